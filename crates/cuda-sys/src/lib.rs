@@ -1,0 +1,45 @@
+//! Raw bindings of NVIDIA's libraries, loaded at run time.
+//!
+//! Nothing is linked: a program built with this crate starts on a machine without a GPU, and finds out what the
+//! installed driver can do when it asks. Building needs no CUDA toolkit, no headers, no clang and no GPU.
+//!
+//! For each library there is one module with the same parts: `types` and `functions` (generated), a status type with
+//! names and texts from built-in tables, and one struct that holds the library's functions. [`Driver`] is libcuda:
+//!
+//! ```no_run
+//! let driver = cuda_sys::Driver::load()?;
+//! let mut count = 0;
+//! // Sound because `count` outlives the call.
+//! unsafe { driver.cuDeviceGetCount(&mut count) }?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # What is raw and what is checked
+//! - Every function of the header is an `unsafe fn` of the same name on the struct; its duties are those of the C
+//!   function. No call is retried, cached, traced or reordered here.
+//! - A status other than success becomes an error that names the call ([`CallError`]).
+//! - A function the installed library lacks is an error that names the symbol, the version that has it and the
+//!   version found. Nothing panics.
+//! - Status codes and all other C enums are open newtypes: a newer library may answer with a code this crate has no
+//!   name for, and it is passed on as it is.
+//!
+//! # Loading
+//! `load()` searches, `load_from(path)` opens one file, `from_functions(table)` takes functions from anywhere. A
+//! simulated driver enters through the second or third door like any other.
+//!
+//! # Safety
+//! Unsafe code is this crate's purpose: foreign functions, and pointers to them found by name.
+#![expect(unsafe_code, reason = "foreign functions and symbols found at run time")]
+
+mod error;
+mod loader;
+mod table;
+mod version;
+
+pub mod driver;
+
+pub use driver::{CUresult, Driver, DriverError};
+pub use error::{CallError, MissingFunction, Status};
+pub use loader::{Attempt, LoadError, Outcome};
+pub use table::FunctionInfo;
+pub use version::CudaVersion;

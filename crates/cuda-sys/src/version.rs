@@ -1,0 +1,33 @@
+//! CUDA version numbers.
+
+use std::fmt;
+
+/// A CUDA version as the driver writes it: 1000 * major + 10 * minor.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CudaVersion(pub u32);
+
+impl CudaVersion {
+    /// Major version, for example 12 of 12.8.
+    #[must_use]
+    pub const fn major(self) -> u32 {
+        self.0 / 1000
+    }
+
+    /// Minor version, for example 8 of 12.8.
+    #[must_use]
+    pub const fn minor(self) -> u32 {
+        self.0 % 1000 / 10
+    }
+}
+
+impl fmt::Display for CudaVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.major(), self.minor())
+    }
+}
+
+impl fmt::Debug for CudaVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "CudaVersion({self})")
+    }
+}

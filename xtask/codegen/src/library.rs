@@ -1,0 +1,78 @@
+//! Which libraries are bound: for each one its header list and what to take from it.
+//!
+//! Adding a library means adding one [`Library`] here and one wheel to `requirements.txt`; nothing else in this tool
+//! knows a library's name.
+
+/// One library whose C interface is bound.
+pub(crate) struct Library {
+    /// Module of `cuda-sys` that receives the output, for example `driver`.
+    pub(crate) module: &'static str,
+    /// Include folder inside the wheels' installation folder.
+    pub(crate) include: &'static str,
+    /// Headers to read, in order.
+    pub(crate) headers: &'static [&'static str],
+    /// Regular expression of the functions to bind.
+    pub(crate) functions: &'static str,
+    /// Regular expressions of the constants to bind.
+    pub(crate) constants: &'static [&'static str],
+    /// The status type: its C name as bindgen prints it, and the prefix of the constants in it.
+    pub(crate) status: &'static str,
+    /// Where the ABI version of every function is written down, for libraries that have such a header.
+    pub(crate) versions: Option<Versions>,
+}
+
+/// A header of function-pointer types `PFN_<function>_v<version>`, one for each ABI a function ever had.
+pub(crate) struct Versions {
+    /// The header's name.
+    pub(crate) header: &'static str,
+    /// ABIs to bind beside the newest one, for drivers that do not have the newest.
+    pub(crate) older: &'static [Older],
+}
+
+/// An older ABI of a function: its base name, the version that introduced it and the symbol that carries it.
+pub(crate) struct Older {
+    /// Name without a version suffix, as `cuGetProcAddress` takes it.
+    pub(crate) base: &'static str,
+    /// CUDA version that introduced this ABI, as 1000 * major + 10 * minor.
+    pub(crate) version: u32,
+    /// Exported symbol.
+    pub(crate) symbol: &'static str,
+}
+
+const fn older(base: &'static str, version: u32, symbol: &'static str) -> Older {
+    Older { base, version, symbol }
+}
+
+/// All libraries bound today.
+pub(crate) const LIBRARIES: &[Library] = &[Library {
+    module: "driver",
+    include: "nvidia/cu13/include",
+    headers: &["cuda.h"],
+    functions: "cu[A-Z].*",
+    constants: &["CU.*"],
+    status: "cudaError_enum",
+    versions: Some(Versions {
+        header: "cudaTypedefs.h",
+        older: &[
+            older("cuCtxCreate", 3020, "cuCtxCreate_v2"),
+            older("cuDeviceGetUuid", 9020, "cuDeviceGetUuid"),
+            older("cuEventElapsedTime", 2000, "cuEventElapsedTime"),
+            older("cuGetProcAddress", 11030, "cuGetProcAddress"),
+            older("cuGraphAddDependencies", 10000, "cuGraphAddDependencies"),
+            older("cuGraphAddKernelNode", 10000, "cuGraphAddKernelNode"),
+            older("cuGraphAddNode", 12020, "cuGraphAddNode"),
+            older("cuGraphExecKernelNodeSetParams", 10010, "cuGraphExecKernelNodeSetParams"),
+            older("cuGraphExecUpdate", 10020, "cuGraphExecUpdate"),
+            older("cuGraphGetEdges", 10000, "cuGraphGetEdges"),
+            older("cuGraphKernelNodeGetParams", 10000, "cuGraphKernelNodeGetParams"),
+            older("cuGraphKernelNodeSetParams", 10000, "cuGraphKernelNodeSetParams"),
+            older("cuGraphNodeGetDependencies", 10000, "cuGraphNodeGetDependencies"),
+            older("cuGraphNodeGetDependentNodes", 10000, "cuGraphNodeGetDependentNodes"),
+            older("cuGraphRemoveDependencies", 10000, "cuGraphRemoveDependencies"),
+            older("cuMemAdvise", 8000, "cuMemAdvise"),
+            older("cuMemPrefetchAsync", 8000, "cuMemPrefetchAsync"),
+            older("cuStreamGetCaptureInfo", 11030, "cuStreamGetCaptureInfo_v2"),
+            older("cuStreamUpdateCaptureDependencies", 11030, "cuStreamUpdateCaptureDependencies"),
+        ],
+    }),
+}];
