@@ -6,7 +6,7 @@ use syn::{Expr, ImplItem, Item, Lit};
 
 use crate::Result;
 use crate::library::Library;
-use crate::parse::Parsed;
+use crate::parse::{Function, Parsed};
 
 fn header(library: &Library, what: &str) -> String {
     format!(
@@ -21,24 +21,28 @@ pub(crate) fn types(library: &Library, parsed: &Parsed) -> String {
     header(library, "Types and constants of the C interface; layouts are asserted at compile time.") + &text
 }
 
-/// One line a function, for the `function_table!` macro.
+/// One line a function, for the `function_table!` macro: first those that answer with a status, then the others.
 pub(crate) fn functions(library: &Library, parsed: &Parsed) -> String {
     let mut text = header(library, "Functions of the C interface: symbol, base name, ABI version, arguments.");
-    text.push_str("use super::types::*;\n\n");
-    text.push_str("#[rustfmt::skip]\ncrate::table::function_table! {\n");
-    for function in &parsed.functions {
-        let arguments: Vec<String> = function.arguments.iter().map(|(name, ty)| format!("{name}: {ty}")).collect();
-        let _ = writeln!(
-            text,
-            "    {} = {:?} {} ({});",
-            function.symbol,
-            function.base,
-            function.version,
-            arguments.join(", ")
-        );
+    text.push_str("use super::types::*;\n\n#[rustfmt::skip]\ncrate::table::function_table! {\n");
+    let _ = writeln!(text, "    {}, {}, {};", library.table, library.status_alias, library.success);
+    let (status, values): (Vec<_>, Vec<_>) =
+        parsed.functions.iter().partition(|function| function.output == library.status_alias);
+    text.push_str("    status {\n");
+    for function in status {
+        let _ = writeln!(text, "        {};", line(function));
     }
-    text.push_str("}\n");
+    text.push_str("    }\n    values {\n");
+    for function in values {
+        let _ = writeln!(text, "        {} -> {};", line(function), function.output);
+    }
+    text.push_str("    }\n}\n");
     text
+}
+
+fn line(function: &Function) -> String {
+    let arguments: Vec<String> = function.arguments.iter().map(|(name, ty)| format!("{name}: {ty}")).collect();
+    format!("{} = {:?} {} ({})", function.symbol, function.base, function.version, arguments.join(", "))
 }
 
 /// Status codes and their names, sorted by code.

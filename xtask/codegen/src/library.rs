@@ -15,8 +15,13 @@ pub(crate) struct Library {
     pub(crate) functions: &'static str,
     /// Regular expressions of the constants to bind.
     pub(crate) constants: &'static [&'static str],
-    /// The status type: its C name as bindgen prints it, and the prefix of the constants in it.
+    /// Struct in the module that holds the functions, for example `Driver`.
+    pub(crate) table: &'static str,
+    /// Name of the C enum behind the status type, as bindgen prints it.
     pub(crate) status: &'static str,
+    /// The status type as functions return it, and the constant that means success.
+    pub(crate) status_alias: &'static str,
+    pub(crate) success: &'static str,
     /// Where the ABI version of every function is written down, for libraries that have such a header.
     pub(crate) versions: Option<Versions>,
 }
@@ -50,7 +55,10 @@ pub(crate) const LIBRARIES: &[Library] = &[Library {
     headers: &["cuda.h"],
     functions: "cu[A-Z].*",
     constants: &["CU.*"],
+    table: "Driver",
     status: "cudaError_enum",
+    status_alias: "CUresult",
+    success: "CUDA_SUCCESS",
     versions: Some(Versions {
         header: "cudaTypedefs.h",
         older: &[

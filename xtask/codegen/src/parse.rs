@@ -31,6 +31,8 @@ pub(crate) struct Function {
     pub(crate) version: u32,
     /// Argument names and types as Rust text.
     pub(crate) arguments: Vec<(String, String)>,
+    /// What it returns, as Rust text.
+    pub(crate) output: String,
 }
 
 /// Pointer types by base name, then version.
@@ -101,7 +103,11 @@ fn split(mut file: syn::File) -> Result<(syn::File, Vec<Function>)> {
             let ForeignItem::Fn(function) = item else { continue };
             let arguments = function.sig.inputs.iter().map(argument).collect::<Result<_>>()?;
             let symbol = function.sig.ident.to_string();
-            functions.push(Function { base: base_name(&symbol).to_owned(), symbol, version: 0, arguments });
+            let output = match &function.sig.output {
+                ReturnType::Default => "()".to_owned(),
+                ReturnType::Type(_, ty) => type_text(ty),
+            };
+            functions.push(Function { base: base_name(&symbol).to_owned(), symbol, version: 0, arguments, output });
         }
     }
     file.items = items;
@@ -169,6 +175,7 @@ fn older_functions(library: &Library, versions: &ByVersion) -> Result<Vec<Functi
             base: older.base.to_owned(),
             version: older.version,
             arguments: arguments.clone(),
+            output: library.status_alias.to_owned(),
         })
     };
     wanted.older.iter().map(make).collect()

@@ -1,0 +1,146 @@
+//! What loading says when there is no driver, a stub, something else, or an old driver.
+#![expect(unsafe_code, reason = "hand-made function tables stand in for drivers")]
+
+use std::ffi::c_int;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use cuda_sys::driver::Functions;
+use cuda_sys::{CUresult, CudaVersion, Driver, DriverError, Outcome};
+
+/// Compiles C source into a shared object in a folder of its own and returns its path.
+fn shared_object(name: &str, folder: &str, source: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name).join(folder);
+    std::fs::create_dir_all(&folder).expect("a folder below the target folder");
+    let (input, output) = (folder.join("library.c"), folder.join("libcuda.so.1"));
+    std::fs::write(&input, source).expect("a writable folder");
+    let status = Command::new("gcc").args(["-shared", "-fPIC", "-o"]).arg(&output).arg(&input).status();
+    assert!(status.expect("gcc is needed to build Rust programs, too").success());
+    output
+}
+
+fn only_outcome(error: cuda_sys::LoadError) -> Outcome {
+    assert_eq!(error.attempts.len(), 1, "one file, one attempt: {error}");
+    error.attempts.into_iter().next().expect("one attempt").outcome
+}
+
+#[test]
+fn a_missing_file_is_reported_with_its_path_and_the_loaders_words() {
+    let error = Driver::load_from("/nonexistent/libcuda.so.1").expect_err("no such file");
+    assert!(error.is_not_installed());
+    let text = error.to_string();
+    assert!(text.contains("/nonexistent/libcuda.so.1: /nonexistent/libcuda.so.1: cannot open"), "{text}");
+    assert!(text.contains("set CUDA_SYS_LIBCUDA to a library's path"), "{text}");
+}
+
+#[test]
+fn a_stub_that_answers_34_is_refused() {
+    let path = shared_object("answers_34", "lib", "int cuDriverGetVersion(int *v) { (void)v; return 34; }");
+    assert_eq!(only_outcome(Driver::load_from(path).expect_err("a stub")), Outcome::Stub);
+}
+
+#[test]
+fn a_library_in_a_stubs_folder_is_refused_unopened() {
+    let source = "__attribute__((constructor)) static void opened(void) { __builtin_trap(); }\nint cuDriverGetVersion(int *v) { *v = 13000; return 0; }";
+    let path = shared_object("stub_folder", "stubs", source);
+    assert_eq!(only_outcome(Driver::load_from(path).expect_err("a stub")), Outcome::Stub);
+}
+
+#[test]
+fn a_library_that_is_no_driver_is_refused() {
+    let path = shared_object("no_driver", "lib", "int something_else(void) { return 0; }");
+    let outcome = only_outcome(Driver::load_from(path).expect_err("no driver"));
+    assert_eq!(outcome, Outcome::MissingSymbol("cuDriverGetVersion"));
+}
+
+#[test]
+fn a_driver_before_get_proc_address_is_resolved_by_symbol() {
+    let source =
+        "int cuDriverGetVersion(int *v) { *v = 11020; return 0; }\nint cuInit(unsigned f) { return f == 0 ? 0 : 1; }";
+    let driver = Driver::load_from(shared_object("by_symbol", "lib", source)).expect("a driver of two functions");
+    assert_eq!(driver.version(), CudaVersion(11020));
+    assert!(driver.origin().ends_with("by_symbol/lib/libcuda.so.1"), "{}", driver.origin());
+    let names: Vec<&str> = driver.functions().available().map(|info| info.symbol).collect();
+    assert_eq!(names, ["cuDriverGetVersion", "cuInit"]);
+    // SAFETY: this library's cuInit takes flags and touches nothing.
+    assert_eq!(unsafe { driver.cuInit(0) }, Ok(()));
+    // SAFETY: as above.
+    let refused = unsafe { driver.cuInit(1) }.expect_err("flags must be 0");
+    assert_eq!(refused.to_string(), "cuInit: invalid argument (CUDA_ERROR_INVALID_VALUE, 1)");
+    assert_eq!((refused.call(), refused.status()), ("cuInit", Some(CUresult::CUDA_ERROR_INVALID_VALUE)));
+}
+
+#[test]
+fn get_proc_address_is_asked_for_our_own_abi_version() {
+    // Answers only for cuInit at 2000 and cuEventElapsedTime at 2000 or 12080, which it tells apart.
+    let source = r#"
+        #include <string.h>
+        int cuDriverGetVersion(int *v) { *v = 13000; return 0; }
+        static int init(unsigned f) { (void)f; return 0; }
+        static int elapsed_1(float *ms, void *a, void *b) { (void)a; (void)b; *ms = 1; return 0; }
+        static int elapsed_2(float *ms, void *a, void *b) { (void)a; (void)b; *ms = 2; return 0; }
+        int cuGetProcAddress_v2(const char *name, void **out, int version, unsigned long flags, int *status) {
+            (void)flags; *out = 0; *status = 1;
+            if (!strcmp(name, "cuInit") && version == 2000) { *out = (void *)init; *status = 0; }
+            if (!strcmp(name, "cuEventElapsedTime")) { *out = version >= 12080 ? (void *)elapsed_2 : (void *)elapsed_1; *status = 0; }
+            return 0;
+        }"#;
+    let driver = Driver::load_from(shared_object("proc_address", "lib", source)).expect("a driver");
+    let (mut old, mut new) = (0.0, 0.0);
+    // SAFETY: both functions write one float and ignore the events.
+    unsafe { driver.cuEventElapsedTime(&mut old, std::ptr::null_mut(), std::ptr::null_mut()) }.expect("present");
+    // SAFETY: as above.
+    unsafe { driver.cuEventElapsedTime_v2(&mut new, std::ptr::null_mut(), std::ptr::null_mut()) }.expect("present");
+    assert_eq!((old, new), (1.0, 2.0));
+    let missing = {
+        // SAFETY: the function is missing, so nothing is called.
+        unsafe { driver.cuMemAlloc_v2(&mut 0, 1) }.expect_err("this driver does not know it")
+    };
+    assert!(matches!(missing, DriverError::Missing(_)) && missing.status().is_none());
+    assert!(missing.to_string().starts_with("cuMemAlloc_v2 is missing from the loaded driver (CUDA 13.0"), "{missing}");
+}
+
+unsafe extern "C" fn version_12_2(version: *mut c_int) -> CUresult {
+    // SAFETY: the caller hands in a valid pointer, as cuDriverGetVersion demands.
+    unsafe { version.write(12020) };
+    CUresult::CUDA_SUCCESS
+}
+
+unsafe extern "C" fn elapsed(
+    _: *mut f32,
+    _: cuda_sys::driver::types::CUevent,
+    _: cuda_sys::driver::types::CUevent,
+) -> CUresult {
+    CUresult::CUDA_SUCCESS
+}
+
+#[test]
+fn a_table_loses_what_is_newer_than_its_driver() {
+    let functions = Functions {
+        cuDriverGetVersion: Some(version_12_2),
+        cuEventElapsedTime: Some(elapsed),
+        cuEventElapsedTime_v2: Some(elapsed),
+        ..Functions::default()
+    };
+    // SAFETY: the functions behave as their names say, as far as this test calls them.
+    let driver = unsafe { Driver::from_functions(functions) }.expect("it has a version");
+    assert!(driver.functions().cuEventElapsedTime.is_some());
+    // SAFETY: the function is newer than the driver, so nothing is called.
+    let missing = unsafe { driver.cuEventElapsedTime_v2(&mut 0.0, std::ptr::null_mut(), std::ptr::null_mut()) };
+    let text = missing.expect_err("newer than the driver").to_string();
+    assert_eq!(text, "cuEventElapsedTime_v2 needs CUDA 12.8, but the loaded driver supports CUDA 12.2");
+}
+
+#[test]
+fn a_table_without_a_version_is_refused() {
+    // SAFETY: no function is present, so none is called.
+    let error = unsafe { Driver::from_functions(Functions::default()) }.expect_err("no version");
+    assert_eq!(only_outcome(error), Outcome::MissingSymbol("cuDriverGetVersion"));
+}
+
+#[test]
+fn every_function_is_known_once_and_sorted() {
+    let symbols: Vec<&str> = Functions::ALL.iter().map(|info| info.symbol).collect();
+    assert!(symbols.windows(2).all(|pair| pair[0] < pair[1]));
+    assert!(Functions::ALL.iter().all(|info| info.version >= CudaVersion(2000) && info.symbol.starts_with(info.base)));
+}
