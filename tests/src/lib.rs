@@ -1,1 +1,5 @@
-//! Placeholder until the first real lines arrive.
+//! Programs and helpers of the tests that cross crates.
+#![forbid(unsafe_code)]
+
+pub mod conformance;
+pub mod table;

@@ -1,2 +1,47 @@
-//! Placeholder until the first real lines arrive.
-fn main() {}
+//! The project's commands, run as `cargo xtask COMMAND`.
+//!
+//! Everything a person or a CI machine does with this project has its command here; `flags.rs` lists them in one table.
+//! The crate depends on no other crate, of this workspace or of a registry, so that the first command starts within
+//! seconds. It never touches git.
+#![forbid(unsafe_code)]
+
+mod flags;
+mod shell;
+
+mod bench;
+mod bundle;
+mod check;
+mod codegen;
+mod demo;
+mod driver;
+mod gpu_test;
+mod lint;
+mod test;
+
+mod dependencies;
+mod docs;
+mod json;
+mod tidy;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    match flags::parse(&args) {
+        Ok(flags::Request::Help(text)) => {
+            shell::say(&text);
+            ExitCode::SUCCESS
+        }
+        Ok(flags::Request::Run(command, flags)) => match (command.run)(&flags) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                shell::complain(&format!("xtask {}: {error}", command.name));
+                ExitCode::FAILURE
+            }
+        },
+        Err(usage) => {
+            shell::complain(&usage);
+            ExitCode::from(2)
+        }
+    }
+}

@@ -1,1 +1,73 @@
-//! Placeholder until the first real lines arrive.
+//! The runtime beneath `torch.cuda`'s names: devices, streams, events, device and pinned memory, CUDA graphs.
+//!
+//! Knows nothing of tensors, of BLAS or of Python. The driver is loaded when it is first needed; a program built with
+//! this crate starts on a machine without a GPU and is told so by a typed [`Error`].
+//!
+//! # Map, in reading order
+//! - `error`: every way to fail, with torch's texts.
+//! - `device`: device numbers and names. `properties`: what a device can do.
+//!   `arg`: what may be given for a device or a stream.
+//! - `driver/`: the only place that calls the driver; the trait the allocator needs.
+//! - `runtime`: [`Runtime`], a value; lazy start, primary contexts. `process`: forks. `thread`: what is current on a
+//!   thread. `guard`: making something current for a while.
+//! - `stream`, `event`: order.
+//! - `caching/`: the caching allocator (its README has the details).
+//! - `copy`, `pinned`: buffers, copies, and what keeps memory alive while the device uses it. `remains`: what could not be
+//!   destroyed yet.
+//! - `graph`: capture and replay.
+//!
+//! # Invariants
+//! - A device's primary context is retained once when the device is first used, and never for a device that is not.
+//! - Dropping a buffer, event, stream or graph never blocks and never panics; in a forked child it calls nothing.
+//! - Nothing is called at process exit: the default runtime lives as long as the process.
+//! - Any driver call may fail at any moment: the operation returns its own error and the books still balance
+//!   ([`Runtime::is_valid`]).
+//!
+//! ```no_run
+//! use c10_core::{DeviceIndex, Runtime};
+//! let runtime = Runtime::default_runtime();
+//! let stream = runtime.new_stream(DeviceIndex(0), 0)?;
+//! let buffer = runtime.buffer(1 << 20, &stream)?;
+//! buffer.fill(0..1 << 20, 7, &stream)?;
+//! stream.synchronize()?;
+//! # Ok::<(), c10_core::Error>(())
+//! ```
+
+mod error;
+
+mod arg;
+mod device;
+mod properties;
+
+mod driver;
+
+mod guard;
+mod process;
+mod runtime;
+mod thread;
+
+mod event;
+mod stream;
+
+#[forbid(unsafe_code)]
+mod caching;
+
+mod copy;
+mod pinned;
+mod remains;
+
+mod graph;
+
+pub use arg::{DeviceArg, StreamArg};
+pub use caching::{DeviceStats, PoolId, Stat, StatByPool};
+pub use copy::DeviceBuffer;
+pub use device::{Device, DeviceIndex, DeviceType};
+pub use driver::{CaptureMode, MemInfo, get_stream_from_external};
+pub use error::{AcceleratorError, Error, NoDriver, OutOfMemory, Result, Unavailable};
+pub use event::{Event, EventOptions};
+pub use graph::{CUDAGraph, GraphCapture};
+pub use guard::{DeviceGuard, RuntimeGuard, StreamGuard};
+pub use pinned::PinnedBuffer;
+pub use properties::{DeviceProperties, Uuid};
+pub use runtime::Runtime;
+pub use stream::{Stream, StreamId};

@@ -1,1 +1,62 @@
-//! Placeholder until the first real lines arrive.
+//! `torch.cuda` for Rust: its names and meanings.
+//!
+//! What is a `with` block there is a guard or a closure here ([`stream()`], [`with_stream`]); optional arguments take
+//! `None`; exceptions are the variants of [`Error`], with torch's texts. A device is given as a number, a [`Device`],
+//! a text such as `"cuda:1"`, or `None` for the current one ([`DeviceArg`]).
+//!
+//! The driver is loaded when it is first needed, so a program starts on every machine; [`is_available`] and
+//! [`device_count`] never fail.
+//!
+//! ```
+//! # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/simulated.rs"));
+//! use cuda_api::{Event, EventOptions, Stream};
+//!
+//! let stream = Stream::new(None, 0)?;
+//! let (start, end) = (Event::new(EventOptions::TIMING), Event::new(EventOptions::TIMING));
+//! let buffer = cuda_api::with_stream(&stream, || {
+//!     start.record(None)?;
+//!     let buffer = cuda_api::empty(1 << 20, None)?;
+//!     buffer.fill(0..1 << 20, 7, &stream)?;
+//!     end.record(None)?;
+//!     Ok::<_, cuda_api::Error>(buffer)
+//! })?;
+//! end.synchronize()?;
+//! assert!(start.elapsed_time(&end)? >= 0.0);
+//! assert!(buffer.to_vec()?.iter().all(|&byte| byte == 7));
+//! assert_eq!(cuda_api::memory_allocated(None)?, 1 << 20);
+//! # Ok::<(), cuda_api::Error>(())
+//! ```
+//!
+//! One file for each page of torch's documentation: `device`, `stream`, `memory`, `graphs`; beside them
+//! `buffer` with the memory that tensors would have. The types are `c10-core`'s own.
+//!
+//! # Invariants
+//! No unsafe code and no state: everything is kept by [`Runtime::current`], which is the process-wide runtime unless
+//! the thread is bound to another one.
+
+#![forbid(unsafe_code)]
+
+mod buffer;
+mod device;
+mod graphs;
+mod memory;
+mod stream;
+
+pub use buffer::{empty, pinned};
+pub use device::{
+    current_device, device, device_count, get_device_capability, get_device_name, get_device_properties, init,
+    init_with, is_available, is_initialized, set_device, synchronize, with_device,
+};
+pub use graphs::{GraphOptions, graph, graph_pool_handle, is_current_stream_capturing, with_graph};
+pub use memory::{
+    DevicePtr, caching_allocator_alloc, caching_allocator_delete, empty_cache, host_empty_cache, max_memory_allocated,
+    max_memory_reserved, mem_get_info, memory_allocated, memory_reserved, memory_stats, reset_peak_memory_stats,
+};
+pub use stream::{current_stream, default_stream, set_stream, stream, with_stream};
+
+pub use c10_core::{
+    AcceleratorError, CUDAGraph, CaptureMode, Device, DeviceArg, DeviceBuffer, DeviceGuard, DeviceIndex,
+    DeviceProperties, DeviceStats, DeviceType, Error, Event, EventOptions, GraphCapture, NoDriver, OutOfMemory,
+    PinnedBuffer, PoolId, Result, Runtime, RuntimeGuard, Stat, StatByPool, Stream, StreamArg, StreamGuard, StreamId,
+    Unavailable, Uuid, get_stream_from_external,
+};

@@ -1,1 +1,66 @@
-//! Placeholder until the first real lines arrive.
+//! A deterministic simulated GPU behind the CUDA driver's C interface.
+//!
+//! A [`Machine`] has devices, memory with real contents, streams, events and a clock of its own. Programs reach it as
+//! they reach the real driver: through a table of C functions ([`functions()`]), or through the shared object that
+//! `libcuda-sim` makes of the same functions.
+//!
+//! ```
+//! use cuda_sim::{Config, Machine};
+//!
+//! let machine = Machine::new(Config::default().seed(7));
+//! let _bound = machine.bind();
+//! // Sound because the functions behave as the driver's do.
+//! let driver = unsafe { cuda_sys::Driver::from_functions(cuda_sim::functions()) }?;
+//! // Sound because these calls take no pointers that could be wrong.
+//! unsafe { driver.cuInit(0) }?;
+//! let mut count = 0;
+//! unsafe { driver.cuDeviceGetCount(&mut count) }?;
+//! assert_eq!(count, 1);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # What is simulated
+//! Work that a program queues runs in simulated time: every operation waits for what it depends on, then for a latency
+//! that the seed draws. Work that nothing orders really runs in different orders under different seeds, an
+//! asynchronous copy reads its source when it runs, and events can be late. Same configuration and same calls give the
+//! same history.
+//!
+//! The driver answers as hardware does. What hardware would not notice is written down ([`Machine::reports`]), and is
+//! an error in strict mode ([`Config::strict`]). Any call can be made to fail ([`Machine::inject`]).
+//!
+//! # What is not simulated
+//! - Kernels, modules, textures, arrays, managed memory, graphics, green contexts: kernel launches answer
+//!   `CUDA_ERROR_NOT_SUPPORTED`, functions of the others are not there.
+//! - Capture of stream-ordered allocation (answers `CUDA_ERROR_NOT_SUPPORTED`), kernel and conditional nodes.
+//! - Bandwidth shared between copies, and copies that are seen half done: an operation takes effect at one moment.
+//! - A copy from pageable memory is done when its call returns; the driver promises only that the source was read.
+//!
+//! # Safety
+//! Unsafe code is in few places: `abi` (the C functions), `claim` (the caller's pointers), `host_work` (the program's
+//! callbacks) and `model::memory::bytes` (the bytes of simulated memory). Each says what it relies on.
+
+mod abi;
+mod call;
+mod calls;
+mod claim;
+mod codes;
+mod config;
+mod door;
+mod export;
+mod exports;
+mod host_work;
+mod machine;
+mod model;
+mod report;
+
+pub use abi::{EXPORTS, functions};
+pub use config::{Config, Fault};
+pub use export::{Export, Needs};
+pub use machine::{Bound, Machine};
+pub use report::{LiveHandles, Report, ReportKind};
+
+/// The C functions one by one, for a shared object that exports them under their own names.
+#[doc(hidden)]
+pub mod c {
+    pub use crate::abi::functions::*;
+}

@@ -1,1 +1,33 @@
-//! Placeholder until the first real lines arrive.
+//! The simulated driver as a shared object, under the names and with the soname of the real one.
+//!
+//! Programs that open `libcuda.so.1` can open this file instead, for example through `CUDA_SYS_LIBCUDA`. The machine is
+//! made from the environment when the first call comes: `CUDA_SIM_DEVICES`, `CUDA_SIM_SEED`, `CUDA_SIM_DRIVER_VERSION`,
+//! `CUDA_SIM_MEMORY`, `CUDA_SIM_STRICT`, `CUDA_SIM_LATE_EVENTS`, `CUDA_SIM_FAULTS`. There is no code of its own here:
+//! each symbol passes its call on to the function of the same name in `cuda-sim`.
+//!
+//! # Safety
+//! The functions have the duties of the C functions of the same names. The names are the driver's, so this library
+//! must not be linked into a program together with a real one; it is only ever opened at run time.
+#![expect(unsafe_code, reason = "exports C functions")]
+
+use cuda_sys::CUresult;
+use cuda_sys::driver::types::*;
+
+macro_rules! export_functions {
+    ($($symbol:ident ($($argument:ident : $type:ty),*) $needs:ident [$($code:ident),*] => $area:ident :: $model:ident;)*) => {
+        $(
+            #[doc = concat!("`", stringify!($symbol), "` of the simulated driver.")]
+            ///
+            /// # Safety
+            /// - The duties of the C function.
+            #[unsafe(no_mangle)]
+            #[allow(non_snake_case, clippy::too_many_arguments, reason = "as the C function has it")]
+            pub unsafe extern "C" fn $symbol($($argument: $type),*) -> CUresult {
+                // SAFETY: the caller keeps the duties of the C function, which are those of the one called.
+                unsafe { cuda_sim::c::$symbol($($argument),*) }
+            }
+        )*
+    };
+}
+
+cuda_sim::for_each_export!(export_functions);

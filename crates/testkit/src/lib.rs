@@ -1,1 +1,7 @@
-//! Placeholder until the first real lines arrive.
+//! What the tests of several crates share; never a dependency of anything shipped.
+//!
+//! [`conformance`] is the suite of the driver's C interface: the same bodies run on the simulated machine, through
+//! its shared object and on a real GPU.
+
+pub mod conformance;
+pub mod machine;

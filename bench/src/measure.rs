@@ -1,0 +1,98 @@
+//! Measuring two things beside each other.
+//!
+//! Absolute figures drift with the machine's clocks and its load; ratios of what ran alternately do not. So a row is two
+//! bodies, run in bursts in turn, and the medians of their bursts.
+
+use std::time::Instant;
+
+/// Calls of a burst: enough for the clock, too few to fill a stream's queue.
+pub(crate) const BURST_CALLS: usize = 200;
+
+/// The same as a divisor.
+const CALLS: f64 = 200.0;
+
+/// Bursts of each body.
+const BURSTS: usize = 41;
+
+/// The medians of two bodies.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Row {
+    /// What was measured.
+    pub(crate) name: &'static str,
+    /// Nanoseconds of a call through the runtime.
+    pub(crate) ours_ns: f64,
+    /// What stands beside it.
+    pub(crate) raw_name: &'static str,
+    /// Nanoseconds of a call to the raw driver.
+    pub(crate) raw_ns: f64,
+}
+
+impl Row {
+    /// How many times the raw call's time ours takes.
+    #[must_use]
+    pub(crate) fn ratio(&self) -> f64 {
+        self.ours_ns / self.raw_ns
+    }
+}
+
+/// Measures two bodies alternately. `settle` runs before each burst and is not measured: it waits until no work is
+/// queued.
+///
+/// # Errors
+/// The first error of a body or of `settle`.
+pub(crate) fn beside<E>(
+    names: (&'static str, &'static str),
+    mut settle: impl FnMut() -> Result<(), E>,
+    mut ours: impl FnMut() -> Result<(), E>,
+    mut raw: impl FnMut() -> Result<(), E>,
+) -> Result<Row, E> {
+    let (mut ours_ns, mut raw_ns) = (Vec::new(), Vec::new());
+    for _ in 0..BURSTS {
+        settle()?;
+        ours_ns.push(burst(&mut ours)?);
+        settle()?;
+        raw_ns.push(burst(&mut raw)?);
+    }
+    Ok(Row { name: names.0, ours_ns: median(&mut ours_ns), raw_name: names.1, raw_ns: median(&mut raw_ns) })
+}
+
+/// Nanoseconds a call, over one burst.
+fn burst<E>(body: &mut impl FnMut() -> Result<(), E>) -> Result<f64, E> {
+    let begin = Instant::now();
+    for _ in 0..BURST_CALLS {
+        body()?;
+    }
+    Ok(begin.elapsed().as_secs_f64() * 1e9 / CALLS)
+}
+
+/// The middle of some figures; 0 if there are none.
+#[must_use]
+pub(crate) fn median(figures: &mut [f64]) -> f64 {
+    figures.sort_by(f64::total_cmp);
+    figures.get(figures.len() / 2).copied().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_is_the_middle() {
+        assert_eq!(median(&mut [3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median(&mut []), 0.0);
+    }
+
+    #[test]
+    fn both_bodies_run_equally_often_and_settle_before_each_burst() {
+        let count = std::cell::Cell::new((0, 0, 0));
+        let row = beside(
+            ("a", "b"),
+            || Ok::<(), ()>(count.set((count.get().0 + 1, count.get().1, count.get().2))),
+            || Ok(count.set((count.get().0, count.get().1 + 1, count.get().2))),
+            || Ok(count.set((count.get().0, count.get().1, count.get().2 + 1))),
+        )
+        .unwrap();
+        assert_eq!(count.get(), (2 * BURSTS, BURSTS * BURST_CALLS, BURSTS * BURST_CALLS));
+        assert!(row.ratio() > 0.0);
+    }
+}

@@ -1,0 +1,88 @@
+//! Private pools: memory that belongs to a graph, and the scopes that route allocations to it.
+//!
+//! **Invariants:** a private pool exists from the first `begin` with its id until it is released as often as it was
+//! begun and its last segment has gone back to the driver. While a scope is open on a device, cached memory of the
+//! default pools is not given back and no events are waited for there: both are forbidden to a thread that captures.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::caching::block::PoolIndex;
+use crate::caching::size_class::SizeClass;
+use crate::driver::StreamRef;
+
+/// Name of a pool: `(n, 0)` belongs to one capture, `(0, n)` is a handle that several may share.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct PoolId(pub u64, pub u64);
+
+impl PoolId {
+    /// A new name for one capture's pool.
+    pub(crate) fn for_capture() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        Self(NEXT.fetch_add(1, Ordering::Relaxed), 0)
+    }
+
+    /// A new name for a pool that captures may share; torch's `graph_pool_handle`.
+    #[must_use]
+    pub fn handle() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        Self(0, NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+/// Which allocations a scope takes.
+#[derive(Clone, Debug)]
+pub(crate) enum Filter {
+    /// Those on streams that take part in a capture; the number is 0 until the capture has begun.
+    Capture(Arc<AtomicU64>),
+}
+
+impl Filter {
+    fn takes(&self, request: &Request) -> bool {
+        match self {
+            Self::Capture(id) => request.capture.is_some_and(|capture| capture == id.load(Ordering::Acquire)),
+        }
+    }
+}
+
+/// One allocation to be made.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Request {
+    pub(crate) stream: StreamRef,
+    /// Unrounded, at least 1.
+    pub(crate) bytes: u64,
+    /// Number of the capture the stream takes part in.
+    pub(crate) capture: Option<u64>,
+}
+
+/// An open scope.
+#[derive(Debug)]
+pub(crate) struct Scope {
+    pub(crate) pool: PoolId,
+    pub(crate) filter: Filter,
+}
+
+/// The pool that the newest matching scope routes a request to.
+pub(crate) fn route(scopes: &[Scope], request: &Request) -> Option<PoolId> {
+    scopes.iter().rev().find(|scope| scope.filter.takes(request)).map(|scope| scope.pool)
+}
+
+/// A private pool.
+#[derive(Debug)]
+pub(crate) struct PrivatePool {
+    /// Graphs that use it. At 0 the pool's free segments go back to the driver when the cache is emptied.
+    pub(crate) use_count: u32,
+    /// Segments it holds from the driver.
+    pub(crate) segments: u32,
+    pub(crate) small: PoolIndex,
+    pub(crate) large: PoolIndex,
+}
+
+impl PrivatePool {
+    pub(crate) fn of(&self, class: SizeClass) -> PoolIndex {
+        match class {
+            SizeClass::Small => self.small,
+            SizeClass::Large => self.large,
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! Statistics: torch's counters, moved by the same events by the same amounts.
+//!
+//! **Invariants:** for each figure `current == allocated - freed`, `peak >= current >= 0`, and `all` is the sum of
+//! both pools' current values. A change made of several steps is counted once, as its net amount.
+
+use std::collections::BTreeMap;
+
+use crate::caching::size_class::SizeClass;
+
+/// One figure over time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Stat {
+    /// Value now.
+    pub current: i64,
+    /// Highest value since the peaks were last reset.
+    pub peak: i64,
+    /// Sum of all increases.
+    pub allocated: i64,
+    /// Sum of all decreases.
+    pub freed: i64,
+}
+
+impl Stat {
+    fn change(&mut self, by: i64) {
+        self.current += by;
+        self.peak = self.peak.max(self.current);
+        if by >= 0 {
+            self.allocated += by;
+        } else {
+            self.freed -= by;
+        }
+    }
+
+    fn leaves(self, name: &str) -> [(String, i64); 4] {
+        let leaf = |leaf: &str, value| (format!("{name}.{leaf}"), value);
+        [
+            leaf("current", self.current),
+            leaf("peak", self.peak),
+            leaf("allocated", self.allocated),
+            leaf("freed", self.freed),
+        ]
+    }
+
+    fn is_valid(&self) -> bool {
+        self.current == self.allocated - self.freed && self.current >= 0 && self.peak >= self.current
+    }
+}
+
+/// One figure for both pools and for their sum.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct StatByPool {
+    /// Both pools.
+    pub all: Stat,
+    /// Blocks up to 1 MiB.
+    pub small_pool: Stat,
+    /// Larger blocks.
+    pub large_pool: Stat,
+}
+
+impl StatByPool {
+    pub(crate) fn change(&mut self, class: SizeClass, by: i64) {
+        self.all.change(by);
+        match class {
+            SizeClass::Small => self.small_pool.change(by),
+            SizeClass::Large => self.large_pool.change(by),
+        }
+    }
+
+    pub(crate) fn of(&self, class: SizeClass) -> &Stat {
+        match class {
+            SizeClass::Small => &self.small_pool,
+            SizeClass::Large => &self.large_pool,
+        }
+    }
+
+    fn each(&mut self) -> [&mut Stat; 3] {
+        [&mut self.all, &mut self.small_pool, &mut self.large_pool]
+    }
+
+    fn is_valid(&self) -> bool {
+        let Self { all, small_pool, large_pool } = self;
+        all.is_valid()
+            && small_pool.is_valid()
+            && large_pool.is_valid()
+            && all.current == small_pool.current + large_pool.current
+    }
+}
+
+/// What one device's allocator has done; the figures of torch's `memory_stats`.
+///
+/// Sizes are bytes. Private pools count like the default ones.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub struct DeviceStats {
+    /// Blocks handed out.
+    pub allocation: StatByPool,
+    /// Segments held from the driver.
+    pub segment: StatByPool,
+    /// Blocks handed out, or given back and still used by another stream.
+    pub active: StatByPool,
+    /// Free blocks that are parts of a segment, which therefore cannot be given back to the driver.
+    pub inactive_split: StatByPool,
+    /// Bytes of the blocks handed out.
+    pub allocated_bytes: StatByPool,
+    /// Bytes held from the driver.
+    pub reserved_bytes: StatByPool,
+    /// Bytes of the active blocks.
+    pub active_bytes: StatByPool,
+    /// Bytes of the free parts.
+    pub inactive_split_bytes: StatByPool,
+    /// Bytes asked for, before rounding, of the active blocks.
+    pub requested_bytes: StatByPool,
+    /// Times the driver was asked again after the cache had been given back.
+    pub num_alloc_retries: u64,
+    /// Requests that failed for want of memory.
+    pub num_ooms: u64,
+    /// Times all outstanding events were waited for.
+    pub num_sync_all_streams: u64,
+    /// Segments taken from the driver.
+    pub num_device_alloc: u64,
+    /// Segments given back to the driver.
+    pub num_device_free: u64,
+}
+
+/// Names of the figures in the order of [`DeviceStats::families_mut`].
+const FAMILIES: [&str; 9] = [
+    "allocation",
+    "segment",
+    "active",
+    "inactive_split",
+    "allocated_bytes",
+    "reserved_bytes",
+    "active_bytes",
+    "inactive_split_bytes",
+    "requested_bytes",
+];
+
+impl DeviceStats {
+    /// Every figure under the name that torch's `memory_stats` gives it, for example `allocated_bytes.all.current`.
+    /// What is counted only with options that are not there yet is 0, and `max_split_size` is -1 for no limit.
+    #[must_use]
+    pub fn flatten(&self) -> BTreeMap<String, i64> {
+        let mut copy = *self;
+        let names = FAMILIES.iter().zip(copy.families_mut());
+        let mut flat: BTreeMap<String, i64> = names
+            .flat_map(|(name, family)| {
+                let pools = [("all", family.all), ("small_pool", family.small_pool), ("large_pool", family.large_pool)];
+                pools.into_iter().flat_map(move |(pool, stat)| stat.leaves(&format!("{name}.{pool}")))
+            })
+            .chain(
+                ["oversize_allocations", "oversize_segments"].into_iter().flat_map(|name| Stat::default().leaves(name)),
+            )
+            .collect();
+        let counts = [
+            ("num_alloc_retries", self.num_alloc_retries),
+            ("num_ooms", self.num_ooms),
+            ("num_sync_all_streams", self.num_sync_all_streams),
+            ("num_device_alloc", self.num_device_alloc),
+            ("num_device_free", self.num_device_free),
+        ];
+        flat.extend(counts.map(|(name, count)| (name.to_owned(), i64::try_from(count).unwrap_or(i64::MAX))));
+        flat.insert("max_split_size".to_owned(), -1);
+        flat
+    }
+
+    /// Sets every peak to the present value.
+    pub(crate) fn reset_peak(&mut self) {
+        for stat in self.families_mut().into_iter().flat_map(StatByPool::each) {
+            stat.peak = stat.current;
+        }
+    }
+
+    /// Whether the figures agree with each other.
+    pub(crate) fn is_valid(&self) -> bool {
+        let mut copy = *self;
+        copy.families_mut().iter().all(|family| family.is_valid())
+    }
+
+    fn families_mut(&mut self) -> [&mut StatByPool; 9] {
+        [
+            &mut self.allocation,
+            &mut self.segment,
+            &mut self.active,
+            &mut self.inactive_split,
+            &mut self.allocated_bytes,
+            &mut self.reserved_bytes,
+            &mut self.active_bytes,
+            &mut self.inactive_split_bytes,
+            &mut self.requested_bytes,
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn peaks_and_sums_follow_changes() {
+        let mut stat = StatByPool::default();
+        stat.change(SizeClass::Small, 10);
+        stat.change(SizeClass::Large, 5);
+        stat.change(SizeClass::Small, -4);
+        assert_eq!(stat.all, Stat { current: 11, peak: 15, allocated: 15, freed: 4 });
+        assert_eq!(stat.small_pool, Stat { current: 6, peak: 10, allocated: 10, freed: 4 });
+        assert!(stat.is_valid());
+    }
+
+    #[test]
+    fn a_reset_peak_is_the_present_value() {
+        let mut stats = DeviceStats::default();
+        stats.allocation.change(SizeClass::Large, 3);
+        stats.allocation.change(SizeClass::Large, -2);
+        stats.reset_peak();
+        assert_eq!(stats.allocation.all, Stat { current: 1, peak: 1, allocated: 3, freed: 2 });
+        assert_eq!(stats.allocation.large_pool.peak, 1);
+        assert!(stats.is_valid());
+    }
+}

@@ -1,0 +1,237 @@
+//! Device buffers and copies.
+//!
+//! **Invariants:** a copy stays inside its buffers (checked before anything is called). Buffers used on a stream other
+//! than their own are recorded on it, so that dropping them is safe while the copy runs. Asynchronous copies take
+//! pinned memory only, which they hold until they are done; plain slices are copied before the call returns.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::device::{Device, DeviceIndex};
+use crate::driver::{StreamRef, check_range};
+use crate::error::{Error, Result};
+use crate::pinned::PinnedBuffer;
+use crate::process;
+use crate::runtime::{Ready, Runtime, WeakRuntime};
+use crate::stream::Stream;
+
+/// Device memory from the caching allocator.
+///
+/// A handle: clones are the same memory. Given back when the last one is dropped; that never blocks, and the memory is
+/// not used again before the streams it was used on have passed the work queued until then. The contents are what the
+/// memory held before.
+#[derive(Clone, Debug)]
+pub struct DeviceBuffer {
+    runtime: Runtime,
+    memory: Arc<DeviceMemory>,
+}
+
+/// An allocation that is given back when dropped.
+#[derive(Debug)]
+struct DeviceMemory {
+    address: u64,
+    len: usize,
+    stream: StreamRef,
+    home: WeakRuntime,
+}
+
+impl Drop for DeviceMemory {
+    fn drop(&mut self) {
+        if self.address == 0 || process::in_bad_fork() {
+            return;
+        }
+        // Gone with its runtime otherwise. An error here leaves the block with the allocator, which tries again.
+        let _ = Runtime::upgrade(&self.home).map(|runtime| runtime.caching_allocator_delete(self.address));
+    }
+}
+
+impl DeviceBuffer {
+    /// Bytes of the buffer.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.memory.len
+    }
+
+    /// Whether the buffer has no bytes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.memory.len == 0
+    }
+
+    /// Address of the first byte on the device (`CUdeviceptr`), as a number.
+    #[must_use]
+    pub fn address(&self) -> u64 {
+        self.memory.address
+    }
+
+    /// The buffer's device.
+    #[must_use]
+    pub fn device(&self) -> Device {
+        Device::cuda(self.device_index().0)
+    }
+
+    /// Number of the buffer's device.
+    #[must_use]
+    pub fn device_index(&self) -> DeviceIndex {
+        self.memory.stream.device
+    }
+
+    /// Notes that the buffer is used on another stream by means this crate does not see. Calls nothing.
+    ///
+    /// # Errors
+    /// The stream belongs to another runtime.
+    pub fn record_stream(&self, stream: &Stream) -> Result<()> {
+        self.runtime.record_stream(self.memory.address, stream)
+    }
+
+    /// Copies `from` into the buffer at `offset`, after the work of the current stream of the buffer's device. Done
+    /// when it returns, for every stream.
+    ///
+    /// # Errors
+    /// The bytes do not fit, the current stream is capturing, or the driver's error.
+    pub fn copy_from_slice(&self, offset: usize, from: &[u8]) -> Result<()> {
+        check_range(offset, from.len(), self.len())?;
+        if from.is_empty() {
+            return Ok(());
+        }
+        let (ready, stream) = self.for_host_copy()?;
+        let _relaxed = ready.relaxed()?;
+        ready.api.copy_from_slice(self.at(offset), from, stream.reference())
+    }
+
+    /// Copies the buffer's bytes from `offset` on into `to`, after the work of the current stream of the buffer's
+    /// device. Done when it returns.
+    ///
+    /// # Errors
+    /// The buffer ends before `to` is full, the current stream is capturing, or the driver's error.
+    pub fn copy_to_slice(&self, offset: usize, to: &mut [u8]) -> Result<()> {
+        check_range(offset, to.len(), self.len())?;
+        if to.is_empty() {
+            return Ok(());
+        }
+        let (ready, stream) = self.for_host_copy()?;
+        let _relaxed = ready.relaxed()?;
+        ready.api.copy_to_slice(to, self.at(offset), stream.reference())
+    }
+
+    /// All bytes; see [`Self::copy_to_slice`].
+    ///
+    /// # Errors
+    /// As for [`Self::copy_to_slice`].
+    pub fn to_vec(&self) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; self.len()];
+        self.copy_to_slice(0, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Queues a copy of pinned bytes into the buffer at `offset`. Returns before it is done; ordered on `stream`. The
+    /// bytes are read when the copy runs, not now.
+    ///
+    /// # Errors
+    /// The range leaves a buffer, or the driver's error.
+    pub fn copy_from_pinned(
+        &self,
+        offset: usize,
+        from: &PinnedBuffer,
+        range: Range<usize>,
+        stream: &Stream,
+    ) -> Result<()> {
+        let bytes = range.len();
+        check_range(offset, bytes, self.len())?;
+        check_range(range.start, bytes, from.len())?;
+        self.runtime.check_same(from.runtime(), "pinned buffer")?;
+        let (Some(block), true) = (from.memory().block(), bytes > 0) else { return Ok(()) };
+        let (ready, capture) = self.use_on(stream)?;
+        ready.api.copy_from_pinned(self.at(offset), block, range.start, bytes, stream.reference())?;
+        ready.keep(stream.reference(), capture, from.memory().clone())
+    }
+
+    /// Queues a copy of the buffer's bytes into pinned memory at `offset`. Returns before it is done; ordered on
+    /// `stream`.
+    ///
+    /// # Errors
+    /// The range leaves a buffer, or the driver's error.
+    pub fn copy_to_pinned(&self, range: Range<usize>, to: &PinnedBuffer, offset: usize, stream: &Stream) -> Result<()> {
+        let bytes = range.len();
+        check_range(range.start, bytes, self.len())?;
+        check_range(offset, bytes, to.len())?;
+        self.runtime.check_same(to.runtime(), "pinned buffer")?;
+        let (Some(block), true) = (to.memory().block(), bytes > 0) else { return Ok(()) };
+        let (ready, capture) = self.use_on(stream)?;
+        ready.api.copy_to_pinned(block, offset, self.at(range.start), bytes, stream.reference())?;
+        ready.keep(stream.reference(), capture, to.memory().clone())
+    }
+
+    /// Queues a copy of another buffer's bytes, of this device or another, into this one at `offset`. Returns before
+    /// it is done; ordered on `stream`.
+    ///
+    /// # Errors
+    /// The range leaves a buffer, or the driver's error.
+    pub fn copy_from_buffer(&self, offset: usize, from: &Self, range: Range<usize>, stream: &Stream) -> Result<()> {
+        let bytes = range.len();
+        check_range(offset, bytes, self.len())?;
+        check_range(range.start, bytes, from.len())?;
+        self.runtime.check_same(&from.runtime, "buffer")?;
+        if bytes == 0 {
+            return Ok(());
+        }
+        from.use_on(stream)?;
+        let (ready, _) = self.use_on(stream)?;
+        ready.api.copy_on_device(self.at(offset), from.at(range.start), bytes, stream.reference())
+    }
+
+    /// Queues setting bytes of the buffer. Returns before it is done; ordered on `stream`.
+    ///
+    /// # Errors
+    /// The range leaves the buffer, or the driver's error.
+    pub fn fill(&self, range: Range<usize>, value: u8, stream: &Stream) -> Result<()> {
+        let bytes = range.len();
+        check_range(range.start, bytes, self.len())?;
+        if bytes == 0 {
+            return Ok(());
+        }
+        let (ready, _) = self.use_on(stream)?;
+        ready.api.set_bytes(self.at(range.start), value, bytes, stream.reference())
+    }
+
+    fn at(&self, offset: usize) -> u64 {
+        self.memory.address + offset as u64
+    }
+
+    /// Makes sure that the buffer outlives work about to be queued on a stream; the capture that work belongs to.
+    fn use_on(&self, stream: &Stream) -> Result<(&Ready, Option<u64>)> {
+        self.runtime.check_same(stream.runtime(), "stream")?;
+        let ready = self.runtime.ready()?;
+        if stream.reference() != self.memory.stream {
+            ready.allocator.record_stream(self.memory.address, stream.reference())?;
+        }
+        let capture = ready.api.stream_capture_id(stream.reference())?;
+        // A graph keeps its own pool's memory by itself; any other memory it reads or writes must not go before it.
+        if let Some(capture) = capture.filter(|_| ready.allocator.owner(self.memory.address).is_none()) {
+            ready.captures.keep(capture, self.memory.clone());
+        }
+        Ok((ready, capture))
+    }
+
+    /// The stream that copies of plain host memory follow.
+    fn for_host_copy(&self) -> Result<(&Ready, Stream)> {
+        let ready = self.runtime.ready()?;
+        let stream = self.runtime.current_stream(self.device_index())?;
+        if ready.api.stream_capture_id(stream.reference())?.is_some() {
+            return Err(Error::UnpinnedCopyDuringCapture);
+        }
+        Ok((ready, stream))
+    }
+}
+
+impl Runtime {
+    /// Device memory of `len` bytes for use on `stream`.
+    ///
+    /// # Errors
+    /// Not enough memory, or the driver's error.
+    pub fn buffer(&self, len: usize, stream: &Stream) -> Result<DeviceBuffer> {
+        let address = self.caching_allocator_alloc(len as u64, stream)?;
+        let memory = DeviceMemory { address, len, stream: stream.reference(), home: self.downgrade() };
+        Ok(DeviceBuffer { runtime: self.clone(), memory: Arc::new(memory) })
+    }
+}

@@ -1,0 +1,188 @@
+//! The driver proper: start, devices, primary contexts.
+//!
+//! **Invariants:** a device's primary context is retained at most once, when a call first needs it, and never for a
+//! device that is not used. [`Api::bind`] precedes every call that depends on the current context.
+//!
+//! # Safety
+//! Every unsafe block is one call through the function table. Out pointers are locals that outlive the call; device
+//! numbers come from `cuDeviceGet`, contexts from `cuDevicePrimaryCtxRetain`.
+#![expect(unsafe_code, reason = "calls of C functions")]
+
+use std::ffi::{CStr, c_char, c_int};
+use std::fmt;
+use std::ptr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use cuda_sys::Driver as Table;
+use cuda_sys::driver::types::{CUcontext, CUdevice, CUdevice_attribute, CUuuid};
+
+use crate::device::DeviceIndex;
+use crate::error::{Error, OLDEST_DRIVER, Result};
+
+/// A driver that has been initialised.
+pub(crate) struct Api {
+    pub(super) table: Arc<Table>,
+    contexts: Box<[Context]>,
+}
+
+/// The primary context of one device.
+#[derive(Default)]
+struct Context {
+    /// The context, or 0 while it is not retained.
+    handle: AtomicUsize,
+    /// Held while retaining, so that it happens once.
+    retaining: Mutex<()>,
+}
+
+impl Api {
+    /// Initialises the driver.
+    pub(crate) fn new(table: Arc<Table>) -> Result<Self> {
+        if table.version() < OLDEST_DRIVER {
+            return Err(Error::DriverTooOld { found: table.version().0 });
+        }
+        // SAFETY: no pointers; 0 is the only flag.
+        unsafe { table.cuInit(0) }.map_err(Error::from_init)?;
+        let mut count: c_int = 0;
+        // SAFETY: `count` outlives the call.
+        unsafe { table.cuDeviceGetCount(&mut count) }?;
+        match usize::try_from(count) {
+            Ok(0) | Err(_) => Err(Error::NoDevices),
+            Ok(count) => Ok(Self { table, contexts: (0..count).map(|_| Context::default()).collect() }),
+        }
+    }
+
+    /// Number of devices, at least 1.
+    pub(crate) fn device_count(&self) -> usize {
+        self.contexts.len()
+    }
+
+    /// The driver's handle of a device; its error when there is no such device.
+    pub(crate) fn device(&self, device: DeviceIndex) -> Result<CUdevice> {
+        let mut handle: CUdevice = 0;
+        // SAFETY: `handle` outlives the call.
+        unsafe { self.table.cuDeviceGet(&mut handle, device.0) }?;
+        Ok(handle)
+    }
+
+    /// Makes the device's primary context current on this thread.
+    #[inline]
+    pub(crate) fn bind(&self, device: DeviceIndex) -> Result<()> {
+        let wanted = self.context(device)?;
+        let mut current: CUcontext = ptr::null_mut();
+        // SAFETY: `current` outlives the call.
+        unsafe { self.table.cuCtxGetCurrent(&mut current) }?;
+        if current != wanted {
+            // SAFETY: `wanted` is a primary context that this value keeps retained.
+            unsafe { self.table.cuCtxSetCurrent(wanted) }?;
+        }
+        Ok(())
+    }
+
+    /// Whether the device's primary context is retained by this runtime.
+    pub(crate) fn is_used(&self, device: DeviceIndex) -> bool {
+        self.slot(device).is_some_and(|slot| slot.handle.load(Ordering::Acquire) != 0)
+    }
+
+    fn slot(&self, device: DeviceIndex) -> Option<&Context> {
+        self.contexts.get(device.position()?)
+    }
+
+    #[inline]
+    fn context(&self, device: DeviceIndex) -> Result<CUcontext> {
+        match self.slot(device).map(|slot| slot.handle.load(Ordering::Acquire)) {
+            Some(handle) if handle != 0 => Ok(ptr::with_exposed_provenance_mut(handle)),
+            _ => self.retain(device),
+        }
+    }
+
+    #[cold]
+    fn retain(&self, device: DeviceIndex) -> Result<CUcontext> {
+        let number = self.device(device)?;
+        let slot = self.slot(device).ok_or(Error::InvalidDeviceId)?;
+        let _retaining = slot.retaining.lock().unwrap_or_else(PoisonError::into_inner);
+        let handle = slot.handle.load(Ordering::Acquire);
+        if handle != 0 {
+            return Ok(ptr::with_exposed_provenance_mut(handle));
+        }
+        let mut context: CUcontext = ptr::null_mut();
+        // SAFETY: `number` is a device; `context` outlives the call.
+        unsafe { self.table.cuDevicePrimaryCtxRetain(&mut context, number) }?;
+        slot.handle.store(context.expose_provenance(), Ordering::Release);
+        Ok(context)
+    }
+
+    /// Gives every retained context back. Nothing may use them afterwards.
+    pub(crate) fn release_contexts(&self) {
+        for (index, slot) in (0..).zip(&self.contexts) {
+            if slot.handle.swap(0, Ordering::AcqRel) == 0 {
+                continue;
+            }
+            // A context that cannot be released is lost already; there is nobody to tell.
+            let _ = self.device(DeviceIndex(index)).map(|number| {
+                // SAFETY: the context of `number` was retained once and is released once.
+                unsafe { self.table.cuDevicePrimaryCtxRelease_v2(number) }
+            });
+        }
+    }
+
+    /// Blocks until all work of the device is done.
+    pub(crate) fn synchronize_device(&self, device: DeviceIndex) -> Result<()> {
+        self.bind(device)?;
+        // SAFETY: no pointers; the context is current.
+        Ok(unsafe { self.table.cuCtxSynchronize() }?)
+    }
+
+    /// Least and greatest priority of streams; a lower number is more urgent.
+    pub(crate) fn stream_priority_range(&self, device: DeviceIndex) -> Result<(i32, i32)> {
+        self.bind(device)?;
+        let (mut least, mut greatest) = (0, 0);
+        // SAFETY: both outlive the call.
+        unsafe { self.table.cuCtxGetStreamPriorityRange(&mut least, &mut greatest) }?;
+        Ok((least, greatest))
+    }
+
+    /// One attribute of a device.
+    pub(crate) fn attribute(&self, device: DeviceIndex, attribute: CUdevice_attribute) -> Result<i32> {
+        let number = self.device(device)?;
+        let mut value = 0;
+        // SAFETY: `value` outlives the call.
+        unsafe { self.table.cuDeviceGetAttribute(&mut value, attribute, number) }?;
+        Ok(value)
+    }
+
+    /// Name of a device.
+    pub(crate) fn name(&self, device: DeviceIndex) -> Result<String> {
+        let number = self.device(device)?;
+        let mut bytes = [0u8; 256];
+        let space = c_int::try_from(bytes.len()).expect("256 fits");
+        // SAFETY: the buffer has `space` bytes and outlives the call.
+        unsafe { self.table.cuDeviceGetName(bytes.as_mut_ptr().cast::<c_char>(), space, number) }?;
+        let name = CStr::from_bytes_until_nul(&bytes).unwrap_or_default();
+        Ok(name.to_string_lossy().into_owned())
+    }
+
+    /// Bytes of memory of a device.
+    pub(crate) fn total_memory(&self, device: DeviceIndex) -> Result<u64> {
+        let number = self.device(device)?;
+        let mut bytes = 0usize;
+        // SAFETY: `bytes` outlives the call.
+        unsafe { self.table.cuDeviceTotalMem_v2(&mut bytes, number) }?;
+        Ok(bytes as u64)
+    }
+
+    /// The device's UUID.
+    pub(crate) fn uuid(&self, device: DeviceIndex) -> Result<[u8; 16]> {
+        let number = self.device(device)?;
+        let mut uuid = CUuuid { bytes: [0; 16] };
+        // SAFETY: `uuid` outlives the call.
+        unsafe { self.table.cuDeviceGetUuid_v2(&mut uuid, number) }?;
+        Ok(uuid.bytes.map(|byte| u8::from_ne_bytes(byte.to_ne_bytes())))
+    }
+}
+
+impl fmt::Debug for Api {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Api").field("table", &self.table).field("devices", &self.contexts.len()).finish()
+    }
+}

@@ -1,0 +1,154 @@
+//! The driver, as the rest of the crate sees it: typed functions over plain handles.
+//!
+//! Reading order: this file (handles and the narrow trait the caching allocator is written against), `cuda.rs`
+//! (loading, contexts, devices), `memory.rs`, `stream.rs`, `graph.rs` (one function for each call).
+//!
+//! **Invariant:** nobody outside this folder names `cuda_sys` functions or holds raw pointers. Handles are numbers;
+//! they are made and used only inside the crate, so that a safe caller cannot present a made-up one.
+
+mod cuda;
+mod graph;
+mod memory;
+mod stream;
+
+pub(crate) use cuda::Api;
+pub(crate) use graph::{GraphExecHandle, GraphHandle};
+pub(crate) use memory::{PinnedBlock, check_range};
+pub use stream::get_stream_from_external;
+pub(crate) use stream::{EVENT_BLOCKING_SYNC, EVENT_DISABLE_TIMING, EVENT_EXTERNAL, EVENT_INTERPROCESS};
+
+use std::fmt;
+
+use crate::device::DeviceIndex;
+use crate::error::Result;
+
+/// A `CUstream`. Zero is the default stream.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub(crate) struct StreamHandle(pub(crate) usize);
+
+impl fmt::Debug for StreamHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#x}", self.0)
+    }
+}
+
+/// A `CUevent`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) struct EventHandle(pub(crate) usize);
+
+/// A stream with its device: the default streams of two devices have the same handle.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) struct StreamRef {
+    /// Device the stream belongs to.
+    pub(crate) device: DeviceIndex,
+    /// The stream.
+    pub(crate) handle: StreamHandle,
+}
+
+/// Free and total bytes of a device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MemInfo {
+    /// Bytes nobody holds.
+    pub free: u64,
+    /// Bytes the device has.
+    pub total: u64,
+}
+
+/// Which calls the driver forbids while a stream captures (`CUstreamCaptureMode`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum CaptureMode {
+    /// Potentially unsafe calls are forbidden to every thread.
+    #[default]
+    Global,
+    /// They are forbidden to the capturing thread only.
+    ThreadLocal,
+    /// They are allowed.
+    Relaxed,
+}
+
+/// What the caching allocator needs of a driver.
+///
+/// Each function makes the device's context current first, and returns the driver's own error. The allocator is
+/// written against this trait alone, so that it can be run without any driver.
+pub(crate) trait Driver {
+    /// Takes `bytes` of device memory; the address is never 0.
+    ///
+    /// # Errors
+    /// The driver's error.
+    fn mem_alloc(&self, device: DeviceIndex, bytes: u64) -> Result<u64>;
+
+    /// Gives memory back to the driver.
+    ///
+    /// # Errors
+    /// The driver's error; the memory then still counts as taken.
+    fn mem_free(&self, device: DeviceIndex, address: u64) -> Result<()>;
+
+    /// Free and total memory.
+    ///
+    /// # Errors
+    /// The driver's error.
+    fn mem_get_info(&self, device: DeviceIndex) -> Result<MemInfo>;
+
+    /// Makes an event without timing.
+    ///
+    /// # Errors
+    /// The driver's error.
+    fn event_create(&self, device: DeviceIndex) -> Result<EventHandle>;
+
+    /// Destroys an event.
+    ///
+    /// # Errors
+    /// The driver's error.
+    fn event_destroy(&self, event: EventHandle) -> Result<()>;
+
+    /// Records an event after the work queued on a stream so far.
+    ///
+    /// # Errors
+    /// The driver's error; the event then stands for what it stood for before.
+    fn event_record(&self, event: EventHandle, stream: StreamRef) -> Result<()>;
+
+    /// Whether the work before the event is done.
+    ///
+    /// # Errors
+    /// The driver's error; not being ready is not one.
+    fn event_query(&self, event: EventHandle) -> Result<bool>;
+
+    /// Blocks until the work before the event is done.
+    ///
+    /// # Errors
+    /// The driver's error.
+    fn event_synchronize(&self, event: EventHandle) -> Result<()>;
+
+    /// Number of the capture that the stream takes part in; `None` when it captures nothing.
+    ///
+    /// # Errors
+    /// The driver's error.
+    fn capture_id(&self, stream: StreamRef) -> Result<Option<u64>>;
+
+    /// Sets this thread's capture mode and returns the mode before.
+    ///
+    /// # Errors
+    /// The driver's error.
+    fn exchange_capture_mode(&self, mode: CaptureMode) -> Result<CaptureMode>;
+}
+
+/// Lets this thread make calls that a capture elsewhere would forbid, until dropped.
+pub(crate) struct Relaxed<'a, D: Driver> {
+    driver: &'a D,
+    before: Option<CaptureMode>,
+}
+
+impl<'a, D: Driver> Relaxed<'a, D> {
+    /// Relaxes the mode if `needed`.
+    pub(crate) fn new(driver: &'a D, needed: bool) -> Result<Self> {
+        let before = if needed { Some(driver.exchange_capture_mode(CaptureMode::Relaxed)?) } else { None };
+        Ok(Self { driver, before })
+    }
+}
+
+impl<D: Driver> Drop for Relaxed<'_, D> {
+    fn drop(&mut self) {
+        // Nobody can be told of a failure here. It leaves the thread relaxed, which forbids less than before.
+        let _ = self.before.map(|mode| self.driver.exchange_capture_mode(mode));
+    }
+}

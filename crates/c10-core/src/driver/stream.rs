@@ -1,0 +1,228 @@
+//! Streams, events and capture states.
+//!
+//! # Safety
+//! Every unsafe block is one call through the function table. Out pointers are locals that outlive the call. Stream
+//! and event handles come from the functions here, or were vouched for by the caller of an unsafe function above;
+//! streams of pools live as long as the runtime, events as long as their owner, which calls nothing after destroying
+//! them.
+#![expect(unsafe_code, reason = "calls of C functions")]
+
+use std::ptr;
+
+use cuda_sys::driver::types::{CUevent, CUstream, CUstreamCaptureMode, CUstreamCaptureStatus};
+use cuda_sys::{CUresult, CallError, DriverError};
+
+use crate::device::DeviceIndex;
+use crate::driver::{Api, CaptureMode, EventHandle, StreamHandle, StreamRef};
+use crate::error::Result;
+use crate::runtime::Runtime;
+use crate::stream::Stream;
+
+/// Waiting for the event yields the processor (`CU_EVENT_BLOCKING_SYNC`).
+pub(crate) const EVENT_BLOCKING_SYNC: u32 = 1;
+/// The event only orders (`CU_EVENT_DISABLE_TIMING`).
+pub(crate) const EVENT_DISABLE_TIMING: u32 = 2;
+/// The event can be handed to other processes (`CU_EVENT_INTERPROCESS`).
+pub(crate) const EVENT_INTERPROCESS: u32 = 4;
+/// Record or wait by a node of the graph (`CU_EVENT_RECORD_EXTERNAL` and `CU_EVENT_WAIT_EXTERNAL`).
+pub(crate) const EVENT_EXTERNAL: u32 = 1;
+/// The stream does not wait for the default stream (`CU_STREAM_NON_BLOCKING`).
+const NON_BLOCKING: u32 = 1;
+
+impl Api {
+    /// Makes a stream that does not wait for the default stream.
+    pub(crate) fn stream_create(&self, device: DeviceIndex, priority: i32) -> Result<StreamHandle> {
+        self.bind(device)?;
+        let mut stream: CUstream = ptr::null_mut();
+        // SAFETY: `stream` outlives the call.
+        unsafe { self.table.cuStreamCreateWithPriority(&mut stream, NON_BLOCKING, priority) }?;
+        Ok(StreamHandle(stream.expose_provenance()))
+    }
+
+    /// Destroys a stream that nobody uses any more; its queued work still runs.
+    pub(crate) fn stream_destroy(&self, stream: StreamRef) -> Result<()> {
+        self.bind(stream.device)?;
+        // SAFETY: the pool that owns the stream is going away.
+        Ok(unsafe { self.table.cuStreamDestroy_v2(raw(stream)) }?)
+    }
+
+    /// Whether all work queued on the stream is done.
+    pub(crate) fn stream_query(&self, stream: StreamRef) -> Result<bool> {
+        self.bind(stream.device)?;
+        // SAFETY: the stream is alive.
+        ready(unsafe { self.table.cuStreamQuery(raw(stream)) })
+    }
+
+    /// Blocks until all work queued on the stream is done.
+    pub(crate) fn stream_synchronize(&self, stream: StreamRef) -> Result<()> {
+        self.bind(stream.device)?;
+        // SAFETY: the stream is alive.
+        Ok(unsafe { self.table.cuStreamSynchronize(raw(stream)) }?)
+    }
+
+    /// Makes later work of the stream wait for the event.
+    pub(crate) fn stream_wait_event(&self, stream: StreamRef, event: EventHandle, flags: u32) -> Result<()> {
+        self.bind(stream.device)?;
+        // SAFETY: stream and event are alive.
+        Ok(unsafe { self.table.cuStreamWaitEvent(raw(stream), raw_event(event), flags) }?)
+    }
+
+    /// Priority of the stream; a lower number is more urgent.
+    pub(crate) fn stream_priority(&self, stream: StreamRef) -> Result<i32> {
+        self.bind(stream.device)?;
+        let mut priority = 0;
+        // SAFETY: the stream is alive; `priority` outlives the call.
+        unsafe { self.table.cuStreamGetPriority(raw(stream), &mut priority) }?;
+        Ok(priority)
+    }
+
+    /// Number of the capture the stream takes part in.
+    pub(crate) fn stream_capture_id(&self, stream: StreamRef) -> Result<Option<u64>> {
+        self.bind(stream.device)?;
+        let mut status = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
+        let mut id = 0;
+        match self.capture_info(stream, &mut status, &mut id) {
+            Ok(()) => {}
+            // The default stream while another, blocking stream captures: it takes no part itself.
+            Err(error) if error.status() == Some(CUresult::CUDA_ERROR_STREAM_CAPTURE_IMPLICIT) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        }
+        Ok((status != CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE).then_some(id))
+    }
+
+    /// Asks for a capture's state through the newest function that the driver has.
+    fn capture_info(
+        &self,
+        stream: StreamRef,
+        status: &mut CUstreamCaptureStatus,
+        id: &mut u64,
+    ) -> Result<(), DriverError> {
+        let no = ptr::null_mut;
+        let (graph, nodes, count) = (ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
+        // SAFETY: the stream is alive, `status` and `id` outlive the call, and the other results are optional.
+        match unsafe { self.table.cuStreamGetCaptureInfo_v3(raw(stream), status, id, graph, nodes, no(), count) } {
+            Err(CallError::Missing(_)) => {}
+            answer => return answer,
+        }
+        // SAFETY: as above.
+        unsafe { self.table.cuStreamGetCaptureInfo_v2(raw(stream), status, id, graph, nodes, count) }
+    }
+
+    /// Whether the stream takes part in a capture, valid or not.
+    pub(crate) fn stream_is_capturing(&self, stream: StreamRef) -> Result<bool> {
+        self.bind(stream.device)?;
+        let mut status = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
+        // SAFETY: the stream is alive; `status` outlives the call.
+        unsafe { self.table.cuStreamIsCapturing(raw(stream), &mut status) }?;
+        Ok(status != CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE)
+    }
+
+    /// Sets this thread's capture mode and returns the mode before.
+    pub(crate) fn thread_exchange_capture_mode(&self, mode: CaptureMode) -> Result<CaptureMode> {
+        let mut mode = mode_to_raw(mode);
+        // SAFETY: `mode` outlives the call.
+        unsafe { self.table.cuThreadExchangeStreamCaptureMode(&mut mode) }?;
+        Ok(mode_from_raw(mode))
+    }
+
+    /// Makes an event.
+    pub(crate) fn event_create_with_flags(&self, device: DeviceIndex, flags: u32) -> Result<EventHandle> {
+        self.bind(device)?;
+        let mut event: CUevent = ptr::null_mut();
+        // SAFETY: `event` outlives the call.
+        unsafe { self.table.cuEventCreate(&mut event, flags) }?;
+        Ok(EventHandle(event.expose_provenance()))
+    }
+
+    /// Destroys an event; work that waits for it still does.
+    pub(crate) fn event_destroy_handle(&self, event: EventHandle) -> Result<()> {
+        // SAFETY: the owner gives the event up.
+        Ok(unsafe { self.table.cuEventDestroy_v2(raw_event(event)) }?)
+    }
+
+    /// Records an event.
+    pub(crate) fn event_record_with_flags(&self, event: EventHandle, stream: StreamRef, flags: u32) -> Result<()> {
+        self.bind(stream.device)?;
+        if flags == 0 {
+            // SAFETY: event and stream are alive.
+            return Ok(unsafe { self.table.cuEventRecord(raw_event(event), raw(stream)) }?);
+        }
+        // SAFETY: event and stream are alive.
+        Ok(unsafe { self.table.cuEventRecordWithFlags(raw_event(event), raw(stream), flags) }?)
+    }
+
+    /// Whether the work before the event is done.
+    pub(crate) fn event_is_done(&self, event: EventHandle) -> Result<bool> {
+        // SAFETY: the event is alive.
+        ready(unsafe { self.table.cuEventQuery(raw_event(event)) })
+    }
+
+    /// Blocks until the work before the event is done.
+    pub(crate) fn event_wait_on_host(&self, event: EventHandle) -> Result<()> {
+        // SAFETY: the event is alive.
+        Ok(unsafe { self.table.cuEventSynchronize(raw_event(event)) }?)
+    }
+
+    /// Milliseconds between two events, by the newest function that the driver has.
+    pub(crate) fn event_elapsed_ms(&self, start: EventHandle, end: EventHandle) -> Result<f32> {
+        let mut time = 0.0;
+        // SAFETY: both events are alive; `time` outlives the call.
+        match unsafe { self.table.cuEventElapsedTime_v2(&mut time, raw_event(start), raw_event(end)) } {
+            Err(CallError::Missing(_)) => {}
+            answer => return answer.map(|()| time).map_err(Into::into),
+        }
+        // SAFETY: as above.
+        unsafe { self.table.cuEventElapsedTime(&mut time, raw_event(start), raw_event(end)) }?;
+        Ok(time)
+    }
+}
+
+/// A stream that was made elsewhere, as a stream of the current runtime; torch's `get_stream_from_external` and
+/// `ExternalStream`. Never destroyed here. The handle 0 is the device's default stream.
+///
+/// # Errors
+/// The runtime cannot start, or there is no such device.
+///
+/// # Safety
+/// - `handle` must be a `CUstream` of that device's primary context, or 0.
+/// - It must stay alive as long as the stream returned, its clones, and memory that was used on it.
+pub unsafe fn get_stream_from_external(handle: usize, device: DeviceIndex) -> Result<Stream> {
+    let runtime = Runtime::current();
+    if handle == 0 {
+        return runtime.default_stream(device);
+    }
+    runtime.wrap_stream(device, StreamHandle(handle))
+}
+
+/// Reads "not ready" as an answer, not as an error.
+fn ready(answer: Result<(), DriverError>) -> Result<bool> {
+    match answer {
+        Ok(()) => Ok(true),
+        Err(error) if error.status() == Some(CUresult::CUDA_ERROR_NOT_READY) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+pub(super) fn mode_to_raw(mode: CaptureMode) -> CUstreamCaptureMode {
+    match mode {
+        CaptureMode::Global => CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL,
+        CaptureMode::ThreadLocal => CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
+        CaptureMode::Relaxed => CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED,
+    }
+}
+
+fn mode_from_raw(mode: CUstreamCaptureMode) -> CaptureMode {
+    match mode {
+        CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED => CaptureMode::Relaxed,
+        CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL => CaptureMode::ThreadLocal,
+        _ => CaptureMode::Global,
+    }
+}
+
+fn raw(stream: StreamRef) -> CUstream {
+    ptr::with_exposed_provenance_mut(stream.handle.0)
+}
+
+fn raw_event(event: EventHandle) -> CUevent {
+    ptr::with_exposed_provenance_mut(event.0)
+}

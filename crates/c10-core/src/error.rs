@@ -1,0 +1,475 @@
+//! The crate's one error type.
+//!
+//! Every failure a caller can act on is a variant with its figures. Where PyTorch has a text that programs match on,
+//! `Display` writes that text. Nothing here is fatal by itself: after any error the runtime can be used on, unless
+//! [`Error::context_is_lost`] says that the device's context is gone.
+
+use std::fmt;
+
+use cuda_sys::{CUresult, CallError, CudaVersion, DriverError, LoadError};
+
+use crate::device::DeviceIndex;
+
+/// Result of this crate's functions.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Oldest driver the runtime works with.
+pub(crate) const OLDEST_DRIVER: CudaVersion = CudaVersion(11080);
+
+/// Why an operation failed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// No usable driver could be loaded.
+    #[error(transparent)]
+    NoDriver(Box<NoDriver>),
+    /// The driver is older than CUDA 11.8.
+    #[error(
+        "The NVIDIA driver on your system is too old (found version {found}). Install a driver that supports CUDA {} or newer.",
+        OLDEST_DRIVER
+    )]
+    DriverTooOld {
+        /// Version the driver answered with: 1000 * major + 10 * minor.
+        found: u32,
+    },
+    /// The driver works, but there is no device it may use.
+    #[error("No CUDA GPUs are available")]
+    NoDevices,
+    /// The driver refused to start.
+    #[error("{}", initialization_text(.0))]
+    Initialization(#[source] AcceleratorError),
+    /// The process was forked after the runtime had been initialised; the child cannot use the driver.
+    #[error(
+        "Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must use the 'spawn' start method"
+    )]
+    BadFork,
+    /// The driver answered a call with an error; torch's `AcceleratorError`.
+    #[error(transparent)]
+    Accelerator(#[from] AcceleratorError),
+    /// The driver lacks a function that was needed.
+    #[error(transparent)]
+    Unavailable(#[from] Unavailable),
+
+    /// The device has not enough memory; torch's `OutOfMemoryError`.
+    #[error(transparent)]
+    OutOfMemory(Box<OutOfMemory>),
+    /// More was asked for than any device can have; torch's `OutOfMemoryError`.
+    #[error("CUDA out of memory. Tried to allocate more than 1EB memory.")]
+    RequestTooLarge {
+        /// Bytes asked for.
+        requested: u64,
+    },
+    /// The address was not handed out by this allocator, or was given back already.
+    #[error("invalid device pointer: {address:#x}")]
+    InvalidDevicePointer {
+        /// The address.
+        address: u64,
+    },
+
+    /// A device index below zero or not below the number of devices; torch's assertion of that text.
+    #[error("Invalid device id")]
+    InvalidDeviceId,
+    /// A text that names no device.
+    #[error("Invalid device string: '{text}'")]
+    InvalidDeviceString {
+        /// The text.
+        text: String,
+    },
+    /// A device of another type where a CUDA device is needed.
+    #[error("Expected a cuda device, but got: {device}")]
+    NotCuda {
+        /// What was given, for example `cpu`.
+        device: String,
+    },
+    /// A device without an index where one is needed.
+    #[error("Expected a torch.device with a specified index or an integer, but got:{device}")]
+    IndexRequired {
+        /// What was given, for example `cuda`.
+        device: String,
+    },
+    /// A stream, event, buffer or graph was used with a runtime that did not make it.
+    #[error("the {what} belongs to another runtime")]
+    OtherRuntime {
+        /// What kind of object.
+        what: &'static str,
+    },
+
+    /// A stream of one device was given where another device was named.
+    #[error("the stream is on device {stream}, but device {device} was asked for")]
+    StreamDevice {
+        /// The device that was named.
+        device: DeviceIndex,
+        /// The stream's device.
+        stream: DeviceIndex,
+    },
+    /// A number that names no stream of the device.
+    #[error("the device has no stream with the id {id}")]
+    UnknownStream {
+        /// The number.
+        id: i64,
+    },
+
+    /// An event without timing was asked for a time.
+    #[error("Both events must be created with argument 'enable_timing=True'.")]
+    EventWithoutTiming,
+    /// An event that was never recorded was asked for a time.
+    #[error("Both events must be recorded before calculating elapsed time.")]
+    EventNotRecorded,
+    /// An event whose work is not done was asked for a time.
+    #[error("Both events must be completed before calculating elapsed time.")]
+    EventNotCompleted,
+    /// An event was recorded on one device and then on another.
+    #[error("Event device {event} does not match recording stream's device {stream}.")]
+    EventDevice {
+        /// Device of the event.
+        event: DeviceIndex,
+        /// Device of the stream.
+        stream: DeviceIndex,
+    },
+
+    /// The graph object has captured already and was not reset.
+    #[error("This CUDAGraph instance already owns a captured graph. To capture a new graph, create a new instance.")]
+    GraphAlreadyCaptured,
+    /// The graph object is capturing.
+    #[error("This CUDAGraph instance is capturing; end that capture first.")]
+    GraphIsCapturing,
+    /// The graph object is not capturing.
+    #[error("capture_end() called without a preceding capture_begin()")]
+    GraphNotCapturing,
+    /// Capture was asked for on the default stream.
+    #[error(
+        "CUDA graphs must be captured on a non-default stream. (However, after capture, it's ok to replay them on the default stream.)"
+    )]
+    CaptureOnDefaultStream,
+    /// The capture was ended while another stream was current.
+    #[error("Capture must end on the same stream it began on.")]
+    CaptureEndedElsewhere,
+    /// The driver gave no graph at the end of the capture.
+    #[error("Invalid capture.")]
+    InvalidCapture,
+    /// A text that names no capture mode.
+    #[error("Unknown capture error mode. Expected `global`, `thread_local`, or `relaxed`, got {text}")]
+    UnknownCaptureMode {
+        /// The text.
+        text: String,
+    },
+    /// A graph was to be replayed that has captured nothing.
+    #[error("Called CUDAGraph::replay without a preceding successful capture.")]
+    ReplayWithoutCapture,
+    /// The memory pool of a graph that has captured nothing was asked for.
+    #[error("Called CUDAGraph::pool() without a preceding successful capture.")]
+    PoolWithoutCapture,
+    /// A graph was to be instantiated that has captured nothing.
+    #[error("capture_end() must have been called before calling instantiate")]
+    InstantiateWithoutCapture,
+    /// Instantiation by hand of a graph that instantiates itself.
+    #[error("instantiate() is intended to be called by the user only when keep_graph=true")]
+    InstantiateByUser,
+    /// A pool that receives allocations already was to receive them once more.
+    #[error("beginAllocateToPool: already recording to mempool_id")]
+    AlreadyRecordingToPool,
+    /// A pool that receives no allocations was to stop receiving them.
+    #[error("endAllocatePool: not currently recording to mempool_id")]
+    NotRecordingToPool,
+    /// Memory of the host that is not pinned cannot take part in a graph: nobody keeps it alive until the replay.
+    #[error(
+        "Cannot copy between CPU and CUDA tensors during CUDA graph capture unless the CPU memory is a pinned buffer."
+    )]
+    UnpinnedCopyDuringCapture,
+
+    /// A copy reaches past the end of a buffer.
+    #[error("a copy of {bytes} bytes at offset {offset} does not fit into a buffer of {len} bytes")]
+    OutOfRange {
+        /// First byte of the copy inside the buffer.
+        offset: usize,
+        /// Bytes to be copied.
+        bytes: usize,
+        /// Bytes the buffer has.
+        len: usize,
+    },
+}
+
+impl Error {
+    /// The driver's code, where a driver call failed; torch's `error_code`.
+    #[must_use]
+    pub fn error_code(&self) -> Option<u32> {
+        self.accelerator().map(AcceleratorError::error_code)
+    }
+
+    /// The failed driver call, where there was one.
+    #[must_use]
+    pub fn accelerator(&self) -> Option<&AcceleratorError> {
+        if let Self::Accelerator(error) | Self::Initialization(error) = self { Some(error) } else { None }
+    }
+
+    /// Whether the device's context can no longer be used, so that everything on that device is lost.
+    #[must_use]
+    pub fn context_is_lost(&self) -> bool {
+        self.accelerator().is_some_and(AcceleratorError::context_is_lost)
+    }
+
+    /// Whether torch would raise its `OutOfMemoryError`.
+    #[must_use]
+    pub fn is_out_of_memory(&self) -> bool {
+        matches!(self, Self::OutOfMemory(_) | Self::RequestTooLarge { .. })
+    }
+
+    /// Whether the driver itself said that memory is exhausted.
+    pub(crate) fn driver_is_out_of_memory(&self) -> bool {
+        self.error_code() == Some(CUresult::CUDA_ERROR_OUT_OF_MEMORY.0)
+    }
+
+    /// The error of a failed `cuInit`.
+    pub(crate) fn from_init(error: DriverError) -> Self {
+        let error = Self::from(error);
+        match error.accelerator() {
+            Some(failed) if failed.code == CUresult::CUDA_ERROR_NO_DEVICE.0 => Self::NoDevices,
+            Some(failed) => Self::Initialization(*failed),
+            None => error,
+        }
+    }
+}
+
+impl From<DriverError> for Error {
+    fn from(error: DriverError) -> Self {
+        match error {
+            CallError::Missing(missing) => Self::Unavailable(Unavailable {
+                symbol: missing.function.symbol,
+                needs: missing.function.version.0,
+                found: missing.found.0,
+            }),
+            CallError::Failed { call, status } => Self::Accelerator(AcceleratorError { call, code: status.0 }),
+        }
+    }
+}
+
+impl From<LoadError> for Error {
+    fn from(error: LoadError) -> Self {
+        Self::NoDriver(Box::new(NoDriver(error)))
+    }
+}
+
+/// No usable driver could be loaded; [`std::error::Error::source`] lists every attempt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NoDriver(LoadError);
+
+impl NoDriver {
+    /// Whether there was no driver at all, rather than one that could not be used (a stub, for example).
+    #[must_use]
+    pub fn is_not_installed(&self) -> bool {
+        self.0.is_not_installed()
+    }
+}
+
+impl fmt::Display for NoDriver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let head = if self.is_not_installed() {
+            "Found no NVIDIA driver on your system. Check that there is an NVIDIA GPU and that its driver is installed."
+        } else {
+            "CUDA driver initialization failed, you might not have a CUDA gpu."
+        };
+        write!(f, "{head}\n{}", self.0)
+    }
+}
+
+impl std::error::Error for NoDriver {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.0)
+    }
+}
+
+/// A driver call that was answered with an error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AcceleratorError {
+    call: &'static str,
+    code: u32,
+}
+
+impl AcceleratorError {
+    /// The C function that failed, for example `cuMemAlloc_v2`.
+    #[must_use]
+    pub fn call(&self) -> &'static str {
+        self.call
+    }
+
+    /// The driver's code; torch's `error_code`.
+    #[must_use]
+    pub fn error_code(&self) -> u32 {
+        self.code
+    }
+
+    /// The code's C name, for example `CUDA_ERROR_INVALID_DEVICE`; `None` for codes newer than this crate.
+    #[must_use]
+    pub fn name(&self) -> Option<&'static str> {
+        CUresult(self.code).name()
+    }
+
+    /// The driver's words for the code.
+    #[must_use]
+    pub fn text(&self) -> &'static str {
+        CUresult(self.code).text().unwrap_or("unrecognized error code")
+    }
+
+    /// Whether the context in which the error arose can no longer be used.
+    ///
+    /// Faults of a kernel or of the device stay: every later call in that context answers with the same code.
+    #[must_use]
+    pub fn context_is_lost(&self) -> bool {
+        LOSES_CONTEXT.contains(&CUresult(self.code))
+    }
+}
+
+/// Codes after which a context answers nothing else.
+const LOSES_CONTEXT: &[CUresult] = &[
+    CUresult::CUDA_ERROR_ECC_UNCORRECTABLE,
+    CUresult::CUDA_ERROR_NVLINK_UNCORRECTABLE,
+    CUresult::CUDA_ERROR_CONTAINED,
+    CUresult::CUDA_ERROR_ILLEGAL_ADDRESS,
+    CUresult::CUDA_ERROR_LAUNCH_TIMEOUT,
+    CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED,
+    CUresult::CUDA_ERROR_ASSERT,
+    CUresult::CUDA_ERROR_HARDWARE_STACK_ERROR,
+    CUresult::CUDA_ERROR_ILLEGAL_INSTRUCTION,
+    CUresult::CUDA_ERROR_MISALIGNED_ADDRESS,
+    CUresult::CUDA_ERROR_INVALID_ADDRESS_SPACE,
+    CUresult::CUDA_ERROR_INVALID_PC,
+    CUresult::CUDA_ERROR_LAUNCH_FAILED,
+    CUresult::CUDA_ERROR_TENSOR_MEMORY_LEAK,
+    CUresult::CUDA_ERROR_EXTERNAL_DEVICE,
+];
+
+impl fmt::Display for AcceleratorError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "CUDA error: {}", self.text())?;
+        if self.code == CUresult::CUDA_ERROR_INVALID_DEVICE.0 {
+            writeln!(f, "GPU device may be out of range, do you have enough GPUs?")?;
+        }
+        f.write_str("CUDA kernel errors might be asynchronously reported at some other API call, ")?;
+        writeln!(f, "so the stacktrace below might be incorrect.")?;
+        if !launch_blocking() {
+            writeln!(f, "For debugging consider passing CUDA_LAUNCH_BLOCKING=1")?;
+        }
+        writeln!(f, "Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.")
+    }
+}
+
+impl std::error::Error for AcceleratorError {}
+
+/// Whether launches wait already, so that advising it makes no sense.
+fn launch_blocking() -> bool {
+    std::env::var("CUDA_LAUNCH_BLOCKING").is_ok_and(|value| value != "0" && !value.is_empty())
+}
+
+fn initialization_text(error: &AcceleratorError) -> String {
+    let head = if error.code == CUresult::CUDA_ERROR_UNKNOWN.0 {
+        "CUDA unknown error - this may be due to an incorrectly set up environment"
+    } else {
+        "CUDA driver initialization failed, you might not have a CUDA gpu."
+    };
+    format!("{head} ({}: {})", error.call, CUresult(error.code))
+}
+
+/// The driver lacks a function.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{symbol} needs a driver for CUDA {}, but the loaded driver is for CUDA {}", CudaVersion(*.needs), CudaVersion(*.found))]
+pub struct Unavailable {
+    /// The C function.
+    pub symbol: &'static str,
+    /// Version that has it: 1000 * major + 10 * minor.
+    pub needs: u32,
+    /// Version of the loaded driver.
+    pub found: u32,
+}
+
+/// A device has not enough memory. All figures are bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OutOfMemory {
+    /// The device.
+    pub device: DeviceIndex,
+    /// What the caller asked for.
+    pub requested: u64,
+    /// The segment that was asked of the driver for it.
+    pub segment: u64,
+    /// Memory of the device.
+    pub total: u64,
+    /// Memory of the device that nobody holds.
+    pub free: u64,
+    /// What this allocator has handed out.
+    pub allocated: u64,
+    /// What this allocator holds from the driver.
+    pub reserved: u64,
+    /// Free memory inside private pools, which only their graphs may use.
+    pub cached_in_private_pools: u64,
+    /// Largest free block this allocator holds, of any stream.
+    pub largest_free_block: u64,
+}
+
+impl fmt::Display for OutOfMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let private = self.cached_in_private_pools;
+        let unallocated = self.reserved.saturating_sub(self.allocated).saturating_sub(private);
+        write!(f, "CUDA out of memory. Tried to allocate {}. ", Size(self.segment))?;
+        write!(f, "GPU {} has a total capacity of {} ", self.device, Size(self.total))?;
+        write!(f, "of which {} is free. ", Size(self.free))?;
+        write!(f, "Of the allocated memory {} is allocated by PyTorch, ", Size(self.allocated + private))?;
+        if private > 0 {
+            write!(f, "with {} allocated in private pools (e.g., CUDA Graphs), ", Size(private))?;
+        }
+        write!(f, "and {} is reserved by PyTorch but unallocated. ", Size(unallocated))?;
+        f.write_str("If reserved but unallocated memory is large try setting ")?;
+        f.write_str("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation.  ")?;
+        f.write_str("See documentation for Memory Management  ")?;
+        f.write_str("(https://docs.pytorch.org/docs/stable/notes/cuda.html")?;
+        f.write_str("#optimizing-memory-usage-with-pytorch-cuda-alloc-conf)")
+    }
+}
+
+impl std::error::Error for OutOfMemory {}
+
+impl From<OutOfMemory> for Error {
+    fn from(error: OutOfMemory) -> Self {
+        Self::OutOfMemory(Box::new(error))
+    }
+}
+
+/// Bytes as torch's messages write them: the largest unit that is exceeded, two decimals.
+struct Size(u64);
+
+impl fmt::Display for Size {
+    #[expect(clippy::cast_precision_loss, reason = "two decimals are printed")]
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const UNITS: [(u64, &str); 3] = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
+        match UNITS.iter().find(|(unit, _)| self.0 > *unit) {
+            Some((unit, name)) => write!(f, "{:.2} {name}", self.0 as f64 / *unit as f64),
+            None => write!(f, "{} bytes", self.0),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_change_unit_above_the_power() {
+        let cases = [
+            (0, "0 bytes"),
+            (1024, "1024 bytes"),
+            (1025, "1.00 KiB"),
+            (1 << 20, "1024.00 KiB"),
+            ((1 << 30) + 1, "1.00 GiB"),
+            (58 << 20, "58.00 MiB"),
+            (4096 << 30, "4096.00 GiB"),
+        ];
+        for (bytes, text) in cases {
+            assert_eq!(Size(bytes).to_string(), text);
+        }
+    }
+
+    #[test]
+    fn lost_contexts_are_told_from_passing_errors() {
+        let lost = |code| AcceleratorError { call: "cuX", code }.context_is_lost();
+        assert!(lost(700) && lost(719));
+        assert!(!lost(2) && !lost(101) && !lost(900) && !lost(600));
+    }
+}

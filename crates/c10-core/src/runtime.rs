@@ -1,0 +1,440 @@
+//! The runtime as a value.
+//!
+//! A [`Runtime`] is a handle; clones share one driver, one caching allocator and one set of stream pools. It starts
+//! when something first needs the driver, once, and a failed start is tried again by the next need. The process-wide
+//! default is made on first use and never dropped.
+//!
+//! **Invariants:** objects made by a runtime keep it alive and refuse to work with another one's. Dropping the last
+//! handle waits for the devices and gives back every segment, stream, event and context; in a forked child it calls
+//! nothing.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+
+use cuda_sys::Driver as Table;
+
+use crate::caching::{CachingAllocator, DeviceStats};
+use crate::device::DeviceIndex;
+use crate::driver::{Api, Driver, MemInfo, Relaxed};
+use crate::error::{Error, Result};
+use crate::graph::Captures;
+use crate::guard::{DeviceGuard, RuntimeGuard};
+use crate::pinned::{Holds, PinnedCache};
+use crate::process;
+use crate::remains::{Doomed, Remains};
+use crate::stream::StreamPools;
+use crate::thread;
+
+/// Tells runtimes apart; never used twice.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) struct RuntimeId(u64);
+
+/// The runtime: one driver with everything that is kept for it.
+///
+/// Cheap to clone; usable from any thread.
+#[derive(Clone)]
+pub struct Runtime(Arc<Inner>);
+
+/// What a runtime's objects refer to without keeping it alive.
+pub(crate) type WeakRuntime = Weak<Inner>;
+
+pub(crate) struct Inner {
+    id: RuntimeId,
+    source: Source,
+    loaded: OnceLock<Arc<Table>>,
+    ready: OnceLock<Ready>,
+    /// Held while starting, so that it happens once.
+    starting: Mutex<()>,
+}
+
+/// Where the driver comes from.
+#[derive(Debug)]
+enum Source {
+    Given,
+    Search,
+    File(PathBuf),
+}
+
+/// A started runtime.
+#[derive(Debug)]
+pub(crate) struct Ready {
+    pub(crate) api: Api,
+    pub(crate) allocator: CachingAllocator,
+    pub(crate) streams: StreamPools,
+    pub(crate) holds: Holds,
+    pub(crate) pinned: Arc<PinnedCache>,
+    pub(crate) captures: Captures,
+    pub(crate) remains: Remains,
+}
+
+impl Runtime {
+    /// A runtime on a driver that is loaded already. Calls nothing yet.
+    #[must_use]
+    pub fn new(driver: Table) -> Self {
+        Self::with(Source::Given, OnceLock::from(Arc::new(driver)))
+    }
+
+    /// A runtime that will search for the system's driver when it is first needed (the environment variable
+    /// `CUDA_SYS_LIBCUDA` can name a file instead).
+    #[must_use]
+    pub fn on_system_driver() -> Self {
+        Self::with(Source::Search, OnceLock::new())
+    }
+
+    /// A runtime that will open this file as the driver when it is first needed.
+    pub fn on_driver_file(path: impl Into<PathBuf>) -> Self {
+        Self::with(Source::File(path.into()), OnceLock::new())
+    }
+
+    fn with(source: Source, loaded: OnceLock<Arc<Table>>) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let id = RuntimeId(NEXT.fetch_add(1, Ordering::Relaxed));
+        Self(Arc::new(Inner { id, source, loaded, ready: OnceLock::new(), starting: Mutex::default() }))
+    }
+
+    /// The process-wide runtime; on the system's driver unless [`Self::make_default`] came first.
+    #[must_use]
+    pub fn default_runtime() -> Self {
+        DEFAULT.get_or_init(Self::on_system_driver).clone()
+    }
+
+    /// Makes this the process-wide runtime.
+    ///
+    /// # Errors
+    /// Gives the runtime back when there is a process-wide one already.
+    pub fn make_default(self) -> Result<(), Self> {
+        DEFAULT.set(self)
+    }
+
+    /// The runtime bound to this thread, else the process-wide one.
+    #[must_use]
+    pub fn current() -> Self {
+        thread::bound().unwrap_or_else(Self::default_runtime)
+    }
+
+    /// Binds this runtime to the calling thread, so that [`Self::current`] answers it, until the guard is dropped.
+    pub fn bind(&self) -> RuntimeGuard {
+        RuntimeGuard::new(self)
+    }
+
+    /// Starts the runtime, if it was not; torch's `init`. Creates no context.
+    ///
+    /// # Errors
+    /// No driver, a driver that is too old or refuses to start, no devices, or a forked child.
+    pub fn init(&self) -> Result<()> {
+        self.ready().map(|_| ())
+    }
+
+    /// Whether the runtime was started, in this process.
+    #[must_use]
+    pub fn is_initialized(&self) -> bool {
+        self.0.ready.get().is_some() && !process::in_bad_fork()
+    }
+
+    /// Number of devices, 0 when there is no usable driver. Never fails.
+    #[must_use]
+    pub fn device_count(&self) -> usize {
+        // A forked child cannot ask, but what its parent knew still holds.
+        let known = self.0.ready.get().or_else(|| self.ready().ok());
+        known.map_or(0, |ready| ready.api.device_count())
+    }
+
+    /// CUDA version of the driver, written 1000 * major + 10 * minor, and where it was loaded from.
+    ///
+    /// # Errors
+    /// No driver could be loaded.
+    pub fn driver_version(&self) -> Result<(u32, String)> {
+        let table = self.0.table()?;
+        Ok((table.version().0, table.origin().to_owned()))
+    }
+
+    /// The started runtime.
+    #[inline]
+    pub(crate) fn ready(&self) -> Result<&Ready> {
+        if process::in_bad_fork() {
+            return Err(Error::BadFork);
+        }
+        match self.0.ready.get() {
+            Some(ready) => Ok(ready),
+            None => self.0.start(),
+        }
+    }
+
+    pub(crate) fn id(&self) -> RuntimeId {
+        self.0.id
+    }
+
+    pub(crate) fn downgrade(&self) -> WeakRuntime {
+        Arc::downgrade(&self.0)
+    }
+
+    pub(crate) fn upgrade(weak: &WeakRuntime) -> Option<Self> {
+        weak.upgrade().map(Self)
+    }
+
+    /// Refuses objects of other runtimes.
+    pub(crate) fn check_same(&self, other: &Self, what: &'static str) -> Result<()> {
+        if self == other { Ok(()) } else { Err(Error::OtherRuntime { what }) }
+    }
+
+    /// The current device of this thread.
+    ///
+    /// # Errors
+    /// The runtime cannot start.
+    pub fn current_device(&self) -> Result<DeviceIndex> {
+        self.ready()?;
+        Ok(thread::device(self.id()))
+    }
+
+    /// Makes a device current on this thread; does nothing for a negative number. Creates no context.
+    ///
+    /// # Errors
+    /// The runtime cannot start, or the driver knows no such device.
+    pub fn set_device(&self, device: DeviceIndex) -> Result<()> {
+        self.exchange_device(device).map(|_| ())
+    }
+
+    /// Makes a device current and returns the one before; for a negative number changes nothing and returns -1.
+    ///
+    /// # Errors
+    /// The runtime cannot start, or the driver knows no such device.
+    pub fn exchange_device(&self, device: DeviceIndex) -> Result<DeviceIndex> {
+        if device.0 < 0 {
+            return Ok(DeviceIndex(-1));
+        }
+        self.check_device(device)?;
+        Ok(thread::exchange_device(self.id(), device))
+    }
+
+    /// A device is current until the guard is dropped.
+    ///
+    /// # Errors
+    /// The runtime cannot start, or the driver knows no such device.
+    pub fn device_guard(&self, device: DeviceIndex) -> Result<DeviceGuard> {
+        DeviceGuard::new(self, device)
+    }
+
+    /// The driver's own answer for devices that do not exist.
+    pub(crate) fn check_device(&self, device: DeviceIndex) -> Result<&Ready> {
+        let ready = self.ready()?;
+        let known = device.position().is_some_and(|position| position < ready.api.device_count());
+        if !known {
+            ready.api.device(device)?;
+            return Err(Error::InvalidDeviceId);
+        }
+        Ok(ready)
+    }
+
+    /// Refuses devices that do not exist, in torch's words for queries.
+    pub(crate) fn check_device_id(&self, device: DeviceIndex) -> Result<&Ready> {
+        let ready = self.ready()?;
+        let known = device.position().is_some_and(|position| position < ready.api.device_count());
+        if known { Ok(ready) } else { Err(Error::InvalidDeviceId) }
+    }
+
+    /// Blocks until all work of a device is done.
+    ///
+    /// # Errors
+    /// The device does not exist, work on it failed, or a capture forbids waiting.
+    pub fn synchronize(&self, device: DeviceIndex) -> Result<()> {
+        let ready = self.check_device(device)?;
+        ready.api.synchronize_device(device)?;
+        ready.sweep();
+        Ok(())
+    }
+
+    /// Whether a device's context is in use by this runtime.
+    #[must_use]
+    pub fn is_device_used(&self, device: DeviceIndex) -> bool {
+        self.0.ready.get().is_some_and(|ready| ready.api.is_used(device))
+    }
+
+    /// Free and total memory of a device, in bytes.
+    ///
+    /// # Errors
+    /// The device does not exist, or the driver's error.
+    pub fn mem_get_info(&self, device: DeviceIndex) -> Result<MemInfo> {
+        self.check_device(device)?.api.mem_get_info(device)
+    }
+
+    /// What the caching allocator of a device has done; all zero before the runtime has started.
+    ///
+    /// # Errors
+    /// The device does not exist.
+    pub fn memory_stats(&self, device: DeviceIndex) -> Result<DeviceStats> {
+        match self.0.ready.get() {
+            Some(ready) => ready.allocator.stats(device),
+            None => Ok(DeviceStats::default()),
+        }
+    }
+
+    /// Sets the peaks of a device's figures to their present values; does nothing before the runtime has started.
+    ///
+    /// # Errors
+    /// The device does not exist.
+    pub fn reset_peak_memory_stats(&self, device: DeviceIndex) -> Result<()> {
+        self.0.ready.get().map_or(Ok(()), |ready| ready.allocator.reset_peak_stats(device))
+    }
+
+    /// Gives cached memory that is wholly free back to the driver, on every device, and waits for work that uses it.
+    /// Does nothing before the runtime has started.
+    ///
+    /// # Errors
+    /// The first driver error; the other devices are emptied all the same.
+    pub fn empty_cache(&self) -> Result<()> {
+        if !self.is_initialized() {
+            return Ok(());
+        }
+        let ready = self.ready()?;
+        ready.allocator.empty_cache(&ready.api)
+    }
+
+    /// Device memory for use on `stream`, by address; 0 for no bytes. Freed by [`Self::caching_allocator_delete`].
+    ///
+    /// # Errors
+    /// Not enough memory, or the driver's error.
+    pub fn caching_allocator_alloc(&self, bytes: u64, stream: &crate::Stream) -> Result<u64> {
+        self.check_same(stream.runtime(), "stream")?;
+        let ready = self.ready()?;
+        ready.allocator.alloc(&ready.api, stream.reference(), bytes)
+    }
+
+    /// Gives memory back by its address; 0 is ignored.
+    ///
+    /// # Errors
+    /// [`Error::InvalidDevicePointer`] for an address that is not handed out; the driver's error, after which the
+    /// memory is no longer handed out all the same.
+    pub fn caching_allocator_delete(&self, address: u64) -> Result<()> {
+        if address != 0 && self.0.ready.get().is_none() {
+            return Err(Error::InvalidDevicePointer { address });
+        }
+        let ready = self.ready()?;
+        ready.allocator.free(&ready.api, address)
+    }
+
+    /// Notes that memory is used on a stream other than the one it was allocated for, so that giving it back waits
+    /// for that stream too. Calls nothing.
+    ///
+    /// # Errors
+    /// [`Error::InvalidDevicePointer`] for an address that is not handed out.
+    pub fn record_stream(&self, address: u64, stream: &crate::Stream) -> Result<()> {
+        self.check_same(stream.runtime(), "stream")?;
+        self.ready()?.allocator.record_stream(address, stream.reference())
+    }
+
+    /// Whether the allocator's books balance. For tests; takes time proportional to the number of blocks, and must not
+    /// run beside allocations.
+    #[must_use]
+    pub fn is_valid(&self) -> bool {
+        self.inconsistency().is_none()
+    }
+
+    /// What is wrong with the allocator's books, if anything; see [`Self::is_valid`].
+    #[must_use]
+    pub fn inconsistency(&self) -> Option<String> {
+        self.0.ready.get()?.allocator.inconsistency()
+    }
+}
+
+static DEFAULT: OnceLock<Runtime> = OnceLock::new();
+
+impl Inner {
+    fn table(&self) -> Result<&Arc<Table>> {
+        if let Some(table) = self.loaded.get() {
+            return Ok(table);
+        }
+        let table = match &self.source {
+            Source::File(path) => Table::load_from(path)?,
+            Source::Search | Source::Given => Table::load()?,
+        };
+        Ok(self.loaded.get_or_init(|| Arc::new(table)))
+    }
+
+    #[cold]
+    fn start(&self) -> Result<&Ready> {
+        let _starting = self.starting.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(ready) = self.ready.get() {
+            return Ok(ready);
+        }
+        let table = Arc::clone(self.table()?);
+        process::watch_forks();
+        let ready = Ready::new(Api::new(table)?);
+        Ok(self.ready.get_or_init(|| ready))
+    }
+}
+
+impl Ready {
+    fn new(api: Api) -> Self {
+        let devices = api.device_count();
+        Self {
+            api,
+            allocator: CachingAllocator::new(devices),
+            streams: StreamPools::new(devices),
+            holds: Holds::default(),
+            pinned: Arc::default(),
+            captures: Captures::default(),
+            remains: Remains::default(),
+        }
+    }
+
+    /// Lets calls through that a capture of another thread would forbid, while one of ours is under way.
+    pub(crate) fn relaxed(&self) -> Result<Relaxed<'_, Api>> {
+        Relaxed::new(&self.api, self.allocator.is_scoped())
+    }
+
+    /// Lets go of memory whose copies are done and of what could not be destroyed before.
+    pub(crate) fn sweep(&self) {
+        // What cannot be asked for now is asked for again the next time.
+        if let Ok(_relaxed) = self.relaxed() {
+            self.holds.sweep(&self.api);
+            self.remains.sweep(&self.api);
+        }
+    }
+
+    /// Destroys something of the driver's, now or, if that fails, later.
+    pub(crate) fn destroy(&self, doomed: Doomed) -> Result<()> {
+        self.remains.destroy(&self.api, doomed)
+    }
+
+    /// Gives everything back.
+    fn dismantle(&self) {
+        let devices = (0..).map(DeviceIndex).take(self.api.device_count());
+        for device in devices.filter(|device| self.api.is_used(*device)) {
+            let _ = self.api.synchronize_device(device);
+        }
+        self.captures.clear();
+        self.holds.dismantle(&self.api);
+        self.pinned.dismantle(&self.api);
+        self.allocator.dismantle(&self.api);
+        self.remains.sweep(&self.api);
+        self.streams.dismantle(&self.api);
+        self.api.release_contexts();
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        thread::forget(self.id);
+        if let Some(ready) = self.ready.get().filter(|_| !process::in_bad_fork()) {
+            ready.dismantle();
+        }
+    }
+}
+
+/// Handles of the same runtime are equal.
+impl PartialEq for Runtime {
+    fn eq(&self, other: &Self) -> bool {
+        self.id() == other.id()
+    }
+}
+
+impl Eq for Runtime {}
+
+impl fmt::Debug for Runtime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let driver = self.0.loaded.get();
+        f.debug_struct("Runtime").field("id", &self.0.id.0).field("driver", &driver).finish_non_exhaustive()
+    }
+}

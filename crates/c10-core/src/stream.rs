@@ -1,0 +1,442 @@
+//! Streams: pools of 32 for each device and priority, and which stream is current.
+//!
+//! **Invariants:** pool streams do not wait for the default stream, are made together when a priority of a device is
+//! first asked for, and live as long as the runtime; the 33rd request gets the first stream again. A stream's id and
+//! device name it completely.
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::arg::DeviceArg;
+use crate::device::{Device, DeviceIndex};
+use crate::driver::{Api, Driver, StreamHandle, StreamRef};
+use crate::error::{Error, Result};
+use crate::event::{Event, EventOptions};
+use crate::guard::StreamGuard;
+use crate::runtime::{Ready, Runtime};
+use crate::thread;
+
+/// Streams in a pool.
+const STREAMS_PER_POOL: usize = 32;
+/// Priorities that are told apart at most.
+const MAX_LEVELS: usize = 4;
+
+/// A stream's number on its device; torch's `stream_id`.
+///
+/// 0 is the default stream. Bit 0 is set for streams of a pool, whose next four bits are the priority's level plus 1
+/// and the rest the index. Anything else is the handle of a stream made elsewhere.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct StreamId(pub i64);
+
+impl StreamId {
+    fn of_pool(level: usize, index: usize) -> Self {
+        let id = index * 32 + (level + 1) * 2 + 1;
+        Self(i64::try_from(id).expect("at most 32 * 32"))
+    }
+
+    /// Level and index of a pool stream.
+    fn pool(self) -> Option<(usize, usize)> {
+        let id = usize::try_from(self.0).ok().filter(|id| id & 1 == 1)?;
+        let (level, index) = ((id >> 1 & 15).checked_sub(1)?, id >> 5);
+        (level < MAX_LEVELS && index < STREAMS_PER_POOL).then_some((level, index))
+    }
+}
+
+/// CUDA's priority of a level.
+fn priority_of(level: usize) -> i32 {
+    -i32::try_from(level).expect("at most 4 levels")
+}
+
+/// A stream without its runtime and device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct StreamKey {
+    id: StreamId,
+    handle: StreamHandle,
+}
+
+impl StreamKey {
+    pub(crate) const DEFAULT: Self = Self { id: StreamId(0), handle: StreamHandle(0) };
+}
+
+/// A queue of work of a device, done in order; torch's `Stream`.
+///
+/// A handle: clones are the same stream, and dropping one does nothing to the work.
+#[derive(Clone, Debug)]
+pub struct Stream {
+    runtime: Runtime,
+    device: DeviceIndex,
+    key: StreamKey,
+}
+
+impl Stream {
+    /// The next stream of the pool for that device and priority, on the current runtime; the current device for `None`
+    /// and for negative numbers. 0 is the least urgent priority, negative ones are more so, and priorities out of range
+    /// are brought into it. The 33rd request gets the first stream again.
+    ///
+    /// # Errors
+    /// The device does not exist, or the driver cannot make the streams.
+    pub fn new(device: impl DeviceArg, priority: i32) -> Result<Self> {
+        let runtime = Runtime::current();
+        let index = device.resolve(&runtime)?;
+        let index = if index < DeviceIndex(0) { runtime.current_device()? } else { index };
+        runtime.new_stream(index, priority)
+    }
+
+    /// Least and greatest priority of the current device's streams; a lower number is more urgent.
+    ///
+    /// # Errors
+    /// The driver's error.
+    pub fn priority_range() -> Result<(i32, i32)> {
+        let runtime = Runtime::current();
+        runtime.priority_range_of(runtime.current_device()?)
+    }
+
+    /// The stream's CUDA handle (`CUstream`) as a number, 0 for the default stream. A raw door: whoever uses it with
+    /// the driver answers for what is done.
+    #[must_use]
+    pub fn cuda_stream(&self) -> usize {
+        self.key.handle.0
+    }
+
+    /// The stream's device.
+    #[must_use]
+    pub fn device(&self) -> Device {
+        Device::cuda(self.device.0)
+    }
+
+    /// Number of the stream's device.
+    #[must_use]
+    pub fn device_index(&self) -> DeviceIndex {
+        self.device
+    }
+
+    /// The stream's number on its device.
+    #[must_use]
+    pub fn stream_id(&self) -> StreamId {
+        self.key.id
+    }
+
+    /// The runtime that made the stream.
+    #[must_use]
+    pub fn runtime(&self) -> &Runtime {
+        &self.runtime
+    }
+
+    /// Whether this is the device's default stream.
+    #[must_use]
+    pub fn is_default(&self) -> bool {
+        self.key == StreamKey::DEFAULT
+    }
+
+    pub(crate) fn reference(&self) -> StreamRef {
+        StreamRef { device: self.device, handle: self.key.handle }
+    }
+
+    pub(crate) fn ready(&self) -> Result<&Ready> {
+        self.runtime.ready()
+    }
+
+    /// Priority of the stream: 0 or, more urgent, below.
+    ///
+    /// # Errors
+    /// The driver's error, which only a stream made elsewhere can meet.
+    pub fn priority(&self) -> Result<i32> {
+        match (self.is_default(), self.key.id.pool()) {
+            (true, _) => Ok(0),
+            (_, Some((level, _))) => Ok(priority_of(level)),
+            (_, None) => self.ready()?.api.stream_priority(self.reference()),
+        }
+    }
+
+    /// Whether all work queued on the stream is done. Does not block.
+    ///
+    /// # Errors
+    /// The driver's error; work that is not done is not one.
+    pub fn query(&self) -> Result<bool> {
+        self.ready()?.api.stream_query(self.reference())
+    }
+
+    /// Blocks until all work queued on the stream is done.
+    ///
+    /// # Errors
+    /// The driver's error: queued work failed, or the stream is capturing.
+    pub fn synchronize(&self) -> Result<()> {
+        let ready = self.ready()?;
+        ready.api.stream_synchronize(self.reference())?;
+        ready.sweep();
+        Ok(())
+    }
+
+    /// Makes later work of this stream wait for an event; does nothing if the event was never recorded.
+    ///
+    /// # Errors
+    /// The driver's error.
+    pub fn wait_event(&self, event: &Event) -> Result<()> {
+        event.wait(self)
+    }
+
+    /// Makes later work of this stream wait for the work queued on the other so far.
+    ///
+    /// # Errors
+    /// The driver's error.
+    pub fn wait_stream(&self, other: &Self) -> Result<()> {
+        self.wait_event(&other.record_event()?)
+    }
+
+    /// Records a new event after the work queued so far.
+    ///
+    /// # Errors
+    /// The driver's error.
+    pub fn record_event(&self) -> Result<Event> {
+        let event = Event::on(&self.runtime, EventOptions::default());
+        event.record(self)?;
+        Ok(event)
+    }
+
+    /// Whether the stream takes part in a capture.
+    ///
+    /// # Errors
+    /// The driver's error.
+    pub fn is_capturing(&self) -> Result<bool> {
+        self.ready()?.api.stream_is_capturing(self.reference())
+    }
+
+    /// Makes this the current stream of its device, and that device the current one, until the guard is dropped.
+    pub(crate) fn guard(&self) -> StreamGuard {
+        StreamGuard::new(self)
+    }
+
+    pub(crate) fn make_current(&self) {
+        thread::set_stream(self.runtime.id(), self.device, self.key);
+        thread::exchange_device(self.runtime.id(), self.device);
+    }
+}
+
+impl fmt::Display for Stream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "<torch.cuda.Stream device={} cuda_stream={:#x}>", self.device(), self.cuda_stream())
+    }
+}
+
+impl PartialEq for Stream {
+    fn eq(&self, other: &Self) -> bool {
+        (self.runtime.id(), self.device, self.key.id) == (other.runtime.id(), other.device, other.key.id)
+    }
+}
+
+impl Eq for Stream {}
+
+impl Hash for Stream {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (self.runtime.id(), self.device, self.key.id).hash(state);
+    }
+}
+
+impl Runtime {
+    /// The next stream of the pool for that device and priority. Priorities out of range are brought into it: 0 and
+    /// above is the least urgent.
+    ///
+    /// # Errors
+    /// The driver knows no such device, or cannot make the streams.
+    pub fn new_stream(&self, device: DeviceIndex, priority: i32) -> Result<Stream> {
+        let ready = self.check_device(device)?;
+        let _relaxed = ready.relaxed()?;
+        let key = ready.streams.of(device)?.next(&ready.api, device, priority)?;
+        Ok(Stream { runtime: self.clone(), device, key })
+    }
+
+    /// The default stream of a device.
+    ///
+    /// # Errors
+    /// The driver knows no such device.
+    pub fn default_stream(&self, device: DeviceIndex) -> Result<Stream> {
+        self.check_device(device)?;
+        Ok(Stream { runtime: self.clone(), device, key: StreamKey::DEFAULT })
+    }
+
+    /// This thread's current stream of a device; the default stream, unless another was made current.
+    ///
+    /// # Errors
+    /// The driver knows no such device.
+    pub fn current_stream(&self, device: DeviceIndex) -> Result<Stream> {
+        self.check_device(device)?;
+        Ok(Stream { runtime: self.clone(), device, key: thread::stream(self.id(), device) })
+    }
+
+    /// Makes a stream the current one of its device, and that device the current one.
+    ///
+    /// # Errors
+    /// The stream belongs to another runtime.
+    pub fn set_stream(&self, stream: &Stream) -> Result<()> {
+        self.check_same(&stream.runtime, "stream")?;
+        stream.make_current();
+        Ok(())
+    }
+
+    /// A stream and its device are current until the guard is dropped.
+    ///
+    /// # Errors
+    /// The stream belongs to another runtime.
+    pub fn stream_guard(&self, stream: &Stream) -> Result<StreamGuard> {
+        self.check_same(&stream.runtime, "stream")?;
+        Ok(stream.guard())
+    }
+
+    /// The stream that [`Stream::stream_id`] named; only the default stream and streams of pools can be found again.
+    ///
+    /// # Errors
+    /// The driver knows no such device, or there is no such stream.
+    pub fn stream_from_id(&self, device: DeviceIndex, id: StreamId) -> Result<Stream> {
+        let ready = self.check_device(device)?;
+        if id == StreamId(0) {
+            return self.default_stream(device);
+        }
+        let (level, index) = id.pool().ok_or(Error::UnknownStream { id: id.0 })?;
+        let key = ready.streams.of(device)?.find(&ready.api, device, level, index)?;
+        Ok(Stream { runtime: self.clone(), device, key: key.ok_or(Error::UnknownStream { id: id.0 })? })
+    }
+
+    /// Least and greatest priority of streams; a lower number is more urgent.
+    ///
+    /// # Errors
+    /// The driver knows no such device, or its error.
+    pub fn priority_range_of(&self, device: DeviceIndex) -> Result<(i32, i32)> {
+        let ready = self.check_device(device)?;
+        let levels = ready.streams.of(device)?.level_count(&ready.api, device)?;
+        Ok((0, priority_of(levels - 1)))
+    }
+
+    /// Whether this thread's current stream of the current device takes part in a capture. Creates no context.
+    ///
+    /// # Errors
+    /// The driver's error.
+    pub fn is_current_stream_capturing(&self) -> Result<bool> {
+        let device = thread::device(self.id());
+        if !self.is_initialized() || !self.is_device_used(device) {
+            return Ok(false);
+        }
+        Ok(self.ready()?.api.capture_id(self.current_stream(device)?.reference())?.is_some())
+    }
+
+    /// A stream that was made elsewhere; never destroyed here.
+    pub(crate) fn wrap_stream(&self, device: DeviceIndex, handle: StreamHandle) -> Result<Stream> {
+        self.check_device(device)?;
+        let id = i64::try_from(handle.0).map_err(|_| Error::UnknownStream { id: i64::MAX })?;
+        Ok(Stream { runtime: self.clone(), device, key: StreamKey { id: StreamId(id), handle } })
+    }
+}
+
+/// The pools of all devices.
+#[derive(Debug)]
+pub(crate) struct StreamPools {
+    devices: Box<[Mutex<DevicePools>]>,
+}
+
+impl StreamPools {
+    pub(crate) fn new(device_count: usize) -> Self {
+        Self { devices: (0..device_count).map(|_| Mutex::default()).collect() }
+    }
+
+    fn of(&self, device: DeviceIndex) -> Result<MutexGuard<'_, DevicePools>> {
+        let pools = device.position().and_then(|position| self.devices.get(position)).ok_or(Error::InvalidDeviceId)?;
+        Ok(pools.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Destroys every stream.
+    pub(crate) fn dismantle(&self, api: &Api) {
+        for (device, pools) in (0..).map(DeviceIndex).zip(&self.devices) {
+            let pools = std::mem::take(&mut *pools.lock().unwrap_or_else(PoisonError::into_inner));
+            for pool in pools.levels.into_iter().flatten() {
+                pool.streams.into_iter().for_each(|handle| destroy(api, device, handle));
+            }
+        }
+    }
+}
+
+fn destroy(api: &Api, device: DeviceIndex, handle: StreamHandle) {
+    // Nothing can be done about a stream that cannot be destroyed; its context goes soon.
+    let _ = api.stream_destroy(StreamRef { device, handle });
+}
+
+/// The pools of one device.
+#[derive(Debug, Default)]
+struct DevicePools {
+    level_count: Option<usize>,
+    levels: [Option<Pool>; MAX_LEVELS],
+}
+
+/// The streams of one priority.
+#[derive(Debug)]
+struct Pool {
+    streams: Vec<StreamHandle>,
+    next: usize,
+}
+
+impl DevicePools {
+    /// Priorities the device tells apart, at most 4.
+    fn level_count(&mut self, api: &Api, device: DeviceIndex) -> Result<usize> {
+        if let Some(count) = self.level_count {
+            return Ok(count);
+        }
+        let (least, greatest) = api.stream_priority_range(device)?;
+        let count = usize::try_from(least.saturating_sub(greatest)).unwrap_or(0) + 1;
+        Ok(*self.level_count.insert(count.min(MAX_LEVELS)))
+    }
+
+    fn next(&mut self, api: &Api, device: DeviceIndex, priority: i32) -> Result<StreamKey> {
+        let last = self.level_count(api, device)? - 1;
+        let level = usize::try_from(priority.saturating_neg()).unwrap_or(0).min(last);
+        let pool = self.pool(api, device, level)?;
+        let index = pool.next % STREAMS_PER_POOL;
+        pool.next += 1;
+        Ok(StreamKey { id: StreamId::of_pool(level, index), handle: pool.streams[index] })
+    }
+
+    fn find(&mut self, api: &Api, device: DeviceIndex, level: usize, index: usize) -> Result<Option<StreamKey>> {
+        if level >= self.level_count(api, device)? {
+            return Ok(None);
+        }
+        let handle = self.pool(api, device, level)?.streams[index];
+        Ok(Some(StreamKey { id: StreamId::of_pool(level, index), handle }))
+    }
+
+    /// The pool of a level, made on first use: all its streams or none.
+    fn pool(&mut self, api: &Api, device: DeviceIndex, level: usize) -> Result<&mut Pool> {
+        let slot = &mut self.levels[level];
+        if slot.is_none() {
+            let priority = priority_of(level);
+            let mut streams = Vec::with_capacity(STREAMS_PER_POOL);
+            for _ in 0..STREAMS_PER_POOL {
+                match api.stream_create(device, priority) {
+                    Ok(stream) => streams.push(stream),
+                    Err(error) => {
+                        streams.into_iter().for_each(|stream| destroy(api, device, stream));
+                        return Err(error);
+                    }
+                }
+            }
+            *slot = Some(Pool { streams, next: 0 });
+        }
+        Ok(slot.as_mut().expect("filled above"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_pack_level_and_index() {
+        assert_eq!(StreamId::of_pool(0, 0), StreamId(3));
+        assert_eq!(StreamId::of_pool(3, 31), StreamId(31 * 32 + 9));
+        for level in 0..MAX_LEVELS {
+            for index in 0..STREAMS_PER_POOL {
+                assert_eq!(StreamId::of_pool(level, index).pool(), Some((level, index)));
+            }
+        }
+        for not_of_a_pool in [0, 1, 2, 0x7f00_1000, 11, -3] {
+            assert_eq!(StreamId(not_of_a_pool).pool(), None, "{not_of_a_pool}");
+        }
+    }
+}

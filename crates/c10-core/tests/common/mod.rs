@@ -1,0 +1,70 @@
+//! A simulated machine with a runtime on it, for one test on one thread.
+#![expect(unsafe_code, reason = "a table of functions is vouched for")]
+#![allow(
+    dead_code,
+    clippy::unwrap_used,
+    reason = "each test program uses some of it, and a failed set-up is a failed test"
+)]
+
+use c10_core::{DeviceIndex, Runtime, Stream};
+use cuda_sim::{Bound, Config, LiveHandles, Machine};
+
+pub(crate) const DEVICE: DeviceIndex = DeviceIndex(0);
+
+/// The runtime goes before the machine is unbound.
+pub(crate) struct Rig {
+    pub(crate) runtime: Runtime,
+    pub(crate) machine: Machine,
+    _bound: Bound,
+}
+
+impl Rig {
+    pub(crate) fn new(config: Config) -> Self {
+        let machine = Machine::new(config);
+        let bound = machine.bind();
+        Self { runtime: runtime(), machine, _bound: bound }
+    }
+
+    pub(crate) fn stream(&self) -> Stream {
+        self.runtime.new_stream(DEVICE, 0).unwrap()
+    }
+
+    pub(crate) fn allocated_bytes(&self) -> i64 {
+        self.runtime.memory_stats(DEVICE).unwrap().allocated_bytes.all.current
+    }
+
+    pub(crate) fn reserved_bytes(&self) -> i64 {
+        self.runtime.memory_stats(DEVICE).unwrap().reserved_bytes.all.current
+    }
+
+    /// Drops the runtime and tells what is left on the machine.
+    pub(crate) fn left(self) -> LiveHandles {
+        let Self { runtime, machine, _bound } = self;
+        drop(runtime);
+        machine.live()
+    }
+}
+
+pub(crate) fn rig() -> Rig {
+    Rig::new(config())
+}
+
+pub(crate) fn config() -> Config {
+    Config::default().seed(1)
+}
+
+/// A runtime on the machine bound to this thread.
+pub(crate) fn runtime() -> Runtime {
+    Runtime::new(load().unwrap())
+}
+
+/// The driver of the machine bound to this thread.
+pub(crate) fn load() -> Result<cuda_sys::Driver, cuda_sys::LoadError> {
+    // SAFETY: the simulated driver's functions behave as the C functions of their names.
+    unsafe { cuda_sys::Driver::from_functions(cuda_sim::functions()) }
+}
+
+/// The driver's error that was expected.
+pub(crate) fn code<T: std::fmt::Debug>(result: c10_core::Result<T>) -> u32 {
+    result.unwrap_err().error_code().expect("an error of the driver")
+}

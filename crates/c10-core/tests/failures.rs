@@ -1,0 +1,111 @@
+//! Every driver call of a long program fails, at every place where the program makes it.
+//!
+//! Whatever fails: the operation returns that error (or, where nobody can be told, goes on), the books balance, the
+//! same program works right afterwards, and when the runtime is dropped nothing is left on the machine.
+
+mod common;
+
+use c10_core::{CUDAGraph, CaptureMode, DeviceIndex, Event, EventOptions, Result};
+use common::{DEVICE, Rig, config};
+use cuda_sim::{Fault, LiveHandles};
+use cuda_sys::CUresult;
+
+const LEN: usize = 3 << 20;
+
+/// A bit of everything.
+fn program(rig: &Rig) -> Result<()> {
+    let runtime = &rig.runtime;
+    runtime.init()?;
+    let _device = runtime.device_guard(DeviceIndex(1))?;
+    let device = runtime.current_device()?;
+    runtime.device_capability(device)?;
+    let (stream, side) = (runtime.new_stream(device, 0)?, runtime.new_stream(device, -1)?);
+    let (start, end) = (Event::on(runtime, EventOptions::TIMING), Event::on(runtime, EventOptions::TIMING));
+    let pinned = runtime.pinned(LEN)?;
+    pinned.write(0, &[1; 100])?;
+    let first = runtime.buffer(LEN, &stream)?;
+    start.record(&stream)?;
+    first.copy_from_pinned(0, &pinned, 0..LEN, &stream)?;
+    end.record(&stream)?;
+    side.wait_event(&end)?;
+    let second = runtime.buffer(LEN, &side)?;
+    second.copy_from_buffer(0, &first, 0..LEN, &side)?;
+    drop(first);
+    let third = runtime.buffer(600, &stream)?;
+    third.copy_from_slice(0, &[2; 600])?;
+    end.synchronize()?;
+    start.elapsed_time(&end)?;
+
+    let mut graph = CUDAGraph::on(runtime, false);
+    graph.capture(&stream, None, CaptureMode::Global, || {
+        let inside = runtime.buffer(LEN, &stream)?;
+        inside.fill(0..LEN, 3, &stream)?;
+        third.copy_from_buffer(0, &inside, 0..600, &stream)?;
+        third.copy_to_pinned(0..600, &pinned, 0, &stream)
+    })?;
+    drop(runtime.stream_guard(&stream)?);
+    graph.replay()?;
+    stream.synchronize()?;
+    assert_eq!(third.to_vec()?, [3; 600]);
+    graph.reset()?;
+    drop((second, pinned));
+    side.query()?;
+    runtime.mem_get_info(device)?;
+    let again = runtime.buffer(LEN, &side)?;
+    let default = runtime.default_stream(DEVICE)?;
+    runtime.buffer(100, &default)?.fill(0..100, 1, &default)?;
+    runtime.synchronize(device)?;
+    drop(again);
+    runtime.empty_cache()?;
+    runtime.host_empty_cache()
+}
+
+/// Runs the program with one failing call. Tells whether the failure was noticed.
+fn run_with(fault: Fault) -> bool {
+    let context = format!("{fault:?}");
+    let rig = Rig::new(config().devices(2));
+    rig.machine.inject(fault);
+    let result = program(&rig);
+    rig.machine.clear_faults();
+    if let Err(error) = &result {
+        let told = error.error_code().is_some() || error.is_out_of_memory() || *error == c10_core::Error::NoDevices;
+        assert!(told, "{context}: {error:?}");
+    }
+    assert_eq!(rig.runtime.inconsistency(), None, "{context}");
+    for device in [DEVICE, DeviceIndex(1)] {
+        // What could not get its event is let go of here.
+        rig.runtime.synchronize(device).unwrap_or_else(|error| panic!("{context}, then {result:?}: {error:?}"));
+    }
+    for device in [DEVICE, DeviceIndex(1)] {
+        let allocated = rig.runtime.memory_stats(device).map(|stats| stats.allocated_bytes.all.current);
+        assert_eq!(allocated, Ok(0), "{context}: {result:?}");
+    }
+    program(&rig).unwrap_or_else(|error| panic!("{context}, then {result:?}; the second run: {error:?}"));
+    assert_eq!(rig.runtime.inconsistency(), None, "{context}");
+    assert_eq!(rig.left(), LiveHandles::default(), "{context}: {result:?}");
+    result.is_err()
+}
+
+#[test]
+fn any_driver_call_may_fail() {
+    let rig = Rig::new(config().devices(2));
+    program(&rig).unwrap();
+    let calls = rig.machine.calls();
+    assert_eq!(rig.left(), LiveHandles::default());
+    let (mut tried, mut noticed) = (0, 0);
+    for code in [CUresult::CUDA_ERROR_OUT_OF_MEMORY, CUresult::CUDA_ERROR_NOT_PERMITTED] {
+        for (call, _, count) in calls.iter().filter(|(_, code, _)| *code == CUresult::CUDA_SUCCESS) {
+            if *call == "cuDriverGetVersion" {
+                continue; // Asked while the table is made, before there is a runtime.
+            }
+            // Making 64 streams is 64 times the same; the ends and the middle of such rows are enough.
+            let places = (1..=*count).filter(|place| *count < 40 || place % 9 == 1 || *place == *count);
+            for occurrence in places {
+                tried += 1;
+                noticed += usize::from(run_with(Fault { call, occurrence, code }));
+            }
+        }
+    }
+    assert!(tried > 150, "only {tried} places");
+    assert!(noticed * 10 > tried * 7, "{noticed} of {tried} failures were noticed");
+}

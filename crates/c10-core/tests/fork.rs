@@ -1,0 +1,49 @@
+//! A child forked after the runtime has started is told so, and cleans up without a call. Alone in its process.
+#![expect(unsafe_code, reason = "fork and exit are C functions")]
+
+mod common;
+
+use c10_core::{Error, Runtime};
+use common::{DEVICE, rig};
+
+/// What the child sees; 0 when all is as it should be.
+fn child(runtime: &Runtime, buffer: c10_core::DeviceBuffer) -> i32 {
+    let text = "Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must use the \
+        'spawn' start method";
+    let refused = runtime.current_device();
+    let checks = [
+        refused == Err(Error::BadFork),
+        refused.is_err_and(|error| error.to_string() == text),
+        !runtime.is_initialized(),
+        runtime.device_count() == 1,
+        runtime.empty_cache() == Ok(()),
+        runtime.init() == Err(Error::BadFork),
+        runtime.new_stream(DEVICE, 0).is_err(),
+        buffer.copy_from_slice(0, &[1]) == Err(Error::BadFork),
+    ];
+    drop(buffer);
+    checks.iter().position(|passed| !passed).map_or(0, |failed| i32::try_from(failed).map_or(99, |failed| failed + 1))
+}
+
+#[test]
+fn a_forked_child_is_refused() {
+    let rig = rig();
+    let buffer = rig.runtime.buffer(100, &rig.stream()).unwrap();
+    // SAFETY: the child calls only code that takes no lock another thread could hold, and leaves by `_exit`.
+    let pid = unsafe { libc::fork() };
+    assert!(pid >= 0);
+    if pid == 0 {
+        let failed = child(&rig.runtime, buffer);
+        // SAFETY: ends the child at once, as it should end after a fork.
+        unsafe { libc::_exit(failed) };
+    }
+    let mut status = 0;
+    // SAFETY: `status` outlives the call.
+    let waited = unsafe { libc::waitpid(pid, &mut status, 0) };
+    assert_eq!(waited, pid);
+    assert!(libc::WIFEXITED(status));
+    assert_eq!(libc::WEXITSTATUS(status), 0, "number of the first check that failed");
+    drop(buffer);
+    assert!(rig.runtime.is_valid());
+    rig.runtime.empty_cache().unwrap();
+}

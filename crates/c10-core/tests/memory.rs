@@ -1,0 +1,210 @@
+//! The caching allocator on the simulated device: figures, reuse, running out, buffers and copies.
+
+mod common;
+
+use c10_core::{DeviceIndex, Error};
+use common::{DEVICE, Rig, code, config, rig};
+
+const MIB: u64 = 1 << 20;
+
+#[test]
+fn memory_is_cached_until_the_cache_is_emptied() {
+    let rig = rig();
+    let stream = rig.runtime.default_stream(DEVICE).unwrap();
+    let first = rig.runtime.caching_allocator_alloc(1, &stream).unwrap();
+    let second = rig.runtime.caching_allocator_alloc(600, &stream).unwrap();
+    let third = rig.runtime.caching_allocator_alloc(MIB, &stream).unwrap();
+    assert_eq!((first % 512, second, third), (0, first + 512, first + 512 + 1024));
+    assert_eq!((rig.allocated_bytes(), rig.reserved_bytes()), (1_050_112, 2_097_152));
+    rig.runtime.caching_allocator_delete(second).unwrap();
+    rig.runtime.caching_allocator_delete(first).unwrap();
+    rig.runtime.empty_cache().unwrap();
+    assert_eq!((rig.allocated_bytes(), rig.reserved_bytes()), (1_048_576, 2_097_152));
+    rig.runtime.caching_allocator_delete(third).unwrap();
+    assert_eq!(rig.machine.live().allocations, 1);
+    rig.runtime.reset_peak_memory_stats(DEVICE).unwrap();
+    rig.runtime.empty_cache().unwrap();
+    assert_eq!((rig.allocated_bytes(), rig.reserved_bytes(), rig.machine.live().allocations), (0, 0, 0));
+    assert_eq!(rig.runtime.memory_stats(DEVICE).unwrap().allocated_bytes.all.peak, 0);
+    assert!(rig.runtime.is_valid());
+}
+
+#[test]
+fn unknown_pointers_are_refused() {
+    let rig = rig();
+    let refused =
+        |result: Result<(), Error>| assert_eq!(result.unwrap_err().to_string(), "invalid device pointer: 0x3039");
+    refused(rig.runtime.caching_allocator_delete(12345));
+    rig.runtime.init().unwrap();
+    refused(rig.runtime.caching_allocator_delete(12345));
+    let stream = rig.stream();
+    refused(rig.runtime.record_stream(12345, &stream));
+    let address = rig.runtime.caching_allocator_alloc(1, &stream).unwrap();
+    rig.runtime.caching_allocator_delete(address).unwrap();
+    assert_eq!(rig.runtime.caching_allocator_delete(address), Err(Error::InvalidDevicePointer { address }));
+    rig.runtime.caching_allocator_delete(0).unwrap();
+}
+
+#[test]
+fn an_allocation_larger_than_the_device_is_torchs_out_of_memory() {
+    let rig = rig();
+    let stream = rig.stream();
+    let address = rig.runtime.caching_allocator_alloc(100, &stream).unwrap();
+    let error = rig.runtime.caching_allocator_alloc(4096 << 30, &stream).unwrap_err();
+    let Error::OutOfMemory(figures) = &error else { panic!("{error:?}") };
+    assert_eq!((figures.requested, figures.segment, figures.allocated), (4096 << 30, 4096 << 30, 512));
+    let text = error.to_string();
+    let beginning =
+        "CUDA out of memory. Tried to allocate 4096.00 GiB. GPU 0 has a total capacity of 139.80 GiB of which ";
+    assert!(text.starts_with(beginning), "{text}");
+    let end = " is free. Of the allocated memory 512 bytes is allocated by PyTorch, and 2.00 MiB is reserved by PyTorch \
+         but unallocated. If reserved but unallocated memory is large try setting \
+         PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation.  See documentation for Memory \
+         Management  (https://docs.pytorch.org/docs/stable/notes/cuda.html\
+         #optimizing-memory-usage-with-pytorch-cuda-alloc-conf)";
+    assert!(text.ends_with(end), "{text}");
+    assert!(error.is_out_of_memory() && !error.context_is_lost());
+    rig.runtime.caching_allocator_delete(address).unwrap();
+    assert!(rig.runtime.is_valid());
+    rig.runtime.caching_allocator_alloc(100, &stream).unwrap();
+}
+
+#[test]
+fn cached_memory_is_given_back_before_running_out() {
+    let rig = Rig::new(config().capacity(100 * MIB));
+    let stream = rig.stream();
+    let first = rig.runtime.caching_allocator_alloc(40 * MIB, &stream).unwrap();
+    rig.runtime.caching_allocator_delete(first).unwrap();
+    rig.runtime.caching_allocator_alloc(70 * MIB, &stream).unwrap();
+    let stats = rig.runtime.memory_stats(DEVICE).unwrap();
+    assert_eq!((stats.num_alloc_retries, stats.num_ooms, stats.num_device_free), (1, 0, 1));
+    let error = rig.runtime.buffer(80 << 20, &stream).unwrap_err();
+    assert!(error.to_string().contains("Tried to allocate 80.00 MiB."));
+}
+
+#[test]
+fn buffers_give_their_memory_back_and_wait_for_other_streams() {
+    let rig = rig();
+    let (stream, other) = (rig.stream(), rig.stream());
+    let buffer = rig.runtime.buffer(1 << 20, &stream).unwrap();
+    let address = buffer.address();
+    buffer.fill(0..1 << 20, 1, &other).unwrap();
+    let copy = buffer.clone();
+    drop(buffer);
+    assert_eq!(rig.allocated_bytes(), 1 << 20);
+    drop(copy);
+    assert_eq!(rig.allocated_bytes(), 0);
+    assert_eq!(rig.runtime.memory_stats(DEVICE).unwrap().active.all.current, 1, "the other stream still uses it");
+    other.synchronize().unwrap();
+    let again = rig.runtime.buffer(1 << 20, &stream).unwrap();
+    assert_eq!(again.address(), address);
+    assert!(rig.runtime.is_valid());
+}
+
+#[test]
+fn copies_move_the_right_bytes() {
+    let rig = rig();
+    let stream = rig.stream();
+    let bytes: Vec<u8> = (0..=255).cycle().take(10_000).collect();
+    let first = rig.runtime.buffer(10_000, &stream).unwrap();
+    let second = rig.runtime.buffer(10_000, &stream).unwrap();
+    first.copy_from_slice(0, &bytes).unwrap();
+    second.fill(0..10_000, 0, &stream).unwrap();
+    second.copy_from_buffer(100, &first, 200..1200, &stream).unwrap();
+    let pinned = rig.runtime.pinned(10_000).unwrap();
+    second.copy_to_pinned(0..10_000, &pinned, 0, &stream).unwrap();
+    stream.synchronize().unwrap();
+    let mut expected = vec![0; 10_000];
+    expected[100..1100].copy_from_slice(&bytes[200..1200]);
+    assert_eq!(pinned.to_vec().unwrap(), expected);
+    assert_eq!(first.to_vec().unwrap(), bytes);
+    let mut middle = [0; 7];
+    first.copy_to_slice(300, &mut middle).unwrap();
+    assert_eq!(middle, bytes[300..307]);
+}
+
+#[test]
+fn copies_between_devices() {
+    let rig = Rig::new(config().devices(2));
+    let here = rig.stream();
+    let there = rig.runtime.new_stream(DeviceIndex(1), 0).unwrap();
+    let from = rig.runtime.buffer(5000, &here).unwrap();
+    let to = rig.runtime.buffer(5000, &there).unwrap();
+    from.copy_from_slice(0, &[5; 5000]).unwrap();
+    to.copy_from_buffer(0, &from, 0..5000, &there).unwrap();
+    there.synchronize().unwrap();
+    assert_eq!(to.to_vec().unwrap(), [5; 5000]);
+    assert_eq!(to.device().to_string(), "cuda:1");
+}
+
+#[test]
+fn ranges_outside_a_buffer_are_refused_before_anything_is_called() {
+    let rig = rig();
+    let stream = rig.stream();
+    let (buffer, pinned) = (rig.runtime.buffer(100, &stream).unwrap(), rig.runtime.pinned(50).unwrap());
+    let calls = rig.machine.calls();
+    let outside = |offset, bytes, len| Err(Error::OutOfRange { offset, bytes, len });
+    assert_eq!(buffer.fill(90..101, 0, &stream), outside(90, 11, 100));
+    assert_eq!(buffer.copy_from_slice(usize::MAX, &[1, 2]), outside(usize::MAX, 2, 100));
+    assert_eq!(buffer.copy_to_slice(99, &mut [0; 2]), outside(99, 2, 100));
+    assert_eq!(buffer.copy_from_pinned(0, &pinned, 0..51, &stream), outside(0, 51, 50));
+    assert_eq!(buffer.copy_to_pinned(0..51, &pinned, 0, &stream), outside(0, 51, 50));
+    assert_eq!(buffer.copy_from_buffer(60, &buffer, 0..50, &stream), outside(60, 50, 100));
+    assert_eq!(pinned.write(49, &[1, 2]), outside(49, 2, 50));
+    assert_eq!(pinned.read(51, &mut []), outside(51, 0, 50));
+    assert_eq!(rig.machine.calls(), calls);
+    let text = buffer.fill(90..101, 0, &stream).unwrap_err().to_string();
+    assert_eq!(text, "a copy of 11 bytes at offset 90 does not fit into a buffer of 100 bytes");
+}
+
+#[test]
+fn empty_buffers_and_copies_are_nothing() {
+    let rig = rig();
+    let stream = rig.stream();
+    let (buffer, pinned) = (rig.runtime.buffer(0, &stream).unwrap(), rig.runtime.pinned(0).unwrap());
+    assert!(buffer.is_empty() && pinned.is_empty() && buffer.address() == 0);
+    buffer.copy_from_slice(0, &[]).unwrap();
+    buffer.copy_from_pinned(0, &pinned, 0..0, &stream).unwrap();
+    buffer.copy_to_pinned(0..0, &pinned, 0, &stream).unwrap();
+    assert_eq!(buffer.to_vec().unwrap(), []);
+    assert_eq!(rig.runtime.memory_stats(DEVICE).unwrap().allocation.all.allocated, 0);
+}
+
+#[test]
+fn copies_hold_their_pinned_memory_until_they_are_done() {
+    let rig = rig();
+    let stream = rig.stream();
+    let buffer = rig.runtime.buffer(1 << 20, &stream).unwrap();
+    let pinned = rig.runtime.pinned(1 << 20).unwrap();
+    let address = pinned.address();
+    pinned.write(0, &vec![3; 1 << 20]).unwrap();
+    buffer.copy_from_pinned(0, &pinned, 0..1 << 20, &stream).unwrap();
+    drop(pinned);
+    let other = rig.runtime.pinned(1 << 20).unwrap();
+    if !stream.query().unwrap() {
+        assert_ne!(other.address(), address, "memory was handed out while a copy reads it");
+    }
+    other.write(0, &vec![4; 1 << 20]).unwrap();
+    stream.synchronize().unwrap();
+    assert_eq!(buffer.to_vec().unwrap(), vec![3; 1 << 20]);
+    assert_eq!(rig.runtime.pinned((1 << 20) - 5).unwrap().address(), address, "done: cached and used again");
+    drop(other);
+    rig.runtime.host_empty_cache().unwrap();
+    assert_eq!(rig.machine.live().pinned, 0);
+}
+
+#[test]
+fn an_illegal_address_loses_the_context_and_says_so() {
+    let rig = rig();
+    let stream = rig.stream();
+    rig.machine.inject(cuda_sim::Fault {
+        call: "cuStreamSynchronize",
+        occurrence: 1,
+        code: cuda_sys::CUresult::CUDA_ERROR_ILLEGAL_ADDRESS,
+    });
+    let error = stream.synchronize().unwrap_err();
+    assert!(error.context_is_lost());
+    assert_eq!(error.accelerator().unwrap().call(), "cuStreamSynchronize");
+    assert!(error.to_string().starts_with("CUDA error: an illegal memory access was encountered\n"));
+    assert_eq!(code(Err::<(), _>(error)), 700);
+}

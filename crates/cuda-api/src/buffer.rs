@@ -1,0 +1,21 @@
+//! Plain memory: device buffers and pinned host buffers, for programs that have no tensors.
+
+use c10_core::{DeviceArg, DeviceBuffer, PinnedBuffer, Result, Runtime};
+
+/// Device memory of `len` bytes for use on the device's current stream. Its contents are what was there before.
+///
+/// # Errors
+/// Not enough memory, or the driver's error.
+pub fn empty(len: usize, device: impl DeviceArg) -> Result<DeviceBuffer> {
+    let runtime = Runtime::current();
+    let stream = runtime.current_stream(device.resolve(&runtime)?)?;
+    runtime.buffer(len, &stream)
+}
+
+/// Pinned host memory of `len` bytes, which asynchronous copies can read and write.
+///
+/// # Errors
+/// The driver's error.
+pub fn pinned(len: usize) -> Result<PinnedBuffer> {
+    Runtime::current().pinned(len)
+}

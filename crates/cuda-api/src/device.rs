@@ -1,0 +1,109 @@
+//! Initialisation, devices and their properties.
+
+use c10_core::{DeviceArg, DeviceGuard, DeviceIndex, DeviceProperties, Error, Result, Runtime};
+
+/// Starts the runtime, if it was not; torch's `init`. Everything that needs it does so by itself. Creates no context.
+///
+/// # Errors
+/// No driver, a driver that is too old or does not start, no device, or a process forked from one that had started.
+#[doc(alias = "_lazy_init")]
+pub fn init() -> Result<()> {
+    Runtime::current().init()
+}
+
+/// Makes `runtime` the process-wide one. It must come before the first use of the process-wide runtime.
+///
+/// # Errors
+/// Gives the runtime back when there is a process-wide one already.
+pub fn init_with(runtime: Runtime) -> Result<(), Runtime> {
+    runtime.make_default()
+}
+
+/// Whether the runtime has started, in this process. Calls nothing.
+#[must_use]
+pub fn is_initialized() -> bool {
+    Runtime::current().is_initialized()
+}
+
+/// Whether there is a device to use. Never fails; starts the runtime where there is.
+#[must_use]
+pub fn is_available() -> bool {
+    device_count() > 0
+}
+
+/// Number of devices; 0 without a usable driver. Never fails.
+#[must_use]
+pub fn device_count() -> usize {
+    Runtime::current().device_count()
+}
+
+/// Number of this thread's current device.
+///
+/// # Errors
+/// The runtime cannot start.
+pub fn current_device() -> Result<DeviceIndex> {
+    Runtime::current().current_device()
+}
+
+/// Makes a device current on this thread; does nothing for a negative number. Creates no context.
+///
+/// # Errors
+/// The device has no number, is no CUDA device, or does not exist (the driver's "invalid device ordinal").
+pub fn set_device(device: impl DeviceArg) -> Result<()> {
+    let index = device.index()?.ok_or_else(|| Error::IndexRequired { device: "cuda".to_owned() })?;
+    Runtime::current().set_device(index)
+}
+
+/// A device is current until the guard is dropped; does nothing for a negative number. Creates no context.
+///
+/// # Errors
+/// The device is no CUDA device or does not exist.
+pub fn device(device: impl DeviceArg) -> Result<DeviceGuard> {
+    let runtime = Runtime::current();
+    runtime.device_guard(device.resolve(&runtime)?)
+}
+
+/// Calls `body` while a device is current.
+///
+/// # Errors
+/// As for [`device()`], else what `body` returned.
+pub fn with_device<T, E: From<Error>>(device: impl DeviceArg, body: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
+    let _current = self::device(device)?;
+    body()
+}
+
+/// Blocks until all work of a device is done.
+///
+/// # Errors
+/// The device does not exist, its work failed, or a capture forbids waiting.
+pub fn synchronize(device: impl DeviceArg) -> Result<()> {
+    let runtime = Runtime::current();
+    runtime.synchronize(device.resolve(&runtime)?)
+}
+
+/// Properties of a device.
+///
+/// # Errors
+/// [`Error::InvalidDeviceId`] for a device that does not exist, negative numbers included.
+pub fn get_device_properties(device: impl DeviceArg) -> Result<DeviceProperties> {
+    let runtime = Runtime::current();
+    runtime.device_properties(device.resolve(&runtime)?)
+}
+
+/// Name of a device.
+///
+/// # Errors
+/// As for [`get_device_properties`].
+pub fn get_device_name(device: impl DeviceArg) -> Result<String> {
+    let runtime = Runtime::current();
+    runtime.device_name(device.resolve(&runtime)?)
+}
+
+/// Compute capability of a device: major and minor number.
+///
+/// # Errors
+/// As for [`get_device_properties`].
+pub fn get_device_capability(device: impl DeviceArg) -> Result<(i32, i32)> {
+    let runtime = Runtime::current();
+    runtime.device_capability(device.resolve(&runtime)?)
+}

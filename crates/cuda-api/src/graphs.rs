@@ -1,0 +1,74 @@
+//! CUDA graphs.
+
+use c10_core::{CUDAGraph, CaptureMode, Error, GraphCapture, PoolId, Result, Runtime, Stream};
+
+use crate::{empty_cache, synchronize};
+
+/// How to capture; torch's arguments of `graph`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct GraphOptions<'a> {
+    /// Pool to share with other graphs; its own by default.
+    pub pool: Option<PoolId>,
+    /// Stream to capture on; one from the current device's pool by default.
+    pub stream: Option<&'a Stream>,
+    /// What is forbidden meanwhile.
+    pub capture_error_mode: CaptureMode,
+}
+
+/// Captures until the guard is ended or dropped. Waits for the current device and empties the cache first.
+///
+/// # Errors
+/// The graph has captured already, the stream is the default one, or the driver's error.
+pub fn graph<'a>(cuda_graph: &'a mut CUDAGraph, options: GraphOptions<'_>) -> Result<GraphCapture<'a>> {
+    let stream = prepare(&options)?;
+    cuda_graph.capture_guard(&stream, options.pool, options.capture_error_mode)
+}
+
+/// Captures what `body` queues. The capture ends on every way out of `body`; after an error or a panic the graph is
+/// empty.
+///
+/// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/simulated.rs"));
+/// use cuda_api::{CUDAGraph, GraphOptions, current_stream, with_graph};
+///
+/// let buffer = cuda_api::empty(1024, None)?;
+/// let mut graph = CUDAGraph::new();
+/// with_graph(&mut graph, GraphOptions::default(), || buffer.fill(0..1024, 1, &current_stream(None)?))?;
+/// graph.replay()?;
+/// cuda_api::synchronize(None)?;
+/// assert!(buffer.to_vec()?.iter().all(|&byte| byte == 1));
+/// # Ok::<(), cuda_api::Error>(())
+/// ```
+///
+/// # Errors
+/// What `body` returned, else as for [`graph()`].
+pub fn with_graph<T, E: From<Error>>(
+    cuda_graph: &mut CUDAGraph,
+    options: GraphOptions<'_>,
+    body: impl FnOnce() -> Result<T, E>,
+) -> Result<T, E> {
+    let stream = prepare(&options)?;
+    cuda_graph.capture(&stream, options.pool, options.capture_error_mode, body)
+}
+
+/// What torch does before each capture; the stream to capture on.
+fn prepare(options: &GraphOptions<'_>) -> Result<Stream> {
+    let stream = options.stream.map_or_else(|| Stream::new(None, 0), |stream| Ok(stream.clone()))?;
+    synchronize(None)?;
+    empty_cache()?;
+    Ok(stream)
+}
+
+/// A new name for a memory pool that graphs can share. Calls nothing.
+#[must_use]
+pub fn graph_pool_handle() -> PoolId {
+    PoolId::handle()
+}
+
+/// Whether the current stream takes part in a capture. Creates no context.
+///
+/// # Errors
+/// The driver's error.
+pub fn is_current_stream_capturing() -> Result<bool> {
+    Runtime::current().is_current_stream_capturing()
+}

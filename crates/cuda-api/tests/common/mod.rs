@@ -1,0 +1,24 @@
+//! A simulated machine and a runtime on it, both bound to the test's thread.
+#![expect(unsafe_code, reason = "a table of functions is vouched for")]
+#![expect(clippy::unwrap_used, reason = "a failed set-up is a failed test")]
+
+use cuda_api::{Runtime, RuntimeGuard};
+use cuda_sim::{Bound, Config, Machine};
+
+pub(crate) struct Rig {
+    _current: RuntimeGuard,
+    pub(crate) machine: Machine,
+    _bound: Bound,
+}
+
+pub(crate) fn rig() -> Rig {
+    on(Config::default().seed(2).devices(2))
+}
+
+pub(crate) fn on(config: Config) -> Rig {
+    let machine = Machine::new(config);
+    let bound = machine.bind();
+    // SAFETY: the simulated driver's functions behave as the C functions of their names.
+    let driver = unsafe { cuda_sys::Driver::from_functions(cuda_sim::functions()) }.unwrap();
+    Rig { _current: Runtime::new(driver).bind(), machine, _bound: bound }
+}

@@ -1,0 +1,230 @@
+//! The names of torch.cuda: what they answer and how they fail.
+
+mod common;
+
+use common::{on, rig};
+use cuda_api::{
+    CUDAGraph, CaptureMode, Device, DeviceIndex, Error, Event, EventOptions, GraphOptions, Result, Stream,
+    caching_allocator_alloc, caching_allocator_delete, current_device, current_stream, default_stream, device,
+    device_count, empty_cache, get_device_capability, get_device_name, get_device_properties, graph, graph_pool_handle,
+    init, is_available, is_current_stream_capturing, is_initialized, max_memory_allocated, max_memory_reserved,
+    mem_get_info, memory_allocated, memory_reserved, memory_stats, pinned, reset_peak_memory_stats, set_device,
+    set_stream, stream, synchronize, with_device, with_graph, with_stream,
+};
+use cuda_sim::Config;
+
+fn text<T: std::fmt::Debug>(result: Result<T>) -> String {
+    result.expect_err("this call must fail").to_string()
+}
+
+#[test]
+fn starting_is_lazy_and_repeatable() {
+    let rig = rig();
+    assert!(!is_initialized());
+    assert_eq!((memory_allocated(None), memory_reserved(0), max_memory_allocated("cuda:1")), (Ok(0), Ok(0), Ok(0)));
+    empty_cache().unwrap();
+    reset_peak_memory_stats(None).unwrap();
+    assert!(!is_initialized());
+    init().unwrap();
+    init().unwrap();
+    assert!(is_initialized() && is_available());
+    assert_eq!(device_count(), 2);
+    assert_eq!(rig.machine.live().contexts, 0);
+}
+
+#[test]
+fn without_a_device_asking_is_allowed() {
+    let _rig = on(Config::default().devices(0));
+    assert!(!is_available());
+    assert_eq!(device_count(), 0);
+    assert_eq!(text(init()), "No CUDA GPUs are available");
+    assert_eq!(text(current_device()), "No CUDA GPUs are available");
+    assert_eq!(memory_allocated(None), Ok(0));
+    assert!(!is_initialized());
+}
+
+#[test]
+fn devices_are_named_in_every_way() {
+    let _rig = rig();
+    for _ in [set_device(1), set_device(1u8), set_device("cuda:1"), set_device(Device::cuda(1)), set_device(1usize)] {
+        assert_eq!(current_device().unwrap(), DeviceIndex(1));
+    }
+    set_device(-1).unwrap();
+    set_device(i64::MIN).unwrap();
+    assert_eq!(current_device().unwrap(), DeviceIndex(1));
+    assert_eq!(get_device_name(None).unwrap(), get_device_name(Some(Device::cuda(0))).unwrap());
+    assert_eq!(get_device_capability("cuda").unwrap(), (9, 0));
+    assert_eq!(text(set_device("cpu")), "Expected a cuda device, but got: cpu");
+    assert_eq!(text(set_device("cuda0")), "Invalid device string: 'cuda0'");
+    assert_eq!(text(set_device("cuda")), "Expected a torch.device with a specified index or an integer, but got:cuda");
+    assert_eq!(text(synchronize("cpu")), "Expected a cuda device, but got: cpu");
+    assert_eq!(text(current_stream("cpu")), "Expected a cuda device, but got: cpu");
+}
+
+#[test]
+fn devices_out_of_range() {
+    let _rig = rig();
+    for error in [set_device(99).unwrap_err(), set_device(u64::MAX).unwrap_err(), Stream::new(99, 0).unwrap_err()] {
+        assert!(error.to_string().starts_with("CUDA error: invalid device ordinal\nGPU device may be out of range"));
+        assert_eq!(error.error_code(), Some(101));
+    }
+    for index in [99, -1] {
+        assert_eq!(text(get_device_name(index)), "Invalid device id");
+        assert_eq!(text(get_device_properties(index)), "Invalid device id");
+        assert_eq!(text(get_device_capability(index)), "Invalid device id");
+    }
+}
+
+#[test]
+fn guards_and_closures_restore_the_device() {
+    let rig = rig();
+    {
+        let _guard = device("cuda:1").unwrap();
+        assert_eq!(current_device().unwrap(), DeviceIndex(1));
+        let _nothing = device(-1).unwrap();
+        let _same = device(None).unwrap();
+        assert_eq!(current_device().unwrap(), DeviceIndex(1));
+    }
+    let inside = with_device(1, current_device).unwrap();
+    assert_eq!((inside, current_device().unwrap()), (DeviceIndex(1), DeviceIndex(0)));
+    let failed: Result<()> = with_device(1, || Err(Error::InvalidDeviceId));
+    assert_eq!((failed, current_device().unwrap()), (Err(Error::InvalidDeviceId), DeviceIndex(0)));
+    assert_eq!(rig.machine.live().contexts, 0, "guards use no device");
+}
+
+#[test]
+fn properties_read_as_torch_prints_them() {
+    let _rig = rig();
+    let properties = get_device_properties(0).unwrap();
+    let head = format!(
+        "_CudaDeviceProperties(name='{}', major=9, minor=0, total_memory=143155MB, multi_processor_count=132, uuid=",
+        properties.name
+    );
+    let printed = properties.to_string();
+    assert!(printed.starts_with(&head), "{printed}");
+    assert!(printed.contains(", pci_bus_id=") && printed.ends_with("MB)"), "{printed}");
+    assert_eq!(properties.gcn_arch_name(), properties.name);
+    let (free, total) = mem_get_info(None).unwrap();
+    assert!(free <= total && total <= properties.total_memory);
+}
+
+#[test]
+fn streams_and_what_is_current() {
+    let _rig = rig();
+    let (first, second) = (Stream::new(None, 0).unwrap(), Stream::new("cuda:1", -1).unwrap());
+    assert_eq!(Stream::new(-1, 0).unwrap().device_index(), DeviceIndex(0));
+    assert_eq!(current_stream(None).unwrap(), default_stream(None).unwrap());
+    set_stream(None).unwrap();
+    with_stream(&first, || {
+        assert_eq!(current_stream(None)?, first);
+        let _inner = stream(&second)?;
+        assert_eq!((current_device()?, current_stream(None)?), (DeviceIndex(1), second.clone()));
+        Ok::<_, Error>(())
+    })
+    .unwrap();
+    assert!(stream(None).unwrap().is_none());
+    assert_eq!(current_stream(None).unwrap(), default_stream(0).unwrap());
+    set_stream(&second).unwrap();
+    assert_eq!((current_device().unwrap(), current_stream("cuda:1").unwrap()), (DeviceIndex(1), second.clone()));
+    assert_eq!(
+        second.to_string(),
+        format!("<torch.cuda.Stream device=cuda:1 cuda_stream={:#x}>", second.cuda_stream())
+    );
+    assert_eq!(Stream::priority_range().unwrap().0, 0);
+    assert!(first.query().unwrap());
+}
+
+#[test]
+fn events_measure_and_order() {
+    let _rig = rig();
+    let (start, end) = (Event::new(EventOptions::TIMING), Event::new(EventOptions::TIMING));
+    assert_eq!(text(start.elapsed_time(&end)), "Both events must be recorded before calculating elapsed time.");
+    assert_eq!(
+        text(start.elapsed_time(&Event::default())),
+        "Both events must be created with argument 'enable_timing=True'."
+    );
+    let side = Stream::new(None, 0).unwrap();
+    let buffer = cuda_api::empty(1 << 20, None).unwrap();
+    start.record(None).unwrap();
+    buffer.fill(0..1 << 20, 1, &current_stream(None).unwrap()).unwrap();
+    end.record(&current_stream(None).unwrap()).unwrap();
+    end.wait(&side).unwrap();
+    side.wait_event(&end).unwrap();
+    end.synchronize().unwrap();
+    assert!(end.query().unwrap() && start.elapsed_time(&end).unwrap() > 0.0);
+    assert_eq!(end.device(), Some(Device::cuda(0)));
+    assert!(side.record_event().unwrap().to_string().starts_with("<torch.cuda.Event 0x"));
+}
+
+#[test]
+fn memory_figures_and_raw_allocation() {
+    let rig = rig();
+    let address = caching_allocator_alloc(1_000_000, None, None).unwrap();
+    assert_ne!(address, 0);
+    assert_eq!(caching_allocator_alloc(0, None, None), Ok(0));
+    assert_eq!((memory_allocated(None), memory_reserved("cuda:0")), (Ok(1_000_448), Ok(2 << 20)));
+    let side = Stream::new(1, 0).unwrap();
+    let other = caching_allocator_alloc(5_000_000, None, &side).unwrap();
+    assert_eq!((memory_allocated(1), memory_reserved(1)), (Ok(5_000_192), Ok(20 << 20)));
+    assert_eq!(
+        caching_allocator_alloc(1, 0, &side),
+        Err(Error::StreamDevice { device: DeviceIndex(0), stream: DeviceIndex(1) })
+    );
+    caching_allocator_delete(address).unwrap();
+    caching_allocator_delete(other).unwrap();
+    caching_allocator_delete(0).unwrap();
+    assert_eq!(text(caching_allocator_delete(12345)), "invalid device pointer: 0x3039");
+    assert_eq!(
+        (memory_allocated(0), max_memory_allocated(0), max_memory_reserved(0)),
+        (Ok(0), Ok(1_000_448), Ok(2 << 20))
+    );
+    reset_peak_memory_stats(0).unwrap();
+    assert_eq!((max_memory_allocated(0), max_memory_reserved(0)), (Ok(0), Ok(2 << 20)));
+    empty_cache().unwrap();
+    assert_eq!((memory_reserved(0), memory_reserved(1), rig.machine.live().allocations), (Ok(0), Ok(0), 0));
+    assert_eq!(memory_stats(0).unwrap().num_device_free, 1);
+    let error = caching_allocator_alloc(4096 << 30, None, None).unwrap_err();
+    assert!(error.is_out_of_memory());
+    assert!(error.to_string().starts_with("CUDA out of memory. Tried to allocate 4096.00 GiB. GPU 0 has a total"));
+    assert_eq!(
+        text(caching_allocator_alloc(u64::MAX, None, None)),
+        "CUDA out of memory. Tried to allocate more than 1EB memory."
+    );
+}
+
+#[test]
+fn graphs_in_every_form() {
+    let rig = rig();
+    let buffer = cuda_api::empty(4096, None).unwrap();
+    let host = pinned(4096).unwrap();
+    assert_eq!(text(CUDAGraph::new().replay()), "Called CUDAGraph::replay without a preceding successful capture.");
+    assert!(text(CUDAGraph::new().capture_begin(None, CaptureMode::Global)).starts_with(
+        "CUDA graphs must be captured on a non-default stream. (However, after capture, it's ok to replay them on the"
+    ));
+    let mut first = CUDAGraph::new();
+    with_graph(&mut first, GraphOptions::default(), || {
+        assert!(is_current_stream_capturing()?);
+        buffer.fill(0..4096, 6, &current_stream(None)?)
+    })
+    .unwrap();
+    let mut second = CUDAGraph::with_keep_graph();
+    let side = Stream::new(None, 0).unwrap();
+    let options = GraphOptions {
+        pool: Some(graph_pool_handle()),
+        stream: Some(&side),
+        capture_error_mode: CaptureMode::ThreadLocal,
+    };
+    let capture = graph(&mut second, options).unwrap();
+    assert_eq!(current_stream(None).unwrap(), side);
+    buffer.copy_to_pinned(0..4096, &host, 0, &side).unwrap();
+    capture.end().unwrap();
+    assert!(!is_current_stream_capturing().unwrap());
+    first.replay().unwrap();
+    second.replay().unwrap();
+    synchronize(None).unwrap();
+    assert_eq!(host.to_vec().unwrap(), [6; 4096]);
+    drop((first, second, buffer));
+    empty_cache().unwrap();
+    let live = rig.machine.live();
+    assert_eq!((live.graphs, live.graph_execs, live.allocations), (0, 0, 0));
+}

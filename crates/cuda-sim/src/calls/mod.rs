@@ -1,0 +1,23 @@
+//! What each C function does, by area. Arguments have passed the C interface (`claim`), the door has been passed, and
+//! the machine is locked.
+//!
+//! A function looks at its arguments in the order in which hardware does, changes the model, and writes its results
+//! last.
+
+pub(crate) mod attribute;
+pub(crate) mod capture;
+pub(crate) mod context;
+pub(crate) mod copy;
+pub(crate) mod device;
+pub(crate) mod event;
+pub(crate) mod exec;
+pub(crate) mod general;
+pub(crate) mod graph;
+pub(crate) mod host;
+pub(crate) mod launch;
+pub(crate) mod memory;
+pub(crate) mod pointer;
+pub(crate) mod pool;
+pub(crate) mod set;
+pub(crate) mod stream;
+pub(crate) mod vmm;

@@ -1,0 +1,231 @@
+//! Stream-ordered memory and its pools.
+//!
+//! Memory is usable as soon as the call returns; freeing is a piece of work on the stream. Allocating and freeing on a
+//! stream that is captured, which on hardware adds nodes to the graph, is answered with `NOT_SUPPORTED` and leaves the
+//! capture as it is. Pools are of devices: those of host and managed memory are `NOT_SUPPORTED` as well.
+
+use std::ffi::c_void;
+
+use cuda_sys::driver::types::{
+    CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationType, CUmemLocation, CUmemLocationType, CUmemPool_attribute,
+    CUmemPoolHandle_st, CUmemPoolProps, CUmemoryPool, CUstream_st,
+};
+
+use crate::call::Call;
+use crate::claim::{Ptr, handle};
+use crate::codes::{Answer, INVALID_DEVICE, INVALID_VALUE, NOT_SUPPORTED};
+use crate::model::pool::Pool;
+
+/// `CU_MEM_ACCESS_FLAGS_PROT_READWRITE`.
+const READ_WRITE: u32 = 3;
+
+pub(crate) fn alloc(call: &mut Call<'_>, pointer: Ptr<u64>, bytes: usize, stream: Ptr<CUstream_st>) -> Answer {
+    pointer.write(0)?;
+    let key = ready_stream(call, stream, bytes == 0)?;
+    let context = call.stream(key)?.context;
+    let device = call.usable_context(context)?.device;
+    let pool = call.current_pool(device)?;
+    alloc_on(call, pointer, bytes, pool, key)
+}
+
+pub(crate) fn alloc_from_pool(
+    call: &mut Call<'_>,
+    pointer: Ptr<u64>,
+    bytes: usize,
+    pool: Ptr<CUmemPoolHandle_st>,
+    stream: Ptr<CUstream_st>,
+) -> Answer {
+    pointer.write(0)?;
+    call.pool(pool.address())?;
+    let key = ready_stream(call, stream, bytes == 0)?;
+    alloc_on(call, pointer, bytes, pool.address(), key)
+}
+
+/// A stream that memory can be allocated or freed on. Nothing at all may even be so while it is captured.
+fn ready_stream(call: &mut Call<'_>, stream: Ptr<CUstream_st>, is_nothing: bool) -> Answer<u64> {
+    let key = call.named_stream(stream)?;
+    call.refuse_implicit(key)?;
+    if call.stream(key)?.capturing.is_none() {
+        call.refuse_if_unsafe()?;
+    } else if !is_nothing {
+        return Err(NOT_SUPPORTED);
+    }
+    Ok(key)
+}
+
+fn alloc_on(call: &mut Call<'_>, pointer: Ptr<u64>, bytes: usize, pool: u64, stream: u64) -> Answer {
+    if bytes == 0 {
+        return Ok(());
+    }
+    let device = call.pool(pool)?.device;
+    call.check_room(device, bytes as u64)?;
+    let base = call.allocate_pooled(pool, bytes as u64, stream)?;
+    pointer.write(base)
+}
+
+pub(crate) fn free(call: &mut Call<'_>, pointer: u64, stream: Ptr<CUstream_st>) -> Answer {
+    let key = ready_stream(call, stream, pointer == 0)?;
+    if pointer == 0 { Ok(()) } else { call.free_in_order(pointer, key) }
+}
+
+pub(crate) fn create(call: &mut Call<'_>, pool: Ptr<CUmemoryPool>, properties: Ptr<CUmemPoolProps>) -> Answer {
+    call.refuse_if_unsafe()?;
+    pool.required()?;
+    let wanted = properties.read()?;
+    if wanted.handleTypes.0 > 1 {
+        return Err(INVALID_VALUE);
+    }
+    let device = match (wanted.allocType, wanted.location.type_) {
+        (CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_INVALID, _)
+        | (_, CUmemLocationType::CU_MEM_LOCATION_TYPE_INVALID) => return Err(INVALID_VALUE),
+        (CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED, CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE) => {
+            call.device(wanted.location.id).map_err(|_| INVALID_VALUE)?
+        }
+        _ => return Err(NOT_SUPPORTED),
+    };
+    let key = call.new_pool(device, wanted.maxSize as u64, false)?;
+    pool.write(handle(key))
+}
+
+pub(crate) fn destroy(call: &mut Call<'_>, pool: Ptr<CUmemPoolHandle_st>) -> Answer {
+    call.refuse_if_unsafe()?;
+    call.destroy_pool(pool.address())
+}
+
+pub(crate) fn default_pool(call: &mut Call<'_>, pool: Ptr<CUmemoryPool>, device: i32) -> Answer {
+    pool.required()?;
+    let index = call.device(device)?;
+    let key = call.default_pool(index)?;
+    pool.write(handle(key))
+}
+
+pub(crate) fn device_pool(call: &mut Call<'_>, pool: Ptr<CUmemoryPool>, device: i32) -> Answer {
+    pool.required()?;
+    let index = call.device(device).map_err(|_| INVALID_VALUE)?;
+    let key = call.current_pool(index)?;
+    pool.write(handle(key))
+}
+
+pub(crate) fn set_device_pool(call: &mut Call<'_>, device: i32, pool: Ptr<CUmemPoolHandle_st>) -> Answer {
+    call.refuse_if_unsafe()?;
+    let key = pool.address();
+    let owner = call.pool(key)?.device;
+    let index = call.device(device).map_err(|_| INVALID_VALUE)?;
+    if owner != index {
+        return Err(INVALID_VALUE);
+    }
+    call.current_pools.insert(index, key);
+    Ok(())
+}
+
+pub(crate) fn trim(call: &mut Call<'_>, pool: Ptr<CUmemPoolHandle_st>, keep_bytes: usize) -> Answer {
+    call.refuse_if_unsafe()?;
+    call.pool(pool.address())?;
+    call.trim_pool(pool.address(), keep_bytes as u64, &|_| false);
+    Ok(())
+}
+
+/// Attributes 1 to 3 are flags of 4 bytes, the others numbers of 8.
+fn reuse_index(attribute: CUmemPool_attribute) -> Option<usize> {
+    usize::try_from(attribute.0).ok()?.checked_sub(1).filter(|&index| index < 3)
+}
+
+pub(crate) fn attribute(
+    call: &mut Call<'_>,
+    pool: Ptr<CUmemPoolHandle_st>,
+    attribute: CUmemPool_attribute,
+    value: Ptr<c_void>,
+) -> Answer {
+    call.refuse_if_unsafe()?;
+    value.required()?;
+    let found = call.pool(pool.address())?;
+    if let Some(index) = reuse_index(attribute) {
+        return value.cast::<i32>().write(found.reuse[index]);
+    }
+    let number = number_of(&found.books, attribute).ok_or(INVALID_VALUE)?;
+    value.cast::<u64>().write(number)
+}
+
+fn number_of(books: &Pool, attribute: CUmemPool_attribute) -> Option<u64> {
+    match attribute {
+        CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD => Some(books.release_threshold),
+        CUmemPool_attribute::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT => Some(books.reserved().current),
+        CUmemPool_attribute::CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH => Some(books.reserved().high),
+        CUmemPool_attribute::CU_MEMPOOL_ATTR_USED_MEM_CURRENT => Some(books.used().current),
+        CUmemPool_attribute::CU_MEMPOOL_ATTR_USED_MEM_HIGH => Some(books.used().high),
+        _ => None,
+    }
+}
+
+pub(crate) fn set_attribute(
+    call: &mut Call<'_>,
+    pool: Ptr<CUmemPoolHandle_st>,
+    attribute: CUmemPool_attribute,
+    value: Ptr<c_void>,
+) -> Answer {
+    call.refuse_if_unsafe()?;
+    value.required()?;
+    let found = call.pool(pool.address())?;
+    if let Some(index) = reuse_index(attribute) {
+        found.reuse[index] = value.cast::<i32>().read()?;
+        return Ok(());
+    }
+    let number = value.cast::<u64>().read()?;
+    match attribute {
+        CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD => found.books.release_threshold = number,
+        CUmemPool_attribute::CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH if number == 0 => found.books.reset_reserved_high(),
+        CUmemPool_attribute::CU_MEMPOOL_ATTR_USED_MEM_HIGH if number == 0 => found.books.reset_used_high(),
+        _ => return Err(INVALID_VALUE),
+    }
+    Ok(())
+}
+
+pub(crate) fn access(
+    call: &mut Call<'_>,
+    flags: Ptr<CUmemAccess_flags>,
+    pool: Ptr<CUmemPoolHandle_st>,
+    location: Ptr<CUmemLocation>,
+) -> Answer {
+    flags.required()?;
+    let location = location.read()?;
+    let device = match location.type_ {
+        CUmemLocationType::CU_MEM_LOCATION_TYPE_INVALID => return Err(INVALID_VALUE),
+        CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE => Some(call.device(location.id).map_err(|_| INVALID_VALUE)?),
+        _ => None,
+    };
+    let found = call.pool(pool.address())?;
+    let granted = device.and_then(|device| found.access.get(&device)).copied().unwrap_or(0);
+    flags.write(CUmemAccess_flags(if device == Some(found.device) { READ_WRITE } else { granted }))
+}
+
+pub(crate) fn set_access(
+    call: &mut Call<'_>,
+    pool: Ptr<CUmemPoolHandle_st>,
+    grants: Ptr<CUmemAccessDesc>,
+    count: usize,
+) -> Answer {
+    call.refuse_if_unsafe()?;
+    let owner = call.pool(pool.address())?.device;
+    // More devices than this no machine has; a wild count must not be believed.
+    if count > 1024 {
+        return Err(INVALID_VALUE);
+    }
+    let described = grants.required()?.read_array(count)?;
+    let grants: Answer<Vec<(u32, u32)>> = described.iter().map(|grant| read_grant(call, grant, owner)).collect();
+    call.pool(pool.address())?.access.extend(grants?);
+    Ok(())
+}
+
+/// Which device an access description is about, and what that may do: everything or nothing.
+fn read_grant(call: &Call<'_>, grant: &CUmemAccessDesc, owner: u32) -> Answer<(u32, u32)> {
+    match grant.flags.0 {
+        0 | READ_WRITE => {}
+        1 => return Err(NOT_SUPPORTED),
+        _ => return Err(INVALID_VALUE),
+    }
+    if grant.location.type_ != CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE {
+        return Err(NOT_SUPPORTED);
+    }
+    let device = call.device(grant.location.id)?;
+    if device == owner && grant.flags.0 == 0 { Err(INVALID_DEVICE) } else { Ok((device, grant.flags.0)) }
+}

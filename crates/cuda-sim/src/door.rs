@@ -1,0 +1,58 @@
+//! The one door that every call comes through.
+//!
+//! In this order: the calling thread's machine, its lock, the clock, injected faults, what the function needs, the
+//! function itself. A panic inside becomes `CUDA_ERROR_UNKNOWN`; every answer is counted, and one that the export's
+//! list does not have is reported.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use cuda_sys::CUresult;
+
+use crate::call::Call;
+use crate::codes::{Answer, CALL_REQUIRES_NEWER_DRIVER, NOT_PERMITTED, UNKNOWN};
+use crate::export::{Export, Needs};
+use crate::host_work;
+use crate::machine::Machine;
+use crate::report::ReportKind;
+
+/// Answers a call of `export` with what `function` says.
+pub(crate) fn enter(export: &'static Export, function: impl FnOnce(&mut Call<'_>) -> Answer) -> CUresult {
+    if host_work::is_inside() && export.needs != Needs::Nothing {
+        return NOT_PERMITTED;
+    }
+    let machine = Machine::current();
+    let answered = catch_unwind(AssertUnwindSafe(|| {
+        let mut call = Call::new(machine.shared(), export.symbol);
+        call.pass_call_time();
+        call.catch_up();
+        if export.version > call.config.driver_version {
+            return CALL_REQUIRES_NEWER_DRIVER;
+        }
+        if let Some(code) = call.fault_for(export.symbol) {
+            call.count_call(export.symbol, code.0);
+            return code;
+        }
+        let code = match answer(export, &mut call, function) {
+            Ok(()) => CUresult::CUDA_SUCCESS,
+            Err(code) => code,
+        };
+        call.count_call(export.symbol, code.0);
+        if !export.may_answer(code) {
+            call.calling = export.symbol;
+            call.report(ReportKind::UndeclaredCode, format!("answered {code:?}, which its export does not list"));
+        }
+        code
+    }));
+    answered.unwrap_or(UNKNOWN)
+}
+
+fn answer(export: &Export, call: &mut Call<'_>, function: impl FnOnce(&mut Call<'_>) -> Answer) -> Answer {
+    match export.needs {
+        Needs::Nothing | Needs::Handle | Needs::LateInit | Needs::LateContext => {}
+        Needs::Init | Needs::InitHandle => call.need_init()?,
+        Needs::Context => {
+            call.need_context()?;
+        }
+    }
+    function(call)
+}

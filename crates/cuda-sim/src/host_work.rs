@@ -1,0 +1,38 @@
+//! Calls functions of the program that a stream runs on the host.
+//!
+//! # Safety
+//! The function pointers and their arguments come from `cuLaunchHostFunc`, `cuStreamAddCallback` and host nodes, whose
+//! contracts demand that they can be called from any thread once the work before them is done.
+#![expect(unsafe_code, reason = "calls functions of the program")]
+
+use std::cell::Cell;
+
+use cuda_sys::CUresult;
+
+use crate::claim::{handle, host_pointer};
+use crate::model::HostWork;
+
+thread_local! {
+    static INSIDE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether this thread is inside such a function; calls into the driver are not permitted there.
+pub(crate) fn is_inside() -> bool {
+    INSIDE.get()
+}
+
+/// Runs a function of the program.
+pub(crate) fn run(work: HostWork) {
+    INSIDE.set(true);
+    match work {
+        HostWork::Function { function, data } => {
+            // SAFETY: the program promised that the function may be called with this argument once its turn comes.
+            unsafe { function(host_pointer(data)) };
+        }
+        HostWork::Callback { function, stream, data } => {
+            // SAFETY: as above, with the stream it was added to and success as the status.
+            unsafe { function(handle(stream), CUresult::CUDA_SUCCESS, host_pointer(data)) };
+        }
+    }
+    INSIDE.set(false);
+}

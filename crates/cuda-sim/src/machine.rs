@@ -1,0 +1,208 @@
+//! Simulated machines, and which one a thread talks to.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::marker::PhantomData;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use cuda_sys::CUresult;
+
+use crate::call::Call;
+use crate::config::{Config, Fault};
+use crate::model::State;
+use crate::model::memory::bytes;
+use crate::report::{LiveHandles, Report};
+
+/// How often the pump of the default machine looks for work to finish.
+const PUMP_INTERVAL: Duration = Duration::from_millis(1);
+
+/// What the threads that use a machine share.
+pub(crate) struct Shared {
+    state: Mutex<State>,
+    /// Something finished that another thread may wait for.
+    pub(crate) progress: Condvar,
+    seed: u64,
+}
+
+impl Shared {
+    /// Locks the machine. A panic elsewhere does not make the machine unusable: it answered that call with an error.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A simulated machine: devices, memory, queued work and a clock.
+///
+/// A machine is a value; clones are the same machine. Same configuration and same calls from one thread give the same
+/// history. Bind it to the threads of a test with [`Machine::bind`], or make it what every unbound thread uses with
+/// [`Machine::make_default`].
+#[derive(Clone)]
+pub struct Machine {
+    shared: Arc<Shared>,
+}
+
+thread_local! {
+    static BOUND: RefCell<Vec<Machine>> = const { RefCell::new(Vec::new()) };
+    static THREAD: Cell<u64> = const { Cell::new(0) };
+}
+
+static DEFAULT: Mutex<Option<Machine>> = Mutex::new(None);
+
+/// A number for the calling thread, never used again for another one.
+pub(crate) fn thread_number() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    THREAD.with(|thread| {
+        if thread.get() == 0 {
+            thread.set(NEXT.fetch_add(1, Ordering::Relaxed));
+        }
+        thread.get()
+    })
+}
+
+impl Machine {
+    /// Makes a machine. Nothing is allocated for its devices until they are used.
+    #[must_use]
+    pub fn new(config: Config) -> Self {
+        bytes::raise_file_limit();
+        let seed = config.seed;
+        Self { shared: Arc::new(Shared { state: Mutex::new(State::new(config)), progress: Condvar::new(), seed }) }
+    }
+
+    /// Makes this the machine of the calling thread until the guard is dropped. Bindings nest.
+    #[must_use = "the machine is unbound when the guard is dropped"]
+    pub fn bind(&self) -> Bound {
+        BOUND.with_borrow_mut(|bound| bound.push(self.clone()));
+        Bound { not_send: PhantomData }
+    }
+
+    /// Makes this the machine of every thread that has none bound. Work makes progress only when some thread calls in.
+    pub fn make_default(&self) {
+        *DEFAULT.lock().unwrap_or_else(PoisonError::into_inner) = Some(self.clone());
+    }
+
+    /// The machine that the calling thread talks to: the one bound last, else the process's default one, which is
+    /// made from the environment ([`Config::from_env`]) when first needed.
+    #[must_use]
+    pub fn current() -> Self {
+        if let Some(machine) = BOUND.with_borrow(|bound| bound.last().cloned()) {
+            return machine;
+        }
+        let mut default = DEFAULT.lock().unwrap_or_else(PoisonError::into_inner);
+        default.get_or_insert_with(Self::of_environment).clone()
+    }
+
+    fn of_environment() -> Self {
+        let machine = Self::new(Config::from_env());
+        let pumped = Arc::downgrade(&machine.shared);
+        // Without the pump a program that polls memory would never see it change; such a program still can make calls.
+        let _ = std::thread::Builder::new().name("cuda-sim pump".to_owned()).spawn(move || pump(&pumped));
+        machine
+    }
+
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.shared.lock()
+    }
+
+    /// The seed that fixes the machine's history.
+    #[must_use]
+    pub fn seed(&self) -> u64 {
+        self.shared.seed
+    }
+
+    /// Makes a coming call fail. Its own effect does not happen.
+    pub fn inject(&self, fault: Fault) {
+        self.lock().inject(fault);
+    }
+
+    /// Forgets all faults that have not happened yet.
+    pub fn clear_faults(&self) {
+        self.lock().clear_faults();
+    }
+
+    /// What was noticed so far that hardware would not have noticed.
+    #[must_use]
+    pub fn reports(&self) -> Vec<Report> {
+        self.lock().reports().to_vec()
+    }
+
+    /// As [`Machine::reports`], and forgets them.
+    #[must_use]
+    pub fn take_reports(&self) -> Vec<Report> {
+        self.lock().take_reports()
+    }
+
+    /// Every call answered so far with each code it was answered with, and how often; injected faults included.
+    #[must_use]
+    pub fn calls(&self) -> Vec<(&'static str, CUresult, u64)> {
+        self.lock().calls().iter().map(|(&(symbol, code), &count)| (symbol, CUresult(code), count)).collect()
+    }
+
+    /// What exists on the machine right now.
+    #[must_use]
+    pub fn live(&self) -> LiveHandles {
+        self.lock().live()
+    }
+
+    /// Simulated time since the machine was made, in nanoseconds.
+    #[must_use]
+    pub fn now_ns(&self) -> u64 {
+        self.lock().clock_ns
+    }
+
+    /// Prescribes the addresses that the next allocations and address reservations return, in order. An address that
+    /// is taken when its turn comes makes that call run out of memory.
+    pub fn next_addresses(&self, addresses: impl IntoIterator<Item = u64>) {
+        self.lock().memory.prescribe(addresses);
+    }
+
+    /// The file that holds the bytes at a device address, and where in it they are; another process can map it.
+    ///
+    /// `None` for an address that nothing is mapped at, and when the system has no more file descriptors.
+    #[must_use]
+    pub fn memory_file(&self, address: u64) -> Option<(OwnedFd, u64)> {
+        let state = self.lock();
+        let (base, region) = state.memory.region_at(address)?;
+        Some((region.backing.file()?, region.offset as u64 + (address - base)))
+    }
+
+    /// Lets all queued work finish, as if a long time passed. Functions of the program run on this thread.
+    pub fn settle(&self) {
+        Call::new(&self.shared, "Machine::settle").run_everything();
+    }
+}
+
+impl fmt::Debug for Machine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Machine").field("seed", &self.shared.seed).finish_non_exhaustive()
+    }
+}
+
+/// Keeps a machine bound to the thread.
+#[derive(Debug)]
+pub struct Bound {
+    not_send: PhantomData<Rc<()>>,
+}
+
+impl Drop for Bound {
+    fn drop(&mut self) {
+        // A guard may outlive the thread's storage; then there is nothing left to unbind.
+        let _ = BOUND.try_with(|bound| bound.borrow_mut().pop());
+    }
+}
+
+/// Lets simulated time follow real time for as long as the machine exists.
+fn pump(machine: &Weak<Shared>) {
+    loop {
+        std::thread::sleep(PUMP_INTERVAL);
+        let Some(shared) = machine.upgrade() else { return };
+        Call::new(&shared, "pump").let_time_pass(PUMP_INTERVAL);
+    }
+}

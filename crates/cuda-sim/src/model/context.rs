@@ -1,0 +1,195 @@
+//! Contexts: one primary context for each device, kept while it is retained, and those that a program makes.
+//!
+//! Invariants: a primary context's handle never changes; a context that is not active has no streams, events or
+//! memory; an error that hardware cannot recover from stays in `lost`, and the device does not come back.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use cuda_sys::CUresult;
+
+use super::engine::OpId;
+use super::stream::{Kind, Stream};
+use super::{State, profile};
+use crate::codes::{Answer, CONTEXT_IS_DESTROYED, INVALID_CONTEXT};
+
+/// The primary context's books for one device.
+#[derive(Debug, Default)]
+pub(crate) struct Primary {
+    /// Its handle, once anybody has retained it.
+    pub(crate) handle: Option<u64>,
+    pub(crate) retained: u64,
+    pub(crate) flags: u32,
+    /// The error that lost a context of the device.
+    pub(crate) lost: Option<CUresult>,
+}
+
+/// A context that is active.
+#[derive(Debug)]
+pub(crate) struct Context {
+    pub(crate) device: u32,
+    pub(crate) id: u64,
+    /// The error that made it unusable.
+    pub(crate) lost: Option<CUresult>,
+    /// Its legacy default stream.
+    pub(crate) legacy: u64,
+    /// Its per-thread default streams, by thread.
+    pub(crate) per_thread: BTreeMap<u64, u64>,
+    /// Last work of blocking streams that were destroyed before it was done.
+    pub(crate) orphans: Vec<OpId>,
+    pub(crate) limits: BTreeMap<u32, usize>,
+    /// Contexts whose memory this one may touch.
+    pub(crate) peers: BTreeSet<u64>,
+    pub(crate) cache_config: u32,
+    /// Flags it was made with; those of a primary context are its device's.
+    pub(crate) made_with: Option<u32>,
+}
+
+impl State {
+    /// Retains a device's primary context and makes it active if need be.
+    ///
+    /// A device whose context was lost does not come back in this process.
+    pub(crate) fn retain_primary(&mut self, device: u32) -> Answer<u64> {
+        if let Some(code) = self.primary(device).lost {
+            return Err(code);
+        }
+        let handle = self.primary(device).handle.unwrap_or_else(|| self.new_handle());
+        let primary = self.primary(device);
+        primary.handle = Some(handle);
+        primary.retained += 1;
+        if !self.contexts.contains_key(&handle) {
+            self.activate(handle, device, None);
+        }
+        Ok(handle)
+    }
+
+    /// The books of a device that exists.
+    pub(crate) fn primary(&mut self, device: u32) -> &mut Primary {
+        let index = usize::try_from(device).unwrap_or(usize::MAX);
+        &mut self.primaries[index]
+    }
+
+    /// Makes a context of the program's own.
+    pub(crate) fn create_context(&mut self, device: u32, flags: u32) -> Answer<u64> {
+        if let Some(code) = self.primary(device).lost {
+            return Err(code);
+        }
+        let handle = self.new_handle();
+        self.activate(handle, device, Some(flags));
+        Ok(handle)
+    }
+
+    /// Whether a handle is that of a context, active or primary.
+    pub(crate) fn is_context(&self, handle: u64) -> bool {
+        self.contexts.contains_key(&handle) || self.primaries.iter().any(|primary| primary.handle == Some(handle))
+    }
+
+    /// The flags of an active context.
+    pub(crate) fn context_flags(&mut self, handle: u64) -> Answer<&mut u32> {
+        let context = self.contexts.get_mut(&handle).ok_or(INVALID_CONTEXT)?;
+        let index = usize::try_from(context.device).unwrap_or(usize::MAX);
+        match &mut context.made_with {
+            Some(flags) => Ok(flags),
+            None => Ok(&mut self.primaries[index].flags),
+        }
+    }
+
+    fn activate(&mut self, handle: u64, device: u32, made_with: Option<u32>) {
+        let legacy = self.new_handle();
+        let id = self.new_id();
+        let stream = Stream::new(handle, Kind::Legacy, 0, 0, self.new_id());
+        self.streams.insert(legacy, stream);
+        let context = Context {
+            device,
+            id,
+            lost: None,
+            legacy,
+            per_thread: BTreeMap::new(),
+            orphans: Vec::new(),
+            limits: BTreeMap::new(),
+            peers: BTreeSet::new(),
+            cache_config: 0,
+            made_with,
+        };
+        self.contexts.insert(handle, context);
+        // A device too full for a context does not exist: nothing can be allocated without one.
+        let _ = self.memory.take_physical(device, self.context_bytes());
+    }
+
+    /// Memory that a context takes.
+    fn context_bytes(&self) -> u64 {
+        let default = self.config.capacity_bytes == profile::TOTAL_MEMORY_BYTES;
+        if default { profile::CONTEXT_BYTES } else { 0 }
+    }
+
+    /// An id for things that programs compare but never hand back.
+    pub(crate) fn new_id(&mut self) -> u64 {
+        self.new_handle() >> 8
+    }
+
+    /// Releases a device's primary context once; the last release ends it.
+    pub(crate) fn release_primary(&mut self, device: u32) -> Answer {
+        let primary = self.primary(device);
+        primary.retained = primary.retained.checked_sub(1).ok_or(INVALID_CONTEXT)?;
+        if primary.retained == 0
+            && let Some(handle) = primary.handle
+        {
+            self.end_context(handle);
+        }
+        Ok(())
+    }
+
+    /// Ends a device's primary context however often it is retained. What was retained is still to be released.
+    pub(crate) fn reset_primary(&mut self, device: u32) {
+        if let Some(handle) = self.primary(device).handle {
+            self.end_context(handle);
+        }
+    }
+
+    /// Whether a device's primary context is there.
+    pub(crate) fn primary_is_active(&mut self, device: u32) -> bool {
+        let handle = self.primary(device).handle;
+        handle.is_some_and(|handle| self.contexts.contains_key(&handle))
+    }
+
+    /// Takes away everything that belongs to a context. Work that is still queued ends without effect.
+    pub(crate) fn end_context(&mut self, handle: u64) {
+        let Some(ended) = self.contexts.remove(&handle) else { return };
+        self.memory.give_back_physical(ended.device, self.context_bytes());
+        self.discard_work(handle);
+        self.streams.retain(|_, stream| stream.context != handle);
+        self.events.retain(|_, event| event.context != handle);
+        self.memory.free_context(handle);
+        for context in self.contexts.values_mut() {
+            context.peers.remove(&handle);
+        }
+    }
+
+    fn discard_work(&mut self, context: u64) {
+        for effect in self.engine.effects_mut(context) {
+            // Memory that is being freed belongs to a pool, which outlives the context.
+            if !matches!(effect, super::Effect::FreeInOrder { .. }) {
+                *effect = super::Effect::Nothing;
+            }
+        }
+    }
+
+    /// The error from which a context does not recover.
+    pub(crate) fn lose_context(&mut self, handle: u64, code: CUresult) {
+        if let Some(context) = self.contexts.get_mut(&handle) {
+            context.lost.get_or_insert(code);
+            let device = context.device;
+            self.primary(device).lost.get_or_insert(code);
+        }
+    }
+
+    /// The context that a thread has made current.
+    pub(crate) fn current_context(&self, thread: u64) -> Option<u64> {
+        self.threads.get(&thread)?.current.last().copied()
+    }
+
+    /// An active context that works.
+    pub(crate) fn usable_context(&self, handle: u64) -> Answer<&Context> {
+        let context = self.contexts.get(&handle).ok_or(CONTEXT_IS_DESTROYED)?;
+        context.lost.map_or(Ok(context), Err)
+    }
+}

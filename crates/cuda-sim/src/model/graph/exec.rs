@@ -1,0 +1,220 @@
+//! Executable graphs: a snapshot of a graph, whose parameters can still be changed node by node.
+//!
+//! A node is named by the handle of the template's node it was made of, or by that of the node it was last updated
+//! from. Shape, kinds and what [`super::Copy3d::may_become`] and [`super::Fill::may_become`] say are fixed.
+
+use std::collections::BTreeMap;
+
+use cuda_sys::driver::CUresult;
+use cuda_sys::driver::types::CUgraphInstantiateResult;
+
+use super::{Graph, NodeId, NodeKind};
+
+/// Why a graph could not be instantiated. The call answers `INVALID_VALUE`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct InstantiateFailure {
+    pub(crate) result: CUgraphInstantiateResult,
+    pub(crate) node: NodeId,
+}
+
+/// A node of an executable graph.
+#[derive(Clone, Debug)]
+pub(crate) struct ExecNode {
+    /// The node this one was made of.
+    pub(super) made_of: NodeId,
+    /// The node this one was last updated from; at first `made_of`.
+    pub(super) updated_from: NodeId,
+    pub(super) kind: NodeKind<ExecGraph>,
+    /// Indices of earlier nodes, in the order of the template's edges.
+    pub(super) dependencies: Vec<usize>,
+    pub(super) enabled: bool,
+}
+
+/// A graph ready to be launched: nodes in topological order.
+#[derive(Clone, Debug)]
+pub(crate) struct ExecGraph {
+    pub(super) nodes: Vec<ExecNode>,
+    /// Indices of the template's sinks, in its order.
+    pub(super) sinks: Vec<usize>,
+}
+
+impl ExecGraph {
+    /// Takes a snapshot of a graph.
+    ///
+    /// A graph that sits in a child graph node cannot be instantiated by itself; the caller must know that.
+    pub(crate) fn new(graph: &Graph) -> Result<Self, InstantiateFailure> {
+        let order = graph.topological_order().map_err(|node| InstantiateFailure {
+            result: CUgraphInstantiateResult::CUDA_GRAPH_INSTANTIATE_INVALID_STRUCTURE,
+            node,
+        })?;
+        let index: BTreeMap<NodeId, usize> = order.iter().enumerate().map(|(index, &id)| (id, index)).collect();
+        let indices = |ids: &[NodeId]| ids.iter().filter_map(|id| index.get(id).copied()).collect();
+        let mut nodes = Vec::with_capacity(order.len());
+        for (id, node) in order.iter().filter_map(|&id| graph.node(id).ok().map(|node| (id, node))) {
+            nodes.push(ExecNode {
+                made_of: id,
+                updated_from: id,
+                kind: snapshot(node.kind())?,
+                dependencies: indices(node.dependencies()),
+                enabled: true,
+            });
+        }
+        Ok(Self { nodes, sinks: indices(graph.sinks()) })
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// Gives a node other parameters of its own kind; child graphs have [`ExecGraph::set_child`].
+    ///
+    /// `INVALID_VALUE`: no node of this graph has that handle, it is of another kind, or the change is not allowed.
+    pub(crate) fn set_params(&mut self, id: NodeId, kind: NodeKind<Graph>) -> Result<(), CUresult> {
+        let node = self.find_mut(id)?;
+        if !may_become(&node.kind, &kind) {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        node.replace(&kind);
+        Ok(())
+    }
+
+    /// Gives a child graph node the parameters of `graph`, which must have the same shape.
+    ///
+    /// `INVALID_VALUE`: no child graph node has that handle. `GRAPH_EXEC_UPDATE_FAILURE`: the graphs do not match.
+    pub(crate) fn set_child(&mut self, id: NodeId, graph: &Graph) -> Result<(), CUresult> {
+        match &mut self.find_mut(id)?.kind {
+            NodeKind::Child(child) => child.update(graph).map_err(|_| CUresult::CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE),
+            NodeKind::Empty
+            | NodeKind::Memcpy(_)
+            | NodeKind::Memset(_)
+            | NodeKind::Host(_)
+            | NodeKind::EventRecord(_)
+            | NodeKind::EventWait(_)
+            | NodeKind::Value(_) => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+        }
+    }
+
+    /// Whether a copy or a set is carried out. `INVALID_VALUE`: the node is something else.
+    pub(crate) fn is_enabled(&self, id: NodeId) -> Result<bool, CUresult> {
+        let node = self.find(id).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        if node.can_be_disabled() { Ok(node.enabled) } else { Err(CUresult::CUDA_ERROR_INVALID_VALUE) }
+    }
+
+    /// Switches a copy or a set on or off. `INVALID_VALUE`: the node is something else.
+    pub(crate) fn set_enabled(&mut self, id: NodeId, enabled: bool) -> Result<(), CUresult> {
+        let node = self.find_mut(id)?;
+        if !node.can_be_disabled() {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        node.enabled = enabled;
+        Ok(())
+    }
+
+    /// Handles of events that a launch records or waits for.
+    pub(crate) fn events(&self) -> Vec<u64> {
+        let mut events = Vec::new();
+        for node in &self.nodes {
+            match &node.kind {
+                NodeKind::EventRecord(event) | NodeKind::EventWait(event) => events.push(*event),
+                NodeKind::Child(child) => events.extend(child.events()),
+                NodeKind::Empty
+                | NodeKind::Memcpy(_)
+                | NodeKind::Memset(_)
+                | NodeKind::Host(_)
+                | NodeKind::Value(_) => {}
+            }
+        }
+        events
+    }
+
+    fn find(&self, id: NodeId) -> Option<&ExecNode> {
+        let here = self.nodes.iter().find(|node| node.is_named(id));
+        here.or_else(|| self.nodes.iter().find_map(|node| node.child()?.find(id)))
+    }
+
+    fn find_mut(&mut self, id: NodeId) -> Result<&mut ExecNode, CUresult> {
+        let holds = |node: &ExecNode| node.is_named(id) || node.child().is_some_and(|child| child.find(id).is_some());
+        let node = self.nodes.iter_mut().find(|node| holds(node)).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        if node.is_named(id) {
+            return Ok(node);
+        }
+        match &mut node.kind {
+            NodeKind::Child(child) => child.find_mut(id),
+            NodeKind::Empty
+            | NodeKind::Memcpy(_)
+            | NodeKind::Memset(_)
+            | NodeKind::Host(_)
+            | NodeKind::EventRecord(_)
+            | NodeKind::EventWait(_)
+            | NodeKind::Value(_) => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+        }
+    }
+}
+
+impl ExecNode {
+    fn is_named(&self, id: NodeId) -> bool {
+        self.made_of == id || self.updated_from == id
+    }
+
+    pub(super) fn child(&self) -> Option<&ExecGraph> {
+        match &self.kind {
+            NodeKind::Child(child) => Some(child),
+            NodeKind::Empty
+            | NodeKind::Memcpy(_)
+            | NodeKind::Memset(_)
+            | NodeKind::Host(_)
+            | NodeKind::EventRecord(_)
+            | NodeKind::EventWait(_)
+            | NodeKind::Value(_) => None,
+        }
+    }
+
+    fn can_be_disabled(&self) -> bool {
+        matches!(self.kind, NodeKind::Memcpy(_) | NodeKind::Memset(_))
+    }
+
+    /// Takes over parameters; those of a child graph are left alone.
+    pub(super) fn replace(&mut self, kind: &NodeKind<Graph>) {
+        self.kind = match kind {
+            NodeKind::Empty | NodeKind::Child(_) => return,
+            NodeKind::Memcpy(copy) => NodeKind::Memcpy(*copy),
+            NodeKind::Memset(fill) => NodeKind::Memset(*fill),
+            NodeKind::Host(call) => NodeKind::Host(*call),
+            NodeKind::EventRecord(event) => NodeKind::EventRecord(*event),
+            NodeKind::EventWait(event) => NodeKind::EventWait(*event),
+            NodeKind::Value(value) => NodeKind::Value(*value),
+        };
+    }
+}
+
+fn snapshot(kind: &NodeKind<Graph>) -> Result<NodeKind<ExecGraph>, InstantiateFailure> {
+    Ok(match kind {
+        NodeKind::Empty => NodeKind::Empty,
+        NodeKind::Memcpy(copy) => NodeKind::Memcpy(*copy),
+        NodeKind::Memset(fill) => NodeKind::Memset(*fill),
+        NodeKind::Host(call) => NodeKind::Host(*call),
+        NodeKind::Child(graph) => NodeKind::Child(Box::new(ExecGraph::new(graph)?)),
+        NodeKind::EventRecord(event) => NodeKind::EventRecord(*event),
+        NodeKind::EventWait(event) => NodeKind::EventWait(*event),
+        NodeKind::Value(value) => NodeKind::Value(*value),
+    })
+}
+
+/// Whether a node may take over parameters. A child graph has none of its own.
+pub(super) fn may_become(old: &NodeKind<ExecGraph>, new: &NodeKind<Graph>) -> bool {
+    match (old, new) {
+        (NodeKind::Memcpy(old), NodeKind::Memcpy(new)) => old.may_become(new),
+        (NodeKind::Memset(old), NodeKind::Memset(new)) => old.may_become(new),
+        (NodeKind::Child(_), _) => false,
+        (
+            NodeKind::Empty
+            | NodeKind::Memcpy(_)
+            | NodeKind::Memset(_)
+            | NodeKind::Host(_)
+            | NodeKind::EventRecord(_)
+            | NodeKind::EventWait(_)
+            | NodeKind::Value(_),
+            _,
+        ) => old.node_type() == new.node_type(),
+    }
+}

@@ -1,0 +1,150 @@
+//! The machine's graphs: finding them by handle, and running executable ones.
+//!
+//! A graph inside a child node has a handle of its own, and so have its nodes; all are found through the graphs that
+//! the program owns.
+
+use super::engine::{OpId, Timing};
+use super::graph::{Copy3d, ExecGraph, Fill, Graph, GraphId, NodeId, ValueOp, Work};
+use super::memory::{self, Endpoint, Source, Transfer};
+use super::{Effect, HostWork, State};
+use crate::codes::{Answer, INVALID_VALUE};
+
+/// An executable graph.
+#[derive(Debug)]
+pub(crate) struct Exec {
+    pub(crate) graph: ExecGraph,
+
+    pub(crate) flags: u64,
+    /// The last launch, which the next one comes after.
+    last: Option<OpId>,
+}
+
+impl Exec {
+    pub(crate) fn new(graph: ExecGraph, flags: u64) -> Self {
+        Self { graph, flags, last: None }
+    }
+}
+
+impl State {
+    pub(crate) fn graph(&self, handle: u64) -> Answer<&Graph> {
+        let own = self.graphs.get(&handle);
+        own.or_else(|| self.graphs.values().find_map(|graph| graph.find(GraphId(handle)))).ok_or(INVALID_VALUE)
+    }
+
+    pub(crate) fn graph_mut(&mut self, handle: u64) -> Answer<&mut Graph> {
+        if self.graphs.contains_key(&handle) {
+            return self.graphs.get_mut(&handle).ok_or(INVALID_VALUE);
+        }
+        self.graphs.values_mut().find_map(|graph| graph.find_mut(GraphId(handle))).ok_or(INVALID_VALUE)
+    }
+
+    /// The graph that a node is in.
+    pub(crate) fn graph_of(&self, node: u64) -> Answer<&Graph> {
+        self.graphs.values().find_map(|graph| graph.graph_of(NodeId(node))).ok_or(INVALID_VALUE)
+    }
+
+    /// The graph that a node is in.
+    pub(crate) fn graph_of_mut(&mut self, node: u64) -> Answer<&mut Graph> {
+        self.graphs.values_mut().find_map(|graph| graph.graph_of_mut(NodeId(node))).ok_or(INVALID_VALUE)
+    }
+
+    pub(crate) fn exec_mut(&mut self, handle: u64) -> Answer<&mut Exec> {
+        self.graph_execs.get_mut(&handle).ok_or(INVALID_VALUE)
+    }
+
+    /// A copy of a graph, with handles of its own all the way down.
+    pub(crate) fn copy_graph(&mut self, handle: u64) -> Answer<Graph> {
+        let original = self.graph(handle)?.clone();
+        Ok(original.copy(&mut || self.new_handle()))
+    }
+
+    /// Queues the work of an executable graph on a stream.
+    pub(crate) fn launch_graph(&mut self, exec: u64, stream: u64) -> Answer {
+        let entry = self.graph_execs.get(&exec).ok_or(INVALID_VALUE)?;
+        let (steps, last) = (entry.graph.steps(), entry.last);
+        if entry.graph.events().iter().any(|event| !self.events.contains_key(event)) {
+            return Err(INVALID_VALUE);
+        }
+        let timing = self.draw_timing(0, 0);
+        let begin = self.enqueue(stream, last.as_slice(), timing, Effect::Nothing)?;
+        let context = self.stream(stream)?.context;
+        let mut ops: Vec<OpId> = Vec::with_capacity(steps.len());
+        for step in steps {
+            let mut after: Vec<OpId> = step.dependencies.iter().map(|&index| ops[index]).collect();
+            if after.is_empty() {
+                after.push(begin);
+            }
+            if let Work::EventWait(event) = step.work {
+                after.extend(self.event(event)?.recording.map(|recording| recording.op));
+            }
+            let (timing, effect) = self.step_effect(step.work)?;
+            let op = self.engine.submit(self.clock_ns, context, &after, timing, effect.clone());
+            if let Effect::Record { event, serial } = effect {
+                self.note_recording(event, serial, op)?;
+            }
+            ops.push(op);
+        }
+        let end = self.enqueue(stream, &ops, Timing::default(), Effect::Nothing)?;
+        self.exec_mut(exec)?.last = Some(end);
+        Ok(())
+    }
+
+    fn step_effect(&mut self, work: Work) -> Answer<(Timing, Effect)> {
+        let effect = match work {
+            Work::Empty | Work::EventWait(_) => return Ok((Timing::default(), Effect::Nothing)),
+            Work::EventRecord(event) => {
+                let serial = self.next_serial(event)?;
+                return Ok((Timing::default(), Effect::Record { event, serial }));
+            }
+            Work::Value(op) => value_effect(op),
+            Work::Memcpy(copy) => Effect::Copy(transfer(&copy)?),
+            Work::Memset(fill) => Effect::Fill(set(&fill)),
+            Work::Host(call) => {
+                let function = call.function.ok_or(INVALID_VALUE)?;
+                Effect::Host(HostWork::Function { function, data: call.user_data })
+            }
+        };
+        let bytes = match &effect {
+            Effect::Copy(transfer) => transfer.bytes(),
+            Effect::Fill(fill) => fill.width.saturating_mul(fill.height),
+            Effect::Nothing
+            | Effect::Record { .. }
+            | Effect::Host(_)
+            | Effect::WriteValue { .. }
+            | Effect::WaitValue { .. }
+            | Effect::FreeInOrder { .. } => 0,
+        };
+        Ok((self.draw_timing(bytes, 1), effect))
+    }
+}
+
+/// What a node with a value in memory does.
+pub(crate) fn value_effect(op: ValueOp) -> Effect {
+    let ValueOp { address, value, width, condition } = op;
+    match condition {
+        Some(condition) => Effect::WaitValue { address, value, width, condition },
+        None => {
+            let bytes = usize::try_from(width).unwrap_or(8).min(8);
+            Effect::WriteValue { address, value: value.to_le_bytes()[..bytes].to_vec() }
+        }
+    }
+}
+
+/// What a copy node does. Its addresses are looked at when it runs.
+fn transfer(copy: &Copy3d) -> Answer<Transfer> {
+    let (from, to) = copy.first_bytes()?;
+    let from = Endpoint { address: from.address, pitch: from.pitch, slice: from.slice };
+    let to = Endpoint { address: to.address, pitch: to.pitch, slice: to.slice };
+    let (width, height, depth) = (copy.width_bytes, copy.height, copy.depth);
+    Ok(Transfer { from: Source::Memory(from), to, width, height, depth })
+}
+
+fn set(fill: &Fill) -> memory::Fill {
+    let size = usize::try_from(fill.element_bytes).unwrap_or(1).clamp(1, 4);
+    memory::Fill {
+        to: Endpoint { address: fill.dst, pitch: fill.pitch, slice: 0 },
+        pattern: fill.value.to_le_bytes()[..size].to_vec(),
+        width: fill.row_bytes(),
+        height: fill.height,
+    }
+}

@@ -1,0 +1,318 @@
+//! The bytes behind simulated device memory, and copies between them and the program's own memory.
+//!
+//! A [`Backing`] is a memory file, made and mapped when it is first touched, so that a large allocation costs nothing
+//! until then. A [`Bytes`] is a place where bytes can be read and written: inside a backing, or in the program's own
+//! memory.
+//!
+//! # Safety
+//! - Reads and writes inside a backing are checked against its length, and the mapping lives as long as the backing.
+//! - [`Bytes::host`] is the one way to name host memory. What may be behind it: memory that this crate allocated, or
+//!   memory that the program passed to a copy, set or wait function, whose contract demands that it stays valid until
+//!   that work is done.
+#![expect(unsafe_code, reason = "simulated memory holds real bytes")]
+
+use std::fmt;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::ptr::{self, NonNull};
+use std::sync::{Arc, OnceLock};
+
+/// What memory contains that nobody has written: noticed when it is used, unlike zero.
+pub(crate) const POISON: u8 = 0xA5;
+
+/// Up to this size memory is filled with poison when it is first touched; more would cost real memory.
+pub(crate) const POISON_BYTES_MAX: usize = 1 << 20;
+
+/// Bytes of one stretch of physical device memory.
+#[derive(Debug)]
+pub(crate) struct Backing {
+    length: usize,
+    mapping: OnceLock<io::Result<Mapping>>,
+}
+
+#[derive(Debug)]
+struct Mapping {
+    start: NonNull<u8>,
+    length: usize,
+    file: Option<OwnedFd>,
+}
+
+// SAFETY: the mapping is plain memory owned by this value; all access goes through raw copies that the machine's lock
+// orders.
+unsafe impl Send for Mapping {}
+// SAFETY: as above; sharing a reference gives no more than those copies.
+unsafe impl Sync for Mapping {}
+
+impl Backing {
+    pub(crate) fn new(length: usize) -> Arc<Self> {
+        Arc::new(Self { length, mapping: OnceLock::new() })
+    }
+
+    /// A descriptor of the memory file of its own; `None` when the system has no more of them.
+    pub(crate) fn file(&self) -> Option<OwnedFd> {
+        self.mapping().ok()?.file.as_ref()?.try_clone().ok()
+    }
+
+    /// Whether anybody has read or written here.
+    pub(crate) fn is_touched(&self) -> bool {
+        self.mapping.get().is_some()
+    }
+
+    fn mapping(&self) -> Result<&Mapping, &io::Error> {
+        self.mapping.get_or_init(|| Mapping::new(self.length)).as_ref()
+    }
+
+    /// Fills a range with poison, if it has been touched at all.
+    pub(crate) fn poison(self: &Arc<Self>, offset: usize, length: usize) {
+        if self.is_touched() && length <= POISON_BYTES_MAX {
+            fill(&Bytes::inside(self, offset), &[POISON], length);
+        }
+    }
+}
+
+impl Mapping {
+    fn new(length: usize) -> io::Result<Self> {
+        let file = memory_file(length).ok();
+        let descriptor = file.as_ref().map_or(-1, AsRawFd::as_raw_fd);
+        let kind = if file.is_some() { libc::MAP_SHARED } else { libc::MAP_SHARED | libc::MAP_ANONYMOUS };
+        // SAFETY: a new mapping at an address of the system's choice, of a file of that length or of no file.
+        let start = unsafe {
+            libc::mmap(
+                ptr::null_mut(),
+                length,
+                libc::PROT_READ | libc::PROT_WRITE,
+                kind | libc::MAP_NORESERVE,
+                descriptor,
+                0,
+            )
+        };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let start = NonNull::new(start.cast::<u8>()).ok_or_else(|| io::Error::other("mapped at address zero"))?;
+        if length <= POISON_BYTES_MAX * 2 {
+            // SAFETY: the mapping just made is `length` bytes long and nobody else knows it.
+            unsafe { ptr::write_bytes(start.as_ptr(), POISON, length) };
+        }
+        Ok(Self { start, length, file })
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: exactly the mapping that `new` made; nothing refers to it once its only owner is dropped.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.length) };
+    }
+}
+
+fn memory_file(length: usize) -> io::Result<OwnedFd> {
+    // SAFETY: a C string and a flag; makes a new descriptor.
+    let descriptor = unsafe { libc::memfd_create(c"cuda-sim device memory".as_ptr(), libc::MFD_CLOEXEC) };
+    if descriptor < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the descriptor was just made and has no other owner.
+    let file = unsafe { OwnedFd::from_raw_fd(descriptor) };
+    let length = libc::off_t::try_from(length).map_err(io::Error::other)?;
+    // SAFETY: the descriptor is open; a sparse file of any length costs nothing.
+    if unsafe { libc::ftruncate(file.as_raw_fd(), length) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(file)
+}
+
+/// Lets the process open as many files as it may, since every allocation has one.
+pub(crate) fn raise_file_limit() {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` outlives the call.
+    let read = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) };
+    if read == 0 && limit.rlim_cur < limit.rlim_max {
+        limit.rlim_cur = limit.rlim_max;
+        // SAFETY: a limit within what getrlimit allowed; failing leaves things as they were.
+        unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) };
+    }
+}
+
+/// A place to read or write bytes.
+#[derive(Clone)]
+pub(crate) enum Bytes {
+    /// Inside simulated device memory.
+    Device {
+        /// The memory.
+        backing: Arc<Backing>,
+        /// Where in it, in bytes.
+        offset: usize,
+    },
+    /// In the program's memory.
+    Host(u64),
+}
+
+impl fmt::Debug for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Device { backing, offset } => write!(f, "device memory +{offset:#x} of {:#x}", backing.length),
+            Self::Host(address) => write!(f, "host memory {address:#x}"),
+        }
+    }
+}
+
+impl Bytes {
+    pub(crate) fn inside(backing: &Arc<Backing>, offset: usize) -> Self {
+        Self::Device { backing: Arc::clone(backing), offset }
+    }
+
+    /// Host memory at an address the program vouches for (see the module's safety section).
+    pub(crate) fn host(address: u64) -> Self {
+        Self::Host(address)
+    }
+
+    /// A pointer to `length` bytes here; `None` when they are not all there.
+    fn pointer(&self, length: usize) -> Option<*mut u8> {
+        match self {
+            Self::Device { backing, offset } => {
+                let end = offset.checked_add(length)?;
+                if end > backing.length {
+                    return None;
+                }
+                let mapping = backing.mapping().ok()?;
+                Some(mapping.start.as_ptr().wrapping_add(*offset))
+            }
+            Self::Host(address) => Some(ptr::with_exposed_provenance_mut(usize::try_from(*address).ok()?)),
+        }
+    }
+}
+
+/// Copies `length` bytes; the ranges may overlap. False when either side is not there.
+pub(crate) fn copy(to: &Bytes, from: &Bytes, length: usize) -> bool {
+    let (Some(to), Some(from)) = (to.pointer(length), from.pointer(length)) else { return false };
+    // SAFETY: both sides are valid for `length` bytes, checked for device memory and vouched for otherwise.
+    unsafe { ptr::copy(from, to, length) };
+    true
+}
+
+/// Writes `pattern` over and over until `length` bytes are written. False when they are not there.
+pub(crate) fn fill(to: &Bytes, pattern: &[u8], length: usize) -> bool {
+    let Some(start) = to.pointer(length) else { return false };
+    if let [byte] = *pattern {
+        // SAFETY: valid for `length` bytes, checked for device memory and vouched for otherwise.
+        unsafe { ptr::write_bytes(start, byte, length) };
+        return true;
+    }
+    for (index, &byte) in pattern.iter().cycle().take(length).enumerate() {
+        // SAFETY: as above; `index` is below `length`.
+        unsafe { start.wrapping_add(index).write(byte) };
+    }
+    true
+}
+
+/// Reads `length` bytes into a vector.
+pub(crate) fn read(from: &Bytes, length: usize) -> Option<Vec<u8>> {
+    let start = from.pointer(length)?;
+    let mut bytes = vec![0; length];
+    // SAFETY: the source is valid for `length` bytes and the vector was made that long.
+    unsafe { ptr::copy_nonoverlapping(start, bytes.as_mut_ptr(), length) };
+    Some(bytes)
+}
+
+/// Writes all of `bytes`. False when there is no room.
+pub(crate) fn write(to: &Bytes, bytes: &[u8]) -> bool {
+    let Some(start) = to.pointer(bytes.len()) else { return false };
+    // SAFETY: the target is valid for as many bytes.
+    unsafe { ptr::copy(bytes.as_ptr(), start, bytes.len()) };
+    true
+}
+
+/// Host memory that this crate allocated, page-aligned and never moved.
+#[derive(Debug)]
+pub(crate) struct HostPages {
+    start: NonNull<u8>,
+    length: usize,
+}
+
+// SAFETY: plain memory with one owner; what is done with its address is the program's business.
+unsafe impl Send for HostPages {}
+
+impl HostPages {
+    pub(crate) fn new(length: usize) -> Option<Self> {
+        // SAFETY: a new private mapping at an address of the system's choice.
+        let start = unsafe {
+            libc::mmap(
+                ptr::null_mut(),
+                length,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+                -1,
+                0,
+            )
+        };
+        if start == libc::MAP_FAILED {
+            return None;
+        }
+        Some(Self { start: NonNull::new(start.cast())?, length })
+    }
+
+    pub(crate) fn address(&self) -> u64 {
+        self.start.as_ptr().expose_provenance() as u64
+    }
+}
+
+impl Drop for HostPages {
+    fn drop(&mut self) {
+        // SAFETY: exactly the mapping that `new` made; the program gave it back.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.length) };
+    }
+}
+
+/// Whether the pages of a host range exist, so that touching them cannot end the process.
+pub(crate) fn host_range_exists(address: u64, length: usize) -> bool {
+    const PAGE: u64 = 4096;
+    let Some(end) = address.checked_add(length as u64) else { return false };
+    let first = address & !(PAGE - 1);
+    let pages = end.saturating_sub(first).div_ceil(PAGE).max(1);
+    let exists = |page: u64| {
+        let Ok(at) = usize::try_from(first + page * PAGE) else { return false };
+        // SAFETY: asks for write-back of one page, which changes nothing; the page itself is not touched.
+        let status = unsafe { libc::msync(ptr::without_provenance_mut(at), 1, libc::MS_ASYNC) };
+        status == 0
+    };
+    exists(0) && exists(pages - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn untouched_memory_costs_nothing_and_is_poisoned_when_small() {
+        let large = Backing::new(150 << 30);
+        assert!(!large.is_touched());
+        let end = Bytes::inside(&large, (150 << 30) - 4);
+        assert!(write(&end, &[1, 2, 3, 4]));
+        assert_eq!(read(&end, 4), Some(vec![1, 2, 3, 4]));
+        let small = Backing::new(4096);
+        assert_eq!(read(&Bytes::inside(&small, 0), 2), Some(vec![POISON; 2]));
+    }
+
+    #[test]
+    fn ranges_are_checked() {
+        let backing = Backing::new(16);
+        assert!(!write(&Bytes::inside(&backing, 15), &[1, 2]));
+        assert!(read(&Bytes::inside(&backing, 17), 0).is_none());
+        assert!(!fill(&Bytes::inside(&backing, 0), &[1], 17));
+    }
+
+    #[test]
+    fn patterns_repeat() {
+        let backing = Backing::new(16);
+        let start = Bytes::inside(&backing, 0);
+        assert!(fill(&start, &[1, 2, 3, 4], 8));
+        assert_eq!(read(&start, 9), Some(vec![1, 2, 3, 4, 1, 2, 3, 4, POISON]));
+    }
+
+    #[test]
+    fn host_pages_exist_until_dropped() {
+        let pages = HostPages::new(8192).expect("memory is left");
+        assert!(host_range_exists(pages.address(), 8192));
+        assert!(!host_range_exists(0, 1));
+    }
+}

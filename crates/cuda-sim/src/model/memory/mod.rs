@@ -1,0 +1,446 @@
+//! Memory of the machine: what is mapped where, and what the program was given.
+//!
+//! A [`Region`] is a range of device addresses with bytes behind it; an [`Allocation`] is what one call handed out.
+//! Small allocations share a region of one granule (a chunk), as on hardware, so running past the end of one of them
+//! hits its neighbour and nothing notices; [`Memory::look_at`] tells that from an access that hardware refuses.
+//!
+//! Invariants: regions do not overlap; an allocation lies inside one region; `used_bytes` of a device is the sum of
+//! the physical memory of its regions and handles and never above `capacity_bytes`.
+
+pub(crate) mod bytes;
+mod host;
+mod space;
+mod transfer;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+pub(crate) use host::Pinned;
+pub(crate) use space::GRANULE;
+pub(crate) use transfer::{BadAddress, Endpoint, Fill, Source, Transfer};
+
+use self::bytes::{Backing, Bytes};
+use self::space::Space;
+use crate::codes::{Answer, INVALID_VALUE, OUT_OF_MEMORY};
+
+/// Alignment of what cuMemAlloc returns.
+const ALIGNMENT: u64 = 512;
+
+/// Who made a region, and so who takes it away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RegionKind {
+    /// A granule shared by small allocations.
+    Chunk,
+    /// One large allocation.
+    Whole,
+    /// Memory of a stream-ordered pool.
+    Pooled,
+    /// A mapped handle of the virtual memory functions.
+    Mapped,
+}
+
+/// Device addresses with bytes behind them.
+#[derive(Clone, Debug)]
+pub(crate) struct Region {
+    pub(crate) length: u64,
+    pub(crate) device: u32,
+    pub(crate) kind: RegionKind,
+    pub(crate) backing: Arc<Backing>,
+    pub(crate) offset: usize,
+    /// Whether devices may touch it; a mapping may not before its access was set.
+    pub(crate) accessible: bool,
+    /// Whether devices may write to it.
+    pub(crate) writable: bool,
+}
+
+impl Region {
+    /// Whether it is a mapped handle of the virtual memory functions.
+    pub(crate) fn is_mapping(&self) -> bool {
+        self.kind == RegionKind::Mapped
+    }
+}
+
+/// What one call handed out.
+#[derive(Clone, Debug)]
+pub(crate) struct Allocation {
+    pub(crate) base: u64,
+    pub(crate) length: u64,
+    pub(crate) device: u32,
+    pub(crate) context: u64,
+    pub(crate) id: u64,
+    /// The pool it came from, for stream-ordered allocations.
+    pub(crate) pool: Option<u64>,
+    /// Whether the program asked for synchronous operations on it.
+    pub(crate) synchronous: bool,
+}
+
+/// What hardware and model think of an access.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Look {
+    /// Inside one allocation.
+    Fine,
+    /// Inside an allocation whose freeing is queued.
+    Ghost,
+    /// Mapped, but runs past the end of the allocation it starts in.
+    PastTheEnd,
+    /// Mapped, but belongs to no allocation any more.
+    NotAllocated,
+    /// Not mapped: hardware refuses.
+    Unmapped,
+}
+
+#[derive(Debug)]
+struct DeviceMemory {
+    capacity_bytes: u64,
+    used_bytes: u64,
+    space: Space,
+}
+
+/// All memory of a machine.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    devices: Vec<DeviceMemory>,
+    regions: BTreeMap<u64, Region>,
+    allocations: BTreeMap<u64, Allocation>,
+    pinned: BTreeMap<u64, Pinned>,
+    /// Pooled allocations whose freeing is queued, by their ids: work queued before it still may touch them.
+    ghosts: BTreeMap<u64, Allocation>,
+    prescribed: VecDeque<u64>,
+    next_id: u64,
+}
+
+impl Memory {
+    pub(crate) fn new(devices: u32, capacity_bytes: u64) -> Self {
+        let device = |index| DeviceMemory { capacity_bytes, used_bytes: 0, space: Space::of_device(index, devices) };
+        Self {
+            devices: (0..devices).map(device).collect(),
+            regions: BTreeMap::new(),
+            allocations: BTreeMap::new(),
+            pinned: BTreeMap::new(),
+            ghosts: BTreeMap::new(),
+            prescribed: VecDeque::new(),
+            next_id: 1,
+        }
+    }
+
+    /// Addresses that the next allocations and reservations return, in order.
+    pub(crate) fn prescribe(&mut self, addresses: impl IntoIterator<Item = u64>) {
+        self.prescribed.extend(addresses);
+    }
+
+    fn device(&mut self, index: u32) -> Answer<&mut DeviceMemory> {
+        self.devices.get_mut(usize::try_from(index).unwrap_or(usize::MAX)).ok_or(INVALID_VALUE)
+    }
+
+    /// Free and total bytes of a device.
+    pub(crate) fn info(&self, device: u32) -> (u64, u64) {
+        let found = usize::try_from(device).ok().and_then(|index| self.devices.get(index));
+        found.map_or((0, 0), |memory| (memory.capacity_bytes - memory.used_bytes, memory.capacity_bytes))
+    }
+
+    /// Takes physical memory of a device.
+    pub(crate) fn take_physical(&mut self, device: u32, bytes: u64) -> Answer {
+        let memory = self.device(device)?;
+        let used_bytes = memory.used_bytes.checked_add(bytes).ok_or(OUT_OF_MEMORY)?;
+        if used_bytes > memory.capacity_bytes {
+            return Err(OUT_OF_MEMORY);
+        }
+        memory.used_bytes = used_bytes;
+        Ok(())
+    }
+
+    /// Gives physical memory of a device back.
+    pub(crate) fn give_back_physical(&mut self, device: u32, bytes: u64) {
+        if let Ok(memory) = self.device(device) {
+            memory.used_bytes = memory.used_bytes.saturating_sub(bytes);
+        }
+    }
+
+    /// Takes a range of a device's addresses; a prescribed one if there is any.
+    pub(crate) fn take_addresses(&mut self, device: u32, length: u64, alignment: u64) -> Answer<u64> {
+        let prescribed = self.prescribed.pop_front();
+        let space = &mut self.device(device)?.space;
+        if let Some(base) = prescribed {
+            return if space.take_at(base, length) { Ok(base) } else { Err(OUT_OF_MEMORY) };
+        }
+        space.take(length, alignment).ok_or(OUT_OF_MEMORY)
+    }
+
+    /// Takes a range of a device's addresses for the driver's own use, which no program prescribes.
+    pub(crate) fn take_addresses_quietly(&mut self, device: u32, length: u64) -> Answer<u64> {
+        self.device(device)?.space.take(length, GRANULE).ok_or(OUT_OF_MEMORY)
+    }
+
+    /// Puts fresh bytes behind addresses that were taken, physical memory having been taken too.
+    pub(crate) fn back(&mut self, base: u64, length: u64, device: u32, kind: RegionKind) -> Answer {
+        let backing = Backing::new(usize::try_from(length).map_err(|_| OUT_OF_MEMORY)?);
+        self.map(base, Region { length, device, kind, backing, offset: 0, accessible: true, writable: true });
+        Ok(())
+    }
+
+    /// Makes an allocation one whose freeing is queued.
+    pub(crate) fn make_ghost(&mut self, base: u64) {
+        if let Some(allocation) = self.allocations.remove(&base) {
+            self.ghosts.insert(allocation.id, allocation);
+        }
+    }
+
+    /// The freeing of a ghost is done.
+    pub(crate) fn drop_ghost(&mut self, id: u64) -> Option<Allocation> {
+        self.ghosts.remove(&id)
+    }
+
+    /// Whether a ghost is anywhere in a range.
+    pub(crate) fn is_haunted(&self, base: u64, length: u64) -> bool {
+        self.ghosts.values().any(|ghost| ghost.base < base + length && base < ghost.base + ghost.length)
+    }
+
+    /// Gives a range of addresses back.
+    pub(crate) fn give_back_addresses(&mut self, device: u32, base: u64) {
+        if let Ok(memory) = self.device(device) {
+            memory.space.give_back(base);
+        }
+    }
+
+    /// Puts bytes behind a range of addresses.
+    pub(crate) fn map(&mut self, base: u64, region: Region) {
+        self.regions.insert(base, region);
+    }
+
+    /// Takes the bytes away from behind the range that begins at `base`.
+    pub(crate) fn unmap(&mut self, base: u64) -> Option<Region> {
+        self.regions.remove(&base)
+    }
+
+    /// Changes whether the region that begins at `base` may be touched, and written to.
+    pub(crate) fn set_access(&mut self, base: u64, accessible: bool, writable: bool) {
+        if let Some(region) = self.regions.get_mut(&base) {
+            region.accessible = accessible;
+            region.writable = writable;
+        }
+    }
+
+    /// Whether devices may write to all that is mapped in a range.
+    pub(crate) fn is_writable(&self, address: u64, length: u64) -> bool {
+        let start = self.region_at(address).map_or(address, |(base, _)| base);
+        self.regions.range(start..address.saturating_add(length).max(start)).all(|(_, region)| region.writable)
+    }
+
+    /// Allocates device memory as cuMemAlloc does.
+    pub(crate) fn allocate(&mut self, device: u32, context: u64, bytes: u64) -> Answer<u64> {
+        if bytes == 0 {
+            return Err(INVALID_VALUE);
+        }
+        let rounded = bytes.checked_next_multiple_of(ALIGNMENT).ok_or(OUT_OF_MEMORY)?;
+        let base = if rounded < GRANULE && self.prescribed.is_empty() {
+            self.place_in_chunk(device, context, rounded)?
+        } else {
+            self.new_region(device, rounded.checked_next_multiple_of(GRANULE).ok_or(OUT_OF_MEMORY)?, RegionKind::Whole)?
+        };
+        self.hand_out(Allocation { base, length: bytes, device, context, id: 0, pool: None, synchronous: false });
+        Ok(base)
+    }
+
+    /// Notes an allocation and gives it an id of its own.
+    pub(crate) fn hand_out(&mut self, allocation: Allocation) {
+        let id = self.next_id;
+        self.next_id += 1;
+        self.allocations.insert(allocation.base, Allocation { id, ..allocation });
+    }
+
+    /// Takes a note away without touching the region behind it.
+    pub(crate) fn take_back(&mut self, base: u64) -> Option<Allocation> {
+        self.allocations.remove(&base)
+    }
+
+    /// Maps fresh memory of `length` bytes, a multiple of the granule, at new addresses.
+    pub(crate) fn new_region(&mut self, device: u32, length: u64, kind: RegionKind) -> Answer<u64> {
+        self.take_physical(device, length)?;
+        let base = self.take_addresses(device, length, GRANULE).inspect_err(|_| {
+            self.give_back_physical(device, length);
+        })?;
+        self.back(base, length, device, kind)?;
+        Ok(base)
+    }
+
+    /// Unmaps a region of [`Memory::new_region`] and gives back its memory and addresses.
+    pub(crate) fn drop_region(&mut self, base: u64) {
+        if let Some(region) = self.unmap(base) {
+            self.give_back_physical(region.device, region.length);
+            self.give_back_addresses(region.device, base);
+        }
+    }
+
+    /// Finds room in a chunk that is there, or makes one. Chunks belong to a context.
+    fn place_in_chunk(&mut self, device: u32, context: u64, length: u64) -> Answer<u64> {
+        let chunks: Vec<u64> = self
+            .regions
+            .iter()
+            .filter(|(_, region)| region.kind == RegionKind::Chunk && region.device == device)
+            .map(|(&base, _)| base)
+            .collect();
+        for chunk in chunks {
+            if let Some(base) = self.gap_in_chunk(chunk, context, length) {
+                return Ok(base);
+            }
+        }
+        self.new_region(device, GRANULE, RegionKind::Chunk)
+    }
+
+    fn gap_in_chunk(&self, chunk: u64, context: u64, length: u64) -> Option<u64> {
+        let mut candidate = chunk;
+        for allocation in self.allocations_within(chunk, GRANULE) {
+            if allocation.context != context {
+                return None;
+            }
+            if candidate + length <= allocation.base {
+                return Some(candidate);
+            }
+            candidate = (allocation.base + allocation.length).next_multiple_of(ALIGNMENT);
+        }
+        (candidate + length <= chunk + GRANULE).then_some(candidate)
+    }
+
+    fn allocations_within(&self, base: u64, length: u64) -> impl Iterator<Item = &Allocation> {
+        self.allocations.range(base..base + length).map(|(_, allocation)| allocation)
+    }
+
+    /// Frees what [`Memory::allocate`] returned.
+    pub(crate) fn free(&mut self, base: u64) -> Answer {
+        let plain = self.allocations.get(&base).is_some_and(|allocation| allocation.pool.is_none());
+        let (region_base, region) = self.region_at(base).filter(|_| plain).ok_or(INVALID_VALUE)?;
+        let (region_kind, backing) = (region.kind, Arc::clone(&region.backing));
+        let offset = usize::try_from(base - region_base).unwrap_or(0);
+        let allocation = self.allocations.remove(&base).ok_or(INVALID_VALUE)?;
+        match region_kind {
+            RegionKind::Whole => self.drop_region(base),
+            RegionKind::Chunk if self.allocations_within(region_base, GRANULE).next().is_none() => {
+                self.drop_region(region_base);
+            }
+            RegionKind::Chunk => backing.poison(offset, usize::try_from(allocation.length).unwrap_or(0)),
+            RegionKind::Pooled | RegionKind::Mapped => {}
+        }
+        Ok(())
+    }
+
+    /// Frees everything that a context allocated.
+    pub(crate) fn free_context(&mut self, context: u64) {
+        let bases: Vec<u64> = self
+            .allocations
+            .values()
+            .filter(|entry| entry.context == context && entry.pool.is_none())
+            .map(|entry| entry.base)
+            .collect();
+        for base in bases {
+            // Every base was found in the table a moment ago, and only such entries can fail to be freed.
+            let _ = self.free(base);
+        }
+        self.pinned.retain(|_, pinned| pinned.context != context);
+    }
+
+    /// The region that an address lies in.
+    pub(crate) fn region_at(&self, address: u64) -> Option<(u64, &Region)> {
+        let (&base, region) = self.regions.range(..=address).next_back()?;
+        (address - base < region.length).then_some((base, region))
+    }
+
+    /// The allocation that an address lies in.
+    pub(crate) fn allocation_at(&self, address: u64) -> Option<&Allocation> {
+        let (_, allocation) = self.allocations.range(..=address).next_back()?;
+        (address - allocation.base < allocation.length).then_some(allocation)
+    }
+
+    /// Whether an address is of the simulated devices, mapped or not.
+    pub(crate) fn is_device_address(&self, address: u64) -> bool {
+        space::is_simulated(address) || self.region_at(address).is_some()
+    }
+
+    /// The bytes behind a range of device addresses, in pieces; `None` when a part is not mapped.
+    fn pieces(&self, mut address: u64, mut length: u64) -> Option<Vec<(Bytes, u64)>> {
+        let mut pieces = Vec::new();
+        while length > 0 {
+            let (base, region) = self.region_at(address).filter(|(_, region)| region.accessible)?;
+            let inside = address - base;
+            let taken = length.min(region.length - inside);
+            let offset = region.offset + usize::try_from(inside).ok()?;
+            pieces.push((Bytes::inside(&region.backing, offset), taken));
+            address += taken;
+            length -= taken;
+        }
+        Some(pieces)
+    }
+
+    /// What there is to say of an access to device addresses.
+    pub(crate) fn look_at(&self, address: u64, length: u64) -> Look {
+        if self.pieces(address, length.max(1)).is_none() {
+            return Look::Unmapped;
+        }
+        let Some((_, region)) = self.region_at(address) else { return Look::Unmapped };
+        if region.kind == RegionKind::Mapped {
+            return Look::Fine;
+        }
+        let ghost = |ghost: &Allocation| ghost.base <= address && address + length <= ghost.base + ghost.length;
+        match self.allocation_at(address) {
+            Some(found) if address + length <= found.base + found.length => Look::Fine,
+            _ if self.ghosts.values().any(ghost) => Look::Ghost,
+            Some(_) => Look::PastTheEnd,
+            None => Look::NotAllocated,
+        }
+    }
+
+    /// Notes whether operations on an allocation are to be synchronous.
+    pub(crate) fn set_synchronous(&mut self, base: u64, synchronous: bool) {
+        if let Some(allocation) = self.allocations.get_mut(&base) {
+            allocation.synchronous = synchronous;
+        }
+    }
+
+    /// Whether the pages of a host range exist.
+    pub(crate) fn host_range_exists(&self, address: u64, length: u64) -> bool {
+        usize::try_from(length).is_ok_and(|length| bytes::host_range_exists(address, length))
+    }
+
+    pub(crate) fn allocation_count(&self) -> usize {
+        self.allocations.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_allocations_share_a_granule() {
+        let mut memory = Memory::new(1, 1 << 30);
+        let first = memory.allocate(0, 1, 100).expect("fits");
+        let second = memory.allocate(0, 1, 100).expect("fits");
+        assert_eq!(second, first + 512);
+        assert_eq!(memory.info(0).0, (1 << 30) - GRANULE);
+        assert_eq!(memory.look_at(first, 101), Look::PastTheEnd);
+        memory.free(first).expect("allocated");
+        assert_eq!(memory.look_at(first, 1), Look::NotAllocated);
+        memory.free(second).expect("allocated");
+        assert_eq!(memory.look_at(first, 1), Look::Unmapped);
+        assert_eq!(memory.info(0).0, 1 << 30);
+    }
+
+    #[test]
+    fn capacity_is_kept() {
+        let mut memory = Memory::new(1, 8 << 20);
+        assert_eq!(memory.allocate(0, 1, 9 << 20), Err(OUT_OF_MEMORY));
+        let all = memory.allocate(0, 1, 8 << 20).expect("fits");
+        assert_eq!(memory.allocate(0, 1, 1), Err(OUT_OF_MEMORY));
+        memory.free(all).expect("allocated");
+        assert_eq!(memory.free(all), Err(INVALID_VALUE));
+        assert_eq!(memory.allocate(0, 1, 0), Err(INVALID_VALUE));
+    }
+
+    #[test]
+    fn prescribed_addresses_are_used() {
+        let mut memory = Memory::new(1, 1 << 30);
+        memory.prescribe([0x7f00_0020_0000]);
+        assert_eq!(memory.allocate(0, 1, 4 << 20), Ok(0x7f00_0020_0000));
+        assert_eq!(memory.look_at(0x7f00_0020_0000, 4 << 20), Look::Fine);
+        assert!(memory.allocate(0, 1, 4 << 20).is_ok_and(space::is_simulated));
+    }
+}

@@ -1,0 +1,255 @@
+//! The machine's state and how time passes in it; no pointer of a program is followed here.
+//!
+//! Reading order: `engine` (queued work in simulated time), `memory`, `context`, `stream`, `event`, `capture`, `graph`.
+//! Everything is plain data behind one lock, ordered by what the calls and the seed say; nothing depends on
+//! addresses, hash orders or wall-clock time.
+
+pub(crate) mod capture;
+pub(crate) mod context;
+pub(crate) mod engine;
+pub(crate) mod event;
+pub(crate) mod graph;
+pub(crate) mod graphs;
+mod mapped;
+pub(crate) mod memory;
+pub(crate) mod plan;
+pub(crate) mod pool;
+pub(crate) mod pools;
+pub(crate) mod profile;
+mod rng;
+pub(crate) mod stream;
+pub(crate) mod vmm;
+mod work;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+pub(crate) use self::work::{Effect, HostWork, Step};
+
+use self::capture::Capture;
+use self::context::{Context, Primary};
+use self::engine::{Engine, OpId, Timing};
+use self::event::Event;
+use self::graph::Graph;
+use self::graphs::Exec;
+use self::memory::Memory;
+use self::memory::bytes::Backing;
+use self::pools::DevicePool;
+use self::rng::Rng;
+use self::stream::{Kind, Stream};
+use self::vmm::Vmm;
+use crate::codes::{Answer, INVALID_DEVICE};
+use crate::config::{Config, Fault};
+use crate::report::{LiveHandles, Report, ReportKind};
+
+/// What one call costs on the host, in simulated nanoseconds.
+const CALL_COST_NS: u64 = 500;
+
+/// What a thread has chosen.
+#[derive(Debug, Default)]
+pub(crate) struct Thread {
+    /// Contexts made current, the last one on top.
+    pub(crate) current: Vec<u64>,
+    /// The thread's answer to `cuThreadExchangeStreamCaptureMode`; global (0) at first.
+    pub(crate) capture_mode: u32,
+}
+
+/// A fault that has not happened yet.
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    fault: Fault,
+    calls_left: u64,
+}
+
+/// Everything a machine is.
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) config: Config,
+    /// Process that initialised the driver; a forked child must not use it.
+    pub(crate) initialized_by: Option<u32>,
+    pub(crate) clock_ns: u64,
+    pub(crate) engine: Engine<Effect>,
+    pub(crate) memory: Memory,
+    pub(crate) primaries: Vec<Primary>,
+    pub(crate) contexts: BTreeMap<u64, Context>,
+    pub(crate) streams: BTreeMap<u64, Stream>,
+    pub(crate) events: BTreeMap<u64, Event>,
+    pub(crate) threads: BTreeMap<u64, Thread>,
+    pub(crate) captures: BTreeMap<u64, Capture>,
+    /// Graphs that a program owns or is capturing; those inside child nodes are inside their parents.
+    pub(crate) graphs: BTreeMap<u64, Graph>,
+    pub(crate) graph_execs: BTreeMap<u64, Exec>,
+    pub(crate) vmm: Vmm,
+    /// Bytes behind the handles of `vmm`.
+    pub(crate) backings: BTreeMap<u64, Arc<Backing>>,
+    pub(crate) pools: BTreeMap<u64, DevicePool>,
+    /// Pools that the program chose for devices.
+    pub(crate) current_pools: BTreeMap<u32, u64>,
+    rng: Rng,
+    next_handle: u64,
+    faults: Vec<Waiting>,
+    calls: BTreeMap<(&'static str, u32), u64>,
+    reports: Vec<Report>,
+    /// The call being answered, for reports.
+    pub(crate) calling: &'static str,
+}
+
+impl State {
+    pub(crate) fn new(config: Config) -> Self {
+        let devices = config.devices;
+        let mut state = Self {
+            initialized_by: None,
+            clock_ns: 0,
+            engine: Engine::new(),
+            memory: Memory::new(devices, config.capacity_bytes),
+            primaries: (0..devices).map(|_| Primary::default()).collect(),
+            contexts: BTreeMap::new(),
+            streams: BTreeMap::new(),
+            events: BTreeMap::new(),
+            threads: BTreeMap::new(),
+            captures: BTreeMap::new(),
+            graphs: BTreeMap::new(),
+            graph_execs: BTreeMap::new(),
+            vmm: Vmm::default(),
+            backings: BTreeMap::new(),
+            pools: BTreeMap::new(),
+            current_pools: BTreeMap::new(),
+            rng: Rng::new(config.seed),
+            next_handle: 0x10_0000,
+            faults: Vec::new(),
+            calls: BTreeMap::new(),
+            reports: Vec::new(),
+            calling: "",
+            config,
+        };
+        for fault in state.config.faults.clone() {
+            state.inject(fault);
+        }
+        state
+    }
+
+    /// A handle that was never given out before.
+    pub(crate) fn new_handle(&mut self) -> u64 {
+        self.next_handle += 0x100;
+        self.next_handle
+    }
+
+    /// The index of a device that exists.
+    pub(crate) fn device(&self, device: i32) -> Answer<u32> {
+        u32::try_from(device).ok().filter(|&index| index < self.config.devices).ok_or(INVALID_DEVICE)
+    }
+
+    pub(crate) fn thread(&mut self, thread: u64) -> &mut Thread {
+        self.threads.entry(thread).or_default()
+    }
+
+    /// Time passes because the program made a call.
+    pub(crate) fn pass_call_time(&mut self) {
+        self.clock_ns += CALL_COST_NS;
+    }
+
+    /// A time for a piece of work of `bytes` bytes at `picoseconds` each, with a latency that only the seed knows.
+    ///
+    /// Most latencies are short and some are long, so that work nobody ordered runs in either order.
+    pub(crate) fn draw_timing(&mut self, bytes: u64, picoseconds: u64) -> Timing {
+        let base_ns = 1_000 + self.rng.below(4_000);
+        let stall_ns = if self.rng.below(4) == 0 { self.rng.below(100_000) } else { 0 };
+        let moving_ns = bytes.saturating_mul(picoseconds) / 1000;
+        Timing { latency_ns: base_ns + stall_ns, duration_ns: moving_ns + self.rng.below(moving_ns / 8 + 500) }
+    }
+
+    /// A delay after which the completion of an event may be seen, when events are late.
+    pub(crate) fn draw_lateness_ns(&mut self) -> u64 {
+        if self.config.late_events { 5_000 + self.rng.below(200_000) } else { 0 }
+    }
+
+    /// Writes down misuse that hardware would not notice; in strict mode the caller answers with an error.
+    pub(crate) fn report(&mut self, kind: ReportKind, message: String) {
+        self.reports.push(Report { kind, call: self.calling, message });
+    }
+
+    pub(crate) fn reports(&self) -> &[Report] {
+        &self.reports
+    }
+
+    pub(crate) fn take_reports(&mut self) -> Vec<Report> {
+        std::mem::take(&mut self.reports)
+    }
+
+    pub(crate) fn inject(&mut self, fault: Fault) {
+        self.faults.push(Waiting { fault, calls_left: fault.occurrence });
+    }
+
+    pub(crate) fn clear_faults(&mut self) {
+        self.faults.clear();
+    }
+
+    /// Counts a call towards the faults that wait for it; the code to answer with when one's turn has come.
+    pub(crate) fn fault_for(&mut self, symbol: &'static str) -> Option<cuda_sys::CUresult> {
+        let mut due = None;
+        self.faults.retain_mut(|waiting| {
+            if waiting.fault.call != symbol {
+                return true;
+            }
+            waiting.calls_left = waiting.calls_left.saturating_sub(1);
+            if waiting.calls_left == 0 {
+                due = due.or(Some(waiting.fault.code));
+            }
+            waiting.calls_left > 0
+        });
+        due
+    }
+
+    pub(crate) fn count_call(&mut self, symbol: &'static str, code: u32) {
+        *self.calls.entry((symbol, code)).or_default() += 1;
+    }
+
+    pub(crate) fn calls(&self) -> &BTreeMap<(&'static str, u32), u64> {
+        &self.calls
+    }
+
+    /// What exists right now.
+    pub(crate) fn live(&self) -> LiveHandles {
+        let made = |stream: &&Stream| stream.kind == Kind::Created;
+        LiveHandles {
+            allocations: self.memory.allocation_count(),
+            pinned: self.memory.pinned_count(),
+            streams: self.streams.values().filter(made).count(),
+            events: self.events.len(),
+            graphs: self.graphs.len(),
+            graph_execs: self.graph_execs.len(),
+            contexts: self.contexts.len(),
+            memory_handles: self.vmm.handle_count(),
+            reservations: self.vmm.reservation_count(),
+            pools: self.made_pools(),
+            pending: self.engine.len(),
+        }
+    }
+
+    /// Whether queued work reads or writes a range of addresses.
+    pub(crate) fn work_touches(&self, address: u64, length: u64) -> bool {
+        self.engine.effects().any(|effect| effect.touches(address, length))
+    }
+
+    /// The allocation, mapping or pinned range that an address lies in: its start and length.
+    pub(crate) fn known_range(&self, address: u64) -> Option<(u64, u64)> {
+        if let Some(allocation) = self.memory.allocation_at(address) {
+            return Some((allocation.base, allocation.length));
+        }
+        let mapping = self.memory.region_at(address).filter(|(_, region)| region.is_mapping());
+        mapping
+            .map(|(base, region)| (base, region.length))
+            .or_else(|| self.memory.pinned_at(address).map(|(base, pinned)| (base, pinned.length)))
+    }
+
+    /// Frees device memory once nothing uses it any more.
+    pub(crate) fn free_memory(&mut self, base: u64) -> Answer {
+        let pooled = self.memory.allocation_at(base).is_some_and(|found| found.pool.is_some());
+        if pooled { self.free_pooled_now(base) } else { self.memory.free(base) }
+    }
+
+    /// Whether queued work is still to be done.
+    pub(crate) fn is_pending(&self, op: OpId) -> bool {
+        self.engine.is_pending(op)
+    }
+}

@@ -1,0 +1,220 @@
+//! What queued work does when its time has come.
+
+use std::ffi::c_void;
+
+use cuda_sys::CUresult;
+use cuda_sys::driver::types::CUstream;
+
+use super::State;
+use super::engine::{Due, OpId};
+use super::memory::{BadAddress, Fill, Look, Source, Transfer};
+use crate::codes::{ILLEGAL_ADDRESS, LAUNCH_FAILED};
+use crate::report::ReportKind;
+
+/// How often a wait for a value in memory looks again, in simulated nanoseconds.
+const WAIT_VALUE_INTERVAL_NS: u64 = 2_000;
+
+/// A function of the program that a stream runs on the host.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum HostWork {
+    /// Of `cuLaunchHostFunc` and of host nodes.
+    Function {
+        /// The function.
+        function: unsafe extern "C" fn(*mut c_void),
+        /// What it is called with.
+        data: u64,
+    },
+    /// Of `cuStreamAddCallback`.
+    Callback {
+        /// The function.
+        function: unsafe extern "C" fn(CUstream, CUresult, *mut c_void),
+        /// The stream as the program named it.
+        stream: u64,
+        /// What it is called with.
+        data: u64,
+    },
+}
+
+/// The effect of queued work.
+#[derive(Clone, Debug)]
+pub(crate) enum Effect {
+    /// None: it only orders other work.
+    Nothing,
+    /// Copies bytes.
+    Copy(Transfer),
+    /// Sets bytes.
+    Fill(Fill),
+    /// Marks an event as reached, unless it was recorded again since.
+    Record {
+        /// The event.
+        event: u64,
+        /// Which recording of it.
+        serial: u64,
+    },
+    /// Runs a function of the program.
+    Host(HostWork),
+    /// Writes a value of 4 or 8 bytes.
+    WriteValue {
+        /// Where.
+        address: u64,
+        /// The value's bytes.
+        value: Vec<u8>,
+    },
+    /// Waits until a value in memory compares as wanted.
+    WaitValue {
+        /// Where.
+        address: u64,
+        /// What it is compared with.
+        value: u64,
+        /// Size of the value in bytes.
+        width: u64,
+        /// How it is compared: 0 cyclic not less, 1 equal, 2 any common bit, 3 any bit not set in both.
+        condition: u32,
+    },
+    /// Gives an allocation back.
+    FreeInOrder {
+        /// Where it begins.
+        base: u64,
+        /// Which one, as the address may be used again by then.
+        id: u64,
+    },
+}
+
+impl Effect {
+    /// Whether it reads or writes a range of addresses.
+    pub(crate) fn touches(&self, base: u64, length: u64) -> bool {
+        let overlaps = |address: u64, span: u64| address < base + length && base < address.saturating_add(span);
+        match self {
+            Self::Nothing | Self::Record { .. } | Self::Host(_) | Self::FreeInOrder { .. } => false,
+            Self::Copy(transfer) => transfer.touches(base, length),
+            Self::Fill(fill) => overlaps(fill.to.address, fill.to.span(fill.width, fill.height, 1).unwrap_or(u64::MAX)),
+            Self::WriteValue { address, value } => overlaps(*address, value.len() as u64),
+            Self::WaitValue { address, width, .. } => overlaps(*address, *width),
+        }
+    }
+}
+
+/// What driving the machine one step did.
+#[derive(Debug)]
+pub(crate) enum Step {
+    /// Something finished.
+    Applied,
+    /// A function of the program is to be run, with the machine unlocked; then [`State::finish_host_work`].
+    Host(OpId, HostWork),
+    /// Work looked for a value in memory that is not there yet.
+    Waiting,
+    /// Nothing finishes within the limit.
+    Idle,
+}
+
+impl State {
+    /// Lets the next piece of work finish, if that is not after `limit_ns`.
+    pub(crate) fn step(&mut self, limit_ns: u64) -> Step {
+        let Some(due) = self.engine.pop_due(limit_ns) else { return Step::Idle };
+        self.clock_ns = self.clock_ns.max(due.at_ns);
+        let lost = self.contexts.get(&due.context).is_none_or(|context| context.lost.is_some());
+        if lost {
+            self.abandon(&due);
+            return Step::Applied;
+        }
+        if let Effect::Host(work) = due.effect {
+            return Step::Host(due.id, work);
+        }
+        if let Effect::WaitValue { address, value, width, condition } = due.effect
+            && !self.value_arrived(address, value, width, condition).unwrap_or(true)
+        {
+            let again_ns = due.at_ns + WAIT_VALUE_INTERVAL_NS;
+            self.engine.postpone(due, again_ns);
+            return Step::Waiting;
+        }
+        if let Err(code) = self.apply(&due) {
+            self.lose_context(due.context, code);
+        }
+        self.engine.complete(due.id, due.at_ns);
+        Step::Applied
+    }
+
+    /// Work of a lost context ends without effect, but what waits for it must see it end.
+    fn abandon(&mut self, due: &Due<Effect>) {
+        if let Effect::Record { event, serial } = due.effect {
+            self.reach_event(event, serial, due.at_ns);
+        }
+        if let Effect::FreeInOrder { base, id } = due.effect {
+            self.finish_freeing(base, id);
+        }
+        self.engine.complete(due.id, due.at_ns);
+    }
+
+    /// A function of the program has returned.
+    pub(crate) fn finish_host_work(&mut self, op: OpId) {
+        self.engine.complete(op, self.clock_ns);
+    }
+
+    fn apply(&mut self, due: &Due<Effect>) -> Result<(), CUresult> {
+        match &due.effect {
+            Effect::Nothing | Effect::Host(_) | Effect::WaitValue { .. } => Ok(()),
+            Effect::Copy(transfer) => self.apply_copy(transfer),
+            Effect::Fill(fill) => self.apply_fill(fill),
+            &Effect::Record { event, serial } => {
+                self.reach_event(event, serial, due.at_ns);
+                Ok(())
+            }
+            &Effect::FreeInOrder { base, id } => {
+                self.finish_freeing(base, id);
+                Ok(())
+            }
+            Effect::WriteValue { address, value } => self.memory.write_run(*address, value).map_err(illegal),
+        }
+    }
+
+    fn apply_copy(&mut self, transfer: &Transfer) -> Result<(), CUresult> {
+        let (width, height, depth) = (transfer.width, transfer.height, transfer.depth);
+        if let Source::Memory(side) = &transfer.from {
+            self.look_at_access("reads", side.address, side.span(width, height, depth).unwrap_or(u64::MAX))?;
+        }
+        self.look_at_access("writes", transfer.to.address, transfer.to.span(width, height, depth).unwrap_or(u64::MAX))?;
+        self.memory.transfer(transfer).map_err(illegal)
+    }
+
+    fn apply_fill(&mut self, fill: &Fill) -> Result<(), CUresult> {
+        self.look_at_access("sets", fill.to.address, fill.to.span(fill.width, fill.height, 1).unwrap_or(u64::MAX))?;
+        // A set is a kernel of the driver's own, and fails like one.
+        self.memory.fill(fill).map_err(|_| LAUNCH_FAILED)
+    }
+
+    /// Reports an access that hardware lets pass although the program has no business there; an error in strict mode.
+    fn look_at_access(&mut self, verb: &str, address: u64, length: u64) -> Result<(), CUresult> {
+        if !self.memory.is_device_address(address) || length == 0 {
+            return Ok(());
+        }
+        let (kind, what) = match self.memory.look_at(address, length) {
+            Look::Fine | Look::Ghost | Look::Unmapped => return Ok(()),
+            Look::PastTheEnd => (ReportKind::OutOfBounds, "past the end of the allocation"),
+            Look::NotAllocated => (ReportKind::UseAfterFree, "which is not allocated"),
+        };
+        self.report(kind, format!("queued work {verb} {length} bytes at {address:#x}, {what}"));
+        if self.config.strict { Err(ILLEGAL_ADDRESS) } else { Ok(()) }
+    }
+
+    fn value_arrived(&self, address: u64, wanted: u64, width: u64, condition: u32) -> Result<bool, BadAddress> {
+        let side = super::memory::Endpoint::linear(address);
+        let bytes = self.memory.stage(&side, width, 1, 1)?;
+        let mut wide = [0; 8];
+        wide[..bytes.len().min(8)].copy_from_slice(&bytes[..bytes.len().min(8)]);
+        let found = u64::from_le_bytes(wide);
+        let sign = 1 << (width * 8 - 1);
+        Ok(match condition {
+            0 => found.wrapping_sub(wanted) & sign == 0,
+            1 => found == wanted,
+            2 => found & wanted != 0,
+            _ => {
+                let mask = if width == 8 { u64::MAX } else { u64::from(u32::MAX) };
+                !(found | wanted) & mask != 0
+            }
+        })
+    }
+}
+
+fn illegal(_: BadAddress) -> CUresult {
+    ILLEGAL_ADDRESS
+}

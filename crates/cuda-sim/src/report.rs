@@ -1,0 +1,62 @@
+//! What the model noticed and hardware would not have.
+
+use std::fmt;
+
+/// Kind of misuse.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum ReportKind {
+    /// An access past the end of an allocation, to memory that is mapped.
+    OutOfBounds,
+    /// An access to memory that was freed but is still mapped.
+    UseAfterFree,
+    /// Pinned host memory was freed while queued work still uses it.
+    PinnedFreedWhilePending,
+    /// A call answered with a code that its export does not list: a mistake of the model itself.
+    UndeclaredCode,
+}
+
+/// One finding.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// What kind of misuse it is.
+    pub kind: ReportKind,
+    /// The call during which it was found; for queued work, the call that made it run.
+    pub call: &'static str,
+    /// What exactly was found.
+    pub message: String,
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} in {}: {}", self.kind, self.call, self.message)
+    }
+}
+
+/// Things that exist on a machine; all zero when a program has cleaned up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LiveHandles {
+    /// Allocations of device memory, stream-ordered ones included.
+    pub allocations: usize,
+    /// Ranges of pinned host memory, allocated and registered.
+    pub pinned: usize,
+    /// Streams that the program made.
+    pub streams: usize,
+    /// Events.
+    pub events: usize,
+    /// Graphs that the program owns.
+    pub graphs: usize,
+    /// Executable graphs.
+    pub graph_execs: usize,
+    /// Active contexts.
+    pub contexts: usize,
+    /// Physical memory handles of the virtual memory functions.
+    pub memory_handles: usize,
+    /// Reserved address ranges.
+    pub reservations: usize,
+    /// Memory pools that the program made.
+    pub pools: usize,
+    /// Queued operations that have not finished.
+    pub pending: usize,
+}

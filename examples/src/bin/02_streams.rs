@@ -1,0 +1,27 @@
+//! Work on two streams: what one writes the other reads, once an event says that it is there.
+//!
+//! Dropping a buffer that another stream still uses is allowed: its memory is handed out again only when that stream
+//! has passed the work queued until then.
+#![expect(clippy::print_stdout, reason = "a program that shows something")]
+
+use cuda_api::{Stream, current_stream};
+
+const BYTES: usize = 1 << 20;
+
+fn main() -> Result<(), cuda_api::Error> {
+    let (producer, consumer) = (Stream::new(None, 0)?, Stream::new(None, 0)?);
+    let result = cuda_api::with_stream(&consumer, || cuda_api::empty(BYTES, None))?;
+
+    cuda_api::with_stream(&producer, || {
+        let made = cuda_api::empty(BYTES, None)?;
+        made.fill(0..BYTES, 3, &producer)?;
+        let there = producer.record_event()?;
+        consumer.wait_event(&there)?;
+        result.copy_from_buffer(0, &made, 0..BYTES, &consumer)
+    })?;
+
+    current_stream(None)?.wait_stream(&consumer)?;
+    assert!(result.to_vec()?.iter().all(|byte| *byte == 3));
+    println!("{BYTES} bytes went from {producer} to {consumer}");
+    Ok(())
+}

@@ -1,0 +1,92 @@
+//! Runs the example programs as a user would, on the simulated driver.
+#![forbid(unsafe_code)]
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+const DEMO: &str = env!("CARGO_BIN_EXE_demo");
+const PROGRAMS: [&str; 3] =
+    [env!("CARGO_BIN_EXE_01_alloc"), env!("CARGO_BIN_EXE_02_streams"), env!("CARGO_BIN_EXE_03_failures")];
+
+/// The simulated driver, which cargo puts among the dependencies of this test.
+fn simulated() -> PathBuf {
+    let path = std::env::current_exe().unwrap().with_file_name("libcuda_sim_driver.so");
+    assert!(path.is_file(), "no simulated driver at {}", path.display());
+    path
+}
+
+/// Runs a program on the simulated driver with some variables set.
+fn run(program: &str, variables: &[(&str, &str)], args: &[&str]) -> Output {
+    let mut command = Command::new(program);
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    command.args(args).current_dir(root).env("CUDA_SYS_LIBCUDA", simulated());
+    command.envs(variables.iter().copied()).output().unwrap()
+}
+
+fn text(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+#[test]
+fn the_demo_runs_on_every_driver_version() {
+    for version in ["11.8", "12.2", "13.0"] {
+        let output = run(DEMO, &[("CUDA_SIM_DRIVER_VERSION", version)], &[]);
+        let text = text(&output);
+        assert!(output.status.success(), "driver {version}: {text}");
+        assert!(text.starts_with("device: NVIDIA H200 ("), "driver {version}: {text}");
+        assert!(text.contains("13575 allocations"), "driver {version}: {text}");
+        assert!(text.contains("allocated 0 bytes, reserved 0 bytes"), "driver {version}: {text}");
+    }
+}
+
+#[test]
+fn the_demo_prints_no_control_characters_without_a_terminal() {
+    let output = run(DEMO, &[], &[]);
+    assert!(output.stdout.iter().all(|byte| *byte >= b' ' || *byte == b'\n'), "{}", text(&output));
+}
+
+#[test]
+fn the_demo_fits_a_smaller_device() {
+    let output = run(DEMO, &[("CUDA_SIM_MEMORY", "4294967296")], &[]);
+    let text = text(&output);
+    assert!(output.status.success(), "{text}");
+    assert!(text.contains("all sizes are divided by 8"), "{text}");
+}
+
+#[test]
+fn the_demo_says_what_failed() {
+    // The third allocation that the driver is asked for fails, and all after it that the cache could be emptied for.
+    let faults = (3..40).map(|occurrence| format!("cuMemAlloc_v2:{occurrence}:2")).collect::<Vec<_>>().join(",");
+    let output = run(DEMO, &[("CUDA_SIM_FAULTS", &faults)], &[]);
+    let text = text(&output);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("FAILED") && text.contains("CUDA out of memory. Tried to allocate"), "{text}");
+}
+
+#[test]
+fn the_demo_says_when_there_is_no_device() {
+    let output = run(DEMO, &[("CUDA_SIM_DEVICES", "0")], &[]);
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+    assert!(text(&output).contains("No CUDA GPUs are available"), "{}", text(&output));
+}
+
+#[test]
+fn the_demo_refuses_what_it_does_not_know() {
+    for args in [&["--loud"][..], &["--driver"], &["extra"]] {
+        let output = run(DEMO, &[], args);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {}", text(&output));
+        assert!(text(&output).contains("usage: demo"), "{args:?}: {}", text(&output));
+    }
+    let output =
+        Command::new(DEMO).args(["--driver", "/nowhere/libcuda.so"]).env_remove("CUDA_SYS_LIBCUDA").output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output).contains("there is no driver at /nowhere/libcuda.so"), "{}", text(&output));
+}
+
+#[test]
+fn the_programs_run() {
+    for program in PROGRAMS {
+        let output = run(program, &[], &[]);
+        assert!(output.status.success(), "{program}: {}", text(&output));
+    }
+}

@@ -1,0 +1,43 @@
+//! The bodies and their names.
+
+mod allocator;
+mod driver;
+mod text;
+
+/// A fuzz body.
+#[derive(Debug, Clone, Copy)]
+pub struct Body {
+    /// Its name, which is also the name of its folder of the corpus.
+    pub name: &'static str,
+    /// Runs one input.
+    ///
+    /// # Errors
+    /// What should have held and did not. A panic is a failure too.
+    pub run: fn(&[u8]) -> Result<(), String>,
+}
+
+/// All bodies.
+pub const BODIES: &[Body] = &[
+    Body { name: "driver", run: driver::run },
+    Body { name: "allocator", run: allocator::run },
+    Body { name: "text", run: text::run },
+];
+
+#[cfg(test)]
+mod tests {
+    use super::BODIES;
+    use crate::mutate::{Random, mutate};
+
+    #[test]
+    fn every_body_survives_its_first_inputs() {
+        for body in BODIES {
+            let mut random = Random::new(42);
+            let mut inputs = vec![Vec::new()];
+            for _ in 0..50 {
+                let input = mutate(&mut random, &inputs);
+                assert_eq!((body.run)(&input), Ok(()), "{}: {input:?}", body.name);
+                inputs.push(input);
+            }
+        }
+    }
+}

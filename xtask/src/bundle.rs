@@ -1,0 +1,112 @@
+//! Packs programs, data and a script into a folder that runs on a GPU host with nothing installed but its driver.
+//!
+//! The folder: `run` (the script), `bin` (stripped programs and the simulated driver), `data` (recorded traces) and,
+//! where one was given, `peer` (benchmarks of other projects, built on the host by the script if PyTorch is there).
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::driver::SIMULATED;
+use crate::json::Json;
+use crate::shell::{self, Result};
+use crate::test::DEMO_TRACE;
+
+/// Programs that are always packed.
+const PROGRAMS: &[&str] = &["conformance", "demo", "03_failures", "bench", SIMULATED];
+
+/// A pack larger than this is a mistake.
+const BYTES_MAX: u64 = 60 << 20;
+
+/// The script.
+const RUN: &str = include_str!("run.sh");
+
+/// Packs everything into a folder, which may exist already.
+///
+/// # Errors
+/// Something does not build or cannot be copied, or the folder becomes too large.
+pub(crate) fn pack(folder: &Path, peer: Option<&Path>) -> Result<()> {
+    let release = shell::target_dir().join("release");
+    let mut build =
+        shell::cargo(["build", "--release", "--quiet", "--package", "libcuda-sim", "--package", "examples"]);
+    shell::run(build.args(["--package", "bench", "--package", "tests", "--lib", "--bins"]))?;
+    let bin = folder.join("bin");
+    for place in [&bin, &folder.join("data")] {
+        std::fs::create_dir_all(place).map_err(|error| format!("cannot create {}: {error}", place.display()))?;
+    }
+    for program in PROGRAMS {
+        install(&release.join(program), &bin.join(program))?;
+    }
+    for (name, path) in gpu_tests()? {
+        install(&path, &bin.join(name))?;
+    }
+    copy(&shell::root().join(DEMO_TRACE), &folder.join("data/demo.trace.gz"))?;
+    if let Some(peer) = peer {
+        copy_folder(peer, &folder.join("peer"))?;
+    }
+    write_script(&folder.join("run"))?;
+    let bytes = size(folder)?;
+    shell::say(&format!("packed {} ({:.1} MiB); start it with its `run`", folder.display(), bytes as f64 / 1048576.0));
+    if bytes > BYTES_MAX {
+        Err(format!("the pack has {bytes} bytes; at most {BYTES_MAX} are meant to travel"))
+    } else {
+        Ok(())
+    }
+}
+
+/// Test programs whose name begins with `gpu`: those that say something only on hardware.
+fn gpu_tests() -> Result<Vec<(String, PathBuf)>> {
+    let mut command = shell::cargo(["test", "--release", "--quiet", "--no-run", "--message-format=json", "--tests"]);
+    let messages =
+        shell::capture(command.args(["--package", "tests", "--package", "cuda-api", "--package", "c10-core"]))?;
+    let mut found = Vec::new();
+    for line in messages.lines() {
+        let message = Json::parse(line)?;
+        let name = message.get("target").and_then(|target| target.get("name")).and_then(Json::text).unwrap_or_default();
+        if let Some(path) = message.get("executable").and_then(Json::text).filter(|_| name.starts_with("gpu")) {
+            found.push((name.to_owned(), PathBuf::from(path)));
+        }
+    }
+    Ok(found)
+}
+
+/// Copies a program and removes what only a debugger needs.
+fn install(from: &Path, to: &Path) -> Result<()> {
+    copy(from, to)?;
+    shell::run(Command::new("strip").arg("--strip-unneeded").arg(to))
+}
+
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    // A program that runs cannot be written to, but its name can be given to another file.
+    let _ = std::fs::remove_file(to);
+    let copied = std::fs::copy(from, to);
+    copied.map(|_| ()).map_err(|error| format!("cannot copy {} to {}: {error}", from.display(), to.display()))
+}
+
+fn copy_folder(from: &Path, to: &Path) -> Result<()> {
+    std::fs::create_dir_all(to).map_err(|error| format!("cannot create {}: {error}", to.display()))?;
+    for path in entries(from)? {
+        let target = to.join(path.file_name().unwrap_or_default());
+        if path.is_dir() { copy_folder(&path, &target)? } else { copy(&path, &target)? }
+    }
+    Ok(())
+}
+
+fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
+    let entries = std::fs::read_dir(folder).map_err(|error| format!("cannot list {}: {error}", folder.display()))?;
+    Ok(entries.flatten().map(|entry| entry.path()).collect())
+}
+
+fn size(folder: &Path) -> Result<u64> {
+    let mut bytes = 0;
+    for path in entries(folder)? {
+        bytes += if path.is_dir() { size(&path)? } else { path.metadata().map_or(0, |data| data.len()) };
+    }
+    Ok(bytes)
+}
+
+fn write_script(path: &Path) -> Result<()> {
+    use std::os::unix::fs::PermissionsExt as _;
+    let refuse = |error| format!("cannot write {}: {error}", path.display());
+    std::fs::write(path, RUN).map_err(refuse)?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).map_err(refuse)
+}

@@ -1,0 +1,73 @@
+//! `cargo xtask check`: the slow checks that find what tests do not look for.
+//!
+//! - Model checkers run the parts that threads share under every schedule they can think of (package `checks`).
+//! - AddressSanitizer watches the tests of the crates that hold unsafe code.
+//! - Fuzz bodies run over their corpus and then on inputs made from it (package `fuzz`).
+
+use std::process::Command;
+
+use crate::driver;
+use crate::flags::Flags;
+use crate::shell::{self, Phases, Result};
+
+/// The crates that hold unsafe code, apart from those that only pass calls on.
+const WITH_UNSAFE: &[&str] = &["cuda-sys", "cuda-sim", "c10-core"];
+
+/// The names of the fuzz bodies, as `fuzz --list` prints them.
+fn bodies() -> Result<Vec<String>> {
+    let text = shell::capture(&mut fuzz(&["--list"]))?;
+    Ok(text.lines().map(str::to_owned).collect())
+}
+
+/// Runs the command.
+pub(crate) fn run(flags: &Flags) -> Result<()> {
+    driver::validate(flags.driver())?;
+    let seconds = flags.number("--seconds", 60)?;
+    let seed = flags.number("--seed", 1)?;
+    let mut phases = Phases::default();
+    phases.step("model checkers", models);
+    phases.step("AddressSanitizer", address_sanitizer);
+    phases.step("fuzz bodies", || fuzz_all(seconds, seed));
+    phases.finish()
+}
+
+fn models() -> Result<()> {
+    shell::run(&mut shell::cargo([
+        "clippy",
+        "--quiet",
+        "--package",
+        "checks",
+        "--all-targets",
+        "--",
+        "-D",
+        "warnings",
+    ]))?;
+    shell::run(&mut shell::cargo(["test", "--quiet", "--package", "checks"]))
+}
+
+/// The sanitizer is a flag that the stable compiler knows but hides. Everything built with it has its own folder, since
+/// some packages look at the variable that unhides it and would be built anew each time.
+fn address_sanitizer() -> Result<()> {
+    let mut command = shell::cargo(["test", "--quiet", "--no-fail-fast", "--lib", "--tests"]);
+    for package in WITH_UNSAFE {
+        command.args(["--package", package]);
+    }
+    command.args(["--target", &shell::host_triple()?]).arg("--target-dir").arg(shell::target_dir().join("asan"));
+    command.env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", "-Zsanitizer=address");
+    shell::run(&mut command)
+}
+
+fn fuzz_all(seconds: u64, seed: u64) -> Result<()> {
+    shell::run(&mut shell::cargo(["build", "--quiet", "--profile", "test", "--package", "fuzz", "--bin", "fuzz"]))?;
+    for body in bodies()? {
+        let (seconds, seed) = (seconds.to_string(), seed.to_string());
+        shell::run(&mut fuzz(&[&body, "--seconds", &seconds, "--seed", &seed]))?;
+    }
+    Ok(())
+}
+
+fn fuzz(args: &[&str]) -> Command {
+    let mut command = Command::new(shell::target_dir().join("debug/fuzz"));
+    command.args(args).current_dir(shell::root());
+    command
+}

@@ -1,0 +1,80 @@
+//! Which crate may depend on which, and how many packages of the registry lie beneath the public one.
+//!
+//! The arrows are those of `docs/ARCHITECTURE.md`. Development dependencies are free: the simulated driver tests what
+//! stands above it.
+
+use std::collections::BTreeSet;
+
+use crate::shell::{self, Result};
+
+/// For each crate those of the workspace it may depend on. Programs at the top are not listed: they may use anything.
+const ARROWS: &[(&str, &[&str])] = &[
+    ("cuda-sys", &[]),
+    ("c10-core", &["cuda-sys"]),
+    ("cuda-api", &["c10-core"]),
+    ("cuda-sim", &["cuda-sys"]),
+    ("libcuda-sim", &["cuda-sim", "cuda-sys"]),
+    ("testkit", &["c10-core", "cuda-sim", "cuda-sys"]),
+    ("xtask", &[]),
+];
+
+/// How many packages of the registry `cuda-api` may bring along with default features.
+const REGISTRY_PACKAGES_MAX: usize = 24;
+
+/// Checks the arrows and the count.
+///
+/// # Errors
+/// An arrow that is not drawn, or too many packages.
+pub(crate) fn check() -> Result<String> {
+    for (package, allowed) in ARROWS {
+        let direct = tree(package, &["--depth", "1"])?;
+        for found in direct.iter().filter(|found| found.is_ours && found.name != *package) {
+            if !allowed.contains(&found.name.as_str()) {
+                return Err(format!("{package} depends on {}, which docs/ARCHITECTURE.md does not allow", found.name));
+            }
+        }
+    }
+    let beneath = tree("cuda-api", &[])?.iter().filter(|found| !found.is_ours).count();
+    if beneath > REGISTRY_PACKAGES_MAX {
+        return Err(format!(
+            "{beneath} registry packages beneath cuda-api; at most {REGISTRY_PACKAGES_MAX} are allowed"
+        ));
+    }
+    Ok(format!("{beneath} registry packages beneath cuda-api"))
+}
+
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Package {
+    name: String,
+    version: String,
+    is_ours: bool,
+}
+
+fn tree(package: &str, options: &[&str]) -> Result<BTreeSet<Package>> {
+    let mut command =
+        shell::cargo(["tree", "--quiet", "--edges", "normal,build", "--prefix", "none", "--format", "{p}"]);
+    let text = shell::capture(command.args(["--package", package]).args(options))?;
+    Ok(text.lines().filter_map(parse).collect())
+}
+
+/// Reads `name v1.2.3`, or `name v1.2.3 (/its/folder)` of a package of the workspace.
+fn parse(line: &str) -> Option<Package> {
+    let mut words = line.split_whitespace();
+    let name = words.next()?.to_owned();
+    let version = words.next()?.to_owned();
+    Some(Package { name, version, is_ours: line.contains("(/") })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::parse;
+
+    #[test]
+    fn packages_of_the_workspace_are_told_from_those_of_the_registry() {
+        let ours = parse("c10-core v0.1.0 (/some/folder/crates/c10-core)").unwrap();
+        assert!(ours.is_ours && ours.name == "c10-core");
+        for line in ["libc v0.2.180", "thiserror-impl v2.0.17 (proc-macro)", "libc v0.2.180 (*)"] {
+            assert!(!parse(line).unwrap().is_ours, "{line}");
+        }
+    }
+}

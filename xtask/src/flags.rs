@@ -1,0 +1,259 @@
+//! All commands and their options in one table, and the parser that reads a command line against it.
+//!
+//! An unknown command, an unknown option, a missing or a surplus value is an error with the usage text; nothing is
+//! guessed.
+
+use std::collections::BTreeMap;
+
+use crate::shell::Result;
+use crate::{bench, check, codegen, demo, gpu_test, lint, test};
+
+/// One command of `cargo xtask`.
+#[derive(Debug)]
+pub(crate) struct Command {
+    /// The word after `cargo xtask`.
+    pub(crate) name: &'static str,
+    /// What it does, in half a line.
+    pub(crate) about: &'static str,
+    /// The options it takes.
+    pub(crate) options: &'static [Opt],
+    /// What runs.
+    pub(crate) run: fn(&Flags) -> Result<()>,
+}
+
+/// One option of a command.
+#[derive(Debug)]
+pub(crate) struct Opt {
+    /// The word with its two dashes.
+    pub(crate) name: &'static str,
+    /// What the value is called in the usage text; an option without one is a switch.
+    pub(crate) value: Option<&'static str>,
+    /// What it does.
+    pub(crate) about: &'static str,
+}
+
+const DRIVER: Opt = Opt {
+    name: "--driver",
+    value: Some("auto|sim|real|PATH"),
+    about: "which driver programs run on: a real GPU where there is one, else the simulated one (auto, the default), \
+            the simulated one, the real one, or the libcuda at a path",
+};
+
+/// Every command there is.
+pub(crate) const COMMANDS: &[Command] = &[
+    Command {
+        name: "demo",
+        about: "shows the runtime at work on a recorded training run",
+        options: &[DRIVER],
+        run: demo::run,
+    },
+    Command {
+        name: "test",
+        about: "unit, documentation, conformance and golden tests; none needs a GPU",
+        options: &[DRIVER],
+        run: test::run,
+    },
+    Command {
+        name: "lint",
+        about: "formatting, clippy, documentation warnings, house rules, drift of what is generated or listed",
+        options: &[DRIVER],
+        run: lint::run,
+    },
+    Command {
+        name: "check",
+        about: "model checkers, AddressSanitizer, fuzz bodies over their corpus and then for a while each",
+        options: &[
+            DRIVER,
+            Opt { name: "--seconds", value: Some("N"), about: "how long each fuzz body runs (60)" },
+            Opt { name: "--seed", value: Some("N"), about: "first seed of the fuzz bodies (1)" },
+        ],
+        run: check::run,
+    },
+    Command {
+        name: "codegen",
+        about: "writes the bindings of cuda-sys from the pinned headers",
+        options: &[DRIVER, Opt { name: "--check", value: None, about: "writes nothing, fails if something differs" }],
+        run: codegen::run,
+    },
+    Command {
+        name: "gpu-test",
+        about: "tests, demo and bench on a real GPU: here, or packed for a host without Rust",
+        options: &[
+            DRIVER,
+            Opt { name: "--bundle", value: Some("DIR"), about: "pack everything into this folder instead of running" },
+            Opt { name: "--peer", value: Some("FOLDER"), about: "benchmarks of the peers to pack or run beside ours" },
+        ],
+        run: gpu_test::run,
+    },
+    Command {
+        name: "bench",
+        about: "our costs beside those of the raw driver, in one run",
+        options: &[DRIVER, Opt { name: "--json", value: None, about: "prints one JSON object instead of a table" }],
+        run: bench::run,
+    },
+];
+
+/// The options given on a command line, checked against the table.
+#[derive(Debug, Default)]
+pub(crate) struct Flags(BTreeMap<&'static str, String>);
+
+impl Flags {
+    /// The value of an option, if it was given.
+    pub(crate) fn value(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(String::as_str)
+    }
+
+    /// Whether a switch was given.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.0.contains_key(name)
+    }
+
+    /// The value of an option as a whole number, or what stands in for it.
+    pub(crate) fn number(&self, name: &str, otherwise: u64) -> Result<u64> {
+        self.value(name).map_or(Ok(otherwise), |text| {
+            text.parse().map_err(|_| format!("{name} takes a whole number, not `{text}`"))
+        })
+    }
+
+    /// The driver asked for; `auto` if nothing was said.
+    pub(crate) fn driver(&self) -> &str {
+        self.value(DRIVER.name).unwrap_or("auto")
+    }
+}
+
+/// What a command line asks for.
+#[derive(Debug)]
+pub(crate) enum Request {
+    /// To be told this.
+    Help(String),
+    /// To run this command.
+    Run(&'static Command, Flags),
+}
+
+/// Reads the words after `cargo xtask`.
+///
+/// # Errors
+/// The usage text, headed by what is wrong.
+pub(crate) fn parse(args: &[String]) -> std::result::Result<Request, String> {
+    let Some((name, rest)) = args.split_first() else {
+        return Ok(Request::Help(overview()));
+    };
+    if is_help(name) {
+        return Ok(Request::Help(overview()));
+    }
+    let Some(command) = COMMANDS.iter().find(|command| command.name == name) else {
+        return Err(format!("there is no command `{name}`\n\n{}", overview()));
+    };
+    if rest.iter().any(|word| is_help(word)) {
+        return Ok(Request::Help(usage(command)));
+    }
+    match options(command, rest) {
+        Ok(flags) => Ok(Request::Run(command, flags)),
+        Err(error) => Err(format!("{error}\n\n{}", usage(command))),
+    }
+}
+
+fn is_help(word: &str) -> bool {
+    matches!(word, "help" | "--help" | "-h")
+}
+
+fn options(command: &Command, words: &[String]) -> std::result::Result<Flags, String> {
+    let mut flags = Flags::default();
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
+        let (name, given) = match word.split_once('=') {
+            Some((name, value)) => (name, Some(value.to_owned())),
+            None => (word.as_str(), None),
+        };
+        let Some(option) = command.options.iter().find(|option| option.name == name) else {
+            return Err(format!("`{}` takes no `{word}`", command.name));
+        };
+        let value = match (option.value, given) {
+            (None, None) => String::new(),
+            (None, Some(_)) => return Err(format!("{name} takes no value")),
+            (Some(_), Some(value)) => value,
+            (Some(kind), None) => words.next().cloned().ok_or_else(|| format!("{name} needs a value: {kind}"))?,
+        };
+        if flags.0.insert(option.name, value).is_some() {
+            return Err(format!("{name} is given twice"));
+        }
+    }
+    Ok(flags)
+}
+
+fn overview() -> String {
+    let mut text = String::from("usage: cargo xtask COMMAND [OPTION]...\n");
+    for command in COMMANDS {
+        text.push_str(&format!("\n  {:<9} {}", command.name, command.about));
+    }
+    text.push_str("\n\n`cargo xtask COMMAND --help` lists its options.");
+    text
+}
+
+fn usage(command: &Command) -> String {
+    let mut text = format!("usage: cargo xtask {}", command.name);
+    for option in command.options {
+        text.push_str(&format!(" [{}]", spelled(option)));
+    }
+    text.push_str(&format!("\n\n{}\n", command.about));
+    for option in command.options {
+        text.push_str(&format!("\n  {}\n      {}", spelled(option), option.about));
+    }
+    text
+}
+
+fn spelled(option: &Opt) -> String {
+    option.value.map_or_else(|| option.name.to_owned(), |value| format!("{} {value}", option.name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(line: &str) -> Vec<String> {
+        line.split_whitespace().map(str::to_owned).collect()
+    }
+
+    fn flags(line: &str) -> Flags {
+        match parse(&words(line)).unwrap() {
+            Request::Run(_, flags) => flags,
+            Request::Help(text) => panic!("expected a command, got {text}"),
+        }
+    }
+
+    #[test]
+    fn both_spellings_of_a_value_are_read() {
+        assert_eq!(flags("demo --driver sim").driver(), "sim");
+        assert_eq!(flags("demo --driver=/opt/libcuda.so.1").driver(), "/opt/libcuda.so.1");
+        assert_eq!(flags("demo").driver(), "auto");
+    }
+
+    #[test]
+    fn every_command_takes_a_driver() {
+        for command in COMMANDS {
+            assert!(command.options.iter().any(|option| option.name == "--driver"), "{}", command.name);
+        }
+    }
+
+    #[test]
+    fn what_is_not_in_the_table_is_refused_with_the_usage() {
+        for line in [
+            "dance",
+            "demo --loud",
+            "demo --driver",
+            "codegen --check=yes",
+            "demo extra",
+            "demo --driver sim --driver sim",
+        ] {
+            let error = parse(&words(line)).unwrap_err();
+            assert!(error.contains("usage: cargo xtask"), "{line}: {error}");
+        }
+    }
+
+    #[test]
+    fn numbers_are_checked() {
+        assert_eq!(flags("check --seconds 5").number("--seconds", 60), Ok(5));
+        assert_eq!(flags("check").number("--seconds", 60), Ok(60));
+        assert!(flags("check --seconds soon").number("--seconds", 60).is_err());
+    }
+}

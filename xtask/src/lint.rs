@@ -1,0 +1,50 @@
+//! `cargo xtask lint`: everything that can be said about the sources without running them.
+
+use std::io::IsTerminal as _;
+
+use crate::flags::Flags;
+use crate::shell::{self, Phases, Result};
+use crate::{codegen, dependencies, docs, driver, tidy};
+
+/// Runs the command.
+pub(crate) fn run(flags: &Flags) -> Result<()> {
+    driver::validate(flags.driver())?;
+    let mut phases = Phases::default();
+    phases.step("formatting", formatting);
+    phases.step("house rules", tidy::check);
+    phases.noted("dependencies", dependencies::check);
+    phases.noted("documents", docs::check);
+    phases.step("clippy", clippy);
+    phases.step("documentation", documentation);
+    phases.step("bindings", bindings);
+    phases.finish()
+}
+
+/// rustfmt colours its output even where no terminal reads it.
+fn formatting() -> Result<()> {
+    let color = if std::io::stdout().is_terminal() { "auto" } else { "never" };
+    shell::run(&mut shell::cargo(["fmt", "--all", "--check", "--", "--color", color]))
+}
+
+fn clippy() -> Result<()> {
+    shell::run(&mut shell::cargo(["clippy", "--quiet", "--all-targets", "--", "-D", "warnings"]))
+}
+
+fn documentation() -> Result<()> {
+    shell::run(shell::cargo(["doc", "--quiet", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings"))
+}
+
+/// The generator is built here only, so its own lints belong here too.
+fn bindings() -> Result<()> {
+    shell::run(&mut shell::cargo([
+        "clippy",
+        "--quiet",
+        "--package",
+        "codegen",
+        "--all-targets",
+        "--",
+        "-D",
+        "warnings",
+    ]))?;
+    codegen::generate(true)
+}

@@ -1,0 +1,90 @@
+#!/bin/sh
+# Runs the packed programs: conformance, GPU tests, demo, bench and, where PyTorch is found, the peers' benches.
+#
+#   run [real|sim|PATH]     the driver to run on; the real one unless something else is said
+#
+# Needs nothing but the driver. Ends with a summary and with exit code 1 if anything failed.
+set -u
+here=$(cd "$(dirname "$0")" && pwd)
+bin=$here/bin
+out=${OUT:-$here/out}
+driver=${1:-real}
+failed=""
+mkdir -p "$out"
+
+step() {
+    name=$1
+    shift
+    echo "== $name: $*"
+    begin=$(date +%s)
+    if "$@"; then word=ok; else word=FAILED; failed="$failed $name"; fi
+    echo "$name $word $(($(date +%s) - begin)) s" >> "$out/summary.txt"
+}
+
+: > "$out/summary.txt"
+case $driver in
+    real) unset CUDA_SYS_LIBCUDA; arm=real ;;
+    sim) CUDA_SYS_LIBCUDA=$bin/libcuda_sim_driver.so; export CUDA_SYS_LIBCUDA; arm=shared:$CUDA_SYS_LIBCUDA ;;
+    *) CUDA_SYS_LIBCUDA=$driver; export CUDA_SYS_LIBCUDA; arm=shared:$driver ;;
+esac
+
+step conformance-table "$bin/conformance" --arm table
+step conformance-shared "$bin/conformance" --arm "shared:$bin/libcuda_sim_driver.so"
+if [ "$driver" != sim ]; then step conformance "$bin/conformance" --arm "$arm"; fi
+for test in "$bin"/gpu*; do
+    if [ -x "$test" ]; then step "$(basename "$test")" "$test"; fi
+done
+step demo "$bin/demo" --driver "$driver" --trace "$here/data/demo.trace.gz"
+step failures "$bin/03_failures"
+step bench "$bin/bench"
+
+# The peers: built here, since they link PyTorch's own libraries.
+peers() {
+    site=$(python3 -c 'import os, torch; print(os.path.dirname(os.path.dirname(torch.__file__)))' 2>/dev/null) || site=""
+    if [ -z "$site" ]; then
+        echo "== peers: left out, python3 finds no PyTorch"
+        return
+    fi
+    cuda=$site/nvidia/cu13
+    includes="-I$site/torch/include -I$site/torch/include/torch/csrc/api/include -I/usr/local/cuda/include -I$cuda/include"
+    libraries="-L$site/torch/lib -Wl,--no-as-needed -ltorch -ltorch_cpu -ltorch_cuda -lc10 -lc10_cuda -L$cuda/lib"
+    libraries="$libraries -l:libcudart.so.13 -Wl,-rpath,$site/torch/lib:$cuda/lib -lpthread"
+    for source in torch_bench torch_replay; do
+        [ -f "$here/peer/$source.cpp" ] || continue
+        # shellcheck disable=SC2086
+        step "build-$source" g++ -O3 -std=c++20 -w $includes "$here/peer/$source.cpp" -o "$out/$source" $libraries
+    done
+    if [ -x "$out/torch_bench" ]; then step torch_bench "$out/torch_bench"; fi
+    if [ -x "$out/torch_replay" ]; then
+        gzip -dc "$here/data/demo.trace.gz" > "$out/demo.trace"
+        step torch_replay "$out/torch_replay" "$out/demo.trace"
+    fi
+    if [ -f "$here/peer/torch_py_bench.py" ]; then
+        step torch_py_bench env OUT="$out" python3 "$here/peer/torch_py_bench.py"
+    fi
+}
+
+raw_driver() {
+    [ -f "$here/peer/driver_costs.cpp" ] || return
+    library=$(ldconfig -p 2>/dev/null | sed -n 's/.*libcuda\.so\.1.* => //p' | head -n 1)
+    if [ -z "$library" ] || ! command -v g++ > /dev/null; then
+        echo "== driver_costs: left out, needs g++ and a system libcuda"
+        return
+    fi
+    cuda=$(python3 -c 'import os, nvidia.cu13 as m; print(list(m.__path__)[0])' 2>/dev/null) || cuda=/usr/local/cuda
+    step build-driver_costs g++ -O2 -std=c++17 -w "-I$cuda/include" -I/usr/local/cuda/include \
+        "$here/peer/driver_costs.cpp" -o "$out/driver_costs" "$library" -lpthread
+    if [ -x "$out/driver_costs" ]; then step driver_costs "$out/driver_costs"; fi
+}
+
+if [ -d "$here/peer" ] && [ "$driver" = real ]; then
+    raw_driver
+    peers
+fi
+
+echo
+cat "$out/summary.txt"
+if [ -n "$failed" ]; then
+    echo "failed:$failed"
+    exit 1
+fi

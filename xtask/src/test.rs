@@ -1,0 +1,45 @@
+//! `cargo xtask test`: everything that can be tested without a GPU.
+//!
+//! The package `tests` holds what crosses crates: the conformance suite, on the simulated machine and through the shared
+//! object, and comparisons with golden data. With `--driver real` or a path the suite runs on that driver too.
+
+use std::process::Command;
+
+use crate::driver;
+use crate::flags::Flags;
+use crate::shell::{self, Phases, Result};
+
+/// The recorded training run that the demo replays.
+pub(crate) const DEMO_TRACE: &str = "tests/data/traces/gpt2_fixed.trace.gz";
+
+/// The default members, less `tests`. Naming them all lets cargo choose features once and build nothing twice.
+const UNIT: [&str; 7] = ["--workspace", "--exclude", "codegen", "--exclude", "checks", "--exclude", "tests"];
+
+/// Runs the command.
+pub(crate) fn run(flags: &Flags) -> Result<()> {
+    driver::validate(flags.driver())?;
+    let mut phases = Phases::default();
+    phases.step("build", || shell::run(&mut shell::cargo(["test", "--quiet", "--no-run"])));
+    phases.step("unit tests", || tests(&UNIT, &["--lib", "--bins", "--tests"]));
+    phases.step("conformance and golden", || tests(&["--package", "tests"], &["--lib", "--bins", "--tests"]));
+    phases.step("documentation tests", || tests(&UNIT, &["--doc"]));
+    if !matches!(flags.driver(), "auto" | "sim") {
+        phases.step("conformance, driver asked for", || conformance(flags.driver()));
+    }
+    phases.finish()
+}
+
+fn tests(packages: &[&str], kinds: &[&str]) -> Result<()> {
+    shell::run(shell::cargo(["test", "--quiet", "--no-fail-fast"]).args(packages).args(kinds))
+}
+
+/// Runs the conformance suite alone on the real driver or on that of a path.
+fn conformance(driver: &str) -> Result<()> {
+    shell::run(&mut shell::cargo(["build", "--quiet", "--release", "--package", "tests", "--bin", "conformance"]))?;
+    let mut command = Command::new(shell::target_dir().join("release/conformance"));
+    let arm = match driver {
+        "real" => "real".to_owned(),
+        path => format!("shared:{}", driver::absolute(path)?.display()),
+    };
+    shell::run(command.args(["--arm", &arm]))
+}
