@@ -173,7 +173,7 @@ fn work(options: &Options, from: usize) -> Result<(), String> {
     for (index, case) in selected(&options.filter).iter().enumerate().skip(from) {
         say(format!("begin {index}"))?;
         let outcome = match &driver {
-            Some(driver) => run_case(case, driver, &enter),
+            Some(driver) => run_case(case, driver, options.arm != Arm::Real, &enter),
             None => {
                 let (outcome, calls) = table::run(case)?;
                 for ((symbol, code), count) in calls {

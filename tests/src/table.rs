@@ -22,7 +22,7 @@ pub fn run(case: &Case) -> Result<(Outcome, Calls), String> {
     drop(bound);
     let there = machine.clone();
     let enter: Arc<Enter> = Arc::new(move || Box::new(there.bind()));
-    let mut outcome = run_case(case, &driver, &enter);
+    let mut outcome = run_case(case, &driver, true, &enter);
     if outcome == Outcome::Passed {
         outcome = left_clean(&machine);
     }

@@ -1,13 +1,27 @@
 //! The driver conformance suite on its three arms, and what its cases cover of the simulated driver.
 
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
+use cuda_sim::{Config, Fault, Machine};
 use cuda_sys::CUresult;
+use testkit::conformance::call_with_zeros;
+use testkit::machine::table_driver;
 use tests::conformance::{Arm, Report, run_in_children};
 use tests::table::uncovered;
 
 /// Codes that no program provokes on hardware, and why. Each is covered by an injected fault below.
-const INJECTED: &[(&str, CUresult, &str)] = &[];
+const INJECTED: &[(&str, CUresult, &str)] = &[
+    ("cuInit", CUresult::CUDA_ERROR_NO_DEVICE, "needs a machine without a device"),
+    ("cuCtxCreate_v2", CUresult::CUDA_ERROR_ILLEGAL_ADDRESS, "needs a device whose primary context was lost"),
+    ("cuCtxCreate_v2", CUresult::CUDA_ERROR_LAUNCH_FAILED, "needs a device whose primary context was lost"),
+    ("cuCtxCreate_v4", CUresult::CUDA_ERROR_ILLEGAL_ADDRESS, "needs a device whose primary context was lost"),
+    ("cuCtxCreate_v4", CUresult::CUDA_ERROR_LAUNCH_FAILED, "needs a device whose primary context was lost"),
+    ("cuDevicePrimaryCtxRetain", CUresult::CUDA_ERROR_ILLEGAL_ADDRESS, "needs a device whose primary context was lost"),
+    ("cuDevicePrimaryCtxRetain", CUresult::CUDA_ERROR_LAUNCH_FAILED, "needs a device whose primary context was lost"),
+    ("cuLaunchKernel", CUresult::CUDA_ERROR_NOT_SUPPORTED, "needs a function, and no module can be loaded yet"),
+    ("cuLaunchKernelEx", CUresult::CUDA_ERROR_NOT_SUPPORTED, "needs a function, and no module can be loaded yet"),
+];
 
 fn runner() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_conformance"))
@@ -21,13 +35,33 @@ fn expect_clean(report: &Report) {
     assert!(report.passed >= 300, "only {} cases passed", report.passed);
 }
 
+/// The table arm's report; both tests that look at it share one run.
+fn table() -> &'static Report {
+    static REPORT: OnceLock<Report> = OnceLock::new();
+    REPORT.get_or_init(|| run_in_children(runner(), &Arm::Table, "").expect("the table arm needs nothing"))
+}
+
 #[test]
-fn table_arm_and_its_coverage() {
-    let report = run_in_children(runner(), &Arm::Table, "").expect("the table arm needs nothing");
-    expect_clean(&report);
+fn table_arm() {
+    expect_clean(table());
+}
+
+#[test]
+fn every_export_and_every_code_has_a_case() {
+    let report = table();
     let excused: Vec<_> = INJECTED.iter().map(|&(symbol, code, _)| (symbol, code)).collect();
     let missing = uncovered(&report.calls, &excused);
     assert!(missing.is_empty(), "{} things no case covers:\n{}", missing.len(), missing.join("\n"));
+}
+
+#[test]
+fn codes_without_a_case_can_be_injected() {
+    for &(call, code, why) in INJECTED {
+        let machine = Machine::new(Config::default().fault(Fault { call, occurrence: 1, code }));
+        let _bound = machine.bind();
+        let driver = table_driver().expect("the version is not what fails");
+        assert_eq!(call_with_zeros(&driver, call), Some(code), "{call}: {why}");
+    }
 }
 
 /// The simulated driver's shared object, which cargo builds next to this test's executable.

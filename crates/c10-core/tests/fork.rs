@@ -1,4 +1,7 @@
 //! A child forked after the runtime has started is told so, and cleans up without a call. Alone in its process.
+//!
+//! # Safety
+//! Forks, waits and ends the child through C; the child calls nothing that another thread of the parent could hold.
 #![expect(unsafe_code, reason = "fork and exit are C functions")]
 
 mod common;

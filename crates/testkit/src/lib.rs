@@ -1,7 +1,9 @@
 //! What the tests of several crates share; never a dependency of anything shipped.
 //!
 //! [`conformance`] is the suite of the driver's C interface: the same bodies run on the simulated machine, through
-//! its shared object and on a real GPU.
+//! its shared object and on a real GPU. [`machine`] makes simulated machines for tests, [`trace`] reads recorded
+//! allocation traces.
 
 pub mod conformance;
 pub mod machine;
+pub mod trace;

@@ -19,8 +19,18 @@ pub fn table_driver() -> Result<Driver, LoadError> {
 /// What a test left behind on a machine, contexts aside; empty when it cleaned up.
 #[must_use]
 pub fn leftovers(machine: &Machine) -> Vec<String> {
-    let LiveHandles { allocations, pinned, streams, events, graphs, graph_execs, memory_handles, reservations, pools, .. } =
-        machine.live();
+    let LiveHandles {
+        allocations,
+        pinned,
+        streams,
+        events,
+        graphs,
+        graph_execs,
+        memory_handles,
+        reservations,
+        pools,
+        ..
+    } = machine.live();
     let counts = [
         ("allocations", allocations),
         ("pinned ranges", pinned),

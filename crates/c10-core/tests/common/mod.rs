@@ -1,4 +1,7 @@
 //! A simulated machine with a runtime on it, for one test on one thread.
+//!
+//! # Safety
+//! A table is made of functions that behave as the C functions of their names.
 #![expect(unsafe_code, reason = "a table of functions is vouched for")]
 #![allow(
     dead_code,
@@ -55,13 +58,13 @@ pub(crate) fn config() -> Config {
 
 /// A runtime on the machine bound to this thread.
 pub(crate) fn runtime() -> Runtime {
-    Runtime::new(load().unwrap())
+    Runtime::new(load(cuda_sim::functions()).unwrap())
 }
 
-/// The driver of the machine bound to this thread.
-pub(crate) fn load() -> Result<cuda_sys::Driver, cuda_sys::LoadError> {
+/// A driver of functions that are the simulated driver's, or refuse to work.
+pub(crate) fn load(functions: cuda_sys::driver::Functions) -> Result<cuda_sys::Driver, cuda_sys::LoadError> {
     // SAFETY: the simulated driver's functions behave as the C functions of their names.
-    unsafe { cuda_sys::Driver::from_functions(cuda_sim::functions()) }
+    unsafe { cuda_sys::Driver::from_functions(functions) }
 }
 
 /// The driver's error that was expected.

@@ -1,4 +1,7 @@
 //! A simulated machine and a runtime on it, both bound to the test's thread.
+//!
+//! # Safety
+//! A table is made of functions that behave as the C functions of their names.
 #![expect(unsafe_code, reason = "a table of functions is vouched for")]
 #![expect(clippy::unwrap_used, reason = "a failed set-up is a failed test")]
 

@@ -130,7 +130,14 @@ pub(crate) fn update(
     result.required()?;
     let failure = update_all(call, exec, graph)?;
     node.write_if_wanted(handle(failure.as_ref().and_then(|failure| failure.node).map_or(0, |node| node.0)));
-    result.write(result_of(failure.as_ref()))?;
+    // This older interface has another word for a changed topology.
+    let told = match result_of(failure.as_ref()) {
+        CUgraphExecUpdateResult::CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED => {
+            CUgraphExecUpdateResult::CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED
+        }
+        other => other,
+    };
+    result.write(told)?;
     if failure.is_none() { Ok(()) } else { Err(GRAPH_EXEC_UPDATE_FAILURE) }
 }
 

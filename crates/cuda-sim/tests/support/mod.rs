@@ -8,7 +8,7 @@
 
 use std::ptr;
 
-use cuda_sim::{Bound, Config, Machine};
+use cuda_sim::{Bound, Config, Machine, Report, ReportKind};
 use cuda_sys::driver::types::{CUcontext, CUevent, CUstream};
 use cuda_sys::{CUresult, Driver, DriverError};
 
@@ -31,6 +31,14 @@ macro_rules! call {
 /// The code of a failed call; panics when it did not fail with a code.
 pub(crate) fn code(answer: Result<(), DriverError>) -> CUresult {
     answer.expect_err("the call should fail").status().expect("the function is there")
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        let undeclared = |report: &Report| report.kind == ReportKind::UndeclaredCode;
+        let found: Vec<Report> = self.machine.reports().into_iter().filter(undeclared).collect();
+        assert!(found.is_empty() || std::thread::panicking(), "codes that no export lists: {found:?}");
+    }
 }
 
 impl Rig {

@@ -46,6 +46,13 @@ pub(super) fn cases() -> impl Iterator<Item = Case> {
     })
 }
 
+/// Calls a function with every argument zero; `None` when no case does so, or the driver does not have it.
+#[must_use]
+pub fn call_with_zeros(driver: &Driver, symbol: &str) -> Option<CUresult> {
+    let blank = TABLE.iter().find(|blank| blank.symbol == symbol)?;
+    (blank.call)(driver)
+}
+
 macro_rules! blank {
     ($($symbol:ident: $before:tt $bare:tt $zeros:tt;)*) => {
         &[$(Blank {

@@ -113,7 +113,8 @@ fn host_function_may_not_call(cu: &Cuda<'_>) -> CaseResult {
         return Err(Stop::Skip("the driver has no cuCtxGetCurrent".to_owned()));
     };
     let function = Box::leak(Box::new(function as Query));
-    let call: &'static Call = Box::leak(Box::new(Call { function: AtomicPtr::new(function), status: AtomicU32::new(9999) }));
+    let call: &'static Call =
+        Box::leak(Box::new(Call { function: AtomicPtr::new(function), status: AtomicU32::new(9999) }));
     ok!(cu.cuLaunchHostFunc(stream, Some(call_the_driver), ptr::from_ref(call).cast_mut().cast()));
     ok!(cu.cuStreamSynchronize(stream));
     same!(cu, CUresult(call.status.load(Ordering::SeqCst)), CUresult::CUDA_ERROR_NOT_PERMITTED);

@@ -24,7 +24,8 @@ cases!("forbidden", FORBIDDEN_CASES, Needs::CONTEXT;
     synchronous_set_in_each_mode, legacy_work_in_each_mode, legacy_query_in_each_mode, legacy_record_in_each_mode, blocking_stream_and_legacy, other_stream_may_work,
     other_stream_synchronize, other_stream_query, event_of_another_stream, stream_flags_in_each_mode,
     stream_properties_in_each_mode, stream_id_in_each_mode, other_stream_flags_in_each_mode, instantiate_in_each_mode, upload_in_each_mode, upload_while_capturing,
-    pageable_copy_to_host, event_create_is_allowed, stream_create_is_allowed, begin_elsewhere_is_allowed,
+    pageable_copy_to_host, peer_copies_in_each_mode, context_events_in_each_mode, limits_in_each_mode, other_allocations_in_each_mode,
+    other_frees_in_each_mode, instantiate_with_parameters_in_each_mode, context_synchronize_v2, event_create_is_allowed, stream_create_is_allowed, begin_elsewhere_is_allowed,
     other_thread_under_global, other_thread_under_local, other_thread_under_relaxed, exchange_mode, exchange_unknown_mode, exchange_allows_allocation,
     queries_are_allowed, event_query_outside, event_synchronize_outside, device_reset_free_calls, wait_for_event_of_invalidated, pool_alloc_elsewhere, graph_calls_are_allowed,
     launch_elsewhere_is_allowed, legacy_waits_for_captured_event, destroy_stream_elsewhere, destroy_event_elsewhere, per_thread_work_elsewhere,
@@ -205,7 +206,13 @@ fn info_of_an_idle_stream(cu: &Cuda<'_>) -> CaseResult {
     ok!(cu.cuStreamGetCaptureInfo_v2(stream, &mut status, &mut id, ptr::null_mut(), ptr::null_mut(), ptr::null_mut()));
     same!(cu, status.0, 0);
     ok!(cu.cuStreamGetCaptureInfo_v3(
-        stream, &mut status, ptr::null_mut(), ptr::null_mut(), ptr::null_mut(), ptr::null_mut(), ptr::null_mut()
+        stream,
+        &mut status,
+        ptr::null_mut(),
+        ptr::null_mut(),
+        ptr::null_mut(),
+        ptr::null_mut(),
+        ptr::null_mut()
     ));
     same!(cu, status.0, 0);
     Ok(())
@@ -256,7 +263,10 @@ fn info_with_one_output(cu: &Cuda<'_>) -> CaseResult {
     bench.set(1, bench.main)?;
     let mut status = CUstreamCaptureStatus(9);
     let none = ptr::null_mut();
-    want!(SUCCESS, cu.cuStreamGetCaptureInfo_v2(bench.main, &mut status, ptr::null_mut(), ptr::null_mut(), none, ptr::null_mut()));
+    want!(
+        SUCCESS,
+        cu.cuStreamGetCaptureInfo_v2(bench.main, &mut status, ptr::null_mut(), ptr::null_mut(), none, ptr::null_mut())
+    );
     same!(cu, status.0, 1);
     bench.expect("set1 |")?;
     Ok(())
@@ -514,7 +524,9 @@ fn parallel_chains(cu: &Cuda<'_>) -> CaseResult {
     let bench = Bench::begun(cu)?;
     bench.join(bench.main, bench.side)?;
     bench.join(bench.main, bench.third)?;
-    for (value, stream) in [(1, bench.main), (2, bench.side), (3, bench.third), (4, bench.main), (5, bench.side), (6, bench.third)] {
+    for (value, stream) in
+        [(1, bench.main), (2, bench.side), (3, bench.third), (4, bench.main), (5, bench.side), (6, bench.third)]
+    {
         bench.set(value, stream)?;
     }
     bench.join(bench.side, bench.main)?;
@@ -879,8 +891,14 @@ fn to_graph_errors(cu: &Cuda<'_>) -> CaseResult {
     let (bench, graph) = (Bench::new(cu)?, cu.graph()?);
     let none = ptr::null_mut();
     want!(INVALID_VALUE, cu.cuStreamBeginCaptureToGraph(bench.main, none, ptr::null(), ptr::null(), 0, GLOBAL));
-    want!(INVALID_VALUE, cu.cuStreamBeginCaptureToGraph(bench.main, graph, ptr::null(), ptr::null(), 0, CUstreamCaptureMode(3)));
-    want!(STREAM_CAPTURE_UNSUPPORTED, cu.cuStreamBeginCaptureToGraph(LEGACY, graph, ptr::null(), ptr::null(), 0, GLOBAL));
+    want!(
+        INVALID_VALUE,
+        cu.cuStreamBeginCaptureToGraph(bench.main, graph, ptr::null(), ptr::null(), 0, CUstreamCaptureMode(3))
+    );
+    want!(
+        STREAM_CAPTURE_UNSUPPORTED,
+        cu.cuStreamBeginCaptureToGraph(LEGACY, graph, ptr::null(), ptr::null(), 0, GLOBAL)
+    );
     cu.begin(bench.main, GLOBAL)?;
     want!(ILLEGAL_STATE, cu.cuStreamBeginCaptureToGraph(bench.main, graph, ptr::null(), ptr::null(), 0, GLOBAL));
     bench.expect("|")?;
@@ -1063,9 +1081,7 @@ fn host_register_in_each_mode(cu: &Cuda<'_>) -> CaseResult {
 
 fn synchronous_copy_in_each_mode(cu: &Cuda<'_>) -> CaseResult {
     let host = [0_u8; 64];
-    in_each_mode(cu, [OK, OK, OK], |bench| {
-        Ok(status!(cu.cuMemcpyHtoD_v2(bench.device, host.as_ptr().cast(), 64)))
-    })
+    in_each_mode(cu, [OK, OK, OK], |bench| Ok(status!(cu.cuMemcpyHtoD_v2(bench.device, host.as_ptr().cast(), 64))))
 }
 
 fn synchronous_set_in_each_mode(cu: &Cuda<'_>) -> CaseResult {
@@ -1370,4 +1386,102 @@ fn destroy_event_elsewhere(cu: &Cuda<'_>) -> CaseResult {
 
 fn per_thread_work_elsewhere(cu: &Cuda<'_>) -> CaseResult {
     in_each_mode(cu, [OK, OK, OK], |bench| Ok(status!(cu.cuMemsetD8Async(bench.device, 1, 64, PER_THREAD))))
+}
+
+fn peer_copies_in_each_mode(cu: &Cuda<'_>) -> CaseResult {
+    let context = cu.current()?;
+    in_each_mode(cu, [UNSUPPORTED, UNSUPPORTED, UNSUPPORTED], |bench| {
+        Ok(status!(cu.cuMemcpyPeerAsync(bench.device, context, bench.device + 512, context, 64, bench.main)))
+    })
+}
+
+fn context_events_in_each_mode(cu: &Cuda<'_>) -> CaseResult {
+    let (event, context) = (cu.event()?, cu.current()?);
+    in_each_mode(cu, [UNSUPPORTED, UNSUPPORTED, UNSUPPORTED], |_| Ok(status!(cu.cuCtxRecordEvent(context, event))))?;
+    in_each_mode(cu, [UNSUPPORTED, UNSUPPORTED, UNSUPPORTED], |_| Ok(status!(cu.cuCtxWaitEvent(context, event))))
+}
+
+fn limits_in_each_mode(cu: &Cuda<'_>) -> CaseResult {
+    in_each_mode(cu, [UNSUPPORTED, UNSUPPORTED, OK], |_| {
+        Ok(status!(cu.cuCtxSetLimit(CUlimit::CU_LIMIT_STACK_SIZE, 1024)))
+    })
+}
+
+fn other_allocations_in_each_mode(cu: &Cuda<'_>) -> CaseResult {
+    in_each_mode(cu, [UNSUPPORTED, UNSUPPORTED, OK], |_| {
+        let (mut pointer, mut pitch) = (0, 0);
+        let status = status!(cu.cuMemAllocPitch_v2(&mut pointer, &mut pitch, 100, 4, 4));
+        if pointer != 0 {
+            cu.later(Cleanup::Memory(pointer));
+        }
+        Ok(status)
+    })?;
+    in_each_mode(cu, [UNSUPPORTED, UNSUPPORTED, OK], |_| {
+        let mut pointer = ptr::null_mut();
+        let status = status!(cu.cuMemAllocHost_v2(&mut pointer, 4096));
+        if !pointer.is_null() {
+            cu.later(Cleanup::Host(pointer));
+        }
+        Ok(status)
+    })?;
+    let mut pool = ptr::null_mut();
+    ok!(cu.cuDeviceGetDefaultMemPool(&mut pool, 0));
+    in_each_mode(cu, [UNSUPPORTED, UNSUPPORTED, OK], |bench| {
+        let mut pointer = 0;
+        let status = status!(cu.cuMemAllocFromPoolAsync(&mut pointer, 4096, pool, bench.side));
+        if status == OK {
+            cu.later(Cleanup::Memory(pointer));
+        }
+        Ok(status)
+    })
+}
+
+fn other_frees_in_each_mode(cu: &Cuda<'_>) -> CaseResult {
+    let mut pointers = [ptr::null_mut(); 3];
+    for pointer in &mut pointers {
+        ok!(cu.cuMemHostAlloc(pointer, 4096, 0));
+    }
+    let mut left = pointers.iter().copied();
+    in_each_mode(cu, [UNSUPPORTED, UNSUPPORTED, OK], |_| {
+        let pointer = left.next().unwrap_or(ptr::null_mut());
+        let status = status!(cu.cuMemFreeHost(pointer));
+        if status != OK {
+            cu.later(Cleanup::Host(pointer));
+        }
+        Ok(status)
+    })?;
+    let mut memory = vec![0_u8; 4096];
+    let place = memory.as_mut_ptr().cast();
+    in_each_mode(cu, [UNSUPPORTED, UNSUPPORTED, OK], |_| {
+        let mut mode = RELAXED;
+        ok!(cu.cuThreadExchangeStreamCaptureMode(&mut mode));
+        ok!(cu.cuMemHostRegister_v2(place, 4096, 0));
+        ok!(cu.cuThreadExchangeStreamCaptureMode(&mut mode));
+        let status = status!(cu.cuMemHostUnregister(place));
+        if status != OK {
+            mode = RELAXED;
+            ok!(cu.cuThreadExchangeStreamCaptureMode(&mut mode));
+            ok!(cu.cuMemHostUnregister(place));
+            ok!(cu.cuThreadExchangeStreamCaptureMode(&mut mode));
+        }
+        Ok(status)
+    })
+}
+
+fn instantiate_with_parameters_in_each_mode(cu: &Cuda<'_>) -> CaseResult {
+    let graph = cu.graph()?;
+    cu.empty_node(graph, &[])?;
+    in_each_mode(cu, [UNSUPPORTED, UNSUPPORTED, OK], |_| {
+        let (mut exec, mut params) = (ptr::null_mut(), CUDA_GRAPH_INSTANTIATE_PARAMS::zeroed());
+        let status = status!(cu.cuGraphInstantiateWithParams(&mut exec, graph, &mut params));
+        if status == OK {
+            cu.later(Cleanup::Exec(exec));
+        }
+        Ok(status)
+    })
+}
+
+fn context_synchronize_v2(cu: &Cuda<'_>) -> CaseResult {
+    let context = cu.current()?;
+    in_each_mode(cu, [UNSUPPORTED, UNSUPPORTED, UNSUPPORTED], |_| Ok(status!(cu.cuCtxSynchronize_v2(context))))
 }

@@ -10,6 +10,7 @@ use cuda_sys::{CUresult, CudaVersion, Driver};
 
 use super::blank::Blank;
 use super::cuda::{CaseResult, Cuda, Stop};
+use super::usage::{Situation, Usage};
 
 /// How long a case may take before it counts as hanging.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -23,13 +24,16 @@ pub struct Needs {
     pub before_init: bool,
     /// Whether the calling thread shall have device 0's primary context current.
     pub context: bool,
+    /// Whether only a simulated driver survives the case.
+    pub simulated: bool,
     /// Oldest driver on which the case makes sense.
     pub min_version: CudaVersion,
 }
 
 impl Needs {
     /// One device with its primary context current: what nearly every case needs.
-    pub const CONTEXT: Self = Self { devices: 1, before_init: false, context: true, min_version: CudaVersion(11080) };
+    pub const CONTEXT: Self =
+        Self { devices: 1, before_init: false, context: true, simulated: false, min_version: CudaVersion(11080) };
     /// An initialised driver, no context current.
     pub const NO_CONTEXT: Self = Self { context: false, ..Self::CONTEXT };
     /// A driver on which `cuInit` was not called.
@@ -64,6 +68,8 @@ pub enum Body {
     Program(fn(&Cuda<'_>) -> CaseResult),
     /// One function, called with every argument zero, and the code it must answer.
     Blank(&'static Blank, CUresult),
+    /// One function, called rightly in a situation in which it must refuse.
+    Usage(&'static Usage, Situation),
 }
 
 /// How a case ended.
@@ -97,15 +103,16 @@ pub type Enter = dyn Fn() -> Box<dyn Any> + Send + Sync;
 
 /// Runs one case on a thread of its own.
 ///
+/// `simulated` says what kind of driver it is; what only simulated drivers survive is skipped on others.
 /// The thread starts without a current context and gets device 0's primary context when the case needs it; what the
 /// case made is destroyed afterwards.
-pub fn run_case(case: &Case, driver: &Arc<Driver>, enter: &Arc<Enter>) -> Outcome {
+pub fn run_case(case: &Case, driver: &Arc<Driver>, simulated: bool, enter: &Arc<Enter>) -> Outcome {
     let (send, receive) = mpsc::channel();
     let case = *case;
     let (driver, enter) = (Arc::clone(driver), Arc::clone(enter));
     let body = move || {
         let guard = enter();
-        let outcome = run_here(&case, &driver, &*enter);
+        let outcome = run_here(&case, &driver, simulated, &*enter);
         drop(guard);
         // Nobody listens any more when the case was given up as hanging.
         let _ = send.send(outcome);
@@ -123,9 +130,12 @@ pub fn run_case(case: &Case, driver: &Arc<Driver>, enter: &Arc<Enter>) -> Outcom
     }
 }
 
-fn run_here(case: &Case, driver: &Driver, enter: &Enter) -> Outcome {
+fn run_here(case: &Case, driver: &Driver, simulated: bool, enter: &Enter) -> Outcome {
     if driver.version() < case.needs.min_version {
         return Outcome::Skipped(format!("needs CUDA {}, the driver has {}", case.needs.min_version, driver.version()));
+    }
+    if case.needs.simulated && !simulated {
+        return Outcome::Skipped("real drivers do not survive a handle that names nothing".to_owned());
     }
     let cuda = Cuda::new(driver, enter);
     match cuda.prepare(&case.needs) {
@@ -136,6 +146,7 @@ fn run_here(case: &Case, driver: &Driver, enter: &Enter) -> Outcome {
     let result = match case.body {
         Body::Program(run) => run(&cuda),
         Body::Blank(blank, code) => blank.run(&cuda, code),
+        Body::Usage(usage, situation) => usage.run(&cuda, situation),
     };
     let mut failures = cuda.finish(&case.needs);
     match result {

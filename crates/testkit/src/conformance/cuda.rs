@@ -6,7 +6,9 @@ use std::fmt::Debug;
 use std::ptr;
 use std::thread;
 
-use cuda_sys::driver::types::{CUcontext, CUdevice, CUdeviceptr, CUevent, CUgraph, CUgraphExec, CUmemoryPool, CUstream};
+use cuda_sys::driver::types::{
+    CUcontext, CUdevice, CUdeviceptr, CUevent, CUgraph, CUgraphExec, CUmemoryPool, CUstream,
+};
 use cuda_sys::{CUresult, CallError, Driver, DriverError};
 
 use super::case::{Enter, Needs};
@@ -225,7 +227,14 @@ impl<'d> Cuda<'d> {
     }
 
     /// Notes a failure when two values differ.
-    pub(super) fn expect_same<T: PartialEq<U> + Debug, U: Debug>(&self, got: &T, want: &U, what: &str, file: &str, line: u32) {
+    pub(super) fn expect_same<T: PartialEq<U> + Debug, U: Debug>(
+        &self,
+        got: &T,
+        want: &U,
+        what: &str,
+        file: &str,
+        line: u32,
+    ) {
         if got != want {
             self.fail(format!("{}:{line}: {what}: expected {want:?}, got {got:?}", short(file)));
         }

@@ -97,6 +97,8 @@ fn unknown_device_everywhere(cu: &Cuda<'_>) -> CaseResult {
         want!(INVALID_DEVICE, cu.cuDeviceCanAccessPeer(&mut value, 0, device));
         let rank = CUdevice_P2PAttribute::CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK;
         want!(INVALID_DEVICE, cu.cuDeviceGetP2PAttribute(&mut value, rank, 0, device));
+        let mut mask = 0;
+        want!(INVALID_DEVICE, cu.cuDeviceGetLuid(buffer.as_mut_ptr().cast(), &mut mask, device));
         let mut properties = CUdevprop::zeroed();
         want!(INVALID_DEVICE, cu.cuDeviceGetProperties(&mut properties, device));
         let mut pool = ptr::null_mut();
@@ -148,7 +150,11 @@ fn attribute_values(cu: &Cuda<'_>) -> CaseResult {
 fn properties_equal_attributes(cu: &Cuda<'_>) -> CaseResult {
     let mut properties = CUdevprop::zeroed();
     ok!(cu.cuDeviceGetProperties(&mut properties, 0));
-    same!(cu, properties.maxThreadsPerBlock, attribute(cu, CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?);
+    same!(
+        cu,
+        properties.maxThreadsPerBlock,
+        attribute(cu, CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?
+    );
     same!(cu, properties.SIMDWidth, attribute(cu, CUdevice_attribute::CU_DEVICE_ATTRIBUTE_WARP_SIZE)?);
     same!(cu, properties.maxThreadsDim[2], attribute(cu, CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z)?);
     same!(cu, properties.regsPerBlock, attribute(cu, CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK)?);

@@ -77,7 +77,11 @@ fn copy_node_in_three_dimensions(cu: &Cuda<'_>) -> CaseResult {
     let copy = CUDA_MEMCPY3D { srcPitch: 16, dstPitch: 8, Height: 3, ..line_copy(to, from, 4) };
     cu.copy_node(graph, &[], &copy)?;
     run(cu, graph)?;
-    same!(cu, cu.read(to, 20)?, vec![0, 1, 2, 3, 255, 255, 255, 255, 16, 17, 18, 19, 255, 255, 255, 255, 32, 33, 34, 35]);
+    same!(
+        cu,
+        cu.read(to, 20)?,
+        vec![0, 1, 2, 3, 255, 255, 255, 255, 16, 17, 18, 19, 255, 255, 255, 255, 32, 33, 34, 35]
+    );
     Ok(())
 }
 
@@ -473,7 +477,13 @@ fn copy_parameters_can_change(cu: &Cuda<'_>) -> CaseResult {
     ok!(cu.cuGraphMemcpyNodeSetParams(node, &line_copy(to, from + 10, 3)));
     run(cu, graph)?;
     same!(cu, cu.read(to, 4)?, vec![10, 11, 12, 0]);
-    want!(INVALID_VALUE, cu.cuGraphMemcpyNodeSetParams(node, &CUDA_MEMCPY3D { srcMemoryType: CUmemorytype(9), ..line_copy(to, from, 8) }));
+    want!(
+        INVALID_VALUE,
+        cu.cuGraphMemcpyNodeSetParams(
+            node,
+            &CUDA_MEMCPY3D { srcMemoryType: CUmemorytype(9), ..line_copy(to, from, 8) }
+        )
+    );
     Ok(())
 }
 
@@ -525,7 +535,8 @@ fn event_of_a_node_can_change(cu: &Cuda<'_>) -> CaseResult {
 fn parameters_of_another_kind(cu: &Cuda<'_>) -> CaseResult {
     let graph = cu.graph()?;
     let node = cu.empty_node(graph, &[])?;
-    let (mut set, mut copy, mut host) = (CUDA_MEMSET_NODE_PARAMS::zeroed(), CUDA_MEMCPY3D::zeroed(), CUDA_HOST_NODE_PARAMS::zeroed());
+    let (mut set, mut copy, mut host) =
+        (CUDA_MEMSET_NODE_PARAMS::zeroed(), CUDA_MEMCPY3D::zeroed(), CUDA_HOST_NODE_PARAMS::zeroed());
     let (mut event, mut child) = (ptr::null_mut(), ptr::null_mut());
     want!(INVALID_VALUE, cu.cuGraphMemsetNodeGetParams(node, &mut set));
     want!(INVALID_VALUE, cu.cuGraphMemcpyNodeGetParams(node, &mut copy));
@@ -736,7 +747,11 @@ fn exec_host_parameters(cu: &Cuda<'_>) -> CaseResult {
     let (graph, first, second) = (cu.graph()?, counter(), counter());
     let node = cu.host_node(graph, &[], first)?;
     let exec = cu.instantiate(graph)?;
-    ok!(cu.cuGraphExecHostNodeSetParams(exec, node, &CUDA_HOST_NODE_PARAMS { fn_: Some(raise), userData: data(second) }));
+    ok!(cu.cuGraphExecHostNodeSetParams(
+        exec,
+        node,
+        &CUDA_HOST_NODE_PARAMS { fn_: Some(raise), userData: data(second) }
+    ));
     launch(cu, exec)?;
     same!(cu, (first.load(Ordering::SeqCst), second.load(Ordering::SeqCst)), (0, 1));
     Ok(())
@@ -789,7 +804,11 @@ fn update_succeeds(cu: &Cuda<'_>) -> CaseResult {
     cu.set_node(graph, &[], &line_set(device, 1, 64))?;
     cu.set_node(other, &[], &line_set(device, 2, 64))?;
     let exec = cu.instantiate(graph)?;
-    same!(cu, update(cu, exec, other)?, (CUresult::CUDA_SUCCESS, CUgraphExecUpdateResult::CU_GRAPH_EXEC_UPDATE_SUCCESS));
+    same!(
+        cu,
+        update(cu, exec, other)?,
+        (CUresult::CUDA_SUCCESS, CUgraphExecUpdateResult::CU_GRAPH_EXEC_UPDATE_SUCCESS)
+    );
     launch(cu, exec)?;
     same!(cu, cu.read(device, 64)?, vec![2; 64]);
     Ok(())
@@ -1015,9 +1034,10 @@ fn memory_attributes(cu: &Cuda<'_>) -> CaseResult {
 }
 
 fn kernel_nodes_need_a_function(cu: &Cuda<'_>) -> CaseResult {
-    want!(INVALID_HANDLE, cu.cuLaunchKernel(
-        ptr::null_mut(), 1, 1, 1, 1, 1, 1, 0, ptr::null_mut(), ptr::null_mut(), ptr::null_mut()
-    ));
+    want!(
+        INVALID_HANDLE,
+        cu.cuLaunchKernel(ptr::null_mut(), 1, 1, 1, 1, 1, 1, 0, ptr::null_mut(), ptr::null_mut(), ptr::null_mut())
+    );
     Ok(())
 }
 

@@ -282,7 +282,12 @@ impl Cuda<'_> {
     }
 
     /// A node that copies between device pointers, behind others.
-    pub(super) fn copy_node(&self, graph: CUgraph, after: &[CUgraphNode], params: &CUDA_MEMCPY3D) -> CaseResult<CUgraphNode> {
+    pub(super) fn copy_node(
+        &self,
+        graph: CUgraph,
+        after: &[CUgraphNode],
+        params: &CUDA_MEMCPY3D,
+    ) -> CaseResult<CUgraphNode> {
         let cu = self;
         let mut node = ptr::null_mut();
         let context = self.current()?;

@@ -286,21 +286,33 @@ fn device_ordinal(cu: &Cuda<'_>) -> CaseResult {
 
 fn device_context(cu: &Cuda<'_>) -> CaseResult {
     let pointer = cu.alloc(100)?;
-    let context = attribute(cu, CUpointer_attribute::CU_POINTER_ATTRIBUTE_CONTEXT, pointer, ptr::null_mut::<CUctx_st>())?;
+    let context =
+        attribute(cu, CUpointer_attribute::CU_POINTER_ATTRIBUTE_CONTEXT, pointer, ptr::null_mut::<CUctx_st>())?;
     same!(cu, context, cu.current()?);
     Ok(())
 }
 
 fn device_pointer_of_device(cu: &Cuda<'_>) -> CaseResult {
     let pointer = cu.alloc(100)?;
-    same!(cu, attribute(cu, CUpointer_attribute::CU_POINTER_ATTRIBUTE_DEVICE_POINTER, pointer + 5, 0_u64)?, pointer + 5);
+    same!(
+        cu,
+        attribute(cu, CUpointer_attribute::CU_POINTER_ATTRIBUTE_DEVICE_POINTER, pointer + 5, 0_u64)?,
+        pointer + 5
+    );
     Ok(())
 }
 
 fn host_pointer_of_device(cu: &Cuda<'_>) -> CaseResult {
     let pointer = cu.alloc(100)?;
     let mut value = 1_u64;
-    want!(INVALID_VALUE, cu.cuPointerGetAttribute((&raw mut value).cast(), CUpointer_attribute::CU_POINTER_ATTRIBUTE_HOST_POINTER, pointer));
+    want!(
+        INVALID_VALUE,
+        cu.cuPointerGetAttribute(
+            (&raw mut value).cast(),
+            CUpointer_attribute::CU_POINTER_ATTRIBUTE_HOST_POINTER,
+            pointer
+        )
+    );
     Ok(())
 }
 
@@ -414,8 +426,10 @@ fn several_at_once(cu: &Cuda<'_>) -> CaseResult {
 
 fn several_of_an_unknown_address(cu: &Cuda<'_>) -> CaseResult {
     let (mut kind, mut ordinal) = (7_u32, 7_i32);
-    let mut names =
-        [CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CUpointer_attribute::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL];
+    let mut names = [
+        CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+        CUpointer_attribute::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+    ];
     let mut places = [(&raw mut kind).cast(), (&raw mut ordinal).cast()];
     let value = 0_u64;
     ok!(cu.cuPointerGetAttributes(2, names.as_mut_ptr(), places.as_mut_ptr(), address(&raw const value)));

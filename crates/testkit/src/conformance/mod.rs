@@ -35,20 +35,44 @@ mod peer;
 mod pool;
 mod set;
 mod stream;
+mod usage;
 mod version;
 mod vmm;
 
-pub use blank::Blank;
+pub use blank::{Blank, call_with_zeros};
 pub use case::{Body, Case, Enter, Needs, Outcome, run_case};
 pub use cuda::{CaseResult, Cuda, Stop};
+pub use usage::{Situation, Usage};
 
 /// Every case, in the order in which to run them: those that want an uninitialised driver come first, then those that
 /// want the primary contexts inactive. A case with a context leaves it retained, since making one is slow.
 #[must_use]
 pub fn all_cases() -> Vec<Case> {
-    let areas: &[&[Case]] = &[memory::CASES, memory::POINTER_CASES, host::CASES, copy::CASES, set::CASES, stream::CASES, event::CASES, callback::CASES, capture::CASES, capture::FORBIDDEN_CASES, device::CASES, device::PAIR_CASES, context::CASES, context::PRIMARY_CASES, version::CASES, version::UNINITIALIZED_CASES, graph::CASES, vmm::CASES, pool::CASES, peer::CASES];
+    let areas: &[&[Case]] = &[
+        memory::CASES,
+        memory::POINTER_CASES,
+        host::CASES,
+        copy::CASES,
+        set::CASES,
+        stream::CASES,
+        event::CASES,
+        callback::CASES,
+        capture::CASES,
+        capture::FORBIDDEN_CASES,
+        device::CASES,
+        device::PAIR_CASES,
+        context::CASES,
+        context::PRIMARY_CASES,
+        version::CASES,
+        version::UNINITIALIZED_CASES,
+        graph::CASES,
+        vmm::CASES,
+        pool::CASES,
+        peer::CASES,
+    ];
     let mut cases: Vec<Case> = areas.iter().flat_map(|area| area.iter().copied()).collect();
     cases.extend(blank::cases());
+    cases.extend(usage::cases());
     cases.sort_by_key(|case| (!case.needs.before_init, case.needs.context));
     cases
 }

@@ -152,7 +152,10 @@ fn create_and_destroy(cu: &Cuda<'_>) -> CaseResult {
 fn create_bad_properties(cu: &Cuda<'_>) -> CaseResult {
     let mut pool = ptr::null_mut();
     want!(INVALID_VALUE, cu.cuMemPoolCreate(&mut pool, &CUmemPoolProps { location: location(1000), ..props() }));
-    want!(INVALID_VALUE, cu.cuMemPoolCreate(&mut pool, &CUmemPoolProps { allocType: CUmemAllocationType(0), ..props() }));
+    want!(
+        INVALID_VALUE,
+        cu.cuMemPoolCreate(&mut pool, &CUmemPoolProps { allocType: CUmemAllocationType(0), ..props() })
+    );
     Ok(())
 }
 
@@ -211,7 +214,12 @@ fn attribute(cu: &Cuda<'_>, pool: CUmemoryPool, attribute: CUmemPool_attribute) 
     Ok(value)
 }
 
-fn set_attribute(cu: &Cuda<'_>, pool: CUmemoryPool, attribute: CUmemPool_attribute, mut value: u64) -> CaseResult<CUresult> {
+fn set_attribute(
+    cu: &Cuda<'_>,
+    pool: CUmemoryPool,
+    attribute: CUmemPool_attribute,
+    mut value: u64,
+) -> CaseResult<CUresult> {
     Ok(status!(cu.cuMemPoolSetAttribute(pool, attribute, (&raw mut value).cast())))
 }
 

@@ -72,7 +72,10 @@ fn granularity_is_not_particular(cu: &Cuda<'_>) -> CaseResult {
     want!(SUCCESS, cu.cuMemGetAllocationGranularity(&mut bytes, &on_device(1000), option));
     let untyped = CUmemAllocationProp { type_: CUmemAllocationType(0), ..on_device(0) };
     want!(SUCCESS, cu.cuMemGetAllocationGranularity(&mut bytes, &untyped, option));
-    want!(INVALID_VALUE, cu.cuMemGetAllocationGranularity(&mut bytes, &on_device(0), CUmemAllocationGranularity_flags(9)));
+    want!(
+        INVALID_VALUE,
+        cu.cuMemGetAllocationGranularity(&mut bytes, &on_device(0), CUmemAllocationGranularity_flags(9))
+    );
     Ok(())
 }
 
@@ -161,7 +164,8 @@ fn create_bad_properties(cu: &Cuda<'_>) -> CaseResult {
     want!(INVALID_DEVICE, cu.cuMemCreate(&mut handle, PAGE, &on_device(1000), 0));
     let untyped = CUmemAllocationProp { type_: CUmemAllocationType(0), ..on_device(0) };
     want!(INVALID_VALUE, cu.cuMemCreate(&mut handle, PAGE, &untyped, 0));
-    let nowhere = CUmemAllocationProp { location: CUmemLocation { type_: CUmemLocationType(0), id: 0 }, ..on_device(0) };
+    let nowhere =
+        CUmemAllocationProp { location: CUmemLocation { type_: CUmemLocationType(0), id: 0 }, ..on_device(0) };
     want!(INVALID_VALUE, cu.cuMemCreate(&mut handle, PAGE, &nowhere, 0));
     Ok(())
 }
