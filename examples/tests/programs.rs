@@ -1,5 +1,6 @@
 //! Runs the example programs as a user would, on the simulated driver.
 #![forbid(unsafe_code)]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

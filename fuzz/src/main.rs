@@ -42,9 +42,9 @@ fn run(args: &[String]) -> Result<(), String> {
     }
     let seconds = number(rest, "--seconds", 60)?;
     let seed = number(rest, "--seed", 1)?;
-    let mut corpus = corpus(name)?;
+    let corpus = corpus(name)?;
     corpus.iter().try_for_each(|input| attempt(body, input))?;
-    let count = explore(body, &mut corpus, seed, Duration::from_secs(seconds))?;
+    let count = explore(body, &corpus, seed, Duration::from_secs(seconds))?;
     say(&format!(
         "{name}: {} inputs of the corpus and {count} made from them with seed {seed}: none fails",
         corpus.len()
@@ -53,9 +53,9 @@ fn run(args: &[String]) -> Result<(), String> {
 }
 
 /// Runs new inputs until the time is over. Longer inputs do more, so every hundredth is kept as a start for others.
-fn explore(body: &Body, corpus: &mut Vec<Vec<u8>>, seed: u64, time: Duration) -> Result<u64, String> {
+fn explore(body: &Body, corpus: &[Vec<u8>], seed: u64, time: Duration) -> Result<u64, String> {
     let mut random = Random::new(seed);
-    let mut starts = corpus.clone();
+    let mut starts = corpus.to_vec();
     let (begin, mut count) = (Instant::now(), 0);
     while begin.elapsed() < time {
         let input = mutate(&mut random, &starts);

@@ -112,7 +112,7 @@ fn host_function_may_not_call(cu: &Cuda<'_>) -> CaseResult {
     let Some(function) = cu.driver().functions().cuCtxGetCurrent else {
         return Err(Stop::Skip("the driver has no cuCtxGetCurrent".to_owned()));
     };
-    let function = Box::leak(Box::new(function as Query));
+    let function: &'static mut Query = Box::leak(Box::new(function));
     let call: &'static Call =
         Box::leak(Box::new(Call { function: AtomicPtr::new(function), status: AtomicU32::new(9999) }));
     ok!(cu.cuLaunchHostFunc(stream, Some(call_the_driver), ptr::from_ref(call).cast_mut().cast()));

@@ -65,7 +65,6 @@ macro_rules! that {
         $cu.expect_same(&$condition, &true, stringify!($condition), file!(), line!())
     };
 }
-pub(super) use {ok, same, status, that, want};
 
 /// The status of a call; an error when the driver does not have the function.
 pub(super) fn status_of(result: Result<(), DriverError>) -> CaseResult<CUresult> {
@@ -172,10 +171,10 @@ impl<'d> Cuda<'d> {
                 self.fail(format!("cleanup: {text}"));
             }
         }
-        if needs.context {
-            if let Err(Stop::Failed(text)) = self.leave() {
-                self.fail(format!("afterwards: {text}"));
-            }
+        if needs.context
+            && let Err(Stop::Failed(text)) = self.leave()
+        {
+            self.fail(format!("afterwards: {text}"));
         }
         self.failures.take()
     }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use cuda_sys::driver::types::*;
 
-use super::cuda::{CaseResult, Cleanup, Cuda, Stop, ok};
+use super::cuda::{CaseResult, Cleanup, Cuda, Stop};
 
 /// The legacy default stream, by its special handle.
 pub(super) const LEGACY: CUstream = ptr::without_provenance_mut(1);

@@ -24,11 +24,14 @@ mod zero;
 mod blank;
 mod callback;
 mod capture;
+mod capture_control;
 mod context;
 mod copy;
 mod device;
 mod event;
+mod forbidden;
 mod graph;
+mod graph_exec;
 mod host;
 mod memory;
 mod peer;
@@ -58,7 +61,8 @@ pub fn all_cases() -> Vec<Case> {
         event::CASES,
         callback::CASES,
         capture::CASES,
-        capture::FORBIDDEN_CASES,
+        capture_control::CASES,
+        forbidden::CASES,
         device::CASES,
         device::PAIR_CASES,
         context::CASES,
@@ -66,6 +70,7 @@ pub fn all_cases() -> Vec<Case> {
         version::CASES,
         version::UNINITIALIZED_CASES,
         graph::CASES,
+        graph_exec::CASES,
         vmm::CASES,
         pool::CASES,
         peer::CASES,

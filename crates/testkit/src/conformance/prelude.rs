@@ -8,5 +8,5 @@ pub(super) use cuda_sys::driver::types::*;
 
 pub(super) use super::Needs;
 pub(super) use super::case::cases;
-pub(super) use super::cuda::{CaseResult, Cleanup, Cuda, Loose, Stop, ok, same, status, that, want};
+pub(super) use super::cuda::{CaseResult, Cleanup, Cuda, Loose, Stop};
 pub(super) use super::kit::*;

@@ -14,7 +14,6 @@ pub(super) trait ZeroCall {
 macro_rules! zero_call {
     ($($argument:ident)*) => {
         impl<$($argument),*> ZeroCall for unsafe extern "C" fn($($argument),*) -> CUresult {
-            #[expect(clippy::multiple_unsafe_ops_per_block, reason = "one call, whose arguments are all made the same way")]
             unsafe fn zero_call(self) -> CUresult {
                 // SAFETY: arguments of C functions are plain data for which zero is a value; the call itself is the
                 // caller's promise.
