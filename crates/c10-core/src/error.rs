@@ -17,7 +17,10 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub(crate) const OLDEST_DRIVER: CudaVersion = CudaVersion(11080);
 
 /// Why an operation failed.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+///
+/// `Debug` writes the same text as `Display`, since that is what a program shows whose `main` returns the error, and
+/// adds the driver call where one failed.
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// No usable driver could be loaded.
@@ -227,6 +230,14 @@ impl Error {
             Some(failed) => Self::Initialization(*failed),
             None => error,
         }
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)?;
+        let Self::Accelerator(failed) = self else { return Ok(()) };
+        write!(f, "({} answered {:?})", failed.call, CUresult(failed.code))
     }
 }
 
@@ -464,6 +475,15 @@ mod tests {
         for (bytes, text) in cases {
             assert_eq!(Size(bytes).to_string(), text);
         }
+    }
+
+    #[test]
+    fn debug_is_the_message_and_the_call() {
+        assert_eq!(format!("{:?}", Error::NoDevices), "No CUDA GPUs are available");
+        let failed = Error::Accelerator(AcceleratorError { call: "cuMemAlloc_v2", code: 719 });
+        let text = format!("{failed:?}");
+        assert!(text.starts_with("CUDA error: unspecified launch failure\n"), "{text}");
+        assert!(text.ends_with("\n(cuMemAlloc_v2 answered CUDA_ERROR_LAUNCH_FAILED)"), "{text}");
     }
 
     #[test]

@@ -16,6 +16,12 @@ struct Case {
 
 const CASES: &[Case] = &[
     Case {
+        name: "a driver that is not there",
+        message: "Found no NVIDIA driver on your system. Check that there is an NVIDIA GPU and that its driver is \
+                  installed.\ncould not load libcuda (NVIDIA driver); tried:\n  /nonexistent/libcuda.so.1: ",
+        run: || cuda_api::Runtime::on_driver_file("/nonexistent/libcuda.so.1").init(),
+    },
+    Case {
         name: "a device that is not there",
         message: "CUDA error: invalid device ordinal\nGPU device may be out of range, do you have enough GPUs?\n",
         run: || cuda_api::set_device(99),
