@@ -1,5 +1,10 @@
 //! Programs and helpers of the tests that cross crates.
-#![forbid(unsafe_code)]
+//!
+//! # Safety
+//! Unsafe code is in `replay::interpose` only, which says why.
 
+#[forbid(unsafe_code)]
 pub mod conformance;
+pub mod replay;
+#[forbid(unsafe_code)]
 pub mod table;

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use crate::shell::Result;
-use crate::{bench, check, codegen, demo, gpu_test, lint, test};
+use crate::{bench, check, codegen, demo, gpu_test, lint, replay, test};
 
 /// One command of `cargo xtask`.
 #[derive(Debug)]
@@ -24,7 +24,7 @@ pub(crate) struct Command {
 /// One option of a command.
 #[derive(Debug)]
 pub(crate) struct Opt {
-    /// The word with its two dashes.
+    /// The word with its two dashes; one without stands for all words that are no options.
     pub(crate) name: &'static str,
     /// What the value is called in the usage text; an option without one is a switch.
     pub(crate) value: Option<&'static str>,
@@ -91,21 +91,36 @@ pub(crate) const COMMANDS: &[Command] = &[
         options: &[DRIVER, Opt { name: "--json", value: None, about: "prints one JSON object instead of a table" }],
         run: bench::run,
     },
+    Command {
+        name: "replay",
+        about: "checks golden allocator scripts, or measures a recorded trace, on the simulated driver",
+        options: &[
+            DRIVER,
+            Opt { name: "SCRIPT...", value: None, about: "the scripts to check" },
+            Opt { name: "--trace", value: Some("FILE"), about: "the trace to run twice" },
+            Opt { name: "--conf", value: Some("TEXT"), about: "the allocator's configuration for the trace" },
+            Opt { name: "--json", value: None, about: "prints the measures as one JSON object last" },
+        ],
+        run: replay::run,
+    },
 ];
 
 /// The options given on a command line, checked against the table.
 #[derive(Debug, Default)]
-pub(crate) struct Flags(BTreeMap<&'static str, String>);
+pub(crate) struct Flags {
+    options: BTreeMap<&'static str, String>,
+    words: Vec<String>,
+}
 
 impl Flags {
     /// The value of an option, if it was given.
     pub(crate) fn value(&self, name: &str) -> Option<&str> {
-        self.0.get(name).map(String::as_str)
+        self.options.get(name).map(String::as_str)
     }
 
     /// Whether a switch was given.
     pub(crate) fn has(&self, name: &str) -> bool {
-        self.0.contains_key(name)
+        self.options.contains_key(name)
     }
 
     /// The value of an option as a whole number, or what stands in for it.
@@ -113,6 +128,11 @@ impl Flags {
         self.value(name).map_or(Ok(otherwise), |text| {
             text.parse().map_err(|_| format!("{name} takes a whole number, not `{text}`"))
         })
+    }
+
+    /// The words that are no options, for a command that takes some.
+    pub(crate) fn words(&self) -> &[String] {
+        &self.words
     }
 
     /// The driver asked for; `auto` if nothing was said.
@@ -160,7 +180,12 @@ fn is_help(word: &str) -> bool {
 fn options(command: &Command, words: &[String]) -> std::result::Result<Flags, String> {
     let mut flags = Flags::default();
     let mut words = words.iter();
+    let takes_words = command.options.iter().any(|option| !option.name.starts_with('-'));
     while let Some(word) = words.next() {
+        if takes_words && !word.starts_with('-') {
+            flags.words.push(word.clone());
+            continue;
+        }
         let (name, given) = match word.split_once('=') {
             Some((name, value)) => (name, Some(value.to_owned())),
             None => (word.as_str(), None),
@@ -174,7 +199,7 @@ fn options(command: &Command, words: &[String]) -> std::result::Result<Flags, St
             (Some(_), Some(value)) => value,
             (Some(kind), None) => words.next().cloned().ok_or_else(|| format!("{name} needs a value: {kind}"))?,
         };
-        if flags.0.insert(option.name, value).is_some() {
+        if flags.options.insert(option.name, value).is_some() {
             return Err(format!("{name} is given twice"));
         }
     }
@@ -248,6 +273,13 @@ mod tests {
             let error = parse(&words(line)).unwrap_err();
             assert!(error.contains("usage: cargo xtask"), "{line}: {error}");
         }
+    }
+
+    #[test]
+    fn words_are_kept_for_a_command_that_takes_some() {
+        let replay = flags("replay a.script --json b.script");
+        assert_eq!(replay.words(), ["a.script", "b.script"]);
+        assert!(replay.has("--json"));
     }
 
     #[test]

@@ -16,6 +16,7 @@ mod demo;
 mod driver;
 mod gpu_test;
 mod lint;
+mod replay;
 mod test;
 
 mod dependencies;

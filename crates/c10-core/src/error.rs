@@ -8,6 +8,7 @@ use std::fmt;
 
 use cuda_sys::{CUresult, CallError, CudaVersion, DriverError, LoadError};
 
+use crate::config::ConfigError;
 use crate::device::DeviceIndex;
 
 /// Result of this crate's functions.
@@ -174,6 +175,18 @@ pub enum Error {
     /// A pool that receives no allocations was to stop receiving them.
     #[error("endAllocatePool: not currently recording to mempool_id")]
     NotRecordingToPool,
+    /// A pool was to be used that all its users have given up and that still holds memory.
+    #[error("the memory pool was released; make a new one")]
+    PoolReleased,
+    /// A part of a device's memory below 0 or above 1.
+    #[error("Invalid fraction value: {fraction}. Allowed range: 0~1")]
+    InvalidFraction {
+        /// The number.
+        fraction: String,
+    },
+    /// The allocator's configuration text was refused; torch's `ValueError`.
+    #[error(transparent)]
+    AllocatorConfig(#[from] ConfigError),
     /// Memory of the host that is not pinned cannot take part in a graph: nobody keeps it alive until the replay.
     #[error(
         "Cannot copy between CPU and CUDA tensors during CUDA graph capture unless the CPU memory is a pinned buffer."
@@ -405,6 +418,8 @@ pub struct OutOfMemory {
     pub total: u64,
     /// Memory of the device that nobody holds.
     pub free: u64,
+    /// The most bytes this process may hold, where a fraction of the memory was set.
+    pub allowed: Option<u64>,
     /// What this allocator has handed out.
     pub allocated: u64,
     /// What this allocator holds from the driver.
@@ -422,6 +437,9 @@ impl fmt::Display for OutOfMemory {
         write!(f, "CUDA out of memory. Tried to allocate {}. ", Size(self.segment))?;
         write!(f, "GPU {} has a total capacity of {} ", self.device, Size(self.total))?;
         write!(f, "of which {} is free. ", Size(self.free))?;
+        if let Some(allowed) = self.allowed {
+            write!(f, "{} allowed; ", Size(allowed))?;
+        }
         write!(f, "Of the allocated memory {} is allocated by PyTorch, ", Size(self.allocated + private))?;
         if private > 0 {
             write!(f, "with {} allocated in private pools (e.g., CUDA Graphs), ", Size(private))?;

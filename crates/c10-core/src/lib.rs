@@ -11,7 +11,8 @@
 //! - `runtime`: [`Runtime`], a value; lazy start, primary contexts. `process`: forks. `thread`: what is current on a
 //!   thread. `guard`: making something current for a while.
 //! - `stream`, `event`: order.
-//! - `caching/`: the caching allocator (its README has the details).
+//! - `config/`: the allocator's options. `caching/`: the caching allocator (its README has the details). `memory`,
+//!   `mem_pool`: what the runtime shows of it.
 //! - `copy`, `pinned`: buffers, copies, and what keeps memory alive while the device uses it. `remains`: what could not be
 //!   destroyed yet.
 //! - `graph`: capture and replay.
@@ -41,6 +42,8 @@ mod properties;
 
 mod driver;
 
+mod config;
+
 mod guard;
 mod process;
 mod runtime;
@@ -53,13 +56,16 @@ mod stream;
 mod caching;
 
 mod copy;
+mod mem_pool;
+mod memory;
 mod pinned;
 mod remains;
 
 mod graph;
 
 pub use arg::{DeviceArg, StreamArg};
-pub use caching::{DeviceStats, PoolId, Stat, StatByPool};
+pub use caching::{BlockInfo, BlockState, DeviceStats, PoolId, SegmentInfo, SegmentType, Stat, StatByPool};
+pub use config::{AllocatorConfig, Backend, ConfigError, ROUNDUP_ENTRIES};
 pub use copy::DeviceBuffer;
 pub use device::{Device, DeviceIndex, DeviceType};
 pub use driver::{CaptureMode, MemInfo, get_stream_from_external};
@@ -67,6 +73,7 @@ pub use error::{AcceleratorError, Error, NoDriver, OutOfMemory, Result, Unavaila
 pub use event::{Event, EventOptions};
 pub use graph::{CUDAGraph, GraphCapture};
 pub use guard::{DeviceGuard, RuntimeGuard, StreamGuard};
+pub use mem_pool::{MemPool, MemPoolGuard};
 pub use pinned::PinnedBuffer;
 pub use properties::{DeviceProperties, Uuid};
 pub use runtime::Runtime;

@@ -82,7 +82,7 @@ impl DeviceProperties {
             name: api.name(device)?,
             major: get(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
             minor: get(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
-            total_memory: api.total_memory(device)?,
+            total_memory: api.total_memory_of(device)?,
             multi_processor_count: get(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
             is_integrated: get(Attribute::CU_DEVICE_ATTRIBUTE_INTEGRATED)? != 0,
             is_multi_gpu_board: get(Attribute::CU_DEVICE_ATTRIBUTE_MULTI_GPU_BOARD)? != 0,

@@ -10,12 +10,13 @@
 
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use cuda_sys::Driver as Table;
 
-use crate::caching::{CachingAllocator, DeviceStats};
+use crate::caching::CachingAllocator;
+use crate::config::AllocatorConfig;
 use crate::device::DeviceIndex;
 use crate::driver::{Api, Driver, MemInfo, Relaxed};
 use crate::error::{Error, Result};
@@ -47,6 +48,10 @@ pub(crate) struct Inner {
     ready: OnceLock<Ready>,
     /// Held while starting, so that it happens once.
     starting: Mutex<()>,
+    /// The allocator's options; none before they are first needed, when the environment is asked.
+    config: Mutex<Option<Arc<AllocatorConfig>>>,
+    /// Whether device memory is cached, for runtimes that have not started.
+    caching: AtomicBool,
 }
 
 /// Where the driver comes from.
@@ -91,7 +96,15 @@ impl Runtime {
     fn with(source: Source, loaded: OnceLock<Arc<Table>>) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let id = RuntimeId(NEXT.fetch_add(1, Ordering::Relaxed));
-        Self(Arc::new(Inner { id, source, loaded, ready: OnceLock::new(), starting: Mutex::default() }))
+        Self(Arc::new(Inner {
+            id,
+            source,
+            loaded,
+            ready: OnceLock::new(),
+            starting: Mutex::default(),
+            config: Mutex::default(),
+            caching: AtomicBool::new(std::env::var("PYTORCH_NO_CUDA_MEMORY_CACHING").as_deref() != Ok("1")),
+        }))
     }
 
     /// The process-wide runtime; on the system's driver unless [`Self::make_default`] came first.
@@ -160,6 +173,35 @@ impl Runtime {
             Some(ready) => Ok(ready),
             None => self.0.start(),
         }
+    }
+
+    /// The runtime as it is, if it has started; starts nothing.
+    pub(crate) fn started(&self) -> Option<&Ready> {
+        self.0.ready.get()
+    }
+
+    /// Whether device memory is cached from now on.
+    pub(crate) fn set_caching(&self, enabled: bool) {
+        self.0.caching.store(enabled, Ordering::Release);
+        let _starting = self.0.starting.lock().unwrap_or_else(PoisonError::into_inner);
+        self.started().into_iter().for_each(|ready| ready.allocator.enable(enabled));
+    }
+
+    /// Changes the allocator's options, now or for when the runtime starts.
+    pub(crate) fn change_config(&self, change: impl FnOnce(&AllocatorConfig) -> Result<AllocatorConfig>) -> Result<()> {
+        let _first = self.config();
+        let _starting = self.0.starting.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut config = self.0.lock_config();
+        let before = config.clone().unwrap_or_default();
+        let changed = Arc::new(change(&before)?);
+        self.started().into_iter().for_each(|ready| ready.allocator.set_config(&changed));
+        *config = Some(changed);
+        Ok(())
+    }
+
+    /// The allocator's options; the defaults when the environment's cannot be read.
+    pub(crate) fn config(&self) -> Arc<AllocatorConfig> {
+        self.0.config().unwrap_or_default()
     }
 
     pub(crate) fn id(&self) -> RuntimeId {
@@ -259,71 +301,6 @@ impl Runtime {
         self.check_device(device)?.api.mem_get_info(device)
     }
 
-    /// What the caching allocator of a device has done; all zero before the runtime has started.
-    ///
-    /// # Errors
-    /// The device does not exist.
-    pub fn memory_stats(&self, device: DeviceIndex) -> Result<DeviceStats> {
-        match self.0.ready.get() {
-            Some(ready) => ready.allocator.stats(device),
-            None => Ok(DeviceStats::default()),
-        }
-    }
-
-    /// Sets the peaks of a device's figures to their present values; does nothing before the runtime has started.
-    ///
-    /// # Errors
-    /// The device does not exist.
-    pub fn reset_peak_memory_stats(&self, device: DeviceIndex) -> Result<()> {
-        self.0.ready.get().map_or(Ok(()), |ready| ready.allocator.reset_peak_stats(device))
-    }
-
-    /// Gives cached memory that is wholly free back to the driver, on every device, and waits for work that uses it.
-    /// Does nothing before the runtime has started.
-    ///
-    /// # Errors
-    /// The first driver error; the other devices are emptied all the same.
-    pub fn empty_cache(&self) -> Result<()> {
-        if !self.is_initialized() {
-            return Ok(());
-        }
-        let ready = self.ready()?;
-        ready.allocator.empty_cache(&ready.api)
-    }
-
-    /// Device memory for use on `stream`, by address; 0 for no bytes. Freed by [`Self::caching_allocator_delete`].
-    ///
-    /// # Errors
-    /// Not enough memory, or the driver's error.
-    pub fn caching_allocator_alloc(&self, bytes: u64, stream: &crate::Stream) -> Result<u64> {
-        self.check_same(stream.runtime(), "stream")?;
-        let ready = self.ready()?;
-        ready.allocator.alloc(&ready.api, stream.reference(), bytes)
-    }
-
-    /// Gives memory back by its address; 0 is ignored.
-    ///
-    /// # Errors
-    /// [`Error::InvalidDevicePointer`] for an address that is not handed out; the driver's error, after which the
-    /// memory is no longer handed out all the same.
-    pub fn caching_allocator_delete(&self, address: u64) -> Result<()> {
-        if address != 0 && self.0.ready.get().is_none() {
-            return Err(Error::InvalidDevicePointer { address });
-        }
-        let ready = self.ready()?;
-        ready.allocator.free(&ready.api, address)
-    }
-
-    /// Notes that memory is used on a stream other than the one it was allocated for, so that giving it back waits
-    /// for that stream too. Calls nothing.
-    ///
-    /// # Errors
-    /// [`Error::InvalidDevicePointer`] for an address that is not handed out.
-    pub fn record_stream(&self, address: u64, stream: &crate::Stream) -> Result<()> {
-        self.check_same(stream.runtime(), "stream")?;
-        self.ready()?.allocator.record_stream(address, stream.reference())
-    }
-
     /// Whether the allocator's books balance. For tests; takes time proportional to the number of blocks, and must not
     /// run beside allocations.
     #[must_use]
@@ -358,25 +335,60 @@ impl Inner {
         if let Some(ready) = self.ready.get() {
             return Ok(ready);
         }
+        let config = self.config()?;
         let table = Arc::clone(self.table()?);
         process::watch_forks();
-        let ready = Ready::new(Api::new(table)?);
+        let ready = Ready::new(Api::new(table)?, &config);
+        ready.set_first_limits(config.per_process_memory_fraction)?;
+        // What is set meanwhile waits for this lock, and then finds the runtime started.
+        let config = self.lock_config();
+        config.iter().for_each(|config| ready.allocator.set_config(config));
+        ready.allocator.enable(self.caching.load(Ordering::Acquire));
         Ok(self.ready.get_or_init(|| ready))
+    }
+
+    fn lock_config(&self) -> MutexGuard<'_, Option<Arc<AllocatorConfig>>> {
+        self.config.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The allocator's options; those of the environment unless others were set.
+    fn config(&self) -> Result<Arc<AllocatorConfig>> {
+        let mut config = self.lock_config();
+        if let Some(config) = &*config {
+            return Ok(Arc::clone(config));
+        }
+        let read = Arc::new(AllocatorConfig::from_env(|name| std::env::var(name).ok())?);
+        Ok(Arc::clone(config.insert(read)))
     }
 }
 
 impl Ready {
-    fn new(api: Api) -> Self {
+    fn new(api: Api, config: &Arc<AllocatorConfig>) -> Self {
         let devices = api.device_count();
         Self {
             api,
-            allocator: CachingAllocator::new(devices),
+            allocator: CachingAllocator::new(devices, config),
             streams: StreamPools::new(devices),
             holds: Holds::default(),
             pinned: Arc::default(),
             captures: Captures::default(),
             remains: Remains::default(),
         }
+    }
+
+    /// Limits every device to the fraction of its memory that the options name.
+    fn set_first_limits(&self, fraction: f64) -> Result<()> {
+        if fraction >= 1.0 {
+            return Ok(());
+        }
+        let mut devices = (0..).map(DeviceIndex).take(self.api.device_count());
+        devices.try_for_each(|device| self.limit_memory(device, fraction))
+    }
+
+    /// Limits a device to a fraction of its memory.
+    pub(crate) fn limit_memory(&self, device: DeviceIndex, fraction: f64) -> Result<()> {
+        let total = self.api.total_memory_of(device)?;
+        self.allocator.set_limit(device, (fraction < 1.0).then(|| part(total, fraction)))
     }
 
     /// Lets calls through that a capture of another thread would forbid, while one of ours is under way.
@@ -408,6 +420,7 @@ impl Ready {
         self.holds.dismantle(&self.api);
         self.pinned.dismantle(&self.api);
         self.allocator.dismantle(&self.api);
+        self.api.tidy_mappings();
         self.remains.sweep(&self.api);
         self.streams.dismantle(&self.api);
         self.api.release_contexts();
@@ -437,4 +450,15 @@ impl fmt::Debug for Runtime {
         let driver = self.0.loaded.get();
         f.debug_struct("Runtime").field("id", &self.0.id.0).field("driver", &driver).finish_non_exhaustive()
     }
+}
+
+/// A part of a number of bytes, rounded down.
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a fraction between 0 and 1 of a device's memory, as torch computes it"
+)]
+fn part(total: u64, fraction: f64) -> u64 {
+    (total as f64 * fraction) as u64
 }

@@ -163,7 +163,7 @@ impl Stream {
     /// The driver's error: queued work failed, or the stream is capturing.
     pub fn synchronize(&self) -> Result<()> {
         let ready = self.ready()?;
-        ready.api.stream_synchronize(self.reference())?;
+        ready.api.stream_wait_on_host(self.reference())?;
         ready.sweep();
         Ok(())
     }

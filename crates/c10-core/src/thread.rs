@@ -4,6 +4,7 @@
 //! torn down the defaults are answered and changes are lost.
 
 use std::cell::RefCell;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::device::DeviceIndex;
 use crate::runtime::{Runtime, RuntimeId};
@@ -11,6 +12,15 @@ use crate::stream::StreamKey;
 
 thread_local! {
     static THREAD: RefCell<Thread> = const { RefCell::new(Thread { bound: Vec::new(), views: Vec::new() }) };
+}
+
+/// A number that no other thread of the process has had.
+pub(crate) fn number() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    thread_local! {
+        static NUMBER: u64 = NEXT.fetch_add(1, Ordering::Relaxed);
+    }
+    NUMBER.with(|number| *number)
 }
 
 struct Thread {

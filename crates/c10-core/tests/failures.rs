@@ -60,8 +60,29 @@ fn program(rig: &Rig) -> Result<()> {
     runtime.host_empty_cache()
 }
 
+/// Memory in expandable segments and in a pool, with gaps, growth and shrinking.
+fn expanding_program(rig: &Rig) -> Result<()> {
+    let runtime = &rig.runtime;
+    runtime.set_allocator_settings("expandable_segments:True")?;
+    runtime.init()?;
+    let (stream, side) = (runtime.new_stream(DEVICE, 0)?, runtime.new_stream(DEVICE, 0)?);
+    let first = runtime.buffer(50 << 20, &stream)?;
+    let second = runtime.buffer(30 << 20, &stream)?;
+    let small = runtime.buffer(5000, &side)?;
+    second.record_stream(&side)?;
+    drop(first);
+    runtime.empty_cache()?;
+    let third = runtime.buffer(70 << 20, &stream)?;
+    let pool = runtime.mem_pool(false, false)?;
+    let inside = runtime.with_mem_pool(&pool, DEVICE, || runtime.buffer(3 << 20, &stream))??;
+    drop((second, third, small, inside));
+    runtime.synchronize(DEVICE)?;
+    drop(pool);
+    runtime.empty_cache()
+}
+
 /// Runs the program with one failing call. Tells whether the failure was noticed.
-fn run_with(fault: Fault) -> bool {
+fn run_with(program: fn(&Rig) -> Result<()>, fault: Fault) -> bool {
     let context = format!("{fault:?}");
     let rig = Rig::new(config().devices(2));
     rig.machine.inject(fault);
@@ -102,10 +123,41 @@ fn any_driver_call_may_fail() {
             let places = (1..=*count).filter(|place| *count < 40 || place % 9 == 1 || *place == *count);
             for occurrence in places {
                 tried += 1;
-                noticed += usize::from(run_with(Fault { call, occurrence, code }));
+                noticed += usize::from(run_with(program, Fault { call, occurrence, code }));
             }
         }
     }
     assert!(tried > 150, "only {tried} places");
     assert!(noticed * 10 > tried * 7, "{noticed} of {tried} failures were noticed");
 }
+
+#[test]
+fn any_call_for_virtual_memory_may_fail() {
+    let rig = Rig::new(config().devices(2));
+    expanding_program(&rig).unwrap();
+    let calls = rig.machine.calls();
+    assert_eq!(rig.left(), LiveHandles::default());
+    let (mut tried, mut failed) = (0, std::collections::BTreeSet::new());
+    for code in [CUresult::CUDA_ERROR_OUT_OF_MEMORY, CUresult::CUDA_ERROR_NOT_PERMITTED] {
+        for (call, _, count) in calls.iter().filter(|(call, ..)| VIRTUAL_MEMORY.contains(call)) {
+            for occurrence in 1..=*count {
+                run_with(expanding_program, Fault { call, occurrence, code });
+                tried += 1;
+                failed.insert(*call);
+            }
+        }
+    }
+    println!("failed {tried} calls for virtual memory");
+    assert_eq!(failed.len(), VIRTUAL_MEMORY.len(), "{failed:?}");
+}
+
+const VIRTUAL_MEMORY: [&str; 8] = [
+    "cuMemAddressReserve",
+    "cuMemAddressFree",
+    "cuMemCreate",
+    "cuMemRelease",
+    "cuMemMap",
+    "cuMemUnmap",
+    "cuMemSetAccess",
+    "cuStreamSynchronize",
+];

@@ -49,14 +49,18 @@ pub use device::{
 };
 pub use graphs::{GraphOptions, graph, graph_pool_handle, is_current_stream_capturing, with_graph};
 pub use memory::{
-    DevicePtr, caching_allocator_alloc, caching_allocator_delete, empty_cache, host_empty_cache, max_memory_allocated,
-    max_memory_reserved, mem_get_info, memory_allocated, memory_reserved, memory_stats, reset_peak_memory_stats,
+    DevicePtr, caching_allocator_alloc, caching_allocator_delete, caching_allocator_enable, empty_cache,
+    get_allocator_backend, get_per_process_memory_fraction, host_empty_cache, max_memory_allocated,
+    max_memory_reserved, mem_get_info, mem_pool, memory_allocated, memory_reserved, memory_snapshot, memory_stats,
+    reset_accumulated_memory_stats, reset_peak_memory_stats, set_allocator_settings, set_per_process_memory_fraction,
+    use_mem_pool, with_mem_pool,
 };
 pub use stream::{current_stream, default_stream, set_stream, stream, with_stream};
 
 pub use c10_core::{
-    AcceleratorError, CUDAGraph, CaptureMode, Device, DeviceArg, DeviceBuffer, DeviceGuard, DeviceIndex,
-    DeviceProperties, DeviceStats, DeviceType, Error, Event, EventOptions, GraphCapture, NoDriver, OutOfMemory,
-    PinnedBuffer, PoolId, Result, Runtime, RuntimeGuard, Stat, StatByPool, Stream, StreamArg, StreamGuard, StreamId,
-    Unavailable, Uuid, get_stream_from_external,
+    AcceleratorError, AllocatorConfig, BlockInfo, BlockState, CUDAGraph, CaptureMode, ConfigError, Device, DeviceArg,
+    DeviceBuffer, DeviceGuard, DeviceIndex, DeviceProperties, DeviceStats, DeviceType, Error, Event, EventOptions,
+    GraphCapture, MemPool, MemPoolGuard, NoDriver, OutOfMemory, PinnedBuffer, PoolId, Result, Runtime, RuntimeGuard,
+    SegmentInfo, SegmentType, Stat, StatByPool, Stream, StreamArg, StreamGuard, StreamId, Unavailable, Uuid,
+    get_stream_from_external,
 };

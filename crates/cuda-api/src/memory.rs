@@ -1,6 +1,6 @@
 //! Memory management: the caching allocator and its figures. All sizes are bytes.
 
-use c10_core::{DeviceArg, DeviceStats, Error, Result, Runtime, StreamArg};
+use c10_core::{DeviceArg, DeviceStats, Error, MemPool, MemPoolGuard, PoolId, Result, Runtime, SegmentInfo, StreamArg};
 
 /// Address of device memory; 0 stands for no memory.
 pub type DevicePtr = u64;
@@ -103,6 +103,104 @@ pub fn reset_peak_memory_stats(device: impl DeviceArg) -> Result<()> {
         None if runtime.is_initialized() => runtime.reset_peak_memory_stats(runtime.current_device()?),
         None => Ok(()),
     }
+}
+
+/// Sets every sum of increases and decreases, and every count, to zero.
+///
+/// # Errors
+/// The device does not exist.
+pub fn reset_accumulated_memory_stats(device: impl DeviceArg) -> Result<()> {
+    let runtime = Runtime::current();
+    match device.index()? {
+        Some(device) => runtime.reset_accumulated_memory_stats(device),
+        None if runtime.is_initialized() => runtime.reset_accumulated_memory_stats(runtime.current_device()?),
+        None => Ok(()),
+    }
+}
+
+/// All memory held from the driver, by device and address, or only that of one pool. Empty before [`crate::init`].
+#[must_use]
+pub fn memory_snapshot(mempool_id: Option<PoolId>) -> Vec<SegmentInfo> {
+    Runtime::current().memory_snapshot(mempool_id)
+}
+
+/// Limits what is held of a device to a fraction of its memory, from 0 to 1. More that is held already stays.
+///
+/// # Errors
+/// [`Error::InvalidFraction`]; the device does not exist; the runtime cannot start.
+pub fn set_per_process_memory_fraction(fraction: f64, device: impl DeviceArg) -> Result<()> {
+    let runtime = Runtime::current();
+    runtime.set_per_process_memory_fraction(fraction, device.resolve(&runtime)?)
+}
+
+/// The fraction of a device's memory that may be held; 1 for all of it.
+///
+/// # Errors
+/// The device does not exist; the runtime cannot start.
+pub fn get_per_process_memory_fraction(device: impl DeviceArg) -> Result<f64> {
+    let runtime = Runtime::current();
+    runtime.get_per_process_memory_fraction(device.resolve(&runtime)?)
+}
+
+/// Switches caching on or off for memory asked for from now on. While it is off every request goes to the driver and
+/// is counted nowhere.
+pub fn caching_allocator_enable(value: bool) {
+    Runtime::current().caching_allocator_enable(value);
+}
+
+/// Who decides about device memory: `native`.
+#[must_use]
+pub fn get_allocator_backend() -> &'static str {
+    Runtime::current().get_allocator_backend()
+}
+
+/// Changes the allocator's options by a text such as `max_split_size_mb:128`; torch's
+/// `torch.cuda.memory._set_allocator_settings`.
+///
+/// # Errors
+/// The first setting that is refused; nothing is changed then.
+pub fn set_allocator_settings(settings: &str) -> Result<()> {
+    Runtime::current().set_allocator_settings(settings)
+}
+
+/// Makes a memory pool on the current device; torch's `MemPool`. With `use_on_oom` its free memory serves other
+/// requests before those fail for want of memory; with `no_split` its blocks are handed out whole.
+///
+/// # Errors
+/// The runtime cannot start.
+pub fn mem_pool(use_on_oom: bool, no_split: bool) -> Result<MemPool> {
+    Runtime::current().mem_pool(use_on_oom, no_split)
+}
+
+/// Memory that this thread asks for on a device comes from the pool until the guard is dropped.
+///
+/// # Errors
+/// Such a guard of the same pool is held already, the pool belongs to another runtime, or the device does not exist.
+pub fn use_mem_pool(pool: &MemPool, device: impl DeviceArg) -> Result<MemPoolGuard> {
+    let runtime = Runtime::current();
+    runtime.use_mem_pool(pool, device.resolve(&runtime)?)
+}
+
+/// Runs `body` while memory that this thread asks for on a device comes from the pool.
+///
+/// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/simulated.rs"));
+/// let pool = cuda_api::mem_pool(false, false)?;
+/// let buffer = cuda_api::with_mem_pool(&pool, None, || cuda_api::empty(1 << 20, None))?;
+/// assert_eq!(pool.snapshot().len(), 1);
+/// drop(buffer);
+/// # Ok::<(), cuda_api::Error>(())
+/// ```
+///
+/// # Errors
+/// What `body` returned, else as for [`use_mem_pool`].
+pub fn with_mem_pool<T, E: From<Error>>(
+    pool: &MemPool,
+    device: impl DeviceArg,
+    body: impl FnOnce() -> Result<T, E>,
+) -> Result<T, E> {
+    let _guard = use_mem_pool(pool, device)?;
+    body()
 }
 
 /// Free and total memory of a device.

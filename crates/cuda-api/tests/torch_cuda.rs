@@ -4,7 +4,7 @@ mod common;
 
 use common::{on, rig};
 use cuda_api::{
-    CUDAGraph, CaptureMode, Device, DeviceIndex, Error, Event, EventOptions, GraphOptions, Result, Stream,
+    CUDAGraph, CaptureMode, Device, DeviceIndex, Error, Event, EventOptions, GraphOptions, Result, Runtime, Stream,
     caching_allocator_alloc, caching_allocator_delete, current_device, current_stream, default_stream, device,
     device_count, empty_cache, get_device_capability, get_device_name, get_device_properties, graph, graph_pool_handle,
     init, is_available, is_current_stream_capturing, is_initialized, max_memory_allocated, max_memory_reserved,
@@ -227,4 +227,93 @@ fn graphs_in_every_form() {
     empty_cache().unwrap();
     let live = rig.machine.live();
     assert_eq!((live.graphs, live.graph_execs, live.allocations), (0, 0, 0));
+}
+
+#[test]
+fn the_allocator_is_set_up_as_torchs() {
+    let rig = rig();
+    assert_eq!(text(cuda_api::set_allocator_settings("foo:1")), "Unrecognized key 'foo' in CUDA allocator config.");
+    cuda_api::set_allocator_settings("max_split_size_mb:64").unwrap();
+    assert!(!is_initialized());
+    assert_eq!(cuda_api::get_allocator_backend(), "native");
+    assert!(cuda_api::memory_snapshot(None).is_empty());
+    init().unwrap();
+    assert_eq!(memory_stats(None).unwrap().max_split_size, 64 << 20);
+    cuda_api::set_allocator_settings("expandable_segments:True").unwrap();
+    assert_eq!(Runtime::current().allocator_config().max_split_size, None, "each text begins with the defaults");
+    let address = caching_allocator_alloc(1000, None, None).unwrap();
+    let segments = cuda_api::memory_snapshot(None);
+    assert!(segments[0].is_expandable && segments[0].address == address && segments[0].total_size == 2 << 20);
+    caching_allocator_delete(address).unwrap();
+    empty_cache().unwrap();
+    assert_eq!((cuda_api::memory_snapshot(None).len(), rig.machine.live().allocations), (0, 0));
+}
+
+#[test]
+fn a_fraction_limits_a_device() {
+    let _rig = rig();
+    let bad = cuda_api::set_per_process_memory_fraction(2.0, None);
+    assert_eq!(text(bad), "Invalid fraction value: 2.0. Allowed range: 0~1");
+    assert!(cuda_api::set_per_process_memory_fraction(f64::NAN, 0).is_err());
+    assert_eq!(text(cuda_api::set_per_process_memory_fraction(0.5, 9)), "Invalid device id");
+    assert_eq!(cuda_api::get_per_process_memory_fraction(None), Ok(1.0));
+    let total = mem_get_info(0).unwrap().1;
+    cuda_api::set_per_process_memory_fraction(0.25, 0).unwrap();
+    assert_eq!(cuda_api::get_per_process_memory_fraction(0), Ok(0.25));
+    assert_eq!(cuda_api::get_per_process_memory_fraction(1), Ok(1.0));
+    let error = text(caching_allocator_alloc(total / 2, 0, None));
+    assert!(error.contains(" allowed; Of the allocated memory 0 bytes is"), "{error}");
+    caching_allocator_delete(caching_allocator_alloc(total / 2, 1, None).unwrap()).unwrap();
+}
+
+#[test]
+fn without_caching_every_request_goes_to_the_driver() {
+    let rig = rig();
+    cuda_api::caching_allocator_enable(false);
+    let address = caching_allocator_alloc(1000, None, None).unwrap();
+    assert_eq!((memory_allocated(None), rig.machine.live().allocations), (Ok(0), 1));
+    Runtime::current().record_stream(address, &Stream::new(None, 0).unwrap()).unwrap();
+    cuda_api::caching_allocator_enable(true);
+    caching_allocator_delete(address).unwrap();
+    assert_eq!(rig.machine.live().allocations, 0);
+    assert_eq!(text(caching_allocator_delete(address)), format!("invalid device pointer: {address:#x}"));
+}
+
+#[test]
+fn pools_keep_their_memory_to_themselves() {
+    let rig = rig();
+    let pool = cuda_api::mem_pool(false, false).unwrap();
+    assert_eq!((pool.use_count(), pool.snapshot().len()), (1, 0));
+    let guard = cuda_api::use_mem_pool(&pool, None).unwrap();
+    assert_eq!(text(cuda_api::use_mem_pool(&pool, None)), "beginAllocateToPool: already recording to mempool_id");
+    assert_eq!(pool.use_count(), 2);
+    let inside = caching_allocator_alloc(5000, None, None).unwrap();
+    drop(guard);
+    let outside = caching_allocator_alloc(5000, None, None).unwrap();
+    assert_eq!(pool.use_count(), 1);
+    let mine = pool.snapshot();
+    assert_eq!((mine.len(), mine[0].pool, mine[0].blocks[0].address), (1, pool.id(), inside));
+    caching_allocator_delete(inside).unwrap();
+    empty_cache().unwrap();
+    assert_eq!(pool.snapshot().len(), 1, "a pool in use keeps its memory");
+    drop(pool);
+    assert_eq!(cuda_api::memory_snapshot(None).len(), 1);
+    caching_allocator_delete(outside).unwrap();
+    empty_cache().unwrap();
+    assert_eq!(rig.machine.live().allocations, 0);
+    assert!(Runtime::current().is_valid());
+}
+
+#[test]
+fn a_pool_can_help_out() {
+    let _rig = rig();
+    let total = mem_get_info(None).unwrap().1;
+    let pool = cuda_api::mem_pool(true, false).unwrap();
+    let kept = cuda_api::with_mem_pool(&pool, None, || caching_allocator_alloc(total / 2, None, None)).unwrap();
+    caching_allocator_delete(kept).unwrap();
+    let lent = caching_allocator_alloc(total / 2, None, None).unwrap();
+    assert_eq!(lent, kept);
+    assert_eq!(memory_stats(None).unwrap().num_alloc_retries, 0, "the pool was asked before the cache was emptied");
+    caching_allocator_delete(lent).unwrap();
+    assert_eq!(pool.snapshot().len(), 1, "a lent block goes back to its pool");
 }

@@ -2,8 +2,9 @@
 //!
 //! [`conformance`] is the suite of the driver's C interface: the same bodies run on the simulated machine, through
 //! its shared object and on a real GPU. [`machine`] makes simulated machines for tests, [`trace`] reads recorded
-//! allocation traces.
+//! allocation traces, [`script`] recorded allocator scripts.
 
 pub mod conformance;
 pub mod machine;
+pub mod script;
 pub mod trace;

@@ -1,6 +1,7 @@
 //! The bodies and their names.
 
 mod allocator;
+mod config;
 mod driver;
 mod text;
 
@@ -20,6 +21,7 @@ pub struct Body {
 pub const BODIES: &[Body] = &[
     Body { name: "driver", run: driver::run },
     Body { name: "allocator", run: allocator::run },
+    Body { name: "config", run: config::run },
     Body { name: "text", run: text::run },
 ];
 

@@ -1,8 +1,9 @@
 //! Blocks and the slab they live in.
 //!
-//! A segment is a chain of blocks, linked by address, that together cover it. **Invariants:** a block's neighbours
-//! link back to it and touch it; sizes are multiples of 512; `id` values of removed blocks are never mistaken for
-//! those that took their place (generations).
+//! A segment is a chain of blocks, linked by address, that together cover it; of an expandable segment some blocks have
+//! no memory behind their addresses (`mapped` is false). **Invariants:** a block's neighbours link back to it and touch
+//! it; sizes are multiples of 512; `id` values of removed blocks are never mistaken for those that took their place
+//! (generations).
 
 use crate::driver::{StreamHandle, StreamRef};
 
@@ -17,6 +18,10 @@ pub(crate) struct BlockId {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct PoolIndex(pub(super) usize);
 
+/// Names an expandable segment of the device.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct RangeId(pub(super) u64);
+
 /// Another stream that a block was used on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct StreamUse {
@@ -28,8 +33,8 @@ pub(crate) struct StreamUse {
 
 /// A piece of a segment.
 ///
-/// In exactly one of three states: *allocated*; *pending* (given back, with `events` outstanding or `uses` that have
-/// no event yet); *free* (neither, and in its pool's free set).
+/// In exactly one of four states: *allocated*; *pending* (given back, with `events` outstanding or `uses` that have
+/// no event yet); *free* (neither, and in its pool's free set); *unmapped* (addresses only, in its pool's unmapped set).
 #[derive(Clone, Debug)]
 pub(crate) struct Block {
     pub(crate) address: u64,
@@ -43,6 +48,12 @@ pub(crate) struct Block {
     pub(crate) next: Option<BlockId>,
     pub(crate) uses: Vec<StreamUse>,
     pub(crate) events: u32,
+    /// Lookups its pool had seen when the block was last put into the free set.
+    pub(crate) born: u64,
+    /// The expandable segment it is a part of.
+    pub(crate) range: Option<RangeId>,
+    /// Whether there is memory behind the addresses.
+    pub(crate) mapped: bool,
 }
 
 impl Block {
@@ -59,7 +70,15 @@ impl Block {
             next: None,
             uses: Vec::new(),
             events: 0,
+            born: 0,
+            range: None,
+            mapped: true,
         }
+    }
+
+    /// A part of the expandable segment that `self` is a part of, free or unmapped as `mapped` says.
+    pub(crate) fn piece(&self, address: u64, size: u64, mapped: bool) -> Self {
+        Self { range: self.range, mapped, ..Self::segment(address, size, self.stream, self.pool) }
     }
 
     /// Whether the block is only a part of its segment.
@@ -74,7 +93,17 @@ impl Block {
 
     /// Can be merged, split and handed out.
     pub(crate) fn is_free(&self) -> bool {
+        self.is_unused() && self.mapped
+    }
+
+    /// Neither allocated nor pending: free, or addresses without memory.
+    pub(crate) fn is_unused(&self) -> bool {
         !self.allocated && !self.is_pending()
+    }
+
+    /// Free and the whole of a segment that can be given back by itself.
+    pub(crate) fn is_whole(&self) -> bool {
+        !self.is_split() && self.range.is_none()
     }
 }
 
@@ -131,7 +160,7 @@ impl Blocks {
     /// Cuts `size` bytes from the front of `rest` into a block of their own, which is returned.
     pub(crate) fn split_front(&mut self, rest: BlockId, size: u64) -> BlockId {
         let old = self.get(rest);
-        let mut front = Block::segment(old.address, size, old.stream, old.pool);
+        let mut front = old.piece(old.address, size, old.mapped);
         front.prev = old.prev;
         front.next = Some(rest);
         let before = old.prev;
@@ -144,6 +173,23 @@ impl Blocks {
             self.get_mut(before).next = Some(front);
         }
         front
+    }
+
+    /// Cuts what is beyond `size` bytes off the end of `front` into a block of their own, which is returned.
+    pub(crate) fn split_back(&mut self, front: BlockId, size: u64) -> BlockId {
+        let old = self.get(front);
+        let mut back = old.piece(old.address + size, old.size - size, old.mapped);
+        back.prev = Some(front);
+        back.next = old.next;
+        let after = old.next;
+        let back = self.insert(back);
+        let old = self.get_mut(front);
+        old.size = size;
+        old.next = Some(back);
+        if let Some(after) = after {
+            self.get_mut(after).prev = Some(back);
+        }
+        back
     }
 
     /// Joins `gone`, a neighbour, to `block` and returns the size it had.

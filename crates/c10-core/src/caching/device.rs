@@ -1,17 +1,20 @@
 //! The allocator of one device: serving a request, taking a block back.
 //!
-//! **Invariants** (checked by `validity.rs`): the blocks of all segments add up to `reserved_bytes`; every block is
-//! allocated, pending or free; two free neighbours are merged; each driver call is made before the books change, so
+//! **Invariants** (checked by `validity.rs`): the mapped blocks of all segments add up to `reserved_bytes`; every block
+//! is allocated, pending, free or unmapped; two free neighbours are merged, and so are two unmapped ones; each driver call is made before the books change, so
 //! that a failed call leaves them as they were.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crate::caching::block::{Block, BlockId, Blocks, PoolIndex, StreamUse};
+use crate::caching::expandable::Ranges;
 use crate::caching::pending::Pending;
 use crate::caching::pool::Pools;
-use crate::caching::private_pool::{Filter, PoolId, PrivatePool, Request, Scope, route};
-use crate::caching::size_class::{SizeClass, round_size, segment_size, should_split, size_class};
+use crate::caching::private_pool::{Filter, PoolId, PoolOptions, PrivatePool, Request, Scope, route};
+use crate::caching::size_class::{SizeClass, max_split_size, round_size, segment_size, should_split, size_class};
 use crate::caching::stats::DeviceStats;
+use crate::config::AllocatorConfig;
 use crate::device::DeviceIndex;
 use crate::driver::{Driver, StreamRef};
 use crate::error::{Error, Result};
@@ -20,24 +23,48 @@ use crate::error::{Error, Result};
 #[derive(Debug)]
 pub(crate) struct DeviceAllocator {
     pub(super) device: DeviceIndex,
+    pub(super) config: Arc<AllocatorConfig>,
+    /// Most bytes to hold from the driver.
+    pub(super) limit: Option<u64>,
     pub(super) blocks: Blocks,
     pub(super) pools: Pools,
+    pub(super) ranges: Ranges,
     pub(super) private: BTreeMap<PoolId, PrivatePool>,
+    /// Pools whose free memory may serve other requests before those fail, in the order they asked to.
+    pub(super) use_on_oom: Vec<PoolId>,
     pub(super) scopes: Vec<Scope>,
     pub(super) pending: Pending,
     pub(super) stats: DeviceStats,
 }
 
+/// A request with what was decided about it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Plan {
+    pub(super) stream: StreamRef,
+    /// Rounded bytes.
+    pub(super) size: u64,
+    /// Bytes of the segment to ask for.
+    pub(super) segment: u64,
+    pub(super) pool: PoolIndex,
+    /// Segments that expand may serve it.
+    pub(super) expandable: bool,
+}
+
 impl DeviceAllocator {
-    pub(crate) fn new(device: DeviceIndex) -> Self {
+    pub(crate) fn new(device: DeviceIndex, config: Arc<AllocatorConfig>) -> Self {
+        let max_split_size = config.max_split_size.map_or(-1, signed);
         Self {
             device,
+            config,
+            limit: None,
             blocks: Blocks::default(),
             pools: Pools::new(),
+            ranges: Ranges::default(),
             private: BTreeMap::new(),
+            use_on_oom: Vec::new(),
             scopes: Vec::new(),
             pending: Pending::default(),
-            stats: DeviceStats::default(),
+            stats: DeviceStats { max_split_size, ..DeviceStats::default() },
         }
     }
 
@@ -49,18 +76,47 @@ impl DeviceAllocator {
         self.stats.reset_peak();
     }
 
+    pub(crate) fn reset_accumulated(&mut self) {
+        self.stats.reset_accumulated();
+    }
+
+    /// Decides by these options from now on; what is held already stays.
+    pub(crate) fn set_config(&mut self, config: Arc<AllocatorConfig>) {
+        self.config = config;
+    }
+
+    /// Sets the most bytes to hold; more that is held already stays.
+    pub(crate) fn set_limit(&mut self, limit: Option<u64>) {
+        self.limit = limit;
+    }
+
+    pub(crate) fn limit(&self) -> Option<u64> {
+        self.limit
+    }
+
+    /// Bytes held from the driver.
+    pub(super) fn held(&self) -> u64 {
+        u64::try_from(self.stats.reserved_bytes.all.current).unwrap_or(0)
+    }
+
     /// Serves a request; returns the block and its address.
     pub(crate) fn malloc<D: Driver>(&mut self, driver: &D, request: &Request) -> Result<(BlockId, u64)> {
         if self.scopes.is_empty() {
             self.process_events(driver)?;
         }
-        let size = round_size(request.bytes);
-        let pool = self.pool_for(request, size_class(size));
-        let block = match self.take_free(pool, request.stream, size) {
-            Some(block) => block,
-            None => self.take_new(driver, request, pool, size)?,
+        let size = round_size(&self.config, request.bytes);
+        let plan = Plan {
+            stream: request.stream,
+            size,
+            segment: segment_size(&self.config, size),
+            pool: self.pool_for(request, size_class(size)),
+            expandable: self.config.expandable_segments,
         };
-        Ok(self.hand_out(block, size, request.bytes))
+        let (block, plan) = match self.take_free(&plan) {
+            Some(block) => (block, plan),
+            None => self.take_new(driver, request, plan)?,
+        };
+        Ok(self.hand_out(block, &plan, request.bytes))
     }
 
     fn pool_for(&self, request: &Request, class: SizeClass) -> PoolIndex {
@@ -72,69 +128,114 @@ impl DeviceAllocator {
         }
     }
 
+    /// Whether unused segments are released before more than the limit is held.
+    fn collects_garbage(&self) -> bool {
+        self.limit.is_some() && self.config.garbage_collection_threshold > 0.0
+    }
+
     /// The best cached block, taken out of its pool.
-    fn take_free(&mut self, pool: PoolIndex, stream: StreamRef, size: u64) -> Option<BlockId> {
-        let pool = self.pools.get_mut(pool);
-        let block = pool.best_fit(stream.handle, size)?;
+    fn take_free(&mut self, plan: &Plan) -> Option<BlockId> {
+        let collects = self.collects_garbage();
+        let pool = self.pools.get_mut(plan.pool);
+        if collects {
+            pool.lookups += 1;
+        }
+        let block = pool.best_fit(&self.blocks, &self.config, plan.expandable, plan.stream.handle, plan.size)?;
         pool.remove(&self.blocks, block);
         Some(block)
     }
 
-    /// A new segment; if the driver has no memory, once more after giving the cache back.
-    fn take_new<D: Driver>(&mut self, driver: &D, request: &Request, pool: PoolIndex, size: u64) -> Result<BlockId> {
-        let segment = segment_size(size);
-        if let Some(block) = self.new_segment(driver, request.stream, pool, segment)? {
-            return Ok(block);
+    /// New memory; if there is none, what can be had by giving up more and more of what is cached.
+    fn take_new<D: Driver>(&mut self, driver: &D, request: &Request, plan: Plan) -> Result<(BlockId, Plan)> {
+        if self.collects_garbage() {
+            self.collect_garbage(driver)?;
+        }
+        if let Some(block) = self.new_memory(driver, &plan)? {
+            return Ok((block, plan));
+        }
+        if let Some(found) = self.take_from_lenders(&plan) {
+            return Ok(found);
+        }
+        if self.release_oversize(driver, &plan)?
+            && let Some(block) = self.new_memory(driver, &plan)?
+        {
+            return Ok((block, plan));
         }
         // A capture forbids the waiting that giving the cache back needs.
         if self.scopes.is_empty() {
             self.release_cached(driver)?;
             self.stats.num_alloc_retries += 1;
-            if let Some(block) = self.new_segment(driver, request.stream, pool, segment)? {
-                return Ok(block);
+            if let Some(block) = self.new_memory(driver, &plan)? {
+                return Ok((block, plan));
             }
         }
-        Err(self.out_of_memory(driver, request, segment))
+        Err(self.out_of_memory(driver, request, plan.segment))
     }
 
-    /// Asks the driver for a segment; `None` when it has no memory.
-    fn new_segment<D: Driver>(
-        &mut self,
-        driver: &D,
-        stream: StreamRef,
-        pool: PoolIndex,
-        size: u64,
-    ) -> Result<Option<BlockId>> {
+    /// A free block of a private pool that helps out when memory is short; only for requests of the default pools.
+    fn take_from_lenders(&mut self, plan: &Plan) -> Option<(BlockId, Plan)> {
+        let Pool { class, owner, .. } = self.describe(plan.pool);
+        if owner.is_some() {
+            return None;
+        }
+        let lenders: Vec<PoolIndex> =
+            self.use_on_oom.iter().filter_map(|id| self.private.get(id)).map(|pool| pool.of(class)).collect();
+        lenders.into_iter().find_map(|pool| {
+            let plan = Plan { pool, expandable: false, ..*plan };
+            self.take_free(&plan).map(|block| (block, plan))
+        })
+    }
+
+    /// Asks the driver for a segment or for more of an expandable one; `None` when it has no memory or the limit
+    /// forbids it.
+    fn new_memory<D: Driver>(&mut self, driver: &D, plan: &Plan) -> Result<Option<BlockId>> {
+        if self.limit.is_some_and(|limit| self.held().saturating_add(plan.segment) > limit) {
+            return Ok(None);
+        }
+        if plan.expandable { self.expand(driver, plan) } else { self.new_segment(driver, plan) }
+    }
+
+    fn new_segment<D: Driver>(&mut self, driver: &D, plan: &Plan) -> Result<Option<BlockId>> {
+        let (size, pool) = (plan.segment, plan.pool);
         let address = match driver.mem_alloc(self.device, size) {
             Ok(address) => address,
             Err(error) if error.driver_is_out_of_memory() => return Ok(None),
             Err(error) => return Err(error),
         };
-        let Pool { class, owner } = self.describe(pool);
-        if let Some(private) = owner.and_then(|owner| self.private.get_mut(&owner)) {
-            private.segments += 1;
-        }
+        let class = self.describe(pool).class;
+        self.count_segments(pool, 1);
         self.stats.segment.change(class, 1);
         self.stats.reserved_bytes.change(class, signed(size));
+        self.count_oversize_segment(size, 1);
         self.stats.num_device_alloc += 1;
-        Ok(Some(self.blocks.insert(Block::segment(address, size, stream.handle, pool))))
+        Ok(Some(self.blocks.insert(Block::segment(address, size, plan.stream.handle, pool))))
+    }
+
+    /// Counts what a private pool holds of the driver.
+    pub(super) fn count_segments(&mut self, pool: PoolIndex, by: i32) {
+        let owner = self.describe(pool).owner;
+        if let Some(private) = owner.and_then(|owner| self.private.get_mut(&owner)) {
+            private.segments = private.segments.saturating_add_signed(by);
+        }
+    }
+
+    pub(super) fn count_oversize_segment(&mut self, size: u64, by: i64) {
+        if size >= max_split_size(&self.config) {
+            self.stats.oversize_segments.change(by);
+        }
     }
 
     /// Marks a block, which is in no pool, as allocated; gives back what the request does not need of it.
-    fn hand_out(&mut self, block: BlockId, size: u64, requested: u64) -> (BlockId, u64) {
-        let whole = self.blocks.get(block);
-        let (pool, whole_size, was_split) = (whole.pool, whole.size, whole.is_split());
-        let class = self.describe(pool).class;
-        let block = if should_split(class, size, whole_size) {
-            let front = self.blocks.split_front(block, size);
-            self.pools.get_mut(pool).insert(&self.blocks, block);
-            let (count, bytes) = if was_split { (0, -signed(size)) } else { (1, signed(whole_size - size)) };
-            self.count_inactive_split(class, count, bytes);
+    fn hand_out(&mut self, block: BlockId, plan: &Plan, requested: u64) -> (BlockId, u64) {
+        let Pool { class, no_split, .. } = self.describe(plan.pool);
+        let whole = self.blocks.get(block).size;
+        let splits = !no_split && should_split(&self.config, plan.expandable, class, plan.size, whole);
+        self.count_taken_part(block, splits.then_some(plan.size));
+        let block = if splits {
+            let front = self.blocks.split_front(block, plan.size);
+            self.pools.get_mut(plan.pool).insert(&mut self.blocks, block);
             front
         } else {
-            if was_split {
-                self.count_inactive_split(class, -1, -signed(whole_size));
-            }
             block
         };
         let taken = self.blocks.get_mut(block);
@@ -146,7 +247,29 @@ impl DeviceAllocator {
         self.stats.active.change(class, 1);
         self.stats.active_bytes.change(class, signed(size));
         self.stats.requested_bytes.change(class, signed(requested));
+        self.count_oversize_allocation(size, 1);
         (block, address)
+    }
+
+    /// Counts what becomes of the free parts when `block`, or the first `cut` bytes of it, are taken.
+    fn count_taken_part(&mut self, block: BlockId, cut: Option<u64>) {
+        let block = self.blocks.get(block);
+        let (pool, whole) = (block.pool, signed(block.size));
+        let (count, bytes) = match (cut, block.is_split()) {
+            _ if block.range.is_some() => return,
+            (Some(cut), true) => (0, -signed(cut)),
+            (Some(cut), false) => (1, whole - signed(cut)),
+            (None, true) => (-1, -whole),
+            (None, false) => return,
+        };
+        let class = self.describe(pool).class;
+        self.count_inactive_split(class, count, bytes);
+    }
+
+    fn count_oversize_allocation(&mut self, size: u64, by: i64) {
+        if size >= max_split_size(&self.config) {
+            self.stats.oversize_allocations.change(by);
+        }
     }
 
     /// Notes that a block is used on another stream.
@@ -154,9 +277,12 @@ impl DeviceAllocator {
         let in_scope = !self.scopes.is_empty();
         let device = self.device;
         let block = self.blocks.get_mut(block);
-        let own = stream.device == device && stream.handle == block.stream;
-        if !own && !block.uses.iter().any(|known| known.stream == stream) {
-            block.uses.push(StreamUse { stream, in_scope });
+        if stream.device == device && stream.handle == block.stream {
+            return;
+        }
+        match block.uses.iter_mut().find(|known| known.stream == stream) {
+            Some(known) => known.in_scope |= in_scope,
+            None => block.uses.push(StreamUse { stream, in_scope }),
         }
     }
 
@@ -167,9 +293,10 @@ impl DeviceAllocator {
         let block = self.blocks.get_mut(id);
         block.allocated = false;
         let used_elsewhere = !block.uses.is_empty();
-        let size = signed(block.size);
+        let size = block.size;
         self.stats.allocation.change(class, -1);
-        self.stats.allocated_bytes.change(class, -size);
+        self.stats.allocated_bytes.change(class, -signed(size));
+        self.count_oversize_allocation(size, -1);
         if !used_elsewhere {
             self.free_block(id);
             return Ok(());
@@ -187,25 +314,37 @@ impl DeviceAllocator {
     pub(super) fn free_block(&mut self, id: BlockId) {
         let block = self.blocks.get(id);
         let (pool, size, requested) = (block.pool, signed(block.size), signed(block.requested));
-        let class = self.describe(pool).class;
-        let (mut count, mut bytes) = (0, 0);
-        for neighbour in [block.prev, block.next].into_iter().flatten() {
-            if self.blocks.get(neighbour).is_free() {
-                self.pools.get_mut(pool).remove(&self.blocks, neighbour);
-                count -= 1;
-                bytes -= signed(self.blocks.merge(id, neighbour));
-            }
-        }
+        let (class, in_range) = (self.describe(pool).class, block.range.is_some());
+        let (mut count, mut bytes) = self.merge_neighbours(id);
         let merged = self.blocks.get(id);
         if merged.is_split() {
             count += 1;
             bytes += signed(merged.size);
         }
-        self.pools.get_mut(pool).insert(&self.blocks, id);
-        self.count_inactive_split(class, count, bytes);
+        self.pools.get_mut(pool).insert(&mut self.blocks, id);
+        if !in_range {
+            self.count_inactive_split(class, count, bytes);
+        }
         self.stats.active.change(class, -1);
         self.stats.active_bytes.change(class, -size);
         self.stats.requested_bytes.change(class, -requested);
+    }
+
+    /// Joins the unused neighbours that are mapped, or not, like the block itself, which is in no set. Returns the
+    /// change in the number of free parts and in their bytes.
+    pub(super) fn merge_neighbours(&mut self, id: BlockId) -> (i64, i64) {
+        let block = self.blocks.get(id);
+        let (pool, mapped) = (block.pool, block.mapped);
+        let (mut count, mut bytes) = (0, 0);
+        for neighbour in [block.prev, block.next].into_iter().flatten() {
+            let other = self.blocks.get(neighbour);
+            if other.is_unused() && other.mapped == mapped {
+                self.pools.get_mut(pool).take_out(&self.blocks, neighbour);
+                count -= 1;
+                bytes -= signed(self.blocks.merge(id, neighbour));
+            }
+        }
+        (count, bytes)
     }
 
     fn count_inactive_split(&mut self, class: SizeClass, count: i64, bytes: i64) {
@@ -215,7 +354,7 @@ impl DeviceAllocator {
 
     pub(super) fn describe(&self, pool: PoolIndex) -> Pool {
         let pool = self.pools.get(pool);
-        Pool { class: pool.class, owner: pool.owner }
+        Pool { class: pool.class, owner: pool.owner, no_split: pool.no_split }
     }
 
     /// Routes allocations that `filter` takes to a private pool, from now on.
@@ -223,16 +362,41 @@ impl DeviceAllocator {
         if self.scopes.iter().any(|scope| scope.pool == id) {
             return Err(Error::AlreadyRecordingToPool);
         }
-        let pools = &mut self.pools;
-        let private = self.private.entry(id).or_insert_with(|| PrivatePool {
-            use_count: 0,
-            segments: 0,
-            small: pools.add(SizeClass::Small, id),
-            large: pools.add(SizeClass::Large, id),
-        });
-        private.use_count += 1;
+        self.use_pool(id, PoolOptions::default())?;
         self.scopes.push(Scope { pool: id, filter });
         Ok(())
+    }
+
+    /// Counts one more use of a private pool, which is made with these options if need be.
+    pub(crate) fn use_pool(&mut self, id: PoolId, options: PoolOptions) -> Result<()> {
+        if let Some(pool) = self.private.get_mut(&id) {
+            if pool.use_count == 0 {
+                return Err(Error::PoolReleased);
+            }
+            pool.use_count += 1;
+            return Ok(());
+        }
+        let mut add = |class| {
+            let index = self.pools.add(class, id);
+            self.pools.get_mut(index).no_split = options.no_split;
+            index
+        };
+        let (small, large) = (add(SizeClass::Small), add(SizeClass::Large));
+        self.private.insert(id, PrivatePool { use_count: 1, segments: 0, small, large });
+        if options.use_on_oom {
+            self.use_on_oom.push(id);
+        }
+        Ok(())
+    }
+
+    /// No longer lets a pool's free memory help out when memory is short.
+    pub(crate) fn stop_lending(&mut self, id: PoolId) {
+        self.use_on_oom.retain(|lender| *lender != id);
+    }
+
+    /// How many graphs, pool objects and scopes use a private pool.
+    pub(crate) fn pool_use_count(&self, id: PoolId) -> u32 {
+        self.private.get(&id).map_or(0, |pool| pool.use_count)
     }
 
     /// Stops routing allocations to a private pool.
@@ -242,11 +406,16 @@ impl DeviceAllocator {
         Ok(())
     }
 
-    /// Gives up one use of a private pool.
+    /// Gives up one use of a private pool. A pool without uses and memory is gone.
     pub(crate) fn release_pool(&mut self, id: PoolId) {
+        self.release_pool_use(id);
+        self.remove_pool_if_unused(id);
+    }
+
+    /// Gives up one use of a private pool, which stays until it is emptied.
+    pub(crate) fn release_pool_use(&mut self, id: PoolId) {
         if let Some(pool) = self.private.get_mut(&id) {
             pool.use_count = pool.use_count.saturating_sub(1);
-            self.remove_pool_if_unused(id);
         }
     }
 
@@ -268,6 +437,7 @@ impl DeviceAllocator {
 pub(super) struct Pool {
     pub(super) class: SizeClass,
     pub(super) owner: Option<PoolId>,
+    pub(super) no_split: bool,
 }
 
 /// Sizes as statistics count them.

@@ -1,5 +1,5 @@
-//! Scripts that PyTorch's native allocator answered on an H200 (`tests/golden`), step by step on the model driver:
-//! every address, every call for a segment, every figure and the final layout must be the same.
+//! Scripts that PyTorch's native allocator answered on an H200 (`tests/data/golden/allocator` of the workspace), step by
+//! step on the model driver: every address, every call for memory, every figure and the final layout must be the same.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::Read;
@@ -17,30 +17,38 @@ const CAPTURE_STREAM: usize = 9;
 struct Replay {
     model: Model,
     allocator: CachingAllocator,
-    total_memory: f64,
+    total_memory: u64,
     live: HashMap<String, u64>,
     graphs: HashMap<String, PoolId>,
+    pools: HashMap<String, PoolId>,
     captures: u64,
     open: Option<PoolId>,
     /// Driver calls expected in the next step.
     expected: Vec<String>,
+    /// Whether figures differed that [`depends_on_hash_order`].
+    marked: bool,
 }
 
 impl Replay {
     fn new(header: &str) -> Self {
         let total = header.split("total_memory=").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
         let total: u64 = total.parse().unwrap();
+        let options = header.split("conf=").nth(1).and_then(|rest| rest.split(" kind=").next()).unwrap();
+        let config = AllocatorConfig::default();
+        let config = if options == "default" { config } else { config.parse(options).unwrap() };
         let model = Model::new(total);
         model.capturing.set(None);
         Self {
             model,
-            allocator: CachingAllocator::new(1),
-            total_memory: total as f64,
+            allocator: CachingAllocator::new(1, &Arc::new(config)),
+            total_memory: total,
             live: HashMap::new(),
             graphs: HashMap::new(),
+            pools: HashMap::new(),
             captures: 0,
             open: None,
             expected: Vec::new(),
+            marked: false,
         }
     }
 
@@ -52,13 +60,18 @@ impl Replay {
                 self.expected.push(format!("segment_alloc {address} {bytes}"));
                 return;
             }
-            [">", "segment_free", address, bytes, _] => {
-                self.expected.push(format!("segment_free {address} {bytes}"));
+            [">", "segment_map", address, bytes, _] => {
+                self.model.prescribed_maps.borrow_mut().push_back(hex(address));
+                self.expected.push(format!("segment_map {address} {bytes}"));
+                return;
+            }
+            [">", kind @ ("segment_free" | "segment_unmap"), address, bytes, _] => {
+                self.expected.push(format!("{kind} {address} {bytes}"));
                 return;
             }
             [">", "free_completed", address, ..] => return self.complete(hex(address)),
             ["s", ..] => self.compare_stats(line[2..].trim()),
-            ["snapshot", ..] => assert_eq!(self.snapshot(), line["snapshot ".len()..].trim()),
+            ["snapshot", ..] => self.compare_snapshot(line["snapshot ".len()..].trim()),
             _ => self.act(&words),
         }
         assert_eq!(self.allocator.inconsistency(), None, "after {line}");
@@ -66,6 +79,7 @@ impl Replay {
         if matches!(words[0], "a" | "o") {
             self.model.idle.borrow_mut().clear();
             self.compare_calls(line);
+            self.model.prescribed_maps.borrow_mut().clear();
         }
     }
 
@@ -88,7 +102,24 @@ impl Replay {
             ["y"] => model.pending.borrow_mut().clear(),
             ["e"] => allocator.empty_cache(model).unwrap(),
             ["p"] => allocator.reset_peak_stats(DEVICE).unwrap(),
-            ["m", fraction] => model.capacity.set(limit(self.total_memory, fraction.parse().unwrap())),
+            ["m", fraction] => {
+                allocator.set_limit(DEVICE, limit(self.total_memory, fraction.parse().unwrap())).unwrap();
+            }
+            ["pb", name] => {
+                let pool = *self.pools.entry(name.to_owned()).or_insert_with(|| {
+                    let pool = PoolId::handle();
+                    allocator.use_pool(DEVICE, pool, PoolOptions::default()).unwrap();
+                    pool
+                });
+                allocator.begin_allocate_to_pool(DEVICE, pool, Filter::Thread(thread::number())).unwrap();
+                self.open = Some(pool);
+            }
+            ["pe"] => {
+                let pool = self.open.take().unwrap();
+                allocator.end_allocate_to_pool(DEVICE, pool).unwrap();
+                allocator.release_pool(DEVICE, pool).unwrap();
+            }
+            ["pd", name] => allocator.close_pool(model, DEVICE, self.pools.remove(name).unwrap()).unwrap(),
             ["gb", graph, shared] => {
                 let pool = self.graphs.get(shared).copied().unwrap_or_else(PoolId::for_capture);
                 self.captures += 1;
@@ -129,59 +160,70 @@ impl Replay {
         assert_eq!(made, expected, "driver calls of {line}");
     }
 
-    fn compare_stats(&self, expected: &str) {
-        let mut ours = self.allocator.stats(DEVICE).unwrap().flatten();
+    fn compare_stats(&mut self, expected: &str) {
+        let mut ours: BTreeMap<String, i64> = self.allocator.stats(DEVICE).unwrap().flatten().into_iter().collect();
         ours.retain(|_, value| *value != 0);
         let pairs = expected.trim_matches(['{', '}']).split(", ").map(|pair| pair.split_once(": ").unwrap());
         let theirs: BTreeMap<String, i64> =
             pairs.map(|(key, value)| (key.trim_matches('"').to_owned(), value.parse().unwrap())).collect();
         let keys: BTreeSet<&String> = ours.keys().chain(theirs.keys()).collect();
-        let differ: Vec<_> = keys
-            .into_iter()
-            .filter(|key| ours.get(*key) != theirs.get(*key))
-            .map(|key| format!("{key}: {:?} for {:?}", ours.get(key), theirs.get(key)))
-            .collect();
+        let differ = keys.into_iter().filter(|key| ours.get(*key) != theirs.get(*key));
+        let (excused, differ): (Vec<_>, Vec<_>) = differ.partition(|key| depends_on_hash_order(key));
+        self.marked |= !excused.is_empty();
+        let differ: Vec<_> =
+            differ.into_iter().map(|key| format!("{key}: {:?} for {:?}", ours.get(key), theirs.get(key))).collect();
         assert!(differ.is_empty(), "{}", differ.join(", "));
+    }
+
+    fn compare_snapshot(&self, expected: &str) {
+        let ours = self.snapshot();
+        let mut rest = ours.as_str();
+        // A stream of -1 is one the recorder did not know.
+        for part in expected.split(", -1, \"") {
+            assert!(rest.starts_with(part), "{ours} for {expected}");
+            rest = rest[part.len()..].split_once(", \"").map_or("", |(_, after)| after);
+        }
     }
 
     /// The layout in the golden data's own notation.
     fn snapshot(&self) -> String {
-        let device = lock(&self.allocator.devices[0]);
-        let mut segments = BTreeMap::new();
-        for (_, head) in device.blocks.iter().filter(|(_, block)| block.prev.is_none()) {
-            let (mut blocks, mut total, mut next) = (Vec::new(), 0, Some(head));
-            while let Some(block) = next {
-                let state = match (block.allocated, block.is_pending()) {
-                    (true, _) => "active_allocated",
-                    (false, true) => "active_pending_free",
-                    (false, false) => "inactive",
-                };
-                blocks.push(format!("[{}, \"{state}\", {}]", block.size, block.requested));
-                total += block.size;
-                next = block.next.map(|next| device.blocks.get(next));
-            }
-            let class = match device.pools.get(head.pool).class {
-                size_class::SizeClass::Small => "small",
-                size_class::SizeClass::Large => "large",
-            };
-            let blocks = blocks.join(", ");
-            let text = format!("[\"{:#x}\", {total}, {}, \"{class}\", [{blocks}]]", head.address, head.stream.0);
-            segments.insert(head.address, text);
-        }
-        format!("[{}]", segments.into_values().collect::<Vec<_>>().join(", "))
+        let describe = |segment: &SegmentInfo| {
+            let block =
+                |block: &BlockInfo| format!("[{}, \"{}\", {}]", block.size, block.state.name(), block.requested_size);
+            let blocks = segment.blocks.iter().map(block).collect::<Vec<_>>().join(", ");
+            let SegmentInfo { address, total_size, stream, .. } = segment;
+            let class = segment.segment_type.name();
+            format!("[\"{address:#x}\", {total_size}, {stream}, \"{class}\", [{blocks}]]")
+        };
+        let mut segments = self.allocator.snapshot(None);
+        // The recorder sorted addresses as texts.
+        segments.sort_by_key(|segment| format!("{:#x}", segment.address));
+        format!("[{}]", segments.iter().map(describe).collect::<Vec<_>>().join(", "))
     }
 }
 
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a part of the device's memory")]
-fn limit(total: f64, fraction: f64) -> u64 {
-    (total * fraction) as u64
+/// Figures that depend on the order in which PyTorch's hash map visits streams, when blocks used on two other streams
+/// become free in the same call. Only their current values do not.
+fn depends_on_hash_order(key: &str) -> bool {
+    key.starts_with("inactive_split") && !key.ends_with(".current")
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a part of the device's memory"
+)]
+fn limit(total: u64, fraction: f64) -> Option<u64> {
+    (fraction < 1.0).then_some((total as f64 * fraction) as u64)
 }
 
 fn hex(text: &str) -> u64 {
     u64::from_str_radix(text.trim_start_matches("0x"), 16).unwrap()
 }
 
-fn replay(path: &Path) {
+/// Replays a script; whether it agreed only but for the order of a hash map, or what differs first.
+fn replay(path: &Path) -> Result<bool, String> {
     let mut text = String::new();
     let file = std::fs::File::open(path).unwrap();
     flate2::read::MultiGzDecoder::new(file).read_to_string(&mut text).unwrap();
@@ -189,34 +231,21 @@ fn replay(path: &Path) {
     let mut replay = Replay::new(lines.next().unwrap().1);
     for (number, line) in lines.filter(|(_, line)| !line.starts_with('#')) {
         let step = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| replay.step(line)));
-        assert!(step.is_ok(), "{}: line {}: {line}", path.display(), number + 1);
+        step.map_err(|_| format!("{}: line {}", path.display(), number + 1))?;
     }
-}
-
-fn replay_kind(kind: &str) {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
-    let mut count = 0;
-    for entry in std::fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        if path.file_name().unwrap().to_string_lossy().starts_with(&format!("default.{kind}.")) {
-            replay(&path);
-            count += 1;
-        }
-    }
-    assert_eq!(count, 5, "scripts of {kind}");
+    Ok(replay.marked)
 }
 
 #[test]
-fn plain_scripts_agree() {
-    replay_kind("plain");
-}
-
-#[test]
-fn out_of_memory_scripts_agree() {
-    replay_kind("oom");
-}
-
-#[test]
-fn graph_scripts_agree() {
-    replay_kind("graphs");
+fn every_script_agrees() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data/golden/allocator");
+    let mut paths: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    paths.retain(|path| path.to_string_lossy().ends_with(".script.gz"));
+    paths.sort();
+    assert_eq!(paths.len(), 95);
+    let results: Vec<_> = paths.iter().map(|path| (path, replay(path))).collect();
+    let differ: Vec<&String> = results.iter().filter_map(|(_, result)| result.as_ref().err()).collect();
+    assert!(differ.is_empty(), "{} scripts differ: {differ:#?}", differ.len());
+    let marked = results.iter().filter(|(_, result)| *result == Ok(true)).map(|(path, _)| path.file_name());
+    assert_eq!(marked.collect::<Vec<_>>(), [Some("default.pools.04.script.gz".as_ref())]);
 }

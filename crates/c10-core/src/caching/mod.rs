@@ -8,30 +8,38 @@
 
 mod block;
 mod device;
+mod expandable;
 mod pending;
 mod pointers;
 mod pool;
 mod private_pool;
 mod reclaim;
 mod size_class;
+mod snapshot;
 mod stats;
 mod validity;
 
+#[cfg(test)]
+mod figures;
 #[cfg(test)]
 mod golden;
 #[cfg(test)]
 mod tests;
 
 pub use private_pool::PoolId;
-pub(crate) use private_pool::{Filter, Request};
+pub(crate) use private_pool::{Filter, PoolOptions, Request};
+pub use snapshot::{BlockInfo, BlockState, SegmentInfo, SegmentType};
 pub use stats::{DeviceStats, Stat, StatByPool};
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::config::AllocatorConfig;
 use crate::device::DeviceIndex;
 use crate::driver::{Driver, Relaxed, StreamRef};
 use crate::error::{Error, Result};
+use crate::thread;
 use device::DeviceAllocator;
 use pointers::{Place, Pointers};
 
@@ -43,16 +51,43 @@ pub(crate) struct CachingAllocator {
     /// Scopes open on any device. While there are any, driver calls are made in relaxed capture mode, since a capture
     /// of any thread could forbid them.
     scopes: AtomicUsize,
+    /// Whether requests go past the cache to the driver.
+    uncached: AtomicBool,
+    /// What was handed out so.
+    uncached_memory: Mutex<BTreeMap<u64, DeviceIndex>>,
 }
 
 impl CachingAllocator {
-    pub(crate) fn new(device_count: usize) -> Self {
+    pub(crate) fn new(device_count: usize, config: &Arc<AllocatorConfig>) -> Self {
         let devices = (0..).map(DeviceIndex).take(device_count);
         Self {
-            devices: devices.map(|device| Mutex::new(DeviceAllocator::new(device))).collect(),
+            devices: devices.map(|device| Mutex::new(DeviceAllocator::new(device, Arc::clone(config)))).collect(),
             pointers: Pointers::new(),
             scopes: AtomicUsize::new(0),
+            uncached: AtomicBool::new(false),
+            uncached_memory: Mutex::default(),
         }
+    }
+
+    /// Decides by these options from now on.
+    pub(crate) fn set_config(&self, config: &Arc<AllocatorConfig>) {
+        self.devices.iter().for_each(|device| lock(device).set_config(Arc::clone(config)));
+    }
+
+    /// Sets the most bytes of a device to hold.
+    pub(crate) fn set_limit(&self, device: DeviceIndex, limit: Option<u64>) -> Result<()> {
+        self.lock(device)?.set_limit(limit);
+        Ok(())
+    }
+
+    /// The most bytes of a device to hold.
+    pub(crate) fn limit(&self, device: DeviceIndex) -> Result<Option<u64>> {
+        Ok(self.lock(device)?.limit())
+    }
+
+    /// Switches the cache on or off for requests to come.
+    pub(crate) fn enable(&self, enabled: bool) {
+        self.uncached.store(!enabled, Ordering::Release);
     }
 
     /// Memory of at least `bytes` bytes for use on `stream`; its address, or 0 for no bytes.
@@ -66,10 +101,36 @@ impl CachingAllocator {
         let scoped = self.is_scoped();
         let capture = if scoped { driver.capture_id(stream)? } else { None };
         let _relaxed = Relaxed::new(driver, scoped)?;
-        let request = Request { stream, bytes, capture };
+        if self.uncached.load(Ordering::Acquire) {
+            return self.alloc_uncached(driver, stream.device, bytes);
+        }
+        let request = Request { stream, bytes, capture, thread: scoped.then(thread::number) };
         let (block, address) = self.lock(stream.device)?.malloc(driver, &request)?;
         self.pointers.insert(address, Place { device: stream.device, block });
         Ok(address)
+    }
+
+    fn alloc_uncached<D: Driver>(&self, driver: &D, device: DeviceIndex, bytes: u64) -> Result<u64> {
+        // Asked for first, so that a device that is unknown is refused.
+        drop(self.lock(device)?);
+        let address = driver.mem_alloc(device, bytes)?;
+        self.uncached_memory().insert(address, device);
+        Ok(address)
+    }
+
+    /// Gives uncached memory back; the driver waits for all work that may use it.
+    fn free_uncached<D: Driver>(&self, driver: &D, address: u64) -> Result<()> {
+        let mut held = self.uncached_memory();
+        let device = held.remove(&address).ok_or(Error::InvalidDevicePointer { address })?;
+        drop(held);
+        let _relaxed = Relaxed::new(driver, self.is_scoped())?;
+        driver.mem_free(device, address).inspect_err(|_| {
+            self.uncached_memory().insert(address, device);
+        })
+    }
+
+    fn uncached_memory(&self) -> MutexGuard<'_, BTreeMap<u64, DeviceIndex>> {
+        self.uncached_memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes memory back. It is not freed before the streams it was recorded on have passed the work queued so far.
@@ -77,8 +138,10 @@ impl CachingAllocator {
         if address == 0 {
             return Ok(());
         }
-        let place = self.pointers.remove(address).ok_or(Error::InvalidDevicePointer { address })?;
-        self.lock(place.device)?.free(driver, place.block)
+        match self.pointers.remove(address) {
+            Some(place) => self.lock(place.device)?.free(driver, place.block),
+            None => self.free_uncached(driver, address),
+        }
     }
 
     /// Notes that memory is used on another stream than the one it was allocated for.
@@ -86,8 +149,11 @@ impl CachingAllocator {
         if address == 0 {
             return Ok(());
         }
-        let place = self.pointers.get(address).ok_or(Error::InvalidDevicePointer { address })?;
-        self.lock(place.device)?.record_stream(place.block, stream);
+        match self.pointers.get(address) {
+            Some(place) => self.lock(place.device)?.record_stream(place.block, stream),
+            None if self.uncached_memory().contains_key(&address) => {}
+            None => return Err(Error::InvalidDevicePointer { address }),
+        }
         Ok(())
     }
 
@@ -104,6 +170,18 @@ impl CachingAllocator {
         each.fold(Ok(()), Result::and)
     }
 
+    /// Gives the free memory of one private pool, if nobody uses it any more, back to the driver.
+    pub(crate) fn empty_pool<D: Driver>(&self, driver: &D, pool: PoolId) -> Result<()> {
+        let _relaxed = Relaxed::new(driver, self.is_scoped())?;
+        let each = self.devices.iter().map(|device| lock(device).release_cached_pool(driver, pool));
+        each.fold(Ok(()), Result::and)
+    }
+
+    /// All memory held from the driver, or that of one private pool, by device and address.
+    pub(crate) fn snapshot(&self, pool: Option<PoolId>) -> Vec<SegmentInfo> {
+        self.devices.iter().flat_map(|device| lock(device).snapshot(pool)).collect()
+    }
+
     /// Figures of a device.
     pub(crate) fn stats(&self, device: DeviceIndex) -> Result<DeviceStats> {
         Ok(*self.lock(device)?.stats())
@@ -113,6 +191,31 @@ impl CachingAllocator {
     pub(crate) fn reset_peak_stats(&self, device: DeviceIndex) -> Result<()> {
         self.lock(device)?.reset_peak();
         Ok(())
+    }
+
+    /// Sets a device's sums and counts to zero.
+    pub(crate) fn reset_accumulated_stats(&self, device: DeviceIndex) -> Result<()> {
+        self.lock(device)?.reset_accumulated();
+        Ok(())
+    }
+
+    /// Makes a private pool of a device, or counts one more use of it.
+    pub(crate) fn use_pool(&self, device: DeviceIndex, pool: PoolId, options: PoolOptions) -> Result<()> {
+        self.lock(device)?.use_pool(pool, options)
+    }
+
+    /// How many graphs, pool objects and scopes use a private pool of a device.
+    pub(crate) fn pool_use_count(&self, device: DeviceIndex, pool: PoolId) -> Result<u32> {
+        Ok(self.lock(device)?.pool_use_count(pool))
+    }
+
+    /// Gives a pool up: it helps out no more, is used once less, and what is free of it goes back to the driver.
+    pub(crate) fn close_pool<D: Driver>(&self, driver: &D, device: DeviceIndex, pool: PoolId) -> Result<()> {
+        let mut state = self.lock(device)?;
+        state.stop_lending(pool);
+        state.release_pool_use(pool);
+        drop(state);
+        self.empty_pool(driver, pool)
     }
 
     /// Routes matching allocations of a device to a private pool, which is made if need be, and counts one use of it.
@@ -152,6 +255,9 @@ impl CachingAllocator {
     /// Gives everything back to the driver; nothing may be allocated or freed afterwards.
     pub(crate) fn dismantle<D: Driver>(&self, driver: &D) {
         self.devices.iter().for_each(|device| lock(device).dismantle(driver));
+        for (address, device) in std::mem::take(&mut *self.uncached_memory()) {
+            let _ = driver.mem_free(device, address);
+        }
     }
 
     /// Whether allocations of any device are routed to a private pool.

@@ -34,14 +34,14 @@ impl Pending {
         Ok(())
     }
 
-    /// The oldest outstanding event of a stream.
-    pub(crate) fn head(&self, stream: StreamRef) -> Option<EventHandle> {
-        self.queues.get(&stream)?.front().map(|(event, _)| *event)
+    /// An outstanding event of a stream and the block that waits for it, counted from the oldest.
+    pub(crate) fn entry(&self, stream: StreamRef, position: usize) -> Option<(EventHandle, BlockId)> {
+        self.queues.get(&stream)?.get(position).copied()
     }
 
-    /// Removes the oldest entry of a stream, keeps its event for later and returns its block.
-    pub(crate) fn pop(&mut self, stream: StreamRef) -> Option<BlockId> {
-        let (event, block) = self.queues.get_mut(&stream)?.pop_front()?;
+    /// Removes an entry of a stream, keeps its event for later and returns its block.
+    pub(crate) fn take(&mut self, stream: StreamRef, position: usize) -> Option<BlockId> {
+        let (event, block) = self.queues.get_mut(&stream)?.remove(position)?;
         self.spare.entry(stream.device).or_default().push(event);
         Some(block)
     }

@@ -1,13 +1,15 @@
 //! Pools: sets of free blocks, ordered so that the best fit is the first that is large enough.
 //!
 //! **Invariants:** a pool's free set holds exactly the free blocks whose `pool` it is, under their present stream,
-//! size and address. The two default pools always exist. Streams never share free blocks.
+//! size and address; its unmapped set holds exactly its unmapped blocks by stream and address. The two default pools
+//! always exist. Streams never share free blocks.
 
 use std::collections::BTreeSet;
 
 use crate::caching::block::{BlockId, Blocks, PoolIndex};
 use crate::caching::private_pool::PoolId;
 use crate::caching::size_class::{SizeClass, may_use};
+use crate::config::AllocatorConfig;
 use crate::driver::StreamHandle;
 
 /// Place of a free block in its pool.
@@ -19,22 +21,31 @@ pub(crate) struct FreeKey {
     block: Option<BlockId>,
 }
 
+/// Place of an unmapped block in its pool.
+type UnmappedKey = (StreamHandle, u64, Option<BlockId>);
+
 /// One pool.
 #[derive(Debug)]
 pub(crate) struct Pool {
     pub(crate) class: SizeClass,
     /// The private pool this belongs to, if any.
     pub(crate) owner: Option<PoolId>,
+    /// Blocks are handed out whole.
+    pub(crate) no_split: bool,
+    /// Times it was searched while garbage collection was on: the clock that blocks age by.
+    pub(crate) lookups: u64,
     free: BTreeSet<FreeKey>,
+    unmapped: BTreeSet<UnmappedKey>,
 }
 
 impl Pool {
     fn new(class: SizeClass, owner: Option<PoolId>) -> Self {
-        Self { class, owner, free: BTreeSet::new() }
+        Self { class, owner, no_split: false, lookups: 0, free: BTreeSet::new(), unmapped: BTreeSet::new() }
     }
 
     /// Puts a free block in.
-    pub(crate) fn insert(&mut self, blocks: &Blocks, id: BlockId) {
+    pub(crate) fn insert(&mut self, blocks: &mut Blocks, id: BlockId) {
+        blocks.get_mut(id).born = self.lookups;
         let inserted = self.free.insert(key(blocks, id));
         debug_assert!(inserted, "a free block was put in twice");
     }
@@ -46,13 +57,80 @@ impl Pool {
     }
 
     /// The smallest free block of the stream that is at least `size`, lowest address first, if it may be used.
-    pub(crate) fn best_fit(&self, stream: StreamHandle, size: u64) -> Option<BlockId> {
+    ///
+    /// With `expandable`, a block of an expandable segment counts as what it can grow to; without it such blocks are
+    /// passed over.
+    pub(crate) fn best_fit(
+        &self,
+        blocks: &Blocks,
+        config: &AllocatorConfig,
+        expandable: bool,
+        stream: StreamHandle,
+        size: u64,
+    ) -> Option<BlockId> {
         let least = FreeKey { stream, size, address: 0, block: None };
-        let found = self.free.range(least..).next()?;
-        if found.stream != stream || !may_use(size, found.size) {
-            return None;
+        let mut fitting = self.free.range(least..).take_while(|key| key.stream == stream);
+        let in_range = |key: &FreeKey| key.block.is_some_and(|block| blocks.get(block).range.is_some());
+        let mut found = fitting.next()?;
+        if in_range(found) {
+            if expandable {
+                for next in fitting {
+                    if !in_range(found) || reach(blocks, next) >= reach(blocks, found) {
+                        break;
+                    }
+                    found = next;
+                }
+            } else {
+                found = fitting.find(|key| !in_range(key))?;
+            }
         }
-        found.block
+        if may_use(config, size, found.size) { found.block } else { None }
+    }
+
+    /// Free blocks of a stream from `size` on in order, and those before it from the largest down.
+    pub(crate) fn around(
+        &self,
+        stream: StreamHandle,
+        size: u64,
+    ) -> (impl Iterator<Item = BlockId>, impl Iterator<Item = BlockId>) {
+        let key = FreeKey { stream, size, address: 0, block: None };
+        let of_stream = move |key: &&FreeKey| key.stream == stream;
+        let above = self.free.range(key..).take_while(of_stream).filter_map(|key| key.block);
+        let below = self.free.range(..key).rev().take_while(of_stream).filter_map(|key| key.block);
+        (above, below)
+    }
+
+    /// Puts an unmapped block in.
+    pub(crate) fn insert_unmapped(&mut self, blocks: &Blocks, id: BlockId) {
+        let inserted = self.unmapped.insert(unmapped_key(blocks, id));
+        debug_assert!(inserted, "an unmapped block was put in twice");
+    }
+
+    /// Takes an unmapped block out; before its address changes.
+    pub(crate) fn remove_unmapped(&mut self, blocks: &Blocks, id: BlockId) {
+        let removed = self.unmapped.remove(&unmapped_key(blocks, id));
+        debug_assert!(removed, "an unmapped block was not in its pool");
+    }
+
+    /// Takes an unused block out of the set it is in.
+    pub(crate) fn take_out(&mut self, blocks: &Blocks, id: BlockId) {
+        if blocks.get(id).mapped { self.remove(blocks, id) } else { self.remove_unmapped(blocks, id) }
+    }
+
+    /// Unmapped blocks of a stream by address.
+    pub(crate) fn unmapped_of(&self, stream: StreamHandle) -> impl Iterator<Item = BlockId> {
+        let from = self.unmapped.range((stream, 0, None)..);
+        from.take_while(move |(of, ..)| *of == stream).filter_map(|(.., block)| *block)
+    }
+
+    /// All unmapped blocks.
+    pub(crate) fn unmapped_blocks(&self) -> impl Iterator<Item = BlockId> {
+        self.unmapped.iter().filter_map(|(.., block)| *block)
+    }
+
+    /// Number of unmapped blocks.
+    pub(crate) fn unmapped_count(&self) -> usize {
+        self.unmapped.len()
     }
 
     /// Free blocks in order.
@@ -65,10 +143,26 @@ impl Pool {
         self.free.len()
     }
 
-    /// Whether the block is in, under its present key.
+    /// Whether the block is in the free set, under its present key.
     pub(crate) fn contains(&self, blocks: &Blocks, id: BlockId) -> bool {
         self.free.contains(&key(blocks, id))
     }
+
+    /// Whether the block is in the unmapped set, under its present key.
+    pub(crate) fn contains_unmapped(&self, blocks: &Blocks, id: BlockId) -> bool {
+        self.unmapped.contains(&unmapped_key(blocks, id))
+    }
+}
+
+/// What a free block can grow to without another one being touched.
+fn reach(blocks: &Blocks, key: &FreeKey) -> u64 {
+    let next = key.block.and_then(|block| blocks.get(block).next).map(|next| blocks.get(next));
+    key.size + next.filter(|next| !next.mapped).map_or(0, |next| next.size)
+}
+
+fn unmapped_key(blocks: &Blocks, id: BlockId) -> UnmappedKey {
+    let block = blocks.get(id);
+    (block.stream, block.address, Some(id))
 }
 
 fn key(blocks: &Blocks, id: BlockId) -> FreeKey {
@@ -106,7 +200,10 @@ impl Pools {
     /// Removes an empty pool.
     pub(crate) fn remove(&mut self, index: PoolIndex) {
         let pool = self.slots[index.0].take();
-        debug_assert!(pool.is_some_and(|pool| pool.free.is_empty()), "a pool with blocks was removed");
+        debug_assert!(
+            pool.is_some_and(|pool| pool.free.is_empty() && pool.unmapped.is_empty()),
+            "a pool with blocks was removed"
+        );
     }
 
     pub(crate) fn get(&self, index: PoolIndex) -> &Pool {
@@ -128,6 +225,10 @@ mod tests {
     use super::*;
     use crate::caching::block::Block;
 
+    fn fit(pool: &Pool, blocks: &Blocks, stream: usize, size: u64) -> Option<BlockId> {
+        pool.best_fit(blocks, &AllocatorConfig::default(), false, StreamHandle(stream), size)
+    }
+
     #[test]
     fn best_fit_is_smallest_then_lowest_and_stays_on_its_stream() {
         let mut blocks = Blocks::default();
@@ -135,19 +236,19 @@ mod tests {
         let mut put = |address, size, stream| {
             let block = Block::segment(address, size, StreamHandle(stream), Pools::DEFAULT_LARGE);
             let id = blocks.insert(block);
-            pool.insert(&blocks, id);
+            pool.insert(&mut blocks, id);
             id
         };
         let high = put(0x9000, 1024, 0);
         let low = put(0x5000, 1024, 0);
         let large = put(0x1000, 4096, 0);
         let other = put(0x2000, 512, 16);
-        assert_eq!(pool.best_fit(StreamHandle(0), 512), Some(low));
-        assert_eq!(pool.best_fit(StreamHandle(0), 1025), Some(large));
-        assert_eq!(pool.best_fit(StreamHandle(0), 8192), None);
-        assert_eq!(pool.best_fit(StreamHandle(16), 512), Some(other));
-        assert_eq!(pool.best_fit(StreamHandle(8), 512), None);
+        assert_eq!(fit(&pool, &blocks, 0, 512), Some(low));
+        assert_eq!(fit(&pool, &blocks, 0, 1025), Some(large));
+        assert_eq!(fit(&pool, &blocks, 0, 8192), None);
+        assert_eq!(fit(&pool, &blocks, 16, 512), Some(other));
+        assert_eq!(fit(&pool, &blocks, 8, 512), None);
         pool.remove(&blocks, low);
-        assert_eq!(pool.best_fit(StreamHandle(0), 512), Some(high));
+        assert_eq!(fit(&pool, &blocks, 0, 512), Some(high));
     }
 }

@@ -1,4 +1,5 @@
-//! Private pools: memory that belongs to a graph, and the scopes that route allocations to it.
+//! Private pools: memory that belongs to a graph or a [`MemPool`](crate::MemPool), and the scopes that route
+//! allocations to it.
 //!
 //! **Invariants:** a private pool exists from the first `begin` with its id until it is released as often as it was
 //! begun and its last segment has gone back to the driver. While a scope is open on a device, cached memory of the
@@ -35,12 +36,15 @@ impl PoolId {
 pub(crate) enum Filter {
     /// Those on streams that take part in a capture; the number is 0 until the capture has begun.
     Capture(Arc<AtomicU64>),
+    /// Those of the thread of that number.
+    Thread(u64),
 }
 
 impl Filter {
     fn takes(&self, request: &Request) -> bool {
         match self {
             Self::Capture(id) => request.capture.is_some_and(|capture| capture == id.load(Ordering::Acquire)),
+            Self::Thread(thread) => request.thread == Some(*thread),
         }
     }
 }
@@ -53,6 +57,8 @@ pub(crate) struct Request {
     pub(crate) bytes: u64,
     /// Number of the capture the stream takes part in.
     pub(crate) capture: Option<u64>,
+    /// Number of the thread that asks; known while there are scopes.
+    pub(crate) thread: Option<u64>,
 }
 
 /// An open scope.
@@ -70,12 +76,21 @@ pub(crate) fn route(scopes: &[Scope], request: &Request) -> Option<PoolId> {
 /// A private pool.
 #[derive(Debug)]
 pub(crate) struct PrivatePool {
-    /// Graphs that use it. At 0 the pool's free segments go back to the driver when the cache is emptied.
+    /// Graphs, pool objects and scopes that use it. At 0 the pool's free segments go back to the driver when the cache is emptied.
     pub(crate) use_count: u32,
-    /// Segments it holds from the driver.
+    /// Segments it holds from the driver, and address ranges of expandable ones.
     pub(crate) segments: u32,
     pub(crate) small: PoolIndex,
     pub(crate) large: PoolIndex,
+}
+
+/// How a private pool treats its memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct PoolOptions {
+    /// Its free memory serves requests for the default pools before those fail.
+    pub(crate) use_on_oom: bool,
+    /// Its blocks are handed out whole.
+    pub(crate) no_split: bool,
 }
 
 impl PrivatePool {

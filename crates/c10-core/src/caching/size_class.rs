@@ -1,6 +1,8 @@
 //! Sizes: how a request is rounded, which pool serves it, how large a segment is asked for, when a block is split.
 //!
-//! Pure functions of numbers; torch's rules with its default options.
+//! Pure functions of numbers and of the configuration; torch's rules.
+
+use crate::config::AllocatorConfig;
 
 /// Every block's size is a multiple of this.
 pub(crate) const MIN_BLOCK_SIZE: u64 = 512;
@@ -8,18 +10,12 @@ pub(crate) const MIN_BLOCK_SIZE: u64 = 512;
 pub(crate) const SMALL_SIZE: u64 = 1 << 20;
 /// Size of the small pool's segments.
 pub(crate) const SMALL_BUFFER: u64 = 2 << 20;
-/// Requests below this share segments of [`LARGE_BUFFER`].
+/// Requests below this share segments of the configured size.
 pub(crate) const MIN_LARGE_ALLOC: u64 = 10 << 20;
-/// Size of the large pool's shared segments.
-pub(crate) const LARGE_BUFFER: u64 = 20 << 20;
 /// Segments of their own are a multiple of this.
 pub(crate) const ROUND_LARGE: u64 = 2 << 20;
 /// Requests from this size on are refused before anything is counted.
 pub(crate) const SIZE_LIMIT: u64 = 1 << 60;
-/// A block this much larger than a request made for the largest blocks is not used for it.
-const MAX_NON_SPLIT_ROUNDING: u64 = LARGE_BUFFER;
-/// Requests from this size on are never served by splitting.
-const MAX_SPLIT_SIZE: u64 = u64::MAX;
 
 /// Which of the two pools.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -28,9 +24,38 @@ pub(crate) enum SizeClass {
     Large,
 }
 
+/// Requests from this size on are never served by splitting.
+pub(crate) fn max_split_size(config: &AllocatorConfig) -> u64 {
+    config.max_split_size.unwrap_or(u64::MAX)
+}
+
 /// Rounds a request of at least one byte.
-pub(crate) fn round_size(requested: u64) -> u64 {
-    requested.max(1).next_multiple_of(MIN_BLOCK_SIZE)
+pub(crate) fn round_size(config: &AllocatorConfig, requested: u64) -> u64 {
+    let requested = requested.max(MIN_BLOCK_SIZE);
+    let divisions = u64::from(config.roundup_power2_divisions[roundup_entry(requested)]);
+    if divisions > 1 && requested > MIN_BLOCK_SIZE * divisions {
+        round_to_division(requested, divisions)
+    } else {
+        requested.next_multiple_of(MIN_BLOCK_SIZE)
+    }
+}
+
+/// The entry of the table that serves a size: one for each power of two from 1 MiB on.
+fn roundup_entry(size: u64) -> usize {
+    (size.ilog2() as usize).saturating_sub(20).min(15)
+}
+
+/// Rounds up to a multiple of a part of the power of two below; a power of two stays.
+fn round_to_division(size: u64, divisions: u64) -> u64 {
+    let floor = 1 << size.ilog2();
+    let step = floor >> divisions.ilog2();
+    if size == floor {
+        size
+    } else if step == 0 {
+        2 * floor
+    } else {
+        size.next_multiple_of(step)
+    }
 }
 
 /// The pool that serves a rounded size.
@@ -39,27 +64,44 @@ pub(crate) fn size_class(size: u64) -> SizeClass {
 }
 
 /// The segment to ask the driver for when nothing cached fits a rounded size.
-pub(crate) fn segment_size(size: u64) -> u64 {
+pub(crate) fn segment_size(config: &AllocatorConfig, size: u64) -> u64 {
     if size <= SMALL_SIZE {
         SMALL_BUFFER
     } else if size < MIN_LARGE_ALLOC {
-        LARGE_BUFFER
+        config.large_segment_size
     } else {
         size.next_multiple_of(ROUND_LARGE)
     }
 }
 
-/// Whether the smallest cached block that is large enough may be used.
-pub(crate) fn may_use(size: u64, block: u64) -> bool {
-    if size < MAX_SPLIT_SIZE { block < MAX_SPLIT_SIZE } else { block < size.saturating_add(MAX_NON_SPLIT_ROUNDING) }
+/// Bytes that expandable segments of a class grow by.
+pub(crate) fn page_size(config: &AllocatorConfig, class: SizeClass) -> u64 {
+    match class {
+        SizeClass::Small => SMALL_BUFFER,
+        SizeClass::Large => config.large_segment_size,
+    }
 }
 
-/// Whether the rest of a block goes back to the pool.
-pub(crate) fn should_split(class: SizeClass, size: u64, block: u64) -> bool {
+/// Whether the smallest cached block that is large enough may be used.
+pub(crate) fn may_use(config: &AllocatorConfig, size: u64, block: u64) -> bool {
+    let max_split = max_split_size(config);
+    if size < max_split { block < max_split } else { block < size.saturating_add(config.max_non_split_rounding) }
+}
+
+/// Whether the rest of a block goes back to the pool. While segments can expand, large blocks are split like small
+/// ones.
+pub(crate) fn should_split(
+    config: &AllocatorConfig,
+    expandable: bool,
+    class: SizeClass,
+    size: u64,
+    block: u64,
+) -> bool {
     let remaining = block - size;
-    match class {
-        SizeClass::Small => remaining >= MIN_BLOCK_SIZE,
-        SizeClass::Large => size < MAX_SPLIT_SIZE && remaining > SMALL_SIZE,
+    if expandable || class == SizeClass::Small {
+        remaining >= MIN_BLOCK_SIZE
+    } else {
+        size < max_split_size(config) && remaining > SMALL_SIZE
     }
 }
 
@@ -70,14 +112,49 @@ mod tests {
     const KIB: u64 = 1 << 10;
     const MIB: u64 = 1 << 20;
 
+    fn plain() -> AllocatorConfig {
+        AllocatorConfig::default()
+    }
+
+    fn with(options: &str) -> AllocatorConfig {
+        plain().parse(options).unwrap()
+    }
+
     #[test]
     fn requests_round_up_to_512() {
         for (requested, rounded) in
             [(1, 512), (512, 512), (513, 1024), (600, 1024), (1200, 1536), (MIB, MIB), (MIB + 1, MIB + 512)]
         {
-            assert_eq!(round_size(requested), rounded, "{requested}");
+            assert_eq!(round_size(&plain(), requested), rounded, "{requested}");
         }
-        assert_eq!(round_size(3_000_000), 3_000_320);
+        assert_eq!(round_size(&plain(), 3_000_000), 3_000_320);
+    }
+
+    #[test]
+    fn divisions_round_to_parts_of_the_power_of_two_below() {
+        let quarters = with("roundup_power2_divisions:4");
+        let cases = [
+            (1200, 1536),
+            (2048, 2048),
+            (2049, 2560),
+            (4096, 4096),
+            (5_000_000, 5_242_880),
+            (12_000_000, 12_582_912),
+            (MIB + 1, MIB + MIB / 4),
+            ((64 << 30) + 1, 80 << 30),
+        ];
+        for (requested, rounded) in cases {
+            assert_eq!(round_size(&quarters, requested), rounded, "{requested}");
+        }
+        let coarse = with("roundup_power2_divisions:1");
+        assert_eq!(round_size(&coarse, 5_000_000), 5_000_192);
+    }
+
+    #[test]
+    fn each_power_of_two_has_its_entry() {
+        for (size, entry) in [(512, 0), (MIB, 0), (2 * MIB - 1, 0), (2 * MIB, 1), (32 << 30, 15), (1 << 59, 15)] {
+            assert_eq!(roundup_entry(size), entry, "{size}");
+        }
     }
 
     #[test]
@@ -93,9 +170,11 @@ mod tests {
             (21 * MIB, SizeClass::Large, 22 * MIB),
         ];
         for (size, class, segment) in cases {
-            assert_eq!((size_class(size), segment_size(size)), (class, segment), "{size}");
+            assert_eq!((size_class(size), segment_size(&plain(), size)), (class, segment), "{size}");
         }
-        assert_eq!(segment_size(SIZE_LIMIT - 512), SIZE_LIMIT);
+        assert_eq!(segment_size(&plain(), SIZE_LIMIT - 512), SIZE_LIMIT);
+        let wide = with("large_segment_size_mb:40");
+        assert_eq!((segment_size(&wide, 5 * MIB), segment_size(&wide, 10 * MIB)), (40 * MIB, 10 * MIB));
     }
 
     #[test]
@@ -108,12 +187,17 @@ mod tests {
             (SizeClass::Large, 2 * MIB, 2 * MIB + 512 * KIB, false),
         ];
         for (class, size, block, splits) in cases {
-            assert_eq!(should_split(class, size, block), splits, "{class:?} {size} of {block}");
+            assert_eq!(should_split(&plain(), false, class, size, block), splits, "{class:?} {size} of {block}");
         }
+        assert!(should_split(&plain(), true, SizeClass::Large, 2 * MIB, 2 * MIB + 512));
     }
 
     #[test]
-    fn every_fitting_block_may_be_used_while_splitting_is_unlimited() {
-        assert!(may_use(512, 1 << 50));
+    fn blocks_above_the_split_limit_serve_only_requests_like_themselves() {
+        assert!(may_use(&plain(), 512, 1 << 50));
+        let limited = with("max_split_size_mb:32");
+        assert!(may_use(&limited, 30 * MIB, 31 * MIB) && !may_use(&limited, 30 * MIB, 32 * MIB));
+        assert!(may_use(&limited, 32 * MIB, 51 * MIB) && !may_use(&limited, 32 * MIB, 52 * MIB));
+        assert!(!should_split(&limited, false, SizeClass::Large, 32 * MIB, 51 * MIB));
     }
 }

@@ -1,9 +1,8 @@
 //! Statistics: torch's counters, moved by the same events by the same amounts.
 //!
-//! **Invariants:** for each figure `current == allocated - freed`, `peak >= current >= 0`, and `all` is the sum of
-//! both pools' current values. A change made of several steps is counted once, as its net amount.
-
-use std::collections::BTreeMap;
+//! **Invariants:** for each figure `peak >= current >= 0`, and `all` is the sum of both pools' current values; until
+//! the sums are reset `current == allocated - freed`. A change made of several steps is counted once, as its net
+//! amount.
 
 use crate::caching::size_class::SizeClass;
 
@@ -21,7 +20,7 @@ pub struct Stat {
 }
 
 impl Stat {
-    fn change(&mut self, by: i64) {
+    pub(crate) fn change(&mut self, by: i64) {
         self.current += by;
         self.peak = self.peak.max(self.current);
         if by >= 0 {
@@ -42,7 +41,7 @@ impl Stat {
     }
 
     fn is_valid(&self) -> bool {
-        self.current == self.allocated - self.freed && self.current >= 0 && self.peak >= self.current
+        self.current >= 0 && self.peak >= self.current
     }
 }
 
@@ -110,16 +109,22 @@ pub struct DeviceStats {
     pub inactive_split_bytes: StatByPool,
     /// Bytes asked for, before rounding, of the active blocks.
     pub requested_bytes: StatByPool,
+    /// Blocks handed out of at least `max_split_size` bytes.
+    pub oversize_allocations: Stat,
+    /// Segments held of at least `max_split_size` bytes.
+    pub oversize_segments: Stat,
     /// Times the driver was asked again after the cache had been given back.
     pub num_alloc_retries: u64,
     /// Requests that failed for want of memory.
     pub num_ooms: u64,
     /// Times all outstanding events were waited for.
     pub num_sync_all_streams: u64,
-    /// Segments taken from the driver.
+    /// Segments taken from the driver, and times an expandable one grew.
     pub num_device_alloc: u64,
-    /// Segments given back to the driver.
+    /// Segments given back to the driver, and ranges of expandable ones.
     pub num_device_free: u64,
+    /// The option `max_split_size_mb` in bytes, as it was when the runtime started; -1 for no limit.
+    pub max_split_size: i64,
 }
 
 /// Names of the figures in the order of [`DeviceStats::families_mut`].
@@ -136,20 +141,19 @@ const FAMILIES: [&str; 9] = [
 ];
 
 impl DeviceStats {
-    /// Every figure under the name that torch's `memory_stats` gives it, for example `allocated_bytes.all.current`.
-    /// What is counted only with options that are not there yet is 0, and `max_split_size` is -1 for no limit.
+    /// Every figure under the name that torch's `memory_stats` gives it, for example `allocated_bytes.all.current`,
+    /// in torch's order, which is that of the names.
     #[must_use]
-    pub fn flatten(&self) -> BTreeMap<String, i64> {
+    pub fn flatten(&self) -> Vec<(String, i64)> {
         let mut copy = *self;
-        let names = FAMILIES.iter().zip(copy.families_mut());
-        let mut flat: BTreeMap<String, i64> = names
+        let families = FAMILIES.iter().zip(copy.families_mut());
+        let mut flat: Vec<(String, i64)> = families
             .flat_map(|(name, family)| {
                 let pools = [("all", family.all), ("small_pool", family.small_pool), ("large_pool", family.large_pool)];
                 pools.into_iter().flat_map(move |(pool, stat)| stat.leaves(&format!("{name}.{pool}")))
             })
-            .chain(
-                ["oversize_allocations", "oversize_segments"].into_iter().flat_map(|name| Stat::default().leaves(name)),
-            )
+            .chain(self.oversize_allocations.leaves("oversize_allocations"))
+            .chain(self.oversize_segments.leaves("oversize_segments"))
             .collect();
         let counts = [
             ("num_alloc_retries", self.num_alloc_retries),
@@ -159,15 +163,33 @@ impl DeviceStats {
             ("num_device_free", self.num_device_free),
         ];
         flat.extend(counts.map(|(name, count)| (name.to_owned(), i64::try_from(count).unwrap_or(i64::MAX))));
-        flat.insert("max_split_size".to_owned(), -1);
+        flat.push(("max_split_size".to_owned(), self.max_split_size));
+        flat.sort();
         flat
+    }
+
+    /// Sets every sum of increases and of decreases, and every count, to 0.
+    pub(crate) fn reset_accumulated(&mut self) {
+        self.each_stat(|stat| (stat.allocated, stat.freed) = (0, 0));
+        let counts = [
+            &mut self.num_alloc_retries,
+            &mut self.num_ooms,
+            &mut self.num_sync_all_streams,
+            &mut self.num_device_alloc,
+            &mut self.num_device_free,
+        ];
+        counts.into_iter().for_each(|count| *count = 0);
     }
 
     /// Sets every peak to the present value.
     pub(crate) fn reset_peak(&mut self) {
-        for stat in self.families_mut().into_iter().flat_map(StatByPool::each) {
-            stat.peak = stat.current;
-        }
+        self.each_stat(|stat| stat.peak = stat.current);
+    }
+
+    fn each_stat(&mut self, action: impl Fn(&mut Stat)) {
+        self.families_mut().into_iter().flat_map(StatByPool::each).for_each(&action);
+        action(&mut self.oversize_allocations);
+        action(&mut self.oversize_segments);
     }
 
     /// Whether the figures agree with each other.

@@ -22,6 +22,12 @@ pub(super) struct Model {
     next_address: Cell<u64>,
     /// Addresses to hand out before any other.
     pub(super) prescribed: RefCell<VecDeque<u64>>,
+    /// Addresses that are mapped first in a range to come.
+    pub(super) prescribed_maps: RefCell<VecDeque<u64>>,
+    /// Address ranges by their first address.
+    pub(super) ranges: RefCell<BTreeMap<u64, u64>>,
+    /// Pages that are mapped, and their size.
+    pages: RefCell<BTreeMap<u64, u64>>,
     /// Segments taken and given back, as a script of golden data writes them.
     pub(super) log: RefCell<Vec<String>>,
     /// Streams that take part in a capture, and its number.
@@ -36,6 +42,8 @@ pub(super) struct Model {
     calls: Cell<u64>,
     /// Call that fails, counted from 1.
     fails: Cell<u64>,
+    /// Functions that have failed so.
+    failed: RefCell<BTreeSet<&'static str>>,
 }
 
 impl Model {
@@ -44,6 +52,9 @@ impl Model {
             capacity: Cell::new(capacity),
             next_address: Cell::new(PAGE),
             prescribed: RefCell::default(),
+            prescribed_maps: RefCell::default(),
+            ranges: RefCell::default(),
+            pages: RefCell::default(),
             log: RefCell::default(),
             capturing: Cell::new(Some((100, 7))),
             held: RefCell::default(),
@@ -53,16 +64,31 @@ impl Model {
             idle: RefCell::default(),
             calls: Cell::new(0),
             fails: Cell::new(0),
+            failed: RefCell::default(),
         }
     }
 
-    fn call(&self) -> Result<()> {
+    fn call(&self, name: &'static str) -> Result<()> {
         self.calls.set(self.calls.get() + 1);
-        if self.calls.get() == self.fails.get() { Err(failure(CUresult::CUDA_ERROR_LAUNCH_FAILED)) } else { Ok(()) }
+        if self.calls.get() != self.fails.get() {
+            return Ok(());
+        }
+        self.failed.borrow_mut().insert(name);
+        Err(failure(CUresult::CUDA_ERROR_LAUNCH_FAILED))
     }
 
     fn used(&self) -> u64 {
-        self.held.borrow().values().sum()
+        self.held.borrow().values().sum::<u64>() + self.pages.borrow().values().sum::<u64>()
+    }
+
+    fn fresh(&self, bytes: u64) -> u64 {
+        self.next_address.replace(self.next_address.get() + bytes.next_multiple_of(PAGE))
+    }
+
+    /// Whether an address lies in a range.
+    fn is_reserved(&self, address: u64) -> bool {
+        let ranges = self.ranges.borrow();
+        ranges.range(..=address).next_back().is_some_and(|(begin, bytes)| address < begin + bytes)
     }
 
     fn pass(&self, stream: usize) {
@@ -77,34 +103,80 @@ fn failure(status: CUresult) -> Error {
 
 impl Driver for Model {
     fn mem_alloc(&self, _: DeviceIndex, bytes: u64) -> Result<u64> {
-        self.call()?;
+        self.call("mem_alloc")?;
         if self.used() + bytes > self.capacity.get() {
             return Err(failure(CUresult::CUDA_ERROR_OUT_OF_MEMORY));
         }
-        let address = self
-            .prescribed
-            .borrow_mut()
-            .pop_front()
-            .unwrap_or_else(|| self.next_address.replace(self.next_address.get() + bytes.next_multiple_of(PAGE)));
+        let address = self.prescribed.borrow_mut().pop_front().unwrap_or_else(|| self.fresh(bytes));
         self.log.borrow_mut().push(format!("segment_alloc {address:#x} {bytes}"));
         self.held.borrow_mut().insert(address, bytes);
         Ok(address)
     }
 
     fn mem_free(&self, _: DeviceIndex, address: u64) -> Result<()> {
-        self.call()?;
+        self.call("mem_free")?;
         let bytes = self.held.borrow_mut().remove(&address).expect("only held segments are freed");
         self.log.borrow_mut().push(format!("segment_free {address:#x} {bytes}"));
         Ok(())
     }
 
     fn mem_get_info(&self, _: DeviceIndex) -> Result<MemInfo> {
-        self.call()?;
+        self.call("mem_get_info")?;
         Ok(MemInfo { free: self.capacity.get().saturating_sub(self.used()), total: self.capacity.get() })
     }
 
+    fn total_memory(&self, _: DeviceIndex) -> Result<u64> {
+        self.call("total_memory")?;
+        Ok(self.capacity.get())
+    }
+
+    fn reserve_range(&self, _: DeviceIndex, bytes: u64) -> Result<u64> {
+        self.call("reserve_range")?;
+        let mut maps = self.prescribed_maps.borrow_mut();
+        let position = maps.iter().position(|address| !self.is_reserved(*address));
+        let address = position.and_then(|position| maps.remove(position)).unwrap_or_else(|| self.fresh(bytes));
+        self.ranges.borrow_mut().insert(address, bytes);
+        Ok(address)
+    }
+
+    fn release_range(&self, _: DeviceIndex, address: u64, bytes: u64) -> Result<()> {
+        self.call("release_range")?;
+        assert_eq!(self.pages.borrow().range(address..address + bytes).next(), None, "a range with pages is released");
+        let held = self.ranges.borrow_mut().remove(&address);
+        assert_eq!(held, Some(bytes), "only whole ranges are released");
+        Ok(())
+    }
+
+    fn map_pages(&self, _: DeviceIndex, address: u64, bytes: u64, page: u64) -> Result<()> {
+        self.call("map_pages")?;
+        if self.used() + bytes > self.capacity.get() {
+            return Err(failure(CUresult::CUDA_ERROR_OUT_OF_MEMORY));
+        }
+        assert!(self.is_reserved(address) && self.is_reserved(address + bytes - 1), "mapped outside of a range");
+        self.log.borrow_mut().push(format!("segment_map {address:#x} {bytes}"));
+        for at in (address..address + bytes).step_by(usize::try_from(page).unwrap()) {
+            assert_eq!(self.pages.borrow_mut().insert(at, page), None, "mapped twice");
+        }
+        Ok(())
+    }
+
+    fn unmap_pages(&self, _: DeviceIndex, address: u64, bytes: u64, page: u64) -> (u64, Result<()>) {
+        for at in (address..address + bytes).step_by(usize::try_from(page).unwrap()) {
+            if let Err(error) = self.call("unmap_pages") {
+                return (at - address, Err(error));
+            }
+            assert_eq!(self.pages.borrow_mut().remove(&at), Some(page), "only mapped pages are unmapped");
+        }
+        self.log.borrow_mut().push(format!("segment_unmap {address:#x} {bytes}"));
+        (bytes, Ok(()))
+    }
+
+    fn stream_synchronize(&self, _: StreamRef) -> Result<()> {
+        self.call("stream_synchronize")
+    }
+
     fn event_create(&self, _: DeviceIndex) -> Result<EventHandle> {
-        self.call()?;
+        self.call("event_create")?;
         let event = self.next_event.get();
         self.next_event.set(event + 1);
         self.events.borrow_mut().insert(event, None);
@@ -112,13 +184,13 @@ impl Driver for Model {
     }
 
     fn event_destroy(&self, event: EventHandle) -> Result<()> {
-        self.call()?;
+        self.call("event_destroy")?;
         self.events.borrow_mut().remove(&event.0).expect("only live events are destroyed");
         Ok(())
     }
 
     fn event_record(&self, event: EventHandle, stream: StreamRef) -> Result<()> {
-        self.call()?;
+        self.call("event_record")?;
         self.events.borrow_mut().insert(event.0, Some(stream.handle));
         if !self.idle.borrow().contains(&stream.handle) {
             self.pending.borrow_mut().insert(event.0);
@@ -127,23 +199,23 @@ impl Driver for Model {
     }
 
     fn event_query(&self, event: EventHandle) -> Result<bool> {
-        self.call()?;
+        self.call("event_query")?;
         Ok(!self.pending.borrow().contains(&event.0))
     }
 
     fn event_synchronize(&self, event: EventHandle) -> Result<()> {
-        self.call()?;
+        self.call("event_synchronize")?;
         self.pending.borrow_mut().remove(&event.0);
         Ok(())
     }
 
     fn capture_id(&self, stream: StreamRef) -> Result<Option<u64>> {
-        self.call()?;
+        self.call("capture_id")?;
         Ok(self.capturing.get().filter(|(first, _)| stream.handle.0 >= *first).map(|(_, id)| id))
     }
 
     fn exchange_capture_mode(&self, _: CaptureMode) -> Result<CaptureMode> {
-        self.call()?;
+        self.call("exchange_capture_mode")?;
         Ok(CaptureMode::Global)
     }
 }
@@ -153,9 +225,9 @@ pub(super) fn on(stream: usize) -> StreamRef {
 }
 
 /// A model, an allocator on it, and what a script holds.
-struct Bench {
-    model: Model,
-    allocator: CachingAllocator,
+pub(super) struct Bench {
+    pub(super) model: Model,
+    pub(super) allocator: CachingAllocator,
     held: BTreeMap<String, u64>,
     /// Bytes asked for at each address, the last time it was handed out.
     sizes: BTreeMap<u64, u64>,
@@ -163,28 +235,33 @@ struct Bench {
 
 impl Bench {
     fn new(capacity: u64) -> Self {
+        Self::with(capacity, "")
+    }
+
+    /// With options.
+    pub(super) fn with(capacity: u64, options: &str) -> Self {
         Self {
             model: Model::new(capacity),
-            allocator: CachingAllocator::new(1),
+            allocator: CachingAllocator::new(1, &Arc::new(AllocatorConfig::default().parse(options).unwrap())),
             held: BTreeMap::new(),
             sizes: BTreeMap::new(),
         }
     }
 
     /// Runs a script of steps that must all succeed.
-    fn run(&mut self, script: &str) -> DeviceStats {
+    pub(super) fn run(&mut self, script: &str) -> DeviceStats {
         for step in script.split(',') {
             self.step(step).unwrap_or_else(|error| panic!("{step}: {error}"));
         }
         self.stats()
     }
 
-    fn stats(&self) -> DeviceStats {
+    pub(super) fn stats(&self) -> DeviceStats {
         self.allocator.stats(DeviceIndex(0)).unwrap()
     }
 
     /// Does one step and checks the books, whatever it answered.
-    fn step(&mut self, step: &str) -> Result<()> {
+    pub(super) fn step(&mut self, step: &str) -> Result<()> {
         let words: Vec<&str> = step.split_whitespace().collect();
         let result = self.act(&words);
         assert_eq!(self.allocator.inconsistency(), None, "after {step}");
@@ -224,7 +301,7 @@ impl Bench {
     }
 }
 
-fn figures(stat: &StatByPool) -> [i64; 4] {
+pub(super) fn figures(stat: &StatByPool) -> [i64; 4] {
     let Stat { current, peak, allocated, freed } = stat.all;
     [current, peak, allocated, freed]
 }
@@ -389,18 +466,43 @@ const TOUR: &str = "a 1 5e6, a 2 1000, a 3@16 3e6, r 1 16, r 1 32, r 2 16, f 1, 
 /// driver works again everything can be given back.
 #[test]
 fn any_driver_call_may_fail() {
-    let mut probe = Bench::new(100_000_000);
+    let (mut points, mut failed) = (0, BTreeSet::new());
+    for options in OPTIONS {
+        points += fail_each_call(options, &mut failed);
+    }
+    println!("failed {points} calls of {failed:?}");
+    // Events are destroyed only at the end, when failures are passed over.
+    assert_eq!(failed.len(), 15, "not every function of the driver has failed: {failed:?}");
+    assert!(points > 150, "only {points} calls failed");
+}
+
+/// Option mixes that change what the allocator decides.
+const OPTIONS: [&str; 4] = [
+    "",
+    "expandable_segments:True",
+    "max_split_size_mb:20,garbage_collection_threshold:0.3",
+    "expandable_segments:True,roundup_power2_divisions:4,max_split_size_mb:32,garbage_collection_threshold:0.5",
+];
+
+fn fail_each_call(options: &str, failed: &mut BTreeSet<&'static str>) -> u64 {
+    let new = || {
+        let bench = Bench::with(100_000_000, options);
+        bench.allocator.set_limit(DeviceIndex(0), Some(99_000_000)).unwrap();
+        bench
+    };
+    let mut probe = new();
     TOUR.split(',').for_each(|step| drop(probe.step(step)));
     let calls = probe.model.calls.get();
     assert!(calls > 30, "the tour makes only {calls} calls");
     for failing in 1..=calls {
-        let mut bench = Bench::new(100_000_000);
+        let mut bench = new();
         bench.model.fails.set(failing);
         let mut errors = 0;
         for step in TOUR.split(',') {
             errors += usize::from(bench.step(step).is_err());
         }
         bench.model.fails.set(0);
+        failed.extend(bench.model.failed.take());
         for name in bench.held.keys().cloned().collect::<Vec<_>>() {
             bench.run(&format!("f {name}"));
         }
@@ -410,7 +512,9 @@ fn any_driver_call_may_fail() {
         assert_eq!(bench.model.used(), 0, "call {failing} failed, {errors} errors: memory is left");
         bench.allocator.dismantle(&bench.model);
         assert!(bench.model.events.borrow().is_empty(), "call {failing} failed: events are left");
+        assert!(bench.model.ranges.borrow().is_empty(), "call {failing} failed: ranges are left");
     }
+    calls
 }
 
 /// A generator of numbers that needs no package.
@@ -429,7 +533,8 @@ impl Numbers {
 fn random_scripts_keep_the_books() {
     for seed in 0..200 {
         let mut numbers = Numbers(seed);
-        let mut bench = Bench::new(200_000_000);
+        let mut bench = Bench::with(200_000_000, OPTIONS[usize::try_from(seed % 4).unwrap()]);
+        bench.allocator.set_limit(DeviceIndex(0), (seed % 3 == 0).then_some(150_000_000)).unwrap();
         let mut scoped = false;
         for step in 0..150 {
             bench.model.fails.set(if numbers.below(10) == 0 {
@@ -488,6 +593,24 @@ fn threads_allocate_and_free_each_others_memory() {
         fn mem_get_info(&self, _: DeviceIndex) -> Result<MemInfo> {
             Ok(MemInfo { free: 1, total: 1 })
         }
+        fn total_memory(&self, _: DeviceIndex) -> Result<u64> {
+            Ok(1 << 40)
+        }
+        fn reserve_range(&self, device: DeviceIndex, bytes: u64) -> Result<u64> {
+            self.mem_alloc(device, bytes)
+        }
+        fn release_range(&self, _: DeviceIndex, _: u64, _: u64) -> Result<()> {
+            Ok(())
+        }
+        fn map_pages(&self, _: DeviceIndex, _: u64, _: u64, _: u64) -> Result<()> {
+            Ok(())
+        }
+        fn unmap_pages(&self, _: DeviceIndex, _: u64, bytes: u64, _: u64) -> (u64, Result<()>) {
+            (bytes, Ok(()))
+        }
+        fn stream_synchronize(&self, _: StreamRef) -> Result<()> {
+            Ok(())
+        }
         fn event_create(&self, _: DeviceIndex) -> Result<EventHandle> {
             Ok(EventHandle(1))
         }
@@ -511,7 +634,7 @@ fn threads_allocate_and_free_each_others_memory() {
         }
     }
     let driver = Plain(AtomicU64::new(PAGE));
-    let allocator = CachingAllocator::new(1);
+    let allocator = CachingAllocator::new(1, &Arc::default());
     let (give, take) = std::sync::mpsc::channel::<u64>();
     std::thread::scope(|scope| {
         for thread in 0..3 {

@@ -29,8 +29,7 @@ impl DeviceAllocator {
         self.check_pending()?;
         self.check_private_pools()?;
         [SizeClass::Small, SizeClass::Large].into_iter().try_for_each(|class| self.check_stats(class))?;
-        let held = self.stats.num_device_alloc - self.stats.num_device_free;
-        ensure(signed(held) == self.stats.segment.all.current, || "segments taken and given back".to_owned())?;
+        self.check_ranges()?;
         ensure(self.stats.is_valid(), || format!("statistics disagree with themselves: {:?}", self.stats))
     }
 
@@ -45,12 +44,18 @@ impl DeviceAllocator {
             ensure(after.prev == Some(id), || fail("next block does not link back"))?;
             ensure(after.address == block.address + block.size, || fail("gap before the next block"))?;
             ensure(after.pool == block.pool && after.stream == block.stream, || fail("segment of two pools"))?;
-            ensure(!(block.is_free() && after.is_free()), || fail("free neighbours are not merged"))?;
+            ensure(after.range == block.range, || fail("segment of two ranges"))?;
+            let alike = block.is_unused() && after.is_unused() && block.mapped == after.mapped;
+            ensure(!alike, || fail("unused neighbours are not merged"))?;
         }
         if let Some(prev) = block.prev {
             ensure(self.blocks.contains(prev), || fail("previous block is gone"))?;
             ensure(self.blocks.get(prev).next == Some(id), || fail("previous block does not link back"))?;
         }
+        ensure(block.mapped || block.is_unused(), || fail("in use without memory"))?;
+        ensure(block.mapped || block.range.is_some(), || fail("unmapped outside of a range"))?;
+        let unmapped = self.pools.get(block.pool).contains_unmapped(&self.blocks, id);
+        ensure(unmapped != block.mapped, || fail("unmapped set and state differ"))?;
         let in_set = self.pools.get(block.pool).contains(&self.blocks, id);
         ensure(in_set == block.is_free(), || fail("free set and state differ"))
     }
@@ -58,7 +63,30 @@ impl DeviceAllocator {
     fn check_free_sets(&self) -> Check {
         let listed: usize = self.pools.iter().map(|(_, pool)| pool.free_count()).sum();
         let free = self.blocks.iter().filter(|(_, block)| block.is_free()).count();
-        ensure(listed == free, || format!("{listed} blocks in free sets, {free} free blocks"))
+        ensure(listed == free, || format!("{listed} blocks in free sets, {free} free blocks"))?;
+        let listed: usize = self.pools.iter().map(|(_, pool)| pool.unmapped_count()).sum();
+        let unmapped = self.blocks.iter().filter(|(_, block)| !block.mapped).count();
+        ensure(listed == unmapped, || format!("{listed} blocks in unmapped sets, {unmapped} unmapped blocks"))
+    }
+
+    /// The blocks of each range cover it, and what is mapped of it is made of whole pages.
+    fn check_ranges(&self) -> Check {
+        for (id, range) in self.ranges.iter() {
+            let mut blocks: Vec<&Block> = self.blocks.iter().map(|(_, block)| block).collect();
+            blocks.retain(|block| block.range == Some(id));
+            let covered: u64 = blocks.iter().map(|block| block.size).sum();
+            let heads = blocks.iter().filter(|block| block.prev.is_none()).count();
+            ensure(covered == range.size && heads == 1, || format!("{range:?} has {heads} heads, {covered} bytes"))?;
+            let unaligned = |block: &&&Block| {
+                let (from, to) = (block.address - range.address, block.address + block.size - range.address);
+                let whole = from.is_multiple_of(range.page) && to.is_multiple_of(range.page);
+                !block.mapped && !whole
+            };
+            let torn = blocks.iter().find(unaligned);
+            ensure(torn.is_none(), || format!("a part of a page is unmapped: {torn:?}"))?;
+        }
+        let known = |block: &Block| block.range.is_none_or(|id| self.ranges.iter().any(|(held, _)| held == id));
+        ensure(self.blocks.iter().all(|(_, block)| known(block)), || "a block of a range that is gone".to_owned())
     }
 
     fn check_pending(&self) -> Check {
@@ -81,7 +109,6 @@ impl DeviceAllocator {
             let heads = |block: &Block| block.prev.is_none() && [pool.small, pool.large].contains(&block.pool);
             let segments = self.blocks.iter().filter(|(_, block)| heads(block)).count();
             ensure(segments == pool.segments as usize, || format!("{id:?} has {segments} segments: {pool:?}"))?;
-            ensure(segments > 0 || pool.use_count > 0, || format!("{id:?} is unused and was not removed"))?;
         }
         let pools = self.pools.iter().count();
         ensure(pools == 2 + 2 * self.private.len(), || format!("{pools} pools"))
@@ -92,7 +119,8 @@ impl DeviceAllocator {
         let one = |_: &Block| 1;
         let size = |block: &Block| signed(block.size);
         let active = |block: &Block| block.allocated || block.is_pending();
-        let parts = |block: &Block| block.is_free() && block.is_split();
+        let parts = |block: &Block| block.is_free() && block.is_split() && block.range.is_none();
+        let segments = |block: &Block| block.prev.is_none() && block.range.is_none();
         self.check_sum(class, "allocation", &stats.allocation, |block| block.allocated, one)?;
         self.check_sum(class, "allocated_bytes", &stats.allocated_bytes, |block| block.allocated, size)?;
         self.check_sum(class, "active", &stats.active, active, one)?;
@@ -100,8 +128,8 @@ impl DeviceAllocator {
         self.check_sum(class, "requested_bytes", &stats.requested_bytes, active, |block| signed(block.requested))?;
         self.check_sum(class, "inactive_split", &stats.inactive_split, parts, one)?;
         self.check_sum(class, "inactive_split_bytes", &stats.inactive_split_bytes, parts, size)?;
-        self.check_sum(class, "segment", &stats.segment, |block| block.prev.is_none(), one)?;
-        self.check_sum(class, "reserved_bytes", &stats.reserved_bytes, |_| true, size)
+        self.check_sum(class, "segment", &stats.segment, segments, one)?;
+        self.check_sum(class, "reserved_bytes", &stats.reserved_bytes, |block| block.mapped, size)
     }
 
     fn check_sum(

@@ -18,12 +18,14 @@ use cuda_sys::Driver as Table;
 use cuda_sys::driver::types::{CUcontext, CUdevice, CUdevice_attribute, CUuuid};
 
 use crate::device::DeviceIndex;
+use crate::driver::vmm::Mappings;
 use crate::error::{Error, OLDEST_DRIVER, Result};
 
 /// A driver that has been initialised.
 pub(crate) struct Api {
     pub(super) table: Arc<Table>,
     contexts: Box<[Context]>,
+    pub(super) mappings: Mutex<Mappings>,
 }
 
 /// The primary context of one device.
@@ -48,7 +50,10 @@ impl Api {
         unsafe { table.cuDeviceGetCount(&mut count) }?;
         match usize::try_from(count) {
             Ok(0) | Err(_) => Err(Error::NoDevices),
-            Ok(count) => Ok(Self { table, contexts: (0..count).map(|_| Context::default()).collect() }),
+            Ok(count) => {
+                let contexts = (0..count).map(|_| Context::default()).collect();
+                Ok(Self { table, contexts, mappings: Mutex::default() })
+            }
         }
     }
 
@@ -163,7 +168,7 @@ impl Api {
     }
 
     /// Bytes of memory of a device.
-    pub(crate) fn total_memory(&self, device: DeviceIndex) -> Result<u64> {
+    pub(crate) fn total_memory_of(&self, device: DeviceIndex) -> Result<u64> {
         let number = self.device(device)?;
         let mut bytes = 0usize;
         // SAFETY: `bytes` outlives the call.

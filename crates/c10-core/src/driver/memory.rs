@@ -100,6 +100,30 @@ impl Driver for Api {
         Ok(MemInfo { free: free as u64, total: total as u64 })
     }
 
+    fn total_memory(&self, device: DeviceIndex) -> Result<u64> {
+        self.total_memory_of(device)
+    }
+
+    fn reserve_range(&self, device: DeviceIndex, bytes: u64) -> Result<u64> {
+        self.address_reserve(device, bytes)
+    }
+
+    fn release_range(&self, device: DeviceIndex, address: u64, bytes: u64) -> Result<()> {
+        self.address_free(device, address, bytes)
+    }
+
+    fn map_pages(&self, device: DeviceIndex, address: u64, bytes: u64, page: u64) -> Result<()> {
+        self.map_new_pages(device, address, bytes, page)
+    }
+
+    fn unmap_pages(&self, device: DeviceIndex, address: u64, bytes: u64, page: u64) -> (u64, Result<()>) {
+        self.unmap_and_release(device, address, bytes, page)
+    }
+
+    fn stream_synchronize(&self, stream: StreamRef) -> Result<()> {
+        self.stream_wait_on_host(stream)
+    }
+
     fn event_create(&self, device: DeviceIndex) -> Result<EventHandle> {
         self.event_create_with_flags(device, EVENT_DISABLE_TIMING)
     }
@@ -151,17 +175,17 @@ impl Api {
     /// Copies plain host memory to the device; the slice is not read after the call, and later work of any stream
     /// sees the bytes.
     pub(crate) fn copy_from_slice(&self, to: u64, from: &[u8], stream: StreamRef) -> Result<()> {
-        self.stream_synchronize(stream)?;
+        self.stream_wait_on_host(stream)?;
         // SAFETY: `from` is readable for its length and unregistered memory is staged before the call returns;
         // the target range was checked by the caller.
         unsafe { self.table.cuMemcpyHtoD_v2(to, from.as_ptr().cast::<c_void>(), from.len()) }?;
         // The last stretch may still be on its way on the default stream, which pool streams do not wait for.
-        self.stream_synchronize(StreamRef { device: stream.device, handle: Default::default() })
+        self.stream_wait_on_host(StreamRef { device: stream.device, handle: Default::default() })
     }
 
     /// Copies device memory to plain host memory, after the work of `stream`; done when it returns.
     pub(crate) fn copy_to_slice(&self, to: &mut [u8], from: u64, stream: StreamRef) -> Result<()> {
-        self.stream_synchronize(stream)?;
+        self.stream_wait_on_host(stream)?;
         // SAFETY: `to` is writable for its length; the call returns after the last byte is written.
         Ok(unsafe { self.table.cuMemcpyDtoH_v2(to.as_mut_ptr().cast::<c_void>(), from, to.len()) }?)
     }

@@ -10,6 +10,7 @@ mod cuda;
 mod graph;
 mod memory;
 mod stream;
+mod vmm;
 
 pub(crate) use cuda::Api;
 pub(crate) use graph::{GraphExecHandle, GraphHandle};
@@ -88,6 +89,40 @@ pub(crate) trait Driver {
     /// # Errors
     /// The driver's error.
     fn mem_get_info(&self, device: DeviceIndex) -> Result<MemInfo>;
+
+    /// Memory of the device in bytes.
+    ///
+    /// # Errors
+    /// The driver's error.
+    fn total_memory(&self, device: DeviceIndex) -> Result<u64>;
+
+    /// Takes a range of addresses without memory behind them; it never begins at 0.
+    ///
+    /// # Errors
+    /// The driver's error.
+    fn reserve_range(&self, device: DeviceIndex, bytes: u64) -> Result<u64>;
+
+    /// Gives a range of addresses back, of which nothing is mapped.
+    ///
+    /// # Errors
+    /// The driver's error; the range then still counts as taken.
+    fn release_range(&self, device: DeviceIndex, address: u64, bytes: u64) -> Result<()>;
+
+    /// Puts memory behind a part of a range, in pages of `page` bytes.
+    ///
+    /// # Errors
+    /// The driver's error; none of the pages is mapped then.
+    fn map_pages(&self, device: DeviceIndex, address: u64, bytes: u64, page: u64) -> Result<()>;
+
+    /// Takes the memory behind a part of a range away, page by page, and gives it back. Returns the bytes that are no
+    /// longer mapped, counted from the front, and the driver's error if those are not all.
+    fn unmap_pages(&self, device: DeviceIndex, address: u64, bytes: u64, page: u64) -> (u64, Result<()>);
+
+    /// Blocks until the work queued on a stream is done.
+    ///
+    /// # Errors
+    /// The driver's error.
+    fn stream_synchronize(&self, stream: StreamRef) -> Result<()>;
 
     /// Makes an event without timing.
     ///

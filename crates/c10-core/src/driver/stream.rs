@@ -54,7 +54,7 @@ impl Api {
     }
 
     /// Blocks until all work queued on the stream is done.
-    pub(crate) fn stream_synchronize(&self, stream: StreamRef) -> Result<()> {
+    pub(crate) fn stream_wait_on_host(&self, stream: StreamRef) -> Result<()> {
         self.bind(stream.device)?;
         // SAFETY: the stream is alive.
         Ok(unsafe { self.table.cuStreamSynchronize(raw(stream)) }?)

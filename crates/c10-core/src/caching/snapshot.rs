@@ -1,0 +1,143 @@
+//! What the allocator holds, segment by segment and block by block.
+
+use crate::caching::block::Block;
+use crate::caching::device::DeviceAllocator;
+use crate::caching::private_pool::PoolId;
+use crate::caching::size_class::SizeClass;
+use crate::device::DeviceIndex;
+
+/// What a block is doing.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum BlockState {
+    /// Handed out.
+    ActiveAllocated,
+    /// Given back, and still used by another stream.
+    ActivePendingFree,
+    /// Free.
+    Inactive,
+}
+
+impl BlockState {
+    /// The name that torch's snapshots use, for example `active_allocated`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::ActiveAllocated => "active_allocated",
+            Self::ActivePendingFree => "active_pending_free",
+            Self::Inactive => "inactive",
+        }
+    }
+}
+
+/// Which requests a segment serves.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum SegmentType {
+    /// Those up to 1 MiB.
+    Small,
+    /// Larger ones.
+    Large,
+}
+
+impl SegmentType {
+    /// The name that torch's snapshots use: `small` or `large`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Small => "small",
+            Self::Large => "large",
+        }
+    }
+}
+
+/// A block of a [`SegmentInfo`]. Sizes are bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct BlockInfo {
+    /// First byte.
+    pub address: u64,
+    /// Bytes of the block.
+    pub size: u64,
+    /// Bytes last asked for; of a block that is not in use that is past, and 0 if it never was.
+    pub requested_size: u64,
+    /// What it is doing.
+    pub state: BlockState,
+}
+
+/// Memory held from the driver: a segment, or a stretch of an expandable one that is mapped. Sizes are bytes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct SegmentInfo {
+    /// Device the memory is on.
+    pub device: DeviceIndex,
+    /// First byte.
+    pub address: u64,
+    /// Bytes of all blocks.
+    pub total_size: u64,
+    /// Bytes of the blocks handed out.
+    pub allocated_size: u64,
+    /// Bytes of the blocks handed out or still used by another stream.
+    pub active_size: u64,
+    /// Bytes that were asked for, of the active blocks.
+    pub requested_size: u64,
+    /// Handle of the stream it serves, 0 for the default stream.
+    pub stream: u64,
+    /// Which requests it serves.
+    pub segment_type: SegmentType,
+    /// The private pool it belongs to; `PoolId(0, 0)` for none. Torch's `segment_pool_id`.
+    pub pool: PoolId,
+    /// Whether it is a part of an expandable segment.
+    pub is_expandable: bool,
+    /// Its blocks by address; they touch each other.
+    pub blocks: Vec<BlockInfo>,
+}
+
+impl DeviceAllocator {
+    /// Everything held from the driver, or what one private pool holds, by address.
+    pub(crate) fn snapshot(&self, only: Option<PoolId>) -> Vec<SegmentInfo> {
+        let begins = |block: &Block| {
+            let continues = block.prev.is_some_and(|prev| self.blocks.get(prev).mapped);
+            block.mapped && !continues && (only.is_none() || only == Some(self.pool_of(block)))
+        };
+        let heads = self.blocks.iter().map(|(_, block)| block).filter(|block| begins(block));
+        let mut segments: Vec<SegmentInfo> = heads.map(|head| self.describe_segment(head)).collect();
+        segments.sort_by_key(|segment| segment.address);
+        segments
+    }
+
+    fn pool_of(&self, block: &Block) -> PoolId {
+        self.describe(block.pool).owner.unwrap_or(PoolId(0, 0))
+    }
+
+    fn describe_segment(&self, head: &Block) -> SegmentInfo {
+        let follow = |block: &&Block| block.next.map(|next| self.blocks.get(next)).filter(|next| next.mapped);
+        let blocks: Vec<BlockInfo> = std::iter::successors(Some(head), follow).map(describe_block).collect();
+        let sum = |takes: fn(&BlockInfo) -> bool, of: fn(&BlockInfo) -> u64| {
+            blocks.iter().filter(|block| takes(block)).map(of).sum()
+        };
+        SegmentInfo {
+            device: self.device,
+            address: head.address,
+            total_size: sum(|_| true, |block| block.size),
+            allocated_size: sum(|block| block.state == BlockState::ActiveAllocated, |block| block.size),
+            active_size: sum(|block| block.state != BlockState::Inactive, |block| block.size),
+            requested_size: sum(|block| block.state != BlockState::Inactive, |block| block.requested_size),
+            stream: head.stream.0 as u64,
+            segment_type: match self.describe(head.pool).class {
+                SizeClass::Small => SegmentType::Small,
+                SizeClass::Large => SegmentType::Large,
+            },
+            pool: self.pool_of(head),
+            is_expandable: head.range.is_some(),
+            blocks,
+        }
+    }
+}
+
+fn describe_block(block: &Block) -> BlockInfo {
+    let state = match (block.allocated, block.is_pending()) {
+        (true, _) => BlockState::ActiveAllocated,
+        (false, true) => BlockState::ActivePendingFree,
+        (false, false) => BlockState::Inactive,
+    };
+    BlockInfo { address: block.address, size: block.size, requested_size: block.requested, state }
+}

@@ -1,0 +1,209 @@
+//! Virtual memory: address ranges, and the pages of memory that are put behind them.
+//!
+//! **Invariants:** each page that is mapped has one handle, listed under its address. What could not be taken back
+//! after a failure (a page still mapped, a handle still held) stays listed and is tried again by the next call that
+//! maps, unmaps or gives a range back; a range is not given back before.
+//!
+//! # Safety
+//! Every unsafe block is one call through the function table. Out pointers and structures are locals that outlive the
+//! call. Addresses come from `cuMemAddressReserve`, handles from `cuMemCreate`, and both are given back once: the list
+//! forgets them when the driver has taken them. The allocator unmaps only memory that nobody holds, after waiting for
+//! its stream.
+#![expect(unsafe_code, reason = "calls of C functions")]
+
+use std::collections::BTreeMap;
+use std::ptr;
+use std::sync::{MutexGuard, PoisonError};
+
+use cuda_sys::driver::types::{
+    CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationHandleType, CUmemAllocationProp,
+    CUmemAllocationProp_st__bindgen_ty_1, CUmemAllocationType, CUmemLocation, CUmemLocationType,
+};
+
+use crate::device::DeviceIndex;
+use crate::driver::Api;
+use crate::error::{Error, Result};
+
+/// A `CUmemGenericAllocationHandle`.
+type PageHandle = u64;
+
+/// Pages and what is left of failed calls.
+#[derive(Debug, Default)]
+pub(crate) struct Mappings {
+    pages: BTreeMap<u64, Page>,
+    /// Handles of pages that are unmapped but could not be released.
+    unreleased: Vec<PageHandle>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Page {
+    handle: PageHandle,
+    size: u64,
+    /// Its mapping failed as a whole and it could not be unmapped again.
+    leftover: bool,
+}
+
+impl Api {
+    fn mappings(&self) -> MutexGuard<'_, Mappings> {
+        self.mappings.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a range of addresses.
+    pub(crate) fn address_reserve(&self, device: DeviceIndex, bytes: u64) -> Result<u64> {
+        self.bind(device)?;
+        let mut address = 0;
+        // SAFETY: `address` outlives the call.
+        unsafe { self.table.cuMemAddressReserve(&mut address, length(bytes)?, 0, 0, 0) }?;
+        Ok(address)
+    }
+
+    /// Gives a range of addresses back.
+    pub(crate) fn address_free(&self, device: DeviceIndex, address: u64, bytes: u64) -> Result<()> {
+        self.bind(device)?;
+        self.tidy(&mut self.mappings())?;
+        let bytes = length(bytes)?;
+        // SAFETY: the range was reserved with this size, nothing of it is mapped, and nobody uses it any more.
+        Ok(unsafe { self.table.cuMemAddressFree(address, bytes) }?)
+    }
+
+    /// Makes pages and maps them; all or none.
+    pub(crate) fn map_new_pages(&self, device: DeviceIndex, address: u64, bytes: u64, page: u64) -> Result<()> {
+        self.bind(device)?;
+        let mut mappings = self.mappings();
+        self.tidy(&mut mappings)?;
+        let mut handles = Vec::new();
+        for _ in 0..bytes / page {
+            match self.create_page(device, page) {
+                Ok(handle) => handles.push(handle),
+                Err(error) => {
+                    self.release_pages(&mut mappings, handles);
+                    return Err(error);
+                }
+            }
+        }
+        let mapped = self.map_all(&mut mappings, address, page, handles);
+        let usable = mapped.and_then(|()| self.allow_access(device, address, bytes));
+        if usable.is_err() {
+            mappings.pages.range_mut(address..address + bytes).for_each(|(_, page)| page.leftover = true);
+            // Tried again later; the failure above is the one to tell of.
+            let _ = self.tidy(&mut mappings);
+        }
+        usable
+    }
+
+    /// Maps the pages one after the other; those that are not mapped after a failure are released.
+    fn map_all(&self, mappings: &mut Mappings, address: u64, size: u64, handles: Vec<PageHandle>) -> Result<()> {
+        let mut handles = handles.into_iter();
+        let mut at = address;
+        while let Some(handle) = handles.next() {
+            if let Err(error) = self.map_page(at, size, handle) {
+                self.release_pages(mappings, std::iter::once(handle).chain(handles).collect());
+                return Err(error);
+            }
+            mappings.pages.insert(at, Page { handle, size, leftover: false });
+            at += size;
+        }
+        Ok(())
+    }
+
+    /// Unmaps pages and releases them, from the front; the bytes that are unmapped, and the error if not all are.
+    pub(crate) fn unmap_and_release(
+        &self,
+        device: DeviceIndex,
+        address: u64,
+        bytes: u64,
+        page: u64,
+    ) -> (u64, Result<()>) {
+        let mut mappings = self.mappings();
+        if let Err(error) = self.bind(device).and_then(|()| self.tidy(&mut mappings)) {
+            return (0, Err(error));
+        }
+        let mut done = 0;
+        while done < bytes {
+            if let Err(error) = self.unmap_page(&mut mappings, address + done) {
+                return (done, Err(error));
+            }
+            done += page;
+        }
+        (done, Ok(()))
+    }
+
+    fn create_page(&self, device: DeviceIndex, bytes: u64) -> Result<PageHandle> {
+        let properties = CUmemAllocationProp {
+            type_: CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED,
+            requestedHandleTypes: CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_NONE,
+            location: location(device),
+            win32HandleMetaData: ptr::null_mut(),
+            allocFlags: CUmemAllocationProp_st__bindgen_ty_1 {
+                compressionType: 0,
+                gpuDirectRDMACapable: 0,
+                usage: 0,
+                reserved: [0; 4],
+            },
+        };
+        let bytes = length(bytes)?;
+        let mut handle = 0;
+        // SAFETY: `handle` and `properties` outlive the call.
+        unsafe { self.table.cuMemCreate(&mut handle, bytes, &properties, 0) }?;
+        Ok(handle)
+    }
+
+    fn map_page(&self, address: u64, bytes: u64, handle: PageHandle) -> Result<()> {
+        let bytes = length(bytes)?;
+        // SAFETY: the part of a reserved range is unmapped, and the handle is of a page of this size.
+        Ok(unsafe { self.table.cuMemMap(address, bytes, 0, handle, 0) }?)
+    }
+
+    fn allow_access(&self, device: DeviceIndex, address: u64, bytes: u64) -> Result<()> {
+        let access = CUmemAccessDesc {
+            location: location(device),
+            flags: CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+        };
+        let bytes = length(bytes)?;
+        // SAFETY: the part is mapped, and the one description outlives the call.
+        Ok(unsafe { self.table.cuMemSetAccess(address, bytes, &access, 1) }?)
+    }
+
+    fn unmap_page(&self, mappings: &mut Mappings, address: u64) -> Result<()> {
+        let Some(page) = mappings.pages.get(&address).copied() else { return Ok(()) };
+        let bytes = length(page.size)?;
+        // SAFETY: the page is mapped there as a whole, and nobody uses it any more.
+        unsafe { self.table.cuMemUnmap(address, bytes) }?;
+        mappings.pages.remove(&address);
+        self.release_pages(mappings, vec![page.handle]);
+        Ok(())
+    }
+
+    /// Releases pages that are not mapped; those that cannot be are listed for later.
+    fn release_pages(&self, mappings: &mut Mappings, handles: Vec<PageHandle>) {
+        for handle in handles {
+            // SAFETY: the handle is released once: only a failed release is tried again.
+            if unsafe { self.table.cuMemRelease(handle) }.is_err() {
+                mappings.unreleased.push(handle);
+            }
+        }
+    }
+
+    /// Tries what could not be taken back before once more.
+    fn tidy(&self, mappings: &mut Mappings) -> Result<()> {
+        let left: Vec<u64> =
+            mappings.pages.iter().filter(|(_, page)| page.leftover).map(|(address, _)| *address).collect();
+        left.into_iter().try_for_each(|address| self.unmap_page(mappings, address))?;
+        let unreleased = std::mem::take(&mut mappings.unreleased);
+        self.release_pages(mappings, unreleased);
+        Ok(())
+    }
+
+    /// Takes back what failed calls have left behind, at the end of the runtime.
+    pub(crate) fn tidy_mappings(&self) {
+        let _ = self.tidy(&mut self.mappings());
+    }
+}
+
+fn location(device: DeviceIndex) -> CUmemLocation {
+    CUmemLocation { type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, id: device.0 }
+}
+
+fn length(bytes: u64) -> Result<usize> {
+    usize::try_from(bytes).map_err(|_| Error::RequestTooLarge { requested: bytes })
+}
