@@ -173,7 +173,8 @@ impl Machine {
         Some((region.backing.file()?, region.offset as u64 + (address - base)))
     }
 
-    /// Lets all queued work finish, as if a long time passed. Functions of the program run on this thread.
+    /// Lets all queued work finish, as if a long time passed: late events can be seen then, too. Functions of the
+    /// program run on this thread.
     pub fn settle(&self) {
         Call::new(&self.shared, "Machine::settle").run_everything();
     }
