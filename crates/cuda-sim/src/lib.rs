@@ -56,7 +56,7 @@ mod model;
 mod report;
 
 pub use abi::{EXPORTS, functions};
-pub use config::{Config, Fault};
+pub use config::{Config, ConfigError, Fault};
 pub use export::{Export, Needs};
 pub use machine::{Bound, Machine};
 pub use report::{LiveHandles, Report, ReportKind};
