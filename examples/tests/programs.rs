@@ -91,3 +91,16 @@ fn the_programs_run() {
         assert!(output.status.success(), "{program}: {}", text(&output));
     }
 }
+
+#[test]
+fn the_environment_configures_the_allocator() {
+    let alloc = PROGRAMS[0];
+    let plain = text(&run(alloc, &[], &[]));
+    assert!(plain.contains("1048576 bytes allocated, 2097152 reserved"), "{plain}");
+    let uncached = text(&run(alloc, &[("PYTORCH_NO_CUDA_MEMORY_CACHING", "1")], &[]));
+    assert!(uncached.contains("0 bytes allocated, 0 reserved"), "{uncached}");
+    let refused = run(alloc, &[("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:Maybe")], &[]);
+    let words = text(&refused);
+    assert_eq!(refused.status.code(), Some(1), "{words}");
+    assert!(words.contains("Expected 'True' or 'False' at index 2 in ConfigTokenizer but got 'Maybe'"), "{words}");
+}

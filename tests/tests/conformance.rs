@@ -5,6 +5,7 @@ use std::sync::OnceLock;
 
 use cuda_sim::{Config, Fault, Machine};
 use cuda_sys::CUresult;
+use testkit::common::ask_all;
 use testkit::conformance::call_with_zeros;
 use testkit::machine::table_driver;
 use tests::conformance::{Arm, Report, run_in_children};
@@ -12,6 +13,7 @@ use tests::table::uncovered;
 
 /// Codes that no program provokes on hardware, and why. Each is covered by an injected fault below.
 const INJECTED: &[(&str, CUresult, &str)] = &[
+    ("cuInit", CUresult::CUDA_ERROR_NOT_INITIALIZED, "needs a process forked from one that uses the driver"),
     ("cuInit", CUresult::CUDA_ERROR_NO_DEVICE, "needs a machine without a device"),
     ("cuCtxCreate_v2", CUresult::CUDA_ERROR_ILLEGAL_ADDRESS, "needs a device whose primary context was lost"),
     ("cuCtxCreate_v2", CUresult::CUDA_ERROR_LAUNCH_FAILED, "needs a device whose primary context was lost"),
@@ -19,6 +21,10 @@ const INJECTED: &[(&str, CUresult, &str)] = &[
     ("cuCtxCreate_v4", CUresult::CUDA_ERROR_LAUNCH_FAILED, "needs a device whose primary context was lost"),
     ("cuDevicePrimaryCtxRetain", CUresult::CUDA_ERROR_ILLEGAL_ADDRESS, "needs a device whose primary context was lost"),
     ("cuDevicePrimaryCtxRetain", CUresult::CUDA_ERROR_LAUNCH_FAILED, "needs a device whose primary context was lost"),
+    ("cuDeviceGetDefaultMemPool", CUresult::CUDA_ERROR_OUT_OF_MEMORY, "needs a device with all addresses taken"),
+    ("cuDeviceGetMemPool", CUresult::CUDA_ERROR_OUT_OF_MEMORY, "needs a device with all addresses taken"),
+    ("cuGraphLaunch", CUresult::CUDA_ERROR_OUT_OF_MEMORY, "needs a device that others fill between upload and launch"),
+    ("cuGraphUpload", CUresult::CUDA_ERROR_OUT_OF_MEMORY, "needs a full device"),
     ("cuLaunchKernel", CUresult::CUDA_ERROR_NOT_SUPPORTED, "needs a function, and no module can be loaded yet"),
     ("cuLaunchKernelEx", CUresult::CUDA_ERROR_NOT_SUPPORTED, "needs a function, and no module can be loaded yet"),
 ];
@@ -50,8 +56,16 @@ fn table_arm() {
 fn every_export_and_every_code_has_a_case() {
     let report = table();
     let excused: Vec<_> = INJECTED.iter().map(|&(symbol, code, _)| (symbol, code)).collect();
-    let missing = uncovered(&report.calls, &excused);
+    let mut calls = report.calls.clone();
+    calls.extend(ask_all().0);
+    let missing = uncovered(&calls, &excused);
     assert!(missing.is_empty(), "{} things no case covers:\n{}", missing.len(), missing.join("\n"));
+}
+
+#[test]
+fn what_a_function_needs_is_asked_for() {
+    let (_, wrong) = ask_all();
+    assert!(wrong.is_empty(), "{} wrong answers:\n{}", wrong.len(), wrong.join("\n"));
 }
 
 #[test]

@@ -11,6 +11,7 @@ use crate::codes::{Answer, INVALID_CONTEXT, INVALID_HANDLE, NOT_INITIALIZED};
 use crate::host_work;
 use crate::machine::{Shared, thread_number};
 use crate::model::engine::OpId;
+use crate::model::event::Event;
 use crate::model::{State, Step};
 
 /// How long to wait in real time when other threads must do something first.
@@ -165,6 +166,8 @@ impl<'m> Call<'m> {
     /// Runs everything that is queued.
     pub(crate) fn run_everything(&mut self) {
         self.wait_until(|state| state.engine.len() == 0);
+        let visible_ns = self.events.values().filter_map(Event::visible_ns).max().unwrap_or(0);
+        self.clock_ns = self.clock_ns.max(visible_ns);
     }
 
     /// Lets everything finish that is due by now.

@@ -34,6 +34,11 @@ impl<T> Ptr<T> {
         Self(ptr::null_mut())
     }
 
+    /// A pointer out of a parameter structure, which the promise for the structure covers.
+    pub(crate) fn from_params(pointer: *const T) -> Self {
+        Self(pointer.cast_mut())
+    }
+
     /// The pointer as a number, for handles and for looking things up.
     pub(crate) fn address(self) -> u64 {
         self.0.addr() as u64
@@ -174,6 +179,7 @@ plain_values! {
     cuda_sys::driver::types::CUpointer_attribute,
     cuda_sys::driver::types::CUmemAllocationGranularity_flags,
     cuda_sys::driver::types::CUmemPool_attribute,
+    cuda_sys::driver::types::CUgraphMem_attribute,
     cuda_sys::driver::types::CUdevice_P2PAttribute,
     cuda_sys::driver::types::CUstreamCaptureMode,
     cuda_sys::driver::types::CUlaunchAttributeID,

@@ -1,5 +1,7 @@
 //! How a simulated machine is set up.
 
+use std::fmt;
+
 use cuda_sys::{CUresult, CudaVersion};
 
 use crate::model::profile;
@@ -83,33 +85,101 @@ impl Config {
     /// The configuration that the environment asks for.
     ///
     /// `CUDA_SIM_DEVICES`, `CUDA_SIM_SEED`, `CUDA_SIM_DRIVER_VERSION` (`12.2` or `12020`), `CUDA_SIM_MEMORY` (bytes of
-    /// each device), `CUDA_SIM_STRICT`, `CUDA_SIM_LATE_EVENTS` (`1` for yes) and `CUDA_SIM_FAULTS`
-    /// (`symbol:occurrence:code`, separated by commas). A value that cannot be read is as good as none.
-    #[must_use]
-    pub fn from_env() -> Self {
+    /// each device), `CUDA_SIM_STRICT`, `CUDA_SIM_LATE_EVENTS` (`1` for yes, `0` for no) and `CUDA_SIM_FAULTS`
+    /// (`symbol:occurrence:code`, separated by commas).
+    ///
+    /// # Errors
+    /// A variable that cannot be read as what it should be.
+    pub fn from_env() -> Result<Self, ConfigError> {
         Self::from_variables(|name| std::env::var(name).ok())
     }
 
-    fn from_variables(variable: impl Fn(&str) -> Option<String>) -> Self {
-        let number = |name| variable(name).and_then(|text| text.trim().parse::<u64>().ok());
-        let flag = |name| variable(name).is_some_and(|text| text.trim() == "1");
-        let default = Self::default();
-        Self {
-            seed: number("CUDA_SIM_SEED").unwrap_or(default.seed),
-            devices: number("CUDA_SIM_DEVICES")
-                .and_then(|count| u32::try_from(count).ok())
-                .unwrap_or(default.devices)
-                .min(16),
-            driver_version: variable("CUDA_SIM_DRIVER_VERSION")
-                .and_then(|text| parse_version(text.trim()))
-                .unwrap_or(default.driver_version),
-            capacity_bytes: number("CUDA_SIM_MEMORY").unwrap_or(default.capacity_bytes),
-            strict: flag("CUDA_SIM_STRICT"),
-            late_events: flag("CUDA_SIM_LATE_EVENTS"),
-            faults: variable("CUDA_SIM_FAULTS")
-                .map(|text| text.split(',').filter_map(|part| Fault::parse(part.trim())).collect())
-                .unwrap_or_default(),
+    fn from_variables(variable: impl Fn(&str) -> Option<String>) -> Result<Self, ConfigError> {
+        let mut config = Self::default();
+        for setting in SETTINGS {
+            let Some(value) = variable(setting.variable).filter(|value| !value.trim().is_empty()) else { continue };
+            (setting.read)(&mut config, value.trim()).ok_or(ConfigError {
+                variable: setting.variable,
+                expected: setting.expected,
+                value,
+            })?;
         }
+        Ok(config)
+    }
+}
+
+/// One variable of the environment: how it is read, and what it should hold.
+struct Setting {
+    variable: &'static str,
+    expected: &'static str,
+    read: fn(&mut Config, &str) -> Option<()>,
+}
+
+const SETTINGS: &[Setting] = &[
+    Setting {
+        variable: "CUDA_SIM_SEED",
+        expected: "a whole number",
+        read: |config, text| text.parse().ok().map(|seed| config.seed = seed),
+    },
+    Setting {
+        variable: "CUDA_SIM_DEVICES",
+        expected: "a number from 0 to 16",
+        read: |config, text| text.parse().ok().filter(|count| *count <= 16).map(|count| config.devices = count),
+    },
+    Setting {
+        variable: "CUDA_SIM_DRIVER_VERSION",
+        expected: "a version such as 12.2 or 12020",
+        read: |config, text| parse_version(text).map(|version| config.driver_version = version),
+    },
+    Setting {
+        variable: "CUDA_SIM_MEMORY",
+        expected: "a number of bytes",
+        read: |config, text| text.parse().ok().map(|bytes| config.capacity_bytes = bytes),
+    },
+    Setting {
+        variable: "CUDA_SIM_STRICT",
+        expected: "1 or 0",
+        read: |config, text| parse_flag(text).map(|strict| config.strict = strict),
+    },
+    Setting {
+        variable: "CUDA_SIM_LATE_EVENTS",
+        expected: "1 or 0",
+        read: |config, text| parse_flag(text).map(|late| config.late_events = late),
+    },
+    Setting {
+        variable: "CUDA_SIM_FAULTS",
+        expected: "symbol:occurrence:code of exported functions, separated by commas",
+        read: |config, text| {
+            let faults: Option<Vec<Fault>> = text.split(',').map(|part| Fault::parse(part.trim())).collect();
+            faults.map(|faults| config.faults = faults)
+        },
+    },
+];
+
+/// A variable of the environment that cannot be read as what it should be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigError {
+    /// The variable, for example `CUDA_SIM_DEVICES`.
+    pub variable: &'static str,
+    /// What it should hold.
+    pub expected: &'static str,
+    /// What it holds.
+    pub value: String,
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}={:?}: expected {}", self.variable, self.value, self.expected)
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+fn parse_flag(text: &str) -> Option<bool> {
+    match text {
+        "1" => Some(true),
+        "0" => Some(false),
+        _ => None,
     }
 }
 
@@ -155,7 +225,7 @@ mod tests {
                 "CUDA_SIM_DRIVER_VERSION" => "12.2",
                 "CUDA_SIM_MEMORY" => "1073741824",
                 "CUDA_SIM_STRICT" => "1",
-                "CUDA_SIM_FAULTS" => "cuMemAlloc_v2:3:2, nonsense, cuInit:1:999",
+                "CUDA_SIM_FAULTS" => "cuMemAlloc_v2:3:2, cuInit:1:999",
                 _ => return None,
             };
             Some(value.to_owned())
@@ -167,7 +237,31 @@ mod tests {
             .strict(true)
             .fault(Fault { call: "cuMemAlloc_v2", occurrence: 3, code: CUresult::CUDA_ERROR_OUT_OF_MEMORY })
             .fault(Fault { call: "cuInit", occurrence: 1, code: CUresult::CUDA_ERROR_UNKNOWN });
-        assert_eq!(config, expected);
+        assert_eq!(config, Ok(expected));
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_said() {
+        let wrong = [
+            ("CUDA_SIM_DEVICES", "banana"),
+            ("CUDA_SIM_DEVICES", "17"),
+            ("CUDA_SIM_SEED", "-1"),
+            ("CUDA_SIM_DRIVER_VERSION", "new"),
+            ("CUDA_SIM_MEMORY", "2GiB"),
+            ("CUDA_SIM_STRICT", "yes"),
+            ("CUDA_SIM_FAULTS", "cuMemAlloc_v2:3:2,cuNope:1:1"),
+        ];
+        for (variable, value) in wrong {
+            let found = Config::from_variables(|name| (name == variable).then(|| value.to_owned()));
+            let error = found.expect_err("not what it should be");
+            assert_eq!((error.variable, error.value.as_str()), (variable, value));
+        }
+        let error = Config::from_variables(|name| (name == "CUDA_SIM_DEVICES").then(|| "banana".to_owned()));
+        assert_eq!(
+            error.expect_err("no number").to_string(),
+            "CUDA_SIM_DEVICES=\"banana\": expected a number from 0 to 16"
+        );
+        assert_eq!(Config::from_variables(|_| Some(" ".to_owned())), Ok(Config::default()));
     }
 
     #[test]

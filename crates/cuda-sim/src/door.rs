@@ -48,7 +48,7 @@ pub(crate) fn enter(export: &'static Export, function: impl FnOnce(&mut Call<'_>
 
 fn answer(export: &Export, call: &mut Call<'_>, function: impl FnOnce(&mut Call<'_>) -> Answer) -> Answer {
     match export.needs {
-        Needs::Nothing | Needs::Handle | Needs::LateInit | Needs::LateContext => {}
+        Needs::Nothing | Needs::Handle | Needs::LateInit | Needs::LateContext | Needs::LostContext => {}
         Needs::Init | Needs::InitHandle => call.need_init()?,
         Needs::Context => {
             call.need_context()?;

@@ -16,10 +16,12 @@ pub enum Needs {
     Context,
     /// `cuInit`, asked for after the arguments have been looked at.
     LateInit,
-    /// A context that works, found by a handle.
+    /// `cuInit` and a context that works, found by a handle; what belonged to a context that ended has no handle any more.
     Handle,
     /// `cuInit` before anything else, then a context that works, found by a pointer.
     InitHandle,
+    /// `cuInit` and a context, which may be a lost one, asked for after the arguments have been looked at.
+    LostContext,
     /// `cuInit` and a context (the current one or that of a handle), asked for after the arguments have been looked at.
     LateContext,
 }
@@ -44,8 +46,8 @@ impl Export {
         match self.needs {
             Needs::Nothing => &[],
             Needs::Init | Needs::LateInit => &[NOT_INITIALIZED],
-            Needs::Handle => &[CONTEXT_IS_DESTROYED, ILLEGAL_ADDRESS, LAUNCH_FAILED],
-            Needs::InitHandle => &[NOT_INITIALIZED, CONTEXT_IS_DESTROYED, ILLEGAL_ADDRESS, LAUNCH_FAILED],
+            Needs::Handle | Needs::InitHandle => &[NOT_INITIALIZED, ILLEGAL_ADDRESS, LAUNCH_FAILED],
+            Needs::LostContext => &[NOT_INITIALIZED, INVALID_CONTEXT, CONTEXT_IS_DESTROYED],
             Needs::Context | Needs::LateContext => {
                 &[NOT_INITIALIZED, INVALID_CONTEXT, CONTEXT_IS_DESTROYED, ILLEGAL_ADDRESS, LAUNCH_FAILED]
             }

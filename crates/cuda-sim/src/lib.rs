@@ -31,7 +31,9 @@
 //! # What is not simulated
 //! - Kernels, modules, textures, arrays, managed memory, graphics, green contexts: kernel launches answer
 //!   `CUDA_ERROR_NOT_SUPPORTED`, functions of the others are not there.
-//! - Capture of stream-ordered allocation (answers `CUDA_ERROR_NOT_SUPPORTED`), kernel and conditional nodes.
+//! - Kernel and conditional nodes, nodes made by `cuGraphAddNode`, user objects of graphs.
+//! - Memory that allocations of graphs share because their lifetimes are apart, pools and handles of host memory, and
+//!   handles of memory for other processes.
 //! - Bandwidth shared between copies, and copies that are seen half done: an operation takes effect at one moment.
 //! - A copy from pageable memory is done when its call returns; the driver promises only that the source was read.
 //!
@@ -54,7 +56,7 @@ mod model;
 mod report;
 
 pub use abi::{EXPORTS, functions};
-pub use config::{Config, Fault};
+pub use config::{Config, ConfigError, Fault};
 pub use export::{Export, Needs};
 pub use machine::{Bound, Machine};
 pub use report::{LiveHandles, Report, ReportKind};

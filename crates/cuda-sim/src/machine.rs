@@ -12,7 +12,7 @@ use std::time::Duration;
 use cuda_sys::CUresult;
 
 use crate::call::Call;
-use crate::config::{Config, Fault};
+use crate::config::{Config, ConfigError, Fault};
 use crate::model::State;
 use crate::model::memory::bytes;
 use crate::report::{LiveHandles, Report};
@@ -96,7 +96,7 @@ impl Machine {
     }
 
     fn of_environment() -> Self {
-        let machine = Self::new(Config::from_env());
+        let machine = Self::new(Config::from_env().unwrap_or_else(|error| refuse(&error)));
         let pumped = Arc::downgrade(&machine.shared);
         // Without the pump a program that polls memory would never see it change; such a program still can make calls.
         let _ = std::thread::Builder::new().name("cuda-sim pump".to_owned()).spawn(move || pump(&pumped));
@@ -173,7 +173,8 @@ impl Machine {
         Some((region.backing.file()?, region.offset as u64 + (address - base)))
     }
 
-    /// Lets all queued work finish, as if a long time passed. Functions of the program run on this thread.
+    /// Lets all queued work finish, as if a long time passed: late events can be seen then, too. Functions of the
+    /// program run on this thread.
     pub fn settle(&self) {
         Call::new(&self.shared, "Machine::settle").run_everything();
     }
@@ -196,6 +197,14 @@ impl Drop for Bound {
         // A guard may outlive the thread's storage; then there is nothing left to unbind.
         let _ = BOUND.try_with(|bound| bound.borrow_mut().pop());
     }
+}
+
+/// The machine for an environment that cannot be read: one without devices, since any other would be one that nobody
+/// asked for. A driver has no words for the reason, so it goes where a person sees it.
+#[expect(clippy::print_stderr, reason = "a driver has no other way to say why it does not start")]
+fn refuse(error: &ConfigError) -> Config {
+    eprintln!("simulated CUDA driver: {error}");
+    Config::default().devices(0)
 }
 
 /// Lets simulated time follow real time for as long as the machine exists.

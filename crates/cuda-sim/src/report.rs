@@ -10,6 +10,8 @@ pub enum ReportKind {
     OutOfBounds,
     /// An access to memory that was freed but is still mapped.
     UseAfterFree,
+    /// An access to memory of a graph before the node that allocates it has run.
+    UseBeforeAllocation,
     /// Pinned host memory was freed while queued work still uses it.
     PinnedFreedWhilePending,
     /// A call answered with a code that its export does not list: a mistake of the model itself.

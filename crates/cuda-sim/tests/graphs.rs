@@ -12,7 +12,8 @@ use std::ptr;
 use cuda_sim::{Config, ReportKind};
 use cuda_sys::CUresult;
 use cuda_sys::driver::types::{
-    CUDA_MEMSET_NODE_PARAMS, CUgraph, CUgraphExec, CUgraphNode, CUstream, CUstreamCaptureMode,
+    CUDA_MEM_ALLOC_NODE_PARAMS, CUDA_MEMSET_NODE_PARAMS, CUgraph, CUgraphExec, CUgraphNode, CUmemAllocationType,
+    CUmemLocationType, CUstream, CUstreamCaptureMode,
 };
 use support::{Rig, code};
 
@@ -171,4 +172,92 @@ fn another_process_can_map_device_memory() {
     File::from(file).read_exact_at(&mut bytes, offset).expect("the file is that long");
     assert_eq!(bytes, [5; 100]);
     assert!(rig.machine.memory_file(0x1234).is_none());
+}
+
+#[test]
+fn queued_misuse_is_an_error_in_strict_mode() {
+    for strict in [false, true] {
+        let rig = Rig::new(Config::default().strict(strict));
+        // Both lie in one piece of physical memory, so hardware would not notice that one of them is freed.
+        let (memory, _neighbour, stream) = (rig.alloc(16), rig.alloc(16), rig.stream(1));
+        let mut graph = ptr::null_mut();
+        call!(rig, cuStreamBeginCapture_v2(stream, RELAXED)).expect("can be captured");
+        call!(rig, cuStreamWriteValue32_v2(stream, memory, 1, 0)).expect("captured");
+        call!(rig, cuStreamEndCapture(stream, &mut graph)).expect("was begun");
+        let exec = rig.instantiate(graph);
+        call!(rig, cuMemFree_v2(memory)).expect("allocated");
+        call!(rig, cuGraphLaunch(exec, stream)).expect("queued");
+        let first = call!(rig, cuStreamSynchronize(stream));
+        let mut pointer = 0;
+        let next = call!(rig, cuMemAlloc_v2(&mut pointer, 16));
+        for answer in [first, next] {
+            let expected = strict.then_some(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS);
+            assert_eq!(answer.err().and_then(|error| error.status()), expected);
+        }
+        assert_eq!(rig.machine.reports()[0].kind, ReportKind::UseAfterFree);
+    }
+}
+
+/// Adds a node that allocates so many bytes; its address.
+fn alloc_node(rig: &Rig, graph: CUgraph, node: &mut CUgraphNode, bytes: usize) -> u64 {
+    // SAFETY: a plain structure for which zeros are a value.
+    let mut params: CUDA_MEM_ALLOC_NODE_PARAMS = unsafe { std::mem::zeroed() };
+    params.poolProps.allocType = CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
+    params.poolProps.location.type_ = CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE;
+    params.bytesize = bytes;
+    call!(rig, cuGraphAddMemAllocNode(node, graph, ptr::null(), 0, &mut params)).expect("the device is large enough");
+    params.dptr
+}
+
+/// Sets memory of a graph in a node that does not wait for the one that allocates it. Whether that was noticed, and
+/// whether the launch went wrong.
+fn set_without_waiting(seed: u64, strict: bool) -> (bool, bool) {
+    let rig = Rig::new(Config::default().seed(seed).strict(strict));
+    let (mut graph, mut node, stream) = (ptr::null_mut(), ptr::null_mut(), rig.stream(1));
+    call!(rig, cuGraphCreate(&mut graph, 0)).expect("graphs can be made");
+    let address = alloc_node(&rig, graph, &mut node, 64);
+    let set = CUDA_MEMSET_NODE_PARAMS { dst: address, pitch: 0, value: 1, elementSize: 1, width: 16, height: 1 };
+    call!(rig, cuGraphAddMemsetNode(&mut node, graph, ptr::null(), 0, &set, rig.context)).expect("is promised");
+    let exec = rig.instantiate(graph);
+    call!(rig, cuGraphLaunch(exec, stream)).expect("queued");
+    let failed = call!(rig, cuStreamSynchronize(stream)).is_err();
+    let reports = rig.machine.reports();
+    (reports.iter().any(|report| report.kind == ReportKind::UseBeforeAllocation), failed)
+}
+
+#[test]
+fn a_forgotten_dependency_on_an_allocation_shows_under_some_seed() {
+    let faithful: Vec<(bool, bool)> = (0..50).map(|seed| set_without_waiting(seed, false)).collect();
+    assert!(faithful.iter().any(|&(noticed, _)| noticed) && faithful.iter().any(|&(noticed, _)| !noticed));
+    assert!(faithful.iter().all(|&(_, failed)| !failed), "hardware does not notice");
+    assert!((0..50).map(|seed| set_without_waiting(seed, true)).all(|(noticed, failed)| noticed == failed));
+}
+
+#[test]
+fn memory_of_graphs_is_taken_at_the_launch_and_can_be_trimmed() {
+    let rig = Rig::new(Config::default().capacity(64 << 20));
+    let stream = rig.stream(1);
+    let graphs: Vec<(CUgraphExec, u64)> = (0..2)
+        .map(|_| {
+            let (mut graph, mut node) = (ptr::null_mut(), ptr::null_mut());
+            call!(rig, cuGraphCreate(&mut graph, 0)).expect("graphs can be made");
+            let address = alloc_node(&rig, graph, &mut node, 40 << 20);
+            (rig.instantiate(graph), address)
+        })
+        .collect();
+    let (first, second) = (graphs[0], graphs[1]);
+    call!(rig, cuGraphLaunch(first.0, stream)).expect("there is memory");
+    assert_eq!(code(call!(rig, cuGraphLaunch(second.0, stream))), CUresult::CUDA_ERROR_OUT_OF_MEMORY);
+    assert_eq!(code(call!(rig, cuGraphUpload(second.0, stream))), CUresult::CUDA_ERROR_OUT_OF_MEMORY);
+    assert_eq!(rig.machine.live().allocations, 1);
+    call!(rig, cuMemFreeAsync(first.1, stream)).expect("was allocated");
+    call!(rig, cuStreamSynchronize(stream)).expect("finishes");
+    // What nobody uses any more is taken from the graph that had it.
+    call!(rig, cuGraphLaunch(second.0, stream)).expect("there is memory again");
+    call!(rig, cuMemFree_v2(second.1)).expect("was allocated");
+    call!(rig, cuCtxSynchronize()).expect("finishes");
+    call!(rig, cuDeviceGraphMemTrim(0)).expect("always works");
+    let (mut free, mut total) = (0, 0);
+    call!(rig, cuMemGetInfo_v2(&mut free, &mut total)).expect("has a context");
+    assert_eq!((free, rig.machine.live().allocations), (total, 0));
 }

@@ -212,3 +212,27 @@ fn a_stream_waits_for_a_value_that_another_one_writes() {
     call!(rig, cuStreamSynchronize(waiting)).expect("finishes");
     assert_eq!(rig.read(data, 16), [9; 16]);
 }
+
+#[test]
+fn settling_makes_late_events_visible() {
+    for seed in 0..50 {
+        let rig = Rig::new(Config::default().seed(seed).late_events(true));
+        let (stream, event) = (rig.stream(1), rig.event(0));
+        call!(rig, cuEventRecord(event, stream)).expect("queued");
+        rig.machine.settle();
+        call!(rig, cuEventQuery(event)).expect("a long time has passed");
+    }
+}
+
+#[test]
+fn the_version_call_can_fail() {
+    let machine = Machine::new(Config::default());
+    let _bound = machine.bind();
+    let load = || {
+        // SAFETY: the functions behave as the driver's.
+        unsafe { cuda_sys::Driver::from_functions(cuda_sim::functions()) }
+    };
+    machine.inject(Fault { call: "cuDriverGetVersion", occurrence: 1, code: CUresult::CUDA_ERROR_UNKNOWN });
+    assert!(load().is_err());
+    assert!(load().is_ok());
+}

@@ -323,3 +323,15 @@ fn mappings_outlive_contexts() {
     call!(rig, cuCtxSetCurrent(context)).expect("retained");
     assert_eq!(rig.read(base, 4), [3; 4]);
 }
+
+#[test]
+fn the_size_of_a_set_decides_how_the_context_is_lost() {
+    for (bytes, lost) in [(4096, CUresult::CUDA_ERROR_LAUNCH_FAILED), (65536, CUresult::CUDA_ERROR_ILLEGAL_ADDRESS)] {
+        let rig = Rig::new(Config::default());
+        let (base, _) = mapped(&rig, GRANULE);
+        let stream = rig.stream(1);
+        call!(rig, cuMemsetD8Async(base, 1, bytes, stream)).expect("queued");
+        call!(rig, cuMemUnmap(base, GRANULE)).expect("does not wait");
+        assert_eq!(code(call!(rig, cuStreamSynchronize(stream))), lost);
+    }
+}

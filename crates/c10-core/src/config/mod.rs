@@ -48,6 +48,9 @@ impl Backend {
 }
 
 /// Every option of the caching allocators, as one of `PYTORCH_CUDA_ALLOC_CONF`'s texts sets them.
+///
+/// Options marked "no effect yet" are read and checked, so that texts written for torch are accepted, but change
+/// nothing.
 #[derive(Clone, PartialEq, Debug)]
 pub struct AllocatorConfig {
     /// `max_split_size_mb`: blocks of at least this many bytes are not split; `None` means all may be.
@@ -63,19 +66,19 @@ pub struct AllocatorConfig {
     pub expandable_segments: bool,
     /// `large_segment_size_mb`, in bytes: the segment of a request between 1 MiB and 10 MiB.
     pub large_segment_size: u64,
-    /// `release_lock_on_cudamalloc`: others may allocate while the driver is asked for memory.
+    /// `release_lock_on_cudamalloc` (no effect yet): others may allocate while the driver is asked for memory.
     pub release_lock_on_cudamalloc: bool,
     /// `backend`.
     pub backend: Backend,
-    /// `pinned_use_cuda_host_register`: pinned memory is ordinary memory that is registered.
+    /// `pinned_use_cuda_host_register` (no effect yet): pinned memory is ordinary memory that is registered.
     pub pinned_use_cuda_host_register: bool,
-    /// `pinned_num_register_threads`: threads that touch the pages of memory to be registered.
+    /// `pinned_num_register_threads` (no effect yet): threads that touch the pages of memory to be registered.
     pub pinned_num_register_threads: u32,
-    /// `pinned_use_background_threads`: events of pinned memory are looked at by a thread of their own.
+    /// `pinned_use_background_threads` (no effect yet): events of pinned memory are looked at by a thread of their own.
     pub pinned_use_background_threads: bool,
-    /// `pinned_reserve_segment_size_mb`, in bytes: pinned memory taken at once; 0 is off.
+    /// `pinned_reserve_segment_size_mb`, in bytes (no effect yet): pinned memory taken at once; 0 is off.
     pub pinned_reserve_segment_size: u64,
-    /// `graph_capture_record_stream_reuse`: memory freed on other streams during a capture may serve that capture.
+    /// `graph_capture_record_stream_reuse` (no effect yet): memory freed on other streams during a capture may serve that capture.
     pub graph_capture_record_stream_reuse: bool,
     /// `per_process_memory_fraction`: part of a device's memory this process may take.
     pub per_process_memory_fraction: f64,

@@ -6,7 +6,7 @@ use cuda_sys::driver::types::{
 
 use crate::call::Call;
 use crate::claim::{Ptr, handle};
-use crate::codes::{Answer, ILLEGAL_STATE, INVALID_VALUE};
+use crate::codes::{Answer, ILLEGAL_STATE, INVALID_VALUE, STREAM_CAPTURE_INVALIDATED};
 use crate::model::graph::{GraphId, NodeId};
 
 /// An edge without anything special; the only kind that is modelled.
@@ -29,9 +29,10 @@ pub(crate) fn begin_to_graph(
 ) -> Answer {
     let nodes = super::graph::read_nodes(dependencies, count)?;
     super::graph::read_plain_edges(edges, count)?;
+    graph.required()?;
+    let key = call.named_stream(stream)?;
     let found = call.graph(graph.address())?;
     nodes.iter().try_for_each(|&node| found.node(node).map(|_| ()))?;
-    let key = call.named_stream(stream)?;
     let thread = call.thread;
     call.begin_capture(key, mode.0, thread, Some((GraphId(graph.address()), nodes)))
 }
@@ -42,11 +43,18 @@ pub(crate) fn end(call: &mut Call<'_>, stream: Ptr<CUstream_st>, graph: Ptr<CUgr
     if call.stream(key)?.capturing.is_none() {
         return Err(ILLEGAL_STATE);
     }
-    graph.required()?;
     let thread = call.thread;
-    let ended = call.end_capture(key, thread);
-    graph.write(handle(ended.as_ref().map_or(0, |graph| graph.0)))?;
-    ended.map(|_| ())
+    let is_new = call.capture_of(key).is_some_and(|capture| !capture.into_existing);
+    let ended = call.end_capture(key, thread)?;
+    if graph.is_null() {
+        // Nobody could name the graph; one that was there before the capture stays.
+        if is_new {
+            call.graphs.remove(&ended.0);
+            call.forget_graph_addresses();
+        }
+        return Ok(());
+    }
+    graph.write(handle(ended.0))
 }
 
 fn status_of(call: &Call<'_>, key: u64) -> CUstreamCaptureStatus {
@@ -131,8 +139,9 @@ pub(crate) fn update_v2(
     /// `CU_STREAM_SET_CAPTURE_DEPENDENCIES`; 0 adds.
     const REPLACE: u32 = 1;
     let key = call.named_stream(stream)?;
-    if call.stream(key)?.capturing.is_none() {
-        return Err(ILLEGAL_STATE);
+    let capture = call.capture_of(key).ok_or(ILLEGAL_STATE)?;
+    if capture.invalidated {
+        return Err(STREAM_CAPTURE_INVALIDATED);
     }
     if flags > REPLACE {
         return Err(INVALID_VALUE);

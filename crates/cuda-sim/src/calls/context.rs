@@ -8,7 +8,7 @@ use crate::call::Call;
 use crate::claim::{Ptr, handle};
 use crate::codes::{
     Answer, INVALID_CONTEXT, INVALID_VALUE, NOT_PERMITTED, NOT_SUPPORTED, PEER_ACCESS_ALREADY_ENABLED,
-    PEER_ACCESS_NOT_ENABLED, PEER_ACCESS_UNSUPPORTED, UNSUPPORTED_LIMIT,
+    PEER_ACCESS_NOT_ENABLED, PEER_ACCESS_UNSUPPORTED, UNSUPPORTED_EXEC_AFFINITY, UNSUPPORTED_LIMIT,
 };
 use crate::model::Effect;
 use crate::model::engine::{OpId, Timing};
@@ -114,7 +114,7 @@ pub(crate) fn create(call: &mut Call<'_>, context: Ptr<CUcontext>, flags: u32, d
     context.write(handle(key))
 }
 
-/// Parameters ask for parts of a device or for sharing with graphics; neither is modelled.
+/// Parameters ask for parts of a device or for sharing with graphics; a device as this one has neither.
 pub(crate) fn create_v4(
     call: &mut Call<'_>,
     context: Ptr<CUcontext>,
@@ -122,7 +122,16 @@ pub(crate) fn create_v4(
     flags: u32,
     device: i32,
 ) -> Answer {
-    if params.is_null() { create(call, context, flags, device) } else { Err(NOT_SUPPORTED) }
+    if !params.is_null() {
+        let wanted = params.read()?;
+        if wanted.numExecAffinityParams > 0 {
+            return Err(UNSUPPORTED_EXEC_AFFINITY);
+        }
+        if !wanted.cigParams.is_null() {
+            return Err(NOT_SUPPORTED);
+        }
+    }
+    create(call, context, flags, device)
 }
 
 pub(crate) fn destroy(call: &mut Call<'_>, context: Ptr<CUctx_st>) -> Answer {
@@ -149,7 +158,7 @@ pub(crate) fn destroy(call: &mut Call<'_>, context: Ptr<CUctx_st>) -> Answer {
 pub(crate) fn get_device_v2(call: &mut Call<'_>, device: Ptr<i32>, context: Ptr<CUctx_st>) -> Answer {
     device.required()?;
     let key = named_context(call, context)?;
-    let index = call.usable_context(key)?.device;
+    let index = call.active_context(key)?.device;
     device.write(i32::try_from(index).unwrap_or(i32::MAX))
 }
 
@@ -208,13 +217,14 @@ pub(crate) fn set_shared_config(_: &mut Call<'_>, config: CUsharedconfig) -> Ans
 
 pub(crate) fn get_device(call: &mut Call<'_>, device: Ptr<i32>) -> Answer {
     device.required()?;
-    let index = call.current_device()?;
+    let key = named_context(call, Ptr::null())?;
+    let index = call.active_context(key)?.device;
     device.write(i32::try_from(index).unwrap_or(i32::MAX))
 }
 
 pub(crate) fn get_flags(call: &mut Call<'_>, flags: Ptr<u32>) -> Answer {
     flags.required()?;
-    let context = call.need_context()?;
+    let context = named_context(call, Ptr::null())?;
     let kept = *call.context_flags(context)?;
     flags.write(kept | MAPS_HOST_MEMORY)
 }
@@ -229,23 +239,27 @@ pub(crate) fn set_flags(call: &mut Call<'_>, flags: u32) -> Answer {
 pub(crate) fn get_id(call: &mut Call<'_>, context: Ptr<CUctx_st>, id: Ptr<u64>) -> Answer {
     id.required()?;
     let key = named_context(call, context)?;
-    let number = call.usable_context(key)?.id;
+    let number = call.active_context(key)?.id;
     id.write(number)
 }
 
-/// The context that a handle names, the current one for null.
+/// The context that a handle names, the current one for null; it may be lost.
 fn named_context(call: &Call<'_>, context: Ptr<CUctx_st>) -> Answer<u64> {
     call.need_init()?;
     match known_context(call, context)? {
-        None => call.need_context(),
+        None => {
+            let current = call.current_context(call.thread).ok_or(INVALID_CONTEXT)?;
+            call.active_context(current)?;
+            Ok(current)
+        }
         Some(key) => Ok(key),
     }
 }
 
 pub(crate) fn get_api_version(call: &mut Call<'_>, context: Ptr<CUctx_st>, version: Ptr<u32>) -> Answer {
     const CONTEXT_API: u32 = 3020;
-    version.required()?;
     named_context(call, context)?;
+    version.required()?;
     version.write(CONTEXT_API)
 }
 

@@ -9,11 +9,11 @@ use cuda_sys::driver::types::{CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUDA_MEMCPY3D_PEER, 
 
 use crate::call::Call;
 use crate::claim::Ptr;
-use crate::codes::{Answer, INVALID_VALUE};
+use crate::codes::{Answer, INVALID_VALUE, STREAM_CAPTURE_UNSUPPORTED};
 use crate::model::Effect;
 use crate::model::graph::{Copy3d, NodeKind};
 use crate::model::memory::Source;
-use crate::model::plan::{self, Place, Plan};
+use crate::model::plan::{self, Place, Plan, Sight};
 
 const HOST: CUmemorytype = CUmemorytype::CU_MEMORYTYPE_HOST;
 const DEVICE: CUmemorytype = CUmemorytype::CU_MEMORYTYPE_DEVICE;
@@ -26,7 +26,7 @@ fn copy_now(call: &mut Call<'_>, params: &CUDA_MEMCPY3D) -> Answer {
     if plan::is_empty(params) {
         return Ok(());
     }
-    let plan = plan::copy(&call.memory, params)?;
+    let plan = plan::copy(&call.memory, params, Sight::Now)?;
     let legacy = call.named_stream(Ptr::<CUstream_st>::null())?;
     call.refuse_implicit(legacy)?;
     let waits = plan.from != Place::Device || plan.to != Place::Device;
@@ -40,7 +40,7 @@ fn copy_on(call: &mut Call<'_>, params: &CUDA_MEMCPY3D, stream: Ptr<CUstream_st>
     if plan::is_empty(params) {
         return Ok(());
     }
-    let plan = plan::copy(&call.memory, params)?;
+    let plan = plan::copy(&call.memory, params, call.sight_of(key))?;
     if call.capture_node(key, |state| Ok(NodeKind::Memcpy(state.owned_copy(Copy3d::from_raw(params)?))))? {
         return Ok(());
     }
@@ -135,7 +135,17 @@ pub(crate) fn peer_async(
     bytes: usize,
     stream: Ptr<CUstream_st>,
 ) -> Answer {
+    refuse_capturing(call, stream)?;
     copy_on(call, &plan::linear(to, UNIFIED, from, UNIFIED, bytes), stream)
+}
+
+/// Copies between contexts cannot be captured.
+fn refuse_capturing(call: &mut Call<'_>, stream: Ptr<CUstream_st>) -> Answer {
+    let key = call.named_stream(stream)?;
+    call.refuse_implicit(key)?;
+    let Some(capturing) = call.stream(key)?.capturing.clone() else { return Ok(()) };
+    call.invalidate_capture(capturing.capture);
+    Err(STREAM_CAPTURE_UNSUPPORTED)
 }
 
 pub(crate) fn box_2d(call: &mut Call<'_>, params: Ptr<CUDA_MEMCPY2D>) -> Answer {
@@ -186,6 +196,7 @@ pub(crate) fn box_peer(call: &mut Call<'_>, params: Ptr<CUDA_MEMCPY3D_PEER>) -> 
 
 pub(crate) fn box_peer_async(call: &mut Call<'_>, params: Ptr<CUDA_MEMCPY3D_PEER>, stream: Ptr<CUstream_st>) -> Answer {
     let params = of_peer(&params.read()?);
+    refuse_capturing(call, stream)?;
     copy_on(call, &params, stream)
 }
 

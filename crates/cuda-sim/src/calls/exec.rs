@@ -13,6 +13,7 @@ use crate::codes::{Answer, GRAPH_EXEC_UPDATE_FAILURE, INVALID_VALUE, STREAM_CAPT
 use crate::model::Effect;
 use crate::model::engine::Timing;
 use crate::model::graph::{ExecGraph, Graph, InstantiateFailure, NodeId, NodeKind, UpdateFailure};
+use crate::model::graph_memory::MemoryPlan;
 use crate::model::graphs::Exec;
 
 /// Free what the graph allocates on launch, upload, launch from the device, use priorities of nodes.
@@ -33,6 +34,7 @@ fn make(call: &mut Call<'_>, graph: Ptr<CUgraph_st>, flags: u64) -> Result<u64, 
         return Err(Refused::Arguments(INVALID_VALUE));
     }
     let template = call.graph(graph.address()).map_err(Refused::Arguments)?;
+    call.refuse_second_exec(template).map_err(Refused::Arguments)?;
     let exec = ExecGraph::new(template).map_err(Refused::Structure)?;
     let key = call.new_handle();
     call.graph_execs.insert(key, Exec::new(exec, flags));
@@ -79,7 +81,9 @@ pub(crate) fn instantiate_with_params(
 }
 
 pub(crate) fn destroy(call: &mut Call<'_>, exec: Ptr<CUgraphExec_st>) -> Answer {
-    call.graph_execs.remove(&exec.address()).map(|_| ()).ok_or(INVALID_VALUE)
+    call.graph_execs.remove(&exec.address()).ok_or(INVALID_VALUE)?;
+    call.forget_graph_addresses();
+    Ok(())
 }
 
 pub(crate) fn flags(call: &mut Call<'_>, exec: Ptr<CUgraphExec_st>, flags: Ptr<u64>) -> Answer {
@@ -92,9 +96,11 @@ pub(crate) fn upload(call: &mut Call<'_>, exec: Ptr<CUgraphExec_st>, stream: Ptr
     upload_on(call, exec.address(), stream.address())
 }
 
-fn upload_on(call: &mut Call<'_>, _exec: u64, stream: u64) -> Answer {
+fn upload_on(call: &mut Call<'_>, exec: u64, stream: u64) -> Answer {
     let key = call.stream_named(stream)?;
     refuse_capturing(call, key)?;
+    let steps = call.exec_mut(exec)?.graph.steps();
+    call.back_graph_memory(&MemoryPlan::of(steps.iter().map(|step| &step.work)))?;
     call.enqueue(key, &[], Timing::default(), Effect::Nothing)?;
     Ok(())
 }

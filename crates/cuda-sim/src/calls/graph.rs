@@ -13,7 +13,7 @@ use crate::claim::{Ptr, handle};
 use crate::codes::{Answer, INVALID_VALUE, OPERATING_SYSTEM};
 use crate::model::State;
 use crate::model::graph::{Copy3d, Fill, Graph, HostCall, NodeId, NodeKind, is_plain_edge};
-use crate::model::plan;
+use crate::model::plan::{self, Sight};
 
 /// Reads an array of node handles, null ones refused.
 pub(super) fn read_nodes(nodes: Ptr<CUgraphNode>, count: usize) -> Answer<Vec<NodeId>> {
@@ -62,11 +62,14 @@ pub(crate) fn create(call: &mut Call<'_>, graph: Ptr<CUgraph>, flags: u32) -> An
 }
 
 pub(crate) fn destroy(call: &mut Call<'_>, graph: Ptr<CUgraph_st>) -> Answer {
-    call.graphs.remove(&graph.address()).map(|_| ()).ok_or(INVALID_VALUE)
+    call.graphs.remove(&graph.address()).ok_or(INVALID_VALUE)?;
+    call.forget_graph_addresses();
+    Ok(())
 }
 
 pub(crate) fn clone(call: &mut Call<'_>, clone: Ptr<CUgraph>, original: Ptr<CUgraph_st>) -> Answer {
     clone.required()?;
+    State::refuse_memory_nodes(call.graph(original.address())?)?;
     let copy = call.copy_graph(original.address())?;
     let id = copy.id();
     call.graphs.insert(id.0, copy);
@@ -85,7 +88,7 @@ pub(crate) fn find_in_clone(
 }
 
 /// What every function that adds a node does.
-fn add(
+pub(super) fn add(
     call: &mut Call<'_>,
     node: Ptr<CUgraphNode>,
     graph: Ptr<CUgraph_st>,
@@ -114,14 +117,14 @@ pub(crate) fn add_empty(
 /// Copy parameters of a node: nothing to do is refused, and memory must be there now.
 pub(super) fn copy_kind(state: &State, params: &CUDA_MEMCPY3D) -> Answer<NodeKind<Graph>> {
     let copy = Copy3d::from_raw(params)?;
-    plan::copy(&state.memory, params)?;
+    plan::copy(&state.memory, params, Sight::Node)?;
     Ok(NodeKind::Memcpy(state.owned_copy(copy)))
 }
 
 /// Set parameters of a node, likewise.
 pub(super) fn set_kind(state: &State, params: &CUDA_MEMSET_NODE_PARAMS) -> Answer<NodeKind<Graph>> {
     let fill = Fill::from_raw(params)?;
-    plan::set(&state.memory, params)?;
+    plan::set(&state.memory, params, Sight::Node)?;
     Ok(NodeKind::Memset(state.owned_fill(fill)))
 }
 
@@ -182,6 +185,7 @@ pub(crate) fn add_child(
     child: Ptr<CUgraph_st>,
 ) -> Answer {
     add(call, node, graph, (dependencies, count), |state| {
+        State::refuse_memory_nodes(state.graph(child.address())?)?;
         // The node owns a copy, so that later changes of the original do not reach it.
         Ok(NodeKind::Child(Box::new(state.copy_graph(child.address())?)))
     })
@@ -257,6 +261,7 @@ pub(crate) fn remove_dependencies_v2(
 ) -> Answer {
     let edges = read_edges(from, to, count)?;
     read_plain_edges(data, count)?;
+    State::refuse_memory_nodes(call.graph(graph.address())?)?;
     call.graph_mut(graph.address())?.remove_dependencies(&edges)
 }
 
@@ -373,7 +378,7 @@ pub(crate) fn node_type(call: &mut Call<'_>, node: Ptr<CUgraphNode_st>, kind: Pt
     kind.write(found)
 }
 
-fn kind_of<'c>(call: &'c Call<'_>, node: Ptr<CUgraphNode_st>) -> Answer<&'c NodeKind<Graph>> {
+pub(super) fn kind_of<'c>(call: &'c Call<'_>, node: Ptr<CUgraphNode_st>) -> Answer<&'c NodeKind<Graph>> {
     Ok(call.graph_of(node.address())?.node(NodeId(node.address()))?.kind())
 }
 
@@ -382,6 +387,7 @@ fn set_kind_of(call: &mut Call<'_>, node: Ptr<CUgraphNode_st>, kind: NodeKind<Gr
 }
 
 pub(crate) fn destroy_node(call: &mut Call<'_>, node: Ptr<CUgraphNode_st>) -> Answer {
+    State::refuse_memory_nodes(call.graph_of(node.address())?)?;
     call.graph_of_mut(node.address())?.remove(NodeId(node.address())).map(|_| ())
 }
 

@@ -44,7 +44,10 @@ pub(crate) fn free(call: &mut Call<'_>, pointer: u64) -> Answer {
         return Ok(());
     }
     call.refuse_if_unsafe()?;
-    let owner = call.memory.allocation_at(pointer).map(|found| (found.base, found.context, found.pool.is_some()));
+    let owner = call
+        .memory
+        .allocation_at(pointer)
+        .map(|found| (found.base, found.context, found.pool.is_some() || found.graph));
     let (base, context, pooled) = owner.ok_or(INVALID_VALUE)?;
     if pooled {
         // Belongs to no context, and is freed without waiting for anything.

@@ -13,6 +13,7 @@ pub(crate) mod event;
 pub(crate) mod exec;
 pub(crate) mod general;
 pub(crate) mod graph;
+pub(crate) mod graph_memory;
 pub(crate) mod host;
 pub(crate) mod launch;
 pub(crate) mod memory;

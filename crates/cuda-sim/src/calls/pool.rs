@@ -1,8 +1,8 @@
 //! Stream-ordered memory and its pools.
 //!
-//! Memory is usable as soon as the call returns; freeing is a piece of work on the stream. Allocating and freeing on a
-//! stream that is captured, which on hardware adds nodes to the graph, is answered with `NOT_SUPPORTED` and leaves the
-//! capture as it is. Pools are of devices: those of host and managed memory are `NOT_SUPPORTED` as well.
+//! Memory is usable as soon as the call returns; freeing is a piece of work on the stream. On a stream that is captured
+//! both become nodes of the graph, whose memory is no pool's. Pools are of devices: those of host and managed memory,
+//! which hardware has, are `NOT_SUPPORTED`.
 
 use std::ffi::c_void;
 
@@ -14,6 +14,7 @@ use cuda_sys::driver::types::{
 use crate::call::Call;
 use crate::claim::{Ptr, handle};
 use crate::codes::{Answer, INVALID_DEVICE, INVALID_VALUE, NOT_SUPPORTED};
+use crate::model::graph::NodeKind;
 use crate::model::pool::Pool;
 
 /// `CU_MEM_ACCESS_FLAGS_PROT_READWRITE`.
@@ -21,9 +22,12 @@ const READ_WRITE: u32 = 3;
 
 pub(crate) fn alloc(call: &mut Call<'_>, pointer: Ptr<u64>, bytes: usize, stream: Ptr<CUstream_st>) -> Answer {
     pointer.write(0)?;
-    let key = ready_stream(call, stream, bytes == 0)?;
+    let key = ready_stream(call, stream)?;
     let context = call.stream(key)?.context;
     let device = call.usable_context(context)?.device;
+    if bytes != 0 && capture_alloc(call, pointer, bytes, device, key)? {
+        return Ok(());
+    }
     let pool = call.current_pool(device)?;
     alloc_on(call, pointer, bytes, pool, key)
 }
@@ -36,19 +40,35 @@ pub(crate) fn alloc_from_pool(
     stream: Ptr<CUstream_st>,
 ) -> Answer {
     pointer.write(0)?;
-    call.pool(pool.address())?;
-    let key = ready_stream(call, stream, bytes == 0)?;
+    let device = call.pool(pool.address())?.device;
+    let key = ready_stream(call, stream)?;
+    if bytes != 0 && capture_alloc(call, pointer, bytes, device, key)? {
+        return Ok(());
+    }
     alloc_on(call, pointer, bytes, pool.address(), key)
 }
 
-/// A stream that memory can be allocated or freed on. Nothing at all may even be so while it is captured.
-fn ready_stream(call: &mut Call<'_>, stream: Ptr<CUstream_st>, is_nothing: bool) -> Answer<u64> {
+/// Puts an allocation into the graph that a stream captures. False when it captures none.
+fn capture_alloc(call: &mut Call<'_>, pointer: Ptr<u64>, bytes: usize, device: u32, stream: u64) -> Answer<bool> {
+    let mut address = 0;
+    let captured = call.capture_node(stream, |state| {
+        let graph = state.capture_of(stream).ok_or(INVALID_VALUE)?.graph;
+        let alloc = state.reserve_for_graph(graph, device, bytes as u64)?;
+        address = alloc.address;
+        Ok(NodeKind::MemAlloc(alloc))
+    })?;
+    if captured {
+        pointer.write(address)?;
+    }
+    Ok(captured)
+}
+
+/// A stream that memory can be allocated or freed on.
+fn ready_stream(call: &mut Call<'_>, stream: Ptr<CUstream_st>) -> Answer<u64> {
     let key = call.named_stream(stream)?;
     call.refuse_implicit(key)?;
     if call.stream(key)?.capturing.is_none() {
         call.refuse_if_unsafe()?;
-    } else if !is_nothing {
-        return Err(NOT_SUPPORTED);
     }
     Ok(key)
 }
@@ -64,8 +84,15 @@ fn alloc_on(call: &mut Call<'_>, pointer: Ptr<u64>, bytes: usize, pool: u64, str
 }
 
 pub(crate) fn free(call: &mut Call<'_>, pointer: u64, stream: Ptr<CUstream_st>) -> Answer {
-    let key = ready_stream(call, stream, pointer == 0)?;
-    if pointer == 0 { Ok(()) } else { call.free_in_order(pointer, key) }
+    let key = ready_stream(call, stream)?;
+    if pointer == 0 {
+        return Ok(());
+    }
+    let captured = call.capture_node(key, |state| {
+        state.check_graph_free(pointer)?;
+        Ok(NodeKind::MemFree(pointer))
+    })?;
+    if captured { Ok(()) } else { call.free_in_order(pointer, key) }
 }
 
 pub(crate) fn create(call: &mut Call<'_>, pool: Ptr<CUmemoryPool>, properties: Ptr<CUmemPoolProps>) -> Answer {
@@ -186,6 +213,7 @@ pub(crate) fn access(
     pool: Ptr<CUmemPoolHandle_st>,
     location: Ptr<CUmemLocation>,
 ) -> Answer {
+    call.refuse_if_unsafe()?;
     flags.required()?;
     let location = location.read()?;
     let device = match location.type_ {

@@ -9,7 +9,7 @@ use crate::claim::Ptr;
 use crate::codes::{Answer, INVALID_VALUE};
 use crate::model::Effect;
 use crate::model::graph::{Fill, NodeKind};
-use crate::model::plan;
+use crate::model::plan::{self, Sight};
 
 /// Picoseconds that a byte takes.
 const SET_PICOSECONDS: u64 = 1;
@@ -22,7 +22,7 @@ fn set_now(call: &mut Call<'_>, params: &CUDA_MEMSET_NODE_PARAMS) -> Answer {
     if params.width == 0 || params.height == 0 {
         return Ok(());
     }
-    let fill = plan::set(&call.memory, params)?;
+    let fill = plan::set(&call.memory, params, Sight::Now)?;
     let legacy = call.named_stream(Ptr::<CUstream_st>::null())?;
     check_device(call, params.dst, legacy)?;
     call.refuse_implicit(legacy)?;
@@ -46,7 +46,7 @@ fn set_on(call: &mut Call<'_>, params: &CUDA_MEMSET_NODE_PARAMS, stream: Ptr<CUs
     if params.width == 0 || params.height == 0 {
         return Ok(());
     }
-    let fill = plan::set(&call.memory, params)?;
+    let fill = plan::set(&call.memory, params, call.sight_of(key))?;
     check_device(call, params.dst, key)?;
     if call.capture_node(key, |state| Ok(NodeKind::Memset(state.owned_fill(Fill::from_raw(params)?))))? {
         return Ok(());

@@ -210,7 +210,7 @@ fn write_value(call: &mut Call<'_>, stream: Ptr<CUstream_st>, op: ValueOp, flags
 /// Queues or captures an operation on a value in memory, which must be aligned and not be pageable.
 fn queue_value(call: &mut Call<'_>, key: u64, op: ValueOp) -> Answer {
     let aligned = op.address != 0 && op.address.is_multiple_of(op.width);
-    if !aligned || plan::classify(&call.memory, op.address, op.width)? == Place::Pageable {
+    if !aligned || plan::classify(&call.memory, op.address, op.width, call.sight_of(key))? == Place::Pageable {
         return Err(INVALID_VALUE);
     }
     if call.capture_node(key, |_| Ok(NodeKind::Value(op)))? {

@@ -32,7 +32,7 @@ pub(crate) struct Capture {
     origin: u64,
     pub(crate) graph: GraphId,
     /// Whether the program owns the graph already.
-    into_existing: bool,
+    pub(crate) into_existing: bool,
     /// Nodes that the capture added.
     nodes: BTreeSet<NodeId>,
     /// A forbidden call was made: nothing can be captured any more.
@@ -131,6 +131,7 @@ impl State {
         }
         if !keep_graph && !capture.into_existing {
             self.graphs.remove(&capture.graph.0);
+            self.forget_graph_addresses();
         }
         Some(capture.graph)
     }
@@ -230,7 +231,7 @@ impl State {
     pub(crate) fn capture_node(
         &mut self,
         key: u64,
-        kind: impl FnOnce(&Self) -> Answer<NodeKind<Graph>>,
+        kind: impl FnOnce(&mut Self) -> Answer<NodeKind<Graph>>,
     ) -> Answer<bool> {
         self.refuse_implicit(key)?;
         let Some(capturing) = self.stream(key)?.capturing.clone() else { return Ok(false) };

@@ -187,9 +187,14 @@ impl State {
         self.threads.get(&thread)?.current.last().copied()
     }
 
+    /// An active context, which may be lost.
+    pub(crate) fn active_context(&self, handle: u64) -> Answer<&Context> {
+        self.contexts.get(&handle).ok_or(CONTEXT_IS_DESTROYED)
+    }
+
     /// An active context that works.
     pub(crate) fn usable_context(&self, handle: u64) -> Answer<&Context> {
-        let context = self.contexts.get(&handle).ok_or(CONTEXT_IS_DESTROYED)?;
+        let context = self.active_context(handle)?;
         context.lost.map_or(Ok(context), Err)
     }
 }

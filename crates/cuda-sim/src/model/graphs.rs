@@ -3,17 +3,22 @@
 //! A graph inside a child node has a handle of its own, and so have its nodes; all are found through the graphs that
 //! the program owns.
 
+use std::collections::BTreeMap;
+
 use super::engine::{OpId, Timing};
 use super::graph::{Copy3d, ExecGraph, Fill, Graph, GraphId, NodeId, ValueOp, Work};
+use super::graph_memory::MemoryPlan;
 use super::memory::{self, Endpoint, Source, Transfer};
 use super::{Effect, HostWork, State};
 use crate::codes::{Answer, INVALID_VALUE};
+
+/// `CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH`.
+const FREE_ON_LAUNCH: u64 = 1;
 
 /// An executable graph.
 #[derive(Debug)]
 pub(crate) struct Exec {
     pub(crate) graph: ExecGraph,
-
     pub(crate) flags: u64,
     /// The last launch, which the next one comes after.
     last: Option<OpId>,
@@ -61,10 +66,13 @@ impl State {
     /// Queues the work of an executable graph on a stream.
     pub(crate) fn launch_graph(&mut self, exec: u64, stream: u64) -> Answer {
         let entry = self.graph_execs.get(&exec).ok_or(INVALID_VALUE)?;
-        let (steps, last) = (entry.graph.steps(), entry.last);
+        let (steps, last, flags) = (entry.graph.steps(), entry.last, entry.flags);
         if entry.graph.events().iter().any(|event| !self.events.contains_key(event)) {
             return Err(INVALID_VALUE);
         }
+        let memory = MemoryPlan::of(steps.iter().map(|step| &step.work));
+        self.prepare_graph_memory(&memory, flags & FREE_ON_LAUNCH != 0)?;
+        let ids = self.hand_out_graph_memory(&memory, stream)?;
         let timing = self.draw_timing(0, 0);
         let begin = self.enqueue(stream, last.as_slice(), timing, Effect::Nothing)?;
         let context = self.stream(stream)?.context;
@@ -77,7 +85,7 @@ impl State {
             if let Work::EventWait(event) = step.work {
                 after.extend(self.event(event)?.recording.map(|recording| recording.op));
             }
-            let (timing, effect) = self.step_effect(step.work)?;
+            let (timing, effect) = self.step_effect(step.work, &ids)?;
             let op = self.engine.submit(self.clock_ns, context, &after, timing, effect.clone());
             if let Effect::Record { event, serial } = effect {
                 self.note_recording(event, serial, op)?;
@@ -89,7 +97,7 @@ impl State {
         Ok(())
     }
 
-    fn step_effect(&mut self, work: Work) -> Answer<(Timing, Effect)> {
+    fn step_effect(&mut self, work: Work, ids: &BTreeMap<u64, u64>) -> Answer<(Timing, Effect)> {
         let effect = match work {
             Work::Empty | Work::EventWait(_) => return Ok((Timing::default(), Effect::Nothing)),
             Work::EventRecord(event) => {
@@ -97,6 +105,14 @@ impl State {
                 return Ok((Timing::default(), Effect::Record { event, serial }));
             }
             Work::Value(op) => value_effect(op),
+            Work::MemAlloc(alloc) => match ids.get(&alloc.address) {
+                Some(&id) => Effect::Allocate { id },
+                None => Effect::Nothing,
+            },
+            Work::MemFree(base) => match ids.get(&base) {
+                Some(&id) => Effect::FreeInOrder { base, id },
+                None => Effect::Nothing,
+            },
             Work::Memcpy(copy) => Effect::Copy(transfer(&copy)?),
             Work::Memset(fill) => Effect::Fill(set(&fill)),
             Work::Host(call) => {
@@ -112,6 +128,7 @@ impl State {
             | Effect::Host(_)
             | Effect::WriteValue { .. }
             | Effect::WaitValue { .. }
+            | Effect::Allocate { .. }
             | Effect::FreeInOrder { .. } => 0,
         };
         Ok((self.draw_timing(bytes, 1), effect))

@@ -9,6 +9,7 @@ pub(crate) mod context;
 pub(crate) mod engine;
 pub(crate) mod event;
 pub(crate) mod graph;
+pub(crate) mod graph_memory;
 pub(crate) mod graphs;
 mod mapped;
 pub(crate) mod memory;
@@ -31,6 +32,7 @@ use self::context::{Context, Primary};
 use self::engine::{Engine, OpId, Timing};
 use self::event::Event;
 use self::graph::Graph;
+use self::graph_memory::GraphMemory;
 use self::graphs::Exec;
 use self::memory::Memory;
 use self::memory::bytes::Backing;
@@ -38,7 +40,7 @@ use self::pools::DevicePool;
 use self::rng::Rng;
 use self::stream::{Kind, Stream};
 use self::vmm::Vmm;
-use crate::codes::{Answer, INVALID_DEVICE};
+use crate::codes::{Answer, INVALID_DEVICE, INVALID_VALUE};
 use crate::config::{Config, Fault};
 use crate::report::{LiveHandles, Report, ReportKind};
 
@@ -83,6 +85,7 @@ pub(crate) struct State {
     /// Bytes behind the handles of `vmm`.
     pub(crate) backings: BTreeMap<u64, Arc<Backing>>,
     pub(crate) pools: BTreeMap<u64, DevicePool>,
+    pub(crate) graph_memory: GraphMemory,
     /// Pools that the program chose for devices.
     pub(crate) current_pools: BTreeMap<u32, u64>,
     rng: Rng,
@@ -113,6 +116,7 @@ impl State {
             vmm: Vmm::default(),
             backings: BTreeMap::new(),
             pools: BTreeMap::new(),
+            graph_memory: GraphMemory::default(),
             current_pools: BTreeMap::new(),
             rng: Rng::new(config.seed),
             next_handle: 0x10_0000,
@@ -244,8 +248,13 @@ impl State {
 
     /// Frees device memory once nothing uses it any more.
     pub(crate) fn free_memory(&mut self, base: u64) -> Answer {
-        let pooled = self.memory.allocation_at(base).is_some_and(|found| found.pool.is_some());
-        if pooled { self.free_pooled_now(base) } else { self.memory.free(base) }
+        let found = self.memory.allocation_at(base).map(|found| (found.pool.is_some(), found.graph));
+        match found {
+            Some((true, _)) => self.free_pooled_now(base),
+            // The memory stays with the graph; only the address is nobody's now.
+            Some((_, true)) => self.memory.take_back(base).map(|_| ()).ok_or(INVALID_VALUE),
+            Some(_) | None => self.memory.free(base),
+        }
     }
 
     /// Whether queued work is still to be done.

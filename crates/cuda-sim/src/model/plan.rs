@@ -25,6 +25,17 @@ pub(crate) enum Place {
     Pageable,
 }
 
+/// From where memory is looked at: memory of graphs may be named before it is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sight {
+    /// Work that is queued: everything must be there.
+    Now,
+    /// A node made by hand: what a node allocates counts, as far as it goes.
+    Node,
+    /// Captured work: what a node allocates counts, and how far it goes is not looked at.
+    Capture,
+}
+
 /// A checked copy.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
@@ -135,7 +146,7 @@ pub(crate) fn is_empty(copy: &CUDA_MEMCPY3D) -> bool {
 }
 
 /// Checks copy parameters and turns them into a copy. `None` when there is nothing to do.
-pub(crate) fn copy(memory: &Memory, copy: &CUDA_MEMCPY3D) -> Answer<Plan> {
+pub(crate) fn copy(memory: &Memory, copy: &CUDA_MEMCPY3D, sight: Sight) -> Answer<Plan> {
     let extent = [copy.WidthInBytes as u64, copy.Height as u64, copy.Depth as u64];
     let from = Side {
         kind: copy.srcMemoryType,
@@ -157,8 +168,8 @@ pub(crate) fn copy(memory: &Memory, copy: &CUDA_MEMCPY3D) -> Answer<Plan> {
         pitch: copy.dstPitch as u64,
         height: copy.dstHeight as u64,
     };
-    let (from, from_place) = resolve(memory, &from, extent)?;
-    let (to, to_place) = resolve(memory, &to, extent)?;
+    let (from, from_place) = resolve(memory, &from, extent, sight)?;
+    let (to, to_place) = resolve(memory, &to, extent, sight)?;
     if !memory.is_writable(to.address, to.span(extent[0], extent[1], extent[2]).unwrap_or(u64::MAX)) {
         return Err(INVALID_VALUE);
     }
@@ -167,7 +178,7 @@ pub(crate) fn copy(memory: &Memory, copy: &CUDA_MEMCPY3D) -> Answer<Plan> {
     Ok(Plan { transfer, from: from_place, to: to_place })
 }
 
-fn resolve(memory: &Memory, side: &Side, [width, height, depth]: [u64; 3]) -> Answer<(Endpoint, Place)> {
+fn resolve(memory: &Memory, side: &Side, [width, height, depth]: [u64; 3], sight: Sight) -> Answer<(Endpoint, Place)> {
     if side.pitch > PITCH_MAX || (side.pitch != 0 && side.x.checked_add(width).is_none_or(|end| end > side.pitch)) {
         return Err(INVALID_VALUE);
     }
@@ -187,7 +198,7 @@ fn resolve(memory: &Memory, side: &Side, [width, height, depth]: [u64; 3]) -> An
     let address = base.checked_add(offset).filter(|_| base != 0).ok_or(INVALID_VALUE)?;
     let endpoint = Endpoint { address, pitch, slice };
     let span = endpoint.span(width, height, depth).ok_or(INVALID_VALUE)?;
-    let place = classify(memory, address, span)?;
+    let place = classify(memory, address, span, sight)?;
     if place == Place::Pageable && side.kind == CUmemorytype::CU_MEMORYTYPE_DEVICE {
         return Err(INVALID_VALUE);
     }
@@ -195,10 +206,16 @@ fn resolve(memory: &Memory, side: &Side, [width, height, depth]: [u64; 3]) -> An
 }
 
 /// What kind of memory a range is; an error when it is of a device and not all there, or not there at all.
-pub(crate) fn classify(memory: &Memory, address: u64, length: u64) -> Answer<Place> {
+pub(crate) fn classify(memory: &Memory, address: u64, length: u64, sight: Sight) -> Answer<Place> {
+    if sight != Sight::Now
+        && let Some((base, promised, _)) = memory.promised_at(address)
+    {
+        let inside = address - base <= promised.saturating_sub(length) && length <= promised;
+        return if inside || sight == Sight::Capture { Ok(Place::Device) } else { Err(INVALID_VALUE) };
+    }
     if memory.is_device_address(address) {
         return match memory.look_at(address, length) {
-            Look::Fine => Ok(Place::Device),
+            Look::Fine | Look::Early => Ok(Place::Device),
             Look::Ghost | Look::PastTheEnd | Look::NotAllocated | Look::Unmapped => Err(INVALID_VALUE),
         };
     }
@@ -209,7 +226,7 @@ pub(crate) fn classify(memory: &Memory, address: u64, length: u64) -> Answer<Pla
 }
 
 /// Checks set parameters and turns them into a set.
-pub(crate) fn set(memory: &Memory, set: &CUDA_MEMSET_NODE_PARAMS) -> Answer<Fill> {
+pub(crate) fn set(memory: &Memory, set: &CUDA_MEMSET_NODE_PARAMS, sight: Sight) -> Answer<Fill> {
     let size = u64::from(set.elementSize);
     let (width, height) = ((set.width as u64).checked_mul(size).ok_or(INVALID_VALUE)?, set.height as u64);
     let pitch = set.pitch as u64;
@@ -220,7 +237,7 @@ pub(crate) fn set(memory: &Memory, set: &CUDA_MEMSET_NODE_PARAMS) -> Answer<Fill
     }
     let to = Endpoint { address: set.dst, pitch, slice: 0 };
     let span = to.span(width, height, 1).ok_or(INVALID_VALUE)?;
-    if classify(memory, set.dst, span)? == Place::Pageable || !memory.is_writable(set.dst, span) {
+    if classify(memory, set.dst, span, sight)? == Place::Pageable || !memory.is_writable(set.dst, span) {
         return Err(INVALID_VALUE);
     }
     let pattern = set.value.to_le_bytes()[..usize::try_from(size).unwrap_or(1)].to_vec();
@@ -228,10 +245,17 @@ pub(crate) fn set(memory: &Memory, set: &CUDA_MEMSET_NODE_PARAMS) -> Answer<Fill
 }
 
 impl State {
+    /// How a stream's work looks at memory.
+    pub(crate) fn sight_of(&self, key: u64) -> Sight {
+        let capturing = self.streams.get(&key).is_some_and(|stream| stream.capturing.is_some());
+        if capturing { Sight::Capture } else { Sight::Now }
+    }
+
     /// The device whose memory an address is; none for host memory.
     fn owner(&self, address: u64) -> Option<i32> {
-        let (_, region) = self.memory.region_at(address)?;
-        i32::try_from(region.device).ok()
+        let mapped = self.memory.region_at(address).map(|(_, region)| region.device);
+        let device = mapped.or_else(|| self.memory.promised_at(address).map(|(_, _, device)| device))?;
+        i32::try_from(device).ok()
     }
 
     /// A copy of a graph, with the devices of both sides.
@@ -255,11 +279,14 @@ mod tests {
         let mut memory = Memory::new(1, 1 << 30);
         let base = memory.allocate(0, 1, 100).expect("fits");
         let device = CUmemorytype::CU_MEMORYTYPE_DEVICE;
-        assert!(copy(&memory, &linear(base, device, base + 50, device, 50)).is_ok());
-        assert!(copy(&memory, &linear(base, device, base + 50, device, 51)).is_err());
+        assert!(copy(&memory, &linear(base, device, base + 50, device, 50), Sight::Now).is_ok());
+        assert!(copy(&memory, &linear(base, device, base + 50, device, 51), Sight::Now).is_err());
         let host = [0_u8; 16];
-        let plan =
-            copy(&memory, &linear(base, device, host.as_ptr().addr() as u64, CUmemorytype::CU_MEMORYTYPE_HOST, 16));
+        let plan = copy(
+            &memory,
+            &linear(base, device, host.as_ptr().addr() as u64, CUmemorytype::CU_MEMORYTYPE_HOST, 16),
+            Sight::Now,
+        );
         assert_eq!(plan.map(|plan| plan.from), Ok(Place::Pageable));
     }
 
@@ -275,9 +302,9 @@ mod tests {
             width,
             height: 1,
         };
-        assert!(set(&memory, &params(base + 4, 4, 24)).is_ok());
-        assert!(set(&memory, &params(base + 4, 4, 25)).is_err());
-        assert!(set(&memory, &params(base + 2, 4, 1)).is_err());
-        assert!(set(&memory, &params(base, 3, 1)).is_err());
+        assert!(set(&memory, &params(base + 4, 4, 24), Sight::Now).is_ok());
+        assert!(set(&memory, &params(base + 4, 4, 25), Sight::Now).is_err());
+        assert!(set(&memory, &params(base + 2, 4, 1), Sight::Now).is_err());
+        assert!(set(&memory, &params(base, 3, 1), Sight::Now).is_err());
     }
 }

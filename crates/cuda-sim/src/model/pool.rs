@@ -58,7 +58,7 @@ pub(crate) struct Mark {
 }
 
 impl Mark {
-    fn set(&mut self, current: u64) {
+    pub(super) fn set(&mut self, current: u64) {
         self.current = current;
         self.high = self.high.max(current);
     }

@@ -83,15 +83,7 @@ impl State {
         }
         let offset = self.pool(key)?.books.commit(placement);
         let base = base + offset;
-        self.memory.hand_out(Allocation {
-            base,
-            length: bytes,
-            device,
-            context: 0,
-            id: 0,
-            pool: Some(key),
-            synchronous: false,
-        });
+        self.memory.hand_out(Allocation { pool: Some(key), ..Allocation::new(base, bytes, device, 0) });
         if !self.memory.is_haunted(base, bytes) {
             self.poison(base, bytes);
         }
@@ -99,7 +91,7 @@ impl State {
     }
 
     /// Makes what is in small memory unusable, so that reading what nobody wrote is noticed.
-    fn poison(&self, base: u64, bytes: u64) {
+    pub(super) fn poison(&self, base: u64, bytes: u64) {
         if bytes <= POISON_BYTES_MAX as u64 {
             let fill = Fill { to: Endpoint::linear(base), pattern: vec![POISON], width: bytes, height: 1 };
             // Where memory has gone already there is nothing to make unusable.
@@ -111,14 +103,16 @@ impl State {
     /// would not notice.
     pub(crate) fn free_in_order(&mut self, address: u64, stream: u64) -> Answer {
         let found = self.memory.allocation_at(address).filter(|found| found.base == address).ok_or(INVALID_VALUE)?;
-        let (id, pool) = (found.id, found.pool);
+        let (id, pool, graph) = (found.id, found.pool, found.graph);
         let is_same = |effect: &Effect| matches!(effect, Effect::FreeInOrder { id: queued, .. } if *queued == id);
         if self.engine.effects().any(is_same) {
             return Err(INVALID_VALUE);
         }
         let op = self.enqueue(stream, &[], Timing::default(), Effect::FreeInOrder { base: address, id })?;
-        if let Some(key) = pool {
+        if pool.is_some() || graph {
             self.memory.make_ghost(address);
+        }
+        if let Some(key) = pool {
             let pool = self.pools.get_mut(&key).ok_or(INVALID_VALUE)?;
             pool.books.free(address - pool.base, Freeing { stream, work: op.0 })?;
         }

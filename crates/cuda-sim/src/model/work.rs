@@ -14,6 +14,9 @@ use crate::report::ReportKind;
 /// How often a wait for a value in memory looks again, in simulated nanoseconds.
 const WAIT_VALUE_INTERVAL_NS: u64 = 2_000;
 
+/// From how many bytes on a set that finds no memory loses its context with another code.
+const LARGE_SET_BYTES: u64 = 64 << 10;
+
 /// A function of the program that a stream runs on the host.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum HostWork {
@@ -71,6 +74,11 @@ pub(crate) enum Effect {
         /// How it is compared: 0 cyclic not less, 1 equal, 2 any common bit, 3 any bit not set in both.
         condition: u32,
     },
+    /// The memory that a graph allocates is there from now on.
+    Allocate {
+        /// Which allocation.
+        id: u64,
+    },
     /// Gives an allocation back.
     FreeInOrder {
         /// Where it begins.
@@ -85,7 +93,9 @@ impl Effect {
     pub(crate) fn touches(&self, base: u64, length: u64) -> bool {
         let overlaps = |address: u64, span: u64| address < base + length && base < address.saturating_add(span);
         match self {
-            Self::Nothing | Self::Record { .. } | Self::Host(_) | Self::FreeInOrder { .. } => false,
+            Self::Nothing | Self::Record { .. } | Self::Host(_) | Self::Allocate { .. } | Self::FreeInOrder { .. } => {
+                false
+            }
             Self::Copy(transfer) => transfer.touches(base, length),
             Self::Fill(fill) => overlaps(fill.to.address, fill.to.span(fill.width, fill.height, 1).unwrap_or(u64::MAX)),
             Self::WriteValue { address, value } => overlaps(*address, value.len() as u64),
@@ -152,18 +162,26 @@ impl State {
 
     fn apply(&mut self, due: &Due<Effect>) -> Result<(), CUresult> {
         match &due.effect {
-            Effect::Nothing | Effect::Host(_) | Effect::WaitValue { .. } => Ok(()),
+            Effect::Nothing | Effect::Host(_) => Ok(()),
+            &Effect::WaitValue { address, width, .. } => self.look_at_access("waits for", address, width),
             Effect::Copy(transfer) => self.apply_copy(transfer),
             Effect::Fill(fill) => self.apply_fill(fill),
             &Effect::Record { event, serial } => {
                 self.reach_event(event, serial, due.at_ns);
                 Ok(())
             }
+            &Effect::Allocate { id } => {
+                self.reach_graph_allocation(id);
+                Ok(())
+            }
             &Effect::FreeInOrder { base, id } => {
                 self.finish_freeing(base, id);
                 Ok(())
             }
-            Effect::WriteValue { address, value } => self.memory.write_run(*address, value).map_err(illegal),
+            Effect::WriteValue { address, value } => {
+                self.look_at_access("writes", *address, value.len() as u64)?;
+                self.memory.write_run(*address, value).map_err(illegal)
+            }
         }
     }
 
@@ -178,8 +196,10 @@ impl State {
 
     fn apply_fill(&mut self, fill: &Fill) -> Result<(), CUresult> {
         self.look_at_access("sets", fill.to.address, fill.to.span(fill.width, fill.height, 1).unwrap_or(u64::MAX))?;
-        // A set is a kernel of the driver's own, and fails like one.
-        self.memory.fill(fill).map_err(|_| LAUNCH_FAILED)
+        // Hardware says so of small sets, and of large ones what it says of copies.
+        let bytes = fill.width.saturating_mul(fill.height);
+        let code = if bytes < LARGE_SET_BYTES { LAUNCH_FAILED } else { ILLEGAL_ADDRESS };
+        self.memory.fill(fill).map_err(|_| code)
     }
 
     /// Reports an access that hardware lets pass although the program has no business there; an error in strict mode.
@@ -190,6 +210,7 @@ impl State {
         let (kind, what) = match self.memory.look_at(address, length) {
             Look::Fine | Look::Ghost | Look::Unmapped => return Ok(()),
             Look::PastTheEnd => (ReportKind::OutOfBounds, "past the end of the allocation"),
+            Look::Early => (ReportKind::UseBeforeAllocation, "which is not allocated yet"),
             Look::NotAllocated => (ReportKind::UseAfterFree, "which is not allocated"),
         };
         self.report(kind, format!("queued work {verb} {length} bytes at {address:#x}, {what}"));

@@ -24,7 +24,7 @@ pub struct Needs {
     pub before_init: bool,
     /// Whether the calling thread shall have device 0's primary context current.
     pub context: bool,
-    /// Whether only a simulated driver survives the case.
+    /// Whether only a simulated driver survives the case, or answers so.
     pub simulated: bool,
     /// Oldest driver on which the case makes sense.
     pub min_version: CudaVersion,
@@ -135,7 +135,7 @@ fn run_here(case: &Case, driver: &Driver, simulated: bool, enter: &Enter) -> Out
         return Outcome::Skipped(format!("needs CUDA {}, the driver has {}", case.needs.min_version, driver.version()));
     }
     if case.needs.simulated && !simulated {
-        return Outcome::Skipped("real drivers do not survive a handle that names nothing".to_owned());
+        return Outcome::Skipped("only simulated drivers survive it, or answer so".to_owned());
     }
     let cuda = Cuda::new(driver, enter);
     match cuda.prepare(&case.needs) {

@@ -14,7 +14,7 @@ cases!("forbidden", CASES, Needs::CONTEXT;
     other_frees_in_each_mode, instantiate_with_parameters_in_each_mode, context_synchronize_v2, event_create_is_allowed, stream_create_is_allowed, begin_elsewhere_is_allowed,
     other_thread_under_global, other_thread_under_local, other_thread_under_relaxed, exchange_mode, exchange_unknown_mode, exchange_allows_allocation,
     queries_are_allowed, event_query_outside, event_synchronize_outside, device_reset_free_calls, wait_for_event_of_invalidated, pool_alloc_elsewhere, graph_calls_are_allowed,
-    launch_elsewhere_is_allowed, legacy_waits_for_captured_event, destroy_stream_elsewhere, destroy_event_elsewhere, per_thread_work_elsewhere,
+    launch_elsewhere_is_allowed, pool_calls_in_each_mode, pool_create_in_each_mode, pool_destroy_in_each_mode, pool_free_elsewhere, end_without_a_graph, event_of_an_ended_capture, legacy_waits_for_captured_event, destroy_stream_elsewhere, destroy_event_elsewhere, per_thread_work_elsewhere,
 );
 
 const UNSUPPORTED: CUresult = CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
@@ -457,6 +457,21 @@ fn peer_copies_in_each_mode(cu: &Cuda<'_>) -> CaseResult {
     let context = cu.current()?;
     in_each_mode(cu, [UNSUPPORTED, UNSUPPORTED, UNSUPPORTED], |bench| {
         Ok(status!(cu.cuMemcpyPeerAsync(bench.device, context, bench.device + 512, context, 64, bench.main)))
+    })?;
+    in_each_mode(cu, [UNSUPPORTED, UNSUPPORTED, UNSUPPORTED], |bench| {
+        let copy = CUDA_MEMCPY3D_PEER {
+            srcMemoryType: CUmemorytype::CU_MEMORYTYPE_DEVICE,
+            srcDevice: bench.device,
+            srcContext: context,
+            dstMemoryType: CUmemorytype::CU_MEMORYTYPE_DEVICE,
+            dstDevice: bench.device + 512,
+            dstContext: context,
+            WidthInBytes: 64,
+            Height: 1,
+            Depth: 1,
+            ..CUDA_MEMCPY3D_PEER::zeroed()
+        };
+        Ok(status!(cu.cuMemcpy3DPeerAsync(&copy, bench.main)))
     })
 }
 
@@ -556,4 +571,80 @@ fn launch_into_a_capture(cu: &Cuda<'_>) -> CaseResult {
     cu.empty_node(graph, &[])?;
     let exec = cu.instantiate(graph)?;
     in_each_mode(cu, [UNSUPPORTED, UNSUPPORTED, UNSUPPORTED], |bench| Ok(status!(cu.cuGraphLaunch(exec, bench.main))))
+}
+
+fn pool_calls_in_each_mode(cu: &Cuda<'_>) -> CaseResult {
+    const REFUSED: [CUresult; 3] = [UNSUPPORTED, UNSUPPORTED, OK];
+    let (pool, mut value, mut flags) = (super::pool::default_pool(cu)?, 0_u64, CUmemAccess_flags(0));
+    let mut here = CUmemLocation { type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, id: 0 };
+    let grant = CUmemAccessDesc { location: here, flags: CUmemAccess_flags(3) };
+    let threshold = CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
+    in_each_mode(cu, REFUSED, |_| Ok(status!(cu.cuMemPoolGetAttribute(pool, threshold, (&raw mut value).cast()))))?;
+    in_each_mode(cu, REFUSED, |_| Ok(status!(cu.cuMemPoolSetAttribute(pool, threshold, (&raw mut value).cast()))))?;
+    in_each_mode(cu, REFUSED, |_| Ok(status!(cu.cuMemPoolTrimTo(pool, 0))))?;
+    in_each_mode(cu, REFUSED, |_| Ok(status!(cu.cuMemPoolSetAccess(pool, &grant, 1))))?;
+    in_each_mode(cu, REFUSED, |_| Ok(status!(cu.cuMemPoolGetAccess(&mut flags, pool, &mut here))))?;
+    in_each_mode(cu, REFUSED, |_| Ok(status!(cu.cuDeviceSetMemPool(0, pool))))
+}
+
+fn pool_create_in_each_mode(cu: &Cuda<'_>) -> CaseResult {
+    in_each_mode(cu, [UNSUPPORTED, UNSUPPORTED, OK], |_| {
+        let mut pool = ptr::null_mut();
+        let status = status!(cu.cuMemPoolCreate(&mut pool, &super::pool::props()));
+        if status == CUresult::CUDA_SUCCESS {
+            cu.later(Cleanup::Pool(pool));
+        }
+        Ok(status)
+    })
+}
+
+fn pool_destroy_in_each_mode(cu: &Cuda<'_>) -> CaseResult {
+    for (mode, answer) in [(GLOBAL, UNSUPPORTED), (LOCAL, UNSUPPORTED), (RELAXED, OK)] {
+        let (bench, mut pool) = (Bench::new(cu)?, ptr::null_mut());
+        ok!(cu.cuMemPoolCreate(&mut pool, &super::pool::props()));
+        cu.begin(bench.main, mode)?;
+        let status = status!(cu.cuMemPoolDestroy(pool));
+        same!(cu, (mode.0, status), (mode.0, answer));
+        let end = if answer == OK { OK } else { CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED };
+        bench.expect_end(end)?;
+        if status != CUresult::CUDA_SUCCESS {
+            cu.later(Cleanup::Pool(pool));
+        }
+    }
+    Ok(())
+}
+
+fn pool_free_elsewhere(cu: &Cuda<'_>) -> CaseResult {
+    for (mode, answer) in [(GLOBAL, UNSUPPORTED), (LOCAL, UNSUPPORTED), (RELAXED, OK)] {
+        let (bench, mut pointer) = (Bench::new(cu)?, 0);
+        ok!(cu.cuMemAllocAsync(&mut pointer, 4096, bench.side));
+        cu.begin(bench.main, mode)?;
+        let status = status!(cu.cuMemFreeAsync(pointer, bench.side));
+        same!(cu, (mode.0, status), (mode.0, answer));
+        let end = if answer == OK { OK } else { CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED };
+        bench.expect_end(end)?;
+        if status != CUresult::CUDA_SUCCESS {
+            ok!(cu.cuMemFreeAsync(pointer, bench.side));
+        }
+        ok!(cu.cuStreamSynchronize(bench.side));
+    }
+    Ok(())
+}
+
+fn end_without_a_graph(cu: &Cuda<'_>) -> CaseResult {
+    let bench = Bench::begun(cu)?;
+    want!(SUCCESS, cu.cuStreamEndCapture(bench.main, ptr::null_mut()));
+    same!(cu, status_of_capture(cu, bench.main)?, 0);
+    want!(SUCCESS, cu.cuStreamSynchronize(bench.main));
+    Ok(())
+}
+
+fn event_of_an_ended_capture(cu: &Cuda<'_>) -> CaseResult {
+    let bench = Bench::begun(cu)?;
+    let event = cu.event()?;
+    ok!(cu.cuEventRecord(event, bench.main));
+    bench.expect_end(OK)?;
+    want!(INVALID_VALUE, cu.cuEventSynchronize(event));
+    want!(INVALID_VALUE, cu.cuEventQuery(event));
+    Ok(())
 }

@@ -152,7 +152,7 @@ fn event_nodes_run(cu: &Cuda<'_>) -> CaseResult {
 }
 
 /// Parameters of a node that allocates on device 0.
-fn alloc_params(bytes: usize) -> CUDA_MEM_ALLOC_NODE_PARAMS {
+pub(super) fn alloc_params(bytes: usize) -> CUDA_MEM_ALLOC_NODE_PARAMS {
     let mut params = CUDA_MEM_ALLOC_NODE_PARAMS::zeroed();
     params.poolProps.allocType = CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
     params.poolProps.location = CUmemLocation { type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, id: 0 };

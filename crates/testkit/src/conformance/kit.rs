@@ -415,3 +415,19 @@ pub(super) fn line_set(to: CUdeviceptr, value: u8, bytes: usize) -> CUDA_MEMSET_
         ..CUDA_MEMSET_NODE_PARAMS::zeroed()
     }
 }
+
+/// One thread on a stream.
+pub(super) fn launch_config(stream: CUstream) -> CUlaunchConfig {
+    CUlaunchConfig {
+        gridDimX: 1,
+        gridDimY: 1,
+        gridDimZ: 1,
+        blockDimX: 1,
+        blockDimY: 1,
+        blockDimZ: 1,
+        sharedMemBytes: 0,
+        hStream: stream,
+        attrs: ptr::null_mut(),
+        numAttrs: 0,
+    }
+}

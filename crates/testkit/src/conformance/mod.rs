@@ -5,7 +5,7 @@
 //! run on, and each leaves it as it was.
 //!
 //! An *arm* is one way to reach a driver: a function table in this process, a shared object opened by its path, or
-//! the system's own driver. The arms differ only in how they make a [`Driver`]; [`run_case`] does the rest.
+//! the system's own driver. The arms differ only in how they make a [`cuda_sys::Driver`]; [`run_case`] does the rest.
 //!
 //! # Safety
 //! Calling raw driver functions is what this module is for. Each body passes pointers to variables that outlive the
@@ -19,6 +19,7 @@ mod code;
 mod cuda;
 mod kit;
 mod prelude;
+mod right;
 mod zero;
 
 mod blank;
@@ -33,7 +34,9 @@ mod forbidden;
 mod graph;
 mod graph_exec;
 mod host;
+mod limits;
 mod memory;
+mod memory_nodes;
 mod peer;
 mod pool;
 mod set;
@@ -45,6 +48,7 @@ mod vmm;
 pub use blank::{Blank, call_with_zeros};
 pub use case::{Body, Case, Enter, Needs, Outcome, run_case};
 pub use cuda::{CaseResult, Cuda, Stop};
+pub use right::{Handles, call_rightly};
 pub use usage::{Situation, Usage};
 
 /// Every case, in the order in which to run them: those that want an uninitialised driver come first, then those that
@@ -74,6 +78,9 @@ pub fn all_cases() -> Vec<Case> {
         vmm::CASES,
         pool::CASES,
         peer::CASES,
+        memory_nodes::CASES,
+        limits::CASES,
+        limits::SIMULATED_CASES,
     ];
     let mut cases: Vec<Case> = areas.iter().flat_map(|area| area.iter().copied()).collect();
     cases.extend(blank::cases());

@@ -17,7 +17,7 @@ fn alloc(cu: &Cuda<'_>, bytes: usize, stream: CUstream) -> CaseResult<CUdevicept
     Ok(pointer)
 }
 
-fn props() -> CUmemPoolProps {
+pub(super) fn props() -> CUmemPoolProps {
     CUmemPoolProps {
         allocType: CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED,
         location: location(0),
@@ -32,7 +32,7 @@ fn pool(cu: &Cuda<'_>) -> CaseResult<CUmemoryPool> {
     Ok(pool)
 }
 
-fn default_pool(cu: &Cuda<'_>) -> CaseResult<CUmemoryPool> {
+pub(super) fn default_pool(cu: &Cuda<'_>) -> CaseResult<CUmemoryPool> {
     let mut pool = ptr::null_mut();
     ok!(cu.cuDeviceGetDefaultMemPool(&mut pool, 0));
     Ok(pool)

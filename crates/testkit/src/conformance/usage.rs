@@ -160,6 +160,8 @@ macro_rules! usage {
 
 /// Reads of a stream's state that a capture on another stream makes impossible.
 const STATE: &[Situation] = &[Implicit, NoStream];
+/// What changes a capture.
+const CAPTURED: &[Situation] = &[Invalidated, NoStream];
 /// Functions that only look at the handle.
 const LOOK: &[Situation] = &[NoStream];
 
@@ -169,9 +171,9 @@ static TABLE: &[Usage] = usage! {
     STATE cuGraphLaunch |cu, o, s| (o.exec, s);
     STATE cuGraphUpload |cu, o, s| (o.exec, s);
     STATE cuLaunchHostFunc |cu, o, s| (s, Some(raise), data(counter()));
-    STATE cuMemAllocAsync |cu, o, s| (&mut 0, 4096, s);
-    STATE cuMemAllocFromPoolAsync |cu, o, s| (&mut 0, 4096, o.pool, s);
-    STATE cuMemFreeAsync |cu, o, s| (o.pooled, s);
+    WORK cuMemAllocAsync |cu, o, s| (&mut 0, 4096, s);
+    WORK cuMemAllocFromPoolAsync |cu, o, s| (&mut 0, 4096, o.pool, s);
+    WORK cuMemFreeAsync |cu, o, s| (o.pooled, s);
     SYNCHRONOUS cuMemcpy |cu, o, s| (o.to, o.from, 64);
     WORK cuMemcpy2DAsync_v2 |cu, o, s| (&o.plane(), s);
     SYNCHRONOUS cuMemcpy2DUnaligned_v2 |cu, o, s| (&o.plane());
@@ -224,6 +226,6 @@ static TABLE: &[Usage] = usage! {
     LOOK cuStreamGetId |cu, o, s| (s, &mut 0);
     LOOK cuStreamGetPriority |cu, o, s| (s, &mut 0);
     LOOK cuStreamIsCapturing |cu, o, s| (s, &mut CUstreamCaptureStatus(0));
-    LOOK cuStreamUpdateCaptureDependencies |cu, o, s| (s, ptr::null_mut(), 0, 0);
-    LOOK cuStreamUpdateCaptureDependencies_v2 |cu, o, s| (s, ptr::null_mut(), ptr::null(), 0, 0);
+    CAPTURED cuStreamUpdateCaptureDependencies |cu, o, s| (s, ptr::null_mut(), 0, 0);
+    CAPTURED cuStreamUpdateCaptureDependencies_v2 |cu, o, s| (s, ptr::null_mut(), ptr::null(), 0, 0);
 };

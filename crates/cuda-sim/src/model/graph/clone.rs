@@ -46,7 +46,9 @@ impl NodeKind<Graph> {
             | Self::Host(_)
             | Self::EventRecord(_)
             | Self::EventWait(_)
-            | Self::Value(_) => self.clone(),
+            | Self::Value(_)
+            | Self::MemAlloc(_)
+            | Self::MemFree(_) => self.clone(),
         }
     }
 }

@@ -74,7 +74,9 @@ fn shape(kind: &NodeKind<Graph>) -> &'static str {
         | NodeKind::Child(_)
         | NodeKind::EventRecord(_)
         | NodeKind::EventWait(_)
-        | NodeKind::Value(_) => "rectangle",
+        | NodeKind::Value(_)
+        | NodeKind::MemAlloc(_)
+        | NodeKind::MemFree(_) => "rectangle",
     }
 }
 
@@ -88,6 +90,8 @@ fn brief_label(kind: &NodeKind<Graph>) -> String {
         NodeKind::EventRecord(_) => "EVENT_RECORD".to_owned(),
         NodeKind::EventWait(_) => "EVENT_WAIT".to_owned(),
         NodeKind::Value(_) => "BATCH_MEM_OP".to_owned(),
+        NodeKind::MemAlloc(alloc) => format!("MEM_ALLOC\\n({})", alloc.bytes),
+        NodeKind::MemFree(_) => "MEM_FREE".to_owned(),
     }
 }
 
@@ -102,6 +106,8 @@ fn verbose_label(kind: &NodeKind<Graph>) -> String {
         NodeKind::Host(call) => format!("{brief}\\nfn: {:#x}\\nuserData: {:#x}", call.address(), call.user_data),
         NodeKind::EventRecord(event) | NodeKind::EventWait(event) => format!("{brief}\\nevent: {event:#x}"),
         NodeKind::Value(op) => format!("{brief}\\naddress: {:#x} value: {:#x}", op.address, op.value),
+        NodeKind::MemAlloc(alloc) => format!("{brief}\\ndptr: {:#x}", alloc.address),
+        NodeKind::MemFree(address) => format!("{brief}\\ndptr: {address:#x}"),
     }
 }
 

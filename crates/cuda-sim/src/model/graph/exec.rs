@@ -90,7 +90,9 @@ impl ExecGraph {
             | NodeKind::Host(_)
             | NodeKind::EventRecord(_)
             | NodeKind::EventWait(_)
-            | NodeKind::Value(_) => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+            | NodeKind::Value(_)
+            | NodeKind::MemAlloc(_)
+            | NodeKind::MemFree(_) => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
         }
     }
 
@@ -110,6 +112,31 @@ impl ExecGraph {
         Ok(())
     }
 
+    /// Whether it was instantiated from the graph of a node.
+    pub(crate) fn is_made_of(&self, id: NodeId) -> bool {
+        self.nodes.iter().any(|node| node.made_of == id)
+    }
+
+    /// Addresses that a launch allocates or frees.
+    pub(crate) fn memory(&self) -> Vec<u64> {
+        let mut addresses = Vec::new();
+        for node in &self.nodes {
+            match &node.kind {
+                NodeKind::MemAlloc(alloc) => addresses.push(alloc.address),
+                NodeKind::MemFree(address) => addresses.push(*address),
+                NodeKind::Child(child) => addresses.extend(child.memory()),
+                NodeKind::Empty
+                | NodeKind::Memcpy(_)
+                | NodeKind::Memset(_)
+                | NodeKind::Host(_)
+                | NodeKind::EventRecord(_)
+                | NodeKind::EventWait(_)
+                | NodeKind::Value(_) => {}
+            }
+        }
+        addresses
+    }
+
     /// Handles of events that a launch records or waits for.
     pub(crate) fn events(&self) -> Vec<u64> {
         let mut events = Vec::new();
@@ -121,7 +148,9 @@ impl ExecGraph {
                 | NodeKind::Memcpy(_)
                 | NodeKind::Memset(_)
                 | NodeKind::Host(_)
-                | NodeKind::Value(_) => {}
+                | NodeKind::Value(_)
+                | NodeKind::MemAlloc(_)
+                | NodeKind::MemFree(_) => {}
             }
         }
         events
@@ -146,7 +175,9 @@ impl ExecGraph {
             | NodeKind::Host(_)
             | NodeKind::EventRecord(_)
             | NodeKind::EventWait(_)
-            | NodeKind::Value(_) => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+            | NodeKind::Value(_)
+            | NodeKind::MemAlloc(_)
+            | NodeKind::MemFree(_) => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
         }
     }
 }
@@ -165,7 +196,9 @@ impl ExecNode {
             | NodeKind::Host(_)
             | NodeKind::EventRecord(_)
             | NodeKind::EventWait(_)
-            | NodeKind::Value(_) => None,
+            | NodeKind::Value(_)
+            | NodeKind::MemAlloc(_)
+            | NodeKind::MemFree(_) => None,
         }
     }
 
@@ -183,6 +216,8 @@ impl ExecNode {
             NodeKind::EventRecord(event) => NodeKind::EventRecord(*event),
             NodeKind::EventWait(event) => NodeKind::EventWait(*event),
             NodeKind::Value(value) => NodeKind::Value(*value),
+            NodeKind::MemAlloc(alloc) => NodeKind::MemAlloc(*alloc),
+            NodeKind::MemFree(address) => NodeKind::MemFree(*address),
         };
     }
 }
@@ -197,6 +232,8 @@ fn snapshot(kind: &NodeKind<Graph>) -> Result<NodeKind<ExecGraph>, InstantiateFa
         NodeKind::EventRecord(event) => NodeKind::EventRecord(*event),
         NodeKind::EventWait(event) => NodeKind::EventWait(*event),
         NodeKind::Value(value) => NodeKind::Value(*value),
+        NodeKind::MemAlloc(alloc) => NodeKind::MemAlloc(*alloc),
+        NodeKind::MemFree(address) => NodeKind::MemFree(*address),
     })
 }
 
@@ -205,6 +242,8 @@ pub(super) fn may_become(old: &NodeKind<ExecGraph>, new: &NodeKind<Graph>) -> bo
     match (old, new) {
         (NodeKind::Memcpy(old), NodeKind::Memcpy(new)) => old.may_become(new),
         (NodeKind::Memset(old), NodeKind::Memset(new)) => old.may_become(new),
+        (NodeKind::MemAlloc(old), NodeKind::MemAlloc(new)) => old == new,
+        (NodeKind::MemFree(old), NodeKind::MemFree(new)) => old == new,
         (NodeKind::Child(_), _) => false,
         (
             NodeKind::Empty
@@ -213,7 +252,9 @@ pub(super) fn may_become(old: &NodeKind<ExecGraph>, new: &NodeKind<Graph>) -> bo
             | NodeKind::Host(_)
             | NodeKind::EventRecord(_)
             | NodeKind::EventWait(_)
-            | NodeKind::Value(_),
+            | NodeKind::Value(_)
+            | NodeKind::MemAlloc(_)
+            | NodeKind::MemFree(_),
             _,
         ) => old.node_type() == new.node_type(),
     }

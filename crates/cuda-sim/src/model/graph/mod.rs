@@ -62,6 +62,19 @@ pub(crate) enum NodeKind<C> {
     EventWait(u64),
     /// Writes a value in memory, or waits for one.
     Value(ValueOp),
+    /// Allocates memory at an address that is fixed.
+    MemAlloc(MemAlloc),
+    /// Frees the memory at an address.
+    MemFree(u64),
+}
+
+/// Memory that a node allocates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct MemAlloc {
+    pub(crate) address: u64,
+    /// As asked for.
+    pub(crate) bytes: u64,
+    pub(crate) device: u32,
 }
 
 /// A value in memory that is written or waited for.
@@ -87,6 +100,8 @@ impl<C> NodeKind<C> {
             Self::EventRecord(_) => CUgraphNodeType::CU_GRAPH_NODE_TYPE_EVENT_RECORD,
             Self::EventWait(_) => CUgraphNodeType::CU_GRAPH_NODE_TYPE_WAIT_EVENT,
             Self::Value(_) => CUgraphNodeType::CU_GRAPH_NODE_TYPE_BATCH_MEM_OP,
+            Self::MemAlloc(_) => CUgraphNodeType::CU_GRAPH_NODE_TYPE_MEM_ALLOC,
+            Self::MemFree(_) => CUgraphNodeType::CU_GRAPH_NODE_TYPE_MEM_FREE,
         }
     }
 }
@@ -247,7 +262,9 @@ impl Graph {
             | NodeKind::Host(_)
             | NodeKind::EventRecord(_)
             | NodeKind::EventWait(_)
-            | NodeKind::Value(_) => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+            | NodeKind::Value(_)
+            | NodeKind::MemAlloc(_)
+            | NodeKind::MemFree(_) => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
         }
     }
 
@@ -265,8 +282,15 @@ impl Graph {
             | NodeKind::Host(_)
             | NodeKind::EventRecord(_)
             | NodeKind::EventWait(_)
-            | NodeKind::Value(_) => None,
+            | NodeKind::Value(_)
+            | NodeKind::MemAlloc(_)
+            | NodeKind::MemFree(_) => None,
         })
+    }
+
+    /// Whether a node allocates or frees memory.
+    pub(crate) fn has_memory_nodes(&self) -> bool {
+        self.nodes.values().any(|node| matches!(node.kind, NodeKind::MemAlloc(_) | NodeKind::MemFree(_)))
     }
 
     /// This graph or one inside it, by id.

@@ -1,6 +1,6 @@
 //! An executable graph as a flat list of steps, child graphs inlined: what a launch queues.
 
-use super::{Copy3d, ExecGraph, Fill, HostCall, NodeId, NodeKind, ValueOp};
+use super::{Copy3d, ExecGraph, Fill, HostCall, MemAlloc, NodeId, NodeKind, ValueOp};
 
 /// What a step does.
 #[derive(Clone, Copy, Debug)]
@@ -19,6 +19,10 @@ pub(crate) enum Work {
     EventWait(u64),
     /// Writes a value in memory, or waits for one.
     Value(ValueOp),
+    /// Allocates memory at an address that is fixed.
+    MemAlloc(MemAlloc),
+    /// Frees the memory at an address.
+    MemFree(u64),
 }
 
 /// One piece of work of a launch.
@@ -75,6 +79,8 @@ impl Work {
             NodeKind::EventRecord(event) => Self::EventRecord(*event),
             NodeKind::EventWait(event) => Self::EventWait(*event),
             NodeKind::Value(value) => Self::Value(*value),
+            NodeKind::MemAlloc(alloc) => Self::MemAlloc(*alloc),
+            NodeKind::MemFree(address) => Self::MemFree(*address),
         }
     }
 }

@@ -37,6 +37,8 @@ pub(crate) enum RegionKind {
     Pooled,
     /// A mapped handle of the virtual memory functions.
     Mapped,
+    /// Memory of graphs.
+    Graph,
 }
 
 /// Device addresses with bytes behind them.
@@ -72,6 +74,21 @@ pub(crate) struct Allocation {
     pub(crate) pool: Option<u64>,
     /// Whether the program asked for synchronous operations on it.
     pub(crate) synchronous: bool,
+    /// Whether a graph allocates it.
+    pub(crate) graph: bool,
+    /// Whether the work that allocates it has run; only graphs allocate by work.
+    pub(crate) present: bool,
+}
+
+impl Allocation {
+    /// One outside of pools and graphs. It gets its id when it is handed out.
+    pub(crate) fn new(base: u64, length: u64, device: u32, context: u64) -> Self {
+        Self { base, length, device, context, id: 0, pool: None, synchronous: false, graph: false, present: true }
+    }
+
+    fn covers(&self, address: u64, length: u64) -> bool {
+        self.base <= address && address.saturating_add(length) <= self.base + self.length
+    }
 }
 
 /// What hardware and model think of an access.
@@ -81,6 +98,8 @@ pub(crate) enum Look {
     Fine,
     /// Inside an allocation whose freeing is queued.
     Ghost,
+    /// Inside memory of a graph that will be allocated by work that has not run yet.
+    Early,
     /// Mapped, but runs past the end of the allocation it starts in.
     PastTheEnd,
     /// Mapped, but belongs to no allocation any more.
@@ -105,6 +124,8 @@ pub(crate) struct Memory {
     pinned: BTreeMap<u64, Pinned>,
     /// Pooled allocations whose freeing is queued, by their ids: work queued before it still may touch them.
     ghosts: BTreeMap<u64, Allocation>,
+    /// Addresses that nodes of graphs allocate, with their lengths and devices.
+    promises: BTreeMap<u64, (u64, u32)>,
     prescribed: VecDeque<u64>,
     next_id: u64,
 }
@@ -118,6 +139,7 @@ impl Memory {
             allocations: BTreeMap::new(),
             pinned: BTreeMap::new(),
             ghosts: BTreeMap::new(),
+            promises: BTreeMap::new(),
             prescribed: VecDeque::new(),
             next_id: 1,
         }
@@ -237,15 +259,16 @@ impl Memory {
         } else {
             self.new_region(device, rounded.checked_next_multiple_of(GRANULE).ok_or(OUT_OF_MEMORY)?, RegionKind::Whole)?
         };
-        self.hand_out(Allocation { base, length: bytes, device, context, id: 0, pool: None, synchronous: false });
+        self.hand_out(Allocation::new(base, bytes, device, context));
         Ok(base)
     }
 
     /// Notes an allocation and gives it an id of its own.
-    pub(crate) fn hand_out(&mut self, allocation: Allocation) {
+    pub(crate) fn hand_out(&mut self, allocation: Allocation) -> u64 {
         let id = self.next_id;
         self.next_id += 1;
         self.allocations.insert(allocation.base, Allocation { id, ..allocation });
+        id
     }
 
     /// Takes a note away without touching the region behind it.
@@ -307,7 +330,8 @@ impl Memory {
 
     /// Frees what [`Memory::allocate`] returned.
     pub(crate) fn free(&mut self, base: u64) -> Answer {
-        let plain = self.allocations.get(&base).is_some_and(|allocation| allocation.pool.is_none());
+        let plain =
+            self.allocations.get(&base).is_some_and(|allocation| allocation.pool.is_none() && !allocation.graph);
         let (region_base, region) = self.region_at(base).filter(|_| plain).ok_or(INVALID_VALUE)?;
         let (region_kind, backing) = (region.kind, Arc::clone(&region.backing));
         let offset = usize::try_from(base - region_base).unwrap_or(0);
@@ -318,7 +342,7 @@ impl Memory {
                 self.drop_region(region_base);
             }
             RegionKind::Chunk => backing.poison(offset, usize::try_from(allocation.length).unwrap_or(0)),
-            RegionKind::Pooled | RegionKind::Mapped => {}
+            RegionKind::Pooled | RegionKind::Mapped | RegionKind::Graph => {}
         }
         Ok(())
     }
@@ -328,7 +352,7 @@ impl Memory {
         let bases: Vec<u64> = self
             .allocations
             .values()
-            .filter(|entry| entry.context == context && entry.pool.is_none())
+            .filter(|entry| entry.context == context && entry.pool.is_none() && !entry.graph)
             .map(|entry| entry.base)
             .collect();
         for base in bases {
@@ -379,13 +403,44 @@ impl Memory {
         if region.kind == RegionKind::Mapped {
             return Look::Fine;
         }
-        let ghost = |ghost: &Allocation| ghost.base <= address && address + length <= ghost.base + ghost.length;
+        let mut ghosts = self.ghosts.values().filter(|ghost| ghost.covers(address, length));
         match self.allocation_at(address) {
-            Some(found) if address + length <= found.base + found.length => Look::Fine,
-            _ if self.ghosts.values().any(ghost) => Look::Ghost,
+            Some(found) if found.covers(address, length) && found.present => Look::Fine,
+            _ if ghosts.clone().any(|ghost| ghost.present) => Look::Ghost,
+            Some(found) if found.covers(address, length) => Look::Early,
+            _ if ghosts.next().is_some() => Look::Early,
             Some(_) => Look::PastTheEnd,
             None => Look::NotAllocated,
         }
+    }
+
+    /// Notes that a node of a graph allocates a range.
+    pub(crate) fn promise(&mut self, base: u64, length: u64, device: u32) {
+        self.promises.insert(base, (length, device));
+    }
+
+    /// Forgets what was promised in a range.
+    pub(crate) fn forget_promises(&mut self, base: u64, length: u64) {
+        self.promises.retain(|address, _| !(base..base + length).contains(address));
+    }
+
+    /// The range of a graph that an address lies in: its start, length and device.
+    pub(crate) fn promised_at(&self, address: u64) -> Option<(u64, u64, u32)> {
+        let (&base, &(length, device)) = self.promises.range(..=address).next_back()?;
+        (address - base < length).then_some((base, length, device))
+    }
+
+    /// The work that allocates has run: the range that is there now, if nobody freed it outside the order of work.
+    pub(crate) fn make_present(&mut self, id: u64) -> Option<(u64, u64)> {
+        let handed_out = self.allocations.values_mut().find(|allocation| allocation.id == id);
+        let found = handed_out.or_else(|| self.ghosts.get_mut(&id))?;
+        found.present = true;
+        Some((found.base, found.length))
+    }
+
+    /// Whether anything in a range is handed out or waits to be freed.
+    pub(crate) fn is_occupied(&self, base: u64, length: u64) -> bool {
+        self.allocations_within(base, length).next().is_some() || self.is_haunted(base, length)
     }
 
     /// Notes whether operations on an allocation are to be synchronous.
