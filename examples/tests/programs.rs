@@ -9,6 +9,10 @@ const DEMO: &str = env!("CARGO_BIN_EXE_demo");
 const PROGRAMS: [&str; 3] =
     [env!("CARGO_BIN_EXE_01_alloc"), env!("CARGO_BIN_EXE_02_streams"), env!("CARGO_BIN_EXE_03_failures")];
 
+/// Variables of whoever runs the tests that would configure the allocator.
+const CONFIGURATION: [&str; 4] =
+    ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "PYTORCH_NO_CUDA_MEMORY_CACHING"];
+
 /// The simulated driver, which cargo puts among the dependencies of this test.
 fn simulated() -> PathBuf {
     let path = std::env::current_exe().unwrap().with_file_name("libcuda_sim_driver.so");
@@ -21,6 +25,9 @@ fn run(program: &str, variables: &[(&str, &str)], args: &[&str]) -> Output {
     let mut command = Command::new(program);
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     command.args(args).current_dir(root).env("CUDA_SYS_LIBCUDA", simulated());
+    for name in CONFIGURATION {
+        command.env_remove(name);
+    }
     command.envs(variables.iter().copied()).output().unwrap()
 }
 
@@ -103,4 +110,19 @@ fn the_environment_configures_the_allocator() {
     let words = text(&refused);
     assert_eq!(refused.status.code(), Some(1), "{words}");
     assert!(words.contains("Expected 'True' or 'False' at index 2 in ConfigTokenizer but got 'Maybe'"), "{words}");
+}
+
+#[test]
+fn the_demo_runs_under_the_users_configuration() {
+    for configuration in [
+        ("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"),
+        ("PYTORCH_ALLOC_CONF", "max_split_size_mb:64,roundup_power2_divisions:4"),
+        ("PYTORCH_NO_CUDA_MEMORY_CACHING", "1"),
+    ] {
+        let output = run(DEMO, &[configuration], &[]);
+        let text = text(&output);
+        assert!(output.status.success(), "{configuration:?}: {text}");
+        assert!(text.contains(&format!("figures are not compared: {} ", configuration.0)), "{text}");
+        assert!(text.contains("allocated 0 bytes, reserved 0 bytes"), "{text}");
+    }
 }

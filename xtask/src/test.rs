@@ -29,8 +29,28 @@ pub(crate) fn run(flags: &Flags) -> Result<()> {
     phases.finish()
 }
 
+/// Variables that would configure what is tested.
+const SETTINGS: [&str; 11] = [
+    "PYTORCH_CUDA_ALLOC_CONF",
+    "PYTORCH_HIP_ALLOC_CONF",
+    "PYTORCH_ALLOC_CONF",
+    "PYTORCH_NO_CUDA_MEMORY_CACHING",
+    "CUDA_SIM_DEVICES",
+    "CUDA_SIM_SEED",
+    "CUDA_SIM_DRIVER_VERSION",
+    "CUDA_SIM_MEMORY",
+    "CUDA_SIM_STRICT",
+    "CUDA_SIM_LATE_EVENTS",
+    "CUDA_SIM_FAULTS",
+];
+
+/// Runs tests as on a machine where nobody has set anything.
 fn tests(packages: &[&str], kinds: &[&str]) -> Result<()> {
-    shell::run(shell::cargo(["test", "--quiet", "--no-fail-fast"]).args(packages).args(kinds))
+    let mut command = shell::cargo(["test", "--quiet", "--no-fail-fast"]);
+    for name in SETTINGS {
+        command.env_remove(name);
+    }
+    shell::run(command.args(packages).args(kinds))
 }
 
 /// Runs the conformance suite alone on the real driver or on that of a path.
