@@ -82,18 +82,8 @@ impl ExecGraph {
     ///
     /// `INVALID_VALUE`: no child graph node has that handle. `GRAPH_EXEC_UPDATE_FAILURE`: the graphs do not match.
     pub(crate) fn set_child(&mut self, id: NodeId, graph: &Graph) -> Result<(), CUresult> {
-        match &mut self.find_mut(id)?.kind {
-            NodeKind::Child(child) => child.update(graph).map_err(|_| CUresult::CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE),
-            NodeKind::Empty
-            | NodeKind::Memcpy(_)
-            | NodeKind::Memset(_)
-            | NodeKind::Host(_)
-            | NodeKind::EventRecord(_)
-            | NodeKind::EventWait(_)
-            | NodeKind::Value(_)
-            | NodeKind::MemAlloc(_)
-            | NodeKind::MemFree(_) => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
-        }
+        let child = self.find_mut(id)?.kind.as_child_mut().ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        child.update(graph).map_err(|_| CUresult::CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE)
     }
 
     /// Whether a copy or a set is carried out. `INVALID_VALUE`: the node is something else.
@@ -167,18 +157,7 @@ impl ExecGraph {
         if node.is_named(id) {
             return Ok(node);
         }
-        match &mut node.kind {
-            NodeKind::Child(child) => child.find_mut(id),
-            NodeKind::Empty
-            | NodeKind::Memcpy(_)
-            | NodeKind::Memset(_)
-            | NodeKind::Host(_)
-            | NodeKind::EventRecord(_)
-            | NodeKind::EventWait(_)
-            | NodeKind::Value(_)
-            | NodeKind::MemAlloc(_)
-            | NodeKind::MemFree(_) => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
-        }
+        node.kind.as_child_mut().ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?.find_mut(id)
     }
 }
 
@@ -188,18 +167,7 @@ impl ExecNode {
     }
 
     pub(super) fn child(&self) -> Option<&ExecGraph> {
-        match &self.kind {
-            NodeKind::Child(child) => Some(child),
-            NodeKind::Empty
-            | NodeKind::Memcpy(_)
-            | NodeKind::Memset(_)
-            | NodeKind::Host(_)
-            | NodeKind::EventRecord(_)
-            | NodeKind::EventWait(_)
-            | NodeKind::Value(_)
-            | NodeKind::MemAlloc(_)
-            | NodeKind::MemFree(_) => None,
-        }
+        self.kind.as_child()
     }
 
     fn can_be_disabled(&self) -> bool {

@@ -89,6 +89,16 @@ pub(crate) struct ValueOp {
 }
 
 impl<C> NodeKind<C> {
+    /// The graph inside a child graph node.
+    pub(crate) fn as_child(&self) -> Option<&C> {
+        if let Self::Child(child) = self { Some(child) } else { None }
+    }
+
+    /// The graph inside a child graph node, to be changed.
+    pub(crate) fn as_child_mut(&mut self) -> Option<&mut C> {
+        if let Self::Child(child) = self { Some(child) } else { None }
+    }
+
     /// The driver's word for the kind.
     pub(crate) fn node_type(&self) -> CUgraphNodeType {
         match self {
@@ -254,18 +264,7 @@ impl Graph {
 
     /// The graph inside a child graph node. `INVALID_VALUE`: there is no such node here, or it is of another kind.
     pub(crate) fn child(&self, id: NodeId) -> Result<&Self, CUresult> {
-        match &self.node(id)?.kind {
-            NodeKind::Child(graph) => Ok(graph),
-            NodeKind::Empty
-            | NodeKind::Memcpy(_)
-            | NodeKind::Memset(_)
-            | NodeKind::Host(_)
-            | NodeKind::EventRecord(_)
-            | NodeKind::EventWait(_)
-            | NodeKind::Value(_)
-            | NodeKind::MemAlloc(_)
-            | NodeKind::MemFree(_) => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
-        }
+        self.node(id)?.kind.as_child().ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
     }
 
     /// Graphs inside child graph nodes, in the order of creation.
@@ -274,18 +273,7 @@ impl Graph {
     }
 
     fn children_mut(&mut self) -> impl Iterator<Item = &mut Self> {
-        self.nodes.values_mut().filter_map(|node| match &mut node.kind {
-            NodeKind::Child(graph) => Some(&mut **graph),
-            NodeKind::Empty
-            | NodeKind::Memcpy(_)
-            | NodeKind::Memset(_)
-            | NodeKind::Host(_)
-            | NodeKind::EventRecord(_)
-            | NodeKind::EventWait(_)
-            | NodeKind::Value(_)
-            | NodeKind::MemAlloc(_)
-            | NodeKind::MemFree(_) => None,
-        })
+        self.nodes.values_mut().filter_map(|node| node.kind.as_child_mut())
     }
 
     /// Whether a node allocates or frees memory.
