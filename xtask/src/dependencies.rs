@@ -14,6 +14,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("cuda-api", &["c10-core"]),
     ("cuda-sim", &["cuda-sys"]),
     ("libcuda-sim", &["cuda-sim", "cuda-sys"]),
+    ("libnvml-sim", &["cuda-sim", "cuda-sys"]),
     ("testkit", &["c10-core", "cuda-sim", "cuda-sys"]),
     ("xtask", &[]),
 ];

@@ -2,7 +2,7 @@
 //!
 //! **Invariants:** a copy stays inside its buffers (checked before anything is called). Buffers used on a stream other
 //! than their own are recorded on it, so that dropping them is safe while the copy runs. Asynchronous copies take
-//! pinned memory only, which they hold until they are done; plain slices are copied before the call returns.
+//! pinned memory only, which does not serve again until they are done; plain slices are copied before the call returns.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -139,11 +139,11 @@ impl DeviceBuffer {
         let bytes = range.len();
         check_range(offset, bytes, self.len())?;
         check_range(range.start, bytes, from.len())?;
-        self.runtime.check_same(from.runtime(), "pinned buffer")?;
-        let (Some(block), true) = (from.memory().block(), bytes > 0) else { return Ok(()) };
+        from.check_owner(&self.runtime)?;
+        let (Some(memory), true) = (from.memory(), bytes > 0) else { return Ok(()) };
         let (ready, capture) = self.use_on(stream)?;
-        ready.api.copy_from_pinned(self.at(offset), block, range.start, bytes, stream.reference())?;
-        ready.keep(stream.reference(), capture, from.memory().clone())
+        from.use_on(ready, stream.reference(), capture);
+        ready.api.copy_from_pinned(self.at(offset), memory, range.start, bytes, stream.reference())
     }
 
     /// Queues a copy of the buffer's bytes into pinned memory at `offset`. Returns before it is done; ordered on
@@ -155,11 +155,11 @@ impl DeviceBuffer {
         let bytes = range.len();
         check_range(range.start, bytes, self.len())?;
         check_range(offset, bytes, to.len())?;
-        self.runtime.check_same(to.runtime(), "pinned buffer")?;
-        let (Some(block), true) = (to.memory().block(), bytes > 0) else { return Ok(()) };
+        to.check_owner(&self.runtime)?;
+        let (Some(memory), true) = (to.memory(), bytes > 0) else { return Ok(()) };
         let (ready, capture) = self.use_on(stream)?;
-        ready.api.copy_to_pinned(block, offset, self.at(range.start), bytes, stream.reference())?;
-        ready.keep(stream.reference(), capture, to.memory().clone())
+        to.use_on(ready, stream.reference(), capture);
+        ready.api.copy_to_pinned(memory, offset, self.at(range.start), bytes, stream.reference())
     }
 
     /// Queues a copy of another buffer's bytes, of this device or another, into this one at `offset`. Returns before

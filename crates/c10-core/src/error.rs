@@ -6,10 +6,11 @@
 
 use std::fmt;
 
-use cuda_sys::{CUresult, CallError, CudaVersion, DriverError, LoadError};
+use cuda_sys::{CUresult, CallError, CudaVersion, DriverError, LoadError, NvmlError, nvmlReturn_t};
 
 use crate::config::ConfigError;
 use crate::device::DeviceIndex;
+use crate::out_of_memory::OutOfMemoryError;
 
 /// Result of this crate's functions.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -20,7 +21,7 @@ pub(crate) const OLDEST_DRIVER: CudaVersion = CudaVersion(11080);
 /// Why an operation failed.
 ///
 /// `Debug` writes the same text as `Display`, since that is what a program shows whose `main` returns the error, and
-/// adds the driver call where one failed.
+/// adds the driver call where one failed, and what may help where memory ran out.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -56,12 +57,20 @@ pub enum Error {
 
     /// The device has not enough memory; torch's `OutOfMemoryError`.
     #[error(transparent)]
-    OutOfMemory(Box<OutOfMemory>),
+    OutOfMemory(Box<OutOfMemoryError>),
     /// More was asked for than any device can have; torch's `OutOfMemoryError`.
     #[error("CUDA out of memory. Tried to allocate more than 1EB memory.")]
     RequestTooLarge {
         /// Bytes asked for.
         requested: u64,
+    },
+    /// The system has no memory left that could be pinned. The driver says so with its own error.
+    #[error(
+        "Cannot take {bytes} bytes of host memory to pin: the system has none left for this process. Free host memory or raise the process's limits."
+    )]
+    HostOutOfMemory {
+        /// Bytes asked for, after rounding up.
+        bytes: u64,
     },
     /// The address was not handed out by this allocator, or was given back already.
     #[error("invalid device pointer: {address:#x}")]
@@ -193,6 +202,35 @@ pub enum Error {
     )]
     UnpinnedCopyDuringCapture,
 
+    /// NVML, which tells what devices do, could not be loaded.
+    #[error("pynvml does not seem to be installed or it can't be imported.\n{reason}")]
+    NvmlMissing {
+        /// What was tried.
+        reason: String,
+    },
+    /// NVML found no driver at work.
+    #[error("cuda driver can't be loaded, is cuda enabled?")]
+    NvmlDriverNotLoaded,
+    /// A call to NVML failed; torch passes pynvml's `NVMLError` on.
+    #[error("{} ({call}: {:?})", nvml_text(*.code), nvmlReturn_t(*.code))]
+    Nvml {
+        /// The C function.
+        call: &'static str,
+        /// NVML's code.
+        code: u32,
+    },
+    /// A device that `CUDA_VISIBLE_DEVICES` does not name.
+    #[error("device {device} is not visible (CUDA_VISIBLE_DEVICES={visible})")]
+    DeviceNotVisible {
+        /// The device.
+        device: DeviceIndex,
+        /// The devices that are visible, as a list of Python.
+        visible: String,
+    },
+    /// `CUDA_VISIBLE_DEVICES` names identities of devices, and NVML does not tell them.
+    #[error("Can't get device UUIDs")]
+    NvmlUuids,
+
     /// A copy reaches past the end of a buffer.
     #[error("a copy of {bytes} bytes at offset {offset} does not fit into a buffer of {len} bytes")]
     OutOfRange {
@@ -235,6 +273,11 @@ impl Error {
         self.error_code() == Some(CUresult::CUDA_ERROR_OUT_OF_MEMORY.0)
     }
 
+    /// Whether the driver or the system said that there is no memory left to pin.
+    pub(crate) fn host_is_out_of_memory(&self) -> bool {
+        self.driver_is_out_of_memory() || matches!(self, Self::HostOutOfMemory { .. })
+    }
+
     /// The error of a failed `cuInit`.
     pub(crate) fn from_init(error: DriverError) -> Self {
         let error = Self::from(error);
@@ -249,8 +292,13 @@ impl Error {
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)?;
-        let Self::Accelerator(failed) = self else { return Ok(()) };
-        write!(f, "({} answered {:?})", failed.call, CUresult(failed.code))
+        if let Self::Accelerator(failed) = self {
+            write!(f, "({} answered {:?})", failed.call, CUresult(failed.code))?;
+        }
+        if let Self::OutOfMemory(failed) = self {
+            write!(f, "\n{}", failed.hint())?;
+        }
+        Ok(())
     }
 }
 
@@ -265,6 +313,22 @@ impl From<DriverError> for Error {
             CallError::Failed { call, status } => Self::Accelerator(AcceleratorError { call, code: status.0 }),
         }
     }
+}
+
+impl From<NvmlError> for Error {
+    fn from(error: NvmlError) -> Self {
+        match error {
+            CallError::Failed { status: nvmlReturn_t::NVML_ERROR_DRIVER_NOT_LOADED, .. } => Self::NvmlDriverNotLoaded,
+            CallError::Failed { call, status } => Self::Nvml { call, code: status.0 },
+            CallError::Missing(missing) => {
+                Self::Nvml { call: missing.function.symbol, code: nvmlReturn_t::NVML_ERROR_FUNCTION_NOT_FOUND.0 }
+            }
+        }
+    }
+}
+
+fn nvml_text(code: u32) -> &'static str {
+    nvmlReturn_t(code).text().unwrap_or("Unknown Error")
 }
 
 impl From<LoadError> for Error {
@@ -405,8 +469,8 @@ pub struct Unavailable {
     pub found: u32,
 }
 
-/// A device has not enough memory. All figures are bytes.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// What the allocator knows of a request that it could not serve. All figures are bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OutOfMemory {
     /// The device.
     pub device: DeviceIndex,
@@ -430,70 +494,15 @@ pub struct OutOfMemory {
     pub largest_free_block: u64,
 }
 
-impl fmt::Display for OutOfMemory {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let private = self.cached_in_private_pools;
-        let unallocated = self.reserved.saturating_sub(self.allocated).saturating_sub(private);
-        write!(f, "CUDA out of memory. Tried to allocate {}. ", Size(self.segment))?;
-        write!(f, "GPU {} has a total capacity of {} ", self.device, Size(self.total))?;
-        write!(f, "of which {} is free. ", Size(self.free))?;
-        if let Some(allowed) = self.allowed {
-            write!(f, "{} allowed; ", Size(allowed))?;
-        }
-        write!(f, "Of the allocated memory {} is allocated by PyTorch, ", Size(self.allocated + private))?;
-        if private > 0 {
-            write!(f, "with {} allocated in private pools (e.g., CUDA Graphs), ", Size(private))?;
-        }
-        write!(f, "and {} is reserved by PyTorch but unallocated. ", Size(unallocated))?;
-        f.write_str("If reserved but unallocated memory is large try setting ")?;
-        f.write_str("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation.  ")?;
-        f.write_str("See documentation for Memory Management  ")?;
-        f.write_str("(https://docs.pytorch.org/docs/stable/notes/cuda.html")?;
-        f.write_str("#optimizing-memory-usage-with-pytorch-cuda-alloc-conf)")
-    }
-}
-
-impl std::error::Error for OutOfMemory {}
-
 impl From<OutOfMemory> for Error {
-    fn from(error: OutOfMemory) -> Self {
-        Self::OutOfMemory(Box::new(error))
-    }
-}
-
-/// Bytes as torch's messages write them: the largest unit that is exceeded, two decimals.
-struct Size(u64);
-
-impl fmt::Display for Size {
-    #[expect(clippy::cast_precision_loss, reason = "two decimals are printed")]
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const UNITS: [(u64, &str); 3] = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
-        match UNITS.iter().find(|(unit, _)| self.0 > *unit) {
-            Some((unit, name)) => write!(f, "{:.2} {name}", self.0 as f64 / *unit as f64),
-            None => write!(f, "{} bytes", self.0),
-        }
+    fn from(figures: OutOfMemory) -> Self {
+        Self::OutOfMemory(Box::new(OutOfMemoryError::new(figures)))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn sizes_change_unit_above_the_power() {
-        let cases = [
-            (0, "0 bytes"),
-            (1024, "1024 bytes"),
-            (1025, "1.00 KiB"),
-            (1 << 20, "1024.00 KiB"),
-            ((1 << 30) + 1, "1.00 GiB"),
-            (58 << 20, "58.00 MiB"),
-            (4096 << 30, "4096.00 GiB"),
-        ];
-        for (bytes, text) in cases {
-            assert_eq!(Size(bytes).to_string(), text);
-        }
-    }
 
     #[test]
     fn debug_is_the_message_and_the_call() {

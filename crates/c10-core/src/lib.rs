@@ -4,7 +4,7 @@
 //! this crate starts on a machine without a GPU and is told so by a typed [`Error`].
 //!
 //! # Map, in reading order
-//! - `error`: every way to fail, with torch's texts.
+//! - `error`: every way to fail, with torch's texts. `out_of_memory`: the most frequent one, and who is told of it.
 //! - `device`: device numbers and names. `properties`: what a device can do.
 //!   `arg`: what may be given for a device or a stream.
 //! - `driver/`: the only place that calls the driver; the trait the allocator needs.
@@ -12,10 +12,11 @@
 //!   thread. `guard`: making something current for a while.
 //! - `stream`, `event`: order.
 //! - `config/`: the allocator's options. `caching/`: the caching allocator (its README has the details). `memory`,
-//!   `mem_pool`: what the runtime shows of it.
-//! - `copy`, `pinned`: buffers, copies, and what keeps memory alive while the device uses it. `remains`: what could not be
-//!   destroyed yet.
+//!   `mem_pool`, `nested`: what the runtime shows of it.
+//! - `pinned/`: pinned host memory and its caching allocator. `copy`: buffers of the device, copies. `remains`: what could
+//!   not be destroyed yet.
 //! - `graph`: capture and replay.
+//! - `nvml`: what is seen of devices from outside. `visible`: which of them are ours.
 //!
 //! # Invariants
 //! - A device's primary context is retained once when the device is first used, and never for a device that is not.
@@ -35,6 +36,7 @@
 //! ```
 
 mod error;
+mod out_of_memory;
 
 mod arg;
 mod device;
@@ -58,10 +60,15 @@ mod caching;
 mod copy;
 mod mem_pool;
 mod memory;
+mod nested;
+#[forbid(unsafe_code)]
 mod pinned;
 mod remains;
 
 mod graph;
+
+mod nvml;
+mod visible;
 
 pub use arg::{DeviceArg, StreamArg};
 pub use caching::{BlockInfo, BlockState, DeviceStats, PoolId, SegmentInfo, SegmentType, Stat, StatByPool};
@@ -74,7 +81,9 @@ pub use event::{Event, EventOptions};
 pub use graph::{CUDAGraph, GraphCapture};
 pub use guard::{DeviceGuard, RuntimeGuard, StreamGuard};
 pub use mem_pool::{MemPool, MemPoolGuard};
-pub use pinned::PinnedBuffer;
+pub use nested::NestedStat;
+pub use out_of_memory::{ObserverId, OutOfMemoryError, OutOfMemoryHint, ProcessMemory};
+pub use pinned::{DurationStat, HostStats, PinnedBuffer};
 pub use properties::{DeviceProperties, Uuid};
 pub use runtime::Runtime;
 pub use stream::{Stream, StreamId};

@@ -122,7 +122,10 @@ impl Runtime {
     pub fn caching_allocator_alloc(&self, bytes: u64, stream: &crate::Stream) -> Result<u64> {
         self.check_same(stream.runtime(), "stream")?;
         let ready = self.ready()?;
-        ready.allocator.alloc(&ready.api, stream.reference(), bytes)
+        ready
+            .allocator
+            .alloc(&ready.api, stream.reference(), bytes)
+            .map_err(|error| self.complete_out_of_memory(&ready.api, error))
     }
 
     /// Gives memory back by its address; 0 is ignored.

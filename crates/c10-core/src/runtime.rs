@@ -4,9 +4,9 @@
 //! when something first needs the driver, once, and a failed start is tried again by the next need. The process-wide
 //! default is made on first use and never dropped.
 //!
-//! **Invariants:** objects made by a runtime keep it alive and refuse to work with another one's. Dropping the last
-//! handle waits for the devices and gives back every segment, stream, event and context; in a forked child it calls
-//! nothing.
+//! **Invariants:** objects made by a runtime keep it alive (buffers of pinned memory keep what they need of it) and refuse
+//! to work with another one's. Dropping the last handle waits for the devices and gives back every segment, stream, event
+//! and context; in a forked child it calls nothing.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -22,7 +22,9 @@ use crate::driver::{Api, Driver, MemInfo, Relaxed};
 use crate::error::{Error, Result};
 use crate::graph::Captures;
 use crate::guard::{DeviceGuard, RuntimeGuard};
-use crate::pinned::{Holds, PinnedCache};
+use crate::nvml::NvmlSlot;
+use crate::out_of_memory::Observers;
+use crate::pinned::{Holds, Home};
 use crate::process;
 use crate::remains::{Doomed, Remains};
 use crate::stream::StreamPools;
@@ -52,11 +54,13 @@ pub(crate) struct Inner {
     config: Mutex<Option<Arc<AllocatorConfig>>>,
     /// Whether device memory is cached, for runtimes that have not started.
     caching: AtomicBool,
+    observers: Observers,
+    nvml: NvmlSlot,
 }
 
 /// Where the driver comes from.
 #[derive(Debug)]
-enum Source {
+pub(crate) enum Source {
     Given,
     Search,
     File(PathBuf),
@@ -69,7 +73,7 @@ pub(crate) struct Ready {
     pub(crate) allocator: CachingAllocator,
     pub(crate) streams: StreamPools,
     pub(crate) holds: Holds,
-    pub(crate) pinned: Arc<PinnedCache>,
+    pub(crate) pinned: &'static Home,
     pub(crate) captures: Captures,
     pub(crate) remains: Remains,
 }
@@ -104,6 +108,8 @@ impl Runtime {
             starting: Mutex::default(),
             config: Mutex::default(),
             caching: AtomicBool::new(std::env::var("PYTORCH_NO_CUDA_MEMORY_CACHING").as_deref() != Ok("1")),
+            observers: Observers::default(),
+            nvml: NvmlSlot::default(),
         }))
     }
 
@@ -146,12 +152,25 @@ impl Runtime {
         self.0.ready.get().is_some() && !process::in_bad_fork()
     }
 
-    /// Number of devices, 0 when there is no usable driver. Never fails.
+    /// Whether there is a device to use; torch's `is_available`. Never fails.
+    ///
+    /// Starts the runtime where there is one, unless the environment variable `PYTORCH_NVML_BASED_CUDA_CHECK` is `1`:
+    /// then NVML is asked, and the process can still fork. Only where NVML cannot tell is the runtime started after all.
+    #[must_use]
+    pub fn is_available(&self) -> bool {
+        self.device_count() > 0
+    }
+
+    /// Number of devices, 0 when there is no usable driver. Never fails. Whom it asks is as for [`Self::is_available`].
     #[must_use]
     pub fn device_count(&self) -> usize {
         // A forked child cannot ask, but what its parent knew still holds.
-        let known = self.0.ready.get().or_else(|| self.ready().ok());
-        known.map_or(0, |ready| ready.api.device_count())
+        if let Some(ready) = self.0.ready.get() {
+            return ready.api.device_count();
+        }
+        let asks_nvml = std::env::var("PYTORCH_NVML_BASED_CUDA_CHECK").as_deref() == Ok("1");
+        let counted = if asks_nvml { self.device_count_nvml() } else { None };
+        counted.unwrap_or_else(|| self.ready().map_or(0, |ready| ready.api.device_count()))
     }
 
     /// CUDA version of the driver, written 1000 * major + 10 * minor, and where it was loaded from.
@@ -171,11 +190,19 @@ impl Runtime {
         }
         match self.0.ready.get() {
             Some(ready) => Ok(ready),
-            None => self.0.start(),
+            None => self.start(),
         }
     }
 
+    #[cold]
+    fn start(&self) -> Result<&Ready> {
+        let ready = self.0.start()?;
+        ready.pinned.belong_to(self.downgrade());
+        Ok(ready)
+    }
+
     /// The runtime as it is, if it has started; starts nothing.
+    #[inline]
     pub(crate) fn started(&self) -> Option<&Ready> {
         self.0.ready.get()
     }
@@ -194,7 +221,10 @@ impl Runtime {
         let mut config = self.0.lock_config();
         let before = config.clone().unwrap_or_default();
         let changed = Arc::new(change(&before)?);
-        self.started().into_iter().for_each(|ready| ready.allocator.set_config(&changed));
+        if let Some(ready) = self.started() {
+            ready.allocator.set_config(&changed);
+            ready.pinned.cache.set_config(&changed);
+        }
         *config = Some(changed);
         Ok(())
     }
@@ -202,6 +232,20 @@ impl Runtime {
     /// The allocator's options; the defaults when the environment's cannot be read.
     pub(crate) fn config(&self) -> Arc<AllocatorConfig> {
         self.0.config().unwrap_or_default()
+    }
+
+    /// Who is told when memory runs out.
+    pub(crate) fn observers(&self) -> &Observers {
+        &self.0.observers
+    }
+
+    pub(crate) fn nvml_slot(&self) -> &NvmlSlot {
+        &self.0.nvml
+    }
+
+    /// Where the driver comes from.
+    pub(crate) fn source(&self) -> &Source {
+        &self.0.source
     }
 
     pub(crate) fn id(&self) -> RuntimeId {
@@ -311,7 +355,8 @@ impl Runtime {
     /// What is wrong with the allocator's books, if anything; see [`Self::is_valid`].
     #[must_use]
     pub fn inconsistency(&self) -> Option<String> {
-        self.0.ready.get()?.allocator.inconsistency()
+        let ready = self.0.ready.get()?;
+        ready.allocator.inconsistency().or_else(|| ready.pinned.cache.inconsistency())
     }
 }
 
@@ -339,10 +384,16 @@ impl Inner {
         let table = Arc::clone(self.table()?);
         process::watch_forks();
         let ready = Ready::new(Api::new(table)?, &config);
-        ready.set_first_limits(config.per_process_memory_fraction)?;
+        if let Err(error) = ready.set_first_limits(config.per_process_memory_fraction) {
+            ready.pinned.close(ready);
+            return Err(error);
+        }
         // What is set meanwhile waits for this lock, and then finds the runtime started.
         let config = self.lock_config();
-        config.iter().for_each(|config| ready.allocator.set_config(config));
+        for config in config.iter() {
+            ready.allocator.set_config(config);
+            ready.pinned.cache.set_config(config);
+        }
         ready.allocator.enable(self.caching.load(Ordering::Acquire));
         Ok(self.ready.get_or_init(|| ready))
     }
@@ -370,7 +421,7 @@ impl Ready {
             allocator: CachingAllocator::new(devices, config),
             streams: StreamPools::new(devices),
             holds: Holds::default(),
-            pinned: Arc::default(),
+            pinned: Home::open(config),
             captures: Captures::default(),
             remains: Remains::default(),
         }
@@ -401,6 +452,7 @@ impl Ready {
         // What cannot be asked for now is asked for again the next time.
         if let Ok(_relaxed) = self.relaxed() {
             self.holds.sweep(&self.api);
+            self.pinned.cache.sweep(&self.api);
             self.remains.sweep(&self.api);
         }
     }
@@ -410,15 +462,20 @@ impl Ready {
         self.remains.destroy(&self.api, doomed)
     }
 
-    /// Gives everything back.
-    fn dismantle(&self) {
+    /// Waits for the devices and lets go of what work under way needed. Only buffers of pinned memory can be left then.
+    fn settle(&self) {
         let devices = (0..).map(DeviceIndex).take(self.api.device_count());
         for device in devices.filter(|device| self.api.is_used(*device)) {
             let _ = self.api.synchronize_device(device);
         }
         self.captures.clear();
         self.holds.dismantle(&self.api);
-        self.pinned.dismantle(&self.api);
+    }
+
+    /// Gives everything back.
+    pub(crate) fn dismantle(&self) {
+        self.settle();
+        self.pinned.cache.dismantle(&self.api);
         self.allocator.dismantle(&self.api);
         self.api.tidy_mappings();
         self.remains.sweep(&self.api);
@@ -430,8 +487,9 @@ impl Ready {
 impl Drop for Inner {
     fn drop(&mut self) {
         thread::forget(self.id);
-        if let Some(ready) = self.ready.get().filter(|_| !process::in_bad_fork()) {
-            ready.dismantle();
+        if let Some(ready) = self.ready.take().filter(|_| !process::in_bad_fork()) {
+            ready.settle();
+            ready.pinned.close(ready);
         }
     }
 }

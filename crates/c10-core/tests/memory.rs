@@ -2,8 +2,13 @@
 
 mod common;
 
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
 use c10_core::{DeviceIndex, Error};
 use common::{DEVICE, Rig, code, config, rig};
+use cuda_sim::Fault;
+use cuda_sys::CUresult;
 
 const MIB: u64 = 1 << 20;
 
@@ -51,7 +56,8 @@ fn an_allocation_larger_than_the_device_is_torchs_out_of_memory() {
     let stream = rig.stream();
     let address = rig.runtime.caching_allocator_alloc(100, &stream).unwrap();
     let error = rig.runtime.caching_allocator_alloc(4096 << 30, &stream).unwrap_err();
-    let Error::OutOfMemory(figures) = &error else { panic!("{error:?}") };
+    let Error::OutOfMemory(failed) = &error else { panic!("{error:?}") };
+    let figures = failed.figures;
     assert_eq!((figures.requested, figures.segment, figures.allocated), (4096 << 30, 4096 << 30, 512));
     let text = error.to_string();
     let beginning =
@@ -67,6 +73,73 @@ fn an_allocation_larger_than_the_device_is_torchs_out_of_memory() {
     rig.runtime.caching_allocator_delete(address).unwrap();
     assert!(rig.runtime.is_valid());
     rig.runtime.caching_allocator_alloc(100, &stream).unwrap();
+}
+
+type Told = Arc<Mutex<Vec<(&'static str, DeviceIndex, u64, u64, u64)>>>;
+
+fn note(told: &Told, who: &'static str) -> impl Fn(DeviceIndex, u64, u64, u64) + Send + Sync + 'static {
+    let told = Arc::clone(told);
+    move |device, segment, limit, free| {
+        told.lock().expect("nobody panics here").push((who, device, segment, limit, free))
+    }
+}
+
+#[test]
+fn observers_are_told_in_order_before_the_error_is_returned() {
+    let rig = Rig::new(config().capacity(100 * MIB));
+    let stream = rig.stream();
+    let told = Told::default();
+    let first = rig.runtime.attach_out_of_memory_observer(note(&told, "first"));
+    rig.runtime.attach_out_of_memory_observer(note(&told, "second"));
+    assert!(rig.runtime.caching_allocator_alloc(200 * MIB, &stream).unwrap_err().is_out_of_memory());
+    let expected = |who| (who, DEVICE, 200 * MIB, 100 * MIB, 100 * MIB);
+    assert_eq!(*told.lock().unwrap(), [expected("first"), expected("second")]);
+    assert!(rig.runtime.detach_out_of_memory_observer(first));
+    assert!(!rig.runtime.detach_out_of_memory_observer(first));
+    rig.runtime.set_per_process_memory_fraction(0.5, DEVICE).unwrap();
+    told.lock().unwrap().clear();
+    let held = rig.runtime.buffer(30 << 20, &stream).unwrap();
+    let error = rig.runtime.buffer(30 << 20, &stream).unwrap_err();
+    assert_eq!(*told.lock().unwrap(), [("second", DEVICE, 30 * MIB, 50 * MIB, 70 * MIB)]);
+    assert!(error.to_string().contains(" 50.00 MiB allowed; Of the allocated memory 30.00 MiB"), "{error}");
+    assert!(format!("{error:?}").ends_with("may hold only 50.00 MiB; raise its memory fraction."), "{error:?}");
+    drop(held);
+}
+
+#[test]
+fn observers_may_use_the_runtime_and_may_panic() {
+    let rig = Rig::new(config().capacity(100 * MIB));
+    let stream = rig.stream();
+    let told = Told::default();
+    let _bound = rig.runtime.bind();
+    let ooms = Arc::new(AtomicU64::new(0));
+    let seen = Arc::clone(&ooms);
+    rig.runtime.attach_out_of_memory_observer(move |device, _, _, _| {
+        let runtime = c10_core::Runtime::current();
+        seen.store(runtime.memory_stats(device).unwrap().num_ooms, Ordering::Relaxed);
+        let address = runtime.caching_allocator_alloc(1, &runtime.default_stream(device).unwrap()).unwrap();
+        runtime.caching_allocator_delete(address).unwrap();
+    });
+    rig.runtime.attach_out_of_memory_observer(|_, _, _, _| panic!("an observer fails"));
+    rig.runtime.attach_out_of_memory_observer(note(&told, "last"));
+    let error = rig.runtime.caching_allocator_alloc(200 * MIB, &stream).unwrap_err();
+    assert!(error.is_out_of_memory());
+    assert_eq!((ooms.load(Ordering::Relaxed), told.lock().unwrap().len()), (1, 1));
+    let driver_refuses = Fault { call: "cuMemAlloc_v2", occurrence: 1, code: CUresult::CUDA_ERROR_LAUNCH_FAILED };
+    rig.machine.inject(driver_refuses);
+    assert!(!rig.runtime.caching_allocator_alloc(20 * MIB, &stream).unwrap_err().is_out_of_memory());
+    assert_eq!(told.lock().unwrap().len(), 1, "other errors are none of the observers' business");
+}
+
+#[test]
+fn figures_can_be_had_as_a_tree() {
+    let rig = rig();
+    assert!(rig.runtime.memory_stats_as_nested_dict(DEVICE).unwrap().is_empty());
+    let _buffer = rig.runtime.buffer(1000, &rig.stream()).unwrap();
+    let tree = rig.runtime.memory_stats_as_nested_dict(DEVICE).unwrap();
+    assert_eq!(tree["allocated_bytes"].get("small_pool").and_then(|pool| pool.get("current")?.value()), Some(1024));
+    assert_eq!(tree, rig.runtime.memory_stats(DEVICE).unwrap().as_nested_dict());
+    assert_eq!(rig.runtime.memory_stats_as_nested_dict(DeviceIndex(9)), Err(Error::InvalidDeviceId));
 }
 
 #[test]
@@ -197,10 +270,10 @@ fn copies_hold_their_pinned_memory_until_they_are_done() {
 fn an_illegal_address_loses_the_context_and_says_so() {
     let rig = rig();
     let stream = rig.stream();
-    rig.machine.inject(cuda_sim::Fault {
+    rig.machine.inject(Fault {
         call: "cuStreamSynchronize",
         occurrence: 1,
-        code: cuda_sys::CUresult::CUDA_ERROR_ILLEGAL_ADDRESS,
+        code: CUresult::CUDA_ERROR_ILLEGAL_ADDRESS,
     });
     let error = stream.synchronize().unwrap_err();
     assert!(error.context_is_lost());

@@ -25,13 +25,14 @@ pub fn is_initialized() -> bool {
     Runtime::current().is_initialized()
 }
 
-/// Whether there is a device to use. Never fails; starts the runtime where there is.
+/// Whether there is a device to use. Never fails; starts the runtime where there is, unless the environment variable
+/// `PYTORCH_NVML_BASED_CUDA_CHECK` is `1`: then NVML is asked, and the process can still fork.
 #[must_use]
 pub fn is_available() -> bool {
-    device_count() > 0
+    Runtime::current().is_available()
 }
 
-/// Number of devices; 0 without a usable driver. Never fails.
+/// Number of devices; 0 without a usable driver. Never fails. Whom it asks is as for [`is_available`].
 #[must_use]
 pub fn device_count() -> usize {
     Runtime::current().device_count()
@@ -106,4 +107,50 @@ pub fn get_device_name(device: impl DeviceArg) -> Result<String> {
 pub fn get_device_capability(device: impl DeviceArg) -> Result<(i32, i32)> {
     let runtime = Runtime::current();
     runtime.device_capability(device.resolve(&runtime)?)
+}
+
+/// Percent of the last sample period, of at most a second, in which a kernel ran on a device. NVML is asked, which
+/// starts the runtime only for `None`.
+///
+/// # Errors
+/// NVML cannot be loaded, finds no driver or fails; `CUDA_VISIBLE_DEVICES` does not name the device.
+pub fn utilization(device: impl DeviceArg) -> Result<u32> {
+    let runtime = Runtime::current();
+    runtime.utilization(device.resolve(&runtime)?)
+}
+
+/// Percent of the last sample period in which memory of a device was read or written; not how much of it is in use.
+///
+/// # Errors
+/// As for [`utilization`].
+pub fn memory_usage(device: impl DeviceArg) -> Result<u32> {
+    let runtime = Runtime::current();
+    runtime.memory_usage(device.resolve(&runtime)?)
+}
+
+/// Temperature of a device in degrees Celsius.
+///
+/// # Errors
+/// As for [`utilization`].
+pub fn temperature(device: impl DeviceArg) -> Result<u32> {
+    let runtime = Runtime::current();
+    runtime.temperature(device.resolve(&runtime)?)
+}
+
+/// Power that a device draws, in milliwatts.
+///
+/// # Errors
+/// As for [`utilization`].
+pub fn power_draw(device: impl DeviceArg) -> Result<u32> {
+    let runtime = Runtime::current();
+    runtime.power_draw(device.resolve(&runtime)?)
+}
+
+/// Clock of a device's multiprocessors in MHz.
+///
+/// # Errors
+/// As for [`utilization`].
+pub fn clock_rate(device: impl DeviceArg) -> Result<u32> {
+    let runtime = Runtime::current();
+    runtime.clock_rate(device.resolve(&runtime)?)
 }

@@ -44,23 +44,27 @@ mod stream;
 
 pub use buffer::{empty, pinned};
 pub use device::{
-    current_device, device, device_count, get_device_capability, get_device_name, get_device_properties, init,
-    init_with, is_available, is_initialized, set_device, synchronize, with_device,
+    clock_rate, current_device, device, device_count, get_device_capability, get_device_name, get_device_properties,
+    init, init_with, is_available, is_initialized, memory_usage, power_draw, set_device, synchronize, temperature,
+    utilization, with_device,
 };
 pub use graphs::{GraphOptions, graph, graph_pool_handle, is_current_stream_capturing, with_graph};
 pub use memory::{
-    DevicePtr, caching_allocator_alloc, caching_allocator_delete, caching_allocator_enable, empty_cache,
-    get_allocator_backend, get_per_process_memory_fraction, host_empty_cache, max_memory_allocated,
-    max_memory_reserved, mem_get_info, mem_pool, memory_allocated, memory_reserved, memory_snapshot, memory_stats,
-    reset_accumulated_memory_stats, reset_peak_memory_stats, set_allocator_settings, set_per_process_memory_fraction,
-    use_mem_pool, with_mem_pool,
+    DevicePtr, attach_out_of_memory_observer, caching_allocator_alloc, caching_allocator_delete,
+    caching_allocator_enable, detach_out_of_memory_observer, device_memory_used, empty_cache, get_allocator_backend,
+    get_per_process_memory_fraction, host_empty_cache, host_memory_stats, host_memory_stats_as_nested_dict,
+    list_gpu_processes, max_memory_allocated, max_memory_reserved, mem_get_info, mem_pool, memory_allocated,
+    memory_reserved, memory_snapshot, memory_stats, memory_stats_as_nested_dict, reset_accumulated_host_memory_stats,
+    reset_accumulated_memory_stats, reset_peak_host_memory_stats, reset_peak_memory_stats, set_allocator_settings,
+    set_per_process_memory_fraction, use_mem_pool, with_mem_pool,
 };
 pub use stream::{current_stream, default_stream, set_stream, stream, with_stream};
 
 pub use c10_core::{
     AcceleratorError, AllocatorConfig, BlockInfo, BlockState, CUDAGraph, CaptureMode, ConfigError, Device, DeviceArg,
-    DeviceBuffer, DeviceGuard, DeviceIndex, DeviceProperties, DeviceStats, DeviceType, Error, Event, EventOptions,
-    GraphCapture, MemPool, MemPoolGuard, NoDriver, OutOfMemory, PinnedBuffer, PoolId, Result, Runtime, RuntimeGuard,
-    SegmentInfo, SegmentType, Stat, StatByPool, Stream, StreamArg, StreamGuard, StreamId, Unavailable, Uuid,
+    DeviceBuffer, DeviceGuard, DeviceIndex, DeviceProperties, DeviceStats, DeviceType, DurationStat, Error, Event,
+    EventOptions, GraphCapture, HostStats, MemPool, MemPoolGuard, NestedStat, NoDriver, ObserverId, OutOfMemory,
+    OutOfMemoryError, OutOfMemoryHint, PinnedBuffer, PoolId, ProcessMemory, Result, Runtime, RuntimeGuard, SegmentInfo,
+    SegmentType, Stat, StatByPool, Stream, StreamArg, StreamGuard, StreamId, Unavailable, Uuid,
     get_stream_from_external,
 };

@@ -1,6 +1,11 @@
 //! Memory management: the caching allocator and its figures. All sizes are bytes.
 
-use c10_core::{DeviceArg, DeviceStats, Error, MemPool, MemPoolGuard, PoolId, Result, Runtime, SegmentInfo, StreamArg};
+use std::collections::BTreeMap;
+
+use c10_core::{
+    DeviceArg, DeviceIndex, DeviceStats, Error, HostStats, MemPool, MemPoolGuard, NestedStat, ObserverId, PoolId,
+    ProcessMemory, Result, Runtime, SegmentInfo, StreamArg,
+};
 
 /// Address of device memory; 0 stands for no memory.
 pub type DevicePtr = u64;
@@ -47,6 +52,40 @@ pub fn host_empty_cache() -> Result<()> {
     Runtime::current().host_empty_cache()
 }
 
+/// Every figure of the allocator of pinned memory; all zero before [`crate::init`]. [`HostStats::flatten`] has torch's
+/// names.
+///
+/// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/simulated.rs"));
+/// let buffer = cuda_api::pinned(3000)?;
+/// let stats = cuda_api::host_memory_stats();
+/// assert_eq!((stats.active_bytes.current, stats.num_host_alloc), (4096, 1));
+/// drop(buffer);
+/// cuda_api::host_empty_cache()?;
+/// assert_eq!(cuda_api::host_memory_stats().allocated_bytes.current, 0);
+/// # Ok::<(), cuda_api::Error>(())
+/// ```
+#[must_use]
+pub fn host_memory_stats() -> HostStats {
+    Runtime::current().host_memory_stats()
+}
+
+/// Every figure of the allocator of pinned memory as a tree; empty before [`crate::init`].
+#[must_use]
+pub fn host_memory_stats_as_nested_dict() -> BTreeMap<String, NestedStat> {
+    Runtime::current().host_memory_stats_as_nested_dict()
+}
+
+/// Sets every peak of the pinned memory's figures to its present value, and the longest and shortest times to 0.
+pub fn reset_peak_host_memory_stats() {
+    Runtime::current().reset_peak_host_memory_stats();
+}
+
+/// Sets every sum of increases and decreases of the pinned memory's figures, and every count and total time, to zero.
+pub fn reset_accumulated_host_memory_stats() {
+    Runtime::current().reset_accumulated_host_memory_stats();
+}
+
 /// Every figure of a device's allocator; all zero before [`crate::init`].
 ///
 /// # Errors
@@ -58,6 +97,33 @@ pub fn memory_stats(device: impl DeviceArg) -> Result<DeviceStats> {
         None if runtime.is_initialized() => runtime.memory_stats(runtime.current_device()?),
         None => Ok(DeviceStats::default()),
     }
+}
+
+/// Every figure of a device's allocator as a tree; empty before [`crate::init`].
+///
+/// # Errors
+/// The device does not exist.
+pub fn memory_stats_as_nested_dict(device: impl DeviceArg) -> Result<BTreeMap<String, NestedStat>> {
+    let runtime = Runtime::current();
+    match device.index()? {
+        Some(device) => runtime.memory_stats_as_nested_dict(device),
+        None if runtime.is_initialized() => runtime.memory_stats_as_nested_dict(runtime.current_device()?),
+        None => Ok(BTreeMap::new()),
+    }
+}
+
+/// Calls `observer` whenever device memory runs out, before the error is returned; torch's
+/// `torch._C._cuda_attach_out_of_memory_observer`. It is told the device, the bytes asked of the driver, the bytes of
+/// the device (or the limit of this process) and those that nobody holds.
+pub fn attach_out_of_memory_observer(
+    observer: impl Fn(DeviceIndex, u64, u64, u64) + Send + Sync + 'static,
+) -> ObserverId {
+    Runtime::current().attach_out_of_memory_observer(observer)
+}
+
+/// Calls an observer no more; `false` if it was detached already.
+pub fn detach_out_of_memory_observer(observer: ObserverId) -> bool {
+    Runtime::current().detach_out_of_memory_observer(observer)
 }
 
 /// Bytes handed out now.
@@ -211,6 +277,43 @@ pub fn mem_get_info(device: impl DeviceArg) -> Result<(u64, u64)> {
     let runtime = Runtime::current();
     let info = runtime.mem_get_info(device.resolve(&runtime)?)?;
     Ok((info.free, info.total))
+}
+
+/// Bytes of a device that are in use, by all processes, as NVML shows it.
+///
+/// # Errors
+/// As for [`crate::utilization`].
+pub fn device_memory_used(device: impl DeviceArg) -> Result<u64> {
+    let runtime = Runtime::current();
+    runtime.device_memory_used(device.resolve(&runtime)?)
+}
+
+/// A text that lists the processes that compute on a device, with the memory each holds. Where NVML cannot be loaded or
+/// finds no driver, the text says so.
+///
+/// # Errors
+/// `CUDA_VISIBLE_DEVICES` does not name the device; NVML's error; the runtime cannot start, for `None`.
+pub fn list_gpu_processes(device: impl DeviceArg) -> Result<String> {
+    let runtime = Runtime::current();
+    let device = device.resolve(&runtime)?;
+    let processes = match runtime.gpu_processes(device) {
+        Err(Error::NvmlMissing { .. }) => return Ok("pynvml module not found, please install nvidia-ml-py".to_owned()),
+        Err(error @ Error::NvmlDriverNotLoaded) => return Ok(error.to_string()),
+        answered => answered?,
+    };
+    let mut lines = vec![format!("GPU:{}", runtime.get_nvml_device_index(device)?)];
+    if processes.is_empty() {
+        lines.push("no processes are running".to_owned());
+    }
+    lines.extend(processes.iter().map(line));
+    Ok(lines.join("\n"))
+}
+
+#[expect(clippy::cast_precision_loss, reason = "three decimals of a number of MB are printed")]
+fn line(process: &ProcessMemory) -> String {
+    let used =
+        process.used_bytes.map_or_else(|| "unknown".to_owned(), |bytes| format!("{:.3}", bytes as f64 / 1_048_576.0));
+    format!("process {:>10} uses {used:>12} MB GPU memory", process.pid)
 }
 
 fn unsigned(bytes: i64) -> u64 {

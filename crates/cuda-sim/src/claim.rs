@@ -189,6 +189,8 @@ plain_values! {
     cuda_sys::driver::types::CUstreamCallback,
     cuda_sys::driver::types::CUipcMemHandle,
     cuda_sys::driver::types::CUipcEventHandle,
+    cuda_sys::nvml::types::nvmlTemperatureSensors_t,
+    cuda_sys::nvml::types::nvmlClockType_t,
 }
 
 /// A handle as a number of the program's choice; only looked up, never followed.

@@ -16,6 +16,7 @@ pub struct Config {
     pub(crate) strict: bool,
     pub(crate) late_events: bool,
     pub(crate) faults: Vec<Fault>,
+    pub(crate) other_processes: Vec<(u32, u64)>,
 }
 
 impl Default for Config {
@@ -28,6 +29,7 @@ impl Default for Config {
             strict: false,
             late_events: false,
             faults: Vec::new(),
+            other_processes: Vec::new(),
         }
     }
 }
@@ -82,11 +84,18 @@ impl Config {
         self
     }
 
+    /// Adds another process, which holds so many bytes of every device for as long as the machine exists.
+    #[must_use]
+    pub fn other_process(mut self, pid: u32, bytes: u64) -> Self {
+        self.other_processes.push((pid, bytes));
+        self
+    }
+
     /// The configuration that the environment asks for.
     ///
     /// `CUDA_SIM_DEVICES`, `CUDA_SIM_SEED`, `CUDA_SIM_DRIVER_VERSION` (`12.2` or `12020`), `CUDA_SIM_MEMORY` (bytes of
-    /// each device), `CUDA_SIM_STRICT`, `CUDA_SIM_LATE_EVENTS` (`1` for yes, `0` for no) and `CUDA_SIM_FAULTS`
-    /// (`symbol:occurrence:code`, separated by commas).
+    /// each device), `CUDA_SIM_STRICT`, `CUDA_SIM_LATE_EVENTS` (`1` for yes, `0` for no), `CUDA_SIM_FAULTS`
+    /// (`symbol:occurrence:code`, separated by commas) and `CUDA_SIM_PROCESSES` (`pid:bytes`, separated by commas).
     ///
     /// # Errors
     /// A variable that cannot be read as what it should be.
@@ -154,6 +163,14 @@ const SETTINGS: &[Setting] = &[
             faults.map(|faults| config.faults = faults)
         },
     },
+    Setting {
+        variable: "CUDA_SIM_PROCESSES",
+        expected: "pid:bytes of other processes, separated by commas",
+        read: |config, text| {
+            let processes: Option<Vec<(u32, u64)>> = text.split(',').map(|part| parse_process(part.trim())).collect();
+            processes.map(|processes| config.other_processes = processes)
+        },
+    },
 ];
 
 /// A variable of the environment that cannot be read as what it should be.
@@ -183,6 +200,12 @@ fn parse_flag(text: &str) -> Option<bool> {
     }
 }
 
+/// `pid:bytes`.
+fn parse_process(text: &str) -> Option<(u32, u64)> {
+    let (pid, bytes) = text.split_once(':')?;
+    Some((pid.parse().ok()?, bytes.parse().ok()?))
+}
+
 /// `12.2` or `12020`.
 fn parse_version(text: &str) -> Option<CudaVersion> {
     if let Some((major, minor)) = text.split_once('.') {
@@ -199,7 +222,7 @@ pub struct Fault {
     pub call: &'static str,
     /// Which call of that function fails, counted from 1 at the moment the fault is injected.
     pub occurrence: u64,
-    /// What it answers.
+    /// What it answers; for a function of NVML its own code of that number.
     pub code: CUresult,
 }
 
@@ -208,7 +231,8 @@ impl Fault {
     fn parse(text: &str) -> Option<Self> {
         let mut parts = text.split(':');
         let (symbol, occurrence, code) = (parts.next()?, parts.next()?, parts.next()?);
-        let call = crate::EXPORTS.iter().find(|export| export.symbol == symbol)?.symbol;
+        let driver = crate::EXPORTS.iter().map(|export| export.symbol);
+        let call = driver.chain(crate::NVML_EXPORTS.iter().copied()).find(|known| *known == symbol)?;
         Some(Self { call, occurrence: occurrence.parse().ok()?, code: CUresult(code.parse().ok()?) })
     }
 }
@@ -225,7 +249,8 @@ mod tests {
                 "CUDA_SIM_DRIVER_VERSION" => "12.2",
                 "CUDA_SIM_MEMORY" => "1073741824",
                 "CUDA_SIM_STRICT" => "1",
-                "CUDA_SIM_FAULTS" => "cuMemAlloc_v2:3:2, cuInit:1:999",
+                "CUDA_SIM_FAULTS" => "cuMemAlloc_v2:3:2, nvmlInit_v2:1:999",
+                "CUDA_SIM_PROCESSES" => "77:1024, 78:0",
                 _ => return None,
             };
             Some(value.to_owned())
@@ -236,7 +261,9 @@ mod tests {
             .capacity(1 << 30)
             .strict(true)
             .fault(Fault { call: "cuMemAlloc_v2", occurrence: 3, code: CUresult::CUDA_ERROR_OUT_OF_MEMORY })
-            .fault(Fault { call: "cuInit", occurrence: 1, code: CUresult::CUDA_ERROR_UNKNOWN });
+            .fault(Fault { call: "nvmlInit_v2", occurrence: 1, code: CUresult::CUDA_ERROR_UNKNOWN })
+            .other_process(77, 1024)
+            .other_process(78, 0);
         assert_eq!(config, Ok(expected));
     }
 
@@ -250,6 +277,8 @@ mod tests {
             ("CUDA_SIM_MEMORY", "2GiB"),
             ("CUDA_SIM_STRICT", "yes"),
             ("CUDA_SIM_FAULTS", "cuMemAlloc_v2:3:2,cuNope:1:1"),
+            ("CUDA_SIM_PROCESSES", "77"),
+            ("CUDA_SIM_PROCESSES", "77:1GiB"),
         ];
         for (variable, value) in wrong {
             let found = Config::from_variables(|name| (name == variable).then(|| value.to_owned()));

@@ -2,7 +2,7 @@
 //!
 //! A [`Machine`] has devices, memory with real contents, streams, events and a clock of its own. Programs reach it as
 //! they reach the real driver: through a table of C functions ([`functions()`]), or through the shared object that
-//! `libcuda-sim` makes of the same functions.
+//! `libcuda-sim` makes of the same functions. NVML shows the same machine ([`nvml_functions()`], `libnvml-sim`).
 //!
 //! ```
 //! use cuda_sim::{Config, Machine};
@@ -38,8 +38,8 @@
 //! - A copy from pageable memory is done when its call returns; the driver promises only that the source was read.
 //!
 //! # Safety
-//! Unsafe code is in few places: `abi` (the C functions), `claim` (the caller's pointers), `host_work` (the program's
-//! callbacks) and `model::memory::bytes` (the bytes of simulated memory). Each says what it relies on.
+//! Unsafe code is in few places: `abi` and `nvml` (the C functions), `claim` (the caller's pointers), `host_work` (the
+//! program's callbacks) and `model::memory::bytes` (the bytes of simulated memory). Each says what it relies on.
 
 mod abi;
 mod call;
@@ -53,16 +53,19 @@ mod exports;
 mod host_work;
 mod machine;
 mod model;
+mod nvml;
 mod report;
 
 pub use abi::{EXPORTS, functions};
 pub use config::{Config, ConfigError, Fault};
 pub use export::{Export, Needs};
 pub use machine::{Bound, Machine};
+pub use nvml::{NVML_EXPORTS, nvml_functions};
 pub use report::{LiveHandles, Report, ReportKind};
 
 /// The C functions one by one, for a shared object that exports them under their own names.
 #[doc(hidden)]
 pub mod c {
     pub use crate::abi::functions::*;
+    pub use crate::nvml::functions::*;
 }

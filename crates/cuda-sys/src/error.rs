@@ -50,7 +50,7 @@ impl<S: Status> CallError<S> {
 pub struct MissingFunction {
     /// The function, with the version that introduced it.
     pub function: &'static FunctionInfo,
-    /// Version of the loaded library.
+    /// Version of the loaded library; 0 for libraries whose functions come without one.
     pub found: CudaVersion,
 }
 
@@ -58,6 +58,9 @@ impl fmt::Display for MissingFunction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { function, found } = self;
         let needs = function.version;
+        if needs == CudaVersion(0) {
+            return write!(f, "{} is missing from the loaded library; a newer driver may have it", function.symbol);
+        }
         if needs > *found {
             return write!(f, "{} needs CUDA {needs}, but the loaded driver supports CUDA {found}", function.symbol);
         }

@@ -4,7 +4,8 @@
 //! installed driver can do when it asks. Building needs no CUDA toolkit, no headers, no clang and no GPU.
 //!
 //! For each library there is one module with the same parts: `types` and `functions` (generated), a status type with
-//! names and texts from built-in tables, and one struct that holds the library's functions. [`Driver`] is libcuda:
+//! names and texts from built-in tables, and one struct that holds the library's functions. [`Nvml`] is
+//! libnvidia-ml, [`Driver`] is libcuda:
 //!
 //! ```no_run
 //! let driver = cuda_sys::Driver::load()?;
@@ -37,9 +38,11 @@ mod table;
 mod version;
 
 pub mod driver;
+pub mod nvml;
 
 pub use driver::{CUresult, Driver, DriverError};
 pub use error::{CallError, MissingFunction, Status};
 pub use loader::{Attempt, LoadError, Outcome};
+pub use nvml::{Nvml, NvmlError, nvmlReturn_t};
 pub use table::FunctionInfo;
 pub use version::CudaVersion;

@@ -32,6 +32,8 @@ pub(crate) struct LibraryInfo {
     pub(crate) sonames: &'static [&'static str],
     /// Folders outside the system's search path.
     pub(crate) folders: &'static [&'static str],
+    /// A function of the library, whose address tells the file that was loaded.
+    pub(crate) landmark: &'static str,
 }
 
 /// An open library that has not been accepted yet; closed when dropped.
@@ -130,7 +132,7 @@ pub(crate) fn search(info: &LibraryInfo, probe: Probe<'_>) -> Result<Loaded, Loa
     }
     let mut attempts = Vec::new();
     for (place, file, flags) in candidates(info) {
-        match try_open(&file, flags, probe) {
+        match try_open(info, &file, flags, probe) {
             Ok(loaded) => return Ok(loaded),
             Err(outcome) => attempts.push(Attempt { place, outcome }),
         }
@@ -140,7 +142,7 @@ pub(crate) fn search(info: &LibraryInfo, probe: Probe<'_>) -> Result<Loaded, Loa
 
 /// Opens one file.
 pub(crate) fn open(info: &LibraryInfo, path: &OsStr, probe: Probe<'_>) -> Result<Loaded, LoadError> {
-    try_open(path, RTLD_NOW | RTLD_LOCAL, probe)
+    try_open(info, path, RTLD_NOW | RTLD_LOCAL, probe)
         .map_err(|outcome| LoadError::single(info, &path.to_string_lossy(), outcome))
 }
 
@@ -160,7 +162,7 @@ fn candidates(info: &LibraryInfo) -> Vec<(String, OsString, i32)> {
     list
 }
 
-fn try_open(file: &OsStr, flags: i32, probe: Probe<'_>) -> Result<Loaded, Outcome> {
+fn try_open(info: &LibraryInfo, file: &OsStr, flags: i32, probe: Probe<'_>) -> Result<Loaded, Outcome> {
     if is_stub_path(Path::new(file)) {
         return Err(Outcome::Stub);
     }
@@ -168,7 +170,7 @@ fn try_open(file: &OsStr, flags: i32, probe: Probe<'_>) -> Result<Loaded, Outcom
     let handle = unsafe { Handle::open(Some(file), flags) }.map_err(|error| Outcome::NotOpened(text_of(&error)))?;
     let library = Library(handle);
     let version = probe(&library)?;
-    let origin = library.path().unwrap_or_else(|| PathBuf::from(file));
+    let origin = library.path(info.landmark).unwrap_or_else(|| PathBuf::from(file));
     if is_stub_path(&origin) {
         return Err(Outcome::Stub);
     }
@@ -201,8 +203,8 @@ impl Library {
     }
 
     /// The file this library was loaded from, where the system can say.
-    fn path(&self) -> Option<PathBuf> {
-        let address = self.symbol("cuDriverGetVersion")?;
+    fn path(&self, landmark: &str) -> Option<PathBuf> {
+        let address = self.symbol(landmark)?;
         mapped_file(address.as_ptr() as usize)
     }
 
@@ -235,7 +237,8 @@ mod tests {
 
     #[test]
     fn candidates_start_with_what_is_loaded_and_end_with_folders() {
-        let info = LibraryInfo { name: "n", override_variable: "V", sonames: &["a.so.1", "a.so"], folders: &["/f"] };
+        let sonames = &["a.so.1", "a.so"];
+        let info = LibraryInfo { name: "n", override_variable: "V", sonames, folders: &["/f"], landmark: "a" };
         let places: Vec<String> = candidates(&info).into_iter().map(|(place, ..)| place).collect();
         assert_eq!(
             places,

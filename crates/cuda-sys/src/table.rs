@@ -17,12 +17,15 @@ pub struct FunctionInfo {
     pub symbol: &'static str,
     /// Name without version suffix, as `cuGetProcAddress` takes it.
     pub base: &'static str,
-    /// CUDA version that introduced this ABI of the function.
+    /// CUDA version that introduced this ABI of the function; 0 where the library does not say.
     pub version: CudaVersion,
 }
 
 impl fmt::Display for FunctionInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.version == CudaVersion(0) {
+            return f.write_str(self.symbol);
+        }
         write!(f, "{} (CUDA {})", self.symbol, self.version)
     }
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use cuda_sys::driver::Functions;
-use cuda_sys::{CUresult, CudaVersion, Driver, DriverError, Outcome};
+use cuda_sys::{CUresult, CudaVersion, Driver, DriverError, Nvml, Outcome};
 
 /// Compiles C source into a shared object in a folder of its own and returns its path.
 fn shared_object(name: &str, folder: &str, source: &str) -> PathBuf {
@@ -68,6 +68,28 @@ fn a_driver_before_get_proc_address_is_resolved_by_symbol() {
     let refused = unsafe { driver.cuInit(1) }.expect_err("flags must be 0");
     assert_eq!(refused.to_string(), "cuInit: invalid argument (CUDA_ERROR_INVALID_VALUE, 1)");
     assert_eq!((refused.call(), refused.status()), ("cuInit", Some(CUresult::CUDA_ERROR_INVALID_VALUE)));
+}
+
+#[test]
+fn nvml_is_loaded_by_symbol_and_says_what_it_lacks() {
+    let error = Nvml::load_from("/nonexistent/libnvidia-ml.so.1").expect_err("no such file");
+    assert!(error.is_not_installed() && error.to_string().contains("set CUDA_SYS_LIBNVML to"), "{error}");
+    let path = shared_object("no_nvml", "lib", "int cuInit(unsigned f) { return f; }");
+    let outcome = only_outcome(Nvml::load_from(path).expect_err("a driver"));
+    assert_eq!(outcome, Outcome::MissingSymbol("nvmlInit_v2"));
+    let source = "int nvmlInit_v2(void) { return 9; }\nint nvmlShutdown(void) { return 0; }";
+    let nvml = Nvml::load_from(shared_object("nvml", "lib", source)).expect("an NVML of two functions");
+    assert!(nvml.origin().ends_with("nvml/lib/libcuda.so.1"), "{}", nvml.origin());
+    // SAFETY: this library's functions take nothing and touch nothing.
+    let refused = unsafe { nvml.nvmlInit_v2() }.expect_err("it answers 9");
+    assert_eq!(refused.to_string(), "nvmlInit_v2: Driver Not Loaded (NVML_ERROR_DRIVER_NOT_LOADED, 9)");
+    // SAFETY: as above.
+    assert_eq!(unsafe { nvml.nvmlShutdown() }, Ok(()));
+    let mut count = 0;
+    // SAFETY: the library does not have the function, so nothing is called.
+    let missing = unsafe { nvml.nvmlDeviceGetCount_v2(&mut count) }.expect_err("not there");
+    let text = "nvmlDeviceGetCount_v2 is missing from the loaded library; a newer driver may have it";
+    assert_eq!((missing.to_string().as_str(), missing.status()), (text, None));
 }
 
 #[test]

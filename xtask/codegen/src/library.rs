@@ -11,6 +11,8 @@ pub(crate) struct Library {
     pub(crate) include: &'static str,
     /// Headers to read, in order.
     pub(crate) headers: &'static [&'static str],
+    /// Macros to define before the headers are read.
+    pub(crate) defines: &'static [&'static str],
     /// Regular expression of the functions to bind.
     pub(crate) functions: &'static str,
     /// Regular expressions of the constants to bind.
@@ -49,10 +51,13 @@ const fn older(base: &'static str, version: u32, symbol: &'static str) -> Older 
 }
 
 /// All libraries bound today.
-pub(crate) const LIBRARIES: &[Library] = &[Library {
+pub(crate) const LIBRARIES: &[Library] = &[DRIVER, NVML];
+
+const DRIVER: Library = Library {
     module: "driver",
     include: "nvidia/cu13/include",
     headers: &["cuda.h"],
+    defines: &[],
     functions: "cu[A-Z].*",
     constants: &["CU.*"],
     table: "Driver",
@@ -83,4 +88,22 @@ pub(crate) const LIBRARIES: &[Library] = &[Library {
             older("cuStreamUpdateCaptureDependencies", 11030, "cuStreamUpdateCaptureDependencies"),
         ],
     }),
-}];
+};
+
+/// Only what the runtime asks for: what a device does now, and who uses it.
+const NVML: Library = Library {
+    module: "nvml",
+    include: "nvidia/cu13/include",
+    headers: &["nvml.h"],
+    // Without it the header renames functions to their newest version and hides the older ones.
+    defines: &["NVML_NO_UNVERSIONED_FUNC_DEFS"],
+    functions: "nvmlInit_v2|nvmlShutdown|nvmlErrorString|nvmlSystemGetDriverVersion|nvmlDeviceGet(Count_v2\
+        |HandleByIndex_v2|HandleByUUID|HandleByPciBusId_v2|UUID|MemoryInfo|UtilizationRates|Temperature|PowerUsage\
+        |ClockInfo|ComputeRunningProcesses_v[23])",
+    constants: &["NVML_DEVICE_UUID_(V2_)?BUFFER_SIZE", "NVML_SYSTEM_DRIVER_VERSION_BUFFER_SIZE"],
+    table: "Nvml",
+    status: "nvmlReturn_enum",
+    status_alias: "nvmlReturn_t",
+    success: "NVML_SUCCESS",
+    versions: None,
+};

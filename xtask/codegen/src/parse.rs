@@ -72,6 +72,7 @@ fn bindgen_builder(library: &Library, include: &Path) -> bindgen::Builder {
         .clang_arg(format!("-I{}", include.display()))
         // libclang from PyPI comes without the compiler's own headers (stddef.h): gcc's serve.
         .clang_args(["-isystem", &gcc_headers])
+        .clang_args(library.defines.iter().map(|name| format!("-D{name}")))
         .default_enum_style(bindgen::EnumVariation::NewType { is_bitfield: false, is_global: false })
         .use_core()
         .ctypes_prefix("core::ffi")

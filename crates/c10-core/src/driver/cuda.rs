@@ -176,6 +176,15 @@ impl Api {
         Ok(bytes as u64)
     }
 
+    /// The UUID of the GPU, which in multi-instance mode is not that of the device.
+    pub(crate) fn gpu_uuid(&self, device: DeviceIndex) -> Result<[u8; 16]> {
+        let number = self.device(device)?;
+        let mut uuid = CUuuid { bytes: [0; 16] };
+        // SAFETY: `uuid` outlives the call.
+        unsafe { self.table.cuDeviceGetUuid(&mut uuid, number) }?;
+        Ok(uuid.bytes.map(|byte| u8::from_ne_bytes(byte.to_ne_bytes())))
+    }
+
     /// The device's UUID.
     pub(crate) fn uuid(&self, device: DeviceIndex) -> Result<[u8; 16]> {
         let number = self.device(device)?;

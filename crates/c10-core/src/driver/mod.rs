@@ -1,20 +1,25 @@
 //! The driver, as the rest of the crate sees it: typed functions over plain handles.
 //!
 //! Reading order: this file (handles and the narrow trait the caching allocator is written against), `cuda.rs`
-//! (loading, contexts, devices), `memory.rs`, `stream.rs`, `graph.rs` (one function for each call).
+//! (loading, contexts, devices), `memory.rs`, `host.rs`, `stream.rs`, `graph.rs` (one function for each call), `nvml.rs` (the library
+//! that looks on from outside).
 //!
 //! **Invariant:** nobody outside this folder names `cuda_sys` functions or holds raw pointers. Handles are numbers;
 //! they are made and used only inside the crate, so that a safe caller cannot present a made-up one.
 
 mod cuda;
 mod graph;
+mod host;
 mod memory;
+mod nvml;
 mod stream;
 mod vmm;
 
 pub(crate) use cuda::Api;
 pub(crate) use graph::{GraphExecHandle, GraphHandle};
-pub(crate) use memory::{PinnedBlock, check_range};
+pub(crate) use host::HostMemory;
+pub(crate) use memory::check_range;
+pub(crate) use nvml::Nvml;
 pub use stream::get_stream_from_external;
 pub(crate) use stream::{EVENT_BLOCKING_SYNC, EVENT_DISABLE_TIMING, EVENT_EXTERNAL, EVENT_INTERPROCESS};
 

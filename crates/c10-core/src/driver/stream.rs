@@ -195,7 +195,7 @@ pub unsafe fn get_stream_from_external(handle: usize, device: DeviceIndex) -> Re
 }
 
 /// Reads "not ready" as an answer, not as an error.
-fn ready(answer: Result<(), DriverError>) -> Result<bool> {
+pub(super) fn ready(answer: Result<(), DriverError>) -> Result<bool> {
     match answer {
         Ok(()) => Ok(true),
         Err(error) if error.status() == Some(CUresult::CUDA_ERROR_NOT_READY) => Ok(false),
@@ -211,7 +211,7 @@ pub(super) fn mode_to_raw(mode: CaptureMode) -> CUstreamCaptureMode {
     }
 }
 
-fn mode_from_raw(mode: CUstreamCaptureMode) -> CaptureMode {
+pub(super) fn mode_from_raw(mode: CUstreamCaptureMode) -> CaptureMode {
     match mode {
         CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED => CaptureMode::Relaxed,
         CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL => CaptureMode::ThreadLocal,
@@ -223,6 +223,6 @@ fn raw(stream: StreamRef) -> CUstream {
     ptr::with_exposed_provenance_mut(stream.handle.0)
 }
 
-fn raw_event(event: EventHandle) -> CUevent {
+pub(super) fn raw_event(event: EventHandle) -> CUevent {
     ptr::with_exposed_provenance_mut(event.0)
 }

@@ -67,6 +67,17 @@ pub(crate) fn load(functions: cuda_sys::driver::Functions) -> Result<cuda_sys::D
     unsafe { cuda_sys::Driver::from_functions(functions) }
 }
 
+/// NVML of the machine bound to this thread.
+pub(crate) fn nvml() -> cuda_sys::Nvml {
+    nvml_of(cuda_sim::nvml_functions())
+}
+
+/// An NVML of functions that are the simulated ones, or are not there.
+pub(crate) fn nvml_of(functions: cuda_sys::nvml::Functions) -> cuda_sys::Nvml {
+    // SAFETY: the simulated functions behave as the C functions of their names.
+    unsafe { cuda_sys::Nvml::from_functions(functions) }
+}
+
 /// The driver's error that was expected.
 pub(crate) fn code<T: std::fmt::Debug>(result: c10_core::Result<T>) -> u32 {
     result.unwrap_err().error_code().expect("an error of the driver")

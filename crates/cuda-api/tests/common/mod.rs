@@ -14,6 +14,7 @@ pub(crate) struct Rig {
     _bound: Bound,
 }
 
+#[allow(clippy::allow_attributes, dead_code, reason = "not every test program has a use for it")]
 pub(crate) fn rig() -> Rig {
     on(Config::default().seed(2).devices(2))
 }
@@ -24,4 +25,13 @@ pub(crate) fn on(config: Config) -> Rig {
     // SAFETY: the simulated driver's functions behave as the C functions of their names.
     let driver = unsafe { cuda_sys::Driver::from_functions(cuda_sim::functions()) }.unwrap();
     Rig { _current: Runtime::new(driver).bind(), machine, _bound: bound }
+}
+
+/// The same, with NVML.
+#[allow(clippy::allow_attributes, dead_code, reason = "not every test program looks at NVML")]
+pub(crate) fn with_nvml(config: Config) -> Rig {
+    let rig = on(config);
+    // SAFETY: the simulated functions behave as the C functions of their names.
+    Runtime::current().set_nvml(unsafe { cuda_sys::Nvml::from_functions(cuda_sim::nvml_functions()) });
+    rig
 }

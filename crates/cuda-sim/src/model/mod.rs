@@ -19,6 +19,7 @@ pub(crate) mod pools;
 pub(crate) mod profile;
 mod rng;
 pub(crate) mod stream;
+pub(crate) mod telemetry;
 pub(crate) mod vmm;
 mod work;
 
@@ -67,6 +68,8 @@ struct Waiting {
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) config: Config,
+    /// How often NVML was initialised and not shut down.
+    pub(crate) nvml_users: u32,
     /// Process that initialised the driver; a forked child must not use it.
     pub(crate) initialized_by: Option<u32>,
     pub(crate) clock_ns: u64,
@@ -101,6 +104,7 @@ impl State {
     pub(crate) fn new(config: Config) -> Self {
         let devices = config.devices;
         let mut state = Self {
+            nvml_users: 0,
             initialized_by: None,
             clock_ns: 0,
             engine: Engine::new(),
@@ -128,6 +132,9 @@ impl State {
         };
         for fault in state.config.faults.clone() {
             state.inject(fault);
+        }
+        for &(_, bytes) in &state.config.other_processes {
+            state.memory.occupy(bytes);
         }
         state
     }

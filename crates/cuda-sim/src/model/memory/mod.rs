@@ -5,7 +5,7 @@
 //! hits its neighbour and nothing notices; [`Memory::look_at`] tells that from an access that hardware refuses.
 //!
 //! Invariants: regions do not overlap; an allocation lies inside one region; `used_bytes` of a device is the sum of
-//! the physical memory of its regions and handles and never above `capacity_bytes`.
+//! the physical memory of its regions and handles, and with `others_bytes` never above `capacity_bytes`.
 
 pub(crate) mod bytes;
 mod host;
@@ -112,6 +112,8 @@ pub(crate) enum Look {
 struct DeviceMemory {
     capacity_bytes: u64,
     used_bytes: u64,
+    /// What other processes hold.
+    others_bytes: u64,
     space: Space,
 }
 
@@ -132,7 +134,12 @@ pub(crate) struct Memory {
 
 impl Memory {
     pub(crate) fn new(devices: u32, capacity_bytes: u64) -> Self {
-        let device = |index| DeviceMemory { capacity_bytes, used_bytes: 0, space: Space::of_device(index, devices) };
+        let device = |index| DeviceMemory {
+            capacity_bytes,
+            used_bytes: 0,
+            others_bytes: 0,
+            space: Space::of_device(index, devices),
+        };
         Self {
             devices: (0..devices).map(device).collect(),
             regions: BTreeMap::new(),
@@ -150,6 +157,20 @@ impl Memory {
         self.prescribed.extend(addresses);
     }
 
+    /// Lets other processes hold memory of every device, as far as there is any.
+    pub(crate) fn occupy(&mut self, bytes: u64) {
+        for memory in &mut self.devices {
+            let free = memory.capacity_bytes - memory.used_bytes - memory.others_bytes;
+            memory.others_bytes += bytes.min(free);
+        }
+    }
+
+    /// Bytes of a device that this process holds.
+    pub(crate) fn used_bytes(&self, device: u32) -> u64 {
+        let found = usize::try_from(device).ok().and_then(|index| self.devices.get(index));
+        found.map_or(0, |memory| memory.used_bytes)
+    }
+
     fn device(&mut self, index: u32) -> Answer<&mut DeviceMemory> {
         self.devices.get_mut(usize::try_from(index).unwrap_or(usize::MAX)).ok_or(INVALID_VALUE)
     }
@@ -157,14 +178,16 @@ impl Memory {
     /// Free and total bytes of a device.
     pub(crate) fn info(&self, device: u32) -> (u64, u64) {
         let found = usize::try_from(device).ok().and_then(|index| self.devices.get(index));
-        found.map_or((0, 0), |memory| (memory.capacity_bytes - memory.used_bytes, memory.capacity_bytes))
+        found.map_or((0, 0), |memory| {
+            (memory.capacity_bytes - memory.used_bytes - memory.others_bytes, memory.capacity_bytes)
+        })
     }
 
     /// Takes physical memory of a device.
     pub(crate) fn take_physical(&mut self, device: u32, bytes: u64) -> Answer {
         let memory = self.device(device)?;
         let used_bytes = memory.used_bytes.checked_add(bytes).ok_or(OUT_OF_MEMORY)?;
-        if used_bytes > memory.capacity_bytes {
+        if used_bytes > memory.capacity_bytes - memory.others_bytes {
             return Err(OUT_OF_MEMORY);
         }
         memory.used_bytes = used_bytes;

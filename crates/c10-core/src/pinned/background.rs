@@ -1,0 +1,95 @@
+//! The thread that looks at events when `pinned_use_background_threads` is set.
+//!
+//! **Invariants:** there is one at most, begun by the first block that waits for a stream. It holds the
+//! driver's functions but no runtime, and is joined before the runtime gives its events back. While no block waits it
+//! sleeps. Where it cannot be begun, whoever allocates looks at the events as without the option.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crate::pinned::cache::PinnedCache;
+use crate::pinned::interface::EventQuery;
+
+/// How often the thread looks.
+const PERIOD: Duration = Duration::from_micros(100);
+
+#[derive(Debug, Default)]
+pub(super) struct Background {
+    wanted: AtomicBool,
+    /// Whether the thread is there, so that nobody else need look.
+    works: AtomicBool,
+    running: Mutex<Option<Running>>,
+}
+
+#[derive(Debug)]
+struct Running {
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<()>,
+}
+
+impl Background {
+    fn lock(&self) -> MutexGuard<'_, Option<Running>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a thread of its own looks at the events.
+    pub(super) fn works(&self) -> bool {
+        self.works.load(Ordering::Relaxed)
+    }
+
+    /// Sets the option. Without it the thread ends before this returns.
+    pub(super) fn set(&self, wanted: bool) {
+        self.wanted.store(wanted, Ordering::Release);
+        if !wanted {
+            self.stop();
+        }
+    }
+
+    /// Ends the thread, if there is one.
+    pub(super) fn stop(&self) {
+        self.works.store(false, Ordering::Release);
+        let running = self.lock().take();
+        if let Some(running) = running {
+            running.stop.store(true, Ordering::Release);
+            running.thread.thread().unpark();
+            // A panic of the thread has nothing to say here: the books change in steps that leave them whole.
+            let _ = running.thread.join();
+        }
+    }
+}
+
+impl PinnedCache {
+    /// A block waits for a stream: wakes the thread, or begins it, if one is wanted.
+    pub(crate) fn wake_background<E: EventQuery + Send + 'static>(&'static self, driver: impl FnOnce() -> E) {
+        let background = self.background();
+        if !background.wanted.load(Ordering::Acquire) {
+            return;
+        }
+        let mut running = background.lock();
+        // Asked again under the lock, which whoever ends the thread takes after having said so.
+        if running.is_none() && background.wanted.load(Ordering::Acquire) {
+            *running = begin(self, driver());
+            background.works.store(running.is_some(), Ordering::Release);
+        }
+        running.iter().for_each(|running| running.thread.thread().unpark());
+    }
+}
+
+fn begin<E: EventQuery + Send + 'static>(home: &'static PinnedCache, driver: E) -> Option<Running> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let stops = Arc::clone(&stop);
+    let work = move || {
+        while !stops.load(Ordering::Acquire) {
+            if home.any_waiting() {
+                home.poll(&driver);
+                std::thread::park_timeout(PERIOD);
+            } else {
+                std::thread::park();
+            }
+        }
+    };
+    let thread = std::thread::Builder::new().name("pinned-events".to_owned()).spawn(work).ok()?;
+    Some(Running { stop, thread })
+}

@@ -1,0 +1,277 @@
+//! Every pinned block there is or was, found by its number without any lock.
+//!
+//! Blocks stand in chunks, each twice as long as the one before, which are made when first needed and never moved.
+//!
+//! **Invariants:** a block's number is given to memory by one thread at a time, and its size, address, device and origin
+//! change only between two uses of the number. `next` is read and written under the flag of the block's class. `handles`
+//! counts the owners of a block that is handed out.
+
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use crate::device::DeviceIndex;
+use crate::driver::StreamRef;
+use crate::pinned::class::SizeClass;
+
+/// Blocks of the first chunk; a power of two.
+const FIRST_CHUNK: usize = 64;
+/// As many chunks as numbers of 32 bits can need.
+const CHUNKS: usize = 27;
+
+/// Number of a block.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) struct BlockId(pub(super) u32);
+
+impl BlockId {
+    /// Stands for no block.
+    pub(crate) const NONE: Self = Self(u32::MAX);
+
+    /// The block, if this is one.
+    #[inline]
+    pub(crate) fn some(self) -> Option<Self> {
+        (self != Self::NONE).then_some(self)
+    }
+}
+
+/// Where a block's memory comes from, and so how it is given back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub(super) enum Origin {
+    /// The driver made it.
+    Driver,
+    /// The system's, registered with the driver.
+    Registered,
+    /// A part of the reserved segment.
+    Reserve,
+}
+
+/// What is known of a block's memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Memory {
+    pub(super) class: SizeClass,
+    pub(super) address: usize,
+    pub(super) device: DeviceIndex,
+    pub(super) origin: Origin,
+}
+
+/// One block.
+#[derive(Debug)]
+pub(super) struct Block {
+    next: AtomicU32,
+    handles: AtomicU32,
+    /// Whether `streams` has any.
+    used: AtomicBool,
+    class: AtomicU8,
+    origin: AtomicU8,
+    device: AtomicI32,
+    address: AtomicUsize,
+    /// Streams whose work must be waited for before the block can serve again.
+    streams: Mutex<Vec<StreamRef>>,
+    /// What must be waited for before a block that was given back can serve again.
+    waits: AtomicU32,
+    /// Held while the host reads and writes the memory, so that threads do not race.
+    access: Mutex<()>,
+}
+
+impl Block {
+    fn new() -> Self {
+        Self {
+            next: AtomicU32::new(BlockId::NONE.0),
+            handles: AtomicU32::new(0),
+            used: AtomicBool::new(false),
+            class: AtomicU8::new(0),
+            origin: AtomicU8::new(Origin::Driver as u8),
+            device: AtomicI32::new(0),
+            address: AtomicUsize::new(0),
+            streams: Mutex::default(),
+            waits: AtomicU32::new(0),
+            access: Mutex::default(),
+        }
+    }
+
+    #[inline]
+    pub(super) fn next(&self) -> BlockId {
+        BlockId(self.next.load(Ordering::Relaxed))
+    }
+
+    #[inline]
+    pub(super) fn set_next(&self, next: BlockId) {
+        self.next.store(next.0, Ordering::Relaxed);
+    }
+
+    #[inline]
+    pub(super) fn class(&self) -> SizeClass {
+        SizeClass(self.class.load(Ordering::Relaxed))
+    }
+
+    pub(super) fn memory(&self) -> Memory {
+        let origin = match self.origin.load(Ordering::Relaxed) {
+            origin if origin == Origin::Driver as u8 => Origin::Driver,
+            origin if origin == Origin::Registered as u8 => Origin::Registered,
+            _ => Origin::Reserve,
+        };
+        Memory {
+            class: self.class(),
+            address: self.address.load(Ordering::Relaxed),
+            device: DeviceIndex(self.device.load(Ordering::Relaxed)),
+            origin,
+        }
+    }
+
+    pub(super) fn set_memory(&self, memory: Memory) {
+        self.class.store(memory.class.0, Ordering::Relaxed);
+        self.origin.store(memory.origin as u8, Ordering::Relaxed);
+        self.device.store(memory.device.0, Ordering::Relaxed);
+        self.address.store(memory.address, Ordering::Relaxed);
+    }
+
+    pub(super) fn access(&self) -> &Mutex<()> {
+        &self.access
+    }
+
+    /// Makes the caller the one owner of a block that nobody had.
+    #[inline]
+    pub(super) fn hand_out(&self) {
+        self.handles.store(1, Ordering::Relaxed);
+    }
+
+    /// One more owner, beside one that the caller knows of.
+    pub(super) fn add_owner(&self) {
+        self.handles.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// One owner less, unless the caller is the last; whether it is. The last one stays an owner until it says so.
+    #[inline]
+    pub(super) fn leave(&self) -> bool {
+        loop {
+            // Only an owner makes more of them, so that an only one stays the only one.
+            let owners = self.handles.load(Ordering::Acquire);
+            if owners == 1 {
+                return true;
+            }
+            let left = self.handles.compare_exchange(owners, owners - 1, Ordering::AcqRel, Ordering::Relaxed);
+            if left.is_ok() {
+                return false;
+            }
+        }
+    }
+
+    /// The last owner is one no more.
+    #[inline]
+    pub(super) fn disown(&self) {
+        self.handles.store(0, Ordering::Release);
+    }
+
+    pub(super) fn owners(&self) -> u32 {
+        self.handles.load(Ordering::Acquire)
+    }
+
+    fn streams(&self) -> MutexGuard<'_, Vec<StreamRef>> {
+        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes a use on a stream; the caller is an owner.
+    pub(super) fn record(&self, stream: StreamRef) {
+        let mut streams = self.streams();
+        if !streams.contains(&stream) {
+            streams.push(stream);
+        }
+        self.used.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether streams were recorded; asked by the last owner.
+    #[inline]
+    pub(super) fn is_used(&self) -> bool {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    /// The streams recorded, which are forgotten. There is something to wait for on each from now on, and once more for
+    /// the caller.
+    pub(super) fn take_streams(&self) -> Vec<StreamRef> {
+        let streams = std::mem::take(&mut *self.streams());
+        self.used.store(false, Ordering::Relaxed);
+        self.waits.store(u32::try_from(streams.len() + 1).unwrap_or(u32::MAX), Ordering::Relaxed);
+        streams
+    }
+
+    /// One thing less to wait for; whether it was the last.
+    pub(super) fn drop_wait(&self) -> bool {
+        self.waits.fetch_sub(1, Ordering::AcqRel) == 1
+    }
+}
+
+/// All blocks.
+#[derive(Debug)]
+pub(super) struct Blocks {
+    chunks: [OnceLock<Box<[Block]>>; CHUNKS],
+    made: AtomicU32,
+}
+
+impl Blocks {
+    pub(super) fn new() -> Self {
+        Self { chunks: [const { OnceLock::new() }; CHUNKS], made: AtomicU32::new(0) }
+    }
+
+    #[inline]
+    pub(super) fn get(&self, block: BlockId) -> &Block {
+        let (chunk, offset) = place(block);
+        &self.chunks[chunk].get().expect("a chunk is made before its numbers are given out")[offset]
+    }
+
+    /// A new number. Called by one thread at a time.
+    pub(super) fn make(&self) -> BlockId {
+        let block = BlockId(self.made.load(Ordering::Relaxed));
+        let (chunk, _) = place(block);
+        self.chunks[chunk].get_or_init(|| (0..FIRST_CHUNK << chunk).map(|_| Block::new()).collect());
+        self.made.store(block.0 + 1, Ordering::Release);
+        block
+    }
+
+    /// Every number given out so far, the first one last.
+    pub(super) fn all(&self) -> impl Iterator<Item = BlockId> {
+        (0..self.made.load(Ordering::Acquire)).rev().map(BlockId)
+    }
+
+    /// Forgets who uses the blocks.
+    pub(super) fn clear(&self) {
+        for block in self.all().map(|block| self.get(block)) {
+            block.take_streams();
+            block.handles.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// How many numbers were given out so far.
+    pub(super) fn made(&self) -> usize {
+        self.made.load(Ordering::Acquire) as usize
+    }
+}
+
+/// Chunk and place of a block.
+#[inline]
+fn place(block: BlockId) -> (usize, usize) {
+    let position = block.0 as usize + FIRST_CHUNK;
+    let chunk = (position.ilog2() - FIRST_CHUNK.ilog2()) as usize;
+    (chunk, position - (FIRST_CHUNK << chunk))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chunks_follow_each_other_without_gaps() {
+        let mut expected = (0..4).flat_map(|chunk| (0..FIRST_CHUNK << chunk).map(move |offset| (chunk, offset)));
+        for number in 0..FIRST_CHUNK * 15 {
+            assert_eq!(Some(place(BlockId(u32::try_from(number).unwrap()))), expected.next());
+        }
+        assert!(place(BlockId(u32::MAX - 1)).0 < CHUNKS);
+    }
+
+    #[test]
+    fn numbers_name_different_blocks() {
+        let blocks = Blocks::new();
+        let ids: Vec<BlockId> = (0..1000).map(|_| blocks.make()).collect();
+        ids.iter().for_each(|id| blocks.get(*id).set_next(*id));
+        assert!(ids.iter().all(|id| blocks.get(*id).next() == *id));
+    }
+}

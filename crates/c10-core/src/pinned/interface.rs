@@ -1,0 +1,92 @@
+//! What the pinned allocator needs of a driver. It is written against these traits alone, so that it can be run
+//! without any driver.
+
+use crate::device::DeviceIndex;
+use crate::driver::{CaptureMode, EventHandle, StreamRef};
+use crate::error::Result;
+
+/// Asking for events; a thread of its own can do it.
+pub(crate) trait EventQuery {
+    /// Whether the work before the event is done.
+    ///
+    /// # Errors
+    /// The driver's error; not being ready is not one.
+    fn query(&self, event: EventHandle) -> Result<bool>;
+
+    /// Sets this thread's capture mode and returns the mode before.
+    ///
+    /// # Errors
+    /// The driver's error.
+    fn exchange_mode(&self, mode: CaptureMode) -> Result<CaptureMode>;
+}
+
+/// Pinned memory and events.
+pub(crate) trait HostDriver: EventQuery {
+    /// Takes pinned memory, set to zero; the address is never 0.
+    ///
+    /// # Errors
+    /// The driver's error.
+    fn host_alloc(&self, device: DeviceIndex, bytes: usize) -> Result<usize>;
+
+    /// Gives such memory back; may wait for the device.
+    ///
+    /// # Errors
+    /// The driver's error; the memory then still counts as taken.
+    fn host_free(&self, device: DeviceIndex, address: usize) -> Result<()>;
+
+    /// Takes memory of the system, set to zero, whose pages up to `threads` threads touch first, and registers it.
+    ///
+    /// # Errors
+    /// The system has no such memory, or the driver's error; nothing is taken then.
+    fn host_register(&self, device: DeviceIndex, bytes: usize, threads: u32) -> Result<usize>;
+
+    /// Gives such memory back; may wait for the device.
+    ///
+    /// # Errors
+    /// The driver's error; the memory then still counts as taken.
+    fn host_unregister(&self, device: DeviceIndex, address: usize, bytes: usize) -> Result<()>;
+
+    /// Makes an event without timing.
+    ///
+    /// # Errors
+    /// The driver's error.
+    fn create_event(&self, device: DeviceIndex) -> Result<EventHandle>;
+
+    /// Destroys an event.
+    ///
+    /// # Errors
+    /// The driver's error.
+    fn destroy_event(&self, event: EventHandle) -> Result<()>;
+
+    /// Records an event after the work queued on a stream so far.
+    ///
+    /// # Errors
+    /// The driver's error; the event then stands for what it stood for before.
+    fn record_event(&self, event: EventHandle, stream: StreamRef) -> Result<()>;
+
+    /// Whether the stream takes part in a capture.
+    ///
+    /// # Errors
+    /// The driver's error.
+    fn is_capturing(&self, stream: StreamRef) -> Result<bool>;
+}
+
+/// Lets this thread make calls that a capture of any thread, also one that was begun elsewhere, would forbid or that
+/// would spoil it, until dropped.
+pub(super) struct Relaxed<'a, E: EventQuery> {
+    driver: &'a E,
+    before: CaptureMode,
+}
+
+impl<'a, E: EventQuery> Relaxed<'a, E> {
+    pub(super) fn new(driver: &'a E) -> Result<Self> {
+        Ok(Self { driver, before: driver.exchange_mode(CaptureMode::Relaxed)? })
+    }
+}
+
+impl<E: EventQuery> Drop for Relaxed<'_, E> {
+    fn drop(&mut self) {
+        // Nobody can be told of a failure here. It leaves the thread relaxed, which forbids less than before.
+        let _ = self.driver.exchange_mode(self.before);
+    }
+}

@@ -1,0 +1,162 @@
+//! Statistics of pinned memory, under torch's names.
+//!
+//! **Invariants:** all figures are exact, the peaks those of all sizes together. `current == allocated - freed` until
+//! the sums are reset.
+//!
+//! PyTorch 2.11 adds up the peaks of its size classes, which need not have come at the same time; it forgets to lower
+//! `active_requests` and `active_bytes` when memory is given back that no stream has used, and raises `active_bytes`
+//! once more when an event has passed. None of that is done here: a peak is the most there was at a time, and memory is
+//! active from the request until it can serve again.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::caching::Stat;
+use crate::nested::{NestedStat, tree};
+
+/// How long driver calls of one kind took, in microseconds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct DurationStat {
+    /// All of them together.
+    pub total: i64,
+    /// The longest.
+    pub max: i64,
+    /// The shortest; 0 also where none was measured.
+    pub min: i64,
+    /// How many there were.
+    pub count: i64,
+}
+
+impl DurationStat {
+    /// `total / count`, rounded down; 0 where none was measured.
+    #[must_use]
+    pub fn avg(&self) -> i64 {
+        self.total.checked_div(self.count).unwrap_or(0)
+    }
+
+    pub(super) fn add(&mut self, time: Duration) {
+        let micros = i64::try_from(time.as_micros()).unwrap_or(i64::MAX);
+        self.total = self.total.saturating_add(micros);
+        self.count += 1;
+        self.max = self.max.max(micros);
+        self.min = if self.min == 0 { micros } else { self.min.min(micros) };
+    }
+
+    pub(super) fn reset_accumulated(&mut self) {
+        (self.total, self.count) = (0, 0);
+    }
+
+    pub(super) fn reset_peak(&mut self) {
+        (self.max, self.min) = (0, 0);
+    }
+}
+
+/// What the allocator of pinned host memory has done; the figures of torch's `host_memory_stats`.
+///
+/// Sizes are bytes, after rounding up to powers of two.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub struct HostStats {
+    /// Times pinned memory was taken from the driver, by allocation or by registration.
+    pub num_host_alloc: u64,
+    /// Times it was given back.
+    pub num_host_free: u64,
+    /// Blocks held, in use or cached. Blocks cut from the reserved segment count, the segment does not.
+    pub allocations: Stat,
+    /// Bytes of the blocks held.
+    pub allocated_bytes: Stat,
+    /// Blocks handed out, or given back and still used by a stream.
+    pub active_requests: Stat,
+    /// Bytes of those.
+    pub active_bytes: Stat,
+    /// How long taking memory from the driver took.
+    pub host_alloc_time: DurationStat,
+    /// How long giving it back took.
+    pub host_free_time: DurationStat,
+}
+
+impl HostStats {
+    /// Every figure under the name that torch's `host_memory_stats` gives it, for example `allocated_bytes.current`, in
+    /// torch's order, which is that of the names.
+    #[must_use]
+    pub fn flatten(&self) -> Vec<(String, i64)> {
+        let families = [
+            ("allocations", self.allocations),
+            ("allocated_bytes", self.allocated_bytes),
+            ("active_requests", self.active_requests),
+            ("active_bytes", self.active_bytes),
+        ];
+        let times = [("host_alloc_time", self.host_alloc_time), ("host_free_time", self.host_free_time)];
+        let counts = [("num_host_alloc", self.num_host_alloc), ("num_host_free", self.num_host_free)];
+        let counts = counts.map(|(name, count)| (name.to_owned(), i64::try_from(count).unwrap_or(i64::MAX)));
+        let mut flat: Vec<(String, i64)> = families
+            .into_iter()
+            .flat_map(|(name, stat)| leaves(name, stat))
+            .chain(times.into_iter().flat_map(|(name, time)| time.leaves(name)))
+            .chain(counts)
+            .collect();
+        flat.sort();
+        flat
+    }
+
+    /// Every figure in torch's structure: `["allocated_bytes"]["current"]`, `["num_host_alloc"]`.
+    #[must_use]
+    pub fn as_nested_dict(&self) -> BTreeMap<String, NestedStat> {
+        tree(self.flatten())
+    }
+}
+
+fn leaves(name: &str, stat: Stat) -> [(String, i64); 4] {
+    let leaf = |leaf: &str, value| (format!("{name}.{leaf}"), value);
+    [
+        leaf("current", stat.current),
+        leaf("peak", stat.peak),
+        leaf("allocated", stat.allocated),
+        leaf("freed", stat.freed),
+    ]
+}
+
+impl DurationStat {
+    fn leaves(self, name: &str) -> [(String, i64); 5] {
+        let leaf = |leaf: &str, value| (format!("{name}.{leaf}"), value);
+        [
+            leaf("total", self.total),
+            leaf("max", self.max),
+            leaf("min", self.min),
+            leaf("count", self.count),
+            leaf("avg", self.avg()),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_torchs() {
+        let names: Vec<String> = HostStats::default().flatten().into_iter().map(|(name, _)| name).collect();
+        let mut expected = vec!["num_host_alloc".to_owned(), "num_host_free".to_owned()];
+        for family in ["active_bytes", "active_requests", "allocated_bytes", "allocations"] {
+            expected.extend(["allocated", "current", "freed", "peak"].map(|leaf| format!("{family}.{leaf}")));
+        }
+        for family in ["host_alloc_time", "host_free_time"] {
+            expected.extend(["avg", "count", "max", "min", "total"].map(|leaf| format!("{family}.{leaf}")));
+        }
+        expected.sort();
+        assert_eq!(names, expected);
+    }
+
+    #[test]
+    fn times_are_summed_up() {
+        let mut time = DurationStat::default();
+        assert_eq!(time.avg(), 0);
+        [7, 3, 9].into_iter().for_each(|micros| time.add(Duration::from_nanos(micros * 1000 + 999)));
+        assert_eq!((time, time.avg()), (DurationStat { total: 19, max: 9, min: 3, count: 3 }, 6));
+        time.reset_peak();
+        assert_eq!(time, DurationStat { total: 19, max: 0, min: 0, count: 3 });
+        time.reset_accumulated();
+        time.add(Duration::from_micros(5));
+        assert_eq!(time, DurationStat { total: 5, max: 5, min: 5, count: 1 });
+    }
+}

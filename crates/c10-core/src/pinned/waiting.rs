@@ -1,0 +1,196 @@
+//! Blocks given back while streams may still use them.
+//!
+//! A block waits for one event on each stream it was recorded on. Each stream has a queue, oldest event first, that is
+//! looked at until an event has not passed: one stream that is behind does not keep the blocks of others. A stream that
+//! takes part in a capture gets no event before the capture is over, since such an event would belong to the graph and
+//! could not be asked for; until then, and after a failure of the driver, the use stands in `unrecorded`.
+//!
+//! **Invariants:** for each stream that a waiting block has not been freed of there is one entry, in a queue or in
+//! `unrecorded`, and the block's `waits` counts them (and, while it is taken from its owner, that too). An event is in exactly one place: a queue, or the spare list of
+//! its device, or on its way from one to the other. One thread at a time polls; only that one takes entries out. The
+//! driver is called with no lock held that other threads wait for: those who free take the queues' lock for a few
+//! instructions, those who allocate do not wait for whoever polls.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+
+use crate::device::DeviceIndex;
+use crate::driver::{EventHandle, StreamRef};
+use crate::error::Result;
+use crate::pinned::blocks::{BlockId, Blocks};
+use crate::pinned::interface::{EventQuery, HostDriver, Relaxed};
+
+/// Whether to wait while another thread polls.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Patience {
+    None,
+    Waits,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Waiting {
+    queues: Mutex<Queues>,
+    /// Held by whoever polls.
+    polling: Mutex<()>,
+    /// Blocks that wait.
+    blocks: AtomicUsize,
+    /// Entries of `unrecorded`.
+    unrecorded: AtomicUsize,
+}
+
+#[derive(Debug, Default)]
+struct Queues {
+    by_stream: BTreeMap<StreamRef, VecDeque<(EventHandle, BlockId)>>,
+    unrecorded: Vec<(StreamRef, BlockId)>,
+    spare: BTreeMap<DeviceIndex, Vec<EventHandle>>,
+}
+
+impl Waiting {
+    fn lock(&self) -> MutexGuard<'_, Queues> {
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether any block waits.
+    #[inline]
+    pub(super) fn any(&self) -> bool {
+        self.blocks.load(Ordering::Relaxed) > 0
+    }
+
+    /// Whether an event could not be recorded yet.
+    pub(super) fn any_unrecorded(&self) -> bool {
+        self.unrecorded.load(Ordering::Relaxed) > 0
+    }
+
+    /// Takes a block that was used on streams from its one owner; calls `free` if the streams are done already. Without
+    /// a driver, and where recording fails, events are recorded later.
+    pub(super) fn add<D: HostDriver>(
+        &self,
+        driver: Option<&D>,
+        blocks: &Blocks,
+        block: BlockId,
+        free: impl FnOnce(BlockId),
+    ) {
+        self.blocks.fetch_add(1, Ordering::Relaxed);
+        for stream in blocks.get(block).take_streams() {
+            let recorded = driver.is_some_and(|driver| matches!(self.record(driver, stream, block), Ok(true)));
+            if !recorded {
+                self.put_off(stream, block);
+            }
+        }
+        blocks.get(block).disown();
+        // Whoever asks for owners holds this lock before: it sees that there is none, or this thread sees why it asked.
+        drop(self.lock());
+        self.wait_less(blocks, block, free);
+    }
+
+    /// One thing less that a block waits for; calls `free` if that was all.
+    fn wait_less(&self, blocks: &Blocks, block: BlockId, free: impl FnOnce(BlockId)) {
+        if blocks.get(block).drop_wait() {
+            self.blocks.fetch_sub(1, Ordering::Relaxed);
+            free(block);
+        }
+    }
+
+    fn put_off(&self, stream: StreamRef, block: BlockId) {
+        self.lock().unrecorded.push((stream, block));
+        self.unrecorded.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Records an event for a block, unless the stream takes part in a capture.
+    fn record<D: HostDriver>(&self, driver: &D, stream: StreamRef, block: BlockId) -> Result<bool> {
+        if driver.is_capturing(stream)? {
+            return Ok(false);
+        }
+        let spare = self.lock().spare.entry(stream.device).or_default().pop();
+        let event = spare.map_or_else(|| driver.create_event(stream.device), Ok)?;
+        if let Err(error) = driver.record_event(event, stream) {
+            self.lock().spare.entry(stream.device).or_default().push(event);
+            return Err(error);
+        }
+        self.lock().by_stream.entry(stream).or_default().push_back((event, block));
+        Ok(true)
+    }
+
+    /// Records the events that could not be before. Those that still cannot stay.
+    pub(super) fn record_late<D: HostDriver>(&self, driver: &D) {
+        if !self.any_unrecorded() {
+            return;
+        }
+        let Ok(_relaxed) = Relaxed::new(driver) else { return };
+        let late = std::mem::take(&mut self.lock().unrecorded);
+        self.unrecorded.fetch_sub(late.len(), Ordering::Relaxed);
+        for (stream, block) in late {
+            if !matches!(self.record(driver, stream, block), Ok(true)) {
+                self.put_off(stream, block);
+            }
+        }
+    }
+
+    /// Looks at the events; calls `free` for each block whose events have all passed. Trouble with the driver counts as
+    /// not passed.
+    pub(super) fn poll<E: EventQuery>(
+        &self,
+        driver: &E,
+        blocks: &Blocks,
+        patience: Patience,
+        mut free: impl FnMut(BlockId),
+    ) {
+        let _polling = match (self.polling.try_lock(), patience) {
+            (Ok(polling), _) => polling,
+            (Err(TryLockError::Poisoned(poisoned)), _) => poisoned.into_inner(),
+            (Err(TryLockError::WouldBlock), Patience::None) => return,
+            (Err(TryLockError::WouldBlock), Patience::Waits) => {
+                self.polling.lock().unwrap_or_else(PoisonError::into_inner)
+            }
+        };
+        let streams: Vec<StreamRef> = self.lock().by_stream.keys().copied().collect();
+        if streams.is_empty() {
+            return;
+        }
+        let Ok(_relaxed) = Relaxed::new(driver) else { return };
+        for stream in streams {
+            while let Some(block) = self.pop_if_passed(driver, stream) {
+                self.wait_less(blocks, block, &mut free);
+            }
+        }
+    }
+
+    /// The block of a stream's oldest event, if that has passed.
+    fn pop_if_passed<E: EventQuery>(&self, driver: &E, stream: StreamRef) -> Option<BlockId> {
+        let (event, _) = *self.lock().by_stream.get(&stream)?.front()?;
+        if !driver.query(event).unwrap_or(false) {
+            return None;
+        }
+        let mut queues = self.lock();
+        let queue = queues.by_stream.get_mut(&stream)?;
+        let (event, block) = queue.pop_front()?;
+        if queue.is_empty() {
+            queues.by_stream.remove(&stream);
+        }
+        queues.spare.entry(stream.device).or_default().push(event);
+        Some(block)
+    }
+
+    /// Blocks that wait, with the number of entries of each, in no order; for checks while nothing changes.
+    pub(super) fn entries(&self) -> BTreeMap<BlockId, u32> {
+        let queues = self.lock();
+        let queued = queues.by_stream.values().flatten().map(|(_, block)| *block);
+        let mut entries = BTreeMap::new();
+        for block in queued.chain(queues.unrecorded.iter().map(|(_, block)| *block)) {
+            *entries.entry(block).or_insert(0) += 1;
+        }
+        entries
+    }
+
+    /// Gives up every event, at the end, when the devices are idle.
+    pub(super) fn dismantle<D: HostDriver>(&self, driver: &D) {
+        let queues = std::mem::take(&mut *self.lock());
+        let queued = queues.by_stream.into_values().flatten().map(|(event, _)| event);
+        for event in queued.chain(queues.spare.into_values().flatten()) {
+            let _ = driver.destroy_event(event);
+        }
+        self.blocks.store(0, Ordering::Relaxed);
+        self.unrecorded.store(0, Ordering::Relaxed);
+    }
+}

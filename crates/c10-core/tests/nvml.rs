@@ -1,0 +1,162 @@
+//! What NVML shows, beside a runtime and inside its errors.
+
+mod common;
+
+use std::process::Command;
+
+use c10_core::{DeviceIndex, Error, OutOfMemoryHint, ProcessMemory};
+use common::{DEVICE, Rig, config, nvml};
+use cuda_sim::{Config, Fault};
+use cuda_sys::CUresult;
+
+const MIB: u64 = 1 << 20;
+
+fn rig(config: Config) -> Rig {
+    let rig = Rig::new(config);
+    rig.runtime.set_nvml(nvml());
+    rig
+}
+
+#[test]
+fn running_out_of_memory_names_the_processes() {
+    let rig = rig(config().capacity(100 * MIB).other_process(77, 60 * MIB));
+    let stream = rig.stream();
+    let _held = rig.runtime.buffer(2 << 20, &stream).unwrap();
+    let error = rig.runtime.caching_allocator_alloc(50 * MIB, &stream).unwrap_err();
+    let Error::OutOfMemory(failed) = &error else { panic!("{error:?}") };
+    let other = ProcessMemory { pid: 77, used_bytes: Some(60 * MIB) };
+    let this = ProcessMemory { pid: std::process::id(), used_bytes: Some(20 * MIB) };
+    assert_eq!(failed.processes, [this, other]);
+    assert_eq!(failed.hint(), OutOfMemoryHint::OtherProcesses(vec![other]));
+    let text = error.to_string();
+    let middle = "of which 20.00 MiB is free. Including non-PyTorch memory, this process has 20.00 MiB memory in use. \
+        Process 77 has 60.00 MiB memory in use. Of the allocated memory 2.00 MiB is allocated by PyTorch, and";
+    assert!(text.contains(middle), "{text}");
+}
+
+#[test]
+fn the_error_does_not_depend_on_nvml() {
+    let failing: [(&str, u32); 3] =
+        [("nvmlInit_v2", 9), ("nvmlDeviceGetHandleByUUID", 6), ("nvmlDeviceGetComputeRunningProcesses_v3", 3)];
+    for (call, code) in failing {
+        let rig = rig(config().capacity(100 * MIB));
+        let stream = rig.stream();
+        rig.machine.inject(Fault { call, occurrence: 1, code: CUresult(code) });
+        let processes = || {
+            let error = rig.runtime.caching_allocator_alloc(200 * MIB, &stream).unwrap_err();
+            let Error::OutOfMemory(failed) = error else { panic!("{error:?}") };
+            failed.processes.len()
+        };
+        assert_eq!((processes(), processes()), (0, 1), "{call}");
+    }
+}
+
+#[test]
+fn telemetry_starts_nothing() {
+    let rig = rig(config().devices(2).other_process(5, MIB));
+    assert_eq!(rig.runtime.utilization(DEVICE), Ok(0));
+    assert_eq!(rig.runtime.memory_usage(DEVICE), Ok(0));
+    assert_eq!(rig.runtime.temperature(DeviceIndex(1)), Ok(31));
+    assert_eq!(rig.runtime.power_draw(DEVICE), Ok(75_000));
+    assert_eq!(rig.runtime.clock_rate(DEVICE), Ok(1980));
+    assert_eq!(rig.runtime.device_memory_used(DEVICE), Ok(MIB));
+    assert_eq!(rig.runtime.gpu_processes(DEVICE).unwrap()[0].pid, 5);
+    assert_eq!((rig.runtime.device_count_nvml(), rig.runtime.get_nvml_device_index(DeviceIndex(1))), (Some(2), Ok(1)));
+    assert!(!rig.runtime.is_initialized());
+    let buffer = rig.runtime.buffer(1 << 20, &rig.stream()).unwrap();
+    buffer.fill(0..1 << 20, 1, &rig.stream()).unwrap();
+    assert_eq!((rig.runtime.utilization(DEVICE), rig.runtime.memory_usage(DEVICE)), (Ok(100), Ok(50)));
+}
+
+#[test]
+fn more_processes_than_expected_are_all_listed() {
+    let many = (1..=100).fold(config(), |config, pid| config.other_process(pid, 1));
+    let listed = rig(many).runtime.gpu_processes(DEVICE).unwrap();
+    assert_eq!(listed.iter().map(|process| process.pid).collect::<Vec<_>>(), (1..=100).collect::<Vec<_>>());
+}
+
+#[test]
+fn failures_are_torchs() {
+    let without = Rig::new(config());
+    let error = without.runtime.temperature(DEVICE).unwrap_err();
+    let beginning = "pynvml does not seem to be installed or it can't be imported.\n";
+    assert!(matches!(error, Error::NvmlMissing { .. }) && error.to_string().starts_with(beginning), "{error}");
+    assert_eq!(without.runtime.device_count_nvml(), None);
+    let rig = rig(config());
+    let text = |call, code| {
+        rig.machine.inject(Fault { call, occurrence: 1, code: CUresult(code) });
+        rig.runtime.temperature(DEVICE).unwrap_err().to_string()
+    };
+    assert_eq!(text("nvmlInit_v2", 9), "cuda driver can't be loaded, is cuda enabled?");
+    let unsupported = text("nvmlDeviceGetTemperature", 3);
+    assert_eq!(unsupported, "Not Supported (nvmlDeviceGetTemperature: NVML_ERROR_NOT_SUPPORTED)");
+    let hidden = rig.runtime.utilization(DeviceIndex(64)).unwrap_err().to_string();
+    assert!(hidden.starts_with("device 64 is not visible (CUDA_VISIBLE_DEVICES=[0, 1, 2, "), "{hidden}");
+    assert_eq!(
+        rig.runtime.utilization(DeviceIndex(1)),
+        Err(Error::Nvml { call: "nvmlDeviceGetHandleByIndex_v2", code: 2 })
+    );
+    let mut functions = cuda_sim::nvml_functions();
+    functions.nvmlDeviceGetPowerUsage = None;
+    functions.nvmlDeviceGetComputeRunningProcesses_v3 = None;
+    without.runtime.set_nvml(common::nvml_of(functions));
+    let lacking = without.runtime.power_draw(DEVICE).unwrap_err().to_string();
+    assert_eq!(lacking, "Function Not Found (nvmlDeviceGetPowerUsage: NVML_ERROR_FUNCTION_NOT_FOUND)");
+    assert_eq!(without.runtime.gpu_processes(DEVICE), Ok(vec![]), "an older function serves");
+}
+
+/// Runs a test of this program in a process of its own with other variables; true inside of it.
+fn is_child(test: &str, variables: &[(&str, &str)]) -> bool {
+    if std::env::var_os("TEST_CHILD").is_some() {
+        return true;
+    }
+    let mut child = Command::new(std::env::current_exe().expect("this program has a path"));
+    child.args([test, "--exact", "--nocapture"]).env("TEST_CHILD", "1").envs(variables.iter().copied());
+    let output = child.output().expect("it can be started");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.contains("1 passed"), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    false
+}
+
+#[test]
+fn devices_are_numbered_as_the_process_sees_them() {
+    if !is_child("devices_are_numbered_as_the_process_sees_them", &[("CUDA_VISIBLE_DEVICES", "2,0,9,1")]) {
+        return;
+    }
+    let rig = rig(config().devices(3));
+    assert_eq!(rig.runtime.device_count_nvml(), Some(2));
+    let index = |device| rig.runtime.get_nvml_device_index(DeviceIndex(device));
+    assert_eq!((index(0), index(1), index(2)), (Ok(2), Ok(0), Ok(9)));
+    assert_eq!(rig.runtime.temperature(DEVICE), Ok(32));
+    assert_eq!(index(-1).unwrap_err().to_string(), "device -1 is not visible (CUDA_VISIBLE_DEVICES=[2, 0, 9, 1])");
+}
+
+#[test]
+fn devices_are_found_by_their_identity() {
+    let second = "GPU-63756461-2d73-696d-2064-657669636531,GPU-63756461-2d73-696d-2064-657669636530";
+    if !is_child("devices_are_found_by_their_identity", &[("CUDA_VISIBLE_DEVICES", second)]) {
+        return;
+    }
+    let rig = rig(config().devices(3));
+    let index = |device| rig.runtime.get_nvml_device_index(DeviceIndex(device));
+    assert_eq!((rig.runtime.device_count_nvml(), index(0), index(1)), (Some(2), Ok(1), Ok(0)));
+    assert!(index(2).unwrap_err().to_string().ends_with("(CUDA_VISIBLE_DEVICES=[1, 0])"));
+    rig.machine.inject(Fault { call: "nvmlDeviceGetUUID", occurrence: 1, code: CUresult(999) });
+    assert_eq!(index(0).unwrap_err().to_string(), "Can't get device UUIDs");
+}
+
+#[test]
+fn availability_can_be_asked_without_the_driver() {
+    let variables = [("PYTORCH_NVML_BASED_CUDA_CHECK", "1"), ("CUDA_VISIBLE_DEVICES", "1")];
+    if !is_child("availability_can_be_asked_without_the_driver", &variables) {
+        return;
+    }
+    let rig = rig(config().devices(2));
+    assert_eq!((rig.runtime.is_available(), rig.runtime.device_count()), (true, 1));
+    assert!(!rig.runtime.is_initialized() && rig.machine.calls().iter().all(|(call, ..)| *call != "cuInit"));
+    rig.machine.inject(Fault { call: "nvmlDeviceGetCount_v2", occurrence: 1, code: CUresult(999) });
+    assert_eq!(rig.runtime.device_count(), 2, "what NVML cannot tell the driver tells");
+    assert!(rig.runtime.is_initialized());
+    let without = Rig::new(config());
+    assert!(without.runtime.is_available() && without.runtime.is_initialized());
+}

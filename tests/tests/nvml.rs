@@ -1,0 +1,106 @@
+//! The simulated driver and the simulated NVML as two shared objects of one process show one machine; the real NVML
+//! answers where there is one; running out of memory says what PyTorch says.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use c10_core::{DeviceIndex, Error, OutOfMemory, ProcessMemory, Runtime};
+
+const DEVICE: DeviceIndex = DeviceIndex(0);
+const MIB: u64 = 1 << 20;
+
+/// The text that PyTorch 2.11 gave on an H200.
+#[test]
+fn the_text_is_the_recorded_one() {
+    let facts = include_str!("../data/golden/torch_facts.json");
+    let figures = OutOfMemory {
+        device: DEVICE,
+        requested: 4096 << 30,
+        segment: 4096 << 30,
+        total: 150_109_880_320,
+        free: 149_106_589_696,
+        allowed: None,
+        allocated: 268 << 20,
+        reserved: 268 << 20,
+        cached_in_private_pools: 0,
+        largest_free_block: 0,
+    };
+    let Error::OutOfMemory(mut failed) = Error::from(figures) else { panic!("it is out of memory") };
+    failed.processes = vec![ProcessMemory { pid: std::process::id(), used_bytes: Some(948 << 20) }];
+    let text = failed.to_string();
+    assert!(facts.contains(&format!("\"{text}\"")), "{text}");
+}
+
+/// A shared object, which cargo builds next to this test's executable.
+fn shared_object(name: &str) -> PathBuf {
+    let program = std::env::current_exe().expect("this program has a path");
+    let path = program.with_file_name(name);
+    assert!(path.exists(), "{} was not built", path.display());
+    path
+}
+
+#[test]
+fn two_shared_objects_show_one_machine() {
+    if std::env::var_os("TEST_CHILD").is_some() {
+        return look();
+    }
+    let mut child = Command::new(std::env::current_exe().expect("this program has a path"));
+    child.args(["two_shared_objects_show_one_machine", "--exact"]).env("TEST_CHILD", "1");
+    child.env("CUDA_SYS_LIBNVML", shared_object("libnvml_sim.so"));
+    child.env("CUDA_SIM_MEMORY", (100 * MIB).to_string()).env("CUDA_SIM_PROCESSES", "77:1048576");
+    let output = child.output().expect("it can be started");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("1 passed"));
+}
+
+fn look() {
+    let runtime = Runtime::on_driver_file(shared_object("libcuda_sim_driver.so"));
+    let other = ProcessMemory { pid: 77, used_bytes: Some(MIB) };
+    assert_eq!(runtime.device_count_nvml(), Some(1));
+    assert_eq!(runtime.gpu_processes(DEVICE), Ok(vec![other]));
+    let stream = runtime.default_stream(DEVICE).expect("a device");
+    let buffer = runtime.buffer(20 << 20, &stream).expect("enough memory");
+    let this = ProcessMemory { pid: std::process::id(), used_bytes: Some(20 * MIB) };
+    assert_eq!(runtime.gpu_processes(DEVICE), Ok(vec![this, other]));
+    let Err(Error::OutOfMemory(failed)) = runtime.buffer(90 << 20, &stream) else { panic!("more than there is") };
+    assert_eq!((failed.figures.free, failed.processes), (79 * MIB, vec![this, other]));
+    drop(buffer);
+}
+
+/// What the real libraries say of the first device, where there is one.
+#[test]
+fn the_real_nvml_where_there_is_a_gpu() {
+    let runtime = Runtime::on_system_driver();
+    if let Err(error) = runtime.init() {
+        println!("skipped: {error}");
+        return;
+    }
+    let telemetry = || {
+        let load = (runtime.utilization(DEVICE)?, runtime.memory_usage(DEVICE)?);
+        let rest = (runtime.temperature(DEVICE)?, runtime.power_draw(DEVICE)?, runtime.clock_rate(DEVICE)?);
+        Ok::<_, Error>((load, rest, runtime.device_memory_used(DEVICE)?))
+    };
+    let ((gpu, memory), (celsius, milliwatts, mhz), used) = match telemetry() {
+        Err(error @ Error::NvmlMissing { .. }) => return println!("skipped: {error}"),
+        answered => answered.expect("NVML answers for a device that CUDA has"),
+    };
+    println!("{gpu} % {memory} % {celsius} C {milliwatts} mW {mhz} MHz {used} bytes used");
+    assert!(gpu <= 100 && memory <= 100);
+    assert!((1..120).contains(&celsius) && (1_000..2_000_000).contains(&milliwatts) && (100..5_000).contains(&mhz));
+    assert_eq!(runtime.device_count_nvml(), Some(runtime.device_count()));
+    let stream = runtime.default_stream(DEVICE).expect("a device");
+    let _held = runtime.buffer(300 << 20, &stream).expect("enough memory");
+    let this = |processes: &[ProcessMemory]| {
+        let found = processes.iter().find(|process| process.pid == std::process::id()).copied();
+        println!("this process among {processes:?}: {found:?}");
+        found.map(|process| process.used_bytes.expect("the driver counts it"))
+    };
+    // In a container NVML may show the host's numbers of processes; then no line is this process's.
+    let listed = this(&runtime.gpu_processes(DEVICE).expect("NVML lists processes"));
+    assert!(listed.is_none_or(|bytes| bytes >= 300 << 20));
+    let Err(error) = runtime.buffer(4096 << 30, &stream) else { panic!("more than there is") };
+    let Error::OutOfMemory(failed) = &error else { panic!("{error:?}") };
+    assert_eq!(this(&failed.processes).is_some(), listed.is_some(), "by identity and by number it is one device");
+    println!("{error}");
+    println!("{}", failed.hint());
+}
