@@ -3,7 +3,7 @@
 //! Numbers only, so that nothing here keeps a runtime alive except the guard that bound it. While a thread is being
 //! torn down the defaults are answered and changes are lost.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::device::DeviceIndex;
@@ -14,13 +14,45 @@ thread_local! {
     static THREAD: RefCell<Thread> = const { RefCell::new(Thread { bound: Vec::new(), views: Vec::new() }) };
 }
 
-/// A number that no other thread of the process has had.
+/// A number that no other thread of the process has had; never 0.
+#[inline]
 pub(crate) fn number() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     thread_local! {
-        static NUMBER: u64 = NEXT.fetch_add(1, Ordering::Relaxed);
+        static NUMBER: Cell<u64> = const { Cell::new(0) };
     }
-    NUMBER.with(|number| *number)
+    NUMBER.with(|number| {
+        if number.get() == 0 {
+            number.set(NEXT.fetch_add(1, Ordering::Relaxed));
+        }
+        number.get()
+    })
+}
+
+/// What a thread was handed out last.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct HandedOut {
+    /// Number of the allocator; 0 for none.
+    pub(crate) allocator: u64,
+    pub(crate) address: u64,
+    /// Number of the shard it is from.
+    pub(crate) shard: u32,
+}
+
+thread_local! {
+    static HANDED_OUT: Cell<HandedOut> = const { Cell::new(HandedOut { allocator: 0, address: 0, shard: 0 }) };
+}
+
+/// Notes what this thread was handed out last: a hint, no more.
+#[inline]
+pub(crate) fn set_handed_out(last: HandedOut) {
+    HANDED_OUT.with(|known| known.set(last));
+}
+
+/// What this thread was handed out last.
+#[inline]
+pub(crate) fn handed_out() -> HandedOut {
+    HANDED_OUT.with(Cell::get)
 }
 
 struct Thread {

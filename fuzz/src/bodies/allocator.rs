@@ -1,4 +1,5 @@
-//! Scripts of allocations, frees, streams, captures and driver failures on the runtime over the simulated machine.
+//! Scripts of allocations, frees, streams, captures, pools, options and driver failures on the runtime over the simulated
+//! machine. Two threads make the steps, one after the other: what one allocates the other may give back.
 //!
 //! What must hold after every step: the allocator's books balance, it counts at least the bytes of the blocks that
 //! are live as allocated and as requested, exactly those where nothing waits for a stream, and no two live blocks overlap. What must hold
@@ -8,7 +9,10 @@
 //! One unsafe call hands the simulated driver's table to the loader.
 #![expect(unsafe_code, reason = "a driver made from a table")]
 
-use c10_core::{CUDAGraph, CaptureMode, DeviceIndex, Error, Runtime, Stream};
+use std::sync::mpsc::{self, Receiver, SyncSender};
+use std::thread::JoinHandle;
+
+use c10_core::{CUDAGraph, CaptureMode, DeviceIndex, Error, MemPool, MemPoolGuard, Runtime, Stream};
 use cuda_sim::{Config, Fault, Machine};
 use cuda_sys::{CUresult, Driver};
 
@@ -24,7 +28,7 @@ const CAPACITY_BYTES: u64 = 256 << 20;
 const DEVICE: DeviceIndex = DeviceIndex(0);
 
 /// Driver calls that may be made to fail, and how.
-const FAILURES: [(&str, CUresult); 8] = [
+const FAILURES: [(&str, CUresult); 11] = [
     ("cuMemAlloc_v2", CUresult::CUDA_ERROR_OUT_OF_MEMORY),
     ("cuMemAlloc_v2", CUresult::CUDA_ERROR_INVALID_VALUE),
     ("cuMemFree_v2", CUresult::CUDA_ERROR_INVALID_VALUE),
@@ -33,7 +37,23 @@ const FAILURES: [(&str, CUresult); 8] = [
     ("cuEventQuery", CUresult::CUDA_ERROR_INVALID_VALUE),
     ("cuStreamEndCapture", CUresult::CUDA_ERROR_INVALID_VALUE),
     ("cuGraphInstantiateWithFlags", CUresult::CUDA_ERROR_OUT_OF_MEMORY),
+    ("cuMemCreate", CUresult::CUDA_ERROR_OUT_OF_MEMORY),
+    ("cuMemMap", CUresult::CUDA_ERROR_INVALID_VALUE),
+    ("cuMemAddressReserve", CUresult::CUDA_ERROR_OUT_OF_MEMORY),
 ];
+
+/// Options that scripts switch to.
+const OPTIONS: [&str; 6] = [
+    "",
+    "expandable_segments:True",
+    "max_split_size_mb:20,garbage_collection_threshold:0.3",
+    "roundup_power2_divisions:4",
+    "large_segment_size_mb:40",
+    "expandable_segments:True,max_split_size_mb:32,garbage_collection_threshold:0.5",
+];
+
+/// Most pools at a time.
+const POOLS_MAX: usize = 3;
 
 /// Runs one input.
 ///
@@ -59,12 +79,67 @@ pub(super) fn run(bytes: &[u8]) -> Result<(), String> {
     script.finish()
 }
 
+/// A step that either thread can make.
+enum Job {
+    Alloc(u64, Stream),
+    Free(u64),
+    Record(u64, Stream),
+}
+
+/// Makes a step: the address of what was allocated, else 0.
+fn perform(runtime: &Runtime, job: Job) -> Result<u64, Error> {
+    match job {
+        Job::Alloc(size, stream) => runtime.caching_allocator_alloc(size, &stream),
+        Job::Free(address) => runtime.caching_allocator_delete(address).map(|()| 0),
+        Job::Record(address, stream) => runtime.record_stream(address, &stream).map(|()| 0),
+    }
+}
+
+/// The second thread.
+struct Helper {
+    jobs: SyncSender<Job>,
+    answers: Receiver<Result<u64, Error>>,
+    thread: JoinHandle<()>,
+}
+
+impl Helper {
+    fn new(runtime: Runtime, machine: Machine) -> Self {
+        let (jobs, to_do) = mpsc::sync_channel(1);
+        let (answer, answers) = mpsc::sync_channel(1);
+        let thread = std::thread::spawn(move || {
+            let _bound = machine.bind();
+            // Dropped before the machine is unbound.
+            let runtime = runtime;
+            for job in to_do {
+                if answer.send(perform(&runtime, job)).is_err() {
+                    break;
+                }
+            }
+        });
+        Self { jobs, answers, thread }
+    }
+
+    fn perform(&self, job: Job) -> Result<u64, Error> {
+        let sent = self.jobs.send(job).is_ok();
+        self.answers.recv().ok().filter(|_| sent).expect("the other thread listens until it is ended")
+    }
+
+    fn end(self) -> Result<(), String> {
+        drop(self.jobs);
+        self.thread.join().map_err(|_| "the other thread panicked".to_owned())
+    }
+}
+
 struct Script {
     runtime: Runtime,
     machine: Machine,
+    helper: Helper,
     streams: Vec<Stream>,
     live: Vec<(u64, u64)>,
     graph: CUDAGraph,
+    /// Scopes go before the pools they route to.
+    scopes: Vec<MemPoolGuard>,
+    pools: Vec<MemPool>,
 }
 
 impl Script {
@@ -74,18 +149,18 @@ impl Script {
             streams.push(runtime.new_stream(DEVICE, 0)?);
         }
         let graph = CUDAGraph::on(&runtime, false);
-        Ok(Self { runtime, machine, streams, live: Vec::new(), graph })
+        let helper = Helper::new(runtime.clone(), machine.clone());
+        let (live, scopes, pools) = (Vec::new(), Vec::new(), Vec::new());
+        Ok(Self { runtime, machine, helper, streams, live, graph, scopes, pools })
     }
 
     fn step(&mut self, input: &mut Input<'_>) -> Result<(), Error> {
-        match input.byte() % 12 {
-            0..=3 => self.alloc(input),
-            4 | 5 => self.free(input),
-            6 => {
-                let (at, stream) = (input.position(self.live.len()), self.stream(input));
-                let address = self.live.get(at).map_or(0x3039, |(address, _)| *address);
-                self.runtime.record_stream(address, &stream)
-            }
+        let kind = input.byte() % 20;
+        // From 15 on by the other thread.
+        match kind {
+            0..=3 | 15 => self.alloc(input, kind == 15),
+            4 | 5 | 16..=18 => self.free(input, kind >= 16),
+            6 | 19 => self.record_stream(input, kind == 19),
             7 => self.stream(input).synchronize(),
             8 => self.runtime.empty_cache(),
             9 => self.capture(input),
@@ -94,7 +169,10 @@ impl Script {
                 self.machine.inject(Fault { call, occurrence: u64::from(input.byte() % 4) + 1, code });
                 Ok(())
             }
-            _ => self.runtime.synchronize(DEVICE),
+            11 => self.runtime.synchronize(DEVICE),
+            12 => self.make_or_drop_pool(input),
+            13 => self.enter_or_leave_pool(input),
+            _ => self.configure(input),
         }
     }
 
@@ -102,24 +180,65 @@ impl Script {
         self.streams[input.position(self.streams.len())].clone()
     }
 
-    fn alloc(&mut self, input: &mut Input<'_>) -> Result<(), Error> {
+    fn perform(&self, job: Job, elsewhere: bool) -> Result<u64, Error> {
+        if elsewhere { self.helper.perform(job) } else { perform(&self.runtime, job) }
+    }
+
+    fn alloc(&mut self, input: &mut Input<'_>, elsewhere: bool) -> Result<(), Error> {
         let (size, stream) = (input.size() as u64, self.stream(input));
-        let address = self.runtime.caching_allocator_alloc(size, &stream)?;
+        let address = self.perform(Job::Alloc(size, stream), elsewhere)?;
         if address != 0 {
             self.live.push((address, size));
         }
         Ok(())
     }
 
-    fn free(&mut self, input: &mut Input<'_>) -> Result<(), Error> {
+    fn free(&mut self, input: &mut Input<'_>, elsewhere: bool) -> Result<(), Error> {
         let at = input.position(self.live.len());
         if at < self.live.len() {
             let (address, _) = self.live.swap_remove(at);
-            return self.runtime.caching_allocator_delete(address);
+            return self.perform(Job::Free(address), elsewhere).map(|_| ());
         }
-        match self.runtime.caching_allocator_delete(0x3039) {
+        match self.perform(Job::Free(0x3039), elsewhere) {
             Err(Error::InvalidDevicePointer { address: 0x3039 }) => Ok(()),
-            other => other,
+            other => other.map(|_| ()),
+        }
+    }
+
+    fn record_stream(&mut self, input: &mut Input<'_>, elsewhere: bool) -> Result<(), Error> {
+        let (at, stream) = (input.position(self.live.len()), self.stream(input));
+        let address = self.live.get(at).map_or(0x3039, |(address, _)| *address);
+        self.perform(Job::Record(address, stream), elsewhere).map(|_| ())
+    }
+
+    fn make_or_drop_pool(&mut self, input: &mut Input<'_>) -> Result<(), Error> {
+        let options = input.byte();
+        if options & 4 != 0 || self.pools.len() == POOLS_MAX {
+            let at = input.position(self.pools.len());
+            // It may be dropped while it is entered.
+            drop((at < self.pools.len()).then(|| self.pools.swap_remove(at)));
+            return Ok(());
+        }
+        self.pools.push(self.runtime.mem_pool(options & 1 != 0, options & 2 != 0)?);
+        Ok(())
+    }
+
+    fn enter_or_leave_pool(&mut self, input: &mut Input<'_>) -> Result<(), Error> {
+        let at = input.position(2 * POOLS_MAX);
+        if let Some(pool) = self.pools.get(at) {
+            self.scopes.push(self.runtime.use_mem_pool(pool, DEVICE)?);
+        } else if !self.scopes.is_empty() {
+            drop(self.scopes.swap_remove(at % self.scopes.len()));
+        }
+        Ok(())
+    }
+
+    fn configure(&mut self, input: &mut Input<'_>) -> Result<(), Error> {
+        let (what, of) = (input.byte(), input.position(OPTIONS.len()));
+        match what % 4 {
+            0 | 1 => self.runtime.set_allocator_settings(OPTIONS[of]),
+            2 => self.runtime.set_per_process_memory_fraction([1.0, 0.75, 0.5, 0.25][of % 4], DEVICE),
+            _ => self.runtime.reset_peak_memory_stats(DEVICE),
         }
     }
 
@@ -167,6 +286,8 @@ impl Script {
                 let _ = script.graph.capture_end();
             }
             script.graph.reset()?;
+            script.scopes.clear();
+            script.pools.clear();
             for (address, _) in std::mem::take(&mut script.live) {
                 script.runtime.caching_allocator_delete(address)?;
             }
@@ -177,9 +298,17 @@ impl Script {
         self.check()?;
         let stats = self.runtime.memory_stats(DEVICE).map_err(|error| error.to_string())?;
         let (reserved, live) = (stats.reserved_bytes.all.current, self.machine.live());
-        if reserved == 0 && live.allocations == 0 {
-            return Ok(());
+        if (reserved, live.allocations, live.memory_handles) != (0, 0, 0) {
+            let on = format!("{} allocations and {} handles of memory live on", live.allocations, live.memory_handles);
+            return Err(format!("{reserved} bytes stay reserved, {on}"));
         }
-        Err(format!("{reserved} bytes stay reserved and {} allocations live on", live.allocations))
+        // A range of addresses may stay for requests to come, until the runtime ends.
+        let Self { runtime, machine, helper, streams, graph, .. } = self;
+        helper.end()?;
+        drop((streams, graph, runtime));
+        match machine.live().reservations {
+            0 => Ok(()),
+            ranges => Err(format!("{ranges} address ranges outlive the runtime")),
+        }
     }
 }

@@ -1,223 +1,247 @@
 //! Blocks and the slab they live in.
 //!
 //! A segment is a chain of blocks, linked by address, that together cover it; of an expandable segment some blocks have
-//! no memory behind their addresses (`mapped` is false). **Invariants:** a block's neighbours link back to it and touch
-//! it; sizes are multiples of 512; `id` values of removed blocks are never mistaken for those that took their place
-//! (generations).
+//! no memory behind their addresses. A slab belongs to one shard and names its blocks by position.
+//!
+//! **Invariants:** a block's neighbours link back to it and touch it; sizes are multiples of 512; a [`BlockId`] of a
+//! removed block is never mistaken for the one that took its place (generations). A descriptor takes 64 bytes, so that
+//! it and its links are one cache line.
 
-use crate::driver::{StreamHandle, StreamRef};
+use crate::caching::size_class::SizeClass;
 
-/// Names a block; goes stale when the block is removed.
+/// Position of a block in its slab.
+pub(crate) type Index = u32;
+
+/// No block.
+pub(crate) const NONE: Index = Index::MAX;
+
+/// Names a block of a shard; goes stale when the block is removed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct BlockId {
-    index: u32,
+    pub(crate) index: Index,
     generation: u32,
 }
 
-/// Position of a pool in [`super::pool::Pools`].
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) struct PoolIndex(pub(super) usize);
-
-/// Names an expandable segment of the device.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) struct RangeId(pub(super) u64);
-
-/// Another stream that a block was used on.
+/// What a block is doing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct StreamUse {
-    pub(crate) stream: StreamRef,
-    /// Recorded while allocations were routed to a private pool: the end of the capture orders that use, and no event
-    /// is needed.
-    pub(crate) in_scope: bool,
+pub(crate) enum State {
+    /// Handed out.
+    Allocated,
+    /// Given back, with events outstanding or uses that have no event yet.
+    Pending,
+    /// In the free set of its shard.
+    Free,
+    /// Addresses only, in the unmapped set of its shard.
+    Unmapped,
+    /// In no set: the driver is being asked about it.
+    Held,
+    /// Not a block: a place for one.
+    Vacant,
 }
 
 /// A piece of a segment.
-///
-/// In exactly one of four states: *allocated*; *pending* (given back, with `events` outstanding or `uses` that have
-/// no event yet); *free* (neither, and in its pool's free set); *unmapped* (addresses only, in its pool's unmapped set).
 #[derive(Clone, Debug)]
+#[repr(align(64))]
 pub(crate) struct Block {
     pub(crate) address: u64,
     pub(crate) size: u64,
     /// Unrounded size of the last request this block served.
     pub(crate) requested: u64,
-    pub(crate) stream: StreamHandle,
-    pub(crate) pool: PoolIndex,
-    pub(crate) allocated: bool,
-    pub(crate) prev: Option<BlockId>,
-    pub(crate) next: Option<BlockId>,
-    pub(crate) uses: Vec<StreamUse>,
-    pub(crate) events: u32,
     /// Lookups its pool had seen when the block was last put into the free set.
     pub(crate) born: u64,
-    /// The expandable segment it is a part of.
-    pub(crate) range: Option<RangeId>,
-    /// Whether there is memory behind the addresses.
-    pub(crate) mapped: bool,
+    pub(crate) prev: Index,
+    /// The neighbour after it; of a vacant place the next vacant one.
+    pub(crate) next: Index,
+    /// Place in the free set's tree.
+    pub(crate) left: Index,
+    pub(crate) right: Index,
+    pub(crate) parent: Index,
+    generation: u32,
+    /// The list of other streams it was used on, or [`NONE`].
+    pub(crate) uses: u32,
+    pub(crate) state: State,
+    /// Which pool its segment is of.
+    pub(crate) class: SizeClass,
+    /// Whether it is a part of an expandable segment.
+    pub(crate) in_range: bool,
 }
 
 impl Block {
-    /// A segment as one free block.
-    pub(crate) fn segment(address: u64, size: u64, stream: StreamHandle, pool: PoolIndex) -> Self {
+    /// A whole segment, or an address range, in no set.
+    pub(crate) fn segment(address: u64, size: u64, class: SizeClass, in_range: bool) -> Self {
         Self {
             address,
             size,
             requested: 0,
-            stream,
-            pool,
-            allocated: false,
-            prev: None,
-            next: None,
-            uses: Vec::new(),
-            events: 0,
             born: 0,
-            range: None,
-            mapped: true,
+            prev: NONE,
+            next: NONE,
+            left: NONE,
+            right: NONE,
+            parent: NONE,
+            generation: 0,
+            uses: NONE,
+            state: State::Held,
+            class,
+            in_range,
         }
-    }
-
-    /// A part of the expandable segment that `self` is a part of, free or unmapped as `mapped` says.
-    pub(crate) fn piece(&self, address: u64, size: u64, mapped: bool) -> Self {
-        Self { range: self.range, mapped, ..Self::segment(address, size, self.stream, self.pool) }
     }
 
     /// Whether the block is only a part of its segment.
+    #[inline]
     pub(crate) fn is_split(&self) -> bool {
-        self.prev.is_some() || self.next.is_some()
+        self.prev != NONE || self.next != NONE
     }
 
-    /// Given back, but not yet free of other streams.
-    pub(crate) fn is_pending(&self) -> bool {
-        !self.allocated && (self.events > 0 || !self.uses.is_empty())
+    /// Whether there is memory behind its addresses.
+    pub(crate) fn is_mapped(&self) -> bool {
+        self.state != State::Unmapped
     }
 
-    /// Can be merged, split and handed out.
-    pub(crate) fn is_free(&self) -> bool {
-        self.is_unused() && self.mapped
-    }
-
-    /// Neither allocated nor pending: free, or addresses without memory.
+    /// Nobody uses it: free, or addresses without memory.
     pub(crate) fn is_unused(&self) -> bool {
-        !self.allocated && !self.is_pending()
+        matches!(self.state, State::Free | State::Unmapped)
     }
 
-    /// Free and the whole of a segment that can be given back by itself.
-    pub(crate) fn is_whole(&self) -> bool {
-        !self.is_split() && self.range.is_none()
+    /// Handed out, or given back and still used.
+    pub(crate) fn is_active(&self) -> bool {
+        matches!(self.state, State::Allocated | State::Pending)
     }
 }
 
-/// All blocks of a device.
-#[derive(Debug, Default)]
-pub(crate) struct Blocks {
-    slots: Vec<Slot>,
-    vacant: Vec<u32>,
-}
-
+/// All blocks of a shard.
 #[derive(Debug)]
-struct Slot {
-    generation: u32,
-    block: Option<Block>,
+pub(crate) struct Blocks {
+    places: Vec<Block>,
+    /// The first vacant place; the others follow by `next`.
+    vacant: Index,
 }
 
 impl Blocks {
-    pub(crate) fn insert(&mut self, block: Block) -> BlockId {
-        if let Some(index) = self.vacant.pop() {
-            let slot = &mut self.slots[index as usize];
-            slot.block = Some(block);
-            return BlockId { index, generation: slot.generation };
+    pub(crate) fn new() -> Self {
+        Self { places: Vec::new(), vacant: NONE }
+    }
+
+    #[inline]
+    pub(crate) fn insert(&mut self, block: Block) -> Index {
+        let index = self.vacant;
+        if let Some(place) = self.places.get_mut(index as usize) {
+            self.vacant = place.next;
+            *place = Block { generation: place.generation, ..block };
+            return index;
         }
-        let index = u32::try_from(self.slots.len()).expect("fewer than 2^32 blocks of at least 512 bytes");
-        self.slots.push(Slot { generation: 0, block: Some(block) });
-        BlockId { index, generation: 0 }
+        self.push(block)
     }
 
-    pub(crate) fn remove(&mut self, id: BlockId) -> Block {
-        let slot = &mut self.slots[id.index as usize];
-        assert_eq!(slot.generation, id.generation, "a removed block was removed again");
-        slot.generation = slot.generation.wrapping_add(1);
-        self.vacant.push(id.index);
-        slot.block.take().expect("a slot of this generation holds its block")
+    #[cold]
+    fn push(&mut self, block: Block) -> Index {
+        let index = Index::try_from(self.places.len()).ok().filter(|index| *index < NONE >> 2);
+        let index = index.expect("fewer than 2^30 blocks of at least 512 bytes");
+        if self.places.len() == self.places.capacity() {
+            // A quarter at a time: what is not used of it counts as memory too.
+            self.places.reserve_exact((self.places.len() / 4).max(16));
+        }
+        self.places.push(block);
+        index
     }
 
-    pub(crate) fn get(&self, id: BlockId) -> &Block {
-        let slot = &self.slots[id.index as usize];
-        assert_eq!(slot.generation, id.generation, "a removed block was used");
-        slot.block.as_ref().expect("a slot of this generation holds its block")
+    /// Removes a block that is in no set.
+    #[inline]
+    pub(crate) fn remove(&mut self, index: Index) {
+        let vacant = self.vacant;
+        let place = self.get_mut(index);
+        debug_assert_ne!(place.state, State::Vacant, "a removed block was removed again");
+        place.generation = place.generation.wrapping_add(1);
+        place.state = State::Vacant;
+        place.next = vacant;
+        self.vacant = index;
     }
 
-    pub(crate) fn get_mut(&mut self, id: BlockId) -> &mut Block {
-        let slot = &mut self.slots[id.index as usize];
-        assert_eq!(slot.generation, id.generation, "a removed block was used");
-        slot.block.as_mut().expect("a slot of this generation holds its block")
+    #[inline]
+    pub(crate) fn get(&self, index: Index) -> &Block {
+        &self.places[index as usize]
+    }
+
+    #[inline]
+    pub(crate) fn get_mut(&mut self, index: Index) -> &mut Block {
+        &mut self.places[index as usize]
+    }
+
+    /// The block at a position that may be [`NONE`].
+    #[inline]
+    pub(crate) fn find(&self, index: Index) -> Option<&Block> {
+        self.places.get(index as usize)
+    }
+
+    /// The lasting name of a block.
+    pub(crate) fn id(&self, index: Index) -> BlockId {
+        BlockId { index, generation: self.get(index).generation }
     }
 
     /// Whether the block still exists.
     pub(crate) fn contains(&self, id: BlockId) -> bool {
-        self.slots.get(id.index as usize).is_some_and(|slot| slot.generation == id.generation && slot.block.is_some())
+        self.find(id.index).is_some_and(|block| block.generation == id.generation && block.state != State::Vacant)
     }
 
-    /// Cuts `size` bytes from the front of `rest` into a block of their own, which is returned.
-    pub(crate) fn split_front(&mut self, rest: BlockId, size: u64) -> BlockId {
+    /// Cuts `size` bytes from the front of `rest`, which is in no set, into a block of their own.
+    #[inline]
+    pub(crate) fn split_front(&mut self, rest: Index, size: u64) -> Index {
         let old = self.get(rest);
-        let mut front = old.piece(old.address, size, old.mapped);
-        front.prev = old.prev;
-        front.next = Some(rest);
-        let before = old.prev;
+        let (before, address, class, in_range) = (old.prev, old.address, old.class, old.in_range);
+        let front = Block { prev: before, next: rest, ..Block::segment(address, size, class, in_range) };
         let front = self.insert(front);
         let old = self.get_mut(rest);
         old.address += size;
         old.size -= size;
-        old.prev = Some(front);
-        if let Some(before) = before {
-            self.get_mut(before).next = Some(front);
+        old.prev = front;
+        if let Some(before) = self.places.get_mut(before as usize) {
+            before.next = front;
         }
         front
     }
 
-    /// Cuts what is beyond `size` bytes off the end of `front` into a block of their own, which is returned.
-    pub(crate) fn split_back(&mut self, front: BlockId, size: u64) -> BlockId {
+    /// Cuts what is beyond `size` bytes off the end of `front`, which is in no set, into a block of their own.
+    pub(crate) fn split_back(&mut self, front: Index, size: u64) -> Index {
         let old = self.get(front);
-        let mut back = old.piece(old.address + size, old.size - size, old.mapped);
-        back.prev = Some(front);
-        back.next = old.next;
-        let after = old.next;
+        let Block { next: after, address, size: whole, class, in_range, .. } = *old;
+        let back = Block { prev: front, next: after, ..Block::segment(address + size, whole - size, class, in_range) };
         let back = self.insert(back);
         let old = self.get_mut(front);
         old.size = size;
-        old.next = Some(back);
-        if let Some(after) = after {
-            self.get_mut(after).prev = Some(back);
+        old.next = back;
+        if let Some(after) = self.places.get_mut(after as usize) {
+            after.prev = back;
         }
         back
     }
 
-    /// Joins `gone`, a neighbour, to `block` and returns the size it had.
-    pub(crate) fn merge(&mut self, block: BlockId, gone: BlockId) -> u64 {
-        let gone_block = self.remove(gone);
-        let kept = self.get_mut(block);
-        kept.size += gone_block.size;
-        if kept.prev == Some(gone) {
-            kept.address = gone_block.address;
-            kept.prev = gone_block.prev;
-            if let Some(before) = gone_block.prev {
-                self.get_mut(before).next = Some(block);
+    /// Joins `gone`, a neighbour in no set, to `kept`.
+    #[inline]
+    pub(crate) fn merge(&mut self, kept: Index, gone: Index) {
+        let (address, size, prev, next) = {
+            let gone = self.get(gone);
+            (gone.address, gone.size, gone.prev, gone.next)
+        };
+        self.remove(gone);
+        let block = self.get_mut(kept);
+        block.size += size;
+        if block.prev == gone {
+            block.address = address;
+            block.prev = prev;
+            if let Some(before) = self.places.get_mut(prev as usize) {
+                before.next = kept;
             }
         } else {
-            kept.next = gone_block.next;
-            if let Some(after) = gone_block.next {
-                self.get_mut(after).prev = Some(block);
+            block.next = next;
+            if let Some(after) = self.places.get_mut(next as usize) {
+                after.prev = kept;
             }
         }
-        gone_block.size
     }
 
-    /// Every block with its name.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (BlockId, &Block)> {
-        self.slots.iter().zip(0..).filter_map(|(slot, index)| {
-            let id = BlockId { index, generation: slot.generation };
-            slot.block.as_ref().map(|block| (id, block))
-        })
+    /// Every block with its position.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Index, &Block)> {
+        (0..).zip(&self.places).filter(|(_, block)| block.state != State::Vacant)
     }
 }
 
@@ -226,32 +250,44 @@ mod tests {
     use super::*;
 
     fn segment(size: u64) -> Block {
-        Block::segment(0x1000, size, StreamHandle(0), PoolIndex(0))
+        Block::segment(0x1000, size, SizeClass::Small, false)
+    }
+
+    #[test]
+    fn a_descriptor_is_one_cache_line() {
+        assert_eq!(size_of::<Block>(), 64);
     }
 
     #[test]
     fn split_and_merge_undo_each_other() {
-        let mut blocks = Blocks::default();
+        let mut blocks = Blocks::new();
         let rest = blocks.insert(segment(4096));
         let first = blocks.split_front(rest, 512);
         let second = blocks.split_front(rest, 1024);
-        assert_eq!((blocks.get(first).address, blocks.get(first).size), (0x1000, 512));
-        assert_eq!((blocks.get(second).address, blocks.get(second).size), (0x1200, 1024));
-        assert_eq!((blocks.get(rest).address, blocks.get(rest).size), (0x1600, 2560));
-        assert_eq!(blocks.get(first).next, Some(second));
-        assert_eq!(blocks.merge(second, first), 512);
-        assert_eq!(blocks.merge(second, rest), 2560);
-        let whole = blocks.get(second);
-        assert_eq!((whole.address, whole.size, whole.is_split()), (0x1000, 4096, false));
+        let last = blocks.split_back(rest, 2048);
+        let place = |blocks: &Blocks, index| (blocks.get(index).address, blocks.get(index).size);
+        assert_eq!(place(&blocks, first), (0x1000, 512));
+        assert_eq!(place(&blocks, second), (0x1200, 1024));
+        assert_eq!(place(&blocks, rest), (0x1600, 2048));
+        assert_eq!(place(&blocks, last), (0x1e00, 512));
+        assert_eq!((blocks.get(first).next, blocks.get(last).prev), (second, rest));
+        blocks.merge(second, first);
+        blocks.merge(second, rest);
+        blocks.merge(second, last);
+        assert_eq!(place(&blocks, second), (0x1000, 4096));
+        assert!(!blocks.get(second).is_split());
+        assert_eq!(blocks.iter().count(), 1);
     }
 
     #[test]
     fn names_of_removed_blocks_are_stale() {
-        let mut blocks = Blocks::default();
+        let mut blocks = Blocks::new();
         let first = blocks.insert(segment(512));
+        let name = blocks.id(first);
         blocks.remove(first);
+        assert!(!blocks.contains(name));
         let second = blocks.insert(segment(512));
-        assert_ne!(first, second);
-        assert!(!blocks.contains(first) && blocks.contains(second));
+        assert_eq!(first, second);
+        assert!(!blocks.contains(name) && blocks.contains(blocks.id(second)));
     }
 }

@@ -1,446 +1,498 @@
-//! The allocator of one device: serving a request, taking a block back.
+//! One device: serving a request from what is cached, taking a block back.
+//!
+//! What a hit or a free needs is in one shard. Everything else is behind locks of its own, taken in this order: `cold`
+//! (what calls the driver for memory), `pending` (blocks that await other streams, and their events), `figures`, then
+//! the shards' ([`super::exclusive`]). The driver is called with `cold` or `pending` held at most.
 //!
 //! **Invariants** (checked by `validity.rs`): the mapped blocks of all segments add up to `reserved_bytes`; every block
-//! is allocated, pending, free or unmapped; two free neighbours are merged, and so are two unmapped ones; each driver call is made before the books change, so
-//! that a failed call leaves them as they were.
+//! is in the set that its state names; each driver call is made before the books change, so that a failed call leaves
+//! them as they were.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use crate::caching::block::{Block, BlockId, Blocks, PoolIndex, StreamUse};
-use crate::caching::expandable::Ranges;
-use crate::caching::pending::Pending;
-use crate::caching::pool::Pools;
-use crate::caching::private_pool::{Filter, PoolId, PoolOptions, PrivatePool, Request, Scope, route};
-use crate::caching::size_class::{SizeClass, max_split_size, round_size, segment_size, should_split, size_class};
+use crate::caching::block::NONE;
+use crate::caching::exclusive::{Exclusive, Figures};
+use crate::caching::growth::Cold;
+use crate::caching::pages::{Pages, Place, ShardId};
+use crate::caching::pending::{Pending, Waiting};
+use crate::caching::private_pool::PoolId;
+use crate::caching::shard::{Shard, ShardState, StreamUse, signed};
+use crate::caching::size_class::{SizeClass, size_class};
 use crate::caching::stats::DeviceStats;
+use crate::caching::streams::StreamTable;
 use crate::config::AllocatorConfig;
 use crate::device::DeviceIndex;
-use crate::driver::{Driver, StreamRef};
+use crate::driver::{Driver, StreamHandle, StreamRef};
 use crate::error::{Error, Result};
+use crate::thread::{self, HandedOut};
 
-/// State of one device, behind one lock.
+/// What the allocators of all devices share.
 #[derive(Debug)]
-pub(crate) struct DeviceAllocator {
-    pub(super) device: DeviceIndex,
-    pub(super) config: Arc<AllocatorConfig>,
-    /// Most bytes to hold from the driver.
-    pub(super) limit: Option<u64>,
-    pub(super) blocks: Blocks,
-    pub(super) pools: Pools,
-    pub(super) ranges: Ranges,
-    pub(super) private: BTreeMap<PoolId, PrivatePool>,
-    /// Pools whose free memory may serve other requests before those fail, in the order they asked to.
-    pub(super) use_on_oom: Vec<PoolId>,
-    pub(super) scopes: Vec<Scope>,
-    pub(super) pending: Pending,
-    pub(super) stats: DeviceStats,
+pub(crate) struct Shared {
+    /// Tells allocators apart; never 0.
+    number: u64,
+    pub(crate) pages: Arc<Pages>,
+    shards: Box<[ShardBatch; SHARD_BATCHES]>,
+    /// Shards that there are.
+    made: AtomicU32,
 }
 
-/// A request with what was decided about it.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Plan {
-    pub(super) stream: StreamRef,
-    /// Rounded bytes.
-    pub(super) size: u64,
-    /// Bytes of the segment to ask for.
-    pub(super) segment: u64,
-    pub(super) pool: PoolIndex,
-    /// Segments that expand may serve it.
-    pub(super) expandable: bool,
-}
+type ShardBatch = OnceLock<Box<[OnceLock<Arc<Shard>>; SHARDS_OF_BATCH]>>;
 
-impl DeviceAllocator {
-    pub(crate) fn new(device: DeviceIndex, config: Arc<AllocatorConfig>) -> Self {
-        let max_split_size = config.max_split_size.map_or(-1, signed);
+const SHARDS_OF_BATCH: usize = 64;
+const SHARD_BATCHES: usize = 1024;
+
+impl Shared {
+    pub(crate) fn new() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
         Self {
-            device,
-            config,
-            limit: None,
-            blocks: Blocks::default(),
-            pools: Pools::new(),
-            ranges: Ranges::default(),
-            private: BTreeMap::new(),
-            use_on_oom: Vec::new(),
-            scopes: Vec::new(),
-            pending: Pending::default(),
-            stats: DeviceStats { max_split_size, ..DeviceStats::default() },
+            number,
+            pages: Arc::new(Pages::new()),
+            shards: Box::new([const { OnceLock::new() }; SHARD_BATCHES]),
+            made: AtomicU32::new(0),
         }
     }
 
-    pub(crate) fn stats(&self) -> &DeviceStats {
-        &self.stats
+    /// The shard of a name.
+    #[inline]
+    pub(crate) fn shard(&self, id: ShardId) -> Option<&Arc<Shard>> {
+        let number = id.0 as usize;
+        self.shards[number / SHARDS_OF_BATCH % SHARD_BATCHES].get()?[number % SHARDS_OF_BATCH].get()
     }
 
-    pub(crate) fn reset_peak(&mut self) {
-        self.stats.reset_peak();
+    /// Notes what this thread was handed out, for it to be found quickly if that is given back next.
+    #[inline]
+    fn hand_out(&self, address: u64, shard: ShardId) {
+        thread::set_handed_out(HandedOut { allocator: self.number, address, shard: shard.0 });
     }
 
-    pub(crate) fn reset_accumulated(&mut self) {
-        self.stats.reset_accumulated();
+    /// The shard that this thread was handed out an address from, if that was the last one.
+    #[inline]
+    pub(crate) fn last_shard(&self, address: u64) -> Option<&Arc<Shard>> {
+        let last = thread::handed_out();
+        let is_it = last.address == address && last.allocator == self.number;
+        if is_it { self.shard(ShardId(last.shard)) } else { None }
     }
 
-    /// Decides by these options from now on; what is held already stays.
-    pub(crate) fn set_config(&mut self, config: Arc<AllocatorConfig>) {
-        self.config = config;
+    /// Keeps a shard that is made with the next name; `None` when there are too many.
+    pub(super) fn add_shard(&self, make: impl FnOnce(ShardId) -> Shard) -> Option<Arc<Shard>> {
+        let number = self.made.fetch_add(1, Ordering::AcqRel);
+        let batch = self.shards.get(number as usize / SHARDS_OF_BATCH)?;
+        let batch = batch.get_or_init(|| Box::new([const { OnceLock::new() }; SHARDS_OF_BATCH]));
+        let shard = Arc::new(make(ShardId(number)));
+        Some(Arc::clone(batch[number as usize % SHARDS_OF_BATCH].get_or_init(|| shard)))
+    }
+}
+
+/// What a search of the cache came to.
+pub(crate) enum Search {
+    Found(u64),
+    NothingFits,
+    /// The stream has none yet: there was nothing to search.
+    NoShard,
+}
+
+/// The allocator of one device.
+#[derive(Debug)]
+pub(crate) struct Device {
+    pub(super) index: DeviceIndex,
+    pub(super) position: usize,
+    pub(crate) shared: Arc<Shared>,
+    /// The shards of the default pools.
+    pub(super) streams: StreamTable,
+    /// Scopes open on this device.
+    pub(super) scopes: AtomicUsize,
+    /// Blocks that await other streams; changed under the lock of `pending`.
+    pub(super) waiting: AtomicUsize,
+    /// Shards that may have messages.
+    pub(super) messages: MessageBits,
+    pub(super) cold: Mutex<Cold>,
+    pub(super) pending: Mutex<Pending>,
+    pub(super) figures: Mutex<Figures>,
+}
+
+/// The [`Shard::bit`]s of shards that may have messages, on a cache line of their own. Set before a free from another
+/// thread returns; a shard's own stays set while messages go on coming, so that the line is seldom written.
+///
+/// A block that another thread gives back becomes a free part of its segment, which may make a peak, and at that moment,
+/// not when the shard takes note of it. So whoever changes figures has every other shard's messages followed first.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(super) struct MessageBits(AtomicU64);
+
+impl MessageBits {
+    /// Whether other shards may have messages.
+    #[inline]
+    pub(super) fn concern_others(&self, shard: &Shard) -> bool {
+        self.0.load(Ordering::SeqCst) & shard.other_bits() != 0
     }
 
-    /// Sets the most bytes to hold; more that is held already stays.
-    pub(crate) fn set_limit(&mut self, limit: Option<u64>) {
-        self.limit = limit;
+    /// Whether no shard has messages.
+    #[inline]
+    fn are_none(&self) -> bool {
+        self.0.load(Ordering::SeqCst) == 0
     }
 
-    pub(crate) fn limit(&self) -> Option<u64> {
-        self.limit
-    }
-
-    /// Bytes held from the driver.
-    pub(super) fn held(&self) -> u64 {
-        u64::try_from(self.stats.reserved_bytes.all.current).unwrap_or(0)
-    }
-
-    /// Serves a request; returns the block and its address.
-    pub(crate) fn malloc<D: Driver>(&mut self, driver: &D, request: &Request) -> Result<(BlockId, u64)> {
-        if self.scopes.is_empty() {
-            self.process_events(driver)?;
+    /// Notes a message that was sent.
+    fn set(&self, shard: &Shard) {
+        if self.0.load(Ordering::SeqCst) & shard.bit() == 0 {
+            self.0.fetch_or(shard.bit(), Ordering::SeqCst);
         }
-        let size = round_size(&self.config, request.bytes);
-        let plan = Plan {
-            stream: request.stream,
-            size,
-            segment: segment_size(&self.config, size),
-            pool: self.pool_for(request, size_class(size)),
-            expandable: self.config.expandable_segments,
+    }
+
+    /// Forgets all, but for those that have messages now.
+    pub(super) fn renew(&self, shards: &[Arc<Shard>]) {
+        if self.0.load(Ordering::SeqCst) != 0 {
+            self.0.store(0, Ordering::SeqCst);
+            shards.iter().filter(|shard| shard.has_messages()).for_each(|shard| self.set(shard));
+        }
+    }
+}
+
+/// Locks, and goes on after a panic elsewhere: the books change only in steps that leave them whole.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Device {
+    pub(crate) fn new(position: usize, index: DeviceIndex, shared: &Arc<Shared>, config: Arc<AllocatorConfig>) -> Self {
+        let max_split_size = config.max_split_size.map_or(-1, signed);
+        let stats = DeviceStats { max_split_size, ..DeviceStats::default() };
+        Self {
+            index,
+            position,
+            shared: Arc::clone(shared),
+            streams: StreamTable::new(),
+            scopes: AtomicUsize::new(0),
+            waiting: AtomicUsize::new(0),
+            messages: MessageBits::default(),
+            cold: Mutex::new(Cold::new(config)),
+            pending: Mutex::default(),
+            figures: Mutex::new(Figures { shards: Vec::new(), stats }),
+        }
+    }
+
+    /// Whether any scope is open on this device.
+    #[inline]
+    pub(super) fn is_scoped(&self) -> bool {
+        self.scopes.load(Ordering::Acquire) > 0
+    }
+
+    /// Whether blocks await other streams, which a request asks for first.
+    #[inline]
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.waiting.load(Ordering::Acquire) > 0
+    }
+
+    /// Does something under the locks of all shards, whose messages are followed first.
+    pub(crate) fn exclusively<R>(&self, action: impl FnOnce(&mut Exclusive<'_>) -> R) -> R {
+        let mut figures = lock(&self.figures);
+        let Figures { shards, stats } = &mut *figures;
+        let states = shards.iter().map(|shard| shard.open()).collect();
+        let mut all = Exclusive { device: self, stats, shards, states };
+        all.settle();
+        action(&mut all)
+    }
+
+    /// Follows the messages of a shard; false if that takes more than its lock, or others have messages.
+    #[inline]
+    fn settle(&self, shard: &Shard, state: &mut ShardState) -> bool {
+        self.messages.are_none() || (shard.settle(state) && !self.messages.concern_others(shard))
+    }
+
+    /// Serves a request of a stream from the default pool's cache.
+    #[inline]
+    pub(crate) fn hit_default(&self, stream: StreamHandle, bytes: u64) -> Search {
+        let found = match self.streams.get(stream) {
+            Some(shard) => self.hit(shard, bytes),
+            None => match self.streams.get_other(stream) {
+                Some(shard) => self.hit(&shard, bytes),
+                None => return Search::NoShard,
+            },
         };
-        let (block, plan) = match self.take_free(&plan) {
-            Some(block) => (block, plan),
-            None => self.take_new(driver, request, plan)?,
-        };
-        Ok(self.hand_out(block, &plan, request.bytes))
+        found.map_or(Search::NothingFits, Search::Found)
     }
 
-    fn pool_for(&self, request: &Request, class: SizeClass) -> PoolIndex {
-        let private = route(&self.scopes, request).and_then(|id| self.private.get(&id));
-        match (private, class) {
-            (Some(private), class) => private.of(class),
-            (None, SizeClass::Small) => Pools::DEFAULT_SMALL,
-            (None, SizeClass::Large) => Pools::DEFAULT_LARGE,
-        }
-    }
-
-    /// Whether unused segments are released before more than the limit is held.
-    fn collects_garbage(&self) -> bool {
-        self.limit.is_some() && self.config.garbage_collection_threshold > 0.0
-    }
-
-    /// The best cached block, taken out of its pool.
-    fn take_free(&mut self, plan: &Plan) -> Option<BlockId> {
-        let collects = self.collects_garbage();
-        let pool = self.pools.get_mut(plan.pool);
-        if collects {
-            pool.lookups += 1;
-        }
-        let block = pool.best_fit(&self.blocks, &self.config, plan.expandable, plan.stream.handle, plan.size)?;
-        pool.remove(&self.blocks, block);
-        Some(block)
-    }
-
-    /// New memory; if there is none, what can be had by giving up more and more of what is cached.
-    fn take_new<D: Driver>(&mut self, driver: &D, request: &Request, plan: Plan) -> Result<(BlockId, Plan)> {
-        if self.collects_garbage() {
-            self.collect_garbage(driver)?;
-        }
-        if let Some(block) = self.new_memory(driver, &plan)? {
-            return Ok((block, plan));
-        }
-        if let Some(found) = self.take_from_lenders(&plan) {
-            return Ok(found);
-        }
-        if self.release_oversize(driver, &plan)?
-            && let Some(block) = self.new_memory(driver, &plan)?
+    /// Serves a request from a shard; `None` when it has nothing that fits.
+    #[inline]
+    pub(super) fn hit(&self, shard: &Shard, bytes: u64) -> Option<u64> {
         {
-            return Ok((block, plan));
-        }
-        // A capture forbids the waiting that giving the cache back needs.
-        if self.scopes.is_empty() {
-            self.release_cached(driver)?;
-            self.stats.num_alloc_retries += 1;
-            if let Some(block) = self.new_memory(driver, &plan)? {
-                return Ok((block, plan));
+            let mut state = shard.state.lock();
+            let settled = self.settle(shard, &mut state);
+            if settled && let Some(address) = state.take_again(bytes) {
+                shard.set_dormant(NONE);
+                shard.set_owner(thread::number());
+                self.shared.hand_out(address, shard.id);
+                return Some(address);
+            }
+            if settled && !state.counts_lookups {
+                shard.wake(&mut state);
+                let size = state.round(bytes);
+                let expandable = state.config.expandable_segments;
+                let index = state.best_fit(size, expandable)?;
+                let taking = state.plan_take(index, size, bytes, expandable);
+                if taking.size < state.oversize && state.ledger.try_apply(taking.class, &taking.change) {
+                    shard.set_owner(thread::number());
+                    let (index, address) = state.take(&taking);
+                    self.shared.pages.publish(address, shard.id, index);
+                    self.shared.hand_out(address, shard.id);
+                    return Some(address);
+                }
             }
         }
-        Err(self.out_of_memory(driver, request, plan.segment))
+        self.hit_exclusively(shard, bytes, true, None)
     }
 
-    /// A free block of a private pool that helps out when memory is short; only for requests of the default pools.
-    fn take_from_lenders(&mut self, plan: &Plan) -> Option<(BlockId, Plan)> {
-        let Pool { class, owner, .. } = self.describe(plan.pool);
-        if owner.is_some() {
-            return None;
-        }
-        let lenders: Vec<PoolIndex> =
-            self.use_on_oom.iter().filter_map(|id| self.private.get(id)).map(|pool| pool.of(class)).collect();
-        lenders.into_iter().find_map(|pool| {
-            let plan = Plan { pool, expandable: false, ..*plan };
-            self.take_free(&plan).map(|block| (block, plan))
+    /// The same under all locks: a search is counted, and peaks may rise.
+    #[cold]
+    pub(super) fn hit_exclusively(
+        &self,
+        shard: &Shard,
+        bytes: u64,
+        counts: bool,
+        expandable: Option<bool>,
+    ) -> Option<u64> {
+        self.exclusively(|all| {
+            let state = &all.states[shard.position];
+            if counts && state.counts_lookups {
+                state.clock(size_class(bytes)).fetch_add(1, Ordering::Relaxed);
+            }
+            let size = state.round(bytes);
+            let index = state.best_fit(size, expandable.unwrap_or(state.config.expandable_segments))?;
+            let expandable = expandable.unwrap_or(state.config.expandable_segments);
+            let taking = state.plan_take(index, size, bytes, expandable);
+            shard.set_owner(thread::number());
+            Some(all.take(shard.position, &taking))
         })
     }
 
-    /// Asks the driver for a segment or for more of an expandable one; `None` when it has no memory or the limit
-    /// forbids it.
-    fn new_memory<D: Driver>(&mut self, driver: &D, plan: &Plan) -> Result<Option<BlockId>> {
-        if self.limit.is_some_and(|limit| self.held().saturating_add(plan.segment) > limit) {
-            return Ok(None);
-        }
-        if plan.expandable { self.expand(driver, plan) } else { self.new_segment(driver, plan) }
-    }
-
-    fn new_segment<D: Driver>(&mut self, driver: &D, plan: &Plan) -> Result<Option<BlockId>> {
-        let (size, pool) = (plan.segment, plan.pool);
-        let address = match driver.mem_alloc(self.device, size) {
-            Ok(address) => address,
-            Err(error) if error.driver_is_out_of_memory() => return Ok(None),
-            Err(error) => return Err(error),
-        };
-        let class = self.describe(pool).class;
-        self.count_segments(pool, 1);
-        self.stats.segment.change(class, 1);
-        self.stats.reserved_bytes.change(class, signed(size));
-        self.count_oversize_segment(size, 1);
-        self.stats.num_device_alloc += 1;
-        Ok(Some(self.blocks.insert(Block::segment(address, size, plan.stream.handle, pool))))
-    }
-
-    /// Counts what a private pool holds of the driver.
-    pub(super) fn count_segments(&mut self, pool: PoolIndex, by: i32) {
-        let owner = self.describe(pool).owner;
-        if let Some(private) = owner.and_then(|owner| self.private.get_mut(&owner)) {
-            private.segments = private.segments.saturating_add_signed(by);
-        }
-    }
-
-    pub(super) fn count_oversize_segment(&mut self, size: u64, by: i64) {
-        if size >= max_split_size(&self.config) {
-            self.stats.oversize_segments.change(by);
-        }
-    }
-
-    /// Marks a block, which is in no pool, as allocated; gives back what the request does not need of it.
-    fn hand_out(&mut self, block: BlockId, plan: &Plan, requested: u64) -> (BlockId, u64) {
-        let Pool { class, no_split, .. } = self.describe(plan.pool);
-        let whole = self.blocks.get(block).size;
-        let splits = !no_split && should_split(&self.config, plan.expandable, class, plan.size, whole);
-        self.count_taken_part(block, splits.then_some(plan.size));
-        let block = if splits {
-            let front = self.blocks.split_front(block, plan.size);
-            self.pools.get_mut(plan.pool).insert(&mut self.blocks, block);
-            front
-        } else {
-            block
-        };
-        let taken = self.blocks.get_mut(block);
-        taken.allocated = true;
-        taken.requested = requested;
-        let (address, size) = (taken.address, taken.size);
-        self.stats.allocation.change(class, 1);
-        self.stats.allocated_bytes.change(class, signed(size));
-        self.stats.active.change(class, 1);
-        self.stats.active_bytes.change(class, signed(size));
-        self.stats.requested_bytes.change(class, signed(requested));
-        self.count_oversize_allocation(size, 1);
-        (block, address)
-    }
-
-    /// Counts what becomes of the free parts when `block`, or the first `cut` bytes of it, are taken.
-    fn count_taken_part(&mut self, block: BlockId, cut: Option<u64>) {
-        let block = self.blocks.get(block);
-        let (pool, whole) = (block.pool, signed(block.size));
-        let (count, bytes) = match (cut, block.is_split()) {
-            _ if block.range.is_some() => return,
-            (Some(cut), true) => (0, -signed(cut)),
-            (Some(cut), false) => (1, whole - signed(cut)),
-            (None, true) => (-1, -whole),
-            (None, false) => return,
-        };
-        let class = self.describe(pool).class;
-        self.count_inactive_split(class, count, bytes);
-    }
-
-    fn count_oversize_allocation(&mut self, size: u64, by: i64) {
-        if size >= max_split_size(&self.config) {
-            self.stats.oversize_allocations.change(by);
-        }
-    }
-
-    /// Notes that a block is used on another stream.
-    pub(crate) fn record_stream(&mut self, block: BlockId, stream: StreamRef) {
-        let in_scope = !self.scopes.is_empty();
-        let device = self.device;
-        let block = self.blocks.get_mut(block);
-        if stream.device == device && stream.handle == block.stream {
-            return;
-        }
-        match block.uses.iter_mut().find(|known| known.stream == stream) {
-            Some(known) => known.in_scope |= in_scope,
-            None => block.uses.push(StreamUse { stream, in_scope }),
-        }
+    /// Takes back the block that a shard handed out last, if it is that; whether it was.
+    #[inline]
+    pub(crate) fn free_newest(&self, shard: &Shard, address: u64) -> bool {
+        let mut state = shard.state.lock();
+        let settled = self.settle(shard, &mut state);
+        let block = if settled { state.undo_take(address) } else { None };
+        block.into_iter().for_each(|block| shard.set_dormant(block));
+        block.is_some()
     }
 
     /// Takes a block back. Whatever happens the block is no longer allocated: if a driver call fails, the block waits
     /// until a later allocation can make up for that call.
-    pub(crate) fn free<D: Driver>(&mut self, driver: &D, id: BlockId) -> Result<()> {
-        let class = self.describe(self.blocks.get(id).pool).class;
-        let block = self.blocks.get_mut(id);
-        block.allocated = false;
-        let used_elsewhere = !block.uses.is_empty();
-        let size = block.size;
-        self.stats.allocation.change(class, -1);
-        self.stats.allocated_bytes.change(class, -signed(size));
-        self.count_oversize_allocation(size, -1);
-        if !used_elsewhere {
-            self.free_block(id);
+    #[inline]
+    pub(crate) fn free<D: Driver>(&self, driver: &D, shard: &Shard, place: &Place<'_>, address: u64) -> Result<()> {
+        if place.used || !shard.is_owner(thread::number()) {
+            return self.free_otherwise(driver, shard, place, address);
+        }
+        {
+            let mut state = shard.state.lock();
+            let settled = self.settle(shard, &mut state);
+            if settled && let Some(block) = state.undo_take(address) {
+                shard.set_dormant(block);
+                return Ok(());
+            }
+            shard.wake(&mut state);
+            let here =
+                settled && state.is_allocated(place.block, address) && state.blocks.get(place.block).uses == NONE;
+            if here && state.free_if_covered(place) {
+                return Ok(());
+            }
+        }
+        self.free_exclusively(driver, shard, address)
+    }
+
+    /// The same for a block that was used on other streams, or is given back by another thread.
+    #[cold]
+    fn free_otherwise<D: Driver>(&self, driver: &D, shard: &Shard, place: &Place<'_>, address: u64) -> Result<()> {
+        if place.used {
+            return self.free_used(driver, shard, address);
+        }
+        self.free_from_afar(driver, shard, place, address)
+    }
+
+    #[cold]
+    fn free_exclusively<D: Driver>(&self, driver: &D, shard: &Shard, address: u64) -> Result<()> {
+        let used = self.exclusively(|all| {
+            let place = self.shared.pages.find(address).filter(|place| place.shard == shard.id);
+            let place = place.ok_or(Error::InvalidDevicePointer { address })?;
+            if !place.used {
+                all.free(shard.position, &place);
+            }
+            Ok::<_, Error>(place.used)
+        })?;
+        if used { self.free_used(driver, shard, address) } else { Ok(()) }
+    }
+
+    /// Leaves word with the shard, whose lock its owner takes again and again.
+    fn free_from_afar<D: Driver>(&self, driver: &D, shard: &Shard, place: &Place<'_>, address: u64) -> Result<()> {
+        // What is given back may make a peak, so the order matters in which shards take note of it: only one at a time
+        // has messages. And the slot of a dormant block tells nothing: most likely it was given back before.
+        if self.messages.concern_others(shard) || shard.is_dormant(place.block) {
+            return self.free_exclusively(driver, shard, address);
+        }
+        if !place.give_back() {
+            // It was given back meanwhile, or used elsewhere.
+            return match self.shared.pages.find(address) {
+                Some(place) if place.used => self.free_used(driver, shard, address),
+                _ => Err(Error::InvalidDevicePointer { address }),
+            };
+        }
+        if shard.send(place.block) {
+            self.messages.set(shard);
             return Ok(());
         }
-        self.pending.deferred.push(id);
-        if !self.scopes.is_empty() {
+        self.exclusively(|all| {
+            if let Some(place) = all.states[shard.position].returned(&self.shared.pages, place.block) {
+                all.free(shard.position, &place);
+            }
+        });
+        Ok(())
+    }
+
+    /// Takes a block back that was used on other streams.
+    #[cold]
+    fn free_used<D: Driver>(&self, driver: &D, shard: &Shard, address: u64) -> Result<()> {
+        let mut pending = lock(&self.pending);
+        let empty = pending.list();
+        let waiting = self.await_streams(shard, address, empty)?;
+        pending.defer(waiting);
+        self.waiting.store(pending.count(), Ordering::Release);
+        if self.is_scoped() {
             return Ok(());
         }
         // Only a scope that is still open when the block comes back will order the uses made inside it.
-        self.blocks.get_mut(id).uses.iter_mut().for_each(|used| used.in_scope = false);
-        self.settle(driver, self.pending.deferred.len() - 1)
+        pending.forget_scopes_of_newest();
+        let newest = pending.deferred_count() - 1;
+        self.settle_waiting(&mut pending, driver, newest)
     }
 
-    /// Turns a block that nobody uses into a free one.
-    pub(super) fn free_block(&mut self, id: BlockId) {
-        let block = self.blocks.get(id);
-        let (pool, size, requested) = (block.pool, signed(block.size), signed(block.requested));
-        let (class, in_range) = (self.describe(pool).class, block.range.is_some());
-        let (mut count, mut bytes) = self.merge_neighbours(id);
-        let merged = self.blocks.get(id);
-        if merged.is_split() {
-            count += 1;
-            bytes += signed(merged.size);
-        }
-        self.pools.get_mut(pool).insert(&mut self.blocks, id);
-        if !in_range {
-            self.count_inactive_split(class, count, bytes);
-        }
-        self.stats.active.change(class, -1);
-        self.stats.active_bytes.change(class, -size);
-        self.stats.requested_bytes.change(class, -requested);
-    }
-
-    /// Joins the unused neighbours that are mapped, or not, like the block itself, which is in no set. Returns the
-    /// change in the number of free parts and in their bytes.
-    pub(super) fn merge_neighbours(&mut self, id: BlockId) -> (i64, i64) {
-        let block = self.blocks.get(id);
-        let (pool, mapped) = (block.pool, block.mapped);
-        let (mut count, mut bytes) = (0, 0);
-        for neighbour in [block.prev, block.next].into_iter().flatten() {
-            let other = self.blocks.get(neighbour);
-            if other.is_unused() && other.mapped == mapped {
-                self.pools.get_mut(pool).take_out(&self.blocks, neighbour);
-                count -= 1;
-                bytes -= signed(self.blocks.merge(id, neighbour));
+    /// Marks an allocated block as waiting for the streams it was used on.
+    fn await_streams(&self, shard: &Shard, address: u64, empty: Vec<StreamUse>) -> Result<Waiting> {
+        let invalid = || Error::InvalidDevicePointer { address };
+        let place = self.shared.pages.find(address).filter(|place| place.shard == shard.id).ok_or_else(invalid)?;
+        let begin = |state: &mut ShardState, empty| {
+            place.withdraw();
+            let uses = state.await_streams(place.block, empty);
+            let (block, owner) = (state.blocks.id(place.block), state.key.owner);
+            Waiting { shard: shard.id, block, owner, uses, events: 0 }
+        };
+        {
+            let mut state = shard.open();
+            if !state.is_allocated(place.block, address) {
+                return Err(invalid());
+            }
+            if state.blocks.get(place.block).size < state.oversize {
+                return Ok(begin(&mut state, empty));
             }
         }
-        (count, bytes)
-    }
-
-    fn count_inactive_split(&mut self, class: SizeClass, count: i64, bytes: i64) {
-        self.stats.inactive_split.change(class, count);
-        self.stats.inactive_split_bytes.change(class, bytes);
-    }
-
-    pub(super) fn describe(&self, pool: PoolIndex) -> Pool {
-        let pool = self.pools.get(pool);
-        Pool { class: pool.class, owner: pool.owner, no_split: pool.no_split }
-    }
-
-    /// Routes allocations that `filter` takes to a private pool, from now on.
-    pub(crate) fn begin_allocate_to_pool(&mut self, id: PoolId, filter: Filter) -> Result<()> {
-        if self.scopes.iter().any(|scope| scope.pool == id) {
-            return Err(Error::AlreadyRecordingToPool);
-        }
-        self.use_pool(id, PoolOptions::default())?;
-        self.scopes.push(Scope { pool: id, filter });
-        Ok(())
-    }
-
-    /// Counts one more use of a private pool, which is made with these options if need be.
-    pub(crate) fn use_pool(&mut self, id: PoolId, options: PoolOptions) -> Result<()> {
-        if let Some(pool) = self.private.get_mut(&id) {
-            if pool.use_count == 0 {
-                return Err(Error::PoolReleased);
+        self.exclusively(|all| {
+            let state = &mut all.states[shard.position];
+            if !state.is_allocated(place.block, address) {
+                return Err(invalid());
             }
-            pool.use_count += 1;
+            all.stats.oversize_allocations.change(-1);
+            Ok(begin(state, empty))
+        })
+    }
+
+    /// Frees a block that awaits other streams no more.
+    pub(super) fn finish(&self, waiting: &Waiting) {
+        let Some(shard) = self.shared.shard(waiting.shard) else { return };
+        let index = waiting.block.index;
+        {
+            let mut state = shard.open();
+            debug_assert!(state.blocks.contains(waiting.block), "a block that waits is gone");
+            let settled = self.settle(shard, &mut state);
+            let change = state.plan_free(index);
+            let class = state.blocks.get(index).class;
+            if settled && state.ledger.try_apply(class, &change) {
+                state.free_pending(index);
+                return;
+            }
+        }
+        self.exclusively(|all| all.free_pending(shard.position, index));
+    }
+
+    /// Notes that a block is used on another stream.
+    pub(crate) fn record_stream(&self, shard: &Shard, address: u64, stream: StreamRef) -> Result<()> {
+        let in_scope = self.is_scoped();
+        let mut state = shard.open();
+        let place = self.shared.pages.find(address).filter(|place| place.shard == shard.id);
+        let place = place.filter(|place| state.is_allocated(place.block, address));
+        let place = place.ok_or(Error::InvalidDevicePointer { address })?;
+        if stream.device == self.index && stream.handle == state.key.stream {
             return Ok(());
         }
-        let mut add = |class| {
-            let index = self.pools.add(class, id);
-            self.pools.get_mut(index).no_split = options.no_split;
-            index
-        };
-        let (small, large) = (add(SizeClass::Small), add(SizeClass::Large));
-        self.private.insert(id, PrivatePool { use_count: 1, segments: 0, small, large });
-        if options.use_on_oom {
-            self.use_on_oom.push(id);
+        if !place.mark_used() {
+            return Err(Error::InvalidDevicePointer { address });
         }
+        state.add_use(place.block, stream, in_scope);
         Ok(())
     }
 
-    /// No longer lets a pool's free memory help out when memory is short.
-    pub(crate) fn stop_lending(&mut self, id: PoolId) {
-        self.use_on_oom.retain(|lender| *lender != id);
+    /// The private pool that live memory belongs to.
+    pub(crate) fn owner(&self, shard: &Shard, address: u64) -> Option<PoolId> {
+        let state = shard.open();
+        let place = self.shared.pages.find(address)?;
+        if place.shard == shard.id { state.key.owner } else { None }
     }
 
-    /// How many graphs, pool objects and scopes use a private pool.
-    pub(crate) fn pool_use_count(&self, id: PoolId) -> u32 {
-        self.private.get(&id).map_or(0, |pool| pool.use_count)
+    /// Figures.
+    pub(crate) fn stats(&self) -> DeviceStats {
+        self.exclusively(|all| all.stats())
     }
 
-    /// Stops routing allocations to a private pool.
-    pub(crate) fn end_allocate_to_pool(&mut self, id: PoolId) -> Result<()> {
-        let position = self.scopes.iter().position(|scope| scope.pool == id).ok_or(Error::NotRecordingToPool)?;
-        self.scopes.remove(position);
-        Ok(())
+    pub(crate) fn reset_peak(&self) {
+        self.exclusively(|all| all.reset_peak());
     }
 
-    /// Gives up one use of a private pool. A pool without uses and memory is gone.
-    pub(crate) fn release_pool(&mut self, id: PoolId) {
-        self.release_pool_use(id);
-        self.remove_pool_if_unused(id);
+    pub(crate) fn reset_accumulated(&self) {
+        self.exclusively(|all| all.reset_accumulated());
     }
 
-    /// Gives up one use of a private pool, which stays until it is emptied.
-    pub(crate) fn release_pool_use(&mut self, id: PoolId) {
-        if let Some(pool) = self.private.get_mut(&id) {
-            pool.use_count = pool.use_count.saturating_sub(1);
+    /// Decides by these options from now on.
+    pub(crate) fn set_config(&self, config: &Arc<AllocatorConfig>) {
+        let mut cold = lock(&self.cold);
+        cold.config = Arc::clone(config);
+        self.apply_config(&cold);
+    }
+
+    /// Sets the most bytes to hold.
+    pub(crate) fn set_limit(&self, limit: Option<u64>) {
+        let mut cold = lock(&self.cold);
+        cold.limit = limit;
+        self.apply_config(&cold);
+    }
+
+    pub(crate) fn limit(&self) -> Option<u64> {
+        lock(&self.cold).limit
+    }
+
+    /// Tells every shard what the options and the limit say.
+    pub(super) fn apply_config(&self, cold: &Cold) {
+        self.exclusively(|all| {
+            for state in &mut all.states {
+                state.set_config(&cold.config, cold.collects_garbage());
+            }
+        });
+    }
+
+    /// Bytes held from the driver.
+    pub(super) fn held(&self) -> u64 {
+        u64::try_from(lock(&self.figures).stats.reserved_bytes.all.current).unwrap_or(0)
+    }
+
+    /// Counts segments taken or given back.
+    pub(super) fn count_segment(stats: &mut DeviceStats, class: SizeClass, size: u64, by: i64, oversize: u64) {
+        stats.segment.change(class, by);
+        stats.reserved_bytes.change(class, by * signed(size));
+        if size >= oversize {
+            stats.oversize_segments.change(by);
+        }
+        match by {
+            1 => stats.num_device_alloc += 1,
+            _ => stats.num_device_free += 1,
         }
     }
-
-    /// Whether an allocated or pending block belongs to a pool.
-    pub(crate) fn owner(&self, block: BlockId) -> Option<PoolId> {
-        self.describe(self.blocks.get(block).pool).owner
-    }
-
-    pub(super) fn remove_pool_if_unused(&mut self, id: PoolId) {
-        let unused = self.private.get(&id).is_some_and(|pool| pool.use_count == 0 && pool.segments == 0);
-        if let Some(pool) = unused.then(|| self.private.remove(&id)).flatten() {
-            self.pools.remove(pool.small);
-            self.pools.remove(pool.large);
-        }
-    }
-}
-
-/// What the books need to know of a pool.
-pub(super) struct Pool {
-    pub(super) class: SizeClass,
-    pub(super) owner: Option<PoolId>,
-    pub(super) no_split: bool,
-}
-
-/// Sizes as statistics count them.
-pub(super) fn signed(size: u64) -> i64 {
-    i64::try_from(size).expect("sizes are below 2^60")
 }

@@ -5,13 +5,18 @@
 //!
 //! **Invariants:** a range begins and ends at blocks without neighbours, and its blocks add up to its size; it is
 //! removed when its memory has been given back and it is one unmapped block. Parts that were mapped before a later
-//! mapping failed stay, as free blocks.
+//! mapping failed stay, as free blocks. While the driver maps or unmaps, the blocks concerned are held.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use crate::caching::block::{Block, BlockId, PoolIndex, RangeId};
-use crate::caching::device::{DeviceAllocator, Plan, signed};
-use crate::caching::size_class::page_size;
+use crate::caching::block::{Block, BlockId, Index, State};
+use crate::caching::device::{Device, lock};
+use crate::caching::growth::{Cold, Plan};
+use crate::caching::pages::ShardId;
+use crate::caching::pools::PoolIndex;
+use crate::caching::shard::{Shard, ShardState, signed};
+use crate::caching::size_class::{SizeClass, page_size};
 use crate::driver::{Driver, StreamRef};
 use crate::error::Result;
 
@@ -24,224 +29,293 @@ pub(super) struct Range {
     pub(super) page: u64,
     /// The stream it serves.
     pub(super) stream: StreamRef,
+    pub(super) class: SizeClass,
+    /// The shard that has its blocks.
+    pub(super) shard: ShardId,
 }
 
-/// The address ranges of a device.
-#[derive(Debug, Default)]
-pub(super) struct Ranges {
-    held: BTreeMap<RangeId, Range>,
-    next: u64,
-}
-
-impl Ranges {
-    fn add(&mut self, range: Range) -> RangeId {
-        let id = RangeId(self.next);
-        self.next += 1;
-        self.held.insert(id, range);
-        id
-    }
-
-    pub(super) fn get(&self, id: RangeId) -> Range {
-        self.held.get(&id).copied().expect("blocks name only ranges that exist")
-    }
-
-    pub(super) fn iter(&self) -> impl Iterator<Item = (RangeId, Range)> {
-        self.held.iter().map(|(id, range)| (*id, *range))
-    }
+/// How growing a block ended.
+enum Grown {
+    Enough,
+    NoMemory,
+    /// Another thread took free memory that was counted on.
+    Overtaken,
 }
 
 /// Whole pages of a range.
+#[derive(Clone, Copy)]
 struct Pages {
     address: u64,
     size: u64,
 }
 
-impl DeviceAllocator {
-    /// Memory for a request in an expandable segment, in no set; `None` when the driver has none.
-    pub(super) fn expand<D: Driver>(&mut self, driver: &D, plan: &Plan) -> Result<Option<BlockId>> {
-        let mut block = match self.find_room(plan) {
-            Some(block) => block,
-            None => match self.new_range(driver, plan)? {
+impl Cold {
+    /// The range that an address is in.
+    pub(super) fn range_at(&self, address: u64) -> Range {
+        let range = self.ranges.range(..=address).next_back();
+        range.map(|(_, range)| *range).expect("blocks of ranges are in ranges that exist")
+    }
+}
+
+impl Device {
+    /// Memory for a request in an expandable segment, held; `None` when the driver has none.
+    pub(super) fn expand<D: Driver>(&self, driver: &D, cold: &mut Cold, plan: &Plan) -> Result<Option<Index>> {
+        loop {
+            let found = hold_room(&mut plan.shard.open(), plan.class, plan.size);
+            let mut block = match found {
                 Some(block) => block,
-                None => return Ok(None),
-            },
-        };
-        if !self.blocks.get(block).mapped {
-            let part = self.blocks.get(block).size.min(plan.size);
-            if !self.map(driver, block, part)? {
+                None => match self.new_range(driver, cold, plan)? {
+                    Some(block) => block,
+                    None => return Ok(None),
+                },
+            };
+            let grown = self.grow_to_size(driver, cold, plan, &mut block);
+            if let Ok(Grown::Enough) = grown {
+                return Ok(Some(block));
+            }
+            // What was mapped stays, as a free block.
+            let mut state = plan.shard.open();
+            if state.blocks.get(block).state == State::Held {
+                state.join_neighbours(block, State::Free);
+                state.put(block);
+            }
+            if let Grown::NoMemory = grown? {
                 return Ok(None);
             }
         }
-        while self.blocks.get(block).size < plan.size {
-            let here = self.blocks.get(block);
-            let missing = plan.size - here.size;
-            let next = here.next.expect("room was found up to the size");
-            let part = self.blocks.get(next).size.min(missing);
-            if !self.map(driver, next, part)? {
-                return Ok(None);
-            }
-            block = next;
-        }
-        self.pools.get_mut(plan.pool).remove(&self.blocks, block);
-        Ok(Some(block))
     }
 
-    /// The first place, by address, where unused neighbours add up to the size.
-    fn find_room(&self, plan: &Plan) -> Option<BlockId> {
-        let unmapped = self.pools.get(plan.pool).unmapped_of(plan.stream.handle);
-        let starts = unmapped.map(|id| {
-            let before = self.blocks.get(id).prev;
-            before.filter(|before| self.blocks.get(*before).is_unused()).unwrap_or(id)
-        });
-        starts.into_iter().find(|start| self.has_room(*start, plan.size))
-    }
-
-    fn has_room(&self, start: BlockId, size: u64) -> bool {
-        let (mut found, mut next) = (0, Some(start));
-        while let Some(block) = next.map(|id| self.blocks.get(id)).filter(|block| block.is_unused()) {
-            found += block.size;
-            if found >= size {
-                return true;
+    /// Maps what is missing after a held or unmapped block, which becomes, or is joined to, the held one returned.
+    fn grow_to_size<D: Driver>(&self, driver: &D, cold: &Cold, plan: &Plan, block: &mut Index) -> Result<Grown> {
+        loop {
+            let (next, part) = {
+                let state = plan.shard.open();
+                let here = state.blocks.get(*block);
+                let (next, missing) = if here.state == State::Unmapped {
+                    (*block, plan.size)
+                } else if here.size >= plan.size {
+                    return Ok(Grown::Enough);
+                } else {
+                    (here.next, plan.size - here.size)
+                };
+                match state.blocks.find(next).filter(|next| next.state == State::Unmapped) {
+                    Some(found) => (next, found.size.min(missing)),
+                    None => return Ok(Grown::Overtaken),
+                }
+            };
+            if !self.map(driver, cold, &plan.shard, next, part)? {
+                return Ok(Grown::NoMemory);
             }
-            next = block.next;
+            *block = next;
         }
-        false
     }
 
     /// A range of an eighth more addresses than the device has memory, as one unmapped block; `None` when that is not
     /// enough for the request or the driver has no such range.
-    fn new_range<D: Driver>(&mut self, driver: &D, plan: &Plan) -> Result<Option<BlockId>> {
-        let page = page_size(&self.config, self.describe(plan.pool).class);
-        let total = driver.total_memory(self.device)?;
+    fn new_range<D: Driver>(&self, driver: &D, cold: &mut Cold, plan: &Plan) -> Result<Option<Index>> {
+        let page = page_size(&cold.config, plan.class);
+        let total = driver.total_memory(self.index)?;
         let size = (total + total / 8).next_multiple_of(page);
         if size < plan.size {
             return Ok(None);
         }
-        let address = match driver.reserve_range(self.device, size) {
+        let address = match driver.reserve_range(self.index, size) {
             Ok(address) => address,
             Err(error) if error.driver_is_out_of_memory() => return Ok(None),
             Err(error) => return Err(error),
         };
-        let range = self.ranges.add(Range { address, size, page, stream: plan.stream });
-        let mut block = Block::segment(address, size, plan.stream.handle, plan.pool);
-        (block.range, block.mapped) = (Some(range), false);
-        let id = self.blocks.insert(block);
-        self.pools.get_mut(plan.pool).insert_unmapped(&self.blocks, id);
-        self.count_segments(plan.pool, 1);
-        Ok(Some(id))
+        let range = Range { address, size, page, stream: plan.stream, class: plan.class, shard: plan.shard.id };
+        cold.ranges.insert(address, range);
+        let owner = cold.pools.get(plan.pool).owner;
+        cold.count_segments(owner, 1);
+        let mut state = plan.shard.open();
+        let index = state.blocks.insert(Block::segment(address, size, plan.class, true));
+        state.put_unmapped(index);
+        Ok(Some(index))
     }
 
-    /// Puts memory behind at least the first `size` bytes of an unmapped block, which becomes a free one; whether the
-    /// driver had it.
-    fn map<D: Driver>(&mut self, driver: &D, id: BlockId, size: u64) -> Result<bool> {
-        let block = self.blocks.get(id);
-        let (address, whole, pool) = (block.address, block.size, block.pool);
-        let range = self.range_of(id);
+    /// Puts memory behind at least the first `size` bytes of an unmapped block, which becomes a held one with its held
+    /// neighbour before it and the free one after it; whether the driver had it.
+    fn map<D: Driver>(&self, driver: &D, cold: &Cold, shard: &Shard, index: Index, size: u64) -> Result<bool> {
+        let (address, whole, class) = {
+            let mut state = shard.open();
+            state.take_unmapped(index);
+            let block = state.blocks.get(index);
+            (block.address, block.size, block.class)
+        };
+        let range = cold.range_at(address);
         let size = size.next_multiple_of(range.page);
-        match driver.map_pages(self.device, address, size, range.page) {
-            Ok(()) => {}
-            Err(error) if error.driver_is_out_of_memory() => return Ok(false),
-            Err(error) => return Err(error),
+        if let Err(error) = driver.map_pages(self.index, address, size, range.page) {
+            let mut state = shard.open();
+            state.put_unmapped(index);
+            return if error.driver_is_out_of_memory() { Ok(false) } else { Err(error) };
         }
-        self.pools.get_mut(pool).remove_unmapped(&self.blocks, id);
+        self.shared.pages.register(address, size, shard.id, class);
+        let mut figures = lock(&self.figures);
+        figures.stats.reserved_bytes.change(class, signed(size));
+        figures.stats.num_device_alloc += 1;
+        let mut state = shard.open();
         if size < whole {
-            let rest = self.blocks.split_back(id, size);
-            self.pools.get_mut(pool).insert_unmapped(&self.blocks, rest);
+            let rest = state.blocks.split_back(index, size);
+            state.put_unmapped(rest);
         }
-        self.blocks.get_mut(id).mapped = true;
-        self.merge_neighbours(id);
-        self.pools.get_mut(pool).insert(&mut self.blocks, id);
-        self.stats.reserved_bytes.change(self.describe(pool).class, signed(size));
-        self.stats.num_device_alloc += 1;
+        let before = state.blocks.get(index).prev;
+        if state.blocks.find(before).is_some_and(|before| before.state == State::Held) {
+            state.blocks.merge(index, before);
+        }
+        state.join_neighbours(index, State::Free);
         Ok(true)
     }
 
-    fn range_of(&self, id: BlockId) -> Range {
-        self.ranges.get(self.blocks.get(id).range.expect("only blocks of ranges are mapped and unmapped"))
-    }
-
     /// Gives the whole pages of a free block back to the driver; what is left at both ends stays free. A range of
-    /// which nothing is left goes too.
-    pub(super) fn shrink<D: Driver>(&mut self, driver: &D, id: BlockId) -> Result<()> {
-        let Some(pages) = self.whole_pages(id) else { return Ok(()) };
-        let range = self.range_of(id);
-        driver.stream_synchronize(range.stream)?;
-        let (done, result) = driver.unmap_pages(self.device, pages.address, pages.size, range.page);
+    /// which nothing is left goes too. Does nothing if the block is free no more.
+    pub(super) fn shrink<D: Driver>(&self, driver: &D, cold: &mut Cold, shard: &Shard, id: BlockId) -> Result<()> {
+        let (range, pages) = {
+            let mut state = shard.open();
+            if !state.is_free(id) {
+                return Ok(());
+            }
+            let block = state.blocks.get(id.index);
+            let range = cold.range_at(block.address);
+            let Some(pages) = whole_pages(block, &range) else { return Ok(()) };
+            state.hold(id.index);
+            (range, pages)
+        };
+        if let Err(error) = driver.stream_synchronize(range.stream) {
+            shard.open().put_back(id.index);
+            return Err(error);
+        }
+        let (done, result) = driver.unmap_pages(self.index, pages.address, pages.size, range.page);
         if done > 0 {
-            self.note_unmapped(id, &Pages { size: done, ..pages });
+            self.note_unmapped(shard, id.index, Pages { size: done, ..pages });
+        } else {
+            shard.open().put_back(id.index);
         }
         result?;
-        self.release_range_if_bare(driver, id)
+        self.release_range_if_bare(driver, cold, shard, range)
     }
 
-    fn whole_pages(&self, id: BlockId) -> Option<Pages> {
-        let (block, range) = (self.blocks.get(id), self.range_of(id));
-        let begin = (block.address - range.address).next_multiple_of(range.page);
-        let end = (block.address + block.size - range.address) / range.page * range.page;
-        (begin < end).then(|| Pages { address: range.address + begin, size: end - begin })
-    }
-
-    /// Turns a part of a free block into an unmapped one.
-    fn note_unmapped(&mut self, id: BlockId, pages: &Pages) {
-        let block = self.blocks.get(id);
-        let (address, pool) = (block.address, block.pool);
-        self.pools.get_mut(pool).remove(&self.blocks, id);
+    /// Turns a part of a held block into an unmapped one.
+    fn note_unmapped(&self, shard: &Shard, index: Index, pages: Pages) {
+        self.shared.pages.unregister(pages.address, pages.size);
+        let mut figures = lock(&self.figures);
+        let mut state = shard.open();
+        let class = state.blocks.get(index).class;
+        figures.stats.reserved_bytes.change(class, -signed(pages.size));
+        figures.stats.num_device_free += 1;
+        let address = state.blocks.get(index).address;
         if pages.address > address {
-            let before = self.blocks.split_front(id, pages.address - address);
-            self.pools.get_mut(pool).insert(&mut self.blocks, before);
+            let before = state.blocks.split_front(index, pages.address - address);
+            state.join_neighbours(before, State::Free);
+            state.put(before);
         }
-        if self.blocks.get(id).size > pages.size {
-            let after = self.blocks.split_back(id, pages.size);
-            self.pools.get_mut(pool).insert(&mut self.blocks, after);
+        if state.blocks.get(index).size > pages.size {
+            let after = state.blocks.split_back(index, pages.size);
+            state.join_neighbours(after, State::Free);
+            state.put(after);
         }
-        self.blocks.get_mut(id).mapped = false;
-        self.merge_neighbours(id);
-        self.pools.get_mut(pool).insert_unmapped(&self.blocks, id);
-        self.stats.reserved_bytes.change(self.describe(pool).class, -signed(pages.size));
-        self.stats.num_device_free += 1;
+        state.join_neighbours(index, State::Unmapped);
+        state.put_unmapped(index);
     }
 
-    fn release_range_if_bare<D: Driver>(&mut self, driver: &D, id: BlockId) -> Result<()> {
-        let block = self.blocks.get(id);
-        if block.mapped || block.is_split() {
-            return Ok(());
-        }
-        let range = self.range_of(id);
-        driver.release_range(self.device, range.address, range.size)?;
-        let pool = self.blocks.get(id).pool;
-        self.pools.get_mut(pool).remove_unmapped(&self.blocks, id);
-        let gone = self.blocks.remove(id).range;
-        self.ranges.held.retain(|range, _| Some(*range) != gone);
-        self.count_segments(pool, -1);
+    fn release_range_if_bare<D: Driver>(&self, driver: &D, cold: &mut Cold, shard: &Shard, range: Range) -> Result<()> {
+        let bare = |state: &ShardState| {
+            let first = state.unmapped(range.class).range((range.address, 0)..).next().copied();
+            let first = first.filter(|(address, _)| *address == range.address).map(|(_, index)| index);
+            first.filter(|index| state.blocks.get(*index).size == range.size)
+        };
+        let Some(index) = bare(&shard.open()) else { return Ok(()) };
+        driver.release_range(self.index, range.address, range.size)?;
+        let owner = {
+            let mut state = shard.open();
+            state.take_unmapped(index);
+            state.blocks.remove(index);
+            state.key.owner
+        };
+        cold.ranges.remove(&range.address);
+        cold.count_segments(owner, -1);
         Ok(())
     }
 
     /// Gives back the ranges of a pool that no memory is left in.
-    pub(super) fn release_bare_ranges<D: Driver>(&mut self, driver: &D, pool: PoolIndex) -> Result<()> {
-        let unmapped: Vec<BlockId> = self.pools.get(pool).unmapped_blocks().collect();
-        unmapped.into_iter().try_for_each(|id| self.release_range_if_bare(driver, id))
+    pub(super) fn release_bare_ranges<D: Driver>(
+        &self,
+        driver: &D,
+        cold: &mut Cold,
+        pool: PoolIndex,
+        class: SizeClass,
+    ) -> Result<()> {
+        let shards: Vec<Arc<Shard>> = cold.pools.get(pool).shards.values().map(Arc::clone).collect();
+        for shard in shards {
+            let ranges: Vec<Range> =
+                cold.ranges.values().filter(|range| range.shard == shard.id && range.class == class).copied().collect();
+            for range in ranges {
+                self.release_range_if_bare(driver, cold, &shard, range)?;
+            }
+        }
+        Ok(())
     }
 
     /// Gives every range back with what is mapped of it. Errors are passed over.
-    pub(super) fn dismantle_ranges<D: Driver>(&mut self, driver: &D) {
-        let mapped = self.blocks.iter().map(|(_, block)| block).filter(|block| block.mapped);
-        let pieces = mapped.filter_map(|block| Some(((block.range?, block.address), block.size))).collect();
-        for (id, address, size) in joined(pieces) {
-            let _ = driver.unmap_pages(self.device, address, size, self.ranges.get(id).page);
+    pub(super) fn dismantle_ranges<D: Driver>(&self, driver: &D, cold: &Cold) {
+        let mapped = self.exclusively(|all| {
+            let blocks = all.states.iter().flat_map(|state| state.blocks.iter()).map(|(_, block)| block);
+            let mapped = blocks.filter(|block| block.in_range && block.is_mapped());
+            mapped.map(|block| (block.address, block.size)).collect()
+        });
+        for (address, size) in joined(cold, mapped) {
+            let _ = driver.unmap_pages(self.index, address, size, cold.range_at(address).page);
         }
-        for (_, range) in self.ranges.iter() {
-            let _ = driver.release_range(self.device, range.address, range.size);
+        for range in cold.ranges.values() {
+            let _ = driver.release_range(self.index, range.address, range.size);
         }
     }
 }
 
+/// The first place, by address, where unused neighbours add up to the size: its first block, held if it is a free one.
+fn hold_room(state: &mut ShardState, class: SizeClass, size: u64) -> Option<Index> {
+    let starts = state.unmapped(class).iter().map(|(_, index)| {
+        let before = state.blocks.get(*index).prev;
+        let is_free = state.blocks.find(before).is_some_and(|before| before.state == State::Free);
+        if is_free { before } else { *index }
+    });
+    let start = starts.into_iter().find(|start| has_room(state, *start, size))?;
+    if state.blocks.get(start).state == State::Free {
+        state.hold(start);
+    }
+    Some(start)
+}
+
+fn has_room(state: &ShardState, start: Index, size: u64) -> bool {
+    let (mut found, mut next) = (0, start);
+    while let Some(block) = state.blocks.find(next).filter(|block| block.is_unused()) {
+        found += block.size;
+        if found >= size {
+            return true;
+        }
+        next = block.next;
+    }
+    false
+}
+
+/// The pages that lie in a block.
+fn whole_pages(block: &Block, range: &Range) -> Option<Pages> {
+    let begin = (block.address - range.address).next_multiple_of(range.page);
+    let end = (block.address + block.size - range.address) / range.page * range.page;
+    (begin < end).then(|| Pages { address: range.address + begin, size: end - begin })
+}
+
 /// Neighbouring pieces of a range as one: only together are they whole pages.
-fn joined(pieces: BTreeMap<(RangeId, u64), u64>) -> Vec<(RangeId, u64, u64)> {
-    let mut runs: Vec<(RangeId, u64, u64)> = Vec::new();
-    for ((range, address), size) in pieces {
+fn joined(cold: &Cold, pieces: BTreeMap<u64, u64>) -> Vec<(u64, u64)> {
+    let mut runs: Vec<(u64, u64)> = Vec::new();
+    for (address, size) in pieces {
         match runs.last_mut() {
-            Some(last) if last.0 == range && last.1 + last.2 == address => last.2 += size,
-            _ => runs.push((range, address, size)),
+            Some(last)
+                if last.0 + last.1 == address && cold.range_at(last.0).address == cold.range_at(address).address =>
+            {
+                last.1 += size;
+            }
+            _ => runs.push((address, size)),
         }
     }
     runs

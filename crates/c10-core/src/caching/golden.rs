@@ -140,15 +140,22 @@ impl Replay {
 
     /// Lets the events of one block pass, those it has and those that the next allocation records for it.
     fn complete(&mut self, address: u64) {
-        let device = lock(&self.allocator.devices[0]);
-        for (event, block) in device.pending.queues.values().flatten() {
-            if device.blocks.get(*block).address == address {
-                self.model.pending.borrow_mut().remove(&event.0);
+        let device = &self.allocator.devices[0];
+        let pending = device::lock(&device.pending);
+        let found = device.exclusively(|all| {
+            let mut found = Vec::new();
+            for (shard, state) in all.shards.iter().zip(&all.states) {
+                let blocks = state.blocks.iter().filter(|(_, block)| block.address == address);
+                found.extend(blocks.map(|(index, _)| (shard.id, state.blocks.id(index))));
             }
-        }
-        for block in device.pending.deferred.iter().map(|id| device.blocks.get(*id)) {
-            let streams = block.uses.iter().filter(|_| block.address == address).map(|used| used.stream.handle);
-            self.model.idle.borrow_mut().extend(streams);
+            found
+        });
+        for (shard, block) in found {
+            let (events, streams) = pending.awaited(shard, block);
+            events.iter().for_each(|event| {
+                self.model.pending.borrow_mut().remove(&event.0);
+            });
+            self.model.idle.borrow_mut().extend(streams.iter().map(|stream| stream.handle));
         }
     }
 

@@ -3,26 +3,38 @@
 //! Decides exactly as PyTorch's native allocator does (rounding, pools, best fit, splitting, merging, what is counted
 //! when), so that figures and habits carry over. `README.md` beside this file gives the reading order.
 //!
-//! **Invariants:** nothing here knows the driver except through the trait [`Driver`]; one lock for each device guards
-//! all state of that device, and no two are held at once.
+//! **Invariants:** nothing here knows the driver except through the trait [`Driver`]. What a stream's cached memory needs
+//! is behind a lock of its own, under which the driver is never called.
 
+mod arena;
+mod bins;
 mod block;
 mod device;
+mod exclusive;
 mod expandable;
+mod growth;
+mod hot;
+mod ledger;
+mod pages;
 mod pending;
-mod pointers;
-mod pool;
+mod pools;
 mod private_pool;
 mod reclaim;
+mod shard;
 mod size_class;
 mod snapshot;
 mod stats;
+mod streams;
 mod validity;
 
+#[cfg(test)]
+mod differential;
 #[cfg(test)]
 mod figures;
 #[cfg(test)]
 mod golden;
+#[cfg(test)]
+mod naive;
 #[cfg(test)]
 mod tests;
 
@@ -40,14 +52,13 @@ use crate::device::DeviceIndex;
 use crate::driver::{Driver, Relaxed, StreamRef};
 use crate::error::{Error, Result};
 use crate::thread;
-use device::DeviceAllocator;
-use pointers::{Place, Pointers};
+use device::{Device, Search, Shared};
 
 /// The allocators of all devices.
 #[derive(Debug)]
 pub(crate) struct CachingAllocator {
-    devices: Box<[Mutex<DeviceAllocator>]>,
-    pointers: Pointers,
+    devices: Box<[Device]>,
+    shared: Arc<Shared>,
     /// Scopes open on any device. While there are any, driver calls are made in relaxed capture mode, since a capture
     /// of any thread could forbid them.
     scopes: AtomicUsize,
@@ -59,30 +70,33 @@ pub(crate) struct CachingAllocator {
 
 impl CachingAllocator {
     pub(crate) fn new(device_count: usize, config: &Arc<AllocatorConfig>) -> Self {
-        let devices = (0..).map(DeviceIndex).take(device_count);
+        let shared = Arc::new(Shared::new());
+        let devices = (0..).map(DeviceIndex).enumerate().take(device_count);
         Self {
-            devices: devices.map(|device| Mutex::new(DeviceAllocator::new(device, Arc::clone(config)))).collect(),
-            pointers: Pointers::new(),
+            devices: devices
+                .map(|(position, index)| Device::new(position, index, &shared, Arc::clone(config)))
+                .collect(),
+            shared,
             scopes: AtomicUsize::new(0),
             uncached: AtomicBool::new(false),
             uncached_memory: Mutex::default(),
         }
     }
 
-    /// Decides by these options from now on.
+    /// Decides by these options from now on; what is held already stays.
     pub(crate) fn set_config(&self, config: &Arc<AllocatorConfig>) {
-        self.devices.iter().for_each(|device| lock(device).set_config(Arc::clone(config)));
+        self.devices.iter().for_each(|device| device.set_config(config));
     }
 
-    /// Sets the most bytes of a device to hold.
+    /// Sets the most bytes of a device to hold; more that is held already stays.
     pub(crate) fn set_limit(&self, device: DeviceIndex, limit: Option<u64>) -> Result<()> {
-        self.lock(device)?.set_limit(limit);
+        self.device(device)?.set_limit(limit);
         Ok(())
     }
 
     /// The most bytes of a device to hold.
     pub(crate) fn limit(&self, device: DeviceIndex) -> Result<Option<u64>> {
-        Ok(self.lock(device)?.limit())
+        Ok(self.device(device)?.limit())
     }
 
     /// Switches the cache on or off for requests to come.
@@ -91,10 +105,27 @@ impl CachingAllocator {
     }
 
     /// Memory of at least `bytes` bytes for use on `stream`; its address, or 0 for no bytes.
+    #[inline]
     pub(crate) fn alloc<D: Driver>(&self, driver: &D, stream: StreamRef, bytes: u64) -> Result<u64> {
         if bytes == 0 {
             return Ok(0);
         }
+        let device = self.device(stream.device)?;
+        let plain = bytes < size_class::SIZE_LIMIT && !self.is_scoped() && !self.uncached.load(Ordering::Acquire);
+        if plain && !device.is_waiting() {
+            return match device.hit_default(stream.handle, bytes) {
+                Search::Found(address) => Ok(address),
+                miss @ (Search::NothingFits | Search::NoShard) => {
+                    device.serve_after(driver, &Request { stream, bytes, capture: None, thread: None }, &miss)
+                }
+            };
+        }
+        self.alloc_specially(driver, device, stream, bytes)
+    }
+
+    /// The same when scopes are open, blocks await other streams, or nothing is cached.
+    #[cold]
+    fn alloc_specially<D: Driver>(&self, driver: &D, device: &Device, stream: StreamRef, bytes: u64) -> Result<u64> {
         if bytes >= size_class::SIZE_LIMIT {
             return Err(Error::RequestTooLarge { requested: bytes });
         }
@@ -104,15 +135,18 @@ impl CachingAllocator {
         if self.uncached.load(Ordering::Acquire) {
             return self.alloc_uncached(driver, stream.device, bytes);
         }
+        device.process_events(driver)?;
         let request = Request { stream, bytes, capture, thread: scoped.then(thread::number) };
-        let (block, address) = self.lock(stream.device)?.malloc(driver, &request)?;
-        self.pointers.insert(address, Place { device: stream.device, block });
-        Ok(address)
+        if scoped {
+            return device.serve(driver, &request, false);
+        }
+        match device.hit_default(stream.handle, bytes) {
+            Search::Found(address) => Ok(address),
+            miss @ (Search::NothingFits | Search::NoShard) => device.serve_after(driver, &request, &miss),
+        }
     }
 
     fn alloc_uncached<D: Driver>(&self, driver: &D, device: DeviceIndex, bytes: u64) -> Result<u64> {
-        // Asked for first, so that a device that is unknown is refused.
-        drop(self.lock(device)?);
         let address = driver.mem_alloc(device, bytes)?;
         self.uncached_memory().insert(address, device);
         Ok(address)
@@ -134,12 +168,21 @@ impl CachingAllocator {
     }
 
     /// Takes memory back. It is not freed before the streams it was recorded on have passed the work queued so far.
+    #[inline]
     pub(crate) fn free<D: Driver>(&self, driver: &D, address: u64) -> Result<()> {
         if address == 0 {
             return Ok(());
         }
-        match self.pointers.remove(address) {
-            Some(place) => self.lock(place.device)?.free(driver, place.block),
+        if let Some(shard) = self.shared.last_shard(address)
+            && self.devices[shard.device].free_newest(shard, address)
+        {
+            return Ok(());
+        }
+        match self.shared.pages.find(address) {
+            Some(place) => {
+                let Some(shard) = self.shared.shard(place.shard) else { return self.free_uncached(driver, address) };
+                self.devices[shard.device].free(driver, shard, &place, address)
+            }
             None => self.free_uncached(driver, address),
         }
     }
@@ -149,112 +192,99 @@ impl CachingAllocator {
         if address == 0 {
             return Ok(());
         }
-        match self.pointers.get(address) {
-            Some(place) => self.lock(place.device)?.record_stream(place.block, stream),
-            None if self.uncached_memory().contains_key(&address) => {}
-            None => return Err(Error::InvalidDevicePointer { address }),
+        match self.shared.pages.find(address).and_then(|place| self.shared.shard(place.shard)) {
+            Some(shard) => self.devices[shard.device].record_stream(shard, address, stream),
+            None if self.uncached_memory().contains_key(&address) => Ok(()),
+            None => Err(Error::InvalidDevicePointer { address }),
         }
-        Ok(())
     }
 
     /// The private pool that live memory belongs to.
     pub(crate) fn owner(&self, address: u64) -> Option<PoolId> {
-        let place = self.pointers.get(address)?;
-        self.lock(place.device).ok()?.owner(place.block)
+        let shard = self.shared.shard(self.shared.pages.find(address)?.shard)?;
+        self.devices[shard.device].owner(shard, address)
     }
 
     /// Gives free segments of all devices back to the driver. Goes on after a failure and returns the first.
     pub(crate) fn empty_cache<D: Driver>(&self, driver: &D) -> Result<()> {
         let _relaxed = Relaxed::new(driver, self.is_scoped())?;
-        let each = self.devices.iter().map(|device| lock(device).release_cached(driver));
+        let each = self.devices.iter().map(|device| device.release_cached(driver));
         each.fold(Ok(()), Result::and)
     }
 
     /// Gives the free memory of one private pool, if nobody uses it any more, back to the driver.
     pub(crate) fn empty_pool<D: Driver>(&self, driver: &D, pool: PoolId) -> Result<()> {
         let _relaxed = Relaxed::new(driver, self.is_scoped())?;
-        let each = self.devices.iter().map(|device| lock(device).release_cached_pool(driver, pool));
+        let each = self.devices.iter().map(|device| device.release_cached_pool(driver, pool));
         each.fold(Ok(()), Result::and)
     }
 
     /// All memory held from the driver, or that of one private pool, by device and address.
     pub(crate) fn snapshot(&self, pool: Option<PoolId>) -> Vec<SegmentInfo> {
-        self.devices.iter().flat_map(|device| lock(device).snapshot(pool)).collect()
+        self.devices.iter().flat_map(|device| device.snapshot(pool)).collect()
     }
 
     /// Figures of a device.
     pub(crate) fn stats(&self, device: DeviceIndex) -> Result<DeviceStats> {
-        Ok(*self.lock(device)?.stats())
+        Ok(self.device(device)?.stats())
     }
 
     /// Sets a device's peaks to the present values.
     pub(crate) fn reset_peak_stats(&self, device: DeviceIndex) -> Result<()> {
-        self.lock(device)?.reset_peak();
+        self.device(device)?.reset_peak();
         Ok(())
     }
 
     /// Sets a device's sums and counts to zero.
     pub(crate) fn reset_accumulated_stats(&self, device: DeviceIndex) -> Result<()> {
-        self.lock(device)?.reset_accumulated();
+        self.device(device)?.reset_accumulated();
         Ok(())
     }
 
     /// Makes a private pool of a device, or counts one more use of it.
     pub(crate) fn use_pool(&self, device: DeviceIndex, pool: PoolId, options: PoolOptions) -> Result<()> {
-        self.lock(device)?.use_pool(pool, options)
+        self.device(device)?.use_pool(pool, options)
     }
 
     /// How many graphs, pool objects and scopes use a private pool of a device.
     pub(crate) fn pool_use_count(&self, device: DeviceIndex, pool: PoolId) -> Result<u32> {
-        Ok(self.lock(device)?.pool_use_count(pool))
+        Ok(self.device(device)?.pool_use_count(pool))
     }
 
     /// Gives a pool up: it helps out no more, is used once less, and what is free of it goes back to the driver.
     pub(crate) fn close_pool<D: Driver>(&self, driver: &D, device: DeviceIndex, pool: PoolId) -> Result<()> {
-        let mut state = self.lock(device)?;
-        state.stop_lending(pool);
-        state.release_pool_use(pool);
-        drop(state);
+        self.device(device)?.close_pool(pool);
         self.empty_pool(driver, pool)
     }
 
     /// Routes matching allocations of a device to a private pool, which is made if need be, and counts one use of it.
     pub(crate) fn begin_allocate_to_pool(&self, device: DeviceIndex, pool: PoolId, filter: Filter) -> Result<()> {
-        self.lock(device)?.begin_allocate_to_pool(pool, filter)?;
+        self.device(device)?.begin_allocate_to_pool(pool, filter)?;
         self.scopes.fetch_add(1, Ordering::AcqRel);
         Ok(())
     }
 
     /// Ends what [`Self::begin_allocate_to_pool`] began; the use of the pool stays.
     pub(crate) fn end_allocate_to_pool(&self, device: DeviceIndex, pool: PoolId) -> Result<()> {
-        self.lock(device)?.end_allocate_to_pool(pool)?;
+        self.device(device)?.end_allocate_to_pool(pool)?;
         self.scopes.fetch_sub(1, Ordering::AcqRel);
         Ok(())
     }
 
     /// Gives up one use of a private pool.
     pub(crate) fn release_pool(&self, device: DeviceIndex, pool: PoolId) -> Result<()> {
-        self.lock(device)?.release_pool(pool);
+        self.device(device)?.release_pool(pool);
         Ok(())
     }
 
     /// What is wrong with the books, if anything; call it while no other thread allocates.
     pub(crate) fn inconsistency(&self) -> Option<String> {
-        let mut live = 0;
-        for device in &self.devices {
-            let device = lock(device);
-            if let Err(what) = device.check() {
-                return Some(what);
-            }
-            live += device.live();
-        }
-        let known = self.pointers.len();
-        (known != live).then(|| format!("{known} addresses are known, {live} blocks are allocated"))
+        self.devices.iter().find_map(|device| device.check().err())
     }
 
     /// Gives everything back to the driver; nothing may be allocated or freed afterwards.
     pub(crate) fn dismantle<D: Driver>(&self, driver: &D) {
-        self.devices.iter().for_each(|device| lock(device).dismantle(driver));
+        self.devices.iter().for_each(|device| device.dismantle(driver));
         for (address, device) in std::mem::take(&mut *self.uncached_memory()) {
             let _ = driver.mem_free(device, address);
         }
@@ -265,13 +295,8 @@ impl CachingAllocator {
         self.scopes.load(Ordering::Acquire) > 0
     }
 
-    fn lock(&self, device: DeviceIndex) -> Result<MutexGuard<'_, DeviceAllocator>> {
-        let device = device.position().and_then(|position| self.devices.get(position));
-        device.map(lock).ok_or(Error::InvalidDeviceId)
+    #[inline]
+    fn device(&self, device: DeviceIndex) -> Result<&Device> {
+        device.position().and_then(|position| self.devices.get(position)).ok_or(Error::InvalidDeviceId)
     }
-}
-
-/// Locks, and goes on after a panic elsewhere: the books change only in steps that leave them whole.
-fn lock(device: &Mutex<DeviceAllocator>) -> MutexGuard<'_, DeviceAllocator> {
-    device.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -4,172 +4,213 @@
 //! was not reached as it was.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
-use crate::caching::block::{BlockId, PoolIndex};
-use crate::caching::device::{DeviceAllocator, Plan, signed};
-use crate::caching::pool::Pools;
+use crate::caching::block::{BlockId, Index};
+use crate::caching::device::{Device, lock};
+use crate::caching::growth::{Cold, Plan};
+use crate::caching::pending::{Pending, Waiting};
+use crate::caching::pools::{PoolIndex, Pools};
 use crate::caching::private_pool::{PoolId, Request};
-use crate::caching::size_class::max_split_size;
-use crate::driver::{Driver, StreamRef};
+use crate::caching::shard::{Shard, ShardState};
+use crate::caching::size_class::{SizeClass, max_split_size};
+use crate::driver::Driver;
 use crate::error::{Error, OutOfMemory, Result};
 
-impl DeviceAllocator {
+/// A free block of a shard.
+type Place = (Arc<Shard>, BlockId);
+
+impl Device {
     /// Frees the blocks whose other streams have passed their events. Only the oldest event of each stream is asked
-    /// for at a time.
-    pub(super) fn process_events<D: Driver>(&mut self, driver: &D) -> Result<()> {
-        self.settle_deferred(driver)?;
-        for stream in self.pending.streams() {
-            while let Some((event, _)) = self.pending.entry(stream, 0) {
+    /// for at a time. Does nothing while a scope is open.
+    pub(crate) fn process_events<D: Driver>(&self, driver: &D) -> Result<()> {
+        let mut pending = lock(&self.pending);
+        if self.is_scoped() {
+            return Ok(());
+        }
+        self.settle_deferred(&mut pending, driver)?;
+        for queue in 0..pending.queue_count() {
+            while let Some((event, _)) = pending.entry(queue, 0) {
                 if !driver.event_query(event)? {
                     break;
                 }
-                self.event_passed(stream, 0);
+                let passed = pending.pass(queue, 0);
+                self.finish_any(&pending, passed.as_ref());
             }
         }
         Ok(())
     }
 
+    fn finish_any(&self, pending: &Pending, waiting: Option<&Waiting>) {
+        if let Some(waiting) = waiting {
+            self.waiting.store(pending.count(), Ordering::Release);
+            self.finish(waiting);
+        }
+    }
+
     /// Waits for every outstanding event, or for those of one private pool's blocks.
-    fn synchronize_and_free_events<D: Driver>(&mut self, driver: &D, only: Option<PoolId>) -> Result<()> {
-        self.stats.num_sync_all_streams += 1;
-        self.settle_deferred(driver)?;
-        for stream in self.pending.streams() {
+    fn synchronize_and_free_events<D: Driver>(&self, driver: &D, only: Option<PoolId>) -> Result<()> {
+        lock(&self.figures).stats.num_sync_all_streams += 1;
+        let mut pending = lock(&self.pending);
+        self.settle_deferred(&mut pending, driver)?;
+        for queue in 0..pending.queue_count() {
             let mut position = 0;
-            while let Some((event, block)) = self.pending.entry(stream, position) {
-                if only.is_some() && self.owner(block) != only {
+            while let Some((event, owner)) = pending.entry(queue, position) {
+                if only.is_some() && owner != only {
                     position += 1;
                     continue;
                 }
                 driver.event_synchronize(event)?;
-                self.event_passed(stream, position);
+                let passed = pending.pass(queue, position);
+                self.finish_any(&pending, passed.as_ref());
             }
         }
         Ok(())
     }
 
-    fn event_passed(&mut self, stream: StreamRef, position: usize) {
-        if let Some(id) = self.pending.take(stream, position) {
-            let block = self.blocks.get_mut(id);
-            block.events -= 1;
-            if !block.is_pending() {
-                self.free_block(id);
-            }
-        }
-    }
-
     /// Records the events that blocks given back during a scope still need.
-    fn settle_deferred<D: Driver>(&mut self, driver: &D) -> Result<()> {
-        while !self.pending.deferred.is_empty() {
-            self.settle(driver, 0)?;
+    fn settle_deferred<D: Driver>(&self, pending: &mut Pending, driver: &D) -> Result<()> {
+        while pending.deferred_count() > 0 {
+            self.settle_waiting(pending, driver, 0)?;
         }
         Ok(())
     }
 
     /// Records the events that one deferred block needs; frees it if it needs none.
-    pub(super) fn settle<D: Driver>(&mut self, driver: &D, position: usize) -> Result<()> {
-        let id = self.pending.deferred[position];
-        self.blocks.get_mut(id).uses.retain(|known| !known.in_scope);
-        while let Some(used) = self.blocks.get(id).uses.first().copied() {
-            self.pending.record(driver, used.stream, id)?;
-            let block = self.blocks.get_mut(id);
-            block.uses.remove(0);
-            block.events += 1;
-        }
-        self.pending.deferred.remove(position);
-        if !self.blocks.get(id).is_pending() {
-            self.free_block(id);
-        }
+    pub(super) fn settle_waiting<D: Driver>(&self, pending: &mut Pending, driver: &D, position: usize) -> Result<()> {
+        let free = pending.settle(driver, position)?;
+        self.finish_any(pending, free.as_ref());
         Ok(())
     }
 
     /// Gives all memory that is wholly free back to the driver. While a scope is open only pools that nobody uses any
     /// more are emptied.
-    pub(crate) fn release_cached<D: Driver>(&mut self, driver: &D) -> Result<()> {
-        if self.scopes.is_empty() {
+    pub(crate) fn release_cached<D: Driver>(&self, driver: &D) -> Result<()> {
+        self.release_cached_of(driver, &mut lock(&self.cold))
+    }
+
+    pub(super) fn release_cached_of<D: Driver>(&self, driver: &D, cold: &mut Cold) -> Result<()> {
+        if cold.scopes.is_empty() {
             self.synchronize_and_free_events(driver, None)?;
-            self.release_free(driver, Pools::DEFAULT_LARGE)?;
-            self.release_free(driver, Pools::DEFAULT_SMALL)?;
+            self.release_free(driver, cold, Pools::DEFAULT, SizeClass::Large)?;
+            self.release_free(driver, cold, Pools::DEFAULT, SizeClass::Small)?;
         }
-        let unused = self.private.iter().filter(|(_, pool)| pool.use_count == 0).map(|(id, _)| *id);
+        let unused = cold.private.iter().filter(|(_, pool)| pool.use_count == 0).map(|(id, _)| *id);
         let unused: Vec<PoolId> = unused.collect();
-        unused.into_iter().try_for_each(|id| self.release_private(driver, id))
+        unused.into_iter().try_for_each(|id| self.release_private(driver, cold, id))
     }
 
     /// Gives the free memory of one private pool back to the driver, if nobody uses the pool any more; waits for the
     /// events of its blocks, except while a scope is open, when that is forbidden.
-    pub(crate) fn release_cached_pool<D: Driver>(&mut self, driver: &D, id: PoolId) -> Result<()> {
-        if self.private.get(&id).is_none_or(|pool| pool.use_count > 0) {
+    pub(crate) fn release_cached_pool<D: Driver>(&self, driver: &D, id: PoolId) -> Result<()> {
+        let mut cold = lock(&self.cold);
+        if cold.private.get(&id).is_none_or(|pool| pool.use_count > 0) {
             return Ok(());
         }
-        if self.scopes.is_empty() {
+        if cold.scopes.is_empty() {
             self.synchronize_and_free_events(driver, Some(id))?;
         }
-        self.release_private(driver, id)
+        self.release_private(driver, &mut cold, id)
     }
 
-    fn release_private<D: Driver>(&mut self, driver: &D, id: PoolId) -> Result<()> {
-        let Some(pool) = self.private.get(&id) else { return Ok(()) };
-        let (small, large) = (pool.small, pool.large);
-        for pool in [small, large] {
-            self.release_free(driver, pool)?;
-            self.release_bare_ranges(driver, pool)?;
+    fn release_private<D: Driver>(&self, driver: &D, cold: &mut Cold, id: PoolId) -> Result<()> {
+        let Some(pool) = cold.private.get(&id) else { return Ok(()) };
+        let pool = pool.pool;
+        for class in [SizeClass::Small, SizeClass::Large] {
+            self.release_free(driver, cold, pool, class)?;
+            self.release_bare_ranges(driver, cold, pool, class)?;
         }
-        self.remove_pool_if_unused(id);
+        cold.remove_pool_if_unused(id);
         Ok(())
+    }
+
+    /// Free blocks of a pool that a test finds fitting, by stream, size and address.
+    fn free_blocks(
+        &self,
+        cold: &Cold,
+        pool: PoolIndex,
+        class: SizeClass,
+        takes: impl Fn(&ShardState, Index) -> bool,
+    ) -> Vec<Place> {
+        // Messages are followed first: what was given back is free.
+        self.exclusively(|all| {
+            let shards = cold.pools.get(pool).shards.values();
+            let of_shard = |shard: &Arc<Shard>| {
+                let state = &all.states[shard.position];
+                let fitting = state.bins(class).iter(&state.blocks).filter(|index| takes(state, *index));
+                fitting.map(|index| (Arc::clone(shard), state.blocks.id(index))).collect::<Vec<_>>()
+            };
+            shards.flat_map(of_shard).collect()
+        })
     }
 
     /// Gives back the segments of a pool that are one free block, and unmaps what is free of its expandable ones.
-    fn release_free<D: Driver>(&mut self, driver: &D, pool: PoolIndex) -> Result<()> {
-        let free: Vec<BlockId> = self.pools.get(pool).free_blocks().collect();
-        let (expanded, plain): (Vec<_>, Vec<_>) = free.into_iter().partition(|id| self.blocks.get(*id).range.is_some());
-        for segment in plain {
-            if !self.blocks.get(segment).is_split() {
-                self.release_segment(driver, segment)?;
-            }
+    fn release_free<D: Driver>(&self, driver: &D, cold: &mut Cold, pool: PoolIndex, class: SizeClass) -> Result<()> {
+        let free = self.free_blocks(cold, pool, class, |_, _| true);
+        let in_range = |(shard, id): &Place| {
+            let state = shard.open();
+            state.is_free(*id) && state.blocks.get(id.index).in_range
+        };
+        let (expanded, plain): (Vec<_>, Vec<_>) = free.into_iter().partition(in_range);
+        for place in plain {
+            self.release_segment(driver, cold, &place)?;
         }
-        expanded.into_iter().try_for_each(|block| self.shrink(driver, block))
+        expanded.into_iter().try_for_each(|(shard, id)| self.shrink(driver, cold, &shard, id))
     }
 
-    fn release_segment<D: Driver>(&mut self, driver: &D, id: BlockId) -> Result<()> {
-        driver.mem_free(self.device, self.blocks.get(id).address)?;
-        let pool = self.blocks.get(id).pool;
-        self.pools.get_mut(pool).remove(&self.blocks, id);
-        let size = self.blocks.remove(id).size;
-        let class = self.describe(pool).class;
-        self.count_segments(pool, -1);
-        self.stats.segment.change(class, -1);
-        self.stats.reserved_bytes.change(class, -signed(size));
-        self.count_oversize_segment(size, -1);
-        self.stats.num_device_free += 1;
-        Ok(())
+    /// Gives a segment that is one free block back to the driver; its bytes. Does nothing if it is that no more.
+    fn release_segment<D: Driver>(&self, driver: &D, cold: &mut Cold, (shard, id): &Place) -> Result<u64> {
+        let (address, size, class, owner) = {
+            let mut state = shard.open();
+            if !state.is_whole(*id) {
+                return Ok(0);
+            }
+            state.hold(id.index);
+            let block = state.blocks.get(id.index);
+            (block.address, block.size, block.class, state.key.owner)
+        };
+        self.shared.pages.unregister(address, size);
+        if let Err(error) = driver.mem_free(self.index, address) {
+            self.shared.pages.register(address, size, shard.id, class);
+            shard.open().put_back(id.index);
+            return Err(error);
+        }
+        let oversize = max_split_size(&cold.config);
+        let mut figures = lock(&self.figures);
+        Self::count_segment(&mut figures.stats, class, size, -1, oversize);
+        shard.open().blocks.remove(id.index);
+        cold.count_segments(owner, -1);
+        Ok(size)
     }
 
     /// Releases unused segments that are too large to be split until one of the planned size can be had; whether it
     /// can. What was released stays so even if not.
-    pub(super) fn release_oversize<D: Driver>(&mut self, driver: &D, plan: &Plan) -> Result<bool> {
-        let max_split = max_split_size(&self.config);
+    pub(super) fn release_oversize<D: Driver>(&self, driver: &D, cold: &mut Cold, plan: &Plan) -> Result<bool> {
+        let max_split = max_split_size(&cold.config);
         if max_split == u64::MAX {
             return Ok(false);
         }
         let wanted = plan.size.max(max_split);
-        // The option may have been lowered since: a part of a segment cannot be released.
-        let is_whole = |id: &BlockId| self.blocks.get(*id).is_whole();
-        let (mut above, below) = self.pools.get(plan.pool).around(plan.stream.handle, wanted);
-        let enough = above.next().filter(is_whole);
-        let below = below.take_while(|id| self.blocks.get(*id).size >= max_split);
-        let whole: Vec<BlockId> = below.filter(is_whole).collect();
-        drop(above);
-        if let Some(block) = enough {
-            return self.release_segment(driver, block).map(|()| true);
+        let (above, below) = {
+            let state = plan.shard.open();
+            let ids = state.bins(plan.class).iter(&state.blocks).map(|index| state.blocks.id(index));
+            let (above, mut below): (Vec<_>, Vec<_>) = ids.partition(|id| state.blocks.get(id.index).size >= wanted);
+            below.retain(|id| state.blocks.get(id.index).size >= max_split);
+            // The option may have been lowered since: a part of a segment cannot be released.
+            let first = above.first().copied().filter(|id| state.is_whole(*id));
+            below.retain(|id| state.is_whole(*id));
+            (first, below)
+        };
+        let place = |id| (Arc::clone(&plan.shard), id);
+        if let Some(id) = above {
+            return self.release_segment(driver, cold, &place(id)).map(|_| true);
         }
         let mut released = 0;
-        for block in whole {
+        for id in below.into_iter().rev() {
             if released >= wanted {
                 break;
             }
-            let size = self.blocks.get(block).size;
-            self.release_segment(driver, block)?;
-            released += size;
+            released += self.release_segment(driver, cold, &place(id))?;
         }
         Ok(released >= wanted)
     }
@@ -182,23 +223,22 @@ impl DeviceAllocator {
         clippy::cast_sign_loss,
         reason = "a part of the limit and a mean, rounded as torch rounds them"
     )]
-    pub(super) fn collect_garbage<D: Driver>(&mut self, driver: &D) -> Result<()> {
-        let Some(limit) = self.limit else { return Ok(()) };
-        let threshold = (self.config.garbage_collection_threshold * limit as f64) as u64;
+    pub(super) fn collect_garbage<D: Driver>(&self, driver: &D, cold: &mut Cold) -> Result<()> {
+        let Some(limit) = cold.limit else { return Ok(()) };
+        let threshold = (cold.config.garbage_collection_threshold * limit as f64) as u64;
         let target = self.held().saturating_sub(threshold);
         let (mut reclaimed, mut progress) = (0, true);
-        let ages = self.ages();
+        let ages = self.ages(cold);
         let (mut total, mut count) = (ages.iter().map(|(_, age)| *age as f64).sum::<f64>(), ages.len());
         while reclaimed < target && progress && count > 0 {
             let threshold = total / count as f64;
             progress = false;
-            for (id, age) in self.ages() {
-                let block = self.blocks.get(id);
-                if block.range.is_none() && age as f64 >= threshold {
-                    reclaimed += block.size;
-                    self.release_segment(driver, id)?;
+            for (place, age) in self.ages(cold) {
+                let in_range = place.0.open().blocks.get(place.1.index).in_range;
+                if !in_range && age as f64 >= threshold {
+                    reclaimed += self.release_segment(driver, cold, &place)?;
                     total -= age as f64;
-                    count -= 1;
+                    count = count.saturating_sub(1);
                     progress = true;
                 }
             }
@@ -207,54 +247,62 @@ impl DeviceAllocator {
     }
 
     /// The free blocks of the default large pool that are whole segments, with the lookups since they were freed.
-    fn ages(&self) -> Vec<(BlockId, u64)> {
-        let pool = self.pools.get(Pools::DEFAULT_LARGE);
-        let whole = pool.free_blocks().map(|id| (id, self.blocks.get(id))).filter(|(_, block)| !block.is_split());
-        whole.map(|(id, block)| (id, pool.lookups - block.born)).collect()
+    fn ages(&self, cold: &Cold) -> Vec<(Place, u64)> {
+        let is_whole = |state: &ShardState, index| !state.blocks.get(index).is_split();
+        let whole = self.free_blocks(cold, Pools::DEFAULT, SizeClass::Large, is_whole);
+        let now = cold.pools.get(Pools::DEFAULT).clocks[1].load(Ordering::Relaxed);
+        let age = |(shard, id): &Place| now.saturating_sub(shard.open().blocks.get(id.index).born);
+        whole.into_iter().map(|place| (age(&place), place)).map(|(age, place)| (place, age)).collect()
     }
 
     /// The error for a request that nothing could serve.
-    pub(super) fn out_of_memory<D: Driver>(&mut self, driver: &D, request: &Request, segment: u64) -> Error {
-        let info = match driver.mem_get_info(self.device) {
+    pub(super) fn out_of_memory<D: Driver>(&self, driver: &D, cold: &Cold, request: &Request, segment: u64) -> Error {
+        let info = match driver.mem_get_info(self.index) {
             Ok(info) => info,
             Err(error) => return error,
         };
-        self.stats.num_ooms += 1;
+        let (stats, cached, largest) = self.exclusively(|all| {
+            all.stats.num_ooms += 1;
+            let (mut cached, mut largest) = (0, 0);
+            for state in &all.states {
+                for size in state.free_blocks().map(|index| state.blocks.get(index).size) {
+                    largest = largest.max(size);
+                    cached += if state.key.owner.is_some() { size } else { 0 };
+                }
+            }
+            (all.stats(), cached, largest)
+        });
         let bytes = |stat: i64| u64::try_from(stat).unwrap_or(0);
         OutOfMemory {
-            device: self.device,
+            device: self.index,
             requested: request.bytes,
             segment,
             total: info.total,
             free: info.free,
-            allowed: self.limit,
-            allocated: bytes(self.stats.allocated_bytes.all.current),
-            reserved: bytes(self.stats.reserved_bytes.all.current),
-            cached_in_private_pools: self.free_sizes(true).sum(),
-            largest_free_block: self.free_sizes(false).max().unwrap_or(0),
+            allowed: cold.limit,
+            allocated: bytes(stats.allocated_bytes.all.current),
+            reserved: bytes(stats.reserved_bytes.all.current),
+            cached_in_private_pools: cached,
+            largest_free_block: largest,
         }
         .into()
     }
 
-    /// Sizes of free blocks, of all pools or of private ones only.
-    fn free_sizes(&self, private_only: bool) -> impl Iterator<Item = u64> {
-        self.pools
-            .iter()
-            .filter(move |(_, pool)| pool.owner.is_some() || !private_only)
-            .flat_map(|(_, pool)| pool.free_blocks())
-            .map(|id| self.blocks.get(id).size)
-    }
-
-    /// Gives everything back to the driver, whether in use or not. Errors are passed over: this is the end.
-    pub(crate) fn dismantle<D: Driver>(&mut self, driver: &D) {
-        for event in self.pending.take_events() {
+    /// Gives everything back to the driver, whether in use or not; nothing may be asked of the device afterwards.
+    /// Errors are passed over: this is the end.
+    pub(crate) fn dismantle<D: Driver>(&self, driver: &D) {
+        let cold = lock(&self.cold);
+        for event in lock(&self.pending).take_events() {
             let _ = driver.event_destroy(event);
         }
-        let heads = self.blocks.iter().filter(|(_, block)| block.prev.is_none() && block.range.is_none());
-        for (_, head) in heads {
-            let _ = driver.mem_free(self.device, head.address);
+        let heads: Vec<u64> = self.exclusively(|all| {
+            let blocks = all.states.iter().flat_map(|state| state.blocks.iter()).map(|(_, block)| block);
+            let heads = blocks.filter(|block| block.prev == crate::caching::block::NONE && !block.in_range);
+            heads.map(|block| block.address).collect()
+        });
+        for address in heads {
+            let _ = driver.mem_free(self.index, address);
         }
-        self.dismantle_ranges(driver);
-        *self = Self::new(self.device, Arc::clone(&self.config));
+        self.dismantle_ranges(driver, &cold);
     }
 }

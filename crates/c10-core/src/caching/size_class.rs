@@ -29,6 +29,17 @@ pub(crate) fn max_split_size(config: &AllocatorConfig) -> u64 {
     config.max_split_size.unwrap_or(u64::MAX)
 }
 
+/// Whether every request is rounded up to a multiple of 512.
+pub(crate) fn rounds_plainly(config: &AllocatorConfig) -> bool {
+    config.roundup_power2_divisions.iter().all(|divisions| *divisions <= 1)
+}
+
+/// Rounds a request below the size limit up to a multiple of 512.
+#[inline]
+pub(crate) fn round_plainly(requested: u64) -> u64 {
+    (requested + (MIN_BLOCK_SIZE - 1)) & !(MIN_BLOCK_SIZE - 1)
+}
+
 /// Rounds a request of at least one byte.
 pub(crate) fn round_size(config: &AllocatorConfig, requested: u64) -> u64 {
     let requested = requested.max(MIN_BLOCK_SIZE);

@@ -1,8 +1,9 @@
 //! What the allocator holds, segment by segment and block by block.
 
-use crate::caching::block::Block;
-use crate::caching::device::DeviceAllocator;
+use crate::caching::block::{Block, State};
+use crate::caching::device::Device;
 use crate::caching::private_pool::PoolId;
+use crate::caching::shard::ShardState;
 use crate::caching::size_class::SizeClass;
 use crate::device::DeviceIndex;
 
@@ -91,53 +92,61 @@ pub struct SegmentInfo {
     pub blocks: Vec<BlockInfo>,
 }
 
-impl DeviceAllocator {
+impl Device {
     /// Everything held from the driver, or what one private pool holds, by address.
     pub(crate) fn snapshot(&self, only: Option<PoolId>) -> Vec<SegmentInfo> {
-        let begins = |block: &Block| {
-            let continues = block.prev.is_some_and(|prev| self.blocks.get(prev).mapped);
-            block.mapped && !continues && (only.is_none() || only == Some(self.pool_of(block)))
-        };
-        let heads = self.blocks.iter().map(|(_, block)| block).filter(|block| begins(block));
-        let mut segments: Vec<SegmentInfo> = heads.map(|head| self.describe_segment(head)).collect();
+        let mut segments: Vec<SegmentInfo> = self.exclusively(|all| {
+            let states = all.states.iter().map(|state| &**state);
+            let states = states.filter(|state| only.is_none() || only == Some(pool_of(state)));
+            states.flat_map(|state| self.segments_of(state)).collect()
+        });
         segments.sort_by_key(|segment| segment.address);
         segments
     }
 
-    fn pool_of(&self, block: &Block) -> PoolId {
-        self.describe(block.pool).owner.unwrap_or(PoolId(0, 0))
+    fn segments_of(&self, state: &ShardState) -> Vec<SegmentInfo> {
+        let begins = |block: &Block| {
+            let continues = state.blocks.find(block.prev).is_some_and(Block::is_mapped);
+            block.is_mapped() && !continues
+        };
+        let heads = state.blocks.iter().map(|(_, block)| block).filter(|block| begins(block));
+        heads.map(|head| self.describe_segment(state, head)).collect()
     }
 
-    fn describe_segment(&self, head: &Block) -> SegmentInfo {
-        let follow = |block: &&Block| block.next.map(|next| self.blocks.get(next)).filter(|next| next.mapped);
+    fn describe_segment(&self, state: &ShardState, head: &Block) -> SegmentInfo {
+        let follow = |block: &&Block| state.blocks.find(block.next).filter(|next| next.is_mapped());
         let blocks: Vec<BlockInfo> = std::iter::successors(Some(head), follow).map(describe_block).collect();
         let sum = |takes: fn(&BlockInfo) -> bool, of: fn(&BlockInfo) -> u64| {
             blocks.iter().filter(|block| takes(block)).map(of).sum()
         };
         SegmentInfo {
-            device: self.device,
+            device: self.index,
             address: head.address,
             total_size: sum(|_| true, |block| block.size),
             allocated_size: sum(|block| block.state == BlockState::ActiveAllocated, |block| block.size),
             active_size: sum(|block| block.state != BlockState::Inactive, |block| block.size),
             requested_size: sum(|block| block.state != BlockState::Inactive, |block| block.requested_size),
-            stream: head.stream.0 as u64,
-            segment_type: match self.describe(head.pool).class {
+            stream: state.key.stream.0 as u64,
+            segment_type: match head.class {
                 SizeClass::Small => SegmentType::Small,
                 SizeClass::Large => SegmentType::Large,
             },
-            pool: self.pool_of(head),
-            is_expandable: head.range.is_some(),
+            pool: pool_of(state),
+            is_expandable: head.in_range,
             blocks,
         }
     }
 }
 
+fn pool_of(state: &ShardState) -> PoolId {
+    state.key.owner.unwrap_or(PoolId(0, 0))
+}
+
 fn describe_block(block: &Block) -> BlockInfo {
-    let state = match (block.allocated, block.is_pending()) {
-        (true, _) => BlockState::ActiveAllocated,
-        (false, true) => BlockState::ActivePendingFree,
-        (false, false) => BlockState::Inactive,
+    let state = match block.state {
+        State::Allocated => BlockState::ActiveAllocated,
+        State::Pending => BlockState::ActivePendingFree,
+        State::Free | State::Held | State::Unmapped | State::Vacant => BlockState::Inactive,
     };
     BlockInfo { address: block.address, size: block.size, requested_size: block.requested, state }
 }

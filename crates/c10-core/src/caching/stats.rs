@@ -72,6 +72,15 @@ impl StatByPool {
         }
     }
 
+    /// The figure of all blocks (0), of the small pools (1) or of the large ones.
+    pub(crate) fn scope(&mut self, scope: usize) -> &mut Stat {
+        match scope {
+            0 => &mut self.all,
+            1 => &mut self.small_pool,
+            _ => &mut self.large_pool,
+        }
+    }
+
     fn each(&mut self) -> [&mut Stat; 3] {
         [&mut self.all, &mut self.small_pool, &mut self.large_pool]
     }
@@ -184,6 +193,18 @@ impl DeviceStats {
     /// Sets every peak to the present value.
     pub(crate) fn reset_peak(&mut self) {
         self.each_stat(|stat| stat.peak = stat.current);
+    }
+
+    /// Takes over the peaks of other figures.
+    pub(crate) fn copy_peaks(&mut self, other: &Self) {
+        let mut other = *other;
+        for (family, from) in self.families_mut().into_iter().zip(other.families_mut()) {
+            for (stat, from) in family.each().into_iter().zip(from.each()) {
+                stat.peak = from.peak;
+            }
+        }
+        self.oversize_allocations.peak = other.oversize_allocations.peak;
+        self.oversize_segments.peak = other.oversize_segments.peak;
     }
 
     fn each_stat(&mut self, action: impl Fn(&mut Stat)) {

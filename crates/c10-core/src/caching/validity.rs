@@ -1,13 +1,19 @@
 //! The equations that hold between any two calls, whatever the driver answered in the last one.
 //!
-//! Only looks, never mends. Costs time proportional to the number of blocks; meant for tests.
+//! Only looks, never mends. Costs time proportional to the number of blocks; meant for tests, while no other thread
+//! allocates.
 
-use std::collections::HashMap;
+use std::collections::BTreeSet;
 
-use crate::caching::block::{Block, BlockId};
-use crate::caching::device::{DeviceAllocator, signed};
+use crate::caching::block::{Block, Index, NONE, State};
+use crate::caching::device::{Device, lock};
+use crate::caching::exclusive::Exclusive;
+use crate::caching::growth::Cold;
+use crate::caching::pages::ShardId;
+use crate::caching::pending::Pending;
+use crate::caching::shard::{Shard, ShardState, signed};
 use crate::caching::size_class::{MIN_BLOCK_SIZE, SizeClass};
-use crate::caching::stats::StatByPool;
+use crate::caching::stats::{DeviceStats, StatByPool};
 
 /// The first equation that does not hold, in words.
 type Check = Result<(), String>;
@@ -16,133 +22,142 @@ fn ensure(holds: bool, what: impl FnOnce() -> String) -> Check {
     if holds { Ok(()) } else { Err(what()) }
 }
 
-impl DeviceAllocator {
-    /// Number of blocks handed out.
-    pub(crate) fn live(&self) -> usize {
-        self.blocks.iter().filter(|(_, block)| block.allocated).count()
-    }
-
+impl Device {
     /// Checks everything; says what is wrong first.
     pub(crate) fn check(&self) -> Check {
-        self.blocks.iter().try_for_each(|(id, block)| self.check_block(id, block))?;
-        self.check_free_sets()?;
-        self.check_pending()?;
-        self.check_private_pools()?;
-        [SizeClass::Small, SizeClass::Large].into_iter().try_for_each(|class| self.check_stats(class))?;
-        self.check_ranges()?;
-        ensure(self.stats.is_valid(), || format!("statistics disagree with themselves: {:?}", self.stats))
+        let cold = lock(&self.cold);
+        let pending = lock(&self.pending);
+        self.exclusively(|all| {
+            for (shard, state) in all.shards.iter().zip(&all.states) {
+                self.check_shard(shard, state)?;
+            }
+            self.check_pending(&pending, all)?;
+            check_private_pools(&cold, all)?;
+            check_ranges(&cold, all)?;
+            let stats = all.stats();
+            for class in [SizeClass::Small, SizeClass::Large] {
+                check_stats(all, &stats, class)?;
+            }
+            all.overdrawn().map_or(Ok(()), Err)?;
+            ensure(stats.is_valid(), || format!("statistics disagree with themselves: {stats:?}"))
+        })
     }
 
-    fn check_block(&self, id: BlockId, block: &Block) -> Check {
+    fn check_shard(&self, shard: &Shard, state: &ShardState) -> Check {
+        for (index, block) in state.blocks.iter() {
+            self.check_block(shard.id, state, index, block)?;
+        }
+        let of_state = |wanted: State| state.blocks.iter().filter(|(_, block)| block.state == wanted).count();
+        let (free, unmapped) = (of_state(State::Free), of_state(State::Unmapped));
+        let classes = [SizeClass::Small, SizeClass::Large];
+        let listed: usize = classes.iter().map(|class| state.bins(*class).len()).sum();
+        ensure(listed == free, || format!("{listed} blocks in the free set, {free} free blocks"))?;
+        let listed: usize = classes.iter().map(|class| state.unmapped(*class).len()).sum();
+        ensure(listed == unmapped, || format!("{listed} blocks in the unmapped set, {unmapped} unmapped blocks"))
+    }
+
+    fn check_block(&self, shard: ShardId, state: &ShardState, index: Index, block: &Block) -> Check {
         let fail = |what: &str| format!("{what}: {block:?}");
         let aligned = block.size > 0 && block.size.is_multiple_of(MIN_BLOCK_SIZE);
         ensure(aligned, || fail("size is no multiple of 512"))?;
-        ensure(!block.allocated || block.events == 0, || fail("allocated and awaiting events"))?;
-        if let Some(next) = block.next {
-            ensure(self.blocks.contains(next), || fail("next block is gone"))?;
-            let after = self.blocks.get(next);
-            ensure(after.prev == Some(id), || fail("next block does not link back"))?;
+        if let Some(after) = state.blocks.find(block.next) {
+            ensure(after.state != State::Vacant, || fail("next block is gone"))?;
+            ensure(after.prev == index, || fail("next block does not link back"))?;
             ensure(after.address == block.address + block.size, || fail("gap before the next block"))?;
-            ensure(after.pool == block.pool && after.stream == block.stream, || fail("segment of two pools"))?;
-            ensure(after.range == block.range, || fail("segment of two ranges"))?;
-            let alike = block.is_unused() && after.is_unused() && block.mapped == after.mapped;
+            ensure(after.in_range == block.in_range && after.class == block.class, || fail("segment of two kinds"))?;
+            let alike = block.is_unused() && after.state == block.state;
             ensure(!alike, || fail("unused neighbours are not merged"))?;
         }
-        if let Some(prev) = block.prev {
-            ensure(self.blocks.contains(prev), || fail("previous block is gone"))?;
-            ensure(self.blocks.get(prev).next == Some(id), || fail("previous block does not link back"))?;
+        if let Some(before) = state.blocks.find(block.prev) {
+            ensure(before.state != State::Vacant && before.next == index, || {
+                fail("previous block does not link back")
+            })?;
         }
-        ensure(block.mapped || block.is_unused(), || fail("in use without memory"))?;
-        ensure(block.mapped || block.range.is_some(), || fail("unmapped outside of a range"))?;
-        let unmapped = self.pools.get(block.pool).contains_unmapped(&self.blocks, id);
-        ensure(unmapped != block.mapped, || fail("unmapped set and state differ"))?;
-        let in_set = self.pools.get(block.pool).contains(&self.blocks, id);
-        ensure(in_set == block.is_free(), || fail("free set and state differ"))
+        ensure(block.state != State::Held, || fail("held while nothing is asked of the driver"))?;
+        ensure(block.state != State::Unmapped || block.in_range, || fail("unmapped outside of a range"))?;
+        ensure(block.uses == NONE || block.state == State::Allocated, || fail("used elsewhere and not allocated"))?;
+        let unmapped = state.unmapped(block.class).contains(&(block.address, index));
+        ensure(unmapped == (block.state == State::Unmapped), || fail("unmapped set and state differ"))?;
+        let in_bins = block.state != State::Free || state.bins(block.class).contains(&state.blocks, index);
+        ensure(in_bins, || fail("a free block is not in the free set"))?;
+        let place = self.shared.pages.find(block.address);
+        let place = place.filter(|place| place.shard == shard && place.block == index);
+        ensure(place.is_some() == (block.state == State::Allocated), || fail("page table and state differ"))?;
+        let used = place.is_some_and(|place| place.used);
+        ensure(used == (block.uses != NONE), || fail("page table and use differ"))
     }
 
-    fn check_free_sets(&self) -> Check {
-        let listed: usize = self.pools.iter().map(|(_, pool)| pool.free_count()).sum();
-        let free = self.blocks.iter().filter(|(_, block)| block.is_free()).count();
-        ensure(listed == free, || format!("{listed} blocks in free sets, {free} free blocks"))?;
-        let listed: usize = self.pools.iter().map(|(_, pool)| pool.unmapped_count()).sum();
-        let unmapped = self.blocks.iter().filter(|(_, block)| !block.mapped).count();
-        ensure(listed == unmapped, || format!("{listed} blocks in unmapped sets, {unmapped} unmapped blocks"))
-    }
-
-    /// The blocks of each range cover it, and what is mapped of it is made of whole pages.
-    fn check_ranges(&self) -> Check {
-        for (id, range) in self.ranges.iter() {
-            let mut blocks: Vec<&Block> = self.blocks.iter().map(|(_, block)| block).collect();
-            blocks.retain(|block| block.range == Some(id));
-            let covered: u64 = blocks.iter().map(|block| block.size).sum();
-            let heads = blocks.iter().filter(|block| block.prev.is_none()).count();
-            ensure(covered == range.size && heads == 1, || format!("{range:?} has {heads} heads, {covered} bytes"))?;
-            let unaligned = |block: &&&Block| {
-                let (from, to) = (block.address - range.address, block.address + block.size - range.address);
-                let whole = from.is_multiple_of(range.page) && to.is_multiple_of(range.page);
-                !block.mapped && !whole
-            };
-            let torn = blocks.iter().find(unaligned);
-            ensure(torn.is_none(), || format!("a part of a page is unmapped: {torn:?}"))?;
+    fn check_pending(&self, pending: &Pending, all: &Exclusive<'_>) -> Check {
+        ensure(pending.is_consistent(), || "events and waiting blocks differ".to_owned())?;
+        let waiting: BTreeSet<_> = pending.iter().map(|waiting| (waiting.shard, waiting.block)).collect();
+        let counted = self.waiting.load(std::sync::atomic::Ordering::Acquire);
+        ensure(waiting.len() == counted, || format!("{} blocks wait, {counted} counted", waiting.len()))?;
+        let shards = all.shards.iter().zip(&all.states);
+        let blocks = shards
+            .flat_map(|(shard, state)| state.blocks.iter().map(move |(index, block)| (shard, state, index, block)));
+        let mut found = 0;
+        for (shard, state, index, block) in blocks.filter(|(.., block)| block.state == State::Pending) {
+            let named = waiting.contains(&(shard.id, state.blocks.id(index)));
+            ensure(named, || format!("nothing is awaited for {block:?}"))?;
+            found += 1;
         }
-        let known = |block: &Block| block.range.is_none_or(|id| self.ranges.iter().any(|(held, _)| held == id));
-        ensure(self.blocks.iter().all(|(_, block)| known(block)), || "a block of a range that is gone".to_owned())
+        ensure(found == waiting.len(), || format!("{} blocks wait, {found} are pending", waiting.len()))
     }
+}
 
-    fn check_pending(&self) -> Check {
-        let mut events: HashMap<BlockId, u32> = HashMap::new();
-        for (_, id) in self.pending.queues.values().flatten() {
-            *events.entry(*id).or_default() += 1;
-        }
-        for (id, block) in self.blocks.iter() {
-            let queued = events.remove(&id).unwrap_or(0);
-            ensure(queued == block.events, || format!("{queued} events queued for {block:?}"))?;
-            let deferred = self.pending.deferred.iter().filter(|other| **other == id).count();
-            let expected = usize::from(!block.allocated && !block.uses.is_empty());
-            ensure(deferred == expected, || format!("deferred {deferred} times: {block:?}"))?;
-        }
-        ensure(events.is_empty(), || "events queued for removed blocks".to_owned())
+/// The blocks of each range cover it, and what is mapped of it is made of whole pages.
+fn check_ranges(cold: &Cold, all: &Exclusive<'_>) -> Check {
+    let in_ranges = || {
+        all.states.iter().flat_map(|state| state.blocks.iter()).map(|(_, block)| block).filter(|block| block.in_range)
+    };
+    for range in cold.ranges.values() {
+        let of_range = |block: &&Block| (range.address..range.address + range.size).contains(&block.address);
+        let blocks: Vec<&Block> = in_ranges().filter(of_range).collect();
+        let covered: u64 = blocks.iter().map(|block| block.size).sum();
+        let heads = blocks.iter().filter(|block| block.prev == NONE).count();
+        ensure(covered == range.size && heads == 1, || format!("{range:?} has {heads} heads, {covered} bytes"))?;
+        let unaligned = |block: &&&Block| {
+            let (from, to) = (block.address - range.address, block.address + block.size - range.address);
+            let whole = from.is_multiple_of(range.page) && to.is_multiple_of(range.page);
+            !(block.is_mapped() || whole)
+        };
+        let torn = blocks.iter().find(unaligned);
+        ensure(torn.is_none(), || format!("a part of a page is unmapped: {torn:?}"))?;
     }
+    let total: u64 = cold.ranges.values().map(|range| range.size).sum();
+    let covered: u64 = in_ranges().map(|block| block.size).sum();
+    ensure(total == covered, || format!("ranges of {total} bytes have blocks of {covered}"))
+}
 
-    fn check_private_pools(&self) -> Check {
-        for (id, pool) in &self.private {
-            let heads = |block: &Block| block.prev.is_none() && [pool.small, pool.large].contains(&block.pool);
-            let segments = self.blocks.iter().filter(|(_, block)| heads(block)).count();
-            ensure(segments == pool.segments as usize, || format!("{id:?} has {segments} segments: {pool:?}"))?;
-        }
-        let pools = self.pools.iter().count();
-        ensure(pools == 2 + 2 * self.private.len(), || format!("{pools} pools"))
+fn check_private_pools(cold: &Cold, all: &Exclusive<'_>) -> Check {
+    for (id, pool) in &cold.private {
+        let states = all.states.iter().filter(|state| state.key.owner == Some(*id));
+        let segments = states.flat_map(|state| state.blocks.iter()).filter(|(_, block)| block.prev == NONE).count();
+        ensure(segments == pool.segments as usize, || format!("{id:?} has {segments} segments: {pool:?}"))?;
     }
+    let pools = cold.pools.iter().count();
+    ensure(pools == 1 + cold.private.len(), || format!("{pools} pools"))
+}
 
-    fn check_stats(&self, class: SizeClass) -> Check {
-        let stats = &self.stats;
-        let one = |_: &Block| 1;
-        let size = |block: &Block| signed(block.size);
-        let active = |block: &Block| block.allocated || block.is_pending();
-        let parts = |block: &Block| block.is_free() && block.is_split() && block.range.is_none();
-        let segments = |block: &Block| block.prev.is_none() && block.range.is_none();
-        self.check_sum(class, "allocation", &stats.allocation, |block| block.allocated, one)?;
-        self.check_sum(class, "allocated_bytes", &stats.allocated_bytes, |block| block.allocated, size)?;
-        self.check_sum(class, "active", &stats.active, active, one)?;
-        self.check_sum(class, "active_bytes", &stats.active_bytes, active, size)?;
-        self.check_sum(class, "requested_bytes", &stats.requested_bytes, active, |block| signed(block.requested))?;
-        self.check_sum(class, "inactive_split", &stats.inactive_split, parts, one)?;
-        self.check_sum(class, "inactive_split_bytes", &stats.inactive_split_bytes, parts, size)?;
-        self.check_sum(class, "segment", &stats.segment, segments, one)?;
-        self.check_sum(class, "reserved_bytes", &stats.reserved_bytes, |block| block.mapped, size)
-    }
-
-    fn check_sum(
-        &self,
-        class: SizeClass,
-        name: &str,
-        stat: &StatByPool,
-        counts: impl Fn(&Block) -> bool,
-        amount: impl Fn(&Block) -> i64,
-    ) -> Check {
-        let of_class = |block: &&Block| self.pools.get(block.pool).class == class && counts(block);
-        let sum: i64 = self.blocks.iter().map(|(_, block)| block).filter(of_class).map(amount).sum();
+fn check_stats(all: &Exclusive<'_>, stats: &DeviceStats, class: SizeClass) -> Check {
+    let one = |_: &Block| 1;
+    let size = |block: &Block| signed(block.size);
+    let allocated = |block: &Block| block.state == State::Allocated;
+    let parts = |block: &Block| block.state == State::Free && block.is_split() && !block.in_range;
+    let segments = |block: &Block| block.prev == NONE && !block.in_range;
+    let check = |name: &str, stat: &StatByPool, counts: &dyn Fn(&Block) -> bool, amount: &dyn Fn(&Block) -> i64| {
+        let blocks = all.states.iter().flat_map(|state| state.blocks.iter()).map(|(_, block)| block);
+        let sum: i64 = blocks.filter(|block| block.class == class && counts(block)).map(amount).sum();
         let current = stat.of(class).current;
         ensure(sum == current, || format!("{name} of {class:?} is {current}, blocks add up to {sum}"))
-    }
+    };
+    check("allocation", &stats.allocation, &allocated, &one)?;
+    check("allocated_bytes", &stats.allocated_bytes, &allocated, &size)?;
+    check("active", &stats.active, &Block::is_active, &one)?;
+    check("active_bytes", &stats.active_bytes, &Block::is_active, &size)?;
+    check("requested_bytes", &stats.requested_bytes, &Block::is_active, &|block| signed(block.requested))?;
+    check("inactive_split", &stats.inactive_split, &parts, &one)?;
+    check("inactive_split_bytes", &stats.inactive_split_bytes, &parts, &size)?;
+    check("segment", &stats.segment, &segments, &one)?;
+    check("reserved_bytes", &stats.reserved_bytes, &Block::is_mapped, &size)
 }

@@ -70,13 +70,14 @@ pub struct AllocatorConfig {
     pub release_lock_on_cudamalloc: bool,
     /// `backend`.
     pub backend: Backend,
-    /// `pinned_use_cuda_host_register` (no effect yet): pinned memory is ordinary memory that is registered.
+    /// `pinned_use_cuda_host_register`: pinned memory is the system's own, which is registered with the driver.
     pub pinned_use_cuda_host_register: bool,
-    /// `pinned_num_register_threads` (no effect yet): threads that touch the pages of memory to be registered.
+    /// `pinned_num_register_threads`: threads that touch the pages of memory to be registered.
     pub pinned_num_register_threads: u32,
-    /// `pinned_use_background_threads` (no effect yet): events of pinned memory are looked at by a thread of their own.
+    /// `pinned_use_background_threads`: events of pinned memory are looked at by a thread of their own.
     pub pinned_use_background_threads: bool,
-    /// `pinned_reserve_segment_size_mb`, in bytes (no effect yet): pinned memory taken at once; 0 is off.
+    /// `pinned_reserve_segment_size_mb`, in bytes: pinned memory that is taken at once, when the first is asked for; 0 is
+    /// off. What was taken stays when this changes.
     pub pinned_reserve_segment_size: u64,
     /// `graph_capture_record_stream_reuse` (no effect yet): memory freed on other streams during a capture may serve that capture.
     pub graph_capture_record_stream_reuse: bool,

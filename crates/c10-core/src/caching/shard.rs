@@ -1,0 +1,695 @@
+//! A shard: the memory that one pool, the default one or a private one, holds for one stream, behind one lock. It has two
+//! parts, for small blocks and for large ones.
+//!
+//! Streams never share free memory, so all that a cached request needs is in one shard. A block is given back by the
+//! thread that last allocated from the shard under the lock, and by any other thread by a message, which whoever holds
+//! the lock next reads first.
+//!
+//! **Invariants:** every block is in the set its state names (`Free`: the bins, `Unmapped`: the unmapped set) or in none;
+//! two free neighbours are merged, and so are two unmapped ones; a block with an entry in `uses` is allocated.
+//! The block that was handed out last may be dormant: see [`Newest`]. Each change is planned first, without changing anything, and made when its figures are covered.
+
+use std::collections::BTreeSet;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use crossbeam_queue::ArrayQueue;
+
+use crate::caching::bins::Bins;
+use crate::caching::block::{Block, BlockId, Blocks, Index, NONE, State};
+use crate::caching::hot::{Hot, HotGuard};
+use crate::caching::ledger::{BYTES, COUNT, Change, LANES, Ledger, REQUESTED, SPLIT, SPLIT_BYTES};
+use crate::caching::pages::{Pages, Place, ShardId};
+use crate::caching::private_pool::PoolId;
+use crate::caching::size_class::{
+    SizeClass, max_split_size, may_use, round_plainly, round_size, rounds_plainly, should_split, size_class,
+};
+use crate::config::AllocatorConfig;
+use crate::driver::{StreamHandle, StreamRef};
+
+/// Messages that a shard holds at most; a thread that finds no room takes the lock.
+const MESSAGES: usize = 256;
+/// The bit that shards without one of their own share.
+const LAST_BIT: usize = 63;
+
+/// Another stream that a block was used on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct StreamUse {
+    pub(crate) stream: StreamRef,
+    /// Recorded while allocations were routed to a private pool: the end of the capture orders that use, and no event
+    /// is needed.
+    pub(crate) in_scope: bool,
+}
+
+/// What a shard serves.
+#[derive(Clone, Debug)]
+pub(crate) struct Key {
+    pub(crate) stream: StreamHandle,
+    /// The private pool it belongs to, if any.
+    pub(crate) owner: Option<PoolId>,
+    /// Blocks are handed out whole.
+    pub(crate) no_split: bool,
+    /// Times each part of its pool was searched while garbage collection was on: the clocks that blocks age by.
+    pub(crate) clocks: Arc<[AtomicU64; 2]>,
+}
+
+/// A shard. Its parts lie on cache lines of their own: what every thread reads, what other threads write, and what the
+/// holder of the lock writes.
+#[derive(Debug)]
+pub(crate) struct Shard {
+    pub(crate) state: Apart<Hot<ShardState>>,
+    head: Apart<Head>,
+    /// Blocks given back by other threads.
+    messages: Apart<Messages>,
+}
+
+/// Something on cache lines of its own.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(crate) struct Apart<T>(T);
+
+impl<T> Deref for Apart<T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+/// What any thread may read of a shard.
+#[derive(Debug)]
+pub(crate) struct Head {
+    pub(crate) id: ShardId,
+    /// Position of its device.
+    pub(crate) device: usize,
+    /// Position among the shards of its device.
+    pub(crate) position: usize,
+    other_bits: u64,
+    /// Number of the thread that allocated last.
+    owner: AtomicU64,
+    /// The block that is dormant, or [`NONE`].
+    dormant: AtomicU32,
+    pages: Arc<Pages>,
+}
+
+impl Deref for Shard {
+    type Target = Head;
+
+    #[inline]
+    fn deref(&self) -> &Head {
+        &self.head
+    }
+}
+
+#[derive(Debug, Default)]
+struct Messages {
+    queue: OnceLock<ArrayQueue<Index>>,
+}
+
+/// What the lock of a shard guards.
+#[derive(Debug)]
+pub(crate) struct ShardState {
+    pub(crate) ledger: Ledger,
+    pub(crate) key: Key,
+    pub(crate) config: Arc<AllocatorConfig>,
+    /// Blocks from this size on are counted apart.
+    pub(crate) oversize: u64,
+    /// Requests are rounded to the next multiple of 512.
+    rounds_plainly: bool,
+    /// Searches are counted: unused segments are released before more than the limit is held.
+    pub(crate) counts_lookups: bool,
+    newest: Newest,
+    /// A message that could not be followed within the caps.
+    stashed: Option<Index>,
+    /// Free small blocks, and large ones.
+    bins: [Bins; 2],
+    pub(crate) blocks: Blocks,
+    /// Unmapped blocks by address, of each part.
+    unmapped: [BTreeSet<(u64, Index)>; 2],
+    pub(crate) uses: UseLists,
+}
+
+/// Lists of streams, made once and used again.
+#[derive(Debug, Default)]
+pub(crate) struct UseLists {
+    lists: Vec<Vec<StreamUse>>,
+    free: Vec<u32>,
+}
+
+impl UseLists {
+    fn add(&mut self) -> u32 {
+        self.free.pop().unwrap_or_else(|| {
+            self.lists.push(Vec::new());
+            u32::try_from(self.lists.len() - 1).expect("no more lists than blocks")
+        })
+    }
+
+    /// Exchanges a list for an empty one, which is used again.
+    fn take(&mut self, list: u32, empty: Vec<StreamUse>) -> Vec<StreamUse> {
+        self.free.push(list);
+        std::mem::replace(&mut self.lists[list as usize], empty)
+    }
+}
+
+/// The newest change of a shard, if that was to hand a block out.
+///
+/// Programs often give back what they have just asked for, and then ask for the same again. Giving back the block that
+/// was handed out last undoes that change exactly, and asking again for as much repeats it: the same block, the same
+/// figures, no new peak. So nothing is touched then but this note: the block is left as it is, *dormant*, and how often
+/// that happened is counted. Before anything else is done with the shard it is [woken](ShardState::wake): the count is
+/// entered into the figures, and a dormant block is freed.
+#[derive(Clone, Copy, Debug)]
+struct Newest {
+    /// The block, or [`NONE`] if the newest change was another one.
+    block: Index,
+    /// What was left of the block it was cut from, or [`NONE`].
+    rest: Index,
+    address: u64,
+    /// The unrounded size it was asked for.
+    requested: u64,
+    class: SizeClass,
+    change: Change,
+    /// It has been given back.
+    dormant: bool,
+    /// Times it was given back, so far without effect on the figures.
+    undone: i64,
+}
+
+impl Newest {
+    const NONE: Self = Self {
+        block: NONE,
+        rest: NONE,
+        address: 0,
+        requested: 0,
+        class: SizeClass::Small,
+        change: [0; LANES],
+        dormant: false,
+        undone: 0,
+    };
+}
+
+/// A block to be handed out, and what that changes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Taking {
+    block: Index,
+    pub(crate) class: SizeClass,
+    /// The bytes to cut off for the request, if not the whole block is handed out.
+    cut: Option<u64>,
+    pub(crate) size: u64,
+    requested: u64,
+    pub(crate) change: Change,
+}
+
+/// Position of a part of a shard.
+#[inline]
+fn part(class: SizeClass) -> usize {
+    match class {
+        SizeClass::Small => 0,
+        SizeClass::Large => 1,
+    }
+}
+
+/// Sizes as figures count them.
+#[inline]
+pub(crate) fn signed(size: u64) -> i64 {
+    size.cast_signed()
+}
+
+impl Shard {
+    pub(crate) fn new(id: ShardId, device: usize, position: usize, pages: &Arc<Pages>, state: ShardState) -> Self {
+        let head = Head {
+            id,
+            device,
+            position,
+            other_bits: if position < LAST_BIT { !(1 << position) } else { u64::MAX },
+            owner: AtomicU64::new(0),
+            dormant: AtomicU32::new(NONE),
+            pages: Arc::clone(pages),
+        };
+        Self { state: Apart(Hot::new(state)), head: Apart(head), messages: Apart::default() }
+    }
+
+    /// Access to the state, with nothing dormant.
+    pub(crate) fn open(&self) -> HotGuard<'_, ShardState> {
+        let mut state = self.state.lock();
+        self.wake(&mut state);
+        state
+    }
+
+    /// Completes what was left undone of the newest change; before anything else is done.
+    #[inline]
+    pub(crate) fn wake(&self, state: &mut ShardState) {
+        state.wake(&self.pages);
+        self.set_dormant(NONE);
+    }
+
+    /// Notes which block is dormant: its slot says still that it is allocated. By the holder of the lock.
+    #[inline]
+    pub(crate) fn set_dormant(&self, block: Index) {
+        if self.dormant.load(Ordering::Relaxed) != block {
+            self.dormant.store(block, Ordering::Release);
+        }
+    }
+
+    /// Whether a block may be dormant.
+    pub(crate) fn is_dormant(&self, block: Index) -> bool {
+        self.dormant.load(Ordering::Acquire) == block
+    }
+
+    /// Notes the thread that allocates; by the holder of the lock.
+    #[inline]
+    pub(crate) fn set_owner(&self, thread: u64) {
+        if self.owner.load(Ordering::Relaxed) != thread {
+            self.owner.store(thread, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the thread allocated last.
+    #[inline]
+    pub(crate) fn is_owner(&self, thread: u64) -> bool {
+        self.owner.load(Ordering::Relaxed) == thread
+    }
+
+    /// Leaves word that a block, which is marked so, was given back; false if there is no room.
+    pub(crate) fn send(&self, block: Index) -> bool {
+        self.messages.queue.get_or_init(|| ArrayQueue::new(MESSAGES)).push(block).is_ok()
+    }
+
+    /// The next message; by the holder of the lock.
+    #[inline]
+    pub(crate) fn receive(&self, state: &mut ShardState) -> Option<Index> {
+        if state.stashed.is_some() {
+            return state.stashed.take();
+        }
+        self.messages.queue.get()?.pop()
+    }
+
+    /// Whether there are messages.
+    #[inline]
+    pub(crate) fn has_messages(&self) -> bool {
+        self.messages.queue.get().is_some_and(|queue| !queue.is_empty())
+    }
+
+    /// Frees what other threads gave back, as far as the caps allow; whether that was all.
+    #[inline]
+    pub(crate) fn settle(&self, state: &mut ShardState) -> bool {
+        if state.stashed.is_none() && !self.has_messages() {
+            return true;
+        }
+        self.follow(state)
+    }
+
+    #[cold]
+    fn follow(&self, state: &mut ShardState) -> bool {
+        self.wake(state);
+        while let Some(index) = self.receive(state) {
+            let place = state.returned(&self.pages, index);
+            if place.is_some_and(|place| !state.free_if_covered(&place)) {
+                state.stashed = Some(index);
+                return false;
+            }
+        }
+        true
+    }
+
+    /// The bit of this shard in a word that says which shards of a device may have messages; the last is shared by all
+    /// that have none of their own.
+    #[inline]
+    pub(crate) fn bit(&self) -> u64 {
+        1 << self.position.min(LAST_BIT)
+    }
+
+    /// The bits of other shards, as far as they can be told apart.
+    #[inline]
+    pub(crate) fn other_bits(&self) -> u64 {
+        self.other_bits
+    }
+}
+
+impl ShardState {
+    pub(crate) fn new(key: Key, config: Arc<AllocatorConfig>, counts_lookups: bool) -> Self {
+        Self {
+            ledger: Ledger::default(),
+            key,
+            oversize: max_split_size(&config),
+            rounds_plainly: rounds_plainly(&config),
+            config,
+            counts_lookups,
+            newest: Newest::NONE,
+            stashed: None,
+            bins: [Bins::new(), Bins::new()],
+            blocks: Blocks::new(),
+            unmapped: Default::default(),
+            uses: UseLists::default(),
+        }
+    }
+
+    /// The block of a message, if that tells the truth: it is allocated and was given back by another thread.
+    pub(crate) fn returned<'a>(&self, pages: &'a Pages, index: Index) -> Option<Place<'a>> {
+        let block = self.blocks.find(index).filter(|block| block.state == State::Allocated)?;
+        pages.find_returned(block.address).filter(|place| place.block == index)
+    }
+
+    /// The rounded size of a request.
+    #[inline]
+    pub(crate) fn round(&self, bytes: u64) -> u64 {
+        if self.rounds_plainly { round_plainly(bytes) } else { round_size(&self.config, bytes) }
+    }
+
+    /// Decides by these options from now on.
+    pub(crate) fn set_config(&mut self, config: &Arc<AllocatorConfig>, counts_lookups: bool) {
+        self.oversize = max_split_size(config);
+        self.rounds_plainly = rounds_plainly(config);
+        self.counts_lookups = counts_lookups;
+        self.config = Arc::clone(config);
+    }
+
+    /// The free blocks of a part.
+    #[inline]
+    pub(crate) fn bins(&self, class: SizeClass) -> &Bins {
+        &self.bins[part(class)]
+    }
+
+    /// The unmapped blocks of a part.
+    pub(crate) fn unmapped(&self, class: SizeClass) -> &BTreeSet<(u64, Index)> {
+        &self.unmapped[part(class)]
+    }
+
+    /// How often a part of the pool was searched.
+    pub(crate) fn clock(&self, class: SizeClass) -> &AtomicU64 {
+        &self.key.clocks[part(class)]
+    }
+
+    /// All free blocks: the small ones, then the large ones, each by size and address.
+    pub(crate) fn free_blocks(&self) -> impl Iterator<Item = Index> {
+        self.bins.iter().flat_map(|bins| bins.iter(&self.blocks))
+    }
+
+    #[inline]
+    fn take_out(&mut self, index: Index) {
+        let part = part(self.blocks.get(index).class);
+        self.bins[part].remove(&mut self.blocks, index);
+    }
+
+    #[inline]
+    fn put_in(&mut self, index: Index) {
+        let part = part(self.blocks.get(index).class);
+        self.bins[part].insert(&mut self.blocks, index);
+    }
+
+    /// The smallest free block of at least `size` bytes, lowest address first, if it may be used.
+    ///
+    /// With `expandable`, a block of an expandable segment counts as what it can grow to; without it such blocks are
+    /// passed over.
+    #[inline]
+    pub(crate) fn best_fit(&self, size: u64, expandable: bool) -> Option<Index> {
+        let class = size_class(size);
+        let mut found = self.bins(class).best_fit(&self.blocks, size);
+        if self.blocks.find(found)?.in_range {
+            found = self.best_in_ranges(found, expandable)?;
+        }
+        may_use(&self.config, size, self.blocks.get(found).size).then_some(found)
+    }
+
+    fn best_in_ranges(&self, mut found: Index, expandable: bool) -> Option<Index> {
+        let bins = self.bins(self.blocks.get(found).class);
+        let mut next = bins.after(&self.blocks, found);
+        while next != NONE {
+            let done = if expandable {
+                !self.blocks.get(found).in_range || self.reach(next) >= self.reach(found)
+            } else {
+                !self.blocks.get(found).in_range
+            };
+            if done {
+                break;
+            }
+            found = next;
+            next = bins.after(&self.blocks, found);
+        }
+        (expandable || !self.blocks.get(found).in_range).then_some(found)
+    }
+
+    /// What a free block can grow to without another one being touched.
+    fn reach(&self, index: Index) -> u64 {
+        let block = self.blocks.get(index);
+        let next = self.blocks.find(block.next).filter(|next| next.state == State::Unmapped);
+        block.size + next.map_or(0, |next| next.size)
+    }
+
+    /// What handing out a block, free or held, for a request changes.
+    #[inline]
+    pub(crate) fn plan_take(&self, index: Index, size: u64, requested: u64, expandable: bool) -> Taking {
+        let block = self.blocks.get(index);
+        let whole = block.size;
+        let splits = !self.key.no_split && should_split(&self.config, expandable, block.class, size, whole);
+        let taken = if splits { size } else { whole };
+        let (count, bytes) = match (splits, block.is_split()) {
+            _ if block.in_range => (0, 0),
+            (true, true) => (0, -signed(size)),
+            (true, false) => (1, signed(whole - size)),
+            (false, true) => (-1, -signed(whole)),
+            (false, false) => (0, 0),
+        };
+        let mut change = [0; LANES];
+        change[COUNT] = 1;
+        change[BYTES] = signed(taken);
+        change[REQUESTED] = signed(requested);
+        change[SPLIT] = count;
+        change[SPLIT_BYTES] = bytes;
+        Taking { block: index, class: block.class, cut: splits.then_some(size), size: taken, requested, change }
+    }
+
+    /// Hands a planned block out, whose figures are counted: its position and address.
+    #[inline]
+    pub(crate) fn take(&mut self, taking: &Taking) -> (Index, u64) {
+        let (mut index, mut rest) = (taking.block, NONE);
+        if self.blocks.get(index).state == State::Free {
+            self.take_out(index);
+        }
+        if let Some(size) = taking.cut {
+            rest = index;
+            index = self.blocks.split_front(rest, size);
+            self.put(rest);
+        }
+        let Taking { class, change, requested, .. } = *taking;
+        let block = self.blocks.get_mut(index);
+        block.state = State::Allocated;
+        block.requested = requested;
+        let address = block.address;
+        self.newest = Newest { block: index, rest, address, requested, class, change, dormant: false, undone: 0 };
+        (index, address)
+    }
+
+    /// Hands the dormant block out again, if it was what a request for so many bytes got; its address.
+    #[inline]
+    pub(crate) fn take_again(&mut self, requested: u64) -> Option<u64> {
+        if !self.newest.dormant || self.newest.requested != requested {
+            return None;
+        }
+        self.newest.dormant = false;
+        Some(self.newest.address)
+    }
+
+    /// Gives back the block that was handed out last, if it is the one at that address; its position.
+    #[inline]
+    pub(crate) fn undo_take(&mut self, address: u64) -> Option<Index> {
+        if self.newest.block == NONE || self.newest.address != address || self.newest.dormant {
+            return None;
+        }
+        debug_assert_eq!(self.blocks.get(self.newest.block).uses, NONE, "noting a use wakes the shard");
+        self.newest.dormant = true;
+        self.newest.undone += 1;
+        Some(self.newest.block)
+    }
+
+    /// The newest change is not one that can be undone.
+    pub(crate) fn forget_newest(&mut self) {
+        self.newest = Newest::NONE;
+    }
+
+    /// Completes what [`Self::undo_take`] began; before anything else is done.
+    #[inline]
+    pub(crate) fn wake(&mut self, pages: &Pages) {
+        if self.newest.undone > 0 {
+            self.wake_slowly(pages);
+        }
+        self.newest.block = NONE;
+    }
+
+    fn wake_slowly(&mut self, pages: &Pages) {
+        let Newest { block, rest, address, requested, class, change, dormant, undone } = self.newest;
+        self.newest = Newest::NONE;
+        // Each time the change was undone and, but for the last time if it sleeps, made again.
+        let again = undone - i64::from(dormant);
+        self.ledger.repeat(class, &change, again);
+        self.ledger.repeat(class, &change.map(|amount| -amount), again);
+        if again > 0 && rest != NONE {
+            // As if they had been joined and cut again.
+            self.blocks.get_mut(rest).requested = requested;
+        }
+        if dormant && let Some(place) = pages.find(address) {
+            let change = self.plan_free(block);
+            self.ledger.apply(class, &change);
+            place.withdraw();
+            self.free(block);
+        }
+    }
+
+    /// Puts a block, which is in no set, into the free set.
+    #[inline]
+    pub(crate) fn put(&mut self, index: Index) {
+        let block = self.blocks.get_mut(index);
+        block.state = State::Free;
+        block.born = self.key.clocks[part(block.class)].load(Ordering::Relaxed);
+        self.put_in(index);
+    }
+
+    /// Takes a free block out of the free set, for the driver to be asked about it.
+    pub(crate) fn hold(&mut self, index: Index) {
+        self.take_out(index);
+        self.blocks.get_mut(index).state = State::Held;
+    }
+
+    /// Puts a held block back as it was.
+    pub(crate) fn put_back(&mut self, index: Index) {
+        self.blocks.get_mut(index).state = State::Free;
+        self.put_in(index);
+    }
+
+    /// What freeing a block, allocated or pending, changes in the free parts and in what was asked for.
+    #[inline]
+    pub(crate) fn plan_free(&self, index: Index) -> Change {
+        let block = self.blocks.get(index);
+        let mut change = [0; LANES];
+        change[REQUESTED] = -signed(block.requested);
+        if block.state == State::Allocated {
+            change[COUNT] = -1;
+            change[BYTES] = -signed(block.size);
+        }
+        if block.in_range {
+            return change;
+        }
+        let (mut count, mut freed, mut merged) = (0, 0, block.size);
+        let (mut first, mut last) = (block.prev, block.next);
+        if let Some(before) = self.free_at(block.prev) {
+            (count, freed, merged) = (count - 1, freed - signed(before.size), merged + before.size);
+            first = before.prev;
+        }
+        if let Some(after) = self.free_at(block.next) {
+            (count, freed, merged) = (count - 1, freed - signed(after.size), merged + after.size);
+            last = after.next;
+        }
+        if first != NONE || last != NONE {
+            (count, freed) = (count + 1, freed + signed(merged));
+        }
+        change[SPLIT] = count;
+        change[SPLIT_BYTES] = freed;
+        change
+    }
+
+    #[inline]
+    fn free_at(&self, index: Index) -> Option<&Block> {
+        self.blocks.find(index).filter(|block| block.state == State::Free)
+    }
+
+    /// Turns a block that nobody uses, and which is counted no more, into a free one.
+    #[inline]
+    pub(crate) fn free(&mut self, index: Index) {
+        self.join_neighbours(index, State::Free);
+        self.put(index);
+    }
+
+    /// Frees a block that awaits other streams no more, and whose figures are counted but for that.
+    pub(crate) fn free_pending(&mut self, index: Index) {
+        let block = self.blocks.get(index);
+        self.ledger.end_pending(block.class, signed(block.size));
+        self.free(index);
+    }
+
+    /// Frees an allocated block if no figure rises above its cap by it; whether that was so.
+    #[inline]
+    pub(crate) fn free_if_covered(&mut self, place: &Place<'_>) -> bool {
+        let change = self.plan_free(place.block);
+        let block = self.blocks.get(place.block);
+        if block.size >= self.oversize || !self.ledger.try_apply(block.class, &change) {
+            return false;
+        }
+        place.withdraw();
+        self.free(place.block);
+        true
+    }
+
+    /// Joins the neighbours that are in that set to a block that is in none.
+    #[inline]
+    pub(crate) fn join_neighbours(&mut self, index: Index, set: State) {
+        let block = self.blocks.get(index);
+        let (before, after) = (block.prev, block.next);
+        for neighbour in [before, after] {
+            if self.blocks.find(neighbour).is_some_and(|other| other.state == set) {
+                if set == State::Unmapped {
+                    self.take_unmapped(neighbour);
+                } else {
+                    self.take_out(neighbour);
+                }
+                self.blocks.merge(index, neighbour);
+            }
+        }
+    }
+
+    /// Puts a block, which is in no set, into the unmapped set.
+    pub(crate) fn put_unmapped(&mut self, index: Index) {
+        let block = self.blocks.get_mut(index);
+        block.state = State::Unmapped;
+        self.unmapped[part(block.class)].insert((block.address, index));
+    }
+
+    /// Takes a block out of the unmapped set.
+    pub(crate) fn take_unmapped(&mut self, index: Index) {
+        let block = self.blocks.get(index);
+        let removed = self.unmapped[part(block.class)].remove(&(block.address, index));
+        debug_assert!(removed, "an unmapped block was not in its set");
+        self.blocks.get_mut(index).state = State::Held;
+    }
+
+    /// Whether a block is handed out at that address.
+    #[inline]
+    pub(crate) fn is_allocated(&self, index: Index, address: u64) -> bool {
+        self.blocks.find(index).is_some_and(|block| block.state == State::Allocated && block.address == address)
+    }
+
+    /// Whether a block still exists and is free.
+    pub(crate) fn is_free(&self, id: BlockId) -> bool {
+        self.blocks.contains(id) && self.blocks.get(id.index).state == State::Free
+    }
+
+    /// Whether a block is free and a segment by itself, so that it can be given back.
+    pub(crate) fn is_whole(&self, id: BlockId) -> bool {
+        let block = self.blocks.get(id.index);
+        self.is_free(id) && !block.is_split() && !block.in_range
+    }
+
+    /// Notes another stream that an allocated block is used on.
+    pub(crate) fn add_use(&mut self, index: Index, stream: StreamRef, in_scope: bool) {
+        if self.blocks.get(index).uses == NONE {
+            self.blocks.get_mut(index).uses = self.uses.add();
+        }
+        let list = &mut self.uses.lists[self.blocks.get(index).uses as usize];
+        match list.iter_mut().find(|known| known.stream == stream) {
+            Some(known) => known.in_scope |= in_scope,
+            None => list.push(StreamUse { stream, in_scope }),
+        }
+    }
+
+    /// An allocated block that was used elsewhere is given back: it awaits those streams, which are returned. `empty`
+    /// takes the place of their list.
+    pub(crate) fn await_streams(&mut self, index: Index, empty: Vec<StreamUse>) -> Vec<StreamUse> {
+        let block = self.blocks.get_mut(index);
+        block.state = State::Pending;
+        let list = std::mem::replace(&mut block.uses, NONE);
+        self.ledger.begin_pending(block.class, signed(block.size));
+        self.uses.take(list, empty)
+    }
+}
