@@ -1,13 +1,17 @@
-//! Costs of the runtime beside those of the raw driver: `bench [--json]`.
+//! Costs of the runtime beside those of the raw driver: `bench [--json]`; those of its allocator: `bench alloc`.
 //!
 //! Both run in one process on one device, alternately, and the medians and their ratio are printed. The first use of a
 //! device happens once in the life of a process, so that row starts processes of its own (`bench --first ours|raw`).
 //! On the simulated driver the figures say what the runtime adds to it, and nothing about hardware.
 #![deny(unsafe_code)]
 
+mod heap;
 mod measure;
-mod ours;
+mod random;
 mod raw;
+
+mod alloc;
+mod ours;
 
 use std::io::Write as _;
 use std::process::{Command, ExitCode};
@@ -31,11 +35,14 @@ fn main() -> ExitCode {
         ["--json"] => rows().map(|rows| json(&rows)),
         ["--first", "ours"] => first(Ours::first_use),
         ["--first", "raw"] => first(|| Ok(Raw::new()?.mem_alloc(FIRST_BYTES)?)),
-        _ => Err("usage: bench [--json]".into()),
+        ["alloc", words @ ..] => alloc::main(words),
+        _ => Err("usage: bench [--json] | bench alloc [--peer HARNESS | --figures FILE] [--json]".into()),
     };
     match outcome {
         Ok(text) => {
-            let _ = writeln!(std::io::stdout(), "{text}");
+            if !text.is_empty() {
+                let _ = writeln!(std::io::stdout(), "{text}");
+            }
             ExitCode::SUCCESS
         }
         Err(error) => {

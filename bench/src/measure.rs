@@ -12,7 +12,7 @@ pub(crate) const BURST_CALLS: usize = 200;
 const CALLS: f64 = 200.0;
 
 /// Bursts of each body.
-const BURSTS: usize = 41;
+pub(crate) const BURSTS: usize = 41;
 
 /// The medians of two bodies.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -56,6 +56,23 @@ pub(crate) fn beside<E>(
     Ok(Row { name: names.0, ours_ns: median(&mut ours_ns), raw_name: names.1, raw_ns: median(&mut raw_ns) })
 }
 
+/// The median of a body's bursts, with nothing beside it. `settle` as for [`beside`].
+///
+/// # Errors
+/// The first error of the body or of `settle`.
+pub(crate) fn alone<E>(
+    bursts: usize,
+    mut settle: impl FnMut() -> Result<(), E>,
+    mut body: impl FnMut() -> Result<(), E>,
+) -> Result<f64, E> {
+    let mut figures = Vec::with_capacity(bursts);
+    for _ in 0..bursts {
+        settle()?;
+        figures.push(burst(&mut body)?);
+    }
+    Ok(median(&mut figures))
+}
+
 /// Nanoseconds a call, over one burst.
 fn burst<E>(body: &mut impl FnMut() -> Result<(), E>) -> Result<f64, E> {
     let begin = Instant::now();
@@ -82,6 +99,18 @@ mod tests {
     fn the_median_is_the_middle() {
         assert_eq!(median(&mut [3.0, 1.0, 2.0]), 2.0);
         assert_eq!(median(&mut []), 0.0);
+    }
+
+    #[test]
+    fn a_body_alone_settles_before_each_burst() {
+        let (settled, calls) = (Cell::new(0), Cell::new(0));
+        let add = |counter: &Cell<usize>| -> Result<(), ()> {
+            counter.set(counter.get() + 1);
+            Ok(())
+        };
+        alone(3, || add(&settled), || add(&calls)).unwrap();
+        assert_eq!((settled.get(), calls.get()), (3, 3 * BURST_CALLS));
+        assert_eq!(alone(1, || Ok(()), || Err("full")), Err("full"));
     }
 
     #[test]

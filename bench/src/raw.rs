@@ -13,6 +13,22 @@ use cuda_sys::{Driver, DriverError};
 /// Why the raw side cannot be measured.
 pub(crate) type Failure = Box<dyn std::error::Error>;
 
+/// A word of pinned host memory that the device writes to and the host reads.
+#[derive(Debug)]
+pub(crate) struct HostWord {
+    host: *mut u64,
+    device: CUdeviceptr,
+}
+
+impl HostWord {
+    /// Looks at the word, as a program that waits for it does.
+    pub(crate) fn poll(&self) -> u64 {
+        // SAFETY: `host` is a pinned word that is kept for the rest of the process; the device may write to it at any
+        // time, hence volatile.
+        unsafe { self.host.read_volatile() }
+    }
+}
+
 /// A driver with a current primary context, a stream and an event without timing.
 #[derive(Debug)]
 pub(crate) struct Raw {
@@ -124,6 +140,28 @@ impl Raw {
         unsafe { self.driver.cuEventRecord(event, self.stream) }?;
         // SAFETY: created above and used nowhere else.
         unsafe { self.driver.cuEventDestroy_v2(event) }
+    }
+
+    /// Takes a pinned word for the rest of the process.
+    ///
+    /// # Errors
+    /// The driver's, also that it lacks the function.
+    pub(crate) fn host_word(&self) -> Result<HostWord, DriverError> {
+        let (mut host, mut device) = (ptr::null_mut(), 0);
+        // SAFETY: `host` outlives the call; 2 makes the word visible to the device.
+        unsafe { self.driver.cuMemHostAlloc(&mut host, size_of::<u64>(), 2) }?;
+        // SAFETY: `device` outlives the call, `host` was allocated in the line before.
+        unsafe { self.driver.cuMemHostGetDevicePointer_v2(&mut device, host, 0) }?;
+        Ok(HostWord { host: host.cast(), device })
+    }
+
+    /// Lets the stream write a number to the word.
+    ///
+    /// # Errors
+    /// The driver's, also that it lacks the function.
+    pub(crate) fn stream_write_value(&self, word: &HostWord, number: u64) -> Result<(), DriverError> {
+        // SAFETY: the word is never given back, the stream lives as long as this value.
+        unsafe { self.driver.cuStreamWriteValue64_v2(self.stream, word.device, number, 0) }
     }
 
     /// Waits until nothing is queued.

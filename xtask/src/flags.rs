@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use crate::shell::Result;
-use crate::{bench, check, codegen, demo, gpu_test, lint, replay, test};
+use crate::{bench, check, codegen, demo, differential, gpu_test, lint, replay, test};
 
 /// One command of `cargo xtask`.
 #[derive(Debug)]
@@ -87,8 +87,25 @@ pub(crate) const COMMANDS: &[Command] = &[
     },
     Command {
         name: "bench",
-        about: "our costs beside those of the raw driver, in one run",
-        options: &[DRIVER, Opt { name: "--json", value: None, about: "prints one JSON object instead of a table" }],
+        about: "our costs beside those of the raw driver, in one run; with `alloc` those of the caching allocator",
+        options: &[
+            DRIVER,
+            Opt {
+                name: "alloc",
+                value: None,
+                about: "measures the caching allocator, by threads, sizes and statistics",
+            },
+            Opt {
+                name: "--peer",
+                value: Some("HARNESS"),
+                about: "with `alloc`: a program that measures another allocator, which runs in turn with ours",
+            },
+            Opt {
+                name: "--json",
+                value: None,
+                about: "prints one JSON object: instead of the table, with `alloc` as the last line",
+            },
+        ],
         run: bench::run,
     },
     Command {
@@ -102,6 +119,17 @@ pub(crate) const COMMANDS: &[Command] = &[
             Opt { name: "--json", value: None, about: "prints the measures as one JSON object last" },
         ],
         run: replay::run,
+    },
+    Command {
+        name: "differential",
+        about: "runs random scripts on our allocator and on PyTorch's own, and compares every answer",
+        options: &[
+            DRIVER,
+            Opt { name: "--peer", value: Some("HARNESS"), about: "the program that runs PyTorch's allocator" },
+            Opt { name: "--sequences", value: Some("N"), about: "how many scripts of 400 operations (1000)" },
+            Opt { name: "--seed", value: Some("N"), about: "the seed of the first; each next has the next seed (1)" },
+        ],
+        run: differential::run,
     },
 ];
 
@@ -209,7 +237,7 @@ fn options(command: &Command, words: &[String]) -> std::result::Result<Flags, St
 fn overview() -> String {
     let mut text = String::from("usage: cargo xtask COMMAND [OPTION]...\n");
     for command in COMMANDS {
-        text.push_str(&format!("\n  {:<9} {}", command.name, command.about));
+        text.push_str(&format!("\n  {:<12} {}", command.name, command.about));
     }
     text.push_str("\n\n`cargo xtask COMMAND --help` lists its options.");
     text

@@ -13,6 +13,7 @@ mod bundle;
 mod check;
 mod codegen;
 mod demo;
+mod differential;
 mod driver;
 mod gpu_test;
 mod lint;

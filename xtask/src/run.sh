@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs the packed programs: conformance, GPU tests, demo, bench and, where PyTorch is found, the peers' benches.
+# Runs the packed programs: conformance, GPU tests, demo, benches and, where PyTorch is found, the peers' benches.
 #
 #   run [real|sim|PATH]     the driver to run on; the real one unless something else is said
 #
@@ -21,7 +21,19 @@ step() {
     echo "$name $word $(($(date +%s) - begin)) s" >> "$out/summary.txt"
 }
 
+# Runs a program, prints its output at the end and keeps it in a file if the program succeeded.
+kept() {
+    file=$1
+    shift
+    "$@" > "$file.part"
+    status=$?
+    cat "$file.part"
+    if [ "$status" = 0 ]; then mv "$file.part" "$file"; fi
+    return "$status"
+}
+
 : > "$out/summary.txt"
+rm -f "$out/torch_bench.txt" "$out/bench_alloc.txt"
 case $driver in
     real) unset CUDA_SYS_LIBCUDA; arm=real ;;
     sim) CUDA_SYS_LIBCUDA=$bin/libcuda_sim_driver.so; export CUDA_SYS_LIBCUDA; arm=shared:$CUDA_SYS_LIBCUDA ;;
@@ -54,7 +66,7 @@ peers() {
         # shellcheck disable=SC2086
         step "build-$source" g++ -O3 -std=c++20 -w $includes "$here/peer/$source.cpp" -o "$out/$source" $libraries
     done
-    if [ -x "$out/torch_bench" ]; then step torch_bench "$out/torch_bench"; fi
+    if [ -x "$out/torch_bench" ]; then step torch_bench kept "$out/torch_bench.txt" "$out/torch_bench"; fi
     if [ -x "$out/torch_replay" ]; then
         gzip -dc "$here/data/demo.trace.gz" > "$out/demo.trace"
         step torch_replay "$out/torch_replay" "$out/demo.trace"
@@ -77,10 +89,20 @@ raw_driver() {
     if [ -x "$out/driver_costs" ]; then step driver_costs "$out/driver_costs"; fi
 }
 
+# Our allocator, beside PyTorch's figures of the same run where there are some.
+bench_alloc() {
+    if [ -f "$out/torch_bench.txt" ]; then
+        step bench-alloc kept "$out/bench_alloc.txt" "$bin/bench" alloc --figures "$out/torch_bench.txt" --json
+    else
+        step bench-alloc kept "$out/bench_alloc.txt" "$bin/bench" alloc --json
+    fi
+}
+
 if [ -d "$here/peer" ] && [ "$driver" = real ]; then
     raw_driver
     peers
 fi
+bench_alloc
 
 echo
 cat "$out/summary.txt"

@@ -1,0 +1,120 @@
+//! The pseudo-random requests of the allocator's rows.
+//!
+//! **Invariant:** the engine is the 64-bit Mersenne Twister with the parameters of C++'s `std::mt19937_64`, and sizes and
+//! indexes are drawn from it as a C++ harness draws them, so that both sides get the same requests from the same seed.
+
+/// Numbers of the engine's state.
+const WORDS: usize = 312;
+
+/// Distance of the words that are mixed.
+const SHIFT: usize = 156;
+
+/// Sizes that are drawn; requests go through them with a stride, again and again.
+pub(crate) const SIZES: usize = 8192;
+
+/// Indexes that are drawn.
+pub(crate) const INDEXES: usize = 65536;
+
+/// The least and the greatest size, as powers of two.
+const POWERS: (f64, f64) = (9.0, 24.0);
+
+/// The engine.
+#[derive(Debug, Clone)]
+pub(crate) struct Random {
+    words: [u64; WORDS],
+    next: usize,
+}
+
+impl Random {
+    /// The engine under a seed.
+    #[must_use]
+    pub(crate) fn new(seed: u64) -> Self {
+        let mut words = [seed; WORDS];
+        for index in 1..WORDS {
+            let before = words[index - 1];
+            words[index] = (before ^ (before >> 62)).wrapping_mul(6_364_136_223_846_793_005).wrapping_add(index as u64);
+        }
+        Self { words, next: WORDS }
+    }
+
+    /// The next number.
+    pub(crate) fn next(&mut self) -> u64 {
+        if self.next == WORDS {
+            self.refill();
+        }
+        let mut number = self.words[self.next];
+        self.next += 1;
+        number ^= (number >> 29) & 0x5555_5555_5555_5555;
+        number ^= (number << 17) & 0x71D6_7FFF_EDA6_0000;
+        number ^= (number << 37) & 0xFFF7_EEE0_0000_0000;
+        number ^ (number >> 43)
+    }
+
+    fn refill(&mut self) {
+        for index in 0..WORDS {
+            let high = self.words[index] & 0xFFFF_FFFF_8000_0000;
+            let low = self.words[(index + 1) % WORDS] & 0x7FFF_FFFF;
+            let mixed = (high | low) >> 1;
+            let twist = if low & 1 == 1 { 0xB502_6F5A_A966_19E9 } else { 0 };
+            self.words[index] = self.words[(index + SHIFT) % WORDS] ^ mixed ^ twist;
+        }
+        self.next = 0;
+    }
+
+    /// Sizes of 512 B to 16 MiB, whose logarithms are spread evenly.
+    pub(crate) fn sizes(&mut self) -> Vec<u64> {
+        let (least, greatest) = POWERS;
+        (0..SIZES).map(|_| whole(((greatest - least) * self.unit() + least).exp2())).collect()
+    }
+
+    /// Indexes below a bound.
+    pub(crate) fn indexes(&mut self, bound: usize) -> Vec<usize> {
+        (0..INDEXES).map(|_| usize::try_from(self.next() % bound as u64).unwrap_or_default()).collect()
+    }
+
+    /// A number from 0 to below 1.
+    fn unit(&mut self) -> f64 {
+        self.next() as f64 / 2_f64.powi(64)
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "from 2^9 to 2^24")]
+fn whole(size: f64) -> u64 {
+    size as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_engine_is_the_one_of_the_standard() {
+        // The C++ standard fixes the 10000th number of a default engine, whose seed is 5489.
+        let mut random = Random::new(5489);
+        let number = (0..10_000).map(|_| random.next()).last();
+        assert_eq!(number, Some(9_981_545_732_273_789_042));
+    }
+
+    #[test]
+    fn requests_are_those_of_a_harness_in_cpp() {
+        let mut random = Random::new(7);
+        assert_eq!(random.sizes()[..5], [1_305_145, 9_903_575, 1_735, 5_453_298, 2_224]);
+        assert_eq!(random.indexes(1000)[..5], [57, 942, 88, 610, 388]);
+    }
+
+    #[test]
+    fn sizes_are_spread_over_the_powers_of_two() {
+        let sizes = Random::new(7).sizes();
+        assert!(sizes.iter().all(|size| (512..=16 << 20).contains(size)));
+        let small = sizes.iter().filter(|size| **size <= 1 << 20).count();
+        // 11 of 15 powers lie up to 1 MiB.
+        assert!((0.70..0.77).contains(&(small as f64 / SIZES as f64)), "{small}");
+    }
+
+    #[test]
+    fn indexes_stay_below_their_bound() {
+        let indexes = Random::new(7).indexes(100);
+        assert_eq!(indexes.len(), INDEXES);
+        assert!(indexes.iter().all(|index| *index < 100) && indexes.contains(&0) && indexes.contains(&99));
+    }
+}
