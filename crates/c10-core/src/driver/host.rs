@@ -1,13 +1,13 @@
 //! Pinned host memory: taken from the driver or registered with it, its bytes, and copies between it and the device.
 //!
-//! **Invariants:** the bytes of pinned memory are read and written only through raw copies, never through references: the
-//! device may be writing them at any time. All of it is set to zero before anybody else knows its address.
+//! **Invariants:** the bytes of pinned memory are read and written only through raw copies, never through references:
+//! the device may be writing them at any time. All of it is set to zero before anybody else knows its address.
 //!
 //! # Safety
-//! Each unsafe block is one call through the function table, one call of the system or one raw copy. Addresses of pinned
-//! memory come from the functions here and are given back once, by the pinned allocator, which holds a block as long as
-//! anybody owns it and until the streams that it was recorded on have passed the work queued until then; captured
-//! copies own what they use. [`HostMemory`] is made for an owner of a block only, with that block's lock.
+//! Each unsafe block is one call through the function table, one call of the system or one raw copy. Addresses of
+//! pinned memory come from the functions here and are given back once, by the pinned allocator, which holds a block as
+//! long as anybody owns it and until the streams that it was recorded on have passed the work queued until then;
+//! captured copies own what they use. [`HostMemory`] is made for an owner of a block only, with that block's lock.
 #![expect(unsafe_code, reason = "calls of C functions, and memory they share with the device")]
 
 use std::ffi::c_void;

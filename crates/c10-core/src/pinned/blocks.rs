@@ -2,9 +2,9 @@
 //!
 //! Blocks stand in chunks, each twice as long as the one before, which are made when first needed and never moved.
 //!
-//! **Invariants:** a block's number is given to memory by one thread at a time, and its size, address, device and origin
-//! change only between two uses of the number. `next` is read and written under the flag of the block's class. `handles`
-//! counts the owners of a block that is handed out.
+//! **Invariants:** a block's number is given to memory by one thread at a time, and its size, address, device and
+//! origin change only between two uses of the number. `next` is read and written under the flag of the block's class.
+//! `handles` counts the owners of a block that is handed out.
 
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -56,7 +56,7 @@ pub(super) struct Memory {
 
 /// One block.
 #[derive(Debug)]
-pub(super) struct Block {
+pub(crate) struct Block {
     next: AtomicU32,
     handles: AtomicU32,
     /// Whether `streams` has any.

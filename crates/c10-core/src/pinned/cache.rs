@@ -1,12 +1,12 @@
 //! The caching allocator of pinned host memory.
 //!
-//! A request is rounded up to a power of two and served by the block of that size that was given back last. A block that
-//! streams were recorded on comes back when their work, as it was queued until then, is done. Blocks are neither split
-//! nor merged, and go back to the driver when the cache is emptied, or when the driver has no memory left for a
+//! A request is rounded up to a power of two and served by the block of that size that was given back last. A block
+//! that streams were recorded on comes back when their work, as it was queued until then, is done. Blocks are neither
+//! split nor merged, and go back to the driver when the cache is emptied, or when the driver has no memory left for a
 //! request.
 //!
-//! A request that finds a block, and giving back a block that no stream was recorded on, cost one short lock or less, no
-//! memory of the heap, and no call of the driver.
+//! A request that finds a block, and giving back a block that no stream was recorded on, cost one short lock or less,
+//! no memory of the heap, and no call of the driver.
 //!
 //! **Invariants:** a block that has memory is handed out, waits for streams, or stands in the list of its class; the
 //! first two make it active. The driver is called with no lock of a class or of the books held. A call that fails
@@ -21,7 +21,7 @@ use crate::device::DeviceIndex;
 use crate::driver::{HostMemory, StreamRef};
 use crate::error::{Error, Result};
 use crate::pinned::background::Background;
-use crate::pinned::blocks::{BlockId, Blocks, Memory, Origin};
+use crate::pinned::blocks::{Block, BlockId, Blocks, Memory, Origin};
 use crate::pinned::books::Books;
 use crate::pinned::class::{Classes, SizeClass};
 use crate::pinned::interface::{EventQuery, HostDriver, Relaxed};
@@ -104,17 +104,18 @@ impl PinnedCache {
         driver: &D,
         device: impl FnOnce() -> DeviceIndex,
         bytes: usize,
-    ) -> Result<BlockId> {
+    ) -> Result<(BlockId, &Block)> {
         let class = SizeClass::of(bytes).ok_or(Error::RequestTooLarge { requested: bytes as u64 })?;
         if self.waiting.any() {
             self.look(driver);
         }
-        let block = match self.classes.take(class, &self.blocks) {
-            Some(block) => block,
+        let id = match self.classes.take(class, &self.blocks) {
+            Some(id) => id,
             None => self.take_new(driver, device(), class)?,
         };
-        self.blocks.get(block).hand_out();
-        Ok(block)
+        let block = self.blocks.get(id);
+        block.hand_out();
+        Ok((id, block))
     }
 
     /// Looks at events before a request, unless the thread does.
@@ -230,6 +231,12 @@ impl PinnedCache {
         Ok(())
     }
 
+    /// A block by its number.
+    #[cfg(test)]
+    pub(super) fn block(&self, id: BlockId) -> &Block {
+        self.blocks.get(id)
+    }
+
     /// One more owner of a block that has one.
     pub(crate) fn share(&self, block: BlockId) {
         self.blocks.get(block).add_owner();
@@ -238,8 +245,7 @@ impl PinnedCache {
     /// Gives a block up that the caller owned. If nobody else does and streams were recorded, the caller still owns it:
     /// [`Self::wait_for_streams`] comes next.
     #[inline]
-    pub(crate) fn release_if_unused(&self, id: BlockId) -> Released {
-        let block = self.blocks.get(id);
+    pub(crate) fn release_if_unused(&self, (id, block): (BlockId, &Block)) -> Released {
         if !block.leave() {
             return Released::Shared;
         }
@@ -251,7 +257,8 @@ impl PinnedCache {
         Released::Cached
     }
 
-    /// Gives a block up that the caller alone owned, to wait for the streams recorded. Without a driver events are recorded later.
+    /// Gives a block up that the caller alone owned, to wait for the streams recorded. Without a driver events are
+    /// recorded later.
     pub(crate) fn wait_for_streams<D: HostDriver>(&self, driver: Option<&D>, block: BlockId) {
         self.waiting.add(driver, &self.blocks, block, |block| self.cache(block));
     }

@@ -5,16 +5,16 @@
 //! read and written only while the flag is held, without any order of its own. Taking the flag is one exchange, letting
 //! go one store; a block is taken or given back in that time.
 //!
-//! The first thread of a shard, its owner, need not take the flag where it gives a block back that it takes again next: it
-//! parks the block by one store, and takes it by one exchange. A parked block still counts as active. Whoever needs it,
-//! or exact figures, takes it from there and puts it into the list first, so that figures are exact all the same.
+//! The first thread of a shard, its owner, need not take the flag where it gives a block back that it takes again next:
+//! it parks the block by one store, and takes it by one exchange. A parked block still counts as active. Whoever needs
+//! it, or exact figures, takes it from there and puts it into the list first, so that figures are exact all the same.
 //!
-//! **Invariants:** a block is in at most one list, one of its class. `active` of a shard is what threads of that shard have
-//! taken less what they have given back, so it can be below zero; over all shards it is what is in use. For each shard
-//! `active <= allowed`, and over all of them the sum of `allowed`, in blocks and in bytes, is at most the peak. So a shard
-//! whose `active` stays within `allowed` cannot make a new peak, and need not look at the others; one that leaves it
-//! takes the flags of all shards, in the order of sizes and numbers, and counts. No thread waits for a flag while it
-//! holds one that comes later in that order.
+//! **Invariants:** a block is in at most one list, one of its class. `active` of a shard is what threads of that shard
+//! have taken less what they have given back, so it can be below zero; over all shards it is what is in use. For each
+//! shard `active <= allowed`, and over all of them the sum of `allowed`, in blocks and in bytes, is at most the peak.
+//! So a shard whose `active` stays within `allowed` cannot make a new peak, and need not look at the others; one that
+//! leaves it takes the flags of all shards, in the order of sizes and numbers, and counts. No thread waits for a flag
+//! while it holds one that comes later in that order.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};

@@ -1,9 +1,9 @@
 //! The pinned memory of one runtime, and what is left of a runtime that is gone while buffers are still there.
 //!
-//! Counting the owners of a runtime for each buffer would make every thread that takes a buffer write to the same place.
-//! So a buffer refers to its home, which is never freed, and not to the runtime. A runtime whose last handle is dropped
-//! while there are buffers leaves what it needs with the home, and whoever drops the last buffer finishes. After that
-//! the home serves another runtime; there are as many as runtimes were ever at work at a time.
+//! Counting the owners of a runtime for each buffer would make every thread that takes a buffer write to the same
+//! place. So a buffer refers to its home, which is never freed, and not to the runtime. A runtime whose last handle is
+//! dropped while there are buffers leaves what it needs with the home, and whoever drops the last buffer finishes.
+//! After that the home serves another runtime; there are as many as runtimes were ever at work at a time.
 //!
 //! **Invariants:** a home belongs to one started runtime at a time, and to none when it is in `SPARE`. `closed` is set
 //! before the closing thread asks whether there are owners, and is looked at after an owner is gone, so that one of the
@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use crate::config::AllocatorConfig;
 use crate::driver::Api;
-use crate::pinned::blocks::BlockId;
+use crate::pinned::blocks::{Block, BlockId};
 use crate::pinned::cache::{PinnedCache, Released};
 use crate::runtime::{Ready, Runtime, WeakRuntime};
 
@@ -61,9 +61,9 @@ impl Home {
 
     /// Gives a block up that the caller owned.
     #[inline]
-    pub(super) fn release(&'static self, block: BlockId) {
-        if self.cache.release_if_unused(block) == Released::Waits {
-            self.release_used(block);
+    pub(super) fn release(&'static self, (id, block): (BlockId, &Block)) {
+        if self.cache.release_if_unused((id, block)) == Released::Waits {
+            self.release_used(id);
         }
         self.released();
     }
@@ -82,9 +82,9 @@ impl Home {
     }
 
     /// As [`Self::release`], but calls nothing; for what the runtime itself holds.
-    pub(super) fn release_silently(&'static self, block: BlockId) {
-        if self.cache.release_if_unused(block) == Released::Waits {
-            self.cache.wait_for_streams::<Api>(None, block);
+    pub(super) fn release_silently(&'static self, (id, block): (BlockId, &Block)) {
+        if self.cache.release_if_unused((id, block)) == Released::Waits {
+            self.cache.wait_for_streams::<Api>(None, id);
         }
         self.released();
     }

@@ -11,13 +11,13 @@
 //!
 //! # Where it differs from PyTorch 2.11
 //! - Statistics are exact; `stats` says what PyTorch's are.
-//! - Each stream has its own queue of events, so that a stream that is behind keeps no memory of others; PyTorch has one
-//!   queue for all.
-//! - During a capture memory comes from the same cache. What a captured copy uses is kept by its graph, and serves again
-//!   only when that is gone and its replays are over; what a capture took and did not use serves again at once. PyTorch
-//!   reaches the same by private pools for each graph.
-//! - Blocks of the reserved segment stay in the cache when that is emptied. Where the driver has no memory left, what is
-//!   cached goes back and the driver is asked once more.
+//! - Each stream has its own queue of events, so that a stream that is behind keeps no memory of others; PyTorch has
+//!   one queue for all.
+//! - During a capture memory comes from the same cache. What a captured copy uses is kept by its graph, and serves
+//!   again only when that is gone and its replays are over; what a capture took and did not use serves again at once.
+//!   PyTorch reaches the same by private pools for each graph.
+//! - Blocks of the reserved segment stay in the cache when that is emptied. Where the driver has no memory left, what
+//!   is cached goes back and the driver is asked once more.
 //!
 //! **Invariants:** an asynchronous copy notes its stream on the block before it is queued, or, if it is captured, makes
 //! the graph an owner of the block. Dropping a buffer waits for nothing.
@@ -39,7 +39,7 @@ mod model;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use blocks::BlockId;
+pub(crate) use blocks::{Block, BlockId};
 pub(crate) use holds::{Held, Holds};
 pub(crate) use home::Home;
 pub(crate) use interface::{EventQuery, HostDriver};
@@ -69,8 +69,8 @@ use crate::thread;
 pub struct PinnedBuffer {
     home: &'static Home,
     owner: RuntimeId,
-    /// This handle is one of its owners.
-    block: BlockId,
+    /// The memory, of which this handle is one owner; none for no bytes.
+    block: Option<(BlockId, &'static Block)>,
     len: usize,
 }
 
@@ -130,7 +130,7 @@ impl PinnedBuffer {
         if stream.runtime().id() != self.owner {
             return Err(Error::OtherRuntime { what: "stream" });
         }
-        self.block.some().into_iter().for_each(|block| self.home.cache.record_stream(block, stream.reference()));
+        self.block.into_iter().for_each(|(id, _)| self.home.cache.record_stream(id, stream.reference()));
         Ok(())
     }
 
@@ -141,30 +141,30 @@ impl PinnedBuffer {
 
     /// The buffer's memory; `None` when it has no bytes.
     pub(crate) fn memory(&self) -> Option<HostMemory<'_>> {
-        Some(self.home.cache.memory(self.block.some()?, self.len))
+        Some(self.home.cache.memory(self.block?.0, self.len))
     }
 
     /// Makes sure that the memory outlives work about to be queued on a stream or, if that is captured (`capture`),
     /// the graph.
     pub(crate) fn use_on(&self, ready: &Ready, stream: StreamRef, capture: Option<u64>) {
-        let Some(block) = self.block.some() else { return };
+        let Some(block) = self.block else { return };
         match capture {
             Some(capture) => ready.captures.keep(capture, Arc::new(Kept::new(self.home, block))),
-            None => self.home.cache.record_stream(block, stream),
+            None => self.home.cache.record_stream(block.0, stream),
         }
     }
 }
 
 impl Clone for PinnedBuffer {
     fn clone(&self) -> Self {
-        self.block.some().into_iter().for_each(|block| self.home.cache.share(block));
+        self.block.into_iter().for_each(|(id, _)| self.home.cache.share(id));
         Self { home: self.home, owner: self.owner, block: self.block, len: self.len }
     }
 }
 
 impl Drop for PinnedBuffer {
     fn drop(&mut self) {
-        if let (Some(block), false) = (self.block.some(), process::in_bad_fork()) {
+        if let (Some(block), false) = (self.block, process::in_bad_fork()) {
             self.home.release(block);
         }
     }
@@ -181,13 +181,13 @@ impl fmt::Debug for PinnedBuffer {
 #[derive(Debug)]
 struct Kept {
     home: &'static Home,
-    block: BlockId,
+    block: (BlockId, &'static Block),
 }
 
 impl Kept {
     /// One more owner of a block that the caller owns.
-    fn new(home: &'static Home, block: BlockId) -> Self {
-        home.cache.share(block);
+    fn new(home: &'static Home, block: (BlockId, &'static Block)) -> Self {
+        home.cache.share(block.0);
         Self { home, block }
     }
 }
@@ -201,8 +201,8 @@ impl Drop for Kept {
 }
 
 impl Ready {
-    /// A device for calls that concern the host: the current one if it is in use, else one that is, so that no context is
-    /// made for it.
+    /// A device for calls that concern the host: the current one if it is in use, else one that is, so that no context
+    /// is made for it.
     fn host_device(&self, current: DeviceIndex) -> DeviceIndex {
         let devices = (0..).map(DeviceIndex).take(self.api.device_count());
         let mut used = std::iter::once(current).chain(devices).filter(|device| self.api.is_used(*device));
@@ -220,7 +220,7 @@ impl Runtime {
     pub fn pinned(&self, len: usize) -> Result<PinnedBuffer> {
         let ready = self.ready()?;
         let device = || ready.host_device(thread::device(self.id()));
-        let block = if len == 0 { BlockId::NONE } else { ready.pinned.cache.alloc(&ready.api, device, len)? };
+        let block = if len == 0 { None } else { Some(ready.pinned.cache.alloc(&ready.api, device, len)?) };
         Ok(PinnedBuffer { home: ready.pinned, owner: self.id(), block, len })
     }
 

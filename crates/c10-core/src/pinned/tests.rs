@@ -22,11 +22,11 @@ fn cache() -> PinnedCache {
 }
 
 fn alloc(cache: &PinnedCache, driver: &Model, bytes: usize) -> BlockId {
-    cache.alloc(driver, || DEVICE, bytes).unwrap()
+    cache.alloc(driver, || DEVICE, bytes).unwrap().0
 }
 
 fn release(cache: &PinnedCache, driver: &Model, block: BlockId) -> Released {
-    let released = cache.release_if_unused(block);
+    let released = cache.release_if_unused((block, cache.block(block)));
     if released == Released::Waits {
         cache.wait_for_streams(Some(driver), block);
     }
@@ -131,7 +131,7 @@ fn the_last_owner_gives_a_block_back() {
     );
     assert_ne!(alloc(&cache, &driver, 100), block);
     cache.record_stream(block, stream(1));
-    assert_eq!(cache.release_if_unused(block), Released::Waits);
+    assert_eq!(cache.release_if_unused((block, cache.block(block))), Released::Waits);
     cache.wait_for_streams::<Model>(None, block);
     assert!(driver.state().pending.is_empty(), "nothing was called");
     assert_ne!(alloc(&cache, &driver, 100), block, "now the event is recorded");
@@ -415,7 +415,7 @@ fn random_scripts_agree_with_the_naive_model() {
 /// A bit of everything; goes on after errors, as a program may, and says whether there were any.
 fn program(cache: &PinnedCache, driver: &Model) -> bool {
     let mut failed = false;
-    let mut take = |bytes| cache.alloc(driver, || DEVICE, bytes).inspect_err(|_| failed = true).ok();
+    let mut take = |bytes| cache.alloc(driver, || DEVICE, bytes).inspect_err(|_| failed = true).ok().map(|(id, _)| id);
     let blocks: Vec<_> = [100, 100, 5000, 1 << 20].into_iter().filter_map(&mut take).collect();
     for (number, block) in blocks.into_iter().enumerate() {
         if number > 0 {
@@ -609,7 +609,7 @@ fn devices_are_asked_for_only_when_the_driver_is() {
             asked.fetch_add(1, Ordering::Relaxed);
             DEVICE
         };
-        cache.alloc(driver, device, 10).unwrap()
+        cache.alloc(driver, device, 10).unwrap().0
     }
     let (cache, driver, asked) = (cache(), Model::default(), AtomicU64::new(0));
     let block = takes(&cache, &driver, &asked);
