@@ -8,12 +8,16 @@ use crate::driver;
 use crate::flags::Flags;
 use crate::shell::{self, Result};
 
+/// The profile that benches are built with.
+pub(crate) const PROFILE: &str = "measured";
+
 /// Runs the command.
 pub(crate) fn run(flags: &Flags) -> Result<()> {
     driver::validate(flags.driver())?;
     let arguments = arguments(flags)?;
-    shell::run(&mut shell::cargo(["build", "--release", "--quiet", "--package", "libcuda-sim", "--package", "bench"]))?;
-    let mut command = Command::new(shell::target_dir().join("release/bench"));
+    shell::run(&mut shell::cargo(["build", "--release", "--quiet", "--package", "libcuda-sim"]))?;
+    shell::run(&mut shell::cargo(["build", "--profile", PROFILE, "--quiet", "--package", "bench"]))?;
+    let mut command = Command::new(shell::target_dir().join(PROFILE).join("bench"));
     driver::apply(&mut command, flags.driver(), "release")?;
     shell::run(command.args(arguments))
 }

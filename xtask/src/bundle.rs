@@ -6,13 +6,14 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::bench::PROFILE;
 use crate::driver::SIMULATED;
 use crate::json::Json;
 use crate::shell::{self, Result};
 use crate::test::DEMO_TRACE;
 
 /// Programs that are always packed.
-const PROGRAMS: &[&str] = &["conformance", "demo", "03_failures", "bench", SIMULATED];
+const PROGRAMS: &[&str] = &["conformance", "demo", "03_failures", SIMULATED];
 
 /// A pack larger than this is a mistake.
 const BYTES_MAX: u64 = 60 << 20;
@@ -28,7 +29,8 @@ pub(crate) fn pack(folder: &Path, peer: Option<&Path>) -> Result<()> {
     let release = shell::target_dir().join("release");
     let mut build =
         shell::cargo(["build", "--release", "--quiet", "--package", "libcuda-sim", "--package", "examples"]);
-    shell::run(build.args(["--package", "bench", "--package", "tests", "--lib", "--bins"]))?;
+    shell::run(build.args(["--package", "tests", "--lib", "--bins"]))?;
+    shell::run(&mut shell::cargo(["build", "--profile", PROFILE, "--quiet", "--package", "bench"]))?;
     let bin = folder.join("bin");
     for place in [&bin, &folder.join("data")] {
         std::fs::create_dir_all(place).map_err(|error| format!("cannot create {}: {error}", place.display()))?;
@@ -36,6 +38,7 @@ pub(crate) fn pack(folder: &Path, peer: Option<&Path>) -> Result<()> {
     for program in PROGRAMS {
         install(&release.join(program), &bin.join(program))?;
     }
+    install(&shell::target_dir().join(PROFILE).join("bench"), &bin.join("bench"))?;
     for (name, path) in gpu_tests()? {
         install(&path, &bin.join(name))?;
     }

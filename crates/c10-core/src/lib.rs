@@ -71,7 +71,10 @@ mod nvml;
 mod visible;
 
 pub use arg::{DeviceArg, StreamArg};
-pub use caching::{BlockInfo, BlockState, DeviceStats, PoolId, SegmentInfo, SegmentType, Stat, StatByPool};
+pub use caching::{
+    BlockCheckpoint, BlockInfo, BlockState, DeviceStats, PoolCheckpoint, PoolId, RestoreResult, SegmentCheckpoint,
+    SegmentInfo, SegmentType, Stat, StatByPool,
+};
 pub use config::{AllocatorConfig, Backend, ConfigError, ROUNDUP_ENTRIES};
 pub use copy::DeviceBuffer;
 pub use device::{Device, DeviceIndex, DeviceType};

@@ -6,7 +6,7 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use crate::caching::{Filter, PoolId, PoolOptions, SegmentInfo};
+use crate::caching::{Filter, PoolCheckpoint, PoolId, PoolOptions, RestoreResult, SegmentInfo};
 use crate::device::DeviceIndex;
 use crate::error::Result;
 use crate::process;
@@ -35,7 +35,7 @@ impl Runtime {
     /// The runtime cannot start.
     pub fn mem_pool(&self, use_on_oom: bool, no_split: bool) -> Result<MemPool> {
         let (ready, id, device) = (self.ready()?, PoolId::handle(), self.current_device()?);
-        ready.allocator.use_pool(device, id, PoolOptions { use_on_oom, no_split })?;
+        ready.allocator.use_pool(device, id, PoolOptions { use_on_oom, no_split, source: None })?;
         Ok(MemPool(Arc::new(Pool { runtime: self.clone(), id, device })))
     }
 
@@ -60,6 +60,47 @@ impl Runtime {
     pub fn with_mem_pool<T>(&self, pool: &MemPool, device: DeviceIndex, body: impl FnOnce() -> T) -> Result<T> {
         let _guard = self.use_mem_pool(pool, device)?;
         Ok(body())
+    }
+
+    /// Notes what a memory pool, one of a program or of graphs, has handed out of which segments, so that
+    /// [`Self::set_checkpoint_pool_state`] can bring it back to that.
+    ///
+    /// # Errors
+    /// The pool does not exist ([`crate::Error::PoolNotFound`]) or nobody uses it any more
+    /// ([`crate::Error::CheckpointOfReleasedPool`]); memory of it that was given back may still be used by other streams
+    /// ([`crate::Error::CheckpointOfPendingMemory`]); the device does not exist; the driver's error.
+    #[doc(alias = "_cuda_getCheckpointState")]
+    pub fn checkpoint_pool_state(&self, device: DeviceIndex, pool: PoolId) -> Result<PoolCheckpoint> {
+        let ready = self.check_device_id(device)?;
+        ready.allocator.checkpoint_pool(&ready.api, device, pool)
+    }
+
+    /// Brings a memory pool back to a checkpoint of it: all memory of the pool that is handed out is taken back, then
+    /// the memory that was handed out at the checkpoint is so again, at the same addresses. Segments that the pool got
+    /// since stay, free. Contents are not restored.
+    ///
+    /// The result names both. Who holds memory that was taken back must neither use it any more nor give it back: see
+    /// that no [`crate::DeviceBuffer`] of it is dropped. What is handed out again has to be given back once, by
+    /// [`Self::caching_allocator_delete`].
+    ///
+    /// # Errors
+    /// As for [`Self::checkpoint_pool_state`]; memory of the pool is used by other streams
+    /// ([`crate::Error::CheckpointOfPendingMemory`]); the checkpoint is of another runtime or device, or a segment of it went
+    /// back to the driver ([`crate::Error::CheckpointIsStale`]). The pool is then as it was.
+    #[doc(alias = "_cuda_setCheckpointPoolState")]
+    pub fn set_checkpoint_pool_state(&self, device: DeviceIndex, checkpoint: &PoolCheckpoint) -> Result<RestoreResult> {
+        let ready = self.check_device_id(device)?;
+        ready.allocator.restore_pool(&ready.api, device, checkpoint)
+    }
+
+    /// Whether the memory of a pool that is handed out is exactly that at the addresses `expected`.
+    ///
+    /// # Errors
+    /// The pool ([`crate::Error::PoolNotFound`]) or the device does not exist.
+    #[doc(alias = "_cuda_checkPoolLiveAllocations")]
+    pub fn check_pool_live_allocations(&self, device: DeviceIndex, pool: PoolId, expected: &[u64]) -> Result<bool> {
+        let ready = self.check_device_id(device)?;
+        ready.allocator.check_pool_live_allocations(device, pool, expected)
     }
 }
 

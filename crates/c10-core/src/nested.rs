@@ -42,10 +42,10 @@ impl DeviceStats {
 }
 
 /// The tree of figures whose names are paths.
-pub(crate) fn tree(flat: Vec<(String, i64)>) -> BTreeMap<String, NestedStat> {
+pub(crate) fn tree(flat: Vec<(impl AsRef<str>, i64)>) -> BTreeMap<String, NestedStat> {
     let mut root = BTreeMap::new();
     for (name, value) in flat {
-        insert(&mut root, &name, value);
+        insert(&mut root, name.as_ref(), value);
     }
     root
 }
@@ -94,7 +94,8 @@ mod tests {
         let tree = stats.as_nested_dict();
         let mut flat = leaves("", &tree);
         flat.sort();
-        assert_eq!(flat, stats.flatten());
+        let expected = stats.flatten().into_iter().map(|(name, value)| (name.to_owned(), value));
+        assert_eq!(flat, expected.collect::<Vec<_>>());
         assert_eq!(tree.len(), 9 + 2 + 6);
         let peak = tree["allocated_bytes"].get("all").and_then(|all| all.get("peak")).and_then(NestedStat::value);
         assert_eq!(peak, Some(2));

@@ -75,7 +75,8 @@ fn together(rig: &Rig, count: usize, action: impl Fn(usize, &Runtime) + Sync) {
 
 /// Every figure by its name.
 fn figures(runtime: &Runtime) -> BTreeMap<String, i64> {
-    runtime.memory_stats(DEVICE).unwrap().flatten().into_iter().collect()
+    let flat = runtime.memory_stats(DEVICE).unwrap().flatten();
+    flat.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
 const FAMILIES: [&str; 9] = [

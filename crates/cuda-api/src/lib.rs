@@ -51,20 +51,21 @@ pub use device::{
 pub use graphs::{GraphOptions, graph, graph_pool_handle, is_current_stream_capturing, with_graph};
 pub use memory::{
     DevicePtr, attach_out_of_memory_observer, caching_allocator_alloc, caching_allocator_delete,
-    caching_allocator_enable, detach_out_of_memory_observer, device_memory_used, empty_cache, get_allocator_backend,
-    get_per_process_memory_fraction, host_empty_cache, host_memory_stats, host_memory_stats_as_nested_dict,
-    list_gpu_processes, max_memory_allocated, max_memory_reserved, mem_get_info, mem_pool, memory_allocated,
-    memory_reserved, memory_snapshot, memory_stats, memory_stats_as_nested_dict, reset_accumulated_host_memory_stats,
-    reset_accumulated_memory_stats, reset_peak_host_memory_stats, reset_peak_memory_stats, set_allocator_settings,
+    caching_allocator_enable, check_pool_live_allocations, checkpoint_pool_state, detach_out_of_memory_observer,
+    device_memory_used, empty_cache, get_allocator_backend, get_per_process_memory_fraction, host_empty_cache,
+    host_memory_stats, host_memory_stats_as_nested_dict, list_gpu_processes, max_memory_allocated, max_memory_reserved,
+    mem_get_info, mem_pool, memory_allocated, memory_reserved, memory_snapshot, memory_stats,
+    memory_stats_as_nested_dict, reset_accumulated_host_memory_stats, reset_accumulated_memory_stats,
+    reset_peak_host_memory_stats, reset_peak_memory_stats, set_allocator_settings, set_checkpoint_pool_state,
     set_per_process_memory_fraction, use_mem_pool, with_mem_pool,
 };
 pub use stream::{current_stream, default_stream, set_stream, stream, with_stream};
 
 pub use c10_core::{
-    AcceleratorError, AllocatorConfig, BlockInfo, BlockState, CUDAGraph, CaptureMode, ConfigError, Device, DeviceArg,
-    DeviceBuffer, DeviceGuard, DeviceIndex, DeviceProperties, DeviceStats, DeviceType, DurationStat, Error, Event,
-    EventOptions, GraphCapture, HostStats, MemPool, MemPoolGuard, NestedStat, NoDriver, ObserverId, OutOfMemory,
-    OutOfMemoryError, OutOfMemoryHint, PinnedBuffer, PoolId, ProcessMemory, Result, Runtime, RuntimeGuard, SegmentInfo,
-    SegmentType, Stat, StatByPool, Stream, StreamArg, StreamGuard, StreamId, Unavailable, Uuid,
-    get_stream_from_external,
+    AcceleratorError, AllocatorConfig, BlockCheckpoint, BlockInfo, BlockState, CUDAGraph, CaptureMode, ConfigError,
+    Device, DeviceArg, DeviceBuffer, DeviceGuard, DeviceIndex, DeviceProperties, DeviceStats, DeviceType, DurationStat,
+    Error, Event, EventOptions, GraphCapture, HostStats, MemPool, MemPoolGuard, NestedStat, NoDriver, ObserverId,
+    OutOfMemory, OutOfMemoryError, OutOfMemoryHint, PinnedBuffer, PoolCheckpoint, PoolId, ProcessMemory, RestoreResult,
+    Result, Runtime, RuntimeGuard, SegmentCheckpoint, SegmentInfo, SegmentType, Stat, StatByPool, Stream, StreamArg,
+    StreamGuard, StreamId, Unavailable, Uuid, get_stream_from_external,
 };

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use c10_core::{
-    DeviceArg, DeviceIndex, DeviceStats, Error, HostStats, MemPool, MemPoolGuard, NestedStat, ObserverId, PoolId,
-    ProcessMemory, Result, Runtime, SegmentInfo, StreamArg,
+    DeviceArg, DeviceIndex, DeviceStats, Error, HostStats, MemPool, MemPoolGuard, NestedStat, ObserverId,
+    PoolCheckpoint, PoolId, ProcessMemory, RestoreResult, Result, Runtime, SegmentInfo, StreamArg,
 };
 
 /// Address of device memory; 0 stands for no memory.
@@ -267,6 +267,61 @@ pub fn with_mem_pool<T, E: From<Error>>(
 ) -> Result<T, E> {
     let _guard = use_mem_pool(pool, device)?;
     body()
+}
+
+/// Notes what a memory pool, one of a program or of graphs, has handed out of which segments, for
+/// [`set_checkpoint_pool_state`]; torch's `torch._C._cuda_getCheckpointState`.
+///
+/// # Errors
+/// The pool does not exist or nobody uses it any more; other streams may still use memory of it that was given back; the
+/// device does not exist.
+#[doc(alias = "_cuda_getCheckpointState")]
+pub fn checkpoint_pool_state(device: impl DeviceArg, pool: PoolId) -> Result<PoolCheckpoint> {
+    let runtime = Runtime::current();
+    runtime.checkpoint_pool_state(device.resolve(&runtime)?, pool)
+}
+
+/// Brings a memory pool back to a checkpoint of it; torch's `torch._C._cuda_setCheckpointPoolState`. What the pool has
+/// handed out is taken back, and what was handed out at the checkpoint is so again, at the same addresses; the result
+/// names both. What was taken back must not be given back by those who had it; see
+/// [`Runtime::set_checkpoint_pool_state`].
+///
+/// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/simulated.rs"));
+/// use cuda_api::{caching_allocator_alloc, caching_allocator_delete};
+/// let pool = cuda_api::mem_pool(false, false)?;
+/// let alloc = |size| cuda_api::with_mem_pool(&pool, None, || caching_allocator_alloc(size, None, None));
+/// let kept = alloc(5000)?;
+/// let checkpoint = cuda_api::checkpoint_pool_state(None, pool.id())?;
+/// caching_allocator_delete(kept)?;
+/// let other = alloc(1 << 20)?;
+///
+/// let restored = cuda_api::set_checkpoint_pool_state(None, &checkpoint)?;
+/// assert_eq!(restored.allocations_freed, [other]);
+/// assert_eq!(restored.allocations_created[0].address, kept);
+/// assert!(cuda_api::check_pool_live_allocations(None, pool.id(), &[kept])?);
+/// caching_allocator_delete(kept)?;
+/// # Ok::<(), cuda_api::Error>(())
+/// ```
+///
+/// # Errors
+/// As for [`checkpoint_pool_state`]; the checkpoint is of another runtime or device, or segments of it went back to the
+/// driver. The pool is then as it was.
+#[doc(alias = "_cuda_setCheckpointPoolState")]
+pub fn set_checkpoint_pool_state(device: impl DeviceArg, checkpoint: &PoolCheckpoint) -> Result<RestoreResult> {
+    let runtime = Runtime::current();
+    runtime.set_checkpoint_pool_state(device.resolve(&runtime)?, checkpoint)
+}
+
+/// Whether the memory of a pool that is handed out is exactly that at these addresses; torch's
+/// `torch._C._cuda_checkPoolLiveAllocations`.
+///
+/// # Errors
+/// The pool or the device does not exist.
+#[doc(alias = "_cuda_checkPoolLiveAllocations")]
+pub fn check_pool_live_allocations(device: impl DeviceArg, pool: PoolId, expected: &[DevicePtr]) -> Result<bool> {
+    let runtime = Runtime::current();
+    runtime.check_pool_live_allocations(device.resolve(&runtime)?, pool, expected)
 }
 
 /// Free and total memory of a device.

@@ -304,6 +304,36 @@ fn pools_keep_their_memory_to_themselves() {
     assert!(Runtime::current().is_valid());
 }
 
+/// Torch's `_cuda_getCheckpointState`, `_cuda_setCheckpointPoolState` and `_cuda_checkPoolLiveAllocations`.
+#[test]
+fn pools_come_back_to_a_checkpoint() {
+    let rig = rig();
+    let pool = cuda_api::mem_pool(false, false).unwrap();
+    let alloc = |size| cuda_api::with_mem_pool(&pool, None, || caching_allocator_alloc(size, None, None)).unwrap();
+    let (first, second) = (alloc(5000), alloc(3 << 20));
+    let noted = cuda_api::checkpoint_pool_state(None, pool.id()).unwrap();
+    assert_eq!((noted.device(), noted.pool(), noted.segments().len()), (DeviceIndex(0), pool.id(), 2));
+    caching_allocator_delete(first).unwrap();
+    let third = alloc(30 << 20);
+    let live = |addresses: &[u64]| cuda_api::check_pool_live_allocations(None, pool.id(), addresses).unwrap();
+    assert!(live(&[second, third]) && !live(&[second]));
+    assert_eq!(
+        text(cuda_api::set_checkpoint_pool_state(1, &noted)),
+        "the checkpoint is of device 0, but device 1 was asked for"
+    );
+    let restored = cuda_api::set_checkpoint_pool_state("cuda:0", &noted).unwrap();
+    assert!(live(&[first, second]));
+    assert_eq!((restored.allocations_freed.len(), restored.allocations_created.len()), (2, 2));
+    assert_eq!(text(caching_allocator_delete(third)), format!("invalid device pointer: {third:#x}"));
+    [first, second].into_iter().for_each(|address| caching_allocator_delete(address).unwrap());
+
+    let id = pool.id();
+    drop(pool);
+    assert_eq!(text(cuda_api::checkpoint_pool_state(0, id)), format!("Could not find pool of id ({}, {})", id.0, id.1));
+    assert_eq!(rig.machine.live().allocations, 0);
+    assert!(Runtime::current().is_valid());
+}
+
 #[test]
 fn a_pool_can_help_out() {
     let _rig = rig();

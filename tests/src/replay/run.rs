@@ -287,7 +287,8 @@ impl Replay {
     }
 
     fn compare_figures(&mut self, line: usize, expected: &BTreeMap<String, i64>) -> Step {
-        let got = self.runtime.memory_stats(DEVICE).map_err(refused("memory_stats"))?.flatten().into_iter().collect();
+        let got = self.runtime.memory_stats(DEVICE).map_err(refused("memory_stats"))?;
+        let got = got.flatten().into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
         let differences = figures(expected, &got);
         let mixed = self.control.with(|control| control.is_mixed());
         if !differences.is_empty() && mixed && differences.iter().all(Difference::is_order_of_completion) {

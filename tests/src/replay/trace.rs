@@ -115,10 +115,10 @@ fn pass(
         }
     }
     let elapsed = begin.elapsed();
-    let figures: BTreeMap<String, i64> = runtime.memory_stats(DEVICE)?.flatten().into_iter().collect();
+    let figures: BTreeMap<&str, i64> = runtime.memory_stats(DEVICE)?.flatten().into_iter().collect();
     let after = counts(machine);
     live.into_values().try_for_each(|address| runtime.caching_allocator_delete(address))?;
-    let peak = |name: &str| figures.get(&format!("{name}.all.peak")).copied().unwrap_or(0);
+    let peak = |name: &str| figures.get(format!("{name}.all.peak").as_str()).copied().unwrap_or(0);
     let made = after.into_iter().map(|(name, count)| (name, count - before.get(name).copied().unwrap_or(0)));
     let steps = i64::try_from(steps.len().max(1)).map_or(1.0, real);
     Ok(Pass {

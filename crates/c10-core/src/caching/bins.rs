@@ -1,6 +1,6 @@
 //! The free set of a shard: exact best fit by (size, address).
 //!
-//! Free blocks lie in bins by size: one for each multiple of 512 below 32 KiB, and 32 for each power of two from there.
+//! Free blocks lie in bins by size: one for each multiple of 512 below 32 KiB, and 64 for each power of two from there.
 //! Two levels of bits say which bins hold anything, so the first bin that can serve a size is found by two bit
 //! operations. A bin is a tree ordered by (size, address) whose links are in the block descriptors (a treap, whose
 //! priorities are a hash of the block's position); nearly always it holds one block or a few.
@@ -13,7 +13,7 @@ use crate::caching::block::{Blocks, Index, NONE};
 /// Sizes below this many units have a bin each.
 const EXACT: usize = 64;
 /// Bins of each power of two above.
-const PER_OCTAVE: usize = 32;
+const PER_OCTAVE: usize = 64;
 /// Powers of two: from 2^6 units of 512 bytes to beyond 2^60 bytes.
 const OCTAVES: usize = 46;
 const BINS: usize = EXACT + OCTAVES * PER_OCTAVE;
@@ -28,7 +28,7 @@ fn bin_of(size: u64) -> usize {
         return units;
     }
     let octave = units.ilog2() as usize;
-    let part = units >> (octave - 5) & (PER_OCTAVE - 1);
+    let part = units >> (octave - 6) & (PER_OCTAVE - 1);
     EXACT + (octave - 6) * PER_OCTAVE + part
 }
 

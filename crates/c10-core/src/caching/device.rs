@@ -14,10 +14,11 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use crate::caching::block::NONE;
 use crate::caching::exclusive::{Exclusive, Figures};
 use crate::caching::growth::Cold;
+use crate::caching::messages::MessageBits;
 use crate::caching::pages::{Pages, Place, ShardId};
 use crate::caching::pending::{Pending, Waiting};
 use crate::caching::private_pool::PoolId;
-use crate::caching::shard::{Shard, ShardState, StreamUse, signed};
+use crate::caching::shard::{Apart, Shard, ShardState, StreamUse, signed};
 use crate::caching::size_class::{SizeClass, size_class};
 use crate::caching::stats::DeviceStats;
 use crate::caching::streams::StreamTable;
@@ -31,7 +32,7 @@ use crate::thread::{self, HandedOut};
 #[derive(Debug)]
 pub(crate) struct Shared {
     /// Tells allocators apart; never 0.
-    number: u64,
+    pub(super) number: u64,
     pub(crate) pages: Arc<Pages>,
     shards: Box<[ShardBatch; SHARD_BATCHES]>,
     /// Shards that there are.
@@ -107,48 +108,10 @@ pub(crate) struct Device {
     /// Blocks that await other streams; changed under the lock of `pending`.
     pub(super) waiting: AtomicUsize,
     /// Shards that may have messages.
-    pub(super) messages: MessageBits,
+    pub(super) messages: Apart<MessageBits>,
     pub(super) cold: Mutex<Cold>,
     pub(super) pending: Mutex<Pending>,
     pub(super) figures: Mutex<Figures>,
-}
-
-/// The [`Shard::bit`]s of shards that may have messages, on a cache line of their own. Set before a free from another
-/// thread returns; a shard's own stays set while messages go on coming, so that the line is seldom written.
-///
-/// A block that another thread gives back becomes a free part of its segment, which may make a peak, and at that moment,
-/// not when the shard takes note of it. So whoever changes figures has every other shard's messages followed first.
-#[derive(Debug, Default)]
-#[repr(align(128))]
-pub(super) struct MessageBits(AtomicU64);
-
-impl MessageBits {
-    /// Whether other shards may have messages.
-    #[inline]
-    pub(super) fn concern_others(&self, shard: &Shard) -> bool {
-        self.0.load(Ordering::SeqCst) & shard.other_bits() != 0
-    }
-
-    /// Whether no shard has messages.
-    #[inline]
-    fn are_none(&self) -> bool {
-        self.0.load(Ordering::SeqCst) == 0
-    }
-
-    /// Notes a message that was sent.
-    fn set(&self, shard: &Shard) {
-        if self.0.load(Ordering::SeqCst) & shard.bit() == 0 {
-            self.0.fetch_or(shard.bit(), Ordering::SeqCst);
-        }
-    }
-
-    /// Forgets all, but for those that have messages now.
-    pub(super) fn renew(&self, shards: &[Arc<Shard>]) {
-        if self.0.load(Ordering::SeqCst) != 0 {
-            self.0.store(0, Ordering::SeqCst);
-            shards.iter().filter(|shard| shard.has_messages()).for_each(|shard| self.set(shard));
-        }
-    }
 }
 
 /// Locks, and goes on after a panic elsewhere: the books change only in steps that leave them whole.
@@ -167,7 +130,7 @@ impl Device {
             streams: StreamTable::new(),
             scopes: AtomicUsize::new(0),
             waiting: AtomicUsize::new(0),
-            messages: MessageBits::default(),
+            messages: Apart::default(),
             cold: Mutex::new(Cold::new(config)),
             pending: Mutex::default(),
             figures: Mutex::new(Figures { shards: Vec::new(), stats }),
@@ -199,7 +162,7 @@ impl Device {
     /// Follows the messages of a shard; false if that takes more than its lock, or others have messages.
     #[inline]
     fn settle(&self, shard: &Shard, state: &mut ShardState) -> bool {
-        self.messages.are_none() || (shard.settle(state) && !self.messages.concern_others(shard))
+        self.messages.are_none() || (shard.settle(state) && !self.messages.concern(shard.other_bits()))
     }
 
     /// Serves a request of a stream from the default pool's cache.
@@ -328,7 +291,7 @@ impl Device {
     fn free_from_afar<D: Driver>(&self, driver: &D, shard: &Shard, place: &Place<'_>, address: u64) -> Result<()> {
         // What is given back may make a peak, so the order matters in which shards take note of it: only one at a time
         // has messages. And the slot of a dormant block tells nothing: most likely it was given back before.
-        if self.messages.concern_others(shard) || shard.is_dormant(place.block) {
+        if self.messages.concern(shard.other_bits()) || shard.is_dormant(place.block) {
             return self.free_exclusively(driver, shard, address);
         }
         if !place.give_back() {
@@ -339,7 +302,7 @@ impl Device {
             };
         }
         if shard.send(place.block) {
-            self.messages.set(shard);
+            self.messages.set(shard.bit());
             return Ok(());
         }
         self.exclusively(|all| {

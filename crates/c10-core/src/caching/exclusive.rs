@@ -58,7 +58,7 @@ impl Exclusive<'_> {
                 }
             }
         }
-        self.device.messages.renew(self.shards);
+        self.device.messages.renew(self.shards.iter().map(|shard| (shard.bit(), || shard.has_messages())));
     }
 
     /// Hands a planned block of a shard out; its address.

@@ -214,7 +214,7 @@ fn sums_are_reset_and_counting_goes_on() {
     let stats = bench.run("f 2");
     assert_eq!(figures(&stats.allocation), [0, 2, 0, 1]);
     assert_eq!((stats.num_device_alloc, stats.segment.all.current), (0, 1));
-    let names: Vec<String> = stats.flatten().into_iter().map(|(name, _)| name).collect();
+    let names: Vec<&str> = stats.flatten().into_iter().map(|(name, _)| name).collect();
     assert!(names.is_sorted() && names.len() == 9 * 12 + 2 * 4 + 6, "{} names", names.len());
 }
 

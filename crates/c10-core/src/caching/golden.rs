@@ -168,7 +168,8 @@ impl Replay {
     }
 
     fn compare_stats(&mut self, expected: &str) {
-        let mut ours: BTreeMap<String, i64> = self.allocator.stats(DEVICE).unwrap().flatten().into_iter().collect();
+        let ours = self.allocator.stats(DEVICE).unwrap().flatten();
+        let mut ours: BTreeMap<String, i64> = ours.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
         ours.retain(|_, value| *value != 0);
         let pairs = expected.trim_matches(['{', '}']).split(", ").map(|pair| pair.split_once(": ").unwrap());
         let theirs: BTreeMap<String, i64> =

@@ -15,6 +15,7 @@ use crate::caching::pools::{PoolIndex, Pools};
 use crate::caching::private_pool::{PoolId, PrivatePool, Request, Scope, route};
 use crate::caching::shard::{Key, Shard, ShardState};
 use crate::caching::size_class::{SizeClass, max_split_size, round_size, segment_size, size_class};
+use crate::caching::source::{FromDriver, new_segment};
 use crate::config::AllocatorConfig;
 use crate::driver::{Driver, StreamHandle, StreamRef};
 use crate::error::Result;
@@ -120,6 +121,7 @@ impl Cold {
     fn plan(&mut self, device: &Device, request: &Request) -> Plan {
         let size = round_size(&self.config, request.bytes);
         let pool = self.pool_for(request);
+        let expandable = self.config.expandable_segments && self.pools.get(pool).source.is_none();
         Plan {
             stream: request.stream,
             requested: request.bytes,
@@ -128,7 +130,7 @@ impl Cold {
             pool,
             class: size_class(size),
             shard: self.shard(device, pool, request.stream.handle),
-            expandable: self.config.expandable_segments,
+            expandable,
         }
     }
 
@@ -161,7 +163,7 @@ impl Device {
         let mut cold = lock(&self.cold);
         let plan = cold.plan(self, request);
         // Another thread may have given something back since the search; a search is counted once.
-        if let Some(address) = self.hit_exclusively(&plan.shard, request.bytes, !searched, None) {
+        if let Some(address) = self.hit_exclusively(&plan.shard, request.bytes, !searched, Some(plan.expandable)) {
             return Ok(address);
         }
         self.take_new(driver, &mut cold, request, &plan)
@@ -214,7 +216,7 @@ impl Device {
         })
     }
 
-    /// Asks the driver for a segment or for more of an expandable one; `None` when it has no memory or the limit
+    /// Asks the driver, or the pool's own source, for a segment, or the driver for more of an expandable one; `None` when it has no memory or the limit
     /// forbids it.
     fn new_memory<D: Driver>(&self, driver: &D, cold: &mut Cold, plan: &Plan) -> Result<Option<Memory>> {
         if cold.limit.is_some_and(|limit| self.held().saturating_add(plan.segment) > limit) {
@@ -223,11 +225,10 @@ impl Device {
         if plan.expandable {
             return Ok(self.expand(driver, cold, plan)?.map(Memory::Block));
         }
-        match driver.mem_alloc(self.index, plan.segment) {
-            Ok(address) => Ok(Some(Memory::Segment { address })),
-            Err(error) if error.driver_is_out_of_memory() => Ok(None),
-            Err(error) => Err(error),
-        }
+        let driver = FromDriver(driver);
+        let source = cold.source(cold.pools.get(plan.pool).owner, &driver);
+        let address = new_segment(source, self.index, plan.segment, plan.stream)?;
+        Ok(address.map(|address| Memory::Segment { address }))
     }
 
     /// Enters new memory into the books and hands out what the request needs of it.

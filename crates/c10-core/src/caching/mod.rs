@@ -9,12 +9,14 @@
 mod arena;
 mod bins;
 mod block;
+mod checkpoint;
 mod device;
 mod exclusive;
 mod expandable;
 mod growth;
 mod hot;
 mod ledger;
+mod messages;
 mod pages;
 mod pending;
 mod pools;
@@ -23,6 +25,7 @@ mod reclaim;
 mod shard;
 mod size_class;
 mod snapshot;
+mod source;
 mod stats;
 mod streams;
 mod validity;
@@ -36,8 +39,11 @@ mod golden;
 #[cfg(test)]
 mod naive;
 #[cfg(test)]
+mod restore;
+#[cfg(test)]
 mod tests;
 
+pub use checkpoint::{BlockCheckpoint, PoolCheckpoint, RestoreResult, SegmentCheckpoint};
 pub use private_pool::PoolId;
 pub(crate) use private_pool::{Filter, PoolOptions, Request};
 pub use snapshot::{BlockInfo, BlockState, SegmentInfo, SegmentType};
@@ -277,6 +283,38 @@ impl CachingAllocator {
         Ok(())
     }
 
+    /// What a private pool of a device holds, to bring it back to that.
+    pub(crate) fn checkpoint_pool<D: Driver>(
+        &self,
+        driver: &D,
+        device: DeviceIndex,
+        pool: PoolId,
+    ) -> Result<PoolCheckpoint> {
+        let _relaxed = Relaxed::new(driver, self.is_scoped())?;
+        self.device(device)?.checkpoint_pool(driver, pool)
+    }
+
+    /// Brings a private pool of a device back to what a checkpoint notes.
+    pub(crate) fn restore_pool<D: Driver>(
+        &self,
+        driver: &D,
+        device: DeviceIndex,
+        checkpoint: &PoolCheckpoint,
+    ) -> Result<RestoreResult> {
+        let _relaxed = Relaxed::new(driver, self.is_scoped())?;
+        self.device(device)?.restore_pool(driver, checkpoint)
+    }
+
+    /// Whether exactly these addresses of a device's private pool are handed out.
+    pub(crate) fn check_pool_live_allocations(
+        &self,
+        device: DeviceIndex,
+        pool: PoolId,
+        expected: &[u64],
+    ) -> Result<bool> {
+        self.device(device)?.check_pool_live_allocations(pool, expected)
+    }
+
     /// What is wrong with the books, if anything; call it while no other thread allocates.
     pub(crate) fn inconsistency(&self) -> Option<String> {
         self.devices.iter().find_map(|device| device.check().err())
@@ -297,6 +335,10 @@ impl CachingAllocator {
 
     #[inline]
     fn device(&self, device: DeviceIndex) -> Result<&Device> {
-        device.position().and_then(|position| self.devices.get(position)).ok_or(Error::InvalidDeviceId)
+        // An error made in advance would have to be dropped each time.
+        match device.position().and_then(|position| self.devices.get(position)) {
+            Some(device) => Ok(device),
+            None => Err(Error::InvalidDeviceId),
+        }
     }
 }

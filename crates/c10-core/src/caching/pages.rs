@@ -321,7 +321,8 @@ impl Pages {
         self.find_flagged(address, RETURNED)
     }
 
-    #[inline]
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "a call of its own is a sixth of a free")]
     fn find_flagged(&self, address: u64, returned: u32) -> Option<Place<'_>> {
         if !address.is_multiple_of(512) {
             return None;

@@ -9,6 +9,7 @@ use std::sync::atomic::AtomicU64;
 
 use crate::caching::private_pool::PoolId;
 use crate::caching::shard::Shard;
+use crate::caching::source::Source;
 use crate::driver::StreamHandle;
 
 /// Position of a pool in [`Pools`].
@@ -22,6 +23,8 @@ pub(crate) struct Pool {
     pub(crate) owner: Option<PoolId>,
     /// Blocks are handed out whole.
     pub(crate) no_split: bool,
+    /// Where its segments come from, if not from the driver.
+    pub(crate) source: Option<Source>,
     /// Times each part was searched while garbage collection was on.
     pub(crate) clocks: Arc<[AtomicU64; 2]>,
     /// By stream handle, which is the order in which memory is given back.
@@ -29,8 +32,8 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    fn new(owner: Option<PoolId>, no_split: bool) -> Self {
-        Self { owner, no_split, clocks: Arc::default(), shards: BTreeMap::new() }
+    fn new(owner: Option<PoolId>, no_split: bool, source: Option<Source>) -> Self {
+        Self { owner, no_split, source, clocks: Arc::default(), shards: BTreeMap::new() }
     }
 }
 
@@ -45,12 +48,12 @@ impl Pools {
     pub(crate) const DEFAULT: PoolIndex = PoolIndex(0);
 
     pub(crate) fn new() -> Self {
-        Self { slots: vec![Some(Pool::new(None, false))] }
+        Self { slots: vec![Some(Pool::new(None, false, None))] }
     }
 
     /// Adds a private pool.
-    pub(crate) fn add(&mut self, owner: PoolId, no_split: bool) -> PoolIndex {
-        let pool = Some(Pool::new(Some(owner), no_split));
+    pub(crate) fn add(&mut self, owner: PoolId, no_split: bool, source: Option<Source>) -> PoolIndex {
+        let pool = Some(Pool::new(Some(owner), no_split, source));
         if let Some(vacant) = self.slots.iter().position(Option::is_none) {
             self.slots[vacant] = pool;
             return PoolIndex(vacant);

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::caching::device::{Device, lock};
 use crate::caching::growth::Cold;
 use crate::caching::pools::PoolIndex;
+use crate::caching::source::Source;
 use crate::driver::StreamRef;
 use crate::error::{Error, Result};
 
@@ -86,12 +87,14 @@ pub(crate) struct PrivatePool {
 }
 
 /// How a private pool treats its memory.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct PoolOptions {
     /// Its free memory serves requests for the default pools before those fail.
     pub(crate) use_on_oom: bool,
     /// Its blocks are handed out whole.
     pub(crate) no_split: bool,
+    /// Its segments come from there, and never expand, instead of from the driver.
+    pub(crate) source: Option<Source>,
 }
 
 impl Device {
@@ -125,7 +128,7 @@ impl Device {
             pool.use_count += 1;
             return Ok(());
         }
-        let pool = cold.pools.add(id, options.no_split);
+        let pool = cold.pools.add(id, options.no_split, options.source);
         cold.private.insert(id, PrivatePool { use_count: 1, segments: 0, pool });
         if options.use_on_oom {
             cold.use_on_oom.push(id);

@@ -14,6 +14,7 @@ use crate::caching::pools::{PoolIndex, Pools};
 use crate::caching::private_pool::{PoolId, Request};
 use crate::caching::shard::{Shard, ShardState};
 use crate::caching::size_class::{SizeClass, max_split_size};
+use crate::caching::source::FromDriver;
 use crate::driver::Driver;
 use crate::error::{Error, OutOfMemory, Result};
 
@@ -158,7 +159,7 @@ impl Device {
         expanded.into_iter().try_for_each(|(shard, id)| self.shrink(driver, cold, &shard, id))
     }
 
-    /// Gives a segment that is one free block back to the driver; its bytes. Does nothing if it is that no more.
+    /// Gives a segment that is one free block back to where it came from; its bytes. Does nothing if it is that no more.
     fn release_segment<D: Driver>(&self, driver: &D, cold: &mut Cold, (shard, id): &Place) -> Result<u64> {
         let (address, size, class, owner) = {
             let mut state = shard.open();
@@ -170,7 +171,7 @@ impl Device {
             (block.address, block.size, block.class, state.key.owner)
         };
         self.shared.pages.unregister(address, size);
-        if let Err(error) = driver.mem_free(self.index, address) {
+        if let Err(error) = cold.source(owner, &FromDriver(driver)).free(self.index, address, size) {
             self.shared.pages.register(address, size, shard.id, class);
             shard.open().put_back(id.index);
             return Err(error);
@@ -295,13 +296,10 @@ impl Device {
         for event in lock(&self.pending).take_events() {
             let _ = driver.event_destroy(event);
         }
-        let heads: Vec<u64> = self.exclusively(|all| {
-            let blocks = all.states.iter().flat_map(|state| state.blocks.iter()).map(|(_, block)| block);
-            let heads = blocks.filter(|block| block.prev == crate::caching::block::NONE && !block.in_range);
-            heads.map(|block| block.address).collect()
-        });
-        for address in heads {
-            let _ = driver.mem_free(self.index, address);
+        for segment in self.snapshot(None).iter().filter(|segment| !segment.is_expandable) {
+            let driver = FromDriver(driver);
+            let source = cold.source(Some(segment.pool), &driver);
+            let _ = source.free(self.index, segment.address, segment.total_size);
         }
         self.dismantle_ranges(driver, &cold);
     }

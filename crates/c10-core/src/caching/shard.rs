@@ -32,7 +32,7 @@ use crate::driver::{StreamHandle, StreamRef};
 /// Messages that a shard holds at most; a thread that finds no room takes the lock.
 const MESSAGES: usize = 256;
 /// The bit that shards without one of their own share.
-const LAST_BIT: usize = 63;
+const LAST_BIT: usize = 62;
 
 /// Another stream that a block was used on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -443,15 +443,22 @@ impl ShardState {
     #[inline]
     pub(crate) fn plan_take(&self, index: Index, size: u64, requested: u64, expandable: bool) -> Taking {
         let block = self.blocks.get(index);
+        let splits = !self.key.no_split && should_split(&self.config, expandable, block.class, size, block.size);
+        self.plan_part(index, splits.then_some(size), requested)
+    }
+
+    /// What handing out a block, or that much cut off from its front, changes.
+    #[inline]
+    pub(crate) fn plan_part(&self, index: Index, cut: Option<u64>, requested: u64) -> Taking {
+        let block = self.blocks.get(index);
         let whole = block.size;
-        let splits = !self.key.no_split && should_split(&self.config, expandable, block.class, size, whole);
-        let taken = if splits { size } else { whole };
-        let (count, bytes) = match (splits, block.is_split()) {
+        let taken = cut.unwrap_or(whole);
+        let (count, bytes) = match (cut, block.is_split()) {
             _ if block.in_range => (0, 0),
-            (true, true) => (0, -signed(size)),
-            (true, false) => (1, signed(whole - size)),
-            (false, true) => (-1, -signed(whole)),
-            (false, false) => (0, 0),
+            (Some(size), true) => (0, -signed(size)),
+            (Some(size), false) => (1, signed(whole - size)),
+            (None, true) => (-1, -signed(whole)),
+            (None, false) => (0, 0),
         };
         let mut change = [0; LANES];
         change[COUNT] = 1;
@@ -459,7 +466,7 @@ impl ShardState {
         change[REQUESTED] = signed(requested);
         change[SPLIT] = count;
         change[SPLIT_BYTES] = bytes;
-        Taking { block: index, class: block.class, cut: splits.then_some(size), size: taken, requested, change }
+        Taking { block: index, class: block.class, cut, size: taken, requested, change }
     }
 
     /// Hands a planned block out, whose figures are counted: its position and address.
@@ -519,6 +526,7 @@ impl ShardState {
         self.newest.block = NONE;
     }
 
+    #[cold]
     fn wake_slowly(&mut self, pages: &Pages) {
         let Newest { block, rest, address, requested, class, change, dormant, undone } = self.newest;
         self.newest = Newest::NONE;
@@ -681,6 +689,11 @@ impl ShardState {
             Some(known) => known.in_scope |= in_scope,
             None => list.push(StreamUse { stream, in_scope }),
         }
+    }
+
+    /// The other streams that a block was used on.
+    pub(crate) fn uses_of(&self, block: &Block) -> &[StreamUse] {
+        self.uses.lists.get(block.uses as usize).map_or(&[], Vec::as_slice)
     }
 
     /// An allocated block that was used elsewhere is given back: it awaits those streams, which are returned. `empty`

@@ -50,6 +50,15 @@ impl SegmentType {
     }
 }
 
+impl From<SizeClass> for SegmentType {
+    fn from(class: SizeClass) -> Self {
+        match class {
+            SizeClass::Small => Self::Small,
+            SizeClass::Large => Self::Large,
+        }
+    }
+}
+
 /// A block of a [`SegmentInfo`]. Sizes are bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
@@ -127,10 +136,7 @@ impl Device {
             active_size: sum(|block| block.state != BlockState::Inactive, |block| block.size),
             requested_size: sum(|block| block.state != BlockState::Inactive, |block| block.requested_size),
             stream: state.key.stream.0 as u64,
-            segment_type: match head.class {
-                SizeClass::Small => SegmentType::Small,
-                SizeClass::Large => SegmentType::Large,
-            },
+            segment_type: head.class.into(),
             pool: pool_of(state),
             is_expandable: head.in_range,
             blocks,

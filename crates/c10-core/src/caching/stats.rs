@@ -4,6 +4,8 @@
 //! the sums are reset `current == allocated - freed`. A change made of several steps is counted once, as its net
 //! amount.
 
+use std::sync::OnceLock;
+
 use crate::caching::size_class::SizeClass;
 
 /// One figure over time.
@@ -30,14 +32,8 @@ impl Stat {
         }
     }
 
-    fn leaves(self, name: &str) -> [(String, i64); 4] {
-        let leaf = |leaf: &str, value| (format!("{name}.{leaf}"), value);
-        [
-            leaf("current", self.current),
-            leaf("peak", self.peak),
-            leaf("allocated", self.allocated),
-            leaf("freed", self.freed),
-        ]
+    fn leaves(self) -> [i64; 4] {
+        [self.current, self.peak, self.allocated, self.freed]
     }
 
     fn is_valid(&self) -> bool {
@@ -149,32 +145,59 @@ const FAMILIES: [&str; 9] = [
     "requested_bytes",
 ];
 
+/// Number of figures.
+const FIGURES: usize = (FAMILIES.len() * POOLS.len() + 2) * LEAVES.len() + 6;
+const POOLS: [&str; 3] = ["all", "small_pool", "large_pool"];
+const LEAVES: [&str; 4] = ["current", "peak", "allocated", "freed"];
+
+/// The names in their own order, each with its place in [`DeviceStats::values`].
+static NAMES: OnceLock<Vec<(String, usize)>> = OnceLock::new();
+
+fn sorted_names() -> Vec<(String, usize)> {
+    let families = FAMILIES.iter().flat_map(|family| POOLS.iter().map(move |pool| format!("{family}.{pool}")));
+    let stats = families.chain(["oversize_allocations", "oversize_segments"].map(str::to_owned));
+    let leaves = stats.flat_map(|stat| LEAVES.map(|leaf| format!("{stat}.{leaf}")));
+    let counts = [
+        "num_alloc_retries",
+        "num_ooms",
+        "num_sync_all_streams",
+        "num_device_alloc",
+        "num_device_free",
+        "max_split_size",
+    ];
+    let mut names: Vec<(String, usize)> = leaves.chain(counts.map(str::to_owned)).zip(0..).collect();
+    names.sort();
+    names
+}
+
 impl DeviceStats {
     /// Every figure under the name that torch's `memory_stats` gives it, for example `allocated_bytes.all.current`,
     /// in torch's order, which is that of the names.
     #[must_use]
-    pub fn flatten(&self) -> Vec<(String, i64)> {
+    pub fn flatten(&self) -> Vec<(&'static str, i64)> {
+        let values = self.values();
+        NAMES.get_or_init(sorted_names).iter().map(|(name, at)| (name.as_str(), values[*at])).collect()
+    }
+
+    /// Every figure, in the order in which [`sorted_names`] makes the names.
+    fn values(&self) -> [i64; FIGURES] {
         let mut copy = *self;
-        let families = FAMILIES.iter().zip(copy.families_mut());
-        let mut flat: Vec<(String, i64)> = families
-            .flat_map(|(name, family)| {
-                let pools = [("all", family.all), ("small_pool", family.small_pool), ("large_pool", family.large_pool)];
-                pools.into_iter().flat_map(move |(pool, stat)| stat.leaves(&format!("{name}.{pool}")))
-            })
-            .chain(self.oversize_allocations.leaves("oversize_allocations"))
-            .chain(self.oversize_segments.leaves("oversize_segments"))
-            .collect();
+        let [oversize, segments] = [self.oversize_allocations, self.oversize_segments];
+        let families = copy.families_mut().map(|family| family.each().map(|stat| *stat));
+        let stats = families.into_iter().flatten().chain([oversize, segments]).flat_map(Stat::leaves);
         let counts = [
-            ("num_alloc_retries", self.num_alloc_retries),
-            ("num_ooms", self.num_ooms),
-            ("num_sync_all_streams", self.num_sync_all_streams),
-            ("num_device_alloc", self.num_device_alloc),
-            ("num_device_free", self.num_device_free),
+            self.num_alloc_retries,
+            self.num_ooms,
+            self.num_sync_all_streams,
+            self.num_device_alloc,
+            self.num_device_free,
         ];
-        flat.extend(counts.map(|(name, count)| (name.to_owned(), i64::try_from(count).unwrap_or(i64::MAX))));
-        flat.push(("max_split_size".to_owned(), self.max_split_size));
-        flat.sort();
-        flat
+        let counts = counts.map(|count| i64::try_from(count).unwrap_or(i64::MAX));
+        let mut values = [0; FIGURES];
+        for (place, value) in values.iter_mut().zip(stats.chain(counts).chain([self.max_split_size])) {
+            *place = value;
+        }
+        values
     }
 
     /// Sets every sum of increases and of decreases, and every count, to 0.

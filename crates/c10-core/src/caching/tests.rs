@@ -68,6 +68,11 @@ impl Model {
         }
     }
 
+    /// Lets the next call fail.
+    pub(super) fn fail_next(&self) {
+        self.fails.set(self.calls.get() + 1);
+    }
+
     fn call(&self, name: &'static str) -> Result<()> {
         self.calls.set(self.calls.get() + 1);
         if self.calls.get() != self.fails.get() {
@@ -91,7 +96,7 @@ impl Model {
         ranges.range(..=address).next_back().is_some_and(|(begin, bytes)| address < begin + bytes)
     }
 
-    fn pass(&self, stream: usize) {
+    pub(super) fn pass(&self, stream: usize) {
         let events = self.events.borrow();
         self.pending.borrow_mut().retain(|event| events[event] != Some(StreamHandle(stream)));
     }
@@ -518,10 +523,10 @@ fn fail_each_call(options: &str, failed: &mut BTreeSet<&'static str>) -> u64 {
 }
 
 /// A generator of numbers that needs no package.
-struct Numbers(u64);
+pub(super) struct Numbers(pub(super) u64);
 
 impl Numbers {
-    fn below(&mut self, limit: u64) -> u64 {
+    pub(super) fn below(&mut self, limit: u64) -> u64 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % limit
     }

@@ -95,7 +95,11 @@ impl Ours {
             }
             Op::Release { pool } => allocator.release_pool(DEVICE, *pool)?,
             Op::Make { pool, use_on_oom, no_split } => {
-                allocator.use_pool(DEVICE, *pool, PoolOptions { use_on_oom: *use_on_oom, no_split: *no_split })?;
+                allocator.use_pool(
+                    DEVICE,
+                    *pool,
+                    PoolOptions { use_on_oom: *use_on_oom, no_split: *no_split, source: None },
+                )?;
             }
             Op::Close { pool } => allocator.close_pool(driver, DEVICE, *pool)?,
             Op::Options(text) => {

@@ -580,7 +580,7 @@ impl Naive {
         released >= key
     }
 
-    pub(super) fn use_pool(&mut self, id: PoolId, options: PoolOptions) -> Result<()> {
+    pub(super) fn use_pool(&mut self, id: PoolId, options: &PoolOptions) -> Result<()> {
         if let Some(pool) = self.private.get_mut(&id) {
             if pool.uses == 0 {
                 return Err(Error::PoolReleased);
@@ -599,7 +599,7 @@ impl Naive {
         if self.scopes.iter().any(|scope| scope.0 == id) {
             return Err(Error::AlreadyRecordingToPool);
         }
-        self.use_pool(id, PoolOptions::default())?;
+        self.use_pool(id, &PoolOptions::default())?;
         self.scopes.push((id, takes));
         Ok(())
     }
