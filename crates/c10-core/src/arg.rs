@@ -81,6 +81,9 @@ pub trait StreamArg: sealed::Sealed {
     /// The stream; `None` for the current one.
     fn stream(self) -> Option<Stream>;
 
+    /// Looks at the stream, `None` for the current one, without another handle being made.
+    fn with_stream<R>(self, look: impl FnOnce(Option<&Stream>) -> R) -> R;
+
     /// The stream, with the runtime's current stream of the current device for `None`.
     ///
     /// # Errors
@@ -98,11 +101,21 @@ impl StreamArg for &Stream {
     fn stream(self) -> Option<Stream> {
         Some(self.clone())
     }
+
+    #[inline]
+    fn with_stream<R>(self, look: impl FnOnce(Option<&Stream>) -> R) -> R {
+        look(Some(self))
+    }
 }
 
 impl sealed::Sealed for Option<&Stream> {}
 impl StreamArg for Option<&Stream> {
     fn stream(self) -> Option<Stream> {
         self.cloned()
+    }
+
+    #[inline]
+    fn with_stream<R>(self, look: impl FnOnce(Option<&Stream>) -> R) -> R {
+        look(self)
     }
 }

@@ -8,8 +8,10 @@ use std::sync::Arc;
 use crate::caching::{DeviceStats, PoolId, SegmentInfo};
 use crate::config::AllocatorConfig;
 use crate::device::DeviceIndex;
+use crate::driver::StreamRef;
 use crate::error::{Error, Result};
-use crate::runtime::Runtime;
+use crate::runtime::{Ready, Runtime};
+use crate::thread;
 
 impl Runtime {
     /// Changes the allocator's options by a text such as `max_split_size_mb:128,expandable_segments:True`; torch's
@@ -121,11 +123,22 @@ impl Runtime {
     /// Not enough memory, or the driver's error.
     pub fn caching_allocator_alloc(&self, bytes: u64, stream: &crate::Stream) -> Result<u64> {
         self.check_same(stream.runtime(), "stream")?;
-        let ready = self.ready()?;
-        ready
-            .allocator
-            .alloc(&ready.api, stream.reference(), bytes)
-            .map_err(|error| self.complete_out_of_memory(&ready.api, error))
+        self.allocate(self.ready()?, stream.reference(), bytes)
+    }
+
+    /// Device memory for use on this thread's current stream of a device; see [`Self::caching_allocator_alloc`].
+    ///
+    /// # Errors
+    /// The device does not exist, not enough memory, or the driver's error.
+    pub fn caching_allocator_alloc_on_current_stream(&self, bytes: u64, device: DeviceIndex) -> Result<u64> {
+        let ready = self.check_device(device)?;
+        self.allocate(ready, thread::stream(self.id(), device).on(device), bytes)
+    }
+
+    #[inline]
+    fn allocate(&self, ready: &Ready, stream: StreamRef, bytes: u64) -> Result<u64> {
+        let allocated = ready.allocator.alloc(&ready.api, stream, bytes);
+        allocated.map_err(|error| self.complete_out_of_memory(&ready.api, error))
     }
 
     /// Gives memory back by its address; 0 is ignored.

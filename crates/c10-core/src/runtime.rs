@@ -133,6 +133,16 @@ impl Runtime {
         thread::bound().unwrap_or_else(Self::default_runtime)
     }
 
+    /// Looks at [`Self::current`]. The process-wide runtime is not counted up and down for it, which every thread of the
+    /// process would do on one cache line.
+    #[inline]
+    pub fn with_current<R>(look: impl FnOnce(&Self) -> R) -> R {
+        match thread::bound() {
+            Some(runtime) => look(&runtime),
+            None => look(DEFAULT.get_or_init(Self::on_system_driver)),
+        }
+    }
+
     /// Binds this runtime to the calling thread, so that [`Self::current`] answers it, until the guard is dropped.
     pub fn bind(&self) -> RuntimeGuard {
         RuntimeGuard::new(self)

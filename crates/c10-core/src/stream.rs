@@ -57,6 +57,11 @@ pub(crate) struct StreamKey {
 
 impl StreamKey {
     pub(crate) const DEFAULT: Self = Self { id: StreamId(0), handle: StreamHandle(0) };
+
+    /// The stream of a device.
+    pub(crate) fn on(self, device: DeviceIndex) -> StreamRef {
+        StreamRef { device, handle: self.handle }
+    }
 }
 
 /// A queue of work of a device, done in order; torch's `Stream`.

@@ -15,17 +15,17 @@ pub type DevicePtr = u64;
 /// # Errors
 /// Not enough memory; the stream is on another device than the one that was named; the driver's error.
 pub fn caching_allocator_alloc(size: u64, device: impl DeviceArg, stream: impl StreamArg) -> Result<DevicePtr> {
-    let runtime = Runtime::current();
-    let (device, stream) = (device.index()?, stream.stream());
-    let stream = match (device, stream) {
-        (Some(device), Some(stream)) if device != stream.device_index() => {
-            return Err(Error::StreamDevice { device, stream: stream.device_index() });
-        }
-        (_, Some(stream)) => stream,
-        (Some(device), None) => runtime.current_stream(device)?,
-        (None, None) => runtime.current_stream(runtime.current_device()?)?,
-    };
-    runtime.caching_allocator_alloc(size, &stream)
+    let device = device.index()?;
+    Runtime::with_current(|runtime| {
+        stream.with_stream(|stream| match (device, stream) {
+            (Some(device), Some(stream)) if device != stream.device_index() => {
+                Err(Error::StreamDevice { device, stream: stream.device_index() })
+            }
+            (_, Some(stream)) => runtime.caching_allocator_alloc(size, stream),
+            (Some(device), None) => runtime.caching_allocator_alloc_on_current_stream(size, device),
+            (None, None) => runtime.caching_allocator_alloc_on_current_stream(size, runtime.current_device()?),
+        })
+    })
 }
 
 /// Gives memory back by its address; 0 is ignored. Device and stream are remembered.
@@ -33,7 +33,7 @@ pub fn caching_allocator_alloc(size: u64, device: impl DeviceArg, stream: impl S
 /// # Errors
 /// [`Error::InvalidDevicePointer`] for an address that is not handed out; the driver's error.
 pub fn caching_allocator_delete(mem_ptr: DevicePtr) -> Result<()> {
-    Runtime::current().caching_allocator_delete(mem_ptr)
+    Runtime::with_current(|runtime| runtime.caching_allocator_delete(mem_ptr))
 }
 
 /// Gives cached memory that is wholly free back to the driver, on every device. Does nothing before [`crate::init`].

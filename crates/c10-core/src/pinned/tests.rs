@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Barrier};
+use std::sync::{Arc, Barrier, OnceLock};
 use std::time::{Duration, Instant};
 
 use super::cache::{PinnedCache, Released};
@@ -227,8 +227,9 @@ fn cached_memory_goes_back_before_there_is_none() {
 
 #[test]
 fn a_thread_of_its_own_looks_at_events() {
-    let cache: &'static PinnedCache =
-        Box::leak(Box::new(PinnedCache::new(&config("pinned_use_background_threads:True"))));
+    // The thread may look at it for as long as the process lives.
+    static CACHE: OnceLock<PinnedCache> = OnceLock::new();
+    let cache = CACHE.get_or_init(|| PinnedCache::new(&config("pinned_use_background_threads:True")));
     let driver = Arc::new(Model::default());
     let block = alloc(cache, &driver, 100);
     cache.record_stream(block, stream(1));
