@@ -6,7 +6,7 @@
 mod common;
 
 use c10_core::{CUDAGraph, CaptureMode, DeviceIndex, Event, EventOptions, Result};
-use common::{DEVICE, Rig, config};
+use common::{DEVICE, Rig, config, fail_each_call};
 use cuda_sim::{Fault, LiveHandles};
 use cuda_sys::CUresult;
 
@@ -113,20 +113,7 @@ fn any_driver_call_may_fail() {
     program(&rig).unwrap();
     let calls = rig.machine.calls();
     assert_eq!(rig.left(), LiveHandles::default());
-    let (mut tried, mut noticed) = (0, 0);
-    for code in [CUresult::CUDA_ERROR_OUT_OF_MEMORY, CUresult::CUDA_ERROR_NOT_PERMITTED] {
-        for (call, _, count) in calls.iter().filter(|(_, code, _)| *code == CUresult::CUDA_SUCCESS) {
-            if *call == "cuDriverGetVersion" {
-                continue; // Asked while the table is made, before there is a runtime.
-            }
-            // Making 64 streams is 64 times the same; the ends and the middle of such rows are enough.
-            let places = (1..=*count).filter(|place| *count < 40 || place % 9 == 1 || *place == *count);
-            for occurrence in places {
-                tried += 1;
-                noticed += usize::from(run_with(program, Fault { call, occurrence, code }));
-            }
-        }
-    }
+    let (tried, noticed) = fail_each_call(&calls, |fault| run_with(program, fault));
     assert!(tried > 150, "only {tried} places");
     assert!(noticed * 10 > tried * 7, "{noticed} of {tried} failures were noticed");
 }

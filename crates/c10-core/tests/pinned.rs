@@ -5,9 +5,8 @@ mod common;
 use std::time::{Duration, Instant};
 
 use c10_core::{CUDAGraph, CaptureMode, Error, HostStats, NestedStat, PinnedBuffer, Result, Stat};
-use common::{DEVICE, Rig, config, rig};
+use common::{DEVICE, Rig, config, fail_each_call, rig};
 use cuda_sim::{Fault, LiveHandles};
-use cuda_sys::CUresult;
 
 const LEN: usize = 1 << 20;
 
@@ -279,19 +278,7 @@ fn any_driver_call_may_fail() {
     program(&rig).unwrap();
     let calls = rig.machine.calls();
     assert_eq!(rig.left(), LiveHandles::default());
-    let (mut tried, mut noticed) = (0, 0);
-    for code in [CUresult::CUDA_ERROR_OUT_OF_MEMORY, CUresult::CUDA_ERROR_NOT_PERMITTED] {
-        for (call, _, count) in calls.iter().filter(|(_, code, _)| *code == CUresult::CUDA_SUCCESS) {
-            if *call == "cuDriverGetVersion" {
-                continue; // Asked while the table is made, before there is a runtime.
-            }
-            let places = (1..=*count).filter(|place| *count < 40 || place % 9 == 1 || *place == *count);
-            for occurrence in places {
-                tried += 1;
-                noticed += usize::from(run_with(Fault { call, occurrence, code }));
-            }
-        }
-    }
+    let (tried, noticed) = fail_each_call(&calls, run_with);
     println!("{noticed} of {tried} failures were noticed");
     let pinned = ["cuMemHostAlloc", "cuMemFreeHost", "cuMemHostRegister_v2", "cuMemHostUnregister", "cuEventQuery"];
     assert!(pinned.iter().all(|name| calls.iter().any(|(call, ..)| call == name)), "{calls:?}");

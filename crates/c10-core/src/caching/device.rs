@@ -223,8 +223,8 @@ impl Device {
                 state.clock(size_class(bytes)).fetch_add(1, Ordering::Relaxed);
             }
             let size = state.round(bytes);
-            let index = state.best_fit(size, expandable.unwrap_or(state.config.expandable_segments))?;
             let expandable = expandable.unwrap_or(state.config.expandable_segments);
+            let index = state.best_fit(size, expandable)?;
             let taking = state.plan_take(index, size, bytes, expandable);
             shard.set_owner(thread::number());
             Some(all.take(shard.position, &taking))

@@ -10,7 +10,8 @@
 )]
 
 use c10_core::{DeviceIndex, Runtime, Stream};
-use cuda_sim::{Bound, Config, LiveHandles, Machine};
+use cuda_sim::{Bound, Config, Fault, LiveHandles, Machine};
+use cuda_sys::CUresult;
 
 pub(crate) const DEVICE: DeviceIndex = DeviceIndex(0);
 
@@ -46,6 +47,26 @@ impl Rig {
         drop(runtime);
         machine.live()
     }
+}
+
+/// Lets the driver calls of an earlier run fail one after another, by two codes; `run` runs the program with such a fault
+/// and tells whether it was noticed. How many faults there were, and how many were noticed.
+pub(crate) fn fail_each_call(calls: &[(&'static str, CUresult, u64)], run: impl Fn(Fault) -> bool) -> (usize, usize) {
+    let (mut tried, mut noticed) = (0, 0);
+    for code in [CUresult::CUDA_ERROR_OUT_OF_MEMORY, CUresult::CUDA_ERROR_NOT_PERMITTED] {
+        for (call, _, count) in calls.iter().filter(|(_, code, _)| *code == CUresult::CUDA_SUCCESS) {
+            if *call == "cuDriverGetVersion" {
+                continue; // Asked while the table is made, before there is a runtime.
+            }
+            // Making 64 streams is 64 times the same; the ends and the middle of such rows are enough.
+            let places = (1..=*count).filter(|place| *count < 40 || place % 9 == 1 || *place == *count);
+            for occurrence in places {
+                tried += 1;
+                noticed += usize::from(run(Fault { call, occurrence, code }));
+            }
+        }
+    }
+    (tried, noticed)
 }
 
 pub(crate) fn rig() -> Rig {
