@@ -3,7 +3,8 @@
 //! A table of three levels over the pages of 1 MiB that segments cover. A page knows its shard. Blocks of the large pool
 //! have more than 1 MiB, so at most one of them begins in a page, and one slot is enough. A page of the small pool is
 //! divided into 128 parts of 8 KiB; a part in which a block begins has 16 slots, one for each 512 bytes. Segments that do
-//! not begin at a whole page, or lie beyond the table, have their slots in an ordinary map behind a lock.
+//! not begin at a whole page, or lie beyond the table, have their slots in an ordinary map behind a lock; so has what is
+//! left of a block in the large pool while it is handed out for a moment, which it is when a pool is brought back.
 //!
 //! A *slot* is 0, or the position of an allocated block and two flags: *returned* (another thread has given it back and
 //! its shard has not taken note yet) and *used* (it was used on other streams). Only the holder of the shard's lock writes
@@ -227,6 +228,8 @@ impl Pages {
             pages_of(address, size)
                 .filter_map(|at| self.page(at))
                 .for_each(|page| page.shard.store(0, Ordering::Release));
+        }
+        if self.odd_count.load(Ordering::Acquire) == 0 {
             return;
         }
         let mut odd = self.odd();
@@ -256,10 +259,10 @@ impl Pages {
     pub(crate) fn publish(&self, address: u64, shard: ShardId, block: Index) {
         let found = self.page(address).and_then(|page| match page.shard.load(Ordering::Relaxed) {
             0 => None,
-            large if large & 1 == 0 => {
+            large if large & 1 == 0 => (page.large.load(Ordering::Relaxed) == 0).then(|| {
                 page.begin.store(begin_of(address), Ordering::Release);
-                Some(&page.large)
-            }
+                &page.large
+            }),
             _ => page.small.get().and_then(|page| page.slot(offset(address))),
         });
         match found {
@@ -270,7 +273,7 @@ impl Pages {
 
     #[cold]
     fn publish_slowly(&self, address: u64, shard: ShardId, block: Index) {
-        let page = self.page(address).filter(|page| page.shard.load(Ordering::Acquire) != 0);
+        let page = self.page(address).filter(|page| page.shard.load(Ordering::Acquire) & 1 == 1);
         let slot = match page.and_then(|page| page.small.get()) {
             Some(page) => page.make_slot(offset(address)),
             None => self.odd_slot(address, shard),
@@ -373,6 +376,26 @@ mod tests {
             assert_eq!(found(&pages, address + 1024), None);
             pages.unregister(address, 2 * MIB);
             assert_eq!(found(&pages, address), None);
+        }
+    }
+
+    #[test]
+    fn blocks_of_the_large_pool_may_begin_in_one_page() {
+        let pages = Pages::new();
+        // The page was one of the small pool before.
+        for class in [SizeClass::Small, SizeClass::Large] {
+            pages.register(0, 2 * MIB, ShardId(0), class);
+            (1..4_u32).for_each(|block| pages.publish(u64::from(block) * 1024, ShardId(0), block));
+            for gone in [2, 1, 3] {
+                assert_eq!(found(&pages, u64::from(gone) * 1024), Some((0, gone)), "{class:?}");
+                pages.find(u64::from(gone) * 1024).unwrap().withdraw();
+                assert_eq!(found(&pages, u64::from(gone) * 1024), None, "{class:?}");
+            }
+            pages.publish(2048, ShardId(0), 7);
+            assert_eq!(found(&pages, 2048), Some((0, 7)));
+            pages.find(2048).unwrap().withdraw();
+            pages.unregister(0, 2 * MIB);
+            assert_eq!(pages.odd_count.load(Ordering::Relaxed), 0);
         }
     }
 
