@@ -8,7 +8,7 @@
 //! is in the set that its state names; each driver call is made before the books change, so that a failed call leaves
 //! them as they were.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::caching::block::NONE;
@@ -107,6 +107,8 @@ pub(crate) struct Device {
     pub(super) scopes: AtomicUsize,
     /// Blocks that await other streams; changed under the lock of `pending`.
     pub(super) waiting: AtomicUsize,
+    /// Whether the options let a capture use memory again that other streams of it used.
+    reuses_in_captures: AtomicBool,
     /// Shards that may have messages.
     pub(super) messages: Apart<MessageBits>,
     pub(super) cold: Mutex<Cold>,
@@ -130,6 +132,7 @@ impl Device {
             streams: StreamTable::new(),
             scopes: AtomicUsize::new(0),
             waiting: AtomicUsize::new(0),
+            reuses_in_captures: AtomicBool::new(config.graph_capture_record_stream_reuse),
             messages: Apart::default(),
             cold: Mutex::new(Cold::new(config)),
             pending: Mutex::default(),
@@ -141,6 +144,11 @@ impl Device {
     #[inline]
     pub(super) fn is_scoped(&self) -> bool {
         self.scopes.load(Ordering::Acquire) > 0
+    }
+
+    /// Whether a capture may use memory again that other streams of it used.
+    pub(super) fn reuses_in_captures(&self) -> bool {
+        self.reuses_in_captures.load(Ordering::Relaxed)
     }
 
     /// Whether blocks await other streams, which a request asks for first.
@@ -322,7 +330,7 @@ impl Device {
         pending.defer(waiting);
         self.waiting.store(pending.count(), Ordering::Release);
         if self.is_scoped() {
-            return Ok(());
+            return if self.reuses_in_captures() { pending.mark_newest(driver) } else { Ok(()) };
         }
         // Only a scope that is still open when the block comes back will order the uses made inside it.
         pending.forget_scopes_of_newest();
@@ -338,7 +346,8 @@ impl Device {
             place.withdraw();
             let uses = state.await_streams(place.block, empty);
             let (block, owner) = (state.blocks.id(place.block), state.key.owner);
-            Waiting { shard: shard.id, block, owner, uses, events: 0 }
+            let stream = StreamRef { device: self.index, handle: state.key.stream };
+            Waiting { shard: shard.id, block, owner, stream, markers: None, uses, events: 0 }
         };
         {
             let mut state = shard.open();
@@ -434,6 +443,7 @@ impl Device {
 
     /// Tells every shard what the options and the limit say.
     pub(super) fn apply_config(&self, cold: &Cold) {
+        self.reuses_in_captures.store(cold.config.graph_capture_record_stream_reuse, Ordering::Relaxed);
         self.exclusively(|all| {
             for state in &mut all.states {
                 state.set_config(&cold.config, cold.collects_garbage());

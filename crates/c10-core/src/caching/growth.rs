@@ -1,12 +1,12 @@
 //! What a device does when nothing cached fits: segments from the driver, and what can be had by giving up more and more
 //! of what is cached.
 //!
-//! **Invariant:** one thread at a time is here ([`Cold`] is behind a lock), and it holds no shard's lock while it calls
-//! the driver. What the driver is asked about is held meanwhile: in no set, so that nobody else takes it.
+//! **Invariant:** one thread at a time is here ([`Cold`] is behind a lock, which is free while the driver is asked if
+//! `release_lock_on_cudamalloc` says so), and it holds no shard's lock while it calls the driver. What the driver is asked about is held meanwhile: in no set, so that nobody else takes it.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, MutexGuard};
 
 use crate::caching::block::{Block, Index};
 use crate::caching::device::{Device, Search, lock};
@@ -26,6 +26,8 @@ pub(crate) struct Cold {
     pub(super) config: Arc<AllocatorConfig>,
     /// Most bytes to hold from the driver.
     pub(super) limit: Option<u64>,
+    /// Bytes that the driver is being asked for while the lock is free.
+    asked_for: u64,
     pub(super) pools: Pools,
     pub(super) private: BTreeMap<PoolId, PrivatePool>,
     /// Pools whose free memory may serve other requests before those fail, in the order they asked to.
@@ -66,6 +68,7 @@ impl Cold {
         Self {
             config,
             limit: None,
+            asked_for: 0,
             pools: Pools::new(),
             private: BTreeMap::new(),
             use_on_oom: Vec::new(),
@@ -166,15 +169,23 @@ impl Device {
         if let Some(address) = self.hit_exclusively(&plan.shard, request.bytes, !searched, Some(plan.expandable)) {
             return Ok(address);
         }
-        self.take_new(driver, &mut cold, request, &plan)
+        self.take_new(driver, cold, request, &plan)
     }
 
     /// New memory; if there is none, what can be had by giving up more and more of what is cached.
-    fn take_new<D: Driver>(&self, driver: &D, cold: &mut Cold, request: &Request, plan: &Plan) -> Result<u64> {
+    fn take_new<D: Driver>(
+        &self,
+        driver: &D,
+        mut cold: MutexGuard<'_, Cold>,
+        request: &Request,
+        plan: &Plan,
+    ) -> Result<u64> {
         if cold.collects_garbage() {
-            self.collect_garbage(driver, cold)?;
+            self.collect_garbage(driver, &mut cold)?;
         }
-        if let Some(memory) = self.new_memory(driver, cold, plan)? {
+        let (mut cold, memory) = self.first_memory(driver, cold, plan);
+        let cold = &mut *cold;
+        if let Some(memory) = memory? {
             return Ok(self.hand_out(cold, plan, &memory));
         }
         if let Some(address) = self.take_from_lenders(cold, plan) {
@@ -216,10 +227,37 @@ impl Device {
         })
     }
 
+    /// New memory, at the first attempt. The lock is free while the driver is asked for a segment, if the options say so
+    /// and the request is for the default pool, which cannot go meanwhile.
+    fn first_memory<'a, D: Driver>(
+        &'a self,
+        driver: &D,
+        mut cold: MutexGuard<'a, Cold>,
+        plan: &Plan,
+    ) -> (MutexGuard<'a, Cold>, Result<Option<Memory>>) {
+        let plain = !plan.expandable && plan.pool == Pools::DEFAULT;
+        if !(plain && cold.config.release_lock_on_cudamalloc) || self.is_beyond_limit(&cold, plan) {
+            let memory = self.new_memory(driver, &mut cold, plan);
+            return (cold, memory);
+        }
+        cold.asked_for += plan.segment;
+        drop(cold);
+        let address = new_segment(&FromDriver(driver), self.index, plan.segment, plan.stream);
+        let mut cold = lock(&self.cold);
+        cold.asked_for -= plan.segment;
+        (cold, address.map(|address| address.map(|address| Memory::Segment { address })))
+    }
+
+    /// Whether a segment would be more than may be held.
+    fn is_beyond_limit(&self, cold: &Cold, plan: &Plan) -> bool {
+        let held = self.held().saturating_add(cold.asked_for);
+        cold.limit.is_some_and(|limit| held.saturating_add(plan.segment) > limit)
+    }
+
     /// Asks the driver, or the pool's own source, for a segment, or the driver for more of an expandable one; `None` when it has no memory or the limit
     /// forbids it.
     fn new_memory<D: Driver>(&self, driver: &D, cold: &mut Cold, plan: &Plan) -> Result<Option<Memory>> {
-        if cold.limit.is_some_and(|limit| self.held().saturating_add(plan.segment) > limit) {
+        if self.is_beyond_limit(cold, plan) {
             return Ok(None);
         }
         if plan.expandable {

@@ -22,6 +22,7 @@ mod pending;
 mod pools;
 mod private_pool;
 mod reclaim;
+mod reuse;
 mod shard;
 mod size_class;
 mod snapshot;
@@ -142,6 +143,9 @@ impl CachingAllocator {
             return self.alloc_uncached(driver, stream.device, bytes);
         }
         device.process_events(driver)?;
+        if capture.is_some() {
+            device.free_passed(driver, stream)?;
+        }
         let request = Request { stream, bytes, capture, thread: scoped.then(thread::number) };
         if scoped {
             return device.serve(driver, &request, false);

@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 use crate::caching::block::BlockId;
 use crate::caching::pages::ShardId;
 use crate::caching::private_pool::PoolId;
+use crate::caching::reuse::{Markers, Passed};
 use crate::caching::shard::StreamUse;
 use crate::device::DeviceIndex;
 use crate::driver::{Driver, EventHandle, StreamRef};
@@ -20,6 +21,10 @@ pub(crate) struct Waiting {
     pub(crate) shard: ShardId,
     pub(crate) block: BlockId,
     pub(crate) owner: Option<PoolId>,
+    /// The stream it was allocated for.
+    pub(crate) stream: StreamRef,
+    /// After which nodes of a capture it is used no more, where that can be known.
+    pub(crate) markers: Option<Markers>,
     /// Streams it was used on that have no event yet.
     pub(crate) uses: Vec<StreamUse>,
     /// Events that have to pass.
@@ -41,6 +46,8 @@ pub(crate) struct Pending {
     spare: Vec<Vec<EventHandle>>,
     /// Lists to use again.
     lists: Vec<Vec<StreamUse>>,
+    /// What precedes the next work of streams that capture.
+    pub(crate) passed: Passed,
 }
 
 impl Pending {
@@ -67,6 +74,33 @@ impl Pending {
 
     pub(crate) fn deferred_count(&self) -> usize {
         self.deferred.len()
+    }
+
+    /// Notes the nodes that the streams of the newest block have come to, if they all take part in one capture.
+    pub(crate) fn mark_newest<D: Driver>(&mut self, driver: &D) -> Result<()> {
+        let newest = self.deferred.last().and_then(|ticket| self.waiting[*ticket].as_mut());
+        let Some(waiting) = newest else { return Ok(()) };
+        let others = waiting.uses.iter().map(|used| used.stream);
+        waiting.markers = Markers::of(driver, std::iter::once(waiting.stream).chain(others))?;
+        Ok(())
+    }
+
+    /// Whether blocks of a stream wait that could be free before the capture ends.
+    pub(crate) fn has_markers(&self, stream: StreamRef) -> bool {
+        self.iter().any(|waiting| waiting.stream == stream && waiting.markers.is_some())
+    }
+
+    /// Removes a block of a stream whose markers that stream has passed.
+    pub(crate) fn take_passed(&mut self, stream: StreamRef) -> Option<Waiting> {
+        let position = self.deferred.iter().position(|ticket| {
+            let waiting = self.waiting[*ticket].as_ref().filter(|waiting| waiting.stream == stream);
+            let markers = waiting.and_then(|waiting| waiting.markers.as_ref());
+            markers.is_some_and(|markers| self.passed.are_behind(markers, stream))
+        })?;
+        let ticket = self.deferred.remove(position);
+        let mut waiting = self.finish(ticket)?;
+        waiting.uses.clear();
+        Some(waiting)
     }
 
     /// Records the events that one deferred block needs. The block if it needs none; `None` if it waits for them.

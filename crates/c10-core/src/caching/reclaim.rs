@@ -29,6 +29,7 @@ impl Device {
         if self.is_scoped() {
             return Ok(());
         }
+        pending.passed.clear();
         self.settle_deferred(&mut pending, driver)?;
         for queue in 0..pending.queue_count() {
             while let Some((event, _)) = pending.entry(queue, 0) {
@@ -42,7 +43,7 @@ impl Device {
         Ok(())
     }
 
-    fn finish_any(&self, pending: &Pending, waiting: Option<&Waiting>) {
+    pub(super) fn finish_any(&self, pending: &Pending, waiting: Option<&Waiting>) {
         if let Some(waiting) = waiting {
             self.waiting.store(pending.count(), Ordering::Release);
             self.finish(waiting);

@@ -2,15 +2,17 @@
 //!
 //! Scripts are lists of steps: `a k n` allocates n bytes as k on stream 0 (`a k@16 n` on stream 16), `f k` frees,
 //! `r k s` records k on stream s, `done s` lets all events of stream s pass, `e` empties the cache, `begin` and `end`
-//! route allocations of capture 7 (streams from 100 on) to private pool (1, 0), `release` gives up one use of it.
+//! route allocations of capture 7 (streams from 100 on) to private pool (1, 0), `release` gives up one use of it;
+//! `at s n…` says which nodes of the capture a stream has come to, `edge n m…` which nodes one follows.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
 
 use super::*;
-use crate::driver::{CaptureMode, EventHandle, MemInfo, StreamHandle};
+use crate::driver::{CaptureMode, CapturePoint, EventHandle, MemInfo, NodeHandle, StreamHandle};
 use cuda_sys::{CUresult, CallError};
 
 const PAGE: u64 = 2 << 20;
@@ -32,6 +34,10 @@ pub(super) struct Model {
     pub(super) log: RefCell<Vec<String>>,
     /// Streams that take part in a capture, and its number.
     pub(super) capturing: Cell<Option<(usize, u64)>>,
+    /// The nodes that streams have come to in that capture.
+    points: RefCell<BTreeMap<usize, Vec<usize>>>,
+    /// What nodes follow directly.
+    edges: RefCell<BTreeMap<usize, Vec<usize>>>,
     held: RefCell<BTreeMap<u64, u64>>,
     next_event: Cell<usize>,
     /// Events and the stream each was last recorded on.
@@ -57,6 +63,8 @@ impl Model {
             pages: RefCell::default(),
             log: RefCell::default(),
             capturing: Cell::new(Some((100, 7))),
+            points: RefCell::default(),
+            edges: RefCell::default(),
             held: RefCell::default(),
             next_event: Cell::new(1),
             events: RefCell::default(),
@@ -70,7 +78,12 @@ impl Model {
 
     /// Lets the next call fail.
     pub(super) fn fail_next(&self) {
-        self.fails.set(self.calls.get() + 1);
+        self.fail_call(1);
+    }
+
+    /// Lets a call to come fail: 1 is the next.
+    pub(super) fn fail_call(&self, number: u64) {
+        self.fails.set(self.calls.get() + number);
     }
 
     fn call(&self, name: &'static str) -> Result<()> {
@@ -219,6 +232,19 @@ impl Driver for Model {
         Ok(self.capturing.get().filter(|(first, _)| stream.handle.0 >= *first).map(|(_, id)| id))
     }
 
+    fn capture_point(&self, stream: StreamRef) -> Result<Option<CapturePoint>> {
+        self.call("capture_point")?;
+        let capture = self.capturing.get().filter(|(first, _)| stream.handle.0 >= *first).map(|(_, id)| id);
+        let points = self.points.borrow();
+        let nodes = points.get(&stream.handle.0).into_iter().flatten().map(|node| NodeHandle(*node));
+        Ok(capture.map(|capture| CapturePoint { capture, nodes: nodes.collect() }))
+    }
+
+    fn node_dependencies(&self, node: NodeHandle) -> Result<Vec<NodeHandle>> {
+        self.call("node_dependencies")?;
+        Ok(self.edges.borrow().get(&node.0).into_iter().flatten().map(|node| NodeHandle(*node)).collect())
+    }
+
     fn exchange_capture_mode(&self, _: CaptureMode) -> Result<CaptureMode> {
         self.call("exchange_capture_mode")?;
         Ok(CaptureMode::Global)
@@ -294,6 +320,12 @@ impl Bench {
             }
             ["done", stream] => model.pass(number(stream)),
             ["e"] => allocator.empty_cache(model)?,
+            ["at", stream, nodes @ ..] => {
+                model.points.borrow_mut().insert(number(stream), nodes.iter().map(|node| number(node)).collect());
+            }
+            ["edge", node, before @ ..] => {
+                model.edges.borrow_mut().insert(number(node), before.iter().map(|node| number(node)).collect());
+            }
             ["begin"] => {
                 let filter = Filter::Capture(Arc::new(AtomicU64::new(7)));
                 allocator.begin_allocate_to_pool(DeviceIndex(0), POOL, filter)?;
@@ -464,7 +496,7 @@ fn bad_requests_are_refused_and_change_nothing() {
 }
 
 const TOUR: &str = "a 1 5e6, a 2 1000, a 3@16 3e6, r 1 16, r 1 32, r 2 16, f 1, a 4 2e6, done 16, f 2, a 5 5e6, \
-     begin, a 6@100 4e6, r 6 101, r 4 16, f 6, f 4, a 7@100 100, end, a 8 100, done 32, done 16, e, f 3, a 9 30e6, \
+     begin, a 6@100 4e6, r 6 101, r 4 16, at 100 1, at 101 2, f 6, f 4, edge 3 1 2, at 100 3, a 7@100 100, end, a 8 100, done 32, done 16, e, f 3, a 9 30e6, \
      a 10 80e6, f 5, f 7, f 8, f 9, release, e, done 16, done 32, e";
 
 /// Every call fails once, at each place where the tour makes it: the books balance after each step, and when the
@@ -477,13 +509,14 @@ fn any_driver_call_may_fail() {
     }
     println!("failed {points} calls of {failed:?}");
     // Events are destroyed only at the end, when failures are passed over.
-    assert_eq!(failed.len(), 15, "not every function of the driver has failed: {failed:?}");
+    assert_eq!(failed.len(), 17, "not every function of the driver has failed: {failed:?}");
     assert!(points > 150, "only {points} calls failed");
 }
 
 /// Option mixes that change what the allocator decides.
-const OPTIONS: [&str; 4] = [
+const OPTIONS: [&str; 5] = [
     "",
+    "graph_capture_record_stream_reuse:True",
     "expandable_segments:True",
     "max_split_size_mb:20,garbage_collection_threshold:0.3",
     "expandable_segments:True,roundup_power2_divisions:4,max_split_size_mb:32,garbage_collection_threshold:0.5",
@@ -538,7 +571,7 @@ impl Numbers {
 fn random_scripts_keep_the_books() {
     for seed in 0..200 {
         let mut numbers = Numbers(seed);
-        let mut bench = Bench::with(200_000_000, OPTIONS[usize::try_from(seed % 4).unwrap()]);
+        let mut bench = Bench::with(200_000_000, OPTIONS[usize::try_from(seed % 5).unwrap()]);
         bench.allocator.set_limit(DeviceIndex(0), (seed % 3 == 0).then_some(150_000_000)).unwrap();
         let mut scoped = false;
         for step in 0..150 {
@@ -585,60 +618,114 @@ fn random_scripts_keep_the_books() {
     }
 }
 
+/// A driver for several threads that has memory without end.
+struct Plain {
+    next: AtomicU64,
+    /// Requests for memory are answered by twos.
+    meets: bool,
+    waiting: Mutex<usize>,
+    met: Condvar,
+}
+
+impl Plain {
+    fn new(meets: bool) -> Self {
+        Self { next: AtomicU64::new(PAGE), meets, waiting: Mutex::default(), met: Condvar::new() }
+    }
+
+    /// Waits for another thread to be here too; an error if none comes.
+    fn meet(&self) -> Result<()> {
+        let mut waiting = self.waiting.lock().unwrap();
+        *waiting += 1;
+        self.met.notify_all();
+        let alone = |waiting: &mut usize| *waiting < 2;
+        let (_waiting, timeout) = self.met.wait_timeout_while(waiting, Duration::from_secs(60), alone).unwrap();
+        if timeout.timed_out() { Err(failure(CUresult::CUDA_ERROR_LAUNCH_TIMEOUT)) } else { Ok(()) }
+    }
+}
+
+impl Driver for Plain {
+    fn mem_alloc(&self, _: DeviceIndex, bytes: u64) -> Result<u64> {
+        if self.meets {
+            self.meet()?;
+        }
+        Ok(self.next.fetch_add(bytes.next_multiple_of(PAGE), Ordering::Relaxed))
+    }
+    fn mem_free(&self, _: DeviceIndex, _: u64) -> Result<()> {
+        Ok(())
+    }
+    fn mem_get_info(&self, _: DeviceIndex) -> Result<MemInfo> {
+        Ok(MemInfo { free: 1, total: 1 })
+    }
+    fn total_memory(&self, _: DeviceIndex) -> Result<u64> {
+        Ok(1 << 40)
+    }
+    fn reserve_range(&self, device: DeviceIndex, bytes: u64) -> Result<u64> {
+        self.mem_alloc(device, bytes)
+    }
+    fn release_range(&self, _: DeviceIndex, _: u64, _: u64) -> Result<()> {
+        Ok(())
+    }
+    fn map_pages(&self, _: DeviceIndex, _: u64, _: u64, _: u64) -> Result<()> {
+        Ok(())
+    }
+    fn unmap_pages(&self, _: DeviceIndex, _: u64, bytes: u64, _: u64) -> (u64, Result<()>) {
+        (bytes, Ok(()))
+    }
+    fn stream_synchronize(&self, _: StreamRef) -> Result<()> {
+        Ok(())
+    }
+    fn event_create(&self, _: DeviceIndex) -> Result<EventHandle> {
+        Ok(EventHandle(1))
+    }
+    fn event_destroy(&self, _: EventHandle) -> Result<()> {
+        Ok(())
+    }
+    fn event_record(&self, _: EventHandle, _: StreamRef) -> Result<()> {
+        Ok(())
+    }
+    fn event_query(&self, _: EventHandle) -> Result<bool> {
+        Ok(true)
+    }
+    fn event_synchronize(&self, _: EventHandle) -> Result<()> {
+        Ok(())
+    }
+    fn capture_id(&self, _: StreamRef) -> Result<Option<u64>> {
+        Ok(None)
+    }
+    fn capture_point(&self, _: StreamRef) -> Result<Option<CapturePoint>> {
+        Ok(None)
+    }
+    fn node_dependencies(&self, _: NodeHandle) -> Result<Vec<NodeHandle>> {
+        unreachable!("no stream is at a node")
+    }
+    fn exchange_capture_mode(&self, mode: CaptureMode) -> Result<CaptureMode> {
+        Ok(mode)
+    }
+}
+
+#[test]
+fn threads_may_ask_the_driver_at_the_same_time() {
+    let driver = Plain::new(true);
+    let config = AllocatorConfig::default().parse("release_lock_on_cudamalloc:True").unwrap();
+    let allocator = CachingAllocator::new(1, &Arc::new(config));
+    allocator.set_limit(DeviceIndex(0), Some(64 << 20)).unwrap();
+    std::thread::scope(|scope| {
+        let ask = |stream| (&driver, &allocator, stream);
+        let threads = [ask(0), ask(16)].map(|(driver, allocator, stream)| {
+            scope.spawn(move || allocator.alloc(driver, on(stream), 24 << 20).unwrap())
+        });
+        let addresses = threads.map(|thread| thread.join().unwrap());
+        assert_ne!(addresses[0], addresses[1]);
+    });
+    assert_eq!(allocator.inconsistency(), None);
+    let stats = allocator.stats(DeviceIndex(0)).unwrap();
+    assert_eq!((stats.reserved_bytes.all.current, stats.num_device_alloc), (48 << 20, 2));
+    assert!(allocator.alloc(&driver, on(0), 24 << 20).is_err_and(|error| error.is_out_of_memory()));
+}
+
 #[test]
 fn threads_allocate_and_free_each_others_memory() {
-    struct Plain(AtomicU64);
-    impl Driver for Plain {
-        fn mem_alloc(&self, _: DeviceIndex, bytes: u64) -> Result<u64> {
-            Ok(self.0.fetch_add(bytes.next_multiple_of(PAGE), Ordering::Relaxed))
-        }
-        fn mem_free(&self, _: DeviceIndex, _: u64) -> Result<()> {
-            Ok(())
-        }
-        fn mem_get_info(&self, _: DeviceIndex) -> Result<MemInfo> {
-            Ok(MemInfo { free: 1, total: 1 })
-        }
-        fn total_memory(&self, _: DeviceIndex) -> Result<u64> {
-            Ok(1 << 40)
-        }
-        fn reserve_range(&self, device: DeviceIndex, bytes: u64) -> Result<u64> {
-            self.mem_alloc(device, bytes)
-        }
-        fn release_range(&self, _: DeviceIndex, _: u64, _: u64) -> Result<()> {
-            Ok(())
-        }
-        fn map_pages(&self, _: DeviceIndex, _: u64, _: u64, _: u64) -> Result<()> {
-            Ok(())
-        }
-        fn unmap_pages(&self, _: DeviceIndex, _: u64, bytes: u64, _: u64) -> (u64, Result<()>) {
-            (bytes, Ok(()))
-        }
-        fn stream_synchronize(&self, _: StreamRef) -> Result<()> {
-            Ok(())
-        }
-        fn event_create(&self, _: DeviceIndex) -> Result<EventHandle> {
-            Ok(EventHandle(1))
-        }
-        fn event_destroy(&self, _: EventHandle) -> Result<()> {
-            Ok(())
-        }
-        fn event_record(&self, _: EventHandle, _: StreamRef) -> Result<()> {
-            Ok(())
-        }
-        fn event_query(&self, _: EventHandle) -> Result<bool> {
-            Ok(true)
-        }
-        fn event_synchronize(&self, _: EventHandle) -> Result<()> {
-            Ok(())
-        }
-        fn capture_id(&self, _: StreamRef) -> Result<Option<u64>> {
-            Ok(None)
-        }
-        fn exchange_capture_mode(&self, mode: CaptureMode) -> Result<CaptureMode> {
-            Ok(mode)
-        }
-    }
-    let driver = Plain(AtomicU64::new(PAGE));
+    let driver = Plain::new(false);
     let allocator = CachingAllocator::new(1, &Arc::default());
     let (give, take) = std::sync::mpsc::channel::<u64>();
     std::thread::scope(|scope| {

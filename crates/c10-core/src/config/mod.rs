@@ -66,7 +66,8 @@ pub struct AllocatorConfig {
     pub expandable_segments: bool,
     /// `large_segment_size_mb`, in bytes: the segment of a request between 1 MiB and 10 MiB.
     pub large_segment_size: u64,
-    /// `release_lock_on_cudamalloc` (no effect yet): others may allocate while the driver is asked for memory.
+    /// `release_lock_on_cudamalloc`: other threads may ask the driver for memory of the same device at the same time.
+    /// What is cached can be had meanwhile in any case.
     pub release_lock_on_cudamalloc: bool,
     /// `backend`.
     pub backend: Backend,
@@ -79,7 +80,8 @@ pub struct AllocatorConfig {
     /// `pinned_reserve_segment_size_mb`, in bytes: pinned memory that is taken at once, when the first is asked for; 0 is
     /// off. What was taken stays when this changes.
     pub pinned_reserve_segment_size: u64,
-    /// `graph_capture_record_stream_reuse` (no effect yet): memory freed on other streams during a capture may serve that capture.
+    /// `graph_capture_record_stream_reuse`: memory that other streams used during a capture may serve that capture again
+    /// where the graph orders the new use after the old one; without it such memory waits for the capture's end.
     pub graph_capture_record_stream_reuse: bool,
     /// `per_process_memory_fraction`: part of a device's memory this process may take.
     pub per_process_memory_fraction: f64,

@@ -7,10 +7,11 @@
 
 use std::ptr;
 
-use cuda_sys::driver::types::{CUgraph, CUgraphExec, CUstream};
+use cuda_sys::CallError;
+use cuda_sys::driver::types::{CUgraph, CUgraphEdgeData, CUgraphExec, CUgraphNode, CUstream};
 
 use crate::driver::stream::mode_to_raw;
-use crate::driver::{Api, CaptureMode, StreamRef};
+use crate::driver::{Api, CaptureMode, NodeHandle, StreamRef};
 use crate::error::Result;
 
 /// A `CUgraph`.
@@ -49,6 +50,28 @@ impl Api {
         // SAFETY: the graph is alive, `count` outlives the call, and without an array only the number is told.
         unsafe { self.table.cuGraphGetNodes(raw_graph(graph), ptr::null_mut(), &mut count) }?;
         Ok(count)
+    }
+
+    /// The nodes that a node follows directly, through the newest function that the driver has.
+    pub(crate) fn graph_node_dependencies(&self, node: NodeHandle) -> Result<Vec<NodeHandle>> {
+        let node: CUgraphNode = ptr::with_exposed_provenance_mut(node.0);
+        let ask = |nodes: *mut CUgraphNode, edges: *mut CUgraphEdgeData, count: &mut usize| {
+            // SAFETY: the node's graph is being captured; the arrays are null or have room for `count` results.
+            match unsafe { self.table.cuGraphNodeGetDependencies_v2(node, nodes, edges, count) } {
+                // SAFETY: as above.
+                Err(CallError::Missing(_)) => unsafe { self.table.cuGraphNodeGetDependencies(node, nodes, count) },
+                answer => answer,
+            }
+        };
+        let mut count = 0;
+        ask(ptr::null_mut(), ptr::null_mut(), &mut count)?;
+        let mut nodes: Vec<CUgraphNode> = vec![ptr::null_mut(); count];
+        let edge = CUgraphEdgeData { from_port: 0, to_port: 0, type_: 0, reserved: [0; 5] };
+        let mut edges = vec![edge; count];
+        if count > 0 {
+            ask(nodes.as_mut_ptr(), edges.as_mut_ptr(), &mut count)?;
+        }
+        Ok(nodes.into_iter().take(count).map(|node| NodeHandle(node.expose_provenance())).collect())
     }
 
     /// Makes an executable graph.

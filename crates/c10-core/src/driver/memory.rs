@@ -11,7 +11,7 @@ use std::ptr;
 
 use crate::device::DeviceIndex;
 use crate::driver::stream::EVENT_DISABLE_TIMING;
-use crate::driver::{Api, CaptureMode, Driver, EventHandle, MemInfo, StreamRef};
+use crate::driver::{Api, CaptureMode, CapturePoint, Driver, EventHandle, MemInfo, NodeHandle, StreamRef};
 use crate::error::{Error, Result};
 
 /// Refuses ranges that leave a buffer.
@@ -92,6 +92,14 @@ impl Driver for Api {
 
     fn capture_id(&self, stream: StreamRef) -> Result<Option<u64>> {
         self.stream_capture_id(stream)
+    }
+
+    fn capture_point(&self, stream: StreamRef) -> Result<Option<CapturePoint>> {
+        self.stream_capture_point(stream)
+    }
+
+    fn node_dependencies(&self, node: NodeHandle) -> Result<Vec<NodeHandle>> {
+        self.graph_node_dependencies(node)
     }
 
     fn exchange_capture_mode(&self, mode: CaptureMode) -> Result<CaptureMode> {

@@ -72,6 +72,19 @@ pub enum CaptureMode {
     Relaxed,
 }
 
+/// A node of a graph, as long as that graph is being captured.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) struct NodeHandle(pub(crate) usize);
+
+/// How far a capturing stream has come.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct CapturePoint {
+    /// Number of the capture.
+    pub(crate) capture: u64,
+    /// The nodes that what is queued next will follow.
+    pub(crate) nodes: Vec<NodeHandle>,
+}
+
 /// What the caching allocator needs of a driver.
 ///
 /// Each function makes the device's context current first, and returns the driver's own error. The allocator is
@@ -164,6 +177,18 @@ pub(crate) trait Driver {
     /// # Errors
     /// The driver's error.
     fn capture_id(&self, stream: StreamRef) -> Result<Option<u64>>;
+
+    /// How far a stream has come in the capture that it takes part in; `None` when it captures nothing.
+    ///
+    /// # Errors
+    /// The driver's error.
+    fn capture_point(&self, stream: StreamRef) -> Result<Option<CapturePoint>>;
+
+    /// The nodes that a node of a capture follows directly.
+    ///
+    /// # Errors
+    /// The driver's error.
+    fn node_dependencies(&self, node: NodeHandle) -> Result<Vec<NodeHandle>>;
 
     /// Sets this thread's capture mode and returns the mode before.
     ///

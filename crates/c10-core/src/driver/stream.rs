@@ -7,13 +7,15 @@
 //! them.
 #![expect(unsafe_code, reason = "calls of C functions")]
 
-use std::ptr;
+use std::{ptr, slice};
 
-use cuda_sys::driver::types::{CUevent, CUstream, CUstreamCaptureMode, CUstreamCaptureStatus};
+use cuda_sys::driver::types::{
+    CUevent, CUgraphEdgeData, CUgraphNode, CUstream, CUstreamCaptureMode, CUstreamCaptureStatus,
+};
 use cuda_sys::{CUresult, CallError, DriverError};
 
 use crate::device::DeviceIndex;
-use crate::driver::{Api, CaptureMode, EventHandle, StreamHandle, StreamRef};
+use crate::driver::{Api, CaptureMode, CapturePoint, EventHandle, NodeHandle, StreamHandle, StreamRef};
 use crate::error::Result;
 use crate::runtime::Runtime;
 use crate::stream::Stream;
@@ -88,6 +90,35 @@ impl Api {
             Err(error) => return Err(error.into()),
         }
         Ok((status != CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE).then_some(id))
+    }
+
+    /// How far the stream has come in the capture that it takes part in.
+    pub(crate) fn stream_capture_point(&self, stream: StreamRef) -> Result<Option<CapturePoint>> {
+        if self.stream_capture_id(stream)?.is_none() {
+            return Ok(None);
+        }
+        let mut status = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
+        let (mut capture, mut count, no) = (0, 0, ptr::null_mut());
+        let (mut nodes, mut edges): (*const CUgraphNode, *const CUgraphEdgeData) = (ptr::null(), ptr::null());
+        let (stream, id) = (raw(stream), &mut capture);
+        // SAFETY: the stream is alive, and all results but the graph, which is optional, outlive the call.
+        let answer = unsafe {
+            self.table.cuStreamGetCaptureInfo_v3(stream, &mut status, id, no, &mut nodes, &mut edges, &mut count)
+        };
+        if let Err(CallError::Missing(_)) = answer {
+            // SAFETY: as above.
+            unsafe { self.table.cuStreamGetCaptureInfo_v2(stream, &mut status, id, no, &mut nodes, &mut count) }?;
+        } else {
+            answer?;
+        }
+        let is_active = status == CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_ACTIVE;
+        if !is_active || count == 0 {
+            return Ok(is_active.then(|| CapturePoint { capture, nodes: Vec::new() }));
+        }
+        // SAFETY: the driver's array has `count` nodes and stays until the next call about this stream.
+        let nodes = unsafe { slice::from_raw_parts(nodes, count) };
+        let nodes = nodes.iter().map(|node| NodeHandle(node.expose_provenance()));
+        Ok(Some(CapturePoint { capture, nodes: nodes.collect() }))
     }
 
     /// Asks for a capture's state through the newest function that the driver has.

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use cuda_sys::{CUresult, CallError};
 
 use crate::device::DeviceIndex;
-use crate::driver::{CaptureMode, Driver, EventHandle, MemInfo, StreamHandle, StreamRef};
+use crate::driver::{CaptureMode, CapturePoint, Driver, EventHandle, MemInfo, NodeHandle, StreamHandle, StreamRef};
 use crate::error::{Error, Result};
 
 const FIRST_SEGMENT: u64 = 0x7000_0000_0000;
@@ -215,6 +215,14 @@ impl Driver for Simulated {
     /// Each stream takes part in a capture of its own, so that a scope can take the allocations of one stream.
     fn capture_id(&self, stream: StreamRef) -> Result<Option<u64>> {
         Ok(Some(capture_of(stream.handle)))
+    }
+
+    fn capture_point(&self, _: StreamRef) -> Result<Option<CapturePoint>> {
+        Ok(None)
+    }
+
+    fn node_dependencies(&self, _: NodeHandle) -> Result<Vec<NodeHandle>> {
+        unreachable!("no stream is at a node")
     }
 
     fn exchange_capture_mode(&self, mode: CaptureMode) -> Result<CaptureMode> {

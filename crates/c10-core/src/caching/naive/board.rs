@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::CAPTURED;
 use crate::device::DeviceIndex;
-use crate::driver::{CaptureMode, Driver, EventHandle, MemInfo, StreamRef};
+use crate::driver::{CaptureMode, CapturePoint, Driver, EventHandle, MemInfo, NodeHandle, StreamRef};
 use crate::error::Result;
 use cuda_sys::{CUresult, CallError};
 
@@ -128,6 +128,14 @@ impl Driver for Board {
 
     fn capture_id(&self, stream: StreamRef) -> Result<Option<u64>> {
         Ok((stream.handle.0 >= CAPTURED).then_some(7))
+    }
+
+    fn capture_point(&self, _: StreamRef) -> Result<Option<CapturePoint>> {
+        Ok(None)
+    }
+
+    fn node_dependencies(&self, _: NodeHandle) -> Result<Vec<NodeHandle>> {
+        unreachable!("no stream is at a node")
     }
 
     fn exchange_capture_mode(&self, mode: CaptureMode) -> Result<CaptureMode> {
