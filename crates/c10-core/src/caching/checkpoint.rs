@@ -13,6 +13,7 @@ use crate::caching::block::{Block, Index, NONE, State};
 use crate::caching::device::{Device, lock};
 use crate::caching::exclusive::Exclusive;
 use crate::caching::growth::Cold;
+use crate::caching::pages::Place;
 use crate::caching::pools::Pool;
 use crate::caching::private_pool::PoolId;
 use crate::caching::shard::{Shard, ShardState};
@@ -279,11 +280,17 @@ fn free_everything(all: &mut Exclusive<'_>, pool: &Pool, result: &mut RestoreRes
     free
 }
 
-/// Takes an allocated block back, though another thread may be about to do so too: its message will find nothing.
+/// Takes an allocated block back. Another thread may be about to do so too: then that is waited for, which is a matter of
+/// a few instructions, and is followed.
 fn take_back(all: &mut Exclusive<'_>, shard: &Shard, address: u64) {
     let pages = &all.device.shared.pages;
-    if let Some(place) = pages.find(address).or_else(|| pages.find_returned(address)) {
-        all.free(shard.position, &place);
+    while let Some((_, slot)) = pages.slot_at(address) {
+        let Some(seen) = slot.look() else { return };
+        if Place::new(shard.id, slot, Some(seen)).is_some_and(|place| all.free(shard.position, &place)) {
+            return;
+        }
+        std::thread::yield_now();
+        all.settle();
     }
 }
 

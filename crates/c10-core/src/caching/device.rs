@@ -253,8 +253,8 @@ impl Device {
     /// until a later allocation can make up for that call.
     #[inline]
     pub(crate) fn free<D: Driver>(&self, driver: &D, shard: &Shard, place: &Place<'_>, address: u64) -> Result<()> {
-        if place.used || !shard.is_owner(thread::number()) {
-            return self.free_otherwise(driver, shard, place, address);
+        if place.is_used() {
+            return self.free_used(driver, shard, address);
         }
         {
             let mut state = shard.state.lock();
@@ -264,8 +264,8 @@ impl Device {
                 return Ok(());
             }
             shard.wake(&mut state);
-            let here =
-                settled && state.is_allocated(place.block, address) && state.blocks.get(place.block).uses == NONE;
+            let block = place.block();
+            let here = settled && state.is_allocated(block, address) && state.blocks.get(block).uses == NONE;
             if here && state.free_if_covered(place) {
                 return Ok(());
             }
@@ -273,52 +273,45 @@ impl Device {
         self.free_exclusively(driver, shard, address)
     }
 
-    /// The same for a block that was used on other streams, or is given back by another thread.
-    #[cold]
-    fn free_otherwise<D: Driver>(&self, driver: &D, shard: &Shard, place: &Place<'_>, address: u64) -> Result<()> {
-        if place.used {
-            return self.free_used(driver, shard, address);
-        }
-        self.free_from_afar(driver, shard, place, address)
-    }
-
     #[cold]
     fn free_exclusively<D: Driver>(&self, driver: &D, shard: &Shard, address: u64) -> Result<()> {
         let used = self.exclusively(|all| {
             let place = self.shared.pages.find(address).filter(|place| place.shard == shard.id);
             let place = place.ok_or(Error::InvalidDevicePointer { address })?;
-            if !place.used {
-                all.free(shard.position, &place);
+            if !(place.is_used() || all.free(shard.position, &place)) {
+                return Err(Error::InvalidDevicePointer { address });
             }
-            Ok::<_, Error>(place.used)
+            Ok(place.is_used())
         })?;
         if used { self.free_used(driver, shard, address) } else { Ok(()) }
     }
 
-    /// Leaves word with the shard, whose lock its owner takes again and again.
-    fn free_from_afar<D: Driver>(&self, driver: &D, shard: &Shard, place: &Place<'_>, address: u64) -> Result<()> {
+    /// The same by a thread that was not the last to allocate from the shard: leaves word with the shard, whose lock that
+    /// other thread takes again and again.
+    pub(crate) fn free_from_afar<D: Driver>(
+        &self,
+        driver: &D,
+        shard: &Shard,
+        place: &Place<'_>,
+        address: u64,
+    ) -> Result<()> {
+        if place.is_used() {
+            return self.free_used(driver, shard, address);
+        }
         // What is given back may make a peak, so the order matters in which shards take note of it: only one at a time
         // has messages. And the slot of a dormant block tells nothing: most likely it was given back before.
-        if self.messages.concern(shard.other_bits()) || shard.is_dormant(place.block) {
+        if self.messages.concern(shard.other_bits()) || shard.is_dormant(place.block()) {
             return self.free_exclusively(driver, shard, address);
         }
-        if !place.give_back() {
-            // It was given back meanwhile, or used elsewhere.
-            return match self.shared.pages.find(address) {
-                Some(place) if place.used => self.free_used(driver, shard, address),
-                _ => Err(Error::InvalidDevicePointer { address }),
-            };
-        }
-        if shard.send(place.block) {
+        if place.give_back(&shard.returned) {
             self.messages.set(shard.bit());
             return Ok(());
         }
-        self.exclusively(|all| {
-            if let Some(place) = all.states[shard.position].returned(&self.shared.pages, place.block) {
-                all.free(shard.position, &place);
-            }
-        });
-        Ok(())
+        // It was given back meanwhile, or used elsewhere.
+        match self.shared.pages.find(address) {
+            Some(place) if place.is_used() => self.free_used(driver, shard, address),
+            _ => Err(Error::InvalidDevicePointer { address }),
+        }
     }
 
     /// Takes a block back that was used on other streams.
@@ -343,28 +336,31 @@ impl Device {
         let invalid = || Error::InvalidDevicePointer { address };
         let place = self.shared.pages.find(address).filter(|place| place.shard == shard.id).ok_or_else(invalid)?;
         let begin = |state: &mut ShardState, empty| {
-            place.withdraw();
-            let uses = state.await_streams(place.block, empty);
-            let (block, owner) = (state.blocks.id(place.block), state.key.owner);
+            if !place.withdraw() {
+                return Err(invalid());
+            }
+            let uses = state.await_streams(place.block(), empty);
+            let (block, owner) = (state.blocks.id(place.block()), state.key.owner);
             let stream = StreamRef { device: self.index, handle: state.key.stream };
-            Waiting { shard: shard.id, block, owner, stream, markers: None, uses, events: 0 }
+            Ok(Waiting { shard: shard.id, block, owner, stream, markers: None, uses, events: 0 })
         };
         {
             let mut state = shard.open();
-            if !state.is_allocated(place.block, address) {
+            if !state.is_allocated(place.block(), address) {
                 return Err(invalid());
             }
-            if state.blocks.get(place.block).size < state.oversize {
-                return Ok(begin(&mut state, empty));
+            if state.blocks.get(place.block()).size < state.oversize {
+                return begin(&mut state, empty);
             }
         }
         self.exclusively(|all| {
             let state = &mut all.states[shard.position];
-            if !state.is_allocated(place.block, address) {
+            if !state.is_allocated(place.block(), address) {
                 return Err(invalid());
             }
+            let waiting = begin(state, empty)?;
             all.stats.oversize_allocations.change(-1);
-            Ok(begin(state, empty))
+            Ok(waiting)
         })
     }
 
@@ -391,7 +387,7 @@ impl Device {
         let in_scope = self.is_scoped();
         let mut state = shard.open();
         let place = self.shared.pages.find(address).filter(|place| place.shard == shard.id);
-        let place = place.filter(|place| state.is_allocated(place.block, address));
+        let place = place.filter(|place| state.is_allocated(place.block(), address));
         let place = place.ok_or(Error::InvalidDevicePointer { address })?;
         if stream.device == self.index && stream.handle == state.key.stream {
             return Ok(());
@@ -399,7 +395,7 @@ impl Device {
         if !place.mark_used() {
             return Err(Error::InvalidDevicePointer { address });
         }
-        state.add_use(place.block, stream, in_scope);
+        state.add_use(place.block(), stream, in_scope);
         Ok(())
     }
 

@@ -58,7 +58,8 @@ impl Exclusive<'_> {
                 }
             }
         }
-        self.device.messages.renew(self.shards.iter().map(|shard| (shard.bit(), || shard.has_messages())));
+        let pairs = self.shards.iter().zip(&self.states);
+        self.device.messages.renew(pairs.map(|(shard, state)| (shard.bit(), || shard.has_messages(state))));
     }
 
     /// Hands a planned block of a shard out; its address.
@@ -76,18 +77,21 @@ impl Exclusive<'_> {
         address
     }
 
-    /// Takes an allocated block back that nobody else uses.
-    pub(crate) fn free(&mut self, position: usize, place: &Place<'_>) {
-        let state = &mut self.states[position];
-        let change = state.plan_free(place.block);
-        if state.blocks.get(place.block).size >= state.oversize {
+    /// Takes an allocated block back that nobody else uses; false if another thread has done so meanwhile.
+    pub(crate) fn free(&mut self, position: usize, place: &Place<'_>) -> bool {
+        if !place.withdraw() {
+            return false;
+        }
+        let (state, index) = (&mut self.states[position], place.block());
+        let change = state.plan_free(index);
+        if state.blocks.get(index).size >= state.oversize {
             self.stats.oversize_allocations.change(-1);
         }
-        let class = state.blocks.get(place.block).class;
+        let class = state.blocks.get(index).class;
         state.ledger.apply(class, &change);
-        place.withdraw();
-        state.free(place.block);
+        state.free(index);
         self.cover(position);
+        true
     }
 
     /// Frees a block that has awaited other streams.

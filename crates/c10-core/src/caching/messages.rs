@@ -7,40 +7,63 @@
 //! **Invariant:** when a free from another thread has returned, its message has been followed, or its shard's bit is set,
 //! or [`RENEWING`] is. A bit stays set while messages go on coming, so that the word is seldom written.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{self, SeqCst};
 
 /// The bits are being renewed: any shard may have messages.
 const RENEWING: u64 = 1 << 63;
 
 /// A word that threads share; the model checker has its own.
 pub(crate) trait Word: Default {
-    fn load(&self) -> u64;
-    fn store(&self, value: u64);
-    fn fetch_or(&self, value: u64);
-    fn fetch_and(&self, value: u64);
+    fn load(&self, order: Ordering) -> u64;
+    fn store(&self, value: u64, order: Ordering);
+    fn swap(&self, value: u64, order: Ordering) -> u64;
+    fn fetch_or(&self, value: u64, order: Ordering);
+    fn fetch_and(&self, value: u64, order: Ordering);
+    /// Compare and exchange; what was there.
+    fn exchange(&self, current: u64, new: u64, order: Ordering) -> Result<u64, u64>;
 }
 
-impl Word for AtomicU64 {
-    #[inline]
-    fn load(&self) -> u64 {
-        self.load(Ordering::SeqCst)
-    }
+/// Words by the operations of a type that has them under the usual names.
+macro_rules! word {
+    ($type:ty) => {
+        impl Word for $type {
+            #[inline]
+            fn load(&self, order: Ordering) -> u64 {
+                self.load(order)
+            }
 
-    #[inline]
-    fn store(&self, value: u64) {
-        self.store(value, Ordering::SeqCst);
-    }
+            #[inline]
+            fn store(&self, value: u64, order: Ordering) {
+                self.store(value, order);
+            }
 
-    #[inline]
-    fn fetch_or(&self, value: u64) {
-        self.fetch_or(value, Ordering::SeqCst);
-    }
+            #[inline]
+            fn swap(&self, value: u64, order: Ordering) -> u64 {
+                self.swap(value, order)
+            }
 
-    #[inline]
-    fn fetch_and(&self, value: u64) {
-        self.fetch_and(value, Ordering::SeqCst);
-    }
+            #[inline]
+            fn fetch_or(&self, value: u64, order: Ordering) {
+                self.fetch_or(value, order);
+            }
+
+            #[inline]
+            fn fetch_and(&self, value: u64, order: Ordering) {
+                self.fetch_and(value, order);
+            }
+
+            #[inline]
+            fn exchange(&self, current: u64, new: u64, order: Ordering) -> Result<u64, u64> {
+                self.compare_exchange(current, new, order, Ordering::Acquire)
+            }
+        }
+    };
 }
+
+word!(AtomicU64);
+#[cfg(test)]
+word!(loom::sync::atomic::AtomicU64);
 
 /// A bit for each shard ([`Shard::bit`](super::shard::Shard::bit)).
 #[derive(Debug, Default)]
@@ -50,29 +73,29 @@ impl<W: Word> MessageBits<W> {
     /// Whether shards with these bits may have messages.
     #[inline]
     pub(crate) fn concern(&self, bits: u64) -> bool {
-        self.0.load() & (bits | RENEWING) != 0
+        self.0.load(SeqCst) & (bits | RENEWING) != 0
     }
 
     /// Whether no shard has messages.
     #[inline]
     pub(crate) fn are_none(&self) -> bool {
-        self.0.load() == 0
+        self.0.load(SeqCst) == 0
     }
 
     /// Notes a message that was sent; before the free returns.
     pub(crate) fn set(&self, bit: u64) {
-        if self.0.load() & bit == 0 {
-            self.0.fetch_or(bit);
+        if self.0.load(SeqCst) & bit == 0 {
+            self.0.fetch_or(bit, SeqCst);
         }
     }
 
     /// Forgets all bits but those of shards that have messages now: a message sent meanwhile may have found its bit set
     /// still.
     pub(crate) fn renew(&self, shards: impl Iterator<Item = (u64, impl Fn() -> bool)>) {
-        if self.0.load() != 0 {
-            self.0.store(RENEWING);
+        if self.0.load(SeqCst) != 0 {
+            self.0.store(RENEWING, SeqCst);
             shards.filter(|(_, has_messages)| has_messages()).for_each(|(bit, _)| self.set(bit));
-            self.0.fetch_and(!RENEWING);
+            self.0.fetch_and(!RENEWING, SeqCst);
         }
     }
 }
@@ -80,27 +103,9 @@ impl<W: Word> MessageBits<W> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use loom::sync::atomic::{AtomicU64 as ModelWord, Ordering as ModelOrdering};
+    use loom::sync::atomic::AtomicU64 as ModelWord;
     use loom::sync::{Arc, Mutex};
     use loom::thread;
-
-    impl Word for ModelWord {
-        fn load(&self) -> u64 {
-            self.load(ModelOrdering::SeqCst)
-        }
-
-        fn store(&self, value: u64) {
-            self.store(value, ModelOrdering::SeqCst);
-        }
-
-        fn fetch_or(&self, value: u64) {
-            self.fetch_or(value, ModelOrdering::SeqCst);
-        }
-
-        fn fetch_and(&self, value: u64) {
-            self.fetch_and(value, ModelOrdering::SeqCst);
-        }
-    }
 
     /// Two shards with their queues.
     #[derive(Default)]

@@ -25,6 +25,7 @@ mod reclaim;
 mod reuse;
 mod shard;
 mod size_class;
+mod slot;
 mod snapshot;
 mod source;
 mod stats;
@@ -60,6 +61,7 @@ use crate::driver::{Driver, Relaxed, StreamRef};
 use crate::error::{Error, Result};
 use crate::thread;
 use device::{Device, Search, Shared};
+use pages::Place;
 
 /// The allocators of all devices.
 #[derive(Debug)]
@@ -188,12 +190,20 @@ impl CachingAllocator {
         {
             return Ok(());
         }
-        match self.shared.pages.find(address) {
-            Some(place) => {
-                let Some(shard) = self.shared.shard(place.shard) else { return self.free_uncached(driver, address) };
-                self.devices[shard.device].free(driver, shard, &place, address)
+        let found = self.shared.pages.slot_at(address);
+        let found = found.and_then(|(id, slot)| self.shared.shard(id).map(|shard| (shard, slot)));
+        let Some((shard, slot)) = found else { return self.free_uncached(driver, address) };
+        let device = &self.devices[shard.device];
+        if shard.is_owner(thread::number()) {
+            match Place::new(shard.id, slot, slot.look()) {
+                Some(place) => device.free(driver, shard, &place, address),
+                None => Err(Error::InvalidDevicePointer { address }),
             }
-            None => self.free_uncached(driver, address),
+        } else {
+            match Place::new(shard.id, slot, slot.look_to_change()) {
+                Some(place) => device.free_from_afar(driver, shard, &place, address),
+                None => Err(Error::InvalidDevicePointer { address }),
+            }
         }
     }
 

@@ -6,12 +6,7 @@
 //! not begin at a whole page, or lie beyond the table, have their slots in an ordinary map behind a lock; so has what is
 //! left of a block in the large pool while it is handed out for a moment, which it is when a pool is brought back.
 //!
-//! A *slot* is 0, or the position of an allocated block and two flags: *returned* (another thread has given it back and
-//! its shard has not taken note yet) and *used* (it was used on other streams). Only the holder of the shard's lock writes
-//! a slot, but for the flag `returned`, which any thread sets by compare-and-swap: of two threads one succeeds.
-//!
-//! **Invariant:** a slot is not 0 exactly while its block is allocated. What the table was given for a page stays with
-//! the page: addresses come back.
+//! **Invariant:** what the table was given for a page stays with the page: addresses come back.
 
 use std::array;
 use std::collections::BTreeMap;
@@ -21,6 +16,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use crate::caching::arena::Arena;
 use crate::caching::block::Index;
 use crate::caching::size_class::SizeClass;
+use crate::caching::slot::{Returned, Seen, Slot};
 
 /// Names a shard of the process's allocator.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -38,12 +34,6 @@ const PARTS: usize = 1 << (PAGE_BITS - PART_BITS);
 const SLOTS: usize = 1 << (PART_BITS - 9);
 /// Parts that are made together.
 const BATCH: usize = 8;
-
-const RETURNED: u32 = 1;
-const USED: u32 = 2;
-
-/// A slot.
-pub(crate) type Slot = AtomicU32;
 
 type Part = [Slot; SLOTS];
 
@@ -85,34 +75,50 @@ pub(crate) struct Pages {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place<'a> {
     pub(crate) shard: ShardId,
-    pub(crate) block: Index,
-    /// Whether it was used on other streams.
-    pub(crate) used: bool,
     slot: &'a Slot,
+    seen: Seen,
 }
 
-impl Place<'_> {
-    /// Notes that the block is handed out no more. By the holder of its shard.
+impl<'a> Place<'a> {
+    /// The block that a slot of a shard tells of, unless another thread has given it back.
     #[inline]
-    pub(crate) fn withdraw(&self) {
-        self.slot.store(0, Ordering::Release);
+    pub(crate) fn new(shard: ShardId, slot: &'a Slot, seen: Option<Seen>) -> Option<Self> {
+        seen.filter(|seen| !seen.is_returned()).map(|seen| Self { shard, slot, seen })
+    }
+
+    /// Position of the block in its shard.
+    #[inline]
+    pub(crate) fn block(&self) -> Index {
+        self.seen.block()
+    }
+
+    /// Whether it was used on other streams.
+    #[inline]
+    pub(crate) fn is_used(&self) -> bool {
+        self.seen.is_used()
+    }
+
+    /// Notes that the block is handed out no more; false if another thread has given it back meanwhile, or it was used
+    /// elsewhere. By the holder of its shard.
+    #[inline]
+    pub(crate) fn withdraw(&self) -> bool {
+        self.slot.withdraw(self.seen)
+    }
+
+    /// Undoes [`Self::withdraw`].
+    pub(crate) fn restore(&self) {
+        self.slot.restore(self.seen);
     }
 
     /// Gives the block back from another thread; false if it was given back or used elsewhere since it was found.
     #[inline]
-    pub(crate) fn give_back(&self) -> bool {
-        !self.used && self.set_flag(RETURNED)
+    pub(crate) fn give_back(&self, returned: &Returned) -> bool {
+        !self.is_used() && returned.push(self.slot, self.seen)
     }
 
     /// Notes that the block is used on other streams. By the holder of its shard; false if it was given back.
     pub(crate) fn mark_used(&self) -> bool {
-        self.used || self.set_flag(USED)
-    }
-
-    #[inline]
-    fn set_flag(&self, flag: u32) -> bool {
-        let old = slot_of(self.block);
-        self.slot.compare_exchange(old, old | flag, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        self.slot.mark_used(self.seen)
     }
 }
 
@@ -140,16 +146,6 @@ fn begin_of(address: u64) -> u32 {
     offset(address) as u32
 }
 
-#[inline]
-fn slot_of(block: Index) -> u32 {
-    (block + 1) << 2
-}
-
-#[inline]
-fn block_of(slot: u32) -> Index {
-    (slot >> 2).wrapping_sub(1)
-}
-
 impl SmallPage {
     fn new() -> Self {
         Self {
@@ -171,7 +167,7 @@ impl SmallPage {
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
         if self.parts[offset / SLOTS % PARTS].load(Ordering::Acquire) == 0 {
             let batch = &self.batches[usize::from(*made) / BATCH % (PARTS / BATCH)];
-            batch.get_or_init(|| Box::new(array::from_fn(|_| array::from_fn(|_| Slot::new(0)))));
+            batch.get_or_init(|| Box::new(array::from_fn(|_| array::from_fn(|_| Slot::default()))));
             *made += 1;
             self.parts[offset / SLOTS % PARTS].store(*made, Ordering::Release);
         }
@@ -259,14 +255,14 @@ impl Pages {
     pub(crate) fn publish(&self, address: u64, shard: ShardId, block: Index) {
         let found = self.page(address).and_then(|page| match page.shard.load(Ordering::Relaxed) {
             0 => None,
-            large if large & 1 == 0 => (page.large.load(Ordering::Relaxed) == 0).then(|| {
+            large if large & 1 == 0 => (page.large.look().is_none()).then(|| {
                 page.begin.store(begin_of(address), Ordering::Release);
                 &page.large
             }),
             _ => page.small.get().and_then(|page| page.slot(offset(address))),
         });
         match found {
-            Some(slot) => slot.store(slot_of(block), Ordering::Release),
+            Some(slot) => slot.publish(block),
             None => self.publish_slowly(address, shard, block),
         }
     }
@@ -278,7 +274,7 @@ impl Pages {
             Some(page) => page.make_slot(offset(address)),
             None => self.odd_slot(address, shard),
         };
-        slot.expect("there is a slot for every block").store(slot_of(block), Ordering::Release);
+        slot.expect("there is a slot for every block").publish(block);
     }
 
     /// The slot of a block that the table cannot hold.
@@ -286,7 +282,7 @@ impl Pages {
         let mut odd = self.odd();
         let number = match odd.get(&address) {
             Some((_, number)) => *number,
-            None => self.odd_slots.take(|| Slot::new(0))?,
+            None => self.odd_slots.take(Slot::default)?,
         };
         odd.insert(address, (shard, number));
         self.odd_count.store(odd.len(), Ordering::Release);
@@ -297,9 +293,13 @@ impl Pages {
         self.odd.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The slot of a block, wherever it is.
-    #[inline]
-    fn look(&self, address: u64) -> Option<(ShardId, &Slot)> {
+    /// The shard and the slot for an address, if a block may begin there.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "a call of its own is a sixth of a free")]
+    pub(crate) fn slot_at(&self, address: u64) -> Option<(ShardId, &Slot)> {
+        if !address.is_multiple_of(512) {
+            return None;
+        }
         self.slot(address).or_else(|| self.look_slowly(address))
     }
 
@@ -315,25 +315,16 @@ impl Pages {
     /// Where the memory at an address belongs, if it is handed out and nobody has given it back.
     #[inline]
     pub(crate) fn find(&self, address: u64) -> Option<Place<'_>> {
-        self.find_flagged(address, 0)
+        let (shard, slot) = self.slot_at(address)?;
+        Place::new(shard, slot, slot.look())
     }
 
     /// The same for a block that another thread has given back.
     #[inline]
     pub(crate) fn find_returned(&self, address: u64) -> Option<Place<'_>> {
-        self.find_flagged(address, RETURNED)
-    }
-
-    #[inline(always)]
-    #[expect(clippy::inline_always, reason = "a call of its own is a sixth of a free")]
-    fn find_flagged(&self, address: u64, returned: u32) -> Option<Place<'_>> {
-        if !address.is_multiple_of(512) {
-            return None;
-        }
-        let (shard, slot) = self.look(address)?;
-        let value = slot.load(Ordering::Acquire);
-        let found = value != 0 && value & RETURNED == returned;
-        found.then(|| Place { shard, block: block_of(value), used: value & USED != 0, slot })
+        let (shard, slot) = self.slot_at(address)?;
+        let seen = slot.look().filter(|seen| seen.is_returned())?;
+        Some(Place { shard, slot, seen })
     }
 }
 
@@ -350,7 +341,7 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     fn found(pages: &Pages, address: u64) -> Option<(u32, Index)> {
-        pages.find(address).map(|place| (place.shard.0, place.block))
+        pages.find(address).map(|place| (place.shard.0, place.block()))
     }
 
     #[test]
@@ -372,7 +363,7 @@ mod tests {
             for other in [address, address + 512, address + 1025, address + 1536, address + MIB + 1024] {
                 assert_eq!(found(&pages, other), None, "{other:#x}");
             }
-            pages.find(address + 1024).unwrap().withdraw();
+            assert!(pages.find(address + 1024).unwrap().withdraw());
             assert_eq!(found(&pages, address + 1024), None);
             pages.unregister(address, 2 * MIB);
             assert_eq!(found(&pages, address), None);
@@ -388,12 +379,12 @@ mod tests {
             (1..4_u32).for_each(|block| pages.publish(u64::from(block) * 1024, ShardId(0), block));
             for gone in [2, 1, 3] {
                 assert_eq!(found(&pages, u64::from(gone) * 1024), Some((0, gone)), "{class:?}");
-                pages.find(u64::from(gone) * 1024).unwrap().withdraw();
+                assert!(pages.find(u64::from(gone) * 1024).unwrap().withdraw());
                 assert_eq!(found(&pages, u64::from(gone) * 1024), None, "{class:?}");
             }
             pages.publish(2048, ShardId(0), 7);
             assert_eq!(found(&pages, 2048), Some((0, 7)));
-            pages.find(2048).unwrap().withdraw();
+            assert!(pages.find(2048).unwrap().withdraw());
             pages.unregister(0, 2 * MIB);
             assert_eq!(pages.odd_count.load(Ordering::Relaxed), 0);
         }
@@ -406,16 +397,18 @@ mod tests {
         for (class, address) in cases {
             pages.register(address, 2 * MIB, ShardId(0), class);
             pages.publish(address, ShardId(0), 1);
-            let place = pages.find(address).unwrap();
-            assert!(place.give_back() && !place.give_back() && !place.mark_used());
-            assert!(pages.find(address).is_none());
-            assert_eq!(pages.find_returned(address).map(|place| place.block), Some(1));
-            place.withdraw();
-            assert!(!place.give_back() && pages.find_returned(address).is_none());
+            let (place, returned) = (pages.find(address).unwrap(), Returned::default());
+            assert!(place.give_back(&returned) && !place.give_back(&returned) && !place.mark_used());
+            assert!(pages.find(address).is_none() && !place.withdraw());
+            let returned_place = pages.find_returned(address).unwrap();
+            assert!(returned_place.block() == 1 && returned_place.withdraw());
+            assert!(!place.give_back(&returned) && pages.find_returned(address).is_none());
             pages.publish(address, ShardId(0), 1);
-            assert!(place.mark_used() && pages.find(address).is_some_and(|place| place.used && place.mark_used()));
-            assert!(!place.give_back(), "blocks used elsewhere take another way");
-            place.withdraw();
+            assert!(place.mark_used() && !place.give_back(&returned) && !place.withdraw());
+            let place = pages.find(address).unwrap();
+            assert!(place.is_used() && place.mark_used());
+            assert!(!place.give_back(&returned), "blocks used elsewhere take another way");
+            assert!(place.withdraw());
             pages.unregister(address, 2 * MIB);
         }
     }
@@ -427,7 +420,7 @@ mod tests {
             pages.register(0, 2 * MIB, ShardId(0), SizeClass::Small);
             for at in (0..2 * MIB).step_by(8192) {
                 pages.publish(at, ShardId(0), 3);
-                pages.find(at).unwrap().withdraw();
+                assert!(pages.find(at).unwrap().withdraw());
             }
             pages.unregister(0, 2 * MIB);
         }

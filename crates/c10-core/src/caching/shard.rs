@@ -12,10 +12,7 @@
 use std::collections::BTreeSet;
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-
-use crossbeam_queue::ArrayQueue;
 
 use crate::caching::bins::Bins;
 use crate::caching::block::{Block, BlockId, Blocks, Index, NONE, State};
@@ -26,11 +23,10 @@ use crate::caching::private_pool::PoolId;
 use crate::caching::size_class::{
     SizeClass, max_split_size, may_use, round_plainly, round_size, rounds_plainly, should_split, size_class,
 };
+use crate::caching::slot::Returned;
 use crate::config::AllocatorConfig;
 use crate::driver::{StreamHandle, StreamRef};
 
-/// Messages that a shard holds at most; a thread that finds no room takes the lock.
-const MESSAGES: usize = 256;
 /// The bit that shards without one of their own share.
 const LAST_BIT: usize = 62;
 
@@ -62,7 +58,7 @@ pub(crate) struct Shard {
     pub(crate) state: Apart<Hot<ShardState>>,
     head: Apart<Head>,
     /// Blocks given back by other threads.
-    messages: Apart<Messages>,
+    pub(crate) returned: Apart<Returned>,
 }
 
 /// Something on cache lines of its own.
@@ -104,11 +100,6 @@ impl Deref for Shard {
     }
 }
 
-#[derive(Debug, Default)]
-struct Messages {
-    queue: OnceLock<ArrayQueue<Index>>,
-}
-
 /// What the lock of a shard guards.
 #[derive(Debug)]
 pub(crate) struct ShardState {
@@ -122,8 +113,8 @@ pub(crate) struct ShardState {
     /// Searches are counted: unused segments are released before more than the limit is held.
     pub(crate) counts_lookups: bool,
     newest: Newest,
-    /// A message that could not be followed within the caps.
-    stashed: Option<Index>,
+    /// Blocks that other threads gave back, the newest first: what was taken from the chain and not followed yet.
+    inbox: Vec<Index>,
     /// Free small blocks, and large ones.
     bins: [Bins; 2],
     pub(crate) blocks: Blocks,
@@ -229,7 +220,7 @@ impl Shard {
             dormant: AtomicU32::new(NONE),
             pages: Arc::clone(pages),
         };
-        Self { state: Apart(Hot::new(state)), head: Apart(head), messages: Apart::default() }
+        Self { state: Apart(Hot::new(state)), head: Apart(head), returned: Apart::default() }
     }
 
     /// Access to the state, with nothing dormant.
@@ -273,33 +264,33 @@ impl Shard {
         self.owner.load(Ordering::Relaxed) == thread
     }
 
-    /// Leaves word that a block, which is marked so, was given back; false if there is no room.
-    pub(crate) fn send(&self, block: Index) -> bool {
-        self.messages.queue.get_or_init(|| ArrayQueue::new(MESSAGES)).push(block).is_ok()
-    }
-
-    /// The next message; by the holder of the lock.
+    /// The next block that another thread gave back; by the holder of the lock.
     #[inline]
     pub(crate) fn receive(&self, state: &mut ShardState) -> Option<Index> {
-        if state.stashed.is_some() {
-            return state.stashed.take();
-        }
-        self.messages.queue.get()?.pop()
+        self.open_mail(state);
+        state.inbox.pop()
     }
 
-    /// Whether there are messages.
+    /// Moves what other threads gave back into the inbox, if that is empty.
     #[inline]
-    pub(crate) fn has_messages(&self) -> bool {
-        self.messages.queue.get().is_some_and(|queue| !queue.is_empty())
+    fn open_mail(&self, state: &mut ShardState) {
+        let ShardState { inbox, blocks, .. } = state;
+        if inbox.is_empty() {
+            let slot = |index| self.pages.slot_at(blocks.get(index).address).map(|(_, slot)| slot);
+            self.returned.take_all(inbox, slot);
+        }
+    }
+
+    /// Whether there are messages; by the holder of the lock.
+    pub(crate) fn has_messages(&self, state: &ShardState) -> bool {
+        !state.inbox.is_empty() || !self.returned.is_empty()
     }
 
     /// Frees what other threads gave back, as far as the caps allow; whether that was all.
     #[inline]
     pub(crate) fn settle(&self, state: &mut ShardState) -> bool {
-        if state.stashed.is_none() && !self.has_messages() {
-            return true;
-        }
-        self.follow(state)
+        self.open_mail(state);
+        state.inbox.is_empty() || self.follow(state)
     }
 
     #[cold]
@@ -308,7 +299,7 @@ impl Shard {
         while let Some(index) = self.receive(state) {
             let place = state.returned(&self.pages, index);
             if place.is_some_and(|place| !state.free_if_covered(&place)) {
-                state.stashed = Some(index);
+                state.inbox.push(index);
                 return false;
             }
         }
@@ -339,7 +330,7 @@ impl ShardState {
             config,
             counts_lookups,
             newest: Newest::NONE,
-            stashed: None,
+            inbox: Vec::new(),
             bins: [Bins::new(), Bins::new()],
             blocks: Blocks::new(),
             unmapped: Default::default(),
@@ -347,10 +338,12 @@ impl ShardState {
         }
     }
 
-    /// The block of a message, if that tells the truth: it is allocated and was given back by another thread.
+    /// The place of a block that another thread gave back.
+    #[inline]
     pub(crate) fn returned<'a>(&self, pages: &'a Pages, index: Index) -> Option<Place<'a>> {
-        let block = self.blocks.find(index).filter(|block| block.state == State::Allocated)?;
-        pages.find_returned(block.address).filter(|place| place.block == index)
+        let place = pages.find_returned(self.blocks.get(index).address);
+        debug_assert!(place.is_some_and(|place| place.block() == index), "a returned block stays as it is");
+        place
     }
 
     /// The rounded size of a request.
@@ -538,10 +531,10 @@ impl ShardState {
             // As if they had been joined and cut again.
             self.blocks.get_mut(rest).requested = requested;
         }
-        if dormant && let Some(place) = pages.find(address) {
+        // Otherwise another thread has given it back too, and it will be freed when that is followed.
+        if dormant && pages.find(address).is_some_and(|place| place.withdraw()) {
             let change = self.plan_free(block);
             self.ledger.apply(class, &change);
-            place.withdraw();
             self.free(block);
         }
     }
@@ -617,16 +610,21 @@ impl ShardState {
         self.free(index);
     }
 
-    /// Frees an allocated block if no figure rises above its cap by it; whether that was so.
+    /// Frees an allocated block if no figure rises above its cap by it and no other thread is doing so; whether that was
+    /// so.
     #[inline]
     pub(crate) fn free_if_covered(&mut self, place: &Place<'_>) -> bool {
-        let change = self.plan_free(place.block);
-        let block = self.blocks.get(place.block);
-        if block.size >= self.oversize || !self.ledger.try_apply(block.class, &change) {
+        let index = place.block();
+        let change = self.plan_free(index);
+        let block = self.blocks.get(index);
+        if block.size >= self.oversize || !place.withdraw() {
             return false;
         }
-        place.withdraw();
-        self.free(place.block);
+        if !self.ledger.try_apply(block.class, &change) {
+            place.restore();
+            return false;
+        }
+        self.free(index);
         true
     }
 

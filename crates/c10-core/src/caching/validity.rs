@@ -81,9 +81,9 @@ impl Device {
         let in_bins = block.state != State::Free || state.bins(block.class).contains(&state.blocks, index);
         ensure(in_bins, || fail("a free block is not in the free set"))?;
         let place = self.shared.pages.find(block.address);
-        let place = place.filter(|place| place.shard == shard && place.block == index);
+        let place = place.filter(|place| place.shard == shard && place.block() == index);
         ensure(place.is_some() == (block.state == State::Allocated), || fail("page table and state differ"))?;
-        let used = place.is_some_and(|place| place.used);
+        let used = place.is_some_and(|place| place.is_used());
         ensure(used == (block.uses != NONE), || fail("page table and use differ"))
     }
 

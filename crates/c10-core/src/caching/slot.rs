@@ -1,0 +1,264 @@
+//! The word that says whether a block is handed out, and the blocks of a shard that other threads gave back.
+//!
+//! A *slot* is 0, or the position of an allocated block with two flags: *returned* (another thread has given it back and
+//! its shard has not taken note yet) and *used* (it was used on other streams). Blocks that were returned form a chain,
+//! newest first: the shard's [`Returned`] is its head, and a returned block's slot names the next one.
+//!
+//! **Invariants:** a slot is not 0 exactly while its block is allocated. The holder of the shard's lock writes it, but for
+//! the flag `returned`, which any thread may set, once; a slot that has it is written by that thread until the block is in
+//! the chain, and then by nobody before the shard follows the chain. So a block is given back once, whoever tries, and
+//! the chain is whole.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::caching::block::Index;
+use crate::caching::messages::Word;
+
+const RETURNED: u64 = 1;
+const USED: u64 = 2;
+const POSITION_SHIFT: u32 = 2;
+const NEXT_SHIFT: u32 = 32;
+/// No slot has this value.
+const IMPOSSIBLE: u64 = u64::MAX;
+
+/// A slot.
+#[derive(Debug, Default)]
+pub(crate) struct Slot<W = AtomicU64>(W);
+
+/// What a slot of an allocated block held when it was looked at.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Seen(u64);
+
+impl Seen {
+    /// Position of the block in its slab.
+    #[inline]
+    pub(crate) fn block(self) -> Index {
+        #[expect(clippy::cast_possible_truncation, reason = "the upper half is the next block's")]
+        let low = self.0 as u32;
+        (low >> POSITION_SHIFT).wrapping_sub(1)
+    }
+
+    /// Whether it was used on other streams.
+    #[inline]
+    pub(crate) fn is_used(self) -> bool {
+        self.0 & USED != 0
+    }
+
+    /// Whether another thread has given it back.
+    #[inline]
+    pub(crate) fn is_returned(self) -> bool {
+        self.0 & RETURNED != 0
+    }
+
+    /// The block that was returned before this one.
+    fn next(self) -> Option<Index> {
+        position(self.0 >> NEXT_SHIFT)
+    }
+}
+
+/// A position as it is kept: 0 is none.
+#[inline]
+fn kept(block: Index) -> u64 {
+    u64::from(block) + 1
+}
+
+#[inline]
+fn position(kept: u64) -> Option<Index> {
+    kept.checked_sub(1).and_then(|position| Index::try_from(position).ok())
+}
+
+impl<W: Word> Slot<W> {
+    /// Notes that a block is handed out. By the holder of its shard.
+    #[inline]
+    pub(crate) fn publish(&self, block: Index) {
+        self.0.store(kept(block) << POSITION_SHIFT, Ordering::Release);
+    }
+
+    /// What is handed out here.
+    #[inline]
+    pub(crate) fn look(&self) -> Option<Seen> {
+        let value = self.0.load(Ordering::Acquire);
+        (value != 0).then_some(Seen(value))
+    }
+
+    /// The same for who is about to change it, and was not the last to: memory comes from another processor once and not
+    /// twice.
+    #[inline]
+    pub(crate) fn look_to_change(&self) -> Option<Seen> {
+        let value = self.0.exchange(IMPOSSIBLE, IMPOSSIBLE, Ordering::Acquire).err()?;
+        (value != 0).then_some(Seen(value))
+    }
+
+    /// Notes that the block is handed out no more, if nothing changed since; whether that was so. By the holder of its
+    /// shard.
+    #[inline]
+    pub(crate) fn withdraw(&self, seen: Seen) -> bool {
+        self.0.exchange(seen.0, 0, Ordering::AcqRel).is_ok()
+    }
+
+    /// Undoes [`Self::withdraw`]. By the holder of its shard.
+    pub(crate) fn restore(&self, seen: Seen) {
+        self.0.store(seen.0, Ordering::Release);
+    }
+
+    /// Notes that the block is used on other streams; false if it was given back. By the holder of its shard.
+    pub(crate) fn mark_used(&self, seen: Seen) -> bool {
+        seen.is_used() || self.0.exchange(seen.0, seen.0 | USED, Ordering::AcqRel).is_ok()
+    }
+}
+
+/// The chain of returned blocks of a shard.
+#[derive(Debug, Default)]
+pub(crate) struct Returned<W = AtomicU64>(W);
+
+impl<W: Word> Returned<W> {
+    /// Gives a block back; false if it was given back, or used elsewhere, since it was looked at. The head is written in
+    /// the order in which [`super::messages::MessageBits`] are.
+    #[inline]
+    pub(crate) fn push(&self, slot: &Slot<W>, seen: Seen) -> bool {
+        if slot.0.exchange(seen.0, seen.0 | RETURNED, Ordering::AcqRel).is_err() {
+            return false;
+        }
+        // Most often there is none before it.
+        let mut head = 0;
+        while let Err(found) = self.0.exchange(head, kept(seen.block()), Ordering::SeqCst) {
+            head = found;
+            slot.0.store(seen.0 | RETURNED | head << NEXT_SHIFT, Ordering::Release);
+        }
+        true
+    }
+
+    /// Takes the whole chain into a list, newest first; `slot` knows the slot of a block. By the holder of the shard.
+    #[inline]
+    pub(crate) fn take_all<'a>(&self, list: &mut Vec<Index>, slot: impl Fn(Index) -> Option<&'a Slot<W>>)
+    where
+        W: 'a,
+    {
+        let mut next = position(self.0.swap(0, Ordering::SeqCst));
+        while let Some(block) = next {
+            list.push(block);
+            next = slot(block).and_then(Slot::look).and_then(Seen::next);
+        }
+    }
+
+    /// Whether there are none.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.load(Ordering::SeqCst) == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use loom::sync::atomic::AtomicU64 as ModelWord;
+    use loom::sync::{Arc, Mutex};
+    use loom::thread;
+
+    /// A shard whose blocks are all handed out.
+    struct Shard {
+        slots: [Slot<ModelWord>; 3],
+        returned: Returned<ModelWord>,
+        /// How often each block was freed; the lock.
+        freed: Mutex<[u32; 3]>,
+    }
+
+    impl Shard {
+        fn new() -> Arc<Self> {
+            let shard = Self {
+                slots: std::array::from_fn(|_| Slot::default()),
+                returned: Returned::default(),
+                freed: Mutex::default(),
+            };
+            (0..).zip(&shard.slots).for_each(|(block, slot)| slot.publish(block));
+            Arc::new(shard)
+        }
+
+        /// Frees what was returned.
+        fn follow(&self, freed: &mut [u32; 3]) {
+            let mut list = Vec::new();
+            self.returned.take_all(&mut list, |block| self.slots.get(block as usize));
+            for block in list {
+                let slot = &self.slots[block as usize];
+                let seen = slot.look().unwrap();
+                assert!(seen.is_returned() && seen.block() == block && slot.withdraw(seen));
+                freed[block as usize] += 1;
+            }
+        }
+
+        /// A free by the thread that allocates; whether it was accepted.
+        fn free_here(&self, block: usize) -> bool {
+            let mut freed = self.freed.lock().unwrap();
+            self.follow(&mut freed);
+            let slot = &self.slots[block];
+            let done = slot.look().is_some_and(|seen| !seen.is_returned() && slot.withdraw(seen));
+            freed[block] += u32::from(done);
+            done
+        }
+
+        /// A free by another thread; whether it was accepted.
+        fn free_from_afar(&self, block: usize) -> bool {
+            let slot = &self.slots[block];
+            let seen = slot.look_to_change().filter(|seen| !seen.is_returned());
+            seen.is_some_and(|seen| self.returned.push(slot, seen))
+        }
+    }
+
+    /// In every order of the memory accesses: each block is freed once, and as many frees are accepted.
+    fn each_is_freed_once(threads: [fn(&Shard) -> u32; 2], here: fn(&Shard) -> u32) {
+        loom::model(move || {
+            let shard = Shard::new();
+            let threads = threads.map(|body| {
+                let shard = Arc::clone(&shard);
+                thread::spawn(move || body(&shard))
+            });
+            let mut accepted = here(&shard);
+            accepted += threads.into_iter().map(|thread| thread.join().unwrap()).sum::<u32>();
+            let mut freed = shard.freed.lock().unwrap();
+            shard.follow(&mut freed);
+            assert!(shard.returned.is_empty() && freed.iter().all(|count| *count <= 1), "{freed:?}");
+            assert_eq!(freed.iter().sum::<u32>(), accepted);
+        });
+    }
+
+    #[test]
+    fn no_block_is_lost_or_freed_twice() {
+        each_is_freed_once(
+            [|shard| u32::from(shard.free_from_afar(0)), |shard| u32::from(shard.free_from_afar(1))],
+            |shard| u32::from(shard.free_here(2)),
+        );
+    }
+
+    #[test]
+    fn a_block_that_two_threads_give_back_is_freed_once() {
+        each_is_freed_once(
+            [|shard| u32::from(shard.free_from_afar(0)), |shard| u32::from(shard.free_from_afar(0))],
+            |shard| u32::from(shard.free_from_afar(1)),
+        );
+        each_is_freed_once(
+            [|shard| u32::from(shard.free_from_afar(0)), |shard| u32::from(shard.free_from_afar(1))],
+            |shard| u32::from(shard.free_here(0)),
+        );
+    }
+
+    #[test]
+    fn what_was_used_elsewhere_is_not_returned() {
+        loom::model(|| {
+            let slot = Arc::new(Slot::<ModelWord>::default());
+            slot.publish(4);
+            let other = {
+                let slot = Arc::clone(&slot);
+                thread::spawn(move || {
+                    let seen = slot.look().filter(|seen| !seen.is_returned());
+                    seen.is_some_and(|seen| slot.mark_used(seen))
+                })
+            };
+            let returned = Returned::<ModelWord>::default();
+            let given = slot.look_to_change().is_some_and(|seen| !seen.is_used() && returned.push(&slot, seen));
+            let used = other.join().unwrap();
+            assert!(given != used, "one of them");
+            let seen = slot.look().unwrap();
+            assert_eq!((seen.block(), seen.is_used(), seen.is_returned()), (4, used, given));
+        });
+    }
+}
