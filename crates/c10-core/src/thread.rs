@@ -49,6 +49,12 @@ pub(crate) fn set_handed_out(last: HandedOut) {
     HANDED_OUT.with(|known| known.set(last));
 }
 
+/// Forgets what this thread was handed out last.
+#[inline]
+pub(crate) fn forget_handed_out() {
+    set_handed_out(HandedOut { allocator: 0, address: 0, shard: 0 });
+}
+
 /// What this thread was handed out last.
 #[inline]
 pub(crate) fn handed_out() -> HandedOut {

@@ -254,7 +254,7 @@ impl Device {
     #[inline]
     pub(crate) fn free<D: Driver>(&self, driver: &D, shard: &Shard, place: &Place<'_>, address: u64) -> Result<()> {
         if place.is_used() {
-            return self.free_used(driver, shard, address);
+            return self.free_used(driver, shard, place, address);
         }
         {
             let mut state = shard.state.lock();
@@ -281,9 +281,9 @@ impl Device {
             if !(place.is_used() || all.free(shard.position, &place)) {
                 return Err(Error::InvalidDevicePointer { address });
             }
-            Ok(place.is_used())
+            Ok(Some(place).filter(Place::is_used))
         })?;
-        if used { self.free_used(driver, shard, address) } else { Ok(()) }
+        used.map_or(Ok(()), |place| self.free_used(driver, shard, &place, address))
     }
 
     /// The same by a thread that was not the last to allocate from the shard: leaves word with the shard, whose lock that
@@ -296,7 +296,7 @@ impl Device {
         address: u64,
     ) -> Result<()> {
         if place.is_used() {
-            return self.free_used(driver, shard, address);
+            return self.free_used(driver, shard, place, address);
         }
         // What is given back may make a peak, so the order matters in which shards take note of it: only one at a time
         // has messages. And the slot of a dormant block tells nothing: most likely it was given back before.
@@ -309,56 +309,58 @@ impl Device {
         }
         // It was given back meanwhile, or used elsewhere.
         match self.shared.pages.find(address) {
-            Some(place) if place.is_used() => self.free_used(driver, shard, address),
+            Some(place) if place.is_used() => self.free_used(driver, shard, &place, address),
             _ => Err(Error::InvalidDevicePointer { address }),
         }
     }
 
     /// Takes a block back that was used on other streams.
     #[cold]
-    fn free_used<D: Driver>(&self, driver: &D, shard: &Shard, address: u64) -> Result<()> {
+    fn free_used<D: Driver>(&self, driver: &D, shard: &Shard, place: &Place<'_>, address: u64) -> Result<()> {
         let mut pending = lock(&self.pending);
         let empty = pending.list();
-        let waiting = self.await_streams(shard, address, empty)?;
-        pending.defer(waiting);
-        self.waiting.store(pending.count(), Ordering::Release);
+        let waiting = self.await_streams(shard, place, address, empty)?;
         if self.is_scoped() {
+            pending.defer(waiting);
+            self.waiting.store(pending.count(), Ordering::Release);
             return if self.reuses_in_captures() { pending.mark_newest(driver) } else { Ok(()) };
         }
-        // Only a scope that is still open when the block comes back will order the uses made inside it.
-        pending.forget_scopes_of_newest();
+        let more = pending.await_first(driver, waiting);
+        self.waiting.store(pending.count(), Ordering::Release);
+        if !more? {
+            return Ok(());
+        }
         let newest = pending.deferred_count() - 1;
         self.settle_waiting(&mut pending, driver, newest)
     }
 
     /// Marks an allocated block as waiting for the streams it was used on.
-    fn await_streams(&self, shard: &Shard, address: u64, empty: Vec<StreamUse>) -> Result<Waiting> {
+    fn await_streams(&self, shard: &Shard, place: &Place<'_>, address: u64, empty: Vec<StreamUse>) -> Result<Waiting> {
         let invalid = || Error::InvalidDevicePointer { address };
-        let place = self.shared.pages.find(address).filter(|place| place.shard == shard.id).ok_or_else(invalid)?;
-        let begin = |state: &mut ShardState, empty| {
+        let find = |state: &ShardState| {
+            let place = place.again().filter(|place| place.is_used() && state.is_allocated(place.block(), address));
+            place.ok_or_else(invalid)
+        };
+        let begin = |state: &mut ShardState, place: &Place<'_>, empty| {
             if !place.withdraw() {
                 return Err(invalid());
             }
             let uses = state.await_streams(place.block(), empty);
             let (block, owner) = (state.blocks.id(place.block()), state.key.owner);
             let stream = StreamRef { device: self.index, handle: state.key.stream };
-            Ok(Waiting { shard: shard.id, block, owner, stream, markers: None, uses, events: 0 })
+            Ok(Waiting { shard: shard.id, block, owner, stream, uses, events: 0 })
         };
         {
             let mut state = shard.open();
-            if !state.is_allocated(place.block(), address) {
-                return Err(invalid());
-            }
+            let place = find(&state)?;
             if state.blocks.get(place.block()).size < state.oversize {
-                return begin(&mut state, empty);
+                return begin(&mut state, &place, empty);
             }
         }
         self.exclusively(|all| {
             let state = &mut all.states[shard.position];
-            if !state.is_allocated(place.block(), address) {
-                return Err(invalid());
-            }
-            let waiting = begin(state, empty)?;
+            let place = find(state)?;
+            let waiting = begin(state, &place, empty)?;
             all.stats.oversize_allocations.change(-1);
             Ok(waiting)
         })
@@ -383,11 +385,16 @@ impl Device {
     }
 
     /// Notes that a block is used on another stream.
-    pub(crate) fn record_stream(&self, shard: &Shard, address: u64, stream: StreamRef) -> Result<()> {
+    pub(crate) fn record_stream(
+        &self,
+        shard: &Shard,
+        place: &Place<'_>,
+        address: u64,
+        stream: StreamRef,
+    ) -> Result<()> {
         let in_scope = self.is_scoped();
         let mut state = shard.open();
-        let place = self.shared.pages.find(address).filter(|place| place.shard == shard.id);
-        let place = place.filter(|place| state.is_allocated(place.block(), address));
+        let place = place.again().filter(|place| state.is_allocated(place.block(), address));
         let place = place.ok_or(Error::InvalidDevicePointer { address })?;
         if stream.device == self.index && stream.handle == state.key.stream {
             return Ok(());

@@ -212,8 +212,11 @@ impl CachingAllocator {
         if address == 0 {
             return Ok(());
         }
-        match self.shared.pages.find(address).and_then(|place| self.shared.shard(place.shard)) {
-            Some(shard) => self.devices[shard.device].record_stream(shard, address, stream),
+        // Giving it back needs more than undoing the newest change.
+        thread::forget_handed_out();
+        let place = self.shared.pages.find(address);
+        match place.and_then(|place| self.shared.shard(place.shard).map(|shard| (shard, place))) {
+            Some((shard, place)) => self.devices[shard.device].record_stream(shard, &place, address, stream),
             None if self.uncached_memory().contains_key(&address) => Ok(()),
             None => Err(Error::InvalidDevicePointer { address }),
         }

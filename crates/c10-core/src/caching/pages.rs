@@ -86,6 +86,12 @@ impl<'a> Place<'a> {
         seen.filter(|seen| !seen.is_returned()).map(|seen| Self { shard, slot, seen })
     }
 
+    /// What is handed out there now.
+    #[inline]
+    pub(crate) fn again(&self) -> Option<Self> {
+        Self::new(self.shard, self.slot, self.slot.look())
+    }
+
     /// Position of the block in its shard.
     #[inline]
     pub(crate) fn block(&self) -> Index {

@@ -23,8 +23,6 @@ pub(crate) struct Waiting {
     pub(crate) owner: Option<PoolId>,
     /// The stream it was allocated for.
     pub(crate) stream: StreamRef,
-    /// After which nodes of a capture it is used no more, where that can be known.
-    pub(crate) markers: Option<Markers>,
     /// Streams it was used on that have no event yet.
     pub(crate) uses: Vec<StreamUse>,
     /// Events that have to pass.
@@ -46,6 +44,8 @@ pub(crate) struct Pending {
     spare: Vec<Vec<EventHandle>>,
     /// Lists to use again.
     lists: Vec<Vec<StreamUse>>,
+    /// After which nodes of a capture deferred blocks are used no more, where that can be known.
+    markers: Vec<(Ticket, Markers)>,
     /// What precedes the next work of streams that capture.
     pub(crate) passed: Passed,
 }
@@ -56,20 +56,45 @@ impl Pending {
         self.lists.pop().unwrap_or_default()
     }
 
+    /// Takes a block in that waits for streams while no scope is open: only one that is still open when the block comes
+    /// back orders the uses made inside it. One stream gets its event at once; whether there are more.
+    #[inline]
+    pub(crate) fn await_first<D: Driver>(&mut self, driver: &D, mut waiting: Waiting) -> Result<bool> {
+        waiting.uses.iter_mut().for_each(|used| used.in_scope = false);
+        let &[only] = waiting.uses.as_slice() else {
+            self.defer(waiting);
+            return Ok(true);
+        };
+        let ticket = self.keep(waiting);
+        if let Err(error) = self.record(driver, only.stream, ticket) {
+            self.deferred.push(ticket);
+            return Err(error);
+        }
+        if let Some(waiting) = &mut self.waiting[ticket] {
+            waiting.uses.clear();
+            waiting.events = 1;
+        }
+        Ok(false)
+    }
+
     /// Takes a block in that waits for streams.
     pub(crate) fn defer(&mut self, waiting: Waiting) {
-        let ticket = self.vacant.pop().unwrap_or_else(|| {
-            self.waiting.push(None);
-            self.waiting.len() - 1
-        });
-        self.waiting[ticket] = Some(waiting);
+        let ticket = self.keep(waiting);
         self.deferred.push(ticket);
     }
 
-    /// The use of a scope that is still open orders what was used inside of it: no more for the newest block.
-    pub(crate) fn forget_scopes_of_newest(&mut self) {
-        let newest = self.deferred.last().and_then(|ticket| self.waiting[*ticket].as_mut());
-        newest.into_iter().flat_map(|waiting| &mut waiting.uses).for_each(|used| used.in_scope = false);
+    #[inline]
+    fn keep(&mut self, waiting: Waiting) -> Ticket {
+        match self.vacant.pop() {
+            Some(ticket) => {
+                self.waiting[ticket] = Some(waiting);
+                ticket
+            }
+            None => {
+                self.waiting.push(Some(waiting));
+                self.waiting.len() - 1
+            }
+        }
     }
 
     pub(crate) fn deferred_count(&self) -> usize {
@@ -78,29 +103,38 @@ impl Pending {
 
     /// Notes the nodes that the streams of the newest block have come to, if they all take part in one capture.
     pub(crate) fn mark_newest<D: Driver>(&mut self, driver: &D) -> Result<()> {
-        let newest = self.deferred.last().and_then(|ticket| self.waiting[*ticket].as_mut());
-        let Some(waiting) = newest else { return Ok(()) };
+        let Some(ticket) = self.deferred.last().copied() else { return Ok(()) };
+        let Some(waiting) = &self.waiting[ticket] else { return Ok(()) };
         let others = waiting.uses.iter().map(|used| used.stream);
-        waiting.markers = Markers::of(driver, std::iter::once(waiting.stream).chain(others))?;
+        let markers = Markers::of(driver, std::iter::once(waiting.stream).chain(others))?;
+        self.markers.extend(markers.map(|markers| (ticket, markers)));
         Ok(())
+    }
+
+    fn is_of(&self, ticket: Ticket, stream: StreamRef) -> bool {
+        self.waiting[ticket].as_ref().is_some_and(|waiting| waiting.stream == stream)
     }
 
     /// Whether blocks of a stream wait that could be free before the capture ends.
     pub(crate) fn has_markers(&self, stream: StreamRef) -> bool {
-        self.iter().any(|waiting| waiting.stream == stream && waiting.markers.is_some())
+        self.markers.iter().any(|(ticket, _)| self.is_of(*ticket, stream))
     }
 
     /// Removes a block of a stream whose markers that stream has passed.
     pub(crate) fn take_passed(&mut self, stream: StreamRef) -> Option<Waiting> {
-        let position = self.deferred.iter().position(|ticket| {
-            let waiting = self.waiting[*ticket].as_ref().filter(|waiting| waiting.stream == stream);
-            let markers = waiting.and_then(|waiting| waiting.markers.as_ref());
-            markers.is_some_and(|markers| self.passed.are_behind(markers, stream))
-        })?;
-        let ticket = self.deferred.remove(position);
-        let mut waiting = self.finish(ticket)?;
-        waiting.uses.clear();
-        Some(waiting)
+        let is_passed = |(ticket, markers): &(Ticket, Markers)| {
+            self.is_of(*ticket, stream) && self.passed.are_behind(markers, stream)
+        };
+        let position = self.markers.iter().position(is_passed)?;
+        let (ticket, _) = self.markers.remove(position);
+        self.deferred.retain(|deferred| *deferred != ticket);
+        self.finish(ticket)
+    }
+
+    /// Forgets what was noted of captures, which are over.
+    pub(crate) fn forget_captures(&mut self) {
+        self.markers.clear();
+        self.passed.clear();
     }
 
     /// Records the events that one deferred block needs. The block if it needs none; `None` if it waits for them.
@@ -155,6 +189,7 @@ impl Pending {
     fn finish(&mut self, ticket: Ticket) -> Option<Waiting> {
         let mut waiting = self.waiting[ticket].take()?;
         self.vacant.push(ticket);
+        waiting.uses.clear();
         self.lists.push(std::mem::take(&mut waiting.uses));
         Some(waiting)
     }

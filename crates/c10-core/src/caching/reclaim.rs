@@ -29,7 +29,7 @@ impl Device {
         if self.is_scoped() {
             return Ok(());
         }
-        pending.passed.clear();
+        pending.forget_captures();
         self.settle_deferred(&mut pending, driver)?;
         for queue in 0..pending.queue_count() {
             while let Some((event, _)) = pending.entry(queue, 0) {
