@@ -18,7 +18,7 @@ use crate::caching::messages::MessageBits;
 use crate::caching::pages::{Pages, Place, ShardId};
 use crate::caching::pending::{Pending, Waiting};
 use crate::caching::private_pool::PoolId;
-use crate::caching::shard::{Apart, Shard, ShardState, StreamUse, signed};
+use crate::caching::shard::{Apart, Shard, ShardState, StreamUse, Taking, signed};
 use crate::caching::size_class::{SizeClass, size_class};
 use crate::caching::stats::DeviceStats;
 use crate::caching::streams::StreamTable;
@@ -75,6 +75,11 @@ impl Shared {
         let last = thread::handed_out();
         let is_it = last.address == address && last.allocator == self.number;
         if is_it { self.shard(ShardId(last.shard)) } else { None }
+    }
+
+    /// Number of shards, at least 1 where there is one.
+    pub(super) fn count(&self) -> u32 {
+        self.made.load(Ordering::Acquire).max(1)
     }
 
     /// Keeps a shard that is made with the next name; `None` when there are too many.
@@ -204,7 +209,7 @@ impl Device {
                 let expandable = state.config.expandable_segments;
                 let index = state.best_fit(size, expandable)?;
                 let taking = state.plan_take(index, size, bytes, expandable);
-                if taking.size < state.oversize && state.ledger.try_apply(taking.class, &taking.change) {
+                if taking.size < state.oversize && self.is_covered(shard, &mut state, &taking) {
                     shard.set_owner(thread::number());
                     let (index, address) = state.take(&taking);
                     self.shared.pages.publish(address, shard.id, index);
@@ -214,6 +219,14 @@ impl Device {
             }
         }
         self.hit_exclusively(shard, bytes, true, None)
+    }
+
+    /// Counts a request if that needs no other shard's lock, or one that is free.
+    #[inline]
+    fn is_covered(&self, shard: &Shard, state: &mut ShardState, taking: &Taking) -> bool {
+        let Taking { class, change, .. } = taking;
+        state.ledger.try_apply(*class, change)
+            || (self.borrow_lease(shard, state, taking) && state.ledger.try_apply(*class, change))
     }
 
     /// The same under all locks: a search is counted, and peaks may rise.

@@ -22,6 +22,11 @@ impl<T> Hot<T> {
         Self(SpinMutex::new(value))
     }
 
+    /// Access, if nobody else has it.
+    pub(crate) fn try_lock(&self) -> Option<HotGuard<'_, T>> {
+        self.0.try_lock()
+    }
+
     /// Waits until nobody else has access.
     #[inline]
     pub(crate) fn lock(&self) -> HotGuard<'_, T> {

@@ -10,6 +10,8 @@
 //! than its peak: for both pools together, for the small ones and for the large ones. Memory that awaits other streams is
 //! counted apart: `allocation` plus it is `active`, which therefore has no lane of its own.
 
+use std::array;
+
 use crate::caching::size_class::SizeClass;
 
 /// One value for each lane.
@@ -139,6 +141,27 @@ impl Ledger {
         self.lease[scope][lane] = lease;
     }
 
+    /// What the leases lack for a change of a pool's blocks: of both pools together, and of that pool.
+    pub(crate) fn shortage(&self, class: SizeClass, change: &Change) -> [Change; 2] {
+        [ALL, scope(class)].map(|scope| array::from_fn(|lane| (change[lane] - self.lease[scope][lane]).max(0)))
+    }
+
+    /// Hands that much of the leases over to another shard; false if there is less.
+    pub(crate) fn pass(&mut self, to: &mut Self, class: SizeClass, need: &[Change; 2]) -> bool {
+        let scopes = [ALL, scope(class)];
+        let lanes = || {
+            scopes.into_iter().zip(need).flat_map(|(scope, need)| (0..LANES).map(move |lane| (scope, lane, need[lane])))
+        };
+        if lanes().any(|(scope, lane, need)| need > 0 && self.lease(scope, lane) < need) {
+            return false;
+        }
+        for (scope, lane, need) in lanes().filter(|(.., need)| *need > 0) {
+            self.set_lease(scope, lane, self.lease(scope, lane) - need);
+            to.set_lease(scope, lane, to.lease(scope, lane) + need);
+        }
+        true
+    }
+
     /// Sum of a figure's increases.
     pub(crate) fn increased(&self, scope: usize, lane: usize) -> i64 {
         match scope {
@@ -214,6 +237,24 @@ mod tests {
             one[lane] -= 1;
             assert!(ledger.try_apply(SMALL, &one));
         }
+    }
+
+    #[test]
+    fn a_lease_passes_whole_or_not_at_all() {
+        let change = [1, 512, 500, 0, -512, 0];
+        let mut needy = leased([0, 100, 500, 0, 0, 0], [0, 512, 500, 0, 0, 0]);
+        let need = needy.shortage(SMALL, &change);
+        assert_eq!(need, [[1, 412, 0, 0, 0, 0], [1, 0, 0, 0, 0, 0]]);
+        let mut poor = leased([1, 411, 9, 9, 9, 0], [1, 9, 9, 9, 9, 0]);
+        let before = format!("{needy:?} {poor:?}");
+        assert!(!poor.pass(&mut needy, SMALL, &need));
+        assert_eq!(format!("{needy:?} {poor:?}"), before);
+        let mut rich = leased([1, 500, 9, 9, 9, 0], [1, 9, 9, 9, 9, 0]);
+        let caps = |ledgers: [&Ledger; 2], lane| ledgers.map(|ledger| ledger.cap(ALL, lane)).iter().sum::<i64>();
+        let sums = [COUNT, BYTES].map(|lane| caps([&needy, &rich], lane));
+        assert!(rich.pass(&mut needy, SMALL, &need) && needy.try_apply(SMALL, &change));
+        assert_eq!([COUNT, BYTES].map(|lane| caps([&needy, &rich], lane)), sums);
+        assert_eq!((rich.lease(ALL, COUNT), rich.lease(ALL, BYTES), needy.lease(ALL, BYTES)), (0, 88, 0));
     }
 
     #[test]

@@ -16,6 +16,7 @@ mod expandable;
 mod growth;
 mod hot;
 mod ledger;
+mod lending;
 mod messages;
 mod pages;
 mod pending;

@@ -113,6 +113,8 @@ pub(crate) struct ShardState {
     /// Searches are counted: unused segments are released before more than the limit is held.
     pub(crate) counts_lookups: bool,
     newest: Newest,
+    /// How far behind this shard the one is that was last asked for a lease.
+    pub(super) asked: u32,
     /// Blocks that other threads gave back, the newest first: what was taken from the chain and not followed yet.
     inbox: Vec<Index>,
     /// Free small blocks, and large ones.
@@ -330,6 +332,7 @@ impl ShardState {
             config,
             counts_lookups,
             newest: Newest::NONE,
+            asked: 0,
             inbox: Vec::new(),
             bins: [Bins::new(), Bins::new()],
             blocks: Blocks::new(),
