@@ -8,6 +8,7 @@ use std::process::{Command, Output};
 const DEMO: &str = env!("CARGO_BIN_EXE_demo");
 const PROGRAMS: [&str; 3] =
     [env!("CARGO_BIN_EXE_01_alloc"), env!("CARGO_BIN_EXE_02_streams"), env!("CARGO_BIN_EXE_03_failures")];
+const IPC: &str = env!("CARGO_BIN_EXE_ipc");
 
 /// Variables of whoever runs the tests that would configure the allocator.
 const CONFIGURATION: [&str; 4] =
@@ -124,5 +125,33 @@ fn the_demo_runs_under_the_users_configuration() {
         assert!(output.status.success(), "{configuration:?}: {text}");
         assert!(text.contains(&format!("figures are not compared: {} ", configuration.0)), "{text}");
         assert!(text.contains("allocated 0 bytes, reserved 0 bytes"), "{text}");
+    }
+}
+
+#[test]
+fn two_processes_share_memory() {
+    for seed in ["1", "2", "3"] {
+        let output = run(IPC, &[("CUDA_SIM_SEED", seed)], &[]);
+        let text = text(&output);
+        assert!(output.status.success(), "{text}");
+        assert!(text.contains("first: dropped here, 1048576 bytes are kept for the second process\n"), "{text}");
+        assert!(text.ends_with("second: dropped them\nfirst: 0 bytes are kept\n"), "{text}");
+    }
+    let expandable = run(IPC, &[("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")], &[]);
+    let words = text(&expandable);
+    assert_eq!(expandable.status.code(), Some(1), "{words}");
+    assert!(words.contains("Tensors allocated with expandable_segments:True cannot be shared"), "{words}");
+}
+
+#[test]
+fn blocking_launches_make_errors_say_so() {
+    let failures = PROGRAMS[2];
+    let hint = "For debugging consider passing CUDA_LAUNCH_BLOCKING=1";
+    for (value, hinted) in [("0", true), ("1", false), ("no", true)] {
+        let output = run(failures, &[("CUDA_LAUNCH_BLOCKING", value)], &[]);
+        let text = text(&output);
+        assert!(output.status.success(), "{text}");
+        assert_eq!(text.contains(hint), hinted, "{value}: {text}");
+        assert!(text.contains("CUDA kernel errors might be asynchronously reported at some other API call"), "{text}");
     }
 }

@@ -25,6 +25,13 @@ const INJECTED: &[(&str, CUresult, &str)] = &[
     ("cuDeviceGetMemPool", CUresult::CUDA_ERROR_OUT_OF_MEMORY, "needs a device with all addresses taken"),
     ("cuGraphLaunch", CUresult::CUDA_ERROR_OUT_OF_MEMORY, "needs a device that others fill between upload and launch"),
     ("cuGraphUpload", CUresult::CUDA_ERROR_OUT_OF_MEMORY, "needs a full device"),
+    ("cuIpcGetEventHandle", CUresult::CUDA_ERROR_OUT_OF_MEMORY, "needs a system without file descriptors"),
+    ("cuIpcGetMemHandle", CUresult::CUDA_ERROR_OUT_OF_MEMORY, "needs a system without file descriptors"),
+    (
+        "cuIpcOpenMemHandle_v2",
+        CUresult::CUDA_ERROR_OUT_OF_MEMORY,
+        "needs another process and a device without addresses",
+    ),
     ("cuLaunchKernel", CUresult::CUDA_ERROR_NOT_SUPPORTED, "needs a function, and no module can be loaded yet"),
     ("cuLaunchKernelEx", CUresult::CUDA_ERROR_NOT_SUPPORTED, "needs a function, and no module can be loaded yet"),
 ];

@@ -48,6 +48,7 @@ for test in "$bin"/gpu*; do
 done
 step demo "$bin/demo" --driver "$driver" --trace "$here/data/demo.trace.gz"
 step failures "$bin/03_failures"
+step ipc "$bin/ipc"
 step bench "$bin/bench"
 
 # The peers: built here, since they link PyTorch's own libraries.

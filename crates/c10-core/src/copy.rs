@@ -10,6 +10,7 @@ use std::sync::Arc;
 use crate::device::{Device, DeviceIndex};
 use crate::driver::{StreamRef, check_range};
 use crate::error::{Error, Result};
+use crate::ipc::{Received, SharedBuffer};
 use crate::pinned::PinnedBuffer;
 use crate::process;
 use crate::runtime::{Ready, Runtime, WeakRuntime};
@@ -26,18 +27,43 @@ pub struct DeviceBuffer {
     memory: Arc<DeviceMemory>,
 }
 
-/// An allocation that is given back when dropped.
+/// An allocation that is given back when dropped, or memory of another process.
 #[derive(Debug)]
-struct DeviceMemory {
+pub(crate) struct DeviceMemory {
     address: u64,
     len: usize,
     stream: StreamRef,
     home: WeakRuntime,
+    received: Option<Arc<Received>>,
+}
+
+impl DeviceMemory {
+    pub(crate) fn address(&self) -> u64 {
+        self.address
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(crate) fn device(&self) -> DeviceIndex {
+        self.stream.device
+    }
+
+    /// Whether another process has allocated it.
+    pub(crate) fn is_received(&self) -> bool {
+        self.received.is_some()
+    }
 }
 
 impl Drop for DeviceMemory {
     fn drop(&mut self) {
         if self.address == 0 || process::in_bad_fork() {
+            return;
+        }
+        if let Some(received) = self.received.take() {
+            // Without a runtime no work is under way.
+            let _ = Runtime::upgrade(&self.home).map(|runtime| runtime.ready().map(|ready| received.discard(ready)));
             return;
         }
         // Gone with its runtime otherwise. An error here leaves the block with the allocator, which tries again.
@@ -81,14 +107,31 @@ impl DeviceBuffer {
     /// # Errors
     /// The stream belongs to another runtime.
     pub fn record_stream(&self, stream: &Stream) -> Result<()> {
+        if let Some(received) = &self.memory.received {
+            self.runtime.check_same(stream.runtime(), "stream")?;
+            received.use_on(stream.reference());
+            return Ok(());
+        }
         self.runtime.record_stream(self.memory.address, stream)
+    }
+
+    /// The memory as it goes to another process; torch's `_share_cuda_`. The other process opens it with
+    /// [`Runtime::open_shared`], and this one keeps it until that has dropped it ([`Runtime::ipc_collect`]). What is
+    /// queued on the current stream of the buffer's device comes before what the other process does.
+    ///
+    /// # Errors
+    /// The memory is in an expandable segment or another process's, the current stream captures, no file can be made to
+    /// count receivers in, or the driver's error.
+    pub fn share(&self) -> Result<SharedBuffer> {
+        self.runtime.send(&self.memory)
     }
 
     /// Copies `from` into the buffer at `offset`, after the work of the current stream of the buffer's device. Done
     /// when it returns, for every stream.
     ///
     /// # Errors
-    /// The bytes do not fit, the current stream is capturing, or the driver's error.
+    /// The bytes do not fit, the current stream is capturing, the sync debug mode forbids waiting, or
+    /// the driver's error.
     pub fn copy_from_slice(&self, offset: usize, from: &[u8]) -> Result<()> {
         check_range(offset, from.len(), self.len())?;
         if from.is_empty() {
@@ -103,7 +146,8 @@ impl DeviceBuffer {
     /// device. Done when it returns.
     ///
     /// # Errors
-    /// The buffer ends before `to` is full, the current stream is capturing, or the driver's error.
+    /// The buffer ends before `to` is full, the current stream is capturing, the sync debug mode forbids waiting, or
+    /// the driver's error.
     pub fn copy_to_slice(&self, offset: usize, to: &mut [u8]) -> Result<()> {
         check_range(offset, to.len(), self.len())?;
         if to.is_empty() {
@@ -202,7 +246,9 @@ impl DeviceBuffer {
     fn use_on(&self, stream: &Stream) -> Result<(&Ready, Option<u64>)> {
         self.runtime.check_same(stream.runtime(), "stream")?;
         let ready = self.runtime.ready()?;
-        if stream.reference() != self.memory.stream {
+        if let Some(received) = &self.memory.received {
+            received.use_on(stream.reference());
+        } else if stream.reference() != self.memory.stream {
             ready.allocator.record_stream(self.memory.address, stream.reference())?;
         }
         let capture = ready.api.stream_capture_id(stream.reference())?;
@@ -220,6 +266,7 @@ impl DeviceBuffer {
         if ready.api.stream_capture_id(stream.reference())?.is_some() {
             return Err(Error::UnpinnedCopyDuringCapture);
         }
+        self.runtime.sync_debug().police()?;
         Ok((ready, stream))
     }
 }
@@ -231,7 +278,19 @@ impl Runtime {
     /// Not enough memory, or the driver's error.
     pub fn buffer(&self, len: usize, stream: &Stream) -> Result<DeviceBuffer> {
         let address = self.caching_allocator_alloc(len as u64, stream)?;
-        let memory = DeviceMemory { address, len, stream: stream.reference(), home: self.downgrade() };
+        let memory = DeviceMemory { address, len, stream: stream.reference(), home: self.downgrade(), received: None };
         Ok(DeviceBuffer { runtime: self.clone(), memory: Arc::new(memory) })
+    }
+
+    /// Memory of another process as a buffer.
+    pub(crate) fn received_buffer(
+        &self,
+        address: u64,
+        len: usize,
+        stream: StreamRef,
+        received: Arc<Received>,
+    ) -> DeviceBuffer {
+        let memory = DeviceMemory { address, len, stream, home: self.downgrade(), received: Some(received) };
+        DeviceBuffer { runtime: self.clone(), memory: Arc::new(memory) }
     }
 }

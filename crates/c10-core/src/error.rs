@@ -10,7 +10,9 @@ use cuda_sys::{CUresult, CallError, CudaVersion, DriverError, LoadError, NvmlErr
 
 use crate::caching::PoolId;
 use crate::config::ConfigError;
+use crate::cudart::CudaError;
 use crate::device::DeviceIndex;
+use crate::lazy::DeferredCudaCallError;
 use crate::out_of_memory::OutOfMemoryError;
 
 /// Result of this crate's functions.
@@ -52,6 +54,12 @@ pub enum Error {
     /// The driver answered a call with an error; torch's `AcceleratorError`.
     #[error(transparent)]
     Accelerator(#[from] AcceleratorError),
+    /// A call that was queued before the runtime started failed; torch's `DeferredCudaCallError`.
+    #[error(transparent)]
+    DeferredCudaCall(Box<DeferredCudaCallError>),
+    /// A code of the runtime API that was asked about; torch's `CudaError`.
+    #[error(transparent)]
+    Cuda(#[from] CudaError),
     /// The driver lacks a function that was needed.
     #[error(transparent)]
     Unavailable(#[from] Unavailable),
@@ -83,6 +91,9 @@ pub enum Error {
     /// A device index below zero or not below the number of devices; torch's assertion of that text.
     #[error("Invalid device id")]
     InvalidDeviceId,
+    /// A second device's index below zero or not below the number of devices; torch's assertion of that text.
+    #[error("Invalid peer device id")]
+    InvalidPeerDeviceId,
     /// A text that names no device.
     #[error("Invalid device string: '{text}'")]
     InvalidDeviceString {
@@ -239,6 +250,52 @@ pub enum Error {
         "Cannot copy between CPU and CUDA tensors during CUDA graph capture unless the CPU memory is a pinned buffer."
     )]
     UnpinnedCopyDuringCapture,
+
+    /// Bytes that cannot be the handle of an event.
+    #[error("cudaIpcEventHandle_t expects byte-like object of size 64, but got {got}")]
+    IpcEventHandleSize {
+        /// How many there are.
+        got: usize,
+    },
+    /// Memory in an expandable segment was to be shared, which the driver does not export.
+    #[error(
+        "Tensors allocated with expandable_segments:True cannot be shared between processes. Consider turning the option off before memory is allocated that is to be shared."
+    )]
+    SharingOfExpandableSegment,
+    /// Memory of another process was to be shared once more.
+    #[error("memory that another process has shared cannot be shared once more; let that process share it")]
+    SharedTwice,
+    /// Memory was to be shared or opened while the current stream captures, so that nobody can wait for its work.
+    #[error("memory cannot be shared between processes while the current stream is capturing")]
+    SharingDuringCapture,
+    /// Shared memory was to be opened after its receivers, or the sender, had let it go.
+    #[error("the shared memory is gone: all its receivers have dropped it, or the process that shared it has ended")]
+    SharedBufferReleased,
+    /// Bytes that are no shared buffer.
+    #[error("the bytes are not those of a shared buffer")]
+    InvalidSharedBuffer,
+    /// The file that counts the receivers of shared memory cannot be used.
+    #[error("cannot count the processes that use shared memory: {reason}")]
+    SharedCounter {
+        /// What the system said.
+        reason: String,
+    },
+
+    /// An operation that makes the host wait, which the sync debug mode forbids.
+    #[error("called a synchronizing CUDA operation")]
+    SynchronizingOperation,
+    /// A number that is no sync debug mode.
+    #[error("invalid value of debug_mode, expected one of 0,1,2")]
+    SyncDebugNumber {
+        /// The number.
+        number: i32,
+    },
+    /// A text that names no sync debug mode.
+    #[error("invalid value of debug_mode, expected one of `default`, `warn`, `error`")]
+    SyncDebugName {
+        /// The text.
+        text: String,
+    },
 
     /// NVML, which tells what devices do, could not be loaded.
     #[error("pynvml does not seem to be installed or it can't be imported.\n{reason}")]
@@ -483,7 +540,14 @@ impl std::error::Error for AcceleratorError {}
 
 /// Whether launches wait already, so that advising it makes no sense.
 fn launch_blocking() -> bool {
-    std::env::var("CUDA_LAUNCH_BLOCKING").is_ok_and(|value| value != "0" && !value.is_empty())
+    std::env::var("CUDA_LAUNCH_BLOCKING").is_ok_and(|value| is_switched_on(&value))
+}
+
+/// Reads a variable as C's `atoi` does: `1x` is a 1, `yes` is a 0.
+fn is_switched_on(value: &str) -> bool {
+    let value = value.trim_start();
+    let digits = value.strip_prefix(['+', '-']).unwrap_or(value);
+    digits.chars().take_while(char::is_ascii_digit).any(|digit| digit != '0')
 }
 
 fn initialization_text(error: &AcceleratorError) -> String {
@@ -549,6 +613,12 @@ mod tests {
         let text = format!("{failed:?}");
         assert!(text.starts_with("CUDA error: unspecified launch failure\n"), "{text}");
         assert!(text.ends_with("\n(cuMemAlloc_v2 answered CUDA_ERROR_LAUNCH_FAILED)"), "{text}");
+    }
+
+    #[test]
+    fn the_variable_is_read_as_the_driver_reads_it() {
+        assert!(["1", " 2", "-1", "10", "1x", "+3"].into_iter().all(is_switched_on));
+        assert!(!["0", "", "yes", "00", "x1", "--1"].into_iter().any(is_switched_on));
     }
 
     #[test]

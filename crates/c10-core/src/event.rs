@@ -6,7 +6,7 @@
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::arg::StreamArg;
+use crate::arg::{DeviceArg, StreamArg};
 use crate::device::{Device, DeviceIndex};
 use crate::driver::{EVENT_BLOCKING_SYNC, EVENT_DISABLE_TIMING, EVENT_EXTERNAL, EVENT_INTERPROCESS, EventHandle};
 use crate::error::{Error, Result};
@@ -86,6 +86,41 @@ impl Event {
     #[must_use]
     pub fn options(&self) -> EventOptions {
         self.options
+    }
+
+    /// The event's name for other processes, 64 bytes; makes the driver's event on the current device if there is none.
+    /// Keep the event as long as the other process uses what it opens with this ([`Self::from_ipc_handle`]).
+    ///
+    /// # Errors
+    /// The driver's error: "invalid resource handle" for an event that was not made with
+    /// [`EventOptions::interprocess`].
+    pub fn ipc_handle(&self) -> Result<[u8; 64]> {
+        let ready = self.runtime.ready()?;
+        let mut slot = self.lock();
+        let native = match &mut *slot {
+            Some(native) => native,
+            none => {
+                let device = self.runtime.current_device()?;
+                let handle = ready.api.event_create_with_flags(device, self.options.flags())?;
+                none.insert(Native { handle, device, recorded: false })
+            }
+        };
+        let name = ready.api.ipc_event_handle(native.device, native.handle)?;
+        // From now on the other process may record it: the driver is asked each time.
+        native.recorded = true;
+        Ok(name)
+    }
+
+    /// The event of another process that [`Self::ipc_handle`] named there, for use with a device here, on the current
+    /// runtime.
+    ///
+    /// # Errors
+    /// [`Error::IpcEventHandleSize`] unless there are 64 bytes; the device does not exist; the driver's error, "invalid
+    /// device context" for an event of this process.
+    pub fn from_ipc_handle(device: impl DeviceArg, handle: &[u8]) -> Result<Self> {
+        let runtime = Runtime::current();
+        let device = device.resolve(&runtime)?;
+        runtime.event_from_ipc_handle(device, handle)
     }
 
     /// Records the event after the work queued on the stream (the current one for `None`) so far; from then on it stands for that work alone.
@@ -182,6 +217,21 @@ impl Event {
 
     fn lock(&self) -> MutexGuard<'_, Option<Native>> {
         self.native.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Runtime {
+    /// See [`Event::from_ipc_handle`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn event_from_ipc_handle(&self, device: DeviceIndex, handle: &[u8]) -> Result<Event> {
+        let name = handle.try_into().map_err(|_| Error::IpcEventHandleSize { got: handle.len() })?;
+        let handle = self.check_device(device)?.api.ipc_open_event(device, &name)?;
+        // Whether it was recorded, only the other process knows: the driver is asked each time.
+        let native = Some(Native { handle, device, recorded: true });
+        let options = EventOptions { interprocess: true, ..EventOptions::default() };
+        Ok(Event { runtime: self.clone(), options, native: Mutex::new(native) })
     }
 }
 

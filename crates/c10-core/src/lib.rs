@@ -5,17 +5,18 @@
 //!
 //! # Map, in reading order
 //! - `error`: every way to fail, with torch's texts. `out_of_memory`: the most frequent one, and who is told of it.
-//! - `device`: device numbers and names. `properties`: what a device can do.
+//! - `device`: device numbers and names. `properties`: what a device can do. `peer`: which reach each other.
 //!   `arg`: what may be given for a device or a stream.
 //! - `driver/`: the only place that calls the driver; the trait the allocator needs.
-//! - `runtime`: [`Runtime`], a value; lazy start, primary contexts. `process`: forks. `thread`: what is current on a
+//! - `runtime`: [`Runtime`], a value; lazy start, primary contexts. `lazy`: calls that wait for the start. `process`: forks. `thread`: what is current on a
 //!   thread. `guard`: making something current for a while.
-//! - `stream`, `event`: order.
+//! - `stream`, `event`: order. `sync_debug`: whether the host may wait for it.
 //! - `config/`: the allocator's options. `caching/`: the caching allocator (its README has the details). `memory`,
 //!   `mem_pool`, `nested`: what the runtime shows of it.
 //! - `pinned/`: pinned host memory and its caching allocator. `copy`: buffers of the device, copies. `remains`: what could
 //!   not be destroyed yet.
-//! - `graph`: capture and replay.
+//! - `graph`: capture and replay. `ipc/`: memory that several processes use.
+//! - `cudart`: the part of the runtime API that torch shows.
 //! - `nvml`: what is seen of devices from outside. `visible`: which of them are ours.
 //!
 //! # Invariants
@@ -40,19 +41,24 @@ mod out_of_memory;
 
 mod arg;
 mod device;
+mod peer;
 mod properties;
 
 mod driver;
 
 mod config;
 
+mod cudart;
+
 mod guard;
+mod lazy;
 mod process;
 mod runtime;
 mod thread;
 
 mod event;
 mod stream;
+mod sync_debug;
 
 #[forbid(unsafe_code)]
 mod caching;
@@ -67,6 +73,8 @@ mod remains;
 
 mod graph;
 
+mod ipc;
+
 mod nvml;
 mod visible;
 
@@ -77,12 +85,15 @@ pub use caching::{
 };
 pub use config::{AllocatorConfig, Backend, ConfigError, ROUNDUP_ENTRIES};
 pub use copy::DeviceBuffer;
+pub use cudart::{CudaError, Cudart, check_error, cudaStatus};
 pub use device::{Device, DeviceIndex, DeviceType};
 pub use driver::{CaptureMode, MemInfo, get_stream_from_external};
 pub use error::{AcceleratorError, Error, NoDriver, OutOfMemory, Result, Unavailable};
 pub use event::{Event, EventOptions};
 pub use graph::{CUDAGraph, GraphCapture};
 pub use guard::{DeviceGuard, RuntimeGuard, StreamGuard};
+pub use ipc::SharedBuffer;
+pub use lazy::DeferredCudaCallError;
 pub use mem_pool::{MemPool, MemPoolGuard};
 pub use nested::NestedStat;
 pub use out_of_memory::{ObserverId, OutOfMemoryError, OutOfMemoryHint, ProcessMemory};
@@ -90,3 +101,4 @@ pub use pinned::{DurationStat, HostStats, PinnedBuffer};
 pub use properties::{DeviceProperties, Uuid};
 pub use runtime::Runtime;
 pub use stream::{Stream, StreamId};
+pub use sync_debug::SyncDebugMode;

@@ -137,7 +137,12 @@ impl Runtime {
 
     #[inline]
     fn allocate(&self, ready: &Ready, stream: StreamRef, bytes: u64) -> Result<u64> {
-        let allocated = ready.allocator.alloc(&ready.api, stream, bytes);
+        let mut allocated = ready.allocator.alloc(&ready.api, stream, bytes);
+        if let Err(Error::OutOfMemory(_)) = allocated
+            && ready.ipc.collect(ready)
+        {
+            allocated = ready.allocator.alloc(&ready.api, stream, bytes);
+        }
         allocated.map_err(|error| self.complete_out_of_memory(&ready.api, error))
     }
 

@@ -5,6 +5,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
+use crate::device::DeviceIndex;
 use crate::driver::{Api, Driver, EventHandle, GraphExecHandle, GraphHandle};
 use crate::error::Result;
 
@@ -14,6 +15,8 @@ pub(crate) enum Doomed {
     Event(EventHandle),
     Graph(GraphHandle),
     GraphExec(GraphExecHandle),
+    /// Memory of another process, mapped for a device.
+    Import(DeviceIndex, u64),
 }
 
 impl Doomed {
@@ -22,6 +25,7 @@ impl Doomed {
             Self::Event(event) => api.event_destroy(event),
             Self::Graph(graph) => api.graph_destroy(graph),
             Self::GraphExec(exec) => api.graph_exec_destroy(exec),
+            Self::Import(device, base) => api.ipc_close_memory(device, base),
         }
     }
 }

@@ -22,12 +22,16 @@ use crate::driver::{Api, Driver, MemInfo, Relaxed};
 use crate::error::{Error, Result};
 use crate::graph::Captures;
 use crate::guard::{DeviceGuard, RuntimeGuard};
+use crate::ipc::Ipc;
+use crate::lazy::Queue;
 use crate::nvml::NvmlSlot;
 use crate::out_of_memory::Observers;
+use crate::peer::Peers;
 use crate::pinned::{Holds, Home};
 use crate::process;
 use crate::remains::{Doomed, Remains};
 use crate::stream::StreamPools;
+use crate::sync_debug::SyncDebug;
 use crate::thread;
 
 /// Tells runtimes apart; never used twice.
@@ -56,6 +60,9 @@ pub(crate) struct Inner {
     caching: AtomicBool,
     observers: Observers,
     nvml: NvmlSlot,
+    sync_debug: SyncDebug,
+    /// Calls that wait for the start.
+    queue: Queue,
 }
 
 /// Where the driver comes from.
@@ -76,6 +83,8 @@ pub(crate) struct Ready {
     pub(crate) pinned: &'static Home,
     pub(crate) captures: Captures,
     pub(crate) remains: Remains,
+    pub(crate) peers: Peers,
+    pub(crate) ipc: Ipc,
 }
 
 impl Runtime {
@@ -110,6 +119,8 @@ impl Runtime {
             caching: AtomicBool::new(std::env::var("PYTORCH_NO_CUDA_MEMORY_CACHING").as_deref() != Ok("1")),
             observers: Observers::default(),
             nvml: NvmlSlot::default(),
+            sync_debug: SyncDebug::default(),
+            queue: Queue::default(),
         }))
     }
 
@@ -151,15 +162,23 @@ impl Runtime {
     /// Starts the runtime, if it was not; torch's `init`. Creates no context.
     ///
     /// # Errors
-    /// No driver, a driver that is too old or refuses to start, no devices, or a forked child.
+    /// No driver, a driver that is too old or refuses to start, no devices, a forked child, or
+    /// [`Error::DeferredCudaCall`] of a call that was queued ([`Self::lazy_call`]).
     pub fn init(&self) -> Result<()> {
-        self.ready().map(|_| ())
+        self.ready()?;
+        self.queue().run(self)
     }
 
     /// Whether the runtime was started, in this process.
     #[must_use]
     pub fn is_initialized(&self) -> bool {
         self.0.ready.get().is_some() && !process::in_bad_fork()
+    }
+
+    /// Whether this process was forked from one in which a runtime had started, so that none works here.
+    #[must_use]
+    pub fn is_in_bad_fork() -> bool {
+        process::in_bad_fork()
     }
 
     /// Whether there is a device to use; torch's `is_available`. Never fails.
@@ -208,6 +227,7 @@ impl Runtime {
     fn start(&self) -> Result<&Ready> {
         let ready = self.0.start()?;
         ready.pinned.belong_to(self.downgrade());
+        self.queue().run(self)?;
         Ok(ready)
     }
 
@@ -251,6 +271,14 @@ impl Runtime {
 
     pub(crate) fn nvml_slot(&self) -> &NvmlSlot {
         &self.0.nvml
+    }
+
+    pub(crate) fn queue(&self) -> &Queue {
+        &self.0.queue
+    }
+
+    pub(crate) fn sync_debug(&self) -> &SyncDebug {
+        &self.0.sync_debug
     }
 
     /// Where the driver comes from.
@@ -302,6 +330,14 @@ impl Runtime {
         }
         self.check_device(device)?;
         Ok(thread::exchange_device(self.id(), device))
+    }
+
+    /// As [`Self::exchange_device`]; torch has both, of which only this one creates no context. Here none does.
+    ///
+    /// # Errors
+    /// As for [`Self::exchange_device`].
+    pub fn maybe_exchange_device(&self, device: DeviceIndex) -> Result<DeviceIndex> {
+        self.exchange_device(device)
     }
 
     /// A device is current until the guard is dropped.
@@ -434,6 +470,8 @@ impl Ready {
             pinned: Home::open(config),
             captures: Captures::default(),
             remains: Remains::default(),
+            peers: Peers::new(devices),
+            ipc: Ipc::default(),
         }
     }
 
@@ -478,6 +516,7 @@ impl Ready {
         for device in devices.filter(|device| self.api.is_used(*device)) {
             let _ = self.api.synchronize_device(device);
         }
+        self.ipc.dismantle(&self.api);
         self.captures.clear();
         self.holds.dismantle(&self.api);
     }

@@ -165,9 +165,10 @@ impl Stream {
     /// Blocks until all work queued on the stream is done.
     ///
     /// # Errors
-    /// The driver's error: queued work failed, or the stream is capturing.
+    /// The driver's error: queued work failed, or the stream is capturing; [`Error::SynchronizingOperation`].
     pub fn synchronize(&self) -> Result<()> {
         let ready = self.ready()?;
+        self.runtime.sync_debug().police()?;
         ready.api.stream_wait_on_host(self.reference())?;
         ready.sweep();
         Ok(())

@@ -23,6 +23,17 @@ fn child(runtime: &Runtime, buffer: c10_core::DeviceBuffer) -> i32 {
         runtime.init() == Err(Error::BadFork),
         runtime.new_stream(DEVICE, 0).is_err(),
         buffer.copy_from_slice(0, &[1]) == Err(Error::BadFork),
+        Runtime::is_in_bad_fork(),
+        buffer.share() == Err(Error::BadFork),
+        runtime.ipc_collect() == Err(Error::BadFork),
+        runtime.is_available(),
+        runtime.set_device(DEVICE) == Err(Error::BadFork),
+        runtime.maybe_exchange_device(DEVICE) == Err(Error::BadFork),
+        runtime.can_device_access_peer(DEVICE, DEVICE) == Err(Error::BadFork),
+        runtime.set_sync_debug_mode(1) == Err(Error::BadFork),
+        runtime.get_sync_debug_mode() == Err(Error::BadFork),
+        runtime.cudart().is_err_and(|error| error == Error::BadFork),
+        c10_core::check_error(0) == Ok(()),
     ];
     drop(buffer);
     checks.iter().position(|passed| !passed).map_or(0, |failed| i32::try_from(failed).map_or(99, |failed| failed + 1))

@@ -1,6 +1,6 @@
 //! Plain memory: device buffers and pinned host buffers, for programs that have no tensors.
 
-use c10_core::{DeviceArg, DeviceBuffer, PinnedBuffer, Result, Runtime};
+use c10_core::{DeviceArg, DeviceBuffer, PinnedBuffer, Result, Runtime, SharedBuffer};
 
 /// Device memory of `len` bytes for use on the device's current stream. Its contents are what was there before.
 ///
@@ -18,4 +18,14 @@ pub fn empty(len: usize, device: impl DeviceArg) -> Result<DeviceBuffer> {
 /// The driver's error.
 pub fn pinned(len: usize) -> Result<PinnedBuffer> {
     Runtime::current().pinned(len)
+}
+
+/// Opens memory that another process has shared ([`DeviceBuffer::share`]). What that process had queued comes before
+/// later work of the device's current stream here.
+///
+/// # Errors
+/// The device does not exist, the memory was let go, the current stream captures, or the driver's error.
+#[doc(alias = "_new_shared_cuda")]
+pub fn open_shared(shared: &SharedBuffer) -> Result<DeviceBuffer> {
+    Runtime::current().open_shared(shared)
 }

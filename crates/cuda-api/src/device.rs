@@ -1,11 +1,12 @@
 //! Initialisation, devices and their properties.
 
-use c10_core::{DeviceArg, DeviceGuard, DeviceIndex, DeviceProperties, Error, Result, Runtime};
+use c10_core::{Cudart, DeviceArg, DeviceGuard, DeviceIndex, DeviceProperties, Error, Result, Runtime, SyncDebugMode};
 
 /// Starts the runtime, if it was not; torch's `init`. Everything that needs it does so by itself. Creates no context.
 ///
 /// # Errors
-/// No driver, a driver that is too old or does not start, no device, or a process forked from one that had started.
+/// No driver, a driver that is too old or does not start, no device, a process forked from one that had started, or a
+/// call that was queued ([`lazy_call`]) fails.
 #[doc(alias = "_lazy_init")]
 pub fn init() -> Result<()> {
     Runtime::current().init()
@@ -153,4 +154,88 @@ pub fn power_draw(device: impl DeviceArg) -> Result<u32> {
 pub fn clock_rate(device: impl DeviceArg) -> Result<u32> {
     let runtime = Runtime::current();
     runtime.clock_rate(device.resolve(&runtime)?)
+}
+
+/// Whether work of `device` can reach memory of `peer_device`, which must have a number; a device reaches its own.
+///
+/// # Errors
+/// [`Error::InvalidDeviceId`] or [`Error::InvalidPeerDeviceId`] for a device that does not exist; `peer_device` has no
+/// number.
+pub fn can_device_access_peer(device: impl DeviceArg, peer_device: impl DeviceArg) -> Result<bool> {
+    let runtime = Runtime::current();
+    let peer = peer_device.index()?.ok_or_else(|| Error::IndexRequired { device: "cuda".to_owned() })?;
+    runtime.can_device_access_peer(device.resolve(&runtime)?, peer)
+}
+
+/// Makes a device current and answers the one before; for a negative number changes nothing and answers -1. Creates no
+/// context.
+///
+/// # Errors
+/// The runtime cannot start, or there is no such device.
+#[doc(alias = "_exchange_device")]
+pub fn exchange_device(device: DeviceIndex) -> Result<DeviceIndex> {
+    Runtime::current().exchange_device(device)
+}
+
+/// As [`exchange_device`], of which torch's may create a context where this does not. Here neither does.
+///
+/// # Errors
+/// As for [`exchange_device`].
+#[doc(alias = "_maybe_exchange_device")]
+pub fn maybe_exchange_device(device: DeviceIndex) -> Result<DeviceIndex> {
+    Runtime::current().maybe_exchange_device(device)
+}
+
+/// Whether this process was forked from one in which a runtime had started, so that none works here.
+#[must_use]
+#[doc(alias = "_is_in_bad_fork")]
+pub fn is_in_bad_fork() -> bool {
+    Runtime::is_in_bad_fork()
+}
+
+/// The part of the CUDA runtime API that torch shows. Starts the runtime.
+///
+/// # Errors
+/// The runtime cannot start.
+pub fn cudart() -> Result<Cudart> {
+    Runtime::current().cudart()
+}
+
+/// Says what happens when a copy or a wait for a stream makes the host wait: a mode, 0, 1 or 2, or `"default"`,
+/// `"warn"` or `"error"`. For all threads. The first call warns that this is a prototype.
+///
+/// # Errors
+/// The number or the name is not that of a mode, or the runtime cannot start.
+pub fn set_sync_debug_mode<M>(debug_mode: M) -> Result<()>
+where
+    M: TryInto<SyncDebugMode, Error: Into<Error>>,
+{
+    Runtime::current().set_sync_debug_mode(debug_mode)
+}
+
+/// What happens when a copy or a wait for a stream makes the host wait.
+///
+/// # Errors
+/// The runtime cannot start.
+pub fn get_sync_debug_mode() -> Result<SyncDebugMode> {
+    Runtime::current().get_sync_debug_mode()
+}
+
+/// Lets go of memory that was sent to other processes and that all of them have dropped.
+///
+/// # Errors
+/// The runtime cannot start.
+pub fn ipc_collect() -> Result<()> {
+    Runtime::current().ipc_collect()
+}
+
+/// Calls `call` now, if the runtime has started, and else when it does. A queued call that fails makes what started the
+/// runtime fail, and is tried again by [`init`].
+///
+/// # Errors
+/// What `call` answers where it is called now.
+#[doc(alias = "_lazy_call")]
+#[track_caller]
+pub fn lazy_call(call: impl FnMut(&Runtime) -> Result<()> + Send + 'static) -> Result<()> {
+    Runtime::current().lazy_call(call)
 }

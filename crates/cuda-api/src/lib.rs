@@ -42,11 +42,12 @@ mod graphs;
 mod memory;
 mod stream;
 
-pub use buffer::{empty, pinned};
+pub use buffer::{empty, open_shared, pinned};
 pub use device::{
-    clock_rate, current_device, device, device_count, get_device_capability, get_device_name, get_device_properties,
-    init, init_with, is_available, is_initialized, memory_usage, power_draw, set_device, synchronize, temperature,
-    utilization, with_device,
+    can_device_access_peer, clock_rate, cudart, current_device, device, device_count, exchange_device,
+    get_device_capability, get_device_name, get_device_properties, get_sync_debug_mode, init, init_with, ipc_collect,
+    is_available, is_in_bad_fork, is_initialized, lazy_call, maybe_exchange_device, memory_usage, power_draw,
+    set_device, set_sync_debug_mode, synchronize, temperature, utilization, with_device,
 };
 pub use graphs::{GraphOptions, graph, graph_pool_handle, is_current_stream_capturing, with_graph};
 pub use memory::{
@@ -63,9 +64,10 @@ pub use stream::{current_stream, default_stream, set_stream, stream, with_stream
 
 pub use c10_core::{
     AcceleratorError, AllocatorConfig, BlockCheckpoint, BlockInfo, BlockState, CUDAGraph, CaptureMode, ConfigError,
-    Device, DeviceArg, DeviceBuffer, DeviceGuard, DeviceIndex, DeviceProperties, DeviceStats, DeviceType, DurationStat,
-    Error, Event, EventOptions, GraphCapture, HostStats, MemPool, MemPoolGuard, NestedStat, NoDriver, ObserverId,
-    OutOfMemory, OutOfMemoryError, OutOfMemoryHint, PinnedBuffer, PoolCheckpoint, PoolId, ProcessMemory, RestoreResult,
-    Result, Runtime, RuntimeGuard, SegmentCheckpoint, SegmentInfo, SegmentType, Stat, StatByPool, Stream, StreamArg,
-    StreamGuard, StreamId, Unavailable, Uuid, get_stream_from_external,
+    CudaError, Cudart, DeferredCudaCallError, Device, DeviceArg, DeviceBuffer, DeviceGuard, DeviceIndex,
+    DeviceProperties, DeviceStats, DeviceType, DurationStat, Error, Event, EventOptions, GraphCapture, HostStats,
+    MemPool, MemPoolGuard, NestedStat, NoDriver, ObserverId, OutOfMemory, OutOfMemoryError, OutOfMemoryHint,
+    PinnedBuffer, PoolCheckpoint, PoolId, ProcessMemory, RestoreResult, Result, Runtime, RuntimeGuard,
+    SegmentCheckpoint, SegmentInfo, SegmentType, SharedBuffer, Stat, StatByPool, Stream, StreamArg, StreamGuard,
+    StreamId, SyncDebugMode, Unavailable, Uuid, check_error, cudaStatus, get_stream_from_external,
 };

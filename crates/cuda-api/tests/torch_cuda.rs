@@ -347,3 +347,56 @@ fn a_pool_can_help_out() {
     caching_allocator_delete(lent).unwrap();
     assert_eq!(pool.snapshot().len(), 1, "a lent block goes back to its pool");
 }
+
+#[test]
+fn peers_and_exchanges() {
+    let rig = rig();
+    assert_eq!(cuda_api::can_device_access_peer(0, "cuda:1"), Ok(true));
+    assert_eq!(cuda_api::can_device_access_peer(None, 0), Ok(true));
+    assert_eq!(text(cuda_api::can_device_access_peer(2, 0)), "Invalid device id");
+    assert_eq!(text(cuda_api::can_device_access_peer(0, -1)), "Invalid peer device id");
+    assert!(matches!(cuda_api::can_device_access_peer(0, None), Err(Error::IndexRequired { .. })));
+    assert_eq!(cuda_api::exchange_device(DeviceIndex(1)), Ok(DeviceIndex(0)));
+    assert_eq!(cuda_api::maybe_exchange_device(DeviceIndex(0)), Ok(DeviceIndex(1)));
+    assert_eq!(cuda_api::maybe_exchange_device(DeviceIndex(-1)), Ok(DeviceIndex(-1)));
+    assert_eq!(rig.machine.live().contexts, 0);
+    assert!(!cuda_api::is_in_bad_fork());
+}
+
+#[test]
+fn the_sync_debug_mode_is_set_by_number_and_name() {
+    let _rig = rig();
+    let buffer = cuda_api::empty(8, None).unwrap();
+    cuda_api::set_sync_debug_mode("error").unwrap();
+    assert_eq!(cuda_api::get_sync_debug_mode().unwrap() as i32, 2);
+    assert_eq!(text(buffer.to_vec()), "called a synchronizing CUDA operation");
+    synchronize(None).unwrap();
+    cuda_api::set_sync_debug_mode(0).unwrap();
+    buffer.to_vec().unwrap();
+    assert_eq!(text(cuda_api::set_sync_debug_mode(3)), "invalid value of debug_mode, expected one of 0,1,2");
+}
+
+#[test]
+fn codes_of_the_runtime_api() {
+    let _rig = rig();
+    let cudart = cuda_api::cudart().unwrap();
+    cuda_api::check_error(cudart.cudaProfilerStart()).unwrap();
+    assert_eq!(cudart.cudaProfilerStop(), cuda_api::cudaStatus::SUCCESS);
+    assert_eq!(text(cuda_api::check_error(2)), "out of memory (2)");
+    assert_eq!(cudart.cudaMemGetInfo(None), mem_get_info(None));
+}
+
+#[test]
+fn memory_and_events_are_named_for_other_processes() {
+    let _rig = rig();
+    let shared = cuda_api::empty(8, None).unwrap().share().unwrap();
+    assert_eq!(cuda_api::open_shared(&shared).unwrap_err().error_code(), Some(201));
+    assert_eq!(memory_allocated(None), Ok(512), "the other process may still come");
+    cuda_api::ipc_collect().unwrap();
+    assert_eq!(memory_allocated(None), Ok(512));
+    let event = Event::new(EventOptions { interprocess: true, ..EventOptions::default() });
+    let handle = event.ipc_handle().unwrap();
+    assert_eq!(Event::from_ipc_handle(0, &handle).unwrap_err().error_code(), Some(201));
+    let short = text(Event::from_ipc_handle(0, &[]));
+    assert_eq!(short, "cudaIpcEventHandle_t expects byte-like object of size 64, but got 0");
+}

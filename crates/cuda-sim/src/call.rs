@@ -132,6 +132,13 @@ impl<'m> Call<'m> {
         self.wait_until(|state| !state.is_pending(op));
     }
 
+    /// Waits for what this call has queued, when launches block; the error if its context is lost by that.
+    pub(crate) fn finish_launch(&mut self) -> Answer {
+        let Some((context, op)) = self.launched.take() else { return Ok(()) };
+        self.wait_for(op);
+        self.usable_context(context).map(|_| ())
+    }
+
     /// Runs everything on a stream; the error if its context is lost by that.
     pub(crate) fn finish_stream(&mut self, key: u64) -> Answer {
         let context = self.stream(key)?.context;

@@ -15,6 +15,7 @@ pub struct Config {
     pub(crate) capacity_bytes: u64,
     pub(crate) strict: bool,
     pub(crate) late_events: bool,
+    pub(crate) launch_blocking: bool,
     pub(crate) faults: Vec<Fault>,
     pub(crate) other_processes: Vec<(u32, u64)>,
 }
@@ -28,6 +29,7 @@ impl Default for Config {
             capacity_bytes: profile::TOTAL_MEMORY_BYTES,
             strict: false,
             late_events: false,
+            launch_blocking: false,
             faults: Vec::new(),
             other_processes: Vec::new(),
         }
@@ -77,6 +79,14 @@ impl Config {
         self
     }
 
+    /// Whether calls that queue a copy, a set or a graph return only when that is done, as under
+    /// `CUDA_LAUNCH_BLOCKING=1`; a fault of the work is then the answer of the call that queued it.
+    #[must_use]
+    pub fn launch_blocking(mut self, blocking: bool) -> Self {
+        self.launch_blocking = blocking;
+        self
+    }
+
     /// Adds a call that will fail.
     #[must_use]
     pub fn fault(mut self, fault: Fault) -> Self {
@@ -96,6 +106,7 @@ impl Config {
     /// `CUDA_SIM_DEVICES`, `CUDA_SIM_SEED`, `CUDA_SIM_DRIVER_VERSION` (`12.2` or `12020`), `CUDA_SIM_MEMORY` (bytes of
     /// each device), `CUDA_SIM_STRICT`, `CUDA_SIM_LATE_EVENTS` (`1` for yes, `0` for no), `CUDA_SIM_FAULTS`
     /// (`symbol:occurrence:code`, separated by commas) and `CUDA_SIM_PROCESSES` (`pid:bytes`, separated by commas).
+    /// `CUDA_LAUNCH_BLOCKING` is the real driver's variable, and read as it reads it.
     ///
     /// # Errors
     /// A variable that cannot be read as what it should be.
@@ -156,6 +167,14 @@ const SETTINGS: &[Setting] = &[
         read: |config, text| parse_flag(text).map(|late| config.late_events = late),
     },
     Setting {
+        variable: "CUDA_LAUNCH_BLOCKING",
+        expected: "anything: what begins with no number counts as 0",
+        read: |config, text| {
+            config.launch_blocking = begins_with_a_number_above_0(text);
+            Some(())
+        },
+    },
+    Setting {
         variable: "CUDA_SIM_FAULTS",
         expected: "symbol:occurrence:code of exported functions, separated by commas",
         read: |config, text| {
@@ -198,6 +217,12 @@ fn parse_flag(text: &str) -> Option<bool> {
         "0" => Some(false),
         _ => None,
     }
+}
+
+/// As C's `atoi` reads it: `1x` is a 1, `yes` is a 0.
+fn begins_with_a_number_above_0(text: &str) -> bool {
+    let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
+    digits.chars().take_while(char::is_ascii_digit).any(|digit| digit != '0')
 }
 
 /// `pid:bytes`.
@@ -248,7 +273,7 @@ mod tests {
                 "CUDA_SIM_DEVICES" => "2",
                 "CUDA_SIM_DRIVER_VERSION" => "12.2",
                 "CUDA_SIM_MEMORY" => "1073741824",
-                "CUDA_SIM_STRICT" => "1",
+                "CUDA_SIM_STRICT" | "CUDA_LAUNCH_BLOCKING" => "1",
                 "CUDA_SIM_FAULTS" => "cuMemAlloc_v2:3:2, nvmlInit_v2:1:999",
                 "CUDA_SIM_PROCESSES" => "77:1024, 78:0",
                 _ => return None,
@@ -260,6 +285,7 @@ mod tests {
             .driver_version(CudaVersion(12020))
             .capacity(1 << 30)
             .strict(true)
+            .launch_blocking(true)
             .fault(Fault { call: "cuMemAlloc_v2", occurrence: 3, code: CUresult::CUDA_ERROR_OUT_OF_MEMORY })
             .fault(Fault { call: "nvmlInit_v2", occurrence: 1, code: CUresult::CUDA_ERROR_UNKNOWN })
             .other_process(77, 1024)
@@ -291,6 +317,14 @@ mod tests {
             "CUDA_SIM_DEVICES=\"banana\": expected a number from 0 to 16"
         );
         assert_eq!(Config::from_variables(|_| Some(" ".to_owned())), Ok(Config::default()));
+    }
+
+    #[test]
+    fn launch_blocking_is_read_as_the_driver_reads_it() {
+        for (value, blocking) in [("1", true), ("2x", true), ("0", false), ("00", false), ("yes", false), ("", false)] {
+            let config = Config::from_variables(|name| (name == "CUDA_LAUNCH_BLOCKING").then(|| value.to_owned()));
+            assert_eq!(config, Ok(Config::default().launch_blocking(blocking)), "{value:?}");
+        }
     }
 
     #[test]

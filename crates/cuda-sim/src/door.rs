@@ -32,7 +32,8 @@ pub(crate) fn enter(export: &'static Export, function: impl FnOnce(&mut Call<'_>
             call.count_call(export.symbol, code.0);
             return code;
         }
-        let code = match answer(export, &mut call, function) {
+        call.launched = None;
+        let code = match answer(export, &mut call, function).and_then(|()| call.finish_launch()) {
             Ok(()) => CUresult::CUDA_SUCCESS,
             Err(code) => code,
         };

@@ -132,6 +132,11 @@ macro_rules! for_each_export {
             cuGraphRemoveDependencies_v2 (hGraph: CUgraph, from: *const CUgraphNode, to: *const CUgraphNode, edgeData: *const CUgraphEdgeData, numDependencies: usize) Nothing [INVALID_VALUE, NOT_SUPPORTED] => graph::remove_dependencies_v2;
             cuGraphUpload (hGraphExec: CUgraphExec, hStream: CUstream) Context [INVALID_VALUE, INVALID_HANDLE, STREAM_CAPTURE_UNSUPPORTED, STREAM_CAPTURE_IMPLICIT, OUT_OF_MEMORY] => exec::upload;
             cuInit (Flags: core::ffi::c_uint) Nothing [INVALID_VALUE, NO_DEVICE, NOT_INITIALIZED] => general::init;
+            cuIpcCloseMemHandle (dptr: CUdeviceptr) Context [INVALID_VALUE] => ipc::close_memory;
+            cuIpcGetEventHandle (pHandle: *mut CUipcEventHandle, event: CUevent) Context [INVALID_VALUE, INVALID_HANDLE, OUT_OF_MEMORY] => ipc::event_handle;
+            cuIpcGetMemHandle (pHandle: *mut CUipcMemHandle, dptr: CUdeviceptr) Context [INVALID_VALUE, OUT_OF_MEMORY] => ipc::memory_handle;
+            cuIpcOpenEventHandle (phEvent: *mut CUevent, handle: CUipcEventHandle) Context [INVALID_VALUE] => ipc::open_event;
+            cuIpcOpenMemHandle_v2 (pdptr: *mut CUdeviceptr, handle: CUipcMemHandle, Flags: core::ffi::c_uint) Context [INVALID_VALUE, OUT_OF_MEMORY] => ipc::open_memory;
             cuLaunchHostFunc (hStream: CUstream, fn_: CUhostFn, userData: *mut core::ffi::c_void) LateContext [INVALID_VALUE, INVALID_HANDLE, STREAM_CAPTURE_IMPLICIT, STREAM_CAPTURE_INVALIDATED] => stream::launch_host;
             cuLaunchKernel (f: CUfunction, gridDimX: core::ffi::c_uint, gridDimY: core::ffi::c_uint, gridDimZ: core::ffi::c_uint, blockDimX: core::ffi::c_uint, blockDimY: core::ffi::c_uint, blockDimZ: core::ffi::c_uint, sharedMemBytes: core::ffi::c_uint, hStream: CUstream, kernelParams: *mut *mut core::ffi::c_void, extra: *mut *mut core::ffi::c_void) Context [INVALID_HANDLE, NOT_SUPPORTED] => launch::kernel;
             cuLaunchKernelEx (config: *const CUlaunchConfig, f: CUfunction, kernelParams: *mut *mut core::ffi::c_void, extra: *mut *mut core::ffi::c_void) LateContext [INVALID_VALUE, INVALID_HANDLE, NOT_SUPPORTED] => launch::kernel_ex;
@@ -200,6 +205,8 @@ macro_rules! for_each_export {
             cuPointerGetAttribute (data: *mut core::ffi::c_void, attribute: CUpointer_attribute, ptr: CUdeviceptr) Init [INVALID_VALUE] => pointer::attribute;
             cuPointerGetAttributes (numAttributes: core::ffi::c_uint, attributes: *mut CUpointer_attribute, data: *mut *mut core::ffi::c_void, ptr: CUdeviceptr) Init [INVALID_VALUE] => pointer::attributes;
             cuPointerSetAttribute (value: *const core::ffi::c_void, attribute: CUpointer_attribute, ptr: CUdeviceptr) Init [INVALID_VALUE] => pointer::set_attribute;
+            cuProfilerStart () Context [] => general::profiler;
+            cuProfilerStop () Context [] => general::profiler;
             cuStreamAddCallback (hStream: CUstream, callback: CUstreamCallback, userData: *mut core::ffi::c_void, flags: core::ffi::c_uint) LateContext [INVALID_VALUE, INVALID_HANDLE, STREAM_CAPTURE_UNSUPPORTED, STREAM_CAPTURE_IMPLICIT] => stream::add_callback;
             cuStreamBeginCaptureToGraph (hStream: CUstream, hGraph: CUgraph, dependencies: *const CUgraphNode, dependencyData: *const CUgraphEdgeData, numDependencies: usize, mode: CUstreamCaptureMode) LateContext [INVALID_VALUE, INVALID_HANDLE, ILLEGAL_STATE, STREAM_CAPTURE_UNSUPPORTED] => capture::begin_to_graph;
             cuStreamBeginCapture_v2 (hStream: CUstream, mode: CUstreamCaptureMode) LateContext [INVALID_VALUE, INVALID_HANDLE, ILLEGAL_STATE, STREAM_CAPTURE_UNSUPPORTED] => capture::begin;

@@ -33,7 +33,7 @@
 //!   `CUDA_ERROR_NOT_SUPPORTED`, functions of the others are not there.
 //! - Kernel and conditional nodes, nodes made by `cuGraphAddNode`, user objects of graphs.
 //! - Memory that allocations of graphs share because their lifetimes are apart, pools and handles of host memory, and
-//!   handles of memory for other processes.
+//!   handles of mapped and pooled memory for other processes.
 //! - Bandwidth shared between copies, and copies that are seen half done: an operation takes effect at one moment.
 //! - A copy from pageable memory is done when its call returns; the driver promises only that the source was read.
 //!

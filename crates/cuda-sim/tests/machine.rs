@@ -10,6 +10,7 @@ mod support;
 use std::ptr;
 
 use cuda_sim::{Config, Fault, LiveHandles, Machine, ReportKind};
+use cuda_sys::driver::types::CUstreamCaptureMode;
 use cuda_sys::{CUresult, CudaVersion};
 use support::{Rig, code};
 
@@ -235,4 +236,50 @@ fn the_version_call_can_fail() {
     machine.inject(Fault { call: "cuDriverGetVersion", occurrence: 1, code: CUresult::CUDA_ERROR_UNKNOWN });
     assert!(load().is_err());
     assert!(load().is_ok());
+}
+
+#[test]
+fn blocking_launches_are_done_when_they_return() {
+    let rig = Rig::new(Config::default().launch_blocking(true));
+    let (from, to) = (rig.alloc(1 << 20), rig.alloc(1 << 20));
+    let stream = rig.stream(1);
+    call!(rig, cuMemsetD8Async(from, 7, 1 << 20, stream)).expect("done");
+    assert_eq!(rig.machine.live().pending, 0);
+    call!(rig, cuMemcpyDtoDAsync_v2(to, from, 1 << 20, stream)).expect("done");
+    assert_eq!(rig.machine.live().pending, 0);
+
+    // A capture takes the work as ever; the launch of the graph is waited for.
+    let (mut graph, mut exec) = (ptr::null_mut(), ptr::null_mut());
+    call!(rig, cuStreamBeginCapture_v2(stream, CUstreamCaptureMode(0))).expect("begins");
+    call!(rig, cuMemsetD8Async(to, 9, 1 << 20, stream)).expect("captured");
+    call!(rig, cuStreamEndCapture(stream, &mut graph)).expect("ends");
+    call!(rig, cuGraphInstantiateWithFlags(&mut exec, graph, 0)).expect("instantiates");
+    call!(rig, cuGraphLaunch(exec, stream)).expect("done");
+    assert_eq!(rig.machine.live().pending, 0);
+    assert_eq!(rig.read(to, 4), [9; 4]);
+
+    // Events are no launches.
+    let event = rig.event(2);
+    call!(rig, cuEventRecord(event, stream)).expect("queued");
+    assert_eq!(rig.machine.live().pending, 1);
+}
+
+#[test]
+fn a_blocking_launch_answers_with_its_own_fault() {
+    // Memory that is gone when the graph runs: only the work itself finds out.
+    let fault = |blocking: bool| {
+        let rig = Rig::new(Config::default().launch_blocking(blocking));
+        let memory = rig.alloc(4 << 20);
+        let stream = rig.stream(1);
+        let (mut graph, mut exec) = (ptr::null_mut(), ptr::null_mut());
+        call!(rig, cuStreamBeginCapture_v2(stream, CUstreamCaptureMode(0))).expect("begins");
+        call!(rig, cuMemsetD8Async(memory, 9, 4 << 20, stream)).expect("captured");
+        call!(rig, cuStreamEndCapture(stream, &mut graph)).expect("ends");
+        call!(rig, cuGraphInstantiateWithFlags(&mut exec, graph, 0)).expect("instantiates");
+        call!(rig, cuMemFree_v2(memory)).expect("frees");
+        let launched = call!(rig, cuGraphLaunch(exec, stream));
+        (launched.is_ok(), call!(rig, cuStreamSynchronize(stream)).is_ok())
+    };
+    assert_eq!(fault(false), (true, false));
+    assert_eq!(fault(true), (false, false));
 }

@@ -2,8 +2,8 @@
 //!
 //! Programs that open `libcuda.so.1` can open this file instead, for example through `CUDA_SYS_LIBCUDA`. The machine is
 //! made from the environment when the first call comes: `CUDA_SIM_DEVICES`, `CUDA_SIM_SEED`, `CUDA_SIM_DRIVER_VERSION`,
-//! `CUDA_SIM_MEMORY`, `CUDA_SIM_STRICT`, `CUDA_SIM_LATE_EVENTS`, `CUDA_SIM_FAULTS`, `CUDA_SIM_PROCESSES`. There is no code
-//! of its own here: each symbol passes its call on to the function of the same name in `cuda-sim`.
+//! `CUDA_SIM_MEMORY`, `CUDA_SIM_STRICT`, `CUDA_SIM_LATE_EVENTS`, `CUDA_SIM_FAULTS`, `CUDA_SIM_PROCESSES`,
+//! `CUDA_LAUNCH_BLOCKING`. There is no code of its own here: each symbol passes its call on to the function of the same name in `cuda-sim`.
 //!
 //! NVML's functions are exported as well, so that `libnvml-sim` can show the same machine.
 //!

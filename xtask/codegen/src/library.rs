@@ -34,6 +34,16 @@ pub(crate) struct Versions {
     pub(crate) header: &'static str,
     /// ABIs to bind beside the newest one, for drivers that do not have the newest.
     pub(crate) older: &'static [Older],
+    /// Functions without arguments whose header no pinned wheel has.
+    pub(crate) plain: &'static [Plain],
+}
+
+/// A function without arguments that answers with a status: its symbol, and the version that introduced it.
+pub(crate) struct Plain {
+    /// Exported symbol, which is the base name too.
+    pub(crate) symbol: &'static str,
+    /// CUDA version that introduced it, as 1000 * major + 10 * minor.
+    pub(crate) version: u32,
 }
 
 /// An older ABI of a function: its base name, the version that introduced it and the symbol that carries it.
@@ -87,6 +97,8 @@ const DRIVER: Library = Library {
             older("cuStreamGetCaptureInfo", 11030, "cuStreamGetCaptureInfo_v2"),
             older("cuStreamUpdateCaptureDependencies", 11030, "cuStreamUpdateCaptureDependencies"),
         ],
+        // Of cudaProfiler.h.
+        plain: &[Plain { symbol: "cuProfilerStart", version: 4000 }, Plain { symbol: "cuProfilerStop", version: 4000 }],
     }),
 };
 

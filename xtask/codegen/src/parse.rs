@@ -60,6 +60,7 @@ pub(crate) fn parse(library: &Library, include: &Path) -> Result<Parsed> {
     let (types, current) = split(file)?;
     let mut functions = with_versions(current, &versions)?;
     functions.extend(older);
+    functions.extend(plain_functions(library));
     functions.sort_by(|a, b| a.symbol.cmp(&b.symbol));
     Ok(Parsed { types, functions })
 }
@@ -180,6 +181,17 @@ fn older_functions(library: &Library, versions: &ByVersion) -> Result<Vec<Functi
         })
     };
     wanted.older.iter().map(make).collect()
+}
+
+fn plain_functions(library: &Library) -> impl Iterator<Item = Function> {
+    let plain = library.versions.iter().flat_map(|versions| versions.plain);
+    plain.map(|plain| Function {
+        symbol: plain.symbol.to_owned(),
+        base: plain.symbol.to_owned(),
+        version: plain.version,
+        arguments: Vec::new(),
+        output: library.status_alias.to_owned(),
+    })
 }
 
 /// Gives each symbol of today's header the version that introduced its ABI: among the symbols of one base name the

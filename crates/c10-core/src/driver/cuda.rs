@@ -156,6 +156,15 @@ impl Api {
         Ok(value)
     }
 
+    /// Whether work of a device can reach another's memory.
+    pub(crate) fn can_access_peer(&self, device: DeviceIndex, peer: DeviceIndex) -> Result<bool> {
+        let (number, peer_number) = (self.device(device)?, self.device(peer)?);
+        let mut can: c_int = 0;
+        // SAFETY: `can` outlives the call.
+        unsafe { self.table.cuDeviceCanAccessPeer(&mut can, number, peer_number) }?;
+        Ok(can != 0)
+    }
+
     /// Name of a device.
     pub(crate) fn name(&self, device: DeviceIndex) -> Result<String> {
         let number = self.device(device)?;

@@ -1,15 +1,17 @@
 //! The driver, as the rest of the crate sees it: typed functions over plain handles.
 //!
 //! Reading order: this file (handles and the narrow trait the caching allocator is written against), `cuda.rs`
-//! (loading, contexts, devices), `memory.rs`, `host.rs`, `stream.rs`, `graph.rs` (one function for each call),
-//! `nvml.rs` (the library that looks on from outside).
+//! (loading, contexts, devices), `memory.rs`, `host.rs`, `stream.rs`, `graph.rs`, `ipc.rs` (one function for each call),
+//! `cudart.rs` (what `cudart()` adds), `nvml.rs` (the library that looks on from outside).
 //!
 //! **Invariant:** nobody outside this folder names `cuda_sys` functions or holds raw pointers. Handles are numbers;
 //! they are made and used only inside the crate, so that a safe caller cannot present a made-up one.
 
 mod cuda;
+mod cudart;
 mod graph;
 mod host;
+mod ipc;
 mod memory;
 mod nvml;
 mod stream;
@@ -18,6 +20,7 @@ mod vmm;
 pub(crate) use cuda::Api;
 pub(crate) use graph::{GraphExecHandle, GraphHandle};
 pub(crate) use host::HostMemory;
+pub(crate) use ipc::IpcHandle;
 pub(crate) use memory::check_range;
 pub(crate) use nvml::Nvml;
 pub use stream::get_stream_from_external;

@@ -13,7 +13,7 @@ use crate::model::graph::NodeKind;
 const FLAGS: u32 = 0x7;
 
 /// Can be used by other processes; such an event cannot tell the time.
-const INTERPROCESS: u32 = 4;
+pub(super) const INTERPROCESS: u32 = 4;
 
 pub(crate) fn create(call: &mut Call<'_>, event: Ptr<CUevent>, flags: u32) -> Answer {
     event.required()?;
@@ -75,7 +75,8 @@ fn refuse(call: &mut Call<'_>, key: u64) -> Answer {
 /// An event that was never recorded counts as done.
 fn is_done(call: &Call<'_>, key: u64) -> Answer<bool> {
     let event = call.event(key)?;
-    Ok(event.recording.is_none() || event.reached_ns(call.clock_ns).is_some())
+    let here = event.recording.is_none() || event.reached_ns(call.clock_ns).is_some();
+    Ok(here && event.awaited_elsewhere().is_none())
 }
 
 pub(crate) fn synchronize(call: &mut Call<'_>, event: Ptr<CUevent_st>) -> Answer {
@@ -88,6 +89,9 @@ pub(crate) fn synchronize(call: &mut Call<'_>, event: Ptr<CUevent_st>) -> Answer
         call.usable_context(context)?;
         let visible_ns = call.events.get(&key).and_then(Event::visible_ns).unwrap_or(0);
         call.clock_ns = call.clock_ns.max(visible_ns);
+    }
+    if let Some((shared, number)) = call.event(key)?.awaited_elsewhere() {
+        call.wait_until(|_| shared.has_reached(number));
     }
     Ok(())
 }

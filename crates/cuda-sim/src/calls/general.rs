@@ -29,6 +29,11 @@ pub(crate) fn driver_version(call: &mut Call<'_>, version: Ptr<i32>) -> Answer {
     version.write(i32::try_from(call.config.driver_version.0).unwrap_or(i32::MAX))
 }
 
+/// No profiler looks on.
+pub(crate) fn profiler(_: &mut Call<'_>) -> Answer {
+    Ok(())
+}
+
 pub(crate) fn error_name(_: &mut Call<'_>, error: CUresult, text: Ptr<*const c_char>) -> Answer {
     write_static(text, error.name().map(static_c_string))
 }

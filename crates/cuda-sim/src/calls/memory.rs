@@ -49,6 +49,9 @@ pub(crate) fn free(call: &mut Call<'_>, pointer: u64) -> Answer {
         .allocation_at(pointer)
         .map(|found| (found.base, found.context, found.pool.is_some() || found.graph));
     let (base, context, pooled) = owner.ok_or(INVALID_VALUE)?;
+    if call.memory.is_imported(base) {
+        return Err(INVALID_VALUE);
+    }
     if pooled {
         // Belongs to no context, and is freed without waiting for anything.
         return if base == pointer { call.free_memory(base) } else { Err(INVALID_VALUE) };

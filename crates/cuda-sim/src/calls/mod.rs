@@ -15,6 +15,7 @@ pub(crate) mod general;
 pub(crate) mod graph;
 pub(crate) mod graph_memory;
 pub(crate) mod host;
+pub(crate) mod ipc;
 pub(crate) mod launch;
 pub(crate) mod memory;
 pub(crate) mod pointer;

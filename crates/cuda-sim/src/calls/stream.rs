@@ -142,6 +142,9 @@ pub(crate) fn wait_event(call: &mut Call<'_>, stream: Ptr<CUstream_st>, event: P
     if let Some(op) = reached.filter(|&op| call.is_pending(op)) {
         call.enqueue(key, &[op], Timing::default(), Effect::Nothing)?;
     }
+    if let Some((event, number)) = call.event(event)?.awaited_elsewhere() {
+        call.enqueue(key, &[], Timing::default(), Effect::WaitElsewhere { event, number })?;
+    }
     Ok(())
 }
 

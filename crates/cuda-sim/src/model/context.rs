@@ -159,6 +159,8 @@ impl State {
         self.streams.retain(|_, stream| stream.context != handle);
         self.events.retain(|_, event| event.context != handle);
         self.memory.free_context(handle);
+        let memory = &self.memory;
+        self.imports.retain(|import| memory.is_imported(import.base));
         for context in self.contexts.values_mut() {
             context.peers.remove(&handle);
         }

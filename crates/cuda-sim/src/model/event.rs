@@ -3,8 +3,11 @@
 //! Recording again replaces the mark: what was reached before counts no longer, and the effect of an older recording
 //! is ignored by its serial number.
 
+use std::sync::Arc;
+
 use super::engine::{OpId, Timing};
 use super::graph::NodeId;
+use super::shared::SharedEvent;
 use super::{Effect, State};
 use crate::codes::{Answer, INVALID_HANDLE};
 
@@ -30,11 +33,13 @@ pub(crate) struct Event {
     serial: u64,
     /// The capture and the graph nodes it stands for, when it was recorded in one.
     pub(crate) captured: Option<(u64, Vec<NodeId>)>,
+    /// Where other processes see it, once they can, and the number that the last recording here has there.
+    pub(crate) shared: Option<(Arc<SharedEvent>, u64)>,
 }
 
 impl Event {
     pub(crate) fn new(context: u64, flags: u32) -> Self {
-        Self { context, flags, recording: None, serial: 0, captured: None }
+        Self { context, flags, recording: None, serial: 0, captured: None, shared: None }
     }
 
     /// The moment it was reached, once that can be seen.
@@ -43,9 +48,30 @@ impl Event {
         (now_ns >= visible_ns).then_some(at_ns)
     }
 
+    /// The recording that another process queued after the last one here, if it was not reached yet.
+    pub(crate) fn awaited_elsewhere(&self) -> Option<(Arc<SharedEvent>, u64)> {
+        let (shared, own) = self.shared.as_ref()?;
+        let queued = shared.queued();
+        (queued > *own && !shared.has_reached(queued)).then(|| (Arc::clone(shared), queued))
+    }
+
     /// The moment from which a reached event can be seen.
     pub(crate) fn visible_ns(&self) -> Option<u64> {
         self.recording?.reached.map(|(_, visible_ns)| visible_ns)
+    }
+}
+
+impl Event {
+    /// Lets other processes see the event from now on, through `shared`.
+    pub(crate) fn share(&mut self, shared: Arc<SharedEvent>) {
+        let mut own = 0;
+        if let Some(recording) = self.recording {
+            own = shared.queue();
+            if recording.reached.is_some() {
+                shared.reach(own);
+            }
+        }
+        self.shared = Some((shared, own));
     }
 }
 
@@ -72,6 +98,9 @@ impl State {
         event.serial = serial;
         event.captured = None;
         event.recording = Some(Recording { op, serial, reached: None });
+        if let Some((shared, own)) = &mut event.shared {
+            *own = shared.queue();
+        }
         Ok(())
     }
 
@@ -83,10 +112,14 @@ impl State {
     /// The queued recording of an event has been reached.
     pub(crate) fn reach_event(&mut self, handle: u64, serial: u64, at_ns: u64) {
         let visible_ns = at_ns + self.draw_lateness_ns();
-        if let Some(recording) = self.events.get_mut(&handle).and_then(|event| event.recording.as_mut())
+        if let Some(event) = self.events.get_mut(&handle)
+            && let Some(recording) = event.recording.as_mut()
             && recording.serial == serial
         {
             recording.reached = Some((at_ns, visible_ns));
+            if let Some((shared, own)) = &event.shared {
+                shared.reach(*own);
+            }
         }
     }
 }

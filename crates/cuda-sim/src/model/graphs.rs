@@ -94,6 +94,7 @@ impl State {
         }
         let end = self.enqueue(stream, &ops, Timing::default(), Effect::Nothing)?;
         self.exec_mut(exec)?.last = Some(end);
+        self.note_launch(context, end);
         Ok(())
     }
 
@@ -128,6 +129,7 @@ impl State {
             | Effect::Host(_)
             | Effect::WriteValue { .. }
             | Effect::WaitValue { .. }
+            | Effect::WaitElsewhere { .. }
             | Effect::Allocate { .. }
             | Effect::FreeInOrder { .. } => 0,
         };

@@ -18,6 +18,7 @@ pub(crate) mod pool;
 pub(crate) mod pools;
 pub(crate) mod profile;
 mod rng;
+pub(crate) mod shared;
 pub(crate) mod stream;
 pub(crate) mod telemetry;
 pub(crate) mod vmm;
@@ -39,6 +40,7 @@ use self::memory::Memory;
 use self::memory::bytes::Backing;
 use self::pools::DevicePool;
 use self::rng::Rng;
+use self::shared::SharedHandle;
 use self::stream::{Kind, Stream};
 use self::vmm::Vmm;
 use crate::codes::{Answer, INVALID_DEVICE, INVALID_VALUE};
@@ -55,6 +57,14 @@ pub(crate) struct Thread {
     pub(crate) current: Vec<u64>,
     /// The thread's answer to `cuThreadExchangeStreamCaptureMode`; global (0) at first.
     pub(crate) capture_mode: u32,
+}
+
+/// Memory of another process that is mapped here.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Import {
+    pub(crate) handle: SharedHandle,
+    pub(crate) base: u64,
+    pub(crate) opened: u64,
 }
 
 /// A fault that has not happened yet.
@@ -74,6 +84,8 @@ pub(crate) struct State {
     pub(crate) initialized_by: Option<u32>,
     pub(crate) clock_ns: u64,
     pub(crate) engine: Engine<Effect>,
+    /// What the call under way has queued and must wait for, with its context; only when launches block.
+    pub(crate) launched: Option<(u64, OpId)>,
     pub(crate) memory: Memory,
     pub(crate) primaries: Vec<Primary>,
     pub(crate) contexts: BTreeMap<u64, Context>,
@@ -87,6 +99,8 @@ pub(crate) struct State {
     pub(crate) vmm: Vmm,
     /// Bytes behind the handles of `vmm`.
     pub(crate) backings: BTreeMap<u64, Arc<Backing>>,
+    /// Memory of other processes: its handle, where it is, and how often it was opened and not closed.
+    pub(crate) imports: Vec<Import>,
     pub(crate) pools: BTreeMap<u64, DevicePool>,
     pub(crate) graph_memory: GraphMemory,
     /// Pools that the program chose for devices.
@@ -108,6 +122,7 @@ impl State {
             initialized_by: None,
             clock_ns: 0,
             engine: Engine::new(),
+            launched: None,
             memory: Memory::new(devices, config.capacity_bytes),
             primaries: (0..devices).map(|_| Primary::default()).collect(),
             contexts: BTreeMap::new(),
@@ -119,6 +134,7 @@ impl State {
             graph_execs: BTreeMap::new(),
             vmm: Vmm::default(),
             backings: BTreeMap::new(),
+            imports: Vec::new(),
             pools: BTreeMap::new(),
             graph_memory: GraphMemory::default(),
             current_pools: BTreeMap::new(),

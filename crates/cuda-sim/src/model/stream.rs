@@ -91,9 +91,20 @@ impl State {
         let mut before = self.predecessors(key)?;
         before.extend(also);
         let context = self.stream(key)?.context;
+        let is_launch = effect.is_launch();
         let op = self.engine.submit(self.clock_ns, context, &before, timing, effect);
         self.stream_mut(key)?.last = Some(op);
+        if is_launch {
+            self.note_launch(context, op);
+        }
         Ok(op)
+    }
+
+    /// The call under way has queued work that it must wait for when launches block.
+    pub(crate) fn note_launch(&mut self, context: u64, op: OpId) {
+        if self.config.launch_blocking {
+            self.launched = Some((context, op));
+        }
     }
 
     /// Takes a stream away; its work goes on.

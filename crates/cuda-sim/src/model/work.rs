@@ -1,6 +1,7 @@
 //! What queued work does when its time has come.
 
 use std::ffi::c_void;
+use std::sync::Arc;
 
 use cuda_sys::CUresult;
 use cuda_sys::driver::types::CUstream;
@@ -8,11 +9,15 @@ use cuda_sys::driver::types::CUstream;
 use super::State;
 use super::engine::{Due, OpId};
 use super::memory::{BadAddress, Fill, Look, Source, Transfer};
+use super::shared::SharedEvent;
 use crate::codes::{ILLEGAL_ADDRESS, LAUNCH_FAILED};
 use crate::report::ReportKind;
 
 /// How often a wait for a value in memory looks again, in simulated nanoseconds.
 const WAIT_VALUE_INTERVAL_NS: u64 = 2_000;
+
+/// How often a wait for another process looks again, in simulated nanoseconds.
+const WAIT_ELSEWHERE_INTERVAL_NS: u64 = 20_000;
 
 /// From how many bytes on a set that finds no memory loses its context with another code.
 const LARGE_SET_BYTES: u64 = 64 << 10;
@@ -74,6 +79,13 @@ pub(crate) enum Effect {
         /// How it is compared: 0 cyclic not less, 1 equal, 2 any common bit, 3 any bit not set in both.
         condition: u32,
     },
+    /// Waits until a recording that another process queued was reached.
+    WaitElsewhere {
+        /// The event.
+        event: Arc<SharedEvent>,
+        /// Number of the recording.
+        number: u64,
+    },
     /// The memory that a graph allocates is there from now on.
     Allocate {
         /// Which allocation.
@@ -89,13 +101,32 @@ pub(crate) enum Effect {
 }
 
 impl Effect {
+    /// Whether `CUDA_LAUNCH_BLOCKING` makes the call that queues it wait; what only orders other work, waits for a value
+    /// or runs on the host is no launch.
+    pub(crate) fn is_launch(&self) -> bool {
+        match self {
+            Self::Copy(_) | Self::Fill(_) => true,
+            Self::Nothing
+            | Self::Record { .. }
+            | Self::Host(_)
+            | Self::WriteValue { .. }
+            | Self::WaitValue { .. }
+            | Self::WaitElsewhere { .. }
+            | Self::Allocate { .. }
+            | Self::FreeInOrder { .. } => false,
+        }
+    }
+
     /// Whether it reads or writes a range of addresses.
     pub(crate) fn touches(&self, base: u64, length: u64) -> bool {
         let overlaps = |address: u64, span: u64| address < base + length && base < address.saturating_add(span);
         match self {
-            Self::Nothing | Self::Record { .. } | Self::Host(_) | Self::Allocate { .. } | Self::FreeInOrder { .. } => {
-                false
-            }
+            Self::Nothing
+            | Self::Record { .. }
+            | Self::Host(_)
+            | Self::WaitElsewhere { .. }
+            | Self::Allocate { .. }
+            | Self::FreeInOrder { .. } => false,
             Self::Copy(transfer) => transfer.touches(base, length),
             Self::Fill(fill) => overlaps(fill.to.address, fill.to.span(fill.width, fill.height, 1).unwrap_or(u64::MAX)),
             Self::WriteValue { address, value } => overlaps(*address, value.len() as u64),
@@ -137,6 +168,13 @@ impl State {
             self.engine.postpone(due, again_ns);
             return Step::Waiting;
         }
+        if let Effect::WaitElsewhere { event, number } = &due.effect
+            && !event.has_reached(*number)
+        {
+            let again_ns = due.at_ns + WAIT_ELSEWHERE_INTERVAL_NS;
+            self.engine.postpone(due, again_ns);
+            return Step::Waiting;
+        }
         if let Err(code) = self.apply(&due) {
             self.lose_context(due.context, code);
         }
@@ -162,7 +200,7 @@ impl State {
 
     fn apply(&mut self, due: &Due<Effect>) -> Result<(), CUresult> {
         match &due.effect {
-            Effect::Nothing | Effect::Host(_) => Ok(()),
+            Effect::Nothing | Effect::Host(_) | Effect::WaitElsewhere { .. } => Ok(()),
             &Effect::WaitValue { address, width, .. } => self.look_at_access("waits for", address, width),
             Effect::Copy(transfer) => self.apply_copy(transfer),
             Effect::Fill(fill) => self.apply_fill(fill),

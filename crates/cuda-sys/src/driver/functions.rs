@@ -398,6 +398,8 @@ crate::table::function_table! {
         cuPointerGetAttribute = "cuPointerGetAttribute" 4000 (data: *mut core::ffi::c_void, attribute: CUpointer_attribute, ptr: CUdeviceptr);
         cuPointerGetAttributes = "cuPointerGetAttributes" 7000 (numAttributes: core::ffi::c_uint, attributes: *mut CUpointer_attribute, data: *mut *mut core::ffi::c_void, ptr: CUdeviceptr);
         cuPointerSetAttribute = "cuPointerSetAttribute" 6000 (value: *const core::ffi::c_void, attribute: CUpointer_attribute, ptr: CUdeviceptr);
+        cuProfilerStart = "cuProfilerStart" 4000 ();
+        cuProfilerStop = "cuProfilerStop" 4000 ();
         cuSignalExternalSemaphoresAsync = "cuSignalExternalSemaphoresAsync" 10000 (extSemArray: *const CUexternalSemaphore, paramsArray: *const CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS, numExtSems: core::ffi::c_uint, stream: CUstream);
         cuStreamAddCallback = "cuStreamAddCallback" 5000 (hStream: CUstream, callback: CUstreamCallback, userData: *mut core::ffi::c_void, flags: core::ffi::c_uint);
         cuStreamAttachMemAsync = "cuStreamAttachMemAsync" 6000 (hStream: CUstream, dptr: CUdeviceptr, length: usize, flags: core::ffi::c_uint);

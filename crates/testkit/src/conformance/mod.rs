@@ -34,6 +34,7 @@ mod forbidden;
 mod graph;
 mod graph_exec;
 mod host;
+mod ipc;
 mod limits;
 mod memory;
 mod memory_nodes;
@@ -78,6 +79,7 @@ pub fn all_cases() -> Vec<Case> {
         vmm::CASES,
         pool::CASES,
         peer::CASES,
+        ipc::CASES,
         memory_nodes::CASES,
         limits::CASES,
         limits::SIMULATED_CASES,

@@ -44,14 +44,14 @@ fn create(cu: &Cuda<'_>, bytes: usize) -> CaseResult<u64> {
 }
 
 /// An address range of so many pages with one handle mapped to all of it, readable and writable.
-fn mapped(cu: &Cuda<'_>, pages: usize) -> CaseResult<(CUdeviceptr, u64)> {
+pub(super) fn mapped(cu: &Cuda<'_>, pages: usize) -> CaseResult<(CUdeviceptr, u64)> {
     let (pointer, handle) = (reserve(cu, pages * PAGE)?, create(cu, pages * PAGE)?);
     ok!(cu.cuMemMap(pointer, pages * PAGE, 0, handle, 0));
     ok!(cu.cuMemSetAccess(pointer, pages * PAGE, &access(0, READ_WRITE), 1));
     Ok((pointer, handle))
 }
 
-fn unmapped(cu: &Cuda<'_>, pages: usize, (pointer, handle): (CUdeviceptr, u64)) -> CaseResult {
+pub(super) fn unmapped(cu: &Cuda<'_>, pages: usize, (pointer, handle): (CUdeviceptr, u64)) -> CaseResult {
     ok!(cu.cuMemUnmap(pointer, pages * PAGE));
     ok!(cu.cuMemAddressFree(pointer, pages * PAGE));
     ok!(cu.cuMemRelease(handle));

@@ -12,10 +12,14 @@
 #![expect(unsafe_code, reason = "simulated memory holds real bytes")]
 
 use std::fmt;
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::ptr::{self, NonNull};
 use std::sync::{Arc, OnceLock};
+
+use crate::model::shared::SharedHandle;
 
 /// What memory contains that nobody has written: noticed when it is used, unlike zero.
 pub(crate) const POISON: u8 = 0xA5;
@@ -53,6 +57,19 @@ impl Backing {
         self.mapping().ok()?.file.as_ref()?.try_clone().ok()
     }
 
+    /// The bytes of a file that another process made; `None` when they cannot be mapped.
+    pub(crate) fn of_file(file: File, length: usize) -> Option<Arc<Self>> {
+        let mapping = Mapping::of_file(Some(OwnedFd::from(file)), length).ok()?;
+        Some(Arc::new(Self { length, mapping: OnceLock::from(Ok(mapping)) }))
+    }
+
+    /// A handle of the memory file for other processes, good as long as this value lives; `None` as for [`Self::file`].
+    pub(crate) fn share(&self) -> Option<SharedHandle> {
+        let file = self.mapping().ok()?.file.as_ref()?;
+        let inode = File::from(file.try_clone().ok()?).metadata().ok()?.ino();
+        Some(SharedHandle { file_bytes: self.length as u64, ..SharedHandle::of(file, inode)? })
+    }
+
     /// Whether anybody has read or written here.
     pub(crate) fn is_touched(&self) -> bool {
         self.mapping.get().is_some()
@@ -72,7 +89,16 @@ impl Backing {
 
 impl Mapping {
     fn new(length: usize) -> io::Result<Self> {
-        let file = memory_file(length).ok();
+        let mapping = Self::of_file(memory_file(length).ok(), length)?;
+        if length <= POISON_BYTES_MAX * 2 {
+            // SAFETY: the mapping just made is `length` bytes long and nobody else knows it.
+            unsafe { ptr::write_bytes(mapping.start.as_ptr(), POISON, length) };
+        }
+        Ok(mapping)
+    }
+
+    /// Maps a file that is `length` bytes long, or memory of no file.
+    fn of_file(file: Option<OwnedFd>, length: usize) -> io::Result<Self> {
         let descriptor = file.as_ref().map_or(-1, AsRawFd::as_raw_fd);
         let kind = if file.is_some() { libc::MAP_SHARED } else { libc::MAP_SHARED | libc::MAP_ANONYMOUS };
         // SAFETY: a new mapping at an address of the system's choice, of a file of that length or of no file.
@@ -90,10 +116,6 @@ impl Mapping {
             return Err(io::Error::last_os_error());
         }
         let start = NonNull::new(start.cast::<u8>()).ok_or_else(|| io::Error::other("mapped at address zero"))?;
-        if length <= POISON_BYTES_MAX * 2 {
-            // SAFETY: the mapping just made is `length` bytes long and nobody else knows it.
-            unsafe { ptr::write_bytes(start.as_ptr(), POISON, length) };
-        }
         Ok(Self { start, length, file })
     }
 }
@@ -105,7 +127,8 @@ impl Drop for Mapping {
     }
 }
 
-fn memory_file(length: usize) -> io::Result<OwnedFd> {
+/// A file of so many zero bytes that lies in no folder.
+pub(crate) fn memory_file(length: usize) -> io::Result<OwnedFd> {
     // SAFETY: a C string and a flag; makes a new descriptor.
     let descriptor = unsafe { libc::memfd_create(c"cuda-sim device memory".as_ptr(), libc::MFD_CLOEXEC) };
     if descriptor < 0 {

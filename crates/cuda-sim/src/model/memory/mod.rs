@@ -21,6 +21,7 @@ pub(crate) use transfer::{BadAddress, Endpoint, Fill, Source, Transfer};
 
 use self::bytes::{Backing, Bytes};
 use self::space::Space;
+use super::shared::SharedHandle;
 use crate::codes::{Answer, INVALID_VALUE, OUT_OF_MEMORY};
 
 /// Alignment of what cuMemAlloc returns.
@@ -39,6 +40,8 @@ pub(crate) enum RegionKind {
     Mapped,
     /// Memory of graphs.
     Graph,
+    /// Memory of another process.
+    Imported,
 }
 
 /// Device addresses with bytes behind them.
@@ -286,6 +289,38 @@ impl Memory {
         Ok(base)
     }
 
+    /// Maps memory of another process and hands a part of it out; where that part begins. No memory of the device is
+    /// taken: the other process has it.
+    pub(crate) fn import(&mut self, context: u64, handle: &SharedHandle, backing: Arc<Backing>) -> Answer<u64> {
+        let (device, length) = (handle.device, handle.file_bytes);
+        let base = self.take_addresses_quietly(device, length.next_multiple_of(GRANULE))?;
+        let kind = RegionKind::Imported;
+        self.map(base, Region { length, device, kind, backing, offset: 0, accessible: true, writable: true });
+        self.hand_out(Allocation::new(base + handle.offset, handle.bytes, device, context));
+        Ok(base + handle.offset)
+    }
+
+    /// A handle of what is allocated at an address for other processes; `None` for what only this process can have.
+    pub(crate) fn share(&self, address: u64) -> Option<Answer<SharedHandle>> {
+        let found = self.allocation_at(address).filter(|found| found.base == address && found.pool.is_none())?;
+        let (base, region) = self.region_at(address)?;
+        if !matches!(region.kind, RegionKind::Chunk | RegionKind::Whole) {
+            return None;
+        }
+        let handle = region.backing.share().map(|file| SharedHandle {
+            device: found.device,
+            offset: address - base,
+            bytes: found.length,
+            ..file
+        });
+        Some(handle.ok_or(OUT_OF_MEMORY))
+    }
+
+    /// Whether memory of another process is mapped at an address.
+    pub(crate) fn is_imported(&self, address: u64) -> bool {
+        self.region_at(address).is_some_and(|(_, region)| region.kind == RegionKind::Imported)
+    }
+
     /// Notes an allocation and gives it an id of its own.
     pub(crate) fn hand_out(&mut self, allocation: Allocation) -> u64 {
         let id = self.next_id;
@@ -365,6 +400,10 @@ impl Memory {
                 self.drop_region(region_base);
             }
             RegionKind::Chunk => backing.poison(offset, usize::try_from(allocation.length).unwrap_or(0)),
+            RegionKind::Imported => {
+                self.unmap(region_base);
+                self.give_back_addresses(allocation.device, region_base);
+            }
             RegionKind::Pooled | RegionKind::Mapped | RegionKind::Graph => {}
         }
         Ok(())

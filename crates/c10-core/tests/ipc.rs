@@ -1,0 +1,374 @@
+//! Memory and events between processes. This program is its own second process: it starts itself with a variable set.
+//!
+//! The simulated machines are made from the environment, so that queued work goes on by itself while nobody calls.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use c10_core::{CUDAGraph, CaptureMode, DeviceBuffer, DeviceIndex, Error, Event, EventOptions, Result, Runtime};
+use c10_core::{SharedBuffer, Stream};
+use common::{DEVICE, Rig, config, fail_each_call, rig};
+use cuda_sim::{LiveHandles, Machine};
+
+const ROLE: &str = "C10_IPC_TEST_ROLE";
+const LEN: usize = 3 << 20;
+
+/// The other process, which is this program running one function of this file.
+struct Other {
+    child: Child,
+    to: ChildStdin,
+    from: BufReader<ChildStdout>,
+}
+
+impl Other {
+    fn start(role: &str) -> Self {
+        Self::start_with(role, "")
+    }
+
+    /// With calls of its driver that fail.
+    fn start_with(role: &str, faults: &str) -> Self {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "the_other_process", "--nocapture"]).env(ROLE, role).env("CUDA_SIM_FAULTS", faults);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let (to, from) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
+        Self { child, to, from }
+    }
+
+    fn tell(&mut self, bytes: &[u8]) {
+        writeln!(self.to, "{}", hexadecimal(bytes)).unwrap();
+    }
+
+    /// The next line that begins with `=`, without that; the test framework writes lines too.
+    fn hear(&mut self) -> String {
+        let mut line = String::new();
+        while self.from.read_line(&mut line).unwrap() > 0 {
+            if let Some((_, text)) = line.trim_end().split_once('=') {
+                return text.to_owned();
+            }
+            line.clear();
+        }
+        panic!("the other process has ended: {:?}", self.child.wait());
+    }
+
+    fn end(mut self) {
+        drop(self.to);
+        assert!(self.child.wait().unwrap().success());
+    }
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The bytes of the next line that this process is told.
+fn told() -> Vec<u8> {
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line).unwrap();
+    let digits = line.trim_end();
+    (0..digits.len()).step_by(2).map(|at| u8::from_str_radix(&digits[at..at + 2], 16).unwrap()).collect()
+}
+
+#[expect(clippy::print_stdout, reason = "the way to the other process")]
+fn say(text: &str) {
+    println!("={text}");
+}
+
+/// A runtime on the machine of the environment.
+fn process() -> (Runtime, Stream) {
+    let runtime = common::runtime();
+    let stream = runtime.new_stream(DEVICE, 0).unwrap();
+    runtime.set_stream(&stream).unwrap();
+    (runtime, stream)
+}
+
+fn interprocess(runtime: &Runtime) -> Event {
+    Event::on(runtime, EventOptions { interprocess: true, ..EventOptions::default() })
+}
+
+#[test]
+fn the_other_process() {
+    match std::env::var(ROLE).as_deref() {
+        Ok("writer") => writer(),
+        Ok("twice") => opens_twice(),
+        Ok("unlucky") => unlucky(),
+        Ok("brief") => {
+            let (runtime, _stream) = process();
+            let honest = told();
+            // The place in the segment, behind version, device and length.
+            let mut beyond = honest.clone();
+            beyond[18] = 0xFF;
+            let refused = runtime.open_shared(&SharedBuffer::from_bytes(&beyond).unwrap()).unwrap_err();
+            assert_eq!(refused, Error::InvalidSharedBuffer);
+            drop(runtime.open_shared(&SharedBuffer::from_bytes(&honest).unwrap()).unwrap());
+            say("dropped");
+        }
+        _ => {}
+    }
+}
+
+/// Opens a buffer and an event, writes when the event has passed, and tells when it has let go.
+fn writer() {
+    let (runtime, stream) = process();
+    let shared = SharedBuffer::from_bytes(&told()).unwrap();
+    let event = runtime.event_from_ipc_handle(DEVICE, &told()).unwrap();
+    let buffer = runtime.open_shared(&shared).unwrap();
+    assert_eq!((buffer.len(), buffer.device_index()), (LEN, DEVICE));
+    say(&format!("{} {}", event.query().unwrap(), buffer.to_vec().unwrap().iter().all(|byte| *byte == 1)));
+    event.wait(&stream).unwrap();
+    buffer.fill(0..LEN, 2, &stream).unwrap();
+    event.record(&stream).unwrap();
+    say("queued");
+    told();
+    let refused = buffer.share();
+    assert_eq!(refused, Err(Error::SharedTwice));
+    buffer.fill(0..1, 3, &stream).unwrap();
+    drop(buffer);
+    stream.synchronize().unwrap();
+    runtime.ipc_collect().unwrap();
+    let left = Machine::current().live();
+    say(&format!("{} {}", left.allocations, left.events));
+    let unrecorded = runtime.event_from_ipc_handle(DEVICE, &told()).unwrap();
+    assert!(unrecorded.query().unwrap());
+    unrecorded.record(&stream).unwrap();
+    say("recorded");
+    told();
+}
+
+#[test]
+fn memory_and_an_event_cross_over() {
+    let (runtime, stream) = process();
+    let mut other = Other::start("writer");
+    let buffer = runtime.buffer(LEN, &stream).unwrap();
+    let address = buffer.address();
+    buffer.fill(0..LEN, 1, &stream).unwrap();
+    let shared = buffer.share().unwrap();
+    let event = interprocess(&runtime);
+    event.record(&stream).unwrap();
+    other.tell(&shared.to_bytes());
+    other.tell(&event.ipc_handle().unwrap());
+    drop(buffer);
+    let line = other.hear();
+    assert!(line.ends_with(" true"), "what was queued before is seen: {line}");
+    assert_eq!(other.hear(), "queued");
+    event.synchronize().unwrap();
+    assert!(event.query().unwrap());
+    let allocated = || runtime.memory_stats(DEVICE).unwrap().allocated_bytes.all.current;
+    assert_eq!(allocated(), i64::try_from(LEN).unwrap(), "kept although it was dropped here");
+    assert_eq!(byte_at(address), 2, "the other process has written");
+    runtime.ipc_collect().unwrap();
+    assert_eq!(allocated(), i64::try_from(LEN).unwrap(), "the receiver has it");
+
+    other.tell(&[1]);
+    let left = other.hear();
+    assert_eq!(left, "0 2", "the mapping is gone; left are the event and a spare one for what is held");
+    runtime.ipc_collect().unwrap();
+    assert_eq!(allocated(), 0);
+    assert!(runtime.is_valid());
+    let late = runtime.open_shared(&shared);
+    assert_eq!(late.unwrap_err(), Error::SharedBufferReleased);
+
+    // An event that only the other process records.
+    let theirs = interprocess(&runtime);
+    other.tell(&theirs.ipc_handle().unwrap());
+    assert_eq!(other.hear(), "recorded");
+    theirs.wait(&stream).unwrap();
+    theirs.synchronize().unwrap();
+    stream.synchronize().unwrap();
+    assert!(theirs.query().unwrap());
+    other.tell(&[1]);
+    other.end();
+}
+
+/// A byte that the simulated machine has at an address.
+fn byte_at(address: u64) -> u8 {
+    use std::os::unix::fs::FileExt;
+    let (file, offset) = Machine::current().memory_file(address).unwrap();
+    let mut byte = [0];
+    std::fs::File::from(file).read_exact_at(&mut byte, offset).unwrap();
+    byte[0]
+}
+
+/// Opens two buffers of one segment and the first of them twice.
+fn opens_twice() {
+    let (runtime, _stream) = process();
+    let (first, second) = (SharedBuffer::from_bytes(&told()).unwrap(), SharedBuffer::from_bytes(&told()).unwrap());
+    let one = runtime.open_shared(&first).unwrap();
+    let again = runtime.open_shared(&first).unwrap();
+    let two = runtime.open_shared(&second).unwrap();
+    assert_eq!((one.address(), two.address()), (again.address(), one.address() + 512));
+    let opened = |symbol: &str| {
+        let calls = Machine::current().calls();
+        calls.iter().filter(|(call, ..)| *call == symbol).map(|(.., count)| *count).sum::<u64>()
+    };
+    assert_eq!(opened("cuIpcOpenMemHandle_v2"), 1, "one mapping for the segment");
+    again.copy_from_slice(0, &[5; 100]).unwrap();
+    assert_eq!((one.to_vec().unwrap(), two.to_vec().unwrap()), (vec![5; 100], vec![2; 100]));
+    drop((one, two));
+    assert_eq!(opened("cuIpcCloseMemHandle"), 0);
+    say("one left");
+    told();
+    drop(again);
+    runtime.ipc_collect().unwrap();
+    assert_eq!(opened("cuIpcCloseMemHandle"), 1);
+    say("none left");
+}
+
+#[test]
+fn a_segment_is_mapped_once() {
+    let (runtime, stream) = process();
+    let mut other = Other::start("twice");
+    let (first, second) = (runtime.buffer(100, &stream).unwrap(), runtime.buffer(100, &stream).unwrap());
+    first.fill(0..100, 1, &stream).unwrap();
+    second.fill(0..100, 2, &stream).unwrap();
+    other.tell(&first.share().unwrap().to_bytes());
+    other.tell(&second.share().unwrap().to_bytes());
+    assert_eq!(other.hear(), "one left");
+    drop((first, second));
+    runtime.ipc_collect().unwrap();
+    let allocated = || runtime.memory_stats(DEVICE).unwrap().allocated_bytes.all.current;
+    assert_eq!(allocated(), 512, "the second one came back");
+    other.tell(&[1]);
+    assert_eq!(other.hear(), "none left");
+    runtime.ipc_collect().unwrap();
+    assert_eq!(allocated(), 0);
+    other.end();
+}
+
+/// Opens a buffer while one call after another fails.
+fn unlucky() {
+    let (runtime, stream) = process();
+    let shared = SharedBuffer::from_bytes(&told()).unwrap();
+    for call in ["cuIpcOpenMemHandle_v2", "cuIpcOpenEventHandle", "cuStreamWaitEvent"] {
+        let error = runtime.open_shared(&shared).unwrap_err();
+        assert_eq!(error.accelerator().map(|error| error.call()), Some(call));
+    }
+    let buffer = runtime.open_shared(&shared).unwrap();
+    assert_eq!(buffer.to_vec().unwrap(), [4; LEN]);
+    buffer.fill(0..LEN, 5, &stream).unwrap();
+    // Neither the event that tells when the work is done nor the closing comes about at first.
+    drop(buffer);
+    runtime.synchronize(DEVICE).unwrap();
+    runtime.ipc_collect().unwrap();
+    runtime.ipc_collect().unwrap();
+    assert_eq!(Machine::current().live().allocations, 0);
+    drop((stream, runtime));
+    assert_eq!(Machine::current().live(), LiveHandles::default());
+    say("let go");
+}
+
+#[test]
+fn a_receiver_whose_calls_fail_leaves_nothing() {
+    let (runtime, stream) = process();
+    // The mapping made for nothing is closed by the second and the third attempt, of which one fails.
+    let faults = "cuIpcOpenMemHandle_v2:1:2,cuIpcOpenEventHandle:1:2,cuStreamWaitEvent:1:2,cuIpcCloseMemHandle:2:2,\
+        cuIpcCloseMemHandle:4:2,cuEventCreate:1:2,cuEventDestroy_v2:1:2";
+    let mut other = Other::start_with("unlucky", faults);
+    let buffer = runtime.buffer(LEN, &stream).unwrap();
+    buffer.fill(0..LEN, 4, &stream).unwrap();
+    other.tell(&buffer.share().unwrap().to_bytes());
+    assert_eq!(other.hear(), "let go");
+    assert_eq!(buffer.to_vec().unwrap(), [5; LEN]);
+    drop(buffer);
+    let allocated = || runtime.memory_stats(DEVICE).unwrap().allocated_bytes.all.current;
+    assert_eq!(allocated(), i64::try_from(LEN).unwrap());
+    runtime.ipc_collect().unwrap();
+    assert_eq!(allocated(), 0);
+    other.end();
+}
+
+#[test]
+fn what_was_let_go_serves_when_memory_runs_out() {
+    let (runtime, stream) = process();
+    let total = runtime.mem_get_info(DEVICE).unwrap().total;
+    let most = usize::try_from(total / 4 * 3).unwrap();
+    let mut other = Other::start("brief");
+    let buffer = runtime.buffer(most, &stream).unwrap();
+    other.tell(&buffer.share().unwrap().to_bytes());
+    drop(buffer);
+    assert_eq!(other.hear(), "dropped");
+    drop(runtime.buffer(most, &stream).unwrap());
+    other.end();
+}
+
+#[test]
+fn what_cannot_be_shared_says_why() {
+    let rig = rig();
+    let (runtime, stream) = (&rig.runtime, rig.stream());
+    let buffer = runtime.buffer(1000, &stream).unwrap();
+    let shared = buffer.share().unwrap();
+    assert_eq!((shared.len(), shared.device_index()), (1000, DEVICE));
+    let own = runtime.open_shared(&shared).unwrap_err();
+    assert_eq!(own.accelerator().and_then(|error| error.name()), Some("CUDA_ERROR_INVALID_CONTEXT"));
+
+    let none = runtime.buffer(0, &stream).unwrap().share().unwrap();
+    assert_eq!(runtime.open_shared(&none).unwrap().len(), 0);
+    assert_eq!(SharedBuffer::from_bytes(&none.to_bytes()), Ok(none));
+
+    let mut graph = CUDAGraph::on(runtime, false);
+    let inside = graph.capture(&stream, None, CaptureMode::Global, || {
+        assert_eq!(buffer.share(), Err(Error::SharingDuringCapture));
+        assert_eq!(runtime.open_shared(&shared).unwrap_err(), Error::SharingDuringCapture);
+        Ok::<_, Error>(())
+    });
+    inside.unwrap();
+
+    runtime.empty_cache().unwrap();
+    runtime.set_allocator_settings("expandable_segments:True").unwrap();
+    let expandable = runtime.buffer(30 << 20, &stream).unwrap();
+    let text = expandable.share().unwrap_err().to_string();
+    let wanted = "Tensors allocated with expandable_segments:True cannot be shared between processes.";
+    assert!(text.starts_with(wanted), "{text}");
+}
+
+#[test]
+fn events_for_other_processes_are_refused_as_torch_does() {
+    let rig = rig();
+    let (runtime, stream) = (&rig.runtime, rig.stream());
+    let plain = Event::on(runtime, EventOptions::default());
+    plain.record(&stream).unwrap();
+    assert_eq!(plain.ipc_handle().unwrap_err().error_code(), Some(400));
+    let timing = EventOptions { interprocess: true, ..EventOptions::TIMING };
+    assert_eq!(Event::on(runtime, timing).ipc_handle().unwrap_err().error_code(), Some(1));
+
+    let event = interprocess(runtime);
+    let handle = event.ipc_handle().unwrap();
+    assert_eq!(event.device().and_then(|device| device.index), Some(DEVICE), "made on the current device");
+    assert!(event.query().unwrap());
+    assert_eq!(runtime.event_from_ipc_handle(DEVICE, &handle).unwrap_err().error_code(), Some(201));
+    let short = runtime.event_from_ipc_handle(DEVICE, &handle[..63]).unwrap_err();
+    assert_eq!(short.to_string(), "cudaIpcEventHandle_t expects byte-like object of size 64, but got 63");
+    assert_eq!(runtime.event_from_ipc_handle(DeviceIndex(7), &handle).unwrap_err().error_code(), Some(101));
+    assert_eq!(runtime.event_from_ipc_handle(DEVICE, &[0; 64]).unwrap_err().error_code(), Some(1));
+}
+
+/// Shares a buffer and drops it.
+fn sharing(rig: &Rig) -> Result<DeviceBuffer> {
+    let stream = rig.runtime.new_stream(DEVICE, 0)?;
+    let buffer = rig.runtime.buffer(LEN, &stream)?;
+    buffer.share()?;
+    Ok(buffer)
+}
+
+#[test]
+fn any_call_of_sharing_may_fail() {
+    let rig = Rig::new(config());
+    drop(sharing(&rig).unwrap());
+    let calls = rig.machine.calls();
+    let (tried, noticed) = fail_each_call(&calls, |fault| {
+        let rig = Rig::new(config());
+        rig.machine.inject(fault);
+        let result = sharing(&rig);
+        rig.machine.clear_faults();
+        let failed = result.is_err();
+        drop(result);
+        drop(sharing(&rig).unwrap_or_else(|error| panic!("after {fault:?}: {error:?}")));
+        rig.runtime.ipc_collect().unwrap();
+        assert_eq!(rig.runtime.inconsistency(), None, "{fault:?}");
+        assert_eq!(rig.left(), LiveHandles::default(), "{fault:?}");
+        failed
+    });
+    assert!(tried > 15 && noticed * 10 > tried * 7, "{noticed} of {tried}");
+}
