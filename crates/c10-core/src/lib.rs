@@ -8,9 +8,9 @@
 //! - `device`: device numbers and names. `properties`: what a device can do.
 //!   `arg`: what may be given for a device or a stream.
 //! - `driver/`: the only place that calls the driver; the trait the allocator needs.
-//! - `runtime`: [`Runtime`], a value; lazy start, primary contexts. `process`: forks. `thread`: what is current on a
-//!   thread. `guard`: making something current for a while.
-//! - `stream`, `event`: order.
+//! - `runtime`: [`Runtime`], a value; lazy start, primary contexts. `lasting`: how it is held. `process`: forks. `thread`:
+//!   what is current on a thread. `guard`: making something current for a while.
+//! - `stream`, `event`: order. `event/pool`: the driver's events that serve again.
 //! - `config/`: the allocator's options. `caching/`: the caching allocator (its README has the details). `memory`,
 //!   `mem_pool`, `nested`: what the runtime shows of it.
 //! - `pinned/`: pinned host memory and its caching allocator. `copy`: buffers of the device, copies. `remains`: what could
@@ -47,6 +47,7 @@ mod driver;
 mod config;
 
 mod guard;
+mod lasting;
 mod process;
 mod runtime;
 mod thread;
@@ -70,7 +71,7 @@ mod graph;
 mod nvml;
 mod visible;
 
-pub use arg::{DeviceArg, StreamArg};
+pub use arg::{DeviceArg, DeviceOf, StreamArg};
 pub use caching::{
     BlockCheckpoint, BlockInfo, BlockState, DeviceStats, PoolCheckpoint, PoolId, RestoreResult, SegmentCheckpoint,
     SegmentInfo, SegmentType, Stat, StatByPool,
@@ -82,11 +83,11 @@ pub use driver::{CaptureMode, MemInfo, get_stream_from_external};
 pub use error::{AcceleratorError, Error, NoDriver, OutOfMemory, Result, Unavailable};
 pub use event::{Event, EventOptions};
 pub use graph::{CUDAGraph, GraphCapture};
-pub use guard::{DeviceGuard, RuntimeGuard, StreamGuard};
+pub use guard::{DeviceGuard, MultiStreamGuard, RuntimeGuard, StreamGuard};
 pub use mem_pool::{MemPool, MemPoolGuard};
 pub use nested::NestedStat;
 pub use out_of_memory::{ObserverId, OutOfMemoryError, OutOfMemoryHint, ProcessMemory};
 pub use pinned::{DurationStat, HostStats, PinnedBuffer};
 pub use properties::{DeviceProperties, Uuid};
 pub use runtime::Runtime;
-pub use stream::{Stream, StreamId};
+pub use stream::{ExternalStream, Stream, StreamId};

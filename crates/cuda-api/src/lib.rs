@@ -44,9 +44,9 @@ mod stream;
 
 pub use buffer::{empty, pinned};
 pub use device::{
-    clock_rate, current_device, device, device_count, get_device_capability, get_device_name, get_device_properties,
-    init, init_with, is_available, is_initialized, memory_usage, power_draw, set_device, synchronize, temperature,
-    utilization, with_device,
+    clock_rate, current_device, device, device_count, device_of, get_device_capability, get_device_name,
+    get_device_properties, init, init_with, is_available, is_initialized, memory_usage, power_draw, set_device,
+    synchronize, temperature, utilization, with_device,
 };
 pub use graphs::{GraphOptions, graph, graph_pool_handle, is_current_stream_capturing, with_graph};
 pub use memory::{
@@ -59,13 +59,14 @@ pub use memory::{
     reset_peak_host_memory_stats, reset_peak_memory_stats, set_allocator_settings, set_checkpoint_pool_state,
     set_per_process_memory_fraction, use_mem_pool, with_mem_pool,
 };
-pub use stream::{current_stream, default_stream, set_stream, stream, with_stream};
+pub use stream::{current_stream, default_stream, set_stream, set_stream_by_id, stream, with_stream};
 
 pub use c10_core::{
     AcceleratorError, AllocatorConfig, BlockCheckpoint, BlockInfo, BlockState, CUDAGraph, CaptureMode, ConfigError,
-    Device, DeviceArg, DeviceBuffer, DeviceGuard, DeviceIndex, DeviceProperties, DeviceStats, DeviceType, DurationStat,
-    Error, Event, EventOptions, GraphCapture, HostStats, MemPool, MemPoolGuard, NestedStat, NoDriver, ObserverId,
-    OutOfMemory, OutOfMemoryError, OutOfMemoryHint, PinnedBuffer, PoolCheckpoint, PoolId, ProcessMemory, RestoreResult,
-    Result, Runtime, RuntimeGuard, SegmentCheckpoint, SegmentInfo, SegmentType, Stat, StatByPool, Stream, StreamArg,
-    StreamGuard, StreamId, Unavailable, Uuid, get_stream_from_external,
+    Device, DeviceArg, DeviceBuffer, DeviceGuard, DeviceIndex, DeviceOf, DeviceProperties, DeviceStats, DeviceType,
+    DurationStat, Error, Event, EventOptions, ExternalStream, GraphCapture, HostStats, MemPool, MemPoolGuard,
+    MultiStreamGuard, NestedStat, NoDriver, ObserverId, OutOfMemory, OutOfMemoryError, OutOfMemoryHint, PinnedBuffer,
+    PoolCheckpoint, PoolId, ProcessMemory, RestoreResult, Result, Runtime, RuntimeGuard, SegmentCheckpoint,
+    SegmentInfo, SegmentType, Stat, StatByPool, Stream, StreamArg, StreamGuard, StreamId, Unavailable, Uuid,
+    get_stream_from_external,
 };
