@@ -1,9 +1,12 @@
 //! What may be given where a device or a stream is wanted, so that callers need not name the obvious one.
 
+use crate::copy::DeviceBuffer;
 use crate::device::{Device, DeviceIndex};
 use crate::error::Result;
+use crate::event::Event;
+use crate::pinned::PinnedBuffer;
 use crate::runtime::Runtime;
-use crate::stream::Stream;
+use crate::stream::{ExternalStream, Stream};
 
 /// What can be given where torch takes a device: a number, a [`Device`], a text such as `"cuda:1"`, or `None` for the
 /// current device.
@@ -20,11 +23,15 @@ pub trait DeviceArg: sealed::Sealed {
     ///
     /// # Errors
     /// As for [`Self::index`], or the runtime cannot start.
+    #[inline]
     fn resolve(self, runtime: &Runtime) -> Result<DeviceIndex>
     where
         Self: Sized,
     {
-        self.index()?.map_or_else(|| runtime.current_device(), Ok)
+        match self.index()? {
+            Some(index) => Ok(index),
+            None => runtime.current_device(),
+        }
     }
 }
 
@@ -36,6 +43,7 @@ macro_rules! numbers {
     ($($number:ty)*) => {$(
         impl sealed::Sealed for $number {}
         impl DeviceArg for $number {
+            #[inline]
             fn index(self) -> Result<Option<DeviceIndex>> {
                 // A number that does not fit is out of range whatever its last digits are.
                 #[allow(clippy::allow_attributes, unused_comparisons, reason = "some of the types are unsigned")]
@@ -50,6 +58,7 @@ numbers! { i8 i16 i32 i64 isize u8 u16 u32 u64 usize }
 
 impl sealed::Sealed for DeviceIndex {}
 impl DeviceArg for DeviceIndex {
+    #[inline]
     fn index(self) -> Result<Option<DeviceIndex>> {
         Ok(Some(self))
     }
@@ -57,6 +66,7 @@ impl DeviceArg for DeviceIndex {
 
 impl sealed::Sealed for Device {}
 impl DeviceArg for Device {
+    #[inline]
     fn index(self) -> Result<Option<DeviceIndex>> {
         self.cuda_index()
     }
@@ -71,8 +81,64 @@ impl DeviceArg for &str {
 
 impl sealed::Sealed for Option<Device> {}
 impl DeviceArg for Option<Device> {
+    #[inline]
     fn index(self) -> Result<Option<DeviceIndex>> {
-        self.map_or(Ok(None), Device::index)
+        match self {
+            Some(device) => device.index(),
+            None => Ok(None),
+        }
+    }
+
+    #[inline]
+    fn resolve(self, runtime: &Runtime) -> Result<DeviceIndex> {
+        match self {
+            Some(device) => device.resolve(runtime),
+            None => runtime.current_device(),
+        }
+    }
+}
+
+/// What is on a device; what torch's `device_of` takes. Types of other crates may say where they are, too.
+pub trait DeviceOf {
+    /// The CUDA device; `None` for what is on none.
+    fn cuda_device(&self) -> Option<DeviceIndex>;
+}
+
+impl DeviceOf for DeviceBuffer {
+    fn cuda_device(&self) -> Option<DeviceIndex> {
+        Some(self.device_index())
+    }
+}
+
+/// Pinned memory is the host's.
+impl DeviceOf for PinnedBuffer {
+    fn cuda_device(&self) -> Option<DeviceIndex> {
+        None
+    }
+}
+
+impl DeviceOf for Stream {
+    fn cuda_device(&self) -> Option<DeviceIndex> {
+        Some(self.device_index())
+    }
+}
+
+impl DeviceOf for ExternalStream {
+    fn cuda_device(&self) -> Option<DeviceIndex> {
+        Some(self.device_index())
+    }
+}
+
+/// An event is on no device before its first record.
+impl DeviceOf for Event {
+    fn cuda_device(&self) -> Option<DeviceIndex> {
+        self.device().and_then(|device| device.cuda_device())
+    }
+}
+
+impl DeviceOf for Device {
+    fn cuda_device(&self) -> Option<DeviceIndex> {
+        self.cuda_index().ok().flatten()
     }
 }
 
@@ -117,5 +183,17 @@ impl StreamArg for Option<&Stream> {
     #[inline]
     fn with_stream<R>(self, look: impl FnOnce(Option<&Stream>) -> R) -> R {
         look(self)
+    }
+}
+
+impl sealed::Sealed for &ExternalStream {}
+impl StreamArg for &ExternalStream {
+    fn stream(self) -> Option<Stream> {
+        Some(Stream::clone(self))
+    }
+
+    #[inline]
+    fn with_stream<R>(self, look: impl FnOnce(Option<&Stream>) -> R) -> R {
+        look(Some(self))
     }
 }

@@ -133,6 +133,9 @@ pub enum Error {
         /// The number.
         id: i64,
     },
+    /// A priority was asked for a stream that was made elsewhere and has its own.
+    #[error("Priority was explicitly set for a external stream")]
+    ExternalStreamPriority,
 
     /// An event without timing was asked for a time.
     #[error("Both events must be created with argument 'enable_timing=True'.")]

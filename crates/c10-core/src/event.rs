@@ -1,19 +1,27 @@
 //! Events: marks in a stream that the host and other streams can wait for.
 //!
-//! **Invariants:** the driver's event is made by the first record, on the recording stream's device, and destroyed
-//! once, when the event is dropped. Before the first record an event is done and waiting for it does nothing.
+//! **Invariants:** the driver's event is had from the first record on, of the recording stream's device, and never
+//! changes. It is given up once: to the pool, when the event is dropped; by being destroyed, where no other event can have
+//! it; for events that graphs record and wait for, when the last of those graphs is gone too. Before the first record an
+//! event is done and waiting for it does nothing.
+
+mod pool;
 
 use std::fmt;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+pub(crate) use pool::EventPools;
 
 use crate::arg::{DeviceArg, StreamArg};
 use crate::device::{Device, DeviceIndex};
-use crate::driver::{EVENT_BLOCKING_SYNC, EVENT_DISABLE_TIMING, EVENT_EXTERNAL, EVENT_INTERPROCESS, EventHandle};
+use crate::driver::{
+    Driver, EVENT_BLOCKING_SYNC, EVENT_DISABLE_TIMING, EVENT_EXTERNAL, EVENT_INTERPROCESS, EventHandle, StreamRef,
+};
 use crate::error::{Error, Result};
 use crate::process;
 use crate::remains::Doomed;
-use crate::runtime::Runtime;
-use crate::stream::Stream;
+use crate::runtime::{Ready, Runtime, WeakRuntime};
 
 /// What an event can do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -41,11 +49,19 @@ impl EventOptions {
 }
 
 /// A mark in a stream; torch's `Event`.
+///
+/// Can be shared between threads; nothing about it waits for another thread.
 #[derive(Debug)]
 pub struct Event {
     runtime: Runtime,
     options: EventOptions,
-    native: Mutex<Option<Native>>,
+    native: OnceLock<Native>,
+    /// Whether a record has succeeded.
+    recorded: AtomicBool,
+    /// Whether the driver's event must not serve another event.
+    spent: AtomicBool,
+    /// What graphs that use the driver's event keep.
+    of_graphs: OnceLock<Arc<OfGraphs>>,
 }
 
 /// The driver's event.
@@ -53,33 +69,49 @@ pub struct Event {
 struct Native {
     handle: EventHandle,
     device: DeviceIndex,
-    recorded: bool,
 }
 
 impl Event {
     /// An event of the current runtime that stands for nothing yet. Calls nothing.
     #[must_use]
     pub fn new(options: EventOptions) -> Self {
-        Self::on(&Runtime::current(), options)
+        Self::of(Runtime::current(), options)
     }
 
     /// An event of a runtime that stands for nothing yet. Calls nothing.
     #[must_use]
     pub fn on(runtime: &Runtime, options: EventOptions) -> Self {
-        Self { runtime: runtime.clone(), options, native: Mutex::new(None) }
+        Self::of(runtime.clone(), options)
+    }
+
+    fn of(runtime: Runtime, options: EventOptions) -> Self {
+        Self {
+            runtime,
+            options,
+            native: OnceLock::new(),
+            recorded: AtomicBool::new(false),
+            spent: AtomicBool::new(false),
+            of_graphs: OnceLock::new(),
+        }
     }
 
     /// The device of the event, known from the first record on.
     #[must_use]
     pub fn device(&self) -> Option<Device> {
-        self.native().map(|native| Device::cuda(native.device.0))
+        self.native.get().map(|native| Device::cuda(native.device.0))
     }
 
     /// The event's CUDA handle (`CUevent`) as a number, 0 before the first record. A raw door: whoever uses it with
-    /// the driver answers for what is done.
+    /// the driver answers for what is done. The handle may serve another event once this one is dropped.
     #[must_use]
     pub fn cuda_event(&self) -> usize {
-        self.native().map_or(0, |native| native.handle.0)
+        self.native.get().map_or(0, |native| native.handle.0)
+    }
+
+    /// The same number, by the name that torch gives it on every kind of device.
+    #[must_use]
+    pub fn event_id(&self) -> usize {
+        self.cuda_event()
     }
 
     /// What the event can do.
@@ -96,18 +128,13 @@ impl Event {
     /// [`EventOptions::interprocess`].
     pub fn ipc_handle(&self) -> Result<[u8; 64]> {
         let ready = self.runtime.ready()?;
-        let mut slot = self.lock();
-        let native = match &mut *slot {
-            Some(native) => native,
-            none => {
-                let device = self.runtime.current_device()?;
-                let handle = ready.api.event_create_with_flags(device, self.options.flags())?;
-                none.insert(Native { handle, device, recorded: false })
-            }
+        let native = match self.native.get() {
+            Some(native) => *native,
+            None => self.first_native_on(ready, self.runtime.current_device()?)?,
         };
         let name = ready.api.ipc_event_handle(native.device, native.handle)?;
         // From now on the other process may record it: the driver is asked each time.
-        native.recorded = true;
+        self.recorded.store(true, Ordering::Release);
         Ok(name)
     }
 
@@ -123,43 +150,46 @@ impl Event {
         runtime.event_from_ipc_handle(device, handle)
     }
 
-    /// Records the event after the work queued on the stream (the current one for `None`) so far; from then on it stands for that work alone.
+    /// Records the event after the work queued on the stream (the current one for `None`) so far; from then on it stands
+    /// for that work alone.
     ///
     /// # Errors
     /// The stream is on another device than the event was first recorded on, or the driver's error.
     pub fn record(&self, stream: impl StreamArg) -> Result<()> {
-        let stream = &stream.resolve(&self.runtime)?;
-        self.runtime.check_same(stream.runtime(), "stream")?;
-        let api = &self.runtime.ready()?.api;
-        let flags = self.external_flag(stream)?;
-        let mut slot = self.lock();
-        let native = match &mut *slot {
-            Some(native) => native,
-            none => {
-                let device = stream.device_index();
-                let handle = api.event_create_with_flags(device, self.options.flags())?;
-                none.insert(Native { handle, device, recorded: false })
-            }
-        };
-        if native.device != stream.device_index() {
-            return Err(Error::EventDevice { event: native.device, stream: stream.device_index() });
+        let ready = self.runtime.ready()?;
+        let stream = stream.with_stream(|stream| self.runtime.stream_or_current(stream))?;
+        let native = self.native_on(ready, stream.device)?;
+        if native.device != stream.device {
+            return Err(Error::EventDevice { event: native.device, stream: stream.device });
         }
-        api.event_record_with_flags(native.handle, stream.reference(), flags)?;
-        native.recorded = true;
-        Ok(())
+        let flags = self.use_on(ready, native, stream)?;
+        // What may have been recorded into a capture, as what the driver refuses below, is not for others.
+        if ready.allocator.is_scoped() {
+            self.spent.store(true, Ordering::Relaxed);
+        }
+        match ready.api.event_record_with_flags(native.handle, stream, flags) {
+            Ok(()) => {
+                self.recorded.store(true, Ordering::Release);
+                Ok(())
+            }
+            Err(error) => {
+                self.spent.store(true, Ordering::Relaxed);
+                Err(error)
+            }
+        }
     }
 
-    /// Makes later work of the stream, which may be on another device, wait for the event. Does nothing if it was
-    /// never recorded.
+    /// Makes later work of the stream (the current one for `None`), which may be on another device, wait for the event.
+    /// Does nothing if it was never recorded.
     ///
     /// # Errors
     /// The driver's error.
     pub fn wait(&self, stream: impl StreamArg) -> Result<()> {
-        let stream = &stream.resolve(&self.runtime)?;
-        self.runtime.check_same(stream.runtime(), "stream")?;
+        let ready = self.runtime.ready()?;
+        let stream = stream.with_stream(|stream| self.runtime.stream_or_current(stream))?;
         let Some(native) = self.recorded() else { return Ok(()) };
-        let flags = self.external_flag(stream)?;
-        self.runtime.ready()?.api.stream_wait_event(stream.reference(), native.handle, flags)
+        let flags = self.use_on(ready, native, stream)?;
+        ready.api.stream_wait_event(stream, native.handle, flags)
     }
 
     /// Whether the work before the event is done. Does not block.
@@ -202,21 +232,49 @@ impl Event {
         self.runtime.ready()?.api.event_elapsed_ms(first.handle, last.handle)
     }
 
-    /// The flag with which an external event is used on a stream that captures.
-    fn external_flag(&self, stream: &Stream) -> Result<u32> {
-        Ok(if self.options.external && stream.is_capturing()? { EVENT_EXTERNAL } else { 0 })
+    /// The driver's event, which is had from now on if it was not.
+    #[inline]
+    fn native_on(&self, ready: &Ready, device: DeviceIndex) -> Result<Native> {
+        match self.native.get() {
+            Some(native) => Ok(*native),
+            None => self.first_native_on(ready, device),
+        }
     }
 
+    #[inline(never)]
+    fn first_native_on(&self, ready: &Ready, device: DeviceIndex) -> Result<Native> {
+        let flags = self.options.flags();
+        let handle = ready.events.take(&ready.api, device, flags)?;
+        let native = Native { handle, device };
+        let first = *self.native.get_or_init(|| native);
+        if first.handle != handle {
+            // Another thread was first; nothing is known of this one but that it is unused.
+            give_up(ready, native, flags);
+        }
+        Ok(first)
+    }
+
+    /// The flag for using the event on a stream: one of its own for external events and streams that capture. Then the
+    /// graph, which names the driver's event, keeps it.
+    #[inline]
+    fn use_on(&self, ready: &Ready, native: Native, stream: StreamRef) -> Result<u32> {
+        if self.options.external { self.use_by_graph(ready, native, stream) } else { Ok(0) }
+    }
+
+    #[cold]
+    fn use_by_graph(&self, ready: &Ready, native: Native, stream: StreamRef) -> Result<u32> {
+        let Some(capture) = ready.api.capture_id(stream)? else { return Ok(0) };
+        let shared = self.of_graphs.get_or_init(|| {
+            ready.events.note_of_graph(native.handle);
+            Arc::new(OfGraphs { handle: native.handle, home: self.runtime.downgrade() })
+        });
+        ready.captures.keep(capture, Arc::<OfGraphs>::clone(shared));
+        Ok(EVENT_EXTERNAL)
+    }
+
+    #[inline]
     fn recorded(&self) -> Option<Native> {
-        self.native().filter(|native| native.recorded)
-    }
-
-    fn native(&self) -> Option<Native> {
-        *self.lock()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<Native>> {
-        self.native.lock().unwrap_or_else(PoisonError::into_inner)
+        if self.recorded.load(Ordering::Acquire) { self.native.get().copied() } else { None }
     }
 }
 
@@ -228,10 +286,39 @@ impl Runtime {
     pub fn event_from_ipc_handle(&self, device: DeviceIndex, handle: &[u8]) -> Result<Event> {
         let name = handle.try_into().map_err(|_| Error::IpcEventHandleSize { got: handle.len() })?;
         let handle = self.check_device(device)?.api.ipc_open_event(device, &name)?;
+        let event = Event::on(self, EventOptions { interprocess: true, ..EventOptions::default() });
+        let _ = event.native.set(Native { handle, device });
         // Whether it was recorded, only the other process knows: the driver is asked each time.
-        let native = Some(Native { handle, device, recorded: true });
-        let options = EventOptions { interprocess: true, ..EventOptions::default() };
-        Ok(Event { runtime: self.clone(), options, native: Mutex::new(native) })
+        event.recorded.store(true, Ordering::Release);
+        Ok(event)
+    }
+}
+
+/// Gives a driver's event to the pool, or destroys it.
+fn give_up(ready: &Ready, native: Native, flags: u32) {
+    if let Err(handle) = ready.events.give(native.device, flags, native.handle) {
+        // There is nobody to tell; what cannot be destroyed now is tried again later.
+        let _ = ready.destroy(Doomed::Event(handle));
+    }
+}
+
+/// A driver's event that graphs use; destroyed with the last of them and the event's owner.
+#[derive(Debug)]
+struct OfGraphs {
+    handle: EventHandle,
+    home: WeakRuntime,
+}
+
+impl Drop for OfGraphs {
+    fn drop(&mut self) {
+        if process::in_bad_fork() {
+            return;
+        }
+        // Without the runtime, whatever was listed is destroyed with it.
+        let Some(runtime) = Runtime::upgrade(&self.home) else { return };
+        if let Some(ready) = runtime.started().filter(|ready| ready.events.forget_of_graph(self.handle)) {
+            let _ = ready.destroy(Doomed::Event(self.handle));
+        }
     }
 }
 
@@ -252,10 +339,16 @@ impl fmt::Display for Event {
 
 impl Drop for Event {
     fn drop(&mut self) {
-        let native = self.native();
-        if let (Some(native), false, Ok(ready)) = (native, process::in_bad_fork(), self.runtime.ready()) {
+        let Some(native) = self.native.get().copied() else { return };
+        if process::in_bad_fork() || self.of_graphs.get().is_some() {
+            return;
+        }
+        let Some(ready) = self.runtime.started() else { return };
+        if *self.spent.get_mut() {
             // There is nobody to tell, and nothing waits for an event that is being dropped.
             let _ = ready.destroy(Doomed::Event(native.handle));
+        } else {
+            give_up(ready, native, self.options.flags());
         }
     }
 }

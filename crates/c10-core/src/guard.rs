@@ -18,28 +18,30 @@ type NotSend = PhantomData<*const ()>;
 #[derive(Debug)]
 pub struct DeviceGuard {
     runtime: RuntimeId,
-    previous: Option<DeviceIndex>,
+    /// Negative when the guard does nothing.
+    previous: DeviceIndex,
     thread: NotSend,
 }
 
 impl DeviceGuard {
+    #[inline]
     pub(crate) fn new(runtime: &Runtime, device: DeviceIndex) -> crate::Result<Self> {
         let previous = runtime.exchange_device(device)?;
-        let previous = (device.0 >= 0).then_some(previous);
         Ok(Self { runtime: runtime.id(), previous, thread: PhantomData })
     }
 
     /// The device that was current before; `None` when the guard was made for a negative number and does nothing.
     #[must_use]
     pub fn previous(&self) -> Option<DeviceIndex> {
-        self.previous
+        (self.previous.0 >= 0).then_some(self.previous)
     }
 }
 
 impl Drop for DeviceGuard {
+    #[inline]
     fn drop(&mut self) {
-        if let Some(previous) = self.previous {
-            thread::exchange_device(self.runtime, previous);
+        if self.previous.0 >= 0 {
+            thread::exchange_device(self.runtime, self.previous);
         }
     }
 }
@@ -55,22 +57,57 @@ pub struct StreamGuard {
 }
 
 impl StreamGuard {
+    #[inline]
     pub(crate) fn new(stream: &Stream) -> Self {
-        let runtime = stream.runtime().id();
-        let device = thread::device(runtime);
-        let source = (device, thread::stream(runtime, device));
-        let target = (stream.device_index(), thread::stream(runtime, stream.device_index()));
-        stream.make_current();
+        let (runtime, device) = (stream.runtime().id(), stream.device_index());
+        let from = thread::exchange_device(runtime, device);
+        let source = (from, thread::stream(runtime, from));
+        let target = (device, thread::exchange_stream(runtime, device, stream.key()));
         Self { runtime, source, target, thread: PhantomData }
+    }
+
+    /// The device that was current before.
+    #[must_use]
+    pub fn previous_device(&self) -> DeviceIndex {
+        self.source.0
     }
 }
 
 impl Drop for StreamGuard {
+    #[inline]
     fn drop(&mut self) {
         for (device, stream) in [self.target, self.source] {
-            thread::set_stream(self.runtime, device, stream);
+            thread::exchange_stream(self.runtime, device, stream);
         }
         thread::exchange_device(self.runtime, self.source.0);
+    }
+}
+
+/// Streams of several devices are current until this is dropped; the current device is not touched.
+#[must_use = "the streams are current only while the guard lives"]
+#[derive(Debug)]
+pub struct MultiStreamGuard {
+    runtime: RuntimeId,
+    /// What was current, in the order in which it was replaced.
+    previous: Vec<(DeviceIndex, StreamKey)>,
+    thread: NotSend,
+}
+
+impl MultiStreamGuard {
+    pub(crate) fn new(runtime: RuntimeId, streams: &[&Stream]) -> Self {
+        let enter = |stream: &&Stream| {
+            let device = stream.device_index();
+            (device, thread::exchange_stream(runtime, device, stream.key()))
+        };
+        Self { runtime, previous: streams.iter().map(enter).collect(), thread: PhantomData }
+    }
+}
+
+impl Drop for MultiStreamGuard {
+    fn drop(&mut self) {
+        for (device, stream) in self.previous.drain(..).rev() {
+            thread::exchange_stream(self.runtime, device, stream);
+        }
     }
 }
 

@@ -8,9 +8,9 @@
 //! - `device`: device numbers and names. `properties`: what a device can do. `peer`: which reach each other.
 //!   `arg`: what may be given for a device or a stream.
 //! - `driver/`: the only place that calls the driver; the trait the allocator needs.
-//! - `runtime`: [`Runtime`], a value; lazy start, primary contexts. `lazy`: calls that wait for the start. `process`: forks. `thread`: what is current on a
-//!   thread. `guard`: making something current for a while.
-//! - `stream`, `event`: order. `sync_debug`: whether the host may wait for it.
+//! - `runtime`: [`Runtime`], a value; lazy start, primary contexts. `lasting`: how it is held. `lazy`: calls that wait for
+//!   the start. `process`: forks. `thread`: what is current on a thread. `guard`: making something current for a while.
+//! - `stream`, `event`: order. `event/pool`: the driver's events that serve again. `sync_debug`: whether the host may wait.
 //! - `config/`: the allocator's options. `caching/`: the caching allocator (its README has the details). `memory`,
 //!   `mem_pool`, `nested`: what the runtime shows of it.
 //! - `pinned/`: pinned host memory and its caching allocator. `copy`: buffers of the device, copies. `remains`: what could
@@ -51,6 +51,7 @@ mod config;
 mod cudart;
 
 mod guard;
+mod lasting;
 mod lazy;
 mod process;
 mod runtime;
@@ -78,7 +79,7 @@ mod ipc;
 mod nvml;
 mod visible;
 
-pub use arg::{DeviceArg, StreamArg};
+pub use arg::{DeviceArg, DeviceOf, StreamArg};
 pub use caching::{
     BlockCheckpoint, BlockInfo, BlockState, DeviceStats, PoolCheckpoint, PoolId, RestoreResult, SegmentCheckpoint,
     SegmentInfo, SegmentType, Stat, StatByPool,
@@ -91,7 +92,7 @@ pub use driver::{CaptureMode, MemInfo, get_stream_from_external};
 pub use error::{AcceleratorError, Error, NoDriver, OutOfMemory, Result, Unavailable};
 pub use event::{Event, EventOptions};
 pub use graph::{CUDAGraph, GraphCapture};
-pub use guard::{DeviceGuard, RuntimeGuard, StreamGuard};
+pub use guard::{DeviceGuard, MultiStreamGuard, RuntimeGuard, StreamGuard};
 pub use ipc::SharedBuffer;
 pub use lazy::DeferredCudaCallError;
 pub use mem_pool::{MemPool, MemPoolGuard};
@@ -100,5 +101,5 @@ pub use out_of_memory::{ObserverId, OutOfMemoryError, OutOfMemoryHint, ProcessMe
 pub use pinned::{DurationStat, HostStats, PinnedBuffer};
 pub use properties::{DeviceProperties, Uuid};
 pub use runtime::Runtime;
-pub use stream::{Stream, StreamId};
+pub use stream::{ExternalStream, Stream, StreamId};
 pub use sync_debug::SyncDebugMode;

@@ -11,7 +11,7 @@
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use cuda_sys::Driver as Table;
 
@@ -20,9 +20,11 @@ use crate::config::AllocatorConfig;
 use crate::device::DeviceIndex;
 use crate::driver::{Api, Driver, MemInfo, Relaxed};
 use crate::error::{Error, Result};
+use crate::event::EventPools;
 use crate::graph::Captures;
 use crate::guard::{DeviceGuard, RuntimeGuard};
 use crate::ipc::Ipc;
+use crate::lasting::{Lasting, WeakLasting};
 use crate::lazy::Queue;
 use crate::nvml::NvmlSlot;
 use crate::out_of_memory::Observers;
@@ -38,14 +40,25 @@ use crate::thread;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct RuntimeId(u64);
 
+impl RuntimeId {
+    /// No runtime's.
+    pub(crate) const NONE: Self = Self(0);
+
+    #[cfg(test)]
+    pub(crate) const fn for_test(number: u64) -> Self {
+        Self(u64::MAX - number)
+    }
+}
+
 /// The runtime: one driver with everything that is kept for it.
 ///
-/// Cheap to clone; usable from any thread.
+/// Cheap to clone; usable from any thread. Handles of the process-wide runtime are not even counted.
 #[derive(Clone)]
-pub struct Runtime(Arc<Inner>);
+pub struct Runtime(Lasting<Inner>);
 
 /// What a runtime's objects refer to without keeping it alive.
-pub(crate) type WeakRuntime = Weak<Inner>;
+#[derive(Debug)]
+pub(crate) struct WeakRuntime(WeakLasting<Inner>);
 
 pub(crate) struct Inner {
     id: RuntimeId,
@@ -79,6 +92,7 @@ pub(crate) struct Ready {
     pub(crate) api: Api,
     pub(crate) allocator: CachingAllocator,
     pub(crate) streams: StreamPools,
+    pub(crate) events: EventPools,
     pub(crate) holds: Holds,
     pub(crate) pinned: &'static Home,
     pub(crate) captures: Captures,
@@ -109,7 +123,7 @@ impl Runtime {
     fn with(source: Source, loaded: OnceLock<Arc<Table>>) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let id = RuntimeId(NEXT.fetch_add(1, Ordering::Relaxed));
-        Self(Arc::new(Inner {
+        Self(Lasting::new(Inner {
             id,
             source,
             loaded,
@@ -126,8 +140,9 @@ impl Runtime {
 
     /// The process-wide runtime; on the system's driver unless [`Self::make_default`] came first.
     #[must_use]
+    #[inline]
     pub fn default_runtime() -> Self {
-        DEFAULT.get_or_init(Self::on_system_driver).clone()
+        Self(Lasting::forever(&DEFAULT.get_or_init(Self::on_system_driver).0))
     }
 
     /// Makes this the process-wide runtime.
@@ -140,18 +155,16 @@ impl Runtime {
 
     /// The runtime bound to this thread, else the process-wide one.
     #[must_use]
+    #[inline]
     pub fn current() -> Self {
         thread::bound().unwrap_or_else(Self::default_runtime)
     }
 
-    /// Looks at [`Self::current`]. The process-wide runtime is not counted up and down for it, which every thread of the
-    /// process would do on one cache line.
-    #[inline]
+    /// Looks at [`Self::current`].
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "what `look` returns would be copied, which takes longer than making it")]
     pub fn with_current<R>(look: impl FnOnce(&Self) -> R) -> R {
-        match thread::bound() {
-            Some(runtime) => look(&runtime),
-            None => look(DEFAULT.get_or_init(Self::on_system_driver)),
-        }
+        look(&Self::current())
     }
 
     /// Binds this runtime to the calling thread, so that [`Self::current`] answers it, until the guard is dropped.
@@ -214,17 +227,31 @@ impl Runtime {
     /// The started runtime.
     #[inline]
     pub(crate) fn ready(&self) -> Result<&Ready> {
-        if process::in_bad_fork() {
-            return Err(Error::BadFork);
-        }
-        match self.0.ready.get() {
+        match self.at_hand() {
             Some(ready) => Ok(ready),
             None => self.start(),
         }
     }
 
+    /// The started runtime, unless it has to be started first or may not be used. No error is made, so that this takes a
+    /// few instructions where it is inlined.
+    #[inline]
+    pub(crate) fn at_hand(&self) -> Option<&Ready> {
+        if process::in_bad_fork() { None } else { self.0.ready.get() }
+    }
+
+    /// As [`Self::at_hand`], for a device that there is.
+    #[inline]
+    pub(crate) fn at_hand_with(&self, device: DeviceIndex) -> Option<&Ready> {
+        let ready = self.at_hand()?;
+        if device.position()? < ready.api.device_count() { Some(ready) } else { None }
+    }
+
     #[cold]
     fn start(&self) -> Result<&Ready> {
+        if process::in_bad_fork() {
+            return Err(Error::BadFork);
+        }
         let ready = self.0.start()?;
         ready.pinned.belong_to(self.downgrade());
         self.queue().run(self)?;
@@ -286,19 +313,21 @@ impl Runtime {
         &self.0.source
     }
 
+    #[inline]
     pub(crate) fn id(&self) -> RuntimeId {
         self.0.id
     }
 
     pub(crate) fn downgrade(&self) -> WeakRuntime {
-        Arc::downgrade(&self.0)
+        WeakRuntime(self.0.downgrade())
     }
 
     pub(crate) fn upgrade(weak: &WeakRuntime) -> Option<Self> {
-        weak.upgrade().map(Self)
+        weak.0.upgrade().map(Self)
     }
 
     /// Refuses objects of other runtimes.
+    #[inline]
     pub(crate) fn check_same(&self, other: &Self, what: &'static str) -> Result<()> {
         if self == other { Ok(()) } else { Err(Error::OtherRuntime { what }) }
     }
@@ -307,8 +336,11 @@ impl Runtime {
     ///
     /// # Errors
     /// The runtime cannot start.
+    #[inline]
     pub fn current_device(&self) -> Result<DeviceIndex> {
-        self.ready()?;
+        if self.at_hand().is_none() {
+            self.start()?;
+        }
         Ok(thread::device(self.id()))
     }
 
@@ -316,6 +348,7 @@ impl Runtime {
     ///
     /// # Errors
     /// The runtime cannot start, or the driver knows no such device.
+    #[inline]
     pub fn set_device(&self, device: DeviceIndex) -> Result<()> {
         self.exchange_device(device).map(|_| ())
     }
@@ -324,11 +357,14 @@ impl Runtime {
     ///
     /// # Errors
     /// The runtime cannot start, or the driver knows no such device.
+    #[inline]
     pub fn exchange_device(&self, device: DeviceIndex) -> Result<DeviceIndex> {
-        if device.0 < 0 {
-            return Ok(DeviceIndex(-1));
+        if self.at_hand_with(device).is_none() {
+            if device.0 < 0 {
+                return Ok(DeviceIndex(-1));
+            }
+            self.check_unusual_device(device)?;
         }
-        self.check_device(device)?;
         Ok(thread::exchange_device(self.id(), device))
     }
 
@@ -344,19 +380,27 @@ impl Runtime {
     ///
     /// # Errors
     /// The runtime cannot start, or the driver knows no such device.
+    #[inline]
     pub fn device_guard(&self, device: DeviceIndex) -> Result<DeviceGuard> {
         DeviceGuard::new(self, device)
     }
 
     /// The driver's own answer for devices that do not exist.
+    #[inline]
     pub(crate) fn check_device(&self, device: DeviceIndex) -> Result<&Ready> {
-        let ready = self.ready()?;
-        let known = device.position().is_some_and(|position| position < ready.api.device_count());
-        if !known {
-            ready.api.device(device)?;
-            return Err(Error::InvalidDeviceId);
+        match self.at_hand_with(device) {
+            Some(ready) => Ok(ready),
+            None => self.check_unusual_device(device),
         }
-        Ok(ready)
+    }
+
+    #[cold]
+    fn check_unusual_device(&self, device: DeviceIndex) -> Result<&Ready> {
+        let ready = self.ready()?;
+        match self.at_hand_with(device) {
+            Some(ready) => Ok(ready),
+            None => Err(ready.api.device(device).err().unwrap_or(Error::InvalidDeviceId)),
+        }
     }
 
     /// Refuses devices that do not exist, in torch's words for queries.
@@ -466,6 +510,7 @@ impl Ready {
             api,
             allocator: CachingAllocator::new(devices, config),
             streams: StreamPools::new(devices),
+            events: EventPools::new(devices),
             holds: Holds::default(),
             pinned: Home::open(config),
             captures: Captures::default(),
@@ -527,6 +572,10 @@ impl Ready {
         self.pinned.cache.dismantle(&self.api);
         self.allocator.dismantle(&self.api);
         self.api.tidy_mappings();
+        for event in self.events.clear() {
+            // What cannot be destroyed is tried once more right below.
+            let _ = self.destroy(Doomed::Event(event));
+        }
         self.remains.sweep(&self.api);
         self.streams.dismantle(&self.api);
         self.api.release_contexts();

@@ -4,19 +4,26 @@
 //! first asked for, and live as long as the runtime; the 33rd request gets the first stream again. A stream's id and
 //! device name it completely.
 
+mod external;
+mod pool;
+
 use std::fmt;
 use std::hash::{Hash, Hasher};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+
+pub use external::ExternalStream;
+pub(crate) use pool::StreamPools;
 
 use crate::arg::DeviceArg;
-use crate::device::{Device, DeviceIndex};
-use crate::driver::{Api, Driver, StreamHandle, StreamRef};
+use crate::device::{Device, DeviceIndex, DeviceType};
+use crate::driver::{Driver, StreamHandle, StreamRef};
 use crate::error::{Error, Result};
 use crate::event::{Event, EventOptions};
-use crate::guard::StreamGuard;
+use crate::guard::{MultiStreamGuard, StreamGuard};
 use crate::runtime::{Ready, Runtime};
 use crate::thread;
 
+/// `CU_STREAM_LEGACY`: the default stream by another handle.
+const LEGACY: usize = 1;
 /// Streams in a pool.
 const STREAMS_PER_POOL: usize = 32;
 /// Priorities that are told apart at most.
@@ -58,6 +65,11 @@ pub(crate) struct StreamKey {
 impl StreamKey {
     pub(crate) const DEFAULT: Self = Self { id: StreamId(0), handle: StreamHandle(0) };
 
+    #[cfg(test)]
+    pub(crate) const fn new(id: StreamId, handle: StreamHandle) -> Self {
+        Self { id, handle }
+    }
+
     /// The stream of a device.
     pub(crate) fn on(self, device: DeviceIndex) -> StreamRef {
         StreamRef { device, handle: self.handle }
@@ -88,6 +100,16 @@ impl Stream {
         runtime.new_stream(index, priority)
     }
 
+    /// The stream of the current runtime that [`Self::stream_id`], [`Self::device_index`] and [`Self::device_type`] named.
+    /// A stream made elsewhere is wrapped anew by [`crate::get_stream_from_external`].
+    ///
+    /// # Errors
+    /// The device is no CUDA device or does not exist, or there is no such stream.
+    pub fn from_id(stream_id: StreamId, device_index: DeviceIndex, device_type: DeviceType) -> Result<Self> {
+        let index = Device { kind: device_type, index: Some(device_index) }.cuda_index()?;
+        Runtime::with_current(|runtime| runtime.stream_from_id(index.unwrap_or(device_index), stream_id))
+    }
+
     /// Least and greatest priority of the current device's streams; a lower number is more urgent.
     ///
     /// # Errors
@@ -104,6 +126,18 @@ impl Stream {
         self.key.handle.0
     }
 
+    /// The same number, by the name that torch gives it on every kind of device.
+    #[must_use]
+    pub fn native_handle(&self) -> usize {
+        self.cuda_stream()
+    }
+
+    /// What libraries that take streams of any origin ask for: the version of the protocol, and the CUDA handle.
+    #[must_use]
+    pub fn __cuda_stream__(&self) -> (u32, usize) {
+        (0, self.cuda_stream())
+    }
+
     /// The stream's device.
     #[must_use]
     pub fn device(&self) -> Device {
@@ -116,6 +150,12 @@ impl Stream {
         self.device
     }
 
+    /// Kind of the stream's device.
+    #[must_use]
+    pub fn device_type(&self) -> DeviceType {
+        DeviceType::Cuda
+    }
+
     /// The stream's number on its device.
     #[must_use]
     pub fn stream_id(&self) -> StreamId {
@@ -124,6 +164,7 @@ impl Stream {
 
     /// The runtime that made the stream.
     #[must_use]
+    #[inline]
     pub fn runtime(&self) -> &Runtime {
         &self.runtime
     }
@@ -134,10 +175,12 @@ impl Stream {
         self.key == StreamKey::DEFAULT
     }
 
+    #[inline]
     pub(crate) fn reference(&self) -> StreamRef {
         StreamRef { device: self.device, handle: self.key.handle }
     }
 
+    #[inline]
     pub(crate) fn ready(&self) -> Result<&Ready> {
         self.runtime.ready()
     }
@@ -208,13 +251,21 @@ impl Stream {
         self.ready()?.api.stream_is_capturing(self.reference())
     }
 
-    /// Makes this the current stream of its device, and that device the current one, until the guard is dropped.
-    pub(crate) fn guard(&self) -> StreamGuard {
+    /// Makes this the current stream of its device, and that device the current one, until the guard is dropped; what
+    /// `with stream:` does in Python.
+    #[inline]
+    pub fn guard(&self) -> StreamGuard {
         StreamGuard::new(self)
     }
 
-    pub(crate) fn make_current(&self) {
-        thread::set_stream(self.runtime.id(), self.device, self.key);
+    #[inline]
+    pub(crate) fn key(&self) -> StreamKey {
+        self.key
+    }
+
+    #[inline]
+    fn make_current(&self) {
+        thread::exchange_stream(self.runtime.id(), self.device, self.key);
         thread::exchange_device(self.runtime.id(), self.device);
     }
 }
@@ -265,15 +316,18 @@ impl Runtime {
     ///
     /// # Errors
     /// The driver knows no such device.
+    #[inline]
     pub fn current_stream(&self, device: DeviceIndex) -> Result<Stream> {
         self.check_device(device)?;
-        Ok(Stream { runtime: self.clone(), device, key: thread::stream(self.id(), device) })
+        let key = thread::stream(self.id(), device);
+        Ok(Stream { runtime: self.clone(), device, key })
     }
 
     /// Makes a stream the current one of its device, and that device the current one.
     ///
     /// # Errors
     /// The stream belongs to another runtime.
+    #[inline]
     pub fn set_stream(&self, stream: &Stream) -> Result<()> {
         self.check_same(&stream.runtime, "stream")?;
         stream.make_current();
@@ -284,9 +338,34 @@ impl Runtime {
     ///
     /// # Errors
     /// The stream belongs to another runtime.
+    #[inline]
     pub fn stream_guard(&self, stream: &Stream) -> Result<StreamGuard> {
         self.check_same(&stream.runtime, "stream")?;
         Ok(stream.guard())
+    }
+
+    /// Streams are the current ones of their devices until the guard is dropped; of two for one device the later. The
+    /// current device stays what it is.
+    ///
+    /// # Errors
+    /// A stream belongs to another runtime; then no stream has become current.
+    pub fn multi_stream_guard<'a>(&self, streams: impl IntoIterator<Item = &'a Stream>) -> Result<MultiStreamGuard> {
+        let streams: Vec<&Stream> = streams.into_iter().collect();
+        streams.iter().try_for_each(|stream| self.check_same(&stream.runtime, "stream"))?;
+        Ok(MultiStreamGuard::new(self.id(), &streams))
+    }
+
+    /// The driver's name of a stream of this runtime, of the current one for `None`.
+    #[inline]
+    pub(crate) fn stream_or_current(&self, stream: Option<&Stream>) -> Result<StreamRef> {
+        match stream {
+            Some(stream) if stream.runtime == *self => Ok(stream.reference()),
+            Some(_) => Err(Error::OtherRuntime { what: "stream" }),
+            None => {
+                let device = thread::device(self.id());
+                Ok(thread::stream(self.id(), device).on(device))
+            }
+        }
     }
 
     /// The stream that [`Stream::stream_id`] named; only the default stream and streams of pools can be found again.
@@ -325,106 +404,17 @@ impl Runtime {
         Ok(self.ready()?.api.capture_id(self.current_stream(device)?.reference())?.is_some())
     }
 
-    /// A stream that was made elsewhere; never destroyed here.
+    /// A stream that was made elsewhere; never destroyed here. Its id is its handle, which is even: odd ids are of pools.
     pub(crate) fn wrap_stream(&self, device: DeviceIndex, handle: StreamHandle) -> Result<Stream> {
+        if matches!(handle.0, 0 | LEGACY) {
+            return self.default_stream(device);
+        }
         self.check_device(device)?;
-        let id = i64::try_from(handle.0).map_err(|_| Error::UnknownStream { id: i64::MAX })?;
+        let id = i64::try_from(handle.0).unwrap_or(i64::MAX);
+        if id & 1 == 1 {
+            return Err(Error::UnknownStream { id });
+        }
         Ok(Stream { runtime: self.clone(), device, key: StreamKey { id: StreamId(id), handle } })
-    }
-}
-
-/// The pools of all devices.
-#[derive(Debug)]
-pub(crate) struct StreamPools {
-    devices: Box<[Mutex<DevicePools>]>,
-}
-
-impl StreamPools {
-    pub(crate) fn new(device_count: usize) -> Self {
-        Self { devices: (0..device_count).map(|_| Mutex::default()).collect() }
-    }
-
-    fn of(&self, device: DeviceIndex) -> Result<MutexGuard<'_, DevicePools>> {
-        let pools = device.position().and_then(|position| self.devices.get(position)).ok_or(Error::InvalidDeviceId)?;
-        Ok(pools.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// Destroys every stream.
-    pub(crate) fn dismantle(&self, api: &Api) {
-        for (device, pools) in (0..).map(DeviceIndex).zip(&self.devices) {
-            let pools = std::mem::take(&mut *pools.lock().unwrap_or_else(PoisonError::into_inner));
-            for pool in pools.levels.into_iter().flatten() {
-                pool.streams.into_iter().for_each(|handle| destroy(api, device, handle));
-            }
-        }
-    }
-}
-
-fn destroy(api: &Api, device: DeviceIndex, handle: StreamHandle) {
-    // Nothing can be done about a stream that cannot be destroyed; its context goes soon.
-    let _ = api.stream_destroy(StreamRef { device, handle });
-}
-
-/// The pools of one device.
-#[derive(Debug, Default)]
-struct DevicePools {
-    level_count: Option<usize>,
-    levels: [Option<Pool>; MAX_LEVELS],
-}
-
-/// The streams of one priority.
-#[derive(Debug)]
-struct Pool {
-    streams: Vec<StreamHandle>,
-    next: usize,
-}
-
-impl DevicePools {
-    /// Priorities the device tells apart, at most 4.
-    fn level_count(&mut self, api: &Api, device: DeviceIndex) -> Result<usize> {
-        if let Some(count) = self.level_count {
-            return Ok(count);
-        }
-        let (least, greatest) = api.stream_priority_range(device)?;
-        let count = usize::try_from(least.saturating_sub(greatest)).unwrap_or(0) + 1;
-        Ok(*self.level_count.insert(count.min(MAX_LEVELS)))
-    }
-
-    fn next(&mut self, api: &Api, device: DeviceIndex, priority: i32) -> Result<StreamKey> {
-        let last = self.level_count(api, device)? - 1;
-        let level = usize::try_from(priority.saturating_neg()).unwrap_or(0).min(last);
-        let pool = self.pool(api, device, level)?;
-        let index = pool.next % STREAMS_PER_POOL;
-        pool.next += 1;
-        Ok(StreamKey { id: StreamId::of_pool(level, index), handle: pool.streams[index] })
-    }
-
-    fn find(&mut self, api: &Api, device: DeviceIndex, level: usize, index: usize) -> Result<Option<StreamKey>> {
-        if level >= self.level_count(api, device)? {
-            return Ok(None);
-        }
-        let handle = self.pool(api, device, level)?.streams[index];
-        Ok(Some(StreamKey { id: StreamId::of_pool(level, index), handle }))
-    }
-
-    /// The pool of a level, made on first use: all its streams or none.
-    fn pool(&mut self, api: &Api, device: DeviceIndex, level: usize) -> Result<&mut Pool> {
-        let slot = &mut self.levels[level];
-        if slot.is_none() {
-            let priority = priority_of(level);
-            let mut streams = Vec::with_capacity(STREAMS_PER_POOL);
-            for _ in 0..STREAMS_PER_POOL {
-                match api.stream_create(device, priority) {
-                    Ok(stream) => streams.push(stream),
-                    Err(error) => {
-                        streams.into_iter().for_each(|stream| destroy(api, device, stream));
-                        return Err(error);
-                    }
-                }
-            }
-            *slot = Some(Pool { streams, next: 0 });
-        }
-        Ok(slot.as_mut().expect("filled above"))
     }
 }
 

@@ -6,11 +6,11 @@
 
 mod common;
 
-use c10_core::{Error, Runtime};
+use c10_core::{Error, Event, Runtime};
 use common::{DEVICE, rig};
 
 /// What the child sees; 0 when all is as it should be.
-fn child(runtime: &Runtime, buffer: c10_core::DeviceBuffer) -> i32 {
+fn child(runtime: &Runtime, buffer: c10_core::DeviceBuffer, event: Event) -> i32 {
     let text = "Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must use the \
         'spawn' start method";
     let refused = runtime.current_device();
@@ -34,8 +34,14 @@ fn child(runtime: &Runtime, buffer: c10_core::DeviceBuffer) -> i32 {
         runtime.get_sync_debug_mode() == Err(Error::BadFork),
         runtime.cudart().is_err_and(|error| error == Error::BadFork),
         c10_core::check_error(0) == Ok(()),
+        runtime.current_stream(DEVICE) == Err(Error::BadFork),
+        runtime.device_guard(DEVICE).is_err(),
+        event.record(None) == Err(Error::BadFork),
+        event.query() == Err(Error::BadFork),
+        event.wait(None) == Err(Error::BadFork),
+        event.synchronize() == Err(Error::BadFork),
     ];
-    drop(buffer);
+    drop((buffer, event));
     checks.iter().position(|passed| !passed).map_or(0, |failed| i32::try_from(failed).map_or(99, |failed| failed + 1))
 }
 
@@ -43,11 +49,12 @@ fn child(runtime: &Runtime, buffer: c10_core::DeviceBuffer) -> i32 {
 fn a_forked_child_is_refused() {
     let rig = rig();
     let buffer = rig.runtime.buffer(100, &rig.stream()).unwrap();
+    let event = rig.stream().record_event().unwrap();
     // SAFETY: the child calls only code that takes no lock another thread could hold, and leaves by `_exit`.
     let pid = unsafe { libc::fork() };
     assert!(pid >= 0);
     if pid == 0 {
-        let failed = child(&rig.runtime, buffer);
+        let failed = child(&rig.runtime, buffer, event);
         // SAFETY: ends the child at once, as it should end after a fork.
         unsafe { libc::_exit(failed) };
     }
@@ -57,7 +64,7 @@ fn a_forked_child_is_refused() {
     assert_eq!(waited, pid);
     assert!(libc::WIFEXITED(status));
     assert_eq!(libc::WEXITSTATUS(status), 0, "number of the first check that failed");
-    drop(buffer);
+    drop((buffer, event));
     assert!(rig.runtime.is_valid());
     rig.runtime.empty_cache().unwrap();
 }

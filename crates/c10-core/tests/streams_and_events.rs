@@ -2,7 +2,11 @@
 
 mod common;
 
-use c10_core::{DeviceIndex, Error, Event, EventOptions, Result, StreamId};
+use std::cell::RefCell;
+
+use c10_core::{
+    DeviceIndex, DeviceType, Error, Event, EventOptions, Result, RuntimeGuard, Stream, StreamGuard, StreamId,
+};
 use common::{DEVICE, Rig, config, rig};
 
 #[test]
@@ -76,6 +80,153 @@ fn current_streams_are_a_matter_of_the_thread() {
         assert!(other.join().unwrap());
     });
     assert!(!rig.runtime.current_stream(DEVICE).unwrap().is_default());
+}
+
+#[test]
+fn guards_take_any_order_of_devices_and_leave_what_they_found() {
+    let rig = Rig::new(config().devices(2));
+    let streams: Vec<_> = [0, 1, 1, 0].map(|device| rig.runtime.new_stream(DeviceIndex(device), 0).unwrap()).into();
+    let current = || {
+        let of = |device| rig.runtime.current_stream(DeviceIndex(device)).unwrap();
+        (rig.runtime.current_device().unwrap(), of(0), of(1))
+    };
+    rig.runtime.set_stream(&streams[2]).unwrap();
+    let first = current();
+    for outer in &streams {
+        let _outer = outer.guard();
+        let second = current();
+        for inner in &streams {
+            let guard = rig.runtime.stream_guard(inner).unwrap();
+            assert_eq!(guard.previous_device(), second.0);
+            assert_eq!(current().0, inner.device_index());
+            // What is set inside goes with the guard, for the devices that it is about.
+            rig.runtime.set_stream(&rig.runtime.default_stream(inner.device_index()).unwrap()).unwrap();
+            drop(guard);
+            assert_eq!(current(), second);
+        }
+    }
+    assert_eq!(current(), first);
+}
+
+#[test]
+fn several_streams_become_current_at_once() {
+    let rig = Rig::new(config().devices(3));
+    let stream = |device| rig.runtime.new_stream(DeviceIndex(device), 0).unwrap();
+    let (here, there, there_too) = (stream(0), stream(1), stream(1));
+    let current = |device| rig.runtime.current_stream(DeviceIndex(device)).unwrap();
+    rig.runtime.set_device(DeviceIndex(2)).unwrap();
+    {
+        let _all = rig.runtime.multi_stream_guard([&here, &there, &there_too]).unwrap();
+        assert_eq!((current(0), current(1)), (here.clone(), there_too.clone()));
+        assert!(current(2).is_default());
+        assert_eq!(rig.runtime.current_device().unwrap(), DeviceIndex(2));
+        let _none = rig.runtime.multi_stream_guard([]).unwrap();
+    }
+    assert!((0..3).all(|device| current(device).is_default()));
+    let other = common::runtime();
+    let strange = other.new_stream(DEVICE, 0).unwrap();
+    let refused = rig.runtime.multi_stream_guard([&here, &strange]).map(drop);
+    assert_eq!(refused, Err(Error::OtherRuntime { what: "stream" }));
+    assert!(current(0).is_default(), "nothing is changed by what is refused");
+}
+
+#[test]
+fn streams_of_another_runtime_become_current_there_only() {
+    let (rig, other) = (rig(), common::runtime());
+    let (ours, theirs) = (rig.stream(), other.new_stream(DEVICE, 0).unwrap());
+    assert_eq!(rig.runtime.set_stream(&theirs), Err(Error::OtherRuntime { what: "stream" }));
+    assert_eq!(rig.runtime.stream_guard(&theirs).map(drop), Err(Error::OtherRuntime { what: "stream" }));
+    assert_ne!(ours, theirs, "the same id on the same device, of another runtime");
+    let (_ours, _theirs) = (ours.guard(), theirs.guard());
+    assert_eq!(rig.runtime.current_stream(DEVICE).unwrap(), ours);
+    assert_eq!(other.current_stream(DEVICE).unwrap(), theirs);
+}
+
+#[test]
+fn ids_of_the_current_runtime_name_streams() {
+    let rig = rig();
+    let _bound = rig.runtime.bind();
+    let stream = rig.runtime.new_stream(DEVICE, -3).unwrap();
+    let again = Stream::from_id(stream.stream_id(), stream.device_index(), stream.device_type());
+    assert_eq!(again.unwrap(), stream);
+    let on_host = Stream::from_id(stream.stream_id(), DEVICE, DeviceType::Cpu).unwrap_err();
+    assert_eq!(on_host.to_string(), "Expected a cuda device, but got: cpu:0");
+    assert!(Stream::from_id(StreamId(0), DeviceIndex(5), DeviceType::Cuda).is_err());
+}
+
+/// Threads that set, look and leave at the same time, on two runtimes in turn, see their own streams only.
+#[test]
+fn each_thread_has_its_own_current_streams() {
+    let rig = Rig::new(config().devices(2));
+    let other = common::runtime();
+    std::thread::scope(|scope| {
+        for number in 0..4 {
+            let (runtime, other, machine) = (&rig.runtime, &other, &rig.machine);
+            scope.spawn(move || {
+                let _bound = machine.bind();
+                let device = DeviceIndex(number % 2);
+                let (mine, too) = (runtime.new_stream(device, 0).unwrap(), other.new_stream(device, 0).unwrap());
+                for _ in 0..200 {
+                    let _mine = mine.guard();
+                    assert!(other.current_stream(device).unwrap().is_default());
+                    let _too = too.guard();
+                    assert_eq!(runtime.current_stream(device).unwrap(), mine);
+                    assert_eq!(other.current_stream(device).unwrap(), too);
+                    assert_eq!((runtime.current_device(), other.current_device()), (Ok(device), Ok(device)));
+                }
+                assert!(runtime.current_stream(device).unwrap().is_default());
+            });
+        }
+    });
+}
+
+thread_local! {
+    /// Goes with the thread, before or after what the runtime keeps for it.
+    static LATE: RefCell<Option<Late>> = const { RefCell::new(None) };
+}
+
+struct Late {
+    guard: Option<(StreamGuard, RuntimeGuard)>,
+    stream: Stream,
+}
+
+impl Drop for Late {
+    fn drop(&mut self) {
+        self.guard = None;
+        let runtime = self.stream.runtime();
+        let _again = (runtime.bind(), self.stream.guard());
+        assert_eq!(runtime.current_stream(DEVICE), Ok(self.stream.clone()));
+    }
+}
+
+#[test]
+fn guards_may_outlive_what_their_thread_keeps() {
+    let rig = rig();
+    for made_first in [true, false] {
+        let stream = rig.stream();
+        let outlived = std::thread::spawn(move || {
+            if made_first {
+                LATE.with_borrow(Option::is_none);
+            }
+            let guard = Some((stream.guard(), stream.runtime().bind()));
+            LATE.set(Some(Late { guard, stream }));
+        });
+        assert!(outlived.join().is_ok());
+    }
+    assert!(rig.runtime.current_stream(DEVICE).unwrap().is_default());
+}
+
+#[test]
+fn making_a_pool_of_streams_fails_whole() {
+    use cuda_sys::CUresult;
+    let rig = rig();
+    let code = CUresult::CUDA_ERROR_OUT_OF_MEMORY;
+    rig.machine.inject(cuda_sim::Fault { call: "cuStreamCreateWithPriority", occurrence: 20, code });
+    assert_eq!(common::code(rig.runtime.new_stream(DEVICE, 0)), code.0);
+    assert_eq!(rig.machine.live().streams, 0);
+    assert_eq!(rig.stream().stream_id(), StreamId(3), "the next request makes all of them");
+    assert_eq!(rig.machine.live().streams, 32);
+    assert_eq!(rig.left().streams, 0);
 }
 
 #[test]

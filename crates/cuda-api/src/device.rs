@@ -1,6 +1,8 @@
 //! Initialisation, devices and their properties.
 
-use c10_core::{Cudart, DeviceArg, DeviceGuard, DeviceIndex, DeviceProperties, Error, Result, Runtime, SyncDebugMode};
+use c10_core::{
+    Cudart, DeviceArg, DeviceGuard, DeviceIndex, DeviceOf, DeviceProperties, Error, Result, Runtime, SyncDebugMode,
+};
 
 /// Starts the runtime, if it was not; torch's `init`. Everything that needs it does so by itself. Creates no context.
 ///
@@ -43,8 +45,9 @@ pub fn device_count() -> usize {
 ///
 /// # Errors
 /// The runtime cannot start.
+#[inline]
 pub fn current_device() -> Result<DeviceIndex> {
-    Runtime::current().current_device()
+    Runtime::with_current(Runtime::current_device)
 }
 
 /// Makes a device current on this thread; does nothing for a negative number. Creates no context.
@@ -60,9 +63,18 @@ pub fn set_device(device: impl DeviceArg) -> Result<()> {
 ///
 /// # Errors
 /// The device is no CUDA device or does not exist.
+#[inline]
 pub fn device(device: impl DeviceArg) -> Result<DeviceGuard> {
-    let runtime = Runtime::current();
-    runtime.device_guard(device.resolve(&runtime)?)
+    Runtime::with_current(|runtime| runtime.device_guard(device.resolve(runtime)?))
+}
+
+/// The device of a buffer, a stream or a recorded event is current until the guard is dropped; does nothing for what is on
+/// no CUDA device, such as pinned memory.
+///
+/// # Errors
+/// The runtime cannot start, or the device does not exist.
+pub fn device_of(obj: &impl DeviceOf) -> Result<DeviceGuard> {
+    device(obj.cuda_device().unwrap_or(DeviceIndex(-1)))
 }
 
 /// Calls `body` while a device is current.

@@ -44,7 +44,7 @@ mod stream;
 
 pub use buffer::{empty, open_shared, pinned};
 pub use device::{
-    can_device_access_peer, clock_rate, cudart, current_device, device, device_count, exchange_device,
+    can_device_access_peer, clock_rate, cudart, current_device, device, device_count, device_of, exchange_device,
     get_device_capability, get_device_name, get_device_properties, get_sync_debug_mode, init, init_with, ipc_collect,
     is_available, is_in_bad_fork, is_initialized, lazy_call, maybe_exchange_device, memory_usage, power_draw,
     set_device, set_sync_debug_mode, synchronize, temperature, utilization, with_device,
@@ -60,14 +60,15 @@ pub use memory::{
     reset_peak_host_memory_stats, reset_peak_memory_stats, set_allocator_settings, set_checkpoint_pool_state,
     set_per_process_memory_fraction, use_mem_pool, with_mem_pool,
 };
-pub use stream::{current_stream, default_stream, set_stream, stream, with_stream};
+pub use stream::{current_stream, default_stream, set_stream, set_stream_by_id, stream, with_stream};
 
 pub use c10_core::{
     AcceleratorError, AllocatorConfig, BlockCheckpoint, BlockInfo, BlockState, CUDAGraph, CaptureMode, ConfigError,
-    CudaError, Cudart, DeferredCudaCallError, Device, DeviceArg, DeviceBuffer, DeviceGuard, DeviceIndex,
-    DeviceProperties, DeviceStats, DeviceType, DurationStat, Error, Event, EventOptions, GraphCapture, HostStats,
-    MemPool, MemPoolGuard, NestedStat, NoDriver, ObserverId, OutOfMemory, OutOfMemoryError, OutOfMemoryHint,
-    PinnedBuffer, PoolCheckpoint, PoolId, ProcessMemory, RestoreResult, Result, Runtime, RuntimeGuard,
-    SegmentCheckpoint, SegmentInfo, SegmentType, SharedBuffer, Stat, StatByPool, Stream, StreamArg, StreamGuard,
-    StreamId, SyncDebugMode, Unavailable, Uuid, check_error, cudaStatus, get_stream_from_external,
+    CudaError, Cudart, DeferredCudaCallError, Device, DeviceArg, DeviceBuffer, DeviceGuard, DeviceIndex, DeviceOf,
+    DeviceProperties, DeviceStats, DeviceType, DurationStat, Error, Event, EventOptions, ExternalStream, GraphCapture,
+    HostStats, MemPool, MemPoolGuard, MultiStreamGuard, NestedStat, NoDriver, ObserverId, OutOfMemory,
+    OutOfMemoryError, OutOfMemoryHint, PinnedBuffer, PoolCheckpoint, PoolId, ProcessMemory, RestoreResult, Result,
+    Runtime, RuntimeGuard, SegmentCheckpoint, SegmentInfo, SegmentType, SharedBuffer, Stat, StatByPool, Stream,
+    StreamArg, StreamGuard, StreamId, SyncDebugMode, Unavailable, Uuid, check_error, cudaStatus,
+    get_stream_from_external,
 };

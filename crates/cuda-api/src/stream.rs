@@ -1,31 +1,42 @@
 //! Streams: which one is current.
 
-use c10_core::{DeviceArg, Error, Result, Runtime, Stream, StreamArg, StreamGuard};
+use c10_core::{DeviceArg, DeviceIndex, DeviceType, Error, Result, Runtime, Stream, StreamArg, StreamGuard, StreamId};
 
 /// This thread's current stream of a device.
 ///
 /// # Errors
 /// The device does not exist or is no CUDA device.
+#[inline]
 pub fn current_stream(device: impl DeviceArg) -> Result<Stream> {
-    let runtime = Runtime::current();
-    runtime.current_stream(device.resolve(&runtime)?)
+    Runtime::with_current(|runtime| runtime.current_stream(device.resolve(runtime)?))
 }
 
 /// The default stream of a device.
 ///
 /// # Errors
 /// The device does not exist or is no CUDA device.
+#[inline]
 pub fn default_stream(device: impl DeviceArg) -> Result<Stream> {
-    let runtime = Runtime::current();
-    runtime.default_stream(device.resolve(&runtime)?)
+    Runtime::with_current(|runtime| runtime.default_stream(device.resolve(runtime)?))
 }
 
 /// Makes a stream the current one of its device, and that device the current one; does nothing for `None`.
 ///
 /// # Errors
 /// The stream belongs to another runtime.
+#[inline]
 pub fn set_stream(stream: impl StreamArg) -> Result<()> {
-    stream.stream().map_or(Ok(()), |stream| Runtime::current().set_stream(&stream))
+    let set = |stream: &Stream| Runtime::with_current(|runtime| runtime.set_stream(stream));
+    stream.with_stream(|stream| stream.map_or(Ok(()), set))
+}
+
+/// Makes the stream that an id and a device name the current one; see [`Stream::from_id`] and [`set_stream`].
+///
+/// # Errors
+/// The device is no CUDA device or does not exist, or there is no such stream.
+#[doc(alias = "_set_stream_by_id")]
+pub fn set_stream_by_id(stream_id: StreamId, device_index: DeviceIndex, device_type: DeviceType) -> Result<()> {
+    set_stream(&Stream::from_id(stream_id, device_index, device_type)?)
 }
 
 /// A stream, and its device, are current until the guard is dropped; does nothing for `None`.
@@ -33,8 +44,12 @@ pub fn set_stream(stream: impl StreamArg) -> Result<()> {
 /// # Errors
 /// The stream belongs to another runtime.
 #[doc(alias = "StreamContext")]
+#[inline]
 pub fn stream(stream: impl StreamArg) -> Result<Option<StreamGuard>> {
-    stream.stream().map(|stream| Runtime::current().stream_guard(&stream)).transpose()
+    stream.with_stream(|stream| match stream {
+        Some(stream) => Runtime::with_current(|runtime| Ok(Some(runtime.stream_guard(stream)?))),
+        None => Ok(None),
+    })
 }
 
 /// Calls `body` while a stream and its device are current.

@@ -4,12 +4,13 @@ mod common;
 
 use common::{on, rig};
 use cuda_api::{
-    CUDAGraph, CaptureMode, Device, DeviceIndex, Error, Event, EventOptions, GraphOptions, Result, Runtime, Stream,
-    caching_allocator_alloc, caching_allocator_delete, current_device, current_stream, default_stream, device,
-    device_count, empty_cache, get_device_capability, get_device_name, get_device_properties, graph, graph_pool_handle,
-    init, is_available, is_current_stream_capturing, is_initialized, max_memory_allocated, max_memory_reserved,
-    mem_get_info, memory_allocated, memory_reserved, memory_stats, pinned, reset_peak_memory_stats, set_device,
-    set_stream, stream, synchronize, with_device, with_graph, with_stream,
+    CUDAGraph, CaptureMode, Device, DeviceGuard, DeviceIndex, DeviceType, Error, Event, EventOptions, GraphOptions,
+    Result, Runtime, Stream, StreamId, caching_allocator_alloc, caching_allocator_delete, current_device,
+    current_stream, default_stream, device, device_count, device_of, empty_cache, get_device_capability,
+    get_device_name, get_device_properties, graph, graph_pool_handle, init, is_available, is_current_stream_capturing,
+    is_initialized, max_memory_allocated, max_memory_reserved, mem_get_info, memory_allocated, memory_reserved,
+    memory_stats, pinned, reset_peak_memory_stats, set_device, set_stream, set_stream_by_id, stream, synchronize,
+    with_device, with_graph, with_stream,
 };
 use cuda_sim::Config;
 
@@ -132,6 +133,39 @@ fn streams_and_what_is_current() {
     );
     assert_eq!(Stream::priority_range().unwrap().0, 0);
     assert!(first.query().unwrap());
+}
+
+#[test]
+fn what_is_on_a_device_makes_it_current() {
+    let rig = rig();
+    let there = Stream::new(1, 0).unwrap();
+    let (buffer, host) = (with_stream(&there, || cuda_api::empty(100, None)).unwrap(), pinned(100).unwrap());
+    let event = Event::default();
+    let current_in = |guard: Result<DeviceGuard>| guard.map(|_guard| current_device().unwrap()).unwrap();
+    assert_eq!(current_in(device_of(&buffer)), DeviceIndex(1));
+    assert_eq!(current_in(device_of(&there)), DeviceIndex(1));
+    assert_eq!(current_in(device_of(&Device::cuda(1))), DeviceIndex(1));
+    let _one = device(1).unwrap();
+    assert_eq!(current_in(device_of(&event)), DeviceIndex(1), "on no device yet");
+    event.record(&default_stream(0).unwrap()).unwrap();
+    assert_eq!(current_in(device_of(&event)), DeviceIndex(0));
+    assert_eq!(current_in(device_of(&host)), DeviceIndex(1), "the host's");
+    assert_eq!(current_in(device_of(&Device { kind: DeviceType::Cpu, index: None })), DeviceIndex(1));
+    assert_eq!(text(device_of(&Device::cuda(7))), text(device(7)));
+    drop(rig);
+}
+
+#[test]
+fn ids_make_streams_current() {
+    let _rig = rig();
+    let there = Stream::new(1, -1).unwrap();
+    set_stream_by_id(there.stream_id(), there.device_index(), there.device_type()).unwrap();
+    assert_eq!((current_device().unwrap(), current_stream(None).unwrap()), (DeviceIndex(1), there.clone()));
+    set_stream_by_id(StreamId(0), DeviceIndex(1), DeviceType::Cuda).unwrap();
+    assert_eq!(current_stream(1).unwrap(), default_stream(1).unwrap());
+    let nonsense = set_stream_by_id(StreamId(1), DeviceIndex(0), DeviceType::Cuda);
+    assert_eq!((nonsense, current_device()), (Err(Error::UnknownStream { id: 1 }), Ok(DeviceIndex(1))));
+    assert_eq!((there.native_handle(), there.__cuda_stream__()), (there.cuda_stream(), (0, there.cuda_stream())));
 }
 
 #[test]

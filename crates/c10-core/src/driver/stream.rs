@@ -14,11 +14,12 @@ use cuda_sys::driver::types::{
 };
 use cuda_sys::{CUresult, CallError, DriverError};
 
+use crate::arg::DeviceArg;
 use crate::device::DeviceIndex;
 use crate::driver::{Api, CaptureMode, CapturePoint, EventHandle, NodeHandle, StreamHandle, StreamRef};
 use crate::error::Result;
 use crate::runtime::Runtime;
-use crate::stream::Stream;
+use crate::stream::{ExternalStream, Stream};
 
 /// Waiting for the event yields the processor (`CU_EVENT_BLOCKING_SYNC`).
 pub(crate) const EVENT_BLOCKING_SYNC: u32 = 1;
@@ -28,6 +29,9 @@ pub(crate) const EVENT_DISABLE_TIMING: u32 = 2;
 pub(crate) const EVENT_INTERPROCESS: u32 = 4;
 /// Record or wait by a node of the graph (`CU_EVENT_RECORD_EXTERNAL` and `CU_EVENT_WAIT_EXTERNAL`).
 pub(crate) const EVENT_EXTERNAL: u32 = 1;
+/// The greatest handle that names a default stream, of whichever context is current (`CU_STREAM_PER_THREAD`). All others
+/// belong to a context, and the calls that only look at streams and events work whatever is current.
+const PER_THREAD: usize = 2;
 /// The stream does not wait for the default stream (`CU_STREAM_NON_BLOCKING`).
 const NON_BLOCKING: u32 = 1;
 
@@ -48,30 +52,42 @@ impl Api {
         Ok(unsafe { self.table.cuStreamDestroy_v2(raw(stream)) }?)
     }
 
+    /// Makes the device's context current if the stream's handle does not name it.
+    #[inline]
+    fn bind_unless_named(&self, stream: StreamRef) -> Result<()> {
+        if stream.handle.0 > PER_THREAD { Ok(()) } else { self.bind_for_default(stream.device) }
+    }
+
+    /// Out of the way of the other streams.
+    #[inline(never)]
+    fn bind_for_default(&self, device: DeviceIndex) -> Result<()> {
+        self.bind(device)
+    }
+
     /// Whether all work queued on the stream is done.
     pub(crate) fn stream_query(&self, stream: StreamRef) -> Result<bool> {
-        self.bind(stream.device)?;
+        self.bind_unless_named(stream)?;
         // SAFETY: the stream is alive.
         ready(unsafe { self.table.cuStreamQuery(raw(stream)) })
     }
 
     /// Blocks until all work queued on the stream is done.
     pub(crate) fn stream_wait_on_host(&self, stream: StreamRef) -> Result<()> {
-        self.bind(stream.device)?;
+        self.bind_unless_named(stream)?;
         // SAFETY: the stream is alive.
         Ok(unsafe { self.table.cuStreamSynchronize(raw(stream)) }?)
     }
 
     /// Makes later work of the stream wait for the event.
     pub(crate) fn stream_wait_event(&self, stream: StreamRef, event: EventHandle, flags: u32) -> Result<()> {
-        self.bind(stream.device)?;
+        self.bind_unless_named(stream)?;
         // SAFETY: stream and event are alive.
         Ok(unsafe { self.table.cuStreamWaitEvent(raw(stream), raw_event(event), flags) }?)
     }
 
     /// Priority of the stream; a lower number is more urgent.
     pub(crate) fn stream_priority(&self, stream: StreamRef) -> Result<i32> {
-        self.bind(stream.device)?;
+        self.bind_unless_named(stream)?;
         let mut priority = 0;
         // SAFETY: the stream is alive; `priority` outlives the call.
         unsafe { self.table.cuStreamGetPriority(raw(stream), &mut priority) }?;
@@ -141,7 +157,7 @@ impl Api {
 
     /// Whether the stream takes part in a capture, valid or not.
     pub(crate) fn stream_is_capturing(&self, stream: StreamRef) -> Result<bool> {
-        self.bind(stream.device)?;
+        self.bind_unless_named(stream)?;
         let mut status = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
         // SAFETY: the stream is alive; `status` outlives the call.
         unsafe { self.table.cuStreamIsCapturing(raw(stream), &mut status) }?;
@@ -173,7 +189,7 @@ impl Api {
 
     /// Records an event.
     pub(crate) fn event_record_with_flags(&self, event: EventHandle, stream: StreamRef, flags: u32) -> Result<()> {
-        self.bind(stream.device)?;
+        self.bind_unless_named(stream)?;
         if flags == 0 {
             // SAFETY: event and stream are alive.
             return Ok(unsafe { self.table.cuEventRecord(raw_event(event), raw(stream)) }?);
@@ -208,21 +224,35 @@ impl Api {
     }
 }
 
-/// A stream that was made elsewhere, as a stream of the current runtime; torch's `get_stream_from_external` and
-/// `ExternalStream`. Never destroyed here. The handle 0 is the device's default stream.
+/// A stream that was made elsewhere, as a stream of the current runtime; torch's `get_stream_from_external`. Never
+/// destroyed here. The handles 0 and 1 are the device's default stream.
 ///
 /// # Errors
-/// The runtime cannot start, or there is no such device.
+/// The device is no CUDA device or does not exist, no stream can have that handle, or the runtime cannot start.
 ///
 /// # Safety
-/// - `handle` must be a `CUstream` of that device's primary context, or 0.
+/// - `handle` must be a `CUstream` of that device's primary context, or 0 or 1; 2 is the default stream of whichever
+///   thread uses the stream returned, so that memory used on it must stay on one thread.
 /// - It must stay alive as long as the stream returned, its clones, and memory that was used on it.
-pub unsafe fn get_stream_from_external(handle: usize, device: DeviceIndex) -> Result<Stream> {
+pub unsafe fn get_stream_from_external(handle: usize, device: impl DeviceArg) -> Result<Stream> {
     let runtime = Runtime::current();
-    if handle == 0 {
-        return runtime.default_stream(device);
+    runtime.wrap_stream(device.resolve(&runtime)?, StreamHandle(handle))
+}
+
+impl ExternalStream {
+    /// A stream that was made elsewhere, as a stream of the current runtime. The pointer 0 asks, as in torch, for a stream
+    /// of the pool.
+    ///
+    /// # Errors
+    /// A priority other than 0 with a pointer other than 0: the stream has its own. Else as for
+    /// [`get_stream_from_external`].
+    ///
+    /// # Safety
+    /// - The duties of [`get_stream_from_external`], unless the pointer is 0.
+    pub unsafe fn new(stream_ptr: usize, device: impl DeviceArg, priority: i32) -> Result<Self> {
+        let device = Runtime::with_current(|runtime| device.resolve(runtime))?;
+        Self::wrap(stream_ptr, device, priority)
     }
-    runtime.wrap_stream(device, StreamHandle(handle))
 }
 
 /// Reads "not ready" as an answer, not as an error.

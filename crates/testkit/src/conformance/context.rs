@@ -8,7 +8,7 @@ cases!("context", CASES, Needs::CONTEXT;
     state_while_retained, flags_of_the_context, set_flags_of_the_context, set_unknown_flags, limits_have_values, limits_can_be_set, unknown_limits,
     read_only_limits, cache_configuration, shared_memory_configuration, priority_range, synchronize_v2, create_and_destroy, create_with_flags,
     create_with_unknown_flags, create_on_an_unknown_device, create_v4, create_v4_errors, created_becomes_current, destroy_of_the_current, destroy_twice_is_not_tried,
-    memory_of_another_context, destroy_frees_memory, destroy_of_the_primary, calls_without_context, reset_persisting_cache,
+    memory_of_another_context, destroy_frees_memory, destroy_of_the_primary, calls_without_context, streams_and_events_name_their_context, reset_persisting_cache,
 );
 cases!("primary", PRIMARY_CASES, Needs::NO_CONTEXT;
     retain_and_release, release_too_often, retain_twice, unknown_devices, state_unretained, flags_before_retaining, unknown_flags, flags_while_active,
@@ -405,6 +405,29 @@ fn calls_without_context(cu: &Cuda<'_>) -> CaseResult {
         want!(INVALID_CONTEXT, cu.cuStreamGetCtx_v2(ptr::null_mut(), &mut context, &mut green));
         Ok(())
     })
+}
+
+/// Looking at a stream or an event works whatever context is current, and leaves it so.
+fn streams_and_events_name_their_context(cu: &Cuda<'_>) -> CaseResult {
+    let (home, stream, event) = (top(cu)?, cu.stream()?, cu.event()?);
+    let other = created(cu, 0)?;
+    for current in [ptr::null_mut(), other] {
+        ok!(cu.cuCtxSetCurrent(current));
+        want!(SUCCESS, cu.cuEventRecord(event, stream));
+        want!(SUCCESS, cu.cuEventSynchronize(event));
+        want!(SUCCESS, cu.cuEventQuery(event));
+        want!(SUCCESS, cu.cuStreamWaitEvent(stream, event, 0));
+        want!(SUCCESS, cu.cuStreamSynchronize(stream));
+        want!(SUCCESS, cu.cuStreamQuery(stream));
+        let (mut status, mut priority) = (CUstreamCaptureStatus(7), 7);
+        want!(SUCCESS, cu.cuStreamIsCapturing(stream, &mut status));
+        want!(SUCCESS, cu.cuStreamGetPriority(stream, &mut priority));
+        same!(cu, (status.0, priority), (0, 0));
+        same!(cu, top(cu)?, current);
+    }
+    ok!(cu.cuCtxSetCurrent(home));
+    ok!(cu.cuCtxDestroy_v2(other));
+    Ok(())
 }
 
 fn reset_persisting_cache(cu: &Cuda<'_>) -> CaseResult {

@@ -14,7 +14,7 @@ cases!("forbidden", CASES, Needs::CONTEXT;
     other_frees_in_each_mode, instantiate_with_parameters_in_each_mode, context_synchronize_v2, event_create_is_allowed, stream_create_is_allowed, begin_elsewhere_is_allowed,
     other_thread_under_global, other_thread_under_local, other_thread_under_relaxed, exchange_mode, exchange_unknown_mode, exchange_allows_allocation,
     queries_are_allowed, event_query_outside, event_synchronize_outside, device_reset_free_calls, wait_for_event_of_invalidated, pool_alloc_elsewhere, graph_calls_are_allowed,
-    launch_elsewhere_is_allowed, pool_calls_in_each_mode, pool_create_in_each_mode, pool_destroy_in_each_mode, pool_free_elsewhere, end_without_a_graph, event_of_an_ended_capture, legacy_waits_for_captured_event, destroy_stream_elsewhere, destroy_event_elsewhere, per_thread_work_elsewhere,
+    launch_elsewhere_is_allowed, pool_calls_in_each_mode, pool_create_in_each_mode, pool_destroy_in_each_mode, pool_free_elsewhere, end_without_a_graph, event_of_an_ended_capture, captured_event_recorded_again, legacy_waits_for_captured_event, destroy_stream_elsewhere, destroy_event_elsewhere, per_thread_work_elsewhere,
 );
 
 const UNSUPPORTED: CUresult = CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
@@ -636,6 +636,20 @@ fn end_without_a_graph(cu: &Cuda<'_>) -> CaseResult {
     want!(SUCCESS, cu.cuStreamEndCapture(bench.main, ptr::null_mut()));
     same!(cu, status_of_capture(cu, bench.main)?, 0);
     want!(SUCCESS, cu.cuStreamSynchronize(bench.main));
+    Ok(())
+}
+
+/// A record outside makes an ordinary event of it, whether the capture goes on or is over.
+fn captured_event_recorded_again(cu: &Cuda<'_>) -> CaseResult {
+    let (bench, outside, event) = (Bench::begun(cu)?, cu.stream()?, cu.event()?);
+    ok!(cu.cuEventRecord(event, bench.main));
+    want!(SUCCESS, cu.cuEventRecord(event, outside));
+    want!(SUCCESS, cu.cuStreamWaitEvent(outside, event, 0));
+    ok!(cu.cuEventRecord(event, bench.main));
+    bench.expect_end(OK)?;
+    want!(SUCCESS, cu.cuEventRecord(event, outside));
+    want!(SUCCESS, cu.cuEventSynchronize(event));
+    want!(SUCCESS, cu.cuEventQuery(event));
     Ok(())
 }
 

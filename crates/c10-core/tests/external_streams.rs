@@ -1,0 +1,230 @@
+//! Streams that were made elsewhere, handles that mean a default stream, and contexts that others make current.
+//!
+//! # Safety
+//! Streams are made and destroyed through the simulated driver's functions, whose duties are the C functions'; those that
+//! are wrapped live as long as the wrapper, or are never looked at by the driver once they are gone, which checks every
+//! handle it is given.
+#![expect(unsafe_code, reason = "streams and contexts of others are made by C functions")]
+
+mod common;
+
+use std::collections::HashSet;
+use std::ptr;
+
+use c10_core::{
+    Device, DeviceIndex, DeviceType, Error, Event, EventOptions, ExternalStream, Stream, StreamId,
+    get_stream_from_external,
+};
+use common::{DEVICE, Rig, code, config, rig};
+use cuda_sim::LiveHandles;
+use cuda_sys::CUresult;
+use cuda_sys::driver::types::{CUcontext, CUstream};
+
+const THERE: DeviceIndex = DeviceIndex(1);
+
+/// The simulated driver, as others in the process use it.
+fn driver() -> cuda_sys::Driver {
+    common::load(cuda_sim::functions()).expect("the simulated driver has a version")
+}
+
+/// A stream of a device's primary context that somebody else owns.
+struct Foreign(CUstream);
+
+impl Foreign {
+    fn new(rig: &Rig, device: DeviceIndex, priority: i32) -> Self {
+        rig.runtime.synchronize(device).expect("an idle device");
+        let mut stream = ptr::null_mut();
+        // SAFETY: `stream` outlives the call, and the device's context is current after the call before.
+        unsafe { driver().cuStreamCreateWithPriority(&mut stream, 1, priority) }.expect("a device with a context");
+        Self(stream)
+    }
+
+    fn handle(&self) -> usize {
+        self.0.addr()
+    }
+
+    fn destroy(self) {
+        // SAFETY: the stream was made by `new` and is given up here.
+        unsafe { driver().cuStreamDestroy_v2(self.0) }.expect("nobody else has destroyed the stream");
+    }
+}
+
+/// The current context, in whose place comes `context`.
+fn exchange_context(context: CUcontext) -> CUcontext {
+    let mut before = ptr::null_mut();
+    // SAFETY: `before` outlives the call.
+    unsafe { driver().cuCtxGetCurrent(&mut before) }.expect("the driver has started");
+    // SAFETY: the context is null, or was current before and is retained.
+    unsafe { driver().cuCtxSetCurrent(context) }.expect("the context is alive");
+    before
+}
+
+fn wrap(handle: usize, device: DeviceIndex) -> c10_core::Result<Stream> {
+    // SAFETY: see the top of the file.
+    unsafe { get_stream_from_external(handle, device) }
+}
+
+fn external(handle: usize, device: DeviceIndex, priority: i32) -> c10_core::Result<ExternalStream> {
+    // SAFETY: see the top of the file.
+    unsafe { ExternalStream::new(handle, device, priority) }
+}
+
+#[test]
+fn a_wrapped_stream_works_like_any_other() {
+    let rig = Rig::new(config().devices(2));
+    let current = rig.runtime.bind();
+    let foreign = Foreign::new(&rig, THERE, -2);
+    let stream = external(foreign.handle(), THERE, 0).unwrap();
+    assert_eq!((stream.cuda_stream(), stream.native_handle()), (foreign.handle(), foreign.handle()));
+    assert_eq!(stream.__cuda_stream__(), (0, foreign.handle()));
+    assert_eq!(stream.stream_id(), StreamId(i64::try_from(foreign.handle()).unwrap()));
+    assert_eq!((stream.device_index(), stream.priority().unwrap(), stream.is_default()), (THERE, -2, false));
+    assert_eq!(stream.to_string(), format!("<torch.cuda.Stream device=cuda:1 cuda_stream={:#x}>", foreign.handle()));
+    {
+        let _inside = stream.guard();
+        assert_eq!(rig.runtime.current_stream(THERE).unwrap(), *stream);
+        let buffer = rig.runtime.buffer(1000, &stream).unwrap();
+        buffer.fill(0..1000, 3, &stream).unwrap();
+        let event = Event::new(EventOptions::default());
+        event.record(&stream).unwrap();
+        rig.runtime.new_stream(DEVICE, 0).unwrap().wait_event(&event).unwrap();
+        assert_eq!(buffer.to_vec().unwrap(), [3; 1000]);
+    }
+    stream.synchronize().unwrap();
+    assert!(stream.query().unwrap());
+    assert_eq!((stream.device(), stream.device_type()), (Device::cuda(1), DeviceType::Cuda));
+    assert_eq!(ExternalStream::priority_range().unwrap(), (0, -3));
+    let elsewhere = rig.runtime.new_stream(DEVICE, 0).unwrap();
+    stream.wait_stream(&elsewhere).unwrap();
+    stream.wait_event(&elsewhere.record_event().unwrap()).unwrap();
+    assert!(stream.record_event().unwrap().query().is_ok());
+    drop(elsewhere);
+    let again = wrap(foreign.handle(), THERE).unwrap();
+    assert_eq!(Stream::from(stream.clone()), again);
+    assert_eq!(HashSet::from([Stream::from(stream), again.clone(), wrap(foreign.handle(), DEVICE).unwrap()]).len(), 2);
+    drop(again);
+    assert_eq!(rig.machine.live().streams, 33, "it is still its owner's");
+    foreign.destroy();
+    drop(current);
+    assert_eq!(rig.left(), LiveHandles::default());
+}
+
+#[test]
+fn pointers_and_priorities_that_mean_something_else() {
+    let rig = rig();
+    let _current = rig.runtime.bind();
+    let foreign = Foreign::new(&rig, DEVICE, 0);
+    let refused = external(foreign.handle(), DEVICE, -1).unwrap_err();
+    assert_eq!(refused.to_string(), "Priority was explicitly set for a external stream");
+    // Pointer 0 asks for a stream of the pool, priority and all.
+    let pooled = external(0, DEVICE, -1).unwrap();
+    assert_eq!((pooled.priority().unwrap(), pooled.stream_id()), (-1, StreamId(5)));
+    for handle in [0, 1] {
+        assert_eq!(wrap(handle, DEVICE).unwrap(), rig.runtime.default_stream(DEVICE).unwrap());
+    }
+    for odd in [3, 5, 0x7f00_0000_0001] {
+        let id = i64::try_from(odd).unwrap();
+        assert_eq!(wrap(odd, DEVICE), Err(Error::UnknownStream { id }), "ids of pools are odd");
+    }
+    assert_eq!(wrap(usize::MAX - 1, DEVICE), Err(Error::UnknownStream { id: i64::MAX }));
+    assert_eq!(code(wrap(foreign.handle(), DeviceIndex(9))), CUresult::CUDA_ERROR_INVALID_DEVICE.0);
+    assert_eq!(code(wrap(foreign.handle(), DeviceIndex(-1))), CUresult::CUDA_ERROR_INVALID_DEVICE.0);
+    foreign.destroy();
+}
+
+/// Torch's id of a stream made elsewhere is its address, from which no safe program can make a stream.
+#[test]
+fn an_id_alone_makes_no_stream_of_a_pointer() {
+    let rig = rig();
+    let foreign = Foreign::new(&rig, DEVICE, 0);
+    let id = i64::try_from(foreign.handle()).unwrap();
+    assert_eq!(rig.runtime.stream_from_id(DEVICE, StreamId(id)), Err(Error::UnknownStream { id }));
+    foreign.destroy();
+}
+
+#[test]
+fn the_per_thread_stream_is_each_threads_own() {
+    let rig = rig();
+    let _current = rig.runtime.bind();
+    let stream = wrap(2, DEVICE).unwrap();
+    assert_eq!((stream.stream_id(), stream.is_default()), (StreamId(2), false));
+    rig.runtime.set_stream(&stream).unwrap();
+    let event = stream.record_event().unwrap();
+    std::thread::scope(|scope| {
+        let used_elsewhere = scope.spawn(|| {
+            let _bound = rig.machine.bind();
+            assert!(rig.runtime.current_stream(DEVICE).unwrap().is_default());
+            stream.wait_event(&event).and_then(|()| stream.synchronize())
+        });
+        used_elsewhere.join().unwrap().unwrap();
+    });
+    assert_eq!(rig.runtime.current_stream(DEVICE).unwrap(), stream);
+    event.synchronize().unwrap();
+}
+
+#[test]
+fn a_stream_that_is_gone_gives_errors_and_nothing_hangs() {
+    let rig = rig();
+    let current = rig.runtime.bind();
+    let foreign = Foreign::new(&rig, DEVICE, 0);
+    let stream = wrap(foreign.handle(), DEVICE).unwrap();
+    let (mine, used) = (rig.runtime.buffer(1 << 20, &stream).unwrap(), rig.runtime.buffer(600, &rig.stream()).unwrap());
+    let event = stream.record_event().unwrap();
+    used.record_stream(&stream).unwrap();
+    rig.runtime.set_stream(&stream).unwrap();
+    foreign.destroy();
+    let gone = CUresult::CUDA_ERROR_INVALID_HANDLE.0;
+    assert_eq!(code(stream.synchronize()), gone);
+    assert_eq!(code(stream.query()), gone);
+    assert_eq!(code(stream.record_event()), gone);
+    assert_eq!(code(stream.wait_stream(&rig.stream())), gone);
+    assert_eq!(code(stream.priority()), gone);
+    assert_eq!(code(stream.is_capturing()), gone);
+    assert_eq!(code(event.record(None)), gone);
+    assert_eq!(code(mine.fill(0..10, 1, &stream)), gone);
+    event.synchronize().unwrap();
+    // The last use cannot be waited for any more; the memory goes back all the same, at the latest with the runtime.
+    drop((mine, used));
+    let _ = rig.runtime.empty_cache();
+    rig.runtime.synchronize(DEVICE).unwrap();
+    assert_eq!(rig.runtime.inconsistency(), None);
+    drop((stream, event));
+    drop(current);
+    assert_eq!(rig.left(), LiveHandles::default());
+}
+
+#[test]
+fn contexts_of_others_are_neither_relied_on_nor_taken_away() {
+    let rig = Rig::new(config().devices(2));
+    let (here, there) = (rig.stream(), rig.runtime.new_stream(THERE, 0).unwrap());
+    let default = rig.runtime.default_stream(DEVICE).unwrap();
+    let event = Event::on(&rig.runtime, EventOptions::default());
+    event.record(&here).unwrap();
+    let elsewhere = Event::on(&rig.runtime, EventOptions::default());
+    elsewhere.record(&there).unwrap();
+    let ours = exchange_context(ptr::null_mut());
+    for current in [ptr::null_mut(), ours] {
+        exchange_context(current);
+        for (event, stream) in [(&event, &here), (&elsewhere, &there)] {
+            event.record(stream).unwrap();
+            event.query().unwrap();
+            event.wait(&here).unwrap();
+            event.synchronize().unwrap();
+            stream.query().unwrap();
+            stream.synchronize().unwrap();
+            assert!(!stream.is_capturing().unwrap());
+        }
+        assert_eq!(exchange_context(current), current, "what names its context changes nothing");
+    }
+    for device in [DEVICE, THERE] {
+        // A default stream is that of the current context, so here it must be the right one.
+        exchange_context(ptr::null_mut());
+        let default = rig.runtime.default_stream(device).unwrap();
+        Event::on(&rig.runtime, EventOptions::default()).record(&default).unwrap();
+        default.synchronize().unwrap();
+        assert!(!exchange_context(ptr::null_mut()).is_null());
+    }
+    let mixed = elsewhere.record(&default);
+    assert_eq!(mixed, Err(Error::EventDevice { event: THERE, stream: DEVICE }));
+    assert_eq!(default.priority().unwrap(), 0);
+}
