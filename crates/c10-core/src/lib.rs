@@ -15,7 +15,7 @@
 //!   `mem_pool`, `nested`: what the runtime shows of it.
 //! - `pinned/`: pinned host memory and its caching allocator. `copy`: buffers of the device, copies. `remains`: what could
 //!   not be destroyed yet.
-//! - `graph`: capture and replay.
+//! - `graph/`: capture and replay.
 //! - `nvml`: what is seen of devices from outside. `visible`: which of them are ours.
 //!
 //! # Invariants
@@ -81,7 +81,10 @@ pub use device::{Device, DeviceIndex, DeviceType};
 pub use driver::{CaptureMode, MemInfo, get_stream_from_external};
 pub use error::{AcceleratorError, Error, NoDriver, OutOfMemory, Result, Unavailable};
 pub use event::{Event, EventOptions};
-pub use graph::{CUDAGraph, GraphCapture};
+pub use graph::{
+    CUDAGraph, CaptureOutcome, CaptureScope, GeneratorState, GraphCapture, GraphNode, GraphNodeKind, GraphReport,
+    GraphUpdateError, GraphUpdateFailure,
+};
 pub use guard::{DeviceGuard, RuntimeGuard, StreamGuard};
 pub use mem_pool::{MemPool, MemPoolGuard};
 pub use nested::NestedStat;

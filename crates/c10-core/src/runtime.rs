@@ -56,6 +56,8 @@ pub(crate) struct Inner {
     caching: AtomicBool,
     observers: Observers,
     nvml: NvmlSlot,
+    /// Whether graphs keep what they capture until it was written once.
+    graph_debug: AtomicBool,
 }
 
 /// Where the driver comes from.
@@ -110,6 +112,7 @@ impl Runtime {
             caching: AtomicBool::new(std::env::var("PYTORCH_NO_CUDA_MEMORY_CACHING").as_deref() != Ok("1")),
             observers: Observers::default(),
             nvml: NvmlSlot::default(),
+            graph_debug: AtomicBool::new(false),
         }))
     }
 
@@ -251,6 +254,15 @@ impl Runtime {
 
     pub(crate) fn nvml_slot(&self) -> &NvmlSlot {
         &self.0.nvml
+    }
+
+    /// Whether graphs keep what they capture until it was written once.
+    pub(crate) fn graph_debug(&self) -> bool {
+        self.0.graph_debug.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn enable_graph_debug(&self) {
+        self.0.graph_debug.store(true, Ordering::Relaxed);
     }
 
     /// Where the driver comes from.
@@ -464,6 +476,7 @@ impl Ready {
             self.holds.sweep(&self.api);
             self.pinned.cache.sweep(&self.api);
             self.remains.sweep(&self.api);
+            self.captures.sweep(&self.api, &self.remains);
         }
     }
 

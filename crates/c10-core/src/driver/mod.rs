@@ -16,7 +16,7 @@ mod stream;
 mod vmm;
 
 pub(crate) use cuda::Api;
-pub(crate) use graph::{GraphExecHandle, GraphHandle};
+pub(crate) use graph::{GraphExecHandle, GraphHandle, NodeHandle, UpdateRefusal};
 pub(crate) use host::HostMemory;
 pub(crate) use memory::check_range;
 pub(crate) use nvml::Nvml;
