@@ -56,6 +56,12 @@ impl DeviceMemory {
     }
 }
 
+impl DeviceMemory {
+    pub(crate) fn bytes(&self) -> u64 {
+        self.len as u64
+    }
+}
+
 impl Drop for DeviceMemory {
     fn drop(&mut self) {
         if self.address == 0 || process::in_bad_fork() {
@@ -253,7 +259,9 @@ impl DeviceBuffer {
         }
         let capture = ready.api.stream_capture_id(stream.reference())?;
         // A graph keeps its own pool's memory by itself; any other memory it reads or writes must not go before it.
-        if let Some(capture) = capture.filter(|_| ready.allocator.owner(self.memory.address).is_none()) {
+        if let Some(capture) = capture
+            && ready.captures.must_keep(capture, ready.allocator.owner(self.memory.address))
+        {
             ready.captures.keep(capture, self.memory.clone());
         }
         Ok((ready, capture))

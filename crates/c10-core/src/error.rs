@@ -5,6 +5,7 @@
 //! [`Error::context_is_lost`] says that the device's context is gone.
 
 use std::fmt;
+use std::path::PathBuf;
 
 use cuda_sys::{CUresult, CallError, CudaVersion, DriverError, LoadError, NvmlError, nvmlReturn_t};
 
@@ -12,6 +13,7 @@ use crate::caching::PoolId;
 use crate::config::ConfigError;
 use crate::cudart::CudaError;
 use crate::device::DeviceIndex;
+use crate::graph::GraphUpdateError;
 use crate::lazy::DeferredCudaCallError;
 use crate::out_of_memory::OutOfMemoryError;
 
@@ -193,6 +195,47 @@ pub enum Error {
     /// Instantiation by hand of a graph that instantiates itself.
     #[error("instantiate() is intended to be called by the user only when keep_graph=true")]
     InstantiateByUser,
+    /// A call that needs what was captured, on a graph that has captured nothing.
+    #[error("Called CUDAGraph::{call}() without a preceding successful capture.")]
+    GraphWithoutCapture {
+        /// The function.
+        call: &'static str,
+    },
+    /// Two graphs were to be joined that were captured on different devices.
+    #[error("the graph was captured on device {graph}, but device {device} was expected")]
+    GraphDevice {
+        /// The device expected.
+        device: DeviceIndex,
+        /// The graph's device.
+        graph: DeviceIndex,
+    },
+    /// The driver's graph was to be used of a graph object that gives it up once it is instantiated.
+    #[error("the captured graph was given up when it was instantiated; make the CUDAGraph with keep_graph=true")]
+    GraphNotKept,
+    /// The driver's graph was asked for of a graph object that gives it up once it is instantiated.
+    #[error("You cannot access the raw cudaGraph_t instance unless CUDAGraph was initialized with keep_graph=true")]
+    RawGraphNotKept,
+    /// The driver's graph was asked for before there is one.
+    #[error("You cannot access the raw cudaGraph_t instance until capture_end() has been called")]
+    RawGraphWithoutCapture,
+    /// The executable graph was asked for before there is one.
+    #[error("You cannot access the raw cudaGraphExec_t instance until instantiate() has been called")]
+    RawGraphExecWithoutInstantiate,
+    /// A generator was to be registered with a graph that is capturing.
+    #[error("Cannot register the state during capturing stage.")]
+    GeneratorDuringCapture,
+    /// A graph that draws random numbers was to become a part of another, which would repeat its numbers.
+    #[error("a graph that draws random numbers cannot be added to another graph")]
+    ChildGraphDraws,
+    /// An executable graph could not take over a newly captured one.
+    #[error(transparent)]
+    GraphUpdate(Box<GraphUpdateError>),
+    /// A path that the driver cannot be given, since it ends texts at a NUL.
+    #[error("the path {} has a NUL inside", path.display())]
+    PathWithNul {
+        /// The path.
+        path: PathBuf,
+    },
     /// A pool that receives allocations already was to receive them once more.
     #[error("beginAllocateToPool: already recording to mempool_id")]
     AlreadyRecordingToPool,
@@ -358,6 +401,16 @@ impl Error {
     #[must_use]
     pub fn context_is_lost(&self) -> bool {
         self.accelerator().is_some_and(AcceleratorError::context_is_lost)
+    }
+
+    /// Whether there would be no such error without a capture: something was done that captures forbid, or the driver did
+    /// not capture it.
+    #[must_use]
+    pub fn is_caused_by_capture(&self) -> bool {
+        let first = CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED.0;
+        let last = CUresult::CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD.0;
+        matches!(self, Self::UnpinnedCopyDuringCapture | Self::InvalidCapture | Self::CaptureOnDefaultStream)
+            || self.error_code().is_some_and(|code| (first..=last).contains(&code))
     }
 
     /// Whether torch would raise its `OutOfMemoryError`.

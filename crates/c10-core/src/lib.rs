@@ -15,7 +15,7 @@
 //!   `mem_pool`, `nested`: what the runtime shows of it.
 //! - `pinned/`: pinned host memory and its caching allocator. `copy`: buffers of the device, copies. `remains`: what could
 //!   not be destroyed yet.
-//! - `graph`: capture and replay. `ipc/`: memory that several processes use.
+//! - `graph/`: capture and replay. `ipc/`: memory that several processes use.
 //! - `cudart`: the part of the runtime API that torch shows.
 //! - `nvml`: what is seen of devices from outside. `visible`: which of them are ours.
 //!
@@ -91,7 +91,10 @@ pub use device::{Device, DeviceIndex, DeviceType};
 pub use driver::{CaptureMode, MemInfo, get_stream_from_external};
 pub use error::{AcceleratorError, Error, NoDriver, OutOfMemory, Result, Unavailable};
 pub use event::{Event, EventOptions};
-pub use graph::{CUDAGraph, GraphCapture};
+pub use graph::{
+    CUDAGraph, CaptureOutcome, CaptureScope, GeneratorState, GraphCapture, GraphNode, GraphNodeKind, GraphReport,
+    GraphUpdateError, GraphUpdateFailure,
+};
 pub use guard::{DeviceGuard, MultiStreamGuard, RuntimeGuard, StreamGuard};
 pub use ipc::SharedBuffer;
 pub use lazy::DeferredCudaCallError;

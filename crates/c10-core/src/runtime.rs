@@ -76,6 +76,8 @@ pub(crate) struct Inner {
     sync_debug: SyncDebug,
     /// Calls that wait for the start.
     queue: Queue,
+    /// Whether graphs keep what they capture until it was written once.
+    graph_debug: AtomicBool,
 }
 
 /// Where the driver comes from.
@@ -135,6 +137,7 @@ impl Runtime {
             nvml: NvmlSlot::default(),
             sync_debug: SyncDebug::default(),
             queue: Queue::default(),
+            graph_debug: AtomicBool::new(false),
         }))
     }
 
@@ -306,6 +309,15 @@ impl Runtime {
 
     pub(crate) fn sync_debug(&self) -> &SyncDebug {
         &self.0.sync_debug
+    }
+
+    /// Whether graphs keep what they capture until it was written once.
+    pub(crate) fn graph_debug(&self) -> bool {
+        self.0.graph_debug.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn enable_graph_debug(&self) {
+        self.0.graph_debug.store(true, Ordering::Relaxed);
     }
 
     /// Where the driver comes from.
@@ -547,6 +559,7 @@ impl Ready {
             self.holds.sweep(&self.api);
             self.pinned.cache.sweep(&self.api);
             self.remains.sweep(&self.api);
+            self.captures.sweep(&self.api, &self.remains);
         }
     }
 

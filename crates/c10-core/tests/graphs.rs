@@ -1,5 +1,7 @@
 //! Capture and replay.
 
+#![allow(clippy::unwrap_used, reason = "a failed step of a helper is a failed test")]
+
 mod common;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -147,6 +149,37 @@ fn graphs_can_share_a_pool() {
     second.reset().unwrap();
     rig.runtime.empty_cache().unwrap();
     assert_eq!(rig.reserved_bytes(), 0);
+}
+
+/// Two graphs use the same memory of a shared pool one after the other. Whether both got their own results.
+fn replay_both(seed: u64, at_the_same_time: bool) -> bool {
+    let rig = Rig::new(config().seed(seed));
+    let (stream, side) = (rig.stream(), rig.stream());
+    let results = [rig.runtime.buffer(LEN, &stream).unwrap(), rig.runtime.buffer(LEN, &stream).unwrap()];
+    let pool = PoolId::handle();
+    let capture = |value: u8, result: &DeviceBuffer| {
+        let mut graph = graph(&rig);
+        let body = || -> Result<()> {
+            let between = rig.runtime.buffer(LEN, &stream)?;
+            between.fill(0..LEN, value, &stream)?;
+            result.copy_from_buffer(0, &between, 0..LEN, &stream)
+        };
+        graph.capture(&stream, Some(pool), CaptureMode::Global, body).map(|()| graph)
+    };
+    let (mut first, mut second) = (capture(1, &results[0]).unwrap(), capture(2, &results[1]).unwrap());
+    let current = rig.runtime.stream_guard(&stream).unwrap();
+    first.replay().unwrap();
+    let elsewhere = at_the_same_time.then(|| rig.runtime.stream_guard(&side).unwrap());
+    second.replay().unwrap();
+    drop((elsewhere, current));
+    rig.runtime.synchronize(DEVICE).unwrap();
+    results.iter().zip([1, 2]).all(|(result, value)| result.to_vec().unwrap() == [value; LEN])
+}
+
+#[test]
+fn graphs_that_share_a_pool_must_not_run_at_the_same_time() {
+    assert!((0..30).all(|seed| replay_both(seed, false)), "one after the other each has its own result");
+    assert!(!(0..30).all(|seed| replay_both(seed, true)), "nothing orders them: some orders mix them up");
 }
 
 #[test]

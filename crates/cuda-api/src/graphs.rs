@@ -1,21 +1,23 @@
 //! CUDA graphs.
 
-use c10_core::{CUDAGraph, CaptureMode, Error, GraphCapture, PoolId, Result, Runtime, Stream};
+use c10_core::{
+    CUDAGraph, CaptureMode, CaptureOutcome, CaptureScope, Error, GraphCapture, PoolId, Result, Runtime, Stream,
+};
 
-use crate::{empty_cache, synchronize};
+use crate::{empty_cache, host_empty_cache, synchronize};
 
 /// How to capture; torch's arguments of `graph`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct GraphOptions<'a> {
     /// Pool to share with other graphs; its own by default.
     pub pool: Option<PoolId>,
-    /// Stream to capture on; one from the current device's pool by default.
+    /// Stream to capture on; by default [`Runtime::default_capture_stream`] of the current device.
     pub stream: Option<&'a Stream>,
     /// What is forbidden meanwhile.
     pub capture_error_mode: CaptureMode,
 }
 
-/// Captures until the guard is ended or dropped. Waits for the current device and empties the cache first.
+/// Captures until the guard is ended or dropped. Waits for the current device and empties the caches first.
 ///
 /// # Errors
 /// The graph has captured already, the stream is the default one, or the driver's error.
@@ -51,16 +53,66 @@ pub fn with_graph<T, E: From<Error>>(
     cuda_graph.capture(&stream, options.pool, options.capture_error_mode, body)
 }
 
+/// Captures what `body` records with the scope it is given, which has only what a capture allows. Else as [`with_graph`].
+///
+/// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/simulated.rs"));
+/// use cuda_api::{CUDAGraph, GraphOptions, record_graph};
+///
+/// let result = cuda_api::empty(1024, None)?;
+/// let mut graph = CUDAGraph::new();
+/// record_graph(&mut graph, GraphOptions::default(), |scope| {
+///     let between = scope.buffer(1024)?;
+///     scope.fill(&between, 0..1024, 3)?;
+///     scope.copy(&result, 0, &between, 0..1024)
+/// })?;
+/// graph.replay()?;
+/// cuda_api::synchronize(None)?;
+/// assert!(result.to_vec()?.iter().all(|&byte| byte == 3));
+/// # Ok::<(), cuda_api::Error>(())
+/// ```
+///
+/// # Errors
+/// What `body` returned, else as for [`graph()`].
+pub fn record_graph<T, E: From<Error>>(
+    cuda_graph: &mut CUDAGraph,
+    options: GraphOptions<'_>,
+    body: impl FnOnce(&CaptureScope<'_>) -> Result<T, E>,
+) -> Result<T, E> {
+    let stream = prepare(&options)?;
+    cuda_graph.record(&stream, options.pool, options.capture_error_mode, body)
+}
+
+/// Captures what `body` queues or, where that cannot be captured, lets it run at once; see
+/// [`CUDAGraph::capture_or_run`].
+///
+/// # Errors
+/// As for [`CUDAGraph::capture_or_run`], and what waiting for the device or emptying the caches answers.
+pub fn capture_or_run<T>(
+    cuda_graph: &mut CUDAGraph,
+    options: GraphOptions<'_>,
+    body: impl FnMut() -> Result<T>,
+) -> Result<CaptureOutcome<T>> {
+    let stream = prepare(&options)?;
+    cuda_graph.capture_or_run(&stream, options.pool, options.capture_error_mode, body)
+}
+
 /// What torch does before each capture; the stream to capture on.
 fn prepare(options: &GraphOptions<'_>) -> Result<Stream> {
-    let stream = options.stream.map_or_else(|| Stream::new(None, 0), |stream| Ok(stream.clone()))?;
+    let runtime = Runtime::current();
+    let stream = match options.stream {
+        Some(stream) => stream.clone(),
+        None => runtime.default_capture_stream(runtime.current_device()?)?,
+    };
     synchronize(None)?;
     empty_cache()?;
+    host_empty_cache()?;
     Ok(stream)
 }
 
 /// A new name for a memory pool that graphs can share. Calls nothing.
 #[must_use]
+#[doc(alias = "_graph_pool_handle")]
 pub fn graph_pool_handle() -> PoolId {
     PoolId::handle()
 }
@@ -69,6 +121,7 @@ pub fn graph_pool_handle() -> PoolId {
 ///
 /// # Errors
 /// The driver's error.
+#[doc(alias = "_cuda_isCurrentStreamCapturing")]
 pub fn is_current_stream_capturing() -> Result<bool> {
     Runtime::current().is_current_stream_capturing()
 }

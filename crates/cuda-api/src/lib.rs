@@ -49,7 +49,9 @@ pub use device::{
     is_available, is_in_bad_fork, is_initialized, lazy_call, maybe_exchange_device, memory_usage, power_draw,
     set_device, set_sync_debug_mode, synchronize, temperature, utilization, with_device,
 };
-pub use graphs::{GraphOptions, graph, graph_pool_handle, is_current_stream_capturing, with_graph};
+pub use graphs::{
+    GraphOptions, capture_or_run, graph, graph_pool_handle, is_current_stream_capturing, record_graph, with_graph,
+};
 pub use memory::{
     DevicePtr, attach_out_of_memory_observer, caching_allocator_alloc, caching_allocator_delete,
     caching_allocator_enable, check_pool_live_allocations, checkpoint_pool_state, detach_out_of_memory_observer,
@@ -63,12 +65,13 @@ pub use memory::{
 pub use stream::{current_stream, default_stream, set_stream, set_stream_by_id, stream, with_stream};
 
 pub use c10_core::{
-    AcceleratorError, AllocatorConfig, BlockCheckpoint, BlockInfo, BlockState, CUDAGraph, CaptureMode, ConfigError,
-    CudaError, Cudart, DeferredCudaCallError, Device, DeviceArg, DeviceBuffer, DeviceGuard, DeviceIndex, DeviceOf,
-    DeviceProperties, DeviceStats, DeviceType, DurationStat, Error, Event, EventOptions, ExternalStream, GraphCapture,
-    HostStats, MemPool, MemPoolGuard, MultiStreamGuard, NestedStat, NoDriver, ObserverId, OutOfMemory,
-    OutOfMemoryError, OutOfMemoryHint, PinnedBuffer, PoolCheckpoint, PoolId, ProcessMemory, RestoreResult, Result,
-    Runtime, RuntimeGuard, SegmentCheckpoint, SegmentInfo, SegmentType, SharedBuffer, Stat, StatByPool, Stream,
+    AcceleratorError, AllocatorConfig, BlockCheckpoint, BlockInfo, BlockState, CUDAGraph, CaptureMode, CaptureOutcome,
+    CaptureScope, ConfigError, CudaError, Cudart, DeferredCudaCallError, Device, DeviceArg, DeviceBuffer, DeviceGuard,
+    DeviceIndex, DeviceOf, DeviceProperties, DeviceStats, DeviceType, DurationStat, Error, Event, EventOptions,
+    ExternalStream, GeneratorState, GraphCapture, GraphNode, GraphNodeKind, GraphReport, GraphUpdateError,
+    GraphUpdateFailure, HostStats, MemPool, MemPoolGuard, MultiStreamGuard, NestedStat, NoDriver, ObserverId,
+    OutOfMemory, OutOfMemoryError, OutOfMemoryHint, PinnedBuffer, PoolCheckpoint, PoolId, ProcessMemory, RestoreResult,
+    Result, Runtime, RuntimeGuard, SegmentCheckpoint, SegmentInfo, SegmentType, SharedBuffer, Stat, StatByPool, Stream,
     StreamArg, StreamGuard, StreamId, SyncDebugMode, Unavailable, Uuid, check_error, cudaStatus,
     get_stream_from_external,
 };

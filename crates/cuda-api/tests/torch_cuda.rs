@@ -264,6 +264,20 @@ fn graphs_in_every_form() {
 }
 
 #[test]
+fn graphs_that_share_a_pool_share_its_memory() {
+    let _rig = rig();
+    let pool = graph_pool_handle();
+    let options = || GraphOptions { pool: Some(pool), ..GraphOptions::default() };
+    let (mut first, mut second, mut third) = (CUDAGraph::new(), CUDAGraph::new(), CUDAGraph::new());
+    let address = |graph: &mut CUDAGraph| {
+        cuda_api::record_graph(graph, options(), |scope| Ok::<_, Error>(scope.buffer(4096)?.address())).unwrap()
+    };
+    assert_eq!(address(&mut first), address(&mut second), "captured on the same stream");
+    let outcome = cuda_api::capture_or_run(&mut third, options(), || synchronize(None));
+    assert!(matches!(outcome, Ok(cuda_api::CaptureOutcome::RanEagerly { .. })), "{outcome:?}");
+}
+
+#[test]
 fn the_allocator_is_set_up_as_torchs() {
     let rig = rig();
     assert_eq!(text(cuda_api::set_allocator_settings("foo:1")), "Unrecognized key 'foo' in CUDA allocator config.");

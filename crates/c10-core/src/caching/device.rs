@@ -37,6 +37,8 @@ pub(crate) struct Shared {
     shards: Box<[ShardBatch; SHARD_BATCHES]>,
     /// Shards that there are.
     made: AtomicU32,
+    /// Captures of graphs under way, on any device.
+    pub(super) captures: AtomicUsize,
 }
 
 type ShardBatch = OnceLock<Box<[OnceLock<Arc<Shard>>; SHARDS_OF_BATCH]>>;
@@ -53,6 +55,7 @@ impl Shared {
             pages: Arc::new(Pages::new()),
             shards: Box::new([const { OnceLock::new() }; SHARD_BATCHES]),
             made: AtomicU32::new(0),
+            captures: AtomicUsize::new(0),
         }
     }
 

@@ -9,6 +9,7 @@
 mod arena;
 mod bins;
 mod block;
+mod capturing;
 mod checkpoint;
 mod device;
 mod exclusive;
@@ -76,6 +77,8 @@ pub(crate) struct CachingAllocator {
     uncached: AtomicBool,
     /// What was handed out so.
     uncached_memory: Mutex<BTreeMap<u64, DeviceIndex>>,
+    /// What of it was given back during a capture.
+    late: Mutex<Vec<(u64, DeviceIndex)>>,
 }
 
 impl CachingAllocator {
@@ -90,6 +93,7 @@ impl CachingAllocator {
             scopes: AtomicUsize::new(0),
             uncached: AtomicBool::new(false),
             uncached_memory: Mutex::default(),
+            late: Mutex::default(),
         }
     }
 
@@ -160,6 +164,8 @@ impl CachingAllocator {
     }
 
     fn alloc_uncached<D: Driver>(&self, driver: &D, device: DeviceIndex, bytes: u64) -> Result<u64> {
+        // What the driver does not take back now it is offered again.
+        let _ = self.free_late(driver);
         let address = driver.mem_alloc(device, bytes)?;
         self.uncached_memory().insert(address, device);
         Ok(address)
@@ -170,6 +176,10 @@ impl CachingAllocator {
         let mut held = self.uncached_memory();
         let device = held.remove(&address).ok_or(Error::InvalidDevicePointer { address })?;
         drop(held);
+        if self.shared.is_capturing() {
+            self.free_later(address, device);
+            return Ok(());
+        }
         let _relaxed = Relaxed::new(driver, self.is_scoped())?;
         driver.mem_free(device, address).inspect_err(|_| {
             self.uncached_memory().insert(address, device);
@@ -232,8 +242,9 @@ impl CachingAllocator {
     /// Gives free segments of all devices back to the driver. Goes on after a failure and returns the first.
     pub(crate) fn empty_cache<D: Driver>(&self, driver: &D) -> Result<()> {
         let _relaxed = Relaxed::new(driver, self.is_scoped())?;
+        let late = self.free_late(driver);
         let each = self.devices.iter().map(|device| device.release_cached(driver));
-        each.fold(Ok(()), Result::and)
+        each.fold(late, Result::and)
     }
 
     /// Gives the free memory of one private pool, if nobody uses it any more, back to the driver.
@@ -344,6 +355,7 @@ impl CachingAllocator {
         for (address, device) in std::mem::take(&mut *self.uncached_memory()) {
             let _ = driver.mem_free(device, address);
         }
+        let _ = self.free_late(driver);
     }
 
     /// Whether allocations of any device are routed to a private pool.

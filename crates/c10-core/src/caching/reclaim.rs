@@ -86,12 +86,15 @@ impl Device {
     }
 
     /// Gives all memory that is wholly free back to the driver. While a scope is open only pools that nobody uses any
-    /// more are emptied.
+    /// more are emptied, and while a graph is captured nothing is.
     pub(crate) fn release_cached<D: Driver>(&self, driver: &D) -> Result<()> {
         self.release_cached_of(driver, &mut lock(&self.cold))
     }
 
     pub(super) fn release_cached_of<D: Driver>(&self, driver: &D, cold: &mut Cold) -> Result<()> {
+        if self.shared.is_capturing() {
+            return Ok(());
+        }
         if cold.scopes.is_empty() {
             self.synchronize_and_free_events(driver, None)?;
             self.release_free(driver, cold, Pools::DEFAULT, SizeClass::Large)?;
@@ -106,7 +109,7 @@ impl Device {
     /// events of its blocks, except while a scope is open, when that is forbidden.
     pub(crate) fn release_cached_pool<D: Driver>(&self, driver: &D, id: PoolId) -> Result<()> {
         let mut cold = lock(&self.cold);
-        if cold.private.get(&id).is_none_or(|pool| pool.use_count > 0) {
+        if self.shared.is_capturing() || cold.private.get(&id).is_none_or(|pool| pool.use_count > 0) {
             return Ok(());
         }
         if cold.scopes.is_empty() {
@@ -189,7 +192,7 @@ impl Device {
     /// can. What was released stays so even if not.
     pub(super) fn release_oversize<D: Driver>(&self, driver: &D, cold: &mut Cold, plan: &Plan) -> Result<bool> {
         let max_split = max_split_size(&cold.config);
-        if max_split == u64::MAX {
+        if max_split == u64::MAX || self.shared.is_capturing() {
             return Ok(false);
         }
         let wanted = plan.size.max(max_split);
@@ -226,7 +229,7 @@ impl Device {
         reason = "a part of the limit and a mean, rounded as torch rounds them"
     )]
     pub(super) fn collect_garbage<D: Driver>(&self, driver: &D, cold: &mut Cold) -> Result<()> {
-        let Some(limit) = cold.limit else { return Ok(()) };
+        let Some(limit) = cold.limit.filter(|_| !self.shared.is_capturing()) else { return Ok(()) };
         let threshold = (cold.config.garbage_collection_threshold * limit as f64) as u64;
         let target = self.held().saturating_sub(threshold);
         let (mut reclaimed, mut progress) = (0, true);

@@ -2,17 +2,22 @@
 //!
 //! # Safety
 //! Every unsafe block is one call through the function table. Out pointers are locals that outlive the call. Graph
-//! handles come from the functions here and are destroyed once, by the `CUDAGraph` that owns them.
+//! handles come from the functions here and are destroyed once, by the `CUDAGraph` that owns them; nodes are asked for
+//! while their graph is alive.
 #![expect(unsafe_code, reason = "calls of C functions")]
 
+use std::ffi::CStr;
 use std::ptr;
 
-use cuda_sys::CallError;
-use cuda_sys::driver::types::{CUgraph, CUgraphEdgeData, CUgraphExec, CUgraphNode, CUstream};
+use cuda_sys::driver::types::{
+    CUgraph, CUgraphEdgeData, CUgraphExec, CUgraphExecUpdateResult, CUgraphExecUpdateResultInfo, CUgraphNode,
+    CUgraphNodeType, CUstream,
+};
+use cuda_sys::{CUresult, CallError, DriverError};
 
 use crate::driver::stream::mode_to_raw;
 use crate::driver::{Api, CaptureMode, NodeHandle, StreamRef};
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// A `CUgraph`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -22,10 +27,25 @@ pub(crate) struct GraphHandle(pub(crate) usize);
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct GraphExecHandle(pub(crate) usize);
 
+/// Why the driver refused to update an executable graph.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct UpdateRefusal {
+    /// The number of a `CUgraphExecUpdateResult`.
+    pub(crate) result: u32,
+    /// The node of the new graph that does not match.
+    pub(crate) node: Option<NodeHandle>,
+    /// The node that an edge which does not match comes from.
+    pub(crate) from: Option<NodeHandle>,
+}
+
 /// Memory that graph nodes allocate is freed at the next launch (`CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH`).
 const AUTO_FREE_ON_LAUNCH: u64 = 1;
 /// Nodes run at the priority they were captured at (`CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY`).
 const USE_NODE_PRIORITY: u64 = 8;
+/// Everything is written about each node (`CU_GRAPH_DEBUG_DOT_FLAGS_VERBOSE`).
+const VERBOSE: u32 = 1;
+/// The nodes given replace those that the stream's next work comes after (`CU_STREAM_SET_CAPTURE_DEPENDENCIES`).
+const SET_DEPENDENCIES: u32 = 1;
 
 impl Api {
     /// Starts a capture.
@@ -54,7 +74,7 @@ impl Api {
 
     /// The nodes that a node follows directly, through the newest function that the driver has.
     pub(crate) fn graph_node_dependencies(&self, node: NodeHandle) -> Result<Vec<NodeHandle>> {
-        let node: CUgraphNode = ptr::with_exposed_provenance_mut(node.0);
+        let node = raw_node(node);
         let ask = |nodes: *mut CUgraphNode, edges: *mut CUgraphEdgeData, count: &mut usize| {
             // SAFETY: the node's graph is being captured; the arrays are null or have room for `count` results.
             match unsafe { self.table.cuGraphNodeGetDependencies_v2(node, nodes, edges, count) } {
@@ -71,7 +91,28 @@ impl Api {
         if count > 0 {
             ask(nodes.as_mut_ptr(), edges.as_mut_ptr(), &mut count)?;
         }
-        Ok(nodes.into_iter().take(count).map(|node| NodeHandle(node.expose_provenance())).collect())
+        Ok(nodes.into_iter().take(count).filter_map(node_handle).collect())
+    }
+
+    /// The nodes, in the order in which they were added.
+    pub(crate) fn graph_nodes(&self, graph: GraphHandle) -> Result<Vec<NodeHandle>> {
+        let mut count = self.graph_node_count(graph)?;
+        if count == 0 {
+            return Ok(Vec::new());
+        }
+        let mut nodes: Vec<CUgraphNode> = vec![ptr::null_mut(); count];
+        // SAFETY: the graph is alive, and the array has room for `count` nodes; both outlive the call.
+        unsafe { self.table.cuGraphGetNodes(raw_graph(graph), nodes.as_mut_ptr(), &mut count) }?;
+        nodes.truncate(count);
+        Ok(nodes.into_iter().filter_map(node_handle).collect())
+    }
+
+    /// The number of a node's `CUgraphNodeType`.
+    pub(crate) fn graph_node_type(&self, node: NodeHandle) -> Result<u32> {
+        let mut kind = CUgraphNodeType::CU_GRAPH_NODE_TYPE_EMPTY;
+        // SAFETY: the node's graph is alive; `kind` outlives the call.
+        unsafe { self.table.cuGraphNodeGetType(raw_node(node), &mut kind) }?;
+        Ok(kind.0)
     }
 
     /// Makes an executable graph.
@@ -83,11 +124,97 @@ impl Api {
         Ok(GraphExecHandle(exec.expose_provenance()))
     }
 
+    /// Moves what a launch needs to the device, in the order of the stream.
+    pub(crate) fn graph_upload(&self, exec: GraphExecHandle, stream: StreamRef) -> Result<()> {
+        self.bind(stream.device)?;
+        // SAFETY: graph and stream are alive.
+        Ok(unsafe { self.table.cuGraphUpload(raw_exec(exec), raw(stream)) }?)
+    }
+
     /// Queues the whole graph on a stream.
+    #[inline]
     pub(crate) fn graph_launch(&self, exec: GraphExecHandle, stream: StreamRef) -> Result<()> {
         self.bind(stream.device)?;
         // SAFETY: graph and stream are alive, and the owner launches from one thread at a time.
         Ok(unsafe { self.table.cuGraphLaunch(raw_exec(exec), raw(stream)) }?)
+    }
+
+    /// Gives an executable graph the parameters of a graph of the same shape. When it cannot take them, nothing has
+    /// changed and the refusal says why.
+    pub(crate) fn graph_exec_update(
+        &self,
+        exec: GraphExecHandle,
+        graph: GraphHandle,
+    ) -> Result<Result<(), UpdateRefusal>> {
+        let success = CUgraphExecUpdateResult::CU_GRAPH_EXEC_UPDATE_SUCCESS;
+        let no = ptr::null_mut();
+        let mut info = CUgraphExecUpdateResultInfo { result: success, errorNode: no, errorFromNode: no };
+        // SAFETY: both graphs are alive; `info` outlives the call.
+        let answer = match unsafe { self.table.cuGraphExecUpdate_v2(raw_exec(exec), raw_graph(graph), &mut info) } {
+            Err(CallError::Missing(_)) => self.graph_exec_update_v1(exec, graph, &mut info),
+            answer => answer,
+        };
+        match answer {
+            Ok(()) => Ok(Ok(())),
+            Err(error) if error.status() == Some(CUresult::CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE) => {
+                let (node, from) = (node_handle(info.errorNode), node_handle(info.errorFromNode));
+                Ok(Err(UpdateRefusal { result: info.result.0, node, from }))
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The same by the function that drivers before CUDA 12 have.
+    fn graph_exec_update_v1(
+        &self,
+        exec: GraphExecHandle,
+        graph: GraphHandle,
+        info: &mut CUgraphExecUpdateResultInfo,
+    ) -> Result<(), DriverError> {
+        let (node, result) = (&mut info.errorNode, &mut info.result);
+        // SAFETY: both graphs are alive; `node` and `result` outlive the call.
+        unsafe { self.table.cuGraphExecUpdate(raw_exec(exec), raw_graph(graph), node, result) }
+    }
+
+    /// Adds a copy of `child` to the graph that the stream is captured into, as a node behind the stream's work so far and
+    /// before its next.
+    pub(crate) fn capture_child(&self, stream: StreamRef, child: GraphHandle) -> Result<()> {
+        self.bind(stream.device)?;
+        let at = self.capture_state(stream)?;
+        if at.graph.is_null() {
+            // The stream captures nothing, or what was captured is spoilt.
+            return Err(Error::InvalidCapture);
+        }
+        let mut node: CUgraphNode = ptr::null_mut();
+        let child = raw_graph(child);
+        // SAFETY: both graphs are alive, the dependencies are valid until the stream is used again, and `node` outlives
+        // the call.
+        unsafe { self.table.cuGraphAddChildGraphNode(&mut node, at.graph, at.nodes, at.count, child) }?;
+        self.continue_after(stream, &mut node).map_err(|error| {
+            // Nothing would be ordered behind the node. Where it cannot be removed, the capture is no better off for it,
+            // but its owner is told that it failed.
+            // SAFETY: the node was added above, and no handle of it is kept.
+            let _ = unsafe { self.table.cuGraphDestroyNode(node) };
+            error.into()
+        })
+    }
+
+    /// Lets what is captured next on a stream come after one node.
+    fn continue_after(&self, stream: StreamRef, node: &mut CUgraphNode) -> Result<(), DriverError> {
+        let no = ptr::null();
+        // SAFETY: the stream is alive and captured into the node's graph; `node` outlives the call.
+        match unsafe { self.table.cuStreamUpdateCaptureDependencies_v2(raw(stream), node, no, 1, SET_DEPENDENCIES) } {
+            Err(CallError::Missing(_)) => {}
+            answer => return answer,
+        }
+        // SAFETY: as above.
+        unsafe { self.table.cuStreamUpdateCaptureDependencies(raw(stream), node, 1, SET_DEPENDENCIES) }
+    }
+
+    /// Writes everything about a graph into a file that Graphviz reads.
+    pub(crate) fn graph_debug_dot(&self, graph: GraphHandle, path: &CStr) -> Result<()> {
+        // SAFETY: the graph is alive, and the path outlives the call.
+        Ok(unsafe { self.table.cuGraphDebugDotPrint(raw_graph(graph), path.as_ptr(), VERBOSE) }?)
     }
 
     /// Destroys a graph.
@@ -113,4 +240,13 @@ fn raw_graph(graph: GraphHandle) -> CUgraph {
 
 fn raw_exec(exec: GraphExecHandle) -> CUgraphExec {
     ptr::with_exposed_provenance_mut(exec.0)
+}
+
+fn raw_node(node: NodeHandle) -> CUgraphNode {
+    ptr::with_exposed_provenance_mut(node.0)
+}
+
+/// A node, unless there is none.
+fn node_handle(node: CUgraphNode) -> Option<NodeHandle> {
+    (!node.is_null()).then(|| NodeHandle(node.expose_provenance()))
 }

@@ -18,7 +18,7 @@ mod stream;
 mod vmm;
 
 pub(crate) use cuda::Api;
-pub(crate) use graph::{GraphExecHandle, GraphHandle};
+pub(crate) use graph::{GraphExecHandle, GraphHandle, UpdateRefusal};
 pub(crate) use host::HostMemory;
 pub(crate) use ipc::IpcHandle;
 pub(crate) use memory::check_range;
@@ -75,7 +75,7 @@ pub enum CaptureMode {
     Relaxed,
 }
 
-/// A node of a graph, as long as that graph is being captured.
+/// A `CUgraphNode`; a number as long as its graph is alive.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct NodeHandle(pub(crate) usize);
 

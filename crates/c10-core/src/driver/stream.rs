@@ -10,7 +10,7 @@
 use std::{ptr, slice};
 
 use cuda_sys::driver::types::{
-    CUevent, CUgraphEdgeData, CUgraphNode, CUstream, CUstreamCaptureMode, CUstreamCaptureStatus,
+    CUevent, CUgraph, CUgraphEdgeData, CUgraphNode, CUstream, CUstreamCaptureMode, CUstreamCaptureStatus,
 };
 use cuda_sys::{CUresult, CallError, DriverError};
 
@@ -113,28 +113,37 @@ impl Api {
         if self.stream_capture_id(stream)?.is_none() {
             return Ok(None);
         }
-        let mut status = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
-        let (mut capture, mut count, no) = (0, 0, ptr::null_mut());
-        let (mut nodes, mut edges): (*const CUgraphNode, *const CUgraphEdgeData) = (ptr::null(), ptr::null());
-        let (stream, id) = (raw(stream), &mut capture);
-        // SAFETY: the stream is alive, and all results but the graph, which is optional, outlive the call.
-        let answer = unsafe {
-            self.table.cuStreamGetCaptureInfo_v3(stream, &mut status, id, no, &mut nodes, &mut edges, &mut count)
-        };
-        if let Err(CallError::Missing(_)) = answer {
-            // SAFETY: as above.
-            unsafe { self.table.cuStreamGetCaptureInfo_v2(stream, &mut status, id, no, &mut nodes, &mut count) }?;
-        } else {
-            answer?;
-        }
-        let is_active = status == CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_ACTIVE;
-        if !is_active || count == 0 {
-            return Ok(is_active.then(|| CapturePoint { capture, nodes: Vec::new() }));
+        let state = self.capture_state(stream)?;
+        let is_active = state.status == CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_ACTIVE;
+        if !is_active || state.count == 0 {
+            return Ok(is_active.then(|| CapturePoint { capture: state.id, nodes: Vec::new() }));
         }
         // SAFETY: the driver's array has `count` nodes and stays until the next call about this stream.
-        let nodes = unsafe { slice::from_raw_parts(nodes, count) };
+        let nodes = unsafe { slice::from_raw_parts(state.nodes, state.count) };
         let nodes = nodes.iter().map(|node| NodeHandle(node.expose_provenance()));
-        Ok(Some(CapturePoint { capture, nodes: nodes.collect() }))
+        Ok(Some(CapturePoint { capture: state.id, nodes: nodes.collect() }))
+    }
+
+    /// All that the driver tells of a capture, by the newest function that it has.
+    pub(super) fn capture_state(&self, stream: StreamRef) -> Result<CaptureState, DriverError> {
+        let mut state = CaptureState {
+            status: CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE,
+            id: 0,
+            graph: ptr::null_mut(),
+            nodes: ptr::null(),
+            count: 0,
+        };
+        let mut edges: *const CUgraphEdgeData = ptr::null();
+        let CaptureState { status, id, graph, nodes, count } = &mut state;
+        // SAFETY: the stream is alive, and all results outlive the call.
+        match unsafe { self.table.cuStreamGetCaptureInfo_v3(raw(stream), status, id, graph, nodes, &mut edges, count) }
+        {
+            Err(CallError::Missing(_)) => {}
+            answer => return answer.map(|()| state),
+        }
+        // SAFETY: as above.
+        unsafe { self.table.cuStreamGetCaptureInfo_v2(raw(stream), status, id, graph, nodes, count) }?;
+        Ok(state)
     }
 
     /// Asks for a capture's state through the newest function that the driver has.
@@ -222,6 +231,16 @@ impl Api {
         unsafe { self.table.cuEventElapsedTime(&mut time, raw_event(start), raw_event(end)) }?;
         Ok(time)
     }
+}
+
+/// What the driver tells of a capture, on one of its streams.
+pub(super) struct CaptureState {
+    pub(super) status: CUstreamCaptureStatus,
+    pub(super) id: u64,
+    pub(super) graph: CUgraph,
+    /// What is captured next comes after these; valid until the next call about the stream.
+    pub(super) nodes: *const CUgraphNode,
+    pub(super) count: usize,
 }
 
 /// A stream that was made elsewhere, as a stream of the current runtime; torch's `get_stream_from_external`. Never

@@ -149,7 +149,7 @@ impl PinnedBuffer {
     pub(crate) fn use_on(&self, ready: &Ready, stream: StreamRef, capture: Option<u64>) {
         let Some(block) = self.block else { return };
         match capture {
-            Some(capture) => ready.captures.keep(capture, Arc::new(Kept::new(self.home, block))),
+            Some(capture) => ready.captures.keep(capture, Arc::new(KeptBlock::new(self.home, block))),
             None => self.home.cache.record_stream(block.0, stream),
         }
     }
@@ -179,20 +179,26 @@ impl fmt::Debug for PinnedBuffer {
 
 /// An owner of a block that calls nothing when it goes, for graphs.
 #[derive(Debug)]
-struct Kept {
+pub(crate) struct KeptBlock {
     home: &'static Home,
     block: (BlockId, &'static Block),
 }
 
-impl Kept {
+impl KeptBlock {
     /// One more owner of a block that the caller owns.
     fn new(home: &'static Home, block: (BlockId, &'static Block)) -> Self {
         home.cache.share(block.0);
         Self { home, block }
     }
+
+    /// The block's address and bytes.
+    pub(crate) fn place(&self) -> (usize, usize) {
+        let memory = self.block.1.memory();
+        (memory.address, memory.class.bytes())
+    }
 }
 
-impl Drop for Kept {
+impl Drop for KeptBlock {
     fn drop(&mut self) {
         if !process::in_bad_fork() {
             self.home.release_silently(self.block);

@@ -1,0 +1,186 @@
+//! Words for the nodes of a graph, and for why an executable graph could not be updated.
+
+use std::fmt;
+
+use cuda_sys::driver::types::CUgraphExecUpdateResult;
+
+/// What a node of a graph does (`CUgraphNodeType`).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[non_exhaustive]
+pub enum GraphNodeKind {
+    /// Runs a kernel.
+    Kernel,
+    /// Copies memory.
+    Memcpy,
+    /// Sets memory.
+    Memset,
+    /// Calls a function of the host.
+    Host,
+    /// Runs another graph.
+    Graph,
+    /// Does nothing but order.
+    Empty,
+    /// Waits for an event.
+    WaitEvent,
+    /// Records an event.
+    EventRecord,
+    /// Signals semaphores of other interfaces.
+    SemaphoresSignal,
+    /// Waits for semaphores of other interfaces.
+    SemaphoresWait,
+    /// Allocates memory of the driver's pools.
+    MemAlloc,
+    /// Frees such memory.
+    MemFree,
+    /// Writes or waits for values in memory.
+    BatchMemOp,
+    /// Runs its body depending on a value.
+    Conditional,
+    /// Something that a newer driver knows, by its number.
+    Other(u32),
+}
+
+impl From<u32> for GraphNodeKind {
+    fn from(number: u32) -> Self {
+        const KINDS: [GraphNodeKind; 14] = [
+            GraphNodeKind::Kernel,
+            GraphNodeKind::Memcpy,
+            GraphNodeKind::Memset,
+            GraphNodeKind::Host,
+            GraphNodeKind::Graph,
+            GraphNodeKind::Empty,
+            GraphNodeKind::WaitEvent,
+            GraphNodeKind::EventRecord,
+            GraphNodeKind::SemaphoresSignal,
+            GraphNodeKind::SemaphoresWait,
+            GraphNodeKind::MemAlloc,
+            GraphNodeKind::MemFree,
+            GraphNodeKind::BatchMemOp,
+            GraphNodeKind::Conditional,
+        ];
+        let known = usize::try_from(number).ok().and_then(|number| KINDS.get(number));
+        known.copied().unwrap_or(Self::Other(number))
+    }
+}
+
+/// A node of a captured graph.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct GraphNode {
+    /// Its place among the graph's nodes in the order of their capture, from 0; `None` for a node of a child graph.
+    pub index: Option<usize>,
+    /// What it does.
+    pub kind: GraphNodeKind,
+}
+
+impl fmt::Display for GraphNode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.index {
+            Some(index) => write!(f, "node {index} ({:?})", self.kind),
+            None => write!(f, "a node of a child graph ({:?})", self.kind),
+        }
+    }
+}
+
+/// What about a new graph does not fit an executable one (`CUgraphExecUpdateResult`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum GraphUpdateFailure {
+    /// The driver does not say.
+    Unspecified,
+    /// There are other nodes or edges. Drivers before CUDA 12 call this "not supported".
+    TopologyChanged,
+    /// A node does something else.
+    NodeTypeChanged,
+    /// A node runs another kernel, and the driver cannot change that.
+    FunctionChanged,
+    /// A node's parameters changed in a way that the driver does not allow.
+    ParametersChanged,
+    /// Something about a node cannot be changed.
+    NotSupported,
+    /// A node runs another kernel of a kind that it cannot change to.
+    UnsupportedFunctionChange,
+    /// A node's attributes changed in a way that the driver does not allow.
+    AttributesChanged,
+    /// Something that a newer driver knows, by its number.
+    Other(u32),
+}
+
+impl From<u32> for GraphUpdateFailure {
+    fn from(number: u32) -> Self {
+        use CUgraphExecUpdateResult as Code;
+        match CUgraphExecUpdateResult(number) {
+            Code::CU_GRAPH_EXEC_UPDATE_ERROR => Self::Unspecified,
+            Code::CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED => Self::TopologyChanged,
+            Code::CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED => Self::NodeTypeChanged,
+            Code::CU_GRAPH_EXEC_UPDATE_ERROR_FUNCTION_CHANGED => Self::FunctionChanged,
+            Code::CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED => Self::ParametersChanged,
+            Code::CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED => Self::NotSupported,
+            Code::CU_GRAPH_EXEC_UPDATE_ERROR_UNSUPPORTED_FUNCTION_CHANGE => Self::UnsupportedFunctionChange,
+            Code::CU_GRAPH_EXEC_UPDATE_ERROR_ATTRIBUTES_CHANGED => Self::AttributesChanged,
+            _ => Self::Other(number),
+        }
+    }
+}
+
+impl fmt::Display for GraphUpdateFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Unspecified => "the driver gives no reason",
+            Self::TopologyChanged => "it has other nodes or edges",
+            Self::NodeTypeChanged => "a node is of another kind",
+            Self::FunctionChanged | Self::UnsupportedFunctionChange => "a node runs another kernel",
+            Self::ParametersChanged => "a node's parameters changed too much",
+            Self::NotSupported => "the driver cannot change this",
+            Self::AttributesChanged => "a node's attributes changed",
+            Self::Other(number) => return write!(f, "the driver's reason {number}"),
+        })
+    }
+}
+
+/// An executable graph could not take over a newly captured one. It stays as it was.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct GraphUpdateError {
+    /// What does not fit.
+    pub reason: GraphUpdateFailure,
+    /// The node of the new graph that does not fit, where it is one.
+    pub node: Option<GraphNode>,
+    /// The node that an edge to [`Self::node`] comes from, where that edge does not fit.
+    pub from: Option<GraphNode>,
+}
+
+impl fmt::Display for GraphUpdateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the executable graph cannot be updated with the new graph: {}", self.reason)?;
+        self.node.map_or(Ok(()), |node| write!(f, ", at {node}"))?;
+        self.from.map_or(Ok(()), |from| write!(f, ", in the edge from {from}"))
+    }
+}
+
+impl std::error::Error for GraphUpdateError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_newer_drivers_are_kept() {
+        assert_eq!(GraphNodeKind::from(4), GraphNodeKind::Graph);
+        assert_eq!(GraphNodeKind::from(13), GraphNodeKind::Conditional);
+        assert_eq!(GraphNodeKind::from(77), GraphNodeKind::Other(77));
+        assert_eq!(GraphUpdateFailure::from(2), GraphUpdateFailure::TopologyChanged);
+        assert_eq!(GraphUpdateFailure::from(99), GraphUpdateFailure::Other(99));
+    }
+
+    #[test]
+    fn an_update_that_failed_names_the_node() {
+        let node = |index| Some(GraphNode { index, kind: GraphNodeKind::Memset });
+        let error =
+            GraphUpdateError { reason: GraphUpdateFailure::ParametersChanged, node: node(Some(3)), from: node(None) };
+        assert_eq!(
+            error.to_string(),
+            "the executable graph cannot be updated with the new graph: a node's parameters changed too much, at node 3 \
+             (Memset), in the edge from a node of a child graph (Memset)"
+        );
+    }
+}
