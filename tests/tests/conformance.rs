@@ -25,8 +25,16 @@ const INJECTED: &[(&str, CUresult, &str)] = &[
     ("cuDeviceGetMemPool", CUresult::CUDA_ERROR_OUT_OF_MEMORY, "needs a device with all addresses taken"),
     ("cuGraphLaunch", CUresult::CUDA_ERROR_OUT_OF_MEMORY, "needs a device that others fill between upload and launch"),
     ("cuGraphUpload", CUresult::CUDA_ERROR_OUT_OF_MEMORY, "needs a full device"),
-    ("cuLaunchKernel", CUresult::CUDA_ERROR_NOT_SUPPORTED, "needs a function, and no module can be loaded yet"),
-    ("cuLaunchKernelEx", CUresult::CUDA_ERROR_NOT_SUPPORTED, "needs a function, and no module can be loaded yet"),
+    ("cuCtxCreate_v2", CUresult::CUDA_ERROR_LAUNCH_TIMEOUT, "needs a device whose primary context was lost"),
+    ("cuCtxCreate_v2", CUresult::CUDA_ERROR_MISALIGNED_ADDRESS, "needs a device whose primary context was lost"),
+    ("cuCtxCreate_v4", CUresult::CUDA_ERROR_LAUNCH_TIMEOUT, "needs a device whose primary context was lost"),
+    ("cuCtxCreate_v4", CUresult::CUDA_ERROR_MISALIGNED_ADDRESS, "needs a device whose primary context was lost"),
+    ("cuDevicePrimaryCtxRetain", CUresult::CUDA_ERROR_LAUNCH_TIMEOUT, "needs a device whose primary context was lost"),
+    (
+        "cuDevicePrimaryCtxRetain",
+        CUresult::CUDA_ERROR_MISALIGNED_ADDRESS,
+        "needs a device whose primary context was lost",
+    ),
 ];
 
 fn runner() -> &'static Path {

@@ -11,6 +11,8 @@ use cuda_sys::{CUresult, CallError, CudaVersion, DriverError, LoadError, NvmlErr
 use crate::caching::PoolId;
 use crate::config::ConfigError;
 use crate::device::DeviceIndex;
+use crate::graphed::GraphedError;
+use crate::launch::{LaunchError, ModuleError};
 use crate::out_of_memory::OutOfMemoryError;
 
 /// Result of this crate's functions.
@@ -269,6 +271,15 @@ pub enum Error {
     #[error("Can't get device UUIDs")]
     NvmlUuids,
 
+    /// Code could not be loaded onto a device, or a kernel not be found in it.
+    #[error(transparent)]
+    Module(Box<ModuleError>),
+    /// A launch was refused before anything was queued.
+    #[error(transparent)]
+    Launch(Box<LaunchError>),
+    /// Functions could not be captured together, or a captured one not be called.
+    #[error(transparent)]
+    Graphed(Box<GraphedError>),
     /// A copy reaches past the end of a buffer.
     #[error("a copy of {bytes} bytes at offset {offset} does not fit into a buffer of {len} bytes")]
     OutOfRange {
@@ -291,7 +302,10 @@ impl Error {
     /// The failed driver call, where there was one.
     #[must_use]
     pub fn accelerator(&self) -> Option<&AcceleratorError> {
-        if let Self::Accelerator(error) | Self::Initialization(error) = self { Some(error) } else { None }
+        if let Self::Accelerator(error) | Self::Initialization(error) = self {
+            return Some(error);
+        }
+        if let Self::Module(error) = self { error.accelerator() } else { None }
     }
 
     /// Whether the device's context can no longer be used, so that everything on that device is lost.

@@ -15,7 +15,7 @@
 //!   `mem_pool`, `nested`: what the runtime shows of it.
 //! - `pinned/`: pinned host memory and its caching allocator. `copy`: buffers of the device, copies. `remains`: what could
 //!   not be destroyed yet.
-//! - `graph`: capture and replay.
+//! - `graph`: capture and replay. `graphed`: functions that are replayed. `launch/`: modules, kernels and their launches.
 //! - `nvml`: what is seen of devices from outside. `visible`: which of them are ours.
 //!
 //! # Invariants
@@ -66,6 +66,8 @@ mod pinned;
 mod remains;
 
 mod graph;
+mod graphed;
+mod launch;
 
 mod nvml;
 mod visible;
@@ -82,7 +84,9 @@ pub use driver::{CaptureMode, MemInfo, get_stream_from_external};
 pub use error::{AcceleratorError, Error, NoDriver, OutOfMemory, Result, Unavailable};
 pub use event::{Event, EventOptions};
 pub use graph::{CUDAGraph, GraphCapture};
+pub use graphed::{GraphFn, GraphedCallable, GraphedError, GraphedOptions};
 pub use guard::{DeviceGuard, RuntimeGuard, StreamGuard};
+pub use launch::{Arg, Kernel, KernelAttributes, LaunchConfig, LaunchError, LaunchErrorKind, Module, ModuleError};
 pub use mem_pool::{MemPool, MemPoolGuard};
 pub use nested::NestedStat;
 pub use out_of_memory::{ObserverId, OutOfMemoryError, OutOfMemoryHint, ProcessMemory};

@@ -48,7 +48,9 @@ pub use device::{
     init, init_with, is_available, is_initialized, memory_usage, power_draw, set_device, synchronize, temperature,
     utilization, with_device,
 };
-pub use graphs::{GraphOptions, graph, graph_pool_handle, is_current_stream_capturing, with_graph};
+pub use graphs::{
+    GraphOptions, graph, graph_pool_handle, is_current_stream_capturing, make_graphed_callables, with_graph,
+};
 pub use memory::{
     DevicePtr, attach_out_of_memory_observer, caching_allocator_alloc, caching_allocator_delete,
     caching_allocator_enable, check_pool_live_allocations, checkpoint_pool_state, detach_out_of_memory_observer,
@@ -59,13 +61,15 @@ pub use memory::{
     reset_peak_host_memory_stats, reset_peak_memory_stats, set_allocator_settings, set_checkpoint_pool_state,
     set_per_process_memory_fraction, use_mem_pool, with_mem_pool,
 };
-pub use stream::{current_stream, default_stream, set_stream, stream, with_stream};
+pub use stream::{current_stream, default_stream, set_stream, sleep, stream, with_stream};
 
 pub use c10_core::{
-    AcceleratorError, AllocatorConfig, BlockCheckpoint, BlockInfo, BlockState, CUDAGraph, CaptureMode, ConfigError,
-    Device, DeviceArg, DeviceBuffer, DeviceGuard, DeviceIndex, DeviceProperties, DeviceStats, DeviceType, DurationStat,
-    Error, Event, EventOptions, GraphCapture, HostStats, MemPool, MemPoolGuard, NestedStat, NoDriver, ObserverId,
-    OutOfMemory, OutOfMemoryError, OutOfMemoryHint, PinnedBuffer, PoolCheckpoint, PoolId, ProcessMemory, RestoreResult,
-    Result, Runtime, RuntimeGuard, SegmentCheckpoint, SegmentInfo, SegmentType, Stat, StatByPool, Stream, StreamArg,
-    StreamGuard, StreamId, Unavailable, Uuid, get_stream_from_external,
+    AcceleratorError, AllocatorConfig, Arg, BlockCheckpoint, BlockInfo, BlockState, CUDAGraph, CaptureMode,
+    ConfigError, Device, DeviceArg, DeviceBuffer, DeviceGuard, DeviceIndex, DeviceProperties, DeviceStats, DeviceType,
+    DurationStat, Error, Event, EventOptions, GraphCapture, GraphFn, GraphedCallable, GraphedError, GraphedOptions,
+    HostStats, Kernel, KernelAttributes, LaunchConfig, LaunchError, LaunchErrorKind, MemPool, MemPoolGuard, Module,
+    ModuleError, NestedStat, NoDriver, ObserverId, OutOfMemory, OutOfMemoryError, OutOfMemoryHint, PinnedBuffer,
+    PoolCheckpoint, PoolId, ProcessMemory, RestoreResult, Result, Runtime, RuntimeGuard, SegmentCheckpoint,
+    SegmentInfo, SegmentType, Stat, StatByPool, Stream, StreamArg, StreamGuard, StreamId, Unavailable, Uuid,
+    get_stream_from_external,
 };

@@ -1,7 +1,7 @@
 //! The driver, as the rest of the crate sees it: typed functions over plain handles.
 //!
 //! Reading order: this file (handles and the narrow trait the caching allocator is written against), `cuda.rs`
-//! (loading, contexts, devices), `memory.rs`, `host.rs`, `stream.rs`, `graph.rs` (one function for each call),
+//! (loading, contexts, devices), `memory.rs`, `host.rs`, `stream.rs`, `graph.rs`, `module.rs` (one function for each call),
 //! `nvml.rs` (the library that looks on from outside).
 //!
 //! **Invariant:** nobody outside this folder names `cuda_sys` functions or holds raw pointers. Handles are numbers;
@@ -11,6 +11,7 @@ mod cuda;
 mod graph;
 mod host;
 mod memory;
+mod module;
 mod nvml;
 mod stream;
 mod vmm;
@@ -19,6 +20,7 @@ pub(crate) use cuda::Api;
 pub(crate) use graph::{GraphExecHandle, GraphHandle};
 pub(crate) use host::HostMemory;
 pub(crate) use memory::check_range;
+pub(crate) use module::{FunctionHandle, ModuleHandle, Shape};
 pub(crate) use nvml::Nvml;
 pub use stream::get_stream_from_external;
 pub(crate) use stream::{EVENT_BLOCKING_SYNC, EVENT_DISABLE_TIMING, EVENT_EXTERNAL, EVENT_INTERPROCESS};

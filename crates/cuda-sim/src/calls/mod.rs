@@ -17,6 +17,7 @@ pub(crate) mod graph_memory;
 pub(crate) mod host;
 pub(crate) mod launch;
 pub(crate) mod memory;
+pub(crate) mod module;
 pub(crate) mod pointer;
 pub(crate) mod pool;
 pub(crate) mod set;

@@ -159,6 +159,7 @@ impl State {
         self.streams.retain(|_, stream| stream.context != handle);
         self.events.retain(|_, event| event.context != handle);
         self.memory.free_context(handle);
+        self.remove_modules_of(handle);
         for context in self.contexts.values_mut() {
             context.peers.remove(&handle);
         }

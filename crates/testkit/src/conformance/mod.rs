@@ -34,11 +34,14 @@ mod forbidden;
 mod graph;
 mod graph_exec;
 mod host;
+mod kernel;
 mod limits;
 mod memory;
 mod memory_nodes;
+mod module;
 mod peer;
 mod pool;
+mod ptx;
 mod set;
 mod stream;
 mod usage;
@@ -79,6 +82,11 @@ pub fn all_cases() -> Vec<Case> {
         pool::CASES,
         peer::CASES,
         memory_nodes::CASES,
+        module::CASES,
+        module::PARAMETER_CASES,
+        module::SIMULATED_CASES,
+        kernel::CASES,
+        kernel::SIMULATED_CASES,
         limits::CASES,
         limits::SIMULATED_CASES,
     ];
