@@ -1,9 +1,10 @@
-//! What the example programs share: choosing a driver, reading a recorded trace, a progress bar, checked results.
+//! What the example programs share: choosing a driver, reading a recorded trace, a progress bar, checked results, a kernel.
 //!
 //! The examples use the runtime only through `cuda-api`, as any program would.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 pub mod checks;
 pub mod driver;
+pub mod kernels;
 pub mod progress;
 pub mod trace;

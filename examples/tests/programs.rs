@@ -6,8 +6,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 const DEMO: &str = env!("CARGO_BIN_EXE_demo");
-const PROGRAMS: [&str; 3] =
-    [env!("CARGO_BIN_EXE_01_alloc"), env!("CARGO_BIN_EXE_02_streams"), env!("CARGO_BIN_EXE_03_failures")];
+const PROGRAMS: [&str; 5] = [
+    env!("CARGO_BIN_EXE_01_alloc"),
+    env!("CARGO_BIN_EXE_02_streams"),
+    env!("CARGO_BIN_EXE_03_failures"),
+    env!("CARGO_BIN_EXE_04_overlap"),
+    env!("CARGO_BIN_EXE_05_replay"),
+];
 const IPC: &str = env!("CARGO_BIN_EXE_ipc");
 
 /// Variables of whoever runs the tests that would configure the allocator.
@@ -97,6 +102,22 @@ fn the_programs_run() {
     for program in PROGRAMS {
         let output = run(program, &[], &[]);
         assert!(output.status.success(), "{program}: {}", text(&output));
+    }
+}
+
+#[test]
+fn the_programs_print_their_times() {
+    let overlap = text(&run(PROGRAMS[3], &[], &[]));
+    assert!(overlap.starts_with("8 parts of 16384 bytes: ") && overlap.contains(" ms on two"), "{overlap}");
+    let replay = text(&run(PROGRAMS[4], &[], &[]));
+    assert!(replay.starts_with("1000 steps of 3 nodes;") && replay.contains("replayed "), "{replay}");
+}
+
+#[test]
+fn streams_overlap_rightly_under_every_seed() {
+    for seed in ["2", "3", "4", "5"] {
+        let output = run(PROGRAMS[3], &[("CUDA_SIM_SEED", seed)], &[]);
+        assert!(output.status.success(), "seed {seed}: {}", text(&output));
     }
 }
 

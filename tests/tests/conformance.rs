@@ -32,8 +32,16 @@ const INJECTED: &[(&str, CUresult, &str)] = &[
         CUresult::CUDA_ERROR_OUT_OF_MEMORY,
         "needs another process and a device without addresses",
     ),
-    ("cuLaunchKernel", CUresult::CUDA_ERROR_NOT_SUPPORTED, "needs a function, and no module can be loaded yet"),
-    ("cuLaunchKernelEx", CUresult::CUDA_ERROR_NOT_SUPPORTED, "needs a function, and no module can be loaded yet"),
+    ("cuCtxCreate_v2", CUresult::CUDA_ERROR_LAUNCH_TIMEOUT, "needs a device whose primary context was lost"),
+    ("cuCtxCreate_v2", CUresult::CUDA_ERROR_MISALIGNED_ADDRESS, "needs a device whose primary context was lost"),
+    ("cuCtxCreate_v4", CUresult::CUDA_ERROR_LAUNCH_TIMEOUT, "needs a device whose primary context was lost"),
+    ("cuCtxCreate_v4", CUresult::CUDA_ERROR_MISALIGNED_ADDRESS, "needs a device whose primary context was lost"),
+    ("cuDevicePrimaryCtxRetain", CUresult::CUDA_ERROR_LAUNCH_TIMEOUT, "needs a device whose primary context was lost"),
+    (
+        "cuDevicePrimaryCtxRetain",
+        CUresult::CUDA_ERROR_MISALIGNED_ADDRESS,
+        "needs a device whose primary context was lost",
+    ),
 ];
 
 fn runner() -> &'static Path {

@@ -13,7 +13,7 @@ use crate::shell::{self, Result};
 use crate::test::DEMO_TRACE;
 
 /// Programs that are always packed.
-const PROGRAMS: &[&str] = &["conformance", "demo", "03_failures", "ipc", SIMULATED];
+const PROGRAMS: &[&str] = &["conformance", "demo", "03_failures", "04_overlap", "05_replay", "ipc", SIMULATED];
 
 /// A pack larger than this is a mistake.
 const BYTES_MAX: u64 = 60 << 20;

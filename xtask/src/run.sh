@@ -49,6 +49,8 @@ done
 step demo "$bin/demo" --driver "$driver" --trace "$here/data/demo.trace.gz"
 step failures "$bin/03_failures"
 step ipc "$bin/ipc"
+step overlap "$bin/04_overlap"
+step replay "$bin/05_replay"
 step bench "$bin/bench"
 
 # The peers: built here, since they link PyTorch's own libraries.

@@ -244,12 +244,16 @@ impl DeviceBuffer {
         ready.api.set_bytes(self.at(range.start), value, bytes, stream.reference())
     }
 
+    pub(crate) fn runtime(&self) -> &Runtime {
+        &self.runtime
+    }
+
     fn at(&self, offset: usize) -> u64 {
         self.memory.address + offset as u64
     }
 
     /// Makes sure that the buffer outlives work about to be queued on a stream; the capture that work belongs to.
-    fn use_on(&self, stream: &Stream) -> Result<(&Ready, Option<u64>)> {
+    pub(crate) fn use_on(&self, stream: &Stream) -> Result<(&Ready, Option<u64>)> {
         self.runtime.check_same(stream.runtime(), "stream")?;
         let ready = self.runtime.ready()?;
         if let Some(received) = &self.memory.received {

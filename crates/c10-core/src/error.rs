@@ -14,6 +14,8 @@ use crate::config::ConfigError;
 use crate::cudart::CudaError;
 use crate::device::DeviceIndex;
 use crate::graph::GraphUpdateError;
+use crate::graphed::GraphedError;
+use crate::launch::{LaunchError, ModuleError};
 use crate::lazy::DeferredCudaCallError;
 use crate::out_of_memory::OutOfMemoryError;
 
@@ -372,6 +374,15 @@ pub enum Error {
     #[error("Can't get device UUIDs")]
     NvmlUuids,
 
+    /// Code could not be loaded onto a device, or a kernel not be found in it.
+    #[error(transparent)]
+    Module(Box<ModuleError>),
+    /// A launch was refused before anything was queued.
+    #[error(transparent)]
+    Launch(Box<LaunchError>),
+    /// Functions could not be captured together, or a captured one not be called.
+    #[error(transparent)]
+    Graphed(Box<GraphedError>),
     /// A copy reaches past the end of a buffer.
     #[error("a copy of {bytes} bytes at offset {offset} does not fit into a buffer of {len} bytes")]
     OutOfRange {
@@ -394,7 +405,10 @@ impl Error {
     /// The failed driver call, where there was one.
     #[must_use]
     pub fn accelerator(&self) -> Option<&AcceleratorError> {
-        if let Self::Accelerator(error) | Self::Initialization(error) = self { Some(error) } else { None }
+        if let Self::Accelerator(error) | Self::Initialization(error) = self {
+            return Some(error);
+        }
+        if let Self::Module(error) = self { error.accelerator() } else { None }
     }
 
     /// Whether the device's context can no longer be used, so that everything on that device is lost.

@@ -15,7 +15,8 @@
 //!   `mem_pool`, `nested`: what the runtime shows of it.
 //! - `pinned/`: pinned host memory and its caching allocator. `copy`: buffers of the device, copies. `remains`: what could
 //!   not be destroyed yet.
-//! - `graph/`: capture and replay. `ipc/`: memory that several processes use.
+//! - `graph/`: capture and replay. `graphed`: functions that are replayed. `launch/`: modules, kernels and their launches.
+//!   `ipc/`: memory that several processes use.
 //! - `cudart`: the part of the runtime API that torch shows.
 //! - `nvml`: what is seen of devices from outside. `visible`: which of them are ours.
 //!
@@ -73,6 +74,8 @@ mod pinned;
 mod remains;
 
 mod graph;
+mod graphed;
+mod launch;
 
 mod ipc;
 
@@ -95,8 +98,10 @@ pub use graph::{
     CUDAGraph, CaptureOutcome, CaptureScope, GeneratorState, GraphCapture, GraphNode, GraphNodeKind, GraphReport,
     GraphUpdateError, GraphUpdateFailure,
 };
+pub use graphed::{GraphFn, GraphedCallable, GraphedError, GraphedOptions};
 pub use guard::{DeviceGuard, MultiStreamGuard, RuntimeGuard, StreamGuard};
 pub use ipc::SharedBuffer;
+pub use launch::{Arg, Kernel, KernelAttributes, LaunchConfig, LaunchError, LaunchErrorKind, Module, ModuleError};
 pub use lazy::DeferredCudaCallError;
 pub use mem_pool::{MemPool, MemPoolGuard};
 pub use nested::NestedStat;

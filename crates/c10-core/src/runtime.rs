@@ -18,13 +18,14 @@ use cuda_sys::Driver as Table;
 use crate::caching::CachingAllocator;
 use crate::config::AllocatorConfig;
 use crate::device::DeviceIndex;
-use crate::driver::{Api, Driver, MemInfo, Relaxed};
+use crate::driver::{Api, Driver, MemInfo, ModuleHandle, Relaxed};
 use crate::error::{Error, Result};
 use crate::event::EventPools;
 use crate::graph::Captures;
 use crate::guard::{DeviceGuard, RuntimeGuard};
 use crate::ipc::Ipc;
 use crate::lasting::{Lasting, WeakLasting};
+use crate::launch::Modules;
 use crate::lazy::Queue;
 use crate::nvml::NvmlSlot;
 use crate::out_of_memory::Observers;
@@ -98,6 +99,7 @@ pub(crate) struct Ready {
     pub(crate) holds: Holds,
     pub(crate) pinned: &'static Home,
     pub(crate) captures: Captures,
+    pub(crate) modules: Modules,
     pub(crate) remains: Remains,
     pub(crate) peers: Peers,
     pub(crate) ipc: Ipc,
@@ -428,7 +430,9 @@ impl Runtime {
     /// The device does not exist, work on it failed, or a capture forbids waiting.
     pub fn synchronize(&self, device: DeviceIndex) -> Result<()> {
         let ready = self.check_device(device)?;
+        let retired = ready.modules.retired(device);
         ready.api.synchronize_device(device)?;
+        ready.unload(&retired);
         ready.sweep();
         Ok(())
     }
@@ -526,6 +530,7 @@ impl Ready {
             holds: Holds::default(),
             pinned: Home::open(config),
             captures: Captures::default(),
+            modules: Modules::default(),
             remains: Remains::default(),
             peers: Peers::new(devices),
             ipc: Ipc::default(),
@@ -563,6 +568,15 @@ impl Ready {
         }
     }
 
+    /// Unloads modules that nobody can use any more.
+    fn unload(&self, modules: &[ModuleHandle]) {
+        if !modules.is_empty()
+            && let Ok(_relaxed) = self.relaxed()
+        {
+            self.modules.unload(&self.api, modules);
+        }
+    }
+
     /// Destroys something of the driver's, now or, if that fails, later.
     pub(crate) fn destroy(&self, doomed: Doomed) -> Result<()> {
         self.remains.destroy(&self.api, doomed)
@@ -590,6 +604,7 @@ impl Ready {
             let _ = self.destroy(Doomed::Event(event));
         }
         self.remains.sweep(&self.api);
+        self.modules.dismantle(&self.api);
         self.streams.dismantle(&self.api);
         self.api.release_contexts();
     }

@@ -1,7 +1,8 @@
 //! CUDA graphs.
 
 use c10_core::{
-    CUDAGraph, CaptureMode, CaptureOutcome, CaptureScope, Error, GraphCapture, PoolId, Result, Runtime, Stream,
+    CUDAGraph, CaptureMode, CaptureOutcome, CaptureScope, DeviceBuffer, Error, GraphCapture, GraphFn, GraphedCallable,
+    GraphedOptions, PoolId, Result, Runtime, Stream,
 };
 
 use crate::{empty_cache, host_empty_cache, synchronize};
@@ -108,6 +109,45 @@ fn prepare(options: &GraphOptions<'_>) -> Result<Stream> {
     empty_cache()?;
     host_empty_cache()?;
     Ok(stream)
+}
+
+/// Captures functions of buffers, each with its sample arguments, in this order and with one pool. Calling what comes
+/// back replays the graph: see [`Runtime::make_graphed_callables`].
+///
+/// `num_warmup_iters` is 3 and `pool` a new one by default. What torch does for gradients and for modules has no meaning
+/// for buffers.
+///
+/// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/simulated.rs"));
+/// use cuda_api::{DeviceBuffer, current_stream, make_graphed_callables};
+///
+/// let twice = |arguments: &[DeviceBuffer]| {
+///     let (stream, from) = (current_stream(None)?, &arguments[0]);
+///     let to = cuda_api::empty(2 * from.len(), None)?;
+///     to.copy_from_buffer(0, from, 0..from.len(), &stream)?;
+///     to.copy_from_buffer(from.len(), from, 0..from.len(), &stream)?;
+///     Ok(vec![to])
+/// };
+/// let sample = [cuda_api::empty(4, None)?];
+/// let mut callables = make_graphed_callables(&[&twice], &[&sample], None, None)?;
+/// let argument = cuda_api::empty(4, None)?;
+/// argument.copy_from_slice(0, b"abcd")?;
+/// assert_eq!(callables[0].call(&[argument])?[0].to_vec()?, b"abcdabcd");
+/// # Ok::<(), cuda_api::Error>(())
+/// ```
+///
+/// # Errors
+/// As for [`Runtime::make_graphed_callables`].
+pub fn make_graphed_callables(
+    callables: &[&GraphFn<'_>],
+    sample_args: &[&[DeviceBuffer]],
+    num_warmup_iters: impl Into<Option<usize>>,
+    pool: impl Into<Option<PoolId>>,
+) -> Result<Vec<GraphedCallable>> {
+    let usual = GraphedOptions::default();
+    let num_warmup_iters = num_warmup_iters.into().unwrap_or(usual.num_warmup_iters);
+    let options = GraphedOptions { num_warmup_iters, pool: pool.into() };
+    Runtime::current().make_graphed_callables(callables, sample_args, &options)
 }
 
 /// A new name for a memory pool that graphs can share. Calls nothing.

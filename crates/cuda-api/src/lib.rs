@@ -50,7 +50,8 @@ pub use device::{
     set_device, set_sync_debug_mode, synchronize, temperature, utilization, with_device,
 };
 pub use graphs::{
-    GraphOptions, capture_or_run, graph, graph_pool_handle, is_current_stream_capturing, record_graph, with_graph,
+    GraphOptions, capture_or_run, graph, graph_pool_handle, is_current_stream_capturing, make_graphed_callables,
+    record_graph, with_graph,
 };
 pub use memory::{
     DevicePtr, attach_out_of_memory_observer, caching_allocator_alloc, caching_allocator_delete,
@@ -62,16 +63,17 @@ pub use memory::{
     reset_peak_host_memory_stats, reset_peak_memory_stats, set_allocator_settings, set_checkpoint_pool_state,
     set_per_process_memory_fraction, use_mem_pool, with_mem_pool,
 };
-pub use stream::{current_stream, default_stream, set_stream, set_stream_by_id, stream, with_stream};
+pub use stream::{current_stream, default_stream, set_stream, set_stream_by_id, sleep, stream, with_stream};
 
 pub use c10_core::{
-    AcceleratorError, AllocatorConfig, BlockCheckpoint, BlockInfo, BlockState, CUDAGraph, CaptureMode, CaptureOutcome,
-    CaptureScope, ConfigError, CudaError, Cudart, DeferredCudaCallError, Device, DeviceArg, DeviceBuffer, DeviceGuard,
-    DeviceIndex, DeviceOf, DeviceProperties, DeviceStats, DeviceType, DurationStat, Error, Event, EventOptions,
-    ExternalStream, GeneratorState, GraphCapture, GraphNode, GraphNodeKind, GraphReport, GraphUpdateError,
-    GraphUpdateFailure, HostStats, MemPool, MemPoolGuard, MultiStreamGuard, NestedStat, NoDriver, ObserverId,
-    OutOfMemory, OutOfMemoryError, OutOfMemoryHint, PinnedBuffer, PoolCheckpoint, PoolId, ProcessMemory, RestoreResult,
-    Result, Runtime, RuntimeGuard, SegmentCheckpoint, SegmentInfo, SegmentType, SharedBuffer, Stat, StatByPool, Stream,
-    StreamArg, StreamGuard, StreamId, SyncDebugMode, Unavailable, Uuid, check_error, cudaStatus,
-    get_stream_from_external,
+    AcceleratorError, AllocatorConfig, Arg, BlockCheckpoint, BlockInfo, BlockState, CUDAGraph, CaptureMode,
+    CaptureOutcome, CaptureScope, ConfigError, CudaError, Cudart, DeferredCudaCallError, Device, DeviceArg,
+    DeviceBuffer, DeviceGuard, DeviceIndex, DeviceOf, DeviceProperties, DeviceStats, DeviceType, DurationStat, Error,
+    Event, EventOptions, ExternalStream, GeneratorState, GraphCapture, GraphFn, GraphNode, GraphNodeKind, GraphReport,
+    GraphUpdateError, GraphUpdateFailure, GraphedCallable, GraphedError, GraphedOptions, HostStats, Kernel,
+    KernelAttributes, LaunchConfig, LaunchError, LaunchErrorKind, MemPool, MemPoolGuard, Module, ModuleError,
+    MultiStreamGuard, NestedStat, NoDriver, ObserverId, OutOfMemory, OutOfMemoryError, OutOfMemoryHint, PinnedBuffer,
+    PoolCheckpoint, PoolId, ProcessMemory, RestoreResult, Result, Runtime, RuntimeGuard, SegmentCheckpoint,
+    SegmentInfo, SegmentType, SharedBuffer, Stat, StatByPool, Stream, StreamArg, StreamGuard, StreamId, SyncDebugMode,
+    Unavailable, Uuid, check_error, cudaStatus, get_stream_from_external,
 };

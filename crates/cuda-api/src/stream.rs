@@ -52,6 +52,16 @@ pub fn stream(stream: impl StreamArg) -> Result<Option<StreamGuard>> {
     })
 }
 
+/// Keeps the current stream busy for at least so many clock cycles of its device. Returns at once.
+///
+/// # Errors
+/// The driver's error.
+#[doc(alias = "_sleep")]
+pub fn sleep(cycles: i64) -> Result<()> {
+    let runtime = Runtime::current();
+    runtime.sleep(cycles, &runtime.current_stream(runtime.current_device()?)?)
+}
+
 /// Calls `body` while a stream and its device are current.
 ///
 /// # Errors

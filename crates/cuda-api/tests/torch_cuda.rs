@@ -19,6 +19,18 @@ fn text<T: std::fmt::Debug>(result: Result<T>) -> String {
 }
 
 #[test]
+fn sleeping_keeps_the_current_stream_busy() {
+    let rig = rig();
+    let stream = Stream::new(None, 0).unwrap();
+    let before_ns = rig.machine.now_ns();
+    with_stream(&stream, || cuda_api::sleep(1_980_000_000)).unwrap();
+    assert!(current_stream(None).unwrap().query().unwrap());
+    assert!(!stream.query().unwrap());
+    stream.synchronize().unwrap();
+    assert!(rig.machine.now_ns() - before_ns >= 1_000_000_000, "the device runs at 1.98 GHz");
+}
+
+#[test]
 fn starting_is_lazy_and_repeatable() {
     let rig = rig();
     assert!(!is_initialized());

@@ -184,6 +184,7 @@ plain_values! {
     cuda_sys::driver::types::CUstreamCaptureMode,
     cuda_sys::driver::types::CUlaunchAttributeID,
     cuda_sys::driver::types::CUfunc_cache,
+    cuda_sys::driver::types::CUfunction_attribute,
     cuda_sys::driver::types::CUsharedconfig,
     cuda_sys::driver::types::CUhostFn,
     cuda_sys::driver::types::CUstreamCallback,

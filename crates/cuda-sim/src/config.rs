@@ -16,9 +16,13 @@ pub struct Config {
     pub(crate) strict: bool,
     pub(crate) late_events: bool,
     pub(crate) launch_blocking: bool,
+    pub(crate) kernel_steps: u64,
     pub(crate) faults: Vec<Fault>,
     pub(crate) other_processes: Vec<(u32, u64)>,
 }
+
+/// Steps of a thread after which its launch took too long, unless another number is set.
+const KERNEL_STEPS: u64 = 1 << 24;
 
 impl Default for Config {
     fn default() -> Self {
@@ -30,6 +34,7 @@ impl Default for Config {
             strict: false,
             late_events: false,
             launch_blocking: false,
+            kernel_steps: KERNEL_STEPS,
             faults: Vec::new(),
             other_processes: Vec::new(),
         }
@@ -87,6 +92,13 @@ impl Config {
         self
     }
 
+    /// Steps after which a thread of a kernel has taken too long, so that its launch ends with an error.
+    #[must_use]
+    pub fn kernel_steps(mut self, steps: u64) -> Self {
+        self.kernel_steps = steps;
+        self
+    }
+
     /// Adds a call that will fail.
     #[must_use]
     pub fn fault(mut self, fault: Fault) -> Self {
@@ -104,7 +116,7 @@ impl Config {
     /// The configuration that the environment asks for.
     ///
     /// `CUDA_SIM_DEVICES`, `CUDA_SIM_SEED`, `CUDA_SIM_DRIVER_VERSION` (`12.2` or `12020`), `CUDA_SIM_MEMORY` (bytes of
-    /// each device), `CUDA_SIM_STRICT`, `CUDA_SIM_LATE_EVENTS` (`1` for yes, `0` for no), `CUDA_SIM_FAULTS`
+    /// each device), `CUDA_SIM_STRICT`, `CUDA_SIM_LATE_EVENTS` (`1` for yes, `0` for no), `CUDA_SIM_KERNEL_STEPS`, `CUDA_SIM_FAULTS`
     /// (`symbol:occurrence:code`, separated by commas) and `CUDA_SIM_PROCESSES` (`pid:bytes`, separated by commas).
     /// `CUDA_LAUNCH_BLOCKING` is the real driver's variable, and read as it reads it.
     ///
@@ -173,6 +185,11 @@ const SETTINGS: &[Setting] = &[
             config.launch_blocking = begins_with_a_number_above_0(text);
             Some(())
         },
+    },
+    Setting {
+        variable: "CUDA_SIM_KERNEL_STEPS",
+        expected: "a number of steps",
+        read: |config, text| text.parse().ok().map(|steps| config.kernel_steps = steps),
     },
     Setting {
         variable: "CUDA_SIM_FAULTS",
@@ -302,6 +319,7 @@ mod tests {
             ("CUDA_SIM_DRIVER_VERSION", "new"),
             ("CUDA_SIM_MEMORY", "2GiB"),
             ("CUDA_SIM_STRICT", "yes"),
+            ("CUDA_SIM_KERNEL_STEPS", "many"),
             ("CUDA_SIM_FAULTS", "cuMemAlloc_v2:3:2,cuNope:1:1"),
             ("CUDA_SIM_PROCESSES", "77"),
             ("CUDA_SIM_PROCESSES", "77:1GiB"),

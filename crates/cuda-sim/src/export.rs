@@ -3,7 +3,10 @@
 use cuda_sys::driver::Functions;
 use cuda_sys::{CUresult, CudaVersion};
 
-use crate::codes::{CONTEXT_IS_DESTROYED, ILLEGAL_ADDRESS, INVALID_CONTEXT, LAUNCH_FAILED, NOT_INITIALIZED};
+use crate::codes::{
+    CONTEXT_IS_DESTROYED, ILLEGAL_ADDRESS, INVALID_CONTEXT, LAUNCH_FAILED, LAUNCH_TIMEOUT, MISALIGNED_ADDRESS,
+    NOT_INITIALIZED,
+};
 
 /// What must have happened before a function does its work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,11 +49,19 @@ impl Export {
         match self.needs {
             Needs::Nothing => &[],
             Needs::Init | Needs::LateInit => &[NOT_INITIALIZED],
-            Needs::Handle | Needs::InitHandle => &[NOT_INITIALIZED, ILLEGAL_ADDRESS, LAUNCH_FAILED],
-            Needs::LostContext => &[NOT_INITIALIZED, INVALID_CONTEXT, CONTEXT_IS_DESTROYED],
-            Needs::Context | Needs::LateContext => {
-                &[NOT_INITIALIZED, INVALID_CONTEXT, CONTEXT_IS_DESTROYED, ILLEGAL_ADDRESS, LAUNCH_FAILED]
+            Needs::Handle | Needs::InitHandle => {
+                &[NOT_INITIALIZED, ILLEGAL_ADDRESS, LAUNCH_FAILED, LAUNCH_TIMEOUT, MISALIGNED_ADDRESS]
             }
+            Needs::LostContext => &[NOT_INITIALIZED, INVALID_CONTEXT, CONTEXT_IS_DESTROYED],
+            Needs::Context | Needs::LateContext => &[
+                NOT_INITIALIZED,
+                INVALID_CONTEXT,
+                CONTEXT_IS_DESTROYED,
+                ILLEGAL_ADDRESS,
+                LAUNCH_FAILED,
+                LAUNCH_TIMEOUT,
+                MISALIGNED_ADDRESS,
+            ],
         }
     }
 

@@ -9,8 +9,8 @@
 macro_rules! for_each_export {
     ($callback:ident) => {
         $callback! {
-            cuCtxCreate_v2 (pctx: *mut CUcontext, flags: core::ffi::c_uint, dev: CUdevice_v1) Init [INVALID_VALUE, INVALID_DEVICE, ILLEGAL_ADDRESS, LAUNCH_FAILED] => context::create;
-            cuCtxCreate_v4 (pctx: *mut CUcontext, ctxCreateParams: *mut CUctxCreateParams, flags: core::ffi::c_uint, dev: CUdevice) Init [INVALID_VALUE, INVALID_DEVICE, NOT_SUPPORTED, ILLEGAL_ADDRESS, LAUNCH_FAILED, UNSUPPORTED_EXEC_AFFINITY] => context::create_v4;
+            cuCtxCreate_v2 (pctx: *mut CUcontext, flags: core::ffi::c_uint, dev: CUdevice_v1) Init [INVALID_VALUE, INVALID_DEVICE, ILLEGAL_ADDRESS, LAUNCH_FAILED, LAUNCH_TIMEOUT, MISALIGNED_ADDRESS] => context::create;
+            cuCtxCreate_v4 (pctx: *mut CUcontext, ctxCreateParams: *mut CUctxCreateParams, flags: core::ffi::c_uint, dev: CUdevice) Init [INVALID_VALUE, INVALID_DEVICE, NOT_SUPPORTED, ILLEGAL_ADDRESS, LAUNCH_FAILED, LAUNCH_TIMEOUT, MISALIGNED_ADDRESS, UNSUPPORTED_EXEC_AFFINITY] => context::create_v4;
             cuCtxDestroy_v2 (ctx: CUcontext) LateInit [INVALID_VALUE, INVALID_CONTEXT] => context::destroy;
             cuCtxDisablePeerAccess (peerContext: CUcontext) Context [PEER_ACCESS_NOT_ENABLED] => context::disable_peer;
             cuCtxEnablePeerAccess (peerContext: CUcontext, Flags: core::ffi::c_uint) Context [INVALID_VALUE, PEER_ACCESS_UNSUPPORTED, PEER_ACCESS_ALREADY_ENABLED] => context::enable_peer;
@@ -56,7 +56,7 @@ macro_rules! for_each_export {
             cuDevicePrimaryCtxGetState (dev: CUdevice, flags: *mut core::ffi::c_uint, active: *mut core::ffi::c_int) LateInit [INVALID_VALUE, INVALID_DEVICE] => context::primary_state;
             cuDevicePrimaryCtxRelease_v2 (dev: CUdevice) Init [INVALID_DEVICE, INVALID_CONTEXT] => context::primary_release;
             cuDevicePrimaryCtxReset_v2 (dev: CUdevice) Init [INVALID_DEVICE] => context::primary_reset;
-            cuDevicePrimaryCtxRetain (pctx: *mut CUcontext, dev: CUdevice) Init [INVALID_VALUE, INVALID_DEVICE, ILLEGAL_ADDRESS, LAUNCH_FAILED] => context::primary_retain;
+            cuDevicePrimaryCtxRetain (pctx: *mut CUcontext, dev: CUdevice) Init [INVALID_VALUE, INVALID_DEVICE, ILLEGAL_ADDRESS, LAUNCH_FAILED, LAUNCH_TIMEOUT, MISALIGNED_ADDRESS] => context::primary_retain;
             cuDevicePrimaryCtxSetFlags_v2 (dev: CUdevice, flags: core::ffi::c_uint) Init [INVALID_VALUE, INVALID_DEVICE] => context::primary_set_flags;
             cuDeviceSetGraphMemAttribute (device: CUdevice, attr: CUgraphMem_attribute, value: *mut core::ffi::c_void) Init [INVALID_VALUE, INVALID_DEVICE] => graph_memory::set_attribute;
             cuDeviceSetMemPool (dev: CUdevice, pool: CUmemoryPool) Init [INVALID_VALUE, STREAM_CAPTURE_UNSUPPORTED] => pool::set_device_pool;
@@ -70,6 +70,10 @@ macro_rules! for_each_export {
             cuEventRecord (hEvent: CUevent, hStream: CUstream) LateContext [INVALID_HANDLE, STREAM_CAPTURE_IMPLICIT, STREAM_CAPTURE_INVALIDATED] => event::record;
             cuEventRecordWithFlags (hEvent: CUevent, hStream: CUstream, flags: core::ffi::c_uint) LateContext [INVALID_VALUE, INVALID_HANDLE, ILLEGAL_STATE, STREAM_CAPTURE_IMPLICIT, STREAM_CAPTURE_INVALIDATED] => event::record_with_flags;
             cuEventSynchronize (hEvent: CUevent) Handle [INVALID_HANDLE, INVALID_VALUE, CAPTURED_EVENT, STREAM_CAPTURE_UNSUPPORTED] => event::synchronize;
+            cuFuncGetAttribute (pi: *mut core::ffi::c_int, attrib: CUfunction_attribute, hfunc: CUfunction) Context [INVALID_VALUE, INVALID_HANDLE] => module::attribute;
+            cuFuncGetModule (hmod: *mut CUmodule, hfunc: CUfunction) Context [INVALID_VALUE, INVALID_HANDLE] => module::module_of;
+            cuFuncGetParamInfo (func: CUfunction, paramIndex: usize, paramOffset: *mut usize, paramSize: *mut usize) Context [INVALID_VALUE, INVALID_HANDLE] => module::parameter;
+            cuFuncSetAttribute (hfunc: CUfunction, attrib: CUfunction_attribute, value: core::ffi::c_int) Context [INVALID_VALUE, INVALID_HANDLE] => module::set_attribute;
             cuGetErrorName (error: CUresult, pStr: *mut *const core::ffi::c_char) Nothing [INVALID_VALUE] => general::error_name;
             cuGetErrorString (error: CUresult, pStr: *mut *const core::ffi::c_char) Nothing [INVALID_VALUE] => general::error_string;
             cuGetProcAddress (symbol: *const core::ffi::c_char, pfn: *mut *mut core::ffi::c_void, driverVersion: core::ffi::c_int, flags: cuuint64_t) Nothing [INVALID_VALUE, NOT_FOUND] => general::proc_address;
@@ -81,6 +85,8 @@ macro_rules! for_each_export {
             cuGraphAddEventRecordNode (phGraphNode: *mut CUgraphNode, hGraph: CUgraph, dependencies: *const CUgraphNode, numDependencies: usize, event: CUevent) Nothing [INVALID_VALUE] => graph::add_event_record;
             cuGraphAddEventWaitNode (phGraphNode: *mut CUgraphNode, hGraph: CUgraph, dependencies: *const CUgraphNode, numDependencies: usize, event: CUevent) Nothing [INVALID_VALUE] => graph::add_event_wait;
             cuGraphAddHostNode (phGraphNode: *mut CUgraphNode, hGraph: CUgraph, dependencies: *const CUgraphNode, numDependencies: usize, nodeParams: *const CUDA_HOST_NODE_PARAMS) Nothing [INVALID_VALUE] => graph::add_host;
+            cuGraphAddKernelNode (phGraphNode: *mut CUgraphNode, hGraph: CUgraph, dependencies: *const CUgraphNode, numDependencies: usize, nodeParams: *const CUDA_KERNEL_NODE_PARAMS_v1) Context [INVALID_VALUE, INVALID_HANDLE] => launch::add_node;
+            cuGraphAddKernelNode_v2 (phGraphNode: *mut CUgraphNode, hGraph: CUgraph, dependencies: *const CUgraphNode, numDependencies: usize, nodeParams: *const CUDA_KERNEL_NODE_PARAMS) Context [INVALID_VALUE, INVALID_HANDLE] => launch::add_node_v2;
             cuGraphAddMemAllocNode (phGraphNode: *mut CUgraphNode, hGraph: CUgraph, dependencies: *const CUgraphNode, numDependencies: usize, nodeParams: *mut CUDA_MEM_ALLOC_NODE_PARAMS) Init [INVALID_VALUE, OUT_OF_MEMORY, NOT_SUPPORTED] => graph_memory::add_alloc;
             cuGraphAddMemFreeNode (phGraphNode: *mut CUgraphNode, hGraph: CUgraph, dependencies: *const CUgraphNode, numDependencies: usize, dptr: CUdeviceptr) Init [INVALID_VALUE] => graph_memory::add_free;
             cuGraphAddMemcpyNode (phGraphNode: *mut CUgraphNode, hGraph: CUgraph, dependencies: *const CUgraphNode, numDependencies: usize, copyParams: *const CUDA_MEMCPY3D, ctx: CUcontext) Init [INVALID_VALUE] => graph::add_memcpy;
@@ -101,6 +107,8 @@ macro_rules! for_each_export {
             cuGraphExecEventWaitNodeSetEvent (hGraphExec: CUgraphExec, hNode: CUgraphNode, event: CUevent) Nothing [INVALID_VALUE] => exec::set_wait_event;
             cuGraphExecGetFlags (hGraphExec: CUgraphExec, flags: *mut cuuint64_t) Init [INVALID_VALUE] => exec::flags;
             cuGraphExecHostNodeSetParams (hGraphExec: CUgraphExec, hNode: CUgraphNode, nodeParams: *const CUDA_HOST_NODE_PARAMS) Nothing [INVALID_VALUE] => exec::set_host;
+            cuGraphExecKernelNodeSetParams (hGraphExec: CUgraphExec, hNode: CUgraphNode, nodeParams: *const CUDA_KERNEL_NODE_PARAMS_v1) Context [INVALID_VALUE, INVALID_HANDLE] => launch::set_exec_params;
+            cuGraphExecKernelNodeSetParams_v2 (hGraphExec: CUgraphExec, hNode: CUgraphNode, nodeParams: *const CUDA_KERNEL_NODE_PARAMS) Context [INVALID_VALUE, INVALID_HANDLE] => launch::set_exec_params_v2;
             cuGraphExecMemcpyNodeSetParams (hGraphExec: CUgraphExec, hNode: CUgraphNode, copyParams: *const CUDA_MEMCPY3D, ctx: CUcontext) Nothing [INVALID_VALUE] => exec::set_memcpy;
             cuGraphExecMemsetNodeSetParams (hGraphExec: CUgraphExec, hNode: CUgraphNode, memsetParams: *const CUDA_MEMSET_NODE_PARAMS, ctx: CUcontext) Nothing [INVALID_VALUE] => exec::set_memset;
             cuGraphExecUpdate (hGraphExec: CUgraphExec, hGraph: CUgraph, hErrorNode_out: *mut CUgraphNode, updateResult_out: *mut CUgraphExecUpdateResult) Init [INVALID_VALUE, GRAPH_EXEC_UPDATE_FAILURE] => exec::update;
@@ -113,6 +121,10 @@ macro_rules! for_each_export {
             cuGraphHostNodeSetParams (hNode: CUgraphNode, nodeParams: *const CUDA_HOST_NODE_PARAMS) Nothing [INVALID_VALUE] => graph::set_host_params;
             cuGraphInstantiateWithFlags (phGraphExec: *mut CUgraphExec, hGraph: CUgraph, flags: core::ffi::c_ulonglong) Context [INVALID_VALUE, STREAM_CAPTURE_UNSUPPORTED, NOT_SUPPORTED] => exec::instantiate;
             cuGraphInstantiateWithParams (phGraphExec: *mut CUgraphExec, hGraph: CUgraph, instantiateParams: *mut CUDA_GRAPH_INSTANTIATE_PARAMS) LateContext [INVALID_VALUE, STREAM_CAPTURE_UNSUPPORTED, NOT_SUPPORTED] => exec::instantiate_with_params;
+            cuGraphKernelNodeGetParams (hNode: CUgraphNode, nodeParams: *mut CUDA_KERNEL_NODE_PARAMS_v1) Nothing [INVALID_VALUE] => launch::node_params;
+            cuGraphKernelNodeGetParams_v2 (hNode: CUgraphNode, nodeParams: *mut CUDA_KERNEL_NODE_PARAMS) Nothing [INVALID_VALUE] => launch::node_params_v2;
+            cuGraphKernelNodeSetParams (hNode: CUgraphNode, nodeParams: *const CUDA_KERNEL_NODE_PARAMS_v1) Context [INVALID_VALUE, INVALID_HANDLE] => launch::set_node_params;
+            cuGraphKernelNodeSetParams_v2 (hNode: CUgraphNode, nodeParams: *const CUDA_KERNEL_NODE_PARAMS) Context [INVALID_VALUE, INVALID_HANDLE] => launch::set_node_params_v2;
             cuGraphLaunch (hGraphExec: CUgraphExec, hStream: CUstream) Context [INVALID_VALUE, INVALID_HANDLE, STREAM_CAPTURE_UNSUPPORTED, STREAM_CAPTURE_IMPLICIT, OUT_OF_MEMORY] => exec::launch;
             cuGraphMemAllocNodeGetParams (hNode: CUgraphNode, params_out: *mut CUDA_MEM_ALLOC_NODE_PARAMS) Nothing [INVALID_VALUE] => graph_memory::alloc_params;
             cuGraphMemFreeNodeGetParams (hNode: CUgraphNode, dptr_out: *mut CUdeviceptr) Nothing [INVALID_VALUE] => graph_memory::free_params;
@@ -138,8 +150,8 @@ macro_rules! for_each_export {
             cuIpcOpenEventHandle (phEvent: *mut CUevent, handle: CUipcEventHandle) Context [INVALID_VALUE] => ipc::open_event;
             cuIpcOpenMemHandle_v2 (pdptr: *mut CUdeviceptr, handle: CUipcMemHandle, Flags: core::ffi::c_uint) Context [INVALID_VALUE, OUT_OF_MEMORY] => ipc::open_memory;
             cuLaunchHostFunc (hStream: CUstream, fn_: CUhostFn, userData: *mut core::ffi::c_void) LateContext [INVALID_VALUE, INVALID_HANDLE, STREAM_CAPTURE_IMPLICIT, STREAM_CAPTURE_INVALIDATED] => stream::launch_host;
-            cuLaunchKernel (f: CUfunction, gridDimX: core::ffi::c_uint, gridDimY: core::ffi::c_uint, gridDimZ: core::ffi::c_uint, blockDimX: core::ffi::c_uint, blockDimY: core::ffi::c_uint, blockDimZ: core::ffi::c_uint, sharedMemBytes: core::ffi::c_uint, hStream: CUstream, kernelParams: *mut *mut core::ffi::c_void, extra: *mut *mut core::ffi::c_void) Context [INVALID_HANDLE, NOT_SUPPORTED] => launch::kernel;
-            cuLaunchKernelEx (config: *const CUlaunchConfig, f: CUfunction, kernelParams: *mut *mut core::ffi::c_void, extra: *mut *mut core::ffi::c_void) LateContext [INVALID_VALUE, INVALID_HANDLE, NOT_SUPPORTED] => launch::kernel_ex;
+            cuLaunchKernel (f: CUfunction, gridDimX: core::ffi::c_uint, gridDimY: core::ffi::c_uint, gridDimZ: core::ffi::c_uint, blockDimX: core::ffi::c_uint, blockDimY: core::ffi::c_uint, blockDimZ: core::ffi::c_uint, sharedMemBytes: core::ffi::c_uint, hStream: CUstream, kernelParams: *mut *mut core::ffi::c_void, extra: *mut *mut core::ffi::c_void) Context [INVALID_VALUE, INVALID_HANDLE, STREAM_CAPTURE_IMPLICIT, STREAM_CAPTURE_INVALIDATED] => launch::kernel;
+            cuLaunchKernelEx (config: *const CUlaunchConfig, f: CUfunction, kernelParams: *mut *mut core::ffi::c_void, extra: *mut *mut core::ffi::c_void) LateContext [INVALID_VALUE, INVALID_HANDLE, NOT_SUPPORTED, STREAM_CAPTURE_IMPLICIT, STREAM_CAPTURE_INVALIDATED] => launch::kernel_ex;
             cuMemAddressFree (ptr: CUdeviceptr, size: usize) Init [INVALID_VALUE] => vmm::free_reservation;
             cuMemAddressReserve (ptr: *mut CUdeviceptr, size: usize, alignment: usize, addr: CUdeviceptr, flags: core::ffi::c_ulonglong) Init [INVALID_VALUE, OUT_OF_MEMORY] => vmm::reserve;
             cuMemAllocAsync (dptr: *mut CUdeviceptr, bytesize: usize, hStream: CUstream) Context [INVALID_VALUE, INVALID_HANDLE, OUT_OF_MEMORY, STREAM_CAPTURE_UNSUPPORTED, STREAM_CAPTURE_IMPLICIT, STREAM_CAPTURE_INVALIDATED] => pool::alloc;
@@ -202,6 +214,10 @@ macro_rules! for_each_export {
             cuMemsetD32_v2 (dstDevice: CUdeviceptr, ui: core::ffi::c_uint, N: usize) Context [INVALID_VALUE, STREAM_CAPTURE_IMPLICIT] => set::d32;
             cuMemsetD8Async (dstDevice: CUdeviceptr, uc: core::ffi::c_uchar, N: usize, hStream: CUstream) Context [INVALID_VALUE, INVALID_HANDLE, STREAM_CAPTURE_IMPLICIT, STREAM_CAPTURE_INVALIDATED] => set::d8_async;
             cuMemsetD8_v2 (dstDevice: CUdeviceptr, uc: core::ffi::c_uchar, N: usize) Context [INVALID_VALUE, STREAM_CAPTURE_IMPLICIT] => set::d8;
+            cuModuleGetFunction (hfunc: *mut CUfunction, hmod: CUmodule, name: *const core::ffi::c_char) Context [INVALID_VALUE, INVALID_HANDLE, NOT_FOUND] => module::function;
+            cuModuleLoadData (module: *mut CUmodule, image: *const core::ffi::c_void) Context [INVALID_VALUE, INVALID_IMAGE, NO_BINARY_FOR_GPU, INVALID_PTX, UNSUPPORTED_PTX_VERSION, NOT_SUPPORTED] => module::load;
+            cuModuleLoadDataEx (module: *mut CUmodule, image: *const core::ffi::c_void, numOptions: core::ffi::c_uint, options: *mut CUjit_option, optionValues: *mut *mut core::ffi::c_void) Context [INVALID_VALUE, INVALID_IMAGE, NO_BINARY_FOR_GPU, INVALID_PTX, UNSUPPORTED_PTX_VERSION, NOT_SUPPORTED] => module::load_with_options;
+            cuModuleUnload (hmod: CUmodule) Context [INVALID_HANDLE] => module::unload;
             cuPointerGetAttribute (data: *mut core::ffi::c_void, attribute: CUpointer_attribute, ptr: CUdeviceptr) Init [INVALID_VALUE] => pointer::attribute;
             cuPointerGetAttributes (numAttributes: core::ffi::c_uint, attributes: *mut CUpointer_attribute, data: *mut *mut core::ffi::c_void, ptr: CUdeviceptr) Init [INVALID_VALUE] => pointer::attributes;
             cuPointerSetAttribute (value: *const core::ffi::c_void, attribute: CUpointer_attribute, ptr: CUdeviceptr) Init [INVALID_VALUE] => pointer::set_attribute;

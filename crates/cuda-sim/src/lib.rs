@@ -29,9 +29,9 @@
 //! an error in strict mode ([`Config::strict`]). Any call can be made to fail ([`Machine::inject`]).
 //!
 //! # What is not simulated
-//! - Kernels, modules, textures, arrays, managed memory, graphics, green contexts: kernel launches answer
-//!   `CUDA_ERROR_NOT_SUPPORTED`, functions of the others are not there.
-//! - Kernel and conditional nodes, nodes made by `cuGraphAddNode`, user objects of graphs.
+//! - Kernels beyond a part of PTX, and machine code: loading them answers an error.
+//! - Textures, arrays, managed memory, graphics, green contexts: their functions are not there.
+//! - Conditional nodes, nodes made by `cuGraphAddNode`, user objects of graphs.
 //! - Memory that allocations of graphs share because their lifetimes are apart, pools and handles of host memory, and
 //!   handles of mapped and pooled memory for other processes.
 //! - Bandwidth shared between copies, and copies that are seen half done: an operation takes effect at one moment.
@@ -54,6 +54,7 @@ mod host_work;
 mod machine;
 mod model;
 mod nvml;
+mod ptx;
 mod report;
 
 pub use abi::{EXPORTS, functions};

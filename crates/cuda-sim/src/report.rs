@@ -51,6 +51,8 @@ pub struct LiveHandles {
     pub graphs: usize,
     /// Executable graphs.
     pub graph_execs: usize,
+    /// Modules.
+    pub modules: usize,
     /// Active contexts.
     pub contexts: usize,
     /// Physical memory handles of the virtual memory functions.

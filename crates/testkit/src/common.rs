@@ -45,7 +45,7 @@ pub fn ask_all() -> (Calls, Vec<String>) {
 }
 
 fn ask(export: &Export, code: CUresult) -> Result<(), String> {
-    let machine = Machine::new(Config::default());
+    let machine = Machine::new(Config::default().kernel_steps(100));
     let _bound = machine.bind();
     let driver = table_driver().map_err(|error| error.to_string())?;
     let mut host = vec![0_u8; 4096];
@@ -85,7 +85,11 @@ fn into_state(driver: &Driver, code: CUresult, host: *mut c_void) -> Result<Hand
         return Ok(handles);
     }
     make_things(driver, &mut handles, host)?;
-    lose_context(driver, &handles, code == CUresult::CUDA_ERROR_ILLEGAL_ADDRESS)?;
+    match code {
+        CUresult::CUDA_ERROR_LAUNCH_TIMEOUT => lose_by_kernel(driver, &handles, "again: bra again;")?,
+        CUresult::CUDA_ERROR_MISALIGNED_ADDRESS => lose_by_kernel(driver, &handles, "st.global.u32 [%d+2], 0;")?,
+        _ => lose_context(driver, &handles, code == CUresult::CUDA_ERROR_ILLEGAL_ADDRESS)?,
+    }
     Ok(handles)
 }
 
@@ -117,6 +121,26 @@ fn lose_context(driver: &Driver, handles: &Handles, by_copy: bool) -> Result<(),
     unsafe { driver.cuMemUnmap(base, GRANULE) }?;
     // SAFETY: the stream exists. This call is the first one to answer with the code.
     let lost = unsafe { driver.cuStreamSynchronize(handles.stream) };
+    assert!(lost.is_err(), "the context was not lost");
+    Ok(())
+}
+
+/// Runs a kernel that fails; `%d` is the address of memory.
+fn lose_by_kernel(driver: &Driver, handles: &Handles, body: &str) -> Result<(), DriverError> {
+    let text = format!(
+        ".version 7.8\n.target sm_75\n.address_size 64\n.entry k(.param .u64 m) {{\n.reg .b64 %d;\nld.param.u64 %d, [m];\n{body}\n}}\0"
+    );
+    let (mut module, mut function) = (ptr::null_mut(), ptr::null_mut());
+    // SAFETY: a live out pointer and text that ends with a zero byte.
+    unsafe { driver.cuModuleLoadData(&mut module, text.as_ptr().cast()) }?;
+    // SAFETY: a live out pointer, a module, a name that ends with a zero byte.
+    unsafe { driver.cuModuleGetFunction(&mut function, module, c"k".as_ptr()) }?;
+    let mut parameters = [(&raw const handles.memory).cast_mut().cast::<c_void>()];
+    let (stream, none) = (handles.stream, ptr::null_mut());
+    // SAFETY: one parameter, read before the call returns.
+    unsafe { driver.cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, stream, parameters.as_mut_ptr(), none) }?;
+    // SAFETY: the stream exists. This call is the first one to answer with the code.
+    let lost = unsafe { driver.cuStreamSynchronize(stream) };
     assert!(lost.is_err(), "the context was not lost");
     Ok(())
 }

@@ -1,8 +1,8 @@
 //! The driver, as the rest of the crate sees it: typed functions over plain handles.
 //!
 //! Reading order: this file (handles and the narrow trait the caching allocator is written against), `cuda.rs`
-//! (loading, contexts, devices), `memory.rs`, `host.rs`, `stream.rs`, `graph.rs`, `ipc.rs` (one function for each call),
-//! `cudart.rs` (what `cudart()` adds), `nvml.rs` (the library that looks on from outside).
+//! (loading, contexts, devices), `memory.rs`, `host.rs`, `stream.rs`, `graph.rs`, `module.rs`, `ipc.rs` (one function for
+//! each call), `cudart.rs` (what `cudart()` adds), `nvml.rs` (the library that looks on from outside).
 //!
 //! **Invariant:** nobody outside this folder names `cuda_sys` functions or holds raw pointers. Handles are numbers;
 //! they are made and used only inside the crate, so that a safe caller cannot present a made-up one.
@@ -13,6 +13,7 @@ mod graph;
 mod host;
 mod ipc;
 mod memory;
+mod module;
 mod nvml;
 mod stream;
 mod vmm;
@@ -22,6 +23,7 @@ pub(crate) use graph::{GraphExecHandle, GraphHandle, UpdateRefusal};
 pub(crate) use host::HostMemory;
 pub(crate) use ipc::IpcHandle;
 pub(crate) use memory::check_range;
+pub(crate) use module::{FunctionHandle, ModuleHandle, Shape};
 pub(crate) use nvml::Nvml;
 pub use stream::get_stream_from_external;
 pub(crate) use stream::{EVENT_BLOCKING_SYNC, EVENT_DISABLE_TIMING, EVENT_EXTERNAL, EVENT_INTERPROCESS};

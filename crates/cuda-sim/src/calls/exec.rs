@@ -168,7 +168,7 @@ pub(crate) fn update_v2(
     if failure.is_none() { Ok(()) } else { Err(GRAPH_EXEC_UPDATE_FAILURE) }
 }
 
-fn set_params(
+pub(super) fn set_params(
     call: &mut Call<'_>,
     exec: Ptr<CUgraphExec_st>,
     node: Ptr<CUgraphNode_st>,

@@ -382,7 +382,7 @@ pub(super) fn kind_of<'c>(call: &'c Call<'_>, node: Ptr<CUgraphNode_st>) -> Answ
     Ok(call.graph_of(node.address())?.node(NodeId(node.address()))?.kind())
 }
 
-fn set_kind_of(call: &mut Call<'_>, node: Ptr<CUgraphNode_st>, kind: NodeKind<Graph>) -> Answer {
+pub(super) fn set_kind_of(call: &mut Call<'_>, node: Ptr<CUgraphNode_st>, kind: NodeKind<Graph>) -> Answer {
     call.graph_of_mut(node.address())?.set_params(NodeId(node.address()), kind)
 }
 

@@ -18,6 +18,7 @@ pub(crate) mod host;
 pub(crate) mod ipc;
 pub(crate) mod launch;
 pub(crate) mod memory;
+pub(crate) mod module;
 pub(crate) mod pointer;
 pub(crate) mod pool;
 pub(crate) mod set;

@@ -161,6 +161,7 @@ impl State {
         self.memory.free_context(handle);
         let memory = &self.memory;
         self.imports.retain(|import| memory.is_imported(import.base));
+        self.remove_modules_of(handle);
         for context in self.contexts.values_mut() {
             context.peers.remove(&handle);
         }

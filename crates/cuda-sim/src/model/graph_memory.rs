@@ -89,6 +89,7 @@ impl MemoryPlan {
                 Work::Empty
                 | Work::Memcpy(_)
                 | Work::Memset(_)
+                | Work::Kernel(_)
                 | Work::Host(_)
                 | Work::EventRecord(_)
                 | Work::EventWait(_)

@@ -116,6 +116,7 @@ impl State {
             },
             Work::Memcpy(copy) => Effect::Copy(transfer(&copy)?),
             Work::Memset(fill) => Effect::Fill(set(&fill)),
+            Work::Kernel(launch) => Effect::Launch(launch),
             Work::Host(call) => {
                 let function = call.function.ok_or(INVALID_VALUE)?;
                 Effect::Host(HostWork::Function { function, data: call.user_data })
@@ -126,6 +127,7 @@ impl State {
             Effect::Fill(fill) => fill.width.saturating_mul(fill.height),
             Effect::Nothing
             | Effect::Record { .. }
+            | Effect::Launch(_)
             | Effect::Host(_)
             | Effect::WriteValue { .. }
             | Effect::WaitValue { .. }

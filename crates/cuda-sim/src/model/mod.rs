@@ -13,6 +13,7 @@ pub(crate) mod graph_memory;
 pub(crate) mod graphs;
 mod mapped;
 pub(crate) mod memory;
+pub(crate) mod modules;
 pub(crate) mod plan;
 pub(crate) mod pool;
 pub(crate) mod pools;
@@ -38,6 +39,7 @@ use self::graph_memory::GraphMemory;
 use self::graphs::Exec;
 use self::memory::Memory;
 use self::memory::bytes::Backing;
+use self::modules::{Function, Module};
 use self::pools::DevicePool;
 use self::rng::Rng;
 use self::shared::SharedHandle;
@@ -96,6 +98,8 @@ pub(crate) struct State {
     /// Graphs that a program owns or is capturing; those inside child nodes are inside their parents.
     pub(crate) graphs: BTreeMap<u64, Graph>,
     pub(crate) graph_execs: BTreeMap<u64, Exec>,
+    pub(crate) modules: BTreeMap<u64, Module>,
+    pub(crate) functions: BTreeMap<u64, Function>,
     pub(crate) vmm: Vmm,
     /// Bytes behind the handles of `vmm`.
     pub(crate) backings: BTreeMap<u64, Arc<Backing>>,
@@ -132,6 +136,8 @@ impl State {
             captures: BTreeMap::new(),
             graphs: BTreeMap::new(),
             graph_execs: BTreeMap::new(),
+            modules: BTreeMap::new(),
+            functions: BTreeMap::new(),
             vmm: Vmm::default(),
             backings: BTreeMap::new(),
             imports: Vec::new(),
@@ -245,6 +251,7 @@ impl State {
             events: self.events.len(),
             graphs: self.graphs.len(),
             graph_execs: self.graph_execs.len(),
+            modules: self.modules.len(),
             contexts: self.contexts.len(),
             memory_handles: self.vmm.handle_count(),
             reservations: self.vmm.reservation_count(),

@@ -9,6 +9,7 @@ use cuda_sys::driver::types::CUstream;
 use super::State;
 use super::engine::{Due, OpId};
 use super::memory::{BadAddress, Fill, Look, Source, Transfer};
+use super::modules::Launch;
 use super::shared::SharedEvent;
 use crate::codes::{ILLEGAL_ADDRESS, LAUNCH_FAILED};
 use crate::report::ReportKind;
@@ -91,6 +92,8 @@ pub(crate) enum Effect {
         /// Which allocation.
         id: u64,
     },
+    /// Runs a kernel.
+    Launch(Launch),
     /// Gives an allocation back.
     FreeInOrder {
         /// Where it begins.
@@ -105,7 +108,7 @@ impl Effect {
     /// or runs on the host is no launch.
     pub(crate) fn is_launch(&self) -> bool {
         match self {
-            Self::Copy(_) | Self::Fill(_) => true,
+            Self::Copy(_) | Self::Fill(_) | Self::Launch(_) => true,
             Self::Nothing
             | Self::Record { .. }
             | Self::Host(_)
@@ -127,6 +130,7 @@ impl Effect {
             | Self::WaitElsewhere { .. }
             | Self::Allocate { .. }
             | Self::FreeInOrder { .. } => false,
+            Self::Launch(launch) => launch.names(base, length),
             Self::Copy(transfer) => transfer.touches(base, length),
             Self::Fill(fill) => overlaps(fill.to.address, fill.to.span(fill.width, fill.height, 1).unwrap_or(u64::MAX)),
             Self::WriteValue { address, value } => overlaps(*address, value.len() as u64),
@@ -175,7 +179,17 @@ impl State {
             self.engine.postpone(due, again_ns);
             return Step::Waiting;
         }
-        if let Err(code) = self.apply(&due) {
+        if let Effect::Launch(launch) = &due.effect {
+            match self.run_kernel(launch, due.context, due.at_ns) {
+                Ok(0) => {}
+                Ok(rest_ns) => {
+                    let until_ns = due.at_ns + rest_ns;
+                    self.engine.postpone(Due { effect: Effect::Nothing, ..due }, until_ns);
+                    return Step::Applied;
+                }
+                Err(code) => self.lose_context(due.context, code),
+            }
+        } else if let Err(code) = self.apply(&due) {
             self.lose_context(due.context, code);
         }
         self.engine.complete(due.id, due.at_ns);
@@ -200,7 +214,8 @@ impl State {
 
     fn apply(&mut self, due: &Due<Effect>) -> Result<(), CUresult> {
         match &due.effect {
-            Effect::Nothing | Effect::Host(_) | Effect::WaitElsewhere { .. } => Ok(()),
+            // A launch was run by whoever took it out.
+            Effect::Nothing | Effect::Host(_) | Effect::WaitElsewhere { .. } | Effect::Launch(_) => Ok(()),
             &Effect::WaitValue { address, width, .. } => self.look_at_access("waits for", address, width),
             Effect::Copy(transfer) => self.apply_copy(transfer),
             Effect::Fill(fill) => self.apply_fill(fill),

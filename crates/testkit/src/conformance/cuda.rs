@@ -7,7 +7,7 @@ use std::ptr;
 use std::thread;
 
 use cuda_sys::driver::types::{
-    CUcontext, CUdevice, CUdeviceptr, CUevent, CUgraph, CUgraphExec, CUmemoryPool, CUstream,
+    CUcontext, CUdevice, CUdeviceptr, CUevent, CUgraph, CUgraphExec, CUmemoryPool, CUmodule, CUstream,
 };
 use cuda_sys::{CUresult, CallError, Driver, DriverError};
 
@@ -96,6 +96,7 @@ pub(super) enum Cleanup {
     Graph(CUgraph),
     Exec(CUgraphExec),
     Pool(CUmemoryPool),
+    Module(CUmodule),
 }
 
 /// A handle that is used on another thread, as the driver allows for all handles.
@@ -210,6 +211,7 @@ impl<'d> Cuda<'d> {
             Cleanup::Graph(graph) => ok!(cu.cuGraphDestroy(graph)),
             Cleanup::Exec(exec) => ok!(cu.cuGraphExecDestroy(exec)),
             Cleanup::Pool(pool) => ok!(cu.cuMemPoolDestroy(pool)),
+            Cleanup::Module(module) => ok!(cu.cuModuleUnload(module)),
         }
         Ok(())
     }

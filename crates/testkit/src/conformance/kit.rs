@@ -44,6 +44,7 @@ plain!(
     CUDA_MEMCPY3D_PEER,
     CUDA_MEMSET_NODE_PARAMS,
     CUDA_HOST_NODE_PARAMS,
+    CUDA_KERNEL_NODE_PARAMS,
     CUDA_MEM_ALLOC_NODE_PARAMS,
     CUDA_GRAPH_INSTANTIATE_PARAMS,
     CUgraphNodeParams,
@@ -373,6 +374,7 @@ impl Cuda<'_> {
                 ok!(cu.cuGraphMemcpyNodeGetParams(node, &mut params));
                 format!("copy{}", params.WidthInBytes)
             }
+            CUgraphNodeType::CU_GRAPH_NODE_TYPE_KERNEL => "kernel".to_owned(),
             CUgraphNodeType::CU_GRAPH_NODE_TYPE_HOST => "host".to_owned(),
             CUgraphNodeType::CU_GRAPH_NODE_TYPE_EMPTY => "empty".to_owned(),
             CUgraphNodeType::CU_GRAPH_NODE_TYPE_GRAPH => "graph".to_owned(),

@@ -35,11 +35,14 @@ mod graph;
 mod graph_exec;
 mod host;
 mod ipc;
+mod kernel;
 mod limits;
 mod memory;
 mod memory_nodes;
+mod module;
 mod peer;
 mod pool;
+mod ptx;
 mod set;
 mod stream;
 mod usage;
@@ -81,6 +84,11 @@ pub fn all_cases() -> Vec<Case> {
         peer::CASES,
         ipc::CASES,
         memory_nodes::CASES,
+        module::CASES,
+        module::PARAMETER_CASES,
+        module::SIMULATED_CASES,
+        kernel::CASES,
+        kernel::SIMULATED_CASES,
         limits::CASES,
         limits::SIMULATED_CASES,
     ];

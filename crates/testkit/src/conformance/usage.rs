@@ -19,6 +19,7 @@ pub(super) struct Objects {
     pooled: CUdeviceptr,
     graph: CUgraph,
     other: CUstream,
+    function: CUfunction,
 }
 
 /// A function, a right call of it on a stream, and the situations it is tried in.
@@ -95,7 +96,8 @@ impl Objects {
         ok!(cu.cuMemAllocAsync(&mut pooled, 4096, other));
         ok!(cu.cuStreamSynchronize(other));
         cu.later(Cleanup::Memory(pooled));
-        Ok(Self { from, to, pinned, event, exec, pool, pooled, graph, other })
+        let function = cu.function(&super::ptx::idle())?;
+        Ok(Self { from, to, pinned, event, exec, pool, pooled, graph, other, function })
     }
 
     fn plane(&self) -> CUDA_MEMCPY2D {
@@ -171,6 +173,8 @@ static TABLE: &[Usage] = usage! {
     STATE cuGraphLaunch |cu, o, s| (o.exec, s);
     STATE cuGraphUpload |cu, o, s| (o.exec, s);
     STATE cuLaunchHostFunc |cu, o, s| (s, Some(raise), data(counter()));
+    WORK cuLaunchKernel |cu, o, s| (o.function, 1, 1, 1, 1, 1, 1, 0, s, ptr::null_mut(), ptr::null_mut());
+    WORK cuLaunchKernelEx |cu, o, s| (&launch_config(s), o.function, ptr::null_mut(), ptr::null_mut());
     WORK cuMemAllocAsync |cu, o, s| (&mut 0, 4096, s);
     WORK cuMemAllocFromPoolAsync |cu, o, s| (&mut 0, 4096, o.pool, s);
     WORK cuMemFreeAsync |cu, o, s| (o.pooled, s);

@@ -43,6 +43,7 @@ impl NodeKind<Graph> {
             Self::Empty
             | Self::Memcpy(_)
             | Self::Memset(_)
+            | Self::Kernel(_)
             | Self::Host(_)
             | Self::EventRecord(_)
             | Self::EventWait(_)

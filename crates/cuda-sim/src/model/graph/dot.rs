@@ -8,7 +8,7 @@ use cuda_sys::driver::types::CUmemorytype;
 
 use super::{Copy3d, Fill, Graph, NodeId, NodeKind, Operand};
 
-/// Flag of `cuGraphDebugDotPrint` that asks for everything; the other flags change nothing without kernels.
+/// Flag of `cuGraphDebugDotPrint` that asks for everything; the other flags are not told apart from none.
 const VERBOSE: u32 = 1;
 
 impl Graph {
@@ -69,6 +69,7 @@ fn shape(kind: &NodeKind<Graph>) -> &'static str {
     match kind {
         NodeKind::Memcpy(_) => "trapezium",
         NodeKind::Memset(_) => "invtrapezium",
+        NodeKind::Kernel(_) => "octagon",
         NodeKind::Empty
         | NodeKind::Host(_)
         | NodeKind::Child(_)
@@ -85,6 +86,11 @@ fn brief_label(kind: &NodeKind<Graph>) -> String {
         NodeKind::Empty => "EMPTY".to_owned(),
         NodeKind::Memcpy(copy) => format!("MEMCPY\\n({},{})", direction(copy), extent(copy)),
         NodeKind::Memset(fill) => format!("MEMSET\\n({},{})", fill.value, fill_extent(fill)),
+        NodeKind::Kernel(launch) => {
+            let count = |sizes: [u32; 3]| sizes.map(|size| size.to_string()).join(",");
+            let (grid, block) = (count(launch.grid), count(launch.block));
+            format!("{}\\<\\<\\<{grid},{block},{}\\>\\>\\>", launch.kernel.name, launch.shared_bytes)
+        }
         NodeKind::Host(_) => "HOST".to_owned(),
         NodeKind::Child(graph) => graph.dot_name(),
         NodeKind::EventRecord(_) => "EVENT_RECORD".to_owned(),
@@ -103,6 +109,7 @@ fn verbose_label(kind: &NodeKind<Graph>) -> String {
         NodeKind::Memset(fill) => {
             format!("{brief}\\ndst: {:#x} pitch: {} element size: {}", fill.dst, fill.pitch, fill.element_bytes)
         }
+        NodeKind::Kernel(launch) => format!("{brief}\\nfunc: {:#x}", launch.function),
         NodeKind::Host(call) => format!("{brief}\\nfn: {:#x}\\nuserData: {:#x}", call.address(), call.user_data),
         NodeKind::EventRecord(event) | NodeKind::EventWait(event) => format!("{brief}\\nevent: {event:#x}"),
         NodeKind::Value(op) => format!("{brief}\\naddress: {:#x} value: {:#x}", op.address, op.value),

@@ -86,13 +86,13 @@ impl ExecGraph {
         child.update(graph).map_err(|_| CUresult::CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE)
     }
 
-    /// Whether a copy or a set is carried out. `INVALID_VALUE`: the node is something else.
+    /// Whether a copy, a set or a kernel is carried out. `INVALID_VALUE`: the node is something else.
     pub(crate) fn is_enabled(&self, id: NodeId) -> Result<bool, CUresult> {
         let node = self.find(id).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
         if node.can_be_disabled() { Ok(node.enabled) } else { Err(CUresult::CUDA_ERROR_INVALID_VALUE) }
     }
 
-    /// Switches a copy or a set on or off. `INVALID_VALUE`: the node is something else.
+    /// Switches a copy, a set or a kernel on or off. `INVALID_VALUE`: the node is something else.
     pub(crate) fn set_enabled(&mut self, id: NodeId, enabled: bool) -> Result<(), CUresult> {
         let node = self.find_mut(id)?;
         if !node.can_be_disabled() {
@@ -118,6 +118,7 @@ impl ExecGraph {
                 NodeKind::Empty
                 | NodeKind::Memcpy(_)
                 | NodeKind::Memset(_)
+                | NodeKind::Kernel(_)
                 | NodeKind::Host(_)
                 | NodeKind::EventRecord(_)
                 | NodeKind::EventWait(_)
@@ -137,6 +138,7 @@ impl ExecGraph {
                 NodeKind::Empty
                 | NodeKind::Memcpy(_)
                 | NodeKind::Memset(_)
+                | NodeKind::Kernel(_)
                 | NodeKind::Host(_)
                 | NodeKind::Value(_)
                 | NodeKind::MemAlloc(_)
@@ -171,7 +173,7 @@ impl ExecNode {
     }
 
     fn can_be_disabled(&self) -> bool {
-        matches!(self.kind, NodeKind::Memcpy(_) | NodeKind::Memset(_))
+        matches!(self.kind, NodeKind::Memcpy(_) | NodeKind::Memset(_) | NodeKind::Kernel(_))
     }
 
     /// Takes over parameters; those of a child graph are left alone.
@@ -180,6 +182,7 @@ impl ExecNode {
             NodeKind::Empty | NodeKind::Child(_) => return,
             NodeKind::Memcpy(copy) => NodeKind::Memcpy(*copy),
             NodeKind::Memset(fill) => NodeKind::Memset(*fill),
+            NodeKind::Kernel(launch) => NodeKind::Kernel(launch.clone()),
             NodeKind::Host(call) => NodeKind::Host(*call),
             NodeKind::EventRecord(event) => NodeKind::EventRecord(*event),
             NodeKind::EventWait(event) => NodeKind::EventWait(*event),
@@ -195,6 +198,7 @@ fn snapshot(kind: &NodeKind<Graph>) -> Result<NodeKind<ExecGraph>, InstantiateFa
         NodeKind::Empty => NodeKind::Empty,
         NodeKind::Memcpy(copy) => NodeKind::Memcpy(*copy),
         NodeKind::Memset(fill) => NodeKind::Memset(*fill),
+        NodeKind::Kernel(launch) => NodeKind::Kernel(launch.clone()),
         NodeKind::Host(call) => NodeKind::Host(*call),
         NodeKind::Child(graph) => NodeKind::Child(Box::new(ExecGraph::new(graph)?)),
         NodeKind::EventRecord(event) => NodeKind::EventRecord(*event),
@@ -217,6 +221,7 @@ pub(super) fn may_become(old: &NodeKind<ExecGraph>, new: &NodeKind<Graph>) -> bo
             NodeKind::Empty
             | NodeKind::Memcpy(_)
             | NodeKind::Memset(_)
+            | NodeKind::Kernel(_)
             | NodeKind::Host(_)
             | NodeKind::EventRecord(_)
             | NodeKind::EventWait(_)

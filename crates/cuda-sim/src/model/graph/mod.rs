@@ -29,6 +29,8 @@ use std::collections::BTreeMap;
 use cuda_sys::driver::CUresult;
 use cuda_sys::driver::types::CUgraphNodeType;
 
+use super::modules::Launch;
+
 pub(crate) use edges::is_plain_edge;
 pub(crate) use exec::{ExecGraph, InstantiateFailure};
 pub(crate) use params::{Copy3d, Fill, HostCall, Operand};
@@ -52,6 +54,8 @@ pub(crate) enum NodeKind<C> {
     Memcpy(Copy3d),
     /// A set.
     Memset(Fill),
+    /// A launch of a kernel.
+    Kernel(Launch),
     /// A call of a function of the host.
     Host(HostCall),
     /// A graph of its own.
@@ -105,6 +109,7 @@ impl<C> NodeKind<C> {
             Self::Empty => CUgraphNodeType::CU_GRAPH_NODE_TYPE_EMPTY,
             Self::Memcpy(_) => CUgraphNodeType::CU_GRAPH_NODE_TYPE_MEMCPY,
             Self::Memset(_) => CUgraphNodeType::CU_GRAPH_NODE_TYPE_MEMSET,
+            Self::Kernel(_) => CUgraphNodeType::CU_GRAPH_NODE_TYPE_KERNEL,
             Self::Host(_) => CUgraphNodeType::CU_GRAPH_NODE_TYPE_HOST,
             Self::Child(_) => CUgraphNodeType::CU_GRAPH_NODE_TYPE_GRAPH,
             Self::EventRecord(_) => CUgraphNodeType::CU_GRAPH_NODE_TYPE_EVENT_RECORD,

@@ -1,9 +1,10 @@
 //! An executable graph as a flat list of steps, child graphs inlined: what a launch queues.
 
+use super::super::modules::Launch;
 use super::{Copy3d, ExecGraph, Fill, HostCall, MemAlloc, NodeId, NodeKind, ValueOp};
 
 /// What a step does.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Work {
     /// Nothing; joins its dependencies.
     Empty,
@@ -11,6 +12,8 @@ pub(crate) enum Work {
     Memcpy(Copy3d),
     /// A set.
     Memset(Fill),
+    /// A launch of a kernel.
+    Kernel(Launch),
     /// A call of a function of the host.
     Host(HostCall),
     /// Records the event with this handle.
@@ -75,6 +78,7 @@ impl Work {
             NodeKind::Empty | NodeKind::Child(_) => Self::Empty,
             NodeKind::Memcpy(copy) => Self::Memcpy(*copy),
             NodeKind::Memset(fill) => Self::Memset(*fill),
+            NodeKind::Kernel(launch) => Self::Kernel(launch.clone()),
             NodeKind::Host(call) => Self::Host(*call),
             NodeKind::EventRecord(event) => Self::EventRecord(*event),
             NodeKind::EventWait(event) => Self::EventWait(*event),

@@ -245,6 +245,23 @@ pub(crate) fn write(to: &Bytes, bytes: &[u8]) -> bool {
     true
 }
 
+/// Reads up to 8 bytes that begin `skip` bytes further on, the lowest first.
+pub(crate) fn read_word(from: &Bytes, skip: usize, length: usize) -> Option<u64> {
+    let (mut word, length) = ([0; 8], length.min(8));
+    let start = from.pointer(skip.checked_add(length)?)?.wrapping_add(skip);
+    // SAFETY: the source is valid for `skip` and `length` bytes, and the array is as long at least.
+    unsafe { ptr::copy_nonoverlapping(start, word.as_mut_ptr(), length) };
+    Some(u64::from_le_bytes(word))
+}
+
+/// Writes bytes that begin `skip` bytes further on. False when there is no room.
+pub(crate) fn write_word(to: &Bytes, skip: usize, bytes: &[u8]) -> bool {
+    let Some(start) = skip.checked_add(bytes.len()).and_then(|end| to.pointer(end)) else { return false };
+    // SAFETY: the target is valid for `skip` bytes and as many as are written.
+    unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), start.wrapping_add(skip), bytes.len()) };
+    true
+}
+
 /// Host memory that this crate allocated, page-aligned and never moved.
 #[derive(Debug)]
 pub(crate) struct HostPages {

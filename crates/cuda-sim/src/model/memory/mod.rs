@@ -11,6 +11,7 @@ pub(crate) mod bytes;
 mod host;
 mod space;
 mod transfer;
+mod view;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -18,6 +19,7 @@ use std::sync::Arc;
 pub(crate) use host::Pinned;
 pub(crate) use space::GRANULE;
 pub(crate) use transfer::{BadAddress, Endpoint, Fill, Source, Transfer};
+pub(crate) use view::{Access, DeviceView};
 
 use self::bytes::{Backing, Bytes};
 use self::space::Space;

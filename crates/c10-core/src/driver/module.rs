@@ -1,0 +1,175 @@
+//! Modules, their functions, launches.
+//!
+//! # Safety
+//! Every unsafe block is one call through the function table. Out pointers are locals that outlive the call. Module and
+//! function handles come from the functions here; a module is unloaded once, by the registry of modules, when nothing
+//! can use its functions any more. What a launched kernel does to memory is the promise of whoever launches it.
+#![expect(unsafe_code, reason = "calls of C functions")]
+
+use std::ffi::{CStr, c_int, c_void};
+use std::ptr;
+
+use cuda_sys::driver::types::{CUfunction, CUfunction_attribute, CUjit_option, CUmodule};
+use cuda_sys::{CUresult, CallError};
+
+use crate::device::DeviceIndex;
+use crate::driver::memory::raw;
+use crate::driver::{Api, StreamRef};
+use crate::error::{Error, Result};
+use crate::launch::ModuleError;
+
+/// A `CUmodule`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct ModuleHandle(usize);
+
+/// A `CUfunction`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct FunctionHandle(usize);
+
+/// Bytes of the log in which the driver says why it refuses text.
+const LOG_BYTES: usize = 16 << 10;
+
+/// Blocks, threads and shared memory of a launch.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shape {
+    pub(crate) grid: [u32; 3],
+    pub(crate) block: [u32; 3],
+    pub(crate) shared_bytes: u32,
+}
+
+impl Api {
+    /// Loads PTX, which the driver compiles for the device.
+    pub(crate) fn module_from_ptx(&self, device: DeviceIndex, text: &CStr) -> Result<ModuleHandle> {
+        // SAFETY: text that ends with a zero byte is a whole image.
+        unsafe { self.module_from_image(device, text.to_bytes_with_nul()) }
+    }
+
+    /// Loads PTX that ends with a zero byte, or machine code.
+    ///
+    /// # Safety
+    /// - The image is whole: how long it is, the driver reads in it.
+    pub(crate) unsafe fn module_from_image(&self, device: DeviceIndex, image: &[u8]) -> Result<ModuleHandle> {
+        self.bind(device)?;
+        let mut module: CUmodule = ptr::null_mut();
+        let mut log = vec![0_u8; LOG_BYTES];
+        let mut options = [CUjit_option::CU_JIT_ERROR_LOG_BUFFER, CUjit_option::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES];
+        let mut values = [log.as_mut_ptr().cast::<c_void>(), ptr::without_provenance_mut(log.len())];
+        let (options, values) = (options.as_mut_ptr(), values.as_mut_ptr());
+        // SAFETY: the image is whole; there are two options with their values; the log is as long as is said.
+        let loaded = unsafe { self.table.cuModuleLoadDataEx(&mut module, image.as_ptr().cast(), 2, options, values) };
+        match loaded.map_err(Error::from) {
+            Ok(()) => Ok(ModuleHandle(module.expose_provenance())),
+            Err(Error::Accelerator(error)) => {
+                let end = log.iter().position(|byte| *byte == 0).unwrap_or(log.len());
+                let log = String::from_utf8_lossy(&log[..end]).trim_end().to_owned();
+                Err(ModuleError::Refused { error, log }.into())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Unloads a module. The driver may wait for the device.
+    pub(crate) fn module_unload(&self, device: DeviceIndex, module: ModuleHandle) -> Result<()> {
+        self.bind(device)?;
+        // SAFETY: nothing uses the module's functions any more.
+        Ok(unsafe { self.table.cuModuleUnload(raw_module(module)) }?)
+    }
+
+    /// A function of a module; `None` when it has none of that name.
+    pub(crate) fn module_function(
+        &self,
+        device: DeviceIndex,
+        module: ModuleHandle,
+        name: &CStr,
+    ) -> Result<Option<FunctionHandle>> {
+        self.bind(device)?;
+        let mut function: CUfunction = ptr::null_mut();
+        // SAFETY: the module is loaded; `function` outlives the call; the name ends with a zero byte.
+        match unsafe { self.table.cuModuleGetFunction(&mut function, raw_module(module), name.as_ptr()) } {
+            Ok(()) => Ok(Some(FunctionHandle(function.expose_provenance()))),
+            Err(CallError::Failed { status: CUresult::CUDA_ERROR_NOT_FOUND, .. }) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// One attribute of a function.
+    pub(crate) fn function_attribute(&self, function: FunctionHandle, attribute: CUfunction_attribute) -> Result<i32> {
+        let mut value: c_int = 0;
+        // SAFETY: the function's module is loaded; `value` outlives the call.
+        unsafe { self.table.cuFuncGetAttribute(&mut value, attribute, raw_function(function)) }?;
+        Ok(value)
+    }
+
+    /// Sets the most bytes of shared memory that launches may ask for.
+    pub(crate) fn function_set_dynamic_shared(
+        &self,
+        device: DeviceIndex,
+        function: FunctionHandle,
+        bytes: u32,
+    ) -> Result<()> {
+        self.bind(device)?;
+        let attribute = CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+        let value = c_int::try_from(bytes).unwrap_or(c_int::MAX);
+        // SAFETY: the function's module is loaded.
+        Ok(unsafe { self.table.cuFuncSetAttribute(raw_function(function), attribute, value) }?)
+    }
+
+    /// Sizes of a function's parameters; `None` where the driver cannot tell (before CUDA 12.4).
+    pub(crate) fn function_parameters(&self, function: FunctionHandle) -> Result<Option<Vec<usize>>> {
+        let mut sizes = Vec::new();
+        loop {
+            let (mut offset, mut size) = (0, 0);
+            let function = raw_function(function);
+            // SAFETY: the function's module is loaded; both numbers outlive the call.
+            match unsafe { self.table.cuFuncGetParamInfo(function, sizes.len(), &mut offset, &mut size) } {
+                Ok(()) => sizes.push(size),
+                Err(CallError::Failed { status: CUresult::CUDA_ERROR_INVALID_VALUE, .. }) => return Ok(Some(sizes)),
+                Err(CallError::Missing(_)) => return Ok(None),
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Queues a launch. Each value is a parameter, whose bytes come first.
+    ///
+    /// # Safety
+    /// - There are as many values as the kernel has parameters, none of more than 8 bytes.
+    /// - The kernel may be run with them: what it reads and writes is there, and stays until it is done.
+    pub(crate) unsafe fn launch(
+        &self,
+        function: FunctionHandle,
+        shape: Shape,
+        values: &[u64],
+        stream: StreamRef,
+    ) -> Result<()> {
+        self.bind(stream.device)?;
+        let mut pointers: Vec<*mut c_void> =
+            values.iter().map(|value| ptr::from_ref(value).cast_mut().cast()).collect();
+        let Shape { grid: [grid_x, grid_y, grid_z], block: [block_x, block_y, block_z], shared_bytes } = shape;
+        // SAFETY: the function's module is loaded and the stream alive; the values are copied before the call returns.
+        let launched = unsafe {
+            self.table.cuLaunchKernel(
+                raw_function(function),
+                grid_x,
+                grid_y,
+                grid_z,
+                block_x,
+                block_y,
+                block_z,
+                shared_bytes,
+                raw(stream),
+                pointers.as_mut_ptr(),
+                ptr::null_mut(),
+            )
+        };
+        Ok(launched?)
+    }
+}
+
+fn raw_module(module: ModuleHandle) -> CUmodule {
+    ptr::with_exposed_provenance_mut(module.0)
+}
+
+fn raw_function(function: FunctionHandle) -> CUfunction {
+    ptr::with_exposed_provenance_mut(function.0)
+}

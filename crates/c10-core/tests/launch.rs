@@ -1,0 +1,346 @@
+//! Modules, kernels, launches, and the kernel that waits.
+//!
+//! # Safety
+//! Every kernel launched here stays inside the buffers it is given; the simulated device would say so otherwise.
+#![expect(unsafe_code, reason = "launches of kernels")]
+#![expect(clippy::unwrap_used, reason = "a failed set-up is a failed test")]
+
+mod common;
+
+use c10_core::{
+    Arg, CUDAGraph, CaptureMode, DeviceBuffer, DeviceIndex, Error, Event, EventOptions, Kernel, LaunchConfig,
+    LaunchErrorKind, Module, ModuleError, Result, Stream,
+};
+use common::{DEVICE, Rig, config, fail_each_call, load, rig};
+
+const WORDS: usize = 1000;
+
+/// `add(out, n, step)` adds to each of `n` words; `fail(out)` writes where nothing is.
+const TEXT: &str = "
+.version 7.8
+.target sm_75
+.address_size 64
+.visible .entry add(.param .u64 out, .param .u32 n, .param .u32 step)
+{
+    .reg .pred %p; .reg .b32 %r<8>; .reg .b64 %d<4>;
+    ld.param.u64 %d0, [out]; ld.param.u32 %r0, [n]; ld.param.u32 %r1, [step];
+    mov.u32 %r2, %ctaid.x; mov.u32 %r3, %ntid.x; mov.u32 %r4, %tid.x; mad.lo.u32 %r5, %r2, %r3, %r4;
+    setp.ge.u32 %p, %r5, %r0;
+    @%p ret;
+    mul.wide.u32 %d1, %r5, 4; add.s64 %d2, %d0, %d1;
+    ld.global.u32 %r6, [%d2]; add.u32 %r7, %r6, %r1; st.global.u32 [%d2], %r7;
+    ret;
+}
+.visible .entry numbers(.param .u64 out, .param .f32 a, .param .f64 b, .param .s64 c)
+{
+    .reg .f32 %f; .reg .f64 %g; .reg .b64 %d, %e;
+    ld.param.u64 %d, [out]; ld.param.f32 %f, [a]; ld.param.f64 %g, [b]; ld.param.s64 %e, [c];
+    st.global.f64 [%d], %g; st.global.s64 [%d+8], %e; st.global.f32 [%d+16], %f;
+    ret;
+}
+.visible .entry fail() { .reg .b64 %d; mov.u64 %d, 4096; st.global.u32 [%d], 0; ret; }
+";
+
+fn module(rig: &Rig) -> Module {
+    rig.runtime.module_from_ptx(DEVICE, TEXT).unwrap()
+}
+
+fn kernel(rig: &Rig, name: &str) -> Kernel {
+    module(rig).kernel(name).unwrap()
+}
+
+/// A buffer of words, all 0.
+fn words(rig: &Rig, stream: &Stream) -> DeviceBuffer {
+    let buffer = rig.runtime.buffer(WORDS * 4, stream).unwrap();
+    buffer.fill(0..WORDS * 4, 0, stream).unwrap();
+    buffer
+}
+
+fn read(buffer: &DeviceBuffer) -> Vec<u32> {
+    let bytes = buffer.to_vec().unwrap();
+    bytes.chunks_exact(4).map(|word| u32::from_le_bytes(word.try_into().unwrap())).collect()
+}
+
+fn add(kernel: &Kernel, buffer: &DeviceBuffer, step: u32, stream: &Stream) -> Result<()> {
+    let count = u32::try_from(buffer.len() / 4).unwrap();
+    // SAFETY: the kernel changes as many words as the buffer has.
+    unsafe { kernel.launch(&LaunchConfig::linear(count, 128), &[buffer.into(), count.into(), step.into()], stream) }
+}
+
+#[test]
+fn a_kernel_runs_in_the_order_of_its_stream() {
+    let rig = rig();
+    let (stream, kernel) = (rig.stream(), kernel(&rig, "add"));
+    let buffer = words(&rig, &stream);
+    add(&kernel, &buffer, 3, &stream).unwrap();
+    let pinned = rig.runtime.pinned(WORDS * 4).unwrap();
+    buffer.copy_to_pinned(0..WORDS * 4, &pinned, 0, &stream).unwrap();
+    add(&kernel, &buffer, 4, &stream).unwrap();
+    stream.synchronize().unwrap();
+    assert_eq!(pinned.to_vec().unwrap()[..8], [3, 0, 0, 0, 3, 0, 0, 0]);
+    assert_eq!(read(&buffer), [7; WORDS]);
+    assert!(rig.machine.take_reports().is_empty());
+}
+
+#[test]
+fn arguments_arrive_as_they_are() {
+    let rig = rig();
+    let (stream, kernel) = (rig.stream(), kernel(&rig, "numbers"));
+    let buffer = words(&rig, &stream);
+    assert_eq!(kernel.parameter_sizes(), Some(&[8, 4, 8, 8][..]));
+    let arguments = [Arg::range(&buffer, 16..40), 1.5_f32.into(), (-2.5_f64).into(), (-3_i64).into()];
+    // SAFETY: the kernel writes 20 bytes.
+    unsafe { kernel.launch(&LaunchConfig::default(), &arguments, &stream) }.unwrap();
+    stream.synchronize().unwrap();
+    let bytes = buffer.to_vec().unwrap();
+    let wanted = [&(-2.5_f64).to_le_bytes()[..], &(-3_i64).to_le_bytes(), &1.5_f32.to_le_bytes()].concat();
+    assert_eq!(bytes[16..36], wanted);
+    let bare = [Arg::from(&buffer), 1_u64.into(), 1.0_f64.into(), 1_i64.into()];
+    // SAFETY: refused.
+    let refused = unsafe { kernel.launch(&LaunchConfig::default(), &bare, &stream) };
+    assert_eq!(kind(refused), LaunchErrorKind::ArgumentSize { index: 1, expected: 4, found: 8 });
+}
+
+fn kind(refused: Result<()>) -> LaunchErrorKind {
+    let Err(Error::Launch(error)) = refused else { panic!("{refused:?}") };
+    error.kind
+}
+
+#[test]
+fn what_cannot_be_launched_is_refused_before_it_is_queued() {
+    let rig = Rig::new(config().devices(2));
+    let (stream, kernel) = (rig.stream(), kernel(&rig, "add"));
+    let buffer = words(&rig, &stream);
+    let right = [Arg::from(&buffer), 1_u32.into(), 1_u32.into()];
+    let shape = |grid, block, shared_bytes| LaunchConfig { grid, block, shared_bytes };
+    // SAFETY: refused, as are all launches below.
+    let with = |shape: LaunchConfig| kind(unsafe { kernel.launch(&shape, &right, &stream) });
+    assert!(matches!(with(shape([0, 1, 1], [1; 3], 0)), LaunchErrorKind::Dimensions { what: "grid", .. }));
+    assert!(matches!(with(shape([1, 70_000, 1], [1; 3], 0)), LaunchErrorKind::Dimensions { what: "grid", .. }));
+    assert!(matches!(with(shape([1; 3], [1, 1, 65], 0)), LaunchErrorKind::Dimensions { what: "block", .. }));
+    assert_eq!(with(shape([1; 3], [64, 32, 1], 0)), LaunchErrorKind::Threads { threads: 2048, limit: 1024 });
+    assert_eq!(with(shape([1; 3], [1; 3], 60_000)), LaunchErrorKind::SharedMemory { asked: 60_000, limit: 49_152 });
+    let one = LaunchConfig::default();
+    // SAFETY: as above.
+    let few = unsafe { kernel.launch(&one, &right[..2], &stream) };
+    assert_eq!(kind(few), LaunchErrorKind::ArgumentCount { expected: 3, found: 2 });
+    let elsewhere = rig.runtime.new_stream(DeviceIndex(1), 0).unwrap();
+    // SAFETY: as above.
+    let stream_of_another = unsafe { kernel.launch(&one, &right, &elsewhere) };
+    assert!(matches!(kind(stream_of_another), LaunchErrorKind::Device { what: "stream", .. }));
+    let far = rig.runtime.buffer(64, &elsewhere).unwrap();
+    // SAFETY: as above.
+    let buffer_of_another = unsafe { kernel.launch(&one, &[(&far).into(), 1_u32.into(), 1_u32.into()], &stream) };
+    assert!(matches!(kind(buffer_of_another), LaunchErrorKind::Device { what: "buffer", .. }));
+    let beyond = [Arg::range(&buffer, 8..WORDS * 4 + 1), 1_u32.into(), 1_u32.into()];
+    // SAFETY: as above.
+    let out_of_range = unsafe { kernel.launch(&one, &beyond, &stream) };
+    assert!(matches!(out_of_range, Err(Error::OutOfRange { .. })));
+    let other = common::rig();
+    // SAFETY: as above.
+    let of_another_runtime = unsafe { kernel.launch(&one, &right, &other.stream()) };
+    drop(other);
+    assert!(matches!(of_another_runtime, Err(Error::OtherRuntime { .. })));
+    stream.synchronize().unwrap();
+    assert_eq!(read(&buffer), [0; WORDS]);
+}
+
+#[test]
+fn shared_memory_beyond_48_kib_is_asked_for() {
+    let rig = rig();
+    let (stream, first) = (rig.stream(), module(&rig));
+    let (kernel, same) = (first.kernel("add").unwrap(), first.kernel("add").unwrap());
+    let refused = kernel.set_max_dynamic_shared_memory(1 << 20).unwrap_err();
+    assert!(refused.to_string().starts_with("kernel 'add': 1048576 bytes of dynamic shared memory"), "{refused}");
+    kernel.set_max_dynamic_shared_memory(60_000).unwrap();
+    assert_eq!(same.max_dynamic_shared_memory(), 60_000);
+    let buffer = words(&rig, &stream);
+    let shape = LaunchConfig::linear(10, 10).shared(60_000);
+    // SAFETY: the kernel changes ten words.
+    unsafe { same.launch(&shape, &[(&buffer).into(), 10_u32.into(), 1_u32.into()], &stream) }.unwrap();
+    stream.synchronize().unwrap();
+    assert_eq!(read(&buffer)[9..11], [1, 0]);
+    let attributes = kernel.attributes();
+    assert_eq!((attributes.max_threads_per_block, attributes.shared_bytes), (1024, 0));
+}
+
+#[test]
+fn refused_text_tells_why() {
+    let rig = rig();
+    let refused = rig.runtime.module_from_ptx(DEVICE, &TEXT.replace("mad.lo.u32", "frobnicate")).unwrap_err();
+    assert_eq!(refused.error_code(), Some(218));
+    let text = refused.to_string();
+    assert!(text.contains("CUDA_ERROR_INVALID_PTX") && text.contains("line 9"), "{text}");
+    assert!(text.contains("frobnicate"), "{text}");
+    let module = module(&rig);
+    let none = module.kernel("subtract").unwrap_err();
+    assert_eq!(none.to_string(), "the module has no kernel named 'subtract'");
+    let wrong = |text: &str| rig.runtime.module_from_ptx(DEVICE, text).unwrap_err();
+    assert_eq!(wrong("a\0b"), ModuleError::ZeroByte.into());
+    // SAFETY: refused.
+    let empty = unsafe { rig.runtime.module_from_image(DEVICE, &[]) }.unwrap_err();
+    assert_eq!(empty, ModuleError::Empty.into());
+    let image = [TEXT.as_bytes(), &[0]].concat();
+    // SAFETY: text that ends with a zero byte.
+    let image = unsafe { rig.runtime.module_from_image(DEVICE, &image) }.unwrap();
+    assert_eq!(image.kernel("add").unwrap().name(), "add");
+}
+
+#[test]
+fn modules_are_unloaded_when_the_program_waits_for_its_device() {
+    let rig = rig();
+    let stream = rig.stream();
+    let buffer = words(&rig, &stream);
+    let first = kernel(&rig, "add");
+    add(&first, &buffer, 1, &stream).unwrap();
+    drop(first);
+    assert_eq!(rig.machine.live().modules, 1, "work is queued that uses it");
+    let second = kernel(&rig, "add");
+    rig.runtime.synchronize(DEVICE).unwrap();
+    assert_eq!(rig.machine.live().modules, 1, "one is held");
+    add(&second, &buffer, 1, &stream).unwrap();
+    assert_eq!(read(&buffer), [2; WORDS]);
+    assert!(rig.machine.take_reports().is_empty());
+    drop((second, buffer));
+    drop(stream);
+    let left = rig.left();
+    assert_eq!((left.modules, left.allocations, left.contexts), (0, 0, 0));
+}
+
+#[test]
+fn a_graph_keeps_its_kernels_and_their_buffers() {
+    let rig = rig();
+    let stream = rig.stream();
+    let result = words(&rig, &stream);
+    stream.synchronize().unwrap();
+    let mut graph = CUDAGraph::on(&rig.runtime, false);
+    {
+        let (kernel, between) = (kernel(&rig, "add"), words(&rig, &stream));
+        stream.synchronize().unwrap();
+        graph
+            .capture(&stream, None, CaptureMode::Global, || {
+                add(&kernel, &between, 2, &stream)?;
+                result.copy_from_buffer(0, &between, 0..WORDS * 4, &stream)
+            })
+            .unwrap();
+    }
+    rig.runtime.synchronize(DEVICE).unwrap();
+    rig.runtime.empty_cache().unwrap();
+    assert_eq!(rig.machine.live().modules, 1);
+    for _ in 0..100 {
+        graph.replay().unwrap();
+    }
+    rig.runtime.synchronize(DEVICE).unwrap();
+    assert_eq!(read(&result), [200; WORDS]);
+    graph.replay().unwrap();
+    drop(graph);
+    assert_eq!(rig.machine.live().modules, 1, "the last replay is under way");
+    rig.runtime.synchronize(DEVICE).unwrap();
+    rig.runtime.synchronize(DEVICE).unwrap();
+    assert_eq!(rig.machine.live().modules, 0);
+    assert!(rig.machine.take_reports().is_empty());
+}
+
+#[test]
+fn a_buffer_given_to_a_kernel_on_another_stream_is_not_used_again_before_it_is_done() {
+    let rig = rig();
+    let (stream, side, kernel) = (rig.stream(), rig.stream(), kernel(&rig, "add"));
+    let buffer = words(&rig, &stream);
+    let address = buffer.address();
+    side.wait_stream(&stream).unwrap();
+    rig.runtime.sleep(1 << 30, &side).unwrap();
+    add(&kernel, &buffer, 1, &side).unwrap();
+    drop(buffer);
+    let next = rig.runtime.buffer(WORDS * 4, &stream).unwrap();
+    assert_ne!(next.address(), address);
+}
+
+#[test]
+fn a_kernel_that_fails_loses_the_context() {
+    let rig = rig();
+    let (stream, kernel) = (rig.stream(), kernel(&rig, "fail"));
+    // SAFETY: it touches no memory of anybody's; the simulated device finds out.
+    unsafe { kernel.launch(&LaunchConfig::default(), &[], &stream) }.unwrap();
+    let lost = stream.synchronize().unwrap_err();
+    assert_eq!((lost.error_code(), lost.context_is_lost()), (Some(700), true));
+    drop(kernel);
+    assert!(rig.runtime.synchronize(DEVICE).is_err());
+    assert!(rig.runtime.is_valid());
+}
+
+#[test]
+fn sleeping_keeps_a_stream_busy_for_so_long() {
+    let rig = rig();
+    let stream = rig.stream();
+    let (start, end) = (Event::on(&rig.runtime, EventOptions::TIMING), Event::on(&rig.runtime, EventOptions::TIMING));
+    start.record(&stream).unwrap();
+    rig.runtime.sleep(198_000_000, &stream).unwrap();
+    end.record(&stream).unwrap();
+    assert!(!end.query().unwrap());
+    end.synchronize().unwrap();
+    let elapsed_ms = start.elapsed_time(&end).unwrap();
+    assert!((100.0..102.0).contains(&elapsed_ms), "{elapsed_ms} ms for 198 million cycles");
+    rig.runtime.sleep(-1, &stream).unwrap();
+    stream.synchronize().unwrap();
+    let mut graph = CUDAGraph::on(&rig.runtime, false);
+    graph.capture(&stream, None, CaptureMode::Global, || rig.runtime.sleep(1000, &stream)).unwrap();
+    assert_eq!(graph.node_count(), 1);
+}
+
+#[test]
+fn a_driver_that_cannot_tell_parameters_launches_all_the_same() {
+    let rig = rig();
+    let old = cuda_sim::functions().up_to(cuda_sys::CudaVersion(12020));
+    let runtime = c10_core::Runtime::new(load(old).unwrap());
+    let stream = runtime.new_stream(DEVICE, 0).unwrap();
+    let kernel = runtime.module_from_ptx(DEVICE, TEXT).unwrap().kernel("add").unwrap();
+    assert_eq!(kernel.parameter_sizes(), None);
+    let buffer = runtime.buffer(WORDS * 4, &stream).unwrap();
+    buffer.fill(0..WORDS * 4, 0, &stream).unwrap();
+    add(&kernel, &buffer, 5, &stream).unwrap();
+    stream.synchronize().unwrap();
+    assert_eq!(read(&buffer), [5; WORDS]);
+    drop(rig);
+}
+
+/// Loads, launches, captures, replays, sleeps.
+fn program(rig: &Rig) -> Result<()> {
+    let stream = rig.runtime.new_stream(DEVICE, 0)?;
+    let buffer = rig.runtime.buffer(WORDS * 4, &stream)?;
+    buffer.fill(0..WORDS * 4, 0, &stream)?;
+    let kernel = rig.runtime.module_from_ptx(DEVICE, TEXT)?.kernel("add")?;
+    kernel.set_max_dynamic_shared_memory(50_000)?;
+    add(&kernel, &buffer, 1, &stream)?;
+    rig.runtime.sleep(1000, &stream)?;
+    let mut graph = CUDAGraph::on(&rig.runtime, false);
+    graph.capture(&stream, None, CaptureMode::Global, || add(&kernel, &buffer, 1, &stream))?;
+    graph.replay()?;
+    drop(kernel);
+    graph.reset()?;
+    rig.runtime.synchronize(DEVICE)?;
+    rig.runtime.synchronize(DEVICE)
+}
+
+#[test]
+fn every_driver_call_may_fail() {
+    let plain = rig();
+    program(&plain).unwrap();
+    let calls = plain.machine.calls();
+    assert!(calls.iter().any(|(call, ..)| *call == "cuModuleUnload"));
+    drop(plain);
+    let (tried, noticed) = fail_each_call(&calls, |fault| {
+        let rig = rig();
+        rig.machine.inject(fault);
+        let result = program(&rig);
+        assert!(rig.runtime.is_valid(), "{fault:?}: {result:?}");
+        rig.machine.clear_faults();
+        assert_eq!(rig.machine.take_reports(), [], "{fault:?}: {result:?}");
+        // What failed once works now.
+        program(&rig).unwrap_or_else(|error| panic!("{fault:?}: {error}"));
+        let left = rig.left();
+        let clean = (left.modules, left.allocations, left.graphs, left.graph_execs, left.streams, left.events);
+        assert!(clean == (0, 0, 0, 0, 0, 0) || left.contexts > 0, "{fault:?}: {left:?}");
+        result.is_err()
+    });
+    assert!(tried > 60 && noticed > tried / 2, "{noticed} of {tried} faults were noticed");
+}
