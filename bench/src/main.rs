@@ -1,16 +1,19 @@
-//! Costs of the runtime beside those of the raw driver: `bench [--json]`; those of its allocator: `bench alloc`.
+//! Costs of the runtime beside those of the raw driver: `bench [--json]`; those of its allocator: `bench alloc`; those of
+//! streams, events and graphs: `bench streams graphs`.
 //!
 //! Both run in one process on one device, alternately, and the medians and their ratio are printed. The first use of a
 //! device happens once in the life of a process, so that row starts processes of its own (`bench --first ours|raw`).
 //! On the simulated driver the figures say what the runtime adds to it, and nothing about hardware.
 #![deny(unsafe_code)]
 
+mod figures;
 mod heap;
 mod measure;
 mod random;
 mod raw;
 
 mod alloc;
+mod flow;
 mod ours;
 
 use std::io::Write as _;
@@ -20,6 +23,10 @@ use std::time::Instant;
 use measure::{Row, beside, median};
 use ours::Ours;
 use raw::{Failure, Raw};
+
+/// How the program is used.
+const USAGE: &str = "usage: bench [--json] | bench alloc [--peer HARNESS | --figures FILE] [--json] | \
+                     bench streams|graphs [--cold] [--figures FILE] [--json]";
 
 /// How often the first use is measured on each side.
 const FIRST_USES: usize = 7;
@@ -36,7 +43,8 @@ fn main() -> ExitCode {
         ["--first", "ours"] => first(Ours::first_use),
         ["--first", "raw"] => first(|| Ok(Raw::new()?.mem_alloc(FIRST_BYTES)?)),
         ["alloc", words @ ..] => alloc::main(words),
-        _ => Err("usage: bench [--json] | bench alloc [--peer HARNESS | --figures FILE] [--json]".into()),
+        words if flow::is_meant(words) => flow::main(words),
+        _ => Err(USAGE.into()),
     };
     match outcome {
         Ok(text) => {

@@ -75,6 +75,14 @@ impl Ours {
         if self.stream.query()? { Ok(()) } else { Err("a stream of an idle device is not done".into()) }
     }
 
+    /// Waits for the stream.
+    ///
+    /// # Errors
+    /// The runtime's.
+    pub(crate) fn stream_synchronize(&self) -> Result<(), Failure> {
+        Ok(self.stream.synchronize()?)
+    }
+
     /// Makes an event, records it and drops it.
     ///
     /// # Errors

@@ -5,10 +5,15 @@
 //! struct that holds them lives, and are destroyed with it.
 #![expect(unsafe_code, reason = "calls the driver's C interface")]
 
+use std::ffi::c_void;
 use std::ptr;
 
-use cuda_sys::driver::types::{CUcontext, CUdeviceptr, CUevent, CUstream};
+use cuda_sys::driver::types::{
+    CUcontext, CUdeviceptr, CUevent, CUfunction, CUgraph, CUgraphExec, CUmodule, CUstream, CUstreamCaptureMode,
+};
 use cuda_sys::{Driver, DriverError};
+
+use crate::flow::kernel;
 
 /// Why the raw side cannot be measured.
 pub(crate) type Failure = Box<dyn std::error::Error>;
@@ -28,6 +33,10 @@ impl HostWord {
         unsafe { self.host.read_volatile() }
     }
 }
+
+/// Pinned memory.
+#[derive(Debug)]
+pub(crate) struct HostMemory(*mut c_void);
 
 /// A driver with a current primary context, a stream and an event without timing.
 #[derive(Debug)]
@@ -142,6 +151,35 @@ impl Raw {
         unsafe { self.driver.cuEventDestroy_v2(event) }
     }
 
+    /// Waits for the stream.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub(crate) fn stream_synchronize(&self) -> Result<(), DriverError> {
+        // SAFETY: the stream lives as long as this value.
+        unsafe { self.driver.cuStreamSynchronize(self.stream) }
+    }
+
+    /// Takes pinned memory.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub(crate) fn host_alloc(&self, bytes: usize) -> Result<HostMemory, DriverError> {
+        let mut memory = ptr::null_mut();
+        // SAFETY: `memory` outlives the call.
+        unsafe { self.driver.cuMemHostAlloc(&mut memory, bytes, 0) }?;
+        Ok(HostMemory(memory))
+    }
+
+    /// Gives pinned memory back.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub(crate) fn host_free(&self, memory: HostMemory) -> Result<(), DriverError> {
+        // SAFETY: made by `host_alloc`, given up here, and never looked at.
+        unsafe { self.driver.cuMemFreeHost(memory.0) }
+    }
+
     /// Takes a pinned word for the rest of the process.
     ///
     /// # Errors
@@ -171,6 +209,114 @@ impl Raw {
     pub(crate) fn synchronize(&self) -> Result<(), DriverError> {
         // SAFETY: takes nothing.
         unsafe { self.driver.cuCtxSynchronize() }
+    }
+}
+
+/// The raw side of the graphs' rows: a kernel and its argument.
+#[derive(Debug)]
+pub(crate) struct Graphs<'a> {
+    raw: &'a Raw,
+    module: CUmodule,
+    function: CUfunction,
+    data: CUdeviceptr,
+}
+
+/// An executable graph.
+#[derive(Debug)]
+pub(crate) struct Exec(CUgraphExec);
+
+impl Raw {
+    /// Loads the kernel of the graphs' rows.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub(crate) fn graphs(&self) -> Result<Graphs<'_>, DriverError> {
+        let text = format!("{}\0", kernel::TEXT);
+        let (mut module, mut function, mut data) = (ptr::null_mut(), ptr::null_mut(), 0);
+        // SAFETY: `module` and the text, which ends with a zero, outlive the call.
+        unsafe { self.driver.cuModuleLoadData(&mut module, text.as_ptr().cast()) }?;
+        // SAFETY: the module was just loaded; `function` and the name outlive the call.
+        unsafe { self.driver.cuModuleGetFunction(&mut function, module, kernel::NAME.as_ptr()) }?;
+        // SAFETY: `data` outlives the call.
+        unsafe { self.driver.cuMemAlloc_v2(&mut data, kernel::BYTES) }?;
+        // SAFETY: as many bytes were allocated in the line before.
+        unsafe { self.driver.cuMemsetD8_v2(data, 0, kernel::BYTES) }?;
+        Ok(Graphs { raw: self, module, function, data })
+    }
+
+    /// Queues an executable graph on a stream, both of the runtime's.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub(crate) fn graph_launch(&self, exec: usize, stream: usize) -> Result<(), DriverError> {
+        let (exec, stream) = (ptr::with_exposed_provenance_mut(exec), ptr::with_exposed_provenance_mut(stream));
+        // SAFETY: the caller holds the graph and the stream that these are the handles of.
+        unsafe { self.driver.cuGraphLaunch(exec, stream) }
+    }
+}
+
+impl Graphs<'_> {
+    /// Captures so many launches and makes them executable.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub(crate) fn capture(&self, nodes: u32) -> Result<Exec, DriverError> {
+        let (driver, stream) = (&self.raw.driver, self.raw.stream);
+        let (mut graph, mut exec): (CUgraph, CUgraphExec) = (ptr::null_mut(), ptr::null_mut());
+        let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
+        // SAFETY: the stream is alive and captures nothing.
+        unsafe { driver.cuStreamBeginCapture_v2(stream, mode) }?;
+        for _ in 0..nodes {
+            self.launch()?;
+        }
+        // SAFETY: the capture was begun above; `graph` outlives the call.
+        unsafe { driver.cuStreamEndCapture(stream, &mut graph) }?;
+        // SAFETY: the graph was just made; `exec` outlives the call.
+        unsafe { driver.cuGraphInstantiateWithFlags(&mut exec, graph, 0) }?;
+        // SAFETY: the graph is used no more.
+        unsafe { driver.cuGraphDestroy(graph) }?;
+        Ok(Exec(exec))
+    }
+
+    fn launch(&self) -> Result<(), DriverError> {
+        let mut data = self.data;
+        let mut arguments = [ptr::from_mut(&mut data).cast::<c_void>()];
+        let (function, stream, arguments) = (self.function, self.raw.stream, arguments.as_mut_ptr());
+        // SAFETY: the kernel has one parameter of 8 bytes, which is copied during the call.
+        unsafe {
+            self.raw.driver.cuLaunchKernel(
+                function,
+                1,
+                1,
+                1,
+                kernel::THREADS,
+                1,
+                1,
+                0,
+                stream,
+                arguments,
+                ptr::null_mut(),
+            )
+        }
+    }
+
+    /// Destroys an executable graph.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub(crate) fn destroy(&self, exec: Exec) -> Result<(), DriverError> {
+        // SAFETY: made by `capture` and given up here.
+        unsafe { self.raw.driver.cuGraphExecDestroy(exec.0) }
+    }
+}
+
+impl Drop for Graphs<'_> {
+    fn drop(&mut self) {
+        // Nothing can be done about a failure here, and the process is about to end.
+        // SAFETY: allocated in `graphs`; whoever measures has waited for the work that used it.
+        let _ = unsafe { self.raw.driver.cuMemFree_v2(self.data) };
+        // SAFETY: loaded in `graphs` and used no more.
+        let _ = unsafe { self.raw.driver.cuModuleUnload(self.module) };
     }
 }
 

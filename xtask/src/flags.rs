@@ -95,6 +95,14 @@ pub(crate) const COMMANDS: &[Command] = &[
                 value: None,
                 about: "measures the caching allocator, by threads, sizes and statistics",
             },
+            Opt { name: "streams", value: None, about: "measures what is current, guards, events, pinned memory" },
+            Opt { name: "graphs", value: None, about: "measures capture and replay" },
+            Opt { name: "--cold", value: None, about: "with `streams`: also pinned memory that nothing is cached for" },
+            Opt {
+                name: "--figures",
+                value: Some("FILE"),
+                about: "with `streams` and `graphs`: what another program has printed, to stand beside ours",
+            },
             Opt {
                 name: "--peer",
                 value: Some("HARNESS"),

@@ -92,6 +92,16 @@ raw_driver() {
     if [ -x "$out/driver_costs" ]; then step driver_costs "$out/driver_costs"; fi
 }
 
+# Streams, events and graphs, likewise.
+bench_flow() {
+    if [ -f "$out/torch_bench.txt" ]; then
+        step bench-flow kept "$out/bench_flow.txt" \
+            "$bin/bench" streams graphs --cold --figures "$out/torch_bench.txt" --json
+    else
+        step bench-flow kept "$out/bench_flow.txt" "$bin/bench" streams graphs --json
+    fi
+}
+
 # Our allocator, beside PyTorch's figures of the same run where there are some.
 bench_alloc() {
     if [ -f "$out/torch_bench.txt" ]; then
@@ -105,6 +115,7 @@ if [ -d "$here/peer" ] && [ "$driver" = real ]; then
     raw_driver
     peers
 fi
+bench_flow
 bench_alloc
 
 echo

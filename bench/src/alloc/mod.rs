@@ -8,7 +8,6 @@
 //! with an empty cache on both sides.
 
 mod case;
-mod figures;
 mod host_memory;
 mod peer;
 mod report;
@@ -17,10 +16,10 @@ mod work;
 use std::io::Write as _;
 use std::path::PathBuf;
 
+use crate::figures::Figures;
 use crate::measure::{BURST_CALLS, BURSTS, alone, median};
 use crate::raw::{Failure, Raw};
 use case::{BYTES, Case, Kind, THREADS_MAX};
-use figures::Figures;
 use host_memory::HostMemory;
 use peer::Peer;
 use report::{Control, Floor, Row};
