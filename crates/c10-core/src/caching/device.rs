@@ -169,7 +169,14 @@ impl Device {
     pub(crate) fn exclusively<R>(&self, action: impl FnOnce(&mut Exclusive<'_>) -> R) -> R {
         let mut figures = lock(&self.figures);
         let Figures { shards, stats } = &mut *figures;
-        let states = shards.iter().map(|shard| shard.open()).collect();
+        let mut states: Vec<_> = shards.iter().map(|shard| shard.state.lock()).collect();
+        let is_calm = self.messages.are_none();
+        for (shard, state) in shards.iter().zip(&mut states) {
+            if is_calm {
+                shard.grant(state);
+            }
+            shard.wake(state);
+        }
         let mut all = Exclusive { device: self, stats, shards, states };
         all.settle();
         action(&mut all)
@@ -198,7 +205,15 @@ impl Device {
     #[inline]
     pub(super) fn hit(&self, shard: &Shard, bytes: u64) -> Option<u64> {
         {
-            let mut state = shard.state.lock();
+            let (mut state, granted) = match shard.state.try_lock() {
+                Some(state) => (state, None),
+                None => shard.wait_for(bytes),
+            };
+            if let Some(address) = granted {
+                shard.set_owner(thread::number());
+                self.shared.hand_out(address, shard.id);
+                return Some(address);
+            }
             let settled = self.settle(shard, &mut state);
             if settled && let Some(address) = state.take_again(bytes) {
                 shard.set_dormant(NONE);

@@ -23,6 +23,7 @@ impl<T> Hot<T> {
     }
 
     /// Access, if nobody else has it.
+    #[inline]
     pub(crate) fn try_lock(&self) -> Option<HotGuard<'_, T>> {
         self.0.try_lock()
     }

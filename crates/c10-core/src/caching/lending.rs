@@ -12,16 +12,23 @@ use crate::caching::shard::{Shard, ShardState, Taking};
 
 /// Shards that are asked before all locks are taken.
 const ASKED: u32 = 3;
+/// Each so many times all locks are taken at once: whether the threads hold memory at the same time, so that there is a
+/// new peak and room for all of them, is seen only then.
+const LOOK: u32 = 4;
 
 impl Device {
     /// Gets what a shard's leases lack for a change from another shard; whether one had it to spare.
     #[cold]
     pub(super) fn borrow_lease(&self, shard: &Shard, state: &mut ShardState, taking: &Taking) -> bool {
         let made = self.shared.count();
+        state.asked = state.asked.wrapping_add(1);
+        if made == 1 || state.asked.is_multiple_of(LOOK) {
+            return false;
+        }
         let need = state.ledger.shortage(taking.class, &taking.change);
-        (0..ASKED.min(made - 1)).any(|_| {
-            state.asked = state.asked % (made - 1) + 1;
-            let other = self.shared.shard(ShardId((shard.id.0 + state.asked) % made));
+        (0..ASKED).any(|step| {
+            let distance = state.asked.wrapping_add(step) % (made - 1) + 1;
+            let other = self.shared.shard(ShardId((shard.id.0 + distance) % made));
             let Some(other) = other.filter(|other| other.device == self.position) else { return false };
             let Some(mut lender) = other.state.try_lock() else { return false };
             // A dormant block was given back: what it took of the lease is free.

@@ -88,6 +88,8 @@ pub(crate) struct Head {
     owner: AtomicU64,
     /// The block that is dormant, or [`NONE`].
     dormant: AtomicU32,
+    /// Bytes that a thread asks for which waits for the lock; 0 for nobody.
+    awaited: AtomicU64,
     pages: Arc<Pages>,
 }
 
@@ -113,7 +115,9 @@ pub(crate) struct ShardState {
     /// Searches are counted: unused segments are released before more than the limit is held.
     pub(crate) counts_lookups: bool,
     newest: Newest,
-    /// How far behind this shard the one is that was last asked for a lease.
+    /// A request that was served while the thread waits that made it: its bytes and the address.
+    granted: Option<(u64, u64)>,
+    /// How often leases were asked of other shards.
     pub(super) asked: u32,
     /// Blocks that other threads gave back, the newest first: what was taken from the chain and not followed yet.
     inbox: Vec<Index>,
@@ -220,9 +224,41 @@ impl Shard {
             other_bits: if position < LAST_BIT { !(1 << position) } else { u64::MAX },
             owner: AtomicU64::new(0),
             dormant: AtomicU32::new(NONE),
+            awaited: AtomicU64::new(0),
             pages: Arc::clone(pages),
         };
         Self { state: Apart(Hot::new(state)), head: Apart(head), returned: Apart::default() }
+    }
+
+    /// Access for a request that could not have it at once: others can see meanwhile what is asked for. The address, if
+    /// they have served it.
+    #[cold]
+    pub(crate) fn wait_for(&self, bytes: u64) -> (HotGuard<'_, ShardState>, Option<u64>) {
+        self.awaited.store(bytes, Ordering::Release);
+        let mut state = self.state.lock();
+        self.awaited.store(0, Ordering::Relaxed);
+        let granted = state.granted.take_if(|(requested, _)| *requested == bytes);
+        (state, granted.map(|(_, address)| address))
+    }
+
+    /// Serves the request of a thread that waits for the lock, if the dormant block is what it will get: its call is under
+    /// way, so it may as well come before what the holder of the lock does. By the holder, while no shard has messages.
+    ///
+    /// Threads that take turns at the locks hold memory at the same time then, as they do when nobody is in their way.
+    pub(super) fn grant(&self, state: &mut ShardState) {
+        let awaited = self.awaited.load(Ordering::Acquire);
+        if awaited == 0 || state.granted.is_some() {
+            return;
+        }
+        if let Some(address) = state.take_again(awaited) {
+            state.granted = Some((awaited, address));
+        }
+    }
+
+    /// Whether a thread waits for the lock that asks for something.
+    #[cfg(test)]
+    pub(super) fn is_awaited(&self) -> bool {
+        self.awaited.load(Ordering::Acquire) != 0
     }
 
     /// Access to the state, with nothing dormant.
@@ -332,6 +368,7 @@ impl ShardState {
             config,
             counts_lookups,
             newest: Newest::NONE,
+            granted: None,
             asked: 0,
             inbox: Vec::new(),
             bins: [Bins::new(), Bins::new()],
@@ -347,6 +384,12 @@ impl ShardState {
         let place = pages.find_returned(self.blocks.get(index).address);
         debug_assert!(place.is_some_and(|place| place.block() == index), "a returned block stays as it is");
         place
+    }
+
+    /// Whether a request was served that nobody has come back for yet.
+    #[cfg(test)]
+    pub(super) fn has_granted(&self) -> bool {
+        self.granted.is_some()
     }
 
     /// The rounded size of a request.

@@ -723,6 +723,38 @@ fn threads_may_ask_the_driver_at_the_same_time() {
     assert!(allocator.alloc(&driver, on(0), 24 << 20).is_err_and(|error| error.is_out_of_memory()));
 }
 
+/// A thread that waits for a shard's lock is served by its holder, if it asks for what the dormant block is.
+#[test]
+fn a_waiting_request_may_be_served_by_others() {
+    for (asked, served) in [(5000, true), (5001, false)] {
+        let driver = Plain::new(false);
+        let allocator = CachingAllocator::new(1, &Arc::default());
+        let address = allocator.alloc(&driver, on(0), 5000).unwrap();
+        for _ in 0..2 {
+            allocator.free(&driver, address).unwrap();
+            assert_eq!(allocator.alloc(&driver, on(0), 5000), Ok(address));
+        }
+        allocator.free(&driver, address).unwrap();
+        let shard = allocator.shared.shard(allocator.shared.pages.slot_at(address).unwrap().0).unwrap();
+        let again = std::thread::scope(|scope| {
+            let mut state = shard.state.lock();
+            let waiting = scope.spawn(|| allocator.alloc(&driver, on(0), asked).unwrap());
+            while !shard.is_awaited() {
+                std::thread::yield_now();
+            }
+            shard.grant(&mut state);
+            assert_eq!(state.has_granted(), served);
+            shard.wake(&mut state);
+            drop(state);
+            waiting.join().unwrap()
+        });
+        assert_eq!((again, allocator.inconsistency()), (address, None));
+        let count = allocator.stats(DeviceIndex(0)).unwrap().allocation.all;
+        assert_eq!((count.current, count.peak, count.allocated, count.freed), (1, 1, 4, 3));
+        allocator.free(&driver, again).unwrap();
+    }
+}
+
 #[test]
 fn threads_allocate_and_free_each_others_memory() {
     let driver = Plain::new(false);
