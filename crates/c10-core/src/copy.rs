@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::device::{Device, DeviceIndex};
-use crate::driver::{StreamRef, check_range};
+use crate::driver::{StreamRef, check_part, check_range};
 use crate::error::{Error, Result};
 use crate::ipc::{Received, SharedBuffer};
 use crate::pinned::PinnedBuffer;
@@ -186,9 +186,8 @@ impl DeviceBuffer {
         range: Range<usize>,
         stream: &Stream,
     ) -> Result<()> {
-        let bytes = range.len();
+        let bytes = check_part(&range, from.len())?;
         check_range(offset, bytes, self.len())?;
-        check_range(range.start, bytes, from.len())?;
         from.check_owner(&self.runtime)?;
         let (Some(memory), true) = (from.memory(), bytes > 0) else { return Ok(()) };
         let (ready, capture) = self.use_on(stream)?;
@@ -202,8 +201,7 @@ impl DeviceBuffer {
     /// # Errors
     /// The range leaves a buffer, or the driver's error.
     pub fn copy_to_pinned(&self, range: Range<usize>, to: &PinnedBuffer, offset: usize, stream: &Stream) -> Result<()> {
-        let bytes = range.len();
-        check_range(range.start, bytes, self.len())?;
+        let bytes = check_part(&range, self.len())?;
         check_range(offset, bytes, to.len())?;
         to.check_owner(&self.runtime)?;
         let (Some(memory), true) = (to.memory(), bytes > 0) else { return Ok(()) };
@@ -218,9 +216,8 @@ impl DeviceBuffer {
     /// # Errors
     /// The range leaves a buffer, or the driver's error.
     pub fn copy_from_buffer(&self, offset: usize, from: &Self, range: Range<usize>, stream: &Stream) -> Result<()> {
-        let bytes = range.len();
+        let bytes = check_part(&range, from.len())?;
         check_range(offset, bytes, self.len())?;
-        check_range(range.start, bytes, from.len())?;
         self.runtime.check_same(&from.runtime, "buffer")?;
         if bytes == 0 {
             return Ok(());
@@ -235,8 +232,7 @@ impl DeviceBuffer {
     /// # Errors
     /// The range leaves the buffer, or the driver's error.
     pub fn fill(&self, range: Range<usize>, value: u8, stream: &Stream) -> Result<()> {
-        let bytes = range.len();
-        check_range(range.start, bytes, self.len())?;
+        let bytes = check_part(&range, self.len())?;
         if bytes == 0 {
             return Ok(());
         }

@@ -383,15 +383,23 @@ pub enum Error {
     /// Functions could not be captured together, or a captured one not be called.
     #[error(transparent)]
     Graphed(Box<GraphedError>),
-    /// A copy reaches past the end of a buffer.
-    #[error("a copy of {bytes} bytes at offset {offset} does not fit into a buffer of {len} bytes")]
+    /// A copy, a fill or an argument reaches past the end of a buffer.
+    #[error("{bytes} bytes at offset {offset} are not within a buffer of {len} bytes")]
     OutOfRange {
-        /// First byte of the copy inside the buffer.
+        /// First byte inside the buffer.
         offset: usize,
-        /// Bytes to be copied.
+        /// Bytes from there on.
         bytes: usize,
         /// Bytes the buffer has.
         len: usize,
+    },
+    /// A range of a buffer ends before it begins.
+    #[error("the range {start}..{end} of a buffer ends before it begins")]
+    ReversedRange {
+        /// First byte.
+        start: usize,
+        /// The byte after the last.
+        end: usize,
     },
 }
 

@@ -104,7 +104,8 @@ impl Runtime {
         self.started().map_or(Ok(()), |ready| ready.allocator.reset_peak_stats(device))
     }
 
-    /// Gives cached memory that is wholly free back to the driver, on every device, and waits for work that uses it.
+    /// Gives cached memory that is wholly free back to the driver, on every device, and waits for work that uses it,
+    /// replays of graphs that were dropped meanwhile among it.
     /// Does nothing before the runtime has started.
     ///
     /// # Errors
@@ -114,7 +115,8 @@ impl Runtime {
             return Ok(());
         }
         let ready = self.ready()?;
-        ready.allocator.empty_cache(&ready.api)
+        let waited = ready.wait_for_held();
+        ready.allocator.empty_cache(&ready.api).and(waited.map(drop))
     }
 
     /// Device memory for use on `stream`, by address; 0 for no bytes. Freed by [`Self::caching_allocator_delete`].
@@ -139,11 +141,19 @@ impl Runtime {
     fn allocate(&self, ready: &Ready, stream: StreamRef, bytes: u64) -> Result<u64> {
         let mut allocated = ready.allocator.alloc(&ready.api, stream, bytes);
         if let Err(Error::OutOfMemory(_)) = allocated
-            && ready.ipc.collect(ready)
+            && Self::let_go_of_held(ready)
         {
             allocated = ready.allocator.alloc(&ready.api, stream, bytes);
         }
         allocated.map_err(|error| self.complete_out_of_memory(&ready.api, error))
+    }
+
+    /// Lets go of what was discarded or sent and is held until others are done with it, as torch's allocator waits for
+    /// events before it gives up; whether there was anything. The error to be told is that memory ran out.
+    #[cold]
+    fn let_go_of_held(ready: &Ready) -> bool {
+        let held = ready.wait_for_held().unwrap_or(false);
+        ready.ipc.collect(ready) || held
     }
 
     /// Gives memory back by its address; 0 is ignored.

@@ -568,6 +568,12 @@ impl Ready {
         }
     }
 
+    /// Waits for the work that something is held for, and lets go of it; whether there was anything.
+    pub(crate) fn wait_for_held(&self) -> Result<bool> {
+        let _relaxed = self.relaxed()?;
+        self.holds.wait(&self.api)
+    }
+
     /// Unloads modules that nobody can use any more.
     fn unload(&self, modules: &[ModuleHandle]) {
         if !modules.is_empty()

@@ -233,7 +233,7 @@ impl Stream {
         self.wait_event(&other.record_event()?)
     }
 
-    /// Records a new event after the work queued so far.
+    /// Records a new event after the work queued so far. [`Event::record`] records one that is there.
     ///
     /// # Errors
     /// The driver's error.

@@ -8,7 +8,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use c10_core::{CUDAGraph, CaptureMode, Error, PoolId, Result, Stream};
 use common::{DEVICE, Rig, code, config, rig};
-use cuda_sim::LiveHandles;
+use cuda_sim::{Fault, LiveHandles};
+use cuda_sys::CUresult;
 
 const LEN: usize = 1 << 16;
 const MODES: [CaptureMode; 3] = [CaptureMode::Global, CaptureMode::ThreadLocal, CaptureMode::Relaxed];
@@ -255,8 +256,8 @@ fn a_capture_that_the_driver_does_not_end_is_ended_later() {
     let mut graph = graph(&rig);
     graph.capture_begin(None, CaptureMode::Global).unwrap();
     for occurrence in 1..=3 {
-        let code = cuda_sys::CUresult::CUDA_ERROR_NOT_PERMITTED;
-        rig.machine.inject(cuda_sim::Fault { call: "cuStreamEndCapture", occurrence, code });
+        let code = CUresult::CUDA_ERROR_NOT_PERMITTED;
+        rig.machine.inject(Fault { call: "cuStreamEndCapture", occurrence, code });
     }
     assert_eq!(code(graph.capture_end()), 800);
     assert!(graph.is_capturing() && stream.is_capturing().unwrap());
@@ -417,6 +418,80 @@ fn a_graph_dropped_while_it_replays_leaves_what_it_reads_alone() {
         rig.runtime.host_empty_cache().unwrap();
         expect_normal(rig, [stream, side]);
     }
+}
+
+/// A graph that fills `len` bytes of the usual pool; the buffer's handle is gone.
+fn graph_of_dropped_buffer(rig: &Rig, stream: &Stream, len: usize) -> CUDAGraph {
+    let buffer = rig.runtime.buffer(len, stream).unwrap();
+    let mut graph = graph(rig);
+    graph.capture(stream, None, CaptureMode::Global, || buffer.fill(0..len, 1, stream)).unwrap();
+    graph
+}
+
+#[test]
+fn a_graph_dropped_while_its_stream_captures_leaves_the_capture_alone() {
+    let rig = rig();
+    let stream = rig.stream();
+    let result = rig.runtime.buffer(LEN, &stream).unwrap();
+    let before = rig.allocated_bytes();
+    let mut replayed = graph_of_dropped_buffer(&rig, &stream, LEN);
+    let current = stream.guard();
+    replayed.replay().unwrap();
+    drop(current);
+    let mut next = graph(&rig);
+    let body = || {
+        drop(replayed);
+        result.fill(0..LEN, 2, &stream)
+    };
+    next.capture(&stream, None, CaptureMode::Global, body).unwrap();
+    assert_eq!(next.node_count(), 1);
+    // What the dropped graph used is let go of once its replay is over.
+    rig.runtime.synchronize(DEVICE).unwrap();
+    assert_eq!(rig.allocated_bytes(), before);
+    drop((next, result));
+    expect_normal(rig, [stream]);
+}
+
+#[test]
+fn memory_that_a_dropped_graph_still_replays_on_is_waited_for_before_memory_runs_out() {
+    const MOST: usize = 40 << 20;
+    for late in [false, true] {
+        let rig = Rig::new(config().capacity(64 << 20).late_events(late));
+        let (stream, side) = (rig.stream(), rig.stream());
+        for empties in [false, true] {
+            let mut replayed = graph_of_dropped_buffer(&rig, &stream, MOST);
+            rig.runtime.sleep(1 << 20, &side).unwrap();
+            let current = side.guard();
+            replayed.replay().unwrap();
+            drop((replayed, current));
+            assert!(rig.allocated_bytes() > 0, "the replay is not over");
+            if empties {
+                rig.runtime.empty_cache().unwrap();
+                assert_eq!(rig.reserved_bytes(), 0);
+            }
+            drop(rig.runtime.buffer(MOST, &stream).unwrap());
+            rig.runtime.empty_cache().unwrap();
+        }
+        expect_normal(rig, [stream, side]);
+    }
+}
+
+#[test]
+fn a_failed_wait_for_a_dropped_graph_is_told_and_loses_nothing() {
+    let rig = rig();
+    let (stream, side) = (rig.stream(), rig.stream());
+    let mut replayed = graph_of_dropped_buffer(&rig, &stream, LEN);
+    rig.runtime.sleep(1 << 20, &side).unwrap();
+    let current = side.guard();
+    replayed.replay().unwrap();
+    drop((replayed, current));
+    let refused = CUresult::CUDA_ERROR_NOT_PERMITTED;
+    rig.machine.inject(Fault { call: "cuEventSynchronize", occurrence: 1, code: refused });
+    assert_eq!(code(rig.runtime.empty_cache()), refused.0);
+    assert!(rig.allocated_bytes() > 0);
+    rig.runtime.empty_cache().unwrap();
+    assert_eq!(rig.reserved_bytes(), 0);
+    expect_normal(rig, [stream, side]);
 }
 
 #[test]

@@ -151,6 +151,16 @@ fn graphs_can_share_a_pool() {
     assert_eq!(rig.reserved_bytes(), 0);
 }
 
+#[test]
+fn no_pool_is_a_pool_of_ones_own() {
+    let rig = rig();
+    let stream = rig.stream();
+    let mut graph = graph(&rig);
+    graph.capture(&stream, Some(PoolId(0, 0)), CaptureMode::Global, || -> Result<()> { Ok(()) }).unwrap();
+    let pool = graph.pool().unwrap();
+    assert!(pool.0 > 0 && pool.1 == 0, "{pool:?}");
+}
+
 /// Two graphs use the same memory of a shared pool one after the other. Whether both got their own results.
 fn replay_both(seed: u64, at_the_same_time: bool) -> bool {
     let rig = Rig::new(config().seed(seed));

@@ -136,6 +136,11 @@ fn what_cannot_be_launched_is_refused_before_it_is_queued() {
     // SAFETY: as above.
     let out_of_range = unsafe { kernel.launch(&one, &beyond, &stream) };
     assert!(matches!(out_of_range, Err(Error::OutOfRange { .. })));
+    let (start, end) = (10, 5);
+    // SAFETY: as above.
+    let reversed =
+        unsafe { kernel.launch(&one, &[Arg::range(&buffer, start..end), 1_u32.into(), 1_u32.into()], &stream) };
+    assert_eq!(reversed, Err(Error::ReversedRange { start, end }));
     let other = common::rig();
     // SAFETY: as above.
     let of_another_runtime = unsafe { kernel.launch(&one, &right, &other.stream()) };

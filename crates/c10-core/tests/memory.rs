@@ -225,9 +225,17 @@ fn ranges_outside_a_buffer_are_refused_before_anything_is_called() {
     assert_eq!(buffer.copy_from_buffer(60, &buffer, 0..50, &stream), outside(60, 50, 100));
     assert_eq!(pinned.write(49, &[1, 2]), outside(49, 2, 50));
     assert_eq!(pinned.read(51, &mut []), outside(51, 0, 50));
+    let (start, end) = (10, 5);
+    let reversed = || Err(Error::ReversedRange { start, end });
+    assert_eq!(buffer.fill(start..end, 0, &stream), reversed());
+    assert_eq!(buffer.copy_from_pinned(0, &pinned, start..end, &stream), reversed());
+    assert_eq!(buffer.copy_to_pinned(start..end, &pinned, 0, &stream), reversed());
+    assert_eq!(buffer.copy_from_buffer(0, &buffer, start..end, &stream), reversed());
+    let text = buffer.fill(start..end, 0, &stream).unwrap_err().to_string();
+    assert_eq!(text, "the range 10..5 of a buffer ends before it begins");
     assert_eq!(rig.machine.calls(), calls);
     let text = buffer.fill(90..101, 0, &stream).unwrap_err().to_string();
-    assert_eq!(text, "a copy of 11 bytes at offset 90 does not fit into a buffer of 100 bytes");
+    assert_eq!(text, "11 bytes at offset 90 are not within a buffer of 100 bytes");
 }
 
 #[test]

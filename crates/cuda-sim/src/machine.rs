@@ -88,7 +88,8 @@ impl Machine {
     /// made from the environment ([`Config::from_env`]) when first needed.
     #[must_use]
     pub fn current() -> Self {
-        if let Some(machine) = BOUND.with_borrow(|bound| bound.last().cloned()) {
+        // What a thread keeps may call from its destructor, when the bindings are gone.
+        if let Ok(Some(machine)) = BOUND.try_with(|bound| bound.borrow().last().cloned()) {
             return machine;
         }
         let mut default = DEFAULT.lock().unwrap_or_else(PoisonError::into_inner);

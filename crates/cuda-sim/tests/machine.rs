@@ -7,7 +7,9 @@
 #[macro_use]
 mod support;
 
+use std::cell::RefCell;
 use std::ptr;
+use std::sync::atomic::{AtomicI32, Ordering};
 
 use cuda_sim::{Config, Fault, LiveHandles, Machine, ReportKind};
 use cuda_sys::driver::types::CUstreamCaptureMode;
@@ -30,6 +32,37 @@ fn pass_on(seed: u64, with_event: bool) -> Vec<u8> {
     call!(rig, cuMemcpyDtoDAsync_v2(to, from, 64, reader)).expect("queued");
     call!(rig, cuCtxSynchronize()).expect("finishes");
     rig.read(to, 64)
+}
+
+/// A driver that a thread keeps until its end.
+struct Kept(cuda_sys::Driver);
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        let mut version = 0;
+        // SAFETY: `version` outlives the call.
+        unsafe { self.0.cuDriverGetVersion(&mut version) }.expect("answers");
+        ANSWERED.store(version, Ordering::Relaxed);
+    }
+}
+
+static ANSWERED: AtomicI32 = AtomicI32::new(0);
+
+thread_local! {
+    static KEPT: RefCell<Option<Kept>> = const { RefCell::new(None) };
+}
+
+#[test]
+fn a_thread_may_call_while_it_ends() {
+    let thread = std::thread::spawn(|| {
+        // First, so that it is dropped last.
+        KEPT.set(None);
+        let _bound = Machine::new(Config::default()).bind();
+        // SAFETY: the simulated driver's functions behave as the C functions of their names.
+        KEPT.set(Some(Kept(unsafe { cuda_sys::Driver::from_functions(cuda_sim::functions()) }.expect("a driver"))));
+    });
+    thread.join().expect("ends");
+    assert!(ANSWERED.load(Ordering::Relaxed) > 0);
 }
 
 #[test]

@@ -7,6 +7,7 @@
 #![expect(unsafe_code, reason = "calls of C functions")]
 
 use std::ffi::c_void;
+use std::ops::Range;
 use std::ptr;
 
 use crate::device::DeviceIndex;
@@ -20,6 +21,13 @@ pub(crate) fn check_range(offset: usize, bytes: usize, len: usize) -> Result<()>
         return Ok(());
     }
     Err(Error::OutOfRange { offset, bytes, len })
+}
+
+/// How many bytes a range has, which must lie inside a buffer of `len` bytes.
+pub(crate) fn check_part(range: &Range<usize>, len: usize) -> Result<usize> {
+    let (start, end) = (range.start, range.end);
+    let bytes = end.checked_sub(start).ok_or(Error::ReversedRange { start, end })?;
+    check_range(start, bytes, len).map(|()| bytes)
 }
 
 impl Driver for Api {

@@ -22,7 +22,7 @@ pub(crate) use cuda::Api;
 pub(crate) use graph::{GraphExecHandle, GraphHandle, UpdateRefusal};
 pub(crate) use host::HostMemory;
 pub(crate) use ipc::IpcHandle;
-pub(crate) use memory::check_range;
+pub(crate) use memory::{check_part, check_range};
 pub(crate) use module::{FunctionHandle, ModuleHandle, Shape};
 pub(crate) use nvml::Nvml;
 pub use stream::get_stream_from_external;

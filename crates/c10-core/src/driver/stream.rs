@@ -252,7 +252,8 @@ pub(super) struct CaptureState {
 /// # Safety
 /// - `handle` must be a `CUstream` of that device's primary context, or 0 or 1; 2 is the default stream of whichever
 ///   thread uses the stream returned, so that memory used on it must stay on one thread.
-/// - It must stay alive as long as the stream returned, its clones, and memory that was used on it.
+/// - It must stay alive as long as the stream returned, its clones, memory that was used on it, and graphs that were
+///   replayed on it.
 pub unsafe fn get_stream_from_external(handle: usize, device: impl DeviceArg) -> Result<Stream> {
     let runtime = Runtime::current();
     runtime.wrap_stream(device.resolve(&runtime)?, StreamHandle(handle))

@@ -50,7 +50,8 @@ impl Capturing {
         let ready = runtime.ready()?;
         ready.captures.sweep(&ready.api, &ready.remains);
         let prepared = generators.prologue(&stream)?;
-        let pool = pool.unwrap_or_else(PoolId::for_capture);
+        // Torch's name for no pool.
+        let pool = pool.filter(|pool| *pool != PoolId(0, 0)).unwrap_or_else(PoolId::for_capture);
         let number = Arc::new(AtomicU64::new(0));
         ready.allocator.begin_capture(stream.device_index(), pool, Arc::clone(&number))?;
         match begin(ready, stream.reference(), mode) {

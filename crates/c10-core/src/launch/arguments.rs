@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::copy::DeviceBuffer;
-use crate::driver::check_range;
+use crate::driver::check_part;
 use crate::error::Result;
 
 /// The shape of a launch: one thread unless more are asked for.
@@ -95,8 +95,7 @@ impl<'a> Arg<'a> {
             Self::I64(value) => value.cast_unsigned(),
             Self::F64(value) => value.to_bits(),
             Self::Buffer { buffer, ref range } => {
-                let bytes = range.end.saturating_sub(range.start);
-                check_range(range.start, bytes, buffer.len())?;
+                check_part(range, buffer.len())?;
                 buffer.address() + range.start as u64
             }
         })

@@ -1,6 +1,7 @@
 //! What a discarded graph kept, until the streams that may still replay it have passed.
 //!
-//! **Invariant:** what is held is let go of when an event recorded behind the work has passed, and not before.
+//! **Invariants:** what is held is let go of when an event recorded behind the work has passed, and not before. No event
+//! is recorded on a stream that captures: it would become a part of the graph, and asking for it would spoil the capture.
 
 use std::any::Any;
 use std::collections::{BTreeMap, VecDeque};
@@ -13,7 +14,7 @@ use crate::error::Result;
 /// Something that must not go before the device is done with it.
 pub(crate) type Held = Arc<dyn Any + Send + Sync>;
 
-/// Memory held for copies under way, by stream, oldest first.
+/// What is held for work under way, by stream, oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct Holds {
     state: Mutex<HoldState>,
@@ -27,7 +28,7 @@ struct HoldState {
 
 #[derive(Debug)]
 struct Hold {
-    /// Passed when the copy is done; `None` if it could not be recorded yet.
+    /// Passed when the work is done; `None` if it could not be recorded yet.
     event: Option<EventHandle>,
     held: Held,
 }
@@ -40,9 +41,9 @@ impl Holds {
     /// Holds something until the stream has passed the work queued so far.
     pub(crate) fn hold(&self, api: &Api, stream: StreamRef, held: Held) -> Result<()> {
         let mut state = self.lock();
-        // Held even if no event can be recorded: the copy is on its way. A later sweep records one.
+        // Held even if no event can be recorded: the work is on its way. A later sweep records one.
         let recorded = state.record(api, stream);
-        let event = recorded.as_ref().ok().copied();
+        let event = recorded.as_ref().ok().copied().flatten();
         state.queues.entry(stream).or_default().push_back(Hold { event, held });
         recorded.map(|_| ())
     }
@@ -62,6 +63,21 @@ impl Holds {
         drop(done);
     }
 
+    /// Waits until the streams have passed what is held for them, and lets go of it; whether there was anything. Streams
+    /// that capture are not waited for.
+    pub(crate) fn wait(&self, api: &Api) -> Result<bool> {
+        let mut state = self.lock();
+        for stream in state.queues.keys().copied().collect::<Vec<_>>() {
+            state.record_missing(api, stream)?;
+        }
+        let events: Vec<_> = state.queues.values().flatten().filter_map(|hold| hold.event).collect();
+        // Without the lock. An event that is let go of meanwhile stays alive as a spare.
+        drop(state);
+        events.iter().try_for_each(|event| api.event_wait_on_host(*event))?;
+        self.sweep(api);
+        Ok(!events.is_empty())
+    }
+
     /// Lets go of everything, at the end of the runtime, when the devices are idle.
     pub(crate) fn dismantle(&self, api: &Api) {
         let state = std::mem::take(&mut *self.lock());
@@ -74,7 +90,11 @@ impl Holds {
 }
 
 impl HoldState {
-    fn record(&mut self, api: &Api, stream: StreamRef) -> Result<EventHandle> {
+    /// An event behind the work of a stream; none while the stream captures, when it would become a part of the graph.
+    fn record(&mut self, api: &Api, stream: StreamRef) -> Result<Option<EventHandle>> {
+        if api.stream_is_capturing(stream)? {
+            return Ok(None);
+        }
         let spare = self.spare.entry(stream.device).or_default();
         let event = match spare.pop() {
             Some(event) => event,
@@ -84,7 +104,19 @@ impl HoldState {
             spare.push(event);
             return Err(error);
         }
-        Ok(event)
+        Ok(Some(event))
+    }
+
+    /// Records the events that could not be recorded before.
+    fn record_missing(&mut self, api: &Api, stream: StreamRef) -> Result<()> {
+        let missing = |queue: &VecDeque<Hold>| queue.iter().position(|hold| hold.event.is_none());
+        while let Some(place) = self.queues.get(&stream).and_then(missing) {
+            let Some(event) = self.record(api, stream)? else { return Ok(()) };
+            if let Some(hold) = self.queues.get_mut(&stream).and_then(|queue| queue.get_mut(place)) {
+                hold.event = Some(event);
+            }
+        }
+        Ok(())
     }
 
     /// The oldest thing held for a stream, if the stream has passed it. Trouble with the driver counts as not passed.
@@ -92,7 +124,7 @@ impl HoldState {
         let event = match self.queues.get(&stream)?.front()?.event {
             Some(event) => event,
             None => {
-                let event = self.record(api, stream).ok()?;
+                let event = self.record(api, stream).ok()??;
                 self.queues.get_mut(&stream)?.front_mut()?.event = Some(event);
                 event
             }

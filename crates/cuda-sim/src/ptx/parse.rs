@@ -48,7 +48,14 @@ pub(crate) fn parse(text: &str, limits: Limits) -> Result<Vec<Arc<Kernel>>, Refu
                 };
                 shared.push(name);
             }
-            ".entry" => kernels.push(Arc::new(parser.kernel(&shared)?)),
+            ".entry" => {
+                let line = parser.line();
+                let kernel = parser.kernel(&shared)?;
+                if kernels.iter().any(|known: &Arc<Kernel>| known.name == kernel.name) {
+                    return Err(Refusal::invalid(line, format!("kernel '{}' stands twice", kernel.name)));
+                }
+                kernels.push(Arc::new(kernel));
+            }
             ".func" | ".global" | ".const" | ".tex" | ".alias" | ".common" | ".pragma" | ".section" => {
                 return Err(Refusal::not_simulated(parser.line(), word));
             }

@@ -173,6 +173,9 @@ fn what_is_refused_names_its_line() {
     for body in ["shfl.sync.idx.b32 %r1, %r0, 0, 31, -1;", "bar.sync 1;", "add.rz.f32 %f1, %f1, %f1;", "{ }"] {
         assert_eq!(refused(body).kind, RefusalKind::NotSimulated, "{body}");
     }
+    let twice = format!(".version 7.8\n.target sm_75\n{}", ".visible .entry k() { ret; }\n".repeat(2));
+    let twice = parse(&twice, LIMITS).expect_err("one name");
+    assert_eq!((twice.kind, twice.line), (RefusalKind::Invalid, 4));
     let newer = parse(".version 99.0\n.target sm_75", LIMITS).expect_err("too new");
     assert_eq!(newer.kind, RefusalKind::NewerVersion);
     assert!(parse("", LIMITS).is_err() && parse(".version 7.8\n.target sm_999\n", LIMITS).is_err());
