@@ -341,7 +341,7 @@ fn events_for_other_processes_are_refused_as_torch_does() {
     let short = runtime.event_from_ipc_handle(DEVICE, &handle[..63]).unwrap_err();
     assert_eq!(short.to_string(), "cudaIpcEventHandle_t expects byte-like object of size 64, but got 63");
     assert_eq!(runtime.event_from_ipc_handle(DeviceIndex(7), &handle).unwrap_err().error_code(), Some(101));
-    assert_eq!(runtime.event_from_ipc_handle(DEVICE, &[0; 64]).unwrap_err().error_code(), Some(1));
+    assert_eq!(runtime.event_from_ipc_handle(DEVICE, &[0; 64]).unwrap_err().error_code(), Some(205));
 }
 
 /// Shares a buffer and drops it.

@@ -15,7 +15,7 @@ use cuda_sys::driver::types::{CUevent, CUevent_st, CUipcEventHandle, CUipcMemHan
 use super::event::INTERPROCESS;
 use crate::call::Call;
 use crate::claim::{Ptr, handle};
-use crate::codes::{Answer, INVALID_CONTEXT, INVALID_HANDLE, INVALID_VALUE, OUT_OF_MEMORY};
+use crate::codes::{Answer, INVALID_CONTEXT, INVALID_HANDLE, INVALID_VALUE, MAP_FAILED, OUT_OF_MEMORY};
 use crate::model::Import;
 use crate::model::event::{DISABLE_TIMING, Event};
 use crate::model::memory::bytes::{Backing, memory_file};
@@ -34,20 +34,22 @@ fn from_c(bytes: [c_char; 64]) -> [u8; 64] {
 
 pub(crate) fn memory_handle(call: &mut Call<'_>, written: Ptr<CUipcMemHandle>, pointer: u64) -> Answer {
     written.required()?;
+    call.need_context()?;
     let shared = call.memory.share(pointer).ok_or(INVALID_VALUE)??;
     written.write(CUipcMemHandle { reserved: to_c(shared.encode(HandleKind::Memory)) })
 }
 
 pub(crate) fn open_memory(call: &mut Call<'_>, pointer: Ptr<u64>, given: CUipcMemHandle, flags: u32) -> Answer {
     pointer.required()?;
-    if flags != LAZY_ENABLE_PEER_ACCESS {
+    let context = call.need_context()?;
+    if flags & !LAZY_ENABLE_PEER_ACCESS != 0 {
         return Err(INVALID_VALUE);
     }
     let shared = SharedHandle::decode(from_c(given.reserved), HandleKind::Memory).ok_or(INVALID_VALUE)?;
     if shared.is_own() {
         return Err(INVALID_CONTEXT);
     }
-    if shared.device >= call.config.devices {
+    if flags != LAZY_ENABLE_PEER_ACCESS || shared.device >= call.config.devices {
         return Err(INVALID_VALUE);
     }
     if let Some(import) = call.imports.iter_mut().find(|import| import.handle == shared) {
@@ -55,7 +57,6 @@ pub(crate) fn open_memory(call: &mut Call<'_>, pointer: Ptr<u64>, given: CUipcMe
         let base = import.base;
         return pointer.write(base);
     }
-    let context = call.need_context()?;
     let length = usize::try_from(shared.file_bytes).map_err(|_| OUT_OF_MEMORY)?;
     let file = shared.open().ok_or(INVALID_VALUE)?;
     let backing = Backing::of_file(file, length).ok_or(OUT_OF_MEMORY)?;
@@ -80,6 +81,7 @@ pub(crate) fn close_memory(call: &mut Call<'_>, pointer: u64) -> Answer {
 
 pub(crate) fn event_handle(call: &mut Call<'_>, written: Ptr<CUipcEventHandle>, event: Ptr<CUevent_st>) -> Answer {
     written.required()?;
+    call.need_context()?;
     let key = call.named_event(event)?;
     if call.event(key)?.flags & INTERPROCESS == 0 {
         return Err(INVALID_HANDLE);
@@ -95,12 +97,12 @@ pub(crate) fn event_handle(call: &mut Call<'_>, written: Ptr<CUipcEventHandle>, 
 
 pub(crate) fn open_event(call: &mut Call<'_>, event: Ptr<CUevent>, given: CUipcEventHandle) -> Answer {
     event.required()?;
-    let shared = SharedHandle::decode(from_c(given.reserved), HandleKind::Event).ok_or(INVALID_VALUE)?;
+    let context = call.need_context()?;
+    let shared = SharedHandle::decode(from_c(given.reserved), HandleKind::Event).ok_or(MAP_FAILED)?;
     if shared.is_own() {
         return Err(INVALID_CONTEXT);
     }
-    let context = call.need_context()?;
-    let file = shared.open().ok_or(INVALID_VALUE)?;
+    let file = shared.open().ok_or(MAP_FAILED)?;
     let mut opened = Event::new(context, INTERPROCESS | DISABLE_TIMING);
     opened.shared = Some((Arc::new(SharedEvent::new(file)), 0));
     let key = call.new_handle();

@@ -12,7 +12,7 @@ use super::exec::set_params;
 use super::graph::{add, kind_of, set_kind_of};
 use crate::call::Call;
 use crate::claim::{Ptr, handle};
-use crate::codes::{Answer, INVALID_HANDLE, INVALID_VALUE, NOT_SUPPORTED};
+use crate::codes::{Answer, INVALID_HANDLE, INVALID_VALUE, LAUNCH_OUT_OF_RESOURCES, NOT_SUPPORTED};
 use crate::model::graph::{Graph, NodeKind};
 use crate::model::modules::{Launch, Parameters};
 use crate::model::{Effect, State};
@@ -63,10 +63,11 @@ impl Given {
             }
             index += 2;
         }
-        if size < kernel.parameter_bytes() {
-            return Err(INVALID_VALUE);
+        // The parameters end with the last of them, without what would fill up a structure.
+        if size != kernel.parameter_bytes() {
+            return Err(LAUNCH_OUT_OF_RESOURCES);
         }
-        buffer.read_array(kernel.parameter_bytes())
+        buffer.read_array(size)
     }
 }
 
@@ -145,7 +146,10 @@ fn node_kind(state: &State, params: &CUDA_KERNEL_NODE_PARAMS) -> Answer<NodeKind
     if function == 0 {
         return Err(INVALID_VALUE);
     }
-    make(state, function, grid, block, params.sharedMemBytes, given).map(NodeKind::Kernel)
+    let launch = make(state, function, grid, block, params.sharedMemBytes, given);
+    // Of a node nothing is launched yet.
+    let refused = |code| if code == LAUNCH_OUT_OF_RESOURCES { INVALID_VALUE } else { code };
+    launch.map(NodeKind::Kernel).map_err(refused)
 }
 
 fn widened(params: &CUDA_KERNEL_NODE_PARAMS_v1) -> CUDA_KERNEL_NODE_PARAMS {

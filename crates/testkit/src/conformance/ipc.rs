@@ -5,7 +5,7 @@ use super::vmm::{mapped, unmapped};
 
 cases!("ipc", CASES, Needs::CONTEXT;
     own_memory_is_not_opened, own_event_is_not_opened, event_must_be_interprocess, mapped_memory_is_not_exported,
-    host_memory_is_not_exported, flags_must_be_given, no_handle_is_opened, closing_what_is_not_open, null_results,
+    host_memory_is_not_exported, unknown_flags_are_refused_first, no_handle_is_opened, closing_what_is_not_open, null_results,
 );
 
 /// `CU_EVENT_INTERPROCESS`
@@ -64,11 +64,13 @@ fn host_memory_is_not_exported(cu: &Cuda<'_>) -> CaseResult {
     Ok(())
 }
 
-fn flags_must_be_given(cu: &Cuda<'_>) -> CaseResult {
+/// Whose handle it is comes after flags that do not exist, and before the flag that must be there.
+fn unknown_flags_are_refused_first(cu: &Cuda<'_>) -> CaseResult {
     let memory = cu.filled(4096, 1)?;
     let mut handle = no_memory();
     ok!(cu.cuIpcGetMemHandle(&mut handle, memory));
-    for flags in [0, 2, 3] {
+    want!(INVALID_CONTEXT, cu.cuIpcOpenMemHandle_v2(&mut 0, handle, 0));
+    for flags in [2, 3] {
         want!(INVALID_VALUE, cu.cuIpcOpenMemHandle_v2(&mut 0, handle, flags));
     }
     Ok(())
@@ -76,7 +78,7 @@ fn flags_must_be_given(cu: &Cuda<'_>) -> CaseResult {
 
 fn no_handle_is_opened(cu: &Cuda<'_>) -> CaseResult {
     want!(INVALID_VALUE, cu.cuIpcOpenMemHandle_v2(&mut 0, no_memory(), LAZY));
-    want!(INVALID_VALUE, cu.cuIpcOpenEventHandle(&mut ptr::null_mut(), no_event()));
+    want!(MAP_FAILED, cu.cuIpcOpenEventHandle(&mut ptr::null_mut(), no_event()));
     Ok(())
 }
 

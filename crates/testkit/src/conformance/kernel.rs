@@ -15,7 +15,7 @@ cases!("kernel", CASES, Needs::CONTEXT;
 );
 
 cases!("kernel", SIMULATED_CASES, Needs { simulated: true, ..Needs::CONTEXT };
-    nodes_of_no_function, launch_attributes,
+    nodes_of_no_function, launch_attributes, buffers_of_another_size,
 );
 
 fn floats_as_bits(values: &[f32]) -> Vec<u32> {
@@ -305,13 +305,25 @@ fn pinned_memory(cu: &Cuda<'_>) -> CaseResult {
     Ok(())
 }
 
+/// Bytes of the parameters of [`kernel`], which end with the last of them: what would fill up a structure does not count.
+const PARAMETER_BYTES: usize = 20;
+
+/// The `extra` array of a launch: a buffer of parameters, and its size.
+fn in_buffer(buffer: &mut [u64; 3], size: &mut usize) -> [*mut c_void; 5] {
+    let word = |value| ptr::without_provenance_mut(value);
+    [word(1), ptr::from_mut(buffer).cast(), word(2), ptr::from_mut(size).cast(), word(0)]
+}
+
 fn parameters_in_a_buffer(cu: &Cuda<'_>) -> CaseResult {
     let (function, out, stream) = (cu.function(&kernel("st.global.u32 [%o], %n;"))?, cu.filled(8, 0)?, cu.stream()?);
-    let (mut buffer, mut size) = ([out, 0, 77], 24_usize);
-    let word = |value| ptr::without_provenance_mut(value);
-    let (at, count) = ((&raw mut buffer).cast::<c_void>(), (&raw mut size).cast::<c_void>());
-    let mut extra = [word(1), at, word(2), count, word(0)];
-    ok!(cu.cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, stream, ptr::null_mut(), extra.as_mut_ptr()));
+    let (mut buffer, mut size, none) = ([out, 0, 77], PARAMETER_BYTES, ptr::null_mut());
+    let mut extra = in_buffer(&mut buffer, &mut size);
+    ok!(cu.cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, stream, none, extra.as_mut_ptr()));
+    same!(cu, cu.read_words(out, 1)?, [77]);
+    // What `sizeof` says of a structure of these parameters.
+    let (mut buffer, mut size) = ([out, 0, 78], PARAMETER_BYTES + 4);
+    let mut extra = in_buffer(&mut buffer, &mut size);
+    want!(LAUNCH_OUT_OF_RESOURCES, cu.cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, stream, none, extra.as_mut_ptr()));
     same!(cu, cu.read_words(out, 1)?, [77]);
     Ok(())
 }
@@ -600,5 +612,24 @@ fn launch_attributes(cu: &Cuda<'_>) -> CaseResult {
     }];
     let config = CUlaunchConfig { attrs: attributes.as_mut_ptr(), numAttrs: 1, ..launch_config(DEFAULT) };
     want!(NOT_SUPPORTED, cu.cuLaunchKernelEx(&config, function, ptr::null_mut(), ptr::null_mut()));
+    Ok(())
+}
+
+/// What hardware was not asked: a size that is too small, the other way to launch, and nodes.
+fn buffers_of_another_size(cu: &Cuda<'_>) -> CaseResult {
+    let (function, graph, none) = (cu.function(&kernel(""))?, cu.graph()?, ptr::null_mut());
+    for wrong in [0, PARAMETER_BYTES - 4, PARAMETER_BYTES + 4] {
+        let (mut buffer, mut size) = ([0; 3], wrong);
+        let mut extra = in_buffer(&mut buffer, &mut size);
+        want!(
+            LAUNCH_OUT_OF_RESOURCES,
+            cu.cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, DEFAULT, none, extra.as_mut_ptr())
+        );
+        let config = launch_config(DEFAULT);
+        want!(LAUNCH_OUT_OF_RESOURCES, cu.cuLaunchKernelEx(&config, function, none, extra.as_mut_ptr()));
+        let node =
+            CUDA_KERNEL_NODE_PARAMS { kernelParams: none, extra: extra.as_mut_ptr(), ..params(function, &mut []) };
+        want!(INVALID_VALUE, cu.cuGraphAddKernelNode_v2(&mut ptr::null_mut(), graph, ptr::null(), 0, &node));
+    }
     Ok(())
 }

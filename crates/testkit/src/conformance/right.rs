@@ -93,6 +93,10 @@ static TABLE: &[Entry] = right! {
     cuGraphExecKernelNodeSetParams |h| (ptr::null_mut(), ptr::null_mut(), ptr::null());
     cuGraphExecKernelNodeSetParams_v2 |h| (ptr::null_mut(), ptr::null_mut(), ptr::null());
     cuGraphInstantiateWithParams |h| (&mut ptr::null_mut(), h.graph, &mut CUDA_GRAPH_INSTANTIATE_PARAMS::zeroed());
+    cuIpcGetEventHandle |h| (&mut CUipcEventHandle { reserved: [0; 64] }, h.event);
+    cuIpcGetMemHandle |h| (&mut CUipcMemHandle { reserved: [0; 64] }, h.memory);
+    cuIpcOpenEventHandle |h| (&mut ptr::null_mut(), CUipcEventHandle { reserved: [0; 64] });
+    cuIpcOpenMemHandle_v2 |h| (&mut 0, CUipcMemHandle { reserved: [0; 64] }, 0);
     cuLaunchHostFunc |h| (h.stream, Some(raise), ptr::null_mut());
     cuLaunchKernelEx |h| (&launch_config(h.stream), ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
     cuGraphKernelNodeSetParams |h| (ptr::null_mut(), ptr::null());
