@@ -244,7 +244,7 @@ impl DeviceBuffer {
         &self.runtime
     }
 
-    fn at(&self, offset: usize) -> u64 {
+    pub(crate) fn at(&self, offset: usize) -> u64 {
         self.memory.address + offset as u64
     }
 

@@ -229,6 +229,15 @@ pub enum Error {
     /// A graph that draws random numbers was to become a part of another, which would repeat its numbers.
     #[error("a graph that draws random numbers cannot be added to another graph")]
     ChildGraphDraws,
+    /// A condition was to be used by another capture than that which made it, or by a node in another body.
+    #[error("the condition belongs to another scope of a capture")]
+    ConditionElsewhere,
+    /// A condition was to be set to a number whose address is no multiple of its size.
+    #[error("a condition is set to a number at a multiple of 4 bytes, but offset {offset} was given")]
+    UnalignedCondition {
+        /// Where the number is in its buffer.
+        offset: usize,
+    },
     /// An executable graph could not take over a newly captured one.
     #[error(transparent)]
     GraphUpdate(Box<GraphUpdateError>),

@@ -95,8 +95,8 @@ pub use driver::{CaptureMode, MemInfo, get_stream_from_external};
 pub use error::{AcceleratorError, Error, NoDriver, OutOfMemory, Result, Unavailable};
 pub use event::{Event, EventOptions};
 pub use graph::{
-    CUDAGraph, CaptureOutcome, CaptureScope, GeneratorState, GraphCapture, GraphNode, GraphNodeKind, GraphReport,
-    GraphUpdateError, GraphUpdateFailure,
+    CUDAGraph, CaptureOutcome, CaptureScope, Condition, GeneratorState, GraphCapture, GraphNode, GraphNodeKind,
+    GraphReport, GraphUpdateError, GraphUpdateFailure,
 };
 pub use graphed::{GraphFn, GraphedCallable, GraphedError, GraphedOptions};
 pub use guard::{DeviceGuard, MultiStreamGuard, RuntimeGuard, StreamGuard};

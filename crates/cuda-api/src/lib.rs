@@ -67,7 +67,7 @@ pub use stream::{current_stream, default_stream, set_stream, set_stream_by_id, s
 
 pub use c10_core::{
     AcceleratorError, AllocatorConfig, Arg, BlockCheckpoint, BlockInfo, BlockState, CUDAGraph, CaptureMode,
-    CaptureOutcome, CaptureScope, ConfigError, CudaError, Cudart, DeferredCudaCallError, Device, DeviceArg,
+    CaptureOutcome, CaptureScope, Condition, ConfigError, CudaError, Cudart, DeferredCudaCallError, Device, DeviceArg,
     DeviceBuffer, DeviceGuard, DeviceIndex, DeviceOf, DeviceProperties, DeviceStats, DeviceType, DurationStat, Error,
     Event, EventOptions, ExternalStream, GeneratorState, GraphCapture, GraphFn, GraphNode, GraphNodeKind, GraphReport,
     GraphUpdateError, GraphUpdateFailure, GraphedCallable, GraphedError, GraphedOptions, HostStats, Kernel,

@@ -91,8 +91,11 @@ macro_rules! for_each_export {
             cuGraphAddMemFreeNode (phGraphNode: *mut CUgraphNode, hGraph: CUgraph, dependencies: *const CUgraphNode, numDependencies: usize, dptr: CUdeviceptr) Init [INVALID_VALUE] => graph_memory::add_free;
             cuGraphAddMemcpyNode (phGraphNode: *mut CUgraphNode, hGraph: CUgraph, dependencies: *const CUgraphNode, numDependencies: usize, copyParams: *const CUDA_MEMCPY3D, ctx: CUcontext) Init [INVALID_VALUE] => graph::add_memcpy;
             cuGraphAddMemsetNode (phGraphNode: *mut CUgraphNode, hGraph: CUgraph, dependencies: *const CUgraphNode, numDependencies: usize, memsetParams: *const CUDA_MEMSET_NODE_PARAMS, ctx: CUcontext) Init [INVALID_VALUE] => graph::add_memset;
+            cuGraphAddNode (phGraphNode: *mut CUgraphNode, hGraph: CUgraph, dependencies: *const CUgraphNode, numDependencies: usize, nodeParams: *mut CUgraphNodeParams) Init [INVALID_VALUE, INVALID_HANDLE, NOT_SUPPORTED] => node::add_any;
+            cuGraphAddNode_v2 (phGraphNode: *mut CUgraphNode, hGraph: CUgraph, dependencies: *const CUgraphNode, dependencyData: *const CUgraphEdgeData, numDependencies: usize, nodeParams: *mut CUgraphNodeParams) Init [INVALID_VALUE, INVALID_HANDLE, NOT_SUPPORTED] => node::add_any_v2;
             cuGraphChildGraphNodeGetGraph (hNode: CUgraphNode, phGraph: *mut CUgraph) Init [INVALID_VALUE] => graph::child_graph;
             cuGraphClone (phGraphClone: *mut CUgraph, originalGraph: CUgraph) Init [INVALID_VALUE, NOT_SUPPORTED] => graph::clone;
+            cuGraphConditionalHandleCreate (pHandle_out: *mut CUgraphConditionalHandle, hGraph: CUgraph, ctx: CUcontext, defaultLaunchValue: core::ffi::c_uint, flags: core::ffi::c_uint) Init [INVALID_VALUE] => node::create_condition;
             cuGraphCreate (phGraph: *mut CUgraph, flags: core::ffi::c_uint) Init [INVALID_VALUE] => graph::create;
             cuGraphDebugDotPrint (hGraph: CUgraph, path: *const core::ffi::c_char, flags: core::ffi::c_uint) Nothing [INVALID_VALUE, OPERATING_SYSTEM] => graph::dot;
             cuGraphDestroy (hGraph: CUgraph) Init [INVALID_VALUE] => graph::destroy;

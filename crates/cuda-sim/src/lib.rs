@@ -31,7 +31,7 @@
 //! # What is not simulated
 //! - Kernels beyond a part of PTX, and machine code: loading them answers an error.
 //! - Textures, arrays, managed memory, graphics, green contexts: their functions are not there.
-//! - Conditional nodes, nodes made by `cuGraphAddNode`, user objects of graphs.
+//! - User objects of graphs, and nodes for memory, values and semaphores made by `cuGraphAddNode`.
 //! - Memory that allocations of graphs share because their lifetimes are apart, pools and handles of host memory, and
 //!   handles of mapped and pooled memory for other processes.
 //! - Bandwidth shared between copies, and copies that are seen half done: an operation takes effect at one moment.

@@ -18,6 +18,7 @@ use cuda_sys::Driver as Table;
 use cuda_sys::driver::types::{CUcontext, CUdevice, CUdevice_attribute, CUuuid};
 
 use crate::device::DeviceIndex;
+use crate::driver::conditional::Bodies;
 use crate::driver::vmm::Mappings;
 use crate::error::{Error, OLDEST_DRIVER, Result};
 
@@ -26,6 +27,7 @@ pub(crate) struct Api {
     pub(super) table: Arc<Table>,
     contexts: Box<[Context]>,
     pub(super) mappings: Mutex<Mappings>,
+    pub(super) bodies: Bodies,
 }
 
 /// The primary context of one device.
@@ -52,7 +54,7 @@ impl Api {
             Ok(0) | Err(_) => Err(Error::NoDevices),
             Ok(count) => {
                 let contexts = (0..count).map(|_| Context::default()).collect();
-                Ok(Self { table, contexts, mappings: Mutex::default() })
+                Ok(Self { table, contexts, mappings: Mutex::default(), bodies: Bodies::default() })
             }
         }
     }
@@ -94,7 +96,7 @@ impl Api {
     }
 
     #[inline]
-    fn context(&self, device: DeviceIndex) -> Result<CUcontext> {
+    pub(super) fn context(&self, device: DeviceIndex) -> Result<CUcontext> {
         match self.slot(device).map(|slot| slot.handle.load(Ordering::Acquire)) {
             Some(handle) if handle != 0 => Ok(ptr::with_exposed_provenance_mut(handle)),
             _ => self.retain(device),

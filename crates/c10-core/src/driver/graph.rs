@@ -200,7 +200,7 @@ impl Api {
     }
 
     /// Lets what is captured next on a stream come after one node.
-    fn continue_after(&self, stream: StreamRef, node: &mut CUgraphNode) -> Result<(), DriverError> {
+    pub(super) fn continue_after(&self, stream: StreamRef, node: &mut CUgraphNode) -> Result<(), DriverError> {
         let no = ptr::null();
         // SAFETY: the stream is alive and captured into the node's graph; `node` outlives the call.
         match unsafe { self.table.cuStreamUpdateCaptureDependencies_v2(raw(stream), node, no, 1, SET_DEPENDENCIES) } {
@@ -230,11 +230,11 @@ impl Api {
     }
 }
 
-fn raw(stream: StreamRef) -> CUstream {
+pub(super) fn raw(stream: StreamRef) -> CUstream {
     ptr::with_exposed_provenance_mut(stream.handle.0)
 }
 
-fn raw_graph(graph: GraphHandle) -> CUgraph {
+pub(super) fn raw_graph(graph: GraphHandle) -> CUgraph {
     ptr::with_exposed_provenance_mut(graph.0)
 }
 

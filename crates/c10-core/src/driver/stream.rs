@@ -94,7 +94,7 @@ impl Api {
         Ok(priority)
     }
 
-    /// Number of the capture the stream takes part in.
+    /// Number of the capture the stream takes part in; while it records a body of a conditional node, of the one around it.
     pub(crate) fn stream_capture_id(&self, stream: StreamRef) -> Result<Option<u64>> {
         self.bind(stream.device)?;
         let mut status = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
@@ -105,7 +105,7 @@ impl Api {
             Err(error) if error.status() == Some(CUresult::CUDA_ERROR_STREAM_CAPTURE_IMPLICIT) => return Ok(None),
             Err(error) => return Err(error.into()),
         }
-        Ok((status != CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE).then_some(id))
+        Ok((status != CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE).then(|| self.bodies.whole(id)))
     }
 
     /// How far the stream has come in the capture that it takes part in.

@@ -1,7 +1,7 @@
 //! CUDA graphs: work that is recorded once and replayed as one.
 //!
-//! Reading order: this file ([`CUDAGraph`], whose functions decide by its state), `scope` (what can be recorded),
-//! `fallback` (capture, or do the work at once), `capture` (from begin to end), `captured` (what came of it: replay,
+//! Reading order: this file ([`CUDAGraph`], whose functions decide by its state), `scope` and `conditional` (what
+//! can be recorded), `fallback` (capture, or do the work at once), `capture` (from begin to end), `captured` (what came of it: replay,
 //! update, dump), then what these use: `generator` (random numbers), `kept` (what captures must keep alive), `report`,
 //! `update` (words for nodes and refusals).
 //!
@@ -12,6 +12,7 @@
 
 mod capture;
 mod captured;
+mod conditional;
 mod fallback;
 mod generator;
 mod kept;
@@ -19,6 +20,7 @@ mod report;
 mod scope;
 mod update;
 
+pub use conditional::Condition;
 pub use fallback::CaptureOutcome;
 pub use generator::GeneratorState;
 pub(crate) use kept::Captures;

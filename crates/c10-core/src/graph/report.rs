@@ -34,7 +34,7 @@ pub struct GraphReport {
     pub kept_host_blocks: usize,
     /// Their size.
     pub kept_host_bytes: u64,
-    /// Number of nodes; those of child graphs do not count.
+    /// Number of nodes; those of child graphs and bodies do not count.
     pub node_count: usize,
     /// The nodes by what they do. `None` where the driver's graph was given up, which `keep_graph` prevents.
     pub nodes: Option<BTreeMap<GraphNodeKind, usize>>,

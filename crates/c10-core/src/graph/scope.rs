@@ -126,7 +126,7 @@ pub struct CaptureScope<'c> {
 }
 
 impl CaptureScope<'_> {
-    fn runtime(&self) -> &Runtime {
+    pub(super) fn runtime(&self) -> &Runtime {
         self.stream.runtime()
     }
 

@@ -1,7 +1,7 @@
 //! Modules and kernels: loading code onto a device and launching it.
 //!
 //! Reading order: this file ([`Module`], [`Kernel`]), `arguments` (what a launch takes), `errors`, `registry` (which
-//! modules are loaded), `sleep` (a kernel of our own).
+//! modules are loaded), `own` (kernels of our own: `sleep`, `condition`).
 //!
 //! **Invariants:** a module stays loaded as long as anybody holds it or one of its kernels, a graph that captured one of
 //! them counted in; after that it is unloaded when the program next waits for its device, since the driver may wait to
@@ -13,7 +13,9 @@
 #![expect(unsafe_code, reason = "launches of kernels that are somebody else's")]
 
 mod arguments;
+mod condition;
 mod errors;
+mod own;
 mod registry;
 mod sleep;
 

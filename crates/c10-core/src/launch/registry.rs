@@ -4,6 +4,7 @@
 //! program waits for its device, after that: work that used it was queued before, and unloading does not wait then.
 
 use std::collections::BTreeMap;
+use std::ffi::CStr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::device::DeviceIndex;
@@ -13,8 +14,8 @@ use crate::error::Result;
 #[derive(Debug, Default)]
 pub(crate) struct Modules {
     state: Mutex<BTreeMap<ModuleHandle, Entry>>,
-    /// The kernel that waits, by device. Its modules stay as long as the runtime.
-    sleepers: Mutex<BTreeMap<DeviceIndex, FunctionHandle>>,
+    /// Kernels of our own, by device and name. Their modules stay as long as the runtime.
+    own: Mutex<BTreeMap<(DeviceIndex, &'static CStr), FunctionHandle>>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -59,23 +60,24 @@ impl Modules {
 
     /// Unloads everything, at the end of the runtime, when the devices are idle.
     pub(crate) fn dismantle(&self, api: &Api) {
-        self.sleepers.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.own.lock().unwrap_or_else(PoisonError::into_inner).clear();
         let all: Vec<ModuleHandle> = self.lock().keys().copied().collect();
         self.unload(api, &all);
     }
 
-    /// The kernel that waits on a device; `load` loads it when it is first needed.
-    pub(super) fn sleeper(
+    /// A kernel of our own on a device; `load` loads it when it is first needed.
+    pub(super) fn own(
         &self,
         device: DeviceIndex,
+        name: &'static CStr,
         load: impl FnOnce() -> Result<FunctionHandle>,
     ) -> Result<FunctionHandle> {
-        let mut sleepers = self.sleepers.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(function) = sleepers.get(&device) {
+        let mut own = self.own.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(function) = own.get(&(device, name)) {
             return Ok(*function);
         }
         let function = load()?;
-        sleepers.insert(device, function);
+        own.insert((device, name), function);
         Ok(function)
     }
 }

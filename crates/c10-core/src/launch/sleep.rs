@@ -5,10 +5,10 @@
 //! the clock goes on.
 #![expect(unsafe_code, reason = "a launch of a kernel of our own")]
 
-use crate::driver::{FunctionHandle, Shape};
+use super::own::own_kernel;
+use crate::driver::Shape;
 use crate::error::Result;
-use crate::launch::ModuleError;
-use crate::runtime::{Ready, Runtime};
+use crate::runtime::Runtime;
 use crate::stream::Stream;
 
 /// Reads the clock until so many cycles have passed.
@@ -39,26 +39,10 @@ impl Runtime {
     #[doc(alias = "_sleep")]
     pub fn sleep(&self, cycles: i64, stream: &Stream) -> Result<()> {
         self.check_same(stream.runtime(), "stream")?;
-        let (ready, device) = (self.ready()?, stream.device_index());
-        let function = ready.modules.sleeper(device, || load(ready, stream))?;
+        let ready = self.ready()?;
+        let function = own_kernel(ready, stream.device_index(), TEXT, c"wait_cycles")?;
         let shape = Shape { grid: [1; 3], block: [1; 3], shared_bytes: 0 };
         // SAFETY: the kernel has one parameter of 8 bytes and touches no memory.
         unsafe { ready.api.launch(function, shape, &[cycles.cast_unsigned()], stream.reference()) }
-    }
-}
-
-fn load(ready: &Ready, stream: &Stream) -> Result<FunctionHandle> {
-    let device = stream.device_index();
-    let _relaxed = ready.relaxed()?;
-    let module = ready.api.module_from_ptx(device, TEXT)?;
-    ready.modules.add(module, device);
-    let name = c"wait_cycles";
-    match ready.api.module_function(device, module, name) {
-        Ok(Some(function)) => Ok(function),
-        found => {
-            ready.modules.retire(module);
-            let none = ModuleError::NoKernel { name: name.to_string_lossy().into_owned() };
-            found.and(Err(none.into()))
-        }
     }
 }

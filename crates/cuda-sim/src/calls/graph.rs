@@ -69,7 +69,7 @@ pub(crate) fn destroy(call: &mut Call<'_>, graph: Ptr<CUgraph_st>) -> Answer {
 
 pub(crate) fn clone(call: &mut Call<'_>, clone: Ptr<CUgraph>, original: Ptr<CUgraph_st>) -> Answer {
     clone.required()?;
-    State::refuse_memory_nodes(call.graph(original.address())?)?;
+    State::refuse_copy(call.graph(original.address())?)?;
     let copy = call.copy_graph(original.address())?;
     let id = copy.id();
     call.graphs.insert(id.0, copy);
@@ -185,7 +185,7 @@ pub(crate) fn add_child(
     child: Ptr<CUgraph_st>,
 ) -> Answer {
     add(call, node, graph, (dependencies, count), |state| {
-        State::refuse_memory_nodes(state.graph(child.address())?)?;
+        State::refuse_copy(state.graph(child.address())?)?;
         // The node owns a copy, so that later changes of the original do not reach it.
         Ok(NodeKind::Child(Box::new(state.copy_graph(child.address())?)))
     })

@@ -138,7 +138,7 @@ pub(crate) fn kernel_ex(
 }
 
 /// The parameters of a node as a program gives them. A null pointer, a kernel of no module or no function is refused.
-fn node_kind(state: &State, params: &CUDA_KERNEL_NODE_PARAMS) -> Answer<NodeKind<Graph>> {
+pub(super) fn node_kind(state: &State, params: &CUDA_KERNEL_NODE_PARAMS) -> Answer<NodeKind<Graph>> {
     let grid = [params.gridDimX, params.gridDimY, params.gridDimZ];
     let block = [params.blockDimX, params.blockDimY, params.blockDimZ];
     let given = Given { pointers: Ptr::from_params(params.kernelParams), extra: Ptr::from_params(params.extra) };

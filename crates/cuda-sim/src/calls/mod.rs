@@ -19,6 +19,7 @@ pub(crate) mod ipc;
 pub(crate) mod launch;
 pub(crate) mod memory;
 pub(crate) mod module;
+pub(crate) mod node;
 pub(crate) mod pointer;
 pub(crate) mod pool;
 pub(crate) mod set;

@@ -119,7 +119,7 @@ impl State {
 
     fn has_unjoined_work(&self, origin: &Capturing) -> bool {
         let Some(capture) = self.captures.get(&origin.capture) else { return false };
-        let Some(graph) = self.graphs.get(&capture.graph.0) else { return false };
+        let Ok(graph) = self.graph(capture.graph.0) else { return false };
         graph.sinks().iter().any(|sink| capture.nodes.contains(sink) && !origin.dependencies.contains(sink))
     }
 
@@ -242,7 +242,7 @@ impl State {
         let graph = capture.graph;
         let kind = kind(self)?;
         let node = NodeId(self.new_handle());
-        self.graphs.get_mut(&graph.0).ok_or(INVALID_HANDLE)?.add(kind, &capturing.dependencies, node)?;
+        self.graph_mut(graph.0).map_err(|_| INVALID_HANDLE)?.add(kind, &capturing.dependencies, node)?;
         if let Some(capture) = self.captures.get_mut(&capturing.capture) {
             capture.nodes.insert(node);
         }
@@ -314,7 +314,7 @@ impl State {
         if capture.invalidated {
             return Err(STREAM_CAPTURE_INVALIDATED);
         }
-        let graph = self.graphs.get(&capture.graph.0).ok_or(INVALID_HANDLE)?;
+        let graph = self.graph(capture.graph.0).map_err(|_| INVALID_HANDLE)?;
         nodes.iter().try_for_each(|&node| graph.node(node).map(|_| ()))?;
         if replace && let Some(capture) = self.captures.get_mut(&capturing.capture) {
             // What the program drops from the set need not be joined any more.

@@ -170,7 +170,10 @@ impl State {
     fn discard_work(&mut self, context: u64) {
         for effect in self.engine.effects_mut(context) {
             // Memory that is being freed belongs to a pool, which outlives the context.
-            if !matches!(effect, super::Effect::FreeInOrder { .. }) {
+            if let super::Effect::EndBody { again, .. } = effect {
+                // The node that waits for its body must see it end.
+                *again = None;
+            } else if !matches!(effect, super::Effect::FreeInOrder { .. }) {
                 *effect = super::Effect::Nothing;
             }
         }

@@ -93,7 +93,8 @@ impl MemoryPlan {
                 | Work::Host(_)
                 | Work::EventRecord(_)
                 | Work::EventWait(_)
-                | Work::Value(_) => {}
+                | Work::Value(_)
+                | Work::Conditional(_) => {}
             }
         }
         plan
@@ -134,6 +135,11 @@ impl State {
         let allocated = kinds().any(|kind| matches!(kind, NodeKind::MemAlloc(alloc) if alloc.address == address));
         let freed = kinds().any(|kind| matches!(kind, NodeKind::MemFree(other) if *other == address));
         if allocated && !freed { Ok(()) } else { Err(INVALID_VALUE) }
+    }
+
+    /// Refuses to copy a graph that allocates or frees, or that has conditional nodes.
+    pub(crate) fn refuse_copy(graph: &Graph) -> Answer {
+        if graph.has_conditional_nodes() { Err(NOT_SUPPORTED) } else { Self::refuse_memory_nodes(graph) }
     }
 
     /// Refuses what cannot be done to a graph that allocates or frees.

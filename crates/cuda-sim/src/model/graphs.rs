@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use super::engine::{OpId, Timing};
-use super::graph::{Copy3d, ExecGraph, Fill, Graph, GraphId, NodeId, ValueOp, Work};
+use super::graph::{Copy3d, ExecGraph, Fill, Graph, GraphId, NodeId, Step, ValueOp, Work};
 use super::graph_memory::MemoryPlan;
 use super::memory::{self, Endpoint, Source, Transfer};
 use super::{Effect, HostWork, State};
@@ -24,6 +24,14 @@ pub(crate) struct Exec {
     last: Option<OpId>,
 }
 
+/// A condition of conditional nodes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Condition {
+    /// The context whose kernels may set it.
+    pub(crate) context: u64,
+    pub(crate) value: u32,
+}
+
 impl Exec {
     pub(crate) fn new(graph: ExecGraph, flags: u64) -> Self {
         Self { graph, flags, last: None }
@@ -34,6 +42,11 @@ impl State {
     pub(crate) fn graph(&self, handle: u64) -> Answer<&Graph> {
         let own = self.graphs.get(&handle);
         own.or_else(|| self.graphs.values().find_map(|graph| graph.find(GraphId(handle)))).ok_or(INVALID_VALUE)
+    }
+
+    /// The graph that the program owns and that a graph is, or is inside of.
+    pub(crate) fn whole_graph(&self, handle: u64) -> Answer<&Graph> {
+        self.graphs.values().find(|graph| graph.find(GraphId(handle)).is_some()).ok_or(INVALID_VALUE)
     }
 
     pub(crate) fn graph_mut(&mut self, handle: u64) -> Answer<&mut Graph> {
@@ -66,7 +79,8 @@ impl State {
     /// Queues the work of an executable graph on a stream.
     pub(crate) fn launch_graph(&mut self, exec: u64, stream: u64) -> Answer {
         let entry = self.graph_execs.get(&exec).ok_or(INVALID_VALUE)?;
-        let (steps, last, flags) = (entry.graph.steps(), entry.last, entry.flags);
+        let (steps, defaults) = (entry.graph.steps(), entry.graph.all_defaults());
+        let (last, flags) = (entry.last, entry.flags);
         if entry.graph.events().iter().any(|event| !self.events.contains_key(event)) {
             return Err(INVALID_VALUE);
         }
@@ -74,28 +88,41 @@ impl State {
         self.prepare_graph_memory(&memory, flags & FREE_ON_LAUNCH != 0)?;
         let ids = self.hand_out_graph_memory(&memory, stream)?;
         let timing = self.draw_timing(0, 0);
-        let begin = self.enqueue(stream, last.as_slice(), timing, Effect::Nothing)?;
+        let first = if defaults.is_empty() { Effect::Nothing } else { Effect::SetConditions(defaults) };
+        let begin = self.enqueue(stream, last.as_slice(), timing, first)?;
         let context = self.stream(stream)?.context;
+        let ops = self.submit_steps(steps, context, Some(begin), &ids)?;
+        let end = self.enqueue(stream, &ops, Timing::default(), Effect::Nothing)?;
+        self.exec_mut(exec)?.last = Some(end);
+        self.note_launch(context, end);
+        Ok(())
+    }
+
+    /// Queues steps, those without dependencies after `begin`.
+    pub(super) fn submit_steps(
+        &mut self,
+        steps: Vec<Step>,
+        context: u64,
+        begin: Option<OpId>,
+        ids: &BTreeMap<u64, u64>,
+    ) -> Answer<Vec<OpId>> {
         let mut ops: Vec<OpId> = Vec::with_capacity(steps.len());
         for step in steps {
             let mut after: Vec<OpId> = step.dependencies.iter().map(|&index| ops[index]).collect();
             if after.is_empty() {
-                after.push(begin);
+                after.extend(begin);
             }
             if let Work::EventWait(event) = step.work {
                 after.extend(self.event(event)?.recording.map(|recording| recording.op));
             }
-            let (timing, effect) = self.step_effect(step.work, &ids)?;
+            let (timing, effect) = self.step_effect(step.work, ids)?;
             let op = self.engine.submit(self.clock_ns, context, &after, timing, effect.clone());
             if let Effect::Record { event, serial } = effect {
                 self.note_recording(event, serial, op)?;
             }
             ops.push(op);
         }
-        let end = self.enqueue(stream, &ops, Timing::default(), Effect::Nothing)?;
-        self.exec_mut(exec)?.last = Some(end);
-        self.note_launch(context, end);
-        Ok(())
+        Ok(ops)
     }
 
     fn step_effect(&mut self, work: Work, ids: &BTreeMap<u64, u64>) -> Answer<(Timing, Effect)> {
@@ -105,6 +132,7 @@ impl State {
                 let serial = self.next_serial(event)?;
                 return Ok((Timing::default(), Effect::Record { event, serial }));
             }
+            Work::Conditional(node) => return Ok((Timing::default(), Effect::Conditional(node))),
             Work::Value(op) => value_effect(op),
             Work::MemAlloc(alloc) => match ids.get(&alloc.address) {
                 Some(&id) => Effect::Allocate { id },
@@ -133,7 +161,10 @@ impl State {
             | Effect::WaitValue { .. }
             | Effect::WaitElsewhere { .. }
             | Effect::Allocate { .. }
-            | Effect::FreeInOrder { .. } => 0,
+            | Effect::FreeInOrder { .. }
+            | Effect::SetConditions(_)
+            | Effect::Conditional(_)
+            | Effect::EndBody { .. } => 0,
         };
         Ok((self.draw_timing(bytes, 1), effect))
     }

@@ -36,7 +36,7 @@ use self::engine::{Engine, OpId, Timing};
 use self::event::Event;
 use self::graph::Graph;
 use self::graph_memory::GraphMemory;
-use self::graphs::Exec;
+use self::graphs::{Condition, Exec};
 use self::memory::Memory;
 use self::memory::bytes::Backing;
 use self::modules::{Function, Module};
@@ -98,6 +98,8 @@ pub(crate) struct State {
     /// Graphs that a program owns or is capturing; those inside child nodes are inside their parents.
     pub(crate) graphs: BTreeMap<u64, Graph>,
     pub(crate) graph_execs: BTreeMap<u64, Exec>,
+    /// Conditions of conditional nodes, by handle.
+    pub(crate) conditions: BTreeMap<u64, Condition>,
     pub(crate) modules: BTreeMap<u64, Module>,
     pub(crate) functions: BTreeMap<u64, Function>,
     pub(crate) vmm: Vmm,
@@ -136,6 +138,7 @@ impl State {
             captures: BTreeMap::new(),
             graphs: BTreeMap::new(),
             graph_execs: BTreeMap::new(),
+            conditions: BTreeMap::new(),
             modules: BTreeMap::new(),
             functions: BTreeMap::new(),
             vmm: Vmm::default(),

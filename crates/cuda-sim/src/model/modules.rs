@@ -183,9 +183,16 @@ impl State {
             start_ns: at_ns,
             seed: self.rng.next(),
         };
-        let mut view = DeviceView::new(&self.memory, &reachable);
+        let own = self.conditions.iter().filter(|(_, condition)| condition.context == context);
+        let conditions = own.map(|(&handle, _)| handle).collect();
+        let mut view = DeviceView::new(&self.memory, &reachable, &conditions);
         let ran = machine::run(grid, &mut view);
-        let findings = view.findings();
+        let (findings, set) = view.finish();
+        for (handle, value) in set {
+            if let Some(condition) = self.conditions.get_mut(&handle) {
+                condition.value = value;
+            }
+        }
         let strict = self.config.strict && !findings.is_empty();
         for Access { kind, address, bytes, what } in findings {
             let kernel = &launch.kernel.name;

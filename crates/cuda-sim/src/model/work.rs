@@ -1,5 +1,6 @@
 //! What queued work does when its time has come.
 
+use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::sync::Arc;
 
@@ -7,11 +8,12 @@ use cuda_sys::CUresult;
 use cuda_sys::driver::types::CUstream;
 
 use super::State;
-use super::engine::{Due, OpId};
+use super::engine::{Due, OpId, Timing};
+use super::graph::{self, Conditional, ConditionalKind};
 use super::memory::{BadAddress, Fill, Look, Source, Transfer};
 use super::modules::Launch;
 use super::shared::SharedEvent;
-use crate::codes::{ILLEGAL_ADDRESS, LAUNCH_FAILED};
+use crate::codes::{ILLEGAL_ADDRESS, LAUNCH_FAILED, LAUNCH_TIMEOUT};
 use crate::report::ReportKind;
 
 /// How often a wait for a value in memory looks again, in simulated nanoseconds.
@@ -19,6 +21,9 @@ const WAIT_VALUE_INTERVAL_NS: u64 = 2_000;
 
 /// How often a wait for another process looks again, in simulated nanoseconds.
 const WAIT_ELSEWHERE_INTERVAL_NS: u64 = 20_000;
+
+/// How often a body runs at most in one launch; more is taken for a loop without an end.
+const TURNS_MAX: u64 = 1 << 16;
 
 /// From how many bytes on a set that finds no memory loses its context with another code.
 const LARGE_SET_BYTES: u64 = 64 << 10;
@@ -94,6 +99,19 @@ pub(crate) enum Effect {
     },
     /// Runs a kernel.
     Launch(Launch),
+    /// Sets conditions, as a launch of their graph does first.
+    SetConditions(Vec<(u64, u32)>),
+    /// Runs a body depending on a condition.
+    Conditional(Arc<Conditional<Vec<graph::Step>>>),
+    /// A body has run.
+    EndBody {
+        /// The conditional node, which is done when its bodies are.
+        node: OpId,
+        /// What to go on with.
+        again: Option<Arc<Conditional<Vec<graph::Step>>>>,
+        /// How often a body has run.
+        turns: u64,
+    },
     /// Gives an allocation back.
     FreeInOrder {
         /// Where it begins.
@@ -116,11 +134,14 @@ impl Effect {
             | Self::WaitValue { .. }
             | Self::WaitElsewhere { .. }
             | Self::Allocate { .. }
+            | Self::SetConditions(_)
+            | Self::Conditional(_)
+            | Self::EndBody { .. }
             | Self::FreeInOrder { .. } => false,
         }
     }
 
-    /// Whether it reads or writes a range of addresses.
+    /// Whether it reads or writes a range of addresses. Of a conditional node this is not known before its body begins.
     pub(crate) fn touches(&self, base: u64, length: u64) -> bool {
         let overlaps = |address: u64, span: u64| address < base + length && base < address.saturating_add(span);
         match self {
@@ -129,6 +150,9 @@ impl Effect {
             | Self::Host(_)
             | Self::WaitElsewhere { .. }
             | Self::Allocate { .. }
+            | Self::SetConditions(_)
+            | Self::Conditional(_)
+            | Self::EndBody { .. }
             | Self::FreeInOrder { .. } => false,
             Self::Launch(launch) => launch.names(base, length),
             Self::Copy(transfer) => transfer.touches(base, length),
@@ -179,6 +203,18 @@ impl State {
             self.engine.postpone(due, again_ns);
             return Step::Waiting;
         }
+        if let Effect::Conditional(node) = &due.effect {
+            self.begin_body(due.id, due.context, Arc::clone(node), 0);
+            return Step::Applied;
+        }
+        if let Effect::EndBody { node, again, turns } = &due.effect {
+            match again {
+                Some(again) => self.begin_body(*node, due.context, Arc::clone(again), *turns),
+                None => self.engine.complete(*node, due.at_ns),
+            }
+            self.engine.complete(due.id, due.at_ns);
+            return Step::Applied;
+        }
         if let Effect::Launch(launch) = &due.effect {
             match self.run_kernel(launch, due.context, due.at_ns) {
                 Ok(0) => {}
@@ -196,6 +232,31 @@ impl State {
         Step::Applied
     }
 
+    /// Runs the body of a conditional node that its condition chooses, or ends the node.
+    fn begin_body(&mut self, node: OpId, context: u64, conditional: Arc<Conditional<Vec<graph::Step>>>, turns: u64) {
+        let value = self.conditions.get(&conditional.condition).map_or(0, |condition| condition.value);
+        let Some(body) = conditional.chosen(value).cloned() else {
+            self.engine.complete(node, self.clock_ns);
+            return;
+        };
+        let queued = if turns < TURNS_MAX.min(self.config.kernel_steps) {
+            self.submit_steps(body, context, None, &BTreeMap::new())
+        } else {
+            Err(LAUNCH_TIMEOUT)
+        };
+        match queued {
+            Ok(ops) => {
+                let again = (conditional.kind == ConditionalKind::While).then_some(conditional);
+                let end = Effect::EndBody { node, again, turns: turns + 1 };
+                self.engine.submit(self.clock_ns, context, &ops, Timing::default(), end);
+            }
+            Err(code) => {
+                self.lose_context(context, code);
+                self.engine.complete(node, self.clock_ns);
+            }
+        }
+    }
+
     /// Work of a lost context ends without effect, but what waits for it must see it end.
     fn abandon(&mut self, due: &Due<Effect>) {
         if let Effect::Record { event, serial } = due.effect {
@@ -203,6 +264,9 @@ impl State {
         }
         if let Effect::FreeInOrder { base, id } = due.effect {
             self.finish_freeing(base, id);
+        }
+        if let Effect::EndBody { node, .. } = due.effect {
+            self.engine.complete(node, due.at_ns);
         }
         self.engine.complete(due.id, due.at_ns);
     }
@@ -214,8 +278,21 @@ impl State {
 
     fn apply(&mut self, due: &Due<Effect>) -> Result<(), CUresult> {
         match &due.effect {
-            // A launch was run by whoever took it out.
-            Effect::Nothing | Effect::Host(_) | Effect::WaitElsewhere { .. } | Effect::Launch(_) => Ok(()),
+            // What is more than one moment was done by whoever took it out.
+            Effect::Nothing
+            | Effect::Host(_)
+            | Effect::WaitElsewhere { .. }
+            | Effect::Launch(_)
+            | Effect::Conditional(_)
+            | Effect::EndBody { .. } => Ok(()),
+            Effect::SetConditions(values) => {
+                for (condition, value) in values {
+                    if let Some(condition) = self.conditions.get_mut(condition) {
+                        condition.value = *value;
+                    }
+                }
+                Ok(())
+            }
             &Effect::WaitValue { address, width, .. } => self.look_at_access("waits for", address, width),
             Effect::Copy(transfer) => self.apply_copy(transfer),
             Effect::Fill(fill) => self.apply_fill(fill),

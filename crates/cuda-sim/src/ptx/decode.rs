@@ -1,6 +1,6 @@
 //! One instruction: its word and operands become an action, types checked.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::Refusal;
 use super::program::{
@@ -30,6 +30,8 @@ pub(super) struct Names {
     pub(super) parameters: BTreeMap<String, u64>,
     /// Offsets of shared variables; none for what begins behind all of them.
     pub(super) shared: BTreeMap<String, Option<u64>>,
+    /// Arguments for a call, which are registers to the machine.
+    pub(super) arguments: BTreeSet<String>,
 }
 
 impl Names {
@@ -63,7 +65,6 @@ const NOT_SIMULATED: &[&str] = &[
     "brev",
     "brkpt",
     "brx",
-    "call",
     "clusterlaunchcontrol",
     "cp",
     "copysign",
@@ -180,6 +181,7 @@ pub(super) fn decode(word: &str, operands: &[Operand], names: &Names, line: u32)
         "bar" | "barrier" => reader.barrier(),
         "membar" | "fence" => Ok(Action::Nothing),
         "ret" | "exit" => reader.exit(),
+        "call" => reader.set_condition(),
         _ if NOT_SIMULATED.contains(&name) => Err(reader.unknown()),
         _ => return Err(Refusal::invalid(line, format!("there is no instruction '{name}'"))),
     }?;
@@ -576,11 +578,39 @@ impl<'a> Reader<'a> {
         let [to, from] = self.operands()?;
         let from: Vec<Source> =
             self.elements(from, count)?.iter().map(|element| self.any_value(element, ty)).collect::<Result<_, _>>()?;
+        if space == Space::Parameters {
+            return self.pass(to, &from, ty);
+        }
         let small = from.iter().any(|from| matches!(from, Source::Register(from) if from.bits < ty.bits));
-        if ty.kind == Kind::Predicate || small || space == Space::Parameters {
+        if ty.kind == Kind::Predicate || small {
             return Err(self.wrong("wrong operand"));
         }
         Ok(Action::Store { space, ty, to: self.address(to, space)?, from })
+    }
+
+    /// A store to an argument of a call.
+    fn pass(&self, to: &Operand, from: &[Source], ty: Type) -> Result<Action, Refusal> {
+        let name = if let Operand::Address(base, 0) = to
+            && let Operand::Name(name) = base.as_ref()
+            && self.names.arguments.contains(name)
+        {
+            name
+        } else {
+            return Err(self.wrong("wrong operand"));
+        };
+        let to = self.names.register(name, self.line)?;
+        match from {
+            &[from] if to.bits == ty.bits => Ok(Action::Move { to, from }),
+            _ => Err(self.wrong("wrong size of an operand")),
+        }
+    }
+
+    /// A call of `cudaGraphSetConditional`.
+    fn set_condition(&mut self) -> Result<Action, Refusal> {
+        self.takes("uni");
+        let bits = |bits| Type { kind: Kind::Bits, bits };
+        let [handle, value] = self.operands()?;
+        Ok(Action::SetCondition { handle: self.value(handle, bits(64))?, value: self.value(value, bits(32))? })
     }
 
     fn atomic(&mut self, gives_old: bool) -> Result<Action, Refusal> {

@@ -44,6 +44,8 @@ pub(crate) trait Memory {
     fn load(&mut self, address: u64, bytes: u64) -> Result<u64, Fault>;
     /// Writes one.
     fn store(&mut self, address: u64, bytes: u64, value: u64) -> Result<(), Fault>;
+    /// Sets the condition of a conditional node.
+    fn set_condition(&mut self, handle: u64, value: u64) -> Result<(), Fault>;
 }
 
 /// What is launched.
@@ -176,6 +178,7 @@ impl<M: Memory> Runner<'_, '_, M> {
                 | Action::Load { .. }
                 | Action::Store { .. }
                 | Action::Atomic { .. }
+                | Action::SetCondition { .. }
                 | Action::Nothing) => self.act(action, thread, block)?,
             }
         }
@@ -232,6 +235,10 @@ impl<M: Memory> Runner<'_, '_, M> {
                     Some(to) => (to, old),
                     None => return Ok(()),
                 }
+            }
+            Action::SetCondition { handle, value: to } => {
+                let (handle, to) = (value(handle, thread), value(to, thread));
+                return self.memory.set_condition(handle, to);
             }
             Action::Nothing | Action::Exit | Action::Barrier | Action::Branch { .. } => return Ok(()),
         };

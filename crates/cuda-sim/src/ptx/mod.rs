@@ -6,7 +6,8 @@
 //!
 //! The part: one or more `.entry`, `.param`, `.reg`, `.shared`; moves, integer and floating arithmetic, comparison,
 //! selection, conversion, branches, loads and stores of parameters, global and shared memory, `atom` and `red`,
-//! `bar.sync`, the special registers of a thread's place and of clocks. Text outside of it is refused when it is
+//! `bar.sync`, the special registers of a thread's place and of clocks, calls of `cudaGraphSetConditional`, the one
+//! function that the driver itself brings. Text outside of it is refused when it is
 //! loaded, with the line and the instruction; nothing is executed approximately but the functions that PTX itself calls
 //! approximate.
 

@@ -4,7 +4,7 @@
 
 #![expect(clippy::wildcard_enum_match_arm, reason = "any other token is one that was not expected")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::decode::{Names, Operand, decode};
@@ -30,12 +30,18 @@ const MAX_REGISTERS: usize = 1 << 14;
 /// The most bytes of shared memory that a kernel may name itself.
 const MAX_SHARED_BYTES: u64 = 48 << 10;
 
+/// How deep blocks may stand inside each other.
+const MAX_DEPTH: usize = 16;
+
+/// The function of other code that can be called: the driver brings it.
+const SET_CONDITIONAL: &str = "cudaGraphSetConditional";
+
 /// The most bytes of parameters.
 const MAX_PARAMETER_BYTES: usize = 4096;
 
 /// Reads text into its kernels, in their order.
 pub(crate) fn parse(text: &str, limits: Limits) -> Result<Vec<Arc<Kernel>>, Refusal> {
-    let mut parser = Parser { tokens: tokens(text)?, at: 0 };
+    let mut parser = Parser { tokens: tokens(text)?, at: 0, sets_conditions: false };
     parser.head(limits)?;
     let (mut kernels, mut shared) = (Vec::new(), Vec::new());
     while let Some(word) = parser.next_word()? {
@@ -48,6 +54,7 @@ pub(crate) fn parse(text: &str, limits: Limits) -> Result<Vec<Arc<Kernel>>, Refu
                 };
                 shared.push(name);
             }
+            ".func" if parser.takes_word(SET_CONDITIONAL) => parser.set_conditional()?,
             ".entry" => {
                 let line = parser.line();
                 let kernel = parser.kernel(&shared)?;
@@ -68,6 +75,8 @@ pub(crate) fn parse(text: &str, limits: Limits) -> Result<Vec<Arc<Kernel>>, Refu
 struct Parser {
     tokens: Vec<Placed>,
     at: usize,
+    /// Whether [`SET_CONDITIONAL`] was declared.
+    sets_conditions: bool,
 }
 
 impl Parser {
@@ -175,13 +184,34 @@ impl Parser {
         }
     }
 
+    /// The parameters of [`SET_CONDITIONAL`], which has no body.
+    fn set_conditional(&mut self) -> Result<(), Refusal> {
+        self.expect('(')?;
+        let sizes: Vec<usize> =
+            self.parameters(&mut Names::default())?.iter().map(|parameter| parameter.size).collect();
+        if sizes != [8, 4] {
+            return Err(Refusal::invalid(self.line(), format!("wrong parameters of '{SET_CONDITIONAL}'")));
+        }
+        self.takes(';');
+        self.sets_conditions = true;
+        Ok(())
+    }
+
     fn kernel(&mut self, shared: &[String]) -> Result<Kernel, Refusal> {
         let name = self.word()?;
         let mut names = Names::default();
         let parameters = if self.takes('(') { self.parameters(&mut names)? } else { Vec::new() };
         let max_threads = self.tuning()?;
         self.expect('{')?;
-        let mut body = Body { names, shared_bytes: 0, code: Vec::new(), labels: BTreeMap::new(), branches: Vec::new() };
+        let mut body = Body {
+            names,
+            shared_bytes: 0,
+            code: Vec::new(),
+            labels: BTreeMap::new(),
+            branches: Vec::new(),
+            scopes: Vec::new(),
+            in_blocks: BTreeSet::new(),
+        };
         body.names.shared.extend(shared.iter().map(|name| (name.clone(), None)));
         while !self.takes('}') {
             self.statement(&mut body)?;
@@ -283,11 +313,24 @@ impl Parser {
         Ok(max_threads)
     }
 
+    /// A block inside a kernel. Blocks beside each other may use the same names, which then are the same registers.
+    fn block(&mut self, body: &mut Body) -> Result<(), Refusal> {
+        if body.scopes.len() == MAX_DEPTH {
+            return Err(Refusal::not_simulated(self.line(), "blocks this deep"));
+        }
+        body.scopes.push(BTreeSet::new());
+        while !self.takes('}') {
+            self.statement(body)?;
+        }
+        body.scopes.pop();
+        Ok(())
+    }
+
     fn statement(&mut self, body: &mut Body) -> Result<(), Refusal> {
         let token = self.next()?;
         let line = self.line();
         match token {
-            Token::Sign('{') => Err(Refusal::not_simulated(line, "blocks inside a kernel")),
+            Token::Sign('{') => self.block(body),
             Token::Sign(';') => Ok(()),
             Token::Sign('@') => {
                 let unless = self.takes('!');
@@ -307,6 +350,7 @@ impl Parser {
             }
             Token::Word(word) => match word.as_str() {
                 ".reg" => self.registers(body),
+                ".param" => self.argument(body),
                 ".shared" => {
                     let (name, offset) = self.shared_variable(&mut body.shared_bytes)?;
                     body.names.shared.insert(name, offset);
@@ -327,6 +371,18 @@ impl Parser {
         }
     }
 
+    /// `.param .b64 param0;` inside a kernel: an argument for a call.
+    fn argument(&mut self, body: &mut Body) -> Result<(), Refusal> {
+        let (name, ty, _, count) = self.variable()?;
+        self.expect(';')?;
+        if count.is_some() {
+            return Err(Refusal::not_simulated(self.line(), "arguments that are arrays"));
+        }
+        body.declare(&name, ty, self.line())?;
+        body.names.arguments.insert(name);
+        Ok(())
+    }
+
     /// `.reg .b32 %r<5>, %x;`
     fn registers(&mut self, body: &mut Body) -> Result<(), Refusal> {
         let word = self.word()?;
@@ -344,8 +400,10 @@ impl Parser {
                 return Err(Refusal::invalid(self.line(), "there are too many registers"));
             }
             match count {
-                None => body.names.declare(name, ty),
-                Some(count) => (0..count).for_each(|index| body.names.declare(format!("{name}{index}"), ty)),
+                None => body.declare(&name, ty, self.line())?,
+                Some(count) => {
+                    (0..count).try_for_each(|index| body.declare(&format!("{name}{index}"), ty, self.line()))?;
+                }
             }
             if self.takes(';') {
                 return Ok(());
@@ -356,7 +414,7 @@ impl Parser {
 
     fn instruction(&mut self, word: &str, guard: Option<(Register, bool)>, body: &mut Body) -> Result<(), Refusal> {
         let line = self.line();
-        let operands = self.operands()?;
+        let operands = if word == "call" || word == "call.uni" { self.arguments(word)? } else { self.operands()? };
         if word == "bra" || word == "bra.uni" {
             let [Operand::Name(label)] = operands.as_slice() else {
                 return Err(Refusal::invalid(line, "a branch needs one label"));
@@ -368,6 +426,24 @@ impl Parser {
         let action = decode(word, &operands, &body.names, line)?;
         body.code.push(Instruction { guard, action });
         Ok(())
+    }
+
+    /// `cudaGraphSetConditional, (param0, param1);`, the arguments of the only call there is.
+    fn arguments(&mut self, word: &str) -> Result<Vec<Operand>, Refusal> {
+        if !self.takes_word(SET_CONDITIONAL) {
+            return Err(Refusal::not_simulated(self.line(), format!("'{word}'")));
+        }
+        if !self.sets_conditions {
+            return Err(Refusal::invalid(self.line(), format!("'{SET_CONDITIONAL}' is unknown")));
+        }
+        self.expect(',')?;
+        self.expect('(')?;
+        let handle = self.operand()?;
+        self.expect(',')?;
+        let value = self.operand()?;
+        self.expect(')')?;
+        self.expect(';')?;
+        Ok(vec![handle, value])
     }
 
     /// Operands up to the semicolon.
@@ -439,9 +515,33 @@ struct Body {
     labels: BTreeMap<String, usize>,
     /// Branches whose label may still come: index, label, line.
     branches: Vec<(usize, String, u32)>,
+    /// The names that the blocks around the statement being read declare.
+    scopes: Vec<BTreeSet<String>>,
+    /// All names that blocks declared.
+    in_blocks: BTreeSet<String>,
 }
 
 impl Body {
+    fn declare(&mut self, name: &str, ty: Type, line: u32) -> Result<(), Refusal> {
+        if !self.scopes.is_empty() {
+            let known = self.names.registers.get(name);
+            let outside = known.is_some() && !self.in_blocks.contains(name);
+            if outside || self.is_in_scope(name) || known.is_some_and(|known| known.bits != ty.bits) {
+                return Err(Refusal::not_simulated(line, format!("a second '{name}' in a block")));
+            }
+            self.in_blocks.insert(name.to_owned());
+        }
+        if let Some(scope) = self.scopes.last_mut() {
+            scope.insert(name.to_owned());
+        }
+        self.names.declare(name.to_owned(), ty);
+        Ok(())
+    }
+
+    fn is_in_scope(&self, name: &str) -> bool {
+        self.scopes.iter().any(|scope| scope.contains(name))
+    }
+
     fn finish(mut self, name: String, parameters: Vec<Parameter>, max_threads: u32) -> Result<Kernel, Refusal> {
         for (index, label, line) in self.branches {
             let unknown = || Refusal::invalid(line, format!("label '{label}' is unknown"));

@@ -288,6 +288,11 @@ pub(crate) enum Action {
     Branch {
         target: usize,
     },
+    /// Sets the condition of a conditional node.
+    SetCondition {
+        handle: Source,
+        value: Source,
+    },
     Barrier,
     Exit,
     /// Order that one thread at a time keeps anyway.

@@ -19,6 +19,10 @@ fn read(body: &str) -> Result<Arc<Kernel>, Refusal> {
 struct Bytes(Vec<u8>);
 
 impl Memory for Bytes {
+    fn set_condition(&mut self, handle: u64, value: u64) -> Result<(), Fault> {
+        self.store(handle, 4, value)
+    }
+
     fn load(&mut self, address: u64, bytes: u64) -> Result<u64, Fault> {
         let (start, count) = (usize::try_from(address).unwrap_or(usize::MAX), usize::try_from(bytes).expect("small"));
         let found = start.checked_add(count).and_then(|end| self.0.get(start..end)).ok_or(Fault::Address)?;
@@ -170,7 +174,14 @@ fn what_is_refused_names_its_line() {
         let refusal = refused(body);
         assert!(refusal.kind == RefusalKind::Invalid && refusal.text.contains(text), "{body}: {refusal}");
     }
-    for body in ["shfl.sync.idx.b32 %r1, %r0, 0, 31, -1;", "bar.sync 1;", "add.rz.f32 %f1, %f1, %f1;", "{ }"] {
+    for body in [
+        "shfl.sync.idx.b32 %r1, %r0, 0, 31, -1;",
+        "bar.sync 1;",
+        "add.rz.f32 %f1, %f1, %f1;",
+        "call f, (%r0);",
+        "{ .reg .b32 %r0; }",
+        "{ .reg .b32 %x; { .reg .b32 %x; } }",
+    ] {
         assert_eq!(refused(body).kind, RefusalKind::NotSimulated, "{body}");
     }
     let twice = format!(".version 7.8\n.target sm_75\n{}", ".visible .entry k() { ret; }\n".repeat(2));
@@ -179,6 +190,49 @@ fn what_is_refused_names_its_line() {
     let newer = parse(".version 99.0\n.target sm_75", LIMITS).expect_err("too new");
     assert_eq!(newer.kind, RefusalKind::NewerVersion);
     assert!(parse("", LIMITS).is_err() && parse(".version 7.8\n.target sm_999\n", LIMITS).is_err());
+}
+
+#[test]
+fn conditions_are_set_by_a_call() {
+    let head = ".version 7.8\n.target sm_75\n.address_size 64\n";
+    let declared = ".extern .func cudaGraphSetConditional(.param .b64 h, .param .b32 v)";
+    let kernel = |body: &str| format!(".visible .entry k(.param .u64 out, .param .u32 n) {{ {body} }}");
+    let nvcc = kernel(
+        "{ .reg .b32 temp; .param .b64 p0; st.param.b64 [p0+0], 8; .param .b32 p1; st.param.b32 [p1], 7;\n\
+         call.uni cudaGraphSetConditional, (p0, p1); }\n\
+         { .param .b64 p0; st.param.b64 [p0], 16; .param .b32 p1; st.param.b32 [p1], 9;\n\
+         call cudaGraphSetConditional, (p0, p1); } ret;",
+    );
+    let kernels = parse(&format!("{head}{declared}\n{nvcc}"), LIMITS).expect("as compilers write it");
+    let mut memory = Bytes(vec![0; 32]);
+    run(plain_grid(&kernels[0]), &mut memory).expect("it comes to an end");
+    assert_eq!((memory.0[8], memory.0[16]), (7, 9));
+    let refused = |declared: &str, body: &str| {
+        parse(&format!("{head}{declared};\n{}", kernel(body)), LIMITS).map(|_| ()).expect_err("it is refused").kind
+    };
+    let call = "call cudaGraphSetConditional, (8, 1); ret;";
+    assert_eq!(refused(".extern .shared .align 4 .b8 room[]", call), RefusalKind::Invalid, "not declared");
+    assert_eq!(refused(&declared.replace("b32", "b64"), call), RefusalKind::Invalid, "declared otherwise");
+    assert_eq!(refused(declared, "call cudaGraphSetConditional, (8);"), RefusalKind::Invalid);
+    assert_eq!(refused(declared, ".reg .b32 %r; call cudaGraphSetConditional, (%r, 1);"), RefusalKind::Invalid);
+    assert_eq!(refused(declared, ".param .b64 p; st.param.b32 [p], 1;"), RefusalKind::Invalid);
+    assert_eq!(refused(declared, ".param .b64 p; st.param.b64 [p+8], 1;"), RefusalKind::Invalid);
+    let deep = format!("{}ret;{}", "{".repeat(100_000), "}".repeat(100_000));
+    assert_eq!(refused(declared, &deep), RefusalKind::NotSimulated);
+}
+
+fn plain_grid(kernel: &Kernel) -> Grid<'_> {
+    Grid {
+        kernel,
+        blocks: [1; 3],
+        threads: [1; 3],
+        dynamic_shared: 0,
+        parameters: &[0; 12],
+        thread_steps: 100,
+        all_steps: 100,
+        start_ns: 0,
+        seed: 0,
+    }
 }
 
 #[test]

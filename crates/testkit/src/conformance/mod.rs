@@ -26,6 +26,7 @@ mod blank;
 mod callback;
 mod capture;
 mod capture_control;
+mod conditional;
 mod context;
 mod copy;
 mod device;
@@ -79,6 +80,8 @@ pub fn all_cases() -> Vec<Case> {
         version::UNINITIALIZED_CASES,
         graph::CASES,
         graph_exec::CASES,
+        conditional::CASES,
+        conditional::SIMULATED_CASES,
         vmm::CASES,
         pool::CASES,
         peer::CASES,

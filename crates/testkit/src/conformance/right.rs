@@ -90,6 +90,9 @@ static TABLE: &[Entry] = right! {
     cuFuncSetAttribute |h| (ptr::null_mut(), CUfunction_attribute(0), 0);
     cuGraphAddKernelNode |h| (&mut ptr::null_mut(), h.graph, ptr::null(), 0, ptr::null());
     cuGraphAddKernelNode_v2 |h| (&mut ptr::null_mut(), h.graph, ptr::null(), 0, ptr::null());
+    cuGraphAddNode |h| (&mut ptr::null_mut(), h.graph, ptr::null(), 0, ptr::null_mut());
+    cuGraphAddNode_v2 |h| (&mut ptr::null_mut(), h.graph, ptr::null(), ptr::null(), 0, ptr::null_mut());
+    cuGraphConditionalHandleCreate |h| (&mut 0, h.graph, ptr::null_mut(), 0, 0);
     cuGraphExecKernelNodeSetParams |h| (ptr::null_mut(), ptr::null_mut(), ptr::null());
     cuGraphExecKernelNodeSetParams_v2 |h| (ptr::null_mut(), ptr::null_mut(), ptr::null());
     cuGraphInstantiateWithParams |h| (&mut ptr::null_mut(), h.graph, &mut CUDA_GRAPH_INSTANTIATE_PARAMS::zeroed());

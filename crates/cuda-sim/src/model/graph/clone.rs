@@ -1,5 +1,7 @@
 //! Copies of graphs: with new ids, remembering which node each was cloned from.
 
+use std::convert::Infallible;
+
 use cuda_sys::driver::CUresult;
 
 use super::{Graph, GraphId, Node, NodeId, NodeKind};
@@ -9,6 +11,7 @@ impl Graph {
     pub(crate) fn copy(&self, next_id: &mut dyn FnMut() -> u64) -> Self {
         let mut copy = Self::new(GraphId(next_id()));
         copy.origin = Some(self.id);
+        copy.conditions.clone_from(&self.conditions);
         let renamed: Vec<(NodeId, NodeId)> = self.nodes.keys().map(|&id| (id, NodeId(next_id()))).collect();
         // Sorted by the original ids, since these come out of the map in order.
         let rename = |id: &NodeId| {
@@ -40,6 +43,10 @@ impl NodeKind<Graph> {
     fn copy(&self, next_id: &mut dyn FnMut() -> u64) -> Self {
         match self {
             Self::Child(graph) => Self::Child(Box::new(graph.copy(next_id))),
+            Self::Conditional(conditional) => {
+                let Ok(copy) = conditional.map(|body| Ok::<_, Infallible>(body.copy(next_id)));
+                Self::Conditional(copy.with_handles())
+            }
             Self::Empty
             | Self::Memcpy(_)
             | Self::Memset(_)

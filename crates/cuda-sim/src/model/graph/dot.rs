@@ -77,7 +77,8 @@ fn shape(kind: &NodeKind<Graph>) -> &'static str {
         | NodeKind::EventWait(_)
         | NodeKind::Value(_)
         | NodeKind::MemAlloc(_)
-        | NodeKind::MemFree(_) => "rectangle",
+        | NodeKind::MemFree(_)
+        | NodeKind::Conditional(_) => "rectangle",
     }
 }
 
@@ -98,6 +99,7 @@ fn brief_label(kind: &NodeKind<Graph>) -> String {
         NodeKind::Value(_) => "BATCH_MEM_OP".to_owned(),
         NodeKind::MemAlloc(alloc) => format!("MEM_ALLOC\\n({})", alloc.bytes),
         NodeKind::MemFree(_) => "MEM_FREE".to_owned(),
+        NodeKind::Conditional(conditional) => format!("CONDITIONAL\\n({})", conditional.kind.name()),
     }
 }
 
@@ -115,6 +117,7 @@ fn verbose_label(kind: &NodeKind<Graph>) -> String {
         NodeKind::Value(op) => format!("{brief}\\naddress: {:#x} value: {:#x}", op.address, op.value),
         NodeKind::MemAlloc(alloc) => format!("{brief}\\ndptr: {:#x}", alloc.address),
         NodeKind::MemFree(address) => format!("{brief}\\ndptr: {address:#x}"),
+        NodeKind::Conditional(conditional) => format!("{brief}\\nhandle: {:#x}", conditional.condition),
     }
 }
 

@@ -36,6 +36,8 @@ pub(crate) struct ExecGraph {
     pub(super) nodes: Vec<ExecNode>,
     /// Indices of the template's sinks, in its order.
     pub(super) sinks: Vec<usize>,
+    /// What a launch sets conditions of the template to.
+    pub(super) defaults: Vec<(u64, u32)>,
 }
 
 impl ExecGraph {
@@ -43,6 +45,11 @@ impl ExecGraph {
     ///
     /// A graph that sits in a child graph node cannot be instantiated by itself; the caller must know that.
     pub(crate) fn new(graph: &Graph) -> Result<Self, InstantiateFailure> {
+        graph.check_conditionals()?;
+        Self::snapshot(graph)
+    }
+
+    fn snapshot(graph: &Graph) -> Result<Self, InstantiateFailure> {
         let order = graph.topological_order().map_err(|node| InstantiateFailure {
             result: CUgraphInstantiateResult::CUDA_GRAPH_INSTANTIATE_INVALID_STRUCTURE,
             node,
@@ -59,7 +66,7 @@ impl ExecGraph {
                 enabled: true,
             });
         }
-        Ok(Self { nodes, sinks: indices(graph.sinks()) })
+        Ok(Self { nodes, sinks: indices(graph.sinks()), defaults: graph.defaults() })
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -115,7 +122,9 @@ impl ExecGraph {
                 NodeKind::MemAlloc(alloc) => addresses.push(alloc.address),
                 NodeKind::MemFree(address) => addresses.push(*address),
                 NodeKind::Child(child) => addresses.extend(child.memory()),
-                NodeKind::Empty
+                // Bodies neither allocate nor free.
+                NodeKind::Conditional(_)
+                | NodeKind::Empty
                 | NodeKind::Memcpy(_)
                 | NodeKind::Memset(_)
                 | NodeKind::Kernel(_)
@@ -135,7 +144,9 @@ impl ExecGraph {
             match &node.kind {
                 NodeKind::EventRecord(event) | NodeKind::EventWait(event) => events.push(*event),
                 NodeKind::Child(child) => events.extend(child.events()),
-                NodeKind::Empty
+                // Bodies have no events.
+                NodeKind::Conditional(_)
+                | NodeKind::Empty
                 | NodeKind::Memcpy(_)
                 | NodeKind::Memset(_)
                 | NodeKind::Kernel(_)
@@ -150,16 +161,18 @@ impl ExecGraph {
 
     fn find(&self, id: NodeId) -> Option<&ExecNode> {
         let here = self.nodes.iter().find(|node| node.is_named(id));
-        here.or_else(|| self.nodes.iter().find_map(|node| node.child()?.find(id)))
+        here.or_else(|| self.nodes.iter().flat_map(|node| node.kind.inner()).find_map(|inner| inner.find(id)))
     }
 
     fn find_mut(&mut self, id: NodeId) -> Result<&mut ExecNode, CUresult> {
-        let holds = |node: &ExecNode| node.is_named(id) || node.child().is_some_and(|child| child.find(id).is_some());
+        let inside = |node: &ExecNode| node.kind.inner().iter().any(|inner| inner.find(id).is_some());
+        let holds = |node: &ExecNode| node.is_named(id) || inside(node);
         let node = self.nodes.iter_mut().find(|node| holds(node)).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
         if node.is_named(id) {
             return Ok(node);
         }
-        node.kind.as_child_mut().ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?.find_mut(id)
+        let inner = node.kind.inner_mut().iter_mut().find(|inner| inner.find(id).is_some());
+        inner.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?.find_mut(id)
     }
 }
 
@@ -176,10 +189,16 @@ impl ExecNode {
         matches!(self.kind, NodeKind::Memcpy(_) | NodeKind::Memset(_) | NodeKind::Kernel(_))
     }
 
-    /// Takes over parameters; those of a child graph are left alone.
+    /// Takes over parameters; graphs inside the node are left alone.
     pub(super) fn replace(&mut self, kind: &NodeKind<Graph>) {
         self.kind = match kind {
             NodeKind::Empty | NodeKind::Child(_) => return,
+            NodeKind::Conditional(new) => {
+                if let NodeKind::Conditional(old) = &mut self.kind {
+                    old.condition = new.condition;
+                }
+                return;
+            }
             NodeKind::Memcpy(copy) => NodeKind::Memcpy(*copy),
             NodeKind::Memset(fill) => NodeKind::Memset(*fill),
             NodeKind::Kernel(launch) => NodeKind::Kernel(launch.clone()),
@@ -200,7 +219,8 @@ fn snapshot(kind: &NodeKind<Graph>) -> Result<NodeKind<ExecGraph>, InstantiateFa
         NodeKind::Memset(fill) => NodeKind::Memset(*fill),
         NodeKind::Kernel(launch) => NodeKind::Kernel(launch.clone()),
         NodeKind::Host(call) => NodeKind::Host(*call),
-        NodeKind::Child(graph) => NodeKind::Child(Box::new(ExecGraph::new(graph)?)),
+        NodeKind::Child(graph) => NodeKind::Child(Box::new(ExecGraph::snapshot(graph)?)),
+        NodeKind::Conditional(conditional) => NodeKind::Conditional(conditional.map(ExecGraph::snapshot)?),
         NodeKind::EventRecord(event) => NodeKind::EventRecord(*event),
         NodeKind::EventWait(event) => NodeKind::EventWait(*event),
         NodeKind::Value(value) => NodeKind::Value(*value),
@@ -209,14 +229,14 @@ fn snapshot(kind: &NodeKind<Graph>) -> Result<NodeKind<ExecGraph>, InstantiateFa
     })
 }
 
-/// Whether a node may take over parameters. A child graph has none of its own.
+/// Whether a node may take over parameters. A node with graphs has none of its own.
 pub(super) fn may_become(old: &NodeKind<ExecGraph>, new: &NodeKind<Graph>) -> bool {
     match (old, new) {
         (NodeKind::Memcpy(old), NodeKind::Memcpy(new)) => old.may_become(new),
         (NodeKind::Memset(old), NodeKind::Memset(new)) => old.may_become(new),
         (NodeKind::MemAlloc(old), NodeKind::MemAlloc(new)) => old == new,
         (NodeKind::MemFree(old), NodeKind::MemFree(new)) => old == new,
-        (NodeKind::Child(_), _) => false,
+        (NodeKind::Child(_) | NodeKind::Conditional(_), _) => false,
         (
             NodeKind::Empty
             | NodeKind::Memcpy(_)

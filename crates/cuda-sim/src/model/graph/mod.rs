@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 mod clone;
+mod conditional;
 mod dot;
 mod edges;
 mod exec;
@@ -31,10 +32,11 @@ use cuda_sys::driver::types::CUgraphNodeType;
 
 use super::modules::Launch;
 
+pub(crate) use conditional::{Conditional, ConditionalKind};
 pub(crate) use edges::is_plain_edge;
 pub(crate) use exec::{ExecGraph, InstantiateFailure};
 pub(crate) use params::{Copy3d, Fill, HostCall, Operand};
-pub(crate) use steps::Work;
+pub(crate) use steps::{Step, Work};
 pub(crate) use update::UpdateFailure;
 
 /// Identity of a node; unique in a machine, never used again.
@@ -70,6 +72,8 @@ pub(crate) enum NodeKind<C> {
     MemAlloc(MemAlloc),
     /// Frees the memory at an address.
     MemFree(u64),
+    /// Runs graphs of its own depending on a value.
+    Conditional(Conditional<C>),
 }
 
 /// Memory that a node allocates.
@@ -103,6 +107,42 @@ impl<C> NodeKind<C> {
         if let Self::Child(child) = self { Some(child) } else { None }
     }
 
+    /// The graphs inside a node: that of a child graph node, the bodies of a conditional one.
+    pub(crate) fn inner(&self) -> &[C] {
+        match self {
+            Self::Child(child) => std::slice::from_ref(&**child),
+            Self::Conditional(conditional) => &conditional.bodies,
+            Self::Empty
+            | Self::Memcpy(_)
+            | Self::Memset(_)
+            | Self::Kernel(_)
+            | Self::Host(_)
+            | Self::EventRecord(_)
+            | Self::EventWait(_)
+            | Self::Value(_)
+            | Self::MemAlloc(_)
+            | Self::MemFree(_) => &[],
+        }
+    }
+
+    /// The same, to be changed.
+    pub(crate) fn inner_mut(&mut self) -> &mut [C] {
+        match self {
+            Self::Child(child) => std::slice::from_mut(&mut **child),
+            Self::Conditional(conditional) => &mut conditional.bodies,
+            Self::Empty
+            | Self::Memcpy(_)
+            | Self::Memset(_)
+            | Self::Kernel(_)
+            | Self::Host(_)
+            | Self::EventRecord(_)
+            | Self::EventWait(_)
+            | Self::Value(_)
+            | Self::MemAlloc(_)
+            | Self::MemFree(_) => &mut [],
+        }
+    }
+
     /// The driver's word for the kind.
     pub(crate) fn node_type(&self) -> CUgraphNodeType {
         match self {
@@ -117,6 +157,7 @@ impl<C> NodeKind<C> {
             Self::Value(_) => CUgraphNodeType::CU_GRAPH_NODE_TYPE_BATCH_MEM_OP,
             Self::MemAlloc(_) => CUgraphNodeType::CU_GRAPH_NODE_TYPE_MEM_ALLOC,
             Self::MemFree(_) => CUgraphNodeType::CU_GRAPH_NODE_TYPE_MEM_FREE,
+            Self::Conditional(_) => CUgraphNodeType::CU_GRAPH_NODE_TYPE_CONDITIONAL,
         }
     }
 }
@@ -156,12 +197,14 @@ pub(crate) struct Graph {
     nodes: BTreeMap<NodeId, Node>,
     /// Nodes that nothing depends on, in the order in which they became so: what graphs are compared from.
     sinks: Vec<NodeId>,
+    /// Conditions that were made for this graph, in that order, and what a launch sets them to.
+    conditions: Vec<(u64, Option<u32>)>,
 }
 
 impl Graph {
     /// An empty graph.
     pub(crate) fn new(id: GraphId) -> Self {
-        Self { id, origin: None, nodes: BTreeMap::new(), sinks: Vec::new() }
+        Self { id, origin: None, nodes: BTreeMap::new(), sinks: Vec::new(), conditions: Vec::new() }
     }
 
     pub(crate) fn id(&self) -> GraphId {
@@ -256,11 +299,11 @@ impl Graph {
 
     /// Gives a node other parameters of its own kind.
     ///
-    /// `INVALID_VALUE`: there is no such node, it is of another kind, or it is a child graph, which has no parameters.
+    /// `INVALID_VALUE`: there is no such node, it is of another kind, or it has graphs of its own and no parameters.
     pub(crate) fn set_params(&mut self, id: NodeId, kind: NodeKind<Self>) -> Result<(), CUresult> {
         let node = self.nodes.get_mut(&id).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-        let child = matches!(kind, NodeKind::Child(_));
-        if child || node.kind.node_type() != kind.node_type() {
+        let has_graphs = matches!(kind, NodeKind::Child(_) | NodeKind::Conditional(_));
+        if has_graphs || node.kind.node_type() != kind.node_type() {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
         node.kind = kind;
@@ -272,13 +315,13 @@ impl Graph {
         self.node(id)?.kind.as_child().ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
     }
 
-    /// Graphs inside child graph nodes, in the order of creation.
+    /// Graphs inside nodes, in the order of the nodes' creation.
     fn children(&self) -> impl Iterator<Item = (NodeId, &Self)> {
-        self.nodes.keys().filter_map(|&id| self.child(id).ok().map(|graph| (id, graph)))
+        self.nodes().flat_map(|(id, node)| node.kind.inner().iter().map(move |graph| (id, graph)))
     }
 
     fn children_mut(&mut self) -> impl Iterator<Item = &mut Self> {
-        self.nodes.values_mut().filter_map(|node| node.kind.as_child_mut())
+        self.nodes.values_mut().flat_map(|node| node.kind.inner_mut())
     }
 
     /// Whether a node allocates or frees memory.

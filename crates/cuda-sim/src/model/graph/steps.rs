@@ -1,7 +1,10 @@
 //! An executable graph as a flat list of steps, child graphs inlined: what a launch queues.
 
+use std::convert::Infallible;
+use std::sync::Arc;
+
 use super::super::modules::Launch;
-use super::{Copy3d, ExecGraph, Fill, HostCall, MemAlloc, NodeId, NodeKind, ValueOp};
+use super::{Conditional, Copy3d, ExecGraph, Fill, HostCall, MemAlloc, NodeId, NodeKind, ValueOp};
 
 /// What a step does.
 #[derive(Clone, Debug)]
@@ -26,6 +29,8 @@ pub(crate) enum Work {
     MemAlloc(MemAlloc),
     /// Frees the memory at an address.
     MemFree(u64),
+    /// Runs other steps depending on a value.
+    Conditional(Arc<Conditional<Vec<Step>>>),
 }
 
 /// One piece of work of a launch.
@@ -85,6 +90,10 @@ impl Work {
             NodeKind::Value(value) => Self::Value(*value),
             NodeKind::MemAlloc(alloc) => Self::MemAlloc(*alloc),
             NodeKind::MemFree(address) => Self::MemFree(*address),
+            NodeKind::Conditional(conditional) => {
+                let Ok(steps) = conditional.map(|body| Ok::<_, Infallible>(body.steps()));
+                Self::Conditional(Arc::new(steps))
+            }
         }
     }
 }

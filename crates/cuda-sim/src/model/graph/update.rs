@@ -45,7 +45,8 @@ impl ExecGraph {
         self.pair(graph, pairs)?;
         let mine = pairs[first..].to_vec();
         for (index, id) in mine {
-            if let (Some(old), Ok(new)) = (self.nodes[index].child(), graph.child(id)) {
+            let new = graph.node(id).map_or(&[][..], |node| node.kind().inner());
+            for (old, new) in self.nodes[index].kind.inner().iter().zip(new) {
                 old.check(new, pairs)?;
             }
         }
@@ -103,7 +104,12 @@ impl ExecGraph {
         if old.dependencies.len() != node.dependencies().len() {
             return failure(TOPOLOGY);
         }
-        if !matches!(node.kind(), NodeKind::Child(_)) && !may_become(&old.kind, node.kind()) {
+        let fits = match (&old.kind, node.kind()) {
+            (_, NodeKind::Child(_)) => true,
+            (NodeKind::Conditional(old), NodeKind::Conditional(new)) => old.fits(new),
+            (old, new) => may_become(old, new),
+        };
+        if !fits {
             return failure(PARAMETERS);
         }
         Ok(old.dependencies.iter().copied().zip(node.dependencies().iter().copied()).collect())
@@ -112,6 +118,7 @@ impl ExecGraph {
     /// Carries out what [`ExecGraph::check`] found, taking as many pairs as there are nodes.
     fn apply(&mut self, graph: &Graph, pairs: &mut dyn Iterator<Item = (usize, NodeId)>) {
         let mine: Vec<_> = pairs.take(self.len()).collect();
+        self.defaults = graph.defaults();
         for &(index, id) in &mine {
             let old = &mut self.nodes[index];
             old.updated_from = id;
@@ -120,7 +127,8 @@ impl ExecGraph {
             }
         }
         for (index, id) in mine {
-            if let (NodeKind::Child(old), Ok(new)) = (&mut self.nodes[index].kind, graph.child(id)) {
+            let new = graph.node(id).map_or(&[][..], |node| node.kind().inner());
+            for (old, new) in self.nodes[index].kind.inner_mut().iter_mut().zip(new) {
                 old.apply(new, pairs);
             }
         }

@@ -3,6 +3,8 @@
 //! The ranges found last are remembered, since threads touch the same ones again and again. Nothing is mapped or freed
 //! while a kernel runs.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use super::bytes::{self, Bytes};
 use super::{Look, Memory};
 use crate::ptx::machine::{self, Fault};
@@ -40,16 +42,21 @@ pub(crate) struct DeviceView<'m> {
     devices: &'m [u32],
     windows: Vec<Window>,
     findings: Vec<Access>,
+    /// Conditions of conditional nodes that the launch may set.
+    conditions: &'m BTreeSet<u64>,
+    /// Those that it set, and to what.
+    set: BTreeMap<u64, u32>,
 }
 
 impl<'m> DeviceView<'m> {
-    pub(crate) fn new(memory: &'m Memory, devices: &'m [u32]) -> Self {
-        Self { memory, devices, windows: Vec::new(), findings: Vec::new() }
+    pub(crate) fn new(memory: &'m Memory, devices: &'m [u32], conditions: &'m BTreeSet<u64>) -> Self {
+        let (windows, findings, set) = (Vec::new(), Vec::new(), BTreeMap::new());
+        Self { memory, devices, windows, findings, conditions, set }
     }
 
-    /// What was noticed.
-    pub(crate) fn findings(self) -> Vec<Access> {
-        self.findings
+    /// What was noticed, and the conditions that were set.
+    pub(crate) fn finish(self) -> (Vec<Access>, BTreeMap<u64, u32>) {
+        (self.findings, self.set)
     }
 
     /// The bytes of an access, and how far into them it is.
@@ -126,6 +133,14 @@ impl machine::Memory for DeviceView<'_> {
         let count = usize::try_from(length).unwrap_or(8).min(8);
         if bytes::write_word(&at, inside, &value.to_le_bytes()[..count]) { Ok(()) } else { Err(Fault::Address) }
     }
+
+    fn set_condition(&mut self, handle: u64, value: u64) -> Result<(), Fault> {
+        if !self.conditions.contains(&handle) {
+            return Err(Fault::Address);
+        }
+        self.set.insert(handle, u32::try_from(value & u64::from(u32::MAX)).unwrap_or(u32::MAX));
+        Ok(())
+    }
 }
 
 #[cfg(test)]
@@ -138,13 +153,14 @@ mod tests {
         let mut memory = Memory::new(2, 1 << 30);
         let mine = memory.allocate(0, 1, 100).expect("fits");
         let other = memory.allocate(1, 2, 100).expect("fits");
-        let mut view = DeviceView::new(&memory, &[0]);
+        let none = BTreeSet::new();
+        let mut view = DeviceView::new(&memory, &[0], &none);
         assert_eq!(view.store(mine + 8, 4, 0x0102_0304), Ok(()));
         assert_eq!(view.load(mine + 8, 2), Ok(0x0304));
         assert_eq!(view.load(other, 4), Err(Fault::Address));
         assert_eq!(view.load(16, 4), Err(Fault::Address));
         assert!(view.load(mine + 96, 8).is_ok(), "hardware does not notice");
-        let kinds: Vec<_> = view.findings().iter().map(|finding| finding.kind).collect();
+        let kinds: Vec<_> = view.finish().0.iter().map(|finding| finding.kind).collect();
         assert_eq!(kinds, [ReportKind::OutOfBounds]);
     }
 }
