@@ -10,6 +10,7 @@ use std::sync::Arc;
 use crate::device::{Device, DeviceIndex};
 use crate::driver::{StreamRef, check_part, check_range};
 use crate::error::{Error, Result};
+use crate::graph::{Capture, KeptId, Told};
 use crate::ipc::{Received, SharedBuffer};
 use crate::pinned::PinnedBuffer;
 use crate::process;
@@ -35,6 +36,7 @@ pub(crate) struct DeviceMemory {
     stream: StreamRef,
     home: WeakRuntime,
     received: Option<Arc<Received>>,
+    told: Told,
 }
 
 impl DeviceMemory {
@@ -222,8 +224,8 @@ impl DeviceBuffer {
         if bytes == 0 {
             return Ok(());
         }
-        from.use_on(stream)?;
-        let (ready, _) = self.use_on(stream)?;
+        let (ready, capture) = self.use_on(stream)?;
+        from.use_in(ready, stream, capture)?;
         ready.api.copy_on_device(self.at(offset), from.at(range.start), bytes, stream.reference())
     }
 
@@ -249,29 +251,42 @@ impl DeviceBuffer {
     }
 
     /// Makes sure that the buffer outlives work about to be queued on a stream; the capture that work belongs to.
-    pub(crate) fn use_on(&self, stream: &Stream) -> Result<(&Ready, Option<u64>)> {
+    #[inline]
+    pub(crate) fn use_on(&self, stream: &Stream) -> Result<(&Ready, Option<Capture>)> {
         self.runtime.check_same(stream.runtime(), "stream")?;
         let ready = self.runtime.ready()?;
+        let capture = ready.captures.of(&ready.api, stream.reference())?;
+        self.use_in(ready, stream, capture)?;
+        Ok((ready, capture))
+    }
+
+    /// The same for a stream of the buffer's runtime, of which is known which capture it takes part in.
+    #[inline]
+    pub(crate) fn use_in(&self, ready: &Ready, stream: &Stream, capture: Option<Capture>) -> Result<()> {
         if let Some(received) = &self.memory.received {
             received.use_on(stream.reference());
         } else if stream.reference() != self.memory.stream {
             ready.allocator.record_stream(self.memory.address, stream.reference())?;
         }
-        let capture = ready.api.stream_capture_id(stream.reference())?;
-        // A graph keeps its own pool's memory by itself; any other memory it reads or writes must not go before it.
-        if let Some(capture) = capture
-            && ready.captures.must_keep(capture, ready.allocator.owner(self.memory.address))
-        {
-            ready.captures.keep(capture, self.memory.clone());
+        if let Some(capture) = capture {
+            self.memory.told.once(capture, || self.keep_in(ready, capture));
         }
-        Ok((ready, capture))
+        Ok(())
+    }
+
+    /// A graph keeps its own pool's memory by itself; any other memory it reads or writes must not go before it.
+    #[cold]
+    fn keep_in(&self, ready: &Ready, capture: Capture) {
+        if capture.must_keep(ready.allocator.owner(self.memory.address)) {
+            ready.captures.keep(capture.id, KeptId::of(&self.memory), || self.memory.clone());
+        }
     }
 
     /// The stream that copies of plain host memory follow.
     fn for_host_copy(&self) -> Result<(&Ready, Stream)> {
         let ready = self.runtime.ready()?;
         let stream = self.runtime.current_stream(self.device_index())?;
-        if ready.api.stream_capture_id(stream.reference())?.is_some() {
+        if ready.captures.of(&ready.api, stream.reference())?.is_some() {
             return Err(Error::UnpinnedCopyDuringCapture);
         }
         self.runtime.sync_debug().police()?;
@@ -286,7 +301,9 @@ impl Runtime {
     /// Not enough memory, or the driver's error.
     pub fn buffer(&self, len: usize, stream: &Stream) -> Result<DeviceBuffer> {
         let address = self.caching_allocator_alloc(len as u64, stream)?;
-        let memory = DeviceMemory { address, len, stream: stream.reference(), home: self.downgrade(), received: None };
+        let told = Told::default();
+        let memory =
+            DeviceMemory { address, len, stream: stream.reference(), home: self.downgrade(), received: None, told };
         Ok(DeviceBuffer { runtime: self.clone(), memory: Arc::new(memory) })
     }
 
@@ -298,7 +315,8 @@ impl Runtime {
         stream: StreamRef,
         received: Arc<Received>,
     ) -> DeviceBuffer {
-        let memory = DeviceMemory { address, len, stream, home: self.downgrade(), received: Some(received) };
+        let told = Told::default();
+        let memory = DeviceMemory { address, len, stream, home: self.downgrade(), received: Some(received), told };
         DeviceBuffer { runtime: self.clone(), memory: Arc::new(memory) }
     }
 }

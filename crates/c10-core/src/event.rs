@@ -19,6 +19,7 @@ use crate::driver::{
     Driver, EVENT_BLOCKING_SYNC, EVENT_DISABLE_TIMING, EVENT_EXTERNAL, EVENT_INTERPROCESS, EventHandle, StreamRef,
 };
 use crate::error::{Error, Result};
+use crate::graph::KeptId;
 use crate::process;
 use crate::remains::Doomed;
 use crate::runtime::{Ready, Runtime, WeakRuntime};
@@ -105,6 +106,8 @@ impl Event {
     /// the driver answers for what is done. The handle may serve another event once this one is dropped.
     #[must_use]
     pub fn cuda_event(&self) -> usize {
+        // Whoever records it during a capture of their own brings streams that wait for it into that.
+        self.runtime.started().into_iter().for_each(|ready| ready.captures.open_door());
         self.native.get().map_or(0, |native| native.handle.0)
     }
 
@@ -268,7 +271,7 @@ impl Event {
             ready.events.note_of_graph(native.handle);
             Arc::new(OfGraphs { handle: native.handle, home: self.runtime.downgrade() })
         });
-        ready.captures.keep(capture, Arc::<OfGraphs>::clone(shared));
+        ready.captures.keep(capture, KeptId::of(shared), || Arc::<OfGraphs>::clone(shared));
         Ok(EVENT_EXTERNAL)
     }
 

@@ -120,9 +120,10 @@ impl Stream {
     }
 
     /// The stream's CUDA handle (`CUstream`) as a number, 0 for the default stream. A raw door: whoever uses it with
-    /// the driver answers for what is done.
+    /// the driver answers for what is done. A capture that was begun through this crate must be ended through it.
     #[must_use]
     pub fn cuda_stream(&self) -> usize {
+        self.runtime.started().into_iter().for_each(|ready| ready.captures.open_door());
         self.key.handle.0
     }
 
@@ -409,11 +410,12 @@ impl Runtime {
         if matches!(handle.0, 0 | LEGACY) {
             return self.default_stream(device);
         }
-        self.check_device(device)?;
+        let ready = self.check_device(device)?;
         let id = i64::try_from(handle.0).unwrap_or(i64::MAX);
         if id & 1 == 1 {
             return Err(Error::UnknownStream { id });
         }
+        ready.captures.open_door();
         Ok(Stream { runtime: self.clone(), device, key: StreamKey { id: StreamId(id), handle } })
     }
 }

@@ -12,13 +12,13 @@ use std::collections::HashSet;
 use std::ptr;
 
 use c10_core::{
-    Device, DeviceIndex, DeviceType, Error, Event, EventOptions, ExternalStream, Stream, StreamId,
+    Device, DeviceBuffer, DeviceIndex, DeviceType, Error, Event, EventOptions, ExternalStream, Stream, StreamId,
     get_stream_from_external,
 };
 use common::{DEVICE, Rig, code, config, rig};
 use cuda_sim::LiveHandles;
 use cuda_sys::CUresult;
-use cuda_sys::driver::types::{CUcontext, CUstream};
+use cuda_sys::driver::types::{CUcontext, CUevent, CUgraph, CUstream, CUstreamCaptureMode};
 
 const THERE: DeviceIndex = DeviceIndex(1);
 
@@ -227,4 +227,131 @@ fn contexts_of_others_are_neither_relied_on_nor_taken_away() {
     let mixed = elsewhere.record(&default);
     assert_eq!(mixed, Err(Error::EventDevice { event: THERE, stream: DEVICE }));
     assert_eq!(default.priority().unwrap(), 0);
+}
+
+/// Begins a capture as others do.
+fn begin_capture(stream: CUstream) {
+    let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
+    // SAFETY: the stream is alive.
+    unsafe { driver().cuStreamBeginCapture_v2(stream, mode) }.expect("a stream that can capture");
+}
+
+/// Ends it, and gives the graph up.
+fn end_capture(stream: CUstream) {
+    let mut graph: CUgraph = ptr::null_mut();
+    // SAFETY: the stream is alive and `graph` outlives the call.
+    unsafe { driver().cuStreamEndCapture(stream, &mut graph) }.expect("a capture that is whole");
+    // SAFETY: nobody else knows of the graph.
+    unsafe { driver().cuGraphDestroy(graph) }.expect("a graph");
+}
+
+/// Uses pinned memory and a buffer on a stream that is captured, and drops them. Whether they were kept, although the
+/// capture is over by then.
+fn are_kept(rig: &Rig, buffer: DeviceBuffer, captured: &Stream, end: impl FnOnce()) -> bool {
+    let pinned = rig.runtime.pinned(4096).expect("pinned memory");
+    buffer.copy_from_pinned(0, &pinned, 0..4096, captured).expect("a captured copy");
+    drop((buffer, pinned));
+    end();
+    rig.runtime.synchronize(DEVICE).expect("an idle device");
+    let host = rig.runtime.host_memory_stats().active_requests.current;
+    assert_eq!(host > 0, rig.allocated_bytes() > 0, "both or neither");
+    host > 0
+}
+
+#[test]
+fn captures_that_others_begin_are_noticed_however_they_come_by_a_stream() {
+    // By the handle of a stream of a pool; by a stream of their own; by an event that they record in their capture.
+    for way in ["no capture", "handle", "stream", "event"] {
+        let rig = rig();
+        let current = rig.runtime.bind();
+        let stream = rig.stream();
+        let buffer = rig.runtime.buffer(4096, &stream).expect("a buffer");
+        let foreign = Foreign::new(&rig, DEVICE, 0);
+        let kept = match way {
+            "handle" => {
+                let handle: CUstream = ptr::with_exposed_provenance_mut(stream.cuda_stream());
+                begin_capture(handle);
+                are_kept(&rig, buffer, &stream, || end_capture(handle))
+            }
+            "stream" => {
+                let wrapped = wrap(foreign.handle(), DEVICE).expect("a stream");
+                begin_capture(foreign.0);
+                are_kept(&rig, buffer, &wrapped, || end_capture(foreign.0))
+            }
+            "event" => {
+                let [joins, ends] = [(); 2].map(|()| stream.record_event().expect("an event"));
+                let [join, end]: [CUevent; 2] =
+                    [&joins, &ends].map(|event| ptr::with_exposed_provenance_mut(event.cuda_event()));
+                begin_capture(foreign.0);
+                // SAFETY: event and stream are alive.
+                unsafe { driver().cuEventRecord(join, foreign.0) }.expect("a captured record");
+                stream.wait_event(&joins).expect("the stream joins the capture");
+                are_kept(&rig, buffer, &stream, || {
+                    ends.record(&stream).expect("a captured record");
+                    // SAFETY: event and stream are alive.
+                    unsafe { driver().cuStreamWaitEvent(foreign.0, end, 0) }.expect("a captured wait");
+                    end_capture(foreign.0);
+                })
+            }
+            _ => are_kept(&rig, buffer, &stream, || ()),
+        };
+        assert_eq!(kept, way != "no capture", "{way}");
+        drop(current);
+        foreign.destroy();
+        drop(stream);
+        assert_eq!(rig.left(), LiveHandles::default(), "{way}");
+    }
+}
+
+#[test]
+fn queueing_asks_the_driver_for_nothing_that_is_known() {
+    let count = |rig: &Rig| rig.machine.calls().iter().map(|(.., count)| count).sum::<u64>();
+    let cost = |rig: &Rig, stream: &Stream, buffer: &DeviceBuffer| {
+        let before = count(rig);
+        buffer.fill(0..1, 1, stream).expect("a fill");
+        count(rig) - before
+    };
+    let rig = rig();
+    let (stream, side) = (rig.stream(), rig.stream());
+    let buffer = rig.runtime.buffer(4096, &stream).expect("a buffer");
+    assert_eq!(cost(&rig, &stream, &buffer), 2, "whose context is current, and the fill");
+    let mut graph = c10_core::CUDAGraph::on(&rig.runtime, false);
+    let captured = graph.record::<_, Error>(&stream, None, c10_core::CaptureMode::Global, |scope| {
+        assert_eq!(cost(&rig, &stream, &buffer), 2, "this runtime began the capture");
+        scope.fork(&side, |_| {
+            assert_eq!(cost(&rig, &side, &buffer), 4, "whether the stream captures, and which capture it is");
+            assert_eq!(cost(&rig, &side, &buffer), 2, "it cannot leave the capture before the end");
+            Ok(())
+        })
+    });
+    captured.expect("a graph");
+    assert_eq!([cost(&rig, &stream, &buffer), cost(&rig, &side, &buffer)], [2; 2], "it is over");
+    let _door = side.cuda_stream();
+    assert_eq!(cost(&rig, &stream, &buffer), 3, "others may have brought the stream into a capture");
+    assert!(rig.machine.take_reports().is_empty());
+}
+
+#[test]
+fn emptying_the_cache_of_pinned_memory_does_not_spoil_captures_of_others() {
+    let rig = rig();
+    let _current = rig.runtime.bind();
+    let (stream, foreign) = (rig.stream(), Foreign::new(&rig, DEVICE, 0));
+    let buffer = rig.runtime.buffer(4096, &stream).expect("a buffer");
+    let pinned = rig.runtime.pinned(4096).expect("pinned memory");
+    let mut graph = c10_core::CUDAGraph::on(&rig.runtime, false);
+    let copies = || buffer.copy_from_pinned(0, &pinned, 0..4096, &stream);
+    graph.capture(&stream, None, c10_core::CaptureMode::Global, copies).expect("a graph");
+    let free = rig.runtime.pinned(1 << 20).expect("pinned memory");
+    rig.runtime.sleep(1 << 30, &stream).expect("a kernel");
+    graph.replay().expect("a replay");
+    // One waits for the replay's event, one is free.
+    drop((graph, free));
+    let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL;
+    // SAFETY: the stream is alive.
+    unsafe { driver().cuStreamBeginCapture_v2(foreign.0, mode) }.expect("a stream that can capture");
+    rig.runtime.host_empty_cache().expect("memory goes back");
+    assert_eq!(rig.machine.live().pinned, 1, "what the buffer has");
+    end_capture(foreign.0);
+    foreign.destroy();
+    assert!(rig.machine.take_reports().is_empty());
 }

@@ -510,3 +510,24 @@ fn any_call_may_fail() {
     let (tried, noticed) = fail_each_call(&calls, run_with);
     assert!(tried > 150 && noticed * 10 > tried * 7, "{noticed} of {tried} failures were noticed");
 }
+
+/// The stream that recorded a body is as free after it as before, while the capture around it goes on.
+#[test]
+fn the_side_stream_leaves_the_capture_with_the_body() {
+    let rig = rig();
+    let set = Set::new(&rig).unwrap();
+    let mut graph = CUDAGraph::on(&rig.runtime, false);
+    let recorded: Result<()> = graph.record(&set.stream, None, CaptureMode::Relaxed, |scope| {
+        let condition = scope.condition(1)?;
+        scope.if_node(condition, &set.side, |body| body.fill(&set.bytes, 0..LEN, 7))?;
+        let _current = rig.runtime.stream_guard(&set.side)?;
+        set.words.copy_from_slice(0, &[1, 2, 3, 4])
+    });
+    recorded.unwrap();
+    let mut words = [0; 4];
+    set.words.copy_to_slice(0, &mut words).unwrap();
+    assert_eq!(words, [1, 2, 3, 4], "the copy was made at once");
+    graph.replay().unwrap();
+    rig.runtime.synchronize(DEVICE).unwrap();
+    assert_eq!(set.bytes.to_vec().unwrap(), [7; LEN]);
+}

@@ -274,6 +274,39 @@ fn a_kernel_that_fails_loses_the_context() {
 }
 
 #[test]
+fn launches_that_block_are_done_when_they_return_and_answer_with_their_fault() {
+    for (blocking, mode) in [(false, "error"), (true, "default"), (true, "error")] {
+        let rig = Rig::new(config().launch_blocking(blocking));
+        let stream = rig.stream();
+        let module = module(&rig);
+        let (add_kernel, fail) = (module.kernel("add").unwrap(), module.kernel("fail").unwrap());
+        let buffer = words(&rig, &stream);
+        stream.synchronize().unwrap();
+        // A launch is no synchronizing operation, not even one that waits.
+        rig.runtime.set_sync_debug_mode(mode).unwrap();
+        add(&add_kernel, &buffer, 1, &stream).unwrap();
+        rig.runtime.sleep(1 << 30, &stream).unwrap();
+        assert_eq!(stream.query(), Ok(blocking), "{mode}");
+        // Captured launches do not run, and what replays them waits.
+        let mut graph = CUDAGraph::on(&rig.runtime, false);
+        let begun = rig.machine.now_ns();
+        graph.capture(&stream, None, CaptureMode::Global, || rig.runtime.sleep(1 << 30, &stream)).unwrap();
+        assert!(rig.machine.now_ns() - begun < 100_000_000, "{mode}");
+        graph.replay().unwrap();
+        assert_eq!(stream.query(), Ok(blocking), "{mode}");
+        // SAFETY: it touches no memory of anybody's; the simulated device finds out.
+        let launched = unsafe { fail.launch(&LaunchConfig::default(), &[], &stream) };
+        if blocking {
+            let lost = launched.unwrap_err();
+            assert_eq!((lost.error_code(), lost.context_is_lost()), (Some(700), true), "{mode}");
+        } else {
+            launched.unwrap();
+        }
+        assert!(rig.runtime.synchronize(DEVICE).is_err(), "{mode}: the context is lost either way");
+    }
+}
+
+#[test]
 fn sleeping_keeps_a_stream_busy_for_so_long() {
     let rig = rig();
     let stream = rig.stream();

@@ -284,3 +284,76 @@ fn any_driver_call_may_fail() {
     assert!(pinned.iter().all(|name| calls.iter().any(|(call, ..)| call == name)), "{calls:?}");
     assert!(tried > 100 && noticed * 10 > tried * 6, "{noticed} of {tried} failures were noticed");
 }
+
+/// Empties the cache on this thread or another one.
+fn empty_cache(rig: &Rig, elsewhere: bool) -> Result<()> {
+    if !elsewhere {
+        return rig.runtime.host_empty_cache();
+    }
+    let (machine, runtime) = (&rig.machine, &rig.runtime);
+    let empty = || {
+        let _bound = machine.bind();
+        runtime.host_empty_cache()
+    };
+    std::thread::scope(|scope| scope.spawn(empty).join().expect("no panic"))
+}
+
+#[test]
+fn emptying_the_cache_leaves_captures_and_graphs_what_they_use() {
+    let modes = [CaptureMode::Global, CaptureMode::ThreadLocal, CaptureMode::Relaxed];
+    for (mode, elsewhere) in modes.into_iter().flat_map(|mode| [(mode, false), (mode, true)]) {
+        let rig = rig();
+        let (stream, side) = (rig.stream(), rig.stream());
+        let target = rig.runtime.buffer(LEN, &stream).unwrap();
+        let [copied, forked, noted, free] = [1_u8, 2, 3, 4].map(|value| {
+            let pinned = rig.runtime.pinned(LEN).unwrap();
+            pinned.write(0, &[value; LEN]).unwrap();
+            pinned
+        });
+        let mut graph = CUDAGraph::on(&rig.runtime, false);
+        let captured = graph.record::<_, Error>(&stream, None, mode, |scope| {
+            scope.copy_from_pinned(&target, 0, &copied, 0..LEN)?;
+            scope.fork(&side, |scope| {
+                scope.copy_from_pinned(&target, 0, &forked, 0..1)?;
+                // Some other code uses this one.
+                noted.record_stream(&side)
+            })?;
+            drop((copied, forked, noted, free));
+            empty_cache(&rig, elsewhere)?;
+            Ok((rig.machine.live().pinned, rig.runtime.host_memory_stats().active_requests.current))
+        });
+        assert_eq!(captured, Ok((3, 3)), "{mode:?}, {elsewhere}: only what is free goes");
+        rig.runtime.synchronize(DEVICE).unwrap();
+        rig.runtime.host_empty_cache().unwrap();
+        let others: Vec<PinnedBuffer> = (0..4).map(|_| rig.runtime.pinned(LEN).unwrap()).collect();
+        others.iter().for_each(|other| other.write(0, &[9; LEN]).unwrap());
+        assert_eq!(rig.machine.live().pinned, 7, "{mode:?}: the graph keeps its three");
+        graph.replay().unwrap();
+        let bytes = target.to_vec().unwrap();
+        assert_eq!((bytes[0], bytes[1]), (2, 1));
+        drop((graph, others));
+        rig.runtime.synchronize(DEVICE).unwrap();
+        rig.runtime.host_empty_cache().unwrap();
+        assert_eq!(rig.machine.live().pinned, 0, "{mode:?}, {elsewhere}: nobody keeps them any more");
+        assert!(rig.runtime.is_valid() && rig.machine.take_reports().is_empty());
+    }
+}
+
+#[test]
+fn a_graph_keeps_a_block_once_however_often_it_is_used() {
+    let rig = rig();
+    let stream = rig.stream();
+    let (buffer, pinned) = (rig.runtime.buffer(LEN, &stream).unwrap(), rig.runtime.pinned(LEN).unwrap());
+    let mut graph = CUDAGraph::on(&rig.runtime, false);
+    let body = || {
+        (0..100).try_for_each(|_| {
+            buffer.copy_from_pinned(0, &pinned, 0..10, &stream)?;
+            buffer.copy_to_pinned(0..10, &pinned.clone(), 0, &stream)
+        })
+    };
+    graph.capture::<_, Error>(&stream, None, CaptureMode::Global, body).unwrap();
+    let report = graph.report().unwrap();
+    assert_eq!((report.kept_host_blocks, report.kept_buffers, report.node_count), (1, 1, 200));
+    drop((pinned, graph));
+    assert_eq!(rig.runtime.host_memory_stats().active_requests.current, 0);
+}

@@ -25,7 +25,7 @@ pub(crate) use graph::{GraphExecHandle, GraphHandle, UpdateRefusal};
 pub(crate) use host::HostMemory;
 pub(crate) use ipc::IpcHandle;
 pub(crate) use memory::{check_part, check_range};
-pub(crate) use module::{FunctionHandle, ModuleHandle, Shape};
+pub(crate) use module::{FunctionHandle, ModuleHandle, Shape, with_array};
 pub(crate) use nvml::Nvml;
 pub use stream::get_stream_from_external;
 pub(crate) use stream::{EVENT_BLOCKING_SYNC, EVENT_DISABLE_TIMING, EVENT_EXTERNAL, EVENT_INTERPROCESS};

@@ -143,8 +143,25 @@ impl Api {
         stream: StreamRef,
     ) -> Result<()> {
         self.bind(stream.device)?;
-        let mut pointers: Vec<*mut c_void> =
-            values.iter().map(|value| ptr::from_ref(value).cast_mut().cast()).collect();
+        with_array(values.len(), ptr::null_mut(), |pointers: &mut [*mut c_void]| {
+            let addresses = values.iter().map(|value| ptr::from_ref(value).cast_mut().cast());
+            pointers.iter_mut().zip(addresses).for_each(|(pointer, address)| *pointer = address);
+            // SAFETY: the caller's promise; each pointer is that of a value.
+            unsafe { self.launch_at(function, shape, pointers, stream) }
+        })
+    }
+
+    /// Queues a launch with the parameters that lie at these places; the device's context is current.
+    ///
+    /// # Safety
+    /// - The duties of [`Self::launch`]; each place can be read until the call returns.
+    unsafe fn launch_at(
+        &self,
+        function: FunctionHandle,
+        shape: Shape,
+        pointers: &mut [*mut c_void],
+        stream: StreamRef,
+    ) -> Result<()> {
         let Shape { grid: [grid_x, grid_y, grid_z], block: [block_x, block_y, block_z], shared_bytes } = shape;
         // SAFETY: the function's module is loaded and the stream alive; the values are copied before the call returns.
         let launched = unsafe {
@@ -163,6 +180,15 @@ impl Api {
             )
         };
         Ok(launched?)
+    }
+}
+
+/// Calls `with` with an array of `len` things, which takes no memory of the heap if they are few.
+pub(crate) fn with_array<T: Copy, R>(len: usize, each: T, with: impl FnOnce(&mut [T]) -> R) -> R {
+    let mut few = [each; 12];
+    match few.get_mut(..len) {
+        Some(few) => with(few),
+        None => with(&mut vec![each; len]),
     }
 }
 

@@ -94,9 +94,15 @@ impl Api {
         Ok(priority)
     }
 
+    /// Whether the stream can take part in a capture, and has to be asked which. Asks with one call where that is enough.
+    #[inline]
+    pub(crate) fn may_capture(&self, stream: StreamRef) -> Result<bool> {
+        if stream.handle.0 > PER_THREAD { self.stream_is_capturing(stream) } else { Ok(true) }
+    }
+
     /// Number of the capture the stream takes part in; while it records a body of a conditional node, of the one around it.
     pub(crate) fn stream_capture_id(&self, stream: StreamRef) -> Result<Option<u64>> {
-        self.bind(stream.device)?;
+        self.bind_unless_named(stream)?;
         let mut status = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
         let mut id = 0;
         match self.capture_info(stream, &mut status, &mut id) {

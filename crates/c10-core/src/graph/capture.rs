@@ -57,7 +57,7 @@ impl Capturing {
         match begin(ready, stream.reference(), mode) {
             Ok(id) => {
                 number.store(id, Ordering::Release);
-                ready.captures.begin(id, pool);
+                ready.captures.begin(stream.reference(), id, pool);
                 Ok(Self { stream, pool, id, generators: prepared })
             }
             Err(error) => {

@@ -82,7 +82,7 @@ impl CaptureScope<'_> {
             return Err(Error::UnalignedCondition { offset });
         }
         let (_, capture) = buffer.use_on(self.stream)?;
-        if capture != Some(condition.whole) {
+        if capture.map(|capture| capture.id) != Some(condition.whole) {
             return Err(Error::ConditionElsewhere);
         }
         self.runtime().launch_set_condition(condition.handle(), buffer.at(offset), self.stream)
@@ -184,8 +184,10 @@ impl CaptureScope<'_> {
         body: impl FnOnce(&CaptureScope<'_>) -> Result<T, E>,
     ) -> Result<T, E> {
         let graph = bodies.next().ok_or(Error::InvalidCapture)?;
-        let (api, stream) = (&self.stream.ready()?.api, side.reference());
+        let (ready, stream) = (self.stream.ready()?, side.reference());
+        let api = &ready.api;
         let whole = api.stream_capture_id(self.stream.reference())?.ok_or(Error::InvalidCapture)?;
+        let _streams = ready.captures.ask_again_after(whole);
         let number = api.begin_body(stream, graph, whole)?;
         let capture = Body { api, stream, number, is_open: true };
         let current = self.runtime().stream_guard(side)?;

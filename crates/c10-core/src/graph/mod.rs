@@ -23,7 +23,7 @@ mod update;
 pub use conditional::Condition;
 pub use fallback::CaptureOutcome;
 pub use generator::GeneratorState;
-pub(crate) use kept::Captures;
+pub(crate) use kept::{Capture, Captures, KeptId, Told};
 pub use report::GraphReport;
 pub use scope::{CaptureScope, GraphCapture};
 pub use update::{GraphNode, GraphNodeKind, GraphUpdateError, GraphUpdateFailure};

@@ -54,9 +54,9 @@ impl GraphReport {
             pool.iter_mut().zip(sizes).for_each(|(sum, size)| *sum += size);
         }
         let buffers: Vec<u64> =
-            graph.kept.iter().filter_map(|held| Some(held.downcast_ref::<DeviceMemory>()?.bytes())).collect();
+            graph.kept.iter().filter_map(|(_, held)| Some(held.downcast_ref::<DeviceMemory>()?.bytes())).collect();
         let blocks: BTreeSet<(usize, usize)> =
-            graph.kept.iter().filter_map(|held| Some(held.downcast_ref::<KeptBlock>()?.place())).collect();
+            graph.kept.iter().filter_map(|(_, held)| Some(held.downcast_ref::<KeptBlock>()?.place())).collect();
         Ok(Self {
             device: graph.device,
             pool: graph.pool,

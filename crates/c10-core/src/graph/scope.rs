@@ -10,7 +10,7 @@ use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::{CUDAGraph, State};
+use super::{CUDAGraph, KeptId, State};
 use crate::caching::PoolId;
 use crate::copy::DeviceBuffer;
 use crate::device::DeviceIndex;
@@ -245,8 +245,8 @@ impl CaptureScope<'_> {
         ready.allocator.use_pool(device, captured.pool, crate::caching::PoolOptions::default())?;
         let pool: Held = Arc::new(PoolUse { home: self.runtime().downgrade(), device, pool: captured.pool });
         ready.api.capture_child(stream, graph)?;
-        ready.captures.keep(capture, pool);
-        captured.kept.iter().for_each(|held| ready.captures.keep(capture, Arc::clone(held)));
+        ready.captures.keep(capture, KeptId::of(&pool), || pool);
+        captured.kept.iter().for_each(|(id, held)| ready.captures.keep(capture, id, || Arc::clone(held)));
         Ok(())
     }
 }

@@ -23,6 +23,7 @@ use crate::copy::DeviceMemory;
 use crate::device::DeviceIndex;
 use crate::driver::{Api, EVENT_DISABLE_TIMING, EVENT_INTERPROCESS, EventHandle, IpcHandle, StreamRef};
 use crate::error::{Error, Result};
+use crate::graph::KeptId;
 use crate::process;
 use crate::remains::Doomed;
 use crate::runtime::{Ready, Runtime, WeakRuntime};
@@ -217,7 +218,7 @@ impl Received {
         let _relaxed = ready.relaxed();
         for stream in used {
             match ready.api.stream_capture_id(stream) {
-                Ok(Some(capture)) => ready.captures.keep(capture, self.clone()),
+                Ok(Some(capture)) => ready.captures.keep(capture, KeptId::of(&self), || self.clone()),
                 Ok(None) | Err(_) => {
                     let _ = ready.holds.hold(&ready.api, stream, self.clone());
                 }

@@ -32,8 +32,9 @@ pub use errors::{LaunchError, LaunchErrorKind, ModuleError};
 pub(crate) use registry::Modules;
 
 use crate::device::DeviceIndex;
-use crate::driver::{FunctionHandle, ModuleHandle, Shape};
+use crate::driver::{FunctionHandle, ModuleHandle, Shape, with_array};
 use crate::error::{Error, Result};
+use crate::graph::{KeptId, Told};
 use crate::process;
 use crate::runtime::{Ready, Runtime, WeakRuntime};
 use crate::stream::Stream;
@@ -54,6 +55,7 @@ struct Loaded {
     home: WeakRuntime,
     /// Functions that were asked for.
     functions: Mutex<BTreeMap<String, Arc<Function>>>,
+    told: Told,
 }
 
 impl Drop for Loaded {
@@ -141,7 +143,8 @@ impl Runtime {
         let _relaxed = ready.relaxed()?;
         let handle = load(ready)?;
         ready.modules.add(handle, device);
-        let loaded = Loaded { device, handle, home: self.downgrade(), functions: Mutex::default() };
+        let loaded =
+            Loaded { device, handle, home: self.downgrade(), functions: Mutex::default(), told: Told::default() };
         Ok(Module { runtime: self.clone(), loaded: Arc::new(loaded) })
     }
 }
@@ -274,26 +277,42 @@ impl Kernel {
     /// The stream or a buffer is of another device or runtime, a size is zero or too large, the arguments do not match
     /// the parameters, or the driver's error.
     pub unsafe fn launch(&self, config: &LaunchConfig, arguments: &[Arg<'_>], stream: &Stream) -> Result<()> {
-        let (runtime, loaded) = (&self.module.runtime, &self.module.loaded);
+        let runtime = &self.module.runtime;
         runtime.check_same(stream.runtime(), "stream")?;
         self.check_device("stream", stream.device_index())?;
         self.check_shape(config)?;
-        let values = self.check_arguments(arguments)?;
+        with_array(arguments.len(), 0, |values| {
+            self.check_arguments(arguments, values)?;
+            // SAFETY: the caller's promise; there are as many values as parameters, where that is known.
+            unsafe { self.launch_checked(config, arguments, values, stream) }
+        })
+    }
+
+    /// Queues a launch of which all has been checked that can be.
+    ///
+    /// # Safety
+    /// - The duties of [`Self::launch`]; the values are those of the arguments.
+    unsafe fn launch_checked(
+        &self,
+        config: &LaunchConfig,
+        arguments: &[Arg<'_>],
+        values: &[u64],
+        stream: &Stream,
+    ) -> Result<()> {
+        let (runtime, loaded) = (&self.module.runtime, &self.module.loaded);
         let ready = runtime.ready()?;
-        // Whoever notes a buffer's use learns of the capture; without buffers it is asked for here.
-        let mut capture = None;
+        let capture = ready.captures.of(&ready.api, stream.reference())?;
         for buffer in arguments.iter().filter_map(Arg::buffer) {
             runtime.check_same(buffer.runtime(), "buffer")?;
-            capture = Some(buffer.use_on(stream)?.1);
+            buffer.use_in(ready, stream, capture)?;
         }
-        let capture = capture.map_or_else(|| ready.api.stream_capture_id(stream.reference()), Ok)?;
         if let Some(capture) = capture {
-            ready.captures.keep(capture, loaded.clone());
+            loaded.told.once(capture, || ready.captures.keep(capture.id, KeptId::of(loaded), || loaded.clone()));
         }
         let shape = Shape { grid: config.grid, block: config.block, shared_bytes: config.shared_bytes };
         // SAFETY: as many values as parameters, none of more than 8 bytes, where that is known; the rest is the caller's
         // promise.
-        unsafe { ready.api.launch(self.function.handle, shape, &values, stream.reference()) }
+        unsafe { ready.api.launch(self.function.handle, shape, values, stream.reference()) }
     }
 
     fn refuse(&self, kind: LaunchErrorKind) -> Error {
@@ -325,8 +344,8 @@ impl Kernel {
         Ok(())
     }
 
-    /// The arguments as values, compared with the parameters as far as they are known.
-    fn check_arguments(&self, arguments: &[Arg<'_>]) -> Result<Vec<u64>> {
+    /// Compares the arguments with the parameters, as far as those are known, and writes their values.
+    fn check_arguments(&self, arguments: &[Arg<'_>], values: &mut [u64]) -> Result<()> {
         if let Some(sizes) = &self.function.parameters {
             let (expected, found) = (sizes.len(), arguments.len());
             if expected != found {
@@ -342,7 +361,10 @@ impl Kernel {
         for buffer in arguments.iter().filter_map(Arg::buffer) {
             self.check_device("buffer", buffer.device_index())?;
         }
-        arguments.iter().map(Arg::value).collect()
+        for (value, argument) in values.iter_mut().zip(arguments) {
+            *value = argument.value()?;
+        }
+        Ok(())
     }
 }
 

@@ -50,8 +50,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::device::DeviceIndex;
-use crate::driver::{HostMemory, StreamRef, check_range};
+use crate::driver::{HostMemory, Relaxed, StreamRef, check_range};
 use crate::error::{Error, Result};
+use crate::graph::{Capture, KeptId, Told};
 use crate::nested::NestedStat;
 use crate::process;
 use crate::runtime::{Ready, Runtime, RuntimeId};
@@ -72,6 +73,7 @@ pub struct PinnedBuffer {
     /// The memory, of which this handle is one owner; none for no bytes.
     block: Option<(BlockId, &'static Block)>,
     len: usize,
+    told: Told,
 }
 
 impl PinnedBuffer {
@@ -122,15 +124,18 @@ impl PinnedBuffer {
     }
 
     /// Notes that the buffer is used on a stream by means this crate does not see, so that its memory does not serve
-    /// again before the stream has passed the work queued when the buffer is dropped. Calls nothing.
+    /// again before the stream has passed the work queued when the buffer is dropped. While the stream captures, the
+    /// graph keeps the memory instead. Queues nothing.
     ///
     /// # Errors
-    /// The stream belongs to another runtime.
+    /// The stream belongs to another runtime, or the driver cannot tell whether it captures.
     pub fn record_stream(&self, stream: &Stream) -> Result<()> {
         if stream.runtime().id() != self.owner {
             return Err(Error::OtherRuntime { what: "stream" });
         }
-        self.block.into_iter().for_each(|(id, _)| self.home.cache.record_stream(id, stream.reference()));
+        let ready = stream.ready()?;
+        let capture = ready.captures.of(&ready.api, stream.reference())?;
+        self.use_on(ready, stream.reference(), capture);
         Ok(())
     }
 
@@ -146,10 +151,13 @@ impl PinnedBuffer {
 
     /// Makes sure that the memory outlives work about to be queued on a stream or, if that is captured (`capture`),
     /// the graph.
-    pub(crate) fn use_on(&self, ready: &Ready, stream: StreamRef, capture: Option<u64>) {
+    pub(crate) fn use_on(&self, ready: &Ready, stream: StreamRef, capture: Option<Capture>) {
         let Some(block) = self.block else { return };
         match capture {
-            Some(capture) => ready.captures.keep(capture, Arc::new(KeptBlock::new(self.home, block))),
+            Some(capture) => self.told.once(capture, || {
+                let keep = || -> Held { Arc::new(KeptBlock::new(self.home, block)) };
+                ready.captures.keep(capture.id, KeptId::at(block.1), keep);
+            }),
             None => self.home.cache.record_stream(block.0, stream),
         }
     }
@@ -158,7 +166,7 @@ impl PinnedBuffer {
 impl Clone for PinnedBuffer {
     fn clone(&self) -> Self {
         self.block.into_iter().for_each(|(id, _)| self.home.cache.share(id));
-        Self { home: self.home, owner: self.owner, block: self.block, len: self.len }
+        Self { home: self.home, owner: self.owner, block: self.block, len: self.len, told: Told::default() }
     }
 }
 
@@ -227,11 +235,12 @@ impl Runtime {
         let ready = self.ready()?;
         let device = || ready.host_device(thread::device(self.id()));
         let block = if len == 0 { None } else { Some(ready.pinned.cache.alloc(&ready.api, device, len)?) };
-        Ok(PinnedBuffer { home: ready.pinned, owner: self.id(), block, len })
+        Ok(PinnedBuffer { home: ready.pinned, owner: self.id(), block, len, told: Told::default() })
     }
 
-    /// Gives pinned memory that nobody uses back to the driver; may wait for the devices. Does nothing before the
-    /// runtime has started. Torch's `torch._C._host_emptyCache`.
+    /// Gives pinned memory that nobody uses back to the driver; may wait for the devices. What a graph uses, or a capture
+    /// under way, is not among it, and captures go on. Does nothing before the runtime has started. Torch's
+    /// `torch._C._host_emptyCache`.
     ///
     /// # Errors
     /// The driver's error; what could not be given back stays in the cache.
@@ -240,12 +249,15 @@ impl Runtime {
             return Ok(());
         }
         let ready = self.ready()?;
+        // Also for captures that others have begun, which are not known.
+        let _relaxed = Relaxed::new(&ready.api, true)?;
         ready.sweep();
         ready.pinned.cache.empty(&ready.api)
     }
 
     /// Notes that the pinned memory in which an address lies is used on a stream, as [`PinnedBuffer::record_stream`]
-    /// does. `false` when no pinned memory that is in use lies there. Calls nothing.
+    /// does, but for captures, whose graphs keep what buffers say. `false` when no pinned memory that is in use lies
+    /// there. Calls nothing.
     ///
     /// # Errors
     /// The stream belongs to another runtime.
