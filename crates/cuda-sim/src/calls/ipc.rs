@@ -42,14 +42,15 @@ pub(crate) fn memory_handle(call: &mut Call<'_>, written: Ptr<CUipcMemHandle>, p
 pub(crate) fn open_memory(call: &mut Call<'_>, pointer: Ptr<u64>, given: CUipcMemHandle, flags: u32) -> Answer {
     pointer.required()?;
     let context = call.need_context()?;
-    if flags & !LAZY_ENABLE_PEER_ACCESS != 0 {
+    // Other flags are not looked at.
+    if flags & LAZY_ENABLE_PEER_ACCESS == 0 {
         return Err(INVALID_VALUE);
     }
     let shared = SharedHandle::decode(from_c(given.reserved), HandleKind::Memory).ok_or(INVALID_VALUE)?;
     if shared.is_own() {
         return Err(INVALID_CONTEXT);
     }
-    if flags != LAZY_ENABLE_PEER_ACCESS || shared.device >= call.config.devices {
+    if shared.device >= call.config.devices {
         return Err(INVALID_VALUE);
     }
     if let Some(import) = call.imports.iter_mut().find(|import| import.handle == shared) {

@@ -5,7 +5,7 @@ use super::vmm::{mapped, unmapped};
 
 cases!("ipc", CASES, Needs::CONTEXT;
     own_memory_is_not_opened, own_event_is_not_opened, event_must_be_interprocess, mapped_memory_is_not_exported,
-    host_memory_is_not_exported, unknown_flags_are_refused_first, no_handle_is_opened, closing_what_is_not_open, null_results,
+    host_memory_is_not_exported, the_flag_must_be_given, no_handle_is_opened, closing_what_is_not_open, null_results,
 );
 
 /// `CU_EVENT_INTERPROCESS`
@@ -64,15 +64,15 @@ fn host_memory_is_not_exported(cu: &Cuda<'_>) -> CaseResult {
     Ok(())
 }
 
-/// Whose handle it is comes after flags that do not exist, and before the flag that must be there.
-fn unknown_flags_are_refused_first(cu: &Cuda<'_>) -> CaseResult {
+/// The one flag must be there, and is looked at before whose handle it is; other flags are not looked at.
+fn the_flag_must_be_given(cu: &Cuda<'_>) -> CaseResult {
     let memory = cu.filled(4096, 1)?;
     let mut handle = no_memory();
     ok!(cu.cuIpcGetMemHandle(&mut handle, memory));
-    want!(INVALID_CONTEXT, cu.cuIpcOpenMemHandle_v2(&mut 0, handle, 0));
-    for flags in [2, 3] {
+    for flags in [0, 2] {
         want!(INVALID_VALUE, cu.cuIpcOpenMemHandle_v2(&mut 0, handle, flags));
     }
+    want!(INVALID_CONTEXT, cu.cuIpcOpenMemHandle_v2(&mut 0, handle, 3));
     Ok(())
 }
 
