@@ -16,8 +16,9 @@ pub fn empty(len: usize, device: impl DeviceArg) -> Result<DeviceBuffer> {
 ///
 /// # Errors
 /// The driver's error.
+#[inline]
 pub fn pinned(len: usize) -> Result<PinnedBuffer> {
-    Runtime::current().pinned(len)
+    Runtime::with_current(|runtime| runtime.pinned(len))
 }
 
 /// Opens memory that another process has shared ([`DeviceBuffer::share`]). What that process had queued comes before
