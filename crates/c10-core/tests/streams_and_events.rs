@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use c10_core::{
     DeviceIndex, DeviceType, Error, Event, EventOptions, Result, RuntimeGuard, Stream, StreamGuard, StreamId,
 };
-use common::{DEVICE, Rig, config, rig};
+use common::{DEVICE, Rig, config, relay, rig};
 
 #[test]
 fn pools_hand_out_32_streams_in_turn() {
@@ -279,29 +279,13 @@ fn an_event_stays_on_its_device() {
     event.synchronize().unwrap();
 }
 
-/// Copies through two streams; `ordered` says whether the second waits for the first.
-fn relay(seed: u64, ordered: bool) -> Result<bool> {
-    const LEN: usize = 1 << 20;
-    let rig = Rig::new(config().seed(seed).late_events(true));
-    let (first, second) = (rig.stream(), rig.stream());
-    let source = rig.runtime.pinned(LEN)?;
-    let target = rig.runtime.pinned(LEN)?;
-    source.write(0, &vec![9; LEN])?;
-    target.write(0, &vec![0; LEN])?;
-    let buffer = rig.runtime.buffer(LEN, &first)?;
-    buffer.fill(0..LEN, 1, &first)?;
-    first.synchronize()?;
-    buffer.copy_from_pinned(0, &source, 0..LEN, &first)?;
-    if ordered {
-        second.wait_stream(&first)?;
-    }
-    buffer.copy_to_pinned(0..LEN, &target, 0, &second)?;
-    second.synchronize()?;
-    Ok(target.to_vec()?.iter().all(|&byte| byte == 9))
+/// `ordered` says whether the second stream waits for the first.
+fn relay_in_turn(seed: u64, ordered: bool) -> Result<bool> {
+    relay(seed, |_, first, second| if ordered { second.wait_stream(first) } else { Ok(()) })
 }
 
 #[test]
 fn waiting_orders_streams_under_every_seed_and_not_waiting_does_not() {
-    assert!((0..30).all(|seed| relay(seed, true).unwrap()));
-    assert!((0..30).any(|seed| !relay(seed, false).unwrap()), "a forgotten wait is never noticed");
+    assert!((0..30).all(|seed| relay_in_turn(seed, true).unwrap()));
+    assert!((0..30).any(|seed| !relay_in_turn(seed, false).unwrap()), "a forgotten wait is never noticed");
 }

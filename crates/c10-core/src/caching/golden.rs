@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use super::tests::{Model, on};
+use super::tests::{Model, limit, on};
 use super::*;
 
 const DEVICE: DeviceIndex = DeviceIndex(0);
@@ -214,16 +214,6 @@ impl Replay {
 /// become free in the same call. Only their current values do not.
 fn depends_on_hash_order(key: &str) -> bool {
     key.starts_with("inactive_split") && !key.ends_with(".current")
-}
-
-#[expect(
-    clippy::cast_precision_loss,
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "a part of the device's memory"
-)]
-fn limit(total: u64, fraction: f64) -> Option<u64> {
-    (fraction < 1.0).then_some((total as f64 * fraction) as u64)
 }
 
 fn hex(text: &str) -> u64 {

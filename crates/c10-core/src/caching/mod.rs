@@ -205,16 +205,13 @@ impl CachingAllocator {
         let found = found.and_then(|(id, slot)| self.shared.shard(id).map(|shard| (shard, slot)));
         let Some((shard, slot)) = found else { return self.free_uncached(driver, address) };
         let device = &self.devices[shard.device];
-        if shard.is_owner(thread::number()) {
-            match Place::new(shard.id, slot, slot.look()) {
-                Some(place) => device.free(driver, shard, &place, address),
-                None => Err(Error::InvalidDevicePointer { address }),
-            }
+        let is_here = shard.is_owner(thread::number());
+        let seen = if is_here { slot.look() } else { slot.look_to_change() };
+        let Some(place) = Place::new(shard.id, slot, seen) else { return Err(Error::InvalidDevicePointer { address }) };
+        if is_here {
+            device.free(driver, shard, &place, address)
         } else {
-            match Place::new(shard.id, slot, slot.look_to_change()) {
-                Some(place) => device.free_from_afar(driver, shard, &place, address),
-                None => Err(Error::InvalidDevicePointer { address }),
-            }
+            device.free_from_afar(driver, shard, &place, address)
         }
     }
 

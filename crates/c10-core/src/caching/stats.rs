@@ -133,7 +133,7 @@ pub struct DeviceStats {
 }
 
 /// Names of the figures in the order of [`DeviceStats::families_mut`].
-const FAMILIES: [&str; 9] = [
+pub(super) const FAMILIES: [&str; 9] = [
     "allocation",
     "segment",
     "active",

@@ -338,6 +338,17 @@ impl Bench {
     }
 }
 
+/// The most bytes to hold when a part of the device's memory may be held.
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a part of the device's memory"
+)]
+pub(super) fn limit(total: u64, part: f64) -> Option<u64> {
+    (part < 1.0).then_some((total as f64 * part) as u64)
+}
+
 pub(super) fn figures(stat: &StatByPool) -> [i64; 4] {
     let Stat { current, peak, allocated, freed } = stat.all;
     [current, peak, allocated, freed]

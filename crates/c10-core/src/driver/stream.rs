@@ -105,21 +105,16 @@ impl Api {
         self.bind_unless_named(stream)?;
         let mut status = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
         let mut id = 0;
-        match self.capture_info(stream, &mut status, &mut id) {
-            Ok(()) => {}
-            // The default stream while another, blocking stream captures: it takes no part itself.
-            Err(error) if error.status() == Some(CUresult::CUDA_ERROR_STREAM_CAPTURE_IMPLICIT) => return Ok(None),
-            Err(error) => return Err(error.into()),
+        if takes_part(self.capture_info(stream, &mut status, &mut id))?.is_none() {
+            return Ok(None);
         }
         Ok((status != CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE).then(|| self.bodies.whole(id)))
     }
 
     /// How far the stream has come in the capture that it takes part in.
     pub(crate) fn stream_capture_point(&self, stream: StreamRef) -> Result<Option<CapturePoint>> {
-        if self.stream_capture_id(stream)?.is_none() {
-            return Ok(None);
-        }
-        let state = self.capture_state(stream)?;
+        self.bind_unless_named(stream)?;
+        let Some(state) = takes_part(self.capture_state(stream))? else { return Ok(None) };
         let is_active = state.status == CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_ACTIVE;
         if !is_active || state.count == 0 {
             return Ok(is_active.then(|| CapturePoint { capture: state.id, nodes: Vec::new() }));
@@ -278,6 +273,16 @@ impl ExternalStream {
     pub unsafe fn new(stream_ptr: usize, device: impl DeviceArg, priority: i32) -> Result<Self> {
         let device = Runtime::with_current(|runtime| device.resolve(runtime))?;
         Self::wrap(stream_ptr, device, priority)
+    }
+}
+
+/// What was asked about a capture; nothing for the default stream while another, blocking stream captures: it takes no part
+/// itself.
+fn takes_part<T>(answer: Result<T, DriverError>) -> Result<Option<T>> {
+    match answer {
+        Ok(told) => Ok(Some(told)),
+        Err(error) if error.status() == Some(CUresult::CUDA_ERROR_STREAM_CAPTURE_IMPLICIT) => Ok(None),
+        Err(error) => Err(error.into()),
     }
 }
 

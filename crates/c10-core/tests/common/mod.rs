@@ -9,7 +9,7 @@
     reason = "each test program uses some of it, and a failed set-up is a failed test"
 )]
 
-use c10_core::{DeviceIndex, Runtime, Stream};
+use c10_core::{DeviceIndex, Result, Runtime, Stream};
 use cuda_sim::{Bound, Config, Fault, LiveHandles, Machine};
 use cuda_sys::CUresult;
 
@@ -47,6 +47,24 @@ impl Rig {
         drop(runtime);
         machine.live()
     }
+}
+
+/// Copies bytes to a buffer on one stream and from it on another, with `between` to order them; whether they all arrived.
+pub(crate) fn relay(seed: u64, between: impl FnOnce(&Rig, &Stream, &Stream) -> Result<()>) -> Result<bool> {
+    const LEN: usize = 1 << 20;
+    let rig = Rig::new(config().seed(seed).late_events(true));
+    let (first, second) = (rig.stream(), rig.stream());
+    let (source, target) = (rig.runtime.pinned(LEN)?, rig.runtime.pinned(LEN)?);
+    source.write(0, &vec![9; LEN])?;
+    target.write(0, &vec![0; LEN])?;
+    let buffer = rig.runtime.buffer(LEN, &first)?;
+    buffer.fill(0..LEN, 1, &first)?;
+    first.synchronize()?;
+    buffer.copy_from_pinned(0, &source, 0..LEN, &first)?;
+    between(&rig, &first, &second)?;
+    buffer.copy_to_pinned(0..LEN, &target, 0, &second)?;
+    second.synchronize()?;
+    Ok(target.to_vec()?.iter().all(|&byte| byte == 9))
 }
 
 /// Lets the driver calls of an earlier run fail one after another, by two codes; `run` runs the program with such a fault
@@ -100,6 +118,6 @@ pub(crate) fn nvml_of(functions: cuda_sys::nvml::Functions) -> cuda_sys::Nvml {
 }
 
 /// The driver's error that was expected.
-pub(crate) fn code<T: std::fmt::Debug>(result: c10_core::Result<T>) -> u32 {
+pub(crate) fn code<T: std::fmt::Debug>(result: Result<T>) -> u32 {
     result.unwrap_err().error_code().expect("an error of the driver")
 }

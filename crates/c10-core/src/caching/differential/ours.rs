@@ -6,6 +6,8 @@ use std::sync::atomic::AtomicU64;
 
 use super::script::{Op, Script};
 use super::simulated::{Simulated, capture_of};
+use crate::caching::stats::FAMILIES;
+use crate::caching::tests::limit;
 use crate::caching::{
     BlockInfo, BlockState, CachingAllocator, DeviceStats, Filter, PoolId, PoolOptions, SegmentInfo, SegmentType, Stat,
 };
@@ -184,16 +186,6 @@ fn on(stream: u64) -> StreamRef {
     StreamRef { device: DEVICE, handle: StreamHandle(usize::try_from(stream).unwrap()) }
 }
 
-#[expect(
-    clippy::cast_precision_loss,
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "a part of the device's memory"
-)]
-fn limit(total: u64, part: f64) -> Option<u64> {
-    (part < 1.0).then_some((total as f64 * part) as u64)
-}
-
 fn line(segment: &SegmentInfo) -> String {
     let SegmentInfo { address, total_size, allocated_size, active_size, requested_size, stream, pool, .. } = segment;
     let large = u8::from(segment.segment_type == SegmentType::Large);
@@ -213,19 +205,6 @@ fn line(segment: &SegmentInfo) -> String {
         pool.0, pool.1
     )
 }
-
-/// Figures that each pool has for itself.
-const FAMILIES: [&str; 9] = [
-    "allocation",
-    "segment",
-    "active",
-    "inactive_split",
-    "allocated_bytes",
-    "reserved_bytes",
-    "active_bytes",
-    "inactive_split_bytes",
-    "requested_bytes",
-];
 
 /// All figures in the peer's order.
 fn figures(stats: &DeviceStats) -> Vec<i64> {
