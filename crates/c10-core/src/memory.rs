@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use crate::caching::{DeviceStats, PoolId, SegmentInfo};
+use crate::caching::{DeviceStats, PoolId, Search, SegmentInfo};
 use crate::config::AllocatorConfig;
 use crate::device::DeviceIndex;
 use crate::driver::StreamRef;
@@ -124,6 +124,15 @@ impl Runtime {
     /// # Errors
     /// Not enough memory, or the driver's error.
     pub fn caching_allocator_alloc(&self, bytes: u64, stream: &crate::Stream) -> Result<u64> {
+        match self.at_hand() {
+            Some(ready) if stream.runtime() == self => self.allocate(ready, stream.reference(), bytes),
+            _ => self.allocate_first(bytes, stream),
+        }
+    }
+
+    /// The same when the runtime has to be started first, or the stream is none of its own.
+    #[cold]
+    fn allocate_first(&self, bytes: u64, stream: &crate::Stream) -> Result<u64> {
         self.check_same(stream.runtime(), "stream")?;
         self.allocate(self.ready()?, stream.reference(), bytes)
     }
@@ -139,11 +148,19 @@ impl Runtime {
 
     #[inline]
     fn allocate(&self, ready: &Ready, stream: StreamRef, bytes: u64) -> Result<u64> {
-        let mut allocated = ready.allocator.alloc(&ready.api, stream, bytes);
+        match ready.allocator.search(stream, bytes) {
+            Search::Found(address) => Ok(address),
+            miss => self.allocate_after(ready, stream, bytes, &miss),
+        }
+    }
+
+    #[cold]
+    fn allocate_after(&self, ready: &Ready, stream: StreamRef, bytes: u64, search: &Search) -> Result<u64> {
+        let mut allocated = ready.allocator.alloc_after(&ready.api, stream, bytes, search);
         if let Err(Error::OutOfMemory(_)) = allocated
             && Self::let_go_of_held(ready)
         {
-            allocated = ready.allocator.alloc(&ready.api, stream, bytes);
+            allocated = ready.allocator.alloc_after(&ready.api, stream, bytes, &Search::Undone);
         }
         allocated.map_err(|error| self.complete_out_of_memory(&ready.api, error))
     }
@@ -162,6 +179,15 @@ impl Runtime {
     /// [`Error::InvalidDevicePointer`] for an address that is not handed out; the driver's error, after which the
     /// memory is no longer handed out all the same.
     pub fn caching_allocator_delete(&self, address: u64) -> Result<()> {
+        match self.at_hand() {
+            Some(ready) => ready.allocator.free(&ready.api, address),
+            None => self.delete_first(address),
+        }
+    }
+
+    /// The same before the runtime has started, or where it may not be used.
+    #[cold]
+    fn delete_first(&self, address: u64) -> Result<()> {
         if address != 0 && self.started().is_none() {
             return Err(Error::InvalidDevicePointer { address });
         }

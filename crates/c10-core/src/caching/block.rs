@@ -122,26 +122,35 @@ impl Blocks {
         Self { places: Vec::new(), vacant: NONE }
     }
 
-    #[inline]
     pub(crate) fn insert(&mut self, block: Block) -> Index {
+        let index = self.reserve();
+        let place = self.get_mut(index);
+        *place = Block { generation: place.generation, ..block };
+        index
+    }
+
+    /// A place for a block, in whatever state it was left.
+    #[inline]
+    fn reserve(&mut self) -> Index {
         let index = self.vacant;
-        if let Some(place) = self.places.get_mut(index as usize) {
-            self.vacant = place.next;
-            *place = Block { generation: place.generation, ..block };
-            return index;
+        match self.places.get(index as usize) {
+            Some(place) => {
+                self.vacant = place.next;
+                index
+            }
+            None => self.grow(),
         }
-        self.push(block)
     }
 
     #[cold]
-    fn push(&mut self, block: Block) -> Index {
+    fn grow(&mut self) -> Index {
         let index = Index::try_from(self.places.len()).ok().filter(|index| *index < NONE >> 2);
         let index = index.expect("fewer than 2^30 blocks of at least 512 bytes");
         if self.places.len() == self.places.capacity() {
             // A quarter at a time: what is not used of it counts as memory too.
             self.places.reserve_exact((self.places.len() / 4).max(16));
         }
-        self.places.push(block);
+        self.places.push(Block { state: State::Vacant, ..Block::segment(0, 0, SizeClass::Small, false) });
         index
     }
 
@@ -184,12 +193,16 @@ impl Blocks {
     }
 
     /// Cuts `size` bytes from the front of `rest`, which is in no set, into a block of their own.
-    #[inline]
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "a part of the hot paths")]
     pub(crate) fn split_front(&mut self, rest: Index, size: u64) -> Index {
         let old = self.get(rest);
         let (before, address, class, in_range) = (old.prev, old.address, old.class, old.in_range);
-        let front = Block { prev: before, next: rest, ..Block::segment(address, size, class, in_range) };
-        let front = self.insert(front);
+        let front = self.reserve();
+        // Field by field: a whole descriptor would be made elsewhere and copied.
+        let new = self.get_mut(front);
+        (new.address, new.size, new.requested, new.prev, new.next) = (address, size, 0, before, rest);
+        (new.uses, new.state, new.class, new.in_range) = (NONE, State::Held, class, in_range);
         let old = self.get_mut(rest);
         old.address += size;
         old.size -= size;
@@ -216,7 +229,8 @@ impl Blocks {
     }
 
     /// Joins `gone`, a neighbour in no set, to `kept`.
-    #[inline]
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "a part of the hot paths")]
     pub(crate) fn merge(&mut self, kept: Index, gone: Index) {
         let (address, size, prev, next) = {
             let gone = self.get(gone);

@@ -17,10 +17,10 @@ impl CachingAllocator {
     /// Routes what a capture allocates to a private pool, and counts one use of that. The pool may be one that all its
     /// graphs have given up: what it still holds serves again. `number` is the capture's, 0 until it is known.
     pub(crate) fn begin_capture(&self, device: DeviceIndex, pool: PoolId, number: Arc<AtomicU64>) -> Result<()> {
-        let revived = self.device(device)?.revive_pool(pool);
+        let revived = self.existing(device)?.revive_pool(pool);
         let begun = self.begin_allocate_to_pool(device, pool, Filter::Capture(number));
         if revived {
-            self.device(device)?.release_pool(pool);
+            self.existing(device)?.release_pool(pool);
         }
         if begun.is_ok() {
             self.shared.captures.fetch_add(1, Ordering::AcqRel);

@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use crate::caching::block::NONE;
 use crate::caching::exclusive::{Exclusive, Figures};
 use crate::caching::growth::Cold;
+use crate::caching::hot::HotGuard;
 use crate::caching::messages::MessageBits;
 use crate::caching::pages::{Pages, Place, ShardId};
 use crate::caching::pending::{Pending, Waiting};
@@ -96,7 +97,10 @@ impl Shared {
 }
 
 /// What a search of the cache came to.
+#[derive(Clone, Copy, Debug)]
 pub(crate) enum Search {
+    /// Something else has to be looked at first.
+    Undone,
     Found(u64),
     NothingFits,
     /// The stream has none yet: there was nothing to search.
@@ -189,62 +193,82 @@ impl Device {
     }
 
     /// Serves a request of a stream from the default pool's cache.
-    #[inline]
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "the one call that is left finds a block anew")]
     pub(crate) fn hit_default(&self, stream: StreamHandle, bytes: u64) -> Search {
-        let found = match self.streams.get(stream) {
-            Some(shard) => self.hit(shard, bytes),
-            None => match self.streams.get_other(stream) {
-                Some(shard) => self.hit(&shard, bytes),
-                None => return Search::NoShard,
-            },
-        };
-        found.map_or(Search::NothingFits, Search::Found)
+        match self.streams.get(stream) {
+            Some(shard) => self.hit(shard, bytes).map_or(Search::NothingFits, Search::Found),
+            None => self.hit_other(stream, bytes),
+        }
+    }
+
+    #[cold]
+    fn hit_other(&self, stream: StreamHandle, bytes: u64) -> Search {
+        match self.streams.get_other(stream) {
+            Some(shard) => self.hit(&shard, bytes).map_or(Search::NothingFits, Search::Found),
+            None => Search::NoShard,
+        }
     }
 
     /// Serves a request from a shard; `None` when it has nothing that fits.
-    #[inline]
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "as above")]
     pub(super) fn hit(&self, shard: &Shard, bytes: u64) -> Option<u64> {
-        {
-            let (mut state, granted) = match shard.state.try_lock() {
-                Some(state) => (state, None),
-                None => shard.wait_for(bytes),
-            };
-            if let Some(address) = granted {
-                shard.set_owner(thread::number());
-                self.shared.hand_out(address, shard.id);
-                return Some(address);
-            }
-            let settled = self.settle(shard, &mut state);
-            if settled && let Some(address) = state.take_again(bytes) {
-                shard.set_dormant(NONE);
-                shard.set_owner(thread::number());
-                self.shared.hand_out(address, shard.id);
-                return Some(address);
-            }
-            if settled && !state.counts_lookups {
-                shard.wake(&mut state);
-                let size = state.round(bytes);
-                let expandable = state.config.expandable_segments;
-                let index = state.best_fit(size, expandable)?;
-                let taking = state.plan_take(index, size, bytes, expandable);
-                if taking.size < state.oversize && self.is_covered(shard, &mut state, &taking) {
-                    shard.set_owner(thread::number());
-                    let (index, address) = state.take(&taking);
-                    self.shared.pages.publish(address, shard.id, index);
-                    self.shared.hand_out(address, shard.id);
-                    return Some(address);
-                }
+        match shard.state.try_lock() {
+            Some(state) => self.hit_with(shard, state, bytes),
+            None => self.hit_after_waiting(shard, bytes),
+        }
+    }
+
+    #[cold]
+    fn hit_after_waiting(&self, shard: &Shard, bytes: u64) -> Option<u64> {
+        let (state, granted) = shard.wait_for(bytes);
+        match granted {
+            Some(address) => Some(self.handed_out(shard, address)),
+            None => self.hit_with(shard, state, bytes),
+        }
+    }
+
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "as above")]
+    fn hit_with(&self, shard: &Shard, mut state: HotGuard<'_, ShardState>, bytes: u64) -> Option<u64> {
+        let settled = self.settle(shard, &mut state);
+        if settled && let Some(address) = state.take_again(bytes) {
+            shard.set_dormant(NONE);
+            return Some(self.handed_out(shard, address));
+        }
+        self.hit_anew(shard, state, settled, bytes)
+    }
+
+    /// Notes that this thread was handed out an address.
+    #[inline]
+    fn handed_out(&self, shard: &Shard, address: u64) -> u64 {
+        shard.set_owner(thread::number());
+        self.shared.hand_out(address, shard.id);
+        address
+    }
+
+    /// Finds a block for a request. `settled`: nothing has to be done first that takes more than the shard's lock.
+    #[inline(never)]
+    fn hit_anew(&self, shard: &Shard, mut state: HotGuard<'_, ShardState>, settled: bool, bytes: u64) -> Option<u64> {
+        if settled && !state.rules.counts_lookups {
+            shard.wake(&mut state);
+            let taking = state.plan(bytes, state.rules.expandable)?;
+            let plain = taking.size < state.rules.max_split;
+            if plain && (state.ledger.try_apply(taking.class, &taking.change) || self.lend(shard, &mut state, taking)) {
+                let (index, address) = state.take(&taking);
+                self.shared.pages.publish(address, shard.id, index);
+                return Some(self.handed_out(shard, address));
             }
         }
+        drop(state);
         self.hit_exclusively(shard, bytes, true, None)
     }
 
-    /// Counts a request if that needs no other shard's lock, or one that is free.
-    #[inline]
-    fn is_covered(&self, shard: &Shard, state: &mut ShardState, taking: &Taking) -> bool {
-        let Taking { class, change, .. } = taking;
-        state.ledger.try_apply(*class, change)
-            || (self.borrow_lease(shard, state, taking) && state.ledger.try_apply(*class, change))
+    /// Counts a request that the shard's leases do not cover, if another shard has the rest to spare.
+    #[cold]
+    fn lend(&self, shard: &Shard, state: &mut ShardState, taking: Taking) -> bool {
+        self.borrow_lease(shard, state, &taking) && state.ledger.try_apply(taking.class, &taking.change)
     }
 
     /// The same under all locks: a search is counted, and peaks may rise.
@@ -258,20 +282,18 @@ impl Device {
     ) -> Option<u64> {
         self.exclusively(|all| {
             let state = &all.states[shard.position];
-            if counts && state.counts_lookups {
+            if counts && state.rules.counts_lookups {
                 state.clock(size_class(bytes)).fetch_add(1, Ordering::Relaxed);
             }
-            let size = state.round(bytes);
-            let expandable = expandable.unwrap_or(state.config.expandable_segments);
-            let index = state.best_fit(size, expandable)?;
-            let taking = state.plan_take(index, size, bytes, expandable);
+            let taking = state.plan(bytes, expandable.unwrap_or(state.rules.expandable))?;
             shard.set_owner(thread::number());
             Some(all.take(shard.position, &taking))
         })
     }
 
     /// Takes back the block that a shard handed out last, if it is that; whether it was.
-    #[inline]
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "a call of its own would be a fifth of it")]
     pub(crate) fn free_newest(&self, shard: &Shard, address: u64) -> bool {
         let mut state = shard.state.lock();
         let settled = self.settle(shard, &mut state);
@@ -282,7 +304,8 @@ impl Device {
 
     /// Takes a block back. Whatever happens the block is no longer allocated: if a driver call fails, the block waits
     /// until a later allocation can make up for that call.
-    #[inline]
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "called once")]
     pub(crate) fn free<D: Driver>(&self, driver: &D, shard: &Shard, place: &Place<'_>, address: u64) -> Result<()> {
         if place.is_used() {
             return self.free_used(driver, shard, place, address);
@@ -295,9 +318,7 @@ impl Device {
                 return Ok(());
             }
             shard.wake(&mut state);
-            let block = place.block();
-            let here = settled && state.is_allocated(block, address) && state.blocks.get(block).uses == NONE;
-            if here && state.free_if_covered(place) {
+            if settled && state.free_if_covered(place) {
                 return Ok(());
             }
         }
@@ -384,7 +405,7 @@ impl Device {
         {
             let mut state = shard.open();
             let place = find(&state)?;
-            if state.blocks.get(place.block()).size < state.oversize {
+            if state.blocks.get(place.block()).size < state.rules.max_split {
                 return begin(&mut state, &place, empty);
             }
         }
@@ -405,10 +426,9 @@ impl Device {
             let mut state = shard.open();
             debug_assert!(state.blocks.contains(waiting.block), "a block that waits is gone");
             let settled = self.settle(shard, &mut state);
-            let change = state.plan_free(index);
-            let class = state.blocks.get(index).class;
-            if settled && state.ledger.try_apply(class, &change) {
-                state.free_pending(index);
+            let freeing = state.plan_free(index);
+            if settled && state.ledger.try_apply(freeing.class, &freeing.change) {
+                state.free_pending(&freeing);
                 return;
             }
         }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use crate::caching::block::Index;
 use crate::caching::device::Device;
 use crate::caching::hot::HotGuard;
-use crate::caching::ledger::{BYTES, COUNT, LANES, Ledger, REQUESTED, SCOPES, SPLIT, SPLIT_BYTES, UNUSED};
+use crate::caching::ledger::{BYTES, COUNT, LANES, Ledger, REQUESTED, SCOPES, SPLIT, SPLIT_BYTES};
 use crate::caching::pages::Place;
 use crate::caching::shard::{Shard, ShardState, Taking};
 use crate::caching::stats::{DeviceStats, StatByPool};
@@ -65,7 +65,7 @@ impl Exclusive<'_> {
     /// Hands a planned block of a shard out; its address.
     pub(crate) fn take(&mut self, position: usize, taking: &Taking) -> u64 {
         let state = &mut self.states[position];
-        if taking.size >= state.oversize {
+        if taking.size >= state.rules.max_split {
             self.stats.oversize_allocations.change(1);
         }
         state.ledger.apply(taking.class, &taking.change);
@@ -82,14 +82,13 @@ impl Exclusive<'_> {
         if !place.withdraw() {
             return false;
         }
-        let (state, index) = (&mut self.states[position], place.block());
-        let change = state.plan_free(index);
-        if state.blocks.get(index).size >= state.oversize {
+        let state = &mut self.states[position];
+        let freeing = state.plan_free(place.block());
+        if freeing.size >= state.rules.max_split {
             self.stats.oversize_allocations.change(-1);
         }
-        let class = state.blocks.get(index).class;
-        state.ledger.apply(class, &change);
-        state.free(index);
+        state.ledger.apply(freeing.class, &freeing.change);
+        state.free(&freeing);
         self.cover(position);
         true
     }
@@ -97,9 +96,9 @@ impl Exclusive<'_> {
     /// Frees a block that has awaited other streams.
     pub(crate) fn free_pending(&mut self, position: usize, index: Index) {
         let state = &mut self.states[position];
-        let (class, change) = (state.blocks.get(index).class, state.plan_free(index));
-        state.ledger.apply(class, &change);
-        state.free_pending(index);
+        let freeing = state.plan_free(index);
+        state.ledger.apply(freeing.class, &freeing.change);
+        state.free_pending(&freeing);
         self.cover(position);
     }
 
@@ -120,7 +119,6 @@ impl Exclusive<'_> {
     /// goes, and the shard that needed more gets half of what is left, or all of it if there is no other.
     fn rebalance(&mut self, needy: usize) {
         let mut rooms = [[i64::MAX; LANES]; SCOPES];
-        rooms.iter_mut().for_each(|rooms| rooms[UNUSED] = 0);
         for (figure, lane, pending) in FAMILIES {
             for (scope, rooms) in rooms.iter_mut().enumerate() {
                 let sum = self.sum(scope, lane, pending);

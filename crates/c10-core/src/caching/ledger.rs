@@ -17,9 +17,8 @@ use crate::caching::size_class::SizeClass;
 /// One value for each lane.
 pub(crate) type Change = [i64; LANES];
 
-/// One more than there are figures: an even number is quicker.
-pub(crate) const LANES: usize = 6;
-pub(crate) const UNUSED: usize = 5;
+/// Figures that a shard keeps.
+pub(crate) const LANES: usize = 5;
 /// Blocks handed out.
 pub(crate) const COUNT: usize = 0;
 /// Their bytes.
@@ -61,7 +60,8 @@ pub(crate) struct Ledger {
 
 impl Ledger {
     /// Makes a change to a pool's blocks if it is within the leases; whether it was.
-    #[inline]
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "a part of the hot paths")]
     pub(crate) fn try_apply(&mut self, class: SizeClass, change: &Change) -> bool {
         let scope = scope(class);
         let (mut all, mut own, mut signs) = ([0; LANES], [0; LANES], 0);
@@ -79,7 +79,8 @@ impl Ledger {
         true
     }
 
-    #[inline]
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "a part of the hot paths")]
     fn count_increases(&mut self, scope: usize, change: &Change) {
         let increased = &mut self.increased[scope];
         // What is allocated rises or falls as one.
@@ -222,13 +223,13 @@ mod tests {
 
     #[test]
     fn a_change_beyond_any_lease_is_refused() {
-        let change = [1, 512, 500, 1, 512, 0];
-        let mut ledger = leased([2, 1024, 1000, 1, 512, 0], [1, 4096, 4096, 9, 4096, 0]);
+        let change = [1, 512, 500, 1, 512];
+        let mut ledger = leased([2, 1024, 1000, 1, 512], [1, 4096, 4096, 9, 4096]);
         assert!(!ledger.try_apply(SizeClass::Large, &change) && ledger.try_apply(SMALL, &change));
         assert_eq!((ledger.current(ALL, BYTES), ledger.lease(ALL, BYTES), ledger.cap(ALL, BYTES)), (512, 512, 1024));
-        assert!(!ledger.try_apply(SMALL, &[1, 0, 0, 0, 0, 0]), "of the pool");
-        assert!(!ledger.try_apply(SMALL, &[0, 0, 0, 1, 0, 0]), "of all");
-        ledger.apply(SMALL, &[-1, -512, -500, -1, -512, 0]);
+        assert!(!ledger.try_apply(SMALL, &[1, 0, 0, 0, 0]), "of the pool");
+        assert!(!ledger.try_apply(SMALL, &[0, 0, 0, 1, 0]), "of all");
+        ledger.apply(SMALL, &[-1, -512, -500, -1, -512]);
         assert_eq!((ledger.increased(ALL, SPLIT), ledger.increased(ALL, BYTES)), (1, 512));
         for lane in 0..LANES {
             let mut one = [0; LANES];
@@ -241,15 +242,15 @@ mod tests {
 
     #[test]
     fn a_lease_passes_whole_or_not_at_all() {
-        let change = [1, 512, 500, 0, -512, 0];
-        let mut needy = leased([0, 100, 500, 0, 0, 0], [0, 512, 500, 0, 0, 0]);
+        let change = [1, 512, 500, 0, -512];
+        let mut needy = leased([0, 100, 500, 0, 0], [0, 512, 500, 0, 0]);
         let need = needy.shortage(SMALL, &change);
-        assert_eq!(need, [[1, 412, 0, 0, 0, 0], [1, 0, 0, 0, 0, 0]]);
-        let mut poor = leased([1, 411, 9, 9, 9, 0], [1, 9, 9, 9, 9, 0]);
+        assert_eq!(need, [[1, 412, 0, 0, 0], [1, 0, 0, 0, 0]]);
+        let mut poor = leased([1, 411, 9, 9, 9], [1, 9, 9, 9, 9]);
         let before = format!("{needy:?} {poor:?}");
         assert!(!poor.pass(&mut needy, SMALL, &need));
         assert_eq!(format!("{needy:?} {poor:?}"), before);
-        let mut rich = leased([1, 500, 9, 9, 9, 0], [1, 9, 9, 9, 9, 0]);
+        let mut rich = leased([1, 500, 9, 9, 9], [1, 9, 9, 9, 9]);
         let caps = |ledgers: [&Ledger; 2], lane| ledgers.map(|ledger| ledger.cap(ALL, lane)).iter().sum::<i64>();
         let sums = [COUNT, BYTES].map(|lane| caps([&needy, &rich], lane));
         assert!(rich.pass(&mut needy, SMALL, &need) && needy.try_apply(SMALL, &change));
@@ -259,8 +260,8 @@ mod tests {
 
     #[test]
     fn awaiting_other_streams_leaves_what_is_active() {
-        let mut ledger = leased([1, 512, 512, 0, 0, 0], [1, 512, 512, 0, 0, 0]);
-        ledger.apply(SMALL, &[1, 512, 512, 0, 0, 0]);
+        let mut ledger = leased([1, 512, 512, 0, 0], [1, 512, 512, 0, 0]);
+        ledger.apply(SMALL, &[1, 512, 512, 0, 0]);
         ledger.begin_pending(SMALL, 512);
         assert_eq!((ledger.current(ALL, COUNT), ledger.pending(ALL, COUNT), ledger.lease(ALL, COUNT)), (0, 1, 0));
         ledger.end_pending(SMALL, 512);

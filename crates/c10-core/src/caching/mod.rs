@@ -62,7 +62,8 @@ use crate::device::DeviceIndex;
 use crate::driver::{Driver, Relaxed, StreamRef};
 use crate::error::{Error, Result};
 use crate::thread;
-use device::{Device, Search, Shared};
+pub(crate) use device::Search;
+use device::{Device, Shared};
 use pages::Place;
 
 /// The allocators of all devices.
@@ -104,13 +105,13 @@ impl CachingAllocator {
 
     /// Sets the most bytes of a device to hold; more that is held already stays.
     pub(crate) fn set_limit(&self, device: DeviceIndex, limit: Option<u64>) -> Result<()> {
-        self.device(device)?.set_limit(limit);
+        self.existing(device)?.set_limit(limit);
         Ok(())
     }
 
     /// The most bytes of a device to hold.
     pub(crate) fn limit(&self, device: DeviceIndex) -> Result<Option<u64>> {
-        Ok(self.device(device)?.limit())
+        Ok(self.existing(device)?.limit())
     }
 
     /// Switches the cache on or off for requests to come.
@@ -119,22 +120,47 @@ impl CachingAllocator {
     }
 
     /// Memory of at least `bytes` bytes for use on `stream`; its address, or 0 for no bytes.
-    #[inline]
+    #[cfg(test)]
     pub(crate) fn alloc<D: Driver>(&self, driver: &D, stream: StreamRef, bytes: u64) -> Result<u64> {
+        match self.search(stream, bytes) {
+            Search::Found(address) => Ok(address),
+            miss => self.alloc_after(driver, stream, bytes, &miss),
+        }
+    }
+
+    /// Looks for memory in the cache, if nothing else has to be looked at.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "the one call that is left finds a block anew")]
+    pub(crate) fn search(&self, stream: StreamRef, bytes: u64) -> Search {
+        let plain = bytes.wrapping_sub(1) < size_class::SIZE_LIMIT - 1
+            && !self.is_scoped()
+            && !self.uncached.load(Ordering::Acquire);
+        match self.device(stream.device) {
+            Some(device) if plain && !device.is_waiting() => device.hit_default(stream.handle, bytes),
+            _ => Search::Undone,
+        }
+    }
+
+    /// Serves a request that a search did not; its address, or 0 for no bytes.
+    #[cold]
+    pub(crate) fn alloc_after<D: Driver>(
+        &self,
+        driver: &D,
+        stream: StreamRef,
+        bytes: u64,
+        search: &Search,
+    ) -> Result<u64> {
         if bytes == 0 {
             return Ok(0);
         }
-        let device = self.device(stream.device)?;
-        let plain = bytes < size_class::SIZE_LIMIT && !self.is_scoped() && !self.uncached.load(Ordering::Acquire);
-        if plain && !device.is_waiting() {
-            return match device.hit_default(stream.handle, bytes) {
-                Search::Found(address) => Ok(address),
-                miss @ (Search::NothingFits | Search::NoShard) => {
-                    device.serve_after(driver, &Request { stream, bytes, capture: None, thread: None }, &miss)
-                }
-            };
+        let device = self.existing(stream.device)?;
+        match search {
+            Search::Found(address) => Ok(*address),
+            Search::Undone => self.alloc_specially(driver, device, stream, bytes),
+            Search::NothingFits | Search::NoShard => {
+                device.serve_after(driver, &Request { stream, bytes, capture: None, thread: None }, search)
+            }
         }
-        self.alloc_specially(driver, device, stream, bytes)
     }
 
     /// The same when scopes are open, blocks await other streams, or nothing is cached.
@@ -159,7 +185,7 @@ impl CachingAllocator {
         }
         match device.hit_default(stream.handle, bytes) {
             Search::Found(address) => Ok(address),
-            miss @ (Search::NothingFits | Search::NoShard) => device.serve_after(driver, &request, &miss),
+            miss => device.serve_after(driver, &request, &miss),
         }
     }
 
@@ -172,6 +198,7 @@ impl CachingAllocator {
     }
 
     /// Gives uncached memory back; the driver waits for all work that may use it.
+    #[cold]
     fn free_uncached<D: Driver>(&self, driver: &D, address: u64) -> Result<()> {
         let mut held = self.uncached_memory();
         let device = held.remove(&address).ok_or(Error::InvalidDevicePointer { address })?;
@@ -191,14 +218,21 @@ impl CachingAllocator {
     }
 
     /// Takes memory back. It is not freed before the streams it was recorded on have passed the work queued so far.
-    #[inline]
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "the one call that is left is for what was not handed out last")]
     pub(crate) fn free<D: Driver>(&self, driver: &D, address: u64) -> Result<()> {
-        if address == 0 {
-            return Ok(());
-        }
         if let Some(shard) = self.shared.last_shard(address)
             && self.devices[shard.device].free_newest(shard, address)
         {
+            return Ok(());
+        }
+        self.free_any(driver, address)
+    }
+
+    /// The same for memory that need not be what was handed out last.
+    #[inline(never)]
+    fn free_any<D: Driver>(&self, driver: &D, address: u64) -> Result<()> {
+        if address == 0 {
             return Ok(());
         }
         let found = self.shared.pages.slot_at(address);
@@ -258,54 +292,54 @@ impl CachingAllocator {
 
     /// Figures of a device.
     pub(crate) fn stats(&self, device: DeviceIndex) -> Result<DeviceStats> {
-        Ok(self.device(device)?.stats())
+        Ok(self.existing(device)?.stats())
     }
 
     /// Sets a device's peaks to the present values.
     pub(crate) fn reset_peak_stats(&self, device: DeviceIndex) -> Result<()> {
-        self.device(device)?.reset_peak();
+        self.existing(device)?.reset_peak();
         Ok(())
     }
 
     /// Sets a device's sums and counts to zero.
     pub(crate) fn reset_accumulated_stats(&self, device: DeviceIndex) -> Result<()> {
-        self.device(device)?.reset_accumulated();
+        self.existing(device)?.reset_accumulated();
         Ok(())
     }
 
     /// Makes a private pool of a device, or counts one more use of it.
     pub(crate) fn use_pool(&self, device: DeviceIndex, pool: PoolId, options: PoolOptions) -> Result<()> {
-        self.device(device)?.use_pool(pool, options)
+        self.existing(device)?.use_pool(pool, options)
     }
 
     /// How many graphs, pool objects and scopes use a private pool of a device.
     pub(crate) fn pool_use_count(&self, device: DeviceIndex, pool: PoolId) -> Result<u32> {
-        Ok(self.device(device)?.pool_use_count(pool))
+        Ok(self.existing(device)?.pool_use_count(pool))
     }
 
     /// Gives a pool up: it helps out no more, is used once less, and what is free of it goes back to the driver.
     pub(crate) fn close_pool<D: Driver>(&self, driver: &D, device: DeviceIndex, pool: PoolId) -> Result<()> {
-        self.device(device)?.close_pool(pool);
+        self.existing(device)?.close_pool(pool);
         self.empty_pool(driver, pool)
     }
 
     /// Routes matching allocations of a device to a private pool, which is made if need be, and counts one use of it.
     pub(crate) fn begin_allocate_to_pool(&self, device: DeviceIndex, pool: PoolId, filter: Filter) -> Result<()> {
-        self.device(device)?.begin_allocate_to_pool(pool, filter)?;
+        self.existing(device)?.begin_allocate_to_pool(pool, filter)?;
         self.scopes.fetch_add(1, Ordering::AcqRel);
         Ok(())
     }
 
     /// Ends what [`Self::begin_allocate_to_pool`] began; the use of the pool stays.
     pub(crate) fn end_allocate_to_pool(&self, device: DeviceIndex, pool: PoolId) -> Result<()> {
-        self.device(device)?.end_allocate_to_pool(pool)?;
+        self.existing(device)?.end_allocate_to_pool(pool)?;
         self.scopes.fetch_sub(1, Ordering::AcqRel);
         Ok(())
     }
 
     /// Gives up one use of a private pool.
     pub(crate) fn release_pool(&self, device: DeviceIndex, pool: PoolId) -> Result<()> {
-        self.device(device)?.release_pool(pool);
+        self.existing(device)?.release_pool(pool);
         Ok(())
     }
 
@@ -317,7 +351,7 @@ impl CachingAllocator {
         pool: PoolId,
     ) -> Result<PoolCheckpoint> {
         let _relaxed = Relaxed::new(driver, self.is_scoped())?;
-        self.device(device)?.checkpoint_pool(driver, pool)
+        self.existing(device)?.checkpoint_pool(driver, pool)
     }
 
     /// Brings a private pool of a device back to what a checkpoint notes.
@@ -328,7 +362,7 @@ impl CachingAllocator {
         checkpoint: &PoolCheckpoint,
     ) -> Result<RestoreResult> {
         let _relaxed = Relaxed::new(driver, self.is_scoped())?;
-        self.device(device)?.restore_pool(driver, checkpoint)
+        self.existing(device)?.restore_pool(driver, checkpoint)
     }
 
     /// Whether exactly these addresses of a device's private pool are handed out.
@@ -338,7 +372,7 @@ impl CachingAllocator {
         pool: PoolId,
         expected: &[u64],
     ) -> Result<bool> {
-        self.device(device)?.check_pool_live_allocations(pool, expected)
+        self.existing(device)?.check_pool_live_allocations(pool, expected)
     }
 
     /// What is wrong with the books, if anything; call it while no other thread allocates.
@@ -361,11 +395,11 @@ impl CachingAllocator {
     }
 
     #[inline]
-    fn device(&self, device: DeviceIndex) -> Result<&Device> {
-        // An error made in advance would have to be dropped each time.
-        match device.position().and_then(|position| self.devices.get(position)) {
-            Some(device) => Ok(device),
-            None => Err(Error::InvalidDeviceId),
-        }
+    fn device(&self, device: DeviceIndex) -> Option<&Device> {
+        self.devices.get(device.position()?)
+    }
+
+    fn existing(&self, device: DeviceIndex) -> Result<&Device> {
+        self.device(device).ok_or(Error::InvalidDeviceId)
     }
 }

@@ -20,9 +20,7 @@ use crate::caching::hot::{Hot, HotGuard};
 use crate::caching::ledger::{BYTES, COUNT, Change, LANES, Ledger, REQUESTED, SPLIT, SPLIT_BYTES};
 use crate::caching::pages::{Pages, Place, ShardId};
 use crate::caching::private_pool::PoolId;
-use crate::caching::size_class::{
-    SizeClass, max_split_size, may_use, round_plainly, round_size, rounds_plainly, should_split, size_class,
-};
+use crate::caching::size_class::{Rules, SizeClass, round_plainly, round_size, size_class};
 use crate::caching::slot::Returned;
 use crate::config::AllocatorConfig;
 use crate::driver::{StreamHandle, StreamRef};
@@ -107,13 +105,8 @@ impl Deref for Shard {
 pub(crate) struct ShardState {
     pub(crate) ledger: Ledger,
     pub(crate) key: Key,
-    pub(crate) config: Arc<AllocatorConfig>,
-    /// Blocks from this size on are counted apart.
-    pub(crate) oversize: u64,
-    /// Requests are rounded to the next multiple of 512.
-    rounds_plainly: bool,
-    /// Searches are counted: unused segments are released before more than the limit is held.
-    pub(crate) counts_lookups: bool,
+    config: Arc<AllocatorConfig>,
+    pub(crate) rules: Rules,
     newest: Newest,
     /// A request that was served while the thread waits that made it: its bytes and the address.
     granted: Option<(u64, u64)>,
@@ -197,6 +190,19 @@ pub(crate) struct Taking {
     cut: Option<u64>,
     pub(crate) size: u64,
     requested: u64,
+    pub(crate) change: Change,
+}
+
+/// A block that is given back, and what that changes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Freeing {
+    block: Index,
+    pub(crate) class: SizeClass,
+    /// Size of the block.
+    pub(crate) size: u64,
+    /// The neighbours that it is joined with, or [`NONE`].
+    before: Index,
+    after: Index,
     pub(crate) change: Change,
 }
 
@@ -363,10 +369,8 @@ impl ShardState {
         Self {
             ledger: Ledger::default(),
             key,
-            oversize: max_split_size(&config),
-            rounds_plainly: rounds_plainly(&config),
+            rules: Rules::new(&config, counts_lookups),
             config,
-            counts_lookups,
             newest: Newest::NONE,
             granted: None,
             asked: 0,
@@ -395,14 +399,12 @@ impl ShardState {
     /// The rounded size of a request.
     #[inline]
     pub(crate) fn round(&self, bytes: u64) -> u64 {
-        if self.rounds_plainly { round_plainly(bytes) } else { round_size(&self.config, bytes) }
+        if self.rules.rounds_plainly { round_plainly(bytes) } else { round_size(&self.config, bytes) }
     }
 
     /// Decides by these options from now on.
     pub(crate) fn set_config(&mut self, config: &Arc<AllocatorConfig>, counts_lookups: bool) {
-        self.oversize = max_split_size(config);
-        self.rounds_plainly = rounds_plainly(config);
-        self.counts_lookups = counts_lookups;
+        self.rules = Rules::new(config, counts_lookups);
         self.config = Arc::clone(config);
     }
 
@@ -433,26 +435,38 @@ impl ShardState {
         self.bins[part].remove(&mut self.blocks, index);
     }
 
-    #[inline]
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "a part of the hot paths")]
     fn put_in(&mut self, index: Index) {
         let part = part(self.blocks.get(index).class);
         self.bins[part].insert(&mut self.blocks, index);
+    }
+
+    /// What serving a request from the free blocks changes; `None` when none may be used.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "what is found out here is used right after")]
+    pub(crate) fn plan(&self, bytes: u64, expandable: bool) -> Option<Taking> {
+        let size = self.round(bytes);
+        let index = self.best_fit(size, expandable)?;
+        Some(self.plan_take(index, size, bytes, expandable))
     }
 
     /// The smallest free block of at least `size` bytes, lowest address first, if it may be used.
     ///
     /// With `expandable`, a block of an expandable segment counts as what it can grow to; without it such blocks are
     /// passed over.
-    #[inline]
-    pub(crate) fn best_fit(&self, size: u64, expandable: bool) -> Option<Index> {
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "as above")]
+    fn best_fit(&self, size: u64, expandable: bool) -> Option<Index> {
         let class = size_class(size);
         let mut found = self.bins(class).best_fit(&self.blocks, size);
         if self.blocks.find(found)?.in_range {
             found = self.best_in_ranges(found, expandable)?;
         }
-        may_use(&self.config, size, self.blocks.get(found).size).then_some(found)
+        self.rules.may_use(size, self.blocks.get(found).size).then_some(found)
     }
 
+    #[cold]
     fn best_in_ranges(&self, mut found: Index, expandable: bool) -> Option<Index> {
         let bins = self.bins(self.blocks.get(found).class);
         let mut next = bins.after(&self.blocks, found);
@@ -479,15 +493,17 @@ impl ShardState {
     }
 
     /// What handing out a block, free or held, for a request changes.
-    #[inline]
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "as above")]
     pub(crate) fn plan_take(&self, index: Index, size: u64, requested: u64, expandable: bool) -> Taking {
         let block = self.blocks.get(index);
-        let splits = !self.key.no_split && should_split(&self.config, expandable, block.class, size, block.size);
+        let splits = !self.key.no_split && self.rules.should_split(expandable, block.class, size, block.size);
         self.plan_part(index, splits.then_some(size), requested)
     }
 
     /// What handing out a block, or that much cut off from its front, changes.
-    #[inline]
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "as above")]
     pub(crate) fn plan_part(&self, index: Index, cut: Option<u64>, requested: u64) -> Taking {
         let block = self.blocks.get(index);
         let whole = block.size;
@@ -509,7 +525,8 @@ impl ShardState {
     }
 
     /// Hands a planned block out, whose figures are counted: its position and address.
-    #[inline]
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "as above")]
     pub(crate) fn take(&mut self, taking: &Taking) -> (Index, u64) {
         let (mut index, mut rest) = (taking.block, NONE);
         if self.blocks.get(index).state == State::Free {
@@ -579,14 +596,15 @@ impl ShardState {
         }
         // Otherwise another thread has given it back too, and it will be freed when that is followed.
         if dormant && pages.find(address).is_some_and(|place| place.withdraw()) {
-            let change = self.plan_free(block);
-            self.ledger.apply(class, &change);
-            self.free(block);
+            let freeing = self.plan_free(block);
+            self.ledger.apply(class, &freeing.change);
+            self.free(&freeing);
         }
     }
 
     /// Puts a block, which is in no set, into the free set.
-    #[inline]
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "a part of the hot paths")]
     pub(crate) fn put(&mut self, index: Index) {
         let block = self.blocks.get_mut(index);
         block.state = State::Free;
@@ -607,34 +625,34 @@ impl ShardState {
     }
 
     /// What freeing a block, allocated or pending, changes in the free parts and in what was asked for.
-    #[inline]
-    pub(crate) fn plan_free(&self, index: Index) -> Change {
-        let block = self.blocks.get(index);
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "what is found out here is used right after")]
+    pub(crate) fn plan_free(&self, index: Index) -> Freeing {
+        let &Block { prev, next, size, requested, state, class, in_range, .. } = self.blocks.get(index);
         let mut change = [0; LANES];
-        change[REQUESTED] = -signed(block.requested);
-        if block.state == State::Allocated {
+        change[REQUESTED] = -signed(requested);
+        if state == State::Allocated {
             change[COUNT] = -1;
-            change[BYTES] = -signed(block.size);
+            change[BYTES] = -signed(size);
         }
-        if block.in_range {
-            return change;
+        let (mut count, mut freed, mut merged) = (0, 0, size);
+        let (mut before, mut after, mut first, mut last) = (NONE, NONE, prev, next);
+        if let Some(block) = self.free_at(prev) {
+            (count, freed, merged) = (count - 1, freed - signed(block.size), merged + block.size);
+            (before, first) = (prev, block.prev);
         }
-        let (mut count, mut freed, mut merged) = (0, 0, block.size);
-        let (mut first, mut last) = (block.prev, block.next);
-        if let Some(before) = self.free_at(block.prev) {
-            (count, freed, merged) = (count - 1, freed - signed(before.size), merged + before.size);
-            first = before.prev;
-        }
-        if let Some(after) = self.free_at(block.next) {
-            (count, freed, merged) = (count - 1, freed - signed(after.size), merged + after.size);
-            last = after.next;
+        if let Some(block) = self.free_at(next) {
+            (count, freed, merged) = (count - 1, freed - signed(block.size), merged + block.size);
+            (after, last) = (next, block.next);
         }
         if first != NONE || last != NONE {
             (count, freed) = (count + 1, freed + signed(merged));
         }
-        change[SPLIT] = count;
-        change[SPLIT_BYTES] = freed;
-        change
+        if !in_range {
+            change[SPLIT] = count;
+            change[SPLIT_BYTES] = freed;
+        }
+        Freeing { block: index, class, size, before, after, change }
     }
 
     #[inline]
@@ -643,34 +661,42 @@ impl ShardState {
     }
 
     /// Turns a block that nobody uses, and which is counted no more, into a free one.
-    #[inline]
-    pub(crate) fn free(&mut self, index: Index) {
-        self.join_neighbours(index, State::Free);
-        self.put(index);
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "as for its plan")]
+    pub(crate) fn free(&mut self, freeing: &Freeing) {
+        let Freeing { block, class, before, after, .. } = *freeing;
+        let bins = &mut self.bins[part(class)];
+        for neighbour in [before, after] {
+            if neighbour != NONE {
+                bins.remove(&mut self.blocks, neighbour);
+                self.blocks.merge(block, neighbour);
+            }
+        }
+        self.put(block);
     }
 
     /// Frees a block that awaits other streams no more, and whose figures are counted but for that.
-    pub(crate) fn free_pending(&mut self, index: Index) {
-        let block = self.blocks.get(index);
-        self.ledger.end_pending(block.class, signed(block.size));
-        self.free(index);
+    pub(crate) fn free_pending(&mut self, freeing: &Freeing) {
+        self.ledger.end_pending(freeing.class, signed(freeing.size));
+        self.free(freeing);
     }
 
-    /// Frees an allocated block if no figure rises above its cap by it and no other thread is doing so; whether that was
-    /// so.
-    #[inline]
+    /// Frees an allocated block that nobody else uses, if no figure rises above its cap by it and it is still there to be
+    /// freed; whether that was so.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "a call of its own is a tenth of it")]
     pub(crate) fn free_if_covered(&mut self, place: &Place<'_>) -> bool {
-        let index = place.block();
-        let change = self.plan_free(index);
-        let block = self.blocks.get(index);
-        if block.size >= self.oversize || !place.withdraw() {
+        debug_assert!(!place.is_used(), "a block that others use awaits them");
+        // Whether the place still tells the truth is seen when it is withdrawn: a plan changes nothing.
+        let freeing = self.plan_free(place.block());
+        if freeing.size >= self.rules.max_split || !place.withdraw() {
             return false;
         }
-        if !self.ledger.try_apply(block.class, &change) {
+        if !self.ledger.try_apply(freeing.class, &freeing.change) {
             place.restore();
             return false;
         }
-        self.free(index);
+        self.free(&freeing);
         true
     }
 

@@ -29,9 +29,47 @@ pub(crate) fn max_split_size(config: &AllocatorConfig) -> u64 {
     config.max_split_size.unwrap_or(u64::MAX)
 }
 
-/// Whether every request is rounded up to a multiple of 512.
-pub(crate) fn rounds_plainly(config: &AllocatorConfig) -> bool {
-    config.roundup_power2_divisions.iter().all(|divisions| *divisions <= 1)
+/// What of the options each request asks for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rules {
+    /// Blocks from this size on stay whole, serve only requests like themselves, and are counted apart.
+    pub(crate) max_split: u64,
+    /// How much larger such a block may be than what it serves.
+    slack: u64,
+    /// Every request is rounded up to a multiple of 512.
+    pub(crate) rounds_plainly: bool,
+    /// Segments can grow.
+    pub(crate) expandable: bool,
+    /// Searches are counted: unused segments are released before more than the limit is held.
+    pub(crate) counts_lookups: bool,
+}
+
+impl Rules {
+    pub(crate) fn new(config: &AllocatorConfig, counts_lookups: bool) -> Self {
+        Self {
+            max_split: max_split_size(config),
+            slack: config.max_non_split_rounding,
+            rounds_plainly: config.roundup_power2_divisions.iter().all(|divisions| *divisions <= 1),
+            expandable: config.expandable_segments,
+            counts_lookups,
+        }
+    }
+
+    /// Whether the smallest cached block that is large enough may be used.
+    #[inline]
+    pub(crate) fn may_use(&self, size: u64, block: u64) -> bool {
+        if size < self.max_split { block < self.max_split } else { block < size.saturating_add(self.slack) }
+    }
+
+    /// Whether the rest of a block goes back to the pool. While segments can expand, large blocks are split like small
+    /// ones.
+    #[inline]
+    pub(crate) fn should_split(&self, expandable: bool, class: SizeClass, size: u64, block: u64) -> bool {
+        // Without branches: of two requests in a row nothing is known.
+        let to_the_unit = expandable | (class == SizeClass::Small);
+        let least = if to_the_unit { MIN_BLOCK_SIZE } else { SMALL_SIZE + 1 };
+        (block - size >= least) & (to_the_unit | (size < self.max_split))
+    }
 }
 
 /// Rounds a request below the size limit up to a multiple of 512.
@@ -41,6 +79,7 @@ pub(crate) fn round_plainly(requested: u64) -> u64 {
 }
 
 /// Rounds a request of at least one byte.
+#[cold]
 pub(crate) fn round_size(config: &AllocatorConfig, requested: u64) -> u64 {
     let requested = requested.max(MIN_BLOCK_SIZE);
     let divisions = u64::from(config.roundup_power2_divisions[roundup_entry(requested)]);
@@ -93,29 +132,6 @@ pub(crate) fn page_size(config: &AllocatorConfig, class: SizeClass) -> u64 {
     }
 }
 
-/// Whether the smallest cached block that is large enough may be used.
-pub(crate) fn may_use(config: &AllocatorConfig, size: u64, block: u64) -> bool {
-    let max_split = max_split_size(config);
-    if size < max_split { block < max_split } else { block < size.saturating_add(config.max_non_split_rounding) }
-}
-
-/// Whether the rest of a block goes back to the pool. While segments can expand, large blocks are split like small
-/// ones.
-pub(crate) fn should_split(
-    config: &AllocatorConfig,
-    expandable: bool,
-    class: SizeClass,
-    size: u64,
-    block: u64,
-) -> bool {
-    let remaining = block - size;
-    if expandable || class == SizeClass::Small {
-        remaining >= MIN_BLOCK_SIZE
-    } else {
-        size < max_split_size(config) && remaining > SMALL_SIZE
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -125,6 +141,10 @@ mod tests {
 
     fn plain() -> AllocatorConfig {
         AllocatorConfig::default()
+    }
+
+    fn rules(options: &str) -> Rules {
+        Rules::new(&with(options), false)
     }
 
     fn with(options: &str) -> AllocatorConfig {
@@ -198,17 +218,17 @@ mod tests {
             (SizeClass::Large, 2 * MIB, 2 * MIB + 512 * KIB, false),
         ];
         for (class, size, block, splits) in cases {
-            assert_eq!(should_split(&plain(), false, class, size, block), splits, "{class:?} {size} of {block}");
+            assert_eq!(rules("").should_split(false, class, size, block), splits, "{class:?} {size} of {block}");
         }
-        assert!(should_split(&plain(), true, SizeClass::Large, 2 * MIB, 2 * MIB + 512));
+        assert!(rules("").should_split(true, SizeClass::Large, 2 * MIB, 2 * MIB + 512));
     }
 
     #[test]
     fn blocks_above_the_split_limit_serve_only_requests_like_themselves() {
-        assert!(may_use(&plain(), 512, 1 << 50));
-        let limited = with("max_split_size_mb:32");
-        assert!(may_use(&limited, 30 * MIB, 31 * MIB) && !may_use(&limited, 30 * MIB, 32 * MIB));
-        assert!(may_use(&limited, 32 * MIB, 51 * MIB) && !may_use(&limited, 32 * MIB, 52 * MIB));
-        assert!(!should_split(&limited, false, SizeClass::Large, 32 * MIB, 51 * MIB));
+        assert!(rules("").may_use(512, 1 << 50));
+        let limited = rules("max_split_size_mb:32");
+        assert!(limited.may_use(30 * MIB, 31 * MIB) && !limited.may_use(30 * MIB, 32 * MIB));
+        assert!(limited.may_use(32 * MIB, 51 * MIB) && !limited.may_use(32 * MIB, 52 * MIB));
+        assert!(!limited.should_split(false, SizeClass::Large, 32 * MIB, 51 * MIB));
     }
 }

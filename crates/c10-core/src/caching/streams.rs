@@ -41,7 +41,8 @@ impl StreamTable {
     }
 
     /// The shard of a stream.
-    #[inline]
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "a part of the hot paths")]
     pub(crate) fn get(&self, stream: StreamHandle) -> Option<&Arc<Shard>> {
         for entry in self.probe(stream) {
             let (of, shard) = entry.get()?;
