@@ -150,7 +150,9 @@ impl Runtime {
     fn allocate(&self, ready: &Ready, stream: StreamRef, bytes: u64) -> Result<u64> {
         match ready.allocator.search(stream, bytes) {
             Search::Found(address) => Ok(address),
-            miss => self.allocate_after(ready, stream, bytes, &miss),
+            miss @ (Search::Undone | Search::NothingFits | Search::NoShard) => {
+                self.allocate_after(ready, stream, bytes, &miss)
+            }
         }
     }
 

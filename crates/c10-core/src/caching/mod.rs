@@ -124,7 +124,9 @@ impl CachingAllocator {
     pub(crate) fn alloc<D: Driver>(&self, driver: &D, stream: StreamRef, bytes: u64) -> Result<u64> {
         match self.search(stream, bytes) {
             Search::Found(address) => Ok(address),
-            miss => self.alloc_after(driver, stream, bytes, &miss),
+            miss @ (Search::Undone | Search::NothingFits | Search::NoShard) => {
+                self.alloc_after(driver, stream, bytes, &miss)
+            }
         }
     }
 
@@ -185,7 +187,9 @@ impl CachingAllocator {
         }
         match device.hit_default(stream.handle, bytes) {
             Search::Found(address) => Ok(address),
-            miss => device.serve_after(driver, &request, &miss),
+            miss @ (Search::Undone | Search::NothingFits | Search::NoShard) => {
+                device.serve_after(driver, &request, &miss)
+            }
         }
     }
 

@@ -635,29 +635,30 @@ impl ShardState {
             change[COUNT] = -1;
             change[BYTES] = -signed(size);
         }
-        let (mut count, mut freed, mut merged) = (0, 0, size);
-        let (mut before, mut after, mut first, mut last) = (NONE, NONE, prev, next);
-        if let Some(block) = self.free_at(prev) {
-            (count, freed, merged) = (count - 1, freed - signed(block.size), merged + block.size);
-            (before, first) = (prev, block.prev);
-        }
-        if let Some(block) = self.free_at(next) {
-            (count, freed, merged) = (count - 1, freed - signed(block.size), merged + block.size);
-            (after, last) = (next, block.next);
-        }
-        if first != NONE || last != NONE {
-            (count, freed) = (count + 1, freed + signed(merged));
-        }
+        let (before, bytes_before, first) = self.joins(prev, |block| block.prev);
+        let (after, bytes_after, last) = self.joins(next, |block| block.next);
+        let joined = bytes_before + bytes_after;
+        let is_part = (first & last) != NONE;
         if !in_range {
-            change[SPLIT] = count;
-            change[SPLIT_BYTES] = freed;
+            change[SPLIT] = i64::from(is_part) - i64::from(before != NONE) - i64::from(after != NONE);
+            change[SPLIT_BYTES] = if is_part { signed(size) } else { -signed(joined) };
         }
         Freeing { block: index, class, size, before, after, change }
     }
 
-    #[inline]
-    fn free_at(&self, index: Index) -> Option<&Block> {
-        self.blocks.find(index).filter(|block| block.state == State::Free)
+    /// A neighbour that a block is joined with, if it is free; its bytes; and the neighbour behind it, or else itself.
+    /// Without branches as far as can be: whether neighbours are free follows no pattern.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "as above")]
+    fn joins(&self, neighbour: Index, behind: impl Fn(&Block) -> Index) -> (Index, u64, Index) {
+        let Some(block) = self.blocks.find(neighbour) else { return (NONE, 0, NONE) };
+        let is_free = block.state == State::Free;
+        let (size, behind) = (block.size, behind(block));
+        (
+            if is_free { neighbour } else { NONE },
+            if is_free { size } else { 0 },
+            if is_free { behind } else { neighbour },
+        )
     }
 
     /// Turns a block that nobody uses, and which is counted no more, into a free one.

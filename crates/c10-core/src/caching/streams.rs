@@ -9,7 +9,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use crate::caching::shard::Shard;
 use crate::driver::StreamHandle;
 
-const ENTRIES: usize = 256;
+const ENTRIES: usize = 1 << ENTRY_BITS;
+const ENTRY_BITS: u32 = 8;
 /// Entries looked at before the map is.
 const PROBES: usize = 16;
 
@@ -18,7 +19,7 @@ type Entry = (StreamHandle, Arc<Shard>);
 /// The table.
 #[derive(Debug)]
 pub(crate) struct StreamTable {
-    entries: Box<[OnceLock<Entry>]>,
+    entries: Box<[OnceLock<Entry>; ENTRIES]>,
     others: Mutex<BTreeMap<StreamHandle, Arc<Shard>>>,
 }
 
@@ -26,12 +27,12 @@ pub(crate) struct StreamTable {
 #[inline]
 fn begin(stream: StreamHandle) -> usize {
     let handle = stream.0 as u64;
-    ((handle >> 4 ^ handle >> 12).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as usize
+    ((handle >> 4 ^ handle >> 12).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - ENTRY_BITS)) as usize
 }
 
 impl StreamTable {
     pub(crate) fn new() -> Self {
-        Self { entries: (0..ENTRIES).map(|_| OnceLock::new()).collect(), others: Mutex::default() }
+        Self { entries: Box::new([const { OnceLock::new() }; ENTRIES]), others: Mutex::default() }
     }
 
     /// The entries a stream may be in.
@@ -44,13 +45,14 @@ impl StreamTable {
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "a part of the hot paths")]
     pub(crate) fn get(&self, stream: StreamHandle) -> Option<&Arc<Shard>> {
-        for entry in self.probe(stream) {
-            let (of, shard) = entry.get()?;
-            if *of == stream {
-                return Some(shard);
-            }
-        }
-        None
+        let (of, shard) = self.entries[begin(stream)].get()?;
+        if *of == stream { Some(shard) } else { self.get_next(stream) }
+    }
+
+    #[cold]
+    fn get_next(&self, stream: StreamHandle) -> Option<&Arc<Shard>> {
+        let known = self.probe(stream).map_while(OnceLock::get);
+        known.into_iter().find(|(of, _)| *of == stream).map(|(_, shard)| shard)
     }
 
     /// The shard of a stream that found no place in the table.
