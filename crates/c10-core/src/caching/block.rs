@@ -52,10 +52,8 @@ pub(crate) struct Block {
     pub(crate) prev: Index,
     /// The neighbour after it; of a vacant place the next vacant one.
     pub(crate) next: Index,
-    /// Place in the free set's tree.
-    pub(crate) left: Index,
-    pub(crate) right: Index,
-    pub(crate) parent: Index,
+    /// Where in the tree of its bin it is; [`NONE`] if it is the only block there.
+    pub(crate) seat: u32,
     generation: u32,
     /// The list of other streams it was used on, or [`NONE`].
     pub(crate) uses: u32,
@@ -76,9 +74,7 @@ impl Block {
             born: 0,
             prev: NONE,
             next: NONE,
-            left: NONE,
-            right: NONE,
-            parent: NONE,
+            seat: NONE,
             generation: 0,
             uses: NONE,
             state: State::Held,

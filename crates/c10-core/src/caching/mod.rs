@@ -32,6 +32,7 @@ mod snapshot;
 mod source;
 mod stats;
 mod streams;
+mod tree;
 mod validity;
 
 #[cfg(test)]
