@@ -23,7 +23,7 @@ use crate::caching::private_pool::PoolId;
 use crate::caching::size_class::{
     SizeClass, max_split_size, may_use, round_plainly, round_size, rounds_plainly, should_split, size_class,
 };
-use crate::caching::slot::Returned;
+use crate::caching::slot::{Followed, Returned};
 use crate::config::AllocatorConfig;
 use crate::driver::{StreamHandle, StreamRef};
 
@@ -119,7 +119,9 @@ pub(crate) struct ShardState {
     granted: Option<(u64, u64)>,
     /// How often leases were asked of other shards.
     pub(super) asked: u32,
-    /// Blocks that other threads gave back, the newest first: what was taken from the chain and not followed yet.
+    /// How far the chain of blocks that other threads gave back was followed.
+    followed: Followed,
+    /// Blocks of that chain which were not freed yet, the newest first.
     inbox: Vec<Index>,
     /// Free small blocks, and large ones.
     bins: [Bins; 2],
@@ -305,38 +307,28 @@ impl Shard {
     /// The next block that another thread gave back; by the holder of the lock.
     #[inline]
     pub(crate) fn receive(&self, state: &mut ShardState) -> Option<Index> {
-        self.open_mail(state);
-        state.inbox.pop()
-    }
-
-    /// Moves what other threads gave back into the inbox, if that is empty.
-    #[inline]
-    fn open_mail(&self, state: &mut ShardState) {
-        let ShardState { inbox, blocks, .. } = state;
-        if inbox.is_empty() {
-            let slot = |index| self.pages.slot_at(blocks.get(index).address).map(|(_, slot)| slot);
-            self.returned.take_all(inbox, slot);
-        }
+        let ShardState { inbox, followed, blocks, .. } = state;
+        let slot = |index| self.pages.slot_at(blocks.get(index).address).map(|(_, slot)| slot);
+        inbox.pop().or_else(|| self.returned.follow(followed, inbox, slot))
     }
 
     /// Whether there are messages; by the holder of the lock.
+    #[inline]
     pub(crate) fn has_messages(&self, state: &ShardState) -> bool {
-        !state.inbox.is_empty() || !self.returned.is_empty()
+        self.returned.has_more(state.followed) || !state.inbox.is_empty()
     }
 
-    /// Frees what other threads gave back, as far as the caps allow; whether that was all.
+    /// Frees what other threads gave back before, as far as the caps allow; whether that was all.
     #[inline]
     pub(crate) fn settle(&self, state: &mut ShardState) -> bool {
-        self.open_mail(state);
-        state.inbox.is_empty() || self.follow(state)
+        !self.has_messages(state) || self.follow(state)
     }
 
     #[cold]
     fn follow(&self, state: &mut ShardState) -> bool {
         self.wake(state);
         while let Some(index) = self.receive(state) {
-            let place = state.returned(&self.pages, index);
-            if place.is_some_and(|place| !state.free_if_covered(&place)) {
+            if !state.free_returned(&self.pages, index) {
                 state.inbox.push(index);
                 return false;
             }
@@ -370,6 +362,7 @@ impl ShardState {
             newest: Newest::NONE,
             granted: None,
             asked: 0,
+            followed: Followed::default(),
             inbox: Vec::new(),
             bins: [Bins::new(), Bins::new()],
             blocks: Blocks::new(),
@@ -670,6 +663,21 @@ impl ShardState {
             place.restore();
             return false;
         }
+        self.free(index);
+        true
+    }
+
+    /// Frees a block that another thread gave back, if no figure rises above its cap by it; whether that was so.
+    #[inline]
+    fn free_returned(&mut self, pages: &Pages, index: Index) -> bool {
+        let block = self.blocks.get(index);
+        let (address, class) = (block.address, block.class);
+        let change = self.plan_free(index);
+        if block.size >= self.oversize || !self.ledger.try_apply(class, &change) {
+            return false;
+        }
+        debug_assert!(self.returned(pages, index).is_some());
+        pages.clear(address);
         self.free(index);
         true
     }
