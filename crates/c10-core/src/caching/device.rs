@@ -189,7 +189,13 @@ impl Device {
     /// Follows the messages of a shard; false if that takes more than its lock, or others have messages.
     #[inline]
     fn settle(&self, shard: &Shard, state: &mut ShardState) -> bool {
-        self.messages.are_none() || (shard.settle(state) && !self.messages.concern(shard.other_bits()))
+        self.messages.are_none() || self.settle_messages(shard, state)
+    }
+
+    /// Out of the way of those who have none.
+    #[inline(never)]
+    fn settle_messages(&self, shard: &Shard, state: &mut ShardState) -> bool {
+        shard.settle(state) && !self.messages.concern(shard.other_bits())
     }
 
     /// Serves a request of a stream from the default pool's cache.

@@ -17,7 +17,6 @@ const RENEWING: u64 = 1 << 63;
 pub(crate) trait Word: Default {
     fn load(&self, order: Ordering) -> u64;
     fn store(&self, value: u64, order: Ordering);
-    fn swap(&self, value: u64, order: Ordering) -> u64;
     fn fetch_or(&self, value: u64, order: Ordering);
     fn fetch_and(&self, value: u64, order: Ordering);
     /// Compare and exchange; what was there.
@@ -36,11 +35,6 @@ macro_rules! word {
             #[inline]
             fn store(&self, value: u64, order: Ordering) {
                 self.store(value, order);
-            }
-
-            #[inline]
-            fn swap(&self, value: u64, order: Ordering) -> u64 {
-                self.swap(value, order)
             }
 
             #[inline]

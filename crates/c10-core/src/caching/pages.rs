@@ -325,7 +325,15 @@ impl Pages {
         Place::new(shard, slot, slot.look())
     }
 
-    /// The same for a block that another thread has given back.
+    /// Notes that a block which another thread has given back is handed out no more. By the holder of its shard.
+    #[inline]
+    pub(crate) fn clear(&self, address: u64) {
+        if let Some((_, slot)) = self.slot_at(address) {
+            slot.clear();
+        }
+    }
+
+    /// The same as [`Self::find`] for a block that another thread has given back.
     #[inline]
     pub(crate) fn find_returned(&self, address: u64) -> Option<Place<'_>> {
         let (shard, slot) = self.slot_at(address)?;
@@ -408,6 +416,10 @@ mod tests {
             assert!(pages.find(address).is_none() && !place.withdraw());
             let returned_place = pages.find_returned(address).unwrap();
             assert!(returned_place.block() == 1 && returned_place.withdraw());
+            assert!(!place.give_back(&returned) && pages.find_returned(address).is_none());
+            pages.publish(address, ShardId(0), 1);
+            assert!(pages.find(address).unwrap().give_back(&returned) && pages.find_returned(address).is_some());
+            pages.clear(address);
             assert!(!place.give_back(&returned) && pages.find_returned(address).is_none());
             pages.publish(address, ShardId(0), 1);
             assert!(place.mark_used() && !place.give_back(&returned) && !place.withdraw());

@@ -21,7 +21,7 @@ use crate::caching::ledger::{BYTES, COUNT, Change, LANES, Ledger, REQUESTED, SPL
 use crate::caching::pages::{Pages, Place, ShardId};
 use crate::caching::private_pool::PoolId;
 use crate::caching::size_class::{Rules, SizeClass, round_plainly, round_size, size_class};
-use crate::caching::slot::Returned;
+use crate::caching::slot::{Followed, Returned};
 use crate::config::AllocatorConfig;
 use crate::driver::{StreamHandle, StreamRef};
 
@@ -112,7 +112,9 @@ pub(crate) struct ShardState {
     granted: Option<(u64, u64)>,
     /// How often leases were asked of other shards.
     pub(super) asked: u32,
-    /// Blocks that other threads gave back, the newest first: what was taken from the chain and not followed yet.
+    /// How far the chain of blocks that other threads gave back was followed.
+    followed: Followed,
+    /// Blocks of that chain which were not freed yet, the newest first.
     inbox: Vec<Index>,
     /// Free small blocks, and large ones.
     bins: [Bins; 2],
@@ -311,38 +313,28 @@ impl Shard {
     /// The next block that another thread gave back; by the holder of the lock.
     #[inline]
     pub(crate) fn receive(&self, state: &mut ShardState) -> Option<Index> {
-        self.open_mail(state);
-        state.inbox.pop()
-    }
-
-    /// Moves what other threads gave back into the inbox, if that is empty.
-    #[inline]
-    fn open_mail(&self, state: &mut ShardState) {
-        let ShardState { inbox, blocks, .. } = state;
-        if inbox.is_empty() {
-            let slot = |index| self.pages.slot_at(blocks.get(index).address).map(|(_, slot)| slot);
-            self.returned.take_all(inbox, slot);
-        }
+        let ShardState { inbox, followed, blocks, .. } = state;
+        let slot = |index| self.pages.slot_at(blocks.get(index).address).map(|(_, slot)| slot);
+        inbox.pop().or_else(|| self.returned.follow(followed, inbox, slot))
     }
 
     /// Whether there are messages; by the holder of the lock.
+    #[inline]
     pub(crate) fn has_messages(&self, state: &ShardState) -> bool {
-        !state.inbox.is_empty() || !self.returned.is_empty()
+        self.returned.has_more(state.followed) || !state.inbox.is_empty()
     }
 
-    /// Frees what other threads gave back, as far as the caps allow; whether that was all.
+    /// Frees what other threads gave back before, as far as the caps allow; whether that was all.
     #[inline]
     pub(crate) fn settle(&self, state: &mut ShardState) -> bool {
-        self.open_mail(state);
-        state.inbox.is_empty() || self.follow(state)
+        !self.has_messages(state) || self.follow(state)
     }
 
     #[cold]
     fn follow(&self, state: &mut ShardState) -> bool {
         self.wake(state);
         while let Some(index) = self.receive(state) {
-            let place = state.returned(&self.pages, index);
-            if place.is_some_and(|place| !state.free_if_covered(&place)) {
+            if !state.free_returned(&self.pages, index) {
                 state.inbox.push(index);
                 return false;
             }
@@ -374,6 +366,7 @@ impl ShardState {
             newest: Newest::NONE,
             granted: None,
             asked: 0,
+            followed: Followed::default(),
             inbox: Vec::new(),
             bins: [Bins::new(), Bins::new()],
             blocks: Blocks::new(),
@@ -697,6 +690,20 @@ impl ShardState {
             place.restore();
             return false;
         }
+        self.free(&freeing);
+        true
+    }
+
+    /// Frees a block that another thread gave back, if no figure rises above its cap by it; whether that was so.
+    #[inline]
+    fn free_returned(&mut self, pages: &Pages, index: Index) -> bool {
+        let freeing = self.plan_free(index);
+        let plain = freeing.size < self.rules.max_split;
+        if !(plain && self.ledger.try_apply(freeing.class, &freeing.change)) {
+            return false;
+        }
+        debug_assert!(self.returned(pages, index).is_some(), "a block of the chain is allocated until here");
+        pages.clear(self.blocks.get(index).address);
         self.free(&freeing);
         true
     }

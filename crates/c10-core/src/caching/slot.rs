@@ -2,12 +2,15 @@
 //!
 //! A *slot* is 0, or the position of an allocated block with two flags: *returned* (another thread has given it back and
 //! its shard has not taken note yet) and *used* (it was used on other streams). Blocks that were returned form a chain,
-//! newest first: the shard's [`Returned`] is its head, and a returned block's slot names the next one.
+//! newest first: the shard's [`Returned`] names the newest one and counts them, and a returned block's slot names the one
+//! before. The shard keeps the last head that it has followed, and never writes the head: the difference of the counts is
+//! how many blocks are new. Most often that is one, and then its slot need not be read, only cleared.
 //!
 //! **Invariants:** a slot is not 0 exactly while its block is allocated. The holder of the shard's lock writes it, but for
 //! the flag `returned`, which any thread may set, once; a slot that has it is written by that thread until the block is in
-//! the chain, and then by nobody before the shard follows the chain. So a block is given back once, whoever tries, and
-//! the chain is whole.
+//! the chain, and from then on by the holder of the lock alone, who clears it without looking. So a block is given back
+//! once, whoever tries, and the part of the chain that is new is whole. The head changes with each block that joins, by
+//! its count, so nobody takes one head for another: it would take 2^32 blocks that nobody has followed.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -18,6 +21,7 @@ const RETURNED: u64 = 1;
 const USED: u64 = 2;
 const POSITION_SHIFT: u32 = 2;
 const NEXT_SHIFT: u32 = 32;
+const COUNT_SHIFT: u32 = 32;
 /// No slot has this value.
 const IMPOSSIBLE: u64 = u64::MAX;
 
@@ -51,6 +55,7 @@ impl Seen {
     }
 
     /// The block that was returned before this one.
+    #[inline]
     fn next(self) -> Option<Index> {
         position(self.0 >> NEXT_SHIFT)
     }
@@ -62,9 +67,11 @@ fn kept(block: Index) -> u64 {
     u64::from(block) + 1
 }
 
+/// The position in the lower half of a word.
 #[inline]
-fn position(kept: u64) -> Option<Index> {
-    kept.checked_sub(1).and_then(|position| Index::try_from(position).ok())
+#[expect(clippy::cast_possible_truncation, reason = "the upper half tells something else")]
+fn position(word: u64) -> Option<Index> {
+    (word as u32).checked_sub(1)
 }
 
 impl<W: Word> Slot<W> {
@@ -96,6 +103,12 @@ impl<W: Word> Slot<W> {
         self.0.exchange(seen.0, 0, Ordering::AcqRel).is_ok()
     }
 
+    /// The same for a block that was found in the chain of returned ones: nobody else writes its slot.
+    #[inline]
+    pub(crate) fn clear(&self) {
+        self.0.store(0, Ordering::Release);
+    }
+
     /// Undoes [`Self::withdraw`]. By the holder of its shard.
     pub(crate) fn restore(&self, seen: Seen) {
         self.0.store(seen.0, Ordering::Release);
@@ -107,45 +120,66 @@ impl<W: Word> Slot<W> {
     }
 }
 
-/// The chain of returned blocks of a shard.
+/// The chain of returned blocks of a shard: the position of the newest one, and above it how many there have been.
 #[derive(Debug, Default)]
 pub(crate) struct Returned<W = AtomicU64>(W);
+
+/// How far a shard has followed its chain: what the head was.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Followed(u64);
 
 impl<W: Word> Returned<W> {
     /// Gives a block back; false if it was given back, or used elsewhere, since it was looked at. The head is written in
     /// the order in which [`super::messages::MessageBits`] are.
     #[inline]
     pub(crate) fn push(&self, slot: &Slot<W>, seen: Seen) -> bool {
-        if slot.0.exchange(seen.0, seen.0 | RETURNED, Ordering::AcqRel).is_err() {
+        // Most often this thread was the last to write it.
+        let mut head = self.0.load(Ordering::Relaxed);
+        let linked = |head: u64| seen.0 | RETURNED | head << NEXT_SHIFT;
+        if slot.0.exchange(seen.0, linked(head), Ordering::AcqRel).is_err() {
             return false;
         }
-        // Most often there is none before it.
-        let mut head = 0;
-        while let Err(found) = self.0.exchange(head, kept(seen.block()), Ordering::SeqCst) {
+        while let Err(found) = self.0.exchange(head, joined(head, seen.block()), Ordering::SeqCst) {
             head = found;
-            slot.0.store(seen.0 | RETURNED | head << NEXT_SHIFT, Ordering::Release);
+            slot.0.store(linked(head), Ordering::Release);
         }
         true
     }
 
-    /// Takes the whole chain into a list, newest first; `slot` knows the slot of a block. By the holder of the shard.
+    /// Whether blocks joined since.
     #[inline]
-    pub(crate) fn take_all<'a>(&self, list: &mut Vec<Index>, slot: impl Fn(Index) -> Option<&'a Slot<W>>)
+    pub(crate) fn has_more(&self, followed: Followed) -> bool {
+        self.0.load(Ordering::SeqCst) != followed.0
+    }
+
+    /// The oldest block that joined since, and into a list the others, newest first; `slot` knows the slot of a block. By
+    /// the holder of the shard.
+    #[inline]
+    pub(crate) fn follow<'a>(
+        &self,
+        followed: &mut Followed,
+        list: &mut Vec<Index>,
+        slot: impl Fn(Index) -> Option<&'a Slot<W>>,
+    ) -> Option<Index>
     where
         W: 'a,
     {
-        let mut next = position(self.0.swap(0, Ordering::SeqCst));
-        while let Some(block) = next {
+        let head = self.0.load(Ordering::SeqCst);
+        let before = std::mem::replace(followed, Followed(head)).0;
+        let count = ((head >> COUNT_SHIFT) as u32).wrapping_sub((before >> COUNT_SHIFT) as u32);
+        let mut block = position(head).filter(|_| count > 0)?;
+        for _ in 1..count {
             list.push(block);
-            next = slot(block).and_then(Slot::look).and_then(Seen::next);
+            block = slot(block).and_then(Slot::look)?.next()?;
         }
+        Some(block)
     }
+}
 
-    /// Whether there are none.
-    #[inline]
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.load(Ordering::SeqCst) == 0
-    }
+/// The head when a block has joined.
+#[inline]
+fn joined(head: u64, block: Index) -> u64 {
+    (head >> COUNT_SHIFT).wrapping_add(1) << COUNT_SHIFT | kept(block)
 }
 
 #[cfg(test)]
@@ -159,8 +193,15 @@ mod tests {
     struct Shard {
         slots: [Slot<ModelWord>; 3],
         returned: Returned<ModelWord>,
-        /// How often each block was freed; the lock.
-        freed: Mutex<[u32; 3]>,
+        /// What the lock guards.
+        state: Mutex<State>,
+    }
+
+    #[derive(Default)]
+    struct State {
+        followed: Followed,
+        /// How often each block was freed.
+        freed: [u32; 3],
     }
 
     impl Shard {
@@ -168,31 +209,33 @@ mod tests {
             let shard = Self {
                 slots: std::array::from_fn(|_| Slot::default()),
                 returned: Returned::default(),
-                freed: Mutex::default(),
+                state: Mutex::default(),
             };
             (0..).zip(&shard.slots).for_each(|(block, slot)| slot.publish(block));
             Arc::new(shard)
         }
 
         /// Frees what was returned.
-        fn follow(&self, freed: &mut [u32; 3]) {
+        fn follow(&self, state: &mut State) {
+            let State { followed, freed } = state;
             let mut list = Vec::new();
-            self.returned.take_all(&mut list, |block| self.slots.get(block as usize));
-            for block in list {
+            let oldest = self.returned.follow(followed, &mut list, |block| self.slots.get(block as usize));
+            for block in list.into_iter().chain(oldest) {
                 let slot = &self.slots[block as usize];
                 let seen = slot.look().unwrap();
-                assert!(seen.is_returned() && seen.block() == block && slot.withdraw(seen));
+                assert!(seen.is_returned() && seen.block() == block);
+                slot.clear();
                 freed[block as usize] += 1;
             }
         }
 
         /// A free by the thread that allocates; whether it was accepted.
         fn free_here(&self, block: usize) -> bool {
-            let mut freed = self.freed.lock().unwrap();
-            self.follow(&mut freed);
+            let mut state = self.state.lock().unwrap();
+            self.follow(&mut state);
             let slot = &self.slots[block];
             let done = slot.look().is_some_and(|seen| !seen.is_returned() && slot.withdraw(seen));
-            freed[block] += u32::from(done);
+            state.freed[block] += u32::from(done);
             done
         }
 
@@ -202,22 +245,36 @@ mod tests {
             let seen = slot.look_to_change().filter(|seen| !seen.is_returned());
             seen.is_some_and(|seen| self.returned.push(slot, seen))
         }
+
+        /// Frees what was returned, and hands a block out again if it was among that; whether it was.
+        fn take_again(&self, block: Index) -> bool {
+            let mut state = self.state.lock().unwrap();
+            self.follow(&mut state);
+            let slot = &self.slots[block as usize];
+            let is_free = slot.look().is_none();
+            if is_free {
+                slot.publish(block);
+            }
+            is_free
+        }
     }
 
-    /// In every order of the memory accesses: each block is freed once, and as many frees are accepted.
-    fn each_is_freed_once(threads: [fn(&Shard) -> u32; 2], here: fn(&Shard) -> u32) {
+    /// In every order of the memory accesses: each block is freed as often as it was handed out and frees were accepted.
+    fn each_is_freed_once(threads: [fn(&Shard) -> u32; 2], here: fn(&Shard) -> [u32; 2]) {
         loom::model(move || {
             let shard = Shard::new();
             let threads = threads.map(|body| {
                 let shard = Arc::clone(&shard);
                 thread::spawn(move || body(&shard))
             });
-            let mut accepted = here(&shard);
+            let [mut accepted, again] = here(&shard);
             accepted += threads.into_iter().map(|thread| thread.join().unwrap()).sum::<u32>();
-            let mut freed = shard.freed.lock().unwrap();
-            shard.follow(&mut freed);
-            assert!(shard.returned.is_empty() && freed.iter().all(|count| *count <= 1), "{freed:?}");
-            assert_eq!(freed.iter().sum::<u32>(), accepted);
+            let mut state = shard.state.lock().unwrap();
+            shard.follow(&mut state);
+            assert!(!shard.returned.has_more(state.followed));
+            assert!(state.freed.iter().all(|count| *count <= 1 + again), "{:?}", state.freed);
+            let gone = shard.slots.iter().map(|slot| u32::from(slot.look().is_none())).sum::<u32>();
+            assert_eq!((state.freed.iter().sum::<u32>(), gone + again), (accepted, accepted));
         });
     }
 
@@ -225,7 +282,7 @@ mod tests {
     fn no_block_is_lost_or_freed_twice() {
         each_is_freed_once(
             [|shard| u32::from(shard.free_from_afar(0)), |shard| u32::from(shard.free_from_afar(1))],
-            |shard| u32::from(shard.free_here(2)),
+            |shard| [u32::from(shard.free_here(2)), 0],
         );
     }
 
@@ -233,12 +290,53 @@ mod tests {
     fn a_block_that_two_threads_give_back_is_freed_once() {
         each_is_freed_once(
             [|shard| u32::from(shard.free_from_afar(0)), |shard| u32::from(shard.free_from_afar(0))],
-            |shard| u32::from(shard.free_from_afar(1)),
+            |shard| [u32::from(shard.free_from_afar(1)), 0],
         );
         each_is_freed_once(
             [|shard| u32::from(shard.free_from_afar(0)), |shard| u32::from(shard.free_from_afar(1))],
-            |shard| u32::from(shard.free_here(0)),
+            |shard| [u32::from(shard.free_here(0)), 0],
         );
+    }
+
+    /// The chain goes on behind what was followed: links of new blocks lead to old ones, which may be in use again.
+    #[test]
+    fn a_chain_is_followed_as_far_as_it_is_new() {
+        each_is_freed_once(
+            [
+                |shard| u32::from(shard.free_from_afar(0)) + u32::from(shard.free_from_afar(1)),
+                |shard| u32::from(shard.free_from_afar(2)),
+            ],
+            |shard| [0, u32::from(shard.take_again(0))],
+        );
+        each_is_freed_once(
+            [
+                |shard| u32::from(shard.free_from_afar(0)) + u32::from(shard.free_from_afar(0)),
+                |shard| u32::from(shard.free_from_afar(1)),
+            ],
+            |shard| [0, u32::from(shard.take_again(0))],
+        );
+    }
+
+    #[test]
+    fn blocks_come_in_the_order_they_were_returned() {
+        let slots: [Slot; 4] = std::array::from_fn(|_| Slot::default());
+        let (returned, mut followed) =
+            (Returned::<AtomicU64>::default(), Followed(u64::from(u32::MAX - 1) << COUNT_SHIFT));
+        // The count begins anew on the way.
+        returned.0.store(followed.0, Ordering::SeqCst);
+        for order in [&[0][..], &[2], &[0, 1], &[3, 2, 1, 0], &[]] {
+            for block in order {
+                let slot = &slots[*block as usize];
+                slot.publish(*block);
+                assert!(returned.push(slot, slot.look().unwrap()));
+            }
+            assert_eq!(returned.has_more(followed), !order.is_empty());
+            let mut list = Vec::new();
+            let oldest = returned.follow(&mut followed, &mut list, |block| slots.get(block as usize));
+            assert!(list.iter().chain(&oldest).eq(order.iter().rev()), "{order:?}");
+            assert!(!returned.has_more(followed));
+            order.iter().for_each(|block| slots[*block as usize].clear());
+        }
     }
 
     #[test]
