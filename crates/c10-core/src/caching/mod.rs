@@ -12,6 +12,7 @@ mod block;
 mod capturing;
 mod checkpoint;
 mod device;
+mod elsewhere;
 mod exclusive;
 mod expandable;
 mod growth;
@@ -19,6 +20,7 @@ mod hot;
 mod ledger;
 mod lending;
 mod messages;
+mod newest;
 mod pages;
 mod pending;
 mod pools;
@@ -32,6 +34,8 @@ mod snapshot;
 mod source;
 mod stats;
 mod streams;
+mod turns;
+mod uses;
 mod validity;
 
 #[cfg(test)]
@@ -46,6 +50,8 @@ mod naive;
 mod restore;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod unseen;
 
 pub use checkpoint::{BlockCheckpoint, PoolCheckpoint, RestoreResult, SegmentCheckpoint};
 pub use private_pool::PoolId;
@@ -62,7 +68,7 @@ use crate::device::DeviceIndex;
 use crate::driver::{Driver, Relaxed, StreamRef};
 use crate::error::{Error, Result};
 use crate::thread;
-use device::{Device, Search, Shared};
+use device::{Device, Search, Shared, Undoing};
 use pages::Place;
 
 /// The allocators of all devices.
@@ -134,10 +140,25 @@ impl CachingAllocator {
                 }
             };
         }
-        self.alloc_specially(driver, device, stream, bytes)
+        self.alloc_otherwise(driver, device, stream, bytes)
     }
 
-    /// The same when scopes are open, blocks await other streams, or nothing is cached.
+    /// The same when blocks await other streams, scopes are open, or nothing is cached.
+    #[inline(never)]
+    fn alloc_otherwise<D: Driver>(&self, driver: &D, device: &Device, stream: StreamRef, bytes: u64) -> Result<u64> {
+        let plain = bytes < size_class::SIZE_LIMIT && !self.is_scoped() && !self.uncached.load(Ordering::Acquire);
+        if !plain {
+            return self.alloc_specially(driver, device, stream, bytes);
+        }
+        match device.hit_after_events(driver, stream.handle, bytes)? {
+            Search::Found(address) => Ok(address),
+            miss @ (Search::NothingFits | Search::NoShard) => {
+                device.serve_after(driver, &Request { stream, bytes, capture: None, thread: None }, &miss)
+            }
+        }
+    }
+
+    /// The same when scopes are open, or nothing is cached.
     #[cold]
     fn alloc_specially<D: Driver>(&self, driver: &D, device: &Device, stream: StreamRef, bytes: u64) -> Result<u64> {
         if bytes >= size_class::SIZE_LIMIT {
@@ -196,10 +217,13 @@ impl CachingAllocator {
         if address == 0 {
             return Ok(());
         }
-        if let Some(shard) = self.shared.last_shard(address)
-            && self.devices[shard.device].free_newest(shard, address)
-        {
-            return Ok(());
+        if let Some(shard) = self.shared.last_shard(address) {
+            let device = &self.devices[shard.device];
+            match device.free_newest(shard, address) {
+                Undoing::Done => return Ok(()),
+                Undoing::Awaits(waiter, used) => return device.await_one(driver, shard, waiter, used),
+                Undoing::Nothing => {}
+            }
         }
         let found = self.shared.pages.slot_at(address);
         let found = found.and_then(|(id, slot)| self.shared.shard(id).map(|shard| (shard, slot)));
@@ -218,6 +242,11 @@ impl CachingAllocator {
     /// Notes that memory is used on another stream than the one it was allocated for.
     pub(crate) fn record_stream(&self, address: u64, stream: StreamRef) -> Result<()> {
         if address == 0 {
+            return Ok(());
+        }
+        if let Some(shard) = self.shared.last_shard(address)
+            && self.devices[shard.device].record_newest(shard, address, stream)
+        {
             return Ok(());
         }
         // Giving it back needs more than undoing the newest change.
