@@ -150,7 +150,19 @@ impl Runtime {
     fn allocate(&self, ready: &Ready, stream: StreamRef, bytes: u64) -> Result<u64> {
         match ready.allocator.search(stream, bytes) {
             Search::Found(address) => Ok(address),
+            Search::Waiting => self.allocate_after_events(ready, stream, bytes),
             miss @ (Search::Undone | Search::NothingFits | Search::NoShard) => {
+                self.allocate_after(ready, stream, bytes, &miss)
+            }
+        }
+    }
+
+    /// The same where blocks await other streams.
+    #[inline(never)]
+    fn allocate_after_events(&self, ready: &Ready, stream: StreamRef, bytes: u64) -> Result<u64> {
+        match ready.allocator.search_after_events(&ready.api, stream, bytes)? {
+            Search::Found(address) => Ok(address),
+            miss @ (Search::Undone | Search::Waiting | Search::NothingFits | Search::NoShard) => {
                 self.allocate_after(ready, stream, bytes, &miss)
             }
         }

@@ -17,15 +17,17 @@ use crate::caching::growth::Cold;
 use crate::caching::hot::HotGuard;
 use crate::caching::messages::MessageBits;
 use crate::caching::pages::{Pages, Place, ShardId};
-use crate::caching::pending::{Pending, Waiting};
+use crate::caching::pending::{Pending, Waiter};
 use crate::caching::private_pool::PoolId;
-use crate::caching::shard::{Apart, Shard, ShardState, StreamUse, Taking, signed};
+use crate::caching::shard::{Apart, Shard, ShardState, Taking, signed};
 use crate::caching::size_class::{SizeClass, size_class};
 use crate::caching::stats::DeviceStats;
 use crate::caching::streams::StreamTable;
+use crate::caching::turns::Turns;
+use crate::caching::uses::StreamUse;
 use crate::config::AllocatorConfig;
 use crate::device::DeviceIndex;
-use crate::driver::{Driver, StreamHandle, StreamRef};
+use crate::driver::{Driver, StreamHandle};
 use crate::error::{Error, Result};
 use crate::thread::{self, HandedOut};
 
@@ -69,7 +71,7 @@ impl Shared {
 
     /// Notes what this thread was handed out, for it to be found quickly if that is given back next.
     #[inline]
-    fn hand_out(&self, address: u64, shard: ShardId) {
+    pub(super) fn hand_out(&self, address: u64, shard: ShardId) {
         thread::set_handed_out(HandedOut { allocator: self.number, address, shard: shard.0 });
     }
 
@@ -101,10 +103,21 @@ impl Shared {
 pub(crate) enum Search {
     /// Something else has to be looked at first.
     Undone,
+    /// The events have to be looked at first that blocks await.
+    Waiting,
     Found(u64),
     NothingFits,
     /// The stream has none yet: there was nothing to search.
     NoShard,
+}
+
+/// What giving back the block that was handed out last came to.
+pub(crate) enum Undoing {
+    Done,
+    /// It was used on another stream, for which it has to wait.
+    Awaits(Waiter, StreamUse),
+    /// It is another block, or more is to be done.
+    Nothing,
 }
 
 /// The allocator of one device.
@@ -124,7 +137,7 @@ pub(crate) struct Device {
     /// Shards that may have messages.
     pub(super) messages: Apart<MessageBits>,
     pub(super) cold: Mutex<Cold>,
-    pub(super) pending: Mutex<Pending>,
+    pub(super) pending: Apart<Turns<Pending>>,
     pub(super) figures: Mutex<Figures>,
 }
 
@@ -147,7 +160,7 @@ impl Device {
             reuses_in_captures: AtomicBool::new(config.graph_capture_record_stream_reuse),
             messages: Apart::default(),
             cold: Mutex::new(Cold::new(config)),
-            pending: Mutex::default(),
+            pending: Apart::default(),
             figures: Mutex::new(Figures { shards: Vec::new(), stats }),
         }
     }
@@ -188,7 +201,7 @@ impl Device {
 
     /// Follows the messages of a shard; false if that takes more than its lock, or others have messages.
     #[inline]
-    fn settle(&self, shard: &Shard, state: &mut ShardState) -> bool {
+    pub(super) fn settle(&self, shard: &Shard, state: &mut ShardState) -> bool {
         self.messages.are_none() || self.settle_messages(shard, state)
     }
 
@@ -248,7 +261,7 @@ impl Device {
 
     /// Notes that this thread was handed out an address.
     #[inline]
-    fn handed_out(&self, shard: &Shard, address: u64) -> u64 {
+    pub(super) fn handed_out(&self, shard: &Shard, address: u64) -> u64 {
         shard.set_owner(thread::number());
         self.shared.hand_out(address, shard.id);
         address
@@ -297,15 +310,20 @@ impl Device {
         })
     }
 
-    /// Takes back the block that a shard handed out last, if it is that; whether it was.
+    /// Takes back the block that a shard handed out last, if it is that; what that came to.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "a call of its own would be a fifth of it")]
-    pub(crate) fn free_newest(&self, shard: &Shard, address: u64) -> bool {
+    pub(crate) fn free_newest(&self, shard: &Shard, address: u64) -> Undoing {
         let mut state = shard.state.lock();
-        let settled = self.settle(shard, &mut state);
-        let block = if settled { state.undo_take(address) } else { None };
-        block.into_iter().for_each(|block| shard.set_dormant(block));
-        block.is_some()
+        if !self.settle(shard, &mut state) {
+            return Undoing::Nothing;
+        }
+        if let Some(block) = state.undo_take(address) {
+            shard.set_dormant(block);
+            return Undoing::Done;
+        }
+        let awaits = state.await_newest(address);
+        awaits.map_or(Undoing::Nothing, |(block, used)| Undoing::Awaits(Waiter { shard: shard.id, block }, used))
     }
 
     /// Takes a block back. Whatever happens the block is no longer allocated: if a driver call fails, the block waits
@@ -332,7 +350,7 @@ impl Device {
     }
 
     #[cold]
-    fn free_exclusively<D: Driver>(&self, driver: &D, shard: &Shard, address: u64) -> Result<()> {
+    pub(super) fn free_exclusively<D: Driver>(&self, driver: &D, shard: &Shard, address: u64) -> Result<()> {
         let used = self.exclusively(|all| {
             let place = self.shared.pages.find(address).filter(|place| place.shard == shard.id);
             let place = place.ok_or(Error::InvalidDevicePointer { address })?;
@@ -370,97 +388,6 @@ impl Device {
             Some(place) if place.is_used() => self.free_used(driver, shard, &place, address),
             _ => Err(Error::InvalidDevicePointer { address }),
         }
-    }
-
-    /// Takes a block back that was used on other streams.
-    #[cold]
-    fn free_used<D: Driver>(&self, driver: &D, shard: &Shard, place: &Place<'_>, address: u64) -> Result<()> {
-        let mut pending = lock(&self.pending);
-        let empty = pending.list();
-        let waiting = self.await_streams(shard, place, address, empty)?;
-        if self.is_scoped() {
-            pending.defer(waiting);
-            self.waiting.store(pending.count(), Ordering::Release);
-            return if self.reuses_in_captures() { pending.mark_newest(driver) } else { Ok(()) };
-        }
-        let more = pending.await_first(driver, waiting);
-        self.waiting.store(pending.count(), Ordering::Release);
-        if !more? {
-            return Ok(());
-        }
-        let newest = pending.deferred_count() - 1;
-        self.settle_waiting(&mut pending, driver, newest)
-    }
-
-    /// Marks an allocated block as waiting for the streams it was used on.
-    fn await_streams(&self, shard: &Shard, place: &Place<'_>, address: u64, empty: Vec<StreamUse>) -> Result<Waiting> {
-        let invalid = || Error::InvalidDevicePointer { address };
-        let find = |state: &ShardState| {
-            let place = place.again().filter(|place| place.is_used() && state.is_allocated(place.block(), address));
-            place.ok_or_else(invalid)
-        };
-        let begin = |state: &mut ShardState, place: &Place<'_>, empty| {
-            if !place.withdraw() {
-                return Err(invalid());
-            }
-            let uses = state.await_streams(place.block(), empty);
-            let (block, owner) = (state.blocks.id(place.block()), state.key.owner);
-            let stream = StreamRef { device: self.index, handle: state.key.stream };
-            Ok(Waiting { shard: shard.id, block, owner, stream, uses, events: 0 })
-        };
-        {
-            let mut state = shard.open();
-            let place = find(&state)?;
-            if state.blocks.get(place.block()).size < state.rules.max_split {
-                return begin(&mut state, &place, empty);
-            }
-        }
-        self.exclusively(|all| {
-            let state = &mut all.states[shard.position];
-            let place = find(state)?;
-            let waiting = begin(state, &place, empty)?;
-            all.stats.oversize_allocations.change(-1);
-            Ok(waiting)
-        })
-    }
-
-    /// Frees a block that awaits other streams no more.
-    pub(super) fn finish(&self, waiting: &Waiting) {
-        let Some(shard) = self.shared.shard(waiting.shard) else { return };
-        let index = waiting.block.index;
-        {
-            let mut state = shard.open();
-            debug_assert!(state.blocks.contains(waiting.block), "a block that waits is gone");
-            let settled = self.settle(shard, &mut state);
-            let freeing = state.plan_free(index);
-            if settled && state.ledger.try_apply(freeing.class, &freeing.change) {
-                state.free_pending(&freeing);
-                return;
-            }
-        }
-        self.exclusively(|all| all.free_pending(shard.position, index));
-    }
-
-    /// Notes that a block is used on another stream.
-    pub(crate) fn record_stream(
-        &self,
-        shard: &Shard,
-        place: &Place<'_>,
-        address: u64,
-        stream: StreamRef,
-    ) -> Result<()> {
-        let in_scope = self.is_scoped();
-        let mut state = shard.open();
-        let place = place.again().filter(|place| state.is_allocated(place.block(), address));
-        let place = place.ok_or(Error::InvalidDevicePointer { address })?;
-        if stream.device == self.index && stream.handle == state.key.stream {
-            return Ok(());
-        }
-        if !place.mark_used() {
-            return Err(Error::InvalidDevicePointer { address });
-        }
-        state.add_use(place.block(), stream, in_scope);
-        Ok(())
     }
 
     /// The private pool that live memory belongs to.

@@ -141,17 +141,17 @@ impl Replay {
     /// Lets the events of one block pass, those it has and those that the next allocation records for it.
     fn complete(&mut self, address: u64) {
         let device = &self.allocator.devices[0];
-        let pending = device::lock(&device.pending);
+        let pending = device.pending.lock();
         let found = device.exclusively(|all| {
             let mut found = Vec::new();
             for (shard, state) in all.shards.iter().zip(&all.states) {
                 let blocks = state.blocks.iter().filter(|(_, block)| block.address == address);
-                found.extend(blocks.map(|(index, _)| (shard.id, state.blocks.id(index))));
+                found.extend(blocks.map(|(index, _)| pending::Waiter { shard: shard.id, block: index }));
             }
             found
         });
-        for (shard, block) in found {
-            let (events, streams) = pending.awaited(shard, block);
+        for waiter in found {
+            let (events, streams) = pending.awaited(waiter);
             events.iter().for_each(|event| {
                 self.model.pending.borrow_mut().remove(&event.0);
             });

@@ -3,7 +3,8 @@
 //! Taking it is one atomic exchange and letting go a plain store, where a lock that can put its waiters to sleep needs an
 //! exchange for both. A waiter spins for a little while and then lets other threads run.
 //!
-//! **Invariant:** whoever holds it calls neither the driver nor anything that may block, so nobody waits long.
+//! **Invariant:** whoever holds a shard's calls neither the driver nor anything that may block, so nobody waits long. What
+//! is looked at during calls of the driver has one waiter at a time: see [`super::turns`].
 
 use spin::mutex::{SpinMutex, SpinMutexGuard};
 

@@ -12,6 +12,7 @@ mod block;
 mod capturing;
 mod checkpoint;
 mod device;
+mod elsewhere;
 mod exclusive;
 mod expandable;
 mod growth;
@@ -19,6 +20,7 @@ mod hot;
 mod ledger;
 mod lending;
 mod messages;
+mod newest;
 mod pages;
 mod pending;
 mod pools;
@@ -33,6 +35,8 @@ mod source;
 mod stats;
 mod streams;
 mod tree;
+mod turns;
+mod uses;
 mod validity;
 
 #[cfg(test)]
@@ -47,6 +51,8 @@ mod naive;
 mod restore;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod unseen;
 
 pub use checkpoint::{BlockCheckpoint, PoolCheckpoint, RestoreResult, SegmentCheckpoint};
 pub use private_pool::PoolId;
@@ -64,7 +70,7 @@ use crate::driver::{Driver, Relaxed, StreamRef};
 use crate::error::{Error, Result};
 use crate::thread;
 pub(crate) use device::Search;
-use device::{Device, Shared};
+use device::{Device, Shared, Undoing};
 use pages::Place;
 
 /// The allocators of all devices.
@@ -123,12 +129,11 @@ impl CachingAllocator {
     /// Memory of at least `bytes` bytes for use on `stream`; its address, or 0 for no bytes.
     #[cfg(test)]
     pub(crate) fn alloc<D: Driver>(&self, driver: &D, stream: StreamRef, bytes: u64) -> Result<u64> {
-        match self.search(stream, bytes) {
-            Search::Found(address) => Ok(address),
-            miss @ (Search::Undone | Search::NothingFits | Search::NoShard) => {
-                self.alloc_after(driver, stream, bytes, &miss)
-            }
-        }
+        let found = match self.search(stream, bytes) {
+            Search::Waiting => self.search_after_events(driver, stream, bytes)?,
+            found @ (Search::Undone | Search::Found(_) | Search::NothingFits | Search::NoShard) => found,
+        };
+        self.alloc_after(driver, stream, bytes, &found)
     }
 
     /// Looks for memory in the cache, if nothing else has to be looked at.
@@ -139,8 +144,18 @@ impl CachingAllocator {
             && !self.is_scoped()
             && !self.uncached.load(Ordering::Acquire);
         match self.device(stream.device) {
-            Some(device) if plain && !device.is_waiting() => device.hit_default(stream.handle, bytes),
+            Some(device) if plain && device.is_waiting() => Search::Waiting,
+            Some(device) if plain => device.hit_default(stream.handle, bytes),
             _ => Search::Undone,
+        }
+    }
+
+    /// Looks for memory in the cache where blocks await other streams, after the events that have passed.
+    #[inline]
+    pub(crate) fn search_after_events<D: Driver>(&self, driver: &D, stream: StreamRef, bytes: u64) -> Result<Search> {
+        match self.device(stream.device) {
+            Some(device) => device.hit_after_events(driver, stream.handle, bytes),
+            None => Ok(Search::Undone),
         }
     }
 
@@ -159,14 +174,14 @@ impl CachingAllocator {
         let device = self.existing(stream.device)?;
         match search {
             Search::Found(address) => Ok(*address),
-            Search::Undone => self.alloc_specially(driver, device, stream, bytes),
+            Search::Undone | Search::Waiting => self.alloc_specially(driver, device, stream, bytes),
             Search::NothingFits | Search::NoShard => {
                 device.serve_after(driver, &Request { stream, bytes, capture: None, thread: None }, search)
             }
         }
     }
 
-    /// The same when scopes are open, blocks await other streams, or nothing is cached.
+    /// The same when scopes are open, or nothing is cached.
     #[cold]
     fn alloc_specially<D: Driver>(&self, driver: &D, device: &Device, stream: StreamRef, bytes: u64) -> Result<u64> {
         if bytes >= size_class::SIZE_LIMIT {
@@ -188,7 +203,7 @@ impl CachingAllocator {
         }
         match device.hit_default(stream.handle, bytes) {
             Search::Found(address) => Ok(address),
-            miss @ (Search::Undone | Search::NothingFits | Search::NoShard) => {
+            miss @ (Search::Undone | Search::Waiting | Search::NothingFits | Search::NoShard) => {
                 device.serve_after(driver, &request, &miss)
             }
         }
@@ -226,10 +241,13 @@ impl CachingAllocator {
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "the one call that is left is for what was not handed out last")]
     pub(crate) fn free<D: Driver>(&self, driver: &D, address: u64) -> Result<()> {
-        if let Some(shard) = self.shared.last_shard(address)
-            && self.devices[shard.device].free_newest(shard, address)
-        {
-            return Ok(());
+        if let Some(shard) = self.shared.last_shard(address) {
+            let device = &self.devices[shard.device];
+            match device.free_newest(shard, address) {
+                Undoing::Done => return Ok(()),
+                Undoing::Awaits(waiter, used) => return device.await_one(driver, shard, waiter, used),
+                Undoing::Nothing => {}
+            }
         }
         self.free_any(driver, address)
     }
@@ -257,6 +275,11 @@ impl CachingAllocator {
     /// Notes that memory is used on another stream than the one it was allocated for.
     pub(crate) fn record_stream(&self, address: u64, stream: StreamRef) -> Result<()> {
         if address == 0 {
+            return Ok(());
+        }
+        if let Some(shard) = self.shared.last_shard(address)
+            && self.devices[shard.device].record_newest(shard, address, stream)
+        {
             return Ok(());
         }
         // Giving it back needs more than undoing the newest change.

@@ -7,6 +7,7 @@
 
 mod board;
 mod model;
+mod newest;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -196,7 +197,10 @@ impl Duel<'_> {
                 self.both(Step::Free(address), other, c)?
             }
             21..=23 if !live.is_empty() => {
-                let (address, stream) = (pick(&live, a), pick(&STREAMS, b >> 3));
+                // Often what was handed out last.
+                let newest = Some(self.newest.2).filter(|address| c % 2 == 0 && *address > 0);
+                let address = newest.unwrap_or_else(|| pick(&live, a));
+                let stream = pick(&STREAMS, b >> 3);
                 self.both(Step::Record { address, stream }, other, c)?
             }
             24 | 25 => {

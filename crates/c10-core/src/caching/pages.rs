@@ -111,6 +111,12 @@ impl<'a> Place<'a> {
         self.slot.withdraw(self.seen)
     }
 
+    /// The same for a block that was used elsewhere: nobody else gives it back.
+    #[inline]
+    pub(crate) fn withdraw_used(&self) {
+        self.slot.withdraw_used(self.seen);
+    }
+
     /// Undoes [`Self::withdraw`].
     pub(crate) fn restore(&self) {
         self.slot.restore(self.seen);
@@ -120,6 +126,11 @@ impl<'a> Place<'a> {
     #[inline]
     pub(crate) fn give_back(&self, returned: &Returned) -> bool {
         !self.is_used() && returned.push(self.slot, self.seen)
+    }
+
+    /// Notes that the block was not used on other streams after all. By the holder of its shard, who has marked it.
+    pub(crate) fn unmark(&self) {
+        self.slot.unmark(self.seen);
     }
 
     /// Notes that the block is used on other streams. By the holder of its shard; false if it was given back.

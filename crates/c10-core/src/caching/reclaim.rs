@@ -1,4 +1,4 @@
-//! Getting memory back: finished events, garbage collection, emptying the cache, and what is said when nothing helps.
+//! Getting memory back: garbage collection, emptying the cache, and what is said when nothing helps.
 //!
 //! Each driver call comes before the change in the books that it stands for, so a failure in the middle leaves what
 //! was not reached as it was.
@@ -9,7 +9,6 @@ use std::sync::atomic::Ordering;
 use crate::caching::block::{BlockId, Index};
 use crate::caching::device::{Device, lock};
 use crate::caching::growth::{Cold, Plan};
-use crate::caching::pending::{Pending, Waiting};
 use crate::caching::pools::{PoolIndex, Pools};
 use crate::caching::private_pool::{PoolId, Request};
 use crate::caching::shard::{Shard, ShardState};
@@ -22,69 +21,6 @@ use crate::error::{Error, OutOfMemory, Result};
 type Place = (Arc<Shard>, BlockId);
 
 impl Device {
-    /// Frees the blocks whose other streams have passed their events. Only the oldest event of each stream is asked
-    /// for at a time. Does nothing while a scope is open.
-    pub(crate) fn process_events<D: Driver>(&self, driver: &D) -> Result<()> {
-        let mut pending = lock(&self.pending);
-        if self.is_scoped() {
-            return Ok(());
-        }
-        pending.forget_captures();
-        self.settle_deferred(&mut pending, driver)?;
-        for queue in 0..pending.queue_count() {
-            while let Some((event, _)) = pending.entry(queue, 0) {
-                if !driver.event_query(event)? {
-                    break;
-                }
-                let passed = pending.pass(queue, 0);
-                self.finish_any(&pending, passed.as_ref());
-            }
-        }
-        Ok(())
-    }
-
-    pub(super) fn finish_any(&self, pending: &Pending, waiting: Option<&Waiting>) {
-        if let Some(waiting) = waiting {
-            self.waiting.store(pending.count(), Ordering::Release);
-            self.finish(waiting);
-        }
-    }
-
-    /// Waits for every outstanding event, or for those of one private pool's blocks.
-    fn synchronize_and_free_events<D: Driver>(&self, driver: &D, only: Option<PoolId>) -> Result<()> {
-        lock(&self.figures).stats.num_sync_all_streams += 1;
-        let mut pending = lock(&self.pending);
-        self.settle_deferred(&mut pending, driver)?;
-        for queue in 0..pending.queue_count() {
-            let mut position = 0;
-            while let Some((event, owner)) = pending.entry(queue, position) {
-                if only.is_some() && owner != only {
-                    position += 1;
-                    continue;
-                }
-                driver.event_synchronize(event)?;
-                let passed = pending.pass(queue, position);
-                self.finish_any(&pending, passed.as_ref());
-            }
-        }
-        Ok(())
-    }
-
-    /// Records the events that blocks given back during a scope still need.
-    fn settle_deferred<D: Driver>(&self, pending: &mut Pending, driver: &D) -> Result<()> {
-        while pending.deferred_count() > 0 {
-            self.settle_waiting(pending, driver, 0)?;
-        }
-        Ok(())
-    }
-
-    /// Records the events that one deferred block needs; frees it if it needs none.
-    pub(super) fn settle_waiting<D: Driver>(&self, pending: &mut Pending, driver: &D, position: usize) -> Result<()> {
-        let free = pending.settle(driver, position)?;
-        self.finish_any(pending, free.as_ref());
-        Ok(())
-    }
-
     /// Gives all memory that is wholly free back to the driver. While a scope is open only pools that nobody uses any
     /// more are emptied, and while a graph is captured nothing is.
     pub(crate) fn release_cached<D: Driver>(&self, driver: &D) -> Result<()> {
@@ -297,7 +233,7 @@ impl Device {
     /// Errors are passed over: this is the end.
     pub(crate) fn dismantle<D: Driver>(&self, driver: &D) {
         let cold = lock(&self.cold);
-        for event in lock(&self.pending).take_events() {
+        for event in self.pending.lock().take_events() {
             let _ = driver.event_destroy(event);
         }
         for segment in self.snapshot(None).iter().filter(|segment| !segment.is_expandable) {

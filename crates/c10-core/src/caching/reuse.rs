@@ -11,7 +11,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::caching::device::{Device, lock};
+use crate::caching::device::Device;
 use crate::driver::{CapturePoint, Driver, NodeHandle, StreamRef};
 use crate::error::Result;
 
@@ -68,6 +68,11 @@ impl Passed {
         passed.is_some_and(|passed| markers.nodes.iter().all(|node| passed.contains(node)))
     }
 
+    /// Whether nothing is known.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Forgets captures that are over.
     pub(crate) fn clear(&mut self) {
         self.0.clear();
@@ -80,14 +85,14 @@ impl Device {
         if !(self.reuses_in_captures() && self.is_waiting()) {
             return Ok(());
         }
-        let mut pending = lock(&self.pending);
+        let mut pending = self.pending.lock();
         if !pending.has_markers(stream) {
             return Ok(());
         }
         let Some(point) = driver.capture_point(stream)? else { return Ok(()) };
         pending.passed.follow(driver, stream, &point)?;
-        while let Some(waiting) = pending.take_passed(stream) {
-            self.finish_any(&pending, Some(&waiting));
+        while let Some(waiter) = pending.take_passed(stream) {
+            self.finish_any(&pending, Some(waiter));
         }
         Ok(())
     }

@@ -7,7 +7,8 @@
 //!
 //! **Invariants:** every block is in the set its state names (`Free`: the bins, `Unmapped`: the unmapped set) or in none;
 //! two free neighbours are merged, and so are two unmapped ones; a block with an entry in `uses` is allocated.
-//! The block that was handed out last may be dormant: see [`Newest`]. Each change is planned first, without changing anything, and made when its figures are covered.
+//! The block that was handed out last may be dormant, or wait unseen for another stream: see [`Newest`]. Each change is
+//! planned first, without changing anything, and made when its figures are covered.
 
 use std::collections::BTreeSet;
 use std::ops::Deref;
@@ -18,24 +19,17 @@ use crate::caching::bins::Bins;
 use crate::caching::block::{Block, BlockId, Blocks, Index, NONE, State};
 use crate::caching::hot::{Hot, HotGuard};
 use crate::caching::ledger::{BYTES, COUNT, Change, LANES, Ledger, REQUESTED, SPLIT, SPLIT_BYTES};
+use crate::caching::newest::{Newest, Stage};
 use crate::caching::pages::{Pages, Place, ShardId};
 use crate::caching::private_pool::PoolId;
 use crate::caching::size_class::{Rules, SizeClass, round_plainly, round_size, size_class};
 use crate::caching::slot::{Followed, Returned};
+use crate::caching::uses::UseLists;
 use crate::config::AllocatorConfig;
-use crate::driver::{StreamHandle, StreamRef};
+use crate::driver::StreamHandle;
 
 /// The bit that shards without one of their own share.
 const LAST_BIT: usize = 62;
-
-/// Another stream that a block was used on.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct StreamUse {
-    pub(crate) stream: StreamRef,
-    /// Recorded while allocations were routed to a private pool: the end of the capture orders that use, and no event
-    /// is needed.
-    pub(crate) in_scope: bool,
-}
 
 /// What a shard serves.
 #[derive(Clone, Debug)]
@@ -107,7 +101,7 @@ pub(crate) struct ShardState {
     pub(crate) key: Key,
     config: Arc<AllocatorConfig>,
     pub(crate) rules: Rules,
-    newest: Newest,
+    pub(super) newest: Newest,
     /// A request that was served while the thread waits that made it: its bytes and the address.
     granted: Option<(u64, u64)>,
     /// How often leases were asked of other shards.
@@ -122,65 +116,6 @@ pub(crate) struct ShardState {
     /// Unmapped blocks by address, of each part.
     unmapped: [BTreeSet<(u64, Index)>; 2],
     pub(crate) uses: UseLists,
-}
-
-/// Lists of streams, made once and used again.
-#[derive(Debug, Default)]
-pub(crate) struct UseLists {
-    lists: Vec<Vec<StreamUse>>,
-    free: Vec<u32>,
-}
-
-impl UseLists {
-    fn add(&mut self) -> u32 {
-        self.free.pop().unwrap_or_else(|| {
-            self.lists.push(Vec::new());
-            u32::try_from(self.lists.len() - 1).expect("no more lists than blocks")
-        })
-    }
-
-    /// Exchanges a list for an empty one, which is used again.
-    fn take(&mut self, list: u32, empty: Vec<StreamUse>) -> Vec<StreamUse> {
-        self.free.push(list);
-        std::mem::replace(&mut self.lists[list as usize], empty)
-    }
-}
-
-/// The newest change of a shard, if that was to hand a block out.
-///
-/// Programs often give back what they have just asked for, and then ask for the same again. Giving back the block that
-/// was handed out last undoes that change exactly, and asking again for as much repeats it: the same block, the same
-/// figures, no new peak. So nothing is touched then but this note: the block is left as it is, *dormant*, and how often
-/// that happened is counted. Before anything else is done with the shard it is [woken](ShardState::wake): the count is
-/// entered into the figures, and a dormant block is freed.
-#[derive(Clone, Copy, Debug)]
-struct Newest {
-    /// The block, or [`NONE`] if the newest change was another one.
-    block: Index,
-    /// What was left of the block it was cut from, or [`NONE`].
-    rest: Index,
-    address: u64,
-    /// The unrounded size it was asked for.
-    requested: u64,
-    class: SizeClass,
-    change: Change,
-    /// It has been given back.
-    dormant: bool,
-    /// Times it was given back, so far without effect on the figures.
-    undone: i64,
-}
-
-impl Newest {
-    const NONE: Self = Self {
-        block: NONE,
-        rest: NONE,
-        address: 0,
-        requested: 0,
-        class: SizeClass::Small,
-        change: [0; LANES],
-        dormant: false,
-        undone: 0,
-    };
 }
 
 /// A block to be handed out, and what that changes.
@@ -535,64 +470,18 @@ impl ShardState {
         block.state = State::Allocated;
         block.requested = requested;
         let address = block.address;
-        self.newest = Newest { block: index, rest, address, requested, class, change, dormant: false, undone: 0 };
+        self.newest = Newest {
+            block: index,
+            rest,
+            address,
+            requested,
+            class,
+            change,
+            stage: Stage::Out,
+            marked: false,
+            undone: 0,
+        };
         (index, address)
-    }
-
-    /// Hands the dormant block out again, if it was what a request for so many bytes got; its address.
-    #[inline]
-    pub(crate) fn take_again(&mut self, requested: u64) -> Option<u64> {
-        if !self.newest.dormant || self.newest.requested != requested {
-            return None;
-        }
-        self.newest.dormant = false;
-        Some(self.newest.address)
-    }
-
-    /// Gives back the block that was handed out last, if it is the one at that address; its position.
-    #[inline]
-    pub(crate) fn undo_take(&mut self, address: u64) -> Option<Index> {
-        if self.newest.block == NONE || self.newest.address != address || self.newest.dormant {
-            return None;
-        }
-        debug_assert_eq!(self.blocks.get(self.newest.block).uses, NONE, "noting a use wakes the shard");
-        self.newest.dormant = true;
-        self.newest.undone += 1;
-        Some(self.newest.block)
-    }
-
-    /// The newest change is not one that can be undone.
-    pub(crate) fn forget_newest(&mut self) {
-        self.newest = Newest::NONE;
-    }
-
-    /// Completes what [`Self::undo_take`] began; before anything else is done.
-    #[inline]
-    pub(crate) fn wake(&mut self, pages: &Pages) {
-        if self.newest.undone > 0 {
-            self.wake_slowly(pages);
-        }
-        self.newest.block = NONE;
-    }
-
-    #[cold]
-    fn wake_slowly(&mut self, pages: &Pages) {
-        let Newest { block, rest, address, requested, class, change, dormant, undone } = self.newest;
-        self.newest = Newest::NONE;
-        // Each time the change was undone and, but for the last time if it sleeps, made again.
-        let again = undone - i64::from(dormant);
-        self.ledger.repeat(class, &change, again);
-        self.ledger.repeat(class, &change.map(|amount| -amount), again);
-        if again > 0 && rest != NONE {
-            // As if they had been joined and cut again.
-            self.blocks.get_mut(rest).requested = requested;
-        }
-        // Otherwise another thread has given it back too, and it will be freed when that is followed.
-        if dormant && pages.find(address).is_some_and(|place| place.withdraw()) {
-            let freeing = self.plan_free(block);
-            self.ledger.apply(class, &freeing.change);
-            self.free(&freeing);
-        }
     }
 
     /// Puts a block, which is in no set, into the free set.
@@ -755,32 +644,5 @@ impl ShardState {
     pub(crate) fn is_whole(&self, id: BlockId) -> bool {
         let block = self.blocks.get(id.index);
         self.is_free(id) && !block.is_split() && !block.in_range
-    }
-
-    /// Notes another stream that an allocated block is used on.
-    pub(crate) fn add_use(&mut self, index: Index, stream: StreamRef, in_scope: bool) {
-        if self.blocks.get(index).uses == NONE {
-            self.blocks.get_mut(index).uses = self.uses.add();
-        }
-        let list = &mut self.uses.lists[self.blocks.get(index).uses as usize];
-        match list.iter_mut().find(|known| known.stream == stream) {
-            Some(known) => known.in_scope |= in_scope,
-            None => list.push(StreamUse { stream, in_scope }),
-        }
-    }
-
-    /// The other streams that a block was used on.
-    pub(crate) fn uses_of(&self, block: &Block) -> &[StreamUse] {
-        self.uses.lists.get(block.uses as usize).map_or(&[], Vec::as_slice)
-    }
-
-    /// An allocated block that was used elsewhere is given back: it awaits those streams, which are returned. `empty`
-    /// takes the place of their list.
-    pub(crate) fn await_streams(&mut self, index: Index, empty: Vec<StreamUse>) -> Vec<StreamUse> {
-        let block = self.blocks.get_mut(index);
-        block.state = State::Pending;
-        let list = std::mem::replace(&mut block.uses, NONE);
-        self.ledger.begin_pending(block.class, signed(block.size));
-        self.uses.take(list, empty)
     }
 }

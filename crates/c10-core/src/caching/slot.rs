@@ -1,16 +1,18 @@
 //! The word that says whether a block is handed out, and the blocks of a shard that other threads gave back.
 //!
 //! A *slot* is 0, or the position of an allocated block with two flags: *returned* (another thread has given it back and
-//! its shard has not taken note yet) and *used* (it was used on other streams). Blocks that were returned form a chain,
-//! newest first: the shard's [`Returned`] names the newest one and counts them, and a returned block's slot names the one
-//! before. The shard keeps the last head that it has followed, and never writes the head: the difference of the counts is
-//! how many blocks are new. Most often that is one, and then its slot need not be read, only cleared.
+//! its shard has not taken note yet) and *used* (it was used on other streams, or as long as nobody else wants to know,
+//! once was). Blocks that were returned form a chain, newest first: the shard's [`Returned`] names the newest one and
+//! counts them, and a returned block's slot names the one before. The shard keeps the last head that it has followed, and
+//! never writes the head: the difference of the counts is how many blocks are new. Most often that is one, and then its
+//! slot need not be read, only cleared.
 //!
 //! **Invariants:** a slot is not 0 exactly while its block is allocated. The holder of the shard's lock writes it, but for
-//! the flag `returned`, which any thread may set, once; a slot that has it is written by that thread until the block is in
-//! the chain, and from then on by the holder of the lock alone, who clears it without looking. So a block is given back
-//! once, whoever tries, and the part of the chain that is new is whole. The head changes with each block that joins, by
-//! its count, so nobody takes one head for another: it would take 2^32 blocks that nobody has followed.
+//! the flag `returned`, which any thread may set, once, unless the slot says used; a slot that has it is written by that
+//! thread until the block is in the chain, and from then on by the holder of the lock alone, who clears it without
+//! looking. So a block is given back once, whoever tries, and the part of the chain that is new is whole. The head changes
+//! with each block that joins, by its count, so nobody takes one head for another: it would take 2^32 blocks that nobody
+//! has followed.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -109,9 +111,23 @@ impl<W: Word> Slot<W> {
         self.0.store(0, Ordering::Release);
     }
 
+    /// The same for a block that was used on other streams: nobody else changes its slot.
+    #[inline]
+    pub(crate) fn withdraw_used(&self, seen: Seen) {
+        debug_assert!(seen.is_used() && !seen.is_returned(), "others may change a slot that is not marked");
+        self.0.store(0, Ordering::Release);
+    }
+
     /// Undoes [`Self::withdraw`]. By the holder of its shard.
     pub(crate) fn restore(&self, seen: Seen) {
         self.0.store(seen.0, Ordering::Release);
+    }
+
+    /// Notes that the block was not used on other streams after all. By the holder of its shard, who said that it was: a
+    /// slot that says so nobody else changes.
+    pub(crate) fn unmark(&self, seen: Seen) {
+        debug_assert!(seen.is_used() && !seen.is_returned(), "a mark is taken away that is not there");
+        self.0.store(seen.0 & !USED, Ordering::Release);
     }
 
     /// Notes that the block is used on other streams; false if it was given back. By the holder of its shard.
@@ -337,6 +353,56 @@ mod tests {
             assert!(!returned.has_more(followed));
             order.iter().for_each(|block| slots[*block as usize].clear());
         }
+    }
+
+    #[test]
+    fn a_mark_is_taken_away_and_what_is_returned_meanwhile_stays_so() {
+        loom::model(|| {
+            let slot = Arc::new(Slot::<ModelWord>::default());
+            slot.publish(4);
+            let holder = {
+                let slot = Arc::clone(&slot);
+                thread::spawn(move || {
+                    let seen = slot.look().filter(|seen| !seen.is_returned());
+                    let marked = seen.is_some_and(|seen| slot.mark_used(seen));
+                    if marked {
+                        slot.unmark(slot.look().unwrap());
+                    }
+                    marked
+                })
+            };
+            let returned = Returned::<ModelWord>::default();
+            let seen = slot.look_to_change().unwrap();
+            let given = !seen.is_used() && returned.push(&slot, seen);
+            let marked = holder.join().unwrap();
+            assert!(marked || given, "nobody was in the other's way");
+            let seen = slot.look().unwrap();
+            assert_eq!((seen.block(), seen.is_used(), seen.is_returned()), (4, false, given));
+        });
+    }
+
+    #[test]
+    fn what_was_used_elsewhere_is_withdrawn_by_its_shard_alone() {
+        loom::model(|| {
+            let slot = Arc::new(Slot::<ModelWord>::default());
+            slot.publish(4);
+            let holder = {
+                let slot = Arc::clone(&slot);
+                thread::spawn(move || {
+                    let seen = slot.look().filter(|seen| !seen.is_returned());
+                    let marked = seen.is_some_and(|seen| slot.mark_used(seen));
+                    if marked {
+                        slot.withdraw_used(slot.look().unwrap());
+                    }
+                    marked
+                })
+            };
+            let returned = Returned::<ModelWord>::default();
+            let given = slot.look_to_change().is_some_and(|seen| !seen.is_used() && returned.push(&slot, seen));
+            let marked = holder.join().unwrap();
+            assert!(given != marked, "one of them takes it back");
+            assert_eq!((slot.look().is_some(), returned.has_more(Followed::default())), (given, given));
+        });
     }
 
     #[test]

@@ -45,9 +45,9 @@ pub(super) struct Model {
     pub(super) pending: RefCell<BTreeSet<usize>>,
     /// Streams on which new events pass at once.
     pub(super) idle: RefCell<BTreeSet<StreamHandle>>,
-    calls: Cell<u64>,
+    pub(super) calls: Cell<u64>,
     /// Call that fails, counted from 1.
-    fails: Cell<u64>,
+    pub(super) fails: Cell<u64>,
     /// Functions that have failed so.
     failed: RefCell<BTreeSet<&'static str>>,
 }
@@ -259,7 +259,7 @@ pub(super) fn on(stream: usize) -> StreamRef {
 pub(super) struct Bench {
     pub(super) model: Model,
     pub(super) allocator: CachingAllocator,
-    held: BTreeMap<String, u64>,
+    pub(super) held: BTreeMap<String, u64>,
     /// Bytes asked for at each address, the last time it was handed out.
     sizes: BTreeMap<u64, u64>,
 }
@@ -301,7 +301,7 @@ impl Bench {
         result
     }
 
-    fn act(&mut self, words: &[&str]) -> Result<()> {
+    pub(super) fn act(&mut self, words: &[&str]) -> Result<()> {
         let Self { model, allocator, held, sizes } = self;
         let number = |text: &str| {
             let (digits, zeros) = text.split_once('e').unwrap_or((text, "0"));
@@ -630,7 +630,7 @@ fn random_scripts_keep_the_books() {
 }
 
 /// A driver for several threads that has memory without end.
-struct Plain {
+pub(super) struct Plain {
     next: AtomicU64,
     /// Requests for memory are answered by twos.
     meets: bool,
@@ -639,7 +639,7 @@ struct Plain {
 }
 
 impl Plain {
-    fn new(meets: bool) -> Self {
+    pub(super) fn new(meets: bool) -> Self {
         Self { next: AtomicU64::new(PAGE), meets, waiting: Mutex::default(), met: Condvar::new() }
     }
 

@@ -10,7 +10,7 @@ use crate::caching::device::{Device, lock};
 use crate::caching::exclusive::Exclusive;
 use crate::caching::growth::Cold;
 use crate::caching::pages::ShardId;
-use crate::caching::pending::Pending;
+use crate::caching::pending::{Pending, Waiter};
 use crate::caching::shard::{Shard, ShardState, signed};
 use crate::caching::size_class::{MIN_BLOCK_SIZE, SizeClass};
 use crate::caching::stats::{DeviceStats, StatByPool};
@@ -26,7 +26,7 @@ impl Device {
     /// Checks everything; says what is wrong first.
     pub(crate) fn check(&self) -> Check {
         let cold = lock(&self.cold);
-        let pending = lock(&self.pending);
+        let pending = self.pending.lock();
         self.exclusively(|all| {
             for (shard, state) in all.shards.iter().zip(&all.states) {
                 self.check_shard(shard, state)?;
@@ -89,15 +89,15 @@ impl Device {
 
     fn check_pending(&self, pending: &Pending, all: &Exclusive<'_>) -> Check {
         ensure(pending.is_consistent(), || "events and waiting blocks differ".to_owned())?;
-        let waiting: BTreeSet<_> = pending.iter().map(|waiting| (waiting.shard, waiting.block)).collect();
+        let waiting: BTreeSet<_> = pending.iter().collect();
         let counted = self.waiting.load(std::sync::atomic::Ordering::Acquire);
         ensure(waiting.len() == counted, || format!("{} blocks wait, {counted} counted", waiting.len()))?;
         let shards = all.shards.iter().zip(&all.states);
         let blocks = shards
             .flat_map(|(shard, state)| state.blocks.iter().map(move |(index, block)| (shard, state, index, block)));
         let mut found = 0;
-        for (shard, state, index, block) in blocks.filter(|(.., block)| block.state == State::Pending) {
-            let named = waiting.contains(&(shard.id, state.blocks.id(index)));
+        for (shard, _, index, block) in blocks.filter(|(.., block)| block.state == State::Pending) {
+            let named = waiting.contains(&Waiter { shard: shard.id, block: index });
             ensure(named, || format!("nothing is awaited for {block:?}"))?;
             found += 1;
         }
