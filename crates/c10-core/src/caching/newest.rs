@@ -72,7 +72,7 @@ impl ShardState {
     /// Hands the dormant block out again, if it was what a request for so many bytes got; its address.
     #[inline]
     pub(crate) fn take_again(&mut self, requested: u64) -> Option<u64> {
-        if self.newest.stage != Stage::Dormant || self.newest.requested != requested {
+        if !matches!(self.newest.stage, Stage::Dormant) || self.newest.requested != requested {
             return None;
         }
         self.newest.stage = Stage::Out;
@@ -82,7 +82,7 @@ impl ShardState {
     /// Gives back the block that was handed out last, if it is the one at that address; its position.
     #[inline]
     pub(crate) fn undo_take(&mut self, address: u64) -> Option<Index> {
-        if !self.newest.is_at(address) || self.newest.stage != Stage::Out {
+        if !self.newest.is_at(address) || !matches!(self.newest.stage, Stage::Out) {
             return None;
         }
         debug_assert_eq!(self.blocks.get(self.newest.block).uses, NONE, "noting a use in a list wakes the shard");
@@ -130,7 +130,7 @@ impl ShardState {
     /// A block awaits other streams no more: it is dormant from now on, if it was handed out last; whether it was.
     #[inline]
     pub(crate) fn pass_newest(&mut self, block: Index) -> bool {
-        let waits = self.newest.stage == Stage::Waiting && self.newest.block == block;
+        let waits = matches!(self.newest.stage, Stage::Waiting) && self.newest.block == block;
         if waits {
             self.newest.stage = Stage::Dormant;
             self.newest.undone += 1;
@@ -157,7 +157,7 @@ impl ShardState {
         let Newest { block, rest, address, requested, class, change, stage, marked, undone } = self.newest;
         self.newest = Newest::NONE;
         // Each time the change was undone and, but for the last time if it sleeps, made again.
-        let again = undone - i64::from(stage == Stage::Dormant);
+        let again = undone - i64::from(matches!(stage, Stage::Dormant));
         if again > 0 {
             self.ledger.repeat(class, &change, again);
             self.ledger.repeat(class, &change.map(|amount| -amount), again);
