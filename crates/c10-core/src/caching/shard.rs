@@ -268,11 +268,14 @@ impl Shard {
     #[cold]
     fn follow(&self, state: &mut ShardState) -> bool {
         self.wake(state);
-        while let Some(index) = self.receive(state) {
+        let mut next = self.receive(state);
+        while let Some(index) = next {
             if !state.free_returned(&self.pages, index) {
                 state.inbox.push(index);
                 return false;
             }
+            // What has come meanwhile may as well have come later.
+            next = state.inbox.pop();
         }
         true
     }

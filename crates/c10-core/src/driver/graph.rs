@@ -126,7 +126,7 @@ impl Api {
 
     /// Moves what a launch needs to the device, in the order of the stream.
     pub(crate) fn graph_upload(&self, exec: GraphExecHandle, stream: StreamRef) -> Result<()> {
-        self.bind(stream.device)?;
+        self.bind_unless_named(stream)?;
         // SAFETY: graph and stream are alive.
         Ok(unsafe { self.table.cuGraphUpload(raw_exec(exec), raw(stream)) }?)
     }
@@ -134,7 +134,7 @@ impl Api {
     /// Queues the whole graph on a stream.
     #[inline]
     pub(crate) fn graph_launch(&self, exec: GraphExecHandle, stream: StreamRef) -> Result<()> {
-        self.bind(stream.device)?;
+        self.bind_unless_named(stream)?;
         // SAFETY: graph and stream are alive, and the owner launches from one thread at a time.
         Ok(unsafe { self.table.cuGraphLaunch(raw_exec(exec), raw(stream)) }?)
     }

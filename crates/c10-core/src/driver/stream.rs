@@ -30,7 +30,7 @@ pub(crate) const EVENT_INTERPROCESS: u32 = 4;
 /// Record or wait by a node of the graph (`CU_EVENT_RECORD_EXTERNAL` and `CU_EVENT_WAIT_EXTERNAL`).
 pub(crate) const EVENT_EXTERNAL: u32 = 1;
 /// The greatest handle that names a default stream, of whichever context is current (`CU_STREAM_PER_THREAD`). All others
-/// belong to a context, and the calls that only look at streams and events work whatever is current.
+/// belong to a context, and the calls that only look at streams and events, or launch a graph, work whatever is current.
 const PER_THREAD: usize = 2;
 /// The stream does not wait for the default stream (`CU_STREAM_NON_BLOCKING`).
 const NON_BLOCKING: u32 = 1;
@@ -54,7 +54,7 @@ impl Api {
 
     /// Makes the device's context current if the stream's handle does not name it.
     #[inline]
-    fn bind_unless_named(&self, stream: StreamRef) -> Result<()> {
+    pub(super) fn bind_unless_named(&self, stream: StreamRef) -> Result<()> {
         if stream.handle.0 > PER_THREAD { Ok(()) } else { self.bind_for_default(stream.device) }
     }
 

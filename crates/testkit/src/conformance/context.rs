@@ -1,5 +1,6 @@
 //! Contexts: primary ones and others, the stack of a thread, limits and settings.
 
+use super::capture::RELAXED;
 use super::prelude::*;
 
 cases!("context", CASES, Needs::CONTEXT;
@@ -8,7 +9,8 @@ cases!("context", CASES, Needs::CONTEXT;
     state_while_retained, flags_of_the_context, set_flags_of_the_context, set_unknown_flags, limits_have_values, limits_can_be_set, unknown_limits,
     read_only_limits, cache_configuration, shared_memory_configuration, priority_range, synchronize_v2, create_and_destroy, create_with_flags,
     create_with_unknown_flags, create_on_an_unknown_device, create_v4, create_v4_errors, created_becomes_current, destroy_of_the_current, destroy_twice_is_not_tried,
-    memory_of_another_context, destroy_frees_memory, destroy_of_the_primary, calls_without_context, streams_and_events_name_their_context, reset_persisting_cache,
+    memory_of_another_context, destroy_frees_memory, destroy_of_the_primary, calls_without_context, streams_and_events_name_their_context,
+    graphs_are_launched_where_their_stream_is, reset_persisting_cache,
 );
 cases!("primary", PRIMARY_CASES, Needs::NO_CONTEXT;
     retain_and_release, release_too_often, retain_twice, unknown_devices, state_unretained, flags_before_retaining, unknown_flags, flags_while_active,
@@ -424,6 +426,30 @@ fn streams_and_events_name_their_context(cu: &Cuda<'_>) -> CaseResult {
         want!(SUCCESS, cu.cuStreamGetPriority(stream, &mut priority));
         same!(cu, (status.0, priority), (0, 0));
         same!(cu, top(cu)?, current);
+    }
+    ok!(cu.cuCtxSetCurrent(home));
+    ok!(cu.cuCtxDestroy_v2(other));
+    Ok(())
+}
+
+/// So does launching a graph; the default streams are those of the current context.
+fn graphs_are_launched_where_their_stream_is(cu: &Cuda<'_>) -> CaseResult {
+    let (home, stream, count) = (top(cu)?, cu.stream()?, counter());
+    cu.begin(stream, RELAXED)?;
+    ok!(cu.cuLaunchHostFunc(stream, Some(raise), data(count)));
+    let exec = cu.instantiate(cu.end(stream)?)?;
+    let other = created(cu, 0)?;
+    for current in [ptr::null_mut(), other] {
+        ok!(cu.cuCtxSetCurrent(current));
+        want!(SUCCESS, cu.cuGraphUpload(exec, stream));
+        want!(SUCCESS, cu.cuGraphLaunch(exec, stream));
+        ok!(cu.cuStreamSynchronize(stream));
+        same!(cu, top(cu)?, current);
+    }
+    same!(cu, count.load(Ordering::SeqCst), 2);
+    ok!(cu.cuCtxSetCurrent(ptr::null_mut()));
+    for default in [ptr::null_mut(), LEGACY, PER_THREAD] {
+        want!(INVALID_CONTEXT, cu.cuGraphLaunch(exec, default));
     }
     ok!(cu.cuCtxSetCurrent(home));
     ok!(cu.cuCtxDestroy_v2(other));
