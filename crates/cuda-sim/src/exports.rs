@@ -128,7 +128,7 @@ macro_rules! for_each_export {
             cuGraphKernelNodeGetParams_v2 (hNode: CUgraphNode, nodeParams: *mut CUDA_KERNEL_NODE_PARAMS) Nothing [INVALID_VALUE] => launch::node_params_v2;
             cuGraphKernelNodeSetParams (hNode: CUgraphNode, nodeParams: *const CUDA_KERNEL_NODE_PARAMS_v1) Context [INVALID_VALUE, INVALID_HANDLE] => launch::set_node_params;
             cuGraphKernelNodeSetParams_v2 (hNode: CUgraphNode, nodeParams: *const CUDA_KERNEL_NODE_PARAMS) Context [INVALID_VALUE, INVALID_HANDLE] => launch::set_node_params_v2;
-            cuGraphLaunch (hGraphExec: CUgraphExec, hStream: CUstream) Context [INVALID_VALUE, INVALID_HANDLE, STREAM_CAPTURE_UNSUPPORTED, STREAM_CAPTURE_IMPLICIT, OUT_OF_MEMORY] => exec::launch;
+            cuGraphLaunch (hGraphExec: CUgraphExec, hStream: CUstream) LateContext [INVALID_VALUE, INVALID_HANDLE, STREAM_CAPTURE_UNSUPPORTED, STREAM_CAPTURE_IMPLICIT, OUT_OF_MEMORY] => exec::launch;
             cuGraphMemAllocNodeGetParams (hNode: CUgraphNode, params_out: *mut CUDA_MEM_ALLOC_NODE_PARAMS) Nothing [INVALID_VALUE] => graph_memory::alloc_params;
             cuGraphMemFreeNodeGetParams (hNode: CUgraphNode, dptr_out: *mut CUdeviceptr) Nothing [INVALID_VALUE] => graph_memory::free_params;
             cuGraphMemcpyNodeGetParams (hNode: CUgraphNode, nodeParams: *mut CUDA_MEMCPY3D) Init [INVALID_VALUE] => graph::memcpy_params;
@@ -145,7 +145,7 @@ macro_rules! for_each_export {
             cuGraphNodeSetEnabled (hGraphExec: CUgraphExec, hNode: CUgraphNode, isEnabled: core::ffi::c_uint) Nothing [INVALID_VALUE] => exec::set_enabled;
             cuGraphRemoveDependencies (hGraph: CUgraph, from: *const CUgraphNode, to: *const CUgraphNode, numDependencies: usize) Nothing [INVALID_VALUE, NOT_SUPPORTED] => graph::remove_dependencies;
             cuGraphRemoveDependencies_v2 (hGraph: CUgraph, from: *const CUgraphNode, to: *const CUgraphNode, edgeData: *const CUgraphEdgeData, numDependencies: usize) Nothing [INVALID_VALUE, NOT_SUPPORTED] => graph::remove_dependencies_v2;
-            cuGraphUpload (hGraphExec: CUgraphExec, hStream: CUstream) Context [INVALID_VALUE, INVALID_HANDLE, STREAM_CAPTURE_UNSUPPORTED, STREAM_CAPTURE_IMPLICIT, OUT_OF_MEMORY] => exec::upload;
+            cuGraphUpload (hGraphExec: CUgraphExec, hStream: CUstream) LateContext [INVALID_VALUE, INVALID_HANDLE, STREAM_CAPTURE_UNSUPPORTED, STREAM_CAPTURE_IMPLICIT, OUT_OF_MEMORY] => exec::upload;
             cuInit (Flags: core::ffi::c_uint) Nothing [INVALID_VALUE, NO_DEVICE, NOT_INITIALIZED] => general::init;
             cuIpcCloseMemHandle (dptr: CUdeviceptr) Context [INVALID_VALUE] => ipc::close_memory;
             cuIpcGetEventHandle (pHandle: *mut CUipcEventHandle, event: CUevent) LateContext [INVALID_VALUE, INVALID_HANDLE, OUT_OF_MEMORY] => ipc::event_handle;

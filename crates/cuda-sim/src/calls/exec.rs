@@ -92,12 +92,12 @@ pub(crate) fn flags(call: &mut Call<'_>, exec: Ptr<CUgraphExec_st>, flags: Ptr<u
 }
 
 pub(crate) fn upload(call: &mut Call<'_>, exec: Ptr<CUgraphExec_st>, stream: Ptr<CUstream_st>) -> Answer {
-    call.exec_mut(exec.address())?;
     upload_on(call, exec.address(), stream.address())
 }
 
 fn upload_on(call: &mut Call<'_>, exec: u64, stream: u64) -> Answer {
     let key = call.stream_named(stream)?;
+    call.exec_mut(exec)?;
     refuse_capturing(call, key)?;
     let steps = call.exec_mut(exec)?.graph.steps();
     call.back_graph_memory(&MemoryPlan::of(steps.iter().map(|step| &step.work)))?;
@@ -114,8 +114,8 @@ fn refuse_capturing(call: &mut Call<'_>, key: u64) -> Answer {
 }
 
 pub(crate) fn launch(call: &mut Call<'_>, exec: Ptr<CUgraphExec_st>, stream: Ptr<CUstream_st>) -> Answer {
-    call.exec_mut(exec.address())?;
     let key = call.named_stream(stream)?;
+    call.exec_mut(exec.address())?;
     refuse_capturing(call, key)?;
     call.launch_graph(exec.address(), key)
 }
