@@ -71,7 +71,7 @@ impl Shared {
 
     /// Notes what this thread was handed out, for it to be found quickly if that is given back next.
     #[inline]
-    pub(super) fn hand_out(&self, address: u64, shard: ShardId) {
+    fn hand_out(&self, address: u64, shard: ShardId) {
         thread::set_handed_out(HandedOut { allocator: self.number, address, shard: shard.0 });
     }
 

@@ -51,6 +51,20 @@ struct Entry {
     ticket: Ticket,
 }
 
+impl Entry {
+    /// The event has passed: one block fewer waits `alone`, or one of the `several` waits for one event fewer. The block if
+    /// it waits no more.
+    #[inline]
+    fn pass(self, alone: &mut usize, several: &mut Several) -> Option<Waiter> {
+        if self.ticket == ALONE {
+            *alone -= 1;
+            Some(self.waiter)
+        } else {
+            several.pass(self.ticket)
+        }
+    }
+}
+
 /// The events of a stream, the oldest first.
 #[derive(Debug)]
 struct Queue {
@@ -298,14 +312,11 @@ impl Pending {
 
     /// An event has passed: it is kept for later. The block if it waits no more.
     pub(crate) fn pass(&mut self, queue: usize, position: usize) -> Option<Waiter> {
-        let Queue { stream, entries } = &mut self.queues[queue];
+        let Self { queues, spare, alone, several, .. } = self;
+        let Queue { stream, entries } = &mut queues[queue];
         let entry = entries.remove(position)?;
-        self.spare.of(stream.device).push(entry.event);
-        if entry.ticket != ALONE {
-            return self.several.pass(entry.ticket);
-        }
-        self.alone -= 1;
-        Some(entry.waiter)
+        spare.of(stream.device).push(entry.event);
+        entry.pass(alone, several)
     }
 
     /// Asks for the oldest event of each stream, as long as that has passed. The blocks that wait no more are handed to
@@ -327,12 +338,7 @@ impl Pending {
                 }
                 entries.pop_front();
                 spare.of(stream.device).push(entry.event);
-                let passed = if entry.ticket == ALONE {
-                    *alone -= 1;
-                    Some(entry.waiter)
-                } else {
-                    several.pass(entry.ticket)
-                };
+                let passed = entry.pass(alone, several);
                 if let Some(before) = passed.and_then(|passed| last.replace(passed)) {
                     free(before);
                 }

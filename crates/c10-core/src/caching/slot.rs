@@ -355,26 +355,35 @@ mod tests {
         }
     }
 
+    /// The holder of the shard marks a block as used, unless it has been returned, and then does more to its slot, while
+    /// another thread gives the block back. Whether it was marked; whether it was given back, or `None` if nothing was there;
+    /// the slot, and the chain.
+    fn used_and_returned(
+        then: fn(&Slot<ModelWord>),
+    ) -> (bool, Option<bool>, Arc<Slot<ModelWord>>, Returned<ModelWord>) {
+        let slot = Arc::new(Slot::<ModelWord>::default());
+        slot.publish(4);
+        let holder = {
+            let slot = Arc::clone(&slot);
+            thread::spawn(move || {
+                let seen = slot.look().filter(|seen| !seen.is_returned());
+                let marked = seen.is_some_and(|seen| slot.mark_used(seen));
+                if marked {
+                    then(&slot);
+                }
+                marked
+            })
+        };
+        let returned = Returned::<ModelWord>::default();
+        let given = slot.look_to_change().map(|seen| !seen.is_used() && returned.push(&slot, seen));
+        (holder.join().unwrap(), given, slot, returned)
+    }
+
     #[test]
     fn a_mark_is_taken_away_and_what_is_returned_meanwhile_stays_so() {
         loom::model(|| {
-            let slot = Arc::new(Slot::<ModelWord>::default());
-            slot.publish(4);
-            let holder = {
-                let slot = Arc::clone(&slot);
-                thread::spawn(move || {
-                    let seen = slot.look().filter(|seen| !seen.is_returned());
-                    let marked = seen.is_some_and(|seen| slot.mark_used(seen));
-                    if marked {
-                        slot.unmark(slot.look().unwrap());
-                    }
-                    marked
-                })
-            };
-            let returned = Returned::<ModelWord>::default();
-            let seen = slot.look_to_change().unwrap();
-            let given = !seen.is_used() && returned.push(&slot, seen);
-            let marked = holder.join().unwrap();
+            let (marked, given, slot, _) = used_and_returned(|slot| slot.unmark(slot.look().unwrap()));
+            let given = given.unwrap();
             assert!(marked || given, "nobody was in the other's way");
             let seen = slot.look().unwrap();
             assert_eq!((seen.block(), seen.is_used(), seen.is_returned()), (4, false, given));
@@ -384,22 +393,8 @@ mod tests {
     #[test]
     fn what_was_used_elsewhere_is_withdrawn_by_its_shard_alone() {
         loom::model(|| {
-            let slot = Arc::new(Slot::<ModelWord>::default());
-            slot.publish(4);
-            let holder = {
-                let slot = Arc::clone(&slot);
-                thread::spawn(move || {
-                    let seen = slot.look().filter(|seen| !seen.is_returned());
-                    let marked = seen.is_some_and(|seen| slot.mark_used(seen));
-                    if marked {
-                        slot.withdraw_used(slot.look().unwrap());
-                    }
-                    marked
-                })
-            };
-            let returned = Returned::<ModelWord>::default();
-            let given = slot.look_to_change().is_some_and(|seen| !seen.is_used() && returned.push(&slot, seen));
-            let marked = holder.join().unwrap();
+            let (marked, given, slot, returned) = used_and_returned(|slot| slot.withdraw_used(slot.look().unwrap()));
+            let given = given.unwrap_or(false);
             assert!(given != marked, "one of them takes it back");
             assert_eq!((slot.look().is_some(), returned.has_more(Followed::default())), (given, given));
         });
@@ -408,18 +403,8 @@ mod tests {
     #[test]
     fn what_was_used_elsewhere_is_not_returned() {
         loom::model(|| {
-            let slot = Arc::new(Slot::<ModelWord>::default());
-            slot.publish(4);
-            let other = {
-                let slot = Arc::clone(&slot);
-                thread::spawn(move || {
-                    let seen = slot.look().filter(|seen| !seen.is_returned());
-                    seen.is_some_and(|seen| slot.mark_used(seen))
-                })
-            };
-            let returned = Returned::<ModelWord>::default();
-            let given = slot.look_to_change().is_some_and(|seen| !seen.is_used() && returned.push(&slot, seen));
-            let used = other.join().unwrap();
+            let (used, given, slot, _) = used_and_returned(|_| {});
+            let given = given.unwrap_or(false);
             assert!(given != used, "one of them");
             let seen = slot.look().unwrap();
             assert_eq!((seen.block(), seen.is_used(), seen.is_returned()), (4, used, given));

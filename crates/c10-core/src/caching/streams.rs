@@ -51,8 +51,8 @@ impl StreamTable {
 
     #[cold]
     fn get_next(&self, stream: StreamHandle) -> Option<&Arc<Shard>> {
-        let known = self.probe(stream).map_while(OnceLock::get);
-        known.into_iter().find(|(of, _)| *of == stream).map(|(_, shard)| shard)
+        let mut known = self.probe(stream).map_while(OnceLock::get);
+        known.find(|(of, _)| *of == stream).map(|(_, shard)| shard)
     }
 
     /// The shard of a stream that found no place in the table.

@@ -49,16 +49,12 @@ fn script(number: &mut impl FnMut() -> u16) -> Vec<Quad> {
 fn what_is_noted_of_the_newest_change_is_what_the_naive_allocator_does() {
     let mut met = Met::new();
     for seed in 0..240_u64 {
-        let mut state = seed;
-        let mut number = || {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            u16::try_from(state >> 48).unwrap()
-        };
+        let mut number = numbers(seed);
         let way = Way {
             options: usize::from(number() % 8),
             look_each: [1, 4, 17, 1000][usize::from(number() % 4)],
             other_hand: [0, 0, 1, 4][usize::from(number() % 4)],
-            changes: number() % 2 == 0,
+            changes: number().is_multiple_of(2),
         };
         let script = script(&mut number);
         let fought = fight(way, |duel| {
