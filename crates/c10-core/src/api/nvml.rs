@@ -91,6 +91,24 @@ impl Runtime {
         }
     }
 
+    /// Number of devices of the machine, whatever `CUDA_VISIBLE_DEVICES` says; torch's `_raw_device_count_nvml`. Starts
+    /// nothing but NVML.
+    ///
+    /// # Errors
+    /// [`Error::NvmlMissing`], [`Error::NvmlDriverNotLoaded`], or NVML's error.
+    pub fn raw_device_count_nvml(&self) -> Result<usize> {
+        Ok(self.nvml()?.device_count()? as usize)
+    }
+
+    /// The texts that identify the machine's devices, in NVML's order; torch's `_raw_device_uuid_nvml`. Starts nothing
+    /// but NVML.
+    ///
+    /// # Errors
+    /// [`Error::NvmlMissing`], [`Error::NvmlDriverNotLoaded`], or NVML's error.
+    pub fn raw_device_uuid_nvml(&self) -> Result<Vec<String>> {
+        uuids(&*self.nvml()?)
+    }
+
     /// NVML's number of a device; torch's `_get_nvml_device_index`.
     ///
     /// # Errors

@@ -4,12 +4,21 @@
 
 use std::fmt;
 
+pub(crate) use VisibleDevices as Visible;
+
 /// How many devices there may be when nothing is said.
 const DEVICES_MAX: i64 = 64;
 
-/// What the variable says.
+/// What `CUDA_VISIBLE_DEVICES` says: the machine's devices that this process uses, in its own order. `Display` writes the
+/// list as Python does.
+///
+/// ```
+/// use c10_core::VisibleDevices;
+/// assert_eq!(VisibleDevices::parse(Some("2, 0, -4, 1")), VisibleDevices::Ordinals(vec![2, 0]));
+/// assert_eq!(VisibleDevices::parse(Some("GPU-ab,1")), VisibleDevices::Gpus(vec!["GPU-ab".to_owned()]));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Visible {
+pub enum VisibleDevices {
     /// Numbers of devices.
     Ordinals(Vec<i64>),
     /// Beginnings of the texts that identify devices.
@@ -18,14 +27,17 @@ pub(crate) enum Visible {
     Instances(Vec<String>),
 }
 
-impl Visible {
-    /// Reads the variable of the environment.
-    pub(crate) fn of_environment() -> Self {
+impl VisibleDevices {
+    /// Reads the variable of the environment, at each call anew; torch's `_parse_visible_devices`.
+    #[must_use]
+    pub fn of_environment() -> Self {
         Self::parse(std::env::var("CUDA_VISIBLE_DEVICES").ok().as_deref())
     }
 
-    /// Reads a value of the variable; the list ends where something is no device.
-    pub(crate) fn parse(value: Option<&str>) -> Self {
+    /// Reads a value of the variable, `None` if it is not set. The list ends where something is no device, and is empty
+    /// where a device is named twice.
+    #[must_use]
+    pub fn parse(value: Option<&str>) -> Self {
         let Some(value) = value else { return Self::Ordinals((0..DEVICES_MAX).collect()) };
         if value.starts_with("GPU-") {
             return Self::Gpus(with_prefix(value, "GPU-"));
@@ -58,17 +70,10 @@ impl Visible {
 
     /// The same with the devices' numbers for their identities, of which `uuids` is the list.
     pub(crate) fn with_ordinals(self, uuids: &[String]) -> Self {
-        let (Self::Gpus(names) | Self::Instances(names)) = self else { return self };
-        let mut ordinals = Vec::new();
-        for name in &names {
-            let mut fitting = (0..).zip(uuids).filter(|(_, uuid)| uuid.starts_with(name.as_str()));
-            let (Some((ordinal, _)), None) = (fitting.next(), fitting.next()) else { break };
-            if ordinals.contains(&ordinal) {
-                return Self::Ordinals(Vec::new());
-            }
-            ordinals.push(ordinal);
+        match self {
+            Self::Gpus(names) | Self::Instances(names) => Self::Ordinals(transform_uuid_to_ordinals(&names, uuids)),
+            Self::Ordinals(list) => Self::Ordinals(list),
         }
-        Self::Ordinals(ordinals)
     }
 
     /// The machine's number of one of CUDA's devices.
@@ -78,7 +83,28 @@ impl Visible {
     }
 }
 
-impl fmt::Display for Visible {
+/// The places in `uuids` of the identities that the `candidates` begin; torch's `_transform_uuid_to_ordinals`. The list
+/// ends at a candidate that begins none of them or several, and is empty where two mean the same one.
+///
+/// ```
+/// let uuids = ["GPU-aa11", "GPU-aa22", "GPU-bb33"];
+/// assert_eq!(c10_core::transform_uuid_to_ordinals(&["GPU-bb", "GPU-aa1", "GPU-aa"], &uuids), [2, 0]);
+/// ```
+#[must_use]
+pub fn transform_uuid_to_ordinals(candidates: &[impl AsRef<str>], uuids: &[impl AsRef<str>]) -> Vec<i64> {
+    let mut ordinals = Vec::new();
+    for candidate in candidates.iter().map(AsRef::as_ref) {
+        let mut fitting = (0..).zip(uuids).filter(|(_, uuid)| uuid.as_ref().starts_with(candidate));
+        let (Some((ordinal, _)), None) = (fitting.next(), fitting.next()) else { break };
+        if ordinals.contains(&ordinal) {
+            return Vec::new();
+        }
+        ordinals.push(ordinal);
+    }
+    ordinals
+}
+
+impl fmt::Display for VisibleDevices {
     /// As Python writes the list.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let texts: Vec<String> = match self {
