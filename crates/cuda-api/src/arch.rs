@@ -100,7 +100,7 @@ pub fn is_bf16_supported(including_emulation: bool) -> Result<bool> {
         return Ok(false);
     }
     let device = runtime.current_device()?;
-    let (major, _) = runtime.device_capability(device)?;
+    let (major, _) = runtime.devices().capability(device)?;
     Ok(major >= 8 || (including_emulation && holds_bf16(&runtime, device)))
 }
 
@@ -116,7 +116,7 @@ pub fn is_tf32_supported() -> Result<bool> {
 /// Whether a device takes a number of two bytes. Where there is no memory for it, it does not.
 fn holds_bf16(runtime: &Runtime, device: c10_core::DeviceIndex) -> bool {
     const ONE: [u8; 2] = 0x3F80_u16.to_le_bytes();
-    let stream = runtime.current_stream(device);
-    let buffer = stream.and_then(|stream| runtime.buffer(ONE.len(), &stream));
+    let stream = runtime.streams().current(device);
+    let buffer = stream.and_then(|stream| runtime.memory().buffer(ONE.len(), &stream));
     buffer.and_then(|buffer| buffer.copy_from_slice(0, &ONE)).is_ok()
 }

@@ -88,14 +88,15 @@ pub use visibility::{
 pub use c10_core::{
     AcceleratorError, AllocatorConfig, Arg, BlockCheckpoint, BlockInfo, BlockState, CUDAGraph, CaptureMode,
     CaptureOutcome, CaptureScope, Condition, ConfigError, CudaError, Cudart, DeferredCudaCallError, Device, DeviceArg,
-    DeviceBuffer, DeviceGuard, DeviceIndex, DeviceOf, DeviceProperties, DeviceStats, DeviceType, DurationStat, Error,
-    Event, EventOptions, ExternalStream, GeneratorState, GraphCapture, GraphFn, GraphNode, GraphNodeKind, GraphReport,
-    GraphUpdateError, GraphUpdateFailure, GraphedCallable, GraphedError, GraphedOptions, HostStats, Kernel,
-    KernelAttributes, LaunchConfig, LaunchError, LaunchErrorKind, MemPool, MemPoolGuard, Module, ModuleError,
-    MultiStreamGuard, NestedStat, NoDriver, ObserverId, OutOfMemory, OutOfMemoryError, OutOfMemoryHint, PinnedBuffer,
-    PoolCheckpoint, PoolId, ProcessMemory, RestoreResult, Result, Runtime, RuntimeGuard, SegmentCheckpoint,
-    SegmentInfo, SegmentType, SharedBuffer, Stat, StatByPool, Stream, StreamArg, StreamGuard, StreamId, SyncDebugMode,
-    Unavailable, Uuid, check_error, cudaStatus, get_stream_from_external,
+    DeviceBuffer, DeviceGuard, DeviceIndex, DeviceOf, DeviceProperties, DeviceStats, DeviceType, Devices, DurationStat,
+    Error, Event, EventOptions, ExternalStream, GeneratorState, GraphCapture, GraphFn, GraphNode, GraphNodeKind,
+    GraphReport, GraphUpdateError, GraphUpdateFailure, GraphedCallable, GraphedError, GraphedOptions, HostStats, Ipc,
+    Kernel, KernelAttributes, LaunchConfig, LaunchError, LaunchErrorKind, MemPool, MemPoolGuard, MemPools, Memory,
+    Module, ModuleError, MultiStreamGuard, NestedStat, NoDriver, ObserverId, OutOfMemory, OutOfMemoryError,
+    OutOfMemoryHint, PinnedBuffer, PinnedMemory, PoolCheckpoint, PoolId, ProcessMemory, RestoreResult, Result, Runtime,
+    RuntimeGuard, SegmentCheckpoint, SegmentInfo, SegmentType, SharedBuffer, Stat, StatByPool, Stream, StreamArg,
+    StreamGuard, StreamId, Streams, SyncDebug, SyncDebugMode, Telemetry, Unavailable, Uuid, check_error, cudaStatus,
+    get_stream_from_external,
 };
 pub use c10_core::{
     AnyEvent, CheckedDevice, Compat, CompatInterval, CompatSet, CompatTable, PointerInfo, PointerKind, PtrArg,

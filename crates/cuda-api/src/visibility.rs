@@ -17,7 +17,7 @@ pub fn parse_visible_devices() -> VisibleDevices {
 /// NVML cannot be loaded, finds no driver or fails. Torch answers -1 then.
 #[doc(alias = "_raw_device_count_nvml")]
 pub fn raw_device_count_nvml() -> Result<usize> {
-    Runtime::current().raw_device_count_nvml()
+    Runtime::current().telemetry().raw_device_count()
 }
 
 /// The texts that identify the machine's devices, such as `GPU-63756461-2d73-696d-2064-657669636530`, in NVML's order.
@@ -26,7 +26,7 @@ pub fn raw_device_count_nvml() -> Result<usize> {
 /// As for [`raw_device_count_nvml`]. Torch answers `None` then.
 #[doc(alias = "_raw_device_uuid_nvml")]
 pub fn raw_device_uuid_nvml() -> Result<Vec<String>> {
-    Runtime::current().raw_device_uuid_nvml()
+    Runtime::current().telemetry().raw_device_uuids()
 }
 
 /// Number of devices that CUDA will show, as far as NVML and `CUDA_VISIBLE_DEVICES` tell; `None` where they do not, for
@@ -34,7 +34,7 @@ pub fn raw_device_uuid_nvml() -> Result<Vec<String>> {
 #[must_use]
 #[doc(alias = "_device_count_nvml")]
 pub fn device_count_nvml() -> Option<usize> {
-    Runtime::current().device_count_nvml()
+    Runtime::current().telemetry().device_count()
 }
 
 /// NVML's number of a device of this process.
@@ -45,7 +45,7 @@ pub fn device_count_nvml() -> Option<usize> {
 #[doc(alias = "_get_nvml_device_index")]
 pub fn get_nvml_device_index(device: impl DeviceArg) -> Result<u32> {
     let runtime = Runtime::current();
-    runtime.get_nvml_device_index(device.resolve(&runtime)?)
+    runtime.telemetry().device_index(device.resolve(&runtime)?)
 }
 
 /// Whether [`crate::is_available`] asks NVML first: the environment variable `PYTORCH_NVML_BASED_CUDA_CHECK` is `1`.

@@ -11,9 +11,9 @@ impl CheckedDevice {
     /// # Errors
     /// [`crate::Error::InvalidDeviceId`] for a device that does not exist, or the driver's error.
     pub fn of(runtime: &Runtime, index: DeviceIndex) -> Result<Self> {
-        let (major, minor) = runtime.device_capability(index)?;
+        let (major, minor) = runtime.devices().capability(index)?;
         let capability = u32::try_from(major * 10 + minor).unwrap_or(0);
-        Ok(Self { index, name: runtime.device_name(index)?, capability })
+        Ok(Self { index, name: runtime.devices().name(index)?, capability })
     }
 
     /// Every device of a runtime. Starts the runtime.

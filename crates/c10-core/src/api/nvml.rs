@@ -16,7 +16,7 @@ use crate::base::device::DeviceIndex;
 use crate::base::error::ProcessMemory;
 use crate::base::error::{Error, Result};
 use crate::base::uuid::Uuid;
-use crate::base::visible::Visible;
+use crate::base::visible::VisibleDevices;
 use crate::driver::{Api, Nvml};
 use crate::runtime::handle::{Runtime, Source};
 
@@ -61,30 +61,43 @@ fn load(source: &Source) -> Result<Table> {
     loaded.map_err(|error| Error::NvmlMissing { reason: error.to_string() })
 }
 
+/// What NVML shows of a runtime's devices; made by [`Runtime::telemetry`].
+#[derive(Clone, Copy, Debug)]
+pub struct Telemetry<'a>(&'a Runtime);
+
 impl Runtime {
+    /// What NVML shows of the devices: load, heat, power, clocks, processes.
+    #[must_use]
+    #[inline]
+    pub fn telemetry(&self) -> Telemetry<'_> {
+        Telemetry(self)
+    }
+}
+
+impl Telemetry<'_> {
     /// Uses this NVML from now on; for a runtime on a driver that is not the system's.
-    pub fn set_nvml(&self, nvml: Table) {
-        let mut slot = self.nvml_slot().0.lock().unwrap_or_else(PoisonError::into_inner);
+    pub fn set_nvml(self, nvml: Table) {
+        let mut slot = self.0.nvml_slot().0.lock().unwrap_or_else(PoisonError::into_inner);
         let before = std::mem::replace(&mut *slot, Slot { given: Some(Arc::new(nvml)), ready: None });
         drop(slot);
         drop(before);
     }
 
-    fn nvml(&self) -> Result<Arc<Nvml>> {
-        self.nvml_slot().get(self.source())
+    fn nvml(self) -> Result<Arc<Nvml>> {
+        self.0.nvml_slot().get(self.0.source())
     }
 
     /// Number of devices that CUDA will show, as far as NVML and `CUDA_VISIBLE_DEVICES` tell; torch's
     /// `_device_count_nvml`. Starts nothing but NVML. `None` where they do not tell.
     #[must_use]
-    pub fn device_count_nvml(&self) -> Option<usize> {
-        let visible = Visible::of_environment();
+    pub fn device_count(self) -> Option<usize> {
+        let visible = VisibleDevices::of_environment();
         let is_empty = visible.count(usize::MAX) == 0;
         match visible {
             _ if is_empty => Some(0),
-            Visible::Instances(_) => None,
-            Visible::Gpus(_) => Some(visible.with_ordinals(&uuids(&*self.nvml().ok()?).ok()?).count(usize::MAX)),
-            Visible::Ordinals(_) => {
+            VisibleDevices::Instances(_) => None,
+            VisibleDevices::Gpus(_) => Some(visible.with_ordinals(&uuids(&*self.nvml().ok()?).ok()?).count(usize::MAX)),
+            VisibleDevices::Ordinals(_) => {
                 let machine = self.nvml().ok()?.device_count().ok()?;
                 Some(visible.count(usize::try_from(machine).ok()?))
             }
@@ -96,7 +109,7 @@ impl Runtime {
     ///
     /// # Errors
     /// [`Error::NvmlMissing`], [`Error::NvmlDriverNotLoaded`], or NVML's error.
-    pub fn raw_device_count_nvml(&self) -> Result<usize> {
+    pub fn raw_device_count(self) -> Result<usize> {
         Ok(self.nvml()?.device_count()? as usize)
     }
 
@@ -105,7 +118,7 @@ impl Runtime {
     ///
     /// # Errors
     /// [`Error::NvmlMissing`], [`Error::NvmlDriverNotLoaded`], or NVML's error.
-    pub fn raw_device_uuid_nvml(&self) -> Result<Vec<String>> {
+    pub fn raw_device_uuids(self) -> Result<Vec<String>> {
         uuids(&*self.nvml()?)
     }
 
@@ -113,10 +126,10 @@ impl Runtime {
     ///
     /// # Errors
     /// [`Error::DeviceNotVisible`]; identities are to be compared and NVML cannot be asked for them.
-    pub fn get_nvml_device_index(&self, device: DeviceIndex) -> Result<u32> {
-        let visible = match Visible::of_environment() {
-            visible @ Visible::Ordinals(_) => visible,
-            visible @ (Visible::Gpus(_) | Visible::Instances(_)) => {
+    pub fn device_index(self, device: DeviceIndex) -> Result<u32> {
+        let visible = match VisibleDevices::of_environment() {
+            visible @ VisibleDevices::Ordinals(_) => visible,
+            visible @ (VisibleDevices::Gpus(_) | VisibleDevices::Instances(_)) => {
                 visible.with_ordinals(&uuids(&*self.nvml()?).map_err(|_| Error::NvmlUuids)?)
             }
         };
@@ -125,16 +138,16 @@ impl Runtime {
     }
 
     /// NVML, and its number of a device.
-    fn nvml_of(&self, device: DeviceIndex) -> Result<(Arc<Nvml>, u32)> {
+    fn nvml_of(self, device: DeviceIndex) -> Result<(Arc<Nvml>, u32)> {
         let nvml = self.nvml()?;
-        Ok((nvml, self.get_nvml_device_index(device)?))
+        Ok((nvml, self.device_index(device)?))
     }
 
     /// Bytes of a device that are in use, by all processes; torch's `device_memory_used`.
     ///
     /// # Errors
     /// [`Error::NvmlMissing`], [`Error::NvmlDriverNotLoaded`], [`Error::DeviceNotVisible`], or NVML's error.
-    pub fn device_memory_used(&self, device: DeviceIndex) -> Result<u64> {
+    pub fn memory_used(self, device: DeviceIndex) -> Result<u64> {
         let (nvml, index) = self.nvml_of(device)?;
         nvml.memory_used(index)
     }
@@ -142,8 +155,8 @@ impl Runtime {
     /// Percent of the last sample period in which memory was read or written; torch's `memory_usage`.
     ///
     /// # Errors
-    /// As for [`Self::device_memory_used`].
-    pub fn memory_usage(&self, device: DeviceIndex) -> Result<u32> {
+    /// As for [`Self::memory_used`].
+    pub fn memory_usage(self, device: DeviceIndex) -> Result<u32> {
         let (nvml, index) = self.nvml_of(device)?;
         Ok(nvml.utilization(index)?.1)
     }
@@ -151,8 +164,8 @@ impl Runtime {
     /// Percent of the last sample period in which a kernel ran; torch's `utilization`.
     ///
     /// # Errors
-    /// As for [`Self::device_memory_used`].
-    pub fn utilization(&self, device: DeviceIndex) -> Result<u32> {
+    /// As for [`Self::memory_used`].
+    pub fn utilization(self, device: DeviceIndex) -> Result<u32> {
         let (nvml, index) = self.nvml_of(device)?;
         Ok(nvml.utilization(index)?.0)
     }
@@ -160,8 +173,8 @@ impl Runtime {
     /// Temperature of a device in degrees Celsius; torch's `temperature`.
     ///
     /// # Errors
-    /// As for [`Self::device_memory_used`].
-    pub fn temperature(&self, device: DeviceIndex) -> Result<u32> {
+    /// As for [`Self::memory_used`].
+    pub fn temperature(self, device: DeviceIndex) -> Result<u32> {
         let (nvml, index) = self.nvml_of(device)?;
         nvml.temperature(index)
     }
@@ -169,8 +182,8 @@ impl Runtime {
     /// Power that a device draws, in milliwatts; torch's `power_draw`.
     ///
     /// # Errors
-    /// As for [`Self::device_memory_used`].
-    pub fn power_draw(&self, device: DeviceIndex) -> Result<u32> {
+    /// As for [`Self::memory_used`].
+    pub fn power_draw(self, device: DeviceIndex) -> Result<u32> {
         let (nvml, index) = self.nvml_of(device)?;
         nvml.power_draw(index)
     }
@@ -178,8 +191,8 @@ impl Runtime {
     /// Clock of a device's multiprocessors in MHz; torch's `clock_rate`.
     ///
     /// # Errors
-    /// As for [`Self::device_memory_used`].
-    pub fn clock_rate(&self, device: DeviceIndex) -> Result<u32> {
+    /// As for [`Self::memory_used`].
+    pub fn clock_rate(self, device: DeviceIndex) -> Result<u32> {
         let (nvml, index) = self.nvml_of(device)?;
         nvml.clock_rate(index)
     }
@@ -187,15 +200,15 @@ impl Runtime {
     /// Processes that compute on a device, with the memory each holds.
     ///
     /// # Errors
-    /// As for [`Self::device_memory_used`].
-    pub fn gpu_processes(&self, device: DeviceIndex) -> Result<Vec<ProcessMemory>> {
+    /// As for [`Self::memory_used`].
+    pub fn processes(self, device: DeviceIndex) -> Result<Vec<ProcessMemory>> {
         let (nvml, index) = self.nvml_of(device)?;
         nvml.processes(index)
     }
 
     /// Processes that compute on a device, where they can be had, for messages. The device is known by its identity,
     /// so that no other driver's device of the same number is shown.
-    pub(crate) fn processes_for_message(&self, api: &Api, device: DeviceIndex) -> Vec<ProcessMemory> {
+    pub(crate) fn processes_for_message(self, api: &Api, device: DeviceIndex) -> Vec<ProcessMemory> {
         let ask = || {
             let nvml = self.nvml()?;
             let uuid = Uuid { bytes: api.gpu_uuid(device)? };

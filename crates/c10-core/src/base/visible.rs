@@ -4,8 +4,6 @@
 
 use std::fmt;
 
-pub(crate) use VisibleDevices as Visible;
-
 /// How many devices there may be when nothing is said.
 const DEVICES_MAX: i64 = 64;
 
@@ -148,9 +146,9 @@ mod tests {
     use super::*;
 
     fn ordinals(value: &str) -> Vec<i64> {
-        match Visible::parse(Some(value)) {
-            Visible::Ordinals(list) => list,
-            other @ (Visible::Gpus(_) | Visible::Instances(_)) => panic!("{other:?}"),
+        match VisibleDevices::parse(Some(value)) {
+            VisibleDevices::Ordinals(list) => list,
+            other @ (VisibleDevices::Gpus(_) | VisibleDevices::Instances(_)) => panic!("{other:?}"),
         }
     }
 
@@ -173,24 +171,24 @@ mod tests {
         for (value, expected) in cases {
             assert_eq!(ordinals(value), expected, "{value:?}");
         }
-        assert_eq!(Visible::parse(None), Visible::Ordinals((0..64).collect()));
+        assert_eq!(VisibleDevices::parse(None), VisibleDevices::Ordinals((0..64).collect()));
     }
 
     #[test]
     fn identities_are_read_without_trimming() {
-        let gpus = |names: &[&str]| Visible::Gpus(names.iter().map(|name| (*name).to_owned()).collect());
-        assert_eq!(Visible::parse(Some("GPU-ab,1")), gpus(&["GPU-ab"]));
-        assert_eq!(Visible::parse(Some("GPU-ab,GPU-cd, GPU-ef")), gpus(&["GPU-ab", "GPU-cd"]));
-        assert_eq!(Visible::parse(Some("GPU-ab,GPU-cd,GPU-ab")), gpus(&[]));
-        assert_eq!(Visible::parse(Some("MIG-77aa")), Visible::Instances(vec!["MIG-77aa".to_owned()]));
+        let gpus = |names: &[&str]| VisibleDevices::Gpus(names.iter().map(|name| (*name).to_owned()).collect());
+        assert_eq!(VisibleDevices::parse(Some("GPU-ab,1")), gpus(&["GPU-ab"]));
+        assert_eq!(VisibleDevices::parse(Some("GPU-ab,GPU-cd, GPU-ef")), gpus(&["GPU-ab", "GPU-cd"]));
+        assert_eq!(VisibleDevices::parse(Some("GPU-ab,GPU-cd,GPU-ab")), gpus(&[]));
+        assert_eq!(VisibleDevices::parse(Some("MIG-77aa")), VisibleDevices::Instances(vec!["MIG-77aa".to_owned()]));
     }
 
     #[test]
     fn the_count_ends_at_a_device_that_is_not_there() {
         for (value, expected) in [("2, 1", 2), ("0, 2, 7, 1", 2), ("", 0), ("3", 0)] {
-            assert_eq!(Visible::parse(Some(value)).count(3), expected, "{value:?}");
+            assert_eq!(VisibleDevices::parse(Some(value)).count(3), expected, "{value:?}");
         }
-        assert_eq!((Visible::parse(None).count(3), Visible::parse(None).count(0)), (3, 0));
+        assert_eq!((VisibleDevices::parse(None).count(3), VisibleDevices::parse(None).count(0)), (3, 0));
     }
 
     #[test]
@@ -204,13 +202,13 @@ mod tests {
             ("GPU-aa2,GPU-cc,GPU-bb", &[1]),
         ];
         for (value, expected) in cases {
-            let visible = Visible::parse(Some(value)).with_ordinals(&uuids);
-            assert_eq!(visible, Visible::Ordinals(expected.to_vec()), "{value:?}");
+            let visible = VisibleDevices::parse(Some(value)).with_ordinals(&uuids);
+            assert_eq!(visible, VisibleDevices::Ordinals(expected.to_vec()), "{value:?}");
         }
-        let swapped = Visible::parse(Some("1,0"));
+        let swapped = VisibleDevices::parse(Some("1,0"));
         assert_eq!((swapped.ordinal(0), swapped.ordinal(1), swapped.ordinal(2)), (Some(1), Some(0), None));
         assert_eq!(
-            (swapped.to_string(), Visible::parse(Some("GPU-a")).to_string()),
+            (swapped.to_string(), VisibleDevices::parse(Some("GPU-a")).to_string()),
             ("[1, 0]".into(), "['GPU-a']".into())
         );
     }
