@@ -52,7 +52,7 @@ mod thread;
 
 pub use api::any_event::AnyEvent;
 pub use api::arg::{DeviceArg, DeviceOf, StreamArg};
-pub use api::buffers::DeviceBuffer;
+pub use api::buffers::{DeviceBuffer, construct_storage_from_data_pointer};
 pub use api::code_check::{warn_unknown_code, warn_unsupported_code};
 pub use api::cudart::Cudart;
 pub use api::event::{Event, EventOptions};
@@ -67,6 +67,7 @@ pub use api::nvml::Telemetry;
 pub use api::pinned::{PinnedBuffer, PinnedMemory};
 pub use api::pointer::PtrArg;
 pub use api::properties::{DeviceProperties, Devices};
+pub use api::restore::{RestoredPool, StaleMemory};
 pub use api::stream::{ExternalStream, Stream, Streams, get_stream_from_external};
 pub use api::sync_debug::{SyncDebug, SyncDebugMode};
 pub use base::arch::{

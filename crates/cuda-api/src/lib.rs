@@ -43,6 +43,7 @@ mod graphs;
 mod memory;
 mod old;
 mod pointer;
+mod pools;
 mod selection;
 mod stream;
 mod summary;
@@ -76,6 +77,10 @@ pub use memory::{
 #[expect(deprecated, reason = "torch keeps them, too")]
 pub use old::{max_memory_cached, memory_cached, reset_max_memory_allocated, reset_max_memory_cached};
 pub use pointer::{get_device_from_ptr, is_pinned};
+pub use pools::{
+    begin_allocate_current_stream_to_pool, begin_allocate_current_thread_to_pool, begin_allocate_to_pool,
+    end_allocate_to_pool, release_pool,
+};
 pub use selection::{CudaDeviceProperties, get_device, get_device_index, lazy_init};
 pub use stream::{current_stream, default_stream, set_stream, set_stream_by_id, sleep, stream, with_stream};
 
@@ -93,12 +98,12 @@ pub use c10_core::{
     GraphReport, GraphUpdateError, GraphUpdateFailure, GraphedCallable, GraphedError, GraphedOptions, HostStats, Ipc,
     Kernel, KernelAttributes, LaunchConfig, LaunchError, LaunchErrorKind, MemPool, MemPoolGuard, MemPools, Memory,
     Module, ModuleError, MultiStreamGuard, NestedStat, NoDriver, ObserverId, OutOfMemory, OutOfMemoryError,
-    OutOfMemoryHint, PinnedBuffer, PinnedMemory, PoolCheckpoint, PoolId, ProcessMemory, RestoreResult, Result, Runtime,
-    RuntimeGuard, SegmentCheckpoint, SegmentInfo, SegmentType, SharedBuffer, Stat, StatByPool, Stream, StreamArg,
-    StreamGuard, StreamId, Streams, SyncDebug, SyncDebugMode, Telemetry, Unavailable, Uuid, check_error, cudaStatus,
+    OutOfMemoryHint, PinnedBuffer, PinnedMemory, PoolCheckpoint, PoolId, ProcessMemory, Result, Runtime, RuntimeGuard,
+    SegmentCheckpoint, SegmentInfo, SegmentType, SharedBuffer, Stat, StatByPool, Stream, StreamArg, StreamGuard,
+    StreamId, Streams, SyncDebug, SyncDebugMode, Telemetry, Unavailable, Uuid, check_error, cudaStatus,
     get_stream_from_external,
 };
 pub use c10_core::{
     AnyEvent, CheckedDevice, Compat, CompatInterval, CompatSet, CompatTable, PointerInfo, PointerKind, PtrArg,
-    UnsupportedCode, UnsupportedCubins, VisibleDevices,
+    RestoredPool, StaleMemory, UnsupportedCode, UnsupportedCubins, VisibleDevices, construct_storage_from_data_pointer,
 };

@@ -18,6 +18,8 @@ pub(crate) mod nvml;
 pub(crate) mod out_of_memory;
 pub(crate) mod pinned;
 pub(crate) mod pointer;
+pub(crate) mod pool_routes;
 pub(crate) mod properties;
+pub(crate) mod restore;
 pub(crate) mod stream;
 pub(crate) mod sync_debug;

@@ -20,10 +20,17 @@ pub(crate) fn rig() -> Rig {
 }
 
 pub(crate) fn on(config: Config) -> Rig {
+    of_functions(config, |_| ())
+}
+
+/// The same on a driver of which some functions are others.
+pub(crate) fn of_functions(config: Config, change: impl FnOnce(&mut cuda_sys::driver::Functions)) -> Rig {
     let machine = Machine::new(config);
     let bound = machine.bind();
-    // SAFETY: the simulated driver's functions behave as the C functions of their names.
-    let driver = unsafe { cuda_sys::Driver::from_functions(cuda_sim::functions()) }.unwrap();
+    let mut functions = cuda_sim::functions();
+    change(&mut functions);
+    // SAFETY: the simulated driver's functions behave as the C functions of their names, and so do the others.
+    let driver = unsafe { cuda_sys::Driver::from_functions(functions) }.unwrap();
     Rig { _current: Runtime::new(driver).bind(), machine, _bound: bound }
 }
 
