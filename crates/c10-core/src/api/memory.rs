@@ -10,7 +10,7 @@ use crate::base::device::DeviceIndex;
 use crate::base::error::{Error, Result};
 use crate::base::handles::StreamRef;
 use crate::base::ids::PoolId;
-use crate::caching::{DeviceStats, Search, SegmentInfo};
+use crate::caching::{DeviceStats, SegmentInfo};
 use crate::runtime::handle::{Ready, Runtime};
 use crate::thread;
 
@@ -149,33 +149,20 @@ impl Runtime {
 
     #[inline]
     fn allocate(&self, ready: &Ready, stream: StreamRef, bytes: u64) -> Result<u64> {
-        match ready.allocator.search(stream, bytes) {
-            Search::Found(address) => Ok(address),
-            Search::Waiting => self.allocate_after_events(ready, stream, bytes),
-            miss @ (Search::Undone | Search::NothingFits | Search::NoShard) => {
-                self.allocate_after(ready, stream, bytes, &miss)
-            }
+        match ready.allocator.alloc(&ready.api, stream, bytes) {
+            Ok(address) => Ok(address),
+            Err(error) => self.allocate_again(ready, stream, bytes, error),
         }
     }
 
-    /// The same where blocks await other streams.
-    #[inline(never)]
-    fn allocate_after_events(&self, ready: &Ready, stream: StreamRef, bytes: u64) -> Result<u64> {
-        match ready.allocator.search_after_events(&ready.api, stream, bytes)? {
-            Search::Found(address) => Ok(address),
-            miss @ (Search::Undone | Search::Waiting | Search::NothingFits | Search::NoShard) => {
-                self.allocate_after(ready, stream, bytes, &miss)
-            }
-        }
-    }
-
+    /// The same after an error: where memory ran out, what is only held until others are done with it is let go of.
     #[cold]
-    fn allocate_after(&self, ready: &Ready, stream: StreamRef, bytes: u64, search: &Search) -> Result<u64> {
-        let mut allocated = ready.allocator.alloc_after(&ready.api, stream, bytes, search);
+    fn allocate_again(&self, ready: &Ready, stream: StreamRef, bytes: u64, error: Error) -> Result<u64> {
+        let mut allocated = Err(error);
         if let Err(Error::OutOfMemory(_)) = allocated
             && Self::let_go_of_held(ready)
         {
-            allocated = ready.allocator.alloc_after(&ready.api, stream, bytes, &Search::Undone);
+            allocated = ready.allocator.alloc(&ready.api, stream, bytes);
         }
         allocated.map_err(|error| self.complete_out_of_memory(&ready.api, error))
     }
