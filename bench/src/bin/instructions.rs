@@ -25,13 +25,13 @@ const BYTES: u64 = 4096;
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "only what the allocator does is to be counted")]
 fn alloc(bytes: u64, stream: &Stream) -> Outcome<u64> {
-    Ok(Runtime::default_runtime().caching_allocator_alloc(bytes, stream)?)
+    Ok(Runtime::default_runtime().memory().alloc(bytes, stream)?)
 }
 
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "only what the allocator does is to be counted")]
 fn free(address: u64) -> Outcome {
-    Ok(Runtime::default_runtime().caching_allocator_delete(address)?)
+    Ok(Runtime::default_runtime().memory().free(address)?)
 }
 
 /// Sizes that no two neighbours share.
@@ -88,7 +88,7 @@ fn remote_free(addresses: &[u64]) -> Outcome {
 fn record_stream(stream: &Stream, other: &Stream) -> Outcome {
     for _ in 0..CALLS {
         let address = alloc(BYTES, stream)?;
-        Runtime::default_runtime().record_stream(address, other)?;
+        Runtime::default_runtime().memory().record_stream(address, other)?;
         free(address)?;
     }
     Ok(())
@@ -96,8 +96,8 @@ fn record_stream(stream: &Stream, other: &Stream) -> Outcome {
 
 fn run(kind: &str) -> Outcome {
     let runtime = Runtime::default_runtime();
-    let stream = runtime.new_stream(DeviceIndex(0), 0)?;
-    let other = runtime.new_stream(DeviceIndex(0), 0)?;
+    let stream = runtime.streams().pooled(DeviceIndex(0), 0)?;
+    let other = runtime.streams().pooled(DeviceIndex(0), 0)?;
     let mut addresses = Vec::with_capacity(CALLS);
     // Once uncounted, so that all memory is there, every table has its size, and no peak rises later.
     take_all(&stream, &mut addresses)?;

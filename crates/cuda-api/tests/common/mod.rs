@@ -32,6 +32,6 @@ pub(crate) fn on(config: Config) -> Rig {
 pub(crate) fn with_nvml(config: Config) -> Rig {
     let rig = on(config);
     // SAFETY: the simulated functions behave as the C functions of their names.
-    Runtime::current().set_nvml(unsafe { cuda_sys::Nvml::from_functions(cuda_sim::nvml_functions()) });
+    Runtime::current().telemetry().set_nvml(unsafe { cuda_sys::Nvml::from_functions(cuda_sim::nvml_functions()) });
     rig
 }
