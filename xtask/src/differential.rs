@@ -33,12 +33,13 @@ pub(crate) fn run(flags: &Flags) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsString;
+
     use super::run;
     use crate::flags::{self, Request};
 
     fn refusal(line: &str) -> String {
-        let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
-        match flags::parse(&words).unwrap() {
+        match flags::parse(line.split_whitespace().map(OsString::from)).unwrap() {
             Request::Run(_, flags) => run(&flags).unwrap_err(),
             Request::Help(text) => panic!("expected a command, got {text}"),
         }

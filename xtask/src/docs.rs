@@ -1,9 +1,11 @@
 //! Drift of the documents: commands that do not exist, links to nothing, names that the coverage page forgot.
 
+use std::collections::HashMap;
 use std::path::Path;
 
+use tinyjson::JsonValue;
+
 use crate::flags::COMMANDS;
-use crate::json::Json;
 use crate::shell::{self, Result};
 use crate::tidy::{self, Source};
 
@@ -31,7 +33,8 @@ pub(crate) fn check() -> Result<String> {
     let program = shell::read(&shell::root().join(PROGRAM))?;
     faults.extend(pages.iter().filter(|page| page.path == "README.md").flat_map(|page| shown(page, &program)));
     let coverage = shell::read(&shell::root().join(COVERAGE))?;
-    let facts = Json::parse(&shell::read(&shell::root().join(FACTS))?)?;
+    let facts = shell::read(&shell::root().join(FACTS))?.parse();
+    let facts: JsonValue = facts.map_err(|error| format!("{FACTS} is not JSON: {error}"))?;
     faults.extend(missing(&coverage, &facts));
     faults.extend(untrue(&coverage));
     let rows = coverage.lines().filter(|line| line.starts_with("| `")).count();
@@ -72,19 +75,28 @@ fn shown(page: &Source, program: &str) -> Option<String> {
 }
 
 /// Names PyTorch has that the page does not list.
-fn missing(coverage: &str, facts: &Json) -> Vec<String> {
+fn missing(coverage: &str, facts: &JsonValue) -> Vec<String> {
     let mut faults = Vec::new();
-    let surface = facts.get("surface");
-    for module in surface.into_iter().flat_map(Json::keys) {
-        let Some(names) = surface.and_then(|surface| surface.get(module)) else { continue };
+    for (module, names) in
+        members(facts).into_iter().filter(|(key, _)| *key == "surface").flat_map(|(_, it)| members(it))
+    {
         let Some(section) = section(coverage, module) else {
             faults.push(format!("{COVERAGE}: no section `{module}`"));
             continue;
         };
-        let absent = names.keys().filter(|name| !section.contains(&format!("| `{name}` |")));
+        let names = members(names).into_iter().map(|(name, _)| name);
+        let absent = names.filter(|name| !section.contains(&format!("| `{name}` |")));
         faults.extend(absent.map(|name| format!("{COVERAGE}: {module} lacks `{name}`")));
     }
     faults
+}
+
+/// The members of an object in the order of their keys; none of anything else.
+fn members(value: &JsonValue) -> Vec<(&str, &JsonValue)> {
+    let object = value.get::<HashMap<String, JsonValue>>();
+    let mut members: Vec<_> = object.into_iter().flatten().map(|(key, value)| (key.as_str(), value)).collect();
+    members.sort_unstable_by_key(|(key, _)| *key);
+    members
 }
 
 /// The lines below a heading that names a module in backquotes, up to the next heading.
@@ -147,7 +159,7 @@ mod tests {
 
     #[test]
     fn a_name_without_a_row_is_found() {
-        let facts = Json::parse(r#"{"surface": {"torch.cuda": {"Event": null, "Stream": null}}}"#).unwrap();
+        let facts = r#"{"surface": {"torch.cuda": {"Event": null, "Stream": null}}}"#.parse().unwrap();
         let coverage =
             "# Coverage\n\n## `torch.cuda`\n\n| `Event` | not yet |\n\n## `torch.cuda.memory`\n| `Stream` |\n";
         assert_eq!(missing(coverage, &facts), ["docs/coverage.md: torch.cuda lacks `Stream`"]);

@@ -1,9 +1,12 @@
-//! All commands and their options in one table, and the parser that reads a command line against it.
+//! All commands and their options in one table, and what reads a command line against it.
 //!
 //! An unknown command, an unknown option, a missing or a surplus value is an error with the usage text; nothing is
 //! guessed.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
+
+use lexopt::{Arg, Parser, ValueExt as _};
 
 use crate::shell::Result;
 use crate::{bench, check, codegen, demo, differential, gpu_test, lint, replay, test};
@@ -38,6 +41,9 @@ const DRIVER: Opt = Opt {
     about: "which driver programs run on: a real GPU where there is one, else the simulated one (auto, the default), \
             the simulated one, the real one, or the libcuda at a path",
 };
+
+/// The words that ask for the usage text.
+const HELP: [&str; 3] = ["help", "--help", "-h"];
 
 /// Every command there is.
 pub(crate) const COMMANDS: &[Command] = &[
@@ -190,53 +196,46 @@ pub(crate) enum Request {
 ///
 /// # Errors
 /// The usage text, headed by what is wrong.
-pub(crate) fn parse(args: &[String]) -> std::result::Result<Request, String> {
-    let Some((name, rest)) = args.split_first() else {
+pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> std::result::Result<Request, String> {
+    let mut args = args.into_iter();
+    let Some(name) = args.next().map(|name| name.to_string_lossy().into_owned()) else {
         return Ok(Request::Help(overview()));
     };
-    if is_help(name) {
+    if HELP.contains(&name.as_str()) {
         return Ok(Request::Help(overview()));
     }
     let Some(command) = COMMANDS.iter().find(|command| command.name == name) else {
         return Err(format!("there is no command `{name}`\n\n{}", overview()));
     };
-    if rest.iter().any(|word| is_help(word)) {
+    let rest: Vec<OsString> = args.collect();
+    if rest.iter().any(|word| HELP.iter().any(|help| word == help)) {
         return Ok(Request::Help(usage(command)));
     }
-    match options(command, rest) {
+    match options(command, Parser::from_args(rest)) {
         Ok(flags) => Ok(Request::Run(command, flags)),
         Err(error) => Err(format!("{error}\n\n{}", usage(command))),
     }
 }
 
-fn is_help(word: &str) -> bool {
-    matches!(word, "help" | "--help" | "-h")
-}
-
-fn options(command: &Command, words: &[String]) -> std::result::Result<Flags, String> {
+/// Checks the words of a command line against the options of its command.
+fn options(command: &Command, mut words: Parser) -> std::result::Result<Flags, lexopt::Error> {
     let mut flags = Flags::default();
-    let mut words = words.iter();
     let takes_words = command.options.iter().any(|option| !option.name.starts_with('-'));
-    while let Some(word) = words.next() {
-        if takes_words && !word.starts_with('-') {
-            flags.words.push(word.clone());
-            continue;
-        }
-        let (name, given) = match word.split_once('=') {
-            Some((name, value)) => (name, Some(value.to_owned())),
-            None => (word.as_str(), None),
+    while let Some(word) = words.next()? {
+        let name = match word {
+            Arg::Value(word) if takes_words => {
+                flags.words.push(word.string()?);
+                continue;
+            }
+            Arg::Long(name) => format!("--{name}"),
+            Arg::Short(_) | Arg::Value(_) => return Err(word.unexpected()),
         };
         let Some(option) = command.options.iter().find(|option| option.name == name) else {
-            return Err(format!("`{}` takes no `{word}`", command.name));
+            return Err(format!("`{}` takes no `{name}`", command.name).into());
         };
-        let value = match (option.value, given) {
-            (None, None) => String::new(),
-            (None, Some(_)) => return Err(format!("{name} takes no value")),
-            (Some(_), Some(value)) => value,
-            (Some(kind), None) => words.next().cloned().ok_or_else(|| format!("{name} needs a value: {kind}"))?,
-        };
+        let value = if option.value.is_some() { words.value()?.string()? } else { String::new() };
         if flags.options.insert(option.name, value).is_some() {
-            return Err(format!("{name} is given twice"));
+            return Err(format!("{name} is given twice").into());
         }
     }
     Ok(flags)
@@ -271,12 +270,12 @@ fn spelled(option: &Opt) -> String {
 mod tests {
     use super::*;
 
-    fn words(line: &str) -> Vec<String> {
-        line.split_whitespace().map(str::to_owned).collect()
+    fn words(line: &str) -> Vec<OsString> {
+        line.split_whitespace().map(OsString::from).collect()
     }
 
     fn flags(line: &str) -> Flags {
-        match parse(&words(line)).unwrap() {
+        match parse(words(line)).unwrap() {
             Request::Run(_, flags) => flags,
             Request::Help(text) => panic!("expected a command, got {text}"),
         }
@@ -305,8 +304,9 @@ mod tests {
             "codegen --check=yes",
             "demo extra",
             "demo --driver sim --driver sim",
+            "demo -d sim",
         ] {
-            let error = parse(&words(line)).unwrap_err();
+            let error = parse(words(line)).unwrap_err();
             assert!(error.contains("usage: cargo xtask"), "{line}: {error}");
         }
     }
