@@ -9,7 +9,7 @@ use std::ffi::OsString;
 use lexopt::{Arg, Parser, ValueExt as _};
 
 use crate::shell::Result;
-use crate::{bench, check, codegen, demo, differential, gpu_test, lint, replay, test};
+use crate::{bench, check, codegen, demo, differential, gpu_test, lint, replay, survey, test};
 
 /// One command of `cargo xtask`.
 #[derive(Debug)]
@@ -64,6 +64,12 @@ pub(crate) const COMMANDS: &[Command] = &[
         about: "formatting, clippy, documentation warnings, house rules, drift of what is generated or listed",
         options: &[DRIVER],
         run: lint::run,
+    },
+    Command {
+        name: "layers",
+        about: "prints which folder of a crate imports which, and fails where one imports a folder above it",
+        options: &[DRIVER],
+        run: survey::layers,
     },
     Command {
         name: "check",

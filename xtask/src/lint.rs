@@ -4,7 +4,7 @@ use std::io::IsTerminal as _;
 
 use crate::flags::Flags;
 use crate::shell::{self, Phases, Result};
-use crate::{codegen, dependencies, docs, driver, tidy};
+use crate::{codegen, dependencies, docs, driver, survey, tidy};
 
 /// Runs the command.
 pub(crate) fn run(flags: &Flags) -> Result<()> {
@@ -14,6 +14,8 @@ pub(crate) fn run(flags: &Flags) -> Result<()> {
     phases.step("house rules", tidy::check);
     phases.noted("dependencies", dependencies::check);
     phases.noted("documents", docs::check);
+    phases.step("reader of sources", survey_itself);
+    phases.noted("layers", layers);
     phases.step("clippy", clippy);
     phases.step("documentation", documentation);
     phases.step("bindings", bindings);
@@ -36,15 +38,23 @@ fn documentation() -> Result<()> {
 
 /// The generator is built here only, so its own lints belong here too.
 fn bindings() -> Result<()> {
-    shell::run(&mut shell::cargo([
-        "clippy",
-        "--quiet",
-        "--package",
-        "codegen",
-        "--all-targets",
-        "--",
-        "-D",
-        "warnings",
-    ]))?;
+    lints("codegen")?;
     codegen::generate(true)
+}
+
+/// The import order of folders; the graph is printed.
+fn layers() -> Result<String> {
+    let graph = survey::ask(&["layers"])?;
+    Ok(format!("{} layers, no upward arrow", graph.lines().count()))
+}
+
+fn lints(package: &str) -> Result<()> {
+    shell::run(&mut shell::cargo(["clippy", "--quiet", "--package", package, "--all-targets", "--", "-D", "warnings"]))
+}
+
+/// The reader of sources is built here only, so its own lints and tests belong here too.
+fn survey_itself() -> Result<()> {
+    lints("survey")?;
+    // The same build as that which runs: the profile for tests would build all of its libraries again.
+    shell::run(&mut shell::cargo(["test", "--quiet", "--profile", "dev", "--package", "survey"]))
 }

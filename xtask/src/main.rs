@@ -22,6 +22,7 @@ mod test;
 
 mod dependencies;
 mod docs;
+mod survey;
 mod tidy;
 
 use std::process::ExitCode;
