@@ -72,6 +72,12 @@ pub(crate) const COMMANDS: &[Command] = &[
         run: survey::layers,
     },
     Command {
+        name: "api",
+        about: "writes the public API of the crates to `docs/api`, one line an item",
+        options: &[DRIVER, Opt { name: "--check", value: None, about: "writes nothing, fails if something differs" }],
+        run: survey::api,
+    },
+    Command {
         name: "check",
         about: "model checkers, AddressSanitizer, fuzz bodies over their corpus and then for a while each",
         options: &[

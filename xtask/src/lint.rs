@@ -16,6 +16,7 @@ pub(crate) fn run(flags: &Flags) -> Result<()> {
     phases.noted("documents", docs::check);
     phases.step("reader of sources", survey_itself);
     phases.noted("layers", layers);
+    phases.noted("public API", || survey::ask(&["api", "--check"]));
     phases.step("clippy", clippy);
     phases.step("documentation", documentation);
     phases.step("bindings", bindings);
@@ -45,6 +46,7 @@ fn bindings() -> Result<()> {
 /// The import order of folders; the graph is printed.
 fn layers() -> Result<String> {
     let graph = survey::ask(&["layers"])?;
+    shell::say(&graph);
     Ok(format!("{} layers, no upward arrow", graph.lines().count()))
 }
 

@@ -1,4 +1,4 @@
-//! `cargo xtask layers` and other questions to the sources, which the package `survey` answers.
+//! `cargo xtask layers`, `cargo xtask api` and other questions to the sources, which the package `survey` answers.
 
 use crate::flags::Flags;
 use crate::shell::{self, Result};
@@ -8,14 +8,18 @@ pub(crate) fn layers(_flags: &Flags) -> Result<()> {
     shell::run(&mut command(&["layers"]))
 }
 
-/// Asks and returns the answer, which is printed too; its last line serves as a note.
+/// Writes the public API of the crates as text, or compares it with what is committed.
+pub(crate) fn api(flags: &Flags) -> Result<()> {
+    shell::run(&mut command(if flags.has("--check") { &["api", "--check"] } else { &["api"] }))
+}
+
+/// Asks, and returns the answer.
 ///
 /// # Errors
 /// Something is wrong with the sources; what, has been printed.
 pub(crate) fn ask(words: &[&str]) -> Result<String> {
     let answer = shell::capture(&mut command(words))?;
-    shell::say(answer.trim_end());
-    Ok(answer)
+    Ok(answer.trim_end().to_owned())
 }
 
 fn command(words: &[&str]) -> std::process::Command {

@@ -1,14 +1,17 @@
-//! Reads the sources of the crates: `survey ROOT layers`.
+//! Reads the sources of the crates: `survey ROOT layers|api|api --check`.
 //!
 //! - `layers`: the order of the folders inside a crate, and who imports whom.
+//! - `api`: the public API of the crates, written to `docs/api` or compared with it.
 //!
-//! `cargo xtask lint` runs it. A package of its own because it needs a parser of Rust, for which the first `cargo xtask`
-//! shall not wait.
+//! `cargo xtask lint` runs them. A package of its own because it needs a parser of Rust and a reader of rustdoc's output,
+//! for which the first `cargo xtask` shall not wait.
 #![forbid(unsafe_code)]
 #![expect(clippy::wildcard_enum_match_arm, reason = "the enums of a syntax tree have dozens of variants, and grow")]
 
+mod api;
 mod layers;
 mod modules;
+mod rustdoc;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -19,11 +22,15 @@ pub(crate) type Result<T> = std::result::Result<T, String>;
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
-    let outcome = match words.as_slice() {
-        [root, "layers"] => layers::run(Path::new(root)),
+    let outcome =
+        match words.as_slice() {
+            [root, "layers"] => layers::run(Path::new(root)),
+            [root, "api"] => api::write(Path::new(root)),
+            [root, "api", "--check"] => api::check(Path::new(root)),
 
-        _ => Err("usage: survey ROOT layers; run it as `cargo xtask layers`".to_owned()),
-    };
+            _ => Err("usage: survey ROOT layers|api|api --check; run it as `cargo xtask layers` or `cargo xtask api`"
+                .to_owned()),
+        };
     match outcome {
         Ok(text) => {
             say(&text);
@@ -42,6 +49,14 @@ fn say(text: &str) {
 fn fail(text: &str) -> ExitCode {
     eprintln!("{text}");
     ExitCode::FAILURE
+}
+
+/// Reads a file.
+///
+/// # Errors
+/// It cannot be read.
+pub(crate) fn read(path: &Path) -> Result<String> {
+    std::fs::read_to_string(path).map_err(|error| format!("cannot read {}: {error}", path.display()))
 }
 
 /// `note` if nothing is wrong, else the list of what is.
