@@ -1,7 +1,8 @@
-//! Reads the sources of the crates: `survey ROOT layers|api|api --check`.
+//! Reads the sources of the crates: `survey ROOT layers|api|api --check|coverage`.
 //!
 //! - `layers`: the order of the folders inside a crate, and who imports whom.
 //! - `api`: the public API of the crates, written to `docs/api` or compared with it.
+//! - `coverage`: whether `docs/coverage.md` says the truth about the public items.
 //!
 //! `cargo xtask lint` runs them. A package of its own because it needs a parser of Rust and a reader of rustdoc's output,
 //! for which the first `cargo xtask` shall not wait.
@@ -9,6 +10,7 @@
 #![expect(clippy::wildcard_enum_match_arm, reason = "the enums of a syntax tree have dozens of variants, and grow")]
 
 mod api;
+mod coverage;
 mod layers;
 mod modules;
 mod rustdoc;
@@ -22,15 +24,14 @@ pub(crate) type Result<T> = std::result::Result<T, String>;
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
-    let outcome =
-        match words.as_slice() {
-            [root, "layers"] => layers::run(Path::new(root)),
-            [root, "api"] => api::write(Path::new(root)),
-            [root, "api", "--check"] => api::check(Path::new(root)),
+    let outcome = match words.as_slice() {
+        [root, "layers"] => layers::run(Path::new(root)),
+        [root, "api"] => api::write(Path::new(root)),
+        [root, "api", "--check"] => api::check(Path::new(root)),
+        [root, "coverage"] => coverage::run(Path::new(root)),
 
-            _ => Err("usage: survey ROOT layers|api|api --check; run it as `cargo xtask layers` or `cargo xtask api`"
-                .to_owned()),
-        };
+        _ => Err("usage: survey ROOT layers|api|api --check|coverage; `cargo xtask lint` runs it".to_owned()),
+    };
     match outcome {
         Ok(text) => {
             say(&text);
