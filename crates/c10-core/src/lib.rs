@@ -37,77 +37,48 @@
 //! # Ok::<(), c10_core::Error>(())
 //! ```
 
-mod error;
-mod out_of_memory;
-
-mod arg;
-mod device;
-mod peer;
-mod properties;
-
-mod driver;
-
-mod config;
-
-mod cudart;
-
-mod guard;
-mod lasting;
-mod lazy;
-mod process;
-mod runtime;
-mod thread;
-
-mod event;
-mod stream;
-mod sync_debug;
-
+mod api;
+mod base;
 #[forbid(unsafe_code)]
 mod caching;
-
-mod copy;
-mod mem_pool;
-mod memory;
-mod nested;
+mod driver;
+mod events;
 #[forbid(unsafe_code)]
 mod pinned;
-mod remains;
+mod runtime;
+mod state;
+mod sync;
+mod thread;
 
-mod graph;
-mod graphed;
-mod launch;
-
-mod ipc;
-
-mod nvml;
-mod visible;
-
-pub use arg::{DeviceArg, DeviceOf, StreamArg};
+pub use api::arg::{DeviceArg, DeviceOf, StreamArg};
+pub use api::buffers::DeviceBuffer;
+pub use api::cudart::Cudart;
+pub use api::event::{Event, EventOptions};
+pub use api::graph::{CUDAGraph, CaptureOutcome, CaptureScope, Condition, GeneratorState, GraphCapture, GraphReport};
+pub use api::graphed::{GraphFn, GraphedCallable, GraphedOptions};
+pub use api::guard::{DeviceGuard, MultiStreamGuard, RuntimeGuard, StreamGuard};
+pub use api::ipc::SharedBuffer;
+pub use api::launch::{Arg, Kernel, KernelAttributes, LaunchConfig, Module};
+pub use api::mem_pool::{MemPool, MemPoolGuard};
+pub use api::pinned::PinnedBuffer;
+pub use api::properties::DeviceProperties;
+pub use api::stream::{ExternalStream, Stream, get_stream_from_external};
+pub use api::sync_debug::SyncDebugMode;
+pub use base::config::{AllocatorConfig, Backend, ConfigError, ROUNDUP_ENTRIES};
+pub use base::device::{Device, DeviceIndex, DeviceType};
+pub use base::error::{
+    AcceleratorError, CudaError, DeferredCudaCallError, Error, GraphNode, GraphNodeKind, GraphUpdateError,
+    GraphUpdateFailure, GraphedError, LaunchError, LaunchErrorKind, ModuleError, NoDriver, OutOfMemory,
+    OutOfMemoryError, OutOfMemoryHint, ProcessMemory, Result, Unavailable, check_error, cudaStatus,
+};
+pub use base::handles::{CaptureMode, MemInfo};
+pub use base::ids::{PoolId, StreamId};
+pub use base::stat::{NestedStat, Stat};
+pub use base::uuid::Uuid;
 pub use caching::{
-    BlockCheckpoint, BlockInfo, BlockState, DeviceStats, PoolCheckpoint, PoolId, RestoreResult, SegmentCheckpoint,
-    SegmentInfo, SegmentType, Stat, StatByPool,
+    BlockCheckpoint, BlockInfo, BlockState, DeviceStats, PoolCheckpoint, RestoreResult, SegmentCheckpoint, SegmentInfo,
+    SegmentType, StatByPool,
 };
-pub use config::{AllocatorConfig, Backend, ConfigError, ROUNDUP_ENTRIES};
-pub use copy::DeviceBuffer;
-pub use cudart::{CudaError, Cudart, check_error, cudaStatus};
-pub use device::{Device, DeviceIndex, DeviceType};
-pub use driver::{CaptureMode, MemInfo, get_stream_from_external};
-pub use error::{AcceleratorError, Error, NoDriver, OutOfMemory, Result, Unavailable};
-pub use event::{Event, EventOptions};
-pub use graph::{
-    CUDAGraph, CaptureOutcome, CaptureScope, Condition, GeneratorState, GraphCapture, GraphNode, GraphNodeKind,
-    GraphReport, GraphUpdateError, GraphUpdateFailure,
-};
-pub use graphed::{GraphFn, GraphedCallable, GraphedError, GraphedOptions};
-pub use guard::{DeviceGuard, MultiStreamGuard, RuntimeGuard, StreamGuard};
-pub use ipc::SharedBuffer;
-pub use launch::{Arg, Kernel, KernelAttributes, LaunchConfig, LaunchError, LaunchErrorKind, Module, ModuleError};
-pub use lazy::DeferredCudaCallError;
-pub use mem_pool::{MemPool, MemPoolGuard};
-pub use nested::NestedStat;
-pub use out_of_memory::{ObserverId, OutOfMemoryError, OutOfMemoryHint, ProcessMemory};
-pub use pinned::{DurationStat, HostStats, PinnedBuffer};
-pub use properties::{DeviceProperties, Uuid};
-pub use runtime::Runtime;
-pub use stream::{ExternalStream, Stream, StreamId};
-pub use sync_debug::SyncDebugMode;
+pub use pinned::{DurationStat, HostStats};
+pub use runtime::handle::Runtime;
+pub use state::observers::ObserverId;

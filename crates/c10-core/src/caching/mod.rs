@@ -6,72 +6,38 @@
 //! **Invariants:** nothing here knows the driver except through the trait [`Driver`]. What a stream's cached memory needs
 //! is behind a lock of its own, under which the driver is never called.
 
-mod arena;
-mod bins;
 mod block;
-mod capturing;
-mod checkpoint;
 mod device;
-mod elsewhere;
-mod exclusive;
-mod expandable;
-mod growth;
-mod hot;
-mod ledger;
-mod lending;
-mod messages;
-mod newest;
-mod pages;
-mod pending;
+mod freeset;
 mod pools;
-mod private_pool;
-mod reclaim;
-mod reuse;
+mod remote;
 mod shard;
-mod size_class;
-mod slot;
-mod snapshot;
-mod source;
+mod slow;
 mod stats;
-mod streams;
-mod tree;
-mod turns;
-mod uses;
-mod validity;
 
-#[cfg(test)]
-mod differential;
-#[cfg(test)]
-mod figures;
-#[cfg(test)]
-mod golden;
-#[cfg(test)]
-mod naive;
-#[cfg(test)]
-mod restore;
 #[cfg(test)]
 mod tests;
-#[cfg(test)]
-mod unseen;
 
-pub use checkpoint::{BlockCheckpoint, PoolCheckpoint, RestoreResult, SegmentCheckpoint};
-pub use private_pool::PoolId;
-pub(crate) use private_pool::{Filter, PoolOptions, Request};
-pub use snapshot::{BlockInfo, BlockState, SegmentInfo, SegmentType};
-pub use stats::{DeviceStats, Stat, StatByPool};
+pub(crate) use pools::{Filter, PoolOptions, Request};
+pub use slow::{BlockCheckpoint, PoolCheckpoint, RestoreResult, SegmentCheckpoint};
+pub use slow::{BlockInfo, BlockState, SegmentInfo, SegmentType};
+pub use stats::{DeviceStats, StatByPool};
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::config::AllocatorConfig;
-use crate::device::DeviceIndex;
-use crate::driver::{Driver, Relaxed, StreamRef};
-use crate::error::{Error, Result};
+use crate::base::config::AllocatorConfig;
+use crate::base::device::DeviceIndex;
+use crate::base::error::{Error, Result};
+use crate::base::handles::StreamRef;
+use crate::base::ids::PoolId;
+use crate::driver::{Driver, Relaxed};
 use crate::thread;
+use block::SIZE_LIMIT;
 pub(crate) use device::Search;
 use device::{Device, Shared, Undoing};
-use pages::Place;
+use remote::Place;
 
 /// The allocators of all devices.
 #[derive(Debug)]
@@ -140,9 +106,8 @@ impl CachingAllocator {
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "the one call that is left finds a block anew")]
     pub(crate) fn search(&self, stream: StreamRef, bytes: u64) -> Search {
-        let plain = bytes.wrapping_sub(1) < size_class::SIZE_LIMIT - 1
-            && !self.is_scoped()
-            && !self.uncached.load(Ordering::Acquire);
+        let plain =
+            bytes.wrapping_sub(1) < SIZE_LIMIT - 1 && !self.is_scoped() && !self.uncached.load(Ordering::Acquire);
         match self.device(stream.device) {
             Some(device) if plain && device.is_waiting() => Search::Waiting,
             Some(device) if plain => device.hit_default(stream.handle, bytes),
@@ -184,7 +149,7 @@ impl CachingAllocator {
     /// The same when scopes are open, or nothing is cached.
     #[cold]
     fn alloc_specially<D: Driver>(&self, driver: &D, device: &Device, stream: StreamRef, bytes: u64) -> Result<u64> {
-        if bytes >= size_class::SIZE_LIMIT {
+        if bytes >= SIZE_LIMIT {
             return Err(Error::RequestTooLarge { requested: bytes });
         }
         let scoped = self.is_scoped();

@@ -18,10 +18,11 @@ use cuda_sys::driver::types::{
     CUgraphNodeParams_st__bindgen_ty_1 as AnyParams, CUgraphNodeType,
 };
 
+use crate::base::error::{Error, Result, Unavailable};
+use crate::base::handles::{CaptureMode, StreamRef};
 use crate::driver::graph::{raw, raw_graph};
 use crate::driver::stream::mode_to_raw;
-use crate::driver::{Api, CaptureMode, GraphHandle, StreamRef};
-use crate::error::{Error, Result, Unavailable};
+use crate::driver::{Api, GraphHandle};
 
 /// A launch sets the condition to its default value (`CU_GRAPH_COND_ASSIGN_DEFAULT`).
 const ASSIGN_DEFAULT: u32 = 1;

@@ -17,10 +17,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use cuda_sys::Driver as Table;
 use cuda_sys::driver::types::{CUcontext, CUdevice, CUdevice_attribute, CUuuid};
 
-use crate::device::DeviceIndex;
+use crate::base::device::DeviceIndex;
+use crate::base::error::{Error, OLDEST_DRIVER, Result};
 use crate::driver::conditional::Bodies;
 use crate::driver::vmm::Mappings;
-use crate::error::{Error, OLDEST_DRIVER, Result};
 
 /// A driver that has been initialised.
 pub(crate) struct Api {

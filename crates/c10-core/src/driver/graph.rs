@@ -15,9 +15,10 @@ use cuda_sys::driver::types::{
 };
 use cuda_sys::{CUresult, CallError, DriverError};
 
+use crate::base::error::{Error, Result};
+use crate::base::handles::{CaptureMode, NodeHandle, StreamRef};
+use crate::driver::Api;
 use crate::driver::stream::mode_to_raw;
-use crate::driver::{Api, CaptureMode, NodeHandle, StreamRef};
-use crate::error::{Error, Result};
 
 /// A `CUgraph`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -16,11 +16,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use cuda_sys::Driver as Table;
 
-use crate::device::DeviceIndex;
+use crate::base::device::DeviceIndex;
+use crate::base::error::{Error, Result};
+use crate::base::handles::{CaptureMode, EventHandle, StreamRef};
+use crate::driver::Api;
 use crate::driver::memory::{check_range, raw};
 use crate::driver::stream::{EVENT_DISABLE_TIMING, mode_from_raw, mode_to_raw, raw_event, ready};
-use crate::driver::{Api, CaptureMode, EventHandle, StreamRef};
-use crate::error::{Error, Result};
 use crate::pinned::{EventQuery, HostDriver};
 
 /// The pages that are touched; the system's are as large or larger.

@@ -10,10 +10,11 @@ use std::ptr;
 
 use cuda_sys::driver::types::{CUevent, CUipcEventHandle, CUipcMemHandle};
 
-use crate::device::DeviceIndex;
+use crate::base::device::DeviceIndex;
+use crate::base::error::Result;
+use crate::base::handles::EventHandle;
+use crate::driver::Api;
 use crate::driver::stream::raw_event;
-use crate::driver::{Api, EventHandle};
-use crate::error::Result;
 
 /// What the driver writes to name memory or an event to other processes.
 pub(crate) type IpcHandle = [u8; 64];

@@ -10,10 +10,11 @@ use std::ffi::c_void;
 use std::ops::Range;
 use std::ptr;
 
-use crate::device::DeviceIndex;
+use crate::base::device::DeviceIndex;
+use crate::base::error::{Error, Result};
+use crate::base::handles::{CaptureMode, CapturePoint, EventHandle, MemInfo, NodeHandle, StreamRef};
 use crate::driver::stream::EVENT_DISABLE_TIMING;
-use crate::driver::{Api, CaptureMode, CapturePoint, Driver, EventHandle, MemInfo, NodeHandle, StreamRef};
-use crate::error::{Error, Result};
+use crate::driver::{Api, Driver};
 
 /// Refuses ranges that leave a buffer.
 pub(crate) fn check_range(offset: usize, bytes: usize, len: usize) -> Result<()> {

@@ -27,70 +27,12 @@ pub(crate) use ipc::IpcHandle;
 pub(crate) use memory::{check_part, check_range};
 pub(crate) use module::{FunctionHandle, ModuleHandle, Shape, with_array};
 pub(crate) use nvml::Nvml;
-pub use stream::get_stream_from_external;
 pub(crate) use stream::{EVENT_BLOCKING_SYNC, EVENT_DISABLE_TIMING, EVENT_EXTERNAL, EVENT_INTERPROCESS};
 
-use std::fmt;
-
-use crate::device::DeviceIndex;
-use crate::error::Result;
-
-/// A `CUstream`. Zero is the default stream.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub(crate) struct StreamHandle(pub(crate) usize);
-
-impl fmt::Debug for StreamHandle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:#x}", self.0)
-    }
-}
-
-/// A `CUevent`.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub(crate) struct EventHandle(pub(crate) usize);
-
-/// A stream with its device: the default streams of two devices have the same handle.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub(crate) struct StreamRef {
-    /// Device the stream belongs to.
-    pub(crate) device: DeviceIndex,
-    /// The stream.
-    pub(crate) handle: StreamHandle,
-}
-
-/// Free and total bytes of a device.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct MemInfo {
-    /// Bytes nobody holds.
-    pub free: u64,
-    /// Bytes the device has.
-    pub total: u64,
-}
-
-/// Which calls the driver forbids while a stream captures (`CUstreamCaptureMode`).
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum CaptureMode {
-    /// Potentially unsafe calls are forbidden to every thread.
-    #[default]
-    Global,
-    /// They are forbidden to the capturing thread only.
-    ThreadLocal,
-    /// They are allowed.
-    Relaxed,
-}
-
-/// A `CUgraphNode`; a number as long as its graph is alive.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub(crate) struct NodeHandle(pub(crate) usize);
-
-/// How far a capturing stream has come.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct CapturePoint {
-    /// Number of the capture.
-    pub(crate) capture: u64,
-    /// The nodes that what is queued next will follow.
-    pub(crate) nodes: Vec<NodeHandle>,
-}
+use crate::base::device::DeviceIndex;
+use crate::base::error::Result;
+pub(crate) use crate::base::handles::{CaptureMode, MemInfo};
+pub(crate) use crate::base::handles::{CapturePoint, EventHandle, NodeHandle, StreamRef};
 
 /// What the caching allocator needs of a driver.
 ///

@@ -12,11 +12,12 @@ use std::ptr;
 use cuda_sys::driver::types::{CUfunction, CUfunction_attribute, CUjit_option, CUmodule};
 use cuda_sys::{CUresult, CallError};
 
-use crate::device::DeviceIndex;
+use crate::base::device::DeviceIndex;
+use crate::base::error::ModuleError;
+use crate::base::error::{Error, Result};
+use crate::base::handles::StreamRef;
+use crate::driver::Api;
 use crate::driver::memory::raw;
-use crate::driver::{Api, StreamRef};
-use crate::error::{Error, Result};
-use crate::launch::ModuleError;
 
 /// A `CUmodule`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]

@@ -19,9 +19,9 @@ use cuda_sys::nvml::types::{
 };
 use cuda_sys::{Nvml as Table, NvmlError, nvmlReturn_t};
 
-use crate::error::Result;
-use crate::out_of_memory::ProcessMemory;
-use crate::process;
+use crate::base::error::ProcessMemory;
+use crate::base::error::Result;
+use crate::base::process;
 
 /// How many processes are asked for at first, and how many more when that was not enough.
 const PROCESSES_AT_FIRST: usize = 32;

@@ -14,12 +14,10 @@ use cuda_sys::driver::types::{
 };
 use cuda_sys::{CUresult, CallError, DriverError};
 
-use crate::arg::DeviceArg;
-use crate::device::DeviceIndex;
-use crate::driver::{Api, CaptureMode, CapturePoint, EventHandle, NodeHandle, StreamHandle, StreamRef};
-use crate::error::Result;
-use crate::runtime::Runtime;
-use crate::stream::{ExternalStream, Stream};
+use crate::base::device::DeviceIndex;
+use crate::base::error::Result;
+use crate::base::handles::{CaptureMode, CapturePoint, EventHandle, NodeHandle, StreamHandle, StreamRef};
+use crate::driver::Api;
 
 /// Waiting for the event yields the processor (`CU_EVENT_BLOCKING_SYNC`).
 pub(crate) const EVENT_BLOCKING_SYNC: u32 = 1;
@@ -242,38 +240,6 @@ pub(super) struct CaptureState {
     /// What is captured next comes after these; valid until the next call about the stream.
     pub(super) nodes: *const CUgraphNode,
     pub(super) count: usize,
-}
-
-/// A stream that was made elsewhere, as a stream of the current runtime; torch's `get_stream_from_external`. Never
-/// destroyed here. The handles 0 and 1 are the device's default stream.
-///
-/// # Errors
-/// The device is no CUDA device or does not exist, no stream can have that handle, or the runtime cannot start.
-///
-/// # Safety
-/// - `handle` must be a `CUstream` of that device's primary context, or 0 or 1; 2 is the default stream of whichever
-///   thread uses the stream returned, so that memory used on it must stay on one thread.
-/// - It must stay alive as long as the stream returned, its clones, memory that was used on it, and graphs that were
-///   replayed on it.
-pub unsafe fn get_stream_from_external(handle: usize, device: impl DeviceArg) -> Result<Stream> {
-    let runtime = Runtime::current();
-    runtime.wrap_stream(device.resolve(&runtime)?, StreamHandle(handle))
-}
-
-impl ExternalStream {
-    /// A stream that was made elsewhere, as a stream of the current runtime. The pointer 0 asks, as in torch, for a stream
-    /// of the pool.
-    ///
-    /// # Errors
-    /// A priority other than 0 with a pointer other than 0: the stream has its own. Else as for
-    /// [`get_stream_from_external`].
-    ///
-    /// # Safety
-    /// - The duties of [`get_stream_from_external`], unless the pointer is 0.
-    pub unsafe fn new(stream_ptr: usize, device: impl DeviceArg, priority: i32) -> Result<Self> {
-        let device = Runtime::with_current(|runtime| device.resolve(runtime))?;
-        Self::wrap(stream_ptr, device, priority)
-    }
 }
 
 /// What was asked about a capture; nothing for the default stream while another, blocking stream captures: it takes no part

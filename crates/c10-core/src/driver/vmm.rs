@@ -20,9 +20,9 @@ use cuda_sys::driver::types::{
     CUmemAllocationProp_st__bindgen_ty_1, CUmemAllocationType, CUmemLocation, CUmemLocationType,
 };
 
-use crate::device::DeviceIndex;
+use crate::base::device::DeviceIndex;
+use crate::base::error::{Error, Result};
 use crate::driver::Api;
-use crate::error::{Error, Result};
 
 /// A `CUmemGenericAllocationHandle`.
 type PageHandle = u64;

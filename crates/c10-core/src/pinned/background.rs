@@ -16,7 +16,7 @@ use crate::pinned::interface::EventQuery;
 const PERIOD: Duration = Duration::from_micros(100);
 
 #[derive(Debug, Default)]
-pub(super) struct Background {
+pub(crate) struct Background {
     wanted: AtomicBool,
     /// Whether the thread is there, so that nobody else need look.
     works: AtomicBool,
@@ -35,12 +35,12 @@ impl Background {
     }
 
     /// Whether a thread of its own looks at the events.
-    pub(super) fn works(&self) -> bool {
+    pub(crate) fn works(&self) -> bool {
         self.works.load(Ordering::Relaxed)
     }
 
     /// Sets the option. Without it the thread ends before this returns.
-    pub(super) fn set(&self, wanted: bool) {
+    pub(crate) fn set(&self, wanted: bool) {
         self.wanted.store(wanted, Ordering::Release);
         if !wanted {
             self.stop();
@@ -48,7 +48,7 @@ impl Background {
     }
 
     /// Ends the thread, if there is one.
-    pub(super) fn stop(&self) {
+    pub(crate) fn stop(&self) {
         self.works.store(false, Ordering::Release);
         let running = self.lock().take();
         if let Some(running) = running {

@@ -9,8 +9,8 @@
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use crate::device::DeviceIndex;
-use crate::driver::StreamRef;
+use crate::base::device::DeviceIndex;
+use crate::base::handles::StreamRef;
 use crate::pinned::class::SizeClass;
 
 /// Blocks of the first chunk; a power of two.
@@ -20,7 +20,7 @@ const CHUNKS: usize = 27;
 
 /// Number of a block.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub(crate) struct BlockId(pub(super) u32);
+pub(crate) struct BlockId(pub(crate) u32);
 
 impl BlockId {
     /// Stands for no block.
@@ -36,7 +36,7 @@ impl BlockId {
 /// Where a block's memory comes from, and so how it is given back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
-pub(super) enum Origin {
+pub(crate) enum Origin {
     /// The driver made it.
     Driver,
     /// The system's, registered with the driver.
@@ -47,11 +47,11 @@ pub(super) enum Origin {
 
 /// What is known of a block's memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Memory {
-    pub(super) class: SizeClass,
-    pub(super) address: usize,
-    pub(super) device: DeviceIndex,
-    pub(super) origin: Origin,
+pub(crate) struct Memory {
+    pub(crate) class: SizeClass,
+    pub(crate) address: usize,
+    pub(crate) device: DeviceIndex,
+    pub(crate) origin: Origin,
 }
 
 /// One block.
@@ -90,21 +90,21 @@ impl Block {
     }
 
     #[inline]
-    pub(super) fn next(&self) -> BlockId {
+    pub(crate) fn next(&self) -> BlockId {
         BlockId(self.next.load(Ordering::Relaxed))
     }
 
     #[inline]
-    pub(super) fn set_next(&self, next: BlockId) {
+    pub(crate) fn set_next(&self, next: BlockId) {
         self.next.store(next.0, Ordering::Relaxed);
     }
 
     #[inline]
-    pub(super) fn class(&self) -> SizeClass {
+    pub(crate) fn class(&self) -> SizeClass {
         SizeClass(self.class.load(Ordering::Relaxed))
     }
 
-    pub(super) fn memory(&self) -> Memory {
+    pub(crate) fn memory(&self) -> Memory {
         let origin = match self.origin.load(Ordering::Relaxed) {
             origin if origin == Origin::Driver as u8 => Origin::Driver,
             origin if origin == Origin::Registered as u8 => Origin::Registered,
@@ -118,31 +118,31 @@ impl Block {
         }
     }
 
-    pub(super) fn set_memory(&self, memory: Memory) {
+    pub(crate) fn set_memory(&self, memory: Memory) {
         self.class.store(memory.class.0, Ordering::Relaxed);
         self.origin.store(memory.origin as u8, Ordering::Relaxed);
         self.device.store(memory.device.0, Ordering::Relaxed);
         self.address.store(memory.address, Ordering::Relaxed);
     }
 
-    pub(super) fn access(&self) -> &Mutex<()> {
+    pub(crate) fn access(&self) -> &Mutex<()> {
         &self.access
     }
 
     /// Makes the caller the one owner of a block that nobody had.
     #[inline]
-    pub(super) fn hand_out(&self) {
+    pub(crate) fn hand_out(&self) {
         self.handles.store(1, Ordering::Relaxed);
     }
 
     /// One more owner, beside one that the caller knows of.
-    pub(super) fn add_owner(&self) {
+    pub(crate) fn add_owner(&self) {
         self.handles.fetch_add(1, Ordering::Relaxed);
     }
 
     /// One owner less, unless the caller is the last; whether it is. The last one stays an owner until it says so.
     #[inline]
-    pub(super) fn leave(&self) -> bool {
+    pub(crate) fn leave(&self) -> bool {
         loop {
             // Only an owner makes more of them, so that an only one stays the only one.
             let owners = self.handles.load(Ordering::Acquire);
@@ -158,11 +158,11 @@ impl Block {
 
     /// The last owner is one no more.
     #[inline]
-    pub(super) fn disown(&self) {
+    pub(crate) fn disown(&self) {
         self.handles.store(0, Ordering::Release);
     }
 
-    pub(super) fn owners(&self) -> u32 {
+    pub(crate) fn owners(&self) -> u32 {
         self.handles.load(Ordering::Acquire)
     }
 
@@ -171,7 +171,7 @@ impl Block {
     }
 
     /// Notes a use on a stream; the caller is an owner.
-    pub(super) fn record(&self, stream: StreamRef) {
+    pub(crate) fn record(&self, stream: StreamRef) {
         let mut streams = self.streams();
         if !streams.contains(&stream) {
             streams.push(stream);
@@ -181,13 +181,13 @@ impl Block {
 
     /// Whether streams were recorded; asked by the last owner.
     #[inline]
-    pub(super) fn is_used(&self) -> bool {
+    pub(crate) fn is_used(&self) -> bool {
         self.used.load(Ordering::Relaxed)
     }
 
     /// The streams recorded, which are forgotten. There is something to wait for on each from now on, and once more for
     /// the caller.
-    pub(super) fn take_streams(&self) -> Vec<StreamRef> {
+    pub(crate) fn take_streams(&self) -> Vec<StreamRef> {
         let streams = std::mem::take(&mut *self.streams());
         self.used.store(false, Ordering::Relaxed);
         self.waits.store(u32::try_from(streams.len() + 1).unwrap_or(u32::MAX), Ordering::Relaxed);
@@ -195,31 +195,31 @@ impl Block {
     }
 
     /// One thing less to wait for; whether it was the last.
-    pub(super) fn drop_wait(&self) -> bool {
+    pub(crate) fn drop_wait(&self) -> bool {
         self.waits.fetch_sub(1, Ordering::AcqRel) == 1
     }
 }
 
 /// All blocks.
 #[derive(Debug)]
-pub(super) struct Blocks {
+pub(crate) struct Blocks {
     chunks: [OnceLock<Box<[Block]>>; CHUNKS],
     made: AtomicU32,
 }
 
 impl Blocks {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { chunks: [const { OnceLock::new() }; CHUNKS], made: AtomicU32::new(0) }
     }
 
     #[inline]
-    pub(super) fn get(&self, block: BlockId) -> &Block {
+    pub(crate) fn get(&self, block: BlockId) -> &Block {
         let (chunk, offset) = place(block);
         &self.chunks[chunk].get().expect("a chunk is made before its numbers are given out")[offset]
     }
 
     /// A new number. Called by one thread at a time.
-    pub(super) fn make(&self) -> BlockId {
+    pub(crate) fn make(&self) -> BlockId {
         let block = BlockId(self.made.load(Ordering::Relaxed));
         let (chunk, _) = place(block);
         self.chunks[chunk].get_or_init(|| (0..FIRST_CHUNK << chunk).map(|_| Block::new()).collect());
@@ -228,12 +228,12 @@ impl Blocks {
     }
 
     /// Every number given out so far, the first one last.
-    pub(super) fn all(&self) -> impl Iterator<Item = BlockId> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = BlockId> {
         (0..self.made.load(Ordering::Acquire)).rev().map(BlockId)
     }
 
     /// Forgets who uses the blocks.
-    pub(super) fn clear(&self) {
+    pub(crate) fn clear(&self) {
         for block in self.all().map(|block| self.get(block)) {
             block.take_streams();
             block.handles.store(0, Ordering::Relaxed);
@@ -241,7 +241,7 @@ impl Blocks {
     }
 
     /// How many numbers were given out so far.
-    pub(super) fn made(&self) -> usize {
+    pub(crate) fn made(&self) -> usize {
         self.made.load(Ordering::Acquire) as usize
     }
 }

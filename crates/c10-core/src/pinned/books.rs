@@ -6,26 +6,26 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::caching::Stat;
+use crate::base::stat::Stat;
 use crate::pinned::blocks::{BlockId, Blocks, Memory};
 use crate::pinned::stats::DurationStat;
 
 #[derive(Debug, Default)]
-pub(super) struct Books {
+pub(crate) struct Books {
     by_address: BTreeMap<usize, BlockId>,
     /// Numbers whose memory went back.
     unused: Vec<BlockId>,
-    pub(super) num_host_alloc: u64,
-    pub(super) num_host_free: u64,
-    pub(super) allocations: Stat,
-    pub(super) allocated_bytes: Stat,
-    pub(super) host_alloc_time: DurationStat,
-    pub(super) host_free_time: DurationStat,
+    pub(crate) num_host_alloc: u64,
+    pub(crate) num_host_free: u64,
+    pub(crate) allocations: Stat,
+    pub(crate) allocated_bytes: Stat,
+    pub(crate) host_alloc_time: DurationStat,
+    pub(crate) host_free_time: DurationStat,
 }
 
 impl Books {
     /// A number for new memory.
-    pub(super) fn enter(&mut self, blocks: &Blocks, memory: Memory) -> BlockId {
+    pub(crate) fn enter(&mut self, blocks: &Blocks, memory: Memory) -> BlockId {
         let block = self.unused.pop().unwrap_or_else(|| blocks.make());
         blocks.get(block).set_memory(memory);
         self.by_address.insert(memory.address, block);
@@ -35,7 +35,7 @@ impl Books {
     }
 
     /// A block's memory went back.
-    pub(super) fn remove(&mut self, block: BlockId, memory: Memory) {
+    pub(crate) fn remove(&mut self, block: BlockId, memory: Memory) {
         self.by_address.remove(&memory.address);
         self.allocations.change(-1);
         self.allocated_bytes.change(-bytes(memory));
@@ -43,34 +43,34 @@ impl Books {
     }
 
     /// The driver took this long to give memory.
-    pub(super) fn count_alloc(&mut self, time: Duration) {
+    pub(crate) fn count_alloc(&mut self, time: Duration) {
         self.num_host_alloc += 1;
         self.host_alloc_time.add(time);
     }
 
     /// The driver took this long to take memory back.
-    pub(super) fn count_free(&mut self, time: Duration) {
+    pub(crate) fn count_free(&mut self, time: Duration) {
         self.num_host_free += 1;
         self.host_free_time.add(time);
     }
 
     /// The block that an address lies in.
-    pub(super) fn find(&self, blocks: &Blocks, address: usize) -> Option<BlockId> {
+    pub(crate) fn find(&self, blocks: &Blocks, address: usize) -> Option<BlockId> {
         let (begin, block) = self.by_address.range(..=address).next_back()?;
         (address - begin < blocks.get(*block).class().bytes()).then_some(*block)
     }
 
     /// All blocks that have memory.
-    pub(super) fn all(&self) -> impl Iterator<Item = BlockId> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = BlockId> {
         self.by_address.values().copied()
     }
 
     /// Forgets everything but the numbers, which are all unused.
-    pub(super) fn restart(&mut self, blocks: &Blocks) {
+    pub(crate) fn restart(&mut self, blocks: &Blocks) {
         *self = Self { unused: blocks.all().collect(), ..Self::default() };
     }
 
-    pub(super) fn reset_accumulated(&mut self) {
+    pub(crate) fn reset_accumulated(&mut self) {
         for stat in [&mut self.allocations, &mut self.allocated_bytes] {
             (stat.allocated, stat.freed) = (0, 0);
         }
@@ -79,7 +79,7 @@ impl Books {
         (self.num_host_alloc, self.num_host_free) = (0, 0);
     }
 
-    pub(super) fn reset_peak(&mut self) {
+    pub(crate) fn reset_peak(&mut self) {
         for stat in [&mut self.allocations, &mut self.allocated_bytes] {
             stat.peak = stat.current;
         }

@@ -16,10 +16,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use crate::config::AllocatorConfig;
-use crate::device::DeviceIndex;
-use crate::driver::{HostMemory, StreamRef};
-use crate::error::{Error, Result};
+use crate::base::config::AllocatorConfig;
+use crate::base::device::DeviceIndex;
+use crate::base::error::{Error, Result};
+use crate::base::handles::StreamRef;
+use crate::driver::HostMemory;
 use crate::pinned::background::Background;
 use crate::pinned::blocks::{Block, BlockId, Blocks, Memory, Origin};
 use crate::pinned::books::Books;
@@ -93,7 +94,7 @@ impl PinnedCache {
         self.background.set(config.pinned_use_background_threads);
     }
 
-    pub(super) fn background(&self) -> &Background {
+    pub(crate) fn background(&self) -> &Background {
         &self.background
     }
 
@@ -128,12 +129,12 @@ impl PinnedCache {
     }
 
     /// Whether any block waits for streams.
-    pub(super) fn any_waiting(&self) -> bool {
+    pub(crate) fn any_waiting(&self) -> bool {
         self.waiting.any()
     }
 
     /// Takes blocks back whose streams are done, unless another thread does so at the moment. Does not block.
-    pub(super) fn poll<E: EventQuery>(&self, driver: &E) {
+    pub(crate) fn poll<E: EventQuery>(&self, driver: &E) {
         self.waiting.poll(driver, &self.blocks, Patience::None, |block| self.cache(block));
     }
 
@@ -233,7 +234,7 @@ impl PinnedCache {
 
     /// A block by its number.
     #[cfg(test)]
-    pub(super) fn block(&self, id: BlockId) -> &Block {
+    pub(crate) fn block(&self, id: BlockId) -> &Block {
         self.blocks.get(id)
     }
 

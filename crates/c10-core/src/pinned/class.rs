@@ -21,12 +21,12 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use crate::caching::Stat;
+use crate::base::stat::Stat;
 use crate::pinned::blocks::{BlockId, Blocks};
 use crate::thread;
 
 /// Size classes there are: 1 byte to 2^60 bytes.
-pub(super) const CLASSES: usize = 61;
+pub(crate) const CLASSES: usize = 61;
 /// Shards of a class.
 const SHARDS: usize = 16;
 
@@ -38,19 +38,19 @@ const SLEEP: Duration = Duration::from_micros(50);
 
 /// Blocks of 2^n bytes, named by n.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) struct SizeClass(pub(super) u8);
+pub(crate) struct SizeClass(pub(super) u8);
 
 impl SizeClass {
     /// The class that serves requests of so many bytes, at least one: the next power of two. `None` above 2^60.
     #[inline]
-    pub(super) fn of(bytes: usize) -> Option<Self> {
+    pub(crate) fn of(bytes: usize) -> Option<Self> {
         let log2 = usize::BITS - bytes.saturating_sub(1).leading_zeros();
         u8::try_from(log2).ok().filter(|log2| usize::from(*log2) < CLASSES).map(Self)
     }
 
     /// Bytes of each block.
     #[inline]
-    pub(super) fn bytes(self) -> usize {
+    pub(crate) fn bytes(self) -> usize {
         1 << self.0
     }
 }
@@ -238,7 +238,7 @@ struct Peaks {
 
 /// All sizes.
 #[derive(Debug)]
-pub(super) struct Classes {
+pub(crate) struct Classes {
     /// The shards of each class, made when it first has a block.
     classes: [OnceLock<Box<[Shard; SHARDS]>>; CLASSES],
     peaks: Mutex<Peaks>,
@@ -246,16 +246,16 @@ pub(super) struct Classes {
 
 /// What the classes have counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct Active {
-    pub(super) requests: Stat,
-    pub(super) bytes: Stat,
+pub(crate) struct Active {
+    pub(crate) requests: Stat,
+    pub(crate) bytes: Stat,
 }
 
 /// All shards, with their sizes, while this thread holds their flags.
 type Stopped<'a> = [(SizeClass, Held<'a>)];
 
 impl Classes {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { classes: [const { OnceLock::new() }; CLASSES], peaks: Mutex::default() }
     }
 
@@ -275,7 +275,7 @@ impl Classes {
     /// A block of a class, which is active from now on: the one that was given back last by a thread of this shard,
     /// else one of another shard.
     #[inline]
-    pub(super) fn take(&self, class: SizeClass, blocks: &Blocks) -> Option<BlockId> {
+    pub(crate) fn take(&self, class: SizeClass, blocks: &Blocks) -> Option<BlockId> {
         let thread = thread::number();
         let shard = self.known_shards(class).get(home(thread))?;
         if shard.is_owned_by(thread)
@@ -304,7 +304,7 @@ impl Classes {
     }
 
     /// Counts a block that stands in no list as active.
-    pub(super) fn add(&self, class: SizeClass, blocks: &Blocks) {
+    pub(crate) fn add(&self, class: SizeClass, blocks: &Blocks) {
         let thread = thread::number();
         let shard = &self.shards(class)[home(thread)];
         // Fails where there is an owner, who stays.
@@ -320,7 +320,7 @@ impl Classes {
 
     /// Puts a block that was active into a list of its class.
     #[inline]
-    pub(super) fn give(&self, class: SizeClass, blocks: &Blocks, block: BlockId) {
+    pub(crate) fn give(&self, class: SizeClass, blocks: &Blocks, block: BlockId) {
         let thread = thread::number();
         if let Some(shard) = self.known_shards(class).get(home(thread)) {
             if shard.is_owned_by(thread) && !shard.has_parked() {
@@ -337,7 +337,7 @@ impl Classes {
     }
 
     /// Takes a block out of its class's lists, without counting it as active.
-    pub(super) fn withdraw(&self, class: SizeClass, blocks: &Blocks) -> Option<BlockId> {
+    pub(crate) fn withdraw(&self, class: SizeClass, blocks: &Blocks) -> Option<BlockId> {
         let (before, from_here) = self.known_shards(class).split_at_checked(here())?;
         let mut shards = from_here.iter().chain(before).filter(|shard| shard.has_any());
         shards.find_map(|shard| {
@@ -348,12 +348,12 @@ impl Classes {
     }
 
     /// Puts a block that was withdrawn back.
-    pub(super) fn put_back(&self, class: SizeClass, blocks: &Blocks, block: BlockId) {
+    pub(crate) fn put_back(&self, class: SizeClass, blocks: &Blocks, block: BlockId) {
         self.shards(class)[here()].lock().push(blocks, block);
     }
 
     /// All classes that have had blocks.
-    pub(super) fn known(&self) -> impl Iterator<Item = SizeClass> {
+    pub(crate) fn known(&self) -> impl Iterator<Item = SizeClass> {
         (0..).map(SizeClass).take(CLASSES).filter(|class| !self.known_shards(*class).is_empty())
     }
 
@@ -380,7 +380,7 @@ impl Classes {
     }
 
     /// Figures of all classes at one moment.
-    pub(super) fn stats(&self, blocks: &Blocks) -> Active {
+    pub(crate) fn stats(&self, blocks: &Blocks) -> Active {
         self.stopped(blocks, |peaks, all| {
             let mut active = Active::default();
             for (class, held) in all {
@@ -393,12 +393,12 @@ impl Classes {
     }
 
     /// Sets the sums to zero.
-    pub(super) fn reset_accumulated(&self, blocks: &Blocks) {
+    pub(crate) fn reset_accumulated(&self, blocks: &Blocks) {
         self.stopped(blocks, |_, all| all.iter().for_each(|(_, held)| held.reset_sums()));
     }
 
     /// Sets the peaks to the present values.
-    pub(super) fn reset_peak(&self, blocks: &Blocks) {
+    pub(crate) fn reset_peak(&self, blocks: &Blocks) {
         self.stopped(blocks, |peaks, all| {
             *peaks = Peaks::default();
             peaks.note(all);
@@ -407,7 +407,7 @@ impl Classes {
     }
 
     /// Forgets everything.
-    pub(super) fn clear(&self, blocks: &Blocks) {
+    pub(crate) fn clear(&self, blocks: &Blocks) {
         self.stopped(blocks, |peaks, all| {
             *peaks = Peaks::default();
             all.iter().for_each(|(_, held)| held.clear());
@@ -415,7 +415,7 @@ impl Classes {
     }
 
     /// Active blocks and the blocks in the lists of each class at one moment, or what breaks the invariants.
-    pub(super) fn check(&self, blocks: &Blocks) -> Result<BTreeMap<SizeClass, (i64, Vec<BlockId>)>, String> {
+    pub(crate) fn check(&self, blocks: &Blocks) -> Result<BTreeMap<SizeClass, (i64, Vec<BlockId>)>, String> {
         self.stopped(blocks, |peaks, all| {
             let (mut requests, mut bytes) = (0, 0);
             let mut classes: BTreeMap<SizeClass, (i64, Vec<BlockId>)> = BTreeMap::new();

@@ -1,9 +1,9 @@
 //! What the pinned allocator needs of a driver. It is written against these traits alone, so that it can be run
 //! without any driver.
 
-use crate::device::DeviceIndex;
-use crate::driver::{CaptureMode, EventHandle, StreamRef};
-use crate::error::Result;
+use crate::base::device::DeviceIndex;
+use crate::base::error::Result;
+use crate::base::handles::{CaptureMode, EventHandle, StreamRef};
 
 /// Asking for events; a thread of its own can do it.
 pub(crate) trait EventQuery {
@@ -73,13 +73,13 @@ pub(crate) trait HostDriver: EventQuery {
 
 /// Lets this thread make calls that a capture of any thread, also one that was begun elsewhere, would forbid or that
 /// would spoil it, until dropped.
-pub(super) struct Relaxed<'a, E: EventQuery> {
+pub(crate) struct Relaxed<'a, E: EventQuery> {
     driver: &'a E,
     before: CaptureMode,
 }
 
 impl<'a, E: EventQuery> Relaxed<'a, E> {
-    pub(super) fn new(driver: &'a E) -> Result<Self> {
+    pub(crate) fn new(driver: &'a E) -> Result<Self> {
         Ok(Self { driver, before: driver.exchange_mode(CaptureMode::Relaxed)? })
     }
 }

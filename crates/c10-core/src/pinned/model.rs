@@ -5,54 +5,54 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use cuda_sys::{CUresult, CallError};
 
-use crate::device::DeviceIndex;
-use crate::driver::{CaptureMode, EventHandle, StreamHandle, StreamRef};
-use crate::error::{Error, Result};
+use crate::base::device::DeviceIndex;
+use crate::base::error::{Error, Result};
+use crate::base::handles::{CaptureMode, EventHandle, StreamHandle, StreamRef};
 use crate::pinned::interface::{EventQuery, HostDriver};
 
-pub(super) const DEVICE: DeviceIndex = DeviceIndex(0);
+pub(crate) const DEVICE: DeviceIndex = DeviceIndex(0);
 
-pub(super) fn stream(number: usize) -> StreamRef {
+pub(crate) fn stream(number: usize) -> StreamRef {
     StreamRef { device: DEVICE, handle: StreamHandle(number) }
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Model(Mutex<State>);
+pub(crate) struct Model(Mutex<State>);
 
 #[derive(Debug, Default)]
-pub(super) struct State {
+pub(crate) struct State {
     /// Memory taken: its bytes, and whether it is registered.
-    pub(super) memory: BTreeMap<usize, (usize, bool)>,
+    pub(crate) memory: BTreeMap<usize, (usize, bool)>,
     /// Events and the streams they were recorded on.
-    pub(super) events: BTreeMap<usize, Option<StreamRef>>,
+    pub(crate) events: BTreeMap<usize, Option<StreamRef>>,
     /// Events that have not passed.
-    pub(super) pending: BTreeSet<usize>,
-    pub(super) capturing: BTreeSet<StreamRef>,
+    pub(crate) pending: BTreeSet<usize>,
+    pub(crate) capturing: BTreeSet<StreamRef>,
     /// Whether a capture forbids unsafe calls to threads that are not relaxed.
-    pub(super) global_capture: bool,
+    pub(crate) global_capture: bool,
     /// The calling thread's mode; tests with captures use one thread.
     mode: CaptureMode,
     /// Most bytes there are; no limit for `None`.
-    pub(super) capacity: Option<usize>,
-    pub(super) threads: Vec<u32>,
+    pub(crate) capacity: Option<usize>,
+    pub(crate) threads: Vec<u32>,
     next: usize,
-    pub(super) calls: u64,
+    pub(crate) calls: u64,
     /// Call that fails, counted from 1.
-    pub(super) fails: u64,
-    pub(super) failed: BTreeSet<&'static str>,
+    pub(crate) fails: u64,
+    pub(crate) failed: BTreeSet<&'static str>,
 }
 
-pub(super) fn failure(status: CUresult) -> Error {
+pub(crate) fn failure(status: CUresult) -> Error {
     CallError::Failed { call: "model", status }.into()
 }
 
 impl Model {
-    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Lets all events of a stream pass.
-    pub(super) fn pass(&self, stream: StreamRef) {
+    pub(crate) fn pass(&self, stream: StreamRef) {
         let state = &mut *self.state();
         state.pending.retain(|event| state.events[event] != Some(stream));
     }

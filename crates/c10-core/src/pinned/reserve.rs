@@ -5,7 +5,7 @@
 //! the other at multiples of 4 KiB and never put together again; given back they are cached like others, also when the
 //! cache is emptied.
 
-use crate::device::DeviceIndex;
+use crate::base::device::DeviceIndex;
 use crate::pinned::blocks::Origin;
 use crate::pinned::class::SizeClass;
 
@@ -14,22 +14,22 @@ const GRAIN: usize = 4096;
 
 /// The segment, and how much of it is cut off.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Reserve {
-    pub(super) address: usize,
-    pub(super) bytes: usize,
-    pub(super) device: DeviceIndex,
+pub(crate) struct Reserve {
+    pub(crate) address: usize,
+    pub(crate) bytes: usize,
+    pub(crate) device: DeviceIndex,
     /// How it was made: by the driver, or registered.
-    pub(super) origin: Origin,
+    pub(crate) origin: Origin,
     cut: usize,
 }
 
 impl Reserve {
-    pub(super) fn new(address: usize, bytes: usize, device: DeviceIndex, origin: Origin) -> Self {
+    pub(crate) fn new(address: usize, bytes: usize, device: DeviceIndex, origin: Origin) -> Self {
         Self { address, bytes, device, origin, cut: 0 }
     }
 
     /// The address of a new block, while there is room.
-    pub(super) fn cut(&mut self, class: SizeClass) -> Option<usize> {
+    pub(crate) fn cut(&mut self, class: SizeClass) -> Option<usize> {
         let bytes = class.bytes().checked_next_multiple_of(GRAIN)?;
         let end = self.cut.checked_add(bytes).filter(|end| *end <= self.bytes)?;
         let address = self.address + self.cut;

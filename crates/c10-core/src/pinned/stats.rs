@@ -11,8 +11,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::caching::Stat;
-use crate::nested::{NestedStat, tree};
+use crate::base::stat::Stat;
+use crate::base::stat::{NestedStat, tree};
 
 /// How long driver calls of one kind took, in microseconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -34,7 +34,7 @@ impl DurationStat {
         self.total.checked_div(self.count).unwrap_or(0)
     }
 
-    pub(super) fn add(&mut self, time: Duration) {
+    pub(crate) fn add(&mut self, time: Duration) {
         let micros = i64::try_from(time.as_micros()).unwrap_or(i64::MAX);
         self.total = self.total.saturating_add(micros);
         self.count += 1;
@@ -42,11 +42,11 @@ impl DurationStat {
         self.min = if self.min == 0 { micros } else { self.min.min(micros) };
     }
 
-    pub(super) fn reset_accumulated(&mut self) {
+    pub(crate) fn reset_accumulated(&mut self) {
         (self.total, self.count) = (0, 0);
     }
 
-    pub(super) fn reset_peak(&mut self) {
+    pub(crate) fn reset_peak(&mut self) {
         (self.max, self.min) = (0, 0);
     }
 }

@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Barrier, OnceLock};
 use std::time::{Duration, Instant};
 
-use super::cache::{PinnedCache, Released};
-use super::model::{DEVICE, Model, stream};
 use super::{BlockId, HostDriver, HostStats};
-use crate::caching::Stat;
-use crate::config::AllocatorConfig;
-use crate::error::Result;
+use crate::base::config::AllocatorConfig;
+use crate::base::error::Result;
+use crate::base::stat::Stat;
+use crate::pinned::cache::{PinnedCache, Released};
+use crate::pinned::model::{DEVICE, Model, stream};
 
 fn config(text: &str) -> AllocatorConfig {
     AllocatorConfig::default().parse(text).unwrap()
@@ -254,7 +254,7 @@ fn a_thread_of_its_own_looks_at_events() {
 /// The model as a thread of its own has it.
 struct Shared(Arc<Model>);
 
-impl super::EventQuery for Shared {
+impl crate::pinned::EventQuery for Shared {
     fn query(&self, event: crate::driver::EventHandle) -> Result<bool> {
         self.0.query(event)
     }

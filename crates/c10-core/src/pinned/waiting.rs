@@ -15,21 +15,21 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
-use crate::device::DeviceIndex;
-use crate::driver::{EventHandle, StreamRef};
-use crate::error::Result;
+use crate::base::device::DeviceIndex;
+use crate::base::error::Result;
+use crate::base::handles::{EventHandle, StreamRef};
 use crate::pinned::blocks::{BlockId, Blocks};
 use crate::pinned::interface::{EventQuery, HostDriver, Relaxed};
 
 /// Whether to wait while another thread polls.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Patience {
+pub(crate) enum Patience {
     None,
     Waits,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Waiting {
+pub(crate) struct Waiting {
     queues: Mutex<Queues>,
     /// Held by whoever polls.
     polling: Mutex<()>,
@@ -53,18 +53,18 @@ impl Waiting {
 
     /// Whether any block waits.
     #[inline]
-    pub(super) fn any(&self) -> bool {
+    pub(crate) fn any(&self) -> bool {
         self.blocks.load(Ordering::Relaxed) > 0
     }
 
     /// Whether an event could not be recorded yet.
-    pub(super) fn any_unrecorded(&self) -> bool {
+    pub(crate) fn any_unrecorded(&self) -> bool {
         self.unrecorded.load(Ordering::Relaxed) > 0
     }
 
     /// Takes a block that was used on streams from its one owner; calls `free` if the streams are done already. Without
     /// a driver, and where recording fails, events are recorded later.
-    pub(super) fn add<D: HostDriver>(
+    pub(crate) fn add<D: HostDriver>(
         &self,
         driver: Option<&D>,
         blocks: &Blocks,
@@ -113,7 +113,7 @@ impl Waiting {
     }
 
     /// Records the events that could not be before. Those that still cannot stay.
-    pub(super) fn record_late<D: HostDriver>(&self, driver: &D) {
+    pub(crate) fn record_late<D: HostDriver>(&self, driver: &D) {
         if !self.any_unrecorded() {
             return;
         }
@@ -129,7 +129,7 @@ impl Waiting {
 
     /// Looks at the events; calls `free` for each block whose events have all passed. Trouble with the driver counts as
     /// not passed.
-    pub(super) fn poll<E: EventQuery>(
+    pub(crate) fn poll<E: EventQuery>(
         &self,
         driver: &E,
         blocks: &Blocks,
@@ -173,7 +173,7 @@ impl Waiting {
     }
 
     /// Blocks that wait, with the number of entries of each, in no order; for checks while nothing changes.
-    pub(super) fn entries(&self) -> BTreeMap<BlockId, u32> {
+    pub(crate) fn entries(&self) -> BTreeMap<BlockId, u32> {
         let queues = self.lock();
         let queued = queues.by_stream.values().flatten().map(|(_, block)| *block);
         let mut entries = BTreeMap::new();
@@ -184,7 +184,7 @@ impl Waiting {
     }
 
     /// Gives up every event, at the end, when the devices are idle.
-    pub(super) fn dismantle<D: HostDriver>(&self, driver: &D) {
+    pub(crate) fn dismantle<D: HostDriver>(&self, driver: &D) {
         let queues = std::mem::take(&mut *self.lock());
         let queued = queues.by_stream.into_values().flatten().map(|(event, _)| event);
         for event in queued.chain(queues.spare.into_values().flatten()) {

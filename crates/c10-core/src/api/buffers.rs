@@ -1,0 +1,323 @@
+//! Device buffers and copies.
+//!
+//! **Invariants:** a copy stays inside its buffers (checked before anything is called). Buffers used on a stream other
+//! than their own are recorded on it, so that dropping them is safe while the copy runs. Asynchronous copies take
+//! pinned memory only, which does not serve again until they are done; plain slices are copied before the call returns.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::api::ipc::{Received, SharedBuffer};
+use crate::api::pinned::PinnedBuffer;
+use crate::api::stream::Stream;
+use crate::base::device::{Device, DeviceIndex};
+use crate::base::error::{Error, Result};
+use crate::base::handles::StreamRef;
+use crate::base::process;
+use crate::driver::{check_part, check_range};
+use crate::runtime::handle::{Ready, Runtime, WeakRuntime};
+use crate::state::captures::{Capture, KeptId, Told};
+
+/// Device memory from the caching allocator.
+///
+/// A handle: clones are the same memory. Given back when the last one is dropped; that never blocks, and the memory is
+/// not used again before the streams it was used on have passed the work queued until then. The contents are what the
+/// memory held before.
+#[derive(Clone, Debug)]
+pub struct DeviceBuffer {
+    runtime: Runtime,
+    memory: Arc<DeviceMemory>,
+}
+
+/// An allocation that is given back when dropped, or memory of another process.
+#[derive(Debug)]
+pub(crate) struct DeviceMemory {
+    address: u64,
+    len: usize,
+    stream: StreamRef,
+    home: WeakRuntime,
+    received: Option<Arc<Received>>,
+    told: Told,
+}
+
+impl DeviceMemory {
+    pub(crate) fn address(&self) -> u64 {
+        self.address
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(crate) fn device(&self) -> DeviceIndex {
+        self.stream.device
+    }
+
+    /// Whether another process has allocated it.
+    pub(crate) fn is_received(&self) -> bool {
+        self.received.is_some()
+    }
+}
+
+impl DeviceMemory {
+    pub(crate) fn bytes(&self) -> u64 {
+        self.len as u64
+    }
+}
+
+impl Drop for DeviceMemory {
+    fn drop(&mut self) {
+        if self.address == 0 || process::in_bad_fork() {
+            return;
+        }
+        if let Some(received) = self.received.take() {
+            // Without a runtime no work is under way.
+            let _ = Runtime::upgrade(&self.home).map(|runtime| runtime.ready().map(|ready| received.discard(ready)));
+            return;
+        }
+        // Gone with its runtime otherwise. An error here leaves the block with the allocator, which tries again.
+        let _ = Runtime::upgrade(&self.home).map(|runtime| runtime.caching_allocator_delete(self.address));
+    }
+}
+
+impl DeviceBuffer {
+    /// Bytes of the buffer.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.memory.len
+    }
+
+    /// Whether the buffer has no bytes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.memory.len == 0
+    }
+
+    /// Address of the first byte on the device (`CUdeviceptr`), as a number.
+    #[must_use]
+    pub fn address(&self) -> u64 {
+        self.memory.address
+    }
+
+    /// The buffer's device.
+    #[must_use]
+    pub fn device(&self) -> Device {
+        Device::cuda(self.device_index().0)
+    }
+
+    /// Number of the buffer's device.
+    #[must_use]
+    pub fn device_index(&self) -> DeviceIndex {
+        self.memory.stream.device
+    }
+
+    /// Notes that the buffer is used on another stream by means this crate does not see. Calls nothing.
+    ///
+    /// # Errors
+    /// The stream belongs to another runtime.
+    pub fn record_stream(&self, stream: &Stream) -> Result<()> {
+        if let Some(received) = &self.memory.received {
+            self.runtime.check_same(stream.runtime(), "stream")?;
+            received.use_on(stream.reference());
+            return Ok(());
+        }
+        self.runtime.record_stream(self.memory.address, stream)
+    }
+
+    /// The memory as it goes to another process; torch's `_share_cuda_`. The other process opens it with
+    /// [`Runtime::open_shared`], and this one keeps it until that has dropped it ([`Runtime::ipc_collect`]). What is
+    /// queued on the current stream of the buffer's device comes before what the other process does.
+    ///
+    /// # Errors
+    /// The memory is in an expandable segment or another process's, the current stream captures, no file can be made to
+    /// count receivers in, or the driver's error.
+    pub fn share(&self) -> Result<SharedBuffer> {
+        self.runtime.send(&self.memory)
+    }
+
+    /// Copies `from` into the buffer at `offset`, after the work of the current stream of the buffer's device. Done
+    /// when it returns, for every stream.
+    ///
+    /// # Errors
+    /// The bytes do not fit, the current stream is capturing, the sync debug mode forbids waiting, or
+    /// the driver's error.
+    pub fn copy_from_slice(&self, offset: usize, from: &[u8]) -> Result<()> {
+        check_range(offset, from.len(), self.len())?;
+        if from.is_empty() {
+            return Ok(());
+        }
+        let (ready, stream) = self.for_host_copy()?;
+        let _relaxed = ready.relaxed()?;
+        ready.api.copy_from_slice(self.at(offset), from, stream.reference())
+    }
+
+    /// Copies the buffer's bytes from `offset` on into `to`, after the work of the current stream of the buffer's
+    /// device. Done when it returns.
+    ///
+    /// # Errors
+    /// The buffer ends before `to` is full, the current stream is capturing, the sync debug mode forbids waiting, or
+    /// the driver's error.
+    pub fn copy_to_slice(&self, offset: usize, to: &mut [u8]) -> Result<()> {
+        check_range(offset, to.len(), self.len())?;
+        if to.is_empty() {
+            return Ok(());
+        }
+        let (ready, stream) = self.for_host_copy()?;
+        let _relaxed = ready.relaxed()?;
+        ready.api.copy_to_slice(to, self.at(offset), stream.reference())
+    }
+
+    /// All bytes; see [`Self::copy_to_slice`].
+    ///
+    /// # Errors
+    /// As for [`Self::copy_to_slice`].
+    pub fn to_vec(&self) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; self.len()];
+        self.copy_to_slice(0, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Queues a copy of pinned bytes into the buffer at `offset`. Returns before it is done; ordered on `stream`. The
+    /// bytes are read when the copy runs, not now.
+    ///
+    /// # Errors
+    /// The range leaves a buffer, or the driver's error.
+    pub fn copy_from_pinned(
+        &self,
+        offset: usize,
+        from: &PinnedBuffer,
+        range: Range<usize>,
+        stream: &Stream,
+    ) -> Result<()> {
+        let bytes = check_part(&range, from.len())?;
+        check_range(offset, bytes, self.len())?;
+        from.check_owner(&self.runtime)?;
+        let (Some(memory), true) = (from.memory(), bytes > 0) else { return Ok(()) };
+        let (ready, capture) = self.use_on(stream)?;
+        from.use_on(ready, stream.reference(), capture);
+        ready.api.copy_from_pinned(self.at(offset), memory, range.start, bytes, stream.reference())
+    }
+
+    /// Queues a copy of the buffer's bytes into pinned memory at `offset`. Returns before it is done; ordered on
+    /// `stream`.
+    ///
+    /// # Errors
+    /// The range leaves a buffer, or the driver's error.
+    pub fn copy_to_pinned(&self, range: Range<usize>, to: &PinnedBuffer, offset: usize, stream: &Stream) -> Result<()> {
+        let bytes = check_part(&range, self.len())?;
+        check_range(offset, bytes, to.len())?;
+        to.check_owner(&self.runtime)?;
+        let (Some(memory), true) = (to.memory(), bytes > 0) else { return Ok(()) };
+        let (ready, capture) = self.use_on(stream)?;
+        to.use_on(ready, stream.reference(), capture);
+        ready.api.copy_to_pinned(memory, offset, self.at(range.start), bytes, stream.reference())
+    }
+
+    /// Queues a copy of another buffer's bytes, of this device or another, into this one at `offset`. Returns before
+    /// it is done; ordered on `stream`.
+    ///
+    /// # Errors
+    /// The range leaves a buffer, or the driver's error.
+    pub fn copy_from_buffer(&self, offset: usize, from: &Self, range: Range<usize>, stream: &Stream) -> Result<()> {
+        let bytes = check_part(&range, from.len())?;
+        check_range(offset, bytes, self.len())?;
+        self.runtime.check_same(&from.runtime, "buffer")?;
+        if bytes == 0 {
+            return Ok(());
+        }
+        let (ready, capture) = self.use_on(stream)?;
+        from.use_in(ready, stream, capture)?;
+        ready.api.copy_on_device(self.at(offset), from.at(range.start), bytes, stream.reference())
+    }
+
+    /// Queues setting bytes of the buffer. Returns before it is done; ordered on `stream`.
+    ///
+    /// # Errors
+    /// The range leaves the buffer, or the driver's error.
+    pub fn fill(&self, range: Range<usize>, value: u8, stream: &Stream) -> Result<()> {
+        let bytes = check_part(&range, self.len())?;
+        if bytes == 0 {
+            return Ok(());
+        }
+        let (ready, _) = self.use_on(stream)?;
+        ready.api.set_bytes(self.at(range.start), value, bytes, stream.reference())
+    }
+
+    pub(crate) fn runtime(&self) -> &Runtime {
+        &self.runtime
+    }
+
+    pub(crate) fn at(&self, offset: usize) -> u64 {
+        self.memory.address + offset as u64
+    }
+
+    /// Makes sure that the buffer outlives work about to be queued on a stream; the capture that work belongs to.
+    #[inline]
+    pub(crate) fn use_on(&self, stream: &Stream) -> Result<(&Ready, Option<Capture>)> {
+        self.runtime.check_same(stream.runtime(), "stream")?;
+        let ready = self.runtime.ready()?;
+        let capture = ready.captures.of(&ready.api, stream.reference())?;
+        self.use_in(ready, stream, capture)?;
+        Ok((ready, capture))
+    }
+
+    /// The same for a stream of the buffer's runtime, of which is known which capture it takes part in.
+    #[inline]
+    pub(crate) fn use_in(&self, ready: &Ready, stream: &Stream, capture: Option<Capture>) -> Result<()> {
+        if let Some(received) = &self.memory.received {
+            received.use_on(stream.reference());
+        } else if stream.reference() != self.memory.stream {
+            ready.allocator.record_stream(self.memory.address, stream.reference())?;
+        }
+        if let Some(capture) = capture {
+            self.memory.told.once(capture, || self.keep_in(ready, capture));
+        }
+        Ok(())
+    }
+
+    /// A graph keeps its own pool's memory by itself; any other memory it reads or writes must not go before it.
+    #[cold]
+    fn keep_in(&self, ready: &Ready, capture: Capture) {
+        if capture.must_keep(ready.allocator.owner(self.memory.address)) {
+            ready.captures.keep(capture.id, KeptId::of(&self.memory), || self.memory.clone());
+        }
+    }
+
+    /// The stream that copies of plain host memory follow.
+    fn for_host_copy(&self) -> Result<(&Ready, Stream)> {
+        let ready = self.runtime.ready()?;
+        let stream = self.runtime.current_stream(self.device_index())?;
+        if ready.captures.of(&ready.api, stream.reference())?.is_some() {
+            return Err(Error::UnpinnedCopyDuringCapture);
+        }
+        self.runtime.sync_debug().police()?;
+        Ok((ready, stream))
+    }
+}
+
+impl Runtime {
+    /// Device memory of `len` bytes for use on `stream`.
+    ///
+    /// # Errors
+    /// Not enough memory, or the driver's error.
+    pub fn buffer(&self, len: usize, stream: &Stream) -> Result<DeviceBuffer> {
+        let address = self.caching_allocator_alloc(len as u64, stream)?;
+        let told = Told::default();
+        let memory =
+            DeviceMemory { address, len, stream: stream.reference(), home: self.downgrade(), received: None, told };
+        Ok(DeviceBuffer { runtime: self.clone(), memory: Arc::new(memory) })
+    }
+
+    /// Memory of another process as a buffer.
+    pub(crate) fn received_buffer(
+        &self,
+        address: u64,
+        len: usize,
+        stream: StreamRef,
+        received: Arc<Received>,
+    ) -> DeviceBuffer {
+        let told = Told::default();
+        let memory = DeviceMemory { address, len, stream, home: self.downgrade(), received: Some(received), told };
+        DeviceBuffer { runtime: self.clone(), memory: Arc::new(memory) }
+    }
+}

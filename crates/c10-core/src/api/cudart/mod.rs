@@ -1,0 +1,83 @@
+//! The part of the CUDA runtime API that torch shows: `cudart()`, its status codes and their texts.
+//!
+//! There is no CUDA runtime library here. Each function does what the runtime's does, through the driver, and answers
+//! with the runtime's code as a number; those that take addresses of the program's are in `driver/cudart.rs`.
+//!
+//! **Invariant:** the driver's codes are the runtime's of the same meaning. The few that only one of them has are listed
+//! here.
+
+mod addresses;
+
+use crate::api::arg::DeviceArg;
+use crate::base::error::Result;
+use crate::base::error::error_string;
+use crate::base::error::status;
+use crate::runtime::handle::Runtime;
+
+/// The runtime API, with a started runtime behind it; what torch's `cudart` answers. Functions have the names of C.
+#[derive(Clone, Debug)]
+pub struct Cudart {
+    pub(crate) runtime: Runtime,
+}
+
+impl Runtime {
+    /// The runtime API; starts the runtime.
+    ///
+    /// # Errors
+    /// The runtime cannot start.
+    pub fn cudart(&self) -> Result<Cudart> {
+        self.ready()?;
+        Ok(Cudart { runtime: self.clone() })
+    }
+}
+
+#[expect(non_snake_case, reason = "the names of C")]
+impl Cudart {
+    /// What the runtime says of a code.
+    #[must_use]
+    pub fn cudaGetErrorString(&self, error: i32) -> &'static str {
+        error_string(&error)
+    }
+
+    /// Starts the collection of a profiler that was told to wait for it, on the current device; the runtime's code.
+    #[must_use = "the answer is a code"]
+    pub fn cudaProfilerStart(&self) -> i32 {
+        status(self.on_current_device(|ready, device| ready.api.profiler_start(device)))
+    }
+
+    /// Ends what [`Self::cudaProfilerStart`] started.
+    #[must_use = "the answer is a code"]
+    pub fn cudaProfilerStop(&self) -> i32 {
+        status(self.on_current_device(|ready, device| ready.api.profiler_stop(device)))
+    }
+
+    /// Makes a stream of the current device that waits for the default stream, and writes its handle to `stream`. It
+    /// lives until `cudaStreamDestroy`, or until its context ends.
+    #[must_use = "the answer is a code"]
+    pub fn cudaStreamCreate(&self, stream: &mut usize) -> i32 {
+        status(self.on_current_device(|ready, device| {
+            *stream = ready.api.stream_create_blocking(device)?.0;
+            Ok(())
+        }))
+    }
+
+    /// Free and total bytes of a device.
+    ///
+    /// # Errors
+    /// The device does not exist, or the driver's error.
+    pub fn cudaMemGetInfo(&self, device: impl DeviceArg) -> Result<(u64, u64)> {
+        let info = self.runtime.mem_get_info(device.resolve(&self.runtime)?)?;
+        Ok((info.free, info.total))
+    }
+}
+
+impl Cudart {
+    /// Does something on this thread's current device.
+    pub(crate) fn on_current_device(
+        &self,
+        action: impl FnOnce(&crate::runtime::handle::Ready, crate::DeviceIndex) -> Result<()>,
+    ) -> Result<()> {
+        let device = self.runtime.current_device()?;
+        action(self.runtime.ready()?, device)
+    }
+}

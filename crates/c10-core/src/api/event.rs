@@ -1,0 +1,352 @@
+//! Events: marks in a stream that the host and other streams can wait for.
+//!
+//! **Invariants:** the driver's event is had from the first record on, of the recording stream's device, and never
+//! changes. It is given up once: to the pool, when the event is dropped; by being destroyed, where no other event can have
+//! it; for events that graphs record and wait for, when the last of those graphs is gone too. Before the first record an
+//! event is done and waiting for it does nothing.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use crate::api::arg::{DeviceArg, StreamArg};
+use crate::base::device::{Device, DeviceIndex};
+use crate::base::error::{Error, Result};
+use crate::base::handles::{EventHandle, StreamRef};
+use crate::base::process;
+use crate::driver::{Driver, EVENT_BLOCKING_SYNC, EVENT_DISABLE_TIMING, EVENT_EXTERNAL, EVENT_INTERPROCESS};
+use crate::runtime::handle::{Ready, Runtime, WeakRuntime};
+use crate::state::captures::KeptId;
+use crate::state::remains::Doomed;
+
+/// What an event can do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct EventOptions {
+    /// Can measure time.
+    pub enable_timing: bool,
+    /// Waiting for it yields the processor instead of spinning.
+    pub blocking: bool,
+    /// Can be handed to other processes; not together with timing.
+    pub interprocess: bool,
+    /// During a capture it is recorded and waited for by nodes of the graph, which act at each replay.
+    pub external: bool,
+}
+
+impl EventOptions {
+    /// Can measure time, and nothing else.
+    pub const TIMING: Self = Self { enable_timing: true, blocking: false, interprocess: false, external: false };
+
+    fn flags(self) -> u32 {
+        let flag = |set: bool, flag: u32| if set { flag } else { 0 };
+        flag(!self.enable_timing, EVENT_DISABLE_TIMING)
+            | flag(self.blocking, EVENT_BLOCKING_SYNC)
+            | flag(self.interprocess, EVENT_INTERPROCESS)
+    }
+}
+
+/// A mark in a stream; torch's `Event`.
+///
+/// Can be shared between threads; nothing about it waits for another thread.
+#[derive(Debug)]
+pub struct Event {
+    runtime: Runtime,
+    options: EventOptions,
+    native: OnceLock<Native>,
+    /// Whether a record has succeeded.
+    recorded: AtomicBool,
+    /// Whether the driver's event must not serve another event.
+    spent: AtomicBool,
+    /// What graphs that use the driver's event keep.
+    of_graphs: OnceLock<Arc<OfGraphs>>,
+}
+
+/// The driver's event.
+#[derive(Clone, Copy, Debug)]
+struct Native {
+    handle: EventHandle,
+    device: DeviceIndex,
+}
+
+impl Event {
+    /// An event of the current runtime that stands for nothing yet. Calls nothing.
+    #[must_use]
+    pub fn new(options: EventOptions) -> Self {
+        Self::of(Runtime::current(), options)
+    }
+
+    /// An event of a runtime that stands for nothing yet. Calls nothing.
+    #[must_use]
+    pub fn on(runtime: &Runtime, options: EventOptions) -> Self {
+        Self::of(runtime.clone(), options)
+    }
+
+    fn of(runtime: Runtime, options: EventOptions) -> Self {
+        Self {
+            runtime,
+            options,
+            native: OnceLock::new(),
+            recorded: AtomicBool::new(false),
+            spent: AtomicBool::new(false),
+            of_graphs: OnceLock::new(),
+        }
+    }
+
+    /// The device of the event, known from the first record on.
+    #[must_use]
+    pub fn device(&self) -> Option<Device> {
+        self.native.get().map(|native| Device::cuda(native.device.0))
+    }
+
+    /// The event's CUDA handle (`CUevent`) as a number, 0 before the first record. A raw door: whoever uses it with
+    /// the driver answers for what is done. The handle may serve another event once this one is dropped.
+    #[must_use]
+    pub fn cuda_event(&self) -> usize {
+        // Whoever records it during a capture of their own brings streams that wait for it into that.
+        self.runtime.started().into_iter().for_each(|ready| ready.captures.open_door());
+        self.native.get().map_or(0, |native| native.handle.0)
+    }
+
+    /// The same number, by the name that torch gives it on every kind of device.
+    #[must_use]
+    pub fn event_id(&self) -> usize {
+        self.cuda_event()
+    }
+
+    /// What the event can do.
+    #[must_use]
+    pub fn options(&self) -> EventOptions {
+        self.options
+    }
+
+    /// The event's name for other processes, 64 bytes; makes the driver's event on the current device if there is none.
+    /// Keep the event as long as the other process uses what it opens with this ([`Self::from_ipc_handle`]).
+    ///
+    /// # Errors
+    /// The driver's error: "invalid resource handle" for an event that was not made with
+    /// [`EventOptions::interprocess`].
+    pub fn ipc_handle(&self) -> Result<[u8; 64]> {
+        let ready = self.runtime.ready()?;
+        let native = match self.native.get() {
+            Some(native) => *native,
+            None => self.first_native_on(ready, self.runtime.current_device()?)?,
+        };
+        let name = ready.api.ipc_event_handle(native.device, native.handle)?;
+        // From now on the other process may record it: the driver is asked each time.
+        self.recorded.store(true, Ordering::Release);
+        Ok(name)
+    }
+
+    /// The event of another process that [`Self::ipc_handle`] named there, for use with a device here, on the current
+    /// runtime.
+    ///
+    /// # Errors
+    /// [`Error::IpcEventHandleSize`] unless there are 64 bytes; the device does not exist; the driver's error, "invalid
+    /// device context" for an event of this process.
+    pub fn from_ipc_handle(device: impl DeviceArg, handle: &[u8]) -> Result<Self> {
+        let runtime = Runtime::current();
+        let device = device.resolve(&runtime)?;
+        runtime.event_from_ipc_handle(device, handle)
+    }
+
+    /// Records the event after the work queued on the stream (the current one for `None`) so far; from then on it stands
+    /// for that work alone.
+    ///
+    /// # Errors
+    /// The stream is on another device than the event was first recorded on, or the driver's error.
+    pub fn record(&self, stream: impl StreamArg) -> Result<()> {
+        let ready = self.runtime.ready()?;
+        let stream = stream.with_stream(|stream| self.runtime.stream_or_current(stream))?;
+        let native = self.native_on(ready, stream.device)?;
+        if native.device != stream.device {
+            return Err(Error::EventDevice { event: native.device, stream: stream.device });
+        }
+        let flags = self.use_on(ready, native, stream)?;
+        // What may have been recorded into a capture, as what the driver refuses below, is not for others.
+        if ready.allocator.is_scoped() {
+            self.spent.store(true, Ordering::Relaxed);
+        }
+        match ready.api.event_record_with_flags(native.handle, stream, flags) {
+            Ok(()) => {
+                self.recorded.store(true, Ordering::Release);
+                Ok(())
+            }
+            Err(error) => {
+                self.spent.store(true, Ordering::Relaxed);
+                Err(error)
+            }
+        }
+    }
+
+    /// Makes later work of the stream (the current one for `None`), which may be on another device, wait for the event.
+    /// Does nothing if it was never recorded.
+    ///
+    /// # Errors
+    /// The driver's error.
+    pub fn wait(&self, stream: impl StreamArg) -> Result<()> {
+        let ready = self.runtime.ready()?;
+        let stream = stream.with_stream(|stream| self.runtime.stream_or_current(stream))?;
+        let Some(native) = self.recorded() else { return Ok(()) };
+        let flags = self.use_on(ready, native, stream)?;
+        ready.api.stream_wait_event(stream, native.handle, flags)
+    }
+
+    /// Whether the work before the event is done. Does not block.
+    ///
+    /// # Errors
+    /// The driver's error.
+    pub fn query(&self) -> Result<bool> {
+        let Some(native) = self.recorded() else { return Ok(true) };
+        self.runtime.ready()?.api.event_is_done(native.handle)
+    }
+
+    /// Blocks until the work before the event is done.
+    ///
+    /// # Errors
+    /// The driver's error.
+    pub fn synchronize(&self) -> Result<()> {
+        let Some(native) = self.recorded() else { return Ok(()) };
+        let ready = self.runtime.ready()?;
+        ready.api.event_wait_on_host(native.handle)?;
+        ready.sweep();
+        Ok(())
+    }
+
+    /// Milliseconds from this event to `end`, to about half a microsecond.
+    ///
+    /// # Errors
+    /// One of them has no timing, was not recorded or is not done; the driver's error, for example for events of two
+    /// devices.
+    pub fn elapsed_time(&self, end: &Self) -> Result<f32> {
+        self.runtime.check_same(&end.runtime, "event")?;
+        if !(self.options.enable_timing && end.options.enable_timing) {
+            return Err(Error::EventWithoutTiming);
+        }
+        let (Some(first), Some(last)) = (self.recorded(), end.recorded()) else {
+            return Err(Error::EventNotRecorded);
+        };
+        if !(self.query()? && end.query()?) {
+            return Err(Error::EventNotCompleted);
+        }
+        self.runtime.ready()?.api.event_elapsed_ms(first.handle, last.handle)
+    }
+
+    /// The driver's event, which is had from now on if it was not.
+    #[inline]
+    fn native_on(&self, ready: &Ready, device: DeviceIndex) -> Result<Native> {
+        match self.native.get() {
+            Some(native) => Ok(*native),
+            None => self.first_native_on(ready, device),
+        }
+    }
+
+    #[inline(never)]
+    fn first_native_on(&self, ready: &Ready, device: DeviceIndex) -> Result<Native> {
+        let flags = self.options.flags();
+        let handle = ready.events.take(&ready.api, device, flags)?;
+        let native = Native { handle, device };
+        let first = *self.native.get_or_init(|| native);
+        if first.handle != handle {
+            // Another thread was first; nothing is known of this one but that it is unused.
+            give_up(ready, native, flags);
+        }
+        Ok(first)
+    }
+
+    /// The flag for using the event on a stream: one of its own for external events and streams that capture. Then the
+    /// graph, which names the driver's event, keeps it.
+    #[inline]
+    fn use_on(&self, ready: &Ready, native: Native, stream: StreamRef) -> Result<u32> {
+        if self.options.external { self.use_by_graph(ready, native, stream) } else { Ok(0) }
+    }
+
+    #[cold]
+    fn use_by_graph(&self, ready: &Ready, native: Native, stream: StreamRef) -> Result<u32> {
+        let Some(capture) = ready.api.capture_id(stream)? else { return Ok(0) };
+        let shared = self.of_graphs.get_or_init(|| {
+            ready.events.note_of_graph(native.handle);
+            Arc::new(OfGraphs { handle: native.handle, home: self.runtime.downgrade() })
+        });
+        ready.captures.keep(capture, KeptId::of(shared), || Arc::<OfGraphs>::clone(shared));
+        Ok(EVENT_EXTERNAL)
+    }
+
+    #[inline]
+    fn recorded(&self) -> Option<Native> {
+        if self.recorded.load(Ordering::Acquire) { self.native.get().copied() } else { None }
+    }
+}
+
+impl Runtime {
+    /// See [`Event::from_ipc_handle`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn event_from_ipc_handle(&self, device: DeviceIndex, handle: &[u8]) -> Result<Event> {
+        let name = handle.try_into().map_err(|_| Error::IpcEventHandleSize { got: handle.len() })?;
+        let handle = self.check_device(device)?.api.ipc_open_event(device, &name)?;
+        let event = Event::on(self, EventOptions { interprocess: true, ..EventOptions::default() });
+        let _ = event.native.set(Native { handle, device });
+        // Whether it was recorded, only the other process knows: the driver is asked each time.
+        event.recorded.store(true, Ordering::Release);
+        Ok(event)
+    }
+}
+
+/// Gives a driver's event to the pool, or destroys it.
+fn give_up(ready: &Ready, native: Native, flags: u32) {
+    if let Err(handle) = ready.events.give(native.device, flags, native.handle) {
+        // There is nobody to tell; what cannot be destroyed now is tried again later.
+        let _ = ready.destroy(Doomed::Event(handle));
+    }
+}
+
+/// A driver's event that graphs use; destroyed with the last of them and the event's owner.
+#[derive(Debug)]
+struct OfGraphs {
+    handle: EventHandle,
+    home: WeakRuntime,
+}
+
+impl Drop for OfGraphs {
+    fn drop(&mut self) {
+        if process::in_bad_fork() {
+            return;
+        }
+        // Without the runtime, whatever was listed is destroyed with it.
+        let Some(runtime) = Runtime::upgrade(&self.home) else { return };
+        if let Some(ready) = runtime.started().filter(|ready| ready.events.forget_of_graph(self.handle)) {
+            let _ = ready.destroy(Doomed::Event(self.handle));
+        }
+    }
+}
+
+impl Default for Event {
+    fn default() -> Self {
+        Self::new(EventOptions::default())
+    }
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.cuda_event() {
+            0 => f.write_str("<torch.cuda.Event uninitialized>"),
+            handle => write!(f, "<torch.cuda.Event {handle:#x}>"),
+        }
+    }
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        let Some(native) = self.native.get().copied() else { return };
+        if process::in_bad_fork() || self.of_graphs.get().is_some() {
+            return;
+        }
+        let Some(ready) = self.runtime.started() else { return };
+        if *self.spent.get_mut() {
+            // There is nobody to tell, and nothing waits for an event that is being dropped.
+            let _ = ready.destroy(Doomed::Event(native.handle));
+        } else {
+            give_up(ready, native, self.options.flags());
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! A capture from its begin to its end.
+//!
+//! **Invariants:** from the moment a capture has begun to the moment it is over, its allocations go to its pool and nothing
+//! else does; the routing is opened before the driver begins, so that no allocation can miss the pool. However the
+//! capture ends, the routing is closed, the generators hear of it and, unless there is a graph, the pool is released.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::api::graph::captured::Captured;
+use crate::api::graph::generator::{Generators, Prepared};
+use crate::api::stream::Stream;
+use crate::base::device::DeviceIndex;
+use crate::base::error::{Error, Result};
+use crate::base::handles::{CaptureMode, StreamRef};
+use crate::base::ids::PoolId;
+use crate::driver::Driver;
+use crate::runtime::handle::{Ready, Runtime};
+use crate::state::remains::Doomed;
+
+/// A capture under way.
+#[derive(Debug)]
+pub(crate) struct Capturing {
+    pub(crate) stream: Stream,
+    pool: PoolId,
+    /// The driver's number of it.
+    pub(crate) id: u64,
+    generators: Prepared,
+}
+
+/// What came of the attempt to end a capture.
+pub(crate) enum Ended {
+    /// It is over, with a graph or without one.
+    Over(Result<Captured>),
+    /// It goes on: the driver did not end it.
+    GoesOn(Capturing, Error),
+}
+
+impl Capturing {
+    /// Begins a capture on the current stream; on an error nothing is capturing that was not before.
+    pub(crate) fn begin(
+        runtime: &Runtime,
+        generators: &Generators,
+        pool: Option<PoolId>,
+        mode: CaptureMode,
+    ) -> Result<Self> {
+        let stream = runtime.current_stream(runtime.current_device()?)?;
+        if stream.is_default() {
+            return Err(Error::CaptureOnDefaultStream);
+        }
+        let ready = runtime.ready()?;
+        ready.captures.sweep(&ready.api, &ready.remains);
+        let prepared = generators.prologue(&stream)?;
+        // Torch's name for no pool.
+        let pool = pool.filter(|pool| *pool != PoolId(0, 0)).unwrap_or_else(PoolId::for_capture);
+        let number = Arc::new(AtomicU64::new(0));
+        ready.allocator.begin_capture(stream.device_index(), pool, Arc::clone(&number))?;
+        match begin(ready, stream.reference(), mode) {
+            Ok(id) => {
+                number.store(id, Ordering::Release);
+                ready.captures.begin(stream.reference(), id, pool);
+                Ok(Self { stream, pool, id, generators: prepared })
+            }
+            Err(error) => {
+                close_pool(ready, stream.device_index(), pool);
+                Err(error)
+            }
+        }
+    }
+
+    /// Ends the capture on the stream it began on, whatever is current.
+    pub(crate) fn end(self, ready: &Ready) -> Ended {
+        let stream = self.stream.reference();
+        let ended = ready.api.end_capture(stream);
+        match ended.and_then(|graph| graph.ok_or(Error::InvalidCapture)) {
+            Ok(graph) => {
+                ready.allocator.end_capture(stream.device, self.pool);
+                let kept = ready.captures.end(self.id);
+                let increments = self.generators.epilogue();
+                Ended::Over(Ok(Captured::new(stream.device, self.pool, graph, kept, increments)))
+            }
+            // The driver may have refused without ending it.
+            Err(error) if ready.api.stream_is_capturing(stream).unwrap_or(false) => Ended::GoesOn(self, error),
+            Err(error) => {
+                self.close(ready);
+                Ended::Over(Err(error))
+            }
+        }
+    }
+
+    /// Forgets a capture that the driver does not end: allocations are what they were before it, and the stream's
+    /// capture is ended as soon as that can be done.
+    pub(crate) fn abandon(self, ready: &Ready) {
+        ready.captures.give_up(self.stream.reference());
+        self.close(ready);
+    }
+
+    fn close(self, ready: &Ready) {
+        drop(ready.captures.end(self.id));
+        close_pool(ready, self.stream.device_index(), self.pool);
+    }
+}
+
+/// Begins a capture and returns its number; on an error nothing is capturing.
+fn begin(ready: &Ready, stream: StreamRef, mode: CaptureMode) -> Result<u64> {
+    ready.api.begin_capture(stream, mode)?;
+    let id = ready.api.capture_id(stream).and_then(|id| id.ok_or(Error::InvalidCapture));
+    if id.is_err() {
+        match ready.api.end_capture(stream) {
+            Ok(graph) => drop(graph.map(|graph| ready.destroy(Doomed::Graph(graph)))),
+            Err(_) => ready.captures.give_up(stream),
+        }
+    }
+    id
+}
+
+/// Ends the routing to a pool that no graph came of, and releases the pool.
+fn close_pool(ready: &Ready, device: DeviceIndex, pool: PoolId) {
+    ready.allocator.end_capture(device, pool);
+    // It cannot fail: there is such a device.
+    let _ = ready.allocator.release_pool(device, pool);
+}

@@ -1,0 +1,211 @@
+//! A graph that was captured: the driver's graph and its executable form, with what they need.
+//!
+//! **Invariants:** the pool counts one use for as long as the graph is not discarded. What the graph keeps is let go of
+//! only when the streams it was replayed on have passed the replays. A driver object whose destruction fails is not
+//! forgotten (`remains`).
+
+use std::collections::BTreeSet;
+use std::ffi::CString;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::api::graph::generator::Increments;
+use crate::base::device::DeviceIndex;
+use crate::base::error::{Error, Result};
+use crate::base::error::{GraphNode, GraphUpdateError};
+use crate::base::handles::{NodeHandle, StreamRef};
+use crate::base::ids::PoolId;
+use crate::driver::{GraphExecHandle, GraphHandle, UpdateRefusal};
+use crate::runtime::handle::{Ready, Runtime};
+use crate::state::captures::Kept;
+use crate::state::holds::Held;
+use crate::state::remains::Doomed;
+use crate::thread;
+
+/// What torch says when nothing was captured.
+const EMPTY: &str = "The CUDA Graph is empty. This usually means that the graph was attempted to be captured on wrong \
+                     device or stream.";
+
+pub(crate) struct Captured {
+    pub(crate) device: DeviceIndex,
+    pub(crate) pool: PoolId,
+    pub(crate) node_count: usize,
+    /// The driver's graph, unless it was given up once it was instantiated.
+    pub(crate) template: Option<GraphHandle>,
+    pub(crate) exec: Option<GraphExecHandle>,
+    pub(crate) kept: Kept,
+    pub(crate) increments: Increments,
+    /// Streams that may still be running a replay.
+    replayed_on: BTreeSet<StreamRef>,
+    /// The newest of them, which is nearly always the next one.
+    replayed_last: Option<StreamRef>,
+}
+
+impl Captured {
+    pub(crate) fn new(
+        device: DeviceIndex,
+        pool: PoolId,
+        graph: GraphHandle,
+        kept: Kept,
+        increments: Increments,
+    ) -> Self {
+        Self {
+            device,
+            pool,
+            node_count: 0,
+            template: Some(graph),
+            exec: None,
+            kept,
+            increments,
+            replayed_on: BTreeSet::new(),
+            replayed_last: None,
+        }
+    }
+
+    /// What is left to do when the driver has made the graph: unless it is to be kept as it is, it is made executable.
+    pub(crate) fn complete(&mut self, ready: &Ready, keep_graph: bool, debug: bool) -> Result<()> {
+        if let Some(graph) = self.template {
+            self.node_count = ready.api.graph_node_count(graph)?;
+        }
+        if self.node_count == 0 {
+            tracing::warn!("{EMPTY}");
+        }
+        if keep_graph {
+            return Ok(());
+        }
+        self.instantiate(ready)?;
+        if debug { Ok(()) } else { self.destroy_template(ready) }
+    }
+
+    /// Makes the executable form, in place of an earlier one.
+    pub(crate) fn instantiate(&mut self, ready: &Ready) -> Result<GraphExecHandle> {
+        let graph = self.template.ok_or(Error::InstantiateWithoutCapture)?;
+        let _relaxed = ready.relaxed()?;
+        ready.api.bind(self.device)?;
+        let exec = ready.api.graph_instantiate(graph)?;
+        ready.captures.count_exec(1);
+        let old = self.exec.replace(exec);
+        old.map_or(Ok(()), |old| destroy_exec(ready, old)).map(|()| exec)
+    }
+
+    /// The executable form, made if need be.
+    #[inline]
+    pub(crate) fn executable(&mut self, ready: &Ready) -> Result<GraphExecHandle> {
+        match self.exec {
+            Some(exec) => Ok(exec),
+            None => self.instantiate(ready),
+        }
+    }
+
+    /// Queues the whole graph on the current stream of its device.
+    #[inline]
+    pub(crate) fn replay(&mut self, runtime: &Runtime) -> Result<()> {
+        let ready = runtime.ready()?;
+        let exec = self.executable(ready)?;
+        let stream = thread::stream(runtime.id(), self.device).on(self.device);
+        if !self.increments.is_empty() {
+            self.increments.prologue(&runtime.current_stream(self.device)?)?;
+        }
+        ready.api.graph_launch(exec, stream)?;
+        if self.replayed_last != Some(stream) {
+            self.note_replay(stream);
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn note_replay(&mut self, stream: StreamRef) {
+        self.replayed_on.insert(stream);
+        self.replayed_last = Some(stream);
+    }
+
+    /// Moves what a launch needs to the device.
+    pub(crate) fn upload(&mut self, ready: &Ready, stream: StreamRef) -> Result<()> {
+        let exec = self.executable(ready)?;
+        ready.api.graph_upload(exec, stream)
+    }
+
+    /// Writes the driver's graph into a file, and gives it up afterwards unless it is kept. Whether there was one.
+    pub(crate) fn dump(&mut self, ready: &Ready, path: &Path, keep_graph: bool) -> Result<bool> {
+        let Some(graph) = self.template else { return Ok(false) };
+        let path = CString::new(path.as_os_str().as_encoded_bytes())
+            .map_err(|_| Error::PathWithNul { path: path.to_path_buf() })?;
+        ready.api.graph_debug_dot(graph, &path)?;
+        if !keep_graph {
+            self.destroy_template(ready)?;
+        }
+        Ok(true)
+    }
+
+    /// Takes over another captured graph, whose shape is the same, into the executable form. On a refusal nothing has
+    /// changed.
+    pub(crate) fn check_update(&mut self, ready: &Ready, newer: &Self) -> Result<()> {
+        let graph = newer.template.ok_or(Error::GraphNotKept)?;
+        let exec = self.executable(ready)?;
+        match ready.api.graph_exec_update(exec, graph)? {
+            Ok(()) => Ok(()),
+            Err(refusal) => Err(Error::GraphUpdate(Box::new(describe(ready, graph, &refusal)))),
+        }
+    }
+
+    /// Becomes the graph that the executable form was updated with. Goes on after an error and returns the first.
+    pub(crate) fn become_updated(&mut self, ready: &Ready, mut newer: Self, keep_graph: bool) -> Result<()> {
+        std::mem::swap(&mut self.template, &mut newer.template);
+        std::mem::swap(&mut self.kept, &mut newer.kept);
+        std::mem::swap(&mut self.pool, &mut newer.pool);
+        std::mem::swap(&mut self.increments, &mut newer.increments);
+        self.node_count = newer.node_count;
+        // A replay that was queued before may be of either of them.
+        self.replayed_on.append(&mut newer.replayed_on);
+        newer.replayed_on.clone_from(&self.replayed_on);
+        let surplus = if keep_graph { Ok(()) } else { self.destroy_template(ready) };
+        newer.discard(ready).and(surplus)
+    }
+
+    fn destroy_template(&mut self, ready: &Ready) -> Result<()> {
+        self.template.take().map_or(Ok(()), |graph| ready.destroy(Doomed::Graph(graph)))
+    }
+
+    /// Gives everything up; goes on after an error and returns the first.
+    pub(crate) fn discard(&mut self, ready: &Ready) -> Result<()> {
+        let relaxed = ready.relaxed();
+        let exec = self.exec.take().map_or(Ok(()), |exec| destroy_exec(ready, exec));
+        let graph = self.destroy_template(ready);
+        let pool = ready.allocator.release_pool(self.device, self.pool);
+        let kept = self.hold_for_replays(ready);
+        relaxed.map(drop).and(exec).and(graph).and(pool).and(kept)
+    }
+
+    /// Hands what the graph kept over to the streams that may still be replaying it.
+    fn hold_for_replays(&mut self, ready: &Ready) -> Result<()> {
+        let kept = std::mem::take(&mut self.kept);
+        if kept.is_empty() {
+            return Ok(());
+        }
+        let kept: Held = Arc::new(kept);
+        let streams = std::mem::take(&mut self.replayed_on).into_iter();
+        let each = streams.map(|stream| ready.holds.hold(&ready.api, stream, Arc::clone(&kept)));
+        let held = each.fold(Ok(()), Result::and);
+        ready.sweep();
+        held
+    }
+}
+
+fn destroy_exec(ready: &Ready, exec: GraphExecHandle) -> Result<()> {
+    ready.captures.count_exec(-1);
+    ready.destroy(Doomed::GraphExec(exec))
+}
+
+/// The driver's refusal, with the places of the nodes in the new graph. What cannot be found out is left out.
+fn describe(ready: &Ready, graph: GraphHandle, refusal: &UpdateRefusal) -> GraphUpdateError {
+    let nodes = ready.api.graph_nodes(graph).unwrap_or_default();
+    let describe = |node: NodeHandle| {
+        let index = nodes.iter().position(|known| *known == node);
+        ready.api.graph_node_type(node).ok().map(|kind| GraphNode { index, kind: kind.into() })
+    };
+    GraphUpdateError {
+        reason: refusal.result.into(),
+        node: refusal.node.and_then(describe),
+        from: refusal.from.and_then(describe),
+    }
+}

@@ -1,0 +1,202 @@
+//! Conditional nodes: parts of a graph that run, or run again, depending on a value on the device.
+//!
+//! **Invariants:** a body is recorded on a side stream, into a graph that the node owns; to the allocator and to whatever
+//! graphs keep alive it is a part of the capture around it. However a body ends, by an error or by a panic too, its
+//! stream stops capturing before the capture around it goes on.
+
+use std::marker::PhantomData;
+
+use crate::api::buffers::DeviceBuffer;
+use crate::api::graph::CaptureScope;
+use crate::api::stream::Stream;
+use crate::base::error::{Error, Result};
+use crate::base::handles::StreamRef;
+use crate::base::process;
+use crate::driver::{Api, ConditionHandle, ConditionalKind, GraphHandle, check_range};
+
+/// A value on the device that a conditional node looks at. Made by [`CaptureScope::condition`].
+///
+/// It is set by kernels: by the one that [`CaptureScope::set_condition`] records, or by those of the program. In CUDA C++
+/// a kernel calls `cudaGraphSetConditional(handle, value)`. In PTX it declares
+/// `.extern .func cudaGraphSetConditional(.param .b64 handle, .param .b32 value);` and calls that; the driver resolves
+/// the name when the module is loaded, nothing has to be linked.
+#[must_use = "a condition that no node has keeps the graph from being instantiated"]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Condition {
+    handle: ConditionHandle,
+    /// The capture that the graph comes of in the end.
+    whole: u64,
+}
+
+impl Condition {
+    /// The condition's CUDA handle (`CUgraphConditionalHandle`), to be given to kernels that set it.
+    #[must_use]
+    pub fn handle(&self) -> u64 {
+        self.handle.number
+    }
+}
+
+/// The capture of a body, which ends when this is dropped.
+struct Body<'r> {
+    api: &'r Api,
+    stream: StreamRef,
+    number: u64,
+    is_open: bool,
+}
+
+impl Body<'_> {
+    fn end(mut self) -> Result<()> {
+        self.is_open = false;
+        self.api.end_body(self.stream, self.number)
+    }
+}
+
+impl Drop for Body<'_> {
+    fn drop(&mut self) {
+        if self.is_open && !process::in_bad_fork() {
+            // The panic that led here ends the capture around it, which says more.
+            let _ = self.api.end_body(self.stream, self.number);
+        }
+    }
+}
+
+impl CaptureScope<'_> {
+    /// A condition for one conditional node of this scope. At the begin of each replay it is `default`.
+    ///
+    /// # Errors
+    /// The driver is older than CUDA 12.3 ([`Error::Unavailable`]), or its error.
+    pub fn condition(&self, default: u32) -> Result<Condition> {
+        let (ready, stream) = (self.stream.ready()?, self.stream.reference());
+        let whole = ready.api.stream_capture_id(stream)?.ok_or(Error::InvalidCapture)?;
+        Ok(Condition { handle: ready.api.capture_condition(stream, default)?, whole })
+    }
+
+    /// Records a kernel that sets a condition to the four bytes at `offset` of a buffer, as a number. In the body of a
+    /// WHILE node this decides whether it runs again.
+    ///
+    /// # Errors
+    /// The condition is of another capture ([`Error::ConditionElsewhere`]), the bytes leave the buffer, `offset` is no
+    /// multiple of 4 ([`Error::UnalignedCondition`]), or the driver's error.
+    pub fn set_condition(&self, condition: Condition, buffer: &DeviceBuffer, offset: usize) -> Result<()> {
+        check_range(offset, size_of::<u32>(), buffer.len())?;
+        if !buffer.at(offset).is_multiple_of(size_of::<u32>() as u64) {
+            return Err(Error::UnalignedCondition { offset });
+        }
+        let (_, capture) = buffer.use_on(self.stream)?;
+        if capture.map(|capture| capture.id) != Some(condition.whole) {
+            return Err(Error::ConditionElsewhere);
+        }
+        self.runtime().launch_set_condition(condition.handle(), buffer.at(offset), self.stream)
+    }
+
+    /// Records an IF node: what `body` records on `side`, which is current meanwhile, runs in a replay if the condition is
+    /// not 0 when the node is reached. What this stream goes on with comes after the node.
+    ///
+    /// A body may use memory of the graph, kernels, copies and sets on the device, forks and conditional nodes; not host
+    /// functions and external events. `side` must not be used by a body that may run at the same time. When `body`
+    /// fails, what it has recorded stays in the node if the capture goes on all the same.
+    ///
+    /// # Errors
+    /// What `body` returned, else: the driver is older than CUDA 12.3 ([`Error::Unavailable`]), the condition is of another
+    /// scope ([`Error::ConditionElsewhere`]), `side` is the default stream, capturing, or of another device or runtime,
+    /// or the driver's error, for example for a condition that a node has already.
+    pub fn if_node<T, E: From<Error>>(
+        &self,
+        condition: Condition,
+        side: &Stream,
+        body: impl FnOnce(&CaptureScope<'_>) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let mut bodies = self.conditional(condition, ConditionalKind::If, 1, side)?.into_iter();
+        self.next_body(&mut bodies, side, body)
+    }
+
+    /// Records an IF node with two bodies: `otherwise` runs if the condition is 0. Needs CUDA 12.8. Else as
+    /// [`Self::if_node`].
+    ///
+    /// # Errors
+    /// As for [`Self::if_node`].
+    pub fn if_else_node<T, U, E: From<Error>>(
+        &self,
+        condition: Condition,
+        side: &Stream,
+        then: impl FnOnce(&CaptureScope<'_>) -> Result<T, E>,
+        otherwise: impl FnOnce(&CaptureScope<'_>) -> Result<U, E>,
+    ) -> Result<(T, U), E> {
+        let mut bodies = self.conditional(condition, ConditionalKind::If, 2, side)?.into_iter();
+        let then = self.next_body(&mut bodies, side, then)?;
+        Ok((then, self.next_body(&mut bodies, side, otherwise)?))
+    }
+
+    /// Records a WHILE node: what `body` records runs again and again as long as the condition is not 0, which is looked
+    /// at before each turn. A body that never sets it to 0 runs for ever. Else as [`Self::if_node`].
+    ///
+    /// # Errors
+    /// As for [`Self::if_node`].
+    pub fn while_node<T, E: From<Error>>(
+        &self,
+        condition: Condition,
+        side: &Stream,
+        body: impl FnOnce(&CaptureScope<'_>) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let mut bodies = self.conditional(condition, ConditionalKind::While, 1, side)?.into_iter();
+        self.next_body(&mut bodies, side, body)
+    }
+
+    /// Records a SWITCH node with `count` bodies, of which that runs whose number the condition is, counted from 0; none
+    /// if there is no such body. `body` records each in turn. Needs CUDA 12.8. Else as [`Self::if_node`].
+    ///
+    /// # Errors
+    /// As for [`Self::if_node`]; the driver refuses a node without bodies.
+    pub fn switch_node<T, E: From<Error>>(
+        &self,
+        condition: Condition,
+        side: &Stream,
+        count: u32,
+        mut body: impl FnMut(u32, &CaptureScope<'_>) -> Result<T, E>,
+    ) -> Result<Vec<T>, E> {
+        let mut bodies = self.conditional(condition, ConditionalKind::Switch, count, side)?.into_iter();
+        (0..count).map(|index| self.next_body(&mut bodies, side, |scope| body(index, scope))).collect()
+    }
+
+    /// Adds the node; its bodies.
+    fn conditional(
+        &self,
+        condition: Condition,
+        kind: ConditionalKind,
+        count: u32,
+        side: &Stream,
+    ) -> Result<Vec<GraphHandle>> {
+        self.runtime().check_same(side.runtime(), "stream")?;
+        let (stream, aside) = (self.stream.reference(), side.reference());
+        if aside.device != stream.device {
+            return Err(Error::GraphDevice { device: stream.device, graph: aside.device });
+        }
+        if side.is_default() {
+            return Err(Error::CaptureOnDefaultStream);
+        }
+        self.stream.ready()?.api.capture_conditional(stream, condition.handle, kind, count)
+    }
+
+    /// Records the next body of a node.
+    fn next_body<T, E: From<Error>>(
+        &self,
+        bodies: &mut impl Iterator<Item = GraphHandle>,
+        side: &Stream,
+        body: impl FnOnce(&CaptureScope<'_>) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let graph = bodies.next().ok_or(Error::InvalidCapture)?;
+        let (ready, stream) = (self.stream.ready()?, side.reference());
+        let api = &ready.api;
+        let whole = api.stream_capture_id(self.stream.reference())?.ok_or(Error::InvalidCapture)?;
+        let _streams = ready.captures.ask_again_after(whole);
+        let number = api.begin_body(stream, graph, whole)?;
+        let capture = Body { api, stream, number, is_open: true };
+        let current = self.runtime().stream_guard(side)?;
+        let done = body(&CaptureScope { stream: side, thread: PhantomData });
+        drop(current);
+        let ended = capture.end();
+        let value = done?;
+        ended?;
+        Ok(value)
+    }
+}

@@ -1,0 +1,86 @@
+//! Capture where that is possible, else the work is done at once.
+//!
+//! **Invariant:** the work is done at once only where the capture itself is what failed, and never while the stream captures:
+//! then it would be recorded into another graph.
+
+use crate::api::graph::CUDAGraph;
+use crate::api::stream::Stream;
+use crate::base::error::{Error, Result};
+use crate::base::handles::CaptureMode;
+use crate::base::ids::PoolId;
+
+/// What [`CUDAGraph::capture_or_run`] did.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum CaptureOutcome<T> {
+    /// The work was captured and waits for a replay. What the closure returned.
+    Captured(T),
+    /// The work was done at once, since it could not be captured; the graph is empty.
+    RanEagerly {
+        /// What the closure returned.
+        value: T,
+        /// Why nothing was captured.
+        error: Error,
+    },
+}
+
+/// Why nothing was captured.
+enum Failure {
+    /// Without a capture it would not have happened.
+    OfCapture(Error),
+    Other(Error),
+}
+
+impl CUDAGraph {
+    /// Captures what `body` queues on `stream` or, where that cannot be captured, lets `body` run once more on `stream`
+    /// without a capture, so that the work is done either way. The next call tries to capture again.
+    ///
+    /// Only what the capture itself caused leads there: the driver cannot capture or instantiate, or the work does what a
+    /// capture forbids. Any other error of `body` is returned, and the graph is empty then.
+    ///
+    /// # Errors
+    /// The graph has captured already or is capturing, or what `body` returned.
+    pub fn capture_or_run<T>(
+        &mut self,
+        stream: &Stream,
+        pool: Option<PoolId>,
+        mode: CaptureMode,
+        mut body: impl FnMut() -> Result<T>,
+    ) -> Result<CaptureOutcome<T>> {
+        let error = match self.try_capture(stream, pool, mode, &mut body) {
+            Ok(value) => return Ok(CaptureOutcome::Captured(value)),
+            Err(Failure::OfCapture(error)) => error,
+            Err(Failure::Other(error)) => return Err(error),
+        };
+        if self.is_capturing() || stream.is_capturing()? {
+            // What would run now would be captured.
+            return Err(error);
+        }
+        let _current = self.runtime.stream_guard(stream)?;
+        Ok(CaptureOutcome::RanEagerly { value: body()?, error })
+    }
+
+    /// Captures once, and tells apart why that failed.
+    fn try_capture<T>(
+        &mut self,
+        stream: &Stream,
+        pool: Option<PoolId>,
+        mode: CaptureMode,
+        body: &mut impl FnMut() -> Result<T>,
+    ) -> Result<T, Failure> {
+        let capture = match self.capture_guard(stream, pool, mode) {
+            Ok(capture) => capture,
+            Err(error @ (Error::GraphAlreadyCaptured | Error::GraphIsCapturing | Error::OtherRuntime { .. })) => {
+                return Err(Failure::Other(error));
+            }
+            Err(error) => return Err(Failure::OfCapture(error)),
+        };
+        match body() {
+            Ok(value) => capture.end().map(|()| value).map_err(Failure::OfCapture),
+            Err(error) => {
+                let spoilt = capture.discard().is_some_and(|ended| ended.is_caused_by_capture());
+                let of_capture = spoilt || error.is_caused_by_capture();
+                Err(if of_capture { Failure::OfCapture(error) } else { Failure::Other(error) })
+            }
+        }
+    }
+}

@@ -1,0 +1,274 @@
+//! What can be recorded: the guard of a capture, and the handle that a closure records with.
+//!
+//! A [`CaptureScope`] has only what a capture allows. It cannot wait for the device, ask whether work is done, or copy plain
+//! host memory, and what it forks off is joined again.
+//!
+//! **Invariants:** both stay on the thread that began the capture. A guard borrows its graph, which therefore can neither
+//! be replayed nor dropped before the capture has ended.
+
+use std::marker::PhantomData;
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::{CUDAGraph, State};
+use crate::api::buffers::DeviceBuffer;
+use crate::api::event::Event;
+use crate::api::guard::StreamGuard;
+use crate::api::pinned::PinnedBuffer;
+use crate::api::stream::Stream;
+use crate::base::device::DeviceIndex;
+use crate::base::error::{Error, Result};
+use crate::base::ids::PoolId;
+use crate::base::process;
+use crate::runtime::handle::{Runtime, WeakRuntime};
+use crate::state::captures::KeptId;
+use crate::state::holds::Held;
+
+/// A capture under way on a stream that is current meanwhile; torch's `torch.cuda.graph`.
+///
+/// Dropping it ends the capture; during a panic what was captured is given up. It belongs to the thread that made it:
+///
+/// ```compile_fail,E0277
+/// fn ends_elsewhere(capture: c10_core::GraphCapture<'_>) {
+///     std::thread::scope(|scope| {
+///         scope.spawn(move || capture.end());
+///     });
+/// }
+/// ```
+///
+/// and keeps the graph from being used before its end:
+///
+/// ```compile_fail,E0499
+/// use c10_core::{CUDAGraph, CaptureMode, Stream};
+/// fn replays_too_soon(graph: &mut CUDAGraph, stream: &Stream) -> c10_core::Result<()> {
+///     let capture = graph.capture_guard(stream, None, CaptureMode::Global)?;
+///     graph.replay()?;
+///     capture.end()
+/// }
+/// ```
+#[must_use = "the capture lasts only while the guard lives"]
+#[derive(Debug)]
+pub struct GraphCapture<'a> {
+    pub(crate) graph: &'a mut CUDAGraph,
+    pub(crate) stream: Stream,
+    pub(crate) _current: StreamGuard,
+}
+
+impl GraphCapture<'_> {
+    /// Ends the capture.
+    ///
+    /// # Errors
+    /// As for [`CUDAGraph::capture_end`].
+    pub fn end(self) -> Result<()> {
+        self.graph.finish_capture()
+    }
+
+    /// What can be recorded, on the stream that captures.
+    #[must_use]
+    pub fn scope(&self) -> CaptureScope<'_> {
+        CaptureScope { stream: &self.stream, thread: PhantomData }
+    }
+
+    /// Ends the capture and gives up what was captured. The error of the end, if there was one.
+    pub(crate) fn discard(self) -> Option<Error> {
+        let ended = self.graph.finish_capture();
+        // The error that led here says more than one from giving up what nobody wants.
+        let _ = self.graph.reset();
+        ended.err()
+    }
+}
+
+impl Drop for GraphCapture<'_> {
+    fn drop(&mut self) {
+        if process::in_bad_fork() || !self.graph.is_capturing() {
+            return;
+        }
+        let ended = if std::thread::panicking() { self.graph.reset() } else { self.graph.finish_capture() };
+        if let Err(error) = ended {
+            tracing::warn!("a capture that was dropped left no graph: {error}");
+        }
+    }
+}
+
+/// What can be recorded on a stream that captures. See [`CUDAGraph::record`].
+///
+/// Waiting for the device has no place in a capture:
+///
+/// ```compile_fail,E0599
+/// fn waits(scope: &c10_core::CaptureScope<'_>) -> c10_core::Result<()> {
+///     scope.synchronize()
+/// }
+/// ```
+///
+/// nor have copies of plain host memory, which nobody would keep for the replays:
+///
+/// ```compile_fail,E0308
+/// use c10_core::{CaptureScope, DeviceBuffer};
+/// fn copies(scope: &CaptureScope<'_>, to: &DeviceBuffer, from: &[u8]) -> c10_core::Result<()> {
+///     scope.copy_from_pinned(to, 0, from, 0..from.len())
+/// }
+/// ```
+///
+/// and a scope does not outlive its capture:
+///
+/// ```compile_fail,E0521
+/// use c10_core::{CUDAGraph, CaptureMode, CaptureScope, Stream};
+/// fn escapes(graph: &mut CUDAGraph, stream: &Stream) -> c10_core::Result<()> {
+///     let mut kept: Option<&CaptureScope<'_>> = None;
+///     graph.record(stream, None, CaptureMode::Global, |scope| {
+///         kept = Some(scope);
+///         Ok(())
+///     })
+/// }
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct CaptureScope<'c> {
+    pub(crate) stream: &'c Stream,
+    pub(crate) thread: PhantomData<*const ()>,
+}
+
+impl CaptureScope<'_> {
+    pub(crate) fn runtime(&self) -> &Runtime {
+        self.stream.runtime()
+    }
+
+    /// Device memory of `len` bytes of the graph's pool. It stays valid as long as it is held; its contents are those of the
+    /// last replay.
+    ///
+    /// # Errors
+    /// Not enough memory, or the driver's error.
+    pub fn buffer(&self, len: usize) -> Result<DeviceBuffer> {
+        self.runtime().buffer(len, self.stream)
+    }
+
+    /// Records setting bytes of a buffer.
+    ///
+    /// # Errors
+    /// The range leaves the buffer, or the driver's error.
+    pub fn fill(&self, buffer: &DeviceBuffer, range: Range<usize>, value: u8) -> Result<()> {
+        buffer.fill(range, value, self.stream)
+    }
+
+    /// Records a copy of bytes of a buffer into another one at `offset`.
+    ///
+    /// # Errors
+    /// The range leaves a buffer, or the driver's error.
+    pub fn copy(&self, to: &DeviceBuffer, offset: usize, from: &DeviceBuffer, range: Range<usize>) -> Result<()> {
+        to.copy_from_buffer(offset, from, range, self.stream)
+    }
+
+    /// Records a copy of pinned bytes into a buffer at `offset`. Each replay reads them anew.
+    ///
+    /// # Errors
+    /// The range leaves a buffer, or the driver's error.
+    pub fn copy_from_pinned(
+        &self,
+        to: &DeviceBuffer,
+        offset: usize,
+        from: &PinnedBuffer,
+        range: Range<usize>,
+    ) -> Result<()> {
+        to.copy_from_pinned(offset, from, range, self.stream)
+    }
+
+    /// Records a copy of a buffer's bytes into pinned memory at `offset`.
+    ///
+    /// # Errors
+    /// The range leaves a buffer, or the driver's error.
+    pub fn copy_to_pinned(
+        &self,
+        from: &DeviceBuffer,
+        range: Range<usize>,
+        to: &PinnedBuffer,
+        offset: usize,
+    ) -> Result<()> {
+        from.copy_to_pinned(range, to, offset, self.stream)
+    }
+
+    /// Records an event: for an external one a node of the graph, which acts at each replay, else a mark inside the
+    /// capture.
+    ///
+    /// # Errors
+    /// The driver's error.
+    pub fn record_event(&self, event: &Event) -> Result<()> {
+        event.record(self.stream)
+    }
+
+    /// Makes what is recorded next wait for an event: for an external one by a node of the graph.
+    ///
+    /// # Errors
+    /// The driver's error, for example for an event that was recorded outside of the capture.
+    pub fn wait_event(&self, event: &Event) -> Result<()> {
+        event.wait(self.stream)
+    }
+
+    /// Records what `body` queues on `side`, which is current meanwhile, beside what this stream goes on with; afterwards
+    /// this stream waits for it.
+    ///
+    /// # Errors
+    /// What `body` returned, else the driver's error.
+    pub fn fork<T, E: From<Error>>(
+        &self,
+        side: &Stream,
+        body: impl FnOnce(&CaptureScope<'_>) -> Result<T, E>,
+    ) -> Result<T, E> {
+        side.wait_stream(self.stream)?;
+        let current = self.runtime().stream_guard(side)?;
+        let done = body(&CaptureScope { stream: side, thread: PhantomData });
+        drop(current);
+        // Joined even if `body` failed: else the whole capture could not end.
+        let joined = self.stream.wait_stream(side);
+        let value = done?;
+        joined?;
+        Ok(value)
+    }
+
+    /// Records another graph as one node. That graph has to be made with `keep_graph`; it is copied, so what happens to it
+    /// later changes nothing here, and its memory is kept as long as the graph that this capture becomes.
+    ///
+    /// # Errors
+    /// [`Error::GraphNotKept`]; its work draws random numbers ([`Error::ChildGraphDraws`]); it is of another runtime, or
+    /// captured on another device ([`Error::GraphDevice`]); the driver's error.
+    pub fn add_child(&self, child: &CUDAGraph) -> Result<()> {
+        self.runtime().check_same(&child.runtime, "graph")?;
+        let State::Captured(captured) = &child.state else {
+            return Err(Error::GraphWithoutCapture { call: "add_child" });
+        };
+        let graph = captured.template.ok_or(Error::GraphNotKept)?;
+        if captured.increments.draw() {
+            return Err(Error::ChildGraphDraws);
+        }
+        let (device, stream) = (captured.device, self.stream.reference());
+        if device != stream.device {
+            return Err(Error::GraphDevice { device: stream.device, graph: device });
+        }
+        let ready = self.stream.ready()?;
+        let capture = ready.api.stream_capture_id(stream)?.ok_or(Error::GraphNotCapturing)?;
+        ready.allocator.use_pool(device, captured.pool, crate::caching::PoolOptions::default())?;
+        let pool: Held = Arc::new(PoolUse { home: self.runtime().downgrade(), device, pool: captured.pool });
+        ready.api.capture_child(stream, graph)?;
+        ready.captures.keep(capture, KeptId::of(&pool), || pool);
+        captured.kept.iter().for_each(|(id, held)| ready.captures.keep(capture, id, || Arc::clone(held)));
+        Ok(())
+    }
+}
+
+/// One use of a private pool, given up when dropped.
+#[derive(Debug)]
+struct PoolUse {
+    home: WeakRuntime,
+    device: DeviceIndex,
+    pool: PoolId,
+}
+
+impl Drop for PoolUse {
+    fn drop(&mut self) {
+        if process::in_bad_fork() {
+            return;
+        }
+        let runtime = Runtime::upgrade(&self.home);
+        let ready = runtime.as_ref().and_then(Runtime::started);
+        // Gone with its runtime otherwise.
+        let _ = ready.map(|ready| ready.allocator.release_pool(self.device, self.pool));
+    }
+}

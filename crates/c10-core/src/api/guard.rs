@@ -1,0 +1,135 @@
+//! Guards: something is current until they are dropped.
+//!
+//! **Invariants:** a guard restores what was current when it was made, on the thread it was made on (guards cannot be
+//! sent). No guard creates a context: that happens when a device is first used.
+
+use std::marker::PhantomData;
+
+use crate::api::stream::Stream;
+use crate::base::device::DeviceIndex;
+use crate::base::ids::RuntimeId;
+use crate::base::ids::StreamKey;
+use crate::runtime::handle::Runtime;
+use crate::thread;
+
+/// Ties a guard to its thread.
+type NotSend = PhantomData<*const ()>;
+
+/// A device is current until this is dropped; torch's `torch.cuda.device`.
+#[must_use = "the device is current only while the guard lives"]
+#[derive(Debug)]
+pub struct DeviceGuard {
+    runtime: RuntimeId,
+    /// Negative when the guard does nothing.
+    previous: DeviceIndex,
+    thread: NotSend,
+}
+
+impl DeviceGuard {
+    #[inline]
+    pub(crate) fn new(runtime: &Runtime, device: DeviceIndex) -> crate::Result<Self> {
+        let previous = runtime.exchange_device(device)?;
+        Ok(Self { runtime: runtime.id(), previous, thread: PhantomData })
+    }
+
+    /// The device that was current before; `None` when the guard was made for a negative number and does nothing.
+    #[must_use]
+    pub fn previous(&self) -> Option<DeviceIndex> {
+        (self.previous.0 >= 0).then_some(self.previous)
+    }
+}
+
+impl Drop for DeviceGuard {
+    #[inline]
+    fn drop(&mut self) {
+        if self.previous.0 >= 0 {
+            thread::exchange_device(self.runtime, self.previous);
+        }
+    }
+}
+
+/// A stream and its device are current until this is dropped; torch's `StreamContext`.
+#[must_use = "the stream is current only while the guard lives"]
+#[derive(Debug)]
+pub struct StreamGuard {
+    runtime: RuntimeId,
+    source: (DeviceIndex, StreamKey),
+    target: (DeviceIndex, StreamKey),
+    thread: NotSend,
+}
+
+impl StreamGuard {
+    #[inline]
+    pub(crate) fn new(stream: &Stream) -> Self {
+        let (runtime, device) = (stream.runtime().id(), stream.device_index());
+        let from = thread::exchange_device(runtime, device);
+        let source = (from, thread::stream(runtime, from));
+        let target = (device, thread::exchange_stream(runtime, device, stream.key()));
+        Self { runtime, source, target, thread: PhantomData }
+    }
+
+    /// The device that was current before.
+    #[must_use]
+    pub fn previous_device(&self) -> DeviceIndex {
+        self.source.0
+    }
+}
+
+impl Drop for StreamGuard {
+    #[inline]
+    fn drop(&mut self) {
+        for (device, stream) in [self.target, self.source] {
+            thread::exchange_stream(self.runtime, device, stream);
+        }
+        thread::exchange_device(self.runtime, self.source.0);
+    }
+}
+
+/// Streams of several devices are current until this is dropped; the current device is not touched.
+#[must_use = "the streams are current only while the guard lives"]
+#[derive(Debug)]
+pub struct MultiStreamGuard {
+    runtime: RuntimeId,
+    /// What was current, in the order in which it was replaced.
+    previous: Vec<(DeviceIndex, StreamKey)>,
+    thread: NotSend,
+}
+
+impl MultiStreamGuard {
+    pub(crate) fn new(runtime: RuntimeId, streams: &[&Stream]) -> Self {
+        let enter = |stream: &&Stream| {
+            let device = stream.device_index();
+            (device, thread::exchange_stream(runtime, device, stream.key()))
+        };
+        Self { runtime, previous: streams.iter().map(enter).collect(), thread: PhantomData }
+    }
+}
+
+impl Drop for MultiStreamGuard {
+    fn drop(&mut self) {
+        for (device, stream) in self.previous.drain(..).rev() {
+            thread::exchange_stream(self.runtime, device, stream);
+        }
+    }
+}
+
+/// A runtime is the current one of this thread until this is dropped.
+#[must_use = "the runtime is current only while the guard lives"]
+#[derive(Debug)]
+pub struct RuntimeGuard {
+    runtime: RuntimeId,
+    thread: NotSend,
+}
+
+impl RuntimeGuard {
+    pub(crate) fn new(runtime: &Runtime) -> Self {
+        thread::bind(runtime.clone());
+        Self { runtime: runtime.id(), thread: PhantomData }
+    }
+}
+
+impl Drop for RuntimeGuard {
+    fn drop(&mut self) {
+        thread::unbind(self.runtime);
+    }
+}

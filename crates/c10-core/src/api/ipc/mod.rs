@@ -1,0 +1,352 @@
+//! Device memory that several processes use.
+//!
+//! The sender makes a [`SharedBuffer`], a few hundred bytes that go to the other process by any way there is, and which
+//! open there as a buffer once. What the sender had queued on its current stream is done before the receiver's current
+//! stream goes on. The driver shares whole allocations of its own, so a handle is that of the segment, and the buffer's
+//! place in it stands beside.
+//!
+//! **Invariants:** the sender keeps the memory until the receivers have dropped it, whoever else drops it; it looks for
+//! that when it is asked to ([`Runtime::ipc_collect`]), sends more, or runs out of memory; a receiver that ends without dropping it is waited for until the sender's runtime ends. A segment is
+//! mapped once a process and device, for as long as a buffer of it is there. Dropping a received buffer never blocks:
+//! its mapping goes, and after that the sender is told, when the streams it was used on have passed the work queued until
+//! then.
+
+mod counter;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use self::counter::{ReceivedCount, SentCount};
+use crate::api::buffers::DeviceMemory;
+use crate::base::device::DeviceIndex;
+use crate::base::error::{Error, Result};
+use crate::base::handles::{EventHandle, StreamRef};
+use crate::base::process;
+use crate::driver::{Api, EVENT_DISABLE_TIMING, EVENT_INTERPROCESS, IpcHandle};
+use crate::runtime::handle::{Ready, Runtime, WeakRuntime};
+use crate::state::captures::KeptId;
+use crate::state::remains::Doomed;
+
+/// Device memory as it goes to another process; made by [`crate::DeviceBuffer::share`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SharedBuffer {
+    device: DeviceIndex,
+    len: u64,
+    /// `None` for a buffer without bytes.
+    place: Option<Place>,
+}
+
+/// Where shared memory is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Place {
+    segment: IpcHandle,
+    offset: u64,
+    /// Recorded behind the sender's work.
+    event: IpcHandle,
+    counter: PathBuf,
+}
+
+/// First byte of a shared buffer as bytes.
+const VERSION: u8 = 1;
+
+impl SharedBuffer {
+    /// Bytes of the memory.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        usize::try_from(self.len).unwrap_or(usize::MAX)
+    }
+
+    /// Whether the memory has no bytes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Number of the device, as the sender counts devices.
+    #[must_use]
+    pub fn device_index(&self) -> DeviceIndex {
+        self.device
+    }
+
+    /// The same as bytes, for a pipe or a file.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = vec![VERSION];
+        bytes.extend(self.device.0.to_le_bytes());
+        bytes.extend(self.len.to_le_bytes());
+        if let Some(place) = &self.place {
+            bytes.extend(place.offset.to_le_bytes());
+            bytes.extend(place.segment);
+            bytes.extend(place.event);
+            bytes.extend(place.counter.as_os_str().as_bytes());
+        }
+        bytes
+    }
+
+    /// Reads what [`Self::to_bytes`] wrote.
+    ///
+    /// # Errors
+    /// [`Error::InvalidSharedBuffer`] for any other bytes.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
+        Self::read(bytes).ok_or(Error::InvalidSharedBuffer)
+    }
+
+    fn read(mut bytes: &[u8]) -> Option<Self> {
+        if take::<1>(&mut bytes)? != [VERSION] {
+            return None;
+        }
+        let device = DeviceIndex(i32::from_le_bytes(take(&mut bytes)?));
+        let len = u64::from_le_bytes(take(&mut bytes)?);
+        if len == 0 {
+            return bytes.is_empty().then_some(Self { device, len, place: None });
+        }
+        let offset = u64::from_le_bytes(take(&mut bytes)?);
+        offset.checked_add(len)?;
+        let (segment, event) = (take(&mut bytes)?, take(&mut bytes)?);
+        let counter = PathBuf::from(std::ffi::OsString::from_vec(bytes.to_vec()));
+        Some(Self { device, len, place: Some(Place { segment, offset, event, counter }) })
+    }
+}
+
+/// Takes the first bytes.
+fn take<const COUNT: usize>(bytes: &mut &[u8]) -> Option<[u8; COUNT]> {
+    let (first, rest) = bytes.split_first_chunk()?;
+    *bytes = rest;
+    Some(*first)
+}
+
+/// What a runtime has sent and received.
+#[derive(Debug, Default)]
+pub(crate) struct Ipc {
+    sent: Mutex<Vec<Sent>>,
+    segments: Mutex<BTreeMap<(DeviceIndex, IpcHandle), Weak<Mapping>>>,
+}
+
+/// Memory that receivers may still use.
+#[derive(Debug)]
+struct Sent {
+    count: SentCount,
+    event: EventHandle,
+    _memory: Arc<DeviceMemory>,
+}
+
+impl Ipc {
+    fn lock_sent(&self) -> MutexGuard<'_, Vec<Sent>> {
+        self.sent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets go of what all receivers have let go of; whether there was any.
+    pub(crate) fn collect(&self, ready: &Ready) -> bool {
+        let released: Vec<Sent> = self.lock_sent().extract_if(.., |sent| sent.count.is_released()).collect();
+        let any = !released.is_empty();
+        // Dropped without the lock: the memory goes back to the allocator.
+        for sent in released {
+            let _ = ready.destroy(Doomed::Event(sent.event));
+        }
+        any
+    }
+
+    /// Lets go of everything, at the end of the runtime, when the devices are idle, whoever still uses what was sent.
+    pub(crate) fn dismantle(&self, api: &Api) {
+        let sent = std::mem::take(&mut *self.lock_sent());
+        for sent in sent {
+            let _ = api.event_destroy_handle(sent.event);
+        }
+        // What is there still is held for work that is done by now, and finds no runtime when it goes.
+        let segments = std::mem::take(&mut *self.segments.lock().unwrap_or_else(PoisonError::into_inner));
+        for mapping in segments.into_values().filter_map(|mapping| mapping.upgrade()) {
+            let _ = api.ipc_close_memory(mapping.device, mapping.base);
+        }
+    }
+
+    /// The mapping of another process's segment, made if need be.
+    fn mapping(&self, runtime: &Runtime, api: &Api, device: DeviceIndex, segment: IpcHandle) -> Result<Arc<Mapping>> {
+        let mut segments = self.segments.lock().unwrap_or_else(PoisonError::into_inner);
+        segments.retain(|_, mapping| mapping.strong_count() > 0);
+        if let Some(mapping) = segments.get(&(device, segment)).and_then(Weak::upgrade) {
+            return Ok(mapping);
+        }
+        let base = api.ipc_open_memory(device, &segment)?;
+        let mapping = Arc::new(Mapping { home: runtime.downgrade(), device, base });
+        segments.insert((device, segment), Arc::downgrade(&mapping));
+        Ok(mapping)
+    }
+}
+
+/// A segment of another process, mapped here.
+#[derive(Debug)]
+struct Mapping {
+    home: WeakRuntime,
+    device: DeviceIndex,
+    base: u64,
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        if process::in_bad_fork() {
+            return;
+        }
+        // Gone with its runtime otherwise. What fails is kept for another time.
+        if let Some(runtime) = Runtime::upgrade(&self.home)
+            && let Ok(ready) = runtime.ready()
+        {
+            let _ = ready.destroy(Doomed::Import(self.device, self.base));
+        }
+    }
+}
+
+/// What a received buffer holds. The mapping goes before the sender is told.
+#[derive(Debug)]
+pub(crate) struct Received {
+    _mapping: Arc<Mapping>,
+    _count: ReceivedCount,
+    /// Streams with work that may still use it.
+    used: Mutex<BTreeSet<StreamRef>>,
+}
+
+impl Received {
+    /// Notes work on a stream.
+    pub(crate) fn use_on(&self, stream: StreamRef) {
+        self.used.lock().unwrap_or_else(PoisonError::into_inner).insert(stream);
+    }
+
+    /// Lets go when the work that uses the memory is done.
+    pub(crate) fn discard(self: Arc<Self>, ready: &Ready) {
+        let used = std::mem::take(&mut *self.used.lock().unwrap_or_else(PoisonError::into_inner));
+        // Without it an event may not be had now; then one is tried for later.
+        let _relaxed = ready.relaxed();
+        for stream in used {
+            match ready.api.stream_capture_id(stream) {
+                Ok(Some(capture)) => ready.captures.keep(capture, KeptId::of(&self), || self.clone()),
+                Ok(None) | Err(_) => {
+                    let _ = ready.holds.hold(&ready.api, stream, self.clone());
+                }
+            }
+        }
+        drop(self);
+        ready.holds.sweep(&ready.api);
+    }
+}
+
+impl Runtime {
+    /// Memory as it goes to another process, and what keeps it until that has dropped it.
+    pub(crate) fn send(&self, memory: &Arc<DeviceMemory>) -> Result<SharedBuffer> {
+        let ready = self.ready()?;
+        let device = memory.device();
+        ready.ipc.collect(ready);
+        if memory.is_received() {
+            return Err(Error::SharedTwice);
+        }
+        let (address, len) = (memory.address(), memory.len() as u64);
+        if len == 0 {
+            return Ok(SharedBuffer { device, len, place: None });
+        }
+        let _relaxed = ready.relaxed()?;
+        let stream = self.stream_for_sharing(ready, device)?;
+        let (base, _) = ready.api.address_range(device, address)?;
+        let segment = ready.api.ipc_memory_handle(device, base).map_err(|error| self.why_not_shared(error, address))?;
+        let count = SentCount::new()?;
+        let event = ready.api.event_create_with_flags(device, EVENT_DISABLE_TIMING | EVENT_INTERPROCESS)?;
+        let recorded = ready.api.event_record_with_flags(event, stream, 0);
+        let named = recorded.and_then(|()| ready.api.ipc_event_handle(device, event));
+        let event_name = named.inspect_err(|_| {
+            let _ = ready.destroy(Doomed::Event(event));
+        })?;
+        let place = Place { segment, offset: address - base, event: event_name, counter: count.path().to_owned() };
+        ready.ipc.lock_sent().push(Sent { count, event, _memory: Arc::clone(memory) });
+        Ok(SharedBuffer { device, len, place: Some(place) })
+    }
+
+    /// Opens what another process has shared: its memory, and after the work that was queued there the current stream
+    /// of the device goes on here. One opening is expected; more may come as long as the first is there.
+    ///
+    /// # Errors
+    /// The device does not exist, all receivers or the sender have let the memory go, the current stream captures, or the
+    /// driver's error; its "invalid device context" where this process is the sender.
+    pub fn open_shared(&self, shared: &SharedBuffer) -> Result<crate::DeviceBuffer> {
+        let device = shared.device;
+        let ready = self.check_device(device)?;
+        let stream = self.stream_for_sharing(ready, device)?;
+        let Some(place) = &shared.place else {
+            return self.buffer(0, &self.current_stream(device)?);
+        };
+        let count = ReceivedCount::new(&place.counter)?;
+        match self.map_shared(ready, stream, place, shared.len) {
+            Ok((mapping, address)) => {
+                let received = Received { _mapping: mapping, _count: count, used: Mutex::default() };
+                Ok(self.received_buffer(address, shared.len(), stream, Arc::new(received)))
+            }
+            Err(error) => {
+                count.give_up();
+                Err(error)
+            }
+        }
+    }
+
+    /// Maps the segment and lets the stream wait for the sender's work; the mapping, and where the memory is.
+    fn map_shared(&self, ready: &Ready, stream: StreamRef, place: &Place, len: u64) -> Result<(Arc<Mapping>, u64)> {
+        let _relaxed = ready.relaxed()?;
+        let mapping = ready.ipc.mapping(self, &ready.api, stream.device, place.segment)?;
+        let address = mapping.base.checked_add(place.offset).ok_or(Error::InvalidSharedBuffer)?;
+        // What came from outside may be wrong. A driver that does not say how far the memory goes is believed.
+        if let Ok((base, size)) = ready.api.address_range(stream.device, mapping.base)
+            && address.checked_add(len).is_none_or(|end| end > base.saturating_add(size))
+        {
+            return Err(Error::InvalidSharedBuffer);
+        }
+        let event = ready.api.ipc_open_event(stream.device, &place.event)?;
+        let waits = ready.api.stream_wait_event(stream, event, 0);
+        // An event that cannot be destroyed now is destroyed later; the stream waits all the same.
+        let _ = ready.destroy(Doomed::Event(event));
+        waits.map(|()| (mapping, address))
+    }
+
+    /// The current stream of a device, which must not capture: other processes wait for what is queued now.
+    fn stream_for_sharing(&self, ready: &Ready, device: DeviceIndex) -> Result<StreamRef> {
+        let stream = self.current_stream(device)?.reference();
+        match ready.api.stream_capture_id(stream)? {
+            None => Ok(stream),
+            Some(_) => Err(Error::SharingDuringCapture),
+        }
+    }
+
+    /// Says what is wrong with memory that the driver does not export.
+    fn why_not_shared(&self, error: Error, address: u64) -> Error {
+        let inside = |segment: &crate::SegmentInfo| {
+            segment.is_expandable && (segment.address..segment.address + segment.total_size).contains(&address)
+        };
+        if self.memory_snapshot(None).iter().any(inside) { Error::SharingOfExpandableSegment } else { error }
+    }
+
+    /// Lets go of sent memory that all its receivers have dropped; torch's `ipc_collect`. Sending does so as well.
+    ///
+    /// # Errors
+    /// The runtime cannot start.
+    pub fn ipc_collect(&self) -> Result<()> {
+        let ready = self.ready()?;
+        ready.sweep();
+        ready.ipc.collect(ready);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shared_buffers_survive_the_way() {
+        let place = Place { segment: [7; 64], offset: 512, event: [9; 64], counter: PathBuf::from("/tmp/c10-ipc-1-2") };
+        let shared = SharedBuffer { device: DeviceIndex(3), len: 1 << 40, place: Some(place) };
+        assert_eq!(SharedBuffer::from_bytes(&shared.to_bytes()), Ok(shared.clone()));
+        let empty = SharedBuffer { len: 0, place: None, ..shared.clone() };
+        assert_eq!(SharedBuffer::from_bytes(&empty.to_bytes()), Ok(empty));
+        for end in 0..149 {
+            assert_eq!(SharedBuffer::from_bytes(&shared.to_bytes()[..end]), Err(Error::InvalidSharedBuffer), "{end}");
+        }
+        let beyond = SharedBuffer { len: u64::MAX, ..shared };
+        assert_eq!(SharedBuffer::from_bytes(&beyond.to_bytes()), Err(Error::InvalidSharedBuffer));
+    }
+}

@@ -1,0 +1,380 @@
+//! Modules and kernels: loading code onto a device and launching it.
+//!
+//! Reading order: this file ([`Module`], [`Kernel`]), `arguments` (what a launch takes), `errors`, `registry` (which
+//! modules are loaded), `own` (kernels of our own: `sleep`, `condition`).
+//!
+//! **Invariants:** a module stays loaded as long as anybody holds it or one of its kernels, a graph that captured one of
+//! them counted in; after that it is unloaded when the program next waits for its device, since the driver may wait to
+//! unload it and dropping never blocks. What can be checked of a launch is checked before anything is called; buffers
+//! are recorded on the stream as those of copies are.
+//!
+//! # Safety
+//! [`Kernel::launch`] passes the caller's promise on: nobody but whoever wrote a kernel knows what it does to memory.
+#![expect(unsafe_code, reason = "launches of kernels that are somebody else's")]
+
+mod arguments;
+mod condition;
+mod own;
+mod sleep;
+
+use std::collections::BTreeMap;
+use std::ffi::CString;
+use std::fmt;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use cuda_sys::driver::types::{CUdevice_attribute as DeviceAttribute, CUfunction_attribute as Attribute};
+
+pub use arguments::{Arg, LaunchConfig};
+
+use crate::api::stream::Stream;
+use crate::base::device::DeviceIndex;
+use crate::base::error::LaunchError;
+use crate::base::error::LaunchErrorKind;
+use crate::base::error::ModuleError;
+use crate::base::error::{Error, Result};
+use crate::base::process;
+use crate::driver::{FunctionHandle, ModuleHandle, Shape, with_array};
+use crate::runtime::handle::{Ready, Runtime, WeakRuntime};
+use crate::state::captures::{KeptId, Told};
+
+/// Code loaded onto a device.
+///
+/// A handle: clones are the same module.
+#[derive(Clone)]
+pub struct Module {
+    runtime: Runtime,
+    loaded: Arc<Loaded>,
+}
+
+/// A module that is given up when dropped.
+struct Loaded {
+    device: DeviceIndex,
+    handle: ModuleHandle,
+    home: WeakRuntime,
+    /// Functions that were asked for.
+    functions: Mutex<BTreeMap<String, Arc<Function>>>,
+    told: Told,
+}
+
+impl Drop for Loaded {
+    fn drop(&mut self) {
+        if process::in_bad_fork() {
+            return;
+        }
+        // Gone with its runtime otherwise.
+        if let Some(runtime) = Runtime::upgrade(&self.home)
+            && let Some(ready) = runtime.started()
+        {
+            ready.modules.retire(self.handle);
+        }
+    }
+}
+
+/// A function, and what launches of it must keep to.
+struct Function {
+    name: String,
+    handle: FunctionHandle,
+    attributes: KernelAttributes,
+    /// Sizes of the parameters, where the driver tells them.
+    parameters: Option<Vec<usize>>,
+    grid_limits: [u32; 3],
+    block_limits: [u32; 3],
+    /// The most bytes of shared memory that a launch may ask for.
+    dynamic_shared: AtomicU32,
+}
+
+/// What the driver says of a kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KernelAttributes {
+    /// The most threads that a block may have.
+    pub max_threads_per_block: u32,
+    /// Bytes of shared memory that the kernel itself declares.
+    pub shared_bytes: u32,
+    /// Bytes of constant memory.
+    pub const_bytes: u32,
+    /// Bytes of local memory of each thread.
+    pub local_bytes: u32,
+    /// Registers of each thread.
+    pub registers: u32,
+    /// Version of PTX that the code was made of, as 10 * major + minor.
+    pub ptx_version: u32,
+    /// Compute capability that the code was made for, as 10 * major + minor.
+    pub binary_version: u32,
+}
+
+/// A kernel of a module.
+///
+/// A handle: clones are the same kernel. It keeps its module loaded.
+#[derive(Clone)]
+pub struct Kernel {
+    module: Module,
+    function: Arc<Function>,
+}
+
+impl Runtime {
+    /// Loads PTX onto a device, where the driver compiles it.
+    ///
+    /// # Errors
+    /// The text holds a zero byte, the driver refuses it (with its log), or the driver's error.
+    pub fn module_from_ptx(&self, device: DeviceIndex, text: &str) -> Result<Module> {
+        let text = CString::new(text).map_err(|_| ModuleError::ZeroByte)?;
+        self.load(device, |ready| ready.api.module_from_ptx(device, &text))
+    }
+
+    /// Loads an image onto a device: machine code (a cubin or a bundle of them), or PTX that ends with a zero byte.
+    ///
+    /// # Safety
+    /// - The image is whole: how long it is, the driver reads in the image itself.
+    ///
+    /// # Errors
+    /// The image is empty or not for this device, the driver refuses it (with its log), or the driver's error.
+    pub unsafe fn module_from_image(&self, device: DeviceIndex, image: &[u8]) -> Result<Module> {
+        if image.is_empty() {
+            return Err(ModuleError::Empty.into());
+        }
+        // SAFETY: the caller's promise.
+        self.load(device, |ready| unsafe { ready.api.module_from_image(device, image) })
+    }
+
+    fn load(&self, device: DeviceIndex, load: impl FnOnce(&Ready) -> Result<ModuleHandle>) -> Result<Module> {
+        let ready = self.check_device(device)?;
+        let _relaxed = ready.relaxed()?;
+        let handle = load(ready)?;
+        ready.modules.add(handle, device);
+        let loaded =
+            Loaded { device, handle, home: self.downgrade(), functions: Mutex::default(), told: Told::default() };
+        Ok(Module { runtime: self.clone(), loaded: Arc::new(loaded) })
+    }
+}
+
+impl Module {
+    /// The device that the code is on.
+    #[must_use]
+    pub fn device_index(&self) -> DeviceIndex {
+        self.loaded.device
+    }
+
+    /// A kernel of the module.
+    ///
+    /// # Errors
+    /// There is none of that name, or the driver's error.
+    pub fn kernel(&self, name: &str) -> Result<Kernel> {
+        let ready = self.runtime.ready()?;
+        let mut functions = self.loaded.functions.lock().unwrap_or_else(PoisonError::into_inner);
+        let function = match functions.get(name) {
+            Some(known) => Arc::clone(known),
+            None => {
+                let found = Arc::new(Function::find(ready, &self.loaded, name)?);
+                functions.insert(name.to_owned(), Arc::clone(&found));
+                found
+            }
+        };
+        Ok(Kernel { module: self.clone(), function })
+    }
+}
+
+impl Function {
+    fn find(ready: &Ready, loaded: &Loaded, name: &str) -> Result<Self> {
+        let none = || Error::from(ModuleError::NoKernel { name: name.to_owned() });
+        let text = CString::new(name).map_err(|_| none())?;
+        let _relaxed = ready.relaxed()?;
+        let handle = ready.api.module_function(loaded.device, loaded.handle, &text)?.ok_or_else(none)?;
+        let told = |attribute| ready.api.function_attribute(handle, attribute).map(count);
+        let limit = |attribute| ready.api.attribute(loaded.device, attribute).map(count);
+        Ok(Self {
+            name: name.to_owned(),
+            handle,
+            attributes: KernelAttributes {
+                max_threads_per_block: told(Attribute::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?,
+                shared_bytes: told(Attribute::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)?,
+                const_bytes: told(Attribute::CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES)?,
+                local_bytes: told(Attribute::CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES)?,
+                registers: told(Attribute::CU_FUNC_ATTRIBUTE_NUM_REGS)?,
+                ptx_version: told(Attribute::CU_FUNC_ATTRIBUTE_PTX_VERSION)?,
+                binary_version: told(Attribute::CU_FUNC_ATTRIBUTE_BINARY_VERSION)?,
+            },
+            parameters: ready.api.function_parameters(handle)?,
+            grid_limits: [
+                limit(DeviceAttribute::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X)?,
+                limit(DeviceAttribute::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y)?,
+                limit(DeviceAttribute::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z)?,
+            ],
+            block_limits: [
+                limit(DeviceAttribute::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X)?,
+                limit(DeviceAttribute::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y)?,
+                limit(DeviceAttribute::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z)?,
+            ],
+            dynamic_shared: AtomicU32::new(told(Attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES)?),
+        })
+    }
+}
+
+/// The driver's numbers of things, which are not negative.
+fn count(number: i32) -> u32 {
+    u32::try_from(number).unwrap_or(0)
+}
+
+impl Kernel {
+    /// The kernel's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.function.name
+    }
+
+    /// The module that the kernel is of.
+    #[must_use]
+    pub fn module(&self) -> &Module {
+        &self.module
+    }
+
+    /// What the driver says of the kernel.
+    #[must_use]
+    pub fn attributes(&self) -> KernelAttributes {
+        self.function.attributes
+    }
+
+    /// Sizes of the parameters in bytes; `None` where the driver cannot tell (before CUDA 12.4).
+    #[must_use]
+    pub fn parameter_sizes(&self) -> Option<&[usize]> {
+        self.function.parameters.as_deref()
+    }
+
+    /// The most bytes of shared memory that a launch may ask for.
+    #[must_use]
+    pub fn max_dynamic_shared_memory(&self) -> u32 {
+        self.function.dynamic_shared.load(Ordering::Acquire)
+    }
+
+    /// Sets the most bytes of shared memory that launches may ask for; what is beyond 48 KiB must be set.
+    ///
+    /// # Errors
+    /// The device has not as much for a block, or the driver's error.
+    pub fn set_max_dynamic_shared_memory(&self, bytes: u32) -> Result<()> {
+        let (ready, loaded) = (self.module.runtime.ready()?, &self.module.loaded);
+        let most = DeviceAttribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN;
+        let limit = count(ready.api.attribute(loaded.device, most)?).saturating_sub(self.attributes().shared_bytes);
+        if bytes > limit {
+            return Err(self.refuse(LaunchErrorKind::SharedMemory { asked: bytes, limit }));
+        }
+        ready.api.function_set_dynamic_shared(loaded.device, self.function.handle, bytes)?;
+        self.function.dynamic_shared.store(bytes, Ordering::Release);
+        Ok(())
+    }
+
+    /// Queues a launch of the kernel. Returns before it is done; ordered on `stream`. During a capture it becomes a
+    /// node of the graph, which keeps kernel and buffers.
+    ///
+    /// # Safety
+    /// - The arguments are what the kernel's parameters mean, in their order. Where the driver tells the parameters'
+    ///   sizes they are compared; their meaning nobody else knows.
+    /// - The kernel, run with these arguments, stays inside the buffers' ranges that it was given, whatever it computes
+    ///   from numbers, and inside memory that is otherwise valid until it is done.
+    /// - What else uses the same memory is ordered against the launch by streams and events, where they do not agree.
+    ///
+    /// # Errors
+    /// The stream or a buffer is of another device or runtime, a size is zero or too large, the arguments do not match
+    /// the parameters, or the driver's error.
+    pub unsafe fn launch(&self, config: &LaunchConfig, arguments: &[Arg<'_>], stream: &Stream) -> Result<()> {
+        let runtime = &self.module.runtime;
+        runtime.check_same(stream.runtime(), "stream")?;
+        self.check_device("stream", stream.device_index())?;
+        self.check_shape(config)?;
+        with_array(arguments.len(), 0, |values| {
+            self.check_arguments(arguments, values)?;
+            // SAFETY: the caller's promise; there are as many values as parameters, where that is known.
+            unsafe { self.launch_checked(config, arguments, values, stream) }
+        })
+    }
+
+    /// Queues a launch of which all has been checked that can be.
+    ///
+    /// # Safety
+    /// - The duties of [`Self::launch`]; the values are those of the arguments.
+    unsafe fn launch_checked(
+        &self,
+        config: &LaunchConfig,
+        arguments: &[Arg<'_>],
+        values: &[u64],
+        stream: &Stream,
+    ) -> Result<()> {
+        let (runtime, loaded) = (&self.module.runtime, &self.module.loaded);
+        let ready = runtime.ready()?;
+        let capture = ready.captures.of(&ready.api, stream.reference())?;
+        for buffer in arguments.iter().filter_map(Arg::buffer) {
+            runtime.check_same(buffer.runtime(), "buffer")?;
+            buffer.use_in(ready, stream, capture)?;
+        }
+        if let Some(capture) = capture {
+            loaded.told.once(capture, || ready.captures.keep(capture.id, KeptId::of(loaded), || loaded.clone()));
+        }
+        let shape = Shape { grid: config.grid, block: config.block, shared_bytes: config.shared_bytes };
+        // SAFETY: as many values as parameters, none of more than 8 bytes, where that is known; the rest is the caller's
+        // promise.
+        unsafe { ready.api.launch(self.function.handle, shape, values, stream.reference()) }
+    }
+
+    fn refuse(&self, kind: LaunchErrorKind) -> Error {
+        LaunchError { kernel: self.function.name.clone(), kind }.into()
+    }
+
+    fn check_device(&self, what: &'static str, found: DeviceIndex) -> Result<()> {
+        let expected = self.module.loaded.device;
+        if found == expected { Ok(()) } else { Err(self.refuse(LaunchErrorKind::Device { what, expected, found })) }
+    }
+
+    fn check_shape(&self, config: &LaunchConfig) -> Result<()> {
+        let function = &self.function;
+        let parts = [("grid", config.grid, function.grid_limits), ("block", config.block, function.block_limits)];
+        for (what, sizes, limits) in parts {
+            if sizes.iter().zip(limits).any(|(&size, limit)| size == 0 || size > limit) {
+                return Err(self.refuse(LaunchErrorKind::Dimensions { what, sizes, limits }));
+            }
+        }
+        let threads = config.block.iter().fold(1_u64, |threads, &size| threads.saturating_mul(size.into()));
+        let limit = function.attributes.max_threads_per_block;
+        if threads > u64::from(limit) {
+            return Err(self.refuse(LaunchErrorKind::Threads { threads, limit }));
+        }
+        let (asked, limit) = (config.shared_bytes, self.max_dynamic_shared_memory());
+        if asked > limit {
+            return Err(self.refuse(LaunchErrorKind::SharedMemory { asked, limit }));
+        }
+        Ok(())
+    }
+
+    /// Compares the arguments with the parameters, as far as those are known, and writes their values.
+    fn check_arguments(&self, arguments: &[Arg<'_>], values: &mut [u64]) -> Result<()> {
+        if let Some(sizes) = &self.function.parameters {
+            let (expected, found) = (sizes.len(), arguments.len());
+            if expected != found {
+                return Err(self.refuse(LaunchErrorKind::ArgumentCount { expected, found }));
+            }
+            for (index, (&expected, argument)) in sizes.iter().zip(arguments).enumerate() {
+                let found = argument.size();
+                if expected != found {
+                    return Err(self.refuse(LaunchErrorKind::ArgumentSize { index, expected, found }));
+                }
+            }
+        }
+        for buffer in arguments.iter().filter_map(Arg::buffer) {
+            self.check_device("buffer", buffer.device_index())?;
+        }
+        for (value, argument) in values.iter_mut().zip(arguments) {
+            *value = argument.value()?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Module {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Module").field("device", &self.loaded.device).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Kernel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Kernel").field("name", &self.function.name).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,48 @@
+//! A kernel that waits for a number of clock cycles; torch's `_sleep`.
+//!
+//! # Safety
+//! The one launch is of the text below: it has one parameter of 8 bytes, touches no memory and comes to an end, since
+//! the clock goes on.
+#![expect(unsafe_code, reason = "a launch of a kernel of our own")]
+
+use crate::api::launch::own::own_kernel;
+use crate::api::stream::Stream;
+use crate::base::error::Result;
+use crate::driver::Shape;
+use crate::runtime::handle::Runtime;
+
+/// Reads the clock until so many cycles have passed.
+const TEXT: &std::ffi::CStr = c"\
+.version 7.8
+.target sm_75
+.address_size 64
+.visible .entry wait_cycles(.param .u64 cycles)
+{
+    .reg .pred %early;
+    .reg .b64 %wanted, %start, %now, %passed;
+    ld.param.u64 %wanted, [cycles];
+    mov.u64 %start, %clock64;
+again:
+    mov.u64 %now, %clock64;
+    sub.s64 %passed, %now, %start;
+    setp.lt.s64 %early, %passed, %wanted;
+    @%early bra again;
+    ret;
+}
+";
+
+impl Runtime {
+    /// Keeps a stream busy for at least so many clock cycles of the device; torch's `_sleep`. Returns at once.
+    ///
+    /// # Errors
+    /// The driver's error.
+    #[doc(alias = "_sleep")]
+    pub fn sleep(&self, cycles: i64, stream: &Stream) -> Result<()> {
+        self.check_same(stream.runtime(), "stream")?;
+        let ready = self.ready()?;
+        let function = own_kernel(ready, stream.device_index(), TEXT, c"wait_cycles")?;
+        let shape = Shape { grid: [1; 3], block: [1; 3], shared_bytes: 0 };
+        // SAFETY: the kernel has one parameter of 8 bytes and touches no memory.
+        unsafe { ready.api.launch(function, shape, &[cycles.cast_unsigned()], stream.reference()) }
+    }
+}

@@ -1,0 +1,175 @@
+//! Memory pools of a program's own.
+//!
+//! **Invariants:** a pool lives as long as its handles, guards and graphs, and then as long as memory of it is held.
+//! Routing to a pool concerns only the thread that asked for it, and ends when the guard is dropped.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use crate::base::device::DeviceIndex;
+use crate::base::error::Result;
+use crate::base::ids::PoolId;
+use crate::base::process;
+use crate::caching::{Filter, PoolCheckpoint, PoolOptions, RestoreResult, SegmentInfo};
+use crate::runtime::handle::Runtime;
+use crate::thread;
+
+/// A memory pool; torch's `MemPool`. Clones are handles of the same pool.
+///
+/// When the last handle is dropped, memory of the pool that is free goes back to the driver, after waiting for the
+/// other streams that used it; what is still held stays valid.
+#[derive(Clone, Debug)]
+pub struct MemPool(Arc<Pool>);
+
+#[derive(Debug)]
+struct Pool {
+    runtime: Runtime,
+    id: PoolId,
+    device: DeviceIndex,
+}
+
+impl Runtime {
+    /// Makes a memory pool on the current device. With `use_on_oom` its free memory serves other requests before those
+    /// fail for want of memory; with `no_split` its blocks are handed out whole.
+    ///
+    /// # Errors
+    /// The runtime cannot start.
+    pub fn mem_pool(&self, use_on_oom: bool, no_split: bool) -> Result<MemPool> {
+        let (ready, id, device) = (self.ready()?, PoolId::handle(), self.current_device()?);
+        ready.allocator.use_pool(device, id, PoolOptions { use_on_oom, no_split, source: None })?;
+        Ok(MemPool(Arc::new(Pool { runtime: self.clone(), id, device })))
+    }
+
+    /// Memory that this thread asks for on `device` comes from the pool until the guard is dropped; torch's
+    /// `use_mem_pool`. Of nested guards the innermost counts. While any thread has one, memory that was used on other
+    /// streams is not given out again, and `empty_cache` leaves the memory outside of pools alone.
+    ///
+    /// # Errors
+    /// Such a guard of the same pool is held already, the pool belongs to another runtime, or the device does not exist.
+    pub fn use_mem_pool(&self, pool: &MemPool, device: DeviceIndex) -> Result<MemPoolGuard> {
+        self.check_same(&pool.0.runtime, "memory pool")?;
+        let ready = self.check_device_id(device)?;
+        ready.allocator.begin_allocate_to_pool(device, pool.id(), Filter::Thread(thread::number()))?;
+        Ok(MemPoolGuard { pool: pool.clone(), device, thread: PhantomData })
+    }
+
+    /// Runs `body` while memory that this thread asks for on `device` comes from the pool; see
+    /// [`Self::use_mem_pool`].
+    ///
+    /// # Errors
+    /// As for [`Self::use_mem_pool`]; `body` has not run then.
+    pub fn with_mem_pool<T>(&self, pool: &MemPool, device: DeviceIndex, body: impl FnOnce() -> T) -> Result<T> {
+        let _guard = self.use_mem_pool(pool, device)?;
+        Ok(body())
+    }
+
+    /// Notes what a memory pool, one of a program or of graphs, has handed out of which segments, so that
+    /// [`Self::set_checkpoint_pool_state`] can bring it back to that.
+    ///
+    /// # Errors
+    /// The pool does not exist ([`crate::Error::PoolNotFound`]) or nobody uses it any more
+    /// ([`crate::Error::CheckpointOfReleasedPool`]); memory of it that was given back may still be used by other streams
+    /// ([`crate::Error::CheckpointOfPendingMemory`]); the device does not exist; the driver's error.
+    #[doc(alias = "_cuda_getCheckpointState")]
+    pub fn checkpoint_pool_state(&self, device: DeviceIndex, pool: PoolId) -> Result<PoolCheckpoint> {
+        let ready = self.check_device_id(device)?;
+        ready.allocator.checkpoint_pool(&ready.api, device, pool)
+    }
+
+    /// Brings a memory pool back to a checkpoint of it: all memory of the pool that is handed out is taken back, then
+    /// the memory that was handed out at the checkpoint is so again, at the same addresses. Segments that the pool got
+    /// since stay, free. Contents are not restored.
+    ///
+    /// The result names both. Who holds memory that was taken back must neither use it any more nor give it back: see
+    /// that no [`crate::DeviceBuffer`] of it is dropped. What is handed out again has to be given back once, by
+    /// [`Self::caching_allocator_delete`].
+    ///
+    /// # Errors
+    /// As for [`Self::checkpoint_pool_state`]; memory of the pool is used by other streams
+    /// ([`crate::Error::CheckpointOfPendingMemory`]); the checkpoint is of another runtime or device, or a segment of it went
+    /// back to the driver ([`crate::Error::CheckpointIsStale`]). The pool is then as it was.
+    #[doc(alias = "_cuda_setCheckpointPoolState")]
+    pub fn set_checkpoint_pool_state(&self, device: DeviceIndex, checkpoint: &PoolCheckpoint) -> Result<RestoreResult> {
+        let ready = self.check_device_id(device)?;
+        ready.allocator.restore_pool(&ready.api, device, checkpoint)
+    }
+
+    /// Whether the memory of a pool that is handed out is exactly that at the addresses `expected`.
+    ///
+    /// # Errors
+    /// The pool ([`crate::Error::PoolNotFound`]) or the device does not exist.
+    #[doc(alias = "_cuda_checkPoolLiveAllocations")]
+    pub fn check_pool_live_allocations(&self, device: DeviceIndex, pool: PoolId, expected: &[u64]) -> Result<bool> {
+        let ready = self.check_device_id(device)?;
+        ready.allocator.check_pool_live_allocations(device, pool, expected)
+    }
+}
+
+impl MemPool {
+    /// Name of the pool, for graphs to share it.
+    #[must_use]
+    pub fn id(&self) -> PoolId {
+        self.0.id
+    }
+
+    /// Device the pool was made on.
+    #[must_use]
+    pub fn device(&self) -> DeviceIndex {
+        self.0.device
+    }
+
+    /// How many use the pool: its handles count as one, and each graph and guard as one.
+    #[must_use]
+    pub fn use_count(&self) -> u32 {
+        let ready = self.0.runtime.ready();
+        ready.and_then(|ready| ready.allocator.pool_use_count(self.0.device, self.0.id)).unwrap_or(0)
+    }
+
+    /// The pool's memory, by address.
+    #[must_use]
+    pub fn snapshot(&self) -> Vec<SegmentInfo> {
+        self.0.runtime.memory_snapshot(Some(self.0.id))
+    }
+}
+
+impl PartialEq for MemPool {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.runtime == other.0.runtime && self.0.id == other.0.id
+    }
+}
+
+impl Eq for MemPool {}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        if process::in_bad_fork() {
+            return;
+        }
+        if let Ok(ready) = self.runtime.ready() {
+            // Memory that the driver does not take back now goes with the next `empty_cache`.
+            let _ = ready.allocator.close_pool(&ready.api, self.device, self.id);
+        }
+    }
+}
+
+/// Memory comes from a pool until this is dropped; made by [`Runtime::use_mem_pool`].
+#[must_use = "memory comes from the pool only while the guard lives"]
+#[derive(Debug)]
+pub struct MemPoolGuard {
+    pool: MemPool,
+    device: DeviceIndex,
+    thread: PhantomData<*const ()>,
+}
+
+impl Drop for MemPoolGuard {
+    fn drop(&mut self) {
+        if process::in_bad_fork() {
+            return;
+        }
+        if let Ok(ready) = self.pool.0.runtime.ready() {
+            // Neither can fail: the pool was begun on this device and not ended since.
+            let _ = ready.allocator.end_allocate_to_pool(self.device, self.pool.id());
+            let _ = ready.allocator.release_pool(self.device, self.pool.id());
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! The caching allocator as the runtime's users see it: memory by address, its figures, limits and options.
+//!
+//! **Invariants:** options can be set at any time and are either all applied or none; everything else that only reads
+//! or resets does nothing before the runtime has started.
+
+use std::sync::Arc;
+
+use crate::base::config::AllocatorConfig;
+use crate::base::device::DeviceIndex;
+use crate::base::error::{Error, Result};
+use crate::base::handles::StreamRef;
+use crate::base::ids::PoolId;
+use crate::caching::{DeviceStats, Search, SegmentInfo};
+use crate::runtime::handle::{Ready, Runtime};
+use crate::thread;
+
+impl Runtime {
+    /// Changes the allocator's options by a text such as `max_split_size_mb:128,expandable_segments:True`; torch's
+    /// `torch.cuda.memory._set_allocator_settings`. Can be called before the runtime starts and after. Memory that is
+    /// held already stays as it is.
+    ///
+    /// # Errors
+    /// The first setting that is refused; nothing is changed then.
+    pub fn set_allocator_settings(&self, settings: &str) -> Result<()> {
+        self.change_config(|config| Ok(config.parse(settings)?))
+    }
+
+    /// The allocator's options: those of the environment (`PYTORCH_CUDA_ALLOC_CONF`, `PYTORCH_ALLOC_CONF`) and what was
+    /// set since.
+    #[must_use]
+    pub fn allocator_config(&self) -> Arc<AllocatorConfig> {
+        self.config()
+    }
+
+    /// Who decides about device memory; torch's `get_allocator_backend`.
+    #[must_use]
+    pub fn get_allocator_backend(&self) -> &'static str {
+        self.config().backend.name()
+    }
+
+    /// Switches caching on or off for memory asked for from now on; torch's `caching_allocator_enable`. While it is
+    /// off every request goes to the driver and is counted nowhere, and giving such memory back waits for the device.
+    /// It begins off when `PYTORCH_NO_CUDA_MEMORY_CACHING` is `1`.
+    pub fn caching_allocator_enable(&self, value: bool) {
+        self.set_caching(value);
+    }
+
+    /// Limits what this runtime holds of a device to a fraction of its memory, from 0 to 1; torch's
+    /// `set_per_process_memory_fraction`. More that is held already stays. Starts the runtime.
+    ///
+    /// # Errors
+    /// [`Error::InvalidFraction`]; the device does not exist; the driver's error.
+    pub fn set_per_process_memory_fraction(&self, fraction: f64, device: DeviceIndex) -> Result<()> {
+        let ready = self.check_device_id(device)?;
+        if !(0.0..=1.0).contains(&fraction) {
+            return Err(Error::InvalidFraction { fraction: format!("{fraction:?}") });
+        }
+        ready.limit_memory(device, fraction)
+    }
+
+    /// The fraction of a device's memory that this runtime may hold, 1 for all; torch's
+    /// `get_per_process_memory_fraction`. Starts the runtime.
+    ///
+    /// # Errors
+    /// The device does not exist, or the driver's error.
+    #[expect(clippy::cast_precision_loss, reason = "a ratio")]
+    pub fn get_per_process_memory_fraction(&self, device: DeviceIndex) -> Result<f64> {
+        let ready = self.check_device_id(device)?;
+        let total = ready.api.total_memory_of(device)?;
+        Ok(ready.allocator.limit(device)?.map_or(1.0, |limit| limit as f64 / total as f64))
+    }
+
+    /// Sets the sums of increases and decreases of a device's figures, and its counts, to zero; does nothing before the
+    /// runtime has started.
+    ///
+    /// # Errors
+    /// The device does not exist.
+    pub fn reset_accumulated_memory_stats(&self, device: DeviceIndex) -> Result<()> {
+        self.started().map_or(Ok(()), |ready| ready.allocator.reset_accumulated_stats(device))
+    }
+
+    /// All memory held from the driver, by device and address, or only that of one private pool; torch's
+    /// `memory_snapshot`. Empty before the runtime has started.
+    #[must_use]
+    pub fn memory_snapshot(&self, mempool_id: Option<PoolId>) -> Vec<SegmentInfo> {
+        self.started().map_or_else(Vec::new, |ready| ready.allocator.snapshot(mempool_id))
+    }
+
+    /// What the caching allocator of a device has done; all zero before the runtime has started.
+    ///
+    /// # Errors
+    /// The device does not exist.
+    pub fn memory_stats(&self, device: DeviceIndex) -> Result<DeviceStats> {
+        match self.started() {
+            Some(ready) => ready.allocator.stats(device),
+            None => Ok(DeviceStats::default()),
+        }
+    }
+
+    /// Sets the peaks of a device's figures to their present values; does nothing before the runtime has started.
+    ///
+    /// # Errors
+    /// The device does not exist.
+    pub fn reset_peak_memory_stats(&self, device: DeviceIndex) -> Result<()> {
+        self.started().map_or(Ok(()), |ready| ready.allocator.reset_peak_stats(device))
+    }
+
+    /// Gives cached memory that is wholly free back to the driver, on every device, and waits for work that uses it,
+    /// replays of graphs that were dropped meanwhile among it.
+    /// Does nothing before the runtime has started.
+    ///
+    /// # Errors
+    /// The first driver error; the other devices are emptied all the same.
+    pub fn empty_cache(&self) -> Result<()> {
+        if !self.is_initialized() {
+            return Ok(());
+        }
+        let ready = self.ready()?;
+        let waited = ready.wait_for_held();
+        ready.allocator.empty_cache(&ready.api).and(waited.map(drop))
+    }
+
+    /// Device memory for use on `stream`, by address; 0 for no bytes. Freed by [`Self::caching_allocator_delete`].
+    ///
+    /// # Errors
+    /// Not enough memory, or the driver's error.
+    pub fn caching_allocator_alloc(&self, bytes: u64, stream: &crate::Stream) -> Result<u64> {
+        match self.at_hand() {
+            Some(ready) if stream.runtime() == self => self.allocate(ready, stream.reference(), bytes),
+            _ => self.allocate_first(bytes, stream),
+        }
+    }
+
+    /// The same when the runtime has to be started first, or the stream is none of its own.
+    #[cold]
+    fn allocate_first(&self, bytes: u64, stream: &crate::Stream) -> Result<u64> {
+        self.check_same(stream.runtime(), "stream")?;
+        self.allocate(self.ready()?, stream.reference(), bytes)
+    }
+
+    /// Device memory for use on this thread's current stream of a device; see [`Self::caching_allocator_alloc`].
+    ///
+    /// # Errors
+    /// The device does not exist, not enough memory, or the driver's error.
+    pub fn caching_allocator_alloc_on_current_stream(&self, bytes: u64, device: DeviceIndex) -> Result<u64> {
+        let ready = self.check_device(device)?;
+        self.allocate(ready, thread::stream(self.id(), device).on(device), bytes)
+    }
+
+    #[inline]
+    fn allocate(&self, ready: &Ready, stream: StreamRef, bytes: u64) -> Result<u64> {
+        match ready.allocator.search(stream, bytes) {
+            Search::Found(address) => Ok(address),
+            Search::Waiting => self.allocate_after_events(ready, stream, bytes),
+            miss @ (Search::Undone | Search::NothingFits | Search::NoShard) => {
+                self.allocate_after(ready, stream, bytes, &miss)
+            }
+        }
+    }
+
+    /// The same where blocks await other streams.
+    #[inline(never)]
+    fn allocate_after_events(&self, ready: &Ready, stream: StreamRef, bytes: u64) -> Result<u64> {
+        match ready.allocator.search_after_events(&ready.api, stream, bytes)? {
+            Search::Found(address) => Ok(address),
+            miss @ (Search::Undone | Search::Waiting | Search::NothingFits | Search::NoShard) => {
+                self.allocate_after(ready, stream, bytes, &miss)
+            }
+        }
+    }
+
+    #[cold]
+    fn allocate_after(&self, ready: &Ready, stream: StreamRef, bytes: u64, search: &Search) -> Result<u64> {
+        let mut allocated = ready.allocator.alloc_after(&ready.api, stream, bytes, search);
+        if let Err(Error::OutOfMemory(_)) = allocated
+            && Self::let_go_of_held(ready)
+        {
+            allocated = ready.allocator.alloc_after(&ready.api, stream, bytes, &Search::Undone);
+        }
+        allocated.map_err(|error| self.complete_out_of_memory(&ready.api, error))
+    }
+
+    /// Lets go of what was discarded or sent and is held until others are done with it, as torch's allocator waits for
+    /// events before it gives up; whether there was anything. The error to be told is that memory ran out.
+    #[cold]
+    fn let_go_of_held(ready: &Ready) -> bool {
+        let held = ready.wait_for_held().unwrap_or(false);
+        ready.ipc.collect(ready) || held
+    }
+
+    /// Gives memory back by its address; 0 is ignored.
+    ///
+    /// # Errors
+    /// [`Error::InvalidDevicePointer`] for an address that is not handed out; the driver's error, after which the
+    /// memory is no longer handed out all the same.
+    pub fn caching_allocator_delete(&self, address: u64) -> Result<()> {
+        match self.at_hand() {
+            Some(ready) => ready.allocator.free(&ready.api, address),
+            None => self.delete_first(address),
+        }
+    }
+
+    /// The same before the runtime has started, or where it may not be used.
+    #[cold]
+    fn delete_first(&self, address: u64) -> Result<()> {
+        if address != 0 && self.started().is_none() {
+            return Err(Error::InvalidDevicePointer { address });
+        }
+        let ready = self.ready()?;
+        ready.allocator.free(&ready.api, address)
+    }
+
+    /// Notes that memory is used on a stream other than the one it was allocated for, so that giving it back waits
+    /// for that stream too. Calls nothing.
+    ///
+    /// # Errors
+    /// [`Error::InvalidDevicePointer`] for an address that is not handed out.
+    pub fn record_stream(&self, address: u64, stream: &crate::Stream) -> Result<()> {
+        self.check_same(stream.runtime(), "stream")?;
+        self.ready()?.allocator.record_stream(address, stream.reference())
+    }
+}

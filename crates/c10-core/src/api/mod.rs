@@ -1,0 +1,20 @@
+//! What users of this crate hold and call.
+
+pub(crate) mod arg;
+pub(crate) mod buffers;
+pub(crate) mod cudart;
+pub(crate) mod event;
+pub(crate) mod graph;
+pub(crate) mod graphed;
+pub(crate) mod guard;
+pub(crate) mod ipc;
+pub(crate) mod launch;
+pub(crate) mod mem_pool;
+pub(crate) mod memory;
+pub(crate) mod nested;
+pub(crate) mod nvml;
+pub(crate) mod out_of_memory;
+pub(crate) mod pinned;
+pub(crate) mod properties;
+pub(crate) mod stream;
+pub(crate) mod sync_debug;

@@ -1,0 +1,193 @@
+//! What NVML shows of a device: load, heat, power, clocks, who uses it.
+//!
+//! NVML is loaded and initialised when it is first needed, without starting the runtime. Its numbers of devices are
+//! those of the machine; `CUDA_VISIBLE_DEVICES` is read as torch reads it to match CUDA's.
+//!
+//! **Invariants:** a runtime shows the devices of its own driver's machine or none: one on a driver that somebody chose
+//! takes an NVML that somebody chose, or that lies beside that driver. Nothing but telemetry fails for want of NVML.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use cuda_sys::Nvml as Table;
+
+use crate::base::device::DeviceIndex;
+use crate::base::error::ProcessMemory;
+use crate::base::error::{Error, Result};
+use crate::base::uuid::Uuid;
+use crate::base::visible::Visible;
+use crate::driver::{Api, Nvml};
+use crate::runtime::handle::{Runtime, Source};
+
+/// A runtime's NVML.
+#[derive(Debug, Default)]
+pub(crate) struct NvmlSlot(Mutex<Slot>);
+
+#[derive(Debug, Default)]
+struct Slot {
+    given: Option<Arc<Table>>,
+    ready: Option<Arc<Nvml>>,
+}
+
+impl NvmlSlot {
+    /// NVML, initialised; tried anew after a failure.
+    fn get(&self, source: &Source) -> Result<Arc<Nvml>> {
+        let mut slot = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(ready) = &slot.ready {
+            return Ok(Arc::clone(ready));
+        }
+        let table = match &slot.given {
+            Some(given) => Arc::clone(given),
+            None => Arc::new(load(source)?),
+        };
+        let ready = Arc::new(Nvml::new(table)?);
+        slot.ready = Some(Arc::clone(&ready));
+        Ok(ready)
+    }
+}
+
+fn load(source: &Source) -> Result<Table> {
+    let named = |name: &str| std::env::var_os(name).filter(|path: &OsString| !path.is_empty());
+    let beside = |driver: &Path| match driver.parent() {
+        Some(folder) if named("CUDA_SYS_LIBNVML").is_none() => Table::load_from(folder.join("libnvidia-ml.so.1")),
+        _ => Table::load(),
+    };
+    let loaded = match source {
+        Source::Given => return Err(Error::NvmlMissing { reason: "this runtime was made without NVML".to_owned() }),
+        Source::File(driver) => beside(driver),
+        Source::Search => named("CUDA_SYS_LIBCUDA").map_or_else(Table::load, |driver| beside(Path::new(&driver))),
+    };
+    loaded.map_err(|error| Error::NvmlMissing { reason: error.to_string() })
+}
+
+impl Runtime {
+    /// Uses this NVML from now on; for a runtime on a driver that is not the system's.
+    pub fn set_nvml(&self, nvml: Table) {
+        let mut slot = self.nvml_slot().0.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = std::mem::replace(&mut *slot, Slot { given: Some(Arc::new(nvml)), ready: None });
+        drop(slot);
+        drop(before);
+    }
+
+    fn nvml(&self) -> Result<Arc<Nvml>> {
+        self.nvml_slot().get(self.source())
+    }
+
+    /// Number of devices that CUDA will show, as far as NVML and `CUDA_VISIBLE_DEVICES` tell; torch's
+    /// `_device_count_nvml`. Starts nothing but NVML. `None` where they do not tell.
+    #[must_use]
+    pub fn device_count_nvml(&self) -> Option<usize> {
+        let visible = Visible::of_environment();
+        let is_empty = visible.count(usize::MAX) == 0;
+        match visible {
+            _ if is_empty => Some(0),
+            Visible::Instances(_) => None,
+            Visible::Gpus(_) => Some(visible.with_ordinals(&uuids(&*self.nvml().ok()?).ok()?).count(usize::MAX)),
+            Visible::Ordinals(_) => {
+                let machine = self.nvml().ok()?.device_count().ok()?;
+                Some(visible.count(usize::try_from(machine).ok()?))
+            }
+        }
+    }
+
+    /// NVML's number of a device; torch's `_get_nvml_device_index`.
+    ///
+    /// # Errors
+    /// [`Error::DeviceNotVisible`]; identities are to be compared and NVML cannot be asked for them.
+    pub fn get_nvml_device_index(&self, device: DeviceIndex) -> Result<u32> {
+        let visible = match Visible::of_environment() {
+            visible @ Visible::Ordinals(_) => visible,
+            visible @ (Visible::Gpus(_) | Visible::Instances(_)) => {
+                visible.with_ordinals(&uuids(&*self.nvml()?).map_err(|_| Error::NvmlUuids)?)
+            }
+        };
+        let ordinal = device.position().and_then(|position| visible.ordinal(position));
+        ordinal.ok_or_else(|| Error::DeviceNotVisible { device, visible: visible.to_string() })
+    }
+
+    /// NVML, and its number of a device.
+    fn nvml_of(&self, device: DeviceIndex) -> Result<(Arc<Nvml>, u32)> {
+        let nvml = self.nvml()?;
+        Ok((nvml, self.get_nvml_device_index(device)?))
+    }
+
+    /// Bytes of a device that are in use, by all processes; torch's `device_memory_used`.
+    ///
+    /// # Errors
+    /// [`Error::NvmlMissing`], [`Error::NvmlDriverNotLoaded`], [`Error::DeviceNotVisible`], or NVML's error.
+    pub fn device_memory_used(&self, device: DeviceIndex) -> Result<u64> {
+        let (nvml, index) = self.nvml_of(device)?;
+        nvml.memory_used(index)
+    }
+
+    /// Percent of the last sample period in which memory was read or written; torch's `memory_usage`.
+    ///
+    /// # Errors
+    /// As for [`Self::device_memory_used`].
+    pub fn memory_usage(&self, device: DeviceIndex) -> Result<u32> {
+        let (nvml, index) = self.nvml_of(device)?;
+        Ok(nvml.utilization(index)?.1)
+    }
+
+    /// Percent of the last sample period in which a kernel ran; torch's `utilization`.
+    ///
+    /// # Errors
+    /// As for [`Self::device_memory_used`].
+    pub fn utilization(&self, device: DeviceIndex) -> Result<u32> {
+        let (nvml, index) = self.nvml_of(device)?;
+        Ok(nvml.utilization(index)?.0)
+    }
+
+    /// Temperature of a device in degrees Celsius; torch's `temperature`.
+    ///
+    /// # Errors
+    /// As for [`Self::device_memory_used`].
+    pub fn temperature(&self, device: DeviceIndex) -> Result<u32> {
+        let (nvml, index) = self.nvml_of(device)?;
+        nvml.temperature(index)
+    }
+
+    /// Power that a device draws, in milliwatts; torch's `power_draw`.
+    ///
+    /// # Errors
+    /// As for [`Self::device_memory_used`].
+    pub fn power_draw(&self, device: DeviceIndex) -> Result<u32> {
+        let (nvml, index) = self.nvml_of(device)?;
+        nvml.power_draw(index)
+    }
+
+    /// Clock of a device's multiprocessors in MHz; torch's `clock_rate`.
+    ///
+    /// # Errors
+    /// As for [`Self::device_memory_used`].
+    pub fn clock_rate(&self, device: DeviceIndex) -> Result<u32> {
+        let (nvml, index) = self.nvml_of(device)?;
+        nvml.clock_rate(index)
+    }
+
+    /// Processes that compute on a device, with the memory each holds.
+    ///
+    /// # Errors
+    /// As for [`Self::device_memory_used`].
+    pub fn gpu_processes(&self, device: DeviceIndex) -> Result<Vec<ProcessMemory>> {
+        let (nvml, index) = self.nvml_of(device)?;
+        nvml.processes(index)
+    }
+
+    /// Processes that compute on a device, where they can be had, for messages. The device is known by its identity,
+    /// so that no other driver's device of the same number is shown.
+    pub(crate) fn processes_for_message(&self, api: &Api, device: DeviceIndex) -> Vec<ProcessMemory> {
+        let ask = || {
+            let nvml = self.nvml()?;
+            let uuid = Uuid { bytes: api.gpu_uuid(device)? };
+            nvml.processes_by_uuid(&format!("GPU-{uuid}"))
+        };
+        ask().unwrap_or_default()
+    }
+}
+
+/// Identities of the machine's devices, in NVML's order.
+fn uuids(nvml: &Nvml) -> Result<Vec<String>> {
+    (0..nvml.device_count()?).map(|index| nvml.uuid(index)).collect()
+}

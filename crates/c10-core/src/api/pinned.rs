@@ -1,0 +1,258 @@
+//! Pinned host memory: the buffers that users have.
+//!
+//! **Invariants:** an asynchronous copy notes its stream on the block before it is queued, or, if it is captured, makes
+//! the graph an owner of the block. Dropping a buffer waits for nothing.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use crate::api::stream::Stream;
+use crate::base::device::DeviceIndex;
+use crate::base::error::{Error, Result};
+use crate::base::handles::StreamRef;
+use crate::base::ids::RuntimeId;
+use crate::base::process;
+use crate::base::stat::NestedStat;
+use crate::driver::{HostMemory, Relaxed, check_range};
+use crate::pinned::Block;
+use crate::pinned::BlockId;
+use crate::pinned::HostStats;
+use crate::runtime::handle::{Ready, Runtime};
+use crate::runtime::home::Home;
+use crate::state::captures::{Capture, KeptId, Told};
+use crate::state::holds::Held;
+use crate::thread;
+
+/// Page-locked host memory that the device can read and write while the host does other things.
+///
+/// A handle: clones are the same memory. The host reads and writes copies of bytes ([`Self::read`], [`Self::write`]);
+/// while the device writes the same bytes, what is read is some mixture of old and new. Events or synchronisation
+/// order host and device. Given back to a cache when the last handle is dropped; it serves again when the streams that
+/// used it have passed the work queued until then.
+///
+/// The memory lives as long as its handles, also when every handle of the runtime is dropped before.
+pub struct PinnedBuffer {
+    home: &'static Home,
+    owner: RuntimeId,
+    /// The memory, of which this handle is one owner; none for no bytes.
+    block: Option<(BlockId, &'static Block)>,
+    len: usize,
+    told: Told,
+}
+
+impl PinnedBuffer {
+    /// Bytes of the buffer.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether the buffer has no bytes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Address of the first byte, as a number.
+    #[must_use]
+    pub fn address(&self) -> usize {
+        self.memory().map_or(0, |memory| memory.address())
+    }
+
+    /// Copies `from` into the buffer at `offset`.
+    ///
+    /// # Errors
+    /// The bytes do not fit.
+    pub fn write(&self, offset: usize, from: &[u8]) -> Result<()> {
+        check_range(offset, from.len(), self.len)?;
+        self.memory().map_or(Ok(()), |memory| memory.write(offset, from))
+    }
+
+    /// Copies the buffer's bytes from `offset` on into `to`.
+    ///
+    /// # Errors
+    /// The buffer ends before `to` is full.
+    pub fn read(&self, offset: usize, to: &mut [u8]) -> Result<()> {
+        check_range(offset, to.len(), self.len)?;
+        self.memory().map_or(Ok(()), |memory| memory.read(offset, to))
+    }
+
+    /// All bytes.
+    ///
+    /// # Errors
+    /// None at present.
+    pub fn to_vec(&self) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; self.len];
+        self.read(0, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Notes that the buffer is used on a stream by means this crate does not see, so that its memory does not serve
+    /// again before the stream has passed the work queued when the buffer is dropped. While the stream captures, the
+    /// graph keeps the memory instead. Queues nothing.
+    ///
+    /// # Errors
+    /// The stream belongs to another runtime, or the driver cannot tell whether it captures.
+    pub fn record_stream(&self, stream: &Stream) -> Result<()> {
+        if stream.runtime().id() != self.owner {
+            return Err(Error::OtherRuntime { what: "stream" });
+        }
+        let ready = stream.ready()?;
+        let capture = ready.captures.of(&ready.api, stream.reference())?;
+        self.use_on(ready, stream.reference(), capture);
+        Ok(())
+    }
+
+    /// Refuses to be used by another runtime.
+    pub(crate) fn check_owner(&self, runtime: &Runtime) -> Result<()> {
+        if runtime.id() == self.owner { Ok(()) } else { Err(Error::OtherRuntime { what: "pinned buffer" }) }
+    }
+
+    /// The buffer's memory; `None` when it has no bytes.
+    pub(crate) fn memory(&self) -> Option<HostMemory<'_>> {
+        Some(self.home.cache.memory(self.block?.0, self.len))
+    }
+
+    /// Makes sure that the memory outlives work about to be queued on a stream or, if that is captured (`capture`),
+    /// the graph.
+    pub(crate) fn use_on(&self, ready: &Ready, stream: StreamRef, capture: Option<Capture>) {
+        let Some(block) = self.block else { return };
+        match capture {
+            Some(capture) => self.told.once(capture, || {
+                let keep = || -> Held { Arc::new(KeptBlock::new(self.home, block)) };
+                ready.captures.keep(capture.id, KeptId::at(block.1), keep);
+            }),
+            None => self.home.cache.record_stream(block.0, stream),
+        }
+    }
+}
+
+impl Clone for PinnedBuffer {
+    fn clone(&self) -> Self {
+        self.block.into_iter().for_each(|(id, _)| self.home.cache.share(id));
+        Self { home: self.home, owner: self.owner, block: self.block, len: self.len, told: Told::default() }
+    }
+}
+
+impl Drop for PinnedBuffer {
+    fn drop(&mut self) {
+        if let (Some(block), false) = (self.block, process::in_bad_fork()) {
+            self.home.release(block);
+        }
+    }
+}
+
+impl fmt::Debug for PinnedBuffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let address = format_args!("{:#x}", self.address());
+        f.debug_struct("PinnedBuffer").field("address", &address).field("len", &self.len).finish_non_exhaustive()
+    }
+}
+
+/// An owner of a block that calls nothing when it goes, for graphs.
+#[derive(Debug)]
+pub(crate) struct KeptBlock {
+    home: &'static Home,
+    block: (BlockId, &'static Block),
+}
+
+impl KeptBlock {
+    /// One more owner of a block that the caller owns.
+    fn new(home: &'static Home, block: (BlockId, &'static Block)) -> Self {
+        home.cache.share(block.0);
+        Self { home, block }
+    }
+
+    /// The block's address and bytes.
+    pub(crate) fn place(&self) -> (usize, usize) {
+        let memory = self.block.1.memory();
+        (memory.address, memory.class.bytes())
+    }
+}
+
+impl Drop for KeptBlock {
+    fn drop(&mut self) {
+        if !process::in_bad_fork() {
+            self.home.release_silently(self.block);
+        }
+    }
+}
+
+impl Ready {
+    /// A device for calls that concern the host: the current one if it is in use, else one that is, so that no context
+    /// is made for it.
+    fn host_device(&self, current: DeviceIndex) -> DeviceIndex {
+        let devices = (0..).map(DeviceIndex).take(self.api.device_count());
+        let mut used = std::iter::once(current).chain(devices).filter(|device| self.api.is_used(*device));
+        used.next().unwrap_or(current)
+    }
+}
+
+impl Runtime {
+    /// Pinned host memory of `len` bytes, all zero when it is new and arbitrary when it comes from the cache. Sizes
+    /// are rounded up to a power of two inside.
+    ///
+    /// # Errors
+    /// The driver's error, for example that the host has no memory left; [`Error::HostOutOfMemory`];
+    /// [`Error::RequestTooLarge`] for more than 2^60 bytes.
+    pub fn pinned(&self, len: usize) -> Result<PinnedBuffer> {
+        let ready = self.ready()?;
+        let device = || ready.host_device(thread::device(self.id()));
+        let block = if len == 0 { None } else { Some(ready.pinned.cache.alloc(&ready.api, device, len)?) };
+        Ok(PinnedBuffer { home: ready.pinned, owner: self.id(), block, len, told: Told::default() })
+    }
+
+    /// Gives pinned memory that nobody uses back to the driver; may wait for the devices. What a graph uses, or a capture
+    /// under way, is not among it, and captures go on. Does nothing before the runtime has started. Torch's
+    /// `torch._C._host_emptyCache`.
+    ///
+    /// # Errors
+    /// The driver's error; what could not be given back stays in the cache.
+    pub fn host_empty_cache(&self) -> Result<()> {
+        if !self.is_initialized() {
+            return Ok(());
+        }
+        let ready = self.ready()?;
+        // Also for captures that others have begun, which are not known.
+        let _relaxed = Relaxed::new(&ready.api, true)?;
+        ready.sweep();
+        ready.pinned.cache.empty(&ready.api)
+    }
+
+    /// Notes that the pinned memory in which an address lies is used on a stream, as [`PinnedBuffer::record_stream`]
+    /// does, but for captures, whose graphs keep what buffers say. `false` when no pinned memory that is in use lies
+    /// there. Calls nothing.
+    ///
+    /// # Errors
+    /// The stream belongs to another runtime.
+    pub fn host_record_stream(&self, address: usize, stream: &Stream) -> Result<bool> {
+        self.check_same(stream.runtime(), "stream")?;
+        Ok(self.started().is_some_and(|ready| ready.pinned.cache.record_address(address, stream.reference())))
+    }
+
+    /// What the allocator of pinned memory has done; torch's `host_memory_stats`. All zero before the runtime has
+    /// started.
+    #[must_use]
+    pub fn host_memory_stats(&self) -> HostStats {
+        self.started().map_or_else(HostStats::default, |ready| ready.pinned.cache.stats())
+    }
+
+    /// What the allocator of pinned memory has done, in torch's structure; empty before the runtime has started.
+    #[must_use]
+    pub fn host_memory_stats_as_nested_dict(&self) -> BTreeMap<String, NestedStat> {
+        self.started().map_or_else(BTreeMap::new, |ready| ready.pinned.cache.stats().as_nested_dict())
+    }
+
+    /// Sets the peaks of the pinned memory's figures to their present values, and the longest and shortest times to 0;
+    /// torch's `reset_peak_host_memory_stats`. Does nothing before the runtime has started.
+    pub fn reset_peak_host_memory_stats(&self) {
+        self.started().into_iter().for_each(|ready| ready.pinned.cache.reset_peak_stats());
+    }
+
+    /// Sets the sums of increases and decreases of the pinned memory's figures, its counts and its total times to zero;
+    /// torch's `reset_accumulated_host_memory_stats`. Does nothing before the runtime has started.
+    pub fn reset_accumulated_host_memory_stats(&self) {
+        self.started().into_iter().for_each(|ready| ready.pinned.cache.reset_accumulated_stats());
+    }
+}

@@ -1,0 +1,121 @@
+//! What a device is and can do.
+//!
+//! Asked of the driver once a call, without creating a context; the fields are torch's.
+
+use std::fmt;
+
+use cuda_sys::driver::types::CUdevice_attribute as Attribute;
+
+use crate::base::device::DeviceIndex;
+use crate::base::error::Result;
+use crate::base::uuid::Uuid;
+use crate::driver::Api;
+use crate::runtime::handle::Runtime;
+
+/// Properties of a device; torch's `_CudaDeviceProperties`. Sizes are bytes, clocks kHz, bus widths bits.
+///
+/// `Display` writes what torch's `repr` does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+#[expect(missing_docs, reason = "the fields are CUDA's attributes of the same names")]
+#[expect(non_snake_case, reason = "torch's names")]
+pub struct DeviceProperties {
+    pub name: String,
+    pub major: i32,
+    pub minor: i32,
+    pub total_memory: u64,
+    pub multi_processor_count: i32,
+    pub is_integrated: bool,
+    pub is_multi_gpu_board: bool,
+    pub max_threads_per_block: i32,
+    pub max_threads_per_multi_processor: i32,
+    pub regs_per_multiprocessor: i32,
+    pub shared_memory_per_block: i32,
+    pub shared_memory_per_block_optin: i32,
+    pub shared_memory_per_multiprocessor: i32,
+    pub warp_size: i32,
+    pub L2_cache_size: i32,
+    pub clock_rate: i32,
+    pub memory_clock_rate: i32,
+    pub memory_bus_width: i32,
+    pub pci_bus_id: i32,
+    pub pci_device_id: i32,
+    pub pci_domain_id: i32,
+    pub uuid: Uuid,
+}
+
+impl DeviceProperties {
+    /// On CUDA devices the same as `name`.
+    #[must_use]
+    #[doc(alias = "gcnArchName")]
+    pub fn gcn_arch_name(&self) -> &str {
+        &self.name
+    }
+
+    fn ask(api: &Api, device: DeviceIndex) -> Result<Self> {
+        let get = |attribute| api.attribute(device, attribute);
+        Ok(Self {
+            name: api.name(device)?,
+            major: get(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
+            minor: get(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
+            total_memory: api.total_memory_of(device)?,
+            multi_processor_count: get(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
+            is_integrated: get(Attribute::CU_DEVICE_ATTRIBUTE_INTEGRATED)? != 0,
+            is_multi_gpu_board: get(Attribute::CU_DEVICE_ATTRIBUTE_MULTI_GPU_BOARD)? != 0,
+            max_threads_per_block: get(Attribute::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?,
+            max_threads_per_multi_processor: get(Attribute::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR)?,
+            regs_per_multiprocessor: get(Attribute::CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR)?,
+            shared_memory_per_block: get(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK)?,
+            shared_memory_per_block_optin: get(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?,
+            shared_memory_per_multiprocessor: get(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR)?,
+            warp_size: get(Attribute::CU_DEVICE_ATTRIBUTE_WARP_SIZE)?,
+            L2_cache_size: get(Attribute::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)?,
+            clock_rate: get(Attribute::CU_DEVICE_ATTRIBUTE_CLOCK_RATE)?,
+            memory_clock_rate: get(Attribute::CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE)?,
+            memory_bus_width: get(Attribute::CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH)?,
+            pci_bus_id: get(Attribute::CU_DEVICE_ATTRIBUTE_PCI_BUS_ID)?,
+            pci_device_id: get(Attribute::CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID)?,
+            pci_domain_id: get(Attribute::CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID)?,
+            uuid: Uuid { bytes: api.uuid(device)? },
+        })
+    }
+}
+
+impl fmt::Display for DeviceProperties {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "_CudaDeviceProperties(name='{}', major={}, minor={}, ", self.name, self.major, self.minor)?;
+        write!(f, "total_memory={}MB, ", self.total_memory >> 20)?;
+        write!(f, "multi_processor_count={}, uuid={}, ", self.multi_processor_count, self.uuid)?;
+        write!(f, "pci_bus_id={}, pci_device_id={}, ", self.pci_bus_id, self.pci_device_id)?;
+        write!(f, "pci_domain_id={}, L2_cache_size={}MB)", self.pci_domain_id, self.L2_cache_size >> 20)
+    }
+}
+
+impl Runtime {
+    /// Properties of a device. Creates no context.
+    ///
+    /// # Errors
+    /// [`crate::Error::InvalidDeviceId`] for a device that does not exist, or the driver's error.
+    pub fn device_properties(&self, device: DeviceIndex) -> Result<DeviceProperties> {
+        DeviceProperties::ask(&self.check_device_id(device)?.api, device)
+    }
+
+    /// Name of a device.
+    ///
+    /// # Errors
+    /// As for [`Self::device_properties`].
+    pub fn device_name(&self, device: DeviceIndex) -> Result<String> {
+        self.check_device_id(device)?.api.name(device)
+    }
+
+    /// Compute capability of a device: major and minor number.
+    ///
+    /// # Errors
+    /// As for [`Self::device_properties`].
+    pub fn device_capability(&self, device: DeviceIndex) -> Result<(i32, i32)> {
+        let api = &self.check_device_id(device)?.api;
+        let major = api.attribute(device, Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
+        let minor = api.attribute(device, Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
+        Ok((major, minor))
+    }
+}

@@ -1,0 +1,59 @@
+//! Streams that were made elsewhere, under torch's name for them.
+//!
+//! **Invariant:** whoever made the stream owns it: nothing here destroys it.
+
+use std::fmt;
+use std::ops::Deref;
+
+use crate::api::stream::Stream;
+use crate::base::device::DeviceIndex;
+use crate::base::error::{Error, Result};
+use crate::base::handles::StreamHandle;
+use crate::runtime::handle::Runtime;
+
+/// A stream that was made elsewhere, and is never destroyed here; torch's `ExternalStream`.
+///
+/// It is a [`Stream`] in all it does; `ExternalStream::new` vouches for the handle.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct ExternalStream(Stream);
+
+impl ExternalStream {
+    /// As [`Stream::priority_range`].
+    ///
+    /// # Errors
+    /// The driver's error.
+    pub fn priority_range() -> Result<(i32, i32)> {
+        Stream::priority_range()
+    }
+
+    /// Pointer and priority as torch takes them; what the pointer names is the caller's to vouch for.
+    pub(crate) fn wrap(pointer: usize, device: DeviceIndex, priority: i32) -> Result<Self> {
+        let runtime = Runtime::current();
+        match (pointer, priority) {
+            (0, _) => runtime.new_stream(device, priority),
+            (_, 0) => runtime.wrap_stream(device, StreamHandle(pointer)),
+            _ => Err(Error::ExternalStreamPriority),
+        }
+        .map(Self)
+    }
+}
+
+impl Deref for ExternalStream {
+    type Target = Stream;
+
+    fn deref(&self) -> &Stream {
+        &self.0
+    }
+}
+
+impl From<ExternalStream> for Stream {
+    fn from(stream: ExternalStream) -> Self {
+        stream.0
+    }
+}
+
+impl fmt::Display for ExternalStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}

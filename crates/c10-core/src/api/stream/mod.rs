@@ -1,0 +1,394 @@
+//! Streams: pools of 32 for each device and priority, and which stream is current.
+//!
+//! **Invariants:** pool streams do not wait for the default stream, are made together when a priority of a device is
+//! first asked for, and live as long as the runtime; the 33rd request gets the first stream again. A stream's id and
+//! device name it completely.
+
+mod external;
+mod raw;
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+
+pub use external::ExternalStream;
+pub use raw::get_stream_from_external;
+
+use crate::api::arg::DeviceArg;
+use crate::api::event::{Event, EventOptions};
+use crate::api::guard::{MultiStreamGuard, StreamGuard};
+use crate::base::device::{Device, DeviceIndex, DeviceType};
+use crate::base::error::{Error, Result};
+use crate::base::handles::{StreamHandle, StreamRef};
+use crate::base::ids::StreamId;
+use crate::base::ids::StreamKey;
+use crate::base::ids::priority_of;
+use crate::driver::Driver;
+use crate::runtime::handle::{Ready, Runtime};
+use crate::thread;
+
+/// `CU_STREAM_LEGACY`: the default stream by another handle.
+const LEGACY: usize = 1;
+
+/// A queue of work of a device, done in order; torch's `Stream`.
+///
+/// A handle: clones are the same stream, and dropping one does nothing to the work.
+#[derive(Clone, Debug)]
+pub struct Stream {
+    runtime: Runtime,
+    device: DeviceIndex,
+    key: StreamKey,
+}
+
+impl Stream {
+    /// The next stream of the pool for that device and priority, on the current runtime; the current device for `None`
+    /// and for negative numbers. 0 is the least urgent priority, negative ones are more so, and priorities out of range
+    /// are brought into it. The 33rd request gets the first stream again.
+    ///
+    /// # Errors
+    /// The device does not exist, or the driver cannot make the streams.
+    pub fn new(device: impl DeviceArg, priority: i32) -> Result<Self> {
+        let runtime = Runtime::current();
+        let index = device.resolve(&runtime)?;
+        let index = if index < DeviceIndex(0) { runtime.current_device()? } else { index };
+        runtime.new_stream(index, priority)
+    }
+
+    /// The stream of the current runtime that [`Self::stream_id`], [`Self::device_index`] and [`Self::device_type`] named.
+    /// A stream made elsewhere is wrapped anew by [`crate::get_stream_from_external`].
+    ///
+    /// # Errors
+    /// The device is no CUDA device or does not exist, or there is no such stream.
+    pub fn from_id(stream_id: StreamId, device_index: DeviceIndex, device_type: DeviceType) -> Result<Self> {
+        let index = Device { kind: device_type, index: Some(device_index) }.cuda_index()?;
+        Runtime::with_current(|runtime| runtime.stream_from_id(index.unwrap_or(device_index), stream_id))
+    }
+
+    /// Least and greatest priority of the current device's streams; a lower number is more urgent.
+    ///
+    /// # Errors
+    /// The driver's error.
+    pub fn priority_range() -> Result<(i32, i32)> {
+        let runtime = Runtime::current();
+        runtime.priority_range_of(runtime.current_device()?)
+    }
+
+    /// The stream's CUDA handle (`CUstream`) as a number, 0 for the default stream. A raw door: whoever uses it with
+    /// the driver answers for what is done. A capture that was begun through this crate must be ended through it.
+    #[must_use]
+    pub fn cuda_stream(&self) -> usize {
+        self.runtime.started().into_iter().for_each(|ready| ready.captures.open_door());
+        self.key.handle.0
+    }
+
+    /// The same number, by the name that torch gives it on every kind of device.
+    #[must_use]
+    pub fn native_handle(&self) -> usize {
+        self.cuda_stream()
+    }
+
+    /// What libraries that take streams of any origin ask for: the version of the protocol, and the CUDA handle.
+    #[must_use]
+    pub fn __cuda_stream__(&self) -> (u32, usize) {
+        (0, self.cuda_stream())
+    }
+
+    /// The stream's device.
+    #[must_use]
+    pub fn device(&self) -> Device {
+        Device::cuda(self.device.0)
+    }
+
+    /// Number of the stream's device.
+    #[must_use]
+    pub fn device_index(&self) -> DeviceIndex {
+        self.device
+    }
+
+    /// Kind of the stream's device.
+    #[must_use]
+    pub fn device_type(&self) -> DeviceType {
+        DeviceType::Cuda
+    }
+
+    /// The stream's number on its device.
+    #[must_use]
+    pub fn stream_id(&self) -> StreamId {
+        self.key.id
+    }
+
+    /// The runtime that made the stream.
+    #[must_use]
+    #[inline]
+    pub fn runtime(&self) -> &Runtime {
+        &self.runtime
+    }
+
+    /// Whether this is the device's default stream.
+    #[must_use]
+    pub fn is_default(&self) -> bool {
+        self.key == StreamKey::DEFAULT
+    }
+
+    #[inline]
+    pub(crate) fn reference(&self) -> StreamRef {
+        StreamRef { device: self.device, handle: self.key.handle }
+    }
+
+    #[inline]
+    pub(crate) fn ready(&self) -> Result<&Ready> {
+        self.runtime.ready()
+    }
+
+    /// Priority of the stream: 0 or, more urgent, below.
+    ///
+    /// # Errors
+    /// The driver's error, which only a stream made elsewhere can meet.
+    pub fn priority(&self) -> Result<i32> {
+        match (self.is_default(), self.key.id.pool()) {
+            (true, _) => Ok(0),
+            (_, Some((level, _))) => Ok(priority_of(level)),
+            (_, None) => self.ready()?.api.stream_priority(self.reference()),
+        }
+    }
+
+    /// Whether all work queued on the stream is done. Does not block.
+    ///
+    /// # Errors
+    /// The driver's error; work that is not done is not one.
+    pub fn query(&self) -> Result<bool> {
+        self.ready()?.api.stream_query(self.reference())
+    }
+
+    /// Blocks until all work queued on the stream is done.
+    ///
+    /// # Errors
+    /// The driver's error: queued work failed, or the stream is capturing; [`Error::SynchronizingOperation`].
+    pub fn synchronize(&self) -> Result<()> {
+        let ready = self.ready()?;
+        self.runtime.sync_debug().police()?;
+        ready.api.stream_wait_on_host(self.reference())?;
+        ready.sweep();
+        Ok(())
+    }
+
+    /// Makes later work of this stream wait for an event; does nothing if the event was never recorded.
+    ///
+    /// # Errors
+    /// The driver's error.
+    pub fn wait_event(&self, event: &Event) -> Result<()> {
+        event.wait(self)
+    }
+
+    /// Makes later work of this stream wait for the work queued on the other so far.
+    ///
+    /// # Errors
+    /// The driver's error.
+    pub fn wait_stream(&self, other: &Self) -> Result<()> {
+        self.wait_event(&other.record_event()?)
+    }
+
+    /// Records a new event after the work queued so far. [`Event::record`] records one that is there.
+    ///
+    /// # Errors
+    /// The driver's error.
+    pub fn record_event(&self) -> Result<Event> {
+        let event = Event::on(&self.runtime, EventOptions::default());
+        event.record(self)?;
+        Ok(event)
+    }
+
+    /// Whether the stream takes part in a capture.
+    ///
+    /// # Errors
+    /// The driver's error.
+    pub fn is_capturing(&self) -> Result<bool> {
+        self.ready()?.api.stream_is_capturing(self.reference())
+    }
+
+    /// Makes this the current stream of its device, and that device the current one, until the guard is dropped; what
+    /// `with stream:` does in Python.
+    #[inline]
+    pub fn guard(&self) -> StreamGuard {
+        StreamGuard::new(self)
+    }
+
+    #[inline]
+    pub(crate) fn key(&self) -> StreamKey {
+        self.key
+    }
+
+    #[inline]
+    fn make_current(&self) {
+        thread::exchange_stream(self.runtime.id(), self.device, self.key);
+        thread::exchange_device(self.runtime.id(), self.device);
+    }
+}
+
+impl fmt::Display for Stream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "<torch.cuda.Stream device={} cuda_stream={:#x}>", self.device(), self.cuda_stream())
+    }
+}
+
+impl PartialEq for Stream {
+    fn eq(&self, other: &Self) -> bool {
+        (self.runtime.id(), self.device, self.key.id) == (other.runtime.id(), other.device, other.key.id)
+    }
+}
+
+impl Eq for Stream {}
+
+impl Hash for Stream {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (self.runtime.id(), self.device, self.key.id).hash(state);
+    }
+}
+
+impl Runtime {
+    /// The next stream of the pool for that device and priority. Priorities out of range are brought into it: 0 and
+    /// above is the least urgent.
+    ///
+    /// # Errors
+    /// The driver knows no such device, or cannot make the streams.
+    pub fn new_stream(&self, device: DeviceIndex, priority: i32) -> Result<Stream> {
+        let ready = self.check_device(device)?;
+        let _relaxed = ready.relaxed()?;
+        let key = ready.streams.of(device)?.next(&ready.api, device, priority)?;
+        Ok(Stream { runtime: self.clone(), device, key })
+    }
+
+    /// The default stream of a device.
+    ///
+    /// # Errors
+    /// The driver knows no such device.
+    pub fn default_stream(&self, device: DeviceIndex) -> Result<Stream> {
+        self.check_device(device)?;
+        Ok(Stream { runtime: self.clone(), device, key: StreamKey::DEFAULT })
+    }
+
+    /// This thread's current stream of a device; the default stream, unless another was made current.
+    ///
+    /// # Errors
+    /// The driver knows no such device.
+    #[inline]
+    pub fn current_stream(&self, device: DeviceIndex) -> Result<Stream> {
+        self.check_device(device)?;
+        let key = thread::stream(self.id(), device);
+        Ok(Stream { runtime: self.clone(), device, key })
+    }
+
+    /// Makes a stream the current one of its device, and that device the current one.
+    ///
+    /// # Errors
+    /// The stream belongs to another runtime.
+    #[inline]
+    pub fn set_stream(&self, stream: &Stream) -> Result<()> {
+        self.check_same(&stream.runtime, "stream")?;
+        stream.make_current();
+        Ok(())
+    }
+
+    /// A stream and its device are current until the guard is dropped.
+    ///
+    /// # Errors
+    /// The stream belongs to another runtime.
+    #[inline]
+    pub fn stream_guard(&self, stream: &Stream) -> Result<StreamGuard> {
+        self.check_same(&stream.runtime, "stream")?;
+        Ok(stream.guard())
+    }
+
+    /// Streams are the current ones of their devices until the guard is dropped; of two for one device the later. The
+    /// current device stays what it is.
+    ///
+    /// # Errors
+    /// A stream belongs to another runtime; then no stream has become current.
+    pub fn multi_stream_guard<'a>(&self, streams: impl IntoIterator<Item = &'a Stream>) -> Result<MultiStreamGuard> {
+        let streams: Vec<&Stream> = streams.into_iter().collect();
+        streams.iter().try_for_each(|stream| self.check_same(&stream.runtime, "stream"))?;
+        Ok(MultiStreamGuard::new(self.id(), &streams))
+    }
+
+    /// The driver's name of a stream of this runtime, of the current one for `None`.
+    #[inline]
+    pub(crate) fn stream_or_current(&self, stream: Option<&Stream>) -> Result<StreamRef> {
+        match stream {
+            Some(stream) if stream.runtime == *self => Ok(stream.reference()),
+            Some(_) => Err(Error::OtherRuntime { what: "stream" }),
+            None => {
+                let device = thread::device(self.id());
+                Ok(thread::stream(self.id(), device).on(device))
+            }
+        }
+    }
+
+    /// The stream that [`Stream::stream_id`] named; only the default stream and streams of pools can be found again.
+    ///
+    /// # Errors
+    /// The driver knows no such device, or there is no such stream.
+    pub fn stream_from_id(&self, device: DeviceIndex, id: StreamId) -> Result<Stream> {
+        let ready = self.check_device(device)?;
+        if id == StreamId(0) {
+            return self.default_stream(device);
+        }
+        let (level, index) = id.pool().ok_or(Error::UnknownStream { id: id.0 })?;
+        let key = ready.streams.of(device)?.find(&ready.api, device, level, index)?;
+        Ok(Stream { runtime: self.clone(), device, key: key.ok_or(Error::UnknownStream { id: id.0 })? })
+    }
+
+    /// Least and greatest priority of streams; a lower number is more urgent.
+    ///
+    /// # Errors
+    /// The driver knows no such device, or its error.
+    pub fn priority_range_of(&self, device: DeviceIndex) -> Result<(i32, i32)> {
+        let ready = self.check_device(device)?;
+        let levels = ready.streams.of(device)?.level_count(&ready.api, device)?;
+        Ok((0, priority_of(levels - 1)))
+    }
+
+    /// Whether this thread's current stream of the current device takes part in a capture. Creates no context.
+    ///
+    /// # Errors
+    /// The driver's error.
+    pub fn is_current_stream_capturing(&self) -> Result<bool> {
+        let device = thread::device(self.id());
+        if !self.is_initialized() || !self.is_device_used(device) {
+            return Ok(false);
+        }
+        Ok(self.ready()?.api.capture_id(self.current_stream(device)?.reference())?.is_some())
+    }
+
+    /// A stream that was made elsewhere; never destroyed here. Its id is its handle, which is even: odd ids are of pools.
+    pub(crate) fn wrap_stream(&self, device: DeviceIndex, handle: StreamHandle) -> Result<Stream> {
+        if matches!(handle.0, 0 | LEGACY) {
+            return self.default_stream(device);
+        }
+        let ready = self.check_device(device)?;
+        let id = i64::try_from(handle.0).unwrap_or(i64::MAX);
+        if id & 1 == 1 {
+            return Err(Error::UnknownStream { id });
+        }
+        ready.captures.open_door();
+        Ok(Stream { runtime: self.clone(), device, key: StreamKey { id: StreamId(id), handle } })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::ids::{MAX_LEVELS, STREAMS_PER_POOL};
+
+    #[test]
+    fn ids_pack_level_and_index() {
+        assert_eq!(StreamId::of_pool(0, 0), StreamId(3));
+        assert_eq!(StreamId::of_pool(3, 31), StreamId(31 * 32 + 9));
+        for level in 0..MAX_LEVELS {
+            for index in 0..STREAMS_PER_POOL {
+                assert_eq!(StreamId::of_pool(level, index).pool(), Some((level, index)));
+            }
+        }
+        for not_of_a_pool in [0, 1, 2, 0x7f00_1000, 11, -3] {
+            assert_eq!(StreamId(not_of_a_pool).pool(), None, "{not_of_a_pool}");
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! Streams that were made elsewhere and are named by their raw handle.
+//!
+//! # Safety
+//! What a handle names, and how long, is the promise of the callers of these functions.
+#![expect(unsafe_code, reason = "handles that are somebody else's")]
+
+use crate::api::arg::DeviceArg;
+use crate::api::stream::{ExternalStream, Stream};
+use crate::base::error::Result;
+use crate::base::handles::StreamHandle;
+use crate::runtime::handle::Runtime;
+
+/// A stream that was made elsewhere, as a stream of the current runtime; torch's `get_stream_from_external`. Never
+/// destroyed here. The handles 0 and 1 are the device's default stream.
+///
+/// # Errors
+/// The device is no CUDA device or does not exist, no stream can have that handle, or the runtime cannot start.
+///
+/// # Safety
+/// - `handle` must be a `CUstream` of that device's primary context, or 0 or 1; 2 is the default stream of whichever
+///   thread uses the stream returned, so that memory used on it must stay on one thread.
+/// - It must stay alive as long as the stream returned, its clones, memory that was used on it, and graphs that were
+///   replayed on it.
+pub unsafe fn get_stream_from_external(handle: usize, device: impl DeviceArg) -> Result<Stream> {
+    let runtime = Runtime::current();
+    runtime.wrap_stream(device.resolve(&runtime)?, StreamHandle(handle))
+}
+
+impl ExternalStream {
+    /// A stream that was made elsewhere, as a stream of the current runtime. The pointer 0 asks, as in torch, for a stream
+    /// of the pool.
+    ///
+    /// # Errors
+    /// A priority other than 0 with a pointer other than 0: the stream has its own. Else as for
+    /// [`get_stream_from_external`].
+    ///
+    /// # Safety
+    /// - The duties of [`get_stream_from_external`], unless the pointer is 0.
+    pub unsafe fn new(stream_ptr: usize, device: impl DeviceArg, priority: i32) -> Result<Self> {
+        let device = Runtime::with_current(|runtime| device.resolve(runtime))?;
+        Self::wrap(stream_ptr, device, priority)
+    }
+}

@@ -1,0 +1,123 @@
+//! Device names: an index, and what a text or a torch device object says.
+//!
+//! Pure data. Which device is current, and for how long, is `runtime.rs` and `guard.rs`.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::base::error::{Error, Result};
+
+/// Number of a device, counted from 0 among those the driver shows.
+///
+/// Negative numbers can be written, since torch accepts them: a guard for one does nothing, everything else refuses
+/// them.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct DeviceIndex(pub i32);
+
+impl DeviceIndex {
+    /// Position in a list of devices; `None` for negative numbers.
+    pub(crate) fn position(self) -> Option<usize> {
+        usize::try_from(self.0).ok()
+    }
+}
+
+impl fmt::Display for DeviceIndex {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Kind of a device.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[non_exhaustive]
+pub enum DeviceType {
+    /// The host.
+    Cpu,
+    /// A CUDA device.
+    Cuda,
+}
+
+/// A device by kind and, perhaps, number; torch's `torch.device`.
+///
+/// Written `cuda:1`, `cuda` (the current one) or `cpu`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Device {
+    /// Kind of the device.
+    pub kind: DeviceType,
+    /// Its number; without one it is the current device of that kind.
+    pub index: Option<DeviceIndex>,
+}
+
+impl Device {
+    /// The CUDA device of that number.
+    #[must_use]
+    pub const fn cuda(index: i32) -> Self {
+        Self { kind: DeviceType::Cuda, index: Some(DeviceIndex(index)) }
+    }
+
+    /// The index, where there is one.
+    ///
+    /// # Errors
+    /// [`Error::NotCuda`] for a device of another kind.
+    pub fn cuda_index(&self) -> Result<Option<DeviceIndex>> {
+        if self.kind == DeviceType::Cuda { Ok(self.index) } else { Err(Error::NotCuda { device: self.to_string() }) }
+    }
+}
+
+impl fmt::Display for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.kind {
+            DeviceType::Cpu => "cpu",
+            DeviceType::Cuda => "cuda",
+        })?;
+        self.index.map_or(Ok(()), |index| write!(f, ":{index}"))
+    }
+}
+
+impl FromStr for Device {
+    type Err = Error;
+
+    /// Reads `type[:index]`: a known type, and an index of decimal digits without sign or leading zero, at most 127.
+    fn from_str(text: &str) -> Result<Self> {
+        let invalid = || Error::InvalidDeviceString { text: text.to_owned() };
+        let (kind, index) = match text.split_once(':') {
+            Some((kind, index)) => (kind, Some(parse_index(index).ok_or_else(invalid)?)),
+            None => (text, None),
+        };
+        let kind = match kind {
+            "cpu" => DeviceType::Cpu,
+            "cuda" => DeviceType::Cuda,
+            _ => return Err(invalid()),
+        };
+        Ok(Self { kind, index })
+    }
+}
+
+fn parse_index(text: &str) -> Option<DeviceIndex> {
+    let canonical = text == "0" || (text.bytes().all(|byte| byte.is_ascii_digit()) && !text.starts_with('0'));
+    let index = text.parse::<i8>().ok().filter(|_| canonical)?;
+    Some(DeviceIndex(i32::from(index)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_grammar_is_torchs() {
+        for good in ["cuda", "cuda:0", "cuda:1", "cuda:127", "cpu", "cpu:0"] {
+            assert_eq!(good.parse::<Device>().unwrap().to_string(), good);
+        }
+        for bad in ["", "cuda0", "cuda:", "cuda:-1", "cuda:+1", "cuda:01", "cuda:128", "gpu:0", "cuda:1:2", " cuda"] {
+            let error = bad.parse::<Device>().unwrap_err();
+            assert_eq!(error.to_string(), format!("Invalid device string: '{bad}'"));
+        }
+    }
+
+    #[test]
+    fn only_cuda_devices_have_a_cuda_index() {
+        assert_eq!(Device::cuda(3).cuda_index(), Ok(Some(DeviceIndex(3))));
+        let error = "cpu".parse::<Device>().unwrap().cuda_index().unwrap_err();
+        assert_eq!(error.to_string(), "Expected a cuda device, but got: cpu");
+    }
+}

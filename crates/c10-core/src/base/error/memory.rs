@@ -1,0 +1,353 @@
+//! Running out of device memory: torch's text, its figures, and what may help.
+
+use std::fmt;
+
+use crate::base::device::DeviceIndex;
+use crate::base::error::Error;
+
+/// What the allocator knows of a request that it could not serve. All figures are bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OutOfMemory {
+    /// The device.
+    pub device: DeviceIndex,
+    /// What the caller asked for.
+    pub requested: u64,
+    /// The segment that was asked of the driver for it.
+    pub segment: u64,
+    /// Memory of the device.
+    pub total: u64,
+    /// Memory of the device that nobody holds.
+    pub free: u64,
+    /// The most bytes this process may hold, where a fraction of the memory was set.
+    pub allowed: Option<u64>,
+    /// What this allocator has handed out.
+    pub allocated: u64,
+    /// What this allocator holds from the driver.
+    pub reserved: u64,
+    /// Free memory inside private pools, which only their graphs may use.
+    pub cached_in_private_pools: u64,
+    /// Largest free block this allocator holds, of any stream.
+    pub largest_free_block: u64,
+}
+
+impl From<OutOfMemory> for Error {
+    fn from(figures: OutOfMemory) -> Self {
+        Self::OutOfMemory(Box::new(OutOfMemoryError::new(figures)))
+    }
+}
+
+/// A device has not enough memory; torch's `OutOfMemoryError`.
+///
+/// `Display` writes torch's text. [`Self::hint`] says what may help in this case; torch's own advice, which ends its
+/// text, is the same in every case.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct OutOfMemoryError {
+    /// What the allocator knew.
+    pub figures: OutOfMemory,
+    /// Processes that hold memory of the device, as NVML shows them; none where there is no NVML.
+    pub processes: Vec<ProcessMemory>,
+    /// Whether the option `expandable_segments` was on.
+    pub expandable_segments: bool,
+}
+
+/// A process that holds memory of a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ProcessMemory {
+    /// Number of the process, as NVML sees it: inside a container it may be that of the host.
+    pub pid: u32,
+    /// Bytes it holds; `None` where NVML cannot tell.
+    pub used_bytes: Option<u64>,
+}
+
+/// What may help where memory ran out. `Display` is a sentence for a person.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OutOfMemoryHint {
+    /// The request is larger than the device.
+    LargerThanDevice {
+        /// Bytes asked of the driver.
+        segment: u64,
+        /// Bytes the device has.
+        total: u64,
+    },
+    /// The request is larger than what this process may hold.
+    LargerThanAllowed {
+        /// Bytes asked of the driver.
+        segment: u64,
+        /// Bytes this process may hold.
+        allowed: u64,
+    },
+    /// Other processes hold most of the device's memory.
+    OtherProcesses(Vec<ProcessMemory>),
+    /// Free memory inside private pools would have been enough.
+    PrivatePools {
+        /// Free bytes in private pools.
+        bytes: u64,
+    },
+    /// Free memory would have been enough, but is in pieces; segments that expand leave fewer.
+    ExpandableSegments {
+        /// Free bytes held from the driver.
+        unallocated: u64,
+    },
+    /// What the program holds, and the limit that was set for it, leave too little.
+    Limit {
+        /// Bytes this process may hold.
+        allowed: u64,
+    },
+    /// The program holds what there is.
+    InUse {
+        /// Bytes handed out.
+        allocated: u64,
+    },
+}
+
+impl OutOfMemoryError {
+    pub(crate) fn new(figures: OutOfMemory) -> Self {
+        Self { figures, processes: Vec::new(), expandable_segments: false }
+    }
+
+    /// What may help.
+    #[must_use]
+    pub fn hint(&self) -> OutOfMemoryHint {
+        let figures = &self.figures;
+        let OutOfMemory { segment, total, allocated, .. } = *figures;
+        let others = self.others();
+        let held_by_others: u64 = others.iter().filter_map(|process| process.used_bytes).sum();
+        let private = figures.cached_in_private_pools;
+        let unallocated = self.unallocated();
+        // What the driver would still have given: the limit may leave less than the device.
+        let room =
+            figures.allowed.map_or(figures.free, |allowed| figures.free.min(allowed.saturating_sub(figures.reserved)));
+        if segment > total {
+            return OutOfMemoryHint::LargerThanDevice { segment, total };
+        }
+        if let Some(allowed) = figures.allowed.filter(|allowed| segment > *allowed) {
+            return OutOfMemoryHint::LargerThanAllowed { segment, allowed };
+        }
+        if held_by_others > total / 2 {
+            return OutOfMemoryHint::OtherProcesses(others);
+        }
+        if private > 0 && private.saturating_add(room) >= segment {
+            return OutOfMemoryHint::PrivatePools { bytes: private };
+        }
+        if !self.expandable_segments && unallocated > 0 && unallocated.saturating_add(room) >= segment {
+            return OutOfMemoryHint::ExpandableSegments { unallocated };
+        }
+        match figures.allowed {
+            Some(allowed) if figures.free >= segment => OutOfMemoryHint::Limit { allowed },
+            _ => OutOfMemoryHint::InUse { allocated },
+        }
+    }
+
+    /// The processes that are not this one.
+    fn others(&self) -> Vec<ProcessMemory> {
+        self.processes.iter().filter(|process| process.pid != std::process::id()).copied().collect()
+    }
+
+    /// Bytes held from the driver that are neither handed out nor kept in private pools.
+    fn unallocated(&self) -> u64 {
+        let figures = &self.figures;
+        figures.reserved.saturating_sub(figures.allocated).saturating_sub(figures.cached_in_private_pools)
+    }
+}
+
+impl fmt::Display for OutOfMemoryError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let figures = &self.figures;
+        let private = figures.cached_in_private_pools;
+        write!(f, "CUDA out of memory. Tried to allocate {}. ", Size(figures.segment))?;
+        write!(f, "GPU {} has a total capacity of {} ", figures.device, Size(figures.total))?;
+        write!(f, "of which {} is free. ", Size(figures.free))?;
+        for process in &self.processes {
+            if process.pid == std::process::id() {
+                f.write_str("Including non-PyTorch memory, this process")?;
+            } else {
+                write!(f, "Process {}", process.pid)?;
+            }
+            match process.used_bytes {
+                Some(bytes) => write!(f, " has {} memory in use. ", Size(bytes))?,
+                None => f.write_str(" has an unknown amount of memory in use. ")?,
+            }
+        }
+        if let Some(allowed) = figures.allowed {
+            write!(f, "{} allowed; ", Size(allowed))?;
+        }
+        write!(f, "Of the allocated memory {} is allocated by PyTorch, ", Size(figures.allocated + private))?;
+        if private > 0 {
+            write!(f, "with {} allocated in private pools (e.g., CUDA Graphs), ", Size(private))?;
+        }
+        write!(f, "and {} is reserved by PyTorch but unallocated. ", Size(self.unallocated()))?;
+        f.write_str("If reserved but unallocated memory is large try setting ")?;
+        f.write_str("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation.  ")?;
+        f.write_str("See documentation for Memory Management  ")?;
+        f.write_str("(https://docs.pytorch.org/docs/stable/notes/cuda.html")?;
+        f.write_str("#optimizing-memory-usage-with-pytorch-cuda-alloc-conf)")
+    }
+}
+
+impl std::error::Error for OutOfMemoryError {}
+
+impl fmt::Display for OutOfMemoryHint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::LargerThanDevice { segment, total } => {
+                write!(f, "The request of {} is larger than the device, which has {}.", Size(*segment), Size(*total))
+            }
+            Self::LargerThanAllowed { segment, allowed } => write!(
+                f,
+                "The request of {} is larger than the {} that this process may hold; raise its memory fraction.",
+                Size(*segment),
+                Size(*allowed)
+            ),
+            Self::OtherProcesses(processes) => {
+                f.write_str("Other processes hold most of the device's memory:")?;
+                for process in processes {
+                    match process.used_bytes {
+                        Some(bytes) => write!(f, " process {} has {};", process.pid, Size(bytes))?,
+                        None => write!(f, " process {} has an unknown amount;", process.pid)?,
+                    }
+                }
+                f.write_str(" end them or use another device.")
+            }
+            Self::PrivatePools { bytes } => write!(
+                f,
+                "{} are free, but belong to private pools; drop graphs and memory pools that are no longer used, and empty the cache.",
+                Size(*bytes)
+            ),
+            Self::ExpandableSegments { unallocated } => write!(
+                f,
+                "{} are held and free, but in pieces; set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True.",
+                Size(*unallocated)
+            ),
+            Self::Limit { allowed } => write!(
+                f,
+                "The device has enough memory, but this process may hold only {}; raise its memory fraction.",
+                Size(*allowed)
+            ),
+            Self::InUse { allocated } => {
+                write!(
+                    f,
+                    "The program uses {}; free memory that is no longer needed, or use smaller batches.",
+                    Size(*allocated)
+                )
+            }
+        }
+    }
+}
+
+/// Bytes as torch's messages write them: the largest unit that is exceeded, two decimals.
+struct Size(u64);
+
+impl fmt::Display for Size {
+    #[expect(clippy::cast_precision_loss, reason = "two decimals are printed")]
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const UNITS: [(u64, &str); 3] = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
+        match UNITS.iter().find(|(unit, _)| self.0 > *unit) {
+            Some((unit, name)) => write!(f, "{:.2} {name}", self.0 as f64 / *unit as f64),
+            None => write!(f, "{} bytes", self.0),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GIB: u64 = 1 << 30;
+
+    /// 80 GiB with 10 free; 60 handed out of 70 held.
+    fn failed(change: impl FnOnce(&mut OutOfMemory)) -> OutOfMemoryError {
+        let mut figures = OutOfMemory {
+            device: DeviceIndex(0),
+            requested: 12 * GIB,
+            segment: 12 * GIB,
+            total: 80 * GIB,
+            free: 10 * GIB,
+            allowed: None,
+            allocated: 60 * GIB,
+            reserved: 61 * GIB,
+            cached_in_private_pools: 0,
+            largest_free_block: GIB,
+        };
+        change(&mut figures);
+        OutOfMemoryError::new(figures)
+    }
+
+    #[test]
+    fn sizes_change_unit_above_the_power() {
+        let cases = [
+            (0, "0 bytes"),
+            (1024, "1024 bytes"),
+            (1025, "1.00 KiB"),
+            (1 << 20, "1024.00 KiB"),
+            ((1 << 30) + 1, "1.00 GiB"),
+            (58 << 20, "58.00 MiB"),
+            (4096 << 30, "4096.00 GiB"),
+        ];
+        for (bytes, text) in cases {
+            assert_eq!(Size(bytes).to_string(), text);
+        }
+    }
+
+    #[test]
+    fn the_text_has_torchs_fields_in_torchs_order() {
+        let mut failed = failed(|figures| {
+            figures.allowed = Some(40 * GIB);
+            (figures.allocated, figures.reserved, figures.cached_in_private_pools) = (30 * GIB, 39 * GIB, 2 * GIB);
+        });
+        failed.processes = vec![
+            ProcessMemory { pid: 1, used_bytes: Some(3 * GIB) },
+            ProcessMemory { pid: std::process::id(), used_bytes: Some(948 << 20) },
+            ProcessMemory { pid: 2, used_bytes: None },
+        ];
+        let text = failed.to_string();
+        let beginning = "CUDA out of memory. Tried to allocate 12.00 GiB. GPU 0 has a total capacity of 80.00 GiB of \
+             which 10.00 GiB is free. Process 1 has 3.00 GiB memory in use. Including non-PyTorch memory, this process \
+             has 948.00 MiB memory in use. Process 2 has an unknown amount of memory in use. 40.00 GiB allowed; Of the \
+             allocated memory 32.00 GiB is allocated by PyTorch, with 2.00 GiB allocated in private pools (e.g., CUDA \
+             Graphs), and 7.00 GiB is reserved by PyTorch but unallocated. If reserved but unallocated memory is large";
+        assert!(text.starts_with(beginning), "{text}");
+    }
+
+    #[test]
+    fn the_hint_fits_the_case() {
+        use OutOfMemoryHint as Hint;
+        let hint = |change: &dyn Fn(&mut OutOfMemory)| failed(|figures| change(figures)).hint();
+        assert_eq!(hint(&|_| ()), Hint::InUse { allocated: 60 * GIB });
+        assert_eq!(
+            hint(&|figures| figures.segment = 81 * GIB),
+            Hint::LargerThanDevice { segment: 81 * GIB, total: 80 * GIB }
+        );
+        assert_eq!(
+            hint(&|figures| figures.allowed = Some(11 * GIB)),
+            Hint::LargerThanAllowed { segment: 12 * GIB, allowed: 11 * GIB }
+        );
+        let limited = |figures: &mut OutOfMemory| (figures.allowed, figures.free) = (Some(62 * GIB), 19 * GIB);
+        assert_eq!(hint(&limited), Hint::Limit { allowed: 62 * GIB });
+        assert_eq!(
+            hint(&|figures| (figures.allocated, figures.cached_in_private_pools) = (50 * GIB, 10 * GIB)),
+            Hint::PrivatePools { bytes: 10 * GIB }
+        );
+        assert_eq!(hint(&|figures| figures.allocated = 58 * GIB), Hint::ExpandableSegments { unallocated: 3 * GIB });
+    }
+
+    #[test]
+    fn an_option_that_is_on_is_not_advised() {
+        let mut failed = failed(|figures| figures.allocated = 58 * GIB);
+        failed.expandable_segments = true;
+        assert_eq!(failed.hint(), OutOfMemoryHint::InUse { allocated: 58 * GIB });
+    }
+
+    #[test]
+    fn processes_that_hold_most_of_the_memory_are_named() {
+        let mut failed = failed(|figures| (figures.allocated, figures.reserved) = (GIB, GIB));
+        let other = ProcessMemory { pid: 77, used_bytes: Some(69 * GIB) };
+        failed.processes = vec![ProcessMemory { pid: std::process::id(), used_bytes: Some(GIB) }, other];
+        assert_eq!(failed.hint(), OutOfMemoryHint::OtherProcesses(vec![other]));
+        let text = failed.hint().to_string();
+        assert!(text.contains("process 77 has 69.00 GiB"), "{text}");
+        let debug = format!("{:?}", Error::OutOfMemory(Box::new(failed)));
+        assert!(debug.starts_with("CUDA out of memory.") && debug.ends_with(&text), "{debug}");
+    }
+}

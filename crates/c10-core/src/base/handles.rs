@@ -1,0 +1,80 @@
+//! The driver's handles as numbers, and plain answers of the driver.
+//!
+//! **Invariant:** handles are made and used only inside the crate, so that a safe caller cannot present a made-up one.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::base::device::DeviceIndex;
+use crate::base::error::{Error, Result};
+
+/// A `CUstream`. Zero is the default stream.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub(crate) struct StreamHandle(pub(crate) usize);
+
+impl fmt::Debug for StreamHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#x}", self.0)
+    }
+}
+
+/// A `CUevent`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) struct EventHandle(pub(crate) usize);
+
+/// A stream with its device: the default streams of two devices have the same handle.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) struct StreamRef {
+    /// Device the stream belongs to.
+    pub(crate) device: DeviceIndex,
+    /// The stream.
+    pub(crate) handle: StreamHandle,
+}
+
+/// A `CUgraphNode`; a number as long as its graph is alive.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) struct NodeHandle(pub(crate) usize);
+
+/// Free and total bytes of a device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MemInfo {
+    /// Bytes nobody holds.
+    pub free: u64,
+    /// Bytes the device has.
+    pub total: u64,
+}
+
+/// Which calls the driver forbids while a stream captures (`CUstreamCaptureMode`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum CaptureMode {
+    /// Potentially unsafe calls are forbidden to every thread.
+    #[default]
+    Global,
+    /// They are forbidden to the capturing thread only.
+    ThreadLocal,
+    /// They are allowed.
+    Relaxed,
+}
+
+/// How far a capturing stream has come.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct CapturePoint {
+    /// Number of the capture.
+    pub(crate) capture: u64,
+    /// The nodes that what is queued next will follow.
+    pub(crate) nodes: Vec<NodeHandle>,
+}
+
+impl FromStr for CaptureMode {
+    type Err = Error;
+
+    /// Reads torch's names of the modes.
+    fn from_str(text: &str) -> Result<Self> {
+        match text {
+            "global" => Ok(Self::Global),
+            "thread_local" => Ok(Self::ThreadLocal),
+            "relaxed" => Ok(Self::Relaxed),
+            _ => Err(Error::UnknownCaptureMode { text: text.to_owned() }),
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! A figure over time, and families of figures as a tree.
+
+use std::collections::BTreeMap;
+
+/// One figure over time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Stat {
+    /// Value now.
+    pub current: i64,
+    /// Highest value since the peaks were last reset.
+    pub peak: i64,
+    /// Sum of all increases.
+    pub allocated: i64,
+    /// Sum of all decreases.
+    pub freed: i64,
+}
+
+impl Stat {
+    pub(crate) fn change(&mut self, by: i64) {
+        self.current += by;
+        self.peak = self.peak.max(self.current);
+        if by >= 0 {
+            self.allocated += by;
+        } else {
+            self.freed -= by;
+        }
+    }
+
+    pub(crate) fn leaves(self) -> [i64; 4] {
+        [self.current, self.peak, self.allocated, self.freed]
+    }
+
+    pub(crate) fn is_valid(&self) -> bool {
+        self.current >= 0 && self.peak >= self.current
+    }
+}
+
+/// A figure, or a family of figures by name.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum NestedStat {
+    /// A figure.
+    Value(i64),
+    /// Figures, or families of them.
+    Nested(BTreeMap<String, NestedStat>),
+}
+
+impl NestedStat {
+    /// The figure, where it is one.
+    #[must_use]
+    pub fn value(&self) -> Option<i64> {
+        if let Self::Value(value) = self { Some(*value) } else { None }
+    }
+
+    /// What a family has under a name.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&Self> {
+        if let Self::Nested(family) = self { family.get(name) } else { None }
+    }
+}
+
+/// The tree of figures whose names are paths.
+pub(crate) fn tree(flat: Vec<(impl AsRef<str>, i64)>) -> BTreeMap<String, NestedStat> {
+    let mut root = BTreeMap::new();
+    for (name, value) in flat {
+        insert(&mut root, name.as_ref(), value);
+    }
+    root
+}
+
+fn insert(family: &mut BTreeMap<String, NestedStat>, name: &str, value: i64) {
+    let Some((first, rest)) = name.split_once('.') else {
+        family.insert(name.to_owned(), NestedStat::Value(value));
+        return;
+    };
+    let inner = family.entry(first.to_owned()).or_insert_with(|| NestedStat::Nested(BTreeMap::new()));
+    if let NestedStat::Nested(inner) = inner {
+        insert(inner, rest, value);
+    }
+}

@@ -1,0 +1,12 @@
+//! Pools, where their segments come from, and blocks that wait for streams.
+
+mod pending;
+mod private_pool;
+mod reuse;
+mod source;
+mod table;
+
+pub(crate) use pending::{Pending, Waiter, Waiting};
+pub(crate) use private_pool::{Filter, PoolOptions, PrivatePool, Request, Scope, route};
+pub(crate) use source::{FromDriver, new_segment};
+pub(crate) use table::{Pool, PoolIndex, Pools};

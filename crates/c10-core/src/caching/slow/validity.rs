@@ -1,0 +1,164 @@
+//! The equations that hold between any two calls, whatever the driver answered in the last one.
+//!
+//! Only looks, never mends. Costs time proportional to the number of blocks; meant for tests, while no other thread
+//! allocates.
+
+use std::collections::BTreeSet;
+
+use crate::caching::block::{Block, Index, NONE, State};
+use crate::caching::block::{MIN_BLOCK_SIZE, SizeClass};
+use crate::caching::device::Device;
+use crate::caching::device::Exclusive;
+use crate::caching::pools::{Pending, Waiter};
+use crate::caching::remote::ShardId;
+use crate::caching::shard::{Shard, ShardState, signed};
+use crate::caching::slow::growth::Cold;
+use crate::caching::stats::{DeviceStats, StatByPool};
+use crate::sync::lock;
+
+/// The first equation that does not hold, in words.
+type Check = Result<(), String>;
+
+fn ensure(holds: bool, what: impl FnOnce() -> String) -> Check {
+    if holds { Ok(()) } else { Err(what()) }
+}
+
+impl Device {
+    /// Checks everything; says what is wrong first.
+    pub(crate) fn check(&self) -> Check {
+        let cold = lock(&self.cold);
+        let pending = self.pending.lock();
+        self.exclusively(|all| {
+            for (shard, state) in all.shards.iter().zip(&all.states) {
+                self.check_shard(shard, state)?;
+            }
+            self.check_pending(&pending, all)?;
+            check_private_pools(&cold, all)?;
+            check_ranges(&cold, all)?;
+            let stats = all.stats();
+            for class in [SizeClass::Small, SizeClass::Large] {
+                check_stats(all, &stats, class)?;
+            }
+            all.overdrawn().map_or(Ok(()), Err)?;
+            ensure(stats.is_valid(), || format!("statistics disagree with themselves: {stats:?}"))
+        })
+    }
+
+    fn check_shard(&self, shard: &Shard, state: &ShardState) -> Check {
+        for (index, block) in state.blocks.iter() {
+            self.check_block(shard.id, state, index, block)?;
+        }
+        let of_state = |wanted: State| state.blocks.iter().filter(|(_, block)| block.state == wanted).count();
+        let (free, unmapped) = (of_state(State::Free), of_state(State::Unmapped));
+        let classes = [SizeClass::Small, SizeClass::Large];
+        let listed: usize = classes.iter().map(|class| state.bins(*class).len()).sum();
+        ensure(listed == free, || format!("{listed} blocks in the free set, {free} free blocks"))?;
+        let listed: usize = classes.iter().map(|class| state.unmapped(*class).len()).sum();
+        ensure(listed == unmapped, || format!("{listed} blocks in the unmapped set, {unmapped} unmapped blocks"))
+    }
+
+    fn check_block(&self, shard: ShardId, state: &ShardState, index: Index, block: &Block) -> Check {
+        let fail = |what: &str| format!("{what}: {block:?}");
+        let aligned = block.size > 0 && block.size.is_multiple_of(MIN_BLOCK_SIZE);
+        ensure(aligned, || fail("size is no multiple of 512"))?;
+        if let Some(after) = state.blocks.find(block.next) {
+            ensure(after.state != State::Vacant, || fail("next block is gone"))?;
+            ensure(after.prev == index, || fail("next block does not link back"))?;
+            ensure(after.address == block.address + block.size, || fail("gap before the next block"))?;
+            ensure(after.in_range == block.in_range && after.class == block.class, || fail("segment of two kinds"))?;
+            let alike = block.is_unused() && after.state == block.state;
+            ensure(!alike, || fail("unused neighbours are not merged"))?;
+        }
+        if let Some(before) = state.blocks.find(block.prev) {
+            ensure(before.state != State::Vacant && before.next == index, || {
+                fail("previous block does not link back")
+            })?;
+        }
+        ensure(block.state != State::Held, || fail("held while nothing is asked of the driver"))?;
+        ensure(block.state != State::Unmapped || block.in_range, || fail("unmapped outside of a range"))?;
+        ensure(block.uses == NONE || block.state == State::Allocated, || fail("used elsewhere and not allocated"))?;
+        let unmapped = state.unmapped(block.class).contains(&(block.address, index));
+        ensure(unmapped == (block.state == State::Unmapped), || fail("unmapped set and state differ"))?;
+        let in_bins = block.state != State::Free || state.bins(block.class).contains(&state.blocks, index);
+        ensure(in_bins, || fail("a free block is not in the free set"))?;
+        let place = self.shared.pages.find(block.address);
+        let place = place.filter(|place| place.shard == shard && place.block() == index);
+        ensure(place.is_some() == (block.state == State::Allocated), || fail("page table and state differ"))?;
+        let used = place.is_some_and(|place| place.is_used());
+        ensure(used == (block.uses != NONE), || fail("page table and use differ"))
+    }
+
+    fn check_pending(&self, pending: &Pending, all: &Exclusive<'_>) -> Check {
+        ensure(pending.is_consistent(), || "events and waiting blocks differ".to_owned())?;
+        let waiting: BTreeSet<_> = pending.iter().collect();
+        let counted = self.waiting.load(std::sync::atomic::Ordering::Acquire);
+        ensure(waiting.len() == counted, || format!("{} blocks wait, {counted} counted", waiting.len()))?;
+        let shards = all.shards.iter().zip(&all.states);
+        let blocks = shards
+            .flat_map(|(shard, state)| state.blocks.iter().map(move |(index, block)| (shard, state, index, block)));
+        let mut found = 0;
+        for (shard, _, index, block) in blocks.filter(|(.., block)| block.state == State::Pending) {
+            let named = waiting.contains(&Waiter { shard: shard.id, block: index });
+            ensure(named, || format!("nothing is awaited for {block:?}"))?;
+            found += 1;
+        }
+        ensure(found == waiting.len(), || format!("{} blocks wait, {found} are pending", waiting.len()))
+    }
+}
+
+/// The blocks of each range cover it, and what is mapped of it is made of whole pages.
+fn check_ranges(cold: &Cold, all: &Exclusive<'_>) -> Check {
+    let in_ranges = || {
+        all.states.iter().flat_map(|state| state.blocks.iter()).map(|(_, block)| block).filter(|block| block.in_range)
+    };
+    for range in cold.ranges.values() {
+        let of_range = |block: &&Block| (range.address..range.address + range.size).contains(&block.address);
+        let blocks: Vec<&Block> = in_ranges().filter(of_range).collect();
+        let covered: u64 = blocks.iter().map(|block| block.size).sum();
+        let heads = blocks.iter().filter(|block| block.prev == NONE).count();
+        ensure(covered == range.size && heads == 1, || format!("{range:?} has {heads} heads, {covered} bytes"))?;
+        let unaligned = |block: &&&Block| {
+            let (from, to) = (block.address - range.address, block.address + block.size - range.address);
+            let whole = from.is_multiple_of(range.page) && to.is_multiple_of(range.page);
+            !(block.is_mapped() || whole)
+        };
+        let torn = blocks.iter().find(unaligned);
+        ensure(torn.is_none(), || format!("a part of a page is unmapped: {torn:?}"))?;
+    }
+    let total: u64 = cold.ranges.values().map(|range| range.size).sum();
+    let covered: u64 = in_ranges().map(|block| block.size).sum();
+    ensure(total == covered, || format!("ranges of {total} bytes have blocks of {covered}"))
+}
+
+fn check_private_pools(cold: &Cold, all: &Exclusive<'_>) -> Check {
+    for (id, pool) in &cold.private {
+        let states = all.states.iter().filter(|state| state.key.owner == Some(*id));
+        let segments = states.flat_map(|state| state.blocks.iter()).filter(|(_, block)| block.prev == NONE).count();
+        ensure(segments == pool.segments as usize, || format!("{id:?} has {segments} segments: {pool:?}"))?;
+    }
+    let pools = cold.pools.iter().count();
+    ensure(pools == 1 + cold.private.len(), || format!("{pools} pools"))
+}
+
+fn check_stats(all: &Exclusive<'_>, stats: &DeviceStats, class: SizeClass) -> Check {
+    let one = |_: &Block| 1;
+    let size = |block: &Block| signed(block.size);
+    let allocated = |block: &Block| block.state == State::Allocated;
+    let parts = |block: &Block| block.state == State::Free && block.is_split() && !block.in_range;
+    let segments = |block: &Block| block.prev == NONE && !block.in_range;
+    let check = |name: &str, stat: &StatByPool, counts: &dyn Fn(&Block) -> bool, amount: &dyn Fn(&Block) -> i64| {
+        let blocks = all.states.iter().flat_map(|state| state.blocks.iter()).map(|(_, block)| block);
+        let sum: i64 = blocks.filter(|block| block.class == class && counts(block)).map(amount).sum();
+        let current = stat.of(class).current;
+        ensure(sum == current, || format!("{name} of {class:?} is {current}, blocks add up to {sum}"))
+    };
+    check("allocation", &stats.allocation, &allocated, &one)?;
+    check("allocated_bytes", &stats.allocated_bytes, &allocated, &size)?;
+    check("active", &stats.active, &Block::is_active, &one)?;
+    check("active_bytes", &stats.active_bytes, &Block::is_active, &size)?;
+    check("requested_bytes", &stats.requested_bytes, &Block::is_active, &|block| signed(block.requested))?;
+    check("inactive_split", &stats.inactive_split, &parts, &one)?;
+    check("inactive_split_bytes", &stats.inactive_split_bytes, &parts, &size)?;
+    check("segment", &stats.segment, &segments, &one)?;
+    check("reserved_bytes", &stats.reserved_bytes, &Block::is_mapped, &size)
+}

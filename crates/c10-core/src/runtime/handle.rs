@@ -1,0 +1,643 @@
+//! The runtime as a value.
+//!
+//! A [`Runtime`] is a handle; clones share one driver, one caching allocator and one set of stream pools. It starts
+//! when something first needs the driver, once, and a failed start is tried again by the next need. The process-wide
+//! default is made on first use and never dropped.
+//!
+//! **Invariants:** objects made by a runtime keep it alive (buffers of pinned memory keep what they need of it) and refuse
+//! to work with another one's. Dropping the last handle waits for the devices and gives back every segment, stream, event
+//! and context; in a forked child it calls nothing.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use cuda_sys::Driver as Table;
+
+use crate::api::guard::{DeviceGuard, RuntimeGuard};
+use crate::api::ipc::Ipc;
+use crate::api::nvml::NvmlSlot;
+use crate::api::sync_debug::SyncDebug;
+use crate::base::config::AllocatorConfig;
+use crate::base::device::DeviceIndex;
+use crate::base::error::{Error, Result};
+use crate::base::handles::MemInfo;
+use crate::base::ids::RuntimeId;
+use crate::base::process;
+use crate::caching::CachingAllocator;
+use crate::driver::{Api, Driver, ModuleHandle, Relaxed};
+use crate::events::stock::EventPools;
+use crate::runtime::home::Home;
+use crate::runtime::lazy::Queue;
+use crate::state::captures::Captures;
+use crate::state::holds::Holds;
+use crate::state::modules::Modules;
+use crate::state::observers::Observers;
+use crate::state::peer::Peers;
+use crate::state::remains::{Doomed, Remains};
+use crate::state::stream_pools::StreamPools;
+use crate::sync::lasting::{Lasting, WeakLasting};
+use crate::thread;
+
+/// The runtime: one driver with everything that is kept for it.
+///
+/// Cheap to clone; usable from any thread. Handles of the process-wide runtime are not even counted.
+#[derive(Clone)]
+pub struct Runtime(Lasting<Inner>);
+
+/// What a runtime's objects refer to without keeping it alive.
+#[derive(Debug)]
+pub(crate) struct WeakRuntime(WeakLasting<Inner>);
+
+pub(crate) struct Inner {
+    id: RuntimeId,
+    source: Source,
+    loaded: OnceLock<Arc<Table>>,
+    ready: OnceLock<Ready>,
+    /// Held while starting, so that it happens once.
+    starting: Mutex<()>,
+    /// The allocator's options; none before they are first needed, when the environment is asked.
+    config: Mutex<Option<Arc<AllocatorConfig>>>,
+    /// Whether device memory is cached, for runtimes that have not started.
+    caching: AtomicBool,
+    observers: Observers,
+    nvml: NvmlSlot,
+    sync_debug: SyncDebug,
+    /// Calls that wait for the start.
+    queue: Queue,
+    /// Whether graphs keep what they capture until it was written once.
+    graph_debug: AtomicBool,
+}
+
+/// Where the driver comes from.
+#[derive(Debug)]
+pub(crate) enum Source {
+    Given,
+    Search,
+    File(PathBuf),
+}
+
+/// A started runtime.
+#[derive(Debug)]
+pub(crate) struct Ready {
+    pub(crate) api: Api,
+    pub(crate) allocator: CachingAllocator,
+    pub(crate) streams: StreamPools,
+    pub(crate) events: EventPools,
+    pub(crate) holds: Holds,
+    pub(crate) pinned: &'static Home,
+    pub(crate) captures: Captures,
+    pub(crate) modules: Modules,
+    pub(crate) remains: Remains,
+    pub(crate) peers: Peers,
+    pub(crate) ipc: Ipc,
+}
+
+impl Runtime {
+    /// A runtime on a driver that is loaded already. Calls nothing yet.
+    #[must_use]
+    pub fn new(driver: Table) -> Self {
+        Self::with(Source::Given, OnceLock::from(Arc::new(driver)))
+    }
+
+    /// A runtime that will search for the system's driver when it is first needed (the environment variable
+    /// `CUDA_SYS_LIBCUDA` can name a file instead).
+    #[must_use]
+    pub fn on_system_driver() -> Self {
+        Self::with(Source::Search, OnceLock::new())
+    }
+
+    /// A runtime that will open this file as the driver when it is first needed.
+    pub fn on_driver_file(path: impl Into<PathBuf>) -> Self {
+        Self::with(Source::File(path.into()), OnceLock::new())
+    }
+
+    fn with(source: Source, loaded: OnceLock<Arc<Table>>) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let id = RuntimeId(NEXT.fetch_add(1, Ordering::Relaxed));
+        Self(Lasting::new(Inner {
+            id,
+            source,
+            loaded,
+            ready: OnceLock::new(),
+            starting: Mutex::default(),
+            config: Mutex::default(),
+            caching: AtomicBool::new(std::env::var("PYTORCH_NO_CUDA_MEMORY_CACHING").as_deref() != Ok("1")),
+            observers: Observers::default(),
+            nvml: NvmlSlot::default(),
+            sync_debug: SyncDebug::default(),
+            queue: Queue::default(),
+            graph_debug: AtomicBool::new(false),
+        }))
+    }
+
+    /// The process-wide runtime; on the system's driver unless [`Self::make_default`] came first.
+    #[must_use]
+    #[inline]
+    pub fn default_runtime() -> Self {
+        Self(Lasting::forever(&DEFAULT.get_or_init(Self::on_system_driver).0))
+    }
+
+    /// Makes this the process-wide runtime.
+    ///
+    /// # Errors
+    /// Gives the runtime back when there is a process-wide one already.
+    pub fn make_default(self) -> Result<(), Self> {
+        DEFAULT.set(self)
+    }
+
+    /// The runtime bound to this thread, else the process-wide one.
+    #[must_use]
+    #[inline]
+    pub fn current() -> Self {
+        thread::bound().unwrap_or_else(Self::default_runtime)
+    }
+
+    /// Looks at [`Self::current`].
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "what `look` returns would be copied, which takes longer than making it")]
+    pub fn with_current<R>(look: impl FnOnce(&Self) -> R) -> R {
+        look(&Self::current())
+    }
+
+    /// Binds this runtime to the calling thread, so that [`Self::current`] answers it, until the guard is dropped.
+    pub fn bind(&self) -> RuntimeGuard {
+        RuntimeGuard::new(self)
+    }
+
+    /// Starts the runtime, if it was not; torch's `init`. Creates no context.
+    ///
+    /// # Errors
+    /// No driver, a driver that is too old or refuses to start, no devices, a forked child, or
+    /// [`Error::DeferredCudaCall`] of a call that was queued ([`Self::lazy_call`]).
+    pub fn init(&self) -> Result<()> {
+        self.ready()?;
+        self.queue().run(self)
+    }
+
+    /// Whether the runtime was started, in this process.
+    #[must_use]
+    pub fn is_initialized(&self) -> bool {
+        self.0.ready.get().is_some() && !process::in_bad_fork()
+    }
+
+    /// Whether this process was forked from one in which a runtime had started, so that none works here.
+    #[must_use]
+    pub fn is_in_bad_fork() -> bool {
+        process::in_bad_fork()
+    }
+
+    /// Whether there is a device to use; torch's `is_available`. Never fails.
+    ///
+    /// Starts the runtime where there is one, unless the environment variable `PYTORCH_NVML_BASED_CUDA_CHECK` is `1`:
+    /// then NVML is asked, and the process can still fork. Only where NVML cannot tell is the runtime started after all.
+    #[must_use]
+    pub fn is_available(&self) -> bool {
+        self.device_count() > 0
+    }
+
+    /// Number of devices, 0 when there is no usable driver. Never fails. Whom it asks is as for [`Self::is_available`].
+    #[must_use]
+    pub fn device_count(&self) -> usize {
+        // A forked child cannot ask, but what its parent knew still holds.
+        if let Some(ready) = self.0.ready.get() {
+            return ready.api.device_count();
+        }
+        let asks_nvml = std::env::var("PYTORCH_NVML_BASED_CUDA_CHECK").as_deref() == Ok("1");
+        let counted = if asks_nvml { self.device_count_nvml() } else { None };
+        counted.unwrap_or_else(|| self.ready().map_or(0, |ready| ready.api.device_count()))
+    }
+
+    /// CUDA version of the driver, written 1000 * major + 10 * minor, and where it was loaded from.
+    ///
+    /// # Errors
+    /// No driver could be loaded.
+    pub fn driver_version(&self) -> Result<(u32, String)> {
+        let table = self.0.table()?;
+        Ok((table.version().0, table.origin().to_owned()))
+    }
+
+    /// The started runtime.
+    #[inline]
+    pub(crate) fn ready(&self) -> Result<&Ready> {
+        match self.at_hand() {
+            Some(ready) => Ok(ready),
+            None => self.start(),
+        }
+    }
+
+    /// The started runtime, unless it has to be started first or may not be used. No error is made, so that this takes a
+    /// few instructions where it is inlined.
+    #[inline]
+    pub(crate) fn at_hand(&self) -> Option<&Ready> {
+        if process::in_bad_fork() { None } else { self.0.ready.get() }
+    }
+
+    /// As [`Self::at_hand`], for a device that there is.
+    #[inline]
+    pub(crate) fn at_hand_with(&self, device: DeviceIndex) -> Option<&Ready> {
+        let ready = self.at_hand()?;
+        if device.position()? < ready.api.device_count() { Some(ready) } else { None }
+    }
+
+    #[cold]
+    fn start(&self) -> Result<&Ready> {
+        if process::in_bad_fork() {
+            return Err(Error::BadFork);
+        }
+        let ready = self.0.start()?;
+        ready.pinned.belong_to(self.downgrade());
+        self.queue().run(self)?;
+        Ok(ready)
+    }
+
+    /// The runtime as it is, if it has started; starts nothing.
+    #[inline]
+    pub(crate) fn started(&self) -> Option<&Ready> {
+        self.0.ready.get()
+    }
+
+    /// Whether device memory is cached from now on.
+    pub(crate) fn set_caching(&self, enabled: bool) {
+        self.0.caching.store(enabled, Ordering::Release);
+        let _starting = self.0.starting.lock().unwrap_or_else(PoisonError::into_inner);
+        self.started().into_iter().for_each(|ready| ready.allocator.enable(enabled));
+    }
+
+    /// Changes the allocator's options, now or for when the runtime starts.
+    pub(crate) fn change_config(&self, change: impl FnOnce(&AllocatorConfig) -> Result<AllocatorConfig>) -> Result<()> {
+        let _first = self.config();
+        let _starting = self.0.starting.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut config = self.0.lock_config();
+        let before = config.clone().unwrap_or_default();
+        let changed = Arc::new(change(&before)?);
+        if let Some(ready) = self.started() {
+            ready.allocator.set_config(&changed);
+            ready.pinned.cache.set_config(&changed);
+        }
+        *config = Some(changed);
+        Ok(())
+    }
+
+    /// The allocator's options; the defaults when the environment's cannot be read.
+    pub(crate) fn config(&self) -> Arc<AllocatorConfig> {
+        self.0.config().unwrap_or_default()
+    }
+
+    /// Who is told when memory runs out.
+    pub(crate) fn observers(&self) -> &Observers {
+        &self.0.observers
+    }
+
+    pub(crate) fn nvml_slot(&self) -> &NvmlSlot {
+        &self.0.nvml
+    }
+
+    pub(crate) fn queue(&self) -> &Queue {
+        &self.0.queue
+    }
+
+    pub(crate) fn sync_debug(&self) -> &SyncDebug {
+        &self.0.sync_debug
+    }
+
+    /// Whether graphs keep what they capture until it was written once.
+    pub(crate) fn graph_debug(&self) -> bool {
+        self.0.graph_debug.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn enable_graph_debug(&self) {
+        self.0.graph_debug.store(true, Ordering::Relaxed);
+    }
+
+    /// Where the driver comes from.
+    pub(crate) fn source(&self) -> &Source {
+        &self.0.source
+    }
+
+    #[inline]
+    pub(crate) fn id(&self) -> RuntimeId {
+        self.0.id
+    }
+
+    pub(crate) fn downgrade(&self) -> WeakRuntime {
+        WeakRuntime(self.0.downgrade())
+    }
+
+    pub(crate) fn upgrade(weak: &WeakRuntime) -> Option<Self> {
+        weak.0.upgrade().map(Self)
+    }
+
+    /// Refuses objects of other runtimes.
+    #[inline]
+    pub(crate) fn check_same(&self, other: &Self, what: &'static str) -> Result<()> {
+        if self == other { Ok(()) } else { Err(Error::OtherRuntime { what }) }
+    }
+
+    /// The current device of this thread.
+    ///
+    /// # Errors
+    /// The runtime cannot start.
+    #[inline]
+    pub fn current_device(&self) -> Result<DeviceIndex> {
+        if self.at_hand().is_none() {
+            self.start()?;
+        }
+        Ok(thread::device(self.id()))
+    }
+
+    /// Makes a device current on this thread; does nothing for a negative number. Creates no context.
+    ///
+    /// # Errors
+    /// The runtime cannot start, or the driver knows no such device.
+    #[inline]
+    pub fn set_device(&self, device: DeviceIndex) -> Result<()> {
+        self.exchange_device(device).map(|_| ())
+    }
+
+    /// Makes a device current and returns the one before; for a negative number changes nothing and returns -1.
+    ///
+    /// # Errors
+    /// The runtime cannot start, or the driver knows no such device.
+    #[inline]
+    pub fn exchange_device(&self, device: DeviceIndex) -> Result<DeviceIndex> {
+        if self.at_hand_with(device).is_none() {
+            if device.0 < 0 {
+                return Ok(DeviceIndex(-1));
+            }
+            self.check_unusual_device(device)?;
+        }
+        Ok(thread::exchange_device(self.id(), device))
+    }
+
+    /// As [`Self::exchange_device`]; torch has both, of which only this one creates no context. Here none does.
+    ///
+    /// # Errors
+    /// As for [`Self::exchange_device`].
+    pub fn maybe_exchange_device(&self, device: DeviceIndex) -> Result<DeviceIndex> {
+        self.exchange_device(device)
+    }
+
+    /// A device is current until the guard is dropped.
+    ///
+    /// # Errors
+    /// The runtime cannot start, or the driver knows no such device.
+    #[inline]
+    pub fn device_guard(&self, device: DeviceIndex) -> Result<DeviceGuard> {
+        DeviceGuard::new(self, device)
+    }
+
+    /// The driver's own answer for devices that do not exist.
+    #[inline]
+    pub(crate) fn check_device(&self, device: DeviceIndex) -> Result<&Ready> {
+        match self.at_hand_with(device) {
+            Some(ready) => Ok(ready),
+            None => self.check_unusual_device(device),
+        }
+    }
+
+    #[cold]
+    fn check_unusual_device(&self, device: DeviceIndex) -> Result<&Ready> {
+        let ready = self.ready()?;
+        match self.at_hand_with(device) {
+            Some(ready) => Ok(ready),
+            None => Err(ready.api.device(device).err().unwrap_or(Error::InvalidDeviceId)),
+        }
+    }
+
+    /// Refuses devices that do not exist, in torch's words for queries.
+    pub(crate) fn check_device_id(&self, device: DeviceIndex) -> Result<&Ready> {
+        let ready = self.ready()?;
+        let known = device.position().is_some_and(|position| position < ready.api.device_count());
+        if known { Ok(ready) } else { Err(Error::InvalidDeviceId) }
+    }
+
+    /// Blocks until all work of a device is done.
+    ///
+    /// # Errors
+    /// The device does not exist, work on it failed, or a capture forbids waiting.
+    pub fn synchronize(&self, device: DeviceIndex) -> Result<()> {
+        let ready = self.check_device(device)?;
+        let retired = ready.modules.retired(device);
+        ready.api.synchronize_device(device)?;
+        ready.unload(&retired);
+        ready.sweep();
+        Ok(())
+    }
+
+    /// Whether a device's context is in use by this runtime.
+    #[must_use]
+    pub fn is_device_used(&self, device: DeviceIndex) -> bool {
+        self.0.ready.get().is_some_and(|ready| ready.api.is_used(device))
+    }
+
+    /// Free and total memory of a device, in bytes.
+    ///
+    /// # Errors
+    /// The device does not exist, or the driver's error.
+    pub fn mem_get_info(&self, device: DeviceIndex) -> Result<MemInfo> {
+        self.check_device(device)?.api.mem_get_info(device)
+    }
+
+    /// Whether the allocator's books balance. For tests; takes time proportional to the number of blocks, and must not
+    /// run beside allocations.
+    #[must_use]
+    pub fn is_valid(&self) -> bool {
+        self.inconsistency().is_none()
+    }
+
+    /// What is wrong with the allocator's books, if anything; see [`Self::is_valid`].
+    #[must_use]
+    pub fn inconsistency(&self) -> Option<String> {
+        let ready = self.0.ready.get()?;
+        ready.allocator.inconsistency().or_else(|| ready.pinned.cache.inconsistency())
+    }
+}
+
+static DEFAULT: OnceLock<Runtime> = OnceLock::new();
+
+impl Inner {
+    fn table(&self) -> Result<&Arc<Table>> {
+        if let Some(table) = self.loaded.get() {
+            return Ok(table);
+        }
+        let table = match &self.source {
+            Source::File(path) => Table::load_from(path)?,
+            Source::Search | Source::Given => Table::load()?,
+        };
+        Ok(self.loaded.get_or_init(|| Arc::new(table)))
+    }
+
+    #[cold]
+    fn start(&self) -> Result<&Ready> {
+        let _starting = self.starting.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(ready) = self.ready.get() {
+            return Ok(ready);
+        }
+        let config = self.config()?;
+        let table = Arc::clone(self.table()?);
+        process::watch_forks();
+        let ready = Ready::new(Api::new(table)?, &config);
+        if let Err(error) = ready.set_first_limits(config.per_process_memory_fraction) {
+            ready.pinned.close(ready);
+            return Err(error);
+        }
+        // What is set meanwhile waits for this lock, and then finds the runtime started.
+        let config = self.lock_config();
+        for config in config.iter() {
+            ready.allocator.set_config(config);
+            ready.pinned.cache.set_config(config);
+        }
+        ready.allocator.enable(self.caching.load(Ordering::Acquire));
+        Ok(self.ready.get_or_init(|| ready))
+    }
+
+    fn lock_config(&self) -> MutexGuard<'_, Option<Arc<AllocatorConfig>>> {
+        self.config.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The allocator's options; those of the environment unless others were set.
+    fn config(&self) -> Result<Arc<AllocatorConfig>> {
+        let mut config = self.lock_config();
+        if let Some(config) = &*config {
+            return Ok(Arc::clone(config));
+        }
+        let read = Arc::new(AllocatorConfig::from_env(|name| std::env::var(name).ok())?);
+        Ok(Arc::clone(config.insert(read)))
+    }
+}
+
+impl Ready {
+    fn new(api: Api, config: &Arc<AllocatorConfig>) -> Self {
+        let devices = api.device_count();
+        Self {
+            api,
+            allocator: CachingAllocator::new(devices, config),
+            streams: StreamPools::new(devices),
+            events: EventPools::new(devices),
+            holds: Holds::default(),
+            pinned: Home::open(config),
+            captures: Captures::default(),
+            modules: Modules::default(),
+            remains: Remains::default(),
+            peers: Peers::new(devices),
+            ipc: Ipc::default(),
+        }
+    }
+
+    /// Limits every device to the fraction of its memory that the options name.
+    fn set_first_limits(&self, fraction: f64) -> Result<()> {
+        if fraction >= 1.0 {
+            return Ok(());
+        }
+        let mut devices = (0..).map(DeviceIndex).take(self.api.device_count());
+        devices.try_for_each(|device| self.limit_memory(device, fraction))
+    }
+
+    /// Limits a device to a fraction of its memory.
+    pub(crate) fn limit_memory(&self, device: DeviceIndex, fraction: f64) -> Result<()> {
+        let total = self.api.total_memory_of(device)?;
+        self.allocator.set_limit(device, (fraction < 1.0).then(|| part(total, fraction)))
+    }
+
+    /// Lets calls through that a capture of another thread would forbid, while one of ours is under way.
+    pub(crate) fn relaxed(&self) -> Result<Relaxed<'_, Api>> {
+        Relaxed::new(&self.api, self.allocator.is_scoped())
+    }
+
+    /// Lets go of memory whose copies are done and of what could not be destroyed before.
+    pub(crate) fn sweep(&self) {
+        // What cannot be asked for now is asked for again the next time.
+        if let Ok(_relaxed) = self.relaxed() {
+            self.holds.sweep(&self.api);
+            self.pinned.cache.sweep(&self.api);
+            self.remains.sweep(&self.api);
+            self.captures.sweep(&self.api, &self.remains);
+        }
+    }
+
+    /// Waits for the work that something is held for, and lets go of it; whether there was anything.
+    pub(crate) fn wait_for_held(&self) -> Result<bool> {
+        let _relaxed = self.relaxed()?;
+        self.holds.wait(&self.api)
+    }
+
+    /// Unloads modules that nobody can use any more.
+    fn unload(&self, modules: &[ModuleHandle]) {
+        if !modules.is_empty()
+            && let Ok(_relaxed) = self.relaxed()
+        {
+            self.modules.unload(&self.api, modules);
+        }
+    }
+
+    /// Destroys something of the driver's, now or, if that fails, later.
+    pub(crate) fn destroy(&self, doomed: Doomed) -> Result<()> {
+        self.remains.destroy(&self.api, doomed)
+    }
+
+    /// Waits for the devices and lets go of what work under way needed. Only buffers of pinned memory can be left then.
+    fn settle(&self) {
+        let devices = (0..).map(DeviceIndex).take(self.api.device_count());
+        for device in devices.filter(|device| self.api.is_used(*device)) {
+            let _ = self.api.synchronize_device(device);
+        }
+        self.ipc.dismantle(&self.api);
+        self.captures.clear();
+        self.holds.dismantle(&self.api);
+    }
+
+    /// Gives everything back.
+    pub(crate) fn dismantle(&self) {
+        self.settle();
+        self.pinned.cache.dismantle(&self.api);
+        self.allocator.dismantle(&self.api);
+        self.api.tidy_mappings();
+        for event in self.events.clear() {
+            // What cannot be destroyed is tried once more right below.
+            let _ = self.destroy(Doomed::Event(event));
+        }
+        self.remains.sweep(&self.api);
+        self.modules.dismantle(&self.api);
+        self.streams.dismantle(&self.api);
+        self.api.release_contexts();
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        thread::forget(self.id);
+        if let Some(ready) = self.ready.take().filter(|_| !process::in_bad_fork()) {
+            ready.settle();
+            ready.pinned.close(ready);
+        }
+    }
+}
+
+/// Handles of the same runtime are equal.
+impl PartialEq for Runtime {
+    fn eq(&self, other: &Self) -> bool {
+        self.id() == other.id()
+    }
+}
+
+impl Eq for Runtime {}
+
+impl fmt::Debug for Runtime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let driver = self.0.loaded.get();
+        f.debug_struct("Runtime").field("id", &self.0.id.0).field("driver", &driver).finish_non_exhaustive()
+    }
+}
+
+/// A part of a number of bytes, rounded down.
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a fraction between 0 and 1 of a device's memory, as torch computes it"
+)]
+fn part(total: u64, fraction: f64) -> u64 {
+    (total as f64 * fraction) as u64
+}

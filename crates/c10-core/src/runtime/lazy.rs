@@ -1,0 +1,70 @@
+//! Calls that wait until the runtime starts.
+//!
+//! **Invariants:** a queued call runs at most once with success, in the order of queueing, on the thread that starts the
+//! runtime and with no lock held, so that it may use the runtime. One that fails stays in the queue with those behind it
+//! until [`Runtime::init`] runs the queue again.
+
+use std::fmt;
+use std::panic::Location;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::base::error::DeferredCudaCallError;
+use crate::base::error::{Error, Result};
+use crate::runtime::handle::Runtime;
+
+type Call = dyn FnMut(&Runtime) -> Result<()> + Send;
+
+/// A call that waits.
+struct Queued {
+    call: Box<Call>,
+    place: &'static Location<'static>,
+}
+
+/// Calls that wait, oldest first.
+#[derive(Default)]
+pub(crate) struct Queue(Mutex<Vec<Queued>>);
+
+impl Queue {
+    fn lock(&self) -> MutexGuard<'_, Vec<Queued>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs what waits. The runtime has started.
+    pub(crate) fn run(&self, runtime: &Runtime) -> Result<()> {
+        let mut waiting = std::mem::take(&mut *self.lock()).into_iter();
+        while let Some(mut first) = waiting.next() {
+            if let Err(error) = (first.call)(runtime) {
+                let place = first.place;
+                let mut queue = self.lock();
+                let since = std::mem::take(&mut *queue);
+                *queue = std::iter::once(first).chain(waiting).chain(since).collect();
+                return Err(Error::DeferredCudaCall(Box::new(DeferredCudaCallError { error, place })));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Queue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Queue").field("waiting", &self.lock().len()).finish()
+    }
+}
+
+impl Runtime {
+    /// Calls `call` now, if the runtime has started, and else when it does; torch's `_lazy_call`. Starts nothing. A queued
+    /// call that fails makes what started the runtime fail, and is tried again by [`Self::init`].
+    ///
+    /// # Errors
+    /// What `call` answers where it is called now.
+    #[track_caller]
+    pub fn lazy_call(&self, mut call: impl FnMut(&Self) -> Result<()> + Send + 'static) -> Result<()> {
+        let mut queue = self.queue().lock();
+        if self.started().is_none() {
+            queue.push(Queued { call: Box::new(call), place: Location::caller() });
+            return Ok(());
+        }
+        drop(queue);
+        call(self)
+    }
+}

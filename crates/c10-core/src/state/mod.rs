@@ -1,0 +1,9 @@
+//! What a started runtime keeps: streams, captures, modules, peers, and what waits to be destroyed.
+
+pub(crate) mod captures;
+pub(crate) mod holds;
+pub(crate) mod modules;
+pub(crate) mod observers;
+pub(crate) mod peer;
+pub(crate) mod remains;
+pub(crate) mod stream_pools;

@@ -1,0 +1,56 @@
+//! Which devices can reach each other's memory.
+//!
+//! **Invariant:** the driver is asked at most once for each pair, as long as it answers. Asking creates no context.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use crate::base::device::DeviceIndex;
+use crate::base::error::{Error, Result};
+use crate::runtime::handle::Runtime;
+
+const UNKNOWN: u8 = 0;
+const NO: u8 = 1;
+const YES: u8 = 2;
+
+/// What the driver said of each pair.
+#[derive(Debug)]
+pub(crate) struct Peers {
+    devices: usize,
+    known: Box<[AtomicU8]>,
+}
+
+impl Peers {
+    pub(crate) fn new(devices: usize) -> Self {
+        Self { devices, known: (0..devices * devices).map(|_| AtomicU8::new(UNKNOWN)).collect() }
+    }
+
+    /// The place of a pair, where both devices exist.
+    fn of(&self, device: DeviceIndex, peer: DeviceIndex) -> Option<&AtomicU8> {
+        let (row, column) = (device.position()?, peer.position()?);
+        self.known.get(row * self.devices + column).filter(|_| row < self.devices && column < self.devices)
+    }
+}
+
+impl Runtime {
+    /// Whether work of `device` can reach memory of `peer`; a device reaches its own. Starts the runtime and creates no
+    /// context.
+    ///
+    /// # Errors
+    /// [`Error::InvalidDeviceId`] or [`Error::InvalidPeerDeviceId`] for a device that does not exist; the runtime cannot
+    /// start; the driver's error.
+    pub fn can_device_access_peer(&self, device: DeviceIndex, peer: DeviceIndex) -> Result<bool> {
+        let ready = self.check_device_id(device)?;
+        let known = ready.peers.of(device, peer).ok_or(Error::InvalidPeerDeviceId)?;
+        if device == peer {
+            return Ok(true);
+        }
+        match known.load(Ordering::Relaxed) {
+            UNKNOWN => {
+                let can = ready.api.can_access_peer(device, peer)?;
+                known.store(if can { YES } else { NO }, Ordering::Relaxed);
+                Ok(can)
+            }
+            answer => Ok(answer == YES),
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! Driver objects whose destruction failed.
+//!
+//! **Invariant:** whatever this crate makes is destroyed once, or is here. What is here is tried again whenever the
+//! runtime looks after finished work, and at its end.
+
+use std::sync::{Mutex, PoisonError};
+
+use crate::base::device::DeviceIndex;
+use crate::base::error::Result;
+use crate::base::handles::EventHandle;
+use crate::driver::{Api, Driver, GraphExecHandle, GraphHandle};
+
+/// Something to be destroyed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Doomed {
+    Event(EventHandle),
+    Graph(GraphHandle),
+    GraphExec(GraphExecHandle),
+    /// Memory of another process, mapped for a device.
+    Import(DeviceIndex, u64),
+}
+
+impl Doomed {
+    fn destroy(self, api: &Api) -> Result<()> {
+        match self {
+            Self::Event(event) => api.event_destroy(event),
+            Self::Graph(graph) => api.graph_destroy(graph),
+            Self::GraphExec(exec) => api.graph_exec_destroy(exec),
+            Self::Import(device, base) => api.ipc_close_memory(device, base),
+        }
+    }
+}
+
+/// What is left.
+#[derive(Debug, Default)]
+pub(crate) struct Remains(Mutex<Vec<Doomed>>);
+
+impl Remains {
+    /// Destroys something; it is kept for another time if that fails.
+    pub(crate) fn destroy(&self, api: &Api, doomed: Doomed) -> Result<()> {
+        doomed.destroy(api).inspect_err(|_| self.0.lock().unwrap_or_else(PoisonError::into_inner).push(doomed))
+    }
+
+    /// Tries everything again.
+    pub(crate) fn sweep(&self, api: &Api) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|doomed| doomed.destroy(api).is_err());
+    }
+}

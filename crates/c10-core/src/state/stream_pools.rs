@@ -1,0 +1,116 @@
+//! The pools that streams are handed out from: 32 for each device and priority.
+//!
+//! **Invariant:** the streams of a pool are made together, or none of them, and destroyed with the runtime.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::base::device::DeviceIndex;
+use crate::base::error::{Error, Result};
+use crate::base::handles::{StreamHandle, StreamRef};
+use crate::base::ids::MAX_LEVELS;
+use crate::base::ids::STREAMS_PER_POOL;
+use crate::base::ids::StreamId;
+use crate::base::ids::StreamKey;
+use crate::base::ids::priority_of;
+use crate::driver::Api;
+
+/// The pools of all devices.
+#[derive(Debug)]
+pub(crate) struct StreamPools {
+    devices: Box<[Mutex<DevicePools>]>,
+}
+
+impl StreamPools {
+    pub(crate) fn new(device_count: usize) -> Self {
+        Self { devices: (0..device_count).map(|_| Mutex::default()).collect() }
+    }
+
+    pub(crate) fn of(&self, device: DeviceIndex) -> Result<MutexGuard<'_, DevicePools>> {
+        let pools = device.position().and_then(|position| self.devices.get(position)).ok_or(Error::InvalidDeviceId)?;
+        Ok(pools.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Destroys every stream.
+    pub(crate) fn dismantle(&self, api: &Api) {
+        for (device, pools) in (0..).map(DeviceIndex).zip(&self.devices) {
+            let pools = std::mem::take(&mut *pools.lock().unwrap_or_else(PoisonError::into_inner));
+            for pool in pools.levels.into_iter().flatten() {
+                pool.streams.into_iter().for_each(|handle| destroy(api, device, handle));
+            }
+        }
+    }
+}
+
+fn destroy(api: &Api, device: DeviceIndex, handle: StreamHandle) {
+    // Nothing can be done about a stream that cannot be destroyed; its context goes soon.
+    let _ = api.stream_destroy(StreamRef { device, handle });
+}
+
+/// The pools of one device.
+#[derive(Debug, Default)]
+pub(crate) struct DevicePools {
+    level_count: Option<usize>,
+    levels: [Option<Pool>; MAX_LEVELS],
+}
+
+/// The streams of one priority.
+#[derive(Debug)]
+struct Pool {
+    streams: Vec<StreamHandle>,
+    next: usize,
+}
+
+impl DevicePools {
+    /// Priorities the device tells apart, at most 4.
+    pub(crate) fn level_count(&mut self, api: &Api, device: DeviceIndex) -> Result<usize> {
+        if let Some(count) = self.level_count {
+            return Ok(count);
+        }
+        let (least, greatest) = api.stream_priority_range(device)?;
+        let count = usize::try_from(least.saturating_sub(greatest)).unwrap_or(0) + 1;
+        Ok(*self.level_count.insert(count.min(MAX_LEVELS)))
+    }
+
+    pub(crate) fn next(&mut self, api: &Api, device: DeviceIndex, priority: i32) -> Result<StreamKey> {
+        let last = self.level_count(api, device)? - 1;
+        let level = usize::try_from(priority.saturating_neg()).unwrap_or(0).min(last);
+        let pool = self.pool(api, device, level)?;
+        let index = pool.next % STREAMS_PER_POOL;
+        pool.next += 1;
+        Ok(StreamKey { id: StreamId::of_pool(level, index), handle: pool.streams[index] })
+    }
+
+    pub(crate) fn find(
+        &mut self,
+        api: &Api,
+        device: DeviceIndex,
+        level: usize,
+        index: usize,
+    ) -> Result<Option<StreamKey>> {
+        if level >= self.level_count(api, device)? {
+            return Ok(None);
+        }
+        let handle = self.pool(api, device, level)?.streams[index];
+        Ok(Some(StreamKey { id: StreamId::of_pool(level, index), handle }))
+    }
+
+    /// The pool of a level, made on first use: all its streams or none.
+    fn pool(&mut self, api: &Api, device: DeviceIndex, level: usize) -> Result<&mut Pool> {
+        let slot = &mut self.levels[level];
+        if slot.is_none() {
+            let priority = priority_of(level);
+            let mut streams = Vec::with_capacity(STREAMS_PER_POOL);
+            for _ in 0..STREAMS_PER_POOL {
+                match api.stream_create(device, priority) {
+                    Ok(stream) => streams.push(stream),
+                    Err(error) => {
+                        streams.into_iter().for_each(|stream| destroy(api, device, stream));
+                        return Err(error);
+                    }
+                }
+            }
+            *slot = Some(Pool { streams, next: 0 });
+        }
+        Ok(slot.as_mut().expect("filled above"))
+    }
+}

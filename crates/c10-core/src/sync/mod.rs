@@ -1,0 +1,13 @@
+//! Locks and owning handles that know nothing of devices.
+
+pub(crate) mod arena;
+pub(crate) mod lasting;
+pub(crate) mod spin_lock;
+pub(crate) mod turns;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Locks, and goes on after a panic of another thread: what locks guard here changes only in steps that leave it whole.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
