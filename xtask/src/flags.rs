@@ -78,6 +78,12 @@ pub(crate) const COMMANDS: &[Command] = &[
         run: survey::api,
     },
     Command {
+        name: "coverage",
+        about: "writes into `docs/coverage.md` which file each name is in, and how many there are",
+        options: &[DRIVER, Opt { name: "--check", value: None, about: "writes nothing, fails if a row is not true" }],
+        run: survey::coverage,
+    },
+    Command {
         name: "check",
         about: "model checkers, AddressSanitizer, fuzz bodies over their corpus and then for a while each",
         options: &[

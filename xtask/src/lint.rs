@@ -17,7 +17,7 @@ pub(crate) fn run(flags: &Flags) -> Result<()> {
     phases.step("reader of sources", survey_itself);
     phases.noted("layers", layers);
     phases.noted("public API", || survey::ask(&["api", "--check"]));
-    phases.noted("coverage", || survey::ask(&["coverage"]));
+    phases.noted("coverage", || survey::ask(&["coverage", "--check"]));
     phases.noted("life of an allocation", || survey::ask(&["story"]));
     phases.step("clippy", clippy);
     phases.step("documentation", documentation);

@@ -1,4 +1,4 @@
-//! `cargo xtask layers`, `cargo xtask api` and other questions to the sources, which the package `survey` answers.
+//! `cargo xtask layers`, `api`, `coverage` and other questions to the sources, which the package `survey` answers.
 
 use crate::flags::Flags;
 use crate::shell::{self, Result};
@@ -11,6 +11,11 @@ pub(crate) fn layers(_flags: &Flags) -> Result<()> {
 /// Writes the public API of the crates as text, or compares it with what is committed.
 pub(crate) fn api(flags: &Flags) -> Result<()> {
     shell::run(&mut command(if flags.has("--check") { &["api", "--check"] } else { &["api"] }))
+}
+
+/// Writes where the names of the coverage page lie, or checks the page.
+pub(crate) fn coverage(flags: &Flags) -> Result<()> {
+    shell::run(&mut command(if flags.has("--check") { &["coverage", "--check"] } else { &["coverage"] }))
 }
 
 /// Asks, and returns the answer.

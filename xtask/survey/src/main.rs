@@ -1,8 +1,9 @@
-//! Reads the sources of the crates: `survey ROOT layers|api|api --check|coverage|story`.
+//! Reads the sources of the crates: `survey ROOT layers|api|coverage|story`, the middle two also with `--check`.
 //!
 //! - `layers`: the order of the folders inside a crate, and who imports whom.
 //! - `api`: the public API of the crates, written to `docs/api` or compared with it.
-//! - `coverage`: whether `docs/coverage.md` says the truth about the public items.
+//! - `coverage`: whether `docs/coverage.md` says the truth about the public items; without `--check` it writes where the
+//!   items lie.
 //! - `story`: whether the functions that `docs/life-of-an-allocation.md` names exist.
 //!
 //! `cargo xtask lint` runs them. A package of its own because it needs a parser of Rust and a reader of rustdoc's output,
@@ -30,10 +31,11 @@ fn main() -> ExitCode {
         [root, "layers"] => layers::run(Path::new(root)),
         [root, "api"] => api::write(Path::new(root)),
         [root, "api", "--check"] => api::check(Path::new(root)),
-        [root, "coverage"] => coverage::run(Path::new(root)),
+        [root, "coverage"] => coverage::write(Path::new(root)),
+        [root, "coverage", "--check"] => coverage::check(Path::new(root)),
         [root, "story"] => story::run(Path::new(root)),
 
-        _ => Err("usage: survey ROOT layers|api|api --check|coverage|story; `cargo xtask lint` runs it".to_owned()),
+        _ => Err("usage: survey ROOT layers|api|coverage|story [--check]; `cargo xtask lint` runs it".to_owned()),
     };
     match outcome {
         Ok(text) => {

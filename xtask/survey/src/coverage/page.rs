@@ -20,6 +20,13 @@ pub(crate) struct Row<'page> {
     pub(crate) tests: Vec<&'page str>,
 }
 
+impl Row<'_> {
+    /// The file that the row gives for its item.
+    pub(crate) fn file(&self) -> Option<&str> {
+        self.place.iter().copied().find(|word| word.ends_with(".rs"))
+    }
+}
+
 /// What a row says of its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
@@ -64,6 +71,16 @@ pub(crate) fn count(rows: &[Row<'_>]) -> String {
     format!("{done} rows are done, {open} are to come, {not} do not apply.")
 }
 
+/// The page with that sentence in place of the one that is there.
+pub(crate) fn with_count(page: &str, count: &str) -> String {
+    let end = " do not apply.";
+    let is_digit = |letter: char| letter.is_ascii_digit();
+    let Some(to) = page.find(end).map(|at| at + end.len()) else { return page.to_owned() };
+    let Some(middle) = page[..to].rfind(" rows are done, ") else { return page.to_owned() };
+    let from = page[..middle].trim_end_matches(is_digit).len();
+    format!("{}{count}{}", &page[..from], &page[to..])
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -87,6 +104,13 @@ mod tests {
         );
         assert_eq!((rows[1].section, rows[1].remark), ("More", "after it"));
         assert_eq!(count(&rows), "1 rows are done, 0 are to come, 1 do not apply.");
+    }
+
+    #[test]
+    fn the_count_is_replaced() {
+        let page = "Words. 12 rows are done, 3 are to come, 4 do not apply.\nMore.";
+        assert_eq!(with_count(page, "X."), "Words. X.\nMore.");
+        assert_eq!(with_count("Words.", "X."), "Words.");
     }
 
     #[test]
