@@ -1,4 +1,5 @@
-//! Drift of the documents: commands that do not exist, links to nothing, a program that is not the one that runs.
+//! Drift of the documents: commands and files that do not exist, links to nothing, a program that is not the one that
+//! runs, a file that the README of its folder forgot.
 
 use std::path::Path;
 
@@ -8,6 +9,9 @@ use crate::tidy::{self, Source};
 
 /// The program the README shows.
 const PROGRAM: &str = "examples/src/bin/01_alloc.rs";
+
+/// Pages that tell of files that have been: they are not compared with those that are.
+const HISTORY: &[&str] = &["CHANGELOG.md", "docs/decisions/"];
 
 /// Checks all documents.
 ///
@@ -20,6 +24,7 @@ pub(crate) fn check() -> Result<String> {
     for page in &pages {
         faults.extend(commands(page));
         faults.extend(links(page));
+        faults.extend(files(page, &sources));
     }
     let program = shell::read(&shell::root().join(PROGRAM))?;
     faults.extend(pages.iter().filter(|page| page.path == "README.md").flat_map(|page| shown(page, &program)));
@@ -51,6 +56,41 @@ fn links(page: &Source) -> Vec<String> {
         .collect()
 }
 
+/// Files a page names that are not there, and those beside a README that names some of them but not these.
+///
+/// A page may write a name from its own folder, from the `src` folder below or above it, or from the root.
+fn files(page: &Source, sources: &[Source]) -> Vec<String> {
+    if HISTORY.iter().any(|start| page.path.starts_with(start)) {
+        return Vec::new();
+    }
+    let folder = page.path.rsplit_once('/').map_or(String::new(), |(folder, _)| format!("{folder}/"));
+    let src = folder.find("/src/").map(|at| folder[..at + "/src/".len()].to_owned());
+    let bases = [Some(folder.clone()), Some(format!("{folder}src/")), src, Some(String::new())];
+    let is_there = |file: &str| sources.iter().any(|source| source.path == file);
+    let named: Vec<&str> = quoted(&page.text).filter(|word| is_file_name(word)).collect();
+    let lost = named.iter().filter(|name| !bases.iter().flatten().any(|base| is_there(&format!("{base}{name}"))));
+    let mut faults: Vec<String> =
+        lost.map(|name| format!("{}: names `{name}`, which does not exist", page.path)).collect();
+    let beside =
+        sources.iter().filter_map(|source| source.path.strip_prefix(&folder)).filter(|name| is_file_name(name));
+    let beside: Vec<&str> = beside.filter(|name| !name.contains('/')).collect();
+    if page.path.ends_with("/README.md") && beside.iter().any(|name| named.contains(name)) {
+        let absent = beside.iter().filter(|name| !named.contains(name));
+        faults.extend(absent.map(|name| format!("{}: lists files of its folder, but not `{name}`", page.path)));
+    }
+    faults
+}
+
+fn is_file_name(word: &str) -> bool {
+    let plain = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '_' | '/' | '.' | '-');
+    word.ends_with(".rs") && word.chars().all(plain)
+}
+
+/// What stands in backquotes, outside blocks.
+fn quoted(text: &str) -> impl Iterator<Item = &str> {
+    text.split("```").step_by(2).flat_map(|part| part.split('`').skip(1).step_by(2))
+}
+
 /// A page whose first Rust block is not the program it says it shows, which may have a header of its own.
 fn shown(page: &Source, program: &str) -> Option<String> {
     let block = page.text.split("```rust\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap_or_default();
@@ -76,6 +116,24 @@ mod tests {
     fn links_of_a_page_must_lead_somewhere() {
         assert_eq!(links(&page("[a](Cargo.toml) [b](https://example.org) [c](#here)")), Vec::<String>::new());
         assert_eq!(links(&page("[a](nowhere.md)")), ["README.md: links to `nowhere.md`, which does not exist"]);
+    }
+
+    #[test]
+    fn files_of_a_page_must_exist() {
+        let source = |path: &str, text: &str| Source { path: path.to_owned(), text: text.to_owned() };
+        let page = |path: &str, text: &str| {
+            let here = ["crates/a/src/lib.rs", "crates/a/src/b/mod.rs", "crates/a/src/b/c.rs"];
+            files(&source(path, text), &here.map(|path| source(path, "")))
+        };
+        let none = Vec::<String>::new();
+        assert_eq!(page("docs/testing.md", "`crates/a/src/b/c.rs`, `d.rs x`, `**/*.rs`\n```\n`e.rs`\n```\n"), none);
+        assert_eq!(page("docs/testing.md", "`b/c.rs`"), ["docs/testing.md: names `b/c.rs`, which does not exist"]);
+        assert_eq!(page("crates/a/README.md", "`b/c.rs` `src/lib.rs`"), none);
+        assert_eq!(page("crates/a/src/b/README.md", "`mod.rs`, `c.rs`; `b/c.rs`, `lib.rs`"), none);
+        assert_eq!(page("crates/a/src/b/README.md", "no list"), none);
+        let forgotten = "crates/a/src/b/README.md: lists files of its folder, but not `c.rs`";
+        assert_eq!(page("crates/a/src/b/README.md", "`mod.rs`"), [forgotten]);
+        assert_eq!(page("CHANGELOG.md", "`gone.rs`"), none);
     }
 
     #[test]

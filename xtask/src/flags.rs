@@ -18,6 +18,8 @@ pub(crate) struct Command {
     pub(crate) name: &'static str,
     /// What it does, in half a line.
     pub(crate) about: &'static str,
+    /// Where the files are that it reads and writes, and what is in them; printed below the options.
+    pub(crate) files: &'static str,
     /// The options it takes.
     pub(crate) options: &'static [Opt],
     /// What runs.
@@ -50,42 +52,49 @@ pub(crate) const COMMANDS: &[Command] = &[
     Command {
         name: "demo",
         about: "shows the runtime at work on a recorded training run",
+        files: "",
         options: &[DRIVER],
         run: demo::run,
     },
     Command {
         name: "test",
         about: "unit, documentation, conformance and golden tests; none needs a GPU",
+        files: "",
         options: &[DRIVER],
         run: test::run,
     },
     Command {
         name: "lint",
         about: "formatting, clippy, documentation warnings, house rules, drift of what is generated or listed",
+        files: "",
         options: &[DRIVER],
         run: lint::run,
     },
     Command {
         name: "layers",
         about: "prints which folder of a crate imports which, and fails where one imports a folder above it",
+        files: "",
         options: &[DRIVER],
         run: survey::layers,
     },
     Command {
         name: "api",
         about: "writes the public API of the crates to `docs/api`, one line an item",
+        files: "",
         options: &[DRIVER, Opt { name: "--check", value: None, about: "writes nothing, fails if something differs" }],
         run: survey::api,
     },
     Command {
         name: "coverage",
         about: "writes into `docs/coverage.md` which file each name is in, and how many there are",
+        files: "",
         options: &[DRIVER, Opt { name: "--check", value: None, about: "writes nothing, fails if a row is not true" }],
         run: survey::coverage,
     },
     Command {
         name: "check",
         about: "model checkers, AddressSanitizer, fuzz bodies over their corpus and then for a while each",
+        files: "",
         options: &[
             DRIVER,
             Opt { name: "--seconds", value: Some("N"), about: "how long each fuzz body runs (60)" },
@@ -96,12 +105,18 @@ pub(crate) const COMMANDS: &[Command] = &[
     Command {
         name: "codegen",
         about: "writes the bindings of cuda-sys from the pinned headers",
+        files: "",
         options: &[DRIVER, Opt { name: "--check", value: None, about: "writes nothing, fails if something differs" }],
         run: codegen::run,
     },
     Command {
         name: "gpu-test",
         about: "tests, demo and bench on a real GPU: here, or packed for a host without Rust",
+        files: "The folder that is packed (DIR, or `gpu-test` in the target folder) holds `run`, a script that takes `real`, `sim` or\n\
+                the path of a libcuda; `bin`, the programs; `data`, a recorded trace. `run` writes `out/summary.txt`, a line with name,\n\
+                outcome and seconds for each step, and beside it what the benches print, `bench_flow.txt` and `bench_alloc.txt`.\n\
+                FOLDER is no part of this project; of it are built and run, where their tools are found: `torch_bench.cpp`,\n\
+                `torch_replay.cpp`, `torch_py_bench.py`, `driver_costs.cpp`.",
         options: &[
             DRIVER,
             Opt { name: "--bundle", value: Some("DIR"), about: "pack everything into this folder instead of running" },
@@ -112,6 +127,9 @@ pub(crate) const COMMANDS: &[Command] = &[
     Command {
         name: "bench",
         about: "our costs beside those of the raw driver, in one run; with `alloc` those of the caching allocator",
+        files: "FILE holds a figure a line: a name as our table has it, a tabulator, nanoseconds; other lines are passed over.\n\
+                HARNESS is a program, no part of this project, that reads `bench KIND ARGUMENT THREADS OPS` a line from its standard\n\
+                input and answers each with a line of figures. Both forms, and every row: docs/testing.md, \"Measuring\".",
         options: &[
             DRIVER,
             Opt {
@@ -143,6 +161,11 @@ pub(crate) const COMMANDS: &[Command] = &[
     Command {
         name: "replay",
         about: "checks golden allocator scripts, or measures a recorded trace, on the simulated driver",
+        files: "SCRIPT is a file of `tests/data/golden/allocator` (`*.script.gz`) or one like it, plain or compressed with gzip: a line\n\
+                of `key=value` words (`conf`, `kind`, `total_memory`), then an operation or an answer a line. FILE is one of\n\
+                `tests/data/traces` (`*.trace.gz`) or one like it: a line `a ID BYTES STREAM` takes memory, a line `f ID` gives it back.\n\
+                TEXT is what `PYTORCH_CUDA_ALLOC_CONF` takes, as `expandable_segments:True`. A script that fails has a line\n\
+                `FAIL NAME: line N, KEY, expected X, got Y`; the last line counts.",
         options: &[
             DRIVER,
             Opt { name: "SCRIPT...", value: None, about: "the scripts to check" },
@@ -155,6 +178,10 @@ pub(crate) const COMMANDS: &[Command] = &[
     Command {
         name: "differential",
         about: "runs random scripts on our allocator and on PyTorch's own, and compares every answer",
+        files: "HARNESS is a program, no part of this project, that runs the allocator of PyTorch 2.11's `libc10_cuda.so` on a\n\
+                simulated runtime. It reads a command a line from its standard input and answers each; the commands are in\n\
+                docs/testing.md, \"Random scripts against PyTorch's allocator\". Nothing is written: a script that differs is printed\n\
+                as the text that HARNESS reads.",
         options: &[
             DRIVER,
             Opt { name: "--peer", value: Some("HARNESS"), about: "the program that runs PyTorch's allocator" },
@@ -277,6 +304,9 @@ fn usage(command: &Command) -> String {
     for option in command.options {
         text.push_str(&format!("\n  {}\n      {}", spelled(option), option.about));
     }
+    if !command.files.is_empty() {
+        text.push_str(&format!("\n\n{}", command.files));
+    }
     text
 }
 
@@ -334,6 +364,15 @@ mod tests {
         let replay = flags("replay a.script --json b.script");
         assert_eq!(replay.words(), ["a.script", "b.script"]);
         assert!(replay.has("--json"));
+    }
+
+    #[test]
+    fn the_usage_tells_of_files() {
+        for name in ["replay", "differential", "bench", "gpu-test"] {
+            let Request::Help(text) = parse(words(&format!("{name} --help"))).unwrap() else { panic!("{name}") };
+            let command = COMMANDS.iter().find(|command| command.name == name).unwrap();
+            assert!(text.ends_with(command.files) && command.files.len() > 100, "{name}");
+        }
     }
 
     #[test]
