@@ -1,6 +1,7 @@
 //! `cargo xtask lint`: everything that can be said about the sources without running them.
 
 use std::io::IsTerminal as _;
+use std::process::Command;
 
 use crate::flags::Flags;
 use crate::shell::{self, Phases, Result};
@@ -13,6 +14,7 @@ pub(crate) fn run(flags: &Flags) -> Result<()> {
     phases.step("formatting", formatting);
     phases.step("house rules", tidy::check);
     phases.noted("dependencies", dependencies::check);
+    phases.noted("licences and sources", deny);
     phases.noted("documents", docs::check);
     phases.step("reader of sources", survey_itself);
     phases.noted("layers", layers);
@@ -29,6 +31,16 @@ pub(crate) fn run(flags: &Flags) -> Result<()> {
 fn formatting() -> Result<()> {
     let color = if std::io::stdout().is_terminal() { "auto" } else { "never" };
     shell::run(&mut shell::cargo(["fmt", "--all", "--check", "--", "--color", color]))
+}
+
+/// What `deny.toml` says of the packages beneath the crates. Advisories are left out: they need the network.
+fn deny() -> Result<String> {
+    let version = Command::new("cargo-deny").arg("--version").output();
+    if !version.is_ok_and(|output| output.status.success()) {
+        return Ok("skipped: there is no cargo-deny; `cargo install --locked cargo-deny` brings it".to_owned());
+    }
+    shell::run(&mut shell::cargo(["deny", "--log-level", "error", "check", "bans", "licenses", "sources"]))?;
+    Ok(String::new())
 }
 
 fn clippy() -> Result<()> {
