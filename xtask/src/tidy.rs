@@ -29,6 +29,7 @@ const PLACES: &[&str] = &[
     "Cargo.toml",
     "README.md",
     "clippy.toml",
+    "deny.toml",
     "rust-toolchain.toml",
     "rustfmt.toml",
 ];
