@@ -26,6 +26,8 @@ const PLACES: &[&str] = &[
     "tests",
     "xtask",
     "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "SECURITY.md",
     "Cargo.toml",
     "README.md",
     "clippy.toml",
