@@ -10,11 +10,11 @@ use std::process::Command;
 
 use common::{on, rig, with_nvml};
 use cuda_api::{
-    AnyEvent, CompatTable, Device, DeviceIndex, DeviceType, Error, Event, EventOptions, PoolId, StaleMemory, Stream,
-    VisibleDevices, empty, get_device_from_ptr, get_device_index, init, is_initialized, is_pinned, memory_snapshot,
-    pinned, with_stream,
+    AnyEvent, CompatTable, Device, DeviceIndex, DeviceType, Error, Event, EventOptions, PoolId, RuntimeGuard,
+    StaleMemory, Stream, VisibleDevices, empty, get_device_from_ptr, get_device_index, init, is_initialized, is_pinned,
+    memory_snapshot, pinned, with_stream,
 };
-use cuda_sim::{Config, Fault};
+use cuda_sim::{Bound, Config, Fault, Machine};
 use cuda_sys::CUresult;
 use cuda_sys::driver::types::{CUdevice, CUdevice_attribute};
 
@@ -122,17 +122,17 @@ fn types_that_need_newer_devices() {
     let none = on(Config::default().devices(0));
     assert_eq!((cuda_api::is_bf16_supported(true), cuda_api::is_tf32_supported()), (Ok(false), Ok(false)));
     drop(none);
-    let older = with_older_device();
+    let (_current, _bound, machine) = with_older_device();
     assert_eq!((cuda_api::is_bf16_supported(false), cuda_api::is_tf32_supported()), (Ok(false), Ok(false)));
     assert_eq!(cuda_api::is_bf16_supported(true), Ok(true), "it holds such numbers");
     cuda_api::empty_cache().unwrap();
     let code = CUresult::CUDA_ERROR_NOT_PERMITTED;
-    older.machine.inject(Fault { call: "cuMemAlloc_v2", occurrence: 1, code });
+    machine.inject(Fault { call: "cuMemAlloc_v2", occurrence: 1, code });
     assert_eq!(cuda_api::is_bf16_supported(true), Ok(false));
 }
 
 /// A machine whose devices are of compute capability 7.5.
-fn with_older_device() -> common::Rig {
+fn with_older_device() -> (RuntimeGuard, Bound, Machine) {
     unsafe extern "C" fn attribute(value: *mut i32, attribute: CUdevice_attribute, device: CUdevice) -> CUresult {
         let older = match attribute {
             CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR => 7,
@@ -147,7 +147,13 @@ fn with_older_device() -> common::Rig {
         unsafe { value.write(older) };
         CUresult::CUDA_SUCCESS
     }
-    common::of_functions(Config::default(), |functions| functions.cuDeviceGetAttribute = Some(attribute))
+    let machine = Machine::new(Config::default());
+    let bound = machine.bind();
+    let mut functions = cuda_sim::functions();
+    functions.cuDeviceGetAttribute = Some(attribute);
+    // SAFETY: the simulated driver's functions behave as the C functions of their names, and so does the one above.
+    let driver = unsafe { cuda_sys::Driver::from_functions(functions) }.expect("the machine tells its version");
+    (cuda_api::Runtime::new(driver).bind(), bound, machine)
 }
 
 #[test]
