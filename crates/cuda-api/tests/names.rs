@@ -433,3 +433,35 @@ fn memory_that_shrinks_must_be_given_up() {
     restored.buffers[1].fill(0..512, 3, &cuda_api::current_stream(None).unwrap()).unwrap();
     assert_eq!(restored.buffers[1].to_vec().unwrap(), [3; 512]);
 }
+
+#[test]
+fn figures_of_pinned_memory_by_torchs_names() {
+    let _rig = rig();
+    assert!(cuda_api::host_memory_stats_as_nested_dict().is_empty());
+    let held = pinned(3000).unwrap();
+    let bytes = |leaf: &str| {
+        let tree = cuda_api::host_memory_stats_as_nested_dict();
+        tree["active_bytes"].get(leaf).and_then(cuda_api::NestedStat::value)
+    };
+    assert_eq!((cuda_api::host_memory_stats().active_bytes.current, bytes("current")), (4096, Some(4096)));
+    drop(held);
+    assert_eq!((bytes("current"), bytes("peak"), bytes("freed")), (Some(0), Some(4096), Some(4096)));
+    cuda_api::reset_peak_host_memory_stats();
+    cuda_api::reset_accumulated_host_memory_stats();
+    assert_eq!((bytes("peak"), bytes("allocated"), bytes("freed")), (Some(0), Some(0), Some(0)));
+}
+
+#[test]
+fn callables_are_captured_by_torchs_name() {
+    let _rig = rig();
+    let copy = |arguments: &[cuda_api::DeviceBuffer]| {
+        let to = empty(4, None)?;
+        to.copy_from_buffer(0, &arguments[0], 0..4, &cuda_api::current_stream(None)?)?;
+        Ok(vec![to])
+    };
+    let sample = [empty(4, None).unwrap()];
+    let mut callables = cuda_api::make_graphed_callables(&[&copy], &[&sample], None, None).unwrap();
+    let argument = empty(4, None).unwrap();
+    argument.copy_from_slice(0, b"abcd").unwrap();
+    assert_eq!(callables[0].call(&[argument]).unwrap()[0].to_vec().unwrap(), b"abcd");
+}
