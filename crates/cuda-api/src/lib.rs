@@ -51,7 +51,7 @@ mod visibility;
 
 pub use arch::{
     check_capability, check_cubins, code_compatible_with_device, extract_arch_version, get_arch_list,
-    get_gencode_flags, is_bf16_supported, is_compiled, is_tf32_supported, warn_unsupported_code,
+    get_gencode_flags, is_bf16_supported, is_compiled, is_tf32_supported, module_loading, warn_unsupported_code,
 };
 pub use buffer::{empty, open_shared, pinned};
 pub use device::{
@@ -104,6 +104,7 @@ pub use c10_core::{
     get_stream_from_external,
 };
 pub use c10_core::{
-    AnyEvent, CheckedDevice, Compat, CompatInterval, CompatSet, CompatTable, PointerInfo, PointerKind, PtrArg,
-    RestoredPool, StaleMemory, UnsupportedCode, UnsupportedCubins, VisibleDevices, construct_storage_from_data_pointer,
+    AnyEvent, CheckedDevice, Compat, CompatInterval, CompatSet, CompatTable, ModuleLoading, PointerInfo, PointerKind,
+    PtrArg, RestoredPool, StaleMemory, UnsupportedCode, UnsupportedCubins, VisibleDevices,
+    construct_storage_from_data_pointer,
 };

@@ -465,3 +465,13 @@ fn callables_are_captured_by_torchs_name() {
     argument.copy_from_slice(0, b"abcd").unwrap();
     assert_eq!(callables[0].call(&[argument]).unwrap()[0].to_vec().unwrap(), b"abcd");
 }
+
+#[test]
+fn when_the_driver_loads_code() {
+    let lazy = rig();
+    assert_eq!(cuda_api::module_loading(), Ok(cuda_api::ModuleLoading::Lazy));
+    assert!(is_initialized() && lazy.machine.live().contexts == 0);
+    drop(lazy);
+    let _eager = on(Config::default().eager_loading(true));
+    assert_eq!(cuda_api::module_loading(), Ok(cuda_api::ModuleLoading::Eager));
+}

@@ -3,6 +3,7 @@
 use crate::base::arch::{CheckedDevice, CompatTable, UnsupportedCode, UnsupportedCubins};
 use crate::base::device::DeviceIndex;
 use crate::base::error::Result;
+use crate::base::loading::ModuleLoading;
 use crate::runtime::handle::Runtime;
 
 impl CheckedDevice {
@@ -23,6 +24,18 @@ impl CheckedDevice {
     pub fn all(runtime: &Runtime) -> Result<Vec<Self>> {
         let devices = (0..).map(DeviceIndex).take(runtime.ready()?.api.device_count());
         devices.map(|index| Self::of(runtime, index)).collect()
+    }
+}
+
+impl ModuleLoading {
+    /// Asks the driver when it loads the functions of a module. The environment variable `CUDA_MODULE_LOADING` decides
+    /// (`LAZY` or `EAGER`), which the driver reads when it starts. Torch sets it to `LAZY` up to its version 2.8; drivers do
+    /// so by themselves from CUDA 12.2 on, and this library leaves the environment alone. Starts the runtime.
+    ///
+    /// # Errors
+    /// The runtime cannot start, or the driver's error.
+    pub fn of(runtime: &Runtime) -> Result<Self> {
+        runtime.ready()?.api.loading_mode()
     }
 }
 
