@@ -17,7 +17,7 @@ use crate::base::ids::PoolId;
 use crate::base::stat::NestedStat;
 use crate::caching::{DeviceStats, Search, SegmentInfo};
 use crate::driver::Driver;
-use crate::runtime::handle::{Ready, Runtime};
+use crate::runtime::{Runtime, Started};
 use crate::state::observers::ObserverId;
 use crate::thread;
 
@@ -168,7 +168,7 @@ impl Memory<'_> {
     }
 
     #[inline]
-    fn allocate(self, ready: &Ready, stream: StreamRef, bytes: u64) -> Result<u64> {
+    fn allocate(self, ready: &Started, stream: StreamRef, bytes: u64) -> Result<u64> {
         match ready.allocator.search(stream, bytes) {
             Search::Found(address) => Ok(address),
             Search::Waiting => self.allocate_after_events(ready, stream, bytes),
@@ -180,7 +180,7 @@ impl Memory<'_> {
 
     /// The same where blocks await other streams.
     #[inline(never)]
-    fn allocate_after_events(self, ready: &Ready, stream: StreamRef, bytes: u64) -> Result<u64> {
+    fn allocate_after_events(self, ready: &Started, stream: StreamRef, bytes: u64) -> Result<u64> {
         match ready.allocator.search_after_events(&ready.api, stream, bytes)? {
             Search::Found(address) => Ok(address),
             miss @ (Search::Undone | Search::Waiting | Search::NothingFits | Search::NoShard) => {
@@ -190,7 +190,7 @@ impl Memory<'_> {
     }
 
     #[cold]
-    fn allocate_after(self, ready: &Ready, stream: StreamRef, bytes: u64, search: &Search) -> Result<u64> {
+    fn allocate_after(self, ready: &Started, stream: StreamRef, bytes: u64, search: &Search) -> Result<u64> {
         let mut allocated = ready.allocator.alloc_after(&ready.api, stream, bytes, search);
         if let Err(Error::OutOfMemory(_)) = allocated
             && Self::let_go_of_held(ready)
@@ -203,9 +203,9 @@ impl Memory<'_> {
     /// Lets go of what was discarded or sent and is held until others are done with it, as torch's allocator waits for
     /// events before it gives up; whether there was anything. The error to be told is that memory ran out.
     #[cold]
-    fn let_go_of_held(ready: &Ready) -> bool {
+    fn let_go_of_held(ready: &Started) -> bool {
         let held = ready.wait_for_held().unwrap_or(false);
-        ready.ipc.collect(ready) || held
+        ready.ipc.collect(&ready.api, &ready.deferred) || held
     }
 
     /// Gives memory back by its address; 0 is ignored.
