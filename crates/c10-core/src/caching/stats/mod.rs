@@ -2,6 +2,7 @@
 
 mod device_stats;
 mod ledger;
+mod nested;
 
 #[cfg(test)]
 pub(crate) use device_stats::FAMILIES;
