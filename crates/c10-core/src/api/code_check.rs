@@ -4,7 +4,7 @@ use crate::base::arch::{CheckedDevice, CompatTable, UnsupportedCode, Unsupported
 use crate::base::device::DeviceIndex;
 use crate::base::error::Result;
 use crate::base::loading::ModuleLoading;
-use crate::runtime::handle::Runtime;
+use crate::runtime::Runtime;
 
 impl CheckedDevice {
     /// A device of a runtime. Starts the runtime.
