@@ -100,6 +100,14 @@ pub enum Error {
         /// The address.
         address: u64,
     },
+    /// The memory at the address belongs to a buffer, which alone gives it back.
+    #[error(
+        "the memory at {address:#x} belongs to a buffer: it is given back when the last handle of that buffer is dropped"
+    )]
+    OwnedByBuffer {
+        /// The address.
+        address: u64,
+    },
 
     /// A device index below zero or not below the number of devices; torch's assertion of that text.
     #[error("Invalid device id")]

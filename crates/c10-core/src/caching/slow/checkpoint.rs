@@ -13,7 +13,7 @@ use crate::base::device::DeviceIndex;
 use crate::base::error::{Error, Result};
 use crate::base::handles::StreamHandle;
 use crate::base::ids::PoolId;
-use crate::caching::block::{Block, Index, NONE, State};
+use crate::caching::block::{Asked, Block, Index, NONE, Owner, State};
 
 use crate::caching::device::AllShards;
 use crate::caching::pools::Pool;
@@ -313,7 +313,7 @@ fn restore_segment(
             let state = &all.states[shard.position];
             let cut = (state.blocks.get(rest).size > block.size).then_some(block.size);
             // What is left keeps its position, and is the next block.
-            let taking = state.plan_part(rest, cut, block.size);
+            let taking = state.plan_part(rest, cut, Asked::new(block.size, Owner::Program));
             let address = all.take(shard.position, &taking);
             debug_assert_eq!(address, block.address, "blocks of a checkpoint touch each other");
         }
