@@ -4,7 +4,7 @@ mod common;
 
 use std::time::{Duration, Instant};
 
-use c10_core::{CUDAGraph, CaptureMode, Error, HostStats, NestedStat, PinnedBuffer, Result, Stat};
+use c10_core::{CUDAGraph, CaptureMode, Error, HostStats, NestedStat, PinnedBuffer, PoolId, Result, Stat};
 use common::{DEVICE, Rig, config, fail_each_call, rig};
 use cuda_sim::{Fault, LiveHandles};
 
@@ -356,4 +356,44 @@ fn a_graph_keeps_a_block_once_however_often_it_is_used() {
     assert_eq!((report.kept_host_blocks, report.kept_buffers, report.node_count), (1, 1, 200));
     drop((pinned, graph));
     assert_eq!(rig.runtime.host_memory_stats().active_requests.current, 0);
+}
+
+#[test]
+fn what_a_capture_used_stays_with_its_pool() {
+    let rig = rig();
+    let stream = rig.stream();
+    let buffer = rig.runtime.buffer(LEN, &stream).unwrap();
+    let capture = |pool| {
+        let mut graph = CUDAGraph::on(&rig.runtime, false);
+        let used = graph.capture(&stream, Some(pool), CaptureMode::Global, || {
+            let pinned = rig.runtime.pinned(LEN)?;
+            buffer.copy_to_pinned(0..LEN, &pinned, 0, &stream)?;
+            Ok::<usize, Error>(pinned.address())
+        });
+        (graph, used.unwrap())
+    };
+    let serves = |address| {
+        rig.runtime.synchronize(DEVICE).unwrap();
+        let all: Vec<PinnedBuffer> = (0..4).map(|_| rig.runtime.pinned(LEN).unwrap()).collect();
+        all.iter().any(|pinned| pinned.address() == address)
+    };
+    // Another graph of the pool is left.
+    let pool = PoolId::handle();
+    let ((first, used), (second, _)) = (capture(pool), capture(pool));
+    drop(first);
+    assert!(!serves(used), "a graph of the pool is left");
+    drop(second);
+    assert!(serves(used), "nobody uses the pool any more");
+    // Only a handle of the pool is left, between two captures into it.
+    let pool = rig.runtime.mem_pool(false, false).unwrap();
+    let (first, used) = capture(pool.id());
+    drop(first);
+    assert!(!serves(used), "a handle of the pool is left");
+    let (second, newer) = capture(pool.id());
+    assert_ne!(newer, used, "the pool's next capture gets another block");
+    drop((pool, second));
+    assert!(serves(used), "nobody uses the pool any more");
+    assert_eq!(rig.runtime.inconsistency(), None);
+    drop((buffer, stream));
+    assert_eq!(rig.left(), LiveHandles::default());
 }

@@ -23,6 +23,7 @@ use crate::base::process;
 use crate::runtime::handle::{Runtime, WeakRuntime};
 use crate::state::captures::KeptId;
 use crate::state::holds::Held;
+use crate::state::pool_pinned::PoolPinned;
 
 /// A capture under way on a stream that is current meanwhile; torch's `torch.cuda.graph`.
 ///
@@ -245,7 +246,9 @@ impl CaptureScope<'_> {
         let ready = self.stream.ready()?;
         let capture = ready.api.stream_capture_id(stream)?.ok_or(Error::GraphNotCapturing)?;
         ready.allocator.use_pool(device, captured.pool, crate::caching::PoolOptions::default())?;
-        let pool: Held = Arc::new(PoolUse { home: self.runtime().downgrade(), device, pool: captured.pool });
+        let pinned = ready.captures.pinned.of(device, captured.pool);
+        let home = self.runtime().downgrade();
+        let pool: Held = Arc::new(PoolUse { home, device, pool: captured.pool, _pinned: pinned });
         ready.api.capture_child(stream, graph)?;
         ready.captures.keep(capture, KeptId::of(&pool), || pool);
         captured.kept.iter().for_each(|(id, held)| ready.captures.keep(capture, id, || Arc::clone(held)));
@@ -259,6 +262,7 @@ struct PoolUse {
     home: WeakRuntime,
     device: DeviceIndex,
     pool: PoolId,
+    _pinned: Arc<PoolPinned>,
 }
 
 impl Drop for PoolUse {
