@@ -16,7 +16,8 @@ impl Runtime {
     /// `_cuda_attach_out_of_memory_observer`. It is told the device, the bytes asked of the driver, the bytes of the
     /// device (or the limit that was set for this process), and the bytes of the device that nobody holds. Observers
     /// are called in the order they were attached; one that panics does not keep the others from being called nor the
-    /// error from being returned.
+    /// error from being returned. An observer may ask for memory: if that fails too, it gets the error, and no observer is
+    /// called for it.
     ///
     /// An observer that holds a [`Runtime`] keeps it alive until it is detached; [`Runtime::current`] can be asked
     /// instead.
