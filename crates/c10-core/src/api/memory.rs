@@ -10,6 +10,7 @@ use crate::base::device::DeviceIndex;
 use crate::base::error::{Error, Result};
 use crate::base::handles::StreamRef;
 use crate::base::ids::PoolId;
+use crate::base::warning::warning;
 use crate::caching::{DeviceStats, Search, SegmentInfo};
 use crate::runtime::handle::{Ready, Runtime};
 use crate::thread;
@@ -17,12 +18,20 @@ use crate::thread;
 impl Runtime {
     /// Changes the allocator's options by a text such as `max_split_size_mb:128,expandable_segments:True`; torch's
     /// `torch.cuda.memory._set_allocator_settings`. Can be called before the runtime starts and after. Memory that is
-    /// held already stays as it is.
+    /// held already stays as it is. As in torch, `per_process_memory_fraction` is only read when the runtime starts: a
+    /// text that names it afterwards is accepted with a warning, and [`Self::set_per_process_memory_fraction`] changes it.
     ///
     /// # Errors
     /// The first setting that is refused; nothing is changed then.
     pub fn set_allocator_settings(&self, settings: &str) -> Result<()> {
-        self.change_config(|config| Ok(config.parse(settings)?))
+        self.change_config(|config| Ok(config.parse(settings)?))?;
+        if self.is_initialized() && AllocatorConfig::names(settings, "per_process_memory_fraction") {
+            warning!(
+                "the setting per_process_memory_fraction has no effect once the runtime has started; call \
+                 set_per_process_memory_fraction instead"
+            );
+        }
+        Ok(())
     }
 
     /// The allocator's options: those of the environment (`PYTORCH_CUDA_ALLOC_CONF`, `PYTORCH_ALLOC_CONF`) and what was

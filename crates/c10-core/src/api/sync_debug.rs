@@ -11,6 +11,7 @@ use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use crate::base::error::{Error, Result};
+use crate::base::warning::warning;
 use crate::runtime::handle::Runtime;
 
 /// What happens when a policed operation makes the host wait.
@@ -79,7 +80,7 @@ pub(crate) struct SyncDebug {
 impl SyncDebug {
     fn set(&self, mode: SyncDebugMode) {
         if !self.told.swap(true, Ordering::Relaxed) {
-            tracing::warn!(
+            warning!(
                 "Synchronization debug mode is a prototype feature and does not yet detect all synchronizing operations"
             );
         }
@@ -105,7 +106,7 @@ impl SyncDebug {
         if self.mode() == SyncDebugMode::Error {
             return Err(Error::SynchronizingOperation);
         }
-        tracing::warn!("called a synchronizing CUDA operation");
+        warning!("called a synchronizing CUDA operation");
         Ok(())
     }
 }

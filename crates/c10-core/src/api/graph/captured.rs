@@ -15,6 +15,7 @@ use crate::base::error::{Error, Result};
 use crate::base::error::{GraphNode, GraphUpdateError};
 use crate::base::handles::{NodeHandle, StreamRef};
 use crate::base::ids::PoolId;
+use crate::base::warning::warning;
 use crate::driver::{GraphExecHandle, GraphHandle, UpdateRefusal};
 use crate::runtime::handle::{Ready, Runtime};
 use crate::state::captures::Kept;
@@ -71,7 +72,7 @@ impl Captured {
             self.node_count = ready.api.graph_node_count(graph)?;
         }
         if self.node_count == 0 {
-            tracing::warn!("{EMPTY}");
+            warning!("{EMPTY}");
         }
         if keep_graph {
             return Ok(());

@@ -20,6 +20,7 @@ use crate::base::device::DeviceIndex;
 use crate::base::error::{Error, Result};
 use crate::base::ids::PoolId;
 use crate::base::process;
+use crate::base::warning::warning;
 use crate::runtime::handle::{Runtime, WeakRuntime};
 use crate::state::captures::KeptId;
 use crate::state::holds::Held;
@@ -86,7 +87,7 @@ impl Drop for GraphCapture<'_> {
         }
         let ended = if std::thread::panicking() { self.graph.reset() } else { self.graph.finish_capture() };
         if let Err(error) = ended {
-            tracing::warn!("a capture that was dropped left no graph: {error}");
+            warning!("a capture that was dropped left no graph: {error}");
         }
     }
 }
