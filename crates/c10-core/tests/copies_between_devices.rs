@@ -1,5 +1,7 @@
 //! Copies between two devices are ordered with the current streams of both, whichever stream queues them.
 
+#![allow(clippy::unwrap_used, reason = "a failed set-up is a failed test")]
+
 mod common;
 
 use c10_core::{CUDAGraph, CaptureMode, DeviceBuffer, DeviceIndex, Stream};

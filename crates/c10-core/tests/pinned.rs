@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use c10_core::{CUDAGraph, CaptureMode, Error, HostStats, NestedStat, PinnedBuffer, PoolId, Result, Stat};
 use common::{DEVICE, Rig, config, fail_each_call, rig};
 use cuda_sim::{Fault, LiveHandles};
+use cuda_sys::CUresult;
 
 const LEN: usize = 1 << 20;
 
@@ -82,12 +83,28 @@ fn uses_that_the_runtime_does_not_see_can_be_recorded() {
 #[test]
 fn requests_that_nothing_can_serve_are_refused() {
     let rig = rig();
-    let error = rig.runtime.pinned(usize::MAX).unwrap_err();
-    assert_eq!(error, Error::RequestTooLarge { requested: usize::MAX as u64 });
+    let held = rig.runtime.pinned(5 << 20).unwrap();
+    let refused = |bytes| {
+        let error = rig.runtime.pinned(bytes).unwrap_err();
+        assert!(error.is_out_of_memory(), "{error}");
+        let Error::HostOutOfMemory(failed) = &error else { panic!("{error:?}") };
+        let text = error.to_string();
+        assert!(text.starts_with("Out of host memory. Tried to pin ") && !text.contains("CUDA"), "{text}");
+        assert!(text.contains("while 8.00 MiB of host memory are pinned"), "{text}");
+        (failed.requested, failed.allocation, error.error_code(), text)
+    };
+    let (requested, allocation, code, _) = refused(usize::MAX);
+    assert_eq!((requested, allocation, code), (usize::MAX as u64, None, None));
+    let driver_refuses = Fault { call: "cuMemHostAlloc", occurrence: 1, code: CUresult::CUDA_ERROR_OUT_OF_MEMORY };
+    rig.machine.inject(driver_refuses);
+    let (requested, allocation, code, text) = refused(60_000_000);
+    assert_eq!((requested, allocation, code), (60_000_000, Some(64 << 20), Some(2)));
+    assert!(text.contains("Tried to pin 64.00 MiB for a request of 57.22 MiB"), "{text}");
     rig.runtime.set_allocator_settings("pinned_use_cuda_host_register:True").unwrap();
-    let error = rig.runtime.pinned(1 << 60).unwrap_err();
-    assert_eq!(error, Error::HostOutOfMemory { bytes: 1 << 60 });
-    assert_eq!(rig.runtime.host_memory_stats().allocations, Stat::default());
+    let (requested, allocation, code, _) = refused((1 << 60) - 1);
+    assert_eq!((requested, allocation, code), ((1 << 60) - 1, Some(1 << 60), None));
+    drop(held);
+    assert_eq!(rig.runtime.host_memory_stats().allocations.allocated, 1);
     assert!(rig.runtime.is_valid());
 }
 

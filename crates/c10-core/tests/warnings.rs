@@ -2,8 +2,6 @@
 
 mod common;
 
-use std::process::Command;
-
 use c10_core::SyncDebugMode;
 use common::{DEVICE, rig};
 
@@ -52,10 +50,7 @@ fn warns() {
 
 /// What a process that warns writes to its error output.
 fn written(scene: &str) -> String {
-    let program = std::env::current_exe().unwrap();
-    let output = Command::new(program).args(["--exact", "warns"]).env(SCENE, scene).output().unwrap();
-    assert!(output.status.success(), "{output:?}");
-    String::from_utf8(output.stderr).unwrap()
+    common::in_a_process("warns", &[(SCENE, scene)]).1
 }
 
 #[test]

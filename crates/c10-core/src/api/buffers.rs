@@ -264,9 +264,12 @@ impl DeviceBuffer {
     /// Queues setting bytes of the buffer. Returns before it is done; ordered on `stream`.
     ///
     /// # Errors
-    /// The range leaves the buffer, or the driver's error.
+    /// The range leaves the buffer; [`Error::StreamDevice`] for a stream of another device; the driver's error.
     pub fn fill(&self, range: Range<usize>, value: u8, stream: &Stream) -> Result<()> {
         let bytes = check_part(&range, self.len())?;
+        if stream.device_index() != self.device_index() {
+            return Err(Error::StreamDevice { device: self.device_index(), stream: stream.device_index() });
+        }
         if bytes == 0 {
             return Ok(());
         }
