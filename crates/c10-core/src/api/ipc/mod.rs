@@ -1,24 +1,24 @@
 //! Device memory that several processes use.
 //!
-//! The sender makes a [`SharedBuffer`], a few hundred bytes that go to the other process by any way there is, and which
-//! open there as a buffer once. What the sender had queued on its current stream is done before the receiver's current
-//! stream goes on. The driver shares whole allocations of its own, so a handle is that of the segment, and the buffer's
-//! place in it stands beside.
+//! The sender makes a [`SharedBuffer`], a few hundred bytes that go to the other process by any way there is. The other
+//! process opens it as a buffer. What the sender had queued on its current stream is done before the receiver's current
+//! stream goes on. The driver shares whole allocations of its own, so the handle is that of the segment, and the buffer's
+//! place in the segment is sent beside it.
 //!
-//! **Invariants:** the sender keeps the memory until the receivers have dropped it, whoever else drops it; it looks for
-//! that when it is asked to ([`Runtime::ipc_collect`]), sends more, or runs out of memory; a receiver that ends without dropping it is waited for until the sender's runtime ends. A segment is
-//! mapped once a process and device, for as long as a buffer of it is there. Dropping a received buffer never blocks:
-//! its mapping goes, and after that the sender is told, when the streams it was used on have passed the work queued until
-//! then.
+//! **Invariants:** the sender keeps the memory until a receiver has opened it and all receivers have dropped it or ended,
+//! even where the sender's own buffers are dropped before. The sender looks whether that is so when it is asked to
+//! ([`Runtime::ipc_collect`]), when it shares more, and when it runs out of memory. A segment is mapped once for a process
+//! and device, as long as a buffer of it is there. Dropping a received buffer never blocks: when the streams that used it
+//! have passed the work queued until then, its mapping is closed, and after that the sender can see it.
 
-mod counter;
+mod users;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use self::counter::{ReceivedCount, SentCount};
+use self::users::{ReceiverLock, SenderFile};
 use crate::api::buffers::DeviceMemory;
 use crate::base::device::DeviceIndex;
 use crate::base::error::{Error, Result};
@@ -45,11 +45,12 @@ struct Place {
     offset: u64,
     /// Recorded behind the sender's work.
     event: IpcHandle,
-    counter: PathBuf,
+    /// The file that receivers lock.
+    users: PathBuf,
 }
 
 /// First byte of a shared buffer as bytes.
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 impl SharedBuffer {
     /// Bytes of the memory.
@@ -80,7 +81,7 @@ impl SharedBuffer {
             bytes.extend(place.offset.to_le_bytes());
             bytes.extend(place.segment);
             bytes.extend(place.event);
-            bytes.extend(place.counter.as_os_str().as_bytes());
+            bytes.extend(place.users.as_os_str().as_bytes());
         }
         bytes
     }
@@ -105,8 +106,8 @@ impl SharedBuffer {
         let offset = u64::from_le_bytes(take(&mut bytes)?);
         offset.checked_add(len)?;
         let (segment, event) = (take(&mut bytes)?, take(&mut bytes)?);
-        let counter = PathBuf::from(std::ffi::OsString::from_vec(bytes.to_vec()));
-        Some(Self { device, len, place: Some(Place { segment, offset, event, counter }) })
+        let users = PathBuf::from(std::ffi::OsString::from_vec(bytes.to_vec()));
+        Some(Self { device, len, place: Some(Place { segment, offset, event, users }) })
     }
 }
 
@@ -127,7 +128,7 @@ pub(crate) struct Ipc {
 /// Memory that receivers may still use.
 #[derive(Debug)]
 struct Sent {
-    count: SentCount,
+    users: SenderFile,
     event: EventHandle,
     _memory: Arc<DeviceMemory>,
 }
@@ -137,9 +138,9 @@ impl Ipc {
         self.sent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets go of what all receivers have let go of; whether there was any.
+    /// Lets go of what no receiver uses any more; whether there was any.
     pub(crate) fn collect(&self, ready: &Ready) -> bool {
-        let released: Vec<Sent> = self.lock_sent().extract_if(.., |sent| sent.count.is_released()).collect();
+        let released: Vec<Sent> = self.lock_sent().extract_if(.., |sent| sent.users.is_released()).collect();
         let any = !released.is_empty();
         // Dropped without the lock: the memory goes back to the allocator.
         for sent in released {
@@ -197,11 +198,11 @@ impl Drop for Mapping {
     }
 }
 
-/// What a received buffer holds. The mapping goes before the sender is told.
+/// What a received buffer holds. The mapping is closed before the lock is given up.
 #[derive(Debug)]
 pub(crate) struct Received {
     _mapping: Arc<Mapping>,
-    _count: ReceivedCount,
+    _lock: ReceiverLock,
     /// Streams with work that may still use it.
     used: Mutex<BTreeSet<StreamRef>>,
 }
@@ -247,15 +248,15 @@ impl Runtime {
         let stream = self.stream_for_sharing(ready, device)?;
         let (base, _) = ready.api.address_range(device, address)?;
         let segment = ready.api.ipc_memory_handle(device, base).map_err(|error| self.why_not_shared(error, address))?;
-        let count = SentCount::new()?;
+        let users = SenderFile::new()?;
         let event = ready.api.event_create_with_flags(device, EVENT_DISABLE_TIMING | EVENT_INTERPROCESS)?;
         let recorded = ready.api.event_record_with_flags(event, stream, 0);
         let named = recorded.and_then(|()| ready.api.ipc_event_handle(device, event));
         let event_name = named.inspect_err(|_| {
             let _ = ready.destroy(Doomed::Event(event));
         })?;
-        let place = Place { segment, offset: address - base, event: event_name, counter: count.path().to_owned() };
-        ready.ipc.lock_sent().push(Sent { count, event, _memory: Arc::clone(memory) });
+        let place = Place { segment, offset: address - base, event: event_name, users: users.path().to_owned() };
+        ready.ipc.lock_sent().push(Sent { users, event, _memory: Arc::clone(memory) });
         Ok(SharedBuffer { device, len, place: Some(place) })
     }
 
@@ -263,8 +264,8 @@ impl Runtime {
     /// of the device goes on here. One opening is expected; more may come as long as the first is there.
     ///
     /// # Errors
-    /// The device does not exist, all receivers or the sender have let the memory go, the current stream captures, or the
-    /// driver's error; its "invalid device context" where this process is the sender.
+    /// [`Error::SharedByThisProcess`] where this process has shared it; [`Error::SharedBufferReleased`] where all receivers
+    /// or the sender have let the memory go; the device does not exist, the current stream captures, or the driver's error.
     pub fn open_shared(&self, shared: &SharedBuffer) -> Result<crate::DeviceBuffer> {
         let device = shared.device;
         let ready = self.check_device(device)?;
@@ -272,17 +273,11 @@ impl Runtime {
         let Some(place) = &shared.place else {
             return self.buffer(0, &self.current_stream(device)?);
         };
-        let count = ReceivedCount::new(&place.counter)?;
-        match self.map_shared(ready, stream, place, shared.len) {
-            Ok((mapping, address)) => {
-                let received = Received { _mapping: mapping, _count: count, used: Mutex::default() };
-                Ok(self.received_buffer(address, shared.len(), stream, Arc::new(received)))
-            }
-            Err(error) => {
-                count.give_up();
-                Err(error)
-            }
-        }
+        let lock = ReceiverLock::new(&place.users)?;
+        let (mapping, address) = self.map_shared(ready, stream, place, shared.len)?;
+        lock.confirm()?;
+        let received = Received { _mapping: mapping, _lock: lock, used: Mutex::default() };
+        Ok(self.received_buffer(address, shared.len(), stream, Arc::new(received)))
     }
 
     /// Maps the segment and lets the stream wait for the sender's work; the mapping, and where the memory is.
@@ -320,7 +315,8 @@ impl Runtime {
         if self.memory_snapshot(None).iter().any(inside) { Error::SharingOfExpandableSegment } else { error }
     }
 
-    /// Lets go of sent memory that all its receivers have dropped; torch's `ipc_collect`. Sending does so as well.
+    /// Lets go of shared memory that no other process uses any more; torch's `ipc_collect`. A receiver that has ended
+    /// without dropping the memory, for example because it was killed, does not use it any more. Sharing does this too.
     ///
     /// # Errors
     /// The runtime cannot start.
@@ -338,7 +334,7 @@ mod tests {
 
     #[test]
     fn shared_buffers_survive_the_way() {
-        let place = Place { segment: [7; 64], offset: 512, event: [9; 64], counter: PathBuf::from("/tmp/c10-ipc-1-2") };
+        let place = Place { segment: [7; 64], offset: 512, event: [9; 64], users: PathBuf::from("/tmp/c10-ipc-1-2") };
         let shared = SharedBuffer { device: DeviceIndex(3), len: 1 << 40, place: Some(place) };
         assert_eq!(SharedBuffer::from_bytes(&shared.to_bytes()), Ok(shared.clone()));
         let empty = SharedBuffer { len: 0, place: None, ..shared.clone() };
