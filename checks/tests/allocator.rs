@@ -2,17 +2,13 @@
 //!
 //! After each call the allocator's books must balance. At the end every block has been given back once, and the machine
 //! has no allocation left.
-//!
-//! # Safety
-//! One unsafe call hands the simulated driver's table to the loader.
-#![expect(unsafe_code, reason = "a driver made from a table")]
+#![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::sync::Arc;
 
 use c10_core::{DeviceIndex, Runtime, Stream};
 use cuda_sim::{Config, Machine};
-use cuda_sys::Driver;
 use shuttle::sync::Mutex;
 use shuttle::thread;
 
@@ -32,10 +28,8 @@ impl Shared {
         let machine = Machine::new(Config::default().seed(1).capacity(capacity_bytes).late_events(true));
         // All threads of a model are one thread of the system, which stays bound while the model runs.
         let _bound = machine.bind();
-        // SAFETY: the functions of the simulated driver have the signatures of the table, which they are typed by.
-        let driver = unsafe { Driver::from_functions(cuda_sim::functions()) }.unwrap();
-        let runtime = Runtime::new(driver);
-        let streams = (0..2).map(|_| runtime.new_stream(DEVICE, 0).unwrap()).collect();
+        let runtime = Runtime::new(cuda_sim::driver().unwrap());
+        let streams = (0..2).map(|_| runtime.streams().pooled(DEVICE, 0).unwrap()).collect();
         Arc::new(Self { machine, runtime, streams, handed_over: Mutex::new(Vec::new()) })
     }
 
@@ -52,15 +46,15 @@ impl Shared {
     }
 
     fn alloc(&self, bytes: u64, stream: usize) -> u64 {
-        self.call(|runtime| runtime.caching_allocator_alloc(bytes, &self.streams[stream])).unwrap()
+        self.call(|runtime| runtime.memory().alloc(bytes, &self.streams[stream])).unwrap()
     }
 
     fn record(&self, address: u64, stream: usize) {
-        self.call(|runtime| runtime.record_stream(address, &self.streams[stream])).unwrap();
+        self.call(|runtime| runtime.memory().record_stream(address, &self.streams[stream])).unwrap();
     }
 
     fn free(&self, address: u64) {
-        self.call(|runtime| runtime.caching_allocator_delete(address)).unwrap();
+        self.call(|runtime| runtime.memory().free(address)).unwrap();
     }
 
     /// Lets the others give a block back, and gives back what they left.
@@ -79,9 +73,9 @@ impl Shared {
             self.free(address);
         }
         self.call(|runtime| runtime.synchronize(DEVICE)).unwrap();
-        self.call(Runtime::empty_cache).unwrap();
+        self.call(|runtime| runtime.memory().empty_cache()).unwrap();
         let _bound = self.machine.bind();
-        let stats = self.runtime.memory_stats(DEVICE).unwrap();
+        let stats = self.runtime.memory().stats(DEVICE).unwrap();
         assert_eq!((stats.allocation.all.current, stats.reserved_bytes.all.current), (0, 0));
         assert_eq!(stats.allocation.all.allocated, stats.allocation.all.freed);
         assert_eq!(self.machine.live().allocations, 0);
@@ -128,7 +122,7 @@ fn emptying_the_cache_beside_allocations_loses_nothing() {
             |shared| {
                 let address = shared.alloc(1 << 20, 0);
                 shared.free(address);
-                shared.call(Runtime::empty_cache).unwrap();
+                shared.call(|runtime| runtime.memory().empty_cache()).unwrap();
             },
             |shared| {
                 let (small, large) = (shared.alloc(512, 0), shared.alloc(12 << 20, 0));
@@ -153,8 +147,7 @@ fn random_orders_of_many_calls_leave_the_books_balanced() {
                     for round in 0..6_u64 {
                         let bytes = 1 << (9 + (round * 7 + number as u64 * 5) % 16);
                         let stream = (number + usize::from(round % 2 == 0)) % 2;
-                        let answer =
-                            shared.call(|runtime| runtime.caching_allocator_alloc(bytes, &shared.streams[stream]));
+                        let answer = shared.call(|runtime| runtime.memory().alloc(bytes, &shared.streams[stream]));
                         let Ok(address) = answer else { continue };
                         if round % 3 == 1 {
                             shared.record(address, 1 - stream);

@@ -26,10 +26,10 @@ impl Pair {
     /// `side` is a stream of this device.
     fn new(side: DeviceIndex) -> Self {
         let rig = Rig::new(config().devices(2).late_events(true));
-        let stream = |device| rig.runtime.new_stream(device, 0).unwrap();
+        let stream = |device| rig.runtime.streams().pooled(device, 0).unwrap();
         let (current, side) = ([DEVICE, PEER].map(stream), stream(side));
-        current.iter().for_each(|stream| rig.runtime.set_stream(stream).unwrap());
-        let [from, to] = [0, 1].map(|place| rig.runtime.buffer(LEN, &current[place]).unwrap());
+        current.iter().for_each(|stream| rig.runtime.streams().set_current(stream).unwrap());
+        let [from, to] = [0, 1].map(|place| rig.runtime.memory().buffer(LEN, &current[place]).unwrap());
         from.copy_from_slice(0, &[1; LEN]).unwrap();
         to.copy_from_slice(0, &[2; LEN]).unwrap();
         Self { from, to, current, side, rig }
@@ -37,7 +37,7 @@ impl Pair {
 
     /// Keeps a stream busy for much longer than a copy takes.
     fn keep_busy(&self, stream: &Stream) {
-        let work = self.rig.runtime.buffer(LONG, stream).unwrap();
+        let work = self.rig.runtime.memory().buffer(LONG, stream).unwrap();
         (0..4).for_each(|value| work.fill(0..LONG, value, stream).unwrap());
     }
 
@@ -99,7 +99,7 @@ fn later_work_on_the_target_waits_for_the_copy() {
 #[test]
 fn a_copy_on_one_device_is_ordered_on_its_stream_alone() {
     let pair = Pair::new(DEVICE);
-    let other = pair.rig.runtime.buffer(LEN, &pair.side).unwrap();
+    let other = pair.rig.runtime.memory().buffer(LEN, &pair.side).unwrap();
     let events = || -> u64 {
         let calls = pair.rig.machine.calls();
         calls.iter().filter(|(call, ..)| call.starts_with("cuEvent")).map(|(.., count)| count).sum()

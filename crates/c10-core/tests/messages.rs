@@ -65,8 +65,8 @@ fn errors_of_queued_work_advise_blocking_launches_unless_they_block() {
 fn filling_on_a_stream_of_another_device_names_both() {
     let rig = Rig::new(config().devices(2));
     let stream = rig.stream();
-    let elsewhere = rig.runtime.new_stream(DeviceIndex(1), 0).unwrap();
-    let buffer = rig.runtime.buffer(64, &stream).unwrap();
+    let elsewhere = rig.runtime.streams().pooled(DeviceIndex(1), 0).unwrap();
+    let buffer = rig.runtime.memory().buffer(64, &stream).unwrap();
     let calls = rig.machine.calls();
     let refused = buffer.fill(0..64, 1, &elsewhere);
     assert_eq!(refused, Err(Error::StreamDevice { device: DEVICE, stream: DeviceIndex(1) }));

@@ -22,25 +22,14 @@ use std::time::Duration;
 use c10_core::{BlockState, Error, Runtime, SegmentType, Stream};
 use common::{DEVICE, Rig, config};
 use cuda_sim::Machine;
+use rand::{RngExt as _, SeedableRng as _};
+use rand_pcg::Pcg32;
 
 const MIB: u64 = 1 << 20;
 
-/// A generator of numbers that needs no package.
-struct Numbers(u64);
-
-impl Numbers {
-    fn of(seed: usize) -> Self {
-        Self(u64::try_from(seed).unwrap().wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x1234_5678)
-    }
-
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % limit
-    }
-
-    fn index(&mut self, limit: usize) -> usize {
-        usize::try_from(self.below(limit as u64)).unwrap()
-    }
+/// The numbers of a thread: the same in every run, with every version of the package.
+fn numbers_of(seed: usize) -> Pcg32 {
+    Pcg32::seed_from_u64(u64::try_from(seed).unwrap())
 }
 
 /// Ends the program with a message when the action takes longer than anybody waits.
@@ -75,7 +64,7 @@ fn together(rig: &Rig, count: usize, action: impl Fn(usize, &Runtime) + Sync) {
 
 /// Every figure by its name.
 fn figures(runtime: &Runtime) -> BTreeMap<String, i64> {
-    let flat = runtime.memory_stats(DEVICE).unwrap().flatten();
+    let flat = runtime.memory().stats(DEVICE).unwrap().flatten();
     flat.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
@@ -118,7 +107,7 @@ fn assert_consistent(figures: &BTreeMap<String, i64>) {
 fn assert_all_given_back(rig: &Rig) {
     rig.runtime.synchronize(DEVICE).unwrap();
     rig.machine.settle();
-    rig.runtime.empty_cache().unwrap();
+    rig.runtime.memory().empty_cache().unwrap();
     assert_eq!(rig.runtime.inconsistency(), None);
     let figures = figures(&rig.runtime);
     assert_consistent(&figures);
@@ -176,10 +165,10 @@ fn work(runtime: &Runtime, streams: &[Stream], work: Vec<Work>) -> Vec<Block> {
     for work in work {
         match work {
             Work::Alloc { stream, requested, size } => {
-                let address = runtime.caching_allocator_alloc(requested, &streams[stream]).unwrap();
+                let address = runtime.memory().alloc(requested, &streams[stream]).unwrap();
                 blocks.push(Block { stream, address, requested, size });
             }
-            Work::Free(address) => runtime.caching_allocator_delete(address).unwrap(),
+            Work::Free(address) => runtime.memory().free(address).unwrap(),
         }
     }
     blocks
@@ -216,9 +205,9 @@ impl Phases {
     }
 
     fn direct(self, crew: &Crew, mut look: impl FnMut(&[Block])) {
-        let mut numbers = Numbers::of(self.seed);
-        let unit = 1024 << numbers.below(4);
-        let small_blocks = 20 + numbers.index(60);
+        let mut numbers = numbers_of(self.seed);
+        let unit = 1024 << numbers.random_range(0..4);
+        let small_blocks = 20 + numbers.random_range(0..60);
         let mut live: Vec<Block> = Vec::new();
 
         // One block of each pool and stream: the rest of each segment is a free part.
@@ -277,32 +266,32 @@ impl Phases {
     }
 
     /// Blocks with neighbours that stay: not the first and the last of a segment.
-    fn choose_holes(self, numbers: &mut Numbers, mut live: Vec<Block>) -> (Vec<Block>, Vec<Block>) {
+    fn choose_holes(self, numbers: &mut Pcg32, mut live: Vec<Block>) -> (Vec<Block>, Vec<Block>) {
         live.sort_by_key(|block| (block.stream, block.size, block.address));
         let (mut holes, mut kept, mut place) = (Vec::new(), Vec::new(), 0);
         for at in 0..live.len() {
             let group = |at: usize| live.get(at).map(|block| (block.stream, block.size));
             place = if at > 0 && group(at - 1) == group(at) { place + 1 } else { 0 };
-            let is_hole = place % 2 == 1 && group(at + 1) == group(at) && numbers.below(8) > 0;
+            let is_hole = place % 2 == 1 && group(at + 1) == group(at) && numbers.random_range(0..8) > 0;
             if is_hole { holes.push(live[at]) } else { kept.push(live[at]) }
         }
         (holes, kept)
     }
 
     /// Requests that all find room in the holes: two halves take a small one, one and a half MiB a large one.
-    fn fill(self, numbers: &mut Numbers, holes: &[Block], unit: u64) -> Vec<(usize, [Work; 1])> {
+    fn fill(self, numbers: &mut Pcg32, holes: &[Block], unit: u64) -> Vec<(usize, [Work; 1])> {
         let mut filling = Vec::new();
         for stream in 0..self.streams {
             let of =
                 |large: bool| holes.iter().filter(|hole| hole.stream == stream && (hole.size > MIB) == large).count();
             let (small, large) = (of(false), of(true));
-            let halved = numbers.index(small + 1);
-            let halves = (halved * 2).saturating_sub(numbers.index(2));
-            let equal = numbers.index(small - halved + 1);
+            let halved = numbers.random_range(0..small + 1);
+            let halves = (halved * 2).saturating_sub(numbers.random_range(0..2));
+            let equal = numbers.random_range(0..small - halved + 1);
             let whole = Work::Alloc { stream, requested: LARGE * 3 / 4, size: LARGE };
             let works = std::iter::repeat_n(alloc(stream, unit / 2), halves);
             let works = works.chain(std::iter::repeat_n(alloc(stream, unit), equal));
-            let works = works.chain(std::iter::repeat_n(whole, numbers.index(large + 1)));
+            let works = works.chain(std::iter::repeat_n(whole, numbers.random_range(0..large + 1)));
             let sharers: Vec<usize> = (stream..self.threads).step_by(self.streams).collect();
             filling.extend(works.enumerate().map(|(at, work)| (sharers[at % sharers.len()], [work])));
         }
@@ -318,7 +307,7 @@ fn alloc(stream: usize, size: u64) -> Work {
 fn assert_exact(rig: &Rig, live: &[Block]) -> BTreeMap<String, i64> {
     let figures = figures(&rig.runtime);
     assert_consistent(&figures);
-    let snapshot = rig.runtime.memory_snapshot(None);
+    let snapshot = rig.runtime.memory().snapshot(None);
     for (pool, kind) in [("small_pool", SegmentType::Small), ("large_pool", SegmentType::Large)] {
         let live = || live.iter().filter(|block| (block.size > MIB) == (kind == SegmentType::Large));
         let segments = || snapshot.iter().filter(|segment| segment.segment_type == kind);
@@ -401,24 +390,26 @@ fn produce_and_consume(seed: usize, shared: bool) {
             let ways = ways.clone();
             scope.spawn(move || {
                 let _bound = machine.bind();
-                let mut numbers = Numbers::of(seed * 100 + number);
+                let mut numbers = numbers_of(seed * 100 + number);
                 let mut alloc = |first: bool| {
-                    let bytes = match numbers.below(10) {
-                        0 => 1 + numbers.below(3 * MIB),
-                        _ => 1 + numbers.below(40_000),
+                    let bytes = match numbers.random_range(0..10) {
+                        0 => 1 + numbers.random_range(0..3 * MIB),
+                        _ => 1 + numbers.random_range(0..40_000),
                     };
                     if first {
                         most.fetch_add(usize::try_from(bytes).unwrap(), Ordering::Relaxed);
                     }
-                    runtime.caching_allocator_alloc(bytes, &streams[number % streams.len()]).unwrap()
+                    runtime.memory().alloc(bytes, &streams[number % streams.len()]).unwrap()
                 };
                 let first: Vec<u64> = (0..CREDIT).map(|_| alloc(true)).collect();
                 begin.wait();
-                let mut next = Numbers::of(seed * 100 + 50 + number);
-                first.into_iter().for_each(|address| ways[next.index(CONSUMERS)].send((number, address)).unwrap());
+                let mut next = numbers_of(seed * 100 + 50 + number);
+                first
+                    .into_iter()
+                    .for_each(|address| ways[next.random_range(0..CONSUMERS)].send((number, address)).unwrap());
                 for _ in 0..300 {
                     credit.recv().unwrap();
-                    ways[next.index(CONSUMERS)].send((number, alloc(false))).unwrap();
+                    ways[next.random_range(0..CONSUMERS)].send((number, alloc(false))).unwrap();
                 }
             });
         }
@@ -429,7 +420,7 @@ fn produce_and_consume(seed: usize, shared: bool) {
                 let _bound = machine.bind();
                 begin.wait();
                 for (producer, address) in end {
-                    runtime.caching_allocator_delete(address).unwrap();
+                    runtime.memory().free(address).unwrap();
                     // A producer that is done listens no more.
                     let _ = backs[producer].send(());
                 }
@@ -465,7 +456,7 @@ fn elsewhere(rig: &Rig, address: u64) -> Result<(), Error> {
     std::thread::scope(|scope| {
         let other = scope.spawn(|| {
             let _bound = machine.bind();
-            runtime.caching_allocator_delete(address)
+            runtime.memory().free(address)
         });
         other.join().unwrap()
     })
@@ -475,19 +466,19 @@ fn elsewhere(rig: &Rig, address: u64) -> Result<(), Error> {
 fn what_was_given_back_cannot_be_given_back_again() {
     let rig = Rig::new(config());
     let (stream, other) = (rig.stream(), rig.stream());
-    let here = |address| rig.runtime.caching_allocator_delete(address);
+    let here = |address| rig.runtime.memory().free(address);
     for bytes in [1, 5000, 3 * MIB, 30 * MIB] {
         for (first_here, second_here) in [(true, true), (true, false), (false, true), (false, false)] {
             for used in [false, true] {
-                let address = rig.runtime.caching_allocator_alloc(bytes, &stream).unwrap();
+                let address = rig.runtime.memory().alloc(bytes, &stream).unwrap();
                 if used {
-                    rig.runtime.record_stream(address, &other).unwrap();
+                    rig.runtime.memory().record_stream(address, &other).unwrap();
                 }
                 let free = |is_here: bool| if is_here { here(address) } else { elsewhere(&rig, address) };
                 let case = format!("{bytes} bytes, {first_here} {second_here} {used}");
                 assert_eq!(free(first_here), Ok(()), "{case}");
                 assert_eq!(free(second_here), Err(Error::InvalidDevicePointer { address }), "{case}");
-                let recorded = rig.runtime.record_stream(address, &other);
+                let recorded = rig.runtime.memory().record_stream(address, &other);
                 assert_eq!(recorded, Err(Error::InvalidDevicePointer { address }), "{case}");
             }
         }
@@ -500,11 +491,11 @@ fn what_was_given_back_cannot_be_given_back_again() {
 fn any_number_can_be_given_back_by_another_thread() {
     let rig = Rig::new(config());
     let stream = rig.stream();
-    let blocks: Vec<u64> = (0..1500).map(|_| rig.runtime.caching_allocator_alloc(512, &stream).unwrap()).collect();
+    let blocks: Vec<u64> = (0..1500).map(|_| rig.runtime.memory().alloc(512, &stream).unwrap()).collect();
     together(&rig, 1, |_, runtime| {
         // Holes first, of which all are there at once.
         let (holes, others): (Vec<usize>, Vec<usize>) = (1..blocks.len() - 1).partition(|at| at % 2 == 1);
-        let free = |at: usize| runtime.caching_allocator_delete(blocks[at]).unwrap();
+        let free = |at: usize| runtime.memory().free(blocks[at]).unwrap();
         holes.into_iter().for_each(free);
         others.into_iter().for_each(free);
     });
@@ -512,7 +503,7 @@ fn any_number_can_be_given_back_by_another_thread() {
     assert_consistent(&figures);
     // And what was never handed out.
     assert_eq!((figures["allocation.all.current"], figures["inactive_split.all.peak"]), (2, 749 + 1));
-    [blocks[0], blocks[1499]].into_iter().for_each(|address| rig.runtime.caching_allocator_delete(address).unwrap());
+    [blocks[0], blocks[1499]].into_iter().for_each(|address| rig.runtime.memory().free(address).unwrap());
     assert_all_given_back(&rig);
 }
 
@@ -539,9 +530,8 @@ fn memory_given_back_twice_at_once_counts_once() {
                     if looks % 1000 == 0 { std::thread::yield_now() } else { std::hint::spin_loop() }
                 }
             };
-            let free_all = |addresses: &[u64]| {
-                addresses.iter().map(|address| runtime.caching_allocator_delete(*address)).collect::<Vec<_>>()
-            };
+            let free_all =
+                |addresses: &[u64]| addresses.iter().map(|address| runtime.memory().free(*address)).collect::<Vec<_>>();
             scope.spawn(move || {
                 let _bound = machine.bind();
                 for (round, addresses) in (1..).zip(take) {
@@ -551,13 +541,13 @@ fn memory_given_back_twice_at_once_counts_once() {
                     tell.send(free_all(&backwards)).unwrap();
                 }
             });
-            let mut numbers = Numbers::of(3);
+            let mut numbers = numbers_of(3);
             for round in 1..=rounds {
                 let mut alloc = || {
-                    let bytes = [100, 100, 100, 3 * MIB][numbers.index(4)];
-                    let address = runtime.caching_allocator_alloc(bytes, &stream).unwrap();
-                    if numbers.below(16) == 0 {
-                        runtime.record_stream(address, &other).unwrap();
+                    let bytes = [100, 100, 100, 3 * MIB][numbers.random_range(0..4)];
+                    let address = runtime.memory().alloc(bytes, &stream).unwrap();
+                    if numbers.random_range(0..16) == 0 {
+                        runtime.memory().record_stream(address, &other).unwrap();
                     }
                     address
                 };
@@ -574,11 +564,10 @@ fn memory_given_back_twice_at_once_counts_once() {
                     only_there += usize::from(here.is_err());
                 }
                 // Nobody knows these yet.
-                let fresh: Vec<u64> =
-                    (0..BLOCKS).map(|_| runtime.caching_allocator_alloc(100, &stream).unwrap()).collect();
-                let current = runtime.memory_stats(DEVICE).unwrap().allocation.all.current;
+                let fresh: Vec<u64> = (0..BLOCKS).map(|_| runtime.memory().alloc(100, &stream).unwrap()).collect();
+                let current = runtime.memory().stats(DEVICE).unwrap().allocation.all.current;
                 assert_eq!(current, i64::try_from(BLOCKS).unwrap(), "round {round}");
-                fresh.into_iter().for_each(|address| runtime.caching_allocator_delete(address).unwrap());
+                fresh.into_iter().for_each(|address| runtime.memory().free(address).unwrap());
             }
         });
     });
@@ -622,22 +611,22 @@ fn every_reading_is_consistent_while_threads_run() {
                     }
                     return;
                 }
-                let mut numbers = Numbers::of(seed * 10 + number);
+                let mut numbers = numbers_of(seed * 10 + number);
                 let mut live = VecDeque::new();
                 let mut steps = 0;
                 while steps < 1500 || read.load(Ordering::Relaxed) < READINGS {
                     steps += 1;
-                    if live.len() == MOST || numbers.below(5) < 2 && !live.is_empty() {
-                        let at = numbers.index(live.len());
-                        runtime.caching_allocator_delete(live.swap_remove_back(at).unwrap()).unwrap();
+                    if live.len() == MOST || numbers.random_range(0..5) < 2 && !live.is_empty() {
+                        let at = numbers.random_range(0..live.len());
+                        runtime.memory().free(live.swap_remove_back(at).unwrap()).unwrap();
                         continue;
                     }
-                    let most = if numbers.below(20) == 0 { 3 * MIB } else { 9000 };
-                    let bytes = 1 + numbers.below(most);
-                    let stream = &streams[numbers.index(2)];
-                    live.push_back(runtime.caching_allocator_alloc(bytes, stream).unwrap());
+                    let most = if numbers.random_range(0..20) == 0 { 3 * MIB } else { 9000 };
+                    let bytes = 1 + numbers.random_range(0..most);
+                    let stream = &streams[numbers.random_range(0..2)];
+                    live.push_back(runtime.memory().alloc(bytes, stream).unwrap());
                 }
-                live.into_iter().for_each(|address| runtime.caching_allocator_delete(address).unwrap());
+                live.into_iter().for_each(|address| runtime.memory().free(address).unwrap());
                 running.fetch_sub(1, Ordering::SeqCst);
             });
         });
@@ -653,7 +642,7 @@ fn every_reading_is_consistent_while_threads_run() {
 struct Worker<'a> {
     runtime: &'a Runtime,
     streams: &'a [Stream],
-    numbers: Numbers,
+    numbers: Pcg32,
     live: Vec<u64>,
     /// Threads that give this one's memory back.
     ways: Vec<Sender<u64>>,
@@ -664,43 +653,43 @@ struct Worker<'a> {
 impl Worker<'_> {
     fn step(&mut self) {
         let runtime = self.runtime;
-        let stream = &self.streams[self.numbers.index(self.streams.len())];
-        match self.numbers.below(20) {
+        let stream = &self.streams[self.numbers.random_range(0..self.streams.len())];
+        match self.numbers.random_range(0..20) {
             0..=8 => {
-                let most = [2000, 700_000, 5 * MIB, 22 * MIB][self.numbers.index(4)];
-                let bytes = 1 + self.numbers.below(most);
-                match runtime.caching_allocator_alloc(bytes, stream) {
+                let most = [2000, 700_000, 5 * MIB, 22 * MIB][self.numbers.random_range(0..4)];
+                let bytes = 1 + self.numbers.random_range(0..most);
+                match runtime.memory().alloc(bytes, stream) {
                     Ok(address) => self.live.push(address),
                     Err(error) => {
                         assert!(error.is_out_of_memory(), "{error}");
                         self.refused += 1;
                         // Room for the others.
-                        self.live.drain(..).for_each(|address| runtime.caching_allocator_delete(address).unwrap());
+                        self.live.drain(..).for_each(|address| runtime.memory().free(address).unwrap());
                     }
                 }
             }
             9..=11 if !self.live.is_empty() => {
-                let at = self.numbers.index(self.live.len());
-                runtime.record_stream(self.live[at], stream).unwrap();
+                let at = self.numbers.random_range(0..self.live.len());
+                runtime.memory().record_stream(self.live[at], stream).unwrap();
             }
             12..=14 if !self.live.is_empty() => {
-                let at = self.numbers.index(self.live.len());
-                let to = self.numbers.index(self.ways.len());
+                let at = self.numbers.random_range(0..self.live.len());
+                let to = self.numbers.random_range(0..self.ways.len());
                 self.ways[to].send(self.live.swap_remove(at)).unwrap();
             }
             15..=17 if !self.live.is_empty() => {
-                let at = self.numbers.index(self.live.len());
-                runtime.caching_allocator_delete(self.live.swap_remove(at)).unwrap();
+                let at = self.numbers.random_range(0..self.live.len());
+                runtime.memory().free(self.live.swap_remove(at)).unwrap();
             }
-            18 if self.numbers.below(4) == 0 => runtime.empty_cache().unwrap(),
-            19 if self.numbers.below(4) == 0 => assert_consistent(&figures(runtime)),
+            18 if self.numbers.random_range(0..4) == 0 => runtime.memory().empty_cache().unwrap(),
+            19 if self.numbers.random_range(0..4) == 0 => assert_consistent(&figures(runtime)),
             _ => {}
         }
         self.give_back_others();
     }
 
     fn give_back_others(&self) {
-        self.given.try_iter().for_each(|address| self.runtime.caching_allocator_delete(address).unwrap());
+        self.given.try_iter().for_each(|address| self.runtime.memory().free(address).unwrap());
     }
 }
 
@@ -708,8 +697,8 @@ fn churn(seed: usize) -> usize {
     const THREADS: usize = 4;
     let rig = Rig::new(config().capacity(64 * MIB).late_events(seed.is_multiple_of(2)).seed(seed as u64));
     let options = ["", "expandable_segments:True", "max_split_size_mb:20,garbage_collection_threshold:0.5"][seed % 3];
-    rig.runtime.set_allocator_settings(options).unwrap();
-    rig.runtime.set_per_process_memory_fraction(if seed.is_multiple_of(4) { 0.9 } else { 1.0 }, DEVICE).unwrap();
+    rig.runtime.memory().set_settings(options).unwrap();
+    rig.runtime.memory().set_fraction(if seed.is_multiple_of(4) { 0.9 } else { 1.0 }, DEVICE).unwrap();
     let streams: Vec<Stream> = (0..3).map(|_| rig.stream()).collect();
     let (ways, ends): (Vec<_>, Vec<_>) = (0..THREADS).map(|_| mpsc::channel::<u64>()).unzip();
     let (refused, done) = (AtomicUsize::new(0), Arc::new(AtomicBool::new(false)));
@@ -720,10 +709,10 @@ fn churn(seed: usize) -> usize {
             let (ways, refused, running, done) = (ways.clone(), &refused, &running, Arc::clone(&done));
             scope.spawn(move || {
                 let _bound: cuda_sim::Bound = Machine::bind(machine);
-                let numbers = Numbers::of(seed * 10 + number);
+                let numbers = numbers_of(seed * 10 + number);
                 let mut worker = Worker { runtime, streams, numbers, live: Vec::new(), ways, given, refused: 0 };
                 (0..250).for_each(|_| worker.step());
-                worker.live.drain(..).for_each(|address| runtime.caching_allocator_delete(address).unwrap());
+                worker.live.drain(..).for_each(|address| runtime.memory().free(address).unwrap());
                 // Nobody sends any more once all have come here.
                 if running.fetch_sub(1, Ordering::SeqCst) == 1 {
                     done.store(true, Ordering::SeqCst);
@@ -759,17 +748,17 @@ fn garbage_is_collected_while_threads_allocate() {
     let seeds = 20;
     for seed in 0..seeds {
         let rig = Rig::new(config().capacity(400 * MIB));
-        rig.runtime.set_allocator_settings("garbage_collection_threshold:0.1").unwrap();
-        rig.runtime.set_per_process_memory_fraction(0.9, DEVICE).unwrap();
+        rig.runtime.memory().set_settings("garbage_collection_threshold:0.1").unwrap();
+        rig.runtime.memory().set_fraction(0.9, DEVICE).unwrap();
         let streams: Vec<Stream> = (0..THREADS).map(|_| rig.stream()).collect();
         let done = AtomicBool::new(false);
         watched("collecting garbage", || {
             together(&rig, THREADS, |number, runtime| {
-                let alloc = |bytes| runtime.caching_allocator_alloc(bytes, &streams[number]);
-                let free = |address| runtime.caching_allocator_delete(address).unwrap();
-                let mut numbers = Numbers::of(seed);
+                let alloc = |bytes| runtime.memory().alloc(bytes, &streams[number]);
+                let free = |address| runtime.memory().free(address).unwrap();
+                let mut numbers = numbers_of(seed);
                 for _ in 0..4000 * usize::from(number == 0) {
-                    match alloc((10 + numbers.below(50)) * 2 * MIB) {
+                    match alloc((10 + numbers.random_range(0..50)) * 2 * MIB) {
                         Ok(address) => free(address),
                         Err(error) => assert!(error.is_out_of_memory(), "{error}"),
                     }

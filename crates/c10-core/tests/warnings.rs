@@ -38,14 +38,14 @@ fn warns() {
     }
     let (rig, other) = (rig(), common::runtime());
     // Before the start it counts, and nothing is to be said.
-    rig.runtime.set_allocator_settings("per_process_memory_fraction:0.5").unwrap();
-    assert_eq!(rig.runtime.get_per_process_memory_fraction(DEVICE), Ok(0.5));
+    rig.runtime.memory().set_settings("per_process_memory_fraction:0.5").unwrap();
+    assert_eq!(rig.runtime.memory().fraction(DEVICE), Ok(0.5));
     for runtime in [&rig.runtime, &other] {
-        runtime.set_sync_debug_mode(SyncDebugMode::Warn).unwrap();
-        runtime.default_stream(DEVICE).unwrap().synchronize().unwrap();
-        runtime.set_allocator_settings("per_process_memory_fraction:0.25").unwrap();
+        runtime.sync_debug().set(SyncDebugMode::Warn).unwrap();
+        runtime.streams().default(DEVICE).unwrap().synchronize().unwrap();
+        runtime.memory().set_settings("per_process_memory_fraction:0.25").unwrap();
     }
-    assert_eq!(rig.runtime.get_per_process_memory_fraction(DEVICE), Ok(0.5));
+    assert_eq!(rig.runtime.memory().fraction(DEVICE), Ok(0.5));
 }
 
 /// What a process that warns writes to its error output.

@@ -8,8 +8,8 @@ use c10_core::{DeviceArg, DeviceBuffer, PinnedBuffer, Result, Runtime, SharedBuf
 /// Not enough memory, or the driver's error.
 pub fn empty(len: usize, device: impl DeviceArg) -> Result<DeviceBuffer> {
     let runtime = Runtime::current();
-    let stream = runtime.current_stream(device.resolve(&runtime)?)?;
-    runtime.buffer(len, &stream)
+    let stream = runtime.streams().current(device.resolve(&runtime)?)?;
+    runtime.memory().buffer(len, &stream)
 }
 
 /// Pinned host memory of `len` bytes, which asynchronous copies can read and write.
@@ -18,7 +18,7 @@ pub fn empty(len: usize, device: impl DeviceArg) -> Result<DeviceBuffer> {
 /// The driver's error.
 #[inline]
 pub fn pinned(len: usize) -> Result<PinnedBuffer> {
-    Runtime::with_current(|runtime| runtime.pinned(len))
+    Runtime::with_current(|runtime| runtime.pinned().buffer(len))
 }
 
 /// Opens memory that another process has shared ([`DeviceBuffer::share`]). What that process had queued comes before
@@ -28,5 +28,5 @@ pub fn pinned(len: usize) -> Result<PinnedBuffer> {
 /// The device does not exist, the memory was let go, the current stream captures, or the driver's error.
 #[doc(alias = "_new_shared_cuda")]
 pub fn open_shared(shared: &SharedBuffer) -> Result<DeviceBuffer> {
-    Runtime::current().open_shared(shared)
+    Runtime::current().ipc().open(shared)
 }

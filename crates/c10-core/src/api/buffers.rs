@@ -76,11 +76,24 @@ impl Drop for DeviceMemory {
             return;
         }
         // Gone with its runtime otherwise. An error here leaves the block with the allocator, which tries again.
-        let _ = Runtime::upgrade(&self.home).map(|runtime| runtime.caching_allocator_delete(self.address));
+        let _ = Runtime::upgrade(&self.home).map(|runtime| runtime.memory().free(self.address));
     }
 }
 
 impl DeviceBuffer {
+    /// The buffer of memory that nobody else gives back; `received` where it came from another process.
+    pub(crate) fn of(
+        runtime: &Runtime,
+        address: u64,
+        len: usize,
+        stream: StreamRef,
+        received: Option<Arc<Received>>,
+    ) -> Self {
+        let told = Told::default();
+        let memory = DeviceMemory { address, len, stream, home: runtime.downgrade(), received, told };
+        Self { runtime: runtime.clone(), memory: Arc::new(memory) }
+    }
+
     /// Bytes of the buffer.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -121,18 +134,18 @@ impl DeviceBuffer {
             received.use_on(stream.reference());
             return Ok(());
         }
-        self.runtime.record_stream(self.memory.address, stream)
+        self.runtime.memory().record_stream(self.memory.address, stream)
     }
 
     /// The memory as it goes to another process; torch's `_share_cuda_`. The other process opens it with
-    /// [`Runtime::open_shared`], and this one keeps it until that has dropped it ([`Runtime::ipc_collect`]). What is
+    /// [`crate::Ipc::open`], and this one keeps it until that has dropped it ([`crate::Ipc::collect`]). What is
     /// queued on the current stream of the buffer's device comes before what the other process does.
     ///
     /// # Errors
     /// The memory is in an expandable segment or another process's, the current stream captures, no file can be made to
     /// count receivers in, or the driver's error.
     pub fn share(&self) -> Result<SharedBuffer> {
-        self.runtime.send(&self.memory)
+        self.runtime.ipc().send(&self.memory)
     }
 
     /// Copies `from` into the buffer at `offset`, after the work of the current stream of the buffer's device. Done
@@ -253,7 +266,7 @@ impl DeviceBuffer {
     ) -> Result<Vec<Stream>> {
         let mut around = Vec::with_capacity(2);
         for device in [from.device_index(), self.device_index()] {
-            let current = self.runtime.current_stream(device)?;
+            let current = self.runtime.streams().current(device)?;
             if current != *stream && ready.captures.of(&ready.api, current.reference())? == capture {
                 around.push(current);
             }
@@ -320,38 +333,11 @@ impl DeviceBuffer {
     /// The stream that copies of plain host memory follow.
     fn for_host_copy(&self) -> Result<(&Ready, Stream)> {
         let ready = self.runtime.ready()?;
-        let stream = self.runtime.current_stream(self.device_index())?;
+        let stream = self.runtime.streams().current(self.device_index())?;
         if ready.captures.of(&ready.api, stream.reference())?.is_some() {
             return Err(Error::UnpinnedCopyDuringCapture);
         }
-        self.runtime.sync_debug().police()?;
+        self.runtime.sync_debug_state().police()?;
         Ok((ready, stream))
-    }
-}
-
-impl Runtime {
-    /// Device memory of `len` bytes for use on `stream`.
-    ///
-    /// # Errors
-    /// Not enough memory, or the driver's error.
-    pub fn buffer(&self, len: usize, stream: &Stream) -> Result<DeviceBuffer> {
-        let address = self.caching_allocator_alloc(len as u64, stream)?;
-        let told = Told::default();
-        let memory =
-            DeviceMemory { address, len, stream: stream.reference(), home: self.downgrade(), received: None, told };
-        Ok(DeviceBuffer { runtime: self.clone(), memory: Arc::new(memory) })
-    }
-
-    /// Memory of another process as a buffer.
-    pub(crate) fn received_buffer(
-        &self,
-        address: u64,
-        len: usize,
-        stream: StreamRef,
-        received: Arc<Received>,
-    ) -> DeviceBuffer {
-        let told = Told::default();
-        let memory = DeviceMemory { address, len, stream, home: self.downgrade(), received: Some(received), told };
-        DeviceBuffer { runtime: self.clone(), memory: Arc::new(memory) }
     }
 }

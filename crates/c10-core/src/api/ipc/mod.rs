@@ -7,7 +7,7 @@
 //!
 //! **Invariants:** the sender keeps the memory until a receiver has opened it and all receivers have dropped it or ended,
 //! even where the sender's own buffers are dropped before. The sender looks whether that is so when it is asked to
-//! ([`Runtime::ipc_collect`]), when it shares more, and when it runs out of memory. A segment is mapped once for a process
+//! ([`crate::Ipc::collect`]), when it shares more, and when it runs out of memory. A segment is mapped once for a process
 //! and device, as long as a buffer of it is there. Dropping a received buffer never blocks: when the streams that used it
 //! have passed the work queued until then, its mapping is closed, and after that the sender can see it.
 
@@ -19,7 +19,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use self::users::{ReceiverLock, SenderFile};
-use crate::api::buffers::DeviceMemory;
+use crate::api::buffers::{DeviceBuffer, DeviceMemory};
 use crate::base::device::DeviceIndex;
 use crate::base::error::{Error, Result};
 use crate::base::handles::{EventHandle, StreamRef};
@@ -120,7 +120,7 @@ fn take<const COUNT: usize>(bytes: &mut &[u8]) -> Option<[u8; COUNT]> {
 
 /// What a runtime has sent and received.
 #[derive(Debug, Default)]
-pub(crate) struct Ipc {
+pub(crate) struct IpcState {
     sent: Mutex<Vec<Sent>>,
     segments: Mutex<BTreeMap<(DeviceIndex, IpcHandle), Weak<Mapping>>>,
 }
@@ -133,7 +133,7 @@ struct Sent {
     _memory: Arc<DeviceMemory>,
 }
 
-impl Ipc {
+impl IpcState {
     fn lock_sent(&self) -> MutexGuard<'_, Vec<Sent>> {
         self.sent.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -231,10 +231,23 @@ impl Received {
     }
 }
 
+/// What a runtime shares with other processes; made by [`Runtime::ipc`].
+#[derive(Clone, Copy, Debug)]
+pub struct Ipc<'a>(&'a Runtime);
+
 impl Runtime {
+    /// Memory that several processes use.
+    #[must_use]
+    #[inline]
+    pub fn ipc(&self) -> Ipc<'_> {
+        Ipc(self)
+    }
+}
+
+impl Ipc<'_> {
     /// Memory as it goes to another process, and what keeps it until that has dropped it.
-    pub(crate) fn send(&self, memory: &Arc<DeviceMemory>) -> Result<SharedBuffer> {
-        let ready = self.ready()?;
+    pub(crate) fn send(self, memory: &Arc<DeviceMemory>) -> Result<SharedBuffer> {
+        let ready = self.0.ready()?;
         let device = memory.device();
         ready.ipc.collect(ready);
         if memory.is_received() {
@@ -266,24 +279,24 @@ impl Runtime {
     /// # Errors
     /// [`Error::SharedByThisProcess`] where this process has shared it; [`Error::SharedBufferReleased`] where all receivers
     /// or the sender have let the memory go; the device does not exist, the current stream captures, or the driver's error.
-    pub fn open_shared(&self, shared: &SharedBuffer) -> Result<crate::DeviceBuffer> {
+    pub fn open(self, shared: &SharedBuffer) -> Result<DeviceBuffer> {
         let device = shared.device;
-        let ready = self.check_device(device)?;
+        let ready = self.0.check_device(device)?;
         let stream = self.stream_for_sharing(ready, device)?;
         let Some(place) = &shared.place else {
-            return self.buffer(0, &self.current_stream(device)?);
+            return self.0.memory().buffer(0, &self.0.streams().current(device)?);
         };
         let lock = ReceiverLock::new(&place.users)?;
         let (mapping, address) = self.map_shared(ready, stream, place, shared.len)?;
         lock.confirm()?;
         let received = Received { _mapping: mapping, _lock: lock, used: Mutex::default() };
-        Ok(self.received_buffer(address, shared.len(), stream, Arc::new(received)))
+        Ok(DeviceBuffer::of(self.0, address, shared.len(), stream, Some(Arc::new(received))))
     }
 
     /// Maps the segment and lets the stream wait for the sender's work; the mapping, and where the memory is.
-    fn map_shared(&self, ready: &Ready, stream: StreamRef, place: &Place, len: u64) -> Result<(Arc<Mapping>, u64)> {
+    fn map_shared(self, ready: &Ready, stream: StreamRef, place: &Place, len: u64) -> Result<(Arc<Mapping>, u64)> {
         let _relaxed = ready.relaxed()?;
-        let mapping = ready.ipc.mapping(self, &ready.api, stream.device, place.segment)?;
+        let mapping = ready.ipc.mapping(self.0, &ready.api, stream.device, place.segment)?;
         let address = mapping.base.checked_add(place.offset).ok_or(Error::InvalidSharedBuffer)?;
         // What came from outside may be wrong. A driver that does not say how far the memory goes is believed.
         if let Ok((base, size)) = ready.api.address_range(stream.device, mapping.base)
@@ -299,8 +312,8 @@ impl Runtime {
     }
 
     /// The current stream of a device, which must not capture: other processes wait for what is queued now.
-    fn stream_for_sharing(&self, ready: &Ready, device: DeviceIndex) -> Result<StreamRef> {
-        let stream = self.current_stream(device)?.reference();
+    fn stream_for_sharing(self, ready: &Ready, device: DeviceIndex) -> Result<StreamRef> {
+        let stream = self.0.streams().current(device)?.reference();
         match ready.api.stream_capture_id(stream)? {
             None => Ok(stream),
             Some(_) => Err(Error::SharingDuringCapture),
@@ -308,11 +321,11 @@ impl Runtime {
     }
 
     /// Says what is wrong with memory that the driver does not export.
-    fn why_not_shared(&self, error: Error, address: u64) -> Error {
+    fn why_not_shared(self, error: Error, address: u64) -> Error {
         let inside = |segment: &crate::SegmentInfo| {
             segment.is_expandable && (segment.address..segment.address + segment.total_size).contains(&address)
         };
-        if self.memory_snapshot(None).iter().any(inside) { Error::SharingOfExpandableSegment } else { error }
+        if self.0.memory().snapshot(None).iter().any(inside) { Error::SharingOfExpandableSegment } else { error }
     }
 
     /// Lets go of shared memory that no other process uses any more; torch's `ipc_collect`. A receiver that has ended
@@ -320,8 +333,8 @@ impl Runtime {
     ///
     /// # Errors
     /// The runtime cannot start.
-    pub fn ipc_collect(&self) -> Result<()> {
-        let ready = self.ready()?;
+    pub fn collect(self) -> Result<()> {
+        let ready = self.0.ready()?;
         ready.sweep();
         ready.ipc.collect(ready);
         Ok(())

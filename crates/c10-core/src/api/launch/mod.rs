@@ -27,6 +27,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use cuda_sys::driver::types::{CUdevice_attribute as DeviceAttribute, CUfunction_attribute as Attribute};
 
 pub use arguments::{Arg, LaunchConfig};
+pub(crate) use condition::launch_set_condition;
+pub(crate) use sleep::queue_sleep;
 
 use crate::api::stream::Stream;
 use crate::base::device::DeviceIndex;
@@ -115,52 +117,50 @@ pub struct Kernel {
     function: Arc<Function>,
 }
 
-impl Runtime {
+impl Module {
     /// Loads PTX onto a device, where the driver compiles it.
     ///
     /// # Errors
     /// The text holds a zero byte, the driver refuses it (with its log), or the driver's error.
-    pub fn module_from_ptx(&self, device: DeviceIndex, text: &str) -> Result<Module> {
+    pub fn from_ptx(runtime: &Runtime, device: DeviceIndex, text: &str) -> Result<Self> {
         let ended = CString::new(text).map_err(|_| ModuleError::ZeroByte)?;
-        self.load(device, Some(text), |ready| ready.api.module_from_ptx(device, &ended))
+        Self::load(runtime, device, Some(text), |ready| ready.api.module_from_ptx(device, &ended))
     }
 
     /// Loads an image onto a device: machine code (a cubin or a bundle of them), or PTX that ends with a zero byte.
     ///
     /// # Safety
-    /// - The image is whole: how long it is, the driver reads in the image itself.
+    /// - The image is whole: how long it is, the driver reads in the image itruntime.
     ///
     /// # Errors
     /// The image is empty or not for this device, the driver refuses it (with its log), or the driver's error.
-    pub unsafe fn module_from_image(&self, device: DeviceIndex, image: &[u8]) -> Result<Module> {
+    pub unsafe fn from_image(runtime: &Runtime, device: DeviceIndex, image: &[u8]) -> Result<Self> {
         if image.is_empty() {
             return Err(ModuleError::Empty.into());
         }
         let text = image.split_last().and_then(|(_, text)| std::str::from_utf8(text).ok());
         // SAFETY: the caller's promise.
-        self.load(device, text, |ready| unsafe { ready.api.module_from_image(device, image) })
+        Self::load(runtime, device, text, |ready| unsafe { ready.api.module_from_image(device, image) })
     }
 
     /// Loads a module, whose text is known unless it is machine code.
     fn load(
-        &self,
+        runtime: &Runtime,
         device: DeviceIndex,
         text: Option<&str>,
         load: impl FnOnce(&Ready) -> Result<ModuleHandle>,
-    ) -> Result<Module> {
-        let ready = self.check_device(device)?;
+    ) -> Result<Self> {
+        let ready = runtime.check_device(device)?;
         let _relaxed = ready.relaxed()?;
         let handle = load(ready)?;
         ready.modules.add(handle, device);
         let text = text.filter(|_| !ready.api.tells_parameters());
         let declared = text.map(ptx::parameters).unwrap_or_default();
         let (functions, told) = (Mutex::default(), Told::default());
-        let loaded = Loaded { device, handle, home: self.downgrade(), declared, functions, told };
-        Ok(Module { runtime: self.clone(), loaded: Arc::new(loaded) })
+        let loaded = Loaded { device, handle, home: runtime.downgrade(), declared, functions, told };
+        Ok(Self { runtime: runtime.clone(), loaded: Arc::new(loaded) })
     }
-}
 
-impl Module {
     /// The device that the code is on.
     #[must_use]
     pub fn device_index(&self) -> DeviceIndex {
