@@ -15,7 +15,7 @@ use crate::base::error::{Error, Result};
 use crate::base::handles::StreamRef;
 use crate::base::process;
 use crate::driver::{check_part, check_range};
-use crate::runtime::handle::{Ready, Runtime, WeakRuntime};
+use crate::runtime::{Runtime, Started, WeakRuntime};
 use crate::state::captures::{Capture, KeptId, Told};
 
 /// Device memory from the caching allocator.
@@ -259,7 +259,7 @@ impl DeviceBuffer {
     /// and take part in the same capture as `stream`, or in none as it does.
     fn streams_around_copy(
         &self,
-        ready: &Ready,
+        ready: &Started,
         from: &Self,
         stream: &Stream,
         capture: Option<Capture>,
@@ -300,7 +300,7 @@ impl DeviceBuffer {
 
     /// Makes sure that the buffer outlives work about to be queued on a stream; the capture that work belongs to.
     #[inline]
-    pub(crate) fn use_on(&self, stream: &Stream) -> Result<(&Ready, Option<Capture>)> {
+    pub(crate) fn use_on(&self, stream: &Stream) -> Result<(&Started, Option<Capture>)> {
         self.runtime.check_same(stream.runtime(), "stream")?;
         let ready = self.runtime.ready()?;
         let capture = ready.captures.of(&ready.api, stream.reference())?;
@@ -310,7 +310,7 @@ impl DeviceBuffer {
 
     /// The same for a stream of the buffer's runtime, of which is known which capture it takes part in.
     #[inline]
-    pub(crate) fn use_in(&self, ready: &Ready, stream: &Stream, capture: Option<Capture>) -> Result<()> {
+    pub(crate) fn use_in(&self, ready: &Started, stream: &Stream, capture: Option<Capture>) -> Result<()> {
         if let Some(received) = &self.memory.received {
             received.use_on(stream.reference());
         } else if stream.reference() != self.memory.stream {
@@ -324,14 +324,14 @@ impl DeviceBuffer {
 
     /// A graph keeps its own pool's memory by itself; any other memory it reads or writes must not go before it.
     #[cold]
-    fn keep_in(&self, ready: &Ready, capture: Capture) {
+    fn keep_in(&self, ready: &Started, capture: Capture) {
         if capture.must_keep(ready.allocator.owner(self.memory.address)) {
             ready.captures.keep(capture.id, KeptId::of(&self.memory), || self.memory.clone());
         }
     }
 
     /// The stream that copies of plain host memory follow.
-    fn for_host_copy(&self) -> Result<(&Ready, Stream)> {
+    fn for_host_copy(&self) -> Result<(&Started, Stream)> {
         let ready = self.runtime.ready()?;
         let stream = self.runtime.streams().current(self.device_index())?;
         if ready.captures.of(&ready.api, stream.reference())?.is_some() {

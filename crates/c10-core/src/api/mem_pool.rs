@@ -11,7 +11,7 @@ use crate::base::error::Result;
 use crate::base::ids::PoolId;
 use crate::base::process;
 use crate::caching::{Filter, PoolCheckpoint, PoolOptions, RestoreResult, SegmentInfo};
-use crate::runtime::handle::Runtime;
+use crate::runtime::Runtime;
 use crate::state::pool_pinned::PoolPinned;
 use crate::thread;
 

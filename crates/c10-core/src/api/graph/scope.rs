@@ -21,7 +21,7 @@ use crate::base::error::{Error, Result};
 use crate::base::ids::PoolId;
 use crate::base::process;
 use crate::base::warning::warning;
-use crate::runtime::handle::{Runtime, WeakRuntime};
+use crate::runtime::{Runtime, WeakRuntime};
 use crate::state::captures::KeptId;
 use crate::state::holds::Held;
 use crate::state::pool_pinned::PoolPinned;

@@ -38,7 +38,7 @@ use crate::base::error::ModuleError;
 use crate::base::error::{Error, Result};
 use crate::base::process;
 use crate::driver::{FunctionHandle, ModuleHandle, Shape, with_array};
-use crate::runtime::handle::{Ready, Runtime, WeakRuntime};
+use crate::runtime::{Runtime, Started, WeakRuntime};
 use crate::state::captures::{KeptId, Told};
 
 /// Code loaded onto a device.
@@ -148,7 +148,7 @@ impl Module {
         runtime: &Runtime,
         device: DeviceIndex,
         text: Option<&str>,
-        load: impl FnOnce(&Ready) -> Result<ModuleHandle>,
+        load: impl FnOnce(&Started) -> Result<ModuleHandle>,
     ) -> Result<Self> {
         let ready = runtime.check_device(device)?;
         let _relaxed = ready.relaxed()?;
@@ -187,7 +187,7 @@ impl Module {
 }
 
 impl Function {
-    fn find(ready: &Ready, loaded: &Loaded, name: &str) -> Result<Self> {
+    fn find(ready: &Started, loaded: &Loaded, name: &str) -> Result<Self> {
         let none = || Error::from(ModuleError::NoKernel { name: name.to_owned() });
         let text = CString::new(name).map_err(|_| none())?;
         let _relaxed = ready.relaxed()?;
