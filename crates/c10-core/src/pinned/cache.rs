@@ -124,7 +124,7 @@ impl PinnedCache {
     #[cold]
     fn look<D: HostDriver>(&self, driver: &D) {
         if !self.background.works() || self.waiting.any_unrecorded() {
-            self.waiting.record_late(driver);
+            self.waiting.record_late(driver, &self.blocks, |block| self.cache(block));
             self.poll(driver);
         }
     }
@@ -142,7 +142,7 @@ impl PinnedCache {
     /// Takes blocks back whose streams are done, also those whose events could not be recorded before.
     pub(crate) fn sweep<D: HostDriver>(&self, driver: &D) {
         if self.waiting.any() {
-            self.waiting.record_late(driver);
+            self.waiting.record_late(driver, &self.blocks, |block| self.cache(block));
             self.waiting.poll(driver, &self.blocks, Patience::Waits, |block| self.cache(block));
         }
     }

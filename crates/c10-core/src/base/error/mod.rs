@@ -461,6 +461,11 @@ impl Error {
         matches!(self, Self::OutOfMemory(_) | Self::RequestTooLarge { .. } | Self::HostOutOfMemory(_))
     }
 
+    /// Whether the driver does not know a handle, for example of a stream that its owner has destroyed.
+    pub(crate) fn is_invalid_handle(&self) -> bool {
+        self.error_code() == Some(CUresult::CUDA_ERROR_INVALID_HANDLE.0)
+    }
+
     /// Whether the driver itself said that memory is exhausted.
     pub(crate) fn driver_is_out_of_memory(&self) -> bool {
         self.error_code() == Some(CUresult::CUDA_ERROR_OUT_OF_MEMORY.0)
