@@ -352,7 +352,9 @@ pub fn list_gpu_processes(device: impl DeviceArg) -> Result<String> {
     let runtime = Runtime::current();
     let device = device.resolve(&runtime)?;
     let processes = match runtime.telemetry().processes(device) {
-        Err(Error::NvmlMissing { .. }) => return Ok("pynvml module not found, please install nvidia-ml-py".to_owned()),
+        Err(Error::NvmlMissing { .. }) => {
+            return Ok("NVML cannot be loaded; it comes with the NVIDIA driver".to_owned());
+        }
         Err(error @ Error::NvmlDriverNotLoaded) => return Ok(error.to_string()),
         answered => answered?,
     };
