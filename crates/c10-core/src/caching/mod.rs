@@ -23,6 +23,7 @@ pub use slow::{BlockCheckpoint, PoolCheckpoint, RestoreResult, SegmentCheckpoint
 pub use slow::{BlockInfo, BlockState, SegmentInfo, SegmentType};
 pub use stats::{DeviceStats, StatByPool};
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -334,15 +335,17 @@ impl CachingAllocator {
         self.existing(device)?.checkpoint_pool(driver, pool)
     }
 
-    /// Brings a private pool of a device back to what a checkpoint notes.
+    /// Brings a private pool of a device back to what a checkpoint notes, by taking back what was given up; see
+    /// [`Device::restore_pool`].
     pub(crate) fn restore_pool<D: Driver>(
         &self,
         driver: &D,
         device: DeviceIndex,
         checkpoint: &PoolCheckpoint,
+        given_up: Option<&BTreeSet<u64>>,
     ) -> Result<RestoreResult> {
         let _relaxed = Relaxed::new(driver, self.is_scoped())?;
-        self.existing(device)?.restore_pool(driver, checkpoint)
+        self.existing(device)?.restore_pool(driver, checkpoint, given_up)
     }
 
     /// Whether exactly these addresses of a device's private pool are handed out.
