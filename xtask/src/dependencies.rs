@@ -16,6 +16,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("libcuda-sim", &["cuda-sim", "cuda-sys"]),
     ("libnvml-sim", &["cuda-sim", "cuda-sys"]),
     ("testkit", &["c10-core", "cuda-sim", "cuda-sys"]),
+    ("conformance", &["cuda-sim", "cuda-sys"]),
     ("xtask", &[]),
 ];
 

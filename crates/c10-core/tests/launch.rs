@@ -11,7 +11,7 @@ use c10_core::{
     Arg, CUDAGraph, CaptureMode, DeviceBuffer, DeviceIndex, Error, Event, EventOptions, Kernel, LaunchConfig,
     LaunchErrorKind, Module, ModuleError, Result, Stream,
 };
-use common::{DEVICE, Rig, config, fail_each_call, load, rig};
+use common::{DEVICE, Rig, config, fail_each_call, rig};
 
 const WORDS: usize = 1000;
 
@@ -327,9 +327,8 @@ fn sleeping_keeps_a_stream_busy_for_so_long() {
 
 #[test]
 fn a_driver_that_cannot_tell_parameters_launches_all_the_same() {
-    let rig = rig();
-    let old = cuda_sim::functions().up_to(cuda_sys::CudaVersion(12020));
-    let runtime = c10_core::Runtime::new(load(old).unwrap());
+    let rig = Rig::new(config().driver_version(cuda_sys::CudaVersion(12020)));
+    let runtime = &rig.runtime;
     let stream = runtime.new_stream(DEVICE, 0).unwrap();
     let kernel = runtime.module_from_ptx(DEVICE, TEXT).unwrap().kernel("add").unwrap();
     assert_eq!(kernel.parameter_sizes(), None);
@@ -338,7 +337,6 @@ fn a_driver_that_cannot_tell_parameters_launches_all_the_same() {
     add(&kernel, &buffer, 5, &stream).unwrap();
     stream.synchronize().unwrap();
     assert_eq!(read(&buffer), [5; WORDS]);
-    drop(rig);
 }
 
 /// Loads, launches, captures, replays, sleeps.

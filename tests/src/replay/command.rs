@@ -6,7 +6,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use testkit::{script, trace};
+use crate::{script, trace};
 
 use super::run::replay;
 use super::trace::{Pass, TraceReport, measure};
