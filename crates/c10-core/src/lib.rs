@@ -59,7 +59,7 @@ pub use api::graphed::{GraphFn, GraphedCallable, GraphedOptions};
 pub use api::guard::{DeviceGuard, MultiStreamGuard, RuntimeGuard, StreamGuard};
 pub use api::ipc::SharedBuffer;
 pub use api::launch::{Arg, Kernel, KernelAttributes, LaunchConfig, Module};
-pub use api::mem_pool::{MemPool, MemPoolGuard};
+pub use api::mem_pool::{MemPool, MemPoolGuard, MemPoolOptions};
 pub use api::pinned::PinnedBuffer;
 pub use api::properties::DeviceProperties;
 pub use api::stream::{ExternalStream, Stream, get_stream_from_external};

@@ -1,7 +1,10 @@
 //! Initialisation, devices and their properties.
 
-use c10_core::{
-    Cudart, DeviceArg, DeviceGuard, DeviceIndex, DeviceOf, DeviceProperties, Error, Result, Runtime, SyncDebugMode,
+use c10_core::{Error, Result};
+
+pub use c10_core::{
+    Cudart, Device, DeviceArg, DeviceGuard, DeviceIndex, DeviceOf, DeviceProperties, DeviceType, Runtime, RuntimeGuard,
+    SyncDebugMode, Uuid, check_error, cudaStatus,
 };
 
 /// Starts the runtime, if it was not; torch's `init`. Everything that needs it does so by itself. Creates no context.
@@ -74,14 +77,15 @@ pub fn device(device: impl DeviceArg) -> Result<DeviceGuard> {
 /// # Errors
 /// The runtime cannot start, or the device does not exist.
 pub fn device_of(obj: &impl DeviceOf) -> Result<DeviceGuard> {
-    device(obj.cuda_device().unwrap_or(DeviceIndex(-1)))
+    device(obj.cuda_device().unwrap_or(-1))
 }
 
-/// Calls `body` while a device is current.
+/// Calls `body` while a device is current. Where `body` fails with errors of its own, the guard of [`device()`] does the
+/// same.
 ///
 /// # Errors
 /// As for [`device()`], else what `body` returned.
-pub fn with_device<T, E: From<Error>>(device: impl DeviceArg, body: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
+pub fn with_device<T>(device: impl DeviceArg, body: impl FnOnce() -> Result<T>) -> Result<T> {
     let _current = self::device(device)?;
     body()
 }

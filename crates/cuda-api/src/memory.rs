@@ -2,9 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use c10_core::{
-    DeviceArg, DeviceIndex, DeviceStats, Error, HostStats, MemPool, MemPoolGuard, NestedStat, ObserverId,
-    PoolCheckpoint, PoolId, ProcessMemory, RestoreResult, Result, Runtime, SegmentInfo, StreamArg,
+use c10_core::{DeviceArg, DeviceIndex, Error, Result, Runtime, StreamArg};
+
+pub use c10_core::{
+    AllocatorConfig, BlockCheckpoint, BlockInfo, BlockState, ConfigError, DeviceStats, DurationStat, HostStats,
+    MemPool, MemPoolGuard, MemPoolOptions, NestedStat, ObserverId, OutOfMemory, OutOfMemoryError, OutOfMemoryHint,
+    PoolCheckpoint, PoolId, ProcessMemory, RestoreResult, SegmentCheckpoint, SegmentInfo, SegmentType, Stat,
+    StatByPool,
 };
 
 /// Address of device memory; 0 stands for no memory.
@@ -57,7 +61,7 @@ pub fn host_empty_cache() -> Result<()> {
 ///
 /// ```
 /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/simulated.rs"));
-/// let buffer = cuda_api::pinned(3000)?;
+/// let buffer = cuda_api::PinnedBuffer::new(3000)?;
 /// let stats = cuda_api::host_memory_stats();
 /// assert_eq!((stats.active_bytes.current, stats.num_host_alloc), (4096, 1));
 /// drop(buffer);
@@ -229,15 +233,6 @@ pub fn set_allocator_settings(settings: &str) -> Result<()> {
     Runtime::current().set_allocator_settings(settings)
 }
 
-/// Makes a memory pool on the current device; torch's `MemPool`. With `use_on_oom` its free memory serves other
-/// requests before those fail for want of memory; with `no_split` its blocks are handed out whole.
-///
-/// # Errors
-/// The runtime cannot start.
-pub fn mem_pool(use_on_oom: bool, no_split: bool) -> Result<MemPool> {
-    Runtime::current().mem_pool(use_on_oom, no_split)
-}
-
 /// Memory that this thread asks for on a device comes from the pool until the guard is dropped.
 ///
 /// # Errors
@@ -251,8 +246,10 @@ pub fn use_mem_pool(pool: &MemPool, device: impl DeviceArg) -> Result<MemPoolGua
 ///
 /// ```
 /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/simulated.rs"));
-/// let pool = cuda_api::mem_pool(false, false)?;
-/// let buffer = cuda_api::with_mem_pool(&pool, None, || cuda_api::empty(1 << 20, None))?;
+/// use cuda_api::{DeviceBuffer, MemPool, MemPoolOptions, with_mem_pool};
+///
+/// let pool = MemPool::new(MemPoolOptions::default())?;
+/// let buffer = with_mem_pool(&pool, None, || DeviceBuffer::new(1 << 20, None))?;
 /// assert_eq!(pool.snapshot().len(), 1);
 /// drop(buffer);
 /// # Ok::<(), cuda_api::Error>(())
@@ -260,11 +257,7 @@ pub fn use_mem_pool(pool: &MemPool, device: impl DeviceArg) -> Result<MemPoolGua
 ///
 /// # Errors
 /// What `body` returned, else as for [`use_mem_pool`].
-pub fn with_mem_pool<T, E: From<Error>>(
-    pool: &MemPool,
-    device: impl DeviceArg,
-    body: impl FnOnce() -> Result<T, E>,
-) -> Result<T, E> {
+pub fn with_mem_pool<T>(pool: &MemPool, device: impl DeviceArg, body: impl FnOnce() -> Result<T>) -> Result<T> {
     let _guard = use_mem_pool(pool, device)?;
     body()
 }
@@ -288,8 +281,8 @@ pub fn checkpoint_pool_state(device: impl DeviceArg, pool: PoolId) -> Result<Poo
 ///
 /// ```
 /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/simulated.rs"));
-/// use cuda_api::{caching_allocator_alloc, caching_allocator_delete};
-/// let pool = cuda_api::mem_pool(false, false)?;
+/// use cuda_api::{MemPool, MemPoolOptions, caching_allocator_alloc, caching_allocator_delete};
+/// let pool = MemPool::new(MemPoolOptions::default())?;
 /// let alloc = |size| cuda_api::with_mem_pool(&pool, None, || caching_allocator_alloc(size, None, None));
 /// let kept = alloc(5000)?;
 /// let checkpoint = cuda_api::checkpoint_pool_state(None, pool.id())?;

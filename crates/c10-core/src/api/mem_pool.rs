@@ -21,6 +21,15 @@ use crate::thread;
 #[derive(Clone, Debug)]
 pub struct MemPool(Arc<Pool>);
 
+/// What a memory pool does beyond keeping its memory apart; the arguments of torch's `MemPool`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct MemPoolOptions {
+    /// Its free memory serves other requests before those fail for want of memory.
+    pub use_on_oom: bool,
+    /// Its blocks are handed out whole.
+    pub no_split: bool,
+}
+
 #[derive(Debug)]
 struct Pool {
     runtime: Runtime,
@@ -29,12 +38,12 @@ struct Pool {
 }
 
 impl Runtime {
-    /// Makes a memory pool on the current device. With `use_on_oom` its free memory serves other requests before those
-    /// fail for want of memory; with `no_split` its blocks are handed out whole.
+    /// Makes a memory pool on the current device; see [`MemPool::new`].
     ///
     /// # Errors
     /// The runtime cannot start.
-    pub fn mem_pool(&self, use_on_oom: bool, no_split: bool) -> Result<MemPool> {
+    pub fn mem_pool(&self, options: MemPoolOptions) -> Result<MemPool> {
+        let MemPoolOptions { use_on_oom, no_split } = options;
         let (ready, id, device) = (self.ready()?, PoolId::handle(), self.current_device()?);
         ready.allocator.use_pool(device, id, PoolOptions { use_on_oom, no_split, source: None })?;
         Ok(MemPool(Arc::new(Pool { runtime: self.clone(), id, device })))
@@ -57,10 +66,10 @@ impl Runtime {
     /// [`Self::use_mem_pool`].
     ///
     /// # Errors
-    /// As for [`Self::use_mem_pool`]; `body` has not run then.
-    pub fn with_mem_pool<T>(&self, pool: &MemPool, device: DeviceIndex, body: impl FnOnce() -> T) -> Result<T> {
+    /// As for [`Self::use_mem_pool`], when `body` has not run; else what `body` returned.
+    pub fn with_mem_pool<T>(&self, pool: &MemPool, device: DeviceIndex, body: impl FnOnce() -> Result<T>) -> Result<T> {
         let _guard = self.use_mem_pool(pool, device)?;
-        Ok(body())
+        body()
     }
 
     /// Notes what a memory pool, one of a program or of graphs, has handed out of which segments, so that
@@ -106,6 +115,23 @@ impl Runtime {
 }
 
 impl MemPool {
+    /// A memory pool of the current runtime on the current device.
+    ///
+    /// ```
+    /// # testkit::make_default(testkit::Config::default()).unwrap();
+    /// use c10_core::{MemPool, MemPoolOptions};
+    ///
+    /// let pool = MemPool::new(MemPoolOptions { no_split: true, ..MemPoolOptions::default() })?;
+    /// assert_eq!((pool.use_count(), pool.snapshot().len()), (1, 0));
+    /// # Ok::<(), c10_core::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The runtime cannot start.
+    pub fn new(options: MemPoolOptions) -> Result<Self> {
+        Runtime::with_current(|runtime| runtime.mem_pool(options))
+    }
+
     /// Name of the pool, for graphs to share it.
     #[must_use]
     pub fn id(&self) -> PoolId {

@@ -42,6 +42,25 @@ pub struct PinnedBuffer {
 }
 
 impl PinnedBuffer {
+    /// Pinned memory of `len` bytes of the current runtime; see [`Runtime::pinned`].
+    ///
+    /// ```
+    /// # testkit::make_default(testkit::Config::default()).unwrap();
+    /// use c10_core::PinnedBuffer;
+    ///
+    /// let buffer = PinnedBuffer::new(4)?;
+    /// buffer.write(0, b"abcd")?;
+    /// assert_eq!(buffer.to_vec()?, b"abcd");
+    /// # Ok::<(), c10_core::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`Runtime::pinned`].
+    #[inline]
+    pub fn new(len: usize) -> Result<Self> {
+        Runtime::with_current(|runtime| runtime.pinned(len))
+    }
+
     /// Bytes of the buffer.
     #[must_use]
     pub fn len(&self) -> usize {

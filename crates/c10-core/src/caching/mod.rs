@@ -389,7 +389,7 @@ impl CachingAllocator {
 
     #[inline]
     fn device(&self, device: DeviceIndex) -> Option<&Device> {
-        self.devices.get(device.position()?)
+        self.devices.get(usize::try_from(device).ok()?)
     }
 
     fn existing(&self, device: DeviceIndex) -> Result<&Device> {

@@ -69,7 +69,7 @@ impl EventPools {
             return None;
         }
         let kind = usize::try_from(flags).ok().filter(|kind| *kind < KINDS)?;
-        Some((self.devices.get(device.position()?)?, kind))
+        Some((self.devices.get(usize::try_from(device).ok()?)?, kind))
     }
 
     /// Lists an event that a graph will use.
