@@ -29,7 +29,7 @@ impl Shared {
         // All threads of a model are one thread of the system, which stays bound while the model runs.
         let _bound = machine.bind();
         let runtime = Runtime::new(cuda_sim::driver().unwrap());
-        let streams = (0..2).map(|_| runtime.new_stream(DEVICE, 0).unwrap()).collect();
+        let streams = (0..2).map(|_| runtime.streams().pooled(DEVICE, 0).unwrap()).collect();
         Arc::new(Self { machine, runtime, streams, handed_over: Mutex::new(Vec::new()) })
     }
 
@@ -46,15 +46,15 @@ impl Shared {
     }
 
     fn alloc(&self, bytes: u64, stream: usize) -> u64 {
-        self.call(|runtime| runtime.caching_allocator_alloc(bytes, &self.streams[stream])).unwrap()
+        self.call(|runtime| runtime.memory().alloc(bytes, &self.streams[stream])).unwrap()
     }
 
     fn record(&self, address: u64, stream: usize) {
-        self.call(|runtime| runtime.record_stream(address, &self.streams[stream])).unwrap();
+        self.call(|runtime| runtime.memory().record_stream(address, &self.streams[stream])).unwrap();
     }
 
     fn free(&self, address: u64) {
-        self.call(|runtime| runtime.caching_allocator_delete(address)).unwrap();
+        self.call(|runtime| runtime.memory().free(address)).unwrap();
     }
 
     /// Lets the others give a block back, and gives back what they left.
@@ -73,9 +73,9 @@ impl Shared {
             self.free(address);
         }
         self.call(|runtime| runtime.synchronize(DEVICE)).unwrap();
-        self.call(Runtime::empty_cache).unwrap();
+        self.call(|runtime| runtime.memory().empty_cache()).unwrap();
         let _bound = self.machine.bind();
-        let stats = self.runtime.memory_stats(DEVICE).unwrap();
+        let stats = self.runtime.memory().stats(DEVICE).unwrap();
         assert_eq!((stats.allocation.all.current, stats.reserved_bytes.all.current), (0, 0));
         assert_eq!(stats.allocation.all.allocated, stats.allocation.all.freed);
         assert_eq!(self.machine.live().allocations, 0);
@@ -122,7 +122,7 @@ fn emptying_the_cache_beside_allocations_loses_nothing() {
             |shared| {
                 let address = shared.alloc(1 << 20, 0);
                 shared.free(address);
-                shared.call(Runtime::empty_cache).unwrap();
+                shared.call(|runtime| runtime.memory().empty_cache()).unwrap();
             },
             |shared| {
                 let (small, large) = (shared.alloc(512, 0), shared.alloc(12 << 20, 0));
@@ -147,8 +147,7 @@ fn random_orders_of_many_calls_leave_the_books_balanced() {
                     for round in 0..6_u64 {
                         let bytes = 1 << (9 + (round * 7 + number as u64 * 5) % 16);
                         let stream = (number + usize::from(round % 2 == 0)) % 2;
-                        let answer =
-                            shared.call(|runtime| runtime.caching_allocator_alloc(bytes, &shared.streams[stream]));
+                        let answer = shared.call(|runtime| runtime.memory().alloc(bytes, &shared.streams[stream]));
                         let Ok(address) = answer else { continue };
                         if round % 3 == 1 {
                             shared.record(address, 1 - stream);

@@ -5,7 +5,7 @@
 //! that many elements.
 #![expect(unsafe_code, reason = "a launch of a kernel whose text is below")]
 
-use cuda_api::{DeviceBuffer, DeviceIndex, Error, Kernel, LaunchConfig, Runtime, Stream};
+use cuda_api::{DeviceBuffer, DeviceIndex, Error, Kernel, LaunchConfig, Module, Runtime, Stream};
 
 use crate::checks::Failure;
 
@@ -54,7 +54,7 @@ impl Axpy {
     /// # Errors
     /// The driver refuses it.
     pub fn new(device: DeviceIndex) -> Result<Self, Error> {
-        Runtime::current().module_from_ptx(device, TEXT)?.kernel("axpy").map(Self)
+        Module::from_ptx(&Runtime::current(), device, TEXT)?.kernel("axpy").map(Self)
     }
 
     /// Queues `y = a * x + y`, both as numbers of 32 bits.

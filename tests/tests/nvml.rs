@@ -56,13 +56,15 @@ fn two_shared_objects_show_one_machine() {
 fn look() {
     let runtime = Runtime::on_driver_file(shared_object("libcuda_sim_driver.so"));
     let other = ProcessMemory { pid: 77, used_bytes: Some(MIB) };
-    assert_eq!(runtime.device_count_nvml(), Some(1));
-    assert_eq!(runtime.gpu_processes(DEVICE), Ok(vec![other]));
-    let stream = runtime.default_stream(DEVICE).expect("a device");
-    let buffer = runtime.buffer(20 << 20, &stream).expect("enough memory");
+    assert_eq!(runtime.telemetry().device_count(), Some(1));
+    assert_eq!(runtime.telemetry().processes(DEVICE), Ok(vec![other]));
+    let stream = runtime.streams().default(DEVICE).expect("a device");
+    let buffer = runtime.memory().buffer(20 << 20, &stream).expect("enough memory");
     let this = ProcessMemory { pid: std::process::id(), used_bytes: Some(20 * MIB) };
-    assert_eq!(runtime.gpu_processes(DEVICE), Ok(vec![this, other]));
-    let Err(Error::OutOfMemory(failed)) = runtime.buffer(90 << 20, &stream) else { panic!("more than there is") };
+    assert_eq!(runtime.telemetry().processes(DEVICE), Ok(vec![this, other]));
+    let Err(Error::OutOfMemory(failed)) = runtime.memory().buffer(90 << 20, &stream) else {
+        panic!("more than there is")
+    };
     assert_eq!((failed.figures.free, failed.processes), (79 * MIB, vec![this, other]));
     drop(buffer);
 }
@@ -76,9 +78,13 @@ fn the_real_nvml_where_there_is_a_gpu() {
         return;
     }
     let telemetry = || {
-        let load = (runtime.utilization(DEVICE)?, runtime.memory_usage(DEVICE)?);
-        let rest = (runtime.temperature(DEVICE)?, runtime.power_draw(DEVICE)?, runtime.clock_rate(DEVICE)?);
-        Ok::<_, Error>((load, rest, runtime.device_memory_used(DEVICE)?))
+        let load = (runtime.telemetry().utilization(DEVICE)?, runtime.telemetry().memory_usage(DEVICE)?);
+        let rest = (
+            runtime.telemetry().temperature(DEVICE)?,
+            runtime.telemetry().power_draw(DEVICE)?,
+            runtime.telemetry().clock_rate(DEVICE)?,
+        );
+        Ok::<_, Error>((load, rest, runtime.telemetry().memory_used(DEVICE)?))
     };
     let ((gpu, memory), (celsius, milliwatts, mhz), used) = match telemetry() {
         Err(error @ Error::NvmlMissing { .. }) => return println!("skipped: {error}"),
@@ -87,18 +93,18 @@ fn the_real_nvml_where_there_is_a_gpu() {
     println!("{gpu} % {memory} % {celsius} C {milliwatts} mW {mhz} MHz {used} bytes used");
     assert!(gpu <= 100 && memory <= 100);
     assert!((1..120).contains(&celsius) && (1_000..2_000_000).contains(&milliwatts) && (100..5_000).contains(&mhz));
-    assert_eq!(runtime.device_count_nvml(), Some(runtime.device_count()));
-    let stream = runtime.default_stream(DEVICE).expect("a device");
-    let _held = runtime.buffer(300 << 20, &stream).expect("enough memory");
+    assert_eq!(runtime.telemetry().device_count(), Some(runtime.device_count()));
+    let stream = runtime.streams().default(DEVICE).expect("a device");
+    let _held = runtime.memory().buffer(300 << 20, &stream).expect("enough memory");
     let this = |processes: &[ProcessMemory]| {
         let found = processes.iter().find(|process| process.pid == std::process::id()).copied();
         println!("this process among {processes:?}: {found:?}");
         found.map(|process| process.used_bytes.expect("the driver counts it"))
     };
     // In a container NVML may show the host's numbers of processes; then no line is this process's.
-    let listed = this(&runtime.gpu_processes(DEVICE).expect("NVML lists processes"));
+    let listed = this(&runtime.telemetry().processes(DEVICE).expect("NVML lists processes"));
     assert!(listed.is_none_or(|bytes| bytes >= 300 << 20));
-    let Err(error) = runtime.buffer(4096 << 30, &stream) else { panic!("more than there is") };
+    let Err(error) = runtime.memory().buffer(4096 << 30, &stream) else { panic!("more than there is") };
     let Error::OutOfMemory(failed) = &error else { panic!("{error:?}") };
     assert_eq!(this(&failed.processes).is_some(), listed.is_some(), "by identity and by number it is one device");
     println!("{error}");

@@ -81,13 +81,13 @@ impl HostMemory {
         let driver_bytes = heap::bytes() - before;
 
         let runtime = Runtime::default_runtime();
-        let stream = runtime.new_stream(DEVICE, 0)?;
+        let stream = runtime.streams().pooled(DEVICE, 0)?;
         let sizes = Random::new(1).sizes();
         let mut blocks = Vec::with_capacity(LIVE);
-        runtime.caching_allocator_delete(runtime.caching_allocator_alloc(sizes[0], &stream)?)?;
+        runtime.memory().free(runtime.memory().alloc(sizes[0], &stream)?)?;
         let (before, held_before) = (heap::bytes(), reserved(&runtime)?);
         for index in 0..LIVE {
-            blocks.push(runtime.caching_allocator_alloc(sizes[index % SIZES], &stream)?);
+            blocks.push(runtime.memory().alloc(sizes[index % SIZES], &stream)?);
         }
         let heap_bytes = heap::bytes() - before;
         let reserved_bytes = reserved(&runtime)? - held_before;
@@ -97,7 +97,7 @@ impl HostMemory {
 }
 
 fn reserved(runtime: &Runtime) -> Result<i64, Failure> {
-    Ok(runtime.memory_stats(DEVICE)?.reserved_bytes.all.current)
+    Ok(runtime.memory().stats(DEVICE)?.reserved_bytes.all.current)
 }
 
 #[cfg(test)]

@@ -170,7 +170,7 @@ impl<'run> Side<'run> {
 
 /// Measures one case on both sides.
 fn measure(case: Case, ground: &Ground, raw: &Raw, beside: &mut Beside) -> Result<Vec<Row>, Failure> {
-    ground.runtime.empty_cache()?;
+    ground.runtime.memory().empty_cache()?;
     let mut ours = Side::new(case, |ops| run(case, ground, raw, ops))?;
     let mut peer = match (&mut *beside, case.request()) {
         (Beside::Peer(peer), Some(request)) => {
@@ -267,7 +267,7 @@ fn floor(raw: &Raw) -> Result<Floor, Failure> {
 
 /// What threads cost each other: the pair beside as much work on a thread's own data, in turn.
 fn control(ground: &Ground) -> Result<Control, Failure> {
-    ground.runtime.empty_cache()?;
+    ground.runtime.memory().empty_cache()?;
     let null_ns = work::null(ops_of_a_round(|ops| Ok(work::null(ops)?))?)?;
     let pair = |threads, ops| Ok::<f64, Failure>(ground.pair(BYTES, threads, ops)?);
     let ops = (ops_of_a_round(|ops| pair(1, ops))?, ops_of_a_round(|ops| pair(THREADS_MAX, ops))?);

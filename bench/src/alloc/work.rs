@@ -45,8 +45,8 @@ impl Ground {
     /// The runtime's.
     pub(crate) fn new() -> Result<Self, Error> {
         let runtime = Runtime::default_runtime();
-        let streams = (0..THREADS_MAX).map(|_| runtime.new_stream(DEVICE, 0)).collect::<Result<Vec<_>, _>>()?;
-        let other = runtime.new_stream(DEVICE, 0)?;
+        let streams = (0..THREADS_MAX).map(|_| runtime.streams().pooled(DEVICE, 0)).collect::<Result<Vec<_>, _>>()?;
+        let other = runtime.streams().pooled(DEVICE, 0)?;
         Ok(Self { runtime, streams, other })
     }
 
@@ -63,8 +63,8 @@ impl Ground {
         on_threads(threads, ops, |index| {
             let (runtime, stream) = (&self.runtime, &self.streams[index % self.streams.len()]);
             Ok(Loop(move |_| {
-                let address = runtime.caching_allocator_alloc(bytes, stream)?;
-                runtime.caching_allocator_delete(black_box(address))
+                let address = runtime.memory().alloc(bytes, stream)?;
+                runtime.memory().free(black_box(address))
             }))
         })
     }
@@ -82,9 +82,9 @@ impl Ground {
     /// # Errors
     /// The runtime's.
     pub(crate) fn record_stream(&self, bytes: u64) -> Result<(), Error> {
-        let address = self.runtime.caching_allocator_alloc(bytes, self.stream())?;
-        self.runtime.record_stream(address, &self.other)?;
-        self.runtime.caching_allocator_delete(address)
+        let address = self.runtime.memory().alloc(bytes, self.stream())?;
+        self.runtime.memory().record_stream(address, &self.other)?;
+        self.runtime.memory().free(address)
     }
 
     /// Nanoseconds of reading all statistics.
@@ -94,7 +94,7 @@ impl Ground {
     pub(crate) fn stats(&self, ops: usize) -> Result<f64, Error> {
         on_threads(1, ops, |_| {
             Ok(Loop(|_| {
-                black_box(self.runtime.memory_stats(DEVICE)?);
+                black_box(self.runtime.memory().stats(DEVICE)?);
                 Ok(())
             }))
         })
@@ -107,7 +107,7 @@ impl Ground {
     pub(crate) fn flattened(&self, ops: usize) -> Result<f64, Error> {
         on_threads(1, ops, |_| {
             Ok(Loop(|_| {
-                black_box(self.runtime.memory_stats(DEVICE)?.flatten());
+                black_box(self.runtime.memory().stats(DEVICE)?.flatten());
                 Ok(())
             }))
         })
@@ -149,7 +149,7 @@ impl Ground {
             true
         };
         for index in 0..ops {
-            let address = self.runtime.caching_allocator_alloc(bytes, self.stream());
+            let address = self.runtime.memory().alloc(bytes, self.stream());
             let is_taken_over = put(&ring[index % RING], *address.as_ref().unwrap_or(&NO_MORE));
             address?;
             if !is_taken_over {
@@ -172,7 +172,7 @@ impl Ground {
             if address == NO_MORE {
                 break;
             }
-            self.runtime.caching_allocator_delete(address)?;
+            self.runtime.memory().free(address)?;
         }
         Ok(())
     }
@@ -185,9 +185,9 @@ impl Ground {
         let mut figures = vec![0.0; ops];
         for figure in &mut figures {
             let begin = Instant::now();
-            let address = self.runtime.caching_allocator_alloc(bytes, self.stream())?;
+            let address = self.runtime.memory().alloc(bytes, self.stream())?;
             *figure = begin.elapsed().as_secs_f64() * 1e9;
-            self.runtime.caching_allocator_delete(address)?;
+            self.runtime.memory().free(address)?;
         }
         figures.sort_by(f64::total_cmp);
         Ok(figures)
@@ -259,7 +259,7 @@ impl<'ground> Replace<'ground> {
     fn new(runtime: &'ground Runtime, stream: &'ground Stream, live: usize) -> Result<Self, Error> {
         let mut random = Random::new(SEED);
         let sizes = random.sizes();
-        let first = (0..live).map(|index| runtime.caching_allocator_alloc(sizes[index % SIZES], stream));
+        let first = (0..live).map(|index| runtime.memory().alloc(sizes[index % SIZES], stream));
         let blocks = first.collect::<Result<Vec<_>, _>>()?;
         Ok(Self { runtime, stream, indexes: random.indexes(live), sizes, blocks })
     }
@@ -269,14 +269,14 @@ impl Work for Replace<'_> {
     fn run(&mut self, ops: usize) -> Result<(), Error> {
         for index in 0..ops {
             let block = &mut self.blocks[self.indexes[index % INDEXES]];
-            self.runtime.caching_allocator_delete(*block)?;
-            *block = self.runtime.caching_allocator_alloc(self.sizes[(index * STRIDE) % SIZES], self.stream)?;
+            self.runtime.memory().free(*block)?;
+            *block = self.runtime.memory().alloc(self.sizes[(index * STRIDE) % SIZES], self.stream)?;
         }
         Ok(())
     }
 
     fn finish(self) -> Result<(), Error> {
-        self.blocks.iter().try_for_each(|block| self.runtime.caching_allocator_delete(*block))
+        self.blocks.iter().try_for_each(|block| self.runtime.memory().free(*block))
     }
 }
 

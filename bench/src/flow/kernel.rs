@@ -5,7 +5,7 @@
 //! [`BYTES`] bytes that outlives the work.
 #![expect(unsafe_code, reason = "a launch of a kernel whose text is below")]
 
-use cuda_api::{DeviceBuffer, Error, Kernel, LaunchConfig, Runtime, Stream};
+use cuda_api::{DeviceBuffer, Error, Kernel, LaunchConfig, Module, Runtime, Stream};
 
 /// Threads of the one block.
 pub(crate) const THREADS: u32 = 128;
@@ -48,8 +48,8 @@ impl Increment {
     /// The runtime's.
     pub(crate) fn new(stream: &Stream) -> Result<Self, Error> {
         let runtime = Runtime::current();
-        let kernel = runtime.module_from_ptx(stream.device_index(), TEXT)?.kernel("increment")?;
-        let data = runtime.buffer(BYTES, stream)?;
+        let kernel = Module::from_ptx(&runtime, stream.device_index(), TEXT)?.kernel("increment")?;
+        let data = runtime.memory().buffer(BYTES, stream)?;
         data.fill(0..BYTES, 0, stream)?;
         Ok(Self { kernel, data })
     }

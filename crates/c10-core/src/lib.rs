@@ -30,8 +30,8 @@
 //! ```no_run
 //! use c10_core::{DeviceIndex, Runtime};
 //! let runtime = Runtime::default_runtime();
-//! let stream = runtime.new_stream(DeviceIndex(0), 0)?;
-//! let buffer = runtime.buffer(1 << 20, &stream)?;
+//! let stream = runtime.streams().pooled(DeviceIndex(0), 0)?;
+//! let buffer = runtime.memory().buffer(1 << 20, &stream)?;
 //! buffer.fill(0..1 << 20, 7, &stream)?;
 //! stream.synchronize()?;
 //! # Ok::<(), c10_core::Error>(())
@@ -57,13 +57,15 @@ pub use api::event::{Event, EventOptions};
 pub use api::graph::{CUDAGraph, CaptureOutcome, CaptureScope, Condition, GeneratorState, GraphCapture, GraphReport};
 pub use api::graphed::{GraphFn, GraphedCallable, GraphedOptions};
 pub use api::guard::{DeviceGuard, MultiStreamGuard, RuntimeGuard, StreamGuard};
-pub use api::ipc::SharedBuffer;
+pub use api::ipc::{Ipc, SharedBuffer};
 pub use api::launch::{Arg, Kernel, KernelAttributes, LaunchConfig, Module};
-pub use api::mem_pool::{MemPool, MemPoolGuard, MemPoolOptions};
-pub use api::pinned::PinnedBuffer;
-pub use api::properties::DeviceProperties;
-pub use api::stream::{ExternalStream, Stream, get_stream_from_external};
-pub use api::sync_debug::SyncDebugMode;
+pub use api::mem_pool::{MemPool, MemPoolGuard, MemPoolOptions, MemPools};
+pub use api::memory::Memory;
+pub use api::nvml::Telemetry;
+pub use api::pinned::{PinnedBuffer, PinnedMemory};
+pub use api::properties::{DeviceProperties, Devices};
+pub use api::stream::{ExternalStream, Stream, Streams, get_stream_from_external};
+pub use api::sync_debug::{SyncDebug, SyncDebugMode};
 pub use base::config::{AllocatorConfig, Backend, ConfigError, ROUNDUP_ENTRIES};
 pub use base::device::{Device, DeviceIndex, DeviceType};
 pub use base::error::{

@@ -10,10 +10,10 @@ const LEN: usize = 4 << 20;
 /// Captures work that uses a buffer on two streams, gives it back, and asks for as much again before the streams join
 /// or after; whether the second buffer was where the first one was.
 fn is_used_again(rig: &Rig, graph: &mut CUDAGraph, [stream, side]: [&Stream; 2], joined: bool) -> Result<bool> {
-    let out = rig.runtime.buffer(LEN, stream)?;
+    let out = rig.runtime.memory().buffer(LEN, stream)?;
     let mut same = false;
     graph.capture::<_, Error>(stream, None, CaptureMode::Global, || {
-        let first = rig.runtime.buffer(LEN, stream)?;
+        let first = rig.runtime.memory().buffer(LEN, stream)?;
         let address = first.address();
         first.fill(0..LEN, 3, stream)?;
         side.wait_stream(stream)?;
@@ -22,7 +22,7 @@ fn is_used_again(rig: &Rig, graph: &mut CUDAGraph, [stream, side]: [&Stream; 2],
         if joined {
             stream.wait_stream(side)?;
         }
-        let second = rig.runtime.buffer(LEN, stream)?;
+        let second = rig.runtime.memory().buffer(LEN, stream)?;
         second.fill(0..LEN, 9, stream)?;
         same = second.address() == address;
         stream.wait_stream(side)
@@ -44,14 +44,14 @@ fn memory_is_used_again_once_its_streams_have_joined() {
         ("graph_capture_record_stream_reuse:False", true, false),
     ] {
         let rig = rig();
-        rig.runtime.set_allocator_settings(settings).unwrap();
+        rig.runtime.memory().set_settings(settings).unwrap();
         let (stream, side) = (rig.stream(), rig.stream());
         let mut graph = CUDAGraph::on(&rig.runtime, false);
         let again = is_used_again(&rig, &mut graph, [&stream, &side], joined).unwrap();
         assert_eq!(again, expected, "{settings}, {joined}");
         let reserved = rig.reserved_bytes();
         drop(graph);
-        rig.runtime.empty_cache().unwrap();
+        rig.runtime.memory().empty_cache().unwrap();
         assert!(rig.reserved_bytes() < reserved && rig.runtime.is_valid());
         assert!(rig.machine.take_reports().is_empty());
     }
@@ -61,7 +61,7 @@ fn memory_is_used_again_once_its_streams_have_joined() {
 #[test]
 fn older_drivers_are_asked_in_their_way() {
     let rig = Rig::new(config().driver_version(cuda_sys::CudaVersion(12000)));
-    rig.runtime.set_allocator_settings("graph_capture_record_stream_reuse:True").unwrap();
+    rig.runtime.memory().set_settings("graph_capture_record_stream_reuse:True").unwrap();
     let (stream, side) = (rig.stream(), rig.stream());
     let mut graph = CUDAGraph::on(&rig.runtime, false);
     assert!(is_used_again(&rig, &mut graph, [&stream, &side], true).unwrap());
@@ -71,23 +71,23 @@ fn older_drivers_are_asked_in_their_way() {
 #[test]
 fn a_stream_outside_of_the_capture_is_waited_for() {
     let rig = rig();
-    rig.runtime.set_allocator_settings("graph_capture_record_stream_reuse:True").unwrap();
+    rig.runtime.memory().set_settings("graph_capture_record_stream_reuse:True").unwrap();
     let (stream, outside) = (rig.stream(), rig.stream());
     let mut graph = CUDAGraph::on(&rig.runtime, false);
     let captured: Result<[u64; 2], Error> = graph.capture(&stream, None, CaptureMode::ThreadLocal, || {
-        let first = rig.runtime.buffer(LEN, &stream)?;
+        let first = rig.runtime.memory().buffer(LEN, &stream)?;
         first.fill(0..LEN, 1, &stream)?;
         first.record_stream(&outside)?;
         let address = first.address();
         drop(first);
-        let second = rig.runtime.buffer(LEN, &stream)?;
+        let second = rig.runtime.memory().buffer(LEN, &stream)?;
         second.fill(0..LEN, 1, &stream)?;
         Ok([address, second.address()])
     });
     let [first, second] = captured.unwrap();
     assert_ne!(first, second);
-    rig.runtime.buffer(1, &outside).unwrap();
+    rig.runtime.memory().buffer(1, &outside).unwrap();
     drop(graph);
-    rig.runtime.empty_cache().unwrap();
+    rig.runtime.memory().empty_cache().unwrap();
     assert!(rig.runtime.is_valid());
 }

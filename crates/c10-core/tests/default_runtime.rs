@@ -11,8 +11,8 @@ fn program() -> c10_core::Result<()> {
     let runtime = Runtime::default_runtime();
     let stream = Stream::new(DEVICE, 0)?;
     let _current = stream.guard();
-    assert_eq!(runtime.current_stream(DEVICE)?, stream);
-    let buffer = runtime.buffer(1 << 20, &stream)?;
+    assert_eq!(runtime.streams().current(DEVICE)?, stream);
+    let buffer = runtime.memory().buffer(1 << 20, &stream)?;
     let external = Event::new(EventOptions { external: true, ..EventOptions::default() });
     let mut graph = CUDAGraph::new();
     graph.capture(&stream, None, CaptureMode::ThreadLocal, || {
@@ -35,7 +35,7 @@ fn the_process_wide_runtime_is_one_whoever_holds_it() {
     assert!(common::runtime().make_default().is_err());
     assert_eq!((Runtime::current(), Runtime::default_runtime()), (given.clone(), given.clone()));
     // A stream of a counted handle, looked at through one that is not, and the other way round.
-    let stream = given.new_stream(DEVICE, 0).unwrap();
+    let stream = given.streams().pooled(DEVICE, 0).unwrap();
     let again = Stream::from_id(stream.stream_id(), DEVICE, stream.device_type()).unwrap();
     assert_eq!(stream, again);
     Event::default().record(&stream).unwrap();
@@ -55,5 +55,5 @@ fn the_process_wide_runtime_is_one_whoever_holds_it() {
     assert!(runtime.is_initialized(), "it outlives every handle");
     runtime.synchronize(DEVICE).unwrap();
     assert_eq!(runtime.inconsistency(), None);
-    assert_eq!(runtime.memory_stats(DEVICE).unwrap().allocated_bytes.all.current, 0);
+    assert_eq!(runtime.memory().stats(DEVICE).unwrap().allocated_bytes.all.current, 0);
 }

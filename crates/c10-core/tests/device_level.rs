@@ -21,7 +21,7 @@ fn count(rig: &Rig, symbol: &str) -> u64 {
 fn peers_are_asked_for_once() {
     let rig = Rig::new(config().devices(3));
     let runtime = &rig.runtime;
-    let can = |device, peer| runtime.can_device_access_peer(DeviceIndex(device), DeviceIndex(peer));
+    let can = |device, peer| runtime.devices().can_access_peer(DeviceIndex(device), DeviceIndex(peer));
     let fault = Fault { call: "cuDeviceCanAccessPeer", occurrence: 1, code: CUresult::CUDA_ERROR_UNKNOWN };
     runtime.init().unwrap();
     rig.machine.inject(fault);
@@ -53,7 +53,7 @@ fn no_exchange_of_devices_makes_a_context() {
     runtime.set_device(device(0)).unwrap();
     assert_eq!((rig.machine.live().contexts, count(&rig, "cuDevicePrimaryCtxRetain")), (0, 0));
     runtime.set_device(device(2)).unwrap();
-    drop(runtime.buffer(100, &runtime.new_stream(device(2), 0).unwrap()).unwrap());
+    drop(runtime.memory().buffer(100, &runtime.streams().pooled(device(2), 0).unwrap()).unwrap());
     runtime.exchange_device(device(0)).unwrap();
     assert_eq!(rig.machine.live().contexts, 1, "only the device that was used");
 }
@@ -67,7 +67,7 @@ fn the_runtime_api_answers_with_codes() {
     assert_eq!(cudart.cudaGetErrorString(2), "out of memory");
     assert_eq!((cudart.cudaProfilerStart(), cudart.cudaProfilerStop()), (0, 0));
     assert_eq!((count(&rig, "cuProfilerStart"), count(&rig, "cuProfilerStop")), (1, 1));
-    let info = rig.runtime.mem_get_info(DEVICE).unwrap();
+    let info = rig.runtime.memory().info(DEVICE).unwrap();
     assert_eq!(cudart.cudaMemGetInfo(0), Ok((info.free, info.total)));
     assert_eq!(cudart.cudaMemGetInfo(1).unwrap_err().error_code(), Some(101));
 
@@ -121,7 +121,7 @@ fn queued_calls_run_when_the_runtime_starts() {
     runtime.lazy_call(note(3, false)).unwrap();
     assert!(seen.lock().unwrap().is_empty() && !runtime.is_initialized());
 
-    let error = runtime.new_stream(DEVICE, 0).unwrap_err();
+    let error = runtime.streams().pooled(DEVICE, 0).unwrap_err();
     let text = error.to_string();
     assert!(matches!(error, Error::DeferredCudaCall(_)));
     assert!(text.starts_with("CUDA call failed lazily at initialization with error: out of memory (2)\n"), "{text}");

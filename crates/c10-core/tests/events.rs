@@ -43,7 +43,7 @@ fn a_dropped_event_serves_the_next() {
 #[test]
 fn kinds_and_devices_are_not_mixed() {
     let rig = Rig::new(config().devices(2));
-    let (here, there) = (rig.stream(), rig.runtime.new_stream(DeviceIndex(1), 0).unwrap());
+    let (here, there) = (rig.stream(), rig.runtime.streams().pooled(DeviceIndex(1), 0).unwrap());
     let blocking = EventOptions { blocking: true, ..PLAIN };
     for _ in 0..2 {
         for options in [PLAIN, EventOptions::TIMING, blocking] {
@@ -139,7 +139,7 @@ fn a_graph_keeps_the_external_events_it_names() {
     let (start, end) = (external(EventOptions::TIMING), external(EventOptions::TIMING));
     let (start, end) = (Event::on(&rig.runtime, start), Event::on(&rig.runtime, end));
     let awaited = recorded(&rig.runtime, external(PLAIN), &rig.stream());
-    let buffer = rig.runtime.buffer(1 << 20, &rig.stream()).unwrap();
+    let buffer = rig.runtime.memory().buffer(1 << 20, &rig.stream()).unwrap();
     let mut graph = captured(&rig, |main| {
         start.record(main)?;
         main.wait_event(&awaited)?;
@@ -217,7 +217,7 @@ fn an_event_that_cannot_be_made_is_made_by_the_next_record() {
 /// Every way for an event to go.
 fn program(rig: &Rig) -> Result<()> {
     let runtime = &rig.runtime;
-    let (stream, side) = (runtime.new_stream(DEVICE, 0)?, runtime.new_stream(DEVICE, 0)?);
+    let (stream, side) = (runtime.streams().pooled(DEVICE, 0)?, runtime.streams().pooled(DEVICE, 0)?);
     let event = |options| Event::on(runtime, options);
     let external = event(EventOptions { external: true, ..PLAIN });
     let shared = event(EventOptions { interprocess: true, ..PLAIN });
@@ -279,7 +279,7 @@ fn threads_share_what_is_pooled() {
         for _ in 0..THREADS {
             scope.spawn(|| {
                 let _bound = rig.machine.bind();
-                let stream = rig.runtime.new_stream(DEVICE, 0).unwrap();
+                let stream = rig.runtime.streams().pooled(DEVICE, 0).unwrap();
                 barrier.wait();
                 for _ in 0..200 {
                     let (first, second) =
@@ -305,7 +305,7 @@ fn one_event_may_be_recorded_first_by_many_threads() {
             for _ in 0..THREADS {
                 scope.spawn(|| {
                     let _bound = rig.machine.bind();
-                    let stream = rig.runtime.new_stream(DEVICE, 0).unwrap();
+                    let stream = rig.runtime.streams().pooled(DEVICE, 0).unwrap();
                     barrier.wait();
                     event.record(&stream).unwrap();
                 });
@@ -321,7 +321,7 @@ fn one_event_may_be_recorded_first_by_many_threads() {
 fn objects_of_another_runtime_are_refused() {
     let rig = rig();
     let other = common::runtime();
-    let (ours, theirs) = (rig.stream(), other.new_stream(DEVICE, 0).unwrap());
+    let (ours, theirs) = (rig.stream(), other.streams().pooled(DEVICE, 0).unwrap());
     let event = recorded(&rig.runtime, EventOptions::TIMING, &ours);
     let strange = Event::on(&other, EventOptions::TIMING);
     let refused = |what| Err(Error::OtherRuntime { what });
@@ -339,7 +339,7 @@ fn the_current_stream_is_meant_by_none() {
     let rig = Rig::new(config().devices(2));
     let _bound = rig.runtime.bind();
     assert_eq!(Runtime::current(), rig.runtime);
-    let there = rig.runtime.new_stream(DeviceIndex(1), 0).unwrap();
+    let there = rig.runtime.streams().pooled(DeviceIndex(1), 0).unwrap();
     let event = Event::new(PLAIN);
     {
         let _current = there.guard();

@@ -82,19 +82,19 @@ fn a_wrapped_stream_works_like_any_other() {
     assert_eq!(stream.to_string(), format!("<torch.cuda.Stream device=cuda:1 cuda_stream={:#x}>", foreign.handle()));
     {
         let _inside = stream.guard();
-        assert_eq!(rig.runtime.current_stream(THERE).unwrap(), *stream);
-        let buffer = rig.runtime.buffer(1000, &stream).unwrap();
+        assert_eq!(rig.runtime.streams().current(THERE).unwrap(), *stream);
+        let buffer = rig.runtime.memory().buffer(1000, &stream).unwrap();
         buffer.fill(0..1000, 3, &stream).unwrap();
         let event = Event::new(EventOptions::default());
         event.record(&stream).unwrap();
-        rig.runtime.new_stream(DEVICE, 0).unwrap().wait_event(&event).unwrap();
+        rig.runtime.streams().pooled(DEVICE, 0).unwrap().wait_event(&event).unwrap();
         assert_eq!(buffer.to_vec().unwrap(), [3; 1000]);
     }
     stream.synchronize().unwrap();
     assert!(stream.query().unwrap());
     assert_eq!((stream.device(), stream.device_type()), (Device::cuda(1), DeviceType::Cuda));
     assert_eq!(ExternalStream::priority_range().unwrap(), (0, -3));
-    let elsewhere = rig.runtime.new_stream(DEVICE, 0).unwrap();
+    let elsewhere = rig.runtime.streams().pooled(DEVICE, 0).unwrap();
     stream.wait_stream(&elsewhere).unwrap();
     stream.wait_event(&elsewhere.record_event().unwrap()).unwrap();
     assert!(stream.record_event().unwrap().query().is_ok());
@@ -120,7 +120,7 @@ fn pointers_and_priorities_that_mean_something_else() {
     let pooled = external(0, DEVICE, -1).unwrap();
     assert_eq!((pooled.priority().unwrap(), pooled.stream_id()), (-1, StreamId(5)));
     for handle in [0, 1] {
-        assert_eq!(wrap(handle, DEVICE).unwrap(), rig.runtime.default_stream(DEVICE).unwrap());
+        assert_eq!(wrap(handle, DEVICE).unwrap(), rig.runtime.streams().default(DEVICE).unwrap());
     }
     for odd in [3, 5, 0x7f00_0000_0001] {
         let id = i64::try_from(odd).unwrap();
@@ -138,7 +138,7 @@ fn an_id_alone_makes_no_stream_of_a_pointer() {
     let rig = rig();
     let foreign = Foreign::new(&rig, DEVICE, 0);
     let id = i64::try_from(foreign.handle()).unwrap();
-    assert_eq!(rig.runtime.stream_from_id(DEVICE, StreamId(id)), Err(Error::UnknownStream { id }));
+    assert_eq!(rig.runtime.streams().by_id(DEVICE, StreamId(id)), Err(Error::UnknownStream { id }));
     foreign.destroy();
 }
 
@@ -148,17 +148,17 @@ fn the_per_thread_stream_is_each_threads_own() {
     let _current = rig.runtime.bind();
     let stream = wrap(2, DEVICE).unwrap();
     assert_eq!((stream.stream_id(), stream.is_default()), (StreamId(2), false));
-    rig.runtime.set_stream(&stream).unwrap();
+    rig.runtime.streams().set_current(&stream).unwrap();
     let event = stream.record_event().unwrap();
     std::thread::scope(|scope| {
         let used_elsewhere = scope.spawn(|| {
             let _bound = rig.machine.bind();
-            assert!(rig.runtime.current_stream(DEVICE).unwrap().is_default());
+            assert!(rig.runtime.streams().current(DEVICE).unwrap().is_default());
             stream.wait_event(&event).and_then(|()| stream.synchronize())
         });
         used_elsewhere.join().unwrap().unwrap();
     });
-    assert_eq!(rig.runtime.current_stream(DEVICE).unwrap(), stream);
+    assert_eq!(rig.runtime.streams().current(DEVICE).unwrap(), stream);
     event.synchronize().unwrap();
 }
 
@@ -168,10 +168,13 @@ fn a_stream_that_is_gone_gives_errors_and_nothing_hangs() {
     let current = rig.runtime.bind();
     let foreign = Foreign::new(&rig, DEVICE, 0);
     let stream = wrap(foreign.handle(), DEVICE).unwrap();
-    let (mine, used) = (rig.runtime.buffer(1 << 20, &stream).unwrap(), rig.runtime.buffer(600, &rig.stream()).unwrap());
+    let (mine, used) = (
+        rig.runtime.memory().buffer(1 << 20, &stream).unwrap(),
+        rig.runtime.memory().buffer(600, &rig.stream()).unwrap(),
+    );
     let event = stream.record_event().unwrap();
     used.record_stream(&stream).unwrap();
-    rig.runtime.set_stream(&stream).unwrap();
+    rig.runtime.streams().set_current(&stream).unwrap();
     foreign.destroy();
     let gone = CUresult::CUDA_ERROR_INVALID_HANDLE.0;
     assert_eq!(code(stream.synchronize()), gone);
@@ -185,7 +188,7 @@ fn a_stream_that_is_gone_gives_errors_and_nothing_hangs() {
     event.synchronize().unwrap();
     // The last use cannot be waited for any more; the memory goes back all the same, at the latest with the runtime.
     drop((mine, used));
-    let _ = rig.runtime.empty_cache();
+    let _ = rig.runtime.memory().empty_cache();
     rig.runtime.synchronize(DEVICE).unwrap();
     assert_eq!(rig.runtime.inconsistency(), None);
     drop((stream, event));
@@ -196,8 +199,8 @@ fn a_stream_that_is_gone_gives_errors_and_nothing_hangs() {
 #[test]
 fn contexts_of_others_are_neither_relied_on_nor_taken_away() {
     let rig = Rig::new(config().devices(2));
-    let (here, there) = (rig.stream(), rig.runtime.new_stream(THERE, 0).unwrap());
-    let default = rig.runtime.default_stream(DEVICE).unwrap();
+    let (here, there) = (rig.stream(), rig.runtime.streams().pooled(THERE, 0).unwrap());
+    let default = rig.runtime.streams().default(DEVICE).unwrap();
     let event = Event::on(&rig.runtime, EventOptions::default());
     event.record(&here).unwrap();
     let elsewhere = Event::on(&rig.runtime, EventOptions::default());
@@ -219,7 +222,7 @@ fn contexts_of_others_are_neither_relied_on_nor_taken_away() {
     for device in [DEVICE, THERE] {
         // A default stream is that of the current context, so here it must be the right one.
         exchange_context(ptr::null_mut());
-        let default = rig.runtime.default_stream(device).unwrap();
+        let default = rig.runtime.streams().default(device).unwrap();
         Event::on(&rig.runtime, EventOptions::default()).record(&default).unwrap();
         default.synchronize().unwrap();
         assert!(!exchange_context(ptr::null_mut()).is_null());
@@ -248,12 +251,12 @@ fn end_capture(stream: CUstream) {
 /// Uses pinned memory and a buffer on a stream that is captured, and drops them. Whether they were kept, although the
 /// capture is over by then.
 fn are_kept(rig: &Rig, buffer: DeviceBuffer, captured: &Stream, end: impl FnOnce()) -> bool {
-    let pinned = rig.runtime.pinned(4096).expect("pinned memory");
+    let pinned = rig.runtime.pinned().buffer(4096).expect("pinned memory");
     buffer.copy_from_pinned(0, &pinned, 0..4096, captured).expect("a captured copy");
     drop((buffer, pinned));
     end();
     rig.runtime.synchronize(DEVICE).expect("an idle device");
-    let host = rig.runtime.host_memory_stats().active_requests.current;
+    let host = rig.runtime.pinned().stats().active_requests.current;
     assert_eq!(host > 0, rig.allocated_bytes() > 0, "both or neither");
     host > 0
 }
@@ -265,7 +268,7 @@ fn captures_that_others_begin_are_noticed_however_they_come_by_a_stream() {
         let rig = rig();
         let current = rig.runtime.bind();
         let stream = rig.stream();
-        let buffer = rig.runtime.buffer(4096, &stream).expect("a buffer");
+        let buffer = rig.runtime.memory().buffer(4096, &stream).expect("a buffer");
         let foreign = Foreign::new(&rig, DEVICE, 0);
         let kept = match way {
             "handle" => {
@@ -313,7 +316,7 @@ fn queueing_asks_the_driver_for_nothing_that_is_known() {
     };
     let rig = rig();
     let (stream, side) = (rig.stream(), rig.stream());
-    let buffer = rig.runtime.buffer(4096, &stream).expect("a buffer");
+    let buffer = rig.runtime.memory().buffer(4096, &stream).expect("a buffer");
     assert_eq!(cost(&rig, &stream, &buffer), 2, "whose context is current, and the fill");
     let mut graph = c10_core::CUDAGraph::on(&rig.runtime, false);
     let captured = graph.record::<_, Error>(&stream, None, c10_core::CaptureMode::Global, |scope| {
@@ -336,20 +339,20 @@ fn emptying_the_cache_of_pinned_memory_does_not_spoil_captures_of_others() {
     let rig = rig();
     let _current = rig.runtime.bind();
     let (stream, foreign) = (rig.stream(), Foreign::new(&rig, DEVICE, 0));
-    let buffer = rig.runtime.buffer(4096, &stream).expect("a buffer");
-    let pinned = rig.runtime.pinned(4096).expect("pinned memory");
+    let buffer = rig.runtime.memory().buffer(4096, &stream).expect("a buffer");
+    let pinned = rig.runtime.pinned().buffer(4096).expect("pinned memory");
     let mut graph = c10_core::CUDAGraph::on(&rig.runtime, false);
     let copies = || buffer.copy_from_pinned(0, &pinned, 0..4096, &stream);
     graph.capture(&stream, None, c10_core::CaptureMode::Global, copies).expect("a graph");
-    let free = rig.runtime.pinned(1 << 20).expect("pinned memory");
-    rig.runtime.sleep(1 << 30, &stream).expect("a kernel");
+    let free = rig.runtime.pinned().buffer(1 << 20).expect("pinned memory");
+    stream.sleep(1 << 30).expect("a kernel");
     graph.replay().expect("a replay");
     // One waits for the replay's event, one is free.
     drop((graph, free));
     let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL;
     // SAFETY: the stream is alive.
     unsafe { driver().cuStreamBeginCapture_v2(foreign.0, mode) }.expect("a stream that can capture");
-    rig.runtime.host_empty_cache().expect("memory goes back");
+    rig.runtime.pinned().empty_cache().expect("memory goes back");
     assert_eq!(rig.machine.live().pinned, 1, "what the buffer has");
     end_capture(foreign.0);
     foreign.destroy();

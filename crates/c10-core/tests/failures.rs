@@ -18,67 +18,67 @@ fn program(rig: &Rig) -> Result<()> {
     runtime.init()?;
     let _device = runtime.device_guard(DeviceIndex(1))?;
     let device = runtime.current_device()?;
-    runtime.device_capability(device)?;
-    let (stream, side) = (runtime.new_stream(device, 0)?, runtime.new_stream(device, -1)?);
+    runtime.devices().capability(device)?;
+    let (stream, side) = (runtime.streams().pooled(device, 0)?, runtime.streams().pooled(device, -1)?);
     let (start, end) = (Event::on(runtime, EventOptions::TIMING), Event::on(runtime, EventOptions::TIMING));
-    let pinned = runtime.pinned(LEN)?;
+    let pinned = runtime.pinned().buffer(LEN)?;
     pinned.write(0, &[1; 100])?;
-    let first = runtime.buffer(LEN, &stream)?;
+    let first = runtime.memory().buffer(LEN, &stream)?;
     start.record(&stream)?;
     first.copy_from_pinned(0, &pinned, 0..LEN, &stream)?;
     end.record(&stream)?;
     side.wait_event(&end)?;
-    let second = runtime.buffer(LEN, &side)?;
+    let second = runtime.memory().buffer(LEN, &side)?;
     second.copy_from_buffer(0, &first, 0..LEN, &side)?;
     drop(first);
-    let third = runtime.buffer(600, &stream)?;
+    let third = runtime.memory().buffer(600, &stream)?;
     third.copy_from_slice(0, &[2; 600])?;
     end.synchronize()?;
     start.elapsed_time(&end)?;
 
     let mut graph = CUDAGraph::on(runtime, false);
     graph.capture(&stream, None, CaptureMode::Global, || {
-        let inside = runtime.buffer(LEN, &stream)?;
+        let inside = runtime.memory().buffer(LEN, &stream)?;
         inside.fill(0..LEN, 3, &stream)?;
         third.copy_from_buffer(0, &inside, 0..600, &stream)?;
         third.copy_to_pinned(0..600, &pinned, 0, &stream)
     })?;
-    drop(runtime.stream_guard(&stream)?);
+    drop(runtime.streams().guard(&stream)?);
     graph.replay()?;
     stream.synchronize()?;
     assert_eq!(third.to_vec()?, [3; 600]);
     graph.reset()?;
     drop((second, pinned));
     side.query()?;
-    runtime.mem_get_info(device)?;
-    let again = runtime.buffer(LEN, &side)?;
-    let default = runtime.default_stream(DEVICE)?;
-    runtime.buffer(100, &default)?.fill(0..100, 1, &default)?;
+    runtime.memory().info(device)?;
+    let again = runtime.memory().buffer(LEN, &side)?;
+    let default = runtime.streams().default(DEVICE)?;
+    runtime.memory().buffer(100, &default)?.fill(0..100, 1, &default)?;
     runtime.synchronize(device)?;
     drop(again);
-    runtime.empty_cache()?;
-    runtime.host_empty_cache()
+    runtime.memory().empty_cache()?;
+    runtime.pinned().empty_cache()
 }
 
 /// Memory in expandable segments and in a pool, with gaps, growth and shrinking.
 fn expanding_program(rig: &Rig) -> Result<()> {
     let runtime = &rig.runtime;
-    runtime.set_allocator_settings("expandable_segments:True")?;
+    runtime.memory().set_settings("expandable_segments:True")?;
     runtime.init()?;
-    let (stream, side) = (runtime.new_stream(DEVICE, 0)?, runtime.new_stream(DEVICE, 0)?);
-    let first = runtime.buffer(50 << 20, &stream)?;
-    let second = runtime.buffer(30 << 20, &stream)?;
-    let small = runtime.buffer(5000, &side)?;
+    let (stream, side) = (runtime.streams().pooled(DEVICE, 0)?, runtime.streams().pooled(DEVICE, 0)?);
+    let first = runtime.memory().buffer(50 << 20, &stream)?;
+    let second = runtime.memory().buffer(30 << 20, &stream)?;
+    let small = runtime.memory().buffer(5000, &side)?;
     second.record_stream(&side)?;
     drop(first);
-    runtime.empty_cache()?;
-    let third = runtime.buffer(70 << 20, &stream)?;
-    let pool = runtime.mem_pool(MemPoolOptions::default())?;
-    let inside = runtime.with_mem_pool(&pool, DEVICE, || runtime.buffer(3 << 20, &stream))?;
+    runtime.memory().empty_cache()?;
+    let third = runtime.memory().buffer(70 << 20, &stream)?;
+    let pool = runtime.mem_pools().create(MemPoolOptions::default())?;
+    let inside = runtime.mem_pools().with(&pool, DEVICE, || runtime.memory().buffer(3 << 20, &stream))?;
     drop((second, third, small, inside));
     runtime.synchronize(DEVICE)?;
     drop(pool);
-    runtime.empty_cache()
+    runtime.memory().empty_cache()
 }
 
 /// Runs the program with one failing call. Tells whether the failure was noticed.
@@ -98,7 +98,7 @@ fn run_with(program: fn(&Rig) -> Result<()>, fault: Fault) -> bool {
         rig.runtime.synchronize(device).unwrap_or_else(|error| panic!("{context}, then {result:?}: {error:?}"));
     }
     for device in [DEVICE, DeviceIndex(1)] {
-        let allocated = rig.runtime.memory_stats(device).map(|stats| stats.allocated_bytes.all.current);
+        let allocated = rig.runtime.memory().stats(device).map(|stats| stats.allocated_bytes.all.current);
         assert_eq!(allocated, Ok(0), "{context}: {result:?}");
     }
     program(&rig).unwrap_or_else(|error| panic!("{context}, then {result:?}; the second run: {error:?}"));

@@ -19,22 +19,22 @@ fn child(runtime: &Runtime, buffer: c10_core::DeviceBuffer, event: Event) -> i32
         refused.is_err_and(|error| error.to_string() == text),
         !runtime.is_initialized(),
         runtime.device_count() == 1,
-        runtime.empty_cache() == Ok(()),
+        runtime.memory().empty_cache() == Ok(()),
         runtime.init() == Err(Error::BadFork),
-        runtime.new_stream(DEVICE, 0).is_err(),
+        runtime.streams().pooled(DEVICE, 0).is_err(),
         buffer.copy_from_slice(0, &[1]) == Err(Error::BadFork),
         Runtime::is_in_bad_fork(),
         buffer.share() == Err(Error::BadFork),
-        runtime.ipc_collect() == Err(Error::BadFork),
+        runtime.ipc().collect() == Err(Error::BadFork),
         runtime.is_available(),
         runtime.set_device(DEVICE) == Err(Error::BadFork),
         runtime.maybe_exchange_device(DEVICE) == Err(Error::BadFork),
-        runtime.can_device_access_peer(DEVICE, DEVICE) == Err(Error::BadFork),
-        runtime.set_sync_debug_mode(1) == Err(Error::BadFork),
-        runtime.get_sync_debug_mode() == Err(Error::BadFork),
+        runtime.devices().can_access_peer(DEVICE, DEVICE) == Err(Error::BadFork),
+        runtime.sync_debug().set(1) == Err(Error::BadFork),
+        runtime.sync_debug().mode() == Err(Error::BadFork),
         runtime.cudart().is_err_and(|error| error == Error::BadFork),
         c10_core::check_error(0) == Ok(()),
-        runtime.current_stream(DEVICE) == Err(Error::BadFork),
+        runtime.streams().current(DEVICE) == Err(Error::BadFork),
         runtime.device_guard(DEVICE).is_err(),
         event.record(None) == Err(Error::BadFork),
         event.query() == Err(Error::BadFork),
@@ -48,7 +48,7 @@ fn child(runtime: &Runtime, buffer: c10_core::DeviceBuffer, event: Event) -> i32
 #[test]
 fn a_forked_child_is_refused() {
     let rig = rig();
-    let buffer = rig.runtime.buffer(100, &rig.stream()).unwrap();
+    let buffer = rig.runtime.memory().buffer(100, &rig.stream()).unwrap();
     let event = rig.stream().record_event().unwrap();
     // SAFETY: the child calls only code that takes no lock another thread could hold, and leaves by `_exit`.
     let pid = unsafe { libc::fork() };
@@ -66,5 +66,5 @@ fn a_forked_child_is_refused() {
     assert_eq!(libc::WEXITSTATUS(status), 0, "number of the first check that failed");
     drop((buffer, event));
     assert!(rig.runtime.is_valid());
-    rig.runtime.empty_cache().unwrap();
+    rig.runtime.memory().empty_cache().unwrap();
 }

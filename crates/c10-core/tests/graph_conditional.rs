@@ -11,7 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use c10_core::{
     CUDAGraph, CaptureMode, CaptureScope, Condition, DeviceBuffer, Error, GraphNodeKind, GraphUpdateFailure, Kernel,
-    LaunchConfig, Result, Stream,
+    LaunchConfig, Module, Result, Stream,
 };
 use common::{DEVICE, Rig, code, config, fail_each_call, rig};
 use cuda_sim::{Fault, LiveHandles};
@@ -61,9 +61,9 @@ struct Set {
 
 impl Set {
     fn new(rig: &Rig) -> Result<Self> {
-        let new = || rig.runtime.new_stream(DEVICE, 0);
+        let new = || rig.runtime.streams().pooled(DEVICE, 0);
         let (stream, side, other) = (new()?, new()?, new()?);
-        let (bytes, words) = (rig.runtime.buffer(LEN, &stream)?, rig.runtime.buffer(LEN, &stream)?);
+        let (bytes, words) = (rig.runtime.memory().buffer(LEN, &stream)?, rig.runtime.memory().buffer(LEN, &stream)?);
         Ok(Self { stream, side, other, bytes, words })
     }
 
@@ -98,7 +98,7 @@ fn graph(rig: &Rig) -> CUDAGraph {
 }
 
 fn kernel(rig: &Rig, name: &str) -> Kernel {
-    rig.runtime.module_from_ptx(DEVICE, TEXT).unwrap().kernel(name).unwrap()
+    Module::from_ptx(&rig.runtime, DEVICE, TEXT).unwrap().kernel(name).unwrap()
 }
 
 /// Records `set` on a stream.
@@ -115,7 +115,7 @@ fn down(kernel: &Kernel, words: &DeviceBuffer, stream: &Stream) -> Result<()> {
 
 fn free_of_leaks(rig: Rig) {
     rig.runtime.synchronize(DEVICE).unwrap();
-    rig.runtime.empty_cache().unwrap();
+    rig.runtime.memory().empty_cache().unwrap();
     assert_eq!((rig.runtime.inconsistency(), rig.reserved_bytes()), (None, 0));
     assert_eq!(rig.left(), LiveHandles::default());
 }
@@ -130,11 +130,11 @@ fn an_if_body_runs_by_the_default_value() {
             scope.fill(&s.bytes, 0..LEN, 3)?;
             let condition = scope.condition(default)?;
             let value = scope.if_node(condition, &s.side, |scope| {
-                assert_eq!(rig.runtime.current_stream(DEVICE)?, s.side);
+                assert_eq!(rig.runtime.streams().current(DEVICE)?, s.side);
                 scope.fill(&s.bytes, 0..LEN, 4)?;
                 scope.fill(&s.bytes, 0..LEN, 5).map(|()| "from the body")
             })?;
-            assert_eq!((s.side.is_capturing()?, rig.runtime.current_stream(DEVICE)?), (false, s.stream.clone()));
+            assert_eq!((s.side.is_capturing()?, rig.runtime.streams().current(DEVICE)?), (false, s.stream.clone()));
             // Behind the node.
             scope.copy(&s.words, 0, &s.bytes, 0..LEN).map(|()| value)
         });
@@ -187,7 +187,7 @@ fn a_loop_runs_until_its_condition_is_zero() {
     let s = Set::new(&rig).unwrap();
     let (down, add) = (kernel(&rig, "down"), kernel(&rig, "add"));
     let mut graph = graph(&rig);
-    let sum = rig.runtime.buffer(4, &s.stream).unwrap();
+    let sum = rig.runtime.memory().buffer(4, &s.stream).unwrap();
     s.record(&mut graph, |scope| {
         let condition = scope.condition(0)?;
         scope.set_condition(condition, &s.words, 0)?;
@@ -266,7 +266,7 @@ fn bodies_nest_fork_and_allocate_from_the_pool() {
 fn nest(rig: Rig) {
     let s = Set::new(&rig).unwrap();
     let third = rig.stream();
-    let outside = rig.runtime.buffer(LEN, &s.stream).unwrap();
+    let outside = rig.runtime.memory().buffer(LEN, &s.stream).unwrap();
     let mut graph = CUDAGraph::on(&rig.runtime, true);
     let before = rig.allocated_bytes();
     s.record(&mut graph, |scope| {
@@ -342,7 +342,7 @@ fn graphs_with_conditional_nodes_are_written_updated_and_not_copied() {
 fn what_is_refused_changes_nothing() {
     let rig = rig();
     let s = Set::new(&rig).unwrap();
-    let default = rig.runtime.default_stream(DEVICE).unwrap();
+    let default = rig.runtime.streams().default(DEVICE).unwrap();
     let mut escaped = None;
     let mut graph = graph(&rig);
     s.record(&mut graph, |scope| {
@@ -408,7 +408,7 @@ type Act<'a> = (&'a str, &'a dyn Fn(&CaptureScope<'_>) -> Result<()>);
 fn every_way_out_of_a_body() {
     let rig = rig();
     let s = Set::new(&rig).unwrap();
-    let outside = rig.runtime.buffer(LEN, &s.stream).unwrap();
+    let outside = rig.runtime.memory().buffer(LEN, &s.stream).unwrap();
     let host = vec![1; LEN];
     let acts: [Act<'_>; 5] = [
         ("an error of its own", &|_| Err(Error::InvalidCapture)),
@@ -434,8 +434,8 @@ fn every_way_out_of_a_body() {
             for stream in [&s.stream, &s.side, &s.other] {
                 assert!(!stream.is_capturing().unwrap(), "{name}");
             }
-            assert!(rig.runtime.current_stream(DEVICE).unwrap().is_default(), "{name}");
-            let buffer = rig.runtime.buffer(LEN, &s.side).unwrap();
+            assert!(rig.runtime.streams().current(DEVICE).unwrap().is_default(), "{name}");
+            let buffer = rig.runtime.memory().buffer(LEN, &s.side).unwrap();
             buffer.fill(0..LEN, 3, &s.side).unwrap();
             s.side.synchronize().unwrap();
             assert_eq!(rig.machine.live().graphs, 0, "{name}");
@@ -474,7 +474,7 @@ fn program(rig: &Rig) -> Result<()> {
     assert_eq!(s.bytes.to_vec()?, [2; LEN]);
     graph.reset()?;
     drop((graph, s));
-    rig.runtime.empty_cache()
+    rig.runtime.memory().empty_cache()
 }
 
 fn run_with(fault: Fault) -> bool {
@@ -492,7 +492,7 @@ fn run_with(fault: Fault) -> bool {
     let live = rig.machine.live();
     assert_eq!((live.graphs, live.graph_execs), (0, 0), "{context}: {result:?}");
     program(&rig).unwrap_or_else(|error| panic!("{context}, then {result:?}; the second run: {error:?}"));
-    rig.runtime.empty_cache().unwrap();
+    rig.runtime.memory().empty_cache().unwrap();
     assert_eq!((rig.runtime.inconsistency(), rig.reserved_bytes()), (None, 0), "{context}");
     assert_eq!(rig.left(), LiveHandles::default(), "{context}: {result:?}");
     result.is_err()
@@ -520,7 +520,7 @@ fn the_side_stream_leaves_the_capture_with_the_body() {
     let recorded: Result<()> = graph.record(&set.stream, None, CaptureMode::Relaxed, |scope| {
         let condition = scope.condition(1)?;
         scope.if_node(condition, &set.side, |body| body.fill(&set.bytes, 0..LEN, 7))?;
-        let _current = rig.runtime.stream_guard(&set.side)?;
+        let _current = rig.runtime.streams().guard(&set.side)?;
         set.words.copy_from_slice(0, &[1, 2, 3, 4])
     });
     recorded.unwrap();

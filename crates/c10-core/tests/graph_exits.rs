@@ -31,11 +31,11 @@ fn releases(rig: &Rig) -> u64 {
 fn expect_normal<const N: usize>(rig: Rig, streams: [Stream; N]) {
     let stream = &streams[0];
     assert!(!stream.is_capturing().unwrap());
-    assert!(rig.runtime.current_stream(DEVICE).unwrap().is_default());
+    assert!(rig.runtime.streams().current(DEVICE).unwrap().is_default());
     {
-        let before = rig.runtime.memory_snapshot(Some(PoolId(0, 0))).iter().map(|s| s.allocated_size).sum::<u64>();
-        let buffer = rig.runtime.buffer(LEN, stream).unwrap();
-        let after = rig.runtime.memory_snapshot(Some(PoolId(0, 0))).iter().map(|s| s.allocated_size).sum::<u64>();
+        let before = rig.runtime.memory().snapshot(Some(PoolId(0, 0))).iter().map(|s| s.allocated_size).sum::<u64>();
+        let buffer = rig.runtime.memory().buffer(LEN, stream).unwrap();
+        let after = rig.runtime.memory().snapshot(Some(PoolId(0, 0))).iter().map(|s| s.allocated_size).sum::<u64>();
         assert_eq!(after - before, LEN as u64, "memory is of the default pools");
         let mut again = graph(&rig);
         again.capture(stream, None, CaptureMode::Global, || buffer.fill(0..LEN, 9, stream)).unwrap();
@@ -43,7 +43,7 @@ fn expect_normal<const N: usize>(rig: Rig, streams: [Stream; N]) {
         stream.synchronize().unwrap();
         assert_eq!(buffer.to_vec().unwrap(), [9; LEN]);
     }
-    rig.runtime.empty_cache().unwrap();
+    rig.runtime.memory().empty_cache().unwrap();
     assert_eq!((rig.runtime.inconsistency(), rig.reserved_bytes()), (None, 0));
     drop(streams);
     assert_eq!(rig.left(), LiveHandles::default());
@@ -53,7 +53,7 @@ fn expect_normal<const N: usize>(rig: Rig, streams: [Stream; N]) {
 fn the_default_stream_captures_nothing() {
     let rig = rig();
     let stream = rig.stream();
-    let default = rig.runtime.default_stream(DEVICE).unwrap();
+    let default = rig.runtime.streams().default(DEVICE).unwrap();
     for mode in MODES {
         let refused = graph(&rig).capture(&default, None, mode, || Ok::<_, Error>(()));
         assert_eq!(refused, Err(Error::CaptureOnDefaultStream));
@@ -65,7 +65,8 @@ fn the_default_stream_captures_nothing() {
 fn a_capture_inside_a_capture_is_refused_and_the_outer_one_goes_on() {
     let rig = rig();
     let (stream, other) = (rig.stream(), rig.stream());
-    let (buffer, second) = (rig.runtime.buffer(LEN, &stream).unwrap(), rig.runtime.buffer(LEN, &other).unwrap());
+    let (buffer, second) =
+        (rig.runtime.memory().buffer(LEN, &stream).unwrap(), rig.runtime.memory().buffer(LEN, &other).unwrap());
     let (mut outer, mut inner, mut beside) = (graph(&rig), graph(&rig), graph(&rig));
     outer
         .capture(&stream, None, CaptureMode::ThreadLocal, || {
@@ -74,7 +75,7 @@ fn a_capture_inside_a_capture_is_refused_and_the_outer_one_goes_on() {
             assert!(stream.is_capturing()?);
             // Another stream can be captured at the same time, into a graph and a pool of its own.
             beside.capture(&other, None, CaptureMode::ThreadLocal, || {
-                let between = rig.runtime.buffer(LEN, &other)?;
+                let between = rig.runtime.memory().buffer(LEN, &other)?;
                 between.fill(0..LEN, 7, &other)?;
                 second.copy_from_buffer(0, &between, 0..LEN, &other)
             })?;
@@ -99,11 +100,11 @@ fn a_capture_inside_a_capture_is_refused_and_the_outer_one_goes_on() {
 fn a_fork_that_does_not_join_spoils_the_capture() {
     let rig = rig();
     let (stream, side) = (rig.stream(), rig.stream());
-    let buffer = rig.runtime.buffer(LEN, &stream).unwrap();
+    let buffer = rig.runtime.memory().buffer(LEN, &stream).unwrap();
     let mut graph = graph(&rig);
     let failed = graph.capture(&stream, None, CaptureMode::Global, || {
         side.wait_stream(&stream)?;
-        let inside = rig.runtime.buffer(LEN, &side)?;
+        let inside = rig.runtime.memory().buffer(LEN, &side)?;
         inside.fill(0..LEN, 1, &side)?;
         buffer.fill(0..LEN, 1, &stream)
     });
@@ -118,7 +119,7 @@ fn forbidden_calls_keep_their_own_error_and_end_the_capture() {
     let rig = rig();
     let (stream, side) = (rig.stream(), rig.stream());
     let event = side.record_event().unwrap();
-    let buffer = rig.runtime.buffer(LEN, &stream).unwrap();
+    let buffer = rig.runtime.memory().buffer(LEN, &stream).unwrap();
     let runtime = &rig.runtime;
     let acts: [Act<'_>; 4] = [
         ("synchronize the stream", 900, &|| stream.synchronize()),
@@ -129,7 +130,7 @@ fn forbidden_calls_keep_their_own_error_and_end_the_capture() {
     for (name, expected, act) in acts {
         let mut graph = graph(&rig);
         let error = graph.capture(&stream, None, CaptureMode::Global, || {
-            let inside = runtime.buffer(LEN, &stream)?;
+            let inside = runtime.memory().buffer(LEN, &stream)?;
             inside.fill(0..LEN, 1, &stream)?;
             act()
         });
@@ -155,14 +156,14 @@ fn another_threads_synchronization_spoils_a_capture_and_nothing_else() {
         let mut graph = graph(&rig);
         let (runtime, machine) = (&rig.runtime, &rig.machine);
         let ended = graph.capture(&stream, None, mode, || {
-            let inside = runtime.buffer(LEN, &stream)?;
+            let inside = runtime.memory().buffer(LEN, &stream)?;
             inside.fill(0..LEN, 1, &stream)?;
             std::thread::scope(|scope| {
                 let other = scope.spawn(|| {
                     let _bound = machine.bind();
                     // What the allocator does for this thread disturbs nobody.
-                    drop(runtime.buffer(30 << 20, &runtime.new_stream(DEVICE, 0).unwrap()));
-                    runtime.empty_cache().unwrap();
+                    drop(runtime.memory().buffer(30 << 20, &runtime.streams().pooled(DEVICE, 0).unwrap()));
+                    runtime.memory().empty_cache().unwrap();
                     code(runtime.synchronize(DEVICE))
                 });
                 assert_eq!(other.join().unwrap(), 900);
@@ -180,7 +181,7 @@ fn another_threads_allocations_leave_a_capture_alone() {
     for mode in MODES {
         let rig = rig();
         let (stream, side) = (rig.stream(), rig.stream());
-        let buffer = rig.runtime.buffer(LEN, &stream).unwrap();
+        let buffer = rig.runtime.memory().buffer(LEN, &stream).unwrap();
         let mut graph = graph(&rig);
         let (runtime, machine) = (&rig.runtime, &rig.machine);
         graph
@@ -189,12 +190,12 @@ fn another_threads_allocations_leave_a_capture_alone() {
                 std::thread::scope(|scope| {
                     scope.spawn(|| {
                         let _bound = machine.bind();
-                        let large = runtime.buffer(50 << 20, &side).unwrap();
+                        let large = runtime.memory().buffer(50 << 20, &side).unwrap();
                         large.fill(0..LEN, 1, &side).unwrap();
-                        large.record_stream(&runtime.new_stream(DEVICE, 0).unwrap()).unwrap();
+                        large.record_stream(&runtime.streams().pooled(DEVICE, 0).unwrap()).unwrap();
                         drop(large);
-                        drop(runtime.pinned(LEN).unwrap());
-                        runtime.empty_cache().unwrap();
+                        drop(runtime.pinned().buffer(LEN).unwrap());
+                        runtime.memory().empty_cache().unwrap();
                     });
                 });
                 Ok::<_, Error>(())
@@ -204,7 +205,7 @@ fn another_threads_allocations_leave_a_capture_alone() {
         rig.runtime.synchronize(DEVICE).unwrap();
         assert_eq!(buffer.to_vec().unwrap(), [3; LEN]);
         drop((graph, buffer));
-        rig.runtime.host_empty_cache().unwrap();
+        rig.runtime.pinned().empty_cache().unwrap();
         expect_normal(rig, [stream, side]);
     }
 }
@@ -213,7 +214,7 @@ fn another_threads_allocations_leave_a_capture_alone() {
 fn guards_end_the_capture_on_every_path() {
     let rig = rig();
     let stream = rig.stream();
-    let buffer = rig.runtime.buffer(LEN, &stream).unwrap();
+    let buffer = rig.runtime.memory().buffer(LEN, &stream).unwrap();
     let mut dropped = graph(&rig);
     drop(dropped.capture_guard(&stream, None, CaptureMode::Global).unwrap());
     dropped.replay().unwrap();
@@ -226,7 +227,7 @@ fn guards_end_the_capture_on_every_path() {
     assert!(caught.is_err());
     assert_eq!(panicked.replay(), Err(Error::ReplayWithoutCapture));
     assert!(!stream.is_capturing().unwrap());
-    let guard = rig.runtime.stream_guard(&stream).unwrap();
+    let guard = rig.runtime.streams().guard(&stream).unwrap();
     for mode in MODES {
         let mut forgotten = graph(&rig);
         forgotten.capture_begin(None, mode).unwrap();
@@ -252,7 +253,7 @@ fn guards_end_the_capture_on_every_path() {
 fn a_capture_that_the_driver_does_not_end_is_ended_later() {
     let rig = rig();
     let stream = rig.stream();
-    let guard = rig.runtime.stream_guard(&stream).unwrap();
+    let guard = rig.runtime.streams().guard(&stream).unwrap();
     let mut graph = graph(&rig);
     graph.capture_begin(None, CaptureMode::Global).unwrap();
     for occurrence in 1..=3 {
@@ -275,22 +276,22 @@ fn a_capture_that_the_driver_does_not_end_is_ended_later() {
 fn running_out_of_memory_leaves_the_capture_valid() {
     let rig = Rig::new(config().capacity(1 << 30));
     let stream = rig.stream();
-    let result = rig.runtime.buffer(LEN, &stream).unwrap();
-    let cached = rig.runtime.buffer(600 << 20, &stream).unwrap();
+    let result = rig.runtime.memory().buffer(LEN, &stream).unwrap();
+    let cached = rig.runtime.memory().buffer(600 << 20, &stream).unwrap();
     drop(cached);
     let mut graph = graph(&rig);
     let before = releases(&rig);
     graph
         .capture(&stream, None, CaptureMode::Global, || {
-            let error = rig.runtime.buffer(700 << 20, &stream).unwrap_err();
+            let error = rig.runtime.memory().buffer(700 << 20, &stream).unwrap_err();
             assert!(error.is_out_of_memory(), "{error}");
-            let smaller = rig.runtime.buffer(LEN, &stream)?;
+            let smaller = rig.runtime.memory().buffer(LEN, &stream)?;
             smaller.fill(0..LEN, 5, &stream)?;
             result.copy_from_buffer(0, &smaller, 0..LEN, &stream)
         })
         .unwrap();
     assert_eq!(releases(&rig), before, "what is cached was not given back for it");
-    let after = rig.runtime.buffer(700 << 20, &stream).unwrap();
+    let after = rig.runtime.memory().buffer(700 << 20, &stream).unwrap();
     assert!(releases(&rig) > before, "and is now");
     graph.replay().unwrap();
     stream.synchronize().unwrap();
@@ -304,32 +305,35 @@ fn nothing_goes_back_to_the_driver_while_a_graph_is_captured() {
     let settings = ["", "expandable_segments:True", "max_split_size_mb:32", "garbage_collection_threshold:0.1"];
     for setting in settings {
         let rig = Rig::new(config().devices(2).capacity(1 << 30));
-        rig.runtime.set_allocator_settings(setting).unwrap();
-        rig.runtime.set_per_process_memory_fraction(0.9, DEVICE).unwrap();
+        rig.runtime.memory().set_settings(setting).unwrap();
+        rig.runtime.memory().set_fraction(0.9, DEVICE).unwrap();
         let (stream, side) = (rig.stream(), rig.stream());
-        let elsewhere = rig.runtime.new_stream(c10_core::DeviceIndex(1), 0).unwrap();
-        let given_up = rig.runtime.mem_pool(MemPoolOptions::default()).unwrap();
-        let inside = rig.runtime.with_mem_pool(&given_up, DEVICE, || rig.runtime.buffer(40 << 20, &stream));
+        let elsewhere = rig.runtime.streams().pooled(c10_core::DeviceIndex(1), 0).unwrap();
+        let given_up = rig.runtime.mem_pools().create(MemPoolOptions::default()).unwrap();
+        let inside = rig.runtime.mem_pools().with(&given_up, DEVICE, || rig.runtime.memory().buffer(40 << 20, &stream));
         // All of this is cached, in a pool, on another device, in sizes that are never split.
-        drop((inside, rig.runtime.buffer(100 << 20, &elsewhere)));
-        drop((rig.runtime.buffer(300 << 20, &stream).unwrap(), rig.runtime.buffer(200 << 20, &side).unwrap()));
+        drop((inside, rig.runtime.memory().buffer(100 << 20, &elsewhere)));
+        drop((
+            rig.runtime.memory().buffer(300 << 20, &stream).unwrap(),
+            rig.runtime.memory().buffer(200 << 20, &side).unwrap(),
+        ));
         let before = releases(&rig);
         let mut graph = graph(&rig);
         graph
             .capture(&stream, None, CaptureMode::Global, || {
-                rig.runtime.empty_cache()?;
+                rig.runtime.memory().empty_cache()?;
                 drop(given_up);
-                rig.runtime.empty_cache()?;
+                rig.runtime.memory().empty_cache()?;
                 // No room is made for these: they fit or they fail.
                 for (stream, size) in [(&stream, 500 << 20), (&side, 600 << 20), (&elsewhere, 950 << 20)] {
-                    let made = rig.runtime.buffer(size, stream);
+                    let made = rig.runtime.memory().buffer(size, stream);
                     assert!(made.as_ref().err().is_none_or(Error::is_out_of_memory), "{setting}: {made:?}");
                 }
                 assert_eq!(releases(&rig), before, "{setting}");
                 Ok::<_, Error>(())
             })
             .unwrap();
-        rig.runtime.empty_cache().unwrap();
+        rig.runtime.memory().empty_cache().unwrap();
         assert!(releases(&rig) > before, "{setting}");
         drop(graph);
         expect_normal(rig, [stream, side, elsewhere]);
@@ -340,24 +344,25 @@ fn nothing_goes_back_to_the_driver_while_a_graph_is_captured() {
 fn memory_that_is_not_cached_is_given_back_after_the_capture() {
     let rig = rig();
     let (stream, mut graph) = (rig.stream(), graph(&rig));
-    rig.runtime.caching_allocator_enable(false);
-    let (plain, result) = (rig.runtime.buffer(LEN, &stream).unwrap(), rig.runtime.buffer(LEN, &stream).unwrap());
+    rig.runtime.memory().enable_caching(false);
+    let (plain, result) =
+        (rig.runtime.memory().buffer(LEN, &stream).unwrap(), rig.runtime.memory().buffer(LEN, &stream).unwrap());
     let before = releases(&rig);
     graph
         .capture(&stream, None, CaptureMode::Global, || {
             drop(plain);
-            let inside = rig.runtime.buffer(LEN, &stream)?;
+            let inside = rig.runtime.memory().buffer(LEN, &stream)?;
             inside.fill(0..LEN, 6, &stream)?;
             result.copy_from_buffer(0, &inside, 0..LEN, &stream)
         })
         .unwrap();
     assert_eq!(releases(&rig), before);
-    rig.runtime.empty_cache().unwrap();
+    rig.runtime.memory().empty_cache().unwrap();
     assert_eq!(releases(&rig), before + 1, "what the graph uses stays");
     graph.replay().unwrap();
     stream.synchronize().unwrap();
     assert_eq!(result.to_vec().unwrap(), [6; LEN]);
-    rig.runtime.caching_allocator_enable(true);
+    rig.runtime.memory().enable_caching(true);
     drop((graph, result));
     expect_normal(rig, [stream]);
 }
@@ -367,7 +372,7 @@ fn a_pool_that_all_its_graphs_gave_up_serves_again() {
     let rig = rig();
     let stream = rig.stream();
     let pool = PoolId::handle();
-    let body = || rig.runtime.buffer(LEN, &stream);
+    let body = || rig.runtime.memory().buffer(LEN, &stream);
     let mut graph = graph(&rig);
     let held = graph.capture(&stream, Some(pool), CaptureMode::Global, body).unwrap();
     graph.reset().unwrap();
@@ -377,10 +382,10 @@ fn a_pool_that_all_its_graphs_gave_up_serves_again() {
     assert_eq!((graph.pool(), rig.reserved_bytes()), (Ok(pool), reserved), "what it holds serves again");
     assert_ne!(held.address(), again.address());
     drop((held, again));
-    rig.runtime.empty_cache().unwrap();
+    rig.runtime.memory().empty_cache().unwrap();
     assert_eq!(rig.reserved_bytes(), reserved, "the graph uses it");
     graph.reset().unwrap();
-    rig.runtime.empty_cache().unwrap();
+    rig.runtime.memory().empty_cache().unwrap();
     assert_eq!(rig.reserved_bytes(), 0);
     let once_more = graph.capture(&stream, Some(pool), CaptureMode::Global, body).unwrap();
     drop((graph, once_more));
@@ -392,10 +397,11 @@ fn a_graph_dropped_while_it_replays_leaves_what_it_reads_alone() {
     for seed in 0..10 {
         let rig = Rig::new(config().seed(seed));
         let (stream, side) = (rig.stream(), rig.stream());
-        let result = rig.runtime.buffer(2 * LEN, &stream).unwrap();
+        let result = rig.runtime.memory().buffer(2 * LEN, &stream).unwrap();
         let mut graph = graph(&rig);
         {
-            let (host, input) = (rig.runtime.pinned(LEN).unwrap(), rig.runtime.buffer(LEN, &stream).unwrap());
+            let (host, input) =
+                (rig.runtime.pinned().buffer(LEN).unwrap(), rig.runtime.memory().buffer(LEN, &stream).unwrap());
             host.write(0, &[8; LEN]).unwrap();
             input.copy_from_slice(0, &[7; LEN]).unwrap();
             graph
@@ -405,24 +411,25 @@ fn a_graph_dropped_while_it_replays_leaves_what_it_reads_alone() {
                 })
                 .unwrap();
         }
-        let current = rig.runtime.stream_guard(&side).unwrap();
+        let current = rig.runtime.streams().guard(&side).unwrap();
         graph.replay().unwrap();
         drop((graph, current));
         // These would take the place of what the replay still has to read.
-        let (host, other) = (rig.runtime.pinned(LEN).unwrap(), rig.runtime.buffer(LEN, &stream).unwrap());
+        let (host, other) =
+            (rig.runtime.pinned().buffer(LEN).unwrap(), rig.runtime.memory().buffer(LEN, &stream).unwrap());
         host.write(0, &[9; LEN]).unwrap();
         other.fill(0..LEN, 9, &stream).unwrap();
         rig.runtime.synchronize(DEVICE).unwrap();
         assert_eq!(result.to_vec().unwrap(), [[8; LEN], [7; LEN]].concat(), "seed {seed}");
         drop((result, host, other));
-        rig.runtime.host_empty_cache().unwrap();
+        rig.runtime.pinned().empty_cache().unwrap();
         expect_normal(rig, [stream, side]);
     }
 }
 
 /// A graph that fills `len` bytes of the usual pool; the buffer's handle is gone.
 fn graph_of_dropped_buffer(rig: &Rig, stream: &Stream, len: usize) -> CUDAGraph {
-    let buffer = rig.runtime.buffer(len, stream).unwrap();
+    let buffer = rig.runtime.memory().buffer(len, stream).unwrap();
     let mut graph = graph(rig);
     graph.capture(stream, None, CaptureMode::Global, || buffer.fill(0..len, 1, stream)).unwrap();
     graph
@@ -432,7 +439,7 @@ fn graph_of_dropped_buffer(rig: &Rig, stream: &Stream, len: usize) -> CUDAGraph 
 fn a_graph_dropped_while_its_stream_captures_leaves_the_capture_alone() {
     let rig = rig();
     let stream = rig.stream();
-    let result = rig.runtime.buffer(LEN, &stream).unwrap();
+    let result = rig.runtime.memory().buffer(LEN, &stream).unwrap();
     let before = rig.allocated_bytes();
     let mut replayed = graph_of_dropped_buffer(&rig, &stream, LEN);
     let current = stream.guard();
@@ -460,17 +467,17 @@ fn memory_that_a_dropped_graph_still_replays_on_is_waited_for_before_memory_runs
         let (stream, side) = (rig.stream(), rig.stream());
         for empties in [false, true] {
             let mut replayed = graph_of_dropped_buffer(&rig, &stream, MOST);
-            rig.runtime.sleep(1 << 20, &side).unwrap();
+            side.sleep(1 << 20).unwrap();
             let current = side.guard();
             replayed.replay().unwrap();
             drop((replayed, current));
             assert!(rig.allocated_bytes() > 0, "the replay is not over");
             if empties {
-                rig.runtime.empty_cache().unwrap();
+                rig.runtime.memory().empty_cache().unwrap();
                 assert_eq!(rig.reserved_bytes(), 0);
             }
-            drop(rig.runtime.buffer(MOST, &stream).unwrap());
-            rig.runtime.empty_cache().unwrap();
+            drop(rig.runtime.memory().buffer(MOST, &stream).unwrap());
+            rig.runtime.memory().empty_cache().unwrap();
         }
         expect_normal(rig, [stream, side]);
     }
@@ -481,15 +488,15 @@ fn a_failed_wait_for_a_dropped_graph_is_told_and_loses_nothing() {
     let rig = rig();
     let (stream, side) = (rig.stream(), rig.stream());
     let mut replayed = graph_of_dropped_buffer(&rig, &stream, LEN);
-    rig.runtime.sleep(1 << 20, &side).unwrap();
+    side.sleep(1 << 20).unwrap();
     let current = side.guard();
     replayed.replay().unwrap();
     drop((replayed, current));
     let refused = CUresult::CUDA_ERROR_NOT_PERMITTED;
     rig.machine.inject(Fault { call: "cuEventSynchronize", occurrence: 1, code: refused });
-    assert_eq!(code(rig.runtime.empty_cache()), refused.0);
+    assert_eq!(code(rig.runtime.memory().empty_cache()), refused.0);
     assert!(rig.allocated_bytes() > 0);
-    rig.runtime.empty_cache().unwrap();
+    rig.runtime.memory().empty_cache().unwrap();
     assert_eq!(rig.reserved_bytes(), 0);
     expect_normal(rig, [stream, side]);
 }
@@ -498,14 +505,14 @@ fn a_failed_wait_for_a_dropped_graph_is_told_and_loses_nothing() {
 fn a_graph_keeps_memory_of_other_pools() {
     let rig = rig();
     let stream = rig.stream();
-    let result = rig.runtime.buffer(LEN, &stream).unwrap();
-    let pool = rig.runtime.mem_pool(MemPoolOptions::default()).unwrap();
-    let input = rig.runtime.with_mem_pool(&pool, DEVICE, || rig.runtime.buffer(LEN, &stream)).unwrap();
+    let result = rig.runtime.memory().buffer(LEN, &stream).unwrap();
+    let pool = rig.runtime.mem_pools().create(MemPoolOptions::default()).unwrap();
+    let input = rig.runtime.mem_pools().with(&pool, DEVICE, || rig.runtime.memory().buffer(LEN, &stream)).unwrap();
     input.copy_from_slice(0, &[4; LEN]).unwrap();
     let mut graph = graph(&rig);
     graph.capture(&stream, None, CaptureMode::Global, || result.copy_from_buffer(0, &input, 0..LEN, &stream)).unwrap();
     drop((input, pool));
-    rig.runtime.empty_cache().unwrap();
+    rig.runtime.memory().empty_cache().unwrap();
     graph.replay().unwrap();
     stream.synchronize().unwrap();
     assert_eq!(result.to_vec().unwrap(), [4; LEN]);

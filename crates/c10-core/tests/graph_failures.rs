@@ -50,15 +50,15 @@ fn dot_file() -> PathBuf {
 /// The life of a few graphs.
 fn program(rig: &Rig, open: &Arc<AtomicI64>) -> Result<()> {
     let runtime = &rig.runtime;
-    let (stream, side) = (runtime.new_stream(DEVICE, 0)?, runtime.new_stream(DEVICE, 0)?);
-    let (buffer, host) = (runtime.buffer(LEN, &stream)?, runtime.pinned(LEN)?);
-    let scalar = runtime.buffer(8, &stream)?;
+    let (stream, side) = (runtime.streams().pooled(DEVICE, 0)?, runtime.streams().pooled(DEVICE, 0)?);
+    let (buffer, host) = (runtime.memory().buffer(LEN, &stream)?, runtime.pinned().buffer(LEN)?);
+    let scalar = runtime.memory().buffer(8, &stream)?;
     let mark = Event::on(runtime, EventOptions { external: true, ..EventOptions::default() });
     let pool = PoolId::handle();
 
     let mut child = CUDAGraph::on(runtime, true);
     child.capture(&stream, Some(pool), CaptureMode::ThreadLocal, || {
-        let inside = runtime.buffer(LEN, &stream)?;
+        let inside = runtime.memory().buffer(LEN, &stream)?;
         inside.fill(0..LEN, 3, &stream)?;
         buffer.copy_from_buffer(0, &inside, 0..LEN, &stream)
     })?;
@@ -79,7 +79,7 @@ fn program(rig: &Rig, open: &Arc<AtomicI64>) -> Result<()> {
     graph.upload(&side)?;
     graph.replay()?;
     {
-        let _current = runtime.stream_guard(&side)?;
+        let _current = runtime.streams().guard(&side)?;
         graph.replay()?;
         side.synchronize()?;
         stream.synchronize()?;
@@ -102,8 +102,8 @@ fn program(rig: &Rig, open: &Arc<AtomicI64>) -> Result<()> {
     runtime.synchronize(DEVICE)?;
     assert_eq!(buffer.to_vec()?, [6; LEN]);
     graph.reset()?;
-    runtime.empty_cache()?;
-    runtime.host_empty_cache()
+    runtime.memory().empty_cache()?;
+    runtime.pinned().empty_cache()
 }
 
 /// Runs the program with one failing call. Tells whether the failure was noticed.
@@ -125,7 +125,7 @@ fn run_with(fault: Fault) -> bool {
     let live = rig.machine.live();
     assert_eq!((live.graphs, live.graph_execs), (0, 0), "{context}: {result:?}");
     program(&rig, &open).unwrap_or_else(|error| panic!("{context}, then {result:?}; the second run: {error:?}"));
-    rig.runtime.empty_cache().expect("no fault is left");
+    rig.runtime.memory().empty_cache().expect("no fault is left");
     assert_eq!((rig.runtime.inconsistency(), rig.reserved_bytes()), (None, 0), "{context}");
     assert_eq!(rig.left(), LiveHandles::default(), "{context}: {result:?}");
     result.is_err()

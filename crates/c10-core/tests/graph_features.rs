@@ -85,7 +85,7 @@ impl tracing::Subscriber for Warnings {
 fn raw_handles_are_there_when_torchs_are() {
     let rig = rig();
     let stream = rig.stream();
-    let buffer = rig.runtime.buffer(LEN, &stream).unwrap();
+    let buffer = rig.runtime.memory().buffer(LEN, &stream).unwrap();
     let (mut plain, mut kept) = (graph(&rig), kept_graph(&rig));
     let no_graph =
         "You cannot access the raw cudaGraph_t instance unless CUDAGraph was initialized with keep_graph=true";
@@ -117,7 +117,7 @@ fn graphs_are_written_for_graphviz() {
     let _listening = tracing::subscriber::set_default(warnings.clone());
     let rig = rig();
     let stream = rig.stream();
-    let buffer = rig.runtime.buffer(LEN, &stream).unwrap();
+    let buffer = rig.runtime.memory().buffer(LEN, &stream).unwrap();
     let folder = tempfile("graphs_are_written");
     let path = folder.join("graph.dot");
     let (mut plain, mut kept) = (graph(&rig), kept_graph(&rig));
@@ -187,7 +187,7 @@ fn an_empty_graph_is_warned_of() {
 fn an_upload_comes_before_the_first_replay() {
     let rig = rig();
     let stream = rig.stream();
-    let buffer = rig.runtime.buffer(LEN, &stream).unwrap();
+    let buffer = rig.runtime.memory().buffer(LEN, &stream).unwrap();
     let mut graph = kept_graph(&rig);
     assert_eq!(text(graph.upload(&stream)), "Called CUDAGraph::upload() without a preceding successful capture.");
     capture_fill(&mut graph, &stream, &buffer, 1);
@@ -205,12 +205,12 @@ fn an_executable_graph_takes_over_a_newer_one_of_its_shape() {
     for version in [11080, 12020, 13000] {
         let rig = Rig::new(config().driver_version(cuda_sys::CudaVersion(version)));
         let stream = rig.stream();
-        let buffer = rig.runtime.buffer(LEN, &stream).unwrap();
+        let buffer = rig.runtime.memory().buffer(LEN, &stream).unwrap();
         let capture = |graph: &mut CUDAGraph, value| -> Result<()> {
-            let input = rig.runtime.buffer(LEN, &stream)?;
+            let input = rig.runtime.memory().buffer(LEN, &stream)?;
             input.copy_from_slice(0, &[value; LEN])?;
             graph.capture(&stream, None, GLOBAL, || {
-                let between = rig.runtime.buffer(LEN, &stream)?;
+                let between = rig.runtime.memory().buffer(LEN, &stream)?;
                 between.copy_from_buffer(0, &input, 0..LEN, &stream)?;
                 buffer.copy_from_buffer(0, &between, 0..LEN, &stream)
             })
@@ -227,9 +227,9 @@ fn an_executable_graph_takes_over_a_newer_one_of_its_shape() {
             assert_eq!(newer.replay(), Err(Error::ReplayWithoutCapture), "the other one is empty");
             assert_eq!((running.raw_cuda_graph_exec(), running.pool()), (Ok(exec), Ok(pool)));
             drop(newer);
-            rig.runtime.empty_cache().unwrap();
+            rig.runtime.memory().empty_cache().unwrap();
             // Nothing takes the place of what the newer graph reads, and the older one's is free again.
-            let intruders = [0, 1, 2].map(|_| rig.runtime.buffer(LEN, &stream).unwrap());
+            let intruders = [0, 1, 2].map(|_| rig.runtime.memory().buffer(LEN, &stream).unwrap());
             intruders.iter().for_each(|intruder| intruder.copy_from_slice(0, &[99; LEN]).unwrap());
             assert_eq!(after_replay(&rig, &mut running, &buffer), [value; LEN], "driver {version}");
             assert_eq!(running.report().unwrap().kept_buffers, 2);
@@ -238,7 +238,7 @@ fn an_executable_graph_takes_over_a_newer_one_of_its_shape() {
         assert_eq!((live.graphs, live.graph_execs), (0, 1));
         assert!(rig.machine.take_reports().is_empty());
         drop(running);
-        rig.runtime.empty_cache().unwrap();
+        rig.runtime.memory().empty_cache().unwrap();
         assert_eq!(rig.reserved_bytes(), 2 << 20, "the pools of all of them are given up");
     }
 }
@@ -248,9 +248,9 @@ fn an_update_leaves_alone_what_earlier_replays_of_both_graphs_read() {
     for (slow, quick) in [(0, 1), (1, 0)] {
         let rig = rig();
         let (stream, sides) = (rig.stream(), [rig.stream(), rig.stream()]);
-        let results = [0, 1].map(|_| rig.runtime.buffer(LEN, &stream).unwrap());
+        let results = [0, 1].map(|_| rig.runtime.memory().buffer(LEN, &stream).unwrap());
         let capture = |value: u8, result: &DeviceBuffer| {
-            let input = rig.runtime.buffer(LEN, &stream).unwrap();
+            let input = rig.runtime.memory().buffer(LEN, &stream).unwrap();
             input.copy_from_slice(0, &[value; LEN]).unwrap();
             let mut graph = kept_graph(&rig);
             graph.capture(&stream, None, GLOBAL, || result.copy_from_buffer(0, &input, 0..LEN, &stream)).unwrap();
@@ -258,10 +258,10 @@ fn an_update_leaves_alone_what_earlier_replays_of_both_graphs_read() {
         };
         let mut graphs = [capture(3, &results[0]), capture(4, &results[1])];
         rig.runtime.synchronize(DEVICE).unwrap();
-        let busy = rig.runtime.buffer(1 << 27, &sides[slow]).unwrap();
+        let busy = rig.runtime.memory().buffer(1 << 27, &sides[slow]).unwrap();
         busy.fill(0..1 << 27, 1, &sides[slow]).unwrap();
         for (graph, side) in graphs.iter_mut().zip(&sides) {
-            let _current = rig.runtime.stream_guard(side).unwrap();
+            let _current = rig.runtime.streams().guard(side).unwrap();
             graph.replay().unwrap();
         }
         let [mut older, mut newer] = graphs;
@@ -269,7 +269,7 @@ fn an_update_leaves_alone_what_earlier_replays_of_both_graphs_read() {
         drop((older, newer));
         sides[quick].synchronize().unwrap();
         assert!(!sides[slow].query().unwrap(), "one replay is still to come");
-        let intruders = [0, 1, 2].map(|_| rig.runtime.buffer(LEN, &stream).unwrap());
+        let intruders = [0, 1, 2].map(|_| rig.runtime.memory().buffer(LEN, &stream).unwrap());
         intruders.iter().for_each(|intruder| intruder.fill(0..LEN, 99, &stream).unwrap());
         rig.runtime.synchronize(DEVICE).unwrap();
         let [first, second] = results.map(|result| result.to_vec().unwrap());
@@ -281,7 +281,8 @@ fn an_update_leaves_alone_what_earlier_replays_of_both_graphs_read() {
 fn an_update_that_does_not_fit_says_where() {
     let rig = rig();
     let stream = rig.stream();
-    let (buffer, other) = (rig.runtime.buffer(LEN, &stream).unwrap(), rig.runtime.buffer(LEN, &stream).unwrap());
+    let (buffer, other) =
+        (rig.runtime.memory().buffer(LEN, &stream).unwrap(), rig.runtime.memory().buffer(LEN, &stream).unwrap());
     let mut running = graph(&rig);
     let two_fills = || -> Result<()> {
         buffer.fill(0..LEN, 1, &stream)?;
@@ -317,14 +318,14 @@ fn a_graph_can_be_a_node_of_another() {
     for version in [11080, 12020, 13000] {
         let rig = Rig::new(config().driver_version(cuda_sys::CudaVersion(version)));
         let (stream, side) = (rig.stream(), rig.stream());
-        let buffer = rig.runtime.buffer(LEN, &stream).unwrap();
+        let buffer = rig.runtime.memory().buffer(LEN, &stream).unwrap();
         let mut child = kept_graph(&rig);
         {
-            let input = rig.runtime.buffer(LEN, &stream).unwrap();
+            let input = rig.runtime.memory().buffer(LEN, &stream).unwrap();
             input.copy_from_slice(0, &[3; LEN]).unwrap();
             child
                 .capture(&stream, None, GLOBAL, || {
-                    let between = rig.runtime.buffer(LEN, &stream)?;
+                    let between = rig.runtime.memory().buffer(LEN, &stream)?;
                     between.copy_from_buffer(0, &input, 0..LEN, &stream)?;
                     buffer.copy_from_buffer(0, &between, 0..LEN, &stream)
                 })
@@ -344,16 +345,16 @@ fn a_graph_can_be_a_node_of_another() {
         assert_eq!(nodes, BTreeMap::from([(GraphNodeKind::Memset, 3), (GraphNodeKind::Graph, 2)]));
         let edges_before = parent.node_count();
         drop(child);
-        rig.runtime.empty_cache().unwrap();
+        rig.runtime.memory().empty_cache().unwrap();
         // Nothing takes the place of what the child used.
-        let intruder = rig.runtime.buffer(LEN, &stream).unwrap();
+        let intruder = rig.runtime.memory().buffer(LEN, &stream).unwrap();
         intruder.copy_from_slice(0, &[8; LEN]).unwrap();
         let expected: Vec<u8> = [vec![3; 8], vec![6; 8], vec![3; LEN - 16]].concat();
         assert_eq!(after_replay(&rig, &mut parent, &buffer), expected, "driver {version}");
         assert_eq!(edges_before, 5);
         assert!(rig.machine.take_reports().is_empty());
         drop((parent, buffer, intruder));
-        rig.runtime.empty_cache().unwrap();
+        rig.runtime.memory().empty_cache().unwrap();
         assert_eq!((rig.reserved_bytes(), rig.runtime.is_valid()), (0, true));
         drop((stream, side));
         assert_eq!(rig.left(), LiveHandles::default());
@@ -363,8 +364,8 @@ fn a_graph_can_be_a_node_of_another() {
 #[test]
 fn graphs_of_two_devices_are_not_joined() {
     let rig = Rig::new(config().devices(2));
-    let streams = [0, 1].map(|device| rig.runtime.new_stream(DeviceIndex(device), 0).unwrap());
-    let buffers = streams.each_ref().map(|stream| rig.runtime.buffer(LEN, stream).unwrap());
+    let streams = [0, 1].map(|device| rig.runtime.streams().pooled(DeviceIndex(device), 0).unwrap());
+    let buffers = streams.each_ref().map(|stream| rig.runtime.memory().buffer(LEN, stream).unwrap());
     let [mut first, mut second] = [kept_graph(&rig), kept_graph(&rig)];
     capture_fill(&mut first, &streams[0], &buffers[0], 1);
     capture_fill(&mut second, &streams[1], &buffers[1], 2);
@@ -381,7 +382,7 @@ fn graphs_of_two_devices_are_not_joined() {
 fn a_replay_makes_no_calls_but_the_launch() {
     let rig = rig();
     let stream = rig.stream();
-    let buffer = rig.runtime.buffer(LEN, &stream).unwrap();
+    let buffer = rig.runtime.memory().buffer(LEN, &stream).unwrap();
     let mut graph = graph(&rig);
     capture_fill(&mut graph, &stream, &buffer, 1);
     let total = || -> BTreeMap<&str, u64> {
@@ -403,7 +404,7 @@ fn a_replay_makes_no_calls_but_the_launch() {
 fn graphs_that_cannot_be_nodes_are_refused() {
     let rig = rig();
     let stream = rig.stream();
-    let buffer = rig.runtime.buffer(LEN, &stream).unwrap();
+    let buffer = rig.runtime.memory().buffer(LEN, &stream).unwrap();
     let (empty, mut given_up, mut parent) = (kept_graph(&rig), graph(&rig), graph(&rig));
     capture_fill(&mut given_up, &stream, &buffer, 1);
     parent
@@ -430,7 +431,7 @@ fn graphs_that_cannot_be_nodes_are_refused() {
 fn a_scope_records_everything_a_capture_allows() {
     let rig = rig();
     let (stream, side) = (rig.stream(), rig.stream());
-    let (input, output) = (rig.runtime.pinned(LEN).unwrap(), rig.runtime.pinned(LEN).unwrap());
+    let (input, output) = (rig.runtime.pinned().buffer(LEN).unwrap(), rig.runtime.pinned().buffer(LEN).unwrap());
     let mark = Event::on(&rig.runtime, EventOptions::default());
     let mut graph = graph(&rig);
     let result = graph
@@ -473,7 +474,8 @@ fn a_scope_records_everything_a_capture_allows() {
 fn a_report_names_what_a_graph_holds() {
     let rig = rig();
     let stream = rig.stream();
-    let (from, host) = (rig.runtime.buffer(3 * LEN, &stream).unwrap(), rig.runtime.pinned(LEN).unwrap());
+    let (from, host) =
+        (rig.runtime.memory().buffer(3 * LEN, &stream).unwrap(), rig.runtime.pinned().buffer(LEN).unwrap());
     let mut graph = kept_graph(&rig);
     assert_eq!(graph.report(), Err(Error::GraphWithoutCapture { call: "report" }));
     let inside = graph
@@ -509,7 +511,7 @@ fn a_report_names_what_a_graph_holds() {
 fn what_cannot_be_captured_runs_eagerly() {
     let rig = rig();
     let stream = rig.stream();
-    let buffer = rig.runtime.buffer(LEN, &stream).unwrap();
+    let buffer = rig.runtime.memory().buffer(LEN, &stream).unwrap();
     let mut graph = graph(&rig);
     let mut runs = 0;
     // The body waits for the stream until it has learnt better.
@@ -545,12 +547,12 @@ fn what_cannot_be_captured_runs_eagerly() {
     });
     assert_eq!(outcome, Ok(CaptureOutcome::RanEagerly { value: (), error: Error::NoDevices }));
     // Plain host memory and the default stream have no place in a capture.
-    let on_current = rig.runtime.stream_guard(&stream).unwrap();
+    let on_current = rig.runtime.streams().guard(&stream).unwrap();
     let outcome = graph.capture_or_run(&stream, None, GLOBAL, || buffer.copy_from_slice(0, &[6; LEN]));
     let error = Error::UnpinnedCopyDuringCapture;
     assert_eq!(outcome, Ok(CaptureOutcome::RanEagerly { value: (), error }));
     drop(on_current);
-    let default = rig.runtime.default_stream(DEVICE).unwrap();
+    let default = rig.runtime.streams().default(DEVICE).unwrap();
     let outcome = graph.capture_or_run(&default, None, GLOBAL, || buffer.to_vec()).unwrap();
     assert_eq!(outcome, CaptureOutcome::RanEagerly { value: vec![6; LEN], error: Error::CaptureOnDefaultStream });
     // Inside another capture nothing can run eagerly.
@@ -564,7 +566,7 @@ fn what_cannot_be_captured_runs_eagerly() {
 fn external_events_are_nodes_that_act_at_each_replay() {
     let rig = rig();
     let (stream, other) = (rig.stream(), rig.stream());
-    let buffer = rig.runtime.buffer(LEN, &stream).unwrap();
+    let buffer = rig.runtime.memory().buffer(LEN, &stream).unwrap();
     let options = EventOptions { external: true, ..EventOptions::TIMING };
     let (start, end, gate) =
         (Event::on(&rig.runtime, options), Event::on(&rig.runtime, options), Event::on(&rig.runtime, options));
@@ -583,7 +585,7 @@ fn external_events_are_nodes_that_act_at_each_replay() {
     assert_eq!(graph.report().unwrap().nodes, Some(nodes));
     for value in 1..4 {
         // Each replay waits for the record before it.
-        let slow = rig.runtime.buffer(64 << 20, &other).unwrap();
+        let slow = rig.runtime.memory().buffer(64 << 20, &other).unwrap();
         slow.fill(0..64 << 20, value, &other).unwrap();
         gate.record(&other).unwrap();
         graph.replay().unwrap();
@@ -600,7 +602,7 @@ fn a_shared_pool_is_reported_as_one() {
     let stream = rig.stream();
     let pool = PoolId::handle();
     let (mut first, mut second) = (graph(&rig), graph(&rig));
-    let body = || -> Result<()> { rig.runtime.buffer(LEN, &stream)?.fill(0..LEN, 1, &stream) };
+    let body = || -> Result<()> { rig.runtime.memory().buffer(LEN, &stream)?.fill(0..LEN, 1, &stream) };
     first.capture(&stream, Some(pool), GLOBAL, body).unwrap();
     second.capture(&stream, Some(pool), GLOBAL, body).unwrap();
     let (one, other) = (first.report().unwrap(), second.report().unwrap());

@@ -28,8 +28,8 @@ struct Counter {
 impl Counter {
     fn new(rig: &Rig, stream: &Stream) -> Arc<Self> {
         Arc::new(Self {
-            on_device: rig.runtime.buffer(8, stream).unwrap(),
-            staging: rig.runtime.pinned(8).unwrap(),
+            on_device: rig.runtime.memory().buffer(8, stream).unwrap(),
+            staging: rig.runtime.pinned().buffer(8).unwrap(),
             offset: AtomicU64::new(0),
             capturing: AtomicBool::new(false),
             within: AtomicU64::new(0),
@@ -89,7 +89,7 @@ fn each_replay_draws_new_numbers() {
     let rig = rig();
     let stream = rig.stream();
     let (counter, idle) = (Counter::new(&rig, &stream), Counter::new(&rig, &stream));
-    let out = rig.runtime.buffer(8, &stream).unwrap();
+    let out = rig.runtime.memory().buffer(8, &stream).unwrap();
     let mut graph = CUDAGraph::on(&rig.runtime, false);
     graph.register_generator_state(counter.clone()).unwrap();
     graph.register_generator_state(counter.clone()).unwrap();
@@ -111,7 +111,7 @@ fn each_replay_draws_new_numbers() {
     let mut second = CUDAGraph::on(&rig.runtime, false);
     second.register_generator_state(counter.clone()).unwrap();
     second.capture(&stream, None, CaptureMode::Global, || counter.draw(&out, &stream)).unwrap();
-    let _current = rig.runtime.stream_guard(&rig.stream()).unwrap();
+    let _current = rig.runtime.streams().guard(&rig.stream()).unwrap();
     second.replay().unwrap();
     rig.runtime.synchronize(DEVICE).unwrap();
     assert_eq!((number(&out), counter.offset.load(Ordering::Relaxed)), (40, 44));
@@ -128,7 +128,7 @@ fn states_are_registered_before_the_capture() {
     let stream = rig.stream();
     let counter = Counter::new(&rig, &stream);
     let mut graph = CUDAGraph::on(&rig.runtime, false);
-    let guard = rig.runtime.stream_guard(&stream).unwrap();
+    let guard = rig.runtime.streams().guard(&stream).unwrap();
     graph.capture_begin(None, CaptureMode::Global).unwrap();
     assert_eq!(graph.register_generator_state(counter.clone()), Err(Error::GeneratorDuringCapture));
     graph.capture_end().unwrap();
@@ -143,7 +143,7 @@ fn every_prologue_has_its_epilogue_whatever_fails() {
     let rig = rig();
     let stream = rig.stream();
     let (first, last) = (Counter::new(&rig, &stream), Counter::new(&rig, &stream));
-    let out = rig.runtime.buffer(8, &stream).unwrap();
+    let out = rig.runtime.memory().buffer(8, &stream).unwrap();
     let mut graph = CUDAGraph::on(&rig.runtime, false);
     graph.register_generator_state(first.clone()).unwrap();
     graph.register_generator_state(last.clone()).unwrap();
@@ -169,6 +169,6 @@ fn every_prologue_has_its_epilogue_whatever_fails() {
     capture(&|| first.draw(&out, &stream)).unwrap();
     assert_eq!(first.calls(), (6, 6));
     drop((graph, first, last, out, stream));
-    rig.runtime.host_empty_cache().unwrap();
+    rig.runtime.pinned().empty_cache().unwrap();
     assert_eq!(rig.left(), LiveHandles::default());
 }

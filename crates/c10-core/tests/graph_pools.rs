@@ -34,7 +34,7 @@ const PYTORCH: [(&str, bool, bool, i64); 8] = [
 /// The script's work for one batch; the buffers that stay.
 fn forward(rig: &Rig, stream: &Stream, batch: usize) -> Result<[DeviceBuffer; 2]> {
     let make = |bytes: usize| {
-        let buffer = rig.runtime.buffer(bytes * batch, stream)?;
+        let buffer = rig.runtime.memory().buffer(bytes * batch, stream)?;
         buffer.fill(0..bytes * batch, 1, stream)?;
         Ok::<_, Error>(buffer)
     };
@@ -52,7 +52,7 @@ fn forward(rig: &Rig, stream: &Stream, batch: usize) -> Result<[DeviceBuffer; 2]
 fn graphs_that_share_a_pool_take_no_more_than_pytorchs() {
     for (settings, largest_first, keeps, pytorch) in PYTORCH {
         let rig = rig();
-        rig.runtime.set_allocator_settings(settings).unwrap();
+        rig.runtime.memory().set_settings(settings).unwrap();
         let (stream, pool) = (rig.stream(), PoolId::handle());
         let mut batches: Vec<usize> = (1..=GRAPHS).map(|number| number * 8).collect();
         if largest_first {
@@ -71,10 +71,10 @@ fn graphs_that_share_a_pool_take_no_more_than_pytorchs() {
         assert!(graphs.iter().all(|graph| graph.report().unwrap().kept_buffers == 0), "{context}: all is of the pool");
         graphs.iter_mut().try_for_each(CUDAGraph::replay).unwrap();
         rig.runtime.synchronize(DEVICE).unwrap();
-        rig.runtime.empty_cache().unwrap();
+        rig.runtime.memory().empty_cache().unwrap();
         assert_eq!(rig.reserved_bytes(), pytorch, "{context}: graphs keep their pool");
         drop((kept, graphs));
-        rig.runtime.empty_cache().unwrap();
+        rig.runtime.memory().empty_cache().unwrap();
         assert_eq!(rig.reserved_bytes(), 0, "{context}");
         assert!(rig.runtime.is_valid() && rig.machine.take_reports().is_empty(), "{context}");
     }

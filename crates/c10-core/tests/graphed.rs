@@ -3,25 +3,27 @@
 
 mod common;
 
-use c10_core::{DeviceBuffer, DeviceIndex, Error, GraphFn, GraphedError, GraphedOptions, PoolId, Result, Runtime};
+use c10_core::{
+    DeviceBuffer, DeviceIndex, Error, GraphFn, GraphedCallable, GraphedError, GraphedOptions, PoolId, Result, Runtime,
+};
 use common::{DEVICE, Rig, config, fail_each_call, rig};
 use std::cell::Cell;
 
 const LEN: usize = 4096;
 
 fn buffer(runtime: &Runtime, value: u8) -> DeviceBuffer {
-    let stream = runtime.current_stream(DEVICE).unwrap();
-    let buffer = runtime.buffer(LEN, &stream).unwrap();
+    let stream = runtime.streams().current(DEVICE).unwrap();
+    let buffer = runtime.memory().buffer(LEN, &stream).unwrap();
     buffer.fill(0..LEN, value, &stream).unwrap();
     buffer
 }
 
 /// A new buffer that holds the first half of one argument and the second half of another.
 fn halves(runtime: &Runtime, arguments: &[DeviceBuffer]) -> Result<Vec<DeviceBuffer>> {
-    let stream = runtime.current_stream(DEVICE)?;
-    let between = runtime.buffer(LEN, &stream)?;
+    let stream = runtime.streams().current(DEVICE)?;
+    let between = runtime.memory().buffer(LEN, &stream)?;
     between.copy_from_buffer(0, &arguments[0], 0..LEN, &stream)?;
-    let result = runtime.buffer(LEN, &stream)?;
+    let result = runtime.memory().buffer(LEN, &stream)?;
     result.copy_from_buffer(0, &between, 0..LEN / 2, &stream)?;
     result.copy_from_buffer(LEN / 2, &arguments[1], LEN / 2..LEN, &stream)?;
     Ok(vec![result])
@@ -31,12 +33,12 @@ fn joined(first: u8, second: u8) -> Vec<u8> {
     [vec![first; LEN / 2], vec![second; LEN / 2]].concat()
 }
 
-fn make(rig: &Rig) -> c10_core::GraphedCallable {
+fn make(rig: &Rig) -> GraphedCallable {
     let runtime = &rig.runtime;
     let callable = |arguments: &[DeviceBuffer]| halves(runtime, arguments);
     let sample = [buffer(runtime, 1), buffer(runtime, 2)];
     let options = GraphedOptions::default();
-    runtime.make_graphed_callables(&[&callable], &[&sample], &options).unwrap().remove(0)
+    GraphedCallable::make(runtime, &[&callable], &[&sample], &options).unwrap().remove(0)
 }
 
 #[test]
@@ -78,9 +80,9 @@ fn only_arguments_elsewhere_are_copied() {
 fn functions_are_warmed_up_on_a_stream_of_their_own() {
     let rig = rig();
     let runtime = &rig.runtime;
-    let (runs, here) = (Cell::new(0), runtime.current_stream(DEVICE).unwrap());
+    let (runs, here) = (Cell::new(0), runtime.streams().current(DEVICE).unwrap());
     let callable = |arguments: &[DeviceBuffer]| {
-        assert_ne!(runtime.current_stream(DEVICE)?, here);
+        assert_ne!(runtime.streams().current(DEVICE)?, here);
         runs.set(runs.get() + 1);
         halves(runtime, arguments)
     };
@@ -88,10 +90,10 @@ fn functions_are_warmed_up_on_a_stream_of_their_own() {
     for (iterations, wanted) in [(3, 4), (11, 12), (0, 1)] {
         runs.set(0);
         let options = GraphedOptions { num_warmup_iters: iterations, ..GraphedOptions::default() };
-        runtime.make_graphed_callables(&[&callable], &[&sample], &options).unwrap();
+        GraphedCallable::make(runtime, &[&callable], &[&sample], &options).unwrap();
         assert_eq!(runs.get(), wanted);
     }
-    assert_eq!(runtime.current_stream(DEVICE).unwrap(), here);
+    assert_eq!(runtime.streams().current(DEVICE).unwrap(), here);
 }
 
 #[test]
@@ -102,7 +104,7 @@ fn several_functions_share_one_pool_and_feed_one_another() {
     let samples = [[buffer(runtime, 0), buffer(runtime, 0)], [buffer(runtime, 0), buffer(runtime, 0)]];
     let functions: [&GraphFn<'_>; 2] = [&callable, &callable];
     let options = GraphedOptions { pool: Some(PoolId::handle()), ..GraphedOptions::default() };
-    let mut made = runtime.make_graphed_callables(&functions, &[&samples[0], &samples[1]], &options).unwrap();
+    let mut made = GraphedCallable::make(runtime, &functions, &[&samples[0], &samples[1]], &options).unwrap();
     let pools: Vec<_> = made.iter().map(|callable| callable.graph().pool().unwrap()).collect();
     assert_eq!(pools, vec![options.pool.unwrap(); 2]);
     let (mut second, mut first) = (made.remove(1), made.remove(0));
@@ -123,7 +125,7 @@ fn calls_on_other_streams_come_after_one_another() {
         rig.runtime.synchronize(DEVICE).unwrap();
         callable.call(&first).unwrap();
         {
-            let _side = rig.runtime.stream_guard(&side).unwrap();
+            let _side = rig.runtime.streams().guard(&side).unwrap();
             callable.call(&second).unwrap();
         }
         rig.runtime.synchronize(DEVICE).unwrap();
@@ -143,22 +145,22 @@ fn what_does_not_fit_is_refused() {
     let mut callable = make(&rig);
     let right = [buffer(runtime, 5), buffer(runtime, 6)];
     assert_eq!(kind(callable.call(&right[..1])), GraphedError::ArgumentCount { expected: 2, found: 1 });
-    let stream = runtime.current_stream(DEVICE).unwrap();
-    let short = [right[0].clone(), runtime.buffer(7, &stream).unwrap()];
+    let stream = runtime.streams().current(DEVICE).unwrap();
+    let short = [right[0].clone(), runtime.memory().buffer(7, &stream).unwrap()];
     assert_eq!(kind(callable.call(&short)), GraphedError::ArgumentSize { index: 1, expected: LEN, found: 7 });
-    let elsewhere = runtime.new_stream(DeviceIndex(1), 0).unwrap();
-    let far = [runtime.buffer(LEN, &elsewhere).unwrap(), right[1].clone()];
+    let elsewhere = runtime.streams().pooled(DeviceIndex(1), 0).unwrap();
+    let far = [runtime.memory().buffer(LEN, &elsewhere).unwrap(), right[1].clone()];
     let of_another = GraphedError::Device { index: 0, expected: DEVICE, found: DeviceIndex(1) };
     assert_eq!(kind(callable.call(&far)), of_another);
     assert_eq!(callable.call(&right).unwrap()[0].to_vec().unwrap(), joined(5, 6), "usable after errors");
 
     let (function, options) = (|arguments: &[DeviceBuffer]| halves(runtime, arguments), GraphedOptions::default());
-    let samples = kind(runtime.make_graphed_callables(&[&function], &[], &options));
+    let samples = kind(GraphedCallable::make(runtime, &[&function], &[], &options));
     assert_eq!(samples, GraphedError::Samples { callables: 1, samples: 0 });
     let twice = [right[0].clone(), right[0].clone()];
-    let same = kind(runtime.make_graphed_callables(&[&function], &[&twice], &options));
+    let same = kind(GraphedCallable::make(runtime, &[&function], &[&twice], &options));
     assert_eq!(same, GraphedError::SameMemory { callable: 0, first: 0, second: 1 });
-    assert!(runtime.make_graphed_callables(&[], &[], &options).unwrap().is_empty());
+    assert!(GraphedCallable::make(runtime, &[], &[], &options).unwrap().is_empty());
 }
 
 #[test]
@@ -178,11 +180,11 @@ fn after_a_failure_nothing_is_left_captured() {
     let samples = [[buffer(runtime, 0), buffer(runtime, 0)], [buffer(runtime, 0), buffer(runtime, 0)]];
     let functions: [&GraphFn<'_>; 2] = [&good, &bad];
     let options = GraphedOptions::default();
-    let refused = runtime.make_graphed_callables(&functions, &[&samples[0], &samples[1]], &options);
+    let refused = GraphedCallable::make(runtime, &functions, &[&samples[0], &samples[1]], &options);
     assert!(matches!(refused.unwrap_err(), Error::UnpinnedCopyDuringCapture));
     let live = rig.machine.live();
     assert_eq!((live.graphs, live.graph_execs), (0, 0));
-    assert!(!runtime.is_current_stream_capturing().unwrap() && runtime.is_valid());
+    assert!(!runtime.streams().is_current_capturing().unwrap() && runtime.is_valid());
     let mut after = make(&rig);
     let arguments = [buffer(runtime, 3), buffer(runtime, 4)];
     assert_eq!(after.call(&arguments).unwrap()[0].to_vec().unwrap(), joined(3, 4));
@@ -190,12 +192,12 @@ fn after_a_failure_nothing_is_left_captured() {
 
 fn program(rig: &Rig) -> Result<()> {
     let runtime = &rig.runtime;
-    let stream = runtime.new_stream(DEVICE, 0)?;
-    let _current = runtime.stream_guard(&stream)?;
-    let (first, second) = (runtime.buffer(LEN, &stream)?, runtime.buffer(LEN, &stream)?);
+    let stream = runtime.streams().pooled(DEVICE, 0)?;
+    let _current = runtime.streams().guard(&stream)?;
+    let (first, second) = (runtime.memory().buffer(LEN, &stream)?, runtime.memory().buffer(LEN, &stream)?);
     let callable = |arguments: &[DeviceBuffer]| halves(runtime, arguments);
     let sample = [first.clone(), second.clone()];
-    let mut made = runtime.make_graphed_callables(&[&callable], &[&sample], &GraphedOptions::default())?;
+    let mut made = GraphedCallable::make(runtime, &[&callable], &[&sample], &GraphedOptions::default())?;
     made[0].call(&[second, first])?;
     runtime.synchronize(DEVICE)
 }

@@ -24,7 +24,7 @@ fn capture_copy(
     to: &DeviceBuffer,
 ) -> Result<()> {
     graph.capture(stream, None, CaptureMode::Global, || {
-        let between = rig.runtime.buffer(LEN, stream)?;
+        let between = rig.runtime.memory().buffer(LEN, stream)?;
         between.copy_from_buffer(0, from, 0..LEN, stream)?;
         to.copy_from_buffer(0, &between, 0..LEN, stream)
     })
@@ -34,7 +34,8 @@ fn capture_copy(
 fn a_replay_does_the_captured_work_on_what_is_there_then() {
     let rig = rig();
     let stream = rig.stream();
-    let (from, to) = (rig.runtime.buffer(LEN, &stream).unwrap(), rig.runtime.buffer(LEN, &stream).unwrap());
+    let (from, to) =
+        (rig.runtime.memory().buffer(LEN, &stream).unwrap(), rig.runtime.memory().buffer(LEN, &stream).unwrap());
     to.copy_from_slice(0, &[1; LEN]).unwrap();
     let mut graph = graph(&rig);
     capture_copy(&rig, &mut graph, &stream, &from, &to).unwrap();
@@ -53,7 +54,7 @@ fn a_replay_does_the_captured_work_on_what_is_there_then() {
 fn work_on_streams_that_join_the_capture_is_captured_too() {
     let rig = rig();
     let (stream, side) = (rig.stream(), rig.stream());
-    let buffer = rig.runtime.buffer(2 * LEN, &stream).unwrap();
+    let buffer = rig.runtime.memory().buffer(2 * LEN, &stream).unwrap();
     let mut graph = graph(&rig);
     graph
         .capture(&stream, None, CaptureMode::ThreadLocal, || {
@@ -72,23 +73,24 @@ fn work_on_streams_that_join_the_capture_is_captured_too() {
 fn a_graph_keeps_its_memory_until_it_is_reset() {
     let rig = rig();
     let stream = rig.stream();
-    let (from, to) = (rig.runtime.buffer(LEN, &stream).unwrap(), rig.runtime.buffer(LEN, &stream).unwrap());
+    let (from, to) =
+        (rig.runtime.memory().buffer(LEN, &stream).unwrap(), rig.runtime.memory().buffer(LEN, &stream).unwrap());
     let reserved = rig.reserved_bytes();
     let mut graph = graph(&rig);
     capture_copy(&rig, &mut graph, &stream, &from, &to).unwrap();
     assert_eq!(rig.reserved_bytes(), reserved + (2 << 20));
-    rig.runtime.empty_cache().unwrap();
+    rig.runtime.memory().empty_cache().unwrap();
     assert_eq!(rig.reserved_bytes(), reserved + (2 << 20), "a replay still needs it");
     let pool = graph.pool().unwrap();
     assert_eq!((pool.0 > 0, pool.1), (true, 0));
     graph.replay().unwrap();
     graph.reset().unwrap();
-    rig.runtime.empty_cache().unwrap();
+    rig.runtime.memory().empty_cache().unwrap();
     assert_eq!(rig.reserved_bytes(), reserved);
     assert!(rig.runtime.is_valid());
     capture_copy(&rig, &mut graph, &stream, &from, &to).unwrap();
     drop(graph);
-    rig.runtime.empty_cache().unwrap();
+    rig.runtime.memory().empty_cache().unwrap();
     assert_eq!(rig.reserved_bytes(), reserved);
     let live = rig.machine.live();
     assert_eq!((live.graphs, live.graph_execs), (0, 0));
@@ -98,12 +100,12 @@ fn a_graph_keeps_its_memory_until_it_is_reset() {
 fn buffers_and_pinned_memory_that_a_graph_uses_outlive_their_handles() {
     let rig = rig();
     let stream = rig.stream();
-    let result = rig.runtime.buffer(LEN, &stream).unwrap();
+    let result = rig.runtime.memory().buffer(LEN, &stream).unwrap();
     let mut graph = graph(&rig);
     {
-        let input = rig.runtime.pinned(LEN).unwrap();
+        let input = rig.runtime.pinned().buffer(LEN).unwrap();
         input.write(0, &[8; LEN]).unwrap();
-        let staging = rig.runtime.buffer(LEN, &stream).unwrap();
+        let staging = rig.runtime.memory().buffer(LEN, &stream).unwrap();
         graph
             .capture(&stream, None, CaptureMode::Relaxed, || {
                 staging.copy_from_pinned(0, &input, 0..LEN, &stream)?;
@@ -111,9 +113,9 @@ fn buffers_and_pinned_memory_that_a_graph_uses_outlive_their_handles() {
             })
             .unwrap();
     }
-    rig.runtime.empty_cache().unwrap();
-    rig.runtime.host_empty_cache().unwrap();
-    let other = rig.runtime.pinned(LEN).unwrap();
+    rig.runtime.memory().empty_cache().unwrap();
+    rig.runtime.pinned().empty_cache().unwrap();
+    let other = rig.runtime.pinned().buffer(LEN).unwrap();
     other.write(0, &[9; LEN]).unwrap();
     graph.replay().unwrap();
     rig.runtime.synchronize(DEVICE).unwrap();
@@ -124,8 +126,8 @@ fn buffers_and_pinned_memory_that_a_graph_uses_outlive_their_handles() {
     rig.machine.settle();
     rig.runtime.synchronize(DEVICE).unwrap();
     drop((result, other));
-    rig.runtime.host_empty_cache().unwrap();
-    rig.runtime.empty_cache().unwrap();
+    rig.runtime.pinned().empty_cache().unwrap();
+    rig.runtime.memory().empty_cache().unwrap();
     let live = rig.machine.live();
     assert_eq!((live.pinned, live.allocations, rig.allocated_bytes()), (0, 0, 0));
     assert!(rig.machine.take_reports().is_empty());
@@ -137,17 +139,17 @@ fn graphs_can_share_a_pool() {
     let stream = rig.stream();
     let pool = PoolId::handle();
     let (mut first, mut second) = (graph(&rig), graph(&rig));
-    let body = || -> Result<()> { rig.runtime.buffer(LEN, &stream)?.fill(0..LEN, 1, &stream) };
+    let body = || -> Result<()> { rig.runtime.memory().buffer(LEN, &stream)?.fill(0..LEN, 1, &stream) };
     first.capture(&stream, Some(pool), CaptureMode::Global, body).unwrap();
     let reserved = rig.reserved_bytes();
     second.capture(&stream, Some(pool), CaptureMode::Global, body).unwrap();
     assert_eq!((first.pool().unwrap(), second.pool().unwrap()), (pool, pool));
     assert_eq!(rig.reserved_bytes(), reserved);
     first.reset().unwrap();
-    rig.runtime.empty_cache().unwrap();
+    rig.runtime.memory().empty_cache().unwrap();
     assert_eq!(rig.reserved_bytes(), reserved, "the other graph uses it");
     second.reset().unwrap();
-    rig.runtime.empty_cache().unwrap();
+    rig.runtime.memory().empty_cache().unwrap();
     assert_eq!(rig.reserved_bytes(), 0);
 }
 
@@ -165,21 +167,22 @@ fn no_pool_is_a_pool_of_ones_own() {
 fn replay_both(seed: u64, at_the_same_time: bool) -> bool {
     let rig = Rig::new(config().seed(seed));
     let (stream, side) = (rig.stream(), rig.stream());
-    let results = [rig.runtime.buffer(LEN, &stream).unwrap(), rig.runtime.buffer(LEN, &stream).unwrap()];
+    let results =
+        [rig.runtime.memory().buffer(LEN, &stream).unwrap(), rig.runtime.memory().buffer(LEN, &stream).unwrap()];
     let pool = PoolId::handle();
     let capture = |value: u8, result: &DeviceBuffer| {
         let mut graph = graph(&rig);
         let body = || -> Result<()> {
-            let between = rig.runtime.buffer(LEN, &stream)?;
+            let between = rig.runtime.memory().buffer(LEN, &stream)?;
             between.fill(0..LEN, value, &stream)?;
             result.copy_from_buffer(0, &between, 0..LEN, &stream)
         };
         graph.capture(&stream, Some(pool), CaptureMode::Global, body).map(|()| graph)
     };
     let (mut first, mut second) = (capture(1, &results[0]).unwrap(), capture(2, &results[1]).unwrap());
-    let current = rig.runtime.stream_guard(&stream).unwrap();
+    let current = rig.runtime.streams().guard(&stream).unwrap();
     first.replay().unwrap();
-    let elsewhere = at_the_same_time.then(|| rig.runtime.stream_guard(&side).unwrap());
+    let elsewhere = at_the_same_time.then(|| rig.runtime.streams().guard(&side).unwrap());
     second.replay().unwrap();
     drop((elsewhere, current));
     rig.runtime.synchronize(DEVICE).unwrap();
@@ -207,12 +210,12 @@ fn misuse_is_told_in_torchs_words() {
         "CUDA graphs must be captured on a non-default stream. (However, after capture, it's ok to replay them on the \
          default stream.)"
     );
-    let guard = rig.runtime.stream_guard(&stream).unwrap();
+    let guard = rig.runtime.streams().guard(&stream).unwrap();
     graph.capture_begin(None, CaptureMode::Global).unwrap();
-    assert!(rig.runtime.is_current_stream_capturing().unwrap());
+    assert!(rig.runtime.streams().is_current_capturing().unwrap());
     assert_eq!(graph.capture_begin(None, CaptureMode::Global), Err(Error::GraphIsCapturing));
     {
-        let _elsewhere = rig.runtime.stream_guard(&rig.runtime.default_stream(DEVICE).unwrap()).unwrap();
+        let _elsewhere = rig.runtime.streams().guard(&rig.runtime.streams().default(DEVICE).unwrap()).unwrap();
         assert_eq!(text(graph.capture_end()), "Capture must end on the same stream it began on.");
     }
     graph.capture_end().unwrap();
@@ -238,7 +241,7 @@ fn misuse_is_told_in_torchs_words() {
 fn a_kept_graph_is_instantiated_by_hand_or_by_its_first_replay() {
     let rig = rig();
     let stream = rig.stream();
-    let buffer = rig.runtime.buffer(LEN, &stream).unwrap();
+    let buffer = rig.runtime.memory().buffer(LEN, &stream).unwrap();
     let mut graph = CUDAGraph::on(&rig.runtime, true);
     graph.capture(&stream, None, CaptureMode::Global, || buffer.fill(0..LEN, 4, &stream)).unwrap();
     assert_eq!((rig.machine.live().graphs, rig.machine.live().graph_execs), (1, 0));
@@ -256,9 +259,9 @@ fn a_forbidden_call_spoils_the_capture_and_nothing_else() {
     let rig = rig();
     let stream = rig.stream();
     let mut graph = graph(&rig);
-    let guard = rig.runtime.stream_guard(&stream).unwrap();
+    let guard = rig.runtime.streams().guard(&stream).unwrap();
     graph.capture_begin(None, CaptureMode::Global).unwrap();
-    let inside = rig.runtime.buffer(LEN, &stream).unwrap();
+    let inside = rig.runtime.memory().buffer(LEN, &stream).unwrap();
     let error = stream.synchronize().unwrap_err();
     assert_eq!(error.error_code(), Some(900));
     assert!(error.to_string().starts_with("CUDA error: operation not permitted when stream is capturing\n"));
@@ -266,9 +269,9 @@ fn a_forbidden_call_spoils_the_capture_and_nothing_else() {
     assert!(!graph.is_capturing() && !stream.is_capturing().unwrap());
     assert_eq!(graph.replay(), Err(Error::ReplayWithoutCapture));
     drop((guard, inside));
-    rig.runtime.empty_cache().unwrap();
+    rig.runtime.memory().empty_cache().unwrap();
     assert_eq!(rig.reserved_bytes(), 0, "the pool of a spoilt capture is given up");
-    let buffer = rig.runtime.buffer(LEN, &stream).unwrap();
+    let buffer = rig.runtime.memory().buffer(LEN, &stream).unwrap();
     graph.capture(&stream, None, CaptureMode::Global, || buffer.fill(0..LEN, 1, &stream)).unwrap();
     graph.replay().unwrap();
     stream.synchronize().unwrap();
@@ -279,7 +282,7 @@ fn a_forbidden_call_spoils_the_capture_and_nothing_else() {
 fn plain_host_memory_has_no_place_in_a_graph() {
     let rig = rig();
     let stream = rig.stream();
-    let buffer = rig.runtime.buffer(LEN, &stream).unwrap();
+    let buffer = rig.runtime.memory().buffer(LEN, &stream).unwrap();
     let mut graph = graph(&rig);
     graph
         .capture(&stream, None, CaptureMode::Global, || {
@@ -301,11 +304,11 @@ fn allocations_that_need_the_driver_do_not_spoil_a_capture() {
     let mut graph = graph(&rig);
     graph
         .capture(&stream, None, CaptureMode::Global, || {
-            let large = rig.runtime.buffer(30 << 20, &stream)?;
-            let elsewhere = rig.runtime.buffer(40 << 20, &other)?;
+            let large = rig.runtime.memory().buffer(30 << 20, &stream)?;
+            let elsewhere = rig.runtime.memory().buffer(40 << 20, &other)?;
             drop(elsewhere);
-            rig.runtime.empty_cache()?;
-            rig.runtime.pinned(100)?;
+            rig.runtime.memory().empty_cache()?;
+            rig.runtime.pinned().buffer(100)?;
             large.fill(0..100, 1, &stream)
         })
         .unwrap();
@@ -322,7 +325,7 @@ fn allocations_that_need_the_driver_do_not_spoil_a_capture() {
 fn errors_and_panics_end_the_capture() {
     let rig = rig();
     let stream = rig.stream();
-    let buffer = rig.runtime.buffer(LEN, &stream).unwrap();
+    let buffer = rig.runtime.memory().buffer(LEN, &stream).unwrap();
     let mut graph = graph(&rig);
     let failed: Result<()> = graph.capture(&stream, None, CaptureMode::Global, || {
         buffer.fill(0..LEN, 1, &stream)?;
@@ -331,15 +334,15 @@ fn errors_and_panics_end_the_capture() {
     assert_eq!(failed, Err(Error::InvalidDeviceId));
     let panicked = catch_unwind(AssertUnwindSafe(|| {
         graph.capture::<(), Error>(&stream, None, CaptureMode::Global, || {
-            let _dropped_by_the_panic = rig.runtime.buffer(LEN, &stream)?;
+            let _dropped_by_the_panic = rig.runtime.memory().buffer(LEN, &stream)?;
             panic!("inside a capture")
         })
     }));
     assert!(panicked.is_err());
     assert!(!graph.is_capturing() && !stream.is_capturing().unwrap());
-    assert!(rig.runtime.current_stream(DEVICE).unwrap().is_default());
+    assert!(rig.runtime.streams().current(DEVICE).unwrap().is_default());
     assert_eq!(graph.replay(), Err(Error::ReplayWithoutCapture));
-    rig.runtime.empty_cache().unwrap();
+    rig.runtime.memory().empty_cache().unwrap();
     assert_eq!((rig.reserved_bytes(), rig.machine.live().graphs), (2 << 20, 0));
     capture_copy(&rig, &mut graph, &stream, &buffer, &buffer).unwrap();
     {
@@ -349,7 +352,7 @@ fn errors_and_panics_end_the_capture() {
         abandoned.replay().unwrap();
     }
     {
-        let _current = rig.runtime.stream_guard(&stream).unwrap();
+        let _current = rig.runtime.streams().guard(&stream).unwrap();
         let mut forgotten = CUDAGraph::on(&rig.runtime, false);
         forgotten.capture_begin(None, CaptureMode::Global).unwrap();
     }
@@ -362,12 +365,12 @@ fn another_thread_cannot_end_a_capture_and_breaks_nothing_else() {
     let rig = rig();
     let stream = rig.stream();
     let mut graph = graph(&rig);
-    let guard = rig.runtime.stream_guard(&stream).unwrap();
+    let guard = rig.runtime.streams().guard(&stream).unwrap();
     graph.capture_begin(None, CaptureMode::ThreadLocal).unwrap();
     std::thread::scope(|scope| {
         let other = scope.spawn(|| {
             let _bound = rig.machine.bind();
-            let _current = rig.runtime.stream_guard(&stream).unwrap();
+            let _current = rig.runtime.streams().guard(&stream).unwrap();
             code(graph.capture_end())
         });
         assert_eq!(other.join().unwrap(), 908);
@@ -388,7 +391,8 @@ fn capture_and_replay_under_old_and_new_drivers() {
     for version in [11080, 12020, 13000] {
         let rig = Rig::new(config().driver_version(cuda_sys::CudaVersion(version)));
         let stream = rig.stream();
-        let (from, to) = (rig.runtime.buffer(LEN, &stream).unwrap(), rig.runtime.buffer(LEN, &stream).unwrap());
+        let (from, to) =
+            (rig.runtime.memory().buffer(LEN, &stream).unwrap(), rig.runtime.memory().buffer(LEN, &stream).unwrap());
         from.copy_from_slice(0, &[3; LEN]).unwrap();
         let mut graph = graph(&rig);
         capture_copy(&rig, &mut graph, &stream, &from, &to).unwrap();

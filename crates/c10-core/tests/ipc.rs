@@ -79,8 +79,8 @@ fn say(text: &str) {
 /// A runtime on the machine of the environment.
 fn process() -> (Runtime, Stream) {
     let runtime = common::runtime();
-    let stream = runtime.new_stream(DEVICE, 0).unwrap();
-    runtime.set_stream(&stream).unwrap();
+    let stream = runtime.streams().pooled(DEVICE, 0).unwrap();
+    runtime.streams().set_current(&stream).unwrap();
     (runtime, stream)
 }
 
@@ -100,9 +100,9 @@ fn the_other_process() {
             // The place in the segment, behind version, device and length.
             let mut beyond = honest.clone();
             beyond[18] = 0xFF;
-            let refused = runtime.open_shared(&SharedBuffer::from_bytes(&beyond).unwrap()).unwrap_err();
+            let refused = runtime.ipc().open(&SharedBuffer::from_bytes(&beyond).unwrap()).unwrap_err();
             assert_eq!(refused, Error::InvalidSharedBuffer);
-            drop(runtime.open_shared(&SharedBuffer::from_bytes(&honest).unwrap()).unwrap());
+            drop(runtime.ipc().open(&SharedBuffer::from_bytes(&honest).unwrap()).unwrap());
             say("dropped");
         }
         _ => {}
@@ -113,8 +113,8 @@ fn the_other_process() {
 fn writer() {
     let (runtime, stream) = process();
     let shared = SharedBuffer::from_bytes(&told()).unwrap();
-    let event = runtime.event_from_ipc_handle(DEVICE, &told()).unwrap();
-    let buffer = runtime.open_shared(&shared).unwrap();
+    let event = Event::from_ipc_handle_on(&runtime, DEVICE, &told()).unwrap();
+    let buffer = runtime.ipc().open(&shared).unwrap();
     assert_eq!((buffer.len(), buffer.device_index()), (LEN, DEVICE));
     say(&format!("{} {}", event.query().unwrap(), buffer.to_vec().unwrap().iter().all(|byte| *byte == 1)));
     event.wait(&stream).unwrap();
@@ -127,10 +127,10 @@ fn writer() {
     buffer.fill(0..1, 3, &stream).unwrap();
     drop(buffer);
     stream.synchronize().unwrap();
-    runtime.ipc_collect().unwrap();
+    runtime.ipc().collect().unwrap();
     let left = Machine::current().live();
     say(&format!("{} {}", left.allocations, left.events));
-    let unrecorded = runtime.event_from_ipc_handle(DEVICE, &told()).unwrap();
+    let unrecorded = Event::from_ipc_handle_on(&runtime, DEVICE, &told()).unwrap();
     assert!(unrecorded.query().unwrap());
     unrecorded.record(&stream).unwrap();
     say("recorded");
@@ -141,7 +141,7 @@ fn writer() {
 fn memory_and_an_event_cross_over() {
     let (runtime, stream) = process();
     let mut other = Other::start("writer");
-    let buffer = runtime.buffer(LEN, &stream).unwrap();
+    let buffer = runtime.memory().buffer(LEN, &stream).unwrap();
     let address = buffer.address();
     buffer.fill(0..LEN, 1, &stream).unwrap();
     let shared = buffer.share().unwrap();
@@ -155,19 +155,19 @@ fn memory_and_an_event_cross_over() {
     assert_eq!(other.hear(), "queued");
     event.synchronize().unwrap();
     assert!(event.query().unwrap());
-    let allocated = || runtime.memory_stats(DEVICE).unwrap().allocated_bytes.all.current;
+    let allocated = || runtime.memory().stats(DEVICE).unwrap().allocated_bytes.all.current;
     assert_eq!(allocated(), i64::try_from(LEN).unwrap(), "kept although it was dropped here");
     assert_eq!(byte_at(address), 2, "the other process has written");
-    runtime.ipc_collect().unwrap();
+    runtime.ipc().collect().unwrap();
     assert_eq!(allocated(), i64::try_from(LEN).unwrap(), "the receiver has it");
 
     other.tell(&[1]);
     let left = other.hear();
     assert_eq!(left, "0 2", "the mapping is gone; left are the event and a spare one for what is held");
-    runtime.ipc_collect().unwrap();
+    runtime.ipc().collect().unwrap();
     assert_eq!(allocated(), 0);
     assert!(runtime.is_valid());
-    let late = runtime.open_shared(&shared);
+    let late = runtime.ipc().open(&shared);
     assert_eq!(late.unwrap_err(), Error::SharedBufferReleased);
 
     // An event that only the other process records.
@@ -195,9 +195,9 @@ fn byte_at(address: u64) -> u8 {
 fn opens_twice() {
     let (runtime, _stream) = process();
     let (first, second) = (SharedBuffer::from_bytes(&told()).unwrap(), SharedBuffer::from_bytes(&told()).unwrap());
-    let one = runtime.open_shared(&first).unwrap();
-    let again = runtime.open_shared(&first).unwrap();
-    let two = runtime.open_shared(&second).unwrap();
+    let one = runtime.ipc().open(&first).unwrap();
+    let again = runtime.ipc().open(&first).unwrap();
+    let two = runtime.ipc().open(&second).unwrap();
     assert_eq!((one.address(), two.address()), (again.address(), one.address() + 512));
     let opened = |symbol: &str| {
         let calls = Machine::current().calls();
@@ -211,7 +211,7 @@ fn opens_twice() {
     say("one left");
     told();
     drop(again);
-    runtime.ipc_collect().unwrap();
+    runtime.ipc().collect().unwrap();
     assert_eq!(opened("cuIpcCloseMemHandle"), 1);
     say("none left");
 }
@@ -220,19 +220,20 @@ fn opens_twice() {
 fn a_segment_is_mapped_once() {
     let (runtime, stream) = process();
     let mut other = Other::start("twice");
-    let (first, second) = (runtime.buffer(100, &stream).unwrap(), runtime.buffer(100, &stream).unwrap());
+    let (first, second) =
+        (runtime.memory().buffer(100, &stream).unwrap(), runtime.memory().buffer(100, &stream).unwrap());
     first.fill(0..100, 1, &stream).unwrap();
     second.fill(0..100, 2, &stream).unwrap();
     other.tell(&first.share().unwrap().to_bytes());
     other.tell(&second.share().unwrap().to_bytes());
     assert_eq!(other.hear(), "one left");
     drop((first, second));
-    runtime.ipc_collect().unwrap();
-    let allocated = || runtime.memory_stats(DEVICE).unwrap().allocated_bytes.all.current;
+    runtime.ipc().collect().unwrap();
+    let allocated = || runtime.memory().stats(DEVICE).unwrap().allocated_bytes.all.current;
     assert_eq!(allocated(), 512, "the second one came back");
     other.tell(&[1]);
     assert_eq!(other.hear(), "none left");
-    runtime.ipc_collect().unwrap();
+    runtime.ipc().collect().unwrap();
     assert_eq!(allocated(), 0);
     other.end();
 }
@@ -242,17 +243,17 @@ fn unlucky() {
     let (runtime, stream) = process();
     let shared = SharedBuffer::from_bytes(&told()).unwrap();
     for call in ["cuIpcOpenMemHandle_v2", "cuIpcOpenEventHandle", "cuStreamWaitEvent"] {
-        let error = runtime.open_shared(&shared).unwrap_err();
+        let error = runtime.ipc().open(&shared).unwrap_err();
         assert_eq!(error.accelerator().map(|error| error.call()), Some(call));
     }
-    let buffer = runtime.open_shared(&shared).unwrap();
+    let buffer = runtime.ipc().open(&shared).unwrap();
     assert_eq!(buffer.to_vec().unwrap(), [4; LEN]);
     buffer.fill(0..LEN, 5, &stream).unwrap();
     // Neither the event that tells when the work is done nor the closing comes about at first.
     drop(buffer);
     runtime.synchronize(DEVICE).unwrap();
-    runtime.ipc_collect().unwrap();
-    runtime.ipc_collect().unwrap();
+    runtime.ipc().collect().unwrap();
+    runtime.ipc().collect().unwrap();
     assert_eq!(Machine::current().live().allocations, 0);
     drop((stream, runtime));
     assert_eq!(Machine::current().live(), LiveHandles::default());
@@ -266,15 +267,15 @@ fn a_receiver_whose_calls_fail_leaves_nothing() {
     let faults = "cuIpcOpenMemHandle_v2:1:2,cuIpcOpenEventHandle:1:2,cuStreamWaitEvent:1:2,cuIpcCloseMemHandle:2:2,\
         cuIpcCloseMemHandle:4:2,cuEventCreate:1:2,cuEventDestroy_v2:1:2";
     let mut other = Other::start_with("unlucky", faults);
-    let buffer = runtime.buffer(LEN, &stream).unwrap();
+    let buffer = runtime.memory().buffer(LEN, &stream).unwrap();
     buffer.fill(0..LEN, 4, &stream).unwrap();
     other.tell(&buffer.share().unwrap().to_bytes());
     assert_eq!(other.hear(), "let go");
     assert_eq!(buffer.to_vec().unwrap(), [5; LEN]);
     drop(buffer);
-    let allocated = || runtime.memory_stats(DEVICE).unwrap().allocated_bytes.all.current;
+    let allocated = || runtime.memory().stats(DEVICE).unwrap().allocated_bytes.all.current;
     assert_eq!(allocated(), i64::try_from(LEN).unwrap());
-    runtime.ipc_collect().unwrap();
+    runtime.ipc().collect().unwrap();
     assert_eq!(allocated(), 0);
     other.end();
 }
@@ -282,14 +283,14 @@ fn a_receiver_whose_calls_fail_leaves_nothing() {
 #[test]
 fn what_was_let_go_serves_when_memory_runs_out() {
     let (runtime, stream) = process();
-    let total = runtime.mem_get_info(DEVICE).unwrap().total;
+    let total = runtime.memory().info(DEVICE).unwrap().total;
     let most = usize::try_from(total / 4 * 3).unwrap();
     let mut other = Other::start("brief");
-    let buffer = runtime.buffer(most, &stream).unwrap();
+    let buffer = runtime.memory().buffer(most, &stream).unwrap();
     other.tell(&buffer.share().unwrap().to_bytes());
     drop(buffer);
     assert_eq!(other.hear(), "dropped");
-    drop(runtime.buffer(most, &stream).unwrap());
+    drop(runtime.memory().buffer(most, &stream).unwrap());
     other.end();
 }
 
@@ -297,27 +298,27 @@ fn what_was_let_go_serves_when_memory_runs_out() {
 fn what_cannot_be_shared_says_why() {
     let rig = rig();
     let (runtime, stream) = (&rig.runtime, rig.stream());
-    let buffer = runtime.buffer(1000, &stream).unwrap();
+    let buffer = runtime.memory().buffer(1000, &stream).unwrap();
     let shared = buffer.share().unwrap();
     assert_eq!((shared.len(), shared.device_index()), (1000, DEVICE));
-    let own = runtime.open_shared(&shared).unwrap_err();
+    let own = runtime.ipc().open(&shared).unwrap_err();
     assert_eq!(own.accelerator().and_then(|error| error.name()), Some("CUDA_ERROR_INVALID_CONTEXT"));
 
-    let none = runtime.buffer(0, &stream).unwrap().share().unwrap();
-    assert_eq!(runtime.open_shared(&none).unwrap().len(), 0);
+    let none = runtime.memory().buffer(0, &stream).unwrap().share().unwrap();
+    assert_eq!(runtime.ipc().open(&none).unwrap().len(), 0);
     assert_eq!(SharedBuffer::from_bytes(&none.to_bytes()), Ok(none));
 
     let mut graph = CUDAGraph::on(runtime, false);
     let inside = graph.capture(&stream, None, CaptureMode::Global, || {
         assert_eq!(buffer.share(), Err(Error::SharingDuringCapture));
-        assert_eq!(runtime.open_shared(&shared).unwrap_err(), Error::SharingDuringCapture);
+        assert_eq!(runtime.ipc().open(&shared).unwrap_err(), Error::SharingDuringCapture);
         Ok::<_, Error>(())
     });
     inside.unwrap();
 
-    runtime.empty_cache().unwrap();
-    runtime.set_allocator_settings("expandable_segments:True").unwrap();
-    let expandable = runtime.buffer(30 << 20, &stream).unwrap();
+    runtime.memory().empty_cache().unwrap();
+    runtime.memory().set_settings("expandable_segments:True").unwrap();
+    let expandable = runtime.memory().buffer(30 << 20, &stream).unwrap();
     let text = expandable.share().unwrap_err().to_string();
     let wanted = "Tensors allocated with expandable_segments:True cannot be shared between processes.";
     assert!(text.starts_with(wanted), "{text}");
@@ -337,17 +338,17 @@ fn events_for_other_processes_are_refused_as_torch_does() {
     let handle = event.ipc_handle().unwrap();
     assert_eq!(event.device().and_then(|device| device.index), Some(DEVICE), "made on the current device");
     assert!(event.query().unwrap());
-    assert_eq!(runtime.event_from_ipc_handle(DEVICE, &handle).unwrap_err().error_code(), Some(201));
-    let short = runtime.event_from_ipc_handle(DEVICE, &handle[..63]).unwrap_err();
+    assert_eq!(Event::from_ipc_handle_on(runtime, DEVICE, &handle).unwrap_err().error_code(), Some(201));
+    let short = Event::from_ipc_handle_on(runtime, DEVICE, &handle[..63]).unwrap_err();
     assert_eq!(short.to_string(), "cudaIpcEventHandle_t expects byte-like object of size 64, but got 63");
-    assert_eq!(runtime.event_from_ipc_handle(DeviceIndex(7), &handle).unwrap_err().error_code(), Some(101));
-    assert_eq!(runtime.event_from_ipc_handle(DEVICE, &[0; 64]).unwrap_err().error_code(), Some(205));
+    assert_eq!(Event::from_ipc_handle_on(runtime, DeviceIndex(7), &handle).unwrap_err().error_code(), Some(101));
+    assert_eq!(Event::from_ipc_handle_on(runtime, DEVICE, &[0; 64]).unwrap_err().error_code(), Some(205));
 }
 
 /// Shares a buffer and drops it.
 fn sharing(rig: &Rig) -> Result<DeviceBuffer> {
-    let stream = rig.runtime.new_stream(DEVICE, 0)?;
-    let buffer = rig.runtime.buffer(LEN, &stream)?;
+    let stream = rig.runtime.streams().pooled(DEVICE, 0)?;
+    let buffer = rig.runtime.memory().buffer(LEN, &stream)?;
     buffer.share()?;
     Ok(buffer)
 }
@@ -365,7 +366,7 @@ fn any_call_of_sharing_may_fail() {
         let failed = result.is_err();
         drop(result);
         drop(sharing(&rig).unwrap_or_else(|error| panic!("after {fault:?}: {error:?}")));
-        rig.runtime.ipc_collect().unwrap();
+        rig.runtime.ipc().collect().unwrap();
         assert_eq!(rig.runtime.inconsistency(), None, "{fault:?}");
         assert_eq!(rig.left(), LiveHandles::default(), "{fault:?}");
         failed

@@ -42,7 +42,7 @@ const TEXT: &str = "
 ";
 
 fn module(rig: &Rig) -> Module {
-    rig.runtime.module_from_ptx(DEVICE, TEXT).unwrap()
+    Module::from_ptx(&rig.runtime, DEVICE, TEXT).unwrap()
 }
 
 fn kernel(rig: &Rig, name: &str) -> Kernel {
@@ -51,7 +51,7 @@ fn kernel(rig: &Rig, name: &str) -> Kernel {
 
 /// A buffer of words, all 0.
 fn words(rig: &Rig, stream: &Stream) -> DeviceBuffer {
-    let buffer = rig.runtime.buffer(WORDS * 4, stream).unwrap();
+    let buffer = rig.runtime.memory().buffer(WORDS * 4, stream).unwrap();
     buffer.fill(0..WORDS * 4, 0, stream).unwrap();
     buffer
 }
@@ -73,7 +73,7 @@ fn a_kernel_runs_in_the_order_of_its_stream() {
     let (stream, kernel) = (rig.stream(), kernel(&rig, "add"));
     let buffer = words(&rig, &stream);
     add(&kernel, &buffer, 3, &stream).unwrap();
-    let pinned = rig.runtime.pinned(WORDS * 4).unwrap();
+    let pinned = rig.runtime.pinned().buffer(WORDS * 4).unwrap();
     buffer.copy_to_pinned(0..WORDS * 4, &pinned, 0, &stream).unwrap();
     add(&kernel, &buffer, 4, &stream).unwrap();
     stream.synchronize().unwrap();
@@ -124,11 +124,11 @@ fn what_cannot_be_launched_is_refused_before_it_is_queued() {
     // SAFETY: as above.
     let few = unsafe { kernel.launch(&one, &right[..2], &stream) };
     assert_eq!(kind(few), LaunchErrorKind::ArgumentCount { expected: 3, found: 2 });
-    let elsewhere = rig.runtime.new_stream(DeviceIndex(1), 0).unwrap();
+    let elsewhere = rig.runtime.streams().pooled(DeviceIndex(1), 0).unwrap();
     // SAFETY: as above.
     let stream_of_another = unsafe { kernel.launch(&one, &right, &elsewhere) };
     assert!(matches!(kind(stream_of_another), LaunchErrorKind::Device { what: "stream", .. }));
-    let far = rig.runtime.buffer(64, &elsewhere).unwrap();
+    let far = rig.runtime.memory().buffer(64, &elsewhere).unwrap();
     // SAFETY: as above.
     let buffer_of_another = unsafe { kernel.launch(&one, &[(&far).into(), 1_u32.into(), 1_u32.into()], &stream) };
     assert!(matches!(kind(buffer_of_another), LaunchErrorKind::Device { what: "buffer", .. }));
@@ -172,7 +172,7 @@ fn shared_memory_beyond_48_kib_is_asked_for() {
 #[test]
 fn refused_text_tells_why() {
     let rig = rig();
-    let refused = rig.runtime.module_from_ptx(DEVICE, &TEXT.replace("mad.lo.u32", "frobnicate")).unwrap_err();
+    let refused = Module::from_ptx(&rig.runtime, DEVICE, &TEXT.replace("mad.lo.u32", "frobnicate")).unwrap_err();
     assert_eq!(refused.error_code(), Some(218));
     let text = refused.to_string();
     assert!(text.contains("CUDA_ERROR_INVALID_PTX") && text.contains("line 9"), "{text}");
@@ -180,14 +180,14 @@ fn refused_text_tells_why() {
     let module = module(&rig);
     let none = module.kernel("subtract").unwrap_err();
     assert_eq!(none.to_string(), "the module has no kernel named 'subtract'");
-    let wrong = |text: &str| rig.runtime.module_from_ptx(DEVICE, text).unwrap_err();
+    let wrong = |text: &str| Module::from_ptx(&rig.runtime, DEVICE, text).unwrap_err();
     assert_eq!(wrong("a\0b"), ModuleError::ZeroByte.into());
     // SAFETY: refused.
-    let empty = unsafe { rig.runtime.module_from_image(DEVICE, &[]) }.unwrap_err();
+    let empty = unsafe { Module::from_image(&rig.runtime, DEVICE, &[]) }.unwrap_err();
     assert_eq!(empty, ModuleError::Empty.into());
     let image = [TEXT.as_bytes(), &[0]].concat();
     // SAFETY: text that ends with a zero byte.
-    let image = unsafe { rig.runtime.module_from_image(DEVICE, &image) }.unwrap();
+    let image = unsafe { Module::from_image(&rig.runtime, DEVICE, &image) }.unwrap();
     assert_eq!(image.kernel("add").unwrap().name(), "add");
 }
 
@@ -230,7 +230,7 @@ fn a_graph_keeps_its_kernels_and_their_buffers() {
             .unwrap();
     }
     rig.runtime.synchronize(DEVICE).unwrap();
-    rig.runtime.empty_cache().unwrap();
+    rig.runtime.memory().empty_cache().unwrap();
     assert_eq!(rig.machine.live().modules, 1);
     for _ in 0..100 {
         graph.replay().unwrap();
@@ -253,10 +253,10 @@ fn a_buffer_given_to_a_kernel_on_another_stream_is_not_used_again_before_it_is_d
     let buffer = words(&rig, &stream);
     let address = buffer.address();
     side.wait_stream(&stream).unwrap();
-    rig.runtime.sleep(1 << 30, &side).unwrap();
+    side.sleep(1 << 30).unwrap();
     add(&kernel, &buffer, 1, &side).unwrap();
     drop(buffer);
-    let next = rig.runtime.buffer(WORDS * 4, &stream).unwrap();
+    let next = rig.runtime.memory().buffer(WORDS * 4, &stream).unwrap();
     assert_ne!(next.address(), address);
 }
 
@@ -283,14 +283,14 @@ fn launches_that_block_are_done_when_they_return_and_answer_with_their_fault() {
         let buffer = words(&rig, &stream);
         stream.synchronize().unwrap();
         // A launch is no synchronizing operation, not even one that waits.
-        rig.runtime.set_sync_debug_mode(mode).unwrap();
+        rig.runtime.sync_debug().set(mode).unwrap();
         add(&add_kernel, &buffer, 1, &stream).unwrap();
-        rig.runtime.sleep(1 << 30, &stream).unwrap();
+        stream.sleep(1 << 30).unwrap();
         assert_eq!(stream.query(), Ok(blocking), "{mode}");
         // Captured launches do not run, and what replays them waits.
         let mut graph = CUDAGraph::on(&rig.runtime, false);
         let begun = rig.machine.now_ns();
-        graph.capture(&stream, None, CaptureMode::Global, || rig.runtime.sleep(1 << 30, &stream)).unwrap();
+        graph.capture(&stream, None, CaptureMode::Global, || stream.sleep(1 << 30)).unwrap();
         assert!(rig.machine.now_ns() - begun < 100_000_000, "{mode}");
         graph.replay().unwrap();
         assert_eq!(stream.query(), Ok(blocking), "{mode}");
@@ -312,16 +312,16 @@ fn sleeping_keeps_a_stream_busy_for_so_long() {
     let stream = rig.stream();
     let (start, end) = (Event::on(&rig.runtime, EventOptions::TIMING), Event::on(&rig.runtime, EventOptions::TIMING));
     start.record(&stream).unwrap();
-    rig.runtime.sleep(198_000_000, &stream).unwrap();
+    stream.sleep(198_000_000).unwrap();
     end.record(&stream).unwrap();
     assert!(!end.query().unwrap());
     end.synchronize().unwrap();
     let elapsed_ms = start.elapsed_time(&end).unwrap();
     assert!((100.0..102.0).contains(&elapsed_ms), "{elapsed_ms} ms for 198 million cycles");
-    rig.runtime.sleep(-1, &stream).unwrap();
+    stream.sleep(-1).unwrap();
     stream.synchronize().unwrap();
     let mut graph = CUDAGraph::on(&rig.runtime, false);
-    graph.capture(&stream, None, CaptureMode::Global, || rig.runtime.sleep(1000, &stream)).unwrap();
+    graph.capture(&stream, None, CaptureMode::Global, || stream.sleep(1000)).unwrap();
     assert_eq!(graph.node_count(), 1);
 }
 
@@ -329,10 +329,10 @@ fn sleeping_keeps_a_stream_busy_for_so_long() {
 fn a_driver_that_cannot_tell_parameters_launches_all_the_same() {
     let rig = Rig::new(config().driver_version(cuda_sys::CudaVersion(12020)));
     let runtime = &rig.runtime;
-    let stream = runtime.new_stream(DEVICE, 0).unwrap();
-    let kernel = runtime.module_from_ptx(DEVICE, TEXT).unwrap().kernel("add").unwrap();
+    let stream = runtime.streams().pooled(DEVICE, 0).unwrap();
+    let kernel = Module::from_ptx(runtime, DEVICE, TEXT).unwrap().kernel("add").unwrap();
     assert_eq!(kernel.parameter_sizes(), None);
-    let buffer = runtime.buffer(WORDS * 4, &stream).unwrap();
+    let buffer = runtime.memory().buffer(WORDS * 4, &stream).unwrap();
     buffer.fill(0..WORDS * 4, 0, &stream).unwrap();
     add(&kernel, &buffer, 5, &stream).unwrap();
     stream.synchronize().unwrap();
@@ -341,13 +341,13 @@ fn a_driver_that_cannot_tell_parameters_launches_all_the_same() {
 
 /// Loads, launches, captures, replays, sleeps.
 fn program(rig: &Rig) -> Result<()> {
-    let stream = rig.runtime.new_stream(DEVICE, 0)?;
-    let buffer = rig.runtime.buffer(WORDS * 4, &stream)?;
+    let stream = rig.runtime.streams().pooled(DEVICE, 0)?;
+    let buffer = rig.runtime.memory().buffer(WORDS * 4, &stream)?;
     buffer.fill(0..WORDS * 4, 0, &stream)?;
-    let kernel = rig.runtime.module_from_ptx(DEVICE, TEXT)?.kernel("add")?;
+    let kernel = Module::from_ptx(&rig.runtime, DEVICE, TEXT)?.kernel("add")?;
     kernel.set_max_dynamic_shared_memory(50_000)?;
     add(&kernel, &buffer, 1, &stream)?;
-    rig.runtime.sleep(1000, &stream)?;
+    stream.sleep(1000)?;
     let mut graph = CUDAGraph::on(&rig.runtime, false);
     graph.capture(&stream, None, CaptureMode::Global, || add(&kernel, &buffer, 1, &stream))?;
     graph.replay()?;

@@ -15,22 +15,22 @@ const MIB: u64 = 1 << 20;
 #[test]
 fn memory_is_cached_until_the_cache_is_emptied() {
     let rig = rig();
-    let stream = rig.runtime.default_stream(DEVICE).unwrap();
-    let first = rig.runtime.caching_allocator_alloc(1, &stream).unwrap();
-    let second = rig.runtime.caching_allocator_alloc(600, &stream).unwrap();
-    let third = rig.runtime.caching_allocator_alloc(MIB, &stream).unwrap();
+    let stream = rig.runtime.streams().default(DEVICE).unwrap();
+    let first = rig.runtime.memory().alloc(1, &stream).unwrap();
+    let second = rig.runtime.memory().alloc(600, &stream).unwrap();
+    let third = rig.runtime.memory().alloc(MIB, &stream).unwrap();
     assert_eq!((first % 512, second, third), (0, first + 512, first + 512 + 1024));
     assert_eq!((rig.allocated_bytes(), rig.reserved_bytes()), (1_050_112, 2_097_152));
-    rig.runtime.caching_allocator_delete(second).unwrap();
-    rig.runtime.caching_allocator_delete(first).unwrap();
-    rig.runtime.empty_cache().unwrap();
+    rig.runtime.memory().free(second).unwrap();
+    rig.runtime.memory().free(first).unwrap();
+    rig.runtime.memory().empty_cache().unwrap();
     assert_eq!((rig.allocated_bytes(), rig.reserved_bytes()), (1_048_576, 2_097_152));
-    rig.runtime.caching_allocator_delete(third).unwrap();
+    rig.runtime.memory().free(third).unwrap();
     assert_eq!(rig.machine.live().allocations, 1);
-    rig.runtime.reset_peak_memory_stats(DEVICE).unwrap();
-    rig.runtime.empty_cache().unwrap();
+    rig.runtime.memory().reset_peak_stats(DEVICE).unwrap();
+    rig.runtime.memory().empty_cache().unwrap();
     assert_eq!((rig.allocated_bytes(), rig.reserved_bytes(), rig.machine.live().allocations), (0, 0, 0));
-    assert_eq!(rig.runtime.memory_stats(DEVICE).unwrap().allocated_bytes.all.peak, 0);
+    assert_eq!(rig.runtime.memory().stats(DEVICE).unwrap().allocated_bytes.all.peak, 0);
     assert!(rig.runtime.is_valid());
 }
 
@@ -39,23 +39,23 @@ fn unknown_pointers_are_refused() {
     let rig = rig();
     let refused =
         |result: Result<(), Error>| assert_eq!(result.unwrap_err().to_string(), "invalid device pointer: 0x3039");
-    refused(rig.runtime.caching_allocator_delete(12345));
+    refused(rig.runtime.memory().free(12345));
     rig.runtime.init().unwrap();
-    refused(rig.runtime.caching_allocator_delete(12345));
+    refused(rig.runtime.memory().free(12345));
     let stream = rig.stream();
-    refused(rig.runtime.record_stream(12345, &stream));
-    let address = rig.runtime.caching_allocator_alloc(1, &stream).unwrap();
-    rig.runtime.caching_allocator_delete(address).unwrap();
-    assert_eq!(rig.runtime.caching_allocator_delete(address), Err(Error::InvalidDevicePointer { address }));
-    rig.runtime.caching_allocator_delete(0).unwrap();
+    refused(rig.runtime.memory().record_stream(12345, &stream));
+    let address = rig.runtime.memory().alloc(1, &stream).unwrap();
+    rig.runtime.memory().free(address).unwrap();
+    assert_eq!(rig.runtime.memory().free(address), Err(Error::InvalidDevicePointer { address }));
+    rig.runtime.memory().free(0).unwrap();
 }
 
 #[test]
 fn an_allocation_larger_than_the_device_is_torchs_out_of_memory() {
     let rig = rig();
     let stream = rig.stream();
-    let address = rig.runtime.caching_allocator_alloc(100, &stream).unwrap();
-    let error = rig.runtime.caching_allocator_alloc(4096 << 30, &stream).unwrap_err();
+    let address = rig.runtime.memory().alloc(100, &stream).unwrap();
+    let error = rig.runtime.memory().alloc(4096 << 30, &stream).unwrap_err();
     let Error::OutOfMemory(failed) = &error else { panic!("{error:?}") };
     let figures = failed.figures;
     assert_eq!((figures.requested, figures.segment, figures.allocated), (4096 << 30, 4096 << 30, 512));
@@ -70,9 +70,9 @@ fn an_allocation_larger_than_the_device_is_torchs_out_of_memory() {
          #optimizing-memory-usage-with-pytorch-cuda-alloc-conf)";
     assert!(text.ends_with(end), "{text}");
     assert!(error.is_out_of_memory() && !error.context_is_lost());
-    rig.runtime.caching_allocator_delete(address).unwrap();
+    rig.runtime.memory().free(address).unwrap();
     assert!(rig.runtime.is_valid());
-    rig.runtime.caching_allocator_alloc(100, &stream).unwrap();
+    rig.runtime.memory().alloc(100, &stream).unwrap();
 }
 
 type Told = Arc<Mutex<Vec<(&'static str, DeviceIndex, u64, u64, u64)>>>;
@@ -89,17 +89,17 @@ fn observers_are_told_in_order_before_the_error_is_returned() {
     let rig = Rig::new(config().capacity(100 * MIB));
     let stream = rig.stream();
     let told = Told::default();
-    let first = rig.runtime.attach_out_of_memory_observer(note(&told, "first"));
-    rig.runtime.attach_out_of_memory_observer(note(&told, "second"));
-    assert!(rig.runtime.caching_allocator_alloc(200 * MIB, &stream).unwrap_err().is_out_of_memory());
+    let first = rig.runtime.memory().attach_out_of_memory_observer(note(&told, "first"));
+    rig.runtime.memory().attach_out_of_memory_observer(note(&told, "second"));
+    assert!(rig.runtime.memory().alloc(200 * MIB, &stream).unwrap_err().is_out_of_memory());
     let expected = |who| (who, DEVICE, 200 * MIB, 100 * MIB, 100 * MIB);
     assert_eq!(*told.lock().unwrap(), [expected("first"), expected("second")]);
-    assert!(rig.runtime.detach_out_of_memory_observer(first));
-    assert!(!rig.runtime.detach_out_of_memory_observer(first));
-    rig.runtime.set_per_process_memory_fraction(0.5, DEVICE).unwrap();
+    assert!(rig.runtime.memory().detach_out_of_memory_observer(first));
+    assert!(!rig.runtime.memory().detach_out_of_memory_observer(first));
+    rig.runtime.memory().set_fraction(0.5, DEVICE).unwrap();
     told.lock().unwrap().clear();
-    let held = rig.runtime.buffer(30 << 20, &stream).unwrap();
-    let error = rig.runtime.buffer(30 << 20, &stream).unwrap_err();
+    let held = rig.runtime.memory().buffer(30 << 20, &stream).unwrap();
+    let error = rig.runtime.memory().buffer(30 << 20, &stream).unwrap_err();
     assert_eq!(*told.lock().unwrap(), [("second", DEVICE, 30 * MIB, 50 * MIB, 70 * MIB)]);
     assert!(error.to_string().contains(" 50.00 MiB allowed; Of the allocated memory 30.00 MiB"), "{error}");
     assert!(format!("{error:?}").ends_with("may hold only 50.00 MiB; raise its memory fraction."), "{error:?}");
@@ -114,44 +114,44 @@ fn observers_may_use_the_runtime_and_may_panic() {
     let _bound = rig.runtime.bind();
     let ooms = Arc::new(AtomicU64::new(0));
     let seen = Arc::clone(&ooms);
-    rig.runtime.attach_out_of_memory_observer(move |device, _, _, _| {
+    rig.runtime.memory().attach_out_of_memory_observer(move |device, _, _, _| {
         let runtime = c10_core::Runtime::current();
-        seen.store(runtime.memory_stats(device).unwrap().num_ooms, Ordering::Relaxed);
-        let address = runtime.caching_allocator_alloc(1, &runtime.default_stream(device).unwrap()).unwrap();
-        runtime.caching_allocator_delete(address).unwrap();
+        seen.store(runtime.memory().stats(device).unwrap().num_ooms, Ordering::Relaxed);
+        let address = runtime.memory().alloc(1, &runtime.streams().default(device).unwrap()).unwrap();
+        runtime.memory().free(address).unwrap();
     });
-    rig.runtime.attach_out_of_memory_observer(|_, _, _, _| panic!("an observer fails"));
-    rig.runtime.attach_out_of_memory_observer(note(&told, "last"));
-    let error = rig.runtime.caching_allocator_alloc(200 * MIB, &stream).unwrap_err();
+    rig.runtime.memory().attach_out_of_memory_observer(|_, _, _, _| panic!("an observer fails"));
+    rig.runtime.memory().attach_out_of_memory_observer(note(&told, "last"));
+    let error = rig.runtime.memory().alloc(200 * MIB, &stream).unwrap_err();
     assert!(error.is_out_of_memory());
     assert_eq!((ooms.load(Ordering::Relaxed), told.lock().unwrap().len()), (1, 1));
     let driver_refuses = Fault { call: "cuMemAlloc_v2", occurrence: 1, code: CUresult::CUDA_ERROR_LAUNCH_FAILED };
     rig.machine.inject(driver_refuses);
-    assert!(!rig.runtime.caching_allocator_alloc(20 * MIB, &stream).unwrap_err().is_out_of_memory());
+    assert!(!rig.runtime.memory().alloc(20 * MIB, &stream).unwrap_err().is_out_of_memory());
     assert_eq!(told.lock().unwrap().len(), 1, "other errors are none of the observers' business");
 }
 
 #[test]
 fn figures_can_be_had_as_a_tree() {
     let rig = rig();
-    assert!(rig.runtime.memory_stats_as_nested_dict(DEVICE).unwrap().is_empty());
-    let _buffer = rig.runtime.buffer(1000, &rig.stream()).unwrap();
-    let tree = rig.runtime.memory_stats_as_nested_dict(DEVICE).unwrap();
+    assert!(rig.runtime.memory().stats_as_nested_dict(DEVICE).unwrap().is_empty());
+    let _buffer = rig.runtime.memory().buffer(1000, &rig.stream()).unwrap();
+    let tree = rig.runtime.memory().stats_as_nested_dict(DEVICE).unwrap();
     assert_eq!(tree["allocated_bytes"].get("small_pool").and_then(|pool| pool.get("current")?.value()), Some(1024));
-    assert_eq!(tree, rig.runtime.memory_stats(DEVICE).unwrap().as_nested_dict());
-    assert_eq!(rig.runtime.memory_stats_as_nested_dict(DeviceIndex(9)), Err(Error::InvalidDeviceId));
+    assert_eq!(tree, rig.runtime.memory().stats(DEVICE).unwrap().as_nested_dict());
+    assert_eq!(rig.runtime.memory().stats_as_nested_dict(DeviceIndex(9)), Err(Error::InvalidDeviceId));
 }
 
 #[test]
 fn cached_memory_is_given_back_before_running_out() {
     let rig = Rig::new(config().capacity(100 * MIB));
     let stream = rig.stream();
-    let first = rig.runtime.caching_allocator_alloc(40 * MIB, &stream).unwrap();
-    rig.runtime.caching_allocator_delete(first).unwrap();
-    rig.runtime.caching_allocator_alloc(70 * MIB, &stream).unwrap();
-    let stats = rig.runtime.memory_stats(DEVICE).unwrap();
+    let first = rig.runtime.memory().alloc(40 * MIB, &stream).unwrap();
+    rig.runtime.memory().free(first).unwrap();
+    rig.runtime.memory().alloc(70 * MIB, &stream).unwrap();
+    let stats = rig.runtime.memory().stats(DEVICE).unwrap();
     assert_eq!((stats.num_alloc_retries, stats.num_ooms, stats.num_device_free), (1, 0, 1));
-    let error = rig.runtime.buffer(80 << 20, &stream).unwrap_err();
+    let error = rig.runtime.memory().buffer(80 << 20, &stream).unwrap_err();
     assert!(error.to_string().contains("Tried to allocate 80.00 MiB."));
 }
 
@@ -159,7 +159,7 @@ fn cached_memory_is_given_back_before_running_out() {
 fn buffers_give_their_memory_back_and_wait_for_other_streams() {
     let rig = rig();
     let (stream, other) = (rig.stream(), rig.stream());
-    let buffer = rig.runtime.buffer(1 << 20, &stream).unwrap();
+    let buffer = rig.runtime.memory().buffer(1 << 20, &stream).unwrap();
     let address = buffer.address();
     buffer.fill(0..1 << 20, 1, &other).unwrap();
     let copy = buffer.clone();
@@ -167,9 +167,9 @@ fn buffers_give_their_memory_back_and_wait_for_other_streams() {
     assert_eq!(rig.allocated_bytes(), 1 << 20);
     drop(copy);
     assert_eq!(rig.allocated_bytes(), 0);
-    assert_eq!(rig.runtime.memory_stats(DEVICE).unwrap().active.all.current, 1, "the other stream still uses it");
+    assert_eq!(rig.runtime.memory().stats(DEVICE).unwrap().active.all.current, 1, "the other stream still uses it");
     other.synchronize().unwrap();
-    let again = rig.runtime.buffer(1 << 20, &stream).unwrap();
+    let again = rig.runtime.memory().buffer(1 << 20, &stream).unwrap();
     assert_eq!(again.address(), address);
     assert!(rig.runtime.is_valid());
 }
@@ -179,12 +179,12 @@ fn copies_move_the_right_bytes() {
     let rig = rig();
     let stream = rig.stream();
     let bytes: Vec<u8> = (0..=255).cycle().take(10_000).collect();
-    let first = rig.runtime.buffer(10_000, &stream).unwrap();
-    let second = rig.runtime.buffer(10_000, &stream).unwrap();
+    let first = rig.runtime.memory().buffer(10_000, &stream).unwrap();
+    let second = rig.runtime.memory().buffer(10_000, &stream).unwrap();
     first.copy_from_slice(0, &bytes).unwrap();
     second.fill(0..10_000, 0, &stream).unwrap();
     second.copy_from_buffer(100, &first, 200..1200, &stream).unwrap();
-    let pinned = rig.runtime.pinned(10_000).unwrap();
+    let pinned = rig.runtime.pinned().buffer(10_000).unwrap();
     second.copy_to_pinned(0..10_000, &pinned, 0, &stream).unwrap();
     stream.synchronize().unwrap();
     let mut expected = vec![0; 10_000];
@@ -200,9 +200,9 @@ fn copies_move_the_right_bytes() {
 fn copies_between_devices() {
     let rig = Rig::new(config().devices(2));
     let here = rig.stream();
-    let there = rig.runtime.new_stream(DeviceIndex(1), 0).unwrap();
-    let from = rig.runtime.buffer(5000, &here).unwrap();
-    let to = rig.runtime.buffer(5000, &there).unwrap();
+    let there = rig.runtime.streams().pooled(DeviceIndex(1), 0).unwrap();
+    let from = rig.runtime.memory().buffer(5000, &here).unwrap();
+    let to = rig.runtime.memory().buffer(5000, &there).unwrap();
     from.copy_from_slice(0, &[5; 5000]).unwrap();
     to.copy_from_buffer(0, &from, 0..5000, &there).unwrap();
     there.synchronize().unwrap();
@@ -214,7 +214,8 @@ fn copies_between_devices() {
 fn ranges_outside_a_buffer_are_refused_before_anything_is_called() {
     let rig = rig();
     let stream = rig.stream();
-    let (buffer, pinned) = (rig.runtime.buffer(100, &stream).unwrap(), rig.runtime.pinned(50).unwrap());
+    let (buffer, pinned) =
+        (rig.runtime.memory().buffer(100, &stream).unwrap(), rig.runtime.pinned().buffer(50).unwrap());
     let calls = rig.machine.calls();
     let outside = |offset, bytes, len| Err(Error::OutOfRange { offset, bytes, len });
     assert_eq!(buffer.fill(90..101, 0, &stream), outside(90, 11, 100));
@@ -242,35 +243,35 @@ fn ranges_outside_a_buffer_are_refused_before_anything_is_called() {
 fn empty_buffers_and_copies_are_nothing() {
     let rig = rig();
     let stream = rig.stream();
-    let (buffer, pinned) = (rig.runtime.buffer(0, &stream).unwrap(), rig.runtime.pinned(0).unwrap());
+    let (buffer, pinned) = (rig.runtime.memory().buffer(0, &stream).unwrap(), rig.runtime.pinned().buffer(0).unwrap());
     assert!(buffer.is_empty() && pinned.is_empty() && buffer.address() == 0);
     buffer.copy_from_slice(0, &[]).unwrap();
     buffer.copy_from_pinned(0, &pinned, 0..0, &stream).unwrap();
     buffer.copy_to_pinned(0..0, &pinned, 0, &stream).unwrap();
     assert_eq!(buffer.to_vec().unwrap(), []);
-    assert_eq!(rig.runtime.memory_stats(DEVICE).unwrap().allocation.all.allocated, 0);
+    assert_eq!(rig.runtime.memory().stats(DEVICE).unwrap().allocation.all.allocated, 0);
 }
 
 #[test]
 fn copies_hold_their_pinned_memory_until_they_are_done() {
     let rig = rig();
     let stream = rig.stream();
-    let buffer = rig.runtime.buffer(1 << 20, &stream).unwrap();
-    let pinned = rig.runtime.pinned(1 << 20).unwrap();
+    let buffer = rig.runtime.memory().buffer(1 << 20, &stream).unwrap();
+    let pinned = rig.runtime.pinned().buffer(1 << 20).unwrap();
     let address = pinned.address();
     pinned.write(0, &vec![3; 1 << 20]).unwrap();
     buffer.copy_from_pinned(0, &pinned, 0..1 << 20, &stream).unwrap();
     drop(pinned);
-    let other = rig.runtime.pinned(1 << 20).unwrap();
+    let other = rig.runtime.pinned().buffer(1 << 20).unwrap();
     if !stream.query().unwrap() {
         assert_ne!(other.address(), address, "memory was handed out while a copy reads it");
     }
     other.write(0, &vec![4; 1 << 20]).unwrap();
     stream.synchronize().unwrap();
     assert_eq!(buffer.to_vec().unwrap(), vec![3; 1 << 20]);
-    assert_eq!(rig.runtime.pinned((1 << 20) - 5).unwrap().address(), address, "done: cached and used again");
+    assert_eq!(rig.runtime.pinned().buffer((1 << 20) - 5).unwrap().address(), address, "done: cached and used again");
     drop(other);
-    rig.runtime.host_empty_cache().unwrap();
+    rig.runtime.pinned().empty_cache().unwrap();
     assert_eq!(rig.machine.live().pinned, 0);
 }
 

@@ -13,7 +13,7 @@ const MIB: u64 = 1 << 20;
 
 fn rig(config: Config) -> Rig {
     let rig = Rig::new(config);
-    rig.runtime.set_nvml(cuda_sim::nvml());
+    rig.runtime.telemetry().set_nvml(cuda_sim::nvml());
     rig
 }
 
@@ -21,8 +21,8 @@ fn rig(config: Config) -> Rig {
 fn running_out_of_memory_names_the_processes() {
     let rig = rig(config().capacity(100 * MIB).other_process(77, 60 * MIB));
     let stream = rig.stream();
-    let _held = rig.runtime.buffer(2 << 20, &stream).unwrap();
-    let error = rig.runtime.caching_allocator_alloc(50 * MIB, &stream).unwrap_err();
+    let _held = rig.runtime.memory().buffer(2 << 20, &stream).unwrap();
+    let error = rig.runtime.memory().alloc(50 * MIB, &stream).unwrap_err();
     let Error::OutOfMemory(failed) = &error else { panic!("{error:?}") };
     let other = ProcessMemory { pid: 77, used_bytes: Some(60 * MIB) };
     let this = ProcessMemory { pid: std::process::id(), used_bytes: Some(20 * MIB) };
@@ -43,7 +43,7 @@ fn the_error_does_not_depend_on_nvml() {
         let stream = rig.stream();
         rig.machine.inject(Fault { call, occurrence: 1, code: CUresult(code) });
         let processes = || {
-            let error = rig.runtime.caching_allocator_alloc(200 * MIB, &stream).unwrap_err();
+            let error = rig.runtime.memory().alloc(200 * MIB, &stream).unwrap_err();
             let Error::OutOfMemory(failed) = error else { panic!("{error:?}") };
             failed.processes.len()
         };
@@ -54,53 +54,59 @@ fn the_error_does_not_depend_on_nvml() {
 #[test]
 fn telemetry_starts_nothing() {
     let rig = rig(config().devices(2).other_process(5, MIB));
-    assert_eq!(rig.runtime.utilization(DEVICE), Ok(0));
-    assert_eq!(rig.runtime.memory_usage(DEVICE), Ok(0));
-    assert_eq!(rig.runtime.temperature(DeviceIndex(1)), Ok(31));
-    assert_eq!(rig.runtime.power_draw(DEVICE), Ok(75_000));
-    assert_eq!(rig.runtime.clock_rate(DEVICE), Ok(1980));
-    assert_eq!(rig.runtime.device_memory_used(DEVICE), Ok(MIB));
-    assert_eq!(rig.runtime.gpu_processes(DEVICE).unwrap()[0].pid, 5);
-    assert_eq!((rig.runtime.device_count_nvml(), rig.runtime.get_nvml_device_index(DeviceIndex(1))), (Some(2), Ok(1)));
+    assert_eq!(rig.runtime.telemetry().utilization(DEVICE), Ok(0));
+    assert_eq!(rig.runtime.telemetry().memory_usage(DEVICE), Ok(0));
+    assert_eq!(rig.runtime.telemetry().temperature(DeviceIndex(1)), Ok(31));
+    assert_eq!(rig.runtime.telemetry().power_draw(DEVICE), Ok(75_000));
+    assert_eq!(rig.runtime.telemetry().clock_rate(DEVICE), Ok(1980));
+    assert_eq!(rig.runtime.telemetry().memory_used(DEVICE), Ok(MIB));
+    assert_eq!(rig.runtime.telemetry().processes(DEVICE).unwrap()[0].pid, 5);
+    assert_eq!(
+        (rig.runtime.telemetry().device_count(), rig.runtime.telemetry().device_index(DeviceIndex(1))),
+        (Some(2), Ok(1))
+    );
     assert!(!rig.runtime.is_initialized());
-    let buffer = rig.runtime.buffer(1 << 20, &rig.stream()).unwrap();
+    let buffer = rig.runtime.memory().buffer(1 << 20, &rig.stream()).unwrap();
     buffer.fill(0..1 << 20, 1, &rig.stream()).unwrap();
-    assert_eq!((rig.runtime.utilization(DEVICE), rig.runtime.memory_usage(DEVICE)), (Ok(100), Ok(50)));
+    assert_eq!(
+        (rig.runtime.telemetry().utilization(DEVICE), rig.runtime.telemetry().memory_usage(DEVICE)),
+        (Ok(100), Ok(50))
+    );
 }
 
 #[test]
 fn more_processes_than_expected_are_all_listed() {
     let many = (1..=100).fold(config(), |config, pid| config.other_process(pid, 1));
-    let listed = rig(many).runtime.gpu_processes(DEVICE).unwrap();
+    let listed = rig(many).runtime.telemetry().processes(DEVICE).unwrap();
     assert_eq!(listed.iter().map(|process| process.pid).collect::<Vec<_>>(), (1..=100).collect::<Vec<_>>());
 }
 
 #[test]
 fn failures_are_torchs() {
     let without = Rig::new(config());
-    let error = without.runtime.temperature(DEVICE).unwrap_err();
+    let error = without.runtime.telemetry().temperature(DEVICE).unwrap_err();
     let beginning = "pynvml does not seem to be installed or it can't be imported.\n";
     assert!(matches!(error, Error::NvmlMissing { .. }) && error.to_string().starts_with(beginning), "{error}");
-    assert_eq!(without.runtime.device_count_nvml(), None);
+    assert_eq!(without.runtime.telemetry().device_count(), None);
     let rig = rig(config());
     let text = |call, code| {
         rig.machine.inject(Fault { call, occurrence: 1, code: CUresult(code) });
-        rig.runtime.temperature(DEVICE).unwrap_err().to_string()
+        rig.runtime.telemetry().temperature(DEVICE).unwrap_err().to_string()
     };
     assert_eq!(text("nvmlInit_v2", 9), "cuda driver can't be loaded, is cuda enabled?");
     let unsupported = text("nvmlDeviceGetTemperature", 3);
     assert_eq!(unsupported, "Not Supported (nvmlDeviceGetTemperature: NVML_ERROR_NOT_SUPPORTED)");
-    let hidden = rig.runtime.utilization(DeviceIndex(64)).unwrap_err().to_string();
+    let hidden = rig.runtime.telemetry().utilization(DeviceIndex(64)).unwrap_err().to_string();
     assert!(hidden.starts_with("device 64 is not visible (CUDA_VISIBLE_DEVICES=[0, 1, 2, "), "{hidden}");
     assert_eq!(
-        rig.runtime.utilization(DeviceIndex(1)),
+        rig.runtime.telemetry().utilization(DeviceIndex(1)),
         Err(Error::Nvml { call: "nvmlDeviceGetHandleByIndex_v2", code: 2 })
     );
     let missing = ["nvmlDeviceGetPowerUsage", "nvmlDeviceGetComputeRunningProcesses_v3"];
-    without.runtime.set_nvml(cuda_sim::nvml_without(&missing));
-    let lacking = without.runtime.power_draw(DEVICE).unwrap_err().to_string();
+    without.runtime.telemetry().set_nvml(cuda_sim::nvml_without(&missing));
+    let lacking = without.runtime.telemetry().power_draw(DEVICE).unwrap_err().to_string();
     assert_eq!(lacking, "Function Not Found (nvmlDeviceGetPowerUsage: NVML_ERROR_FUNCTION_NOT_FOUND)");
-    assert_eq!(without.runtime.gpu_processes(DEVICE), Ok(vec![]), "an older function serves");
+    assert_eq!(without.runtime.telemetry().processes(DEVICE), Ok(vec![]), "an older function serves");
 }
 
 /// Runs a test of this program in a process of its own with other variables; true inside of it.
@@ -122,10 +128,10 @@ fn devices_are_numbered_as_the_process_sees_them() {
         return;
     }
     let rig = rig(config().devices(3));
-    assert_eq!(rig.runtime.device_count_nvml(), Some(2));
-    let index = |device| rig.runtime.get_nvml_device_index(DeviceIndex(device));
+    assert_eq!(rig.runtime.telemetry().device_count(), Some(2));
+    let index = |device| rig.runtime.telemetry().device_index(DeviceIndex(device));
     assert_eq!((index(0), index(1), index(2)), (Ok(2), Ok(0), Ok(9)));
-    assert_eq!(rig.runtime.temperature(DEVICE), Ok(32));
+    assert_eq!(rig.runtime.telemetry().temperature(DEVICE), Ok(32));
     assert_eq!(index(-1).unwrap_err().to_string(), "device -1 is not visible (CUDA_VISIBLE_DEVICES=[2, 0, 9, 1])");
 }
 
@@ -136,8 +142,8 @@ fn devices_are_found_by_their_identity() {
         return;
     }
     let rig = rig(config().devices(3));
-    let index = |device| rig.runtime.get_nvml_device_index(DeviceIndex(device));
-    assert_eq!((rig.runtime.device_count_nvml(), index(0), index(1)), (Some(2), Ok(1), Ok(0)));
+    let index = |device| rig.runtime.telemetry().device_index(DeviceIndex(device));
+    assert_eq!((rig.runtime.telemetry().device_count(), index(0), index(1)), (Some(2), Ok(1), Ok(0)));
     assert!(index(2).unwrap_err().to_string().ends_with("(CUDA_VISIBLE_DEVICES=[1, 0])"));
     rig.machine.inject(Fault { call: "nvmlDeviceGetUUID", occurrence: 1, code: CUresult(999) });
     assert_eq!(index(0).unwrap_err().to_string(), "Can't get device UUIDs");

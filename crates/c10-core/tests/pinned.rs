@@ -16,21 +16,21 @@ const FACTS: &str = include_str!("../../../tests/data/golden/torch_facts.json");
 #[test]
 fn figures_have_torchs_names_and_begin_at_nothing() {
     let rig = rig();
-    assert_eq!(rig.runtime.host_memory_stats(), HostStats::default());
-    assert!(rig.runtime.host_memory_stats_as_nested_dict().is_empty());
-    rig.runtime.reset_peak_host_memory_stats();
-    rig.runtime.reset_accumulated_host_memory_stats();
-    rig.runtime.host_empty_cache().unwrap();
+    assert_eq!(rig.runtime.pinned().stats(), HostStats::default());
+    assert!(rig.runtime.pinned().stats_as_nested_dict().is_empty());
+    rig.runtime.pinned().reset_peak_stats();
+    rig.runtime.pinned().reset_accumulated_stats();
+    rig.runtime.pinned().empty_cache().unwrap();
     assert!(!rig.runtime.is_initialized());
-    let _buffer = rig.runtime.pinned(3000).unwrap();
+    let _buffer = rig.runtime.pinned().buffer(3000).unwrap();
     let (_, names) = FACTS.split_once("\"host_stats_keys\"").unwrap();
     let (names, _) = names.split_once(']').unwrap();
     let expected: Vec<&str> = names.split('"').skip(1).step_by(2).collect();
-    let flat = rig.runtime.host_memory_stats().flatten();
+    let flat = rig.runtime.pinned().stats().flatten();
     assert_eq!(flat.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), expected);
     let value = |name: &str| flat.iter().find(|(other, _)| other == name).unwrap().1;
     assert_eq!((value("active_bytes.current"), value("num_host_alloc"), value("host_alloc_time.count")), (4096, 1, 1));
-    let tree = rig.runtime.host_memory_stats_as_nested_dict();
+    let tree = rig.runtime.pinned().stats_as_nested_dict();
     assert_eq!(tree["allocated_bytes"].get("peak").and_then(NestedStat::value), Some(4096));
     assert_eq!(tree["num_host_free"].value(), Some(0));
 }
@@ -39,19 +39,19 @@ fn figures_have_torchs_names_and_begin_at_nothing() {
 fn memory_is_active_until_its_streams_are_done() {
     let rig = rig();
     let stream = rig.stream();
-    let buffer = rig.runtime.buffer(LEN, &stream).unwrap();
-    let pinned = rig.runtime.pinned(LEN).unwrap();
+    let buffer = rig.runtime.memory().buffer(LEN, &stream).unwrap();
+    let pinned = rig.runtime.pinned().buffer(LEN).unwrap();
     let address = pinned.address();
     buffer.copy_from_pinned(0, &pinned, 0..LEN, &stream).unwrap();
     drop(pinned.clone());
     drop(pinned);
-    assert_eq!(rig.runtime.host_memory_stats().active_bytes.current, 1 << 20);
+    assert_eq!(rig.runtime.pinned().stats().active_bytes.current, 1 << 20);
     stream.synchronize().unwrap();
-    let stats = rig.runtime.host_memory_stats();
+    let stats = rig.runtime.pinned().stats();
     assert_eq!(stats.active_bytes, Stat { current: 0, peak: 1 << 20, allocated: 1 << 20, freed: 1 << 20 });
     assert_eq!(stats.active_requests, Stat { current: 0, peak: 1, allocated: 1, freed: 1 });
     assert_eq!(stats.allocations.current, 1);
-    assert_eq!(rig.runtime.pinned(LEN).unwrap().address(), address);
+    assert_eq!(rig.runtime.pinned().buffer(LEN).unwrap().address(), address);
     assert!(rig.runtime.is_valid());
 }
 
@@ -59,35 +59,35 @@ fn memory_is_active_until_its_streams_are_done() {
 fn uses_that_the_runtime_does_not_see_can_be_recorded() {
     let (rig, other) = (rig(), common::runtime());
     let stream = rig.stream();
-    let foreign = other.new_stream(DEVICE, 0).unwrap();
-    let pinned = rig.runtime.pinned(LEN).unwrap();
+    let foreign = other.streams().pooled(DEVICE, 0).unwrap();
+    let pinned = rig.runtime.pinned().buffer(LEN).unwrap();
     let address = pinned.address();
     assert_eq!(pinned.record_stream(&foreign), Err(Error::OtherRuntime { what: "stream" }));
-    assert_eq!(rig.runtime.host_record_stream(address, &foreign), Err(Error::OtherRuntime { what: "stream" }));
-    assert_eq!(rig.runtime.host_record_stream(address + LEN, &stream), Ok(false));
-    let work = rig.runtime.buffer(64 << 20, &stream).unwrap();
+    assert_eq!(rig.runtime.pinned().record_stream(address, &foreign), Err(Error::OtherRuntime { what: "stream" }));
+    assert_eq!(rig.runtime.pinned().record_stream(address + LEN, &stream), Ok(false));
+    let work = rig.runtime.memory().buffer(64 << 20, &stream).unwrap();
     work.fill(0..64 << 20, 1, &stream).unwrap();
-    assert_eq!(rig.runtime.host_record_stream(address + LEN - 1, &stream), Ok(true));
+    assert_eq!(rig.runtime.pinned().record_stream(address + LEN - 1, &stream), Ok(true));
     drop(pinned);
-    let second = rig.runtime.pinned(LEN).unwrap();
+    let second = rig.runtime.pinned().buffer(LEN).unwrap();
     assert_ne!(second.address(), address);
     second.record_stream(&stream).unwrap();
     drop(second);
-    assert_eq!(rig.runtime.host_memory_stats().active_requests.current, 2);
+    assert_eq!(rig.runtime.pinned().stats().active_requests.current, 2);
     stream.synchronize().unwrap();
-    assert_eq!(rig.runtime.host_memory_stats().active_requests.current, 0);
-    rig.runtime.pinned(0).unwrap().record_stream(&stream).unwrap();
+    assert_eq!(rig.runtime.pinned().stats().active_requests.current, 0);
+    rig.runtime.pinned().buffer(0).unwrap().record_stream(&stream).unwrap();
 }
 
 #[test]
 fn requests_that_nothing_can_serve_are_refused() {
     let rig = rig();
-    let error = rig.runtime.pinned(usize::MAX).unwrap_err();
+    let error = rig.runtime.pinned().buffer(usize::MAX).unwrap_err();
     assert_eq!(error, Error::RequestTooLarge { requested: usize::MAX as u64 });
-    rig.runtime.set_allocator_settings("pinned_use_cuda_host_register:True").unwrap();
-    let error = rig.runtime.pinned(1 << 60).unwrap_err();
+    rig.runtime.memory().set_settings("pinned_use_cuda_host_register:True").unwrap();
+    let error = rig.runtime.pinned().buffer(1 << 60).unwrap_err();
     assert_eq!(error, Error::HostOutOfMemory { bytes: 1 << 60 });
-    assert_eq!(rig.runtime.host_memory_stats().allocations, Stat::default());
+    assert_eq!(rig.runtime.pinned().stats().allocations, Stat::default());
     assert!(rig.runtime.is_valid());
 }
 
@@ -97,9 +97,9 @@ fn captures_of_every_mode_go_on() {
     for mode in [CaptureMode::Global, CaptureMode::ThreadLocal, CaptureMode::Relaxed] {
         let rig = rig();
         let (stream, side) = (rig.stream(), rig.stream());
-        let buffer = rig.runtime.buffer(LEN, &stream).unwrap();
+        let buffer = rig.runtime.memory().buffer(LEN, &stream).unwrap();
         let used = |on| {
-            let pinned = rig.runtime.pinned(LEN).unwrap();
+            let pinned = rig.runtime.pinned().buffer(LEN).unwrap();
             buffer.copy_from_pinned(0, &pinned, 0..LEN, on).unwrap();
             pinned
         };
@@ -108,23 +108,23 @@ fn captures_of_every_mode_go_on() {
         let mut graph = CUDAGraph::on(&rig.runtime, false);
         let captured = graph.capture(&stream, None, mode, || {
             drop((during, aside));
-            let (first, second) = (rig.runtime.pinned(LEN)?, rig.runtime.pinned(5 << 20)?);
+            let (first, second) = (rig.runtime.pinned().buffer(LEN)?, rig.runtime.pinned().buffer(5 << 20)?);
             buffer.copy_to_pinned(0..LEN, &first, 0, &stream)?;
             second.write(0, &[1; 100])?;
             drop(second);
-            rig.runtime.host_empty_cache()?;
+            rig.runtime.pinned().empty_cache()?;
             Ok::<usize, Error>(first.address())
         });
         let captured = captured.unwrap_or_else(|error| panic!("{mode:?}: {error:?}"));
         buffer.fill(0..LEN, 7, &stream).unwrap();
         rig.runtime.synchronize(DEVICE).unwrap();
-        let others: Vec<PinnedBuffer> = (0..8).map(|_| rig.runtime.pinned(LEN).unwrap()).collect();
+        let others: Vec<PinnedBuffer> = (0..8).map(|_| rig.runtime.pinned().buffer(LEN).unwrap()).collect();
         assert!(others.iter().all(|other| other.address() != captured), "the graph writes there");
         graph.replay().unwrap();
         rig.runtime.synchronize(DEVICE).unwrap();
         drop((graph, others));
         rig.runtime.synchronize(DEVICE).unwrap();
-        assert_eq!(rig.runtime.host_memory_stats().active_requests.current, 0, "{mode:?}");
+        assert_eq!(rig.runtime.pinned().stats().active_requests.current, 0, "{mode:?}");
         assert_eq!(rig.runtime.inconsistency(), None);
         assert!(rig.machine.take_reports().is_empty(), "{mode:?}");
         drop((buffer, stream, side));
@@ -135,13 +135,13 @@ fn captures_of_every_mode_go_on() {
 #[test]
 fn memory_can_be_the_systems_own() {
     let rig = rig();
-    rig.runtime.set_allocator_settings("pinned_use_cuda_host_register:True,pinned_num_register_threads:4").unwrap();
+    rig.runtime.memory().set_settings("pinned_use_cuda_host_register:True,pinned_num_register_threads:4").unwrap();
     let stream = rig.stream();
     let bytes: Vec<u8> = (0..=250).cycle().take(100_000).collect();
-    let (from, to) = (rig.runtime.pinned(100_000).unwrap(), rig.runtime.pinned(100_000).unwrap());
+    let (from, to) = (rig.runtime.pinned().buffer(100_000).unwrap(), rig.runtime.pinned().buffer(100_000).unwrap());
     assert_eq!(from.to_vec().unwrap(), vec![0; 100_000]);
     from.write(0, &bytes).unwrap();
-    let buffer = rig.runtime.buffer(100_000, &stream).unwrap();
+    let buffer = rig.runtime.memory().buffer(100_000, &stream).unwrap();
     buffer.copy_from_pinned(0, &from, 0..100_000, &stream).unwrap();
     buffer.copy_to_pinned(0..100_000, &to, 0, &stream).unwrap();
     stream.synchronize().unwrap();
@@ -154,22 +154,22 @@ fn memory_can_be_the_systems_own() {
     };
     assert_eq!((registered(&rig), rig.machine.live().pinned), ([0, 2, 0], 2));
     drop((from, to));
-    rig.runtime.host_empty_cache().unwrap();
+    rig.runtime.pinned().empty_cache().unwrap();
     assert_eq!((registered(&rig), rig.machine.live().pinned), ([0, 2, 2], 0));
-    let stats = rig.runtime.host_memory_stats();
+    let stats = rig.runtime.pinned().stats();
     assert_eq!((stats.num_host_alloc, stats.num_host_free, stats.host_free_time.count), (2, 2, 2));
 }
 
 #[test]
 fn a_reserved_segment_serves_until_it_is_used_up() {
     let rig = rig();
-    rig.runtime.set_allocator_settings("pinned_reserve_segment_size_mb:2").unwrap();
-    let buffers: Vec<PinnedBuffer> = (0..5).map(|_| rig.runtime.pinned(500_000).unwrap()).collect();
+    rig.runtime.memory().set_settings("pinned_reserve_segment_size_mb:2").unwrap();
+    let buffers: Vec<PinnedBuffer> = (0..5).map(|_| rig.runtime.pinned().buffer(500_000).unwrap()).collect();
     let base = buffers[0].address();
     let offsets: Vec<usize> = buffers[..4].iter().map(|buffer| buffer.address() - base).collect();
     assert_eq!((offsets, rig.machine.live().pinned), (vec![0, 1 << 19, 2 << 19, 3 << 19], 2));
     drop(buffers);
-    rig.runtime.host_empty_cache().unwrap();
+    rig.runtime.pinned().empty_cache().unwrap();
     assert_eq!(rig.machine.live().pinned, 1, "the segment stays");
     assert_eq!(rig.left(), LiveHandles::default());
 }
@@ -178,14 +178,14 @@ fn a_reserved_segment_serves_until_it_is_used_up() {
 fn a_thread_of_its_own_looks_at_events() {
     let rig = rig();
     rig.machine.make_default();
-    rig.runtime.set_allocator_settings("pinned_use_background_threads:True").unwrap();
+    rig.runtime.memory().set_settings("pinned_use_background_threads:True").unwrap();
     let stream = rig.stream();
-    let buffer = rig.runtime.buffer(LEN, &stream).unwrap();
-    let pinned = rig.runtime.pinned(LEN).unwrap();
+    let buffer = rig.runtime.memory().buffer(LEN, &stream).unwrap();
+    let pinned = rig.runtime.pinned().buffer(LEN).unwrap();
     buffer.copy_from_pinned(0, &pinned, 0..LEN, &stream).unwrap();
     drop(pinned);
     let begin = Instant::now();
-    while rig.runtime.host_memory_stats().active_requests.current > 0 {
+    while rig.runtime.pinned().stats().active_requests.current > 0 {
         assert!(begin.elapsed() < Duration::from_secs(60), "nobody looks at the events");
         // The simulated machine works when somebody calls it.
         stream.query().unwrap();
@@ -198,8 +198,8 @@ fn a_thread_of_its_own_looks_at_events() {
 fn buffers_outlive_every_handle_of_their_runtime() {
     let rig = rig();
     let stream = rig.stream();
-    let buffer = rig.runtime.buffer(LEN, &stream).unwrap();
-    let (plain, used) = (rig.runtime.pinned(LEN).unwrap(), rig.runtime.pinned(LEN).unwrap());
+    let buffer = rig.runtime.memory().buffer(LEN, &stream).unwrap();
+    let (plain, used) = (rig.runtime.pinned().buffer(LEN).unwrap(), rig.runtime.pinned().buffer(LEN).unwrap());
     used.write(0, &[3; LEN]).unwrap();
     buffer.copy_from_pinned(0, &used, 0..LEN, &stream).unwrap();
     buffer.copy_to_pinned(0..LEN, &plain, 0, &stream).unwrap();
@@ -216,7 +216,7 @@ fn buffers_outlive_every_handle_of_their_runtime() {
     let copy = plain.clone();
     drop((plain, used));
     assert_eq!(copy.to_vec().unwrap(), vec![3; LEN], "the copy was waited for");
-    assert_eq!(second.pinned(5).unwrap().len(), 5);
+    assert_eq!(second.pinned().buffer(5).unwrap().len(), 5);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let _bound = machine.bind();
@@ -230,22 +230,22 @@ fn buffers_outlive_every_handle_of_their_runtime() {
 /// Every way to take pinned memory and to give it back.
 fn program(rig: &Rig) -> Result<()> {
     let runtime = &rig.runtime;
-    runtime.set_allocator_settings("pinned_use_cuda_host_register:True,pinned_num_register_threads:2")?;
-    let (stream, side) = (runtime.new_stream(DEVICE, 0)?, runtime.new_stream(DEVICE, 0)?);
-    let buffer = runtime.buffer(LEN, &stream)?;
-    let registered = runtime.pinned(LEN)?;
+    runtime.memory().set_settings("pinned_use_cuda_host_register:True,pinned_num_register_threads:2")?;
+    let (stream, side) = (runtime.streams().pooled(DEVICE, 0)?, runtime.streams().pooled(DEVICE, 0)?);
+    let buffer = runtime.memory().buffer(LEN, &stream)?;
+    let registered = runtime.pinned().buffer(LEN)?;
     buffer.copy_from_pinned(0, &registered, 0..LEN, &stream)?;
     registered.record_stream(&side)?;
     drop(registered);
-    runtime.set_allocator_settings("pinned_use_cuda_host_register:False")?;
-    let plain = runtime.pinned(LEN / 2)?;
+    runtime.memory().set_settings("pinned_use_cuda_host_register:False")?;
+    let plain = runtime.pinned().buffer(LEN / 2)?;
     let mut graph = CUDAGraph::on(runtime, false);
     graph.capture(&stream, None, CaptureMode::Global, || buffer.copy_to_pinned(0..100, &plain, 0, &stream))?;
     graph.replay()?;
     drop((graph, plain));
     stream.synchronize()?;
     side.synchronize()?;
-    runtime.host_empty_cache()
+    runtime.pinned().empty_cache()
 }
 
 /// Runs the program with one failing call. Tells whether the failure was noticed.
@@ -262,8 +262,8 @@ fn run_with(fault: Fault) -> bool {
         rig.runtime.synchronize(DEVICE).unwrap_or_else(|error| panic!("{context}: {error:?}"));
         rig.machine.settle();
     }
-    rig.runtime.host_empty_cache().unwrap_or_else(|error| panic!("{context}: {error:?}"));
-    let stats = rig.runtime.host_memory_stats();
+    rig.runtime.pinned().empty_cache().unwrap_or_else(|error| panic!("{context}: {error:?}"));
+    let stats = rig.runtime.pinned().stats();
     assert_eq!((stats.active_requests.current, stats.allocations.current), (0, 0), "{context}");
     assert_eq!((stats.num_host_alloc, rig.machine.live().pinned), (stats.num_host_free, 0), "{context}");
     program(&rig).unwrap_or_else(|error| panic!("{context}, then {result:?}; the second run: {error:?}"));
@@ -288,12 +288,12 @@ fn any_driver_call_may_fail() {
 /// Empties the cache on this thread or another one.
 fn empty_cache(rig: &Rig, elsewhere: bool) -> Result<()> {
     if !elsewhere {
-        return rig.runtime.host_empty_cache();
+        return rig.runtime.pinned().empty_cache();
     }
     let (machine, runtime) = (&rig.machine, &rig.runtime);
     let empty = || {
         let _bound = machine.bind();
-        runtime.host_empty_cache()
+        runtime.pinned().empty_cache()
     };
     std::thread::scope(|scope| scope.spawn(empty).join().expect("no panic"))
 }
@@ -304,9 +304,9 @@ fn emptying_the_cache_leaves_captures_and_graphs_what_they_use() {
     for (mode, elsewhere) in modes.into_iter().flat_map(|mode| [(mode, false), (mode, true)]) {
         let rig = rig();
         let (stream, side) = (rig.stream(), rig.stream());
-        let target = rig.runtime.buffer(LEN, &stream).unwrap();
+        let target = rig.runtime.memory().buffer(LEN, &stream).unwrap();
         let [copied, forked, noted, free] = [1_u8, 2, 3, 4].map(|value| {
-            let pinned = rig.runtime.pinned(LEN).unwrap();
+            let pinned = rig.runtime.pinned().buffer(LEN).unwrap();
             pinned.write(0, &[value; LEN]).unwrap();
             pinned
         });
@@ -320,12 +320,12 @@ fn emptying_the_cache_leaves_captures_and_graphs_what_they_use() {
             })?;
             drop((copied, forked, noted, free));
             empty_cache(&rig, elsewhere)?;
-            Ok((rig.machine.live().pinned, rig.runtime.host_memory_stats().active_requests.current))
+            Ok((rig.machine.live().pinned, rig.runtime.pinned().stats().active_requests.current))
         });
         assert_eq!(captured, Ok((3, 3)), "{mode:?}, {elsewhere}: only what is free goes");
         rig.runtime.synchronize(DEVICE).unwrap();
-        rig.runtime.host_empty_cache().unwrap();
-        let others: Vec<PinnedBuffer> = (0..4).map(|_| rig.runtime.pinned(LEN).unwrap()).collect();
+        rig.runtime.pinned().empty_cache().unwrap();
+        let others: Vec<PinnedBuffer> = (0..4).map(|_| rig.runtime.pinned().buffer(LEN).unwrap()).collect();
         others.iter().for_each(|other| other.write(0, &[9; LEN]).unwrap());
         assert_eq!(rig.machine.live().pinned, 7, "{mode:?}: the graph keeps its three");
         graph.replay().unwrap();
@@ -333,7 +333,7 @@ fn emptying_the_cache_leaves_captures_and_graphs_what_they_use() {
         assert_eq!((bytes[0], bytes[1]), (2, 1));
         drop((graph, others));
         rig.runtime.synchronize(DEVICE).unwrap();
-        rig.runtime.host_empty_cache().unwrap();
+        rig.runtime.pinned().empty_cache().unwrap();
         assert_eq!(rig.machine.live().pinned, 0, "{mode:?}, {elsewhere}: nobody keeps them any more");
         assert!(rig.runtime.is_valid() && rig.machine.take_reports().is_empty());
     }
@@ -343,7 +343,8 @@ fn emptying_the_cache_leaves_captures_and_graphs_what_they_use() {
 fn a_graph_keeps_a_block_once_however_often_it_is_used() {
     let rig = rig();
     let stream = rig.stream();
-    let (buffer, pinned) = (rig.runtime.buffer(LEN, &stream).unwrap(), rig.runtime.pinned(LEN).unwrap());
+    let (buffer, pinned) =
+        (rig.runtime.memory().buffer(LEN, &stream).unwrap(), rig.runtime.pinned().buffer(LEN).unwrap());
     let mut graph = CUDAGraph::on(&rig.runtime, false);
     let body = || {
         (0..100).try_for_each(|_| {
@@ -355,5 +356,5 @@ fn a_graph_keeps_a_block_once_however_often_it_is_used() {
     let report = graph.report().unwrap();
     assert_eq!((report.kept_host_blocks, report.kept_buffers, report.node_count), (1, 1, 200));
     drop((pinned, graph));
-    assert_eq!(rig.runtime.host_memory_stats().active_requests.current, 0);
+    assert_eq!(rig.runtime.pinned().stats().active_requests.current, 0);
 }

@@ -11,9 +11,9 @@ use cuda_sys::{CUresult, CudaVersion};
 fn nothing_is_started_before_it_is_needed() {
     let rig = rig();
     assert!(!rig.runtime.is_initialized());
-    assert_eq!(rig.runtime.memory_stats(DEVICE).unwrap(), Default::default());
-    rig.runtime.empty_cache().unwrap();
-    rig.runtime.reset_peak_memory_stats(DEVICE).unwrap();
+    assert_eq!(rig.runtime.memory().stats(DEVICE).unwrap(), Default::default());
+    rig.runtime.memory().empty_cache().unwrap();
+    rig.runtime.memory().reset_peak_stats(DEVICE).unwrap();
     assert!(!rig.runtime.is_initialized());
     assert!(!rig.machine.calls().iter().any(|(symbol, ..)| *symbol == "cuInit"));
     assert_eq!(rig.runtime.device_count(), 1);
@@ -28,17 +28,17 @@ fn only_used_devices_get_a_context_and_get_it_once() {
     {
         let _guard = rig.runtime.device_guard(DeviceIndex(1)).unwrap();
         assert_eq!(rig.runtime.current_device().unwrap(), DeviceIndex(1));
-        rig.runtime.device_properties(DeviceIndex(1)).unwrap();
+        rig.runtime.devices().properties(DeviceIndex(1)).unwrap();
     }
     assert_eq!(rig.runtime.current_device().unwrap(), DeviceIndex(2));
-    assert!(!rig.runtime.is_current_stream_capturing().unwrap());
+    assert!(!rig.runtime.streams().is_current_capturing().unwrap());
     assert_eq!(rig.machine.live().contexts, 0);
     for _ in 0..2 {
-        let stream = rig.runtime.new_stream(DeviceIndex(1), 0).unwrap();
-        rig.runtime.buffer(100, &stream).unwrap();
+        let stream = rig.runtime.streams().pooled(DeviceIndex(1), 0).unwrap();
+        rig.runtime.memory().buffer(100, &stream).unwrap();
     }
     assert_eq!(rig.machine.live().contexts, 1);
-    assert!(rig.runtime.is_device_used(DeviceIndex(1)) && !rig.runtime.is_device_used(DeviceIndex(0)));
+    assert!(rig.runtime.devices().is_used(DeviceIndex(1)) && !rig.runtime.devices().is_used(DeviceIndex(0)));
     let retained = rig.machine.calls().into_iter().find(|(symbol, ..)| *symbol == "cuDevicePrimaryCtxRetain");
     assert_eq!(retained, Some(("cuDevicePrimaryCtxRetain", CUresult::CUDA_SUCCESS, 1)));
     assert_eq!(rig.left().contexts, 0);
@@ -58,10 +58,10 @@ fn a_device_out_of_range_is_the_drivers_invalid_ordinal() {
     assert_eq!(error.error_code(), Some(101));
     assert!(!error.context_is_lost());
     assert_eq!(code(rig.runtime.device_guard(DeviceIndex(1)).map(drop)), 101);
-    assert_eq!(code(rig.runtime.new_stream(DeviceIndex(7), 0)), 101);
-    assert_eq!(rig.runtime.device_name(DeviceIndex(99)), Err(Error::InvalidDeviceId));
-    assert_eq!(rig.runtime.device_properties(DeviceIndex(-1)), Err(Error::InvalidDeviceId));
-    assert_eq!(rig.runtime.memory_stats(DeviceIndex(99)), Err(Error::InvalidDeviceId));
+    assert_eq!(code(rig.runtime.streams().pooled(DeviceIndex(7), 0)), 101);
+    assert_eq!(rig.runtime.devices().name(DeviceIndex(99)), Err(Error::InvalidDeviceId));
+    assert_eq!(rig.runtime.devices().properties(DeviceIndex(-1)), Err(Error::InvalidDeviceId));
+    assert_eq!(rig.runtime.memory().stats(DeviceIndex(99)), Err(Error::InvalidDeviceId));
     rig.runtime.synchronize(DEVICE).unwrap();
 }
 
@@ -93,9 +93,9 @@ fn the_current_device_is_a_matter_of_the_thread() {
 #[test]
 fn properties_are_those_of_an_h200() {
     let rig = rig();
-    let properties = rig.runtime.device_properties(DEVICE).unwrap();
-    assert_eq!((properties.major, properties.minor), rig.runtime.device_capability(DEVICE).unwrap());
-    assert_eq!(properties.name, rig.runtime.device_name(DEVICE).unwrap());
+    let properties = rig.runtime.devices().properties(DEVICE).unwrap();
+    assert_eq!((properties.major, properties.minor), rig.runtime.devices().capability(DEVICE).unwrap());
+    assert_eq!(properties.name, rig.runtime.devices().name(DEVICE).unwrap());
     assert_eq!((properties.major, properties.minor, properties.multi_processor_count), (9, 0, 132));
     assert_eq!(properties.max_threads_per_multi_processor, 2048);
     assert_eq!(properties.total_memory, 150_109_880_320);
@@ -175,11 +175,11 @@ fn supported_drivers_work_end_to_end() {
         let rig = Rig::new(config().driver_version(CudaVersion(version)));
         assert_eq!(rig.runtime.driver_version().unwrap().0, version);
         let stream = rig.stream();
-        let buffer = rig.runtime.buffer(1 << 16, &stream).unwrap();
+        let buffer = rig.runtime.memory().buffer(1 << 16, &stream).unwrap();
         buffer.fill(0..1 << 16, 3, &stream).unwrap();
         stream.synchronize().unwrap();
         assert_eq!(buffer.to_vec().unwrap(), vec![3; 1 << 16]);
-        rig.runtime.device_properties(DEVICE).unwrap();
+        rig.runtime.devices().properties(DEVICE).unwrap();
     }
 }
 
@@ -188,10 +188,10 @@ fn runtimes_do_not_mix() {
     let rig = rig();
     let other = common::runtime();
     let stream = rig.stream();
-    assert_eq!(other.caching_allocator_alloc(1, &stream), Err(Error::OtherRuntime { what: "stream" }));
-    assert_eq!(other.set_stream(&stream), Err(Error::OtherRuntime { what: "stream" }));
-    let buffer = rig.runtime.buffer(10, &stream).unwrap();
-    let foreign = other.pinned(10).unwrap();
+    assert_eq!(other.memory().alloc(1, &stream), Err(Error::OtherRuntime { what: "stream" }));
+    assert_eq!(other.streams().set_current(&stream), Err(Error::OtherRuntime { what: "stream" }));
+    let buffer = rig.runtime.memory().buffer(10, &stream).unwrap();
+    let foreign = other.pinned().buffer(10).unwrap();
     let refused = buffer.copy_from_pinned(0, &foreign, 0..10, &stream);
     assert_eq!(refused, Err(Error::OtherRuntime { what: "pinned buffer" }));
 }
@@ -227,12 +227,12 @@ fn what_is_shared_between_threads_can_be() {
 fn dropping_the_runtime_leaves_nothing() {
     let rig = Rig::new(Config::default().seed(3).devices(2));
     for device in [DeviceIndex(0), DeviceIndex(1)] {
-        let stream = rig.runtime.new_stream(device, -1).unwrap();
-        let other = rig.runtime.new_stream(device, 0).unwrap();
-        let buffer = rig.runtime.buffer(1 << 20, &stream).unwrap();
-        let pinned = rig.runtime.pinned(1 << 20).unwrap();
+        let stream = rig.runtime.streams().pooled(device, -1).unwrap();
+        let other = rig.runtime.streams().pooled(device, 0).unwrap();
+        let buffer = rig.runtime.memory().buffer(1 << 20, &stream).unwrap();
+        let pinned = rig.runtime.pinned().buffer(1 << 20).unwrap();
         buffer.copy_from_pinned(0, &pinned, 0..1 << 20, &other).unwrap();
-        rig.runtime.caching_allocator_alloc(100, &stream).unwrap();
+        rig.runtime.memory().alloc(100, &stream).unwrap();
     }
     let live = rig.left();
     assert_eq!(live, Default::default());

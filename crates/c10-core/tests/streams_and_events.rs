@@ -23,11 +23,11 @@ fn pools_hand_out_32_streams_in_turn() {
 #[test]
 fn priorities_are_brought_into_range() {
     let rig = rig();
-    let (least, greatest) = rig.runtime.priority_range_of(DEVICE).unwrap();
+    let (least, greatest) = rig.runtime.streams().priority_range(DEVICE).unwrap();
     assert_eq!(least, 0);
     assert!((-3..0).contains(&greatest));
     for (asked, given) in [(0, 0), (5, 0), (-1, -1), (-100, greatest), (i32::MIN, greatest)] {
-        let stream = rig.runtime.new_stream(DEVICE, asked).unwrap();
+        let stream = rig.runtime.streams().pooled(DEVICE, asked).unwrap();
         assert_eq!(stream.priority().unwrap(), given, "{asked}");
     }
 }
@@ -35,13 +35,13 @@ fn priorities_are_brought_into_range() {
 #[test]
 fn an_id_and_a_device_name_a_stream() {
     let rig = rig();
-    let stream = rig.runtime.new_stream(DEVICE, -1).unwrap();
-    assert_eq!(rig.runtime.stream_from_id(DEVICE, stream.stream_id()).unwrap(), stream);
-    let default = rig.runtime.default_stream(DEVICE).unwrap();
+    let stream = rig.runtime.streams().pooled(DEVICE, -1).unwrap();
+    assert_eq!(rig.runtime.streams().by_id(DEVICE, stream.stream_id()).unwrap(), stream);
+    let default = rig.runtime.streams().default(DEVICE).unwrap();
     assert_eq!((default.stream_id(), default.cuda_stream(), default.is_default()), (StreamId(0), 0, true));
-    assert_eq!(rig.runtime.stream_from_id(DEVICE, StreamId(0)).unwrap(), default);
+    assert_eq!(rig.runtime.streams().by_id(DEVICE, StreamId(0)).unwrap(), default);
     for nonsense in [1, 2, -5, 4096 + 3] {
-        let refused = rig.runtime.stream_from_id(DEVICE, StreamId(nonsense));
+        let refused = rig.runtime.streams().by_id(DEVICE, StreamId(nonsense));
         assert_eq!(refused, Err(Error::UnknownStream { id: nonsense }));
     }
     assert_eq!(default.to_string(), "<torch.cuda.Stream device=cuda:0 cuda_stream=0x0>");
@@ -50,57 +50,58 @@ fn an_id_and_a_device_name_a_stream() {
 #[test]
 fn guards_restore_stream_and_device() {
     let rig = Rig::new(config().devices(2));
-    let there = rig.runtime.new_stream(DeviceIndex(1), 0).unwrap();
+    let there = rig.runtime.streams().pooled(DeviceIndex(1), 0).unwrap();
     let here = rig.stream();
-    let before = rig.runtime.new_stream(DeviceIndex(1), 0).unwrap();
-    rig.runtime.set_stream(&before).unwrap();
-    rig.runtime.set_stream(&here).unwrap();
+    let before = rig.runtime.streams().pooled(DeviceIndex(1), 0).unwrap();
+    rig.runtime.streams().set_current(&before).unwrap();
+    rig.runtime.streams().set_current(&here).unwrap();
     {
-        let _outer = rig.runtime.stream_guard(&there).unwrap();
+        let _outer = rig.runtime.streams().guard(&there).unwrap();
         assert_eq!(rig.runtime.current_device().unwrap(), DeviceIndex(1));
-        assert_eq!(rig.runtime.current_stream(DeviceIndex(1)).unwrap(), there);
-        assert_eq!(rig.runtime.current_stream(DEVICE).unwrap(), here);
-        let _inner = rig.runtime.stream_guard(&rig.runtime.default_stream(DEVICE).unwrap()).unwrap();
-        assert!(rig.runtime.current_stream(DEVICE).unwrap().is_default());
+        assert_eq!(rig.runtime.streams().current(DeviceIndex(1)).unwrap(), there);
+        assert_eq!(rig.runtime.streams().current(DEVICE).unwrap(), here);
+        let _inner = rig.runtime.streams().guard(&rig.runtime.streams().default(DEVICE).unwrap()).unwrap();
+        assert!(rig.runtime.streams().current(DEVICE).unwrap().is_default());
     }
     assert_eq!(rig.runtime.current_device().unwrap(), DEVICE);
-    assert_eq!(rig.runtime.current_stream(DEVICE).unwrap(), here);
-    assert_eq!(rig.runtime.current_stream(DeviceIndex(1)).unwrap(), before);
+    assert_eq!(rig.runtime.streams().current(DEVICE).unwrap(), here);
+    assert_eq!(rig.runtime.streams().current(DeviceIndex(1)).unwrap(), before);
 }
 
 #[test]
 fn current_streams_are_a_matter_of_the_thread() {
     let rig = rig();
-    rig.runtime.set_stream(&rig.stream()).unwrap();
+    rig.runtime.streams().set_current(&rig.stream()).unwrap();
     std::thread::scope(|scope| {
         let other = scope.spawn(|| {
             let _bound = rig.machine.bind();
-            rig.runtime.current_stream(DEVICE).unwrap().is_default()
+            rig.runtime.streams().current(DEVICE).unwrap().is_default()
         });
         assert!(other.join().unwrap());
     });
-    assert!(!rig.runtime.current_stream(DEVICE).unwrap().is_default());
+    assert!(!rig.runtime.streams().current(DEVICE).unwrap().is_default());
 }
 
 #[test]
 fn guards_take_any_order_of_devices_and_leave_what_they_found() {
     let rig = Rig::new(config().devices(2));
-    let streams: Vec<_> = [0, 1, 1, 0].map(|device| rig.runtime.new_stream(DeviceIndex(device), 0).unwrap()).into();
+    let streams: Vec<_> =
+        [0, 1, 1, 0].map(|device| rig.runtime.streams().pooled(DeviceIndex(device), 0).unwrap()).into();
     let current = || {
-        let of = |device| rig.runtime.current_stream(DeviceIndex(device)).unwrap();
+        let of = |device| rig.runtime.streams().current(DeviceIndex(device)).unwrap();
         (rig.runtime.current_device().unwrap(), of(0), of(1))
     };
-    rig.runtime.set_stream(&streams[2]).unwrap();
+    rig.runtime.streams().set_current(&streams[2]).unwrap();
     let first = current();
     for outer in &streams {
         let _outer = outer.guard();
         let second = current();
         for inner in &streams {
-            let guard = rig.runtime.stream_guard(inner).unwrap();
+            let guard = rig.runtime.streams().guard(inner).unwrap();
             assert_eq!(guard.previous_device(), second.0);
             assert_eq!(current().0, inner.device_index());
             // What is set inside goes with the guard, for the devices that it is about.
-            rig.runtime.set_stream(&rig.runtime.default_stream(inner.device_index()).unwrap()).unwrap();
+            rig.runtime.streams().set_current(&rig.runtime.streams().default(inner.device_index()).unwrap()).unwrap();
             drop(guard);
             assert_eq!(current(), second);
         }
@@ -111,21 +112,21 @@ fn guards_take_any_order_of_devices_and_leave_what_they_found() {
 #[test]
 fn several_streams_become_current_at_once() {
     let rig = Rig::new(config().devices(3));
-    let stream = |device| rig.runtime.new_stream(DeviceIndex(device), 0).unwrap();
+    let stream = |device| rig.runtime.streams().pooled(DeviceIndex(device), 0).unwrap();
     let (here, there, there_too) = (stream(0), stream(1), stream(1));
-    let current = |device| rig.runtime.current_stream(DeviceIndex(device)).unwrap();
+    let current = |device| rig.runtime.streams().current(DeviceIndex(device)).unwrap();
     rig.runtime.set_device(DeviceIndex(2)).unwrap();
     {
-        let _all = rig.runtime.multi_stream_guard([&here, &there, &there_too]).unwrap();
+        let _all = rig.runtime.streams().guard_all([&here, &there, &there_too]).unwrap();
         assert_eq!((current(0), current(1)), (here.clone(), there_too.clone()));
         assert!(current(2).is_default());
         assert_eq!(rig.runtime.current_device().unwrap(), DeviceIndex(2));
-        let _none = rig.runtime.multi_stream_guard([]).unwrap();
+        let _none = rig.runtime.streams().guard_all([]).unwrap();
     }
     assert!((0..3).all(|device| current(device).is_default()));
     let other = common::runtime();
-    let strange = other.new_stream(DEVICE, 0).unwrap();
-    let refused = rig.runtime.multi_stream_guard([&here, &strange]).map(drop);
+    let strange = other.streams().pooled(DEVICE, 0).unwrap();
+    let refused = rig.runtime.streams().guard_all([&here, &strange]).map(drop);
     assert_eq!(refused, Err(Error::OtherRuntime { what: "stream" }));
     assert!(current(0).is_default(), "nothing is changed by what is refused");
 }
@@ -133,20 +134,20 @@ fn several_streams_become_current_at_once() {
 #[test]
 fn streams_of_another_runtime_become_current_there_only() {
     let (rig, other) = (rig(), common::runtime());
-    let (ours, theirs) = (rig.stream(), other.new_stream(DEVICE, 0).unwrap());
-    assert_eq!(rig.runtime.set_stream(&theirs), Err(Error::OtherRuntime { what: "stream" }));
-    assert_eq!(rig.runtime.stream_guard(&theirs).map(drop), Err(Error::OtherRuntime { what: "stream" }));
+    let (ours, theirs) = (rig.stream(), other.streams().pooled(DEVICE, 0).unwrap());
+    assert_eq!(rig.runtime.streams().set_current(&theirs), Err(Error::OtherRuntime { what: "stream" }));
+    assert_eq!(rig.runtime.streams().guard(&theirs).map(drop), Err(Error::OtherRuntime { what: "stream" }));
     assert_ne!(ours, theirs, "the same id on the same device, of another runtime");
     let (_ours, _theirs) = (ours.guard(), theirs.guard());
-    assert_eq!(rig.runtime.current_stream(DEVICE).unwrap(), ours);
-    assert_eq!(other.current_stream(DEVICE).unwrap(), theirs);
+    assert_eq!(rig.runtime.streams().current(DEVICE).unwrap(), ours);
+    assert_eq!(other.streams().current(DEVICE).unwrap(), theirs);
 }
 
 #[test]
 fn ids_of_the_current_runtime_name_streams() {
     let rig = rig();
     let _bound = rig.runtime.bind();
-    let stream = rig.runtime.new_stream(DEVICE, -3).unwrap();
+    let stream = rig.runtime.streams().pooled(DEVICE, -3).unwrap();
     let again = Stream::from_id(stream.stream_id(), stream.device_index(), stream.device_type());
     assert_eq!(again.unwrap(), stream);
     let on_host = Stream::from_id(stream.stream_id(), DEVICE, DeviceType::Cpu).unwrap_err();
@@ -165,16 +166,17 @@ fn each_thread_has_its_own_current_streams() {
             scope.spawn(move || {
                 let _bound = machine.bind();
                 let device = DeviceIndex(number % 2);
-                let (mine, too) = (runtime.new_stream(device, 0).unwrap(), other.new_stream(device, 0).unwrap());
+                let (mine, too) =
+                    (runtime.streams().pooled(device, 0).unwrap(), other.streams().pooled(device, 0).unwrap());
                 for _ in 0..200 {
                     let _mine = mine.guard();
-                    assert!(other.current_stream(device).unwrap().is_default());
+                    assert!(other.streams().current(device).unwrap().is_default());
                     let _too = too.guard();
-                    assert_eq!(runtime.current_stream(device).unwrap(), mine);
-                    assert_eq!(other.current_stream(device).unwrap(), too);
+                    assert_eq!(runtime.streams().current(device).unwrap(), mine);
+                    assert_eq!(other.streams().current(device).unwrap(), too);
                     assert_eq!((runtime.current_device(), other.current_device()), (Ok(device), Ok(device)));
                 }
-                assert!(runtime.current_stream(device).unwrap().is_default());
+                assert!(runtime.streams().current(device).unwrap().is_default());
             });
         }
     });
@@ -195,7 +197,7 @@ impl Drop for Late {
         self.guard = None;
         let runtime = self.stream.runtime();
         let _again = (runtime.bind(), self.stream.guard());
-        assert_eq!(runtime.current_stream(DEVICE), Ok(self.stream.clone()));
+        assert_eq!(runtime.streams().current(DEVICE), Ok(self.stream.clone()));
     }
 }
 
@@ -213,7 +215,7 @@ fn guards_may_outlive_what_their_thread_keeps() {
         });
         assert!(outlived.join().is_ok());
     }
-    assert!(rig.runtime.current_stream(DEVICE).unwrap().is_default());
+    assert!(rig.runtime.streams().current(DEVICE).unwrap().is_default());
 }
 
 #[test]
@@ -222,7 +224,7 @@ fn making_a_pool_of_streams_fails_whole() {
     let rig = rig();
     let code = CUresult::CUDA_ERROR_OUT_OF_MEMORY;
     rig.machine.inject(cuda_sim::Fault { call: "cuStreamCreateWithPriority", occurrence: 20, code });
-    assert_eq!(common::code(rig.runtime.new_stream(DEVICE, 0)), code.0);
+    assert_eq!(common::code(rig.runtime.streams().pooled(DEVICE, 0)), code.0);
     assert_eq!(rig.machine.live().streams, 0);
     assert_eq!(rig.stream().stream_id(), StreamId(3), "the next request makes all of them");
     assert_eq!(rig.machine.live().streams, 32);
@@ -256,7 +258,7 @@ fn elapsed_time_needs_timing_records_and_completion() {
     assert_eq!(text(start.elapsed_time(&end)), recorded);
     start.record(&stream).unwrap();
     assert_eq!(text(start.elapsed_time(&end)), recorded);
-    let buffer = rig.runtime.buffer(64 << 20, &stream).unwrap();
+    let buffer = rig.runtime.memory().buffer(64 << 20, &stream).unwrap();
     buffer.fill(0..64 << 20, 1, &stream).unwrap();
     end.record(&stream).unwrap();
     if !end.query().unwrap() {
@@ -272,7 +274,7 @@ fn an_event_stays_on_its_device() {
     let rig = Rig::new(config().devices(2));
     let event = Event::on(&rig.runtime, EventOptions::default());
     event.record(&rig.stream()).unwrap();
-    let elsewhere = rig.runtime.new_stream(DeviceIndex(1), 0).unwrap();
+    let elsewhere = rig.runtime.streams().pooled(DeviceIndex(1), 0).unwrap();
     let error = event.record(&elsewhere).unwrap_err();
     assert_eq!(error.to_string(), "Event device 0 does not match recording stream's device 1.");
     event.wait(&elsewhere).unwrap();

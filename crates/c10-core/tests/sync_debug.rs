@@ -68,26 +68,26 @@ fn modes_are_numbers_and_names() {
     listen();
     let rig = rig();
     let runtime = &rig.runtime;
-    assert_eq!(runtime.get_sync_debug_mode(), Ok(SyncDebugMode::Default));
+    assert_eq!(runtime.sync_debug().mode(), Ok(SyncDebugMode::Default));
     assert!(runtime.is_initialized(), "asking starts the runtime");
     for (number, name, mode) in
         [(1, "warn", SyncDebugMode::Warn), (2, "error", SyncDebugMode::Error), (0, "default", SyncDebugMode::Default)]
     {
-        runtime.set_sync_debug_mode(number).unwrap();
-        assert_eq!(runtime.get_sync_debug_mode(), Ok(mode));
-        runtime.set_sync_debug_mode(0).unwrap();
-        runtime.set_sync_debug_mode(name).unwrap();
-        assert_eq!(runtime.get_sync_debug_mode(), Ok(mode));
-        runtime.set_sync_debug_mode(mode).unwrap();
+        runtime.sync_debug().set(number).unwrap();
+        assert_eq!(runtime.sync_debug().mode(), Ok(mode));
+        runtime.sync_debug().set(0).unwrap();
+        runtime.sync_debug().set(name).unwrap();
+        assert_eq!(runtime.sync_debug().mode(), Ok(mode));
+        runtime.sync_debug().set(mode).unwrap();
         assert_eq!(mode as i32, number);
     }
     for number in [-1, 3, i32::MAX] {
-        let error = runtime.set_sync_debug_mode(number).unwrap_err();
+        let error = runtime.sync_debug().set(number).unwrap_err();
         assert_eq!(error.to_string(), "invalid value of debug_mode, expected one of 0,1,2");
     }
-    let error = runtime.set_sync_debug_mode("Warn").unwrap_err();
+    let error = runtime.sync_debug().set("Warn").unwrap_err();
     assert_eq!(error.to_string(), "invalid value of debug_mode, expected one of `default`, `warn`, `error`");
-    assert_eq!(runtime.get_sync_debug_mode(), Ok(SyncDebugMode::Default), "a refused mode changes nothing");
+    assert_eq!(runtime.sync_debug().mode(), Ok(SyncDebugMode::Default), "a refused mode changes nothing");
 }
 
 #[test]
@@ -95,11 +95,11 @@ fn warnings_come_from_copies_and_streams_only() {
     listen();
     let rig = rig();
     let (runtime, stream) = (&rig.runtime, rig.stream());
-    let buffer = runtime.buffer(64, &stream).unwrap();
+    let buffer = runtime.memory().buffer(64, &stream).unwrap();
     buffer.copy_from_slice(0, &[1; 64]).unwrap();
     assert_eq!(heard(), [""; 0], "the mode is off");
-    runtime.set_sync_debug_mode("warn").unwrap();
-    runtime.set_sync_debug_mode(1).unwrap();
+    runtime.sync_debug().set("warn").unwrap();
+    runtime.sync_debug().set(1).unwrap();
     assert_eq!(heard(), [PROTOTYPE], "said once");
 
     buffer.copy_from_slice(0, &[2; 64]).unwrap();
@@ -110,14 +110,14 @@ fn warnings_come_from_copies_and_streams_only() {
     assert_eq!(heard(), [CALLED]);
 
     let event = Event::on(runtime, EventOptions::default());
-    let pinned = runtime.pinned(64).unwrap();
+    let pinned = runtime.pinned().buffer(64).unwrap();
     event.record(&stream).unwrap();
     event.synchronize().unwrap();
     runtime.synchronize(DEVICE).unwrap();
     buffer.copy_from_pinned(0, &pinned, 0..64, &stream).unwrap();
     buffer.copy_from_slice(0, &[]).unwrap();
     stream.query().unwrap();
-    runtime.empty_cache().unwrap();
+    runtime.memory().empty_cache().unwrap();
     assert_eq!(heard(), [""; 0], "nothing else is policed");
 }
 
@@ -126,9 +126,9 @@ fn a_refused_operation_does_nothing() {
     listen();
     let rig = rig();
     let (runtime, stream) = (&rig.runtime, rig.stream());
-    let buffer = runtime.buffer(64, &stream).unwrap();
+    let buffer = runtime.memory().buffer(64, &stream).unwrap();
     buffer.copy_from_slice(0, &[1; 64]).unwrap();
-    runtime.set_sync_debug_mode(2).unwrap();
+    runtime.sync_debug().set(2).unwrap();
     let waits = || {
         let made = |call: &&(&str, CUresult, u64)| call.0.starts_with("cuMemcpy") || call.0 == "cuStreamSynchronize";
         rig.machine.calls().iter().filter(made).map(|(.., count)| count).sum::<u64>()
@@ -143,12 +143,12 @@ fn a_refused_operation_does_nothing() {
 
     // On every thread, and only on this runtime.
     let other = common::runtime();
-    let elsewhere = other.new_stream(DEVICE, 0).unwrap();
+    let elsewhere = other.streams().pooled(DEVICE, 0).unwrap();
     elsewhere.synchronize().unwrap();
     std::thread::scope(|scope| {
         scope.spawn(|| assert_eq!(stream.synchronize(), Err(Error::SynchronizingOperation)));
     });
     runtime.synchronize(DEVICE).unwrap();
-    runtime.set_sync_debug_mode("default").unwrap();
+    runtime.sync_debug().set("default").unwrap();
     assert_eq!(buffer.to_vec().unwrap(), [1; 64]);
 }

@@ -64,7 +64,7 @@ fn together(rig: &Rig, count: usize, action: impl Fn(usize, &Runtime) + Sync) {
 
 /// Every figure by its name.
 fn figures(runtime: &Runtime) -> BTreeMap<String, i64> {
-    let flat = runtime.memory_stats(DEVICE).unwrap().flatten();
+    let flat = runtime.memory().stats(DEVICE).unwrap().flatten();
     flat.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
@@ -107,7 +107,7 @@ fn assert_consistent(figures: &BTreeMap<String, i64>) {
 fn assert_all_given_back(rig: &Rig) {
     rig.runtime.synchronize(DEVICE).unwrap();
     rig.machine.settle();
-    rig.runtime.empty_cache().unwrap();
+    rig.runtime.memory().empty_cache().unwrap();
     assert_eq!(rig.runtime.inconsistency(), None);
     let figures = figures(&rig.runtime);
     assert_consistent(&figures);
@@ -165,10 +165,10 @@ fn work(runtime: &Runtime, streams: &[Stream], work: Vec<Work>) -> Vec<Block> {
     for work in work {
         match work {
             Work::Alloc { stream, requested, size } => {
-                let address = runtime.caching_allocator_alloc(requested, &streams[stream]).unwrap();
+                let address = runtime.memory().alloc(requested, &streams[stream]).unwrap();
                 blocks.push(Block { stream, address, requested, size });
             }
-            Work::Free(address) => runtime.caching_allocator_delete(address).unwrap(),
+            Work::Free(address) => runtime.memory().free(address).unwrap(),
         }
     }
     blocks
@@ -307,7 +307,7 @@ fn alloc(stream: usize, size: u64) -> Work {
 fn assert_exact(rig: &Rig, live: &[Block]) -> BTreeMap<String, i64> {
     let figures = figures(&rig.runtime);
     assert_consistent(&figures);
-    let snapshot = rig.runtime.memory_snapshot(None);
+    let snapshot = rig.runtime.memory().snapshot(None);
     for (pool, kind) in [("small_pool", SegmentType::Small), ("large_pool", SegmentType::Large)] {
         let live = || live.iter().filter(|block| (block.size > MIB) == (kind == SegmentType::Large));
         let segments = || snapshot.iter().filter(|segment| segment.segment_type == kind);
@@ -399,7 +399,7 @@ fn produce_and_consume(seed: usize, shared: bool) {
                     if first {
                         most.fetch_add(usize::try_from(bytes).unwrap(), Ordering::Relaxed);
                     }
-                    runtime.caching_allocator_alloc(bytes, &streams[number % streams.len()]).unwrap()
+                    runtime.memory().alloc(bytes, &streams[number % streams.len()]).unwrap()
                 };
                 let first: Vec<u64> = (0..CREDIT).map(|_| alloc(true)).collect();
                 begin.wait();
@@ -420,7 +420,7 @@ fn produce_and_consume(seed: usize, shared: bool) {
                 let _bound = machine.bind();
                 begin.wait();
                 for (producer, address) in end {
-                    runtime.caching_allocator_delete(address).unwrap();
+                    runtime.memory().free(address).unwrap();
                     // A producer that is done listens no more.
                     let _ = backs[producer].send(());
                 }
@@ -456,7 +456,7 @@ fn elsewhere(rig: &Rig, address: u64) -> Result<(), Error> {
     std::thread::scope(|scope| {
         let other = scope.spawn(|| {
             let _bound = machine.bind();
-            runtime.caching_allocator_delete(address)
+            runtime.memory().free(address)
         });
         other.join().unwrap()
     })
@@ -466,19 +466,19 @@ fn elsewhere(rig: &Rig, address: u64) -> Result<(), Error> {
 fn what_was_given_back_cannot_be_given_back_again() {
     let rig = Rig::new(config());
     let (stream, other) = (rig.stream(), rig.stream());
-    let here = |address| rig.runtime.caching_allocator_delete(address);
+    let here = |address| rig.runtime.memory().free(address);
     for bytes in [1, 5000, 3 * MIB, 30 * MIB] {
         for (first_here, second_here) in [(true, true), (true, false), (false, true), (false, false)] {
             for used in [false, true] {
-                let address = rig.runtime.caching_allocator_alloc(bytes, &stream).unwrap();
+                let address = rig.runtime.memory().alloc(bytes, &stream).unwrap();
                 if used {
-                    rig.runtime.record_stream(address, &other).unwrap();
+                    rig.runtime.memory().record_stream(address, &other).unwrap();
                 }
                 let free = |is_here: bool| if is_here { here(address) } else { elsewhere(&rig, address) };
                 let case = format!("{bytes} bytes, {first_here} {second_here} {used}");
                 assert_eq!(free(first_here), Ok(()), "{case}");
                 assert_eq!(free(second_here), Err(Error::InvalidDevicePointer { address }), "{case}");
-                let recorded = rig.runtime.record_stream(address, &other);
+                let recorded = rig.runtime.memory().record_stream(address, &other);
                 assert_eq!(recorded, Err(Error::InvalidDevicePointer { address }), "{case}");
             }
         }
@@ -491,11 +491,11 @@ fn what_was_given_back_cannot_be_given_back_again() {
 fn any_number_can_be_given_back_by_another_thread() {
     let rig = Rig::new(config());
     let stream = rig.stream();
-    let blocks: Vec<u64> = (0..1500).map(|_| rig.runtime.caching_allocator_alloc(512, &stream).unwrap()).collect();
+    let blocks: Vec<u64> = (0..1500).map(|_| rig.runtime.memory().alloc(512, &stream).unwrap()).collect();
     together(&rig, 1, |_, runtime| {
         // Holes first, of which all are there at once.
         let (holes, others): (Vec<usize>, Vec<usize>) = (1..blocks.len() - 1).partition(|at| at % 2 == 1);
-        let free = |at: usize| runtime.caching_allocator_delete(blocks[at]).unwrap();
+        let free = |at: usize| runtime.memory().free(blocks[at]).unwrap();
         holes.into_iter().for_each(free);
         others.into_iter().for_each(free);
     });
@@ -503,7 +503,7 @@ fn any_number_can_be_given_back_by_another_thread() {
     assert_consistent(&figures);
     // And what was never handed out.
     assert_eq!((figures["allocation.all.current"], figures["inactive_split.all.peak"]), (2, 749 + 1));
-    [blocks[0], blocks[1499]].into_iter().for_each(|address| rig.runtime.caching_allocator_delete(address).unwrap());
+    [blocks[0], blocks[1499]].into_iter().for_each(|address| rig.runtime.memory().free(address).unwrap());
     assert_all_given_back(&rig);
 }
 
@@ -530,9 +530,8 @@ fn memory_given_back_twice_at_once_counts_once() {
                     if looks % 1000 == 0 { std::thread::yield_now() } else { std::hint::spin_loop() }
                 }
             };
-            let free_all = |addresses: &[u64]| {
-                addresses.iter().map(|address| runtime.caching_allocator_delete(*address)).collect::<Vec<_>>()
-            };
+            let free_all =
+                |addresses: &[u64]| addresses.iter().map(|address| runtime.memory().free(*address)).collect::<Vec<_>>();
             scope.spawn(move || {
                 let _bound = machine.bind();
                 for (round, addresses) in (1..).zip(take) {
@@ -546,9 +545,9 @@ fn memory_given_back_twice_at_once_counts_once() {
             for round in 1..=rounds {
                 let mut alloc = || {
                     let bytes = [100, 100, 100, 3 * MIB][numbers.random_range(0..4)];
-                    let address = runtime.caching_allocator_alloc(bytes, &stream).unwrap();
+                    let address = runtime.memory().alloc(bytes, &stream).unwrap();
                     if numbers.random_range(0..16) == 0 {
-                        runtime.record_stream(address, &other).unwrap();
+                        runtime.memory().record_stream(address, &other).unwrap();
                     }
                     address
                 };
@@ -565,11 +564,10 @@ fn memory_given_back_twice_at_once_counts_once() {
                     only_there += usize::from(here.is_err());
                 }
                 // Nobody knows these yet.
-                let fresh: Vec<u64> =
-                    (0..BLOCKS).map(|_| runtime.caching_allocator_alloc(100, &stream).unwrap()).collect();
-                let current = runtime.memory_stats(DEVICE).unwrap().allocation.all.current;
+                let fresh: Vec<u64> = (0..BLOCKS).map(|_| runtime.memory().alloc(100, &stream).unwrap()).collect();
+                let current = runtime.memory().stats(DEVICE).unwrap().allocation.all.current;
                 assert_eq!(current, i64::try_from(BLOCKS).unwrap(), "round {round}");
-                fresh.into_iter().for_each(|address| runtime.caching_allocator_delete(address).unwrap());
+                fresh.into_iter().for_each(|address| runtime.memory().free(address).unwrap());
             }
         });
     });
@@ -620,15 +618,15 @@ fn every_reading_is_consistent_while_threads_run() {
                     steps += 1;
                     if live.len() == MOST || numbers.random_range(0..5) < 2 && !live.is_empty() {
                         let at = numbers.random_range(0..live.len());
-                        runtime.caching_allocator_delete(live.swap_remove_back(at).unwrap()).unwrap();
+                        runtime.memory().free(live.swap_remove_back(at).unwrap()).unwrap();
                         continue;
                     }
                     let most = if numbers.random_range(0..20) == 0 { 3 * MIB } else { 9000 };
                     let bytes = 1 + numbers.random_range(0..most);
                     let stream = &streams[numbers.random_range(0..2)];
-                    live.push_back(runtime.caching_allocator_alloc(bytes, stream).unwrap());
+                    live.push_back(runtime.memory().alloc(bytes, stream).unwrap());
                 }
-                live.into_iter().for_each(|address| runtime.caching_allocator_delete(address).unwrap());
+                live.into_iter().for_each(|address| runtime.memory().free(address).unwrap());
                 running.fetch_sub(1, Ordering::SeqCst);
             });
         });
@@ -660,19 +658,19 @@ impl Worker<'_> {
             0..=8 => {
                 let most = [2000, 700_000, 5 * MIB, 22 * MIB][self.numbers.random_range(0..4)];
                 let bytes = 1 + self.numbers.random_range(0..most);
-                match runtime.caching_allocator_alloc(bytes, stream) {
+                match runtime.memory().alloc(bytes, stream) {
                     Ok(address) => self.live.push(address),
                     Err(error) => {
                         assert!(error.is_out_of_memory(), "{error}");
                         self.refused += 1;
                         // Room for the others.
-                        self.live.drain(..).for_each(|address| runtime.caching_allocator_delete(address).unwrap());
+                        self.live.drain(..).for_each(|address| runtime.memory().free(address).unwrap());
                     }
                 }
             }
             9..=11 if !self.live.is_empty() => {
                 let at = self.numbers.random_range(0..self.live.len());
-                runtime.record_stream(self.live[at], stream).unwrap();
+                runtime.memory().record_stream(self.live[at], stream).unwrap();
             }
             12..=14 if !self.live.is_empty() => {
                 let at = self.numbers.random_range(0..self.live.len());
@@ -681,9 +679,9 @@ impl Worker<'_> {
             }
             15..=17 if !self.live.is_empty() => {
                 let at = self.numbers.random_range(0..self.live.len());
-                runtime.caching_allocator_delete(self.live.swap_remove(at)).unwrap();
+                runtime.memory().free(self.live.swap_remove(at)).unwrap();
             }
-            18 if self.numbers.random_range(0..4) == 0 => runtime.empty_cache().unwrap(),
+            18 if self.numbers.random_range(0..4) == 0 => runtime.memory().empty_cache().unwrap(),
             19 if self.numbers.random_range(0..4) == 0 => assert_consistent(&figures(runtime)),
             _ => {}
         }
@@ -691,7 +689,7 @@ impl Worker<'_> {
     }
 
     fn give_back_others(&self) {
-        self.given.try_iter().for_each(|address| self.runtime.caching_allocator_delete(address).unwrap());
+        self.given.try_iter().for_each(|address| self.runtime.memory().free(address).unwrap());
     }
 }
 
@@ -699,8 +697,8 @@ fn churn(seed: usize) -> usize {
     const THREADS: usize = 4;
     let rig = Rig::new(config().capacity(64 * MIB).late_events(seed.is_multiple_of(2)).seed(seed as u64));
     let options = ["", "expandable_segments:True", "max_split_size_mb:20,garbage_collection_threshold:0.5"][seed % 3];
-    rig.runtime.set_allocator_settings(options).unwrap();
-    rig.runtime.set_per_process_memory_fraction(if seed.is_multiple_of(4) { 0.9 } else { 1.0 }, DEVICE).unwrap();
+    rig.runtime.memory().set_settings(options).unwrap();
+    rig.runtime.memory().set_fraction(if seed.is_multiple_of(4) { 0.9 } else { 1.0 }, DEVICE).unwrap();
     let streams: Vec<Stream> = (0..3).map(|_| rig.stream()).collect();
     let (ways, ends): (Vec<_>, Vec<_>) = (0..THREADS).map(|_| mpsc::channel::<u64>()).unzip();
     let (refused, done) = (AtomicUsize::new(0), Arc::new(AtomicBool::new(false)));
@@ -714,7 +712,7 @@ fn churn(seed: usize) -> usize {
                 let numbers = numbers_of(seed * 10 + number);
                 let mut worker = Worker { runtime, streams, numbers, live: Vec::new(), ways, given, refused: 0 };
                 (0..250).for_each(|_| worker.step());
-                worker.live.drain(..).for_each(|address| runtime.caching_allocator_delete(address).unwrap());
+                worker.live.drain(..).for_each(|address| runtime.memory().free(address).unwrap());
                 // Nobody sends any more once all have come here.
                 if running.fetch_sub(1, Ordering::SeqCst) == 1 {
                     done.store(true, Ordering::SeqCst);
@@ -750,14 +748,14 @@ fn garbage_is_collected_while_threads_allocate() {
     let seeds = 20;
     for seed in 0..seeds {
         let rig = Rig::new(config().capacity(400 * MIB));
-        rig.runtime.set_allocator_settings("garbage_collection_threshold:0.1").unwrap();
-        rig.runtime.set_per_process_memory_fraction(0.9, DEVICE).unwrap();
+        rig.runtime.memory().set_settings("garbage_collection_threshold:0.1").unwrap();
+        rig.runtime.memory().set_fraction(0.9, DEVICE).unwrap();
         let streams: Vec<Stream> = (0..THREADS).map(|_| rig.stream()).collect();
         let done = AtomicBool::new(false);
         watched("collecting garbage", || {
             together(&rig, THREADS, |number, runtime| {
-                let alloc = |bytes| runtime.caching_allocator_alloc(bytes, &streams[number]);
-                let free = |address| runtime.caching_allocator_delete(address).unwrap();
+                let alloc = |bytes| runtime.memory().alloc(bytes, &streams[number]);
+                let free = |address| runtime.memory().free(address).unwrap();
                 let mut numbers = numbers_of(seed);
                 for _ in 0..4000 * usize::from(number == 0) {
                     match alloc((10 + numbers.random_range(0..50)) * 2 * MIB) {

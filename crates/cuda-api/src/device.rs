@@ -3,8 +3,8 @@
 use c10_core::{Error, Result};
 
 pub use c10_core::{
-    Cudart, Device, DeviceArg, DeviceGuard, DeviceIndex, DeviceOf, DeviceProperties, DeviceType, Runtime, RuntimeGuard,
-    SyncDebugMode, Uuid, check_error, cudaStatus,
+    Cudart, Device, DeviceArg, DeviceGuard, DeviceIndex, DeviceOf, DeviceProperties, DeviceType, Devices, Ipc, Runtime,
+    RuntimeGuard, SyncDebug, SyncDebugMode, Telemetry, Uuid, check_error, cudaStatus,
 };
 
 /// Starts the runtime, if it was not; torch's `init`. Everything that needs it does so by itself. Creates no context.
@@ -105,7 +105,7 @@ pub fn synchronize(device: impl DeviceArg) -> Result<()> {
 /// [`Error::InvalidDeviceId`] for a device that does not exist, negative numbers included.
 pub fn get_device_properties(device: impl DeviceArg) -> Result<DeviceProperties> {
     let runtime = Runtime::current();
-    runtime.device_properties(device.resolve(&runtime)?)
+    runtime.devices().properties(device.resolve(&runtime)?)
 }
 
 /// Name of a device.
@@ -114,7 +114,7 @@ pub fn get_device_properties(device: impl DeviceArg) -> Result<DeviceProperties>
 /// As for [`get_device_properties`].
 pub fn get_device_name(device: impl DeviceArg) -> Result<String> {
     let runtime = Runtime::current();
-    runtime.device_name(device.resolve(&runtime)?)
+    runtime.devices().name(device.resolve(&runtime)?)
 }
 
 /// Compute capability of a device: major and minor number.
@@ -123,7 +123,7 @@ pub fn get_device_name(device: impl DeviceArg) -> Result<String> {
 /// As for [`get_device_properties`].
 pub fn get_device_capability(device: impl DeviceArg) -> Result<(i32, i32)> {
     let runtime = Runtime::current();
-    runtime.device_capability(device.resolve(&runtime)?)
+    runtime.devices().capability(device.resolve(&runtime)?)
 }
 
 /// Percent of the last sample period, of at most a second, in which a kernel ran on a device. NVML is asked, which
@@ -133,7 +133,7 @@ pub fn get_device_capability(device: impl DeviceArg) -> Result<(i32, i32)> {
 /// NVML cannot be loaded, finds no driver or fails; `CUDA_VISIBLE_DEVICES` does not name the device.
 pub fn utilization(device: impl DeviceArg) -> Result<u32> {
     let runtime = Runtime::current();
-    runtime.utilization(device.resolve(&runtime)?)
+    runtime.telemetry().utilization(device.resolve(&runtime)?)
 }
 
 /// Percent of the last sample period in which memory of a device was read or written; not how much of it is in use.
@@ -142,7 +142,7 @@ pub fn utilization(device: impl DeviceArg) -> Result<u32> {
 /// As for [`utilization`].
 pub fn memory_usage(device: impl DeviceArg) -> Result<u32> {
     let runtime = Runtime::current();
-    runtime.memory_usage(device.resolve(&runtime)?)
+    runtime.telemetry().memory_usage(device.resolve(&runtime)?)
 }
 
 /// Temperature of a device in degrees Celsius.
@@ -151,7 +151,7 @@ pub fn memory_usage(device: impl DeviceArg) -> Result<u32> {
 /// As for [`utilization`].
 pub fn temperature(device: impl DeviceArg) -> Result<u32> {
     let runtime = Runtime::current();
-    runtime.temperature(device.resolve(&runtime)?)
+    runtime.telemetry().temperature(device.resolve(&runtime)?)
 }
 
 /// Power that a device draws, in milliwatts.
@@ -160,7 +160,7 @@ pub fn temperature(device: impl DeviceArg) -> Result<u32> {
 /// As for [`utilization`].
 pub fn power_draw(device: impl DeviceArg) -> Result<u32> {
     let runtime = Runtime::current();
-    runtime.power_draw(device.resolve(&runtime)?)
+    runtime.telemetry().power_draw(device.resolve(&runtime)?)
 }
 
 /// Clock of a device's multiprocessors in MHz.
@@ -169,7 +169,7 @@ pub fn power_draw(device: impl DeviceArg) -> Result<u32> {
 /// As for [`utilization`].
 pub fn clock_rate(device: impl DeviceArg) -> Result<u32> {
     let runtime = Runtime::current();
-    runtime.clock_rate(device.resolve(&runtime)?)
+    runtime.telemetry().clock_rate(device.resolve(&runtime)?)
 }
 
 /// Whether work of `device` can reach memory of `peer_device`, which must have a number; a device reaches its own.
@@ -180,7 +180,7 @@ pub fn clock_rate(device: impl DeviceArg) -> Result<u32> {
 pub fn can_device_access_peer(device: impl DeviceArg, peer_device: impl DeviceArg) -> Result<bool> {
     let runtime = Runtime::current();
     let peer = peer_device.index()?.ok_or_else(|| Error::IndexRequired { device: "cuda".to_owned() })?;
-    runtime.can_device_access_peer(device.resolve(&runtime)?, peer)
+    runtime.devices().can_access_peer(device.resolve(&runtime)?, peer)
 }
 
 /// Makes a device current and answers the one before; for a negative number changes nothing and answers -1. Creates no
@@ -226,7 +226,7 @@ pub fn set_sync_debug_mode<M>(debug_mode: M) -> Result<()>
 where
     M: TryInto<SyncDebugMode, Error: Into<Error>>,
 {
-    Runtime::current().set_sync_debug_mode(debug_mode)
+    Runtime::current().sync_debug().set(debug_mode)
 }
 
 /// What happens when a copy or a wait for a stream makes the host wait.
@@ -234,7 +234,7 @@ where
 /// # Errors
 /// The runtime cannot start.
 pub fn get_sync_debug_mode() -> Result<SyncDebugMode> {
-    Runtime::current().get_sync_debug_mode()
+    Runtime::current().sync_debug().mode()
 }
 
 /// Lets go of memory that was sent to other processes and that all of them have dropped.
@@ -242,7 +242,7 @@ pub fn get_sync_debug_mode() -> Result<SyncDebugMode> {
 /// # Errors
 /// The runtime cannot start.
 pub fn ipc_collect() -> Result<()> {
-    Runtime::current().ipc_collect()
+    Runtime::current().ipc().collect()
 }
 
 /// Calls `call` now, if the runtime has started, and else when it does. A queued call that fails makes what started the

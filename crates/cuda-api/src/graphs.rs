@@ -15,7 +15,7 @@ use crate::memory::{empty_cache, host_empty_cache};
 pub struct GraphOptions<'a> {
     /// Pool to share with other graphs; its own by default.
     pub pool: Option<PoolId>,
-    /// Stream to capture on; by default [`Runtime::default_capture_stream`] of the current device.
+    /// Stream to capture on; by default [`c10_core::Streams::for_captures`] of the current device.
     pub stream: Option<&'a Stream>,
     /// What is forbidden meanwhile.
     pub capture_error_mode: CaptureMode,
@@ -106,7 +106,7 @@ fn prepare(options: &GraphOptions<'_>) -> Result<Stream> {
     let runtime = Runtime::current();
     let stream = match options.stream {
         Some(stream) => stream.clone(),
-        None => runtime.default_capture_stream(runtime.current_device()?)?,
+        None => runtime.streams().for_captures(runtime.current_device()?)?,
     };
     synchronize(None)?;
     empty_cache()?;
@@ -115,7 +115,7 @@ fn prepare(options: &GraphOptions<'_>) -> Result<Stream> {
 }
 
 /// Captures functions of buffers, each with its sample arguments, in this order and with one pool. Calling what comes
-/// back replays the graph: see [`Runtime::make_graphed_callables`].
+/// back replays the graph: see [`c10_core::GraphedCallable::make`].
 ///
 /// `num_warmup_iters` is 3 and `pool` a new one by default. What torch does for gradients and for modules has no meaning
 /// for buffers.
@@ -140,7 +140,7 @@ fn prepare(options: &GraphOptions<'_>) -> Result<Stream> {
 /// ```
 ///
 /// # Errors
-/// As for [`Runtime::make_graphed_callables`].
+/// As for [`c10_core::GraphedCallable::make`].
 pub fn make_graphed_callables(
     callables: &[&GraphFn<'_>],
     sample_args: &[&[DeviceBuffer]],
@@ -150,7 +150,7 @@ pub fn make_graphed_callables(
     let usual = GraphedOptions::default();
     let num_warmup_iters = num_warmup_iters.into().unwrap_or(usual.num_warmup_iters);
     let options = GraphedOptions { num_warmup_iters, pool: pool.into() };
-    Runtime::current().make_graphed_callables(callables, sample_args, &options)
+    GraphedCallable::make(&Runtime::current(), callables, sample_args, &options)
 }
 
 /// A new name for a memory pool that graphs can share. Calls nothing.
@@ -166,5 +166,5 @@ pub fn graph_pool_handle() -> PoolId {
 /// The driver's error.
 #[doc(alias = "_cuda_isCurrentStreamCapturing")]
 pub fn is_current_stream_capturing() -> Result<bool> {
-    Runtime::current().is_current_stream_capturing()
+    Runtime::current().streams().is_current_capturing()
 }

@@ -6,9 +6,9 @@ use c10_core::{DeviceArg, DeviceIndex, Error, Result, Runtime, StreamArg};
 
 pub use c10_core::{
     AllocatorConfig, BlockCheckpoint, BlockInfo, BlockState, ConfigError, DeviceStats, DurationStat, HostStats,
-    MemPool, MemPoolGuard, MemPoolOptions, NestedStat, ObserverId, OutOfMemory, OutOfMemoryError, OutOfMemoryHint,
-    PoolCheckpoint, PoolId, ProcessMemory, RestoreResult, SegmentCheckpoint, SegmentInfo, SegmentType, Stat,
-    StatByPool,
+    MemPool, MemPoolGuard, MemPoolOptions, MemPools, Memory, NestedStat, ObserverId, OutOfMemory, OutOfMemoryError,
+    OutOfMemoryHint, PinnedMemory, PoolCheckpoint, PoolId, ProcessMemory, RestoreResult, SegmentCheckpoint,
+    SegmentInfo, SegmentType, Stat, StatByPool,
 };
 
 /// Address of device memory; 0 stands for no memory.
@@ -25,9 +25,9 @@ pub fn caching_allocator_alloc(size: u64, device: impl DeviceArg, stream: impl S
             (Some(device), Some(stream)) if device != stream.device_index() => {
                 Err(Error::StreamDevice { device, stream: stream.device_index() })
             }
-            (_, Some(stream)) => runtime.caching_allocator_alloc(size, stream),
-            (Some(device), None) => runtime.caching_allocator_alloc_on_current_stream(size, device),
-            (None, None) => runtime.caching_allocator_alloc_on_current_stream(size, runtime.current_device()?),
+            (_, Some(stream)) => runtime.memory().alloc(size, stream),
+            (Some(device), None) => runtime.memory().alloc_on_current_stream(size, device),
+            (None, None) => runtime.memory().alloc_on_current_stream(size, runtime.current_device()?),
         })
     })
 }
@@ -37,7 +37,7 @@ pub fn caching_allocator_alloc(size: u64, device: impl DeviceArg, stream: impl S
 /// # Errors
 /// [`Error::InvalidDevicePointer`] for an address that is not handed out; the driver's error.
 pub fn caching_allocator_delete(mem_ptr: DevicePtr) -> Result<()> {
-    Runtime::with_current(|runtime| runtime.caching_allocator_delete(mem_ptr))
+    Runtime::with_current(|runtime| runtime.memory().free(mem_ptr))
 }
 
 /// Gives cached memory that is wholly free back to the driver, on every device. Does nothing before [`crate::init`].
@@ -45,7 +45,7 @@ pub fn caching_allocator_delete(mem_ptr: DevicePtr) -> Result<()> {
 /// # Errors
 /// The driver's error.
 pub fn empty_cache() -> Result<()> {
-    Runtime::current().empty_cache()
+    Runtime::current().memory().empty_cache()
 }
 
 /// Gives pinned memory that nobody uses back to the driver. Does nothing before [`crate::init`].
@@ -53,7 +53,7 @@ pub fn empty_cache() -> Result<()> {
 /// # Errors
 /// The driver's error.
 pub fn host_empty_cache() -> Result<()> {
-    Runtime::current().host_empty_cache()
+    Runtime::current().pinned().empty_cache()
 }
 
 /// Every figure of the allocator of pinned memory; all zero before [`crate::init`]. [`HostStats::flatten`] has torch's
@@ -71,23 +71,23 @@ pub fn host_empty_cache() -> Result<()> {
 /// ```
 #[must_use]
 pub fn host_memory_stats() -> HostStats {
-    Runtime::current().host_memory_stats()
+    Runtime::current().pinned().stats()
 }
 
 /// Every figure of the allocator of pinned memory as a tree; empty before [`crate::init`].
 #[must_use]
 pub fn host_memory_stats_as_nested_dict() -> BTreeMap<String, NestedStat> {
-    Runtime::current().host_memory_stats_as_nested_dict()
+    Runtime::current().pinned().stats_as_nested_dict()
 }
 
 /// Sets every peak of the pinned memory's figures to its present value, and the longest and shortest times to 0.
 pub fn reset_peak_host_memory_stats() {
-    Runtime::current().reset_peak_host_memory_stats();
+    Runtime::current().pinned().reset_peak_stats();
 }
 
 /// Sets every sum of increases and decreases of the pinned memory's figures, and every count and total time, to zero.
 pub fn reset_accumulated_host_memory_stats() {
-    Runtime::current().reset_accumulated_host_memory_stats();
+    Runtime::current().pinned().reset_accumulated_stats();
 }
 
 /// Every figure of a device's allocator; all zero before [`crate::init`].
@@ -97,8 +97,8 @@ pub fn reset_accumulated_host_memory_stats() {
 pub fn memory_stats(device: impl DeviceArg) -> Result<DeviceStats> {
     let runtime = Runtime::current();
     match device.index()? {
-        Some(device) => runtime.memory_stats(device),
-        None if runtime.is_initialized() => runtime.memory_stats(runtime.current_device()?),
+        Some(device) => runtime.memory().stats(device),
+        None if runtime.is_initialized() => runtime.memory().stats(runtime.current_device()?),
         None => Ok(DeviceStats::default()),
     }
 }
@@ -110,8 +110,8 @@ pub fn memory_stats(device: impl DeviceArg) -> Result<DeviceStats> {
 pub fn memory_stats_as_nested_dict(device: impl DeviceArg) -> Result<BTreeMap<String, NestedStat>> {
     let runtime = Runtime::current();
     match device.index()? {
-        Some(device) => runtime.memory_stats_as_nested_dict(device),
-        None if runtime.is_initialized() => runtime.memory_stats_as_nested_dict(runtime.current_device()?),
+        Some(device) => runtime.memory().stats_as_nested_dict(device),
+        None if runtime.is_initialized() => runtime.memory().stats_as_nested_dict(runtime.current_device()?),
         None => Ok(BTreeMap::new()),
     }
 }
@@ -122,12 +122,12 @@ pub fn memory_stats_as_nested_dict(device: impl DeviceArg) -> Result<BTreeMap<St
 pub fn attach_out_of_memory_observer(
     observer: impl Fn(DeviceIndex, u64, u64, u64) + Send + Sync + 'static,
 ) -> ObserverId {
-    Runtime::current().attach_out_of_memory_observer(observer)
+    Runtime::current().memory().attach_out_of_memory_observer(observer)
 }
 
 /// Calls an observer no more; `false` if it was detached already.
 pub fn detach_out_of_memory_observer(observer: ObserverId) -> bool {
-    Runtime::current().detach_out_of_memory_observer(observer)
+    Runtime::current().memory().detach_out_of_memory_observer(observer)
 }
 
 /// Bytes handed out now.
@@ -169,8 +169,8 @@ pub fn max_memory_reserved(device: impl DeviceArg) -> Result<u64> {
 pub fn reset_peak_memory_stats(device: impl DeviceArg) -> Result<()> {
     let runtime = Runtime::current();
     match device.index()? {
-        Some(device) => runtime.reset_peak_memory_stats(device),
-        None if runtime.is_initialized() => runtime.reset_peak_memory_stats(runtime.current_device()?),
+        Some(device) => runtime.memory().reset_peak_stats(device),
+        None if runtime.is_initialized() => runtime.memory().reset_peak_stats(runtime.current_device()?),
         None => Ok(()),
     }
 }
@@ -182,8 +182,8 @@ pub fn reset_peak_memory_stats(device: impl DeviceArg) -> Result<()> {
 pub fn reset_accumulated_memory_stats(device: impl DeviceArg) -> Result<()> {
     let runtime = Runtime::current();
     match device.index()? {
-        Some(device) => runtime.reset_accumulated_memory_stats(device),
-        None if runtime.is_initialized() => runtime.reset_accumulated_memory_stats(runtime.current_device()?),
+        Some(device) => runtime.memory().reset_accumulated_stats(device),
+        None if runtime.is_initialized() => runtime.memory().reset_accumulated_stats(runtime.current_device()?),
         None => Ok(()),
     }
 }
@@ -191,7 +191,7 @@ pub fn reset_accumulated_memory_stats(device: impl DeviceArg) -> Result<()> {
 /// All memory held from the driver, by device and address, or only that of one pool. Empty before [`crate::init`].
 #[must_use]
 pub fn memory_snapshot(mempool_id: Option<PoolId>) -> Vec<SegmentInfo> {
-    Runtime::current().memory_snapshot(mempool_id)
+    Runtime::current().memory().snapshot(mempool_id)
 }
 
 /// Limits what is held of a device to a fraction of its memory, from 0 to 1. More that is held already stays.
@@ -200,7 +200,7 @@ pub fn memory_snapshot(mempool_id: Option<PoolId>) -> Vec<SegmentInfo> {
 /// [`Error::InvalidFraction`]; the device does not exist; the runtime cannot start.
 pub fn set_per_process_memory_fraction(fraction: f64, device: impl DeviceArg) -> Result<()> {
     let runtime = Runtime::current();
-    runtime.set_per_process_memory_fraction(fraction, device.resolve(&runtime)?)
+    runtime.memory().set_fraction(fraction, device.resolve(&runtime)?)
 }
 
 /// The fraction of a device's memory that may be held; 1 for all of it.
@@ -209,19 +209,19 @@ pub fn set_per_process_memory_fraction(fraction: f64, device: impl DeviceArg) ->
 /// The device does not exist; the runtime cannot start.
 pub fn get_per_process_memory_fraction(device: impl DeviceArg) -> Result<f64> {
     let runtime = Runtime::current();
-    runtime.get_per_process_memory_fraction(device.resolve(&runtime)?)
+    runtime.memory().fraction(device.resolve(&runtime)?)
 }
 
 /// Switches caching on or off for memory asked for from now on. While it is off every request goes to the driver and
 /// is counted nowhere.
 pub fn caching_allocator_enable(value: bool) {
-    Runtime::current().caching_allocator_enable(value);
+    Runtime::current().memory().enable_caching(value);
 }
 
 /// Who decides about device memory: `native`.
 #[must_use]
 pub fn get_allocator_backend() -> &'static str {
-    Runtime::current().get_allocator_backend()
+    Runtime::current().memory().backend()
 }
 
 /// Changes the allocator's options by a text such as `max_split_size_mb:128`; torch's
@@ -230,7 +230,7 @@ pub fn get_allocator_backend() -> &'static str {
 /// # Errors
 /// The first setting that is refused; nothing is changed then.
 pub fn set_allocator_settings(settings: &str) -> Result<()> {
-    Runtime::current().set_allocator_settings(settings)
+    Runtime::current().memory().set_settings(settings)
 }
 
 /// Memory that this thread asks for on a device comes from the pool until the guard is dropped.
@@ -239,7 +239,7 @@ pub fn set_allocator_settings(settings: &str) -> Result<()> {
 /// Such a guard of the same pool is held already, the pool belongs to another runtime, or the device does not exist.
 pub fn use_mem_pool(pool: &MemPool, device: impl DeviceArg) -> Result<MemPoolGuard> {
     let runtime = Runtime::current();
-    runtime.use_mem_pool(pool, device.resolve(&runtime)?)
+    runtime.mem_pools().enter(pool, device.resolve(&runtime)?)
 }
 
 /// Runs `body` while memory that this thread asks for on a device comes from the pool.
@@ -271,13 +271,13 @@ pub fn with_mem_pool<T>(pool: &MemPool, device: impl DeviceArg, body: impl FnOnc
 #[doc(alias = "_cuda_getCheckpointState")]
 pub fn checkpoint_pool_state(device: impl DeviceArg, pool: PoolId) -> Result<PoolCheckpoint> {
     let runtime = Runtime::current();
-    runtime.checkpoint_pool_state(device.resolve(&runtime)?, pool)
+    runtime.mem_pools().checkpoint(device.resolve(&runtime)?, pool)
 }
 
 /// Brings a memory pool back to a checkpoint of it; torch's `torch._C._cuda_setCheckpointPoolState`. What the pool has
 /// handed out is taken back, and what was handed out at the checkpoint is so again, at the same addresses; the result
 /// names both. What was taken back must not be given back by those who had it; see
-/// [`Runtime::set_checkpoint_pool_state`].
+/// [`c10_core::MemPools::restore`].
 ///
 /// ```
 /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/simulated.rs"));
@@ -303,7 +303,7 @@ pub fn checkpoint_pool_state(device: impl DeviceArg, pool: PoolId) -> Result<Poo
 #[doc(alias = "_cuda_setCheckpointPoolState")]
 pub fn set_checkpoint_pool_state(device: impl DeviceArg, checkpoint: &PoolCheckpoint) -> Result<RestoreResult> {
     let runtime = Runtime::current();
-    runtime.set_checkpoint_pool_state(device.resolve(&runtime)?, checkpoint)
+    runtime.mem_pools().restore(device.resolve(&runtime)?, checkpoint)
 }
 
 /// Whether the memory of a pool that is handed out is exactly that at these addresses; torch's
@@ -314,7 +314,7 @@ pub fn set_checkpoint_pool_state(device: impl DeviceArg, checkpoint: &PoolCheckp
 #[doc(alias = "_cuda_checkPoolLiveAllocations")]
 pub fn check_pool_live_allocations(device: impl DeviceArg, pool: PoolId, expected: &[DevicePtr]) -> Result<bool> {
     let runtime = Runtime::current();
-    runtime.check_pool_live_allocations(device.resolve(&runtime)?, pool, expected)
+    runtime.mem_pools().check_live_allocations(device.resolve(&runtime)?, pool, expected)
 }
 
 /// Free and total memory of a device.
@@ -323,7 +323,7 @@ pub fn check_pool_live_allocations(device: impl DeviceArg, pool: PoolId, expecte
 /// The device does not exist, or the driver's error.
 pub fn mem_get_info(device: impl DeviceArg) -> Result<(u64, u64)> {
     let runtime = Runtime::current();
-    let info = runtime.mem_get_info(device.resolve(&runtime)?)?;
+    let info = runtime.memory().info(device.resolve(&runtime)?)?;
     Ok((info.free, info.total))
 }
 
@@ -333,7 +333,7 @@ pub fn mem_get_info(device: impl DeviceArg) -> Result<(u64, u64)> {
 /// As for [`crate::utilization`].
 pub fn device_memory_used(device: impl DeviceArg) -> Result<u64> {
     let runtime = Runtime::current();
-    runtime.device_memory_used(device.resolve(&runtime)?)
+    runtime.telemetry().memory_used(device.resolve(&runtime)?)
 }
 
 /// A text that lists the processes that compute on a device, with the memory each holds. Where NVML cannot be loaded or
@@ -344,12 +344,12 @@ pub fn device_memory_used(device: impl DeviceArg) -> Result<u64> {
 pub fn list_gpu_processes(device: impl DeviceArg) -> Result<String> {
     let runtime = Runtime::current();
     let device = device.resolve(&runtime)?;
-    let processes = match runtime.gpu_processes(device) {
+    let processes = match runtime.telemetry().processes(device) {
         Err(Error::NvmlMissing { .. }) => return Ok("pynvml module not found, please install nvidia-ml-py".to_owned()),
         Err(error @ Error::NvmlDriverNotLoaded) => return Ok(error.to_string()),
         answered => answered?,
     };
-    let mut lines = vec![format!("GPU:{}", runtime.get_nvml_device_index(device)?)];
+    let mut lines = vec![format!("GPU:{}", runtime.telemetry().device_index(device)?)];
     if processes.is_empty() {
         lines.push("no processes are running".to_owned());
     }

@@ -3,7 +3,7 @@
 use c10_core::{DeviceArg, DeviceIndex, DeviceType, Result, Runtime};
 
 pub use c10_core::{
-    Event, EventOptions, ExternalStream, MultiStreamGuard, Stream, StreamArg, StreamGuard, StreamId,
+    Event, EventOptions, ExternalStream, MultiStreamGuard, Stream, StreamArg, StreamGuard, StreamId, Streams,
     get_stream_from_external,
 };
 
@@ -13,7 +13,7 @@ pub use c10_core::{
 /// The device does not exist or is no CUDA device.
 #[inline]
 pub fn current_stream(device: impl DeviceArg) -> Result<Stream> {
-    Runtime::with_current(|runtime| runtime.current_stream(device.resolve(runtime)?))
+    Runtime::with_current(|runtime| runtime.streams().current(device.resolve(runtime)?))
 }
 
 /// The default stream of a device.
@@ -22,7 +22,7 @@ pub fn current_stream(device: impl DeviceArg) -> Result<Stream> {
 /// The device does not exist or is no CUDA device.
 #[inline]
 pub fn default_stream(device: impl DeviceArg) -> Result<Stream> {
-    Runtime::with_current(|runtime| runtime.default_stream(device.resolve(runtime)?))
+    Runtime::with_current(|runtime| runtime.streams().default(device.resolve(runtime)?))
 }
 
 /// Makes a stream the current one of its device, and that device the current one; does nothing for `None`.
@@ -31,7 +31,7 @@ pub fn default_stream(device: impl DeviceArg) -> Result<Stream> {
 /// The stream belongs to another runtime.
 #[inline]
 pub fn set_stream(stream: impl StreamArg) -> Result<()> {
-    let set = |stream: &Stream| Runtime::with_current(|runtime| runtime.set_stream(stream));
+    let set = |stream: &Stream| Runtime::with_current(|runtime| runtime.streams().set_current(stream));
     stream.with_stream(|stream| stream.map_or(Ok(()), set))
 }
 
@@ -52,7 +52,7 @@ pub fn set_stream_by_id(stream_id: StreamId, device_index: DeviceIndex, device_t
 #[inline]
 pub fn stream(stream: impl StreamArg) -> Result<Option<StreamGuard>> {
     stream.with_stream(|stream| match stream {
-        Some(stream) => Runtime::with_current(|runtime| Ok(Some(runtime.stream_guard(stream)?))),
+        Some(stream) => Runtime::with_current(|runtime| Ok(Some(runtime.streams().guard(stream)?))),
         None => Ok(None),
     })
 }
@@ -64,7 +64,7 @@ pub fn stream(stream: impl StreamArg) -> Result<Option<StreamGuard>> {
 #[doc(alias = "_sleep")]
 pub fn sleep(cycles: i64) -> Result<()> {
     let runtime = Runtime::current();
-    runtime.sleep(cycles, &runtime.current_stream(runtime.current_device()?)?)
+    runtime.streams().current(runtime.current_device()?)?.sleep(cycles)
 }
 
 /// Calls `body` while a stream and its device are current. Where `body` fails with errors of its own, the guard of

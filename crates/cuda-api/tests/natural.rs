@@ -149,7 +149,7 @@ fn modules_have_the_names_that_the_root_has() -> Result<()> {
     assert!(cuda_api::streams::stream(&stream)?.is_some());
     assert_eq!(cuda_api::memory::memory_reserved(0), cuda_api::memory_reserved(0));
     assert!(!cuda_api::graphs::is_current_stream_capturing()?);
-    assert!(cuda_api::device::device_count() > 0);
+    assert!(device::device_count() > 0);
     let shared: Option<cuda_api::buffers::SharedBuffer> = None;
     assert!(shared.is_none());
     drop(DeviceBuffer::new(1, stream.device())?);

@@ -298,7 +298,7 @@ fn the_allocator_is_set_up_as_torchs() {
     init().unwrap();
     assert_eq!(memory_stats(None).unwrap().max_split_size, 64 << 20);
     cuda_api::set_allocator_settings("expandable_segments:True").unwrap();
-    assert_eq!(Runtime::current().allocator_config().max_split_size, None, "each text begins with the defaults");
+    assert_eq!(Runtime::current().memory().config().max_split_size, None, "each text begins with the defaults");
     let address = caching_allocator_alloc(1000, None, None).unwrap();
     let segments = cuda_api::memory_snapshot(None);
     assert!(segments[0].is_expandable && segments[0].address == address && segments[0].total_size == 2 << 20);
@@ -330,7 +330,7 @@ fn without_caching_every_request_goes_to_the_driver() {
     cuda_api::caching_allocator_enable(false);
     let address = caching_allocator_alloc(1000, None, None).unwrap();
     assert_eq!((memory_allocated(None), rig.machine.live().allocations), (Ok(0), 1));
-    Runtime::current().record_stream(address, &Stream::new(None, 0).unwrap()).unwrap();
+    Runtime::current().memory().record_stream(address, &Stream::new(None, 0).unwrap()).unwrap();
     cuda_api::caching_allocator_enable(true);
     caching_allocator_delete(address).unwrap();
     assert_eq!(rig.machine.live().allocations, 0);

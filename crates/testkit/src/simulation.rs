@@ -12,11 +12,9 @@ use crate::leftovers;
 /// default configuration.
 ///
 /// ```
-/// use testkit::c10_core::DeviceIndex;
-///
 /// let simulated = testkit::simulated_runtime();
-/// let stream = simulated.runtime().default_stream(DeviceIndex(0))?;
-/// let buffer = simulated.runtime().buffer(4, &stream)?;
+/// let stream = simulated.runtime().streams().default(0)?;
+/// let buffer = simulated.runtime().memory().buffer(4, &stream)?;
 /// buffer.copy_from_slice(0, &[1, 2, 3, 4])?;
 /// assert_eq!(buffer.to_vec()?, [1, 2, 3, 4]);
 /// # Ok::<(), testkit::c10_core::Error>(())
@@ -83,7 +81,7 @@ impl Simulation {
     /// Lets the runtime see the machine through NVML too, as programs on real machines do.
     #[must_use]
     pub fn with_nvml(self) -> Self {
-        self.runtime().set_nvml(cuda_sim::nvml());
+        self.runtime().telemetry().set_nvml(cuda_sim::nvml());
         self
     }
 

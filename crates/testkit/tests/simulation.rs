@@ -24,15 +24,15 @@ fn threads_that_enter_share_the_machine() {
             let there = simulated.simulation().clone();
             std::thread::spawn(move || {
                 let _here = there.enter();
-                let stream = Runtime::current().new_stream(DEVICE, 0).unwrap();
-                let buffer = Runtime::current().buffer(1000, &stream).unwrap();
+                let stream = Runtime::current().streams().pooled(DEVICE, 0).unwrap();
+                let buffer = Runtime::current().memory().buffer(1000, &stream).unwrap();
                 buffer.copy_from_slice(0, &[number; 1000]).unwrap();
                 assert_eq!(buffer.to_vec().unwrap(), [number; 1000]);
             })
         })
         .collect();
     threads.into_iter().for_each(|thread| thread.join().unwrap());
-    assert!(simulated.runtime().memory_stats(DEVICE).unwrap().allocated_bytes.all.peak >= 1024);
+    assert!(simulated.runtime().memory().stats(DEVICE).unwrap().allocated_bytes.all.peak >= 1024);
     simulated.close_clean();
 }
 
@@ -49,8 +49,8 @@ fn the_last_handle_cleans_up_from_any_thread() {
 #[test]
 fn what_is_left_is_said() {
     let simulated = testkit::simulated_runtime();
-    let stream = simulated.runtime().default_stream(DEVICE).unwrap();
-    let buffer = simulated.runtime().buffer(1, &stream).unwrap();
+    let stream = simulated.runtime().streams().default(DEVICE).unwrap();
+    let buffer = simulated.runtime().memory().buffer(1, &stream).unwrap();
     let refused = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| simulated.close_clean())).unwrap_err();
     let text = refused.downcast_ref::<String>().unwrap();
     assert!(text.starts_with("left on the simulated machine: 1 allocations"), "{text}");
@@ -64,9 +64,9 @@ fn what_is_left_is_said() {
 #[test]
 fn nvml_is_there_for_those_who_ask() {
     let without = testkit::simulated_runtime();
-    assert!(without.runtime().temperature(DEVICE).is_err());
+    assert!(without.runtime().telemetry().temperature(DEVICE).is_err());
     let with = Simulation::new(Config::default()).with_nvml().here();
-    assert!(with.runtime().temperature(DEVICE).is_ok());
+    assert!(with.runtime().telemetry().temperature(DEVICE).is_ok());
 }
 
 #[test]

@@ -84,9 +84,9 @@ enum Job {
 /// Makes a step: the address of what was allocated, else 0.
 fn perform(runtime: &Runtime, job: Job) -> Result<u64, Error> {
     match job {
-        Job::Alloc(size, stream) => runtime.caching_allocator_alloc(size, &stream),
-        Job::Free(address) => runtime.caching_allocator_delete(address).map(|()| 0),
-        Job::Record(address, stream) => runtime.record_stream(address, &stream).map(|()| 0),
+        Job::Alloc(size, stream) => runtime.memory().alloc(size, &stream),
+        Job::Free(address) => runtime.memory().free(address).map(|()| 0),
+        Job::Record(address, stream) => runtime.memory().record_stream(address, &stream).map(|()| 0),
     }
 }
 
@@ -139,9 +139,9 @@ struct Script {
 
 impl Script {
     fn new(runtime: Runtime, machine: Machine) -> Result<Self, Error> {
-        let mut streams = vec![runtime.default_stream(DEVICE)?];
+        let mut streams = vec![runtime.streams().default(DEVICE)?];
         for _ in 0..3 {
-            streams.push(runtime.new_stream(DEVICE, 0)?);
+            streams.push(runtime.streams().pooled(DEVICE, 0)?);
         }
         let graph = CUDAGraph::on(&runtime, false);
         let helper = Helper::new(runtime.clone(), machine.clone());
@@ -157,7 +157,7 @@ impl Script {
             4 | 5 | 16..=18 => self.free(input, kind >= 16),
             6 | 19 => self.record_stream(input, kind == 19),
             7 => self.stream(input).synchronize(),
-            8 => self.runtime.empty_cache(),
+            8 => self.runtime.memory().empty_cache(),
             9 => self.capture(input),
             10 => {
                 let (call, code) = FAILURES[input.position(FAILURES.len())];
@@ -214,15 +214,18 @@ impl Script {
             drop((at < self.pools.len()).then(|| self.pools.swap_remove(at)));
             return Ok(());
         }
-        self.pools
-            .push(self.runtime.mem_pool(MemPoolOptions { use_on_oom: options & 1 != 0, no_split: options & 2 != 0 })?);
+        self.pools.push(
+            self.runtime
+                .mem_pools()
+                .create(MemPoolOptions { use_on_oom: options & 1 != 0, no_split: options & 2 != 0 })?,
+        );
         Ok(())
     }
 
     fn enter_or_leave_pool(&mut self, input: &mut Input<'_>) -> Result<(), Error> {
         let at = input.position(2 * POOLS_MAX);
         if let Some(pool) = self.pools.get(at) {
-            self.scopes.push(self.runtime.use_mem_pool(pool, DEVICE)?);
+            self.scopes.push(self.runtime.mem_pools().enter(pool, DEVICE)?);
         } else if !self.scopes.is_empty() {
             drop(self.scopes.swap_remove(at % self.scopes.len()));
         }
@@ -232,14 +235,14 @@ impl Script {
     fn configure(&mut self, input: &mut Input<'_>) -> Result<(), Error> {
         let (what, of) = (input.byte(), input.position(OPTIONS.len()));
         match what % 4 {
-            0 | 1 => self.runtime.set_allocator_settings(OPTIONS[of]),
-            2 => self.runtime.set_per_process_memory_fraction([1.0, 0.75, 0.5, 0.25][of % 4], DEVICE),
-            _ => self.runtime.reset_peak_memory_stats(DEVICE),
+            0 | 1 => self.runtime.memory().set_settings(OPTIONS[of]),
+            2 => self.runtime.memory().set_fraction([1.0, 0.75, 0.5, 0.25][of % 4], DEVICE),
+            _ => self.runtime.memory().reset_peak_stats(DEVICE),
         }
     }
 
     fn capture(&mut self, input: &mut Input<'_>) -> Result<(), Error> {
-        let _current = self.runtime.stream_guard(&self.streams[1])?;
+        let _current = self.runtime.streams().guard(&self.streams[1])?;
         match input.byte() % 4 {
             0 | 1 if !self.graph.is_capturing() => {
                 let modes = [CaptureMode::Global, CaptureMode::ThreadLocal, CaptureMode::Relaxed];
@@ -255,7 +258,7 @@ impl Script {
         if let Some(fault) = self.runtime.inconsistency() {
             return Err(fault);
         }
-        let stats = self.runtime.memory_stats(DEVICE).map_err(|error| error.to_string())?;
+        let stats = self.runtime.memory().stats(DEVICE).map_err(|error| error.to_string())?;
         let live: u64 = self.live.iter().map(|(_, size)| size).sum();
         let live = i64::try_from(live).map_err(|error| error.to_string())?;
         let (requested, allocated) = (stats.requested_bytes.all.current, stats.allocated_bytes.all.current);
@@ -277,7 +280,7 @@ impl Script {
         self.machine.clear_faults();
         let give_back = |script: &mut Self| -> Result<(), Error> {
             if script.graph.is_capturing() {
-                let _current = script.runtime.stream_guard(&script.streams[1])?;
+                let _current = script.runtime.streams().guard(&script.streams[1])?;
                 // The capture may have been spoiled by what was done during it; that it ends is what counts.
                 let _ = script.graph.capture_end();
             }
@@ -285,14 +288,14 @@ impl Script {
             script.scopes.clear();
             script.pools.clear();
             for (address, _) in std::mem::take(&mut script.live) {
-                script.runtime.caching_allocator_delete(address)?;
+                script.runtime.memory().free(address)?;
             }
             script.runtime.synchronize(DEVICE)?;
-            script.runtime.empty_cache()
+            script.runtime.memory().empty_cache()
         };
         give_back(&mut self).map_err(|error| format!("cannot give everything back: {error}"))?;
         self.check()?;
-        let stats = self.runtime.memory_stats(DEVICE).map_err(|error| error.to_string())?;
+        let stats = self.runtime.memory().stats(DEVICE).map_err(|error| error.to_string())?;
         let (reserved, live) = (stats.reserved_bytes.all.current, self.machine.live());
         if (reserved, live.allocations, live.memory_handles) != (0, 0, 0) {
             let on = format!("{} allocations and {} handles of memory live on", live.allocations, live.memory_handles);

@@ -123,11 +123,11 @@ impl Replay {
     fn new(conf: &str) -> Result<Self, Box<dyn std::error::Error>> {
         let runtime = Runtime::new(driver()?);
         if !conf.is_empty() {
-            runtime.set_allocator_settings(conf)?;
+            runtime.memory().set_settings(conf)?;
         }
-        let mut streams = BTreeMap::from([(0, runtime.default_stream(DEVICE)?)]);
+        let mut streams = BTreeMap::from([(0, runtime.streams().default(DEVICE)?)]);
         for number in OTHER_STREAMS {
-            streams.insert(number, runtime.new_stream(DEVICE, 0)?);
+            streams.insert(number, runtime.streams().pooled(DEVICE, 0)?);
         }
         Ok(Self {
             scopes: Vec::new(),
@@ -191,14 +191,15 @@ impl Replay {
             }
             Action::EmptyCache => {
                 self.control.with(super::control::Control::complete_all);
-                self.runtime.empty_cache().map_err(refused("empty_cache"))
+                self.runtime.memory().empty_cache().map_err(refused("empty_cache"))
             }
             Action::ResetPeak => {
-                self.runtime.reset_peak_memory_stats(DEVICE).map_err(refused("reset_peak_memory_stats"))
+                self.runtime.memory().reset_peak_stats(DEVICE).map_err(refused("reset_peak_memory_stats"))
             }
             Action::MemoryFraction(fraction) => self
                 .runtime
-                .set_per_process_memory_fraction(*fraction, DEVICE)
+                .memory()
+                .set_fraction(*fraction, DEVICE)
                 .map_err(refused("set_per_process_memory_fraction")),
             Action::EnterPool(pool) => self.enter_pool(*pool),
             Action::LeavePool => self.scopes.pop().map(drop).ok_or_else(|| unknown("pool to leave")),
@@ -213,7 +214,7 @@ impl Replay {
     }
 
     fn alloc(&mut self, id: &str, bytes: u64, stream: i64, expected: u64) -> Step {
-        let address = self.runtime.caching_allocator_alloc(bytes, self.stream(stream)?).map_err(refused("alloc"))?;
+        let address = self.runtime.memory().alloc(bytes, self.stream(stream)?).map_err(refused("alloc"))?;
         let got = self.control.with(|control| control.recorded(address));
         if got != expected {
             return Err(Difference::new("address", hex(expected), hex(got)));
@@ -223,7 +224,7 @@ impl Replay {
     }
 
     fn out_of_memory(&mut self, bytes: u64, stream: i64) -> Step {
-        match self.runtime.caching_allocator_alloc(bytes, self.stream(stream)?) {
+        match self.runtime.memory().alloc(bytes, self.stream(stream)?) {
             Err(error) if error.is_out_of_memory() => Ok(()),
             Err(error) => Err(Difference::new("outcome", "oom", error)),
             Ok(address) => Err(Difference::new("outcome", "oom", hex(address))),
@@ -239,7 +240,7 @@ impl Replay {
         let outside = live.uses.iter().filter(|(_, inside)| !**inside).map(|(stream, _)| stream);
         let events = outside.map(handle).collect::<Step<BTreeSet<_>>>()?;
         self.control.with(|control| control.begin_free(control.recorded(live.address), streams, events, scope));
-        self.runtime.caching_allocator_delete(live.address).map_err(refused("free"))
+        self.runtime.memory().free(live.address).map_err(refused("free"))
     }
 
     fn record_stream(&mut self, id: &str, stream: i64) -> Step {
@@ -248,7 +249,7 @@ impl Replay {
         if stream != live.stream {
             *live.uses.entry(stream).or_default() |= scope;
         }
-        self.runtime.record_stream(live.address, &user).map_err(refused("record_stream"))
+        self.runtime.memory().record_stream(live.address, &user).map_err(refused("record_stream"))
     }
 
     fn is_scoped(&self) -> bool {
@@ -257,17 +258,20 @@ impl Replay {
 
     fn enter_pool(&mut self, number: u64) -> Step {
         if !self.pools.contains_key(&number) {
-            self.pools.insert(number, self.runtime.mem_pool(MemPoolOptions::default()).map_err(refused("MemPool"))?);
+            self.pools.insert(
+                number,
+                self.runtime.mem_pools().create(MemPoolOptions::default()).map_err(refused("MemPool"))?,
+            );
         }
         let pool = self.pools.get(&number).ok_or_else(|| unknown("pool"))?;
-        self.scopes.push(self.runtime.use_mem_pool(pool, DEVICE).map_err(refused("use_mem_pool"))?);
+        self.scopes.push(self.runtime.mem_pools().enter(pool, DEVICE).map_err(refused("use_mem_pool"))?);
         Ok(())
     }
 
     fn capture_begin(&mut self, number: u64, shared: Option<u64>) -> Step {
         let pool_of = |graph| self.graph_pools.get(&graph).copied().ok_or_else(|| unknown("graph to share with"));
         let shared = shared.map(pool_of).transpose()?;
-        let current = self.runtime.stream_guard(self.stream(CAPTURE_STREAM)?).map_err(refused("stream"))?;
+        let current = self.runtime.streams().guard(self.stream(CAPTURE_STREAM)?).map_err(refused("stream"))?;
         let mut graph = CUDAGraph::on(&self.runtime, false);
         graph.capture_begin(shared, CaptureMode::Relaxed).map_err(refused("capture_begin"))?;
         self.graphs.insert(number, graph);
@@ -288,7 +292,7 @@ impl Replay {
     }
 
     fn compare_figures(&mut self, line: usize, expected: &BTreeMap<String, i64>) -> Step {
-        let got = self.runtime.memory_stats(DEVICE).map_err(refused("memory_stats"))?;
+        let got = self.runtime.memory().stats(DEVICE).map_err(refused("memory_stats"))?;
         let got = got.flatten().into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
         let differences = figures(expected, &got);
         let mixed = self.control.with(|control| control.is_mixed());
@@ -300,7 +304,7 @@ impl Replay {
     }
 
     fn compare_layout(&mut self, expected: &[Segment]) -> Step {
-        let found = self.runtime.memory_snapshot(None);
+        let found = self.runtime.memory().snapshot(None);
         let number = |handle: u64| {
             let same = |stream: &Stream| stream.cuda_stream() as u64 == handle;
             self.streams.iter().find(|(_, stream)| same(stream)).map_or(-1, |(number, _)| *number)

@@ -70,7 +70,7 @@ pub fn measure(steps: &[Step], conf: &str) -> Result<TraceReport, Box<dyn std::e
     let _bound = machine.bind();
     let runtime = Runtime::new(cuda_sim::driver()?);
     if !conf.is_empty() {
-        runtime.set_allocator_settings(conf)?;
+        runtime.memory().set_settings(conf)?;
     }
     let streams = streams(&runtime, steps)?;
     let first = pass(&machine, &runtime, &streams, steps)?;
@@ -79,12 +79,12 @@ pub fn measure(steps: &[Step], conf: &str) -> Result<TraceReport, Box<dyn std::e
 }
 
 fn streams(runtime: &Runtime, steps: &[Step]) -> Result<BTreeMap<u32, Stream>, c10_core::Error> {
-    let mut streams = BTreeMap::from([(0, runtime.default_stream(DEVICE)?)]);
+    let mut streams = BTreeMap::from([(0, runtime.streams().default(DEVICE)?)]);
     for step in steps {
         if let Step::Alloc { stream, .. } = step
             && !streams.contains_key(stream)
         {
-            streams.insert(*stream, runtime.new_stream(DEVICE, 0)?);
+            streams.insert(*stream, runtime.streams().pooled(DEVICE, 0)?);
         }
     }
     Ok(streams)
@@ -97,26 +97,26 @@ fn pass(
     steps: &[Step],
 ) -> Result<Pass, Box<dyn std::error::Error>> {
     // The context comes with the first use; it is no part of the trace.
-    runtime.mem_get_info(DEVICE)?;
-    runtime.reset_peak_memory_stats(DEVICE)?;
+    runtime.memory().info(DEVICE)?;
+    runtime.memory().reset_peak_stats(DEVICE)?;
     let before = counts(machine);
     let mut live = BTreeMap::new();
     let begin = Instant::now();
     for step in steps {
         match step {
             Step::Alloc { id, bytes, stream } => {
-                live.insert(*id, runtime.caching_allocator_alloc(*bytes, &streams[stream])?);
+                live.insert(*id, runtime.memory().alloc(*bytes, &streams[stream])?);
             }
             Step::Free { id } => {
                 let address = live.remove(id).ok_or_else(|| format!("the trace frees {id}, which is not allocated"))?;
-                runtime.caching_allocator_delete(address)?;
+                runtime.memory().free(address)?;
             }
         }
     }
     let elapsed = begin.elapsed();
-    let figures: BTreeMap<&str, i64> = runtime.memory_stats(DEVICE)?.flatten().into_iter().collect();
+    let figures: BTreeMap<&str, i64> = runtime.memory().stats(DEVICE)?.flatten().into_iter().collect();
     let after = counts(machine);
-    live.into_values().try_for_each(|address| runtime.caching_allocator_delete(address))?;
+    live.into_values().try_for_each(|address| runtime.memory().free(address))?;
     let peak = |name: &str| figures.get(format!("{name}.all.peak").as_str()).copied().unwrap_or(0);
     let made = after.into_iter().map(|(name, count)| (name, count - before.get(name).copied().unwrap_or(0)));
     let steps = i64::try_from(steps.len().max(1)).map_or(1.0, real);

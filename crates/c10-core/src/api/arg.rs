@@ -213,7 +213,7 @@ pub trait StreamArg: sealed::Sealed {
     where
         Self: Sized,
     {
-        self.stream().map_or_else(|| runtime.current_stream(runtime.current_device()?), Ok)
+        self.stream().map_or_else(|| runtime.streams().current(runtime.current_device()?), Ok)
     }
 }
 

@@ -77,13 +77,13 @@ impl Drop for DeviceMemory {
             return;
         }
         // Gone with its runtime otherwise. An error here leaves the block with the allocator, which tries again.
-        let _ = Runtime::upgrade(&self.home).map(|runtime| runtime.caching_allocator_delete(self.address));
+        let _ = Runtime::upgrade(&self.home).map(|runtime| runtime.memory().free(self.address));
     }
 }
 
 impl DeviceBuffer {
     /// Device memory of `len` bytes on the current runtime, for use on the current stream of `device`. The contents are
-    /// what the memory held before. [`Runtime::buffer`] takes another stream, [`crate::DeviceSlice`] has elements instead of
+    /// what the memory held before. [`crate::Memory::buffer`] takes another stream, [`crate::DeviceSlice`] has elements instead of
     /// bytes.
     ///
     /// ```
@@ -102,17 +102,30 @@ impl DeviceBuffer {
         let device = device.index()?;
         Runtime::with_current(|runtime| {
             let device = device.resolve(runtime)?;
-            runtime.buffer(len, &runtime.current_stream(device)?)
+            runtime.memory().buffer(len, &runtime.streams().current(device)?)
         })
     }
 
-    /// Memory that another process has shared ([`Self::share`]), on the current runtime; see [`Runtime::open_shared`].
+    /// Memory that another process has shared ([`Self::share`]), on the current runtime; see [`crate::Ipc::open`].
     ///
     /// # Errors
-    /// As for [`Runtime::open_shared`].
+    /// As for [`crate::Ipc::open`].
     #[doc(alias = "_new_shared_cuda")]
     pub fn open_shared(shared: &SharedBuffer) -> Result<Self> {
-        Runtime::with_current(|runtime| runtime.open_shared(shared))
+        Runtime::with_current(|runtime| runtime.ipc().open(shared))
+    }
+
+    /// The buffer of memory that nobody else gives back; `received` where it came from another process.
+    pub(crate) fn of(
+        runtime: &Runtime,
+        address: u64,
+        len: usize,
+        stream: StreamRef,
+        received: Option<Arc<Received>>,
+    ) -> Self {
+        let told = Told::default();
+        let memory = DeviceMemory { address, len, stream, home: runtime.downgrade(), received, told };
+        Self { runtime: runtime.clone(), memory: Arc::new(memory) }
     }
 
     /// Bytes of the buffer.
@@ -155,18 +168,18 @@ impl DeviceBuffer {
             received.use_on(stream.reference());
             return Ok(());
         }
-        self.runtime.record_stream(self.memory.address, stream)
+        self.runtime.memory().record_stream(self.memory.address, stream)
     }
 
     /// The memory as it goes to another process; torch's `_share_cuda_`. The other process opens it with
-    /// [`Runtime::open_shared`], and this one keeps it until that has dropped it ([`Runtime::ipc_collect`]). What is
+    /// [`crate::Ipc::open`], and this one keeps it until that has dropped it ([`crate::Ipc::collect`]). What is
     /// queued on the current stream of the buffer's device comes before what the other process does.
     ///
     /// # Errors
     /// The memory is in an expandable segment or another process's, the current stream captures, no file can be made to
     /// count receivers in, or the driver's error.
     pub fn share(&self) -> Result<SharedBuffer> {
-        self.runtime.send(&self.memory)
+        self.runtime.ipc().send(&self.memory)
     }
 
     /// Copies `from` into the buffer at `offset`, after the work of the current stream of the buffer's device. Done
@@ -345,7 +358,7 @@ impl DeviceBuffer {
                 self.runtime.check_same(stream.runtime(), "stream")?;
                 stream.reference()
             }
-            None => self.runtime.current_stream_of(self.device_index()),
+            None => self.runtime.streams().current_ref(self.device_index()),
         };
         let ready = self.runtime.ready()?;
         let capture = ready.captures.of(&ready.api, stream)?;
@@ -378,39 +391,12 @@ impl DeviceBuffer {
     /// The stream that copies of plain host memory follow.
     fn for_host_copy(&self) -> Result<(&Ready, Stream)> {
         let ready = self.runtime.ready()?;
-        let stream = self.runtime.current_stream(self.device_index())?;
+        let stream = self.runtime.streams().current(self.device_index())?;
         if ready.captures.of(&ready.api, stream.reference())?.is_some() {
             return Err(Error::UnpinnedCopyDuringCapture);
         }
-        self.runtime.sync_debug().police()?;
+        self.runtime.sync_debug_state().police()?;
         Ok((ready, stream))
-    }
-}
-
-impl Runtime {
-    /// Device memory of `len` bytes for use on `stream`.
-    ///
-    /// # Errors
-    /// Not enough memory, or the driver's error.
-    pub fn buffer(&self, len: usize, stream: &Stream) -> Result<DeviceBuffer> {
-        let address = self.caching_allocator_alloc(len as u64, stream)?;
-        let told = Told::default();
-        let memory =
-            DeviceMemory { address, len, stream: stream.reference(), home: self.downgrade(), received: None, told };
-        Ok(DeviceBuffer { runtime: self.clone(), memory: Arc::new(memory) })
-    }
-
-    /// Memory of another process as a buffer.
-    pub(crate) fn received_buffer(
-        &self,
-        address: u64,
-        len: usize,
-        stream: StreamRef,
-        received: Arc<Received>,
-    ) -> DeviceBuffer {
-        let told = Told::default();
-        let memory = DeviceMemory { address, len, stream, home: self.downgrade(), received: Some(received), told };
-        DeviceBuffer { runtime: self.clone(), memory: Arc::new(memory) }
     }
 }
 

@@ -145,7 +145,21 @@ impl Event {
     pub fn from_ipc_handle(device: impl DeviceArg, handle: &[u8]) -> Result<Self> {
         let runtime = Runtime::current();
         let device = device.resolve(&runtime)?;
-        runtime.event_from_ipc_handle(device, handle)
+        Event::from_ipc_handle_on(&runtime, device, handle)
+    }
+
+    /// As [`Self::from_ipc_handle`], on a runtime.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn from_ipc_handle_on(runtime: &Runtime, device: DeviceIndex, handle: &[u8]) -> Result<Self> {
+        let name = handle.try_into().map_err(|_| Error::IpcEventHandleSize { got: handle.len() })?;
+        let handle = runtime.check_device(device)?.api.ipc_open_event(device, &name)?;
+        let event = Self::on(runtime, EventOptions { interprocess: true, ..EventOptions::default() });
+        let _ = event.native.set(Native { handle, device });
+        // Whether it was recorded, only the other process knows: the driver is asked each time.
+        event.recorded.store(true, Ordering::Release);
+        Ok(event)
     }
 
     /// Records the event after the work queued on the stream (the current one for `None`) so far; from then on it stands
@@ -155,7 +169,7 @@ impl Event {
     /// The stream is on another device than the event was first recorded on, or the driver's error.
     pub fn record(&self, stream: impl StreamArg) -> Result<()> {
         let ready = self.runtime.ready()?;
-        let stream = stream.with_stream(|stream| self.runtime.stream_or_current(stream))?;
+        let stream = stream.with_stream(|stream| self.runtime.streams().or_current(stream))?;
         let native = self.native_on(ready, stream.device)?;
         if native.device != stream.device {
             return Err(Error::EventDevice { event: native.device, stream: stream.device });
@@ -184,7 +198,7 @@ impl Event {
     /// The driver's error.
     pub fn wait(&self, stream: impl StreamArg) -> Result<()> {
         let ready = self.runtime.ready()?;
-        let stream = stream.with_stream(|stream| self.runtime.stream_or_current(stream))?;
+        let stream = stream.with_stream(|stream| self.runtime.streams().or_current(stream))?;
         let Some(native) = self.recorded() else { return Ok(()) };
         let flags = self.use_on(ready, native, stream)?;
         ready.api.stream_wait_event(stream, native.handle, flags)
@@ -273,22 +287,6 @@ impl Event {
     #[inline]
     fn recorded(&self) -> Option<Native> {
         if self.recorded.load(Ordering::Acquire) { self.native.get().copied() } else { None }
-    }
-}
-
-impl Runtime {
-    /// See [`Event::from_ipc_handle`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn event_from_ipc_handle(&self, device: DeviceIndex, handle: &[u8]) -> Result<Event> {
-        let name = handle.try_into().map_err(|_| Error::IpcEventHandleSize { got: handle.len() })?;
-        let handle = self.check_device(device)?.api.ipc_open_event(device, &name)?;
-        let event = Event::on(self, EventOptions { interprocess: true, ..EventOptions::default() });
-        let _ = event.native.set(Native { handle, device });
-        // Whether it was recorded, only the other process knows: the driver is asked each time.
-        event.recorded.store(true, Ordering::Release);
-        Ok(event)
     }
 }
 

@@ -47,7 +47,29 @@ pub struct GraphedCallable {
     last: Arc<Mutex<Option<Stream>>>,
 }
 
-impl Runtime {
+/// The one device of all arguments; the current one when there are none.
+fn check_samples(runtime: &Runtime, sample_args: &[&[DeviceBuffer]]) -> Result<DeviceIndex> {
+    let mut all = sample_args.iter().flat_map(|inputs| inputs.iter());
+    let device = all.next().map_or_else(|| runtime.current_device(), |first| Ok(first.device_index()))?;
+    for (callable, inputs) in sample_args.iter().enumerate() {
+        for (index, input) in inputs.iter().enumerate() {
+            runtime.check_same(input.runtime(), "buffer")?;
+            check_device(index, device, input)?;
+            let same = |other: &DeviceBuffer| !input.is_empty() && other.address() == input.address();
+            if let Some(first) = inputs[..index].iter().position(same) {
+                return Err(GraphedError::SameMemory { callable, first, second: index }.into());
+            }
+        }
+    }
+    Ok(device)
+}
+
+fn check_device(index: usize, expected: DeviceIndex, buffer: &DeviceBuffer) -> Result<()> {
+    let found = buffer.device_index();
+    if found == expected { Ok(()) } else { Err(GraphedError::Device { index, expected, found }.into()) }
+}
+
+impl GraphedCallable {
     /// Captures functions, each with its sample arguments, in this order and with one pool.
     ///
     /// Each function is run `num_warmup_iters` times on a stream of its own, with waiting for the device before and
@@ -57,83 +79,52 @@ impl Runtime {
     /// # Errors
     /// Not as many arguments as functions, arguments of several devices or runtimes, one buffer twice among a
     /// function's arguments, what a function returned, or as for [`CUDAGraph::capture`].
-    pub fn make_graphed_callables(
-        &self,
+    pub fn make(
+        runtime: &Runtime,
         callables: &[&GraphFn<'_>],
         sample_args: &[&[DeviceBuffer]],
         options: &GraphedOptions,
-    ) -> Result<Vec<GraphedCallable>> {
+    ) -> Result<Vec<Self>> {
         if callables.len() != sample_args.len() {
             let (callables, samples) = (callables.len(), sample_args.len());
             return Err(GraphedError::Samples { callables, samples }.into());
         }
-        let device = self.check_samples(sample_args)?;
-        let _device = self.device_guard(device)?;
-        self.synchronize(device)?;
-        let stream = self.new_stream(device, 0)?;
+        let device = check_samples(runtime, sample_args)?;
+        let _device = runtime.device_guard(device)?;
+        runtime.synchronize(device)?;
+        let stream = runtime.streams().pooled(device, 0)?;
         {
-            let _stream = self.stream_guard(&stream)?;
+            let _stream = runtime.streams().guard(&stream)?;
             for (callable, inputs) in callables.iter().zip(sample_args) {
                 (0..options.num_warmup_iters).try_for_each(|_| callable(inputs).map(drop))?;
             }
         }
-        self.synchronize(device)?;
-        self.empty_cache()?;
+        runtime.synchronize(device)?;
+        runtime.memory().empty_cache()?;
         let pool = options.pool.unwrap_or_else(PoolId::handle);
         let last = Arc::default();
         let pairs = callables.iter().zip(sample_args);
-        pairs.map(|(callable, inputs)| self.make_one(*callable, inputs, &stream, pool, &last)).collect()
-    }
-
-    /// The one device of all arguments; the current one when there are none.
-    fn check_samples(&self, sample_args: &[&[DeviceBuffer]]) -> Result<DeviceIndex> {
-        let mut all = sample_args.iter().flat_map(|inputs| inputs.iter());
-        let device = all.next().map_or_else(|| self.current_device(), |first| Ok(first.device_index()))?;
-        for (callable, inputs) in sample_args.iter().enumerate() {
-            for (index, input) in inputs.iter().enumerate() {
-                self.check_same(input.runtime(), "buffer")?;
-                check_device(index, device, input)?;
-                let same = |other: &DeviceBuffer| !input.is_empty() && other.address() == input.address();
-                if let Some(first) = inputs[..index].iter().position(same) {
-                    return Err(GraphedError::SameMemory { callable, first, second: index }.into());
-                }
-            }
-        }
-        Ok(device)
+        pairs.map(|(callable, inputs)| Self::make_one(runtime, *callable, inputs, &stream, pool, &last)).collect()
     }
 
     fn make_one(
-        &self,
+        runtime: &Runtime,
         callable: &GraphFn<'_>,
         inputs: &[DeviceBuffer],
         stream: &Stream,
         pool: PoolId,
         last: &Arc<Mutex<Option<Stream>>>,
-    ) -> Result<GraphedCallable> {
-        let mut graph = CUDAGraph::on(self, false);
+    ) -> Result<Self> {
+        let mut graph = CUDAGraph::on(runtime, false);
         let device = stream.device_index();
         let outputs = graph.capture(stream, Some(pool), CaptureMode::Global, || callable(inputs))?;
         for (index, output) in outputs.iter().enumerate() {
-            self.check_same(output.runtime(), "buffer")?;
+            runtime.check_same(output.runtime(), "buffer")?;
             check_device(index, device, output)?;
         }
-        Ok(GraphedCallable {
-            runtime: self.clone(),
-            device,
-            graph,
-            inputs: inputs.to_vec(),
-            outputs,
-            last: Arc::clone(last),
-        })
+        Ok(Self { runtime: runtime.clone(), device, graph, inputs: inputs.to_vec(), outputs, last: Arc::clone(last) })
     }
-}
 
-fn check_device(index: usize, expected: DeviceIndex, buffer: &DeviceBuffer) -> Result<()> {
-    let found = buffer.device_index();
-    if found == expected { Ok(()) } else { Err(GraphedError::Device { index, expected, found }.into()) }
-}
-
-impl GraphedCallable {
     /// Queues the captured work on the current stream, on these arguments. Returns before it is done.
     ///
     /// An argument is copied into its static input unless it is that buffer itself. The results are in the static
@@ -144,7 +135,7 @@ impl GraphedCallable {
     /// Not as many arguments as when it was captured, one of another size, device or runtime, or the driver's error.
     pub fn call(&mut self, arguments: &[DeviceBuffer]) -> Result<&[DeviceBuffer]> {
         self.check(arguments)?;
-        let stream = self.runtime.current_stream(self.device)?;
+        let stream = self.runtime.streams().current(self.device)?;
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(last) = last.as_ref().filter(|last| **last != stream) {
             stream.wait_stream(last)?;
@@ -174,7 +165,7 @@ impl GraphedCallable {
                 if argument.address() == input.address() || !is_static(argument) {
                     return Ok(argument.clone());
                 }
-                let copy = self.runtime.buffer(argument.len(), stream)?;
+                let copy = self.runtime.memory().buffer(argument.len(), stream)?;
                 copy.copy_from_buffer(0, argument, 0..argument.len(), stream)?;
                 Ok(copy)
             })

@@ -37,16 +37,29 @@ struct Pool {
     device: DeviceIndex,
 }
 
+/// The memory pools of a runtime; made by [`Runtime::mem_pools`].
+#[derive(Clone, Copy, Debug)]
+pub struct MemPools<'a>(&'a Runtime);
+
 impl Runtime {
+    /// Memory pools of programs: making and entering them, checkpoints.
+    #[must_use]
+    #[inline]
+    pub fn mem_pools(&self) -> MemPools<'_> {
+        MemPools(self)
+    }
+}
+
+impl MemPools<'_> {
     /// Makes a memory pool on the current device; see [`MemPool::new`].
     ///
     /// # Errors
     /// The runtime cannot start.
-    pub fn mem_pool(&self, options: MemPoolOptions) -> Result<MemPool> {
+    pub fn create(self, options: MemPoolOptions) -> Result<MemPool> {
         let MemPoolOptions { use_on_oom, no_split } = options;
-        let (ready, id, device) = (self.ready()?, PoolId::handle(), self.current_device()?);
+        let (ready, id, device) = (self.0.ready()?, PoolId::handle(), self.0.current_device()?);
         ready.allocator.use_pool(device, id, PoolOptions { use_on_oom, no_split, source: None })?;
-        Ok(MemPool(Arc::new(Pool { runtime: self.clone(), id, device })))
+        Ok(MemPool(Arc::new(Pool { runtime: self.0.clone(), id, device })))
     }
 
     /// Memory that this thread asks for on `device` comes from the pool until the guard is dropped; torch's
@@ -55,33 +68,33 @@ impl Runtime {
     ///
     /// # Errors
     /// Such a guard of the same pool is held already, the pool belongs to another runtime, or the device does not exist.
-    pub fn use_mem_pool(&self, pool: &MemPool, device: DeviceIndex) -> Result<MemPoolGuard> {
-        self.check_same(&pool.0.runtime, "memory pool")?;
-        let ready = self.check_device_id(device)?;
+    pub fn enter(self, pool: &MemPool, device: DeviceIndex) -> Result<MemPoolGuard> {
+        self.0.check_same(&pool.0.runtime, "memory pool")?;
+        let ready = self.0.check_device_id(device)?;
         ready.allocator.begin_allocate_to_pool(device, pool.id(), Filter::Thread(thread::number()))?;
         Ok(MemPoolGuard { pool: pool.clone(), device, thread: PhantomData })
     }
 
     /// Runs `body` while memory that this thread asks for on `device` comes from the pool; see
-    /// [`Self::use_mem_pool`].
+    /// [`Self::enter`].
     ///
     /// # Errors
-    /// As for [`Self::use_mem_pool`], when `body` has not run; else what `body` returned.
-    pub fn with_mem_pool<T>(&self, pool: &MemPool, device: DeviceIndex, body: impl FnOnce() -> Result<T>) -> Result<T> {
-        let _guard = self.use_mem_pool(pool, device)?;
+    /// As for [`Self::enter`], when `body` has not run; else what `body` returned.
+    pub fn with<T>(self, pool: &MemPool, device: DeviceIndex, body: impl FnOnce() -> Result<T>) -> Result<T> {
+        let _guard = self.enter(pool, device)?;
         body()
     }
 
     /// Notes what a memory pool, one of a program or of graphs, has handed out of which segments, so that
-    /// [`Self::set_checkpoint_pool_state`] can bring it back to that.
+    /// [`Self::restore`] can bring it back to that.
     ///
     /// # Errors
     /// The pool does not exist ([`crate::Error::PoolNotFound`]) or nobody uses it any more
     /// ([`crate::Error::CheckpointOfReleasedPool`]); memory of it that was given back may still be used by other streams
     /// ([`crate::Error::CheckpointOfPendingMemory`]); the device does not exist; the driver's error.
     #[doc(alias = "_cuda_getCheckpointState")]
-    pub fn checkpoint_pool_state(&self, device: DeviceIndex, pool: PoolId) -> Result<PoolCheckpoint> {
-        let ready = self.check_device_id(device)?;
+    pub fn checkpoint(self, device: DeviceIndex, pool: PoolId) -> Result<PoolCheckpoint> {
+        let ready = self.0.check_device_id(device)?;
         ready.allocator.checkpoint_pool(&ready.api, device, pool)
     }
 
@@ -91,15 +104,15 @@ impl Runtime {
     ///
     /// The result names both. Who holds memory that was taken back must neither use it any more nor give it back: see
     /// that no [`crate::DeviceBuffer`] of it is dropped. What is handed out again has to be given back once, by
-    /// [`Self::caching_allocator_delete`].
+    /// [`crate::Memory::free`].
     ///
     /// # Errors
-    /// As for [`Self::checkpoint_pool_state`]; memory of the pool is used by other streams
+    /// As for [`Self::checkpoint`]; memory of the pool is used by other streams
     /// ([`crate::Error::CheckpointOfPendingMemory`]); the checkpoint is of another runtime or device, or a segment of it went
     /// back to the driver ([`crate::Error::CheckpointIsStale`]). The pool is then as it was.
     #[doc(alias = "_cuda_setCheckpointPoolState")]
-    pub fn set_checkpoint_pool_state(&self, device: DeviceIndex, checkpoint: &PoolCheckpoint) -> Result<RestoreResult> {
-        let ready = self.check_device_id(device)?;
+    pub fn restore(self, device: DeviceIndex, checkpoint: &PoolCheckpoint) -> Result<RestoreResult> {
+        let ready = self.0.check_device_id(device)?;
         ready.allocator.restore_pool(&ready.api, device, checkpoint)
     }
 
@@ -108,8 +121,8 @@ impl Runtime {
     /// # Errors
     /// The pool ([`crate::Error::PoolNotFound`]) or the device does not exist.
     #[doc(alias = "_cuda_checkPoolLiveAllocations")]
-    pub fn check_pool_live_allocations(&self, device: DeviceIndex, pool: PoolId, expected: &[u64]) -> Result<bool> {
-        let ready = self.check_device_id(device)?;
+    pub fn check_live_allocations(self, device: DeviceIndex, pool: PoolId, expected: &[u64]) -> Result<bool> {
+        let ready = self.0.check_device_id(device)?;
         ready.allocator.check_pool_live_allocations(device, pool, expected)
     }
 }
@@ -129,7 +142,7 @@ impl MemPool {
     /// # Errors
     /// The runtime cannot start.
     pub fn new(options: MemPoolOptions) -> Result<Self> {
-        Runtime::with_current(|runtime| runtime.mem_pool(options))
+        Runtime::with_current(|runtime| runtime.mem_pools().create(options))
     }
 
     /// Name of the pool, for graphs to share it.
@@ -154,7 +167,7 @@ impl MemPool {
     /// The pool's memory, by address.
     #[must_use]
     pub fn snapshot(&self) -> Vec<SegmentInfo> {
-        self.0.runtime.memory_snapshot(Some(self.0.id))
+        self.0.runtime.memory().snapshot(Some(self.0.id))
     }
 }
 
@@ -178,7 +191,7 @@ impl Drop for Pool {
     }
 }
 
-/// Memory comes from a pool until this is dropped; made by [`Runtime::use_mem_pool`].
+/// Memory comes from a pool until this is dropped; made by [`crate::MemPools::enter`].
 #[must_use = "memory comes from the pool only while the guard lives"]
 #[derive(Debug)]
 pub struct MemPoolGuard {

@@ -3,46 +3,66 @@
 //! **Invariants:** options can be set at any time and are either all applied or none; everything else that only reads
 //! or resets does nothing before the runtime has started.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::api::buffers::DeviceBuffer;
+use crate::api::out_of_memory;
+use crate::api::stream::Stream;
 use crate::base::config::AllocatorConfig;
 use crate::base::device::DeviceIndex;
 use crate::base::error::{Error, Result};
-use crate::base::handles::StreamRef;
+use crate::base::handles::{MemInfo, StreamRef};
 use crate::base::ids::PoolId;
+use crate::base::stat::NestedStat;
 use crate::caching::{DeviceStats, Search, SegmentInfo};
+use crate::driver::Driver;
 use crate::runtime::handle::{Ready, Runtime};
+use crate::state::observers::ObserverId;
 use crate::thread;
 
+/// The device memory of a runtime; made by [`Runtime::memory`].
+#[derive(Clone, Copy, Debug)]
+pub struct Memory<'a>(&'a Runtime);
+
 impl Runtime {
+    /// Device memory: buffers, raw addresses, figures, limits and options.
+    #[must_use]
+    #[inline]
+    pub fn memory(&self) -> Memory<'_> {
+        Memory(self)
+    }
+}
+
+impl Memory<'_> {
     /// Changes the allocator's options by a text such as `max_split_size_mb:128,expandable_segments:True`; torch's
     /// `torch.cuda.memory._set_allocator_settings`. Can be called before the runtime starts and after. Memory that is
     /// held already stays as it is.
     ///
     /// # Errors
     /// The first setting that is refused; nothing is changed then.
-    pub fn set_allocator_settings(&self, settings: &str) -> Result<()> {
-        self.change_config(|config| Ok(config.parse(settings)?))
+    pub fn set_settings(self, settings: &str) -> Result<()> {
+        self.0.change_config(|config| Ok(config.parse(settings)?))
     }
 
     /// The allocator's options: those of the environment (`PYTORCH_CUDA_ALLOC_CONF`, `PYTORCH_ALLOC_CONF`) and what was
     /// set since.
     #[must_use]
-    pub fn allocator_config(&self) -> Arc<AllocatorConfig> {
-        self.config()
+    pub fn config(self) -> Arc<AllocatorConfig> {
+        self.0.config()
     }
 
     /// Who decides about device memory; torch's `get_allocator_backend`.
     #[must_use]
-    pub fn get_allocator_backend(&self) -> &'static str {
-        self.config().backend.name()
+    pub fn backend(self) -> &'static str {
+        self.0.config().backend.name()
     }
 
     /// Switches caching on or off for memory asked for from now on; torch's `caching_allocator_enable`. While it is
     /// off every request goes to the driver and is counted nowhere, and giving such memory back waits for the device.
     /// It begins off when `PYTORCH_NO_CUDA_MEMORY_CACHING` is `1`.
-    pub fn caching_allocator_enable(&self, value: bool) {
-        self.set_caching(value);
+    pub fn enable_caching(self, value: bool) {
+        self.0.set_caching(value);
     }
 
     /// Limits what this runtime holds of a device to a fraction of its memory, from 0 to 1; torch's
@@ -50,8 +70,8 @@ impl Runtime {
     ///
     /// # Errors
     /// [`Error::InvalidFraction`]; the device does not exist; the driver's error.
-    pub fn set_per_process_memory_fraction(&self, fraction: f64, device: DeviceIndex) -> Result<()> {
-        let ready = self.check_device_id(device)?;
+    pub fn set_fraction(self, fraction: f64, device: DeviceIndex) -> Result<()> {
+        let ready = self.0.check_device_id(device)?;
         if !(0.0..=1.0).contains(&fraction) {
             return Err(Error::InvalidFraction { fraction: format!("{fraction:?}") });
         }
@@ -64,8 +84,8 @@ impl Runtime {
     /// # Errors
     /// The device does not exist, or the driver's error.
     #[expect(clippy::cast_precision_loss, reason = "a ratio")]
-    pub fn get_per_process_memory_fraction(&self, device: DeviceIndex) -> Result<f64> {
-        let ready = self.check_device_id(device)?;
+    pub fn fraction(self, device: DeviceIndex) -> Result<f64> {
+        let ready = self.0.check_device_id(device)?;
         let total = ready.api.total_memory_of(device)?;
         Ok(ready.allocator.limit(device)?.map_or(1.0, |limit| limit as f64 / total as f64))
     }
@@ -75,23 +95,23 @@ impl Runtime {
     ///
     /// # Errors
     /// The device does not exist.
-    pub fn reset_accumulated_memory_stats(&self, device: DeviceIndex) -> Result<()> {
-        self.started().map_or(Ok(()), |ready| ready.allocator.reset_accumulated_stats(device))
+    pub fn reset_accumulated_stats(self, device: DeviceIndex) -> Result<()> {
+        self.0.started().map_or(Ok(()), |ready| ready.allocator.reset_accumulated_stats(device))
     }
 
     /// All memory held from the driver, by device and address, or only that of one private pool; torch's
     /// `memory_snapshot`. Empty before the runtime has started.
     #[must_use]
-    pub fn memory_snapshot(&self, mempool_id: Option<PoolId>) -> Vec<SegmentInfo> {
-        self.started().map_or_else(Vec::new, |ready| ready.allocator.snapshot(mempool_id))
+    pub fn snapshot(self, mempool_id: Option<PoolId>) -> Vec<SegmentInfo> {
+        self.0.started().map_or_else(Vec::new, |ready| ready.allocator.snapshot(mempool_id))
     }
 
     /// What the caching allocator of a device has done; all zero before the runtime has started.
     ///
     /// # Errors
     /// The device does not exist.
-    pub fn memory_stats(&self, device: DeviceIndex) -> Result<DeviceStats> {
-        match self.started() {
+    pub fn stats(self, device: DeviceIndex) -> Result<DeviceStats> {
+        match self.0.started() {
             Some(ready) => ready.allocator.stats(device),
             None => Ok(DeviceStats::default()),
         }
@@ -101,8 +121,8 @@ impl Runtime {
     ///
     /// # Errors
     /// The device does not exist.
-    pub fn reset_peak_memory_stats(&self, device: DeviceIndex) -> Result<()> {
-        self.started().map_or(Ok(()), |ready| ready.allocator.reset_peak_stats(device))
+    pub fn reset_peak_stats(self, device: DeviceIndex) -> Result<()> {
+        self.0.started().map_or(Ok(()), |ready| ready.allocator.reset_peak_stats(device))
     }
 
     /// Gives cached memory that is wholly free back to the driver, on every device, and waits for work that uses it,
@@ -111,44 +131,44 @@ impl Runtime {
     ///
     /// # Errors
     /// The first driver error; the other devices are emptied all the same.
-    pub fn empty_cache(&self) -> Result<()> {
-        if !self.is_initialized() {
+    pub fn empty_cache(self) -> Result<()> {
+        if !self.0.is_initialized() {
             return Ok(());
         }
-        let ready = self.ready()?;
+        let ready = self.0.ready()?;
         let waited = ready.wait_for_held();
         ready.allocator.empty_cache(&ready.api).and(waited.map(drop))
     }
 
-    /// Device memory for use on `stream`, by address; 0 for no bytes. Freed by [`Self::caching_allocator_delete`].
+    /// Device memory for use on `stream`, by address; 0 for no bytes. Freed by [`Self::free`].
     ///
     /// # Errors
     /// Not enough memory, or the driver's error.
-    pub fn caching_allocator_alloc(&self, bytes: u64, stream: &crate::Stream) -> Result<u64> {
-        match self.at_hand() {
-            Some(ready) if stream.runtime() == self => self.allocate(ready, stream.reference(), bytes),
+    pub fn alloc(self, bytes: u64, stream: &Stream) -> Result<u64> {
+        match self.0.at_hand() {
+            Some(ready) if stream.runtime() == self.0 => self.allocate(ready, stream.reference(), bytes),
             _ => self.allocate_first(bytes, stream),
         }
     }
 
     /// The same when the runtime has to be started first, or the stream is none of its own.
     #[cold]
-    fn allocate_first(&self, bytes: u64, stream: &crate::Stream) -> Result<u64> {
-        self.check_same(stream.runtime(), "stream")?;
-        self.allocate(self.ready()?, stream.reference(), bytes)
+    fn allocate_first(self, bytes: u64, stream: &Stream) -> Result<u64> {
+        self.0.check_same(stream.runtime(), "stream")?;
+        self.allocate(self.0.ready()?, stream.reference(), bytes)
     }
 
-    /// Device memory for use on this thread's current stream of a device; see [`Self::caching_allocator_alloc`].
+    /// Device memory for use on this thread's current stream of a device; see [`Self::alloc`].
     ///
     /// # Errors
     /// The device does not exist, not enough memory, or the driver's error.
-    pub fn caching_allocator_alloc_on_current_stream(&self, bytes: u64, device: DeviceIndex) -> Result<u64> {
-        let ready = self.check_device(device)?;
-        self.allocate(ready, thread::stream(self.id(), device).on(device), bytes)
+    pub fn alloc_on_current_stream(self, bytes: u64, device: DeviceIndex) -> Result<u64> {
+        let ready = self.0.check_device(device)?;
+        self.allocate(ready, thread::stream(self.0.id(), device).on(device), bytes)
     }
 
     #[inline]
-    fn allocate(&self, ready: &Ready, stream: StreamRef, bytes: u64) -> Result<u64> {
+    fn allocate(self, ready: &Ready, stream: StreamRef, bytes: u64) -> Result<u64> {
         match ready.allocator.search(stream, bytes) {
             Search::Found(address) => Ok(address),
             Search::Waiting => self.allocate_after_events(ready, stream, bytes),
@@ -160,7 +180,7 @@ impl Runtime {
 
     /// The same where blocks await other streams.
     #[inline(never)]
-    fn allocate_after_events(&self, ready: &Ready, stream: StreamRef, bytes: u64) -> Result<u64> {
+    fn allocate_after_events(self, ready: &Ready, stream: StreamRef, bytes: u64) -> Result<u64> {
         match ready.allocator.search_after_events(&ready.api, stream, bytes)? {
             Search::Found(address) => Ok(address),
             miss @ (Search::Undone | Search::Waiting | Search::NothingFits | Search::NoShard) => {
@@ -170,14 +190,14 @@ impl Runtime {
     }
 
     #[cold]
-    fn allocate_after(&self, ready: &Ready, stream: StreamRef, bytes: u64, search: &Search) -> Result<u64> {
+    fn allocate_after(self, ready: &Ready, stream: StreamRef, bytes: u64, search: &Search) -> Result<u64> {
         let mut allocated = ready.allocator.alloc_after(&ready.api, stream, bytes, search);
         if let Err(Error::OutOfMemory(_)) = allocated
             && Self::let_go_of_held(ready)
         {
             allocated = ready.allocator.alloc_after(&ready.api, stream, bytes, &Search::Undone);
         }
-        allocated.map_err(|error| self.complete_out_of_memory(&ready.api, error))
+        allocated.map_err(|error| out_of_memory::complete(self.0, &ready.api, error))
     }
 
     /// Lets go of what was discarded or sent and is held until others are done with it, as torch's allocator waits for
@@ -193,8 +213,8 @@ impl Runtime {
     /// # Errors
     /// [`Error::InvalidDevicePointer`] for an address that is not handed out; the driver's error, after which the
     /// memory is no longer handed out all the same.
-    pub fn caching_allocator_delete(&self, address: u64) -> Result<()> {
-        match self.at_hand() {
+    pub fn free(self, address: u64) -> Result<()> {
+        match self.0.at_hand() {
             Some(ready) => ready.allocator.free(&ready.api, address),
             None => self.delete_first(address),
         }
@@ -202,11 +222,11 @@ impl Runtime {
 
     /// The same before the runtime has started, or where it may not be used.
     #[cold]
-    fn delete_first(&self, address: u64) -> Result<()> {
-        if address != 0 && self.started().is_none() {
+    fn delete_first(self, address: u64) -> Result<()> {
+        if address != 0 && self.0.started().is_none() {
             return Err(Error::InvalidDevicePointer { address });
         }
-        let ready = self.ready()?;
+        let ready = self.0.ready()?;
         ready.allocator.free(&ready.api, address)
     }
 
@@ -215,8 +235,55 @@ impl Runtime {
     ///
     /// # Errors
     /// [`Error::InvalidDevicePointer`] for an address that is not handed out.
-    pub fn record_stream(&self, address: u64, stream: &crate::Stream) -> Result<()> {
-        self.check_same(stream.runtime(), "stream")?;
-        self.ready()?.allocator.record_stream(address, stream.reference())
+    pub fn record_stream(self, address: u64, stream: &Stream) -> Result<()> {
+        self.0.check_same(stream.runtime(), "stream")?;
+        self.0.ready()?.allocator.record_stream(address, stream.reference())
+    }
+
+    /// Device memory of `len` bytes for use on `stream`.
+    ///
+    /// # Errors
+    /// Not enough memory, or the driver's error.
+    pub fn buffer(self, len: usize, stream: &Stream) -> Result<DeviceBuffer> {
+        let address = self.alloc(len as u64, stream)?;
+        Ok(DeviceBuffer::of(self.0, address, len, stream.reference(), None))
+    }
+
+    /// What the caching allocator of a device has done, in torch's structure; empty before the runtime has started.
+    ///
+    /// # Errors
+    /// The device does not exist.
+    pub fn stats_as_nested_dict(self, device: DeviceIndex) -> Result<BTreeMap<String, NestedStat>> {
+        self.0
+            .started()
+            .map_or_else(|| Ok(BTreeMap::new()), |ready| Ok(ready.allocator.stats(device)?.as_nested_dict()))
+    }
+
+    /// Free and total memory of a device, in bytes.
+    ///
+    /// # Errors
+    /// The device does not exist, or the driver's error.
+    pub fn info(self, device: DeviceIndex) -> Result<MemInfo> {
+        self.0.check_device(device)?.api.mem_get_info(device)
+    }
+
+    /// Calls `observer` whenever device memory runs out, before the error is returned, with no lock held; torch's
+    /// `_cuda_attach_out_of_memory_observer`. It is told the device, the bytes asked of the driver, the bytes of the
+    /// device (or the limit that was set for this process), and the bytes of the device that nobody holds. Observers
+    /// are called in the order they were attached; one that panics does not keep the others from being called nor the
+    /// error from being returned.
+    ///
+    /// An observer that holds a [`Runtime`] keeps it alive until it is detached; [`Runtime::current`] can be asked
+    /// instead.
+    pub fn attach_out_of_memory_observer(
+        self,
+        observer: impl Fn(DeviceIndex, u64, u64, u64) + Send + Sync + 'static,
+    ) -> ObserverId {
+        self.0.observers().attach(Arc::new(observer))
+    }
+
+    /// Calls an observer no more; `false` if it was detached already. Calls under way go on.
+    pub fn detach_out_of_memory_observer(self, observer: ObserverId) -> bool {
+        self.0.observers().detach(observer)
     }
 }

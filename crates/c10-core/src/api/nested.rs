@@ -5,28 +5,15 @@
 
 use std::collections::BTreeMap;
 
-use crate::base::device::DeviceIndex;
-use crate::base::error::Result;
 use crate::base::stat::NestedStat;
 use crate::base::stat::tree;
 use crate::caching::DeviceStats;
-use crate::runtime::handle::Runtime;
 
 impl DeviceStats {
     /// Every figure in torch's structure: `["allocated_bytes"]["all"]["current"]`, `["num_ooms"]`.
     #[must_use]
     pub fn as_nested_dict(&self) -> BTreeMap<String, NestedStat> {
         tree(self.flatten())
-    }
-}
-
-impl Runtime {
-    /// What the caching allocator of a device has done, in torch's structure; empty before the runtime has started.
-    ///
-    /// # Errors
-    /// The device does not exist.
-    pub fn memory_stats_as_nested_dict(&self, device: DeviceIndex) -> Result<BTreeMap<String, NestedStat>> {
-        self.started().map_or_else(|| Ok(BTreeMap::new()), |ready| Ok(ready.allocator.stats(device)?.as_nested_dict()))
     }
 }
 

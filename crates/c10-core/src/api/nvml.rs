@@ -61,23 +61,36 @@ fn load(source: &Source) -> Result<Table> {
     loaded.map_err(|error| Error::NvmlMissing { reason: error.to_string() })
 }
 
+/// What NVML shows of a runtime's devices; made by [`Runtime::telemetry`].
+#[derive(Clone, Copy, Debug)]
+pub struct Telemetry<'a>(&'a Runtime);
+
 impl Runtime {
+    /// What NVML shows of the devices: load, heat, power, clocks, processes.
+    #[must_use]
+    #[inline]
+    pub fn telemetry(&self) -> Telemetry<'_> {
+        Telemetry(self)
+    }
+}
+
+impl Telemetry<'_> {
     /// Uses this NVML from now on; for a runtime on a driver that is not the system's.
-    pub fn set_nvml(&self, nvml: Table) {
-        let mut slot = self.nvml_slot().0.lock().unwrap_or_else(PoisonError::into_inner);
+    pub fn set_nvml(self, nvml: Table) {
+        let mut slot = self.0.nvml_slot().0.lock().unwrap_or_else(PoisonError::into_inner);
         let before = std::mem::replace(&mut *slot, Slot { given: Some(Arc::new(nvml)), ready: None });
         drop(slot);
         drop(before);
     }
 
-    fn nvml(&self) -> Result<Arc<Nvml>> {
-        self.nvml_slot().get(self.source())
+    fn nvml(self) -> Result<Arc<Nvml>> {
+        self.0.nvml_slot().get(self.0.source())
     }
 
     /// Number of devices that CUDA will show, as far as NVML and `CUDA_VISIBLE_DEVICES` tell; torch's
     /// `_device_count_nvml`. Starts nothing but NVML. `None` where they do not tell.
     #[must_use]
-    pub fn device_count_nvml(&self) -> Option<usize> {
+    pub fn device_count(self) -> Option<usize> {
         let visible = Visible::of_environment();
         let is_empty = visible.count(usize::MAX) == 0;
         match visible {
@@ -95,7 +108,7 @@ impl Runtime {
     ///
     /// # Errors
     /// [`Error::DeviceNotVisible`]; identities are to be compared and NVML cannot be asked for them.
-    pub fn get_nvml_device_index(&self, device: DeviceIndex) -> Result<u32> {
+    pub fn device_index(self, device: DeviceIndex) -> Result<u32> {
         let visible = match Visible::of_environment() {
             visible @ Visible::Ordinals(_) => visible,
             visible @ (Visible::Gpus(_) | Visible::Instances(_)) => {
@@ -107,16 +120,16 @@ impl Runtime {
     }
 
     /// NVML, and its number of a device.
-    fn nvml_of(&self, device: DeviceIndex) -> Result<(Arc<Nvml>, u32)> {
+    fn nvml_of(self, device: DeviceIndex) -> Result<(Arc<Nvml>, u32)> {
         let nvml = self.nvml()?;
-        Ok((nvml, self.get_nvml_device_index(device)?))
+        Ok((nvml, self.device_index(device)?))
     }
 
     /// Bytes of a device that are in use, by all processes; torch's `device_memory_used`.
     ///
     /// # Errors
     /// [`Error::NvmlMissing`], [`Error::NvmlDriverNotLoaded`], [`Error::DeviceNotVisible`], or NVML's error.
-    pub fn device_memory_used(&self, device: DeviceIndex) -> Result<u64> {
+    pub fn memory_used(self, device: DeviceIndex) -> Result<u64> {
         let (nvml, index) = self.nvml_of(device)?;
         nvml.memory_used(index)
     }
@@ -124,8 +137,8 @@ impl Runtime {
     /// Percent of the last sample period in which memory was read or written; torch's `memory_usage`.
     ///
     /// # Errors
-    /// As for [`Self::device_memory_used`].
-    pub fn memory_usage(&self, device: DeviceIndex) -> Result<u32> {
+    /// As for [`Self::memory_used`].
+    pub fn memory_usage(self, device: DeviceIndex) -> Result<u32> {
         let (nvml, index) = self.nvml_of(device)?;
         Ok(nvml.utilization(index)?.1)
     }
@@ -133,8 +146,8 @@ impl Runtime {
     /// Percent of the last sample period in which a kernel ran; torch's `utilization`.
     ///
     /// # Errors
-    /// As for [`Self::device_memory_used`].
-    pub fn utilization(&self, device: DeviceIndex) -> Result<u32> {
+    /// As for [`Self::memory_used`].
+    pub fn utilization(self, device: DeviceIndex) -> Result<u32> {
         let (nvml, index) = self.nvml_of(device)?;
         Ok(nvml.utilization(index)?.0)
     }
@@ -142,8 +155,8 @@ impl Runtime {
     /// Temperature of a device in degrees Celsius; torch's `temperature`.
     ///
     /// # Errors
-    /// As for [`Self::device_memory_used`].
-    pub fn temperature(&self, device: DeviceIndex) -> Result<u32> {
+    /// As for [`Self::memory_used`].
+    pub fn temperature(self, device: DeviceIndex) -> Result<u32> {
         let (nvml, index) = self.nvml_of(device)?;
         nvml.temperature(index)
     }
@@ -151,8 +164,8 @@ impl Runtime {
     /// Power that a device draws, in milliwatts; torch's `power_draw`.
     ///
     /// # Errors
-    /// As for [`Self::device_memory_used`].
-    pub fn power_draw(&self, device: DeviceIndex) -> Result<u32> {
+    /// As for [`Self::memory_used`].
+    pub fn power_draw(self, device: DeviceIndex) -> Result<u32> {
         let (nvml, index) = self.nvml_of(device)?;
         nvml.power_draw(index)
     }
@@ -160,8 +173,8 @@ impl Runtime {
     /// Clock of a device's multiprocessors in MHz; torch's `clock_rate`.
     ///
     /// # Errors
-    /// As for [`Self::device_memory_used`].
-    pub fn clock_rate(&self, device: DeviceIndex) -> Result<u32> {
+    /// As for [`Self::memory_used`].
+    pub fn clock_rate(self, device: DeviceIndex) -> Result<u32> {
         let (nvml, index) = self.nvml_of(device)?;
         nvml.clock_rate(index)
     }
@@ -169,15 +182,15 @@ impl Runtime {
     /// Processes that compute on a device, with the memory each holds.
     ///
     /// # Errors
-    /// As for [`Self::device_memory_used`].
-    pub fn gpu_processes(&self, device: DeviceIndex) -> Result<Vec<ProcessMemory>> {
+    /// As for [`Self::memory_used`].
+    pub fn processes(self, device: DeviceIndex) -> Result<Vec<ProcessMemory>> {
         let (nvml, index) = self.nvml_of(device)?;
         nvml.processes(index)
     }
 
     /// Processes that compute on a device, where they can be had, for messages. The device is known by its identity,
     /// so that no other driver's device of the same number is shown.
-    pub(crate) fn processes_for_message(&self, api: &Api, device: DeviceIndex) -> Vec<ProcessMemory> {
+    pub(crate) fn processes_for_message(self, api: &Api, device: DeviceIndex) -> Vec<ProcessMemory> {
         let ask = || {
             let nvml = self.nvml()?;
             let uuid = Uuid { bytes: api.gpu_uuid(device)? };

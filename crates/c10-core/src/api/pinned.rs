@@ -42,7 +42,7 @@ pub struct PinnedBuffer {
 }
 
 impl PinnedBuffer {
-    /// Pinned memory of `len` bytes of the current runtime; see [`Runtime::pinned`].
+    /// Pinned memory of `len` bytes of the current runtime; see [`PinnedMemory::buffer`].
     ///
     /// ```
     /// # testkit::make_default(testkit::Config::default()).unwrap();
@@ -55,10 +55,10 @@ impl PinnedBuffer {
     /// ```
     ///
     /// # Errors
-    /// As for [`Runtime::pinned`].
+    /// As for [`PinnedMemory::buffer`].
     #[inline]
     pub fn new(len: usize) -> Result<Self> {
-        Runtime::with_current(|runtime| runtime.pinned(len))
+        Runtime::with_current(|runtime| runtime.pinned().buffer(len))
     }
 
     /// Bytes of the buffer.
@@ -208,18 +208,31 @@ impl Ready {
     }
 }
 
+/// The pinned host memory of a runtime; made by [`crate::PinnedMemory::buffer`].
+#[derive(Clone, Copy, Debug)]
+pub struct PinnedMemory<'a>(&'a Runtime);
+
 impl Runtime {
+    /// Pinned host memory.
+    #[must_use]
+    #[inline]
+    pub fn pinned(&self) -> PinnedMemory<'_> {
+        PinnedMemory(self)
+    }
+}
+
+impl PinnedMemory<'_> {
     /// Pinned host memory of `len` bytes, all zero when it is new and arbitrary when it comes from the cache. Sizes
     /// are rounded up to a power of two inside.
     ///
     /// # Errors
     /// The driver's error, for example that the host has no memory left; [`Error::HostOutOfMemory`];
     /// [`Error::RequestTooLarge`] for more than 2^60 bytes.
-    pub fn pinned(&self, len: usize) -> Result<PinnedBuffer> {
-        let ready = self.ready()?;
-        let device = || ready.host_device(thread::device(self.id()));
+    pub fn buffer(self, len: usize) -> Result<PinnedBuffer> {
+        let ready = self.0.ready()?;
+        let device = || ready.host_device(thread::device(self.0.id()));
         let block = if len == 0 { None } else { Some(ready.pinned.cache.alloc(&ready.api, device, len)?) };
-        Ok(PinnedBuffer { home: ready.pinned, owner: self.id(), block, len, told: Told::default() })
+        Ok(PinnedBuffer { home: ready.pinned, owner: self.0.id(), block, len, told: Told::default() })
     }
 
     /// Gives pinned memory that nobody uses back to the driver; may wait for the devices. What a graph uses, or a capture
@@ -228,11 +241,11 @@ impl Runtime {
     ///
     /// # Errors
     /// The driver's error; what could not be given back stays in the cache.
-    pub fn host_empty_cache(&self) -> Result<()> {
-        if !self.is_initialized() {
+    pub fn empty_cache(self) -> Result<()> {
+        if !self.0.is_initialized() {
             return Ok(());
         }
-        let ready = self.ready()?;
+        let ready = self.0.ready()?;
         // Also for captures that others have begun, which are not known.
         let _relaxed = Relaxed::new(&ready.api, true)?;
         ready.sweep();
@@ -245,33 +258,33 @@ impl Runtime {
     ///
     /// # Errors
     /// The stream belongs to another runtime.
-    pub fn host_record_stream(&self, address: usize, stream: &Stream) -> Result<bool> {
-        self.check_same(stream.runtime(), "stream")?;
-        Ok(self.started().is_some_and(|ready| ready.pinned.cache.record_address(address, stream.reference())))
+    pub fn record_stream(self, address: usize, stream: &Stream) -> Result<bool> {
+        self.0.check_same(stream.runtime(), "stream")?;
+        Ok(self.0.started().is_some_and(|ready| ready.pinned.cache.record_address(address, stream.reference())))
     }
 
     /// What the allocator of pinned memory has done; torch's `host_memory_stats`. All zero before the runtime has
     /// started.
     #[must_use]
-    pub fn host_memory_stats(&self) -> HostStats {
-        self.started().map_or_else(HostStats::default, |ready| ready.pinned.cache.stats())
+    pub fn stats(self) -> HostStats {
+        self.0.started().map_or_else(HostStats::default, |ready| ready.pinned.cache.stats())
     }
 
     /// What the allocator of pinned memory has done, in torch's structure; empty before the runtime has started.
     #[must_use]
-    pub fn host_memory_stats_as_nested_dict(&self) -> BTreeMap<String, NestedStat> {
-        self.started().map_or_else(BTreeMap::new, |ready| ready.pinned.cache.stats().as_nested_dict())
+    pub fn stats_as_nested_dict(self) -> BTreeMap<String, NestedStat> {
+        self.0.started().map_or_else(BTreeMap::new, |ready| ready.pinned.cache.stats().as_nested_dict())
     }
 
     /// Sets the peaks of the pinned memory's figures to their present values, and the longest and shortest times to 0;
     /// torch's `reset_peak_host_memory_stats`. Does nothing before the runtime has started.
-    pub fn reset_peak_host_memory_stats(&self) {
-        self.started().into_iter().for_each(|ready| ready.pinned.cache.reset_peak_stats());
+    pub fn reset_peak_stats(self) {
+        self.0.started().into_iter().for_each(|ready| ready.pinned.cache.reset_peak_stats());
     }
 
     /// Sets the sums of increases and decreases of the pinned memory's figures, its counts and its total times to zero;
     /// torch's `reset_accumulated_host_memory_stats`. Does nothing before the runtime has started.
-    pub fn reset_accumulated_host_memory_stats(&self) {
-        self.started().into_iter().for_each(|ready| ready.pinned.cache.reset_accumulated_stats());
+    pub fn reset_accumulated_stats(self) {
+        self.0.started().into_iter().for_each(|ready| ready.pinned.cache.reset_accumulated_stats());
     }
 }

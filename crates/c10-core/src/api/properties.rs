@@ -91,31 +91,61 @@ impl fmt::Display for DeviceProperties {
     }
 }
 
+/// The devices of a runtime; made by [`Runtime::devices`].
+#[derive(Clone, Copy, Debug)]
+pub struct Devices<'a>(&'a Runtime);
+
 impl Runtime {
+    /// The devices: names, properties, who reaches whom.
+    #[must_use]
+    #[inline]
+    pub fn devices(&self) -> Devices<'_> {
+        Devices(self)
+    }
+}
+
+impl Devices<'_> {
     /// Properties of a device. Creates no context.
     ///
     /// # Errors
     /// [`crate::Error::InvalidDeviceId`] for a device that does not exist, or the driver's error.
-    pub fn device_properties(&self, device: DeviceIndex) -> Result<DeviceProperties> {
-        DeviceProperties::ask(&self.check_device_id(device)?.api, device)
+    pub fn properties(self, device: DeviceIndex) -> Result<DeviceProperties> {
+        DeviceProperties::ask(&self.0.check_device_id(device)?.api, device)
     }
 
     /// Name of a device.
     ///
     /// # Errors
-    /// As for [`Self::device_properties`].
-    pub fn device_name(&self, device: DeviceIndex) -> Result<String> {
-        self.check_device_id(device)?.api.name(device)
+    /// As for [`Self::properties`].
+    pub fn name(self, device: DeviceIndex) -> Result<String> {
+        self.0.check_device_id(device)?.api.name(device)
     }
 
     /// Compute capability of a device: major and minor number.
     ///
     /// # Errors
-    /// As for [`Self::device_properties`].
-    pub fn device_capability(&self, device: DeviceIndex) -> Result<(i32, i32)> {
-        let api = &self.check_device_id(device)?.api;
+    /// As for [`Self::properties`].
+    pub fn capability(self, device: DeviceIndex) -> Result<(i32, i32)> {
+        let api = &self.0.check_device_id(device)?.api;
         let major = api.attribute(device, Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
         let minor = api.attribute(device, Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
         Ok((major, minor))
+    }
+
+    /// Whether work of `device` can reach memory of `peer`; a device reaches its own. Starts the runtime and creates no
+    /// context.
+    ///
+    /// # Errors
+    /// [`crate::Error::InvalidDeviceId`] or [`crate::Error::InvalidPeerDeviceId`] for a device that does not
+    /// exist; the runtime cannot start; the driver's error.
+    pub fn can_access_peer(self, device: DeviceIndex, peer: DeviceIndex) -> Result<bool> {
+        let ready = self.0.check_device_id(device)?;
+        ready.peers.can_access(&ready.api, device, peer)
+    }
+
+    /// Whether a device's context is in use by this runtime.
+    #[must_use]
+    pub fn is_used(self, device: DeviceIndex) -> bool {
+        self.0.started().is_some_and(|ready| ready.api.is_used(device))
     }
 }

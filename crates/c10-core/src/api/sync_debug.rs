@@ -71,12 +71,12 @@ impl From<Infallible> for Error {
 
 /// A runtime's mode.
 #[derive(Debug, Default)]
-pub(crate) struct SyncDebug {
+pub(crate) struct SyncDebugState {
     mode: AtomicU8,
     told: AtomicBool,
 }
 
-impl SyncDebug {
+impl SyncDebugState {
     fn set(&self, mode: SyncDebugMode) {
         if !self.told.swap(true, Ordering::Relaxed) {
             tracing::warn!(
@@ -110,20 +110,33 @@ impl SyncDebug {
     }
 }
 
+/// The sync debug mode of a runtime; made by [`Runtime::sync_debug`].
+#[derive(Clone, Copy, Debug)]
+pub struct SyncDebug<'a>(&'a Runtime);
+
 impl Runtime {
+    /// What happens when a call makes the host wait.
+    #[must_use]
+    #[inline]
+    pub fn sync_debug(&self) -> SyncDebug<'_> {
+        SyncDebug(self)
+    }
+}
+
+impl SyncDebug<'_> {
     /// Says what happens, on every thread, when a policed operation makes the host wait; torch's `set_sync_debug_mode`.
     /// A mode, one of the numbers 0, 1 and 2, or one of the names `default`, `warn` and `error`. Starts the runtime;
     /// the first call warns that this is a prototype.
     ///
     /// # Errors
     /// The number or the name is not that of a mode, or the runtime cannot start.
-    pub fn set_sync_debug_mode<M>(&self, debug_mode: M) -> Result<()>
+    pub fn set<M>(self, debug_mode: M) -> Result<()>
     where
         M: TryInto<SyncDebugMode, Error: Into<Error>>,
     {
-        self.ready()?;
+        self.0.ready()?;
         let mode = debug_mode.try_into().map_err(Into::into)?;
-        self.sync_debug().set(mode);
+        self.0.sync_debug_state().set(mode);
         Ok(())
     }
 
@@ -131,8 +144,8 @@ impl Runtime {
     ///
     /// # Errors
     /// The runtime cannot start.
-    pub fn get_sync_debug_mode(&self) -> Result<SyncDebugMode> {
-        self.ready()?;
-        Ok(self.sync_debug().mode())
+    pub fn mode(self) -> Result<SyncDebugMode> {
+        self.0.ready()?;
+        Ok(self.0.sync_debug_state().mode())
     }
 }

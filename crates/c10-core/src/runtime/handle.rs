@@ -16,17 +16,16 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use cuda_sys::Driver as Table;
 
 use crate::api::guard::{DeviceGuard, RuntimeGuard};
-use crate::api::ipc::Ipc;
+use crate::api::ipc::IpcState;
 use crate::api::nvml::NvmlSlot;
-use crate::api::sync_debug::SyncDebug;
+use crate::api::sync_debug::SyncDebugState;
 use crate::base::config::AllocatorConfig;
 use crate::base::device::DeviceIndex;
 use crate::base::error::{Error, Result};
-use crate::base::handles::MemInfo;
 use crate::base::ids::RuntimeId;
 use crate::base::process;
 use crate::caching::CachingAllocator;
-use crate::driver::{Api, Driver, ModuleHandle, Relaxed};
+use crate::driver::{Api, ModuleHandle, Relaxed};
 use crate::events::stock::EventPools;
 use crate::runtime::home::Home;
 use crate::runtime::lazy::Queue;
@@ -63,7 +62,7 @@ pub(crate) struct Inner {
     caching: AtomicBool,
     observers: Observers,
     nvml: NvmlSlot,
-    sync_debug: SyncDebug,
+    sync_debug: SyncDebugState,
     /// Calls that wait for the start.
     queue: Queue,
     /// Whether graphs keep what they capture until it was written once.
@@ -91,7 +90,7 @@ pub(crate) struct Ready {
     pub(crate) modules: Modules,
     pub(crate) remains: Remains,
     pub(crate) peers: Peers,
-    pub(crate) ipc: Ipc,
+    pub(crate) ipc: IpcState,
 }
 
 impl Runtime {
@@ -126,7 +125,7 @@ impl Runtime {
             caching: AtomicBool::new(std::env::var("PYTORCH_NO_CUDA_MEMORY_CACHING").as_deref() != Ok("1")),
             observers: Observers::default(),
             nvml: NvmlSlot::default(),
-            sync_debug: SyncDebug::default(),
+            sync_debug: SyncDebugState::default(),
             queue: Queue::default(),
             graph_debug: AtomicBool::new(false),
         }))
@@ -205,7 +204,7 @@ impl Runtime {
             return ready.api.device_count();
         }
         let asks_nvml = std::env::var("PYTORCH_NVML_BASED_CUDA_CHECK").as_deref() == Ok("1");
-        let counted = if asks_nvml { self.device_count_nvml() } else { None };
+        let counted = if asks_nvml { self.telemetry().device_count() } else { None };
         counted.unwrap_or_else(|| self.ready().map_or(0, |ready| ready.api.device_count()))
     }
 
@@ -298,7 +297,7 @@ impl Runtime {
         &self.0.queue
     }
 
-    pub(crate) fn sync_debug(&self) -> &SyncDebug {
+    pub(crate) fn sync_debug_state(&self) -> &SyncDebugState {
         &self.0.sync_debug
     }
 
@@ -426,20 +425,6 @@ impl Runtime {
         Ok(())
     }
 
-    /// Whether a device's context is in use by this runtime.
-    #[must_use]
-    pub fn is_device_used(&self, device: DeviceIndex) -> bool {
-        self.0.ready.get().is_some_and(|ready| ready.api.is_used(device))
-    }
-
-    /// Free and total memory of a device, in bytes.
-    ///
-    /// # Errors
-    /// The device does not exist, or the driver's error.
-    pub fn mem_get_info(&self, device: DeviceIndex) -> Result<MemInfo> {
-        self.check_device(device)?.api.mem_get_info(device)
-    }
-
     /// Whether the allocator's books balance. For tests; takes time proportional to the number of blocks, and must not
     /// run beside allocations.
     #[must_use]
@@ -522,7 +507,7 @@ impl Ready {
             modules: Modules::default(),
             remains: Remains::default(),
             peers: Peers::new(devices),
-            ipc: Ipc::default(),
+            ipc: IpcState::default(),
         }
     }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use crate::base::device::DeviceIndex;
 use crate::base::error::{Error, Result};
-use crate::runtime::handle::Runtime;
+use crate::driver::Api;
 
 const UNKNOWN: u8 = 0;
 const NO: u8 = 1;
@@ -29,24 +29,16 @@ impl Peers {
         let (row, column) = (usize::try_from(device).ok()?, usize::try_from(peer).ok()?);
         self.known.get(row * self.devices + column).filter(|_| row < self.devices && column < self.devices)
     }
-}
 
-impl Runtime {
-    /// Whether work of `device` can reach memory of `peer`; a device reaches its own. Starts the runtime and creates no
-    /// context.
-    ///
-    /// # Errors
-    /// [`Error::InvalidDeviceId`] or [`Error::InvalidPeerDeviceId`] for a device that does not exist; the runtime cannot
-    /// start; the driver's error.
-    pub fn can_device_access_peer(&self, device: DeviceIndex, peer: DeviceIndex) -> Result<bool> {
-        let ready = self.check_device_id(device)?;
-        let known = ready.peers.of(device, peer).ok_or(Error::InvalidPeerDeviceId)?;
+    /// Whether work of `device` can reach memory of `peer`; a device reaches its own.
+    pub(crate) fn can_access(&self, api: &Api, device: DeviceIndex, peer: DeviceIndex) -> Result<bool> {
+        let known = self.of(device, peer).ok_or(Error::InvalidPeerDeviceId)?;
         if device == peer {
             return Ok(true);
         }
         match known.load(Ordering::Relaxed) {
             UNKNOWN => {
-                let can = ready.api.can_access_peer(device, peer)?;
+                let can = api.can_access_peer(device, peer)?;
                 known.store(if can { YES } else { NO }, Ordering::Relaxed);
                 Ok(can)
             }

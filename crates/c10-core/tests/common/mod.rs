@@ -25,15 +25,15 @@ impl Rig {
     }
 
     pub(crate) fn stream(&self) -> Stream {
-        self.runtime.new_stream(DEVICE, 0).unwrap()
+        self.runtime.streams().pooled(DEVICE, 0).unwrap()
     }
 
     pub(crate) fn allocated_bytes(&self) -> i64 {
-        self.runtime.memory_stats(DEVICE).unwrap().allocated_bytes.all.current
+        self.runtime.memory().stats(DEVICE).unwrap().allocated_bytes.all.current
     }
 
     pub(crate) fn reserved_bytes(&self) -> i64 {
-        self.runtime.memory_stats(DEVICE).unwrap().reserved_bytes.all.current
+        self.runtime.memory().stats(DEVICE).unwrap().reserved_bytes.all.current
     }
 
     /// Drops the runtime and tells what is left on the machine.
@@ -49,10 +49,10 @@ pub(crate) fn relay(seed: u64, between: impl FnOnce(&Rig, &Stream, &Stream) -> R
     const LEN: usize = 1 << 20;
     let rig = Rig::new(config().seed(seed).late_events(true));
     let (first, second) = (rig.stream(), rig.stream());
-    let (source, target) = (rig.runtime.pinned(LEN)?, rig.runtime.pinned(LEN)?);
+    let (source, target) = (rig.runtime.pinned().buffer(LEN)?, rig.runtime.pinned().buffer(LEN)?);
     source.write(0, &vec![9; LEN])?;
     target.write(0, &vec![0; LEN])?;
-    let buffer = rig.runtime.buffer(LEN, &first)?;
+    let buffer = rig.runtime.memory().buffer(LEN, &first)?;
     buffer.fill(0..LEN, 1, &first)?;
     first.synchronize()?;
     buffer.copy_from_pinned(0, &source, 0..LEN, &first)?;

@@ -66,7 +66,7 @@ impl Cudart {
     /// # Errors
     /// The device does not exist, or the driver's error.
     pub fn cudaMemGetInfo(&self, device: impl DeviceArg) -> Result<(u64, u64)> {
-        let info = self.runtime.mem_get_info(device.resolve(&self.runtime)?)?;
+        let info = self.runtime.memory().info(device.resolve(&self.runtime)?)?;
         Ok((info.free, info.total))
     }
 }

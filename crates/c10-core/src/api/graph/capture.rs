@@ -44,7 +44,7 @@ impl Capturing {
         pool: Option<PoolId>,
         mode: CaptureMode,
     ) -> Result<Self> {
-        let stream = runtime.current_stream(runtime.current_device()?)?;
+        let stream = runtime.streams().current(runtime.current_device()?)?;
         if stream.is_default() {
             return Err(Error::CaptureOnDefaultStream);
         }

@@ -104,7 +104,7 @@ impl Captured {
         let exec = self.executable(ready)?;
         let stream = thread::stream(runtime.id(), self.device).on(self.device);
         if !self.increments.is_empty() {
-            self.increments.prologue(&runtime.current_stream(self.device)?)?;
+            self.increments.prologue(&runtime.streams().current(self.device)?)?;
         }
         ready.api.graph_launch(exec, stream)?;
         if self.replayed_last != Some(stream) {

@@ -8,6 +8,7 @@ use std::marker::PhantomData;
 
 use crate::api::buffers::DeviceBuffer;
 use crate::api::graph::CaptureScope;
+use crate::api::launch::launch_set_condition;
 use crate::api::stream::Stream;
 use crate::base::error::{Error, Result};
 use crate::base::handles::StreamRef;
@@ -86,7 +87,7 @@ impl CaptureScope<'_> {
         if capture.map(|capture| capture.id) != Some(condition.whole) {
             return Err(Error::ConditionElsewhere);
         }
-        self.runtime().launch_set_condition(condition.handle(), buffer.at(offset), self.stream)
+        launch_set_condition(self.runtime(), condition.handle(), buffer.at(offset), self.stream)
     }
 
     /// Records an IF node: what `body` records on `side`, which is current meanwhile, runs in a replay if the condition is
@@ -191,7 +192,7 @@ impl CaptureScope<'_> {
         let _streams = ready.captures.ask_again_after(whole);
         let number = api.begin_body(stream, graph, whole)?;
         let capture = Body { api, stream, number, is_open: true };
-        let current = self.runtime().stream_guard(side)?;
+        let current = self.runtime().streams().guard(side)?;
         let done = body(&CaptureScope { stream: side, thread: PhantomData });
         drop(current);
         let ended = capture.end();

@@ -55,7 +55,7 @@ impl CUDAGraph {
             // What would run now would be captured.
             return Err(error);
         }
-        let _current = self.runtime.stream_guard(stream)?;
+        let _current = self.runtime.streams().guard(stream)?;
         Ok(CaptureOutcome::RanEagerly { value: body()?, error })
     }
 

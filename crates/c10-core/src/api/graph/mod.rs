@@ -30,7 +30,6 @@ use std::sync::Arc;
 
 use crate::api::arg::StreamArg;
 use crate::api::stream::Stream;
-use crate::base::device::DeviceIndex;
 use crate::base::error::{Error, Result};
 use crate::base::handles::CaptureMode;
 use crate::base::ids::PoolId;
@@ -118,7 +117,7 @@ impl CUDAGraph {
     /// driver's error.
     pub fn capture_end(&mut self) -> Result<()> {
         let State::Capturing(capturing) = &self.state else { return Err(Error::GraphNotCapturing) };
-        if self.runtime.current_stream(self.runtime.current_device()?)? != capturing.stream {
+        if self.runtime.streams().current(self.runtime.current_device()?)? != capturing.stream {
             return Err(Error::CaptureEndedElsewhere);
         }
         self.finish_capture()
@@ -134,7 +133,7 @@ impl CUDAGraph {
         pool: Option<PoolId>,
         mode: CaptureMode,
     ) -> Result<GraphCapture<'_>> {
-        let current = self.runtime.stream_guard(stream)?;
+        let current = self.runtime.streams().guard(stream)?;
         self.capture_begin(pool, mode)?;
         Ok(GraphCapture { graph: self, stream: stream.clone(), _current: current })
     }
@@ -375,19 +374,6 @@ impl CUDAGraph {
     #[must_use]
     pub fn is_capturing(&self) -> bool {
         matches!(self.state, State::Capturing(_))
-    }
-}
-
-impl Runtime {
-    /// The stream of a device that torch's `graph` captures on where none is named: always the same one, so that graphs
-    /// can share a memory pool, whose free memory belongs to the stream it was allocated on.
-    ///
-    /// # Errors
-    /// The device does not exist, or the driver's error.
-    pub fn default_capture_stream(&self, device: DeviceIndex) -> Result<Stream> {
-        let ready = self.check_device(device)?;
-        let id = ready.captures.stream(device, || Ok(self.new_stream(device, 0)?.stream_id()))?;
-        self.stream_from_id(device, id)
     }
 }
 

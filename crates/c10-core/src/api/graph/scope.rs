@@ -138,7 +138,7 @@ impl CaptureScope<'_> {
     /// # Errors
     /// Not enough memory, or the driver's error.
     pub fn buffer(&self, len: usize) -> Result<DeviceBuffer> {
-        self.runtime().buffer(len, self.stream)
+        self.runtime().memory().buffer(len, self.stream)
     }
 
     /// Records setting bytes of a buffer.
@@ -219,7 +219,7 @@ impl CaptureScope<'_> {
         body: impl FnOnce(&CaptureScope<'_>) -> Result<T, E>,
     ) -> Result<T, E> {
         side.wait_stream(self.stream)?;
-        let current = self.runtime().stream_guard(side)?;
+        let current = self.runtime().streams().guard(side)?;
         let done = body(&CaptureScope { stream: side, thread: PhantomData });
         drop(current);
         // Joined even if `body` failed: else the whole capture could not end.

@@ -6,7 +6,7 @@
 //! place in it stands beside.
 //!
 //! **Invariants:** the sender keeps the memory until the receivers have dropped it, whoever else drops it; it looks for
-//! that when it is asked to ([`Runtime::ipc_collect`]), sends more, or runs out of memory; a receiver that ends without dropping it is waited for until the sender's runtime ends. A segment is
+//! that when it is asked to ([`crate::Ipc::collect`]), sends more, or runs out of memory; a receiver that ends without dropping it is waited for until the sender's runtime ends. A segment is
 //! mapped once a process and device, for as long as a buffer of it is there. Dropping a received buffer never blocks:
 //! its mapping goes, and after that the sender is told, when the streams it was used on have passed the work queued until
 //! then.
@@ -19,7 +19,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use self::counter::{ReceivedCount, SentCount};
-use crate::api::buffers::DeviceMemory;
+use crate::api::buffers::{DeviceBuffer, DeviceMemory};
 use crate::base::device::DeviceIndex;
 use crate::base::error::{Error, Result};
 use crate::base::handles::{EventHandle, StreamRef};
@@ -119,7 +119,7 @@ fn take<const COUNT: usize>(bytes: &mut &[u8]) -> Option<[u8; COUNT]> {
 
 /// What a runtime has sent and received.
 #[derive(Debug, Default)]
-pub(crate) struct Ipc {
+pub(crate) struct IpcState {
     sent: Mutex<Vec<Sent>>,
     segments: Mutex<BTreeMap<(DeviceIndex, IpcHandle), Weak<Mapping>>>,
 }
@@ -132,7 +132,7 @@ struct Sent {
     _memory: Arc<DeviceMemory>,
 }
 
-impl Ipc {
+impl IpcState {
     fn lock_sent(&self) -> MutexGuard<'_, Vec<Sent>> {
         self.sent.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -230,10 +230,23 @@ impl Received {
     }
 }
 
+/// What a runtime shares with other processes; made by [`Runtime::ipc`].
+#[derive(Clone, Copy, Debug)]
+pub struct Ipc<'a>(&'a Runtime);
+
 impl Runtime {
+    /// Memory that several processes use.
+    #[must_use]
+    #[inline]
+    pub fn ipc(&self) -> Ipc<'_> {
+        Ipc(self)
+    }
+}
+
+impl Ipc<'_> {
     /// Memory as it goes to another process, and what keeps it until that has dropped it.
-    pub(crate) fn send(&self, memory: &Arc<DeviceMemory>) -> Result<SharedBuffer> {
-        let ready = self.ready()?;
+    pub(crate) fn send(self, memory: &Arc<DeviceMemory>) -> Result<SharedBuffer> {
+        let ready = self.0.ready()?;
         let device = memory.device();
         ready.ipc.collect(ready);
         if memory.is_received() {
@@ -265,18 +278,18 @@ impl Runtime {
     /// # Errors
     /// The device does not exist, all receivers or the sender have let the memory go, the current stream captures, or the
     /// driver's error; its "invalid device context" where this process is the sender.
-    pub fn open_shared(&self, shared: &SharedBuffer) -> Result<crate::DeviceBuffer> {
+    pub fn open(self, shared: &SharedBuffer) -> Result<DeviceBuffer> {
         let device = shared.device;
-        let ready = self.check_device(device)?;
+        let ready = self.0.check_device(device)?;
         let stream = self.stream_for_sharing(ready, device)?;
         let Some(place) = &shared.place else {
-            return self.buffer(0, &self.current_stream(device)?);
+            return self.0.memory().buffer(0, &self.0.streams().current(device)?);
         };
         let count = ReceivedCount::new(&place.counter)?;
         match self.map_shared(ready, stream, place, shared.len) {
             Ok((mapping, address)) => {
                 let received = Received { _mapping: mapping, _count: count, used: Mutex::default() };
-                Ok(self.received_buffer(address, shared.len(), stream, Arc::new(received)))
+                Ok(DeviceBuffer::of(self.0, address, shared.len(), stream, Some(Arc::new(received))))
             }
             Err(error) => {
                 count.give_up();
@@ -286,9 +299,9 @@ impl Runtime {
     }
 
     /// Maps the segment and lets the stream wait for the sender's work; the mapping, and where the memory is.
-    fn map_shared(&self, ready: &Ready, stream: StreamRef, place: &Place, len: u64) -> Result<(Arc<Mapping>, u64)> {
+    fn map_shared(self, ready: &Ready, stream: StreamRef, place: &Place, len: u64) -> Result<(Arc<Mapping>, u64)> {
         let _relaxed = ready.relaxed()?;
-        let mapping = ready.ipc.mapping(self, &ready.api, stream.device, place.segment)?;
+        let mapping = ready.ipc.mapping(self.0, &ready.api, stream.device, place.segment)?;
         let address = mapping.base.checked_add(place.offset).ok_or(Error::InvalidSharedBuffer)?;
         // What came from outside may be wrong. A driver that does not say how far the memory goes is believed.
         if let Ok((base, size)) = ready.api.address_range(stream.device, mapping.base)
@@ -304,8 +317,8 @@ impl Runtime {
     }
 
     /// The current stream of a device, which must not capture: other processes wait for what is queued now.
-    fn stream_for_sharing(&self, ready: &Ready, device: DeviceIndex) -> Result<StreamRef> {
-        let stream = self.current_stream(device)?.reference();
+    fn stream_for_sharing(self, ready: &Ready, device: DeviceIndex) -> Result<StreamRef> {
+        let stream = self.0.streams().current(device)?.reference();
         match ready.api.stream_capture_id(stream)? {
             None => Ok(stream),
             Some(_) => Err(Error::SharingDuringCapture),
@@ -313,19 +326,19 @@ impl Runtime {
     }
 
     /// Says what is wrong with memory that the driver does not export.
-    fn why_not_shared(&self, error: Error, address: u64) -> Error {
+    fn why_not_shared(self, error: Error, address: u64) -> Error {
         let inside = |segment: &crate::SegmentInfo| {
             segment.is_expandable && (segment.address..segment.address + segment.total_size).contains(&address)
         };
-        if self.memory_snapshot(None).iter().any(inside) { Error::SharingOfExpandableSegment } else { error }
+        if self.0.memory().snapshot(None).iter().any(inside) { Error::SharingOfExpandableSegment } else { error }
     }
 
     /// Lets go of sent memory that all its receivers have dropped; torch's `ipc_collect`. Sending does so as well.
     ///
     /// # Errors
     /// The runtime cannot start.
-    pub fn ipc_collect(&self) -> Result<()> {
-        let ready = self.ready()?;
+    pub fn collect(self) -> Result<()> {
+        let ready = self.0.ready()?;
         ready.sweep();
         ready.ipc.collect(ready);
         Ok(())

@@ -33,14 +33,12 @@ const TEXT: &std::ffi::CStr = c"\
 }
 ";
 
-impl Runtime {
-    /// Records a launch that sets a condition to the number at an address, which is inside a buffer that the capture keeps
-    /// and a multiple of 4.
-    pub(crate) fn launch_set_condition(&self, condition: u64, address: u64, stream: &Stream) -> Result<()> {
-        let ready = self.ready()?;
-        let function = own_kernel(ready, stream.device_index(), TEXT, c"set_condition")?;
-        let shape = Shape { grid: [1; 3], block: [1; 3], shared_bytes: 0 };
-        // SAFETY: the kernel has two parameters of 8 bytes; what it reads is inside a buffer, as the caller has checked.
-        unsafe { ready.api.launch(function, shape, &[condition, address], stream.reference()) }
-    }
+/// Records a launch that sets a condition to the number at an address, which is inside a buffer that the capture keeps
+/// and a multiple of 4.
+pub(crate) fn launch_set_condition(runtime: &Runtime, condition: u64, address: u64, stream: &Stream) -> Result<()> {
+    let ready = runtime.ready()?;
+    let function = own_kernel(ready, stream.device_index(), TEXT, c"set_condition")?;
+    let shape = Shape { grid: [1; 3], block: [1; 3], shared_bytes: 0 };
+    // SAFETY: the kernel has two parameters of 8 bytes; what it reads is inside a buffer, as the caller has checked.
+    unsafe { ready.api.launch(function, shape, &[condition, address], stream.reference()) }
 }

@@ -26,6 +26,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use cuda_sys::driver::types::{CUdevice_attribute as DeviceAttribute, CUfunction_attribute as Attribute};
 
 pub use arguments::{Arg, LaunchConfig};
+pub(crate) use condition::launch_set_condition;
+pub(crate) use sleep::queue_sleep;
 
 use crate::api::stream::Stream;
 use crate::base::device::DeviceIndex;
@@ -112,43 +114,41 @@ pub struct Kernel {
     function: Arc<Function>,
 }
 
-impl Runtime {
+impl Module {
     /// Loads PTX onto a device, where the driver compiles it.
     ///
     /// # Errors
     /// The text holds a zero byte, the driver refuses it (with its log), or the driver's error.
-    pub fn module_from_ptx(&self, device: DeviceIndex, text: &str) -> Result<Module> {
+    pub fn from_ptx(runtime: &Runtime, device: DeviceIndex, text: &str) -> Result<Self> {
         let text = CString::new(text).map_err(|_| ModuleError::ZeroByte)?;
-        self.load(device, |ready| ready.api.module_from_ptx(device, &text))
+        Self::load(runtime, device, |ready| ready.api.module_from_ptx(device, &text))
     }
 
     /// Loads an image onto a device: machine code (a cubin or a bundle of them), or PTX that ends with a zero byte.
     ///
     /// # Safety
-    /// - The image is whole: how long it is, the driver reads in the image itself.
+    /// - The image is whole: how long it is, the driver reads in the image itruntime.
     ///
     /// # Errors
     /// The image is empty or not for this device, the driver refuses it (with its log), or the driver's error.
-    pub unsafe fn module_from_image(&self, device: DeviceIndex, image: &[u8]) -> Result<Module> {
+    pub unsafe fn from_image(runtime: &Runtime, device: DeviceIndex, image: &[u8]) -> Result<Self> {
         if image.is_empty() {
             return Err(ModuleError::Empty.into());
         }
         // SAFETY: the caller's promise.
-        self.load(device, |ready| unsafe { ready.api.module_from_image(device, image) })
+        Self::load(runtime, device, |ready| unsafe { ready.api.module_from_image(device, image) })
     }
 
-    fn load(&self, device: DeviceIndex, load: impl FnOnce(&Ready) -> Result<ModuleHandle>) -> Result<Module> {
-        let ready = self.check_device(device)?;
+    fn load(runtime: &Runtime, device: DeviceIndex, load: impl FnOnce(&Ready) -> Result<ModuleHandle>) -> Result<Self> {
+        let ready = runtime.check_device(device)?;
         let _relaxed = ready.relaxed()?;
         let handle = load(ready)?;
         ready.modules.add(handle, device);
         let loaded =
-            Loaded { device, handle, home: self.downgrade(), functions: Mutex::default(), told: Told::default() };
-        Ok(Module { runtime: self.clone(), loaded: Arc::new(loaded) })
+            Loaded { device, handle, home: runtime.downgrade(), functions: Mutex::default(), told: Told::default() };
+        Ok(Self { runtime: runtime.clone(), loaded: Arc::new(loaded) })
     }
-}
 
-impl Module {
     /// The device that the code is on.
     #[must_use]
     pub fn device_index(&self) -> DeviceIndex {

@@ -9,7 +9,6 @@ use crate::api::launch::own::own_kernel;
 use crate::api::stream::Stream;
 use crate::base::error::Result;
 use crate::driver::Shape;
-use crate::runtime::handle::Runtime;
 
 /// Reads the clock until so many cycles have passed.
 const TEXT: &std::ffi::CStr = c"\
@@ -31,18 +30,11 @@ again:
 }
 ";
 
-impl Runtime {
-    /// Keeps a stream busy for at least so many clock cycles of the device; torch's `_sleep`. Returns at once.
-    ///
-    /// # Errors
-    /// The driver's error.
-    #[doc(alias = "_sleep")]
-    pub fn sleep(&self, cycles: i64, stream: &Stream) -> Result<()> {
-        self.check_same(stream.runtime(), "stream")?;
-        let ready = self.ready()?;
-        let function = own_kernel(ready, stream.device_index(), TEXT, c"wait_cycles")?;
-        let shape = Shape { grid: [1; 3], block: [1; 3], shared_bytes: 0 };
-        // SAFETY: the kernel has one parameter of 8 bytes and touches no memory.
-        unsafe { ready.api.launch(function, shape, &[cycles.cast_unsigned()], stream.reference()) }
-    }
+/// Queues a kernel that takes at least so many clock cycles.
+pub(crate) fn queue_sleep(stream: &Stream, cycles: i64) -> Result<()> {
+    let ready = stream.ready()?;
+    let function = own_kernel(ready, stream.device_index(), TEXT, c"wait_cycles")?;
+    let shape = Shape { grid: [1; 3], block: [1; 3], shared_bytes: 0 };
+    // SAFETY: the kernel has one parameter of 8 bytes and touches no memory.
+    unsafe { ready.api.launch(function, shape, &[cycles.cast_unsigned()], stream.reference()) }
 }

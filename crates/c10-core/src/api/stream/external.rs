@@ -30,8 +30,8 @@ impl ExternalStream {
     pub(crate) fn wrap(pointer: usize, device: DeviceIndex, priority: i32) -> Result<Self> {
         let runtime = Runtime::current();
         match (pointer, priority) {
-            (0, _) => runtime.new_stream(device, priority),
-            (_, 0) => runtime.wrap_stream(device, StreamHandle(pointer)),
+            (0, _) => runtime.streams().pooled(device, priority),
+            (_, 0) => runtime.streams().wrap(device, StreamHandle(pointer)),
             _ => Err(Error::ExternalStreamPriority),
         }
         .map(Self)

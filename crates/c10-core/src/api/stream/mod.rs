@@ -16,6 +16,7 @@ pub use raw::get_stream_from_external;
 use crate::api::arg::DeviceArg;
 use crate::api::event::{Event, EventOptions};
 use crate::api::guard::{MultiStreamGuard, StreamGuard};
+use crate::api::launch::queue_sleep;
 use crate::base::device::{Device, DeviceIndex, DeviceType};
 use crate::base::error::{Error, Result};
 use crate::base::handles::{StreamHandle, StreamRef};
@@ -50,7 +51,7 @@ impl Stream {
         let runtime = Runtime::current();
         let index = device.resolve(&runtime)?;
         let index = if index < DeviceIndex(0) { runtime.current_device()? } else { index };
-        runtime.new_stream(index, priority)
+        runtime.streams().pooled(index, priority)
     }
 
     /// The stream of the current runtime that [`Self::stream_id`], [`Self::device_index`] and [`Self::device_type`] named.
@@ -60,7 +61,7 @@ impl Stream {
     /// The device is no CUDA device or does not exist, or there is no such stream.
     pub fn from_id(stream_id: StreamId, device_index: DeviceIndex, device_type: DeviceType) -> Result<Self> {
         let index = Device { kind: device_type, index: Some(device_index) }.cuda_index()?;
-        Runtime::with_current(|runtime| runtime.stream_from_id(index.unwrap_or(device_index), stream_id))
+        Runtime::with_current(|runtime| runtime.streams().by_id(index.unwrap_or(device_index), stream_id))
     }
 
     /// Least and greatest priority of the current device's streams; a lower number is more urgent.
@@ -69,7 +70,7 @@ impl Stream {
     /// The driver's error.
     pub fn priority_range() -> Result<(i32, i32)> {
         let runtime = Runtime::current();
-        runtime.priority_range_of(runtime.current_device()?)
+        runtime.streams().priority_range(runtime.current_device()?)
     }
 
     /// The stream's CUDA handle (`CUstream`) as a number, 0 for the default stream. A raw door: whoever uses it with
@@ -165,7 +166,7 @@ impl Stream {
     /// The driver's error: queued work failed, or the stream is capturing; [`Error::SynchronizingOperation`].
     pub fn synchronize(&self) -> Result<()> {
         let ready = self.ready()?;
-        self.runtime.sync_debug().police()?;
+        self.runtime.sync_debug_state().police()?;
         ready.api.stream_wait_on_host(self.reference())?;
         ready.sweep();
         Ok(())
@@ -203,6 +204,15 @@ impl Stream {
     /// The driver's error.
     pub fn is_capturing(&self) -> Result<bool> {
         self.ready()?.api.stream_is_capturing(self.reference())
+    }
+
+    /// Keeps the stream busy for at least so many clock cycles of its device; torch's `_sleep`. Returns at once.
+    ///
+    /// # Errors
+    /// The driver's error.
+    #[doc(alias = "_sleep")]
+    pub fn sleep(&self, cycles: i64) -> Result<()> {
+        queue_sleep(self, cycles)
     }
 
     /// Makes this the current stream of its device, and that device the current one, until the guard is dropped; what
@@ -244,26 +254,39 @@ impl Hash for Stream {
     }
 }
 
+/// The streams of a runtime; made by [`Runtime::streams`].
+#[derive(Clone, Copy, Debug)]
+pub struct Streams<'a>(&'a Runtime);
+
 impl Runtime {
+    /// The streams: of the pools, the current ones, the default ones.
+    #[must_use]
+    #[inline]
+    pub fn streams(&self) -> Streams<'_> {
+        Streams(self)
+    }
+}
+
+impl Streams<'_> {
     /// The next stream of the pool for that device and priority. Priorities out of range are brought into it: 0 and
     /// above is the least urgent.
     ///
     /// # Errors
     /// The driver knows no such device, or cannot make the streams.
-    pub fn new_stream(&self, device: DeviceIndex, priority: i32) -> Result<Stream> {
-        let ready = self.check_device(device)?;
+    pub fn pooled(self, device: DeviceIndex, priority: i32) -> Result<Stream> {
+        let ready = self.0.check_device(device)?;
         let _relaxed = ready.relaxed()?;
         let key = ready.streams.of(device)?.next(&ready.api, device, priority)?;
-        Ok(Stream { runtime: self.clone(), device, key })
+        Ok(Stream { runtime: self.0.clone(), device, key })
     }
 
     /// The default stream of a device.
     ///
     /// # Errors
     /// The driver knows no such device.
-    pub fn default_stream(&self, device: DeviceIndex) -> Result<Stream> {
-        self.check_device(device)?;
-        Ok(Stream { runtime: self.clone(), device, key: StreamKey::DEFAULT })
+    pub fn default(self, device: DeviceIndex) -> Result<Stream> {
+        self.0.check_device(device)?;
+        Ok(Stream { runtime: self.0.clone(), device, key: StreamKey::DEFAULT })
     }
 
     /// This thread's current stream of a device; the default stream, unless another was made current.
@@ -271,10 +294,10 @@ impl Runtime {
     /// # Errors
     /// The driver knows no such device.
     #[inline]
-    pub fn current_stream(&self, device: DeviceIndex) -> Result<Stream> {
-        self.check_device(device)?;
-        let key = thread::stream(self.id(), device);
-        Ok(Stream { runtime: self.clone(), device, key })
+    pub fn current(self, device: DeviceIndex) -> Result<Stream> {
+        self.0.check_device(device)?;
+        let key = thread::stream(self.0.id(), device);
+        Ok(Stream { runtime: self.0.clone(), device, key })
     }
 
     /// Makes a stream the current one of its device, and that device the current one.
@@ -282,8 +305,8 @@ impl Runtime {
     /// # Errors
     /// The stream belongs to another runtime.
     #[inline]
-    pub fn set_stream(&self, stream: &Stream) -> Result<()> {
-        self.check_same(&stream.runtime, "stream")?;
+    pub fn set_current(self, stream: &Stream) -> Result<()> {
+        self.0.check_same(&stream.runtime, "stream")?;
         stream.make_current();
         Ok(())
     }
@@ -293,8 +316,8 @@ impl Runtime {
     /// # Errors
     /// The stream belongs to another runtime.
     #[inline]
-    pub fn stream_guard(&self, stream: &Stream) -> Result<StreamGuard> {
-        self.check_same(&stream.runtime, "stream")?;
+    pub fn guard(self, stream: &Stream) -> Result<StreamGuard> {
+        self.0.check_same(&stream.runtime, "stream")?;
         Ok(stream.guard())
     }
 
@@ -303,51 +326,51 @@ impl Runtime {
     ///
     /// # Errors
     /// A stream belongs to another runtime; then no stream has become current.
-    pub fn multi_stream_guard<'a>(&self, streams: impl IntoIterator<Item = &'a Stream>) -> Result<MultiStreamGuard> {
+    pub fn guard_all<'a>(self, streams: impl IntoIterator<Item = &'a Stream>) -> Result<MultiStreamGuard> {
         let streams: Vec<&Stream> = streams.into_iter().collect();
-        streams.iter().try_for_each(|stream| self.check_same(&stream.runtime, "stream"))?;
-        Ok(MultiStreamGuard::new(self.id(), &streams))
+        streams.iter().try_for_each(|stream| self.0.check_same(&stream.runtime, "stream"))?;
+        Ok(MultiStreamGuard::new(self.0.id(), &streams))
     }
 
     /// The driver's name of a stream of this runtime, of the current one for `None`.
     #[inline]
-    pub(crate) fn stream_or_current(&self, stream: Option<&Stream>) -> Result<StreamRef> {
+    pub(crate) fn or_current(self, stream: Option<&Stream>) -> Result<StreamRef> {
         match stream {
-            Some(stream) if stream.runtime == *self => Ok(stream.reference()),
+            Some(stream) if stream.runtime == *self.0 => Ok(stream.reference()),
             Some(_) => Err(Error::OtherRuntime { what: "stream" }),
             None => {
-                let device = thread::device(self.id());
-                Ok(thread::stream(self.id(), device).on(device))
+                let device = thread::device(self.0.id());
+                Ok(thread::stream(self.0.id(), device).on(device))
             }
         }
     }
 
     /// The driver's name of this thread's current stream of a device that there is.
     #[inline]
-    pub(crate) fn current_stream_of(&self, device: DeviceIndex) -> StreamRef {
-        thread::stream(self.id(), device).on(device)
+    pub(crate) fn current_ref(self, device: DeviceIndex) -> StreamRef {
+        thread::stream(self.0.id(), device).on(device)
     }
 
     /// The stream that [`Stream::stream_id`] named; only the default stream and streams of pools can be found again.
     ///
     /// # Errors
     /// The driver knows no such device, or there is no such stream.
-    pub fn stream_from_id(&self, device: DeviceIndex, id: StreamId) -> Result<Stream> {
-        let ready = self.check_device(device)?;
+    pub fn by_id(self, device: DeviceIndex, id: StreamId) -> Result<Stream> {
+        let ready = self.0.check_device(device)?;
         if id == StreamId(0) {
-            return self.default_stream(device);
+            return self.default(device);
         }
         let (level, index) = id.pool().ok_or(Error::UnknownStream { id: id.0 })?;
         let key = ready.streams.of(device)?.find(&ready.api, device, level, index)?;
-        Ok(Stream { runtime: self.clone(), device, key: key.ok_or(Error::UnknownStream { id: id.0 })? })
+        Ok(Stream { runtime: self.0.clone(), device, key: key.ok_or(Error::UnknownStream { id: id.0 })? })
     }
 
     /// Least and greatest priority of streams; a lower number is more urgent.
     ///
     /// # Errors
     /// The driver knows no such device, or its error.
-    pub fn priority_range_of(&self, device: DeviceIndex) -> Result<(i32, i32)> {
-        let ready = self.check_device(device)?;
+    pub fn priority_range(self, device: DeviceIndex) -> Result<(i32, i32)> {
+        let ready = self.0.check_device(device)?;
         let levels = ready.streams.of(device)?.level_count(&ready.api, device)?;
         Ok((0, priority_of(levels - 1)))
     }
@@ -356,26 +379,37 @@ impl Runtime {
     ///
     /// # Errors
     /// The driver's error.
-    pub fn is_current_stream_capturing(&self) -> Result<bool> {
-        let device = thread::device(self.id());
-        if !self.is_initialized() || !self.is_device_used(device) {
+    pub fn is_current_capturing(self) -> Result<bool> {
+        let device = thread::device(self.0.id());
+        if !self.0.is_initialized() || !self.0.devices().is_used(device) {
             return Ok(false);
         }
-        Ok(self.ready()?.api.capture_id(self.current_stream(device)?.reference())?.is_some())
+        Ok(self.0.ready()?.api.capture_id(self.current(device)?.reference())?.is_some())
     }
 
     /// A stream that was made elsewhere; never destroyed here. Its id is its handle, which is even: odd ids are of pools.
-    pub(crate) fn wrap_stream(&self, device: DeviceIndex, handle: StreamHandle) -> Result<Stream> {
+    pub(crate) fn wrap(self, device: DeviceIndex, handle: StreamHandle) -> Result<Stream> {
         if matches!(handle.0, 0 | LEGACY) {
-            return self.default_stream(device);
+            return self.default(device);
         }
-        let ready = self.check_device(device)?;
+        let ready = self.0.check_device(device)?;
         let id = i64::try_from(handle.0).unwrap_or(i64::MAX);
         if id & 1 == 1 {
             return Err(Error::UnknownStream { id });
         }
         ready.captures.open_door();
-        Ok(Stream { runtime: self.clone(), device, key: StreamKey { id: StreamId(id), handle } })
+        Ok(Stream { runtime: self.0.clone(), device, key: StreamKey { id: StreamId(id), handle } })
+    }
+
+    /// The stream of a device that torch's `graph` captures on where none is named: always the same one, so that graphs
+    /// can share a memory pool, whose free memory belongs to the stream it was allocated on.
+    ///
+    /// # Errors
+    /// The device does not exist, or the driver's error.
+    pub fn for_captures(self, device: DeviceIndex) -> Result<Stream> {
+        let ready = self.0.check_device(device)?;
+        let id = ready.captures.stream(device, || Ok(self.pooled(device, 0)?.stream_id()))?;
+        self.by_id(device, id)
     }
 }
 

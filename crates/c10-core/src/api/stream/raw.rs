@@ -23,7 +23,7 @@ use crate::runtime::handle::Runtime;
 ///   replayed on it.
 pub unsafe fn get_stream_from_external(handle: usize, device: impl DeviceArg) -> Result<Stream> {
     let runtime = Runtime::current();
-    runtime.wrap_stream(device.resolve(&runtime)?, StreamHandle(handle))
+    runtime.streams().wrap(device.resolve(&runtime)?, StreamHandle(handle))
 }
 
 impl ExternalStream {
