@@ -7,12 +7,26 @@ pub use c10_core::{
     RuntimeGuard, SyncDebug, SyncDebugMode, Telemetry, Uuid, check_error, cudaStatus,
 };
 
+pub use crate::arch::{
+    check_capability, check_cubins, code_compatible_with_device, extract_arch_version, get_arch_list,
+    get_gencode_flags, is_bf16_supported, is_compiled, is_tf32_supported, warn_unsupported_code,
+};
+pub use crate::pointer::get_device_from_ptr;
+pub use crate::selection::{CudaDeviceProperties, get_device, get_device_index, lazy_init};
+pub use crate::visibility::{
+    device_count_nvml, get_nvml_device_index, nvml_based_avail, parse_visible_devices, raw_device_count_nvml,
+    raw_device_uuid_nvml, transform_uuid_to_ordinals,
+};
+pub use c10_core::{
+    CheckedDevice, Compat, CompatInterval, CompatSet, CompatTable, PointerInfo, PointerKind, PtrArg, UnsupportedCode,
+    UnsupportedCubins, VisibleDevices,
+};
+
 /// Starts the runtime, if it was not; torch's `init`. Everything that needs it does so by itself. Creates no context.
 ///
 /// # Errors
 /// No driver, a driver that is too old or does not start, no device, a process forked from one that had started, or a
 /// call that was queued ([`lazy_call`]) fails.
-#[doc(alias = "_lazy_init")]
 pub fn init() -> Result<()> {
     Runtime::current().init()
 }

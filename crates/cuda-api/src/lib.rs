@@ -38,12 +38,19 @@
 
 #![forbid(unsafe_code)]
 
+mod arch;
 pub mod buffers;
 pub mod device;
 pub mod graphs;
 pub mod kernels;
 pub mod memory;
+mod old;
+mod pointer;
+mod pools;
+mod selection;
 pub mod streams;
+mod summary;
+mod visibility;
 
 pub use buffers::*;
 pub use device::*;

@@ -7,9 +7,18 @@ use c10_core::{DeviceArg, DeviceIndex, Error, Result, Runtime, StreamArg};
 pub use c10_core::{
     AllocatorConfig, BlockCheckpoint, BlockInfo, BlockState, ConfigError, DeviceStats, DurationStat, HostStats,
     MemPool, MemPoolGuard, MemPoolOptions, MemPools, Memory, NestedStat, ObserverId, OutOfMemory, OutOfMemoryError,
-    OutOfMemoryHint, PinnedMemory, PoolCheckpoint, PoolId, ProcessMemory, RestoreResult, SegmentCheckpoint,
-    SegmentInfo, SegmentType, Stat, StatByPool,
+    OutOfMemoryHint, PinnedMemory, PoolCheckpoint, PoolId, ProcessMemory, RestoredPool, SegmentCheckpoint, SegmentInfo,
+    SegmentType, StaleMemory, Stat, StatByPool,
 };
+
+#[expect(deprecated, reason = "torch keeps them, too")]
+pub use crate::old::{max_memory_cached, memory_cached, reset_max_memory_allocated, reset_max_memory_cached};
+pub use crate::pointer::is_pinned;
+pub use crate::pools::{
+    begin_allocate_current_stream_to_pool, begin_allocate_current_thread_to_pool, begin_allocate_to_pool,
+    end_allocate_to_pool, release_pool,
+};
+pub use crate::summary::memory_summary;
 
 /// Address of device memory; 0 stands for no memory.
 pub type DevicePtr = u64;
@@ -274,36 +283,41 @@ pub fn checkpoint_pool_state(device: impl DeviceArg, pool: PoolId) -> Result<Poo
     runtime.mem_pools().checkpoint(device.resolve(&runtime)?, pool)
 }
 
-/// Brings a memory pool back to a checkpoint of it; torch's `torch._C._cuda_setCheckpointPoolState`. What the pool has
-/// handed out is taken back, and what was handed out at the checkpoint is so again, at the same addresses; the result
-/// names both. What was taken back must not be given back by those who had it; see
+/// Brings a memory pool back to a checkpoint of it; torch's `torch._C._cuda_setCheckpointPoolState`. Memory that is handed
+/// out now and was not then is taken back: its holders give it up in `stale`, which is empty afterwards. Memory that was
+/// handed out then is so again, at the same addresses: with who holds it now, or as a buffer of the result. See
 /// [`c10_core::MemPools::restore`].
 ///
 /// ```
 /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/simulated.rs"));
-/// use cuda_api::{MemPool, MemPoolOptions, caching_allocator_alloc, caching_allocator_delete};
+/// use cuda_api::{DeviceBuffer, MemPool, MemPoolOptions, StaleMemory};
 /// let pool = MemPool::new(MemPoolOptions::default())?;
-/// let alloc = |size| cuda_api::with_mem_pool(&pool, None, || caching_allocator_alloc(size, None, None));
-/// let kept = alloc(5000)?;
+/// let new = |len| cuda_api::with_mem_pool(&pool, None, || DeviceBuffer::new(len, None));
+/// let (first, kept) = (new(5000)?, new(5000)?);
+/// let address = first.address();
 /// let checkpoint = cuda_api::checkpoint_pool_state(None, pool.id())?;
-/// caching_allocator_delete(kept)?;
-/// let other = alloc(1 << 20)?;
+/// drop(first);
+/// let other = new(1 << 20)?;
 ///
-/// let restored = cuda_api::set_checkpoint_pool_state(None, &checkpoint)?;
-/// assert_eq!(restored.allocations_freed, [other]);
-/// assert_eq!(restored.allocations_created[0].address, kept);
-/// assert!(cuda_api::check_pool_live_allocations(None, pool.id(), &[kept])?);
-/// caching_allocator_delete(kept)?;
+/// let mut stale = StaleMemory { buffers: vec![other], ..StaleMemory::default() };
+/// let restored = cuda_api::set_checkpoint_pool_state(None, &checkpoint, &mut stale)?;
+/// assert_eq!(restored.buffers[0].address(), address);
+/// assert!(cuda_api::check_pool_live_allocations(None, pool.id(), &[address, kept.address()])?);
 /// # Ok::<(), cuda_api::Error>(())
 /// ```
 ///
 /// # Errors
-/// As for [`checkpoint_pool_state`]; the checkpoint is of another runtime or device, or segments of it went back to the
-/// driver. The pool is then as it was.
+/// As for [`checkpoint_pool_state`]; memory is handed out that was not given up; a buffer in `stale` has other handles; the
+/// checkpoint is of another runtime or device, or segments of it went back to the driver. The pool and `stale` are then as
+/// they were.
 #[doc(alias = "_cuda_setCheckpointPoolState")]
-pub fn set_checkpoint_pool_state(device: impl DeviceArg, checkpoint: &PoolCheckpoint) -> Result<RestoreResult> {
+pub fn set_checkpoint_pool_state(
+    device: impl DeviceArg,
+    checkpoint: &PoolCheckpoint,
+    stale: &mut StaleMemory,
+) -> Result<RestoredPool> {
     let runtime = Runtime::current();
-    runtime.mem_pools().restore(device.resolve(&runtime)?, checkpoint)
+    runtime.mem_pools().restore(device.resolve(&runtime)?, checkpoint, stale)
 }
 
 /// Whether the memory of a pool that is handed out is exactly that at these addresses; torch's

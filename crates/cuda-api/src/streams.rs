@@ -3,7 +3,7 @@
 use c10_core::{DeviceArg, DeviceIndex, DeviceType, Result, Runtime};
 
 pub use c10_core::{
-    Event, EventOptions, ExternalStream, MultiStreamGuard, Stream, StreamArg, StreamGuard, StreamId, Streams,
+    AnyEvent, Event, EventOptions, ExternalStream, MultiStreamGuard, Stream, StreamArg, StreamGuard, StreamId, Streams,
     get_stream_from_external,
 };
 

@@ -23,7 +23,7 @@ pub use slow::{BlockCheckpoint, PoolCheckpoint, RestoreResult, SegmentCheckpoint
 pub use slow::{BlockInfo, BlockState, SegmentInfo, SegmentType};
 pub use stats::{DeviceStats, StatByPool};
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -347,15 +347,17 @@ impl CachingAllocator {
         self.existing(device)?.checkpoint_pool(driver, pool)
     }
 
-    /// Brings a private pool of a device back to what a checkpoint notes.
+    /// Brings a private pool of a device back to what a checkpoint notes, by taking back what was given up; see
+    /// [`Device::restore_pool`].
     pub(crate) fn restore_pool<D: Driver>(
         &self,
         driver: &D,
         device: DeviceIndex,
         checkpoint: &PoolCheckpoint,
+        given_up: Option<&BTreeSet<u64>>,
     ) -> Result<RestoreResult> {
         let _relaxed = Relaxed::new(driver, self.is_scoped())?;
-        self.existing(device)?.restore_pool(driver, checkpoint)
+        self.existing(device)?.restore_pool(driver, checkpoint, given_up)
     }
 
     /// Whether exactly these addresses of a device's private pool are handed out.

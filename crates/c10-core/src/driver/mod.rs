@@ -16,6 +16,7 @@ mod ipc;
 mod memory;
 mod module;
 mod nvml;
+mod pointer;
 mod stream;
 mod vmm;
 

@@ -34,6 +34,7 @@ use crate::state::holds::Holds;
 use crate::state::modules::Modules;
 use crate::state::observers::Observers;
 use crate::state::peer::Peers;
+use crate::state::pool_routes::PoolRoutes;
 use crate::state::remains::{Doomed, Remains};
 use crate::state::stream_pools::StreamPools;
 use crate::sync::lasting::{Lasting, WeakLasting};
@@ -90,6 +91,7 @@ pub(crate) struct Ready {
     pub(crate) modules: Modules,
     pub(crate) remains: Remains,
     pub(crate) peers: Peers,
+    pub(crate) pool_routes: PoolRoutes,
     pub(crate) ipc: IpcState,
 }
 
@@ -507,6 +509,7 @@ impl Ready {
             modules: Modules::default(),
             remains: Remains::default(),
             peers: Peers::new(devices),
+            pool_routes: PoolRoutes::default(),
             ipc: IpcState::default(),
         }
     }

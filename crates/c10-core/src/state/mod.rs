@@ -5,5 +5,6 @@ pub(crate) mod holds;
 pub(crate) mod modules;
 pub(crate) mod observers;
 pub(crate) mod peer;
+pub(crate) mod pool_routes;
 pub(crate) mod remains;
 pub(crate) mod stream_pools;

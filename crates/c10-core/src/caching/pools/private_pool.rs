@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::base::error::{Error, Result};
-use crate::base::handles::StreamRef;
+use crate::base::handles::{StreamHandle, StreamRef};
 use crate::base::ids::PoolId;
 use crate::caching::device::Device;
 use crate::caching::pools::source::Source;
@@ -24,6 +24,10 @@ pub(crate) enum Filter {
     Capture(Arc<AtomicU64>),
     /// Those of the thread of that number.
     Thread(u64),
+    /// Those for that stream of the device.
+    Stream(StreamHandle),
+    /// All.
+    Any,
 }
 
 impl Filter {
@@ -31,6 +35,8 @@ impl Filter {
         match self {
             Self::Capture(id) => request.capture.is_some_and(|capture| capture == id.load(Ordering::Acquire)),
             Self::Thread(thread) => request.thread == Some(*thread),
+            Self::Stream(stream) => request.stream.handle == *stream,
+            Self::Any => true,
         }
     }
 }

@@ -21,6 +21,7 @@ use crate::caching::remote::Place;
 use crate::caching::shard::{Shard, ShardState};
 use crate::caching::slow::growth::Cold;
 use crate::caching::slow::snapshot::{BlockInfo, BlockState, SegmentType};
+use crate::caching::slow::stale::check_given_up;
 use crate::driver::Driver;
 use crate::sync::lock;
 use crate::thread;
@@ -139,8 +140,14 @@ impl Device {
         Ok(PoolCheckpoint { allocator: self.shared.number, device: self.index, pool: id, segments })
     }
 
-    /// Brings a private pool back to a state it had. Memory that it got since stays in it, free.
-    pub(crate) fn restore_pool<D: Driver>(&self, driver: &D, checkpoint: &PoolCheckpoint) -> Result<RestoreResult> {
+    /// Brings a private pool back to a state it had. Memory that it got since stays in it, free. Of what is handed out now
+    /// and was not then, only the addresses `given_up` are taken back; any for `None`.
+    pub(crate) fn restore_pool<D: Driver>(
+        &self,
+        driver: &D,
+        checkpoint: &PoolCheckpoint,
+        given_up: Option<&BTreeSet<u64>>,
+    ) -> Result<RestoreResult> {
         if checkpoint.allocator != self.shared.number {
             return Err(Error::OtherRuntime { what: "checkpoint" });
         }
@@ -158,6 +165,9 @@ impl Device {
                 return Err(Error::CheckpointOfPendingMemory { address: block.address });
             }
             check_segments(all, pool, checkpoint)?;
+            if let Some(given_up) = given_up {
+                check_given_up(blocks_of(all, pool).map(|(_, block)| block), checkpoint, given_up)?;
+            }
             let mut result = RestoreResult::default();
             let free = free_everything(all, pool, &mut result);
             for segment in &checkpoint.segments {

@@ -6,6 +6,7 @@ mod expandable;
 mod growth;
 mod reclaim;
 mod snapshot;
+mod stale;
 mod validity;
 
 pub use checkpoint::{BlockCheckpoint, PoolCheckpoint, RestoreResult, SegmentCheckpoint};
