@@ -6,8 +6,8 @@
 enum { COUNT = 5000, BYTES = COUNT * 4, BLOCK = 128 };
 
 int main(void) {
-    CUmodule module;
-    CUfunction scale;
+    CUmodule module, refused;
+    CUfunction scale, missing;
     CUstream stream;
     CUdeviceptr to, from;
     uint32_t count = COUNT;
@@ -33,9 +33,9 @@ int main(void) {
     for (int index = 0; index < COUNT; index++) {
         SO(values[index] == 2.5f * (float)index);
     }
-    ANSWERS(CUDA_ERROR_NOT_FOUND, cuModuleGetFunction(&scale, module, "scales"));
+    ANSWERS(CUDA_ERROR_NOT_FOUND, cuModuleGetFunction(&missing, module, "scales"));
     ANSWERS(CUDA_ERROR_INVALID_VALUE, cuLaunchKernel(scale, 1, 1, 1, 2000, 1, 1, 0, stream, parameters, NULL));
-    ANSWERS(CUDA_ERROR_INVALID_PTX, cuModuleLoadData(&module, ".version 7.8\n.target sm_75\n.address_size 64\nno\n"));
+    ANSWERS(CUDA_ERROR_INVALID_PTX, cuModuleLoadData(&refused, ".version 7.8\n.target sm_75\n.address_size 64\nno\n"));
     OK(cuMemFree_v2(to));
     OK(cuMemFree_v2(from));
     OK(cuStreamDestroy_v2(stream));

@@ -1,7 +1,7 @@
 //! C programs on the simulated driver's shared object: built by the system's compiler, run as processes of their own.
 //!
 //! The programs in `tests/c` know nothing of this project. Each is linked with `libcuda.so.1`, which the system's loader
-//! finds in a folder made here, where that is the name of the simulated driver.
+//! finds in a folder made here, where that is the name of the simulated driver. Where there is a GPU, they run on it too.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -40,11 +40,16 @@ fn library_folder() -> &'static Path {
 
 /// Builds the program of a source file in `tests/c`.
 fn build(name: &str) -> PathBuf {
+    build_as(name, name)
+}
+
+/// The same under another name, for a test beside those that build it too.
+fn build_as(name: &str, called: &str) -> PathBuf {
     let triple = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     let mut build = cc::Build::new();
     build.target(&triple).host(&triple).opt_level(1).cargo_metadata(false);
     build.std("c11").warnings(true).extra_warnings(true).warnings_into_errors(true);
-    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(called);
     let mut command = build.get_compiler().to_command();
     command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("c/{name}.c"))).arg("-o").arg(&program);
     if name == "dlopened" {
@@ -147,4 +152,22 @@ fn errors_are_answered() {
 #[test]
 fn the_library_is_opened_by_name() {
     check(&build("dlopened"), &[&[], &[("CUDA_SIM_DRIVER_VERSION", "12.0")]]);
+}
+
+/// What the programs say of the simulated driver they say of a real one.
+#[test]
+fn the_real_driver_where_there_is_a_gpu() {
+    // The programs are found by the system's loader, which does not look at this variable.
+    if std::env::var_os("CUDA_SYS_LIBCUDA").is_some() {
+        return println!("skipped: another driver is asked for");
+    }
+    if let Err(error) = c10_core::Runtime::on_system_driver().init() {
+        return println!("skipped: {error}");
+    }
+    for name in ["device_query", "copies", "streams", "kernel", "graph", "errors", "dlopened"] {
+        let mut command = Command::new(build_as(name, &format!("{name}-real")));
+        let output = command.env_remove("CUDA_LAUNCH_BLOCKING").output().expect("the program can be started");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{name}: {said}{}", output.status);
+    }
 }

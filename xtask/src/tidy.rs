@@ -26,9 +26,12 @@ const PLACES: &[&str] = &[
     "tests",
     "xtask",
     "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "SECURITY.md",
     "Cargo.toml",
     "README.md",
     "clippy.toml",
+    "deny.toml",
     "rust-toolchain.toml",
     "rustfmt.toml",
 ];

@@ -11,10 +11,10 @@ use std::process::Command;
 use common::{on, rig, with_nvml};
 use cuda_api::{
     AnyEvent, CompatTable, Device, DeviceBuffer, DeviceIndex, DeviceType, Error, Event, EventOptions, MemPool,
-    MemPoolOptions, PinnedBuffer, PoolId, StaleMemory, Stream, VisibleDevices, get_device_from_ptr, get_device_index,
-    init, is_initialized, is_pinned, memory_snapshot, with_stream,
+    MemPoolOptions, PinnedBuffer, PoolId, RuntimeGuard, StaleMemory, Stream, VisibleDevices, get_device_from_ptr,
+    get_device_index, init, is_initialized, is_pinned, memory_snapshot, with_stream,
 };
-use cuda_sim::{Config, Fault};
+use cuda_sim::{Bound, Config, Fault, Machine};
 use cuda_sys::CUresult;
 use cuda_sys::driver::types::{CUdevice, CUdevice_attribute};
 
@@ -123,17 +123,17 @@ fn types_that_need_newer_devices() {
     let none = on(Config::default().devices(0));
     assert_eq!((cuda_api::is_bf16_supported(true), cuda_api::is_tf32_supported()), (Ok(false), Ok(false)));
     drop(none);
-    let older = with_older_device();
+    let (_current, _bound, machine) = with_older_device();
     assert_eq!((cuda_api::is_bf16_supported(false), cuda_api::is_tf32_supported()), (Ok(false), Ok(false)));
     assert_eq!(cuda_api::is_bf16_supported(true), Ok(true), "it holds such numbers");
     cuda_api::empty_cache().unwrap();
     let code = CUresult::CUDA_ERROR_NOT_PERMITTED;
-    older.machine.inject(Fault { call: "cuMemAlloc_v2", occurrence: 1, code });
+    machine.inject(Fault { call: "cuMemAlloc_v2", occurrence: 1, code });
     assert_eq!(cuda_api::is_bf16_supported(true), Ok(false));
 }
 
 /// A machine whose devices are of compute capability 7.5.
-fn with_older_device() -> Older {
+fn with_older_device() -> (RuntimeGuard, Bound, Machine) {
     unsafe extern "C" fn attribute(value: *mut i32, attribute: CUdevice_attribute, device: CUdevice) -> CUresult {
         let older = match attribute {
             CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR => 7,
@@ -148,18 +148,13 @@ fn with_older_device() -> Older {
         unsafe { value.write(older) };
         CUresult::CUDA_SUCCESS
     }
-    let machine = cuda_sim::Machine::new(Config::default());
+    let machine = Machine::new(Config::default());
     let bound = machine.bind();
-    let functions = cuda_sys::driver::Functions { cuDeviceGetAttribute: Some(attribute), ..cuda_sim::functions() };
-    // SAFETY: the simulated driver's functions behave as the C functions of their names, and so does the other.
-    let driver = unsafe { cuda_sys::Driver::from_functions(functions) }.unwrap();
-    Older { _current: cuda_api::Runtime::new(driver).bind(), machine, _bound: bound }
-}
-
-struct Older {
-    _current: cuda_api::RuntimeGuard,
-    machine: cuda_sim::Machine,
-    _bound: cuda_sim::Bound,
+    let mut functions = cuda_sim::functions();
+    functions.cuDeviceGetAttribute = Some(attribute);
+    // SAFETY: the simulated driver's functions behave as the C functions of their names, and so does the one above.
+    let driver = unsafe { cuda_sys::Driver::from_functions(functions) }.expect("the machine tells its version");
+    (cuda_api::Runtime::new(driver).bind(), bound, machine)
 }
 
 #[test]
@@ -438,4 +433,36 @@ fn memory_that_shrinks_must_be_given_up() {
     assert_eq!(buffers, [(address, 512), (address + 512, 512)]);
     restored.buffers[1].fill(0..512, 3, &cuda_api::current_stream(None).unwrap()).unwrap();
     assert_eq!(restored.buffers[1].to_vec().unwrap(), [3; 512]);
+}
+
+#[test]
+fn figures_of_pinned_memory_by_torchs_names() {
+    let _rig = rig();
+    assert!(cuda_api::host_memory_stats_as_nested_dict().is_empty());
+    let held = PinnedBuffer::new(3000).unwrap();
+    let bytes = |leaf: &str| {
+        let tree = cuda_api::host_memory_stats_as_nested_dict();
+        tree["active_bytes"].get(leaf).and_then(cuda_api::NestedStat::value)
+    };
+    assert_eq!((cuda_api::host_memory_stats().active_bytes.current, bytes("current")), (4096, Some(4096)));
+    drop(held);
+    assert_eq!((bytes("current"), bytes("peak"), bytes("freed")), (Some(0), Some(4096), Some(4096)));
+    cuda_api::reset_peak_host_memory_stats();
+    cuda_api::reset_accumulated_host_memory_stats();
+    assert_eq!((bytes("peak"), bytes("allocated"), bytes("freed")), (Some(0), Some(0), Some(0)));
+}
+
+#[test]
+fn callables_are_captured_by_torchs_name() {
+    let _rig = rig();
+    let copy = |arguments: &[DeviceBuffer]| {
+        let to = DeviceBuffer::new(4, None)?;
+        to.copy_from_buffer(0, &arguments[0], 0..4, &cuda_api::current_stream(None)?)?;
+        Ok(vec![to])
+    };
+    let sample = [DeviceBuffer::new(4, None).unwrap()];
+    let mut callables = cuda_api::make_graphed_callables(&[&copy], &[&sample], None, None).unwrap();
+    let argument = DeviceBuffer::new(4, None).unwrap();
+    argument.copy_from_slice(0, b"abcd").unwrap();
+    assert_eq!(callables[0].call(&[argument]).unwrap()[0].to_vec().unwrap(), b"abcd");
 }

@@ -86,3 +86,17 @@ pub fn warn_unknown_code(code_cc: u32, table: &CompatTable) -> bool {
     }
     unknown
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::base::arch::{ARCH_LIST, extract_arch_version};
+
+    #[test]
+    fn our_own_kernels_are_of_the_architecture_that_is_listed() {
+        assert_eq!(ARCH_LIST.len(), 1);
+        let target = format!(".target sm_{}\n", extract_arch_version(ARCH_LIST[0]).unwrap());
+        for text in [include_str!("launch/sleep.rs"), include_str!("launch/condition.rs")] {
+            assert!(text.contains(&target));
+        }
+    }
+}

@@ -15,7 +15,7 @@ use crate::base::error::{Error, Result};
 use crate::base::handles::{MemInfo, StreamRef};
 use crate::base::ids::PoolId;
 use crate::base::stat::NestedStat;
-use crate::caching::{DeviceStats, Search, SegmentInfo};
+use crate::caching::{DeviceStats, SegmentInfo};
 use crate::driver::Driver;
 use crate::runtime::handle::{Ready, Runtime};
 use crate::state::observers::ObserverId;
@@ -169,33 +169,20 @@ impl Memory<'_> {
 
     #[inline]
     fn allocate(self, ready: &Ready, stream: StreamRef, bytes: u64) -> Result<u64> {
-        match ready.allocator.search(stream, bytes) {
-            Search::Found(address) => Ok(address),
-            Search::Waiting => self.allocate_after_events(ready, stream, bytes),
-            miss @ (Search::Undone | Search::NothingFits | Search::NoShard) => {
-                self.allocate_after(ready, stream, bytes, &miss)
-            }
+        match ready.allocator.alloc(&ready.api, stream, bytes) {
+            Ok(address) => Ok(address),
+            Err(error) => self.allocate_again(ready, stream, bytes, error),
         }
     }
 
-    /// The same where blocks await other streams.
-    #[inline(never)]
-    fn allocate_after_events(self, ready: &Ready, stream: StreamRef, bytes: u64) -> Result<u64> {
-        match ready.allocator.search_after_events(&ready.api, stream, bytes)? {
-            Search::Found(address) => Ok(address),
-            miss @ (Search::Undone | Search::Waiting | Search::NothingFits | Search::NoShard) => {
-                self.allocate_after(ready, stream, bytes, &miss)
-            }
-        }
-    }
-
+    /// The same after an error: where memory ran out, what is only held until others are done with it is let go of.
     #[cold]
-    fn allocate_after(self, ready: &Ready, stream: StreamRef, bytes: u64, search: &Search) -> Result<u64> {
-        let mut allocated = ready.allocator.alloc_after(&ready.api, stream, bytes, search);
+    fn allocate_again(self, ready: &Ready, stream: StreamRef, bytes: u64, error: Error) -> Result<u64> {
+        let mut allocated = Err(error);
         if let Err(Error::OutOfMemory(_)) = allocated
             && Self::let_go_of_held(ready)
         {
-            allocated = ready.allocator.alloc_after(&ready.api, stream, bytes, &Search::Undone);
+            allocated = ready.allocator.alloc(&ready.api, stream, bytes);
         }
         allocated.map_err(|error| out_of_memory::complete(self.0, &ready.api, error))
     }

@@ -1,7 +1,7 @@
 //! The caching allocator: device memory that is given back is kept for the next request of the same stream.
 //!
 //! Decides exactly as PyTorch's native allocator does (rounding, pools, best fit, splitting, merging, what is counted
-//! when), so that figures and habits carry over. `README.md` beside this file gives the reading order.
+//! when), so that figures and habits carry over. `README.md` beside this file has a glossary and the reading order.
 //!
 //! **Invariants:** nothing here knows the driver except through the trait [`Driver`]. What a stream's cached memory needs
 //! is behind a lock of its own, under which the driver is never called.
@@ -23,9 +23,9 @@ pub use slow::{BlockCheckpoint, PoolCheckpoint, RestoreResult, SegmentCheckpoint
 pub use slow::{BlockInfo, BlockState, SegmentInfo, SegmentType};
 pub use stats::{DeviceStats, StatByPool};
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::base::config::AllocatorConfig;
 use crate::base::device::DeviceIndex;
@@ -35,24 +35,19 @@ use crate::base::ids::PoolId;
 use crate::driver::{Driver, Relaxed};
 use crate::thread;
 use block::SIZE_LIMIT;
-pub(crate) use device::Search;
-use device::{Device, Shared, Undoing};
+use device::{FreeOfLast, Hit, Shared};
 use remote::Place;
+use slow::{DeviceAllocator, Uncached};
 
 /// The allocators of all devices.
 #[derive(Debug)]
 pub(crate) struct CachingAllocator {
-    devices: Box<[Device]>,
+    devices: Box<[DeviceAllocator]>,
     shared: Arc<Shared>,
-    /// Scopes open on any device. While there are any, driver calls are made in relaxed capture mode, since a capture
+    /// Open scopes of all devices. While there are any, driver calls are made in relaxed capture mode, since a capture
     /// of any thread could forbid them.
     scopes: AtomicUsize,
-    /// Whether requests go past the cache to the driver.
-    uncached: AtomicBool,
-    /// What was handed out so.
-    uncached_memory: Mutex<BTreeMap<u64, DeviceIndex>>,
-    /// What of it was given back during a capture.
-    late: Mutex<Vec<(u64, DeviceIndex)>>,
+    uncached: Uncached,
 }
 
 impl CachingAllocator {
@@ -61,13 +56,11 @@ impl CachingAllocator {
         let devices = (0..).map(DeviceIndex).enumerate().take(device_count);
         Self {
             devices: devices
-                .map(|(position, index)| Device::new(position, index, &shared, Arc::clone(config)))
+                .map(|(position, index)| DeviceAllocator::new(position, index, &shared, Arc::clone(config)))
                 .collect(),
             shared,
             scopes: AtomicUsize::new(0),
-            uncached: AtomicBool::new(false),
-            uncached_memory: Mutex::default(),
-            late: Mutex::default(),
+            uncached: Uncached::default(),
         }
     }
 
@@ -89,135 +82,87 @@ impl CachingAllocator {
 
     /// Switches the cache on or off for requests to come.
     pub(crate) fn enable(&self, enabled: bool) {
-        self.uncached.store(!enabled, Ordering::Release);
+        self.uncached.switch(!enabled);
     }
 
     /// Memory of at least `bytes` bytes for use on `stream`; its address, or 0 for no bytes.
-    #[cfg(test)]
-    pub(crate) fn alloc<D: Driver>(&self, driver: &D, stream: StreamRef, bytes: u64) -> Result<u64> {
-        let found = match self.search(stream, bytes) {
-            Search::Waiting => self.search_after_events(driver, stream, bytes)?,
-            found @ (Search::Undone | Search::Found(_) | Search::NothingFits | Search::NoShard) => found,
-        };
-        self.alloc_after(driver, stream, bytes, &found)
-    }
-
-    /// Looks for memory in the cache, if nothing else has to be looked at.
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "the one call that is left finds a block anew")]
-    pub(crate) fn search(&self, stream: StreamRef, bytes: u64) -> Search {
-        let plain =
-            bytes.wrapping_sub(1) < SIZE_LIMIT - 1 && !self.is_scoped() && !self.uncached.load(Ordering::Acquire);
+    #[expect(clippy::inline_always, reason = "a hit is short, and everything else is a call")]
+    pub(crate) fn alloc<D: Driver>(&self, driver: &D, stream: StreamRef, bytes: u64) -> Result<u64> {
+        let is_plain = bytes.wrapping_sub(1) < SIZE_LIMIT - 1 && !self.is_scoped() && !self.uncached.is_on();
         match self.device(stream.device) {
-            Some(device) if plain && device.is_waiting() => Search::Waiting,
-            Some(device) if plain => device.hit_default(stream.handle, bytes),
-            _ => Search::Undone,
+            Some(device) if is_plain && device.cache.has_pending() => {
+                self.alloc_after_events(driver, device, stream, bytes)
+            }
+            Some(device) if is_plain => match device.cache.hit(stream.handle, bytes) {
+                Hit::Found(address) => Ok(address),
+                miss @ (Hit::NothingFits | Hit::NoShard) => device.alloc_missed(driver, stream, bytes, miss),
+            },
+            _ => self.alloc_specially(driver, stream, bytes),
         }
     }
 
-    /// Looks for memory in the cache where blocks await other streams, after the events that have passed.
-    #[inline]
-    pub(crate) fn search_after_events<D: Driver>(&self, driver: &D, stream: StreamRef, bytes: u64) -> Result<Search> {
-        match self.device(stream.device) {
-            Some(device) => device.hit_after_events(driver, stream.handle, bytes),
-            None => Ok(Search::Undone),
-        }
-    }
-
-    /// Serves a request that a search did not; its address, or 0 for no bytes.
-    #[cold]
-    pub(crate) fn alloc_after<D: Driver>(
+    /// The same where blocks are pending: those that wait for nothing any more are freed first.
+    #[inline(never)]
+    fn alloc_after_events<D: Driver>(
         &self,
         driver: &D,
+        device: &DeviceAllocator,
         stream: StreamRef,
         bytes: u64,
-        search: &Search,
     ) -> Result<u64> {
+        match device.cache.hit_after_events(driver, stream.handle, bytes)? {
+            Hit::Found(address) => Ok(address),
+            miss @ (Hit::NothingFits | Hit::NoShard) => device.alloc_missed(driver, stream, bytes, miss),
+        }
+    }
+
+    /// The same when scopes are open or nothing is cached, and for requests that are refused.
+    #[cold]
+    fn alloc_specially<D: Driver>(&self, driver: &D, stream: StreamRef, bytes: u64) -> Result<u64> {
         if bytes == 0 {
             return Ok(0);
         }
         let device = self.existing(stream.device)?;
-        match search {
-            Search::Found(address) => Ok(*address),
-            Search::Undone | Search::Waiting => self.alloc_specially(driver, device, stream, bytes),
-            Search::NothingFits | Search::NoShard => {
-                device.serve_after(driver, &Request { stream, bytes, capture: None, thread: None }, search)
-            }
-        }
-    }
-
-    /// The same when scopes are open, or nothing is cached.
-    #[cold]
-    fn alloc_specially<D: Driver>(&self, driver: &D, device: &Device, stream: StreamRef, bytes: u64) -> Result<u64> {
         if bytes >= SIZE_LIMIT {
             return Err(Error::RequestTooLarge { requested: bytes });
         }
         let scoped = self.is_scoped();
         let capture = if scoped { driver.capture_id(stream)? } else { None };
         let _relaxed = Relaxed::new(driver, scoped)?;
-        if self.uncached.load(Ordering::Acquire) {
-            return self.alloc_uncached(driver, stream.device, bytes);
+        if self.uncached.is_on() {
+            // What the driver does not take back now it is offered again.
+            let _ = self.free_late(driver);
+            return self.uncached.alloc(driver, stream.device, bytes);
         }
-        device.process_events(driver)?;
+        device.cache.process_events(driver)?;
         if capture.is_some() {
-            device.free_passed(driver, stream)?;
+            device.cache.free_passed(driver, stream)?;
         }
-        let request = Request { stream, bytes, capture, thread: scoped.then(thread::number) };
-        if scoped {
-            return device.serve(driver, &request, false);
+        if !scoped {
+            return self.alloc_after_events(driver, device, stream, bytes);
         }
-        match device.hit_default(stream.handle, bytes) {
-            Search::Found(address) => Ok(address),
-            miss @ (Search::Undone | Search::Waiting | Search::NothingFits | Search::NoShard) => {
-                device.serve_after(driver, &request, &miss)
-            }
-        }
+        let request = Request { stream, bytes, capture, thread: Some(thread::number()) };
+        device.serve(driver, &request, false)
     }
 
-    fn alloc_uncached<D: Driver>(&self, driver: &D, device: DeviceIndex, bytes: u64) -> Result<u64> {
-        // What the driver does not take back now it is offered again.
-        let _ = self.free_late(driver);
-        let address = driver.mem_alloc(device, bytes)?;
-        self.uncached_memory().insert(address, device);
-        Ok(address)
-    }
-
-    /// Gives uncached memory back; the driver waits for all work that may use it.
-    #[cold]
-    fn free_uncached<D: Driver>(&self, driver: &D, address: u64) -> Result<()> {
-        let mut held = self.uncached_memory();
-        let device = held.remove(&address).ok_or(Error::InvalidDevicePointer { address })?;
-        drop(held);
-        if self.shared.is_capturing() {
-            self.free_later(address, device);
-            return Ok(());
-        }
-        let _relaxed = Relaxed::new(driver, self.is_scoped())?;
-        driver.mem_free(device, address).inspect_err(|_| {
-            self.uncached_memory().insert(address, device);
-        })
-    }
-
-    fn uncached_memory(&self) -> MutexGuard<'_, BTreeMap<u64, DeviceIndex>> {
-        self.uncached_memory.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Takes memory back. It is not freed before the streams it was recorded on have passed the work queued so far.
+    /// Takes memory back; 0 is ignored. It serves again when the streams it was recorded on have passed the work queued so
+    /// far.
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "the one call that is left is for what was not handed out last")]
+    #[expect(clippy::inline_always, reason = "the one call that is left is for what is not the last allocation")]
     pub(crate) fn free<D: Driver>(&self, driver: &D, address: u64) -> Result<()> {
-        if let Some(shard) = self.shared.last_shard(address) {
-            let device = &self.devices[shard.device];
-            match device.free_newest(shard, address) {
-                Undoing::Done => return Ok(()),
-                Undoing::Awaits(waiter, used) => return device.await_one(driver, shard, waiter, used),
-                Undoing::Nothing => {}
+        if let Some(shard) = self.shared.shard_of_last(address) {
+            let cache = &self.devices[shard.device].cache;
+            match cache.free_last(shard, address) {
+                FreeOfLast::Done => return Ok(()),
+                FreeOfLast::Waits(waiter, used) => return cache.wait_for_one(driver, shard, waiter, used),
+                FreeOfLast::NotLast => {}
             }
         }
         self.free_any(driver, address)
     }
 
-    /// The same for memory that need not be what was handed out last.
+    /// The same for memory that need not be the last allocation.
     #[inline(never)]
     fn free_any<D: Driver>(&self, driver: &D, address: u64) -> Result<()> {
         if address == 0 {
@@ -225,15 +170,17 @@ impl CachingAllocator {
         }
         let found = self.shared.pages.slot_at(address);
         let found = found.and_then(|(id, slot)| self.shared.shard(id).map(|shard| (shard, slot)));
-        let Some((shard, slot)) = found else { return self.free_uncached(driver, address) };
-        let device = &self.devices[shard.device];
+        let Some((shard, slot)) = found else {
+            return self.uncached.free(driver, address, self.shared.is_capturing(), self.is_scoped());
+        };
+        let cache = &self.devices[shard.device].cache;
         let is_here = shard.is_owner(thread::number());
-        let seen = if is_here { slot.look() } else { slot.look_to_change() };
+        let seen = if is_here { slot.look() } else { slot.look_for_write() };
         let Some(place) = Place::new(shard.id, slot, seen) else { return Err(Error::InvalidDevicePointer { address }) };
         if is_here {
-            device.free(driver, shard, &place, address)
+            cache.free(driver, shard, &place, address)
         } else {
-            device.free_from_afar(driver, shard, &place, address)
+            cache.free_remotely(driver, shard, &place, address)
         }
     }
 
@@ -242,17 +189,17 @@ impl CachingAllocator {
         if address == 0 {
             return Ok(());
         }
-        if let Some(shard) = self.shared.last_shard(address)
-            && self.devices[shard.device].record_newest(shard, address, stream)
+        if let Some(shard) = self.shared.shard_of_last(address)
+            && self.devices[shard.device].cache.record_last(shard, address, stream)
         {
             return Ok(());
         }
-        // Giving it back needs more than undoing the newest change.
+        // Giving it back takes more than undoing the last allocation.
         thread::forget_handed_out();
         let place = self.shared.pages.find(address);
         match place.and_then(|place| self.shared.shard(place.shard).map(|shard| (shard, place))) {
-            Some((shard, place)) => self.devices[shard.device].record_stream(shard, &place, address, stream),
-            None if self.uncached_memory().contains_key(&address) => Ok(()),
+            Some((shard, place)) => self.devices[shard.device].cache.record_stream(shard, &place, address, stream),
+            None if self.uncached.contains(address) => Ok(()),
             None => Err(Error::InvalidDevicePointer { address }),
         }
     }
@@ -260,7 +207,7 @@ impl CachingAllocator {
     /// The private pool that live memory belongs to.
     pub(crate) fn owner(&self, address: u64) -> Option<PoolId> {
         let shard = self.shared.shard(self.shared.pages.find(address)?.shard)?;
-        self.devices[shard.device].owner(shard, address)
+        self.devices[shard.device].cache.owner(shard, address)
     }
 
     /// Gives free segments of all devices back to the driver. Goes on after a failure and returns the first.
@@ -285,18 +232,18 @@ impl CachingAllocator {
 
     /// Figures of a device.
     pub(crate) fn stats(&self, device: DeviceIndex) -> Result<DeviceStats> {
-        Ok(self.existing(device)?.stats())
+        Ok(self.existing(device)?.cache.stats())
     }
 
     /// Sets a device's peaks to the present values.
     pub(crate) fn reset_peak_stats(&self, device: DeviceIndex) -> Result<()> {
-        self.existing(device)?.reset_peak();
+        self.existing(device)?.cache.reset_peak();
         Ok(())
     }
 
     /// Sets a device's sums and counts to zero.
     pub(crate) fn reset_accumulated_stats(&self, device: DeviceIndex) -> Result<()> {
-        self.existing(device)?.reset_accumulated();
+        self.existing(device)?.cache.reset_accumulated();
         Ok(())
     }
 
@@ -328,6 +275,37 @@ impl CachingAllocator {
         self.existing(device)?.end_allocate_to_pool(pool)?;
         self.scopes.fetch_sub(1, Ordering::AcqRel);
         Ok(())
+    }
+
+    /// Routes what a capture allocates to a private pool, and counts one use of that. The pool may be one that all its
+    /// graphs have given up: what it still holds serves again. `number` is the capture's, 0 until it is known.
+    ///
+    /// While the runtime captures a graph on any device, nothing is given back to the driver: neither by `empty_cache`,
+    /// nor to make room for a request, nor because caching is off. Such a request fails as if there were nothing to give
+    /// back, and what was not given back goes with the next occasion.
+    pub(crate) fn begin_capture(&self, device: DeviceIndex, pool: PoolId, number: Arc<AtomicU64>) -> Result<()> {
+        let revived = self.existing(device)?.revive_pool(pool);
+        let begun = self.begin_allocate_to_pool(device, pool, Filter::Capture(number));
+        if revived {
+            self.existing(device)?.release_pool(pool);
+        }
+        if begun.is_ok() {
+            self.shared.begin_capture();
+        }
+        begun
+    }
+
+    /// Ends what [`Self::begin_capture`] began; the use of the pool stays.
+    pub(crate) fn end_capture(&self, device: DeviceIndex, pool: PoolId) {
+        // It cannot fail: the routing was begun on this device and not ended since.
+        if self.end_allocate_to_pool(device, pool).is_ok() {
+            self.shared.end_capture();
+        }
+    }
+
+    /// Offers the driver uncached memory again that it did not take back. Does nothing during a capture.
+    fn free_late<D: Driver>(&self, driver: &D) -> Result<()> {
+        if self.shared.is_capturing() { Ok(()) } else { self.uncached.free_late(driver, self.is_scoped()) }
     }
 
     /// Gives up one use of a private pool.
@@ -378,10 +356,7 @@ impl CachingAllocator {
     /// Gives everything back to the driver; nothing may be allocated or freed afterwards.
     pub(crate) fn dismantle<D: Driver>(&self, driver: &D) {
         self.devices.iter().for_each(|device| device.dismantle(driver));
-        for (address, device) in std::mem::take(&mut *self.uncached_memory()) {
-            let _ = driver.mem_free(device, address);
-        }
-        let _ = self.free_late(driver);
+        self.uncached.dismantle(driver);
     }
 
     /// Whether allocations of any device are routed to a private pool.
@@ -390,11 +365,11 @@ impl CachingAllocator {
     }
 
     #[inline]
-    fn device(&self, device: DeviceIndex) -> Option<&Device> {
+    fn device(&self, device: DeviceIndex) -> Option<&DeviceAllocator> {
         self.devices.get(usize::try_from(device).ok()?)
     }
 
-    fn existing(&self, device: DeviceIndex) -> Result<&Device> {
+    fn existing(&self, device: DeviceIndex) -> Result<&DeviceAllocator> {
         self.device(device).ok_or(Error::InvalidDeviceId)
     }
 }

@@ -1,9 +1,9 @@
 //! Locks and owning handles that know nothing of devices.
 
 pub(crate) mod arena;
+pub(crate) mod hybrid_lock;
 pub(crate) mod lasting;
 pub(crate) mod spin_lock;
-pub(crate) mod turns;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

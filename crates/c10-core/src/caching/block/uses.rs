@@ -1,12 +1,11 @@
-//! The other streams that allocated blocks were used on.
+//! The other streams that allocated blocks are used on.
 //!
-//! **Invariant:** a list is named by one block, or is free to be used again and empty.
+//! **Invariant:** a list is named by one block, or is empty and free to be used again.
 
 use crate::base::handles::StreamRef;
-use crate::caching::block::descriptor::{Block, Index, NONE};
-use crate::caching::shard::ShardState;
+use crate::caching::block::descriptor::NONE;
 
-/// Another stream that a block was used on.
+/// Another stream that a block is used on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct StreamUse {
     pub(crate) stream: StreamRef,
@@ -15,7 +14,7 @@ pub(crate) struct StreamUse {
     pub(crate) in_scope: bool,
 }
 
-/// Lists of streams, made once and used again.
+/// Lists of streams, made once and used again. A block names its list by number; [`NONE`] names none.
 #[derive(Debug, Default)]
 pub(crate) struct UseLists {
     lists: Vec<Vec<StreamUse>>,
@@ -23,43 +22,29 @@ pub(crate) struct UseLists {
 }
 
 impl UseLists {
-    fn add(&mut self) -> u32 {
-        self.free.pop().unwrap_or_else(|| {
-            self.lists.push(Vec::new());
-            u32::try_from(self.lists.len() - 1).expect("no more lists than blocks")
-        })
-    }
-
-    /// Exchanges a list for an empty one, which is used again.
-    fn take(&mut self, list: u32, empty: Vec<StreamUse>) -> Vec<StreamUse> {
-        self.free.push(list);
-        std::mem::replace(&mut self.lists[list as usize], empty)
-    }
-}
-
-impl ShardState {
-    /// Notes another stream that an allocated block is used on.
-    pub(crate) fn add_use(&mut self, index: Index, new: StreamUse) {
-        if self.blocks.get(index).uses == NONE {
-            self.blocks.get_mut(index).uses = self.uses.add();
+    /// Adds a stream to a list, which is made if there is none.
+    pub(crate) fn add(&mut self, list: &mut u32, new: StreamUse) {
+        if *list == NONE {
+            *list = self.free.pop().unwrap_or_else(|| {
+                self.lists.push(Vec::new());
+                u32::try_from(self.lists.len() - 1).expect("no more lists than blocks")
+            });
         }
-        let list = &mut self.uses.lists[self.blocks.get(index).uses as usize];
+        let list = &mut self.lists[*list as usize];
         match list.iter_mut().find(|known| known.stream == new.stream) {
             Some(known) => known.in_scope |= new.in_scope,
             None => list.push(new),
         }
     }
 
-    /// The other streams that a block was used on.
-    pub(crate) fn uses_of(&self, block: &Block) -> &[StreamUse] {
-        self.uses.lists.get(block.uses as usize).map_or(&[], Vec::as_slice)
+    /// The streams of a list.
+    pub(crate) fn get(&self, list: u32) -> &[StreamUse] {
+        self.lists.get(list as usize).map_or(&[], Vec::as_slice)
     }
 
-    /// An allocated block that was used elsewhere is given back: it awaits those streams, which are returned. `empty`
-    /// takes the place of their list.
-    pub(crate) fn await_streams(&mut self, index: Index, empty: Vec<StreamUse>) -> Vec<StreamUse> {
-        let list = std::mem::replace(&mut self.blocks.get_mut(index).uses, NONE);
-        self.begin_pending(index);
-        self.uses.take(list, empty)
+    /// Exchanges a list for an empty one, which is used again.
+    pub(crate) fn take(&mut self, list: u32, empty: Vec<StreamUse>) -> Vec<StreamUse> {
+        self.free.push(list);
+        std::mem::replace(&mut self.lists[list as usize], empty)
     }
 }

@@ -1,9 +1,19 @@
-//! One device: serving a request from the cache and taking a block back.
+//! The cached memory of one device: what a hit and a free need.
+//!
+//! Reading order: `cache` ([`DeviceCache`] and what devices share), `hit`, `free`, `cross_stream` (blocks that other
+//! streams use), `all_shards` (figures, peaks and what is done under all locks), `leases` (room below a peak that passes
+//! from one shard to another).
+//!
+//! **Invariant:** the driver is called with the lock of `pending` held at most, never with a shard's.
 
-mod elsewhere;
-mod exclusive;
+mod all_shards;
+mod cache;
+mod cross_stream;
+mod free;
 mod hit;
-mod lending;
+mod leases;
 
-pub(crate) use exclusive::Exclusive;
-pub(crate) use hit::{Device, Search, Shared, Undoing};
+pub(crate) use all_shards::{AllShards, count_segment};
+pub(crate) use cache::{DeviceCache, Shared};
+pub(crate) use free::FreeOfLast;
+pub(crate) use hit::Hit;

@@ -8,5 +8,5 @@ mod table;
 
 pub(crate) use pending::{Pending, Waiter, Waiting};
 pub(crate) use private_pool::{Filter, PoolOptions, PrivatePool, Request, Scope, route};
-pub(crate) use source::{FromDriver, new_segment};
+pub(crate) use source::{FromDriver, SegmentSource, new_segment};
 pub(crate) use table::{Pool, PoolIndex, Pools};

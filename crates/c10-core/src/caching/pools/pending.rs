@@ -92,7 +92,7 @@ pub(crate) struct Pending {
     /// By stream, sorted.
     queues: Vec<Queue>,
     /// The queue that an entry was added to last.
-    newest_queue: usize,
+    last_queue: usize,
     spare: Spare,
     /// Blocks that wait alone.
     alone: usize,
@@ -181,7 +181,7 @@ impl Pending {
     /// Takes a block in that waits for one stream, which gets its event at once. After an error nothing has changed.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "most blocks used elsewhere come here, and it is short")]
-    pub(crate) fn await_one<D: Driver>(&mut self, driver: &D, stream: StreamRef, waiter: Waiter) -> Result<()> {
+    pub(crate) fn wait_alone<D: Driver>(&mut self, driver: &D, stream: StreamRef, waiter: Waiter) -> Result<()> {
         self.record(driver, stream, waiter, ALONE)?;
         self.alone += 1;
         Ok(())
@@ -198,7 +198,7 @@ impl Pending {
     }
 
     /// Notes the nodes that the streams of the newest block have come to, if they all take part in one capture.
-    pub(crate) fn mark_newest<D: Driver>(&mut self, driver: &D) -> Result<()> {
+    pub(crate) fn mark_last<D: Driver>(&mut self, driver: &D) -> Result<()> {
         let Some(ticket) = self.deferred.last().copied() else { return Ok(()) };
         let Some(waiting) = self.several.get(ticket) else { return Ok(()) };
         let others = waiting.uses.iter().map(|used| used.stream);
@@ -240,7 +240,7 @@ impl Pending {
     }
 
     /// Records the events that one deferred block needs. The block if it needs none; `None` if it waits for them.
-    pub(crate) fn settle<D: Driver>(&mut self, driver: &D, position: usize) -> Result<Option<Waiter>> {
+    pub(crate) fn record_deferred<D: Driver>(&mut self, driver: &D, position: usize) -> Result<Option<Waiter>> {
         let ticket = self.deferred[position];
         let waiting = self.several.get_mut(ticket).expect("deferred tickets are valid");
         waiting.uses.retain(|known| !known.in_scope);
@@ -257,7 +257,7 @@ impl Pending {
     }
 
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "a part of `await_one`")]
+    #[expect(clippy::inline_always, reason = "a part of `wait_alone`")]
     fn record<D: Driver>(&mut self, driver: &D, stream: StreamRef, waiter: Waiter, ticket: Ticket) -> Result<()> {
         let event = match self.spare.of(stream.device).pop() {
             Some(event) => event,
@@ -278,17 +278,17 @@ impl Pending {
     /// The queue of a stream.
     #[inline]
     fn queue_of(&mut self, stream: StreamRef) -> &mut Queue {
-        let is_newest = self.queues.get(self.newest_queue).is_some_and(|queue| queue.stream == stream);
+        let is_newest = self.queues.get(self.last_queue).is_some_and(|queue| queue.stream == stream);
         if !is_newest {
             self.turn_to_queue(stream);
         }
-        &mut self.queues[self.newest_queue]
+        &mut self.queues[self.last_queue]
     }
 
     #[inline(never)]
     fn turn_to_queue(&mut self, stream: StreamRef) {
         let found = self.queues.binary_search_by_key(&stream, |queue| queue.stream);
-        self.newest_queue = found.unwrap_or_else(|position| {
+        self.last_queue = found.unwrap_or_else(|position| {
             self.queues.insert(position, Queue { stream, entries: VecDeque::new() });
             position
         });

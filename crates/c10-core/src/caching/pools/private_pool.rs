@@ -8,14 +8,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::base::error::{Error, Result};
 use crate::base::handles::{StreamHandle, StreamRef};
 use crate::base::ids::PoolId;
-use crate::caching::device::Device;
 use crate::caching::pools::source::Source;
 use crate::caching::pools::table::PoolIndex;
-use crate::caching::slow::Cold;
-use crate::sync::lock;
 
 /// Which allocations a scope takes.
 #[derive(Clone, Debug)]
@@ -84,72 +80,4 @@ pub(crate) struct PoolOptions {
     pub(crate) no_split: bool,
     /// Its segments come from there, and never expand, instead of from the driver.
     pub(crate) source: Option<Source>,
-}
-
-impl Device {
-    /// Routes allocations that `filter` takes to a private pool, from now on.
-    pub(crate) fn begin_allocate_to_pool(&self, id: PoolId, filter: Filter) -> Result<()> {
-        if lock(&self.cold).scopes.iter().any(|scope| scope.pool == id) {
-            return Err(Error::AlreadyRecordingToPool);
-        }
-        self.use_pool(id, PoolOptions::default())?;
-        lock(&self.cold).scopes.push(Scope { pool: id, filter });
-        self.scopes.fetch_add(1, Ordering::AcqRel);
-        Ok(())
-    }
-
-    /// Stops routing allocations to a private pool.
-    pub(crate) fn end_allocate_to_pool(&self, id: PoolId) -> Result<()> {
-        let scopes = &mut lock(&self.cold).scopes;
-        let position = scopes.iter().position(|scope| scope.pool == id).ok_or(Error::NotRecordingToPool)?;
-        scopes.remove(position);
-        self.scopes.fetch_sub(1, Ordering::AcqRel);
-        Ok(())
-    }
-
-    /// Counts one more use of a private pool, which is made with these options if need be.
-    pub(crate) fn use_pool(&self, id: PoolId, options: PoolOptions) -> Result<()> {
-        let mut cold = lock(&self.cold);
-        if let Some(pool) = cold.private.get_mut(&id) {
-            if pool.use_count == 0 {
-                return Err(Error::PoolReleased);
-            }
-            pool.use_count += 1;
-            return Ok(());
-        }
-        let pool = cold.pools.add(id, options.no_split, options.source);
-        cold.private.insert(id, PrivatePool { use_count: 1, segments: 0, pool });
-        if options.use_on_oom {
-            cold.use_on_oom.push(id);
-        }
-        Ok(())
-    }
-
-    /// No longer lets a pool's free memory help out when memory is short, and gives up one use of it; it stays until it
-    /// is emptied.
-    pub(crate) fn close_pool(&self, id: PoolId) {
-        let mut cold = lock(&self.cold);
-        cold.use_on_oom.retain(|lender| *lender != id);
-        cold.release_use(id);
-    }
-
-    /// How many graphs, pool objects and scopes use a private pool.
-    pub(crate) fn pool_use_count(&self, id: PoolId) -> u32 {
-        lock(&self.cold).private.get(&id).map_or(0, |pool| pool.use_count)
-    }
-
-    /// Gives up one use of a private pool. A pool without uses and memory is gone.
-    pub(crate) fn release_pool(&self, id: PoolId) {
-        let mut cold = lock(&self.cold);
-        cold.release_use(id);
-        cold.remove_pool_if_unused(id);
-    }
-}
-
-impl Cold {
-    fn release_use(&mut self, id: PoolId) {
-        if let Some(pool) = self.private.get_mut(&id) {
-            pool.use_count = pool.use_count.saturating_sub(1);
-        }
-    }
 }

@@ -13,7 +13,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::base::error::Result;
 use crate::base::handles::{CapturePoint, NodeHandle, StreamRef};
-use crate::caching::device::Device;
 use crate::driver::Driver;
 
 /// The nodes of a capture after which a block is no longer used; at least one.
@@ -80,25 +79,6 @@ impl Passed {
     }
 }
 
-impl Device {
-    /// Frees the blocks of a capturing stream that its next work can use, if the option says so; before a request.
-    pub(crate) fn free_passed<D: Driver>(&self, driver: &D, stream: StreamRef) -> Result<()> {
-        if !(self.reuses_in_captures() && self.is_waiting()) {
-            return Ok(());
-        }
-        let mut pending = self.pending.lock();
-        if !pending.has_markers(stream) {
-            return Ok(());
-        }
-        let Some(point) = driver.capture_point(stream)? else { return Ok(()) };
-        pending.passed.follow(driver, stream, &point)?;
-        while let Some(waiter) = pending.take_passed(stream) {
-            self.finish_any(&pending, Some(waiter));
-        }
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use crate::caching::tests::scripts::{Bench, figures, on};
@@ -151,7 +131,7 @@ mod tests {
         bench.run("begin, a 1@100 5e6, r 1 101, at 100 1, at 101 2, f 1");
         bench.model.capturing.set(Some((100, 8)));
         bench.run("edge 3 1 2, at 100 3");
-        bench.allocator.devices[0].free_passed(&bench.model, on(100)).unwrap();
+        bench.allocator.devices[0].cache.free_passed(&bench.model, on(100)).unwrap();
         assert_eq!(figures(&bench.stats().active)[0], 1);
     }
 

@@ -10,8 +10,6 @@ use std::sync::Arc;
 use crate::base::device::DeviceIndex;
 use crate::base::error::{Error, Result};
 use crate::base::handles::StreamRef;
-use crate::base::ids::PoolId;
-use crate::caching::slow::Cold;
 use crate::driver::Driver;
 
 /// Gives segments and takes them back.
@@ -52,15 +50,6 @@ impl<D: Driver> SegmentSource for FromDriver<'_, D> {
     }
 }
 
-impl Cold {
-    /// Where the segments of a private pool, or of the default one, come from and go to.
-    pub(crate) fn source<'a>(&'a self, owner: Option<PoolId>, driver: &'a dyn SegmentSource) -> &'a dyn SegmentSource {
-        let private = owner.and_then(|id| self.private.get(&id));
-        let own = private.and_then(|private| self.pools.get(private.pool).source.as_deref());
-        if let Some(own) = own { own } else { driver }
-    }
-}
-
 /// A segment of a source; `None` when it has no memory.
 pub(crate) fn new_segment(
     source: &dyn SegmentSource,
@@ -87,6 +76,7 @@ mod tests {
     use std::sync::Mutex;
 
     use super::*;
+    use crate::base::ids::PoolId;
     use crate::caching::tests::scripts::{Bench, Numbers, on};
     use crate::caching::{DeviceStats, Filter, PoolOptions};
     use crate::thread;

@@ -1,9 +1,9 @@
 //! From an address to its block without a lock, and blocks that other threads give back.
 
-mod messages;
+mod flags;
 mod pages;
 mod slot;
 
-pub(crate) use messages::MessageBits;
+pub(crate) use flags::RemoteFreeFlags;
 pub(crate) use pages::{Pages, Place, ShardId};
-pub(crate) use slot::{Followed, Returned};
+pub(crate) use slot::{RemoteCursor, RemoteFrees};

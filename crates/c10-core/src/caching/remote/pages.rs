@@ -15,7 +15,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::caching::block::Index;
 use crate::caching::block::SizeClass;
-use crate::caching::remote::slot::{Returned, Seen, Slot};
+use crate::caching::remote::slot::{RemoteFrees, Seen, Slot};
 use crate::sync::arena::Arena;
 
 /// Names a shard of the process's allocator.
@@ -66,9 +66,9 @@ type Node<T> = OnceLock<Box<[T; FAN]>>;
 pub(crate) struct Pages {
     roots: Box<[Node<Node<Page>>; ROOTS]>,
     /// Blocks that the table cannot hold: their shards, and the numbers of their slots.
-    odd: Mutex<BTreeMap<u64, (ShardId, u32)>>,
-    odd_slots: Arena<Slot>,
-    odd_count: AtomicUsize,
+    overflow: Mutex<BTreeMap<u64, (ShardId, u32)>>,
+    overflow_slots: Arena<Slot>,
+    overflow_count: AtomicUsize,
 }
 
 /// An allocated block that was found by its address.
@@ -83,7 +83,7 @@ impl<'a> Place<'a> {
     /// The block that a slot of a shard tells of, unless another thread has given it back.
     #[inline]
     pub(crate) fn new(shard: ShardId, slot: &'a Slot, seen: Option<Seen>) -> Option<Self> {
-        seen.filter(|seen| !seen.is_returned()).map(|seen| Self { shard, slot, seen })
+        seen.filter(|seen| !seen.is_remotely_freed()).map(|seen| Self { shard, slot, seen })
     }
 
     /// What is handed out there now.
@@ -105,13 +105,13 @@ impl<'a> Place<'a> {
     }
 
     /// Notes that the block is handed out no more; false if another thread has given it back meanwhile, or it was used
-    /// elsewhere. By the holder of its shard.
+    /// elsewhere. By the holder of the lock.
     #[inline]
     pub(crate) fn withdraw(&self) -> bool {
         self.slot.withdraw(self.seen)
     }
 
-    /// The same for a block that was used elsewhere: nobody else gives it back.
+    /// The same for a block that was used on other streams: nobody else gives it back.
     #[inline]
     pub(crate) fn withdraw_used(&self) {
         self.slot.withdraw_used(self.seen);
@@ -122,18 +122,18 @@ impl<'a> Place<'a> {
         self.slot.restore(self.seen);
     }
 
-    /// Gives the block back from another thread; false if it was given back or used elsewhere since it was found.
+    /// Gives the block back from another thread; false if it was given back or used on other streams since it was found.
     #[inline]
-    pub(crate) fn give_back(&self, returned: &Returned) -> bool {
-        !self.is_used() && returned.push(self.slot, self.seen)
+    pub(crate) fn free_remotely(&self, chain: &RemoteFrees) -> bool {
+        !self.is_used() && chain.push(self.slot, self.seen)
     }
 
-    /// Notes that the block was not used on other streams after all. By the holder of its shard, who has marked it.
+    /// Notes that the block was not used on other streams after all. By the holder of the lock, who has marked it.
     pub(crate) fn unmark(&self) {
         self.slot.unmark(self.seen);
     }
 
-    /// Notes that the block is used on other streams. By the holder of its shard; false if it was given back.
+    /// Notes that the block is used on other streams. By the holder of the lock; false if it was given back.
     pub(crate) fn mark_used(&self) -> bool {
         self.slot.mark_used(self.seen)
     }
@@ -197,9 +197,9 @@ impl Pages {
     pub(crate) fn new() -> Self {
         Self {
             roots: Box::new([const { OnceLock::new() }; ROOTS]),
-            odd: Mutex::default(),
-            odd_slots: Arena::new(),
-            odd_count: AtomicUsize::new(0),
+            overflow: Mutex::default(),
+            overflow_slots: Arena::new(),
+            overflow_count: AtomicUsize::new(0),
         }
     }
 
@@ -242,15 +242,16 @@ impl Pages {
                 .filter_map(|at| self.page(at))
                 .for_each(|page| page.shard.store(0, Ordering::Release));
         }
-        if self.odd_count.load(Ordering::Acquire) == 0 {
+        if self.overflow_count.load(Ordering::Acquire) == 0 {
             return;
         }
-        let mut odd = self.odd();
-        let gone: Vec<u64> = odd.range(address..address.saturating_add(size)).map(|(address, _)| *address).collect();
-        for (_, number) in gone.into_iter().filter_map(|address| odd.remove(&address)) {
-            self.odd_slots.give_back(number);
+        let mut overflow = self.overflow();
+        let gone: Vec<u64> =
+            overflow.range(address..address.saturating_add(size)).map(|(address, _)| *address).collect();
+        for (_, number) in gone.into_iter().filter_map(|address| overflow.remove(&address)) {
+            self.overflow_slots.give_back(number);
         }
-        self.odd_count.store(odd.len(), Ordering::Release);
+        self.overflow_count.store(overflow.len(), Ordering::Release);
     }
 
     /// The shard and the slot for an address in the table.
@@ -267,7 +268,7 @@ impl Pages {
         Some((ShardId((shard >> 1).checked_sub(1)?), slot))
     }
 
-    /// Notes that a block is handed out. By the holder of its shard.
+    /// Notes that a block is handed out. By the holder of the lock.
     #[inline]
     pub(crate) fn publish(&self, address: u64, shard: ShardId, block: Index) {
         let found = self.page(address).and_then(|page| match page.shard.load(Ordering::Relaxed) {
@@ -289,25 +290,25 @@ impl Pages {
         let page = self.page(address).filter(|page| page.shard.load(Ordering::Acquire) & 1 == 1);
         let slot = match page.and_then(|page| page.small.get()) {
             Some(page) => page.make_slot(offset(address)),
-            None => self.odd_slot(address, shard),
+            None => self.overflow_slot(address, shard),
         };
         slot.expect("there is a slot for every block").publish(block);
     }
 
     /// The slot of a block that the table cannot hold.
-    fn odd_slot(&self, address: u64, shard: ShardId) -> Option<&Slot> {
-        let mut odd = self.odd();
-        let number = match odd.get(&address) {
+    fn overflow_slot(&self, address: u64, shard: ShardId) -> Option<&Slot> {
+        let mut overflow = self.overflow();
+        let number = match overflow.get(&address) {
             Some((_, number)) => *number,
-            None => self.odd_slots.take(Slot::default)?,
+            None => self.overflow_slots.take(Slot::default)?,
         };
-        odd.insert(address, (shard, number));
-        self.odd_count.store(odd.len(), Ordering::Release);
-        self.odd_slots.get(number)
+        overflow.insert(address, (shard, number));
+        self.overflow_count.store(overflow.len(), Ordering::Release);
+        self.overflow_slots.get(number)
     }
 
-    fn odd(&self) -> MutexGuard<'_, BTreeMap<u64, (ShardId, u32)>> {
-        self.odd.lock().unwrap_or_else(PoisonError::into_inner)
+    fn overflow(&self) -> MutexGuard<'_, BTreeMap<u64, (ShardId, u32)>> {
+        self.overflow.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The shard and the slot for an address, if a block may begin there.
@@ -322,11 +323,11 @@ impl Pages {
 
     #[cold]
     fn look_slowly(&self, address: u64) -> Option<(ShardId, &Slot)> {
-        if self.odd_count.load(Ordering::Acquire) == 0 {
+        if self.overflow_count.load(Ordering::Acquire) == 0 {
             return None;
         }
-        let (shard, number) = self.odd().get(&address).copied()?;
-        Some((shard, self.odd_slots.get(number)?))
+        let (shard, number) = self.overflow().get(&address).copied()?;
+        Some((shard, self.overflow_slots.get(number)?))
     }
 
     /// Where the memory at an address belongs, if it is handed out and nobody has given it back.
@@ -336,7 +337,7 @@ impl Pages {
         Place::new(shard, slot, slot.look())
     }
 
-    /// Notes that a block which another thread has given back is handed out no more. By the holder of its shard.
+    /// Notes that a block which another thread has given back is handed out no more. By the holder of the lock.
     #[inline]
     pub(crate) fn clear(&self, address: u64) {
         if let Some((_, slot)) = self.slot_at(address) {
@@ -346,9 +347,9 @@ impl Pages {
 
     /// The same as [`Self::find`] for a block that another thread has given back.
     #[inline]
-    pub(crate) fn find_returned(&self, address: u64) -> Option<Place<'_>> {
+    pub(crate) fn find_remotely_freed(&self, address: u64) -> Option<Place<'_>> {
         let (shard, slot) = self.slot_at(address)?;
-        let seen = slot.look().filter(|seen| seen.is_returned())?;
+        let seen = slot.look().filter(|seen| seen.is_remotely_freed())?;
         Some(Place { shard, slot, seen })
     }
 }
@@ -411,7 +412,7 @@ mod tests {
             assert_eq!(found(&pages, 2048), Some((0, 7)));
             assert!(pages.find(2048).unwrap().withdraw());
             pages.unregister(0, 2 * MIB);
-            assert_eq!(pages.odd_count.load(Ordering::Relaxed), 0);
+            assert_eq!(pages.overflow_count.load(Ordering::Relaxed), 0);
         }
     }
 
@@ -422,21 +423,23 @@ mod tests {
         for (class, address) in cases {
             pages.register(address, 2 * MIB, ShardId(0), class);
             pages.publish(address, ShardId(0), 1);
-            let (place, returned) = (pages.find(address).unwrap(), Returned::default());
-            assert!(place.give_back(&returned) && !place.give_back(&returned) && !place.mark_used());
+            let (place, returned) = (pages.find(address).unwrap(), RemoteFrees::default());
+            assert!(place.free_remotely(&returned) && !place.free_remotely(&returned) && !place.mark_used());
             assert!(pages.find(address).is_none() && !place.withdraw());
-            let returned_place = pages.find_returned(address).unwrap();
+            let returned_place = pages.find_remotely_freed(address).unwrap();
             assert!(returned_place.block() == 1 && returned_place.withdraw());
-            assert!(!place.give_back(&returned) && pages.find_returned(address).is_none());
+            assert!(!place.free_remotely(&returned) && pages.find_remotely_freed(address).is_none());
             pages.publish(address, ShardId(0), 1);
-            assert!(pages.find(address).unwrap().give_back(&returned) && pages.find_returned(address).is_some());
+            assert!(
+                pages.find(address).unwrap().free_remotely(&returned) && pages.find_remotely_freed(address).is_some()
+            );
             pages.clear(address);
-            assert!(!place.give_back(&returned) && pages.find_returned(address).is_none());
+            assert!(!place.free_remotely(&returned) && pages.find_remotely_freed(address).is_none());
             pages.publish(address, ShardId(0), 1);
-            assert!(place.mark_used() && !place.give_back(&returned) && !place.withdraw());
+            assert!(place.mark_used() && !place.free_remotely(&returned) && !place.withdraw());
             let place = pages.find(address).unwrap();
             assert!(place.is_used() && place.mark_used());
-            assert!(!place.give_back(&returned), "blocks used elsewhere take another way");
+            assert!(!place.free_remotely(&returned), "blocks used on other streams take another way");
             assert!(place.withdraw());
             pages.unregister(address, 2 * MIB);
         }

@@ -1,25 +1,24 @@
-//! The word that says whether a block is handed out, and the blocks of a shard that other threads gave back.
+//! The word that says whether a block is handed out, and the chain of blocks that other threads gave back.
 //!
-//! A *slot* is 0, or the position of an allocated block with two flags: *returned* (another thread has given it back and
-//! its shard has not taken note yet) and *used* (it was used on other streams, or as long as nobody else wants to know,
-//! once was). Blocks that were returned form a chain, newest first: the shard's [`Returned`] names the newest one and
-//! counts them, and a returned block's slot names the one before. The shard keeps the last head that it has followed, and
-//! never writes the head: the difference of the counts is how many blocks are new. Most often that is one, and then its
-//! slot need not be read, only cleared.
+//! A *slot* is 0, or the position of an allocated block with two flags: *freed* (another thread has given it back and its
+//! shard has not drained it yet) and *used* (it was used on other streams, or once was). Remotely freed blocks form a
+//! chain, the last one first: the shard's [`RemoteFrees`] names that one and counts all, and the slot of each block in the
+//! chain names the one before. The shard keeps the last head that it has followed ([`RemoteCursor`]) and never writes the
+//! head: the difference of the counts is the number of new blocks. Most often that is one, and then its slot need not be
+//! read, only cleared.
 //!
-//! **Invariants:** a slot is not 0 exactly while its block is allocated. The holder of the shard's lock writes it, but for
-//! the flag `returned`, which any thread may set, once, unless the slot says used; a slot that has it is written by that
-//! thread until the block is in the chain, and from then on by the holder of the lock alone, who clears it without
-//! looking. So a block is given back once, whoever tries, and the part of the chain that is new is whole. The head changes
-//! with each block that joins, by its count, so nobody takes one head for another: it would take 2^32 blocks that nobody
-//! has followed.
+//! **Invariants:** a slot is not 0 exactly while its block is allocated. The holder of the shard's lock writes it, except
+//! for the flag *freed*: any thread may set that, once, unless *used* is set. Then that thread writes the slot until the
+//! block is in the chain; from there on only the holder of the lock does, who clears it without looking. So a block is
+//! given back once, by one thread, and the new part of the chain is complete. The head changes with each block that joins,
+//! by its count, so no thread mistakes one head for another: that would take 2^32 blocks that nobody has followed.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::caching::block::Index;
-use crate::caching::remote::messages::Word;
+use crate::caching::remote::flags::Word;
 
-const RETURNED: u64 = 1;
+const FREED: u64 = 1;
 const USED: u64 = 2;
 const POSITION_SHIFT: u32 = 2;
 const NEXT_SHIFT: u32 = 32;
@@ -52,11 +51,11 @@ impl Seen {
 
     /// Whether another thread has given it back.
     #[inline]
-    pub(crate) fn is_returned(self) -> bool {
-        self.0 & RETURNED != 0
+    pub(crate) fn is_remotely_freed(self) -> bool {
+        self.0 & FREED != 0
     }
 
-    /// The block that was returned before this one.
+    /// The block that was given back before this one.
     #[inline]
     fn next(self) -> Option<Index> {
         position(self.0 >> NEXT_SHIFT)
@@ -77,35 +76,35 @@ fn position(word: u64) -> Option<Index> {
 }
 
 impl<W: Word> Slot<W> {
-    /// Notes that a block is handed out. By the holder of its shard.
+    /// Notes that a block is handed out. By the holder of the lock.
     #[inline]
     pub(crate) fn publish(&self, block: Index) {
         self.0.store(kept(block) << POSITION_SHIFT, Ordering::Release);
     }
 
-    /// What is handed out here.
+    /// The block that is handed out here.
     #[inline]
     pub(crate) fn look(&self) -> Option<Seen> {
         let value = self.0.load(Ordering::Acquire);
         (value != 0).then_some(Seen(value))
     }
 
-    /// The same for who is about to change it, and was not the last to: memory comes from another processor once and not
-    /// twice.
+    /// The same for a thread that is about to write the slot and did not write it last: acquires the cache line for
+    /// writing at once, instead of for reading first.
     #[inline]
-    pub(crate) fn look_to_change(&self) -> Option<Seen> {
+    pub(crate) fn look_for_write(&self) -> Option<Seen> {
         let value = self.0.exchange(IMPOSSIBLE, IMPOSSIBLE, Ordering::Acquire).err()?;
         (value != 0).then_some(Seen(value))
     }
 
-    /// Notes that the block is handed out no more, if nothing changed since; whether that was so. By the holder of its
-    /// shard.
+    /// Notes that the block is handed out no more, if nothing changed since; whether that was so. By the holder of
+    /// the lock.
     #[inline]
     pub(crate) fn withdraw(&self, seen: Seen) -> bool {
         self.0.exchange(seen.0, 0, Ordering::AcqRel).is_ok()
     }
 
-    /// The same for a block that was found in the chain of returned ones: nobody else writes its slot.
+    /// The same for a block in the chain: nobody else writes its slot.
     #[inline]
     pub(crate) fn clear(&self) {
         self.0.store(0, Ordering::Release);
@@ -114,44 +113,44 @@ impl<W: Word> Slot<W> {
     /// The same for a block that was used on other streams: nobody else changes its slot.
     #[inline]
     pub(crate) fn withdraw_used(&self, seen: Seen) {
-        debug_assert!(seen.is_used() && !seen.is_returned(), "others may change a slot that is not marked");
+        debug_assert!(seen.is_used() && !seen.is_remotely_freed(), "others may change a slot that is not marked");
         self.0.store(0, Ordering::Release);
     }
 
-    /// Undoes [`Self::withdraw`]. By the holder of its shard.
+    /// Undoes [`Self::withdraw`]. By the holder of the lock.
     pub(crate) fn restore(&self, seen: Seen) {
         self.0.store(seen.0, Ordering::Release);
     }
 
-    /// Notes that the block was not used on other streams after all. By the holder of its shard, who said that it was: a
+    /// Notes that the block was not used on other streams after all. By the holder of the lock, who said that it was: a
     /// slot that says so nobody else changes.
     pub(crate) fn unmark(&self, seen: Seen) {
-        debug_assert!(seen.is_used() && !seen.is_returned(), "a mark is taken away that is not there");
+        debug_assert!(seen.is_used() && !seen.is_remotely_freed(), "a mark is taken away that is not there");
         self.0.store(seen.0 & !USED, Ordering::Release);
     }
 
-    /// Notes that the block is used on other streams; false if it was given back. By the holder of its shard.
+    /// Notes that the block is used on other streams; false if it was given back. By the holder of the lock.
     pub(crate) fn mark_used(&self, seen: Seen) -> bool {
         seen.is_used() || self.0.exchange(seen.0, seen.0 | USED, Ordering::AcqRel).is_ok()
     }
 }
 
-/// The chain of returned blocks of a shard: the position of the newest one, and above it how many there have been.
+/// The chain of remotely freed blocks of a shard: the position of the last one, and above it how many there have been.
 #[derive(Debug, Default)]
-pub(crate) struct Returned<W = AtomicU64>(W);
+pub(crate) struct RemoteFrees<W = AtomicU64>(W);
 
-/// How far a shard has followed its chain: what the head was.
+/// How far a shard has followed its chain: what the head was then.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Followed(u64);
+pub(crate) struct RemoteCursor(u64);
 
-impl<W: Word> Returned<W> {
-    /// Gives a block back; false if it was given back, or used elsewhere, since it was looked at. The head is written in
-    /// the order in which [`crate::caching::remote::messages::MessageBits`] are.
+impl<W: Word> RemoteFrees<W> {
+    /// Gives a block back; false if it was given back, or used on another stream, since it was looked at. The head and the
+    /// [`RemoteFreeFlags`](crate::caching::remote::RemoteFreeFlags) are written in one order that all threads see.
     #[inline]
     pub(crate) fn push(&self, slot: &Slot<W>, seen: Seen) -> bool {
         // Most often this thread was the last to write it.
         let mut head = self.0.load(Ordering::Relaxed);
-        let linked = |head: u64| seen.0 | RETURNED | head << NEXT_SHIFT;
+        let linked = |head: u64| seen.0 | FREED | head << NEXT_SHIFT;
         if slot.0.exchange(seen.0, linked(head), Ordering::AcqRel).is_err() {
             return false;
         }
@@ -164,16 +163,16 @@ impl<W: Word> Returned<W> {
 
     /// Whether blocks joined since.
     #[inline]
-    pub(crate) fn has_more(&self, followed: Followed) -> bool {
+    pub(crate) fn has_more(&self, followed: RemoteCursor) -> bool {
         self.0.load(Ordering::SeqCst) != followed.0
     }
 
-    /// The oldest block that joined since, and into a list the others, newest first; `slot` knows the slot of a block. By
-    /// the holder of the shard.
+    /// The first block that joined since, and into a list the others, the last one first; `slot` gives the slot of a block.
+    /// By the holder of the lock.
     #[inline]
     pub(crate) fn follow<'a>(
         &self,
-        followed: &mut Followed,
+        followed: &mut RemoteCursor,
         list: &mut Vec<Index>,
         slot: impl Fn(Index) -> Option<&'a Slot<W>>,
     ) -> Option<Index>
@@ -181,7 +180,7 @@ impl<W: Word> Returned<W> {
         W: 'a,
     {
         let head = self.0.load(Ordering::SeqCst);
-        let before = std::mem::replace(followed, Followed(head)).0;
+        let before = std::mem::replace(followed, RemoteCursor(head)).0;
         let count = ((head >> COUNT_SHIFT) as u32).wrapping_sub((before >> COUNT_SHIFT) as u32);
         let mut block = position(head).filter(|_| count > 0)?;
         for _ in 1..count {
@@ -208,14 +207,14 @@ mod tests {
     /// A shard whose blocks are all handed out.
     struct Shard {
         slots: [Slot<ModelWord>; 3],
-        returned: Returned<ModelWord>,
+        returned: RemoteFrees<ModelWord>,
         /// What the lock guards.
         state: Mutex<State>,
     }
 
     #[derive(Default)]
     struct State {
-        followed: Followed,
+        followed: RemoteCursor,
         /// How often each block was freed.
         freed: [u32; 3],
     }
@@ -224,7 +223,7 @@ mod tests {
         fn new() -> Arc<Self> {
             let shard = Self {
                 slots: std::array::from_fn(|_| Slot::default()),
-                returned: Returned::default(),
+                returned: RemoteFrees::default(),
                 state: Mutex::default(),
             };
             (0..).zip(&shard.slots).for_each(|(block, slot)| slot.publish(block));
@@ -239,7 +238,7 @@ mod tests {
             for block in list.into_iter().chain(oldest) {
                 let slot = &self.slots[block as usize];
                 let seen = slot.look().unwrap();
-                assert!(seen.is_returned() && seen.block() == block);
+                assert!(seen.is_remotely_freed() && seen.block() == block);
                 slot.clear();
                 freed[block as usize] += 1;
             }
@@ -250,7 +249,7 @@ mod tests {
             let mut state = self.state.lock().unwrap();
             self.follow(&mut state);
             let slot = &self.slots[block];
-            let done = slot.look().is_some_and(|seen| !seen.is_returned() && slot.withdraw(seen));
+            let done = slot.look().is_some_and(|seen| !seen.is_remotely_freed() && slot.withdraw(seen));
             state.freed[block] += u32::from(done);
             done
         }
@@ -258,7 +257,7 @@ mod tests {
         /// A free by another thread; whether it was accepted.
         fn free_from_afar(&self, block: usize) -> bool {
             let slot = &self.slots[block];
-            let seen = slot.look_to_change().filter(|seen| !seen.is_returned());
+            let seen = slot.look_for_write().filter(|seen| !seen.is_remotely_freed());
             seen.is_some_and(|seen| self.returned.push(slot, seen))
         }
 
@@ -337,7 +336,7 @@ mod tests {
     fn blocks_come_in_the_order_they_were_returned() {
         let slots: [Slot; 4] = std::array::from_fn(|_| Slot::default());
         let (returned, mut followed) =
-            (Returned::<AtomicU64>::default(), Followed(u64::from(u32::MAX - 1) << COUNT_SHIFT));
+            (RemoteFrees::<AtomicU64>::default(), RemoteCursor(u64::from(u32::MAX - 1) << COUNT_SHIFT));
         // The count begins anew on the way.
         returned.0.store(followed.0, Ordering::SeqCst);
         for order in [&[0][..], &[2], &[0, 1], &[3, 2, 1, 0], &[]] {
@@ -360,13 +359,13 @@ mod tests {
     /// the slot, and the chain.
     fn used_and_returned(
         then: fn(&Slot<ModelWord>),
-    ) -> (bool, Option<bool>, Arc<Slot<ModelWord>>, Returned<ModelWord>) {
+    ) -> (bool, Option<bool>, Arc<Slot<ModelWord>>, RemoteFrees<ModelWord>) {
         let slot = Arc::new(Slot::<ModelWord>::default());
         slot.publish(4);
         let holder = {
             let slot = Arc::clone(&slot);
             thread::spawn(move || {
-                let seen = slot.look().filter(|seen| !seen.is_returned());
+                let seen = slot.look().filter(|seen| !seen.is_remotely_freed());
                 let marked = seen.is_some_and(|seen| slot.mark_used(seen));
                 if marked {
                     then(&slot);
@@ -374,19 +373,19 @@ mod tests {
                 marked
             })
         };
-        let returned = Returned::<ModelWord>::default();
-        let given = slot.look_to_change().map(|seen| !seen.is_used() && returned.push(&slot, seen));
+        let returned = RemoteFrees::<ModelWord>::default();
+        let given = slot.look_for_write().map(|seen| !seen.is_used() && returned.push(&slot, seen));
         (holder.join().unwrap(), given, slot, returned)
     }
 
     #[test]
-    fn a_mark_is_taken_away_and_what_is_returned_meanwhile_stays_so() {
+    fn a_mark_is_taken_away_and_what_is_remotely_freed_meanwhile_stays_so() {
         loom::model(|| {
             let (marked, given, slot, _) = used_and_returned(|slot| slot.unmark(slot.look().unwrap()));
             let given = given.unwrap();
             assert!(marked || given, "nobody was in the other's way");
             let seen = slot.look().unwrap();
-            assert_eq!((seen.block(), seen.is_used(), seen.is_returned()), (4, false, given));
+            assert_eq!((seen.block(), seen.is_used(), seen.is_remotely_freed()), (4, false, given));
         });
     }
 
@@ -396,7 +395,7 @@ mod tests {
             let (marked, given, slot, returned) = used_and_returned(|slot| slot.withdraw_used(slot.look().unwrap()));
             let given = given.unwrap_or(false);
             assert!(given != marked, "one of them takes it back");
-            assert_eq!((slot.look().is_some(), returned.has_more(Followed::default())), (given, given));
+            assert_eq!((slot.look().is_some(), returned.has_more(RemoteCursor::default())), (given, given));
         });
     }
 
@@ -407,7 +406,7 @@ mod tests {
             let given = given.unwrap_or(false);
             assert!(given != used, "one of them");
             let seen = slot.look().unwrap();
-            assert_eq!((seen.block(), seen.is_used(), seen.is_returned()), (4, used, given));
+            assert_eq!((seen.block(), seen.is_used(), seen.is_remotely_freed()), (4, used, given));
         });
     }
 }

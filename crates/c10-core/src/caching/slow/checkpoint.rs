@@ -4,7 +4,7 @@
 //! is taken back, and what was handed out then is handed out again, at the same addresses.
 //!
 //! **Invariants:** everything is checked before anything is changed, so after an error the pool is as it was. Both are
-//! done under the lock of `cold`, so that no segment comes or goes, and under those of all shards. A checkpoint describes
+//! done under the lock of `growth`, so that no segment comes or goes, and under those of all shards. A checkpoint describes
 //! one pool of one allocator, and only [`Device::checkpoint_pool`] makes one: its blocks cover their segments.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,12 +14,13 @@ use crate::base::error::{Error, Result};
 use crate::base::handles::StreamHandle;
 use crate::base::ids::PoolId;
 use crate::caching::block::{Block, Index, NONE, State};
-use crate::caching::device::Device;
-use crate::caching::device::Exclusive;
+
+use crate::caching::device::AllShards;
 use crate::caching::pools::Pool;
 use crate::caching::remote::Place;
-use crate::caching::shard::{Shard, ShardState};
-use crate::caching::slow::growth::Cold;
+use crate::caching::shard::{Books, Shard};
+use crate::caching::slow::DeviceAllocator;
+use crate::caching::slow::growth::Growth;
 use crate::caching::slow::snapshot::{BlockInfo, BlockState, SegmentType};
 use crate::caching::slow::stale::check_given_up;
 use crate::driver::Driver;
@@ -106,7 +107,7 @@ struct Run {
     in_range: bool,
 }
 
-impl Cold {
+impl Growth {
     fn pool_of(&self, id: PoolId) -> Result<(u32, &Pool)> {
         let private = self.private.get(&id).ok_or(Error::PoolNotFound { pool: id })?;
         Ok((private.use_count, self.pools.get(private.pool)))
@@ -121,13 +122,13 @@ impl Cold {
     }
 }
 
-impl Device {
+impl DeviceAllocator {
     /// The state of a private pool. While no scope is open, blocks are freed first whose other streams have passed.
     pub(crate) fn checkpoint_pool<D: Driver>(&self, driver: &D, id: PoolId) -> Result<PoolCheckpoint> {
-        let cold = lock(&self.cold);
-        let pool = cold.pool_in_use(id)?;
-        self.process_events(driver)?;
-        let segments = self.exclusively(|all| {
+        let growth = lock(&self.growth);
+        let pool = growth.pool_in_use(id)?;
+        self.cache.process_events(driver)?;
+        let segments = self.cache.all_shards(|all| {
             let pending = blocks_of(all, pool).find(|(_, block)| block.state == State::Pending);
             if let Some((_, block)) = pending {
                 return Err(Error::CheckpointOfPendingMemory { address: block.address });
@@ -137,7 +138,7 @@ impl Device {
             segments.sort_by_key(SegmentCheckpoint::address);
             Ok(segments)
         })?;
-        Ok(PoolCheckpoint { allocator: self.shared.number, device: self.index, pool: id, segments })
+        Ok(PoolCheckpoint { allocator: self.cache.shared.number, device: self.cache.index, pool: id, segments })
     }
 
     /// Brings a private pool back to a state it had. Memory that it got since stays in it, free. Of what is handed out now
@@ -148,16 +149,16 @@ impl Device {
         checkpoint: &PoolCheckpoint,
         given_up: Option<&BTreeSet<u64>>,
     ) -> Result<RestoreResult> {
-        if checkpoint.allocator != self.shared.number {
+        if checkpoint.allocator != self.cache.shared.number {
             return Err(Error::OtherRuntime { what: "checkpoint" });
         }
-        if checkpoint.device != self.index {
-            return Err(Error::CheckpointDevice { checkpoint: checkpoint.device, device: self.index });
+        if checkpoint.device != self.cache.index {
+            return Err(Error::CheckpointDevice { checkpoint: checkpoint.device, device: self.cache.index });
         }
-        let cold = lock(&self.cold);
-        let pool = cold.pool_in_use(checkpoint.pool)?;
-        self.process_events(driver)?;
-        self.exclusively(|all| {
+        let growth = lock(&self.growth);
+        let pool = growth.pool_in_use(checkpoint.pool)?;
+        self.cache.process_events(driver)?;
+        self.cache.all_shards(|all| {
             let elsewhere = |block: &Block| {
                 block.state == State::Pending || (block.state == State::Allocated && block.uses != NONE)
             };
@@ -180,10 +181,10 @@ impl Device {
 
     /// Whether exactly these addresses of a private pool are handed out.
     pub(crate) fn check_pool_live_allocations(&self, id: PoolId, expected: &[u64]) -> Result<bool> {
-        let cold = lock(&self.cold);
-        let (_, pool) = cold.pool_of(id)?;
+        let growth = lock(&self.growth);
+        let (_, pool) = growth.pool_of(id)?;
         let expected: BTreeSet<u64> = expected.iter().copied().collect();
-        let live: BTreeSet<u64> = self.exclusively(|all| {
+        let live: BTreeSet<u64> = self.cache.all_shards(|all| {
             let allocated = blocks_of(all, pool).filter(|(_, block)| block.state == State::Allocated);
             allocated.map(|(_, block)| block.address).collect()
         });
@@ -217,17 +218,17 @@ impl SegmentCheckpoint {
 }
 
 /// Every block of a pool.
-fn blocks_of<'a>(all: &'a Exclusive<'_>, pool: &'a Pool) -> impl Iterator<Item = (&'a ShardState, &'a Block)> {
-    let states = pool.shards.values().map(|shard| &*all.states[shard.position]);
+fn blocks_of<'a>(all: &'a AllShards<'_>, pool: &'a Pool) -> impl Iterator<Item = (&'a Books, &'a Block)> {
+    let states = pool.shards.values().map(|shard| &**all.states[shard.position]);
     states.flat_map(|state| state.blocks.iter().map(move |(_, block)| (state, block)))
 }
 
 /// A block and all that follow it in its segment.
-fn chain<'a>(state: &'a ShardState, head: &'a Block) -> impl Iterator<Item = &'a Block> {
+fn chain<'a>(state: &'a Books, head: &'a Block) -> impl Iterator<Item = &'a Block> {
     std::iter::successors(Some(head), |block| state.blocks.find(block.next))
 }
 
-fn note_segment(state: &ShardState, head: &Block) -> SegmentCheckpoint {
+fn note_segment(state: &Books, head: &Block) -> SegmentCheckpoint {
     let note_block = |block: &Block| BlockCheckpoint {
         address: block.address,
         size: block.size,
@@ -248,7 +249,7 @@ fn note_segment(state: &ShardState, head: &Block) -> SegmentCheckpoint {
 }
 
 /// Whether the pool still has all memory of the checkpoint; of what expands it may have more.
-fn check_segments(all: &Exclusive<'_>, pool: &Pool, checkpoint: &PoolCheckpoint) -> Result<()> {
+fn check_segments(all: &AllShards<'_>, pool: &Pool, checkpoint: &PoolCheckpoint) -> Result<()> {
     let held: BTreeMap<u64, Run> = runs_of(all, pool);
     for (address, noted, _) in checkpoint.segments.iter().flat_map(SegmentCheckpoint::runs) {
         let holds = |held: &&Run| {
@@ -261,11 +262,11 @@ fn check_segments(all: &Exclusive<'_>, pool: &Pool, checkpoint: &PoolCheckpoint)
 }
 
 /// The stretches of a pool that have memory, by address.
-fn runs_of(all: &Exclusive<'_>, pool: &Pool) -> BTreeMap<u64, Run> {
-    let begins = |(state, block): &(&ShardState, &Block)| {
+fn runs_of(all: &AllShards<'_>, pool: &Pool) -> BTreeMap<u64, Run> {
+    let begins = |(state, block): &(&Books, &Block)| {
         block.is_mapped() && !state.blocks.find(block.prev).is_some_and(Block::is_mapped)
     };
-    let run = |(state, first): (&ShardState, &Block)| {
+    let run = |(state, first): (&Books, &Block)| {
         let run = Run {
             size: chain(state, first).take_while(|block| block.is_mapped()).map(|block| block.size).sum(),
             stream: state.key.stream.0 as u64,
@@ -278,7 +279,7 @@ fn runs_of(all: &Exclusive<'_>, pool: &Pool) -> BTreeMap<u64, Run> {
 }
 
 /// Takes back all that is handed out of a pool, so that each stretch with memory is one free block; those by address.
-fn free_everything(all: &mut Exclusive<'_>, pool: &Pool, result: &mut RestoreResult) -> BTreeMap<u64, Index> {
+fn free_everything(all: &mut AllShards<'_>, pool: &Pool, result: &mut RestoreResult) -> BTreeMap<u64, Index> {
     let mut free = BTreeMap::new();
     for shard in pool.shards.values() {
         let blocks = all.states[shard.position].blocks.iter().map(|(_, block)| block);
@@ -294,22 +295,22 @@ fn free_everything(all: &mut Exclusive<'_>, pool: &Pool, result: &mut RestoreRes
 
 /// Takes an allocated block back. Another thread may be about to do so too: then that is waited for, which is a matter of
 /// a few instructions, and is followed.
-fn take_back(all: &mut Exclusive<'_>, shard: &Shard, address: u64) {
-    let pages = &all.device.shared.pages;
+fn take_back(all: &mut AllShards<'_>, shard: &Shard, address: u64) {
+    let pages = &all.cache.shared.pages;
     while let Some((_, slot)) = pages.slot_at(address) {
         let Some(seen) = slot.look() else { return };
         if Place::new(shard.id, slot, Some(seen)).is_some_and(|place| all.free(shard.position, &place)) {
             return;
         }
         std::thread::yield_now();
-        all.settle();
+        all.drain();
     }
 }
 
 /// Hands all blocks of a segment out, at the sizes they had whatever the options say now, then takes those back that
 /// were free.
 fn restore_segment(
-    all: &mut Exclusive<'_>,
+    all: &mut AllShards<'_>,
     shard: &Shard,
     free: &BTreeMap<u64, Index>,
     segment: &SegmentCheckpoint,

@@ -14,11 +14,12 @@ use crate::base::error::Result;
 use crate::base::handles::StreamRef;
 use crate::caching::block::{Block, BlockId, Index, State};
 use crate::caching::block::{SizeClass, page_size};
-use crate::caching::device::Device;
+
 use crate::caching::pools::PoolIndex;
 use crate::caching::remote::ShardId;
-use crate::caching::shard::{Shard, ShardState, signed};
-use crate::caching::slow::growth::{Cold, Plan};
+use crate::caching::shard::{Books, Flushed, Shard, signed};
+use crate::caching::slow::DeviceAllocator;
+use crate::caching::slow::growth::{Growth, Plan};
 use crate::driver::Driver;
 use crate::sync::lock;
 
@@ -51,7 +52,7 @@ struct Pages {
     size: u64,
 }
 
-impl Cold {
+impl Growth {
     /// The range that an address is in.
     pub(crate) fn range_at(&self, address: u64) -> Range {
         let range = self.ranges.range(..=address).next_back();
@@ -59,24 +60,24 @@ impl Cold {
     }
 }
 
-impl Device {
+impl DeviceAllocator {
     /// Memory for a request in an expandable segment, held; `None` when the driver has none.
-    pub(crate) fn expand<D: Driver>(&self, driver: &D, cold: &mut Cold, plan: &Plan) -> Result<Option<Index>> {
+    pub(crate) fn expand<D: Driver>(&self, driver: &D, growth: &mut Growth, plan: &Plan) -> Result<Option<Index>> {
         loop {
-            let found = hold_room(&mut plan.shard.open(), plan.class, plan.size);
+            let found = hold_room(&mut plan.shard.lock_flushed(), plan.class, plan.size);
             let mut block = match found {
                 Some(block) => block,
-                None => match self.new_range(driver, cold, plan)? {
+                None => match self.new_range(driver, growth, plan)? {
                     Some(block) => block,
                     None => return Ok(None),
                 },
             };
-            let grown = self.grow_to_size(driver, cold, plan, &mut block);
+            let grown = self.grow_to_size(driver, growth, plan, &mut block);
             if let Ok(Grown::Enough) = grown {
                 return Ok(Some(block));
             }
             // What was mapped stays, as a free block.
-            let mut state = plan.shard.open();
+            let mut state = plan.shard.lock_flushed();
             if state.blocks.get(block).state == State::Held {
                 state.join_neighbours(block, State::Free);
                 state.put(block);
@@ -88,10 +89,10 @@ impl Device {
     }
 
     /// Maps what is missing after a held or unmapped block, which becomes, or is joined to, the held one returned.
-    fn grow_to_size<D: Driver>(&self, driver: &D, cold: &Cold, plan: &Plan, block: &mut Index) -> Result<Grown> {
+    fn grow_to_size<D: Driver>(&self, driver: &D, growth: &Growth, plan: &Plan, block: &mut Index) -> Result<Grown> {
         loop {
             let (next, part) = {
-                let state = plan.shard.open();
+                let state = plan.shard.lock_flushed();
                 let here = state.blocks.get(*block);
                 let (next, missing) = if here.state == State::Unmapped {
                     (*block, plan.size)
@@ -105,7 +106,7 @@ impl Device {
                     None => return Ok(Grown::Overtaken),
                 }
             };
-            if !self.map(driver, cold, &plan.shard, next, part)? {
+            if !self.map(driver, growth, &plan.shard, next, part)? {
                 return Ok(Grown::NoMemory);
             }
             *block = next;
@@ -114,23 +115,23 @@ impl Device {
 
     /// A range of an eighth more addresses than the device has memory, as one unmapped block; `None` when that is not
     /// enough for the request or the driver has no such range.
-    fn new_range<D: Driver>(&self, driver: &D, cold: &mut Cold, plan: &Plan) -> Result<Option<Index>> {
-        let page = page_size(&cold.config, plan.class);
-        let total = driver.total_memory(self.index)?;
+    fn new_range<D: Driver>(&self, driver: &D, growth: &mut Growth, plan: &Plan) -> Result<Option<Index>> {
+        let page = page_size(&growth.config, plan.class);
+        let total = driver.total_memory(self.cache.index)?;
         let size = (total + total / 8).next_multiple_of(page);
         if size < plan.size {
             return Ok(None);
         }
-        let address = match driver.reserve_range(self.index, size) {
+        let address = match driver.reserve_range(self.cache.index, size) {
             Ok(address) => address,
             Err(error) if error.driver_is_out_of_memory() => return Ok(None),
             Err(error) => return Err(error),
         };
         let range = Range { address, size, page, stream: plan.stream, class: plan.class, shard: plan.shard.id };
-        cold.ranges.insert(address, range);
-        let owner = cold.pools.get(plan.pool).owner;
-        cold.count_segments(owner, 1);
-        let mut state = plan.shard.open();
+        growth.ranges.insert(address, range);
+        let owner = growth.pools.get(plan.pool).owner;
+        growth.count_segments(owner, 1);
+        let mut state = plan.shard.lock_flushed();
         let index = state.blocks.insert(Block::segment(address, size, plan.class, true));
         state.put_unmapped(index);
         Ok(Some(index))
@@ -138,25 +139,25 @@ impl Device {
 
     /// Puts memory behind at least the first `size` bytes of an unmapped block, which becomes a held one with its held
     /// neighbour before it and the free one after it; whether the driver had it.
-    fn map<D: Driver>(&self, driver: &D, cold: &Cold, shard: &Shard, index: Index, size: u64) -> Result<bool> {
+    fn map<D: Driver>(&self, driver: &D, growth: &Growth, shard: &Shard, index: Index, size: u64) -> Result<bool> {
         let (address, whole, class) = {
-            let mut state = shard.open();
+            let mut state = shard.lock_flushed();
             state.take_unmapped(index);
             let block = state.blocks.get(index);
             (block.address, block.size, block.class)
         };
-        let range = cold.range_at(address);
+        let range = growth.range_at(address);
         let size = size.next_multiple_of(range.page);
-        if let Err(error) = driver.map_pages(self.index, address, size, range.page) {
-            let mut state = shard.open();
+        if let Err(error) = driver.map_pages(self.cache.index, address, size, range.page) {
+            let mut state = shard.lock_flushed();
             state.put_unmapped(index);
             return if error.driver_is_out_of_memory() { Ok(false) } else { Err(error) };
         }
-        self.shared.pages.register(address, size, shard.id, class);
-        let mut figures = lock(&self.figures);
-        figures.stats.reserved_bytes.change(class, signed(size));
-        figures.stats.num_device_alloc += 1;
-        let mut state = shard.open();
+        self.cache.shared.pages.register(address, size, shard.id, class);
+        let mut figures = lock(&self.cache.figures);
+        figures.stats_mut().reserved_bytes.change(class, signed(size));
+        figures.stats_mut().num_device_alloc += 1;
+        let mut state = shard.lock_flushed();
         if size < whole {
             let rest = state.blocks.split_back(index, size);
             state.put_unmapped(rest);
@@ -171,40 +172,40 @@ impl Device {
 
     /// Gives the whole pages of a free block back to the driver; what is left at both ends stays free. A range of
     /// which nothing is left goes too. Does nothing if the block is free no more.
-    pub(crate) fn shrink<D: Driver>(&self, driver: &D, cold: &mut Cold, shard: &Shard, id: BlockId) -> Result<()> {
+    pub(crate) fn shrink<D: Driver>(&self, driver: &D, growth: &mut Growth, shard: &Shard, id: BlockId) -> Result<()> {
         let (range, pages) = {
-            let mut state = shard.open();
+            let mut state = shard.lock_flushed();
             if !state.is_free(id) {
                 return Ok(());
             }
             let block = state.blocks.get(id.index);
-            let range = cold.range_at(block.address);
+            let range = growth.range_at(block.address);
             let Some(pages) = whole_pages(block, &range) else { return Ok(()) };
             state.hold(id.index);
             (range, pages)
         };
         if let Err(error) = driver.stream_synchronize(range.stream) {
-            shard.open().put_back(id.index);
+            shard.lock_flushed().put_back(id.index);
             return Err(error);
         }
-        let (done, result) = driver.unmap_pages(self.index, pages.address, pages.size, range.page);
+        let (done, result) = driver.unmap_pages(self.cache.index, pages.address, pages.size, range.page);
         if done > 0 {
             self.note_unmapped(shard, id.index, Pages { size: done, ..pages });
         } else {
-            shard.open().put_back(id.index);
+            shard.lock_flushed().put_back(id.index);
         }
         result?;
-        self.release_range_if_bare(driver, cold, shard, range)
+        self.release_range_if_bare(driver, growth, shard, range)
     }
 
     /// Turns a part of a held block into an unmapped one.
     fn note_unmapped(&self, shard: &Shard, index: Index, pages: Pages) {
-        self.shared.pages.unregister(pages.address, pages.size);
-        let mut figures = lock(&self.figures);
-        let mut state = shard.open();
+        self.cache.shared.pages.unregister(pages.address, pages.size);
+        let mut figures = lock(&self.cache.figures);
+        let mut state = shard.lock_flushed();
         let class = state.blocks.get(index).class;
-        figures.stats.reserved_bytes.change(class, -signed(pages.size));
-        figures.stats.num_device_free += 1;
+        figures.stats_mut().reserved_bytes.change(class, -signed(pages.size));
+        figures.stats_mut().num_device_free += 1;
         let address = state.blocks.get(index).address;
         if pages.address > address {
             let before = state.blocks.split_front(index, pages.address - address);
@@ -220,22 +221,28 @@ impl Device {
         state.put_unmapped(index);
     }
 
-    fn release_range_if_bare<D: Driver>(&self, driver: &D, cold: &mut Cold, shard: &Shard, range: Range) -> Result<()> {
-        let bare = |state: &ShardState| {
+    fn release_range_if_bare<D: Driver>(
+        &self,
+        driver: &D,
+        growth: &mut Growth,
+        shard: &Shard,
+        range: Range,
+    ) -> Result<()> {
+        let bare = |state: &Books| {
             let first = state.unmapped(range.class).range((range.address, 0)..).next().copied();
             let first = first.filter(|(address, _)| *address == range.address).map(|(_, index)| index);
             first.filter(|index| state.blocks.get(*index).size == range.size)
         };
-        let Some(index) = bare(&shard.open()) else { return Ok(()) };
-        driver.release_range(self.index, range.address, range.size)?;
+        let Some(index) = bare(&shard.lock_flushed()) else { return Ok(()) };
+        driver.release_range(self.cache.index, range.address, range.size)?;
         let owner = {
-            let mut state = shard.open();
+            let mut state = shard.lock_flushed();
             state.take_unmapped(index);
             state.blocks.remove(index);
             state.key.owner
         };
-        cold.ranges.remove(&range.address);
-        cold.count_segments(owner, -1);
+        growth.ranges.remove(&range.address);
+        growth.count_segments(owner, -1);
         Ok(())
     }
 
@@ -243,39 +250,43 @@ impl Device {
     pub(crate) fn release_bare_ranges<D: Driver>(
         &self,
         driver: &D,
-        cold: &mut Cold,
+        growth: &mut Growth,
         pool: PoolIndex,
         class: SizeClass,
     ) -> Result<()> {
-        let shards: Vec<Arc<Shard>> = cold.pools.get(pool).shards.values().map(Arc::clone).collect();
+        let shards: Vec<Arc<Shard>> = growth.pools.get(pool).shards.values().map(Arc::clone).collect();
         for shard in shards {
-            let ranges: Vec<Range> =
-                cold.ranges.values().filter(|range| range.shard == shard.id && range.class == class).copied().collect();
+            let ranges: Vec<Range> = growth
+                .ranges
+                .values()
+                .filter(|range| range.shard == shard.id && range.class == class)
+                .copied()
+                .collect();
             for range in ranges {
-                self.release_range_if_bare(driver, cold, &shard, range)?;
+                self.release_range_if_bare(driver, growth, &shard, range)?;
             }
         }
         Ok(())
     }
 
     /// Gives every range back with what is mapped of it. Errors are passed over.
-    pub(crate) fn dismantle_ranges<D: Driver>(&self, driver: &D, cold: &Cold) {
-        let mapped = self.exclusively(|all| {
+    pub(crate) fn dismantle_ranges<D: Driver>(&self, driver: &D, growth: &Growth) {
+        let mapped = self.cache.all_shards(|all| {
             let blocks = all.states.iter().flat_map(|state| state.blocks.iter()).map(|(_, block)| block);
             let mapped = blocks.filter(|block| block.in_range && block.is_mapped());
             mapped.map(|block| (block.address, block.size)).collect()
         });
-        for (address, size) in joined(cold, mapped) {
-            let _ = driver.unmap_pages(self.index, address, size, cold.range_at(address).page);
+        for (address, size) in joined(growth, mapped) {
+            let _ = driver.unmap_pages(self.cache.index, address, size, growth.range_at(address).page);
         }
-        for range in cold.ranges.values() {
-            let _ = driver.release_range(self.index, range.address, range.size);
+        for range in growth.ranges.values() {
+            let _ = driver.release_range(self.cache.index, range.address, range.size);
         }
     }
 }
 
 /// The first place, by address, where unused neighbours add up to the size: its first block, held if it is a free one.
-fn hold_room(state: &mut ShardState, class: SizeClass, size: u64) -> Option<Index> {
+fn hold_room(state: &mut Flushed<'_>, class: SizeClass, size: u64) -> Option<Index> {
     let starts = state.unmapped(class).iter().map(|(_, index)| {
         let before = state.blocks.get(*index).prev;
         let is_free = state.blocks.find(before).is_some_and(|before| before.state == State::Free);
@@ -288,7 +299,7 @@ fn hold_room(state: &mut ShardState, class: SizeClass, size: u64) -> Option<Inde
     Some(start)
 }
 
-fn has_room(state: &ShardState, start: Index, size: u64) -> bool {
+fn has_room(state: &Books, start: Index, size: u64) -> bool {
     let (mut found, mut next) = (0, start);
     while let Some(block) = state.blocks.find(next).filter(|block| block.is_unused()) {
         found += block.size;
@@ -308,12 +319,13 @@ fn whole_pages(block: &Block, range: &Range) -> Option<Pages> {
 }
 
 /// Neighbouring pieces of a range as one: only together are they whole pages.
-fn joined(cold: &Cold, pieces: BTreeMap<u64, u64>) -> Vec<(u64, u64)> {
+fn joined(growth: &Growth, pieces: BTreeMap<u64, u64>) -> Vec<(u64, u64)> {
     let mut runs: Vec<(u64, u64)> = Vec::new();
     for (address, size) in pieces {
         match runs.last_mut() {
             Some(last)
-                if last.0 + last.1 == address && cold.range_at(last.0).address == cold.range_at(address).address =>
+                if last.0 + last.1 == address
+                    && growth.range_at(last.0).address == growth.range_at(address).address =>
             {
                 last.1 += size;
             }

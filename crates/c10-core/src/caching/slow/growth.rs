@@ -1,7 +1,7 @@
 //! What a device does when nothing cached fits: segments from the driver, and what can be had by giving up more and more
 //! of what is cached.
 //!
-//! **Invariant:** one thread at a time is here ([`Cold`] is behind a lock, which is free while the driver is asked if
+//! **Invariant:** one thread at a time is here ([`Growth`] is behind a lock, which is free while the driver is asked if
 //! `release_lock_on_cudamalloc` says so), and it holds no shard's lock while it calls the driver. What the driver is asked about is held meanwhile: in no set, so that nobody else takes it.
 
 use std::collections::BTreeMap;
@@ -14,18 +14,19 @@ use crate::base::handles::{StreamHandle, StreamRef};
 use crate::base::ids::PoolId;
 use crate::caching::block::{Block, Index};
 use crate::caching::block::{SizeClass, max_split_size, round_size, segment_size, size_class};
-use crate::caching::device::{Device, Search};
+use crate::caching::device::{DeviceCache, Hit, count_segment};
 use crate::caching::pools::{FromDriver, new_segment};
 use crate::caching::pools::{PoolIndex, Pools};
 use crate::caching::pools::{PrivatePool, Request, Scope, route};
-use crate::caching::shard::{Key, Shard, ShardState};
+use crate::caching::shard::{Key, Shard};
+use crate::caching::slow::DeviceAllocator;
 use crate::caching::slow::expandable::Range;
 use crate::driver::Driver;
 use crate::sync::lock;
 
 /// State of a device that hits do not need.
 #[derive(Debug)]
-pub(crate) struct Cold {
+pub(crate) struct Growth {
     pub(crate) config: Arc<AllocatorConfig>,
     /// Most bytes to hold from the driver.
     pub(crate) limit: Option<u64>,
@@ -66,7 +67,7 @@ pub(crate) enum Memory {
     Block(Index),
 }
 
-impl Cold {
+impl Growth {
     pub(crate) fn new(config: Arc<AllocatorConfig>) -> Self {
         Self {
             config,
@@ -87,7 +88,7 @@ impl Cold {
     }
 
     /// The shard of a pool for a stream, which is made if need be.
-    pub(crate) fn shard(&mut self, device: &Device, pool: PoolIndex, stream: StreamHandle) -> Arc<Shard> {
+    pub(crate) fn shard(&mut self, cache: &DeviceCache, pool: PoolIndex, stream: StreamHandle) -> Arc<Shard> {
         let counts = self.collects_garbage();
         let described = self.pools.get(pool);
         if let Some(shard) = described.shards.get(&stream) {
@@ -97,14 +98,14 @@ impl Cold {
         let key = Key { stream, owner, no_split: described.no_split, clocks: Arc::clone(&described.clocks) };
         let shard = match self.spare.pop() {
             Some(shard) => {
-                shard.open().key = key;
+                shard.lock_flushed().key = key;
                 shard
             }
-            None => device.add_shard(ShardState::new(key, Arc::clone(&self.config), counts)),
+            None => cache.add_shard(key, &self.config, counts),
         };
         self.pools.get_mut(pool).shards.insert(stream, Arc::clone(&shard));
         if owner.is_none() {
-            device.streams.set(stream, &shard);
+            cache.streams.set(stream, &shard);
         }
         shard
     }
@@ -124,7 +125,7 @@ impl Cold {
     }
 
     /// The decisions about a request.
-    fn plan(&mut self, device: &Device, request: &Request) -> Plan {
+    fn plan(&mut self, cache: &DeviceCache, request: &Request) -> Plan {
         let size = round_size(&self.config, request.bytes);
         let pool = self.pool_for(request);
         let expandable = self.config.expandable_segments && self.pools.get(pool).source.is_none();
@@ -135,7 +136,7 @@ impl Cold {
             segment: segment_size(&self.config, size),
             pool,
             class: size_class(size),
-            shard: self.shard(device, pool, request.stream.handle),
+            shard: self.shard(cache, pool, request.stream.handle),
             expandable,
         }
     }
@@ -148,82 +149,76 @@ impl Cold {
     }
 }
 
-impl Device {
-    fn add_shard(&self, state: ShardState) -> Arc<Shard> {
-        let mut figures = lock(&self.figures);
-        let position = figures.shards.len();
-        let shard = self.shared.add_shard(|id| Shard::new(id, self.position, position, &self.shared.pages, state));
-        let shard = shard.expect("fewer than 65536 pairs of a stream and a pool");
-        figures.shards.push(Arc::clone(&shard));
-        shard
-    }
-
-    /// Serves a request after a search of the default pool's cache, which counts once.
+impl DeviceAllocator {
+    /// Serves a request that the cache of its stream did not; a search counts once.
     #[cold]
-    pub(crate) fn serve_after<D: Driver>(&self, driver: &D, request: &Request, miss: &Search) -> Result<u64> {
-        self.serve(driver, request, matches!(miss, Search::NothingFits))
+    pub(crate) fn alloc_missed<D: Driver>(&self, driver: &D, stream: StreamRef, bytes: u64, miss: Hit) -> Result<u64> {
+        let request = Request { stream, bytes, capture: None, thread: None };
+        self.serve(driver, &request, matches!(miss, Hit::NothingFits))
     }
 
     /// Serves a request that the cache of its stream's default pool does not, or that a scope routes elsewhere.
     pub(crate) fn serve<D: Driver>(&self, driver: &D, request: &Request, searched: bool) -> Result<u64> {
-        let mut cold = lock(&self.cold);
-        let plan = cold.plan(self, request);
+        let mut growth = lock(&self.growth);
+        let plan = growth.plan(&self.cache, request);
         // Another thread may have given something back since the search; a search is counted once.
-        if let Some(address) = self.hit_exclusively(&plan.shard, request.bytes, !searched, Some(plan.expandable)) {
+        if let Some(address) =
+            self.cache.hit_under_all_locks(&plan.shard, request.bytes, !searched, Some(plan.expandable))
+        {
             return Ok(address);
         }
-        self.take_new(driver, cold, request, &plan)
+        self.take_new(driver, growth, request, &plan)
     }
 
     /// New memory; if there is none, what can be had by giving up more and more of what is cached.
     fn take_new<D: Driver>(
         &self,
         driver: &D,
-        mut cold: MutexGuard<'_, Cold>,
+        mut growth: MutexGuard<'_, Growth>,
         request: &Request,
         plan: &Plan,
     ) -> Result<u64> {
-        if cold.collects_garbage() {
-            self.collect_garbage(driver, &mut cold)?;
+        if growth.collects_garbage() {
+            self.collect_garbage(driver, &mut growth)?;
         }
-        let (mut cold, memory) = self.first_memory(driver, cold, plan);
-        let cold = &mut *cold;
+        let (mut growth, memory) = self.first_memory(driver, growth, plan);
+        let growth = &mut *growth;
         if let Some(memory) = memory? {
-            return Ok(self.hand_out(cold, plan, &memory));
+            return Ok(self.hand_out(growth, plan, &memory));
         }
-        if let Some(address) = self.take_from_lenders(cold, plan) {
+        if let Some(address) = self.take_from_lenders(growth, plan) {
             return Ok(address);
         }
-        if self.release_oversize(driver, cold, plan)?
-            && let Some(memory) = self.new_memory(driver, cold, plan)?
+        if self.release_oversize(driver, growth, plan)?
+            && let Some(memory) = self.new_memory(driver, growth, plan)?
         {
-            return Ok(self.hand_out(cold, plan, &memory));
+            return Ok(self.hand_out(growth, plan, &memory));
         }
         // A capture forbids the waiting that giving the cache back needs.
-        if cold.scopes.is_empty() {
-            self.release_cached_of(driver, cold)?;
-            lock(&self.figures).stats.num_alloc_retries += 1;
-            if let Some(memory) = self.new_memory(driver, cold, plan)? {
-                return Ok(self.hand_out(cold, plan, &memory));
+        if growth.scopes.is_empty() {
+            self.release_cached_of(driver, growth)?;
+            lock(&self.cache.figures).stats_mut().num_alloc_retries += 1;
+            if let Some(memory) = self.new_memory(driver, growth, plan)? {
+                return Ok(self.hand_out(growth, plan, &memory));
             }
         }
-        Err(self.out_of_memory(driver, cold, request, plan.segment))
+        Err(self.out_of_memory(driver, growth, request, plan.segment))
     }
 
     /// A free block of a private pool that helps out when memory is short; only for requests of the default pools.
-    fn take_from_lenders(&self, cold: &mut Cold, plan: &Plan) -> Option<u64> {
-        if cold.pools.get(plan.pool).owner.is_some() {
+    fn take_from_lenders(&self, growth: &mut Growth, plan: &Plan) -> Option<u64> {
+        if growth.pools.get(plan.pool).owner.is_some() {
             return None;
         }
-        let lenders = cold.use_on_oom.iter().filter_map(|id| cold.private.get(id));
+        let lenders = growth.use_on_oom.iter().filter_map(|id| growth.private.get(id));
         let mut shards = lenders.map(|lender| {
-            let pool = cold.pools.get(lender.pool);
+            let pool = growth.pools.get(lender.pool);
             (pool, pool.shards.get(&plan.stream.handle))
         });
         shards.find_map(|(pool, shard)| match shard {
-            Some(shard) => self.hit_exclusively(shard, plan.requested, true, Some(false)),
+            Some(shard) => self.cache.hit_under_all_locks(shard, plan.requested, true, Some(false)),
             None => {
-                let counted = u64::from(cold.collects_garbage());
+                let counted = u64::from(growth.collects_garbage());
                 pool.clocks[usize::from(plan.class == SizeClass::Large)].fetch_add(counted, Ordering::Relaxed);
                 None
             }
@@ -235,56 +230,56 @@ impl Device {
     fn first_memory<'a, D: Driver>(
         &'a self,
         driver: &D,
-        mut cold: MutexGuard<'a, Cold>,
+        mut growth: MutexGuard<'a, Growth>,
         plan: &Plan,
-    ) -> (MutexGuard<'a, Cold>, Result<Option<Memory>>) {
+    ) -> (MutexGuard<'a, Growth>, Result<Option<Memory>>) {
         let plain = !plan.expandable && plan.pool == Pools::DEFAULT;
-        if !(plain && cold.config.release_lock_on_cudamalloc) || self.is_beyond_limit(&cold, plan) {
-            let memory = self.new_memory(driver, &mut cold, plan);
-            return (cold, memory);
+        if !(plain && growth.config.release_lock_on_cudamalloc) || self.is_beyond_limit(&growth, plan) {
+            let memory = self.new_memory(driver, &mut growth, plan);
+            return (growth, memory);
         }
-        cold.asked_for += plan.segment;
-        drop(cold);
-        let address = new_segment(&FromDriver(driver), self.index, plan.segment, plan.stream);
-        let mut cold = lock(&self.cold);
-        cold.asked_for -= plan.segment;
-        (cold, address.map(|address| address.map(|address| Memory::Segment { address })))
+        growth.asked_for += plan.segment;
+        drop(growth);
+        let address = new_segment(&FromDriver(driver), self.cache.index, plan.segment, plan.stream);
+        let mut growth = lock(&self.growth);
+        growth.asked_for -= plan.segment;
+        (growth, address.map(|address| address.map(|address| Memory::Segment { address })))
     }
 
     /// Whether a segment would be more than may be held.
-    fn is_beyond_limit(&self, cold: &Cold, plan: &Plan) -> bool {
-        let held = self.held().saturating_add(cold.asked_for);
-        cold.limit.is_some_and(|limit| held.saturating_add(plan.segment) > limit)
+    fn is_beyond_limit(&self, growth: &Growth, plan: &Plan) -> bool {
+        let held = self.cache.held().saturating_add(growth.asked_for);
+        growth.limit.is_some_and(|limit| held.saturating_add(plan.segment) > limit)
     }
 
     /// Asks the driver, or the pool's own source, for a segment, or the driver for more of an expandable one; `None` when it has no memory or the limit
     /// forbids it.
-    fn new_memory<D: Driver>(&self, driver: &D, cold: &mut Cold, plan: &Plan) -> Result<Option<Memory>> {
-        if self.is_beyond_limit(cold, plan) {
+    fn new_memory<D: Driver>(&self, driver: &D, growth: &mut Growth, plan: &Plan) -> Result<Option<Memory>> {
+        if self.is_beyond_limit(growth, plan) {
             return Ok(None);
         }
         if plan.expandable {
-            return Ok(self.expand(driver, cold, plan)?.map(Memory::Block));
+            return Ok(self.expand(driver, growth, plan)?.map(Memory::Block));
         }
         let driver = FromDriver(driver);
-        let source = cold.source(cold.pools.get(plan.pool).owner, &driver);
-        let address = new_segment(source, self.index, plan.segment, plan.stream)?;
+        let source = growth.source(growth.pools.get(plan.pool).owner, &driver);
+        let address = new_segment(source, self.cache.index, plan.segment, plan.stream)?;
         Ok(address.map(|address| Memory::Segment { address }))
     }
 
     /// Enters new memory into the books and hands out what the request needs of it.
-    fn hand_out(&self, cold: &mut Cold, plan: &Plan, memory: &Memory) -> u64 {
+    fn hand_out(&self, growth: &mut Growth, plan: &Plan, memory: &Memory) -> u64 {
         let Plan { shard, segment, class, .. } = plan;
-        let oversize = max_split_size(&cold.config);
+        let oversize = max_split_size(&growth.config);
         if let Memory::Segment { address } = memory {
-            self.shared.pages.register(*address, *segment, shard.id, *class);
-            cold.count_segments(cold.pools.get(plan.pool).owner, 1);
+            self.cache.shared.pages.register(*address, *segment, shard.id, *class);
+            growth.count_segments(growth.pools.get(plan.pool).owner, 1);
         }
-        self.exclusively(|all| {
+        self.cache.all_shards(|all| {
             let state = &mut all.states[shard.position];
             let index = match memory {
                 Memory::Segment { address } => {
-                    Self::count_segment(all.stats, *class, *segment, 1, oversize);
+                    count_segment(all.stats, *class, *segment, 1, oversize);
                     state.blocks.insert(Block::segment(*address, *segment, *class, false))
                 }
                 Memory::Block(index) => *index,

@@ -10,74 +10,76 @@ use crate::base::error::{Error, OutOfMemory, Result};
 use crate::base::ids::PoolId;
 use crate::caching::block::{BlockId, Index};
 use crate::caching::block::{SizeClass, max_split_size};
-use crate::caching::device::Device;
+use crate::caching::device::count_segment;
+
 use crate::caching::pools::FromDriver;
 use crate::caching::pools::Request;
 use crate::caching::pools::{PoolIndex, Pools};
-use crate::caching::shard::{Shard, ShardState};
-use crate::caching::slow::growth::{Cold, Plan};
+use crate::caching::shard::{Books, Shard};
+use crate::caching::slow::DeviceAllocator;
+use crate::caching::slow::growth::{Growth, Plan};
 use crate::driver::Driver;
 use crate::sync::lock;
 
 /// A free block of a shard.
 type Place = (Arc<Shard>, BlockId);
 
-impl Device {
+impl DeviceAllocator {
     /// Gives all memory that is wholly free back to the driver. While a scope is open only pools that nobody uses any
     /// more are emptied, and while a graph is captured nothing is.
     pub(crate) fn release_cached<D: Driver>(&self, driver: &D) -> Result<()> {
-        self.release_cached_of(driver, &mut lock(&self.cold))
+        self.release_cached_of(driver, &mut lock(&self.growth))
     }
 
-    pub(crate) fn release_cached_of<D: Driver>(&self, driver: &D, cold: &mut Cold) -> Result<()> {
-        if self.shared.is_capturing() {
+    pub(crate) fn release_cached_of<D: Driver>(&self, driver: &D, growth: &mut Growth) -> Result<()> {
+        if self.cache.shared.is_capturing() {
             return Ok(());
         }
-        if cold.scopes.is_empty() {
-            self.synchronize_and_free_events(driver, None)?;
-            self.release_free(driver, cold, Pools::DEFAULT, SizeClass::Large)?;
-            self.release_free(driver, cold, Pools::DEFAULT, SizeClass::Small)?;
+        if growth.scopes.is_empty() {
+            self.cache.synchronize_and_free_events(driver, None)?;
+            self.release_free(driver, growth, Pools::DEFAULT, SizeClass::Large)?;
+            self.release_free(driver, growth, Pools::DEFAULT, SizeClass::Small)?;
         }
-        let unused = cold.private.iter().filter(|(_, pool)| pool.use_count == 0).map(|(id, _)| *id);
+        let unused = growth.private.iter().filter(|(_, pool)| pool.use_count == 0).map(|(id, _)| *id);
         let unused: Vec<PoolId> = unused.collect();
-        unused.into_iter().try_for_each(|id| self.release_private(driver, cold, id))
+        unused.into_iter().try_for_each(|id| self.release_private(driver, growth, id))
     }
 
     /// Gives the free memory of one private pool back to the driver, if nobody uses the pool any more; waits for the
     /// events of its blocks, except while a scope is open, when that is forbidden.
     pub(crate) fn release_cached_pool<D: Driver>(&self, driver: &D, id: PoolId) -> Result<()> {
-        let mut cold = lock(&self.cold);
-        if self.shared.is_capturing() || cold.private.get(&id).is_none_or(|pool| pool.use_count > 0) {
+        let mut growth = lock(&self.growth);
+        if self.cache.shared.is_capturing() || growth.private.get(&id).is_none_or(|pool| pool.use_count > 0) {
             return Ok(());
         }
-        if cold.scopes.is_empty() {
-            self.synchronize_and_free_events(driver, Some(id))?;
+        if growth.scopes.is_empty() {
+            self.cache.synchronize_and_free_events(driver, Some(id))?;
         }
-        self.release_private(driver, &mut cold, id)
+        self.release_private(driver, &mut growth, id)
     }
 
-    fn release_private<D: Driver>(&self, driver: &D, cold: &mut Cold, id: PoolId) -> Result<()> {
-        let Some(pool) = cold.private.get(&id) else { return Ok(()) };
+    fn release_private<D: Driver>(&self, driver: &D, growth: &mut Growth, id: PoolId) -> Result<()> {
+        let Some(pool) = growth.private.get(&id) else { return Ok(()) };
         let pool = pool.pool;
         for class in [SizeClass::Small, SizeClass::Large] {
-            self.release_free(driver, cold, pool, class)?;
-            self.release_bare_ranges(driver, cold, pool, class)?;
+            self.release_free(driver, growth, pool, class)?;
+            self.release_bare_ranges(driver, growth, pool, class)?;
         }
-        cold.remove_pool_if_unused(id);
+        growth.remove_pool_if_unused(id);
         Ok(())
     }
 
     /// Free blocks of a pool that a test finds fitting, by stream, size and address.
     fn free_blocks(
         &self,
-        cold: &Cold,
+        growth: &Growth,
         pool: PoolIndex,
         class: SizeClass,
-        takes: impl Fn(&ShardState, Index) -> bool,
+        takes: impl Fn(&Books, Index) -> bool,
     ) -> Vec<Place> {
         // Messages are followed first: what was given back is free.
-        self.exclusively(|all| {
-            let shards = cold.pools.get(pool).shards.values();
+        self.cache.all_shards(|all| {
+            let shards = growth.pools.get(pool).shards.values();
             let of_shard = |shard: &Arc<Shard>| {
                 let state = &all.states[shard.position];
                 let fitting = state.bins(class).iter(&state.blocks).filter(|index| takes(state, *index));
@@ -88,23 +90,29 @@ impl Device {
     }
 
     /// Gives back the segments of a pool that are one free block, and unmaps what is free of its expandable ones.
-    fn release_free<D: Driver>(&self, driver: &D, cold: &mut Cold, pool: PoolIndex, class: SizeClass) -> Result<()> {
-        let free = self.free_blocks(cold, pool, class, |_, _| true);
+    fn release_free<D: Driver>(
+        &self,
+        driver: &D,
+        growth: &mut Growth,
+        pool: PoolIndex,
+        class: SizeClass,
+    ) -> Result<()> {
+        let free = self.free_blocks(growth, pool, class, |_, _| true);
         let in_range = |(shard, id): &Place| {
-            let state = shard.open();
+            let state = shard.lock_flushed();
             state.is_free(*id) && state.blocks.get(id.index).in_range
         };
         let (expanded, plain): (Vec<_>, Vec<_>) = free.into_iter().partition(in_range);
         for place in plain {
-            self.release_segment(driver, cold, &place)?;
+            self.release_segment(driver, growth, &place)?;
         }
-        expanded.into_iter().try_for_each(|(shard, id)| self.shrink(driver, cold, &shard, id))
+        expanded.into_iter().try_for_each(|(shard, id)| self.shrink(driver, growth, &shard, id))
     }
 
     /// Gives a segment that is one free block back to where it came from; its bytes. Does nothing if it is that no more.
-    fn release_segment<D: Driver>(&self, driver: &D, cold: &mut Cold, (shard, id): &Place) -> Result<u64> {
+    fn release_segment<D: Driver>(&self, driver: &D, growth: &mut Growth, (shard, id): &Place) -> Result<u64> {
         let (address, size, class, owner) = {
-            let mut state = shard.open();
+            let mut state = shard.lock_flushed();
             if !state.is_whole(*id) {
                 return Ok(0);
             }
@@ -112,30 +120,30 @@ impl Device {
             let block = state.blocks.get(id.index);
             (block.address, block.size, block.class, state.key.owner)
         };
-        self.shared.pages.unregister(address, size);
-        if let Err(error) = cold.source(owner, &FromDriver(driver)).free(self.index, address, size) {
-            self.shared.pages.register(address, size, shard.id, class);
-            shard.open().put_back(id.index);
+        self.cache.shared.pages.unregister(address, size);
+        if let Err(error) = growth.source(owner, &FromDriver(driver)).free(self.cache.index, address, size) {
+            self.cache.shared.pages.register(address, size, shard.id, class);
+            shard.lock_flushed().put_back(id.index);
             return Err(error);
         }
-        let oversize = max_split_size(&cold.config);
-        let mut figures = lock(&self.figures);
-        Self::count_segment(&mut figures.stats, class, size, -1, oversize);
-        shard.open().blocks.remove(id.index);
-        cold.count_segments(owner, -1);
+        let oversize = max_split_size(&growth.config);
+        let mut figures = lock(&self.cache.figures);
+        count_segment(figures.stats_mut(), class, size, -1, oversize);
+        shard.lock_flushed().blocks.remove(id.index);
+        growth.count_segments(owner, -1);
         Ok(size)
     }
 
     /// Releases unused segments that are too large to be split until one of the planned size can be had; whether it
     /// can. What was released stays so even if not.
-    pub(crate) fn release_oversize<D: Driver>(&self, driver: &D, cold: &mut Cold, plan: &Plan) -> Result<bool> {
-        let max_split = max_split_size(&cold.config);
-        if max_split == u64::MAX || self.shared.is_capturing() {
+    pub(crate) fn release_oversize<D: Driver>(&self, driver: &D, growth: &mut Growth, plan: &Plan) -> Result<bool> {
+        let max_split = max_split_size(&growth.config);
+        if max_split == u64::MAX || self.cache.shared.is_capturing() {
             return Ok(false);
         }
         let wanted = plan.size.max(max_split);
         let (above, below) = {
-            let state = plan.shard.open();
+            let state = plan.shard.lock_flushed();
             let ids = state.bins(plan.class).iter(&state.blocks).map(|index| state.blocks.id(index));
             let (above, mut below): (Vec<_>, Vec<_>) = ids.partition(|id| state.blocks.get(id.index).size >= wanted);
             below.retain(|id| state.blocks.get(id.index).size >= max_split);
@@ -146,14 +154,14 @@ impl Device {
         };
         let place = |id| (Arc::clone(&plan.shard), id);
         if let Some(id) = above {
-            return self.release_segment(driver, cold, &place(id)).map(|_| true);
+            return self.release_segment(driver, growth, &place(id)).map(|_| true);
         }
         let mut released = 0;
         for id in below.into_iter().rev() {
             if released >= wanted {
                 break;
             }
-            released += self.release_segment(driver, cold, &place(id))?;
+            released += self.release_segment(driver, growth, &place(id))?;
         }
         Ok(released >= wanted)
     }
@@ -166,20 +174,20 @@ impl Device {
         clippy::cast_sign_loss,
         reason = "a part of the limit and a mean, rounded as torch rounds them"
     )]
-    pub(crate) fn collect_garbage<D: Driver>(&self, driver: &D, cold: &mut Cold) -> Result<()> {
-        let Some(limit) = cold.limit.filter(|_| !self.shared.is_capturing()) else { return Ok(()) };
-        let threshold = (cold.config.garbage_collection_threshold * limit as f64) as u64;
-        let target = self.held().saturating_sub(threshold);
+    pub(crate) fn collect_garbage<D: Driver>(&self, driver: &D, growth: &mut Growth) -> Result<()> {
+        let Some(limit) = growth.limit.filter(|_| !self.cache.shared.is_capturing()) else { return Ok(()) };
+        let threshold = (growth.config.garbage_collection_threshold * limit as f64) as u64;
+        let target = self.cache.held().saturating_sub(threshold);
         let (mut reclaimed, mut progress) = (0, true);
-        let ages = self.ages(cold);
+        let ages = self.ages(growth);
         let (mut total, mut count) = (ages.iter().map(|(_, age)| *age as f64).sum::<f64>(), ages.len());
         while reclaimed < target && progress && count > 0 {
             let threshold = total / count as f64;
             progress = false;
-            for (place, age) in self.ages(cold) {
-                let in_range = place.0.open().blocks.get(place.1.index).in_range;
+            for (place, age) in self.ages(growth) {
+                let in_range = place.0.lock_flushed().blocks.get(place.1.index).in_range;
                 if !in_range && age as f64 >= threshold {
-                    reclaimed += self.release_segment(driver, cold, &place)?;
+                    reclaimed += self.release_segment(driver, growth, &place)?;
                     total -= age as f64;
                     count = count.saturating_sub(1);
                     progress = true;
@@ -190,21 +198,27 @@ impl Device {
     }
 
     /// The free blocks of the default large pool that are whole segments, with the lookups since they were freed.
-    fn ages(&self, cold: &Cold) -> Vec<(Place, u64)> {
-        let is_whole = |state: &ShardState, index| !state.blocks.get(index).is_split();
-        let whole = self.free_blocks(cold, Pools::DEFAULT, SizeClass::Large, is_whole);
-        let now = cold.pools.get(Pools::DEFAULT).clocks[1].load(Ordering::Relaxed);
-        let age = |(shard, id): &Place| now.saturating_sub(shard.open().blocks.get(id.index).born);
+    fn ages(&self, growth: &Growth) -> Vec<(Place, u64)> {
+        let is_whole = |state: &Books, index| !state.blocks.get(index).is_split();
+        let whole = self.free_blocks(growth, Pools::DEFAULT, SizeClass::Large, is_whole);
+        let now = growth.pools.get(Pools::DEFAULT).clocks[1].load(Ordering::Relaxed);
+        let age = |(shard, id): &Place| now.saturating_sub(shard.lock_flushed().blocks.get(id.index).born);
         whole.into_iter().map(|place| (age(&place), place)).map(|(age, place)| (place, age)).collect()
     }
 
     /// The error for a request that nothing could serve.
-    pub(crate) fn out_of_memory<D: Driver>(&self, driver: &D, cold: &Cold, request: &Request, segment: u64) -> Error {
-        let info = match driver.mem_get_info(self.index) {
+    pub(crate) fn out_of_memory<D: Driver>(
+        &self,
+        driver: &D,
+        growth: &Growth,
+        request: &Request,
+        segment: u64,
+    ) -> Error {
+        let info = match driver.mem_get_info(self.cache.index) {
             Ok(info) => info,
             Err(error) => return error,
         };
-        let (stats, cached, largest) = self.exclusively(|all| {
+        let (stats, cached, largest) = self.cache.all_shards(|all| {
             all.stats.num_ooms += 1;
             let (mut cached, mut largest) = (0, 0);
             for state in &all.states {
@@ -217,12 +231,12 @@ impl Device {
         });
         let bytes = |stat: i64| u64::try_from(stat).unwrap_or(0);
         OutOfMemory {
-            device: self.index,
+            device: self.cache.index,
             requested: request.bytes,
             segment,
             total: info.total,
             free: info.free,
-            allowed: cold.limit,
+            allowed: growth.limit,
             allocated: bytes(stats.allocated_bytes.all.current),
             reserved: bytes(stats.reserved_bytes.all.current),
             cached_in_private_pools: cached,
@@ -234,15 +248,15 @@ impl Device {
     /// Gives everything back to the driver, whether in use or not; nothing may be asked of the device afterwards.
     /// Errors are passed over: this is the end.
     pub(crate) fn dismantle<D: Driver>(&self, driver: &D) {
-        let cold = lock(&self.cold);
-        for event in self.pending.lock().take_events() {
+        let growth = lock(&self.growth);
+        for event in self.cache.pending.lock().take_events() {
             let _ = driver.event_destroy(event);
         }
         for segment in self.snapshot(None).iter().filter(|segment| !segment.is_expandable) {
             let driver = FromDriver(driver);
-            let source = cold.source(Some(segment.pool), &driver);
-            let _ = source.free(self.index, segment.address, segment.total_size);
+            let source = growth.source(Some(segment.pool), &driver);
+            let _ = source.free(self.cache.index, segment.address, segment.total_size);
         }
-        self.dismantle_ranges(driver, &cold);
+        self.dismantle_ranges(driver, &growth);
     }
 }

@@ -4,8 +4,9 @@ use crate::base::device::DeviceIndex;
 use crate::base::ids::PoolId;
 use crate::caching::block::SizeClass;
 use crate::caching::block::{Block, State};
-use crate::caching::device::Device;
-use crate::caching::shard::ShardState;
+use crate::caching::slow::DeviceAllocator;
+
+use crate::caching::shard::Books;
 
 /// What a block is doing.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -101,10 +102,10 @@ pub struct SegmentInfo {
     pub blocks: Vec<BlockInfo>,
 }
 
-impl Device {
+impl DeviceAllocator {
     /// Everything held from the driver, or what one private pool holds, by address.
     pub(crate) fn snapshot(&self, only: Option<PoolId>) -> Vec<SegmentInfo> {
-        let mut segments: Vec<SegmentInfo> = self.exclusively(|all| {
+        let mut segments: Vec<SegmentInfo> = self.cache.all_shards(|all| {
             let states = all.states.iter().map(|state| &**state);
             let states = states.filter(|state| only.is_none() || only == Some(pool_of(state)));
             states.flat_map(|state| self.segments_of(state)).collect()
@@ -113,7 +114,7 @@ impl Device {
         segments
     }
 
-    fn segments_of(&self, state: &ShardState) -> Vec<SegmentInfo> {
+    fn segments_of(&self, state: &Books) -> Vec<SegmentInfo> {
         let begins = |block: &Block| {
             let continues = state.blocks.find(block.prev).is_some_and(Block::is_mapped);
             block.is_mapped() && !continues
@@ -122,14 +123,14 @@ impl Device {
         heads.map(|head| self.describe_segment(state, head)).collect()
     }
 
-    fn describe_segment(&self, state: &ShardState, head: &Block) -> SegmentInfo {
+    fn describe_segment(&self, state: &Books, head: &Block) -> SegmentInfo {
         let follow = |block: &&Block| state.blocks.find(block.next).filter(|next| next.is_mapped());
         let blocks: Vec<BlockInfo> = std::iter::successors(Some(head), follow).map(describe_block).collect();
         let sum = |takes: fn(&BlockInfo) -> bool, of: fn(&BlockInfo) -> u64| {
             blocks.iter().filter(|block| takes(block)).map(of).sum()
         };
         SegmentInfo {
-            device: self.index,
+            device: self.cache.index,
             address: head.address,
             total_size: sum(|_| true, |block| block.size),
             allocated_size: sum(|block| block.state == BlockState::ActiveAllocated, |block| block.size),
@@ -144,7 +145,7 @@ impl Device {
     }
 }
 
-fn pool_of(state: &ShardState) -> PoolId {
+fn pool_of(state: &Books) -> PoolId {
     state.key.owner.unwrap_or(PoolId(0, 0))
 }
 

@@ -7,12 +7,13 @@ use std::collections::BTreeSet;
 
 use crate::caching::block::{Block, Index, NONE, State};
 use crate::caching::block::{MIN_BLOCK_SIZE, SizeClass};
-use crate::caching::device::Device;
-use crate::caching::device::Exclusive;
+
+use crate::caching::device::AllShards;
 use crate::caching::pools::{Pending, Waiter};
 use crate::caching::remote::ShardId;
-use crate::caching::shard::{Shard, ShardState, signed};
-use crate::caching::slow::growth::Cold;
+use crate::caching::shard::{Books, Shard, signed};
+use crate::caching::slow::DeviceAllocator;
+use crate::caching::slow::growth::Growth;
 use crate::caching::stats::{DeviceStats, StatByPool};
 use crate::sync::lock;
 
@@ -23,18 +24,18 @@ fn ensure(holds: bool, what: impl FnOnce() -> String) -> Check {
     if holds { Ok(()) } else { Err(what()) }
 }
 
-impl Device {
+impl DeviceAllocator {
     /// Checks everything; says what is wrong first.
     pub(crate) fn check(&self) -> Check {
-        let cold = lock(&self.cold);
-        let pending = self.pending.lock();
-        self.exclusively(|all| {
+        let growth = lock(&self.growth);
+        let pending = self.cache.pending.lock();
+        self.cache.all_shards(|all| {
             for (shard, state) in all.shards.iter().zip(&all.states) {
                 self.check_shard(shard, state)?;
             }
             self.check_pending(&pending, all)?;
-            check_private_pools(&cold, all)?;
-            check_ranges(&cold, all)?;
+            check_private_pools(&growth, all)?;
+            check_ranges(&growth, all)?;
             let stats = all.stats();
             for class in [SizeClass::Small, SizeClass::Large] {
                 check_stats(all, &stats, class)?;
@@ -44,7 +45,7 @@ impl Device {
         })
     }
 
-    fn check_shard(&self, shard: &Shard, state: &ShardState) -> Check {
+    fn check_shard(&self, shard: &Shard, state: &Books) -> Check {
         for (index, block) in state.blocks.iter() {
             self.check_block(shard.id, state, index, block)?;
         }
@@ -57,7 +58,7 @@ impl Device {
         ensure(listed == unmapped, || format!("{listed} blocks in the unmapped set, {unmapped} unmapped blocks"))
     }
 
-    fn check_block(&self, shard: ShardId, state: &ShardState, index: Index, block: &Block) -> Check {
+    fn check_block(&self, shard: ShardId, state: &Books, index: Index, block: &Block) -> Check {
         let fail = |what: &str| format!("{what}: {block:?}");
         let aligned = block.size > 0 && block.size.is_multiple_of(MIN_BLOCK_SIZE);
         ensure(aligned, || fail("size is no multiple of 512"))?;
@@ -81,17 +82,17 @@ impl Device {
         ensure(unmapped == (block.state == State::Unmapped), || fail("unmapped set and state differ"))?;
         let in_bins = block.state != State::Free || state.bins(block.class).contains(&state.blocks, index);
         ensure(in_bins, || fail("a free block is not in the free set"))?;
-        let place = self.shared.pages.find(block.address);
+        let place = self.cache.shared.pages.find(block.address);
         let place = place.filter(|place| place.shard == shard && place.block() == index);
         ensure(place.is_some() == (block.state == State::Allocated), || fail("page table and state differ"))?;
         let used = place.is_some_and(|place| place.is_used());
         ensure(used == (block.uses != NONE), || fail("page table and use differ"))
     }
 
-    fn check_pending(&self, pending: &Pending, all: &Exclusive<'_>) -> Check {
+    fn check_pending(&self, pending: &Pending, all: &AllShards<'_>) -> Check {
         ensure(pending.is_consistent(), || "events and waiting blocks differ".to_owned())?;
         let waiting: BTreeSet<_> = pending.iter().collect();
-        let counted = self.waiting.load(std::sync::atomic::Ordering::Acquire);
+        let counted = self.cache.pending_count.load(std::sync::atomic::Ordering::Acquire);
         ensure(waiting.len() == counted, || format!("{} blocks wait, {counted} counted", waiting.len()))?;
         let shards = all.shards.iter().zip(&all.states);
         let blocks = shards
@@ -107,11 +108,11 @@ impl Device {
 }
 
 /// The blocks of each range cover it, and what is mapped of it is made of whole pages.
-fn check_ranges(cold: &Cold, all: &Exclusive<'_>) -> Check {
+fn check_ranges(growth: &Growth, all: &AllShards<'_>) -> Check {
     let in_ranges = || {
         all.states.iter().flat_map(|state| state.blocks.iter()).map(|(_, block)| block).filter(|block| block.in_range)
     };
-    for range in cold.ranges.values() {
+    for range in growth.ranges.values() {
         let of_range = |block: &&Block| (range.address..range.address + range.size).contains(&block.address);
         let blocks: Vec<&Block> = in_ranges().filter(of_range).collect();
         let covered: u64 = blocks.iter().map(|block| block.size).sum();
@@ -125,22 +126,22 @@ fn check_ranges(cold: &Cold, all: &Exclusive<'_>) -> Check {
         let torn = blocks.iter().find(unaligned);
         ensure(torn.is_none(), || format!("a part of a page is unmapped: {torn:?}"))?;
     }
-    let total: u64 = cold.ranges.values().map(|range| range.size).sum();
+    let total: u64 = growth.ranges.values().map(|range| range.size).sum();
     let covered: u64 = in_ranges().map(|block| block.size).sum();
     ensure(total == covered, || format!("ranges of {total} bytes have blocks of {covered}"))
 }
 
-fn check_private_pools(cold: &Cold, all: &Exclusive<'_>) -> Check {
-    for (id, pool) in &cold.private {
+fn check_private_pools(growth: &Growth, all: &AllShards<'_>) -> Check {
+    for (id, pool) in &growth.private {
         let states = all.states.iter().filter(|state| state.key.owner == Some(*id));
         let segments = states.flat_map(|state| state.blocks.iter()).filter(|(_, block)| block.prev == NONE).count();
         ensure(segments == pool.segments as usize, || format!("{id:?} has {segments} segments: {pool:?}"))?;
     }
-    let pools = cold.pools.iter().count();
-    ensure(pools == 1 + cold.private.len(), || format!("{pools} pools"))
+    let pools = growth.pools.iter().count();
+    ensure(pools == 1 + growth.private.len(), || format!("{pools} pools"))
 }
 
-fn check_stats(all: &Exclusive<'_>, stats: &DeviceStats, class: SizeClass) -> Check {
+fn check_stats(all: &AllShards<'_>, stats: &DeviceStats, class: SizeClass) -> Check {
     let one = |_: &Block| 1;
     let size = |block: &Block| signed(block.size);
     let allocated = |block: &Block| block.state == State::Allocated;

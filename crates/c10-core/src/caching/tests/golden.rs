@@ -142,9 +142,9 @@ impl Replay {
 
     /// Lets the events of one block pass, those it has and those that the next allocation records for it.
     fn complete(&mut self, address: u64) {
-        let device = &self.allocator.devices[0];
+        let device = &self.allocator.devices[0].cache;
         let pending = device.pending.lock();
-        let found = device.exclusively(|all| {
+        let found = device.all_shards(|all| {
             let mut found = Vec::new();
             for (shard, state) in all.shards.iter().zip(&all.states) {
                 let blocks = state.blocks.iter().filter(|(_, block)| block.address == address);

@@ -754,15 +754,14 @@ fn a_waiting_request_may_be_served_by_others() {
         allocator.free(&driver, address).unwrap();
         let shard = allocator.shared.shard(allocator.shared.pages.slot_at(address).unwrap().0).unwrap();
         let again = std::thread::scope(|scope| {
-            let mut state = shard.state.lock();
+            let mut locked = shard.lock();
             let waiting = scope.spawn(|| allocator.alloc(&driver, on(0), asked).unwrap());
             while !shard.is_awaited() {
                 std::thread::yield_now();
             }
-            shard.grant(&mut state);
-            assert_eq!(state.has_granted(), served);
-            shard.wake(&mut state);
-            drop(state);
+            locked.grant();
+            assert_eq!(locked.has_granted(), served);
+            drop(locked.flush());
             waiting.join().unwrap()
         });
         assert_eq!((again, allocator.inconsistency()), (address, None));

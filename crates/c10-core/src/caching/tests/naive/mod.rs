@@ -6,8 +6,8 @@
 //! after each step and some only now and then: peaks in between must be neither missed nor made up.
 
 mod board;
+mod last_alloc;
 mod model;
-mod newest;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -476,9 +476,9 @@ fn memory_is_given_back_by_one_thread() {
             let shared = &duel.allocator.shared;
             let place = shared.pages.find(address).unwrap();
             let shard = shared.shard(place.shard).unwrap();
-            assert!(place.give_back(&shard.returned), "as another thread would");
-            duel.allocator.devices[0].messages.set(shard.bit());
-            assert!(!place.withdraw() && !place.give_back(&shard.returned));
+            assert!(place.free_remotely(shard.remote_frees()), "as another thread would");
+            duel.allocator.devices[0].cache.remote_frees.set(shard.flag());
+            assert!(!place.withdraw() && !place.free_remotely(shard.remote_frees()));
             duel.naive.free(address).unwrap();
             assert_eq!(duel.both(Step::Free(address), other, 1), Ok(0), "refused on both sides");
             assert_eq!(duel.look(), Ok(()));

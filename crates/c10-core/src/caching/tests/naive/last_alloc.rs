@@ -4,21 +4,21 @@
 use super::*;
 use crate::caching::shard::Stage;
 
-/// What notes of the newest change were met with: the stage, whether the slot is marked, and whether it was undone.
+/// What notes about the last allocation were met with: the stage, whether the slot is marked, and whether it was undone.
 type Met = BTreeSet<(&'static str, bool, bool)>;
 
-/// Notes the stages that shards are in, without waking them.
+/// Notes the stages that shards are in, without flushing their notes.
 fn meet(allocator: &CachingAllocator, met: &mut Met) {
-    for number in 0..allocator.shared.count() {
+    for number in 0..allocator.shared.shard_count() {
         let Some(shard) = allocator.shared.shard(remote::ShardId(number)) else { continue };
-        let newest = shard.state.lock().newest;
-        let stage = match newest.stage {
-            Stage::Out => "out",
+        let last = *shard.lock().last();
+        let stage = match last.stage {
+            Stage::Allocated => "allocated",
             Stage::Used(_) => "used",
             Stage::Waiting => "waiting",
             Stage::Dormant => "dormant",
         };
-        met.insert((stage, newest.marked, newest.undone > 0));
+        met.insert((stage, last.marked, last.undone_count() > 0));
     }
 }
 
@@ -46,7 +46,7 @@ fn script(number: &mut impl FnMut() -> u16) -> Vec<Quad> {
 
 /// Looked at after each step, after some, or at the end only, by one thread or by two: the figures are the same.
 #[test]
-fn what_is_noted_of_the_newest_change_is_what_the_naive_allocator_does() {
+fn what_is_noted_of_the_last_allocation_is_what_the_naive_allocator_does() {
     let mut met = Met::new();
     for seed in 0..240_u64 {
         let mut number = numbers(seed);
@@ -74,9 +74,9 @@ fn what_is_noted_of_the_newest_change_is_what_the_naive_allocator_does() {
     let possible = [
         ("dormant", false, true),
         ("dormant", true, true),
-        ("out", false, false),
-        ("out", false, true),
-        ("out", true, true),
+        ("allocated", false, false),
+        ("allocated", false, true),
+        ("allocated", true, true),
         ("used", true, false),
         ("used", true, true),
         ("waiting", true, false),

@@ -1,35 +1,23 @@
-//! A shard: the memory that one pool, the default one or a private one, holds for one stream, behind one lock. It has two
-//! parts, for small blocks and for large ones.
+//! The books of a shard: its blocks, its free sets and its figures.
 //!
-//! Streams never share free memory, so all that a cached request needs is in one shard. A block is given back by the
-//! thread that last allocated from the shard under the lock, and by any other thread by a message, which whoever holds
-//! the lock next reads first.
-//!
-//! **Invariants:** every block is in the set its state names (`Free`: the bins, `Unmapped`: the unmapped set) or in none;
-//! two free neighbours are merged, and so are two unmapped ones; a block with an entry in `uses` is allocated.
-//! The block that was handed out last may be dormant, or wait unseen for another stream: see [`Newest`]. Each change is
-//! planned first, without changing anything, and made when its figures are covered.
+//! **Invariants:** every block is in the set that its state names (`Free`: the free set, `Unmapped`: the unmapped set) or
+//! in none; two free neighbours are merged, and so are two unmapped ones; a block with an entry in `uses` is allocated.
+//! A change is planned first, without changing anything, and made when its figures are counted.
 
 use std::collections::BTreeSet;
-use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::base::config::AllocatorConfig;
 use crate::base::handles::StreamHandle;
 use crate::base::ids::PoolId;
-use crate::caching::block::UseLists;
-use crate::caching::block::{Block, BlockId, Blocks, Index, NONE, State};
-use crate::caching::block::{Rules, SizeClass, round_plainly, round_size, size_class};
+use crate::caching::block::{
+    Block, BlockId, Blocks, Index, NONE, Rules, SizeClass, State, StreamUse, UseLists, round_plainly, round_size,
+    size_class,
+};
 use crate::caching::freeset::Bins;
-use crate::caching::remote::{Followed, Returned};
-use crate::caching::remote::{Pages, Place, ShardId};
-use crate::caching::shard::newest::{Newest, Stage};
+use crate::caching::remote::{Pages, Place};
 use crate::caching::stats::{BYTES, COUNT, Change, LANES, Ledger, REQUESTED, SPLIT, SPLIT_BYTES};
-use crate::sync::spin_lock::{Hot, HotGuard};
-
-/// The bit that shards without one of their own share.
-const LAST_BIT: usize = 62;
 
 /// What a shard serves.
 #[derive(Clone, Debug)]
@@ -43,79 +31,21 @@ pub(crate) struct Key {
     pub(crate) clocks: Arc<[AtomicU64; 2]>,
 }
 
-/// A shard. Its parts lie on cache lines of their own: what every thread reads, what other threads write, and what the
-/// holder of the lock writes.
+/// The books.
 #[derive(Debug)]
-pub(crate) struct Shard {
-    pub(crate) state: Apart<Hot<ShardState>>,
-    head: Apart<Head>,
-    /// Blocks given back by other threads.
-    pub(crate) returned: Apart<Returned>,
-}
-
-/// Something on cache lines of its own.
-#[derive(Debug, Default)]
-#[repr(align(128))]
-pub(crate) struct Apart<T>(T);
-
-impl<T> Deref for Apart<T> {
-    type Target = T;
-
-    #[inline]
-    fn deref(&self) -> &T {
-        &self.0
-    }
-}
-
-/// What any thread may read of a shard.
-#[derive(Debug)]
-pub(crate) struct Head {
-    pub(crate) id: ShardId,
-    /// Position of its device.
-    pub(crate) device: usize,
-    /// Position among the shards of its device.
-    pub(crate) position: usize,
-    other_bits: u64,
-    /// Number of the thread that allocated last.
-    owner: AtomicU64,
-    /// The block that is dormant, or [`NONE`].
-    dormant: AtomicU32,
-    /// Bytes that a thread asks for which waits for the lock; 0 for nobody.
-    awaited: AtomicU64,
-    pages: Arc<Pages>,
-}
-
-impl Deref for Shard {
-    type Target = Head;
-
-    #[inline]
-    fn deref(&self) -> &Head {
-        &self.head
-    }
-}
-
-/// What the lock of a shard guards.
-#[derive(Debug)]
-pub(crate) struct ShardState {
+pub(crate) struct Books {
     pub(crate) ledger: Ledger,
     pub(crate) key: Key,
     config: Arc<AllocatorConfig>,
     pub(crate) rules: Rules,
-    pub(crate) newest: Newest,
-    /// A request that was served while the thread waits that made it: its bytes and the address.
-    granted: Option<(u64, u64)>,
     /// How often leases were asked of other shards.
-    pub(crate) asked: u32,
-    /// How far the chain of blocks that other threads gave back was followed.
-    followed: Followed,
-    /// Blocks of that chain which were not freed yet, the newest first.
-    inbox: Vec<Index>,
+    pub(crate) lease_requests: u32,
     /// Free small blocks, and large ones.
     bins: [Bins; 2],
     pub(crate) blocks: Blocks,
     /// Unmapped blocks by address, of each part.
     unmapped: [BTreeSet<(u64, Index)>; 2],
-    pub(crate) uses: UseLists,
+    uses: UseLists,
 }
 
 /// A block to be handed out, and what that changes.
@@ -126,7 +56,7 @@ pub(crate) struct Taking {
     /// The bytes to cut off for the request, if not the whole block is handed out.
     cut: Option<u64>,
     pub(crate) size: u64,
-    requested: u64,
+    pub(super) requested: u64,
     pub(crate) change: Change,
 }
 
@@ -158,154 +88,14 @@ pub(crate) fn signed(size: u64) -> i64 {
     size.cast_signed()
 }
 
-impl Shard {
-    pub(crate) fn new(id: ShardId, device: usize, position: usize, pages: &Arc<Pages>, state: ShardState) -> Self {
-        let head = Head {
-            id,
-            device,
-            position,
-            other_bits: if position < LAST_BIT { !(1 << position) } else { u64::MAX },
-            owner: AtomicU64::new(0),
-            dormant: AtomicU32::new(NONE),
-            awaited: AtomicU64::new(0),
-            pages: Arc::clone(pages),
-        };
-        Self { state: Apart(Hot::new(state)), head: Apart(head), returned: Apart::default() }
-    }
-
-    /// Access for a request that could not have it at once: others can see meanwhile what is asked for. The address, if
-    /// they have served it.
-    #[cold]
-    pub(crate) fn wait_for(&self, bytes: u64) -> (HotGuard<'_, ShardState>, Option<u64>) {
-        self.awaited.store(bytes, Ordering::Release);
-        let mut state = self.state.lock();
-        self.awaited.store(0, Ordering::Relaxed);
-        let granted = state.granted.take_if(|(requested, _)| *requested == bytes);
-        (state, granted.map(|(_, address)| address))
-    }
-
-    /// Serves the request of a thread that waits for the lock, if the dormant block is what it will get: its call is under
-    /// way, so it may as well come before what the holder of the lock does. By the holder, while no shard has messages.
-    ///
-    /// Threads that take turns at the locks hold memory at the same time then, as they do when nobody is in their way.
-    pub(crate) fn grant(&self, state: &mut ShardState) {
-        let awaited = self.awaited.load(Ordering::Acquire);
-        if awaited == 0 || state.granted.is_some() {
-            return;
-        }
-        if let Some(address) = state.take_again(awaited) {
-            state.granted = Some((awaited, address));
-        }
-    }
-
-    /// Whether a thread waits for the lock that asks for something.
-    #[cfg(test)]
-    pub(crate) fn is_awaited(&self) -> bool {
-        self.awaited.load(Ordering::Acquire) != 0
-    }
-
-    /// Access to the state, with nothing dormant.
-    pub(crate) fn open(&self) -> HotGuard<'_, ShardState> {
-        let mut state = self.state.lock();
-        self.wake(&mut state);
-        state
-    }
-
-    /// Completes what was left undone of the newest change; before anything else is done.
-    #[inline]
-    pub(crate) fn wake(&self, state: &mut ShardState) {
-        state.wake(&self.pages);
-        self.set_dormant(NONE);
-    }
-
-    /// Notes which block is dormant: its slot says still that it is allocated. By the holder of the lock.
-    #[inline]
-    pub(crate) fn set_dormant(&self, block: Index) {
-        if self.dormant.load(Ordering::Relaxed) != block {
-            self.dormant.store(block, Ordering::Release);
-        }
-    }
-
-    /// Whether a block may be dormant.
-    pub(crate) fn is_dormant(&self, block: Index) -> bool {
-        self.dormant.load(Ordering::Acquire) == block
-    }
-
-    /// Notes the thread that allocates; by the holder of the lock.
-    #[inline]
-    pub(crate) fn set_owner(&self, thread: u64) {
-        if self.owner.load(Ordering::Relaxed) != thread {
-            self.owner.store(thread, Ordering::Relaxed);
-        }
-    }
-
-    /// Whether the thread allocated last.
-    #[inline]
-    pub(crate) fn is_owner(&self, thread: u64) -> bool {
-        self.owner.load(Ordering::Relaxed) == thread
-    }
-
-    /// The next block that another thread gave back; by the holder of the lock.
-    #[inline]
-    pub(crate) fn receive(&self, state: &mut ShardState) -> Option<Index> {
-        let ShardState { inbox, followed, blocks, .. } = state;
-        let slot = |index| self.pages.slot_at(blocks.get(index).address).map(|(_, slot)| slot);
-        inbox.pop().or_else(|| self.returned.follow(followed, inbox, slot))
-    }
-
-    /// Whether there are messages; by the holder of the lock.
-    #[inline]
-    pub(crate) fn has_messages(&self, state: &ShardState) -> bool {
-        self.returned.has_more(state.followed) || !state.inbox.is_empty()
-    }
-
-    /// Frees what other threads gave back before, as far as the caps allow; whether that was all.
-    #[inline]
-    pub(crate) fn settle(&self, state: &mut ShardState) -> bool {
-        !self.has_messages(state) || self.follow(state)
-    }
-
-    #[cold]
-    fn follow(&self, state: &mut ShardState) -> bool {
-        self.wake(state);
-        let mut next = self.receive(state);
-        while let Some(index) = next {
-            if !state.free_returned(&self.pages, index) {
-                state.inbox.push(index);
-                return false;
-            }
-            // What has come meanwhile may as well have come later.
-            next = state.inbox.pop();
-        }
-        true
-    }
-
-    /// The bit of this shard in a word that says which shards of a device may have messages; the last is shared by all
-    /// that have none of their own.
-    #[inline]
-    pub(crate) fn bit(&self) -> u64 {
-        1 << self.position.min(LAST_BIT)
-    }
-
-    /// The bits of other shards, as far as they can be told apart.
-    #[inline]
-    pub(crate) fn other_bits(&self) -> u64 {
-        self.other_bits
-    }
-}
-
-impl ShardState {
-    pub(crate) fn new(key: Key, config: Arc<AllocatorConfig>, counts_lookups: bool) -> Self {
+impl Books {
+    pub(super) fn new(key: Key, config: Arc<AllocatorConfig>, counts_lookups: bool) -> Self {
         Self {
             ledger: Ledger::default(),
             key,
             rules: Rules::new(&config, counts_lookups),
             config,
-            newest: Newest::NONE,
-            granted: None,
-            asked: 0,
-            followed: Followed::default(),
-            inbox: Vec::new(),
+            lease_requests: 0,
             bins: [Bins::new(), Bins::new()],
             blocks: Blocks::new(),
             unmapped: Default::default(),
@@ -315,16 +105,10 @@ impl ShardState {
 
     /// The place of a block that another thread gave back.
     #[inline]
-    pub(crate) fn returned<'a>(&self, pages: &'a Pages, index: Index) -> Option<Place<'a>> {
-        let place = pages.find_returned(self.blocks.get(index).address);
-        debug_assert!(place.is_some_and(|place| place.block() == index), "a returned block stays as it is");
+    pub(crate) fn remotely_freed<'a>(&self, pages: &'a Pages, index: Index) -> Option<Place<'a>> {
+        let place = pages.find_remotely_freed(self.blocks.get(index).address);
+        debug_assert!(place.is_some_and(|place| place.block() == index), "a remotely freed block stays as it is");
         place
-    }
-
-    /// Whether a request was served that nobody has come back for yet.
-    #[cfg(test)]
-    pub(crate) fn has_granted(&self) -> bool {
-        self.granted.is_some()
     }
 
     /// The rounded size of a request.
@@ -376,7 +160,7 @@ impl ShardState {
     /// What serving a request from the free blocks changes; `None` when none may be used.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "what is found out here is used right after")]
-    pub(crate) fn plan(&self, bytes: u64, expandable: bool) -> Option<Taking> {
+    pub(super) fn plan(&self, bytes: u64, expandable: bool) -> Option<Taking> {
         let size = self.round(bytes);
         let index = self.best_fit(size, expandable)?;
         Some(self.plan_take(index, size, bytes, expandable))
@@ -426,7 +210,7 @@ impl ShardState {
     /// What handing out a block, free or held, for a request changes.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "as above")]
-    pub(crate) fn plan_take(&self, index: Index, size: u64, requested: u64, expandable: bool) -> Taking {
+    pub(super) fn plan_take(&self, index: Index, size: u64, requested: u64, expandable: bool) -> Taking {
         let block = self.blocks.get(index);
         let splits = !self.key.no_split && self.rules.should_split(expandable, block.class, size, block.size);
         self.plan_part(index, splits.then_some(size), requested)
@@ -435,7 +219,7 @@ impl ShardState {
     /// What handing out a block, or that much cut off from its front, changes.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "as above")]
-    pub(crate) fn plan_part(&self, index: Index, cut: Option<u64>, requested: u64) -> Taking {
+    pub(super) fn plan_part(&self, index: Index, cut: Option<u64>, requested: u64) -> Taking {
         let block = self.blocks.get(index);
         let whole = block.size;
         let taken = cut.unwrap_or(whole);
@@ -455,10 +239,11 @@ impl ShardState {
         Taking { block: index, class: block.class, cut, size: taken, requested, change }
     }
 
-    /// Hands a planned block out, whose figures are counted: its position and address.
+    /// Hands a planned block out, whose figures are counted: its position, that of what is left of the block it was cut
+    /// from, and its address.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "as above")]
-    pub(crate) fn take(&mut self, taking: &Taking) -> (Index, u64) {
+    pub(super) fn take(&mut self, taking: &Taking) -> (Index, Index, u64) {
         let (mut index, mut rest) = (taking.block, NONE);
         if self.blocks.get(index).state == State::Free {
             self.take_out(index);
@@ -468,23 +253,10 @@ impl ShardState {
             index = self.blocks.split_front(rest, size);
             self.put(rest);
         }
-        let Taking { class, change, requested, .. } = *taking;
         let block = self.blocks.get_mut(index);
         block.state = State::Allocated;
-        block.requested = requested;
-        let address = block.address;
-        self.newest = Newest {
-            block: index,
-            rest,
-            address,
-            requested,
-            class,
-            change,
-            stage: Stage::Out,
-            marked: false,
-            undone: 0,
-        };
-        (index, address)
+        block.requested = taking.requested;
+        (index, rest, block.address)
     }
 
     /// Puts a block, which is in no set, into the free set.
@@ -512,7 +284,7 @@ impl ShardState {
     /// What freeing a block, allocated or pending, changes in the free parts and in what was asked for.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "what is found out here is used right after")]
-    pub(crate) fn plan_free(&self, index: Index) -> Freeing {
+    pub(super) fn plan_free(&self, index: Index) -> Freeing {
         let &Block { prev, next, size, requested, state, class, in_range, .. } = self.blocks.get(index);
         let mut change = [0; LANES];
         change[REQUESTED] = -signed(requested);
@@ -549,7 +321,7 @@ impl ShardState {
     /// Turns a block that nobody uses, and which is counted no more, into a free one.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "as for its plan")]
-    pub(crate) fn free(&mut self, freeing: &Freeing) {
+    pub(super) fn free(&mut self, freeing: &Freeing) {
         let Freeing { block, class, before, after, .. } = *freeing;
         let bins = &mut self.bins[part(class)];
         for neighbour in [before, after] {
@@ -562,7 +334,7 @@ impl ShardState {
     }
 
     /// Frees a block that awaits other streams no more, and whose figures are counted but for that.
-    pub(crate) fn free_pending(&mut self, freeing: &Freeing) {
+    pub(super) fn free_pending(&mut self, freeing: &Freeing) {
         self.ledger.end_pending(freeing.class, signed(freeing.size));
         self.free(freeing);
     }
@@ -571,7 +343,7 @@ impl ShardState {
     /// freed; whether that was so.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "a call of its own is a tenth of it")]
-    pub(crate) fn free_if_covered(&mut self, place: &Place<'_>) -> bool {
+    pub(super) fn free_if_covered(&mut self, place: &Place<'_>) -> bool {
         debug_assert!(!place.is_used(), "a block that others use awaits them");
         // Whether the place still tells the truth is seen when it is withdrawn: a plan changes nothing.
         let freeing = self.plan_free(place.block());
@@ -586,15 +358,15 @@ impl ShardState {
         true
     }
 
-    /// Frees a block that another thread gave back, if no figure rises above its cap by it; whether that was so.
+    /// Frees a block that another thread gave back, if the ledger covers it; whether that was so.
     #[inline]
-    fn free_returned(&mut self, pages: &Pages, index: Index) -> bool {
+    pub(super) fn free_remote(&mut self, pages: &Pages, index: Index) -> bool {
         let freeing = self.plan_free(index);
         let plain = freeing.size < self.rules.max_split;
         if !(plain && self.ledger.try_apply(freeing.class, &freeing.change)) {
             return false;
         }
-        debug_assert!(self.returned(pages, index).is_some(), "a block of the chain is allocated until here");
+        debug_assert!(self.remotely_freed(pages, index).is_some(), "a block of the chain is allocated until here");
         pages.clear(self.blocks.get(index).address);
         self.free(&freeing);
         true
@@ -647,5 +419,31 @@ impl ShardState {
     pub(crate) fn is_whole(&self, id: BlockId) -> bool {
         let block = self.blocks.get(id.index);
         self.is_free(id) && !block.is_split() && !block.in_range
+    }
+
+    /// Notes another stream that an allocated block is used on.
+    pub(crate) fn add_use(&mut self, index: Index, new: StreamUse) {
+        let uses = &mut self.blocks.get_mut(index).uses;
+        self.uses.add(uses, new);
+    }
+
+    /// The other streams that a block was used on.
+    pub(crate) fn uses_of(&self, block: &Block) -> &[StreamUse] {
+        self.uses.get(block.uses)
+    }
+
+    /// An allocated block that other streams use is given back: it is pending until they have passed, and they are
+    /// returned. `empty` takes the place of their list.
+    pub(crate) fn begin_pending_for_uses(&mut self, index: Index, empty: Vec<StreamUse>) -> Vec<StreamUse> {
+        let list = std::mem::replace(&mut self.blocks.get_mut(index).uses, NONE);
+        self.begin_pending(index);
+        self.uses.take(list, empty)
+    }
+
+    /// An allocated block is pending from now on.
+    pub(crate) fn begin_pending(&mut self, index: Index) {
+        let block = self.blocks.get_mut(index);
+        block.state = State::Pending;
+        self.ledger.begin_pending(block.class, signed(block.size));
     }
 }

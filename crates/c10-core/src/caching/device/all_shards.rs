@@ -1,37 +1,71 @@
-//! A device's figures, and what is done under the locks of all its shards.
+//! What is done under the locks of all shards of a device: figures are read, peaks are raised.
 //!
-//! Taken when figures are read, when memory is taken from the driver or given back, and when a change of one shard would
-//! lift a figure above that shard's cap: then the exact sum is known, the peak is raised if it must be, and the room below
-//! it is leased out anew.
+//! All locks are taken when figures are read, when memory is taken from the driver or given back, and when a change of one
+//! shard would lift a figure above that shard's cap: then the exact sum is known, the peak is raised if it must be, and
+//! the room below it is leased out anew.
 //!
 //! **Invariants:** the figures' lock is taken before those of shards, and those in order. No driver call is made here.
-//! Messages of all shards are followed first, so what was given back before counts as given back.
+//! Remote frees of all shards are drained first, so what was given back before counts as given back.
 
 use std::sync::Arc;
 
-use crate::caching::block::Index;
-use crate::caching::device::hit::Device;
+use crate::caching::block::{Index, SizeClass};
+use crate::caching::device::cache::DeviceCache;
 use crate::caching::remote::Place;
-use crate::caching::shard::{Shard, ShardState, Taking};
+use crate::caching::shard::{Clean, Locked, Shard, Taking, signed};
 use crate::caching::stats::{BYTES, COUNT, LANES, Ledger, REQUESTED, SCOPES, SPLIT, SPLIT_BYTES};
 use crate::caching::stats::{DeviceStats, StatByPool};
-use crate::sync::spin_lock::HotGuard;
+use crate::sync::lock;
 
 /// What a device's shards have in common.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Figures {
     pub(crate) shards: Vec<Arc<Shard>>,
-    /// The figures that only change here. Of those that shards keep: the peaks, and in `freed` what has to be added to
-    /// the shards' increases less their current value.
-    pub(crate) stats: DeviceStats,
+    /// The figures that only change under this lock. Of those that shards keep: the peaks, and in `freed` what has to be
+    /// added to the shards' increases less their current value.
+    stats: DeviceStats,
+    last_reading: Option<Reading>,
 }
 
-/// The locks of all shards of a device.
-pub(crate) struct Exclusive<'a> {
-    pub(crate) device: &'a Device,
+/// The figures at one moment.
+#[derive(Debug)]
+struct Reading {
+    stats: DeviceStats,
+    /// The versions of the shards at that moment.
+    versions: Vec<u64>,
+}
+
+impl Figures {
+    pub(crate) fn new(stats: DeviceStats) -> Self {
+        Self { shards: Vec::new(), stats, last_reading: None }
+    }
+
+    /// The figures that only change under this lock.
+    pub(crate) fn stats(&self) -> &DeviceStats {
+        &self.stats
+    }
+
+    /// The same, to be changed.
+    pub(crate) fn stats_mut(&mut self) -> &mut DeviceStats {
+        self.last_reading = None;
+        &mut self.stats
+    }
+
+    /// The figures of the last reading, if no shard has changed since.
+    fn unchanged(&self) -> Option<&DeviceStats> {
+        let Reading { stats, versions } = self.last_reading.as_ref()?;
+        let is_same = |(shard, version): (&Arc<Shard>, &u64)| shard.version() == *version;
+        (versions.len() == self.shards.len() && self.shards.iter().zip(versions).all(is_same)).then_some(stats)
+    }
+}
+
+/// All shards of a device, locked.
+pub(crate) struct AllShards<'a> {
+    pub(crate) cache: &'a DeviceCache,
     pub(crate) stats: &'a mut DeviceStats,
     pub(crate) shards: &'a [Arc<Shard>],
-    pub(crate) states: Vec<HotGuard<'a, ShardState>>,
+    /// By position.
+    pub(crate) states: Vec<Clean<'a>>,
 }
 
 /// A figure that shards keep: its place in the statistics, its lane, and whether what is pending counts too.
@@ -47,19 +81,58 @@ const FAMILIES: [Family; 7] = [
     (|stats| &mut stats.inactive_split_bytes, SPLIT_BYTES, false),
 ];
 
-impl Exclusive<'_> {
-    /// Follows the messages of all shards.
-    pub(crate) fn settle(&mut self) {
+impl DeviceCache {
+    /// Does something under the locks of all shards, whose remote frees are drained first.
+    pub(crate) fn all_shards<R>(&self, action: impl FnOnce(&mut AllShards<'_>) -> R) -> R {
+        self.all_shards_of(&mut lock(&self.figures), action)
+    }
+
+    fn all_shards_of<R>(&self, figures: &mut Figures, action: impl FnOnce(&mut AllShards<'_>) -> R) -> R {
+        let Figures { shards, stats, .. } = figures;
+        let mut locked: Vec<Locked<'_>> = shards.iter().map(|shard| shard.lock()).collect();
+        if self.remote_frees.are_none() {
+            locked.iter_mut().for_each(Locked::grant);
+        }
+        let states = locked.into_iter().map(|locked| locked.flush().under_all_locks()).collect();
+        let mut all = AllShards { cache: self, stats, shards, states };
+        all.drain();
+        action(&mut all)
+    }
+}
+
+impl DeviceCache {
+    /// The figures. Where nothing changed since they were last read, no shard's lock is taken.
+    pub(crate) fn stats(&self) -> DeviceStats {
+        let mut figures = lock(&self.figures);
+        // A remote free sets its flag before it returns, and changes no version.
+        if self.remote_frees.are_none()
+            && let Some(stats) = figures.unchanged()
+        {
+            return *stats;
+        }
+        let mut versions = figures.last_reading.take().map_or_else(Vec::new, |reading| reading.versions);
+        versions.clear();
+        let stats = self.all_shards_of(&mut figures, |all| {
+            versions.extend(all.shards.iter().map(|shard| shard.version()));
+            all.stats()
+        });
+        figures.last_reading = Some(Reading { stats, versions });
+        stats
+    }
+}
+
+impl AllShards<'_> {
+    /// Frees what other threads gave back to any shard.
+    pub(crate) fn drain(&mut self) {
         for position in 0..self.states.len() {
-            let shard = &self.shards[position];
-            while let Some(index) = shard.receive(&mut self.states[position]) {
-                if let Some(place) = self.states[position].returned(&self.device.shared.pages, index) {
+            while let Some(index) = self.states[position].next_remote_free() {
+                if let Some(place) = self.states[position].remotely_freed(&self.cache.shared.pages, index) {
                     self.free(position, &place);
                 }
             }
         }
         let pairs = self.shards.iter().zip(&self.states);
-        self.device.messages.renew(pairs.map(|(shard, state)| (shard.bit(), || shard.has_messages(state))));
+        self.cache.remote_frees.refresh(pairs.map(|(shard, state)| (shard.flag(), || state.has_remote_frees())));
     }
 
     /// Hands a planned block of a shard out; its address.
@@ -69,10 +142,9 @@ impl Exclusive<'_> {
             self.stats.oversize_allocations.change(1);
         }
         state.ledger.apply(taking.class, &taking.change);
+        // Without a note: the leases may change now, and what is oversized is counted here.
         let (index, address) = state.take(taking);
-        // The leases may change now, and what is oversized is counted here: this is not undone by itself.
-        state.forget_newest();
-        self.device.shared.pages.publish(address, self.shards[position].id, index);
+        self.cache.shared.pages.publish(address, self.shards[position].id, index);
         self.cover(position);
         address
     }
@@ -202,5 +274,18 @@ impl Exclusive<'_> {
             }
         }
         None
+    }
+}
+
+/// Counts segments taken (1) or given back (-1).
+pub(crate) fn count_segment(stats: &mut DeviceStats, class: SizeClass, size: u64, by: i64, oversize: u64) {
+    stats.segment.change(class, by);
+    stats.reserved_bytes.change(class, by * signed(size));
+    if size >= oversize {
+        stats.oversize_segments.change(by);
+    }
+    match by {
+        1 => stats.num_device_alloc += 1,
+        _ => stats.num_device_free += 1,
     }
 }

@@ -1,17 +1,17 @@
-//! Which shards of a device may have messages that nobody has followed.
+//! Which shards of a device may have remote frees that nobody has drained.
 //!
-//! A block that another thread gives back becomes a free part of its segment, which may make a peak, and at that moment,
-//! not when the shard takes note of it. So whoever changes figures has every other shard's messages followed first, and
-//! asks one word whether there are any.
+//! A block that another thread gives back becomes a free part of its segment, which may make a peak: at that moment, and
+//! not when its shard drains it. So a thread that is about to change figures has the remote frees of every other shard
+//! drained first, and asks one word whether there are any.
 //!
-//! **Invariant:** when a free from another thread has returned, its message has been followed, or its shard's bit is set,
-//! or [`RENEWING`] is. A bit stays set while messages go on coming, so that the word is seldom written.
+//! **Invariant:** when a remote free has returned, it has been drained, or its shard's flag is set, or [`REFRESHING`] is.
+//! A flag stays set while remote frees go on coming, so that the word is seldom written.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{self, SeqCst};
 
-/// The bits are being renewed: any shard may have messages.
-const RENEWING: u64 = 1 << 63;
+/// The flags are being refreshed: any shard may have remote frees.
+const REFRESHING: u64 = 1 << 63;
 
 /// A word that threads share; the model checker has its own.
 pub(crate) trait Word: Default {
@@ -59,37 +59,37 @@ word!(AtomicU64);
 #[cfg(test)]
 word!(loom::sync::atomic::AtomicU64);
 
-/// A bit for each shard ([`Shard::bit`](crate::caching::shard::Shard::bit)).
+/// A flag for each shard; shards beyond the 62nd share one.
 #[derive(Debug, Default)]
-pub(crate) struct MessageBits<W = AtomicU64>(W);
+pub(crate) struct RemoteFreeFlags<W = AtomicU64>(W);
 
-impl<W: Word> MessageBits<W> {
-    /// Whether shards with these bits may have messages.
+impl<W: Word> RemoteFreeFlags<W> {
+    /// Whether shards with these flags may have remote frees.
     #[inline]
-    pub(crate) fn concern(&self, bits: u64) -> bool {
-        self.0.load(SeqCst) & (bits | RENEWING) != 0
+    pub(crate) fn any_of(&self, flags: u64) -> bool {
+        self.0.load(SeqCst) & (flags | REFRESHING) != 0
     }
 
-    /// Whether no shard has messages.
+    /// Whether no shard has remote frees.
     #[inline]
     pub(crate) fn are_none(&self) -> bool {
         self.0.load(SeqCst) == 0
     }
 
-    /// Notes a message that was sent; before the free returns.
-    pub(crate) fn set(&self, bit: u64) {
-        if self.0.load(SeqCst) & bit == 0 {
-            self.0.fetch_or(bit, SeqCst);
+    /// Notes a remote free; before it returns.
+    pub(crate) fn set(&self, flag: u64) {
+        if self.0.load(SeqCst) & flag == 0 {
+            self.0.fetch_or(flag, SeqCst);
         }
     }
 
-    /// Forgets all bits but those of shards that have messages now: a message sent meanwhile may have found its bit set
-    /// still.
-    pub(crate) fn renew(&self, shards: impl Iterator<Item = (u64, impl Fn() -> bool)>) {
+    /// Clears all flags but those of shards that have remote frees now: one that came meanwhile may have found its flag
+    /// still set.
+    pub(crate) fn refresh(&self, shards: impl Iterator<Item = (u64, impl Fn() -> bool)>) {
         if self.0.load(SeqCst) != 0 {
-            self.0.store(RENEWING, SeqCst);
-            shards.filter(|(_, has_messages)| has_messages()).for_each(|(bit, _)| self.set(bit));
-            self.0.fetch_and(!RENEWING, SeqCst);
+            self.0.store(REFRESHING, SeqCst);
+            shards.filter(|(_, has_remote_frees)| has_remote_frees()).for_each(|(flag, _)| self.set(flag));
+            self.0.fetch_and(!REFRESHING, SeqCst);
         }
     }
 }
@@ -104,54 +104,54 @@ mod tests {
     /// Two shards with their queues.
     #[derive(Default)]
     struct Device {
-        bits: MessageBits<ModelWord>,
+        flags: RemoteFreeFlags<ModelWord>,
         queues: [Mutex<u32>; 2],
     }
 
     impl Device {
-        /// A free from another thread: the message, then the bit.
+        /// A remote free: the chain, then the flag.
         fn send(&self, shard: usize) {
             *self.queues[shard].lock().unwrap() += 1;
-            self.bits.set(1 << shard);
+            self.flags.set(1 << shard);
         }
 
-        fn has_messages(&self, shard: usize) -> bool {
+        fn has_remote_frees(&self, shard: usize) -> bool {
             *self.queues[shard].lock().unwrap() > 0
         }
 
         /// What is done under all locks.
-        fn settle(&self) {
+        fn drain(&self) {
             self.queues.iter().for_each(|queue| *queue.lock().unwrap() = 0);
-            self.bits.renew((0..2).map(|shard| (1 << shard, move || self.has_messages(shard))));
+            self.flags.refresh((0..2).map(|shard| (1 << shard, move || self.has_remote_frees(shard))));
         }
     }
 
-    /// In every order of the memory accesses: once a free has returned, nobody overlooks its message.
+    /// In every order of the memory accesses: once a free has returned, nobody overlooks it.
     #[test]
-    fn no_message_is_overlooked() {
+    fn no_remote_free_is_overlooked() {
         loom::model(|| {
             let device = Arc::new(Device::default());
-            // The bit of an earlier message is still there.
-            device.bits.set(1);
+            // The flag of an earlier remote free is still set.
+            device.flags.set(1);
             let sender = {
                 let device = Arc::clone(&device);
                 thread::spawn(move || {
                     device.send(0);
-                    assert!(!device.has_messages(0) || device.bits.concern(1));
+                    assert!(!device.has_remote_frees(0) || device.flags.any_of(1));
                 })
             };
-            let settler = {
+            let drainer = {
                 let device = Arc::clone(&device);
-                thread::spawn(move || device.settle())
+                thread::spawn(move || device.drain())
             };
             sender.join().unwrap();
-            settler.join().unwrap();
-            assert!(!device.has_messages(0) || device.bits.concern(1));
+            drainer.join().unwrap();
+            assert!(!device.has_remote_frees(0) || device.flags.any_of(1));
         });
     }
 
     #[test]
-    fn senders_to_two_shards_are_both_seen() {
+    fn remote_frees_of_two_shards_are_both_seen() {
         loom::model(|| {
             let device = Arc::new(Device::default());
             let senders = [0, 1].map(|shard| {
@@ -159,7 +159,7 @@ mod tests {
                 thread::spawn(move || device.send(shard))
             });
             senders.into_iter().for_each(|sender| sender.join().unwrap());
-            assert!(device.bits.concern(1) && device.bits.concern(2) && !device.bits.are_none());
+            assert!(device.flags.any_of(1) && device.flags.any_of(2) && !device.flags.are_none());
         });
     }
 }

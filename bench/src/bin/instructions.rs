@@ -1,0 +1,136 @@
+//! Instructions of the caching allocator's routes, counted by callgrind: `instructions KIND`.
+//!
+//! Each route is a function of its own that makes [`CALLS`] calls, so that callgrind can be told to count only inside it:
+//!
+//! ```sh
+//! valgrind --tool=callgrind --toggle-collect='*::KIND' instructions KIND
+//! ```
+//!
+//! The total divided by [`CALLS`] is repeatable to a fraction of an instruction, which no clock is.
+#![deny(unsafe_code)]
+
+use std::hint::black_box;
+use std::process::ExitCode;
+use std::sync::mpsc;
+
+use c10_core::{DeviceIndex, Runtime, Stream};
+
+type Outcome<T = ()> = Result<T, Box<dyn std::error::Error>>;
+
+/// Calls that each route makes.
+const CALLS: usize = 10_000;
+/// Bytes of each request of one size.
+const BYTES: u64 = 4096;
+
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "only what the allocator does is to be counted")]
+fn alloc(bytes: u64, stream: &Stream) -> Outcome<u64> {
+    Ok(Runtime::default_runtime().memory().alloc(bytes, stream)?)
+}
+
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "only what the allocator does is to be counted")]
+fn free(address: u64) -> Outcome {
+    Ok(Runtime::default_runtime().memory().free(address)?)
+}
+
+/// Sizes that no two neighbours share.
+fn size(number: usize) -> u64 {
+    512 * (1 + number as u64 * 7 % 61)
+}
+
+/// The same, uncounted.
+fn take_all(stream: &Stream, addresses: &mut Vec<u64>) -> Outcome {
+    (0..CALLS).try_for_each(|number| Ok(addresses.push(alloc(size(number), stream)?)))
+}
+
+/// The addresses in another order than they lie in, so that neighbours are sometimes free.
+fn mixed(addresses: &mut Vec<u64>) -> Vec<u64> {
+    let taken = std::mem::take(addresses);
+    (0..CALLS).map(|number| taken[number * 7919 % CALLS]).collect()
+}
+
+/// Gives back what was just handed out, and asks for as much again.
+#[inline(never)]
+fn pair(stream: &Stream) -> Outcome {
+    for _ in 0..CALLS {
+        free(black_box(alloc(BYTES, stream)?))?;
+    }
+    Ok(())
+}
+
+/// Takes blocks that were not given back last.
+#[inline(never)]
+fn fresh_hit(stream: &Stream, addresses: &mut Vec<u64>) -> Outcome {
+    for number in 0..CALLS {
+        addresses.push(alloc(size(number), stream)?);
+    }
+    Ok(())
+}
+
+/// Gives blocks back that were not handed out last.
+#[inline(never)]
+fn free_any(addresses: &[u64]) -> Outcome {
+    for address in addresses {
+        free(black_box(*address))?;
+    }
+    Ok(())
+}
+
+/// Gives blocks back on a thread that did not allocate them.
+#[inline(never)]
+fn remote_free(addresses: &[u64]) -> Outcome {
+    addresses.iter().try_for_each(|address| free(*address))
+}
+
+/// Hands out a block that another stream uses then, and gives it back.
+#[inline(never)]
+fn record_stream(stream: &Stream, other: &Stream) -> Outcome {
+    for _ in 0..CALLS {
+        let address = alloc(BYTES, stream)?;
+        Runtime::default_runtime().memory().record_stream(address, other)?;
+        free(address)?;
+    }
+    Ok(())
+}
+
+fn run(kind: &str) -> Outcome {
+    let runtime = Runtime::default_runtime();
+    let stream = runtime.streams().pooled(DeviceIndex(0), 0)?;
+    let other = runtime.streams().pooled(DeviceIndex(0), 0)?;
+    let mut addresses = Vec::with_capacity(CALLS);
+    // Once uncounted, so that all memory is there, every table has its size, and no peak rises later.
+    take_all(&stream, &mut addresses)?;
+    mixed(&mut addresses).into_iter().try_for_each(free)?;
+    free(alloc(BYTES, &stream)?)?;
+    match kind {
+        "pair" => pair(&stream)?,
+        "fresh_hit" => fresh_hit(&stream, &mut addresses)?,
+        "free_any" | "remote_free" => {
+            take_all(&stream, &mut addresses)?;
+            let mixed = mixed(&mut addresses);
+            if kind == "free_any" {
+                free_any(&mixed)?;
+            } else {
+                let (send, receive) = mpsc::channel();
+                std::thread::spawn(move || send.send(remote_free(&mixed).map_err(|error| error.to_string())));
+                receive.recv()??;
+            }
+        }
+        "record_stream" => record_stream(&stream, &other)?,
+        _ => return Err("usage: instructions pair|fresh_hit|free_any|remote_free|record_stream".into()),
+    }
+    addresses.drain(..).try_for_each(free)
+}
+
+fn main() -> ExitCode {
+    let kind = std::env::args().nth(1).unwrap_or_default();
+    match run(&kind) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            use std::io::Write as _;
+            let _ = writeln!(std::io::stderr(), "instructions: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

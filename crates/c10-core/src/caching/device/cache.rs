@@ -1,0 +1,193 @@
+//! What one device's cache consists of, and what the caches of all devices share.
+//!
+//! Locks are taken in this order: `growth` (of [`crate::caching::slow`], which owns a cache), `pending`, `figures`, then
+//! those of shards by position.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+
+use crossbeam_utils::CachePadded;
+
+use crate::base::config::AllocatorConfig;
+use crate::base::device::DeviceIndex;
+use crate::base::ids::PoolId;
+use crate::caching::device::all_shards::Figures;
+use crate::caching::pools::Pending;
+use crate::caching::remote::{Pages, RemoteFreeFlags, ShardId};
+use crate::caching::shard::{Key, Shard, StreamTable, signed};
+use crate::caching::stats::DeviceStats;
+use crate::sync::hybrid_lock::HybridLock;
+use crate::sync::lock;
+use crate::thread::{self, HandedOut};
+
+/// What the caches of all devices share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    /// Tells allocators apart; never 0.
+    pub(crate) number: u64,
+    pub(crate) pages: Arc<Pages>,
+    shards: Box<[ShardBatch; SHARD_BATCHES]>,
+    /// Number of shards.
+    made: AtomicU32,
+    /// Captures of graphs under way, on any device.
+    captures: AtomicUsize,
+}
+
+type ShardBatch = OnceLock<Box<[OnceLock<Arc<Shard>>; SHARDS_OF_BATCH]>>;
+
+const SHARDS_OF_BATCH: usize = 64;
+const SHARD_BATCHES: usize = 1024;
+
+impl Shared {
+    pub(crate) fn new() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        Self {
+            number: NEXT.fetch_add(1, Ordering::Relaxed),
+            pages: Arc::new(Pages::new()),
+            shards: Box::new([const { OnceLock::new() }; SHARD_BATCHES]),
+            made: AtomicU32::new(0),
+            captures: AtomicUsize::new(0),
+        }
+    }
+
+    /// The shard of a name.
+    #[inline]
+    pub(crate) fn shard(&self, id: ShardId) -> Option<&Arc<Shard>> {
+        let number = id.0 as usize;
+        self.shards[number / SHARDS_OF_BATCH % SHARD_BATCHES].get()?[number % SHARDS_OF_BATCH].get()
+    }
+
+    /// Notes what this thread was handed out, for it to be found quickly if that is given back next.
+    #[inline]
+    pub(super) fn note_handed_out(&self, address: u64, shard: ShardId) {
+        thread::set_handed_out(HandedOut { allocator: self.number, address, shard: shard.0 });
+    }
+
+    /// The shard that this thread was handed out an address from, if that was the last one it was handed out.
+    #[inline]
+    pub(crate) fn shard_of_last(&self, address: u64) -> Option<&Arc<Shard>> {
+        let last = thread::handed_out();
+        let is_it = last.address == address && last.allocator == self.number;
+        if is_it { self.shard(ShardId(last.shard)) } else { None }
+    }
+
+    /// Number of shards, at least 1.
+    pub(crate) fn shard_count(&self) -> u32 {
+        self.made.load(Ordering::Acquire).max(1)
+    }
+
+    /// Keeps a shard that is made with the next name; `None` when there are too many.
+    fn add_shard(&self, make: impl FnOnce(ShardId) -> Shard) -> Option<Arc<Shard>> {
+        let number = self.made.fetch_add(1, Ordering::AcqRel);
+        let batch = self.shards.get(number as usize / SHARDS_OF_BATCH)?;
+        let batch = batch.get_or_init(|| Box::new([const { OnceLock::new() }; SHARDS_OF_BATCH]));
+        let shard = Arc::new(make(ShardId(number)));
+        Some(Arc::clone(batch[number as usize % SHARDS_OF_BATCH].get_or_init(|| shard)))
+    }
+
+    /// Whether the runtime captures a graph, on any device.
+    pub(crate) fn is_capturing(&self) -> bool {
+        self.captures.load(Ordering::Acquire) > 0
+    }
+
+    /// Notes a capture that begins.
+    pub(crate) fn begin_capture(&self) {
+        self.captures.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Notes a capture that ends.
+    pub(crate) fn end_capture(&self) {
+        self.captures.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// The cached memory of one device.
+#[derive(Debug)]
+pub(crate) struct DeviceCache {
+    pub(crate) index: DeviceIndex,
+    pub(crate) position: usize,
+    pub(crate) shared: Arc<Shared>,
+    /// The shards of the default pools.
+    pub(crate) streams: StreamTable,
+    /// Open scopes of this device.
+    pub(crate) scopes: AtomicUsize,
+    /// Number of pending blocks; changed under the lock of `pending`.
+    pub(crate) pending_count: AtomicUsize,
+    /// Whether a capture may use memory again that other streams of it used.
+    pub(crate) reuses_in_captures: AtomicBool,
+    /// Shards that may have remote frees.
+    pub(crate) remote_frees: CachePadded<RemoteFreeFlags>,
+    pub(crate) pending: CachePadded<HybridLock<Pending>>,
+    pub(crate) figures: Mutex<Figures>,
+}
+
+impl DeviceCache {
+    pub(crate) fn new(position: usize, index: DeviceIndex, shared: &Arc<Shared>, config: &AllocatorConfig) -> Self {
+        let max_split_size = config.max_split_size.map_or(-1, signed);
+        let stats = DeviceStats { max_split_size, ..DeviceStats::default() };
+        Self {
+            index,
+            position,
+            shared: Arc::clone(shared),
+            streams: StreamTable::new(),
+            scopes: AtomicUsize::new(0),
+            pending_count: AtomicUsize::new(0),
+            reuses_in_captures: AtomicBool::new(config.graph_capture_record_stream_reuse),
+            remote_frees: CachePadded::default(),
+            pending: CachePadded::default(),
+            figures: Mutex::new(Figures::new(stats)),
+        }
+    }
+
+    /// Whether allocations of this device may be routed to a private pool.
+    #[inline]
+    pub(crate) fn is_scoped(&self) -> bool {
+        self.scopes.load(Ordering::Acquire) > 0
+    }
+
+    /// Whether a capture may use memory again that other streams of it used.
+    pub(crate) fn reuses_in_captures(&self) -> bool {
+        self.reuses_in_captures.load(Ordering::Relaxed)
+    }
+
+    /// Whether blocks are pending, whose events a request asks for first.
+    #[inline]
+    pub(crate) fn has_pending(&self) -> bool {
+        self.pending_count.load(Ordering::Acquire) > 0
+    }
+
+    /// Makes a shard.
+    pub(crate) fn add_shard(&self, key: Key, config: &Arc<AllocatorConfig>, counts_lookups: bool) -> Arc<Shard> {
+        let mut figures = lock(&self.figures);
+        let position = figures.shards.len();
+        let make = |id| {
+            let place = (id, self.position, position);
+            Shard::new(place, &self.shared.pages, key, Arc::clone(config), counts_lookups)
+        };
+        let shard = self.shared.add_shard(make).expect("fewer than 65536 pairs of a stream and a pool");
+        figures.shards.push(Arc::clone(&shard));
+        shard
+    }
+
+    /// The private pool that live memory belongs to.
+    pub(crate) fn owner(&self, shard: &Shard, address: u64) -> Option<PoolId> {
+        let state = shard.lock_flushed();
+        let place = self.shared.pages.find(address)?;
+        if place.shard == shard.id { state.key.owner } else { None }
+    }
+
+    /// Sets the peaks to the present values.
+    pub(crate) fn reset_peak(&self) {
+        self.all_shards(|all| all.reset_peak());
+    }
+
+    /// Sets the sums and counts to 0.
+    pub(crate) fn reset_accumulated(&self) {
+        self.all_shards(|all| all.reset_accumulated());
+    }
+
+    /// Bytes held from the driver.
+    pub(crate) fn held(&self) -> u64 {
+        u64::try_from(lock(&self.figures).stats().reserved_bytes.all.current).unwrap_or(0)
+    }
+}

@@ -1,0 +1,91 @@
+//! Taking a block back: by the thread that allocated last from its shard, or by another thread.
+
+use crate::base::error::{Error, Result};
+use crate::caching::block::StreamUse;
+use crate::caching::device::cache::DeviceCache;
+use crate::caching::pools::Waiter;
+use crate::caching::remote::Place;
+use crate::caching::shard::Shard;
+use crate::driver::Driver;
+
+/// What giving back the last allocation of a shard came to.
+pub(crate) enum FreeOfLast {
+    Done,
+    /// It was used on another stream, which it waits for.
+    Waits(Waiter, StreamUse),
+    /// It is another block, or more is to be done.
+    NotLast,
+}
+
+impl DeviceCache {
+    /// Takes the last allocation of a shard back, if it is the one at that address.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "a call of its own would be a fifth of it")]
+    pub(crate) fn free_last(&self, shard: &Shard, address: u64) -> FreeOfLast {
+        let Some(mut drained) = shard.lock().drain(&self.remote_frees) else { return FreeOfLast::NotLast };
+        if drained.undo_last(address) {
+            return FreeOfLast::Done;
+        }
+        match drained.await_last(address) {
+            Some((block, used)) => FreeOfLast::Waits(Waiter { shard: shard.id, block }, used),
+            None => FreeOfLast::NotLast,
+        }
+    }
+
+    /// Takes a block back. Whatever happens the block is no longer allocated: if a driver call fails, the block is pending
+    /// until a later allocation can make up for that call.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "called once")]
+    pub(crate) fn free<D: Driver>(&self, driver: &D, shard: &Shard, place: &Place<'_>, address: u64) -> Result<()> {
+        if place.is_used() {
+            return self.free_used(driver, shard, place, address);
+        }
+        if let Some(mut drained) = shard.lock().drain(&self.remote_frees)
+            && (drained.undo_last(address) || drained.flush().free_if_covered(place))
+        {
+            return Ok(());
+        }
+        self.free_under_all_locks(driver, shard, address)
+    }
+
+    #[cold]
+    pub(super) fn free_under_all_locks<D: Driver>(&self, driver: &D, shard: &Shard, address: u64) -> Result<()> {
+        let used = self.all_shards(|all| {
+            let place = self.shared.pages.find(address).filter(|place| place.shard == shard.id);
+            let place = place.ok_or(Error::InvalidDevicePointer { address })?;
+            if !(place.is_used() || all.free(shard.position, &place)) {
+                return Err(Error::InvalidDevicePointer { address });
+            }
+            Ok(Some(place).filter(Place::is_used))
+        })?;
+        used.map_or(Ok(()), |place| self.free_used(driver, shard, &place, address))
+    }
+
+    /// The same by a thread that was not the last to allocate from the shard: the block joins the shard's chain, since the
+    /// other thread takes the shard's lock again and again.
+    pub(crate) fn free_remotely<D: Driver>(
+        &self,
+        driver: &D,
+        shard: &Shard,
+        place: &Place<'_>,
+        address: u64,
+    ) -> Result<()> {
+        if place.is_used() {
+            return self.free_used(driver, shard, place, address);
+        }
+        // A block that is given back may make a peak, so the order matters in which shards drain: only one at a time has
+        // remote frees. And the slot of a dormant block says nothing: most likely it was given back before.
+        if self.remote_frees.any_of(shard.other_flags) || shard.is_dormant(place.block()) {
+            return self.free_under_all_locks(driver, shard, address);
+        }
+        if place.free_remotely(shard.remote_frees()) {
+            self.remote_frees.set(shard.flag());
+            return Ok(());
+        }
+        // It was given back meanwhile, or used on another stream.
+        match self.shared.pages.find(address) {
+            Some(place) if place.is_used() => self.free_used(driver, shard, &place, address),
+            _ => Err(Error::InvalidDevicePointer { address }),
+        }
+    }
+}
