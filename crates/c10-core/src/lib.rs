@@ -3,22 +3,26 @@
 //! Knows nothing of tensors, of BLAS or of Python. The driver is loaded when it is first needed; a program built with
 //! this crate starts on a machine without a GPU and is told so by a typed [`Error`].
 //!
-//! # Map, in reading order
-//! - `error`: every way to fail, with torch's texts. `out_of_memory`: the most frequent one, and who is told of it.
-//! - `device`: device numbers and names. `properties`: what a device can do. `peer`: which reach each other.
-//!   `arg`: what may be given for a device or a stream.
-//! - `driver/`: the only place that calls the driver; the trait the allocator needs.
-//! - `runtime`: [`Runtime`], a value; lazy start, primary contexts. `lasting`: how it is held. `lazy`: calls that wait for
-//!   the start. `process`: forks. `thread`: what is current on a thread. `guard`: making something current for a while.
-//! - `stream`, `event`: order. `event/pool`: the driver's events that serve again. `sync_debug`: whether the host may wait.
-//! - `config/`: the allocator's options. `caching/`: the caching allocator (its README has the details). `memory`,
-//!   `mem_pool`, `nested`: what the runtime shows of it.
-//! - `pinned/`: pinned host memory and its caching allocator. `copy`: buffers of the device, copies. `remains`: what could
-//!   not be destroyed yet.
-//! - `graph/`: capture and replay. `graphed`: functions that are replayed. `launch/`: modules, kernels and their launches.
-//!   `ipc/`: memory that several processes use.
-//! - `cudart`: the part of the runtime API that torch shows.
-//! - `nvml`: what is seen of devices from outside. `visible`: which of them are ours.
+//! # Layers
+//! Each folder imports only folders above it in this list; its README says which, and what is in it.
+//! - `base`: what every layer speaks of: devices, errors, options, the process.
+//! - `sync`: locks and owning handles that know nothing of devices.
+//! - `thread`: what is current on a thread.
+//! - `driver`: the only place that calls the driver, and the narrow traits that the allocators are written against.
+//! - `events`: events of the driver that serve again.
+//! - `caching/block`: blocks: how requests are rounded, what a block is, and which streams use it.
+//! - `caching/stats`: the figures of the allocator.
+//! - `caching/freeset`: the free blocks of a shard: exact best fit by size and address.
+//! - `caching/remote`: from an address to its block without a lock, and blocks that other threads give back.
+//! - `caching/shard`: the memory of one stream and pool behind one lock.
+//! - `caching/pools`: pools, where their segments come from, and blocks that wait for streams.
+//! - `caching/device`: one device: serving a request from the cache and taking a block back.
+//! - `caching/slow`: what is rare: growing, giving back, checkpoints, snapshots, checking the books.
+//! - `caching`: the caching allocator of device memory.
+//! - `pinned`: the caching allocator of pinned host memory.
+//! - `state`: what else a runtime keeps: streams, captures, modules, what waits to be destroyed.
+//! - `runtime`: [`Runtime`], a value: its handle, its start and its end.
+//! - `api`: what users hold and call: streams, events, buffers, graphs, kernels, and the parts of a runtime.
 //!
 //! # Invariants
 //! - A device's primary context is retained once when the device is first used, and never for a device that is not.
@@ -58,7 +62,7 @@ pub use api::cudart::Cudart;
 pub use api::event::{Event, EventOptions};
 pub use api::graph::{CUDAGraph, CaptureOutcome, CaptureScope, Condition, GeneratorState, GraphCapture, GraphReport};
 pub use api::graphed::{GraphFn, GraphedCallable, GraphedOptions};
-pub use api::guard::{DeviceGuard, MultiStreamGuard, RuntimeGuard, StreamGuard};
+pub use api::guard::{MultiStreamGuard, StreamGuard};
 pub use api::ipc::{Ipc, SharedBuffer};
 pub use api::launch::{Arg, Kernel, KernelAttributes, LaunchConfig, Module};
 pub use api::mem_pool::{MemPool, MemPoolGuard, MemPoolOptions, MemPools};
@@ -69,7 +73,7 @@ pub use api::pointer::PtrArg;
 pub use api::properties::{DeviceProperties, Devices};
 pub use api::restore::{RestoredPool, StaleMemory};
 pub use api::stream::{ExternalStream, Stream, Streams, get_stream_from_external};
-pub use api::sync_debug::{SyncDebug, SyncDebugMode};
+pub use api::sync_debug::SyncDebug;
 pub use base::arch::{
     ARCH_LIST, CheckedDevice, Compat, CompatInterval, CompatSet, CompatTable, UnsupportedCode, UnsupportedCubins,
     extract_arch_version, gencode_flags,
@@ -92,5 +96,6 @@ pub use caching::{
     SegmentType, StatByPool,
 };
 pub use pinned::{DurationStat, HostStats};
-pub use runtime::handle::Runtime;
+pub use runtime::{DeviceGuard, Runtime, RuntimeGuard};
 pub use state::observers::ObserverId;
+pub use state::sync_debug::SyncDebugMode;

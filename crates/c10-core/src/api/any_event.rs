@@ -8,7 +8,7 @@ use crate::api::arg::{DeviceOf, StreamArg};
 use crate::api::event::{Event, EventOptions};
 use crate::base::device::{Device, DeviceIndex, DeviceType};
 use crate::base::error::{Error, Result};
-use crate::runtime::handle::Runtime;
+use crate::runtime::Runtime;
 
 /// An event of any kind of device; torch's `torch.Event`, in C++ `c10::Event`.
 ///

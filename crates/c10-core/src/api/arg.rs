@@ -6,7 +6,7 @@ use crate::api::pinned::PinnedBuffer;
 use crate::api::stream::{ExternalStream, Stream};
 use crate::base::device::{Device, DeviceIndex};
 use crate::base::error::Result;
-use crate::runtime::handle::Runtime;
+use crate::runtime::Runtime;
 
 /// What can be given where torch takes a device: a number, a [`Device`], a text such as `"cuda:1"`, `None` for the
 /// current device, `Some` of a number, or a reference to any of these.

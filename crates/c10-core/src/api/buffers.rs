@@ -20,7 +20,7 @@ use crate::base::error::{Error, Result};
 use crate::base::handles::StreamRef;
 use crate::base::process;
 use crate::driver::{check_part, check_range};
-use crate::runtime::handle::{Ready, Runtime, WeakRuntime};
+use crate::runtime::{Runtime, Started, WeakRuntime};
 use crate::state::captures::{Capture, KeptId, Told};
 
 /// Device memory from the caching allocator.
@@ -358,7 +358,7 @@ impl DeviceBuffer {
     /// Makes sure that the buffer outlives work about to be queued on a stream, `None` for the current one of its device;
     /// the stream, and the capture that work belongs to.
     #[inline]
-    pub(crate) fn use_on(&self, stream: Option<&Stream>) -> Result<(&Ready, StreamRef, Option<Capture>)> {
+    pub(crate) fn use_on(&self, stream: Option<&Stream>) -> Result<(&Started, StreamRef, Option<Capture>)> {
         let stream = match stream {
             Some(stream) => {
                 self.runtime.check_same(stream.runtime(), "stream")?;
@@ -374,7 +374,7 @@ impl DeviceBuffer {
 
     /// The same for a stream of the buffer's runtime, of which is known which capture it takes part in.
     #[inline]
-    pub(crate) fn use_in(&self, ready: &Ready, stream: StreamRef, capture: Option<Capture>) -> Result<()> {
+    pub(crate) fn use_in(&self, ready: &Started, stream: StreamRef, capture: Option<Capture>) -> Result<()> {
         if let Some(received) = &self.memory.received {
             received.use_on(stream);
         } else if stream != self.memory.stream {
@@ -392,14 +392,14 @@ impl DeviceBuffer {
 
     /// A graph keeps its own pool's memory by itself; any other memory it reads or writes must not go before it.
     #[cold]
-    fn keep_in(&self, ready: &Ready, capture: Capture) {
+    fn keep_in(&self, ready: &Started, capture: Capture) {
         if capture.must_keep(ready.allocator.owner(self.memory.address)) {
             ready.captures.keep(capture.id, KeptId::of(&self.memory), || self.memory.clone());
         }
     }
 
     /// The stream that copies of plain host memory follow.
-    fn for_host_copy(&self) -> Result<(&Ready, Stream)> {
+    fn for_host_copy(&self) -> Result<(&Started, Stream)> {
         let ready = self.runtime.ready()?;
         let stream = self.runtime.streams().current(self.device_index())?;
         if ready.captures.of(&ready.api, stream.reference())?.is_some() {

@@ -3,7 +3,7 @@
 use crate::base::arch::{CheckedDevice, CompatTable, UnsupportedCode, UnsupportedCubins};
 use crate::base::device::DeviceIndex;
 use crate::base::error::Result;
-use crate::runtime::handle::Runtime;
+use crate::runtime::Runtime;
 
 impl CheckedDevice {
     /// A device of a runtime. Starts the runtime.

@@ -15,9 +15,9 @@ use crate::base::error::{Error, Result};
 use crate::base::handles::{EventHandle, StreamRef};
 use crate::base::process;
 use crate::driver::{Driver, EVENT_BLOCKING_SYNC, EVENT_DISABLE_TIMING, EVENT_EXTERNAL, EVENT_INTERPROCESS};
-use crate::runtime::handle::{Ready, Runtime, WeakRuntime};
+use crate::runtime::{Runtime, Started, WeakRuntime};
 use crate::state::captures::KeptId;
-use crate::state::remains::Doomed;
+use crate::state::deferred_destroy::DriverObject;
 
 /// What an event can do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -263,7 +263,7 @@ impl Event {
 
     /// The driver's event, which is had from now on if it was not.
     #[inline]
-    fn native_on(&self, ready: &Ready, device: DeviceIndex) -> Result<Native> {
+    fn native_on(&self, ready: &Started, device: DeviceIndex) -> Result<Native> {
         match self.native.get() {
             Some(native) => Ok(*native),
             None => self.first_native_on(ready, device),
@@ -271,7 +271,7 @@ impl Event {
     }
 
     #[inline(never)]
-    fn first_native_on(&self, ready: &Ready, device: DeviceIndex) -> Result<Native> {
+    fn first_native_on(&self, ready: &Started, device: DeviceIndex) -> Result<Native> {
         let flags = self.options.flags();
         let handle = ready.events.take(&ready.api, device, flags)?;
         let native = Native { handle, device };
@@ -286,12 +286,12 @@ impl Event {
     /// The flag for using the event on a stream: one of its own for external events and streams that capture. Then the
     /// graph, which names the driver's event, keeps it.
     #[inline]
-    fn use_on(&self, ready: &Ready, native: Native, stream: StreamRef) -> Result<u32> {
+    fn use_on(&self, ready: &Started, native: Native, stream: StreamRef) -> Result<u32> {
         if self.options.external { self.use_by_graph(ready, native, stream) } else { Ok(0) }
     }
 
     #[cold]
-    fn use_by_graph(&self, ready: &Ready, native: Native, stream: StreamRef) -> Result<u32> {
+    fn use_by_graph(&self, ready: &Started, native: Native, stream: StreamRef) -> Result<u32> {
         let Some(capture) = ready.api.capture_id(stream)? else { return Ok(0) };
         let shared = self.of_graphs.get_or_init(|| {
             ready.events.note_of_graph(native.handle);
@@ -308,10 +308,10 @@ impl Event {
 }
 
 /// Gives a driver's event to the pool, or destroys it.
-fn give_up(ready: &Ready, native: Native, flags: u32) {
+fn give_up(ready: &Started, native: Native, flags: u32) {
     if let Err(handle) = ready.events.give(native.device, flags, native.handle) {
         // There is nobody to tell; what cannot be destroyed now is tried again later.
-        let _ = ready.destroy(Doomed::Event(handle));
+        let _ = ready.destroy(DriverObject::Event(handle));
     }
 }
 
@@ -330,7 +330,7 @@ impl Drop for OfGraphs {
         // Without the runtime, whatever was listed is destroyed with it.
         let Some(runtime) = Runtime::upgrade(&self.home) else { return };
         if let Some(ready) = runtime.started().filter(|ready| ready.events.forget_of_graph(self.handle)) {
-            let _ = ready.destroy(Doomed::Event(self.handle));
+            let _ = ready.destroy(DriverObject::Event(self.handle));
         }
     }
 }
@@ -359,7 +359,7 @@ impl Drop for Event {
         let Some(ready) = self.runtime.started() else { return };
         if *self.spent.get_mut() {
             // There is nobody to tell, and nothing waits for an event that is being dropped.
-            let _ = ready.destroy(Doomed::Event(native.handle));
+            let _ = ready.destroy(DriverObject::Event(native.handle));
         } else {
             give_up(ready, native, self.options.flags());
         }

@@ -15,7 +15,7 @@ use crate::base::error::GraphedError;
 use crate::base::error::Result;
 use crate::base::handles::CaptureMode;
 use crate::base::ids::PoolId;
-use crate::runtime::handle::Runtime;
+use crate::runtime::Runtime;
 
 /// A function of buffers that can be captured: it queues its work on the current stream of their device and returns
 /// the buffers that hold its results.

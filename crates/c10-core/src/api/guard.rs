@@ -1,4 +1,4 @@
-//! Guards: something is current until they are dropped.
+//! Guards of streams: they are current until the guards are dropped.
 //!
 //! **Invariants:** a guard restores what was current when it was made, on the thread it was made on (guards cannot be
 //! sent). No guard creates a context: that happens when a device is first used.
@@ -9,44 +9,10 @@ use crate::api::stream::Stream;
 use crate::base::device::DeviceIndex;
 use crate::base::ids::RuntimeId;
 use crate::base::ids::StreamKey;
-use crate::runtime::handle::Runtime;
 use crate::thread;
 
 /// Ties a guard to its thread.
 type NotSend = PhantomData<*const ()>;
-
-/// A device is current until this is dropped; torch's `torch.cuda.device`.
-#[must_use = "the device is current only while the guard lives"]
-#[derive(Debug)]
-pub struct DeviceGuard {
-    runtime: RuntimeId,
-    /// Negative when the guard does nothing.
-    previous: DeviceIndex,
-    thread: NotSend,
-}
-
-impl DeviceGuard {
-    #[inline]
-    pub(crate) fn new(runtime: &Runtime, device: DeviceIndex) -> crate::Result<Self> {
-        let previous = runtime.exchange_device(device)?;
-        Ok(Self { runtime: runtime.id(), previous, thread: PhantomData })
-    }
-
-    /// The device that was current before; `None` when the guard was made for a negative number and does nothing.
-    #[must_use]
-    pub fn previous(&self) -> Option<DeviceIndex> {
-        (self.previous >= 0).then_some(self.previous)
-    }
-}
-
-impl Drop for DeviceGuard {
-    #[inline]
-    fn drop(&mut self) {
-        if self.previous >= 0 {
-            thread::exchange_device(self.runtime, self.previous);
-        }
-    }
-}
 
 /// A stream and its device are current until this is dropped; torch's `StreamContext`.
 #[must_use = "the stream is current only while the guard lives"]
@@ -110,26 +76,5 @@ impl Drop for MultiStreamGuard {
         for (device, stream) in self.previous.drain(..).rev() {
             thread::exchange_stream(self.runtime, device, stream);
         }
-    }
-}
-
-/// A runtime is the current one of this thread until this is dropped.
-#[must_use = "the runtime is current only while the guard lives"]
-#[derive(Debug)]
-pub struct RuntimeGuard {
-    runtime: RuntimeId,
-    thread: NotSend,
-}
-
-impl RuntimeGuard {
-    pub(crate) fn new(runtime: &Runtime) -> Self {
-        thread::bind(runtime.clone());
-        Self { runtime: runtime.id(), thread: PhantomData }
-    }
-}
-
-impl Drop for RuntimeGuard {
-    fn drop(&mut self) {
-        thread::unbind(self.runtime);
     }
 }

@@ -11,7 +11,7 @@ use crate::base::error::Result;
 use crate::base::ids::PoolId;
 use crate::base::process;
 use crate::caching::{Filter, PoolCheckpoint, PoolOptions, SegmentInfo};
-use crate::runtime::handle::Runtime;
+use crate::runtime::Runtime;
 use crate::thread;
 
 /// A memory pool; torch's `MemPool`. Clones are handles of the same pool.

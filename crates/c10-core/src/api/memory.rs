@@ -17,7 +17,7 @@ use crate::base::ids::PoolId;
 use crate::base::stat::NestedStat;
 use crate::caching::{DeviceStats, SegmentInfo};
 use crate::driver::Driver;
-use crate::runtime::handle::{Ready, Runtime};
+use crate::runtime::{Runtime, Started};
 use crate::state::observers::ObserverId;
 use crate::thread;
 
@@ -168,7 +168,7 @@ impl Memory<'_> {
     }
 
     #[inline]
-    fn allocate(self, ready: &Ready, stream: StreamRef, bytes: u64) -> Result<u64> {
+    fn allocate(self, ready: &Started, stream: StreamRef, bytes: u64) -> Result<u64> {
         match ready.allocator.alloc(&ready.api, stream, bytes) {
             Ok(address) => Ok(address),
             Err(error) => self.allocate_again(ready, stream, bytes, error),
@@ -177,7 +177,7 @@ impl Memory<'_> {
 
     /// The same after an error: where memory ran out, what is only held until others are done with it is let go of.
     #[cold]
-    fn allocate_again(self, ready: &Ready, stream: StreamRef, bytes: u64, error: Error) -> Result<u64> {
+    fn allocate_again(self, ready: &Started, stream: StreamRef, bytes: u64, error: Error) -> Result<u64> {
         let mut allocated = Err(error);
         if let Err(Error::OutOfMemory(_)) = allocated
             && Self::let_go_of_held(ready)
@@ -190,9 +190,9 @@ impl Memory<'_> {
     /// Lets go of what was discarded or sent and is held until others are done with it, as torch's allocator waits for
     /// events before it gives up; whether there was anything. The error to be told is that memory ran out.
     #[cold]
-    fn let_go_of_held(ready: &Ready) -> bool {
+    fn let_go_of_held(ready: &Started) -> bool {
         let held = ready.wait_for_held().unwrap_or(false);
-        ready.ipc.collect(ready) || held
+        ready.ipc.collect(&ready.api, &ready.deferred) || held
     }
 
     /// Gives memory back by its address; 0 is ignored.

@@ -13,7 +13,6 @@ pub(crate) mod ipc;
 pub(crate) mod launch;
 pub(crate) mod mem_pool;
 pub(crate) mod memory;
-pub(crate) mod nested;
 pub(crate) mod nvml;
 pub(crate) mod out_of_memory;
 pub(crate) mod pinned;

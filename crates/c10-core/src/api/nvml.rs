@@ -6,9 +6,7 @@
 //! **Invariants:** a runtime shows the devices of its own driver's machine or none: one on a driver that somebody chose
 //! takes an NVML that somebody chose, or that lies beside that driver. Nothing but telemetry fails for want of NVML.
 
-use std::ffi::OsString;
-use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use cuda_sys::Nvml as Table;
 
@@ -18,48 +16,7 @@ use crate::base::error::{Error, Result};
 use crate::base::uuid::Uuid;
 use crate::base::visible::VisibleDevices;
 use crate::driver::{Api, Nvml};
-use crate::runtime::handle::{Runtime, Source};
-
-/// A runtime's NVML.
-#[derive(Debug, Default)]
-pub(crate) struct NvmlSlot(Mutex<Slot>);
-
-#[derive(Debug, Default)]
-struct Slot {
-    given: Option<Arc<Table>>,
-    ready: Option<Arc<Nvml>>,
-}
-
-impl NvmlSlot {
-    /// NVML, initialised; tried anew after a failure.
-    fn get(&self, source: &Source) -> Result<Arc<Nvml>> {
-        let mut slot = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(ready) = &slot.ready {
-            return Ok(Arc::clone(ready));
-        }
-        let table = match &slot.given {
-            Some(given) => Arc::clone(given),
-            None => Arc::new(load(source)?),
-        };
-        let ready = Arc::new(Nvml::new(table)?);
-        slot.ready = Some(Arc::clone(&ready));
-        Ok(ready)
-    }
-}
-
-fn load(source: &Source) -> Result<Table> {
-    let named = |name: &str| std::env::var_os(name).filter(|path: &OsString| !path.is_empty());
-    let beside = |driver: &Path| match driver.parent() {
-        Some(folder) if named("CUDA_SYS_LIBNVML").is_none() => Table::load_from(folder.join("libnvidia-ml.so.1")),
-        _ => Table::load(),
-    };
-    let loaded = match source {
-        Source::Given => return Err(Error::NvmlMissing { reason: "this runtime was made without NVML".to_owned() }),
-        Source::File(driver) => beside(driver),
-        Source::Search => named("CUDA_SYS_LIBCUDA").map_or_else(Table::load, |driver| beside(Path::new(&driver))),
-    };
-    loaded.map_err(|error| Error::NvmlMissing { reason: error.to_string() })
-}
+use crate::runtime::Runtime;
 
 /// What NVML shows of a runtime's devices; made by [`Runtime::telemetry`].
 #[derive(Clone, Copy, Debug)]
@@ -77,10 +34,7 @@ impl Runtime {
 impl Telemetry<'_> {
     /// Uses this NVML from now on; for a runtime on a driver that is not the system's.
     pub fn set_nvml(self, nvml: Table) {
-        let mut slot = self.0.nvml_slot().0.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = std::mem::replace(&mut *slot, Slot { given: Some(Arc::new(nvml)), ready: None });
-        drop(slot);
-        drop(before);
+        self.0.nvml_slot().set(nvml);
     }
 
     fn nvml(self) -> Result<Arc<Nvml>> {

@@ -5,7 +5,7 @@
 
 use crate::base::error::Error;
 use crate::driver::Api;
-use crate::runtime::handle::Runtime;
+use crate::runtime::Runtime;
 
 /// Adds to the allocator's error what it could not know, and tells the observers. Other errors pass through.
 #[cold]

@@ -8,7 +8,6 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::api::stream::Stream;
-use crate::base::device::DeviceIndex;
 use crate::base::error::{Error, Result};
 use crate::base::handles::StreamRef;
 use crate::base::ids::RuntimeId;
@@ -18,8 +17,8 @@ use crate::driver::{HostMemory, Relaxed, check_range};
 use crate::pinned::Block;
 use crate::pinned::BlockId;
 use crate::pinned::HostStats;
-use crate::runtime::handle::{Ready, Runtime};
-use crate::runtime::home::Home;
+use crate::runtime::Home;
+use crate::runtime::{Runtime, Started};
 use crate::state::captures::{Capture, KeptId, Told};
 use crate::state::holds::Held;
 use crate::thread;
@@ -135,7 +134,7 @@ impl PinnedBuffer {
 
     /// Makes sure that the memory outlives work about to be queued on a stream or, if that is captured (`capture`),
     /// the graph.
-    pub(crate) fn use_on(&self, ready: &Ready, stream: StreamRef, capture: Option<Capture>) {
+    pub(crate) fn use_on(&self, ready: &Started, stream: StreamRef, capture: Option<Capture>) {
         let Some(block) = self.block else { return };
         match capture {
             Some(capture) => self.told.once(capture, || {
@@ -198,17 +197,7 @@ impl Drop for KeptBlock {
     }
 }
 
-impl Ready {
-    /// A device for calls that concern the host: the current one if it is in use, else one that is, so that no context
-    /// is made for it.
-    fn host_device(&self, current: DeviceIndex) -> DeviceIndex {
-        let devices = (0..).map(DeviceIndex).take(self.api.device_count());
-        let mut used = std::iter::once(current).chain(devices).filter(|device| self.api.is_used(*device));
-        used.next().unwrap_or(current)
-    }
-}
-
-/// The pinned host memory of a runtime; made by [`crate::PinnedMemory::buffer`].
+/// The pinned host memory of a runtime; made by [`Runtime::pinned`].
 #[derive(Clone, Copy, Debug)]
 pub struct PinnedMemory<'a>(&'a Runtime);
 

@@ -4,7 +4,7 @@
 
 use crate::base::error::Result;
 use crate::base::pointer::PointerInfo;
-use crate::runtime::handle::Runtime;
+use crate::runtime::Runtime;
 
 /// What can be given where an address is wanted: a number or a pointer, of the host or of a device. It is not followed.
 pub trait PtrArg: sealed::Sealed {

@@ -10,7 +10,7 @@ use crate::base::device::DeviceIndex;
 use crate::base::error::Result;
 use crate::base::uuid::Uuid;
 use crate::driver::Api;
-use crate::runtime::handle::Runtime;
+use crate::runtime::Runtime;
 
 /// Properties of a device; torch's `_CudaDeviceProperties`. Sizes are bytes, clocks kHz, bus widths bits.
 ///

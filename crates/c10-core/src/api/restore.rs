@@ -11,7 +11,7 @@ use crate::base::device::DeviceIndex;
 use crate::base::error::{Error, Result};
 use crate::base::handles::{StreamHandle, StreamRef};
 use crate::caching::{BlockInfo, PoolCheckpoint};
-use crate::runtime::handle::Ready;
+use crate::runtime::Started;
 
 /// Memory of a pool whose holder gives it up when the pool is brought back to a checkpoint; torch's stale storages.
 #[derive(Debug, Default)]
@@ -82,7 +82,7 @@ impl MemPools<'_> {
     }
 
     /// Whether a buffer is the only handle of memory of the checkpoint's pool, which then can be taken back.
-    fn can_give_up(self, ready: &Ready, buffer: &DeviceBuffer, checkpoint: &PoolCheckpoint) -> bool {
+    fn can_give_up(self, ready: &Started, buffer: &DeviceBuffer, checkpoint: &PoolCheckpoint) -> bool {
         let is_of_pool = || ready.allocator.owner(buffer.address()) == Some(checkpoint.pool());
         let is_ours = buffer.runtime() == self.0 && buffer.device_index() == checkpoint.device();
         is_ours && buffer.is_sole_owner() && is_of_pool()

@@ -19,10 +19,9 @@ use cuda_sys::Driver as Table;
 use crate::base::device::DeviceIndex;
 use crate::base::error::{Error, Result};
 use crate::base::handles::{CaptureMode, EventHandle, StreamRef};
-use crate::driver::Api;
 use crate::driver::memory::{check_range, raw};
 use crate::driver::stream::{EVENT_DISABLE_TIMING, mode_from_raw, mode_to_raw, raw_event, ready};
-use crate::pinned::{EventQuery, HostDriver};
+use crate::driver::{Api, EventQuery, HostDriver};
 
 /// The pages that are touched; the system's are as large or larger.
 const PAGE: usize = 4096;

@@ -16,7 +16,9 @@ mod ipc;
 mod memory;
 mod module;
 mod nvml;
+mod pinned;
 mod pointer;
+mod source;
 mod stream;
 mod vmm;
 
@@ -28,6 +30,8 @@ pub(crate) use ipc::IpcHandle;
 pub(crate) use memory::{check_part, check_range};
 pub(crate) use module::{FunctionHandle, ModuleHandle, Shape, with_array};
 pub(crate) use nvml::Nvml;
+pub(crate) use pinned::{EventQuery, HostDriver};
+pub(crate) use source::Source;
 pub(crate) use stream::{EVENT_BLOCKING_SYNC, EVENT_DISABLE_TIMING, EVENT_EXTERNAL, EVENT_INTERPROCESS};
 
 use crate::base::device::DeviceIndex;

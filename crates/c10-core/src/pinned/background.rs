@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use crate::driver::EventQuery;
 use crate::pinned::cache::PinnedCache;
-use crate::pinned::interface::EventQuery;
 
 /// How often the thread looks.
 const PERIOD: Duration = Duration::from_micros(100);

@@ -1,13 +1,11 @@
-//! Pinned host memory: the buffers that users have, and the caching allocator behind them.
+//! The caching allocator of pinned host memory.
 //!
 //! # Map, in reading order
-//! - This file: [`PinnedBuffer`] and what the runtime shows. `stats`: the figures, under torch's names.
-//! - `interface`: what is needed of a driver. `cache`: the allocator.
+//! - `stats`: the figures, under torch's names.
+//! - `cache`: the allocator, written against the driver's traits `EventQuery` and `HostDriver`.
 //! - `class`: free blocks by size, and the counts that are changed with them. `blocks`: all blocks by number. `books`:
 //!   what memory there is, by address. `reserve`: the segment of `pinned_reserve_segment_size_mb`.
 //! - `waiting`: blocks that streams still use. `background`: the thread of `pinned_use_background_threads`.
-//! - `home`: what buffers refer to, and how a runtime ends while there are buffers.
-//! - `holds`: what discarded graphs keep until their last replay is over.
 //!
 //! # Where it differs from PyTorch 2.11
 //! - Statistics are exact; `stats` says what PyTorch's are.
@@ -27,7 +25,7 @@ mod blocks;
 mod books;
 mod cache;
 mod class;
-mod interface;
+mod relaxed;
 mod reserve;
 mod stats;
 mod waiting;
@@ -39,5 +37,4 @@ mod tests;
 
 pub(crate) use blocks::{Block, BlockId};
 pub(crate) use cache::{PinnedCache, Released};
-pub(crate) use interface::{EventQuery, HostDriver};
 pub use stats::{DurationStat, HostStats};

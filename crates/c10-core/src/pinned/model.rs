@@ -8,7 +8,7 @@ use cuda_sys::{CUresult, CallError};
 use crate::base::device::DeviceIndex;
 use crate::base::error::{Error, Result};
 use crate::base::handles::{CaptureMode, EventHandle, StreamHandle, StreamRef};
-use crate::pinned::interface::{EventQuery, HostDriver};
+use crate::driver::{EventQuery, HostDriver};
 
 pub(crate) const DEVICE: DeviceIndex = DeviceIndex(0);
 

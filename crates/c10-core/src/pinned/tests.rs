@@ -6,10 +6,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Barrier, OnceLock};
 use std::time::{Duration, Instant};
 
-use super::{BlockId, HostDriver, HostStats};
+use super::{BlockId, HostStats};
 use crate::base::config::AllocatorConfig;
 use crate::base::error::Result;
 use crate::base::stat::Stat;
+use crate::driver::HostDriver;
 use crate::pinned::cache::{PinnedCache, Released};
 use crate::pinned::model::{DEVICE, Model, stream};
 
@@ -254,7 +255,7 @@ fn a_thread_of_its_own_looks_at_events() {
 /// The model as a thread of its own has it.
 struct Shared(Arc<Model>);
 
-impl crate::pinned::EventQuery for Shared {
+impl crate::driver::EventQuery for Shared {
     fn query(&self, event: crate::driver::EventHandle) -> Result<bool> {
         self.0.query(event)
     }

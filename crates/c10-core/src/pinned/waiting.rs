@@ -18,8 +18,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use crate::base::device::DeviceIndex;
 use crate::base::error::Result;
 use crate::base::handles::{EventHandle, StreamRef};
+use crate::driver::{EventQuery, HostDriver};
 use crate::pinned::blocks::{BlockId, Blocks};
-use crate::pinned::interface::{EventQuery, HostDriver, Relaxed};
+use crate::pinned::relaxed::Relaxed;
 
 /// Whether to wait while another thread polls.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -15,28 +15,20 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use cuda_sys::Driver as Table;
 
-use crate::api::guard::{DeviceGuard, RuntimeGuard};
-use crate::api::ipc::IpcState;
-use crate::api::nvml::NvmlSlot;
-use crate::api::sync_debug::SyncDebugState;
 use crate::base::config::AllocatorConfig;
 use crate::base::device::DeviceIndex;
 use crate::base::error::{Error, Result};
 use crate::base::ids::RuntimeId;
 use crate::base::process;
-use crate::caching::CachingAllocator;
-use crate::driver::{Api, ModuleHandle, Relaxed};
-use crate::events::stock::EventPools;
-use crate::runtime::home::Home;
+use crate::driver::{Api, Source};
+use crate::runtime::bound::{self, RuntimeGuard};
+use crate::runtime::guard::DeviceGuard;
 use crate::runtime::lazy::Queue;
-use crate::state::captures::Captures;
-use crate::state::holds::Holds;
-use crate::state::modules::Modules;
+use crate::runtime::shutdown;
+use crate::runtime::started::Started;
+use crate::state::nvml::NvmlSlot;
 use crate::state::observers::Observers;
-use crate::state::peer::Peers;
-use crate::state::pool_routes::PoolRoutes;
-use crate::state::remains::{Doomed, Remains};
-use crate::state::stream_pools::StreamPools;
+use crate::state::sync_debug::SyncDebugState;
 use crate::sync::lasting::{Lasting, WeakLasting};
 use crate::thread;
 
@@ -54,7 +46,7 @@ pub(crate) struct Inner {
     id: RuntimeId,
     source: Source,
     loaded: OnceLock<Arc<Table>>,
-    ready: OnceLock<Ready>,
+    ready: OnceLock<Started>,
     /// Held while starting, so that it happens once.
     starting: Mutex<()>,
     /// The allocator's options; none before they are first needed, when the environment is asked.
@@ -68,31 +60,6 @@ pub(crate) struct Inner {
     queue: Queue,
     /// Whether graphs keep what they capture until it was written once.
     graph_debug: AtomicBool,
-}
-
-/// Where the driver comes from.
-#[derive(Debug)]
-pub(crate) enum Source {
-    Given,
-    Search,
-    File(PathBuf),
-}
-
-/// A started runtime.
-#[derive(Debug)]
-pub(crate) struct Ready {
-    pub(crate) api: Api,
-    pub(crate) allocator: CachingAllocator,
-    pub(crate) streams: StreamPools,
-    pub(crate) events: EventPools,
-    pub(crate) holds: Holds,
-    pub(crate) pinned: &'static Home,
-    pub(crate) captures: Captures,
-    pub(crate) modules: Modules,
-    pub(crate) remains: Remains,
-    pub(crate) peers: Peers,
-    pub(crate) pool_routes: PoolRoutes,
-    pub(crate) ipc: IpcState,
 }
 
 impl Runtime {
@@ -152,7 +119,7 @@ impl Runtime {
     #[must_use]
     #[inline]
     pub fn current() -> Self {
-        thread::bound().unwrap_or_else(Self::default_runtime)
+        bound::bound().unwrap_or_else(Self::default_runtime)
     }
 
     /// Looks at [`Self::current`].
@@ -175,6 +142,19 @@ impl Runtime {
     pub fn init(&self) -> Result<()> {
         self.ready()?;
         self.queue().run(self)
+    }
+
+    /// Calls `call` now, if the runtime has started, and else when it does; torch's `_lazy_call`. Starts nothing. A queued
+    /// call that fails makes what started the runtime fail, and is tried again by [`Self::init`].
+    ///
+    /// # Errors
+    /// What `call` answers where it is called now.
+    #[track_caller]
+    pub fn lazy_call(&self, call: impl FnMut(&Self) -> Result<()> + Send + 'static) -> Result<()> {
+        match self.queue().add_unless(|| self.started().is_some(), call) {
+            Some(mut call) => call(self),
+            None => Ok(()),
+        }
     }
 
     /// Whether the runtime was started, in this process.
@@ -221,7 +201,7 @@ impl Runtime {
 
     /// The started runtime.
     #[inline]
-    pub(crate) fn ready(&self) -> Result<&Ready> {
+    pub(crate) fn ready(&self) -> Result<&Started> {
         match self.at_hand() {
             Some(ready) => Ok(ready),
             None => self.start(),
@@ -231,19 +211,19 @@ impl Runtime {
     /// The started runtime, unless it has to be started first or may not be used. No error is made, so that this takes a
     /// few instructions where it is inlined.
     #[inline]
-    pub(crate) fn at_hand(&self) -> Option<&Ready> {
+    pub(crate) fn at_hand(&self) -> Option<&Started> {
         if process::in_bad_fork() { None } else { self.0.ready.get() }
     }
 
     /// As [`Self::at_hand`], for a device that there is.
     #[inline]
-    pub(crate) fn at_hand_with(&self, device: DeviceIndex) -> Option<&Ready> {
+    pub(crate) fn at_hand_with(&self, device: DeviceIndex) -> Option<&Started> {
         let ready = self.at_hand()?;
         if usize::try_from(device).ok()? < ready.api.device_count() { Some(ready) } else { None }
     }
 
     #[cold]
-    fn start(&self) -> Result<&Ready> {
+    fn start(&self) -> Result<&Started> {
         if process::in_bad_fork() {
             return Err(Error::BadFork);
         }
@@ -255,7 +235,7 @@ impl Runtime {
 
     /// The runtime as it is, if it has started; starts nothing.
     #[inline]
-    pub(crate) fn started(&self) -> Option<&Ready> {
+    pub(crate) fn started(&self) -> Option<&Started> {
         self.0.ready.get()
     }
 
@@ -391,7 +371,7 @@ impl Runtime {
 
     /// The driver's own answer for devices that do not exist.
     #[inline]
-    pub(crate) fn check_device(&self, device: DeviceIndex) -> Result<&Ready> {
+    pub(crate) fn check_device(&self, device: DeviceIndex) -> Result<&Started> {
         match self.at_hand_with(device) {
             Some(ready) => Ok(ready),
             None => self.check_unusual_device(device),
@@ -399,7 +379,7 @@ impl Runtime {
     }
 
     #[cold]
-    fn check_unusual_device(&self, device: DeviceIndex) -> Result<&Ready> {
+    fn check_unusual_device(&self, device: DeviceIndex) -> Result<&Started> {
         let ready = self.ready()?;
         match self.at_hand_with(device) {
             Some(ready) => Ok(ready),
@@ -408,7 +388,7 @@ impl Runtime {
     }
 
     /// Refuses devices that do not exist, in torch's words for queries.
-    pub(crate) fn check_device_id(&self, device: DeviceIndex) -> Result<&Ready> {
+    pub(crate) fn check_device_id(&self, device: DeviceIndex) -> Result<&Started> {
         let ready = self.ready()?;
         let known = usize::try_from(device).is_ok_and(|position| position < ready.api.device_count());
         if known { Ok(ready) } else { Err(Error::InvalidDeviceId) }
@@ -449,15 +429,12 @@ impl Inner {
         if let Some(table) = self.loaded.get() {
             return Ok(table);
         }
-        let table = match &self.source {
-            Source::File(path) => Table::load_from(path)?,
-            Source::Search | Source::Given => Table::load()?,
-        };
-        Ok(self.loaded.get_or_init(|| Arc::new(table)))
+        let table = Arc::new(self.source.load()?);
+        Ok(self.loaded.get_or_init(|| table))
     }
 
     #[cold]
-    fn start(&self) -> Result<&Ready> {
+    fn start(&self) -> Result<&Started> {
         let _starting = self.starting.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(ready) = self.ready.get() {
             return Ok(ready);
@@ -465,7 +442,7 @@ impl Inner {
         let config = self.config()?;
         let table = Arc::clone(self.table()?);
         process::watch_forks();
-        let ready = Ready::new(Api::new(table)?, &config);
+        let ready = Started::new(Api::new(table)?, &config);
         if let Err(error) = ready.set_first_limits(config.per_process_memory_fraction) {
             ready.pinned.close(ready);
             return Err(error);
@@ -495,109 +472,11 @@ impl Inner {
     }
 }
 
-impl Ready {
-    fn new(api: Api, config: &Arc<AllocatorConfig>) -> Self {
-        let devices = api.device_count();
-        Self {
-            api,
-            allocator: CachingAllocator::new(devices, config),
-            streams: StreamPools::new(devices),
-            events: EventPools::new(devices),
-            holds: Holds::default(),
-            pinned: Home::open(config),
-            captures: Captures::default(),
-            modules: Modules::default(),
-            remains: Remains::default(),
-            peers: Peers::new(devices),
-            pool_routes: PoolRoutes::default(),
-            ipc: IpcState::default(),
-        }
-    }
-
-    /// Limits every device to the fraction of its memory that the options name.
-    fn set_first_limits(&self, fraction: f64) -> Result<()> {
-        if fraction >= 1.0 {
-            return Ok(());
-        }
-        let mut devices = (0..).map(DeviceIndex).take(self.api.device_count());
-        devices.try_for_each(|device| self.limit_memory(device, fraction))
-    }
-
-    /// Limits a device to a fraction of its memory.
-    pub(crate) fn limit_memory(&self, device: DeviceIndex, fraction: f64) -> Result<()> {
-        let total = self.api.total_memory_of(device)?;
-        self.allocator.set_limit(device, (fraction < 1.0).then(|| part(total, fraction)))
-    }
-
-    /// Lets calls through that a capture of another thread would forbid, while one of ours is under way.
-    pub(crate) fn relaxed(&self) -> Result<Relaxed<'_, Api>> {
-        Relaxed::new(&self.api, self.allocator.is_scoped())
-    }
-
-    /// Lets go of memory whose copies are done and of what could not be destroyed before.
-    pub(crate) fn sweep(&self) {
-        // What cannot be asked for now is asked for again the next time.
-        if let Ok(_relaxed) = self.relaxed() {
-            self.holds.sweep(&self.api);
-            self.pinned.cache.sweep(&self.api);
-            self.remains.sweep(&self.api);
-            self.captures.sweep(&self.api, &self.remains);
-        }
-    }
-
-    /// Waits for the work that something is held for, and lets go of it; whether there was anything.
-    pub(crate) fn wait_for_held(&self) -> Result<bool> {
-        let _relaxed = self.relaxed()?;
-        self.holds.wait(&self.api)
-    }
-
-    /// Unloads modules that nobody can use any more.
-    fn unload(&self, modules: &[ModuleHandle]) {
-        if !modules.is_empty()
-            && let Ok(_relaxed) = self.relaxed()
-        {
-            self.modules.unload(&self.api, modules);
-        }
-    }
-
-    /// Destroys something of the driver's, now or, if that fails, later.
-    pub(crate) fn destroy(&self, doomed: Doomed) -> Result<()> {
-        self.remains.destroy(&self.api, doomed)
-    }
-
-    /// Waits for the devices and lets go of what work under way needed. Only buffers of pinned memory can be left then.
-    fn settle(&self) {
-        let devices = (0..).map(DeviceIndex).take(self.api.device_count());
-        for device in devices.filter(|device| self.api.is_used(*device)) {
-            let _ = self.api.synchronize_device(device);
-        }
-        self.ipc.dismantle(&self.api);
-        self.captures.clear();
-        self.holds.dismantle(&self.api);
-    }
-
-    /// Gives everything back.
-    pub(crate) fn dismantle(&self) {
-        self.settle();
-        self.pinned.cache.dismantle(&self.api);
-        self.allocator.dismantle(&self.api);
-        self.api.tidy_mappings();
-        for event in self.events.clear() {
-            // What cannot be destroyed is tried once more right below.
-            let _ = self.destroy(Doomed::Event(event));
-        }
-        self.remains.sweep(&self.api);
-        self.modules.dismantle(&self.api);
-        self.streams.dismantle(&self.api);
-        self.api.release_contexts();
-    }
-}
-
 impl Drop for Inner {
     fn drop(&mut self) {
         thread::forget(self.id);
         if let Some(ready) = self.ready.take().filter(|_| !process::in_bad_fork()) {
-            ready.settle();
+            shutdown::finish_work(&ready);
             ready.pinned.close(ready);
         }
     }
@@ -617,15 +496,4 @@ impl fmt::Debug for Runtime {
         let driver = self.0.loaded.get();
         f.debug_struct("Runtime").field("id", &self.0.id.0).field("driver", &driver).finish_non_exhaustive()
     }
-}
-
-/// A part of a number of bytes, rounded down.
-#[expect(
-    clippy::cast_precision_loss,
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "a fraction between 0 and 1 of a device's memory, as torch computes it"
-)]
-fn part(total: u64, fraction: f64) -> u64 {
-    (total as f64 * fraction) as u64
 }

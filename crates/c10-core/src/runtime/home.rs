@@ -18,7 +18,9 @@ use std::time::Duration;
 use crate::base::config::AllocatorConfig;
 use crate::driver::Api;
 use crate::pinned::{Block, BlockId, PinnedCache, Released};
-use crate::runtime::handle::{Ready, Runtime, WeakRuntime};
+use crate::runtime::handle::{Runtime, WeakRuntime};
+use crate::runtime::shutdown;
+use crate::runtime::started::Started;
 
 /// By far longer than a processor keeps a store to itself.
 const GRACE: Duration = Duration::from_millis(1);
@@ -32,7 +34,7 @@ pub(crate) struct Home {
     closed: AtomicBool,
     runtime: Mutex<Option<WeakRuntime>>,
     /// What a runtime has left for whoever drops the last buffer.
-    left: Mutex<Option<Box<Ready>>>,
+    left: Mutex<Option<Box<Started>>>,
 }
 
 impl Home {
@@ -96,7 +98,7 @@ impl Home {
     }
 
     /// The runtime is gone. What is left of it is given back now, or when the last buffer is dropped.
-    pub(crate) fn close(&'static self, ready: Ready) {
+    pub(crate) fn close(&'static self, ready: Started) {
         let mut left = lock(&self.left);
         self.closed.store(true, Ordering::Release);
         *lock(&self.runtime) = None;
@@ -117,7 +119,7 @@ impl Home {
         }
         let Some(ready) = left.take() else { return };
         drop(left);
-        ready.dismantle();
+        shutdown::dismantle(&ready);
         drop(ready);
         lock(&SPARE).push(self);
     }

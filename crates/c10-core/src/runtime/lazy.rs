@@ -29,6 +29,22 @@ impl Queue {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Queues a call, unless the runtime has started; then the call comes back.
+    #[track_caller]
+    pub(crate) fn add_unless<C>(&self, is_started: impl FnOnce() -> bool, call: C) -> Option<C>
+    where
+        C: FnMut(&Runtime) -> Result<()> + Send + 'static,
+    {
+        let place = Location::caller();
+        let mut queue = self.lock();
+        // Asked with the lock, so that a start under way either runs the call or has been noticed.
+        if is_started() {
+            return Some(call);
+        }
+        queue.push(Queued { call: Box::new(call), place });
+        None
+    }
+
     /// Runs what waits. The runtime has started.
     pub(crate) fn run(&self, runtime: &Runtime) -> Result<()> {
         let mut waiting = std::mem::take(&mut *self.lock()).into_iter();
@@ -48,23 +64,5 @@ impl Queue {
 impl fmt::Debug for Queue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Queue").field("waiting", &self.lock().len()).finish()
-    }
-}
-
-impl Runtime {
-    /// Calls `call` now, if the runtime has started, and else when it does; torch's `_lazy_call`. Starts nothing. A queued
-    /// call that fails makes what started the runtime fail, and is tried again by [`Self::init`].
-    ///
-    /// # Errors
-    /// What `call` answers where it is called now.
-    #[track_caller]
-    pub fn lazy_call(&self, mut call: impl FnMut(&Self) -> Result<()> + Send + 'static) -> Result<()> {
-        let mut queue = self.queue().lock();
-        if self.started().is_none() {
-            queue.push(Queued { call: Box::new(call), place: Location::caller() });
-            return Ok(());
-        }
-        drop(queue);
-        call(self)
     }
 }

@@ -1,5 +1,16 @@
 //! The runtime as a value: its handle, its start and its end.
 
-pub(crate) mod handle;
-pub(crate) mod home;
-pub(crate) mod lazy;
+mod bound;
+mod guard;
+mod handle;
+mod home;
+mod lazy;
+mod shutdown;
+mod started;
+
+pub use bound::RuntimeGuard;
+pub use guard::DeviceGuard;
+pub use handle::Runtime;
+pub(crate) use handle::WeakRuntime;
+pub(crate) use home::Home;
+pub(crate) use started::Started;

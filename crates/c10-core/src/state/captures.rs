@@ -22,8 +22,8 @@ use crate::base::handles::StreamRef;
 use crate::base::ids::PoolId;
 use crate::base::ids::StreamId;
 use crate::driver::Api;
+use crate::state::deferred_destroy::{DeferredDestroy, DriverObject};
 use crate::state::holds::Held;
-use crate::state::remains::{Doomed, Remains};
 
 /// Names a thing that is kept: the address in this process of what lives as long as it is kept.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -230,13 +230,15 @@ impl Captures {
     }
 
     /// Ends captures that nobody wants any more, as far as this thread can.
-    pub(crate) fn sweep(&self, api: &Api, remains: &Remains) {
+    pub(crate) fn sweep(&self, api: &Api, deferred: &DeferredDestroy) {
         if self.given_up_count.load(Ordering::Acquire) == 0 {
             return;
         }
         let mut given_up = self.given_up.lock().unwrap_or_else(PoisonError::into_inner);
         given_up.retain(|stream| {
-            let _ = api.end_capture(*stream).map(|graph| graph.map(|graph| remains.destroy(api, Doomed::Graph(graph))));
+            let _ = api
+                .end_capture(*stream)
+                .map(|graph| graph.map(|graph| deferred.destroy(api, DriverObject::Graph(graph))));
             api.stream_is_capturing(*stream).unwrap_or(true)
         });
         self.given_up_count.store(given_up.len(), Ordering::Release);

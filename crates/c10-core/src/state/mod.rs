@@ -1,10 +1,13 @@
 //! What a started runtime keeps: streams, captures, modules, peers, and what waits to be destroyed.
 
 pub(crate) mod captures;
+pub(crate) mod deferred_destroy;
 pub(crate) mod holds;
+pub(crate) mod ipc;
 pub(crate) mod modules;
+pub(crate) mod nvml;
 pub(crate) mod observers;
 pub(crate) mod peer;
 pub(crate) mod pool_routes;
-pub(crate) mod remains;
 pub(crate) mod stream_pools;
+pub(crate) mod sync_debug;

@@ -1,10 +1,9 @@
-//! What is current on a thread: the runtime, and for each runtime the device and one stream a device.
+//! The number of a thread, and what is current on it: for each runtime the device and one stream a device.
 //!
 //! The view of the runtime that the thread used last lies in cells that no destructor follows, so that looking at it costs
 //! a comparison and a load; the views of other runtimes are put aside and change places with it when they are asked for.
 //!
-//! **Invariants:** numbers only, so that nothing here keeps a runtime alive except the guard that bound it. A runtime's
-//! view is at one place: in the cells or put aside; nowhere means that everything is as it was at first. While a thread is
+//! **Invariants:** numbers only, so that nothing here keeps a runtime alive. A runtime's view is at one place: in the cells or put aside; nowhere means that everything is as it was at first. While a thread is
 //! being torn down what was put aside may be gone, and then the defaults are answered.
 
 use std::cell::{Cell, RefCell};
@@ -13,14 +12,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::base::device::DeviceIndex;
 use crate::base::ids::RuntimeId;
 use crate::base::ids::StreamKey;
-use crate::runtime::handle::Runtime;
 
 /// Devices whose current streams lie in the cells.
 const NEAR: usize = 16;
 
 thread_local! {
     static HERE: Here = const { Here::new() };
-    static ASIDE: RefCell<Aside> = const { RefCell::new(Aside { bound: Vec::new(), views: Vec::new(), far: Vec::new() }) };
+    static ASIDE: RefCell<Aside> = const { RefCell::new(Aside { views: Vec::new(), far: Vec::new() }) };
 }
 
 /// A number that no other thread of the process has had; never 0.
@@ -72,8 +70,6 @@ pub(crate) fn handed_out() -> HandedOut {
 
 /// What is looked at all the time.
 struct Here {
-    /// How many runtimes are bound.
-    bound: Cell<usize>,
     /// Whose view the rest is.
     runtime: Cell<RuntimeId>,
     device: Cell<DeviceIndex>,
@@ -82,8 +78,6 @@ struct Here {
 
 /// What is looked at now and then.
 struct Aside {
-    /// Runtimes bound to this thread, the innermost last.
-    bound: Vec<Runtime>,
     /// Views that are not in the cells, and in which something is not as at first.
     views: Vec<View>,
     /// Current streams, other than the default one, of devices with high numbers.
@@ -112,7 +106,6 @@ impl View {
 impl Here {
     const fn new() -> Self {
         Self {
-            bound: Cell::new(0),
             runtime: Cell::new(RuntimeId::NONE),
             device: Cell::new(DeviceIndex(0)),
             streams: [const { Cell::new(StreamKey::DEFAULT) }; NEAR],
@@ -221,46 +214,10 @@ pub(crate) fn forget(runtime: RuntimeId) {
         }
     });
     let _ = ASIDE.try_with(|aside| {
-        // A runtime that is dropped while this is looked at belongs to the caller, which still holds it.
-        if let Ok(mut aside) = aside.try_borrow_mut() {
-            aside.views.retain(|view| view.runtime != runtime);
-            aside.far.retain(|(of, ..)| *of != runtime);
-        }
+        let mut aside = aside.borrow_mut();
+        aside.views.retain(|view| view.runtime != runtime);
+        aside.far.retain(|(of, ..)| *of != runtime);
     });
-}
-
-/// The innermost runtime bound to this thread.
-#[inline]
-pub(crate) fn bound() -> Option<Runtime> {
-    if HERE.with(|here| here.bound.get()) == 0 { None } else { innermost() }
-}
-
-fn innermost() -> Option<Runtime> {
-    ASIDE.try_with(|aside| aside.borrow().bound.last().cloned()).ok().flatten()
-}
-
-/// Binds a runtime.
-pub(crate) fn bind(runtime: Runtime) {
-    change_bound(|bound| bound.push(runtime));
-}
-
-/// Undoes the innermost [`bind`] of that runtime.
-pub(crate) fn unbind(id: RuntimeId) {
-    let removed = change_bound(|bound| {
-        bound.iter().rposition(|runtime| runtime.id() == id).map(|position| bound.remove(position))
-    });
-    // Dropped only here, after the borrow: dropping the last handle of a runtime looks at this thread again.
-    drop(removed);
-}
-
-fn change_bound<R>(change: impl FnOnce(&mut Vec<Runtime>) -> R) -> Option<R> {
-    let changed = ASIDE.try_with(|aside| {
-        let bound = &mut aside.borrow_mut().bound;
-        let result = change(bound);
-        HERE.with(|here| here.bound.set(bound.len()));
-        result
-    });
-    changed.ok()
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use crate::api::arg::DeviceArg;
 use crate::api::buffers::DeviceBuffer;
 use crate::base::error::Result;
 use crate::base::handles::StreamRef;
-use crate::runtime::handle::Runtime;
+use crate::runtime::Runtime;
 use crate::thread;
 
 /// A buffer of the `size_bytes` bytes at an address, which dropping it does not give back; torch's

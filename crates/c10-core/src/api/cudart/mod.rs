@@ -9,10 +9,11 @@
 mod addresses;
 
 use crate::api::arg::DeviceArg;
+use crate::base::device::DeviceIndex;
 use crate::base::error::Result;
 use crate::base::error::error_string;
 use crate::base::error::status;
-use crate::runtime::handle::Runtime;
+use crate::runtime::{Runtime, Started};
 
 /// The runtime API, with a started runtime behind it; what torch's `cudart` answers. Functions have the names of C.
 #[derive(Clone, Debug)]
@@ -73,10 +74,7 @@ impl Cudart {
 
 impl Cudart {
     /// Does something on this thread's current device.
-    pub(crate) fn on_current_device(
-        &self,
-        action: impl FnOnce(&crate::runtime::handle::Ready, crate::DeviceIndex) -> Result<()>,
-    ) -> Result<()> {
+    pub(crate) fn on_current_device(&self, action: impl FnOnce(&Started, DeviceIndex) -> Result<()>) -> Result<()> {
         let device = self.runtime.current_device()?;
         action(self.runtime.ready()?, device)
     }

@@ -15,8 +15,8 @@ use crate::base::error::{Error, Result};
 use crate::base::handles::{CaptureMode, StreamRef};
 use crate::base::ids::PoolId;
 use crate::driver::Driver;
-use crate::runtime::handle::{Ready, Runtime};
-use crate::state::remains::Doomed;
+use crate::runtime::{Runtime, Started};
+use crate::state::deferred_destroy::DriverObject;
 
 /// A capture under way.
 #[derive(Debug)]
@@ -49,7 +49,7 @@ impl Capturing {
             return Err(Error::CaptureOnDefaultStream);
         }
         let ready = runtime.ready()?;
-        ready.captures.sweep(&ready.api, &ready.remains);
+        ready.captures.sweep(&ready.api, &ready.deferred);
         let prepared = generators.prologue(&stream)?;
         // Torch's name for no pool.
         let pool = pool.filter(|pool| *pool != PoolId(0, 0)).unwrap_or_else(PoolId::for_capture);
@@ -69,7 +69,7 @@ impl Capturing {
     }
 
     /// Ends the capture on the stream it began on, whatever is current.
-    pub(crate) fn end(self, ready: &Ready) -> Ended {
+    pub(crate) fn end(self, ready: &Started) -> Ended {
         let stream = self.stream.reference();
         let ended = ready.api.end_capture(stream);
         match ended.and_then(|graph| graph.ok_or(Error::InvalidCapture)) {
@@ -90,24 +90,24 @@ impl Capturing {
 
     /// Forgets a capture that the driver does not end: allocations are what they were before it, and the stream's
     /// capture is ended as soon as that can be done.
-    pub(crate) fn abandon(self, ready: &Ready) {
+    pub(crate) fn abandon(self, ready: &Started) {
         ready.captures.give_up(self.stream.reference());
         self.close(ready);
     }
 
-    fn close(self, ready: &Ready) {
+    fn close(self, ready: &Started) {
         drop(ready.captures.end(self.id));
         close_pool(ready, self.stream.device_index(), self.pool);
     }
 }
 
 /// Begins a capture and returns its number; on an error nothing is capturing.
-fn begin(ready: &Ready, stream: StreamRef, mode: CaptureMode) -> Result<u64> {
+fn begin(ready: &Started, stream: StreamRef, mode: CaptureMode) -> Result<u64> {
     ready.api.begin_capture(stream, mode)?;
     let id = ready.api.capture_id(stream).and_then(|id| id.ok_or(Error::InvalidCapture));
     if id.is_err() {
         match ready.api.end_capture(stream) {
-            Ok(graph) => drop(graph.map(|graph| ready.destroy(Doomed::Graph(graph)))),
+            Ok(graph) => drop(graph.map(|graph| ready.destroy(DriverObject::Graph(graph)))),
             Err(_) => ready.captures.give_up(stream),
         }
     }
@@ -115,7 +115,7 @@ fn begin(ready: &Ready, stream: StreamRef, mode: CaptureMode) -> Result<u64> {
 }
 
 /// Ends the routing to a pool that no graph came of, and releases the pool.
-fn close_pool(ready: &Ready, device: DeviceIndex, pool: PoolId) {
+fn close_pool(ready: &Started, device: DeviceIndex, pool: PoolId) {
     ready.allocator.end_capture(device, pool);
     // It cannot fail: there is such a device.
     let _ = ready.allocator.release_pool(device, pool);

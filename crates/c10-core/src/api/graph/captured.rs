@@ -2,7 +2,7 @@
 //!
 //! **Invariants:** the pool counts one use for as long as the graph is not discarded. What the graph keeps is let go of
 //! only when the streams it was replayed on have passed the replays. A driver object whose destruction fails is not
-//! forgotten (`remains`).
+//! forgotten (`state/deferred_destroy.rs`).
 
 use std::collections::BTreeSet;
 use std::ffi::CString;
@@ -16,10 +16,10 @@ use crate::base::error::{GraphNode, GraphUpdateError};
 use crate::base::handles::{NodeHandle, StreamRef};
 use crate::base::ids::PoolId;
 use crate::driver::{GraphExecHandle, GraphHandle, UpdateRefusal};
-use crate::runtime::handle::{Ready, Runtime};
+use crate::runtime::{Runtime, Started};
 use crate::state::captures::Kept;
+use crate::state::deferred_destroy::DriverObject;
 use crate::state::holds::Held;
-use crate::state::remains::Doomed;
 use crate::thread;
 
 /// What torch says when nothing was captured.
@@ -63,7 +63,7 @@ impl Captured {
     }
 
     /// What is left to do when the driver has made the graph: unless it is to be kept as it is, it is made executable.
-    pub(crate) fn complete(&mut self, ready: &Ready, keep_graph: bool, debug: bool) -> Result<()> {
+    pub(crate) fn complete(&mut self, ready: &Started, keep_graph: bool, debug: bool) -> Result<()> {
         if let Some(graph) = self.template {
             self.node_count = ready.api.graph_node_count(graph)?;
         }
@@ -78,7 +78,7 @@ impl Captured {
     }
 
     /// Makes the executable form, in place of an earlier one.
-    pub(crate) fn instantiate(&mut self, ready: &Ready) -> Result<GraphExecHandle> {
+    pub(crate) fn instantiate(&mut self, ready: &Started) -> Result<GraphExecHandle> {
         let graph = self.template.ok_or(Error::InstantiateWithoutCapture)?;
         let _relaxed = ready.relaxed()?;
         ready.api.bind(self.device)?;
@@ -90,7 +90,7 @@ impl Captured {
 
     /// The executable form, made if need be.
     #[inline]
-    pub(crate) fn executable(&mut self, ready: &Ready) -> Result<GraphExecHandle> {
+    pub(crate) fn executable(&mut self, ready: &Started) -> Result<GraphExecHandle> {
         match self.exec {
             Some(exec) => Ok(exec),
             None => self.instantiate(ready),
@@ -120,13 +120,13 @@ impl Captured {
     }
 
     /// Moves what a launch needs to the device.
-    pub(crate) fn upload(&mut self, ready: &Ready, stream: StreamRef) -> Result<()> {
+    pub(crate) fn upload(&mut self, ready: &Started, stream: StreamRef) -> Result<()> {
         let exec = self.executable(ready)?;
         ready.api.graph_upload(exec, stream)
     }
 
     /// Writes the driver's graph into a file, and gives it up afterwards unless it is kept. Whether there was one.
-    pub(crate) fn dump(&mut self, ready: &Ready, path: &Path, keep_graph: bool) -> Result<bool> {
+    pub(crate) fn dump(&mut self, ready: &Started, path: &Path, keep_graph: bool) -> Result<bool> {
         let Some(graph) = self.template else { return Ok(false) };
         let path = CString::new(path.as_os_str().as_encoded_bytes())
             .map_err(|_| Error::PathWithNul { path: path.to_path_buf() })?;
@@ -139,7 +139,7 @@ impl Captured {
 
     /// Takes over another captured graph, whose shape is the same, into the executable form. On a refusal nothing has
     /// changed.
-    pub(crate) fn check_update(&mut self, ready: &Ready, newer: &Self) -> Result<()> {
+    pub(crate) fn check_update(&mut self, ready: &Started, newer: &Self) -> Result<()> {
         let graph = newer.template.ok_or(Error::GraphNotKept)?;
         let exec = self.executable(ready)?;
         match ready.api.graph_exec_update(exec, graph)? {
@@ -149,7 +149,7 @@ impl Captured {
     }
 
     /// Becomes the graph that the executable form was updated with. Goes on after an error and returns the first.
-    pub(crate) fn become_updated(&mut self, ready: &Ready, mut newer: Self, keep_graph: bool) -> Result<()> {
+    pub(crate) fn become_updated(&mut self, ready: &Started, mut newer: Self, keep_graph: bool) -> Result<()> {
         std::mem::swap(&mut self.template, &mut newer.template);
         std::mem::swap(&mut self.kept, &mut newer.kept);
         std::mem::swap(&mut self.pool, &mut newer.pool);
@@ -162,12 +162,12 @@ impl Captured {
         newer.discard(ready).and(surplus)
     }
 
-    fn destroy_template(&mut self, ready: &Ready) -> Result<()> {
-        self.template.take().map_or(Ok(()), |graph| ready.destroy(Doomed::Graph(graph)))
+    fn destroy_template(&mut self, ready: &Started) -> Result<()> {
+        self.template.take().map_or(Ok(()), |graph| ready.destroy(DriverObject::Graph(graph)))
     }
 
     /// Gives everything up; goes on after an error and returns the first.
-    pub(crate) fn discard(&mut self, ready: &Ready) -> Result<()> {
+    pub(crate) fn discard(&mut self, ready: &Started) -> Result<()> {
         let relaxed = ready.relaxed();
         let exec = self.exec.take().map_or(Ok(()), |exec| destroy_exec(ready, exec));
         let graph = self.destroy_template(ready);
@@ -177,7 +177,7 @@ impl Captured {
     }
 
     /// Hands what the graph kept over to the streams that may still be replaying it.
-    fn hold_for_replays(&mut self, ready: &Ready) -> Result<()> {
+    fn hold_for_replays(&mut self, ready: &Started) -> Result<()> {
         let kept = std::mem::take(&mut self.kept);
         if kept.is_empty() {
             return Ok(());
@@ -191,13 +191,13 @@ impl Captured {
     }
 }
 
-fn destroy_exec(ready: &Ready, exec: GraphExecHandle) -> Result<()> {
+fn destroy_exec(ready: &Started, exec: GraphExecHandle) -> Result<()> {
     ready.captures.count_exec(-1);
-    ready.destroy(Doomed::GraphExec(exec))
+    ready.destroy(DriverObject::GraphExec(exec))
 }
 
 /// The driver's refusal, with the places of the nodes in the new graph. What cannot be found out is left out.
-fn describe(ready: &Ready, graph: GraphHandle, refusal: &UpdateRefusal) -> GraphUpdateError {
+fn describe(ready: &Started, graph: GraphHandle, refusal: &UpdateRefusal) -> GraphUpdateError {
     let nodes = ready.api.graph_nodes(graph).unwrap_or_default();
     let describe = |node: NodeHandle| {
         let index = nodes.iter().position(|known| *known == node);

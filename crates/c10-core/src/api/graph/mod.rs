@@ -34,7 +34,7 @@ use crate::base::error::{Error, Result};
 use crate::base::handles::CaptureMode;
 use crate::base::ids::PoolId;
 use crate::base::process;
-use crate::runtime::handle::Runtime;
+use crate::runtime::Runtime;
 use capture::{Capturing, Ended};
 use captured::Captured;
 use generator::Generators;

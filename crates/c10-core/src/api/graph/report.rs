@@ -10,7 +10,7 @@ use crate::base::error::GraphNodeKind;
 use crate::base::error::Result;
 use crate::base::ids::PoolId;
 use crate::driver::GraphHandle;
-use crate::runtime::handle::Ready;
+use crate::runtime::Started;
 
 /// What a graph holds. Sizes are bytes.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -45,7 +45,7 @@ pub struct GraphReport {
 }
 
 impl GraphReport {
-    pub(crate) fn of(ready: &Ready, graph: &Captured) -> Result<Self> {
+    pub(crate) fn of(ready: &Started, graph: &Captured) -> Result<Self> {
         let segments = ready.allocator.snapshot(Some(graph.pool));
         let segments = segments.iter().filter(|segment| segment.device == graph.device);
         let mut pool = [0, 0, 0];
@@ -75,7 +75,7 @@ impl GraphReport {
     }
 }
 
-fn count_kinds(ready: &Ready, graph: GraphHandle) -> Result<BTreeMap<GraphNodeKind, usize>> {
+fn count_kinds(ready: &Started, graph: GraphHandle) -> Result<BTreeMap<GraphNodeKind, usize>> {
     let mut kinds = BTreeMap::new();
     for node in ready.api.graph_nodes(graph)? {
         *kinds.entry(GraphNodeKind::from(ready.api.graph_node_type(node)?)).or_insert(0) += 1;

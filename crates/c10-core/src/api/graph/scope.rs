@@ -20,7 +20,7 @@ use crate::base::device::DeviceIndex;
 use crate::base::error::{Error, Result};
 use crate::base::ids::PoolId;
 use crate::base::process;
-use crate::runtime::handle::{Runtime, WeakRuntime};
+use crate::runtime::{Runtime, WeakRuntime};
 use crate::state::captures::KeptId;
 use crate::state::holds::Held;
 

@@ -9,7 +9,7 @@ use crate::api::launch::own::own_kernel;
 use crate::api::stream::Stream;
 use crate::base::error::Result;
 use crate::driver::Shape;
-use crate::runtime::handle::Runtime;
+use crate::runtime::Runtime;
 
 /// Reads a number and makes it the value of a condition. The driver brings the function that is called.
 const TEXT: &std::ffi::CStr = c"\

@@ -37,7 +37,7 @@ use crate::base::error::ModuleError;
 use crate::base::error::{Error, Result};
 use crate::base::process;
 use crate::driver::{FunctionHandle, ModuleHandle, Shape, with_array};
-use crate::runtime::handle::{Ready, Runtime, WeakRuntime};
+use crate::runtime::{Runtime, Started, WeakRuntime};
 use crate::state::captures::{KeptId, Told};
 
 /// Code loaded onto a device.
@@ -139,7 +139,11 @@ impl Module {
         Self::load(runtime, device, |ready| unsafe { ready.api.module_from_image(device, image) })
     }
 
-    fn load(runtime: &Runtime, device: DeviceIndex, load: impl FnOnce(&Ready) -> Result<ModuleHandle>) -> Result<Self> {
+    fn load(
+        runtime: &Runtime,
+        device: DeviceIndex,
+        load: impl FnOnce(&Started) -> Result<ModuleHandle>,
+    ) -> Result<Self> {
         let ready = runtime.check_device(device)?;
         let _relaxed = ready.relaxed()?;
         let handle = load(ready)?;
@@ -175,7 +179,7 @@ impl Module {
 }
 
 impl Function {
-    fn find(ready: &Ready, loaded: &Loaded, name: &str) -> Result<Self> {
+    fn find(ready: &Started, loaded: &Loaded, name: &str) -> Result<Self> {
         let none = || Error::from(ModuleError::NoKernel { name: name.to_owned() });
         let text = CString::new(name).map_err(|_| none())?;
         let _relaxed = ready.relaxed()?;

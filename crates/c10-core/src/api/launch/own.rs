@@ -6,11 +6,11 @@ use crate::base::device::DeviceIndex;
 use crate::base::error::ModuleError;
 use crate::base::error::Result;
 use crate::driver::FunctionHandle;
-use crate::runtime::handle::Ready;
+use crate::runtime::Started;
 
 /// The kernel `name` of a text. Its module stays as long as the runtime.
 pub(crate) fn own_kernel(
-    ready: &Ready,
+    ready: &Started,
     device: DeviceIndex,
     text: &CStr,
     name: &'static CStr,
@@ -18,7 +18,7 @@ pub(crate) fn own_kernel(
     ready.modules.own(device, name, || load(ready, device, text, name))
 }
 
-fn load(ready: &Ready, device: DeviceIndex, text: &CStr, name: &CStr) -> Result<FunctionHandle> {
+fn load(ready: &Started, device: DeviceIndex, text: &CStr, name: &CStr) -> Result<FunctionHandle> {
     let _relaxed = ready.relaxed()?;
     let module = ready.api.module_from_ptx(device, text)?;
     ready.modules.add(module, device);

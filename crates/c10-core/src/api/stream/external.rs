@@ -9,7 +9,7 @@ use crate::api::stream::Stream;
 use crate::base::device::DeviceIndex;
 use crate::base::error::{Error, Result};
 use crate::base::handles::StreamHandle;
-use crate::runtime::handle::Runtime;
+use crate::runtime::Runtime;
 
 /// A stream that was made elsewhere, and is never destroyed here; torch's `ExternalStream`.
 ///

@@ -24,7 +24,7 @@ use crate::base::ids::StreamId;
 use crate::base::ids::StreamKey;
 use crate::base::ids::priority_of;
 use crate::driver::Driver;
-use crate::runtime::handle::{Ready, Runtime};
+use crate::runtime::{Runtime, Started};
 use crate::thread;
 
 /// `CU_STREAM_LEGACY`: the default stream by another handle.
@@ -136,7 +136,7 @@ impl Stream {
     }
 
     #[inline]
-    pub(crate) fn ready(&self) -> Result<&Ready> {
+    pub(crate) fn ready(&self) -> Result<&Started> {
         self.runtime.ready()
     }
 

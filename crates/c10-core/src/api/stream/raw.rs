@@ -8,7 +8,7 @@ use crate::api::arg::DeviceArg;
 use crate::api::stream::{ExternalStream, Stream};
 use crate::base::error::Result;
 use crate::base::handles::StreamHandle;
-use crate::runtime::handle::Runtime;
+use crate::runtime::Runtime;
 
 /// A stream that was made elsewhere, as a stream of the current runtime; torch's `get_stream_from_external`. Never
 /// destroyed here. The handles 0 and 1 are the device's default stream.

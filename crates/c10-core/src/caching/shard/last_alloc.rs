@@ -98,6 +98,11 @@ impl LastAlloc {
         self.changes << 32 | u64::from(dormant)
     }
 
+    /// The block, if the note is about one.
+    pub(crate) fn block_if_noted(&self) -> Option<Index> {
+        (self.address != NOWHERE).then_some(self.block)
+    }
+
     /// Times the block was given back and was free again.
     #[inline]
     pub(crate) fn undone_count(&self) -> u64 {

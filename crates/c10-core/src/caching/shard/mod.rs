@@ -15,8 +15,7 @@ mod locked;
 mod stream_table;
 
 pub(crate) use books::{Books, Key, Taking, signed};
-#[cfg(test)]
-pub(crate) use last_alloc::Stage;
+pub(crate) use last_alloc::{LastAlloc, Stage};
 pub(crate) use locked::{Clean, Drained, Flushed, Locked};
 pub(crate) use stream_table::StreamTable;
 
@@ -29,7 +28,6 @@ use crossbeam_utils::CachePadded;
 use crate::base::config::AllocatorConfig;
 use crate::caching::block::{Index, NONE};
 use crate::caching::remote::{Pages, RemoteCursor, RemoteFrees, ShardId};
-use crate::caching::shard::last_alloc::LastAlloc;
 use crate::sync::spin_lock::SpinLock;
 
 /// The flag that shards without one of their own share.

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use crate::base::stat::NestedStat;
 use crate::base::stat::tree;
-use crate::caching::DeviceStats;
+use crate::caching::stats::DeviceStats;
 
 impl DeviceStats {
     /// Every figure in torch's structure: `["allocated_bytes"]["all"]["current"]`, `["num_ooms"]`.

@@ -1,5 +1,5 @@
-//! What the pinned allocator needs of a driver. It is written against these traits alone, so that it can be run
-//! without any driver.
+//! What the allocator of pinned memory needs of a driver. It is written against these traits alone, so that it can be
+//! run without any driver.
 
 use crate::base::device::DeviceIndex;
 use crate::base::error::Result;
@@ -69,24 +69,4 @@ pub(crate) trait HostDriver: EventQuery {
     /// # Errors
     /// The driver's error.
     fn is_capturing(&self, stream: StreamRef) -> Result<bool>;
-}
-
-/// Lets this thread make calls that a capture of any thread, also one that was begun elsewhere, would forbid or that
-/// would spoil it, until dropped.
-pub(crate) struct Relaxed<'a, E: EventQuery> {
-    driver: &'a E,
-    before: CaptureMode,
-}
-
-impl<'a, E: EventQuery> Relaxed<'a, E> {
-    pub(crate) fn new(driver: &'a E) -> Result<Self> {
-        Ok(Self { driver, before: driver.exchange_mode(CaptureMode::Relaxed)? })
-    }
-}
-
-impl<E: EventQuery> Drop for Relaxed<'_, E> {
-    fn drop(&mut self) {
-        // Nobody can be told of a failure here. It leaves the thread relaxed, which forbids less than before.
-        let _ = self.driver.exchange_mode(self.before);
-    }
 }

@@ -11,23 +11,22 @@
 //! its mapping goes, and after that the sender is told, when the streams it was used on have passed the work queued until
 //! then.
 
-mod counter;
-
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use self::counter::{ReceivedCount, SentCount};
 use crate::api::buffers::{DeviceBuffer, DeviceMemory};
 use crate::base::device::DeviceIndex;
 use crate::base::error::{Error, Result};
-use crate::base::handles::{EventHandle, StreamRef};
+use crate::base::handles::StreamRef;
 use crate::base::process;
-use crate::driver::{Api, EVENT_DISABLE_TIMING, EVENT_INTERPROCESS, IpcHandle};
-use crate::runtime::handle::{Ready, Runtime, WeakRuntime};
+use crate::caching::SegmentInfo;
+use crate::driver::{EVENT_DISABLE_TIMING, EVENT_INTERPROCESS, IpcHandle};
+use crate::runtime::{Runtime, Started, WeakRuntime};
 use crate::state::captures::KeptId;
-use crate::state::remains::Doomed;
+use crate::state::deferred_destroy::DriverObject;
+use crate::state::ipc::{ReceivedCount, SentCount};
 
 /// Device memory as it goes to another process; made by [`crate::DeviceBuffer::share`].
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -117,70 +116,12 @@ fn take<const COUNT: usize>(bytes: &mut &[u8]) -> Option<[u8; COUNT]> {
     Some(*first)
 }
 
-/// What a runtime has sent and received.
-#[derive(Debug, Default)]
-pub(crate) struct IpcState {
-    sent: Mutex<Vec<Sent>>,
-    segments: Mutex<BTreeMap<(DeviceIndex, IpcHandle), Weak<Mapping>>>,
-}
-
-/// Memory that receivers may still use.
-#[derive(Debug)]
-struct Sent {
-    count: SentCount,
-    event: EventHandle,
-    _memory: Arc<DeviceMemory>,
-}
-
-impl IpcState {
-    fn lock_sent(&self) -> MutexGuard<'_, Vec<Sent>> {
-        self.sent.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Lets go of what all receivers have let go of; whether there was any.
-    pub(crate) fn collect(&self, ready: &Ready) -> bool {
-        let released: Vec<Sent> = self.lock_sent().extract_if(.., |sent| sent.count.is_released()).collect();
-        let any = !released.is_empty();
-        // Dropped without the lock: the memory goes back to the allocator.
-        for sent in released {
-            let _ = ready.destroy(Doomed::Event(sent.event));
-        }
-        any
-    }
-
-    /// Lets go of everything, at the end of the runtime, when the devices are idle, whoever still uses what was sent.
-    pub(crate) fn dismantle(&self, api: &Api) {
-        let sent = std::mem::take(&mut *self.lock_sent());
-        for sent in sent {
-            let _ = api.event_destroy_handle(sent.event);
-        }
-        // What is there still is held for work that is done by now, and finds no runtime when it goes.
-        let segments = std::mem::take(&mut *self.segments.lock().unwrap_or_else(PoisonError::into_inner));
-        for mapping in segments.into_values().filter_map(|mapping| mapping.upgrade()) {
-            let _ = api.ipc_close_memory(mapping.device, mapping.base);
-        }
-    }
-
-    /// The mapping of another process's segment, made if need be.
-    fn mapping(&self, runtime: &Runtime, api: &Api, device: DeviceIndex, segment: IpcHandle) -> Result<Arc<Mapping>> {
-        let mut segments = self.segments.lock().unwrap_or_else(PoisonError::into_inner);
-        segments.retain(|_, mapping| mapping.strong_count() > 0);
-        if let Some(mapping) = segments.get(&(device, segment)).and_then(Weak::upgrade) {
-            return Ok(mapping);
-        }
-        let base = api.ipc_open_memory(device, &segment)?;
-        let mapping = Arc::new(Mapping { home: runtime.downgrade(), device, base });
-        segments.insert((device, segment), Arc::downgrade(&mapping));
-        Ok(mapping)
-    }
-}
-
-/// A segment of another process, mapped here.
+/// A segment of another process, mapped here, for one buffer.
 #[derive(Debug)]
 struct Mapping {
     home: WeakRuntime,
     device: DeviceIndex,
-    base: u64,
+    segment: IpcHandle,
 }
 
 impl Drop for Mapping {
@@ -192,7 +133,7 @@ impl Drop for Mapping {
         if let Some(runtime) = Runtime::upgrade(&self.home)
             && let Ok(ready) = runtime.ready()
         {
-            let _ = ready.destroy(Doomed::Import(self.device, self.base));
+            ready.ipc.close(&ready.api, &ready.deferred, (self.device, self.segment));
         }
     }
 }
@@ -200,7 +141,7 @@ impl Drop for Mapping {
 /// What a received buffer holds. The mapping goes before the sender is told.
 #[derive(Debug)]
 pub(crate) struct Received {
-    _mapping: Arc<Mapping>,
+    _mapping: Mapping,
     _count: ReceivedCount,
     /// Streams with work that may still use it.
     used: Mutex<BTreeSet<StreamRef>>,
@@ -213,7 +154,7 @@ impl Received {
     }
 
     /// Lets go when the work that uses the memory is done.
-    pub(crate) fn discard(self: Arc<Self>, ready: &Ready) {
+    pub(crate) fn discard(self: Arc<Self>, ready: &Started) {
         let used = std::mem::take(&mut *self.used.lock().unwrap_or_else(PoisonError::into_inner));
         // Without it an event may not be had now; then one is tried for later.
         let _relaxed = ready.relaxed();
@@ -248,7 +189,7 @@ impl Ipc<'_> {
     pub(crate) fn send(self, memory: &Arc<DeviceMemory>) -> Result<SharedBuffer> {
         let ready = self.0.ready()?;
         let device = memory.device();
-        ready.ipc.collect(ready);
+        ready.ipc.collect(&ready.api, &ready.deferred);
         if memory.is_received() {
             return Err(Error::SharedTwice);
         }
@@ -265,10 +206,10 @@ impl Ipc<'_> {
         let recorded = ready.api.event_record_with_flags(event, stream, 0);
         let named = recorded.and_then(|()| ready.api.ipc_event_handle(device, event));
         let event_name = named.inspect_err(|_| {
-            let _ = ready.destroy(Doomed::Event(event));
+            let _ = ready.destroy(DriverObject::Event(event));
         })?;
         let place = Place { segment, offset: address - base, event: event_name, counter: count.path().to_owned() };
-        ready.ipc.lock_sent().push(Sent { count, event, _memory: Arc::clone(memory) });
+        ready.ipc.add_sent(count, event, memory.clone());
         Ok(SharedBuffer { device, len, place: Some(place) })
     }
 
@@ -299,25 +240,26 @@ impl Ipc<'_> {
     }
 
     /// Maps the segment and lets the stream wait for the sender's work; the mapping, and where the memory is.
-    fn map_shared(self, ready: &Ready, stream: StreamRef, place: &Place, len: u64) -> Result<(Arc<Mapping>, u64)> {
+    fn map_shared(self, ready: &Started, stream: StreamRef, place: &Place, len: u64) -> Result<(Mapping, u64)> {
         let _relaxed = ready.relaxed()?;
-        let mapping = ready.ipc.mapping(self.0, &ready.api, stream.device, place.segment)?;
-        let address = mapping.base.checked_add(place.offset).ok_or(Error::InvalidSharedBuffer)?;
+        let base = ready.ipc.open(&ready.api, stream.device, place.segment)?;
+        let mapping = Mapping { home: self.0.downgrade(), device: stream.device, segment: place.segment };
+        let address = base.checked_add(place.offset).ok_or(Error::InvalidSharedBuffer)?;
         // What came from outside may be wrong. A driver that does not say how far the memory goes is believed.
-        if let Ok((base, size)) = ready.api.address_range(stream.device, mapping.base)
-            && address.checked_add(len).is_none_or(|end| end > base.saturating_add(size))
+        if let Ok((start, size)) = ready.api.address_range(stream.device, base)
+            && address.checked_add(len).is_none_or(|end| end > start.saturating_add(size))
         {
             return Err(Error::InvalidSharedBuffer);
         }
         let event = ready.api.ipc_open_event(stream.device, &place.event)?;
         let waits = ready.api.stream_wait_event(stream, event, 0);
         // An event that cannot be destroyed now is destroyed later; the stream waits all the same.
-        let _ = ready.destroy(Doomed::Event(event));
+        let _ = ready.destroy(DriverObject::Event(event));
         waits.map(|()| (mapping, address))
     }
 
     /// The current stream of a device, which must not capture: other processes wait for what is queued now.
-    fn stream_for_sharing(self, ready: &Ready, device: DeviceIndex) -> Result<StreamRef> {
+    fn stream_for_sharing(self, ready: &Started, device: DeviceIndex) -> Result<StreamRef> {
         let stream = self.0.streams().current(device)?.reference();
         match ready.api.stream_capture_id(stream)? {
             None => Ok(stream),
@@ -327,7 +269,7 @@ impl Ipc<'_> {
 
     /// Says what is wrong with memory that the driver does not export.
     fn why_not_shared(self, error: Error, address: u64) -> Error {
-        let inside = |segment: &crate::SegmentInfo| {
+        let inside = |segment: &SegmentInfo| {
             segment.is_expandable && (segment.address..segment.address + segment.total_size).contains(&address)
         };
         if self.0.memory().snapshot(None).iter().any(inside) { Error::SharingOfExpandableSegment } else { error }
@@ -340,7 +282,7 @@ impl Ipc<'_> {
     pub fn collect(self) -> Result<()> {
         let ready = self.0.ready()?;
         ready.sweep();
-        ready.ipc.collect(ready);
+        ready.ipc.collect(&ready.api, &ready.deferred);
         Ok(())
     }
 }

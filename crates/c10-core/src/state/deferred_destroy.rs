@@ -12,7 +12,7 @@ use crate::driver::{Api, Driver, GraphExecHandle, GraphHandle};
 
 /// Something to be destroyed.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Doomed {
+pub(crate) enum DriverObject {
     Event(EventHandle),
     Graph(GraphHandle),
     GraphExec(GraphExecHandle),
@@ -20,7 +20,7 @@ pub(crate) enum Doomed {
     Import(DeviceIndex, u64),
 }
 
-impl Doomed {
+impl DriverObject {
     fn destroy(self, api: &Api) -> Result<()> {
         match self {
             Self::Event(event) => api.event_destroy(event),
@@ -33,16 +33,16 @@ impl Doomed {
 
 /// What is left.
 #[derive(Debug, Default)]
-pub(crate) struct Remains(Mutex<Vec<Doomed>>);
+pub(crate) struct DeferredDestroy(Mutex<Vec<DriverObject>>);
 
-impl Remains {
+impl DeferredDestroy {
     /// Destroys something; it is kept for another time if that fails.
-    pub(crate) fn destroy(&self, api: &Api, doomed: Doomed) -> Result<()> {
-        doomed.destroy(api).inspect_err(|_| self.0.lock().unwrap_or_else(PoisonError::into_inner).push(doomed))
+    pub(crate) fn destroy(&self, api: &Api, object: DriverObject) -> Result<()> {
+        object.destroy(api).inspect_err(|_| self.0.lock().unwrap_or_else(PoisonError::into_inner).push(object))
     }
 
     /// Tries everything again.
     pub(crate) fn sweep(&self, api: &Api) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|doomed| doomed.destroy(api).is_err());
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|object| object.destroy(api).is_err());
     }
 }

@@ -1,0 +1,49 @@
+//! Where the driver of a runtime comes from, and NVML with it.
+//!
+//! **Invariant:** a runtime on a driver that somebody chose takes an NVML that somebody chose, or that lies beside that
+//! driver: it shows the devices of its own driver's machine or none.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use cuda_sys::{Driver as Table, Nvml as NvmlTable};
+
+use crate::base::error::{Error, Result};
+
+/// Where the driver comes from.
+#[derive(Debug)]
+pub(crate) enum Source {
+    /// The runtime was made with its function table.
+    Given,
+    /// It is searched for where the system keeps it.
+    Search,
+    /// This file.
+    File(PathBuf),
+}
+
+impl Source {
+    /// Loads the driver.
+    pub(crate) fn load(&self) -> Result<Table> {
+        Ok(match self {
+            Self::File(path) => Table::load_from(path)?,
+            Self::Search | Self::Given => Table::load()?,
+        })
+    }
+
+    /// Loads the NVML that belongs to the driver.
+    pub(crate) fn load_nvml(&self) -> Result<NvmlTable> {
+        let named = |name: &str| std::env::var_os(name).filter(|path: &OsString| !path.is_empty());
+        let beside = |driver: &Path| match driver.parent() {
+            Some(folder) if named("CUDA_SYS_LIBNVML").is_none() => {
+                NvmlTable::load_from(folder.join("libnvidia-ml.so.1"))
+            }
+            _ => NvmlTable::load(),
+        };
+        let loaded = match self {
+            Self::Given => return Err(Error::NvmlMissing { reason: "this runtime was made without NVML".to_owned() }),
+            Self::File(driver) => beside(driver),
+            Self::Search => named("CUDA_SYS_LIBCUDA").map_or_else(NvmlTable::load, |driver| beside(Path::new(&driver))),
+        };
+        loaded.map_err(|error| Error::NvmlMissing { reason: error.to_string() })
+    }
+}

@@ -1,0 +1,46 @@
+//! The guard of a device: it is current until the guard is dropped.
+//!
+//! **Invariants:** a guard restores what was current when it was made, on the thread it was made on (guards cannot be
+//! sent). It creates no context: that happens when a device is first used.
+
+use std::marker::PhantomData;
+
+use crate::base::device::DeviceIndex;
+use crate::base::error::Result;
+use crate::base::ids::RuntimeId;
+use crate::runtime::handle::Runtime;
+use crate::thread;
+
+/// A device is current until this is dropped; torch's `torch.cuda.device`.
+#[must_use = "the device is current only while the guard lives"]
+#[derive(Debug)]
+pub struct DeviceGuard {
+    runtime: RuntimeId,
+    /// Negative when the guard does nothing.
+    previous: DeviceIndex,
+    /// Ties the guard to its thread.
+    thread: PhantomData<*const ()>,
+}
+
+impl DeviceGuard {
+    #[inline]
+    pub(crate) fn new(runtime: &Runtime, device: DeviceIndex) -> Result<Self> {
+        let previous = runtime.exchange_device(device)?;
+        Ok(Self { runtime: runtime.id(), previous, thread: PhantomData })
+    }
+
+    /// The device that was current before; `None` when the guard was made for a negative number and does nothing.
+    #[must_use]
+    pub fn previous(&self) -> Option<DeviceIndex> {
+        (self.previous >= 0).then_some(self.previous)
+    }
+}
+
+impl Drop for DeviceGuard {
+    #[inline]
+    fn drop(&mut self) {
+        if self.previous >= 0 {
+            thread::exchange_device(self.runtime, self.previous);
+        }
+    }
+}

@@ -1,0 +1,35 @@
+//! The end of a runtime: what it waits for and the order in which everything goes back to the driver.
+//!
+//! **Invariants:** nothing here is called in a forked child. Work under way is waited for before anything it uses goes.
+//! Contexts go last. A call that fails stops nothing: there is nobody to tell.
+
+use crate::base::device::DeviceIndex;
+use crate::runtime::started::Started;
+use crate::state::deferred_destroy::DriverObject;
+
+/// Waits for the devices and lets go of what work under way needed. Only buffers of pinned memory can be left then.
+pub(crate) fn finish_work(started: &Started) {
+    let devices = (0..).map(DeviceIndex).take(started.api.device_count());
+    for device in devices.filter(|device| started.api.is_used(*device)) {
+        let _ = started.api.synchronize_device(device);
+    }
+    started.ipc.dismantle(&started.api);
+    started.captures.clear();
+    started.holds.dismantle(&started.api);
+}
+
+/// Gives everything back.
+pub(crate) fn dismantle(started: &Started) {
+    finish_work(started);
+    started.pinned.cache.dismantle(&started.api);
+    started.allocator.dismantle(&started.api);
+    started.api.tidy_mappings();
+    for event in started.events.clear() {
+        // What cannot be destroyed is tried once more right below.
+        let _ = started.destroy(DriverObject::Event(event));
+    }
+    started.deferred.sweep(&started.api);
+    started.modules.dismantle(&started.api);
+    started.streams.dismantle(&started.api);
+    started.api.release_contexts();
+}

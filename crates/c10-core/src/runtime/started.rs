@@ -1,0 +1,129 @@
+//! A started runtime: the driver and everything that is kept for it.
+//!
+//! **Invariant:** what is here calls the driver with the capture mode relaxed where a capture of this runtime may be under
+//! way, so that it neither fails for nor spoils that capture.
+
+use std::sync::Arc;
+
+use crate::base::config::AllocatorConfig;
+use crate::base::device::DeviceIndex;
+use crate::base::error::Result;
+use crate::caching::CachingAllocator;
+use crate::driver::{Api, ModuleHandle, Relaxed};
+use crate::events::stock::EventPools;
+use crate::runtime::home::Home;
+use crate::state::captures::Captures;
+use crate::state::deferred_destroy::{DeferredDestroy, DriverObject};
+use crate::state::holds::Holds;
+use crate::state::ipc::IpcState;
+use crate::state::modules::Modules;
+use crate::state::peer::Peers;
+use crate::state::pool_routes::PoolRoutes;
+use crate::state::stream_pools::StreamPools;
+
+/// A started runtime.
+#[derive(Debug)]
+pub(crate) struct Started {
+    pub(crate) api: Api,
+    pub(crate) allocator: CachingAllocator,
+    pub(crate) streams: StreamPools,
+    pub(crate) events: EventPools,
+    pub(crate) holds: Holds,
+    pub(crate) pinned: &'static Home,
+    pub(crate) captures: Captures,
+    pub(crate) modules: Modules,
+    pub(crate) deferred: DeferredDestroy,
+    pub(crate) peers: Peers,
+    pub(crate) pool_routes: PoolRoutes,
+    pub(crate) ipc: IpcState,
+}
+
+impl Started {
+    pub(crate) fn new(api: Api, config: &Arc<AllocatorConfig>) -> Self {
+        let devices = api.device_count();
+        Self {
+            api,
+            allocator: CachingAllocator::new(devices, config),
+            streams: StreamPools::new(devices),
+            events: EventPools::new(devices),
+            holds: Holds::default(),
+            pinned: Home::open(config),
+            captures: Captures::default(),
+            modules: Modules::default(),
+            deferred: DeferredDestroy::default(),
+            peers: Peers::new(devices),
+            pool_routes: PoolRoutes::default(),
+            ipc: IpcState::default(),
+        }
+    }
+
+    /// Limits every device to the fraction of its memory that the options name.
+    pub(crate) fn set_first_limits(&self, fraction: f64) -> Result<()> {
+        if fraction >= 1.0 {
+            return Ok(());
+        }
+        let mut devices = (0..).map(DeviceIndex).take(self.api.device_count());
+        devices.try_for_each(|device| self.limit_memory(device, fraction))
+    }
+
+    /// Limits a device to a fraction of its memory.
+    pub(crate) fn limit_memory(&self, device: DeviceIndex, fraction: f64) -> Result<()> {
+        let total = self.api.total_memory_of(device)?;
+        self.allocator.set_limit(device, (fraction < 1.0).then(|| part(total, fraction)))
+    }
+
+    /// Lets calls through that a capture of another thread would forbid, while one of ours is under way.
+    pub(crate) fn relaxed(&self) -> Result<Relaxed<'_, Api>> {
+        Relaxed::new(&self.api, self.allocator.is_scoped())
+    }
+
+    /// Lets go of memory whose copies are done and of what could not be destroyed before.
+    pub(crate) fn sweep(&self) {
+        // What cannot be asked for now is asked for again the next time.
+        if let Ok(_relaxed) = self.relaxed() {
+            self.holds.sweep(&self.api);
+            self.pinned.cache.sweep(&self.api);
+            self.deferred.sweep(&self.api);
+            self.captures.sweep(&self.api, &self.deferred);
+        }
+    }
+
+    /// Waits for the work that something is held for, and lets go of it; whether there was anything.
+    pub(crate) fn wait_for_held(&self) -> Result<bool> {
+        let _relaxed = self.relaxed()?;
+        self.holds.wait(&self.api)
+    }
+
+    /// Unloads modules that nobody can use any more.
+    pub(crate) fn unload(&self, modules: &[ModuleHandle]) {
+        if !modules.is_empty()
+            && let Ok(_relaxed) = self.relaxed()
+        {
+            self.modules.unload(&self.api, modules);
+        }
+    }
+
+    /// Destroys something of the driver's, now or, if that fails, later.
+    pub(crate) fn destroy(&self, object: DriverObject) -> Result<()> {
+        self.deferred.destroy(&self.api, object)
+    }
+
+    /// A device for calls that concern the host: the current one if it is in use, else one that is, so that no context
+    /// is made for it.
+    pub(crate) fn host_device(&self, current: DeviceIndex) -> DeviceIndex {
+        let devices = (0..).map(DeviceIndex).take(self.api.device_count());
+        let mut used = std::iter::once(current).chain(devices).filter(|device| self.api.is_used(*device));
+        used.next().unwrap_or(current)
+    }
+}
+
+/// A part of a number of bytes, rounded down.
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a fraction between 0 and 1 of a device's memory, as torch computes it"
+)]
+fn part(total: u64, fraction: f64) -> u64 {
+    (total as f64 * fraction) as u64
+}

@@ -1,0 +1,104 @@
+//! What a runtime has sent to other processes and received from them.
+//!
+//! **Invariants:** what was sent is kept until its count says that all receivers have let go. A segment of another
+//! process is mapped once a device, for as long as it is open somewhere here: opens and closes are counted under one lock.
+
+mod counter;
+
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+pub(crate) use counter::{ReceivedCount, SentCount};
+
+use crate::base::device::DeviceIndex;
+use crate::base::error::Result;
+use crate::base::handles::EventHandle;
+use crate::driver::{Api, IpcHandle};
+use crate::state::deferred_destroy::{DeferredDestroy, DriverObject};
+
+/// What a runtime has sent and received.
+#[derive(Debug, Default)]
+pub(crate) struct IpcState {
+    sent: Mutex<Vec<Sent>>,
+    segments: Mutex<BTreeMap<(DeviceIndex, IpcHandle), Segment>>,
+}
+
+/// Memory that receivers may still use.
+#[derive(Debug)]
+struct Sent {
+    count: SentCount,
+    event: EventHandle,
+    _memory: Arc<dyn Any + Send + Sync>,
+}
+
+/// A segment of another process, mapped here.
+#[derive(Debug)]
+struct Segment {
+    base: u64,
+    /// How often it is open.
+    users: usize,
+}
+
+impl IpcState {
+    fn lock_sent(&self) -> MutexGuard<'_, Vec<Sent>> {
+        self.sent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock_segments(&self) -> MutexGuard<'_, BTreeMap<(DeviceIndex, IpcHandle), Segment>> {
+        self.segments.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps memory, and the event behind the work on it, until the count says that nobody uses it any more.
+    pub(crate) fn add_sent(&self, count: SentCount, event: EventHandle, memory: Arc<dyn Any + Send + Sync>) {
+        self.lock_sent().push(Sent { count, event, _memory: memory });
+    }
+
+    /// Lets go of what all receivers have let go of; whether there was any.
+    pub(crate) fn collect(&self, api: &Api, deferred: &DeferredDestroy) -> bool {
+        let released: Vec<Sent> = self.lock_sent().extract_if(.., |sent| sent.count.is_released()).collect();
+        let any = !released.is_empty();
+        // Dropped without the lock: the memory goes back to the allocator.
+        for sent in released {
+            let _ = deferred.destroy(api, DriverObject::Event(sent.event));
+        }
+        any
+    }
+
+    /// Opens another process's segment; the address it is mapped at.
+    pub(crate) fn open(&self, api: &Api, device: DeviceIndex, handle: IpcHandle) -> Result<u64> {
+        let mut segments = self.lock_segments();
+        if let Some(segment) = segments.get_mut(&(device, handle)) {
+            segment.users += 1;
+            return Ok(segment.base);
+        }
+        let base = api.ipc_open_memory(device, &handle)?;
+        segments.insert((device, handle), Segment { base, users: 1 });
+        Ok(base)
+    }
+
+    /// Undoes one [`Self::open`]; the last one unmaps the segment.
+    pub(crate) fn close(&self, api: &Api, deferred: &DeferredDestroy, name: (DeviceIndex, IpcHandle)) {
+        let mut segments = self.lock_segments();
+        let Some(segment) = segments.get_mut(&name) else { return };
+        segment.users -= 1;
+        if segment.users == 0 {
+            // What fails is kept for another time. The lock is held, so that nobody opens the segment meanwhile.
+            let _ = deferred.destroy(api, DriverObject::Import(name.0, segment.base));
+            segments.remove(&name);
+        }
+    }
+
+    /// Lets go of everything, at the end of the runtime, when the devices are idle, whoever still uses what was sent.
+    pub(crate) fn dismantle(&self, api: &Api) {
+        let sent = std::mem::take(&mut *self.lock_sent());
+        for sent in sent {
+            let _ = api.event_destroy_handle(sent.event);
+        }
+        // What is there still is held for work that is done by now, and finds no runtime when it goes.
+        let segments = std::mem::take(&mut *self.lock_segments());
+        for ((device, _), segment) in segments {
+            let _ = api.ipc_close_memory(device, segment.base);
+        }
+    }
+}
