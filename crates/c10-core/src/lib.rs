@@ -82,8 +82,8 @@ pub use base::config::{AllocatorConfig, Backend, ConfigError, ROUNDUP_ENTRIES};
 pub use base::device::{Device, DeviceIndex, DeviceType};
 pub use base::error::{
     AcceleratorError, CudaError, DeferredCudaCallError, Error, GraphNode, GraphNodeKind, GraphUpdateError,
-    GraphUpdateFailure, GraphedError, LaunchError, LaunchErrorKind, ModuleError, NoDriver, OutOfMemory,
-    OutOfMemoryError, OutOfMemoryHint, ProcessMemory, Result, Unavailable, check_error, cudaStatus,
+    GraphUpdateFailure, GraphedError, HostOutOfMemoryError, LaunchError, LaunchErrorKind, ModuleError, NoDriver,
+    OutOfMemory, OutOfMemoryError, OutOfMemoryHint, ProcessMemory, Result, Unavailable, check_error, cudaStatus,
 };
 pub use base::handles::{CaptureMode, MemInfo};
 pub use base::ids::{PoolId, StreamId};

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use c10_core::{DeviceArg, DeviceIndex, Error, Result, Runtime, StreamArg};
 
 pub use c10_core::{
-    AllocatorConfig, BlockCheckpoint, BlockInfo, BlockState, ConfigError, DeviceStats, DurationStat, HostStats,
-    MemPool, MemPoolGuard, MemPoolOptions, MemPools, Memory, NestedStat, ObserverId, OutOfMemory, OutOfMemoryError,
-    OutOfMemoryHint, PinnedMemory, PoolCheckpoint, PoolId, ProcessMemory, RestoredPool, SegmentCheckpoint, SegmentInfo,
-    SegmentType, StaleMemory, Stat, StatByPool,
+    AllocatorConfig, BlockCheckpoint, BlockInfo, BlockState, ConfigError, DeviceStats, DurationStat,
+    HostOutOfMemoryError, HostStats, MemPool, MemPoolGuard, MemPoolOptions, MemPools, Memory, NestedStat, ObserverId,
+    OutOfMemory, OutOfMemoryError, OutOfMemoryHint, PinnedMemory, PoolCheckpoint, PoolId, ProcessMemory, RestoredPool,
+    SegmentCheckpoint, SegmentInfo, SegmentType, StaleMemory, Stat, StatByPool,
 };
 
 #[expect(deprecated, reason = "torch keeps them, too")]
@@ -359,7 +359,9 @@ pub fn list_gpu_processes(device: impl DeviceArg) -> Result<String> {
     let runtime = Runtime::current();
     let device = device.resolve(&runtime)?;
     let processes = match runtime.telemetry().processes(device) {
-        Err(Error::NvmlMissing { .. }) => return Ok("pynvml module not found, please install nvidia-ml-py".to_owned()),
+        Err(Error::NvmlMissing { .. }) => {
+            return Ok("NVML cannot be loaded; it comes with the NVIDIA driver".to_owned());
+        }
         Err(error @ Error::NvmlDriverNotLoaded) => return Ok(error.to_string()),
         answered => answered?,
     };

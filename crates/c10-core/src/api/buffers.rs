@@ -297,6 +297,10 @@ impl DeviceBuffer {
     /// Queues a copy of another buffer's bytes, of this device or another, into this one at `offset`. Returns before
     /// it is done; ordered on `stream`, `None` for the current stream of this buffer's device.
     ///
+    /// As in torch, a copy between two devices also waits for the work queued on the current streams of both devices,
+    /// and work queued there afterwards waits for the copy, whichever stream queues it. During a capture this holds for
+    /// those of the three streams that take part in the same capture as `stream`: a graph cannot wait for others.
+    ///
     /// # Errors
     /// The range leaves a buffer, or the driver's error.
     pub fn copy_from_buffer(
@@ -323,16 +327,51 @@ impl DeviceBuffer {
         if bytes == 0 {
             return Ok(());
         }
-        let (ready, stream, capture) = self.use_on(stream)?;
-        from.use_in(ready, stream, capture)?;
-        ready.api.copy_on_device(self.at(offset), from.at(range.start), bytes, stream)
+        let (ready, named, capture) = self.use_on(stream)?;
+        from.use_in(ready, named, capture)?;
+        let copy = || ready.api.copy_on_device(self.at(offset), from.at(range.start), bytes, named);
+        if from.device_index() == self.device_index() {
+            return copy();
+        }
+        let current;
+        let stream = match stream {
+            Some(stream) => stream,
+            None => {
+                current = self.runtime.streams().current(self.device_index())?;
+                &current
+            }
+        };
+        let around = self.streams_around_copy(ready, from, stream, capture)?;
+        around.iter().try_for_each(|other| stream.wait_stream(other))?;
+        copy()?;
+        let done = stream.record_event()?;
+        around.iter().try_for_each(|other| other.wait_event(&done))
+    }
+
+    /// The current streams of both devices that a copy between them must be ordered with: those that are not `stream`
+    /// and take part in the same capture as `stream`, or in none as it does.
+    fn streams_around_copy(
+        &self,
+        ready: &Started,
+        from: &Self,
+        stream: &Stream,
+        capture: Option<Capture>,
+    ) -> Result<Vec<Stream>> {
+        let mut around = Vec::with_capacity(2);
+        for device in [from.device_index(), self.device_index()] {
+            let current = self.runtime.streams().current(device)?;
+            if current != *stream && ready.captures.of(&ready.api, current.reference())? == capture {
+                around.push(current);
+            }
+        }
+        Ok(around)
     }
 
     /// Queues setting bytes of the buffer. Returns before it is done; ordered on `stream`, `None` for the current stream
     /// of the buffer's device.
     ///
     /// # Errors
-    /// The range leaves the buffer, or the driver's error.
+    /// The range leaves the buffer; [`Error::StreamDevice`] for a stream of another device; the driver's error.
     pub fn fill(&self, range: impl RangeBounds<usize>, value: u8, stream: impl StreamArg) -> Result<()> {
         let range = within(&range, self.len());
         stream.with_stream(|stream| self.queue_fill(&range, value, stream))
@@ -340,6 +379,9 @@ impl DeviceBuffer {
 
     fn queue_fill(&self, range: &Range<usize>, value: u8, stream: Option<&Stream>) -> Result<()> {
         let bytes = check_part(range, self.len())?;
+        if let Some(stream) = stream.filter(|stream| stream.device_index() != self.device_index()) {
+            return Err(Error::StreamDevice { device: self.device_index(), stream: stream.device_index() });
+        }
         if bytes == 0 {
             return Ok(());
         }

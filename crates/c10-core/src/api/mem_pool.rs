@@ -12,6 +12,7 @@ use crate::base::ids::PoolId;
 use crate::base::process;
 use crate::caching::{Filter, PoolCheckpoint, PoolOptions, SegmentInfo};
 use crate::runtime::Runtime;
+use crate::state::pool_pinned::PoolPinned;
 use crate::thread;
 
 /// A memory pool; torch's `MemPool`. Clones are handles of the same pool.
@@ -35,6 +36,8 @@ struct Pool {
     runtime: Runtime,
     id: PoolId,
     device: DeviceIndex,
+    /// Pinned blocks that captures into the pool used.
+    _pinned: Arc<PoolPinned>,
 }
 
 /// The memory pools of a runtime; made by [`Runtime::mem_pools`].
@@ -59,7 +62,8 @@ impl MemPools<'_> {
         let MemPoolOptions { use_on_oom, no_split } = options;
         let (ready, id, device) = (self.0.ready()?, PoolId::handle(), self.0.current_device()?);
         ready.allocator.use_pool(device, id, PoolOptions { use_on_oom, no_split, source: None })?;
-        Ok(MemPool(Arc::new(Pool { runtime: self.0.clone(), id, device })))
+        let pinned = ready.captures.pinned.of(device, id);
+        Ok(MemPool(Arc::new(Pool { runtime: self.0.clone(), id, device, _pinned: pinned })))
     }
 
     /// Memory that this thread asks for on `device` comes from the pool until the guard is dropped; torch's

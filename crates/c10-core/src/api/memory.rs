@@ -15,6 +15,7 @@ use crate::base::error::{Error, Result};
 use crate::base::handles::{MemInfo, StreamRef};
 use crate::base::ids::PoolId;
 use crate::base::stat::NestedStat;
+use crate::base::warning::warning;
 use crate::caching::{DeviceStats, SegmentInfo};
 use crate::driver::Driver;
 use crate::runtime::{Runtime, Started};
@@ -37,12 +38,20 @@ impl Runtime {
 impl Memory<'_> {
     /// Changes the allocator's options by a text such as `max_split_size_mb:128,expandable_segments:True`; torch's
     /// `torch.cuda.memory._set_allocator_settings`. Can be called before the runtime starts and after. Memory that is
-    /// held already stays as it is.
+    /// held already stays as it is. As in torch, `per_process_memory_fraction` is only read when the runtime starts: a
+    /// text that names it afterwards is accepted with a warning, and [`Self::set_fraction`] changes it.
     ///
     /// # Errors
     /// The first setting that is refused; nothing is changed then.
     pub fn set_settings(self, settings: &str) -> Result<()> {
-        self.0.change_config(|config| Ok(config.parse(settings)?))
+        self.0.change_config(|config| Ok(config.parse(settings)?))?;
+        if self.0.is_initialized() && AllocatorConfig::names(settings, "per_process_memory_fraction") {
+            warning!(
+                "the setting per_process_memory_fraction has no effect once the runtime has started; call \
+                 set_per_process_memory_fraction instead"
+            );
+        }
+        Ok(())
     }
 
     /// The allocator's options: those of the environment (`PYTORCH_CUDA_ALLOC_CONF`, `PYTORCH_ALLOC_CONF`) and what was
@@ -258,7 +267,8 @@ impl Memory<'_> {
     /// `_cuda_attach_out_of_memory_observer`. It is told the device, the bytes asked of the driver, the bytes of the
     /// device (or the limit that was set for this process), and the bytes of the device that nobody holds. Observers
     /// are called in the order they were attached; one that panics does not keep the others from being called nor the
-    /// error from being returned.
+    /// error from being returned. An observer may ask for memory: if that fails too, it gets the error, and no observer is
+    /// called for it.
     ///
     /// An observer that holds a [`Runtime`] keeps it alive until it is detached; [`Runtime::current`] can be asked
     /// instead.
