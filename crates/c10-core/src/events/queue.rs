@@ -9,7 +9,7 @@
 
 use std::collections::VecDeque;
 
-use crate::base::error::Result;
+use crate::base::error::{Error, Result};
 use crate::base::handles::{EventHandle, StreamRef};
 use crate::driver::Driver;
 use crate::events::stock::SpareEvents;
@@ -42,12 +42,7 @@ impl<T> EventQueues<T> {
     /// Records an event behind the work of a stream, for what waits for that. After an error nothing has changed, and what
     /// waits comes back.
     #[inline]
-    pub(crate) fn record<D: Driver>(
-        &mut self,
-        driver: &D,
-        stream: StreamRef,
-        waits: T,
-    ) -> Result<(), (crate::Error, T)> {
+    pub(crate) fn record<D: Driver>(&mut self, driver: &D, stream: StreamRef, waits: T) -> Result<(), (Error, T)> {
         let event = match self.spare.take(stream.device) {
             Some(event) => event,
             None => match driver.event_create(stream.device) {
