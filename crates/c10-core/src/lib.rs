@@ -65,7 +65,7 @@ pub use api::graphed::{GraphFn, GraphedCallable, GraphedOptions};
 pub use api::guard::{MultiStreamGuard, StreamGuard};
 pub use api::ipc::{Ipc, SharedBuffer};
 pub use api::launch::{Arg, Kernel, KernelAttributes, LaunchConfig, Module};
-pub use api::mem_pool::{MemPool, MemPoolGuard, MemPools};
+pub use api::mem_pool::{MemPool, MemPoolGuard, MemPoolOptions, MemPools};
 pub use api::memory::Memory;
 pub use api::nvml::Telemetry;
 pub use api::pinned::{PinnedBuffer, PinnedMemory};
@@ -82,8 +82,8 @@ pub use base::config::{AllocatorConfig, Backend, ConfigError, ROUNDUP_ENTRIES};
 pub use base::device::{Device, DeviceIndex, DeviceType};
 pub use base::error::{
     AcceleratorError, CudaError, DeferredCudaCallError, Error, GraphNode, GraphNodeKind, GraphUpdateError,
-    GraphUpdateFailure, GraphedError, LaunchError, LaunchErrorKind, ModuleError, NoDriver, OutOfMemory,
-    OutOfMemoryError, OutOfMemoryHint, ProcessMemory, Result, Unavailable, check_error, cudaStatus,
+    GraphUpdateFailure, GraphedError, HostOutOfMemoryError, LaunchError, LaunchErrorKind, ModuleError, NoDriver,
+    OutOfMemory, OutOfMemoryError, OutOfMemoryHint, ProcessMemory, Result, Unavailable, check_error, cudaStatus,
 };
 pub use base::handles::{CaptureMode, MemInfo};
 pub use base::ids::{PoolId, StreamId};

@@ -41,6 +41,25 @@ pub struct PinnedBuffer {
 }
 
 impl PinnedBuffer {
+    /// Pinned memory of `len` bytes of the current runtime; see [`PinnedMemory::buffer`].
+    ///
+    /// ```
+    /// # testkit::make_default(testkit::Config::default()).unwrap();
+    /// use c10_core::PinnedBuffer;
+    ///
+    /// let buffer = PinnedBuffer::new(4)?;
+    /// buffer.write(0, b"abcd")?;
+    /// assert_eq!(buffer.to_vec()?, b"abcd");
+    /// # Ok::<(), c10_core::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`PinnedMemory::buffer`].
+    #[inline]
+    pub fn new(len: usize) -> Result<Self> {
+        Runtime::with_current(|runtime| runtime.pinned().buffer(len))
+    }
+
     /// Bytes of the buffer.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -196,8 +215,8 @@ impl PinnedMemory<'_> {
     /// are rounded up to a power of two inside.
     ///
     /// # Errors
-    /// The driver's error, for example that the host has no memory left; [`Error::HostOutOfMemory`];
-    /// [`Error::RequestTooLarge`] for more than 2^60 bytes.
+    /// [`Error::HostOutOfMemory`] where the driver or the system has no memory to pin, and for more than 2^60 bytes; the
+    /// driver's error.
     pub fn buffer(self, len: usize) -> Result<PinnedBuffer> {
         let ready = self.0.ready()?;
         let device = || ready.host_device(thread::device(self.0.id()));

@@ -12,3 +12,4 @@ pub(crate) mod process;
 pub(crate) mod stat;
 pub(crate) mod uuid;
 pub(crate) mod visible;
+pub(crate) mod warning;

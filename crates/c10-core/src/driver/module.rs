@@ -125,6 +125,11 @@ impl Api {
         Ok(unsafe { self.table.cuFuncSetAttribute(raw_function(function), attribute, value) }?)
     }
 
+    /// Whether the driver tells the sizes of functions' parameters.
+    pub(crate) fn tells_parameters(&self) -> bool {
+        self.table.functions().cuFuncGetParamInfo.is_some()
+    }
+
     /// Sizes of a function's parameters; `None` where the driver cannot tell (before CUDA 12.4).
     pub(crate) fn function_parameters(&self, function: FunctionHandle) -> Result<Option<Vec<usize>>> {
         let mut sizes = Vec::new();

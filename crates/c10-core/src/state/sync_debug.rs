@@ -11,6 +11,7 @@ use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use crate::base::error::{Error, Result};
+use crate::base::warning::warning;
 
 /// What happens when a policed operation makes the host wait.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -78,7 +79,7 @@ pub(crate) struct SyncDebugState {
 impl SyncDebugState {
     pub(crate) fn set(&self, mode: SyncDebugMode) {
         if !self.told.swap(true, Ordering::Relaxed) {
-            tracing::warn!(
+            warning!(
                 "Synchronization debug mode is a prototype feature and does not yet detect all synchronizing operations"
             );
         }
@@ -104,7 +105,7 @@ impl SyncDebugState {
         if self.mode() == SyncDebugMode::Error {
             return Err(Error::SynchronizingOperation);
         }
-        tracing::warn!("called a synchronizing CUDA operation");
+        warning!("called a synchronizing CUDA operation");
         Ok(())
     }
 }

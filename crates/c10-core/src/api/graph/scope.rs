@@ -7,7 +7,7 @@
 //! be replayed nor dropped before the capture has ended.
 
 use std::marker::PhantomData;
-use std::ops::Range;
+use std::ops::RangeBounds;
 use std::sync::Arc;
 
 use super::{CUDAGraph, State};
@@ -20,9 +20,11 @@ use crate::base::device::DeviceIndex;
 use crate::base::error::{Error, Result};
 use crate::base::ids::PoolId;
 use crate::base::process;
+use crate::base::warning::warning;
 use crate::runtime::{Runtime, WeakRuntime};
 use crate::state::captures::KeptId;
 use crate::state::holds::Held;
+use crate::state::pool_pinned::PoolPinned;
 
 /// A capture under way on a stream that is current meanwhile; torch's `torch.cuda.graph`.
 ///
@@ -85,7 +87,7 @@ impl Drop for GraphCapture<'_> {
         }
         let ended = if std::thread::panicking() { self.graph.reset() } else { self.graph.finish_capture() };
         if let Err(error) = ended {
-            tracing::warn!("a capture that was dropped left no graph: {error}");
+            warning!("a capture that was dropped left no graph: {error}");
         }
     }
 }
@@ -145,7 +147,7 @@ impl CaptureScope<'_> {
     ///
     /// # Errors
     /// The range leaves the buffer, or the driver's error.
-    pub fn fill(&self, buffer: &DeviceBuffer, range: Range<usize>, value: u8) -> Result<()> {
+    pub fn fill(&self, buffer: &DeviceBuffer, range: impl RangeBounds<usize>, value: u8) -> Result<()> {
         buffer.fill(range, value, self.stream)
     }
 
@@ -153,7 +155,13 @@ impl CaptureScope<'_> {
     ///
     /// # Errors
     /// The range leaves a buffer, or the driver's error.
-    pub fn copy(&self, to: &DeviceBuffer, offset: usize, from: &DeviceBuffer, range: Range<usize>) -> Result<()> {
+    pub fn copy(
+        &self,
+        to: &DeviceBuffer,
+        offset: usize,
+        from: &DeviceBuffer,
+        range: impl RangeBounds<usize>,
+    ) -> Result<()> {
         to.copy_from_buffer(offset, from, range, self.stream)
     }
 
@@ -166,7 +174,7 @@ impl CaptureScope<'_> {
         to: &DeviceBuffer,
         offset: usize,
         from: &PinnedBuffer,
-        range: Range<usize>,
+        range: impl RangeBounds<usize>,
     ) -> Result<()> {
         to.copy_from_pinned(offset, from, range, self.stream)
     }
@@ -178,7 +186,7 @@ impl CaptureScope<'_> {
     pub fn copy_to_pinned(
         &self,
         from: &DeviceBuffer,
-        range: Range<usize>,
+        range: impl RangeBounds<usize>,
         to: &PinnedBuffer,
         offset: usize,
     ) -> Result<()> {
@@ -245,7 +253,9 @@ impl CaptureScope<'_> {
         let ready = self.stream.ready()?;
         let capture = ready.api.stream_capture_id(stream)?.ok_or(Error::GraphNotCapturing)?;
         ready.allocator.use_pool(device, captured.pool, crate::caching::PoolOptions::default())?;
-        let pool: Held = Arc::new(PoolUse { home: self.runtime().downgrade(), device, pool: captured.pool });
+        let pinned = ready.captures.pinned.of(device, captured.pool);
+        let home = self.runtime().downgrade();
+        let pool: Held = Arc::new(PoolUse { home, device, pool: captured.pool, _pinned: pinned });
         ready.api.capture_child(stream, graph)?;
         ready.captures.keep(capture, KeptId::of(&pool), || pool);
         captured.kept.iter().for_each(|(id, held)| ready.captures.keep(capture, id, || Arc::clone(held)));
@@ -259,6 +269,7 @@ struct PoolUse {
     home: WeakRuntime,
     device: DeviceIndex,
     pool: PoolId,
+    _pinned: Arc<PoolPinned>,
 }
 
 impl Drop for PoolUse {

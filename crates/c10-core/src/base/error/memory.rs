@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::base::device::DeviceIndex;
-use crate::base::error::Error;
+use crate::base::error::{AcceleratorError, Error};
 
 /// What the allocator knows of a request that it could not serve. All figures are bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -235,6 +235,36 @@ impl fmt::Display for OutOfMemoryHint {
         }
     }
 }
+
+/// The host has not enough memory that can be pinned.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct HostOutOfMemoryError {
+    /// Bytes that the caller asked for.
+    pub requested: u64,
+    /// Bytes that were asked of the driver or the system: the request rounded up to a power of two, or the reserved
+    /// segment. `None` for a request that is too large to be rounded up.
+    pub allocation: Option<u64>,
+    /// Bytes of pinned memory that the runtime holds already.
+    pub held: u64,
+    /// The driver's answer, where it was the driver that refused.
+    pub driver: Option<AcceleratorError>,
+}
+
+impl fmt::Display for HostOutOfMemoryError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (requested, held) = (Size(self.requested), Size(self.held));
+        write!(
+            f,
+            "Out of host memory. Tried to pin {} for a request of {requested}",
+            Size(self.allocation.unwrap_or(self.requested))
+        )?;
+        write!(f, " while {held} of host memory are pinned. ")?;
+        f.write_str("Free host memory that is no longer needed, or raise the limits of the process.")
+    }
+}
+
+impl std::error::Error for HostOutOfMemoryError {}
 
 /// Bytes as torch's messages write them: the largest unit that is exceeded, two decimals.
 struct Size(u64);

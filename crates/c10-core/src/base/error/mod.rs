@@ -24,7 +24,7 @@ pub use deferred::DeferredCudaCallError;
 pub use graph::{GraphNode, GraphNodeKind, GraphUpdateError, GraphUpdateFailure};
 pub use graphed::GraphedError;
 pub use launch::{LaunchError, LaunchErrorKind, ModuleError};
-pub use memory::{OutOfMemory, OutOfMemoryError, OutOfMemoryHint, ProcessMemory};
+pub use memory::{HostOutOfMemoryError, OutOfMemory, OutOfMemoryError, OutOfMemoryHint, ProcessMemory};
 pub use status::{CudaError, check_error, cudaStatus};
 pub(crate) use status::{error_string, status};
 
@@ -61,7 +61,7 @@ pub enum Error {
     Initialization(#[source] AcceleratorError),
     /// The process was forked after the runtime had been initialised; the child cannot use the driver.
     #[error(
-        "Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must use the 'spawn' start method"
+        "Cannot re-initialize CUDA in forked subprocess. The driver does not work in a child that was forked after the parent had started it: fork before CUDA is first used, or start the child as a program of its own (std::process::Command)."
     )]
     BadFork,
     /// The driver answered a call with an error; torch's `AcceleratorError`.
@@ -86,17 +86,20 @@ pub enum Error {
         /// Bytes asked for.
         requested: u64,
     },
-    /// The system has no memory left that could be pinned. The driver says so with its own error.
-    #[error(
-        "Cannot take {bytes} bytes of host memory to pin: the system has none left for this process. Free host memory or raise the process's limits."
-    )]
-    HostOutOfMemory {
-        /// Bytes asked for, after rounding up.
-        bytes: u64,
-    },
+    /// The host has not enough memory that can be pinned.
+    #[error(transparent)]
+    HostOutOfMemory(Box<HostOutOfMemoryError>),
     /// The address was not handed out by this allocator, or was given back already.
     #[error("invalid device pointer: {address:#x}")]
     InvalidDevicePointer {
+        /// The address.
+        address: u64,
+    },
+    /// The memory at the address belongs to a buffer, which alone gives it back.
+    #[error(
+        "the memory at {address:#x} belongs to a buffer: it is given back when the last handle of that buffer is dropped"
+    )]
+    OwnedByBuffer {
         /// The address.
         address: u64,
     },
@@ -377,15 +380,18 @@ pub enum Error {
     /// Memory was to be shared or opened while the current stream captures, so that nobody can wait for its work.
     #[error("memory cannot be shared between processes while the current stream is capturing")]
     SharingDuringCapture,
+    /// Shared memory was to be opened by the process that shared it.
+    #[error("this process has shared the memory itself; use the buffer that was shared")]
+    SharedByThisProcess,
     /// Shared memory was to be opened after its receivers, or the sender, had let it go.
     #[error("the shared memory is gone: all its receivers have dropped it, or the process that shared it has ended")]
     SharedBufferReleased,
     /// Bytes that are no shared buffer.
     #[error("the bytes are not those of a shared buffer")]
     InvalidSharedBuffer,
-    /// The file that counts the receivers of shared memory cannot be used.
-    #[error("cannot count the processes that use shared memory: {reason}")]
-    SharedCounter {
+    /// The file by which a sender knows whether shared memory is still used cannot be used.
+    #[error("cannot tell which processes use shared memory: {reason}")]
+    SharedMemoryFile {
         /// What the system said.
         reason: String,
     },
@@ -407,7 +413,7 @@ pub enum Error {
     },
 
     /// NVML, which tells what devices do, could not be loaded.
-    #[error("pynvml does not seem to be installed or it can't be imported.\n{reason}")]
+    #[error("NVML, which tells what devices do, cannot be loaded. It comes with the NVIDIA driver.\n{reason}")]
     NvmlMissing {
         /// What was tried.
         reason: String,
@@ -477,6 +483,9 @@ impl Error {
         if let Self::Accelerator(error) | Self::Initialization(error) = self {
             return Some(error);
         }
+        if let Self::HostOutOfMemory(error) = self {
+            return error.driver.as_ref();
+        }
         if let Self::Module(error) = self { error.accelerator() } else { None }
     }
 
@@ -496,10 +505,16 @@ impl Error {
             || self.error_code().is_some_and(|code| (first..=last).contains(&code))
     }
 
-    /// Whether torch would raise its `OutOfMemoryError`.
+    /// Whether memory ran out: of a device, where torch raises its `OutOfMemoryError`, or of the host for pinned memory
+    /// ([`Self::HostOutOfMemory`]).
     #[must_use]
     pub fn is_out_of_memory(&self) -> bool {
-        matches!(self, Self::OutOfMemory(_) | Self::RequestTooLarge { .. })
+        matches!(self, Self::OutOfMemory(_) | Self::RequestTooLarge { .. } | Self::HostOutOfMemory(_))
+    }
+
+    /// Whether the driver does not know a handle, for example of a stream that its owner has destroyed.
+    pub(crate) fn is_invalid_handle(&self) -> bool {
+        self.error_code() == Some(CUresult::CUDA_ERROR_INVALID_HANDLE.0)
     }
 
     /// Whether the driver itself said that memory is exhausted.
@@ -509,7 +524,7 @@ impl Error {
 
     /// Whether the driver or the system said that there is no memory left to pin.
     pub(crate) fn host_is_out_of_memory(&self) -> bool {
-        self.driver_is_out_of_memory() || matches!(self, Self::HostOutOfMemory { .. })
+        self.driver_is_out_of_memory() || matches!(self, Self::HostOutOfMemory(_))
     }
 
     /// The error of a failed `cuInit`.
@@ -527,6 +542,8 @@ impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)?;
         if let Self::Accelerator(failed) = self {
+            // The long text ends its last line itself.
+            f.write_str(if failed.may_be_asynchronous() { "" } else { "\n" })?;
             write!(f, "({} answered {:?})", failed.call, CUresult(failed.code))?;
         }
         if let Self::OutOfMemory(failed) = self {
@@ -583,6 +600,10 @@ impl NoDriver {
     }
 }
 
+/// What a machine without a GPU can do.
+const SIMULATOR: &str = "To run without a GPU, build the simulated driver (cargo build --release -p libcuda-sim) and set \
+                         CUDA_SYS_LIBCUDA=target/release/libcuda_sim_driver.so";
+
 impl fmt::Display for NoDriver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let head = if self.is_not_installed() {
@@ -590,7 +611,7 @@ impl fmt::Display for NoDriver {
         } else {
             "CUDA driver initialization failed, you might not have a CUDA gpu."
         };
-        write!(f, "{head}\n{}", self.0)
+        write!(f, "{head}\n{}\n{SIMULATOR}", self.0)
     }
 }
 
@@ -639,7 +660,19 @@ impl AcceleratorError {
     pub fn context_is_lost(&self) -> bool {
         LOSES_CONTEXT.contains(&CUresult(self.code))
     }
+
+    /// Whether the error may be that of work which was queued before, and not of the call that answered it.
+    ///
+    /// Faults of kernels and of the device are such errors, and codes that tell nothing or that this crate does not know.
+    /// All others, such as an invalid value or a missing device, are about the call itself.
+    #[must_use]
+    pub fn may_be_asynchronous(&self) -> bool {
+        self.context_is_lost() || UNEXPLAINED.contains(&CUresult(self.code)) || self.name().is_none()
+    }
 }
+
+/// Codes without a cause that the call itself would have to tell.
+const UNEXPLAINED: &[CUresult] = &[CUresult::CUDA_ERROR_UNKNOWN];
 
 /// Codes after which a context answers nothing else.
 const LOSES_CONTEXT: &[CUresult] = &[
@@ -662,11 +695,14 @@ const LOSES_CONTEXT: &[CUresult] = &[
 
 impl fmt::Display for AcceleratorError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "CUDA error: {}", self.text())?;
+        write!(f, "CUDA error: {}", self.text())?;
         if self.code == CUresult::CUDA_ERROR_INVALID_DEVICE.0 {
-            writeln!(f, "GPU device may be out of range, do you have enough GPUs?")?;
+            write!(f, "\nGPU device may be out of range, do you have enough GPUs?")?;
         }
-        f.write_str("CUDA kernel errors might be asynchronously reported at some other API call, ")?;
+        if !self.may_be_asynchronous() {
+            return Ok(());
+        }
+        f.write_str("\nCUDA kernel errors might be asynchronously reported at some other API call, ")?;
         writeln!(f, "so the stacktrace below might be incorrect.")?;
         if !launch_blocking() {
             writeln!(f, "For debugging consider passing CUDA_LAUNCH_BLOCKING=1")?;
@@ -727,6 +763,20 @@ mod tests {
     fn the_variable_is_read_as_the_driver_reads_it() {
         assert!(["1", " 2", "-1", "10", "1x", "+3"].into_iter().all(is_switched_on));
         assert!(!["0", "", "yes", "00", "x1", "--1"].into_iter().any(is_switched_on));
+    }
+
+    #[test]
+    fn only_errors_of_queued_work_speak_of_it() {
+        let text = |code| AcceleratorError { call: "cuX", code }.to_string();
+        for code in [700, 719, 710, 214, 999, 987_654] {
+            assert!(text(code).contains("might be asynchronously reported"), "{code}");
+        }
+        // Invalid value, out of memory, not initialised, invalid handle, launch out of resources, a capture's.
+        for code in [1, 2, 3, 400, 701, 900] {
+            assert_eq!(text(code), format!("CUDA error: {}", CUresult(code).text().unwrap()));
+        }
+        let debug = format!("{:?}", Error::Accelerator(AcceleratorError { call: "cuX", code: 1 }));
+        assert_eq!(debug, "CUDA error: invalid argument\n(cuX answered CUDA_ERROR_INVALID_VALUE)");
     }
 
     #[test]
