@@ -9,7 +9,7 @@
 
 use std::collections::VecDeque;
 
-use crate::base::error::Result;
+use crate::base::error::{Error, Result};
 use crate::base::handles::{EventHandle, StreamRef};
 use crate::driver::Driver;
 use crate::events::stock::SpareEvents;
@@ -47,7 +47,7 @@ impl<T> EventQueues<T> {
         driver: &D,
         stream: StreamRef,
         waits: T,
-    ) -> Result<(), (crate::Error, T)> {
+    ) -> Result<(), (Error, T)> {
         let event = match self.spare.take(stream.device) {
             Some(event) => event,
             None => match driver.event_create(stream.device) {
@@ -151,7 +151,6 @@ impl<T> EventQueues<T> {
 mod tests {
     use super::*;
     use crate::base::device::DeviceIndex;
-    use crate::base::error::Error;
     use crate::base::handles::StreamHandle;
 
     fn stream(handle: usize) -> StreamRef {
