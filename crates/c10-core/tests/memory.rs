@@ -292,6 +292,45 @@ fn an_illegal_address_loses_the_context_and_says_so() {
 }
 
 #[test]
+fn only_a_buffer_gives_its_memory_back() {
+    for cached in [true, false] {
+        let rig = rig();
+        let memory = rig.runtime.memory();
+        memory.enable_caching(cached);
+        let stream = rig.runtime.streams().default(DEVICE).unwrap();
+        for others in 0..3 {
+            let buffer = memory.buffer(4096, &stream).unwrap();
+            let refused = Err(Error::OwnedByBuffer { address: buffer.address() });
+            // It is found as the last allocation, and as another one; by this thread and by another.
+            let raw: Vec<u64> = (0..others).map(|_| memory.alloc(4096, &stream).unwrap()).collect();
+            assert_eq!(memory.free(buffer.address()), refused);
+            let elsewhere = std::thread::scope(|scope| {
+                let simulation = rig.machine.clone();
+                scope
+                    .spawn(move || {
+                        let _bound = simulation.bind();
+                        memory.free(buffer.address()).map(|()| buffer)
+                    })
+                    .join()
+                    .unwrap()
+            });
+            assert_eq!(elsewhere.map(drop), refused);
+            raw.into_iter().for_each(|address| memory.free(address).unwrap());
+        }
+        // Memory that a buffer had serves the program, and the other way round.
+        let address = memory.buffer(4096, &stream).unwrap().address();
+        let raw = memory.alloc(4096, &stream).unwrap();
+        assert_eq!(raw == address, cached);
+        memory.free(raw).unwrap();
+        let buffer = memory.buffer(4096, &stream).unwrap();
+        assert_ne!(memory.free(buffer.address()), Ok(()));
+        drop(buffer);
+        assert_eq!(rig.allocated_bytes(), 0);
+        assert!(rig.runtime.is_valid());
+    }
+}
+
+#[test]
 fn an_observer_that_runs_out_of_memory_itself_gets_the_error() {
     let rig = Rig::new(config().capacity(100 * MIB));
     let stream = rig.stream();

@@ -4,8 +4,12 @@
 //! than their own are recorded on it, so that dropping them is safe while the copy runs. Asynchronous copies take
 //! pinned memory only, which does not serve again until they are done; plain slices are copied before the call returns.
 
+mod borrowed;
+
 use std::ops::Range;
 use std::sync::Arc;
+
+pub use borrowed::construct_storage_from_data_pointer;
 
 use crate::api::ipc::{Received, SharedBuffer};
 use crate::api::pinned::PinnedBuffer;
@@ -37,6 +41,8 @@ pub(crate) struct DeviceMemory {
     stream: StreamRef,
     home: WeakRuntime,
     received: Option<Arc<Received>>,
+    /// Whether somebody else gives it back.
+    borrowed: bool,
     told: Told,
 }
 
@@ -53,9 +59,9 @@ impl DeviceMemory {
         self.stream.device
     }
 
-    /// Whether another process has allocated it.
+    /// Whether it is somebody else's, perhaps another process's.
     pub(crate) fn is_received(&self) -> bool {
-        self.received.is_some()
+        self.received.is_some() || self.borrowed
     }
 }
 
@@ -67,7 +73,7 @@ impl DeviceMemory {
 
 impl Drop for DeviceMemory {
     fn drop(&mut self) {
-        if self.address == 0 || process::in_bad_fork() {
+        if self.address == 0 || self.borrowed || process::in_bad_fork() {
             return;
         }
         if let Some(received) = self.received.take() {
@@ -76,7 +82,7 @@ impl Drop for DeviceMemory {
             return;
         }
         // Without the runtime the memory is gone already. After an error the allocator keeps the block and tries again.
-        let _ = Runtime::upgrade(&self.home).map(|runtime| runtime.memory().free(self.address));
+        let _ = Runtime::upgrade(&self.home).map(|runtime| runtime.memory().free_of_buffer(self.address));
     }
 }
 
@@ -90,7 +96,7 @@ impl DeviceBuffer {
         received: Option<Arc<Received>>,
     ) -> Self {
         let told = Told::default();
-        let memory = DeviceMemory { address, len, stream, home: runtime.downgrade(), received, told };
+        let memory = DeviceMemory { address, len, stream, home: runtime.downgrade(), received, borrowed: false, told };
         Self { runtime: runtime.clone(), memory: Arc::new(memory) }
     }
 
@@ -314,7 +320,11 @@ impl DeviceBuffer {
         if let Some(received) = &self.memory.received {
             received.use_on(stream.reference());
         } else if stream.reference() != self.memory.stream {
-            ready.allocator.record_stream(self.memory.address, stream.reference())?;
+            let noted = ready.allocator.record_stream(self.memory.address, stream.reference());
+            // Of memory from elsewhere the allocator knows nothing.
+            if !self.memory.borrowed {
+                noted?;
+            }
         }
         if let Some(capture) = capture {
             self.memory.told.once(capture, || self.keep_in(ready, capture));

@@ -1,10 +1,13 @@
 //! What every layer speaks of: devices, errors, options, the process.
 
+pub(crate) mod arch;
 pub(crate) mod config;
 pub(crate) mod device;
 pub(crate) mod error;
 pub(crate) mod handles;
 pub(crate) mod ids;
+pub(crate) mod loading;
+pub(crate) mod pointer;
 pub(crate) mod process;
 pub(crate) mod stat;
 pub(crate) mod uuid;

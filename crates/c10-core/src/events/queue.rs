@@ -42,12 +42,7 @@ impl<T> EventQueues<T> {
     /// Records an event behind the work of a stream, for what waits for that. After an error nothing has changed, and what
     /// waits comes back.
     #[inline]
-    pub(crate) fn record<D: Driver>(
-        &mut self,
-        driver: &D,
-        stream: StreamRef,
-        waits: T,
-    ) -> Result<(), (Error, T)> {
+    pub(crate) fn record<D: Driver>(&mut self, driver: &D, stream: StreamRef, waits: T) -> Result<(), (Error, T)> {
         let event = match self.spare.take(stream.device) {
             Some(event) => event,
             None => match driver.event_create(stream.device) {

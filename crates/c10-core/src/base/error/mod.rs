@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use cuda_sys::{CUresult, CallError, CudaVersion, DriverError, LoadError, NvmlError, nvmlReturn_t};
 
 use crate::base::config::ConfigError;
-use crate::base::device::DeviceIndex;
+use crate::base::device::{DeviceIndex, DeviceType};
 use crate::base::ids::PoolId;
 
 pub use deferred::DeferredCudaCallError;
@@ -95,16 +95,36 @@ pub enum Error {
         /// The address.
         address: u64,
     },
+    /// The memory at the address belongs to a buffer, which alone gives it back.
+    #[error(
+        "the memory at {address:#x} belongs to a buffer: it is given back when the last handle of that buffer is dropped"
+    )]
+    OwnedByBuffer {
+        /// The address.
+        address: u64,
+    },
 
     /// A device index below zero or not below the number of devices; torch's assertion of that text.
     #[error("Invalid device id")]
     InvalidDeviceId,
+    /// The driver does not know an address, so that it is on no device.
+    #[error("The specified pointer resides on host memory and is not registered with any CUDA device.")]
+    PointerOnNoDevice {
+        /// The address.
+        address: u64,
+    },
     /// A second device's index below zero or not below the number of devices; torch's assertion of that text.
     #[error("Invalid peer device id")]
     InvalidPeerDeviceId,
     /// A text that names no device.
     #[error("Invalid device string: '{text}'")]
     InvalidDeviceString {
+        /// The text.
+        text: String,
+    },
+    /// A text that names no architecture of code.
+    #[error("Invalid architecture: '{text}'. Expected a kind and a number such as sm_90 or compute_90")]
+    InvalidArch {
         /// The text.
         text: String,
     },
@@ -154,6 +174,20 @@ pub enum Error {
     /// An event whose work is not done was asked for a time.
     #[error("Both events must be completed before calculating elapsed time.")]
     EventNotCompleted,
+    /// An event of a kind of device that has no streams was to be recorded.
+    #[error("{kind} backend doesn't support events.")]
+    NoEvents {
+        /// Kind of the device, for example `cpu`.
+        kind: DeviceType,
+    },
+    /// The time between events of two kinds of devices was asked for.
+    #[error("Event device type {first} does not match other's device type {last}.")]
+    EventKind {
+        /// Kind of the first event's device.
+        first: DeviceType,
+        /// Kind of the second event's device.
+        last: DeviceType,
+    },
     /// An event was recorded on one device and then on another.
     #[error("Event device {event} does not match recording stream's device {stream}.")]
     EventDevice {
@@ -257,6 +291,9 @@ pub enum Error {
     /// A pool that receives no allocations was to stop receiving them.
     #[error("endAllocatePool: not currently recording to mempool_id")]
     NotRecordingToPool,
+    /// The last use of a pool was to be given up while requests still come from it.
+    #[error("the memory pool still receives allocations; end that first")]
+    PoolStillRecording,
     /// A pool was to be used that all its users have given up and that still holds memory.
     #[error("the memory pool was released; make a new one")]
     PoolReleased,
@@ -295,6 +332,20 @@ pub enum Error {
     #[error("the memory pool no longer holds the segment at {address:#x} that the checkpoint notes")]
     CheckpointIsStale {
         /// The segment.
+        address: u64,
+    },
+    /// A pool was to be brought back to a state in which memory is not handed out that somebody holds and has not given up.
+    #[error(
+        "Any stale tensors which are being manually freed must be passed to set checkpoint, but the memory at {address:#x} was not"
+    )]
+    StaleMemory {
+        /// The memory.
+        address: u64,
+    },
+    /// A buffer was given up that has other handles, is not the pool's, or does not own its memory.
+    #[error("the buffer at {address:#x} cannot be given up: it must be the only handle of memory of the pool")]
+    BufferNotGivenUp {
+        /// The buffer's memory.
         address: u64,
     },
     /// A part of a device's memory below 0 or above 1.
