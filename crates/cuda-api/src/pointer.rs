@@ -7,7 +7,7 @@ use c10_core::{Device, Error, PointerInfo, PointerKind, PtrArg, Result, Runtime}
 ///
 /// ```
 /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/simulated.rs"));
-/// let (pinned, plain) = (cuda_api::pinned(100)?, [0_u8; 100]);
+/// let (pinned, plain) = (cuda_api::PinnedBuffer::new(100)?, [0_u8; 100]);
 /// assert!(cuda_api::is_pinned(pinned.address())?);
 /// assert!(!cuda_api::is_pinned(plain.as_ptr())?);
 /// # Ok::<(), cuda_api::Error>(())
@@ -33,5 +33,5 @@ pub fn is_pinned(ptr: impl PtrArg) -> Result<bool> {
 pub fn get_device_from_ptr(ptr: impl PtrArg) -> Result<Device> {
     let address = ptr.address();
     let known = PointerInfo::of(&Runtime::current(), address)?.ok_or(Error::PointerOnNoDevice { address })?;
-    Ok(Device::cuda(known.device.0))
+    Ok(Device::cuda(known.device))
 }

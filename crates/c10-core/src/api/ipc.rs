@@ -74,7 +74,7 @@ impl SharedBuffer {
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = vec![VERSION];
-        bytes.extend(self.device.0.to_le_bytes());
+        bytes.extend(self.device.to_le_bytes());
         bytes.extend(self.len.to_le_bytes());
         if let Some(place) = &self.place {
             bytes.extend(place.offset.to_le_bytes());

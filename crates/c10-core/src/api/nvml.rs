@@ -87,7 +87,7 @@ impl Telemetry<'_> {
                 visible.with_ordinals(&uuids(&*self.nvml()?).map_err(|_| Error::NvmlUuids)?)
             }
         };
-        let ordinal = device.position().and_then(|position| visible.ordinal(position));
+        let ordinal = usize::try_from(device).ok().and_then(|position| visible.ordinal(position));
         ordinal.ok_or_else(|| Error::DeviceNotVisible { device, visible: visible.to_string() })
     }
 

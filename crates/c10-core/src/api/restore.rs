@@ -46,6 +46,7 @@ impl MemPools<'_> {
     ///
     /// # Errors
     /// As for [`Self::checkpoint`]; [`Error::StaleMemory`] for memory that was not given up; [`Error::BufferNotGivenUp`];
+    /// [`Error::OwnedByBuffer`] for the address of a buffer;
     /// memory of the pool is used by other streams ([`Error::CheckpointOfPendingMemory`]); the checkpoint is of another
     /// runtime or device, or a segment of it went back to the driver ([`Error::CheckpointIsStale`]).
     #[doc(alias = "_cuda_setCheckpointPoolState")]
@@ -59,6 +60,10 @@ impl MemPools<'_> {
         let refused = stale.buffers.iter().find(|buffer| !self.can_give_up(ready, buffer, checkpoint));
         if let Some(buffer) = refused {
             return Err(Error::BufferNotGivenUp { address: buffer.address() });
+        }
+        let of_buffer = stale.addresses.iter().find(|address| ready.allocator.is_of_buffer(**address));
+        if let Some(address) = of_buffer {
+            return Err(Error::OwnedByBuffer { address: *address });
         }
         let buffers = stale.buffers.iter().map(DeviceBuffer::address);
         let given_up: BTreeSet<u64> = buffers.chain(stale.addresses.iter().copied()).collect();

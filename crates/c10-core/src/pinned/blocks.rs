@@ -121,7 +121,7 @@ impl Block {
     pub(crate) fn set_memory(&self, memory: Memory) {
         self.class.store(memory.class.0, Ordering::Relaxed);
         self.origin.store(memory.origin as u8, Ordering::Relaxed);
-        self.device.store(memory.device.0, Ordering::Relaxed);
+        self.device.store(memory.device, Ordering::Relaxed);
         self.address.store(memory.address, Ordering::Relaxed);
     }
 

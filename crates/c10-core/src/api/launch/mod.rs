@@ -317,7 +317,7 @@ impl Kernel {
         let capture = ready.captures.of(&ready.api, stream.reference())?;
         for buffer in arguments.iter().filter_map(Arg::buffer) {
             runtime.check_same(buffer.runtime(), "buffer")?;
-            buffer.use_in(ready, stream, capture)?;
+            buffer.use_in(ready, stream.reference(), capture)?;
         }
         if let Some(capture) = capture {
             loaded.told.once(capture, || ready.captures.keep(capture.id, KeptId::of(loaded), || loaded.clone()));

@@ -108,7 +108,7 @@ impl Spare {
     /// The events of a device.
     #[inline]
     fn of(&mut self, device: DeviceIndex) -> &mut Vec<EventHandle> {
-        let position = device.position().unwrap_or(0);
+        let position = usize::try_from(device).unwrap_or(0);
         if position >= self.0.len() {
             self.make(position);
         }
