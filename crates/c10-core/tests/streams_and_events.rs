@@ -296,7 +296,7 @@ fn waiting_orders_streams_under_every_seed_and_not_waiting_does_not() {
 fn waiting_for_an_idle_stream_is_one_call() {
     let rig = rig();
     let stream = rig.stream();
-    let pool = rig.runtime.mem_pools().create(false, false).unwrap();
+    let pool = rig.runtime.mem_pools().create(c10_core::MemPoolOptions::default()).unwrap();
     stream.synchronize().unwrap();
     let calls = || rig.machine.calls().iter().map(|(.., count)| count).sum::<u64>();
     let before = calls();
