@@ -396,6 +396,9 @@ fn buffers_are_given_up_when_a_pool_goes_back() {
     assert_eq!(restore(&mut others).unwrap_err(), expected);
     drop((shared, others));
 
+    let mut addresses = StaleMemory { addresses: vec![large.address()], ..StaleMemory::default() };
+    assert_eq!(restore(&mut addresses).unwrap_err(), Error::OwnedByBuffer { address: large.address() });
+
     let large_address = large.address();
     let mut stale = StaleMemory { buffers: vec![large], ..StaleMemory::default() };
     let restored = restore(&mut stale).unwrap();

@@ -44,10 +44,27 @@ impl MemPools<'_> {
     ///
     /// `stale` is empty afterwards. After an error it and the pool are as they were.
     ///
+    /// ```
+    /// # testkit::make_default(testkit::Config::default()).unwrap();
+    /// use c10_core::{DeviceBuffer, Error, MemPool, MemPoolOptions, Runtime, StaleMemory};
+    ///
+    /// let (runtime, device) = (Runtime::current(), 0);
+    /// let pool = MemPool::new(MemPoolOptions::default())?;
+    /// let new = |len| runtime.mem_pools().with(&pool, device, || DeviceBuffer::new(len, None));
+    /// let checkpoint = runtime.mem_pools().checkpoint(device, pool.id())?;
+    /// let buffer = new(1 << 20)?;
+    ///
+    /// let refused = runtime.mem_pools().restore(device, &checkpoint, &mut StaleMemory::default());
+    /// assert_eq!(refused.unwrap_err(), Error::StaleMemory { address: buffer.address() });
+    /// let mut stale = StaleMemory { buffers: vec![buffer], ..StaleMemory::default() };
+    /// runtime.mem_pools().restore(device, &checkpoint, &mut stale)?;
+    /// assert!(runtime.mem_pools().check_live_allocations(device, pool.id(), &[])?);
+    /// # Ok::<(), c10_core::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As for [`Self::checkpoint`]; [`Error::StaleMemory`] for memory that was not given up; [`Error::BufferNotGivenUp`];
-    /// [`Error::OwnedByBuffer`] for the address of a buffer;
-    /// memory of the pool is used by other streams ([`Error::CheckpointOfPendingMemory`]); the checkpoint is of another
+    /// [`Error::OwnedByBuffer`] for the address of a buffer; memory of the pool is used by other streams ([`Error::CheckpointOfPendingMemory`]); the checkpoint is of another
     /// runtime or device, or a segment of it went back to the driver ([`Error::CheckpointIsStale`]).
     #[doc(alias = "_cuda_setCheckpointPoolState")]
     pub fn restore(
