@@ -82,7 +82,7 @@ impl Drop for DeviceMemory {
             let _ = Runtime::upgrade(&self.home).map(|runtime| runtime.ready().map(|ready| received.discard(ready)));
             return;
         }
-        // Gone with its runtime otherwise. An error here leaves the block with the allocator, which tries again.
+        // Without the runtime the memory is gone already. After an error the allocator keeps the block and tries again.
         let _ = Runtime::upgrade(&self.home).map(|runtime| runtime.memory().free_of_buffer(self.address));
     }
 }
@@ -182,8 +182,8 @@ impl DeviceBuffer {
     /// queued on the current stream of the buffer's device comes before what the other process does.
     ///
     /// # Errors
-    /// The memory is in an expandable segment or another process's, the current stream captures, no file can be made to
-    /// count receivers in, or the driver's error.
+    /// The memory is in an expandable segment or another process's, the current stream captures, no file can be made by
+    /// which receivers are known, or the driver's error.
     pub fn share(&self) -> Result<SharedBuffer> {
         self.runtime.ipc().send(&self.memory)
     }
@@ -414,7 +414,7 @@ impl DeviceBuffer {
         Ok((ready, stream, capture))
     }
 
-    /// The same for a stream of the buffer's runtime, of which is known which capture it takes part in.
+    /// The same for a stream of the buffer's runtime whose capture is known.
     #[inline]
     pub(crate) fn use_in(&self, ready: &Started, stream: StreamRef, capture: Option<Capture>) -> Result<()> {
         if let Some(received) = &self.memory.received {

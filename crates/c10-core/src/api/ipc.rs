@@ -1,7 +1,7 @@
 //! Device memory that several processes use.
 //!
-//! The sender makes a [`SharedBuffer`], a few hundred bytes that go to the other process by any way there is. The other
-//! process opens it as a buffer. What the sender had queued on its current stream is done before the receiver's current
+//! The sender makes a [`SharedBuffer`], a few hundred bytes that the program passes to the other process, for example
+//! through a pipe. The other process opens it as a buffer. What the sender had queued on its current stream is done before the receiver's current
 //! stream goes on. The driver shares whole allocations of its own, so the handle is that of the segment, and the buffer's
 //! place in the segment is sent beside it.
 //!
@@ -186,7 +186,7 @@ impl Runtime {
 }
 
 impl Ipc<'_> {
-    /// Memory as it goes to another process, and what keeps it until that has dropped it.
+    /// Describes memory for another process, and keeps it until that process has dropped it.
     pub(crate) fn send(self, memory: &Arc<DeviceMemory>) -> Result<SharedBuffer> {
         let ready = self.0.ready()?;
         let device = memory.device();

@@ -159,10 +159,10 @@ impl DeviceAllocator {
         let pool = growth.pool_in_use(checkpoint.pool)?;
         self.cache.process_events(driver)?;
         self.cache.all_shards(|all| {
-            let elsewhere = |block: &Block| {
+            let is_in_use = |block: &Block| {
                 block.state == State::Pending || (block.state == State::Allocated && block.uses != NONE)
             };
-            if let Some((_, block)) = blocks_of(all, pool).find(|(_, block)| elsewhere(block)) {
+            if let Some((_, block)) = blocks_of(all, pool).find(|(_, block)| is_in_use(block)) {
                 return Err(Error::CheckpointOfPendingMemory { address: block.address });
             }
             check_segments(all, pool, checkpoint)?;
@@ -279,7 +279,7 @@ fn runs_of(all: &AllShards<'_>, pool: &Pool) -> BTreeMap<u64, Run> {
     blocks_of(all, pool).filter(begins).map(run).collect()
 }
 
-/// Who will own memory of a pool: whoever has it now and does not give it up; else, where holders give memory up
+/// Who will own memory of a pool: its present owner, unless it gives the memory up; else, where holders give memory up
 /// (`given_up`), a buffer, and where they do not, the program.
 fn owners_after(all: &AllShards<'_>, pool: &Pool, given_up: Option<&BTreeSet<u64>>) -> impl Fn(u64) -> Owner + use<> {
     let pages = &all.cache.shared.pages;
