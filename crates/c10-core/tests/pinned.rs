@@ -4,7 +4,7 @@ mod common;
 
 use std::time::{Duration, Instant};
 
-use c10_core::{CUDAGraph, CaptureMode, Error, HostStats, NestedStat, PinnedBuffer, Result, Stat};
+use c10_core::{CUDAGraph, CaptureMode, Error, HostStats, MemoryError, NestedStat, PinnedBuffer, Result, Stat};
 use common::{DEVICE, Rig, config, fail_each_call, rig};
 use cuda_sim::{Fault, LiveHandles};
 
@@ -83,10 +83,10 @@ fn uses_that_the_runtime_does_not_see_can_be_recorded() {
 fn requests_that_nothing_can_serve_are_refused() {
     let rig = rig();
     let error = rig.runtime.pinned().buffer(usize::MAX).unwrap_err();
-    assert_eq!(error, Error::RequestTooLarge { requested: usize::MAX as u64 });
+    assert_eq!(error, Error::Memory(MemoryError::RequestTooLarge { requested: usize::MAX as u64 }));
     rig.runtime.memory().set_settings("pinned_use_cuda_host_register:True").unwrap();
     let error = rig.runtime.pinned().buffer(1 << 60).unwrap_err();
-    assert_eq!(error, Error::HostOutOfMemory { bytes: 1 << 60 });
+    assert_eq!(error, Error::Memory(MemoryError::HostOutOfMemory { bytes: 1 << 60 }));
     assert_eq!(rig.runtime.pinned().stats().allocations, Stat::default());
     assert!(rig.runtime.is_valid());
 }

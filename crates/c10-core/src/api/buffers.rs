@@ -11,7 +11,7 @@ use crate::api::ipc::{Received, SharedBuffer};
 use crate::api::pinned::PinnedBuffer;
 use crate::api::stream::Stream;
 use crate::base::device::{Device, DeviceIndex};
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, GraphError, Result};
 use crate::base::handles::StreamRef;
 use crate::base::process;
 use crate::driver::{check_part, check_range};
@@ -301,7 +301,7 @@ impl DeviceBuffer {
         let ready = self.runtime.ready()?;
         let stream = self.runtime.streams().current(self.device_index())?;
         if ready.captures.of(&ready.api, stream.reference())?.is_some() {
-            return Err(Error::UnpinnedCopyDuringCapture);
+            return Err(Error::Graph(GraphError::UnpinnedCopy));
         }
         self.runtime.sync_debug_state().police()?;
         Ok((ready, stream))

@@ -80,9 +80,9 @@ impl MemPools<'_> {
     /// [`Self::restore`] can bring it back to that.
     ///
     /// # Errors
-    /// The pool does not exist ([`crate::Error::PoolNotFound`]) or nobody uses it any more
-    /// ([`crate::Error::CheckpointOfReleasedPool`]); memory of it that was given back may still be used by other streams
-    /// ([`crate::Error::CheckpointOfPendingMemory`]); the device does not exist; the driver's error.
+    /// The pool does not exist ([`crate::PoolError::NotFound`]) or nobody uses it any more
+    /// ([`crate::PoolError::CheckpointOfReleased`]); memory of it that was given back may still be used by other streams
+    /// ([`crate::PoolError::CheckpointOfPendingMemory`]); the device does not exist; the driver's error.
     #[doc(alias = "_cuda_getCheckpointState")]
     pub fn checkpoint(self, device: DeviceIndex, pool: PoolId) -> Result<PoolCheckpoint> {
         let ready = self.0.check_device_id(device)?;
@@ -99,8 +99,8 @@ impl MemPools<'_> {
     ///
     /// # Errors
     /// As for [`Self::checkpoint`]; memory of the pool is used by other streams
-    /// ([`crate::Error::CheckpointOfPendingMemory`]); the checkpoint is of another runtime or device, or a segment of it went
-    /// back to the driver ([`crate::Error::CheckpointIsStale`]). The pool is then as it was.
+    /// ([`crate::PoolError::CheckpointOfPendingMemory`]); the checkpoint is of another runtime or device, or a segment of it went
+    /// back to the driver ([`crate::PoolError::CheckpointIsStale`]). The pool is then as it was.
     #[doc(alias = "_cuda_setCheckpointPoolState")]
     pub fn restore(self, device: DeviceIndex, checkpoint: &PoolCheckpoint) -> Result<RestoreResult> {
         let ready = self.0.check_device_id(device)?;
@@ -110,7 +110,7 @@ impl MemPools<'_> {
     /// Whether the memory of a pool that is handed out is exactly that at the addresses `expected`.
     ///
     /// # Errors
-    /// The pool ([`crate::Error::PoolNotFound`]) or the device does not exist.
+    /// The pool ([`crate::PoolError::NotFound`]) or the device does not exist.
     #[doc(alias = "_cuda_checkPoolLiveAllocations")]
     pub fn check_live_allocations(self, device: DeviceIndex, pool: PoolId, expected: &[u64]) -> Result<bool> {
         let ready = self.0.check_device_id(device)?;

@@ -196,8 +196,8 @@ impl PinnedMemory<'_> {
     /// are rounded up to a power of two inside.
     ///
     /// # Errors
-    /// The driver's error, for example that the host has no memory left; [`Error::HostOutOfMemory`];
-    /// [`Error::RequestTooLarge`] for more than 2^60 bytes.
+    /// The driver's error, for example that the host has no memory left; [`crate::MemoryError::HostOutOfMemory`];
+    /// [`crate::MemoryError::RequestTooLarge`] for more than 2^60 bytes.
     pub fn buffer(self, len: usize) -> Result<PinnedBuffer> {
         let ready = self.0.ready()?;
         let device = || ready.host_device(thread::device(self.0.id()));

@@ -18,7 +18,7 @@ use std::time::Instant;
 
 use crate::base::config::AllocatorConfig;
 use crate::base::device::DeviceIndex;
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, MemoryError, Result};
 use crate::base::handles::StreamRef;
 use crate::driver::HostMemory;
 use crate::driver::{EventQuery, HostDriver};
@@ -107,7 +107,8 @@ impl PinnedCache {
         device: impl FnOnce() -> DeviceIndex,
         bytes: usize,
     ) -> Result<(BlockId, &Block)> {
-        let class = SizeClass::of(bytes).ok_or(Error::RequestTooLarge { requested: bytes as u64 })?;
+        let class =
+            SizeClass::of(bytes).ok_or(Error::Memory(MemoryError::RequestTooLarge { requested: bytes as u64 }))?;
         if self.waiting.any() {
             self.look(driver);
         }
@@ -191,7 +192,8 @@ impl PinnedCache {
             Some(segment) => segment,
             none => {
                 let requested = options.reserve_bytes;
-                let bytes = usize::try_from(requested).map_err(|_| Error::RequestTooLarge { requested })?;
+                let bytes = usize::try_from(requested)
+                    .map_err(|_| Error::Memory(MemoryError::RequestTooLarge { requested }))?;
                 let (address, origin) = self.take_from_driver(driver, device, bytes, options)?;
                 none.insert(Reserve::new(address, bytes, device, origin))
             }

@@ -1,6 +1,6 @@
 //! Taking a block back: by the thread that allocated last from its shard, or by another thread.
 
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, MemoryError, Result};
 use crate::caching::block::StreamUse;
 use crate::caching::device::cache::DeviceCache;
 use crate::caching::pools::Waiter;
@@ -52,9 +52,9 @@ impl DeviceCache {
     pub(super) fn free_under_all_locks<D: Driver>(&self, driver: &D, shard: &Shard, address: u64) -> Result<()> {
         let used = self.all_shards(|all| {
             let place = self.shared.pages.find(address).filter(|place| place.shard == shard.id);
-            let place = place.ok_or(Error::InvalidDevicePointer { address })?;
+            let place = place.ok_or(Error::Memory(MemoryError::InvalidPointer { address }))?;
             if !(place.is_used() || all.free(shard.position, &place)) {
-                return Err(Error::InvalidDevicePointer { address });
+                return Err(Error::Memory(MemoryError::InvalidPointer { address }));
             }
             Ok(Some(place).filter(Place::is_used))
         })?;
@@ -85,7 +85,7 @@ impl DeviceCache {
         // It was given back meanwhile, or used on another stream.
         match self.shared.pages.find(address) {
             Some(place) if place.is_used() => self.free_used(driver, shard, &place, address),
-            _ => Err(Error::InvalidDevicePointer { address }),
+            _ => Err(Error::Memory(MemoryError::InvalidPointer { address })),
         }
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::base::device::DeviceIndex;
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, MemoryError, Result};
 use crate::driver::{Driver, Relaxed};
 use crate::sync::lock;
 
@@ -50,7 +50,7 @@ impl Uncached {
     /// noted. `relaxed`: a capture could forbid the call.
     #[cold]
     pub(crate) fn free<D: Driver>(&self, driver: &D, address: u64, later: bool, relaxed: bool) -> Result<()> {
-        let device = lock(&self.live).remove(&address).ok_or(Error::InvalidDevicePointer { address })?;
+        let device = lock(&self.live).remove(&address).ok_or(Error::Memory(MemoryError::InvalidPointer { address }))?;
         if later {
             self.free_later(address, device);
             return Ok(());

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::base::device::DeviceIndex;
-use crate::base::error::Error;
+use crate::base::error::{DeviceError, Error, MemoryError, PoolError};
 use crate::base::handles::StreamRef;
 use crate::base::handles::{CaptureMode, CapturePoint, EventHandle, MemInfo, NodeHandle, StreamHandle};
 use crate::base::ids::PoolId;
@@ -485,9 +485,9 @@ fn a_scope_takes_only_its_own_streams() {
 fn a_pool_is_recorded_to_once() {
     let mut bench = Bench::new(64 << 30);
     bench.run("begin");
-    assert_eq!(bench.step("begin"), Err(Error::AlreadyRecordingToPool));
+    assert_eq!(bench.step("begin"), Err(Error::Pool(PoolError::AlreadyRecording)));
     bench.run("end");
-    assert_eq!(bench.step("end"), Err(Error::NotRecordingToPool));
+    assert_eq!(bench.step("end"), Err(Error::Pool(PoolError::NotRecording)));
     bench.run("begin, end, release, release");
     assert_eq!(bench.step("a 1 100"), Ok(()));
 }
@@ -499,7 +499,7 @@ fn bad_requests_are_refused_and_change_nothing() {
     assert_eq!(allocator.alloc(model, on(0), 0), Ok(0));
     assert_eq!(allocator.free(model, 0), Ok(()));
     assert_eq!(allocator.record_stream(0, on(0)), Ok(()));
-    let unknown = Error::InvalidDevicePointer { address: 12345 };
+    let unknown = Error::Memory(MemoryError::InvalidPointer { address: 12345 });
     assert_eq!(unknown.to_string(), "invalid device pointer: 0x3039");
     assert_eq!(allocator.free(model, 12345), Err(unknown.clone()));
     assert_eq!(allocator.record_stream(12345, on(0)), Err(unknown));
@@ -507,9 +507,9 @@ fn bad_requests_are_refused_and_change_nothing() {
     assert_eq!(error.to_string(), "CUDA out of memory. Tried to allocate more than 1EB memory.");
     let address = allocator.alloc(model, on(0), 100).unwrap();
     assert_eq!(allocator.free(model, address), Ok(()));
-    assert_eq!(allocator.free(model, address), Err(Error::InvalidDevicePointer { address }));
+    assert_eq!(allocator.free(model, address), Err(Error::Memory(MemoryError::InvalidPointer { address })));
     let other = StreamRef { device: DeviceIndex(5), ..on(0) };
-    assert_eq!(allocator.alloc(model, other, 100), Err(Error::InvalidDeviceId));
+    assert_eq!(allocator.alloc(model, other, 100), Err(Error::Device(DeviceError::InvalidId)));
 }
 
 const TOUR: &str = "a 1 5e6, a 2 1000, a 3@16 3e6, r 1 16, r 1 32, r 2 16, f 1, a 4 2e6, done 16, f 2, a 5 5e6, \

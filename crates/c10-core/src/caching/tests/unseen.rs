@@ -4,7 +4,7 @@
 
 use super::*;
 use crate::base::device::DeviceIndex;
-use crate::base::error::Error;
+use crate::base::error::{Error, MemoryError};
 use crate::caching::tests::scripts::{Bench, Numbers, Plain, figures, on};
 
 const OPTIONS: [&str; 4] = [
@@ -175,7 +175,7 @@ fn what_waits_or_sleeps_cannot_be_given_back_or_used() {
                 allocator.alloc(model, on(32), 100).unwrap();
             }
         }
-        let invalid = Err(Error::InvalidDevicePointer { address });
+        let invalid = Err(Error::Memory(MemoryError::InvalidPointer { address }));
         if afar {
             // As if another thread had allocated last.
             thread::forget_handed_out();
@@ -218,7 +218,7 @@ fn a_mark_that_is_left_over_does_no_harm() {
         let calls = model.calls.get();
         assert_eq!(allocator.free(model, address), Ok(()));
         assert_eq!(model.calls.get(), calls, "it awaits nothing");
-        assert_eq!(allocator.free(model, address), Err(Error::InvalidDevicePointer { address }));
+        assert_eq!(allocator.free(model, address), Err(Error::Memory(MemoryError::InvalidPointer { address })));
         assert_eq!(allocator.inconsistency(), None);
         let other = i64::from(asks_first);
         assert_eq!(figures(&bench.stats().active), [other, 1 + other, 3 + other, 3]);

@@ -10,7 +10,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, IpcError, Result};
 use crate::base::process;
 
 /// What the file begins with, so that no other file is ever written to.
@@ -25,8 +25,8 @@ struct Count {
     opened: bool,
 }
 
-fn failed(error: &io::Error) -> Error {
-    Error::SharedCounter { reason: error.to_string() }
+fn failed(error: io::Error) -> Error {
+    Error::Ipc(IpcError::Counter { reason: error.into() })
 }
 
 fn read(file: &File) -> io::Result<Count> {
@@ -49,11 +49,8 @@ fn write(file: &File, count: Count) -> io::Result<()> {
 
 /// Changes the count under the file's lock.
 fn change(file: &File, change: impl FnOnce(Count) -> Result<Count>) -> Result<()> {
-    file.lock().map_err(|error| failed(&error))?;
-    let changed = read(file)
-        .map_err(|error| failed(&error))
-        .and_then(change)
-        .and_then(|count| write(file, count).map_err(|error| failed(&error)));
+    file.lock().map_err(failed)?;
+    let changed = read(file).map_err(failed).and_then(change).and_then(|count| write(file, count).map_err(failed));
     // Closing the file unlocks it too, should this fail.
     let _ = file.unlock();
     changed
@@ -78,11 +75,11 @@ impl SentCount {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                     path.as_mut_os_string().push(format!("-{}", NEXT.fetch_add(1, Ordering::Relaxed)));
                 }
-                opened => break opened.map_err(|error| failed(&error))?,
+                opened => break opened.map_err(failed)?,
             }
         };
         let sent = Self { path, file };
-        write(&sent.file, Count { users: 1, opened: false }).map_err(|error| failed(&error))?;
+        write(&sent.file, Count { users: 1, opened: false }).map_err(failed)?;
         Ok(sent)
     }
 
@@ -122,9 +119,9 @@ impl ReceivedCount {
     pub(crate) fn new(path: &Path) -> Result<Self> {
         let file = OpenOptions::new().read(true).write(true).open(path);
         let gone = |error: &io::Error| error.kind() == io::ErrorKind::NotFound;
-        let file = file.map_err(|error| if gone(&error) { Error::SharedBufferReleased } else { failed(&error) })?;
+        let file = file.map_err(|error| if gone(&error) { Error::Ipc(IpcError::Released) } else { failed(error) })?;
         change(&file, |count| match count {
-            Count { users: 0, .. } => Err(Error::SharedBufferReleased),
+            Count { users: 0, .. } => Err(Error::Ipc(IpcError::Released)),
             Count { opened: false, .. } => Ok(Count { opened: true, ..count }),
             Count { users, .. } => Ok(Count { users: users.saturating_add(1), ..count }),
         })?;
@@ -164,11 +161,11 @@ mod tests {
         assert!(!sent.is_released());
         drop(second);
         assert!(sent.is_released());
-        assert_eq!(ReceivedCount::new(sent.path()).unwrap_err(), Error::SharedBufferReleased);
+        assert_eq!(ReceivedCount::new(sent.path()).unwrap_err(), Error::Ipc(IpcError::Released));
         let path = sent.path().to_owned();
         drop(sent);
         assert!(!path.exists());
-        assert_eq!(ReceivedCount::new(&path).unwrap_err(), Error::SharedBufferReleased);
+        assert_eq!(ReceivedCount::new(&path).unwrap_err(), Error::Ipc(IpcError::Released));
     }
 
     #[test]
@@ -190,7 +187,7 @@ mod tests {
         let refused = ReceivedCount::new(&other).unwrap_err();
         let kept = std::fs::read(&other).unwrap();
         std::fs::remove_file(&other).unwrap();
-        assert!(matches!(refused, Error::SharedCounter { .. }), "{refused}");
+        assert!(matches!(refused, Error::Ipc(IpcError::Counter { .. })), "{refused}");
         assert_eq!(kept, [7; 64]);
     }
 }

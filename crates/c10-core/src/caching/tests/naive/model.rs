@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::{CAPTURED, DEVICE, MIB};
 use crate::base::config::AllocatorConfig;
-use crate::base::error::{Error, OutOfMemory, Result};
+use crate::base::error::{Error, MemoryError, OutOfMemory, PoolError, Result};
 use crate::base::ids::PoolId;
 use crate::base::stat::Stat;
 use crate::caching::block::SizeClass;
@@ -171,7 +171,7 @@ impl Naive {
             return Ok(0);
         }
         if bytes >= 1 << 60 {
-            return Err(Error::RequestTooLarge { requested: bytes });
+            return Err(Error::Memory(MemoryError::RequestTooLarge { requested: bytes }));
         }
         if self.scopes.is_empty() {
             self.process_events();
@@ -348,7 +348,7 @@ impl Naive {
             return Ok(());
         }
         if !self.live().contains(&address) {
-            return Err(Error::InvalidDevicePointer { address });
+            return Err(Error::Memory(MemoryError::InvalidPointer { address }));
         }
         let (at, max) = (self.at(address), self.max_split());
         let block = &mut self.blocks[at];
@@ -416,7 +416,7 @@ impl Naive {
 
     pub(crate) fn record_stream(&mut self, address: u64, stream: usize) -> Result<()> {
         if !self.live().contains(&address) {
-            return Err(Error::InvalidDevicePointer { address });
+            return Err(Error::Memory(MemoryError::InvalidPointer { address }));
         }
         let (at, scoped) = (self.at(address), !self.scopes.is_empty());
         let block = &mut self.blocks[at];
@@ -585,7 +585,7 @@ impl Naive {
     pub(crate) fn use_pool(&mut self, id: PoolId, options: &PoolOptions) -> Result<()> {
         if let Some(pool) = self.private.get_mut(&id) {
             if pool.uses == 0 {
-                return Err(Error::PoolReleased);
+                return Err(Error::Pool(PoolError::Released));
             }
             pool.uses += 1;
             return Ok(());
@@ -599,7 +599,7 @@ impl Naive {
 
     pub(crate) fn begin(&mut self, id: PoolId, takes: Takes) -> Result<()> {
         if self.scopes.iter().any(|scope| scope.0 == id) {
-            return Err(Error::AlreadyRecordingToPool);
+            return Err(Error::Pool(PoolError::AlreadyRecording));
         }
         self.use_pool(id, &PoolOptions::default())?;
         self.scopes.push((id, takes));
@@ -607,7 +607,7 @@ impl Naive {
     }
 
     pub(crate) fn end(&mut self, id: PoolId) -> Result<()> {
-        let at = self.scopes.iter().position(|scope| scope.0 == id).ok_or(Error::NotRecordingToPool)?;
+        let at = self.scopes.iter().position(|scope| scope.0 == id).ok_or(Error::Pool(PoolError::NotRecording))?;
         self.scopes.remove(at);
         Ok(())
     }
