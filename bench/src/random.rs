@@ -3,11 +3,7 @@
 //! **Invariant:** the engine is the 64-bit Mersenne Twister with the parameters of C++'s `std::mt19937_64`, and sizes and
 //! indexes are drawn from it as a C++ harness draws them, so that both sides get the same requests from the same seed.
 
-/// Numbers of the engine's state.
-const WORDS: usize = 312;
-
-/// Distance of the words that are mixed.
-const SHIFT: usize = 156;
+use rand_mt::Mt64;
 
 /// Sizes that are drawn; requests go through them with a stride, again and again.
 pub(crate) const SIZES: usize = 8192;
@@ -18,47 +14,15 @@ pub(crate) const INDEXES: usize = 65536;
 /// The least and the greatest size, as powers of two.
 const POWERS: (f64, f64) = (9.0, 24.0);
 
-/// The engine.
+/// The engine under a seed, and what is drawn from it.
 #[derive(Debug, Clone)]
-pub(crate) struct Random {
-    words: [u64; WORDS],
-    next: usize,
-}
+pub(crate) struct Random(Mt64);
 
 impl Random {
     /// The engine under a seed.
     #[must_use]
     pub(crate) fn new(seed: u64) -> Self {
-        let mut words = [seed; WORDS];
-        for index in 1..WORDS {
-            let before = words[index - 1];
-            words[index] = (before ^ (before >> 62)).wrapping_mul(6_364_136_223_846_793_005).wrapping_add(index as u64);
-        }
-        Self { words, next: WORDS }
-    }
-
-    /// The next number.
-    pub(crate) fn next(&mut self) -> u64 {
-        if self.next == WORDS {
-            self.refill();
-        }
-        let mut number = self.words[self.next];
-        self.next += 1;
-        number ^= (number >> 29) & 0x5555_5555_5555_5555;
-        number ^= (number << 17) & 0x71D6_7FFF_EDA6_0000;
-        number ^= (number << 37) & 0xFFF7_EEE0_0000_0000;
-        number ^ (number >> 43)
-    }
-
-    fn refill(&mut self) {
-        for index in 0..WORDS {
-            let high = self.words[index] & 0xFFFF_FFFF_8000_0000;
-            let low = self.words[(index + 1) % WORDS] & 0x7FFF_FFFF;
-            let mixed = (high | low) >> 1;
-            let twist = if low & 1 == 1 { 0xB502_6F5A_A966_19E9 } else { 0 };
-            self.words[index] = self.words[(index + SHIFT) % WORDS] ^ mixed ^ twist;
-        }
-        self.next = 0;
+        Self(Mt64::new(seed))
     }
 
     /// Sizes of 512 B to 16 MiB, whose logarithms are spread evenly.
@@ -69,12 +33,12 @@ impl Random {
 
     /// Indexes below a bound.
     pub(crate) fn indexes(&mut self, bound: usize) -> Vec<usize> {
-        (0..INDEXES).map(|_| usize::try_from(self.next() % bound as u64).unwrap_or_default()).collect()
+        (0..INDEXES).map(|_| usize::try_from(self.0.next_u64() % bound as u64).unwrap_or_default()).collect()
     }
 
     /// A number from 0 to below 1.
     fn unit(&mut self) -> f64 {
-        self.next() as f64 / 2_f64.powi(64)
+        self.0.next_u64() as f64 / 2_f64.powi(64)
     }
 }
 
@@ -91,7 +55,7 @@ mod tests {
     fn the_engine_is_the_one_of_the_standard() {
         // The C++ standard fixes the 10000th number of a default engine, whose seed is 5489.
         let mut random = Random::new(5489);
-        let number = (0..10_000).map(|_| random.next()).last();
+        let number = (0..10_000).map(|_| random.0.next_u64()).last();
         assert_eq!(number, Some(9_981_545_732_273_789_042));
     }
 

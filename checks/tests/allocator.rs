@@ -2,17 +2,13 @@
 //!
 //! After each call the allocator's books must balance. At the end every block has been given back once, and the machine
 //! has no allocation left.
-//!
-//! # Safety
-//! One unsafe call hands the simulated driver's table to the loader.
-#![expect(unsafe_code, reason = "a driver made from a table")]
+#![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::sync::Arc;
 
 use c10_core::{DeviceIndex, Runtime, Stream};
 use cuda_sim::{Config, Machine};
-use cuda_sys::Driver;
 use shuttle::sync::Mutex;
 use shuttle::thread;
 
@@ -32,9 +28,7 @@ impl Shared {
         let machine = Machine::new(Config::default().seed(1).capacity(capacity_bytes).late_events(true));
         // All threads of a model are one thread of the system, which stays bound while the model runs.
         let _bound = machine.bind();
-        // SAFETY: the functions of the simulated driver have the signatures of the table, which they are typed by.
-        let driver = unsafe { Driver::from_functions(cuda_sim::functions()) }.unwrap();
-        let runtime = Runtime::new(driver);
+        let runtime = Runtime::new(cuda_sim::driver().unwrap());
         let streams = (0..2).map(|_| runtime.streams().pooled(DEVICE, 0).unwrap()).collect();
         Arc::new(Self { machine, runtime, streams, handed_over: Mutex::new(Vec::new()) })
     }

@@ -7,4 +7,6 @@ pub mod checks;
 pub mod driver;
 pub mod kernels;
 pub mod progress;
+#[cfg(doctest)]
+mod readmes;
 pub mod trace;

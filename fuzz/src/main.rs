@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use fuzz::bodies::{BODIES, Body};
-use fuzz::mutate::{Random, mutate};
+use fuzz::mutate::{mutate, random};
 
 /// How many inputs that did something new are kept as a start for others.
 const KEPT_MAX: usize = 4096;
@@ -54,7 +54,7 @@ fn run(args: &[String]) -> Result<(), String> {
 
 /// Runs new inputs until the time is over. Longer inputs do more, so every hundredth is kept as a start for others.
 fn explore(body: &Body, corpus: &[Vec<u8>], seed: u64, time: Duration) -> Result<u64, String> {
-    let mut random = Random::new(seed);
+    let mut random = random(seed);
     let mut starts = corpus.to_vec();
     let (begin, mut count) = (Instant::now(), 0);
     while begin.elapsed() < time {

@@ -9,8 +9,8 @@ use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::Arc;
 
+use conformance::{Case, Enter, Outcome, all_cases, run_case};
 use cuda_sys::Driver;
-use testkit::conformance::{Case, Enter, Outcome, all_cases, run_case};
 
 use crate::table::{self, Calls};
 

@@ -7,4 +7,8 @@
 pub mod conformance;
 pub mod replay;
 #[forbid(unsafe_code)]
+pub mod script;
+#[forbid(unsafe_code)]
 pub mod table;
+#[forbid(unsafe_code)]
+pub mod trace;

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use conformance::{Case, Enter, Outcome, run_case};
 use cuda_sim::{Config, EXPORTS, Machine, ReportKind};
 use cuda_sys::CUresult;
-use testkit::conformance::{Case, Enter, Outcome, run_case};
-use testkit::machine::{leftovers, table_driver};
+use testkit::leftovers;
 
 /// How often each function answered with each code, over all machines.
 pub type Calls = BTreeMap<(String, u32), u64>;
@@ -18,7 +18,7 @@ pub type Calls = BTreeMap<(String, u32), u64>;
 pub fn run(case: &Case) -> Result<(Outcome, Calls), String> {
     let machine = Machine::new(Config::default().devices(2).seed(1));
     let bound = machine.bind();
-    let driver = Arc::new(table_driver().map_err(|error| error.to_string())?);
+    let driver = Arc::new(cuda_sim::driver().map_err(|error| error.to_string())?);
     drop(bound);
     let there = machine.clone();
     let enter: Arc<Enter> = Arc::new(move || Box::new(there.bind()));

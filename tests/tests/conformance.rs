@@ -3,11 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
+use conformance::call_with_zeros;
+use conformance::common_codes::ask_all;
 use cuda_sim::{Config, Fault, Machine};
 use cuda_sys::CUresult;
-use testkit::common::ask_all;
-use testkit::conformance::call_with_zeros;
-use testkit::machine::table_driver;
 use tests::conformance::{Arm, Report, run_in_children};
 use tests::table::uncovered;
 
@@ -88,7 +87,7 @@ fn codes_without_a_case_can_be_injected() {
     for &(call, code, why) in INJECTED {
         let machine = Machine::new(Config::default().fault(Fault { call, occurrence: 1, code }));
         let _bound = machine.bind();
-        let driver = table_driver().expect("the version is not what fails");
+        let driver = cuda_sim::driver().expect("the version is not what fails");
         assert_eq!(call_with_zeros(&driver, call), Some(code), "{call}: {why}");
     }
 }

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use testkit::script::{self, Action, Script};
-use testkit::trace;
 use tests::replay::{Outcome, measure, replay};
+use tests::script::{self, Action, Script};
+use tests::trace;
 
 /// Scripts of each class, which is the name less its number.
 const SCRIPTS_PER_CLASS: usize = 5;

@@ -69,12 +69,13 @@ fn existing(name: &str, what: &str, path: &str) -> Result<OsString> {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsString;
+
     use super::arguments;
     use crate::flags::{self, Request};
 
     fn given(line: &str) -> Result<Vec<String>, String> {
-        let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
-        match flags::parse(&words).unwrap() {
+        match flags::parse(line.split_whitespace().map(OsString::from)).unwrap() {
             Request::Run(_, flags) => {
                 arguments(&flags).map(|words| words.into_iter().map(|word| word.into_string().unwrap()).collect())
             }

@@ -3,12 +3,14 @@
 //! The folder: `run` (the script), `bin` (stripped programs and the simulated driver), `data` (recorded traces) and,
 //! where one was given, `peer` (benchmarks of other projects, built on the host by the script if PyTorch is there).
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use tinyjson::JsonValue;
+
 use crate::bench::PROFILE;
 use crate::driver::SIMULATED;
-use crate::json::Json;
 use crate::shell::{self, Result};
 use crate::test::DEMO_TRACE;
 
@@ -63,13 +65,18 @@ fn gpu_tests() -> Result<Vec<(String, PathBuf)>> {
         shell::capture(command.args(["--package", "tests", "--package", "cuda-api", "--package", "c10-core"]))?;
     let mut found = Vec::new();
     for line in messages.lines() {
-        let message = Json::parse(line)?;
-        let name = message.get("target").and_then(|target| target.get("name")).and_then(Json::text).unwrap_or_default();
-        if let Some(path) = message.get("executable").and_then(Json::text).filter(|_| name.starts_with("gpu")) {
-            found.push((name.to_owned(), PathBuf::from(path)));
-        }
+        let message: JsonValue = line.parse().map_err(|error| format!("cargo's message is not JSON: {error}"))?;
+        found.extend(program(&message).filter(|(name, _)| name.starts_with("gpu")));
     }
     Ok(found)
+}
+
+/// The name and the path of the program that one of cargo's messages reports, if it reports one.
+fn program(message: &JsonValue) -> Option<(String, PathBuf)> {
+    let message = message.get::<HashMap<String, JsonValue>>()?;
+    let path = message.get("executable")?.get::<String>()?;
+    let name = message.get("target")?.get::<HashMap<String, JsonValue>>()?.get("name")?.get::<String>()?;
+    Some((name.clone(), PathBuf::from(path)))
 }
 
 /// Copies a program and removes what only a debugger needs.
@@ -112,4 +119,18 @@ fn write_script(path: &Path) -> Result<()> {
     let refuse = |error| format!("cannot write {}: {error}", path.display());
     std::fs::write(path, RUN).map_err(refuse)?;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).map_err(refuse)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_program_of_a_message_is_found() {
+        let message = r#"{"reason":"compiler-artifact","target":{"name":"gpu"},"executable":"/t/gpu"}"#;
+        assert_eq!(program(&message.parse().unwrap()), Some(("gpu".to_owned(), PathBuf::from("/t/gpu"))));
+        for other in [r#"{"target":{"name":"gpu"},"executable":null}"#, r#"{"reason":"build-finished"}"#, "[]"] {
+            assert_eq!(program(&other.parse().unwrap()), None, "{other}");
+        }
+    }
 }

@@ -1,20 +1,17 @@
-//! Drift of the documents: commands that do not exist, links to nothing, names that the coverage page forgot.
+//! Drift of the documents: commands and files that do not exist, links to nothing, a program that is not the one that
+//! runs, a file that the README of its folder forgot.
 
 use std::path::Path;
 
 use crate::flags::COMMANDS;
-use crate::json::Json;
 use crate::shell::{self, Result};
 use crate::tidy::{self, Source};
 
-/// What PyTorch answered about itself; its `surface` lists every public name.
-const FACTS: &str = "tests/data/golden/torch_facts.json";
-
-/// The page with the state of every name.
-const COVERAGE: &str = "docs/coverage.md";
-
 /// The program the README shows.
 const PROGRAM: &str = "examples/src/bin/01_alloc.rs";
+
+/// The page that names files of all folders by their paths; others than it and the READMEs speak of files in passing.
+const TESTING: &str = "docs/testing.md";
 
 /// Checks all documents.
 ///
@@ -27,16 +24,11 @@ pub(crate) fn check() -> Result<String> {
     for page in &pages {
         faults.extend(commands(page));
         faults.extend(links(page));
+        faults.extend(files(page, &sources));
     }
     let program = shell::read(&shell::root().join(PROGRAM))?;
     faults.extend(pages.iter().filter(|page| page.path == "README.md").flat_map(|page| shown(page, &program)));
-    let coverage = shell::read(&shell::root().join(COVERAGE))?;
-    let facts = Json::parse(&shell::read(&shell::root().join(FACTS))?)?;
-    faults.extend(missing(&coverage, &facts));
-    faults.extend(untrue(&coverage));
-    let rows = coverage.lines().filter(|line| line.starts_with("| `")).count();
-    let done = coverage.lines().filter(|line| line.contains("| done |")).count();
-    if faults.is_empty() { Ok(format!("{done} of {rows} names done")) } else { Err(faults.join("\n")) }
+    if faults.is_empty() { Ok(format!("{} pages", pages.len())) } else { Err(faults.join("\n")) }
 }
 
 /// Commands a page names that the table lacks.
@@ -64,57 +56,46 @@ fn links(page: &Source) -> Vec<String> {
         .collect()
 }
 
+/// Files a page names that are not there, and those beside a README that names some of them but not these.
+///
+/// A page may write a name from its own folder, from the `src` folder below or above it, or from the root.
+fn files(page: &Source, sources: &[Source]) -> Vec<String> {
+    if page.path != TESTING && !page.path.ends_with("README.md") {
+        return Vec::new();
+    }
+    let folder = page.path.rsplit_once('/').map_or(String::new(), |(folder, _)| format!("{folder}/"));
+    let src = folder.find("/src/").map(|at| folder[..at + "/src/".len()].to_owned());
+    let bases = [Some(folder.clone()), Some(format!("{folder}src/")), src, Some(String::new())];
+    let is_there = |file: &str| sources.iter().any(|source| source.path == file);
+    let named: Vec<&str> = quoted(&page.text).filter(|word| is_file_name(word)).collect();
+    let lost = named.iter().filter(|name| !bases.iter().flatten().any(|base| is_there(&format!("{base}{name}"))));
+    let mut faults: Vec<String> =
+        lost.map(|name| format!("{}: names `{name}`, which does not exist", page.path)).collect();
+    let beside =
+        sources.iter().filter_map(|source| source.path.strip_prefix(&folder)).filter(|name| is_file_name(name));
+    let beside: Vec<&str> = beside.filter(|name| !name.contains('/')).collect();
+    if page.path.ends_with("/README.md") && beside.iter().any(|name| named.contains(name)) {
+        let absent = beside.iter().filter(|name| !named.contains(name));
+        faults.extend(absent.map(|name| format!("{}: lists files of its folder, but not `{name}`", page.path)));
+    }
+    faults
+}
+
+fn is_file_name(word: &str) -> bool {
+    let plain = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '_' | '/' | '.' | '-');
+    word.ends_with(".rs") && word.chars().all(plain)
+}
+
+/// What stands in backquotes, outside blocks.
+fn quoted(text: &str) -> impl Iterator<Item = &str> {
+    text.split("```").step_by(2).flat_map(|part| part.split('`').skip(1).step_by(2))
+}
+
 /// A page whose first Rust block is not the program it says it shows, which may have a header of its own.
 fn shown(page: &Source, program: &str) -> Option<String> {
     let block = page.text.split("```rust\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap_or_default();
     let same = !block.is_empty() && program.ends_with(block);
     (!same).then(|| format!("{}: the program shown is not that of {PROGRAM}", page.path))
-}
-
-/// Names PyTorch has that the page does not list.
-fn missing(coverage: &str, facts: &Json) -> Vec<String> {
-    let mut faults = Vec::new();
-    let surface = facts.get("surface");
-    for module in surface.into_iter().flat_map(Json::keys) {
-        let Some(names) = surface.and_then(|surface| surface.get(module)) else { continue };
-        let Some(section) = section(coverage, module) else {
-            faults.push(format!("{COVERAGE}: no section `{module}`"));
-            continue;
-        };
-        let absent = names.keys().filter(|name| !section.contains(&format!("| `{name}` |")));
-        faults.extend(absent.map(|name| format!("{COVERAGE}: {module} lacks `{name}`")));
-    }
-    faults
-}
-
-/// The lines below a heading that names a module in backquotes, up to the next heading.
-fn section<'page>(coverage: &'page str, module: &str) -> Option<&'page str> {
-    let heading = format!("\n## `{module}`\n");
-    let start = coverage.find(&heading)? + heading.len();
-    let rest = &coverage[start..];
-    Some(rest.find("\n## ").map_or(rest, |end| &rest[..end]))
-}
-
-/// Rows that claim a name is done, without a public item of that name or with a test file that is not there.
-fn untrue(coverage: &str) -> Vec<String> {
-    let mut faults = Vec::new();
-    for line in coverage.lines().filter(|line| line.contains("| done |")) {
-        let quoted: Vec<&str> = line.split('`').skip(1).step_by(2).collect();
-        let files: Vec<&&str> = quoted.iter().filter(|word| word.ends_with(".rs")).collect();
-        if files.len() < 2 {
-            faults.push(format!("{COVERAGE}: says where and how tested, in two files: {line}"));
-        }
-        let lost = files.iter().filter(|file| !shell::root().join(file).is_file());
-        faults.extend(lost.map(|file| format!("{COVERAGE}: there is no `{file}`")));
-        let (Some(name), Some(file)) = (quoted.first(), files.first()) else { continue };
-        // The underscore that marks a private name in Python is dropped in Rust.
-        let word = name.rsplit('.').next().unwrap_or(name).trim_start_matches('_');
-        let text = std::fs::read_to_string(shell::root().join(file)).unwrap_or_default();
-        if !text.contains(word) {
-            faults.push(format!("{COVERAGE}: `{file}` does not name `{word}`"));
-        }
-    }
-    faults
 }
 
 #[cfg(test)]
@@ -138,25 +119,28 @@ mod tests {
     }
 
     #[test]
+    fn files_of_a_page_must_exist() {
+        let source = |path: &str, text: &str| Source { path: path.to_owned(), text: text.to_owned() };
+        let page = |path: &str, text: &str| {
+            let here = ["crates/a/src/lib.rs", "crates/a/src/b/mod.rs", "crates/a/src/b/c.rs"];
+            files(&source(path, text), &here.map(|path| source(path, "")))
+        };
+        let none = Vec::<String>::new();
+        assert_eq!(page("docs/testing.md", "`crates/a/src/b/c.rs`, `d.rs x`, `**/*.rs`\n```\n`e.rs`\n```\n"), none);
+        assert_eq!(page("docs/testing.md", "`b/c.rs`"), ["docs/testing.md: names `b/c.rs`, which does not exist"]);
+        assert_eq!(page("crates/a/README.md", "`b/c.rs` `src/lib.rs`"), none);
+        assert_eq!(page("crates/a/src/b/README.md", "`mod.rs`, `c.rs`; `b/c.rs`, `lib.rs`"), none);
+        assert_eq!(page("crates/a/src/b/README.md", "no list"), none);
+        let forgotten = "crates/a/src/b/README.md: lists files of its folder, but not `c.rs`";
+        assert_eq!(page("crates/a/src/b/README.md", "`mod.rs`"), [forgotten]);
+        assert_eq!(page("docs/other.md", "`gone.rs`"), none);
+    }
+
+    #[test]
     fn the_program_shown_must_be_the_one_that_is_run() {
         let program = "//! A program.\nfn main() {}\n";
         assert_eq!(shown(&page("```rust\nfn main() {}\n```"), program), None);
         assert!(shown(&page("```rust\nfn main() { }\n```"), program).is_some());
         assert!(shown(&page("no program"), program).is_some());
-    }
-
-    #[test]
-    fn a_name_without_a_row_is_found() {
-        let facts = Json::parse(r#"{"surface": {"torch.cuda": {"Event": null, "Stream": null}}}"#).unwrap();
-        let coverage =
-            "# Coverage\n\n## `torch.cuda`\n\n| `Event` | not yet |\n\n## `torch.cuda.memory`\n| `Stream` |\n";
-        assert_eq!(missing(coverage, &facts), ["docs/coverage.md: torch.cuda lacks `Stream`"]);
-        assert_eq!(missing("", &facts), ["docs/coverage.md: no section `torch.cuda`"]);
-    }
-
-    #[test]
-    fn a_row_that_claims_too_much_is_found() {
-        assert_eq!(untrue("| `nothing_like_it` | done | `xtask/src/main.rs` | `xtask/src/gone.rs` |").len(), 2);
-        assert_eq!(untrue("| `flags` | done | `xtask/src/main.rs` | `xtask/src/flags.rs` |"), Vec::<String>::new());
     }
 }

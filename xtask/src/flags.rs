@@ -1,12 +1,15 @@
-//! All commands and their options in one table, and the parser that reads a command line against it.
+//! All commands and their options in one table, and what reads a command line against it.
 //!
 //! An unknown command, an unknown option, a missing or a surplus value is an error with the usage text; nothing is
 //! guessed.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
+
+use lexopt::{Arg, Parser, ValueExt as _};
 
 use crate::shell::Result;
-use crate::{bench, check, codegen, demo, differential, gpu_test, lint, replay, test};
+use crate::{bench, check, codegen, demo, differential, gpu_test, lint, replay, survey, test};
 
 /// One command of `cargo xtask`.
 #[derive(Debug)]
@@ -15,6 +18,8 @@ pub(crate) struct Command {
     pub(crate) name: &'static str,
     /// What it does, in half a line.
     pub(crate) about: &'static str,
+    /// Where the files are that it reads and writes, and what is in them; printed below the options.
+    pub(crate) files: &'static str,
     /// The options it takes.
     pub(crate) options: &'static [Opt],
     /// What runs.
@@ -39,29 +44,57 @@ const DRIVER: Opt = Opt {
             the simulated one, the real one, or the libcuda at a path",
 };
 
+/// The words that ask for the usage text.
+const HELP: [&str; 3] = ["help", "--help", "-h"];
+
 /// Every command there is.
 pub(crate) const COMMANDS: &[Command] = &[
     Command {
         name: "demo",
         about: "shows the runtime at work on a recorded training run",
+        files: "",
         options: &[DRIVER],
         run: demo::run,
     },
     Command {
         name: "test",
         about: "unit, documentation, conformance and golden tests; none needs a GPU",
+        files: "",
         options: &[DRIVER],
         run: test::run,
     },
     Command {
         name: "lint",
         about: "formatting, clippy, documentation warnings, house rules, drift of what is generated or listed",
+        files: "",
         options: &[DRIVER],
         run: lint::run,
     },
     Command {
+        name: "layers",
+        about: "prints which folder of a crate imports which, and fails where one imports a folder above it",
+        files: "",
+        options: &[DRIVER],
+        run: survey::layers,
+    },
+    Command {
+        name: "api",
+        about: "writes the public API of the crates to `docs/api`, one line an item",
+        files: "",
+        options: &[DRIVER, Opt { name: "--check", value: None, about: "writes nothing, fails if something differs" }],
+        run: survey::api,
+    },
+    Command {
+        name: "coverage",
+        about: "writes into `docs/coverage.md` which file each name is in, and how many there are",
+        files: "",
+        options: &[DRIVER, Opt { name: "--check", value: None, about: "writes nothing, fails if a row is not true" }],
+        run: survey::coverage,
+    },
+    Command {
         name: "check",
         about: "model checkers, AddressSanitizer, fuzz bodies over their corpus and then for a while each",
+        files: "",
         options: &[
             DRIVER,
             Opt { name: "--seconds", value: Some("N"), about: "how long each fuzz body runs (60)" },
@@ -72,12 +105,18 @@ pub(crate) const COMMANDS: &[Command] = &[
     Command {
         name: "codegen",
         about: "writes the bindings of cuda-sys from the pinned headers",
+        files: "",
         options: &[DRIVER, Opt { name: "--check", value: None, about: "writes nothing, fails if something differs" }],
         run: codegen::run,
     },
     Command {
         name: "gpu-test",
         about: "tests, demo and bench on a real GPU: here, or packed for a host without Rust",
+        files: "The folder that is packed (DIR, or `gpu-test` in the target folder) holds `run`, a script that takes `real`, `sim` or\n\
+                the path of a libcuda; `bin`, the programs; `data`, a recorded trace. `run` writes `out/summary.txt`, a line with name,\n\
+                outcome and seconds for each step, and beside it what the benches print, `bench_flow.txt` and `bench_alloc.txt`.\n\
+                FOLDER is no part of this project; of it are built and run, where their tools are found: `torch_bench.cpp`,\n\
+                `torch_replay.cpp`, `torch_py_bench.py`, `driver_costs.cpp`.",
         options: &[
             DRIVER,
             Opt { name: "--bundle", value: Some("DIR"), about: "pack everything into this folder instead of running" },
@@ -88,6 +127,9 @@ pub(crate) const COMMANDS: &[Command] = &[
     Command {
         name: "bench",
         about: "our costs beside those of the raw driver, in one run; with `alloc` those of the caching allocator",
+        files: "FILE holds a figure a line: a name as our table has it, a tabulator, nanoseconds; other lines are passed over.\n\
+                HARNESS is a program, no part of this project, that reads `bench KIND ARGUMENT THREADS OPS` a line from its standard\n\
+                input and answers each with a line of figures. Both forms, and every row: docs/testing.md, \"Measuring\".",
         options: &[
             DRIVER,
             Opt {
@@ -119,6 +161,11 @@ pub(crate) const COMMANDS: &[Command] = &[
     Command {
         name: "replay",
         about: "checks golden allocator scripts, or measures a recorded trace, on the simulated driver",
+        files: "SCRIPT is a file of `tests/data/golden/allocator` (`*.script.gz`) or one like it, plain or compressed with gzip: a line\n\
+                of `key=value` words (`conf`, `kind`, `total_memory`), then an operation or an answer a line. FILE is one of\n\
+                `tests/data/traces` (`*.trace.gz`) or one like it: a line `a ID BYTES STREAM` takes memory, a line `f ID` gives it back.\n\
+                TEXT is what `PYTORCH_CUDA_ALLOC_CONF` takes, as `expandable_segments:True`. A script that fails has a line\n\
+                `FAIL NAME: line N, KEY, expected X, got Y`; the last line counts.",
         options: &[
             DRIVER,
             Opt { name: "SCRIPT...", value: None, about: "the scripts to check" },
@@ -131,6 +178,10 @@ pub(crate) const COMMANDS: &[Command] = &[
     Command {
         name: "differential",
         about: "runs random scripts on our allocator and on PyTorch's own, and compares every answer",
+        files: "HARNESS is a program, no part of this project, that runs the allocator of PyTorch 2.11's `libc10_cuda.so` on a\n\
+                simulated runtime. It reads a command a line from its standard input and answers each; the commands are in\n\
+                docs/testing.md, \"Random scripts against PyTorch's allocator\". Nothing is written: a script that differs is printed\n\
+                as the text that HARNESS reads.",
         options: &[
             DRIVER,
             Opt { name: "--peer", value: Some("HARNESS"), about: "the program that runs PyTorch's allocator" },
@@ -190,53 +241,46 @@ pub(crate) enum Request {
 ///
 /// # Errors
 /// The usage text, headed by what is wrong.
-pub(crate) fn parse(args: &[String]) -> std::result::Result<Request, String> {
-    let Some((name, rest)) = args.split_first() else {
+pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> std::result::Result<Request, String> {
+    let mut args = args.into_iter();
+    let Some(name) = args.next().map(|name| name.to_string_lossy().into_owned()) else {
         return Ok(Request::Help(overview()));
     };
-    if is_help(name) {
+    if HELP.contains(&name.as_str()) {
         return Ok(Request::Help(overview()));
     }
     let Some(command) = COMMANDS.iter().find(|command| command.name == name) else {
         return Err(format!("there is no command `{name}`\n\n{}", overview()));
     };
-    if rest.iter().any(|word| is_help(word)) {
+    let rest: Vec<OsString> = args.collect();
+    if rest.iter().any(|word| HELP.iter().any(|help| word == help)) {
         return Ok(Request::Help(usage(command)));
     }
-    match options(command, rest) {
+    match options(command, Parser::from_args(rest)) {
         Ok(flags) => Ok(Request::Run(command, flags)),
         Err(error) => Err(format!("{error}\n\n{}", usage(command))),
     }
 }
 
-fn is_help(word: &str) -> bool {
-    matches!(word, "help" | "--help" | "-h")
-}
-
-fn options(command: &Command, words: &[String]) -> std::result::Result<Flags, String> {
+/// Checks the words of a command line against the options of its command.
+fn options(command: &Command, mut words: Parser) -> std::result::Result<Flags, lexopt::Error> {
     let mut flags = Flags::default();
-    let mut words = words.iter();
     let takes_words = command.options.iter().any(|option| !option.name.starts_with('-'));
-    while let Some(word) = words.next() {
-        if takes_words && !word.starts_with('-') {
-            flags.words.push(word.clone());
-            continue;
-        }
-        let (name, given) = match word.split_once('=') {
-            Some((name, value)) => (name, Some(value.to_owned())),
-            None => (word.as_str(), None),
+    while let Some(word) = words.next()? {
+        let name = match word {
+            Arg::Value(word) if takes_words => {
+                flags.words.push(word.string()?);
+                continue;
+            }
+            Arg::Long(name) => format!("--{name}"),
+            Arg::Short(_) | Arg::Value(_) => return Err(word.unexpected()),
         };
         let Some(option) = command.options.iter().find(|option| option.name == name) else {
-            return Err(format!("`{}` takes no `{word}`", command.name));
+            return Err(format!("`{}` takes no `{name}`", command.name).into());
         };
-        let value = match (option.value, given) {
-            (None, None) => String::new(),
-            (None, Some(_)) => return Err(format!("{name} takes no value")),
-            (Some(_), Some(value)) => value,
-            (Some(kind), None) => words.next().cloned().ok_or_else(|| format!("{name} needs a value: {kind}"))?,
-        };
+        let value = if option.value.is_some() { words.value()?.string()? } else { String::new() };
         if flags.options.insert(option.name, value).is_some() {
-            return Err(format!("{name} is given twice"));
+            return Err(format!("{name} is given twice").into());
         }
     }
     Ok(flags)
@@ -260,6 +304,9 @@ fn usage(command: &Command) -> String {
     for option in command.options {
         text.push_str(&format!("\n  {}\n      {}", spelled(option), option.about));
     }
+    if !command.files.is_empty() {
+        text.push_str(&format!("\n\n{}", command.files));
+    }
     text
 }
 
@@ -271,12 +318,12 @@ fn spelled(option: &Opt) -> String {
 mod tests {
     use super::*;
 
-    fn words(line: &str) -> Vec<String> {
-        line.split_whitespace().map(str::to_owned).collect()
+    fn words(line: &str) -> Vec<OsString> {
+        line.split_whitespace().map(OsString::from).collect()
     }
 
     fn flags(line: &str) -> Flags {
-        match parse(&words(line)).unwrap() {
+        match parse(words(line)).unwrap() {
             Request::Run(_, flags) => flags,
             Request::Help(text) => panic!("expected a command, got {text}"),
         }
@@ -305,8 +352,9 @@ mod tests {
             "codegen --check=yes",
             "demo extra",
             "demo --driver sim --driver sim",
+            "demo -d sim",
         ] {
-            let error = parse(&words(line)).unwrap_err();
+            let error = parse(words(line)).unwrap_err();
             assert!(error.contains("usage: cargo xtask"), "{line}: {error}");
         }
     }
@@ -316,6 +364,15 @@ mod tests {
         let replay = flags("replay a.script --json b.script");
         assert_eq!(replay.words(), ["a.script", "b.script"]);
         assert!(replay.has("--json"));
+    }
+
+    #[test]
+    fn the_usage_tells_of_files() {
+        for name in ["replay", "differential", "bench", "gpu-test"] {
+            let Request::Help(text) = parse(words(&format!("{name} --help"))).unwrap() else { panic!("{name}") };
+            let command = COMMANDS.iter().find(|command| command.name == name).unwrap();
+            assert!(text.ends_with(command.files) && command.files.len() > 100, "{name}");
+        }
     }
 
     #[test]

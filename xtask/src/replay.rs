@@ -16,7 +16,9 @@ pub(crate) fn run(flags: &Flags) -> Result<()> {
         return Err("the recorded addresses can be replayed on the simulated driver only".into());
     }
     shell::run(&mut shell::cargo(["build", "--release", "--quiet", "--package", "tests", "--bin", "replay"]))?;
-    shell::run(Command::new(shell::target_dir().join("release/replay")).args(arguments(flags)))
+    let mut command = Command::new(shell::target_dir().join("release/replay"));
+    // The command line may name a hundred scripts; the program says which of them failed.
+    if shell::succeeds(command.args(arguments(flags)))? { Ok(()) } else { Err("failed, as said above".to_owned()) }
 }
 
 fn arguments(flags: &Flags) -> Vec<String> {

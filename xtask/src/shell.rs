@@ -58,6 +58,16 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
     if status.success() { Ok(()) } else { Err(format!("`{name}` failed: {status}")) }
 }
 
+/// Runs a program that says itself what went wrong; whether it ended with success.
+///
+/// # Errors
+/// It cannot start.
+pub(crate) fn succeeds(command: &mut Command) -> Result<bool> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    let status = command.status().map_err(|error| format!("cannot run `{program}`: {error}"))?;
+    Ok(status.success())
+}
+
 /// Runs a program and returns what it wrote to its standard output; its errors are passed through.
 ///
 /// # Errors

@@ -13,7 +13,8 @@ use crate::shell::{self, Phases, Result};
 pub(crate) const DEMO_TRACE: &str = "tests/data/traces/gpt2_fixed.trace.gz";
 
 /// The default members, less `tests`. Naming them all lets cargo choose features once and build nothing twice.
-const UNIT: [&str; 7] = ["--workspace", "--exclude", "codegen", "--exclude", "checks", "--exclude", "tests"];
+const UNIT: [&str; 9] =
+    ["--workspace", "--exclude", "codegen", "--exclude", "survey", "--exclude", "checks", "--exclude", "tests"];
 
 /// Runs the command.
 pub(crate) fn run(flags: &Flags) -> Result<()> {

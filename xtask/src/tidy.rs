@@ -26,9 +26,12 @@ const PLACES: &[&str] = &[
     "tests",
     "xtask",
     "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "SECURITY.md",
     "Cargo.toml",
     "README.md",
     "clippy.toml",
+    "deny.toml",
     "rust-toolchain.toml",
     "rustfmt.toml",
 ];
@@ -112,7 +115,7 @@ fn collect(path: &Path, paths: &mut Vec<PathBuf>) -> Result<()> {
 
 fn is_text(path: &Path) -> bool {
     let extension = path.extension().and_then(|extension| extension.to_str());
-    matches!(extension, Some("rs" | "md" | "toml" | "txt" | "sh")) || path.ends_with(".ci/run")
+    matches!(extension, Some("rs" | "md" | "toml" | "txt" | "sh" | "c" | "h")) || path.ends_with(".ci/run")
 }
 
 /// The paths and path beginnings in backquotes at the start of a line of the list.

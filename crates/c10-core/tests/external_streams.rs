@@ -24,7 +24,7 @@ const THERE: DeviceIndex = DeviceIndex(1);
 
 /// The simulated driver, as others in the process use it.
 fn driver() -> cuda_sys::Driver {
-    common::load(cuda_sim::functions()).expect("the simulated driver has a version")
+    cuda_sim::driver().expect("the simulated driver has a version")
 }
 
 /// A stream of a device's primary context that somebody else owns.

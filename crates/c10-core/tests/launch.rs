@@ -11,7 +11,7 @@ use c10_core::{
     Arg, CUDAGraph, CaptureMode, DeviceBuffer, DeviceIndex, Error, Event, EventOptions, Kernel, LaunchConfig,
     LaunchErrorKind, MemoryError, Module, ModuleError, Result, Stream,
 };
-use common::{DEVICE, Rig, config, fail_each_call, load, rig};
+use common::{DEVICE, Rig, config, fail_each_call, rig};
 
 const WORDS: usize = 1000;
 
@@ -327,18 +327,16 @@ fn sleeping_keeps_a_stream_busy_for_so_long() {
 
 #[test]
 fn a_driver_that_cannot_tell_parameters_launches_all_the_same() {
-    let rig = rig();
-    let old = cuda_sim::functions().up_to(cuda_sys::CudaVersion(12020));
-    let runtime = c10_core::Runtime::new(load(old).unwrap());
+    let rig = Rig::new(config().driver_version(cuda_sys::CudaVersion(12020)));
+    let runtime = &rig.runtime;
     let stream = runtime.streams().pooled(DEVICE, 0).unwrap();
-    let kernel = Module::from_ptx(&runtime, DEVICE, TEXT).unwrap().kernel("add").unwrap();
+    let kernel = Module::from_ptx(runtime, DEVICE, TEXT).unwrap().kernel("add").unwrap();
     assert_eq!(kernel.parameter_sizes(), None);
     let buffer = runtime.memory().buffer(WORDS * 4, &stream).unwrap();
     buffer.fill(0..WORDS * 4, 0, &stream).unwrap();
     add(&kernel, &buffer, 5, &stream).unwrap();
     stream.synchronize().unwrap();
     assert_eq!(read(&buffer), [5; WORDS]);
-    drop(rig);
 }
 
 /// Loads, launches, captures, replays, sleeps.

@@ -5,7 +5,7 @@ mod common;
 use std::process::Command;
 
 use c10_core::{DeviceIndex, Error, OutOfMemoryHint, ProcessMemory, TelemetryError};
-use common::{DEVICE, Rig, config, nvml};
+use common::{DEVICE, Rig, config};
 use cuda_sim::{Config, Fault};
 use cuda_sys::CUresult;
 
@@ -13,7 +13,7 @@ const MIB: u64 = 1 << 20;
 
 fn rig(config: Config) -> Rig {
     let rig = Rig::new(config);
-    rig.runtime.telemetry().set_nvml(nvml());
+    rig.runtime.telemetry().set_nvml(cuda_sim::nvml());
     rig
 }
 
@@ -105,10 +105,8 @@ fn failures_are_torchs() {
         rig.runtime.telemetry().utilization(DeviceIndex(1)),
         Err(Error::Telemetry(TelemetryError::Failed { call: "nvmlDeviceGetHandleByIndex_v2", code: 2 }))
     );
-    let mut functions = cuda_sim::nvml_functions();
-    functions.nvmlDeviceGetPowerUsage = None;
-    functions.nvmlDeviceGetComputeRunningProcesses_v3 = None;
-    without.runtime.telemetry().set_nvml(common::nvml_of(functions));
+    let missing = ["nvmlDeviceGetPowerUsage", "nvmlDeviceGetComputeRunningProcesses_v3"];
+    without.runtime.telemetry().set_nvml(cuda_sim::nvml_without(&missing));
     let lacking = without.runtime.telemetry().power_draw(DEVICE).unwrap_err().to_string();
     assert_eq!(lacking, "Function Not Found (nvmlDeviceGetPowerUsage: NVML_ERROR_FUNCTION_NOT_FOUND)");
     assert_eq!(without.runtime.telemetry().processes(DEVICE), Ok(vec![]), "an older function serves");

@@ -127,12 +127,10 @@ fn a_file_that_is_no_driver_is_told_from_a_missing_one() {
 
 #[test]
 fn a_stub_library_is_refused_as_no_driver() {
-    extern "C" fn stub(_: *mut std::ffi::c_int) -> CUresult {
-        CUresult::CUDA_ERROR_STUB_LIBRARY
-    }
-    let mut functions = cuda_sim::functions();
-    functions.cuDriverGetVersion = Some(stub);
-    let error = Error::from(common::load(functions).unwrap_err());
+    let rig = rig();
+    let code = CUresult::CUDA_ERROR_STUB_LIBRARY;
+    rig.machine.inject(Fault { call: "cuDriverGetVersion", occurrence: 1, code });
+    let error = Error::from(cuda_sim::driver().unwrap_err());
     assert!(error.to_string().starts_with("CUDA driver initialization failed, you might not have a CUDA gpu."));
     assert!(error.to_string().contains("CUDA_ERROR_STUB_LIBRARY"), "{error}");
 }

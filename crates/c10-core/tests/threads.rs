@@ -22,25 +22,14 @@ use std::time::Duration;
 use c10_core::{BlockState, Error, MemoryError, Runtime, SegmentType, Stream};
 use common::{DEVICE, Rig, config};
 use cuda_sim::Machine;
+use rand::{RngExt as _, SeedableRng as _};
+use rand_pcg::Pcg32;
 
 const MIB: u64 = 1 << 20;
 
-/// A generator of numbers that needs no package.
-struct Numbers(u64);
-
-impl Numbers {
-    fn of(seed: usize) -> Self {
-        Self(u64::try_from(seed).unwrap().wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x1234_5678)
-    }
-
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % limit
-    }
-
-    fn index(&mut self, limit: usize) -> usize {
-        usize::try_from(self.below(limit as u64)).unwrap()
-    }
+/// The numbers of a thread: the same in every run, with every version of the package.
+fn numbers_of(seed: usize) -> Pcg32 {
+    Pcg32::seed_from_u64(u64::try_from(seed).unwrap())
 }
 
 /// Ends the program with a message when the action takes longer than anybody waits.
@@ -216,9 +205,9 @@ impl Phases {
     }
 
     fn direct(self, crew: &Crew, mut look: impl FnMut(&[Block])) {
-        let mut numbers = Numbers::of(self.seed);
-        let unit = 1024 << numbers.below(4);
-        let small_blocks = 20 + numbers.index(60);
+        let mut numbers = numbers_of(self.seed);
+        let unit = 1024 << numbers.random_range(0..4);
+        let small_blocks = 20 + numbers.random_range(0..60);
         let mut live: Vec<Block> = Vec::new();
 
         // One block of each pool and stream: the rest of each segment is a free part.
@@ -277,32 +266,32 @@ impl Phases {
     }
 
     /// Blocks with neighbours that stay: not the first and the last of a segment.
-    fn choose_holes(self, numbers: &mut Numbers, mut live: Vec<Block>) -> (Vec<Block>, Vec<Block>) {
+    fn choose_holes(self, numbers: &mut Pcg32, mut live: Vec<Block>) -> (Vec<Block>, Vec<Block>) {
         live.sort_by_key(|block| (block.stream, block.size, block.address));
         let (mut holes, mut kept, mut place) = (Vec::new(), Vec::new(), 0);
         for at in 0..live.len() {
             let group = |at: usize| live.get(at).map(|block| (block.stream, block.size));
             place = if at > 0 && group(at - 1) == group(at) { place + 1 } else { 0 };
-            let is_hole = place % 2 == 1 && group(at + 1) == group(at) && numbers.below(8) > 0;
+            let is_hole = place % 2 == 1 && group(at + 1) == group(at) && numbers.random_range(0..8) > 0;
             if is_hole { holes.push(live[at]) } else { kept.push(live[at]) }
         }
         (holes, kept)
     }
 
     /// Requests that all find room in the holes: two halves take a small one, one and a half MiB a large one.
-    fn fill(self, numbers: &mut Numbers, holes: &[Block], unit: u64) -> Vec<(usize, [Work; 1])> {
+    fn fill(self, numbers: &mut Pcg32, holes: &[Block], unit: u64) -> Vec<(usize, [Work; 1])> {
         let mut filling = Vec::new();
         for stream in 0..self.streams {
             let of =
                 |large: bool| holes.iter().filter(|hole| hole.stream == stream && (hole.size > MIB) == large).count();
             let (small, large) = (of(false), of(true));
-            let halved = numbers.index(small + 1);
-            let halves = (halved * 2).saturating_sub(numbers.index(2));
-            let equal = numbers.index(small - halved + 1);
+            let halved = numbers.random_range(0..small + 1);
+            let halves = (halved * 2).saturating_sub(numbers.random_range(0..2));
+            let equal = numbers.random_range(0..small - halved + 1);
             let whole = Work::Alloc { stream, requested: LARGE * 3 / 4, size: LARGE };
             let works = std::iter::repeat_n(alloc(stream, unit / 2), halves);
             let works = works.chain(std::iter::repeat_n(alloc(stream, unit), equal));
-            let works = works.chain(std::iter::repeat_n(whole, numbers.index(large + 1)));
+            let works = works.chain(std::iter::repeat_n(whole, numbers.random_range(0..large + 1)));
             let sharers: Vec<usize> = (stream..self.threads).step_by(self.streams).collect();
             filling.extend(works.enumerate().map(|(at, work)| (sharers[at % sharers.len()], [work])));
         }
@@ -401,11 +390,11 @@ fn produce_and_consume(seed: usize, shared: bool) {
             let ways = ways.clone();
             scope.spawn(move || {
                 let _bound = machine.bind();
-                let mut numbers = Numbers::of(seed * 100 + number);
+                let mut numbers = numbers_of(seed * 100 + number);
                 let mut alloc = |first: bool| {
-                    let bytes = match numbers.below(10) {
-                        0 => 1 + numbers.below(3 * MIB),
-                        _ => 1 + numbers.below(40_000),
+                    let bytes = match numbers.random_range(0..10) {
+                        0 => 1 + numbers.random_range(0..3 * MIB),
+                        _ => 1 + numbers.random_range(0..40_000),
                     };
                     if first {
                         most.fetch_add(usize::try_from(bytes).unwrap(), Ordering::Relaxed);
@@ -414,11 +403,13 @@ fn produce_and_consume(seed: usize, shared: bool) {
                 };
                 let first: Vec<u64> = (0..CREDIT).map(|_| alloc(true)).collect();
                 begin.wait();
-                let mut next = Numbers::of(seed * 100 + 50 + number);
-                first.into_iter().for_each(|address| ways[next.index(CONSUMERS)].send((number, address)).unwrap());
+                let mut next = numbers_of(seed * 100 + 50 + number);
+                first
+                    .into_iter()
+                    .for_each(|address| ways[next.random_range(0..CONSUMERS)].send((number, address)).unwrap());
                 for _ in 0..300 {
                     credit.recv().unwrap();
-                    ways[next.index(CONSUMERS)].send((number, alloc(false))).unwrap();
+                    ways[next.random_range(0..CONSUMERS)].send((number, alloc(false))).unwrap();
                 }
             });
         }
@@ -550,12 +541,12 @@ fn memory_given_back_twice_at_once_counts_once() {
                     tell.send(free_all(&backwards)).unwrap();
                 }
             });
-            let mut numbers = Numbers::of(3);
+            let mut numbers = numbers_of(3);
             for round in 1..=rounds {
                 let mut alloc = || {
-                    let bytes = [100, 100, 100, 3 * MIB][numbers.index(4)];
+                    let bytes = [100, 100, 100, 3 * MIB][numbers.random_range(0..4)];
                     let address = runtime.memory().alloc(bytes, &stream).unwrap();
-                    if numbers.below(16) == 0 {
+                    if numbers.random_range(0..16) == 0 {
                         runtime.memory().record_stream(address, &other).unwrap();
                     }
                     address
@@ -620,19 +611,19 @@ fn every_reading_is_consistent_while_threads_run() {
                     }
                     return;
                 }
-                let mut numbers = Numbers::of(seed * 10 + number);
+                let mut numbers = numbers_of(seed * 10 + number);
                 let mut live = VecDeque::new();
                 let mut steps = 0;
                 while steps < 1500 || read.load(Ordering::Relaxed) < READINGS {
                     steps += 1;
-                    if live.len() == MOST || numbers.below(5) < 2 && !live.is_empty() {
-                        let at = numbers.index(live.len());
+                    if live.len() == MOST || numbers.random_range(0..5) < 2 && !live.is_empty() {
+                        let at = numbers.random_range(0..live.len());
                         runtime.memory().free(live.swap_remove_back(at).unwrap()).unwrap();
                         continue;
                     }
-                    let most = if numbers.below(20) == 0 { 3 * MIB } else { 9000 };
-                    let bytes = 1 + numbers.below(most);
-                    let stream = &streams[numbers.index(2)];
+                    let most = if numbers.random_range(0..20) == 0 { 3 * MIB } else { 9000 };
+                    let bytes = 1 + numbers.random_range(0..most);
+                    let stream = &streams[numbers.random_range(0..2)];
                     live.push_back(runtime.memory().alloc(bytes, stream).unwrap());
                 }
                 live.into_iter().for_each(|address| runtime.memory().free(address).unwrap());
@@ -651,7 +642,7 @@ fn every_reading_is_consistent_while_threads_run() {
 struct Worker<'a> {
     runtime: &'a Runtime,
     streams: &'a [Stream],
-    numbers: Numbers,
+    numbers: Pcg32,
     live: Vec<u64>,
     /// Threads that give this one's memory back.
     ways: Vec<Sender<u64>>,
@@ -662,11 +653,11 @@ struct Worker<'a> {
 impl Worker<'_> {
     fn step(&mut self) {
         let runtime = self.runtime;
-        let stream = &self.streams[self.numbers.index(self.streams.len())];
-        match self.numbers.below(20) {
+        let stream = &self.streams[self.numbers.random_range(0..self.streams.len())];
+        match self.numbers.random_range(0..20) {
             0..=8 => {
-                let most = [2000, 700_000, 5 * MIB, 22 * MIB][self.numbers.index(4)];
-                let bytes = 1 + self.numbers.below(most);
+                let most = [2000, 700_000, 5 * MIB, 22 * MIB][self.numbers.random_range(0..4)];
+                let bytes = 1 + self.numbers.random_range(0..most);
                 match runtime.memory().alloc(bytes, stream) {
                     Ok(address) => self.live.push(address),
                     Err(error) => {
@@ -678,20 +669,20 @@ impl Worker<'_> {
                 }
             }
             9..=11 if !self.live.is_empty() => {
-                let at = self.numbers.index(self.live.len());
+                let at = self.numbers.random_range(0..self.live.len());
                 runtime.memory().record_stream(self.live[at], stream).unwrap();
             }
             12..=14 if !self.live.is_empty() => {
-                let at = self.numbers.index(self.live.len());
-                let to = self.numbers.index(self.ways.len());
+                let at = self.numbers.random_range(0..self.live.len());
+                let to = self.numbers.random_range(0..self.ways.len());
                 self.ways[to].send(self.live.swap_remove(at)).unwrap();
             }
             15..=17 if !self.live.is_empty() => {
-                let at = self.numbers.index(self.live.len());
+                let at = self.numbers.random_range(0..self.live.len());
                 runtime.memory().free(self.live.swap_remove(at)).unwrap();
             }
-            18 if self.numbers.below(4) == 0 => runtime.memory().empty_cache().unwrap(),
-            19 if self.numbers.below(4) == 0 => assert_consistent(&figures(runtime)),
+            18 if self.numbers.random_range(0..4) == 0 => runtime.memory().empty_cache().unwrap(),
+            19 if self.numbers.random_range(0..4) == 0 => assert_consistent(&figures(runtime)),
             _ => {}
         }
         self.give_back_others();
@@ -718,7 +709,7 @@ fn churn(seed: usize) -> usize {
             let (ways, refused, running, done) = (ways.clone(), &refused, &running, Arc::clone(&done));
             scope.spawn(move || {
                 let _bound: cuda_sim::Bound = Machine::bind(machine);
-                let numbers = Numbers::of(seed * 10 + number);
+                let numbers = numbers_of(seed * 10 + number);
                 let mut worker = Worker { runtime, streams, numbers, live: Vec::new(), ways, given, refused: 0 };
                 (0..250).for_each(|_| worker.step());
                 worker.live.drain(..).for_each(|address| runtime.memory().free(address).unwrap());
@@ -765,9 +756,9 @@ fn garbage_is_collected_while_threads_allocate() {
             together(&rig, THREADS, |number, runtime| {
                 let alloc = |bytes| runtime.memory().alloc(bytes, &streams[number]);
                 let free = |address| runtime.memory().free(address).unwrap();
-                let mut numbers = Numbers::of(seed);
+                let mut numbers = numbers_of(seed);
                 for _ in 0..4000 * usize::from(number == 0) {
-                    match alloc((10 + numbers.below(50)) * 2 * MIB) {
+                    match alloc((10 + numbers.random_range(0..50)) * 2 * MIB) {
                         Ok(address) => free(address),
                         Err(error) => assert!(error.is_out_of_memory(), "{error}"),
                     }

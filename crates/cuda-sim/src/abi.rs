@@ -13,7 +13,7 @@ use std::ffi::c_void;
 
 use cuda_sys::driver::Functions;
 use cuda_sys::driver::types::*;
-use cuda_sys::{CUresult, CudaVersion};
+use cuda_sys::{CUresult, CudaVersion, Driver, LoadError};
 
 use crate::calls;
 use crate::claim::IntoModel;
@@ -79,6 +79,18 @@ macro_rules! define_functions {
 }
 
 crate::for_each_export!(define_functions);
+
+/// The simulated driver, to be used like any other; each call goes to the machine of the thread that makes it.
+///
+/// Functions newer than the driver version of the current machine are left out, so make one driver for each machine.
+///
+/// # Errors
+/// The current machine was told to fail `cuDriverGetVersion`.
+pub fn driver() -> Result<Driver, LoadError> {
+    // SAFETY: these functions have the signatures and duties of the C functions they are named after, and live as long
+    // as the process.
+    unsafe { Driver::from_functions(functions()) }
+}
 
 /// What a search for a function by name came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,16 +1,15 @@
 //! A deterministic simulated GPU behind the CUDA driver's C interface.
 //!
 //! A [`Machine`] has devices, memory with real contents, streams, events and a clock of its own. Programs reach it as
-//! they reach the real driver: through a table of C functions ([`functions()`]), or through the shared object that
-//! `libcuda-sim` makes of the same functions. NVML shows the same machine ([`nvml_functions()`], `libnvml-sim`).
+//! they reach the real driver: through a table of C functions ([`driver`]), or through the shared object that
+//! `libcuda-sim` makes of the same functions. NVML shows the same machine ([`nvml()`], `libnvml-sim`).
 //!
 //! ```
 //! use cuda_sim::{Config, Machine};
 //!
 //! let machine = Machine::new(Config::default().seed(7));
 //! let _bound = machine.bind();
-//! // Sound because the functions behave as the driver's do.
-//! let driver = unsafe { cuda_sys::Driver::from_functions(cuda_sim::functions()) }?;
+//! let driver = cuda_sim::driver()?;
 //! // Sound because these calls take no pointers that could be wrong.
 //! unsafe { driver.cuInit(0) }?;
 //! let mut count = 0;
@@ -57,11 +56,11 @@ mod nvml;
 mod ptx;
 mod report;
 
-pub use abi::{EXPORTS, functions};
+pub use abi::{EXPORTS, driver, functions};
 pub use config::{Config, ConfigError, Fault};
 pub use export::{Export, Needs};
 pub use machine::{Bound, Machine};
-pub use nvml::{NVML_EXPORTS, nvml_functions};
+pub use nvml::{NVML_EXPORTS, nvml, nvml_functions, nvml_without};
 pub use report::{LiveHandles, Report, ReportKind};
 
 /// The C functions one by one, for a shared object that exports them under their own names.

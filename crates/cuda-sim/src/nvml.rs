@@ -13,6 +13,7 @@ use std::ffi::{CString, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 
+use cuda_sys::Nvml;
 use cuda_sys::nvml::Functions;
 use cuda_sys::nvml::types::*;
 
@@ -92,12 +93,33 @@ macro_rules! define_functions {
         /// All functions as a table.
         #[must_use]
         pub fn nvml_functions() -> Functions {
-            Functions { nvmlErrorString: Some(functions::nvmlErrorString), $($symbol: Some(functions::$symbol),)* }
+            nvml_functions_without(&[])
+        }
+
+        fn nvml_functions_without(missing: &[&str]) -> Functions {
+            Functions {
+                nvmlErrorString: Some(functions::nvmlErrorString),
+                $($symbol: if missing.contains(&stringify!($symbol)) { None } else { Some(functions::$symbol) },)*
+            }
         }
     };
 }
 
 for_each_nvml_export!(define_functions);
+
+/// The simulated NVML, to be used like any other; each call goes to the machine of the thread that makes it.
+#[must_use]
+pub fn nvml() -> Nvml {
+    nvml_without(&[])
+}
+
+/// As [`nvml`], of an older library that lacks the functions with these names.
+#[must_use]
+pub fn nvml_without(missing: &[&str]) -> Nvml {
+    // SAFETY: these functions have the signatures and duties of the C functions they are named after, and live as long
+    // as the process.
+    unsafe { Nvml::from_functions(nvml_functions_without(missing)) }
+}
 
 /// Answers a call on the calling thread's machine; a panic inside becomes `NVML_ERROR_UNKNOWN`.
 fn enter(symbol: &'static str, function: impl FnOnce(&mut State) -> Answer) -> nvmlReturn_t {

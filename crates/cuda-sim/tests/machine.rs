@@ -58,8 +58,7 @@ fn a_thread_may_call_while_it_ends() {
         // First, so that it is dropped last.
         KEPT.set(None);
         let _bound = Machine::new(Config::default()).bind();
-        // SAFETY: the simulated driver's functions behave as the C functions of their names.
-        KEPT.set(Some(Kept(unsafe { cuda_sys::Driver::from_functions(cuda_sim::functions()) }.expect("a driver"))));
+        KEPT.set(Some(Kept(cuda_sim::driver().expect("a driver"))));
     });
     thread.join().expect("ends");
     assert!(ANSWERED.load(Ordering::Relaxed) > 0);
@@ -262,13 +261,9 @@ fn settling_makes_late_events_visible() {
 fn the_version_call_can_fail() {
     let machine = Machine::new(Config::default());
     let _bound = machine.bind();
-    let load = || {
-        // SAFETY: the functions behave as the driver's.
-        unsafe { cuda_sys::Driver::from_functions(cuda_sim::functions()) }
-    };
     machine.inject(Fault { call: "cuDriverGetVersion", occurrence: 1, code: CUresult::CUDA_ERROR_UNKNOWN });
-    assert!(load().is_err());
-    assert!(load().is_ok());
+    assert!(cuda_sim::driver().is_err());
+    assert!(cuda_sim::driver().is_ok());
 }
 
 #[test]

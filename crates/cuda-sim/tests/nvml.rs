@@ -24,11 +24,7 @@ struct Rig {
 fn rig(config: Config) -> Rig {
     let machine = Machine::new(config);
     let bound = machine.bind();
-    // SAFETY: the simulated functions behave as the C functions of their names.
-    let nvml = unsafe { Nvml::from_functions(cuda_sim::nvml_functions()) };
-    // SAFETY: as above.
-    let driver = unsafe { Driver::from_functions(cuda_sim::functions()) }.unwrap();
-    Rig { nvml, driver, machine, _bound: bound }
+    Rig { nvml: cuda_sim::nvml(), driver: cuda_sim::driver().unwrap(), machine, _bound: bound }
 }
 
 fn started(config: Config) -> Rig {

@@ -1,12 +1,16 @@
-//! What the tests of several crates share; never a dependency of anything shipped.
+//! The runtime beneath `torch.cuda`'s names on a simulated GPU, for tests.
 //!
-//! [`conformance`] is the suite of the driver's C interface: the same bodies run on the simulated machine, through
-//! its shared object and on a real GPU. [`common`] asks every function of simulated machines what it answers when what
-//! it needs is missing. [`machine`] makes simulated machines for tests, [`trace`] reads recorded allocation traces,
-//! [`script`] recorded allocator scripts.
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
 
-pub mod common;
-pub mod conformance;
-pub mod machine;
-pub mod script;
-pub mod trace;
+mod default;
+mod leftovers;
+mod simulation;
+
+pub use default::{AlreadyChosen, make_default};
+pub use leftovers::leftovers;
+pub use simulation::{Entered, SimulatedRuntime, Simulation, simulated_runtime};
+
+pub use c10_core;
+pub use cuda_sim::{Bound, Config, ConfigError, Fault, LiveHandles, Machine, Report, ReportKind};
+pub use cuda_sys::{CUresult, CudaVersion};

@@ -4,17 +4,14 @@
 //! What must hold after every step: the allocator's books balance, it counts at least the bytes of the blocks that
 //! are live as allocated and as requested, exactly those where nothing waits for a stream, and no two live blocks overlap. What must hold
 //! at the end, with failures over: everything can be given back, and the machine then has no allocation left.
-//!
-//! # Safety
-//! One unsafe call hands the simulated driver's table to the loader.
-#![expect(unsafe_code, reason = "a driver made from a table")]
+#![forbid(unsafe_code)]
 
 use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::thread::JoinHandle;
 
 use c10_core::{CUDAGraph, CaptureMode, DeviceIndex, Error, MemPool, MemPoolGuard, MemoryError, Runtime, Stream};
 use cuda_sim::{Config, Fault, Machine};
-use cuda_sys::{CUresult, Driver};
+use cuda_sys::CUresult;
 
 use crate::input::Input;
 
@@ -64,9 +61,7 @@ pub(super) fn run(bytes: &[u8]) -> Result<(), String> {
     let config = Config::default().seed(u64::from(input.byte())).capacity(CAPACITY_BYTES);
     let machine = Machine::new(config.late_events(input.byte() & 1 != 0));
     let _bound = machine.bind();
-    // SAFETY: the functions of the simulated driver have the signatures of the table, which they are typed by.
-    let driver = unsafe { Driver::from_functions(cuda_sim::functions()) }.map_err(|error| error.to_string())?;
-    let runtime = Runtime::new(driver);
+    let runtime = Runtime::new(cuda_sim::driver().map_err(|error| error.to_string())?);
     let mut script = Script::new(runtime, machine.clone()).map_err(|error| format!("cannot begin: {error}"))?;
     for step in 0..STEPS_MAX {
         if input.is_empty() {

@@ -43,8 +43,7 @@ fn history(bytes: &[u8]) -> Result<Vec<u32>, String> {
     let config = Config::default().seed(seed).devices(2).capacity(1 << 30);
     let machine = Machine::new(config.strict(options & 1 != 0).late_events(options & 2 != 0));
     let bound = machine.bind();
-    // SAFETY: the functions of the simulated driver have the signatures of the table, which they are typed by.
-    let driver = unsafe { Driver::from_functions(cuda_sim::functions()) }.map_err(|error| error.to_string())?;
+    let driver = cuda_sim::driver().map_err(|error| error.to_string())?;
     let mut script = Script::new(&driver, host.as_mut_ptr());
     for _ in 0..CALLS_MAX {
         if input.is_empty() {

@@ -28,12 +28,12 @@ pub const BODIES: &[Body] = &[
 #[cfg(test)]
 mod tests {
     use super::BODIES;
-    use crate::mutate::{Random, mutate};
+    use crate::mutate::{mutate, random};
 
     #[test]
     fn every_body_survives_its_first_inputs() {
         for body in BODIES {
-            let mut random = Random::new(42);
+            let mut random = random(42);
             let mut inputs = vec![Vec::new()];
             for _ in 0..50 {
                 let input = mutate(&mut random, &inputs);

@@ -6,7 +6,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use testkit::{script, trace};
+use crate::{script, trace};
 
 use super::run::replay;
 use super::trace::{Pass, TraceReport, measure};
@@ -61,25 +61,30 @@ fn say(text: &str) {
     let _ = writeln!(std::io::stdout(), "{text}");
 }
 
-/// Replays scripts and says how each ended; whether all passed.
+/// Replays scripts and says how each ended, those that failed once more at the end; whether all passed.
 fn scripts(paths: &[PathBuf]) -> bool {
-    let mut failed = 0;
+    let mut failed = Vec::new();
     for path in paths {
-        let line = match script::read(path) {
+        let (is_passed, line) = match script::read(path) {
             Ok(script) => {
                 let outcome = replay(&script);
-                failed += usize::from(!outcome.is_passed());
-                outcome.report(&name(path))
+                (outcome.is_passed(), outcome.report(&name(path)))
             }
-            Err(error) => {
-                failed += 1;
-                format!("FAIL {}: {error}", name(path))
-            }
+            Err(error) => (false, format!("FAIL {}: {error}", name(path))),
         };
         say(&line);
+        if !is_passed {
+            failed.push(name(path));
+        }
     }
-    say(&format!("{} passed, {failed} failed", paths.len() - failed));
-    failed == 0
+    say(&count(paths.len(), &failed));
+    failed.is_empty()
+}
+
+/// How many passed, and the names of those that failed.
+fn count(all: usize, failed: &[String]) -> String {
+    let text = format!("{} passed, {} failed", all - failed.len(), failed.len());
+    if failed.is_empty() { text } else { format!("{text}: {}", failed.join(", ")) }
 }
 
 /// The file's name without what says that it is a script.
@@ -164,6 +169,12 @@ mod tests {
         let difference = Difference { key: "segment.all.peak".into(), expected: "1".into(), got: "2".into() };
         let failed = Outcome::Failed { line: 7, difference }.report(&name);
         assert_eq!(failed, "FAIL default.plain.00: line 7, segment.all.peak, expected 1, got 2");
+    }
+
+    #[test]
+    fn those_that_failed_are_named_at_the_end() {
+        assert_eq!(count(2, &[]), "2 passed, 0 failed");
+        assert_eq!(count(3, &["a".to_owned(), "c".to_owned()]), "1 passed, 2 failed: a, c");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use testkit::script::Segment;
+use crate::script::Segment;
 
 /// One thing that differs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,7 +73,7 @@ pub(super) fn hex(address: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use testkit::script::Block;
+    use crate::script::Block;
 
     fn map(figures: &[(&str, i64)]) -> BTreeMap<String, i64> {
         figures.iter().map(|(key, value)| ((*key).to_owned(), *value)).collect()

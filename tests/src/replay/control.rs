@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use testkit::script::{CallKind, DriverCall};
+use crate::script::{CallKind, DriverCall};
 
 /// A block that was freed while a scope was open: its events are recorded later, in the order of the frees.
 #[derive(Debug)]

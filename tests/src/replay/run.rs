@@ -6,12 +6,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::script::{Action, Block, Line, Script, Segment};
 use c10_core::{
     CUDAGraph, CaptureMode, DeviceIndex, Error, MemPool, MemPoolGuard, PoolId, Runtime, Stream, StreamGuard,
 };
 use cuda_sim::{Config, Machine};
-use testkit::machine::leftovers;
-use testkit::script::{Action, Block, Line, Script, Segment};
+use testkit::leftovers;
 
 pub use super::compare::Difference;
 use super::compare::{figures, hex, segments};

@@ -5,10 +5,9 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
+use crate::trace::Step;
 use c10_core::{DeviceIndex, Runtime, Stream};
 use cuda_sim::{Config, Machine};
-use testkit::machine::table_driver;
-use testkit::trace::Step;
 
 const DEVICE: DeviceIndex = DeviceIndex(0);
 
@@ -69,7 +68,7 @@ pub struct TraceReport {
 pub fn measure(steps: &[Step], conf: &str) -> Result<TraceReport, Box<dyn std::error::Error>> {
     let machine = Machine::new(Config::default().capacity(CAPACITY_BYTES));
     let _bound = machine.bind();
-    let runtime = Runtime::new(table_driver()?);
+    let runtime = Runtime::new(cuda_sim::driver()?);
     if !conf.is_empty() {
         runtime.memory().set_settings(conf)?;
     }

@@ -155,7 +155,7 @@ fn pointer_types(library: &Library, versions: &Versions, include: &Path) -> Resu
 fn pointer_arguments(ty: &Type) -> Option<Vec<(String, String)>> {
     let Type::Path(path) = ty else { return None };
     let PathArguments::AngleBracketed(arguments) = &path.path.segments.last()?.arguments else { return None };
-    let GenericArgument::Type(Type::BareFn(function)) = arguments.args.first()? else { return None };
+    let GenericArgument::Type(Type::FnPtr(function)) = arguments.args.first()? else { return None };
     if matches!(function.output, ReturnType::Default) {
         return None;
     }

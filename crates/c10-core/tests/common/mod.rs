@@ -1,8 +1,4 @@
 //! A simulated machine with a runtime on it, for one test on one thread.
-//!
-//! # Safety
-//! A table is made of functions that behave as the C functions of their names.
-#![expect(unsafe_code, reason = "a table of functions is vouched for")]
 #![allow(
     dead_code,
     clippy::unwrap_used,
@@ -10,12 +6,11 @@
 )]
 
 use c10_core::{DeviceIndex, Result, Runtime, Stream};
-use cuda_sim::{Bound, Config, Fault, LiveHandles, Machine};
-use cuda_sys::CUresult;
+use testkit::{Bound, CUresult, Config, Fault, LiveHandles, Machine, Simulation};
 
 pub(crate) const DEVICE: DeviceIndex = DeviceIndex(0);
 
-/// The runtime goes before the machine is unbound.
+/// The machine is current on the thread, the runtime is not: the tests here say which runtime they mean.
 pub(crate) struct Rig {
     pub(crate) runtime: Runtime,
     pub(crate) machine: Machine,
@@ -24,9 +19,9 @@ pub(crate) struct Rig {
 
 impl Rig {
     pub(crate) fn new(config: Config) -> Self {
-        let machine = Machine::new(config);
-        let bound = machine.bind();
-        Self { runtime: runtime(), machine, _bound: bound }
+        let simulation = Simulation::new(config);
+        let machine = simulation.machine().clone();
+        Self { runtime: simulation.runtime().clone(), _bound: machine.bind(), machine }
     }
 
     pub(crate) fn stream(&self) -> Stream {
@@ -95,26 +90,9 @@ pub(crate) fn config() -> Config {
     Config::default().seed(1)
 }
 
-/// A runtime on the machine bound to this thread.
+/// Another runtime on the machine bound to this thread.
 pub(crate) fn runtime() -> Runtime {
-    Runtime::new(load(cuda_sim::functions()).unwrap())
-}
-
-/// A driver of functions that are the simulated driver's, or refuse to work.
-pub(crate) fn load(functions: cuda_sys::driver::Functions) -> Result<cuda_sys::Driver, cuda_sys::LoadError> {
-    // SAFETY: the simulated driver's functions behave as the C functions of their names.
-    unsafe { cuda_sys::Driver::from_functions(functions) }
-}
-
-/// NVML of the machine bound to this thread.
-pub(crate) fn nvml() -> cuda_sys::Nvml {
-    nvml_of(cuda_sim::nvml_functions())
-}
-
-/// An NVML of functions that are the simulated ones, or are not there.
-pub(crate) fn nvml_of(functions: cuda_sys::nvml::Functions) -> cuda_sys::Nvml {
-    // SAFETY: the simulated functions behave as the C functions of their names.
-    unsafe { cuda_sys::Nvml::from_functions(functions) }
+    Runtime::new(cuda_sim::driver().unwrap())
 }
 
 /// The driver's error that was expected.

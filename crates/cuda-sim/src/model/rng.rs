@@ -1,4 +1,7 @@
 //! The machine's only source of chance: one number sequence, fixed by the seed.
+//!
+//! It is written here and not taken from a package: that a seed means one history, under every version of everything, is
+//! what the simulator promises.
 
 /// Split-mix generator: small, and every seed is a good one.
 #[derive(Clone, Debug)]

@@ -54,8 +54,7 @@ impl Rig {
     pub(crate) fn without_context(config: Config) -> Self {
         let machine = Machine::new(config);
         let bound = machine.bind();
-        // SAFETY: the functions behave as the driver's.
-        let driver = unsafe { Driver::from_functions(cuda_sim::functions()) }.expect("the table has a version");
+        let driver = cuda_sim::driver().expect("the table has a version");
         let rig = Self { driver, machine, context: ptr::null_mut(), _bound: bound };
         call!(rig, cuInit(0)).expect("the driver can be initialised");
         rig

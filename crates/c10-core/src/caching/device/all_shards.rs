@@ -23,12 +23,39 @@ pub(crate) struct Figures {
     pub(crate) shards: Vec<Arc<Shard>>,
     /// The figures that only change under this lock. Of those that shards keep: the peaks, and in `freed` what has to be
     /// added to the shards' increases less their current value.
-    pub(crate) stats: DeviceStats,
+    stats: DeviceStats,
+    last_reading: Option<Reading>,
+}
+
+/// The figures at one moment.
+#[derive(Debug)]
+struct Reading {
+    stats: DeviceStats,
+    /// The versions of the shards at that moment.
+    versions: Vec<u64>,
 }
 
 impl Figures {
     pub(crate) fn new(stats: DeviceStats) -> Self {
-        Self { shards: Vec::new(), stats }
+        Self { shards: Vec::new(), stats, last_reading: None }
+    }
+
+    /// The figures that only change under this lock.
+    pub(crate) fn stats(&self) -> &DeviceStats {
+        &self.stats
+    }
+
+    /// The same, to be changed.
+    pub(crate) fn stats_mut(&mut self) -> &mut DeviceStats {
+        self.last_reading = None;
+        &mut self.stats
+    }
+
+    /// The figures of the last reading, if no shard has changed since.
+    fn unchanged(&self) -> Option<&DeviceStats> {
+        let Reading { stats, versions } = self.last_reading.as_ref()?;
+        let is_same = |(shard, version): (&Arc<Shard>, &u64)| shard.version() == *version;
+        (versions.len() == self.shards.len() && self.shards.iter().zip(versions).all(is_same)).then_some(stats)
     }
 }
 
@@ -57,8 +84,11 @@ const FAMILIES: [Family; 7] = [
 impl DeviceCache {
     /// Does something under the locks of all shards, whose remote frees are drained first.
     pub(crate) fn all_shards<R>(&self, action: impl FnOnce(&mut AllShards<'_>) -> R) -> R {
-        let mut figures = lock(&self.figures);
-        let Figures { shards, stats } = &mut *figures;
+        self.all_shards_of(&mut lock(&self.figures), action)
+    }
+
+    fn all_shards_of<R>(&self, figures: &mut Figures, action: impl FnOnce(&mut AllShards<'_>) -> R) -> R {
+        let Figures { shards, stats, .. } = figures;
         let mut locked: Vec<Locked<'_>> = shards.iter().map(|shard| shard.lock()).collect();
         if self.remote_frees.are_none() {
             locked.iter_mut().for_each(Locked::grant);
@@ -67,6 +97,27 @@ impl DeviceCache {
         let mut all = AllShards { cache: self, stats, shards, states };
         all.drain();
         action(&mut all)
+    }
+}
+
+impl DeviceCache {
+    /// The figures. Where nothing changed since they were last read, no shard's lock is taken.
+    pub(crate) fn stats(&self) -> DeviceStats {
+        let mut figures = lock(&self.figures);
+        // A remote free sets its flag before it returns, and changes no version.
+        if self.remote_frees.are_none()
+            && let Some(stats) = figures.unchanged()
+        {
+            return *stats;
+        }
+        let mut versions = figures.last_reading.take().map_or_else(Vec::new, |reading| reading.versions);
+        versions.clear();
+        let stats = self.all_shards_of(&mut figures, |all| {
+            versions.extend(all.shards.iter().map(|shard| shard.version()));
+            all.stats()
+        });
+        figures.last_reading = Some(Reading { stats, versions });
+        stats
     }
 }
 

@@ -176,11 +176,6 @@ impl DeviceCache {
         if place.shard == shard.id { state.key.owner } else { None }
     }
 
-    /// The figures.
-    pub(crate) fn stats(&self) -> DeviceStats {
-        self.all_shards(|all| all.stats())
-    }
-
     /// Sets the peaks to the present values.
     pub(crate) fn reset_peak(&self) {
         self.all_shards(|all| all.reset_peak());
@@ -193,6 +188,6 @@ impl DeviceCache {
 
     /// Bytes held from the driver.
     pub(crate) fn held(&self) -> u64 {
-        u64::try_from(lock(&self.figures).stats.reserved_bytes.all.current).unwrap_or(0)
+        u64::try_from(lock(&self.figures).stats().reserved_bytes.all.current).unwrap_or(0)
     }
 }

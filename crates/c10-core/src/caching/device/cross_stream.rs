@@ -285,7 +285,7 @@ impl DeviceCache {
 
     /// Waits for every outstanding event, or for those of one private pool's blocks.
     pub(crate) fn synchronize_and_free_events<D: Driver>(&self, driver: &D, only: Option<PoolId>) -> Result<()> {
-        lock(&self.figures).stats.num_sync_all_streams += 1;
+        lock(&self.figures).stats_mut().num_sync_all_streams += 1;
         let mut pending = self.pending.lock_long();
         let pending = &mut *pending.value;
         self.record_all_deferred(pending, driver)?;

@@ -32,8 +32,11 @@ pub(crate) struct LastAlloc {
     pub(crate) stage: Stage,
     /// Its slot says that it was used on other streams.
     pub(crate) marked: bool,
-    /// Times it was given back and was free again, which the figures do not show yet.
-    pub(crate) undone_count: i64,
+    /// Changes of the shard's figures so far, as far as this note knows; never set back.
+    changes: u64,
+    /// What `changes` was when the block was handed out: each change since is one time that it was given back and was
+    /// free again, which the figures do not show yet.
+    base: u64,
 }
 
 /// No block begins there: addresses of blocks are multiples of 512.
@@ -62,16 +65,17 @@ impl LastAlloc {
         change: [0; LANES],
         stage: Stage::Allocated,
         marked: false,
-        undone_count: 0,
+        changes: 0,
+        base: 0,
     };
 
-    /// The note about a block that was just handed out.
+    /// Notes a block that was just handed out, after a flush.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "made in its place, not copied there")]
-    pub(super) fn of(block: Index, rest: Index, address: u64, taking: &Taking) -> Self {
+    pub(super) fn set(&mut self, block: Index, rest: Index, address: u64, taking: &Taking) {
         let Taking { class, change, requested, .. } = *taking;
-        let (stage, marked, undone_count) = (Stage::Allocated, false, 0);
-        Self { block, rest, address, requested, class, change, stage, marked, undone_count }
+        let (stage, marked, changes) = (Stage::Allocated, false, self.changes);
+        *self = Self { block, rest, address, requested, class, change, stage, marked, changes, base: changes };
     }
 
     #[inline]
@@ -79,10 +83,30 @@ impl LastAlloc {
         self.address == address
     }
 
-    /// The last change of the shard was another one.
+    /// The last change of the shard is another one.
     #[inline]
-    pub(super) fn forget(&mut self) {
+    fn forget(&mut self) {
         self.address = NOWHERE;
+        self.changes += 1;
+        self.base = self.changes;
+    }
+
+    /// What other threads may see of the note: the dormant block, or [`NONE`], in the lower half; above it how often the
+    /// figures changed, so that a thread which finds the same word again knows that they are the same.
+    #[inline]
+    pub(super) fn shown(&self, dormant: Index) -> u64 {
+        self.changes << 32 | u64::from(dormant)
+    }
+
+    /// The block, if the note is about one.
+    pub(crate) fn block_if_noted(&self) -> Option<Index> {
+        (self.address != NOWHERE).then_some(self.block)
+    }
+
+    /// Times the block was given back and was free again.
+    #[inline]
+    pub(crate) fn undone_count(&self) -> u64 {
+        self.changes - self.base
     }
 
     /// Hands the dormant block out again, if it is what a request for so many bytes got; its address.
@@ -102,7 +126,7 @@ impl LastAlloc {
             return None;
         }
         self.stage = Stage::Dormant;
-        self.undone_count += 1;
+        self.changes += 1;
         Some(self.block)
     }
 
@@ -138,6 +162,8 @@ impl LastAlloc {
             return None;
         }
         self.stage = Stage::Waiting;
+        // The figures change, though it is not free yet.
+        (self.changes, self.base) = (self.changes + 1, self.base + 1);
         Some((self.block, used))
     }
 
@@ -147,7 +173,7 @@ impl LastAlloc {
         let waits = matches!(self.stage, Stage::Waiting) && self.block == block;
         if waits {
             self.stage = Stage::Dormant;
-            self.undone_count += 1;
+            self.changes += 1;
         }
         waits
     }
@@ -155,20 +181,28 @@ impl LastAlloc {
     /// Whether the books do not show yet what the note says.
     #[inline]
     pub(crate) fn has_effect(&self) -> bool {
-        self.undone_count > 0 || self.marked
+        self.changes != self.base || self.marked
     }
 
     /// Times the allocation was undone and repeated again.
     pub(crate) fn repeated_count(&self) -> i64 {
-        self.undone_count - i64::from(matches!(self.stage, Stage::Dormant))
+        self.undone_count().cast_signed() - i64::from(matches!(self.stage, Stage::Dormant))
     }
 
     /// Enters what the note says into the books, and forgets it.
-    #[cold]
+    #[inline]
     pub(super) fn flush_into(&mut self, books: &mut Books, pages: &Pages) {
+        if self.has_effect() {
+            self.enter_into(books, pages);
+        }
+        self.forget();
+    }
+
+    #[cold]
+    fn enter_into(&mut self, books: &mut Books, pages: &Pages) {
         let repeated = self.repeated_count();
-        let Self { block, rest, address, requested, class, change, stage, marked, .. } =
-            std::mem::replace(self, Self::NONE);
+        let Self { block, rest, address, requested, class, change, stage, marked, .. } = *self;
+        (self.stage, self.marked) = (Stage::Allocated, false);
         if repeated > 0 {
             books.ledger.repeat(class, &change, repeated);
             books.ledger.repeat(class, &change.map(|amount| -amount), repeated);

@@ -161,6 +161,12 @@ impl<'a> Locked<'a> {
         inbox.pop().or_else(|| self.shard.remote_frees.follow(cursor, inbox, slot))
     }
 
+    /// Lets other threads see which block is dormant and that the figures may have changed.
+    #[inline]
+    fn show(&self, dormant: Index) {
+        self.shard.last.store(self.state.last.shown(dormant), Ordering::Release);
+    }
+
     /// Enters the note about the last allocation into the books.
     #[inline]
     pub(crate) fn flush(mut self) -> Flushed<'a> {
@@ -171,26 +177,17 @@ impl<'a> Locked<'a> {
     #[inline]
     fn flush_note(&mut self) {
         let ShardState { last, books, .. } = &mut *self.state;
-        if last.has_effect() {
-            last.flush_into(books, &self.shard.pages);
-        }
-        last.forget();
-        self.shard.set_dormant(NONE);
+        last.flush_into(books, &self.shard.pages);
+        self.show(NONE);
     }
 }
 
 impl<'a> Drained<'a> {
-    /// The shard.
-    #[inline]
-    pub(crate) fn shard(&self) -> &'a Shard {
-        self.0.shard
-    }
-
     /// Hands the dormant block out again, if it is what a request for so many bytes got last; its address.
     #[inline]
     pub(crate) fn repeat_last(&mut self, bytes: u64) -> Option<u64> {
         let address = self.0.state.last.repeat(bytes)?;
-        self.shard().set_dormant(NONE);
+        self.0.show(NONE);
         Some(address)
     }
 
@@ -199,7 +196,7 @@ impl<'a> Drained<'a> {
     pub(crate) fn undo_last(&mut self, address: u64) -> bool {
         let undone = self.0.state.last.undo(address);
         if let Some(block) = undone {
-            self.shard().set_dormant(block);
+            self.0.show(block);
         }
         undone.is_some()
     }
@@ -208,19 +205,19 @@ impl<'a> Drained<'a> {
     /// wait for.
     #[inline]
     pub(crate) fn await_last(&mut self, address: u64) -> Option<(Index, StreamUse)> {
-        self.0.state.last.wait(address)
+        let waits = self.0.state.last.wait(address)?;
+        self.0.show(NONE);
+        Some(waits)
     }
 
     /// A block has waited for its other stream: it is dormant from now on, if it is the last allocation; whether it was.
     #[inline]
     pub(crate) fn end_wait_of_last(&mut self, block: Index) -> bool {
-        self.0.state.last.end_wait(block)
-    }
-
-    /// What the shard serves.
-    #[inline]
-    pub(crate) fn key(&self) -> &Key {
-        self.0.key()
+        let ended = self.0.state.last.end_wait(block);
+        if ended {
+            self.0.show(NONE);
+        }
+        ended
     }
 
     /// Whether searches are counted, which takes the locks of all shards.
@@ -288,7 +285,7 @@ impl<'a> Clean<'a> {
         let Self(Flushed(mut locked)) = self;
         let state = &mut *locked.state;
         let (index, rest, address) = state.books.take(taking);
-        state.last = LastAlloc::of(index, rest, address, taking);
+        state.last.set(index, rest, address, taking);
         (locked, index, address)
     }
 

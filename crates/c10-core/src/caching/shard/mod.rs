@@ -15,21 +15,19 @@ mod locked;
 mod stream_table;
 
 pub(crate) use books::{Books, Key, Taking, signed};
-#[cfg(test)]
-pub(crate) use last_alloc::Stage;
+pub(crate) use last_alloc::{LastAlloc, Stage};
 pub(crate) use locked::{Clean, Drained, Flushed, Locked};
 pub(crate) use stream_table::StreamTable;
 
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crossbeam_utils::CachePadded;
 
 use crate::base::config::AllocatorConfig;
 use crate::caching::block::{Index, NONE};
 use crate::caching::remote::{Pages, RemoteCursor, RemoteFrees, ShardId};
-use crate::caching::shard::last_alloc::LastAlloc;
 use crate::sync::spin_lock::SpinLock;
 
 /// The flag that shards without one of their own share.
@@ -56,8 +54,8 @@ pub(crate) struct Header {
     pub(crate) other_flags: u64,
     /// Number of the thread that allocated last.
     owner: AtomicU64,
-    /// The dormant block, or [`NONE`].
-    dormant: AtomicU32,
+    /// What the note about the last allocation shows: the dormant block, and a count of changes.
+    last: AtomicU64,
     /// Bytes that a thread asks for which waits for the lock; 0 for no such thread.
     awaited: AtomicU64,
     pages: Arc<Pages>,
@@ -100,7 +98,7 @@ impl Shard {
             position,
             other_flags: if position < LAST_FLAG { !(1 << position) } else { u64::MAX },
             owner: AtomicU64::new(0),
-            dormant: AtomicU32::new(NONE),
+            last: AtomicU64::new(u64::from(NONE)),
             awaited: AtomicU64::new(0),
             pages: Arc::clone(pages),
         };
@@ -132,15 +130,14 @@ impl Shard {
 
     /// Whether a block may be dormant: its slot says that it is allocated, but it was given back.
     pub(crate) fn is_dormant(&self, block: Index) -> bool {
-        self.dormant.load(Ordering::Acquire) == block
+        self.version() & u64::from(u32::MAX) == u64::from(block)
     }
 
-    /// Notes which block is dormant. By the holder of the lock.
+    /// A number that is another one after each change of the shard's figures but remote frees. (It would take 2^32 changes
+    /// for the same one to come back.)
     #[inline]
-    fn set_dormant(&self, block: Index) {
-        if self.dormant.load(Ordering::Relaxed) != block {
-            self.dormant.store(block, Ordering::Release);
-        }
+    pub(crate) fn version(&self) -> u64 {
+        self.last.load(Ordering::Acquire)
     }
 
     /// Notes the thread that allocates. By the holder of the lock.

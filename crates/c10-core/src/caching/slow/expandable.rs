@@ -155,8 +155,8 @@ impl DeviceAllocator {
         }
         self.cache.shared.pages.register(address, size, shard.id, class);
         let mut figures = lock(&self.cache.figures);
-        figures.stats.reserved_bytes.change(class, signed(size));
-        figures.stats.num_device_alloc += 1;
+        figures.stats_mut().reserved_bytes.change(class, signed(size));
+        figures.stats_mut().num_device_alloc += 1;
         let mut state = shard.lock_flushed();
         if size < whole {
             let rest = state.blocks.split_back(index, size);
@@ -204,8 +204,8 @@ impl DeviceAllocator {
         let mut figures = lock(&self.cache.figures);
         let mut state = shard.lock_flushed();
         let class = state.blocks.get(index).class;
-        figures.stats.reserved_bytes.change(class, -signed(pages.size));
-        figures.stats.num_device_free += 1;
+        figures.stats_mut().reserved_bytes.change(class, -signed(pages.size));
+        figures.stats_mut().num_device_free += 1;
         let address = state.blocks.get(index).address;
         if pages.address > address {
             let before = state.blocks.split_front(index, pages.address - address);

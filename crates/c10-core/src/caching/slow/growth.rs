@@ -197,7 +197,7 @@ impl DeviceAllocator {
         // A capture forbids the waiting that giving the cache back needs.
         if growth.scopes.is_empty() {
             self.release_cached_of(driver, growth)?;
-            lock(&self.cache.figures).stats.num_alloc_retries += 1;
+            lock(&self.cache.figures).stats_mut().num_alloc_retries += 1;
             if let Some(memory) = self.new_memory(driver, growth, plan)? {
                 return Ok(self.hand_out(growth, plan, &memory));
             }

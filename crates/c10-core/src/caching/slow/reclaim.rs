@@ -128,7 +128,7 @@ impl DeviceAllocator {
         }
         let oversize = max_split_size(&growth.config);
         let mut figures = lock(&self.cache.figures);
-        count_segment(&mut figures.stats, class, size, -1, oversize);
+        count_segment(figures.stats_mut(), class, size, -1, oversize);
         shard.lock_flushed().blocks.remove(id.index);
         growth.count_segments(owner, -1);
         Ok(size)

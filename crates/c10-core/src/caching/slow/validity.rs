@@ -1,7 +1,8 @@
 //! The equations that hold between any two calls, whatever the driver answered in the last one.
 //!
-//! Only looks, never mends. Costs time proportional to the number of blocks; meant for tests, while no other thread
-//! allocates.
+//! They are checked twice: shard by shard as it is, with its note and its remote frees ([`DeviceAllocator::check_as_is`]),
+//! and all shards together after a flush ([`DeviceAllocator::check`]). Only looks, never mends. Costs time proportional to
+//! the number of blocks; meant for tests, while no other thread allocates.
 
 use std::collections::BTreeSet;
 
@@ -11,9 +12,10 @@ use crate::caching::block::{MIN_BLOCK_SIZE, SizeClass};
 use crate::caching::device::AllShards;
 use crate::caching::pools::{Pending, Waiter};
 use crate::caching::remote::ShardId;
-use crate::caching::shard::{Books, Shard, signed};
+use crate::caching::shard::{Books, LastAlloc, Locked, Shard, Stage, signed};
 use crate::caching::slow::DeviceAllocator;
 use crate::caching::slow::growth::Growth;
+use crate::caching::stats::{BYTES, COUNT, REQUESTED, SPLIT, SPLIT_BYTES, scope};
 use crate::caching::stats::{DeviceStats, StatByPool};
 use crate::sync::lock;
 
@@ -58,30 +60,34 @@ impl DeviceAllocator {
         ensure(listed == unmapped, || format!("{listed} blocks in the unmapped set, {unmapped} unmapped blocks"))
     }
 
+    /// Checks each shard as it is: nothing is flushed or drained.
+    pub(crate) fn check_as_is(&self) -> Check {
+        let pending = self.cache.pending.lock();
+        let waiting: BTreeSet<Waiter> = pending.iter().collect();
+        let shards = lock(&self.cache.figures).shards.clone();
+        shards.iter().try_for_each(|shard| self.check_locked(shard, &shard.lock(), &waiting))
+    }
+
+    fn check_locked(&self, shard: &Shard, locked: &Locked<'_>, waiting: &BTreeSet<Waiter>) -> Check {
+        let (last, books) = (locked.last(), locked.books());
+        for (index, block) in books.blocks.iter() {
+            check_links(books, index, block)?;
+            let slot = self.cache.shared.pages.slot_at(block.address);
+            let seen = slot.filter(|(of, _)| *of == shard.id).and_then(|(_, slot)| slot.look());
+            let seen = seen.filter(|seen| seen.block() == index);
+            let allocated = block.state == State::Allocated;
+            ensure(seen.is_some() == allocated, || format!("page table and state differ: {block:?}"))?;
+            let marked = last.block_if_noted() == Some(index) && last.marked;
+            let used = seen.is_some_and(|seen| seen.is_used());
+            ensure(used == (marked || block.uses != NONE), || format!("page table and use differ: {block:?}"))?;
+        }
+        check_note(shard, last, books, waiting)?;
+        [SizeClass::Small, SizeClass::Large].into_iter().try_for_each(|class| check_ledger(books, class))
+    }
+
     fn check_block(&self, shard: ShardId, state: &Books, index: Index, block: &Block) -> Check {
+        check_links(state, index, block)?;
         let fail = |what: &str| format!("{what}: {block:?}");
-        let aligned = block.size > 0 && block.size.is_multiple_of(MIN_BLOCK_SIZE);
-        ensure(aligned, || fail("size is no multiple of 512"))?;
-        if let Some(after) = state.blocks.find(block.next) {
-            ensure(after.state != State::Vacant, || fail("next block is gone"))?;
-            ensure(after.prev == index, || fail("next block does not link back"))?;
-            ensure(after.address == block.address + block.size, || fail("gap before the next block"))?;
-            ensure(after.in_range == block.in_range && after.class == block.class, || fail("segment of two kinds"))?;
-            let alike = block.is_unused() && after.state == block.state;
-            ensure(!alike, || fail("unused neighbours are not merged"))?;
-        }
-        if let Some(before) = state.blocks.find(block.prev) {
-            ensure(before.state != State::Vacant && before.next == index, || {
-                fail("previous block does not link back")
-            })?;
-        }
-        ensure(block.state != State::Held, || fail("held while nothing is asked of the driver"))?;
-        ensure(block.state != State::Unmapped || block.in_range, || fail("unmapped outside of a range"))?;
-        ensure(block.uses == NONE || block.state == State::Allocated, || fail("used elsewhere and not allocated"))?;
-        let unmapped = state.unmapped(block.class).contains(&(block.address, index));
-        ensure(unmapped == (block.state == State::Unmapped), || fail("unmapped set and state differ"))?;
-        let in_bins = block.state != State::Free || state.bins(block.class).contains(&state.blocks, index);
-        ensure(in_bins, || fail("a free block is not in the free set"))?;
         let place = self.cache.shared.pages.find(block.address);
         let place = place.filter(|place| place.shard == shard && place.block() == index);
         ensure(place.is_some() == (block.state == State::Allocated), || fail("page table and state differ"))?;
@@ -105,6 +111,77 @@ impl DeviceAllocator {
         }
         ensure(found == waiting.len(), || format!("{} blocks wait, {found} are pending", waiting.len()))
     }
+}
+
+/// A block and its neighbours link to each other, touch, and are in the sets that their states name.
+fn check_links(state: &Books, index: Index, block: &Block) -> Check {
+    let fail = |what: &str| format!("{what}: {block:?}");
+    let aligned = block.size > 0 && block.size.is_multiple_of(MIN_BLOCK_SIZE);
+    ensure(aligned, || fail("size is no multiple of 512"))?;
+    if let Some(after) = state.blocks.find(block.next) {
+        ensure(after.state != State::Vacant, || fail("next block is gone"))?;
+        ensure(after.prev == index, || fail("next block does not link back"))?;
+        ensure(after.address == block.address + block.size, || fail("gap before the next block"))?;
+        ensure(after.in_range == block.in_range && after.class == block.class, || fail("segment of two kinds"))?;
+        let alike = block.is_unused() && after.state == block.state;
+        ensure(!alike, || fail("unused neighbours are not merged"))?;
+    }
+    if let Some(before) = state.blocks.find(block.prev) {
+        ensure(before.state != State::Vacant && before.next == index, || fail("previous block does not link back"))?;
+    }
+    ensure(block.state != State::Held, || fail("held while nothing is asked of the driver"))?;
+    ensure(block.state != State::Unmapped || block.in_range, || fail("unmapped outside of a range"))?;
+    ensure(block.uses == NONE || block.state == State::Allocated, || fail("used on other streams and not allocated"))?;
+    let unmapped = state.unmapped(block.class).contains(&(block.address, index));
+    ensure(unmapped == (block.state == State::Unmapped), || fail("unmapped set and state differ"))?;
+    let in_bins = block.state != State::Free || state.bins(block.class).contains(&state.blocks, index);
+    ensure(in_bins, || fail("a free block is not in the free set"))?;
+    Ok(())
+}
+
+/// What a shard's note says of its last allocation fits the block.
+fn check_note(shard: &Shard, last: &LastAlloc, books: &Books, waiting: &BTreeSet<Waiter>) -> Check {
+    let Some(index) = last.block_if_noted() else { return Ok(()) };
+    let fail = |what: &str| format!("{what}: {last:?}");
+    let block = books.blocks.get(index);
+    ensure(block.state == State::Allocated && block.address == last.address, || fail("the note is of another block"))?;
+    let is_same = (block.requested, signed(block.size), block.class);
+    ensure(is_same == (last.requested, last.change[BYTES], last.class), || fail("the note differs from its block"))?;
+    let rest = books.blocks.find(last.rest).is_none_or(|rest| rest.state == State::Free && block.next == last.rest);
+    ensure(rest, || fail("what was left of the block is not free"))?;
+    let is_waiting = waiting.contains(&Waiter { shard: shard.id, block: index });
+    let (marked, undone) = (last.marked, last.undone_count() > 0);
+    let fits = match last.stage {
+        Stage::Allocated => !is_waiting,
+        Stage::Used(_) => marked && !is_waiting,
+        Stage::Waiting => marked && is_waiting,
+        Stage::Dormant => undone && !is_waiting,
+    };
+    ensure(fits, || fail("the stage of the last allocation is impossible"))
+}
+
+/// The ledger of a shard counts its blocks as they are.
+fn check_ledger(books: &Books, class: SizeClass) -> Check {
+    let blocks = || books.blocks.iter().map(|(_, block)| block).filter(|block| block.class == class);
+    let of = |state: State| blocks().filter(move |block| block.state == state);
+    let bytes = |state: State| of(state).map(|block| signed(block.size)).sum::<i64>();
+    let count = |state: State| i64::try_from(of(state).count()).unwrap_or(i64::MAX);
+    let parts = || of(State::Free).filter(|block| block.is_split() && !block.in_range);
+    let scope = scope(class);
+    let sums = [
+        (books.ledger.current(scope, COUNT), count(State::Allocated)),
+        (books.ledger.current(scope, BYTES), bytes(State::Allocated)),
+        (
+            books.ledger.current(scope, REQUESTED),
+            blocks().filter(|block| block.is_active()).map(|block| signed(block.requested)).sum(),
+        ),
+        (books.ledger.current(scope, SPLIT), i64::try_from(parts().count()).unwrap_or(i64::MAX)),
+        (books.ledger.current(scope, SPLIT_BYTES), parts().map(|block| signed(block.size)).sum()),
+        (books.ledger.pending(scope, COUNT), count(State::Pending)),
+        (books.ledger.pending(scope, BYTES), bytes(State::Pending)),
+    ];
+    let differs = sums.iter().position(|(counted, sum)| counted != sum);
+    ensure(differs.is_none(), || format!("the ledger of {class:?} counts (counted, sum) {sums:?}"))
 }
 
 /// The blocks of each range cover it, and what is mapped of it is made of whole pages.
@@ -162,4 +239,42 @@ fn check_stats(all: &AllShards<'_>, stats: &DeviceStats, class: SizeClass) -> Ch
     check("inactive_split_bytes", &stats.inactive_split_bytes, &parts, &size)?;
     check("segment", &stats.segment, &segments, &one)?;
     check("reserved_bytes", &stats.reserved_bytes, &Block::is_mapped, &size)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::caching::tests::scripts::{Bench, on};
+
+    /// A shard is checked with its note, which stays, and what is wrong is found in each part of it.
+    #[test]
+    fn a_shard_is_checked_as_it_is() {
+        let bench = Bench::with(64 << 30, "");
+        // The first allocation grows the cache, which is not noted; the second is.
+        let pair = || {
+            let address = bench.allocator.alloc(&bench.model, on(0), 5000).unwrap();
+            bench.allocator.free(&bench.model, address).unwrap();
+            address
+        };
+        let address = (pair(), pair()).1;
+        let shared = &bench.allocator.shared;
+        let (id, slot) = shared.pages.slot_at(address).unwrap();
+        let shard = shared.shard(id).unwrap();
+        let noted = |shard: &Shard| *shard.lock().last();
+        let before = noted(shard);
+        assert_eq!(bench.allocator.inconsistency_as_is(), None);
+        assert_eq!((noted(shard).stage, noted(shard).undone_count(), before.undone_count()), (Stage::Dormant, 1, 1));
+
+        let seen = slot.look().unwrap();
+        assert!(slot.withdraw(seen));
+        let found = bench.allocator.inconsistency_as_is().unwrap();
+        assert!(found.starts_with("page table and state differ"), "{found}");
+        slot.restore(seen);
+        assert!(slot.mark_used(seen));
+        let found = bench.allocator.inconsistency_as_is().unwrap();
+        assert!(found.starts_with("page table and use differ"), "{found}");
+        slot.restore(seen);
+        assert_eq!(bench.allocator.inconsistency(), None);
+        assert_eq!(noted(shard).block_if_noted(), None, "the whole check has flushed it");
+    }
 }

@@ -7,4 +7,4 @@ mod nested;
 #[cfg(test)]
 pub(crate) use device_stats::FAMILIES;
 pub use device_stats::{DeviceStats, StatByPool};
-pub(crate) use ledger::{BYTES, COUNT, Change, LANES, Ledger, REQUESTED, SCOPES, SPLIT, SPLIT_BYTES};
+pub(crate) use ledger::{BYTES, COUNT, Change, LANES, Ledger, REQUESTED, SCOPES, SPLIT, SPLIT_BYTES, scope};

@@ -18,7 +18,7 @@ fn meet(allocator: &CachingAllocator, met: &mut Met) {
             Stage::Waiting => "waiting",
             Stage::Dormant => "dormant",
         };
-        met.insert((stage, last.marked, last.undone_count > 0));
+        met.insert((stage, last.marked, last.undone_count() > 0));
     }
 }
 

@@ -88,11 +88,11 @@ pub enum Outcome {
 /// Lists the functions of an area as its cases.
 macro_rules! cases {
     ($area:literal, $name:ident, $needs:expr; $($case:ident),* $(,)?) => {
-        pub(super) const $name: &[crate::conformance::Case] = &[$(crate::conformance::Case {
+        pub(super) const $name: &[crate::Case] = &[$(crate::Case {
             area: $area,
             name: stringify!($case),
             needs: $needs,
-            body: crate::conformance::case::Body::Program($case),
+            body: crate::case::Body::Program($case),
         }),*];
     };
 }

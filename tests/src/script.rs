@@ -3,7 +3,6 @@
 //! The first line is a header of `key=value` words (`conf`, `kind`, `total_memory`); a line that begins with `# base`
 //! is passed over; then one [`Action`] a line, in order. Streams are numbers: 0 the default one, 1 to 3 pool streams,
 //! 9 the one captures run on, -1 one that the recorder did not know.
-#![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
 use std::fmt;

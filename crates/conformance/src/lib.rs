@@ -4,6 +4,8 @@
 //! those of real hardware; where another driver differs, that driver is wrong. Cases know nothing of the driver they
 //! run on, and each leaves it as it was.
 //!
+//! [`common_codes`] asks every function of simulated machines what it answers when what it needs is missing.
+//!
 //! An *arm* is one way to reach a driver: a function table in this process, a shared object opened by its path, or
 //! the system's own driver. The arms differ only in how they make a [`cuda_sys::Driver`]; [`run_case`] does the rest.
 //!
@@ -49,6 +51,8 @@ mod stream;
 mod usage;
 mod version;
 mod vmm;
+
+pub mod common_codes;
 
 pub use blank::{Blank, call_with_zeros};
 pub use case::{Body, Case, Enter, Needs, Outcome, run_case};

@@ -32,7 +32,7 @@ macro_rules! status {
         // SAFETY: pointers lead to variables that outlive the call; bad handles are passed only where drivers answer
         // them with an error (module documentation).
         let result = unsafe { $cu.driver().$function($($argument),*) };
-        $crate::conformance::cuda::status_of(result)?
+        $crate::cuda::status_of(result)?
     }};
 }
 
@@ -40,7 +40,7 @@ macro_rules! status {
 macro_rules! ok {
     ($cu:ident . $function:ident ( $($argument:expr),* $(,)? )) => {{
         let status = status!($cu.$function($($argument),*));
-        $crate::conformance::cuda::must_succeed(status, stringify!($function), file!(), line!())?
+        $crate::cuda::must_succeed(status, stringify!($function), file!(), line!())?
     }};
 }
 
@@ -48,7 +48,7 @@ macro_rules! ok {
 macro_rules! want {
     ($code:ident, $cu:ident . $function:ident ( $($argument:expr),* $(,)? )) => {{
         let status = status!($cu.$function($($argument),*));
-        $cu.expect_status(status, $crate::conformance::code::$code, stringify!($function), file!(), line!())
+        $cu.expect_status(status, $crate::code::$code, stringify!($function), file!(), line!())
     }};
 }
 

@@ -2,7 +2,6 @@
 //!
 //! A line is `a ID BYTES STREAM` for an allocation or `f ID` for a free; empty lines and lines that begin with `#` are
 //! passed over. An identifier is used again only after its free.
-#![forbid(unsafe_code)]
 
 use std::fmt;
 use std::fs::File;

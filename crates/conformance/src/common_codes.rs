@@ -5,7 +5,6 @@
 //!
 //! # Safety
 //! Calls C functions of simulated machines, which look handles up; pointers lead to variables that outlive the work.
-#![expect(unsafe_code, reason = "calls C functions")]
 
 use std::collections::BTreeMap;
 use std::ffi::c_void;
@@ -17,8 +16,7 @@ use cuda_sys::driver::types::{
 };
 use cuda_sys::{CUresult, Driver, DriverError};
 
-use crate::conformance::{Handles, call_rightly};
-use crate::machine::table_driver;
+use crate::{Handles, call_rightly};
 
 /// How often each function answered with each code.
 pub type Calls = BTreeMap<(String, u32), u64>;
@@ -47,7 +45,7 @@ pub fn ask_all() -> (Calls, Vec<String>) {
 fn ask(export: &Export, code: CUresult) -> Result<(), String> {
     let machine = Machine::new(Config::default().kernel_steps(100));
     let _bound = machine.bind();
-    let driver = table_driver().map_err(|error| error.to_string())?;
+    let driver = cuda_sim::driver().map_err(|error| error.to_string())?;
     let mut host = vec![0_u8; 4096];
     let handles = into_state(&driver, code, host.as_mut_ptr().cast()).expect("a simulated machine comes there");
     let got = call_rightly(&driver, export.symbol, &handles);
