@@ -165,14 +165,12 @@ fn two_processes_share_memory() {
 }
 
 #[test]
-fn blocking_launches_make_errors_say_so() {
+fn errors_of_the_call_itself_say_nothing_of_queued_work() {
     let failures = PROGRAMS[2];
-    let hint = "For debugging consider passing CUDA_LAUNCH_BLOCKING=1";
-    for (value, hinted) in [("0", true), ("1", false), ("no", true)] {
+    for value in ["0", "1"] {
         let output = run(failures, &[("CUDA_LAUNCH_BLOCKING", value)], &[]);
         let text = text(&output);
         assert!(output.status.success(), "{text}");
-        assert_eq!(text.contains(hint), hinted, "{value}: {text}");
-        assert!(text.contains("CUDA kernel errors might be asynchronously reported at some other API call"), "{text}");
+        assert!(!text.contains("CUDA_LAUNCH_BLOCKING") && !text.contains("asynchronously reported"), "{text}");
     }
 }

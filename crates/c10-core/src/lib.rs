@@ -54,8 +54,10 @@ mod state;
 mod sync;
 mod thread;
 
+pub use api::any_event::AnyEvent;
 pub use api::arg::{DeviceArg, DeviceOf, StreamArg};
-pub use api::buffers::DeviceBuffer;
+pub use api::buffers::{DeviceBuffer, construct_storage_from_data_pointer};
+pub use api::code_check::{warn_unknown_code, warn_unsupported_code};
 pub use api::cudart::Cudart;
 pub use api::event::{Event, EventOptions};
 pub use api::graph::{CUDAGraph, CaptureOutcome, CaptureScope, Condition, GeneratorState, GraphCapture, GraphReport};
@@ -67,22 +69,31 @@ pub use api::mem_pool::{MemPool, MemPoolGuard, MemPools};
 pub use api::memory::Memory;
 pub use api::nvml::Telemetry;
 pub use api::pinned::{PinnedBuffer, PinnedMemory};
+pub use api::pointer::PtrArg;
 pub use api::properties::{DeviceProperties, Devices};
+pub use api::restore::{RestoredPool, StaleMemory};
 pub use api::stream::{ExternalStream, Stream, Streams, get_stream_from_external};
 pub use api::sync_debug::SyncDebug;
+pub use base::arch::{
+    ARCH_LIST, CheckedDevice, Compat, CompatInterval, CompatSet, CompatTable, UnsupportedCode, UnsupportedCubins,
+    extract_arch_version, gencode_flags,
+};
 pub use base::config::{AllocatorConfig, Backend, ConfigError, ROUNDUP_ENTRIES};
 pub use base::device::{Device, DeviceIndex, DeviceType};
 pub use base::error::{
     AcceleratorError, CudaError, DeferredCudaCallError, DeviceError, Error, EventError, GraphError, GraphNode,
-    GraphNodeKind, GraphUpdateError, GraphUpdateFailure, GraphedError, IpcError, LaunchError, LaunchErrorKind,
-    MemoryError, ModuleError, NoDriver, NvmlMissing, OutOfMemory, OutOfMemoryError, OutOfMemoryHint, PoolError,
-    ProcessMemory, RefusedFraction, Result, StartError, StreamError, SyncDebugError, SystemError, TelemetryError,
-    Unavailable, check_error, cudaStatus,
+    GraphNodeKind, GraphUpdateError, GraphUpdateFailure, GraphedError, HostOutOfMemoryError, IpcError, LaunchError,
+    LaunchErrorKind, MemoryError, ModuleError, NoDriver, NvmlMissing, OutOfMemory, OutOfMemoryError, OutOfMemoryHint,
+    PoolError, ProcessMemory, RefusedFraction, Result, StartError, StreamError, SyncDebugError, SystemError,
+    TelemetryError, Unavailable, check_error, cudaStatus,
 };
 pub use base::handles::{CaptureMode, MemInfo};
 pub use base::ids::{PoolId, StreamId};
+pub use base::loading::ModuleLoading;
+pub use base::pointer::{PointerInfo, PointerKind};
 pub use base::stat::{NestedStat, Stat};
 pub use base::uuid::Uuid;
+pub use base::visible::{VisibleDevices, transform_uuid_to_ordinals};
 pub use caching::{
     BlockCheckpoint, BlockInfo, BlockState, DeviceStats, PoolCheckpoint, RestoreResult, SegmentCheckpoint, SegmentInfo,
     SegmentType, StatByPool,

@@ -12,8 +12,8 @@ use std::collections::HashSet;
 use std::ptr;
 
 use c10_core::{
-    Device, DeviceBuffer, DeviceIndex, DeviceType, Error, Event, EventError, EventOptions, ExternalStream, Stream,
-    StreamError, StreamId, get_stream_from_external,
+    CUDAGraph, CaptureMode, Device, DeviceBuffer, DeviceIndex, DeviceType, Error, Event, EventError, EventOptions,
+    ExternalStream, Stream, StreamError, StreamId, get_stream_from_external,
 };
 use common::{DEVICE, Rig, code, config, rig};
 use cuda_sim::LiveHandles;
@@ -357,4 +357,40 @@ fn emptying_the_cache_of_pinned_memory_does_not_spoil_captures_of_others() {
     end_capture(foreign.0);
     foreign.destroy();
     assert!(rig.machine.take_reports().is_empty());
+}
+
+/// Whoever lends a stream must keep it as long as memory that was used on it; here nobody does.
+#[test]
+fn a_stream_destroyed_against_its_contract_spoils_nothing_later() {
+    let rig = rig();
+    let _current = rig.runtime.bind();
+    let (own, foreign) = (rig.stream(), Foreign::new(&rig, DEVICE, 0));
+    let lent = wrap(foreign.handle(), DEVICE).unwrap();
+    let (buffer, pinned) =
+        (rig.runtime.memory().buffer(3 << 20, &own).unwrap(), rig.runtime.pinned().buffer(64).unwrap());
+    let mut graph = CUDAGraph::on(&rig.runtime, false);
+    let capture = || buffer.copy_from_pinned(0, &pinned, 0..64, &own);
+    graph.capture(&own, None, CaptureMode::Global, capture).unwrap();
+    {
+        let _lent = lent.guard();
+        graph.replay().unwrap();
+    }
+    buffer.fill(0..100, 1, &lent).unwrap();
+    buffer.copy_from_pinned(0, &pinned, 0..64, &lent).unwrap();
+    rig.runtime.memory().set_settings("expandable_segments:True").unwrap();
+    let expandable = rig.runtime.memory().buffer(30 << 20, &lent).unwrap();
+    lent.synchronize().unwrap();
+    foreign.destroy();
+    drop((expandable, graph, pinned, buffer));
+    for _ in 0..2 {
+        assert_eq!(rig.runtime.memory().empty_cache(), Ok(()));
+        assert_eq!(rig.runtime.pinned().empty_cache(), Ok(()));
+    }
+    assert_eq!(rig.runtime.inconsistency(), None);
+    let figures = rig.runtime.memory().stats(DEVICE).unwrap();
+    assert_eq!((figures.active_bytes.all.current, rig.runtime.pinned().stats().active_bytes.current), (0, 0));
+    assert_eq!(rig.runtime.pinned().stats().allocations.current, 0);
+    rig.runtime.memory().set_settings("expandable_segments:False").unwrap();
+    drop(rig.runtime.memory().buffer(3 << 20, &own).unwrap());
+    drop((lent, own));
 }

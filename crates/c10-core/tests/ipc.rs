@@ -96,6 +96,12 @@ fn the_other_process() {
         Ok("writer") => writer(),
         Ok("twice") => opens_twice(),
         Ok("unlucky") => unlucky(),
+        Ok("killed") => {
+            let (runtime, _stream) = process();
+            let _held = runtime.ipc().open(&SharedBuffer::from_bytes(&told()).unwrap()).unwrap();
+            say("opened");
+            told();
+        }
         Ok("brief") => {
             let (runtime, _stream) = process();
             let honest = told();
@@ -240,6 +246,32 @@ fn a_segment_is_mapped_once() {
     other.end();
 }
 
+#[test]
+fn a_receiver_that_is_killed_keeps_nothing_with_the_sender() {
+    let (runtime, stream) = process();
+    let buffer = runtime.memory().buffer(LEN, &stream).unwrap();
+    let shared = buffer.share().unwrap();
+    drop(buffer);
+    let file = |shared: &SharedBuffer| String::from_utf8_lossy(&shared.to_bytes()[149..]).into_owned();
+    assert!(std::path::Path::new(&file(&shared)).exists());
+    let mut others = ["killed", "killed"].map(Other::start);
+    for other in &mut others {
+        other.tell(&shared.to_bytes());
+        assert_eq!(other.hear(), "opened");
+    }
+    let allocated = || {
+        runtime.ipc().collect().unwrap();
+        runtime.memory().stats(DEVICE).unwrap().allocated_bytes.all.current
+    };
+    for mut other in others {
+        assert_eq!(allocated(), i64::try_from(LEN).unwrap(), "a receiver has it");
+        other.child.kill().unwrap();
+        other.child.wait().unwrap();
+    }
+    assert_eq!(allocated(), 0);
+    assert!(!std::path::Path::new(&file(&shared)).exists());
+}
+
 /// Opens a buffer while one call after another fails.
 fn unlucky() {
     let (runtime, stream) = process();
@@ -303,8 +335,8 @@ fn what_cannot_be_shared_says_why() {
     let buffer = runtime.memory().buffer(1000, &stream).unwrap();
     let shared = buffer.share().unwrap();
     assert_eq!((shared.len(), shared.device_index()), (1000, DEVICE));
-    let own = runtime.ipc().open(&shared).unwrap_err();
-    assert_eq!(own.accelerator().and_then(|error| error.name()), Some("CUDA_ERROR_INVALID_CONTEXT"));
+    assert_eq!(runtime.ipc().open(&shared).unwrap_err(), Error::Ipc(IpcError::OwnMemory));
+    assert_eq!(common::runtime().ipc().open(&shared).unwrap_err(), Error::Ipc(IpcError::OwnMemory));
 
     let none = runtime.memory().buffer(0, &stream).unwrap().share().unwrap();
     assert_eq!(runtime.ipc().open(&none).unwrap().len(), 0);

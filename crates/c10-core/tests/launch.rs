@@ -326,17 +326,25 @@ fn sleeping_keeps_a_stream_busy_for_so_long() {
 }
 
 #[test]
-fn a_driver_that_cannot_tell_parameters_launches_all_the_same() {
+fn where_the_driver_cannot_tell_parameters_the_text_does() {
     let rig = Rig::new(config().driver_version(cuda_sys::CudaVersion(12020)));
     let runtime = &rig.runtime;
     let stream = runtime.streams().pooled(DEVICE, 0).unwrap();
+    // SAFETY: the text is whole.
+    let as_image = unsafe { Module::from_image(runtime, DEVICE, &[TEXT.as_bytes(), b"\0"].concat()) }.unwrap();
+    assert_eq!(as_image.kernel("add").unwrap().parameter_sizes(), Some(&[8, 4, 4][..]));
     let kernel = Module::from_ptx(runtime, DEVICE, TEXT).unwrap().kernel("add").unwrap();
-    assert_eq!(kernel.parameter_sizes(), None);
+    assert_eq!(kernel.parameter_sizes(), Some(&[8, 4, 4][..]));
     let buffer = runtime.memory().buffer(WORDS * 4, &stream).unwrap();
     buffer.fill(0..WORDS * 4, 0, &stream).unwrap();
     add(&kernel, &buffer, 5, &stream).unwrap();
     stream.synchronize().unwrap();
     assert_eq!(read(&buffer), [5; WORDS]);
+    // SAFETY: refused.
+    let launch = |arguments: &[Arg<'_>]| kind(unsafe { kernel.launch(&LaunchConfig::default(), arguments, &stream) });
+    let wrong_size = LaunchErrorKind::ArgumentSize { index: 1, expected: 4, found: 8 };
+    assert_eq!(launch(&[Arg::from(&buffer), 5_u64.into(), 1_u32.into()]), wrong_size);
+    assert_eq!(launch(&[Arg::from(&buffer)]), LaunchErrorKind::ArgumentCount { expected: 3, found: 1 });
 }
 
 /// Loads, launches, captures, replays, sleeps.

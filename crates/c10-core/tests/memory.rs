@@ -290,3 +290,69 @@ fn an_illegal_address_loses_the_context_and_says_so() {
     assert!(error.to_string().starts_with("CUDA error: an illegal memory access was encountered\n"));
     assert_eq!(code(Err::<(), _>(error)), 700);
 }
+
+#[test]
+fn only_a_buffer_gives_its_memory_back() {
+    for cached in [true, false] {
+        let rig = rig();
+        let memory = rig.runtime.memory();
+        memory.enable_caching(cached);
+        let stream = rig.runtime.streams().default(DEVICE).unwrap();
+        for others in 0..3 {
+            let buffer = memory.buffer(4096, &stream).unwrap();
+            let refused = Err(Error::Memory(MemoryError::OwnedByBuffer { address: buffer.address() }));
+            // It is found as the last allocation, and as another one; by this thread and by another.
+            let raw: Vec<u64> = (0..others).map(|_| memory.alloc(4096, &stream).unwrap()).collect();
+            assert_eq!(memory.free(buffer.address()), refused);
+            let elsewhere = std::thread::scope(|scope| {
+                let simulation = rig.machine.clone();
+                scope
+                    .spawn(move || {
+                        let _bound = simulation.bind();
+                        memory.free(buffer.address()).map(|()| buffer)
+                    })
+                    .join()
+                    .unwrap()
+            });
+            assert_eq!(elsewhere.map(drop), refused);
+            raw.into_iter().for_each(|address| memory.free(address).unwrap());
+        }
+        // Memory that a buffer had serves the program, and the other way round.
+        let address = memory.buffer(4096, &stream).unwrap().address();
+        let raw = memory.alloc(4096, &stream).unwrap();
+        assert_eq!(raw == address, cached);
+        memory.free(raw).unwrap();
+        let buffer = memory.buffer(4096, &stream).unwrap();
+        assert_ne!(memory.free(buffer.address()), Ok(()));
+        drop(buffer);
+        assert_eq!(rig.allocated_bytes(), 0);
+        assert!(rig.runtime.is_valid());
+    }
+}
+
+#[test]
+fn an_observer_that_runs_out_of_memory_itself_gets_the_error() {
+    let rig = Rig::new(config().capacity(100 * MIB));
+    let stream = rig.stream();
+    let _bound = rig.runtime.bind();
+    let (told, refused) = (Told::default(), Arc::new(AtomicU64::new(0)));
+    let seen = Arc::clone(&refused);
+    let greedy = move |device, _, _, _| {
+        let runtime = c10_core::Runtime::current();
+        let stream = runtime.streams().default(device).unwrap();
+        let more = runtime.memory().alloc(300 * MIB, &stream);
+        seen.fetch_add(u64::from(more.is_err_and(|error| error.is_out_of_memory())), Ordering::Relaxed);
+    };
+    rig.runtime.memory().attach_out_of_memory_observer(greedy);
+    rig.runtime.memory().attach_out_of_memory_observer(note(&told, "last"));
+    for round in 1..=2 {
+        let error = rig.runtime.memory().alloc(200 * MIB, &stream).unwrap_err();
+        assert!(error.to_string().contains("Tried to allocate 200.00 MiB"), "{error}");
+        assert_eq!(refused.load(Ordering::Relaxed), round);
+        assert_eq!(
+            told.lock().unwrap().len(),
+            usize::try_from(round).unwrap(),
+            "the failure in the observer is not told"
+        );
+    }
+}

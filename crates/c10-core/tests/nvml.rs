@@ -85,7 +85,7 @@ fn more_processes_than_expected_are_all_listed() {
 fn failures_are_torchs() {
     let without = Rig::new(config());
     let error = without.runtime.telemetry().temperature(DEVICE).unwrap_err();
-    let beginning = "pynvml does not seem to be installed or it can't be imported.\n";
+    let beginning = "NVML, which tells what devices do, cannot be loaded. It comes with the NVIDIA driver.\n";
     assert!(
         matches!(error, Error::Telemetry(TelemetryError::Missing { .. })) && error.to_string().starts_with(beginning),
         "{error}"

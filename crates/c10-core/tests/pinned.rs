@@ -4,9 +4,10 @@ mod common;
 
 use std::time::{Duration, Instant};
 
-use c10_core::{CUDAGraph, CaptureMode, Error, HostStats, MemoryError, NestedStat, PinnedBuffer, Result, Stat};
+use c10_core::{CUDAGraph, CaptureMode, Error, HostStats, MemoryError, NestedStat, PinnedBuffer, PoolId, Result, Stat};
 use common::{DEVICE, Rig, config, fail_each_call, rig};
 use cuda_sim::{Fault, LiveHandles};
+use cuda_sys::CUresult;
 
 const LEN: usize = 1 << 20;
 
@@ -82,12 +83,28 @@ fn uses_that_the_runtime_does_not_see_can_be_recorded() {
 #[test]
 fn requests_that_nothing_can_serve_are_refused() {
     let rig = rig();
-    let error = rig.runtime.pinned().buffer(usize::MAX).unwrap_err();
-    assert_eq!(error, Error::Memory(MemoryError::RequestTooLarge { requested: usize::MAX as u64 }));
+    let held = rig.runtime.pinned().buffer(5 << 20).unwrap();
+    let refused = |bytes| {
+        let error = rig.runtime.pinned().buffer(bytes).unwrap_err();
+        assert!(error.is_out_of_memory(), "{error}");
+        let Error::Memory(MemoryError::HostOutOfMemory(failed)) = &error else { panic!("{error:?}") };
+        let text = error.to_string();
+        assert!(text.starts_with("Out of host memory. Tried to pin ") && !text.contains("CUDA"), "{text}");
+        assert!(text.contains("while 8.00 MiB of host memory are pinned"), "{text}");
+        (failed.requested, failed.allocation, error.error_code(), text)
+    };
+    let (requested, allocation, code, _) = refused(usize::MAX);
+    assert_eq!((requested, allocation, code), (usize::MAX as u64, None, None));
+    let driver_refuses = Fault { call: "cuMemHostAlloc", occurrence: 1, code: CUresult::CUDA_ERROR_OUT_OF_MEMORY };
+    rig.machine.inject(driver_refuses);
+    let (requested, allocation, code, text) = refused(60_000_000);
+    assert_eq!((requested, allocation, code), (60_000_000, Some(64 << 20), Some(2)));
+    assert!(text.contains("Tried to pin 64.00 MiB for a request of 57.22 MiB"), "{text}");
     rig.runtime.memory().set_settings("pinned_use_cuda_host_register:True").unwrap();
-    let error = rig.runtime.pinned().buffer(1 << 60).unwrap_err();
-    assert_eq!(error, Error::Memory(MemoryError::HostOutOfMemory { bytes: 1 << 60 }));
-    assert_eq!(rig.runtime.pinned().stats().allocations, Stat::default());
+    let (requested, allocation, code, _) = refused((1 << 60) - 1);
+    assert_eq!((requested, allocation, code), ((1 << 60) - 1, Some(1 << 60), None));
+    drop(held);
+    assert_eq!(rig.runtime.pinned().stats().allocations.allocated, 1);
     assert!(rig.runtime.is_valid());
 }
 
@@ -357,4 +374,44 @@ fn a_graph_keeps_a_block_once_however_often_it_is_used() {
     assert_eq!((report.kept_host_blocks, report.kept_buffers, report.node_count), (1, 1, 200));
     drop((pinned, graph));
     assert_eq!(rig.runtime.pinned().stats().active_requests.current, 0);
+}
+
+#[test]
+fn what_a_capture_used_stays_with_its_pool() {
+    let rig = rig();
+    let stream = rig.stream();
+    let buffer = rig.runtime.memory().buffer(LEN, &stream).unwrap();
+    let capture = |pool| {
+        let mut graph = CUDAGraph::on(&rig.runtime, false);
+        let used = graph.capture(&stream, Some(pool), CaptureMode::Global, || {
+            let pinned = rig.runtime.pinned().buffer(LEN)?;
+            buffer.copy_to_pinned(0..LEN, &pinned, 0, &stream)?;
+            Ok::<usize, Error>(pinned.address())
+        });
+        (graph, used.unwrap())
+    };
+    let serves = |address| {
+        rig.runtime.synchronize(DEVICE).unwrap();
+        let all: Vec<PinnedBuffer> = (0..4).map(|_| rig.runtime.pinned().buffer(LEN).unwrap()).collect();
+        all.iter().any(|pinned| pinned.address() == address)
+    };
+    // Another graph of the pool is left.
+    let pool = PoolId::handle();
+    let ((first, used), (second, _)) = (capture(pool), capture(pool));
+    drop(first);
+    assert!(!serves(used), "a graph of the pool is left");
+    drop(second);
+    assert!(serves(used), "nobody uses the pool any more");
+    // Only a handle of the pool is left, between two captures into it.
+    let pool = rig.runtime.mem_pools().create(false, false).unwrap();
+    let (first, used) = capture(pool.id());
+    drop(first);
+    assert!(!serves(used), "a handle of the pool is left");
+    let (second, newer) = capture(pool.id());
+    assert_ne!(newer, used, "the pool's next capture gets another block");
+    drop((pool, second));
+    assert!(serves(used), "nobody uses the pool any more");
+    assert_eq!(rig.runtime.inconsistency(), None);
+    drop((buffer, stream));
+    assert_eq!(rig.left(), LiveHandles::default());
 }

@@ -10,7 +10,6 @@ use c10_core::{
 /// # Errors
 /// No driver, a driver that is too old or does not start, no device, a process forked from one that had started, or a
 /// call that was queued ([`lazy_call`]) fails.
-#[doc(alias = "_lazy_init")]
 pub fn init() -> Result<()> {
     Runtime::current().init()
 }

@@ -36,12 +36,23 @@
 
 #![forbid(unsafe_code)]
 
+mod arch;
 mod buffer;
 mod device;
 mod graphs;
 mod memory;
+mod old;
+mod pointer;
+mod pools;
+mod selection;
 mod stream;
+mod summary;
+mod visibility;
 
+pub use arch::{
+    check_capability, check_cubins, code_compatible_with_device, extract_arch_version, get_arch_list,
+    get_gencode_flags, is_bf16_supported, is_compiled, is_tf32_supported, module_loading, warn_unsupported_code,
+};
 pub use buffer::{empty, open_shared, pinned};
 pub use device::{
     can_device_access_peer, clock_rate, cudart, current_device, device, device_count, device_of, exchange_device,
@@ -63,7 +74,21 @@ pub use memory::{
     reset_peak_host_memory_stats, reset_peak_memory_stats, set_allocator_settings, set_checkpoint_pool_state,
     set_per_process_memory_fraction, use_mem_pool, with_mem_pool,
 };
+#[expect(deprecated, reason = "torch keeps them, too")]
+pub use old::{max_memory_cached, memory_cached, reset_max_memory_allocated, reset_max_memory_cached};
+pub use pointer::{get_device_from_ptr, is_pinned};
+pub use pools::{
+    begin_allocate_current_stream_to_pool, begin_allocate_current_thread_to_pool, begin_allocate_to_pool,
+    end_allocate_to_pool, release_pool,
+};
+pub use selection::{CudaDeviceProperties, get_device, get_device_index, lazy_init};
 pub use stream::{current_stream, default_stream, set_stream, set_stream_by_id, sleep, stream, with_stream};
+
+pub use summary::memory_summary;
+pub use visibility::{
+    device_count_nvml, get_nvml_device_index, nvml_based_avail, parse_visible_devices, raw_device_count_nvml,
+    raw_device_uuid_nvml, transform_uuid_to_ordinals,
+};
 
 pub use c10_core::{
     AcceleratorError, AllocatorConfig, Arg, BlockCheckpoint, BlockInfo, BlockState, CUDAGraph, CaptureMode,
@@ -71,11 +96,17 @@ pub use c10_core::{
     DeviceBuffer, DeviceError, DeviceGuard, DeviceIndex, DeviceOf, DeviceProperties, DeviceStats, DeviceType, Devices,
     DurationStat, Error, Event, EventError, EventOptions, ExternalStream, GeneratorState, GraphCapture, GraphError,
     GraphFn, GraphNode, GraphNodeKind, GraphReport, GraphUpdateError, GraphUpdateFailure, GraphedCallable,
-    GraphedError, GraphedOptions, HostStats, Ipc, IpcError, Kernel, KernelAttributes, LaunchConfig, LaunchError,
-    LaunchErrorKind, MemPool, MemPoolGuard, MemPools, Memory, MemoryError, Module, ModuleError, MultiStreamGuard,
-    NestedStat, NoDriver, NvmlMissing, ObserverId, OutOfMemory, OutOfMemoryError, OutOfMemoryHint, PinnedBuffer,
-    PinnedMemory, PoolCheckpoint, PoolError, PoolId, ProcessMemory, RefusedFraction, RestoreResult, Result, Runtime,
-    RuntimeGuard, SegmentCheckpoint, SegmentInfo, SegmentType, SharedBuffer, StartError, Stat, StatByPool, Stream,
-    StreamArg, StreamError, StreamGuard, StreamId, Streams, SyncDebug, SyncDebugError, SyncDebugMode, SystemError,
-    Telemetry, TelemetryError, Unavailable, Uuid, check_error, cudaStatus, get_stream_from_external,
+    GraphedError, GraphedOptions, HostOutOfMemoryError, HostStats, Ipc, IpcError, Kernel, KernelAttributes,
+    LaunchConfig, LaunchError, LaunchErrorKind, MemPool, MemPoolGuard, MemPools, Memory, MemoryError, Module,
+    ModuleError, MultiStreamGuard, NestedStat, NoDriver, NvmlMissing, ObserverId, OutOfMemory, OutOfMemoryError,
+    OutOfMemoryHint, PinnedBuffer, PinnedMemory, PoolCheckpoint, PoolError, PoolId, ProcessMemory, RefusedFraction,
+    Result, Runtime, RuntimeGuard, SegmentCheckpoint, SegmentInfo, SegmentType, SharedBuffer, StartError, Stat,
+    StatByPool, Stream, StreamArg, StreamError, StreamGuard, StreamId, Streams, SyncDebug, SyncDebugError,
+    SyncDebugMode, SystemError, Telemetry, TelemetryError, Unavailable, Uuid, check_error, cudaStatus,
+    get_stream_from_external,
+};
+pub use c10_core::{
+    AnyEvent, CheckedDevice, Compat, CompatInterval, CompatSet, CompatTable, ModuleLoading, PointerInfo, PointerKind,
+    PtrArg, RestoredPool, StaleMemory, UnsupportedCode, UnsupportedCubins, VisibleDevices,
+    construct_storage_from_data_pointer,
 };

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use c10_core::{
     DeviceArg, DeviceIndex, DeviceStats, Error, HostStats, MemPool, MemPoolGuard, NestedStat, ObserverId,
-    PoolCheckpoint, PoolId, ProcessMemory, RestoreResult, Result, Runtime, SegmentInfo, StreamArg, StreamError,
-    TelemetryError,
+    PoolCheckpoint, PoolId, ProcessMemory, RestoredPool, Result, Runtime, SegmentInfo, StaleMemory, StreamArg,
+    StreamError, TelemetryError,
 };
 
 /// Address of device memory; 0 stands for no memory.
@@ -20,7 +20,7 @@ pub fn caching_allocator_alloc(size: u64, device: impl DeviceArg, stream: impl S
     Runtime::with_current(|runtime| {
         stream.with_stream(|stream| match (device, stream) {
             (Some(device), Some(stream)) if device != stream.device_index() => {
-                Err(Error::Stream(StreamError::Device { device, stream: stream.device_index() }))
+                Err(StreamError::Device { device, stream: stream.device_index() }.into())
             }
             (_, Some(stream)) => runtime.memory().alloc(size, stream),
             (Some(device), None) => runtime.memory().alloc_on_current_stream(size, device),
@@ -282,36 +282,41 @@ pub fn checkpoint_pool_state(device: impl DeviceArg, pool: PoolId) -> Result<Poo
     runtime.mem_pools().checkpoint(device.resolve(&runtime)?, pool)
 }
 
-/// Brings a memory pool back to a checkpoint of it; torch's `torch._C._cuda_setCheckpointPoolState`. What the pool has
-/// handed out is taken back, and what was handed out at the checkpoint is so again, at the same addresses; the result
-/// names both. What was taken back must not be given back by those who had it; see
+/// Brings a memory pool back to a checkpoint of it; torch's `torch._C._cuda_setCheckpointPoolState`. Memory that is handed
+/// out now and was not then is taken back: its holders give it up in `stale`, which is empty afterwards. Memory that was
+/// handed out then is so again, at the same addresses: with who holds it now, or as a buffer of the result. See
 /// [`c10_core::MemPools::restore`].
 ///
 /// ```
 /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/simulated.rs"));
-/// use cuda_api::{caching_allocator_alloc, caching_allocator_delete};
+/// use cuda_api::StaleMemory;
 /// let pool = cuda_api::mem_pool(false, false)?;
-/// let alloc = |size| cuda_api::with_mem_pool(&pool, None, || caching_allocator_alloc(size, None, None));
-/// let kept = alloc(5000)?;
+/// let new = |len| cuda_api::with_mem_pool(&pool, None, || cuda_api::empty(len, None));
+/// let (first, kept) = (new(5000)?, new(5000)?);
+/// let address = first.address();
 /// let checkpoint = cuda_api::checkpoint_pool_state(None, pool.id())?;
-/// caching_allocator_delete(kept)?;
-/// let other = alloc(1 << 20)?;
+/// drop(first);
+/// let other = new(1 << 20)?;
 ///
-/// let restored = cuda_api::set_checkpoint_pool_state(None, &checkpoint)?;
-/// assert_eq!(restored.allocations_freed, [other]);
-/// assert_eq!(restored.allocations_created[0].address, kept);
-/// assert!(cuda_api::check_pool_live_allocations(None, pool.id(), &[kept])?);
-/// caching_allocator_delete(kept)?;
+/// let mut stale = StaleMemory { buffers: vec![other], ..StaleMemory::default() };
+/// let restored = cuda_api::set_checkpoint_pool_state(None, &checkpoint, &mut stale)?;
+/// assert_eq!(restored.buffers[0].address(), address);
+/// assert!(cuda_api::check_pool_live_allocations(None, pool.id(), &[address, kept.address()])?);
 /// # Ok::<(), cuda_api::Error>(())
 /// ```
 ///
 /// # Errors
-/// As for [`checkpoint_pool_state`]; the checkpoint is of another runtime or device, or segments of it went back to the
-/// driver. The pool is then as it was.
+/// As for [`checkpoint_pool_state`]; memory is handed out that was not given up; a buffer in `stale` has other handles; the
+/// checkpoint is of another runtime or device, or segments of it went back to the driver. The pool and `stale` are then as
+/// they were.
 #[doc(alias = "_cuda_setCheckpointPoolState")]
-pub fn set_checkpoint_pool_state(device: impl DeviceArg, checkpoint: &PoolCheckpoint) -> Result<RestoreResult> {
+pub fn set_checkpoint_pool_state(
+    device: impl DeviceArg,
+    checkpoint: &PoolCheckpoint,
+    stale: &mut StaleMemory,
+) -> Result<RestoredPool> {
     let runtime = Runtime::current();
-    runtime.mem_pools().restore(device.resolve(&runtime)?, checkpoint)
+    runtime.mem_pools().restore(device.resolve(&runtime)?, checkpoint, stale)
 }
 
 /// Whether the memory of a pool that is handed out is exactly that at these addresses; torch's
@@ -354,7 +359,7 @@ pub fn list_gpu_processes(device: impl DeviceArg) -> Result<String> {
     let device = device.resolve(&runtime)?;
     let processes = match runtime.telemetry().processes(device) {
         Err(Error::Telemetry(TelemetryError::Missing { .. })) => {
-            return Ok("pynvml module not found, please install nvidia-ml-py".to_owned());
+            return Ok("NVML cannot be loaded; it comes with the NVIDIA driver".to_owned());
         }
         Err(error @ Error::Telemetry(TelemetryError::DriverNotLoaded)) => return Ok(error.to_string()),
         answered => answered?,

@@ -46,7 +46,7 @@ fn a_list_without_processes_or_nvml_says_so() {
     assert_eq!(list_gpu_processes(0).unwrap(), "cuda driver can't be loaded, is cuda enabled?");
     drop(rig);
     let _rig = on(Config::default());
-    assert_eq!(list_gpu_processes(0).unwrap(), "pynvml module not found, please install nvidia-ml-py");
+    assert_eq!(list_gpu_processes(0).unwrap(), "NVML cannot be loaded; it comes with the NVIDIA driver");
     assert!(matches!(clock_rate(0), Err(Error::Telemetry(TelemetryError::Missing { .. }))));
 }
 

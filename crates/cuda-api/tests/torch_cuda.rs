@@ -5,12 +5,13 @@ mod common;
 use common::{on, rig};
 use cuda_api::{
     CUDAGraph, CaptureMode, Device, DeviceError, DeviceGuard, DeviceIndex, DeviceType, Error, Event, EventOptions,
-    GraphOptions, Result, Runtime, Stream, StreamError, StreamId, caching_allocator_alloc, caching_allocator_delete,
-    current_device, current_stream, default_stream, device, device_count, device_of, empty_cache,
-    get_device_capability, get_device_name, get_device_properties, graph, graph_pool_handle, init, is_available,
-    is_current_stream_capturing, is_initialized, max_memory_allocated, max_memory_reserved, mem_get_info,
-    memory_allocated, memory_reserved, memory_stats, pinned, reset_peak_memory_stats, set_device, set_stream,
-    set_stream_by_id, stream, synchronize, with_device, with_graph, with_stream,
+    GraphOptions, IpcError, PoolError, Result, Runtime, StaleMemory, Stream, StreamError, StreamId,
+    caching_allocator_alloc, caching_allocator_delete, current_device, current_stream, default_stream, device,
+    device_count, device_of, empty_cache, get_device_capability, get_device_name, get_device_properties, graph,
+    graph_pool_handle, init, is_available, is_current_stream_capturing, is_initialized, max_memory_allocated,
+    max_memory_reserved, mem_get_info, memory_allocated, memory_reserved, memory_stats, pinned,
+    reset_peak_memory_stats, set_device, set_stream, set_stream_by_id, stream, synchronize, with_device, with_graph,
+    with_stream,
 };
 use cuda_sim::Config;
 
@@ -377,15 +378,22 @@ fn pools_come_back_to_a_checkpoint() {
     let third = alloc(30 << 20);
     let live = |addresses: &[u64]| cuda_api::check_pool_live_allocations(None, pool.id(), addresses).unwrap();
     assert!(live(&[second, third]) && !live(&[second]));
+    let mut stale = StaleMemory { addresses: vec![third], ..StaleMemory::default() };
     assert_eq!(
-        text(cuda_api::set_checkpoint_pool_state(1, &noted)),
+        text(cuda_api::set_checkpoint_pool_state(1, &noted, &mut stale)),
         "the checkpoint is of device 0, but device 1 was asked for"
     );
-    let restored = cuda_api::set_checkpoint_pool_state("cuda:0", &noted).unwrap();
-    assert!(live(&[first, second]));
+    let refused = cuda_api::set_checkpoint_pool_state(0, &noted, &mut StaleMemory::default()).unwrap_err();
+    assert_eq!(refused, Error::Pool(PoolError::StaleMemory { address: third }));
+    assert!(live(&[second, third]), "nothing has changed");
+    let restored = cuda_api::set_checkpoint_pool_state("cuda:0", &noted, &mut stale).unwrap();
+    assert!(stale.addresses.is_empty() && live(&[first, second]));
     assert_eq!((restored.allocations_freed.len(), restored.allocations_created.len()), (2, 2));
     assert_eq!(text(caching_allocator_delete(third)), format!("invalid device pointer: {third:#x}"));
-    [first, second].into_iter().for_each(|address| caching_allocator_delete(address).unwrap());
+    assert_eq!(restored.buffers.iter().map(|buffer| buffer.address()).collect::<Vec<_>>(), [first]);
+    drop(restored);
+    assert!(live(&[second]), "what nobody held has a holder now, what was held keeps its own");
+    caching_allocator_delete(second).unwrap();
 
     let id = pool.id();
     drop(pool);
@@ -450,7 +458,7 @@ fn codes_of_the_runtime_api() {
 fn memory_and_events_are_named_for_other_processes() {
     let _rig = rig();
     let shared = cuda_api::empty(8, None).unwrap().share().unwrap();
-    assert_eq!(cuda_api::open_shared(&shared).unwrap_err().error_code(), Some(201));
+    assert_eq!(cuda_api::open_shared(&shared).unwrap_err(), Error::Ipc(IpcError::OwnMemory));
     assert_eq!(memory_allocated(None), Ok(512), "the other process may still come");
     cuda_api::ipc_collect().unwrap();
     assert_eq!(memory_allocated(None), Ok(512));

@@ -89,13 +89,15 @@ pub struct LoadError {
     pub library: &'static str,
     /// Environment variable that can name a file.
     pub override_variable: &'static str,
+    /// Whether that variable named the file, so that nothing else was tried.
+    pub is_overridden: bool,
     /// What was tried, in order.
     pub attempts: Vec<Attempt>,
 }
 
 impl LoadError {
     fn new(info: &LibraryInfo, attempts: Vec<Attempt>) -> Self {
-        Self { library: info.name, override_variable: info.override_variable, attempts }
+        Self { library: info.name, override_variable: info.override_variable, is_overridden: false, attempts }
     }
 
     /// An error of a single attempt.
@@ -103,20 +105,30 @@ impl LoadError {
         Self::new(info, vec![Attempt { place: place.to_owned(), outcome }])
     }
 
-    /// Whether every attempt failed because there was no such file, as on a machine without a driver.
+    /// Whether every attempt failed because there was no such file, as on a machine without a driver. `false` where the
+    /// environment variable named the file: what is installed was not looked for.
     #[must_use]
     pub fn is_not_installed(&self) -> bool {
-        self.attempts.iter().all(|attempt| matches!(attempt.outcome, Outcome::NotOpened(_)))
+        !self.is_overridden && self.attempts.iter().all(|attempt| matches!(attempt.outcome, Outcome::NotOpened(_)))
     }
 }
 
 impl fmt::Display for LoadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "could not load {}; tried:", self.library)?;
+        if self.is_overridden {
+            write!(f, "{} names a file that cannot be used as {}:", self.override_variable, self.library)?;
+        } else {
+            write!(f, "could not load {}; tried:", self.library)?;
+        }
         for attempt in &self.attempts {
             write!(f, "\n  {}: {}", attempt.place, attempt.outcome)?;
         }
-        write!(f, "\nset {} to a library's path to use that one", self.override_variable)
+        let variable = self.override_variable;
+        if self.is_overridden {
+            write!(f, "\nunset {variable} to use what is installed, or set it to the path of a library that works")
+        } else {
+            write!(f, "\nset {variable} to a library's path to use that one")
+        }
     }
 }
 
@@ -128,7 +140,7 @@ pub(crate) type Probe<'a> = &'a mut dyn FnMut(&Library) -> Result<CudaVersion, O
 /// Searches for a library in the order that [`LibraryInfo`] gives.
 pub(crate) fn search(info: &LibraryInfo, probe: Probe<'_>) -> Result<Loaded, LoadError> {
     if let Some(path) = std::env::var_os(info.override_variable).filter(|path| !path.is_empty()) {
-        return open(info, &path, probe);
+        return open(info, &path, probe).map_err(|error| LoadError { is_overridden: true, ..error });
     }
     let mut attempts = Vec::new();
     for (place, file, flags) in candidates(info) {

@@ -33,6 +33,38 @@ fn a_missing_file_is_reported_with_its_path_and_the_loaders_words() {
     assert!(text.contains("set CUDA_SYS_LIBCUDA to a library's path"), "{text}");
 }
 
+/// Set in the process that loads by the variable.
+const CHILD: &str = "CUDA_SYS_TEST_LOADS";
+
+/// Loads what the variable names, in the process that is made for it; does nothing in others.
+#[test]
+fn loads_by_the_variable() {
+    if std::env::var_os(CHILD).is_some() {
+        let error = Driver::load().expect_err("no driver is named");
+        assert!(error.is_overridden && !error.is_not_installed());
+        println!("{error}");
+    }
+}
+
+#[test]
+fn a_variable_that_names_no_driver_is_named_with_its_file_and_the_reason() {
+    let no_driver = shared_object("overridden", "lib", "int something_else(void) { return 0; }");
+    let no_driver = no_driver.to_str().expect("a plain path");
+    for (path, reason) in
+        [("/nonexistent/cuda.so", "cannot open shared object file"), (no_driver, "has no cuDriverGet")]
+    {
+        let program = std::env::current_exe().expect("a path");
+        let mut child = Command::new(program);
+        child.args(["--exact", "loads_by_the_variable", "--nocapture"]).env(CHILD, "1").env("CUDA_SYS_LIBCUDA", path);
+        let output = child.output().expect("this program runs");
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{output:?}");
+        assert!(text.contains("CUDA_SYS_LIBCUDA names a file that cannot be used as libcuda"), "{text}");
+        assert!(text.contains(&format!("\n  {path}: ")) && text.contains(reason), "{text}");
+        assert!(text.contains("unset CUDA_SYS_LIBCUDA"), "{text}");
+    }
+}
+
 #[test]
 fn a_stub_that_answers_34_is_refused() {
     let path = shared_object("answers_34", "lib", "int cuDriverGetVersion(int *v) { (void)v; return 34; }");

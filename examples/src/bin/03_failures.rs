@@ -23,7 +23,7 @@ const CASES: &[Case] = &[
     },
     Case {
         name: "a device that is not there",
-        message: "CUDA error: invalid device ordinal\nGPU device may be out of range, do you have enough GPUs?\n",
+        message: "CUDA error: invalid device ordinal\nGPU device may be out of range, do you have enough GPUs?",
         run: || cuda_api::set_device(99),
     },
     Case {

@@ -4,13 +4,18 @@
 //! than their own are recorded on it, so that dropping them is safe while the copy runs. Asynchronous copies take
 //! pinned memory only, which does not serve again until they are done; plain slices are copied before the call returns.
 
+mod borrowed;
+
 use std::ops::Range;
 use std::sync::Arc;
+
+pub use borrowed::construct_storage_from_data_pointer;
 
 use crate::api::ipc::{Received, SharedBuffer};
 use crate::api::pinned::PinnedBuffer;
 use crate::api::stream::Stream;
 use crate::base::device::{Device, DeviceIndex};
+use crate::base::error::StreamError;
 use crate::base::error::{Error, GraphError, Result};
 use crate::base::handles::StreamRef;
 use crate::base::process;
@@ -37,6 +42,8 @@ pub(crate) struct DeviceMemory {
     stream: StreamRef,
     home: WeakRuntime,
     received: Option<Arc<Received>>,
+    /// Whether somebody else gives it back.
+    borrowed: bool,
     told: Told,
 }
 
@@ -53,9 +60,9 @@ impl DeviceMemory {
         self.stream.device
     }
 
-    /// Whether another process has allocated it.
+    /// Whether it is somebody else's, perhaps another process's.
     pub(crate) fn is_received(&self) -> bool {
-        self.received.is_some()
+        self.received.is_some() || self.borrowed
     }
 }
 
@@ -67,7 +74,7 @@ impl DeviceMemory {
 
 impl Drop for DeviceMemory {
     fn drop(&mut self) {
-        if self.address == 0 || process::in_bad_fork() {
+        if self.address == 0 || self.borrowed || process::in_bad_fork() {
             return;
         }
         if let Some(received) = self.received.take() {
@@ -76,7 +83,7 @@ impl Drop for DeviceMemory {
             return;
         }
         // Gone with its runtime otherwise. An error here leaves the block with the allocator, which tries again.
-        let _ = Runtime::upgrade(&self.home).map(|runtime| runtime.memory().free(self.address));
+        let _ = Runtime::upgrade(&self.home).map(|runtime| runtime.memory().free_of_buffer(self.address));
     }
 }
 
@@ -90,7 +97,7 @@ impl DeviceBuffer {
         received: Option<Arc<Received>>,
     ) -> Self {
         let told = Told::default();
-        let memory = DeviceMemory { address, len, stream, home: runtime.downgrade(), received, told };
+        let memory = DeviceMemory { address, len, stream, home: runtime.downgrade(), received, borrowed: false, told };
         Self { runtime: runtime.clone(), memory: Arc::new(memory) }
     }
 
@@ -229,6 +236,10 @@ impl DeviceBuffer {
     /// Queues a copy of another buffer's bytes, of this device or another, into this one at `offset`. Returns before
     /// it is done; ordered on `stream`.
     ///
+    /// As in torch, a copy between two devices also waits for the work queued on the current streams of both devices,
+    /// and work queued there afterwards waits for the copy, whichever stream queues it. During a capture this holds for
+    /// those of the three streams that take part in the same capture as `stream`: a graph cannot wait for others.
+    ///
     /// # Errors
     /// The range leaves a buffer, or the driver's error.
     pub fn copy_from_buffer(&self, offset: usize, from: &Self, range: Range<usize>, stream: &Stream) -> Result<()> {
@@ -240,15 +251,48 @@ impl DeviceBuffer {
         }
         let (ready, capture) = self.use_on(stream)?;
         from.use_in(ready, stream, capture)?;
-        ready.api.copy_on_device(self.at(offset), from.at(range.start), bytes, stream.reference())
+        let copy = || ready.api.copy_on_device(self.at(offset), from.at(range.start), bytes, stream.reference());
+        if from.device_index() == self.device_index() {
+            return copy();
+        }
+        let current = self.streams_around_copy(ready, from, stream, capture)?;
+        current.iter().try_for_each(|other| stream.wait_stream(other))?;
+        copy()?;
+        let done = stream.record_event()?;
+        current.iter().try_for_each(|other| other.wait_event(&done))
+    }
+
+    /// The current streams of both devices that a copy between them must be ordered with: those that are not `stream`
+    /// and take part in the same capture as `stream`, or in none as it does.
+    fn streams_around_copy(
+        &self,
+        ready: &Started,
+        from: &Self,
+        stream: &Stream,
+        capture: Option<Capture>,
+    ) -> Result<Vec<Stream>> {
+        let mut around = Vec::with_capacity(2);
+        for device in [from.device_index(), self.device_index()] {
+            let current = self.runtime.streams().current(device)?;
+            if current != *stream && ready.captures.of(&ready.api, current.reference())? == capture {
+                around.push(current);
+            }
+        }
+        Ok(around)
     }
 
     /// Queues setting bytes of the buffer. Returns before it is done; ordered on `stream`.
     ///
     /// # Errors
-    /// The range leaves the buffer, or the driver's error.
+    /// The range leaves the buffer; [`crate::StreamError::Device`] for a stream of another device; the driver's error.
     pub fn fill(&self, range: Range<usize>, value: u8, stream: &Stream) -> Result<()> {
         let bytes = check_part(&range, self.len())?;
+        if stream.device_index() != self.device_index() {
+            return Err(Error::Stream(StreamError::Device {
+                device: self.device_index(),
+                stream: stream.device_index(),
+            }));
+        }
         if bytes == 0 {
             return Ok(());
         }
@@ -280,7 +324,11 @@ impl DeviceBuffer {
         if let Some(received) = &self.memory.received {
             received.use_on(stream.reference());
         } else if stream.reference() != self.memory.stream {
-            ready.allocator.record_stream(self.memory.address, stream.reference())?;
+            let noted = ready.allocator.record_stream(self.memory.address, stream.reference());
+            // Of memory from elsewhere the allocator knows nothing.
+            if !self.memory.borrowed {
+                noted?;
+            }
         }
         if let Some(capture) = capture {
             self.memory.told.once(capture, || self.keep_in(ready, capture));

@@ -191,6 +191,23 @@ impl Event {
         }
     }
 
+    /// Records the event as [`Self::record`] does, unless it was recorded before; torch's `recordOnce`. Of threads that do
+    /// so at the same time more than one may record it.
+    ///
+    /// # Errors
+    /// As for [`Self::record`].
+    #[doc(alias = "recordOnce")]
+    pub fn record_once(&self, stream: impl StreamArg) -> Result<()> {
+        if self.is_recorded() { Ok(()) } else { self.record(stream) }
+    }
+
+    /// Whether the event was recorded, here or by a process that it was opened from; torch's
+    /// `was_marked_for_recording`.
+    #[must_use]
+    pub fn is_recorded(&self) -> bool {
+        self.recorded().is_some()
+    }
+
     /// Makes later work of the stream (the current one for `None`), which may be on another device, wait for the event.
     /// Does nothing if it was never recorded.
     ///

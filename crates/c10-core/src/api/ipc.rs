@@ -1,15 +1,15 @@
 //! Device memory that several processes use.
 //!
-//! The sender makes a [`SharedBuffer`], a few hundred bytes that go to the other process by any way there is, and which
-//! open there as a buffer once. What the sender had queued on its current stream is done before the receiver's current
-//! stream goes on. The driver shares whole allocations of its own, so a handle is that of the segment, and the buffer's
-//! place in it stands beside.
+//! The sender makes a [`SharedBuffer`], a few hundred bytes that go to the other process by any way there is. The other
+//! process opens it as a buffer. What the sender had queued on its current stream is done before the receiver's current
+//! stream goes on. The driver shares whole allocations of its own, so the handle is that of the segment, and the buffer's
+//! place in the segment is sent beside it.
 //!
-//! **Invariants:** the sender keeps the memory until the receivers have dropped it, whoever else drops it; it looks for
-//! that when it is asked to ([`crate::Ipc::collect`]), sends more, or runs out of memory; a receiver that ends without dropping it is waited for until the sender's runtime ends. A segment is
-//! mapped once a process and device, for as long as a buffer of it is there. Dropping a received buffer never blocks:
-//! its mapping goes, and after that the sender is told, when the streams it was used on have passed the work queued until
-//! then.
+//! **Invariants:** the sender keeps the memory until a receiver has opened it and all receivers have dropped it or ended,
+//! even where the sender's own buffers are dropped before. The sender looks whether that is so when it is asked to
+//! ([`crate::Ipc::collect`]), when it shares more, and when it runs out of memory. A segment is mapped once for a process
+//! and device, as long as a buffer of it is there. Dropping a received buffer never blocks: when the streams that used it
+//! have passed the work queued until then, its mapping is closed, and after that the sender can see it.
 
 use std::collections::BTreeSet;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -26,7 +26,7 @@ use crate::driver::{EVENT_DISABLE_TIMING, EVENT_INTERPROCESS, IpcHandle};
 use crate::runtime::{Runtime, Started, WeakRuntime};
 use crate::state::captures::KeptId;
 use crate::state::deferred_destroy::DriverObject;
-use crate::state::ipc::{ReceivedCount, SentCount};
+use crate::state::ipc::{ReceiverLock, SenderFile};
 
 /// Device memory as it goes to another process; made by [`crate::DeviceBuffer::share`].
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -44,11 +44,12 @@ struct Place {
     offset: u64,
     /// Recorded behind the sender's work.
     event: IpcHandle,
-    counter: PathBuf,
+    /// The file that receivers lock.
+    users: PathBuf,
 }
 
 /// First byte of a shared buffer as bytes.
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 impl SharedBuffer {
     /// Bytes of the memory.
@@ -79,7 +80,7 @@ impl SharedBuffer {
             bytes.extend(place.offset.to_le_bytes());
             bytes.extend(place.segment);
             bytes.extend(place.event);
-            bytes.extend(place.counter.as_os_str().as_bytes());
+            bytes.extend(place.users.as_os_str().as_bytes());
         }
         bytes
     }
@@ -104,8 +105,8 @@ impl SharedBuffer {
         let offset = u64::from_le_bytes(take(&mut bytes)?);
         offset.checked_add(len)?;
         let (segment, event) = (take(&mut bytes)?, take(&mut bytes)?);
-        let counter = PathBuf::from(std::ffi::OsString::from_vec(bytes.to_vec()));
-        Some(Self { device, len, place: Some(Place { segment, offset, event, counter }) })
+        let users = PathBuf::from(std::ffi::OsString::from_vec(bytes.to_vec()));
+        Some(Self { device, len, place: Some(Place { segment, offset, event, users }) })
     }
 }
 
@@ -138,11 +139,11 @@ impl Drop for Mapping {
     }
 }
 
-/// What a received buffer holds. The mapping goes before the sender is told.
+/// What a received buffer holds. The mapping is closed before the lock is given up.
 #[derive(Debug)]
 pub(crate) struct Received {
     _mapping: Mapping,
-    _count: ReceivedCount,
+    _lock: ReceiverLock,
     /// Streams with work that may still use it.
     used: Mutex<BTreeSet<StreamRef>>,
 }
@@ -201,15 +202,15 @@ impl Ipc<'_> {
         let stream = self.stream_for_sharing(ready, device)?;
         let (base, _) = ready.api.address_range(device, address)?;
         let segment = ready.api.ipc_memory_handle(device, base).map_err(|error| self.why_not_shared(error, address))?;
-        let count = SentCount::new()?;
+        let users = SenderFile::new()?;
         let event = ready.api.event_create_with_flags(device, EVENT_DISABLE_TIMING | EVENT_INTERPROCESS)?;
         let recorded = ready.api.event_record_with_flags(event, stream, 0);
         let named = recorded.and_then(|()| ready.api.ipc_event_handle(device, event));
         let event_name = named.inspect_err(|_| {
             let _ = ready.destroy(DriverObject::Event(event));
         })?;
-        let place = Place { segment, offset: address - base, event: event_name, counter: count.path().to_owned() };
-        ready.ipc.add_sent(count, event, memory.clone());
+        let place = Place { segment, offset: address - base, event: event_name, users: users.path().to_owned() };
+        ready.ipc.add_sent(users, event, memory.clone());
         Ok(SharedBuffer { device, len, place: Some(place) })
     }
 
@@ -217,8 +218,8 @@ impl Ipc<'_> {
     /// of the device goes on here. One opening is expected; more may come as long as the first is there.
     ///
     /// # Errors
-    /// The device does not exist, all receivers or the sender have let the memory go, the current stream captures, or the
-    /// driver's error; its "invalid device context" where this process is the sender.
+    /// [`crate::IpcError::OwnMemory`] where this process has shared it; [`crate::IpcError::Released`] where all receivers
+    /// or the sender have let the memory go; the device does not exist, the current stream captures, or the driver's error.
     pub fn open(self, shared: &SharedBuffer) -> Result<DeviceBuffer> {
         let device = shared.device;
         let ready = self.0.check_device(device)?;
@@ -226,17 +227,11 @@ impl Ipc<'_> {
         let Some(place) = &shared.place else {
             return self.0.memory().buffer(0, &self.0.streams().current(device)?);
         };
-        let count = ReceivedCount::new(&place.counter)?;
-        match self.map_shared(ready, stream, place, shared.len) {
-            Ok((mapping, address)) => {
-                let received = Received { _mapping: mapping, _count: count, used: Mutex::default() };
-                Ok(DeviceBuffer::of(self.0, address, shared.len(), stream, Some(Arc::new(received))))
-            }
-            Err(error) => {
-                count.give_up();
-                Err(error)
-            }
-        }
+        let lock = ReceiverLock::new(&place.users)?;
+        let (mapping, address) = self.map_shared(ready, stream, place, shared.len)?;
+        lock.confirm()?;
+        let received = Received { _mapping: mapping, _lock: lock, used: Mutex::default() };
+        Ok(DeviceBuffer::of(self.0, address, shared.len(), stream, Some(Arc::new(received))))
     }
 
     /// Maps the segment and lets the stream wait for the sender's work; the mapping, and where the memory is.
@@ -275,7 +270,8 @@ impl Ipc<'_> {
         if self.0.memory().snapshot(None).iter().any(inside) { Error::Ipc(IpcError::ExpandableSegment) } else { error }
     }
 
-    /// Lets go of sent memory that all its receivers have dropped; torch's `ipc_collect`. Sending does so as well.
+    /// Lets go of shared memory that no other process uses any more; torch's `ipc_collect`. A receiver that has ended
+    /// without dropping the memory, for example because it was killed, does not use it any more. Sharing does this too.
     ///
     /// # Errors
     /// The runtime cannot start.
@@ -293,7 +289,7 @@ mod tests {
 
     #[test]
     fn shared_buffers_survive_the_way() {
-        let place = Place { segment: [7; 64], offset: 512, event: [9; 64], counter: PathBuf::from("/tmp/c10-ipc-1-2") };
+        let place = Place { segment: [7; 64], offset: 512, event: [9; 64], users: PathBuf::from("/tmp/c10-ipc-1-2") };
         let shared = SharedBuffer { device: DeviceIndex(3), len: 1 << 40, place: Some(place) };
         assert_eq!(SharedBuffer::from_bytes(&shared.to_bytes()), Ok(shared.clone()));
         let empty = SharedBuffer { len: 0, place: None, ..shared.clone() };

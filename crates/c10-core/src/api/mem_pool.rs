@@ -10,8 +10,9 @@ use crate::base::device::DeviceIndex;
 use crate::base::error::Result;
 use crate::base::ids::PoolId;
 use crate::base::process;
-use crate::caching::{Filter, PoolCheckpoint, PoolOptions, RestoreResult, SegmentInfo};
+use crate::caching::{Filter, PoolCheckpoint, PoolOptions, SegmentInfo};
 use crate::runtime::Runtime;
+use crate::state::pool_pinned::PoolPinned;
 use crate::thread;
 
 /// A memory pool; torch's `MemPool`. Clones are handles of the same pool.
@@ -26,11 +27,13 @@ struct Pool {
     runtime: Runtime,
     id: PoolId,
     device: DeviceIndex,
+    /// Pinned blocks that captures into the pool used.
+    _pinned: Arc<PoolPinned>,
 }
 
 /// The memory pools of a runtime; made by [`Runtime::mem_pools`].
 #[derive(Clone, Copy, Debug)]
-pub struct MemPools<'a>(&'a Runtime);
+pub struct MemPools<'a>(pub(crate) &'a Runtime);
 
 impl Runtime {
     /// Memory pools of programs: making and entering them, checkpoints.
@@ -50,7 +53,8 @@ impl MemPools<'_> {
     pub fn create(self, use_on_oom: bool, no_split: bool) -> Result<MemPool> {
         let (ready, id, device) = (self.0.ready()?, PoolId::handle(), self.0.current_device()?);
         ready.allocator.use_pool(device, id, PoolOptions { use_on_oom, no_split, source: None })?;
-        Ok(MemPool(Arc::new(Pool { runtime: self.0.clone(), id, device })))
+        let pinned = ready.captures.pinned.of(device, id);
+        Ok(MemPool(Arc::new(Pool { runtime: self.0.clone(), id, device, _pinned: pinned })))
     }
 
     /// Memory that this thread asks for on `device` comes from the pool until the guard is dropped; torch's
@@ -87,24 +91,6 @@ impl MemPools<'_> {
     pub fn checkpoint(self, device: DeviceIndex, pool: PoolId) -> Result<PoolCheckpoint> {
         let ready = self.0.check_device_id(device)?;
         ready.allocator.checkpoint_pool(&ready.api, device, pool)
-    }
-
-    /// Brings a memory pool back to a checkpoint of it: all memory of the pool that is handed out is taken back, then
-    /// the memory that was handed out at the checkpoint is so again, at the same addresses. Segments that the pool got
-    /// since stay, free. Contents are not restored.
-    ///
-    /// The result names both. Who holds memory that was taken back must neither use it any more nor give it back: see
-    /// that no [`crate::DeviceBuffer`] of it is dropped. What is handed out again has to be given back once, by
-    /// [`crate::Memory::free`].
-    ///
-    /// # Errors
-    /// As for [`Self::checkpoint`]; memory of the pool is used by other streams
-    /// ([`crate::PoolError::CheckpointOfPendingMemory`]); the checkpoint is of another runtime or device, or a segment of it went
-    /// back to the driver ([`crate::PoolError::CheckpointIsStale`]). The pool is then as it was.
-    #[doc(alias = "_cuda_setCheckpointPoolState")]
-    pub fn restore(self, device: DeviceIndex, checkpoint: &PoolCheckpoint) -> Result<RestoreResult> {
-        let ready = self.0.check_device_id(device)?;
-        ready.allocator.restore_pool(&ready.api, device, checkpoint)
     }
 
     /// Whether the memory of a pool that is handed out is exactly that at the addresses `expected`.

@@ -15,7 +15,8 @@ use crate::base::error::{Error, MemoryError, RefusedFraction, Result};
 use crate::base::handles::{MemInfo, StreamRef};
 use crate::base::ids::PoolId;
 use crate::base::stat::NestedStat;
-use crate::caching::{DeviceStats, SegmentInfo};
+use crate::base::warning::warning;
+use crate::caching::{DeviceStats, Owner, SegmentInfo};
 use crate::driver::Driver;
 use crate::runtime::{Runtime, Started};
 use crate::state::observers::ObserverId;
@@ -37,12 +38,20 @@ impl Runtime {
 impl Memory<'_> {
     /// Changes the allocator's options by a text such as `max_split_size_mb:128,expandable_segments:True`; torch's
     /// `torch.cuda.memory._set_allocator_settings`. Can be called before the runtime starts and after. Memory that is
-    /// held already stays as it is.
+    /// held already stays as it is. As in torch, `per_process_memory_fraction` is only read when the runtime starts: a
+    /// text that names it afterwards is accepted with a warning, and [`Self::set_fraction`] changes it.
     ///
     /// # Errors
     /// The first setting that is refused; nothing is changed then.
     pub fn set_settings(self, settings: &str) -> Result<()> {
-        self.0.change_config(|config| Ok(config.parse(settings)?))
+        self.0.change_config(|config| Ok(config.parse(settings)?))?;
+        if self.0.is_initialized() && AllocatorConfig::names(settings, "per_process_memory_fraction") {
+            warning!(
+                "the setting per_process_memory_fraction has no effect once the runtime has started; call \
+                 set_per_process_memory_fraction instead"
+            );
+        }
+        Ok(())
     }
 
     /// The allocator's options: those of the environment (`PYTORCH_CUDA_ALLOC_CONF`, `PYTORCH_ALLOC_CONF`) and what was
@@ -146,16 +155,22 @@ impl Memory<'_> {
     /// Not enough memory, or the driver's error.
     pub fn alloc(self, bytes: u64, stream: &Stream) -> Result<u64> {
         match self.0.at_hand() {
-            Some(ready) if stream.runtime() == self.0 => self.allocate(ready, stream.reference(), bytes),
-            _ => self.allocate_first(bytes, stream),
+            Some(ready) if stream.runtime() == self.0 => {
+                self.allocate(ready, stream.reference(), bytes, Owner::Program)
+            }
+            _ => self.allocate_first(bytes, stream, Owner::Program),
         }
     }
 
+    /// The same for a buffer, which alone gives it back ([`Self::free_of_buffer`]).
+    pub(crate) fn alloc_for_buffer(self, bytes: u64, stream: &Stream) -> Result<u64> {
+        self.allocate_first(bytes, stream, Owner::Buffer)
+    }
+
     /// The same when the runtime has to be started first, or the stream is none of its own.
-    #[cold]
-    fn allocate_first(self, bytes: u64, stream: &Stream) -> Result<u64> {
+    fn allocate_first(self, bytes: u64, stream: &Stream, owner: Owner) -> Result<u64> {
         self.0.check_same(stream.runtime(), "stream")?;
-        self.allocate(self.0.ready()?, stream.reference(), bytes)
+        self.allocate(self.0.ready()?, stream.reference(), bytes, owner)
     }
 
     /// Device memory for use on this thread's current stream of a device; see [`Self::alloc`].
@@ -164,25 +179,31 @@ impl Memory<'_> {
     /// The device does not exist, not enough memory, or the driver's error.
     pub fn alloc_on_current_stream(self, bytes: u64, device: DeviceIndex) -> Result<u64> {
         let ready = self.0.check_device(device)?;
-        self.allocate(ready, thread::stream(self.0.id(), device).on(device), bytes)
+        self.allocate(ready, thread::stream(self.0.id(), device).on(device), bytes, Owner::Program)
     }
 
     #[inline]
-    fn allocate(self, ready: &Started, stream: StreamRef, bytes: u64) -> Result<u64> {
-        match ready.allocator.alloc(&ready.api, stream, bytes) {
+    fn allocate(self, ready: &Started, stream: StreamRef, bytes: u64, owner: Owner) -> Result<u64> {
+        match ready.allocator.alloc_for(&ready.api, stream, bytes, owner) {
             Ok(address) => Ok(address),
-            Err(error) => self.allocate_again(ready, stream, bytes, error),
+            Err(error) => self.allocate_again(ready, stream, (bytes, owner), error),
         }
     }
 
     /// The same after an error: where memory ran out, what is only held until others are done with it is let go of.
     #[cold]
-    fn allocate_again(self, ready: &Started, stream: StreamRef, bytes: u64, error: Error) -> Result<u64> {
+    fn allocate_again(
+        self,
+        ready: &Started,
+        stream: StreamRef,
+        (bytes, owner): (u64, Owner),
+        error: Error,
+    ) -> Result<u64> {
         let mut allocated = Err(error);
         if let Err(Error::OutOfMemory(_)) = allocated
             && Self::let_go_of_held(ready)
         {
-            allocated = ready.allocator.alloc(&ready.api, stream, bytes);
+            allocated = ready.allocator.alloc_for(&ready.api, stream, bytes, owner);
         }
         allocated.map_err(|error| out_of_memory::complete(self.0, &ready.api, error))
     }
@@ -198,23 +219,27 @@ impl Memory<'_> {
     /// Gives memory back by its address; 0 is ignored.
     ///
     /// # Errors
-    /// [`crate::MemoryError::InvalidPointer`] for an address that is not handed out; the driver's error, after which the
-    /// memory is no longer handed out all the same.
+    /// [`crate::MemoryError::InvalidPointer`] for an address that is not handed out; [`crate::MemoryError::OwnedByBuffer`] for that of a
+    /// buffer; the driver's error, after which the memory is no longer handed out all the same.
     pub fn free(self, address: u64) -> Result<()> {
         match self.0.at_hand() {
-            Some(ready) => ready.allocator.free(&ready.api, address),
-            None => self.delete_first(address),
+            Some(ready) => ready.allocator.free_by(&ready.api, address, Owner::Program),
+            None => self.free_first(address, Owner::Program),
         }
     }
 
+    /// Gives the memory of a buffer back.
+    pub(crate) fn free_of_buffer(self, address: u64) -> Result<()> {
+        self.free_first(address, Owner::Buffer)
+    }
+
     /// The same before the runtime has started, or where it may not be used.
-    #[cold]
-    fn delete_first(self, address: u64) -> Result<()> {
+    fn free_first(self, address: u64, owner: Owner) -> Result<()> {
         if address != 0 && self.0.started().is_none() {
             return Err(Error::Memory(MemoryError::InvalidPointer { address }));
         }
         let ready = self.0.ready()?;
-        ready.allocator.free(&ready.api, address)
+        ready.allocator.free_by(&ready.api, address, owner)
     }
 
     /// Notes that memory is used on a stream other than the one it was allocated for, so that giving it back waits
@@ -232,7 +257,7 @@ impl Memory<'_> {
     /// # Errors
     /// Not enough memory, or the driver's error.
     pub fn buffer(self, len: usize, stream: &Stream) -> Result<DeviceBuffer> {
-        let address = self.alloc(len as u64, stream)?;
+        let address = self.alloc_for_buffer(len as u64, stream)?;
         Ok(DeviceBuffer::of(self.0, address, len, stream.reference(), None))
     }
 
@@ -258,7 +283,8 @@ impl Memory<'_> {
     /// `_cuda_attach_out_of_memory_observer`. It is told the device, the bytes asked of the driver, the bytes of the
     /// device (or the limit that was set for this process), and the bytes of the device that nobody holds. Observers
     /// are called in the order they were attached; one that panics does not keep the others from being called nor the
-    /// error from being returned.
+    /// error from being returned. An observer may ask for memory: if that fails too, it gets the error, and no observer is
+    /// called for it.
     ///
     /// An observer that holds a [`Runtime`] keeps it alive until it is detached; [`Runtime::current`] can be asked
     /// instead.

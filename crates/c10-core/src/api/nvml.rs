@@ -13,7 +13,7 @@ use cuda_sys::Nvml as Table;
 use crate::base::device::DeviceIndex;
 use crate::base::error::{DeviceError, Error, ProcessMemory, Result, TelemetryError};
 use crate::base::uuid::Uuid;
-use crate::base::visible::Visible;
+use crate::base::visible::VisibleDevices;
 use crate::driver::{Api, Nvml};
 use crate::runtime::Runtime;
 
@@ -44,17 +44,35 @@ impl Telemetry<'_> {
     /// `_device_count_nvml`. Starts nothing but NVML. `None` where they do not tell.
     #[must_use]
     pub fn device_count(self) -> Option<usize> {
-        let visible = Visible::of_environment();
+        let visible = VisibleDevices::of_environment();
         let is_empty = visible.count(usize::MAX) == 0;
         match visible {
             _ if is_empty => Some(0),
-            Visible::Instances(_) => None,
-            Visible::Gpus(_) => Some(visible.with_ordinals(&uuids(&*self.nvml().ok()?).ok()?).count(usize::MAX)),
-            Visible::Ordinals(_) => {
+            VisibleDevices::Instances(_) => None,
+            VisibleDevices::Gpus(_) => Some(visible.with_ordinals(&uuids(&*self.nvml().ok()?).ok()?).count(usize::MAX)),
+            VisibleDevices::Ordinals(_) => {
                 let machine = self.nvml().ok()?.device_count().ok()?;
                 Some(visible.count(usize::try_from(machine).ok()?))
             }
         }
+    }
+
+    /// Number of devices of the machine, whatever `CUDA_VISIBLE_DEVICES` says; torch's `_raw_device_count_nvml`. Starts
+    /// nothing but NVML.
+    ///
+    /// # Errors
+    /// [`crate::TelemetryError::Missing`], [`crate::TelemetryError::DriverNotLoaded`], or NVML's error.
+    pub fn raw_device_count(self) -> Result<usize> {
+        Ok(self.nvml()?.device_count()? as usize)
+    }
+
+    /// The texts that identify the machine's devices, in NVML's order; torch's `_raw_device_uuid_nvml`. Starts nothing
+    /// but NVML.
+    ///
+    /// # Errors
+    /// [`crate::TelemetryError::Missing`], [`crate::TelemetryError::DriverNotLoaded`], or NVML's error.
+    pub fn raw_device_uuids(self) -> Result<Vec<String>> {
+        uuids(&*self.nvml()?)
     }
 
     /// NVML's number of a device; torch's `_get_nvml_device_index`.
@@ -62,9 +80,9 @@ impl Telemetry<'_> {
     /// # Errors
     /// [`crate::DeviceError::NotVisible`]; identities are to be compared and NVML cannot be asked for them.
     pub fn device_index(self, device: DeviceIndex) -> Result<u32> {
-        let visible = match Visible::of_environment() {
-            visible @ Visible::Ordinals(_) => visible,
-            visible @ (Visible::Gpus(_) | Visible::Instances(_)) => {
+        let visible = match VisibleDevices::of_environment() {
+            visible @ VisibleDevices::Ordinals(_) => visible,
+            visible @ (VisibleDevices::Gpus(_) | VisibleDevices::Instances(_)) => {
                 visible.with_ordinals(&uuids(&*self.nvml()?).map_err(|_| Error::Telemetry(TelemetryError::NoUuids))?)
             }
         };

@@ -196,8 +196,8 @@ impl PinnedMemory<'_> {
     /// are rounded up to a power of two inside.
     ///
     /// # Errors
-    /// The driver's error, for example that the host has no memory left; [`crate::MemoryError::HostOutOfMemory`];
-    /// [`crate::MemoryError::RequestTooLarge`] for more than 2^60 bytes.
+    /// [`crate::MemoryError::HostOutOfMemory`] where the driver or the system has no memory to pin, and for more than 2^60 bytes; the
+    /// driver's error.
     pub fn buffer(self, len: usize) -> Result<PinnedBuffer> {
         let ready = self.0.ready()?;
         let device = || ready.host_device(thread::device(self.0.id()));

@@ -37,6 +37,16 @@ pub enum DeviceType {
     Cuda,
 }
 
+impl fmt::Display for DeviceType {
+    /// As torch writes it: `cpu`, `cuda`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Cpu => "cpu",
+            Self::Cuda => "cuda",
+        })
+    }
+}
+
 /// A device by kind and, perhaps, number; torch's `torch.device`.
 ///
 /// Written `cuda:1`, `cuda` (the current one) or `cpu`.
@@ -73,10 +83,7 @@ impl Device {
 
 impl fmt::Display for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self.kind {
-            DeviceType::Cpu => "cpu",
-            DeviceType::Cuda => "cuda",
-        })?;
+        self.kind.fmt(f)?;
         self.index.map_or(Ok(()), |index| write!(f, ":{index}"))
     }
 }

@@ -1,11 +1,15 @@
 //! What every layer speaks of: devices, errors, options, the process.
 
+pub(crate) mod arch;
 pub(crate) mod config;
 pub(crate) mod device;
 pub(crate) mod error;
 pub(crate) mod handles;
 pub(crate) mod ids;
+pub(crate) mod loading;
+pub(crate) mod pointer;
 pub(crate) mod process;
 pub(crate) mod stat;
 pub(crate) mod uuid;
 pub(crate) mod visible;
+pub(crate) mod warning;

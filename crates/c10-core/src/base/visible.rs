@@ -7,9 +7,16 @@ use std::fmt;
 /// How many devices there may be when nothing is said.
 const DEVICES_MAX: i64 = 64;
 
-/// What the variable says.
+/// What `CUDA_VISIBLE_DEVICES` says: the machine's devices that this process uses, in its own order. `Display` writes the
+/// list as Python does.
+///
+/// ```
+/// use c10_core::VisibleDevices;
+/// assert_eq!(VisibleDevices::parse(Some("2, 0, -4, 1")), VisibleDevices::Ordinals(vec![2, 0]));
+/// assert_eq!(VisibleDevices::parse(Some("GPU-ab,1")), VisibleDevices::Gpus(vec!["GPU-ab".to_owned()]));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Visible {
+pub enum VisibleDevices {
     /// Numbers of devices.
     Ordinals(Vec<i64>),
     /// Beginnings of the texts that identify devices.
@@ -18,14 +25,17 @@ pub(crate) enum Visible {
     Instances(Vec<String>),
 }
 
-impl Visible {
-    /// Reads the variable of the environment.
-    pub(crate) fn of_environment() -> Self {
+impl VisibleDevices {
+    /// Reads the variable of the environment, at each call anew; torch's `_parse_visible_devices`.
+    #[must_use]
+    pub fn of_environment() -> Self {
         Self::parse(std::env::var("CUDA_VISIBLE_DEVICES").ok().as_deref())
     }
 
-    /// Reads a value of the variable; the list ends where something is no device.
-    pub(crate) fn parse(value: Option<&str>) -> Self {
+    /// Reads a value of the variable, `None` if it is not set. The list ends where something is no device, and is empty
+    /// where a device is named twice.
+    #[must_use]
+    pub fn parse(value: Option<&str>) -> Self {
         let Some(value) = value else { return Self::Ordinals((0..DEVICES_MAX).collect()) };
         if value.starts_with("GPU-") {
             return Self::Gpus(with_prefix(value, "GPU-"));
@@ -58,17 +68,10 @@ impl Visible {
 
     /// The same with the devices' numbers for their identities, of which `uuids` is the list.
     pub(crate) fn with_ordinals(self, uuids: &[String]) -> Self {
-        let (Self::Gpus(names) | Self::Instances(names)) = self else { return self };
-        let mut ordinals = Vec::new();
-        for name in &names {
-            let mut fitting = (0..).zip(uuids).filter(|(_, uuid)| uuid.starts_with(name.as_str()));
-            let (Some((ordinal, _)), None) = (fitting.next(), fitting.next()) else { break };
-            if ordinals.contains(&ordinal) {
-                return Self::Ordinals(Vec::new());
-            }
-            ordinals.push(ordinal);
+        match self {
+            Self::Gpus(names) | Self::Instances(names) => Self::Ordinals(transform_uuid_to_ordinals(&names, uuids)),
+            Self::Ordinals(list) => Self::Ordinals(list),
         }
-        Self::Ordinals(ordinals)
     }
 
     /// The machine's number of one of CUDA's devices.
@@ -78,7 +81,28 @@ impl Visible {
     }
 }
 
-impl fmt::Display for Visible {
+/// The places in `uuids` of the identities that the `candidates` begin; torch's `_transform_uuid_to_ordinals`. The list
+/// ends at a candidate that begins none of them or several, and is empty where two mean the same one.
+///
+/// ```
+/// let uuids = ["GPU-aa11", "GPU-aa22", "GPU-bb33"];
+/// assert_eq!(c10_core::transform_uuid_to_ordinals(&["GPU-bb", "GPU-aa1", "GPU-aa"], &uuids), [2, 0]);
+/// ```
+#[must_use]
+pub fn transform_uuid_to_ordinals(candidates: &[impl AsRef<str>], uuids: &[impl AsRef<str>]) -> Vec<i64> {
+    let mut ordinals = Vec::new();
+    for candidate in candidates.iter().map(AsRef::as_ref) {
+        let mut fitting = (0..).zip(uuids).filter(|(_, uuid)| uuid.as_ref().starts_with(candidate));
+        let (Some((ordinal, _)), None) = (fitting.next(), fitting.next()) else { break };
+        if ordinals.contains(&ordinal) {
+            return Vec::new();
+        }
+        ordinals.push(ordinal);
+    }
+    ordinals
+}
+
+impl fmt::Display for VisibleDevices {
     /// As Python writes the list.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let texts: Vec<String> = match self {
@@ -122,9 +146,9 @@ mod tests {
     use super::*;
 
     fn ordinals(value: &str) -> Vec<i64> {
-        match Visible::parse(Some(value)) {
-            Visible::Ordinals(list) => list,
-            other @ (Visible::Gpus(_) | Visible::Instances(_)) => panic!("{other:?}"),
+        match VisibleDevices::parse(Some(value)) {
+            VisibleDevices::Ordinals(list) => list,
+            other @ (VisibleDevices::Gpus(_) | VisibleDevices::Instances(_)) => panic!("{other:?}"),
         }
     }
 
@@ -147,24 +171,24 @@ mod tests {
         for (value, expected) in cases {
             assert_eq!(ordinals(value), expected, "{value:?}");
         }
-        assert_eq!(Visible::parse(None), Visible::Ordinals((0..64).collect()));
+        assert_eq!(VisibleDevices::parse(None), VisibleDevices::Ordinals((0..64).collect()));
     }
 
     #[test]
     fn identities_are_read_without_trimming() {
-        let gpus = |names: &[&str]| Visible::Gpus(names.iter().map(|name| (*name).to_owned()).collect());
-        assert_eq!(Visible::parse(Some("GPU-ab,1")), gpus(&["GPU-ab"]));
-        assert_eq!(Visible::parse(Some("GPU-ab,GPU-cd, GPU-ef")), gpus(&["GPU-ab", "GPU-cd"]));
-        assert_eq!(Visible::parse(Some("GPU-ab,GPU-cd,GPU-ab")), gpus(&[]));
-        assert_eq!(Visible::parse(Some("MIG-77aa")), Visible::Instances(vec!["MIG-77aa".to_owned()]));
+        let gpus = |names: &[&str]| VisibleDevices::Gpus(names.iter().map(|name| (*name).to_owned()).collect());
+        assert_eq!(VisibleDevices::parse(Some("GPU-ab,1")), gpus(&["GPU-ab"]));
+        assert_eq!(VisibleDevices::parse(Some("GPU-ab,GPU-cd, GPU-ef")), gpus(&["GPU-ab", "GPU-cd"]));
+        assert_eq!(VisibleDevices::parse(Some("GPU-ab,GPU-cd,GPU-ab")), gpus(&[]));
+        assert_eq!(VisibleDevices::parse(Some("MIG-77aa")), VisibleDevices::Instances(vec!["MIG-77aa".to_owned()]));
     }
 
     #[test]
     fn the_count_ends_at_a_device_that_is_not_there() {
         for (value, expected) in [("2, 1", 2), ("0, 2, 7, 1", 2), ("", 0), ("3", 0)] {
-            assert_eq!(Visible::parse(Some(value)).count(3), expected, "{value:?}");
+            assert_eq!(VisibleDevices::parse(Some(value)).count(3), expected, "{value:?}");
         }
-        assert_eq!((Visible::parse(None).count(3), Visible::parse(None).count(0)), (3, 0));
+        assert_eq!((VisibleDevices::parse(None).count(3), VisibleDevices::parse(None).count(0)), (3, 0));
     }
 
     #[test]
@@ -178,13 +202,13 @@ mod tests {
             ("GPU-aa2,GPU-cc,GPU-bb", &[1]),
         ];
         for (value, expected) in cases {
-            let visible = Visible::parse(Some(value)).with_ordinals(&uuids);
-            assert_eq!(visible, Visible::Ordinals(expected.to_vec()), "{value:?}");
+            let visible = VisibleDevices::parse(Some(value)).with_ordinals(&uuids);
+            assert_eq!(visible, VisibleDevices::Ordinals(expected.to_vec()), "{value:?}");
         }
-        let swapped = Visible::parse(Some("1,0"));
+        let swapped = VisibleDevices::parse(Some("1,0"));
         assert_eq!((swapped.ordinal(0), swapped.ordinal(1), swapped.ordinal(2)), (Some(1), Some(0), None));
         assert_eq!(
-            (swapped.to_string(), Visible::parse(Some("GPU-a")).to_string()),
+            (swapped.to_string(), VisibleDevices::parse(Some("GPU-a")).to_string()),
             ("[1, 0]".into(), "['GPU-a']".into())
         );
     }

@@ -17,7 +17,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use cuda_sys::Driver as Table;
 
 use crate::base::device::DeviceIndex;
-use crate::base::error::{Error, MemoryError, Result};
+use crate::base::error::MemoryError;
+use crate::base::error::{Error, HostOutOfMemoryError, Result};
 use crate::base::handles::{CaptureMode, EventHandle, StreamRef};
 use crate::driver::memory::{check_range, raw};
 use crate::driver::stream::{EVENT_DISABLE_TIMING, mode_from_raw, mode_to_raw, raw_event, ready};
@@ -195,11 +196,14 @@ fn map(bytes: usize) -> Result<*mut c_void> {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
     // SAFETY: a mapping of its own at an address that the system chooses.
     let address = unsafe { libc::mmap(ptr::null_mut(), bytes, protection, flags, -1, 0) };
-    if address == libc::MAP_FAILED {
-        Err(Error::Memory(MemoryError::HostOutOfMemory { bytes: bytes as u64 }))
-    } else {
-        Ok(address)
-    }
+    if address == libc::MAP_FAILED { Err(out_of_memory(bytes)) } else { Ok(address) }
+}
+
+/// The system has no memory for a mapping; whoever asked adds what is known besides.
+fn out_of_memory(bytes: usize) -> Error {
+    let bytes = bytes as u64;
+    let failed = HostOutOfMemoryError { requested: bytes, allocation: Some(bytes), held: 0, driver: None };
+    Error::Memory(MemoryError::HostOutOfMemory(Box::new(failed)))
 }
 
 /// Gives a mapping back.
@@ -259,6 +263,6 @@ mod tests {
 
     #[test]
     fn memory_that_the_system_does_not_have_is_a_typed_error() {
-        assert_eq!(map(1 << 60), Err(Error::Memory(MemoryError::HostOutOfMemory { bytes: 1 << 60 })));
+        assert_eq!(map(1 << 60), Err(out_of_memory(1 << 60)));
     }
 }

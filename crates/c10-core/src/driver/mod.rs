@@ -17,6 +17,7 @@ mod memory;
 mod module;
 mod nvml;
 mod pinned;
+mod pointer;
 mod source;
 mod stream;
 mod vmm;

@@ -9,12 +9,13 @@
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr;
 
-use cuda_sys::driver::types::{CUfunction, CUfunction_attribute, CUjit_option, CUmodule};
+use cuda_sys::driver::types::{CUfunction, CUfunction_attribute, CUjit_option, CUmodule, CUmoduleLoadingMode};
 use cuda_sys::{CUresult, CallError};
 
 use crate::base::device::DeviceIndex;
 use crate::base::error::{Error, ModuleError, Result};
 use crate::base::handles::StreamRef;
+use crate::base::loading::ModuleLoading;
 use crate::driver::Api;
 use crate::driver::memory::raw;
 
@@ -38,6 +39,15 @@ pub(crate) struct Shape {
 }
 
 impl Api {
+    /// When the driver loads the functions of a module.
+    pub(crate) fn loading_mode(&self) -> Result<ModuleLoading> {
+        let mut mode = CUmoduleLoadingMode::CU_MODULE_LAZY_LOADING;
+        // SAFETY: `mode` outlives the call.
+        unsafe { self.table.cuModuleGetLoadingMode(&mut mode) }?;
+        let eager = mode == CUmoduleLoadingMode::CU_MODULE_EAGER_LOADING;
+        Ok(if eager { ModuleLoading::Eager } else { ModuleLoading::Lazy })
+    }
+
     /// Loads PTX, which the driver compiles for the device.
     pub(crate) fn module_from_ptx(&self, device: DeviceIndex, text: &CStr) -> Result<ModuleHandle> {
         // SAFETY: text that ends with a zero byte is a whole image.
@@ -112,6 +122,11 @@ impl Api {
         let value = c_int::try_from(bytes).unwrap_or(c_int::MAX);
         // SAFETY: the function's module is loaded.
         Ok(unsafe { self.table.cuFuncSetAttribute(raw_function(function), attribute, value) }?)
+    }
+
+    /// Whether the driver tells the sizes of functions' parameters.
+    pub(crate) fn tells_parameters(&self) -> bool {
+        self.table.functions().cuFuncGetParamInfo.is_some()
     }
 
     /// Sizes of a function's parameters; `None` where the driver cannot tell (before CUDA 12.4).

@@ -18,7 +18,8 @@ use std::time::Instant;
 
 use crate::base::config::AllocatorConfig;
 use crate::base::device::DeviceIndex;
-use crate::base::error::{Error, MemoryError, Result};
+use crate::base::error::MemoryError;
+use crate::base::error::{AcceleratorError, Error, HostOutOfMemoryError, Result};
 use crate::base::handles::StreamRef;
 use crate::driver::HostMemory;
 use crate::driver::{EventQuery, HostDriver};
@@ -107,14 +108,13 @@ impl PinnedCache {
         device: impl FnOnce() -> DeviceIndex,
         bytes: usize,
     ) -> Result<(BlockId, &Block)> {
-        let class =
-            SizeClass::of(bytes).ok_or(Error::Memory(MemoryError::RequestTooLarge { requested: bytes as u64 }))?;
+        let class = SizeClass::of(bytes).ok_or_else(|| self.out_of_memory(bytes, None, None))?;
         if self.waiting.any() {
             self.look(driver);
         }
         let id = match self.classes.take(class, &self.blocks) {
             Some(id) => id,
-            None => self.take_new(driver, device(), class)?,
+            None => self.take_new(driver, device(), class).map_err(|error| self.explain(error, bytes, class))?,
         };
         let block = self.blocks.get(id);
         block.hand_out();
@@ -125,7 +125,7 @@ impl PinnedCache {
     #[cold]
     fn look<D: HostDriver>(&self, driver: &D) {
         if !self.background.works() || self.waiting.any_unrecorded() {
-            self.waiting.record_late(driver);
+            self.waiting.record_late(driver, &self.blocks, |block| self.cache(block));
             self.poll(driver);
         }
     }
@@ -143,7 +143,7 @@ impl PinnedCache {
     /// Takes blocks back whose streams are done, also those whose events could not be recorded before.
     pub(crate) fn sweep<D: HostDriver>(&self, driver: &D) {
         if self.waiting.any() {
-            self.waiting.record_late(driver);
+            self.waiting.record_late(driver, &self.blocks, |block| self.cache(block));
             self.waiting.poll(driver, &self.blocks, Patience::Waits, |block| self.cache(block));
         }
     }
@@ -166,6 +166,28 @@ impl PinnedCache {
         let block = self.lock_books().enter(&self.blocks, memory);
         self.classes.add(class, &self.blocks);
         Ok(block)
+    }
+
+    /// The error of a request, with the sizes that neither the driver nor the system knows.
+    #[cold]
+    fn explain(&self, error: Error, requested: usize, class: SizeClass) -> Error {
+        if !error.host_is_out_of_memory() {
+            return error;
+        }
+        let known =
+            if let Error::Memory(MemoryError::HostOutOfMemory(failed)) = &error { failed.allocation } else { None };
+        self.out_of_memory(requested, known.or(Some(class.bytes() as u64)), error.accelerator().copied())
+    }
+
+    #[cold]
+    fn out_of_memory(&self, requested: usize, allocation: Option<u64>, driver: Option<AcceleratorError>) -> Error {
+        let held = u64::try_from(self.stats().allocated_bytes.current).unwrap_or(0);
+        Error::Memory(MemoryError::HostOutOfMemory(Box::new(HostOutOfMemoryError {
+            requested: requested as u64,
+            allocation,
+            held,
+            driver,
+        })))
     }
 
     fn new_memory<D: HostDriver>(&self, driver: &D, device: DeviceIndex, class: SizeClass) -> Result<Memory> {
@@ -192,8 +214,8 @@ impl PinnedCache {
             Some(segment) => segment,
             none => {
                 let requested = options.reserve_bytes;
-                let bytes = usize::try_from(requested)
-                    .map_err(|_| Error::Memory(MemoryError::RequestTooLarge { requested }))?;
+                let too_large = |_| self.out_of_memory(class.bytes(), Some(requested), None);
+                let bytes = usize::try_from(requested).map_err(too_large)?;
                 let (address, origin) = self.take_from_driver(driver, device, bytes, options)?;
                 none.insert(Reserve::new(address, bytes, device, origin))
             }

@@ -11,9 +11,9 @@
 //! - Statistics are exact; `stats` says what PyTorch's are.
 //! - Each stream has its own queue of events, so that a stream that is behind keeps no memory of others; PyTorch has
 //!   one queue for all.
-//! - During a capture memory comes from the same cache. What a captured copy uses is kept by its graph, and serves
-//!   again only when that is gone and its replays are over; what a capture took and did not use serves again at once.
-//!   PyTorch reaches the same by private pools for each graph.
+//! - During a capture memory comes from the same cache. A block that a captured copy uses is kept by its graph until the
+//!   graph's replays are over, and by the memory pool of the capture as long as anybody uses that pool. A block that a
+//!   capture took and did not use serves again at once. PyTorch has private pools of pinned memory for this.
 //! - Blocks of the reserved segment stay in the cache when that is emptied. Where the driver has no memory left, what
 //!   is cached goes back and the driver is asked once more.
 //!

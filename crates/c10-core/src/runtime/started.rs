@@ -18,6 +18,7 @@ use crate::state::holds::Holds;
 use crate::state::ipc::IpcState;
 use crate::state::modules::Modules;
 use crate::state::peer::Peers;
+use crate::state::pool_routes::PoolRoutes;
 use crate::state::stream_pools::StreamPools;
 
 /// A started runtime.
@@ -33,6 +34,7 @@ pub(crate) struct Started {
     pub(crate) modules: Modules,
     pub(crate) deferred: DeferredDestroy,
     pub(crate) peers: Peers,
+    pub(crate) pool_routes: PoolRoutes,
     pub(crate) ipc: IpcState,
 }
 
@@ -50,6 +52,7 @@ impl Started {
             modules: Modules::default(),
             deferred: DeferredDestroy::default(),
             peers: Peers::new(devices),
+            pool_routes: PoolRoutes::default(),
             ipc: IpcState::default(),
         }
     }

@@ -24,6 +24,7 @@ use crate::base::ids::StreamId;
 use crate::driver::Api;
 use crate::state::deferred_destroy::{DeferredDestroy, DriverObject};
 use crate::state::holds::Held;
+use crate::state::pool_pinned::PoolsPinned;
 
 /// Names a thing that is kept: the address in this process of what lives as long as it is kept.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -143,6 +144,8 @@ pub(crate) struct Captures {
     execs: AtomicUsize,
     /// The streams that are captured where none is named.
     streams: Mutex<BTreeMap<DeviceIndex, StreamId>>,
+    /// Pinned blocks that captures used, by the pool they captured into.
+    pub(crate) pinned: PoolsPinned,
 }
 
 impl Captures {

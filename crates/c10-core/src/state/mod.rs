@@ -8,5 +8,7 @@ pub(crate) mod modules;
 pub(crate) mod nvml;
 pub(crate) mod observers;
 pub(crate) mod peer;
+pub(crate) mod pool_pinned;
+pub(crate) mod pool_routes;
 pub(crate) mod stream_pools;
 pub(crate) mod sync_debug;

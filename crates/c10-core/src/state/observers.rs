@@ -1,7 +1,9 @@
 //! Who is told when device memory runs out.
 //!
-//! **Invariant:** observers are called with no lock held, so that one may use the runtime.
+//! **Invariants:** observers are called with no lock held, so that one may use the runtime. While a thread calls observers,
+//! it calls none for memory that runs out meanwhile: an observer that asks for memory itself does not come back to itself.
 
+use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -26,6 +28,30 @@ struct List {
     observers: Vec<(ObserverId, Arc<Observer>)>,
 }
 
+thread_local! {
+    /// Whether this thread calls observers at the moment.
+    static IS_TELLING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// This thread calls observers until this is dropped.
+struct Telling;
+
+impl Telling {
+    /// `None` if the thread calls observers already.
+    fn begin() -> Option<Self> {
+        // A thread that is ending has no such mark any more; then nobody is called.
+        let was_telling = IS_TELLING.try_with(|telling| telling.replace(true)).unwrap_or(true);
+        (!was_telling).then_some(Self)
+    }
+}
+
+impl Drop for Telling {
+    fn drop(&mut self) {
+        // The thread has the mark: it was set when this was made.
+        let _ = IS_TELLING.try_with(|telling| telling.set(false));
+    }
+}
+
 impl Observers {
     pub(crate) fn attach(&self, observer: Arc<Observer>) -> ObserverId {
         let mut list = self.lock();
@@ -44,7 +70,9 @@ impl Observers {
         detached.is_some()
     }
 
+    /// Calls the observers, unless this thread is calling observers already.
     pub(crate) fn tell(&self, figures: &OutOfMemory) {
+        let Some(_telling) = Telling::begin() else { return };
         let observers: Vec<Arc<Observer>> =
             self.lock().observers.iter().map(|(_, observer)| Arc::clone(observer)).collect();
         let OutOfMemory { device, segment, total, free, .. } = *figures;

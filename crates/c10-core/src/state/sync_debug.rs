@@ -10,6 +10,7 @@ use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use crate::base::error::{Error, Result, SyncDebugError};
+use crate::base::warning::warning;
 
 /// What happens when a policed operation makes the host wait.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -70,7 +71,7 @@ pub(crate) struct SyncDebugState {
 impl SyncDebugState {
     pub(crate) fn set(&self, mode: SyncDebugMode) {
         if !self.told.swap(true, Ordering::Relaxed) {
-            tracing::warn!(
+            warning!(
                 "Synchronization debug mode is a prototype feature and does not yet detect all synchronizing operations"
             );
         }
@@ -96,7 +97,7 @@ impl SyncDebugState {
         if self.mode() == SyncDebugMode::Error {
             return Err(Error::SyncDebug(SyncDebugError::SynchronizingOperation));
         }
-        tracing::warn!("called a synchronizing CUDA operation");
+        warning!("called a synchronizing CUDA operation");
         Ok(())
     }
 }

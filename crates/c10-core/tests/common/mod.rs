@@ -99,3 +99,13 @@ pub(crate) fn runtime() -> Runtime {
 pub(crate) fn code<T: std::fmt::Debug>(result: Result<T>) -> u32 {
     result.unwrap_err().error_code().expect("an error of the driver")
 }
+
+/// What a test of the running program writes to its output and its error output in a process of its own, with these
+/// variables set.
+pub(crate) fn in_a_process(test: &str, variables: &[(&str, &str)]) -> (String, String) {
+    let mut child = std::process::Command::new(std::env::current_exe().unwrap());
+    child.args(["--exact", test, "--nocapture"]).envs(variables.iter().copied());
+    let output = child.output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap())
+}

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::api::graph::captured::Captured;
 use crate::api::graph::generator::{Generators, Prepared};
+use crate::api::pinned::KeptBlock;
 use crate::api::stream::Stream;
 use crate::base::device::DeviceIndex;
 use crate::base::error::{Error, GraphError, Result};
@@ -16,13 +17,17 @@ use crate::base::handles::{CaptureMode, StreamRef};
 use crate::base::ids::PoolId;
 use crate::driver::Driver;
 use crate::runtime::{Runtime, Started};
+use crate::state::captures::Kept;
 use crate::state::deferred_destroy::DriverObject;
+use crate::state::pool_pinned::PoolPinned;
 
 /// A capture under way.
 #[derive(Debug)]
 pub(crate) struct Capturing {
     pub(crate) stream: Stream,
     pool: PoolId,
+    /// Pinned blocks that captures into the pool used.
+    pinned: Arc<PoolPinned>,
     /// The driver's number of it.
     pub(crate) id: u64,
     generators: Prepared,
@@ -59,7 +64,8 @@ impl Capturing {
             Ok(id) => {
                 number.store(id, Ordering::Release);
                 ready.captures.begin(stream.reference(), id, pool);
-                Ok(Self { stream, pool, id, generators: prepared })
+                let pinned = ready.captures.pinned.of(stream.device_index(), pool);
+                Ok(Self { stream, pool, pinned, id, generators: prepared })
             }
             Err(error) => {
                 close_pool(ready, stream.device_index(), pool);
@@ -75,9 +81,9 @@ impl Capturing {
         match ended.and_then(|graph| graph.ok_or(Error::Graph(GraphError::InvalidCapture))) {
             Ok(graph) => {
                 ready.allocator.end_capture(stream.device, self.pool);
-                let kept = ready.captures.end(self.id);
+                let kept = self.end_keeping(ready);
                 let increments = self.generators.epilogue();
-                Ended::Over(Ok(Captured::new(stream.device, self.pool, graph, kept, increments)))
+                Ended::Over(Ok(Captured::new((stream.device, self.pool), graph, (kept, self.pinned), increments)))
             }
             // The driver may have refused without ending it.
             Err(error) if ready.api.stream_is_capturing(stream).unwrap_or(false) => Ended::GoesOn(self, error),
@@ -95,8 +101,15 @@ impl Capturing {
         self.close(ready);
     }
 
+    /// Forgets the capture; what its graph keeps. The pool keeps the pinned blocks among it as well.
+    fn end_keeping(&self, ready: &Started) -> Kept {
+        let kept = ready.captures.end(self.id);
+        self.pinned.keep(kept.iter().filter(|(_, held)| held.is::<KeptBlock>()));
+        kept
+    }
+
     fn close(self, ready: &Started) {
-        drop(ready.captures.end(self.id));
+        drop(self.end_keeping(ready));
         close_pool(ready, self.stream.device_index(), self.pool);
     }
 }

@@ -14,11 +14,13 @@ use crate::base::device::DeviceIndex;
 use crate::base::error::{Error, GraphError, GraphNode, GraphUpdateError, Result};
 use crate::base::handles::{NodeHandle, StreamRef};
 use crate::base::ids::PoolId;
+use crate::base::warning::warning;
 use crate::driver::{GraphExecHandle, GraphHandle, UpdateRefusal};
 use crate::runtime::{Runtime, Started};
 use crate::state::captures::Kept;
 use crate::state::deferred_destroy::DriverObject;
 use crate::state::holds::Held;
+use crate::state::pool_pinned::PoolPinned;
 use crate::thread;
 
 /// What torch says when nothing was captured.
@@ -33,6 +35,8 @@ pub(crate) struct Captured {
     pub(crate) template: Option<GraphHandle>,
     pub(crate) exec: Option<GraphExecHandle>,
     pub(crate) kept: Kept,
+    /// Pinned blocks that captures into the pool used, as long as the graph uses the pool.
+    pinned: Option<Arc<PoolPinned>>,
     pub(crate) increments: Increments,
     /// Streams that may still be running a replay.
     replayed_on: BTreeSet<StreamRef>,
@@ -42,10 +46,9 @@ pub(crate) struct Captured {
 
 impl Captured {
     pub(crate) fn new(
-        device: DeviceIndex,
-        pool: PoolId,
+        (device, pool): (DeviceIndex, PoolId),
         graph: GraphHandle,
-        kept: Kept,
+        (kept, pinned): (Kept, Arc<PoolPinned>),
         increments: Increments,
     ) -> Self {
         Self {
@@ -55,6 +58,7 @@ impl Captured {
             template: Some(graph),
             exec: None,
             kept,
+            pinned: Some(pinned),
             increments,
             replayed_on: BTreeSet::new(),
             replayed_last: None,
@@ -67,7 +71,7 @@ impl Captured {
             self.node_count = ready.api.graph_node_count(graph)?;
         }
         if self.node_count == 0 {
-            tracing::warn!("{EMPTY}");
+            warning!("{EMPTY}");
         }
         if keep_graph {
             return Ok(());
@@ -152,6 +156,7 @@ impl Captured {
         std::mem::swap(&mut self.template, &mut newer.template);
         std::mem::swap(&mut self.kept, &mut newer.kept);
         std::mem::swap(&mut self.pool, &mut newer.pool);
+        std::mem::swap(&mut self.pinned, &mut newer.pinned);
         std::mem::swap(&mut self.increments, &mut newer.increments);
         self.node_count = newer.node_count;
         // A replay that was queued before may be of either of them.
@@ -171,6 +176,7 @@ impl Captured {
         let exec = self.exec.take().map_or(Ok(()), |exec| destroy_exec(ready, exec));
         let graph = self.destroy_template(ready);
         let pool = ready.allocator.release_pool(self.device, self.pool);
+        self.pinned = None;
         let kept = self.hold_for_replays(ready);
         relaxed.map(drop).and(exec).and(graph).and(pool).and(kept)
     }

@@ -34,6 +34,7 @@ use crate::base::error::{Error, GraphError, Result};
 use crate::base::handles::CaptureMode;
 use crate::base::ids::PoolId;
 use crate::base::process;
+use crate::base::warning::warning;
 use crate::runtime::Runtime;
 use capture::{Capturing, Ended};
 use captured::Captured;
@@ -315,7 +316,7 @@ impl CUDAGraph {
     /// The path cannot be given to the driver ([`crate::GraphError::PathWithNul`]), or the driver's error.
     pub fn debug_dump(&mut self, debug_path: impl AsRef<Path>) -> Result<bool> {
         if !(self.keep_graph || self.runtime.graph_debug()) {
-            tracing::warn!("{NO_DEBUG}");
+            warning!("{NO_DEBUG}");
             return Ok(false);
         }
         match &mut self.state {
@@ -396,7 +397,7 @@ impl Drop for CUDAGraph {
         }
         if let Err(error) = self.reset() {
             // What the graph held is given up all the same, or tried again later.
-            tracing::warn!("a graph was dropped: {error}");
+            warning!("a graph was dropped: {error}");
         }
         if let (State::Capturing(capturing), Ok(ready)) =
             (std::mem::replace(&mut self.state, State::Empty), self.runtime.ready())

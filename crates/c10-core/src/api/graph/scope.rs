@@ -20,9 +20,11 @@ use crate::base::device::DeviceIndex;
 use crate::base::error::{Error, GraphError, Result};
 use crate::base::ids::PoolId;
 use crate::base::process;
+use crate::base::warning::warning;
 use crate::runtime::{Runtime, WeakRuntime};
 use crate::state::captures::KeptId;
 use crate::state::holds::Held;
+use crate::state::pool_pinned::PoolPinned;
 
 /// A capture under way on a stream that is current meanwhile; torch's `torch.cuda.graph`.
 ///
@@ -85,7 +87,7 @@ impl Drop for GraphCapture<'_> {
         }
         let ended = if std::thread::panicking() { self.graph.reset() } else { self.graph.finish_capture() };
         if let Err(error) = ended {
-            tracing::warn!("a capture that was dropped left no graph: {error}");
+            warning!("a capture that was dropped left no graph: {error}");
         }
     }
 }
@@ -245,7 +247,9 @@ impl CaptureScope<'_> {
         let ready = self.stream.ready()?;
         let capture = ready.api.stream_capture_id(stream)?.ok_or(Error::Graph(GraphError::NotCapturing))?;
         ready.allocator.use_pool(device, captured.pool, crate::caching::PoolOptions::default())?;
-        let pool: Held = Arc::new(PoolUse { home: self.runtime().downgrade(), device, pool: captured.pool });
+        let pinned = ready.captures.pinned.of(device, captured.pool);
+        let home = self.runtime().downgrade();
+        let pool: Held = Arc::new(PoolUse { home, device, pool: captured.pool, _pinned: pinned });
         ready.api.capture_child(stream, graph)?;
         ready.captures.keep(capture, KeptId::of(&pool), || pool);
         captured.kept.iter().for_each(|(id, held)| ready.captures.keep(capture, id, || Arc::clone(held)));
@@ -259,6 +263,7 @@ struct PoolUse {
     home: WeakRuntime,
     device: DeviceIndex,
     pool: PoolId,
+    _pinned: Arc<PoolPinned>,
 }
 
 impl Drop for PoolUse {

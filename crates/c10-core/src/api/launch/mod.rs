@@ -1,7 +1,7 @@
 //! Modules and kernels: loading code onto a device and launching it.
 //!
-//! Reading order: this file ([`Module`], [`Kernel`]), `arguments` (what a launch takes), `errors`, `registry` (which
-//! modules are loaded), `own` (kernels of our own: `sleep`, `condition`).
+//! Reading order: this file ([`Module`], [`Kernel`]), `arguments` (what a launch takes), `ptx` (what parameters a text
+//! declares), `own` (kernels of our own: `sleep`, `condition`).
 //!
 //! **Invariants:** a module stays loaded as long as anybody holds it or one of its kernels, a graph that captured one of
 //! them counted in; after that it is unloaded when the program next waits for its device, since the driver may wait to
@@ -15,6 +15,7 @@
 mod arguments;
 mod condition;
 mod own;
+mod ptx;
 mod sleep;
 
 use std::collections::BTreeMap;
@@ -51,6 +52,8 @@ struct Loaded {
     device: DeviceIndex,
     handle: ModuleHandle,
     home: WeakRuntime,
+    /// Sizes of the parameters of its kernels as its text declares them, where the driver does not tell them.
+    declared: BTreeMap<String, Vec<usize>>,
     /// Functions that were asked for.
     functions: Mutex<BTreeMap<String, Arc<Function>>>,
     told: Told,
@@ -75,7 +78,7 @@ struct Function {
     name: String,
     handle: FunctionHandle,
     attributes: KernelAttributes,
-    /// Sizes of the parameters, where the driver tells them.
+    /// Sizes of the parameters, where the driver or the module's text tells them.
     parameters: Option<Vec<usize>>,
     grid_limits: [u32; 3],
     block_limits: [u32; 3],
@@ -117,8 +120,8 @@ impl Module {
     /// # Errors
     /// The text holds a zero byte, the driver refuses it (with its log), or the driver's error.
     pub fn from_ptx(runtime: &Runtime, device: DeviceIndex, text: &str) -> Result<Self> {
-        let text = CString::new(text).map_err(|_| ModuleError::ZeroByte)?;
-        Self::load(runtime, device, |ready| ready.api.module_from_ptx(device, &text))
+        let ended = CString::new(text).map_err(|_| ModuleError::ZeroByte)?;
+        Self::load(runtime, device, Some(text), |ready| ready.api.module_from_ptx(device, &ended))
     }
 
     /// Loads an image onto a device: machine code (a cubin or a bundle of them), or PTX that ends with a zero byte.
@@ -132,21 +135,26 @@ impl Module {
         if image.is_empty() {
             return Err(ModuleError::Empty.into());
         }
+        let text = image.split_last().and_then(|(_, text)| std::str::from_utf8(text).ok());
         // SAFETY: the caller's promise.
-        Self::load(runtime, device, |ready| unsafe { ready.api.module_from_image(device, image) })
+        Self::load(runtime, device, text, |ready| unsafe { ready.api.module_from_image(device, image) })
     }
 
+    /// Loads a module, whose text is known unless it is machine code.
     fn load(
         runtime: &Runtime,
         device: DeviceIndex,
+        text: Option<&str>,
         load: impl FnOnce(&Started) -> Result<ModuleHandle>,
     ) -> Result<Self> {
         let ready = runtime.check_device(device)?;
         let _relaxed = ready.relaxed()?;
         let handle = load(ready)?;
         ready.modules.add(handle, device);
-        let loaded =
-            Loaded { device, handle, home: runtime.downgrade(), functions: Mutex::default(), told: Told::default() };
+        let text = text.filter(|_| !ready.api.tells_parameters());
+        let declared = text.map(ptx::parameters).unwrap_or_default();
+        let (functions, told) = (Mutex::default(), Told::default());
+        let loaded = Loaded { device, handle, home: runtime.downgrade(), declared, functions, told };
         Ok(Self { runtime: runtime.clone(), loaded: Arc::new(loaded) })
     }
 
@@ -195,7 +203,7 @@ impl Function {
                 ptx_version: told(Attribute::CU_FUNC_ATTRIBUTE_PTX_VERSION)?,
                 binary_version: told(Attribute::CU_FUNC_ATTRIBUTE_BINARY_VERSION)?,
             },
-            parameters: ready.api.function_parameters(handle)?,
+            parameters: ready.api.function_parameters(handle)?.or_else(|| loaded.declared.get(name).cloned()),
             grid_limits: [
                 limit(DeviceAttribute::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X)?,
                 limit(DeviceAttribute::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y)?,
@@ -235,7 +243,8 @@ impl Kernel {
         self.function.attributes
     }
 
-    /// Sizes of the parameters in bytes; `None` where the driver cannot tell (before CUDA 12.4).
+    /// Sizes of the parameters in bytes. Drivers before CUDA 12.4 cannot tell them; there they are read in the module's
+    /// PTX, and `None` stands for kernels of machine code, whose launches nobody can check.
     #[must_use]
     pub fn parameter_sizes(&self) -> Option<&[usize]> {
         self.function.parameters.as_deref()
@@ -267,8 +276,9 @@ impl Kernel {
     /// node of the graph, which keeps kernel and buffers.
     ///
     /// # Safety
-    /// - The arguments are what the kernel's parameters mean, in their order. Where the driver tells the parameters'
-    ///   sizes they are compared; their meaning nobody else knows.
+    /// - The arguments are what the kernel's parameters mean, in their order. Their number and sizes are compared with the
+    ///   parameters' where those are known ([`Self::parameter_sizes`]): not for machine code on drivers before CUDA 12.4.
+    ///   Their meaning nobody else knows.
     /// - The kernel, run with these arguments, stays inside the buffers' ranges that it was given, whatever it computes
     ///   from numbers, and inside memory that is otherwise valid until it is done.
     /// - What else uses the same memory is ordered against the launch by streams and events, where they do not agree.

@@ -133,6 +133,11 @@ impl AllocatorConfig {
         self.apply(text, When::RunTime)
     }
 
+    /// Whether a text names an option.
+    pub(crate) fn names(text: &str, option: &str) -> bool {
+        raw::settings(text).iter().any(|setting| setting.key.text == option)
+    }
+
     /// The text that was parsed last.
     #[must_use]
     pub fn text(&self) -> &str {

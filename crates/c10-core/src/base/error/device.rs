@@ -18,6 +18,12 @@ pub enum DeviceError {
         /// The text.
         text: String,
     },
+    /// A text that names no architecture of code.
+    #[error("Invalid architecture: '{text}'. Expected a kind and a number such as sm_90 or compute_90")]
+    InvalidArch {
+        /// The text.
+        text: String,
+    },
     /// A device of another type where a CUDA device is needed.
     #[error("Expected a cuda device, but got: {device}")]
     NotCuda {

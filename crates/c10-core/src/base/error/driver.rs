@@ -58,7 +58,19 @@ impl AcceleratorError {
     pub fn context_is_lost(&self) -> bool {
         LOSES_CONTEXT.contains(&CUresult(self.code))
     }
+
+    /// Whether the error may be that of work which was queued before, and not of the call that answered it.
+    ///
+    /// Faults of kernels and of the device are such errors, and codes that tell nothing or that this crate does not know.
+    /// All others, such as an invalid value or a missing device, are about the call itself.
+    #[must_use]
+    pub fn may_be_asynchronous(&self) -> bool {
+        self.context_is_lost() || UNEXPLAINED.contains(&CUresult(self.code)) || self.name().is_none()
+    }
 }
+
+/// Codes without a cause that the call itself would have to tell.
+const UNEXPLAINED: &[CUresult] = &[CUresult::CUDA_ERROR_UNKNOWN];
 
 /// Codes after which a context answers nothing else.
 const LOSES_CONTEXT: &[CUresult] = &[
@@ -81,11 +93,14 @@ const LOSES_CONTEXT: &[CUresult] = &[
 
 impl fmt::Display for AcceleratorError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "CUDA error: {}", self.text())?;
+        write!(f, "CUDA error: {}", self.text())?;
         if self.code == CUresult::CUDA_ERROR_INVALID_DEVICE.0 {
-            writeln!(f, "GPU device may be out of range, do you have enough GPUs?")?;
+            write!(f, "\nGPU device may be out of range, do you have enough GPUs?")?;
         }
-        f.write_str("CUDA kernel errors might be asynchronously reported at some other API call, ")?;
+        if !self.may_be_asynchronous() {
+            return Ok(());
+        }
+        f.write_str("\nCUDA kernel errors might be asynchronously reported at some other API call, ")?;
         writeln!(f, "so the stacktrace below might be incorrect.")?;
         if !launch_blocking() {
             writeln!(f, "For debugging consider passing CUDA_LAUNCH_BLOCKING=1")?;
@@ -138,6 +153,20 @@ mod tests {
     fn the_variable_is_read_as_the_driver_reads_it() {
         assert!(["1", " 2", "-1", "10", "1x", "+3"].into_iter().all(is_switched_on));
         assert!(!["0", "", "yes", "00", "x1", "--1"].into_iter().any(is_switched_on));
+    }
+
+    #[test]
+    fn only_errors_of_queued_work_speak_of_it() {
+        let text = |code| AcceleratorError { call: "cuX", code }.to_string();
+        for code in [700, 719, 710, 214, 999, 987_654] {
+            assert!(text(code).contains("might be asynchronously reported"), "{code}");
+        }
+        // Invalid value, out of memory, not initialised, invalid handle, launch out of resources, a capture's.
+        for code in [1, 2, 3, 400, 701, 900] {
+            assert_eq!(text(code), format!("CUDA error: {}", CUresult(code).text().unwrap()));
+        }
+        let debug = format!("{:?}", Error::Accelerator(AcceleratorError { call: "cuX", code: 1 }));
+        assert_eq!(debug, "CUDA error: invalid argument\n(cuX answered CUDA_ERROR_INVALID_VALUE)");
     }
 
     #[test]

@@ -25,15 +25,18 @@ pub enum IpcError {
     /// Memory was to be shared or opened while the current stream captures, so that nobody can wait for its work.
     #[error("memory cannot be shared between processes while the current stream is capturing")]
     DuringCapture,
+    /// Shared memory was to be opened by the process that shared it.
+    #[error("this process has shared the memory itself; use the buffer that was shared")]
+    OwnMemory,
     /// Shared memory was to be opened after its receivers, or the sender, had let it go.
     #[error("the shared memory is gone: all its receivers have dropped it, or the process that shared it has ended")]
     Released,
     /// Bytes that are no shared buffer.
     #[error("the bytes are not those of a shared buffer")]
     InvalidBytes,
-    /// The file that counts the receivers of shared memory cannot be used.
-    #[error("cannot count the processes that use shared memory: {reason}")]
-    Counter {
+    /// The file by which a sender knows whether shared memory is still used cannot be used.
+    #[error("cannot tell which processes use shared memory: {reason}")]
+    File {
         /// What the system said.
         #[source]
         reason: SystemError,

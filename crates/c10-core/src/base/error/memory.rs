@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::base::device::DeviceIndex;
-use crate::base::error::Error;
+use crate::base::error::{AcceleratorError, Error};
 
 /// Why memory was not given, taken back or reached.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -15,17 +15,26 @@ pub enum MemoryError {
         /// Bytes asked for.
         requested: u64,
     },
-    /// The system has no memory left that could be pinned. The driver says so with its own error.
-    #[error(
-        "Cannot take {bytes} bytes of host memory to pin: the system has none left for this process. Free host memory or raise the process's limits."
-    )]
-    HostOutOfMemory {
-        /// Bytes asked for, after rounding up.
-        bytes: u64,
-    },
+    /// The host has not enough memory that can be pinned.
+    #[error(transparent)]
+    HostOutOfMemory(Box<HostOutOfMemoryError>),
     /// The address was not handed out by this allocator, or was given back already.
     #[error("invalid device pointer: {address:#x}")]
     InvalidPointer {
+        /// The address.
+        address: u64,
+    },
+    /// The memory at the address belongs to a buffer, which alone gives it back.
+    #[error(
+        "the memory at {address:#x} belongs to a buffer: it is given back when the last handle of that buffer is dropped"
+    )]
+    OwnedByBuffer {
+        /// The address.
+        address: u64,
+    },
+    /// The driver does not know an address, so that it is on no device.
+    #[error("The specified pointer resides on host memory and is not registered with any CUDA device.")]
+    PointerOnNoDevice {
         /// The address.
         address: u64,
     },
@@ -310,6 +319,36 @@ impl fmt::Display for OutOfMemoryHint {
         }
     }
 }
+
+/// The host has not enough memory that can be pinned.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct HostOutOfMemoryError {
+    /// Bytes that the caller asked for.
+    pub requested: u64,
+    /// Bytes that were asked of the driver or the system: the request rounded up to a power of two, or the reserved
+    /// segment. `None` for a request that is too large to be rounded up.
+    pub allocation: Option<u64>,
+    /// Bytes of pinned memory that the runtime holds already.
+    pub held: u64,
+    /// The driver's answer, where it was the driver that refused.
+    pub driver: Option<AcceleratorError>,
+}
+
+impl fmt::Display for HostOutOfMemoryError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (requested, held) = (Size(self.requested), Size(self.held));
+        write!(
+            f,
+            "Out of host memory. Tried to pin {} for a request of {requested}",
+            Size(self.allocation.unwrap_or(self.requested))
+        )?;
+        write!(f, " while {held} of host memory are pinned. ")?;
+        f.write_str("Free host memory that is no longer needed, or raise the limits of the process.")
+    }
+}
+
+impl std::error::Error for HostOutOfMemoryError {}
 
 /// Bytes as torch's messages write them: the largest unit that is exceeded, two decimals.
 struct Size(u64);

@@ -35,7 +35,9 @@ pub use graph::{GraphError, GraphNode, GraphNodeKind, GraphUpdateError, GraphUpd
 pub use graphed::GraphedError;
 pub use ipc::{IpcError, SystemError};
 pub use launch::{LaunchError, LaunchErrorKind, ModuleError};
-pub use memory::{MemoryError, OutOfMemory, OutOfMemoryError, OutOfMemoryHint, ProcessMemory, RefusedFraction};
+pub use memory::{
+    HostOutOfMemoryError, MemoryError, OutOfMemory, OutOfMemoryError, OutOfMemoryHint, ProcessMemory, RefusedFraction,
+};
 pub use pool::PoolError;
 pub(crate) use start::OLDEST_DRIVER;
 pub use start::{NoDriver, StartError};
@@ -133,6 +135,9 @@ impl Error {
         if let Self::Accelerator(error) | Self::Start(StartError::Initialization(error)) = self {
             return Some(error);
         }
+        if let Self::Memory(MemoryError::HostOutOfMemory(error)) = self {
+            return error.driver.as_ref();
+        }
         if let Self::Module(error) = self { error.accelerator() } else { None }
     }
 
@@ -156,10 +161,21 @@ impl Error {
         ) || self.error_code().is_some_and(|code| (first..=last).contains(&code))
     }
 
-    /// Whether torch would raise its `OutOfMemoryError`.
+    /// Whether memory ran out: of a device, where torch raises its `OutOfMemoryError`, or of the host for pinned memory
+    /// ([`crate::MemoryError::HostOutOfMemory`]).
     #[must_use]
     pub fn is_out_of_memory(&self) -> bool {
-        matches!(self, Self::OutOfMemory(_) | Self::Memory(MemoryError::RequestTooLarge { .. }))
+        matches!(
+            self,
+            Self::OutOfMemory(_)
+                | Self::Memory(MemoryError::RequestTooLarge { .. })
+                | Self::Memory(MemoryError::HostOutOfMemory(_))
+        )
+    }
+
+    /// Whether the driver does not know a handle, for example of a stream that its owner has destroyed.
+    pub(crate) fn is_invalid_handle(&self) -> bool {
+        self.error_code() == Some(CUresult::CUDA_ERROR_INVALID_HANDLE.0)
     }
 
     /// Whether the driver itself said that memory is exhausted.
@@ -169,7 +185,7 @@ impl Error {
 
     /// Whether the driver or the system said that there is no memory left to pin.
     pub(crate) fn host_is_out_of_memory(&self) -> bool {
-        self.driver_is_out_of_memory() || matches!(self, Self::Memory(MemoryError::HostOutOfMemory { .. }))
+        self.driver_is_out_of_memory() || matches!(self, Self::Memory(MemoryError::HostOutOfMemory(_)))
     }
 
     /// The error of a failed `cuInit`.
@@ -189,6 +205,8 @@ impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)?;
         if let Self::Accelerator(failed) = self {
+            // The long text ends its last line itself.
+            f.write_str(if failed.may_be_asynchronous() { "" } else { "\n" })?;
             write!(f, "({} answered {:?})", failed.call(), CUresult(failed.error_code()))?;
         }
         if let Self::OutOfMemory(failed) = self {

@@ -13,6 +13,9 @@ pub enum PoolError {
     /// A pool that receives no allocations was to stop receiving them.
     #[error("endAllocatePool: not currently recording to mempool_id")]
     NotRecording,
+    /// The last use of a pool was to be given up while requests still come from it.
+    #[error("the memory pool still receives allocations; end that first")]
+    StillRecording,
     /// A pool was to be used that all its users have given up and that still holds memory.
     #[error("the memory pool was released; make a new one")]
     Released,
@@ -51,6 +54,20 @@ pub enum PoolError {
     #[error("the memory pool no longer holds the segment at {address:#x} that the checkpoint notes")]
     CheckpointIsStale {
         /// The segment.
+        address: u64,
+    },
+    /// A pool was to be brought back to a state in which memory is not handed out that somebody holds and has not given up.
+    #[error(
+        "Any stale tensors which are being manually freed must be passed to set checkpoint, but the memory at {address:#x} was not"
+    )]
+    StaleMemory {
+        /// The memory.
+        address: u64,
+    },
+    /// A buffer was given up that has other handles, is not the pool's, or does not own its memory.
+    #[error("the buffer at {address:#x} cannot be given up: it must be the only handle of memory of the pool")]
+    BufferNotGivenUp {
+        /// The buffer's memory.
         address: u64,
     },
 }

@@ -33,7 +33,7 @@ pub enum StartError {
     Initialization(#[source] AcceleratorError),
     /// The process was forked after the runtime had been initialised; the child cannot use the driver.
     #[error(
-        "Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must use the 'spawn' start method"
+        "Cannot re-initialize CUDA in forked subprocess. The driver does not work in a child that was forked after the parent had started it: fork before CUDA is first used, or start the child as a program of its own (std::process::Command)."
     )]
     BadFork,
     /// A call that was queued before the runtime started failed; torch's `DeferredCudaCallError`.
@@ -68,6 +68,10 @@ impl NoDriver {
     }
 }
 
+/// What a machine without a GPU can do.
+const SIMULATOR: &str = "To run without a GPU, build the simulated driver (cargo build --release -p libcuda-sim) and set \
+                         CUDA_SYS_LIBCUDA=target/release/libcuda_sim_driver.so";
+
 impl fmt::Display for NoDriver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let head = if self.is_not_installed() {
@@ -75,7 +79,7 @@ impl fmt::Display for NoDriver {
         } else {
             "CUDA driver initialization failed, you might not have a CUDA gpu."
         };
-        write!(f, "{head}\n{}", self.0)
+        write!(f, "{head}\n{}\n{SIMULATOR}", self.0)
     }
 }
 

@@ -9,7 +9,7 @@ use crate::base::error::Error;
 #[non_exhaustive]
 pub enum TelemetryError {
     /// NVML, which tells what devices do, could not be loaded.
-    #[error("pynvml does not seem to be installed or it can't be imported.\n{reason}")]
+    #[error("NVML, which tells what devices do, cannot be loaded. It comes with the NVIDIA driver.\n{reason}")]
     Missing {
         /// What was tried.
         #[source]

@@ -144,7 +144,7 @@ impl AllShards<'_> {
         state.ledger.apply(taking.class, &taking.change);
         // Without a note: the leases may change now, and what is oversized is counted here.
         let (index, address) = state.take(taking);
-        self.cache.shared.pages.publish(address, self.shards[position].id, index);
+        self.cache.shared.pages.publish(address, self.shards[position].id, index, taking.owner());
         self.cover(position);
         address
     }

@@ -11,7 +11,7 @@
 use std::collections::VecDeque;
 
 use crate::base::device::DeviceIndex;
-use crate::base::error::Result;
+use crate::base::error::{Error, Result};
 use crate::base::handles::{EventHandle, StreamRef};
 use crate::caching::block::Index;
 use crate::caching::block::StreamUse;
@@ -167,6 +167,13 @@ impl Several {
     }
 }
 
+/// Whether an event could not be recorded because whoever lent the stream has destroyed it, so that nothing can be waited
+/// for. An event of a wrong context is answered alike: the driver is asked for the stream alone.
+#[cold]
+fn is_gone<D: Driver>(driver: &D, stream: StreamRef, error: &Error) -> bool {
+    error.is_invalid_handle() && driver.capture_id(stream).is_err_and(|error| error.is_invalid_handle())
+}
+
 impl Pending {
     /// An empty list.
     pub(crate) fn list(&mut self) -> Vec<StreamUse> {
@@ -246,10 +253,14 @@ impl Pending {
         waiting.uses.retain(|known| !known.in_scope);
         let waiter = waiting.waiter;
         while let Some(used) = self.several.get(ticket).and_then(|waiting| waiting.uses.first()).copied() {
-            self.record(driver, used.stream, waiter, ticket)?;
+            let recorded = self.record(driver, used.stream, waiter, ticket);
+            let is_gone = recorded.as_ref().is_err_and(|error| is_gone(driver, used.stream, error));
+            if !is_gone {
+                recorded?;
+            }
             let waiting = self.several.get_mut(ticket).expect("deferred tickets are valid");
             waiting.uses.remove(0);
-            waiting.events += 1;
+            waiting.events += u32::from(!is_gone);
         }
         self.deferred.remove(position);
         let free = self.several.get(ticket).is_some_and(|waiting| waiting.events == 0);

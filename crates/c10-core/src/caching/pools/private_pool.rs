@@ -8,8 +8,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::base::handles::StreamRef;
+use crate::base::handles::{StreamHandle, StreamRef};
 use crate::base::ids::PoolId;
+use crate::caching::block::Asked;
 use crate::caching::pools::source::Source;
 use crate::caching::pools::table::PoolIndex;
 
@@ -20,6 +21,10 @@ pub(crate) enum Filter {
     Capture(Arc<AtomicU64>),
     /// Those of the thread of that number.
     Thread(u64),
+    /// Those for that stream of the device.
+    Stream(StreamHandle),
+    /// All.
+    Any,
 }
 
 impl Filter {
@@ -27,6 +32,8 @@ impl Filter {
         match self {
             Self::Capture(id) => request.capture.is_some_and(|capture| capture == id.load(Ordering::Acquire)),
             Self::Thread(thread) => request.thread == Some(*thread),
+            Self::Stream(stream) => request.stream.handle == *stream,
+            Self::Any => true,
         }
     }
 }
@@ -35,8 +42,8 @@ impl Filter {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request {
     pub(crate) stream: StreamRef,
-    /// Unrounded, at least 1.
-    pub(crate) bytes: u64,
+    /// Unrounded, at least 1 byte.
+    pub(crate) asked: Asked,
     /// Number of the capture the stream takes part in.
     pub(crate) capture: Option<u64>,
     /// Number of the thread that asks; known while there are scopes.

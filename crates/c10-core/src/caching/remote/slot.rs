@@ -1,7 +1,8 @@
 //! The word that says whether a block is handed out, and the chain of blocks that other threads gave back.
 //!
-//! A *slot* is 0, or the position of an allocated block with two flags: *freed* (another thread has given it back and its
-//! shard has not drained it yet) and *used* (it was used on other streams, or once was). Remotely freed blocks form a
+//! A *slot* is 0, or the position of an allocated block with three flags: *freed* (another thread has given it back and its
+//! shard has not drained it yet), *used* (it was used on other streams, or once was) and *owned* (a buffer gives it back).
+//! Remotely freed blocks form a
 //! chain, the last one first: the shard's [`RemoteFrees`] names that one and counts all, and the slot of each block in the
 //! chain names the one before. The shard keeps the last head that it has followed ([`RemoteCursor`]) and never writes the
 //! head: the difference of the counts is the number of new blocks. Most often that is one, and then its slot need not be
@@ -15,12 +16,13 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::caching::block::Index;
+use crate::caching::block::{Index, Owner};
 use crate::caching::remote::flags::Word;
 
 const FREED: u64 = 1;
 const USED: u64 = 2;
-const POSITION_SHIFT: u32 = 2;
+const OWNED: u64 = 4;
+const POSITION_SHIFT: u32 = 3;
 const NEXT_SHIFT: u32 = 32;
 const COUNT_SHIFT: u32 = 32;
 /// No slot has this value.
@@ -47,6 +49,12 @@ impl Seen {
     #[inline]
     pub(crate) fn is_used(self) -> bool {
         self.0 & USED != 0
+    }
+
+    /// Who gives it back.
+    #[inline]
+    pub(crate) fn owner(self) -> Owner {
+        if self.0 & OWNED == 0 { Owner::Program } else { Owner::Buffer }
     }
 
     /// Whether another thread has given it back.
@@ -78,8 +86,9 @@ fn position(word: u64) -> Option<Index> {
 impl<W: Word> Slot<W> {
     /// Notes that a block is handed out. By the holder of the lock.
     #[inline]
-    pub(crate) fn publish(&self, block: Index) {
-        self.0.store(kept(block) << POSITION_SHIFT, Ordering::Release);
+    pub(crate) fn publish(&self, block: Index, owner: Owner) {
+        let owned = if owner == Owner::Buffer { OWNED } else { 0 };
+        self.0.store(kept(block) << POSITION_SHIFT | owned, Ordering::Release);
     }
 
     /// The block that is handed out here.
@@ -226,7 +235,7 @@ mod tests {
                 returned: RemoteFrees::default(),
                 state: Mutex::default(),
             };
-            (0..).zip(&shard.slots).for_each(|(block, slot)| slot.publish(block));
+            (0..).zip(&shard.slots).for_each(|(block, slot)| slot.publish(block, Owner::Program));
             Arc::new(shard)
         }
 
@@ -268,7 +277,7 @@ mod tests {
             let slot = &self.slots[block as usize];
             let is_free = slot.look().is_none();
             if is_free {
-                slot.publish(block);
+                slot.publish(block, Owner::Program);
             }
             is_free
         }
@@ -342,7 +351,7 @@ mod tests {
         for order in [&[0][..], &[2], &[0, 1], &[3, 2, 1, 0], &[]] {
             for block in order {
                 let slot = &slots[*block as usize];
-                slot.publish(*block);
+                slot.publish(*block, Owner::Program);
                 assert!(returned.push(slot, slot.look().unwrap()));
             }
             assert_eq!(returned.has_more(followed), !order.is_empty());
@@ -361,7 +370,7 @@ mod tests {
         then: fn(&Slot<ModelWord>),
     ) -> (bool, Option<bool>, Arc<Slot<ModelWord>>, RemoteFrees<ModelWord>) {
         let slot = Arc::new(Slot::<ModelWord>::default());
-        slot.publish(4);
+        slot.publish(4, Owner::Program);
         let holder = {
             let slot = Arc::clone(&slot);
             thread::spawn(move || {

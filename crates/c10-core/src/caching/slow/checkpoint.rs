@@ -13,7 +13,7 @@ use crate::base::device::DeviceIndex;
 use crate::base::error::{Error, PoolError, Result};
 use crate::base::handles::StreamHandle;
 use crate::base::ids::PoolId;
-use crate::caching::block::{Block, Index, NONE, State};
+use crate::caching::block::{Asked, Block, Index, NONE, Owner, State};
 
 use crate::caching::device::AllShards;
 use crate::caching::pools::Pool;
@@ -22,6 +22,7 @@ use crate::caching::shard::{Books, Shard};
 use crate::caching::slow::DeviceAllocator;
 use crate::caching::slow::growth::Growth;
 use crate::caching::slow::snapshot::{BlockInfo, BlockState, SegmentType};
+use crate::caching::slow::stale::check_given_up;
 use crate::driver::Driver;
 use crate::sync::lock;
 use crate::thread;
@@ -140,8 +141,14 @@ impl DeviceAllocator {
         Ok(PoolCheckpoint { allocator: self.cache.shared.number, device: self.cache.index, pool: id, segments })
     }
 
-    /// Brings a private pool back to a state it had. Memory that it got since stays in it, free.
-    pub(crate) fn restore_pool<D: Driver>(&self, driver: &D, checkpoint: &PoolCheckpoint) -> Result<RestoreResult> {
+    /// Brings a private pool back to a state it had. Memory that it got since stays in it, free. Of what is handed out now
+    /// and was not then, only the addresses `given_up` are taken back; any for `None`.
+    pub(crate) fn restore_pool<D: Driver>(
+        &self,
+        driver: &D,
+        checkpoint: &PoolCheckpoint,
+        given_up: Option<&BTreeSet<u64>>,
+    ) -> Result<RestoreResult> {
         if checkpoint.allocator != self.cache.shared.number {
             return Err(Error::OtherRuntime { what: "checkpoint" });
         }
@@ -162,6 +169,9 @@ impl DeviceAllocator {
                 return Err(Error::Pool(PoolError::CheckpointOfPendingMemory { address: block.address }));
             }
             check_segments(all, pool, checkpoint)?;
+            if let Some(given_up) = given_up {
+                check_given_up(blocks_of(all, pool).map(|(_, block)| block), checkpoint, given_up)?;
+            }
             let mut result = RestoreResult::default();
             let free = free_everything(all, pool, &mut result);
             for segment in &checkpoint.segments {
@@ -316,7 +326,7 @@ fn restore_segment(
             let state = &all.states[shard.position];
             let cut = (state.blocks.get(rest).size > block.size).then_some(block.size);
             // What is left keeps its position, and is the next block.
-            let taking = state.plan_part(rest, cut, block.size);
+            let taking = state.plan_part(rest, cut, Asked::new(block.size, Owner::Program));
             let address = all.take(shard.position, &taking);
             debug_assert_eq!(address, block.address, "blocks of a checkpoint touch each other");
         }

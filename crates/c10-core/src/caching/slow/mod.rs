@@ -11,6 +11,7 @@ mod growth;
 mod reclaim;
 mod scopes;
 mod snapshot;
+mod stale;
 mod uncached;
 mod validity;
 

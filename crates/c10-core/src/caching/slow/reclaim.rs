@@ -232,7 +232,7 @@ impl DeviceAllocator {
         let bytes = |stat: i64| u64::try_from(stat).unwrap_or(0);
         OutOfMemory {
             device: self.cache.index,
-            requested: request.bytes,
+            requested: request.asked.bytes(),
             segment,
             total: info.total,
             free: info.free,

@@ -201,7 +201,7 @@ fn pools_and_expandable_segments_work_together() {
 fn a_scope_takes_only_its_own_thread() {
     let bench = Bench::with(GIB_64, "");
     let pool = enter(&bench, PoolOptions::default());
-    let request = |thread| Request { stream: on(0), bytes: 1, capture: None, thread };
+    let request = |thread| Request { stream: on(0), asked: Asked::new(1, Owner::Program), capture: None, thread };
     let filter = Filter::Thread(thread::number());
     let scopes = [pools::Scope { pool, filter }];
     assert_eq!(pools::route(&scopes, &request(Some(thread::number()))), Some(pool));

@@ -16,3 +16,14 @@ use crate::base::config::AllocatorConfig;
 use crate::base::error::Result;
 use crate::caching::*;
 use crate::thread;
+
+/// Most scripts are about memory that the program owns.
+impl CachingAllocator {
+    pub(crate) fn alloc<D: Driver>(&self, driver: &D, stream: StreamRef, bytes: u64) -> Result<u64> {
+        self.alloc_for(driver, stream, bytes, Owner::Program)
+    }
+
+    pub(crate) fn free<D: Driver>(&self, driver: &D, address: u64) -> Result<()> {
+        self.free_by(driver, address, Owner::Program)
+    }
+}

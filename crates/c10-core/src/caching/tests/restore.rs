@@ -61,7 +61,7 @@ impl Rig {
     }
 
     fn try_set(&self, checkpoint: &PoolCheckpoint) -> Result<RestoreResult> {
-        let restored = self.bench.allocator.restore_pool(&self.bench.model, DEVICE, checkpoint);
+        let restored = self.bench.allocator.restore_pool(&self.bench.model, DEVICE, checkpoint, None);
         self.check();
         restored
     }
@@ -274,10 +274,10 @@ fn a_checkpoint_is_of_one_device_and_allocator() {
         }
     }
     let noted = ours.checkpoint_pool(&model, DEVICE, pool).unwrap();
-    assert_eq!(ours.restore_pool(&model, DEVICE, &noted), Ok(RestoreResult::default()));
-    assert_eq!(theirs.restore_pool(&model, DEVICE, &noted), Err(Error::OtherRuntime { what: "checkpoint" }));
+    assert_eq!(ours.restore_pool(&model, DEVICE, &noted, None), Ok(RestoreResult::default()));
+    assert_eq!(theirs.restore_pool(&model, DEVICE, &noted, None), Err(Error::OtherRuntime { what: "checkpoint" }));
     let error = Error::Pool(PoolError::CheckpointDevice { checkpoint: DEVICE, device: DeviceIndex(1) });
-    assert_eq!(ours.restore_pool(&model, DeviceIndex(1), &noted), Err(error));
+    assert_eq!(ours.restore_pool(&model, DeviceIndex(1), &noted, None), Err(error));
 }
 
 #[test]
@@ -331,7 +331,7 @@ fn frees_by_another_thread_meanwhile_keep_the_books() {
             let blocks: Vec<u64> = (0..8).map(|number| rig.alloc(0, 1000 + number * 200_000)).collect();
             let noted = rig.get();
             give.send(blocks.clone()).unwrap();
-            let restored = allocator.restore_pool(&rig.bench.model, DEVICE, &noted).unwrap();
+            let restored = allocator.restore_pool(&rig.bench.model, DEVICE, &noted, None).unwrap();
             assert_eq!(restored.allocations_created.len(), blocks.len());
             blocks.iter().for_each(|_| is_done.recv().unwrap());
             rig.check();

@@ -1,15 +1,16 @@
 //! What a runtime has sent to other processes and received from them.
 //!
-//! **Invariants:** what was sent is kept until its count says that all receivers have let go. A segment of another
-//! process is mapped once a device, for as long as it is open somewhere here: opens and closes are counted under one lock.
+//! **Invariants:** what was sent is kept until a receiver has opened it and none uses it any more (`users`). A segment of
+//! another process is mapped once for a device, as long as it is open somewhere here: opens and closes are counted under
+//! one lock.
 
-mod counter;
+mod users;
 
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-pub(crate) use counter::{ReceivedCount, SentCount};
+pub(crate) use users::{ReceiverLock, SenderFile};
 
 use crate::base::device::DeviceIndex;
 use crate::base::error::Result;
@@ -27,7 +28,7 @@ pub(crate) struct IpcState {
 /// Memory that receivers may still use.
 #[derive(Debug)]
 struct Sent {
-    count: SentCount,
+    users: SenderFile,
     event: EventHandle,
     _memory: Arc<dyn Any + Send + Sync>,
 }
@@ -49,14 +50,14 @@ impl IpcState {
         self.segments.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps memory, and the event behind the work on it, until the count says that nobody uses it any more.
-    pub(crate) fn add_sent(&self, count: SentCount, event: EventHandle, memory: Arc<dyn Any + Send + Sync>) {
-        self.lock_sent().push(Sent { count, event, _memory: memory });
+    /// Keeps memory, and the event behind the work on it, until no receiver uses it any more.
+    pub(crate) fn add_sent(&self, users: SenderFile, event: EventHandle, memory: Arc<dyn Any + Send + Sync>) {
+        self.lock_sent().push(Sent { users, event, _memory: memory });
     }
 
-    /// Lets go of what all receivers have let go of; whether there was any.
+    /// Lets go of what no receiver uses any more; whether there was any.
     pub(crate) fn collect(&self, api: &Api, deferred: &DeferredDestroy) -> bool {
-        let released: Vec<Sent> = self.lock_sent().extract_if(.., |sent| sent.count.is_released()).collect();
+        let released: Vec<Sent> = self.lock_sent().extract_if(.., |sent| sent.users.is_released()).collect();
         let any = !released.is_empty();
         // Dropped without the lock: the memory goes back to the allocator.
         for sent in released {

@@ -1,0 +1,63 @@
+//! Buffers of memory that somebody else gives back, and buffers whose memory was taken back.
+//!
+//! # Safety
+//! Nothing here is called; one function can only be promised right by its caller.
+#![expect(unsafe_code, reason = "who names an address answers for the memory there")]
+
+use std::sync::Arc;
+
+use crate::api::arg::DeviceArg;
+use crate::api::buffers::DeviceBuffer;
+use crate::base::error::Result;
+use crate::base::handles::StreamRef;
+use crate::runtime::Runtime;
+use crate::thread;
+
+/// A buffer of the `size_bytes` bytes at an address, which dropping it does not give back; torch's
+/// `_construct_storage_from_data_pointer`. For memory whose place is known and that something else holds, such as what a
+/// captured graph writes at each replay. Allocates nothing.
+///
+/// # Safety
+/// The bytes are memory of `device`, or that it can reach, until the last handle of the buffer is dropped and the work that
+/// it was used in is done. The caller answers for the order of that work and of work on the same bytes by other ways.
+///
+/// # Errors
+/// The device does not exist, or the runtime cannot start.
+#[doc(alias = "_construct_storage_from_data_pointer")]
+pub unsafe fn construct_storage_from_data_pointer(
+    data_ptr: u64,
+    device: impl DeviceArg,
+    size_bytes: usize,
+) -> Result<DeviceBuffer> {
+    let runtime = Runtime::current();
+    let device = device.resolve(&runtime)?;
+    runtime.check_device(device)?;
+    let stream = thread::stream(runtime.id(), device).on(device);
+    let mut buffer = DeviceBuffer::of(&runtime, data_ptr, size_bytes, stream, None);
+    Arc::get_mut(&mut buffer.memory).into_iter().for_each(|memory| memory.borrowed = true);
+    Ok(buffer)
+}
+
+impl DeviceBuffer {
+    /// Whether somebody else gives the memory back.
+    #[must_use]
+    pub fn is_borrowed(&self) -> bool {
+        self.memory.borrowed
+    }
+
+    /// A buffer that gives back memory which was handed out for use on a stream.
+    pub(crate) fn owning(runtime: &Runtime, address: u64, len: usize, stream: StreamRef) -> Self {
+        Self::of(runtime, address, len, stream, None)
+    }
+
+    /// Whether this is the only handle of memory that the allocator handed out.
+    pub(crate) fn is_sole_owner(&self) -> bool {
+        !self.memory.borrowed && self.memory.received.is_none() && Arc::strong_count(&self.memory) == 1
+    }
+
+    /// Drops the only handle of memory that was taken back already.
+    pub(crate) fn forget_taken(mut self) {
+        // There is one handle, as the caller has made sure of.
+        Arc::get_mut(&mut self.memory).into_iter().for_each(|memory| memory.borrowed = true);
+    }
+}

@@ -1,0 +1,47 @@
+//! Addresses of any origin: what memory is there, and on which device.
+//!
+//! **Invariant:** an address is looked up in the driver's books and never followed, so any number may be asked about.
+
+use crate::base::error::Result;
+use crate::base::pointer::PointerInfo;
+use crate::runtime::Runtime;
+
+/// What can be given where an address is wanted: a number or a pointer, of the host or of a device. It is not followed.
+pub trait PtrArg: sealed::Sealed {
+    /// The address as a number.
+    fn address(self) -> u64;
+}
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+macro_rules! addresses {
+    ($([$($generic:ident)?] $from:ty, $value:ident => $address:expr;)*) => {$(
+        impl$(<$generic>)? sealed::Sealed for $from {}
+        impl$(<$generic>)? PtrArg for $from {
+            fn address(self) -> u64 {
+                let $value = self;
+                $address
+            }
+        }
+    )*};
+}
+
+addresses! {
+    [] u64, number => number;
+    [] usize, number => number as u64;
+    [T] *const T, pointer => pointer.addr() as u64;
+    [T] *mut T, pointer => pointer.addr() as u64;
+}
+
+impl PointerInfo {
+    /// Asks the driver about an address; `None` for memory that is neither its own nor registered with it. Starts the
+    /// runtime, and creates no context.
+    ///
+    /// # Errors
+    /// The runtime cannot start, or the driver's error.
+    pub fn of(runtime: &Runtime, ptr: impl PtrArg) -> Result<Option<Self>> {
+        runtime.ready()?.api.pointer(ptr.address())
+    }
+}

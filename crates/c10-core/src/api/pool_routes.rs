@@ -1,0 +1,83 @@
+//! Routing of requests to memory pools by calls that a program pairs itself.
+//!
+//! Guards ([`MemPools::enter`]) do the same and cannot be left open. These are for what has no scope of its own, such as a
+//! compiler that records several graphs into one pool.
+//!
+//! **Invariant:** a program ends only what it began here: never the route of a guard or of a capture.
+
+use crate::api::mem_pool::MemPools;
+use crate::base::device::DeviceIndex;
+use crate::base::error::PoolError;
+use crate::base::error::{Error, Result};
+use crate::base::ids::PoolId;
+use crate::caching::Filter;
+use crate::thread;
+
+/// The name of the memory outside of all pools, which no route leads to.
+const DEFAULT: PoolId = PoolId(0, 0);
+
+impl MemPools<'_> {
+    /// Memory that any thread asks for on `device`, for any stream, comes from a pool from now on; torch's
+    /// `_cuda_beginAllocateToPool`. The pool is made if need be, and is used once more until [`Self::release`]. Of several
+    /// open routes that take a request the newest counts.
+    ///
+    /// While any route is open on the device, memory that was used on other streams is not given out again there.
+    ///
+    /// # Errors
+    /// [`crate::PoolError::AlreadyRecording`]; [`crate::PoolError::Released`] for a pool that all its users gave up and that still holds
+    /// memory; [`crate::PoolError::NotFound`] for `PoolId(0, 0)`; the device does not exist.
+    #[doc(alias = "_cuda_beginAllocateToPool")]
+    pub fn begin_allocate(self, device: DeviceIndex, pool: PoolId) -> Result<()> {
+        self.begin(device, pool, Filter::Any)
+    }
+
+    /// The same for memory that this thread asks for; torch's `_cuda_beginAllocateCurrentThreadToPool`.
+    ///
+    /// # Errors
+    /// As for [`Self::begin_allocate`].
+    #[doc(alias = "_cuda_beginAllocateCurrentThreadToPool")]
+    pub fn begin_allocate_on_thread(self, device: DeviceIndex, pool: PoolId) -> Result<()> {
+        self.begin(device, pool, Filter::Thread(thread::number()))
+    }
+
+    /// The same for memory that any thread asks for, for what is this thread's current stream of the device now; torch's
+    /// `_cuda_beginAllocateCurrentStreamToPool`.
+    ///
+    /// # Errors
+    /// As for [`Self::begin_allocate`].
+    #[doc(alias = "_cuda_beginAllocateCurrentStreamToPool")]
+    pub fn begin_allocate_on_stream(self, device: DeviceIndex, pool: PoolId) -> Result<()> {
+        self.0.check_device_id(device)?;
+        self.begin(device, pool, Filter::Stream(thread::stream(self.0.id(), device).handle))
+    }
+
+    /// Ends what one of the calls above began; torch's `_cuda_endAllocateToPool`. The pool is still used.
+    ///
+    /// # Errors
+    /// [`crate::PoolError::NotRecording`], also for the route of a guard or of a capture; the device does not exist.
+    #[doc(alias = "_cuda_endAllocateToPool")]
+    pub fn end_allocate(self, device: DeviceIndex, pool: PoolId) -> Result<()> {
+        let ready = self.0.check_device_id(device)?;
+        ready.pool_routes.close(device, pool, || ready.allocator.end_allocate_to_pool(device, pool))
+    }
+
+    /// Gives up one use of a pool that one of the calls above took; torch's `_cuda_releasePool`. When nobody uses the pool
+    /// any more, its free memory goes back to the driver with the next [`crate::Memory::empty_cache`].
+    ///
+    /// # Errors
+    /// [`crate::PoolError::NotFound`] where no use is left that was taken so; [`crate::PoolError::StillRecording`] for the last such use
+    /// while the route is open; the device does not exist.
+    #[doc(alias = "_cuda_releasePool")]
+    pub fn release(self, device: DeviceIndex, pool: PoolId) -> Result<()> {
+        let ready = self.0.check_device_id(device)?;
+        ready.pool_routes.release(device, pool, || ready.allocator.release_pool(device, pool))
+    }
+
+    fn begin(self, device: DeviceIndex, pool: PoolId, filter: Filter) -> Result<()> {
+        if pool == DEFAULT {
+            return Err(Error::Pool(PoolError::NotFound { pool }));
+        }
+        let ready = self.0.check_device_id(device)?;
+        ready.pool_routes.open(device, pool, || ready.allocator.begin_allocate_to_pool(device, pool, filter))
+    }
+}

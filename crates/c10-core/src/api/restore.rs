@@ -1,0 +1,101 @@
+//! Bringing a memory pool back to a checkpoint, with those who hold memory of it.
+//!
+//! **Invariants:** no buffer loses its memory that was not given up, and what is handed out afterwards has one holder: who
+//! had it before, or a buffer in the result. After an error everything is as it was.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::api::buffers::DeviceBuffer;
+use crate::api::mem_pool::MemPools;
+use crate::base::device::DeviceIndex;
+use crate::base::error::PoolError;
+use crate::base::error::{Error, Result};
+use crate::base::handles::{StreamHandle, StreamRef};
+use crate::caching::{BlockInfo, PoolCheckpoint};
+use crate::runtime::Started;
+
+/// Memory of a pool whose holder gives it up when the pool is brought back to a checkpoint; torch's stale storages.
+#[derive(Debug, Default)]
+pub struct StaleMemory {
+    /// Buffers; each must be the only handle of its memory. They are dropped without giving it back.
+    pub buffers: Vec<DeviceBuffer>,
+    /// Addresses that were handed out without a buffer ([`crate::Memory::alloc`]).
+    pub addresses: Vec<u64>,
+}
+
+/// What bringing a pool back to a checkpoint did.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct RestoredPool {
+    /// Addresses that were handed out before, by stream and address. One that is also in `allocations_created` stays with
+    /// who had it, unless that was given up.
+    pub allocations_freed: Vec<u64>,
+    /// Blocks that are handed out now, by address.
+    pub allocations_created: Vec<BlockInfo>,
+    /// Those of them that nobody held before, by address, as buffers of the whole block. Torch has its caller give the
+    /// storages of such memory their deleters.
+    pub buffers: Vec<DeviceBuffer>,
+}
+
+impl MemPools<'_> {
+    /// Brings a memory pool back to a checkpoint of it; torch's `_cuda_setCheckpointPoolState`. Memory that is handed out
+    /// now and was not at the checkpoint, or that was smaller then, is taken back, for which its holder has to give it up in
+    /// `stale`. Memory that was handed out at the checkpoint is so again, at the same addresses: with who holds it now, or
+    /// as a buffer of the result. Segments that the pool got since stay, free. Contents are not restored.
+    ///
+    /// `stale` is empty afterwards. After an error it and the pool are as they were.
+    ///
+    /// # Errors
+    /// As for [`Self::checkpoint`]; [`crate::PoolError::StaleMemory`] for memory that was not given up; [`crate::PoolError::BufferNotGivenUp`];
+    /// memory of the pool is used by other streams ([`crate::PoolError::CheckpointOfPendingMemory`]); the checkpoint is of another
+    /// runtime or device, or a segment of it went back to the driver ([`crate::PoolError::CheckpointIsStale`]).
+    #[doc(alias = "_cuda_setCheckpointPoolState")]
+    pub fn restore(
+        self,
+        device: DeviceIndex,
+        checkpoint: &PoolCheckpoint,
+        stale: &mut StaleMemory,
+    ) -> Result<RestoredPool> {
+        let ready = self.0.check_device_id(device)?;
+        let refused = stale.buffers.iter().find(|buffer| !self.can_give_up(ready, buffer, checkpoint));
+        if let Some(buffer) = refused {
+            return Err(Error::Pool(PoolError::BufferNotGivenUp { address: buffer.address() }));
+        }
+        let buffers = stale.buffers.iter().map(DeviceBuffer::address);
+        let given_up: BTreeSet<u64> = buffers.chain(stale.addresses.iter().copied()).collect();
+        let result = ready.allocator.restore_pool(&ready.api, device, checkpoint, Some(&given_up))?;
+        stale.buffers.drain(..).for_each(DeviceBuffer::forget_taken);
+        stale.addresses.clear();
+        let held: BTreeSet<u64> = result.allocations_freed.iter().copied().collect();
+        let streams = streams_of(checkpoint);
+        let ownerless = result.allocations_created.iter().filter(|block| {
+            let stayed = held.contains(&block.address) && !given_up.contains(&block.address);
+            !stayed
+        });
+        let buffers = ownerless.map(|block| {
+            let handle = streams.get(&block.address).copied().unwrap_or_default();
+            let len = usize::try_from(block.size).unwrap_or(0);
+            DeviceBuffer::owning(self.0, block.address, len, StreamRef { device, handle })
+        });
+        let buffers = buffers.collect();
+        let (allocations_freed, allocations_created) = (result.allocations_freed, result.allocations_created);
+        Ok(RestoredPool { allocations_freed, allocations_created, buffers })
+    }
+
+    /// Whether a buffer is the only handle of memory of the checkpoint's pool, which then can be taken back.
+    fn can_give_up(self, ready: &Started, buffer: &DeviceBuffer, checkpoint: &PoolCheckpoint) -> bool {
+        let is_of_pool = || ready.allocator.owner(buffer.address()) == Some(checkpoint.pool());
+        let is_ours = buffer.runtime() == self.0 && buffer.device_index() == checkpoint.device();
+        is_ours && buffer.is_sole_owner() && is_of_pool()
+    }
+}
+
+/// The stream that each block of a checkpoint is for.
+fn streams_of(checkpoint: &PoolCheckpoint) -> BTreeMap<u64, StreamHandle> {
+    let each = checkpoint.segments().iter().flat_map(|segment| {
+        // It was a handle before.
+        let handle = StreamHandle(usize::try_from(segment.stream).unwrap_or(usize::MAX));
+        segment.blocks.iter().map(move |block| (block.address, handle))
+    });
+    each.collect()
+}

@@ -1,0 +1,25 @@
+//! What is known of an address.
+
+use crate::base::device::DeviceIndex;
+
+/// Where memory is.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[non_exhaustive]
+pub enum PointerKind {
+    /// On the device.
+    Device,
+    /// In host memory that the driver pinned, or that was registered with it.
+    Pinned,
+    /// In managed memory, which moves between host and device.
+    Managed,
+}
+
+/// What the driver knows of an address.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct PointerInfo {
+    /// The device that the memory was made for.
+    pub device: DeviceIndex,
+    /// Where the memory is.
+    pub kind: PointerKind,
+}

@@ -1,0 +1,27 @@
+//! Warnings for whoever runs the program: what torch warns of, and errors that nobody else can be told of.
+//!
+//! **Invariant:** a warning goes to `tracing`. A program without a subscriber would never see it, so there it is also
+//! written to the error output, the first time that its line of code is reached.
+
+use std::fmt;
+use std::io::Write;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Warns with a text, as `format!` takes it.
+macro_rules! warning {
+    ($($text:tt)+) => {{
+        static WRITTEN: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
+        tracing::warn!($($text)+);
+        $crate::base::warning::write_unless_heard(&WRITTEN, format_args!($($text)+));
+    }};
+}
+pub(crate) use warning;
+
+/// Writes a warning to the error output, unless the program listens to `tracing` or it was `written` before.
+pub(crate) fn write_unless_heard(written: &AtomicBool, text: fmt::Arguments<'_>) {
+    if tracing::dispatcher::has_been_set() || written.swap(true, Ordering::Relaxed) {
+        return;
+    }
+    // A program that closed its error output does not want to know.
+    let _ = writeln!(std::io::stderr(), "Warning: {text}");
+}
