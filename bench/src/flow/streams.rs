@@ -32,7 +32,7 @@ pub(crate) fn measure(cold: bool, take: &mut impl FnMut(Row)) -> Result<(), Fail
     events(&raw, &ours, take)?;
     // The first one is new. What the calls do outside shows that they were made: nothing need hold the buffer.
     let pinned = || {
-        drop(cuda_api::pinned(PINNED)?);
+        drop(cuda_api::PinnedBuffer::new(PINNED)?);
         Ok::<(), Failure>(())
     };
     pinned()?;
@@ -101,7 +101,7 @@ fn pinned_cold(raw: &Raw, take: &mut impl FnMut(Row)) -> Result<(), Failure> {
         for (settings, best_ns) in [(USUAL, &mut usual_ns), (registered.as_str(), &mut registered_ns)] {
             cuda_api::set_allocator_settings(settings)?;
             let whole = || {
-                drop(cuda_api::pinned(PINNED_COLD)?);
+                drop(cuda_api::PinnedBuffer::new(PINNED_COLD)?);
                 Ok(cuda_api::host_empty_cache()?)
             };
             *best_ns = best_ns.min(timed(whole)?);

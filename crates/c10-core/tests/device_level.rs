@@ -111,7 +111,7 @@ fn queued_calls_run_when_the_runtime_starts() {
     let note = |number: i32, fails: bool| {
         let (seen, mut fails) = (Arc::clone(&seen), fails);
         move |runtime: &Runtime| {
-            seen.lock().unwrap().push((number, runtime.current_device()?.0));
+            seen.lock().unwrap().push((number, runtime.current_device()?));
             if std::mem::take(&mut fails) { check_error(2) } else { Ok(()) }
         }
     };

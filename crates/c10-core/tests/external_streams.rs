@@ -318,8 +318,8 @@ fn queueing_asks_the_driver_for_nothing_that_is_known() {
     let (stream, side) = (rig.stream(), rig.stream());
     let buffer = rig.runtime.memory().buffer(4096, &stream).expect("a buffer");
     assert_eq!(cost(&rig, &stream, &buffer), 2, "whose context is current, and the fill");
-    let mut graph = c10_core::CUDAGraph::on(&rig.runtime, false);
-    let captured = graph.record::<_, Error>(&stream, None, c10_core::CaptureMode::Global, |scope| {
+    let mut graph = CUDAGraph::on(&rig.runtime, false);
+    let captured = graph.record::<_, Error>(&stream, None, CaptureMode::Global, |scope| {
         assert_eq!(cost(&rig, &stream, &buffer), 2, "this runtime began the capture");
         scope.fork(&side, |_| {
             assert_eq!(cost(&rig, &side, &buffer), 4, "whether the stream captures, and which capture it is");
@@ -341,9 +341,9 @@ fn emptying_the_cache_of_pinned_memory_does_not_spoil_captures_of_others() {
     let (stream, foreign) = (rig.stream(), Foreign::new(&rig, DEVICE, 0));
     let buffer = rig.runtime.memory().buffer(4096, &stream).expect("a buffer");
     let pinned = rig.runtime.pinned().buffer(4096).expect("pinned memory");
-    let mut graph = c10_core::CUDAGraph::on(&rig.runtime, false);
+    let mut graph = CUDAGraph::on(&rig.runtime, false);
     let copies = || buffer.copy_from_pinned(0, &pinned, 0..4096, &stream);
-    graph.capture(&stream, None, c10_core::CaptureMode::Global, copies).expect("a graph");
+    graph.capture(&stream, None, CaptureMode::Global, copies).expect("a graph");
     let free = rig.runtime.pinned().buffer(1 << 20).expect("pinned memory");
     stream.sleep(1 << 30).expect("a kernel");
     graph.replay().expect("a replay");

@@ -5,7 +5,7 @@
 
 mod common;
 
-use c10_core::{CUDAGraph, CaptureMode, DeviceIndex, Event, EventOptions, Result};
+use c10_core::{CUDAGraph, CaptureMode, DeviceIndex, Event, EventOptions, MemPoolOptions, Result};
 use common::{DEVICE, Rig, config, fail_each_call};
 use cuda_sim::{Fault, LiveHandles};
 use cuda_sys::CUresult;
@@ -73,8 +73,8 @@ fn expanding_program(rig: &Rig) -> Result<()> {
     drop(first);
     runtime.memory().empty_cache()?;
     let third = runtime.memory().buffer(70 << 20, &stream)?;
-    let pool = runtime.mem_pools().create(false, false)?;
-    let inside = runtime.mem_pools().with(&pool, DEVICE, || runtime.memory().buffer(3 << 20, &stream))??;
+    let pool = runtime.mem_pools().create(MemPoolOptions::default())?;
+    let inside = runtime.mem_pools().with(&pool, DEVICE, || runtime.memory().buffer(3 << 20, &stream))?;
     drop((second, third, small, inside));
     runtime.synchronize(DEVICE)?;
     drop(pool);

@@ -6,7 +6,7 @@ mod common;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use c10_core::{CUDAGraph, CaptureMode, Error, GraphError, PoolError, PoolId, Result, Stream};
+use c10_core::{CUDAGraph, CaptureMode, Error, MemPoolOptions, PoolId, Result, Stream};
 use common::{DEVICE, Rig, code, config, rig};
 use cuda_sim::{Fault, LiveHandles};
 use cuda_sys::CUresult;
@@ -309,9 +309,8 @@ fn nothing_goes_back_to_the_driver_while_a_graph_is_captured() {
         rig.runtime.memory().set_fraction(0.9, DEVICE).unwrap();
         let (stream, side) = (rig.stream(), rig.stream());
         let elsewhere = rig.runtime.streams().pooled(c10_core::DeviceIndex(1), 0).unwrap();
-        let given_up = rig.runtime.mem_pools().create(false, false).unwrap();
-        let inside =
-            rig.runtime.mem_pools().with(&given_up, DEVICE, || rig.runtime.memory().buffer(40 << 20, &stream)).unwrap();
+        let given_up = rig.runtime.mem_pools().create(MemPoolOptions::default()).unwrap();
+        let inside = rig.runtime.mem_pools().with(&given_up, DEVICE, || rig.runtime.memory().buffer(40 << 20, &stream));
         // All of this is cached, in a pool, on another device, in sizes that are never split.
         drop((inside, rig.runtime.memory().buffer(100 << 20, &elsewhere)));
         drop((
@@ -507,9 +506,8 @@ fn a_graph_keeps_memory_of_other_pools() {
     let rig = rig();
     let stream = rig.stream();
     let result = rig.runtime.memory().buffer(LEN, &stream).unwrap();
-    let pool = rig.runtime.mem_pools().create(false, false).unwrap();
-    let input =
-        rig.runtime.mem_pools().with(&pool, DEVICE, || rig.runtime.memory().buffer(LEN, &stream)).unwrap().unwrap();
+    let pool = rig.runtime.mem_pools().create(MemPoolOptions::default()).unwrap();
+    let input = rig.runtime.mem_pools().with(&pool, DEVICE, || rig.runtime.memory().buffer(LEN, &stream)).unwrap();
     input.copy_from_slice(0, &[4; LEN]).unwrap();
     let mut graph = graph(&rig);
     graph.capture(&stream, None, CaptureMode::Global, || result.copy_from_buffer(0, &input, 0..LEN, &stream)).unwrap();

@@ -403,7 +403,7 @@ fn what_a_capture_used_stays_with_its_pool() {
     drop(second);
     assert!(serves(used), "nobody uses the pool any more");
     // Only a handle of the pool is left, between two captures into it.
-    let pool = rig.runtime.mem_pools().create(false, false).unwrap();
+    let pool = rig.runtime.mem_pools().create(Default::default()).unwrap();
     let (first, used) = capture(pool.id());
     drop(first);
     assert!(!serves(used), "a handle of the pool is left");

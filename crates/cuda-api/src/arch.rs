@@ -97,7 +97,6 @@ pub fn check_cubins(arch_list: &[impl AsRef<str>]) -> Result<Vec<UnsupportedCubi
 ///
 /// # Errors
 /// The runtime cannot start, or the driver's error.
-#[doc(alias = "CUDA_MODULE_LOADING")]
 pub fn module_loading() -> Result<ModuleLoading> {
     ModuleLoading::of(&Runtime::current())
 }

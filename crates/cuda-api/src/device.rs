@@ -1,8 +1,25 @@
 //! Initialisation, devices and their properties.
 
-use c10_core::{
-    Cudart, Device, DeviceArg, DeviceError, DeviceGuard, DeviceIndex, DeviceOf, DeviceProperties, Error, Result,
-    Runtime, SyncDebugMode,
+use c10_core::{Error, Result};
+
+pub use c10_core::{
+    Cudart, Device, DeviceArg, DeviceGuard, DeviceIndex, DeviceOf, DeviceProperties, DeviceType, Devices, Ipc, Runtime,
+    RuntimeGuard, SyncDebug, SyncDebugMode, Telemetry, Uuid, check_error, cudaStatus,
+};
+
+pub use crate::arch::{
+    check_capability, check_cubins, code_compatible_with_device, extract_arch_version, get_arch_list,
+    get_gencode_flags, is_bf16_supported, is_compiled, is_tf32_supported, module_loading, warn_unsupported_code,
+};
+pub use crate::pointer::get_device_from_ptr;
+pub use crate::selection::{CudaDeviceProperties, get_device, get_device_index, lazy_init};
+pub use crate::visibility::{
+    device_count_nvml, get_nvml_device_index, nvml_based_avail, parse_visible_devices, raw_device_count_nvml,
+    raw_device_uuid_nvml, transform_uuid_to_ordinals,
+};
+pub use c10_core::{
+    CheckedDevice, Compat, CompatInterval, CompatSet, CompatTable, ModuleLoading, PointerInfo, PointerKind, PtrArg,
+    UnsupportedCode, UnsupportedCubins, VisibleDevices,
 };
 
 /// Starts the runtime, if it was not; torch's `init`. Everything that needs it does so by itself. Creates no context.
@@ -74,14 +91,15 @@ pub fn device(device: impl DeviceArg) -> Result<DeviceGuard> {
 /// # Errors
 /// The runtime cannot start, or the device does not exist.
 pub fn device_of(obj: &impl DeviceOf) -> Result<DeviceGuard> {
-    device(obj.cuda_device().unwrap_or(DeviceIndex(-1)))
+    device(obj.cuda_device().unwrap_or(-1))
 }
 
-/// Calls `body` while a device is current.
+/// Calls `body` while a device is current. Where `body` fails with errors of its own, the guard of [`device()`] does the
+/// same.
 ///
 /// # Errors
 /// As for [`device()`], else what `body` returned.
-pub fn with_device<T, E: From<Error>>(device: impl DeviceArg, body: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
+pub fn with_device<T>(device: impl DeviceArg, body: impl FnOnce() -> Result<T>) -> Result<T> {
     let _current = self::device(device)?;
     body()
 }

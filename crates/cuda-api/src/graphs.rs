@@ -1,11 +1,14 @@
-//! CUDA graphs.
+//! CUDA graphs; torch's `torch.cuda.graphs`.
 
-use c10_core::{
-    CUDAGraph, CaptureMode, CaptureOutcome, CaptureScope, DeviceBuffer, Error, GraphCapture, GraphFn, GraphedCallable,
-    GraphedOptions, PoolId, Result, Runtime, Stream,
+use c10_core::{DeviceBuffer, PoolId, Result, Runtime, Stream};
+
+pub use c10_core::{
+    CUDAGraph, CaptureMode, CaptureOutcome, CaptureScope, Condition, GeneratorState, GraphCapture, GraphFn, GraphNode,
+    GraphNodeKind, GraphReport, GraphUpdateError, GraphUpdateFailure, GraphedCallable, GraphedError, GraphedOptions,
 };
 
-use crate::{empty_cache, host_empty_cache, synchronize};
+use crate::device::synchronize;
+use crate::memory::{empty_cache, host_empty_cache};
 
 /// How to capture; torch's arguments of `graph`.
 #[derive(Clone, Copy, Debug, Default)]
@@ -28,15 +31,15 @@ pub fn graph<'a>(cuda_graph: &'a mut CUDAGraph, options: GraphOptions<'_>) -> Re
 }
 
 /// Captures what `body` queues. The capture ends on every way out of `body`; after an error or a panic the graph is
-/// empty.
+/// empty. Where `body` fails with errors of its own, [`CUDAGraph::capture`] does the same.
 ///
 /// ```
 /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/simulated.rs"));
-/// use cuda_api::{CUDAGraph, GraphOptions, current_stream, with_graph};
+/// use cuda_api::{CUDAGraph, DeviceBuffer, GraphOptions, with_graph};
 ///
-/// let buffer = cuda_api::empty(1024, None)?;
+/// let buffer = DeviceBuffer::new(1024, None)?;
 /// let mut graph = CUDAGraph::new();
-/// with_graph(&mut graph, GraphOptions::default(), || buffer.fill(0..1024, 1, &current_stream(None)?))?;
+/// with_graph(&mut graph, GraphOptions::default(), || buffer.fill(.., 1, None))?;
 /// graph.replay()?;
 /// cuda_api::synchronize(None)?;
 /// assert!(buffer.to_vec()?.iter().all(|&byte| byte == 1));
@@ -45,11 +48,11 @@ pub fn graph<'a>(cuda_graph: &'a mut CUDAGraph, options: GraphOptions<'_>) -> Re
 ///
 /// # Errors
 /// What `body` returned, else as for [`graph()`].
-pub fn with_graph<T, E: From<Error>>(
+pub fn with_graph<T>(
     cuda_graph: &mut CUDAGraph,
     options: GraphOptions<'_>,
-    body: impl FnOnce() -> Result<T, E>,
-) -> Result<T, E> {
+    body: impl FnOnce() -> Result<T>,
+) -> Result<T> {
     let stream = prepare(&options)?;
     cuda_graph.capture(&stream, options.pool, options.capture_error_mode, body)
 }
@@ -58,14 +61,14 @@ pub fn with_graph<T, E: From<Error>>(
 ///
 /// ```
 /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/simulated.rs"));
-/// use cuda_api::{CUDAGraph, GraphOptions, record_graph};
+/// use cuda_api::{CUDAGraph, DeviceBuffer, GraphOptions, record_graph};
 ///
-/// let result = cuda_api::empty(1024, None)?;
+/// let result = DeviceBuffer::new(1024, None)?;
 /// let mut graph = CUDAGraph::new();
 /// record_graph(&mut graph, GraphOptions::default(), |scope| {
 ///     let between = scope.buffer(1024)?;
-///     scope.fill(&between, 0..1024, 3)?;
-///     scope.copy(&result, 0, &between, 0..1024)
+///     scope.fill(&between, .., 3)?;
+///     scope.copy(&result, 0, &between, ..)
 /// })?;
 /// graph.replay()?;
 /// cuda_api::synchronize(None)?;
@@ -75,11 +78,11 @@ pub fn with_graph<T, E: From<Error>>(
 ///
 /// # Errors
 /// What `body` returned, else as for [`graph()`].
-pub fn record_graph<T, E: From<Error>>(
+pub fn record_graph<T>(
     cuda_graph: &mut CUDAGraph,
     options: GraphOptions<'_>,
-    body: impl FnOnce(&CaptureScope<'_>) -> Result<T, E>,
-) -> Result<T, E> {
+    body: impl FnOnce(&CaptureScope<'_>) -> Result<T>,
+) -> Result<T> {
     let stream = prepare(&options)?;
     cuda_graph.record(&stream, options.pool, options.capture_error_mode, body)
 }
@@ -119,18 +122,18 @@ fn prepare(options: &GraphOptions<'_>) -> Result<Stream> {
 ///
 /// ```
 /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/simulated.rs"));
-/// use cuda_api::{DeviceBuffer, current_stream, make_graphed_callables};
+/// use cuda_api::{DeviceBuffer, make_graphed_callables};
 ///
 /// let twice = |arguments: &[DeviceBuffer]| {
-///     let (stream, from) = (current_stream(None)?, &arguments[0]);
-///     let to = cuda_api::empty(2 * from.len(), None)?;
-///     to.copy_from_buffer(0, from, 0..from.len(), &stream)?;
-///     to.copy_from_buffer(from.len(), from, 0..from.len(), &stream)?;
+///     let from = &arguments[0];
+///     let to = DeviceBuffer::new(2 * from.len(), None)?;
+///     to.copy_from_buffer(0, from, .., None)?;
+///     to.copy_from_buffer(from.len(), from, .., None)?;
 ///     Ok(vec![to])
 /// };
-/// let sample = [cuda_api::empty(4, None)?];
+/// let sample = [DeviceBuffer::new(4, None)?];
 /// let mut callables = make_graphed_callables(&[&twice], &[&sample], None, None)?;
-/// let argument = cuda_api::empty(4, None)?;
+/// let argument = DeviceBuffer::new(4, None)?;
 /// argument.copy_from_slice(0, b"abcd")?;
 /// assert_eq!(callables[0].call(&[argument])?[0].to_vec()?, b"abcdabcd");
 /// # Ok::<(), cuda_api::Error>(())

@@ -2,11 +2,23 @@
 
 use std::collections::BTreeMap;
 
-use c10_core::{
-    DeviceArg, DeviceIndex, DeviceStats, Error, HostStats, MemPool, MemPoolGuard, NestedStat, ObserverId,
-    PoolCheckpoint, PoolId, ProcessMemory, RestoredPool, Result, Runtime, SegmentInfo, StaleMemory, StreamArg,
-    StreamError, TelemetryError,
+use c10_core::{DeviceArg, DeviceIndex, Error, Result, Runtime, StreamArg};
+
+pub use c10_core::{
+    AllocatorConfig, BlockCheckpoint, BlockInfo, BlockState, ConfigError, DeviceStats, DurationStat,
+    HostOutOfMemoryError, HostStats, MemPool, MemPoolGuard, MemPoolOptions, MemPools, Memory, NestedStat, ObserverId,
+    OutOfMemory, OutOfMemoryError, OutOfMemoryHint, PinnedMemory, PoolCheckpoint, PoolId, ProcessMemory, RestoredPool,
+    SegmentCheckpoint, SegmentInfo, SegmentType, StaleMemory, Stat, StatByPool,
 };
+
+#[expect(deprecated, reason = "torch keeps them, too")]
+pub use crate::old::{max_memory_cached, memory_cached, reset_max_memory_allocated, reset_max_memory_cached};
+pub use crate::pointer::is_pinned;
+pub use crate::pools::{
+    begin_allocate_current_stream_to_pool, begin_allocate_current_thread_to_pool, begin_allocate_to_pool,
+    end_allocate_to_pool, release_pool,
+};
+pub use crate::summary::memory_summary;
 
 /// Address of device memory; 0 stands for no memory.
 pub type DevicePtr = u64;
@@ -58,7 +70,7 @@ pub fn host_empty_cache() -> Result<()> {
 ///
 /// ```
 /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/simulated.rs"));
-/// let buffer = cuda_api::pinned(3000)?;
+/// let buffer = cuda_api::PinnedBuffer::new(3000)?;
 /// let stats = cuda_api::host_memory_stats();
 /// assert_eq!((stats.active_bytes.current, stats.num_host_alloc), (4096, 1));
 /// drop(buffer);
@@ -230,15 +242,6 @@ pub fn set_allocator_settings(settings: &str) -> Result<()> {
     Runtime::current().memory().set_settings(settings)
 }
 
-/// Makes a memory pool on the current device; torch's `MemPool`. With `use_on_oom` its free memory serves other
-/// requests before those fail for want of memory; with `no_split` its blocks are handed out whole.
-///
-/// # Errors
-/// The runtime cannot start.
-pub fn mem_pool(use_on_oom: bool, no_split: bool) -> Result<MemPool> {
-    Runtime::current().mem_pools().create(use_on_oom, no_split)
-}
-
 /// Memory that this thread asks for on a device comes from the pool until the guard is dropped.
 ///
 /// # Errors
@@ -252,8 +255,10 @@ pub fn use_mem_pool(pool: &MemPool, device: impl DeviceArg) -> Result<MemPoolGua
 ///
 /// ```
 /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/simulated.rs"));
-/// let pool = cuda_api::mem_pool(false, false)?;
-/// let buffer = cuda_api::with_mem_pool(&pool, None, || cuda_api::empty(1 << 20, None))?;
+/// use cuda_api::{DeviceBuffer, MemPool, MemPoolOptions, with_mem_pool};
+///
+/// let pool = MemPool::new(MemPoolOptions::default())?;
+/// let buffer = with_mem_pool(&pool, None, || DeviceBuffer::new(1 << 20, None))?;
 /// assert_eq!(pool.snapshot().len(), 1);
 /// drop(buffer);
 /// # Ok::<(), cuda_api::Error>(())
@@ -261,11 +266,7 @@ pub fn use_mem_pool(pool: &MemPool, device: impl DeviceArg) -> Result<MemPoolGua
 ///
 /// # Errors
 /// What `body` returned, else as for [`use_mem_pool`].
-pub fn with_mem_pool<T, E: From<Error>>(
-    pool: &MemPool,
-    device: impl DeviceArg,
-    body: impl FnOnce() -> Result<T, E>,
-) -> Result<T, E> {
+pub fn with_mem_pool<T>(pool: &MemPool, device: impl DeviceArg, body: impl FnOnce() -> Result<T>) -> Result<T> {
     let _guard = use_mem_pool(pool, device)?;
     body()
 }
@@ -289,9 +290,9 @@ pub fn checkpoint_pool_state(device: impl DeviceArg, pool: PoolId) -> Result<Poo
 ///
 /// ```
 /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/simulated.rs"));
-/// use cuda_api::StaleMemory;
-/// let pool = cuda_api::mem_pool(false, false)?;
-/// let new = |len| cuda_api::with_mem_pool(&pool, None, || cuda_api::empty(len, None));
+/// use cuda_api::{DeviceBuffer, MemPool, MemPoolOptions, StaleMemory};
+/// let pool = MemPool::new(MemPoolOptions::default())?;
+/// let new = |len| cuda_api::with_mem_pool(&pool, None, || DeviceBuffer::new(len, None));
 /// let (first, kept) = (new(5000)?, new(5000)?);
 /// let address = first.address();
 /// let checkpoint = cuda_api::checkpoint_pool_state(None, pool.id())?;

@@ -7,7 +7,7 @@ use c10_core::{Device, Error, MemoryError, PointerInfo, PointerKind, PtrArg, Res
 ///
 /// ```
 /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/simulated.rs"));
-/// let (pinned, plain) = (cuda_api::pinned(100)?, [0_u8; 100]);
+/// let (pinned, plain) = (cuda_api::PinnedBuffer::new(100)?, [0_u8; 100]);
 /// assert!(cuda_api::is_pinned(pinned.address())?);
 /// assert!(!cuda_api::is_pinned(plain.as_ptr())?);
 /// # Ok::<(), cuda_api::Error>(())
@@ -32,7 +32,6 @@ pub fn is_pinned(ptr: impl PtrArg) -> Result<bool> {
 #[doc(alias = "getDeviceFromPtr")]
 pub fn get_device_from_ptr(ptr: impl PtrArg) -> Result<Device> {
     let address = ptr.address();
-    let known = PointerInfo::of(&Runtime::current(), address)?
-        .ok_or(Error::Memory(MemoryError::PointerOnNoDevice { address }))?;
-    Ok(Device::cuda(known.device.0))
+    let known = PointerInfo::of(&Runtime::current(), address)?.ok_or(Error::PointerOnNoDevice { address })?;
+    Ok(Device::cuda(known.device))
 }

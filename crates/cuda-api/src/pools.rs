@@ -10,7 +10,7 @@ use c10_core::{DeviceArg, PoolId, Result, Runtime};
 /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/simulated.rs"));
 /// let pool = cuda_api::graph_pool_handle();
 /// cuda_api::begin_allocate_to_pool(None, pool)?;
-/// let buffer = cuda_api::empty(1 << 20, None)?;
+/// let buffer = cuda_api::DeviceBuffer::new(1 << 20, None)?;
 /// cuda_api::end_allocate_to_pool(None, pool)?;
 /// assert_eq!(cuda_api::memory_snapshot(Some(pool)).len(), 1);
 /// drop(buffer);

@@ -29,7 +29,7 @@ pub fn memory_summary(device: impl DeviceArg, abbreviated: bool) -> Result<Strin
 }
 
 fn table(device: DeviceIndex, stats: &DeviceStats, abbreviated: bool) -> String {
-    let title = format!("{:17} PyTorch CUDA memory summary, device ID {:<17} ", "", device.0);
+    let title = format!("{:17} PyTorch CUDA memory summary, device ID {device:<17} ", "");
     let (ooms, retries) = (stats.num_ooms, stats.num_alloc_retries);
     let failures = format!("  {:9} CUDA OOMs: {ooms:<12} | {:6} cudaMalloc retries: {retries:<8}  ", "", "");
     let names = "        Metric         | Cur Usage  | Peak Usage | Tot Alloc  | Tot Freed  ";

@@ -10,9 +10,9 @@ use std::process::Command;
 
 use common::{on, rig, with_nvml};
 use cuda_api::{
-    AnyEvent, CompatTable, Device, DeviceError, DeviceIndex, DeviceType, Error, Event, EventError, EventOptions,
-    MemoryError, PoolError, PoolId, RuntimeGuard, StaleMemory, Stream, TelemetryError, VisibleDevices, empty,
-    get_device_from_ptr, get_device_index, init, is_initialized, is_pinned, memory_snapshot, pinned, with_stream,
+    AnyEvent, CompatTable, Device, DeviceBuffer, DeviceIndex, DeviceType, Error, Event, EventOptions, MemPool,
+    MemPoolOptions, PinnedBuffer, PoolId, RuntimeGuard, StaleMemory, Stream, VisibleDevices, get_device_from_ptr,
+    get_device_index, init, is_initialized, is_pinned, memory_snapshot, with_stream,
 };
 use cuda_sim::{Bound, Config, Fault, Machine};
 use cuda_sys::CUresult;
@@ -81,7 +81,7 @@ fn pinned_memory_is_known_whoever_pinned_it() {
     init().unwrap();
     assert_eq!(is_pinned(plain.as_ptr()), Ok(false));
     assert_eq!(rig.machine.live().contexts, 0, "an address is looked up without a context");
-    let (buffer, device) = (pinned(100).unwrap(), empty(100, None).unwrap());
+    let (buffer, device) = (PinnedBuffer::new(100).unwrap(), DeviceBuffer::new(100, None).unwrap());
     assert_eq!((is_pinned(buffer.address()), is_pinned(buffer.address() + 99)), (Ok(true), Ok(true)));
     assert_eq!(
         (is_pinned(device.address()), is_pinned(0_u64), is_pinned(usize::MAX)),
@@ -103,7 +103,8 @@ fn pinned_memory_is_known_whoever_pinned_it() {
 #[test]
 fn the_device_of_an_address() {
     let _rig = rig();
-    let (first, second, host) = (empty(100, 0).unwrap(), empty(100, 1).unwrap(), pinned(100).unwrap());
+    let (first, second, host) =
+        (DeviceBuffer::new(100, 0).unwrap(), DeviceBuffer::new(100, 1).unwrap(), PinnedBuffer::new(100).unwrap());
     assert_eq!(get_device_from_ptr(first.address() + 50), Ok(Device::cuda(0)));
     assert_eq!(get_device_from_ptr(second.address()), Ok(Device::cuda(1)));
     assert_eq!(get_device_from_ptr(host.address()), Ok(Device::cuda(0)));
@@ -222,13 +223,13 @@ fn without_nvml_the_raw_figures_are_errors() {
 #[expect(deprecated, reason = "these names are")]
 fn old_names_do_what_they_became() {
     let _rig = rig();
-    drop(empty(30 * MIB, None).unwrap());
+    drop(DeviceBuffer::new(30 * MIB, None).unwrap());
     assert_eq!((cuda_api::memory_cached(None), cuda_api::max_memory_cached(0)), (Ok(30 << 20), Ok(30 << 20)));
     cuda_api::empty_cache().unwrap();
     assert_eq!((cuda_api::memory_cached(None), cuda_api::max_memory_cached(0)), (Ok(0), Ok(30 << 20)));
     cuda_api::reset_max_memory_cached(0).unwrap();
     assert_eq!((cuda_api::max_memory_cached(0), cuda_api::max_memory_allocated(0)), (Ok(0), Ok(0)));
-    drop(empty(30 * MIB, None).unwrap());
+    drop(DeviceBuffer::new(30 * MIB, None).unwrap());
     cuda_api::reset_max_memory_allocated(0).unwrap();
     assert_eq!((cuda_api::max_memory_cached(0), cuda_api::max_memory_allocated(0)), (Ok(30 << 20), Ok(0)));
 }
@@ -236,7 +237,7 @@ fn old_names_do_what_they_became() {
 #[test]
 fn the_summary_shows_the_figures() {
     let _rig = rig();
-    let _held = (empty(3_000_000, 1).unwrap(), empty(100, 1).unwrap());
+    let _held = (DeviceBuffer::new(3_000_000, 1).unwrap(), DeviceBuffer::new(100, 1).unwrap());
     let summary = cuda_api::memory_summary(1, false).unwrap();
     assert_eq!(summary.lines().count(), 47);
     assert!(summary.lines().all(|line| line.len() == 77 && line.starts_with('|') && line.ends_with('|')), "{summary}");
@@ -313,18 +314,18 @@ fn requests_go_to_a_pool_between_two_calls() {
         std::thread::spawn(move || {
             let _machine = machine.bind();
             let _runtime = runtime.bind();
-            empty(MIB, 1).unwrap()
+            DeviceBuffer::new(MIB, 1).unwrap()
         })
         .join()
         .unwrap()
     };
     cuda_api::begin_allocate_to_pool(1, all).unwrap();
     cuda_api::begin_allocate_current_thread_to_pool(1, thread).unwrap();
-    assert_eq!(cuda_api::begin_allocate_to_pool(1, all), Err(Error::Pool(PoolError::AlreadyRecording)));
-    let held = [empty(MIB, 1).unwrap(), other_thread(), empty(MIB, 0).unwrap()];
+    assert_eq!(cuda_api::begin_allocate_to_pool(1, all), Err(Error::AlreadyRecordingToPool));
+    let held = [DeviceBuffer::new(MIB, 1).unwrap(), other_thread(), DeviceBuffer::new(MIB, 0).unwrap()];
     assert_eq!((segments(thread), segments(all)), (1, 1), "the newest route that takes a request counts");
     cuda_api::end_allocate_to_pool(1, thread).unwrap();
-    let more = empty(MIB, 1).unwrap();
+    let more = DeviceBuffer::new(MIB, 1).unwrap();
     cuda_api::end_allocate_to_pool(1, all).unwrap();
     let blocks: usize = memory_snapshot(Some(all)).iter().map(|segment| segment.blocks.len()).sum();
     assert_eq!((segments(all), blocks), (1, 2));
@@ -346,9 +347,9 @@ fn requests_for_a_stream_go_to_a_pool() {
     let (pool, stream) = (cuda_api::graph_pool_handle(), Stream::new(0, 0).unwrap());
     let begin = || cuda_api::begin_allocate_current_stream_to_pool(0, pool);
     with_stream(&stream, begin).unwrap();
-    let outside = empty(MIB, 0).unwrap();
+    let outside = DeviceBuffer::new(MIB, 0).unwrap();
     assert_eq!(segments(pool), 0);
-    let inside = with_stream(&stream, || empty(MIB, 0)).unwrap();
+    let inside = with_stream(&stream, || DeviceBuffer::new(MIB, 0)).unwrap();
     assert_eq!(memory_snapshot(Some(pool))[0].blocks[0].address, inside.address());
     cuda_api::end_allocate_to_pool(0, pool).unwrap();
     assert_eq!(segments(pool), 1);
@@ -359,7 +360,7 @@ fn requests_for_a_stream_go_to_a_pool() {
 #[test]
 fn only_what_was_begun_by_hand_is_ended_by_hand() {
     let _rig = rig();
-    let pool = cuda_api::mem_pool(false, false).unwrap();
+    let pool = MemPool::new(MemPoolOptions::default()).unwrap();
     let guard = cuda_api::use_mem_pool(&pool, None).unwrap();
     assert_eq!(cuda_api::end_allocate_to_pool(None, pool.id()), Err(Error::Pool(PoolError::NotRecording)));
     assert_eq!(cuda_api::release_pool(None, pool.id()), Err(Error::Pool(PoolError::NotFound { pool: pool.id() })));
@@ -382,13 +383,13 @@ fn only_what_was_begun_by_hand_is_ended_by_hand() {
 #[test]
 fn buffers_are_given_up_when_a_pool_goes_back() {
     let rig = rig();
-    let pool = cuda_api::mem_pool(false, false).unwrap();
-    let new = |len| cuda_api::with_mem_pool(&pool, None, || empty(len, None)).unwrap();
+    let pool = MemPool::new(MemPoolOptions::default()).unwrap();
+    let new = |len| cuda_api::with_mem_pool(&pool, None, || DeviceBuffer::new(len, None)).unwrap();
     let (first, kept) = (new(5000), new(5000));
     let noted = cuda_api::checkpoint_pool_state(None, pool.id()).unwrap();
     let address = first.address();
     drop(first);
-    let (small, large, outside) = (new(512), new(3 * MIB), empty(100, None).unwrap());
+    let (small, large, outside) = (new(512), new(3 * MIB), DeviceBuffer::new(100, None).unwrap());
     assert_eq!(small.address(), address, "the first block was cut");
     let restore = |stale: &mut StaleMemory| cuda_api::set_checkpoint_pool_state(None, &noted, stale);
     assert_eq!(
@@ -396,14 +397,16 @@ fn buffers_are_given_up_when_a_pool_goes_back() {
         Error::Pool(PoolError::StaleMemory { address: large.address() })
     );
 
-    let refused =
-        |buffer: &cuda_api::DeviceBuffer| Error::Pool(PoolError::BufferNotGivenUp { address: buffer.address() });
+    let refused = |buffer: &DeviceBuffer| Error::BufferNotGivenUp { address: buffer.address() };
     let mut shared = StaleMemory { buffers: vec![large.clone()], ..StaleMemory::default() };
     assert_eq!((restore(&mut shared).unwrap_err(), shared.buffers.len()), (refused(&large), 1));
     let expected = refused(&outside);
     let mut others = StaleMemory { buffers: vec![outside], ..StaleMemory::default() };
     assert_eq!(restore(&mut others).unwrap_err(), expected);
     drop((shared, others));
+
+    let mut addresses = StaleMemory { addresses: vec![large.address()], ..StaleMemory::default() };
+    assert_eq!(restore(&mut addresses).unwrap_err(), Error::OwnedByBuffer { address: large.address() });
 
     let large_address = large.address();
     let mut stale = StaleMemory { buffers: vec![large], ..StaleMemory::default() };
@@ -425,8 +428,8 @@ fn buffers_are_given_up_when_a_pool_goes_back() {
 #[test]
 fn memory_that_shrinks_must_be_given_up() {
     let _rig = rig();
-    let pool = cuda_api::mem_pool(false, false).unwrap();
-    let new = |len| cuda_api::with_mem_pool(&pool, None, || empty(len, None)).unwrap();
+    let pool = MemPool::new(MemPoolOptions::default()).unwrap();
+    let new = |len| cuda_api::with_mem_pool(&pool, None, || DeviceBuffer::new(len, None)).unwrap();
     let (first, second) = (new(512), new(512));
     let noted = cuda_api::checkpoint_pool_state(None, pool.id()).unwrap();
     let address = first.address();
@@ -448,7 +451,7 @@ fn memory_that_shrinks_must_be_given_up() {
 fn figures_of_pinned_memory_by_torchs_names() {
     let _rig = rig();
     assert!(cuda_api::host_memory_stats_as_nested_dict().is_empty());
-    let held = pinned(3000).unwrap();
+    let held = PinnedBuffer::new(3000).unwrap();
     let bytes = |leaf: &str| {
         let tree = cuda_api::host_memory_stats_as_nested_dict();
         tree["active_bytes"].get(leaf).and_then(cuda_api::NestedStat::value)
@@ -464,14 +467,14 @@ fn figures_of_pinned_memory_by_torchs_names() {
 #[test]
 fn callables_are_captured_by_torchs_name() {
     let _rig = rig();
-    let copy = |arguments: &[cuda_api::DeviceBuffer]| {
-        let to = empty(4, None)?;
+    let copy = |arguments: &[DeviceBuffer]| {
+        let to = DeviceBuffer::new(4, None)?;
         to.copy_from_buffer(0, &arguments[0], 0..4, &cuda_api::current_stream(None)?)?;
         Ok(vec![to])
     };
-    let sample = [empty(4, None).unwrap()];
+    let sample = [DeviceBuffer::new(4, None).unwrap()];
     let mut callables = cuda_api::make_graphed_callables(&[&copy], &[&sample], None, None).unwrap();
-    let argument = empty(4, None).unwrap();
+    let argument = DeviceBuffer::new(4, None).unwrap();
     argument.copy_from_slice(0, b"abcd").unwrap();
     assert_eq!(callables[0].call(&[argument]).unwrap()[0].to_vec().unwrap(), b"abcd");
 }

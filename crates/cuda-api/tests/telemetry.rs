@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 
 use common::{on, with_nvml};
 use cuda_api::{
-    DeviceError, DeviceIndex, Error, NestedStat, TelemetryError, attach_out_of_memory_observer, clock_rate,
-    detach_out_of_memory_observer, device_memory_used, empty, init, is_initialized, list_gpu_processes,
+    DeviceBuffer, DeviceIndex, Error, NestedStat, attach_out_of_memory_observer, clock_rate,
+    detach_out_of_memory_observer, device_memory_used, init, is_initialized, list_gpu_processes,
     memory_stats_as_nested_dict, memory_usage, power_draw, temperature, utilization,
 };
 use cuda_sim::{Config, Fault};
@@ -30,7 +30,7 @@ fn a_device_shows_what_it_does() {
 fn processes_are_listed_in_torchs_words() {
     let _rig = with_nvml(Config::default().devices(2).capacity(100 * MIB).other_process(403, 880 << 10));
     assert_eq!(list_gpu_processes(0).unwrap(), "GPU:0\nprocess        403 uses        0.859 MB GPU memory");
-    let _buffer = empty(20 << 20, 1).unwrap();
+    let _buffer = DeviceBuffer::new(20 << 20, 1).unwrap();
     let this = format!("process {:>10} uses       20.000 MB GPU memory", std::process::id());
     let expected = format!("GPU:1\n{this}\nprocess        403 uses        0.859 MB GPU memory");
     assert_eq!(list_gpu_processes(1).unwrap(), expected);
@@ -58,10 +58,10 @@ fn observers_hear_of_memory_that_runs_out() {
     let observer = attach_out_of_memory_observer(move |device, segment, limit, free| {
         notes.lock().unwrap().push((device, segment, limit, free));
     });
-    assert!(empty(200 << 20, None).unwrap_err().is_out_of_memory());
+    assert!(DeviceBuffer::new(200 << 20, None).unwrap_err().is_out_of_memory());
     assert_eq!(*told.lock().unwrap(), [(DeviceIndex(0), 200 * MIB, 100 * MIB, 100 * MIB)]);
     assert!(detach_out_of_memory_observer(observer));
-    assert!(empty(200 << 20, None).unwrap_err().is_out_of_memory());
+    assert!(DeviceBuffer::new(200 << 20, None).unwrap_err().is_out_of_memory());
     assert_eq!(told.lock().unwrap().len(), 1);
 }
 
@@ -72,7 +72,7 @@ fn figures_are_a_tree_once_there_are_any() {
         memory_stats_as_nested_dict(None).unwrap().is_empty() && memory_stats_as_nested_dict(0).unwrap().is_empty()
     );
     init().unwrap();
-    let _buffer = empty(1, None).unwrap();
+    let _buffer = DeviceBuffer::new(1, None).unwrap();
     let tree = memory_stats_as_nested_dict(None).unwrap();
     assert_eq!(tree["allocation"].get("all").and_then(|all| all.get("current")), Some(&NestedStat::Value(1)));
     assert_eq!(memory_stats_as_nested_dict(7), Err(Error::Device(DeviceError::InvalidId)));

@@ -4,14 +4,13 @@ mod common;
 
 use common::{on, rig};
 use cuda_api::{
-    CUDAGraph, CaptureMode, Device, DeviceError, DeviceGuard, DeviceIndex, DeviceType, Error, Event, EventOptions,
-    GraphOptions, IpcError, PoolError, Result, Runtime, StaleMemory, Stream, StreamError, StreamId,
-    caching_allocator_alloc, caching_allocator_delete, current_device, current_stream, default_stream, device,
-    device_count, device_of, empty_cache, get_device_capability, get_device_name, get_device_properties, graph,
-    graph_pool_handle, init, is_available, is_current_stream_capturing, is_initialized, max_memory_allocated,
-    max_memory_reserved, mem_get_info, memory_allocated, memory_reserved, memory_stats, pinned,
-    reset_peak_memory_stats, set_device, set_stream, set_stream_by_id, stream, synchronize, with_device, with_graph,
-    with_stream,
+    CUDAGraph, CaptureMode, Device, DeviceBuffer, DeviceGuard, DeviceType, Error, Event, EventOptions, GraphOptions,
+    MemPool, MemPoolOptions, PinnedBuffer, Result, Runtime, StaleMemory, Stream, StreamId, caching_allocator_alloc,
+    caching_allocator_delete, current_device, current_stream, default_stream, device, device_count, device_of,
+    empty_cache, get_device_capability, get_device_name, get_device_properties, graph, graph_pool_handle, init,
+    is_available, is_current_stream_capturing, is_initialized, max_memory_allocated, max_memory_reserved, mem_get_info,
+    memory_allocated, memory_reserved, memory_stats, reset_peak_memory_stats, set_device, set_stream, set_stream_by_id,
+    stream, synchronize, with_device, with_graph, with_stream,
 };
 use cuda_sim::Config;
 
@@ -61,12 +60,12 @@ fn without_a_device_asking_is_allowed() {
 fn devices_are_named_in_every_way() {
     let _rig = rig();
     for _ in [set_device(1), set_device(1u8), set_device("cuda:1"), set_device(Device::cuda(1)), set_device(1usize)] {
-        assert_eq!(current_device().unwrap(), DeviceIndex(1));
+        assert_eq!(current_device().unwrap(), 1);
     }
     set_device(-1).unwrap();
     set_device(i64::MIN).unwrap();
-    assert_eq!(current_device().unwrap(), DeviceIndex(1));
-    assert_eq!(get_device_name(None).unwrap(), get_device_name(Some(Device::cuda(0))).unwrap());
+    assert_eq!(current_device().unwrap(), 1);
+    assert_eq!(get_device_name(None).unwrap(), get_device_name(&Some(Device::cuda(0))).unwrap());
     assert_eq!(get_device_capability("cuda").unwrap(), (9, 0));
     assert_eq!(text(set_device("cpu")), "Expected a cuda device, but got: cpu");
     assert_eq!(text(set_device("cuda0")), "Invalid device string: 'cuda0'");
@@ -94,15 +93,15 @@ fn guards_and_closures_restore_the_device() {
     let rig = rig();
     {
         let _guard = device("cuda:1").unwrap();
-        assert_eq!(current_device().unwrap(), DeviceIndex(1));
+        assert_eq!(current_device().unwrap(), 1);
         let _nothing = device(-1).unwrap();
         let _same = device(None).unwrap();
-        assert_eq!(current_device().unwrap(), DeviceIndex(1));
+        assert_eq!(current_device().unwrap(), 1);
     }
     let inside = with_device(1, current_device).unwrap();
-    assert_eq!((inside, current_device().unwrap()), (DeviceIndex(1), DeviceIndex(0)));
-    let failed: Result<()> = with_device(1, || Err(Error::Device(DeviceError::InvalidId)));
-    assert_eq!((failed, current_device().unwrap()), (Err(Error::Device(DeviceError::InvalidId)), DeviceIndex(0)));
+    assert_eq!((inside, current_device().unwrap()), (1, 0));
+    let failed: Result<()> = with_device(1, || Err(Error::InvalidDeviceId));
+    assert_eq!((failed, current_device().unwrap()), (Err(Error::InvalidDeviceId), 0));
     assert_eq!(rig.machine.live().contexts, 0, "guards use no device");
 }
 
@@ -126,20 +125,20 @@ fn properties_read_as_torch_prints_them() {
 fn streams_and_what_is_current() {
     let _rig = rig();
     let (first, second) = (Stream::new(None, 0).unwrap(), Stream::new("cuda:1", -1).unwrap());
-    assert_eq!(Stream::new(-1, 0).unwrap().device_index(), DeviceIndex(0));
+    assert_eq!(Stream::new(-1, 0).unwrap().device_index(), 0);
     assert_eq!(current_stream(None).unwrap(), default_stream(None).unwrap());
     set_stream(None).unwrap();
     with_stream(&first, || {
         assert_eq!(current_stream(None)?, first);
         let _inner = stream(&second)?;
-        assert_eq!((current_device()?, current_stream(None)?), (DeviceIndex(1), second.clone()));
-        Ok::<_, Error>(())
+        assert_eq!((current_device()?, current_stream(None)?), (1, second.clone()));
+        Ok(())
     })
     .unwrap();
     assert!(stream(None).unwrap().is_none());
     assert_eq!(current_stream(None).unwrap(), default_stream(0).unwrap());
     set_stream(&second).unwrap();
-    assert_eq!((current_device().unwrap(), current_stream("cuda:1").unwrap()), (DeviceIndex(1), second.clone()));
+    assert_eq!((current_device().unwrap(), current_stream("cuda:1").unwrap()), (1, second.clone()));
     assert_eq!(
         second.to_string(),
         format!("<torch.cuda.Stream device=cuda:1 cuda_stream={:#x}>", second.cuda_stream())
@@ -152,18 +151,19 @@ fn streams_and_what_is_current() {
 fn what_is_on_a_device_makes_it_current() {
     let rig = rig();
     let there = Stream::new(1, 0).unwrap();
-    let (buffer, host) = (with_stream(&there, || cuda_api::empty(100, None)).unwrap(), pinned(100).unwrap());
+    let (buffer, host) =
+        (with_stream(&there, || DeviceBuffer::new(100, None)).unwrap(), PinnedBuffer::new(100).unwrap());
     let event = Event::default();
     let current_in = |guard: Result<DeviceGuard>| guard.map(|_guard| current_device().unwrap()).unwrap();
-    assert_eq!(current_in(device_of(&buffer)), DeviceIndex(1));
-    assert_eq!(current_in(device_of(&there)), DeviceIndex(1));
-    assert_eq!(current_in(device_of(&Device::cuda(1))), DeviceIndex(1));
+    assert_eq!(current_in(device_of(&buffer)), 1);
+    assert_eq!(current_in(device_of(&there)), 1);
+    assert_eq!(current_in(device_of(&Device::cuda(1))), 1);
     let _one = device(1).unwrap();
-    assert_eq!(current_in(device_of(&event)), DeviceIndex(1), "on no device yet");
+    assert_eq!(current_in(device_of(&event)), 1, "on no device yet");
     event.record(&default_stream(0).unwrap()).unwrap();
-    assert_eq!(current_in(device_of(&event)), DeviceIndex(0));
-    assert_eq!(current_in(device_of(&host)), DeviceIndex(1), "the host's");
-    assert_eq!(current_in(device_of(&Device { kind: DeviceType::Cpu, index: None })), DeviceIndex(1));
+    assert_eq!(current_in(device_of(&event)), 0);
+    assert_eq!(current_in(device_of(&host)), 1, "the host's");
+    assert_eq!(current_in(device_of(&Device { kind: DeviceType::Cpu, index: None })), 1);
     assert_eq!(text(device_of(&Device::cuda(7))), text(device(7)));
     drop(rig);
 }
@@ -173,11 +173,11 @@ fn ids_make_streams_current() {
     let _rig = rig();
     let there = Stream::new(1, -1).unwrap();
     set_stream_by_id(there.stream_id(), there.device_index(), there.device_type()).unwrap();
-    assert_eq!((current_device().unwrap(), current_stream(None).unwrap()), (DeviceIndex(1), there.clone()));
-    set_stream_by_id(StreamId(0), DeviceIndex(1), DeviceType::Cuda).unwrap();
+    assert_eq!((current_device().unwrap(), current_stream(None).unwrap()), (1, there.clone()));
+    set_stream_by_id(StreamId(0), 1, DeviceType::Cuda).unwrap();
     assert_eq!(current_stream(1).unwrap(), default_stream(1).unwrap());
-    let nonsense = set_stream_by_id(StreamId(1), DeviceIndex(0), DeviceType::Cuda);
-    assert_eq!((nonsense, current_device()), (Err(Error::Stream(StreamError::Unknown { id: 1 })), Ok(DeviceIndex(1))));
+    let nonsense = set_stream_by_id(StreamId(1), 0, DeviceType::Cuda);
+    assert_eq!((nonsense, current_device()), (Err(Error::UnknownStream { id: 1 }), Ok(1)));
     assert_eq!((there.native_handle(), there.__cuda_stream__()), (there.cuda_stream(), (0, there.cuda_stream())));
 }
 
@@ -191,7 +191,7 @@ fn events_measure_and_order() {
         "Both events must be created with argument 'enable_timing=True'."
     );
     let side = Stream::new(None, 0).unwrap();
-    let buffer = cuda_api::empty(1 << 20, None).unwrap();
+    let buffer = DeviceBuffer::new(1 << 20, None).unwrap();
     start.record(None).unwrap();
     buffer.fill(0..1 << 20, 1, &current_stream(None).unwrap()).unwrap();
     end.record(&current_stream(None).unwrap()).unwrap();
@@ -213,10 +213,7 @@ fn memory_figures_and_raw_allocation() {
     let side = Stream::new(1, 0).unwrap();
     let other = caching_allocator_alloc(5_000_000, None, &side).unwrap();
     assert_eq!((memory_allocated(1), memory_reserved(1)), (Ok(5_000_192), Ok(20 << 20)));
-    assert_eq!(
-        caching_allocator_alloc(1, 0, &side),
-        Err(Error::Stream(StreamError::Device { device: DeviceIndex(0), stream: DeviceIndex(1) }))
-    );
+    assert_eq!(caching_allocator_alloc(1, 0, &side), Err(Error::StreamDevice { device: 0, stream: 1 }));
     caching_allocator_delete(address).unwrap();
     caching_allocator_delete(other).unwrap();
     caching_allocator_delete(0).unwrap();
@@ -242,8 +239,8 @@ fn memory_figures_and_raw_allocation() {
 #[test]
 fn graphs_in_every_form() {
     let rig = rig();
-    let buffer = cuda_api::empty(4096, None).unwrap();
-    let host = pinned(4096).unwrap();
+    let buffer = DeviceBuffer::new(4096, None).unwrap();
+    let host = PinnedBuffer::new(4096).unwrap();
     assert_eq!(text(CUDAGraph::new().replay()), "Called CUDAGraph::replay without a preceding successful capture.");
     assert!(text(CUDAGraph::new().capture_begin(None, CaptureMode::Global)).starts_with(
         "CUDA graphs must be captured on a non-default stream. (However, after capture, it's ok to replay them on the"
@@ -283,7 +280,7 @@ fn graphs_that_share_a_pool_share_its_memory() {
     let options = || GraphOptions { pool: Some(pool), ..GraphOptions::default() };
     let (mut first, mut second, mut third) = (CUDAGraph::new(), CUDAGraph::new(), CUDAGraph::new());
     let address = |graph: &mut CUDAGraph| {
-        cuda_api::record_graph(graph, options(), |scope| Ok::<_, Error>(scope.buffer(4096)?.address())).unwrap()
+        cuda_api::record_graph(graph, options(), |scope| Ok(scope.buffer(4096)?.address())).unwrap()
     };
     assert_eq!(address(&mut first), address(&mut second), "captured on the same stream");
     let outcome = cuda_api::capture_or_run(&mut third, options(), || synchronize(None));
@@ -343,7 +340,7 @@ fn without_caching_every_request_goes_to_the_driver() {
 #[test]
 fn pools_keep_their_memory_to_themselves() {
     let rig = rig();
-    let pool = cuda_api::mem_pool(false, false).unwrap();
+    let pool = MemPool::new(MemPoolOptions::default()).unwrap();
     assert_eq!((pool.use_count(), pool.snapshot().len()), (1, 0));
     let guard = cuda_api::use_mem_pool(&pool, None).unwrap();
     assert_eq!(text(cuda_api::use_mem_pool(&pool, None)), "beginAllocateToPool: already recording to mempool_id");
@@ -369,11 +366,11 @@ fn pools_keep_their_memory_to_themselves() {
 #[test]
 fn pools_come_back_to_a_checkpoint() {
     let rig = rig();
-    let pool = cuda_api::mem_pool(false, false).unwrap();
+    let pool = MemPool::new(MemPoolOptions::default()).unwrap();
     let alloc = |size| cuda_api::with_mem_pool(&pool, None, || caching_allocator_alloc(size, None, None)).unwrap();
     let (first, second) = (alloc(5000), alloc(3 << 20));
     let noted = cuda_api::checkpoint_pool_state(None, pool.id()).unwrap();
-    assert_eq!((noted.device(), noted.pool(), noted.segments().len()), (DeviceIndex(0), pool.id(), 2));
+    assert_eq!((noted.device(), noted.pool(), noted.segments().len()), (0, pool.id(), 2));
     caching_allocator_delete(first).unwrap();
     let third = alloc(30 << 20);
     let live = |addresses: &[u64]| cuda_api::check_pool_live_allocations(None, pool.id(), addresses).unwrap();
@@ -406,7 +403,7 @@ fn pools_come_back_to_a_checkpoint() {
 fn a_pool_can_help_out() {
     let _rig = rig();
     let total = mem_get_info(None).unwrap().1;
-    let pool = cuda_api::mem_pool(true, false).unwrap();
+    let pool = MemPool::new(MemPoolOptions { use_on_oom: true, no_split: false }).unwrap();
     let kept = cuda_api::with_mem_pool(&pool, None, || caching_allocator_alloc(total / 2, None, None)).unwrap();
     caching_allocator_delete(kept).unwrap();
     let lent = caching_allocator_alloc(total / 2, None, None).unwrap();
@@ -423,10 +420,10 @@ fn peers_and_exchanges() {
     assert_eq!(cuda_api::can_device_access_peer(None, 0), Ok(true));
     assert_eq!(text(cuda_api::can_device_access_peer(2, 0)), "Invalid device id");
     assert_eq!(text(cuda_api::can_device_access_peer(0, -1)), "Invalid peer device id");
-    assert!(matches!(cuda_api::can_device_access_peer(0, None), Err(Error::Device(DeviceError::IndexRequired { .. }))));
-    assert_eq!(cuda_api::exchange_device(DeviceIndex(1)), Ok(DeviceIndex(0)));
-    assert_eq!(cuda_api::maybe_exchange_device(DeviceIndex(0)), Ok(DeviceIndex(1)));
-    assert_eq!(cuda_api::maybe_exchange_device(DeviceIndex(-1)), Ok(DeviceIndex(-1)));
+    assert!(matches!(cuda_api::can_device_access_peer(0, None), Err(Error::IndexRequired { .. })));
+    assert_eq!(cuda_api::exchange_device(1), Ok(0));
+    assert_eq!(cuda_api::maybe_exchange_device(0), Ok(1));
+    assert_eq!(cuda_api::maybe_exchange_device(-1), Ok(-1));
     assert_eq!(rig.machine.live().contexts, 0);
     assert!(!cuda_api::is_in_bad_fork());
 }
@@ -434,7 +431,7 @@ fn peers_and_exchanges() {
 #[test]
 fn the_sync_debug_mode_is_set_by_number_and_name() {
     let _rig = rig();
-    let buffer = cuda_api::empty(8, None).unwrap();
+    let buffer = DeviceBuffer::new(8, None).unwrap();
     cuda_api::set_sync_debug_mode("error").unwrap();
     assert_eq!(cuda_api::get_sync_debug_mode().unwrap() as i32, 2);
     assert_eq!(text(buffer.to_vec()), "called a synchronizing CUDA operation");
@@ -457,8 +454,8 @@ fn codes_of_the_runtime_api() {
 #[test]
 fn memory_and_events_are_named_for_other_processes() {
     let _rig = rig();
-    let shared = cuda_api::empty(8, None).unwrap().share().unwrap();
-    assert_eq!(cuda_api::open_shared(&shared).unwrap_err(), Error::Ipc(IpcError::OwnMemory));
+    let shared = DeviceBuffer::new(8, None).unwrap().share().unwrap();
+    assert_eq!(DeviceBuffer::open_shared(&shared).unwrap_err(), Error::SharedByThisProcess);
     assert_eq!(memory_allocated(None), Ok(512), "the other process may still come");
     cuda_api::ipc_collect().unwrap();
     assert_eq!(memory_allocated(None), Ok(512));

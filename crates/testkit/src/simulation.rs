@@ -12,11 +12,9 @@ use crate::leftovers;
 /// default configuration.
 ///
 /// ```
-/// use testkit::c10_core::DeviceIndex;
-///
 /// let simulated = testkit::simulated_runtime();
-/// let stream = simulated.runtime().default_stream(DeviceIndex(0))?;
-/// let buffer = simulated.runtime().buffer(4, &stream)?;
+/// let stream = simulated.runtime().streams().default(0)?;
+/// let buffer = simulated.runtime().memory().buffer(4, &stream)?;
 /// buffer.copy_from_slice(0, &[1, 2, 3, 4])?;
 /// assert_eq!(buffer.to_vec()?, [1, 2, 3, 4]);
 /// # Ok::<(), testkit::c10_core::Error>(())

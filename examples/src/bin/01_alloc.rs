@@ -1,7 +1,7 @@
 //! The smallest program: memory from the caching allocator, filled on a stream and read back.
 #![expect(clippy::print_stdout, reason = "a program that shows something")]
 
-use cuda_api::{Event, EventOptions, Stream};
+use cuda_api::{DeviceBuffer, Event, EventOptions, Stream};
 
 fn main() -> Result<(), cuda_api::Error> {
     println!("{} device(s), the first is a {}", cuda_api::device_count(), cuda_api::get_device_name(0)?);
@@ -9,11 +9,11 @@ fn main() -> Result<(), cuda_api::Error> {
     let stream = Stream::new(None, 0)?;
     let (start, end) = (Event::new(EventOptions::TIMING), Event::new(EventOptions::TIMING));
     let buffer = cuda_api::with_stream(&stream, || {
-        let buffer = cuda_api::empty(1 << 20, None)?;
+        let buffer = DeviceBuffer::new(1 << 20, None)?;
         start.record(None)?;
-        buffer.fill(0..1 << 20, 7, &stream)?;
+        buffer.fill(.., 7, None)?;
         end.record(None)?;
-        Ok::<_, cuda_api::Error>(buffer)
+        Ok(buffer)
     })?;
     end.synchronize()?;
     println!("filled in {} ms", start.elapsed_time(&end)?);

@@ -4,20 +4,20 @@
 //! has passed the work queued until then.
 #![expect(clippy::print_stdout, reason = "a program that shows something")]
 
-use cuda_api::{Stream, current_stream};
+use cuda_api::{DeviceBuffer, Stream, current_stream};
 
 const BYTES: usize = 1 << 20;
 
 fn main() -> Result<(), cuda_api::Error> {
     let (producer, consumer) = (Stream::new(None, 0)?, Stream::new(None, 0)?);
-    let result = cuda_api::with_stream(&consumer, || cuda_api::empty(BYTES, None))?;
+    let result = cuda_api::with_stream(&consumer, || DeviceBuffer::new(BYTES, None))?;
 
     cuda_api::with_stream(&producer, || {
-        let made = cuda_api::empty(BYTES, None)?;
-        made.fill(0..BYTES, 3, &producer)?;
+        let made = DeviceBuffer::new(BYTES, None)?;
+        made.fill(.., 3, None)?;
         let there = producer.record_event()?;
         consumer.wait_event(&there)?;
-        result.copy_from_buffer(0, &made, 0..BYTES, &consumer)
+        result.copy_from_buffer(0, &made, .., &consumer)
     })?;
 
     current_stream(None)?.wait_stream(&consumer)?;

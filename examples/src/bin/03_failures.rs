@@ -4,7 +4,7 @@
 //! a little memory. Runs on any driver; ends with exit code 1 at the first case that answers otherwise.
 #![expect(clippy::print_stdout, reason = "a program that shows something")]
 
-use cuda_api::{CUDAGraph, Error, Event, EventOptions, GraphOptions, Stream, caching_allocator_alloc};
+use cuda_api::{CUDAGraph, DeviceBuffer, Error, Event, EventOptions, GraphOptions, Stream, caching_allocator_alloc};
 use examples::checks::{Failure, holds};
 
 /// Something wrong to do, by name, and how its message begins.
@@ -95,7 +95,7 @@ fn main() -> Result<(), Failure> {
 /// Allocates, fills and reads a little memory on a stream.
 fn is_usable() -> Result<(), Failure> {
     let stream = Stream::new(None, 0)?;
-    let buffer = cuda_api::with_stream(&stream, || cuda_api::empty(4096, None))?;
+    let buffer = cuda_api::with_stream(&stream, || DeviceBuffer::new(4096, None))?;
     buffer.fill(0..4096, 5, &stream)?;
     stream.synchronize()?;
     holds("memory holds what it was filled with", buffer.to_vec()?.iter().all(|byte| *byte == 5))

@@ -22,12 +22,12 @@ struct Part {
 }
 
 impl Part {
-    fn new(index: u8) -> Result<Self, Failure> {
+    fn new(index: u8) -> Result<Self, cuda_api::Error> {
         let bytes: Vec<u8> = (0..=u8::MAX).cycle().take(ELEMENTS).flat_map(|i| value(index, i).to_le_bytes()).collect();
-        let input = cuda_api::pinned(BYTES)?;
+        let input = PinnedBuffer::new(BYTES)?;
         input.write(0, &bytes)?;
-        let output = cuda_api::pinned(BYTES)?;
-        Ok(Self { input, output, x: cuda_api::empty(BYTES, None)?, y: cuda_api::empty(BYTES, None)? })
+        let output = PinnedBuffer::new(BYTES)?;
+        Ok(Self { input, output, x: DeviceBuffer::new(BYTES, None)?, y: DeviceBuffer::new(BYTES, None)? })
     }
 
     fn upload(&self, stream: &Stream) -> Result<(), Failure> {

@@ -4,7 +4,7 @@
 
 use std::time::Instant;
 
-use cuda_api::{CUDAGraph, DeviceBuffer, GraphOptions, Stream, current_stream, with_graph};
+use cuda_api::{CUDAGraph, DeviceBuffer, GraphOptions, Stream, current_stream};
 use examples::checks::Failure;
 use examples::kernels::Axpy;
 
@@ -14,7 +14,7 @@ const BYTES: usize = ELEMENTS * 4;
 
 /// Adds 1 to every element of `sum`, by way of a buffer that only lives in the step.
 fn step(kernel: &Axpy, sum: &DeviceBuffer, ones: &DeviceBuffer, stream: &Stream) -> Result<(), Failure> {
-    let half = cuda_api::empty(BYTES, None)?;
+    let half = DeviceBuffer::new(BYTES, None)?;
     half.copy_from_buffer(0, ones, 0..BYTES, stream)?;
     kernel.launch(sum, &half, 0.5, stream)?;
     kernel.launch(sum, &half, 0.5, stream)
@@ -39,7 +39,7 @@ fn timed(mut each: impl FnMut() -> Result<(), Failure>) -> Result<(f64, f64), Fa
 fn main() -> Result<(), Failure> {
     let stream = Stream::new(None, 0)?;
     let _current = cuda_api::stream(&stream)?;
-    let (sum, ones) = (cuda_api::empty(BYTES, None)?, cuda_api::empty(BYTES, None)?);
+    let (sum, ones) = (DeviceBuffer::new(BYTES, None)?, DeviceBuffer::new(BYTES, None)?);
     sum.copy_from_slice(0, &[0; BYTES])?;
     ones.copy_from_slice(0, &1.0_f32.to_le_bytes().repeat(ELEMENTS))?;
     let kernel = Axpy::new(stream.device_index())?;
@@ -48,7 +48,9 @@ fn main() -> Result<(), Failure> {
     check(&sum, STEPS)?;
 
     let mut graph = CUDAGraph::new();
-    with_graph(&mut graph, GraphOptions::default(), || step(&kernel, &sum, &ones, &current_stream(None)?))?;
+    let capture = cuda_api::graph(&mut graph, GraphOptions::default())?;
+    step(&kernel, &sum, &ones, &current_stream(None)?)?;
+    capture.end()?;
     let replayed = timed(|| Ok(graph.replay()?))?;
     check(&sum, 2 * STEPS)?;
 

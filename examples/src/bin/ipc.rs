@@ -9,7 +9,7 @@
 use std::io::{BufRead, BufReader, Lines, Write};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-use cuda_api::{Event, EventOptions, SharedBuffer, Stream, empty, ipc_collect, memory_allocated, open_shared};
+use cuda_api::{DeviceBuffer, Event, EventOptions, SharedBuffer, Stream, ipc_collect, memory_allocated};
 use examples::checks::{Failure, holds};
 
 /// Tells the second process that it is the second.
@@ -25,7 +25,7 @@ fn first() -> Result<(), Failure> {
     println!("on {}", cuda_api::get_device_name(None)?);
     let stream = Stream::new(None, 0)?;
     let _current = cuda_api::stream(&stream)?;
-    let buffer = empty(BYTES, None)?;
+    let buffer = DeviceBuffer::new(BYTES, None)?;
     buffer.fill(0..BYTES, 1, &stream)?;
     let shared = buffer.share()?;
     let event = Event::new(EventOptions { interprocess: true, ..EventOptions::default() });
@@ -58,7 +58,7 @@ fn second() -> Result<(), Failure> {
     let mut told = || from_digits(&lines.next().ok_or("the first process has ended")??);
     let stream = Stream::new(None, 0)?;
     let _current = cuda_api::stream(&stream)?;
-    let buffer = open_shared(&SharedBuffer::from_bytes(&told()?)?)?;
+    let buffer = DeviceBuffer::open_shared(&SharedBuffer::from_bytes(&told()?)?)?;
     let event = Event::from_ipc_handle(None, &told()?)?;
     holds("the first process has written 1", buffer.to_vec()?.iter().all(|byte| *byte == 1))?;
     println!("second: the same bytes are at {:#x}, and they are 1", buffer.address());

@@ -9,7 +9,7 @@
 use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::thread::JoinHandle;
 
-use c10_core::{CUDAGraph, CaptureMode, DeviceIndex, Error, MemPool, MemPoolGuard, MemoryError, Runtime, Stream};
+use c10_core::{CUDAGraph, CaptureMode, DeviceIndex, Error, MemPool, MemPoolGuard, MemPoolOptions, Runtime, Stream};
 use cuda_sim::{Config, Fault, Machine};
 use cuda_sys::CUresult;
 
@@ -214,7 +214,11 @@ impl Script {
             drop((at < self.pools.len()).then(|| self.pools.swap_remove(at)));
             return Ok(());
         }
-        self.pools.push(self.runtime.mem_pools().create(options & 1 != 0, options & 2 != 0)?);
+        self.pools.push(
+            self.runtime
+                .mem_pools()
+                .create(MemPoolOptions { use_on_oom: options & 1 != 0, no_split: options & 2 != 0 })?,
+        );
         Ok(())
     }
 

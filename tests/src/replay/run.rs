@@ -8,7 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::script::{Action, Block, Line, Script, Segment};
 use c10_core::{
-    CUDAGraph, CaptureMode, DeviceIndex, Error, MemPool, MemPoolGuard, PoolId, Runtime, Stream, StreamGuard,
+    CUDAGraph, CaptureMode, DeviceIndex, Error, MemPool, MemPoolGuard, MemPoolOptions, PoolId, Runtime, Stream,
+    StreamGuard,
 };
 use cuda_sim::{Config, Machine};
 use testkit::leftovers;
@@ -257,7 +258,10 @@ impl Replay {
 
     fn enter_pool(&mut self, number: u64) -> Step {
         if !self.pools.contains_key(&number) {
-            self.pools.insert(number, self.runtime.mem_pools().create(false, false).map_err(refused("MemPool"))?);
+            self.pools.insert(
+                number,
+                self.runtime.mem_pools().create(MemPoolOptions::default()).map_err(refused("MemPool"))?,
+            );
         }
         let pool = self.pools.get(&number).ok_or_else(|| unknown("pool"))?;
         self.scopes.push(self.runtime.mem_pools().enter(pool, DEVICE).map_err(refused("use_mem_pool"))?);

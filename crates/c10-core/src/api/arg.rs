@@ -8,10 +8,22 @@ use crate::base::device::{Device, DeviceIndex};
 use crate::base::error::Result;
 use crate::runtime::Runtime;
 
-/// What can be given where torch takes a device: a number, a [`Device`], a text such as `"cuda:1"`, or `None` for the
-/// current device.
+/// What can be given where torch takes a device: a number, a [`Device`], a text such as `"cuda:1"`, `None` for the
+/// current device, `Some` of a number, or a reference to any of these.
 ///
-/// Numbers pass through unchanged, negative ones too; what they mean is the function's matter.
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{Device, DeviceArg, DeviceIndex};
+///
+/// let (device, text, chosen) = (Device::cuda(1), String::from("cuda:1"), Some(1));
+/// let found = [device.index()?, (&device).index()?, (&text).index()?, chosen.index()?, 1_u8.index()?];
+/// assert_eq!(found, [Some(1); 5]);
+/// assert_eq!(Option::<DeviceIndex>::None.index()?, None);
+/// # Ok::<(), c10_core::Error>(())
+/// ```
+///
+/// Numbers pass through unchanged, negative ones too; what they mean is the function's matter. `Option` is there for one
+/// type only, [`DeviceIndex`], so that a plain `None` has a type.
 pub trait DeviceArg: sealed::Sealed {
     /// The device's number; `None` for the current device.
     ///
@@ -37,6 +49,7 @@ pub trait DeviceArg: sealed::Sealed {
 
 mod sealed {
     pub trait Sealed {}
+    impl<T: Sealed + ?Sized> Sealed for &T {}
 }
 
 macro_rules! numbers {
@@ -47,22 +60,14 @@ macro_rules! numbers {
             fn index(self) -> Result<Option<DeviceIndex>> {
                 // A number that does not fit is out of range whatever its last digits are.
                 #[allow(clippy::allow_attributes, unused_comparisons, reason = "some of the types are unsigned")]
-                let beyond = if self < 0 { i32::MIN } else { i32::MAX };
-                Ok(Some(DeviceIndex(i32::try_from(self).unwrap_or(beyond))))
+                let beyond = if self < 0 { DeviceIndex::MIN } else { DeviceIndex::MAX };
+                Ok(Some(DeviceIndex::try_from(self).unwrap_or(beyond)))
             }
         }
     )*};
 }
 
 numbers! { i8 i16 i32 i64 isize u8 u16 u32 u64 usize }
-
-impl sealed::Sealed for DeviceIndex {}
-impl DeviceArg for DeviceIndex {
-    #[inline]
-    fn index(self) -> Result<Option<DeviceIndex>> {
-        Ok(Some(self))
-    }
-}
 
 impl sealed::Sealed for Device {}
 impl DeviceArg for Device {
@@ -72,29 +77,63 @@ impl DeviceArg for Device {
     }
 }
 
-impl sealed::Sealed for &str {}
+impl sealed::Sealed for str {}
 impl DeviceArg for &str {
     fn index(self) -> Result<Option<DeviceIndex>> {
         self.parse::<Device>()?.index()
     }
 }
 
-impl sealed::Sealed for Option<Device> {}
-impl DeviceArg for Option<Device> {
+impl sealed::Sealed for String {}
+impl DeviceArg for String {
+    fn index(self) -> Result<Option<DeviceIndex>> {
+        self.as_str().index()
+    }
+}
+
+impl<T> sealed::Sealed for Option<T> {}
+impl DeviceArg for Option<DeviceIndex> {
     #[inline]
     fn index(self) -> Result<Option<DeviceIndex>> {
-        match self {
-            Some(device) => device.index(),
-            None => Ok(None),
-        }
+        Ok(self)
     }
 
     #[inline]
     fn resolve(self, runtime: &Runtime) -> Result<DeviceIndex> {
         match self {
-            Some(device) => device.resolve(runtime),
+            Some(device) => Ok(device),
             None => runtime.current_device(),
         }
+    }
+}
+
+/// References to numbers, devices and texts, as `&device` gives them.
+macro_rules! references {
+    ($($type:ty)*) => {$(
+        impl DeviceArg for &$type {
+            #[inline]
+            fn index(self) -> Result<Option<DeviceIndex>> {
+                self.clone().index()
+            }
+        }
+    )*};
+}
+
+references! { i8 i16 i32 i64 isize u8 u16 u32 u64 usize Device }
+
+impl DeviceArg for &String {
+    fn index(self) -> Result<Option<DeviceIndex>> {
+        self.as_str().index()
+    }
+}
+
+/// A device that may be left open, as a program keeps it.
+impl<T> DeviceArg for &Option<T>
+where
+    for<'a> &'a T: DeviceArg,
+{
+    fn index(self) -> Result<Option<DeviceIndex>> {
+        self.as_ref().map_or(Ok(None), DeviceArg::index)
     }
 }
 
@@ -142,13 +181,29 @@ impl DeviceOf for Device {
     }
 }
 
-/// What can be given where torch takes a stream: a stream, or `None` for the current one of the current device.
+/// What can be given where torch takes a stream: a stream, by value or by reference, or `None` for the current one.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{DeviceBuffer, Stream};
+///
+/// let (stream, buffer) = (Stream::new(None, 0)?, DeviceBuffer::new(16, None)?);
+/// buffer.fill(.., 1, &stream)?;
+/// buffer.fill(..8, 2, stream)?;
+/// buffer.fill(8.., 3, None)?;
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 pub trait StreamArg: sealed::Sealed {
-    /// The stream; `None` for the current one.
-    fn stream(self) -> Option<Stream>;
-
     /// Looks at the stream, `None` for the current one, without another handle being made.
     fn with_stream<R>(self, look: impl FnOnce(Option<&Stream>) -> R) -> R;
+
+    /// The stream; `None` for the current one.
+    fn stream(self) -> Option<Stream>
+    where
+        Self: Sized,
+    {
+        self.with_stream(|stream| stream.cloned())
+    }
 
     /// The stream, with the runtime's current stream of the current device for `None`.
     ///
@@ -162,38 +217,27 @@ pub trait StreamArg: sealed::Sealed {
     }
 }
 
-impl sealed::Sealed for &Stream {}
-impl StreamArg for &Stream {
-    fn stream(self) -> Option<Stream> {
-        Some(self.clone())
-    }
+impl sealed::Sealed for Stream {}
+impl sealed::Sealed for ExternalStream {}
 
-    #[inline]
-    fn with_stream<R>(self, look: impl FnOnce(Option<&Stream>) -> R) -> R {
-        look(Some(self))
-    }
+/// Each way to give a stream, and how it is looked at.
+macro_rules! streams {
+    ($($type:ty: $this:ident => $look:expr;)*) => {$(
+        impl StreamArg for $type {
+            #[inline]
+            fn with_stream<R>(self, look: impl FnOnce(Option<&Stream>) -> R) -> R {
+                let $this = self;
+                look($look)
+            }
+        }
+    )*};
 }
 
-impl sealed::Sealed for Option<&Stream> {}
-impl StreamArg for Option<&Stream> {
-    fn stream(self) -> Option<Stream> {
-        self.cloned()
-    }
-
-    #[inline]
-    fn with_stream<R>(self, look: impl FnOnce(Option<&Stream>) -> R) -> R {
-        look(self)
-    }
-}
-
-impl sealed::Sealed for &ExternalStream {}
-impl StreamArg for &ExternalStream {
-    fn stream(self) -> Option<Stream> {
-        Some(Stream::clone(self))
-    }
-
-    #[inline]
-    fn with_stream<R>(self, look: impl FnOnce(Option<&Stream>) -> R) -> R {
-        look(Some(self))
-    }
+streams! {
+    &Stream: stream => Some(stream);
+    Stream: stream => Some(&stream);
+    Option<&Stream>: stream => stream;
+    &Option<Stream>: stream => stream.as_ref();
+    &ExternalStream: stream => Some(stream);
+    ExternalStream: stream => Some(&stream);
 }

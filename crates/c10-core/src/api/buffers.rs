@@ -6,11 +6,12 @@
 
 mod borrowed;
 
-use std::ops::Range;
+use std::ops::{Bound, Range, RangeBounds};
 use std::sync::Arc;
 
 pub use borrowed::construct_storage_from_data_pointer;
 
+use crate::api::arg::{DeviceArg, StreamArg};
 use crate::api::ipc::{Received, SharedBuffer};
 use crate::api::pinned::PinnedBuffer;
 use crate::api::stream::Stream;
@@ -82,12 +83,45 @@ impl Drop for DeviceMemory {
             let _ = Runtime::upgrade(&self.home).map(|runtime| runtime.ready().map(|ready| received.discard(ready)));
             return;
         }
-        // Gone with its runtime otherwise. An error here leaves the block with the allocator, which tries again.
+        // Without the runtime the memory is gone already. After an error the allocator keeps the block and tries again.
         let _ = Runtime::upgrade(&self.home).map(|runtime| runtime.memory().free_of_buffer(self.address));
     }
 }
 
 impl DeviceBuffer {
+    /// Device memory of `len` bytes on the current runtime, for use on the current stream of `device`. The contents are
+    /// what the memory held before. [`crate::Memory::buffer`] takes another stream, [`crate::DeviceSlice`] has elements instead of
+    /// bytes.
+    ///
+    /// ```
+    /// # testkit::make_default(testkit::Config::default()).unwrap();
+    /// use c10_core::DeviceBuffer;
+    ///
+    /// let buffer = DeviceBuffer::new(1 << 20, None)?;
+    /// buffer.fill(.., 7, None)?;
+    /// assert!(buffer.to_vec()?.iter().all(|&byte| byte == 7));
+    /// # Ok::<(), c10_core::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The device does not exist, not enough memory, or the driver's error.
+    pub fn new(len: usize, device: impl DeviceArg) -> Result<Self> {
+        let device = device.index()?;
+        Runtime::with_current(|runtime| {
+            let device = device.resolve(runtime)?;
+            runtime.memory().buffer(len, &runtime.streams().current(device)?)
+        })
+    }
+
+    /// Memory that another process has shared ([`Self::share`]), on the current runtime; see [`crate::Ipc::open`].
+    ///
+    /// # Errors
+    /// As for [`crate::Ipc::open`].
+    #[doc(alias = "_new_shared_cuda")]
+    pub fn open_shared(shared: &SharedBuffer) -> Result<Self> {
+        Runtime::with_current(|runtime| runtime.ipc().open(shared))
+    }
+
     /// The buffer of memory that nobody else gives back; `received` where it came from another process.
     pub(crate) fn of(
         runtime: &Runtime,
@@ -122,7 +156,7 @@ impl DeviceBuffer {
     /// The buffer's device.
     #[must_use]
     pub fn device(&self) -> Device {
-        Device::cuda(self.device_index().0)
+        Device::cuda(self.device_index())
     }
 
     /// Number of the buffer's device.
@@ -149,8 +183,8 @@ impl DeviceBuffer {
     /// queued on the current stream of the buffer's device comes before what the other process does.
     ///
     /// # Errors
-    /// The memory is in an expandable segment or another process's, the current stream captures, no file can be made to
-    /// count receivers in, or the driver's error.
+    /// The memory is in an expandable segment or another process's, the current stream captures, no file can be made by
+    /// which receivers are known, or the driver's error.
     pub fn share(&self) -> Result<SharedBuffer> {
         self.runtime.ipc().send(&self.memory)
     }
@@ -197,8 +231,8 @@ impl DeviceBuffer {
         Ok(bytes)
     }
 
-    /// Queues a copy of pinned bytes into the buffer at `offset`. Returns before it is done; ordered on `stream`. The
-    /// bytes are read when the copy runs, not now.
+    /// Queues a copy of pinned bytes into the buffer at `offset`. Returns before it is done; ordered on `stream`, `None`
+    /// for the current stream of the buffer's device. The bytes are read when the copy runs, not now.
     ///
     /// # Errors
     /// The range leaves a buffer, or the driver's error.
@@ -206,35 +240,63 @@ impl DeviceBuffer {
         &self,
         offset: usize,
         from: &PinnedBuffer,
-        range: Range<usize>,
-        stream: &Stream,
+        range: impl RangeBounds<usize>,
+        stream: impl StreamArg,
     ) -> Result<()> {
-        let bytes = check_part(&range, from.len())?;
+        let range = within(&range, from.len());
+        stream.with_stream(|stream| self.queue_from_pinned(offset, from, &range, stream))
+    }
+
+    fn queue_from_pinned(
+        &self,
+        offset: usize,
+        from: &PinnedBuffer,
+        range: &Range<usize>,
+        stream: Option<&Stream>,
+    ) -> Result<()> {
+        let bytes = check_part(range, from.len())?;
         check_range(offset, bytes, self.len())?;
         from.check_owner(&self.runtime)?;
         let (Some(memory), true) = (from.memory(), bytes > 0) else { return Ok(()) };
-        let (ready, capture) = self.use_on(stream)?;
-        from.use_on(ready, stream.reference(), capture);
-        ready.api.copy_from_pinned(self.at(offset), memory, range.start, bytes, stream.reference())
+        let (ready, stream, capture) = self.use_on(stream)?;
+        from.use_on(ready, stream, capture);
+        ready.api.copy_from_pinned(self.at(offset), memory, range.start, bytes, stream)
     }
 
     /// Queues a copy of the buffer's bytes into pinned memory at `offset`. Returns before it is done; ordered on
-    /// `stream`.
+    /// `stream`, `None` for the current stream of the buffer's device.
     ///
     /// # Errors
     /// The range leaves a buffer, or the driver's error.
-    pub fn copy_to_pinned(&self, range: Range<usize>, to: &PinnedBuffer, offset: usize, stream: &Stream) -> Result<()> {
-        let bytes = check_part(&range, self.len())?;
+    pub fn copy_to_pinned(
+        &self,
+        range: impl RangeBounds<usize>,
+        to: &PinnedBuffer,
+        offset: usize,
+        stream: impl StreamArg,
+    ) -> Result<()> {
+        let range = within(&range, self.len());
+        stream.with_stream(|stream| self.queue_to_pinned(&range, to, offset, stream))
+    }
+
+    fn queue_to_pinned(
+        &self,
+        range: &Range<usize>,
+        to: &PinnedBuffer,
+        offset: usize,
+        stream: Option<&Stream>,
+    ) -> Result<()> {
+        let bytes = check_part(range, self.len())?;
         check_range(offset, bytes, to.len())?;
         to.check_owner(&self.runtime)?;
         let (Some(memory), true) = (to.memory(), bytes > 0) else { return Ok(()) };
-        let (ready, capture) = self.use_on(stream)?;
-        to.use_on(ready, stream.reference(), capture);
-        ready.api.copy_to_pinned(memory, offset, self.at(range.start), bytes, stream.reference())
+        let (ready, stream, capture) = self.use_on(stream)?;
+        to.use_on(ready, stream, capture);
+        ready.api.copy_to_pinned(memory, offset, self.at(range.start), bytes, stream)
     }
 
     /// Queues a copy of another buffer's bytes, of this device or another, into this one at `offset`. Returns before
-    /// it is done; ordered on `stream`.
+    /// it is done; ordered on `stream`, `None` for the current stream of this buffer's device.
     ///
     /// As in torch, a copy between two devices also waits for the work queued on the current streams of both devices,
     /// and work queued there afterwards waits for the copy, whichever stream queues it. During a capture this holds for
@@ -242,24 +304,49 @@ impl DeviceBuffer {
     ///
     /// # Errors
     /// The range leaves a buffer, or the driver's error.
-    pub fn copy_from_buffer(&self, offset: usize, from: &Self, range: Range<usize>, stream: &Stream) -> Result<()> {
-        let bytes = check_part(&range, from.len())?;
+    pub fn copy_from_buffer(
+        &self,
+        offset: usize,
+        from: &Self,
+        range: impl RangeBounds<usize>,
+        stream: impl StreamArg,
+    ) -> Result<()> {
+        let range = within(&range, from.len());
+        stream.with_stream(|stream| self.queue_from_buffer(offset, from, &range, stream))
+    }
+
+    fn queue_from_buffer(
+        &self,
+        offset: usize,
+        from: &Self,
+        range: &Range<usize>,
+        stream: Option<&Stream>,
+    ) -> Result<()> {
+        let bytes = check_part(range, from.len())?;
         check_range(offset, bytes, self.len())?;
         self.runtime.check_same(&from.runtime, "buffer")?;
         if bytes == 0 {
             return Ok(());
         }
-        let (ready, capture) = self.use_on(stream)?;
-        from.use_in(ready, stream, capture)?;
-        let copy = || ready.api.copy_on_device(self.at(offset), from.at(range.start), bytes, stream.reference());
+        let (ready, named, capture) = self.use_on(stream)?;
+        from.use_in(ready, named, capture)?;
+        let copy = || ready.api.copy_on_device(self.at(offset), from.at(range.start), bytes, named);
         if from.device_index() == self.device_index() {
             return copy();
         }
-        let current = self.streams_around_copy(ready, from, stream, capture)?;
-        current.iter().try_for_each(|other| stream.wait_stream(other))?;
+        let current;
+        let stream = match stream {
+            Some(stream) => stream,
+            None => {
+                current = self.runtime.streams().current(self.device_index())?;
+                &current
+            }
+        };
+        let around = self.streams_around_copy(ready, from, stream, capture)?;
+        around.iter().try_for_each(|other| stream.wait_stream(other))?;
         copy()?;
         let done = stream.record_event()?;
-        current.iter().try_for_each(|other| other.wait_event(&done))
+        around.iter().try_for_each(|other| other.wait_event(&done))
     }
 
     /// The current streams of both devices that a copy between them must be ordered with: those that are not `stream`
@@ -281,23 +368,26 @@ impl DeviceBuffer {
         Ok(around)
     }
 
-    /// Queues setting bytes of the buffer. Returns before it is done; ordered on `stream`.
+    /// Queues setting bytes of the buffer. Returns before it is done; ordered on `stream`, `None` for the current stream
+    /// of the buffer's device.
     ///
     /// # Errors
-    /// The range leaves the buffer; [`crate::StreamError::Device`] for a stream of another device; the driver's error.
-    pub fn fill(&self, range: Range<usize>, value: u8, stream: &Stream) -> Result<()> {
-        let bytes = check_part(&range, self.len())?;
-        if stream.device_index() != self.device_index() {
-            return Err(Error::Stream(StreamError::Device {
-                device: self.device_index(),
-                stream: stream.device_index(),
-            }));
+    /// The range leaves the buffer; [`Error::StreamDevice`] for a stream of another device; the driver's error.
+    pub fn fill(&self, range: impl RangeBounds<usize>, value: u8, stream: impl StreamArg) -> Result<()> {
+        let range = within(&range, self.len());
+        stream.with_stream(|stream| self.queue_fill(&range, value, stream))
+    }
+
+    fn queue_fill(&self, range: &Range<usize>, value: u8, stream: Option<&Stream>) -> Result<()> {
+        let bytes = check_part(range, self.len())?;
+        if let Some(stream) = stream.filter(|stream| stream.device_index() != self.device_index()) {
+            return Err(Error::StreamDevice { device: self.device_index(), stream: stream.device_index() });
         }
         if bytes == 0 {
             return Ok(());
         }
-        let (ready, _) = self.use_on(stream)?;
-        ready.api.set_bytes(self.at(range.start), value, bytes, stream.reference())
+        let (ready, stream, _) = self.use_on(stream)?;
+        ready.api.set_bytes(self.at(range.start), value, bytes, stream)
     }
 
     pub(crate) fn runtime(&self) -> &Runtime {
@@ -308,23 +398,30 @@ impl DeviceBuffer {
         self.memory.address + offset as u64
     }
 
-    /// Makes sure that the buffer outlives work about to be queued on a stream; the capture that work belongs to.
+    /// Makes sure that the buffer outlives work about to be queued on a stream, `None` for the current one of its device;
+    /// the stream, and the capture that work belongs to.
     #[inline]
-    pub(crate) fn use_on(&self, stream: &Stream) -> Result<(&Started, Option<Capture>)> {
-        self.runtime.check_same(stream.runtime(), "stream")?;
+    pub(crate) fn use_on(&self, stream: Option<&Stream>) -> Result<(&Started, StreamRef, Option<Capture>)> {
+        let stream = match stream {
+            Some(stream) => {
+                self.runtime.check_same(stream.runtime(), "stream")?;
+                stream.reference()
+            }
+            None => self.runtime.streams().current_ref(self.device_index()),
+        };
         let ready = self.runtime.ready()?;
-        let capture = ready.captures.of(&ready.api, stream.reference())?;
+        let capture = ready.captures.of(&ready.api, stream)?;
         self.use_in(ready, stream, capture)?;
-        Ok((ready, capture))
+        Ok((ready, stream, capture))
     }
 
-    /// The same for a stream of the buffer's runtime, of which is known which capture it takes part in.
+    /// The same for a stream of the buffer's runtime whose capture is known.
     #[inline]
-    pub(crate) fn use_in(&self, ready: &Started, stream: &Stream, capture: Option<Capture>) -> Result<()> {
+    pub(crate) fn use_in(&self, ready: &Started, stream: StreamRef, capture: Option<Capture>) -> Result<()> {
         if let Some(received) = &self.memory.received {
-            received.use_on(stream.reference());
-        } else if stream.reference() != self.memory.stream {
-            let noted = ready.allocator.record_stream(self.memory.address, stream.reference());
+            received.use_on(stream);
+        } else if stream != self.memory.stream {
+            let noted = ready.allocator.record_stream(self.memory.address, stream);
             // Of memory from elsewhere the allocator knows nothing.
             if !self.memory.borrowed {
                 noted?;
@@ -353,5 +450,44 @@ impl DeviceBuffer {
         }
         self.runtime.sync_debug_state().police()?;
         Ok((ready, stream))
+    }
+}
+
+/// The bytes that a range of any kind names in a buffer of `len` bytes; [`check_part`] says whether it has them.
+pub(crate) fn within(range: &impl RangeBounds<usize>, len: usize) -> Range<usize> {
+    // The last number stands for bytes that no buffer has.
+    let after = |bound: usize| bound.saturating_add(1);
+    let start = match range.start_bound() {
+        Bound::Included(&start) => start,
+        Bound::Excluded(&before) => after(before),
+        Bound::Unbounded => 0,
+    };
+    let end = match range.end_bound() {
+        Bound::Included(&last) => after(last),
+        Bound::Excluded(&end) => end,
+        Bound::Unbounded => len.max(start),
+    };
+    start..end
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_of_every_kind() {
+        assert_eq!(within(&(..), 8), 0..8);
+        assert_eq!(within(&(2..), 8), 2..8);
+        assert_eq!(within(&(..3), 8), 0..3);
+        assert_eq!(within(&(2..=3), 8), 2..4);
+        assert_eq!(within(&(Bound::Excluded(2), Bound::Unbounded), 8), 3..8);
+        assert!(check_part(&within(&(..=usize::MAX), 8), 8).is_err());
+    }
+
+    #[test]
+    fn a_range_that_begins_behind_the_buffer_is_refused() {
+        assert_eq!(within(&(9..), 8), 9..9);
+        assert!(check_part(&within(&(9..), 8), 8).is_err());
+        assert!(check_part(&within(&(8..), 8), 8).is_ok());
     }
 }

@@ -32,6 +32,13 @@ impl ModuleLoading {
     /// (`LAZY` or `EAGER`), which the driver reads when it starts. Torch sets it to `LAZY` up to its version 2.8; drivers do
     /// so by themselves from CUDA 12.2 on, and this library leaves the environment alone. Starts the runtime.
     ///
+    /// ```
+    /// # testkit::make_default(testkit::Config::default()).unwrap();
+    /// use c10_core::{ModuleLoading, Runtime};
+    /// assert_eq!(ModuleLoading::of(&Runtime::current())?, ModuleLoading::Lazy);
+    /// # Ok::<(), c10_core::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// The runtime cannot start, or the driver's error.
     pub fn of(runtime: &Runtime) -> Result<Self> {
@@ -42,6 +49,17 @@ impl ModuleLoading {
 impl CompatTable {
     /// Compares a program's code with every device of a runtime, and warns of each device that runs none of it; torch's
     /// `_check_capability`. The warnings are also returned.
+    ///
+    /// ```
+    /// # testkit::make_default(testkit::Config::default()).unwrap();
+    /// use c10_core::{CompatTable, Runtime};
+    ///
+    /// let table = CompatTable::default();
+    /// assert_eq!(table.check_devices(&Runtime::current(), &["sm_80", "sm_90"])?, []);
+    /// let old = table.check_devices(&Runtime::current(), &["sm_80"])?;
+    /// assert!(old[0].to_string().contains("- 8.0 which supports hardware CC >=8.0,<9.0 except {8.7}"));
+    /// # Ok::<(), c10_core::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`crate::DeviceError::InvalidArch`] for a name that is no architecture; the runtime cannot start; the driver's error.

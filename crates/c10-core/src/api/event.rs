@@ -94,7 +94,7 @@ impl Event {
     /// The device of the event, known from the first record on.
     #[must_use]
     pub fn device(&self) -> Option<Device> {
-        self.native.get().map(|native| Device::cuda(native.device.0))
+        self.native.get().map(|native| Device::cuda(native.device))
     }
 
     /// The event's CUDA handle (`CUevent`) as a number, 0 before the first record. A raw door: whoever uses it with

@@ -1,7 +1,7 @@
 //! Device memory that several processes use.
 //!
-//! The sender makes a [`SharedBuffer`], a few hundred bytes that go to the other process by any way there is. The other
-//! process opens it as a buffer. What the sender had queued on its current stream is done before the receiver's current
+//! The sender makes a [`SharedBuffer`], a few hundred bytes that the program passes to the other process, for example
+//! through a pipe. The other process opens it as a buffer. What the sender had queued on its current stream is done before the receiver's current
 //! stream goes on. The driver shares whole allocations of its own, so the handle is that of the segment, and the buffer's
 //! place in the segment is sent beside it.
 //!
@@ -74,7 +74,7 @@ impl SharedBuffer {
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = vec![VERSION];
-        bytes.extend(self.device.0.to_le_bytes());
+        bytes.extend(self.device.to_le_bytes());
         bytes.extend(self.len.to_le_bytes());
         if let Some(place) = &self.place {
             bytes.extend(place.offset.to_le_bytes());
@@ -186,7 +186,7 @@ impl Runtime {
 }
 
 impl Ipc<'_> {
-    /// Memory as it goes to another process, and what keeps it until that has dropped it.
+    /// Describes memory for another process, and keeps it until that process has dropped it.
     pub(crate) fn send(self, memory: &Arc<DeviceMemory>) -> Result<SharedBuffer> {
         let ready = self.0.ready()?;
         let device = memory.device();

@@ -22,6 +22,15 @@ use crate::thread;
 #[derive(Clone, Debug)]
 pub struct MemPool(Arc<Pool>);
 
+/// What a memory pool does beyond keeping its memory apart; the arguments of torch's `MemPool`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct MemPoolOptions {
+    /// Its free memory serves other requests before those fail for want of memory.
+    pub use_on_oom: bool,
+    /// Its blocks are handed out whole.
+    pub no_split: bool,
+}
+
 #[derive(Debug)]
 struct Pool {
     runtime: Runtime,
@@ -45,12 +54,12 @@ impl Runtime {
 }
 
 impl MemPools<'_> {
-    /// Makes a memory pool on the current device. With `use_on_oom` its free memory serves other requests before those
-    /// fail for want of memory; with `no_split` its blocks are handed out whole.
+    /// Makes a memory pool on the current device; see [`MemPool::new`].
     ///
     /// # Errors
     /// The runtime cannot start.
-    pub fn create(self, use_on_oom: bool, no_split: bool) -> Result<MemPool> {
+    pub fn create(self, options: MemPoolOptions) -> Result<MemPool> {
+        let MemPoolOptions { use_on_oom, no_split } = options;
         let (ready, id, device) = (self.0.ready()?, PoolId::handle(), self.0.current_device()?);
         ready.allocator.use_pool(device, id, PoolOptions { use_on_oom, no_split, source: None })?;
         let pinned = ready.captures.pinned.of(device, id);
@@ -74,10 +83,10 @@ impl MemPools<'_> {
     /// [`Self::enter`].
     ///
     /// # Errors
-    /// As for [`Self::enter`]; `body` has not run then.
-    pub fn with<T>(self, pool: &MemPool, device: DeviceIndex, body: impl FnOnce() -> T) -> Result<T> {
+    /// As for [`Self::enter`], when `body` has not run; else what `body` returned.
+    pub fn with<T>(self, pool: &MemPool, device: DeviceIndex, body: impl FnOnce() -> Result<T>) -> Result<T> {
         let _guard = self.enter(pool, device)?;
-        Ok(body())
+        body()
     }
 
     /// Notes what a memory pool, one of a program or of graphs, has handed out of which segments, so that
@@ -105,6 +114,23 @@ impl MemPools<'_> {
 }
 
 impl MemPool {
+    /// A memory pool of the current runtime on the current device.
+    ///
+    /// ```
+    /// # testkit::make_default(testkit::Config::default()).unwrap();
+    /// use c10_core::{MemPool, MemPoolOptions};
+    ///
+    /// let pool = MemPool::new(MemPoolOptions { no_split: true, ..MemPoolOptions::default() })?;
+    /// assert_eq!((pool.use_count(), pool.snapshot().len()), (1, 0));
+    /// # Ok::<(), c10_core::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The runtime cannot start.
+    pub fn new(options: MemPoolOptions) -> Result<Self> {
+        Runtime::with_current(|runtime| runtime.mem_pools().create(options))
+    }
+
     /// Name of the pool, for graphs to share it.
     #[must_use]
     pub fn id(&self) -> PoolId {

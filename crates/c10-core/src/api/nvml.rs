@@ -86,8 +86,8 @@ impl Telemetry<'_> {
                 visible.with_ordinals(&uuids(&*self.nvml()?).map_err(|_| Error::Telemetry(TelemetryError::NoUuids))?)
             }
         };
-        let ordinal = device.position().and_then(|position| visible.ordinal(position));
-        ordinal.ok_or_else(|| Error::Device(DeviceError::NotVisible { device, visible: visible.to_string() }))
+        let ordinal = usize::try_from(device).ok().and_then(|position| visible.ordinal(position));
+        ordinal.ok_or_else(|| Error::DeviceNotVisible { device, visible: visible.to_string() })
     }
 
     /// NVML, and its number of a device.

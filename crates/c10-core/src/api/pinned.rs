@@ -41,6 +41,25 @@ pub struct PinnedBuffer {
 }
 
 impl PinnedBuffer {
+    /// Pinned memory of `len` bytes of the current runtime; see [`PinnedMemory::buffer`].
+    ///
+    /// ```
+    /// # testkit::make_default(testkit::Config::default()).unwrap();
+    /// use c10_core::PinnedBuffer;
+    ///
+    /// let buffer = PinnedBuffer::new(4)?;
+    /// buffer.write(0, b"abcd")?;
+    /// assert_eq!(buffer.to_vec()?, b"abcd");
+    /// # Ok::<(), c10_core::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`PinnedMemory::buffer`].
+    #[inline]
+    pub fn new(len: usize) -> Result<Self> {
+        Runtime::with_current(|runtime| runtime.pinned().buffer(len))
+    }
+
     /// Bytes of the buffer.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -23,6 +23,19 @@ impl MemPools<'_> {
     ///
     /// While any route is open on the device, memory that was used on other streams is not given out again there.
     ///
+    /// ```
+    /// # testkit::make_default(testkit::Config::default()).unwrap();
+    /// use c10_core::{DeviceBuffer, PoolId, Runtime};
+    ///
+    /// let (runtime, pool) = (Runtime::current(), PoolId::handle());
+    /// runtime.mem_pools().begin_allocate(0, pool)?;
+    /// let buffer = DeviceBuffer::new(100, None)?;
+    /// runtime.mem_pools().end_allocate(0, pool)?;
+    /// assert_eq!(runtime.memory().snapshot(Some(pool))[0].blocks[0].address, buffer.address());
+    /// runtime.mem_pools().release(0, pool)?;
+    /// # Ok::<(), c10_core::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`crate::PoolError::AlreadyRecording`]; [`crate::PoolError::Released`] for a pool that all its users gave up and that still holds
     /// memory; [`crate::PoolError::NotFound`] for `PoolId(0, 0)`; the device does not exist.

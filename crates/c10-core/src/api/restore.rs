@@ -45,10 +45,28 @@ impl MemPools<'_> {
     ///
     /// `stale` is empty afterwards. After an error it and the pool are as they were.
     ///
+    /// ```
+    /// # testkit::make_default(testkit::Config::default()).unwrap();
+    /// use c10_core::{DeviceBuffer, Error, MemPool, MemPoolOptions, Runtime, StaleMemory};
+    ///
+    /// let (runtime, device) = (Runtime::current(), 0);
+    /// let pool = MemPool::new(MemPoolOptions::default())?;
+    /// let new = |len| runtime.mem_pools().with(&pool, device, || DeviceBuffer::new(len, None));
+    /// let checkpoint = runtime.mem_pools().checkpoint(device, pool.id())?;
+    /// let buffer = new(1 << 20)?;
+    ///
+    /// let refused = runtime.mem_pools().restore(device, &checkpoint, &mut StaleMemory::default());
+    /// assert_eq!(refused.unwrap_err(), Error::StaleMemory { address: buffer.address() });
+    /// let mut stale = StaleMemory { buffers: vec![buffer], ..StaleMemory::default() };
+    /// runtime.mem_pools().restore(device, &checkpoint, &mut stale)?;
+    /// assert!(runtime.mem_pools().check_live_allocations(device, pool.id(), &[])?);
+    /// # Ok::<(), c10_core::Error>(())
+    /// ```
+    ///
     /// # Errors
-    /// As for [`Self::checkpoint`]; [`crate::PoolError::StaleMemory`] for memory that was not given up; [`crate::PoolError::BufferNotGivenUp`];
-    /// memory of the pool is used by other streams ([`crate::PoolError::CheckpointOfPendingMemory`]); the checkpoint is of another
-    /// runtime or device, or a segment of it went back to the driver ([`crate::PoolError::CheckpointIsStale`]).
+    /// As for [`Self::checkpoint`]; [`Error::StaleMemory`] for memory that was not given up; [`Error::BufferNotGivenUp`];
+    /// [`Error::OwnedByBuffer`] for the address of a buffer; memory of the pool is used by other streams ([`Error::CheckpointOfPendingMemory`]); the checkpoint is of another
+    /// runtime or device, or a segment of it went back to the driver ([`Error::CheckpointIsStale`]).
     #[doc(alias = "_cuda_setCheckpointPoolState")]
     pub fn restore(
         self,
@@ -60,6 +78,10 @@ impl MemPools<'_> {
         let refused = stale.buffers.iter().find(|buffer| !self.can_give_up(ready, buffer, checkpoint));
         if let Some(buffer) = refused {
             return Err(Error::Pool(PoolError::BufferNotGivenUp { address: buffer.address() }));
+        }
+        let of_buffer = stale.addresses.iter().find(|address| ready.allocator.is_of_buffer(**address));
+        if let Some(address) = of_buffer {
+            return Err(Error::OwnedByBuffer { address: *address });
         }
         let buffers = stale.buffers.iter().map(DeviceBuffer::address);
         let given_up: BTreeSet<u64> = buffers.chain(stale.addresses.iter().copied()).collect();

@@ -7,24 +7,19 @@ use std::str::FromStr;
 
 use crate::base::error::{DeviceError, Error, Result};
 
-/// Number of a device, counted from 0 among those the driver shows.
+/// Number of a device, counted from 0 among those the driver shows; a plain integer, as in torch's `c10`.
 ///
-/// Negative numbers can be written, since torch accepts them: a guard for one does nothing, everything else refuses
-/// them.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct DeviceIndex(pub i32);
+/// So `current_device()? == 0` compares, and `Some(0)`, `None` and an `Option<DeviceIndex>` all name a device where one
+/// is asked for ([`crate::DeviceArg`]). Negative numbers can be written, since torch accepts them: a guard for one does
+/// nothing, everything else refuses them.
+pub type DeviceIndex = i32;
 
-impl DeviceIndex {
-    /// Position in a list of devices; `None` for negative numbers.
-    pub(crate) fn position(self) -> Option<usize> {
-        usize::try_from(self.0).ok()
-    }
-}
-
-impl fmt::Display for DeviceIndex {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
+/// The device of that number. The same as the number; it says what the number is where nothing else does.
+#[must_use]
+#[inline]
+#[expect(non_snake_case, reason = "it stands where a constructor of the type would")]
+pub const fn DeviceIndex(index: i32) -> DeviceIndex {
+    index
 }
 
 /// Kind of a device.

@@ -224,6 +224,11 @@ impl CachingAllocator {
         self.devices[shard.device].cache.owner(shard, address)
     }
 
+    /// Whether memory is handed out at an address to a buffer.
+    pub(crate) fn is_of_buffer(&self, address: u64) -> bool {
+        self.shared.pages.find(address).is_some_and(|place| place.owner() == Owner::Buffer)
+    }
+
     /// Gives free segments of all devices back to the driver. Goes on after a failure and returns the first.
     pub(crate) fn empty_cache<D: Driver>(&self, driver: &D) -> Result<()> {
         let _relaxed = Relaxed::new(driver, self.is_scoped())?;
@@ -385,7 +390,7 @@ impl CachingAllocator {
 
     #[inline]
     fn device(&self, device: DeviceIndex) -> Option<&DeviceAllocator> {
-        self.devices.get(device.position()?)
+        self.devices.get(usize::try_from(device).ok()?)
     }
 
     fn existing(&self, device: DeviceIndex) -> Result<&DeviceAllocator> {

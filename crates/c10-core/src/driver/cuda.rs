@@ -68,7 +68,7 @@ impl Api {
     pub(crate) fn device(&self, device: DeviceIndex) -> Result<CUdevice> {
         let mut handle: CUdevice = 0;
         // SAFETY: `handle` outlives the call.
-        unsafe { self.table.cuDeviceGet(&mut handle, device.0) }?;
+        unsafe { self.table.cuDeviceGet(&mut handle, device) }?;
         Ok(handle)
     }
 
@@ -92,7 +92,7 @@ impl Api {
     }
 
     fn slot(&self, device: DeviceIndex) -> Option<&Context> {
-        self.contexts.get(device.position()?)
+        self.contexts.get(usize::try_from(device).ok()?)
     }
 
     #[inline]

@@ -201,7 +201,7 @@ impl Api {
 }
 
 fn location(device: DeviceIndex) -> CUmemLocation {
-    CUmemLocation { type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, id: device.0 }
+    CUmemLocation { type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, id: device }
 }
 
 fn length(bytes: u64) -> Result<usize> {

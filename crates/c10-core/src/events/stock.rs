@@ -33,13 +33,13 @@ impl SpareEvents {
     /// An event of a device, which may stand for anything until it is recorded.
     #[inline]
     pub(crate) fn take(&mut self, device: DeviceIndex) -> Option<EventHandle> {
-        self.0.get_mut(device.position()?)?.pop()
+        self.0.get_mut(usize::try_from(device).ok()?)?.pop()
     }
 
     /// Keeps an event of a device.
     #[inline]
     pub(crate) fn keep(&mut self, device: DeviceIndex, event: EventHandle) {
-        let position = device.position().unwrap_or(0);
+        let position = usize::try_from(device).unwrap_or(0);
         if position >= self.0.len() {
             self.make(position);
         }
@@ -103,7 +103,7 @@ impl EventPools {
             return None;
         }
         let kind = usize::try_from(flags).ok().filter(|kind| *kind < KINDS)?;
-        Some((self.devices.get(device.position()?)?, kind))
+        Some((self.devices.get(usize::try_from(device).ok()?)?, kind))
     }
 
     /// Lists an event that a graph will use.

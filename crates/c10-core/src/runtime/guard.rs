@@ -32,14 +32,14 @@ impl DeviceGuard {
     /// The device that was current before; `None` when the guard was made for a negative number and does nothing.
     #[must_use]
     pub fn previous(&self) -> Option<DeviceIndex> {
-        (self.previous.0 >= 0).then_some(self.previous)
+        (self.previous >= 0).then_some(self.previous)
     }
 }
 
 impl Drop for DeviceGuard {
     #[inline]
     fn drop(&mut self) {
-        if self.previous.0 >= 0 {
+        if self.previous >= 0 {
             thread::exchange_device(self.runtime, self.previous);
         }
     }

@@ -219,7 +219,7 @@ impl Runtime {
     #[inline]
     pub(crate) fn at_hand_with(&self, device: DeviceIndex) -> Option<&Started> {
         let ready = self.at_hand()?;
-        if device.position()? < ready.api.device_count() { Some(ready) } else { None }
+        if usize::try_from(device).ok()? < ready.api.device_count() { Some(ready) } else { None }
     }
 
     #[cold]
@@ -344,7 +344,7 @@ impl Runtime {
     #[inline]
     pub fn exchange_device(&self, device: DeviceIndex) -> Result<DeviceIndex> {
         if self.at_hand_with(device).is_none() {
-            if device.0 < 0 {
+            if device < 0 {
                 return Ok(DeviceIndex(-1));
             }
             self.check_unusual_device(device)?;
@@ -390,8 +390,8 @@ impl Runtime {
     /// Refuses devices that do not exist, in torch's words for queries.
     pub(crate) fn check_device_id(&self, device: DeviceIndex) -> Result<&Started> {
         let ready = self.ready()?;
-        let known = device.position().is_some_and(|position| position < ready.api.device_count());
-        if known { Ok(ready) } else { Err(Error::Device(DeviceError::InvalidId)) }
+        let known = usize::try_from(device).is_ok_and(|position| position < ready.api.device_count());
+        if known { Ok(ready) } else { Err(Error::InvalidDeviceId) }
     }
 
     /// Blocks until all work of a device is done.

@@ -5,6 +5,7 @@
 //! A stream that the driver knows no more, since whoever lent it has destroyed it, has nothing to be waited for.
 
 use std::any::Any;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::base::error::Result;
@@ -19,6 +20,8 @@ pub(crate) type Held = Arc<dyn Any + Send + Sync>;
 #[derive(Debug, Default)]
 pub(crate) struct Holds {
     state: Mutex<HoldState>,
+    /// Whether anything is held; changed under the lock.
+    any: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -33,11 +36,18 @@ impl Holds {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether anything is held.
+    #[inline]
+    pub(crate) fn any(&self) -> bool {
+        self.any.load(Ordering::Acquire)
+    }
+
     /// Holds something until the stream has passed the work queued so far.
     pub(crate) fn hold(&self, api: &Api, stream: StreamRef, held: Held) -> Result<()> {
         let mut state = self.lock();
         // Held even if no event can be recorded: the work is on its way. A later sweep records one.
         state.unrecorded.push((stream, held));
+        self.any.store(true, Ordering::Release);
         let last = state.unrecorded.len() - 1;
         let let_go = state.record(api, last)?;
         drop(state);
@@ -53,6 +63,7 @@ impl Holds {
         let mut done = state.record_all(api).0;
         let has_passed = |event| Ok(api.event_is_done(event).unwrap_or(false));
         let _ = state.queues.poll(has_passed, |held| done.push(held));
+        self.any.store(!state.is_empty(), Ordering::Release);
         drop(state);
         drop(done);
     }
@@ -85,6 +96,10 @@ impl Holds {
 }
 
 impl HoldState {
+    fn is_empty(&self) -> bool {
+        self.unrecorded.is_empty() && self.queues.streams().next().is_none()
+    }
+
     /// Records an event for something, unless its stream captures. What is held if the stream is gone.
     fn record(&mut self, api: &Api, position: usize) -> Result<Option<Held>> {
         let stream = self.unrecorded[position].0;

@@ -26,7 +26,7 @@ impl Peers {
 
     /// The place of a pair, where both devices exist.
     fn of(&self, device: DeviceIndex, peer: DeviceIndex) -> Option<&AtomicU8> {
-        let (row, column) = (device.position()?, peer.position()?);
+        let (row, column) = (usize::try_from(device).ok()?, usize::try_from(peer).ok()?);
         self.known.get(row * self.devices + column).filter(|_| row < self.devices && column < self.devices)
     }
 

@@ -26,10 +26,10 @@ impl StreamPools {
     }
 
     pub(crate) fn of(&self, device: DeviceIndex) -> Result<MutexGuard<'_, DevicePools>> {
-        let pools = device
-            .position()
+        let pools = usize::try_from(device)
+            .ok()
             .and_then(|position| self.devices.get(position))
-            .ok_or(Error::Device(DeviceError::InvalidId))?;
+            .ok_or(Error::InvalidDeviceId)?;
         Ok(pools.lock().unwrap_or_else(PoisonError::into_inner))
     }
 

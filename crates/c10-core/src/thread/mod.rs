@@ -186,7 +186,7 @@ pub(crate) fn exchange_stream(runtime: RuntimeId, device: DeviceIndex, stream: S
 
 #[inline]
 fn near(here: &Here, device: DeviceIndex) -> Option<&Cell<StreamKey>> {
-    here.streams.get(device.position()?)
+    here.streams.get(usize::try_from(device).ok()?)
 }
 
 /// The current stream of a device with a high number, and another in its place if one is given.

@@ -23,7 +23,7 @@ const REPLAYS: usize = 1000;
 
 /// Captures, replays and looks at every byte.
 pub(crate) fn run() -> Result<(), Failure> {
-    let ring = cuda_api::empty(BYTES, None)?;
+    let ring = DeviceBuffer::new(BYTES, None)?;
     ring.copy_from_slice(0, &turned(0))?;
     let mut graph = CUDAGraph::new();
     let between = with_graph(&mut graph, GraphOptions::default(), || turn(&ring))?;
@@ -49,7 +49,7 @@ pub(crate) fn run() -> Result<(), Failure> {
 /// Queues one turn on the current stream, through memory allocated for it.
 fn turn(ring: &DeviceBuffer) -> Result<DeviceBuffer, cuda_api::Error> {
     let stream = current_stream(None)?;
-    let between = cuda_api::empty(BYTES, None)?;
+    let between = DeviceBuffer::new(BYTES, None)?;
     between.copy_from_buffer(SLOT_BYTES, ring, 0..BYTES - SLOT_BYTES, &stream)?;
     between.copy_from_buffer(0, ring, BYTES - SLOT_BYTES..BYTES, &stream)?;
     ring.copy_from_buffer(0, &between, 0..BYTES, &stream)?;

@@ -3,7 +3,7 @@
 //! One stream uploads pieces of a buffer, the other passes each piece on and brings it back once its event says that it
 //! has arrived. A forgotten wait would bring back what the memory held before.
 
-use cuda_api::{Event, EventOptions, Stream};
+use cuda_api::{DeviceBuffer, Event, EventOptions, PinnedBuffer, Stream};
 use examples::checks::{Failure, bytes, holds};
 
 use crate::say;
@@ -18,8 +18,8 @@ const PIECES: usize = 16;
 pub(crate) fn run() -> Result<(), Failure> {
     let (upload, download) = (Stream::new(None, 0)?, Stream::new(None, 0)?);
     let (start, end) = (Event::new(EventOptions::TIMING), Event::new(EventOptions::TIMING));
-    let (source, target) = (cuda_api::pinned(BYTES)?, cuda_api::pinned(BYTES)?);
-    let (arrived, passed_on) = (cuda_api::empty(BYTES, None)?, cuda_api::empty(BYTES, None)?);
+    let (source, target) = (PinnedBuffer::new(BYTES)?, PinnedBuffer::new(BYTES)?);
+    let (arrived, passed_on) = (DeviceBuffer::new(BYTES, None)?, DeviceBuffer::new(BYTES, None)?);
     // The buffers belong to the current stream: the others begin when it is done with what they were before.
     upload.wait_stream(&cuda_api::current_stream(None)?)?;
     let data: Vec<u8> = (0..BYTES).map(byte_at).collect();

@@ -83,7 +83,7 @@ impl CaptureScope<'_> {
         if !buffer.at(offset).is_multiple_of(size_of::<u32>() as u64) {
             return Err(Error::Graph(GraphError::UnalignedCondition { offset }));
         }
-        let (_, capture) = buffer.use_on(self.stream)?;
+        let (_, _, capture) = buffer.use_on(Some(self.stream))?;
         if capture.map(|capture| capture.id) != Some(condition.whole) {
             return Err(Error::Graph(GraphError::ConditionOfOtherScope));
         }

@@ -7,7 +7,7 @@
 //! be replayed nor dropped before the capture has ended.
 
 use std::marker::PhantomData;
-use std::ops::Range;
+use std::ops::RangeBounds;
 use std::sync::Arc;
 
 use super::{CUDAGraph, State};
@@ -147,7 +147,7 @@ impl CaptureScope<'_> {
     ///
     /// # Errors
     /// The range leaves the buffer, or the driver's error.
-    pub fn fill(&self, buffer: &DeviceBuffer, range: Range<usize>, value: u8) -> Result<()> {
+    pub fn fill(&self, buffer: &DeviceBuffer, range: impl RangeBounds<usize>, value: u8) -> Result<()> {
         buffer.fill(range, value, self.stream)
     }
 
@@ -155,7 +155,13 @@ impl CaptureScope<'_> {
     ///
     /// # Errors
     /// The range leaves a buffer, or the driver's error.
-    pub fn copy(&self, to: &DeviceBuffer, offset: usize, from: &DeviceBuffer, range: Range<usize>) -> Result<()> {
+    pub fn copy(
+        &self,
+        to: &DeviceBuffer,
+        offset: usize,
+        from: &DeviceBuffer,
+        range: impl RangeBounds<usize>,
+    ) -> Result<()> {
         to.copy_from_buffer(offset, from, range, self.stream)
     }
 
@@ -168,7 +174,7 @@ impl CaptureScope<'_> {
         to: &DeviceBuffer,
         offset: usize,
         from: &PinnedBuffer,
-        range: Range<usize>,
+        range: impl RangeBounds<usize>,
     ) -> Result<()> {
         to.copy_from_pinned(offset, from, range, self.stream)
     }
@@ -180,7 +186,7 @@ impl CaptureScope<'_> {
     pub fn copy_to_pinned(
         &self,
         from: &DeviceBuffer,
-        range: Range<usize>,
+        range: impl RangeBounds<usize>,
         to: &PinnedBuffer,
         offset: usize,
     ) -> Result<()> {

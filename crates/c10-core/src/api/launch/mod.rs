@@ -3,9 +3,9 @@
 //! Reading order: this file ([`Module`], [`Kernel`]), `arguments` (what a launch takes), `ptx` (what parameters a text
 //! declares), `own` (kernels of our own: `sleep`, `condition`).
 //!
-//! **Invariants:** a module stays loaded as long as anybody holds it or one of its kernels, a graph that captured one of
-//! them counted in; after that it is unloaded when the program next waits for its device, since the driver may wait to
-//! unload it and dropping never blocks. What can be checked of a launch is checked before anything is called; buffers
+//! **Invariants:** a module stays loaded as long as anybody holds it or one of its kernels, graphs that captured one of
+//! them included. It is unloaded when the program next waits for its device, because unloading may block and dropping a
+//! module must not. What can be checked of a launch is checked before anything is called; buffers
 //! are recorded on the stream as those of copies are.
 //!
 //! # Safety
@@ -127,7 +127,7 @@ impl Module {
     /// Loads an image onto a device: machine code (a cubin or a bundle of them), or PTX that ends with a zero byte.
     ///
     /// # Safety
-    /// - The image is whole: how long it is, the driver reads in the image itruntime.
+    /// - The image is whole: how long it is, the driver reads in the image itself.
     ///
     /// # Errors
     /// The image is empty or not for this device, the driver refuses it (with its log), or the driver's error.
@@ -314,7 +314,7 @@ impl Kernel {
         let capture = ready.captures.of(&ready.api, stream.reference())?;
         for buffer in arguments.iter().filter_map(Arg::buffer) {
             runtime.check_same(buffer.runtime(), "buffer")?;
-            buffer.use_in(ready, stream, capture)?;
+            buffer.use_in(ready, stream.reference(), capture)?;
         }
         if let Some(capture) = capture {
             loaded.told.once(capture, || ready.captures.keep(capture.id, KeptId::of(loaded), || loaded.clone()));

@@ -96,7 +96,7 @@ impl Stream {
     /// The stream's device.
     #[must_use]
     pub fn device(&self) -> Device {
-        Device::cuda(self.device.0)
+        Device::cuda(self.device)
     }
 
     /// Number of the stream's device.
@@ -343,6 +343,12 @@ impl Streams<'_> {
                 Ok(thread::stream(self.0.id(), device).on(device))
             }
         }
+    }
+
+    /// The driver's name of this thread's current stream of a device that there is.
+    #[inline]
+    pub(crate) fn current_ref(self, device: DeviceIndex) -> StreamRef {
+        thread::stream(self.0.id(), device).on(device)
     }
 
     /// The stream that [`Stream::stream_id`] named; only the default stream and streams of pools can be found again.

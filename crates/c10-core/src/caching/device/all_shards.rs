@@ -149,7 +149,7 @@ impl AllShards<'_> {
         address
     }
 
-    /// Takes an allocated block back that nobody else uses; false if another thread has done so meanwhile.
+    /// Takes an allocated block back that no other stream uses; false if another thread has done so meanwhile.
     pub(crate) fn free(&mut self, position: usize, place: &Place<'_>) -> bool {
         if !place.withdraw() {
             return false;

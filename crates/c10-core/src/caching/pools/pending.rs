@@ -19,14 +19,14 @@ use crate::caching::pools::reuse::{Markers, Passed};
 use crate::caching::remote::ShardId;
 use crate::driver::Driver;
 
-/// Names a block that awaits other streams: it stays as it is meanwhile, so its position is enough.
+/// Names a pending block: it stays as it is meanwhile, so its position is enough.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Waiter {
     pub(crate) shard: ShardId,
     pub(crate) block: Index,
 }
 
-/// What is known of a block that awaits other streams.
+/// What is known of a pending block.
 #[derive(Debug)]
 pub(crate) struct Waiting {
     pub(crate) waiter: Waiter,
@@ -108,7 +108,7 @@ impl Spare {
     /// The events of a device.
     #[inline]
     fn of(&mut self, device: DeviceIndex) -> &mut Vec<EventHandle> {
-        let position = device.position().unwrap_or(0);
+        let position = usize::try_from(device).unwrap_or(0);
         if position >= self.0.len() {
             self.make(position);
         }
@@ -187,7 +187,7 @@ impl Pending {
 
     /// Takes a block in that waits for one stream, which gets its event at once. After an error nothing has changed.
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "most blocks used elsewhere come here, and it is short")]
+    #[expect(clippy::inline_always, reason = "most blocks that another stream used come here, and it is short")]
     pub(crate) fn wait_alone<D: Driver>(&mut self, driver: &D, stream: StreamRef, waiter: Waiter) -> Result<()> {
         self.record(driver, stream, waiter, ALONE)?;
         self.alone += 1;
@@ -289,8 +289,8 @@ impl Pending {
     /// The queue of a stream.
     #[inline]
     fn queue_of(&mut self, stream: StreamRef) -> &mut Queue {
-        let is_newest = self.queues.get(self.last_queue).is_some_and(|queue| queue.stream == stream);
-        if !is_newest {
+        let is_last = self.queues.get(self.last_queue).is_some_and(|queue| queue.stream == stream);
+        if !is_last {
             self.turn_to_queue(stream);
         }
         &mut self.queues[self.last_queue]

@@ -116,7 +116,7 @@ impl<'a> Place<'a> {
         self.slot.withdraw(self.seen)
     }
 
-    /// The same for a block that was used on other streams: nobody else gives it back.
+    /// The same for a block that was used on other streams: no other thread gives it back.
     #[inline]
     pub(crate) fn withdraw_used(&self) {
         self.slot.withdraw_used(self.seen);
@@ -133,7 +133,7 @@ impl<'a> Place<'a> {
         !self.is_used() && chain.push(self.slot, self.seen)
     }
 
-    /// Notes that the block was not used on other streams after all. By the holder of the lock, who has marked it.
+    /// Notes that the block was not used on other streams after all. By the holder of the lock, which marked it.
     pub(crate) fn unmark(&self) {
         self.slot.unmark(self.seen);
     }
@@ -335,7 +335,7 @@ impl Pages {
         Some((shard, self.overflow_slots.get(number)?))
     }
 
-    /// Where the memory at an address belongs, if it is handed out and nobody has given it back.
+    /// Where the memory at an address belongs, if it is handed out and was not given back.
     #[inline]
     pub(crate) fn find(&self, address: u64) -> Option<Place<'_>> {
         let (shard, slot) = self.slot_at(address)?;

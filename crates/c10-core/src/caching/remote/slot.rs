@@ -10,7 +10,7 @@
 //!
 //! **Invariants:** a slot is not 0 exactly while its block is allocated. The holder of the shard's lock writes it, except
 //! for the flag *freed*: any thread may set that, once, unless *used* is set. Then that thread writes the slot until the
-//! block is in the chain; from there on only the holder of the lock does, who clears it without looking. So a block is
+//! block is in the chain; from there on only the holder of the lock does, and clears it without looking. So a block is
 //! given back once, by one thread, and the new part of the chain is complete. The head changes with each block that joins,
 //! by its count, so no thread mistakes one head for another: that would take 2^32 blocks that nobody has followed.
 
@@ -113,13 +113,13 @@ impl<W: Word> Slot<W> {
         self.0.exchange(seen.0, 0, Ordering::AcqRel).is_ok()
     }
 
-    /// The same for a block in the chain: nobody else writes its slot.
+    /// The same for a block in the chain: no other thread writes its slot.
     #[inline]
     pub(crate) fn clear(&self) {
         self.0.store(0, Ordering::Release);
     }
 
-    /// The same for a block that was used on other streams: nobody else changes its slot.
+    /// The same for a block that was used on other streams: no other thread changes its slot.
     #[inline]
     pub(crate) fn withdraw_used(&self, seen: Seen) {
         debug_assert!(seen.is_used() && !seen.is_remotely_freed(), "others may change a slot that is not marked");
@@ -131,8 +131,8 @@ impl<W: Word> Slot<W> {
         self.0.store(seen.0, Ordering::Release);
     }
 
-    /// Notes that the block was not used on other streams after all. By the holder of the lock, who said that it was: a
-    /// slot that says so nobody else changes.
+    /// Notes that the block was not used on other streams after all. By the holder of the lock, who
+    /// marked it: no other thread changes a marked slot.
     pub(crate) fn unmark(&self, seen: Seen) {
         debug_assert!(seen.is_used() && !seen.is_remotely_freed(), "a mark is taken away that is not there");
         self.0.store(seen.0 & !USED, Ordering::Release);
@@ -264,7 +264,7 @@ mod tests {
         }
 
         /// A free by another thread; whether it was accepted.
-        fn free_from_afar(&self, block: usize) -> bool {
+        fn free_remotely(&self, block: usize) -> bool {
             let slot = &self.slots[block];
             let seen = slot.look_for_write().filter(|seen| !seen.is_remotely_freed());
             seen.is_some_and(|seen| self.returned.push(slot, seen))
@@ -305,7 +305,7 @@ mod tests {
     #[test]
     fn no_block_is_lost_or_freed_twice() {
         each_is_freed_once(
-            [|shard| u32::from(shard.free_from_afar(0)), |shard| u32::from(shard.free_from_afar(1))],
+            [|shard| u32::from(shard.free_remotely(0)), |shard| u32::from(shard.free_remotely(1))],
             |shard| [u32::from(shard.free_here(2)), 0],
         );
     }
@@ -313,11 +313,11 @@ mod tests {
     #[test]
     fn a_block_that_two_threads_give_back_is_freed_once() {
         each_is_freed_once(
-            [|shard| u32::from(shard.free_from_afar(0)), |shard| u32::from(shard.free_from_afar(0))],
-            |shard| [u32::from(shard.free_from_afar(1)), 0],
+            [|shard| u32::from(shard.free_remotely(0)), |shard| u32::from(shard.free_remotely(0))],
+            |shard| [u32::from(shard.free_remotely(1)), 0],
         );
         each_is_freed_once(
-            [|shard| u32::from(shard.free_from_afar(0)), |shard| u32::from(shard.free_from_afar(1))],
+            [|shard| u32::from(shard.free_remotely(0)), |shard| u32::from(shard.free_remotely(1))],
             |shard| [u32::from(shard.free_here(0)), 0],
         );
     }
@@ -327,15 +327,15 @@ mod tests {
     fn a_chain_is_followed_as_far_as_it_is_new() {
         each_is_freed_once(
             [
-                |shard| u32::from(shard.free_from_afar(0)) + u32::from(shard.free_from_afar(1)),
-                |shard| u32::from(shard.free_from_afar(2)),
+                |shard| u32::from(shard.free_remotely(0)) + u32::from(shard.free_remotely(1)),
+                |shard| u32::from(shard.free_remotely(2)),
             ],
             |shard| [0, u32::from(shard.take_again(0))],
         );
         each_is_freed_once(
             [
-                |shard| u32::from(shard.free_from_afar(0)) + u32::from(shard.free_from_afar(0)),
-                |shard| u32::from(shard.free_from_afar(1)),
+                |shard| u32::from(shard.free_remotely(0)) + u32::from(shard.free_remotely(0)),
+                |shard| u32::from(shard.free_remotely(1)),
             ],
             |shard| [0, u32::from(shard.take_again(0))],
         );
@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_used_elsewhere_is_withdrawn_by_its_shard_alone() {
+    fn what_other_streams_used_is_withdrawn_by_its_shard_alone() {
         loom::model(|| {
             let (marked, given, slot, returned) = used_and_returned(|slot| slot.withdraw_used(slot.look().unwrap()));
             let given = given.unwrap_or(false);
@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_used_elsewhere_is_not_returned() {
+    fn what_other_streams_used_is_not_freed_remotely() {
         loom::model(|| {
             let (used, given, slot, _) = used_and_returned(|_| {});
             let given = given.unwrap_or(false);

@@ -325,7 +325,7 @@ impl Books {
         )
     }
 
-    /// Turns a block that nobody uses, and which is counted no more, into a free one.
+    /// Turns a block that is no longer in use, and no longer counted, into a free one.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "as for its plan")]
     pub(super) fn free(&mut self, freeing: &Freeing) {
@@ -340,18 +340,18 @@ impl Books {
         self.put(block);
     }
 
-    /// Frees a block that awaits other streams no more, and whose figures are counted but for that.
+    /// Frees a pending block that waits for nothing any more, and whose figures are counted but for that.
     pub(super) fn free_pending(&mut self, freeing: &Freeing) {
         self.ledger.end_pending(freeing.class, signed(freeing.size));
         self.free(freeing);
     }
 
-    /// Frees an allocated block that nobody else uses, if no figure rises above its cap by it and it is still there to be
+    /// Frees an allocated block that no other stream uses, if the ledger covers it and it is still there to be
     /// freed; whether that was so.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "a call of its own is a tenth of it")]
     pub(super) fn free_if_covered(&mut self, place: &Place<'_>) -> bool {
-        debug_assert!(!place.is_used(), "a block that others use awaits them");
+        debug_assert!(!place.is_used(), "a block that other streams use is freed by another route");
         // Whether the place still tells the truth is seen when it is withdrawn: a plan changes nothing.
         let freeing = self.plan_free(place.block());
         if freeing.size >= self.rules.max_split || !place.withdraw() {

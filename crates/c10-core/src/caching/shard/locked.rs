@@ -107,7 +107,7 @@ impl<'a> Locked<'a> {
     /// Serves the request of a thread that waits for the lock, if the dormant block is what it will get: its call is under
     /// way, so it may come before what the holder of the lock does. Only while no shard of the device has remote frees.
     ///
-    /// So threads that contend for the locks hold memory at the same time, as they do when nobody is in their way.
+    /// So threads that contend for the locks hold memory at the same time, as they do without contention.
     pub(crate) fn grant(&mut self) {
         let Some(awaited) = Asked::of_word(self.shard.awaited.load(Ordering::Acquire)) else { return };
         if self.state.granted.is_some() {
@@ -300,7 +300,7 @@ impl<'a> Clean<'a> {
         self.books().plan_free(index)
     }
 
-    /// Turns a block that nobody uses, and whose figures are counted, into a free one.
+    /// Turns a block that is no longer in use, and whose figures are counted, into a free one.
     pub(crate) fn free(&mut self, freeing: &Freeing) {
         self.books_mut().free(freeing);
     }

@@ -162,21 +162,22 @@ impl DeviceAllocator {
         let pool = growth.pool_in_use(checkpoint.pool)?;
         self.cache.process_events(driver)?;
         self.cache.all_shards(|all| {
-            let elsewhere = |block: &Block| {
+            let is_in_use = |block: &Block| {
                 block.state == State::Pending || (block.state == State::Allocated && block.uses != NONE)
             };
-            if let Some((_, block)) = blocks_of(all, pool).find(|(_, block)| elsewhere(block)) {
-                return Err(Error::Pool(PoolError::CheckpointOfPendingMemory { address: block.address }));
+            if let Some((_, block)) = blocks_of(all, pool).find(|(_, block)| is_in_use(block)) {
+                return Err(Error::CheckpointOfPendingMemory { address: block.address });
             }
             check_segments(all, pool, checkpoint)?;
             if let Some(given_up) = given_up {
                 check_given_up(blocks_of(all, pool).map(|(_, block)| block), checkpoint, given_up)?;
             }
+            let owners = owners_after(all, pool, given_up);
             let mut result = RestoreResult::default();
             let free = free_everything(all, pool, &mut result);
             for segment in &checkpoint.segments {
                 let shard = pool.shards.get(&segment.handle());
-                shard.into_iter().for_each(|shard| restore_segment(all, shard, &free, segment, &mut result));
+                shard.into_iter().for_each(|shard| restore_segment(all, shard, &free, &owners, segment, &mut result));
             }
             Ok(result)
         })
@@ -281,6 +282,18 @@ fn runs_of(all: &AllShards<'_>, pool: &Pool) -> BTreeMap<u64, Run> {
     blocks_of(all, pool).filter(begins).map(run).collect()
 }
 
+/// Who will own memory of a pool: its present owner, unless it gives the memory up; else, where holders give memory up
+/// (`given_up`), a buffer, and where they do not, the program.
+fn owners_after(all: &AllShards<'_>, pool: &Pool, given_up: Option<&BTreeSet<u64>>) -> impl Fn(u64) -> Owner + use<> {
+    let pages = &all.cache.shared.pages;
+    let live = blocks_of(all, pool).map(|(_, block)| block).filter(|block| block.state == State::Allocated);
+    let stays = live.filter(|block| given_up.is_some_and(|given_up| !given_up.contains(&block.address)));
+    let owner = |block: &Block| pages.find(block.address).map(|place| (block.address, place.owner()));
+    let known: BTreeMap<u64, Owner> = stays.filter_map(owner).collect();
+    let other = if given_up.is_some() { Owner::Buffer } else { Owner::Program };
+    move |address| known.get(&address).copied().unwrap_or(other)
+}
+
 /// Takes back all that is handed out of a pool, so that each stretch with memory is one free block; those by address.
 fn free_everything(all: &mut AllShards<'_>, pool: &Pool, result: &mut RestoreResult) -> BTreeMap<u64, Index> {
     let mut free = BTreeMap::new();
@@ -316,6 +329,7 @@ fn restore_segment(
     all: &mut AllShards<'_>,
     shard: &Shard,
     free: &BTreeMap<u64, Index>,
+    owner_of: &dyn Fn(u64) -> Owner,
     segment: &SegmentCheckpoint,
     result: &mut RestoreResult,
 ) {
@@ -326,7 +340,7 @@ fn restore_segment(
             let state = &all.states[shard.position];
             let cut = (state.blocks.get(rest).size > block.size).then_some(block.size);
             // What is left keeps its position, and is the next block.
-            let taking = state.plan_part(rest, cut, Asked::new(block.size, Owner::Program));
+            let taking = state.plan_part(rest, cut, Asked::new(block.size, owner_of(block.address)));
             let address = all.take(shard.position, &taking);
             debug_assert_eq!(address, block.address, "blocks of a checkpoint touch each other");
         }

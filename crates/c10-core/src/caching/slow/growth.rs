@@ -2,7 +2,8 @@
 //! of what is cached.
 //!
 //! **Invariant:** one thread at a time is here ([`Growth`] is behind a lock, which is free while the driver is asked if
-//! `release_lock_on_cudamalloc` says so), and it holds no shard's lock while it calls the driver. What the driver is asked about is held meanwhile: in no set, so that nobody else takes it.
+//! `release_lock_on_cudamalloc` says so), and it holds no shard's lock while it calls the driver. A block that the driver is asked about is held
+//! meanwhile: in no set, so that no other thread takes it.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -163,7 +164,7 @@ impl DeviceAllocator {
         self.serve(driver, &request, matches!(miss, Hit::NothingFits))
     }
 
-    /// Serves a request that the cache of its stream's default pool does not, or that a scope routes elsewhere.
+    /// Serves a request that the cache of its stream's default pool does not, or that a scope routes to another pool.
     pub(crate) fn serve<D: Driver>(&self, driver: &D, request: &Request, searched: bool) -> Result<u64> {
         let mut growth = lock(&self.growth);
         let plan = growth.plan(&self.cache, request);

@@ -77,7 +77,7 @@ impl DeviceAllocator {
         class: SizeClass,
         takes: impl Fn(&Books, Index) -> bool,
     ) -> Vec<Place> {
-        // Messages are followed first: what was given back is free.
+        // Remote frees are drained first: what was given back is free.
         self.cache.all_shards(|all| {
             let shards = growth.pools.get(pool).shards.values();
             let of_shard = |shard: &Arc<Shard>| {

@@ -256,8 +256,8 @@ mod tests {
         let bench = Bench::with(64 << 30, "");
         // The first allocation grows the cache, which is not noted; the second is.
         let pair = || {
-            let address = bench.allocator.alloc(&bench.model, on(0), 5000).unwrap();
-            bench.allocator.free(&bench.model, address).unwrap();
+            let address = bench.allocator.alloc(&bench.driver, on(0), 5000).unwrap();
+            bench.allocator.free(&bench.driver, address).unwrap();
             address
         };
         let address = (pair(), pair()).1;

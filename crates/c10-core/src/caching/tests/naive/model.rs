@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use super::{CAPTURED, DEVICE, MIB};
 use crate::base::config::AllocatorConfig;
-use crate::base::error::{Error, MemoryError, OutOfMemory, PoolError, Result};
+use crate::base::error::{Error, OutOfMemory, Result};
+use crate::base::handles::StreamHandle;
 use crate::base::ids::PoolId;
 use crate::base::stat::Stat;
 use crate::caching::block::SizeClass;
@@ -71,7 +72,7 @@ pub(crate) struct Naive {
     deferred: Vec<u64>,
     /// Events by stream, oldest first: number and address of the block.
     queues: BTreeMap<usize, VecDeque<(u64, u64)>>,
-    pub(crate) recorded: BTreeMap<usize, u64>,
+    pub(crate) recorded: BTreeMap<StreamHandle, u64>,
     pub(crate) passed: BTreeMap<usize, u64>,
     pub(crate) stats: DeviceStats,
     /// What has happened at least once.
@@ -374,7 +375,7 @@ impl Naive {
     fn record_events(&mut self, address: u64) {
         let at = self.at(address);
         for (stream, _) in std::mem::take(&mut self.blocks[at].uses) {
-            let number = self.recorded.entry(stream).or_default();
+            let number = self.recorded.entry(StreamHandle(stream)).or_default();
             *number += 1;
             self.queues.entry(stream).or_default().push_back((*number, address));
             self.blocks[at].events += 1;

@@ -1,6 +1,11 @@
-//! Streams: which one is current.
+//! Streams and events: order on a device, and which stream is current; torch's `torch.cuda.streams`.
 
-use c10_core::{DeviceArg, DeviceIndex, DeviceType, Error, Result, Runtime, Stream, StreamArg, StreamGuard, StreamId};
+use c10_core::{DeviceArg, DeviceIndex, DeviceType, Result, Runtime};
+
+pub use c10_core::{
+    AnyEvent, Event, EventOptions, ExternalStream, MultiStreamGuard, Stream, StreamArg, StreamGuard, StreamId, Streams,
+    get_stream_from_external,
+};
 
 /// This thread's current stream of a device.
 ///
@@ -62,11 +67,24 @@ pub fn sleep(cycles: i64) -> Result<()> {
     runtime.streams().current(runtime.current_device()?)?.sleep(cycles)
 }
 
-/// Calls `body` while a stream and its device are current.
+/// Calls `body` while a stream and its device are current. Where `body` fails with errors of its own, the guard of
+/// [`stream()`] does the same.
+///
+/// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/simulated.rs"));
+/// use cuda_api::{DeviceBuffer, Stream, with_stream};
+///
+/// let (stream, buffer) = (Stream::new(None, 0)?, DeviceBuffer::new(64, None)?);
+/// with_stream(&stream, || {
+///     buffer.fill(.., 1, None)?;
+///     Ok(())
+/// })?;
+/// # Ok::<(), cuda_api::Error>(())
+/// ```
 ///
 /// # Errors
 /// As for [`stream()`], else what `body` returned.
-pub fn with_stream<T, E: From<Error>>(stream: impl StreamArg, body: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
+pub fn with_stream<T>(stream: impl StreamArg, body: impl FnOnce() -> Result<T>) -> Result<T> {
     let _current = self::stream(stream)?;
     body()
 }
