@@ -6,7 +6,7 @@ mod common;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use c10_core::{CUDAGraph, CaptureMode, Error, MemPoolOptions, PoolId, Result, Stream};
+use c10_core::{CUDAGraph, CaptureMode, Error, GraphError, MemPoolOptions, PoolError, PoolId, Result, Stream};
 use common::{DEVICE, Rig, code, config, rig};
 use cuda_sim::{Fault, LiveHandles};
 use cuda_sys::CUresult;

@@ -1,6 +1,6 @@
 //! Initialisation, devices and their properties.
 
-use c10_core::{Error, Result};
+use c10_core::{DeviceError, Error, Result};
 
 pub use c10_core::{
     Cudart, Device, DeviceArg, DeviceGuard, DeviceIndex, DeviceOf, DeviceProperties, DeviceType, Devices, Ipc, Runtime,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use c10_core::{DeviceArg, DeviceIndex, Error, Result, Runtime, StreamArg};
+use c10_core::{DeviceArg, DeviceIndex, Error, Result, Runtime, StreamArg, StreamError, TelemetryError};
 
 pub use c10_core::{
     AllocatorConfig, BlockCheckpoint, BlockInfo, BlockState, ConfigError, DeviceStats, DurationStat,

@@ -32,6 +32,7 @@ pub fn is_pinned(ptr: impl PtrArg) -> Result<bool> {
 #[doc(alias = "getDeviceFromPtr")]
 pub fn get_device_from_ptr(ptr: impl PtrArg) -> Result<Device> {
     let address = ptr.address();
-    let known = PointerInfo::of(&Runtime::current(), address)?.ok_or(Error::PointerOnNoDevice { address })?;
+    let known = PointerInfo::of(&Runtime::current(), address)?
+        .ok_or(Error::Memory(MemoryError::PointerOnNoDevice { address }))?;
     Ok(Device::cuda(known.device))
 }

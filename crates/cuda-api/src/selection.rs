@@ -28,7 +28,7 @@ pub fn get_device(device: impl DeviceArg) -> Result<Device> {
     };
     let index = index.filter(|index| *index != DeviceIndex(-1));
     match index {
-        Some(..0) => Err(Error::InvalidDeviceId),
+        Some(..0) => Err(Error::Device(DeviceError::InvalidId)),
         index => Ok(Device { index, ..Device::cuda(0) }),
     }
 }

@@ -10,9 +10,10 @@ use std::process::Command;
 
 use common::{on, rig, with_nvml};
 use cuda_api::{
-    AnyEvent, CompatTable, Device, DeviceBuffer, DeviceIndex, DeviceType, Error, Event, EventOptions, MemPool,
-    MemPoolOptions, PinnedBuffer, PoolId, RuntimeGuard, StaleMemory, Stream, VisibleDevices, get_device_from_ptr,
-    get_device_index, init, is_initialized, is_pinned, memory_snapshot, with_stream,
+    AnyEvent, CompatTable, Device, DeviceBuffer, DeviceError, DeviceIndex, DeviceType, Error, Event, EventError,
+    EventOptions, MemPool, MemPoolOptions, MemoryError, PinnedBuffer, PoolError, PoolId, RuntimeGuard, StaleMemory,
+    Stream, TelemetryError, VisibleDevices, get_device_from_ptr, get_device_index, init, is_initialized, is_pinned,
+    memory_snapshot, with_stream,
 };
 use cuda_sim::{Bound, Config, Fault, Machine};
 use cuda_sys::CUresult;
@@ -321,7 +322,7 @@ fn requests_go_to_a_pool_between_two_calls() {
     };
     cuda_api::begin_allocate_to_pool(1, all).unwrap();
     cuda_api::begin_allocate_current_thread_to_pool(1, thread).unwrap();
-    assert_eq!(cuda_api::begin_allocate_to_pool(1, all), Err(Error::AlreadyRecordingToPool));
+    assert_eq!(cuda_api::begin_allocate_to_pool(1, all), Err(Error::Pool(PoolError::AlreadyRecording)));
     let held = [DeviceBuffer::new(MIB, 1).unwrap(), other_thread(), DeviceBuffer::new(MIB, 0).unwrap()];
     assert_eq!((segments(thread), segments(all)), (1, 1), "the newest route that takes a request counts");
     cuda_api::end_allocate_to_pool(1, thread).unwrap();
@@ -397,7 +398,7 @@ fn buffers_are_given_up_when_a_pool_goes_back() {
         Error::Pool(PoolError::StaleMemory { address: large.address() })
     );
 
-    let refused = |buffer: &DeviceBuffer| Error::BufferNotGivenUp { address: buffer.address() };
+    let refused = |buffer: &DeviceBuffer| Error::Pool(PoolError::BufferNotGivenUp { address: buffer.address() });
     let mut shared = StaleMemory { buffers: vec![large.clone()], ..StaleMemory::default() };
     assert_eq!((restore(&mut shared).unwrap_err(), shared.buffers.len()), (refused(&large), 1));
     let expected = refused(&outside);
@@ -406,7 +407,10 @@ fn buffers_are_given_up_when_a_pool_goes_back() {
     drop((shared, others));
 
     let mut addresses = StaleMemory { addresses: vec![large.address()], ..StaleMemory::default() };
-    assert_eq!(restore(&mut addresses).unwrap_err(), Error::OwnedByBuffer { address: large.address() });
+    assert_eq!(
+        restore(&mut addresses).unwrap_err(),
+        Error::Memory(MemoryError::OwnedByBuffer { address: large.address() })
+    );
 
     let large_address = large.address();
     let mut stale = StaleMemory { buffers: vec![large], ..StaleMemory::default() };

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 
 use common::{on, with_nvml};
 use cuda_api::{
-    DeviceBuffer, DeviceIndex, Error, NestedStat, attach_out_of_memory_observer, clock_rate,
-    detach_out_of_memory_observer, device_memory_used, init, is_initialized, list_gpu_processes,
+    DeviceBuffer, DeviceError, DeviceIndex, Error, NestedStat, TelemetryError, attach_out_of_memory_observer,
+    clock_rate, detach_out_of_memory_observer, device_memory_used, init, is_initialized, list_gpu_processes,
     memory_stats_as_nested_dict, memory_usage, power_draw, temperature, utilization,
 };
 use cuda_sim::{Config, Fault};

@@ -9,7 +9,9 @@
 use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::thread::JoinHandle;
 
-use c10_core::{CUDAGraph, CaptureMode, DeviceIndex, Error, MemPool, MemPoolGuard, MemPoolOptions, Runtime, Stream};
+use c10_core::{
+    CUDAGraph, CaptureMode, DeviceIndex, Error, MemPool, MemPoolGuard, MemPoolOptions, MemoryError, Runtime, Stream,
+};
 use cuda_sim::{Config, Fault, Machine};
 use cuda_sys::CUresult;
 

@@ -372,7 +372,7 @@ impl DeviceBuffer {
     /// of the buffer's device.
     ///
     /// # Errors
-    /// The range leaves the buffer; [`Error::StreamDevice`] for a stream of another device; the driver's error.
+    /// The range leaves the buffer; [`crate::StreamError::Device`] for a stream of another device; the driver's error.
     pub fn fill(&self, range: impl RangeBounds<usize>, value: u8, stream: impl StreamArg) -> Result<()> {
         let range = within(&range, self.len());
         stream.with_stream(|stream| self.queue_fill(&range, value, stream))
@@ -381,7 +381,10 @@ impl DeviceBuffer {
     fn queue_fill(&self, range: &Range<usize>, value: u8, stream: Option<&Stream>) -> Result<()> {
         let bytes = check_part(range, self.len())?;
         if let Some(stream) = stream.filter(|stream| stream.device_index() != self.device_index()) {
-            return Err(Error::StreamDevice { device: self.device_index(), stream: stream.device_index() });
+            return Err(Error::Stream(StreamError::Device {
+                device: self.device_index(),
+                stream: stream.device_index(),
+            }));
         }
         if bytes == 0 {
             return Ok(());

@@ -87,7 +87,7 @@ impl Telemetry<'_> {
             }
         };
         let ordinal = usize::try_from(device).ok().and_then(|position| visible.ordinal(position));
-        ordinal.ok_or_else(|| Error::DeviceNotVisible { device, visible: visible.to_string() })
+        ordinal.ok_or_else(|| Error::Device(DeviceError::NotVisible { device, visible: visible.to_string() }))
     }
 
     /// NVML, and its number of a device.

@@ -391,7 +391,7 @@ impl Runtime {
     pub(crate) fn check_device_id(&self, device: DeviceIndex) -> Result<&Started> {
         let ready = self.ready()?;
         let known = usize::try_from(device).is_ok_and(|position| position < ready.api.device_count());
-        if known { Ok(ready) } else { Err(Error::InvalidDeviceId) }
+        if known { Ok(ready) } else { Err(Error::Device(DeviceError::InvalidId)) }
     }
 
     /// Blocks until all work of a device is done.

@@ -29,7 +29,7 @@ impl StreamPools {
         let pools = usize::try_from(device)
             .ok()
             .and_then(|position| self.devices.get(position))
-            .ok_or(Error::InvalidDeviceId)?;
+            .ok_or(Error::Device(DeviceError::InvalidId))?;
         Ok(pools.lock().unwrap_or_else(PoisonError::into_inner))
     }
 

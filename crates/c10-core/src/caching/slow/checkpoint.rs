@@ -166,7 +166,7 @@ impl DeviceAllocator {
                 block.state == State::Pending || (block.state == State::Allocated && block.uses != NONE)
             };
             if let Some((_, block)) = blocks_of(all, pool).find(|(_, block)| is_in_use(block)) {
-                return Err(Error::CheckpointOfPendingMemory { address: block.address });
+                return Err(Error::Pool(PoolError::CheckpointOfPendingMemory { address: block.address }));
             }
             check_segments(all, pool, checkpoint)?;
             if let Some(given_up) = given_up {

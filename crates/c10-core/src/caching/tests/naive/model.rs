@@ -9,6 +9,8 @@ use std::sync::Arc;
 
 use super::{CAPTURED, DEVICE, MIB};
 use crate::base::config::AllocatorConfig;
+use crate::base::error::MemoryError;
+use crate::base::error::PoolError;
 use crate::base::error::{Error, OutOfMemory, Result};
 use crate::base::handles::StreamHandle;
 use crate::base::ids::PoolId;
