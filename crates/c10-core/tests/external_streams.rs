@@ -12,8 +12,8 @@ use std::collections::HashSet;
 use std::ptr;
 
 use c10_core::{
-    CUDAGraph, CaptureMode, Device, DeviceBuffer, DeviceIndex, DeviceType, Error, Event, EventOptions, ExternalStream,
-    Stream, StreamId, get_stream_from_external,
+    CUDAGraph, CaptureMode, Device, DeviceBuffer, DeviceIndex, DeviceType, Error, Event, EventError, EventOptions,
+    ExternalStream, Stream, StreamError, StreamId, get_stream_from_external,
 };
 use common::{DEVICE, Rig, code, config, rig};
 use cuda_sim::LiveHandles;
@@ -124,9 +124,9 @@ fn pointers_and_priorities_that_mean_something_else() {
     }
     for odd in [3, 5, 0x7f00_0000_0001] {
         let id = i64::try_from(odd).unwrap();
-        assert_eq!(wrap(odd, DEVICE), Err(Error::UnknownStream { id }), "ids of pools are odd");
+        assert_eq!(wrap(odd, DEVICE), Err(Error::Stream(StreamError::Unknown { id })), "ids of pools are odd");
     }
-    assert_eq!(wrap(usize::MAX - 1, DEVICE), Err(Error::UnknownStream { id: i64::MAX }));
+    assert_eq!(wrap(usize::MAX - 1, DEVICE), Err(Error::Stream(StreamError::Unknown { id: i64::MAX })));
     assert_eq!(code(wrap(foreign.handle(), DeviceIndex(9))), CUresult::CUDA_ERROR_INVALID_DEVICE.0);
     assert_eq!(code(wrap(foreign.handle(), DeviceIndex(-1))), CUresult::CUDA_ERROR_INVALID_DEVICE.0);
     foreign.destroy();
@@ -138,7 +138,7 @@ fn an_id_alone_makes_no_stream_of_a_pointer() {
     let rig = rig();
     let foreign = Foreign::new(&rig, DEVICE, 0);
     let id = i64::try_from(foreign.handle()).unwrap();
-    assert_eq!(rig.runtime.streams().by_id(DEVICE, StreamId(id)), Err(Error::UnknownStream { id }));
+    assert_eq!(rig.runtime.streams().by_id(DEVICE, StreamId(id)), Err(Error::Stream(StreamError::Unknown { id })));
     foreign.destroy();
 }
 
@@ -228,7 +228,7 @@ fn contexts_of_others_are_neither_relied_on_nor_taken_away() {
         assert!(!exchange_context(ptr::null_mut()).is_null());
     }
     let mixed = elsewhere.record(&default);
-    assert_eq!(mixed, Err(Error::EventDevice { event: THERE, stream: DEVICE }));
+    assert_eq!(mixed, Err(Error::Event(EventError::Device { event: THERE, stream: DEVICE })));
     assert_eq!(default.priority().unwrap(), 0);
 }
 

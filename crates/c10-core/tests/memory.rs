@@ -5,7 +5,7 @@ mod common;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use c10_core::{DeviceIndex, Error};
+use c10_core::{DeviceError, DeviceIndex, Error, MemoryError};
 use common::{DEVICE, Rig, code, config, rig};
 use cuda_sim::Fault;
 use cuda_sys::CUresult;
@@ -46,7 +46,7 @@ fn unknown_pointers_are_refused() {
     refused(rig.runtime.memory().record_stream(12345, &stream));
     let address = rig.runtime.memory().alloc(1, &stream).unwrap();
     rig.runtime.memory().free(address).unwrap();
-    assert_eq!(rig.runtime.memory().free(address), Err(Error::InvalidDevicePointer { address }));
+    assert_eq!(rig.runtime.memory().free(address), Err(Error::Memory(MemoryError::InvalidPointer { address })));
     rig.runtime.memory().free(0).unwrap();
 }
 
@@ -139,7 +139,7 @@ fn figures_can_be_had_as_a_tree() {
     let tree = rig.runtime.memory().stats_as_nested_dict(DEVICE).unwrap();
     assert_eq!(tree["allocated_bytes"].get("small_pool").and_then(|pool| pool.get("current")?.value()), Some(1024));
     assert_eq!(tree, rig.runtime.memory().stats(DEVICE).unwrap().as_nested_dict());
-    assert_eq!(rig.runtime.memory().stats_as_nested_dict(DeviceIndex(9)), Err(Error::InvalidDeviceId));
+    assert_eq!(rig.runtime.memory().stats_as_nested_dict(DeviceIndex(9)), Err(Error::Device(DeviceError::InvalidId)));
 }
 
 #[test]
@@ -217,7 +217,7 @@ fn ranges_outside_a_buffer_are_refused_before_anything_is_called() {
     let (buffer, pinned) =
         (rig.runtime.memory().buffer(100, &stream).unwrap(), rig.runtime.pinned().buffer(50).unwrap());
     let calls = rig.machine.calls();
-    let outside = |offset, bytes, len| Err(Error::OutOfRange { offset, bytes, len });
+    let outside = |offset, bytes, len| Err(Error::Memory(MemoryError::OutOfRange { offset, bytes, len }));
     assert_eq!(buffer.fill(90..101, 0, &stream), outside(90, 11, 100));
     assert_eq!(buffer.copy_from_slice(usize::MAX, &[1, 2]), outside(usize::MAX, 2, 100));
     assert_eq!(buffer.copy_to_slice(99, &mut [0; 2]), outside(99, 2, 100));
@@ -227,7 +227,7 @@ fn ranges_outside_a_buffer_are_refused_before_anything_is_called() {
     assert_eq!(pinned.write(49, &[1, 2]), outside(49, 2, 50));
     assert_eq!(pinned.read(51, &mut []), outside(51, 0, 50));
     let (start, end) = (10, 5);
-    let reversed = || Err(Error::ReversedRange { start, end });
+    let reversed = || Err(Error::Memory(MemoryError::ReversedRange { start, end }));
     assert_eq!(buffer.fill(start..end, 0, &stream), reversed());
     assert_eq!(buffer.copy_from_pinned(0, &pinned, start..end, &stream), reversed());
     assert_eq!(buffer.copy_to_pinned(start..end, &pinned, 0, &stream), reversed());
@@ -300,7 +300,7 @@ fn only_a_buffer_gives_its_memory_back() {
         let stream = rig.runtime.streams().default(DEVICE).unwrap();
         for others in 0..3 {
             let buffer = memory.buffer(4096, &stream).unwrap();
-            let refused = Err(Error::OwnedByBuffer { address: buffer.address() });
+            let refused = Err(Error::Memory(MemoryError::OwnedByBuffer { address: buffer.address() }));
             // It is found as the last allocation, and as another one; by this thread and by another.
             let raw: Vec<u64> = (0..others).map(|_| memory.alloc(4096, &stream).unwrap()).collect();
             assert_eq!(memory.free(buffer.address()), refused);

@@ -5,7 +5,8 @@ mod common;
 use std::cell::RefCell;
 
 use c10_core::{
-    DeviceIndex, DeviceType, Error, Event, EventOptions, Result, RuntimeGuard, Stream, StreamGuard, StreamId,
+    DeviceIndex, DeviceType, Error, Event, EventOptions, Result, RuntimeGuard, Stream, StreamError, StreamGuard,
+    StreamId,
 };
 use common::{DEVICE, Rig, config, relay, rig};
 
@@ -42,7 +43,7 @@ fn an_id_and_a_device_name_a_stream() {
     assert_eq!(rig.runtime.streams().by_id(DEVICE, StreamId(0)).unwrap(), default);
     for nonsense in [1, 2, -5, 4096 + 3] {
         let refused = rig.runtime.streams().by_id(DEVICE, StreamId(nonsense));
-        assert_eq!(refused, Err(Error::UnknownStream { id: nonsense }));
+        assert_eq!(refused, Err(Error::Stream(StreamError::Unknown { id: nonsense })));
     }
     assert_eq!(default.to_string(), "<torch.cuda.Stream device=cuda:0 cuda_stream=0x0>");
 }

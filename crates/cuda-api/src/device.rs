@@ -1,6 +1,6 @@
 //! Initialisation, devices and their properties.
 
-use c10_core::{Error, Result};
+use c10_core::{DeviceError, Error, Result};
 
 pub use c10_core::{
     Cudart, Device, DeviceArg, DeviceGuard, DeviceIndex, DeviceOf, DeviceProperties, DeviceType, Devices, Ipc, Runtime,
@@ -72,7 +72,7 @@ pub fn current_device() -> Result<DeviceIndex> {
 /// # Errors
 /// The device has no number, is no CUDA device, or does not exist (the driver's "invalid device ordinal").
 pub fn set_device(device: impl DeviceArg) -> Result<()> {
-    let index = device.index()?.ok_or_else(|| Error::IndexRequired { device: "cuda".to_owned() })?;
+    let index = device.index()?.ok_or(DeviceError::IndexRequired { device: Device::CUDA })?;
     Runtime::current().set_device(index)
 }
 
@@ -116,7 +116,7 @@ pub fn synchronize(device: impl DeviceArg) -> Result<()> {
 /// Properties of a device.
 ///
 /// # Errors
-/// [`Error::InvalidDeviceId`] for a device that does not exist, negative numbers included.
+/// [`DeviceError::InvalidId`] for a device that does not exist, negative numbers included.
 pub fn get_device_properties(device: impl DeviceArg) -> Result<DeviceProperties> {
     let runtime = Runtime::current();
     runtime.devices().properties(device.resolve(&runtime)?)
@@ -189,11 +189,11 @@ pub fn clock_rate(device: impl DeviceArg) -> Result<u32> {
 /// Whether work of `device` can reach memory of `peer_device`, which must have a number; a device reaches its own.
 ///
 /// # Errors
-/// [`Error::InvalidDeviceId`] or [`Error::InvalidPeerDeviceId`] for a device that does not exist; `peer_device` has no
+/// [`DeviceError::InvalidId`] or [`DeviceError::InvalidPeerId`] for a device that does not exist; `peer_device` has no
 /// number.
 pub fn can_device_access_peer(device: impl DeviceArg, peer_device: impl DeviceArg) -> Result<bool> {
     let runtime = Runtime::current();
-    let peer = peer_device.index()?.ok_or_else(|| Error::IndexRequired { device: "cuda".to_owned() })?;
+    let peer = peer_device.index()?.ok_or(DeviceError::IndexRequired { device: Device::CUDA })?;
     runtime.devices().can_access_peer(device.resolve(&runtime)?, peer)
 }
 

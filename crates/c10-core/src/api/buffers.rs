@@ -16,7 +16,8 @@ use crate::api::ipc::{Received, SharedBuffer};
 use crate::api::pinned::PinnedBuffer;
 use crate::api::stream::Stream;
 use crate::base::device::{Device, DeviceIndex};
-use crate::base::error::{Error, Result};
+use crate::base::error::StreamError;
+use crate::base::error::{Error, GraphError, Result};
 use crate::base::handles::StreamRef;
 use crate::base::process;
 use crate::driver::{check_part, check_range};
@@ -371,7 +372,7 @@ impl DeviceBuffer {
     /// of the buffer's device.
     ///
     /// # Errors
-    /// The range leaves the buffer; [`Error::StreamDevice`] for a stream of another device; the driver's error.
+    /// The range leaves the buffer; [`crate::StreamError::Device`] for a stream of another device; the driver's error.
     pub fn fill(&self, range: impl RangeBounds<usize>, value: u8, stream: impl StreamArg) -> Result<()> {
         let range = within(&range, self.len());
         stream.with_stream(|stream| self.queue_fill(&range, value, stream))
@@ -380,7 +381,10 @@ impl DeviceBuffer {
     fn queue_fill(&self, range: &Range<usize>, value: u8, stream: Option<&Stream>) -> Result<()> {
         let bytes = check_part(range, self.len())?;
         if let Some(stream) = stream.filter(|stream| stream.device_index() != self.device_index()) {
-            return Err(Error::StreamDevice { device: self.device_index(), stream: stream.device_index() });
+            return Err(Error::Stream(StreamError::Device {
+                device: self.device_index(),
+                stream: stream.device_index(),
+            }));
         }
         if bytes == 0 {
             return Ok(());
@@ -445,7 +449,7 @@ impl DeviceBuffer {
         let ready = self.runtime.ready()?;
         let stream = self.runtime.streams().current(self.device_index())?;
         if ready.captures.of(&ready.api, stream.reference())?.is_some() {
-            return Err(Error::UnpinnedCopyDuringCapture);
+            return Err(Error::Graph(GraphError::UnpinnedCopy));
         }
         self.runtime.sync_debug_state().police()?;
         Ok((ready, stream))

@@ -10,7 +10,7 @@ impl CheckedDevice {
     /// A device of a runtime. Starts the runtime.
     ///
     /// # Errors
-    /// [`crate::Error::InvalidDeviceId`] for a device that does not exist, or the driver's error.
+    /// [`crate::DeviceError::InvalidId`] for a device that does not exist, or the driver's error.
     pub fn of(runtime: &Runtime, index: DeviceIndex) -> Result<Self> {
         let (major, minor) = runtime.devices().capability(index)?;
         let capability = u32::try_from(major * 10 + minor).unwrap_or(0);
@@ -62,7 +62,7 @@ impl CompatTable {
     /// ```
     ///
     /// # Errors
-    /// [`crate::Error::InvalidArch`] for a name that is no architecture; the runtime cannot start; the driver's error.
+    /// [`crate::DeviceError::InvalidArch`] for a name that is no architecture; the runtime cannot start; the driver's error.
     pub fn check_devices(&self, runtime: &Runtime, arch_list: &[impl AsRef<str>]) -> Result<Vec<UnsupportedCode>> {
         let devices = CheckedDevice::all(runtime)?;
         let found = devices.iter().filter_map(|device| self.check(device, arch_list).transpose());

@@ -11,7 +11,7 @@ use crate::api::out_of_memory;
 use crate::api::stream::Stream;
 use crate::base::config::AllocatorConfig;
 use crate::base::device::DeviceIndex;
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, MemoryError, RefusedFraction, Result};
 use crate::base::handles::{MemInfo, StreamRef};
 use crate::base::ids::PoolId;
 use crate::base::stat::NestedStat;
@@ -78,11 +78,11 @@ impl Memory<'_> {
     /// `set_per_process_memory_fraction`. More that is held already stays. Starts the runtime.
     ///
     /// # Errors
-    /// [`Error::InvalidFraction`]; the device does not exist; the driver's error.
+    /// [`crate::MemoryError::InvalidFraction`]; the device does not exist; the driver's error.
     pub fn set_fraction(self, fraction: f64, device: DeviceIndex) -> Result<()> {
         let ready = self.0.check_device_id(device)?;
         if !(0.0..=1.0).contains(&fraction) {
-            return Err(Error::InvalidFraction { fraction: format!("{fraction:?}") });
+            return Err(Error::Memory(MemoryError::InvalidFraction { fraction: RefusedFraction(fraction) }));
         }
         ready.limit_memory(device, fraction)
     }
@@ -219,7 +219,7 @@ impl Memory<'_> {
     /// Gives memory back by its address; 0 is ignored.
     ///
     /// # Errors
-    /// [`Error::InvalidDevicePointer`] for an address that is not handed out; [`Error::OwnedByBuffer`] for that of a
+    /// [`crate::MemoryError::InvalidPointer`] for an address that is not handed out; [`crate::MemoryError::OwnedByBuffer`] for that of a
     /// buffer; the driver's error, after which the memory is no longer handed out all the same.
     pub fn free(self, address: u64) -> Result<()> {
         match self.0.at_hand() {
@@ -236,7 +236,7 @@ impl Memory<'_> {
     /// The same before the runtime has started, or where it may not be used.
     fn free_first(self, address: u64, owner: Owner) -> Result<()> {
         if address != 0 && self.0.started().is_none() {
-            return Err(Error::InvalidDevicePointer { address });
+            return Err(Error::Memory(MemoryError::InvalidPointer { address }));
         }
         let ready = self.0.ready()?;
         ready.allocator.free_by(&ready.api, address, owner)
@@ -246,7 +246,7 @@ impl Memory<'_> {
     /// for that stream too. Calls nothing.
     ///
     /// # Errors
-    /// [`Error::InvalidDevicePointer`] for an address that is not handed out.
+    /// [`crate::MemoryError::InvalidPointer`] for an address that is not handed out.
     pub fn record_stream(self, address: u64, stream: &Stream) -> Result<()> {
         self.0.check_same(stream.runtime(), "stream")?;
         self.0.ready()?.allocator.record_stream(address, stream.reference())

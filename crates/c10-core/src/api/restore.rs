@@ -8,6 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::api::buffers::DeviceBuffer;
 use crate::api::mem_pool::MemPools;
 use crate::base::device::DeviceIndex;
+use crate::base::error::MemoryError;
+use crate::base::error::PoolError;
 use crate::base::error::{Error, Result};
 use crate::base::handles::{StreamHandle, StreamRef};
 use crate::caching::{BlockInfo, PoolCheckpoint};
@@ -63,9 +65,9 @@ impl MemPools<'_> {
     /// ```
     ///
     /// # Errors
-    /// As for [`Self::checkpoint`]; [`Error::StaleMemory`] for memory that was not given up; [`Error::BufferNotGivenUp`];
-    /// [`Error::OwnedByBuffer`] for the address of a buffer; memory of the pool is used by other streams ([`Error::CheckpointOfPendingMemory`]); the checkpoint is of another
-    /// runtime or device, or a segment of it went back to the driver ([`Error::CheckpointIsStale`]).
+    /// As for [`Self::checkpoint`]; [`crate::PoolError::StaleMemory`] for memory that was not given up; [`crate::PoolError::BufferNotGivenUp`];
+    /// [`crate::MemoryError::OwnedByBuffer`] for the address of a buffer; memory of the pool is used by other streams ([`crate::PoolError::CheckpointOfPendingMemory`]); the checkpoint is of another
+    /// runtime or device, or a segment of it went back to the driver ([`crate::PoolError::CheckpointIsStale`]).
     #[doc(alias = "_cuda_setCheckpointPoolState")]
     pub fn restore(
         self,
@@ -76,11 +78,11 @@ impl MemPools<'_> {
         let ready = self.0.check_device_id(device)?;
         let refused = stale.buffers.iter().find(|buffer| !self.can_give_up(ready, buffer, checkpoint));
         if let Some(buffer) = refused {
-            return Err(Error::BufferNotGivenUp { address: buffer.address() });
+            return Err(Error::Pool(PoolError::BufferNotGivenUp { address: buffer.address() }));
         }
         let of_buffer = stale.addresses.iter().find(|address| ready.allocator.is_of_buffer(**address));
         if let Some(address) = of_buffer {
-            return Err(Error::OwnedByBuffer { address: *address });
+            return Err(Error::Memory(MemoryError::OwnedByBuffer { address: *address }));
         }
         let buffers = stale.buffers.iter().map(DeviceBuffer::address);
         let given_up: BTreeSet<u64> = buffers.chain(stale.addresses.iter().copied()).collect();

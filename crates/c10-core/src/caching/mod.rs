@@ -29,6 +29,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::base::config::AllocatorConfig;
 use crate::base::device::DeviceIndex;
+use crate::base::error::DeviceError;
+use crate::base::error::MemoryError;
 use crate::base::error::{Error, Result};
 use crate::base::handles::StreamRef;
 use crate::base::ids::PoolId;
@@ -128,7 +130,7 @@ impl CachingAllocator {
         }
         let device = self.existing(stream.device)?;
         if bytes >= SIZE_LIMIT {
-            return Err(Error::RequestTooLarge { requested: bytes });
+            return Err(Error::Memory(MemoryError::RequestTooLarge { requested: bytes }));
         }
         let asked = Asked::new(bytes, owner);
         let scoped = self.is_scoped();
@@ -182,9 +184,11 @@ impl CachingAllocator {
         let cache = &self.devices[shard.device].cache;
         let is_here = shard.is_owner(thread::number());
         let seen = if is_here { slot.look() } else { slot.look_for_write() };
-        let Some(place) = Place::new(shard.id, slot, seen) else { return Err(Error::InvalidDevicePointer { address }) };
+        let Some(place) = Place::new(shard.id, slot, seen) else {
+            return Err(Error::Memory(MemoryError::InvalidPointer { address }));
+        };
         if place.owner() != claim.owner() {
-            return Err(Error::OwnedByBuffer { address });
+            return Err(Error::Memory(MemoryError::OwnedByBuffer { address }));
         }
         if is_here {
             cache.free(driver, shard, &place, claim)
@@ -210,7 +214,7 @@ impl CachingAllocator {
         match place.and_then(|place| self.shared.shard(place.shard).map(|shard| (shard, place))) {
             Some((shard, place)) => self.devices[shard.device].cache.record_stream(shard, &place, address, stream),
             None if self.uncached.contains(address) => Ok(()),
-            None => Err(Error::InvalidDevicePointer { address }),
+            None => Err(Error::Memory(MemoryError::InvalidPointer { address })),
         }
     }
 
@@ -390,6 +394,6 @@ impl CachingAllocator {
     }
 
     fn existing(&self, device: DeviceIndex) -> Result<&DeviceAllocator> {
-        self.device(device).ok_or(Error::InvalidDeviceId)
+        self.device(device).ok_or(Error::Device(DeviceError::InvalidId))
     }
 }

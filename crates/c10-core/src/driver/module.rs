@@ -13,8 +13,7 @@ use cuda_sys::driver::types::{CUfunction, CUfunction_attribute, CUjit_option, CU
 use cuda_sys::{CUresult, CallError};
 
 use crate::base::device::DeviceIndex;
-use crate::base::error::ModuleError;
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, ModuleError, Result};
 use crate::base::handles::StreamRef;
 use crate::base::loading::ModuleLoading;
 use crate::driver::Api;

@@ -181,8 +181,9 @@ mod tests {
     fn what_passed_before_an_error_has_passed() {
         let mut queues = queues();
         let mut passed = Vec::new();
-        let fails = |event: EventHandle| if event.0 == 12 { Err(Error::InvalidDeviceId) } else { Ok(true) };
-        assert_eq!(queues.poll(fails, |waited| passed.push(waited)), Err(Error::InvalidDeviceId));
+        let fails =
+            |event: EventHandle| if event.0 == 12 { Err(Error::Device(DeviceError::InvalidId)) } else { Ok(true) };
+        assert_eq!(queues.poll(fails, |waited| passed.push(waited)), Err(Error::Device(DeviceError::InvalidId)));
         assert_eq!((passed, queues.pass_oldest(stream(1))), (vec!['a'], Some('b')));
         assert_eq!(queues.iter().map(|(_, waits)| *waits).collect::<String>(), "cd");
     }

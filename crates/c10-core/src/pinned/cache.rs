@@ -17,6 +17,7 @@ use std::time::Instant;
 
 use crate::base::config::AllocatorConfig;
 use crate::base::device::DeviceIndex;
+use crate::base::error::MemoryError;
 use crate::base::error::{AcceleratorError, Error, HostOutOfMemoryError, Result};
 use crate::base::handles::StreamRef;
 use crate::driver::HostMemory;
@@ -173,14 +174,20 @@ impl PinnedCache {
         if !error.host_is_out_of_memory() {
             return error;
         }
-        let known = if let Error::HostOutOfMemory(failed) = &error { failed.allocation } else { None };
+        let known =
+            if let Error::Memory(MemoryError::HostOutOfMemory(failed)) = &error { failed.allocation } else { None };
         self.out_of_memory(requested, known.or(Some(class.bytes() as u64)), error.accelerator().copied())
     }
 
     #[cold]
     fn out_of_memory(&self, requested: usize, allocation: Option<u64>, driver: Option<AcceleratorError>) -> Error {
         let held = u64::try_from(self.stats().allocated_bytes.current).unwrap_or(0);
-        Error::HostOutOfMemory(Box::new(HostOutOfMemoryError { requested: requested as u64, allocation, held, driver }))
+        Error::Memory(MemoryError::HostOutOfMemory(Box::new(HostOutOfMemoryError {
+            requested: requested as u64,
+            allocation,
+            held,
+            driver,
+        })))
     }
 
     fn new_memory<D: HostDriver>(&self, driver: &D, device: DeviceIndex, class: SizeClass) -> Result<Memory> {

@@ -32,10 +32,7 @@ pub(crate) use sleep::queue_sleep;
 
 use crate::api::stream::Stream;
 use crate::base::device::DeviceIndex;
-use crate::base::error::LaunchError;
-use crate::base::error::LaunchErrorKind;
-use crate::base::error::ModuleError;
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, LaunchError, LaunchErrorKind, ModuleError, Result};
 use crate::base::process;
 use crate::driver::{FunctionHandle, ModuleHandle, Shape, with_array};
 use crate::runtime::{Runtime, Started, WeakRuntime};

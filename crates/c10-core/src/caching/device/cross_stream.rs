@@ -12,7 +12,7 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, MemoryError, Result};
 use crate::base::handles::{StreamHandle, StreamRef};
 use crate::base::ids::PoolId;
 use crate::caching::block::{Asked, Claim, NONE, State, StreamUse};
@@ -56,12 +56,12 @@ impl DeviceCache {
         }
         let mut state = locked.flush();
         let place = place.again().filter(|place| state.is_allocated(place.block(), address));
-        let place = place.ok_or(Error::InvalidDevicePointer { address })?;
+        let place = place.ok_or(Error::Memory(MemoryError::InvalidPointer { address }))?;
         if self.is_own(&state.key, stream) {
             return Ok(());
         }
         if !place.mark_used() {
-            return Err(Error::InvalidDevicePointer { address });
+            return Err(Error::Memory(MemoryError::InvalidPointer { address }));
         }
         state.add_use(place.block(), new);
         Ok(())
@@ -161,7 +161,7 @@ impl DeviceCache {
     ) -> Result<Option<Waiting>> {
         let find = |state: &Books| {
             let place = place.again().filter(|place| state.is_allocated(place.block(), address));
-            place.ok_or(Error::InvalidDevicePointer { address })
+            place.ok_or(Error::Memory(MemoryError::InvalidPointer { address }))
         };
         let begin = |state: &mut Flushed<'_>, place: &Place<'_>, empty| {
             place.withdraw_used();

@@ -1,5 +1,6 @@
 //! Taking a block back: by the thread that allocated last from its shard, or by another thread.
 
+use crate::base::error::MemoryError;
 use crate::base::error::{Error, Result};
 use crate::caching::block::{Claim, StreamUse};
 use crate::caching::device::cache::DeviceCache;
@@ -53,9 +54,9 @@ impl DeviceCache {
         let address = claim.address();
         let used = self.all_shards(|all| {
             let place = self.shared.pages.find(address).filter(|place| place.shard == shard.id);
-            let place = place.ok_or(Error::InvalidDevicePointer { address })?;
+            let place = place.ok_or(Error::Memory(MemoryError::InvalidPointer { address }))?;
             if !(place.is_used() || all.free(shard.position, &place)) {
-                return Err(Error::InvalidDevicePointer { address });
+                return Err(Error::Memory(MemoryError::InvalidPointer { address }));
             }
             Ok(Some(place).filter(Place::is_used))
         })?;
@@ -87,7 +88,7 @@ impl DeviceCache {
         let address = claim.address();
         match self.shared.pages.find(address) {
             Some(place) if place.is_used() => self.free_used(driver, shard, &place, claim),
-            _ => Err(Error::InvalidDevicePointer { address }),
+            _ => Err(Error::Memory(MemoryError::InvalidPointer { address })),
         }
     }
 }

@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::base::device::DeviceIndex;
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, PoolError, Result};
 use crate::base::handles::StreamRef;
 use crate::driver::Driver;
 
@@ -67,7 +67,7 @@ pub(crate) fn new_segment(
         return Ok(Some(address));
     }
     source.free(device, address, bytes)?;
-    Err(Error::UnusableSegment { address })
+    Err(Error::Pool(PoolError::UnusableSegment { address }))
 }
 
 #[cfg(test)]
@@ -79,6 +79,7 @@ mod tests {
     use rand::seq::IndexedRandom as _;
 
     use super::*;
+    use crate::base::error::StartError;
     use crate::base::ids::PoolId;
     use crate::caching::tests::random;
     use crate::caching::tests::scripts::{Bench, on};
@@ -242,14 +243,14 @@ mod tests {
     #[test]
     fn a_source_that_fails_is_heard() {
         let rig = Rig::new("", 1 << 40, true);
-        rig.fail_next(Error::NoDevices);
+        rig.fail_next(Error::Start(StartError::NoDevices));
         let before = rig.bench.stats();
-        assert_eq!(rig.alloc(1000), Err(Error::NoDevices));
+        assert_eq!(rig.alloc(1000), Err(Error::Start(StartError::NoDevices)));
         assert_eq!(rig.bench.stats(), before);
         let address = rig.alloc(1000).unwrap();
         rig.free(address);
-        rig.fail_next(Error::NoDevices);
-        assert_eq!(rig.close(), Err(Error::NoDevices));
+        rig.fail_next(Error::Start(StartError::NoDevices));
+        assert_eq!(rig.close(), Err(Error::Start(StartError::NoDevices)));
         assert_eq!((rig.given(), rig.reserved()), (2 * MIB, 2 * MIB), "what was not taken back is still held");
         rig.bench.allocator.empty_cache(&rig.bench.driver).unwrap();
         assert_eq!((rig.given(), rig.reserved()), (0, 0));
@@ -290,7 +291,7 @@ mod tests {
         let rig = Rig::new("", 1 << 40, true);
         for address in [(1 << 40) + 256, u64::MAX - 511] {
             rig.shelf.0.lock().unwrap().next = Some(address);
-            assert_eq!(rig.alloc(1000), Err(Error::UnusableSegment { address }));
+            assert_eq!(rig.alloc(1000), Err(Error::Pool(PoolError::UnusableSegment { address })));
             assert_eq!((rig.given(), rig.reserved()), (0, 0));
         }
         rig.alloc(1000).unwrap();

@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::base::device::DeviceIndex;
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, PoolError, Result};
 use crate::base::handles::StreamHandle;
 use crate::base::ids::PoolId;
 use crate::caching::block::{Asked, Block, Index, NONE, Owner, State};
@@ -109,14 +109,14 @@ struct Run {
 
 impl Growth {
     fn pool_of(&self, id: PoolId) -> Result<(u32, &Pool)> {
-        let private = self.private.get(&id).ok_or(Error::PoolNotFound { pool: id })?;
+        let private = self.private.get(&id).ok_or(Error::Pool(PoolError::NotFound { pool: id }))?;
         Ok((private.use_count, self.pools.get(private.pool)))
     }
 
     /// A pool whose state may be noted or restored.
     fn pool_in_use(&self, id: PoolId) -> Result<&Pool> {
         match self.pool_of(id)? {
-            (0, _) => Err(Error::CheckpointOfReleasedPool),
+            (0, _) => Err(Error::Pool(PoolError::CheckpointOfReleased)),
             (_, pool) => Ok(pool),
         }
     }
@@ -131,7 +131,7 @@ impl DeviceAllocator {
         let segments = self.cache.all_shards(|all| {
             let pending = blocks_of(all, pool).find(|(_, block)| block.state == State::Pending);
             if let Some((_, block)) = pending {
-                return Err(Error::CheckpointOfPendingMemory { address: block.address });
+                return Err(Error::Pool(PoolError::CheckpointOfPendingMemory { address: block.address }));
             }
             let heads = blocks_of(all, pool).filter(|(_, block)| block.prev == NONE);
             let mut segments: Vec<SegmentCheckpoint> = heads.map(|(state, head)| note_segment(state, head)).collect();
@@ -153,7 +153,10 @@ impl DeviceAllocator {
             return Err(Error::OtherRuntime { what: "checkpoint" });
         }
         if checkpoint.device != self.cache.index {
-            return Err(Error::CheckpointDevice { checkpoint: checkpoint.device, device: self.cache.index });
+            return Err(Error::Pool(PoolError::CheckpointDevice {
+                checkpoint: checkpoint.device,
+                device: self.cache.index,
+            }));
         }
         let growth = lock(&self.growth);
         let pool = growth.pool_in_use(checkpoint.pool)?;
@@ -163,7 +166,7 @@ impl DeviceAllocator {
                 block.state == State::Pending || (block.state == State::Allocated && block.uses != NONE)
             };
             if let Some((_, block)) = blocks_of(all, pool).find(|(_, block)| is_in_use(block)) {
-                return Err(Error::CheckpointOfPendingMemory { address: block.address });
+                return Err(Error::Pool(PoolError::CheckpointOfPendingMemory { address: block.address }));
             }
             check_segments(all, pool, checkpoint)?;
             if let Some(given_up) = given_up {
@@ -257,7 +260,7 @@ fn check_segments(all: &AllShards<'_>, pool: &Pool, checkpoint: &PoolCheckpoint)
             let may_be_more = noted.in_range && held.size > noted.size;
             **held == noted || (may_be_more && Run { size: noted.size, ..**held } == noted)
         };
-        held.get(&address).filter(holds).ok_or(Error::CheckpointIsStale { address })?;
+        held.get(&address).filter(holds).ok_or(Error::Pool(PoolError::CheckpointIsStale { address }))?;
     }
     Ok(())
 }

@@ -7,6 +7,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::base::device::DeviceIndex;
+use crate::base::error::MemoryError;
 use crate::base::error::{Error, Result};
 use crate::caching::block::{Asked, Claim, Owner};
 use crate::driver::{Driver, Relaxed};
@@ -66,8 +67,8 @@ impl Uncached {
     fn take(&self, claim: Claim) -> Result<(u64, DeviceIndex)> {
         let (address, mut live) = (claim.address(), lock(&self.live));
         match live.get(&address) {
-            None => Err(Error::InvalidDevicePointer { address }),
-            Some((_, owner)) if *owner != claim.owner() => Err(Error::OwnedByBuffer { address }),
+            None => Err(Error::Memory(MemoryError::InvalidPointer { address })),
+            Some((_, owner)) if *owner != claim.owner() => Err(Error::Memory(MemoryError::OwnedByBuffer { address })),
             Some((device, _)) => {
                 let device = *device;
                 live.remove(&address);

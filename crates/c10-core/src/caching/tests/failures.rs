@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 
 use super::*;
 use crate::base::device::DeviceIndex;
+use crate::base::error::DeviceError;
 use crate::base::error::Error;
+use crate::base::error::MemoryError;
 use crate::base::handles::StreamRef;
 use crate::caching::tests::scripts::{Bench, on};
 
@@ -15,7 +17,7 @@ fn bad_requests_are_refused_and_change_nothing() {
     assert_eq!(allocator.alloc(driver, on(0), 0), Ok(0));
     assert_eq!(allocator.free(driver, 0), Ok(()));
     assert_eq!(allocator.record_stream(0, on(0)), Ok(()));
-    let unknown = Error::InvalidDevicePointer { address: 12345 };
+    let unknown = Error::Memory(MemoryError::InvalidPointer { address: 12345 });
     assert_eq!(unknown.to_string(), "invalid device pointer: 0x3039");
     assert_eq!(allocator.free(driver, 12345), Err(unknown.clone()));
     assert_eq!(allocator.record_stream(12345, on(0)), Err(unknown));
@@ -23,9 +25,9 @@ fn bad_requests_are_refused_and_change_nothing() {
     assert_eq!(error.to_string(), "CUDA out of memory. Tried to allocate more than 1EB memory.");
     let address = allocator.alloc(driver, on(0), 100).unwrap();
     assert_eq!(allocator.free(driver, address), Ok(()));
-    assert_eq!(allocator.free(driver, address), Err(Error::InvalidDevicePointer { address }));
+    assert_eq!(allocator.free(driver, address), Err(Error::Memory(MemoryError::InvalidPointer { address })));
     let other = StreamRef { device: DeviceIndex(5), ..on(0) };
-    assert_eq!(allocator.alloc(driver, other, 100), Err(Error::InvalidDeviceId));
+    assert_eq!(allocator.alloc(driver, other, 100), Err(Error::Device(DeviceError::InvalidId)));
 }
 
 const TOUR: &str = "a 1 5e6, a 2 1000, a 3@16 3e6, r 1 16, r 1 32, r 2 16, f 1, a 4 2e6, done 16, f 2, a 5 5e6, \

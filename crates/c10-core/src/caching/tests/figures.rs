@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::base::device::DeviceIndex;
-use crate::base::error::Error;
+use crate::base::error::{Error, PoolError};
 use crate::base::handles::StreamHandle;
 use crate::base::ids::PoolId;
 use crate::base::stat::Stat;
@@ -275,7 +275,7 @@ fn a_released_pool_with_memory_cannot_be_used_again() {
     bench.allocator.release_pool(DEVICE, pool).unwrap();
     let before = bench.stats();
     let again = bench.allocator.begin_allocate_to_pool(DEVICE, pool, Filter::Thread(thread::number()));
-    assert_eq!(again, Err(Error::PoolReleased));
+    assert_eq!(again, Err(Error::Pool(PoolError::Released)));
     assert_eq!((bench.stats(), bench.allocator.is_scoped()), (before, false));
     bench.run("f 1, e");
     assert_eq!(bench.allocator.pool_use_count(DEVICE, pool), Ok(0));

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::base::device::DeviceIndex;
-use crate::base::error::Error;
+use crate::base::error::{DeviceError, Error, MemoryError, PoolError};
 use crate::base::ids::PoolId;
 use crate::caching::tests::scripts::{Bench, figures, on};
 
@@ -229,7 +229,7 @@ fn memory_that_other_streams_use_is_in_the_way() {
     let address = rig.alloc(0, 1000);
     let noted = rig.get();
     rig.record(address, 32);
-    let error = Error::CheckpointOfPendingMemory { address };
+    let error = Error::Pool(PoolError::CheckpointOfPendingMemory { address });
     rig.refuses(&noted, &error);
     assert!(rig.try_get().is_ok(), "only noting is possible");
     rig.free(address);
@@ -251,7 +251,7 @@ fn only_pools_in_use_have_checkpoints() {
     let error = allocator.checkpoint_pool(driver, DEVICE, unknown).unwrap_err();
     assert_eq!(error.to_string(), "Could not find pool of id (77, 77)");
     assert_eq!(allocator.check_pool_live_allocations(DEVICE, unknown, &[]), Err(error));
-    assert_eq!(allocator.checkpoint_pool(driver, DeviceIndex(1), rig.pool), Err(Error::InvalidDeviceId));
+    assert_eq!(allocator.checkpoint_pool(driver, DeviceIndex(1), rig.pool), Err(Error::Device(DeviceError::InvalidId)));
     allocator.release_pool(DEVICE, rig.pool).unwrap();
     let error = rig.try_get().unwrap_err();
     assert_eq!(error.to_string(), "Not expected to checkpoint freeable graph");
@@ -259,7 +259,7 @@ fn only_pools_in_use_have_checkpoints() {
     assert!(rig.is_live(&[address]), "this can be asked of it still");
     rig.free(address);
     allocator.empty_cache(driver).unwrap();
-    rig.refuses(&noted, &Error::PoolNotFound { pool: rig.pool });
+    rig.refuses(&noted, &Error::Pool(PoolError::NotFound { pool: rig.pool }));
 }
 
 #[test]
@@ -276,7 +276,7 @@ fn a_checkpoint_is_of_one_device_and_allocator() {
     let noted = ours.checkpoint_pool(&driver, DEVICE, pool).unwrap();
     assert_eq!(ours.restore_pool(&driver, DEVICE, &noted, None), Ok(RestoreResult::default()));
     assert_eq!(theirs.restore_pool(&driver, DEVICE, &noted, None), Err(Error::OtherRuntime { what: "checkpoint" }));
-    let error = Error::CheckpointDevice { checkpoint: DEVICE, device: DeviceIndex(1) };
+    let error = Error::Pool(PoolError::CheckpointDevice { checkpoint: DEVICE, device: DeviceIndex(1) });
     assert_eq!(ours.restore_pool(&driver, DeviceIndex(1), &noted, None), Err(error));
 }
 
@@ -288,7 +288,7 @@ fn a_checkpoint_of_segments_that_are_gone_is_refused() {
     rig.free(large);
     rig.bench.driver.memory().capacity = 80 * MIB;
     rig.try_alloc(0, 90 * MIB).unwrap_err();
-    rig.refuses(&noted, &Error::CheckpointIsStale { address: large });
+    rig.refuses(&noted, &Error::Pool(PoolError::CheckpointIsStale { address: large }));
     assert!(rig.is_live(&[small]));
 }
 
@@ -322,7 +322,7 @@ fn frees_by_another_thread_meanwhile_keep_the_books() {
         scope.spawn(move || {
             for address in take.into_iter().flatten() {
                 let freed = allocator.free(driver, address);
-                assert!(matches!(freed, Ok(()) | Err(Error::InvalidDevicePointer { .. })), "{freed:?}");
+                assert!(matches!(freed, Ok(()) | Err(Error::Memory(MemoryError::InvalidPointer { .. }))), "{freed:?}");
                 done.send(()).unwrap();
             }
         });

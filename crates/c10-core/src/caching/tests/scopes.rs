@@ -1,6 +1,7 @@
 //! Scopes: what they take, and blocks that other streams use while one is open.
 
 use crate::base::error::Error;
+use crate::base::error::PoolError;
 use crate::caching::tests::scripts::{Bench, POOL};
 
 #[test]
@@ -27,9 +28,9 @@ fn a_scope_takes_only_its_own_streams() {
 fn a_pool_is_recorded_to_once() {
     let mut bench = Bench::with(64 << 30, "");
     bench.run("begin");
-    assert_eq!(bench.step("begin"), Err(Error::AlreadyRecordingToPool));
+    assert_eq!(bench.step("begin"), Err(Error::Pool(PoolError::AlreadyRecording)));
     bench.run("end");
-    assert_eq!(bench.step("end"), Err(Error::NotRecordingToPool));
+    assert_eq!(bench.step("end"), Err(Error::Pool(PoolError::NotRecording)));
     bench.run("begin, end, release, release");
     assert_eq!(bench.step("a 1 100"), Ok(()));
 }

@@ -5,6 +5,7 @@
 use super::*;
 use crate::base::device::DeviceIndex;
 use crate::base::error::Error;
+use crate::base::error::MemoryError;
 use crate::caching::tests::scripts::{Bench, figures, on};
 
 const OPTIONS: [&str; 4] = [
@@ -178,7 +179,7 @@ fn what_waits_or_is_dormant_cannot_be_freed_or_used() {
                 allocator.alloc(driver, on(32), 100).unwrap();
             }
         }
-        let invalid = Err(Error::InvalidDevicePointer { address });
+        let invalid = Err(Error::Memory(MemoryError::InvalidPointer { address }));
         if remote {
             // As if another thread had allocated last.
             thread::forget_handed_out();
@@ -221,7 +222,7 @@ fn a_mark_that_is_left_over_does_no_harm() {
         let calls = driver.calls().made();
         assert_eq!(allocator.free(driver, address), Ok(()));
         assert_eq!(driver.calls().made(), calls, "it awaits nothing");
-        assert_eq!(allocator.free(driver, address), Err(Error::InvalidDevicePointer { address }));
+        assert_eq!(allocator.free(driver, address), Err(Error::Memory(MemoryError::InvalidPointer { address })));
         assert_eq!(allocator.inconsistency(), None);
         let other = i64::from(asks_first);
         assert_eq!(figures(&bench.stats().active), [other, 1 + other, 3 + other, 3]);

@@ -9,6 +9,8 @@ use std::sync::Arc;
 
 use super::{CAPTURED, DEVICE, MIB};
 use crate::base::config::AllocatorConfig;
+use crate::base::error::MemoryError;
+use crate::base::error::PoolError;
 use crate::base::error::{Error, OutOfMemory, Result};
 use crate::base::handles::StreamHandle;
 use crate::base::ids::PoolId;
@@ -172,7 +174,7 @@ impl Naive {
             return Ok(0);
         }
         if bytes >= 1 << 60 {
-            return Err(Error::RequestTooLarge { requested: bytes });
+            return Err(Error::Memory(MemoryError::RequestTooLarge { requested: bytes }));
         }
         if self.scopes.is_empty() {
             self.process_events();
@@ -349,7 +351,7 @@ impl Naive {
             return Ok(());
         }
         if !self.live().contains(&address) {
-            return Err(Error::InvalidDevicePointer { address });
+            return Err(Error::Memory(MemoryError::InvalidPointer { address }));
         }
         let (at, max) = (self.at(address), self.max_split());
         let block = &mut self.blocks[at];
@@ -417,7 +419,7 @@ impl Naive {
 
     pub(crate) fn record_stream(&mut self, address: u64, stream: usize) -> Result<()> {
         if !self.live().contains(&address) {
-            return Err(Error::InvalidDevicePointer { address });
+            return Err(Error::Memory(MemoryError::InvalidPointer { address }));
         }
         let (at, scoped) = (self.at(address), !self.scopes.is_empty());
         let block = &mut self.blocks[at];
@@ -586,7 +588,7 @@ impl Naive {
     pub(crate) fn use_pool(&mut self, id: PoolId, options: &PoolOptions) -> Result<()> {
         if let Some(pool) = self.private.get_mut(&id) {
             if pool.uses == 0 {
-                return Err(Error::PoolReleased);
+                return Err(Error::Pool(PoolError::Released));
             }
             pool.uses += 1;
             return Ok(());
@@ -600,7 +602,7 @@ impl Naive {
 
     pub(crate) fn begin(&mut self, id: PoolId, takes: Takes) -> Result<()> {
         if self.scopes.iter().any(|scope| scope.0 == id) {
-            return Err(Error::AlreadyRecordingToPool);
+            return Err(Error::Pool(PoolError::AlreadyRecording));
         }
         self.use_pool(id, &PoolOptions::default())?;
         self.scopes.push((id, takes));
@@ -608,7 +610,7 @@ impl Naive {
     }
 
     pub(crate) fn end(&mut self, id: PoolId) -> Result<()> {
-        let at = self.scopes.iter().position(|scope| scope.0 == id).ok_or(Error::NotRecordingToPool)?;
+        let at = self.scopes.iter().position(|scope| scope.0 == id).ok_or(Error::Pool(PoolError::NotRecording))?;
         self.scopes.remove(at);
         Ok(())
     }
