@@ -19,6 +19,7 @@ use crate::state::ipc::IpcState;
 use crate::state::modules::Modules;
 use crate::state::peer::Peers;
 use crate::state::pool_routes::PoolRoutes;
+use crate::state::raw_addresses::RawAddresses;
 use crate::state::stream_pools::StreamPools;
 
 /// A started runtime.
@@ -35,6 +36,7 @@ pub(crate) struct Started {
     pub(crate) deferred: DeferredDestroy,
     pub(crate) peers: Peers,
     pub(crate) pool_routes: PoolRoutes,
+    pub(crate) raw_addresses: RawAddresses,
     pub(crate) ipc: IpcState,
 }
 
@@ -53,6 +55,7 @@ impl Started {
             deferred: DeferredDestroy::default(),
             peers: Peers::new(devices),
             pool_routes: PoolRoutes::default(),
+            raw_addresses: RawAddresses::default(),
             ipc: IpcState::default(),
         }
     }
