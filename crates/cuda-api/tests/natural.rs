@@ -158,6 +158,18 @@ fn modules_have_the_names_that_the_root_has() -> Result<()> {
     Ok(())
 }
 
+#[test]
+fn figures_have_torchs_names() -> Result<()> {
+    let _rig = rig();
+    let (buffer, host) = (DeviceBuffer::new(1000, None)?, PinnedBuffer::new(1000)?);
+    let stats = cuda_api::memory_stats(None)?;
+    assert_eq!(stats["allocated_bytes.all.current"], 1024);
+    assert_eq!(cuda_api::memory_stats(Some(1))?["allocation.all.current"], 0);
+    assert_eq!(cuda_api::host_memory_stats()["allocated_bytes.current"], 1024);
+    assert_eq!((stats.get("allocated.all.current"), buffer.len(), host.len()), (None, 1000, 1000));
+    Ok(())
+}
+
 /// A stream that was made elsewhere is given as any other.
 fn _external(stream: &ExternalStream) -> Result<()> {
     set_stream(stream)?;

@@ -6,6 +6,7 @@ pub(crate) mod buffers;
 pub(crate) mod code_check;
 pub(crate) mod cudart;
 pub(crate) mod event;
+pub(crate) mod figures;
 pub(crate) mod graph;
 pub(crate) mod graphed;
 pub(crate) mod guard;

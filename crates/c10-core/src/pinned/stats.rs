@@ -25,25 +25,22 @@ pub struct DurationStat {
     pub min: i64,
     /// How many there were.
     pub count: i64,
+    /// `total / count`, rounded down; 0 where none was measured.
+    pub avg: i64,
 }
 
 impl DurationStat {
-    /// `total / count`, rounded down; 0 where none was measured.
-    #[must_use]
-    pub fn avg(&self) -> i64 {
-        self.total.checked_div(self.count).unwrap_or(0)
-    }
-
     pub(crate) fn add(&mut self, time: Duration) {
         let micros = i64::try_from(time.as_micros()).unwrap_or(i64::MAX);
         self.total = self.total.saturating_add(micros);
         self.count += 1;
+        self.avg = self.total / self.count;
         self.max = self.max.max(micros);
         self.min = if self.min == 0 { micros } else { self.min.min(micros) };
     }
 
     pub(crate) fn reset_accumulated(&mut self) {
-        (self.total, self.count) = (0, 0);
+        (self.total, self.count, self.avg) = (0, 0, 0);
     }
 
     pub(crate) fn reset_peak(&mut self) {
@@ -124,7 +121,7 @@ impl DurationStat {
             leaf("max", self.max),
             leaf("min", self.min),
             leaf("count", self.count),
-            leaf("avg", self.avg()),
+            leaf("avg", self.avg),
         ]
     }
 }
@@ -150,13 +147,12 @@ mod tests {
     #[test]
     fn times_are_summed_up() {
         let mut time = DurationStat::default();
-        assert_eq!(time.avg(), 0);
         [7, 3, 9].into_iter().for_each(|micros| time.add(Duration::from_nanos(micros * 1000 + 999)));
-        assert_eq!((time, time.avg()), (DurationStat { total: 19, max: 9, min: 3, count: 3 }, 6));
+        assert_eq!(time, DurationStat { total: 19, max: 9, min: 3, count: 3, avg: 6 });
         time.reset_peak();
-        assert_eq!(time, DurationStat { total: 19, max: 0, min: 0, count: 3 });
+        assert_eq!(time, DurationStat { total: 19, max: 0, min: 0, count: 3, avg: 6 });
         time.reset_accumulated();
         time.add(Duration::from_micros(5));
-        assert_eq!(time, DurationStat { total: 5, max: 5, min: 5, count: 1 });
+        assert_eq!(time, DurationStat { total: 5, max: 5, min: 5, count: 1, avg: 5 });
     }
 }
