@@ -56,7 +56,7 @@ mod thread;
 
 pub use api::any_event::AnyEvent;
 pub use api::arg::{DeviceArg, DeviceOf, StreamArg};
-pub use api::buffers::{DeviceBuffer, construct_storage_from_data_pointer};
+pub use api::buffers::{DeviceBuffer, DeviceSlice, construct_storage_from_data_pointer};
 pub use api::code_check::{warn_unknown_code, warn_unsupported_code};
 pub use api::cudart::Cudart;
 pub use api::event::{Event, EventOptions};
@@ -68,7 +68,7 @@ pub use api::launch::{Arg, Kernel, KernelAttributes, LaunchConfig, Module};
 pub use api::mem_pool::{MemPool, MemPoolGuard, MemPoolOptions, MemPools};
 pub use api::memory::{Allocation, Memory};
 pub use api::nvml::Telemetry;
-pub use api::pinned::{PinnedBuffer, PinnedMemory};
+pub use api::pinned::{PinnedBuffer, PinnedCursor, PinnedMemory};
 pub use api::pointer::PtrArg;
 pub use api::properties::{DeviceProperties, Devices};
 pub use api::restore::{RestoredPool, StaleMemory};
@@ -81,7 +81,7 @@ pub use base::arch::{
 pub use base::config::{AllocatorConfig, Backend, ConfigError, ROUNDUP_ENTRIES};
 pub use base::device::{Device, DeviceIndex, DeviceType};
 pub use base::error::{
-    AcceleratorError, CudaError, DeferredCudaCallError, Error, GraphNode, GraphNodeKind, GraphUpdateError,
+    AcceleratorError, BufferError, CudaError, DeferredCudaCallError, Error, GraphNode, GraphNodeKind, GraphUpdateError,
     GraphUpdateFailure, GraphedError, HostOutOfMemoryError, LaunchError, LaunchErrorKind, ModuleError, NoDriver,
     OutOfMemory, OutOfMemoryError, OutOfMemoryHint, ProcessMemory, Result, Unavailable, check_error, cudaStatus,
 };

@@ -4,6 +4,7 @@
 //! `Display` writes that text. Nothing here is fatal by itself: after any error the runtime can be used on, unless
 //! [`Error::context_is_lost`] says that the device's context is gone.
 
+mod buffer;
 mod deferred;
 mod graph;
 mod graphed;
@@ -20,6 +21,7 @@ use crate::base::config::ConfigError;
 use crate::base::device::{DeviceIndex, DeviceType};
 use crate::base::ids::PoolId;
 
+pub use buffer::BufferError;
 pub use deferred::DeferredCudaCallError;
 pub use graph::{GraphNode, GraphNodeKind, GraphUpdateError, GraphUpdateFailure};
 pub use graphed::GraphedError;
@@ -188,6 +190,9 @@ pub enum Error {
         /// Kind of the second event's device.
         last: DeviceType,
     },
+    /// A time was asked for that ends before it begins.
+    #[error("the first event was recorded after the second; there is no duration from it to that")]
+    EventsReversed,
     /// An event was recorded on one device and then on another.
     #[error("Event device {event} does not match recording stream's device {stream}.")]
     EventDevice {
@@ -460,6 +465,9 @@ pub enum Error {
         /// Bytes the buffer has.
         len: usize,
     },
+    /// Memory cannot be looked at as elements, or as a slice of the host.
+    #[error(transparent)]
+    Buffer(#[from] BufferError),
     /// A range of a buffer ends before it begins.
     #[error("the range {start}..{end} of a buffer ends before it begins")]
     ReversedRange {
