@@ -59,7 +59,7 @@ pub use api::arg::{DeviceArg, DeviceOf, StreamArg};
 pub use api::buffers::{DeviceBuffer, DeviceSlice, construct_storage_from_data_pointer};
 pub use api::code_check::{warn_unknown_code, warn_unsupported_code};
 pub use api::cudart::Cudart;
-pub use api::event::{Event, EventOptions};
+pub use api::event::{Event, EventFuture, EventOptions};
 pub use api::graph::{CUDAGraph, CaptureOutcome, CaptureScope, Condition, GeneratorState, GraphCapture, GraphReport};
 pub use api::graphed::{GraphFn, GraphedCallable, GraphedOptions};
 pub use api::guard::{MultiStreamGuard, StreamGuard};

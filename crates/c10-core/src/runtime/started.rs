@@ -21,6 +21,7 @@ use crate::state::peer::Peers;
 use crate::state::pool_routes::PoolRoutes;
 use crate::state::raw_addresses::RawAddresses;
 use crate::state::stream_pools::StreamPools;
+use crate::state::wakers::Wakers;
 
 /// A started runtime.
 #[derive(Debug)]
@@ -37,6 +38,7 @@ pub(crate) struct Started {
     pub(crate) peers: Peers,
     pub(crate) pool_routes: PoolRoutes,
     pub(crate) raw_addresses: RawAddresses,
+    pub(crate) wakers: Wakers,
     pub(crate) ipc: IpcState,
 }
 
@@ -56,6 +58,7 @@ impl Started {
             peers: Peers::new(devices),
             pool_routes: PoolRoutes::default(),
             raw_addresses: RawAddresses::default(),
+            wakers: Wakers::default(),
             ipc: IpcState::default(),
         }
     }

@@ -13,3 +13,4 @@ pub(crate) mod pool_routes;
 pub(crate) mod raw_addresses;
 pub(crate) mod stream_pools;
 pub(crate) mod sync_debug;
+pub(crate) mod wakers;

@@ -362,6 +362,11 @@ pub enum Error {
     /// The allocator's configuration text was refused; torch's `ValueError`.
     #[error(transparent)]
     AllocatorConfig(#[from] ConfigError),
+    /// A function was to be called once by a stream that captures; its graph would call it at each replay.
+    #[error(
+        "a function that is called once cannot be captured; record one that can be called again with CaptureScope::launch_host_func"
+    )]
+    HostFunctionDuringCapture,
     /// Memory of the host that is not pinned cannot take part in a graph: nobody keeps it alive until the replay.
     #[error(
         "Cannot copy between CPU and CUDA tensors during CUDA graph capture unless the CPU memory is a pinned buffer."
