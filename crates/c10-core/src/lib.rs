@@ -56,10 +56,10 @@ mod thread;
 
 pub use api::any_event::AnyEvent;
 pub use api::arg::{DeviceArg, DeviceOf, StreamArg};
-pub use api::buffers::{DeviceBuffer, construct_storage_from_data_pointer};
+pub use api::buffers::{DeviceBuffer, DeviceSlice, construct_storage_from_data_pointer};
 pub use api::code_check::{warn_unknown_code, warn_unsupported_code};
 pub use api::cudart::Cudart;
-pub use api::event::{Event, EventOptions};
+pub use api::event::{Event, EventFuture, EventOptions};
 pub use api::graph::{CUDAGraph, CaptureOutcome, CaptureScope, Condition, GeneratorState, GraphCapture, GraphReport};
 pub use api::graphed::{GraphFn, GraphedCallable, GraphedOptions};
 pub use api::guard::{MultiStreamGuard, StreamGuard};
@@ -68,7 +68,7 @@ pub use api::launch::{Arg, Kernel, KernelAttributes, LaunchConfig, Module};
 pub use api::mem_pool::{MemPool, MemPoolGuard, MemPoolOptions, MemPools};
 pub use api::memory::Memory;
 pub use api::nvml::Telemetry;
-pub use api::pinned::{PinnedBuffer, PinnedMemory};
+pub use api::pinned::{PinnedBuffer, PinnedCursor, PinnedMemory};
 pub use api::pointer::PtrArg;
 pub use api::properties::{DeviceProperties, Devices};
 pub use api::restore::{RestoredPool, StaleMemory};
@@ -81,11 +81,11 @@ pub use base::arch::{
 pub use base::config::{AllocatorConfig, Backend, ConfigError, ROUNDUP_ENTRIES};
 pub use base::device::{Device, DeviceIndex, DeviceType};
 pub use base::error::{
-    AcceleratorError, CudaError, DeferredCudaCallError, DeviceError, Error, EventError, GraphError, GraphNode,
-    GraphNodeKind, GraphUpdateError, GraphUpdateFailure, GraphedError, HostOutOfMemoryError, IpcError, LaunchError,
-    LaunchErrorKind, MemoryError, ModuleError, NoDriver, NvmlMissing, OutOfMemory, OutOfMemoryError, OutOfMemoryHint,
-    PoolError, ProcessMemory, RefusedFraction, Result, StartError, StreamError, SyncDebugError, SystemError,
-    TelemetryError, Unavailable, check_error, cudaStatus,
+    AcceleratorError, BufferError, CudaError, DeferredCudaCallError, DeviceError, Error, EventError, GraphError,
+    GraphNode, GraphNodeKind, GraphUpdateError, GraphUpdateFailure, GraphedError, HostOutOfMemoryError, IpcError,
+    LaunchError, LaunchErrorKind, MemoryError, ModuleError, NoDriver, NvmlMissing, OutOfMemory, OutOfMemoryError,
+    OutOfMemoryHint, PoolError, ProcessMemory, RefusedFraction, Result, StartError, StreamError, SyncDebugError,
+    SystemError, TelemetryError, Unavailable, check_error, cudaStatus,
 };
 pub use base::handles::{CaptureMode, MemInfo};
 pub use base::ids::{PoolId, StreamId};

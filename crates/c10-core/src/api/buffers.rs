@@ -5,11 +5,13 @@
 //! pinned memory only, which does not serve again until they are done; plain slices are copied before the call returns.
 
 mod borrowed;
+mod typed;
 
 use std::ops::{Bound, Range, RangeBounds};
 use std::sync::Arc;
 
 pub use borrowed::construct_storage_from_data_pointer;
+pub use typed::DeviceSlice;
 
 use crate::api::arg::{DeviceArg, StreamArg};
 use crate::api::ipc::{Received, SharedBuffer};
@@ -380,17 +382,27 @@ impl DeviceBuffer {
 
     fn queue_fill(&self, range: &Range<usize>, value: u8, stream: Option<&Stream>) -> Result<()> {
         let bytes = check_part(range, self.len())?;
+        let to = self.at(range.start);
+        match bytes {
+            0 => Ok(()),
+            _ => self.queue_set(stream, |ready, stream| ready.api.set_bytes(to, value, bytes, stream)),
+        }
+    }
+
+    /// Queues what sets bytes of the buffer, on a stream of its device.
+    pub(crate) fn queue_set(
+        &self,
+        stream: Option<&Stream>,
+        set: impl FnOnce(&Started, StreamRef) -> Result<()>,
+    ) -> Result<()> {
         if let Some(stream) = stream.filter(|stream| stream.device_index() != self.device_index()) {
             return Err(Error::Stream(StreamError::Device {
                 device: self.device_index(),
                 stream: stream.device_index(),
             }));
         }
-        if bytes == 0 {
-            return Ok(());
-        }
         let (ready, stream, _) = self.use_on(stream)?;
-        ready.api.set_bytes(self.at(range.start), value, bytes, stream)
+        set(ready, stream)
     }
 
     pub(crate) fn runtime(&self) -> &Runtime {

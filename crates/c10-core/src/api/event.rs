@@ -5,9 +5,14 @@
 //! it; for events that graphs record and wait for, when the last of those graphs is gone too. Before the first record an
 //! event is done and waiting for it does nothing.
 
+mod future;
+
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+pub use future::EventFuture;
 
 use crate::api::arg::{DeviceArg, StreamArg};
 use crate::base::device::{Device, DeviceIndex};
@@ -259,6 +264,29 @@ impl Event {
             return Err(Error::Event(EventError::NotCompleted));
         }
         self.runtime.ready()?.api.event_elapsed_ms(first.handle, last.handle)
+    }
+
+    /// Time from this event to `end`, to about half a microsecond; [`Self::elapsed_time`] has torch's milliseconds.
+    ///
+    /// ```
+    /// # testkit::make_default(testkit::Config::default()).unwrap();
+    /// use c10_core::{DeviceBuffer, Event, EventOptions};
+    ///
+    /// let (start, end) = (Event::new(EventOptions::TIMING), Event::new(EventOptions::TIMING));
+    /// let buffer = DeviceBuffer::new(1 << 20, None)?;
+    /// start.record(None)?;
+    /// buffer.fill(.., 1, None)?;
+    /// end.record(None)?;
+    /// end.synchronize()?;
+    /// assert!(start.elapsed(&end)? > std::time::Duration::ZERO);
+    /// # Ok::<(), c10_core::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`Self::elapsed_time`]; [`crate::EventError::Reversed`] where this event was recorded after `end`.
+    pub fn elapsed(&self, end: &Self) -> Result<Duration> {
+        let milliseconds = f64::from(self.elapsed_time(end)?);
+        Duration::try_from_secs_f64(milliseconds / 1e3).map_err(|_| Error::Event(EventError::Reversed))
     }
 
     /// The driver's event, which is had from now on if it was not.

@@ -3,9 +3,14 @@
 //! **Invariants:** an asynchronous copy notes its stream on the block before it is queued, or, if it is captured, makes
 //! the graph an owner of the block. Dropping a buffer waits for nothing.
 
+mod cursor;
+mod slices;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
+
+pub use cursor::PinnedCursor;
 
 use crate::api::stream::Stream;
 use crate::base::error::{Error, Result};
@@ -25,8 +30,8 @@ use crate::thread;
 
 /// Page-locked host memory that the device can read and write while the host does other things.
 ///
-/// A handle: clones are the same memory. The host reads and writes copies of bytes ([`Self::read`], [`Self::write`]);
-/// while the device writes the same bytes, what is read is some mixture of old and new. Events or synchronisation
+/// A handle: clones are the same memory. The host reads and writes copies of bytes ([`Self::read`], [`Self::write`],
+/// [`Self::cursor`]) or, with the only handle, the bytes in place ([`Self::as_slice`], [`Self::as_mut_slice`]); while the device writes the same bytes, what is read is some mixture of old and new. Events or synchronisation
 /// order host and device. Given back to a cache when the last handle is dropped; it serves again when the streams that
 /// used it have passed the work queued until then.
 ///

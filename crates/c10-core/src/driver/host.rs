@@ -1,7 +1,7 @@
 //! Pinned host memory: taken from the driver or registered with it, its bytes, and copies between it and the device.
 //!
-//! **Invariants:** the bytes of pinned memory are read and written only through raw copies, never through references:
-//! the device may be writing them at any time. All of it is set to zero before anybody else knows its address.
+//! **Invariants:** the bytes of pinned memory are read and written through raw copies, since the device may be writing them
+//! at any time; through references only where its one owner has made sure that nobody does. All of it is set to zero before anybody else knows its address.
 //!
 //! # Safety
 //! Each unsafe block is one call through the function table, one call of the system or one raw copy. Addresses of
@@ -49,6 +49,17 @@ impl<'a> HostMemory<'a> {
 
     fn at(&self, offset: usize) -> *mut c_void {
         ptr::with_exposed_provenance_mut(self.address + offset)
+    }
+
+    /// The bytes, for reading and writing in place.
+    ///
+    /// # Safety
+    /// - As long as the slice lives nobody else reads or writes the memory: no other owner of the block, and no work of a
+    ///   device.
+    pub(crate) unsafe fn exclusive(self) -> &'a mut [u8] {
+        // SAFETY: the range lies in the block, which is alive and was initialised when it was made; nobody else uses it,
+        // as the caller promises.
+        unsafe { std::slice::from_raw_parts_mut(self.at(0).cast::<u8>(), self.len) }
     }
 
     /// Copies `from` into the memory at `offset`.

@@ -143,6 +143,20 @@ impl Api {
         Ok(unsafe { self.table.cuMemcpyAsync(to, from, bytes, raw(stream)) }?)
     }
 
+    /// Queues setting numbers of 2 bytes, at an address that is a multiple of that.
+    pub(crate) fn set_halves(&self, to: u64, value: u16, count: usize, stream: StreamRef) -> Result<()> {
+        self.bind(stream.device)?;
+        // SAFETY: the range was checked by the caller.
+        Ok(unsafe { self.table.cuMemsetD16Async(to, value, count, raw(stream)) }?)
+    }
+
+    /// Queues setting numbers of 4 bytes, at an address that is a multiple of that.
+    pub(crate) fn set_words(&self, to: u64, value: u32, count: usize, stream: StreamRef) -> Result<()> {
+        self.bind(stream.device)?;
+        // SAFETY: the range was checked by the caller.
+        Ok(unsafe { self.table.cuMemsetD32Async(to, value, count, raw(stream)) }?)
+    }
+
     /// Queues setting bytes of device memory.
     pub(crate) fn set_bytes(&self, to: u64, value: u8, bytes: usize, stream: StreamRef) -> Result<()> {
         self.bind(stream.device)?;

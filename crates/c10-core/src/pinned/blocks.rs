@@ -180,6 +180,11 @@ impl Block {
         self.used.store(true, Ordering::Relaxed);
     }
 
+    /// The streams recorded, as an owner sees them.
+    pub(crate) fn recorded(&self) -> Vec<StreamRef> {
+        self.streams().clone()
+    }
+
     /// Whether streams were recorded; asked by the last owner.
     #[inline]
     pub(crate) fn is_used(&self) -> bool {

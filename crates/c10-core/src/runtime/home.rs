@@ -60,6 +60,16 @@ impl Home {
         *lock(&self.runtime) = Some(runtime);
     }
 
+    /// Whether the runtime is gone, and with it all work that used the memory.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    /// The runtime, unless it is gone or about to.
+    pub(crate) fn runtime(&self) -> Option<Runtime> {
+        lock(&self.runtime).as_ref().and_then(Runtime::upgrade)
+    }
+
     /// Gives a block up that the caller owned.
     #[inline]
     pub(crate) fn release(&'static self, (id, block): (BlockId, &Block)) {
@@ -72,7 +82,7 @@ impl Home {
     /// Gives a block up as its last owner, which streams may still use.
     #[cold]
     fn release_used(&'static self, block: BlockId) {
-        let runtime = lock(&self.runtime).as_ref().and_then(Runtime::upgrade);
+        let runtime = self.runtime();
         match runtime.as_ref().and_then(Runtime::started) {
             Some(ready) => {
                 self.cache.wait_for_streams(Some(&ready.api), block);

@@ -20,6 +20,7 @@ use crate::state::modules::Modules;
 use crate::state::peer::Peers;
 use crate::state::pool_routes::PoolRoutes;
 use crate::state::stream_pools::StreamPools;
+use crate::state::wakers::Wakers;
 
 /// A started runtime.
 #[derive(Debug)]
@@ -35,6 +36,7 @@ pub(crate) struct Started {
     pub(crate) deferred: DeferredDestroy,
     pub(crate) peers: Peers,
     pub(crate) pool_routes: PoolRoutes,
+    pub(crate) wakers: Wakers,
     pub(crate) ipc: IpcState,
 }
 
@@ -53,6 +55,7 @@ impl Started {
             deferred: DeferredDestroy::default(),
             peers: Peers::new(devices),
             pool_routes: PoolRoutes::default(),
+            wakers: Wakers::default(),
             ipc: IpcState::default(),
         }
     }

@@ -12,3 +12,4 @@ pub(crate) mod pool_pinned;
 pub(crate) mod pool_routes;
 pub(crate) mod stream_pools;
 pub(crate) mod sync_debug;
+pub(crate) mod wakers;

@@ -5,6 +5,7 @@
 //! device name it completely.
 
 mod external;
+mod host_function;
 mod raw;
 
 use std::fmt;
@@ -14,7 +15,7 @@ pub use external::ExternalStream;
 pub use raw::get_stream_from_external;
 
 use crate::api::arg::DeviceArg;
-use crate::api::event::{Event, EventOptions};
+use crate::api::event::{Event, EventFuture, EventOptions};
 use crate::api::guard::{MultiStreamGuard, StreamGuard};
 use crate::api::launch::queue_sleep;
 use crate::base::device::{Device, DeviceIndex, DeviceType};
@@ -196,6 +197,14 @@ impl Stream {
         let event = Event::on(&self.runtime, EventOptions::default());
         event.record(self)?;
         Ok(event)
+    }
+
+    /// Waits for the work queued so far without blocking: a future; see [`EventFuture`].
+    ///
+    /// # Errors
+    /// The driver's error. A capture has nothing to wait for: the future tells the driver's error then.
+    pub fn done(&self) -> Result<EventFuture> {
+        self.record_event().map(EventFuture::new)
     }
 
     /// Whether the stream takes part in a capture.

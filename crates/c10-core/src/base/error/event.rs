@@ -15,6 +15,9 @@ pub enum EventError {
     /// An event whose work is not done was asked for a time.
     #[error("Both events must be completed before calculating elapsed time.")]
     NotCompleted,
+    /// A time was asked for that ends before it begins.
+    #[error("the first event was recorded after the second; there is no duration from it to that")]
+    Reversed,
     /// An event of a kind of device that has no streams was to be recorded.
     #[error("{kind} backend doesn't support events.")]
     NoEvents {

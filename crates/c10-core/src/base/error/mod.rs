@@ -4,6 +4,7 @@
 //! `Display` writes that text. Nothing here is fatal by itself: after any error the runtime can be used on, unless
 //! [`Error::context_is_lost`] says that the device's context is gone.
 
+mod buffer;
 mod deferred;
 mod device;
 mod driver;
@@ -27,6 +28,7 @@ use cuda_sys::{CUresult, DriverError};
 
 use crate::base::config::ConfigError;
 
+pub use buffer::BufferError;
 pub use deferred::DeferredCudaCallError;
 pub use device::DeviceError;
 pub use driver::{AcceleratorError, Unavailable};
@@ -75,6 +77,9 @@ pub enum Error {
         /// What kind of object.
         what: &'static str,
     },
+    /// Memory cannot be looked at as elements, or as a slice of the host.
+    #[error(transparent)]
+    Buffer(#[from] BufferError),
     /// The allocator's configuration text was refused; torch's `ValueError`.
     #[error(transparent)]
     AllocatorConfig(#[from] ConfigError),

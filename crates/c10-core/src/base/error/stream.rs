@@ -23,4 +23,9 @@ pub enum StreamError {
     /// A priority was asked for a stream that was made elsewhere and has its own.
     #[error("Priority was explicitly set for a external stream")]
     ExternalPriority,
+    /// A function was to be called once by a stream that captures; its graph would call it at each replay.
+    #[error(
+        "a function that is called once cannot be captured; record one that can be called again with CaptureScope::launch_host_func"
+    )]
+    HostFunctionDuringCapture,
 }
