@@ -146,6 +146,7 @@ impl<T> EventQueues<T> {
 mod tests {
     use super::*;
     use crate::base::device::DeviceIndex;
+    use crate::base::error::DeviceError;
     use crate::base::handles::StreamHandle;
 
     fn stream(handle: usize) -> StreamRef {
