@@ -320,7 +320,7 @@ fn only_a_buffer_gives_its_memory_back() {
         // Memory that a buffer had serves the program, and the other way round.
         let address = memory.buffer(4096, &stream).unwrap().address();
         let raw = memory.alloc(4096, &stream).unwrap();
-        assert_eq!(raw == address, cached);
+        assert!(raw == address || !cached, "what the driver gives without a cache is its own choice");
         memory.free(raw).unwrap();
         let buffer = memory.buffer(4096, &stream).unwrap();
         assert_ne!(memory.free(buffer.address()), Ok(()));

@@ -447,7 +447,7 @@ fn memory_that_shrinks_must_be_given_up() {
     let restored = cuda_api::set_checkpoint_pool_state(None, &noted, &mut stale).unwrap();
     let buffers: Vec<(u64, usize)> = restored.buffers.iter().map(|buffer| (buffer.address(), buffer.len())).collect();
     assert_eq!(buffers, [(address, 512), (address + 512, 512)]);
-    restored.buffers[1].fill(0..512, 3, &cuda_api::current_stream(None).unwrap()).unwrap();
+    restored.buffers[1].fill(0..512, 3, cuda_api::current_stream(None).unwrap()).unwrap();
     assert_eq!(restored.buffers[1].to_vec().unwrap(), [3; 512]);
 }
 

@@ -161,7 +161,7 @@ fn what_is_on_a_device_makes_it_current() {
     assert_eq!(current_in(device_of(&Device::cuda(1))), 1);
     let _one = device(1).unwrap();
     assert_eq!(current_in(device_of(&event)), 1, "on no device yet");
-    event.record(&default_stream(0).unwrap()).unwrap();
+    event.record(default_stream(0).unwrap()).unwrap();
     assert_eq!(current_in(device_of(&event)), 0);
     assert_eq!(current_in(device_of(&host)), 1, "the host's");
     assert_eq!(current_in(device_of(&Device { kind: DeviceType::Cpu, index: None })), 1);
@@ -194,8 +194,8 @@ fn events_measure_and_order() {
     let side = Stream::new(None, 0).unwrap();
     let buffer = DeviceBuffer::new(1 << 20, None).unwrap();
     start.record(None).unwrap();
-    buffer.fill(0..1 << 20, 1, &current_stream(None).unwrap()).unwrap();
-    end.record(&current_stream(None).unwrap()).unwrap();
+    buffer.fill(0..1 << 20, 1, current_stream(None).unwrap()).unwrap();
+    end.record(current_stream(None).unwrap()).unwrap();
     end.wait(&side).unwrap();
     side.wait_event(&end).unwrap();
     end.synchronize().unwrap();
