@@ -17,10 +17,10 @@ use crate::runtime::Runtime;
 /// recorded.
 ///
 /// ```
-/// use c10_core::{AnyEvent, DeviceType, Error, EventOptions};
+/// use c10_core::{AnyEvent, DeviceType, Error, EventError, EventOptions};
 /// let event = AnyEvent::new(DeviceType::Cpu, EventOptions::default());
 /// assert_eq!((event.query()?, event.device_index()), (true, None));
-/// assert!(matches!(event.record(None), Err(Error::NoEvents { .. })));
+/// assert!(matches!(event.record(None), Err(Error::Event(EventError::NoEvents { .. }))));
 /// # Ok::<(), Error>(())
 /// ```
 #[derive(Debug)]

@@ -48,7 +48,7 @@ impl MemPools<'_> {
     ///
     /// ```
     /// # testkit::make_default(testkit::Config::default()).unwrap();
-    /// use c10_core::{DeviceBuffer, Error, MemPool, MemPoolOptions, Runtime, StaleMemory};
+    /// use c10_core::{DeviceBuffer, MemPool, MemPoolOptions, PoolError, Runtime, StaleMemory};
     ///
     /// let (runtime, device) = (Runtime::current(), 0);
     /// let pool = MemPool::new(MemPoolOptions::default())?;
@@ -57,7 +57,7 @@ impl MemPools<'_> {
     /// let buffer = new(1 << 20)?;
     ///
     /// let refused = runtime.mem_pools().restore(device, &checkpoint, &mut StaleMemory::default());
-    /// assert_eq!(refused.unwrap_err(), Error::StaleMemory { address: buffer.address() });
+    /// assert_eq!(refused.unwrap_err(), PoolError::StaleMemory { address: buffer.address() }.into());
     /// let mut stale = StaleMemory { buffers: vec![buffer], ..StaleMemory::default() };
     /// runtime.mem_pools().restore(device, &checkpoint, &mut stale)?;
     /// assert!(runtime.mem_pools().check_live_allocations(device, pool.id(), &[])?);
