@@ -104,7 +104,7 @@ impl<T: Pod> DeviceSlice<T> {
     /// memory held before.
     ///
     /// # Errors
-    /// [`Error::RequestTooLarge`], else as for [`DeviceBuffer::new`].
+    /// [`crate::MemoryError::RequestTooLarge`], else as for [`DeviceBuffer::new`].
     pub fn new(len: usize, device: impl DeviceArg) -> Result<Self> {
         let too_large = || Error::Memory(crate::base::error::MemoryError::RequestTooLarge { requested: u64::MAX });
         let bytes = len.checked_mul(Self::SIZE).ok_or_else(too_large)?;
