@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Instant;
 
-use c10_core::{Allocation, DeviceIndex, Error, Runtime, Stream};
+use c10_core::{DeviceIndex, Error, Runtime, Stream};
 
 use crate::alloc::case::THREADS_MAX;
 use crate::measure::median;
@@ -63,8 +63,8 @@ impl Ground {
         on_threads(threads, ops, |index| {
             let (runtime, stream) = (&self.runtime, &self.streams[index % self.streams.len()]);
             Ok(Loop(move |_| {
-                let block = runtime.memory().allocate(bytes, stream)?;
-                runtime.memory().deallocate(black_box(block))
+                let address = runtime.memory().alloc(bytes, stream)?;
+                runtime.memory().free(black_box(address))
             }))
         })
     }
@@ -82,9 +82,9 @@ impl Ground {
     /// # Errors
     /// The runtime's.
     pub(crate) fn record_stream(&self, bytes: u64) -> Result<(), Error> {
-        let block = self.runtime.memory().allocate(bytes, self.stream())?;
-        self.runtime.memory().record_stream(block.address(), &self.other)?;
-        self.runtime.memory().deallocate(block)
+        let address = self.runtime.memory().alloc(bytes, self.stream())?;
+        self.runtime.memory().record_stream(address, &self.other)?;
+        self.runtime.memory().free(address)
     }
 
     /// Nanoseconds of reading all statistics.
@@ -185,9 +185,9 @@ impl Ground {
         let mut figures = vec![0.0; ops];
         for figure in &mut figures {
             let begin = Instant::now();
-            let block = self.runtime.memory().allocate(bytes, self.stream())?;
+            let address = self.runtime.memory().alloc(bytes, self.stream())?;
             *figure = begin.elapsed().as_secs_f64() * 1e9;
-            self.runtime.memory().deallocate(block)?;
+            self.runtime.memory().free(address)?;
         }
         figures.sort_by(f64::total_cmp);
         Ok(figures)
@@ -252,14 +252,14 @@ struct Replace<'ground> {
     stream: &'ground Stream,
     sizes: Vec<u64>,
     indexes: Vec<usize>,
-    blocks: Vec<Option<Allocation>>,
+    blocks: Vec<u64>,
 }
 
 impl<'ground> Replace<'ground> {
     fn new(runtime: &'ground Runtime, stream: &'ground Stream, live: usize) -> Result<Self, Error> {
         let mut random = Random::new(SEED);
         let sizes = random.sizes();
-        let first = (0..live).map(|index| runtime.memory().allocate(sizes[index % SIZES], stream).map(Some));
+        let first = (0..live).map(|index| runtime.memory().alloc(sizes[index % SIZES], stream));
         let blocks = first.collect::<Result<Vec<_>, _>>()?;
         Ok(Self { runtime, stream, indexes: random.indexes(live), sizes, blocks })
     }
@@ -269,14 +269,14 @@ impl Work for Replace<'_> {
     fn run(&mut self, ops: usize) -> Result<(), Error> {
         for index in 0..ops {
             let block = &mut self.blocks[self.indexes[index % INDEXES]];
-            block.take().map_or(Ok(()), |block| self.runtime.memory().deallocate(block))?;
-            *block = Some(self.runtime.memory().allocate(self.sizes[(index * STRIDE) % SIZES], self.stream)?);
+            self.runtime.memory().free(*block)?;
+            *block = self.runtime.memory().alloc(self.sizes[(index * STRIDE) % SIZES], self.stream)?;
         }
         Ok(())
     }
 
     fn finish(self) -> Result<(), Error> {
-        self.blocks.into_iter().flatten().try_for_each(|block| self.runtime.memory().deallocate(block))
+        self.blocks.iter().try_for_each(|block| self.runtime.memory().free(*block))
     }
 }
 

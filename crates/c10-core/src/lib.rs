@@ -66,7 +66,7 @@ pub use api::guard::{MultiStreamGuard, StreamGuard};
 pub use api::ipc::{Ipc, SharedBuffer};
 pub use api::launch::{Arg, Dim3, Kernel, KernelAttributes, LaunchBuilder, LaunchConfig, Module};
 pub use api::mem_pool::{MemPool, MemPoolGuard, MemPoolOptions, MemPools};
-pub use api::memory::{Allocation, Memory};
+pub use api::memory::Memory;
 pub use api::nvml::Telemetry;
 pub use api::pinned::{PinnedBuffer, PinnedCursor, PinnedMemory};
 pub use api::pointer::PtrArg;

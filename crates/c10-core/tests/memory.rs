@@ -317,34 +317,3 @@ fn an_observer_that_runs_out_of_memory_itself_gets_the_error() {
         );
     }
 }
-
-/// Safe code must not make two live buffers share memory.
-#[test]
-fn only_the_owner_gives_memory_back() {
-    let rig = rig();
-    let (memory, stream) = (rig.runtime.memory(), rig.stream());
-    let buffer = memory.buffer(4096, &stream).unwrap();
-    let (address, copy) = (buffer.address(), buffer.clone());
-    assert_eq!(memory.free(address), Err(Error::OwnedAddress { address }));
-    drop(buffer);
-    assert_eq!(memory.free(address), Err(Error::OwnedAddress { address }), "another handle is there");
-    let other = memory.buffer(4096, &stream).unwrap();
-    assert_ne!(other.address(), address);
-    drop(copy);
-    assert_eq!(memory.free(address), Err(Error::InvalidDevicePointer { address }));
-
-    let allocation = memory.allocate(4096, &stream).unwrap();
-    let address = allocation.address();
-    assert_eq!(memory.free(address), Err(Error::OwnedAddress { address }));
-    let elsewhere = common::runtime();
-    memory.deallocate(allocation).unwrap();
-    let refused = elsewhere.memory().deallocate(memory.allocate(1, &stream).unwrap());
-    assert_eq!(refused, Err(Error::OtherRuntime { what: "allocation" }));
-
-    let raw = memory.alloc(4096, &stream).unwrap();
-    memory.free(raw).unwrap();
-    assert_eq!(memory.free(raw), Err(Error::InvalidDevicePointer { address: raw }));
-    assert_eq!(memory.alloc(4096, &stream), Ok(raw));
-    drop(other);
-    assert!(rig.runtime.is_valid());
-}

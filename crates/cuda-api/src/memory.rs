@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use c10_core::{DeviceArg, DeviceIndex, Error, Result, Runtime, StreamArg};
 
 pub use c10_core::{
-    Allocation, AllocatorConfig, BlockCheckpoint, BlockInfo, BlockState, ConfigError, DeviceStats, DurationStat,
+    AllocatorConfig, BlockCheckpoint, BlockInfo, BlockState, ConfigError, DeviceStats, DurationStat,
     HostOutOfMemoryError, HostStats, MemPool, MemPoolGuard, MemPoolOptions, MemPools, Memory, NestedStat, ObserverId,
     OutOfMemory, OutOfMemoryError, OutOfMemoryHint, PinnedMemory, PoolCheckpoint, PoolId, ProcessMemory, RestoredPool,
     SegmentCheckpoint, SegmentInfo, SegmentType, StaleMemory, Stat, StatByPool,

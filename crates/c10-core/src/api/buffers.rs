@@ -85,7 +85,7 @@ impl Drop for DeviceMemory {
             return;
         }
         // Gone with its runtime otherwise. An error here leaves the block with the allocator, which tries again.
-        let _ = Runtime::upgrade(&self.home).map(|runtime| runtime.memory().give_back(self.address));
+        let _ = Runtime::upgrade(&self.home).map(|runtime| runtime.memory().free(self.address));
     }
 }
 

@@ -4,7 +4,6 @@
 //! or resets does nothing before the runtime has started.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
 
 use crate::api::buffers::DeviceBuffer;
@@ -14,37 +13,14 @@ use crate::base::config::AllocatorConfig;
 use crate::base::device::DeviceIndex;
 use crate::base::error::{Error, Result};
 use crate::base::handles::{MemInfo, StreamRef};
-use crate::base::ids::{PoolId, RuntimeId};
+use crate::base::ids::PoolId;
 use crate::base::stat::NestedStat;
 use crate::base::warning::warning;
-use crate::caching::{BlockState, DeviceStats, SegmentInfo};
+use crate::caching::{DeviceStats, SegmentInfo};
 use crate::driver::Driver;
 use crate::runtime::{Runtime, Started};
 use crate::state::observers::ObserverId;
 use crate::thread;
-
-/// Device memory with one owner, made by [`Memory::allocate`]. Only the owner can give it back.
-#[must_use = "memory that is not given back stays handed out"]
-#[derive(PartialEq, Eq, Hash)]
-pub struct Allocation {
-    address: u64,
-    runtime: RuntimeId,
-}
-
-impl Allocation {
-    /// Address of the first byte on the device; 0 for no bytes.
-    #[must_use]
-    #[inline]
-    pub fn address(&self) -> u64 {
-        self.address
-    }
-}
-
-impl fmt::Debug for Allocation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Allocation({:#x})", self.address)
-    }
-}
 
 /// The device memory of a runtime; made by [`Runtime::memory`].
 #[derive(Clone, Copy, Debug)]
@@ -173,63 +149,13 @@ impl Memory<'_> {
         ready.allocator.empty_cache(&ready.api).and(waited.map(drop))
     }
 
-    /// Device memory for use on `stream`, by address; 0 for no bytes. Freed by [`Self::free`]. A [`DeviceBuffer`] or
-    /// an [`Allocation`] owns its memory and costs less.
+    /// Device memory for use on `stream`, by address; 0 for no bytes. Freed by [`Self::free`].
     ///
     /// # Errors
     /// Not enough memory, or the driver's error.
     pub fn alloc(self, bytes: u64, stream: &Stream) -> Result<u64> {
-        let address = self.take(bytes, stream)?;
-        self.note_raw(address);
-        Ok(address)
-    }
-
-    /// Device memory for use on `stream` that has one owner and nothing else: no handles, no streams noted by copies.
-    /// Given back by [`Self::deallocate`]; one that is dropped instead stays handed out as long as the runtime. For
-    /// runtimes built on this one, which keep their own books.
-    ///
-    /// ```
-    /// # testkit::make_default(testkit::Config::default()).unwrap();
-    /// use c10_core::Runtime;
-    ///
-    /// let runtime = Runtime::current();
-    /// let allocation = runtime.memory().allocate(1 << 20, &runtime.streams().default(0)?)?;
-    /// assert_ne!(allocation.address(), 0);
-    /// runtime.memory().deallocate(allocation)?;
-    /// # Ok::<(), c10_core::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// Not enough memory, or the driver's error.
-    #[inline]
-    pub fn allocate(self, bytes: u64, stream: &Stream) -> Result<Allocation> {
-        Ok(Allocation { address: self.take(bytes, stream)?, runtime: self.0.id() })
-    }
-
-    /// Gives memory back that [`Self::allocate`] gave.
-    ///
-    /// # Errors
-    /// The memory belongs to another runtime; the driver's error, after which the memory is no longer handed out all the
-    /// same.
-    #[inline]
-    pub fn deallocate(self, allocation: Allocation) -> Result<()> {
-        if allocation.runtime != self.0.id() {
-            return Err(Error::OtherRuntime { what: "allocation" });
-        }
-        self.give_back(allocation.address)
-    }
-
-    fn note_raw(self, address: u64) {
-        if address != 0 {
-            self.0.started().into_iter().for_each(|ready| ready.raw_addresses.insert(address));
-        }
-    }
-
-    /// Memory that the caller makes somebody the owner of.
-    #[inline]
-    pub(crate) fn take(self, bytes: u64, stream: &Stream) -> Result<u64> {
         match self.0.at_hand() {
-            Some(ready) if stream.runtime() == self.0 => self.take_from(ready, stream.reference(), bytes),
+            Some(ready) if stream.runtime() == self.0 => self.allocate(ready, stream.reference(), bytes),
             _ => self.allocate_first(bytes, stream),
         }
     }
@@ -238,7 +164,7 @@ impl Memory<'_> {
     #[cold]
     fn allocate_first(self, bytes: u64, stream: &Stream) -> Result<u64> {
         self.0.check_same(stream.runtime(), "stream")?;
-        self.take_from(self.0.ready()?, stream.reference(), bytes)
+        self.allocate(self.0.ready()?, stream.reference(), bytes)
     }
 
     /// Device memory for use on this thread's current stream of a device; see [`Self::alloc`].
@@ -247,13 +173,11 @@ impl Memory<'_> {
     /// The device does not exist, not enough memory, or the driver's error.
     pub fn alloc_on_current_stream(self, bytes: u64, device: DeviceIndex) -> Result<u64> {
         let ready = self.0.check_device(device)?;
-        let address = self.take_from(ready, thread::stream(self.0.id(), device).on(device), bytes)?;
-        self.note_raw(address);
-        Ok(address)
+        self.allocate(ready, thread::stream(self.0.id(), device).on(device), bytes)
     }
 
     #[inline]
-    fn take_from(self, ready: &Started, stream: StreamRef, bytes: u64) -> Result<u64> {
+    fn allocate(self, ready: &Started, stream: StreamRef, bytes: u64) -> Result<u64> {
         match ready.allocator.alloc(&ready.api, stream, bytes) {
             Ok(address) => Ok(address),
             Err(error) => self.allocate_again(ready, stream, bytes, error),
@@ -280,45 +204,21 @@ impl Memory<'_> {
         ready.ipc.collect(&ready.api, &ready.deferred) || held
     }
 
-    /// Gives memory back that [`Self::alloc`] handed out, by its address; 0 is ignored.
+    /// Gives memory back by its address; 0 is ignored.
     ///
     /// # Errors
-    /// [`Error::InvalidDevicePointer`] for an address that is not handed out; [`Error::OwnedAddress`] for one that a
-    /// buffer or an [`Allocation`] owns; the driver's error, after which the memory is no longer handed out all the same.
+    /// [`Error::InvalidDevicePointer`] for an address that is not handed out; the driver's error, after which the
+    /// memory is no longer handed out all the same.
     pub fn free(self, address: u64) -> Result<()> {
-        if address != 0 && !self.0.started().is_some_and(|ready| ready.raw_addresses.take(address)) {
-            return Err(self.why_not_freed(address));
-        }
-        self.give_back(address)
-    }
-
-    #[cold]
-    fn why_not_freed(self, address: u64) -> Error {
-        if let Err(error @ Error::BadFork) = self.0.ready() {
-            return error;
-        }
-        let is_owned = |segment: &SegmentInfo| {
-            let mut blocks = segment.blocks.iter();
-            blocks.any(|block| block.address == address && block.state == BlockState::ActiveAllocated)
-        };
-        match self.snapshot(None).iter().any(is_owned) {
-            true => Error::OwnedAddress { address },
-            false => Error::InvalidDevicePointer { address },
-        }
-    }
-
-    /// Gives memory back whose owner goes.
-    #[inline]
-    pub(crate) fn give_back(self, address: u64) -> Result<()> {
         match self.0.at_hand() {
             Some(ready) => ready.allocator.free(&ready.api, address),
-            None => self.give_back_first(address),
+            None => self.delete_first(address),
         }
     }
 
     /// The same before the runtime has started, or where it may not be used.
     #[cold]
-    fn give_back_first(self, address: u64) -> Result<()> {
+    fn delete_first(self, address: u64) -> Result<()> {
         if address != 0 && self.0.started().is_none() {
             return Err(Error::InvalidDevicePointer { address });
         }
@@ -341,7 +241,7 @@ impl Memory<'_> {
     /// # Errors
     /// Not enough memory, or the driver's error.
     pub fn buffer(self, len: usize, stream: &Stream) -> Result<DeviceBuffer> {
-        let address = self.take(len as u64, stream)?;
+        let address = self.alloc(len as u64, stream)?;
         Ok(DeviceBuffer::of(self.0, address, len, stream.reference(), None))
     }
 

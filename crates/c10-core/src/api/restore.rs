@@ -46,7 +46,7 @@ impl MemPools<'_> {
     ///
     /// # Errors
     /// As for [`Self::checkpoint`]; [`Error::StaleMemory`] for memory that was not given up; [`Error::BufferNotGivenUp`];
-    /// [`Error::OwnedAddress`]; memory of the pool is used by other streams ([`Error::CheckpointOfPendingMemory`]); the checkpoint is of another
+    /// memory of the pool is used by other streams ([`Error::CheckpointOfPendingMemory`]); the checkpoint is of another
     /// runtime or device, or a segment of it went back to the driver ([`Error::CheckpointIsStale`]).
     #[doc(alias = "_cuda_setCheckpointPoolState")]
     pub fn restore(
@@ -62,15 +62,10 @@ impl MemPools<'_> {
         }
         let buffers = stale.buffers.iter().map(DeviceBuffer::address);
         let given_up: BTreeSet<u64> = buffers.chain(stale.addresses.iter().copied()).collect();
-        if let Some(&address) = stale.addresses.iter().find(|address| !ready.raw_addresses.contains(**address)) {
-            return Err(Error::OwnedAddress { address });
-        }
         let result = ready.allocator.restore_pool(&ready.api, device, checkpoint, Some(&given_up))?;
         stale.buffers.drain(..).for_each(DeviceBuffer::forget_taken);
+        stale.addresses.clear();
         let held: BTreeSet<u64> = result.allocations_freed.iter().copied().collect();
-        for address in stale.addresses.drain(..).filter(|address| held.contains(address)) {
-            ready.raw_addresses.take(address);
-        }
         let streams = streams_of(checkpoint);
         let ownerless = result.allocations_created.iter().filter(|block| {
             let stayed = held.contains(&block.address) && !given_up.contains(&block.address);

@@ -19,7 +19,6 @@ use crate::state::ipc::IpcState;
 use crate::state::modules::Modules;
 use crate::state::peer::Peers;
 use crate::state::pool_routes::PoolRoutes;
-use crate::state::raw_addresses::RawAddresses;
 use crate::state::stream_pools::StreamPools;
 use crate::state::wakers::Wakers;
 
@@ -37,7 +36,6 @@ pub(crate) struct Started {
     pub(crate) deferred: DeferredDestroy,
     pub(crate) peers: Peers,
     pub(crate) pool_routes: PoolRoutes,
-    pub(crate) raw_addresses: RawAddresses,
     pub(crate) wakers: Wakers,
     pub(crate) ipc: IpcState,
 }
@@ -57,7 +55,6 @@ impl Started {
             deferred: DeferredDestroy::default(),
             peers: Peers::new(devices),
             pool_routes: PoolRoutes::default(),
-            raw_addresses: RawAddresses::default(),
             wakers: Wakers::default(),
             ipc: IpcState::default(),
         }

@@ -10,7 +10,6 @@ pub(crate) mod observers;
 pub(crate) mod peer;
 pub(crate) mod pool_pinned;
 pub(crate) mod pool_routes;
-pub(crate) mod raw_addresses;
 pub(crate) mod stream_pools;
 pub(crate) mod sync_debug;
 pub(crate) mod wakers;

@@ -98,14 +98,6 @@ pub enum Error {
         address: u64,
     },
 
-    /// The address was handed out, but something that lives owns it and gives it back: a buffer, or an allocation that its
-    /// owner has kept.
-    #[error("device memory at {address:#x} has an owner, which gives it back; drop that instead")]
-    OwnedAddress {
-        /// The address.
-        address: u64,
-    },
-
     /// A device index below zero or not below the number of devices; torch's assertion of that text.
     #[error("Invalid device id")]
     InvalidDeviceId,
