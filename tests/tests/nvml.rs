@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use c10_core::{DeviceIndex, Error, OutOfMemory, ProcessMemory, Runtime};
+use c10_core::{DeviceIndex, Error, OutOfMemory, ProcessMemory, Runtime, TelemetryError};
 
 const DEVICE: DeviceIndex = DeviceIndex(0);
 const MIB: u64 = 1 << 20;
@@ -87,7 +87,7 @@ fn the_real_nvml_where_there_is_a_gpu() {
         Ok::<_, Error>((load, rest, runtime.telemetry().memory_used(DEVICE)?))
     };
     let ((gpu, memory), (celsius, milliwatts, mhz), used) = match telemetry() {
-        Err(error @ Error::NvmlMissing { .. }) => return println!("skipped: {error}"),
+        Err(error @ Error::Telemetry(TelemetryError::Missing { .. })) => return println!("skipped: {error}"),
         answered => answered.expect("NVML answers for a device that CUDA has"),
     };
     println!("{gpu} % {memory} % {celsius} C {milliwatts} mW {mhz} MHz {used} bytes used");

@@ -350,13 +350,16 @@ impl<Action: FnMut()> Drop for OnDrop<Action> {
 
 #[cfg(test)]
 mod tests {
+    use c10_core::DeviceError;
+
     use super::*;
 
     #[test]
     fn a_thread_that_fails_does_not_keep_the_others_waiting() {
-        let outcome =
-            on_threads(4, 10, |index| if index == 2 { Err(Error::InvalidDeviceId) } else { Ok(Loop(|_| Ok(()))) });
-        assert!(matches!(outcome, Err(Error::InvalidDeviceId)), "{outcome:?}");
+        let outcome = on_threads(4, 10, |index| {
+            if index == 2 { Err(Error::Device(DeviceError::InvalidId)) } else { Ok(Loop(|_| Ok(()))) }
+        });
+        assert!(matches!(outcome, Err(Error::Device(DeviceError::InvalidId))), "{outcome:?}");
     }
 
     #[test]

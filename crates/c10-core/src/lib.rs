@@ -81,12 +81,15 @@ pub use base::arch::{
 pub use base::config::{AllocatorConfig, Backend, ConfigError, ROUNDUP_ENTRIES};
 pub use base::device::{Device, DeviceIndex, DeviceType};
 pub use base::error::{
-    AcceleratorError, BufferError, CudaError, DeferredCudaCallError, Error, GraphNode, GraphNodeKind, GraphUpdateError,
-    GraphUpdateFailure, GraphedError, HostOutOfMemoryError, LaunchError, LaunchErrorKind, ModuleError, NoDriver,
-    OutOfMemory, OutOfMemoryError, OutOfMemoryHint, ProcessMemory, Result, Unavailable, check_error, cudaStatus,
+    AcceleratorError, BufferError, CudaError, DeferredCudaCallError, DeviceError, Error, EventError, GraphError,
+    GraphNode, GraphNodeKind, GraphUpdateError, GraphUpdateFailure, GraphedError, HostOutOfMemoryError, IpcError,
+    LaunchError, LaunchErrorKind, MemoryError, ModuleError, NoDriver, NvmlMissing, OutOfMemory, OutOfMemoryError,
+    OutOfMemoryHint, PoolError, ProcessMemory, RefusedFraction, Result, StartError, StreamError, SyncDebugError,
+    SystemError, TelemetryError, Unavailable, check_error, cudaStatus,
 };
 pub use base::handles::{CaptureMode, MemInfo};
 pub use base::ids::{PoolId, StreamId};
+pub use base::loading::ModuleLoading;
 pub use base::pointer::{PointerInfo, PointerKind};
 pub use base::stat::{NestedStat, Stat};
 pub use base::uuid::Uuid;

@@ -3,7 +3,7 @@
 
 mod common;
 
-use c10_core::{DeviceIndex, Error, construct_storage_from_data_pointer};
+use c10_core::{DeviceIndex, Error, IpcError, MemoryError, construct_storage_from_data_pointer};
 use common::{DEVICE, rig};
 
 #[test]
@@ -21,8 +21,8 @@ fn a_borrowed_buffer_is_the_same_memory_and_gives_nothing_back() {
     assert_eq!(part.to_vec().unwrap(), [2; 1024]);
     let bytes = owner.to_vec().unwrap();
     assert_eq!((bytes[511], bytes[512], bytes[1535], bytes[1536]), (1, 2, 2, 1));
-    assert_eq!(part.share().unwrap_err(), Error::SharedTwice);
-    assert!(matches!(part.copy_from_slice(1000, &[0; 25]), Err(Error::OutOfRange { .. })));
+    assert_eq!(part.share().unwrap_err(), Error::Ipc(IpcError::SharedTwice));
+    assert!(matches!(part.copy_from_slice(1000, &[0; 25]), Err(Error::Memory(MemoryError::OutOfRange { .. }))));
     drop(part);
     assert_eq!(rig.allocated_bytes(), 4096);
     drop(owner);

@@ -8,7 +8,7 @@ mod common;
 
 use std::sync::{Arc, Mutex};
 
-use c10_core::{DeviceIndex, Error, Runtime, check_error};
+use c10_core::{DeviceError, DeviceIndex, Error, Runtime, StartError, check_error};
 use common::{DEVICE, Rig, config, rig};
 use cuda_sim::Fault;
 use cuda_sys::CUresult;
@@ -31,8 +31,8 @@ fn peers_are_asked_for_once() {
     }
     assert_eq!(count(&rig, "cuDeviceCanAccessPeer"), 3, "one failed, one for each pair");
     for bad in [-1, 3, i32::MAX] {
-        assert_eq!(can(bad, 0), Err(Error::InvalidDeviceId));
-        assert_eq!(can(0, bad), Err(Error::InvalidPeerDeviceId));
+        assert_eq!(can(bad, 0), Err(Error::Device(DeviceError::InvalidId)));
+        assert_eq!(can(0, bad), Err(Error::Device(DeviceError::InvalidPeerId)));
     }
     assert_eq!(can(0, 3).unwrap_err().to_string(), "Invalid peer device id");
     assert_eq!(rig.machine.live().contexts, 0);
@@ -123,7 +123,7 @@ fn queued_calls_run_when_the_runtime_starts() {
 
     let error = runtime.streams().pooled(DEVICE, 0).unwrap_err();
     let text = error.to_string();
-    assert!(matches!(error, Error::DeferredCudaCall(_)));
+    assert!(matches!(error, Error::Start(StartError::DeferredCall(_))));
     assert!(text.starts_with("CUDA call failed lazily at initialization with error: out of memory (2)\n"), "{text}");
     assert!(text.ends_with(&format!("CUDA call was originally invoked at:\n\n{}:{line}:13", file!())), "{text}");
     assert_eq!(*seen.lock().unwrap(), [(1, 0), (2, 0)]);

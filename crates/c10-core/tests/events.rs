@@ -4,7 +4,9 @@ mod common;
 
 use std::sync::Barrier;
 
-use c10_core::{CUDAGraph, CaptureMode, DeviceIndex, Error, Event, EventOptions, Result, Runtime, Stream};
+use c10_core::{
+    CUDAGraph, CaptureMode, DeviceIndex, Error, Event, EventError, EventOptions, Result, Runtime, StartError, Stream,
+};
 use common::{DEVICE, Rig, code, config, fail_each_call, relay, rig};
 use cuda_sim::{Fault, LiveHandles};
 use cuda_sys::CUresult;
@@ -70,7 +72,7 @@ fn an_event_from_the_pool_stands_for_nothing_yet() {
     drop(first);
     let second = Event::on(&rig.runtime, EventOptions::TIMING);
     assert_eq!((second.cuda_event(), second.device(), second.query()), (0, None, Ok(true)));
-    assert_eq!(second.elapsed_time(&second), Err(Error::EventNotRecorded));
+    assert_eq!(second.elapsed_time(&second), Err(Error::Event(EventError::NotRecorded)));
     second.record(&stream).unwrap();
     assert_eq!((second.cuda_event(), second.event_id()), (handle, handle));
     assert_eq!(second.to_string(), format!("<torch.cuda.Event {handle:#x}>"));
@@ -249,10 +251,9 @@ fn survives(fault: Fault) -> bool {
     let result = program(&rig);
     rig.machine.clear_faults();
     assert!(
-        result
-            .as_ref()
-            .err()
-            .is_none_or(|error| error.error_code().is_some() || error.is_out_of_memory() || *error == Error::NoDevices),
+        result.as_ref().err().is_none_or(|error| error.error_code().is_some()
+            || error.is_out_of_memory()
+            || *error == Error::Start(StartError::NoDevices)),
         "{fault:?}: {result:?}"
     );
     program(&rig).unwrap_or_else(|error| panic!("{fault:?}, then {error:?}"));
@@ -348,5 +349,5 @@ fn the_current_stream_is_meant_by_none() {
     }
     assert_eq!(event.device().and_then(|device| device.index), Some(DeviceIndex(1)));
     let wrong = event.record(None).unwrap_err();
-    assert_eq!(wrong, Error::EventDevice { event: DeviceIndex(1), stream: DEVICE });
+    assert_eq!(wrong, Error::Event(EventError::Device { event: DeviceIndex(1), stream: DEVICE }));
 }

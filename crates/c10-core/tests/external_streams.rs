@@ -12,8 +12,8 @@ use std::collections::HashSet;
 use std::ptr;
 
 use c10_core::{
-    Device, DeviceBuffer, DeviceIndex, DeviceType, Error, Event, EventOptions, ExternalStream, Stream, StreamId,
-    get_stream_from_external,
+    CUDAGraph, CaptureMode, Device, DeviceBuffer, DeviceIndex, DeviceType, Error, Event, EventError, EventOptions,
+    ExternalStream, Stream, StreamError, StreamId, get_stream_from_external,
 };
 use common::{DEVICE, Rig, code, config, rig};
 use cuda_sim::LiveHandles;
@@ -124,9 +124,9 @@ fn pointers_and_priorities_that_mean_something_else() {
     }
     for odd in [3, 5, 0x7f00_0000_0001] {
         let id = i64::try_from(odd).unwrap();
-        assert_eq!(wrap(odd, DEVICE), Err(Error::UnknownStream { id }), "ids of pools are odd");
+        assert_eq!(wrap(odd, DEVICE), Err(Error::Stream(StreamError::Unknown { id })), "ids of pools are odd");
     }
-    assert_eq!(wrap(usize::MAX - 1, DEVICE), Err(Error::UnknownStream { id: i64::MAX }));
+    assert_eq!(wrap(usize::MAX - 1, DEVICE), Err(Error::Stream(StreamError::Unknown { id: i64::MAX })));
     assert_eq!(code(wrap(foreign.handle(), DeviceIndex(9))), CUresult::CUDA_ERROR_INVALID_DEVICE.0);
     assert_eq!(code(wrap(foreign.handle(), DeviceIndex(-1))), CUresult::CUDA_ERROR_INVALID_DEVICE.0);
     foreign.destroy();
@@ -138,7 +138,7 @@ fn an_id_alone_makes_no_stream_of_a_pointer() {
     let rig = rig();
     let foreign = Foreign::new(&rig, DEVICE, 0);
     let id = i64::try_from(foreign.handle()).unwrap();
-    assert_eq!(rig.runtime.streams().by_id(DEVICE, StreamId(id)), Err(Error::UnknownStream { id }));
+    assert_eq!(rig.runtime.streams().by_id(DEVICE, StreamId(id)), Err(Error::Stream(StreamError::Unknown { id })));
     foreign.destroy();
 }
 
@@ -228,7 +228,7 @@ fn contexts_of_others_are_neither_relied_on_nor_taken_away() {
         assert!(!exchange_context(ptr::null_mut()).is_null());
     }
     let mixed = elsewhere.record(&default);
-    assert_eq!(mixed, Err(Error::EventDevice { event: THERE, stream: DEVICE }));
+    assert_eq!(mixed, Err(Error::Event(EventError::Device { event: THERE, stream: DEVICE })));
     assert_eq!(default.priority().unwrap(), 0);
 }
 
@@ -318,8 +318,8 @@ fn queueing_asks_the_driver_for_nothing_that_is_known() {
     let (stream, side) = (rig.stream(), rig.stream());
     let buffer = rig.runtime.memory().buffer(4096, &stream).expect("a buffer");
     assert_eq!(cost(&rig, &stream, &buffer), 2, "whose context is current, and the fill");
-    let mut graph = c10_core::CUDAGraph::on(&rig.runtime, false);
-    let captured = graph.record::<_, Error>(&stream, None, c10_core::CaptureMode::Global, |scope| {
+    let mut graph = CUDAGraph::on(&rig.runtime, false);
+    let captured = graph.record::<_, Error>(&stream, None, CaptureMode::Global, |scope| {
         assert_eq!(cost(&rig, &stream, &buffer), 2, "this runtime began the capture");
         scope.fork(&side, |_| {
             assert_eq!(cost(&rig, &side, &buffer), 4, "whether the stream captures, and which capture it is");
@@ -341,9 +341,9 @@ fn emptying_the_cache_of_pinned_memory_does_not_spoil_captures_of_others() {
     let (stream, foreign) = (rig.stream(), Foreign::new(&rig, DEVICE, 0));
     let buffer = rig.runtime.memory().buffer(4096, &stream).expect("a buffer");
     let pinned = rig.runtime.pinned().buffer(4096).expect("pinned memory");
-    let mut graph = c10_core::CUDAGraph::on(&rig.runtime, false);
+    let mut graph = CUDAGraph::on(&rig.runtime, false);
     let copies = || buffer.copy_from_pinned(0, &pinned, 0..4096, &stream);
-    graph.capture(&stream, None, c10_core::CaptureMode::Global, copies).expect("a graph");
+    graph.capture(&stream, None, CaptureMode::Global, copies).expect("a graph");
     let free = rig.runtime.pinned().buffer(1 << 20).expect("pinned memory");
     stream.sleep(1 << 30).expect("a kernel");
     graph.replay().expect("a replay");
@@ -357,4 +357,40 @@ fn emptying_the_cache_of_pinned_memory_does_not_spoil_captures_of_others() {
     end_capture(foreign.0);
     foreign.destroy();
     assert!(rig.machine.take_reports().is_empty());
+}
+
+/// Whoever lends a stream must keep it as long as memory that was used on it; here nobody does.
+#[test]
+fn a_stream_destroyed_against_its_contract_spoils_nothing_later() {
+    let rig = rig();
+    let _current = rig.runtime.bind();
+    let (own, foreign) = (rig.stream(), Foreign::new(&rig, DEVICE, 0));
+    let lent = wrap(foreign.handle(), DEVICE).unwrap();
+    let (buffer, pinned) =
+        (rig.runtime.memory().buffer(3 << 20, &own).unwrap(), rig.runtime.pinned().buffer(64).unwrap());
+    let mut graph = CUDAGraph::on(&rig.runtime, false);
+    let capture = || buffer.copy_from_pinned(0, &pinned, 0..64, &own);
+    graph.capture(&own, None, CaptureMode::Global, capture).unwrap();
+    {
+        let _lent = lent.guard();
+        graph.replay().unwrap();
+    }
+    buffer.fill(0..100, 1, &lent).unwrap();
+    buffer.copy_from_pinned(0, &pinned, 0..64, &lent).unwrap();
+    rig.runtime.memory().set_settings("expandable_segments:True").unwrap();
+    let expandable = rig.runtime.memory().buffer(30 << 20, &lent).unwrap();
+    lent.synchronize().unwrap();
+    foreign.destroy();
+    drop((expandable, graph, pinned, buffer));
+    for _ in 0..2 {
+        assert_eq!(rig.runtime.memory().empty_cache(), Ok(()));
+        assert_eq!(rig.runtime.pinned().empty_cache(), Ok(()));
+    }
+    assert_eq!(rig.runtime.inconsistency(), None);
+    let figures = rig.runtime.memory().stats(DEVICE).unwrap();
+    assert_eq!((figures.active_bytes.all.current, rig.runtime.pinned().stats().active_bytes.current), (0, 0));
+    assert_eq!(rig.runtime.pinned().stats().allocations.current, 0);
+    rig.runtime.memory().set_settings("expandable_segments:False").unwrap();
+    drop(rig.runtime.memory().buffer(3 << 20, &own).unwrap());
+    drop((lent, own));
 }

@@ -89,7 +89,9 @@ fn run_with(program: fn(&Rig) -> Result<()>, fault: Fault) -> bool {
     let result = program(&rig);
     rig.machine.clear_faults();
     if let Err(error) = &result {
-        let told = error.error_code().is_some() || error.is_out_of_memory() || *error == c10_core::Error::NoDevices;
+        let told = error.error_code().is_some()
+            || error.is_out_of_memory()
+            || *error == c10_core::Error::Start(c10_core::StartError::NoDevices);
         assert!(told, "{context}: {error:?}");
     }
     assert_eq!(rig.runtime.inconsistency(), None, "{context}");

@@ -6,7 +6,7 @@
 
 mod common;
 
-use c10_core::{Error, Event, Runtime};
+use c10_core::{Error, Event, Runtime, StartError};
 use common::{DEVICE, rig};
 
 /// What the child sees; 0 when all is as it should be.
@@ -15,31 +15,31 @@ fn child(runtime: &Runtime, buffer: c10_core::DeviceBuffer, event: Event) -> i32
     let text = "Cannot re-initialize CUDA in forked subprocess. The driver does not work in a child";
     let refused = runtime.current_device();
     let checks = [
-        refused == Err(Error::BadFork),
+        refused == Err(Error::Start(StartError::BadFork)),
         refused.is_err_and(|error| error.to_string().starts_with(text)),
         !runtime.is_initialized(),
         runtime.device_count() == 1,
         runtime.memory().empty_cache() == Ok(()),
-        runtime.init() == Err(Error::BadFork),
+        runtime.init() == Err(Error::Start(StartError::BadFork)),
         runtime.streams().pooled(DEVICE, 0).is_err(),
-        buffer.copy_from_slice(0, &[1]) == Err(Error::BadFork),
+        buffer.copy_from_slice(0, &[1]) == Err(Error::Start(StartError::BadFork)),
         Runtime::is_in_bad_fork(),
-        buffer.share() == Err(Error::BadFork),
-        runtime.ipc().collect() == Err(Error::BadFork),
+        buffer.share() == Err(Error::Start(StartError::BadFork)),
+        runtime.ipc().collect() == Err(Error::Start(StartError::BadFork)),
         runtime.is_available(),
-        runtime.set_device(DEVICE) == Err(Error::BadFork),
-        runtime.maybe_exchange_device(DEVICE) == Err(Error::BadFork),
-        runtime.devices().can_access_peer(DEVICE, DEVICE) == Err(Error::BadFork),
-        runtime.sync_debug().set(1) == Err(Error::BadFork),
-        runtime.sync_debug().mode() == Err(Error::BadFork),
-        runtime.cudart().is_err_and(|error| error == Error::BadFork),
+        runtime.set_device(DEVICE) == Err(Error::Start(StartError::BadFork)),
+        runtime.maybe_exchange_device(DEVICE) == Err(Error::Start(StartError::BadFork)),
+        runtime.devices().can_access_peer(DEVICE, DEVICE) == Err(Error::Start(StartError::BadFork)),
+        runtime.sync_debug().set(1) == Err(Error::Start(StartError::BadFork)),
+        runtime.sync_debug().mode() == Err(Error::Start(StartError::BadFork)),
+        runtime.cudart().is_err_and(|error| error == Error::Start(StartError::BadFork)),
         c10_core::check_error(0) == Ok(()),
-        runtime.streams().current(DEVICE) == Err(Error::BadFork),
+        runtime.streams().current(DEVICE) == Err(Error::Start(StartError::BadFork)),
         runtime.device_guard(DEVICE).is_err(),
-        event.record(None) == Err(Error::BadFork),
-        event.query() == Err(Error::BadFork),
-        event.wait(None) == Err(Error::BadFork),
-        event.synchronize() == Err(Error::BadFork),
+        event.record(None) == Err(Error::Start(StartError::BadFork)),
+        event.query() == Err(Error::Start(StartError::BadFork)),
+        event.wait(None) == Err(Error::Start(StartError::BadFork)),
+        event.synchronize() == Err(Error::Start(StartError::BadFork)),
     ];
     drop((buffer, event));
     checks.iter().position(|passed| !passed).map_or(0, |failed| i32::try_from(failed).map_or(99, |failed| failed + 1))

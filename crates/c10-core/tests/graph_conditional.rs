@@ -10,8 +10,8 @@ mod common;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use c10_core::{
-    CUDAGraph, CaptureMode, CaptureScope, Condition, DeviceBuffer, Error, GraphNodeKind, GraphUpdateFailure, Kernel,
-    LaunchConfig, Module, Result, Stream,
+    CUDAGraph, CaptureMode, CaptureScope, Condition, DeviceBuffer, Error, GraphError, GraphNodeKind,
+    GraphUpdateFailure, Kernel, LaunchConfig, MemoryError, Module, Result, StartError, Stream,
 };
 use common::{DEVICE, Rig, code, config, fail_each_call, rig};
 use cuda_sim::{Fault, LiveHandles};
@@ -327,7 +327,7 @@ fn graphs_with_conditional_nodes_are_written_updated_and_not_copied() {
     graph.update(&mut capture(0, 6, false)).unwrap();
     assert_eq!(s.replay(&rig, &mut graph), 0, "the new default value");
     match graph.update(&mut capture(1, 7, true)) {
-        Err(Error::GraphUpdate(refusal)) => {
+        Err(Error::Graph(GraphError::Update(refusal))) => {
             assert_eq!(refusal.reason, GraphUpdateFailure::ParametersChanged);
             assert_eq!(refusal.node.map(|node| node.kind), Some(GraphNodeKind::Conditional));
         }
@@ -349,13 +349,19 @@ fn what_is_refused_changes_nothing() {
         let condition = scope.condition(1)?;
         escaped = Some(condition);
         let nothing = |_: &CaptureScope<'_>| Ok::<_, Error>(());
-        assert_eq!(scope.if_node(condition, &default, nothing), Err(Error::CaptureOnDefaultStream));
-        assert_eq!(scope.set_condition(condition, &s.words, 2), Err(Error::UnalignedCondition { offset: 2 }));
-        let outside = Err(Error::OutOfRange { offset: LEN - 3, bytes: 4, len: LEN });
+        assert_eq!(scope.if_node(condition, &default, nothing), Err(Error::Graph(GraphError::OnDefaultStream)));
+        assert_eq!(
+            scope.set_condition(condition, &s.words, 2),
+            Err(Error::Graph(GraphError::UnalignedCondition { offset: 2 }))
+        );
+        let outside = Err(Error::Memory(MemoryError::OutOfRange { offset: LEN - 3, bytes: 4, len: LEN }));
         assert_eq!(scope.set_condition(condition, &s.words, LEN - 3), outside);
         scope.if_node(condition, &s.side, |scope| {
             let inner = scope.condition(1)?;
-            assert_eq!(scope.if_node(condition, &s.other, nothing), Err(Error::ConditionElsewhere));
+            assert_eq!(
+                scope.if_node(condition, &s.other, nothing),
+                Err(Error::Graph(GraphError::ConditionOfOtherScope))
+            );
             scope.if_node(inner, &s.other, nothing)
         })?;
         assert_eq!(code(scope.if_node(condition, &s.side, nothing)), 1, "a node has it already");
@@ -365,9 +371,9 @@ fn what_is_refused_changes_nothing() {
     graph.replay().unwrap();
     let escaped = escaped.unwrap();
     let later = s.record(&mut self::graph(&rig), |scope| scope.set_condition(escaped, &s.words, 0));
-    assert_eq!(later, Err(Error::ConditionElsewhere));
+    assert_eq!(later, Err(Error::Graph(GraphError::ConditionOfOtherScope)));
     let later = s.record(&mut self::graph(&rig), |scope| scope.if_node(escaped, &s.side, |_| Ok(())));
-    assert_eq!(later, Err(Error::ConditionElsewhere));
+    assert_eq!(later, Err(Error::Graph(GraphError::ConditionOfOtherScope)));
     let unused = s.record(&mut self::graph(&rig), |scope| scope.condition(1).map(drop));
     assert_eq!(code(unused), 1);
     drop((s, graph, default));
@@ -411,7 +417,7 @@ fn every_way_out_of_a_body() {
     let outside = rig.runtime.memory().buffer(LEN, &s.stream).unwrap();
     let host = vec![1; LEN];
     let acts: [Act<'_>; 5] = [
-        ("an error of its own", &|_| Err(Error::InvalidCapture)),
+        ("an error of its own", &|_| Err(Error::Graph(GraphError::InvalidCapture))),
         ("a wait", &|_| s.side.synchronize()),
         ("a copy of plain memory", &|_| outside.copy_from_slice(0, &host)),
         ("the stream around it", &|_| s.side.wait_stream(&s.stream)),
@@ -484,7 +490,8 @@ fn run_with(fault: Fault) -> bool {
     let result = program(&rig);
     rig.machine.clear_faults();
     if let Err(error) = &result {
-        let told = error.error_code().is_some() || error.is_out_of_memory() || *error == Error::NoDevices;
+        let told =
+            error.error_code().is_some() || error.is_out_of_memory() || *error == Error::Start(StartError::NoDevices);
         assert!(told, "{context}: {error:?}");
     }
     rig.runtime.synchronize(DEVICE).unwrap_or_else(|error| panic!("{context}, then {result:?}: {error:?}"));

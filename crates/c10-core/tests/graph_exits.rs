@@ -6,7 +6,7 @@ mod common;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use c10_core::{CUDAGraph, CaptureMode, Error, MemPoolOptions, PoolId, Result, Stream};
+use c10_core::{CUDAGraph, CaptureMode, Error, GraphError, MemPoolOptions, PoolError, PoolId, Result, Stream};
 use common::{DEVICE, Rig, code, config, rig};
 use cuda_sim::{Fault, LiveHandles};
 use cuda_sys::CUresult;
@@ -56,7 +56,7 @@ fn the_default_stream_captures_nothing() {
     let default = rig.runtime.streams().default(DEVICE).unwrap();
     for mode in MODES {
         let refused = graph(&rig).capture(&default, None, mode, || Ok::<_, Error>(()));
-        assert_eq!(refused, Err(Error::CaptureOnDefaultStream));
+        assert_eq!(refused, Err(Error::Graph(GraphError::OnDefaultStream)));
     }
     expect_normal(rig, [stream, default]);
 }
@@ -91,7 +91,7 @@ fn a_capture_inside_a_capture_is_refused_and_the_outer_one_goes_on() {
     let twice = graph(&rig).capture(&stream, Some(pool), CaptureMode::Relaxed, || {
         graph(&rig).capture(&other, Some(pool), CaptureMode::Relaxed, || Ok::<_, Error>(()))
     });
-    assert_eq!(twice, Err(Error::AlreadyRecordingToPool));
+    assert_eq!(twice, Err(Error::Pool(PoolError::AlreadyRecording)));
     drop((outer, inner, beside, buffer, second));
     expect_normal(rig, [stream, other]);
 }
@@ -225,7 +225,7 @@ fn guards_end_the_capture_on_every_path() {
         panic!("inside a capture");
     }));
     assert!(caught.is_err());
-    assert_eq!(panicked.replay(), Err(Error::ReplayWithoutCapture));
+    assert_eq!(panicked.replay(), Err(Error::Graph(GraphError::ReplayWithoutCapture)));
     assert!(!stream.is_capturing().unwrap());
     let guard = rig.runtime.streams().guard(&stream).unwrap();
     for mode in MODES {

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use c10_core::{
     CUDAGraph, CaptureMode, CaptureOutcome, DeviceBuffer, Error, Event, EventOptions, GeneratorState, PoolId, Result,
-    Stream,
+    StartError, Stream,
 };
 use common::{DEVICE, Rig, config, fail_each_call};
 use cuda_sim::{Fault, LiveHandles};
@@ -115,7 +115,8 @@ fn run_with(fault: Fault) -> bool {
     let result = program(&rig, &open);
     rig.machine.clear_faults();
     if let Err(error) = &result {
-        let told = error.error_code().is_some() || error.is_out_of_memory() || *error == Error::NoDevices;
+        let told =
+            error.error_code().is_some() || error.is_out_of_memory() || *error == Error::Start(StartError::NoDevices);
         assert!(told, "{context}: {error:?}");
     }
     assert_eq!(open.load(Ordering::Relaxed), 0, "{context}: a generator waits for the end of a capture");

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use c10_core::{
-    CUDAGraph, CaptureMode, CaptureOutcome, DeviceBuffer, DeviceIndex, Error, Event, EventOptions, GraphNode,
-    GraphNodeKind, GraphUpdateFailure, PoolId, Result, Stream,
+    CUDAGraph, CaptureMode, CaptureOutcome, DeviceBuffer, DeviceIndex, Error, Event, EventOptions, GraphError,
+    GraphNode, GraphNodeKind, GraphUpdateFailure, PoolId, Result, StartError, Stream,
 };
 use common::{DEVICE, Rig, code, config, rig};
 use cuda_sim::LiveHandles;
@@ -224,7 +224,7 @@ fn an_executable_graph_takes_over_a_newer_one_of_its_shape() {
             capture(&mut newer, value).unwrap();
             let pool = newer.pool().unwrap();
             running.update(&mut newer).unwrap();
-            assert_eq!(newer.replay(), Err(Error::ReplayWithoutCapture), "the other one is empty");
+            assert_eq!(newer.replay(), Err(Error::Graph(GraphError::ReplayWithoutCapture)), "the other one is empty");
             assert_eq!((running.raw_cuda_graph_exec(), running.pool()), (Ok(exec), Ok(pool)));
             drop(newer);
             rig.runtime.memory().empty_cache().unwrap();
@@ -291,26 +291,28 @@ fn an_update_that_does_not_fit_says_where() {
     running.capture(&stream, None, GLOBAL, two_fills).unwrap();
     let mut newer = kept_graph(&rig);
     assert_eq!(text(running.update(&mut newer)), "Called CUDAGraph::update() without a preceding successful capture.");
-    assert_eq!(newer.update(&mut running), Err(Error::GraphWithoutCapture { call: "update" }));
+    assert_eq!(newer.update(&mut running), Err(Error::Graph(GraphError::WithoutCapture { call: "update" })));
     newer
         .capture(&stream, None, GLOBAL, || {
             buffer.fill(0..LEN, 2, &stream)?;
             buffer.copy_from_buffer(0, &other, 0..LEN, &stream)
         })
         .unwrap();
-    let Err(Error::GraphUpdate(error)) = running.update(&mut newer) else { panic!("another kind of node") };
+    let Err(Error::Graph(GraphError::Update(error))) = running.update(&mut newer) else {
+        panic!("another kind of node")
+    };
     assert_eq!(error.reason, GraphUpdateFailure::NodeTypeChanged);
     assert_eq!(error.node, Some(GraphNode { index: Some(1), kind: GraphNodeKind::Memcpy }));
     newer.reset().unwrap();
     newer.capture(&stream, None, GLOBAL, || buffer.fill(0..LEN, 2, &stream)).unwrap();
-    let Err(Error::GraphUpdate(error)) = running.update(&mut newer) else { panic!("fewer nodes") };
+    let Err(Error::Graph(GraphError::Update(error))) = running.update(&mut newer) else { panic!("fewer nodes") };
     assert_eq!((error.reason, error.node), (GraphUpdateFailure::TopologyChanged, None));
     // Both are as they were.
     assert_eq!(after_replay(&rig, &mut running, &other), [1; LEN]);
     assert_eq!(after_replay(&rig, &mut newer, &buffer), [2; LEN]);
     let mut given_up = graph(&rig);
     given_up.capture(&stream, None, GLOBAL, two_fills).unwrap();
-    assert_eq!(running.update(&mut given_up), Err(Error::GraphNotKept));
+    assert_eq!(running.update(&mut given_up), Err(Error::Graph(GraphError::NotKept)));
 }
 
 #[test]
@@ -369,7 +371,7 @@ fn graphs_of_two_devices_are_not_joined() {
     let [mut first, mut second] = [kept_graph(&rig), kept_graph(&rig)];
     capture_fill(&mut first, &streams[0], &buffers[0], 1);
     capture_fill(&mut second, &streams[1], &buffers[1], 2);
-    let refused = Err(Error::GraphDevice { device: DeviceIndex(0), graph: DeviceIndex(1) });
+    let refused = Err(Error::Graph(GraphError::Device { device: DeviceIndex(0), graph: DeviceIndex(1) }));
     assert_eq!(first.update(&mut second), refused);
     let mut parent = graph(&rig);
     assert_eq!(parent.record(&streams[0], None, GLOBAL, |scope| scope.add_child(&second)), refused);
@@ -409,8 +411,8 @@ fn graphs_that_cannot_be_nodes_are_refused() {
     capture_fill(&mut given_up, &stream, &buffer, 1);
     parent
         .record(&stream, None, GLOBAL, |scope| {
-            assert_eq!(scope.add_child(&empty), Err(Error::GraphWithoutCapture { call: "add_child" }));
-            assert_eq!(scope.add_child(&given_up), Err(Error::GraphNotKept));
+            assert_eq!(scope.add_child(&empty), Err(Error::Graph(GraphError::WithoutCapture { call: "add_child" })));
+            assert_eq!(scope.add_child(&given_up), Err(Error::Graph(GraphError::NotKept)));
             scope.fill(&buffer, 0..LEN, 2)
         })
         .unwrap();
@@ -423,7 +425,7 @@ fn graphs_that_cannot_be_nodes_are_refused() {
             scope.add_child(&kept)
         })
     });
-    assert_eq!(spoilt, Err(Error::InvalidCapture));
+    assert_eq!(spoilt, Err(Error::Graph(GraphError::InvalidCapture)));
     assert_eq!(after_replay(&rig, &mut kept, &buffer), [1; LEN]);
 }
 
@@ -461,9 +463,9 @@ fn a_scope_records_everything_a_capture_allows() {
         .record(&stream, None, GLOBAL, |scope| {
             let failed: Result<()> = scope.fork(&side, |scope| {
                 scope.fill(&result, 0..LEN, 7)?;
-                Err(Error::NoDevices)
+                Err(Error::Start(StartError::NoDevices))
             });
-            assert_eq!(failed, Err(Error::NoDevices));
+            assert_eq!(failed, Err(Error::Start(StartError::NoDevices)));
             scope.fill(&result, 0..1, 8)
         })
         .unwrap();
@@ -477,7 +479,7 @@ fn a_report_names_what_a_graph_holds() {
     let (from, host) =
         (rig.runtime.memory().buffer(3 * LEN, &stream).unwrap(), rig.runtime.pinned().buffer(LEN).unwrap());
     let mut graph = kept_graph(&rig);
-    assert_eq!(graph.report(), Err(Error::GraphWithoutCapture { call: "report" }));
+    assert_eq!(graph.report(), Err(Error::Graph(GraphError::WithoutCapture { call: "report" })));
     let inside = graph
         .record(&stream, None, GLOBAL, |scope| {
             let (inside, dropped) = (scope.buffer(3 << 20)?, scope.buffer(LEN)?);
@@ -525,15 +527,15 @@ fn what_cannot_be_captured_runs_eagerly() {
     let CaptureOutcome::RanEagerly { value: 2, error } = outcome else { panic!("{outcome:?}") };
     assert_eq!(error.error_code(), Some(900));
     assert_eq!(buffer.to_vec().unwrap(), [2; LEN], "the work was done");
-    assert_eq!(graph.replay(), Err(Error::ReplayWithoutCapture));
+    assert_eq!(graph.replay(), Err(Error::Graph(GraphError::ReplayWithoutCapture)));
     waits.set(false);
     assert_eq!(graph.capture_or_run(&stream, None, GLOBAL, &mut body), Ok(CaptureOutcome::Captured(3)));
-    assert_eq!(graph.capture_or_run(&stream, None, GLOBAL, &mut body), Err(Error::GraphAlreadyCaptured));
+    assert_eq!(graph.capture_or_run(&stream, None, GLOBAL, &mut body), Err(Error::Graph(GraphError::AlreadyCaptured)));
     assert_eq!(after_replay(&rig, &mut graph, &buffer), [3; LEN]);
     graph.reset().unwrap();
     // An error that a capture has nothing to do with is the caller's.
-    let fails = graph.capture_or_run(&stream, None, GLOBAL, || Err::<(), _>(Error::NoDevices));
-    assert_eq!(fails, Err(Error::NoDevices));
+    let fails = graph.capture_or_run(&stream, None, GLOBAL, || Err::<(), _>(Error::Start(StartError::NoDevices)));
+    assert_eq!(fails, Err(Error::Start(StartError::NoDevices)));
     // An error that was passed over shows at the end.
     let outcome = graph.capture_or_run(&stream, None, GLOBAL, || {
         let _ = stream.query();
@@ -543,18 +545,21 @@ fn what_cannot_be_captured_runs_eagerly() {
     // So does one that the body tells in its own words.
     let outcome = graph.capture_or_run(&stream, None, GLOBAL, || match stream.query() {
         Ok(_) => Ok(()),
-        Err(_) => Err(Error::NoDevices),
+        Err(_) => Err(Error::Start(StartError::NoDevices)),
     });
-    assert_eq!(outcome, Ok(CaptureOutcome::RanEagerly { value: (), error: Error::NoDevices }));
+    assert_eq!(outcome, Ok(CaptureOutcome::RanEagerly { value: (), error: Error::Start(StartError::NoDevices) }));
     // Plain host memory and the default stream have no place in a capture.
     let on_current = rig.runtime.streams().guard(&stream).unwrap();
     let outcome = graph.capture_or_run(&stream, None, GLOBAL, || buffer.copy_from_slice(0, &[6; LEN]));
-    let error = Error::UnpinnedCopyDuringCapture;
+    let error = Error::Graph(GraphError::UnpinnedCopy);
     assert_eq!(outcome, Ok(CaptureOutcome::RanEagerly { value: (), error }));
     drop(on_current);
     let default = rig.runtime.streams().default(DEVICE).unwrap();
     let outcome = graph.capture_or_run(&default, None, GLOBAL, || buffer.to_vec()).unwrap();
-    assert_eq!(outcome, CaptureOutcome::RanEagerly { value: vec![6; LEN], error: Error::CaptureOnDefaultStream });
+    assert_eq!(
+        outcome,
+        CaptureOutcome::RanEagerly { value: vec![6; LEN], error: Error::Graph(GraphError::OnDefaultStream) }
+    );
     // Inside another capture nothing can run eagerly.
     let mut outer = self::graph(&rig);
     let nested = outer.capture(&stream, None, GLOBAL, || graph.capture_or_run(&stream, None, GLOBAL, || Ok(())));

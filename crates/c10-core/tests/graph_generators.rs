@@ -6,7 +6,10 @@ mod common;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use c10_core::{CUDAGraph, CaptureMode, DeviceBuffer, Error, GeneratorState, PinnedBuffer, Result, Stream};
+use c10_core::{
+    CUDAGraph, CaptureMode, DeviceBuffer, DeviceError, Error, GeneratorState, GraphError, PinnedBuffer, Result,
+    StartError, Stream,
+};
 use common::{DEVICE, Rig, code, rig};
 use cuda_sim::{Fault, LiveHandles};
 use cuda_sys::CUresult;
@@ -55,7 +58,7 @@ impl GeneratorState for Counter {
     fn capture_prologue(&self, stream: &Stream) -> Result<()> {
         assert!(!stream.is_capturing()?, "the prologue comes before the capture");
         if self.refuses.load(Ordering::Relaxed) {
-            return Err(Error::InvalidDeviceId);
+            return Err(Error::Device(DeviceError::InvalidId));
         }
         self.prologues.fetch_add(1, Ordering::Relaxed);
         self.within.store(0, Ordering::Relaxed);
@@ -130,9 +133,9 @@ fn states_are_registered_before_the_capture() {
     let mut graph = CUDAGraph::on(&rig.runtime, false);
     let guard = rig.runtime.streams().guard(&stream).unwrap();
     graph.capture_begin(None, CaptureMode::Global).unwrap();
-    assert_eq!(graph.register_generator_state(counter.clone()), Err(Error::GeneratorDuringCapture));
+    assert_eq!(graph.register_generator_state(counter.clone()), Err(Error::Graph(GraphError::GeneratorDuringCapture)));
     graph.capture_end().unwrap();
-    assert_eq!(graph.register_generator_state(counter.clone()), Err(Error::GraphAlreadyCaptured));
+    assert_eq!(graph.register_generator_state(counter.clone()), Err(Error::Graph(GraphError::AlreadyCaptured)));
     drop(guard);
     graph.replay().unwrap();
     assert_eq!(counter.calls(), (0, 0));
@@ -150,7 +153,7 @@ fn every_prologue_has_its_epilogue_whatever_fails() {
     let mut capture = |body: &dyn Fn() -> Result<()>| graph.capture(&stream, None, CaptureMode::Global, body);
     // A generator refuses.
     last.refuses.store(true, Ordering::Relaxed);
-    assert_eq!(capture(&|| Ok(())), Err(Error::InvalidDeviceId));
+    assert_eq!(capture(&|| Ok(())), Err(Error::Device(DeviceError::InvalidId)));
     last.refuses.store(false, Ordering::Relaxed);
     assert_eq!((first.calls(), last.calls()), ((1, 1), (0, 0)));
     // The driver does not begin, or does not end.
@@ -162,7 +165,7 @@ fn every_prologue_has_its_epilogue_whatever_fails() {
         assert_eq!((first.calls(), last.calls()), ((calls + 1, calls + 1), (calls, calls)), "{call}");
     }
     // The body fails or spoils the capture.
-    assert_eq!(capture(&|| Err(Error::NoDevices)), Err(Error::NoDevices));
+    assert_eq!(capture(&|| Err(Error::Start(StartError::NoDevices))), Err(Error::Start(StartError::NoDevices)));
     assert_eq!(code(capture(&|| stream.synchronize())), 900);
     assert_eq!((first.calls(), last.calls()), ((5, 5), (4, 4)));
     assert!(!first.capturing.load(Ordering::Relaxed) && !last.capturing.load(Ordering::Relaxed));

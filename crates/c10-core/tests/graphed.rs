@@ -4,7 +4,8 @@
 mod common;
 
 use c10_core::{
-    DeviceBuffer, DeviceIndex, Error, GraphFn, GraphedCallable, GraphedError, GraphedOptions, PoolId, Result, Runtime,
+    DeviceBuffer, DeviceIndex, Error, GraphError, GraphFn, GraphedCallable, GraphedError, GraphedOptions, PoolId,
+    Result, Runtime,
 };
 use common::{DEVICE, Rig, config, fail_each_call, rig};
 use std::cell::Cell;
@@ -181,7 +182,7 @@ fn after_a_failure_nothing_is_left_captured() {
     let functions: [&GraphFn<'_>; 2] = [&good, &bad];
     let options = GraphedOptions::default();
     let refused = GraphedCallable::make(runtime, &functions, &[&samples[0], &samples[1]], &options);
-    assert!(matches!(refused.unwrap_err(), Error::UnpinnedCopyDuringCapture));
+    assert!(matches!(refused.unwrap_err(), Error::Graph(GraphError::UnpinnedCopy)));
     let live = rig.machine.live();
     assert_eq!((live.graphs, live.graph_execs), (0, 0));
     assert!(!runtime.streams().is_current_capturing().unwrap() && runtime.is_valid());

@@ -6,7 +6,7 @@ mod common;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use c10_core::{CUDAGraph, CaptureMode, DeviceBuffer, Error, PoolId, Result, Stream};
+use c10_core::{CUDAGraph, CaptureMode, DeviceBuffer, DeviceError, Error, GraphError, PoolId, Result, Stream};
 use common::{DEVICE, Rig, code, config, rig};
 
 const LEN: usize = 1 << 16;
@@ -204,7 +204,7 @@ fn misuse_is_told_in_torchs_words() {
     assert_eq!(text(graph.replay()), "Called CUDAGraph::replay without a preceding successful capture.");
     assert_eq!(text(graph.pool().map(drop)), "Called CUDAGraph::pool() without a preceding successful capture.");
     assert_eq!(text(graph.instantiate()), "capture_end() must have been called before calling instantiate");
-    assert_eq!(graph.capture_end(), Err(Error::GraphNotCapturing));
+    assert_eq!(graph.capture_end(), Err(Error::Graph(GraphError::NotCapturing)));
     assert_eq!(
         text(graph.capture_begin(None, CaptureMode::Global)),
         "CUDA graphs must be captured on a non-default stream. (However, after capture, it's ok to replay them on the \
@@ -213,7 +213,7 @@ fn misuse_is_told_in_torchs_words() {
     let guard = rig.runtime.streams().guard(&stream).unwrap();
     graph.capture_begin(None, CaptureMode::Global).unwrap();
     assert!(rig.runtime.streams().is_current_capturing().unwrap());
-    assert_eq!(graph.capture_begin(None, CaptureMode::Global), Err(Error::GraphIsCapturing));
+    assert_eq!(graph.capture_begin(None, CaptureMode::Global), Err(Error::Graph(GraphError::IsCapturing)));
     {
         let _elsewhere = rig.runtime.streams().guard(&rig.runtime.streams().default(DEVICE).unwrap()).unwrap();
         assert_eq!(text(graph.capture_end()), "Capture must end on the same stream it began on.");
@@ -267,7 +267,7 @@ fn a_forbidden_call_spoils_the_capture_and_nothing_else() {
     assert!(error.to_string().starts_with("CUDA error: operation not permitted when stream is capturing"));
     assert_eq!(code(graph.capture_end()), 901);
     assert!(!graph.is_capturing() && !stream.is_capturing().unwrap());
-    assert_eq!(graph.replay(), Err(Error::ReplayWithoutCapture));
+    assert_eq!(graph.replay(), Err(Error::Graph(GraphError::ReplayWithoutCapture)));
     drop((guard, inside));
     rig.runtime.memory().empty_cache().unwrap();
     assert_eq!(rig.reserved_bytes(), 0, "the pool of a spoilt capture is given up");
@@ -286,7 +286,7 @@ fn plain_host_memory_has_no_place_in_a_graph() {
     let mut graph = graph(&rig);
     graph
         .capture(&stream, None, CaptureMode::Global, || {
-            let refused = Err(Error::UnpinnedCopyDuringCapture);
+            let refused = Err(Error::Graph(GraphError::UnpinnedCopy));
             assert_eq!(buffer.copy_from_slice(0, &[1; LEN]), refused);
             assert_eq!(buffer.copy_to_slice(0, &mut [1; LEN]), refused);
             buffer.fill(0..LEN, 2, &stream)
@@ -329,9 +329,9 @@ fn errors_and_panics_end_the_capture() {
     let mut graph = graph(&rig);
     let failed: Result<()> = graph.capture(&stream, None, CaptureMode::Global, || {
         buffer.fill(0..LEN, 1, &stream)?;
-        Err(Error::InvalidDeviceId)
+        Err(Error::Device(DeviceError::InvalidId))
     });
-    assert_eq!(failed, Err(Error::InvalidDeviceId));
+    assert_eq!(failed, Err(Error::Device(DeviceError::InvalidId)));
     let panicked = catch_unwind(AssertUnwindSafe(|| {
         graph.capture::<(), Error>(&stream, None, CaptureMode::Global, || {
             let _dropped_by_the_panic = rig.runtime.memory().buffer(LEN, &stream)?;
@@ -341,7 +341,7 @@ fn errors_and_panics_end_the_capture() {
     assert!(panicked.is_err());
     assert!(!graph.is_capturing() && !stream.is_capturing().unwrap());
     assert!(rig.runtime.streams().current(DEVICE).unwrap().is_default());
-    assert_eq!(graph.replay(), Err(Error::ReplayWithoutCapture));
+    assert_eq!(graph.replay(), Err(Error::Graph(GraphError::ReplayWithoutCapture)));
     rig.runtime.memory().empty_cache().unwrap();
     assert_eq!((rig.reserved_bytes(), rig.machine.live().graphs), (2 << 20, 0));
     capture_copy(&rig, &mut graph, &stream, &buffer, &buffer).unwrap();

@@ -8,7 +8,9 @@ mod common;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-use c10_core::{CUDAGraph, CaptureMode, DeviceBuffer, DeviceIndex, Error, Event, EventOptions, Result, Runtime};
+use c10_core::{
+    CUDAGraph, CaptureMode, DeviceBuffer, DeviceIndex, Error, Event, EventOptions, IpcError, Result, Runtime,
+};
 use c10_core::{SharedBuffer, Stream};
 use common::{DEVICE, Rig, config, fail_each_call, rig};
 use cuda_sim::{LiveHandles, Machine};
@@ -107,7 +109,7 @@ fn the_other_process() {
             let mut beyond = honest.clone();
             beyond[18] = 0xFF;
             let refused = runtime.ipc().open(&SharedBuffer::from_bytes(&beyond).unwrap()).unwrap_err();
-            assert_eq!(refused, Error::InvalidSharedBuffer);
+            assert_eq!(refused, Error::Ipc(IpcError::InvalidBytes));
             drop(runtime.ipc().open(&SharedBuffer::from_bytes(&honest).unwrap()).unwrap());
             say("dropped");
         }
@@ -129,7 +131,7 @@ fn writer() {
     say("queued");
     told();
     let refused = buffer.share();
-    assert_eq!(refused, Err(Error::SharedTwice));
+    assert_eq!(refused, Err(Error::Ipc(IpcError::SharedTwice)));
     buffer.fill(0..1, 3, &stream).unwrap();
     drop(buffer);
     stream.synchronize().unwrap();
@@ -174,7 +176,7 @@ fn memory_and_an_event_cross_over() {
     assert_eq!(allocated(), 0);
     assert!(runtime.is_valid());
     let late = runtime.ipc().open(&shared);
-    assert_eq!(late.unwrap_err(), Error::SharedBufferReleased);
+    assert_eq!(late.unwrap_err(), Error::Ipc(IpcError::Released));
 
     // An event that only the other process records.
     let theirs = interprocess(&runtime);
@@ -333,8 +335,8 @@ fn what_cannot_be_shared_says_why() {
     let buffer = runtime.memory().buffer(1000, &stream).unwrap();
     let shared = buffer.share().unwrap();
     assert_eq!((shared.len(), shared.device_index()), (1000, DEVICE));
-    assert_eq!(runtime.ipc().open(&shared).unwrap_err(), Error::SharedByThisProcess);
-    assert_eq!(common::runtime().ipc().open(&shared).unwrap_err(), Error::SharedByThisProcess);
+    assert_eq!(runtime.ipc().open(&shared).unwrap_err(), Error::Ipc(IpcError::OwnMemory));
+    assert_eq!(common::runtime().ipc().open(&shared).unwrap_err(), Error::Ipc(IpcError::OwnMemory));
 
     let none = runtime.memory().buffer(0, &stream).unwrap().share().unwrap();
     assert_eq!(runtime.ipc().open(&none).unwrap().len(), 0);
@@ -342,8 +344,8 @@ fn what_cannot_be_shared_says_why() {
 
     let mut graph = CUDAGraph::on(runtime, false);
     let inside = graph.capture(&stream, None, CaptureMode::Global, || {
-        assert_eq!(buffer.share(), Err(Error::SharingDuringCapture));
-        assert_eq!(runtime.ipc().open(&shared).unwrap_err(), Error::SharingDuringCapture);
+        assert_eq!(buffer.share(), Err(Error::Ipc(IpcError::DuringCapture)));
+        assert_eq!(runtime.ipc().open(&shared).unwrap_err(), Error::Ipc(IpcError::DuringCapture));
         Ok::<_, Error>(())
     });
     inside.unwrap();

@@ -9,7 +9,7 @@ mod common;
 
 use c10_core::{
     Arg, CUDAGraph, CaptureMode, DeviceBuffer, DeviceIndex, Error, Event, EventOptions, Kernel, LaunchConfig,
-    LaunchErrorKind, Module, ModuleError, Result, Stream,
+    LaunchErrorKind, MemoryError, Module, ModuleError, Result, Stream,
 };
 use common::{DEVICE, Rig, config, fail_each_call, rig};
 
@@ -143,12 +143,12 @@ fn what_cannot_be_launched_is_refused_before_it_is_queued() {
     let beyond = [Arg::range(&buffer, 8..WORDS * 4 + 1), 1_u32.into(), 1_u32.into()];
     // SAFETY: as above.
     let out_of_range = unsafe { kernel.launch(&one, &beyond, &stream) };
-    assert!(matches!(out_of_range, Err(Error::OutOfRange { .. })));
+    assert!(matches!(out_of_range, Err(Error::Memory(MemoryError::OutOfRange { .. }))));
     let (start, end) = (10, 5);
     // SAFETY: as above.
     let reversed =
         unsafe { kernel.launch(&one, &[Arg::range(&buffer, start..end), 1_u32.into(), 1_u32.into()], &stream) };
-    assert_eq!(reversed, Err(Error::ReversedRange { start, end }));
+    assert_eq!(reversed, Err(Error::Memory(MemoryError::ReversedRange { start, end })));
     let other = common::rig();
     // SAFETY: as above.
     let of_another_runtime = unsafe { kernel.launch(&one, &right, &other.stream()) };

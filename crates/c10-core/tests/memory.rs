@@ -5,7 +5,7 @@ mod common;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use c10_core::{DeviceIndex, Error};
+use c10_core::{DeviceError, DeviceIndex, Error, MemoryError};
 use common::{DEVICE, Rig, code, config, rig};
 use cuda_sim::Fault;
 use cuda_sys::CUresult;
@@ -46,7 +46,7 @@ fn unknown_pointers_are_refused() {
     refused(rig.runtime.memory().record_stream(12345, &stream));
     let address = rig.runtime.memory().alloc(1, &stream).unwrap();
     rig.runtime.memory().free(address).unwrap();
-    assert_eq!(rig.runtime.memory().free(address), Err(Error::InvalidDevicePointer { address }));
+    assert_eq!(rig.runtime.memory().free(address), Err(Error::Memory(MemoryError::InvalidPointer { address })));
     rig.runtime.memory().free(0).unwrap();
 }
 
@@ -139,7 +139,7 @@ fn figures_can_be_had_as_a_tree() {
     let tree = rig.runtime.memory().stats_as_nested_dict(DEVICE).unwrap();
     assert_eq!(tree["allocated_bytes"].get("small_pool").and_then(|pool| pool.get("current")?.value()), Some(1024));
     assert_eq!(tree, rig.runtime.memory().stats(DEVICE).unwrap().as_nested_dict());
-    assert_eq!(rig.runtime.memory().stats_as_nested_dict(DeviceIndex(9)), Err(Error::InvalidDeviceId));
+    assert_eq!(rig.runtime.memory().stats_as_nested_dict(DeviceIndex(9)), Err(Error::Device(DeviceError::InvalidId)));
 }
 
 #[test]
@@ -217,7 +217,7 @@ fn ranges_outside_a_buffer_are_refused_before_anything_is_called() {
     let (buffer, pinned) =
         (rig.runtime.memory().buffer(100, &stream).unwrap(), rig.runtime.pinned().buffer(50).unwrap());
     let calls = rig.machine.calls();
-    let outside = |offset, bytes, len| Err(Error::OutOfRange { offset, bytes, len });
+    let outside = |offset, bytes, len| Err(Error::Memory(MemoryError::OutOfRange { offset, bytes, len }));
     assert_eq!(buffer.fill(90..101, 0, &stream), outside(90, 11, 100));
     assert_eq!(buffer.copy_from_slice(usize::MAX, &[1, 2]), outside(usize::MAX, 2, 100));
     assert_eq!(buffer.copy_to_slice(99, &mut [0; 2]), outside(99, 2, 100));
@@ -227,7 +227,7 @@ fn ranges_outside_a_buffer_are_refused_before_anything_is_called() {
     assert_eq!(pinned.write(49, &[1, 2]), outside(49, 2, 50));
     assert_eq!(pinned.read(51, &mut []), outside(51, 0, 50));
     let (start, end) = (10, 5);
-    let reversed = || Err(Error::ReversedRange { start, end });
+    let reversed = || Err(Error::Memory(MemoryError::ReversedRange { start, end }));
     assert_eq!(buffer.fill(start..end, 0, &stream), reversed());
     assert_eq!(buffer.copy_from_pinned(0, &pinned, start..end, &stream), reversed());
     assert_eq!(buffer.copy_to_pinned(start..end, &pinned, 0, &stream), reversed());
@@ -289,6 +289,45 @@ fn an_illegal_address_loses_the_context_and_says_so() {
     assert_eq!(error.accelerator().unwrap().call(), "cuStreamSynchronize");
     assert!(error.to_string().starts_with("CUDA error: an illegal memory access was encountered\n"));
     assert_eq!(code(Err::<(), _>(error)), 700);
+}
+
+#[test]
+fn only_a_buffer_gives_its_memory_back() {
+    for cached in [true, false] {
+        let rig = rig();
+        let memory = rig.runtime.memory();
+        memory.enable_caching(cached);
+        let stream = rig.runtime.streams().default(DEVICE).unwrap();
+        for others in 0..3 {
+            let buffer = memory.buffer(4096, &stream).unwrap();
+            let refused = Err(Error::Memory(MemoryError::OwnedByBuffer { address: buffer.address() }));
+            // It is found as the last allocation, and as another one; by this thread and by another.
+            let raw: Vec<u64> = (0..others).map(|_| memory.alloc(4096, &stream).unwrap()).collect();
+            assert_eq!(memory.free(buffer.address()), refused);
+            let elsewhere = std::thread::scope(|scope| {
+                let simulation = rig.machine.clone();
+                scope
+                    .spawn(move || {
+                        let _bound = simulation.bind();
+                        memory.free(buffer.address()).map(|()| buffer)
+                    })
+                    .join()
+                    .unwrap()
+            });
+            assert_eq!(elsewhere.map(drop), refused);
+            raw.into_iter().for_each(|address| memory.free(address).unwrap());
+        }
+        // Memory that a buffer had serves the program, and the other way round.
+        let address = memory.buffer(4096, &stream).unwrap().address();
+        let raw = memory.alloc(4096, &stream).unwrap();
+        assert!(raw == address || !cached, "what the driver gives without a cache is its own choice");
+        memory.free(raw).unwrap();
+        let buffer = memory.buffer(4096, &stream).unwrap();
+        assert_ne!(memory.free(buffer.address()), Ok(()));
+        drop(buffer);
+        assert_eq!(rig.allocated_bytes(), 0);
+        assert!(rig.runtime.is_valid());
+    }
 }
 
 #[test]

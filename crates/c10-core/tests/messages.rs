@@ -2,7 +2,7 @@
 
 mod common;
 
-use c10_core::{DeviceIndex, Error, Runtime};
+use c10_core::{DeviceIndex, Error, Runtime, StreamError};
 use common::{DEVICE, Rig, config, rig};
 use cuda_sim::Fault;
 use cuda_sys::CUresult;
@@ -69,7 +69,7 @@ fn filling_on_a_stream_of_another_device_names_both() {
     let buffer = rig.runtime.memory().buffer(64, &stream).unwrap();
     let calls = rig.machine.calls();
     let refused = buffer.fill(0..64, 1, &elsewhere);
-    assert_eq!(refused, Err(Error::StreamDevice { device: DEVICE, stream: DeviceIndex(1) }));
+    assert_eq!(refused, Err(Error::Stream(StreamError::Device { device: DEVICE, stream: DeviceIndex(1) })));
     assert_eq!(rig.machine.calls(), calls, "nothing was called");
     buffer.fill(0..64, 1, &stream).unwrap();
 }

@@ -4,7 +4,7 @@ mod common;
 
 use std::process::Command;
 
-use c10_core::{DeviceIndex, Error, OutOfMemoryHint, ProcessMemory};
+use c10_core::{DeviceIndex, Error, OutOfMemoryHint, ProcessMemory, TelemetryError};
 use common::{DEVICE, Rig, config};
 use cuda_sim::{Config, Fault};
 use cuda_sys::CUresult;
@@ -86,7 +86,10 @@ fn failures_are_torchs() {
     let without = Rig::new(config());
     let error = without.runtime.telemetry().temperature(DEVICE).unwrap_err();
     let beginning = "NVML, which tells what devices do, cannot be loaded. It comes with the NVIDIA driver.\n";
-    assert!(matches!(error, Error::NvmlMissing { .. }) && error.to_string().starts_with(beginning), "{error}");
+    assert!(
+        matches!(error, Error::Telemetry(TelemetryError::Missing { .. })) && error.to_string().starts_with(beginning),
+        "{error}"
+    );
     assert_eq!(without.runtime.telemetry().device_count(), None);
     let rig = rig(config());
     let text = |call, code| {
@@ -100,7 +103,7 @@ fn failures_are_torchs() {
     assert!(hidden.starts_with("device 64 is not visible (CUDA_VISIBLE_DEVICES=[0, 1, 2, "), "{hidden}");
     assert_eq!(
         rig.runtime.telemetry().utilization(DeviceIndex(1)),
-        Err(Error::Nvml { call: "nvmlDeviceGetHandleByIndex_v2", code: 2 })
+        Err(Error::Telemetry(TelemetryError::Failed { call: "nvmlDeviceGetHandleByIndex_v2", code: 2 }))
     );
     let missing = ["nvmlDeviceGetPowerUsage", "nvmlDeviceGetComputeRunningProcesses_v3"];
     without.runtime.telemetry().set_nvml(cuda_sim::nvml_without(&missing));

@@ -4,7 +4,7 @@ mod common;
 
 use std::time::{Duration, Instant};
 
-use c10_core::{CUDAGraph, CaptureMode, Error, HostStats, NestedStat, PinnedBuffer, PoolId, Result, Stat};
+use c10_core::{CUDAGraph, CaptureMode, Error, HostStats, MemoryError, NestedStat, PinnedBuffer, PoolId, Result, Stat};
 use common::{DEVICE, Rig, config, fail_each_call, rig};
 use cuda_sim::{Fault, LiveHandles};
 use cuda_sys::CUresult;
@@ -87,7 +87,7 @@ fn requests_that_nothing_can_serve_are_refused() {
     let refused = |bytes| {
         let error = rig.runtime.pinned().buffer(bytes).unwrap_err();
         assert!(error.is_out_of_memory(), "{error}");
-        let Error::HostOutOfMemory(failed) = &error else { panic!("{error:?}") };
+        let Error::Memory(MemoryError::HostOutOfMemory(failed)) = &error else { panic!("{error:?}") };
         let text = error.to_string();
         assert!(text.starts_with("Out of host memory. Tried to pin ") && !text.contains("CUDA"), "{text}");
         assert!(text.contains("while 8.00 MiB of host memory are pinned"), "{text}");

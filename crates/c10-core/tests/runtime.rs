@@ -2,7 +2,7 @@
 
 mod common;
 
-use c10_core::{DeviceIndex, Error, Runtime};
+use c10_core::{DeviceError, DeviceIndex, Error, Runtime, StartError};
 use common::{DEVICE, Rig, code, config, rig};
 use cuda_sim::{Config, Fault};
 use cuda_sys::{CUresult, CudaVersion};
@@ -56,9 +56,9 @@ fn a_device_out_of_range_is_the_drivers_invalid_ordinal() {
     assert!(!error.context_is_lost());
     assert_eq!(code(rig.runtime.device_guard(DeviceIndex(1)).map(drop)), 101);
     assert_eq!(code(rig.runtime.streams().pooled(DeviceIndex(7), 0)), 101);
-    assert_eq!(rig.runtime.devices().name(DeviceIndex(99)), Err(Error::InvalidDeviceId));
-    assert_eq!(rig.runtime.devices().properties(DeviceIndex(-1)), Err(Error::InvalidDeviceId));
-    assert_eq!(rig.runtime.memory().stats(DeviceIndex(99)), Err(Error::InvalidDeviceId));
+    assert_eq!(rig.runtime.devices().name(DeviceIndex(99)), Err(Error::Device(DeviceError::InvalidId)));
+    assert_eq!(rig.runtime.devices().properties(DeviceIndex(-1)), Err(Error::Device(DeviceError::InvalidId)));
+    assert_eq!(rig.runtime.memory().stats(DeviceIndex(99)), Err(Error::Device(DeviceError::InvalidId)));
     rig.runtime.synchronize(DEVICE).unwrap();
 }
 
@@ -119,7 +119,7 @@ fn a_file_that_is_no_driver_is_told_from_a_missing_one() {
     let runtime = Runtime::on_driver_file("libc.so.6");
     let error = runtime.init().unwrap_err();
     assert!(error.to_string().starts_with("CUDA driver initialization failed, you might not have a CUDA gpu."));
-    assert!(matches!(&error, Error::NoDriver(driver) if !driver.is_not_installed()));
+    assert!(matches!(&error, Error::Start(StartError::NoDriver(driver)) if !driver.is_not_installed()));
 }
 
 #[test]
@@ -137,7 +137,7 @@ fn an_old_driver_is_refused_with_its_version() {
     let rig = Rig::new(config().driver_version(CudaVersion(11040)));
     assert_eq!(rig.runtime.device_count(), 0);
     let error = rig.runtime.init().unwrap_err();
-    assert_eq!(error, Error::DriverTooOld { found: 11040 });
+    assert_eq!(error, Error::Start(StartError::DriverTooOld { found: 11040 }));
     assert!(
         error.to_string().starts_with("The NVIDIA driver on your system is too old (found version 11040)"),
         "{error}"
@@ -161,9 +161,9 @@ fn no_device_and_a_driver_that_does_not_start() {
         assert_eq!(rig.runtime.device_count(), 1, "the next need starts it after all");
     }
     let rig = Rig::new(config().devices(0));
-    assert_eq!(rig.runtime.init(), Err(Error::NoDevices));
+    assert_eq!(rig.runtime.init(), Err(Error::Start(StartError::NoDevices)));
     assert_eq!(rig.runtime.device_count(), 0);
-    assert_eq!(rig.runtime.current_device(), Err(Error::NoDevices));
+    assert_eq!(rig.runtime.current_device(), Err(Error::Start(StartError::NoDevices)));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::cell::RefCell;
 use std::fmt;
 use std::sync::Once;
 
-use c10_core::{Error, Event, EventOptions, SyncDebugMode};
+use c10_core::{Error, Event, EventOptions, SyncDebugError, SyncDebugMode};
 use common::{DEVICE, rig};
 use cuda_sys::CUresult;
 use tracing::field::{Field, Visit};
@@ -136,7 +136,7 @@ fn a_refused_operation_does_nothing() {
     let before = waits();
     let mut bytes = [9; 64];
     for refused in [buffer.copy_from_slice(0, &[7; 64]), buffer.copy_to_slice(0, &mut bytes), stream.synchronize()] {
-        assert_eq!(refused, Err(Error::SynchronizingOperation));
+        assert_eq!(refused, Err(Error::SyncDebug(SyncDebugError::SynchronizingOperation)));
         assert_eq!(refused.unwrap_err().to_string(), CALLED);
     }
     assert_eq!((waits(), bytes), (before, [9; 64]));
@@ -146,7 +146,7 @@ fn a_refused_operation_does_nothing() {
     let elsewhere = other.streams().pooled(DEVICE, 0).unwrap();
     elsewhere.synchronize().unwrap();
     std::thread::scope(|scope| {
-        scope.spawn(|| assert_eq!(stream.synchronize(), Err(Error::SynchronizingOperation)));
+        scope.spawn(|| assert_eq!(stream.synchronize(), Err(Error::SyncDebug(SyncDebugError::SynchronizingOperation))));
     });
     runtime.synchronize(DEVICE).unwrap();
     runtime.sync_debug().set("default").unwrap();

@@ -19,7 +19,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
-use c10_core::{BlockState, Error, Runtime, SegmentType, Stream};
+use c10_core::{BlockState, Error, MemoryError, Runtime, SegmentType, Stream};
 use common::{DEVICE, Rig, config};
 use cuda_sim::Machine;
 use rand::{RngExt as _, SeedableRng as _};
@@ -477,9 +477,9 @@ fn what_was_given_back_cannot_be_given_back_again() {
                 let free = |is_here: bool| if is_here { here(address) } else { elsewhere(&rig, address) };
                 let case = format!("{bytes} bytes, {first_here} {second_here} {used}");
                 assert_eq!(free(first_here), Ok(()), "{case}");
-                assert_eq!(free(second_here), Err(Error::InvalidDevicePointer { address }), "{case}");
+                assert_eq!(free(second_here), Err(Error::Memory(MemoryError::InvalidPointer { address })), "{case}");
                 let recorded = rig.runtime.memory().record_stream(address, &other);
-                assert_eq!(recorded, Err(Error::InvalidDevicePointer { address }), "{case}");
+                assert_eq!(recorded, Err(Error::Memory(MemoryError::InvalidPointer { address })), "{case}");
             }
         }
     }
@@ -557,7 +557,7 @@ fn memory_given_back_twice_at_once_counts_once() {
                 let here = free_all(&addresses);
                 let there = told.recv().unwrap();
                 for ((address, here), there) in addresses.iter().zip(here).zip(there.into_iter().rev()) {
-                    let refused = Err(Error::InvalidDevicePointer { address: *address });
+                    let refused = Err(Error::Memory(MemoryError::InvalidPointer { address: *address }));
                     let right = [&here, &there].into_iter().all(|answer| answer.is_ok() || *answer == refused);
                     assert!(right && (here.is_ok() || there.is_ok()), "{here:?} {there:?}");
                     both_succeeded += usize::from(here.is_ok() && there.is_ok());

@@ -6,7 +6,7 @@ use super::ptx::{idle, kernel, with_directives};
 cases!("module", CASES, Needs::CONTEXT;
     load_and_unload, load_null, images_that_are_none, text_that_is_none, unknown_names, newer_text, error_log, function_attributes,
     attributes_that_are_none, shared_memory_of_a_function, shared_memory_beyond_the_device, threads_of_a_function,
-    module_of_a_function,
+    module_of_a_function, loading_mode,
 );
 
 cases!("module", PARAMETER_CASES, Needs::CONTEXT.since(12040);
@@ -187,5 +187,14 @@ fn text_that_is_not_simulated(cu: &Cuda<'_>) -> CaseResult {
     let (mut module, text) = (ptr::null_mut(), format!("{}\0", kernel("shfl.sync.idx.b32 %r1, %r0, 0, 31, -1;")));
     want!(NOT_SUPPORTED, cu.cuModuleLoadData(&mut module, text.as_ptr().cast()));
     want!(NOT_SUPPORTED, cu.cuModuleLoadDataEx(&mut module, text.as_ptr().cast(), 0, ptr::null_mut(), ptr::null_mut()));
+    Ok(())
+}
+
+/// The mode is the environment's, which nobody here knows.
+fn loading_mode(cu: &Cuda<'_>) -> CaseResult {
+    let mut mode = CUmoduleLoadingMode(7);
+    ok!(cu.cuModuleGetLoadingMode(&mut mode));
+    let known = [CUmoduleLoadingMode::CU_MODULE_EAGER_LOADING, CUmoduleLoadingMode::CU_MODULE_LAZY_LOADING];
+    that!(cu, known.contains(&mode));
     Ok(())
 }

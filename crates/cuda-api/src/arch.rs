@@ -3,7 +3,10 @@
 //! Torch checks its own code when it is imported. A program that brings kernels of its own gives their architectures to
 //! [`check_capability`] and [`check_cubins`], perhaps by [`crate::lazy_call`].
 
-use c10_core::{ARCH_LIST, CompatTable, DeviceArg, Result, Runtime, UnsupportedCode, UnsupportedCubins, gencode_flags};
+use c10_core::{
+    ARCH_LIST, CompatTable, DeviceArg, ModuleLoading, Result, Runtime, UnsupportedCode, UnsupportedCubins,
+    gencode_flags,
+};
 
 pub use c10_core::extract_arch_version;
 
@@ -87,6 +90,15 @@ pub fn check_capability(arch_list: &[impl AsRef<str>], table: &CompatTable) -> R
 #[doc(alias = "_check_cubins")]
 pub fn check_cubins(arch_list: &[impl AsRef<str>]) -> Result<Vec<UnsupportedCubins>> {
     UnsupportedCubins::check_devices(&Runtime::current(), arch_list)
+}
+
+/// When the driver loads the functions of a module, which the environment variable `CUDA_MODULE_LOADING` decides; see
+/// [`ModuleLoading::of`]. Starts the runtime.
+///
+/// # Errors
+/// The runtime cannot start, or the driver's error.
+pub fn module_loading() -> Result<ModuleLoading> {
+    ModuleLoading::of(&Runtime::current())
 }
 
 /// Whether the current device can compute with numbers of the type bfloat16: from compute capability 8.0 on by itself,

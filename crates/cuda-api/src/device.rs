@@ -1,6 +1,6 @@
 //! Initialisation, devices and their properties.
 
-use c10_core::{Error, Result};
+use c10_core::{DeviceError, Error, Result};
 
 pub use c10_core::{
     Cudart, Device, DeviceArg, DeviceGuard, DeviceIndex, DeviceOf, DeviceProperties, DeviceType, Devices, Ipc, Runtime,
@@ -9,7 +9,7 @@ pub use c10_core::{
 
 pub use crate::arch::{
     check_capability, check_cubins, code_compatible_with_device, extract_arch_version, get_arch_list,
-    get_gencode_flags, is_bf16_supported, is_compiled, is_tf32_supported, warn_unsupported_code,
+    get_gencode_flags, is_bf16_supported, is_compiled, is_tf32_supported, module_loading, warn_unsupported_code,
 };
 pub use crate::pointer::get_device_from_ptr;
 pub use crate::selection::{CudaDeviceProperties, get_device, get_device_index, lazy_init};
@@ -18,8 +18,8 @@ pub use crate::visibility::{
     raw_device_uuid_nvml, transform_uuid_to_ordinals,
 };
 pub use c10_core::{
-    CheckedDevice, Compat, CompatInterval, CompatSet, CompatTable, PointerInfo, PointerKind, PtrArg, UnsupportedCode,
-    UnsupportedCubins, VisibleDevices,
+    CheckedDevice, Compat, CompatInterval, CompatSet, CompatTable, ModuleLoading, PointerInfo, PointerKind, PtrArg,
+    UnsupportedCode, UnsupportedCubins, VisibleDevices,
 };
 
 /// Starts the runtime, if it was not; torch's `init`. Everything that needs it does so by itself. Creates no context.
@@ -72,7 +72,7 @@ pub fn current_device() -> Result<DeviceIndex> {
 /// # Errors
 /// The device has no number, is no CUDA device, or does not exist (the driver's "invalid device ordinal").
 pub fn set_device(device: impl DeviceArg) -> Result<()> {
-    let index = device.index()?.ok_or_else(|| Error::IndexRequired { device: "cuda".to_owned() })?;
+    let index = device.index()?.ok_or(DeviceError::IndexRequired { device: Device::CUDA })?;
     Runtime::current().set_device(index)
 }
 
@@ -116,7 +116,7 @@ pub fn synchronize(device: impl DeviceArg) -> Result<()> {
 /// Properties of a device.
 ///
 /// # Errors
-/// [`Error::InvalidDeviceId`] for a device that does not exist, negative numbers included.
+/// [`DeviceError::InvalidId`] for a device that does not exist, negative numbers included.
 pub fn get_device_properties(device: impl DeviceArg) -> Result<DeviceProperties> {
     let runtime = Runtime::current();
     runtime.devices().properties(device.resolve(&runtime)?)
@@ -189,11 +189,11 @@ pub fn clock_rate(device: impl DeviceArg) -> Result<u32> {
 /// Whether work of `device` can reach memory of `peer_device`, which must have a number; a device reaches its own.
 ///
 /// # Errors
-/// [`Error::InvalidDeviceId`] or [`Error::InvalidPeerDeviceId`] for a device that does not exist; `peer_device` has no
+/// [`DeviceError::InvalidId`] or [`DeviceError::InvalidPeerId`] for a device that does not exist; `peer_device` has no
 /// number.
 pub fn can_device_access_peer(device: impl DeviceArg, peer_device: impl DeviceArg) -> Result<bool> {
     let runtime = Runtime::current();
-    let peer = peer_device.index()?.ok_or_else(|| Error::IndexRequired { device: "cuda".to_owned() })?;
+    let peer = peer_device.index()?.ok_or(DeviceError::IndexRequired { device: Device::CUDA })?;
     runtime.devices().can_access_peer(device.resolve(&runtime)?, peer)
 }
 

@@ -59,4 +59,8 @@ pub use kernels::*;
 pub use memory::*;
 pub use streams::*;
 
-pub use c10_core::{AcceleratorError, CudaError, DeferredCudaCallError, Error, NoDriver, Result, Unavailable};
+pub use c10_core::{
+    AcceleratorError, CudaError, DeferredCudaCallError, DeviceError, Error, EventError, GraphError, IpcError,
+    MemoryError, NoDriver, NvmlMissing, PoolError, RefusedFraction, Result, StartError, StreamError, SyncDebugError,
+    SystemError, TelemetryError, Unavailable,
+};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use c10_core::{DeviceArg, DeviceIndex, Error, Result, Runtime, StreamArg};
+use c10_core::{DeviceArg, DeviceIndex, Error, Result, Runtime, StreamArg, StreamError, TelemetryError};
 
 pub use c10_core::{
     AllocatorConfig, BlockCheckpoint, BlockInfo, BlockState, ConfigError, DeviceStats, DurationStat,
@@ -32,7 +32,7 @@ pub fn caching_allocator_alloc(size: u64, device: impl DeviceArg, stream: impl S
     Runtime::with_current(|runtime| {
         stream.with_stream(|stream| match (device, stream) {
             (Some(device), Some(stream)) if device != stream.device_index() => {
-                Err(Error::StreamDevice { device, stream: stream.device_index() })
+                Err(StreamError::Device { device, stream: stream.device_index() }.into())
             }
             (_, Some(stream)) => runtime.memory().alloc(size, stream),
             (Some(device), None) => runtime.memory().alloc_on_current_stream(size, device),
@@ -44,7 +44,7 @@ pub fn caching_allocator_alloc(size: u64, device: impl DeviceArg, stream: impl S
 /// Gives memory back by its address; 0 is ignored. Device and stream are remembered.
 ///
 /// # Errors
-/// [`Error::InvalidDevicePointer`] for an address that is not handed out; the driver's error.
+/// [`crate::MemoryError::InvalidPointer`] for an address that is not handed out; the driver's error.
 pub fn caching_allocator_delete(mem_ptr: DevicePtr) -> Result<()> {
     Runtime::with_current(|runtime| runtime.memory().free(mem_ptr))
 }
@@ -206,7 +206,7 @@ pub fn memory_snapshot(mempool_id: Option<PoolId>) -> Vec<SegmentInfo> {
 /// Limits what is held of a device to a fraction of its memory, from 0 to 1. More that is held already stays.
 ///
 /// # Errors
-/// [`Error::InvalidFraction`]; the device does not exist; the runtime cannot start.
+/// [`crate::MemoryError::InvalidFraction`]; the device does not exist; the runtime cannot start.
 pub fn set_per_process_memory_fraction(fraction: f64, device: impl DeviceArg) -> Result<()> {
     let runtime = Runtime::current();
     runtime.memory().set_fraction(fraction, device.resolve(&runtime)?)
@@ -359,10 +359,10 @@ pub fn list_gpu_processes(device: impl DeviceArg) -> Result<String> {
     let runtime = Runtime::current();
     let device = device.resolve(&runtime)?;
     let processes = match runtime.telemetry().processes(device) {
-        Err(Error::NvmlMissing { .. }) => {
+        Err(Error::Telemetry(TelemetryError::Missing { .. })) => {
             return Ok("NVML cannot be loaded; it comes with the NVIDIA driver".to_owned());
         }
-        Err(error @ Error::NvmlDriverNotLoaded) => return Ok(error.to_string()),
+        Err(error @ Error::Telemetry(TelemetryError::DriverNotLoaded)) => return Ok(error.to_string()),
         answered => answered?,
     };
     let mut lines = vec![format!("GPU:{}", runtime.telemetry().device_index(device)?)];

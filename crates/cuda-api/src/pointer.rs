@@ -1,6 +1,6 @@
 //! Addresses of any origin.
 
-use c10_core::{Device, Error, PointerInfo, PointerKind, PtrArg, Result, Runtime};
+use c10_core::{Device, Error, MemoryError, PointerInfo, PointerKind, PtrArg, Result, Runtime};
 
 /// Whether an address is in pinned host memory, whoever has pinned it; torch's `Tensor.is_pinned`. Never starts the
 /// runtime: before that nothing is pinned as far as torch knows.
@@ -27,11 +27,12 @@ pub fn is_pinned(ptr: impl PtrArg) -> Result<bool> {
 /// `at::cuda::getDeviceFromPtr`. Starts the runtime.
 ///
 /// # Errors
-/// [`Error::PointerOnNoDevice`] for an address that the driver does not know; the runtime cannot start; the driver's
+/// [`crate::MemoryError::PointerOnNoDevice`] for an address that the driver does not know; the runtime cannot start; the driver's
 /// error.
 #[doc(alias = "getDeviceFromPtr")]
 pub fn get_device_from_ptr(ptr: impl PtrArg) -> Result<Device> {
     let address = ptr.address();
-    let known = PointerInfo::of(&Runtime::current(), address)?.ok_or(Error::PointerOnNoDevice { address })?;
+    let known = PointerInfo::of(&Runtime::current(), address)?
+        .ok_or(Error::Memory(MemoryError::PointerOnNoDevice { address }))?;
     Ok(Device::cuda(known.device))
 }

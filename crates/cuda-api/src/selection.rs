@@ -1,6 +1,6 @@
 //! Starting, and what stands for a device.
 
-use c10_core::{Device, DeviceArg, DeviceIndex, DeviceProperties, Error, Result, Runtime};
+use c10_core::{Device, DeviceArg, DeviceError, DeviceIndex, DeviceProperties, Error, Result, Runtime};
 
 /// Properties of a device, by the name torch gives the type.
 #[doc(alias = "_CudaDeviceProperties")]
@@ -23,12 +23,12 @@ pub fn lazy_init() -> Result<()> {
 #[doc(alias = "_get_device")]
 pub fn get_device(device: impl DeviceArg) -> Result<Device> {
     let index = match device.index() {
-        Err(Error::NotCuda { device }) => return device.parse(),
+        Err(Error::Device(DeviceError::NotCuda { device })) => return Ok(device),
         index => index?,
     };
     let index = index.filter(|index| *index != DeviceIndex(-1));
     match index {
-        Some(..0) => Err(Error::InvalidDeviceId),
+        Some(..0) => Err(Error::Device(DeviceError::InvalidId)),
         index => Ok(Device { index, ..Device::cuda(0) }),
     }
 }
@@ -44,8 +44,8 @@ pub fn get_device_index(device: impl DeviceArg, optional: bool, allow_cpu: bool)
     match device.index() {
         Ok(Some(index)) => Ok(index),
         Ok(None) if optional => Runtime::current().current_device(),
-        Ok(None) => Err(Error::IndexRequired { device: "cuda".to_owned() }),
-        Err(Error::NotCuda { .. }) if allow_cpu => Ok(DeviceIndex(-1)),
+        Ok(None) => Err(Error::Device(DeviceError::IndexRequired { device: Device::CUDA })),
+        Err(Error::Device(DeviceError::NotCuda { .. })) if allow_cpu => Ok(DeviceIndex(-1)),
         Err(error) => Err(error),
     }
 }

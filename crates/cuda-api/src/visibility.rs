@@ -40,7 +40,7 @@ pub fn device_count_nvml() -> Option<usize> {
 /// NVML's number of a device of this process.
 ///
 /// # Errors
-/// [`c10_core::Error::DeviceNotVisible`]; identities are to be compared and NVML cannot be asked for them; the runtime
+/// [`crate::DeviceError::NotVisible`]; identities are to be compared and NVML cannot be asked for them; the runtime
 /// cannot start, for `None`.
 #[doc(alias = "_get_nvml_device_index")]
 pub fn get_nvml_device_index(device: impl DeviceArg) -> Result<u32> {

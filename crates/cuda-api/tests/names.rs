@@ -10,9 +10,10 @@ use std::process::Command;
 
 use common::{on, rig, with_nvml};
 use cuda_api::{
-    AnyEvent, CompatTable, Device, DeviceBuffer, DeviceIndex, DeviceType, Error, Event, EventOptions, MemPool,
-    MemPoolOptions, PinnedBuffer, PoolId, RuntimeGuard, StaleMemory, Stream, VisibleDevices, get_device_from_ptr,
-    get_device_index, init, is_initialized, is_pinned, memory_snapshot, with_stream,
+    AnyEvent, CompatTable, Device, DeviceBuffer, DeviceError, DeviceIndex, DeviceType, Error, Event, EventError,
+    EventOptions, MemPool, MemPoolOptions, MemoryError, PinnedBuffer, PoolError, PoolId, RuntimeGuard, StaleMemory,
+    Stream, TelemetryError, VisibleDevices, get_device_from_ptr, get_device_index, init, is_initialized, is_pinned,
+    memory_snapshot, with_stream,
 };
 use cuda_sim::{Bound, Config, Fault, Machine};
 use cuda_sys::CUresult;
@@ -54,8 +55,8 @@ fn what_stands_for_a_device() {
     assert_eq!(cuda_api::get_device("cpu").unwrap().to_string(), "cpu");
     assert_eq!(cuda_api::get_device("cuda").unwrap().to_string(), "cuda");
     assert_eq!(cuda_api::get_device(-1).unwrap().to_string(), "cuda");
-    assert_eq!(cuda_api::get_device(-2), Err(Error::InvalidDeviceId));
-    assert!(matches!(cuda_api::get_device("cuda0"), Err(Error::InvalidDeviceString { .. })));
+    assert_eq!(cuda_api::get_device(-2), Err(Error::Device(DeviceError::InvalidId)));
+    assert!(matches!(cuda_api::get_device("cuda0"), Err(Error::Device(DeviceError::InvalidString { .. }))));
 
     assert_eq!(
         (get_device_index(-7, false, false), get_device_index("cuda:3", false, false)),
@@ -65,8 +66,8 @@ fn what_stands_for_a_device() {
         (get_device_index("cpu", false, true), get_device_index(2, true, true)),
         (Ok(DeviceIndex(-1)), Ok(DeviceIndex(2)))
     );
-    assert!(matches!(get_device_index("cpu", true, false), Err(Error::NotCuda { .. })));
-    assert!(matches!(get_device_index("cuda", false, true), Err(Error::IndexRequired { .. })));
+    assert!(matches!(get_device_index("cpu", true, false), Err(Error::Device(DeviceError::NotCuda { .. }))));
+    assert!(matches!(get_device_index("cuda", false, true), Err(Error::Device(DeviceError::IndexRequired { .. }))));
     assert!(!is_initialized());
     assert_eq!(get_device_index("cuda", true, false), Ok(DeviceIndex(0)));
     assert!(is_initialized() && rig.machine.live().contexts == 0);
@@ -110,7 +111,7 @@ fn the_device_of_an_address() {
     assert_eq!(get_device_from_ptr(host.address()), Ok(Device::cuda(0)));
     let plain = 0_u8;
     let error = get_device_from_ptr(&raw const plain).unwrap_err();
-    assert_eq!(error, Error::PointerOnNoDevice { address: (&raw const plain).addr() as u64 });
+    assert_eq!(error, Error::Memory(MemoryError::PointerOnNoDevice { address: (&raw const plain).addr() as u64 }));
     let text = "The specified pointer resides on host memory and is not registered with any CUDA device.";
     assert_eq!(error.to_string(), text);
 }
@@ -179,12 +180,12 @@ fn code_is_compared_with_the_devices() {
         "{text}"
     );
     assert_eq!(cuda_api::check_cubins(&["sm_80"]).unwrap().len(), 2);
-    assert!(matches!(cuda_api::check_cubins(&["sm80"]), Err(Error::InvalidArch { .. })));
+    assert!(matches!(cuda_api::check_cubins(&["sm80"]), Err(Error::Device(DeviceError::InvalidArch { .. }))));
     let mut own = table;
     own.releases = vec![("99.1".to_owned(), [90].into())];
     let said = cuda_api::warn_unsupported_code(0, 90, &[80], &own).unwrap();
     assert_eq!(said.releases, ["99.1"]);
-    assert_eq!(cuda_api::warn_unsupported_code(9, 90, &[80], &own), Err(Error::InvalidDeviceId));
+    assert_eq!(cuda_api::warn_unsupported_code(9, 90, &[80], &own), Err(Error::Device(DeviceError::InvalidId)));
     assert!(cuda_api::code_compatible_with_device(89, 86) && cuda_api::code_compatible_with_device(141, 140));
     assert!(!cuda_api::code_compatible_with_device(87, 86));
 }
@@ -210,12 +211,12 @@ fn visible_devices_are_read_at_each_call() {
 #[test]
 fn without_nvml_the_raw_figures_are_errors() {
     let rig = rig();
-    assert!(matches!(cuda_api::raw_device_count_nvml(), Err(Error::NvmlMissing { .. })));
-    assert!(matches!(cuda_api::raw_device_uuid_nvml(), Err(Error::NvmlMissing { .. })));
+    assert!(matches!(cuda_api::raw_device_count_nvml(), Err(Error::Telemetry(TelemetryError::Missing { .. }))));
+    assert!(matches!(cuda_api::raw_device_uuid_nvml(), Err(Error::Telemetry(TelemetryError::Missing { .. }))));
     drop(rig);
     let rig = with_nvml(Config::default());
     rig.machine.inject(Fault { call: "nvmlInit_v2", occurrence: 1, code: CUresult(9) });
-    assert_eq!(cuda_api::raw_device_count_nvml(), Err(Error::NvmlDriverNotLoaded));
+    assert_eq!(cuda_api::raw_device_count_nvml(), Err(Error::Telemetry(TelemetryError::DriverNotLoaded)));
     assert_eq!(cuda_api::raw_device_count_nvml(), Ok(1));
 }
 
@@ -248,7 +249,7 @@ fn the_summary_shows_the_figures() {
     ] {
         assert!(summary.contains(row), "{row}\n{summary}");
     }
-    assert_eq!(cuda_api::memory_summary(9, true), Err(Error::InvalidDeviceId));
+    assert_eq!(cuda_api::memory_summary(9, true), Err(Error::Device(DeviceError::InvalidId)));
 }
 
 #[test]
@@ -274,7 +275,7 @@ fn events_of_any_kind_of_device() {
     let stream = Stream::new(1, 0).unwrap();
     let [start, end] = [(); 2].map(|()| AnyEvent::new(DeviceType::Cuda, EventOptions::TIMING));
     assert_eq!((start.device_type(), start.device_index(), start.event_id()), (DeviceType::Cuda, None, 0));
-    assert_eq!((start.query(), start.elapsed_time(&end)), (Ok(true), Err(Error::EventNotRecorded)));
+    assert_eq!((start.query(), start.elapsed_time(&end)), (Ok(true), Err(Error::Event(EventError::NotRecorded))));
     start.record(&stream).unwrap();
     with_stream(&stream, || cuda_api::sleep(1_980_000)).unwrap();
     end.record_once(&stream).unwrap();
@@ -288,11 +289,14 @@ fn events_of_any_kind_of_device() {
 
     let host = AnyEvent::new(DeviceType::Cpu, EventOptions::TIMING);
     assert_eq!(host.record(None).unwrap_err().to_string(), "cpu backend doesn't support events.");
-    assert_eq!(host.record_once(&stream), Err(Error::NoEvents { kind: DeviceType::Cpu }));
+    assert_eq!(host.record_once(&stream), Err(Error::Event(EventError::NoEvents { kind: DeviceType::Cpu })));
     assert_eq!((host.wait(&stream), host.synchronize(), host.query()), (Ok(()), Ok(()), Ok(true)));
     assert_eq!((host.device().to_string(), host.is_recorded(), host.event_id()), ("cpu".to_owned(), false, 0));
-    let kinds = Error::EventKind { first: DeviceType::Cuda, last: DeviceType::Cpu };
-    assert_eq!((start.elapsed_time(&host), host.elapsed_time(&host)), (Err(kinds), Err(Error::EventNotRecorded)));
+    let kinds = Error::Event(EventError::Kind { first: DeviceType::Cuda, last: DeviceType::Cpu });
+    assert_eq!(
+        (start.elapsed_time(&host), host.elapsed_time(&host)),
+        (Err(kinds), Err(Error::Event(EventError::NotRecorded)))
+    );
 }
 
 fn segments(pool: PoolId) -> usize {
@@ -318,7 +322,7 @@ fn requests_go_to_a_pool_between_two_calls() {
     };
     cuda_api::begin_allocate_to_pool(1, all).unwrap();
     cuda_api::begin_allocate_current_thread_to_pool(1, thread).unwrap();
-    assert_eq!(cuda_api::begin_allocate_to_pool(1, all), Err(Error::AlreadyRecordingToPool));
+    assert_eq!(cuda_api::begin_allocate_to_pool(1, all), Err(Error::Pool(PoolError::AlreadyRecording)));
     let held = [DeviceBuffer::new(MIB, 1).unwrap(), other_thread(), DeviceBuffer::new(MIB, 0).unwrap()];
     assert_eq!((segments(thread), segments(all)), (1, 1), "the newest route that takes a request counts");
     cuda_api::end_allocate_to_pool(1, thread).unwrap();
@@ -326,12 +330,12 @@ fn requests_go_to_a_pool_between_two_calls() {
     cuda_api::end_allocate_to_pool(1, all).unwrap();
     let blocks: usize = memory_snapshot(Some(all)).iter().map(|segment| segment.blocks.len()).sum();
     assert_eq!((segments(all), blocks), (1, 2));
-    assert_eq!(cuda_api::end_allocate_to_pool(1, all), Err(Error::NotRecordingToPool));
+    assert_eq!(cuda_api::end_allocate_to_pool(1, all), Err(Error::Pool(PoolError::NotRecording)));
     drop((held, more));
     cuda_api::empty_cache().unwrap();
     assert_eq!((segments(thread), segments(all)), (1, 1), "a pool in use keeps its memory");
     [thread, all].into_iter().for_each(|pool| cuda_api::release_pool(1, pool).unwrap());
-    assert_eq!(cuda_api::release_pool(1, all), Err(Error::PoolNotFound { pool: all }));
+    assert_eq!(cuda_api::release_pool(1, all), Err(Error::Pool(PoolError::NotFound { pool: all })));
     cuda_api::empty_cache().unwrap();
     assert_eq!((segments(thread), segments(all), rig.machine.live().allocations), (0, 0, 0));
     assert!(cuda_api::Runtime::current().is_valid());
@@ -359,18 +363,21 @@ fn only_what_was_begun_by_hand_is_ended_by_hand() {
     let _rig = rig();
     let pool = MemPool::new(MemPoolOptions::default()).unwrap();
     let guard = cuda_api::use_mem_pool(&pool, None).unwrap();
-    assert_eq!(cuda_api::end_allocate_to_pool(None, pool.id()), Err(Error::NotRecordingToPool));
-    assert_eq!(cuda_api::release_pool(None, pool.id()), Err(Error::PoolNotFound { pool: pool.id() }));
+    assert_eq!(cuda_api::end_allocate_to_pool(None, pool.id()), Err(Error::Pool(PoolError::NotRecording)));
+    assert_eq!(cuda_api::release_pool(None, pool.id()), Err(Error::Pool(PoolError::NotFound { pool: pool.id() })));
     drop(guard);
     cuda_api::begin_allocate_to_pool(None, pool.id()).unwrap();
     assert_eq!(pool.use_count(), 2);
-    assert_eq!(cuda_api::release_pool(None, pool.id()), Err(Error::PoolStillRecording));
+    assert_eq!(cuda_api::release_pool(None, pool.id()), Err(Error::Pool(PoolError::StillRecording)));
     cuda_api::end_allocate_to_pool(None, pool.id()).unwrap();
     cuda_api::release_pool(None, pool.id()).unwrap();
     assert_eq!(pool.use_count(), 1);
     let default = PoolId(0, 0);
-    assert_eq!(cuda_api::begin_allocate_to_pool(None, default), Err(Error::PoolNotFound { pool: default }));
-    assert_eq!(cuda_api::begin_allocate_to_pool(9, pool.id()), Err(Error::InvalidDeviceId));
+    assert_eq!(
+        cuda_api::begin_allocate_to_pool(None, default),
+        Err(Error::Pool(PoolError::NotFound { pool: default }))
+    );
+    assert_eq!(cuda_api::begin_allocate_to_pool(9, pool.id()), Err(Error::Device(DeviceError::InvalidId)));
 }
 
 /// The stale storages of torch's `_cuda_setCheckpointPoolState`.
@@ -386,15 +393,24 @@ fn buffers_are_given_up_when_a_pool_goes_back() {
     let (small, large, outside) = (new(512), new(3 * MIB), DeviceBuffer::new(100, None).unwrap());
     assert_eq!(small.address(), address, "the first block was cut");
     let restore = |stale: &mut StaleMemory| cuda_api::set_checkpoint_pool_state(None, &noted, stale);
-    assert_eq!(restore(&mut StaleMemory::default()).unwrap_err(), Error::StaleMemory { address: large.address() });
+    assert_eq!(
+        restore(&mut StaleMemory::default()).unwrap_err(),
+        Error::Pool(PoolError::StaleMemory { address: large.address() })
+    );
 
-    let refused = |buffer: &DeviceBuffer| Error::BufferNotGivenUp { address: buffer.address() };
+    let refused = |buffer: &DeviceBuffer| Error::Pool(PoolError::BufferNotGivenUp { address: buffer.address() });
     let mut shared = StaleMemory { buffers: vec![large.clone()], ..StaleMemory::default() };
     assert_eq!((restore(&mut shared).unwrap_err(), shared.buffers.len()), (refused(&large), 1));
     let expected = refused(&outside);
     let mut others = StaleMemory { buffers: vec![outside], ..StaleMemory::default() };
     assert_eq!(restore(&mut others).unwrap_err(), expected);
     drop((shared, others));
+
+    let mut addresses = StaleMemory { addresses: vec![large.address()], ..StaleMemory::default() };
+    assert_eq!(
+        restore(&mut addresses).unwrap_err(),
+        Error::Memory(MemoryError::OwnedByBuffer { address: large.address() })
+    );
 
     let large_address = large.address();
     let mut stale = StaleMemory { buffers: vec![large], ..StaleMemory::default() };
@@ -426,12 +442,12 @@ fn memory_that_shrinks_must_be_given_up() {
     assert_eq!(wide.address(), address);
     let mut stale = StaleMemory::default();
     let error = cuda_api::set_checkpoint_pool_state(None, &noted, &mut stale).unwrap_err();
-    assert_eq!(error, Error::StaleMemory { address });
+    assert_eq!(error, Error::Pool(PoolError::StaleMemory { address }));
     stale.buffers.push(wide);
     let restored = cuda_api::set_checkpoint_pool_state(None, &noted, &mut stale).unwrap();
     let buffers: Vec<(u64, usize)> = restored.buffers.iter().map(|buffer| (buffer.address(), buffer.len())).collect();
     assert_eq!(buffers, [(address, 512), (address + 512, 512)]);
-    restored.buffers[1].fill(0..512, 3, &cuda_api::current_stream(None).unwrap()).unwrap();
+    restored.buffers[1].fill(0..512, 3, cuda_api::current_stream(None).unwrap()).unwrap();
     assert_eq!(restored.buffers[1].to_vec().unwrap(), [3; 512]);
 }
 
@@ -465,4 +481,14 @@ fn callables_are_captured_by_torchs_name() {
     let argument = DeviceBuffer::new(4, None).unwrap();
     argument.copy_from_slice(0, b"abcd").unwrap();
     assert_eq!(callables[0].call(&[argument]).unwrap()[0].to_vec().unwrap(), b"abcd");
+}
+
+#[test]
+fn when_the_driver_loads_code() {
+    let lazy = rig();
+    assert_eq!(cuda_api::module_loading(), Ok(cuda_api::ModuleLoading::Lazy));
+    assert!(is_initialized() && lazy.machine.live().contexts == 0);
+    drop(lazy);
+    let _eager = on(Config::default().eager_loading(true));
+    assert_eq!(cuda_api::module_loading(), Ok(cuda_api::ModuleLoading::Eager));
 }

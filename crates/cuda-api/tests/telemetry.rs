@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 
 use common::{on, with_nvml};
 use cuda_api::{
-    DeviceBuffer, DeviceIndex, Error, NestedStat, attach_out_of_memory_observer, clock_rate,
-    detach_out_of_memory_observer, device_memory_used, init, is_initialized, list_gpu_processes,
+    DeviceBuffer, DeviceError, DeviceIndex, Error, NestedStat, TelemetryError, attach_out_of_memory_observer,
+    clock_rate, detach_out_of_memory_observer, device_memory_used, init, is_initialized, list_gpu_processes,
     memory_stats_as_nested_dict, memory_usage, power_draw, temperature, utilization,
 };
 use cuda_sim::{Config, Fault};
@@ -47,7 +47,7 @@ fn a_list_without_processes_or_nvml_says_so() {
     drop(rig);
     let _rig = on(Config::default());
     assert_eq!(list_gpu_processes(0).unwrap(), "NVML cannot be loaded; it comes with the NVIDIA driver");
-    assert!(matches!(clock_rate(0), Err(Error::NvmlMissing { .. })));
+    assert!(matches!(clock_rate(0), Err(Error::Telemetry(TelemetryError::Missing { .. }))));
 }
 
 #[test]
@@ -75,5 +75,5 @@ fn figures_are_a_tree_once_there_are_any() {
     let _buffer = DeviceBuffer::new(1, None).unwrap();
     let tree = memory_stats_as_nested_dict(None).unwrap();
     assert_eq!(tree["allocation"].get("all").and_then(|all| all.get("current")), Some(&NestedStat::Value(1)));
-    assert_eq!(memory_stats_as_nested_dict(7), Err(Error::InvalidDeviceId));
+    assert_eq!(memory_stats_as_nested_dict(7), Err(Error::Device(DeviceError::InvalidId)));
 }

@@ -4,13 +4,14 @@ mod common;
 
 use common::{on, rig};
 use cuda_api::{
-    CUDAGraph, CaptureMode, Device, DeviceBuffer, DeviceGuard, DeviceType, Error, Event, EventOptions, GraphOptions,
-    MemPool, MemPoolOptions, PinnedBuffer, Result, Runtime, StaleMemory, Stream, StreamId, caching_allocator_alloc,
-    caching_allocator_delete, current_device, current_stream, default_stream, device, device_count, device_of,
-    empty_cache, get_device_capability, get_device_name, get_device_properties, graph, graph_pool_handle, init,
-    is_available, is_current_stream_capturing, is_initialized, max_memory_allocated, max_memory_reserved, mem_get_info,
-    memory_allocated, memory_reserved, memory_stats, reset_peak_memory_stats, set_device, set_stream, set_stream_by_id,
-    stream, synchronize, with_device, with_graph, with_stream,
+    CUDAGraph, CaptureMode, Device, DeviceBuffer, DeviceError, DeviceGuard, DeviceType, Error, Event, EventOptions,
+    GraphOptions, IpcError, MemPool, MemPoolOptions, PinnedBuffer, PoolError, Result, Runtime, StaleMemory, Stream,
+    StreamError, StreamId, caching_allocator_alloc, caching_allocator_delete, current_device, current_stream,
+    default_stream, device, device_count, device_of, empty_cache, get_device_capability, get_device_name,
+    get_device_properties, graph, graph_pool_handle, init, is_available, is_current_stream_capturing, is_initialized,
+    max_memory_allocated, max_memory_reserved, mem_get_info, memory_allocated, memory_reserved, memory_stats,
+    reset_peak_memory_stats, set_device, set_stream, set_stream_by_id, stream, synchronize, with_device, with_graph,
+    with_stream,
 };
 use cuda_sim::Config;
 
@@ -100,8 +101,8 @@ fn guards_and_closures_restore_the_device() {
     }
     let inside = with_device(1, current_device).unwrap();
     assert_eq!((inside, current_device().unwrap()), (1, 0));
-    let failed: Result<()> = with_device(1, || Err(Error::InvalidDeviceId));
-    assert_eq!((failed, current_device().unwrap()), (Err(Error::InvalidDeviceId), 0));
+    let failed: Result<()> = with_device(1, || Err(Error::Device(DeviceError::InvalidId)));
+    assert_eq!((failed, current_device().unwrap()), (Err(Error::Device(DeviceError::InvalidId)), 0));
     assert_eq!(rig.machine.live().contexts, 0, "guards use no device");
 }
 
@@ -160,7 +161,7 @@ fn what_is_on_a_device_makes_it_current() {
     assert_eq!(current_in(device_of(&Device::cuda(1))), 1);
     let _one = device(1).unwrap();
     assert_eq!(current_in(device_of(&event)), 1, "on no device yet");
-    event.record(&default_stream(0).unwrap()).unwrap();
+    event.record(default_stream(0).unwrap()).unwrap();
     assert_eq!(current_in(device_of(&event)), 0);
     assert_eq!(current_in(device_of(&host)), 1, "the host's");
     assert_eq!(current_in(device_of(&Device { kind: DeviceType::Cpu, index: None })), 1);
@@ -177,7 +178,7 @@ fn ids_make_streams_current() {
     set_stream_by_id(StreamId(0), 1, DeviceType::Cuda).unwrap();
     assert_eq!(current_stream(1).unwrap(), default_stream(1).unwrap());
     let nonsense = set_stream_by_id(StreamId(1), 0, DeviceType::Cuda);
-    assert_eq!((nonsense, current_device()), (Err(Error::UnknownStream { id: 1 }), Ok(1)));
+    assert_eq!((nonsense, current_device()), (Err(Error::Stream(StreamError::Unknown { id: 1 })), Ok(1)));
     assert_eq!((there.native_handle(), there.__cuda_stream__()), (there.cuda_stream(), (0, there.cuda_stream())));
 }
 
@@ -193,8 +194,8 @@ fn events_measure_and_order() {
     let side = Stream::new(None, 0).unwrap();
     let buffer = DeviceBuffer::new(1 << 20, None).unwrap();
     start.record(None).unwrap();
-    buffer.fill(0..1 << 20, 1, &current_stream(None).unwrap()).unwrap();
-    end.record(&current_stream(None).unwrap()).unwrap();
+    buffer.fill(0..1 << 20, 1, current_stream(None).unwrap()).unwrap();
+    end.record(current_stream(None).unwrap()).unwrap();
     end.wait(&side).unwrap();
     side.wait_event(&end).unwrap();
     end.synchronize().unwrap();
@@ -213,7 +214,7 @@ fn memory_figures_and_raw_allocation() {
     let side = Stream::new(1, 0).unwrap();
     let other = caching_allocator_alloc(5_000_000, None, &side).unwrap();
     assert_eq!((memory_allocated(1), memory_reserved(1)), (Ok(5_000_192), Ok(20 << 20)));
-    assert_eq!(caching_allocator_alloc(1, 0, &side), Err(Error::StreamDevice { device: 0, stream: 1 }));
+    assert_eq!(caching_allocator_alloc(1, 0, &side), Err(Error::Stream(StreamError::Device { device: 0, stream: 1 })));
     caching_allocator_delete(address).unwrap();
     caching_allocator_delete(other).unwrap();
     caching_allocator_delete(0).unwrap();
@@ -381,7 +382,7 @@ fn pools_come_back_to_a_checkpoint() {
         "the checkpoint is of device 0, but device 1 was asked for"
     );
     let refused = cuda_api::set_checkpoint_pool_state(0, &noted, &mut StaleMemory::default()).unwrap_err();
-    assert_eq!(refused, Error::StaleMemory { address: third });
+    assert_eq!(refused, Error::Pool(PoolError::StaleMemory { address: third }));
     assert!(live(&[second, third]), "nothing has changed");
     let restored = cuda_api::set_checkpoint_pool_state("cuda:0", &noted, &mut stale).unwrap();
     assert!(stale.addresses.is_empty() && live(&[first, second]));
@@ -420,7 +421,7 @@ fn peers_and_exchanges() {
     assert_eq!(cuda_api::can_device_access_peer(None, 0), Ok(true));
     assert_eq!(text(cuda_api::can_device_access_peer(2, 0)), "Invalid device id");
     assert_eq!(text(cuda_api::can_device_access_peer(0, -1)), "Invalid peer device id");
-    assert!(matches!(cuda_api::can_device_access_peer(0, None), Err(Error::IndexRequired { .. })));
+    assert!(matches!(cuda_api::can_device_access_peer(0, None), Err(Error::Device(DeviceError::IndexRequired { .. }))));
     assert_eq!(cuda_api::exchange_device(1), Ok(0));
     assert_eq!(cuda_api::maybe_exchange_device(0), Ok(1));
     assert_eq!(cuda_api::maybe_exchange_device(-1), Ok(-1));
@@ -455,7 +456,7 @@ fn codes_of_the_runtime_api() {
 fn memory_and_events_are_named_for_other_processes() {
     let _rig = rig();
     let shared = DeviceBuffer::new(8, None).unwrap().share().unwrap();
-    assert_eq!(DeviceBuffer::open_shared(&shared).unwrap_err(), Error::SharedByThisProcess);
+    assert_eq!(DeviceBuffer::open_shared(&shared).unwrap_err(), Error::Ipc(IpcError::OwnMemory));
     assert_eq!(memory_allocated(None), Ok(512), "the other process may still come");
     cuda_api::ipc_collect().unwrap();
     assert_eq!(memory_allocated(None), Ok(512));

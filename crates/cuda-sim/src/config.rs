@@ -16,6 +16,7 @@ pub struct Config {
     pub(crate) strict: bool,
     pub(crate) late_events: bool,
     pub(crate) launch_blocking: bool,
+    pub(crate) eager_loading: bool,
     pub(crate) kernel_steps: u64,
     pub(crate) faults: Vec<Fault>,
     pub(crate) other_processes: Vec<(u32, u64)>,
@@ -34,6 +35,7 @@ impl Default for Config {
             strict: false,
             late_events: false,
             launch_blocking: false,
+            eager_loading: false,
             kernel_steps: KERNEL_STEPS,
             faults: Vec::new(),
             other_processes: Vec::new(),
@@ -92,6 +94,14 @@ impl Config {
         self
     }
 
+    /// Whether the driver says that it loads all functions of a module at once, as under `CUDA_MODULE_LOADING=EAGER`. Nothing
+    /// else differs.
+    #[must_use]
+    pub fn eager_loading(mut self, eager: bool) -> Self {
+        self.eager_loading = eager;
+        self
+    }
+
     /// Steps after which a thread of a kernel has taken too long, so that its launch ends with an error.
     #[must_use]
     pub fn kernel_steps(mut self, steps: u64) -> Self {
@@ -118,7 +128,7 @@ impl Config {
     /// `CUDA_SIM_DEVICES`, `CUDA_SIM_SEED`, `CUDA_SIM_DRIVER_VERSION` (`12.2` or `12020`), `CUDA_SIM_MEMORY` (bytes of
     /// each device), `CUDA_SIM_STRICT`, `CUDA_SIM_LATE_EVENTS` (`1` for yes, `0` for no), `CUDA_SIM_KERNEL_STEPS`, `CUDA_SIM_FAULTS`
     /// (`symbol:occurrence:code`, separated by commas) and `CUDA_SIM_PROCESSES` (`pid:bytes`, separated by commas).
-    /// `CUDA_LAUNCH_BLOCKING` is the real driver's variable, and read as it reads it.
+    /// `CUDA_LAUNCH_BLOCKING` and `CUDA_MODULE_LOADING` are the real driver's variables, and read as it reads them.
     ///
     /// # Errors
     /// A variable that cannot be read as what it should be.
@@ -183,6 +193,14 @@ const SETTINGS: &[Setting] = &[
         expected: "anything: what begins with no number counts as 0",
         read: |config, text| {
             config.launch_blocking = begins_with_a_number_above_0(text);
+            Some(())
+        },
+    },
+    Setting {
+        variable: "CUDA_MODULE_LOADING",
+        expected: "anything: what is not EAGER counts as LAZY",
+        read: |config, text| {
+            config.eager_loading = text == "EAGER";
             Some(())
         },
     },
@@ -291,6 +309,7 @@ mod tests {
                 "CUDA_SIM_DRIVER_VERSION" => "12.2",
                 "CUDA_SIM_MEMORY" => "1073741824",
                 "CUDA_SIM_STRICT" | "CUDA_LAUNCH_BLOCKING" => "1",
+                "CUDA_MODULE_LOADING" => "EAGER",
                 "CUDA_SIM_FAULTS" => "cuMemAlloc_v2:3:2, nvmlInit_v2:1:999",
                 "CUDA_SIM_PROCESSES" => "77:1024, 78:0",
                 _ => return None,
@@ -303,6 +322,7 @@ mod tests {
             .capacity(1 << 30)
             .strict(true)
             .launch_blocking(true)
+            .eager_loading(true)
             .fault(Fault { call: "cuMemAlloc_v2", occurrence: 3, code: CUresult::CUDA_ERROR_OUT_OF_MEMORY })
             .fault(Fault { call: "nvmlInit_v2", occurrence: 1, code: CUresult::CUDA_ERROR_UNKNOWN })
             .other_process(77, 1024)

@@ -9,7 +9,9 @@
 use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::thread::JoinHandle;
 
-use c10_core::{CUDAGraph, CaptureMode, DeviceIndex, Error, MemPool, MemPoolGuard, MemPoolOptions, Runtime, Stream};
+use c10_core::{
+    CUDAGraph, CaptureMode, DeviceIndex, Error, MemPool, MemPoolGuard, MemPoolOptions, MemoryError, Runtime, Stream,
+};
 use cuda_sim::{Config, Fault, Machine};
 use cuda_sys::CUresult;
 
@@ -195,7 +197,7 @@ impl Script {
             return self.perform(Job::Free(address), elsewhere).map(|_| ());
         }
         match self.perform(Job::Free(0x3039), elsewhere) {
-            Err(Error::InvalidDevicePointer { address: 0x3039 }) => Ok(()),
+            Err(Error::Memory(MemoryError::InvalidPointer { address: 0x3039 })) => Ok(()),
             other => other.map(|_| ()),
         }
     }

@@ -7,6 +7,7 @@ use std::fmt;
 use crate::api::arg::{DeviceOf, StreamArg};
 use crate::api::event::{Event, EventOptions};
 use crate::base::device::{Device, DeviceIndex, DeviceType};
+use crate::base::error::EventError;
 use crate::base::error::{Error, Result};
 use crate::runtime::Runtime;
 
@@ -16,10 +17,10 @@ use crate::runtime::Runtime;
 /// recorded.
 ///
 /// ```
-/// use c10_core::{AnyEvent, DeviceType, Error, EventOptions};
+/// use c10_core::{AnyEvent, DeviceType, Error, EventError, EventOptions};
 /// let event = AnyEvent::new(DeviceType::Cpu, EventOptions::default());
 /// assert_eq!((event.query()?, event.device_index()), (true, None));
-/// assert!(matches!(event.record(None), Err(Error::NoEvents { .. })));
+/// assert!(matches!(event.record(None), Err(Error::Event(EventError::NoEvents { .. }))));
 /// # Ok::<(), Error>(())
 /// ```
 #[derive(Debug)]
@@ -106,11 +107,11 @@ impl AnyEvent {
     /// Records the event after the work queued on the stream (the current one for `None`) so far.
     ///
     /// # Errors
-    /// [`Error::NoEvents`] for a kind of device without streams; else as for [`Event::record`].
+    /// [`crate::EventError::NoEvents`] for a kind of device without streams; else as for [`Event::record`].
     pub fn record(&self, stream: impl StreamArg) -> Result<()> {
         match &self.0 {
             Kind::Cuda(event) => event.record(stream),
-            Kind::Other(kind, _) => Err(Error::NoEvents { kind: *kind }),
+            Kind::Other(kind, _) => Err(Error::Event(EventError::NoEvents { kind: *kind })),
         }
     }
 
@@ -152,12 +153,12 @@ impl AnyEvent {
     /// Milliseconds from this event to `end`.
     ///
     /// # Errors
-    /// [`Error::EventKind`] for events of two kinds of devices; else as for [`Event::elapsed_time`].
+    /// [`crate::EventError::Kind`] for events of two kinds of devices; else as for [`Event::elapsed_time`].
     pub fn elapsed_time(&self, end: &Self) -> Result<f32> {
         match (&self.0, &end.0) {
             (Kind::Cuda(first), Kind::Cuda(last)) => first.elapsed_time(last),
-            (Kind::Other(..), Kind::Other(..)) => Err(Error::EventNotRecorded),
-            _ => Err(Error::EventKind { first: self.device_type(), last: end.device_type() }),
+            (Kind::Other(..), Kind::Other(..)) => Err(Error::Event(EventError::NotRecorded)),
+            _ => Err(Error::Event(EventError::Kind { first: self.device_type(), last: end.device_type() })),
         }
     }
 }

@@ -18,7 +18,8 @@ use crate::api::ipc::{Received, SharedBuffer};
 use crate::api::pinned::PinnedBuffer;
 use crate::api::stream::Stream;
 use crate::base::device::{Device, DeviceIndex};
-use crate::base::error::{Error, Result};
+use crate::base::error::StreamError;
+use crate::base::error::{Error, GraphError, Result};
 use crate::base::handles::StreamRef;
 use crate::base::process;
 use crate::driver::{check_part, check_range};
@@ -84,8 +85,8 @@ impl Drop for DeviceMemory {
             let _ = Runtime::upgrade(&self.home).map(|runtime| runtime.ready().map(|ready| received.discard(ready)));
             return;
         }
-        // Gone with its runtime otherwise. An error here leaves the block with the allocator, which tries again.
-        let _ = Runtime::upgrade(&self.home).map(|runtime| runtime.memory().free(self.address));
+        // Without the runtime the memory is gone already. After an error the allocator keeps the block and tries again.
+        let _ = Runtime::upgrade(&self.home).map(|runtime| runtime.memory().free_of_buffer(self.address));
     }
 }
 
@@ -184,8 +185,8 @@ impl DeviceBuffer {
     /// queued on the current stream of the buffer's device comes before what the other process does.
     ///
     /// # Errors
-    /// The memory is in an expandable segment or another process's, the current stream captures, no file can be made to
-    /// count receivers in, or the driver's error.
+    /// The memory is in an expandable segment or another process's, the current stream captures, no file can be made by
+    /// which receivers are known, or the driver's error.
     pub fn share(&self) -> Result<SharedBuffer> {
         self.runtime.ipc().send(&self.memory)
     }
@@ -373,7 +374,7 @@ impl DeviceBuffer {
     /// of the buffer's device.
     ///
     /// # Errors
-    /// The range leaves the buffer; [`Error::StreamDevice`] for a stream of another device; the driver's error.
+    /// The range leaves the buffer; [`crate::StreamError::Device`] for a stream of another device; the driver's error.
     pub fn fill(&self, range: impl RangeBounds<usize>, value: u8, stream: impl StreamArg) -> Result<()> {
         let range = within(&range, self.len());
         stream.with_stream(|stream| self.queue_fill(&range, value, stream))
@@ -395,7 +396,10 @@ impl DeviceBuffer {
         set: impl FnOnce(&Started, StreamRef) -> Result<()>,
     ) -> Result<()> {
         if let Some(stream) = stream.filter(|stream| stream.device_index() != self.device_index()) {
-            return Err(Error::StreamDevice { device: self.device_index(), stream: stream.device_index() });
+            return Err(Error::Stream(StreamError::Device {
+                device: self.device_index(),
+                stream: stream.device_index(),
+            }));
         }
         let (ready, stream, _) = self.use_on(stream)?;
         set(ready, stream)
@@ -426,7 +430,7 @@ impl DeviceBuffer {
         Ok((ready, stream, capture))
     }
 
-    /// The same for a stream of the buffer's runtime, of which is known which capture it takes part in.
+    /// The same for a stream of the buffer's runtime whose capture is known.
     #[inline]
     pub(crate) fn use_in(&self, ready: &Started, stream: StreamRef, capture: Option<Capture>) -> Result<()> {
         if let Some(received) = &self.memory.received {
@@ -457,7 +461,7 @@ impl DeviceBuffer {
         let ready = self.runtime.ready()?;
         let stream = self.runtime.streams().current(self.device_index())?;
         if ready.captures.of(&ready.api, stream.reference())?.is_some() {
-            return Err(Error::UnpinnedCopyDuringCapture);
+            return Err(Error::Graph(GraphError::UnpinnedCopy));
         }
         self.runtime.sync_debug_state().police()?;
         Ok((ready, stream))

@@ -3,13 +3,14 @@
 use crate::base::arch::{CheckedDevice, CompatTable, UnsupportedCode, UnsupportedCubins};
 use crate::base::device::DeviceIndex;
 use crate::base::error::Result;
+use crate::base::loading::ModuleLoading;
 use crate::runtime::Runtime;
 
 impl CheckedDevice {
     /// A device of a runtime. Starts the runtime.
     ///
     /// # Errors
-    /// [`crate::Error::InvalidDeviceId`] for a device that does not exist, or the driver's error.
+    /// [`crate::DeviceError::InvalidId`] for a device that does not exist, or the driver's error.
     pub fn of(runtime: &Runtime, index: DeviceIndex) -> Result<Self> {
         let (major, minor) = runtime.devices().capability(index)?;
         let capability = u32::try_from(major * 10 + minor).unwrap_or(0);
@@ -26,12 +27,42 @@ impl CheckedDevice {
     }
 }
 
+impl ModuleLoading {
+    /// Asks the driver when it loads the functions of a module. The environment variable `CUDA_MODULE_LOADING` decides
+    /// (`LAZY` or `EAGER`), which the driver reads when it starts. Torch sets it to `LAZY` up to its version 2.8; drivers do
+    /// so by themselves from CUDA 12.2 on, and this library leaves the environment alone. Starts the runtime.
+    ///
+    /// ```
+    /// # testkit::make_default(testkit::Config::default()).unwrap();
+    /// use c10_core::{ModuleLoading, Runtime};
+    /// assert_eq!(ModuleLoading::of(&Runtime::current())?, ModuleLoading::Lazy);
+    /// # Ok::<(), c10_core::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The runtime cannot start, or the driver's error.
+    pub fn of(runtime: &Runtime) -> Result<Self> {
+        runtime.ready()?.api.loading_mode()
+    }
+}
+
 impl CompatTable {
     /// Compares a program's code with every device of a runtime, and warns of each device that runs none of it; torch's
     /// `_check_capability`. The warnings are also returned.
     ///
+    /// ```
+    /// # testkit::make_default(testkit::Config::default()).unwrap();
+    /// use c10_core::{CompatTable, Runtime};
+    ///
+    /// let table = CompatTable::default();
+    /// assert_eq!(table.check_devices(&Runtime::current(), &["sm_80", "sm_90"])?, []);
+    /// let old = table.check_devices(&Runtime::current(), &["sm_80"])?;
+    /// assert!(old[0].to_string().contains("- 8.0 which supports hardware CC >=8.0,<9.0 except {8.7}"));
+    /// # Ok::<(), c10_core::Error>(())
+    /// ```
+    ///
     /// # Errors
-    /// [`crate::Error::InvalidArch`] for a name that is no architecture; the runtime cannot start; the driver's error.
+    /// [`crate::DeviceError::InvalidArch`] for a name that is no architecture; the runtime cannot start; the driver's error.
     pub fn check_devices(&self, runtime: &Runtime, arch_list: &[impl AsRef<str>]) -> Result<Vec<UnsupportedCode>> {
         let devices = CheckedDevice::all(runtime)?;
         let found = devices.iter().filter_map(|device| self.check(device, arch_list).transpose());

@@ -16,7 +16,7 @@ pub use future::EventFuture;
 
 use crate::api::arg::{DeviceArg, StreamArg};
 use crate::base::device::{Device, DeviceIndex};
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, EventError, IpcError, Result};
 use crate::base::handles::{EventHandle, StreamRef};
 use crate::base::process;
 use crate::driver::{Driver, EVENT_BLOCKING_SYNC, EVENT_DISABLE_TIMING, EVENT_EXTERNAL, EVENT_INTERPROCESS};
@@ -145,7 +145,7 @@ impl Event {
     /// runtime.
     ///
     /// # Errors
-    /// [`Error::IpcEventHandleSize`] unless there are 64 bytes; the device does not exist; the driver's error, "invalid
+    /// [`crate::IpcError::EventHandleSize`] unless there are 64 bytes; the device does not exist; the driver's error, "invalid
     /// device context" for an event of this process.
     pub fn from_ipc_handle(device: impl DeviceArg, handle: &[u8]) -> Result<Self> {
         let runtime = Runtime::current();
@@ -158,7 +158,7 @@ impl Event {
     /// # Errors
     /// As there.
     pub fn from_ipc_handle_on(runtime: &Runtime, device: DeviceIndex, handle: &[u8]) -> Result<Self> {
-        let name = handle.try_into().map_err(|_| Error::IpcEventHandleSize { got: handle.len() })?;
+        let name = handle.try_into().map_err(|_| Error::Ipc(IpcError::EventHandleSize { got: handle.len() }))?;
         let handle = runtime.check_device(device)?.api.ipc_open_event(device, &name)?;
         let event = Self::on(runtime, EventOptions { interprocess: true, ..EventOptions::default() });
         let _ = event.native.set(Native { handle, device });
@@ -177,7 +177,7 @@ impl Event {
         let stream = stream.with_stream(|stream| self.runtime.streams().or_current(stream))?;
         let native = self.native_on(ready, stream.device)?;
         if native.device != stream.device {
-            return Err(Error::EventDevice { event: native.device, stream: stream.device });
+            return Err(Error::Event(EventError::Device { event: native.device, stream: stream.device }));
         }
         let flags = self.use_on(ready, native, stream)?;
         // What may have been recorded into a capture, as what the driver refuses below, is not for others.
@@ -255,13 +255,13 @@ impl Event {
     pub fn elapsed_time(&self, end: &Self) -> Result<f32> {
         self.runtime.check_same(&end.runtime, "event")?;
         if !(self.options.enable_timing && end.options.enable_timing) {
-            return Err(Error::EventWithoutTiming);
+            return Err(Error::Event(EventError::WithoutTiming));
         }
         let (Some(first), Some(last)) = (self.recorded(), end.recorded()) else {
-            return Err(Error::EventNotRecorded);
+            return Err(Error::Event(EventError::NotRecorded));
         };
         if !(self.query()? && end.query()?) {
-            return Err(Error::EventNotCompleted);
+            return Err(Error::Event(EventError::NotCompleted));
         }
         self.runtime.ready()?.api.event_elapsed_ms(first.handle, last.handle)
     }
@@ -283,10 +283,10 @@ impl Event {
     /// ```
     ///
     /// # Errors
-    /// As for [`Self::elapsed_time`]; [`Error::EventsReversed`] where this event was recorded after `end`.
+    /// As for [`Self::elapsed_time`]; [`crate::EventError::Reversed`] where this event was recorded after `end`.
     pub fn elapsed(&self, end: &Self) -> Result<Duration> {
         let milliseconds = f64::from(self.elapsed_time(end)?);
-        Duration::try_from_secs_f64(milliseconds / 1e3).map_err(|_| Error::EventsReversed)
+        Duration::try_from_secs_f64(milliseconds / 1e3).map_err(|_| Error::Event(EventError::Reversed))
     }
 
     /// The driver's event, which is had from now on if it was not.

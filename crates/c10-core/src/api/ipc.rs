@@ -1,7 +1,7 @@
 //! Device memory that several processes use.
 //!
-//! The sender makes a [`SharedBuffer`], a few hundred bytes that go to the other process by any way there is. The other
-//! process opens it as a buffer. What the sender had queued on its current stream is done before the receiver's current
+//! The sender makes a [`SharedBuffer`], a few hundred bytes that the program passes to the other process, for example
+//! through a pipe. The other process opens it as a buffer. What the sender had queued on its current stream is done before the receiver's current
 //! stream goes on. The driver shares whole allocations of its own, so the handle is that of the segment, and the buffer's
 //! place in the segment is sent beside it.
 //!
@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::api::buffers::{DeviceBuffer, DeviceMemory};
 use crate::base::device::DeviceIndex;
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, IpcError, Result};
 use crate::base::handles::StreamRef;
 use crate::base::process;
 use crate::caching::SegmentInfo;
@@ -88,9 +88,9 @@ impl SharedBuffer {
     /// Reads what [`Self::to_bytes`] wrote.
     ///
     /// # Errors
-    /// [`Error::InvalidSharedBuffer`] for any other bytes.
+    /// [`crate::IpcError::InvalidBytes`] for any other bytes.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
-        Self::read(bytes).ok_or(Error::InvalidSharedBuffer)
+        Self::read(bytes).ok_or(Error::Ipc(IpcError::InvalidBytes))
     }
 
     fn read(mut bytes: &[u8]) -> Option<Self> {
@@ -186,13 +186,13 @@ impl Runtime {
 }
 
 impl Ipc<'_> {
-    /// Memory as it goes to another process, and what keeps it until that has dropped it.
+    /// Describes memory for another process, and keeps it until that process has dropped it.
     pub(crate) fn send(self, memory: &Arc<DeviceMemory>) -> Result<SharedBuffer> {
         let ready = self.0.ready()?;
         let device = memory.device();
         ready.ipc.collect(&ready.api, &ready.deferred);
         if memory.is_received() {
-            return Err(Error::SharedTwice);
+            return Err(Error::Ipc(IpcError::SharedTwice));
         }
         let (address, len) = (memory.address(), memory.len() as u64);
         if len == 0 {
@@ -218,7 +218,7 @@ impl Ipc<'_> {
     /// of the device goes on here. One opening is expected; more may come as long as the first is there.
     ///
     /// # Errors
-    /// [`Error::SharedByThisProcess`] where this process has shared it; [`Error::SharedBufferReleased`] where all receivers
+    /// [`crate::IpcError::OwnMemory`] where this process has shared it; [`crate::IpcError::Released`] where all receivers
     /// or the sender have let the memory go; the device does not exist, the current stream captures, or the driver's error.
     pub fn open(self, shared: &SharedBuffer) -> Result<DeviceBuffer> {
         let device = shared.device;
@@ -239,12 +239,12 @@ impl Ipc<'_> {
         let _relaxed = ready.relaxed()?;
         let base = ready.ipc.open(&ready.api, stream.device, place.segment)?;
         let mapping = Mapping { home: self.0.downgrade(), device: stream.device, segment: place.segment };
-        let address = base.checked_add(place.offset).ok_or(Error::InvalidSharedBuffer)?;
+        let address = base.checked_add(place.offset).ok_or(Error::Ipc(IpcError::InvalidBytes))?;
         // What came from outside may be wrong. A driver that does not say how far the memory goes is believed.
         if let Ok((start, size)) = ready.api.address_range(stream.device, base)
             && address.checked_add(len).is_none_or(|end| end > start.saturating_add(size))
         {
-            return Err(Error::InvalidSharedBuffer);
+            return Err(Error::Ipc(IpcError::InvalidBytes));
         }
         let event = ready.api.ipc_open_event(stream.device, &place.event)?;
         let waits = ready.api.stream_wait_event(stream, event, 0);
@@ -258,7 +258,7 @@ impl Ipc<'_> {
         let stream = self.0.streams().current(device)?.reference();
         match ready.api.stream_capture_id(stream)? {
             None => Ok(stream),
-            Some(_) => Err(Error::SharingDuringCapture),
+            Some(_) => Err(Error::Ipc(IpcError::DuringCapture)),
         }
     }
 
@@ -267,7 +267,7 @@ impl Ipc<'_> {
         let inside = |segment: &SegmentInfo| {
             segment.is_expandable && (segment.address..segment.address + segment.total_size).contains(&address)
         };
-        if self.0.memory().snapshot(None).iter().any(inside) { Error::SharingOfExpandableSegment } else { error }
+        if self.0.memory().snapshot(None).iter().any(inside) { Error::Ipc(IpcError::ExpandableSegment) } else { error }
     }
 
     /// Lets go of shared memory that no other process uses any more; torch's `ipc_collect`. A receiver that has ended
@@ -295,9 +295,13 @@ mod tests {
         let empty = SharedBuffer { len: 0, place: None, ..shared.clone() };
         assert_eq!(SharedBuffer::from_bytes(&empty.to_bytes()), Ok(empty));
         for end in 0..149 {
-            assert_eq!(SharedBuffer::from_bytes(&shared.to_bytes()[..end]), Err(Error::InvalidSharedBuffer), "{end}");
+            assert_eq!(
+                SharedBuffer::from_bytes(&shared.to_bytes()[..end]),
+                Err(Error::Ipc(IpcError::InvalidBytes)),
+                "{end}"
+            );
         }
         let beyond = SharedBuffer { len: u64::MAX, ..shared };
-        assert_eq!(SharedBuffer::from_bytes(&beyond.to_bytes()), Err(Error::InvalidSharedBuffer));
+        assert_eq!(SharedBuffer::from_bytes(&beyond.to_bytes()), Err(Error::Ipc(IpcError::InvalidBytes)));
     }
 }

@@ -93,9 +93,9 @@ impl MemPools<'_> {
     /// [`Self::restore`] can bring it back to that.
     ///
     /// # Errors
-    /// The pool does not exist ([`crate::Error::PoolNotFound`]) or nobody uses it any more
-    /// ([`crate::Error::CheckpointOfReleasedPool`]); memory of it that was given back may still be used by other streams
-    /// ([`crate::Error::CheckpointOfPendingMemory`]); the device does not exist; the driver's error.
+    /// The pool does not exist ([`crate::PoolError::NotFound`]) or nobody uses it any more
+    /// ([`crate::PoolError::CheckpointOfReleased`]); memory of it that was given back may still be used by other streams
+    /// ([`crate::PoolError::CheckpointOfPendingMemory`]); the device does not exist; the driver's error.
     #[doc(alias = "_cuda_getCheckpointState")]
     pub fn checkpoint(self, device: DeviceIndex, pool: PoolId) -> Result<PoolCheckpoint> {
         let ready = self.0.check_device_id(device)?;
@@ -105,7 +105,7 @@ impl MemPools<'_> {
     /// Whether the memory of a pool that is handed out is exactly that at the addresses `expected`.
     ///
     /// # Errors
-    /// The pool ([`crate::Error::PoolNotFound`]) or the device does not exist.
+    /// The pool ([`crate::PoolError::NotFound`]) or the device does not exist.
     #[doc(alias = "_cuda_checkPoolLiveAllocations")]
     pub fn check_live_allocations(self, device: DeviceIndex, pool: PoolId, expected: &[u64]) -> Result<bool> {
         let ready = self.0.check_device_id(device)?;

@@ -11,12 +11,12 @@ use crate::api::out_of_memory;
 use crate::api::stream::Stream;
 use crate::base::config::AllocatorConfig;
 use crate::base::device::DeviceIndex;
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, MemoryError, RefusedFraction, Result};
 use crate::base::handles::{MemInfo, StreamRef};
 use crate::base::ids::PoolId;
 use crate::base::stat::NestedStat;
 use crate::base::warning::warning;
-use crate::caching::{DeviceStats, SegmentInfo};
+use crate::caching::{DeviceStats, Owner, SegmentInfo};
 use crate::driver::Driver;
 use crate::runtime::{Runtime, Started};
 use crate::state::observers::ObserverId;
@@ -78,11 +78,11 @@ impl Memory<'_> {
     /// `set_per_process_memory_fraction`. More that is held already stays. Starts the runtime.
     ///
     /// # Errors
-    /// [`Error::InvalidFraction`]; the device does not exist; the driver's error.
+    /// [`crate::MemoryError::InvalidFraction`]; the device does not exist; the driver's error.
     pub fn set_fraction(self, fraction: f64, device: DeviceIndex) -> Result<()> {
         let ready = self.0.check_device_id(device)?;
         if !(0.0..=1.0).contains(&fraction) {
-            return Err(Error::InvalidFraction { fraction: format!("{fraction:?}") });
+            return Err(Error::Memory(MemoryError::InvalidFraction { fraction: RefusedFraction(fraction) }));
         }
         ready.limit_memory(device, fraction)
     }
@@ -155,16 +155,22 @@ impl Memory<'_> {
     /// Not enough memory, or the driver's error.
     pub fn alloc(self, bytes: u64, stream: &Stream) -> Result<u64> {
         match self.0.at_hand() {
-            Some(ready) if stream.runtime() == self.0 => self.allocate(ready, stream.reference(), bytes),
-            _ => self.allocate_first(bytes, stream),
+            Some(ready) if stream.runtime() == self.0 => {
+                self.allocate(ready, stream.reference(), bytes, Owner::Program)
+            }
+            _ => self.allocate_first(bytes, stream, Owner::Program),
         }
     }
 
+    /// The same for a buffer, which alone gives it back ([`Self::free_of_buffer`]).
+    pub(crate) fn alloc_for_buffer(self, bytes: u64, stream: &Stream) -> Result<u64> {
+        self.allocate_first(bytes, stream, Owner::Buffer)
+    }
+
     /// The same when the runtime has to be started first, or the stream is none of its own.
-    #[cold]
-    fn allocate_first(self, bytes: u64, stream: &Stream) -> Result<u64> {
+    fn allocate_first(self, bytes: u64, stream: &Stream, owner: Owner) -> Result<u64> {
         self.0.check_same(stream.runtime(), "stream")?;
-        self.allocate(self.0.ready()?, stream.reference(), bytes)
+        self.allocate(self.0.ready()?, stream.reference(), bytes, owner)
     }
 
     /// Device memory for use on this thread's current stream of a device; see [`Self::alloc`].
@@ -173,25 +179,31 @@ impl Memory<'_> {
     /// The device does not exist, not enough memory, or the driver's error.
     pub fn alloc_on_current_stream(self, bytes: u64, device: DeviceIndex) -> Result<u64> {
         let ready = self.0.check_device(device)?;
-        self.allocate(ready, thread::stream(self.0.id(), device).on(device), bytes)
+        self.allocate(ready, thread::stream(self.0.id(), device).on(device), bytes, Owner::Program)
     }
 
     #[inline]
-    fn allocate(self, ready: &Started, stream: StreamRef, bytes: u64) -> Result<u64> {
-        match ready.allocator.alloc(&ready.api, stream, bytes) {
+    fn allocate(self, ready: &Started, stream: StreamRef, bytes: u64, owner: Owner) -> Result<u64> {
+        match ready.allocator.alloc_for(&ready.api, stream, bytes, owner) {
             Ok(address) => Ok(address),
-            Err(error) => self.allocate_again(ready, stream, bytes, error),
+            Err(error) => self.allocate_again(ready, stream, (bytes, owner), error),
         }
     }
 
     /// The same after an error: where memory ran out, what is only held until others are done with it is let go of.
     #[cold]
-    fn allocate_again(self, ready: &Started, stream: StreamRef, bytes: u64, error: Error) -> Result<u64> {
+    fn allocate_again(
+        self,
+        ready: &Started,
+        stream: StreamRef,
+        (bytes, owner): (u64, Owner),
+        error: Error,
+    ) -> Result<u64> {
         let mut allocated = Err(error);
         if let Err(Error::OutOfMemory(_)) = allocated
             && Self::let_go_of_held(ready)
         {
-            allocated = ready.allocator.alloc(&ready.api, stream, bytes);
+            allocated = ready.allocator.alloc_for(&ready.api, stream, bytes, owner);
         }
         allocated.map_err(|error| out_of_memory::complete(self.0, &ready.api, error))
     }
@@ -207,30 +219,34 @@ impl Memory<'_> {
     /// Gives memory back by its address; 0 is ignored.
     ///
     /// # Errors
-    /// [`Error::InvalidDevicePointer`] for an address that is not handed out; the driver's error, after which the
-    /// memory is no longer handed out all the same.
+    /// [`crate::MemoryError::InvalidPointer`] for an address that is not handed out; [`crate::MemoryError::OwnedByBuffer`] for that of a
+    /// buffer; the driver's error, after which the memory is no longer handed out all the same.
     pub fn free(self, address: u64) -> Result<()> {
         match self.0.at_hand() {
-            Some(ready) => ready.allocator.free(&ready.api, address),
-            None => self.delete_first(address),
+            Some(ready) => ready.allocator.free_by(&ready.api, address, Owner::Program),
+            None => self.free_first(address, Owner::Program),
         }
     }
 
+    /// Gives the memory of a buffer back.
+    pub(crate) fn free_of_buffer(self, address: u64) -> Result<()> {
+        self.free_first(address, Owner::Buffer)
+    }
+
     /// The same before the runtime has started, or where it may not be used.
-    #[cold]
-    fn delete_first(self, address: u64) -> Result<()> {
+    fn free_first(self, address: u64, owner: Owner) -> Result<()> {
         if address != 0 && self.0.started().is_none() {
-            return Err(Error::InvalidDevicePointer { address });
+            return Err(Error::Memory(MemoryError::InvalidPointer { address }));
         }
         let ready = self.0.ready()?;
-        ready.allocator.free(&ready.api, address)
+        ready.allocator.free_by(&ready.api, address, owner)
     }
 
     /// Notes that memory is used on a stream other than the one it was allocated for, so that giving it back waits
     /// for that stream too. Calls nothing.
     ///
     /// # Errors
-    /// [`Error::InvalidDevicePointer`] for an address that is not handed out.
+    /// [`crate::MemoryError::InvalidPointer`] for an address that is not handed out.
     pub fn record_stream(self, address: u64, stream: &Stream) -> Result<()> {
         self.0.check_same(stream.runtime(), "stream")?;
         self.0.ready()?.allocator.record_stream(address, stream.reference())
@@ -241,7 +257,7 @@ impl Memory<'_> {
     /// # Errors
     /// Not enough memory, or the driver's error.
     pub fn buffer(self, len: usize, stream: &Stream) -> Result<DeviceBuffer> {
-        let address = self.alloc(len as u64, stream)?;
+        let address = self.alloc_for_buffer(len as u64, stream)?;
         Ok(DeviceBuffer::of(self.0, address, len, stream.reference(), None))
     }
 

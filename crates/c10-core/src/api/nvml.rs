@@ -11,8 +11,7 @@ use std::sync::Arc;
 use cuda_sys::Nvml as Table;
 
 use crate::base::device::DeviceIndex;
-use crate::base::error::ProcessMemory;
-use crate::base::error::{Error, Result};
+use crate::base::error::{DeviceError, Error, ProcessMemory, Result, TelemetryError};
 use crate::base::uuid::Uuid;
 use crate::base::visible::VisibleDevices;
 use crate::driver::{Api, Nvml};
@@ -62,7 +61,7 @@ impl Telemetry<'_> {
     /// nothing but NVML.
     ///
     /// # Errors
-    /// [`Error::NvmlMissing`], [`Error::NvmlDriverNotLoaded`], or NVML's error.
+    /// [`crate::TelemetryError::Missing`], [`crate::TelemetryError::DriverNotLoaded`], or NVML's error.
     pub fn raw_device_count(self) -> Result<usize> {
         Ok(self.nvml()?.device_count()? as usize)
     }
@@ -71,7 +70,7 @@ impl Telemetry<'_> {
     /// but NVML.
     ///
     /// # Errors
-    /// [`Error::NvmlMissing`], [`Error::NvmlDriverNotLoaded`], or NVML's error.
+    /// [`crate::TelemetryError::Missing`], [`crate::TelemetryError::DriverNotLoaded`], or NVML's error.
     pub fn raw_device_uuids(self) -> Result<Vec<String>> {
         uuids(&*self.nvml()?)
     }
@@ -79,16 +78,16 @@ impl Telemetry<'_> {
     /// NVML's number of a device; torch's `_get_nvml_device_index`.
     ///
     /// # Errors
-    /// [`Error::DeviceNotVisible`]; identities are to be compared and NVML cannot be asked for them.
+    /// [`crate::DeviceError::NotVisible`]; identities are to be compared and NVML cannot be asked for them.
     pub fn device_index(self, device: DeviceIndex) -> Result<u32> {
         let visible = match VisibleDevices::of_environment() {
             visible @ VisibleDevices::Ordinals(_) => visible,
             visible @ (VisibleDevices::Gpus(_) | VisibleDevices::Instances(_)) => {
-                visible.with_ordinals(&uuids(&*self.nvml()?).map_err(|_| Error::NvmlUuids)?)
+                visible.with_ordinals(&uuids(&*self.nvml()?).map_err(|_| Error::Telemetry(TelemetryError::NoUuids))?)
             }
         };
         let ordinal = usize::try_from(device).ok().and_then(|position| visible.ordinal(position));
-        ordinal.ok_or_else(|| Error::DeviceNotVisible { device, visible: visible.to_string() })
+        ordinal.ok_or_else(|| Error::Device(DeviceError::NotVisible { device, visible: visible.to_string() }))
     }
 
     /// NVML, and its number of a device.
@@ -100,7 +99,7 @@ impl Telemetry<'_> {
     /// Bytes of a device that are in use, by all processes; torch's `device_memory_used`.
     ///
     /// # Errors
-    /// [`Error::NvmlMissing`], [`Error::NvmlDriverNotLoaded`], [`Error::DeviceNotVisible`], or NVML's error.
+    /// [`crate::TelemetryError::Missing`], [`crate::TelemetryError::DriverNotLoaded`], [`crate::DeviceError::NotVisible`], or NVML's error.
     pub fn memory_used(self, device: DeviceIndex) -> Result<u64> {
         let (nvml, index) = self.nvml_of(device)?;
         nvml.memory_used(index)

@@ -220,7 +220,7 @@ impl PinnedMemory<'_> {
     /// are rounded up to a power of two inside.
     ///
     /// # Errors
-    /// [`Error::HostOutOfMemory`] where the driver or the system has no memory to pin, and for more than 2^60 bytes; the
+    /// [`crate::MemoryError::HostOutOfMemory`] where the driver or the system has no memory to pin, and for more than 2^60 bytes; the
     /// driver's error.
     pub fn buffer(self, len: usize) -> Result<PinnedBuffer> {
         let ready = self.0.ready()?;

@@ -36,8 +36,19 @@ addresses! {
 }
 
 impl PointerInfo {
-    /// Asks the driver about an address; `None` for memory that is neither its own nor registered with it. Starts the
-    /// runtime, and creates no context.
+    /// Asks the driver about an address; `None` for memory that is neither its own nor registered with it. Nothing is read
+    /// there. Starts the runtime, and creates no context.
+    ///
+    /// ```
+    /// # testkit::make_default(testkit::Config::default()).unwrap();
+    /// use c10_core::{DeviceBuffer, PointerInfo, PointerKind, Runtime};
+    ///
+    /// let (buffer, plain) = (DeviceBuffer::new(100, None)?, [0_u8; 100]);
+    /// let known = PointerInfo::of(&Runtime::current(), buffer.address())?.expect("it is the driver's");
+    /// assert_eq!(known.kind, PointerKind::Device);
+    /// assert_eq!(PointerInfo::of(&Runtime::current(), plain.as_ptr())?, None);
+    /// # Ok::<(), c10_core::Error>(())
+    /// ```
     ///
     /// # Errors
     /// The runtime cannot start, or the driver's error.

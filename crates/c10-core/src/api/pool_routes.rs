@@ -7,6 +7,7 @@
 
 use crate::api::mem_pool::MemPools;
 use crate::base::device::DeviceIndex;
+use crate::base::error::PoolError;
 use crate::base::error::{Error, Result};
 use crate::base::ids::PoolId;
 use crate::caching::Filter;
@@ -22,9 +23,22 @@ impl MemPools<'_> {
     ///
     /// While any route is open on the device, memory that was used on other streams is not given out again there.
     ///
+    /// ```
+    /// # testkit::make_default(testkit::Config::default()).unwrap();
+    /// use c10_core::{DeviceBuffer, PoolId, Runtime};
+    ///
+    /// let (runtime, pool) = (Runtime::current(), PoolId::handle());
+    /// runtime.mem_pools().begin_allocate(0, pool)?;
+    /// let buffer = DeviceBuffer::new(100, None)?;
+    /// runtime.mem_pools().end_allocate(0, pool)?;
+    /// assert_eq!(runtime.memory().snapshot(Some(pool))[0].blocks[0].address, buffer.address());
+    /// runtime.mem_pools().release(0, pool)?;
+    /// # Ok::<(), c10_core::Error>(())
+    /// ```
+    ///
     /// # Errors
-    /// [`Error::AlreadyRecordingToPool`]; [`Error::PoolReleased`] for a pool that all its users gave up and that still holds
-    /// memory; [`Error::PoolNotFound`] for `PoolId(0, 0)`; the device does not exist.
+    /// [`crate::PoolError::AlreadyRecording`]; [`crate::PoolError::Released`] for a pool that all its users gave up and that still holds
+    /// memory; [`crate::PoolError::NotFound`] for `PoolId(0, 0)`; the device does not exist.
     #[doc(alias = "_cuda_beginAllocateToPool")]
     pub fn begin_allocate(self, device: DeviceIndex, pool: PoolId) -> Result<()> {
         self.begin(device, pool, Filter::Any)
@@ -53,7 +67,7 @@ impl MemPools<'_> {
     /// Ends what one of the calls above began; torch's `_cuda_endAllocateToPool`. The pool is still used.
     ///
     /// # Errors
-    /// [`Error::NotRecordingToPool`], also for the route of a guard or of a capture; the device does not exist.
+    /// [`crate::PoolError::NotRecording`], also for the route of a guard or of a capture; the device does not exist.
     #[doc(alias = "_cuda_endAllocateToPool")]
     pub fn end_allocate(self, device: DeviceIndex, pool: PoolId) -> Result<()> {
         let ready = self.0.check_device_id(device)?;
@@ -64,7 +78,7 @@ impl MemPools<'_> {
     /// any more, its free memory goes back to the driver with the next [`crate::Memory::empty_cache`].
     ///
     /// # Errors
-    /// [`Error::PoolNotFound`] where no use is left that was taken so; [`Error::PoolStillRecording`] for the last such use
+    /// [`crate::PoolError::NotFound`] where no use is left that was taken so; [`crate::PoolError::StillRecording`] for the last such use
     /// while the route is open; the device does not exist.
     #[doc(alias = "_cuda_releasePool")]
     pub fn release(self, device: DeviceIndex, pool: PoolId) -> Result<()> {
@@ -74,7 +88,7 @@ impl MemPools<'_> {
 
     fn begin(self, device: DeviceIndex, pool: PoolId, filter: Filter) -> Result<()> {
         if pool == DEFAULT {
-            return Err(Error::PoolNotFound { pool });
+            return Err(Error::Pool(PoolError::NotFound { pool }));
         }
         let ready = self.0.check_device_id(device)?;
         ready.pool_routes.open(device, pool, || ready.allocator.begin_allocate_to_pool(device, pool, filter))

@@ -108,7 +108,7 @@ impl Devices<'_> {
     /// Properties of a device. Creates no context.
     ///
     /// # Errors
-    /// [`crate::Error::InvalidDeviceId`] for a device that does not exist, or the driver's error.
+    /// [`crate::DeviceError::InvalidId`] for a device that does not exist, or the driver's error.
     pub fn properties(self, device: DeviceIndex) -> Result<DeviceProperties> {
         DeviceProperties::ask(&self.0.check_device_id(device)?.api, device)
     }
@@ -136,7 +136,7 @@ impl Devices<'_> {
     /// context.
     ///
     /// # Errors
-    /// [`crate::Error::InvalidDeviceId`] or [`crate::Error::InvalidPeerDeviceId`] for a device that does not
+    /// [`crate::DeviceError::InvalidId`] or [`crate::DeviceError::InvalidPeerId`] for a device that does not
     /// exist; the runtime cannot start; the driver's error.
     pub fn can_access_peer(self, device: DeviceIndex, peer: DeviceIndex) -> Result<bool> {
         let ready = self.0.check_device_id(device)?;

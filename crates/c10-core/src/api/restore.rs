@@ -8,6 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::api::buffers::DeviceBuffer;
 use crate::api::mem_pool::MemPools;
 use crate::base::device::DeviceIndex;
+use crate::base::error::MemoryError;
+use crate::base::error::PoolError;
 use crate::base::error::{Error, Result};
 use crate::base::handles::{StreamHandle, StreamRef};
 use crate::caching::{BlockInfo, PoolCheckpoint};
@@ -44,10 +46,28 @@ impl MemPools<'_> {
     ///
     /// `stale` is empty afterwards. After an error it and the pool are as they were.
     ///
+    /// ```
+    /// # testkit::make_default(testkit::Config::default()).unwrap();
+    /// use c10_core::{DeviceBuffer, MemPool, MemPoolOptions, PoolError, Runtime, StaleMemory};
+    ///
+    /// let (runtime, device) = (Runtime::current(), 0);
+    /// let pool = MemPool::new(MemPoolOptions::default())?;
+    /// let new = |len| runtime.mem_pools().with(&pool, device, || DeviceBuffer::new(len, None));
+    /// let checkpoint = runtime.mem_pools().checkpoint(device, pool.id())?;
+    /// let buffer = new(1 << 20)?;
+    ///
+    /// let refused = runtime.mem_pools().restore(device, &checkpoint, &mut StaleMemory::default());
+    /// assert_eq!(refused.unwrap_err(), PoolError::StaleMemory { address: buffer.address() }.into());
+    /// let mut stale = StaleMemory { buffers: vec![buffer], ..StaleMemory::default() };
+    /// runtime.mem_pools().restore(device, &checkpoint, &mut stale)?;
+    /// assert!(runtime.mem_pools().check_live_allocations(device, pool.id(), &[])?);
+    /// # Ok::<(), c10_core::Error>(())
+    /// ```
+    ///
     /// # Errors
-    /// As for [`Self::checkpoint`]; [`Error::StaleMemory`] for memory that was not given up; [`Error::BufferNotGivenUp`];
-    /// memory of the pool is used by other streams ([`Error::CheckpointOfPendingMemory`]); the checkpoint is of another
-    /// runtime or device, or a segment of it went back to the driver ([`Error::CheckpointIsStale`]).
+    /// As for [`Self::checkpoint`]; [`crate::PoolError::StaleMemory`] for memory that was not given up; [`crate::PoolError::BufferNotGivenUp`];
+    /// [`crate::MemoryError::OwnedByBuffer`] for the address of a buffer; memory of the pool is used by other streams ([`crate::PoolError::CheckpointOfPendingMemory`]); the checkpoint is of another
+    /// runtime or device, or a segment of it went back to the driver ([`crate::PoolError::CheckpointIsStale`]).
     #[doc(alias = "_cuda_setCheckpointPoolState")]
     pub fn restore(
         self,
@@ -58,7 +78,11 @@ impl MemPools<'_> {
         let ready = self.0.check_device_id(device)?;
         let refused = stale.buffers.iter().find(|buffer| !self.can_give_up(ready, buffer, checkpoint));
         if let Some(buffer) = refused {
-            return Err(Error::BufferNotGivenUp { address: buffer.address() });
+            return Err(Error::Pool(PoolError::BufferNotGivenUp { address: buffer.address() }));
+        }
+        let of_buffer = stale.addresses.iter().find(|address| ready.allocator.is_of_buffer(**address));
+        if let Some(address) = of_buffer {
+            return Err(Error::Memory(MemoryError::OwnedByBuffer { address: *address }));
         }
         let buffers = stale.buffers.iter().map(DeviceBuffer::address);
         let given_up: BTreeSet<u64> = buffers.chain(stale.addresses.iter().copied()).collect();

@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use crate::base::device::DeviceIndex;
+use crate::base::error::DeviceError;
 use crate::base::error::{Error, Result};
 
 /// The architectures of the kernels that this library carries, all of them PTX; torch's `get_arch_list`.
@@ -30,11 +31,13 @@ const BINARY: &str = "sm_";
 /// ```
 ///
 /// # Errors
-/// [`Error::InvalidArch`] for a text that is no kind, a `_` and a number.
+/// [`crate::DeviceError::InvalidArch`] for a text that is no kind, a `_` and a number.
 pub fn extract_arch_version(arch: &str) -> Result<u32> {
     let number = arch.split_once('_').map(|(_, number)| number.strip_suffix(['a', 'f']).unwrap_or(number));
     let digits = number.filter(|number| number.bytes().all(|byte| byte.is_ascii_digit()));
-    digits.and_then(|digits| digits.parse().ok()).ok_or_else(|| Error::InvalidArch { text: arch.to_owned() })
+    digits
+        .and_then(|digits| digits.parse().ok())
+        .ok_or_else(|| Error::Device(DeviceError::InvalidArch { text: arch.to_owned() }))
 }
 
 /// The compiler flags that name these architectures; torch's `get_gencode_flags`. Empty for an empty list.
@@ -45,11 +48,11 @@ pub fn extract_arch_version(arch: &str) -> Result<u32> {
 /// ```
 ///
 /// # Errors
-/// [`Error::InvalidArch`] for the first name that is none.
+/// [`crate::DeviceError::InvalidArch`] for the first name that is none.
 pub fn gencode_flags(arch_list: &[impl AsRef<str>]) -> Result<String> {
     let flag = |arch: &str| match arch.split_once('_') {
         Some((kind, number)) => Ok(format!("-gencode compute=compute_{number},code={kind}_{number}")),
-        None => Err(Error::InvalidArch { text: arch.to_owned() }),
+        None => Err(Error::Device(DeviceError::InvalidArch { text: arch.to_owned() })),
     };
     let flags: Vec<String> = arch_list.iter().map(|arch| flag(arch.as_ref())).collect::<Result<_>>()?;
     Ok(flags.join(" "))
@@ -195,7 +198,7 @@ impl CompatTable {
     /// architecture serves every device that is not older.
     ///
     /// # Errors
-    /// [`Error::InvalidArch`] for a name that is no architecture.
+    /// [`crate::DeviceError::InvalidArch`] for a name that is no architecture.
     pub fn check(&self, device: &CheckedDevice, arch_list: &[impl AsRef<str>]) -> Result<Option<UnsupportedCode>> {
         let mut code_ccs = Vec::new();
         for arch in arch_list {
@@ -294,7 +297,7 @@ impl UnsupportedCubins {
     /// the driver could compile for it.
     ///
     /// # Errors
-    /// [`Error::InvalidArch`] for a name that is no architecture.
+    /// [`crate::DeviceError::InvalidArch`] for a name that is no architecture.
     pub fn check(device: &CheckedDevice, arch_list: &[impl AsRef<str>]) -> Result<Option<Self>> {
         let mut serves = arch_list.is_empty();
         for arch in arch_list.iter().map(AsRef::as_ref) {
@@ -351,7 +354,10 @@ mod tests {
             assert_eq!(extract_arch_version(arch), Ok(version));
         }
         for bad in ["", "sm", "sm_", "sm_a", "sm90", "sm_-9", "sm_9 0", "sm_90aa", "sm_99999999999"] {
-            assert_eq!(extract_arch_version(bad), Err(Error::InvalidArch { text: bad.to_owned() }));
+            assert_eq!(
+                extract_arch_version(bad),
+                Err(Error::Device(DeviceError::InvalidArch { text: bad.to_owned() }))
+            );
         }
     }
 

@@ -5,7 +5,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::base::error::{Error, Result};
+use crate::base::error::{DeviceError, Error, Result};
 
 /// Number of a device, counted from 0 among those the driver shows; a plain integer, as in torch's `c10`.
 ///
@@ -54,6 +54,9 @@ pub struct Device {
 }
 
 impl Device {
+    /// The current CUDA device.
+    pub const CUDA: Self = Self { kind: DeviceType::Cuda, index: None };
+
     /// The CUDA device of that number.
     #[must_use]
     pub const fn cuda(index: i32) -> Self {
@@ -63,9 +66,13 @@ impl Device {
     /// The index, where there is one.
     ///
     /// # Errors
-    /// [`Error::NotCuda`] for a device of another kind.
+    /// [`crate::DeviceError::NotCuda`] for a device of another kind.
     pub fn cuda_index(&self) -> Result<Option<DeviceIndex>> {
-        if self.kind == DeviceType::Cuda { Ok(self.index) } else { Err(Error::NotCuda { device: self.to_string() }) }
+        if self.kind == DeviceType::Cuda {
+            Ok(self.index)
+        } else {
+            Err(Error::Device(DeviceError::NotCuda { device: *self }))
+        }
     }
 }
 
@@ -81,7 +88,7 @@ impl FromStr for Device {
 
     /// Reads `type[:index]`: a known type, and an index of decimal digits without sign or leading zero, at most 127.
     fn from_str(text: &str) -> Result<Self> {
-        let invalid = || Error::InvalidDeviceString { text: text.to_owned() };
+        let invalid = || Error::Device(DeviceError::InvalidString { text: text.to_owned() });
         let (kind, index) = match text.split_once(':') {
             Some((kind, index)) => (kind, Some(parse_index(index).ok_or_else(invalid)?)),
             None => (text, None),

@@ -6,7 +6,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::base::device::DeviceIndex;
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, GraphError, Result};
 
 /// A `CUstream`. Zero is the default stream.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -74,7 +74,7 @@ impl FromStr for CaptureMode {
             "global" => Ok(Self::Global),
             "thread_local" => Ok(Self::ThreadLocal),
             "relaxed" => Ok(Self::Relaxed),
-            _ => Err(Error::UnknownCaptureMode { text: text.to_owned() }),
+            _ => Err(Error::Graph(GraphError::UnknownMode { text: text.to_owned() })),
         }
     }
 }

@@ -29,12 +29,15 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::base::config::AllocatorConfig;
 use crate::base::device::DeviceIndex;
+use crate::base::error::DeviceError;
+use crate::base::error::MemoryError;
 use crate::base::error::{Error, Result};
 use crate::base::handles::StreamRef;
 use crate::base::ids::PoolId;
 use crate::driver::{Driver, Relaxed};
 use crate::thread;
-use block::SIZE_LIMIT;
+pub(crate) use block::Owner;
+use block::{Asked, Claim, SIZE_LIMIT};
 use device::{FreeOfLast, Hit, Shared};
 use remote::Place;
 use slow::{DeviceAllocator, Uncached};
@@ -85,20 +88,22 @@ impl CachingAllocator {
         self.uncached.switch(!enabled);
     }
 
-    /// Memory of at least `bytes` bytes for use on `stream`; its address, or 0 for no bytes.
+    /// Memory of at least `bytes` bytes for use on `stream`; its address, or 0 for no bytes. Only that kind of owner gives it
+    /// back.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "a hit is short, and everything else is a call")]
-    pub(crate) fn alloc<D: Driver>(&self, driver: &D, stream: StreamRef, bytes: u64) -> Result<u64> {
+    pub(crate) fn alloc_for<D: Driver>(&self, driver: &D, stream: StreamRef, bytes: u64, owner: Owner) -> Result<u64> {
+        let asked = Asked::new(bytes, owner);
         let is_plain = bytes.wrapping_sub(1) < SIZE_LIMIT - 1 && !self.is_scoped() && !self.uncached.is_on();
         match self.device(stream.device) {
             Some(device) if is_plain && device.cache.has_pending() => {
-                self.alloc_after_events(driver, device, stream, bytes)
+                self.alloc_after_events(driver, device, stream, asked)
             }
-            Some(device) if is_plain => match device.cache.hit(stream.handle, bytes) {
+            Some(device) if is_plain => match device.cache.hit(stream.handle, asked) {
                 Hit::Found(address) => Ok(address),
-                miss @ (Hit::NothingFits | Hit::NoShard) => device.alloc_missed(driver, stream, bytes, miss),
+                miss @ (Hit::NothingFits | Hit::NoShard) => device.alloc_missed(driver, stream, asked, miss),
             },
-            _ => self.alloc_specially(driver, stream, bytes),
+            _ => self.alloc_specially(driver, stream, bytes, owner),
         }
     }
 
@@ -109,78 +114,86 @@ impl CachingAllocator {
         driver: &D,
         device: &DeviceAllocator,
         stream: StreamRef,
-        bytes: u64,
+        asked: Asked,
     ) -> Result<u64> {
-        match device.cache.hit_after_events(driver, stream.handle, bytes)? {
+        match device.cache.hit_after_events(driver, stream.handle, asked)? {
             Hit::Found(address) => Ok(address),
-            miss @ (Hit::NothingFits | Hit::NoShard) => device.alloc_missed(driver, stream, bytes, miss),
+            miss @ (Hit::NothingFits | Hit::NoShard) => device.alloc_missed(driver, stream, asked, miss),
         }
     }
 
     /// The same when scopes are open or nothing is cached, and for requests that are refused.
     #[cold]
-    fn alloc_specially<D: Driver>(&self, driver: &D, stream: StreamRef, bytes: u64) -> Result<u64> {
+    fn alloc_specially<D: Driver>(&self, driver: &D, stream: StreamRef, bytes: u64, owner: Owner) -> Result<u64> {
         if bytes == 0 {
             return Ok(0);
         }
         let device = self.existing(stream.device)?;
         if bytes >= SIZE_LIMIT {
-            return Err(Error::RequestTooLarge { requested: bytes });
+            return Err(Error::Memory(MemoryError::RequestTooLarge { requested: bytes }));
         }
+        let asked = Asked::new(bytes, owner);
         let scoped = self.is_scoped();
         let capture = if scoped { driver.capture_id(stream)? } else { None };
         let _relaxed = Relaxed::new(driver, scoped)?;
         if self.uncached.is_on() {
             // What the driver does not take back now it is offered again.
             let _ = self.free_late(driver);
-            return self.uncached.alloc(driver, stream.device, bytes);
+            return self.uncached.alloc(driver, stream.device, asked);
         }
         device.cache.process_events(driver)?;
         if capture.is_some() {
             device.cache.free_passed(driver, stream)?;
         }
         if !scoped {
-            return self.alloc_after_events(driver, device, stream, bytes);
+            return self.alloc_after_events(driver, device, stream, asked);
         }
-        let request = Request { stream, bytes, capture, thread: Some(thread::number()) };
+        let request = Request { stream, asked, capture, thread: Some(thread::number()) };
         device.serve(driver, &request, false)
     }
 
-    /// Takes memory back; 0 is ignored. It serves again when the streams it was recorded on have passed the work queued so
-    /// far.
+    /// Takes memory back from an owner; 0 is ignored. It serves again when the streams it was recorded on have passed the
+    /// work queued so far.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "the one call that is left is for what is not the last allocation")]
-    pub(crate) fn free<D: Driver>(&self, driver: &D, address: u64) -> Result<()> {
-        if let Some(shard) = self.shared.shard_of_last(address) {
+    pub(crate) fn free_by<D: Driver>(&self, driver: &D, address: u64, owner: Owner) -> Result<()> {
+        let claim = Claim::new(address, owner);
+        if let Some(shard) = self.shared.shard_of_last(claim) {
             let cache = &self.devices[shard.device].cache;
-            match cache.free_last(shard, address) {
+            match cache.free_last(shard, claim) {
                 FreeOfLast::Done => return Ok(()),
                 FreeOfLast::Waits(waiter, used) => return cache.wait_for_one(driver, shard, waiter, used),
                 FreeOfLast::NotLast => {}
             }
         }
-        self.free_any(driver, address)
+        self.free_any(driver, claim)
     }
 
     /// The same for memory that need not be the last allocation.
     #[inline(never)]
-    fn free_any<D: Driver>(&self, driver: &D, address: u64) -> Result<()> {
+    fn free_any<D: Driver>(&self, driver: &D, claim: Claim) -> Result<()> {
+        let address = claim.address();
         if address == 0 {
             return Ok(());
         }
         let found = self.shared.pages.slot_at(address);
         let found = found.and_then(|(id, slot)| self.shared.shard(id).map(|shard| (shard, slot)));
         let Some((shard, slot)) = found else {
-            return self.uncached.free(driver, address, self.shared.is_capturing(), self.is_scoped());
+            return self.uncached.free(driver, claim, self.shared.is_capturing(), self.is_scoped());
         };
         let cache = &self.devices[shard.device].cache;
         let is_here = shard.is_owner(thread::number());
         let seen = if is_here { slot.look() } else { slot.look_for_write() };
-        let Some(place) = Place::new(shard.id, slot, seen) else { return Err(Error::InvalidDevicePointer { address }) };
+        let Some(place) = Place::new(shard.id, slot, seen) else {
+            return Err(Error::Memory(MemoryError::InvalidPointer { address }));
+        };
+        if place.owner() != claim.owner() {
+            return Err(Error::Memory(MemoryError::OwnedByBuffer { address }));
+        }
         if is_here {
-            cache.free(driver, shard, &place, address)
+            cache.free(driver, shard, &place, claim)
         } else {
-            cache.free_remotely(driver, shard, &place, address)
+            cache.free_remotely(driver, shard, &place, claim)
         }
     }
 
@@ -189,7 +202,8 @@ impl CachingAllocator {
         if address == 0 {
             return Ok(());
         }
-        if let Some(shard) = self.shared.shard_of_last(address)
+        let claims = [Owner::Program, Owner::Buffer].map(|owner| Claim::new(address, owner));
+        if let Some(shard) = claims.into_iter().find_map(|claim| self.shared.shard_of_last(claim))
             && self.devices[shard.device].cache.record_last(shard, address, stream)
         {
             return Ok(());
@@ -200,7 +214,7 @@ impl CachingAllocator {
         match place.and_then(|place| self.shared.shard(place.shard).map(|shard| (shard, place))) {
             Some((shard, place)) => self.devices[shard.device].cache.record_stream(shard, &place, address, stream),
             None if self.uncached.contains(address) => Ok(()),
-            None => Err(Error::InvalidDevicePointer { address }),
+            None => Err(Error::Memory(MemoryError::InvalidPointer { address })),
         }
     }
 
@@ -208,6 +222,11 @@ impl CachingAllocator {
     pub(crate) fn owner(&self, address: u64) -> Option<PoolId> {
         let shard = self.shared.shard(self.shared.pages.find(address)?.shard)?;
         self.devices[shard.device].cache.owner(shard, address)
+    }
+
+    /// Whether memory is handed out at an address to a buffer.
+    pub(crate) fn is_of_buffer(&self, address: u64) -> bool {
+        self.shared.pages.find(address).is_some_and(|place| place.owner() == Owner::Buffer)
     }
 
     /// Gives free segments of all devices back to the driver. Goes on after a failure and returns the first.
@@ -375,6 +394,6 @@ impl CachingAllocator {
     }
 
     fn existing(&self, device: DeviceIndex) -> Result<&DeviceAllocator> {
-        self.device(device).ok_or(Error::InvalidDeviceId)
+        self.device(device).ok_or(Error::Device(DeviceError::InvalidId))
     }
 }

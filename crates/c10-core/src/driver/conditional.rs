@@ -18,7 +18,7 @@ use cuda_sys::driver::types::{
     CUgraphNodeParams_st__bindgen_ty_1 as AnyParams, CUgraphNodeType,
 };
 
-use crate::base::error::{Error, Result, Unavailable};
+use crate::base::error::{Error, GraphError, Result, Unavailable};
 use crate::base::handles::{CaptureMode, StreamRef};
 use crate::driver::graph::{raw, raw_graph};
 use crate::driver::stream::mode_to_raw;
@@ -77,7 +77,7 @@ impl Api {
         self.bind(stream.device)?;
         let (context, at) = (self.context(stream.device)?, self.capture_state(stream)?);
         if at.graph.is_null() {
-            return Err(Error::InvalidCapture);
+            return Err(Error::Graph(GraphError::InvalidCapture));
         }
         let mut number = 0;
         // SAFETY: the graph is being captured, the context is retained, and `number` outlives the call.
@@ -97,10 +97,10 @@ impl Api {
         self.bind(stream.device)?;
         let at = self.capture_state(stream)?;
         if at.graph.is_null() {
-            return Err(Error::InvalidCapture);
+            return Err(Error::Graph(GraphError::InvalidCapture));
         }
         if at.id != condition.capture {
-            return Err(Error::ConditionElsewhere);
+            return Err(Error::Graph(GraphError::ConditionOfOtherScope));
         }
         let conditional = CUDA_CONDITIONAL_NODE_PARAMS {
             handle: condition.number,
@@ -157,7 +157,7 @@ impl Api {
         let (nodes, edges) = (ptr::null(), ptr::null());
         // SAFETY: stream and graph are alive; there are no dependencies.
         unsafe { self.table.cuStreamBeginCaptureToGraph(raw(stream), raw_graph(body), nodes, edges, 0, mode) }?;
-        let number = self.stream_capture_id(stream).and_then(|id| id.ok_or(Error::InvalidCapture));
+        let number = self.stream_capture_id(stream).and_then(|id| id.ok_or(Error::Graph(GraphError::InvalidCapture)));
         match number {
             Ok(number) => self.bodies.change(|wholes| wholes.push((number, whole))),
             Err(_) => drop(self.end_body(stream, 0)),

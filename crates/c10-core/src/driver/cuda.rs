@@ -18,7 +18,7 @@ use cuda_sys::Driver as Table;
 use cuda_sys::driver::types::{CUcontext, CUdevice, CUdevice_attribute, CUuuid};
 
 use crate::base::device::DeviceIndex;
-use crate::base::error::{Error, OLDEST_DRIVER, Result};
+use crate::base::error::{DeviceError, Error, OLDEST_DRIVER, Result, StartError};
 use crate::driver::conditional::Bodies;
 use crate::driver::vmm::Mappings;
 
@@ -43,7 +43,7 @@ impl Api {
     /// Initialises the driver.
     pub(crate) fn new(table: Arc<Table>) -> Result<Self> {
         if table.version() < OLDEST_DRIVER {
-            return Err(Error::DriverTooOld { found: table.version().0 });
+            return Err(Error::Start(StartError::DriverTooOld { found: table.version().0 }));
         }
         // SAFETY: no pointers; 0 is the only flag.
         unsafe { table.cuInit(0) }.map_err(Error::from_init)?;
@@ -51,7 +51,7 @@ impl Api {
         // SAFETY: `count` outlives the call.
         unsafe { table.cuDeviceGetCount(&mut count) }?;
         match usize::try_from(count) {
-            Ok(0) | Err(_) => Err(Error::NoDevices),
+            Ok(0) | Err(_) => Err(Error::Start(StartError::NoDevices)),
             Ok(count) => {
                 let contexts = (0..count).map(|_| Context::default()).collect();
                 Ok(Self { table, contexts, mappings: Mutex::default(), bodies: Bodies::default() })
@@ -106,7 +106,7 @@ impl Api {
     #[cold]
     fn retain(&self, device: DeviceIndex) -> Result<CUcontext> {
         let number = self.device(device)?;
-        let slot = self.slot(device).ok_or(Error::InvalidDeviceId)?;
+        let slot = self.slot(device).ok_or(Error::Device(DeviceError::InvalidId))?;
         let _retaining = slot.retaining.lock().unwrap_or_else(PoisonError::into_inner);
         let handle = slot.handle.load(Ordering::Acquire);
         if handle != 0 {

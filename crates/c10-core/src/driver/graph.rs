@@ -15,7 +15,7 @@ use cuda_sys::driver::types::{
 };
 use cuda_sys::{CUresult, CallError, DriverError};
 
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, GraphError, Result};
 use crate::base::handles::{CaptureMode, NodeHandle, StreamRef};
 use crate::driver::Api;
 use crate::driver::stream::mode_to_raw;
@@ -184,7 +184,7 @@ impl Api {
         let at = self.capture_state(stream)?;
         if at.graph.is_null() {
             // The stream captures nothing, or what was captured is spoilt.
-            return Err(Error::InvalidCapture);
+            return Err(Error::Graph(GraphError::InvalidCapture));
         }
         let mut node: CUgraphNode = ptr::null_mut();
         let child = raw_graph(child);

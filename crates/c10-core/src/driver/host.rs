@@ -17,6 +17,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use cuda_sys::Driver as Table;
 
 use crate::base::device::DeviceIndex;
+use crate::base::error::MemoryError;
 use crate::base::error::{Error, HostOutOfMemoryError, Result};
 use crate::base::handles::{CaptureMode, EventHandle, StreamRef};
 use crate::driver::memory::{check_range, raw};
@@ -213,7 +214,7 @@ fn map(bytes: usize) -> Result<*mut c_void> {
 fn out_of_memory(bytes: usize) -> Error {
     let bytes = bytes as u64;
     let failed = HostOutOfMemoryError { requested: bytes, allocation: Some(bytes), held: 0, driver: None };
-    Error::HostOutOfMemory(Box::new(failed))
+    Error::Memory(MemoryError::HostOutOfMemory(Box::new(failed)))
 }
 
 /// Gives a mapping back.

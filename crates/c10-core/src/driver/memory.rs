@@ -11,7 +11,7 @@ use std::ops::Range;
 use std::ptr;
 
 use crate::base::device::DeviceIndex;
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, MemoryError, Result};
 use crate::base::handles::{CaptureMode, CapturePoint, EventHandle, MemInfo, NodeHandle, StreamRef};
 use crate::driver::stream::EVENT_DISABLE_TIMING;
 use crate::driver::{Api, Driver};
@@ -21,20 +21,21 @@ pub(crate) fn check_range(offset: usize, bytes: usize, len: usize) -> Result<()>
     if offset.checked_add(bytes).is_some_and(|end| end <= len) {
         return Ok(());
     }
-    Err(Error::OutOfRange { offset, bytes, len })
+    Err(Error::Memory(MemoryError::OutOfRange { offset, bytes, len }))
 }
 
 /// How many bytes a range has, which must lie inside a buffer of `len` bytes.
 pub(crate) fn check_part(range: &Range<usize>, len: usize) -> Result<usize> {
     let (start, end) = (range.start, range.end);
-    let bytes = end.checked_sub(start).ok_or(Error::ReversedRange { start, end })?;
+    let bytes = end.checked_sub(start).ok_or(Error::Memory(MemoryError::ReversedRange { start, end }))?;
     check_range(start, bytes, len).map(|()| bytes)
 }
 
 impl Driver for Api {
     fn mem_alloc(&self, device: DeviceIndex, bytes: u64) -> Result<u64> {
         self.bind(device)?;
-        let size = usize::try_from(bytes).map_err(|_| Error::RequestTooLarge { requested: bytes })?;
+        let size =
+            usize::try_from(bytes).map_err(|_| Error::Memory(MemoryError::RequestTooLarge { requested: bytes }))?;
         let mut address = 0;
         // SAFETY: `address` outlives the call.
         unsafe { self.table.cuMemAlloc_v2(&mut address, size) }?;

@@ -9,13 +9,13 @@
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr;
 
-use cuda_sys::driver::types::{CUfunction, CUfunction_attribute, CUjit_option, CUmodule};
+use cuda_sys::driver::types::{CUfunction, CUfunction_attribute, CUjit_option, CUmodule, CUmoduleLoadingMode};
 use cuda_sys::{CUresult, CallError};
 
 use crate::base::device::DeviceIndex;
-use crate::base::error::ModuleError;
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, ModuleError, Result};
 use crate::base::handles::StreamRef;
+use crate::base::loading::ModuleLoading;
 use crate::driver::Api;
 use crate::driver::memory::raw;
 
@@ -58,6 +58,15 @@ impl Value<'_> {
 }
 
 impl Api {
+    /// When the driver loads the functions of a module.
+    pub(crate) fn loading_mode(&self) -> Result<ModuleLoading> {
+        let mut mode = CUmoduleLoadingMode::CU_MODULE_LAZY_LOADING;
+        // SAFETY: `mode` outlives the call.
+        unsafe { self.table.cuModuleGetLoadingMode(&mut mode) }?;
+        let eager = mode == CUmoduleLoadingMode::CU_MODULE_EAGER_LOADING;
+        Ok(if eager { ModuleLoading::Eager } else { ModuleLoading::Lazy })
+    }
+
     /// Loads PTX, which the driver compiles for the device.
     pub(crate) fn module_from_ptx(&self, device: DeviceIndex, text: &CStr) -> Result<ModuleHandle> {
         // SAFETY: text that ends with a zero byte is a whole image.

@@ -19,8 +19,7 @@ use cuda_sys::nvml::types::{
 };
 use cuda_sys::{Nvml as Table, NvmlError, nvmlReturn_t};
 
-use crate::base::error::ProcessMemory;
-use crate::base::error::Result;
+use crate::base::error::{ProcessMemory, Result};
 use crate::base::process;
 
 /// How many processes are asked for at first, and how many more when that was not enough.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use cuda_sys::{Driver as Table, Nvml as NvmlTable};
 
-use crate::base::error::{Error, Result};
+use crate::base::error::{NvmlMissing, Result};
 
 /// Where the driver comes from.
 #[derive(Debug)]
@@ -40,10 +40,12 @@ impl Source {
             _ => NvmlTable::load(),
         };
         let loaded = match self {
-            Self::Given => return Err(Error::NvmlMissing { reason: "this runtime was made without NVML".to_owned() }),
+            Self::Given => {
+                return Err(NvmlMissing::NotGiven.into());
+            }
             Self::File(driver) => beside(driver),
             Self::Search => named("CUDA_SYS_LIBCUDA").map_or_else(NvmlTable::load, |driver| beside(Path::new(&driver))),
         };
-        loaded.map_err(|error| Error::NvmlMissing { reason: error.to_string() })
+        loaded.map_err(|error| NvmlMissing::Load(error).into())
     }
 }

@@ -21,7 +21,7 @@ use cuda_sys::driver::types::{
 };
 
 use crate::base::device::DeviceIndex;
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, MemoryError, Result};
 use crate::driver::Api;
 
 /// A `CUmemGenericAllocationHandle`.
@@ -205,5 +205,5 @@ fn location(device: DeviceIndex) -> CUmemLocation {
 }
 
 fn length(bytes: u64) -> Result<usize> {
-    usize::try_from(bytes).map_err(|_| Error::RequestTooLarge { requested: bytes })
+    usize::try_from(bytes).map_err(|_| Error::Memory(MemoryError::RequestTooLarge { requested: bytes }))
 }

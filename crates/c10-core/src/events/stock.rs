@@ -1,10 +1,12 @@
-//! The driver's events that serve again: making one costs more than recording it.
+//! The driver's events that are used again: making one costs more than recording it.
 //!
-//! An event given back may still have work before it: recording it anew replaces what it stood for, and whoever waits
-//! already waits for the old record. Threads keep to shelves of their own as long as those have something, so that they do
-//! not meet at one lock.
+//! [`SpareEvents`] are those of one owner, without any lock; [`EventPools`] those of all events that programs make.
 //!
-//! **Invariants:** an event is at one place: with its owner or on one shelf of its device and kind. Events that other
+//! An event that is given back may still have work before it. Recording it anew replaces what it stood for, and whoever
+//! waits for the old record does so still. Threads that make events use shelves of their own as long as those have some,
+//! so that they seldom meet at a lock.
+//!
+//! **Invariants:** an event is in one place: with its owner or on one shelf of its device and kind. Events that other
 //! processes know, that a capture saw, or whose recording failed do not come here. Events of graphs are listed until they
 //! are destroyed, since a graph may outlive whoever made them.
 
@@ -22,6 +24,38 @@ const SHELVES: usize = 8;
 const KINDS: usize = 4;
 /// Events of one kind on a shelf at most.
 const PLACES: usize = 256;
+
+/// Spare events without timing of one owner, by device.
+#[derive(Debug, Default)]
+pub(crate) struct SpareEvents(Vec<Vec<EventHandle>>);
+
+impl SpareEvents {
+    /// An event of a device, which may stand for anything until it is recorded.
+    #[inline]
+    pub(crate) fn take(&mut self, device: DeviceIndex) -> Option<EventHandle> {
+        self.0.get_mut(usize::try_from(device).ok()?)?.pop()
+    }
+
+    /// Keeps an event of a device.
+    #[inline]
+    pub(crate) fn keep(&mut self, device: DeviceIndex, event: EventHandle) {
+        let position = usize::try_from(device).unwrap_or(0);
+        if position >= self.0.len() {
+            self.make(position);
+        }
+        self.0[position].push(event);
+    }
+
+    #[cold]
+    fn make(&mut self, position: usize) {
+        self.0.resize_with(position + 1, Vec::new);
+    }
+
+    /// Gives up all of them.
+    pub(crate) fn clear(&mut self) -> impl Iterator<Item = EventHandle> + use<> {
+        std::mem::take(&mut self.0).into_iter().flatten()
+    }
+}
 
 /// The events of all devices.
 #[derive(Debug)]

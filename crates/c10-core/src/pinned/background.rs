@@ -1,8 +1,8 @@
-//! The thread that looks at events when `pinned_use_background_threads` is set.
+//! The thread that asks for events when `pinned_use_background_threads` is set.
 //!
-//! **Invariants:** there is one at most, begun by the first block that waits for a stream. It holds the
-//! driver's functions but no runtime, and is joined before the runtime gives its events back. While no block waits it
-//! sleeps. Where it cannot be begun, whoever allocates looks at the events as without the option.
+//! **Invariants:** there is at most one, started by the first block that waits for a stream. It holds the driver's
+//! functions but no runtime, and is joined before the runtime destroys its events. It sleeps while no block waits. If the
+//! system gives no thread, requests ask for the events as they do without the option.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,13 +12,13 @@ use std::time::Duration;
 use crate::driver::EventQuery;
 use crate::pinned::cache::PinnedCache;
 
-/// How often the thread looks.
+/// How often the thread asks.
 const PERIOD: Duration = Duration::from_micros(100);
 
 #[derive(Debug, Default)]
 pub(crate) struct Background {
     wanted: AtomicBool,
-    /// Whether the thread is there, so that nobody else need look.
+    /// Whether the thread runs, so that nobody else has to ask.
     works: AtomicBool,
     running: Mutex<Option<Running>>,
 }
@@ -34,7 +34,7 @@ impl Background {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a thread of its own looks at the events.
+    /// Whether a thread of its own asks for the events.
     pub(crate) fn works(&self) -> bool {
         self.works.load(Ordering::Relaxed)
     }
@@ -54,21 +54,21 @@ impl Background {
         if let Some(running) = running {
             running.stop.store(true, Ordering::Release);
             running.thread.thread().unpark();
-            // A panic of the thread has nothing to say here: the books change in steps that leave them whole.
+            // A panic of the thread is ignored: the books are consistent after each of its steps.
             let _ = running.thread.join();
         }
     }
 }
 
 impl PinnedCache {
-    /// A block waits for a stream: wakes the thread, or begins it, if one is wanted.
+    /// Wakes the thread, or starts it if the option is set, since a block waits for a stream.
     pub(crate) fn wake_background<E: EventQuery + Send + 'static>(&'static self, driver: impl FnOnce() -> E) {
         let background = self.background();
         if !background.wanted.load(Ordering::Acquire) {
             return;
         }
         let mut running = background.lock();
-        // Asked again under the lock, which whoever ends the thread takes after having said so.
+        // Read again under the lock: whoever ends the thread clears the option first and takes the lock then.
         if running.is_none() && background.wanted.load(Ordering::Acquire) {
             *running = begin(self, driver());
             background.works.store(running.is_some(), Ordering::Release);

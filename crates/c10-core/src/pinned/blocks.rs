@@ -1,10 +1,10 @@
-//! Every pinned block there is or was, found by its number without any lock.
+//! All pinned blocks, found by number without a lock.
 //!
-//! Blocks stand in chunks, each twice as long as the one before, which are made when first needed and never moved.
+//! Blocks are in chunks, each twice as long as the one before. A chunk is made when it is first needed and never moves.
 //!
-//! **Invariants:** a block's number is given to memory by one thread at a time, and its size, address, device and
-//! origin change only between two uses of the number. `next` is read and written under the flag of the block's class.
-//! `handles` counts the owners of a block that is handed out.
+//! **Invariants:** one thread at a time gives a number to new memory; size, address, device and origin of a block change
+//! only then. `next` is read and written under the flag of the block's shard. `handles` counts the owners of a block that
+//! is handed out.
 
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -23,7 +23,7 @@ const CHUNKS: usize = 27;
 pub(crate) struct BlockId(pub(crate) u32);
 
 impl BlockId {
-    /// Stands for no block.
+    /// The number of no block.
     pub(crate) const NONE: Self = Self(u32::MAX);
 
     /// The block, if this is one.
@@ -65,9 +65,9 @@ pub(crate) struct Block {
     origin: AtomicU8,
     device: AtomicI32,
     address: AtomicUsize,
-    /// Streams whose work must be waited for before the block can serve again.
+    /// Streams that use the block: it is handed out again only when they have passed the work queued until it was freed.
     streams: Mutex<Vec<StreamRef>>,
-    /// What must be waited for before a block that was given back can serve again.
+    /// How many streams a block that was given back still waits for.
     waits: AtomicU32,
     /// Held while the host reads and writes the memory, so that threads do not race.
     access: Mutex<()>,
@@ -129,22 +129,23 @@ impl Block {
         &self.access
     }
 
-    /// Makes the caller the one owner of a block that nobody had.
+    /// Makes the caller the only owner of a free block.
     #[inline]
     pub(crate) fn hand_out(&self) {
         self.handles.store(1, Ordering::Relaxed);
     }
 
-    /// One more owner, beside one that the caller knows of.
+    /// Adds an owner; the caller is one, so that there always is another.
     pub(crate) fn add_owner(&self) {
         self.handles.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// One owner less, unless the caller is the last; whether it is. The last one stays an owner until it says so.
+    /// Takes the caller off the owners, unless it is the last; returns whether it is the last. That one stays an owner until
+    /// [`Self::disown`].
     #[inline]
     pub(crate) fn leave(&self) -> bool {
         loop {
-            // Only an owner makes more of them, so that an only one stays the only one.
+            // Only an owner adds owners, so nobody adds one meanwhile.
             let owners = self.handles.load(Ordering::Acquire);
             if owners == 1 {
                 return true;
@@ -156,7 +157,7 @@ impl Block {
         }
     }
 
-    /// The last owner is one no more.
+    /// Takes the last owner off.
     #[inline]
     pub(crate) fn disown(&self) {
         self.handles.store(0, Ordering::Release);
@@ -190,8 +191,8 @@ impl Block {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// The streams recorded, which are forgotten. There is something to wait for on each from now on, and once more for
-    /// the caller.
+    /// Takes the recorded streams out. The block waits for each of them from now on, and for the caller's own
+    /// [`Self::drop_wait`].
     pub(crate) fn take_streams(&self) -> Vec<StreamRef> {
         let streams = std::mem::take(&mut *self.streams());
         self.used.store(false, Ordering::Relaxed);
@@ -199,7 +200,7 @@ impl Block {
         streams
     }
 
-    /// One thing less to wait for; whether it was the last.
+    /// Waits for one stream fewer; returns whether that was the last.
     pub(crate) fn drop_wait(&self) -> bool {
         self.waits.fetch_sub(1, Ordering::AcqRel) == 1
     }
@@ -223,7 +224,7 @@ impl Blocks {
         &self.chunks[chunk].get().expect("a chunk is made before its numbers are given out")[offset]
     }
 
-    /// A new number. Called by one thread at a time.
+    /// A new number; called under the lock of the books.
     pub(crate) fn make(&self) -> BlockId {
         let block = BlockId(self.made.load(Ordering::Relaxed));
         let (chunk, _) = place(block);

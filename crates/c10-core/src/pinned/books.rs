@@ -1,7 +1,7 @@
 //! The memory that is held, by address, and what the driver was asked for.
 //!
-//! **Invariants:** `by_address` has every block that has memory, and no two overlap; a number is either there, or in
-//! `unused`, or on its way between the two. `allocations` counts `by_address`.
+//! **Invariants:** `by_address` has every block that has memory, and no two overlap. A number is there or in `unused`, or
+//! is being moved between the two. `allocations` counts `by_address`.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

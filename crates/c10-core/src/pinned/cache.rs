@@ -1,16 +1,15 @@
 //! The caching allocator of pinned host memory.
 //!
-//! A request is rounded up to a power of two and served by the block of that size that was given back last. A block
-//! that streams were recorded on comes back when their work, as it was queued until then, is done. Blocks are neither
-//! split nor merged, and go back to the driver when the cache is emptied, or when the driver has no memory left for a
-//! request.
+//! A request is rounded up to a power of two and served by the block of that size that was given back last. A block that
+//! streams used is free when they have done the work that was queued until it was given back. Blocks are neither split nor
+//! merged. They go back to the driver when the cache is emptied, or when the driver has no memory left for a request.
 //!
-//! A request that finds a block, and giving back a block that no stream was recorded on, cost one short lock or less,
-//! no memory of the heap, and no call of the driver.
+//! A request that finds a free block, and giving back a block that no stream used, take at most one short lock, no heap
+//! memory and no driver call.
 //!
-//! **Invariants:** a block that has memory is handed out, waits for streams, or stands in the list of its class; the
-//! first two make it active. The driver is called with no lock of a class or of the books held. A call that fails
-//! changes nothing: a block that could not be given back is cached, one that could not be taken is not there.
+//! **Invariants:** a block that has memory is handed out, waits for streams, or is in a list of its class; in the first two
+//! cases it is active. The driver is called with no lock of a class or of the books held. A driver call that fails changes
+//! nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -18,6 +17,7 @@ use std::time::Instant;
 
 use crate::base::config::AllocatorConfig;
 use crate::base::device::DeviceIndex;
+use crate::base::error::MemoryError;
 use crate::base::error::{AcceleratorError, Error, HostOutOfMemoryError, Result};
 use crate::base::handles::StreamRef;
 use crate::driver::HostMemory;
@@ -99,7 +99,8 @@ impl PinnedCache {
         &self.background
     }
 
-    /// A block of at least `bytes` bytes, of which the caller is the one owner. `device` is asked where the driver is.
+    /// A block of at least `bytes` bytes, of which the caller is the only owner. `device` is called where the driver has to
+    /// be.
     #[inline]
     pub(crate) fn alloc<D: HostDriver>(
         &self,
@@ -120,11 +121,11 @@ impl PinnedCache {
         Ok((id, block))
     }
 
-    /// Looks at events before a request, unless the thread does.
+    /// Asks for events before a request, unless the background thread does.
     #[cold]
     fn look<D: HostDriver>(&self, driver: &D) {
         if !self.background.works() || self.waiting.any_unrecorded() {
-            self.waiting.record_late(driver);
+            self.waiting.record_late(driver, &self.blocks, |block| self.cache(block));
             self.poll(driver);
         }
     }
@@ -142,7 +143,7 @@ impl PinnedCache {
     /// Takes blocks back whose streams are done, also those whose events could not be recorded before.
     pub(crate) fn sweep<D: HostDriver>(&self, driver: &D) {
         if self.waiting.any() {
-            self.waiting.record_late(driver);
+            self.waiting.record_late(driver, &self.blocks, |block| self.cache(block));
             self.waiting.poll(driver, &self.blocks, Patience::Waits, |block| self.cache(block));
         }
     }
@@ -173,14 +174,20 @@ impl PinnedCache {
         if !error.host_is_out_of_memory() {
             return error;
         }
-        let known = if let Error::HostOutOfMemory(failed) = &error { failed.allocation } else { None };
+        let known =
+            if let Error::Memory(MemoryError::HostOutOfMemory(failed)) = &error { failed.allocation } else { None };
         self.out_of_memory(requested, known.or(Some(class.bytes() as u64)), error.accelerator().copied())
     }
 
     #[cold]
     fn out_of_memory(&self, requested: usize, allocation: Option<u64>, driver: Option<AcceleratorError>) -> Error {
         let held = u64::try_from(self.stats().allocated_bytes.current).unwrap_or(0);
-        Error::HostOutOfMemory(Box::new(HostOutOfMemoryError { requested: requested as u64, allocation, held, driver }))
+        Error::Memory(MemoryError::HostOutOfMemory(Box::new(HostOutOfMemoryError {
+            requested: requested as u64,
+            allocation,
+            held,
+            driver,
+        })))
     }
 
     fn new_memory<D: HostDriver>(&self, driver: &D, device: DeviceIndex, class: SizeClass) -> Result<Memory> {
@@ -256,13 +263,13 @@ impl PinnedCache {
         self.blocks.get(id)
     }
 
-    /// One more owner of a block that has one.
+    /// Adds an owner to a block that the caller owns.
     pub(crate) fn share(&self, block: BlockId) {
         self.blocks.get(block).add_owner();
     }
 
-    /// Gives a block up that the caller owned. If nobody else does and streams were recorded, the caller still owns it:
-    /// [`Self::wait_for_streams`] comes next.
+    /// Gives up the caller's share of a block. If the caller is the last owner and streams used the block, it stays the
+    /// owner and calls [`Self::wait_for_streams`] next.
     #[inline]
     pub(crate) fn release_if_unused(&self, (id, block): (BlockId, &Block)) -> Released {
         if !block.leave() {
@@ -276,8 +283,8 @@ impl PinnedCache {
         Released::Cached
     }
 
-    /// Gives a block up that the caller alone owned, to wait for the streams recorded. Without a driver events are
-    /// recorded later.
+    /// Gives back a block, of which the caller is the last owner, to wait for the streams that used it. Without a driver
+    /// the events are recorded later.
     pub(crate) fn wait_for_streams<D: HostDriver>(&self, driver: Option<&D>, block: BlockId) {
         self.waiting.add(driver, &self.blocks, block, |block| self.cache(block));
     }
@@ -377,9 +384,9 @@ impl PinnedCache {
         self.lock_books().reset_accumulated();
     }
 
-    /// Whether anybody owns a block. What was given back before is seen, also by another thread.
+    /// Whether anybody owns a block. Sees what any thread has given back before.
     pub(crate) fn is_owned(&self) -> bool {
-        // Whoever gives a block up goes through one of these locks afterwards, or parks it.
+        // A thread that gives a block up takes one of these locks afterwards, or parks the block.
         self.classes.stats(&self.blocks);
         self.waiting.entries();
         self.lock_books().all().any(|block| self.blocks.get(block).owners() > 0)
@@ -430,7 +437,7 @@ impl PinnedCache {
     }
 }
 
-/// Locks, and goes on after a panic elsewhere: the books change only in steps that leave them whole.
+/// Locks, also after a panic of another thread: the books are consistent after each step.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

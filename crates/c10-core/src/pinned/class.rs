@@ -1,20 +1,20 @@
-//! Size classes: the blocks of a size that nobody uses, and how many of that size are in use.
+//! Size classes: for each size the free blocks, and how many blocks are in use.
 //!
-//! A class has several shards, and a thread keeps to one of them while that has blocks, so that threads seldom meet. A
-//! shard is guarded by one atomic flag. Everything else in it is atomic too, so that no unsafe code is needed, but is
-//! read and written only while the flag is held, without any order of its own. Taking the flag is one exchange, letting
-//! go one store; a block is taken or given back in that time.
+//! A class has several shards, and a thread stays with one of them while that has blocks, so that threads seldom meet. A
+//! shard is locked by one atomic flag. Its other fields are atomic too, so that no unsafe code is needed, but they are
+//! read and written only by the thread that holds the flag, with relaxed ordering. Locking is one exchange and unlocking
+//! one store.
 //!
-//! The first thread of a shard, its owner, need not take the flag where it gives a block back that it takes again next:
-//! it parks the block by one store, and takes it by one exchange. A parked block still counts as active. Whoever needs
-//! it, or exact figures, takes it from there and puts it into the list first, so that figures are exact all the same.
+//! The first thread of a shard, its owner, does not lock where it takes the block again that it has just given back: it
+//! parks the block by one store, and takes it by one exchange. A parked block still counts as active. A thread that
+//! needs the block or exact figures moves it to the list first, so the figures are exact all the same.
 //!
-//! **Invariants:** a block is in at most one list, one of its class. `active` of a shard is what threads of that shard
-//! have taken less what they have given back, so it can be below zero; over all shards it is what is in use. For each
-//! shard `active <= allowed`, and over all of them the sum of `allowed`, in blocks and in bytes, is at most the peak.
-//! So a shard whose `active` stays within `allowed` cannot make a new peak, and need not look at the others; one that
-//! leaves it takes the flags of all shards, in the order of sizes and numbers, and counts. No thread waits for a flag
-//! while it holds one that comes later in that order.
+//! **Invariants:** a block is in at most one list, one of its class. A shard's `active` is the number of blocks that its
+//! threads have taken, less the number that they have given back; it can be negative, and the sum over all shards is what
+//! is in use. For each shard `active <= allowed`, and the sum of `allowed` over all shards, in blocks and in bytes, is at
+//! most the peak. So a shard whose `active` stays within `allowed` cannot make a new peak and does not look at the others.
+//! A shard that would leave it locks all shards, in the order of sizes and numbers, and counts. No thread waits for a
+//! shard while it holds one that comes later in that order.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
@@ -30,9 +30,10 @@ pub(crate) const CLASSES: usize = 61;
 /// Shards of a class.
 const SHARDS: usize = 16;
 
-/// Looks at a flag that is held, before a waiting thread lets others run.
+/// How often a waiting thread reads a flag that is held before it yields the processor.
 const SPINS: u32 = 64;
-/// Times a waiting thread lets others run, before it sleeps. Only sleep helps where the holder may not run beside it.
+/// How often a waiting thread reads and yields before it sleeps. Only sleep helps where the thread that holds the flag has
+/// no processor of its own.
 const YIELDS: u32 = 128;
 const SLEEP: Duration = Duration::from_micros(50);
 
@@ -55,13 +56,12 @@ impl SizeClass {
     }
 }
 
-/// A part of one size. Aligned so that two of them do not share a cache line, nor the pair of lines that is fetched
-/// together.
+/// One shard of a class. Aligned so that no two of them share a cache line or a pair of lines that is fetched together.
 #[repr(align(128))]
 #[derive(Debug)]
 struct Shard {
     held: AtomicBool,
-    /// The block that was given back last; the others follow by [`Blocks`].
+    /// The first block of the list, given back last. [`Block::next`](crate::pinned::Block) leads to the others.
     first: AtomicU32,
     active: AtomicI64,
     /// How far `active` may grow before the other shards are asked.
@@ -117,7 +117,7 @@ impl Shard {
         }
     }
 
-    /// Whether there seems to be a block; the flag need not be held.
+    /// Whether the shard seems to have a block; may be asked without the flag.
     fn has_any(&self) -> bool {
         self.first.load(Ordering::Relaxed) != BlockId::NONE.0 || self.has_parked()
     }
@@ -127,7 +127,7 @@ impl Shard {
         self.parked.load(Ordering::Relaxed) != BlockId::NONE.0
     }
 
-    /// The parked block, for one thread of those that ask.
+    /// Takes the parked block; only one of several threads gets it.
     #[inline]
     fn unpark(&self) -> Option<BlockId> {
         BlockId(self.parked.swap(BlockId::NONE.0, Ordering::AcqRel)).some()
@@ -195,8 +195,8 @@ impl Held<'_> {
         set(&self.0.returned, get(&self.0.returned) + 1);
     }
 
-    /// Puts the parked block, which was given back already, into the list.
-    fn settle(&self, blocks: &Blocks) {
+    /// Moves the parked block to the list, where it counts as free.
+    fn list_parked(&self, blocks: &Blocks) {
         if let Some(block) = self.0.has_parked().then(|| self.0.unpark()).flatten() {
             self.push(blocks, block);
             self.count_returned();
@@ -272,8 +272,8 @@ impl Classes {
         self.peaks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A block of a class, which is active from now on: the one that was given back last by a thread of this shard,
-    /// else one of another shard.
+    /// Takes a free block, which is active from now on: the one that a thread of this shard gave back last, else one of
+    /// another shard.
     #[inline]
     pub(crate) fn take(&self, class: SizeClass, blocks: &Blocks) -> Option<BlockId> {
         let thread = thread::number();
@@ -303,7 +303,7 @@ impl Classes {
         Some(block)
     }
 
-    /// Counts a block that stands in no list as active.
+    /// Counts a new block, which is in no list, as active.
     pub(crate) fn add(&self, class: SizeClass, blocks: &Blocks) {
         let thread = thread::number();
         let shard = &self.shards(class)[home(thread)];
@@ -318,7 +318,7 @@ impl Classes {
         self.add_at_peak(class, blocks);
     }
 
-    /// Puts a block that was active into a list of its class.
+    /// Gives an active block back: it is parked or goes to a list of its class.
     #[inline]
     pub(crate) fn give(&self, class: SizeClass, blocks: &Blocks, block: BlockId) {
         let thread = thread::number();
@@ -329,7 +329,7 @@ impl Classes {
             }
             let held = shard.lock();
             if shard.is_owned_by(thread) {
-                held.settle(blocks);
+                held.list_parked(blocks);
             }
             held.push(blocks, block);
             held.count_returned();
@@ -342,7 +342,7 @@ impl Classes {
         let mut shards = from_here.iter().chain(before).filter(|shard| shard.has_any());
         shards.find_map(|shard| {
             let held = shard.lock();
-            held.settle(blocks);
+            held.list_parked(blocks);
             held.pop(blocks)
         })
     }
@@ -370,12 +370,12 @@ impl Classes {
         });
     }
 
-    /// Runs `action` while nothing changes and no block is parked that was when this was called.
+    /// Runs `action` while all shards are locked. Blocks that were parked before are in their lists.
     fn stopped<R>(&self, blocks: &Blocks, action: impl FnOnce(&mut Peaks, &Stopped<'_>) -> R) -> R {
         let mut peaks = self.lock_peaks();
         let shards = self.known().flat_map(|class| self.known_shards(class).iter().map(move |shard| (class, shard)));
         let all: Vec<(SizeClass, Held<'_>)> = shards.map(|(class, shard)| (class, shard.lock())).collect();
-        all.iter().for_each(|(_, held)| held.settle(blocks));
+        all.iter().for_each(|(_, held)| held.list_parked(blocks));
         action(&mut peaks, &all)
     }
 
@@ -447,8 +447,8 @@ impl Peaks {
         (self.requests, self.bytes) = (self.requests.max(requests), self.bytes.max(bytes));
     }
 
-    /// Shares out what may become active before there is a new peak: half of what each shard had and did not use stays
-    /// with it, the rest goes to the shard `mine`.
+    /// Divides what may become active before there is a new peak: each shard keeps half of what it was allowed and did not
+    /// use, and the shard `mine` gets the rest.
     fn share_out(&self, all: &Stopped<'_>, mine: usize) {
         let (requests, bytes) = totals(all);
         let mut left = (self.requests - requests, self.bytes - bytes);

@@ -1,11 +1,11 @@
-//! Calls that no capture may forbid.
+//! The capture mode in which the pinned allocator calls the driver.
 
 use crate::base::error::Result;
 use crate::base::handles::CaptureMode;
 use crate::driver::EventQuery;
 
-/// Lets this thread make calls that a capture of any thread, also one that was begun elsewhere, would forbid or that
-/// would spoil it, until dropped.
+/// Until this is dropped, this thread may make calls that a capture of any thread would otherwise forbid or be invalidated
+/// by, also of a capture that was not begun through this crate.
 pub(crate) struct Relaxed<'a, E: EventQuery> {
     driver: &'a E,
     before: CaptureMode,

@@ -3,22 +3,22 @@
 //! A block waits for one event on each stream it was recorded on. Each stream has a queue, oldest event first, that is
 //! looked at until an event has not passed: one stream that is behind does not keep the blocks of others. A stream that
 //! takes part in a capture gets no event before the capture is over, since such an event would belong to the graph and
-//! could not be asked for; until then, and after a failure of the driver, the use stands in `unrecorded`.
+//! could not be asked for; until then, and after a failure of the driver, the use stands in `unrecorded`. A stream that
+//! the driver does not know any more is not waited for.
 //!
-//! **Invariants:** for each stream that a waiting block has not been freed of there is one entry, in a queue or in
-//! `unrecorded`, and the block's `waits` counts them (and, while it is taken from its owner, that too). An event is in
-//! exactly one place: a queue, or the spare list of its device, or on its way from one to the other. One thread at a
-//! time polls; only that one takes entries out. The driver is called with no lock held that other threads wait for:
+//! **Invariants:** for each stream that a block waits for there is one entry, in a queue or in `unrecorded`. The block's
+//! `waits` counts them, and one more while its last owner gives it up. An event is in one place: a queue, the stock of spare
+//! events, or being moved between them. One thread at a time polls, and only that thread takes entries out. The driver is called with no lock held that other threads wait for:
 //! those who free take the queues' lock for a few instructions, those who allocate do not wait for whoever polls.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
-use crate::base::device::DeviceIndex;
 use crate::base::error::Result;
-use crate::base::handles::{EventHandle, StreamRef};
+use crate::base::handles::StreamRef;
 use crate::driver::{EventQuery, HostDriver};
+use crate::events::queue::EventQueues;
 use crate::pinned::blocks::{BlockId, Blocks};
 use crate::pinned::relaxed::Relaxed;
 
@@ -40,11 +40,21 @@ pub(crate) struct Waiting {
     unrecorded: AtomicUsize,
 }
 
+/// What came of the attempt to record an event.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Recorded {
+    /// The block waits for an event now.
+    Event,
+    /// There can be no event before the stream's capture is over.
+    Captures,
+    /// The driver knows no such stream: whoever lent it has destroyed it, and there is nothing to wait for.
+    StreamIsGone,
+}
+
 #[derive(Debug, Default)]
 struct Queues {
-    by_stream: BTreeMap<StreamRef, VecDeque<(EventHandle, BlockId)>>,
+    events: EventQueues<BlockId>,
     unrecorded: Vec<(StreamRef, BlockId)>,
-    spare: BTreeMap<DeviceIndex, Vec<EventHandle>>,
 }
 
 impl Waiting {
@@ -74,9 +84,11 @@ impl Waiting {
     ) {
         self.blocks.fetch_add(1, Ordering::Relaxed);
         for stream in blocks.get(block).take_streams() {
-            let recorded = driver.is_some_and(|driver| matches!(self.record(driver, stream, block), Ok(true)));
-            if !recorded {
-                self.put_off(stream, block);
+            match driver.map(|driver| self.record(driver, stream, block)) {
+                Some(Ok(Recorded::Event)) => {}
+                // The caller's own entry is left, so this is not the last.
+                Some(Ok(Recorded::StreamIsGone)) => drop(blocks.get(block).drop_wait()),
+                Some(Ok(Recorded::Captures) | Err(_)) | None => self.put_off(stream, block),
             }
         }
         blocks.get(block).disown();
@@ -99,22 +111,26 @@ impl Waiting {
     }
 
     /// Records an event for a block, unless the stream takes part in a capture.
-    fn record<D: HostDriver>(&self, driver: &D, stream: StreamRef, block: BlockId) -> Result<bool> {
-        if driver.is_capturing(stream)? {
-            return Ok(false);
+    fn record<D: HostDriver>(&self, driver: &D, stream: StreamRef, block: BlockId) -> Result<Recorded> {
+        match driver.is_capturing(stream) {
+            Ok(false) => {}
+            Ok(true) => return Ok(Recorded::Captures),
+            Err(error) if error.is_invalid_handle() => return Ok(Recorded::StreamIsGone),
+            Err(error) => return Err(error),
         }
-        let spare = self.lock().spare.entry(stream.device).or_default().pop();
+        let spare = self.lock().events.spare.take(stream.device);
         let event = spare.map_or_else(|| driver.create_event(stream.device), Ok)?;
         if let Err(error) = driver.record_event(event, stream) {
-            self.lock().spare.entry(stream.device).or_default().push(event);
+            self.lock().events.spare.keep(stream.device, event);
             return Err(error);
         }
-        self.lock().by_stream.entry(stream).or_default().push_back((event, block));
-        Ok(true)
+        self.lock().events.push(stream, event, block);
+        Ok(Recorded::Event)
     }
 
-    /// Records the events that could not be before. Those that still cannot stay.
-    pub(crate) fn record_late<D: HostDriver>(&self, driver: &D) {
+    /// Records the events that could not be before. Those that still cannot stay. Calls `free` for blocks that wait for
+    /// nothing any more, since their streams are gone.
+    pub(crate) fn record_late<D: HostDriver>(&self, driver: &D, blocks: &Blocks, mut free: impl FnMut(BlockId)) {
         if !self.any_unrecorded() {
             return;
         }
@@ -122,8 +138,10 @@ impl Waiting {
         let late = std::mem::take(&mut self.lock().unrecorded);
         self.unrecorded.fetch_sub(late.len(), Ordering::Relaxed);
         for (stream, block) in late {
-            if !matches!(self.record(driver, stream, block), Ok(true)) {
-                self.put_off(stream, block);
+            match self.record(driver, stream, block) {
+                Ok(Recorded::Event) => {}
+                Ok(Recorded::StreamIsGone) => self.wait_less(blocks, block, &mut free),
+                Ok(Recorded::Captures) | Err(_) => self.put_off(stream, block),
             }
         }
     }
@@ -145,7 +163,7 @@ impl Waiting {
                 self.polling.lock().unwrap_or_else(PoisonError::into_inner)
             }
         };
-        let streams: Vec<StreamRef> = self.lock().by_stream.keys().copied().collect();
+        let streams: Vec<StreamRef> = self.lock().events.streams().collect();
         if streams.is_empty() {
             return;
         }
@@ -159,24 +177,17 @@ impl Waiting {
 
     /// The block of a stream's oldest event, if that has passed.
     fn pop_if_passed<E: EventQuery>(&self, driver: &E, stream: StreamRef) -> Option<BlockId> {
-        let (event, _) = *self.lock().by_stream.get(&stream)?.front()?;
+        let event = self.lock().events.oldest(stream)?;
         if !driver.query(event).unwrap_or(false) {
             return None;
         }
-        let mut queues = self.lock();
-        let queue = queues.by_stream.get_mut(&stream)?;
-        let (event, block) = queue.pop_front()?;
-        if queue.is_empty() {
-            queues.by_stream.remove(&stream);
-        }
-        queues.spare.entry(stream.device).or_default().push(event);
-        Some(block)
+        self.lock().events.pass_oldest(stream)
     }
 
     /// Blocks that wait, with the number of entries of each, in no order; for checks while nothing changes.
     pub(crate) fn entries(&self) -> BTreeMap<BlockId, u32> {
         let queues = self.lock();
-        let queued = queues.by_stream.values().flatten().map(|(_, block)| *block);
+        let queued = queues.events.iter().map(|(_, block)| *block);
         let mut entries = BTreeMap::new();
         for block in queued.chain(queues.unrecorded.iter().map(|(_, block)| *block)) {
             *entries.entry(block).or_insert(0) += 1;
@@ -186,9 +197,8 @@ impl Waiting {
 
     /// Gives up every event, at the end, when the devices are idle.
     pub(crate) fn dismantle<D: HostDriver>(&self, driver: &D) {
-        let queues = std::mem::take(&mut *self.lock());
-        let queued = queues.by_stream.into_values().flatten().map(|(event, _)| event);
-        for event in queued.chain(queues.spare.into_values().flatten()) {
+        let mut queues = std::mem::take(&mut *self.lock());
+        for event in queues.events.take().0 {
             let _ = driver.destroy_event(event);
         }
         self.blocks.store(0, Ordering::Relaxed);

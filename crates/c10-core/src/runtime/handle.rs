@@ -17,7 +17,7 @@ use cuda_sys::Driver as Table;
 
 use crate::base::config::AllocatorConfig;
 use crate::base::device::DeviceIndex;
-use crate::base::error::{Error, Result};
+use crate::base::error::{DeviceError, Error, Result, StartError};
 use crate::base::ids::RuntimeId;
 use crate::base::process;
 use crate::driver::{Api, Source};
@@ -138,7 +138,7 @@ impl Runtime {
     ///
     /// # Errors
     /// No driver, a driver that is too old or refuses to start, no devices, a forked child, or
-    /// [`Error::DeferredCudaCall`] of a call that was queued ([`Self::lazy_call`]).
+    /// [`crate::StartError::DeferredCall`] of a call that was queued ([`Self::lazy_call`]).
     pub fn init(&self) -> Result<()> {
         self.ready()?;
         self.queue().run(self)
@@ -225,7 +225,7 @@ impl Runtime {
     #[cold]
     fn start(&self) -> Result<&Started> {
         if process::in_bad_fork() {
-            return Err(Error::BadFork);
+            return Err(Error::Start(StartError::BadFork));
         }
         let ready = self.0.start()?;
         ready.pinned.belong_to(self.downgrade());
@@ -383,7 +383,7 @@ impl Runtime {
         let ready = self.ready()?;
         match self.at_hand_with(device) {
             Some(ready) => Ok(ready),
-            None => Err(ready.api.device(device).err().unwrap_or(Error::InvalidDeviceId)),
+            None => Err(ready.api.device(device).err().unwrap_or(Error::Device(DeviceError::InvalidId))),
         }
     }
 
@@ -391,7 +391,7 @@ impl Runtime {
     pub(crate) fn check_device_id(&self, device: DeviceIndex) -> Result<&Started> {
         let ready = self.ready()?;
         let known = usize::try_from(device).is_ok_and(|position| position < ready.api.device_count());
-        if known { Ok(ready) } else { Err(Error::InvalidDeviceId) }
+        if known { Ok(ready) } else { Err(Error::Device(DeviceError::InvalidId)) }
     }
 
     /// Blocks until all work of a device is done.

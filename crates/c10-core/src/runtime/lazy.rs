@@ -8,8 +8,7 @@ use std::fmt;
 use std::panic::Location;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::base::error::DeferredCudaCallError;
-use crate::base::error::{Error, Result};
+use crate::base::error::{DeferredCudaCallError, Error, Result, StartError};
 use crate::runtime::handle::Runtime;
 
 type Call = dyn FnMut(&Runtime) -> Result<()> + Send;
@@ -54,7 +53,7 @@ impl Queue {
                 let mut queue = self.lock();
                 let since = std::mem::take(&mut *queue);
                 *queue = std::iter::once(first).chain(waiting).chain(since).collect();
-                return Err(Error::DeferredCudaCall(Box::new(DeferredCudaCallError { error, place })));
+                return Err(Error::Start(StartError::DeferredCall(Box::new(DeferredCudaCallError { error, place }))));
             }
         }
         Ok(())

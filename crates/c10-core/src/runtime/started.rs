@@ -81,7 +81,16 @@ impl Started {
     }
 
     /// Lets go of memory whose copies are done and of what could not be destroyed before.
+    #[inline]
     pub(crate) fn sweep(&self) {
+        let any_memory = self.holds.any() || self.pinned.cache.any_waiting();
+        if any_memory || self.deferred.any() || self.captures.any_given_up() {
+            self.sweep_all();
+        }
+    }
+
+    #[inline(never)]
+    fn sweep_all(&self) {
         // What cannot be asked for now is asked for again the next time.
         if let Ok(_relaxed) = self.relaxed() {
             self.holds.sweep(&self.api);

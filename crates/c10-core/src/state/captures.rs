@@ -232,9 +232,15 @@ impl Captures {
         self.given_up_count.store(given_up.len(), Ordering::Release);
     }
 
+    /// Whether there are captures that nobody wants any more and that could not be ended.
+    #[inline]
+    pub(crate) fn any_given_up(&self) -> bool {
+        self.given_up_count.load(Ordering::Acquire) > 0
+    }
+
     /// Ends captures that nobody wants any more, as far as this thread can.
     pub(crate) fn sweep(&self, api: &Api, deferred: &DeferredDestroy) {
-        if self.given_up_count.load(Ordering::Acquire) == 0 {
+        if !self.any_given_up() {
             return;
         }
         let mut given_up = self.given_up.lock().unwrap_or_else(PoisonError::into_inner);

@@ -3,7 +3,8 @@
 //! **Invariant:** whatever this crate makes is destroyed once, or is here. What is here is tried again whenever the
 //! runtime looks after finished work, and at its end.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::base::device::DeviceIndex;
 use crate::base::error::Result;
@@ -33,16 +34,36 @@ impl DriverObject {
 
 /// What is left.
 #[derive(Debug, Default)]
-pub(crate) struct DeferredDestroy(Mutex<Vec<DriverObject>>);
+pub(crate) struct DeferredDestroy {
+    objects: Mutex<Vec<DriverObject>>,
+    /// Whether there are any; changed under the lock.
+    any: AtomicBool,
+}
 
 impl DeferredDestroy {
     /// Destroys something; it is kept for another time if that fails.
     pub(crate) fn destroy(&self, api: &Api, object: DriverObject) -> Result<()> {
-        object.destroy(api).inspect_err(|_| self.0.lock().unwrap_or_else(PoisonError::into_inner).push(object))
+        object.destroy(api).inspect_err(|_| {
+            let mut objects = self.lock();
+            objects.push(object);
+            self.any.store(true, Ordering::Release);
+        })
     }
 
     /// Tries everything again.
     pub(crate) fn sweep(&self, api: &Api) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|object| object.destroy(api).is_err());
+        let mut objects = self.lock();
+        objects.retain(|object| object.destroy(api).is_err());
+        self.any.store(!objects.is_empty(), Ordering::Release);
+    }
+
+    /// Whether anything is left.
+    #[inline]
+    pub(crate) fn any(&self) -> bool {
+        self.any.load(Ordering::Acquire)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<DriverObject>> {
+        self.objects.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -5,7 +5,7 @@
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use crate::base::device::DeviceIndex;
-use crate::base::error::{Error, Result};
+use crate::base::error::{DeviceError, Error, Result};
 use crate::driver::Api;
 
 const UNKNOWN: u8 = 0;
@@ -32,7 +32,7 @@ impl Peers {
 
     /// Whether work of `device` can reach memory of `peer`; a device reaches its own.
     pub(crate) fn can_access(&self, api: &Api, device: DeviceIndex, peer: DeviceIndex) -> Result<bool> {
-        let known = self.of(device, peer).ok_or(Error::InvalidPeerDeviceId)?;
+        let known = self.of(device, peer).ok_or(Error::Device(DeviceError::InvalidPeerId))?;
         if device == peer {
             return Ok(true);
         }

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::base::device::DeviceIndex;
+use crate::base::error::PoolError;
 use crate::base::error::{Error, Result};
 use crate::base::ids::PoolId;
 
@@ -38,7 +39,7 @@ impl PoolRoutes {
     pub(crate) fn close(&self, device: DeviceIndex, pool: PoolId, close: impl FnOnce() -> Result<()>) -> Result<()> {
         let mut routes = self.lock();
         let opened = routes.get_mut(&(device, pool)).filter(|opened| opened.open);
-        let opened = opened.ok_or(Error::NotRecordingToPool)?;
+        let opened = opened.ok_or(Error::Pool(PoolError::NotRecording))?;
         close()?;
         opened.open = false;
         Ok(())
@@ -52,9 +53,9 @@ impl PoolRoutes {
         release: impl FnOnce() -> Result<()>,
     ) -> Result<()> {
         let mut routes = self.lock();
-        let opened = routes.get_mut(&(device, pool)).ok_or(Error::PoolNotFound { pool })?;
+        let opened = routes.get_mut(&(device, pool)).ok_or(Error::Pool(PoolError::NotFound { pool }))?;
         if opened.open && opened.uses == 1 {
-            return Err(Error::PoolStillRecording);
+            return Err(Error::Pool(PoolError::StillRecording));
         }
         release()?;
         opened.uses -= 1;

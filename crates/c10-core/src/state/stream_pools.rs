@@ -5,7 +5,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::base::device::DeviceIndex;
-use crate::base::error::{Error, Result};
+use crate::base::error::{DeviceError, Error, Result};
 use crate::base::handles::{StreamHandle, StreamRef};
 use crate::base::ids::MAX_LEVELS;
 use crate::base::ids::STREAMS_PER_POOL;
@@ -29,7 +29,7 @@ impl StreamPools {
         let pools = usize::try_from(device)
             .ok()
             .and_then(|position| self.devices.get(position))
-            .ok_or(Error::InvalidDeviceId)?;
+            .ok_or(Error::Device(DeviceError::InvalidId))?;
         Ok(pools.lock().unwrap_or_else(PoisonError::into_inner))
     }
 

@@ -6,11 +6,10 @@
 //! **Invariants:** a runtime has one mode for all threads; a refused operation does nothing. While the mode is
 //! [`SyncDebugMode::Default`] a policed operation pays for one relaxed load.
 
-use std::convert::Infallible;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, Result, SyncDebugError};
 use crate::base::warning::warning;
 
 /// What happens when a policed operation makes the host wait.
@@ -22,7 +21,7 @@ pub enum SyncDebugMode {
     Default = 0,
     /// A warning, and it waits.
     Warn = 1,
-    /// [`Error::SynchronizingOperation`], and it is not done.
+    /// [`crate::SyncDebugError::SynchronizingOperation`], and it is not done.
     Error = 2,
 }
 
@@ -35,7 +34,7 @@ impl TryFrom<i32> for SyncDebugMode {
             0 => Ok(Self::Default),
             1 => Ok(Self::Warn),
             2 => Ok(Self::Error),
-            _ => Err(Error::SyncDebugNumber { number }),
+            _ => Err(Error::SyncDebug(SyncDebugError::Number { number })),
         }
     }
 }
@@ -49,7 +48,7 @@ impl FromStr for SyncDebugMode {
             "default" => Ok(Self::Default),
             "warn" => Ok(Self::Warn),
             "error" => Ok(Self::Error),
-            _ => Err(Error::SyncDebugName { text: text.to_owned() }),
+            _ => Err(Error::SyncDebug(SyncDebugError::Name { text: text.to_owned() })),
         }
     }
 }
@@ -59,13 +58,6 @@ impl TryFrom<&str> for SyncDebugMode {
 
     fn try_from(text: &str) -> Result<Self> {
         text.parse()
-    }
-}
-
-/// What cannot fail has no error: a mode may be given wherever something that becomes one is taken.
-impl From<Infallible> for Error {
-    fn from(never: Infallible) -> Self {
-        match never {}
     }
 }
 
@@ -103,7 +95,7 @@ impl SyncDebugState {
     #[cold]
     fn complain(&self) -> Result<()> {
         if self.mode() == SyncDebugMode::Error {
-            return Err(Error::SynchronizingOperation);
+            return Err(Error::SyncDebug(SyncDebugError::SynchronizingOperation));
         }
         warning!("called a synchronizing CUDA operation");
         Ok(())

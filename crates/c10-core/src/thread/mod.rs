@@ -41,13 +41,14 @@ pub(crate) fn number() -> u64 {
 pub(crate) struct HandedOut {
     /// Number of the allocator; 0 for none.
     pub(crate) allocator: u64,
-    pub(crate) address: u64,
+    /// The word that names the memory and its owner.
+    pub(crate) claim: u64,
     /// Number of the shard it is from.
     pub(crate) shard: u32,
 }
 
 thread_local! {
-    static HANDED_OUT: Cell<HandedOut> = const { Cell::new(HandedOut { allocator: 0, address: 0, shard: 0 }) };
+    static HANDED_OUT: Cell<HandedOut> = const { Cell::new(HandedOut { allocator: 0, claim: 0, shard: 0 }) };
 }
 
 /// Notes what this thread was handed out last: a hint, no more.
@@ -59,7 +60,7 @@ pub(crate) fn set_handed_out(last: HandedOut) {
 /// Forgets what this thread was handed out last.
 #[inline]
 pub(crate) fn forget_handed_out() {
-    set_handed_out(HandedOut { allocator: 0, address: 0, shard: 0 });
+    set_handed_out(HandedOut { allocator: 0, claim: 0, shard: 0 });
 }
 
 /// What this thread was handed out last.

@@ -2,7 +2,9 @@
 
 use std::ffi::{c_char, c_void};
 
-use cuda_sys::driver::types::{CUfunc_st, CUfunction, CUfunction_attribute, CUjit_option, CUmod_st, CUmodule};
+use cuda_sys::driver::types::{
+    CUfunc_st, CUfunction, CUfunction_attribute, CUjit_option, CUmod_st, CUmodule, CUmoduleLoadingMode,
+};
 
 use crate::call::Call;
 use crate::claim::{Ptr, handle};
@@ -115,6 +117,16 @@ pub(crate) fn unload(call: &mut Call<'_>, module: Ptr<CUmod_st>) -> Answer {
     // Hardware waits: code goes back as memory does.
     call.finish_context(context)?;
     call.remove_module(module.address())
+}
+
+/// Whether functions are loaded when they are first used, or all with their module.
+pub(crate) fn loading_mode(call: &mut Call<'_>, mode: Ptr<CUmoduleLoadingMode>) -> Answer {
+    let eager = call.config.eager_loading;
+    mode.write(if eager {
+        CUmoduleLoadingMode::CU_MODULE_EAGER_LOADING
+    } else {
+        CUmoduleLoadingMode::CU_MODULE_LAZY_LOADING
+    })
 }
 
 pub(crate) fn function(

@@ -106,7 +106,7 @@ impl<T: Pod> DeviceSlice<T> {
     /// # Errors
     /// [`Error::RequestTooLarge`], else as for [`DeviceBuffer::new`].
     pub fn new(len: usize, device: impl DeviceArg) -> Result<Self> {
-        let too_large = || Error::RequestTooLarge { requested: u64::MAX };
+        let too_large = || Error::Memory(crate::base::error::MemoryError::RequestTooLarge { requested: u64::MAX });
         let bytes = len.checked_mul(Self::SIZE).ok_or_else(too_large)?;
         DeviceBuffer::new(bytes, device)?.elements()
     }

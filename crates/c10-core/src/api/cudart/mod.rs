@@ -10,9 +10,7 @@ mod addresses;
 
 use crate::api::arg::DeviceArg;
 use crate::base::device::DeviceIndex;
-use crate::base::error::Result;
-use crate::base::error::error_string;
-use crate::base::error::status;
+use crate::base::error::{Result, error_string, status};
 use crate::runtime::{Runtime, Started};
 
 /// The runtime API, with a started runtime behind it; what torch's `cudart` answers. Functions have the names of C.

@@ -12,7 +12,7 @@ use crate::api::graph::generator::{Generators, Prepared};
 use crate::api::pinned::KeptBlock;
 use crate::api::stream::Stream;
 use crate::base::device::DeviceIndex;
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, GraphError, Result};
 use crate::base::handles::{CaptureMode, StreamRef};
 use crate::base::ids::PoolId;
 use crate::driver::Driver;
@@ -51,7 +51,7 @@ impl Capturing {
     ) -> Result<Self> {
         let stream = runtime.streams().current(runtime.current_device()?)?;
         if stream.is_default() {
-            return Err(Error::CaptureOnDefaultStream);
+            return Err(Error::Graph(GraphError::OnDefaultStream));
         }
         let ready = runtime.ready()?;
         ready.captures.sweep(&ready.api, &ready.deferred);
@@ -78,7 +78,7 @@ impl Capturing {
     pub(crate) fn end(self, ready: &Started) -> Ended {
         let stream = self.stream.reference();
         let ended = ready.api.end_capture(stream);
-        match ended.and_then(|graph| graph.ok_or(Error::InvalidCapture)) {
+        match ended.and_then(|graph| graph.ok_or(Error::Graph(GraphError::InvalidCapture))) {
             Ok(graph) => {
                 ready.allocator.end_capture(stream.device, self.pool);
                 let kept = self.end_keeping(ready);
@@ -117,7 +117,7 @@ impl Capturing {
 /// Begins a capture and returns its number; on an error nothing is capturing.
 fn begin(ready: &Started, stream: StreamRef, mode: CaptureMode) -> Result<u64> {
     ready.api.begin_capture(stream, mode)?;
-    let id = ready.api.capture_id(stream).and_then(|id| id.ok_or(Error::InvalidCapture));
+    let id = ready.api.capture_id(stream).and_then(|id| id.ok_or(Error::Graph(GraphError::InvalidCapture)));
     if id.is_err() {
         match ready.api.end_capture(stream) {
             Ok(graph) => drop(graph.map(|graph| ready.destroy(DriverObject::Graph(graph)))),

@@ -11,8 +11,7 @@ use std::sync::Arc;
 
 use crate::api::graph::generator::Increments;
 use crate::base::device::DeviceIndex;
-use crate::base::error::{Error, Result};
-use crate::base::error::{GraphNode, GraphUpdateError};
+use crate::base::error::{Error, GraphError, GraphNode, GraphUpdateError, Result};
 use crate::base::handles::{NodeHandle, StreamRef};
 use crate::base::ids::PoolId;
 use crate::base::warning::warning;
@@ -83,7 +82,7 @@ impl Captured {
 
     /// Makes the executable form, in place of an earlier one.
     pub(crate) fn instantiate(&mut self, ready: &Started) -> Result<GraphExecHandle> {
-        let graph = self.template.ok_or(Error::InstantiateWithoutCapture)?;
+        let graph = self.template.ok_or(Error::Graph(GraphError::InstantiateWithoutCapture))?;
         let _relaxed = ready.relaxed()?;
         ready.api.bind(self.device)?;
         let exec = ready.api.graph_instantiate(graph)?;
@@ -133,7 +132,7 @@ impl Captured {
     pub(crate) fn dump(&mut self, ready: &Started, path: &Path, keep_graph: bool) -> Result<bool> {
         let Some(graph) = self.template else { return Ok(false) };
         let path = CString::new(path.as_os_str().as_encoded_bytes())
-            .map_err(|_| Error::PathWithNul { path: path.to_path_buf() })?;
+            .map_err(|_| Error::Graph(GraphError::PathWithNul { path: path.to_path_buf() }))?;
         ready.api.graph_debug_dot(graph, &path)?;
         if !keep_graph {
             self.destroy_template(ready)?;
@@ -144,11 +143,11 @@ impl Captured {
     /// Takes over another captured graph, whose shape is the same, into the executable form. On a refusal nothing has
     /// changed.
     pub(crate) fn check_update(&mut self, ready: &Started, newer: &Self) -> Result<()> {
-        let graph = newer.template.ok_or(Error::GraphNotKept)?;
+        let graph = newer.template.ok_or(Error::Graph(GraphError::NotKept))?;
         let exec = self.executable(ready)?;
         match ready.api.graph_exec_update(exec, graph)? {
             Ok(()) => Ok(()),
-            Err(refusal) => Err(Error::GraphUpdate(Box::new(describe(ready, graph, &refusal)))),
+            Err(refusal) => Err(Error::Graph(GraphError::Update(Box::new(describe(ready, graph, &refusal))))),
         }
     }
 

@@ -10,7 +10,7 @@ use crate::api::buffers::DeviceBuffer;
 use crate::api::graph::CaptureScope;
 use crate::api::launch::launch_set_condition;
 use crate::api::stream::Stream;
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, GraphError, Result};
 use crate::base::handles::StreamRef;
 use crate::base::process;
 use crate::driver::{Api, ConditionHandle, ConditionalKind, GraphHandle, check_range};
@@ -68,7 +68,7 @@ impl CaptureScope<'_> {
     /// The driver is older than CUDA 12.3 ([`Error::Unavailable`]), or its error.
     pub fn condition(&self, default: u32) -> Result<Condition> {
         let (ready, stream) = (self.stream.ready()?, self.stream.reference());
-        let whole = ready.api.stream_capture_id(stream)?.ok_or(Error::InvalidCapture)?;
+        let whole = ready.api.stream_capture_id(stream)?.ok_or(Error::Graph(GraphError::InvalidCapture))?;
         Ok(Condition { handle: ready.api.capture_condition(stream, default)?, whole })
     }
 
@@ -76,16 +76,16 @@ impl CaptureScope<'_> {
     /// WHILE node this decides whether it runs again.
     ///
     /// # Errors
-    /// The condition is of another capture ([`Error::ConditionElsewhere`]), the bytes leave the buffer, `offset` is no
-    /// multiple of 4 ([`Error::UnalignedCondition`]), or the driver's error.
+    /// The condition is of another capture ([`crate::GraphError::ConditionOfOtherScope`]), the bytes leave the buffer, `offset` is no
+    /// multiple of 4 ([`crate::GraphError::UnalignedCondition`]), or the driver's error.
     pub fn set_condition(&self, condition: Condition, buffer: &DeviceBuffer, offset: usize) -> Result<()> {
         check_range(offset, size_of::<u32>(), buffer.len())?;
         if !buffer.at(offset).is_multiple_of(size_of::<u32>() as u64) {
-            return Err(Error::UnalignedCondition { offset });
+            return Err(Error::Graph(GraphError::UnalignedCondition { offset }));
         }
         let (_, _, capture) = buffer.use_on(Some(self.stream))?;
         if capture.map(|capture| capture.id) != Some(condition.whole) {
-            return Err(Error::ConditionElsewhere);
+            return Err(Error::Graph(GraphError::ConditionOfOtherScope));
         }
         launch_set_condition(self.runtime(), condition.handle(), buffer.at(offset), self.stream)
     }
@@ -99,7 +99,7 @@ impl CaptureScope<'_> {
     ///
     /// # Errors
     /// What `body` returned, else: the driver is older than CUDA 12.3 ([`Error::Unavailable`]), the condition is of another
-    /// scope ([`Error::ConditionElsewhere`]), `side` is the default stream, capturing, or of another device or runtime,
+    /// scope ([`crate::GraphError::ConditionOfOtherScope`]), `side` is the default stream, capturing, or of another device or runtime,
     /// or the driver's error, for example for a condition that a node has already.
     pub fn if_node<T, E: From<Error>>(
         &self,
@@ -170,10 +170,10 @@ impl CaptureScope<'_> {
         self.runtime().check_same(side.runtime(), "stream")?;
         let (stream, aside) = (self.stream.reference(), side.reference());
         if aside.device != stream.device {
-            return Err(Error::GraphDevice { device: stream.device, graph: aside.device });
+            return Err(Error::Graph(GraphError::Device { device: stream.device, graph: aside.device }));
         }
         if side.is_default() {
-            return Err(Error::CaptureOnDefaultStream);
+            return Err(Error::Graph(GraphError::OnDefaultStream));
         }
         self.stream.ready()?.api.capture_conditional(stream, condition.handle, kind, count)
     }
@@ -185,10 +185,10 @@ impl CaptureScope<'_> {
         side: &Stream,
         body: impl FnOnce(&CaptureScope<'_>) -> Result<T, E>,
     ) -> Result<T, E> {
-        let graph = bodies.next().ok_or(Error::InvalidCapture)?;
+        let graph = bodies.next().ok_or(Error::Graph(GraphError::InvalidCapture))?;
         let (ready, stream) = (self.stream.ready()?, side.reference());
         let api = &ready.api;
-        let whole = api.stream_capture_id(self.stream.reference())?.ok_or(Error::InvalidCapture)?;
+        let whole = api.stream_capture_id(self.stream.reference())?.ok_or(Error::Graph(GraphError::InvalidCapture))?;
         let _streams = ready.captures.ask_again_after(whole);
         let number = api.begin_body(stream, graph, whole)?;
         let capture = Body { api, stream, number, is_open: true };

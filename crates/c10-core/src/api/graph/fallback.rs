@@ -5,7 +5,7 @@
 
 use crate::api::graph::CUDAGraph;
 use crate::api::stream::Stream;
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, GraphError, Result};
 use crate::base::handles::CaptureMode;
 use crate::base::ids::PoolId;
 
@@ -69,7 +69,11 @@ impl CUDAGraph {
     ) -> Result<T, Failure> {
         let capture = match self.capture_guard(stream, pool, mode) {
             Ok(capture) => capture,
-            Err(error @ (Error::GraphAlreadyCaptured | Error::GraphIsCapturing | Error::OtherRuntime { .. })) => {
+            Err(
+                error @ (Error::Graph(GraphError::AlreadyCaptured)
+                | Error::Graph(GraphError::IsCapturing)
+                | Error::OtherRuntime { .. }),
+            ) => {
                 return Err(Failure::Other(error));
             }
             Err(error) => return Err(Failure::OfCapture(error)),

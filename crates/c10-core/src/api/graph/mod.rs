@@ -30,7 +30,7 @@ use std::sync::Arc;
 
 use crate::api::arg::StreamArg;
 use crate::api::stream::Stream;
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, GraphError, Result};
 use crate::base::handles::CaptureMode;
 use crate::base::ids::PoolId;
 use crate::base::process;
@@ -82,15 +82,15 @@ impl CUDAGraph {
     /// state that is registered already is not registered twice.
     ///
     /// # Errors
-    /// The graph is capturing ([`Error::GeneratorDuringCapture`]) or has captured already.
+    /// The graph is capturing ([`crate::GraphError::GeneratorDuringCapture`]) or has captured already.
     pub fn register_generator_state(&mut self, state: Arc<dyn GeneratorState>) -> Result<()> {
         match &self.state {
             State::Empty => {
                 self.generators.register(state);
                 Ok(())
             }
-            State::Capturing(_) => Err(Error::GeneratorDuringCapture),
-            State::Captured(_) => Err(Error::GraphAlreadyCaptured),
+            State::Capturing(_) => Err(Error::Graph(GraphError::GeneratorDuringCapture)),
+            State::Captured(_) => Err(Error::Graph(GraphError::AlreadyCaptured)),
         }
     }
 
@@ -103,8 +103,8 @@ impl CUDAGraph {
     pub fn capture_begin(&mut self, pool: Option<PoolId>, mode: CaptureMode) -> Result<()> {
         match &self.state {
             State::Empty => {}
-            State::Capturing(_) => return Err(Error::GraphIsCapturing),
-            State::Captured(_) => return Err(Error::GraphAlreadyCaptured),
+            State::Capturing(_) => return Err(Error::Graph(GraphError::IsCapturing)),
+            State::Captured(_) => return Err(Error::Graph(GraphError::AlreadyCaptured)),
         }
         self.state = State::Capturing(Capturing::begin(&self.runtime, &self.generators, pool, mode)?);
         Ok(())
@@ -117,9 +117,9 @@ impl CUDAGraph {
     /// No capture is under way, another stream is current, something forbidden was done during the capture, or the
     /// driver's error.
     pub fn capture_end(&mut self) -> Result<()> {
-        let State::Capturing(capturing) = &self.state else { return Err(Error::GraphNotCapturing) };
+        let State::Capturing(capturing) = &self.state else { return Err(Error::Graph(GraphError::NotCapturing)) };
         if self.runtime.streams().current(self.runtime.current_device()?)? != capturing.stream {
-            return Err(Error::CaptureEndedElsewhere);
+            return Err(Error::Graph(GraphError::EndedOnOtherStream));
         }
         self.finish_capture()
     }
@@ -183,7 +183,7 @@ impl CUDAGraph {
             State::Capturing(capturing) => capturing,
             other @ (State::Empty | State::Captured(_)) => {
                 self.state = other;
-                return Err(Error::GraphNotCapturing);
+                return Err(Error::Graph(GraphError::NotCapturing));
             }
         };
         let mut captured = match capturing.end(ready) {
@@ -205,7 +205,7 @@ impl CUDAGraph {
     fn captured(&mut self, call: &'static str) -> Result<&mut Captured> {
         match &mut self.state {
             State::Captured(captured) => Ok(captured),
-            State::Empty | State::Capturing(_) => Err(Error::GraphWithoutCapture { call }),
+            State::Empty | State::Capturing(_) => Err(Error::Graph(GraphError::WithoutCapture { call })),
         }
     }
 
@@ -214,9 +214,11 @@ impl CUDAGraph {
     /// # Errors
     /// Nothing was captured, the graph was made without `keep_graph`, or the driver's error.
     pub fn instantiate(&mut self) -> Result<()> {
-        let State::Captured(captured) = &mut self.state else { return Err(Error::InstantiateWithoutCapture) };
+        let State::Captured(captured) = &mut self.state else {
+            return Err(Error::Graph(GraphError::InstantiateWithoutCapture));
+        };
         if !self.keep_graph {
-            return Err(Error::InstantiateByUser);
+            return Err(Error::Graph(GraphError::InstantiateByUser));
         }
         captured.instantiate(self.runtime.ready()?).map(|_| ())
     }
@@ -242,7 +244,7 @@ impl CUDAGraph {
     pub fn replay(&mut self) -> Result<()> {
         match &mut self.state {
             State::Captured(captured) => captured.replay(&self.runtime),
-            State::Empty | State::Capturing(_) => Err(Error::ReplayWithoutCapture),
+            State::Empty | State::Capturing(_) => Err(Error::Graph(GraphError::ReplayWithoutCapture)),
         }
     }
 
@@ -250,18 +252,18 @@ impl CUDAGraph {
     /// making it anew. This graph takes over the other's memory pool and what it keeps, and the other is empty afterwards.
     ///
     /// # Errors
-    /// [`Error::GraphUpdate`] when the graphs do not fit each other; one of them has captured nothing, the other was made
-    /// without `keep_graph` ([`Error::GraphNotKept`]) or captured on another device ([`Error::GraphDevice`]); the driver's error. Both graphs are then
+    /// [`crate::GraphError::Update`] when the graphs do not fit each other; one of them has captured nothing, the other was made
+    /// without `keep_graph` ([`crate::GraphError::NotKept`]) or captured on another device ([`crate::GraphError::Device`]); the driver's error. Both graphs are then
     /// as they were. An error of giving up what the update replaced comes after the update was made.
     pub fn update(&mut self, newer: &mut Self) -> Result<()> {
         self.runtime.check_same(&newer.runtime, "graph")?;
         let ready = self.runtime.ready()?;
         let State::Captured(captured) = &mut self.state else {
-            return Err(Error::GraphWithoutCapture { call: "update" });
+            return Err(Error::Graph(GraphError::WithoutCapture { call: "update" }));
         };
         let taken = newer.captured("update")?;
         if taken.device != captured.device {
-            return Err(Error::GraphDevice { device: captured.device, graph: taken.device });
+            return Err(Error::Graph(GraphError::Device { device: captured.device, graph: taken.device }));
         }
         captured.check_update(ready, taken)?;
         match std::mem::replace(&mut newer.state, State::Empty) {
@@ -296,7 +298,7 @@ impl CUDAGraph {
     pub fn pool(&self) -> Result<PoolId> {
         match &self.state {
             State::Captured(captured) => Ok(captured.pool),
-            State::Empty | State::Capturing(_) => Err(Error::PoolWithoutCapture),
+            State::Empty | State::Capturing(_) => Err(Error::Graph(GraphError::PoolWithoutCapture)),
         }
     }
 
@@ -311,7 +313,7 @@ impl CUDAGraph {
     /// warning.
     ///
     /// # Errors
-    /// The path cannot be given to the driver ([`Error::PathWithNul`]), or the driver's error.
+    /// The path cannot be given to the driver ([`crate::GraphError::PathWithNul`]), or the driver's error.
     pub fn debug_dump(&mut self, debug_path: impl AsRef<Path>) -> Result<bool> {
         if !(self.keep_graph || self.runtime.graph_debug()) {
             warning!("{NO_DEBUG}");
@@ -330,11 +332,13 @@ impl CUDAGraph {
     /// The graph was made without `keep_graph`, or nothing was captured.
     pub fn raw_cuda_graph(&self) -> Result<usize> {
         if !self.keep_graph {
-            return Err(Error::RawGraphNotKept);
+            return Err(Error::Graph(GraphError::RawGraphNotKept));
         }
         match &self.state {
             State::Captured(Captured { template: Some(graph), .. }) => Ok(graph.0),
-            State::Empty | State::Capturing(_) | State::Captured(_) => Err(Error::RawGraphWithoutCapture),
+            State::Empty | State::Capturing(_) | State::Captured(_) => {
+                Err(Error::Graph(GraphError::RawGraphWithoutCapture))
+            }
         }
     }
 
@@ -346,7 +350,9 @@ impl CUDAGraph {
     pub fn raw_cuda_graph_exec(&self) -> Result<usize> {
         match &self.state {
             State::Captured(Captured { exec: Some(exec), .. }) => Ok(exec.0),
-            State::Empty | State::Capturing(_) | State::Captured(_) => Err(Error::RawGraphExecWithoutInstantiate),
+            State::Empty | State::Capturing(_) | State::Captured(_) => {
+                Err(Error::Graph(GraphError::RawExecWithoutInstantiate))
+            }
         }
     }
 
@@ -356,7 +362,7 @@ impl CUDAGraph {
     /// Nothing was captured, or the driver's error.
     pub fn report(&self) -> Result<GraphReport> {
         let State::Captured(captured) = &self.state else {
-            return Err(Error::GraphWithoutCapture { call: "report" });
+            return Err(Error::Graph(GraphError::WithoutCapture { call: "report" }));
         };
         GraphReport::of(self.runtime.ready()?, captured)
     }

@@ -17,7 +17,7 @@ use crate::api::guard::StreamGuard;
 use crate::api::pinned::PinnedBuffer;
 use crate::api::stream::Stream;
 use crate::base::device::DeviceIndex;
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, GraphError, Result};
 use crate::base::ids::PoolId;
 use crate::base::process;
 use crate::base::warning::warning;
@@ -235,23 +235,23 @@ impl CaptureScope<'_> {
     /// later changes nothing here, and its memory is kept as long as the graph that this capture becomes.
     ///
     /// # Errors
-    /// [`Error::GraphNotKept`]; its work draws random numbers ([`Error::ChildGraphDraws`]); it is of another runtime, or
-    /// captured on another device ([`Error::GraphDevice`]); the driver's error.
+    /// [`crate::GraphError::NotKept`]; its work draws random numbers ([`crate::GraphError::ChildDraws`]); it is of another runtime, or
+    /// captured on another device ([`crate::GraphError::Device`]); the driver's error.
     pub fn add_child(&self, child: &CUDAGraph) -> Result<()> {
         self.runtime().check_same(&child.runtime, "graph")?;
         let State::Captured(captured) = &child.state else {
-            return Err(Error::GraphWithoutCapture { call: "add_child" });
+            return Err(Error::Graph(GraphError::WithoutCapture { call: "add_child" }));
         };
-        let graph = captured.template.ok_or(Error::GraphNotKept)?;
+        let graph = captured.template.ok_or(Error::Graph(GraphError::NotKept))?;
         if captured.increments.draw() {
-            return Err(Error::ChildGraphDraws);
+            return Err(Error::Graph(GraphError::ChildDraws));
         }
         let (device, stream) = (captured.device, self.stream.reference());
         if device != stream.device {
-            return Err(Error::GraphDevice { device: stream.device, graph: device });
+            return Err(Error::Graph(GraphError::Device { device: stream.device, graph: device }));
         }
         let ready = self.stream.ready()?;
-        let capture = ready.api.stream_capture_id(stream)?.ok_or(Error::GraphNotCapturing)?;
+        let capture = ready.api.stream_capture_id(stream)?.ok_or(Error::Graph(GraphError::NotCapturing))?;
         ready.allocator.use_pool(device, captured.pool, crate::caching::PoolOptions::default())?;
         let pinned = ready.captures.pinned.of(device, captured.pool);
         let home = self.runtime().downgrade();

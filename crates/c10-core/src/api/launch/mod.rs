@@ -3,9 +3,9 @@
 //! Reading order: this file ([`Module`], [`Kernel`]), `arguments` (what a launch takes), `ptx` (what parameters a text
 //! declares), `own` (kernels of our own: `sleep`, `condition`).
 //!
-//! **Invariants:** a module stays loaded as long as anybody holds it or one of its kernels, a graph that captured one of
-//! them counted in; after that it is unloaded when the program next waits for its device, since the driver may wait to
-//! unload it and dropping never blocks. What can be checked of a launch is checked before anything is called; buffers
+//! **Invariants:** a module stays loaded as long as anybody holds it or one of its kernels, graphs that captured one of
+//! them included. It is unloaded when the program next waits for its device, because unloading may block and dropping a
+//! module must not. What can be checked of a launch is checked before anything is called; buffers
 //! are recorded on the stream as those of copies are.
 //!
 //! # Safety
@@ -35,10 +35,7 @@ pub(crate) use sleep::queue_sleep;
 use crate::api::arg::StreamArg;
 use crate::api::stream::Stream;
 use crate::base::device::DeviceIndex;
-use crate::base::error::LaunchError;
-use crate::base::error::LaunchErrorKind;
-use crate::base::error::ModuleError;
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, LaunchError, LaunchErrorKind, ModuleError, Result};
 use crate::base::handles::StreamRef;
 use crate::base::process;
 use crate::driver::{FunctionHandle, ModuleHandle, Shape, Value, with_array};
@@ -134,7 +131,7 @@ impl Module {
     /// Loads an image onto a device: machine code (a cubin or a bundle of them), or PTX that ends with a zero byte.
     ///
     /// # Safety
-    /// - The image is whole: how long it is, the driver reads in the image itruntime.
+    /// - The image is whole: how long it is, the driver reads in the image itself.
     ///
     /// # Errors
     /// The image is empty or not for this device, the driver refuses it (with its log), or the driver's error.

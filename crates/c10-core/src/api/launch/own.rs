@@ -3,8 +3,7 @@
 use std::ffi::CStr;
 
 use crate::base::device::DeviceIndex;
-use crate::base::error::ModuleError;
-use crate::base::error::Result;
+use crate::base::error::{ModuleError, Result};
 use crate::driver::FunctionHandle;
 use crate::runtime::Started;
 

@@ -7,7 +7,7 @@ use std::ops::Deref;
 
 use crate::api::stream::Stream;
 use crate::base::device::DeviceIndex;
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, Result, StreamError};
 use crate::base::handles::StreamHandle;
 use crate::runtime::Runtime;
 
@@ -32,7 +32,7 @@ impl ExternalStream {
         match (pointer, priority) {
             (0, _) => runtime.streams().pooled(device, priority),
             (_, 0) => runtime.streams().wrap(device, StreamHandle(pointer)),
-            _ => Err(Error::ExternalStreamPriority),
+            _ => Err(Error::Stream(StreamError::ExternalPriority)),
         }
         .map(Self)
     }

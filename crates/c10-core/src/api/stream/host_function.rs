@@ -30,14 +30,14 @@ impl Stream {
     /// ```
     ///
     /// # Errors
-    /// [`Error::HostFunctionDuringCapture`] while the stream captures: a graph calls a function at each replay, for which
+    /// [`crate::StreamError::Stream(crate::base::error::StreamError::HostFunctionDuringCapture)`] while the stream captures: a graph calls a function at each replay, for which
     /// [`CaptureScope::launch_host_func`] takes one that can be called again; the driver's error. The function is dropped
     /// then.
     #[doc(alias("add_callback", "cuLaunchHostFunc", "cudaLaunchHostFunc"))]
     pub fn launch_host_func(&self, function: impl FnOnce() + Send + 'static) -> Result<()> {
         let ready = self.ready()?;
         if ready.captures.of(&ready.api, self.reference())?.is_some() {
-            return Err(Error::HostFunctionDuringCapture);
+            return Err(Error::Stream(crate::base::error::StreamError::HostFunctionDuringCapture));
         }
         ready.api.call_on_host(self.reference(), Box::new(function))
     }
@@ -52,7 +52,8 @@ impl CaptureScope<'_> {
     #[doc(alias = "cuLaunchHostFunc")]
     pub fn launch_host_func(&self, function: impl Fn() + Send + Sync + 'static) -> Result<()> {
         let (ready, stream) = (self.stream.ready()?, self.stream.reference());
-        let capture = ready.captures.of(&ready.api, stream)?.ok_or(Error::GraphNotCapturing)?;
+        let capture =
+            ready.captures.of(&ready.api, stream)?.ok_or(Error::Graph(crate::base::error::GraphError::NotCapturing))?;
         let function = Arc::new(Repeated::new(function));
         ready.api.capture_call_on_host(stream, &function)?;
         ready.captures.keep(capture.id, KeptId::of(&function), || function);

@@ -19,7 +19,7 @@ use crate::api::event::{Event, EventFuture, EventOptions};
 use crate::api::guard::{MultiStreamGuard, StreamGuard};
 use crate::api::launch::queue_sleep;
 use crate::base::device::{Device, DeviceIndex, DeviceType};
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, Result, StreamError};
 use crate::base::handles::{StreamHandle, StreamRef};
 use crate::base::ids::StreamId;
 use crate::base::ids::StreamKey;
@@ -164,7 +164,7 @@ impl Stream {
     /// Blocks until all work queued on the stream is done.
     ///
     /// # Errors
-    /// The driver's error: queued work failed, or the stream is capturing; [`Error::SynchronizingOperation`].
+    /// The driver's error: queued work failed, or the stream is capturing; [`crate::SyncDebugError::SynchronizingOperation`].
     pub fn synchronize(&self) -> Result<()> {
         let ready = self.ready()?;
         self.runtime.sync_debug_state().police()?;
@@ -369,9 +369,13 @@ impl Streams<'_> {
         if id == StreamId(0) {
             return self.default(device);
         }
-        let (level, index) = id.pool().ok_or(Error::UnknownStream { id: id.0 })?;
+        let (level, index) = id.pool().ok_or(Error::Stream(StreamError::Unknown { id: id.0 }))?;
         let key = ready.streams.of(device)?.find(&ready.api, device, level, index)?;
-        Ok(Stream { runtime: self.0.clone(), device, key: key.ok_or(Error::UnknownStream { id: id.0 })? })
+        Ok(Stream {
+            runtime: self.0.clone(),
+            device,
+            key: key.ok_or(Error::Stream(StreamError::Unknown { id: id.0 }))?,
+        })
     }
 
     /// Least and greatest priority of streams; a lower number is more urgent.
@@ -404,7 +408,7 @@ impl Streams<'_> {
         let ready = self.0.check_device(device)?;
         let id = i64::try_from(handle.0).unwrap_or(i64::MAX);
         if id & 1 == 1 {
-            return Err(Error::UnknownStream { id });
+            return Err(Error::Stream(StreamError::Unknown { id }));
         }
         ready.captures.open_door();
         Ok(Stream { runtime: self.0.clone(), device, key: StreamKey { id: StreamId(id), handle } })

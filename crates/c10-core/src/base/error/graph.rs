@@ -1,8 +1,110 @@
 //! Words for the nodes of a graph, and for why an executable graph could not be updated.
 
 use std::fmt;
+use std::path::PathBuf;
 
 use cuda_sys::driver::types::CUgraphExecUpdateResult;
+
+use crate::base::device::DeviceIndex;
+
+/// Why a graph could not be captured, changed or replayed.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum GraphError {
+    /// The graph object has captured already and was not reset.
+    #[error("This CUDAGraph instance already owns a captured graph. To capture a new graph, create a new instance.")]
+    AlreadyCaptured,
+    /// The graph object is capturing.
+    #[error("This CUDAGraph instance is capturing; end that capture first.")]
+    IsCapturing,
+    /// The graph object is not capturing.
+    #[error("capture_end() called without a preceding capture_begin()")]
+    NotCapturing,
+    /// Capture was asked for on the default stream.
+    #[error(
+        "CUDA graphs must be captured on a non-default stream. (However, after capture, it's ok to replay them on the default stream.)"
+    )]
+    OnDefaultStream,
+    /// The capture was ended while another stream was current.
+    #[error("Capture must end on the same stream it began on.")]
+    EndedOnOtherStream,
+    /// The driver gave no graph at the end of the capture.
+    #[error("Invalid capture.")]
+    InvalidCapture,
+    /// A text that names no capture mode.
+    #[error("Unknown capture error mode. Expected `global`, `thread_local`, or `relaxed`, got {text}")]
+    UnknownMode {
+        /// The text.
+        text: String,
+    },
+    /// A graph was to be replayed that has captured nothing.
+    #[error("Called CUDAGraph::replay without a preceding successful capture.")]
+    ReplayWithoutCapture,
+    /// The memory pool of a graph that has captured nothing was asked for.
+    #[error("Called CUDAGraph::pool() without a preceding successful capture.")]
+    PoolWithoutCapture,
+    /// A graph was to be instantiated that has captured nothing.
+    #[error("capture_end() must have been called before calling instantiate")]
+    InstantiateWithoutCapture,
+    /// Instantiation by hand of a graph that instantiates itself.
+    #[error("instantiate() is intended to be called by the user only when keep_graph=true")]
+    InstantiateByUser,
+    /// A call that needs what was captured, on a graph that has captured nothing.
+    #[error("Called CUDAGraph::{call}() without a preceding successful capture.")]
+    WithoutCapture {
+        /// The function.
+        call: &'static str,
+    },
+    /// Two graphs were to be joined that were captured on different devices.
+    #[error("the graph was captured on device {graph}, but device {device} was expected")]
+    Device {
+        /// The device expected.
+        device: DeviceIndex,
+        /// The graph's device.
+        graph: DeviceIndex,
+    },
+    /// The driver's graph was to be used of a graph object that gives it up once it is instantiated.
+    #[error("the captured graph was given up when it was instantiated; make the CUDAGraph with keep_graph=true")]
+    NotKept,
+    /// The driver's graph was asked for of a graph object that gives it up once it is instantiated.
+    #[error("You cannot access the raw cudaGraph_t instance unless CUDAGraph was initialized with keep_graph=true")]
+    RawGraphNotKept,
+    /// The driver's graph was asked for before there is one.
+    #[error("You cannot access the raw cudaGraph_t instance until capture_end() has been called")]
+    RawGraphWithoutCapture,
+    /// The executable graph was asked for before there is one.
+    #[error("You cannot access the raw cudaGraphExec_t instance until instantiate() has been called")]
+    RawExecWithoutInstantiate,
+    /// A generator was to be registered with a graph that is capturing.
+    #[error("Cannot register the state during capturing stage.")]
+    GeneratorDuringCapture,
+    /// A graph that draws random numbers was to become a part of another, which would repeat its numbers.
+    #[error("a graph that draws random numbers cannot be added to another graph")]
+    ChildDraws,
+    /// A condition was to be used by another capture than that which made it, or by a node in another body.
+    #[error("the condition belongs to another scope of a capture")]
+    ConditionOfOtherScope,
+    /// A condition was to be set to a number whose address is no multiple of its size.
+    #[error("a condition is set to a number at a multiple of 4 bytes, but offset {offset} was given")]
+    UnalignedCondition {
+        /// Where the number is in its buffer.
+        offset: usize,
+    },
+    /// An executable graph could not take over a newly captured one.
+    #[error(transparent)]
+    Update(Box<GraphUpdateError>),
+    /// A path that the driver cannot be given, since it ends texts at a NUL.
+    #[error("the path {} has a NUL inside", path.display())]
+    PathWithNul {
+        /// The path.
+        path: PathBuf,
+    },
+    /// Memory of the host that is not pinned cannot take part in a graph: nobody keeps it alive until the replay.
+    #[error(
+        "Cannot copy between CPU and CUDA tensors during CUDA graph capture unless the CPU memory is a pinned buffer."
+    )]
+    UnpinnedCopy,
+}
 
 /// What a node of a graph does (`CUgraphNodeType`).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

@@ -5,6 +5,90 @@ use std::fmt;
 use crate::base::device::DeviceIndex;
 use crate::base::error::{AcceleratorError, Error};
 
+/// Why memory was not given, taken back or reached.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MemoryError {
+    /// More was asked for than any device can have; torch's `OutOfMemoryError`.
+    #[error("CUDA out of memory. Tried to allocate more than 1EB memory.")]
+    RequestTooLarge {
+        /// Bytes asked for.
+        requested: u64,
+    },
+    /// The host has not enough memory that can be pinned.
+    #[error(transparent)]
+    HostOutOfMemory(Box<HostOutOfMemoryError>),
+    /// The address was not handed out by this allocator, or was given back already.
+    #[error("invalid device pointer: {address:#x}")]
+    InvalidPointer {
+        /// The address.
+        address: u64,
+    },
+    /// The memory at the address belongs to a buffer, which alone gives it back.
+    #[error(
+        "the memory at {address:#x} belongs to a buffer: it is given back when the last handle of that buffer is dropped"
+    )]
+    OwnedByBuffer {
+        /// The address.
+        address: u64,
+    },
+    /// The driver does not know an address, so that it is on no device.
+    #[error("The specified pointer resides on host memory and is not registered with any CUDA device.")]
+    PointerOnNoDevice {
+        /// The address.
+        address: u64,
+    },
+    /// A part of a device's memory below 0 or above 1.
+    #[error("Invalid fraction value: {fraction}. Allowed range: 0~1")]
+    InvalidFraction {
+        /// The number.
+        fraction: RefusedFraction,
+    },
+    /// A copy, a fill or an argument reaches past the end of a buffer.
+    #[error("{bytes} bytes at offset {offset} are not within a buffer of {len} bytes")]
+    OutOfRange {
+        /// First byte inside the buffer.
+        offset: usize,
+        /// Bytes from there on.
+        bytes: usize,
+        /// Bytes the buffer has.
+        len: usize,
+    },
+    /// A range of a buffer ends before it begins.
+    #[error("the range {start}..{end} of a buffer ends before it begins")]
+    ReversedRange {
+        /// First byte.
+        start: usize,
+        /// The byte after the last.
+        end: usize,
+    },
+}
+
+/// A number that is no fraction; equal to another one of the same bits.
+#[derive(Clone, Copy)]
+pub struct RefusedFraction(pub f64);
+
+impl PartialEq for RefusedFraction {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.to_bits() == other.0.to_bits()
+    }
+}
+
+impl Eq for RefusedFraction {}
+
+impl fmt::Debug for RefusedFraction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Display for RefusedFraction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // With a point, as torch writes it.
+        write!(f, "{:?}", self.0)
+    }
+}
+
 /// What the allocator knows of a request that it could not serve. All figures are bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OutOfMemory {

@@ -2,7 +2,7 @@
 
 use cuda_sys::CUresult;
 
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, Result, StartError};
 
 /// Codes of the runtime that programs of torch compare with.
 ///
@@ -42,7 +42,7 @@ pub(crate) fn status(result: Result<()>) -> i32 {
     match result {
         Ok(()) => cudaStatus::SUCCESS,
         Err(Error::Unavailable(_)) => code_of(CUresult::CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER),
-        Err(Error::BadFork) => code_of(CUresult::CUDA_ERROR_NOT_INITIALIZED),
+        Err(Error::Start(StartError::BadFork)) => code_of(CUresult::CUDA_ERROR_NOT_INITIALIZED),
         Err(error) => error.error_code().map_or(UNKNOWN, |code| code_of(CUresult(code))),
     }
 }
@@ -108,7 +108,7 @@ mod tests {
             assert_eq!(error_string(&runtime), text, "{code:?}");
         }
         assert!(RUNTIME_ONLY.iter().all(|&(code, _)| CUresult(u32::try_from(code).unwrap()).name().is_none()));
-        assert_eq!(status(Err(Error::BadFork)), 3);
-        assert_eq!(status(Err(Error::NoDevices)), UNKNOWN);
+        assert_eq!(status(Err(Error::Start(StartError::BadFork))), 3);
+        assert_eq!(status(Err(Error::Start(StartError::NoDevices))), UNKNOWN);
     }
 }

@@ -195,7 +195,7 @@ impl Blocks {
         let old = self.get(rest);
         let (before, address, class, in_range) = (old.prev, old.address, old.class, old.in_range);
         let front = self.reserve();
-        // Field by field: a whole descriptor would be made elsewhere and copied.
+        // Field by field: a whole descriptor would be made on the stack and copied.
         let new = self.get_mut(front);
         (new.address, new.size, new.requested, new.prev, new.next) = (address, size, 0, before, rest);
         (new.uses, new.state, new.class, new.in_range) = (NONE, State::Held, class, in_range);

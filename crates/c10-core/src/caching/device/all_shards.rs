@@ -144,12 +144,12 @@ impl AllShards<'_> {
         state.ledger.apply(taking.class, &taking.change);
         // Without a note: the leases may change now, and what is oversized is counted here.
         let (index, address) = state.take(taking);
-        self.cache.shared.pages.publish(address, self.shards[position].id, index);
+        self.cache.shared.pages.publish(address, self.shards[position].id, index, taking.owner());
         self.cover(position);
         address
     }
 
-    /// Takes an allocated block back that nobody else uses; false if another thread has done so meanwhile.
+    /// Takes an allocated block back that no other stream uses; false if another thread has done so meanwhile.
     pub(crate) fn free(&mut self, position: usize, place: &Place<'_>) -> bool {
         if !place.withdraw() {
             return false;

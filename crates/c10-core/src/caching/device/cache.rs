@@ -11,6 +11,7 @@ use crossbeam_utils::CachePadded;
 use crate::base::config::AllocatorConfig;
 use crate::base::device::DeviceIndex;
 use crate::base::ids::PoolId;
+use crate::caching::block::Claim;
 use crate::caching::device::all_shards::Figures;
 use crate::caching::pools::Pending;
 use crate::caching::remote::{Pages, RemoteFreeFlags, ShardId};
@@ -59,15 +60,15 @@ impl Shared {
 
     /// Notes what this thread was handed out, for it to be found quickly if that is given back next.
     #[inline]
-    pub(super) fn note_handed_out(&self, address: u64, shard: ShardId) {
-        thread::set_handed_out(HandedOut { allocator: self.number, address, shard: shard.0 });
+    pub(super) fn note_handed_out(&self, claim: Claim, shard: ShardId) {
+        thread::set_handed_out(HandedOut { allocator: self.number, claim: claim.word(), shard: shard.0 });
     }
 
-    /// The shard that this thread was handed out an address from, if that was the last one it was handed out.
+    /// The shard that this thread was handed out the claimed memory from, if that was the last it was handed out.
     #[inline]
-    pub(crate) fn shard_of_last(&self, address: u64) -> Option<&Arc<Shard>> {
+    pub(crate) fn shard_of_last(&self, claim: Claim) -> Option<&Arc<Shard>> {
         let last = thread::handed_out();
-        let is_it = last.address == address && last.allocator == self.number;
+        let is_it = last.claim == claim.word() && last.allocator == self.number;
         if is_it { self.shard(ShardId(last.shard)) } else { None }
     }
 

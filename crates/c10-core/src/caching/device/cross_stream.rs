@@ -12,10 +12,10 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, MemoryError, Result};
 use crate::base::handles::{StreamHandle, StreamRef};
 use crate::base::ids::PoolId;
-use crate::caching::block::{NONE, State, StreamUse};
+use crate::caching::block::{Asked, Claim, NONE, State, StreamUse};
 use crate::caching::device::cache::DeviceCache;
 use crate::caching::device::free::FreeOfLast;
 use crate::caching::device::hit::Hit;
@@ -56,12 +56,12 @@ impl DeviceCache {
         }
         let mut state = locked.flush();
         let place = place.again().filter(|place| state.is_allocated(place.block(), address));
-        let place = place.ok_or(Error::InvalidDevicePointer { address })?;
+        let place = place.ok_or(Error::Memory(MemoryError::InvalidPointer { address }))?;
         if self.is_own(&state.key, stream) {
             return Ok(());
         }
         if !place.mark_used() {
-            return Err(Error::InvalidDevicePointer { address });
+            return Err(Error::Memory(MemoryError::InvalidPointer { address }));
         }
         state.add_use(place.block(), new);
         Ok(())
@@ -74,18 +74,18 @@ impl DeviceCache {
         driver: &D,
         shard: &Shard,
         place: &Place<'_>,
-        address: u64,
+        claim: Claim,
     ) -> Result<()> {
-        match self.free_last(shard, address) {
+        match self.free_last(shard, claim) {
             FreeOfLast::Done => return Ok(()),
             FreeOfLast::Waits(waiter, used) => return self.wait_for_one(driver, shard, waiter, used),
             FreeOfLast::NotLast => {}
         }
         let mut pending = self.pending.lock();
         let empty = pending.list();
-        let Some(waiting) = self.begin_pending(shard, place, address, empty)? else {
+        let Some(waiting) = self.begin_pending(shard, place, claim.address(), empty)? else {
             drop(pending);
-            return self.free_under_all_locks(driver, shard, address);
+            return self.free_under_all_locks(driver, shard, claim);
         };
         self.wait_for_events(driver, &mut pending, waiting)
     }
@@ -161,7 +161,7 @@ impl DeviceCache {
     ) -> Result<Option<Waiting>> {
         let find = |state: &Books| {
             let place = place.again().filter(|place| state.is_allocated(place.block(), address));
-            place.ok_or(Error::InvalidDevicePointer { address })
+            place.ok_or(Error::Memory(MemoryError::InvalidPointer { address }))
         };
         let begin = |state: &mut Flushed<'_>, place: &Place<'_>, empty| {
             place.withdraw_used();
@@ -232,30 +232,30 @@ impl DeviceCache {
 
     /// The same, and then serves a request from the default pool's cache.
     #[inline]
-    pub(crate) fn hit_after_events<D: Driver>(&self, driver: &D, stream: StreamHandle, bytes: u64) -> Result<Hit> {
+    pub(crate) fn hit_after_events<D: Driver>(&self, driver: &D, stream: StreamHandle, asked: Asked) -> Result<Hit> {
         let mut pending = self.pending.lock();
         let Some(last) = self.free_all_but_last(driver, &mut pending)? else {
             drop(pending);
-            return Ok(self.hit(stream, bytes));
+            return Ok(self.hit(stream, asked));
         };
-        if let Some(address) = self.free_and_hit(last, stream, bytes) {
+        if let Some(address) = self.free_and_hit(last, stream, asked) {
             return Ok(Hit::Found(address));
         }
         drop(pending);
-        Ok(self.hit(stream, bytes))
+        Ok(self.hit(stream, asked))
     }
 
     /// Frees a pending block that waits for no stream any more, and serves a request if that gets the same block again.
     #[inline]
-    fn free_and_hit(&self, last: Waiter, stream: StreamHandle, bytes: u64) -> Option<u64> {
+    fn free_and_hit(&self, last: Waiter, stream: StreamHandle, asked: Asked) -> Option<u64> {
         if let Some(shard) = self.shared.shard(last.shard)
             && let Some(locked) = shard.try_lock()
             && (locked.key().stream == stream && locked.key().owner.is_none())
             && let Some(mut drained) = locked.drain(&self.remote_frees)
             && drained.end_wait_of_last(last.block)
         {
-            let address = drained.repeat_last(bytes)?;
-            return Some(self.handed_out(shard, address));
+            let address = drained.repeat_last(asked)?;
+            return Some(self.handed_out(shard, address, asked.owner()));
         }
         self.free_pending(last);
         None

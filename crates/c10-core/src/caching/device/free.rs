@@ -1,7 +1,8 @@
 //! Taking a block back: by the thread that allocated last from its shard, or by another thread.
 
+use crate::base::error::MemoryError;
 use crate::base::error::{Error, Result};
-use crate::caching::block::StreamUse;
+use crate::caching::block::{Claim, StreamUse};
 use crate::caching::device::cache::DeviceCache;
 use crate::caching::pools::Waiter;
 use crate::caching::remote::Place;
@@ -18,15 +19,15 @@ pub(crate) enum FreeOfLast {
 }
 
 impl DeviceCache {
-    /// Takes the last allocation of a shard back, if it is the one at that address.
+    /// Takes the last allocation of a shard back, if it is the claimed one.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "a call of its own would be a fifth of it")]
-    pub(crate) fn free_last(&self, shard: &Shard, address: u64) -> FreeOfLast {
+    pub(crate) fn free_last(&self, shard: &Shard, claim: Claim) -> FreeOfLast {
         let Some(mut drained) = shard.lock().drain(&self.remote_frees) else { return FreeOfLast::NotLast };
-        if drained.undo_last(address) {
+        if drained.undo_last(claim) {
             return FreeOfLast::Done;
         }
-        match drained.await_last(address) {
+        match drained.await_last(claim) {
             Some((block, used)) => FreeOfLast::Waits(Waiter { shard: shard.id, block }, used),
             None => FreeOfLast::NotLast,
         }
@@ -36,29 +37,30 @@ impl DeviceCache {
     /// until a later allocation can make up for that call.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "called once")]
-    pub(crate) fn free<D: Driver>(&self, driver: &D, shard: &Shard, place: &Place<'_>, address: u64) -> Result<()> {
+    pub(crate) fn free<D: Driver>(&self, driver: &D, shard: &Shard, place: &Place<'_>, claim: Claim) -> Result<()> {
         if place.is_used() {
-            return self.free_used(driver, shard, place, address);
+            return self.free_used(driver, shard, place, claim);
         }
         if let Some(mut drained) = shard.lock().drain(&self.remote_frees)
-            && (drained.undo_last(address) || drained.flush().free_if_covered(place))
+            && (drained.undo_last(claim) || drained.flush().free_if_covered(place))
         {
             return Ok(());
         }
-        self.free_under_all_locks(driver, shard, address)
+        self.free_under_all_locks(driver, shard, claim)
     }
 
     #[cold]
-    pub(super) fn free_under_all_locks<D: Driver>(&self, driver: &D, shard: &Shard, address: u64) -> Result<()> {
+    pub(super) fn free_under_all_locks<D: Driver>(&self, driver: &D, shard: &Shard, claim: Claim) -> Result<()> {
+        let address = claim.address();
         let used = self.all_shards(|all| {
             let place = self.shared.pages.find(address).filter(|place| place.shard == shard.id);
-            let place = place.ok_or(Error::InvalidDevicePointer { address })?;
+            let place = place.ok_or(Error::Memory(MemoryError::InvalidPointer { address }))?;
             if !(place.is_used() || all.free(shard.position, &place)) {
-                return Err(Error::InvalidDevicePointer { address });
+                return Err(Error::Memory(MemoryError::InvalidPointer { address }));
             }
             Ok(Some(place).filter(Place::is_used))
         })?;
-        used.map_or(Ok(()), |place| self.free_used(driver, shard, &place, address))
+        used.map_or(Ok(()), |place| self.free_used(driver, shard, &place, claim))
     }
 
     /// The same by a thread that was not the last to allocate from the shard: the block joins the shard's chain, since the
@@ -68,24 +70,25 @@ impl DeviceCache {
         driver: &D,
         shard: &Shard,
         place: &Place<'_>,
-        address: u64,
+        claim: Claim,
     ) -> Result<()> {
         if place.is_used() {
-            return self.free_used(driver, shard, place, address);
+            return self.free_used(driver, shard, place, claim);
         }
         // A block that is given back may make a peak, so the order matters in which shards drain: only one at a time has
         // remote frees. And the slot of a dormant block says nothing: most likely it was given back before.
         if self.remote_frees.any_of(shard.other_flags) || shard.is_dormant(place.block()) {
-            return self.free_under_all_locks(driver, shard, address);
+            return self.free_under_all_locks(driver, shard, claim);
         }
         if place.free_remotely(shard.remote_frees()) {
             self.remote_frees.set(shard.flag());
             return Ok(());
         }
         // It was given back meanwhile, or used on another stream.
+        let address = claim.address();
         match self.shared.pages.find(address) {
-            Some(place) if place.is_used() => self.free_used(driver, shard, &place, address),
-            _ => Err(Error::InvalidDevicePointer { address }),
+            Some(place) if place.is_used() => self.free_used(driver, shard, &place, claim),
+            _ => Err(Error::Memory(MemoryError::InvalidPointer { address })),
         }
     }
 }

@@ -11,7 +11,7 @@
 use std::collections::VecDeque;
 
 use crate::base::device::DeviceIndex;
-use crate::base::error::Result;
+use crate::base::error::{Error, Result};
 use crate::base::handles::{EventHandle, StreamRef};
 use crate::caching::block::Index;
 use crate::caching::block::StreamUse;
@@ -19,14 +19,14 @@ use crate::caching::pools::reuse::{Markers, Passed};
 use crate::caching::remote::ShardId;
 use crate::driver::Driver;
 
-/// Names a block that awaits other streams: it stays as it is meanwhile, so its position is enough.
+/// Names a pending block: it stays as it is meanwhile, so its position is enough.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Waiter {
     pub(crate) shard: ShardId,
     pub(crate) block: Index,
 }
 
-/// What is known of a block that awaits other streams.
+/// What is known of a pending block.
 #[derive(Debug)]
 pub(crate) struct Waiting {
     pub(crate) waiter: Waiter,
@@ -167,6 +167,13 @@ impl Several {
     }
 }
 
+/// Whether an event could not be recorded because whoever lent the stream has destroyed it, so that nothing can be waited
+/// for. An event of a wrong context is answered alike: the driver is asked for the stream alone.
+#[cold]
+fn is_gone<D: Driver>(driver: &D, stream: StreamRef, error: &Error) -> bool {
+    error.is_invalid_handle() && driver.capture_id(stream).is_err_and(|error| error.is_invalid_handle())
+}
+
 impl Pending {
     /// An empty list.
     pub(crate) fn list(&mut self) -> Vec<StreamUse> {
@@ -180,7 +187,7 @@ impl Pending {
 
     /// Takes a block in that waits for one stream, which gets its event at once. After an error nothing has changed.
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "most blocks used elsewhere come here, and it is short")]
+    #[expect(clippy::inline_always, reason = "most blocks that another stream used come here, and it is short")]
     pub(crate) fn wait_alone<D: Driver>(&mut self, driver: &D, stream: StreamRef, waiter: Waiter) -> Result<()> {
         self.record(driver, stream, waiter, ALONE)?;
         self.alone += 1;
@@ -246,10 +253,14 @@ impl Pending {
         waiting.uses.retain(|known| !known.in_scope);
         let waiter = waiting.waiter;
         while let Some(used) = self.several.get(ticket).and_then(|waiting| waiting.uses.first()).copied() {
-            self.record(driver, used.stream, waiter, ticket)?;
+            let recorded = self.record(driver, used.stream, waiter, ticket);
+            let is_gone = recorded.as_ref().is_err_and(|error| is_gone(driver, used.stream, error));
+            if !is_gone {
+                recorded?;
+            }
             let waiting = self.several.get_mut(ticket).expect("deferred tickets are valid");
             waiting.uses.remove(0);
-            waiting.events += 1;
+            waiting.events += u32::from(!is_gone);
         }
         self.deferred.remove(position);
         let free = self.several.get(ticket).is_some_and(|waiting| waiting.events == 0);
@@ -278,8 +289,8 @@ impl Pending {
     /// The queue of a stream.
     #[inline]
     fn queue_of(&mut self, stream: StreamRef) -> &mut Queue {
-        let is_newest = self.queues.get(self.last_queue).is_some_and(|queue| queue.stream == stream);
-        if !is_newest {
+        let is_last = self.queues.get(self.last_queue).is_some_and(|queue| queue.stream == stream);
+        if !is_last {
             self.turn_to_queue(stream);
         }
         &mut self.queues[self.last_queue]

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::base::handles::{StreamHandle, StreamRef};
 use crate::base::ids::PoolId;
+use crate::caching::block::Asked;
 use crate::caching::pools::source::Source;
 use crate::caching::pools::table::PoolIndex;
 
@@ -41,8 +42,8 @@ impl Filter {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request {
     pub(crate) stream: StreamRef,
-    /// Unrounded, at least 1.
-    pub(crate) bytes: u64,
+    /// Unrounded, at least 1 byte.
+    pub(crate) asked: Asked,
     /// Number of the capture the stream takes part in.
     pub(crate) capture: Option<u64>,
     /// Number of the thread that asks; known while there are scopes.

@@ -81,6 +81,7 @@ impl Passed {
 
 #[cfg(test)]
 mod tests {
+    use crate::caching::tests::fake::Capturing;
     use crate::caching::tests::scripts::{Bench, figures, on};
 
     const REUSE: &str = "graph_capture_record_stream_reuse:True";
@@ -129,9 +130,9 @@ mod tests {
     fn markers_of_an_earlier_capture_say_nothing_about_a_later_one() {
         let mut bench = Bench::with(64 << 30, REUSE);
         bench.run("begin, a 1@100 5e6, r 1 101, at 100 1, at 101 2, f 1");
-        bench.model.capturing.set(Some((100, 8)));
+        bench.driver.captures().capturing = Capturing::From { first: 100, id: 8 };
         bench.run("edge 3 1 2, at 100 3");
-        bench.allocator.devices[0].cache.free_passed(&bench.model, on(100)).unwrap();
+        bench.allocator.devices[0].cache.free_passed(&bench.driver, on(100)).unwrap();
         assert_eq!(figures(&bench.stats().active)[0], 1);
     }
 
@@ -141,7 +142,7 @@ mod tests {
         for failing in 1.. {
             let mut bench = Bench::with(64 << 30, REUSE);
             bench.run("begin, a 1@100 5e6, r 1 101, at 100 1, at 101 2, edge 3 1 2, edge 4 3");
-            bench.model.fail_call(failing);
+            bench.driver.calls().fail(failing);
             let steps = ["f 1", "at 100 4", FREE_AGAIN];
             let errors: Vec<&str> = steps.into_iter().filter(|step| bench.step(step).is_err()).collect();
             match errors.as_slice() {

@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::base::device::DeviceIndex;
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, PoolError, Result};
 use crate::base::handles::StreamRef;
 use crate::driver::Driver;
 
@@ -67,7 +67,7 @@ pub(crate) fn new_segment(
         return Ok(Some(address));
     }
     source.free(device, address, bytes)?;
-    Err(Error::UnusableSegment { address })
+    Err(Error::Pool(PoolError::UnusableSegment { address }))
 }
 
 #[cfg(test)]
@@ -75,9 +75,14 @@ mod tests {
     use std::collections::BTreeMap;
     use std::sync::Mutex;
 
+    use rand::RngExt as _;
+    use rand::seq::IndexedRandom as _;
+
     use super::*;
+    use crate::base::error::StartError;
     use crate::base::ids::PoolId;
-    use crate::caching::tests::scripts::{Bench, Numbers, on};
+    use crate::caching::tests::random;
+    use crate::caching::tests::scripts::{Bench, on};
     use crate::caching::{DeviceStats, Filter, PoolOptions};
     use crate::thread;
 
@@ -143,9 +148,9 @@ mod tests {
         }
 
         fn alloc(&self, bytes: u64) -> Result<u64> {
-            let Bench { model, allocator, .. } = &self.bench;
+            let Bench { driver, allocator, .. } = &self.bench;
             allocator.begin_allocate_to_pool(DEVICE, self.pool, Filter::Thread(thread::number())).unwrap();
-            let address = allocator.alloc(model, on(0), bytes);
+            let address = allocator.alloc(driver, on(0), bytes);
             allocator.end_allocate_to_pool(DEVICE, self.pool).unwrap();
             allocator.release_pool(DEVICE, self.pool).unwrap();
             assert_eq!(allocator.inconsistency(), None);
@@ -153,12 +158,12 @@ mod tests {
         }
 
         fn free(&self, address: u64) {
-            self.bench.allocator.free(&self.bench.model, address).unwrap();
+            self.bench.allocator.free(&self.bench.driver, address).unwrap();
             assert_eq!(self.bench.allocator.inconsistency(), None);
         }
 
         fn close(&self) -> Result<()> {
-            let closed = self.bench.allocator.close_pool(&self.bench.model, DEVICE, self.pool);
+            let closed = self.bench.allocator.close_pool(&self.bench.driver, DEVICE, self.pool);
             assert_eq!(self.bench.allocator.inconsistency(), None);
             closed
         }
@@ -178,21 +183,19 @@ mod tests {
     }
 
     /// Random requests and frees; the figures after each step, and where each request's memory lies in its segment.
-    fn random(rig: &Rig, seed: u64) -> (Vec<DeviceStats>, Vec<u64>) {
-        let (mut numbers, mut live) = (Numbers(seed), Vec::new());
+    fn play(rig: &Rig, seed: u64) -> (Vec<DeviceStats>, Vec<u64>) {
+        let (mut random, mut live) = (random(seed), Vec::new());
         let (mut stats, mut offsets) = (Vec::new(), Vec::new());
         for _ in 0..60 {
-            if numbers.below(3) > 0 {
-                let size =
-                    [100, 5000, 900_000, 3_000_000, 9_000_000, 21_000_000][usize::try_from(numbers.below(6)).unwrap()];
-                let address = rig.alloc(size + numbers.below(2000)).unwrap();
+            if random.random_ratio(2, 3) {
+                let size = [100, 5000, 900_000, 3_000_000, 9_000_000, 21_000_000].choose(&mut random).unwrap();
+                let address = rig.alloc(size + random.random_range(0..2000)).unwrap();
                 let shown = rig.bench.allocator.snapshot(Some(rig.pool));
                 let segment = shown.iter().rfind(|segment| segment.address <= address).unwrap();
                 offsets.push(address - segment.address);
                 live.push(address);
             } else if !live.is_empty() {
-                let position = usize::try_from(numbers.below(live.len() as u64)).unwrap();
-                rig.free(live.swap_remove(position));
+                rig.free(live.swap_remove(random.random_range(0..live.len())));
             }
             stats.push(rig.bench.stats());
         }
@@ -206,9 +209,9 @@ mod tests {
     fn a_source_changes_where_segments_come_from_and_nothing_else() {
         for seed in 0..10 {
             let (own, drivers) = (Rig::new("", 1 << 40, true), Rig::new("", 1 << 40, false));
-            let answers = random(&own, seed);
-            assert_eq!(answers, random(&drivers, seed), "seed {seed}");
-            assert!(own.bench.model.log.borrow().is_empty(), "the driver was asked for a segment");
+            let answers = play(&own, seed);
+            assert_eq!(answers, play(&drivers, seed), "seed {seed}");
+            assert!(own.bench.driver.memory().log().is_empty(), "the driver was asked for a segment");
             assert!(own.shelf.0.lock().unwrap().given > 2);
             assert_eq!((own.given(), own.reserved()), (0, 0));
         }
@@ -217,8 +220,8 @@ mod tests {
     #[test]
     fn segments_of_a_source_do_not_expand() {
         let (own, plain) = (Rig::new("expandable_segments:True", 1 << 40, true), Rig::new("", 1 << 40, false));
-        assert_eq!(random(&own, 5), random(&plain, 5), "expandable segments change how blocks are split, too");
-        assert!(own.bench.model.ranges.borrow().is_empty());
+        assert_eq!(play(&own, 5), play(&plain, 5), "expandable segments change how blocks are split, too");
+        assert_eq!(own.bench.driver.memory().pages.range_count(), 0);
     }
 
     #[test]
@@ -230,7 +233,7 @@ mod tests {
             rig.free(small);
             assert_eq!(rig.alloc(800), Ok(small), "cached");
             [small, large].into_iter().for_each(|address| rig.free(address));
-            rig.bench.allocator.empty_cache(&rig.bench.model).unwrap();
+            rig.bench.allocator.empty_cache(&rig.bench.driver).unwrap();
             assert_eq!(rig.given(), 22 * MIB, "a pool in use keeps its memory");
             rig.close().unwrap();
             assert_eq!((rig.given(), rig.reserved()), (0, 0));
@@ -240,16 +243,16 @@ mod tests {
     #[test]
     fn a_source_that_fails_is_heard() {
         let rig = Rig::new("", 1 << 40, true);
-        rig.fail_next(Error::NoDevices);
+        rig.fail_next(Error::Start(StartError::NoDevices));
         let before = rig.bench.stats();
-        assert_eq!(rig.alloc(1000), Err(Error::NoDevices));
+        assert_eq!(rig.alloc(1000), Err(Error::Start(StartError::NoDevices)));
         assert_eq!(rig.bench.stats(), before);
         let address = rig.alloc(1000).unwrap();
         rig.free(address);
-        rig.fail_next(Error::NoDevices);
-        assert_eq!(rig.close(), Err(Error::NoDevices));
+        rig.fail_next(Error::Start(StartError::NoDevices));
+        assert_eq!(rig.close(), Err(Error::Start(StartError::NoDevices)));
         assert_eq!((rig.given(), rig.reserved()), (2 * MIB, 2 * MIB), "what was not taken back is still held");
-        rig.bench.allocator.empty_cache(&rig.bench.model).unwrap();
+        rig.bench.allocator.empty_cache(&rig.bench.driver).unwrap();
         assert_eq!((rig.given(), rig.reserved()), (0, 0));
     }
 
@@ -288,7 +291,7 @@ mod tests {
         let rig = Rig::new("", 1 << 40, true);
         for address in [(1 << 40) + 256, u64::MAX - 511] {
             rig.shelf.0.lock().unwrap().next = Some(address);
-            assert_eq!(rig.alloc(1000), Err(Error::UnusableSegment { address }));
+            assert_eq!(rig.alloc(1000), Err(Error::Pool(PoolError::UnusableSegment { address })));
             assert_eq!((rig.given(), rig.reserved()), (0, 0));
         }
         rig.alloc(1000).unwrap();
@@ -297,14 +300,14 @@ mod tests {
     #[test]
     fn at_the_end_everything_goes_back_to_where_it_came_from() {
         let rig = Rig::new("", 1 << 40, true);
-        let Bench { model, allocator, .. } = &rig.bench;
+        let Bench { driver, allocator, .. } = &rig.bench;
         rig.alloc(1000).unwrap();
         rig.alloc(30 * MIB).unwrap();
-        allocator.alloc(model, on(0), 1000).unwrap();
+        allocator.alloc(driver, on(0), 1000).unwrap();
         assert_eq!((rig.given(), rig.reserved()), (32 * MIB, 34 * MIB));
-        allocator.dismantle(model);
+        allocator.dismantle(driver);
         assert_eq!(rig.given(), 0);
-        assert_eq!(model.log.borrow().last().map(|line| line.starts_with("segment_free")), Some(true));
+        assert_eq!(driver.memory().log().last().map(|line| line.starts_with("segment_free")), Some(true));
     }
 
     #[test]
@@ -314,7 +317,7 @@ mod tests {
         rig.close().unwrap();
         assert_eq!(Arc::strong_count(&rig.shelf), 2, "memory of it is handed out");
         rig.free(address);
-        rig.bench.allocator.empty_cache(&rig.bench.model).unwrap();
+        rig.bench.allocator.empty_cache(&rig.bench.driver).unwrap();
         assert_eq!(Arc::strong_count(&rig.shelf), 1);
     }
 }

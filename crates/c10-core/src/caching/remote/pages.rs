@@ -13,8 +13,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use crate::caching::block::Index;
-use crate::caching::block::SizeClass;
+use crate::caching::block::{Index, Owner, SizeClass};
 use crate::caching::remote::slot::{RemoteFrees, Seen, Slot};
 use crate::sync::arena::Arena;
 
@@ -104,6 +103,12 @@ impl<'a> Place<'a> {
         self.seen.is_used()
     }
 
+    /// Who gives it back.
+    #[inline]
+    pub(crate) fn owner(&self) -> Owner {
+        self.seen.owner()
+    }
+
     /// Notes that the block is handed out no more; false if another thread has given it back meanwhile, or it was used
     /// elsewhere. By the holder of the lock.
     #[inline]
@@ -111,7 +116,7 @@ impl<'a> Place<'a> {
         self.slot.withdraw(self.seen)
     }
 
-    /// The same for a block that was used on other streams: nobody else gives it back.
+    /// The same for a block that was used on other streams: no other thread gives it back.
     #[inline]
     pub(crate) fn withdraw_used(&self) {
         self.slot.withdraw_used(self.seen);
@@ -128,7 +133,7 @@ impl<'a> Place<'a> {
         !self.is_used() && chain.push(self.slot, self.seen)
     }
 
-    /// Notes that the block was not used on other streams after all. By the holder of the lock, who has marked it.
+    /// Notes that the block was not used on other streams after all. By the holder of the lock, which marked it.
     pub(crate) fn unmark(&self) {
         self.slot.unmark(self.seen);
     }
@@ -270,7 +275,7 @@ impl Pages {
 
     /// Notes that a block is handed out. By the holder of the lock.
     #[inline]
-    pub(crate) fn publish(&self, address: u64, shard: ShardId, block: Index) {
+    pub(crate) fn publish(&self, address: u64, shard: ShardId, block: Index, owner: Owner) {
         let found = self.page(address).and_then(|page| match page.shard.load(Ordering::Relaxed) {
             0 => None,
             large if large & 1 == 0 => (page.large.look().is_none()).then(|| {
@@ -280,19 +285,19 @@ impl Pages {
             _ => page.small.get().and_then(|page| page.slot(offset(address))),
         });
         match found {
-            Some(slot) => slot.publish(block),
-            None => self.publish_slowly(address, shard, block),
+            Some(slot) => slot.publish(block, owner),
+            None => self.publish_slowly(address, shard, block, owner),
         }
     }
 
     #[cold]
-    fn publish_slowly(&self, address: u64, shard: ShardId, block: Index) {
+    fn publish_slowly(&self, address: u64, shard: ShardId, block: Index, owner: Owner) {
         let page = self.page(address).filter(|page| page.shard.load(Ordering::Acquire) & 1 == 1);
         let slot = match page.and_then(|page| page.small.get()) {
             Some(page) => page.make_slot(offset(address)),
             None => self.overflow_slot(address, shard),
         };
-        slot.expect("there is a slot for every block").publish(block);
+        slot.expect("there is a slot for every block").publish(block, owner);
     }
 
     /// The slot of a block that the table cannot hold.
@@ -330,7 +335,7 @@ impl Pages {
         Some((shard, self.overflow_slots.get(number)?))
     }
 
-    /// Where the memory at an address belongs, if it is handed out and nobody has given it back.
+    /// Where the memory at an address belongs, if it is handed out and was not given back.
     #[inline]
     pub(crate) fn find(&self, address: u64) -> Option<Place<'_>> {
         let (shard, slot) = self.slot_at(address)?;
@@ -384,7 +389,7 @@ mod tests {
             for at in [address, address + 1024, address + 2 * MIB] {
                 assert_eq!(found(&pages, at), None);
             }
-            pages.publish(address + 1024, ShardId(4), 9);
+            pages.publish(address + 1024, ShardId(4), 9, Owner::Program);
             assert_eq!(found(&pages, address + 1024), Some((4, 9)));
             for other in [address, address + 512, address + 1025, address + 1536, address + MIB + 1024] {
                 assert_eq!(found(&pages, other), None, "{other:#x}");
@@ -402,13 +407,13 @@ mod tests {
         // The page was one of the small pool before.
         for class in [SizeClass::Small, SizeClass::Large] {
             pages.register(0, 2 * MIB, ShardId(0), class);
-            (1..4_u32).for_each(|block| pages.publish(u64::from(block) * 1024, ShardId(0), block));
+            (1..4_u32).for_each(|block| pages.publish(u64::from(block) * 1024, ShardId(0), block, Owner::Program));
             for gone in [2, 1, 3] {
                 assert_eq!(found(&pages, u64::from(gone) * 1024), Some((0, gone)), "{class:?}");
                 assert!(pages.find(u64::from(gone) * 1024).unwrap().withdraw());
                 assert_eq!(found(&pages, u64::from(gone) * 1024), None, "{class:?}");
             }
-            pages.publish(2048, ShardId(0), 7);
+            pages.publish(2048, ShardId(0), 7, Owner::Program);
             assert_eq!(found(&pages, 2048), Some((0, 7)));
             assert!(pages.find(2048).unwrap().withdraw());
             pages.unregister(0, 2 * MIB);
@@ -422,20 +427,20 @@ mod tests {
         let cases = [(SizeClass::Small, MIB), (SizeClass::Large, 4 * MIB), (SizeClass::Large, 9 * MIB + 512)];
         for (class, address) in cases {
             pages.register(address, 2 * MIB, ShardId(0), class);
-            pages.publish(address, ShardId(0), 1);
+            pages.publish(address, ShardId(0), 1, Owner::Program);
             let (place, returned) = (pages.find(address).unwrap(), RemoteFrees::default());
             assert!(place.free_remotely(&returned) && !place.free_remotely(&returned) && !place.mark_used());
             assert!(pages.find(address).is_none() && !place.withdraw());
             let returned_place = pages.find_remotely_freed(address).unwrap();
             assert!(returned_place.block() == 1 && returned_place.withdraw());
             assert!(!place.free_remotely(&returned) && pages.find_remotely_freed(address).is_none());
-            pages.publish(address, ShardId(0), 1);
+            pages.publish(address, ShardId(0), 1, Owner::Program);
             assert!(
                 pages.find(address).unwrap().free_remotely(&returned) && pages.find_remotely_freed(address).is_some()
             );
             pages.clear(address);
             assert!(!place.free_remotely(&returned) && pages.find_remotely_freed(address).is_none());
-            pages.publish(address, ShardId(0), 1);
+            pages.publish(address, ShardId(0), 1, Owner::Program);
             assert!(place.mark_used() && !place.free_remotely(&returned) && !place.withdraw());
             let place = pages.find(address).unwrap();
             assert!(place.is_used() && place.mark_used());
@@ -451,7 +456,7 @@ mod tests {
         for _ in 0..3 {
             pages.register(0, 2 * MIB, ShardId(0), SizeClass::Small);
             for at in (0..2 * MIB).step_by(8192) {
-                pages.publish(at, ShardId(0), 3);
+                pages.publish(at, ShardId(0), 3, Owner::Program);
                 assert!(pages.find(at).unwrap().withdraw());
             }
             pages.unregister(0, 2 * MIB);

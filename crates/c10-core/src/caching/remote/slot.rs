@@ -1,7 +1,8 @@
 //! The word that says whether a block is handed out, and the chain of blocks that other threads gave back.
 //!
-//! A *slot* is 0, or the position of an allocated block with two flags: *freed* (another thread has given it back and its
-//! shard has not drained it yet) and *used* (it was used on other streams, or once was). Remotely freed blocks form a
+//! A *slot* is 0, or the position of an allocated block with three flags: *freed* (another thread has given it back and its
+//! shard has not drained it yet), *used* (it was used on other streams, or once was) and *owned* (a buffer gives it back).
+//! Remotely freed blocks form a
 //! chain, the last one first: the shard's [`RemoteFrees`] names that one and counts all, and the slot of each block in the
 //! chain names the one before. The shard keeps the last head that it has followed ([`RemoteCursor`]) and never writes the
 //! head: the difference of the counts is the number of new blocks. Most often that is one, and then its slot need not be
@@ -9,18 +10,19 @@
 //!
 //! **Invariants:** a slot is not 0 exactly while its block is allocated. The holder of the shard's lock writes it, except
 //! for the flag *freed*: any thread may set that, once, unless *used* is set. Then that thread writes the slot until the
-//! block is in the chain; from there on only the holder of the lock does, who clears it without looking. So a block is
+//! block is in the chain; from there on only the holder of the lock does, and clears it without looking. So a block is
 //! given back once, by one thread, and the new part of the chain is complete. The head changes with each block that joins,
 //! by its count, so no thread mistakes one head for another: that would take 2^32 blocks that nobody has followed.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::caching::block::Index;
+use crate::caching::block::{Index, Owner};
 use crate::caching::remote::flags::Word;
 
 const FREED: u64 = 1;
 const USED: u64 = 2;
-const POSITION_SHIFT: u32 = 2;
+const OWNED: u64 = 4;
+const POSITION_SHIFT: u32 = 3;
 const NEXT_SHIFT: u32 = 32;
 const COUNT_SHIFT: u32 = 32;
 /// No slot has this value.
@@ -47,6 +49,12 @@ impl Seen {
     #[inline]
     pub(crate) fn is_used(self) -> bool {
         self.0 & USED != 0
+    }
+
+    /// Who gives it back.
+    #[inline]
+    pub(crate) fn owner(self) -> Owner {
+        if self.0 & OWNED == 0 { Owner::Program } else { Owner::Buffer }
     }
 
     /// Whether another thread has given it back.
@@ -78,8 +86,9 @@ fn position(word: u64) -> Option<Index> {
 impl<W: Word> Slot<W> {
     /// Notes that a block is handed out. By the holder of the lock.
     #[inline]
-    pub(crate) fn publish(&self, block: Index) {
-        self.0.store(kept(block) << POSITION_SHIFT, Ordering::Release);
+    pub(crate) fn publish(&self, block: Index, owner: Owner) {
+        let owned = if owner == Owner::Buffer { OWNED } else { 0 };
+        self.0.store(kept(block) << POSITION_SHIFT | owned, Ordering::Release);
     }
 
     /// The block that is handed out here.
@@ -104,13 +113,13 @@ impl<W: Word> Slot<W> {
         self.0.exchange(seen.0, 0, Ordering::AcqRel).is_ok()
     }
 
-    /// The same for a block in the chain: nobody else writes its slot.
+    /// The same for a block in the chain: no other thread writes its slot.
     #[inline]
     pub(crate) fn clear(&self) {
         self.0.store(0, Ordering::Release);
     }
 
-    /// The same for a block that was used on other streams: nobody else changes its slot.
+    /// The same for a block that was used on other streams: no other thread changes its slot.
     #[inline]
     pub(crate) fn withdraw_used(&self, seen: Seen) {
         debug_assert!(seen.is_used() && !seen.is_remotely_freed(), "others may change a slot that is not marked");
@@ -122,8 +131,8 @@ impl<W: Word> Slot<W> {
         self.0.store(seen.0, Ordering::Release);
     }
 
-    /// Notes that the block was not used on other streams after all. By the holder of the lock, who said that it was: a
-    /// slot that says so nobody else changes.
+    /// Notes that the block was not used on other streams after all. By the holder of the lock, who
+    /// marked it: no other thread changes a marked slot.
     pub(crate) fn unmark(&self, seen: Seen) {
         debug_assert!(seen.is_used() && !seen.is_remotely_freed(), "a mark is taken away that is not there");
         self.0.store(seen.0 & !USED, Ordering::Release);
@@ -226,7 +235,7 @@ mod tests {
                 returned: RemoteFrees::default(),
                 state: Mutex::default(),
             };
-            (0..).zip(&shard.slots).for_each(|(block, slot)| slot.publish(block));
+            (0..).zip(&shard.slots).for_each(|(block, slot)| slot.publish(block, Owner::Program));
             Arc::new(shard)
         }
 
@@ -255,7 +264,7 @@ mod tests {
         }
 
         /// A free by another thread; whether it was accepted.
-        fn free_from_afar(&self, block: usize) -> bool {
+        fn free_remotely(&self, block: usize) -> bool {
             let slot = &self.slots[block];
             let seen = slot.look_for_write().filter(|seen| !seen.is_remotely_freed());
             seen.is_some_and(|seen| self.returned.push(slot, seen))
@@ -268,7 +277,7 @@ mod tests {
             let slot = &self.slots[block as usize];
             let is_free = slot.look().is_none();
             if is_free {
-                slot.publish(block);
+                slot.publish(block, Owner::Program);
             }
             is_free
         }
@@ -296,7 +305,7 @@ mod tests {
     #[test]
     fn no_block_is_lost_or_freed_twice() {
         each_is_freed_once(
-            [|shard| u32::from(shard.free_from_afar(0)), |shard| u32::from(shard.free_from_afar(1))],
+            [|shard| u32::from(shard.free_remotely(0)), |shard| u32::from(shard.free_remotely(1))],
             |shard| [u32::from(shard.free_here(2)), 0],
         );
     }
@@ -304,11 +313,11 @@ mod tests {
     #[test]
     fn a_block_that_two_threads_give_back_is_freed_once() {
         each_is_freed_once(
-            [|shard| u32::from(shard.free_from_afar(0)), |shard| u32::from(shard.free_from_afar(0))],
-            |shard| [u32::from(shard.free_from_afar(1)), 0],
+            [|shard| u32::from(shard.free_remotely(0)), |shard| u32::from(shard.free_remotely(0))],
+            |shard| [u32::from(shard.free_remotely(1)), 0],
         );
         each_is_freed_once(
-            [|shard| u32::from(shard.free_from_afar(0)), |shard| u32::from(shard.free_from_afar(1))],
+            [|shard| u32::from(shard.free_remotely(0)), |shard| u32::from(shard.free_remotely(1))],
             |shard| [u32::from(shard.free_here(0)), 0],
         );
     }
@@ -318,15 +327,15 @@ mod tests {
     fn a_chain_is_followed_as_far_as_it_is_new() {
         each_is_freed_once(
             [
-                |shard| u32::from(shard.free_from_afar(0)) + u32::from(shard.free_from_afar(1)),
-                |shard| u32::from(shard.free_from_afar(2)),
+                |shard| u32::from(shard.free_remotely(0)) + u32::from(shard.free_remotely(1)),
+                |shard| u32::from(shard.free_remotely(2)),
             ],
             |shard| [0, u32::from(shard.take_again(0))],
         );
         each_is_freed_once(
             [
-                |shard| u32::from(shard.free_from_afar(0)) + u32::from(shard.free_from_afar(0)),
-                |shard| u32::from(shard.free_from_afar(1)),
+                |shard| u32::from(shard.free_remotely(0)) + u32::from(shard.free_remotely(0)),
+                |shard| u32::from(shard.free_remotely(1)),
             ],
             |shard| [0, u32::from(shard.take_again(0))],
         );
@@ -342,7 +351,7 @@ mod tests {
         for order in [&[0][..], &[2], &[0, 1], &[3, 2, 1, 0], &[]] {
             for block in order {
                 let slot = &slots[*block as usize];
-                slot.publish(*block);
+                slot.publish(*block, Owner::Program);
                 assert!(returned.push(slot, slot.look().unwrap()));
             }
             assert_eq!(returned.has_more(followed), !order.is_empty());
@@ -361,7 +370,7 @@ mod tests {
         then: fn(&Slot<ModelWord>),
     ) -> (bool, Option<bool>, Arc<Slot<ModelWord>>, RemoteFrees<ModelWord>) {
         let slot = Arc::new(Slot::<ModelWord>::default());
-        slot.publish(4);
+        slot.publish(4, Owner::Program);
         let holder = {
             let slot = Arc::clone(&slot);
             thread::spawn(move || {
@@ -390,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_used_elsewhere_is_withdrawn_by_its_shard_alone() {
+    fn what_other_streams_used_is_withdrawn_by_its_shard_alone() {
         loom::model(|| {
             let (marked, given, slot, returned) = used_and_returned(|slot| slot.withdraw_used(slot.look().unwrap()));
             let given = given.unwrap_or(false);
@@ -400,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_used_elsewhere_is_not_returned() {
+    fn what_other_streams_used_is_not_freed_remotely() {
         loom::model(|| {
             let (used, given, slot, _) = used_and_returned(|_| {});
             let given = given.unwrap_or(false);

@@ -12,8 +12,8 @@ use crate::base::config::AllocatorConfig;
 use crate::base::handles::StreamHandle;
 use crate::base::ids::PoolId;
 use crate::caching::block::{
-    Block, BlockId, Blocks, Index, NONE, Rules, SizeClass, State, StreamUse, UseLists, round_plainly, round_size,
-    size_class,
+    Asked, Block, BlockId, Blocks, Index, NONE, Owner, Rules, SizeClass, State, StreamUse, UseLists, round_plainly,
+    round_size, size_class,
 };
 use crate::caching::freeset::Bins;
 use crate::caching::remote::{Pages, Place};
@@ -56,7 +56,7 @@ pub(crate) struct Taking {
     /// The bytes to cut off for the request, if not the whole block is handed out.
     cut: Option<u64>,
     pub(crate) size: u64,
-    pub(super) requested: u64,
+    pub(super) asked: Asked,
     pub(crate) change: Change,
 }
 
@@ -86,6 +86,13 @@ fn part(class: SizeClass) -> usize {
 #[inline]
 pub(crate) fn signed(size: u64) -> i64 {
     size.cast_signed()
+}
+
+impl Taking {
+    /// Who will own the block.
+    pub(crate) fn owner(&self) -> Owner {
+        self.asked.owner()
+    }
 }
 
 impl Books {
@@ -160,10 +167,10 @@ impl Books {
     /// What serving a request from the free blocks changes; `None` when none may be used.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "what is found out here is used right after")]
-    pub(super) fn plan(&self, bytes: u64, expandable: bool) -> Option<Taking> {
-        let size = self.round(bytes);
+    pub(super) fn plan(&self, asked: Asked, expandable: bool) -> Option<Taking> {
+        let size = self.round(asked.bytes());
         let index = self.best_fit(size, expandable)?;
-        Some(self.plan_take(index, size, bytes, expandable))
+        Some(self.plan_take(index, size, asked, expandable))
     }
 
     /// The smallest free block of at least `size` bytes, lowest address first, if it may be used.
@@ -210,16 +217,16 @@ impl Books {
     /// What handing out a block, free or held, for a request changes.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "as above")]
-    pub(super) fn plan_take(&self, index: Index, size: u64, requested: u64, expandable: bool) -> Taking {
+    pub(super) fn plan_take(&self, index: Index, size: u64, asked: Asked, expandable: bool) -> Taking {
         let block = self.blocks.get(index);
         let splits = !self.key.no_split && self.rules.should_split(expandable, block.class, size, block.size);
-        self.plan_part(index, splits.then_some(size), requested)
+        self.plan_part(index, splits.then_some(size), asked)
     }
 
     /// What handing out a block, or that much cut off from its front, changes.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "as above")]
-    pub(super) fn plan_part(&self, index: Index, cut: Option<u64>, requested: u64) -> Taking {
+    pub(super) fn plan_part(&self, index: Index, cut: Option<u64>, asked: Asked) -> Taking {
         let block = self.blocks.get(index);
         let whole = block.size;
         let taken = cut.unwrap_or(whole);
@@ -233,10 +240,10 @@ impl Books {
         let mut change = [0; LANES];
         change[COUNT] = 1;
         change[BYTES] = signed(taken);
-        change[REQUESTED] = signed(requested);
+        change[REQUESTED] = signed(asked.bytes());
         change[SPLIT] = count;
         change[SPLIT_BYTES] = bytes;
-        Taking { block: index, class: block.class, cut, size: taken, requested, change }
+        Taking { block: index, class: block.class, cut, size: taken, asked, change }
     }
 
     /// Hands a planned block out, whose figures are counted: its position, that of what is left of the block it was cut
@@ -255,7 +262,7 @@ impl Books {
         }
         let block = self.blocks.get_mut(index);
         block.state = State::Allocated;
-        block.requested = taking.requested;
+        block.requested = taking.asked.bytes();
         (index, rest, block.address)
     }
 
@@ -318,7 +325,7 @@ impl Books {
         )
     }
 
-    /// Turns a block that nobody uses, and which is counted no more, into a free one.
+    /// Turns a block that is no longer in use, and no longer counted, into a free one.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "as for its plan")]
     pub(super) fn free(&mut self, freeing: &Freeing) {
@@ -333,18 +340,18 @@ impl Books {
         self.put(block);
     }
 
-    /// Frees a block that awaits other streams no more, and whose figures are counted but for that.
+    /// Frees a pending block that waits for nothing any more, and whose figures are counted but for that.
     pub(super) fn free_pending(&mut self, freeing: &Freeing) {
         self.ledger.end_pending(freeing.class, signed(freeing.size));
         self.free(freeing);
     }
 
-    /// Frees an allocated block that nobody else uses, if no figure rises above its cap by it and it is still there to be
+    /// Frees an allocated block that no other stream uses, if the ledger covers it and it is still there to be
     /// freed; whether that was so.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "a call of its own is a tenth of it")]
     pub(super) fn free_if_covered(&mut self, place: &Place<'_>) -> bool {
-        debug_assert!(!place.is_used(), "a block that others use awaits them");
+        debug_assert!(!place.is_used(), "a block that other streams use is freed by another route");
         // Whether the place still tells the truth is seen when it is withdrawn: a plan changes nothing.
         let freeing = self.plan_free(place.block());
         if freeing.size >= self.rules.max_split || !place.withdraw() {

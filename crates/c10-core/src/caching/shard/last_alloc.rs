@@ -11,7 +11,7 @@
 //! they were when it was handed out. Once the block was used on another stream its slot says so until the flush, even if
 //! the block was given back and handed out again since; a thread that finds it so takes the shard's lock.
 
-use crate::caching::block::{Index, NONE, SizeClass, StreamUse};
+use crate::caching::block::{Asked, Claim, Index, NONE, SizeClass, StreamUse};
 use crate::caching::remote::Pages;
 use crate::caching::shard::books::{Books, Taking};
 use crate::caching::stats::{Change, LANES};
@@ -23,10 +23,10 @@ pub(crate) struct LastAlloc {
     pub(crate) block: Index,
     /// What was left of the block it was cut from, or [`NONE`].
     pub(crate) rest: Index,
-    /// Where it begins; [`NOWHERE`] if the last change of the shard was another one.
-    pub(crate) address: u64,
-    /// The unrounded size it was asked for.
-    pub(crate) requested: u64,
+    /// Where it begins and who owns it; [`Claim::NONE`] if the last change of the shard was another one.
+    pub(crate) claim: Claim,
+    /// What was asked for.
+    pub(crate) asked: Asked,
     pub(crate) class: SizeClass,
     pub(crate) change: Change,
     pub(crate) stage: Stage,
@@ -38,9 +38,6 @@ pub(crate) struct LastAlloc {
     /// free again, which the figures do not show yet.
     base: u64,
 }
-
-/// No block begins there: addresses of blocks are multiples of 512.
-const NOWHERE: u64 = 1;
 
 /// What has become of the block since.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -59,8 +56,8 @@ impl LastAlloc {
     pub(crate) const NONE: Self = Self {
         block: NONE,
         rest: NONE,
-        address: NOWHERE,
-        requested: 0,
+        claim: Claim::NONE,
+        asked: Asked::NONE,
         class: SizeClass::Small,
         change: [0; LANES],
         stage: Stage::Allocated,
@@ -73,20 +70,21 @@ impl LastAlloc {
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "made in its place, not copied there")]
     pub(super) fn set(&mut self, block: Index, rest: Index, address: u64, taking: &Taking) {
-        let Taking { class, change, requested, .. } = *taking;
+        let Taking { class, change, asked, .. } = *taking;
+        let claim = Claim::new(address, asked.owner());
         let (stage, marked, changes) = (Stage::Allocated, false, self.changes);
-        *self = Self { block, rest, address, requested, class, change, stage, marked, changes, base: changes };
+        *self = Self { block, rest, claim, asked, class, change, stage, marked, changes, base: changes };
     }
 
     #[inline]
     fn is_at(&self, address: u64) -> bool {
-        self.address == address
+        self.claim.address() == address
     }
 
     /// The last change of the shard is another one.
     #[inline]
     fn forget(&mut self) {
-        self.address = NOWHERE;
+        self.claim = Claim::NONE;
         self.changes += 1;
         self.base = self.changes;
     }
@@ -100,7 +98,7 @@ impl LastAlloc {
 
     /// The block, if the note is about one.
     pub(crate) fn block_if_noted(&self) -> Option<Index> {
-        (self.address != NOWHERE).then_some(self.block)
+        (self.claim != Claim::NONE).then_some(self.block)
     }
 
     /// Times the block was given back and was free again.
@@ -109,20 +107,20 @@ impl LastAlloc {
         self.changes - self.base
     }
 
-    /// Hands the dormant block out again, if it is what a request for so many bytes got; its address.
+    /// Hands the dormant block out again, if it is what such a request got; its address.
     #[inline]
-    pub(super) fn repeat(&mut self, requested: u64) -> Option<u64> {
-        if !matches!(self.stage, Stage::Dormant) || self.requested != requested {
+    pub(super) fn repeat(&mut self, asked: Asked) -> Option<u64> {
+        if !matches!(self.stage, Stage::Dormant) || self.asked != asked {
             return None;
         }
         self.stage = Stage::Allocated;
-        Some(self.address)
+        Some(self.claim.address())
     }
 
-    /// Takes the block back, if it is the one at that address; its position.
+    /// Takes the block back, if it is the claimed one; its position.
     #[inline]
-    pub(super) fn undo(&mut self, address: u64) -> Option<Index> {
-        if !self.is_at(address) || !matches!(self.stage, Stage::Allocated) {
+    pub(super) fn undo(&mut self, claim: Claim) -> Option<Index> {
+        if self.claim != claim || !matches!(self.stage, Stage::Allocated) {
             return None;
         }
         self.stage = Stage::Dormant;
@@ -154,11 +152,11 @@ impl LastAlloc {
         self.marked
     }
 
-    /// Takes the block back, if it is the one at that address and was used on one other stream: it waits for that stream.
+    /// Takes the block back, if it is the claimed one and was used on one other stream: it waits for that stream.
     #[inline]
-    pub(super) fn wait(&mut self, address: u64) -> Option<(Index, StreamUse)> {
+    pub(super) fn wait(&mut self, claim: Claim) -> Option<(Index, StreamUse)> {
         let Stage::Used(used) = self.stage else { return None };
-        if !self.is_at(address) {
+        if self.claim != claim {
             return None;
         }
         self.stage = Stage::Waiting;
@@ -201,17 +199,17 @@ impl LastAlloc {
     #[cold]
     fn enter_into(&mut self, books: &mut Books, pages: &Pages) {
         let repeated = self.repeated_count();
-        let Self { block, rest, address, requested, class, change, stage, marked, .. } = *self;
+        let Self { block, rest, claim, asked, class, change, stage, marked, .. } = *self;
         (self.stage, self.marked) = (Stage::Allocated, false);
         if repeated > 0 {
             books.ledger.repeat(class, &change, repeated);
             books.ledger.repeat(class, &change.map(|amount| -amount), repeated);
             if rest != NONE {
                 // As if the two had been joined and cut again.
-                books.blocks.get_mut(rest).requested = requested;
+                books.blocks.get_mut(rest).requested = asked.bytes();
             }
         }
-        let place = || pages.find(address);
+        let place = || pages.find(claim.address());
         match stage {
             // If the slot is empty, another thread has given the block back too: its remote free is still to be drained.
             Stage::Dormant if place().is_some_and(|place| place.withdraw()) => {

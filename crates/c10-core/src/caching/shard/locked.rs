@@ -19,7 +19,7 @@
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::Ordering;
 
-use crate::caching::block::{Index, NONE, StreamUse};
+use crate::caching::block::{Asked, Claim, Index, NONE, StreamUse};
 use crate::caching::remote::{Place, RemoteFreeFlags};
 use crate::caching::shard::books::{Books, Freeing, Key, Taking};
 use crate::caching::shard::last_alloc::LastAlloc;
@@ -60,11 +60,11 @@ impl Shard {
 
     /// Waits for the lock with a request that the holder can see meanwhile. The address, if the holder has served it.
     #[cold]
-    pub(crate) fn lock_with_request(&self, bytes: u64) -> (Locked<'_>, Option<u64>) {
-        self.awaited.store(bytes, Ordering::Release);
+    pub(crate) fn lock_with_request(&self, asked: Asked) -> (Locked<'_>, Option<u64>) {
+        self.awaited.store(asked.word(), Ordering::Release);
         let mut state = self.state.lock();
         self.awaited.store(0, Ordering::Relaxed);
-        let granted = state.granted.take_if(|(requested, _)| *requested == bytes);
+        let granted = state.granted.take_if(|(granted, _)| *granted == asked);
         (Locked { shard: self, state }, granted.map(|(_, address)| address))
     }
 
@@ -107,10 +107,10 @@ impl<'a> Locked<'a> {
     /// Serves the request of a thread that waits for the lock, if the dormant block is what it will get: its call is under
     /// way, so it may come before what the holder of the lock does. Only while no shard of the device has remote frees.
     ///
-    /// So threads that contend for the locks hold memory at the same time, as they do when nobody is in their way.
+    /// So threads that contend for the locks hold memory at the same time, as they do without contention.
     pub(crate) fn grant(&mut self) {
-        let awaited = self.shard.awaited.load(Ordering::Acquire);
-        if awaited == 0 || self.state.granted.is_some() {
+        let Some(awaited) = Asked::of_word(self.shard.awaited.load(Ordering::Acquire)) else { return };
+        if self.state.granted.is_some() {
             return;
         }
         if let Some(address) = self.state.last.repeat(awaited) {
@@ -183,29 +183,28 @@ impl<'a> Locked<'a> {
 }
 
 impl<'a> Drained<'a> {
-    /// Hands the dormant block out again, if it is what a request for so many bytes got last; its address.
+    /// Hands the dormant block out again, if it is what such a request got last; its address.
     #[inline]
-    pub(crate) fn repeat_last(&mut self, bytes: u64) -> Option<u64> {
-        let address = self.0.state.last.repeat(bytes)?;
+    pub(crate) fn repeat_last(&mut self, asked: Asked) -> Option<u64> {
+        let address = self.0.state.last.repeat(asked)?;
         self.0.show(NONE);
         Some(address)
     }
 
-    /// Takes the last allocation back, if it is the one at that address; whether it was.
+    /// Takes the last allocation back, if it is the claimed one; whether it was.
     #[inline]
-    pub(crate) fn undo_last(&mut self, address: u64) -> bool {
-        let undone = self.0.state.last.undo(address);
+    pub(crate) fn undo_last(&mut self, claim: Claim) -> bool {
+        let undone = self.0.state.last.undo(claim);
         if let Some(block) = undone {
             self.0.show(block);
         }
         undone.is_some()
     }
 
-    /// Takes the last allocation back, if it is the one at that address and was used on one other stream, which it has to
-    /// wait for.
+    /// Takes the last allocation back, if it is the claimed one and was used on one other stream, which it has to wait for.
     #[inline]
-    pub(crate) fn await_last(&mut self, address: u64) -> Option<(Index, StreamUse)> {
-        let waits = self.0.state.last.wait(address)?;
+    pub(crate) fn await_last(&mut self, claim: Claim) -> Option<(Index, StreamUse)> {
+        let waits = self.0.state.last.wait(claim)?;
         self.0.show(NONE);
         Some(waits)
     }
@@ -262,19 +261,19 @@ impl<'a> Clean<'a> {
     /// expandable segments count as what they can grow to; without it they are passed over.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "what is found out here is used right after")]
-    pub(crate) fn plan(&self, bytes: u64, expandable: bool) -> Option<Taking> {
-        self.books().plan(bytes, expandable)
+    pub(crate) fn plan(&self, asked: Asked, expandable: bool) -> Option<Taking> {
+        self.books().plan(asked, expandable)
     }
 
     /// What handing out a block, free or held, for a request changes.
     #[inline]
-    pub(crate) fn plan_take(&self, index: Index, size: u64, requested: u64, expandable: bool) -> Taking {
-        self.books().plan_take(index, size, requested, expandable)
+    pub(crate) fn plan_take(&self, index: Index, size: u64, asked: Asked, expandable: bool) -> Taking {
+        self.books().plan_take(index, size, asked, expandable)
     }
 
     /// What handing out a block, or that much cut off from its front, changes.
-    pub(crate) fn plan_part(&self, index: Index, cut: Option<u64>, requested: u64) -> Taking {
-        self.books().plan_part(index, cut, requested)
+    pub(crate) fn plan_part(&self, index: Index, cut: Option<u64>, asked: Asked) -> Taking {
+        self.books().plan_part(index, cut, asked)
     }
 
     /// Hands a planned block out, whose figures are counted, as the last allocation: the lock, which is still held, the
@@ -301,7 +300,7 @@ impl<'a> Clean<'a> {
         self.books().plan_free(index)
     }
 
-    /// Turns a block that nobody uses, and whose figures are counted, into a free one.
+    /// Turns a block that is no longer in use, and whose figures are counted, into a free one.
     pub(crate) fn free(&mut self, freeing: &Freeing) {
         self.books_mut().free(freeing);
     }

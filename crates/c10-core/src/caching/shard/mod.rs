@@ -26,7 +26,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crossbeam_utils::CachePadded;
 
 use crate::base::config::AllocatorConfig;
-use crate::caching::block::{Index, NONE};
+use crate::caching::block::{Asked, Index, NONE};
 use crate::caching::remote::{Pages, RemoteCursor, RemoteFrees, ShardId};
 use crate::sync::spin_lock::SpinLock;
 
@@ -56,7 +56,7 @@ pub(crate) struct Header {
     owner: AtomicU64,
     /// What the note about the last allocation shows: the dormant block, and a count of changes.
     last: AtomicU64,
-    /// Bytes that a thread asks for which waits for the lock; 0 for no such thread.
+    /// The word of a request whose thread waits for the lock; 0 for none.
     awaited: AtomicU64,
     pages: Arc<Pages>,
 }
@@ -66,8 +66,8 @@ pub(crate) struct Header {
 pub(crate) struct ShardState {
     books: Books,
     last: LastAlloc,
-    /// A request that was served for a thread that waits for the lock: its bytes and the address.
-    granted: Option<(u64, u64)>,
+    /// A request that was served for a thread that waits for the lock: what was asked for, and the address.
+    granted: Option<(Asked, u64)>,
     /// How far the chain of remote frees was followed.
     cursor: RemoteCursor,
     /// Blocks of that chain that are not freed yet, the last given back first.

@@ -10,10 +10,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::base::device::DeviceIndex;
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, PoolError, Result};
 use crate::base::handles::StreamHandle;
 use crate::base::ids::PoolId;
-use crate::caching::block::{Block, Index, NONE, State};
+use crate::caching::block::{Asked, Block, Index, NONE, Owner, State};
 
 use crate::caching::device::AllShards;
 use crate::caching::pools::Pool;
@@ -109,14 +109,14 @@ struct Run {
 
 impl Growth {
     fn pool_of(&self, id: PoolId) -> Result<(u32, &Pool)> {
-        let private = self.private.get(&id).ok_or(Error::PoolNotFound { pool: id })?;
+        let private = self.private.get(&id).ok_or(Error::Pool(PoolError::NotFound { pool: id }))?;
         Ok((private.use_count, self.pools.get(private.pool)))
     }
 
     /// A pool whose state may be noted or restored.
     fn pool_in_use(&self, id: PoolId) -> Result<&Pool> {
         match self.pool_of(id)? {
-            (0, _) => Err(Error::CheckpointOfReleasedPool),
+            (0, _) => Err(Error::Pool(PoolError::CheckpointOfReleased)),
             (_, pool) => Ok(pool),
         }
     }
@@ -131,7 +131,7 @@ impl DeviceAllocator {
         let segments = self.cache.all_shards(|all| {
             let pending = blocks_of(all, pool).find(|(_, block)| block.state == State::Pending);
             if let Some((_, block)) = pending {
-                return Err(Error::CheckpointOfPendingMemory { address: block.address });
+                return Err(Error::Pool(PoolError::CheckpointOfPendingMemory { address: block.address }));
             }
             let heads = blocks_of(all, pool).filter(|(_, block)| block.prev == NONE);
             let mut segments: Vec<SegmentCheckpoint> = heads.map(|(state, head)| note_segment(state, head)).collect();
@@ -153,27 +153,31 @@ impl DeviceAllocator {
             return Err(Error::OtherRuntime { what: "checkpoint" });
         }
         if checkpoint.device != self.cache.index {
-            return Err(Error::CheckpointDevice { checkpoint: checkpoint.device, device: self.cache.index });
+            return Err(Error::Pool(PoolError::CheckpointDevice {
+                checkpoint: checkpoint.device,
+                device: self.cache.index,
+            }));
         }
         let growth = lock(&self.growth);
         let pool = growth.pool_in_use(checkpoint.pool)?;
         self.cache.process_events(driver)?;
         self.cache.all_shards(|all| {
-            let elsewhere = |block: &Block| {
+            let is_in_use = |block: &Block| {
                 block.state == State::Pending || (block.state == State::Allocated && block.uses != NONE)
             };
-            if let Some((_, block)) = blocks_of(all, pool).find(|(_, block)| elsewhere(block)) {
-                return Err(Error::CheckpointOfPendingMemory { address: block.address });
+            if let Some((_, block)) = blocks_of(all, pool).find(|(_, block)| is_in_use(block)) {
+                return Err(Error::Pool(PoolError::CheckpointOfPendingMemory { address: block.address }));
             }
             check_segments(all, pool, checkpoint)?;
             if let Some(given_up) = given_up {
                 check_given_up(blocks_of(all, pool).map(|(_, block)| block), checkpoint, given_up)?;
             }
+            let owners = owners_after(all, pool, given_up);
             let mut result = RestoreResult::default();
             let free = free_everything(all, pool, &mut result);
             for segment in &checkpoint.segments {
                 let shard = pool.shards.get(&segment.handle());
-                shard.into_iter().for_each(|shard| restore_segment(all, shard, &free, segment, &mut result));
+                shard.into_iter().for_each(|shard| restore_segment(all, shard, &free, &owners, segment, &mut result));
             }
             Ok(result)
         })
@@ -256,7 +260,7 @@ fn check_segments(all: &AllShards<'_>, pool: &Pool, checkpoint: &PoolCheckpoint)
             let may_be_more = noted.in_range && held.size > noted.size;
             **held == noted || (may_be_more && Run { size: noted.size, ..**held } == noted)
         };
-        held.get(&address).filter(holds).ok_or(Error::CheckpointIsStale { address })?;
+        held.get(&address).filter(holds).ok_or(Error::Pool(PoolError::CheckpointIsStale { address }))?;
     }
     Ok(())
 }
@@ -276,6 +280,18 @@ fn runs_of(all: &AllShards<'_>, pool: &Pool) -> BTreeMap<u64, Run> {
         (first.address, run)
     };
     blocks_of(all, pool).filter(begins).map(run).collect()
+}
+
+/// Who will own memory of a pool: its present owner, unless it gives the memory up; else, where holders give memory up
+/// (`given_up`), a buffer, and where they do not, the program.
+fn owners_after(all: &AllShards<'_>, pool: &Pool, given_up: Option<&BTreeSet<u64>>) -> impl Fn(u64) -> Owner + use<> {
+    let pages = &all.cache.shared.pages;
+    let live = blocks_of(all, pool).map(|(_, block)| block).filter(|block| block.state == State::Allocated);
+    let stays = live.filter(|block| given_up.is_some_and(|given_up| !given_up.contains(&block.address)));
+    let owner = |block: &Block| pages.find(block.address).map(|place| (block.address, place.owner()));
+    let known: BTreeMap<u64, Owner> = stays.filter_map(owner).collect();
+    let other = if given_up.is_some() { Owner::Buffer } else { Owner::Program };
+    move |address| known.get(&address).copied().unwrap_or(other)
 }
 
 /// Takes back all that is handed out of a pool, so that each stretch with memory is one free block; those by address.
@@ -313,6 +329,7 @@ fn restore_segment(
     all: &mut AllShards<'_>,
     shard: &Shard,
     free: &BTreeMap<u64, Index>,
+    owner_of: &dyn Fn(u64) -> Owner,
     segment: &SegmentCheckpoint,
     result: &mut RestoreResult,
 ) {
@@ -323,7 +340,7 @@ fn restore_segment(
             let state = &all.states[shard.position];
             let cut = (state.blocks.get(rest).size > block.size).then_some(block.size);
             // What is left keeps its position, and is the next block.
-            let taking = state.plan_part(rest, cut, block.size);
+            let taking = state.plan_part(rest, cut, Asked::new(block.size, owner_of(block.address)));
             let address = all.take(shard.position, &taking);
             debug_assert_eq!(address, block.address, "blocks of a checkpoint touch each other");
         }

@@ -2,7 +2,8 @@
 //! of what is cached.
 //!
 //! **Invariant:** one thread at a time is here ([`Growth`] is behind a lock, which is free while the driver is asked if
-//! `release_lock_on_cudamalloc` says so), and it holds no shard's lock while it calls the driver. What the driver is asked about is held meanwhile: in no set, so that nobody else takes it.
+//! `release_lock_on_cudamalloc` says so), and it holds no shard's lock while it calls the driver. A block that the driver is asked about is held
+//! meanwhile: in no set, so that no other thread takes it.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -12,7 +13,7 @@ use crate::base::config::AllocatorConfig;
 use crate::base::error::Result;
 use crate::base::handles::{StreamHandle, StreamRef};
 use crate::base::ids::PoolId;
-use crate::caching::block::{Block, Index};
+use crate::caching::block::{Asked, Block, Index};
 use crate::caching::block::{SizeClass, max_split_size, round_size, segment_size, size_class};
 use crate::caching::device::{DeviceCache, Hit, count_segment};
 use crate::caching::pools::{FromDriver, new_segment};
@@ -47,7 +48,7 @@ pub(crate) struct Growth {
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) stream: StreamRef,
-    pub(crate) requested: u64,
+    pub(crate) asked: Asked,
     /// Rounded bytes.
     pub(crate) size: u64,
     /// Bytes of the segment to ask for.
@@ -126,12 +127,12 @@ impl Growth {
 
     /// The decisions about a request.
     fn plan(&mut self, cache: &DeviceCache, request: &Request) -> Plan {
-        let size = round_size(&self.config, request.bytes);
+        let size = round_size(&self.config, request.asked.bytes());
         let pool = self.pool_for(request);
         let expandable = self.config.expandable_segments && self.pools.get(pool).source.is_none();
         Plan {
             stream: request.stream,
-            requested: request.bytes,
+            asked: request.asked,
             size,
             segment: segment_size(&self.config, size),
             pool,
@@ -152,18 +153,24 @@ impl Growth {
 impl DeviceAllocator {
     /// Serves a request that the cache of its stream did not; a search counts once.
     #[cold]
-    pub(crate) fn alloc_missed<D: Driver>(&self, driver: &D, stream: StreamRef, bytes: u64, miss: Hit) -> Result<u64> {
-        let request = Request { stream, bytes, capture: None, thread: None };
+    pub(crate) fn alloc_missed<D: Driver>(
+        &self,
+        driver: &D,
+        stream: StreamRef,
+        asked: Asked,
+        miss: Hit,
+    ) -> Result<u64> {
+        let request = Request { stream, asked, capture: None, thread: None };
         self.serve(driver, &request, matches!(miss, Hit::NothingFits))
     }
 
-    /// Serves a request that the cache of its stream's default pool does not, or that a scope routes elsewhere.
+    /// Serves a request that the cache of its stream's default pool does not, or that a scope routes to another pool.
     pub(crate) fn serve<D: Driver>(&self, driver: &D, request: &Request, searched: bool) -> Result<u64> {
         let mut growth = lock(&self.growth);
         let plan = growth.plan(&self.cache, request);
         // Another thread may have given something back since the search; a search is counted once.
         if let Some(address) =
-            self.cache.hit_under_all_locks(&plan.shard, request.bytes, !searched, Some(plan.expandable))
+            self.cache.hit_under_all_locks(&plan.shard, request.asked, !searched, Some(plan.expandable))
         {
             return Ok(address);
         }
@@ -216,7 +223,7 @@ impl DeviceAllocator {
             (pool, pool.shards.get(&plan.stream.handle))
         });
         shards.find_map(|(pool, shard)| match shard {
-            Some(shard) => self.cache.hit_under_all_locks(shard, plan.requested, true, Some(false)),
+            Some(shard) => self.cache.hit_under_all_locks(shard, plan.asked, true, Some(false)),
             None => {
                 let counted = u64::from(growth.collects_garbage());
                 pool.clocks[usize::from(plan.class == SizeClass::Large)].fetch_add(counted, Ordering::Relaxed);
@@ -284,7 +291,7 @@ impl DeviceAllocator {
                 }
                 Memory::Block(index) => *index,
             };
-            let taking = state.plan_take(index, plan.size, plan.requested, plan.expandable);
+            let taking = state.plan_take(index, plan.size, plan.asked, plan.expandable);
             shard.set_owner(crate::thread::number());
             all.take(shard.position, &taking)
         })

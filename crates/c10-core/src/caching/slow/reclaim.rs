@@ -77,7 +77,7 @@ impl DeviceAllocator {
         class: SizeClass,
         takes: impl Fn(&Books, Index) -> bool,
     ) -> Vec<Place> {
-        // Messages are followed first: what was given back is free.
+        // Remote frees are drained first: what was given back is free.
         self.cache.all_shards(|all| {
             let shards = growth.pools.get(pool).shards.values();
             let of_shard = |shard: &Arc<Shard>| {
@@ -232,7 +232,7 @@ impl DeviceAllocator {
         let bytes = |stat: i64| u64::try_from(stat).unwrap_or(0);
         OutOfMemory {
             device: self.cache.index,
-            requested: request.bytes,
+            requested: request.asked.bytes(),
             segment,
             total: info.total,
             free: info.free,

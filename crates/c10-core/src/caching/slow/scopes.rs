@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, PoolError, Result};
 use crate::base::ids::PoolId;
 use crate::caching::pools::{Filter, PoolOptions, PrivatePool, Scope, SegmentSource};
 use crate::caching::slow::DeviceAllocator;
@@ -25,7 +25,7 @@ impl DeviceAllocator {
     /// Routes allocations that `filter` takes to a private pool, from now on.
     pub(crate) fn begin_allocate_to_pool(&self, id: PoolId, filter: Filter) -> Result<()> {
         if lock(&self.growth).scopes.iter().any(|scope| scope.pool == id) {
-            return Err(Error::AlreadyRecordingToPool);
+            return Err(Error::Pool(PoolError::AlreadyRecording));
         }
         self.use_pool(id, PoolOptions::default())?;
         lock(&self.growth).scopes.push(Scope { pool: id, filter });
@@ -36,7 +36,7 @@ impl DeviceAllocator {
     /// Stops routing allocations to a private pool.
     pub(crate) fn end_allocate_to_pool(&self, id: PoolId) -> Result<()> {
         let scopes = &mut lock(&self.growth).scopes;
-        let position = scopes.iter().position(|scope| scope.pool == id).ok_or(Error::NotRecordingToPool)?;
+        let position = scopes.iter().position(|scope| scope.pool == id).ok_or(Error::Pool(PoolError::NotRecording))?;
         scopes.remove(position);
         self.cache.scopes.fetch_sub(1, Ordering::AcqRel);
         Ok(())
@@ -47,7 +47,7 @@ impl DeviceAllocator {
         let mut growth = lock(&self.growth);
         if let Some(pool) = growth.private.get_mut(&id) {
             if pool.use_count == 0 {
-                return Err(Error::PoolReleased);
+                return Err(Error::Pool(PoolError::Released));
             }
             pool.use_count += 1;
             return Ok(());

@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::base::error::PoolError;
 use crate::base::error::{Error, Result};
 use crate::caching::block::{Block, State};
 use crate::caching::slow::checkpoint::PoolCheckpoint;
@@ -19,7 +20,7 @@ pub(super) fn check_given_up<'a>(
     let stays = |block: &Block| noted.get(&block.address).is_some_and(|size| *size >= block.size);
     let mut live = blocks.filter(|block| block.state == State::Allocated);
     match live.find(|block| !stays(block) && !given_up.contains(&block.address)) {
-        Some(block) => Err(Error::StaleMemory { address: block.address }),
+        Some(block) => Err(Error::Pool(PoolError::StaleMemory { address: block.address })),
         None => Ok(()),
     }
 }

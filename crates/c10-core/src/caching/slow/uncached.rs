@@ -7,7 +7,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::base::device::DeviceIndex;
+use crate::base::error::MemoryError;
 use crate::base::error::{Error, Result};
+use crate::caching::block::{Asked, Claim, Owner};
 use crate::driver::{Driver, Relaxed};
 use crate::sync::lock;
 
@@ -17,7 +19,7 @@ pub(crate) struct Uncached {
     /// Whether requests go past the cache.
     is_on: AtomicBool,
     /// What is handed out, by address.
-    live: Mutex<BTreeMap<u64, DeviceIndex>>,
+    live: Mutex<BTreeMap<u64, (DeviceIndex, Owner)>>,
     /// What was given back and the driver still has to take.
     late: Mutex<Vec<(u64, DeviceIndex)>>,
 }
@@ -40,25 +42,39 @@ impl Uncached {
     }
 
     /// Takes memory of the driver.
-    pub(crate) fn alloc<D: Driver>(&self, driver: &D, device: DeviceIndex, bytes: u64) -> Result<u64> {
-        let address = driver.mem_alloc(device, bytes)?;
-        lock(&self.live).insert(address, device);
+    pub(crate) fn alloc<D: Driver>(&self, driver: &D, device: DeviceIndex, asked: Asked) -> Result<u64> {
+        let address = driver.mem_alloc(device, asked.bytes())?;
+        lock(&self.live).insert(address, (device, asked.owner()));
         Ok(address)
     }
 
     /// Gives memory back to the driver, which waits for all work that may use it; during a capture (`later`) it is only
     /// noted. `relaxed`: a capture could forbid the call.
     #[cold]
-    pub(crate) fn free<D: Driver>(&self, driver: &D, address: u64, later: bool, relaxed: bool) -> Result<()> {
-        let device = lock(&self.live).remove(&address).ok_or(Error::InvalidDevicePointer { address })?;
+    pub(crate) fn free<D: Driver>(&self, driver: &D, claim: Claim, later: bool, relaxed: bool) -> Result<()> {
+        let (address, device) = self.take(claim)?;
         if later {
             self.free_later(address, device);
             return Ok(());
         }
         let _relaxed = Relaxed::new(driver, relaxed)?;
         driver.mem_free(device, address).inspect_err(|_| {
-            lock(&self.live).insert(address, device);
+            lock(&self.live).insert(address, (device, claim.owner()));
         })
+    }
+
+    /// Removes claimed memory from what is handed out.
+    fn take(&self, claim: Claim) -> Result<(u64, DeviceIndex)> {
+        let (address, mut live) = (claim.address(), lock(&self.live));
+        match live.get(&address) {
+            None => Err(Error::Memory(MemoryError::InvalidPointer { address })),
+            Some((_, owner)) if *owner != claim.owner() => Err(Error::Memory(MemoryError::OwnedByBuffer { address })),
+            Some((device, _)) => {
+                let device = *device;
+                live.remove(&address);
+                Ok((address, device))
+            }
+        }
     }
 
     fn free_later(&self, address: u64, device: DeviceIndex) {
@@ -80,7 +96,7 @@ impl Uncached {
 
     /// Gives everything back, at the end. Errors are passed over.
     pub(crate) fn dismantle<D: Driver>(&self, driver: &D) {
-        for (address, device) in std::mem::take(&mut *lock(&self.live)) {
+        for (address, (device, _)) in std::mem::take(&mut *lock(&self.live)) {
             let _ = driver.mem_free(device, address);
         }
         let _ = self.free_late(driver, false);

@@ -144,9 +144,13 @@ fn check_note(shard: &Shard, last: &LastAlloc, books: &Books, waiting: &BTreeSet
     let Some(index) = last.block_if_noted() else { return Ok(()) };
     let fail = |what: &str| format!("{what}: {last:?}");
     let block = books.blocks.get(index);
-    ensure(block.state == State::Allocated && block.address == last.address, || fail("the note is of another block"))?;
+    ensure(block.state == State::Allocated && block.address == last.claim.address(), || {
+        fail("the note is of another block")
+    })?;
     let is_same = (block.requested, signed(block.size), block.class);
-    ensure(is_same == (last.requested, last.change[BYTES], last.class), || fail("the note differs from its block"))?;
+    ensure(is_same == (last.asked.bytes(), last.change[BYTES], last.class), || {
+        fail("the note differs from its block")
+    })?;
     let rest = books.blocks.find(last.rest).is_none_or(|rest| rest.state == State::Free && block.next == last.rest);
     ensure(rest, || fail("what was left of the block is not free"))?;
     let is_waiting = waiting.contains(&Waiter { shard: shard.id, block: index });
@@ -252,8 +256,8 @@ mod tests {
         let bench = Bench::with(64 << 30, "");
         // The first allocation grows the cache, which is not noted; the second is.
         let pair = || {
-            let address = bench.allocator.alloc(&bench.model, on(0), 5000).unwrap();
-            bench.allocator.free(&bench.model, address).unwrap();
+            let address = bench.allocator.alloc(&bench.driver, on(0), 5000).unwrap();
+            bench.allocator.free(&bench.driver, address).unwrap();
             address
         };
         let address = (pair(), pair()).1;

@@ -7,7 +7,7 @@
 //! raised if it must be, and what is left is leased out again.
 //!
 //! **Invariants:** no lease is negative except under all locks; for each figure the caps of all shards add up to no more
-//! than its peak: for both pools together, for the small ones and for the large ones. Memory that awaits other streams is
+//! than its peak: for both pools together, for the small ones and for the large ones. Pending memory is
 //! counted apart: `allocation` plus it is `active`, which therefore has no lane of its own.
 
 use std::array;
@@ -23,7 +23,7 @@ pub(crate) const LANES: usize = 5;
 pub(crate) const COUNT: usize = 0;
 /// Their bytes.
 pub(crate) const BYTES: usize = 1;
-/// Bytes asked for, of blocks handed out and of those that await other streams.
+/// Bytes asked for, of blocks handed out and of pending ones.
 pub(crate) const REQUESTED: usize = 2;
 /// Free parts of segments.
 pub(crate) const SPLIT: usize = 3;
@@ -51,9 +51,9 @@ pub(crate) struct Ledger {
     cap: [Change; SCOPES],
     /// Sums of increases since they were last reset; none for all, which are the sums of the others.
     increased: [Change; SCOPES],
-    /// Blocks that await other streams, and their bytes.
+    /// Pending blocks, and their bytes.
     pending: [[i64; 2]; SCOPES],
-    /// What the caps were lowered by for blocks that await other streams, and are raised by again when those are free,
+    /// What the caps were lowered by for pending blocks, and are raised by again when those are free,
     /// unless that room was leased out meanwhile.
     parked: [[i64; 2]; SCOPES],
 }
@@ -126,7 +126,7 @@ impl Ledger {
         self.lease[scope][lane]
     }
 
-    /// Room that was parked is leased out to whoever needs it.
+    /// Room that was parked is leased out to the shard that needs it.
     pub(crate) fn forget_parked(&mut self) {
         self.parked = Default::default();
     }
@@ -176,12 +176,12 @@ impl Ledger {
         self.increased = Default::default();
     }
 
-    /// Blocks that await other streams, or their bytes.
+    /// Pending blocks, or their bytes.
     pub(crate) fn pending(&self, scope: usize, lane: usize) -> i64 {
         self.pending[scope][lane]
     }
 
-    /// An allocated block now awaits other streams. What `active` may rise to does not change by that.
+    /// An allocated block is pending from now on. What `active` may rise to does not change by that.
     pub(crate) fn begin_pending(&mut self, class: SizeClass, bytes: i64) {
         for scope in [ALL, scope(class)] {
             for (lane, amount) in [(COUNT, 1), (BYTES, bytes)] {
@@ -192,7 +192,7 @@ impl Ledger {
         }
     }
 
-    /// A block awaits other streams no more.
+    /// A block is no longer pending.
     pub(crate) fn end_pending(&mut self, class: SizeClass, bytes: i64) {
         for scope in [ALL, scope(class)] {
             for (lane, amount) in [(COUNT, 1), (BYTES, bytes)] {

@@ -1,9 +1,9 @@
-//! Figures of PyTorch's allocator with options, pools and limits, for scripts small enough to follow by hand. The
-//! steps are those of `tests.rs`.
+//! Figures of PyTorch's allocator, for scripts small enough to follow by hand: first without options, then with options,
+//! pools and limits. `scripts` says what the steps mean.
 
 use super::*;
 use crate::base::device::DeviceIndex;
-use crate::base::error::Error;
+use crate::base::error::{Error, PoolError};
 use crate::base::handles::StreamHandle;
 use crate::base::ids::PoolId;
 use crate::base::stat::Stat;
@@ -14,6 +14,107 @@ const GIB_64: u64 = 64 << 30;
 
 fn leaves(stat: &Stat) -> [i64; 4] {
     [stat.current, stat.peak, stat.allocated, stat.freed]
+}
+
+#[test]
+fn golden_small_pool() {
+    let stats = Bench::with(GIB_64, "").run("a 1 1, a 2 600, a 3 1048576, f 2, f 1");
+    assert_eq!(figures(&stats.allocation), [1, 3, 3, 2]);
+    assert_eq!(figures(&stats.segment), [1, 1, 1, 0]);
+    assert_eq!(figures(&stats.active), [1, 3, 3, 2]);
+    assert_eq!(figures(&stats.inactive_split), [2, 2, 2, 0]);
+    assert_eq!(figures(&stats.allocated_bytes), [1048576, 1050112, 1050112, 1536]);
+    assert_eq!(figures(&stats.active_bytes), [1048576, 1050112, 1050112, 1536]);
+    assert_eq!(figures(&stats.reserved_bytes), [2097152, 2097152, 2097152, 0]);
+    assert_eq!(figures(&stats.inactive_split_bytes), [1048576, 2096640, 2098176, 1049600]);
+    assert_eq!(figures(&stats.requested_bytes), [1048576, 1049177, 1049177, 601]);
+    assert_eq!(stats.num_device_alloc, 1);
+    assert_eq!(stats.allocation.small_pool, stats.allocation.all);
+}
+
+#[test]
+fn golden_large_pool() {
+    let stats = Bench::with(GIB_64, "").run("a 1 3000000, a 2 9000000, a 3 10485760, a 4 12000000, f 1, a 5 2000000");
+    assert_eq!(figures(&stats.allocation), [4, 4, 5, 1]);
+    assert_eq!(figures(&stats.segment), [3, 3, 3, 0]);
+    assert_eq!(figures(&stats.inactive_split), [1, 2, 2, 1]);
+    assert_eq!(figures(&stats.allocated_bytes), [35069440, 35069440, 38069760, 3000320]);
+    assert_eq!(figures(&stats.reserved_bytes), [44040192, 44040192, 44040192, 0]);
+    assert_eq!(figures(&stats.inactive_split_bytes), [8970752, 17971200, 20971520, 12000768]);
+    assert_eq!(figures(&stats.requested_bytes), [33485760, 34485760, 36485760, 3000000]);
+    assert_eq!(stats.num_device_alloc, 3);
+    assert_eq!(stats.allocation.large_pool, stats.allocation.all);
+}
+
+#[test]
+fn golden_streams_do_not_share() {
+    let stats = Bench::with(GIB_64, "").run("a 1 5000000, f 1, a 2@16 5000000, e");
+    assert_eq!(figures(&stats.allocation), [1, 1, 2, 1]);
+    assert_eq!(figures(&stats.segment), [1, 2, 2, 1]);
+    assert_eq!(figures(&stats.inactive_split), [1, 1, 2, 1]);
+    assert_eq!(figures(&stats.allocated_bytes), [5000192, 5000192, 10000384, 5000192]);
+    assert_eq!(figures(&stats.reserved_bytes), [20971520, 41943040, 41943040, 20971520]);
+    assert_eq!(figures(&stats.inactive_split_bytes), [15971328, 15971328, 31942656, 15971328]);
+    assert_eq!(figures(&stats.requested_bytes), [5000000, 5000000, 10000000, 5000000]);
+    assert_eq!((stats.num_sync_all_streams, stats.num_device_alloc, stats.num_device_free), (1, 2, 1));
+}
+
+#[test]
+fn golden_recorded_blocks_wait_for_their_stream() {
+    let stats = Bench::with(GIB_64, "").run("a 1 5000000, r 1 16, f 1, a 2 5000000, done 16, a 3 100");
+    assert_eq!(figures(&stats.allocation), [2, 2, 3, 1]);
+    assert_eq!(figures(&stats.segment), [2, 2, 2, 0]);
+    assert_eq!(figures(&stats.active), [2, 2, 3, 1]);
+    assert_eq!(figures(&stats.inactive_split), [3, 3, 3, 0]);
+    assert_eq!(figures(&stats.allocated_bytes), [5000704, 5000704, 10000896, 5000192]);
+    assert_eq!(figures(&stats.active_bytes), [5000704, 10000384, 10000896, 5000192]);
+    assert_eq!(figures(&stats.reserved_bytes), [23068672, 23068672, 23068672, 0]);
+    assert_eq!(figures(&stats.inactive_split_bytes), [18067968, 18067968, 23068160, 5000192]);
+    assert_eq!(figures(&stats.requested_bytes), [5000100, 10000000, 10000100, 5000000]);
+}
+
+#[test]
+fn golden_out_of_memory() {
+    let mut bench = Bench::with(100_000_000, "");
+    bench.run("a 1 50e6, a 2 30e6, f 2");
+    let error = bench.step("a 3 60e6").unwrap_err();
+    assert!(error.to_string().starts_with("CUDA out of memory. Tried to allocate 58.00 MiB. GPU 0 has a total"));
+    assert!(error.is_out_of_memory());
+    let stats = bench.stats();
+    assert_eq!(figures(&stats.allocation), [1, 2, 2, 1]);
+    assert_eq!(figures(&stats.segment), [1, 2, 2, 1]);
+    assert_eq!(figures(&stats.inactive_split), [0, 1, 1, 1]);
+    assert_eq!(figures(&stats.allocated_bytes), [50331648, 80331776, 80331776, 30000128]);
+    assert_eq!(figures(&stats.reserved_bytes), [50331648, 81788928, 81788928, 31457280]);
+    assert_eq!(figures(&stats.inactive_split_bytes), [0, 1457152, 1457152, 1457152]);
+    assert_eq!((stats.num_alloc_retries, stats.num_ooms, stats.num_sync_all_streams), (1, 1, 1));
+    assert_eq!((stats.num_device_alloc, stats.num_device_free), (2, 1));
+    bench.run("a 4 1e6, f 4, f 1");
+}
+
+#[test]
+fn golden_private_pool_is_freed_after_its_release() {
+    let mut bench = Bench::with(GIB_64, "");
+    let stats = bench.run("begin, a 1@100 3e6, end, f 1, e, release, e");
+    assert_eq!(figures(&stats.segment), [0, 1, 1, 1]);
+    assert_eq!(figures(&stats.inactive_split), [0, 1, 1, 1]);
+    assert_eq!(figures(&stats.allocated_bytes), [0, 3000320, 3000320, 3000320]);
+    assert_eq!(figures(&stats.reserved_bytes), [0, 20971520, 20971520, 20971520]);
+    assert_eq!(figures(&stats.inactive_split_bytes), [0, 17971200, 17971200, 17971200]);
+    assert_eq!((stats.num_sync_all_streams, stats.num_device_alloc, stats.num_device_free), (2, 1, 1));
+}
+
+#[test]
+fn golden_blocks_recorded_before_a_scope_get_their_event_after_it() {
+    let stats = Bench::with(GIB_64, "").run("a 1 5e6, r 1 16, begin, f 1, e, a 2 100, end, done 16, a 3 100");
+    assert_eq!(figures(&stats.active), [3, 3, 3, 0]);
+    assert_eq!(figures(&stats.allocation), [2, 2, 3, 1]);
+    assert_eq!(figures(&stats.active_bytes), [5001216, 5001216, 5001216, 0]);
+    assert_eq!(figures(&stats.allocated_bytes), [1024, 5000192, 5001216, 5000192]);
+    assert_eq!(figures(&stats.inactive_split), [2, 2, 2, 0]);
+    assert_eq!(figures(&stats.inactive_split_bytes), [18067456, 18067968, 18067968, 512]);
+    assert_eq!(figures(&stats.requested_bytes), [5000200, 5000200, 5000200, 0]);
+    assert_eq!(stats.num_sync_all_streams, 0);
 }
 
 #[test]
@@ -174,7 +275,7 @@ fn a_released_pool_with_memory_cannot_be_used_again() {
     bench.allocator.release_pool(DEVICE, pool).unwrap();
     let before = bench.stats();
     let again = bench.allocator.begin_allocate_to_pool(DEVICE, pool, Filter::Thread(thread::number()));
-    assert_eq!(again, Err(Error::PoolReleased));
+    assert_eq!(again, Err(Error::Pool(PoolError::Released)));
     assert_eq!((bench.stats(), bench.allocator.is_scoped()), (before, false));
     bench.run("f 1, e");
     assert_eq!(bench.allocator.pool_use_count(DEVICE, pool), Ok(0));
@@ -188,20 +289,20 @@ fn pools_and_expandable_segments_work_together() {
     bench.run("a 1 20971520, a 2 20971520, a 3 20971520, a 4 1000");
     leave(&bench, pool);
     bench.run("f 1, f 3");
-    bench.allocator.close_pool(&bench.model, DEVICE, pool).unwrap();
+    bench.allocator.close_pool(&bench.driver, DEVICE, pool).unwrap();
     assert_eq!(bench.stats().reserved_bytes.all.current, 20971520 + (2 << 20));
     let shown = bench.allocator.snapshot(Some(pool));
     assert!(shown.len() == 2 && shown.iter().all(|segment| segment.is_expandable && segment.pool == pool));
     bench.run("f 2, f 4, e");
     assert!(bench.allocator.snapshot(None).is_empty());
-    assert!(bench.model.ranges.borrow().is_empty());
+    assert_eq!(bench.driver.memory().pages.range_count(), 0);
 }
 
 #[test]
 fn a_scope_takes_only_its_own_thread() {
     let bench = Bench::with(GIB_64, "");
     let pool = enter(&bench, PoolOptions::default());
-    let request = |thread| Request { stream: on(0), bytes: 1, capture: None, thread };
+    let request = |thread| Request { stream: on(0), asked: Asked::new(1, Owner::Program), capture: None, thread };
     let filter = Filter::Thread(thread::number());
     let scopes = [pools::Scope { pool, filter }];
     assert_eq!(pools::route(&scopes, &request(Some(thread::number()))), Some(pool));

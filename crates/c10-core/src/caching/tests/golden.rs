@@ -1,5 +1,5 @@
 //! Scripts that PyTorch's native allocator answered on an H200 (`tests/data/golden/allocator` of the workspace), step by
-//! step on the model driver: every address, every call for memory, every figure and the final layout must be the same.
+//! step on the fake driver: every address, every call for memory, every figure and the final layout must be the same.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::Read;
@@ -10,14 +10,14 @@ use std::sync::atomic::AtomicU64;
 use super::*;
 use crate::base::device::DeviceIndex;
 use crate::base::ids::PoolId;
-use crate::caching::tests::scripts::{Model, limit, on};
+use crate::caching::tests::scripts::{limit, on};
 
 const DEVICE: DeviceIndex = DeviceIndex(0);
 const CAPTURE_STREAM: usize = 9;
 
 /// One script being replayed.
 struct Replay {
-    model: Model,
+    driver: FakeDriver,
     allocator: CachingAllocator,
     total_memory: u64,
     live: HashMap<String, u64>,
@@ -38,10 +38,8 @@ impl Replay {
         let options = header.split("conf=").nth(1).and_then(|rest| rest.split(" kind=").next()).unwrap();
         let config = AllocatorConfig::default();
         let config = if options == "default" { config } else { config.parse(options).unwrap() };
-        let model = Model::new(total);
-        model.capturing.set(None);
         Self {
-            model,
+            driver: FakeDriver::new(total),
             allocator: CachingAllocator::new(1, &Arc::new(config)),
             total_memory: total,
             live: HashMap::new(),
@@ -58,12 +56,12 @@ impl Replay {
         let words: Vec<&str> = line.split(' ').collect();
         match words[..] {
             [">", "segment_alloc", address, bytes, _] => {
-                self.model.prescribed.borrow_mut().push_back(hex(address));
+                self.driver.memory().prescribe(hex(address));
                 self.expected.push(format!("segment_alloc {address} {bytes}"));
                 return;
             }
             [">", "segment_map", address, bytes, _] => {
-                self.model.prescribed_maps.borrow_mut().push_back(hex(address));
+                self.driver.memory().pages.prescribe(hex(address));
                 self.expected.push(format!("segment_map {address} {bytes}"));
                 return;
             }
@@ -79,30 +77,30 @@ impl Replay {
         assert_eq!(self.allocator.inconsistency(), None, "after {line}");
         // Calls made by other steps are listed before the next of these; those after the last are not listed.
         if matches!(words[0], "a" | "o") {
-            self.model.idle.borrow_mut().clear();
+            self.driver.events().set_all_busy();
             self.compare_calls(line);
-            self.model.prescribed_maps.borrow_mut().clear();
+            self.driver.memory().pages.forget_prescribed();
         }
     }
 
     fn act(&mut self, words: &[&str]) {
-        let Self { model, allocator, .. } = self;
+        let Self { driver, allocator, .. } = self;
         let number = |text: &str| text.parse::<u64>().unwrap();
         let handle = |text: &str| text.parse::<usize>().unwrap();
         match *words {
             ["a", id, bytes, stream, "=", address, "alloc"] => {
-                let got = allocator.alloc(model, on(handle(stream)), number(bytes)).unwrap();
+                let got = allocator.alloc(driver, on(handle(stream)), number(bytes)).unwrap();
                 assert_eq!(got, hex(address));
                 self.live.insert(id.to_owned(), got);
             }
             ["o", _, bytes, stream, ..] => {
-                let error = allocator.alloc(model, on(handle(stream)), number(bytes)).unwrap_err();
+                let error = allocator.alloc(driver, on(handle(stream)), number(bytes)).unwrap_err();
                 assert!(error.is_out_of_memory(), "{error}");
             }
-            ["f", id] => allocator.free(model, self.live.remove(id).unwrap()).unwrap(),
+            ["f", id] => allocator.free(driver, self.live.remove(id).unwrap()).unwrap(),
             ["r", id, stream] => allocator.record_stream(self.live[id], on(handle(stream))).unwrap(),
-            ["y"] => model.pending.borrow_mut().clear(),
-            ["e"] => allocator.empty_cache(model).unwrap(),
+            ["y"] => driver.events().pass_all(),
+            ["e"] => allocator.empty_cache(driver).unwrap(),
             ["p"] => allocator.reset_peak_stats(DEVICE).unwrap(),
             ["m", fraction] => {
                 allocator.set_limit(DEVICE, limit(self.total_memory, fraction.parse().unwrap())).unwrap();
@@ -121,18 +119,18 @@ impl Replay {
                 allocator.end_allocate_to_pool(DEVICE, pool).unwrap();
                 allocator.release_pool(DEVICE, pool).unwrap();
             }
-            ["pd", name] => allocator.close_pool(model, DEVICE, self.pools.remove(name).unwrap()).unwrap(),
+            ["pd", name] => allocator.close_pool(driver, DEVICE, self.pools.remove(name).unwrap()).unwrap(),
             ["gb", graph, shared] => {
                 let pool = self.graphs.get(shared).copied().unwrap_or_else(PoolId::for_capture);
                 self.captures += 1;
                 let filter = Filter::Capture(Arc::new(AtomicU64::new(self.captures)));
                 allocator.begin_allocate_to_pool(DEVICE, pool, filter).unwrap();
-                model.capturing.set(Some((CAPTURE_STREAM, self.captures)));
+                driver.captures().capturing = Capturing::From { first: CAPTURE_STREAM, id: self.captures };
                 self.graphs.insert(graph.to_owned(), pool);
                 self.open = Some(pool);
             }
             ["ge"] => {
-                model.capturing.set(None);
+                driver.captures().capturing = Capturing::Nothing;
                 allocator.end_allocate_to_pool(DEVICE, self.open.take().unwrap()).unwrap();
             }
             ["gr", graph] => allocator.release_pool(DEVICE, self.graphs.remove(graph).unwrap()).unwrap(),
@@ -154,16 +152,15 @@ impl Replay {
         });
         for waiter in found {
             let (events, streams) = pending.awaited(waiter);
-            events.iter().for_each(|event| {
-                self.model.pending.borrow_mut().remove(&event.0);
-            });
-            self.model.idle.borrow_mut().extend(streams.iter().map(|stream| stream.handle));
+            let mut driver = self.driver.events();
+            events.into_iter().for_each(|event| driver.pass_one(event));
+            streams.into_iter().for_each(|stream| driver.set_idle(stream.handle));
         }
     }
 
     fn compare_calls(&mut self, line: &str) {
         let mut expected = std::mem::take(&mut self.expected);
-        let mut made = std::mem::take(&mut *self.model.log.borrow_mut());
+        let mut made = self.driver.memory().take_log();
         expected.sort();
         made.sort();
         assert_eq!(made, expected, "driver calls of {line}");

@@ -1,10 +1,10 @@
-//! Checkpoints of private pools on a driver made of numbers: what comes back, what is counted, what is refused.
+//! Checkpoints of private pools on the fake driver: what comes back, what is counted, what is refused.
 
 use proptest::prelude::*;
 
 use super::*;
 use crate::base::device::DeviceIndex;
-use crate::base::error::Error;
+use crate::base::error::{DeviceError, Error, MemoryError, PoolError};
 use crate::base::ids::PoolId;
 use crate::caching::tests::scripts::{Bench, figures, on};
 
@@ -27,9 +27,9 @@ impl Rig {
     }
 
     fn try_alloc(&self, stream: usize, bytes: u64) -> Result<u64> {
-        let Bench { model, allocator, .. } = &self.bench;
+        let Bench { driver, allocator, .. } = &self.bench;
         allocator.begin_allocate_to_pool(DEVICE, self.pool, Filter::Thread(thread::number())).unwrap();
-        let address = allocator.alloc(model, on(stream), bytes);
+        let address = allocator.alloc(driver, on(stream), bytes);
         allocator.end_allocate_to_pool(DEVICE, self.pool).unwrap();
         allocator.release_pool(DEVICE, self.pool).unwrap();
         self.check();
@@ -41,7 +41,7 @@ impl Rig {
     }
 
     fn free(&self, address: u64) {
-        self.bench.allocator.free(&self.bench.model, address).unwrap();
+        self.bench.allocator.free(&self.bench.driver, address).unwrap();
         self.check();
     }
 
@@ -51,7 +51,7 @@ impl Rig {
     }
 
     fn try_get(&self) -> Result<PoolCheckpoint> {
-        let noted = self.bench.allocator.checkpoint_pool(&self.bench.model, DEVICE, self.pool);
+        let noted = self.bench.allocator.checkpoint_pool(&self.bench.driver, DEVICE, self.pool);
         self.check();
         noted
     }
@@ -61,7 +61,7 @@ impl Rig {
     }
 
     fn try_set(&self, checkpoint: &PoolCheckpoint) -> Result<RestoreResult> {
-        let restored = self.bench.allocator.restore_pool(&self.bench.model, DEVICE, checkpoint, None);
+        let restored = self.bench.allocator.restore_pool(&self.bench.driver, DEVICE, checkpoint, None);
         self.check();
         restored
     }
@@ -120,7 +120,7 @@ fn what_was_handed_out_is_so_again() {
         assert_eq!(created, expected);
         assert!(restored.allocations_created.iter().all(|block| block.requested_size == block.size));
         expected.into_iter().for_each(|address| rig.free(address));
-        rig.bench.allocator.close_pool(&rig.bench.model, DEVICE, rig.pool).unwrap();
+        rig.bench.allocator.close_pool(&rig.bench.driver, DEVICE, rig.pool).unwrap();
         assert_eq!(rig.bench.stats().reserved_bytes.all.current, 0);
     }
 }
@@ -204,14 +204,14 @@ fn what_a_pool_got_since_stays_free() {
 }
 
 #[test]
-fn blocks_given_back_by_other_threads_are_free() {
+fn blocks_freed_by_other_threads_are_free() {
     let rig = Rig::new("");
     let (first, second) = (rig.alloc(0, 1000), rig.alloc(0, 1000));
     let noted = rig.get();
     let free = |address: u64| {
-        let allocator = &rig.bench.allocator;
+        let Bench { driver, allocator, .. } = &rig.bench;
         std::thread::scope(|scope| {
-            scope.spawn(move || allocator.free(&Bench::with(1, "").model, address)).join().unwrap().unwrap();
+            scope.spawn(move || allocator.free(driver, address)).join().unwrap().unwrap();
         });
     };
     free(first);
@@ -229,13 +229,13 @@ fn memory_that_other_streams_use_is_in_the_way() {
     let address = rig.alloc(0, 1000);
     let noted = rig.get();
     rig.record(address, 32);
-    let error = Error::CheckpointOfPendingMemory { address };
+    let error = Error::Pool(PoolError::CheckpointOfPendingMemory { address });
     rig.refuses(&noted, &error);
     assert!(rig.try_get().is_ok(), "only noting is possible");
     rig.free(address);
     rig.refuses(&noted, &error);
     assert_eq!(rig.try_get(), Err(error));
-    rig.bench.model.pass(32);
+    rig.bench.driver.pass(32);
     assert!(rig.is_live(&[]));
     assert_eq!(addresses(&rig.set(&noted).allocations_created), [address]);
     assert_eq!(rig.get(), noted);
@@ -244,40 +244,40 @@ fn memory_that_other_streams_use_is_in_the_way() {
 #[test]
 fn only_pools_in_use_have_checkpoints() {
     let rig = Rig::new("");
-    let Bench { model, allocator, .. } = &rig.bench;
+    let Bench { driver, allocator, .. } = &rig.bench;
     let address = rig.alloc(0, 1000);
     let noted = rig.get();
     let unknown = PoolId(77, 77);
-    let error = allocator.checkpoint_pool(model, DEVICE, unknown).unwrap_err();
+    let error = allocator.checkpoint_pool(driver, DEVICE, unknown).unwrap_err();
     assert_eq!(error.to_string(), "Could not find pool of id (77, 77)");
     assert_eq!(allocator.check_pool_live_allocations(DEVICE, unknown, &[]), Err(error));
-    assert_eq!(allocator.checkpoint_pool(model, DeviceIndex(1), rig.pool), Err(Error::InvalidDeviceId));
+    assert_eq!(allocator.checkpoint_pool(driver, DeviceIndex(1), rig.pool), Err(Error::Device(DeviceError::InvalidId)));
     allocator.release_pool(DEVICE, rig.pool).unwrap();
     let error = rig.try_get().unwrap_err();
     assert_eq!(error.to_string(), "Not expected to checkpoint freeable graph");
     rig.refuses(&noted, &error);
     assert!(rig.is_live(&[address]), "this can be asked of it still");
     rig.free(address);
-    allocator.empty_cache(model).unwrap();
-    rig.refuses(&noted, &Error::PoolNotFound { pool: rig.pool });
+    allocator.empty_cache(driver).unwrap();
+    rig.refuses(&noted, &Error::Pool(PoolError::NotFound { pool: rig.pool }));
 }
 
 #[test]
 fn a_checkpoint_is_of_one_device_and_allocator() {
     let config = Arc::default();
     let (ours, theirs) = (CachingAllocator::new(2, &config), CachingAllocator::new(2, &config));
-    let model = Bench::with(1 << 30, "").model;
+    let driver = FakeDriver::new(1 << 30);
     let pool = PoolId::handle();
     for allocator in [&ours, &theirs] {
         for device in [DEVICE, DeviceIndex(1)] {
             allocator.use_pool(device, pool, PoolOptions::default()).unwrap();
         }
     }
-    let noted = ours.checkpoint_pool(&model, DEVICE, pool).unwrap();
-    assert_eq!(ours.restore_pool(&model, DEVICE, &noted, None), Ok(RestoreResult::default()));
-    assert_eq!(theirs.restore_pool(&model, DEVICE, &noted, None), Err(Error::OtherRuntime { what: "checkpoint" }));
-    let error = Error::CheckpointDevice { checkpoint: DEVICE, device: DeviceIndex(1) };
-    assert_eq!(ours.restore_pool(&model, DeviceIndex(1), &noted, None), Err(error));
+    let noted = ours.checkpoint_pool(&driver, DEVICE, pool).unwrap();
+    assert_eq!(ours.restore_pool(&driver, DEVICE, &noted, None), Ok(RestoreResult::default()));
+    assert_eq!(theirs.restore_pool(&driver, DEVICE, &noted, None), Err(Error::OtherRuntime { what: "checkpoint" }));
+    let error = Error::Pool(PoolError::CheckpointDevice { checkpoint: DEVICE, device: DeviceIndex(1) });
+    assert_eq!(ours.restore_pool(&driver, DeviceIndex(1), &noted, None), Err(error));
 }
 
 #[test]
@@ -286,9 +286,9 @@ fn a_checkpoint_of_segments_that_are_gone_is_refused() {
     let (small, large) = (rig.alloc(0, 1000), rig.alloc(0, 30 * MIB));
     let noted = rig.get();
     rig.free(large);
-    rig.bench.model.capacity.set(80 * MIB);
+    rig.bench.driver.memory().capacity = 80 * MIB;
     rig.try_alloc(0, 90 * MIB).unwrap_err();
-    rig.refuses(&noted, &Error::CheckpointIsStale { address: large });
+    rig.refuses(&noted, &Error::Pool(PoolError::CheckpointIsStale { address: large }));
     assert!(rig.is_live(&[small]));
 }
 
@@ -300,30 +300,29 @@ fn a_driver_that_fails_changes_nothing() {
     rig.record(first, 32);
     rig.free(first);
     for _ in 0..2 {
-        rig.bench.model.fail_next();
+        rig.bench.driver.calls().fail(1);
         assert!(rig.try_get().is_err_and(|error| error.accelerator().is_some()));
-        rig.bench.model.fail_next();
+        rig.bench.driver.calls().fail(1);
         assert!(rig.try_set(&noted).is_err_and(|error| error.accelerator().is_some()));
         assert!(rig.is_live(&[second]));
     }
-    rig.bench.model.pass(32);
+    rig.bench.driver.pass(32);
     rig.set(&noted);
     assert_eq!(rig.get(), noted);
 }
 
-/// A thread that is about to leave word of a free may be overtaken by the restoring.
+/// A thread that is about to queue a remote free may be overtaken by the restoring.
 #[test]
 fn frees_by_another_thread_meanwhile_keep_the_books() {
     let rig = Rig::new("");
-    let allocator = &rig.bench.allocator;
+    let Bench { driver, allocator, .. } = &rig.bench;
     let (give, take) = std::sync::mpsc::channel::<Vec<u64>>();
     let (done, is_done) = std::sync::mpsc::channel();
     std::thread::scope(|scope| {
         scope.spawn(move || {
-            let other = Bench::with(1, "");
             for address in take.into_iter().flatten() {
-                let freed = allocator.free(&other.model, address);
-                assert!(matches!(freed, Ok(()) | Err(Error::InvalidDevicePointer { .. })), "{freed:?}");
+                let freed = allocator.free(driver, address);
+                assert!(matches!(freed, Ok(()) | Err(Error::Memory(MemoryError::InvalidPointer { .. }))), "{freed:?}");
                 done.send(()).unwrap();
             }
         });
@@ -331,7 +330,7 @@ fn frees_by_another_thread_meanwhile_keep_the_books() {
             let blocks: Vec<u64> = (0..8).map(|number| rig.alloc(0, 1000 + number * 200_000)).collect();
             let noted = rig.get();
             give.send(blocks.clone()).unwrap();
-            let restored = allocator.restore_pool(&rig.bench.model, DEVICE, &noted, None).unwrap();
+            let restored = allocator.restore_pool(driver, DEVICE, &noted, None).unwrap();
             assert_eq!(restored.allocations_created.len(), blocks.len());
             blocks.iter().for_each(|_| is_done.recv().unwrap());
             rig.check();
@@ -390,13 +389,13 @@ proptest! {
     #[test]
     fn a_pool_comes_back(before in acts(), after in acts(), option in 0..OPTIONS.len(), later in 0..OPTIONS.len()) {
         let rig = Rig::new(OPTIONS[option]);
-        rig.bench.model.idle.borrow_mut().insert(on(32).handle);
+        rig.bench.driver.events().set_idle(on(32).handle);
         let mut live = Vec::new();
         play(&rig, &mut live, &before, true);
         live.sort_unstable();
         let noted = rig.get();
         // With the limit on splits, segments of the noted state could go back to the driver when memory runs out.
-        rig.bench.model.capacity.set(1 << 40);
+        rig.bench.driver.memory().capacity = 1 << 40;
         rig.bench.allocator.set_config(&Arc::new(AllocatorConfig::default().parse(OPTIONS[later]).unwrap()));
         let mut now = live.clone();
         play(&rig, &mut now, &after, true);
@@ -421,7 +420,7 @@ proptest! {
         prop_assert_eq!(&again.allocations_created, &restored.allocations_created);
         prop_assert_eq!(&rig.get(), &back);
         live.into_iter().for_each(|address| rig.free(address));
-        rig.bench.allocator.close_pool(&rig.bench.model, DEVICE, rig.pool).unwrap();
+        rig.bench.allocator.close_pool(&rig.bench.driver, DEVICE, rig.pool).unwrap();
         prop_assert_eq!(rig.bench.stats().reserved_bytes.all.current, 0);
     }
 }

@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use crate::base::error::IpcError;
 use crate::base::error::{Error, Result};
 use crate::base::process;
 
@@ -36,21 +37,21 @@ fn own() -> MutexGuard<'static, BTreeSet<PathBuf>> {
     OWN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn failed(error: &io::Error) -> Error {
-    Error::SharedMemoryFile { reason: error.to_string() }
+fn failed(error: io::Error) -> Error {
+    Error::Ipc(IpcError::File { reason: error.into() })
 }
 
 fn read(file: &File) -> Result<u8> {
     let mut bytes = [0; MAGIC.len() + 1];
-    file.read_exact_at(&mut bytes, 0).map_err(|error| failed(&error))?;
+    file.read_exact_at(&mut bytes, 0).map_err(failed)?;
     match bytes.strip_prefix(&MAGIC) {
         Some([state]) => Ok(*state),
-        _ => Err(failed(&io::Error::new(io::ErrorKind::InvalidData, "the file is not that of shared memory"))),
+        _ => Err(failed(io::Error::new(io::ErrorKind::InvalidData, "the file is not that of shared memory"))),
     }
 }
 
 fn write(file: &File, state: u8) -> Result<()> {
-    file.write_all_at(&[state], MAGIC.len() as u64).map_err(|error| failed(&error))
+    file.write_all_at(&[state], MAGIC.len() as u64).map_err(failed)
 }
 
 /// The sender's end.
@@ -72,12 +73,12 @@ impl SenderFile {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                     path.as_mut_os_string().push(format!("-{}", NEXT.fetch_add(1, Ordering::Relaxed)));
                 }
-                opened => break opened.map_err(|error| failed(&error))?,
+                opened => break opened.map_err(failed)?,
             }
         };
         own().insert(path.clone());
         let sent = Self { path, file };
-        sent.file.write_all_at(&MAGIC, 0).map_err(|error| failed(&error))?;
+        sent.file.write_all_at(&MAGIC, 0).map_err(failed)?;
         write(&sent.file, WAITING)?;
         Ok(sent)
     }
@@ -121,7 +122,7 @@ impl ReceiverLock {
     /// Keeps the memory with the sender from now on.
     pub(crate) fn new(path: &Path) -> Result<Self> {
         if own().contains(path) {
-            return Err(Error::SharedByThisProcess);
+            return Err(Error::Ipc(IpcError::OwnMemory));
         }
         Self::open(path)
     }
@@ -129,10 +130,10 @@ impl ReceiverLock {
     fn open(path: &Path) -> Result<Self> {
         let file = OpenOptions::new().read(true).write(true).open(path);
         let gone = |error: &io::Error| error.kind() == io::ErrorKind::NotFound;
-        let file = file.map_err(|error| if gone(&error) { Error::SharedBufferReleased } else { failed(&error) })?;
+        let file = file.map_err(|error| if gone(&error) { Error::Ipc(IpcError::Released) } else { failed(error) })?;
         // The sender holds its lock for a moment only.
-        file.lock_shared().map_err(|error| failed(&error))?;
-        if read(&file)? == RELEASED { Err(Error::SharedBufferReleased) } else { Ok(Self(file)) }
+        file.lock_shared().map_err(failed)?;
+        if read(&file)? == RELEASED { Err(Error::Ipc(IpcError::Released)) } else { Ok(Self(file)) }
     }
 
     /// The memory has been opened: the sender need not wait for a first receiver any more.
@@ -169,11 +170,11 @@ mod tests {
         assert!(!sent.is_released());
         drop(second);
         assert!(sent.is_released());
-        assert_eq!(open(&sent).unwrap_err(), Error::SharedBufferReleased);
+        assert_eq!(open(&sent).unwrap_err(), Error::Ipc(IpcError::Released));
         let path = sent.path().to_owned();
         drop(sent);
         assert!(!path.exists());
-        assert_eq!(ReceiverLock::new(&path).unwrap_err(), Error::SharedBufferReleased);
+        assert_eq!(ReceiverLock::new(&path).unwrap_err(), Error::Ipc(IpcError::Released));
     }
 
     #[test]
@@ -191,7 +192,7 @@ mod tests {
     #[test]
     fn a_process_does_not_receive_from_itself() {
         let sent = SenderFile::new().unwrap();
-        assert_eq!(ReceiverLock::new(sent.path()).unwrap_err(), Error::SharedByThisProcess);
+        assert_eq!(ReceiverLock::new(sent.path()).unwrap_err(), Error::Ipc(IpcError::OwnMemory));
         assert!(!sent.is_released());
     }
 
@@ -202,7 +203,7 @@ mod tests {
         let refused = ReceiverLock::new(&other).unwrap_err();
         let kept = std::fs::read(&other).unwrap();
         std::fs::remove_file(&other).unwrap();
-        assert!(matches!(refused, Error::SharedMemoryFile { .. }), "{refused}");
+        assert!(matches!(refused, Error::Ipc(IpcError::File { .. })), "{refused}");
         assert_eq!(kept, [7; 64]);
     }
 }

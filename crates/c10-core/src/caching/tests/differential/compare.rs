@@ -125,7 +125,7 @@ impl Comparison {
             let Some(reply) = replies.get(index) else {
                 return self.end(index, Err((Kind::Died, "the peer ended".to_owned())));
             };
-            if matches!(op, Op::Close { .. }) && self.ours.driver.awaits_shuffled() {
+            if matches!(op, Op::Close { .. }) && self.ours.driver.events().awaits_shuffled() {
                 self.excuse(DEFERRED);
                 return self.end(index, Ok(()));
             }
@@ -196,11 +196,11 @@ impl Comparison {
     fn check(&mut self, op: &Op, outcome: Option<String>, reply: &Reply) -> Result<(), (Kind, String)> {
         let outcome: Vec<String> = outcome.into_iter().collect();
         differ(Kind::Outcome, &outcome, &reply.outcome)?;
-        differ(Kind::Used, &self.ours.driver.used(), &reply.used)?;
+        differ(Kind::Used, &self.ours.driver.memory().used(), &reply.used)?;
         let figures = self.ours.figures();
         let deferred = self.ours.take_deferred(op) > 1;
-        let noted = self.ours.driver.take_noted(deferred);
-        let free = match (noted.streams > 1, deferred || noted.shuffled > 1) {
+        let observed = self.ours.driver.events().take_observed(deferred);
+        let free = match (observed.streams > 1, deferred || observed.shuffled > 1) {
             (_, true) => Some(DEFERRED),
             (true, false) => Some(STREAMS),
             (false, false) => None,

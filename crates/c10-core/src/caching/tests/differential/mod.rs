@@ -4,14 +4,12 @@
 //! says which). After each operation its outcome, the bytes taken of the device and every figure must be the same, and
 //! after some of them segments and blocks with their states and sizes.
 //!
-//! Reading order: `script` (what is done), `simulated` (the driver beneath ours), `peer`, `ours`, `compare` (what may
-//! differ). **Invariant:** a difference is excused only by a rule in `compare`, and each use of a rule is counted.
+//! Reading order: `script` (what is done), `peer`, `ours`, `compare` (what may differ). **Invariant:** a difference is excused only by a rule in `compare`, and each use of a rule is counted.
 
 mod compare;
 mod ours;
 mod peer;
 mod script;
-mod simulated;
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;

@@ -12,7 +12,7 @@ use crate::base::ids::PoolId;
 use crate::base::stat::Stat;
 use crate::caching::stats::FAMILIES;
 use crate::caching::tests::differential::script::{Op, Script};
-use crate::caching::tests::differential::simulated::{Simulated, capture_of};
+use crate::caching::tests::fake::{Addresses, Capturing, FakeDriver, own_capture};
 use crate::caching::tests::scripts::limit;
 use crate::caching::{
     BlockInfo, BlockState, CachingAllocator, DeviceStats, Filter, PoolOptions, SegmentInfo, SegmentType,
@@ -25,9 +25,17 @@ const DEVICE: DeviceIndex = DeviceIndex(0);
 /// stream.
 pub(crate) type Use = (usize, u64);
 
+/// A driver that answers as the peer's runtime does: the same addresses, the same capacity.
+fn driver_of(script: &Script) -> FakeDriver {
+    let segments = Addresses::new(0x7000_0000_0000, 2 << 20, 0);
+    let ranges = Addresses::new(0x6000_0000_0000, 1, 1 << 30);
+    let driver = FakeDriver::new(script.capacity).with_total(script.total).with_addresses(segments, ranges);
+    driver.with_captures(Capturing::Each)
+}
+
 /// The allocator and what a script holds of it.
 pub(crate) struct Ours {
-    pub(crate) driver: Simulated,
+    pub(crate) driver: FakeDriver,
     allocator: CachingAllocator,
     config: Arc<AllocatorConfig>,
     total: u64,
@@ -52,7 +60,7 @@ impl Ours {
     pub(crate) fn new(script: &Script) -> Self {
         let config = Arc::new(AllocatorConfig::default().parse(&script.options).unwrap());
         Self {
-            driver: Simulated::new(script.capacity, script.total),
+            driver: driver_of(script),
             allocator: CachingAllocator::new(1, &config),
             config,
             total: script.total,
@@ -82,10 +90,10 @@ impl Ours {
             }
             Op::Free { id } => return self.free(index, *id, overlooked).map(|()| None),
             Op::Record { id, stream } => self.record(*id, *stream)?,
-            Op::Done { stream } => driver.pass(on(*stream).handle),
+            Op::Done { stream } => driver.events().pass(on(*stream).handle),
             Op::Empty => allocator.empty_cache(driver)?,
             Op::Begin { pool, stream } => {
-                let one = |stream: u64| Filter::Capture(Arc::new(AtomicU64::new(capture_of(on(stream).handle))));
+                let one = |stream: u64| Filter::Capture(Arc::new(AtomicU64::new(own_capture(on(stream).handle))));
                 let filter = stream.map_or_else(|| Filter::Thread(thread::number()), one);
                 allocator.begin_allocate_to_pool(DEVICE, *pool, filter)?;
                 self.scopes += 1;
@@ -110,7 +118,7 @@ impl Ours {
                 self.config = Arc::new(self.config.parse(text).unwrap());
                 allocator.set_config(&self.config);
             }
-            Op::Capacity(bytes) => driver.capacity.set(*bytes),
+            Op::Capacity(bytes) => driver.memory().capacity = *bytes,
             Op::Fraction(part) => allocator.set_limit(DEVICE, limit(self.total, *part))?,
             Op::ResetPeak => allocator.reset_peak_stats(DEVICE)?,
             Op::ResetAccumulated => allocator.reset_accumulated_stats(DEVICE)?,

@@ -212,7 +212,8 @@ impl Pools {
     }
 }
 
-/// Numbers that follow from a seed.
+/// Numbers that follow from a seed. They are made here, so that a seed that somebody reported stands for its script under
+/// every version of every package.
 pub(crate) struct Numbers(u64);
 
 impl Numbers {

@@ -1,5 +1,5 @@
-//! Scripts that are mostly about the block that was handed out last: it is used on other streams, given back, waits, and
-//! is asked for again, while nobody looks; and now and then something else happens to its shard.
+//! Scripts that are mostly about the block that was allocated last: it is used on other streams, freed, waits, and is
+//! asked for again, while nobody looks; and now and then something else happens to its shard.
 
 use super::*;
 use crate::caching::shard::Stage;
@@ -22,12 +22,12 @@ fn meet(allocator: &CachingAllocator, met: &mut Met) {
     }
 }
 
-/// Three steps of four go round: as much again or on one of two streams, used elsewhere, given back, events pass.
-fn script(number: &mut impl FnMut() -> u16) -> Vec<Quad> {
+/// Three steps of four go round: as much again or on one of two streams, used on another, freed, events pass.
+fn script(random: &mut Pcg32) -> Vec<Quad> {
     let mut next = 0;
     let mut step = || {
-        let [kind, a, b, c]: Quad = std::array::from_fn(|_| number());
-        if number().is_multiple_of(4) {
+        let [kind, a, b, c]: Quad = random.random();
+        if random.random_ratio(1, 4) {
             return [kind, a, b, c];
         }
         next += 1;
@@ -49,14 +49,14 @@ fn script(number: &mut impl FnMut() -> u16) -> Vec<Quad> {
 fn what_is_noted_of_the_last_allocation_is_what_the_naive_allocator_does() {
     let mut met = Met::new();
     for seed in 0..240_u64 {
-        let mut number = numbers(seed);
+        let mut random = random(seed);
         let way = Way {
-            options: usize::from(number() % 8),
-            look_each: [1, 4, 17, 1000][usize::from(number() % 4)],
-            other_hand: [0, 0, 1, 4][usize::from(number() % 4)],
-            changes: number().is_multiple_of(2),
+            options: random.random_range(0..OPTIONS.len()),
+            look_each: *[1, 4, 17, 1000].choose(&mut random).unwrap(),
+            other_hand: *[0, 0, 1, 4].choose(&mut random).unwrap(),
+            changes: random.random(),
         };
-        let script = script(&mut number);
+        let script = script(&mut random);
         let fought = fight(way, |duel| {
             for (at, quad) in script.iter().enumerate() {
                 duel.step(quad).map_err(|difference| format!("step {at}: {difference}"))?;
@@ -70,7 +70,7 @@ fn what_is_noted_of_the_last_allocation_is_what_the_naive_allocator_does() {
         assert_eq!(fought, Ok(()), "seed {seed}, {way:?}");
     }
     println!("met {met:?}");
-    // Each that is possible: what is used or waits is marked, what sleeps was undone, and so was what is marked in vain.
+    // Each that is possible: what is used or waits is marked, what is dormant was undone, and so was what is marked in vain.
     let possible = [
         ("dormant", false, true),
         ("dormant", true, true),
@@ -86,9 +86,9 @@ fn what_is_noted_of_the_last_allocation_is_what_the_naive_allocator_does() {
 }
 
 /// A block that fills a hole has waited and is free for a moment, and then fills the hole again. Memory of another stream,
-/// given back by another thread before, is free at that moment too: that is a peak, though nobody has taken note of it.
+/// freed by another thread before, is free at that moment too: that is a peak, though its shard has not applied the free.
 #[test]
-fn what_another_thread_gave_back_before_a_block_had_waited_makes_a_peak_with_it() {
+fn a_remote_free_before_a_block_had_waited_makes_a_peak_with_it() {
     fight(PLAIN, |duel| {
         let (far, _rest) = (duel.alloc(16, 1000), duel.alloc(16, 1000));
         let (hole, _rest) = (duel.alloc(0, 1000), duel.alloc(0, 1000));

@@ -1,15 +1,14 @@
 //! The allocator against a naive one that was written from the rules alone. Random scripts run on both; after each step
 //! the answers agree, and at each look every figure, every block of the snapshot and the books do.
 //!
-//! Steps are made by two threads in turn, one after the other, so there is one right answer, while memory is given back
-//! by threads that did not allocate it. Looking follows what shards have not taken note of yet, so some scripts look
-//! after each step and some only now and then: peaks in between must be neither missed nor made up.
+//! Two threads make the steps in turn, one after the other. So there is one right answer, and there are remote frees.
+//! Looking flushes every shard and applies its remote frees, so some scripts look after each step and some only now and
+//! then: peaks in between must be neither missed nor made up.
 
-mod board;
 mod last_alloc;
 mod model;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::mpsc;
@@ -22,7 +21,6 @@ use crate::base::handles::StreamHandle;
 use crate::base::handles::StreamRef;
 use crate::base::ids::PoolId;
 use crate::base::stat::Stat;
-use board::Board;
 use model::{Naive, Takes};
 
 const DEVICE: DeviceIndex = DeviceIndex(0);
@@ -79,7 +77,7 @@ struct Way {
     options: usize,
     /// Steps from one look at the figures to the next.
     look_each: usize,
-    /// In how many steps of 8 the second thread is the one that gives back.
+    /// In how many steps of 8 the second thread is the one that frees.
     other_hand: u16,
     /// Whether pools, scopes, limits and options change on the way.
     changes: bool,
@@ -90,13 +88,13 @@ type Agreed = std::result::Result<(), String>;
 
 type Answer = Result<u64>;
 
-fn perform(allocator: &CachingAllocator, board: &Board, step: &Step) -> Answer {
+fn perform(allocator: &CachingAllocator, driver: &FakeDriver, step: &Step) -> Answer {
     let on = |stream| StreamRef { device: DEVICE, handle: StreamHandle(stream) };
     match step {
-        Step::Alloc { stream, bytes } => allocator.alloc(board, on(*stream), *bytes),
-        Step::Free(address) => allocator.free(board, *address).map(|()| 0),
+        Step::Alloc { stream, bytes } => allocator.alloc(driver, on(*stream), *bytes),
+        Step::Free(address) => allocator.free(driver, *address).map(|()| 0),
         Step::Record { address, stream } => allocator.record_stream(*address, on(*stream)).map(|()| 0),
-        Step::Empty => allocator.empty_cache(board).map(|()| 0),
+        Step::Empty => allocator.empty_cache(driver).map(|()| 0),
     }
 }
 
@@ -109,15 +107,15 @@ struct Hand {
 
 struct Duel<'a> {
     allocator: &'a CachingAllocator,
-    board: &'a Board,
+    driver: &'a FakeDriver,
     other: Hand,
     naive: Naive,
     way: Way,
     /// Where segments have been put.
     places: Vec<u64>,
-    /// The stream, bytes and address of the newest request.
-    newest: (usize, u64, u64),
-    /// The last addresses that were given back.
+    /// The stream, bytes and address of the last request.
+    last: (usize, u64, u64),
+    /// The last addresses that were freed.
     gone: VecDeque<u64>,
 }
 
@@ -125,28 +123,30 @@ struct Duel<'a> {
 fn fight<R>(way: Way, action: impl FnOnce(&mut Duel<'_>) -> R) -> R {
     let config = Arc::new(AllocatorConfig::default().parse(OPTIONS[way.options]).unwrap());
     let allocator = CachingAllocator::new(1, &config);
-    let board = Board::default();
     let capacity = 120 * MIB;
-    board.table().capacity = capacity;
+    let driver = FakeDriver::new(capacity)
+        .with_prescribed_segments_only()
+        .without_ranges()
+        .with_captures(Capturing::From { first: CAPTURED, id: 7 });
     let (steps, to_do) = mpsc::sync_channel::<Step>(1);
     let (answer, answers) = mpsc::sync_channel(1);
     let (tell, number) = mpsc::sync_channel(1);
     std::thread::scope(|scope| {
-        let (allocator, board) = (&allocator, &board);
+        let (allocator, driver) = (&allocator, &driver);
         scope.spawn(move || {
             tell.send(thread::number()).unwrap();
-            to_do.iter().for_each(|step| answer.send(perform(allocator, board, &step)).unwrap());
+            to_do.iter().for_each(|step| answer.send(perform(allocator, driver, &step)).unwrap());
         });
         let naive = Naive::new(capacity, &config);
         let other = Hand { steps, answers, number: number.recv().unwrap() };
         action(&mut Duel {
             allocator,
-            board,
+            driver,
             other,
             naive,
             way,
             places: Vec::new(),
-            newest: (0, 1, 0),
+            last: (0, 1, 0),
             gone: VecDeque::new(),
         })
     })
@@ -181,20 +181,20 @@ impl Duel<'_> {
         match kind % 32 {
             0..=11 => {
                 let (mut stream, mut bytes) = (pick(&STREAMS, b), pick(&SIZES, a) + u64::from(c % 3) * 700);
-                // Often as much as the last time, which may just have been given back.
+                // Often as much as the last time, which may just have been freed.
                 if a % 8 < 3 {
-                    (stream, bytes) = (self.newest.0, self.newest.1 + u64::from(a / 8 % 4 == 0));
+                    (stream, bytes) = (self.last.0, self.last.1 + u64::from(a / 8 % 4 == 0));
                 }
                 // The other thread allocates now and then: it then owns what it allocated from.
                 let address = self.both(Step::Alloc { stream, bytes }, other && c % 4 == 0, c)?;
-                self.newest = (stream, bytes, address);
+                self.last = (stream, bytes, address);
                 address
             }
             12..=20 => {
                 let address = match a % 16 {
                     0 => self.gone.get(usize::from(c) % 8).copied().unwrap_or(0x3039),
                     1 => live.first().map_or(512, |address| address + 512 * u64::from(c % 5)),
-                    2..=6 => self.newest.2,
+                    2..=6 => self.last.2,
                     _ if live.is_empty() => return Ok(()),
                     _ => pick(&live, a >> 4),
                 };
@@ -202,8 +202,8 @@ impl Duel<'_> {
             }
             21..=23 if !live.is_empty() => {
                 // Often what was handed out last.
-                let newest = Some(self.newest.2).filter(|address| c % 2 == 0 && *address > 0);
-                let address = newest.unwrap_or_else(|| pick(&live, a));
+                let last = Some(self.last.2).filter(|address| c % 2 == 0 && *address > 0);
+                let address = last.unwrap_or_else(|| pick(&live, a));
                 let stream = pick(&STREAMS, b >> 3);
                 self.both(Step::Record { address, stream }, other, c)?
             }
@@ -221,12 +221,12 @@ impl Duel<'_> {
     /// Makes a step on both sides; the address they agree on.
     fn both(&mut self, step: Step, other: bool, chance: u16) -> std::result::Result<u64, String> {
         let place = self.place(chance);
-        self.board.table().place = place;
+        self.driver.memory().prescribe_only(place);
         let real = if other {
             self.other.steps.send(step.clone()).unwrap();
             self.other.answers.recv().unwrap()
         } else {
-            perform(self.allocator, self.board, &step)
+            perform(self.allocator, self.driver, &step)
         };
         let naive = match step {
             Step::Alloc { stream, bytes } => {
@@ -251,7 +251,7 @@ impl Duel<'_> {
         Ok(real.unwrap_or(0))
     }
 
-    /// Where the next segment goes: where one was before, or elsewhere. Some places are not at a page, and some are
+    /// Where the next segment goes: where one was before, or somewhere new. Some places are not at a page, and some are
     /// beyond what the table of pages covers.
     fn place(&self, chance: u16) -> u64 {
         let vacant =
@@ -266,10 +266,10 @@ impl Duel<'_> {
 
     /// Lets events of a stream pass.
     fn pass(&mut self, stream: usize, events: u64) {
-        let recorded = self.naive.recorded.get(&stream).copied().unwrap_or(0);
+        let recorded = self.naive.recorded.get(&StreamHandle(stream)).copied().unwrap_or(0);
         let passed = self.naive.passed.entry(stream).or_default();
         *passed = (*passed + events).min(recorded);
-        self.board.table().passed.insert(stream, *passed);
+        self.driver.events().pass_up_to(StreamHandle(stream), *passed);
     }
 
     /// Pools, scopes, limits, options, resets.
@@ -299,7 +299,7 @@ impl Duel<'_> {
             }
             6 if !(is_open && last_use) => {
                 naive.close(pool);
-                same("close", &allocator.close_pool(self.board, DEVICE, pool), &Ok(()))
+                same("close", &allocator.close_pool(self.driver, DEVICE, pool), &Ok(()))
             }
             7 => {
                 naive.limit = (b & 48 != 0).then_some(u64::from(b >> 6) % 100 * MIB);
@@ -340,11 +340,8 @@ impl Duel<'_> {
             blocks.map(|block| (block.address, block.size, block.requested_size, block.state.name())).collect();
         blocks.sort_unstable();
         same("blocks", &blocks, &self.naive.shown())?;
-        same("segments", &self.board.table().segments, &self.naive.held)?;
-        let none_empty = |events: &BTreeMap<usize, u64>| {
-            events.iter().filter(|(_, count)| **count > 0).map(|(stream, count)| (*stream, *count)).collect::<Vec<_>>()
-        };
-        same("events", &none_empty(&self.board.table().recorded), &none_empty(&self.naive.recorded))?;
+        same("segments", self.driver.memory().segments(), &self.naive.held)?;
+        same("events", self.driver.events().recorded(), &self.naive.recorded)?;
         for pool in POOLS {
             let uses = self.naive.private.get(&pool).map_or(0, |private| private.uses);
             same("uses", &self.allocator.pool_use_count(DEVICE, pool), &Ok(uses))?;
@@ -405,29 +402,20 @@ proptest! {
     }
 }
 
-/// Numbers that look random, the same for a seed each time.
-fn numbers(seed: u64) -> impl FnMut() -> u16 {
-    let mut state = seed;
-    move || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        u16::try_from(state >> 48).unwrap()
-    }
-}
-
 /// The same for fixed seeds, so that a run repeats the one before.
 #[test]
 fn seeded_scripts_go_as_the_naive_allocator_says() {
     const SEEDS: u64 = 160;
     let mut reached = BTreeSet::new();
     for seed in 0..SEEDS {
-        let mut number = numbers(seed);
+        let mut random = random(seed);
         let way = Way {
-            options: usize::from(number() % 8),
-            look_each: [1, 3, 10, 1000][usize::from(number() % 4)],
-            other_hand: number() % 9,
-            changes: number().is_multiple_of(2),
+            options: random.random_range(0..OPTIONS.len()),
+            look_each: *[1, 3, 10, 1000].choose(&mut random).unwrap(),
+            other_hand: random.random_range(0..=8),
+            changes: random.random(),
         };
-        let script: Vec<Quad> = (0..400).map(|_| [number(), number(), number(), number()]).collect();
+        let script: Vec<Quad> = (0..400).map(|_| random.random()).collect();
         match duel(way, &script) {
             Ok(more) => reached.extend(more),
             Err(difference) => panic!("seed {seed}, {way:?}: {difference}"),
@@ -437,10 +425,10 @@ fn seeded_scripts_go_as_the_naive_allocator_says() {
     assert_eq!(reached.len(), 14, "not everything has happened: {reached:?}");
 }
 
-/// Memory of one stream, given back by another thread, becomes a part of its segment; then a part of another stream's
+/// Memory of one stream, freed by another thread, becomes a part of its segment; then a part of another stream's
 /// segment goes. The first made a peak.
 #[test]
-fn what_another_thread_gives_back_makes_peaks_in_that_order() {
+fn remote_frees_make_peaks_in_their_order() {
     fight(PLAIN, |duel| {
         let whole = duel.alloc(16, 1000);
         let (hole, _rest) = (duel.alloc(0, 1000), duel.alloc(0, 1000));
@@ -450,8 +438,8 @@ fn what_another_thread_gives_back_makes_peaks_in_that_order() {
     });
 }
 
-/// The first request of a stream finds no memory, and is a search of its pool like any other: what was given back before
-/// it is older than what was after it.
+/// The first request of a stream finds no memory, and is a search of its pool like any other: what was freed before it
+/// is older than what was freed after it.
 #[test]
 fn the_first_search_of_a_stream_counts() {
     let way = Way { options: OPTIONS.iter().position(|options| options.contains("threshold:0.6")).unwrap(), ..PLAIN };
@@ -467,9 +455,9 @@ fn the_first_search_of_a_stream_counts() {
     });
 }
 
-/// Of two threads that give the same memory back at the same time one is refused, whichever comes first.
+/// Of two threads that free the same memory at the same time one is refused, whichever comes first.
 #[test]
-fn memory_is_given_back_by_one_thread() {
+fn memory_is_freed_by_one_thread() {
     fight(PLAIN, |duel| {
         for other in [false, true, false] {
             let address = duel.alloc(0, 1000);

@@ -9,7 +9,10 @@ use std::sync::Arc;
 
 use super::{CAPTURED, DEVICE, MIB};
 use crate::base::config::AllocatorConfig;
+use crate::base::error::MemoryError;
+use crate::base::error::PoolError;
 use crate::base::error::{Error, OutOfMemory, Result};
+use crate::base::handles::StreamHandle;
 use crate::base::ids::PoolId;
 use crate::base::stat::Stat;
 use crate::caching::block::SizeClass;
@@ -71,7 +74,7 @@ pub(crate) struct Naive {
     deferred: Vec<u64>,
     /// Events by stream, oldest first: number and address of the block.
     queues: BTreeMap<usize, VecDeque<(u64, u64)>>,
-    pub(crate) recorded: BTreeMap<usize, u64>,
+    pub(crate) recorded: BTreeMap<StreamHandle, u64>,
     pub(crate) passed: BTreeMap<usize, u64>,
     pub(crate) stats: DeviceStats,
     /// What has happened at least once.
@@ -171,7 +174,7 @@ impl Naive {
             return Ok(0);
         }
         if bytes >= 1 << 60 {
-            return Err(Error::RequestTooLarge { requested: bytes });
+            return Err(Error::Memory(MemoryError::RequestTooLarge { requested: bytes }));
         }
         if self.scopes.is_empty() {
             self.process_events();
@@ -348,7 +351,7 @@ impl Naive {
             return Ok(());
         }
         if !self.live().contains(&address) {
-            return Err(Error::InvalidDevicePointer { address });
+            return Err(Error::Memory(MemoryError::InvalidPointer { address }));
         }
         let (at, max) = (self.at(address), self.max_split());
         let block = &mut self.blocks[at];
@@ -374,7 +377,7 @@ impl Naive {
     fn record_events(&mut self, address: u64) {
         let at = self.at(address);
         for (stream, _) in std::mem::take(&mut self.blocks[at].uses) {
-            let number = self.recorded.entry(stream).or_default();
+            let number = self.recorded.entry(StreamHandle(stream)).or_default();
             *number += 1;
             self.queues.entry(stream).or_default().push_back((*number, address));
             self.blocks[at].events += 1;
@@ -416,7 +419,7 @@ impl Naive {
 
     pub(crate) fn record_stream(&mut self, address: u64, stream: usize) -> Result<()> {
         if !self.live().contains(&address) {
-            return Err(Error::InvalidDevicePointer { address });
+            return Err(Error::Memory(MemoryError::InvalidPointer { address }));
         }
         let (at, scoped) = (self.at(address), !self.scopes.is_empty());
         let block = &mut self.blocks[at];
@@ -585,7 +588,7 @@ impl Naive {
     pub(crate) fn use_pool(&mut self, id: PoolId, options: &PoolOptions) -> Result<()> {
         if let Some(pool) = self.private.get_mut(&id) {
             if pool.uses == 0 {
-                return Err(Error::PoolReleased);
+                return Err(Error::Pool(PoolError::Released));
             }
             pool.uses += 1;
             return Ok(());
@@ -599,7 +602,7 @@ impl Naive {
 
     pub(crate) fn begin(&mut self, id: PoolId, takes: Takes) -> Result<()> {
         if self.scopes.iter().any(|scope| scope.0 == id) {
-            return Err(Error::AlreadyRecordingToPool);
+            return Err(Error::Pool(PoolError::AlreadyRecording));
         }
         self.use_pool(id, &PoolOptions::default())?;
         self.scopes.push((id, takes));
@@ -607,7 +610,7 @@ impl Naive {
     }
 
     pub(crate) fn end(&mut self, id: PoolId) -> Result<()> {
-        let at = self.scopes.iter().position(|scope| scope.0 == id).ok_or(Error::NotRecordingToPool)?;
+        let at = self.scopes.iter().position(|scope| scope.0 == id).ok_or(Error::Pool(PoolError::NotRecording))?;
         self.scopes.remove(at);
         Ok(())
     }

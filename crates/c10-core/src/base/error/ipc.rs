@@ -1,0 +1,88 @@
+//! What can be wrong with memory that several processes use.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+/// Why memory or an event could not be shared between processes.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum IpcError {
+    /// Bytes that cannot be the handle of an event.
+    #[error("cudaIpcEventHandle_t expects byte-like object of size 64, but got {got}")]
+    EventHandleSize {
+        /// How many there are.
+        got: usize,
+    },
+    /// Memory in an expandable segment was to be shared, which the driver does not export.
+    #[error(
+        "Tensors allocated with expandable_segments:True cannot be shared between processes. Consider turning the option off before memory is allocated that is to be shared."
+    )]
+    ExpandableSegment,
+    /// Memory of another process was to be shared once more.
+    #[error("memory that another process has shared cannot be shared once more; let that process share it")]
+    SharedTwice,
+    /// Memory was to be shared or opened while the current stream captures, so that nobody can wait for its work.
+    #[error("memory cannot be shared between processes while the current stream is capturing")]
+    DuringCapture,
+    /// Shared memory was to be opened by the process that shared it.
+    #[error("this process has shared the memory itself; use the buffer that was shared")]
+    OwnMemory,
+    /// Shared memory was to be opened after its receivers, or the sender, had let it go.
+    #[error("the shared memory is gone: all its receivers have dropped it, or the process that shared it has ended")]
+    Released,
+    /// Bytes that are no shared buffer.
+    #[error("the bytes are not those of a shared buffer")]
+    InvalidBytes,
+    /// The file by which a sender knows whether shared memory is still used cannot be used.
+    #[error("cannot tell which processes use shared memory: {reason}")]
+    File {
+        /// What the system said.
+        #[source]
+        reason: SystemError,
+    },
+}
+
+/// An error of the system; equal to another one of the same kind and code.
+#[derive(Clone)]
+pub struct SystemError(Arc<io::Error>);
+
+impl SystemError {
+    /// The error itself.
+    #[must_use]
+    pub fn get(&self) -> &io::Error {
+        &self.0
+    }
+}
+
+impl From<io::Error> for SystemError {
+    fn from(error: io::Error) -> Self {
+        Self(Arc::new(error))
+    }
+}
+
+impl PartialEq for SystemError {
+    fn eq(&self, other: &Self) -> bool {
+        (self.0.kind(), self.0.raw_os_error()) == (other.0.kind(), other.0.raw_os_error())
+    }
+}
+
+impl Eq for SystemError {}
+
+impl fmt::Debug for SystemError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Display for SystemError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl std::error::Error for SystemError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0.source()
+    }
+}

@@ -1,0 +1,90 @@
+//! Why the runtime could not start.
+
+use std::fmt;
+
+use cuda_sys::{CUresult, CudaVersion, LoadError};
+
+use crate::base::error::{AcceleratorError, DeferredCudaCallError, Error};
+
+/// Oldest driver the runtime works with.
+pub(crate) const OLDEST_DRIVER: CudaVersion = CudaVersion(11080);
+
+/// Why the runtime could not start.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// No usable driver could be loaded.
+    #[error(transparent)]
+    NoDriver(Box<NoDriver>),
+    /// The driver is older than CUDA 11.8.
+    #[error(
+        "The NVIDIA driver on your system is too old (found version {found}). Install a driver that supports CUDA {} or newer.",
+        OLDEST_DRIVER
+    )]
+    DriverTooOld {
+        /// Version the driver answered with: 1000 * major + 10 * minor.
+        found: u32,
+    },
+    /// The driver works, but there is no device it may use.
+    #[error("No CUDA GPUs are available")]
+    NoDevices,
+    /// The driver refused to start.
+    #[error("{}", initialization_text(.0))]
+    Initialization(#[source] AcceleratorError),
+    /// The process was forked after the runtime had been initialised; the child cannot use the driver.
+    #[error(
+        "Cannot re-initialize CUDA in forked subprocess. The driver does not work in a child that was forked after the parent had started it: fork before CUDA is first used, or start the child as a program of its own (std::process::Command)."
+    )]
+    BadFork,
+    /// A call that was queued before the runtime started failed; torch's `DeferredCudaCallError`.
+    #[error(transparent)]
+    DeferredCall(Box<DeferredCudaCallError>),
+}
+
+fn initialization_text(error: &AcceleratorError) -> String {
+    let head = if error.error_code() == CUresult::CUDA_ERROR_UNKNOWN.0 {
+        "CUDA unknown error - this may be due to an incorrectly set up environment"
+    } else {
+        "CUDA driver initialization failed, you might not have a CUDA gpu."
+    };
+    format!("{head} ({}: {})", error.call(), CUresult(error.error_code()))
+}
+
+impl From<LoadError> for Error {
+    fn from(error: LoadError) -> Self {
+        Self::Start(StartError::NoDriver(Box::new(NoDriver(error))))
+    }
+}
+
+/// No usable driver could be loaded; [`std::error::Error::source`] lists every attempt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NoDriver(LoadError);
+
+impl NoDriver {
+    /// Whether there was no driver at all, rather than one that could not be used (a stub, for example).
+    #[must_use]
+    pub fn is_not_installed(&self) -> bool {
+        self.0.is_not_installed()
+    }
+}
+
+/// What a machine without a GPU can do.
+const SIMULATOR: &str = "To run without a GPU, build the simulated driver (cargo build --release -p libcuda-sim) and set \
+                         CUDA_SYS_LIBCUDA=target/release/libcuda_sim_driver.so";
+
+impl fmt::Display for NoDriver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let head = if self.is_not_installed() {
+            "Found no NVIDIA driver on your system. Check that there is an NVIDIA GPU and that its driver is installed."
+        } else {
+            "CUDA driver initialization failed, you might not have a CUDA gpu."
+        };
+        write!(f, "{head}\n{}\n{SIMULATOR}", self.0)
+    }
+}
+
+impl std::error::Error for NoDriver {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.0)
+    }
+}

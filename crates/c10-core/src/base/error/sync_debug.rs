@@ -1,0 +1,22 @@
+//! What the sync debug mode refuses.
+
+/// What the sync debug mode refuses, and what names no such mode.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SyncDebugError {
+    /// An operation that makes the host wait, which the sync debug mode forbids.
+    #[error("called a synchronizing CUDA operation")]
+    SynchronizingOperation,
+    /// A number that is no sync debug mode.
+    #[error("invalid value of debug_mode, expected one of 0,1,2")]
+    Number {
+        /// The number.
+        number: i32,
+    },
+    /// A text that names no sync debug mode.
+    #[error("invalid value of debug_mode, expected one of `default`, `warn`, `error`")]
+    Name {
+        /// The text.
+        text: String,
+    },
+}

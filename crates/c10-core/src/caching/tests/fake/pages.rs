@@ -1,0 +1,74 @@
+//! Address ranges and the pages that are mapped in them.
+//!
+//! **Invariants:** ranges do not change between reserving and releasing; pages lie in ranges, none is mapped twice, and
+//! a range without pages alone is released.
+
+use std::collections::BTreeMap;
+
+use super::memory::Addresses;
+
+/// Ranges and pages.
+#[derive(Default)]
+pub(crate) struct Pages {
+    pub(super) refused: bool,
+    /// Where ranges go; `None`: among the segments.
+    pub(super) addresses: Option<Addresses>,
+    /// Addresses that will be mapped; a range to come begins at the first that no range has.
+    prescribed: Vec<u64>,
+    /// Sizes of ranges by address.
+    ranges: BTreeMap<u64, u64>,
+    /// Sizes of mapped pages by address.
+    mapped: BTreeMap<u64, u64>,
+}
+
+/// The addresses of the pages in a part of a range.
+pub(super) fn each(address: u64, bytes: u64, page: u64) -> impl Iterator<Item = u64> {
+    (address..address + bytes).step_by(usize::try_from(page).expect("a page is small"))
+}
+
+impl Pages {
+    /// How many ranges are reserved.
+    pub(crate) fn range_count(&self) -> usize {
+        self.ranges.len()
+    }
+
+    /// This address will be mapped. Where no range has it by then, one is reserved there.
+    pub(crate) fn prescribe(&mut self, address: u64) {
+        self.prescribed.push(address);
+    }
+
+    /// Forgets what was prescribed.
+    pub(crate) fn forget_prescribed(&mut self) {
+        self.prescribed.clear();
+    }
+
+    pub(super) fn reserve(&mut self, bytes: u64, others: &mut Addresses) -> u64 {
+        assert!(!self.refused, "no range may be reserved");
+        let position = self.prescribed.iter().position(|address| !self.is_reserved(*address));
+        let prescribed = position.map(|position| self.prescribed.remove(position));
+        let address = prescribed.unwrap_or_else(|| self.addresses.as_mut().unwrap_or(others).take(bytes));
+        self.ranges.insert(address, bytes);
+        address
+    }
+
+    pub(super) fn release(&mut self, address: u64, bytes: u64) {
+        assert_eq!(self.mapped.range(address..address + bytes).next(), None, "a range with pages is released");
+        assert_eq!(self.ranges.remove(&address), Some(bytes), "only whole ranges are released");
+    }
+
+    pub(super) fn map(&mut self, address: u64, bytes: u64, page: u64) {
+        assert!(self.is_reserved(address) && self.is_reserved(address + bytes - 1), "mapped outside of a range");
+        for at in each(address, bytes, page) {
+            assert_eq!(self.mapped.insert(at, page), None, "mapped twice");
+        }
+    }
+
+    pub(super) fn unmap(&mut self, address: u64, page: u64) {
+        assert_eq!(self.mapped.remove(&address), Some(page), "only mapped pages are unmapped");
+    }
+
+    fn is_reserved(&self, address: u64) -> bool {
+        let before = self.ranges.range(..=address).next_back();
+        before.is_some_and(|(begin, bytes)| address < begin + bytes)
+    }
+}
