@@ -38,6 +38,14 @@ const TEXT: &str = "
     st.global.f64 [%d], %g; st.global.s64 [%d+8], %e; st.global.f32 [%d+16], %f;
     ret;
 }
+.visible .entry plain(.param .u64 out, .param .u8 small, .param .s16 half, .param .align 8 .b8 whole[24])
+{
+    .reg .b32 %s, %h, %x; .reg .b64 %d, %e;
+    ld.param.u64 %d, [out]; ld.param.u8 %s, [small]; ld.param.s16 %h, [half];
+    ld.param.u64 %e, [whole]; ld.param.u32 %x, [whole+16];
+    st.global.u64 [%d], %e; st.global.u32 [%d+8], %x; st.global.u32 [%d+12], %s; st.global.s32 [%d+16], %h;
+    ret;
+}
 .visible .entry fail() { .reg .b64 %d; mov.u64 %d, 4096; st.global.u32 [%d], 0; ret; }
 ";
 
@@ -143,7 +151,7 @@ fn what_cannot_be_launched_is_refused_before_it_is_queued() {
     assert_eq!(reversed, Err(Error::Memory(MemoryError::ReversedRange { start, end })));
     let other = common::rig();
     // SAFETY: as above.
-    let of_another_runtime = unsafe { kernel.launch(&one, &right, &other.stream()) };
+    let of_another_runtime = unsafe { kernel.launch(&one, &right, other.stream()) };
     drop(other);
     assert!(matches!(of_another_runtime, Err(Error::OtherRuntime { .. })));
     stream.synchronize().unwrap();
@@ -387,4 +395,53 @@ fn every_driver_call_may_fail() {
         result.is_err()
     });
     assert!(tried > 60 && noticed > tried / 2, "{noticed} of {tried} faults were noticed");
+}
+
+/// What a kernel takes as one parameter.
+#[derive(Clone, Copy, bytemuck::NoUninit)]
+#[repr(C)]
+struct Whole {
+    first: u64,
+    second: f64,
+    third: [u32; 2],
+}
+
+#[test]
+fn any_plain_value_is_an_argument() {
+    let rig = rig();
+    let _current = rig.runtime.bind();
+    let (kernel, out) = (kernel(&rig, "plain"), c10_core::DeviceSlice::<i32>::zeros(5, None).unwrap());
+    assert_eq!(kernel.parameter_sizes(), Some(&[8, 1, 2, 24][..]));
+    let (whole, small) = (Whole { first: u64::from(u32::MAX) + 2, second: 0.5, third: [7, 8] }, 200_u8);
+    let builder = kernel.launch_builder(None).arg(&out).arg(small).arg(-3_i16).arg(&whole);
+    assert_eq!(format!("{builder:?}"), "LaunchBuilder(plain<<<[1, 1, 1], [1, 1, 1]>>>, 4 arguments)");
+    // SAFETY: the kernel writes five numbers of 4 bytes.
+    unsafe { builder.launch() }.unwrap();
+    assert_eq!(out.to_vec().unwrap(), [1, 1, 7, 200, -3]);
+    let short = kernel.launch_builder(None).args([(&out).into(), small.into(), (-3_i16).into(), (&small).into()]);
+    // SAFETY: it is refused.
+    let refused = unsafe { short.launch() }.unwrap_err();
+    assert_eq!(refused.to_string(), "kernel 'plain': argument 3 has 1 bytes, but the parameter has 24");
+}
+
+#[test]
+fn a_launch_in_steps_is_a_launch() {
+    let rig = rig();
+    let (stream, kernel) = (rig.stream(), kernel(&rig, "add"));
+    let buffer = words(&rig, &stream);
+    let count = u32::try_from(WORDS).unwrap();
+    let launch = |config: &dyn Fn(c10_core::LaunchBuilder<'_>) -> Result<()>, on: Option<&Stream>| {
+        config(kernel.launch_builder(on).arg(&buffer).arg(count).arg(2_u32))
+    };
+    // SAFETY: the kernel changes as many words as the buffer has.
+    launch(&|builder| unsafe { builder.cover(count, 128).launch() }, Some(&stream)).unwrap();
+    stream.synchronize().unwrap();
+    // SAFETY: as above.
+    launch(&|builder| unsafe { builder.grid((2, 2)).block((128, 2, 1)).launch() }, None).unwrap();
+    rig.runtime.synchronize(DEVICE).unwrap();
+    let words = read(&buffer);
+    assert_eq!((words[0], words[300]), (10, 2), "four times what two rows of 128 threads reach");
+    // SAFETY: it is refused.
+    let refused = launch(&|builder| unsafe { builder.block(0).shared(16).launch() }, Some(&stream)).unwrap_err();
+    assert!(matches!(refused, Error::Launch(_)), "{refused}");
 }

@@ -238,7 +238,7 @@ fn an_event_that_was_never_recorded_is_done() {
     let event = Event::on(&rig.runtime, EventOptions::default());
     assert!(event.query().unwrap());
     event.synchronize().unwrap();
-    event.wait(&rig.stream()).unwrap();
+    event.wait(rig.stream()).unwrap();
     assert_eq!((event.device(), event.cuda_event()), (None, 0));
     assert_eq!(event.to_string(), "<torch.cuda.Event uninitialized>");
     assert_eq!(rig.machine.live().events, 0);
@@ -274,7 +274,7 @@ fn elapsed_time_needs_timing_records_and_completion() {
 fn an_event_stays_on_its_device() {
     let rig = Rig::new(config().devices(2));
     let event = Event::on(&rig.runtime, EventOptions::default());
-    event.record(&rig.stream()).unwrap();
+    event.record(rig.stream()).unwrap();
     let elsewhere = rig.runtime.streams().pooled(DeviceIndex(1), 0).unwrap();
     let error = event.record(&elsewhere).unwrap_err();
     assert_eq!(error.to_string(), "Event device 0 does not match recording stream's device 1.");

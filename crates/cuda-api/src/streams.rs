@@ -3,8 +3,8 @@
 use c10_core::{DeviceArg, DeviceIndex, DeviceType, Result, Runtime};
 
 pub use c10_core::{
-    AnyEvent, Event, EventOptions, ExternalStream, MultiStreamGuard, Stream, StreamArg, StreamGuard, StreamId, Streams,
-    get_stream_from_external,
+    AnyEvent, Event, EventFuture, EventOptions, ExternalStream, MultiStreamGuard, Stream, StreamArg, StreamGuard,
+    StreamId, Streams, get_stream_from_external,
 };
 
 /// This thread's current stream of a device.

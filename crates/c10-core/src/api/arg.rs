@@ -23,7 +23,7 @@ use crate::runtime::Runtime;
 /// ```
 ///
 /// Numbers pass through unchanged, negative ones too; what they mean is the function's matter. `Option` is there for one
-/// type only, [`DeviceIndex`], so that a plain `None` has a type.
+/// type only, [`tyalias@DeviceIndex`], so that a plain `None` has a type.
 pub trait DeviceArg: sealed::Sealed {
     /// The device's number; `None` for the current device.
     ///

@@ -30,7 +30,7 @@ pub(crate) use host::HostMemory;
 pub(crate) use host_function::Repeated;
 pub(crate) use ipc::IpcHandle;
 pub(crate) use memory::{check_part, check_range};
-pub(crate) use module::{FunctionHandle, ModuleHandle, Shape, with_array};
+pub(crate) use module::{FunctionHandle, ModuleHandle, Shape, Value, with_array};
 pub(crate) use nvml::Nvml;
 pub(crate) use pinned::{EventQuery, HostDriver};
 pub(crate) use source::Source;

@@ -38,6 +38,25 @@ pub(crate) struct Shape {
     pub(crate) shared_bytes: u32,
 }
 
+/// The bytes of one parameter of a launch.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Value<'a> {
+    /// At most 8 bytes, the first ones in memory.
+    Word(u64),
+    /// Any number of bytes.
+    Bytes(&'a [u8]),
+}
+
+impl Value<'_> {
+    /// Where the bytes begin.
+    fn place(&self) -> *const c_void {
+        match self {
+            Self::Word(word) => ptr::from_ref(word).cast(),
+            Self::Bytes(bytes) => bytes.as_ptr().cast(),
+        }
+    }
+}
+
 impl Api {
     /// When the driver loads the functions of a module.
     pub(crate) fn loading_mode(&self) -> Result<ModuleLoading> {
@@ -145,21 +164,21 @@ impl Api {
         }
     }
 
-    /// Queues a launch. Each value is a parameter, whose bytes come first.
+    /// Queues a launch. Each value is a parameter.
     ///
     /// # Safety
-    /// - There are as many values as the kernel has parameters, none of more than 8 bytes.
+    /// - There are as many values as the kernel has parameters, none of fewer bytes than its parameter.
     /// - The kernel may be run with them: what it reads and writes is there, and stays until it is done.
     pub(crate) unsafe fn launch(
         &self,
         function: FunctionHandle,
         shape: Shape,
-        values: &[u64],
+        values: &[Value<'_>],
         stream: StreamRef,
     ) -> Result<()> {
         self.bind(stream.device)?;
         with_array(values.len(), ptr::null_mut(), |pointers: &mut [*mut c_void]| {
-            let addresses = values.iter().map(|value| ptr::from_ref(value).cast_mut().cast());
+            let addresses = values.iter().map(|value| value.place().cast_mut());
             pointers.iter_mut().zip(addresses).for_each(|(pointer, address)| *pointer = address);
             // SAFETY: the caller's promise; each pointer is that of a value.
             unsafe { self.launch_at(function, shape, pointers, stream) }

@@ -1,10 +1,12 @@
 //! What a launch takes: its shape, and arguments of the types that kernels have.
 
-use std::ops::Range;
+use std::ops::{Range, RangeBounds};
 
-use crate::api::buffers::DeviceBuffer;
+use bytemuck::NoUninit;
+
+use crate::api::buffers::{DeviceBuffer, DeviceSlice, within};
 use crate::base::error::Result;
-use crate::driver::check_part;
+use crate::driver::{Value, check_part};
 
 /// The shape of a launch: one thread unless more are asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,10 +40,33 @@ impl LaunchConfig {
     }
 }
 
-/// An argument of a kernel. Numbers and buffers turn into it by `into()`.
+/// An argument of a kernel. Numbers, buffers, slices and references to plain values turn into it by `into()`.
+///
+/// ```
+/// use c10_core::Arg;
+///
+/// #[derive(Clone, Copy, bytemuck::NoUninit)]
+/// #[repr(C)]
+/// struct Box3 {
+///     low: [f32; 3],
+///     high: [f32; 3],
+/// }
+///
+/// let bounds = Box3 { low: [0.0; 3], high: [1.0; 3] };
+/// let arguments: [Arg<'_>; 4] = [7_u8.into(), 2.5_f64.into(), (&[1_i16, 2]).into(), (&bounds).into()];
+/// assert_eq!(arguments.map(|argument| argument.size()), [1, 8, 4, 24]);
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Arg<'a> {
+    /// An unsigned number of 8 bits; booleans are such numbers.
+    U8(u8),
+    /// A signed number of 8 bits.
+    I8(i8),
+    /// An unsigned number of 16 bits.
+    U16(u16),
+    /// A signed number of 16 bits.
+    I16(i16),
     /// An unsigned number of 32 bits.
     U32(u32),
     /// A signed number of 32 bits.
@@ -54,6 +79,8 @@ pub enum Arg<'a> {
     F32(f32),
     /// A floating number of 64 bits.
     F64(f64),
+    /// The bytes of a plain value: of a struct, an array or a number of another type.
+    Plain(&'a [u8]),
     /// The address of the first byte of a range of a buffer.
     Buffer {
         /// The buffer.
@@ -66,45 +93,54 @@ pub enum Arg<'a> {
 impl<'a> Arg<'a> {
     /// A part of a buffer.
     #[must_use]
-    pub fn range(buffer: &'a DeviceBuffer, range: Range<usize>) -> Self {
-        Self::Buffer { buffer, range }
+    pub fn range(buffer: &'a DeviceBuffer, range: impl RangeBounds<usize>) -> Self {
+        Self::Buffer { buffer, range: within(&range, buffer.len()) }
     }
 
     /// Bytes of the parameter.
-    pub(crate) fn size(&self) -> usize {
+    #[must_use]
+    pub fn size(&self) -> usize {
         match self {
+            Self::U8(_) | Self::I8(_) => 1,
+            Self::U16(_) | Self::I16(_) => 2,
             Self::U32(_) | Self::I32(_) | Self::F32(_) => 4,
             Self::U64(_) | Self::I64(_) | Self::F64(_) | Self::Buffer { .. } => 8,
+            Self::Plain(bytes) => bytes.len(),
         }
     }
 
     pub(crate) fn buffer(&self) -> Option<&'a DeviceBuffer> {
-        match self {
-            Self::Buffer { buffer, .. } => Some(buffer),
-            Self::U32(_) | Self::I32(_) | Self::U64(_) | Self::I64(_) | Self::F32(_) | Self::F64(_) => None,
-        }
+        if let Self::Buffer { buffer, .. } = self { Some(buffer) } else { None }
     }
 
-    /// The parameter's bytes, the lowest first.
-    pub(crate) fn value(&self) -> Result<u64> {
-        Ok(match *self {
-            Self::U32(value) => low(value.to_ne_bytes()),
-            Self::I32(value) => low(value.to_ne_bytes()),
-            Self::F32(value) => low(value.to_ne_bytes()),
+    /// The parameter's bytes.
+    pub(crate) fn value(&self) -> Result<Value<'a>> {
+        let word = match *self {
+            Self::U8(value) => first(&value.to_ne_bytes()),
+            Self::I8(value) => first(&value.to_ne_bytes()),
+            Self::U16(value) => first(&value.to_ne_bytes()),
+            Self::I16(value) => first(&value.to_ne_bytes()),
+            Self::U32(value) => first(&value.to_ne_bytes()),
+            Self::I32(value) => first(&value.to_ne_bytes()),
+            Self::F32(value) => first(&value.to_ne_bytes()),
             Self::U64(value) => value,
             Self::I64(value) => value.cast_unsigned(),
             Self::F64(value) => value.to_bits(),
+            Self::Plain(bytes) => return Ok(Value::Bytes(bytes)),
             Self::Buffer { buffer, ref range } => {
                 check_part(range, buffer.len())?;
                 buffer.address() + range.start as u64
             }
-        })
+        };
+        Ok(Value::Word(word))
     }
 }
 
-/// Four bytes as the first ones of a value in memory.
-fn low([a, b, c, d]: [u8; 4]) -> u64 {
-    u64::from_ne_bytes([a, b, c, d, 0, 0, 0, 0])
+/// At most 8 bytes as the first ones of a value in memory.
+fn first(bytes: &[u8]) -> u64 {
+    let mut word = [0; 8];
+    word[..bytes.len()].copy_from_slice(bytes);
+    u64::from_ne_bytes(word)
 }
 
 macro_rules! from_numbers {
@@ -116,7 +152,44 @@ macro_rules! from_numbers {
         })*
     };
 }
-from_numbers!(u32 => U32, i32 => I32, u64 => U64, i64 => I64, f32 => F32, f64 => F64);
+from_numbers!(
+    u8 => U8, i8 => I8, u16 => U16, i16 => I16, u32 => U32, i32 => I32, u64 => U64, i64 => I64, f32 => F32, f64 => F64,
+);
+
+/// A number of 8 bits, 0 or 1, as `bool` of a kernel is.
+impl From<bool> for Arg<'_> {
+    fn from(value: bool) -> Self {
+        Self::U8(value.into())
+    }
+}
+
+/// 64 bits, as `size_t` of a kernel has.
+impl From<usize> for Arg<'_> {
+    fn from(value: usize) -> Self {
+        Self::U64(value as u64)
+    }
+}
+
+/// 64 bits, as `ptrdiff_t` of a kernel has.
+impl From<isize> for Arg<'_> {
+    fn from(value: isize) -> Self {
+        Self::I64(value as i64)
+    }
+}
+
+/// The bytes of a plain value.
+impl<'a, T: NoUninit> From<&'a T> for Arg<'a> {
+    fn from(value: &'a T) -> Self {
+        Self::Plain(bytemuck::bytes_of(value))
+    }
+}
+
+/// The address of the first element.
+impl<'a, T> From<&'a DeviceSlice<T>> for Arg<'a> {
+    fn from(slice: &'a DeviceSlice<T>) -> Self {
+        Self::Buffer { buffer: slice.buffer(), range: slice.byte_range() }
+    }
+}
 
 impl<'a> From<&'a DeviceBuffer> for Arg<'a> {
     fn from(buffer: &'a DeviceBuffer) -> Self {
@@ -130,9 +203,16 @@ mod tests {
 
     #[test]
     fn values_lie_as_kernels_read_them() {
-        assert_eq!(Arg::from(-1_i32).value().map(|value| value.to_ne_bytes()[..4] == [0xFF; 4]), Ok(true));
-        assert_eq!(Arg::from(-1_i64).value(), Ok(u64::MAX));
-        assert_eq!(Arg::from(1.5_f64).value(), Ok(1.5_f64.to_bits()));
+        let word = |argument: Arg<'_>| match argument.value() {
+            Ok(Value::Word(word)) => word.to_ne_bytes(),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(word((-1_i32).into()), [255, 255, 255, 255, 0, 0, 0, 0]);
+        assert_eq!(word((-2_i8).into()), [254, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!((word((-1_i64).into()), word(true.into())[0]), ([255; 8], 1));
+        assert_eq!(word(1.5_f64.into()), 1.5_f64.to_ne_bytes());
+        let pair = [1_u16, 2];
+        assert!(matches!(Arg::from(&pair).value(), Ok(Value::Bytes(bytes)) if bytes == bytemuck::bytes_of(&pair)));
         assert_eq!([Arg::from(1_u32).size(), Arg::from(1_u64).size(), Arg::from(1_f32).size()], [4, 8, 4]);
     }
 

@@ -8,7 +8,7 @@
 use crate::api::launch::own::own_kernel;
 use crate::api::stream::Stream;
 use crate::base::error::Result;
-use crate::driver::Shape;
+use crate::driver::{Shape, Value};
 use crate::runtime::Runtime;
 
 /// Reads a number and makes it the value of a condition. The driver brings the function that is called.
@@ -40,5 +40,5 @@ pub(crate) fn launch_set_condition(runtime: &Runtime, condition: u64, address: u
     let function = own_kernel(ready, stream.device_index(), TEXT, c"set_condition")?;
     let shape = Shape { grid: [1; 3], block: [1; 3], shared_bytes: 0 };
     // SAFETY: the kernel has two parameters of 8 bytes; what it reads is inside a buffer, as the caller has checked.
-    unsafe { ready.api.launch(function, shape, &[condition, address], stream.reference()) }
+    unsafe { ready.api.launch(function, shape, &[Value::Word(condition), Value::Word(address)], stream.reference()) }
 }

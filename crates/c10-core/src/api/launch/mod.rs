@@ -13,6 +13,7 @@
 #![expect(unsafe_code, reason = "launches of kernels that are somebody else's")]
 
 mod arguments;
+mod builder;
 mod condition;
 mod own;
 mod ptx;
@@ -27,14 +28,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 use cuda_sys::driver::types::{CUdevice_attribute as DeviceAttribute, CUfunction_attribute as Attribute};
 
 pub use arguments::{Arg, LaunchConfig};
+pub use builder::{Dim3, LaunchBuilder};
 pub(crate) use condition::launch_set_condition;
 pub(crate) use sleep::queue_sleep;
 
+use crate::api::arg::StreamArg;
 use crate::api::stream::Stream;
 use crate::base::device::DeviceIndex;
 use crate::base::error::{Error, LaunchError, LaunchErrorKind, ModuleError, Result};
+use crate::base::handles::StreamRef;
 use crate::base::process;
-use crate::driver::{FunctionHandle, ModuleHandle, Shape, with_array};
+use crate::driver::{FunctionHandle, ModuleHandle, Shape, Value, with_array};
 use crate::runtime::{Runtime, Started, WeakRuntime};
 use crate::state::captures::{KeptId, Told};
 
@@ -272,7 +276,8 @@ impl Kernel {
         Ok(())
     }
 
-    /// Queues a launch of the kernel. Returns before it is done; ordered on `stream`. During a capture it becomes a
+    /// Queues a launch of the kernel. Returns before it is done; ordered on `stream`, `None` for the current stream of the
+    /// kernel's device. [`Self::launch_builder`] says the same in steps. During a capture it becomes a
     /// node of the graph, which keeps kernel and buffers.
     ///
     /// # Safety
@@ -286,12 +291,27 @@ impl Kernel {
     /// # Errors
     /// The stream or a buffer is of another device or runtime, a size is zero or too large, the arguments do not match
     /// the parameters, or the driver's error.
-    pub unsafe fn launch(&self, config: &LaunchConfig, arguments: &[Arg<'_>], stream: &Stream) -> Result<()> {
-        let runtime = &self.module.runtime;
-        runtime.check_same(stream.runtime(), "stream")?;
-        self.check_device("stream", stream.device_index())?;
+    pub unsafe fn launch(&self, config: &LaunchConfig, arguments: &[Arg<'_>], stream: impl StreamArg) -> Result<()> {
+        // SAFETY: the caller's promise.
+        stream.with_stream(|stream| unsafe { self.launch_on(config, arguments, stream) })
+    }
+
+    /// As [`Self::launch`].
+    ///
+    /// # Safety
+    /// - The duties of [`Self::launch`].
+    unsafe fn launch_on(&self, config: &LaunchConfig, arguments: &[Arg<'_>], stream: Option<&Stream>) -> Result<()> {
+        let (runtime, device) = (&self.module.runtime, self.module.loaded.device);
+        let stream = match stream {
+            Some(stream) => {
+                runtime.check_same(stream.runtime(), "stream")?;
+                self.check_device("stream", stream.device_index())?;
+                stream.reference()
+            }
+            None => runtime.streams().current_ref(device),
+        };
         self.check_shape(config)?;
-        with_array(arguments.len(), 0, |values| {
+        with_array(arguments.len(), Value::Word(0), |values| {
             self.check_arguments(arguments, values)?;
             // SAFETY: the caller's promise; there are as many values as parameters, where that is known.
             unsafe { self.launch_checked(config, arguments, values, stream) }
@@ -306,23 +326,22 @@ impl Kernel {
         &self,
         config: &LaunchConfig,
         arguments: &[Arg<'_>],
-        values: &[u64],
-        stream: &Stream,
+        values: &[Value<'_>],
+        stream: StreamRef,
     ) -> Result<()> {
         let (runtime, loaded) = (&self.module.runtime, &self.module.loaded);
         let ready = runtime.ready()?;
-        let capture = ready.captures.of(&ready.api, stream.reference())?;
+        let capture = ready.captures.of(&ready.api, stream)?;
         for buffer in arguments.iter().filter_map(Arg::buffer) {
             runtime.check_same(buffer.runtime(), "buffer")?;
-            buffer.use_in(ready, stream.reference(), capture)?;
+            buffer.use_in(ready, stream, capture)?;
         }
         if let Some(capture) = capture {
             loaded.told.once(capture, || ready.captures.keep(capture.id, KeptId::of(loaded), || loaded.clone()));
         }
         let shape = Shape { grid: config.grid, block: config.block, shared_bytes: config.shared_bytes };
-        // SAFETY: as many values as parameters, none of more than 8 bytes, where that is known; the rest is the caller's
-        // promise.
-        unsafe { ready.api.launch(self.function.handle, shape, values, stream.reference()) }
+        // SAFETY: as many values as parameters and of their sizes, where those are known; the rest is the caller's promise.
+        unsafe { ready.api.launch(self.function.handle, shape, values, stream) }
     }
 
     fn refuse(&self, kind: LaunchErrorKind) -> Error {
@@ -355,7 +374,7 @@ impl Kernel {
     }
 
     /// Compares the arguments with the parameters, as far as those are known, and writes their values.
-    fn check_arguments(&self, arguments: &[Arg<'_>], values: &mut [u64]) -> Result<()> {
+    fn check_arguments<'a>(&self, arguments: &[Arg<'a>], values: &mut [Value<'a>]) -> Result<()> {
         if let Some(sizes) = &self.function.parameters {
             let (expected, found) = (sizes.len(), arguments.len());
             if expected != found {

@@ -8,7 +8,7 @@
 use crate::api::launch::own::own_kernel;
 use crate::api::stream::Stream;
 use crate::base::error::Result;
-use crate::driver::Shape;
+use crate::driver::{Shape, Value};
 
 /// Reads the clock until so many cycles have passed.
 const TEXT: &std::ffi::CStr = c"\
@@ -36,5 +36,5 @@ pub(crate) fn queue_sleep(stream: &Stream, cycles: i64) -> Result<()> {
     let function = own_kernel(ready, stream.device_index(), TEXT, c"wait_cycles")?;
     let shape = Shape { grid: [1; 3], block: [1; 3], shared_bytes: 0 };
     // SAFETY: the kernel has one parameter of 8 bytes and touches no memory.
-    unsafe { ready.api.launch(function, shape, &[cycles.cast_unsigned()], stream.reference()) }
+    unsafe { ready.api.launch(function, shape, &[Value::Word(cycles.cast_unsigned())], stream.reference()) }
 }

@@ -30,7 +30,7 @@ impl Stream {
     /// ```
     ///
     /// # Errors
-    /// [`crate::StreamError::Stream(crate::base::error::StreamError::HostFunctionDuringCapture)`] while the stream captures: a graph calls a function at each replay, for which
+    /// [`crate::StreamError::HostFunctionDuringCapture`] while the stream captures: a graph calls a function at each replay, for which
     /// [`CaptureScope::launch_host_func`] takes one that can be called again; the driver's error. The function is dropped
     /// then.
     #[doc(alias("add_callback", "cuLaunchHostFunc", "cudaLaunchHostFunc"))]

@@ -1,0 +1,143 @@
+//! A launch said in steps.
+//!
+//! # Safety
+//! The last step passes the caller's promise on to [`Kernel::launch`].
+#![expect(unsafe_code, reason = "a launch of a kernel that is somebody else's")]
+
+use std::fmt;
+
+use crate::api::arg::StreamArg;
+use crate::api::launch::{Arg, Kernel, LaunchConfig};
+use crate::api::stream::Stream;
+use crate::base::error::Result;
+
+/// Sizes along three axes, as grids and blocks have them: one number, two, or three.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Dim3(pub [u32; 3]);
+
+impl From<u32> for Dim3 {
+    fn from(x: u32) -> Self {
+        Self([x, 1, 1])
+    }
+}
+
+impl From<(u32, u32)> for Dim3 {
+    fn from((x, y): (u32, u32)) -> Self {
+        Self([x, y, 1])
+    }
+}
+
+impl From<(u32, u32, u32)> for Dim3 {
+    fn from((x, y, z): (u32, u32, u32)) -> Self {
+        Self([x, y, z])
+    }
+}
+
+impl From<[u32; 3]> for Dim3 {
+    fn from(sizes: [u32; 3]) -> Self {
+        Self(sizes)
+    }
+}
+
+/// A launch of a kernel, said in steps; made by [`Kernel::launch_builder`].
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{DeviceSlice, Module, Runtime};
+///
+/// let text = "
+///     .version 7.8
+///     .target sm_75
+///     .address_size 64
+///     .visible .entry set(.param .u64 to, .param .u32 value)
+///     {
+///         .reg .b64 %to, %at;
+///         .reg .b32 %value, %thread;
+///         ld.param.u64 %to, [to];
+///         ld.param.u32 %value, [value];
+///         mov.u32 %thread, %tid.x;
+///         mul.wide.u32 %at, %thread, 4;
+///         add.s64 %to, %to, %at;
+///         st.global.u32 [%to], %value;
+///         ret;
+///     }";
+/// let kernel = Module::from_ptx(&Runtime::current(), 0, text)?.kernel("set")?;
+/// let numbers = DeviceSlice::<u32>::zeros(4, None)?;
+/// // SAFETY: the kernel writes one number for each thread, and the slice has as many.
+/// unsafe { kernel.launch_builder(None).block(4).arg(&numbers).arg(7_u32).launch()? };
+/// assert_eq!(numbers.to_vec()?, [7; 4]);
+/// # Ok::<(), c10_core::Error>(())
+/// ```
+#[must_use = "nothing is queued before `launch`"]
+#[derive(Clone)]
+pub struct LaunchBuilder<'a> {
+    kernel: &'a Kernel,
+    stream: Option<Stream>,
+    config: LaunchConfig,
+    arguments: Vec<Arg<'a>>,
+}
+
+impl Kernel {
+    /// Begins a launch of one thread without arguments, on a stream or, for `None`, on the current one of the kernel's
+    /// device.
+    pub fn launch_builder(&self, stream: impl StreamArg) -> LaunchBuilder<'_> {
+        LaunchBuilder { kernel: self, stream: stream.stream(), config: LaunchConfig::default(), arguments: Vec::new() }
+    }
+}
+
+impl<'a> LaunchBuilder<'a> {
+    /// Blocks, by axis.
+    pub fn grid(mut self, blocks: impl Into<Dim3>) -> Self {
+        self.config.grid = blocks.into().0;
+        self
+    }
+
+    /// Threads of a block, by axis.
+    pub fn block(mut self, threads: impl Into<Dim3>) -> Self {
+        self.config.block = threads.into().0;
+        self
+    }
+
+    /// As many blocks of `threads` threads in a row as `elements` take; see [`LaunchConfig::linear`].
+    pub fn cover(mut self, elements: u32, threads: u32) -> Self {
+        self.config = LaunchConfig::linear(elements, threads).shared(self.config.shared_bytes);
+        self
+    }
+
+    /// Bytes of shared memory of each block, besides those that the kernel declares.
+    pub fn shared(mut self, bytes: u32) -> Self {
+        self.config.shared_bytes = bytes;
+        self
+    }
+
+    /// The next argument.
+    pub fn arg(mut self, argument: impl Into<Arg<'a>>) -> Self {
+        self.arguments.push(argument.into());
+        self
+    }
+
+    /// The next arguments.
+    pub fn args(mut self, arguments: impl IntoIterator<Item = Arg<'a>>) -> Self {
+        self.arguments.extend(arguments);
+        self
+    }
+
+    /// Queues the launch. Returns before it is done.
+    ///
+    /// # Safety
+    /// - The duties of [`Kernel::launch`].
+    ///
+    /// # Errors
+    /// As for [`Kernel::launch`].
+    pub unsafe fn launch(self) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.kernel.launch(&self.config, &self.arguments, self.stream.as_ref()) }
+    }
+}
+
+impl fmt::Debug for LaunchBuilder<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (grid, block) = (self.config.grid, self.config.block);
+        write!(f, "LaunchBuilder({}<<<{grid:?}, {block:?}>>>, {} arguments)", self.kernel.name(), self.arguments.len())
+    }
+}
