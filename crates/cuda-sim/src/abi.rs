@@ -89,7 +89,7 @@ crate::for_each_export!(define_functions);
 pub fn driver() -> Result<Driver, LoadError> {
     // SAFETY: these functions have the signatures and duties of the C functions they are named after, and live as long
     // as the process.
-    unsafe { Driver::from_functions(functions()) }
+    unsafe { Driver::from_functions(functions()) }.map(|driver| driver.on_machine(Machine::current().number()))
 }
 
 /// What a search for a function by name came to.

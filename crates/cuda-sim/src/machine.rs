@@ -112,6 +112,11 @@ impl Machine {
         self.shared.lock()
     }
 
+    /// A number that no other living machine of the process has.
+    pub(crate) fn number(&self) -> usize {
+        Arc::as_ptr(&self.shared).addr()
+    }
+
     /// The seed that fixes the machine's history.
     #[must_use]
     pub fn seed(&self) -> u64 {

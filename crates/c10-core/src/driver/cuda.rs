@@ -14,11 +14,13 @@ use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use cuda_sys::Driver as Table;
 use cuda_sys::driver::types::{CUcontext, CUdevice, CUdevice_attribute, CUuuid};
+use cuda_sys::{CUresult, CallError, Driver as Table};
 
 use crate::base::device::DeviceIndex;
 use crate::base::error::{DeviceError, Error, OLDEST_DRIVER, Result, StartError};
+use crate::driver::Relaxed;
+use crate::driver::captures::OwnCaptures;
 use crate::driver::conditional::Bodies;
 use crate::driver::vmm::Mappings;
 
@@ -28,6 +30,7 @@ pub(crate) struct Api {
     contexts: Box<[Context]>,
     pub(super) mappings: Mutex<Mappings>,
     pub(super) bodies: Bodies,
+    captures: OwnCaptures,
 }
 
 /// The primary context of one device.
@@ -43,7 +46,21 @@ impl Api {
     /// Initialises the driver.
     pub(crate) fn new(table: Arc<Table>) -> Result<Self> {
         let contexts = (0..count_devices(&table)?).map(|_| Context::default()).collect();
-        Ok(Self { table, contexts, mappings: Mutex::default(), bodies: Bodies::default() })
+        let captures = OwnCaptures::new(&table);
+        Ok(Self { table, contexts, mappings: Mutex::default(), bodies: Bodies::default(), captures })
+    }
+
+    /// The captures of this runtime, as other runtimes see them.
+    #[inline]
+    pub(crate) fn captures(&self) -> &OwnCaptures {
+        &self.captures
+    }
+
+    /// Keeps a call that a capture forbids from spoiling those of other runtimes, until dropped. What this runtime's own
+    /// captures forbid stays forbidden.
+    #[inline]
+    pub(super) fn spare_others(&self) -> Result<Relaxed<'_, Self>> {
+        Relaxed::new(self, false)
     }
 
     /// Number of devices, at least 1.
@@ -121,7 +138,14 @@ impl Api {
     }
 
     /// Blocks until all work of the device is done.
+    ///
+    /// No mode allows that during a capture on the device, which is spoilt. So where another runtime captures, the driver's
+    /// refusal is answered without asking it.
     pub(crate) fn synchronize_device(&self, device: DeviceIndex) -> Result<()> {
+        if self.captures.have_others_on(device) {
+            let status = CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+            return Err(CallError::Failed { call: "cuCtxSynchronize", status }.into());
+        }
         self.bind(device)?;
         // SAFETY: no pointers; the context is current.
         Ok(unsafe { self.table.cuCtxSynchronize() }?)

@@ -118,6 +118,7 @@ impl Api {
 
     /// Makes an executable graph.
     pub(crate) fn graph_instantiate(&self, graph: GraphHandle) -> Result<GraphExecHandle> {
+        let _spared = self.spare_others()?;
         let flags = AUTO_FREE_ON_LAUNCH | USE_NODE_PRIORITY;
         let mut exec: CUgraphExec = ptr::null_mut();
         // SAFETY: the graph is alive; `exec` outlives the call.

@@ -33,6 +33,7 @@ pub(crate) fn check_part(range: &Range<usize>, len: usize) -> Result<usize> {
 
 impl Driver for Api {
     fn mem_alloc(&self, device: DeviceIndex, bytes: u64) -> Result<u64> {
+        let _spared = self.spare_others()?;
         self.bind(device)?;
         let size =
             usize::try_from(bytes).map_err(|_| Error::Memory(MemoryError::RequestTooLarge { requested: bytes }))?;
@@ -43,6 +44,7 @@ impl Driver for Api {
     }
 
     fn mem_free(&self, device: DeviceIndex, address: u64) -> Result<()> {
+        let _spared = self.spare_others()?;
         self.bind(device)?;
         // SAFETY: the allocator frees each address it got from `mem_alloc` once.
         Ok(unsafe { self.table.cuMemFree_v2(address) }?)
@@ -112,6 +114,10 @@ impl Driver for Api {
         self.graph_node_dependencies(node)
     }
 
+    fn others_capture(&self) -> bool {
+        self.captures().have_others()
+    }
+
     fn exchange_capture_mode(&self, mode: CaptureMode) -> Result<CaptureMode> {
         self.thread_exchange_capture_mode(mode)
     }
@@ -121,6 +127,7 @@ impl Api {
     /// Copies plain host memory to the device; the slice is not read after the call, and later work of any stream
     /// sees the bytes.
     pub(crate) fn copy_from_slice(&self, to: u64, from: &[u8], stream: StreamRef) -> Result<()> {
+        let _spared = self.spare_others()?;
         self.stream_wait_on_host(stream)?;
         // SAFETY: `from` is readable for its length and unregistered memory is staged before the call returns;
         // the target range was checked by the caller.
@@ -131,6 +138,7 @@ impl Api {
 
     /// Copies device memory to plain host memory, after the work of `stream`; done when it returns.
     pub(crate) fn copy_to_slice(&self, to: &mut [u8], from: u64, stream: StreamRef) -> Result<()> {
+        let _spared = self.spare_others()?;
         self.stream_wait_on_host(stream)?;
         // SAFETY: `to` is writable for its length; the call returns after the last byte is written.
         Ok(unsafe { self.table.cuMemcpyDtoH_v2(to.as_mut_ptr().cast::<c_void>(), from, to.len()) }?)

@@ -7,6 +7,7 @@
 //! **Invariant:** nobody outside this folder names `cuda_sys` functions or holds raw pointers. Handles are numbers;
 //! they are made and used only inside the crate, so that a safe caller cannot present a made-up one.
 
+mod captures;
 mod conditional;
 mod cuda;
 mod cudart;
@@ -151,18 +152,28 @@ pub(crate) trait Driver {
     /// # Errors
     /// The driver's error.
     fn exchange_capture_mode(&self, mode: CaptureMode) -> Result<CaptureMode>;
+
+    /// Whether another runtime of this process captures with this driver.
+    fn others_capture(&self) -> bool {
+        false
+    }
 }
 
-/// Lets this thread make calls that a capture elsewhere would forbid, until dropped.
+/// Lets this thread make calls that a capture would forbid, or that would spoil it, until dropped.
 pub(crate) struct Relaxed<'a, D: Driver> {
     driver: &'a D,
     before: Option<CaptureMode>,
 }
 
 impl<'a, D: Driver> Relaxed<'a, D> {
-    /// Relaxes the mode if `needed`.
+    /// Relaxes the mode if `needed`, and where another runtime captures.
+    #[inline]
     pub(crate) fn new(driver: &'a D, needed: bool) -> Result<Self> {
-        let before = if needed { Some(driver.exchange_capture_mode(CaptureMode::Relaxed)?) } else { None };
+        let before = if needed || driver.others_capture() {
+            Some(driver.exchange_capture_mode(CaptureMode::Relaxed)?)
+        } else {
+            None
+        };
         Ok(Self { driver, before })
     }
 }

@@ -64,6 +64,7 @@ impl Api {
 
     /// Whether all work queued on the stream is done.
     pub(crate) fn stream_query(&self, stream: StreamRef) -> Result<bool> {
+        let _spared = self.spare_others()?;
         self.bind_unless_named(stream)?;
         // SAFETY: the stream is alive.
         ready(unsafe { self.table.cuStreamQuery(raw(stream)) })
@@ -71,6 +72,7 @@ impl Api {
 
     /// Blocks until all work queued on the stream is done.
     pub(crate) fn stream_wait_on_host(&self, stream: StreamRef) -> Result<()> {
+        let _spared = self.spare_others()?;
         self.bind_unless_named(stream)?;
         // SAFETY: the stream is alive.
         Ok(unsafe { self.table.cuStreamSynchronize(raw(stream)) }?)
@@ -208,12 +210,14 @@ impl Api {
 
     /// Whether the work before the event is done.
     pub(crate) fn event_is_done(&self, event: EventHandle) -> Result<bool> {
+        let _spared = self.spare_others()?;
         // SAFETY: the event is alive.
         ready(unsafe { self.table.cuEventQuery(raw_event(event)) })
     }
 
     /// Blocks until the work before the event is done.
     pub(crate) fn event_wait_on_host(&self, event: EventHandle) -> Result<()> {
+        let _spared = self.spare_others()?;
         // SAFETY: the event is alive.
         Ok(unsafe { self.table.cuEventSynchronize(raw_event(event)) }?)
     }

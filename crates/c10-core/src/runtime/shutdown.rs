@@ -9,9 +9,13 @@ use crate::state::deferred_destroy::DriverObject;
 
 /// Waits for the devices and lets go of what work under way needed. Only buffers of pinned memory can be left then.
 pub(crate) fn finish_work(started: &Started) {
+    let _relaxed = started.relaxed();
     let devices = (0..).map(DeviceIndex).take(started.api.device_count());
     for device in devices.filter(|device| started.api.is_used(*device)) {
-        let _ = started.api.synchronize_device(device);
+        // Where another runtime captures on the device, only the streams can be waited for.
+        if started.api.synchronize_device(device).is_err() {
+            started.streams.wait(&started.api, device);
+        }
     }
     started.ipc.dismantle(&started.api);
     started.captures.clear();
@@ -20,6 +24,7 @@ pub(crate) fn finish_work(started: &Started) {
 
 /// Gives everything back.
 pub(crate) fn dismantle(started: &Started) {
+    let _relaxed = started.relaxed();
     finish_work(started);
     started.pinned.cache.dismantle(&started.api);
     started.allocator.dismantle(&started.api);

@@ -33,6 +33,15 @@ impl StreamPools {
         Ok(pools.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// Waits for every stream of a device, the default one among them, as far as the driver does.
+    pub(crate) fn wait(&self, api: &Api, device: DeviceIndex) {
+        let Ok(pools) = self.of(device) else { return };
+        let made = pools.levels.iter().flatten().flat_map(|pool| pool.streams.iter().copied());
+        for handle in made.chain([StreamHandle::default()]) {
+            let _ = api.stream_wait_on_host(StreamRef { device, handle });
+        }
+    }
+
     /// Destroys every stream.
     pub(crate) fn dismantle(&self, api: &Api) {
         for (device, pools) in (0..).map(DeviceIndex).zip(&self.devices) {

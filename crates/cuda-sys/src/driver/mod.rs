@@ -41,6 +41,7 @@ pub struct Driver {
     functions: Functions,
     version: CudaVersion,
     origin: String,
+    machine: usize,
 }
 
 impl Driver {
@@ -86,7 +87,21 @@ impl Driver {
             return Err(attempt(loader::Outcome::Refused(status.to_string())));
         }
         let version = CudaVersion(u32::try_from(version).unwrap_or(0));
-        Ok(Self { functions: functions.up_to(version), version, origin: "function table".to_owned() })
+        Ok(Self { functions: functions.up_to(version), version, origin: "function table".to_owned(), machine: 0 })
+    }
+
+    /// Says on which of several machines the functions act, where they are the same for all: a number of the caller's
+    /// choice. See [`Self::identity`].
+    #[must_use]
+    pub fn on_machine(mut self, machine: usize) -> Self {
+        self.machine = machine;
+        self
+    }
+
+    /// Equal for drivers that are the same library on the same machine, so that they share contexts and captures.
+    #[must_use]
+    pub fn identity(&self) -> (usize, usize) {
+        (self.functions.cuInit.map_or(0, |function| function as usize), self.machine)
     }
 
     /// Version of CUDA that the driver supports.
@@ -119,7 +134,7 @@ impl Driver {
         // library stays loaded for the life of the process.
         let functions = unsafe { Functions::resolve(|info| find.find(info)) };
         library.keep_loaded();
-        Ok(Self { functions, version, origin })
+        Ok(Self { functions, version, origin, machine: 0 })
     }
 
     #[cold]

@@ -60,6 +60,7 @@ impl Capturing {
         let pool = pool.filter(|pool| *pool != PoolId(0, 0)).unwrap_or_else(PoolId::for_capture);
         let number = Arc::new(AtomicU64::new(0));
         ready.allocator.begin_capture(stream.device_index(), pool, Arc::clone(&number))?;
+        ready.api.captures().begin(stream.device_index());
         match begin(ready, stream.reference(), mode) {
             Ok(id) => {
                 number.store(id, Ordering::Release);
@@ -68,6 +69,7 @@ impl Capturing {
                 Ok(Self { stream, pool, pinned, id, generators: prepared })
             }
             Err(error) => {
+                ready.api.captures().end(stream.device_index());
                 close_pool(ready, stream.device_index(), pool);
                 Err(error)
             }
@@ -104,6 +106,7 @@ impl Capturing {
     /// Forgets the capture; what its graph keeps. The pool keeps the pinned blocks among it as well.
     fn end_keeping(&self, ready: &Started) -> Kept {
         let kept = ready.captures.end(self.id);
+        ready.api.captures().end(self.stream.device_index());
         self.pinned.keep(kept.iter().filter(|(_, held)| held.is::<KeptBlock>()));
         kept
     }
