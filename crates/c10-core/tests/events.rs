@@ -181,7 +181,7 @@ fn an_event_that_outlives_its_graph_is_destroyed_once() {
     let event = Event::on(&rig.runtime, EventOptions { external: true, ..PLAIN });
     drop(captured(&rig, |main| event.record(main)));
     rig.runtime.synchronize(DEVICE).unwrap();
-    event.record(&rig.stream()).unwrap();
+    event.record(rig.stream()).unwrap();
     event.synchronize().unwrap();
     assert_eq!(rig.machine.live().events, 1);
     drop(event);

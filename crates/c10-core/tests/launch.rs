@@ -151,7 +151,7 @@ fn what_cannot_be_launched_is_refused_before_it_is_queued() {
     assert_eq!(reversed, Err(Error::Memory(MemoryError::ReversedRange { start, end })));
     let other = common::rig();
     // SAFETY: as above.
-    let of_another_runtime = unsafe { kernel.launch(&one, &right, &other.stream()) };
+    let of_another_runtime = unsafe { kernel.launch(&one, &right, other.stream()) };
     drop(other);
     assert!(matches!(of_another_runtime, Err(Error::OtherRuntime { .. })));
     stream.synchronize().unwrap();
@@ -431,7 +431,7 @@ fn a_launch_in_steps_is_a_launch() {
     let buffer = words(&rig, &stream);
     let count = u32::try_from(WORDS).unwrap();
     let launch = |config: &dyn Fn(c10_core::LaunchBuilder<'_>) -> Result<()>, on: Option<&Stream>| {
-        config(kernel.launch_builder(on).arg(&buffer).arg(&count).arg(2_u32))
+        config(kernel.launch_builder(on).arg(&buffer).arg(count).arg(2_u32))
     };
     // SAFETY: the kernel changes as many words as the buffer has.
     launch(&|builder| unsafe { builder.cover(count, 128).launch() }, Some(&stream)).unwrap();

@@ -67,7 +67,7 @@ fn telemetry_starts_nothing() {
     );
     assert!(!rig.runtime.is_initialized());
     let buffer = rig.runtime.memory().buffer(1 << 20, &rig.stream()).unwrap();
-    buffer.fill(0..1 << 20, 1, &rig.stream()).unwrap();
+    buffer.fill(0..1 << 20, 1, rig.stream()).unwrap();
     assert_eq!(
         (rig.runtime.telemetry().utilization(DEVICE), rig.runtime.telemetry().memory_usage(DEVICE)),
         (Ok(100), Ok(50))

@@ -238,7 +238,7 @@ fn an_event_that_was_never_recorded_is_done() {
     let event = Event::on(&rig.runtime, EventOptions::default());
     assert!(event.query().unwrap());
     event.synchronize().unwrap();
-    event.wait(&rig.stream()).unwrap();
+    event.wait(rig.stream()).unwrap();
     assert_eq!((event.device(), event.cuda_event()), (None, 0));
     assert_eq!(event.to_string(), "<torch.cuda.Event uninitialized>");
     assert_eq!(rig.machine.live().events, 0);
@@ -274,7 +274,7 @@ fn elapsed_time_needs_timing_records_and_completion() {
 fn an_event_stays_on_its_device() {
     let rig = Rig::new(config().devices(2));
     let event = Event::on(&rig.runtime, EventOptions::default());
-    event.record(&rig.stream()).unwrap();
+    event.record(rig.stream()).unwrap();
     let elsewhere = rig.runtime.streams().pooled(DeviceIndex(1), 0).unwrap();
     let error = event.record(&elsewhere).unwrap_err();
     assert_eq!(error.to_string(), "Event device 0 does not match recording stream's device 1.");
@@ -306,4 +306,27 @@ fn waiting_for_an_idle_stream_is_one_call() {
     let _routed = rig.runtime.mem_pools().enter(&pool, DEVICE).unwrap();
     stream.synchronize().unwrap();
     assert_eq!(calls() - before, 2);
+}
+
+#[test]
+fn a_stream_outside_the_pools_is_ones_own() {
+    let rig = rig();
+    let streams = rig.runtime.streams();
+    let own = streams.unpooled(DEVICE, -1).unwrap();
+    let (id, copy) = (own.stream_id(), own.clone());
+    assert_eq!((own.priority(), own.is_default()), (Ok(-1), false));
+    let buffer = rig.runtime.memory().buffer(4, &own).unwrap();
+    buffer.fill(.., 7, &own).unwrap();
+    drop(own);
+    assert_ne!(streams.unpooled(DEVICE, -1).unwrap().stream_id(), id, "another handle is there");
+    copy.sleep(1 << 20).unwrap();
+    drop(copy);
+    let others: Vec<_> = (0..3).map(|_| streams.unpooled(DEVICE, -1).unwrap()).collect();
+    assert!(others.iter().all(|other| other.stream_id() != id), "its work is not done");
+    rig.runtime.synchronize(DEVICE).unwrap();
+    assert_ne!(streams.unpooled(DEVICE, 0).unwrap().stream_id(), id, "its priority is another");
+    assert_eq!(streams.unpooled(DEVICE, -1).unwrap().stream_id(), id);
+    assert_eq!(buffer.to_vec().unwrap(), [7; 4]);
+    drop((others, buffer));
+    assert_eq!(rig.left().streams, 0);
 }
