@@ -78,7 +78,7 @@ pub use base::arch::{
     ARCH_LIST, CheckedDevice, Compat, CompatInterval, CompatSet, CompatTable, UnsupportedCode, UnsupportedCubins,
     extract_arch_version, gencode_flags,
 };
-pub use base::config::{AllocatorConfig, Backend, ConfigError, ROUNDUP_ENTRIES};
+pub use base::config::{AllocatorConfig, Backend, ConfigError, EnvironmentError, ROUNDUP_ENTRIES};
 pub use base::device::{Device, DeviceIndex, DeviceType};
 pub use base::error::{
     AcceleratorError, BufferError, CudaError, DeferredCudaCallError, DeviceError, Error, EventError, GraphError,

@@ -17,6 +17,8 @@ fn nothing_is_started_before_it_is_needed() {
     assert!(!rig.runtime.is_initialized());
     assert!(!rig.machine.calls().iter().any(|(symbol, ..)| *symbol == "cuInit"));
     assert_eq!(rig.runtime.device_count(), 1);
+    assert!(rig.runtime.is_available() && !rig.runtime.is_initialized());
+    assert_eq!(rig.runtime.current_device(), Ok(DEVICE));
     assert!(rig.runtime.is_initialized());
 }
 

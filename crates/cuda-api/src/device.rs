@@ -45,14 +45,16 @@ pub fn is_initialized() -> bool {
     Runtime::current().is_initialized()
 }
 
-/// Whether there is a device to use. Never fails; starts the runtime where there is, unless the environment variable
-/// `PYTORCH_NVML_BASED_CUDA_CHECK` is `1`: then NVML is asked, and the process can still fork.
+/// Whether there is a device to use. Never fails and does not start the runtime, but initialises the driver, so that
+/// children which are forked later cannot use it. Where the environment variable `PYTORCH_NVML_BASED_CUDA_CHECK` is `1`
+/// it asks as [`device_count`] does.
 #[must_use]
 pub fn is_available() -> bool {
     Runtime::current().is_available()
 }
 
-/// Number of devices; 0 without a usable driver. Never fails. Whom it asks is as for [`is_available`].
+/// Number of devices; 0 without a usable driver. Never fails and does not start the runtime. NVML is asked first, which
+/// leaves the driver alone. Before the runtime has started each call asks anew.
 #[must_use]
 pub fn device_count() -> usize {
     Runtime::current().device_count()

@@ -44,17 +44,7 @@ impl Telemetry<'_> {
     /// `_device_count_nvml`. Starts nothing but NVML. `None` where they do not tell.
     #[must_use]
     pub fn device_count(self) -> Option<usize> {
-        let visible = VisibleDevices::of_environment();
-        let is_empty = visible.count(usize::MAX) == 0;
-        match visible {
-            _ if is_empty => Some(0),
-            VisibleDevices::Instances(_) => None,
-            VisibleDevices::Gpus(_) => Some(visible.with_ordinals(&uuids(&*self.nvml().ok()?).ok()?).count(usize::MAX)),
-            VisibleDevices::Ordinals(_) => {
-                let machine = self.nvml().ok()?.device_count().ok()?;
-                Some(visible.count(usize::try_from(machine).ok()?))
-            }
-        }
+        self.0.nvml_slot().visible_count(self.0.source())
     }
 
     /// Number of devices of the machine, whatever `CUDA_VISIBLE_DEVICES` says; torch's `_raw_device_count_nvml`. Starts
@@ -72,7 +62,7 @@ impl Telemetry<'_> {
     /// # Errors
     /// [`crate::TelemetryError::Missing`], [`crate::TelemetryError::DriverNotLoaded`], or NVML's error.
     pub fn raw_device_uuids(self) -> Result<Vec<String>> {
-        uuids(&*self.nvml()?)
+        self.nvml()?.uuids()
     }
 
     /// NVML's number of a device; torch's `_get_nvml_device_index`.
@@ -83,7 +73,7 @@ impl Telemetry<'_> {
         let visible = match VisibleDevices::of_environment() {
             visible @ VisibleDevices::Ordinals(_) => visible,
             visible @ (VisibleDevices::Gpus(_) | VisibleDevices::Instances(_)) => {
-                visible.with_ordinals(&uuids(&*self.nvml()?).map_err(|_| Error::Telemetry(TelemetryError::NoUuids))?)
+                visible.with_ordinals(&self.nvml()?.uuids().map_err(|_| Error::Telemetry(TelemetryError::NoUuids))?)
             }
         };
         let ordinal = usize::try_from(device).ok().and_then(|position| visible.ordinal(position));
@@ -169,9 +159,4 @@ impl Telemetry<'_> {
         };
         ask().unwrap_or_default()
     }
-}
-
-/// Identities of the machine's devices, in NVML's order.
-fn uuids(nvml: &Nvml) -> Result<Vec<String>> {
-    (0..nvml.device_count()?).map(|index| nvml.uuid(index)).collect()
 }

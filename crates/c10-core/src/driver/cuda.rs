@@ -42,21 +42,8 @@ struct Context {
 impl Api {
     /// Initialises the driver.
     pub(crate) fn new(table: Arc<Table>) -> Result<Self> {
-        if table.version() < OLDEST_DRIVER {
-            return Err(Error::Start(StartError::DriverTooOld { found: table.version().0 }));
-        }
-        // SAFETY: no pointers; 0 is the only flag.
-        unsafe { table.cuInit(0) }.map_err(Error::from_init)?;
-        let mut count: c_int = 0;
-        // SAFETY: `count` outlives the call.
-        unsafe { table.cuDeviceGetCount(&mut count) }?;
-        match usize::try_from(count) {
-            Ok(0) | Err(_) => Err(Error::Start(StartError::NoDevices)),
-            Ok(count) => {
-                let contexts = (0..count).map(|_| Context::default()).collect();
-                Ok(Self { table, contexts, mappings: Mutex::default(), bodies: Bodies::default() })
-            }
-        }
+        let contexts = (0..count_devices(&table)?).map(|_| Context::default()).collect();
+        Ok(Self { table, contexts, mappings: Mutex::default(), bodies: Bodies::default() })
     }
 
     /// Number of devices, at least 1.
@@ -203,6 +190,23 @@ impl Api {
         // SAFETY: `uuid` outlives the call.
         unsafe { self.table.cuDeviceGetUuid_v2(&mut uuid, number) }?;
         Ok(uuid.bytes.map(|byte| u8::from_ne_bytes(byte.to_ne_bytes())))
+    }
+}
+
+/// Initialises the driver, which does nothing where it is initialised, and counts the devices, of which there is at least
+/// one.
+pub(crate) fn count_devices(table: &Table) -> Result<usize> {
+    if table.version() < OLDEST_DRIVER {
+        return Err(Error::Start(StartError::DriverTooOld { found: table.version().0 }));
+    }
+    // SAFETY: no pointers; 0 is the only flag.
+    unsafe { table.cuInit(0) }.map_err(Error::from_init)?;
+    let mut count: c_int = 0;
+    // SAFETY: `count` outlives the call.
+    unsafe { table.cuDeviceGetCount(&mut count) }?;
+    match usize::try_from(count) {
+        Ok(0) | Err(_) => Err(Error::Start(StartError::NoDevices)),
+        Ok(count) => Ok(count),
     }
 }
 

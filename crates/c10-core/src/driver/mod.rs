@@ -24,7 +24,7 @@ mod stream;
 mod vmm;
 
 pub(crate) use conditional::{ConditionHandle, ConditionalKind};
-pub(crate) use cuda::Api;
+pub(crate) use cuda::{Api, count_devices};
 pub(crate) use graph::{GraphExecHandle, GraphHandle, UpdateRefusal};
 pub(crate) use host::HostMemory;
 pub(crate) use host_function::Repeated;

@@ -49,6 +49,11 @@ impl Nvml {
         Ok(count)
     }
 
+    /// Identities of the machine's devices, in NVML's order.
+    pub(crate) fn uuids(&self) -> Result<Vec<String>> {
+        (0..self.device_count()?).map(|index| self.uuid(index)).collect()
+    }
+
     /// The text that identifies a device: `GPU-` and hexadecimal digits.
     pub(crate) fn uuid(&self, index: u32) -> Result<String> {
         let device = self.device(index)?;

@@ -20,7 +20,8 @@ use crate::base::device::DeviceIndex;
 use crate::base::error::{DeviceError, Error, Result, StartError};
 use crate::base::ids::RuntimeId;
 use crate::base::process;
-use crate::driver::{Api, Source};
+use crate::base::warning::warning;
+use crate::driver::{Api, Source, count_devices};
 use crate::runtime::bound::{self, RuntimeGuard};
 use crate::runtime::guard::DeviceGuard;
 use crate::runtime::lazy::Queue;
@@ -47,6 +48,8 @@ pub(crate) struct Inner {
     source: Source,
     loaded: OnceLock<Arc<Table>>,
     ready: OnceLock<Started>,
+    /// Number of devices that the driver has shown; it was initialised then.
+    counted: OnceLock<usize>,
     /// Held while starting, so that it happens once.
     starting: Mutex<()>,
     /// The allocator's options; none before they are first needed, when the environment is asked.
@@ -89,6 +92,7 @@ impl Runtime {
             source,
             loaded,
             ready: OnceLock::new(),
+            counted: OnceLock::new(),
             starting: Mutex::default(),
             config: Mutex::default(),
             caching: AtomicBool::new(std::env::var("PYTORCH_NO_CUDA_MEMORY_CACHING").as_deref() != Ok("1")),
@@ -169,25 +173,48 @@ impl Runtime {
         process::in_bad_fork()
     }
 
-    /// Whether there is a device to use; torch's `is_available`. Never fails.
+    /// Whether there is a device to use; torch's `is_available`. Never fails and does not start the runtime, whatever the
+    /// options of the allocators are.
     ///
-    /// Starts the runtime where there is one, unless the environment variable `PYTORCH_NVML_BASED_CUDA_CHECK` is `1`:
-    /// then NVML is asked, and the process can still fork. Only where NVML cannot tell is the runtime started after all.
+    /// Initialises the driver, so that children which are forked later cannot use it, unless the environment variable
+    /// `PYTORCH_NVML_BASED_CUDA_CHECK` is `1`: then it asks as [`Self::device_count`] does. Where the driver cannot be
+    /// initialised it warns and answers `false`; a machine without driver or device is no reason for a warning.
     #[must_use]
     pub fn is_available(&self) -> bool {
-        self.device_count() > 0
+        let asks_nvml = std::env::var("PYTORCH_NVML_BASED_CUDA_CHECK").as_deref() == Ok("1");
+        if asks_nvml { self.device_count() > 0 } else { self.count_by_driver() > 0 }
     }
 
-    /// Number of devices, 0 when there is no usable driver. Never fails. Whom it asks is as for [`Self::is_available`].
+    /// Number of devices, 0 when there is no usable driver; torch's `device_count`. Never fails and does not start the
+    /// runtime, whatever the options of the allocators are.
+    ///
+    /// NVML is asked first, which leaves the driver alone, so that the process can still fork; only where it cannot tell is
+    /// the driver initialised. Before the runtime has started each call asks anew, so that a change of
+    /// `CUDA_VISIBLE_DEVICES` counts.
     #[must_use]
     pub fn device_count(&self) -> usize {
         // A forked child cannot ask, but what its parent knew still holds.
-        if let Some(ready) = self.0.ready.get() {
+        if let Some(ready) = self.started() {
             return ready.api.device_count();
         }
-        let asks_nvml = std::env::var("PYTORCH_NVML_BASED_CUDA_CHECK").as_deref() == Ok("1");
-        let counted = if asks_nvml { self.telemetry().device_count() } else { None };
-        counted.unwrap_or_else(|| self.ready().map_or(0, |ready| ready.api.device_count()))
+        self.nvml_slot().visible_count(self.source()).unwrap_or_else(|| self.count_by_driver())
+    }
+
+    /// Number of devices that the driver shows, which is initialised for it; what cannot be counted is told as a warning.
+    fn count_by_driver(&self) -> usize {
+        // The driver looks at its devices once, so that its answer is kept; also for a forked child, which cannot ask.
+        if let Some(count) = self.started().map(|ready| ready.api.device_count()).or(self.0.counted.get().copied()) {
+            return count;
+        }
+        match self.0.count() {
+            Ok(count) => *self.0.counted.get_or_init(|| count),
+            Err(error) => {
+                if !error.is_no_device() {
+                    warning!("CUDA initialization: {error}");
+                }
+                0
+            }
+        }
     }
 
     /// CUDA version of the driver, written 1000 * major + 10 * minor, and where it was loaded from.
@@ -433,16 +460,28 @@ impl Inner {
         Ok(self.loaded.get_or_init(|| table))
     }
 
+    /// Initialises the driver and counts its devices; starts nothing else.
+    fn count(&self) -> Result<usize> {
+        if process::in_bad_fork() {
+            return Err(StartError::BadFork.into());
+        }
+        let table = self.table()?;
+        process::watch_forks();
+        count_devices(table)
+    }
+
     #[cold]
     fn start(&self) -> Result<&Started> {
         let _starting = self.starting.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(ready) = self.ready.get() {
             return Ok(ready);
         }
-        let config = self.config()?;
+        // The driver's answer comes first: without a device nobody wants to know of options.
         let table = Arc::clone(self.table()?);
         process::watch_forks();
-        let ready = Started::new(Api::new(table)?, &config);
+        let api = Api::new(table)?;
+        let config = self.config()?;
+        let ready = Started::new(api, &config);
         if let Err(error) = ready.set_first_limits(config.per_process_memory_fraction) {
             ready.pinned.close(ready);
             return Err(error);

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use cuda_sys::Nvml as Table;
 
 use crate::base::error::Result;
+use crate::base::visible::VisibleDevices;
 use crate::driver::{Nvml, Source};
 
 /// A runtime's NVML.
@@ -31,6 +32,24 @@ impl NvmlSlot {
         let ready = Arc::new(Nvml::new(table)?);
         slot.ready = Some(Arc::clone(&ready));
         Ok(ready)
+    }
+
+    /// Number of devices that CUDA will show, as far as NVML and `CUDA_VISIBLE_DEVICES` tell; `None` where they do not.
+    pub(crate) fn visible_count(&self, source: &Source) -> Option<usize> {
+        let visible = VisibleDevices::of_environment();
+        let is_empty = visible.count(usize::MAX) == 0;
+        match visible {
+            _ if is_empty => Some(0),
+            VisibleDevices::Instances(_) => None,
+            VisibleDevices::Gpus(_) => {
+                let uuids = self.get(source).ok()?.uuids().ok()?;
+                Some(visible.with_ordinals(&uuids).count(usize::MAX))
+            }
+            VisibleDevices::Ordinals(_) => {
+                let machine = self.get(source).ok()?.device_count().ok()?;
+                Some(visible.count(usize::try_from(machine).ok()?))
+            }
+        }
     }
 
     /// Takes this NVML from now on.

@@ -86,3 +86,19 @@ pub enum ConfigError {
     #[error("Allocator backend parsed at runtime != allocator backend parsed at load time")]
     BackendChanged,
 }
+
+/// A setting of an environment variable that was refused; nothing of the variable was applied.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[error("{error} (the environment variable {variable} sets '{key}' to '{value}')")]
+#[non_exhaustive]
+pub struct EnvironmentError {
+    /// The variable.
+    pub variable: &'static str,
+    /// The key of the setting.
+    pub key: String,
+    /// Its value as written; empty where there is none.
+    pub value: String,
+    /// Why it was refused.
+    #[source]
+    pub error: ConfigError,
+}

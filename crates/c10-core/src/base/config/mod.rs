@@ -8,7 +8,7 @@
 mod error;
 mod raw;
 
-pub use error::ConfigError;
+pub use error::{ConfigError, EnvironmentError};
 use raw::{Setting, Value, Word};
 
 const MIB: u64 = 1 << 20;
@@ -117,9 +117,15 @@ impl AllocatorConfig {
     ///
     /// # Errors
     /// The text of the variable that counts is refused.
-    pub fn from_env(get: impl Fn(&str) -> Option<String>) -> Result<Self, ConfigError> {
-        let text = VARIABLES.into_iter().find_map(get);
-        text.map_or_else(|| Ok(Self::default()), |text| Self::default().apply(&text, When::Load))
+    pub fn from_env(get: impl Fn(&str) -> Option<String>) -> Result<Self, EnvironmentError> {
+        let set = VARIABLES.into_iter().find_map(|variable| Some((variable, get(variable)?)));
+        let Some((variable, text)) = set else { return Ok(Self::default()) };
+        Self::default().apply(&text, When::Load).map_err(|(setting, error)| EnvironmentError {
+            variable,
+            key: setting.key.text.to_owned(),
+            value: setting.value.to_string(),
+            error,
+        })
     }
 
     /// The configuration after `text` is set while these values hold; torch's `_set_allocator_settings`.
@@ -130,7 +136,7 @@ impl AllocatorConfig {
     /// # Errors
     /// The first setting that is refused.
     pub fn parse(&self, text: &str) -> Result<Self, ConfigError> {
-        self.apply(text, When::RunTime)
+        self.apply(text, When::RunTime).map_err(|(_, error)| error)
     }
 
     /// Whether a text names an option.
@@ -144,19 +150,27 @@ impl AllocatorConfig {
         &self.text
     }
 
-    fn apply(&self, text: &str, when: When) -> Result<Self, ConfigError> {
-        let settings = raw::settings(text);
+    /// The configuration after a text, or the setting that is refused.
+    fn apply<'a>(&self, text: &'a str, when: When) -> Result<Self, (Setting<'a>, ConfigError)> {
+        let mut settings = raw::settings(text);
+        self.with(text, &settings, when).map_err(|(index, error)| (settings.swap_remove(index), error))
+    }
+
+    /// The same, with the position of the setting that is refused.
+    fn with(&self, text: &str, settings: &[Setting<'_>], when: When) -> Result<Self, (usize, ConfigError)> {
         let mut config = Self { text: text.to_owned(), ..self.clone() };
         // The limits of other options depend on this one, wherever it stands.
-        for setting in settings.iter().filter(|setting| setting.key.text == "large_segment_size_mb") {
-            config.large_segment_size = setting.large_segment_size()?;
+        for (index, setting) in settings.iter().enumerate() {
+            if setting.key.text == "large_segment_size_mb" {
+                config.large_segment_size = setting.large_segment_size().map_err(|error| (index, error))?;
+            }
         }
         config.max_split_size = None;
         config.max_non_split_rounding = config.large_segment_size;
         config.garbage_collection_threshold = 0.0;
         config.roundup_power2_divisions = [0; ROUNDUP_ENTRIES];
-        for setting in &settings {
-            config.set(setting, when)?;
+        for (index, setting) in settings.iter().enumerate() {
+            config.set(setting, when).map_err(|error| (index, error))?;
         }
         Ok(config)
     }

@@ -5,6 +5,8 @@
 //!
 //! **Invariant:** reading never fails; a value that is not there is an absent value, which the resolver refuses.
 
+use std::fmt;
+
 /// The only key whose value may be a list in brackets.
 const LIST_KEY: &str = "roundup_power2_divisions";
 
@@ -30,6 +32,23 @@ pub(super) enum Value<'a> {
     List(Vec<(Word<'a>, Word<'a>)>),
     /// A list that the text ends in.
     OpenList,
+}
+
+impl fmt::Display for Value<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Missing => Ok(()),
+            Self::Word(word) => f.write_str(word.text),
+            Self::OpenList => f.write_str("["),
+            Self::List(pairs) => {
+                for (index, (first, second)) in pairs.iter().enumerate() {
+                    let before = if index == 0 { '[' } else { ',' };
+                    write!(f, "{before}{}:{}", first.text, second.text)?;
+                }
+                f.write_str("]")
+            }
+        }
+    }
 }
 
 /// The settings of a text.

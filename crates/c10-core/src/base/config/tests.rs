@@ -155,7 +155,10 @@ fn the_backend_is_chosen_once() {
     let text = "backend:cudaMallocAsync";
     assert_eq!(AllocatorConfig::default().parse(text), Err(ConfigError::BackendChanged));
     let at_load = AllocatorConfig::from_env(|_| Some(text.to_owned()));
-    assert_eq!(at_load, Err(ConfigError::UnavailableBackend { name: "cudaMallocAsync" }));
+    let refused = at_load.unwrap_err();
+    assert_eq!(refused.error, ConfigError::UnavailableBackend { name: "cudaMallocAsync" });
+    let text = "(the environment variable PYTORCH_CUDA_ALLOC_CONF sets 'backend' to 'cudaMallocAsync')";
+    assert!(refused.to_string().ends_with(text), "{refused}");
     assert_eq!(parsed("backend:native").backend.name(), "native");
 }
 

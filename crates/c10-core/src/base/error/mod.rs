@@ -193,6 +193,14 @@ impl Error {
         self.driver_is_out_of_memory() || matches!(self, Self::Memory(MemoryError::HostOutOfMemory(_)))
     }
 
+    /// Whether the machine has no driver or no device, and nothing is wrong with it.
+    pub(crate) fn is_no_device(&self) -> bool {
+        if let Self::Start(StartError::NoDriver(error)) = self {
+            return error.is_not_installed();
+        }
+        matches!(self, Self::Start(StartError::NoDevices))
+    }
+
     /// The error of a failed `cuInit`.
     pub(crate) fn from_init(error: DriverError) -> Self {
         let error = Self::from(error);

@@ -4,6 +4,7 @@ use std::fmt;
 
 use cuda_sys::{CUresult, CudaVersion, LoadError};
 
+use crate::base::config::EnvironmentError;
 use crate::base::error::{AcceleratorError, DeferredCudaCallError, Error};
 
 /// Oldest driver the runtime works with.
@@ -31,6 +32,9 @@ pub enum StartError {
     /// The driver refused to start.
     #[error("{}", initialization_text(.0))]
     Initialization(#[source] AcceleratorError),
+    /// An environment variable with options of the allocators was refused.
+    #[error(transparent)]
+    Environment(Box<EnvironmentError>),
     /// The process was forked after the runtime had been initialised; the child cannot use the driver.
     #[error(
         "Cannot re-initialize CUDA in forked subprocess. The driver does not work in a child that was forked after the parent had started it: fork before CUDA is first used, or start the child as a program of its own (std::process::Command)."
@@ -86,5 +90,11 @@ impl fmt::Display for NoDriver {
 impl std::error::Error for NoDriver {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         Some(&self.0)
+    }
+}
+
+impl From<EnvironmentError> for Error {
+    fn from(error: EnvironmentError) -> Self {
+        Self::Start(StartError::Environment(Box::new(error)))
     }
 }
