@@ -82,11 +82,10 @@ fn told_by(variable: &str, text: &str) -> (usize, bool, String) {
     let line = said.lines().find_map(|line| line.split_once("told:")).expect("the child says it").1;
     let mut parts = line.splitn(3, '|');
     let mut next = || parts.next().expect("three parts");
-    (next().parse().unwrap(), next() == "true", next().to_owned())
+    (next().parse().expect("a number of devices"), next() == "true", next().to_owned())
 }
 
 #[test]
-#[expect(clippy::print_stdout, reason = "the process that started this one reads it")]
 fn what_a_process_is_told() {
     if std::env::var_os(CHILD).is_some() {
         let rig = Rig::new(config().devices(2));
