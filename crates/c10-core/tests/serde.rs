@@ -1,5 +1,6 @@
 //! Figures, snapshots and shared buffers written and read by serde. Runs with `--features serde`.
 #![cfg(feature = "serde")]
+#![expect(clippy::unwrap_used, reason = "a failed set-up is a failed test")]
 
 mod common;
 
