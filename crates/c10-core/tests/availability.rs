@@ -82,7 +82,7 @@ fn told_by(variable: &str, text: &str) -> (usize, bool, String) {
     let line = said.lines().find_map(|line| line.split_once("told:")).expect("the child says it").1;
     let mut parts = line.splitn(3, '|');
     let mut next = || parts.next().expect("three parts");
-    (next().parse().expect("a number"), next() == "true", next().to_owned())
+    (next().parse().expect("a number of devices"), next() == "true", next().to_owned())
 }
 
 #[test]

@@ -307,3 +307,26 @@ fn waiting_for_an_idle_stream_is_one_call() {
     stream.synchronize().unwrap();
     assert_eq!(calls() - before, 2);
 }
+
+#[test]
+fn a_stream_outside_the_pools_is_ones_own() {
+    let rig = rig();
+    let streams = rig.runtime.streams();
+    let own = streams.unpooled(DEVICE, -1).unwrap();
+    let (id, copy) = (own.stream_id(), own.clone());
+    assert_eq!((own.priority(), own.is_default()), (Ok(-1), false));
+    let buffer = rig.runtime.memory().buffer(4, &own).unwrap();
+    buffer.fill(.., 7, &own).unwrap();
+    drop(own);
+    assert_ne!(streams.unpooled(DEVICE, -1).unwrap().stream_id(), id, "another handle is there");
+    copy.sleep(1 << 20).unwrap();
+    drop(copy);
+    let others: Vec<_> = (0..3).map(|_| streams.unpooled(DEVICE, -1).unwrap()).collect();
+    assert!(others.iter().all(|other| other.stream_id() != id), "its work is not done");
+    rig.runtime.synchronize(DEVICE).unwrap();
+    assert_ne!(streams.unpooled(DEVICE, 0).unwrap().stream_id(), id, "its priority is another");
+    assert_eq!(streams.unpooled(DEVICE, -1).unwrap().stream_id(), id);
+    assert_eq!(buffer.to_vec().unwrap(), [7; 4]);
+    drop((others, buffer));
+    assert_eq!(rig.left().streams, 0);
+}

@@ -1,5 +1,5 @@
 //! Lines as somebody who knows torch writes them. That they compile is the test; each is also checked for what it does.
-#![expect(clippy::needless_borrows_for_generic_args, reason = "references are among the natural lines")]
+#![expect(clippy::needless_borrows_for_generic_args, reason = "a reference is one of the ways to name a device")]
 
 mod common;
 

@@ -51,6 +51,22 @@ struct Place {
 /// First byte of a shared buffer as bytes.
 const VERSION: u8 = 2;
 
+/// As the bytes of [`SharedBuffer::to_bytes`].
+#[cfg(feature = "serde")]
+impl serde::Serialize for SharedBuffer {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serde::Serialize::serialize(&self.to_bytes(), serializer)
+    }
+}
+
+#[cfg(feature = "serde")]
+impl<'de> serde::Deserialize<'de> for SharedBuffer {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let bytes = <Vec<u8> as serde::Deserialize>::deserialize(deserializer)?;
+        Self::from_bytes(&bytes).map_err(serde::de::Error::custom)
+    }
+}
+
 impl SharedBuffer {
     /// Bytes of the memory.
     #[must_use]

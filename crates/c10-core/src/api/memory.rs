@@ -153,11 +153,10 @@ impl Memory<'_> {
     ///
     /// # Errors
     /// Not enough memory, or the driver's error.
+    #[inline]
     pub fn alloc(self, bytes: u64, stream: &Stream) -> Result<u64> {
         match self.0.at_hand() {
-            Some(ready) if stream.runtime() == self.0 => {
-                self.allocate(ready, stream.reference(), bytes, Owner::Program)
-            }
+            Some(ready) if stream.runtime() == self.0 => self.allocate_for_program(ready, stream.reference(), bytes),
             _ => self.allocate_first(bytes, stream, Owner::Program),
         }
     }
@@ -182,7 +181,14 @@ impl Memory<'_> {
         self.allocate(ready, thread::stream(self.0.id(), device).on(device), bytes, Owner::Program)
     }
 
-    #[inline]
+    /// A function of its own, so that the kind of owner is a constant in it.
+    #[inline(never)]
+    fn allocate_for_program(self, ready: &Started, stream: StreamRef, bytes: u64) -> Result<u64> {
+        self.allocate(ready, stream, bytes, Owner::Program)
+    }
+
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "the kind of owner is known where it is called, and a hit is short")]
     fn allocate(self, ready: &Started, stream: StreamRef, bytes: u64, owner: Owner) -> Result<u64> {
         match ready.allocator.alloc_for(&ready.api, stream, bytes, owner) {
             Ok(address) => Ok(address),

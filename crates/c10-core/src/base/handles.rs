@@ -37,6 +37,7 @@ pub(crate) struct NodeHandle(pub(crate) usize);
 
 /// Free and total bytes of a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct MemInfo {
     /// Bytes nobody holds.
     pub free: u64,

@@ -62,6 +62,7 @@ impl StreamKey {
 
 /// Name of a pool: `(n, 0)` belongs to one capture, `(0, n)` is a handle that several may share.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct PoolId(pub u64, pub u64);
 
 impl PoolId {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 /// One figure over time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Stat {
     /// Value now.
     pub current: i64,
@@ -37,6 +38,7 @@ impl Stat {
 
 /// A figure, or a family of figures by name.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum NestedStat {
     /// A figure.
     Value(i64),

@@ -16,6 +16,7 @@ use crate::base::stat::{NestedStat, tree};
 
 /// How long driver calls of one kind took, in microseconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct DurationStat {
     /// All of them together.
     pub total: i64,
@@ -53,6 +54,7 @@ impl DurationStat {
 /// Sizes are bytes, after rounding up to powers of two.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct HostStats {
     /// Times pinned memory was taken from the driver, by allocation or by registration.
     pub num_host_alloc: u64,

@@ -46,6 +46,7 @@ impl StreamPools {
     pub(crate) fn dismantle(&self, api: &Api) {
         for (device, pools) in (0..).map(DeviceIndex).zip(&self.devices) {
             let pools = std::mem::take(&mut *pools.lock().unwrap_or_else(PoisonError::into_inner));
+            pools.unpooled.into_iter().for_each(|(handle, ..)| destroy(api, device, handle));
             for pool in pools.levels.into_iter().flatten() {
                 pool.streams.into_iter().for_each(|handle| destroy(api, device, handle));
             }
@@ -63,6 +64,8 @@ fn destroy(api: &Api, device: DeviceIndex, handle: StreamHandle) {
 pub(crate) struct DevicePools {
     level_count: Option<usize>,
     levels: [Option<Pool>; MAX_LEVELS],
+    /// Streams outside the pools, each with its level and whether somebody has it.
+    unpooled: Vec<(StreamHandle, usize, bool)>,
 }
 
 /// The streams of one priority.
@@ -84,12 +87,42 @@ impl DevicePools {
     }
 
     pub(crate) fn next(&mut self, api: &Api, device: DeviceIndex, priority: i32) -> Result<StreamKey> {
-        let last = self.level_count(api, device)? - 1;
-        let level = usize::try_from(priority.saturating_neg()).unwrap_or(0).min(last);
+        let level = self.level(api, device, priority)?;
         let pool = self.pool(api, device, level)?;
         let index = pool.next % STREAMS_PER_POOL;
         pool.next += 1;
         Ok(StreamKey { id: StreamId::of_pool(level, index), handle: pool.streams[index] })
+    }
+
+    /// A stream outside the pools that nobody else has: one that was given back and has no work left, or a new one.
+    pub(crate) fn take_unpooled(&mut self, api: &Api, device: DeviceIndex, priority: i32) -> Result<StreamKey> {
+        let level = self.level(api, device, priority)?;
+        let idle = |handle| api.stream_query(StreamRef { device, handle }).unwrap_or(false);
+        let mut known = self.unpooled.iter_mut();
+        let handle = match known.find(|(handle, of, taken)| !*taken && *of == level && idle(*handle)) {
+            Some((handle, _, taken)) => {
+                *taken = true;
+                *handle
+            }
+            None => {
+                let handle = api.stream_create(device, priority_of(level))?;
+                self.unpooled.push((handle, level, true));
+                handle
+            }
+        };
+        // Its name is its handle, which is even: odd names are of pools.
+        Ok(StreamKey { id: StreamId(i64::try_from(handle.0).unwrap_or(i64::MAX)), handle })
+    }
+
+    /// Gives such a stream back. What still names it goes on to work.
+    pub(crate) fn give_unpooled(&mut self, handle: StreamHandle) {
+        let known = self.unpooled.iter_mut().find(|(known, ..)| *known == handle);
+        known.into_iter().for_each(|(.., taken)| *taken = false);
+    }
+
+    fn level(&mut self, api: &Api, device: DeviceIndex, priority: i32) -> Result<usize> {
+        let last = self.level_count(api, device)? - 1;
+        Ok(usize::try_from(priority.saturating_neg()).unwrap_or(0).min(last))
     }
 
     pub(crate) fn find(

@@ -19,7 +19,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crossbeam_utils::Backoff;
 
-/// A value that one thread at a time has access to.
+/// A value that one thread at a time has access to. The flag lies before the value, on the cache line of its beginning.
+#[repr(C)]
 pub(crate) struct SpinLock<T> {
     is_locked: AtomicBool,
     value: UnsafeCell<T>,

@@ -10,6 +10,7 @@ mod raw;
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
+use std::sync::Arc;
 
 pub use external::ExternalStream;
 pub use raw::get_stream_from_external;
@@ -24,8 +25,9 @@ use crate::base::handles::{StreamHandle, StreamRef};
 use crate::base::ids::StreamId;
 use crate::base::ids::StreamKey;
 use crate::base::ids::priority_of;
+use crate::base::process;
 use crate::driver::Driver;
-use crate::runtime::{Runtime, Started};
+use crate::runtime::{Runtime, Started, WeakRuntime};
 use crate::thread;
 
 /// `CU_STREAM_LEGACY`: the default stream by another handle.
@@ -39,6 +41,31 @@ pub struct Stream {
     runtime: Runtime,
     device: DeviceIndex,
     key: StreamKey,
+    /// Of a stream outside the pools.
+    _lease: Option<Arc<Lease>>,
+}
+
+/// A stream outside the pools that somebody has, given back when dropped.
+#[derive(Debug)]
+struct Lease {
+    home: WeakRuntime,
+    device: DeviceIndex,
+    handle: StreamHandle,
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        if process::in_bad_fork() {
+            return;
+        }
+        // Without the runtime the stream is gone already.
+        let runtime = Runtime::upgrade(&self.home);
+        if let Some(ready) = runtime.as_ref().and_then(Runtime::started)
+            && let Ok(mut streams) = ready.streams.of(self.device)
+        {
+            streams.give_unpooled(self.handle);
+        }
+    }
 }
 
 impl Stream {
@@ -53,6 +80,31 @@ impl Stream {
         let index = device.resolve(&runtime)?;
         let index = if index < DeviceIndex(0) { runtime.current_device()? } else { index };
         runtime.streams().pooled(index, priority)
+    }
+
+    /// A stream outside the pools, which nobody else is given as long as a handle of it lives; else as [`Self::new`].
+    ///
+    /// When the last handle is dropped, the driver's stream serves a later call once its work is done. It is destroyed with
+    /// the runtime and not before: buffers and the current stream of a thread may still name it. A handle that the current
+    /// stream is asked for ([`Streams::current`]) does not count as one.
+    ///
+    /// ```
+    /// # testkit::make_default(testkit::Config::default()).unwrap();
+    /// use c10_core::Stream;
+    ///
+    /// let (own, other) = (Stream::new_unpooled(None, 0)?, Stream::new_unpooled(None, 0)?);
+    /// assert_ne!(own, other);
+    /// assert!((0..32).all(|_| Stream::new(None, 0).is_ok_and(|pooled| pooled != own)));
+    /// # Ok::<(), c10_core::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The device does not exist, or the driver cannot make the stream.
+    pub fn new_unpooled(device: impl DeviceArg, priority: i32) -> Result<Self> {
+        let runtime = Runtime::current();
+        let index = device.resolve(&runtime)?;
+        let index = if index < 0 { runtime.current_device()? } else { index };
+        runtime.streams().unpooled(index, priority)
     }
 
     /// The stream of the current runtime that [`Self::stream_id`], [`Self::device_index`] and [`Self::device_type`] named.
@@ -286,7 +338,19 @@ impl Streams<'_> {
         let ready = self.0.check_device(device)?;
         let _relaxed = ready.relaxed()?;
         let key = ready.streams.of(device)?.next(&ready.api, device, priority)?;
-        Ok(Stream { runtime: self.0.clone(), device, key })
+        Ok(Stream { runtime: self.0.clone(), device, key, _lease: None })
+    }
+
+    /// A stream outside the pools; see [`Stream::new_unpooled`].
+    ///
+    /// # Errors
+    /// The driver knows no such device, or cannot make the stream.
+    pub fn unpooled(self, device: DeviceIndex, priority: i32) -> Result<Stream> {
+        let ready = self.0.check_device(device)?;
+        let _relaxed = ready.relaxed()?;
+        let key = ready.streams.of(device)?.take_unpooled(&ready.api, device, priority)?;
+        let lease = Lease { home: self.0.downgrade(), device, handle: key.handle };
+        Ok(Stream { runtime: self.0.clone(), device, key, _lease: Some(Arc::new(lease)) })
     }
 
     /// The default stream of a device.
@@ -295,7 +359,7 @@ impl Streams<'_> {
     /// The driver knows no such device.
     pub fn default(self, device: DeviceIndex) -> Result<Stream> {
         self.0.check_device(device)?;
-        Ok(Stream { runtime: self.0.clone(), device, key: StreamKey::DEFAULT })
+        Ok(Stream { runtime: self.0.clone(), device, key: StreamKey::DEFAULT, _lease: None })
     }
 
     /// This thread's current stream of a device; the default stream, unless another was made current.
@@ -306,7 +370,7 @@ impl Streams<'_> {
     pub fn current(self, device: DeviceIndex) -> Result<Stream> {
         self.0.check_device(device)?;
         let key = thread::stream(self.0.id(), device);
-        Ok(Stream { runtime: self.0.clone(), device, key })
+        Ok(Stream { runtime: self.0.clone(), device, key, _lease: None })
     }
 
     /// Makes a stream the current one of its device, and that device the current one.
@@ -375,6 +439,7 @@ impl Streams<'_> {
             runtime: self.0.clone(),
             device,
             key: key.ok_or(Error::Stream(StreamError::Unknown { id: id.0 }))?,
+            _lease: None,
         })
     }
 
@@ -411,7 +476,7 @@ impl Streams<'_> {
             return Err(Error::Stream(StreamError::Unknown { id }));
         }
         ready.captures.open_door();
-        Ok(Stream { runtime: self.0.clone(), device, key: StreamKey { id: StreamId(id), handle } })
+        Ok(Stream { runtime: self.0.clone(), device, key: StreamKey { id: StreamId(id), handle }, _lease: None })
     }
 
     /// The stream of a device that torch's `graph` captures on where none is named: always the same one, so that graphs

@@ -137,6 +137,7 @@ pub struct OutOfMemoryError {
 
 /// A process that holds memory of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct ProcessMemory {
     /// Number of the process, as NVML sees it: inside a container it may be that of the host.
     pub pid: u32,

@@ -32,7 +32,7 @@ pub(crate) struct Figures {
 struct Reading {
     stats: DeviceStats,
     /// The versions of the shards at that moment.
-    versions: Vec<u64>,
+    versions: Vec<(Index, u32)>,
 }
 
 impl Figures {
@@ -54,7 +54,7 @@ impl Figures {
     /// The figures of the last reading, if no shard has changed since.
     fn unchanged(&self) -> Option<&DeviceStats> {
         let Reading { stats, versions } = self.last_reading.as_ref()?;
-        let is_same = |(shard, version): (&Arc<Shard>, &u64)| shard.version() == *version;
+        let is_same = |(shard, version): (&Arc<Shard>, &(Index, u32))| shard.version() == *version;
         (versions.len() == self.shards.len() && self.shards.iter().zip(versions).all(is_same)).then_some(stats)
     }
 }

@@ -254,8 +254,8 @@ impl DeviceCache {
             && let Some(mut drained) = locked.drain(&self.remote_frees)
             && drained.end_wait_of_last(last.block)
         {
-            let address = drained.repeat_last(asked)?;
-            return Some(self.handed_out(shard, address, asked.owner()));
+            let claim = drained.repeat_last(asked)?;
+            return Some(self.handed_out(shard, claim));
         }
         self.free_pending(last);
         None

@@ -6,7 +6,7 @@ use crate::caching::block::{Claim, StreamUse};
 use crate::caching::device::cache::DeviceCache;
 use crate::caching::pools::Waiter;
 use crate::caching::remote::Place;
-use crate::caching::shard::Shard;
+use crate::caching::shard::{Drained, Shard};
 use crate::driver::Driver;
 
 /// What giving back the last allocation of a shard came to.
@@ -23,14 +23,16 @@ impl DeviceCache {
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "a call of its own would be a fifth of it")]
     pub(crate) fn free_last(&self, shard: &Shard, claim: Claim) -> FreeOfLast {
-        let Some(mut drained) = shard.lock().drain(&self.remote_frees) else { return FreeOfLast::NotLast };
-        if drained.undo_last(claim) {
-            return FreeOfLast::Done;
-        }
-        match drained.await_last(claim) {
-            Some((block, used)) => FreeOfLast::Waits(Waiter { shard: shard.id, block }, used),
-            None => FreeOfLast::NotLast,
-        }
+        let free = |mut drained: Drained<'_>| {
+            if drained.undo_last(claim) {
+                return FreeOfLast::Done;
+            }
+            match drained.await_last(claim) {
+                Some((block, used)) => FreeOfLast::Waits(Waiter { shard: shard.id, block }, used),
+                None => FreeOfLast::NotLast,
+            }
+        };
+        shard.lock().drain_then(&self.remote_frees, free, || FreeOfLast::NotLast)
     }
 
     /// Takes a block back. Whatever happens the block is no longer allocated: if a driver call fails, the block is pending
@@ -41,9 +43,8 @@ impl DeviceCache {
         if place.is_used() {
             return self.free_used(driver, shard, place, claim);
         }
-        if let Some(mut drained) = shard.lock().drain(&self.remote_frees)
-            && (drained.undo_last(claim) || drained.flush().free_if_covered(place))
-        {
+        let free = |mut drained: Drained<'_>| drained.undo_last(claim) || drained.flush().free_if_covered(place);
+        if shard.lock().drain_then(&self.remote_frees, free, || false) {
             return Ok(());
         }
         self.free_under_all_locks(driver, shard, claim)

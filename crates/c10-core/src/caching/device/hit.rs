@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use crate::base::handles::StreamHandle;
-use crate::caching::block::{Asked, Claim, Owner, size_class};
+use crate::caching::block::{Asked, Claim, size_class};
 use crate::caching::device::cache::DeviceCache;
 use crate::caching::shard::{Clean, Drained, Locked, Shard, Taking};
 use crate::thread;
@@ -51,7 +51,7 @@ impl DeviceCache {
     fn hit_contended(&self, shard: &Shard, asked: Asked) -> Option<u64> {
         let (locked, granted) = shard.lock_with_request(asked);
         match granted {
-            Some(address) => Some(self.handed_out(shard, address, asked.owner())),
+            Some(claim) => Some(self.handed_out(shard, claim)),
             None => self.hit_locked(shard, locked, asked),
         }
     }
@@ -59,21 +59,19 @@ impl DeviceCache {
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "as above")]
     fn hit_locked(&self, shard: &Shard, locked: Locked<'_>, asked: Asked) -> Option<u64> {
-        let Some(mut drained) = locked.drain(&self.remote_frees) else {
-            return self.hit_under_all_locks(shard, asked, true, None);
-        };
-        match drained.repeat_last(asked) {
-            Some(address) => Some(self.handed_out(shard, address, asked.owner())),
+        let hit = |mut drained: Drained<'_>| match drained.repeat_last(asked) {
+            Some(claim) => Some(self.handed_out(shard, claim)),
             None => self.hit_fresh(shard, drained, asked),
-        }
+        };
+        locked.drain_then(&self.remote_frees, hit, || self.hit_under_all_locks(shard, asked, true, None))
     }
 
-    /// Notes that this thread was handed out an address.
+    /// Notes that this thread was handed out memory; its address.
     #[inline]
-    pub(super) fn handed_out(&self, shard: &Shard, address: u64, owner: Owner) -> u64 {
+    pub(super) fn handed_out(&self, shard: &Shard, claim: Claim) -> u64 {
         shard.set_owner(thread::number());
-        self.shared.note_handed_out(Claim::new(address, owner), shard.id);
-        address
+        self.shared.note_handed_out(claim, shard.id);
+        claim.address()
     }
 
     /// Serves a request by another block than the last.
@@ -91,7 +89,7 @@ impl DeviceCache {
             // The lock is held until the address is published.
             let (_locked, index, address) = clean.take_noted(&taking);
             self.shared.pages.publish(address, shard.id, index, asked.owner());
-            return Some(self.handed_out(shard, address, asked.owner()));
+            return Some(self.handed_out(shard, Claim::new(address, asked.owner())));
         }
         drop(clean);
         self.hit_under_all_locks(shard, asked, true, None)

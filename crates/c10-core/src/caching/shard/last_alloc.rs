@@ -89,11 +89,14 @@ impl LastAlloc {
         self.base = self.changes;
     }
 
-    /// What other threads may see of the note: the dormant block, or [`NONE`], in the lower half; above it how often the
-    /// figures changed, so that a thread which finds the same word again knows that they are the same.
+    /// What other threads see of the count of changes.
     #[inline]
-    pub(super) fn shown(&self, dormant: Index) -> u64 {
-        self.changes << 32 | u64::from(dormant)
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "it is compared only, and 2^32 changes would have to be missed"
+    )]
+    pub(super) fn shown_changes(&self) -> u32 {
+        self.changes as u32
     }
 
     /// The block, if the note is about one.
@@ -107,14 +110,14 @@ impl LastAlloc {
         self.changes - self.base
     }
 
-    /// Hands the dormant block out again, if it is what such a request got; its address.
+    /// Hands the dormant block out again, if it is what such a request got.
     #[inline]
-    pub(super) fn repeat(&mut self, asked: Asked) -> Option<u64> {
+    pub(super) fn repeat(&mut self, asked: Asked) -> Option<Claim> {
         if !matches!(self.stage, Stage::Dormant) || self.asked != asked {
             return None;
         }
         self.stage = Stage::Allocated;
-        Some(self.claim.address())
+        Some(self.claim)
     }
 
     /// Takes the block back, if it is the claimed one; its position.

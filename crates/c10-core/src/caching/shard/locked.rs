@@ -58,14 +58,14 @@ impl Shard {
         self.state.try_lock().map(|state| Locked { shard: self, state })
     }
 
-    /// Waits for the lock with a request that the holder can see meanwhile. The address, if the holder has served it.
+    /// Waits for the lock with a request that the holder can see meanwhile. The memory, if the holder has served it.
     #[cold]
-    pub(crate) fn lock_with_request(&self, asked: Asked) -> (Locked<'_>, Option<u64>) {
+    pub(crate) fn lock_with_request(&self, asked: Asked) -> (Locked<'_>, Option<Claim>) {
         self.awaited.store(asked.word(), Ordering::Release);
         let mut state = self.state.lock();
         self.awaited.store(0, Ordering::Relaxed);
         let granted = state.granted.take_if(|(granted, _)| *granted == asked);
-        (Locked { shard: self, state }, granted.map(|(_, address)| address))
+        (Locked { shard: self, state }, granted.map(|(_, claim)| claim))
     }
 
     /// The lock, with the note flushed.
@@ -113,21 +113,42 @@ impl<'a> Locked<'a> {
         if self.state.granted.is_some() {
             return;
         }
-        if let Some(address) = self.state.last.repeat(awaited) {
-            self.state.granted = Some((awaited, address));
+        if let Some(claim) = self.state.last.repeat(awaited) {
+            self.state.granted = Some((awaited, claim));
         }
     }
 
     /// Frees what other threads gave back before. `None`, and the lock is released, if that takes more than this lock:
     /// the ledger does not cover it, or another shard of the device may have remote frees.
     #[inline]
-    pub(crate) fn drain(mut self, flags: &RemoteFreeFlags) -> Option<Drained<'a>> {
-        if flags.are_none() || self.drain_slowly(flags) { Some(Drained(self)) } else { None }
+    pub(crate) fn drain(self, flags: &RemoteFreeFlags) -> Option<Drained<'a>> {
+        if flags.are_none() { Some(Drained(self)) } else { self.drain_slowly(flags) }
     }
 
+    /// The same for hot paths: goes on with `then`, or with `otherwise` where this lock is not enough. Each way is compiled
+    /// by itself, so that the usual one does not test what it knows.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "as above")]
+    pub(crate) fn drain_then<R>(
+        self,
+        flags: &RemoteFreeFlags,
+        then: impl FnOnce(Drained<'a>) -> R,
+        otherwise: impl FnOnce() -> R,
+    ) -> R {
+        if flags.are_none() {
+            return then(Drained(self));
+        }
+        match self.drain_slowly(flags) {
+            Some(drained) => then(drained),
+            None => otherwise(),
+        }
+    }
+
+    // By value: a reference would keep the stage in memory, where it is in registers.
     #[inline(never)]
-    fn drain_slowly(&mut self, flags: &RemoteFreeFlags) -> bool {
-        (!self.has_remote_frees() || self.free_remote()) && !flags.any_of(self.shard.other_flags)
+    fn drain_slowly(mut self, flags: &RemoteFreeFlags) -> Option<Drained<'a>> {
+        let drained = !self.has_remote_frees() || self.free_remote();
+        (drained && !flags.any_of(self.shard.other_flags)).then_some(Drained(self))
     }
 
     /// Frees blocks that other threads gave back, as far as the ledger covers it; whether that was all.
@@ -164,7 +185,9 @@ impl<'a> Locked<'a> {
     /// Lets other threads see which block is dormant and that the figures may have changed.
     #[inline]
     fn show(&self, dormant: Index) {
-        self.shard.last.store(self.state.last.shown(dormant), Ordering::Release);
+        // In this order: a thread that finds the dormant block finds the count that belongs to it, or a later one.
+        self.shard.changes.store(self.state.last.shown_changes(), Ordering::Relaxed);
+        self.shard.dormant.store(dormant, Ordering::Release);
     }
 
     /// Enters the note about the last allocation into the books.
@@ -183,12 +206,12 @@ impl<'a> Locked<'a> {
 }
 
 impl<'a> Drained<'a> {
-    /// Hands the dormant block out again, if it is what such a request got last; its address.
+    /// Hands the dormant block out again, if it is what such a request got last.
     #[inline]
-    pub(crate) fn repeat_last(&mut self, asked: Asked) -> Option<u64> {
-        let address = self.0.state.last.repeat(asked)?;
+    pub(crate) fn repeat_last(&mut self, asked: Asked) -> Option<Claim> {
+        let claim = self.0.state.last.repeat(asked)?;
         self.0.show(NONE);
-        Some(address)
+        Some(claim)
     }
 
     /// Takes the last allocation back, if it is the claimed one; whether it was.

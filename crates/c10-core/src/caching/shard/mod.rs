@@ -21,12 +21,12 @@ pub(crate) use stream_table::StreamTable;
 
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crossbeam_utils::CachePadded;
 
 use crate::base::config::AllocatorConfig;
-use crate::caching::block::{Asked, Index, NONE};
+use crate::caching::block::{Asked, Claim, Index, NONE};
 use crate::caching::remote::{Pages, RemoteCursor, RemoteFrees, ShardId};
 use crate::sync::spin_lock::SpinLock;
 
@@ -54,8 +54,10 @@ pub(crate) struct Header {
     pub(crate) other_flags: u64,
     /// Number of the thread that allocated last.
     owner: AtomicU64,
-    /// What the note about the last allocation shows: the dormant block, and a count of changes.
-    last: AtomicU64,
+    /// The dormant block, or [`NONE`].
+    dormant: AtomicU32,
+    /// A count of the changes of the shard's figures.
+    changes: AtomicU32,
     /// The word of a request whose thread waits for the lock; 0 for none.
     awaited: AtomicU64,
     pages: Arc<Pages>,
@@ -66,8 +68,8 @@ pub(crate) struct Header {
 pub(crate) struct ShardState {
     books: Books,
     last: LastAlloc,
-    /// A request that was served for a thread that waits for the lock: what was asked for, and the address.
-    granted: Option<(Asked, u64)>,
+    /// A request that was served for a thread that waits for the lock: what was asked for, and the memory.
+    granted: Option<(Asked, Claim)>,
     /// How far the chain of remote frees was followed.
     cursor: RemoteCursor,
     /// Blocks of that chain that are not freed yet, the last given back first.
@@ -98,7 +100,8 @@ impl Shard {
             position,
             other_flags: if position < LAST_FLAG { !(1 << position) } else { u64::MAX },
             owner: AtomicU64::new(0),
-            last: AtomicU64::new(u64::from(NONE)),
+            dormant: AtomicU32::new(NONE),
+            changes: AtomicU32::new(0),
             awaited: AtomicU64::new(0),
             pages: Arc::clone(pages),
         };
@@ -130,14 +133,16 @@ impl Shard {
 
     /// Whether a block may be dormant: its slot says that it is allocated, but it was given back.
     pub(crate) fn is_dormant(&self, block: Index) -> bool {
-        self.version() & u64::from(u32::MAX) == u64::from(block)
+        self.dormant.load(Ordering::Acquire) == block
     }
 
-    /// A number that is another one after each change of the shard's figures but remote frees. (It would take 2^32 changes
-    /// for the same one to come back.)
+    /// A pair that is another one after each change of the shard's figures but remote frees: the dormant block and the
+    /// count of changes. (It would take 2^32 changes for the same one to come back.)
     #[inline]
-    pub(crate) fn version(&self) -> u64 {
-        self.last.load(Ordering::Acquire)
+    pub(crate) fn version(&self) -> (Index, u32) {
+        // The count is read last. A block that became dormant again since has raised it, so the pair is not an old one.
+        let dormant = self.dormant.load(Ordering::Acquire);
+        (dormant, self.changes.load(Ordering::Acquire))
     }
 
     /// Notes the thread that allocates. By the holder of the lock.

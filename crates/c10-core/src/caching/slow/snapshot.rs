@@ -10,6 +10,7 @@ use crate::caching::shard::Books;
 
 /// What a block is doing.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum BlockState {
     /// Handed out.
     ActiveAllocated,
@@ -33,6 +34,7 @@ impl BlockState {
 
 /// Which requests a segment serves.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum SegmentType {
     /// Those up to 1 MiB.
     Small,
@@ -63,6 +65,7 @@ impl From<SizeClass> for SegmentType {
 /// A block of a [`SegmentInfo`]. Sizes are bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct BlockInfo {
     /// First byte.
     pub address: u64,
@@ -77,6 +80,7 @@ pub struct BlockInfo {
 /// Memory held from the driver: a segment, or a stretch of an expandable one that is mapped. Sizes are bytes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct SegmentInfo {
     /// Device the memory is on.
     pub device: DeviceIndex,

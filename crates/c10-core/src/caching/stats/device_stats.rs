@@ -11,6 +11,7 @@ use crate::caching::block::SizeClass;
 
 /// One figure for both pools and for their sum.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct StatByPool {
     /// Both pools.
     pub all: Stat,
@@ -63,6 +64,7 @@ impl StatByPool {
 /// Sizes are bytes. Private pools count like the default ones.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct DeviceStats {
     /// Blocks handed out.
     pub allocation: StatByPool,
