@@ -92,8 +92,8 @@ impl Drop for DeviceMemory {
 
 impl DeviceBuffer {
     /// Device memory of `len` bytes on the current runtime, for use on the current stream of `device`. The contents are
-    /// what the memory held before. [`crate::Memory::buffer`] takes another stream, [`crate::DeviceSlice`] has elements instead of
-    /// bytes.
+    /// what the memory held before. [`crate::Memory::buffer`] takes another stream, [`crate::DeviceSlice`] has elements
+    /// instead of bytes.
     ///
     /// ```
     /// # testkit::make_default(testkit::Config::default()).unwrap();

@@ -1,9 +1,9 @@
 //! Device memory that several processes use.
 //!
 //! The sender makes a [`SharedBuffer`], a few hundred bytes that the program passes to the other process, for example
-//! through a pipe. The other process opens it as a buffer. What the sender had queued on its current stream is done before the receiver's current
-//! stream goes on. The driver shares whole allocations of its own, so the handle is that of the segment, and the buffer's
-//! place in the segment is sent beside it.
+//! through a pipe. The other process opens it as a buffer. What the sender had queued on its current stream is done
+//! before the receiver's current stream goes on. The driver shares whole allocations of its own, so the handle is that
+//! of the segment, and the buffer's place in the segment is sent beside it.
 //!
 //! **Invariants:** the sender keeps the memory until a receiver has opened it and all receivers have dropped it or ended,
 //! even where the sender's own buffers are dropped before. The sender looks whether that is so when it is asked to

@@ -155,7 +155,7 @@ impl Memory<'_> {
     /// Not enough memory, or the driver's error.
     #[inline]
     pub fn alloc(self, bytes: u64, stream: &Stream) -> Result<u64> {
-        match self.0.at_hand() {
+        match self.0.usable() {
             Some(ready) if stream.runtime() == self.0 => self.allocate_for_program(ready, stream.reference(), bytes),
             _ => self.allocate_first(bytes, stream, Owner::Program),
         }
@@ -225,10 +225,11 @@ impl Memory<'_> {
     /// Gives memory back by its address; 0 is ignored.
     ///
     /// # Errors
-    /// [`crate::MemoryError::InvalidPointer`] for an address that is not handed out; [`crate::MemoryError::OwnedByBuffer`] for that of a
-    /// buffer; the driver's error, after which the memory is no longer handed out all the same.
+    /// [`crate::MemoryError::InvalidPointer`] for an address that is not handed out;
+    /// [`crate::MemoryError::OwnedByBuffer`] for that of a buffer; the driver's error, after which the memory is no
+    /// longer handed out all the same.
     pub fn free(self, address: u64) -> Result<()> {
-        match self.0.at_hand() {
+        match self.0.usable() {
             Some(ready) => ready.allocator.free_by(&ready.api, address, Owner::Program),
             None => self.free_first(address, Owner::Program),
         }

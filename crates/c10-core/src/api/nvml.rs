@@ -89,7 +89,8 @@ impl Telemetry<'_> {
     /// Bytes of a device that are in use, by all processes; torch's `device_memory_used`.
     ///
     /// # Errors
-    /// [`crate::TelemetryError::Missing`], [`crate::TelemetryError::DriverNotLoaded`], [`crate::DeviceError::NotVisible`], or NVML's error.
+    /// [`crate::TelemetryError::Missing`], [`crate::TelemetryError::DriverNotLoaded`],
+    /// [`crate::DeviceError::NotVisible`], or NVML's error.
     pub fn memory_used(self, device: DeviceIndex) -> Result<u64> {
         let (nvml, index) = self.nvml_of(device)?;
         nvml.memory_used(index)

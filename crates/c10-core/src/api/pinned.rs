@@ -31,9 +31,10 @@ use crate::thread;
 /// Page-locked host memory that the device can read and write while the host does other things.
 ///
 /// A handle: clones are the same memory. The host reads and writes copies of bytes ([`Self::read`], [`Self::write`],
-/// [`Self::cursor`]) or, with the only handle, the bytes in place ([`Self::as_slice`], [`Self::as_mut_slice`]); while the device writes the same bytes, what is read is some mixture of old and new. Events or synchronisation
-/// order host and device. Given back to a cache when the last handle is dropped; it serves again when the streams that
-/// used it have passed the work queued until then.
+/// [`Self::cursor`]) or, with the only handle, the bytes in place ([`Self::as_slice`], [`Self::as_mut_slice`]); while
+/// the device writes the same bytes, what is read is some mixture of old and new. Events or synchronisation order host
+/// and device. Given back to a cache when the last handle is dropped; it serves again when the streams that used it
+/// have passed the work queued until then.
 ///
 /// The memory lives as long as its handles, also when every handle of the runtime is dropped before.
 pub struct PinnedBuffer {
@@ -220,8 +221,8 @@ impl PinnedMemory<'_> {
     /// are rounded up to a power of two inside.
     ///
     /// # Errors
-    /// [`crate::MemoryError::HostOutOfMemory`] where the driver or the system has no memory to pin, and for more than 2^60 bytes; the
-    /// driver's error.
+    /// [`crate::MemoryError::HostOutOfMemory`] where the driver or the system has no memory to pin, and for more than
+    /// 2^60 bytes; the driver's error.
     pub fn buffer(self, len: usize) -> Result<PinnedBuffer> {
         let ready = self.0.ready()?;
         let device = || ready.host_device(thread::device(self.0.id()));

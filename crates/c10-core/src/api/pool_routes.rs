@@ -37,8 +37,8 @@ impl MemPools<'_> {
     /// ```
     ///
     /// # Errors
-    /// [`crate::PoolError::AlreadyRecording`]; [`crate::PoolError::Released`] for a pool that all its users gave up and that still holds
-    /// memory; [`crate::PoolError::NotFound`] for `PoolId(0, 0)`; the device does not exist.
+    /// [`crate::PoolError::AlreadyRecording`]; [`crate::PoolError::Released`] for a pool that all its users gave up and
+    /// that still holds memory; [`crate::PoolError::NotFound`] for `PoolId(0, 0)`; the device does not exist.
     #[doc(alias = "_cuda_beginAllocateToPool")]
     pub fn begin_allocate(self, device: DeviceIndex, pool: PoolId) -> Result<()> {
         self.begin(device, pool, Filter::Any)
@@ -78,8 +78,8 @@ impl MemPools<'_> {
     /// any more, its free memory goes back to the driver with the next [`crate::Memory::empty_cache`].
     ///
     /// # Errors
-    /// [`crate::PoolError::NotFound`] where no use is left that was taken so; [`crate::PoolError::StillRecording`] for the last such use
-    /// while the route is open; the device does not exist.
+    /// [`crate::PoolError::NotFound`] where no use is left that was taken so; [`crate::PoolError::StillRecording`] for
+    /// the last such use while the route is open; the device does not exist.
     #[doc(alias = "_cuda_releasePool")]
     pub fn release(self, device: DeviceIndex, pool: PoolId) -> Result<()> {
         let ready = self.0.check_device_id(device)?;

@@ -65,9 +65,11 @@ impl MemPools<'_> {
     /// ```
     ///
     /// # Errors
-    /// As for [`Self::checkpoint`]; [`crate::PoolError::StaleMemory`] for memory that was not given up; [`crate::PoolError::BufferNotGivenUp`];
-    /// [`crate::MemoryError::OwnedByBuffer`] for the address of a buffer; memory of the pool is used by other streams ([`crate::PoolError::CheckpointOfPendingMemory`]); the checkpoint is of another
-    /// runtime or device, or a segment of it went back to the driver ([`crate::PoolError::CheckpointIsStale`]).
+    /// As for [`Self::checkpoint`]; [`crate::PoolError::StaleMemory`] for memory that was not given up;
+    /// [`crate::PoolError::BufferNotGivenUp`]; [`crate::MemoryError::OwnedByBuffer`] for the address of a buffer;
+    /// memory of the pool is used by other streams ([`crate::PoolError::CheckpointOfPendingMemory`]); the checkpoint is
+    /// of another runtime or device, or a segment of it went back to the driver
+    /// ([`crate::PoolError::CheckpointIsStale`]).
     #[doc(alias = "_cuda_setCheckpointPoolState")]
     pub fn restore(
         self,

@@ -1,7 +1,8 @@
 //! Pinned host memory: taken from the driver or registered with it, its bytes, and copies between it and the device.
 //!
-//! **Invariants:** the bytes of pinned memory are read and written through raw copies, since the device may be writing them
-//! at any time; through references only where its one owner has made sure that nobody does. All of it is set to zero before anybody else knows its address.
+//! **Invariants:** the bytes of pinned memory are read and written through raw copies, since the device may be writing
+//! them at any time; through references only where its one owner has made sure that nobody does. All of it is set to
+//! zero before anybody else knows its address.
 //!
 //! # Safety
 //! Each unsafe block is one call through the function table, one call of the system or one raw copy. Addresses of

@@ -1,8 +1,9 @@
 //! The driver, as the rest of the crate sees it: typed functions over plain handles.
 //!
 //! Reading order: this file (handles and the narrow trait the caching allocator is written against), `cuda.rs`
-//! (loading, contexts, devices), `memory.rs`, `host.rs`, `stream.rs`, `graph.rs`, `conditional.rs`, `module.rs`, `ipc.rs` (one function for
-//! each call), `cudart.rs` (what `cudart()` adds), `nvml.rs` (the library that looks on from outside).
+//! (loading, contexts, devices), `memory.rs`, `host.rs`, `stream.rs`, `graph.rs`, `conditional.rs`, `module.rs`,
+//! `ipc.rs` (one function for each call), `cudart.rs` (what `cudart()` adds), `nvml.rs` (the library that looks on from
+//! outside).
 //!
 //! **Invariant:** nobody outside this folder names `cuda_sys` functions or holds raw pointers. Handles are numbers;
 //! they are made and used only inside the crate, so that a safe caller cannot present a made-up one.

@@ -6,10 +6,11 @@
 //! could not be asked for; until then, and after a failure of the driver, the use stands in `unrecorded`. A stream that
 //! the driver does not know any more is not waited for.
 //!
-//! **Invariants:** for each stream that a block waits for there is one entry, in a queue or in `unrecorded`. The block's
-//! `waits` counts them, and one more while its last owner gives it up. An event is in one place: a queue, the stock of spare
-//! events, or being moved between them. One thread at a time polls, and only that thread takes entries out. The driver is called with no lock held that other threads wait for:
-//! those who free take the queues' lock for a few instructions, those who allocate do not wait for whoever polls.
+//! **Invariants:** for each stream that a block waits for there is one entry, in a queue or in `unrecorded`. The
+//! block's `waits` counts them, and one more while its last owner gives it up. An event is in one place: a queue, the
+//! stock of spare events, or being moved between them. One thread at a time polls, and only that thread takes entries
+//! out. The driver is called with no lock held that other threads wait for: those who free take the queues' lock for a
+//! few instructions, those who allocate do not wait for whoever polls.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -229,7 +229,7 @@ impl Runtime {
     /// The started runtime.
     #[inline]
     pub(crate) fn ready(&self) -> Result<&Started> {
-        match self.at_hand() {
+        match self.usable() {
             Some(ready) => Ok(ready),
             None => self.start(),
         }
@@ -238,14 +238,14 @@ impl Runtime {
     /// The started runtime, unless it has to be started first or may not be used. No error is made, so that this takes a
     /// few instructions where it is inlined.
     #[inline]
-    pub(crate) fn at_hand(&self) -> Option<&Started> {
+    pub(crate) fn usable(&self) -> Option<&Started> {
         if process::in_bad_fork() { None } else { self.0.ready.get() }
     }
 
-    /// As [`Self::at_hand`], for a device that there is.
+    /// As [`Self::usable`], for a device that there is.
     #[inline]
-    pub(crate) fn at_hand_with(&self, device: DeviceIndex) -> Option<&Started> {
-        let ready = self.at_hand()?;
+    pub(crate) fn usable_with(&self, device: DeviceIndex) -> Option<&Started> {
+        let ready = self.usable()?;
         if usize::try_from(device).ok()? < ready.api.device_count() { Some(ready) } else { None }
     }
 
@@ -349,7 +349,7 @@ impl Runtime {
     /// The runtime cannot start.
     #[inline]
     pub fn current_device(&self) -> Result<DeviceIndex> {
-        if self.at_hand().is_none() {
+        if self.usable().is_none() {
             self.start()?;
         }
         Ok(thread::device(self.id()))
@@ -370,7 +370,7 @@ impl Runtime {
     /// The runtime cannot start, or the driver knows no such device.
     #[inline]
     pub fn exchange_device(&self, device: DeviceIndex) -> Result<DeviceIndex> {
-        if self.at_hand_with(device).is_none() {
+        if self.usable_with(device).is_none() {
             if device < 0 {
                 return Ok(DeviceIndex(-1));
             }
@@ -399,7 +399,7 @@ impl Runtime {
     /// The driver's own answer for devices that do not exist.
     #[inline]
     pub(crate) fn check_device(&self, device: DeviceIndex) -> Result<&Started> {
-        match self.at_hand_with(device) {
+        match self.usable_with(device) {
             Some(ready) => Ok(ready),
             None => self.check_unusual_device(device),
         }
@@ -408,7 +408,7 @@ impl Runtime {
     #[cold]
     fn check_unusual_device(&self, device: DeviceIndex) -> Result<&Started> {
         let ready = self.ready()?;
-        match self.at_hand_with(device) {
+        match self.usable_with(device) {
             Some(ready) => Ok(ready),
             None => Err(ready.api.device(device).err().unwrap_or(Error::Device(DeviceError::InvalidId))),
         }

@@ -1,8 +1,9 @@
 //! The lock of a shard: held for some tens of nanoseconds, many million times a second.
 //!
-//! Taking it is one atomic exchange and letting go a plain store, where a lock that can put its waiters to sleep needs an
-//! exchange for both. A guard is one pointer, so that the stages of a shard's lock are passed in registers. A waiter spins
-//! for a little while and then lets other threads run. [Why it is not a library's.](../../../../docs/decisions/0007-the-lock-of-a-shard.md)
+//! Taking it is one atomic exchange and letting go a plain store, where a lock that can put its waiters to sleep needs
+//! an exchange for both. A guard is one pointer, so that the stages of a shard's lock are passed in registers. A waiter
+//! spins for a little while and then lets other threads run. [Why it is not a
+//! library's.](../../../../docs/decisions/0007-the-lock-of-a-shard.md)
 //!
 //! **Invariant:** whoever holds a shard's lock calls neither the driver nor anything else that may block, so nobody waits
 //! long. What is guarded during driver calls has a [`HybridLock`](super::hybrid_lock::HybridLock).

@@ -3,8 +3,9 @@
 //! The view of the runtime that the thread used last lies in cells that no destructor follows, so that looking at it costs
 //! a comparison and a load; the views of other runtimes are put aside and change places with it when they are asked for.
 //!
-//! **Invariants:** numbers only, so that nothing here keeps a runtime alive. A runtime's view is at one place: in the cells or put aside; nowhere means that everything is as it was at first. While a thread is
-//! being torn down what was put aside may be gone, and then the defaults are answered.
+//! **Invariants:** numbers only, so that nothing here keeps a runtime alive. A runtime's view is at one place: in the
+//! cells or put aside; nowhere means that everything is as it was at first. While a thread is being torn down what was
+//! put aside may be gone, and then the defaults are answered.
 
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicU64, Ordering};

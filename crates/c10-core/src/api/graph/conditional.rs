@@ -76,8 +76,8 @@ impl CaptureScope<'_> {
     /// WHILE node this decides whether it runs again.
     ///
     /// # Errors
-    /// The condition is of another capture ([`crate::GraphError::ConditionOfOtherScope`]), the bytes leave the buffer, `offset` is no
-    /// multiple of 4 ([`crate::GraphError::UnalignedCondition`]), or the driver's error.
+    /// The condition is of another capture ([`crate::GraphError::ConditionOfOtherScope`]), the bytes leave the buffer,
+    /// `offset` is no multiple of 4 ([`crate::GraphError::UnalignedCondition`]), or the driver's error.
     pub fn set_condition(&self, condition: Condition, buffer: &DeviceBuffer, offset: usize) -> Result<()> {
         check_range(offset, size_of::<u32>(), buffer.len())?;
         if !buffer.at(offset).is_multiple_of(size_of::<u32>() as u64) {
@@ -98,9 +98,9 @@ impl CaptureScope<'_> {
     /// fails, what it has recorded stays in the node if the capture goes on all the same.
     ///
     /// # Errors
-    /// What `body` returned, else: the driver is older than CUDA 12.3 ([`Error::Unavailable`]), the condition is of another
-    /// scope ([`crate::GraphError::ConditionOfOtherScope`]), `side` is the default stream, capturing, or of another device or runtime,
-    /// or the driver's error, for example for a condition that a node has already.
+    /// What `body` returned, else: the driver is older than CUDA 12.3 ([`Error::Unavailable`]), the condition is of
+    /// another scope ([`crate::GraphError::ConditionOfOtherScope`]), `side` is the default stream, capturing, or of
+    /// another device or runtime, or the driver's error, for example for a condition that a node has already.
     pub fn if_node<T, E: From<Error>>(
         &self,
         condition: Condition,

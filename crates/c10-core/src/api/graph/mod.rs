@@ -1,9 +1,9 @@
 //! CUDA graphs: work that is recorded once and replayed as one.
 //!
-//! Reading order: this file ([`CUDAGraph`], whose functions decide by its state), `scope` and `conditional` (what
-//! can be recorded), `fallback` (capture, or do the work at once), `capture` (from begin to end), `captured` (what came of it: replay,
-//! update, dump), then what these use: `generator` (random numbers), `kept` (what captures must keep alive), `report`,
-//! `update` (words for nodes and refusals).
+//! Reading order: this file ([`CUDAGraph`], whose functions decide by its state), `scope` and `conditional` (what can
+//! be recorded), `fallback` (capture, or do the work at once), `capture` (from begin to end), `captured` (what came of
+//! it: replay, update, dump), then what these use: `generator` (random numbers), `kept` (what captures must keep
+//! alive), `report`, `update` (words for nodes and refusals).
 //!
 //! **Invariants:** allocations made on the capturing streams come from the graph's private pool, and that pool, the
 //! pinned memory and the buffers that captured copies use live until the graph is reset or dropped. However a capture
@@ -71,8 +71,8 @@ impl CUDAGraph {
         Self::on(&Runtime::current(), true)
     }
 
-    /// A graph of nothing, of a runtime. With `keep_graph` the captured graph is kept beside its executable form, which then is made
-    /// by the first replay or by [`Self::instantiate`]. Calls nothing.
+    /// A graph of nothing, of a runtime. With `keep_graph` the captured graph is kept beside its executable form, which
+    /// then is made by the first replay or by [`Self::instantiate`]. Calls nothing.
     #[must_use]
     pub fn on(runtime: &Runtime, keep_graph: bool) -> Self {
         Self { runtime: runtime.clone(), keep_graph, generators: Generators::default(), state: State::Empty }
@@ -252,9 +252,10 @@ impl CUDAGraph {
     /// making it anew. This graph takes over the other's memory pool and what it keeps, and the other is empty afterwards.
     ///
     /// # Errors
-    /// [`crate::GraphError::Update`] when the graphs do not fit each other; one of them has captured nothing, the other was made
-    /// without `keep_graph` ([`crate::GraphError::NotKept`]) or captured on another device ([`crate::GraphError::Device`]); the driver's error. Both graphs are then
-    /// as they were. An error of giving up what the update replaced comes after the update was made.
+    /// [`crate::GraphError::Update`] when the graphs do not fit each other; one of them has captured nothing, the other
+    /// was made without `keep_graph` ([`crate::GraphError::NotKept`]) or captured on another device
+    /// ([`crate::GraphError::Device`]); the driver's error. Both graphs are then as they were. An error of giving up
+    /// what the update replaced comes after the update was made.
     pub fn update(&mut self, newer: &mut Self) -> Result<()> {
         self.runtime.check_same(&newer.runtime, "graph")?;
         let ready = self.runtime.ready()?;

@@ -235,8 +235,8 @@ impl CaptureScope<'_> {
     /// later changes nothing here, and its memory is kept as long as the graph that this capture becomes.
     ///
     /// # Errors
-    /// [`crate::GraphError::NotKept`]; its work draws random numbers ([`crate::GraphError::ChildDraws`]); it is of another runtime, or
-    /// captured on another device ([`crate::GraphError::Device`]); the driver's error.
+    /// [`crate::GraphError::NotKept`]; its work draws random numbers ([`crate::GraphError::ChildDraws`]); it is of
+    /// another runtime, or captured on another device ([`crate::GraphError::Device`]); the driver's error.
     pub fn add_child(&self, child: &CUDAGraph) -> Result<()> {
         self.runtime().check_same(&child.runtime, "graph")?;
         let State::Captured(captured) = &child.state else {

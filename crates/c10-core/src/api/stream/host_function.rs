@@ -30,9 +30,9 @@ impl Stream {
     /// ```
     ///
     /// # Errors
-    /// [`crate::StreamError::HostFunctionDuringCapture`] while the stream captures: a graph calls a function at each replay, for which
-    /// [`CaptureScope::launch_host_func`] takes one that can be called again; the driver's error. The function is dropped
-    /// then.
+    /// [`crate::StreamError::HostFunctionDuringCapture`] while the stream captures: a graph calls a function at each
+    /// replay, for which [`CaptureScope::launch_host_func`] takes one that can be called again; the driver's error. The
+    /// function is dropped then.
     #[doc(alias("add_callback", "cuLaunchHostFunc", "cudaLaunchHostFunc"))]
     pub fn launch_host_func(&self, function: impl FnOnce() + Send + 'static) -> Result<()> {
         let ready = self.ready()?;
