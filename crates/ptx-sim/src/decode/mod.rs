@@ -1,0 +1,3 @@
+//! From the tree to the program: names, types and instructions.
+
+pub(crate) mod names;

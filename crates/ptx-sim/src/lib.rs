@@ -1,0 +1,17 @@
+//! Reads PTX and executes it, warp by warp, without a GPU.
+//!
+//! # Layers
+//! Each folder imports only those before it: `text` (from characters to a tree), `program` (what a module is once names
+//! are resolved), `arith` (what an operation makes of the values of one lane), `decode` (from the tree to the program),
+//! `exec` (a grid of threads).
+
+#![deny(unsafe_code)]
+
+mod decode;
+mod program;
+mod refusal;
+mod text;
+
+pub use program::{Module, Source, Variable};
+pub use refusal::{Refusal, RefusalKind};
+pub use text::Place;
