@@ -7,11 +7,14 @@
 
 #![deny(unsafe_code)]
 
+mod arith;
 mod decode;
+mod exec;
 mod program;
 mod refusal;
 mod text;
 
+pub use exec::{Failure, Fault, Finding, FindingKind, Launch, Memory, Outcome, Program, Window, run};
 pub use program::{Module, Source, Variable};
 pub use refusal::{Refusal, RefusalKind};
 pub use text::Place;
