@@ -44,6 +44,8 @@ pub(crate) enum RegionKind {
     Graph,
     /// Memory of another process.
     Imported,
+    /// The variables of a module.
+    Module,
 }
 
 /// Device addresses with bytes behind them.
@@ -64,6 +66,11 @@ impl Region {
     /// Whether it is a mapped handle of the virtual memory functions.
     pub(crate) fn is_mapping(&self) -> bool {
         self.kind == RegionKind::Mapped
+    }
+
+    /// Whether all of it belongs to one owner, so that no allocations inside it tell what may be touched.
+    pub(crate) fn is_whole(&self) -> bool {
+        matches!(self.kind, RegionKind::Mapped | RegionKind::Module)
     }
 }
 
@@ -464,7 +471,7 @@ impl Memory {
             return Look::Unmapped;
         }
         let Some((_, region)) = self.region_at(address) else { return Look::Unmapped };
-        if region.kind == RegionKind::Mapped {
+        if region.is_whole() {
             return Look::Fine;
         }
         let mut ghosts = self.ghosts.values().filter(|ghost| ghost.covers(address, length));
