@@ -12,6 +12,6 @@ mod program;
 mod refusal;
 mod text;
 
-pub use program::{Module, Source, Variable};
+pub use program::{Entry, Module, Source, Tuning, Variable};
 pub use refusal::{Refusal, RefusalKind};
-pub use text::Place;
+pub use text::{Limits, Place};
