@@ -15,6 +15,6 @@ mod refusal;
 mod text;
 
 pub use exec::{Failure, Fault, Finding, FindingKind, Launch, Memory, Outcome, Program, Window, run};
-pub use program::{Module, Source, Variable};
+pub use program::{Entry, Module, Source, Tuning, Variable};
 pub use refusal::{Refusal, RefusalKind};
-pub use text::Place;
+pub use text::{Limits, Place};

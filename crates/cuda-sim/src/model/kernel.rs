@@ -3,10 +3,23 @@
 use std::fmt;
 use std::sync::Arc;
 
-use ptx_sim::{Parameter, Program, Refusal};
+use ptx_sim::{Program, Refusal};
 
 /// The most threads that a block may have on any device.
 const MAX_THREADS: u32 = 1024;
+
+/// A parameter: where it is in the block of parameters, and its size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Parameter {
+    pub(crate) offset: usize,
+    pub(crate) size: usize,
+}
+
+impl Parameter {
+    fn new(offset: u32, size: u32) -> Self {
+        Self { offset: offset as usize, size: size as usize }
+    }
+}
 
 /// A kernel.
 pub(crate) struct Kernel {
@@ -43,19 +56,21 @@ impl Kernel {
         let target = program.module().target();
         let entries = program.module().entries().map(|entry| {
             let product = |threads: [u32; 3]| threads.iter().fold(1_u32, |all, &count| all.saturating_mul(count.max(1)));
-            let threads = entry.required_threads.or(entry.max_threads).map_or(MAX_THREADS, product);
+            let tuning = entry.tuning();
+            let threads = tuning.required_threads.or(tuning.max_threads).map_or(MAX_THREADS, product);
+            let parameters = entry.parameters();
             Arc::new(Self {
                 program: Arc::clone(program),
-                entry: entry.index,
-                name: entry.name.to_owned(),
-                parameters: entry.parameters,
-                shared_bytes: entry.shared_bytes,
-                local_bytes: u64::from(entry.local_bytes),
-                registers: entry.registers,
+                entry: entry.index(),
+                name: entry.name().to_owned(),
+                parameters: parameters.map(|(offset, size)| Parameter::new(offset, size)).collect(),
+                shared_bytes: entry.shared_bytes(),
+                local_bytes: u64::from(entry.local_bytes()),
+                registers: entry.registers(),
                 max_threads: threads.clamp(1, MAX_THREADS),
-                required_threads: entry.required_threads,
+                required_threads: tuning.required_threads,
                 target,
-                refusals: entry.refusals,
+                refusals: entry.refusals().into_iter().cloned().collect(),
             })
         });
         entries.collect()

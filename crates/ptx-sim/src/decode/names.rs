@@ -37,6 +37,9 @@ pub(crate) struct Names<'t> {
     constants: BTreeMap<(u64, u8), Register>,
     specials: BTreeMap<(Special, u8), Register>,
     carry: Option<Register>,
+    spare: Option<Register>,
+    /// Whether the body is of an entry: `.param` is the launch's parameters then, and local memory otherwise.
+    pub(crate) in_entry: bool,
     /// The frame so far.
     pub(crate) frame: Frame,
 }
@@ -55,6 +58,8 @@ impl<'t> Names<'t> {
             constants,
             specials,
             carry: None,
+            spare: None,
+            in_entry: true,
             frame,
         }
     }
@@ -137,6 +142,18 @@ impl<'t> Names<'t> {
                 let carry = self.row(1, at)?;
                 self.carry = Some(carry);
                 Ok(carry)
+            }
+        }
+    }
+
+    /// A predicate without a name that holds nothing from one instruction of the text to the next.
+    pub(crate) fn spare_predicate(&mut self, at: Place) -> Result<Register, Refusal> {
+        match self.spare {
+            Some(spare) => Ok(spare),
+            None => {
+                let spare = self.row(1, at)?;
+                self.spare = Some(spare);
+                Ok(spare)
             }
         }
     }

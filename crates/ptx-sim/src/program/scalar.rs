@@ -30,6 +30,21 @@ pub(crate) struct Modes {
     pub(crate) propagate_nan: bool,
     /// `.xorsign` of `min` and `max`.
     pub(crate) xor_sign: bool,
+    /// `.satfinite` of `cvt`: what is out of range becomes the greatest finite number.
+    pub(crate) finite: bool,
+}
+
+impl Modes {
+    /// To the nearest, and nothing else.
+    pub(crate) const PLAIN: Self = Self {
+        rounding: Rounding::Nearest,
+        flush: false,
+        saturate: false,
+        relu: false,
+        propagate_nan: false,
+        xor_sign: false,
+        finite: false,
+    };
 }
 
 /// How a value is rounded.
@@ -112,6 +127,9 @@ pub(crate) enum ScalarOp {
     SquareRoot,
     Reciprocal,
     ReciprocalRoot,
+    /// `rcp.approx.ftz.f64` and `rsqrt.approx.ftz.f64`: of the upper 32 bits, the lower ones of the result are 0.
+    ReciprocalOfUpper,
+    ReciprocalRootOfUpper,
     PowerOfTwo,
     LogarithmOfTwo,
     Sine,
@@ -200,6 +218,10 @@ pub(crate) enum ScalarOp {
     ConvertPack {
         to: Type,
     },
+    /// Two numbers become a pair of bytes: of f32 `a` the upper one and `b`, or the halves of `a`.
+    ConvertToSmall(SmallFloat),
+    /// A pair of bytes becomes a pair of f16.
+    ConvertFromSmall(SmallFloat),
     TestNumber(NumberClass),
     /// The carry of `a + b + c`, `c` a truth value.
     CarryOfAdd,
@@ -247,4 +269,11 @@ pub(crate) enum NumberClass {
     NotANumber,
     Normal,
     Subnormal,
+}
+
+/// Floating numbers of eight bits, by the bits of their exponents and fractions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum SmallFloat {
+    E4M3,
+    E5M2,
 }
