@@ -223,11 +223,11 @@ impl State {
         let mut view = DeviceView::new(&self.memory, &reachable, &conditions);
         let (outcome, ran) = ptx_sim::run(grid, &mut view);
         let noticed = view.finish();
-        self.note_launch(launch, noticed, &outcome, ran)
+        self.conclude_launch(launch, noticed, &outcome, ran)
     }
 
     /// What a launch left behind: conditions, findings, what it printed; how many nanoseconds it goes on.
-    fn note_launch(
+    fn conclude_launch(
         &mut self,
         launch: &Launch,
         noticed: Noticed,

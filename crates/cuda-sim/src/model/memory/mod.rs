@@ -19,7 +19,7 @@ use std::sync::Arc;
 pub(crate) use host::Pinned;
 pub(crate) use space::GRANULE;
 pub(crate) use transfer::{BadAddress, Endpoint, Fill, Source, Transfer};
-pub(crate) use view::{Access, DeviceView};
+pub(crate) use view::{Access, DeviceView, Noticed};
 
 use self::bytes::{Backing, Bytes};
 use self::space::Space;
@@ -413,7 +413,7 @@ impl Memory {
                 self.unmap(region_base);
                 self.give_back_addresses(allocation.device, region_base);
             }
-            RegionKind::Pooled | RegionKind::Mapped | RegionKind::Graph => {}
+            RegionKind::Pooled | RegionKind::Mapped | RegionKind::Graph | RegionKind::Module => {}
         }
         Ok(())
     }
