@@ -14,6 +14,6 @@ mod refusal;
 mod text;
 
 pub use decode::instruction::{FormStatus, forms};
-pub use program::{Module, Source, Variable};
+pub use program::{Entry, Module, Source, Tuning, Variable};
 pub use refusal::{Refusal, RefusalKind};
-pub use text::Place;
+pub use text::{Limits, Place};

@@ -6,6 +6,7 @@
 //! function whose `refusals` are empty has all its instructions.
 
 pub(crate) mod action;
+mod entry;
 pub(crate) mod scalar;
 pub(crate) mod types;
 
@@ -13,6 +14,8 @@ use crate::refusal::Refusal;
 use crate::text::Place;
 use action::{Instruction, Slot};
 use types::{Register, Special};
+
+pub use entry::Entry;
 
 /// A module: what one text says, or several that were linked.
 #[derive(Debug, Default)]
@@ -22,8 +25,12 @@ pub struct Module {
     /// The number of `.target sm_NN`.
     pub(crate) target: u32,
     pub(crate) functions: Vec<Function>,
+    /// Functions that a call by address may mean: those with a text whose address something takes.
+    pub(crate) addressed: Vec<u32>,
     /// Variables of global and constant memory, which lie in one stretch of memory of the device.
     pub(crate) variables: Vec<Variable>,
+    /// Names of the files that texts were compiled from.
+    pub(crate) files: Vec<String>,
     /// The bytes of that stretch as they are when the module is loaded, addresses still missing.
     pub(crate) image: Vec<u8>,
     /// Addresses that belong into the image.
@@ -61,7 +68,7 @@ pub(crate) enum RelocationTarget {
     Absolute(u64),
 }
 
-/// A kernel or a function.
+/// A kernel or a function. One that no text defines has a refusal and no code.
 #[derive(Debug, Default)]
 pub(crate) struct Function {
     pub(crate) name: String,
@@ -78,8 +85,9 @@ pub(crate) struct Function {
     pub(crate) tuning: Tuning,
     /// What of its text is not supported; a function that has some is never run.
     pub(crate) refusals: Vec<Refusal>,
-    /// Functions it calls by name, and whether it calls by address too.
+    /// Functions with a text that it calls by name or that `.calltargets` names.
     pub(crate) calls: Vec<u32>,
+    /// Whether it calls addresses for which no `.calltargets` says what they may be.
     pub(crate) calls_by_address: bool,
 }
 
@@ -88,16 +96,19 @@ pub(crate) struct Function {
 pub struct Source {
     /// In the PTX text.
     pub place: Place,
-    /// File and line that `.loc` names, where it does.
+    /// Number of the file in the module (see [`Module::file`]) and line that `.loc` names, where it does.
     pub origin: Option<(u32, u32)>,
 }
 
 /// What a launch must keep to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Tuning {
-    pub(crate) max_threads: Option<[u32; 3]>,
-    pub(crate) required_threads: Option<[u32; 3]>,
-    pub(crate) max_registers: Option<u32>,
+pub struct Tuning {
+    /// The most threads of a block by axis, of which the product counts.
+    pub max_threads: Option<[u32; 3]>,
+    /// The threads of a block by axis.
+    pub required_threads: Option<[u32; 3]>,
+    /// The most registers of a thread.
+    pub max_registers: Option<u32>,
 }
 
 /// The rows of a function: registers, then constants and special rows, which are filled when the frame is made.

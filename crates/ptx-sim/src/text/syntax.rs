@@ -3,6 +3,8 @@
 //! The tree borrows from the text. It keeps what the text says and nothing else: whether a name exists, an operand fits or
 //! an instruction is supported is decided in `decode`.
 
+use std::fmt;
+
 /// Where something stands in the text, both counted from 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Place {
@@ -34,11 +36,6 @@ pub(crate) enum Item<'t> {
     Alias {
         name: &'t str,
         of: &'t str,
-        at: Place,
-    },
-    /// A directive that is PTX but not supported (`.tex` ...), up to its end.
-    Unsupported {
-        word: &'t str,
         at: Place,
     },
 }
@@ -87,7 +84,7 @@ pub(crate) struct Tuning {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct VariableText<'t> {
     pub(crate) linkage: Linkage,
-    /// The word of the state space without its dot: `global`, `const`, `shared`, `local`, `param`, `reg`.
+    /// The word of the state space without its dot: `global`, `const`, `shared`, `local`, `param`, `reg`, `tex`.
     pub(crate) space: &'t str,
     /// The word of the type without its dot: `u32`, `f16x2`, `texref`.
     pub(crate) ty: &'t str,
@@ -193,4 +190,52 @@ pub(crate) enum Operand<'t> {
     Pair(Box<Operand<'t>>, Box<Operand<'t>>),
     /// `_`
     Sink,
+}
+
+impl fmt::Display for InstructionText<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some((name, negate)) = self.guard {
+            write!(f, "@{}{name} ", if negate { "!" } else { "" })?;
+        }
+        let blank = if self.operands.is_empty() { "" } else { " " };
+        write!(f, "{}{blank}{};", self.word, Listed(&self.operands))
+    }
+}
+
+impl fmt::Display for Operand<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Name(name) => f.write_str(name),
+            Self::Not(name) => write!(f, "!{name}"),
+            Self::Minus(name) => write!(f, "-{name}"),
+            Self::Sum(name, distance) => write!(f, "{name}{:+}", distance.cast_signed()),
+            Self::Integer(number) => write!(f, "{}", number.cast_signed()),
+            Self::Float(bits, 64) => write!(f, "0d{bits:016X}"),
+            Self::Float(bits, _) => write!(f, "0f{bits:08X}"),
+            Self::Address(base, distance) => {
+                let inside =
+                    if let Self::List(parts) = &**base { Listed(parts) } else { Listed(std::slice::from_ref(base)) };
+                match distance {
+                    0 => write!(f, "[{inside}]"),
+                    _ => write!(f, "[{inside}{:+}]", distance.cast_signed()),
+                }
+            }
+            Self::List(parts) => write!(f, "{{{}}}", Listed(parts)),
+            Self::Group(parts) => write!(f, "({})", Listed(parts)),
+            Self::Pair(a, b) => write!(f, "{a}|{b}"),
+            Self::Sink => f.write_str("_"),
+        }
+    }
+}
+
+/// Operands with commas between them.
+struct Listed<'o, 't>(&'o [Operand<'t>]);
+
+impl fmt::Display for Listed<'_, '_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, operand) in self.0.iter().enumerate() {
+            write!(f, "{}{operand}", if index == 0 { "" } else { ", " })?;
+        }
+        Ok(())
+    }
 }

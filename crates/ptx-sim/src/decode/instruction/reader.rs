@@ -48,7 +48,7 @@ impl<'r, 't, 'n> Reader<'r, 't, 'n> {
 
     /// It is not PTX.
     pub(super) fn invalid(&self, what: &str) -> Refusal {
-        Refusal::invalid(self.text.at, format!("{what}: '{}'", super::written(self.text)))
+        Refusal::invalid(self.text.at, format!("{what}: '{}'", self.text))
     }
 
     /// It is PTX that is not supported.
