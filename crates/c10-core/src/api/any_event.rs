@@ -23,10 +23,8 @@ use crate::runtime::Runtime;
 /// assert!(matches!(event.record(None), Err(Error::Event(EventError::NoEvents { .. }))));
 /// # Ok::<(), Error>(())
 /// ```
-#[derive(Debug)]
 pub struct AnyEvent(Kind);
 
-#[derive(Debug)]
 enum Kind {
     Cuda(Event),
     /// A kind of device without streams.
@@ -172,6 +170,12 @@ impl From<Event> for AnyEvent {
 impl DeviceOf for AnyEvent {
     fn cuda_device(&self) -> Option<DeviceIndex> {
         self.as_cuda().and_then(Event::cuda_device)
+    }
+}
+
+impl fmt::Debug for AnyEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "AnyEvent {{ device: {}, recorded: {} }}", self.device(), self.is_recorded())
     }
 }
 

@@ -7,6 +7,7 @@
 mod borrowed;
 mod typed;
 
+use std::fmt;
 use std::ops::{Bound, Range, RangeBounds};
 use std::sync::Arc;
 
@@ -31,7 +32,7 @@ use crate::state::captures::{Capture, KeptId, Told};
 /// A handle: clones are the same memory. Given back when the last one is dropped; that never blocks, and the memory is
 /// not used again before the streams it was used on have passed the work queued until then. The contents are what the
 /// memory held before.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct DeviceBuffer {
     runtime: Runtime,
     memory: Arc<DeviceMemory>,
@@ -465,6 +466,12 @@ impl DeviceBuffer {
         }
         self.runtime.sync_debug_state().police()?;
         Ok((ready, stream))
+    }
+}
+
+impl fmt::Debug for DeviceBuffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "DeviceBuffer {{ {} bytes at {:#x} on {} }}", self.len(), self.address(), self.device())
     }
 }
 

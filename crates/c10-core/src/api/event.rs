@@ -52,7 +52,6 @@ impl EventOptions {
 /// A mark in a stream; torch's `Event`.
 ///
 /// Can be shared between threads; nothing about it waits for another thread.
-#[derive(Debug)]
 pub struct Event {
     runtime: Runtime,
     options: EventOptions,
@@ -366,6 +365,13 @@ impl Drop for OfGraphs {
 impl Default for Event {
     fn default() -> Self {
         Self::new(EventOptions::default())
+    }
+}
+
+impl fmt::Debug for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let device = self.device().map_or_else(|| "none yet".to_owned(), |device| device.to_string());
+        write!(f, "Event {{ device: {device}, recorded: {} }}", self.is_recorded())
     }
 }
 

@@ -209,6 +209,6 @@ impl GraphedCallable {
 impl fmt::Debug for GraphedCallable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (inputs, outputs) = (self.inputs.len(), self.outputs.len());
-        f.debug_struct("GraphedCallable").field("inputs", &inputs).field("outputs", &outputs).finish_non_exhaustive()
+        f.debug_struct("GraphedCallable").field("inputs", &inputs).field("outputs", &outputs).finish()
     }
 }

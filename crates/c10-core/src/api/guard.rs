@@ -3,10 +3,11 @@
 //! **Invariants:** a guard restores what was current when it was made, on the thread it was made on (guards cannot be
 //! sent). No guard creates a context: that happens when a device is first used.
 
+use std::fmt;
 use std::marker::PhantomData;
 
 use crate::api::stream::Stream;
-use crate::base::device::DeviceIndex;
+use crate::base::device::{Device, DeviceIndex};
 use crate::base::ids::RuntimeId;
 use crate::base::ids::StreamKey;
 use crate::thread;
@@ -16,7 +17,6 @@ type NotSend = PhantomData<*const ()>;
 
 /// A stream and its device are current until this is dropped; torch's `StreamContext`.
 #[must_use = "the stream is current only while the guard lives"]
-#[derive(Debug)]
 pub struct StreamGuard {
     runtime: RuntimeId,
     source: (DeviceIndex, StreamKey),
@@ -41,6 +41,15 @@ impl StreamGuard {
     }
 }
 
+impl fmt::Debug for StreamGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (device, stream) = self.target;
+        let mut guard = f.debug_struct("StreamGuard");
+        guard.field("stream", &stream.id.0).field("device", &format_args!("{}", Device::cuda(device)));
+        guard.field("previous_device", &format_args!("{}", Device::cuda(self.source.0))).finish()
+    }
+}
+
 impl Drop for StreamGuard {
     #[inline]
     fn drop(&mut self) {
@@ -53,7 +62,6 @@ impl Drop for StreamGuard {
 
 /// Streams of several devices are current until this is dropped; the current device is not touched.
 #[must_use = "the streams are current only while the guard lives"]
-#[derive(Debug)]
 pub struct MultiStreamGuard {
     runtime: RuntimeId,
     /// What was current, in the order in which it was replaced.
@@ -68,6 +76,13 @@ impl MultiStreamGuard {
             (device, thread::exchange_stream(runtime, device, stream.key()))
         };
         Self { runtime, previous: streams.iter().map(enter).collect(), thread: PhantomData }
+    }
+}
+
+impl fmt::Debug for MultiStreamGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let devices: Vec<DeviceIndex> = self.previous.iter().map(|(device, _)| *device).collect();
+        f.debug_struct("MultiStreamGuard").field("devices", &devices).finish()
     }
 }
 

@@ -12,12 +12,13 @@
 //! have passed the work queued until then, its mapping is closed, and after that the sender can see it.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::api::buffers::{DeviceBuffer, DeviceMemory};
-use crate::base::device::DeviceIndex;
+use crate::base::device::{Device, DeviceIndex};
 use crate::base::error::{Error, IpcError, Result};
 use crate::base::handles::StreamRef;
 use crate::base::process;
@@ -29,7 +30,7 @@ use crate::state::deferred_destroy::DriverObject;
 use crate::state::ipc::{ReceiverLock, SenderFile};
 
 /// Device memory as it goes to another process; made by [`crate::DeviceBuffer::share`].
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct SharedBuffer {
     device: DeviceIndex,
     len: u64,
@@ -38,7 +39,7 @@ pub struct SharedBuffer {
 }
 
 /// Where shared memory is.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq)]
 struct Place {
     segment: IpcHandle,
     offset: u64,
@@ -123,6 +124,12 @@ impl SharedBuffer {
         let (segment, event) = (take(&mut bytes)?, take(&mut bytes)?);
         let users = PathBuf::from(std::ffi::OsString::from_vec(bytes.to_vec()));
         Some(Self { device, len, place: Some(Place { segment, offset, event, users }) })
+    }
+}
+
+impl fmt::Debug for SharedBuffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SharedBuffer {{ {} bytes of the sender's {} }}", self.len, Device::cuda(self.device))
     }
 }
 

@@ -3,10 +3,11 @@
 //! **Invariants:** a pool lives as long as its handles, guards and graphs, and then as long as memory of it is held.
 //! Routing to a pool concerns only the thread that asked for it, and ends when the guard is dropped.
 
+use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use crate::base::device::DeviceIndex;
+use crate::base::device::{Device, DeviceIndex};
 use crate::base::error::Result;
 use crate::base::ids::PoolId;
 use crate::base::process;
@@ -19,7 +20,7 @@ use crate::thread;
 ///
 /// When the last handle is dropped, memory of the pool that is free goes back to the driver, after waiting for the
 /// other streams that used it; what is still held stays valid.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct MemPool(Arc<Pool>);
 
 /// What a memory pool does beyond keeping its memory apart; the arguments of torch's `MemPool`.
@@ -31,7 +32,6 @@ pub struct MemPoolOptions {
     pub no_split: bool,
 }
 
-#[derive(Debug)]
 struct Pool {
     runtime: Runtime,
     id: PoolId,
@@ -157,6 +157,12 @@ impl MemPool {
     }
 }
 
+impl fmt::Debug for MemPool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "MemPool {{ id: {}, device: {} }}", self.id(), Device::cuda(self.device()))
+    }
+}
+
 impl PartialEq for MemPool {
     fn eq(&self, other: &Self) -> bool {
         self.0.runtime == other.0.runtime && self.0.id == other.0.id
@@ -179,11 +185,16 @@ impl Drop for Pool {
 
 /// Memory comes from a pool until this is dropped; made by [`crate::MemPools::enter`].
 #[must_use = "memory comes from the pool only while the guard lives"]
-#[derive(Debug)]
 pub struct MemPoolGuard {
     pool: MemPool,
     device: DeviceIndex,
     thread: PhantomData<*const ()>,
+}
+
+impl fmt::Debug for MemPoolGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "MemPoolGuard {{ pool: {}, device: {} }}", self.pool.id(), Device::cuda(self.device))
+    }
 }
 
 impl Drop for MemPoolGuard {

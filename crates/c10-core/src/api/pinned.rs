@@ -169,8 +169,7 @@ impl Drop for PinnedBuffer {
 
 impl fmt::Debug for PinnedBuffer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let address = format_args!("{:#x}", self.address());
-        f.debug_struct("PinnedBuffer").field("address", &address).field("len", &self.len).finish_non_exhaustive()
+        write!(f, "PinnedBuffer {{ {} bytes at {:#x} }}", self.len, self.address())
     }
 }
 

@@ -254,6 +254,12 @@ pub struct CheckedDevice {
     pub capability: u32,
 }
 
+impl fmt::Display for CheckedDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "GPU{} {} ({})", self.index, self.name, Dotted(self.capability))
+    }
+}
+
 /// A device that the program's code does not run on. `Display` writes torch's warning.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]

@@ -7,6 +7,7 @@ use std::str::FromStr;
 
 use crate::base::device::DeviceIndex;
 use crate::base::error::{Error, GraphError, Result};
+use crate::base::size::Size;
 
 /// A `CUstream`. Zero is the default stream.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -45,6 +46,12 @@ pub struct MemInfo {
     pub total: u64,
 }
 
+impl fmt::Display for MemInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} free of {}", Size(self.free), Size(self.total))
+    }
+}
+
 /// Which calls the driver forbids while a stream captures (`CUstreamCaptureMode`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum CaptureMode {
@@ -64,6 +71,17 @@ pub(crate) struct CapturePoint {
     pub(crate) capture: u64,
     /// The nodes that what is queued next will follow.
     pub(crate) nodes: Vec<NodeHandle>,
+}
+
+impl fmt::Display for CaptureMode {
+    /// Writes torch's names of the modes.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Global => "global",
+            Self::ThreadLocal => "thread_local",
+            Self::Relaxed => "relaxed",
+        })
+    }
 }
 
 impl FromStr for CaptureMode {

@@ -2,6 +2,7 @@
 //!
 //! **Invariant:** a stream's id and device name it completely; a runtime's id is never used twice.
 
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::base::device::DeviceIndex;
@@ -19,6 +20,12 @@ pub(crate) const MAX_LEVELS: usize = 4;
 /// and the rest the index. Anything else is the handle of a stream made elsewhere.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct StreamId(pub i64);
+
+impl fmt::Display for StreamId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
 
 impl StreamId {
     pub(crate) fn of_pool(level: usize, index: usize) -> Self {
@@ -64,6 +71,13 @@ impl StreamKey {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct PoolId(pub u64, pub u64);
+
+impl fmt::Display for PoolId {
+    /// As torch writes it: `(0, 1)`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "({}, {})", self.0, self.1)
+    }
+}
 
 impl PoolId {
     /// A new name for one capture's pool.

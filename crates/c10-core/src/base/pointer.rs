@@ -1,6 +1,8 @@
 //! What is known of an address.
 
-use crate::base::device::DeviceIndex;
+use std::fmt;
+
+use crate::base::device::{Device, DeviceIndex};
 
 /// Where memory is.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -22,4 +24,20 @@ pub struct PointerInfo {
     pub device: DeviceIndex,
     /// Where the memory is.
     pub kind: PointerKind,
+}
+
+impl fmt::Display for PointerKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Device => "device",
+            Self::Pinned => "pinned",
+            Self::Managed => "managed",
+        })
+    }
+}
+
+impl fmt::Display for PointerInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} memory of {}", self.kind, Device::cuda(self.device))
+    }
 }

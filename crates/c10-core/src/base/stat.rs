@@ -1,6 +1,7 @@
 //! A figure over time, and families of figures as a tree.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 /// One figure over time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -36,6 +37,13 @@ impl Stat {
     }
 }
 
+impl fmt::Display for Stat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { current, peak, allocated, freed } = self;
+        write!(f, "{current} (peak {peak}, allocated {allocated}, freed {freed})")
+    }
+}
+
 /// A figure, or a family of figures by name.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
@@ -57,6 +65,21 @@ impl NestedStat {
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Self> {
         if let Self::Nested(family) = self { family.get(name) } else { None }
+    }
+}
+
+impl fmt::Display for NestedStat {
+    /// As Python writes such a dictionary: `{'all': {'current': 0}}`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let family = match self {
+            Self::Value(value) => return value.fmt(f),
+            Self::Nested(family) => family,
+        };
+        f.write_str("{")?;
+        for (position, (name, inner)) in family.iter().enumerate() {
+            write!(f, "{}'{name}': {inner}", if position == 0 { "" } else { ", " })?;
+        }
+        f.write_str("}")
     }
 }
 

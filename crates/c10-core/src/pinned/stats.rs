@@ -9,8 +9,10 @@
 //! active from the request until it can serve again.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::time::Duration;
 
+use crate::base::size::Size;
 use crate::base::stat::Stat;
 use crate::base::stat::{NestedStat, tree};
 
@@ -49,6 +51,13 @@ impl DurationStat {
     }
 }
 
+impl fmt::Display for DurationStat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { total, max, min, count, avg } = self;
+        write!(f, "{count} calls in {total} us ({min} to {max} us, {avg} us on average)")
+    }
+}
+
 /// What the allocator of pinned host memory has done; the figures of torch's `host_memory_stats`.
 ///
 /// Sizes are bytes, after rounding up to powers of two.
@@ -72,6 +81,16 @@ pub struct HostStats {
     pub host_alloc_time: DurationStat,
     /// How long giving it back took.
     pub host_free_time: DurationStat,
+}
+
+impl fmt::Display for HostStats {
+    /// One line: what is held and in use, and how often the driver was asked.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (held, active) = (Size::of(self.allocated_bytes.current), Size::of(self.active_bytes.current));
+        let (blocks, used) = (self.allocations.current, self.active_requests.current);
+        write!(f, "{active} in {used} blocks in use, {held} in {blocks} blocks held, ")?;
+        write!(f, "{} driver allocations, {} driver frees", self.num_host_alloc, self.num_host_free)
+    }
 }
 
 impl HostStats {

@@ -5,6 +5,7 @@
 //! then nothing is bound.
 
 use std::cell::{Cell, RefCell};
+use std::fmt;
 use std::marker::PhantomData;
 
 use crate::base::ids::RuntimeId;
@@ -38,7 +39,6 @@ fn change<R>(change: impl FnOnce(&mut Vec<Runtime>) -> R) -> Option<R> {
 
 /// A runtime is the current one of this thread until this is dropped.
 #[must_use = "the runtime is current only while the guard lives"]
-#[derive(Debug)]
 pub struct RuntimeGuard {
     runtime: RuntimeId,
     /// Ties the guard to its thread.
@@ -49,6 +49,12 @@ impl RuntimeGuard {
     pub(crate) fn new(runtime: &Runtime) -> Self {
         change(|bound| bound.push(runtime.clone()));
         Self { runtime: runtime.id(), thread: PhantomData }
+    }
+}
+
+impl fmt::Debug for RuntimeGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RuntimeGuard").field("runtime", &self.runtime.0).finish()
     }
 }
 

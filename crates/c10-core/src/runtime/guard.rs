@@ -3,6 +3,7 @@
 //! **Invariants:** a guard restores what was current when it was made, on the thread it was made on (guards cannot be
 //! sent). It creates no context: that happens when a device is first used.
 
+use std::fmt;
 use std::marker::PhantomData;
 
 use crate::base::device::DeviceIndex;
@@ -13,7 +14,6 @@ use crate::thread;
 
 /// A device is current until this is dropped; torch's `torch.cuda.device`.
 #[must_use = "the device is current only while the guard lives"]
-#[derive(Debug)]
 pub struct DeviceGuard {
     runtime: RuntimeId,
     /// Negative when the guard does nothing.
@@ -33,6 +33,12 @@ impl DeviceGuard {
     #[must_use]
     pub fn previous(&self) -> Option<DeviceIndex> {
         (self.previous >= 0).then_some(self.previous)
+    }
+}
+
+impl fmt::Debug for DeviceGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DeviceGuard").field("previous", &self.previous()).finish()
     }
 }
 

@@ -530,9 +530,10 @@ impl PartialEq for Runtime {
 
 impl Eq for Runtime {}
 
+/// One short line: the runtime's number and where its driver was loaded from.
 impl fmt::Debug for Runtime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let driver = self.0.loaded.get();
-        f.debug_struct("Runtime").field("id", &self.0.id.0).field("driver", &driver).finish_non_exhaustive()
+        let origin = self.0.loaded.get().map_or("not loaded", |table| table.origin());
+        write!(f, "Runtime {{ id: {}, driver: {origin} }}", self.0.id.0)
     }
 }

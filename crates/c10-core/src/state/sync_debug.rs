@@ -6,6 +6,7 @@
 //! **Invariants:** a runtime has one mode for all threads; a refused operation does nothing. While the mode is
 //! [`SyncDebugMode::Default`] a policed operation pays for one relaxed load.
 
+use std::fmt;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
@@ -23,6 +24,17 @@ pub enum SyncDebugMode {
     Warn = 1,
     /// [`crate::SyncDebugError::SynchronizingOperation`], and it is not done.
     Error = 2,
+}
+
+impl fmt::Display for SyncDebugMode {
+    /// Writes torch's names of the modes.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Default => "default",
+            Self::Warn => "warn",
+            Self::Error => "error",
+        })
+    }
 }
 
 impl TryFrom<i32> for SyncDebugMode {

@@ -335,6 +335,6 @@ impl<T> Clone for DeviceSlice<T> {
 impl<T> fmt::Debug for DeviceSlice<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (element, device) = (std::any::type_name::<T>(), self.device());
-        write!(f, "DeviceSlice([{element}; {}] at {:#x} on {device})", self.len, self.address())
+        write!(f, "DeviceSlice {{ [{element}; {}] at {:#x} on {device} }}", self.len, self.address())
     }
 }

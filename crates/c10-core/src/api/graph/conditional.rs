@@ -4,6 +4,7 @@
 //! graphs keep alive it is a part of the capture around it. However a body ends, by an error or by a panic too, its
 //! stream stops capturing before the capture around it goes on.
 
+use std::fmt;
 use std::marker::PhantomData;
 
 use crate::api::buffers::DeviceBuffer;
@@ -22,7 +23,7 @@ use crate::driver::{Api, ConditionHandle, ConditionalKind, GraphHandle, check_ra
 /// `.extern .func cudaGraphSetConditional(.param .b64 handle, .param .b32 value);` and calls that; the driver resolves
 /// the name when the module is loaded, nothing has to be linked.
 #[must_use = "a condition that no node has keeps the graph from being instantiated"]
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Condition {
     handle: ConditionHandle,
     /// The capture that the graph comes of in the end.
@@ -34,6 +35,12 @@ impl Condition {
     #[must_use]
     pub fn handle(&self) -> u64 {
         self.handle.number
+    }
+}
+
+impl fmt::Debug for Condition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Condition {{ handle: {:#x} }}", self.handle())
     }
 }
 

@@ -416,6 +416,6 @@ impl fmt::Debug for CUDAGraph {
             State::Captured(_) => "captured",
         };
         let nodes = self.node_count();
-        f.debug_struct("CUDAGraph").field("state", &state).field("nodes", &nodes).finish_non_exhaustive()
+        write!(f, "CUDAGraph {{ {state}, {nodes} nodes }}")
     }
 }

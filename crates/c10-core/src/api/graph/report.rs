@@ -1,13 +1,15 @@
 //! What a graph holds, for people who look for their memory.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use crate::api::buffers::DeviceMemory;
 use crate::api::graph::captured::Captured;
 use crate::api::pinned::KeptBlock;
-use crate::base::device::DeviceIndex;
+use crate::base::device::{Device, DeviceIndex};
 use crate::base::error::{GraphNodeKind, Result};
 use crate::base::ids::PoolId;
+use crate::base::size::Size;
 use crate::driver::GraphHandle;
 use crate::runtime::Started;
 
@@ -41,6 +43,17 @@ pub struct GraphReport {
     pub is_instantiated: bool,
     /// Executable graphs of the whole runtime.
     pub live_execs: usize,
+}
+
+impl fmt::Display for GraphReport {
+    /// One line: where the graph is, its nodes, and the memory that it holds.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = if self.is_instantiated { "instantiated" } else { "not instantiated" };
+        write!(f, "graph of {} nodes on {}, {state}; ", self.node_count, Device::cuda(self.device))?;
+        write!(f, "pool {}: {} of {} in use; ", self.pool, Size(self.active_bytes), Size(self.reserved_bytes))?;
+        write!(f, "keeps {} in {} buffers ", Size(self.kept_bytes), self.kept_buffers)?;
+        write!(f, "and {} in {} pinned blocks", Size(self.kept_host_bytes), self.kept_host_blocks)
+    }
 }
 
 impl GraphReport {

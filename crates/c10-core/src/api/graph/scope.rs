@@ -6,6 +6,7 @@
 //! **Invariants:** both stay on the thread that began the capture. A guard borrows its graph, which therefore can neither
 //! be replayed nor dropped before the capture has ended.
 
+use std::fmt;
 use std::marker::PhantomData;
 use std::ops::RangeBounds;
 use std::sync::Arc;
@@ -49,7 +50,6 @@ use crate::state::pool_pinned::PoolPinned;
 /// }
 /// ```
 #[must_use = "the capture lasts only while the guard lives"]
-#[derive(Debug)]
 pub struct GraphCapture<'a> {
     pub(crate) graph: &'a mut CUDAGraph,
     pub(crate) stream: Stream,
@@ -77,6 +77,12 @@ impl GraphCapture<'_> {
         // The error that led here says more than one from giving up what nobody wants.
         let _ = self.graph.reset();
         ended.err()
+    }
+}
+
+impl fmt::Debug for GraphCapture<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GraphCapture").field("stream", &self.stream).finish()
     }
 }
 
@@ -123,10 +129,16 @@ impl Drop for GraphCapture<'_> {
 ///     })
 /// }
 /// ```
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct CaptureScope<'c> {
     pub(crate) stream: &'c Stream,
     pub(crate) thread: PhantomData<*const ()>,
+}
+
+impl fmt::Debug for CaptureScope<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CaptureScope").field("stream", self.stream).finish()
+    }
 }
 
 impl CaptureScope<'_> {

@@ -1,10 +1,12 @@
 //! What a launch takes: its shape, and arguments of the types that kernels have.
 
+use std::fmt;
 use std::ops::{Range, RangeBounds};
 
 use bytemuck::NoUninit;
 
 use crate::api::buffers::{DeviceBuffer, DeviceSlice, within};
+use crate::api::launch::Dim3;
 use crate::base::error::Result;
 use crate::driver::{Value, check_part};
 
@@ -40,6 +42,13 @@ impl LaunchConfig {
     }
 }
 
+impl fmt::Display for LaunchConfig {
+    /// As CUDA C++ writes a launch: `<<<(2, 1, 1), (256, 1, 1), 0>>>`, with the grid, the block and the shared bytes.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "<<<{}, {}, {}>>>", Dim3(self.grid), Dim3(self.block), self.shared_bytes)
+    }
+}
+
 /// An argument of a kernel. Numbers, buffers, slices and references to plain values turn into it by `into()`.
 ///
 /// ```
@@ -56,7 +65,7 @@ impl LaunchConfig {
 /// let arguments: [Arg<'_>; 4] = [7_u8.into(), 2.5_f64.into(), (&[1_i16, 2]).into(), (&bounds).into()];
 /// assert_eq!(arguments.map(|argument| argument.size()), [1, 8, 4, 24]);
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 #[non_exhaustive]
 pub enum Arg<'a> {
     /// An unsigned number of 8 bits; booleans are such numbers.
@@ -133,6 +142,26 @@ impl<'a> Arg<'a> {
             }
         };
         Ok(Value::Word(word))
+    }
+}
+
+impl fmt::Debug for Arg<'_> {
+    /// A number with its type (`7_u8`), a plain value by its size, a buffer with its range.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::U8(value) => write!(f, "{value}_u8"),
+            Self::I8(value) => write!(f, "{value}_i8"),
+            Self::U16(value) => write!(f, "{value}_u16"),
+            Self::I16(value) => write!(f, "{value}_i16"),
+            Self::U32(value) => write!(f, "{value}_u32"),
+            Self::I32(value) => write!(f, "{value}_i32"),
+            Self::U64(value) => write!(f, "{value}_u64"),
+            Self::I64(value) => write!(f, "{value}_i64"),
+            Self::F32(value) => write!(f, "{value}_f32"),
+            Self::F64(value) => write!(f, "{value}_f64"),
+            Self::Plain(bytes) => write!(f, "a value of {} bytes", bytes.len()),
+            Self::Buffer { buffer, range } => write!(f, "{range:?} of {buffer:?}"),
+        }
     }
 }
 

@@ -15,6 +15,14 @@ use crate::base::error::Result;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Dim3(pub [u32; 3]);
 
+impl fmt::Display for Dim3 {
+    /// As CUDA's programmers write it: `(2, 1, 1)`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [x, y, z] = self.0;
+        write!(f, "({x}, {y}, {z})")
+    }
+}
+
 impl From<u32> for Dim3 {
     fn from(x: u32) -> Self {
         Self([x, 1, 1])
@@ -137,7 +145,6 @@ impl<'a> LaunchBuilder<'a> {
 
 impl fmt::Debug for LaunchBuilder<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (grid, block) = (self.config.grid, self.config.block);
-        write!(f, "LaunchBuilder({}<<<{grid:?}, {block:?}>>>, {} arguments)", self.kernel.name(), self.arguments.len())
+        write!(f, "LaunchBuilder {{ {}{}, {} arguments }}", self.kernel.name(), self.config, self.arguments.len())
     }
 }

@@ -34,7 +34,7 @@ pub(crate) use sleep::queue_sleep;
 
 use crate::api::arg::StreamArg;
 use crate::api::stream::Stream;
-use crate::base::device::DeviceIndex;
+use crate::base::device::{Device, DeviceIndex};
 use crate::base::error::{Error, LaunchError, LaunchErrorKind, ModuleError, Result};
 use crate::base::handles::StreamRef;
 use crate::base::process;
@@ -399,12 +399,12 @@ impl Kernel {
 
 impl fmt::Debug for Module {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Module").field("device", &self.loaded.device).finish_non_exhaustive()
+        write!(f, "Module {{ device: {} }}", Device::cuda(self.loaded.device))
     }
 }
 
 impl fmt::Debug for Kernel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Kernel").field("name", &self.function.name).finish_non_exhaustive()
+        write!(f, "Kernel {{ name: {}, device: {} }}", self.name(), Device::cuda(self.module.loaded.device))
     }
 }

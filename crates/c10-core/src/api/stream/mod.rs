@@ -36,7 +36,7 @@ const LEGACY: usize = 1;
 /// A queue of work of a device, done in order; torch's `Stream`.
 ///
 /// A handle: clones are the same stream, and dropping one does nothing to the work.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Stream {
     runtime: Runtime,
     device: DeviceIndex,
@@ -292,6 +292,12 @@ impl Stream {
     fn make_current(&self) {
         thread::exchange_stream(self.runtime.id(), self.device, self.key);
         thread::exchange_device(self.runtime.id(), self.device);
+    }
+}
+
+impl fmt::Debug for Stream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Stream {{ id: {}, device: {} }}", self.key.id, self.device())
     }
 }
 

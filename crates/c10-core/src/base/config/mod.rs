@@ -1,12 +1,15 @@
 //! The caching allocator's configuration: text is parsed once, here, into a checked structure.
 //!
-//! Reading order: `raw` (the text as typed), this file (what it means), `error`.
+//! Reading order: `raw` (the text as typed), this file (what it means), `error`, `text` (a configuration as text).
 //!
 //! **Invariants:** a parsed [`AllocatorConfig`] is within the limits of every option; a text that is refused changes
 //! nothing. Sizes stay below 2^60 bytes, where requests end anyway, so that sums of two of them cannot overflow.
 
 mod error;
 mod raw;
+mod text;
+
+use std::fmt;
 
 pub use error::{ConfigError, EnvironmentError};
 use raw::{Setting, Value, Word};
@@ -44,6 +47,12 @@ impl Backend {
         match self {
             Self::Native => "native",
         }
+    }
+}
+
+impl fmt::Display for Backend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
     }
 }
 

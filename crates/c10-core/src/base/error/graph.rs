@@ -165,6 +165,12 @@ impl From<u32> for GraphNodeKind {
     }
 }
 
+impl fmt::Display for GraphNodeKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
 /// A node of a captured graph.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GraphNode {
@@ -177,8 +183,8 @@ pub struct GraphNode {
 impl fmt::Display for GraphNode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.index {
-            Some(index) => write!(f, "node {index} ({:?})", self.kind),
-            None => write!(f, "a node of a child graph ({:?})", self.kind),
+            Some(index) => write!(f, "node {index} ({})", self.kind),
+            None => write!(f, "a node of a child graph ({})", self.kind),
         }
     }
 }

@@ -4,6 +4,7 @@ use std::fmt;
 
 use crate::base::device::DeviceIndex;
 use crate::base::error::{AcceleratorError, Error};
+use crate::base::size::Size;
 
 /// Why memory was not given, taken back or reached.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -136,6 +137,8 @@ pub struct OutOfMemoryError {
 }
 
 /// A process that holds memory of a device.
+///
+/// `Display` writes the process and its memory: `process 77 has 2.00 GiB`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct ProcessMemory {
@@ -143,6 +146,15 @@ pub struct ProcessMemory {
     pub pid: u32,
     /// Bytes it holds; `None` where NVML cannot tell.
     pub used_bytes: Option<u64>,
+}
+
+impl fmt::Display for ProcessMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.used_bytes {
+            Some(bytes) => write!(f, "process {} has {}", self.pid, Size(bytes)),
+            None => write!(f, "process {} has an unknown amount", self.pid),
+        }
+    }
 }
 
 /// What may help where memory ran out. `Display` is a sentence for a person.
@@ -288,10 +300,7 @@ impl fmt::Display for OutOfMemoryHint {
             Self::OtherProcesses(processes) => {
                 f.write_str("Other processes hold most of the device's memory:")?;
                 for process in processes {
-                    match process.used_bytes {
-                        Some(bytes) => write!(f, " process {} has {};", process.pid, Size(bytes))?,
-                        None => write!(f, " process {} has an unknown amount;", process.pid)?,
-                    }
+                    write!(f, " {process};")?;
                 }
                 f.write_str(" end them or use another device.")
             }
@@ -351,20 +360,6 @@ impl fmt::Display for HostOutOfMemoryError {
 
 impl std::error::Error for HostOutOfMemoryError {}
 
-/// Bytes as torch's messages write them: the largest unit that is exceeded, two decimals.
-struct Size(u64);
-
-impl fmt::Display for Size {
-    #[expect(clippy::cast_precision_loss, reason = "two decimals are printed")]
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const UNITS: [(u64, &str); 3] = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
-        match UNITS.iter().find(|(unit, _)| self.0 > *unit) {
-            Some((unit, name)) => write!(f, "{:.2} {name}", self.0 as f64 / *unit as f64),
-            None => write!(f, "{} bytes", self.0),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -387,22 +382,6 @@ mod tests {
         };
         change(&mut figures);
         OutOfMemoryError::new(figures)
-    }
-
-    #[test]
-    fn sizes_change_unit_above_the_power() {
-        let cases = [
-            (0, "0 bytes"),
-            (1024, "1024 bytes"),
-            (1025, "1.00 KiB"),
-            (1 << 20, "1024.00 KiB"),
-            ((1 << 30) + 1, "1.00 GiB"),
-            (58 << 20, "58.00 MiB"),
-            (4096 << 30, "4096.00 GiB"),
-        ];
-        for (bytes, text) in cases {
-            assert_eq!(Size(bytes).to_string(), text);
-        }
     }
 
     #[test]

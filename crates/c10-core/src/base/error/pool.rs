@@ -26,7 +26,7 @@ pub enum PoolError {
         address: u64,
     },
     /// A memory pool was named that the device does not have.
-    #[error("Could not find pool of id ({}, {})", .pool.0, .pool.1)]
+    #[error("Could not find pool of id {pool}")]
     NotFound {
         /// The name.
         pool: PoolId,
