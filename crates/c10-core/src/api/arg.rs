@@ -138,6 +138,20 @@ where
 }
 
 /// What is on a device; what torch's `device_of` takes. Types of other crates may say where they are, too.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{DeviceBuffer, DeviceIndex, DeviceOf};
+///
+/// struct Tensor(DeviceBuffer);
+/// impl DeviceOf for Tensor {
+///     fn cuda_device(&self) -> Option<DeviceIndex> {
+///         self.0.cuda_device()
+///     }
+/// }
+/// assert_eq!(Tensor(DeviceBuffer::new(4, None)?).cuda_device(), Some(0));
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 pub trait DeviceOf {
     /// The CUDA device; `None` for what is on none.
     fn cuda_device(&self) -> Option<DeviceIndex>;

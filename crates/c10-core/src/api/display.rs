@@ -13,6 +13,16 @@ use crate::caching::{
     StatByPool,
 };
 
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{DeviceBuffer, Runtime};
+///
+/// let (small, large) = (DeviceBuffer::new(1000, None)?, DeviceBuffer::new(2 << 20, None)?);
+/// let blocks = Runtime::current().memory().stats(0)?.allocation;
+/// assert_eq!(blocks.all.current, blocks.small_pool.current + blocks.large_pool.current);
+/// assert_eq!(blocks.to_string(), "2 (small pool 1, large pool 1)");
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 impl fmt::Display for StatByPool {
     /// The present figure and its parts: `3 (small pool 2, large pool 1)`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -21,6 +31,16 @@ impl fmt::Display for StatByPool {
     }
 }
 
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{DeviceBuffer, Runtime};
+///
+/// let buffer = DeviceBuffer::new(2000, None)?;
+/// let stats = Runtime::current().memory().stats(0)?;
+/// assert_eq!(stats.reserved_bytes.all.current, 2 << 20);
+/// assert!(stats.to_string().starts_with("2.00 KiB allocated in 1 blocks (peak 2.00 KiB), 2.00 MiB reserved in 1 segments"));
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 impl fmt::Display for DeviceStats {
     /// One line: what is handed out and held, each with its peak, and how often memory ran short.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -35,6 +55,16 @@ impl fmt::Display for DeviceStats {
     }
 }
 
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{BlockState, DeviceBuffer, Runtime};
+///
+/// let buffer = DeviceBuffer::new(2000, None)?;
+/// let blocks = &Runtime::current().memory().snapshot(None)[0].blocks;
+/// assert_eq!((blocks[0].state, blocks[1].state), (BlockState::ActiveAllocated, BlockState::Inactive));
+/// assert_eq!(blocks[0].state.to_string(), "active_allocated");
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 impl fmt::Display for BlockState {
     /// The name that torch's snapshots use.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -42,6 +72,15 @@ impl fmt::Display for BlockState {
     }
 }
 
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{DeviceBuffer, Runtime, SegmentType};
+///
+/// let buffer = DeviceBuffer::new(2000, None)?;
+/// let kind = Runtime::current().memory().snapshot(None)[0].segment_type;
+/// assert_eq!((kind, kind.to_string()), (SegmentType::Small, "small".to_owned()));
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 impl fmt::Display for SegmentType {
     /// The name that torch's snapshots use.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -49,12 +88,32 @@ impl fmt::Display for SegmentType {
     }
 }
 
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{DeviceBuffer, Runtime};
+///
+/// let buffer = DeviceBuffer::new(2000, None)?;
+/// let block = Runtime::current().memory().snapshot(None)[0].blocks[0];
+/// assert_eq!((block.address, block.size, block.requested_size), (buffer.address(), 2048, 2000));
+/// assert_eq!(block.to_string(), format!("2.00 KiB at {:#x}, active_allocated", block.address));
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 impl fmt::Display for BlockInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} at {:#x}, {}", Size(self.size), self.address, self.state)
     }
 }
 
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{DeviceBuffer, Runtime};
+///
+/// let buffer = DeviceBuffer::new(2000, None)?;
+/// let segment = &Runtime::current().memory().snapshot(None)[0];
+/// assert_eq!((segment.total_size, segment.allocated_size, segment.blocks.len()), (2 << 20, 2048, 2));
+/// assert!(segment.to_string().ends_with("on cuda:0, 2.00 KiB in use, 2 blocks"));
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 impl fmt::Display for SegmentInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = if self.is_expandable { "expandable segment" } else { "segment" };
@@ -65,6 +124,18 @@ impl fmt::Display for SegmentInfo {
     }
 }
 
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{DeviceBuffer, MemPool, MemPoolOptions, Runtime};
+///
+/// let (runtime, pool) = (Runtime::current(), MemPool::new(MemPoolOptions::default())?);
+/// let buffer = runtime.mem_pools().with(&pool, 0, || DeviceBuffer::new(2000, None))?;
+/// let checkpoint = runtime.mem_pools().checkpoint(0, pool.id())?;
+///
+/// assert_eq!((checkpoint.device(), checkpoint.pool()), (0, pool.id()));
+/// assert!(checkpoint.to_string().ends_with("on cuda:0: 1 segments"));
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 impl fmt::Display for PoolCheckpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (device, segments) = (Device::cuda(self.device()), self.segments().len());
@@ -72,6 +143,19 @@ impl fmt::Display for PoolCheckpoint {
     }
 }
 
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{DeviceBuffer, MemPool, MemPoolOptions, Runtime};
+///
+/// let (runtime, pool) = (Runtime::current(), MemPool::new(MemPoolOptions::default())?);
+/// let buffer = runtime.mem_pools().with(&pool, 0, || DeviceBuffer::new(2000, None))?;
+/// let checkpoint = runtime.mem_pools().checkpoint(0, pool.id())?;
+///
+/// let segment = &checkpoint.segments()[0];
+/// assert_eq!((segment.stream, segment.blocks.len()), (0, 2));
+/// assert_eq!(segment.to_string(), "small segment of 2 blocks");
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 impl fmt::Display for SegmentCheckpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = if self.is_expandable { "expandable segment" } else { "segment" };
@@ -79,6 +163,19 @@ impl fmt::Display for SegmentCheckpoint {
     }
 }
 
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{DeviceBuffer, MemPool, MemPoolOptions, Runtime};
+///
+/// let (runtime, pool) = (Runtime::current(), MemPool::new(MemPoolOptions::default())?);
+/// let buffer = runtime.mem_pools().with(&pool, 0, || DeviceBuffer::new(2000, None))?;
+/// let checkpoint = runtime.mem_pools().checkpoint(0, pool.id())?;
+///
+/// let block = &checkpoint.segments()[0].blocks[0];
+/// assert!(block.allocated && block.mapped && block.address == buffer.address());
+/// assert_eq!(block.to_string(), format!("2.00 KiB at {:#x}, allocated", buffer.address()));
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 impl fmt::Display for BlockCheckpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = match (self.mapped, self.allocated) {

@@ -25,6 +25,14 @@ use crate::state::captures::KeptId;
 use crate::state::deferred_destroy::DriverObject;
 
 /// What an event can do.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{Event, EventOptions};
+///
+/// let event = Event::new(EventOptions { blocking: true, ..EventOptions::TIMING });
+/// assert!(event.options().enable_timing && !event.options().interprocess);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct EventOptions {
     /// Can measure time.
@@ -52,6 +60,21 @@ impl EventOptions {
 /// A mark in a stream; torch's `Event`.
 ///
 /// Can be shared between threads; nothing about it waits for another thread.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{DeviceBuffer, Event, Stream};
+///
+/// let (event, first, second) = (Event::default(), Stream::new(None, 0)?, Stream::new(None, 0)?);
+/// let buffer = DeviceBuffer::new(4, None)?;
+/// buffer.fill(.., 1, &first)?;
+/// event.record(&first)?;
+/// event.wait(&second)?; // The next line cannot overtake the fill.
+/// buffer.fill(..2, 2, &second)?;
+/// second.synchronize()?;
+/// assert!(event.query()?);
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 pub struct Event {
     runtime: Runtime,
     options: EventOptions,

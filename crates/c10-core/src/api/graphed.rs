@@ -21,6 +21,13 @@ use crate::runtime::Runtime;
 pub type GraphFn<'a> = dyn Fn(&[DeviceBuffer]) -> Result<Vec<DeviceBuffer>> + 'a;
 
 /// How callables are captured; torch's optional arguments.
+///
+/// ```
+/// use c10_core::{GraphedOptions, PoolId};
+///
+/// let options = GraphedOptions { pool: Some(PoolId::handle()), ..GraphedOptions::default() };
+/// assert_eq!(options.num_warmup_iters, 3);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GraphedOptions {
     /// How often each function is run before it is captured.
@@ -36,6 +43,22 @@ impl Default for GraphedOptions {
 }
 
 /// A function that was captured. Calling it replays its graph.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{DeviceBuffer, GraphedCallable, GraphedOptions, Result, Runtime};
+///
+/// let copy = |inputs: &[DeviceBuffer]| -> Result<Vec<DeviceBuffer>> {
+///     let output = DeviceBuffer::new(4, None)?;
+///     output.copy_from_buffer(0, &inputs[0], .., None)?;
+///     Ok(vec![output])
+/// };
+/// let sample = [DeviceBuffer::new(4, None)?];
+/// let mut made = GraphedCallable::make(&Runtime::current(), &[&copy], &[&sample], &GraphedOptions::default())?;
+/// let outputs = made[0].call(&[DeviceBuffer::from_slice(b"abcd")?])?;
+/// assert_eq!(outputs[0].to_vec()?, b"abcd");
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 pub struct GraphedCallable {
     runtime: Runtime,
     device: DeviceIndex,

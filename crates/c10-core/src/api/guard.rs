@@ -16,6 +16,18 @@ use crate::thread;
 type NotSend = PhantomData<*const ()>;
 
 /// A stream and its device are current until this is dropped; torch's `StreamContext`.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{Runtime, Stream};
+///
+/// let (runtime, stream) = (Runtime::current(), Stream::new(None, 0)?);
+/// let guard = stream.guard();
+/// assert_eq!(runtime.streams().current(0)?, stream);
+/// drop(guard);
+/// assert!(runtime.streams().current(0)?.is_default());
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 #[must_use = "the stream is current only while the guard lives"]
 pub struct StreamGuard {
     runtime: RuntimeId,
@@ -61,6 +73,17 @@ impl Drop for StreamGuard {
 }
 
 /// Streams of several devices are current until this is dropped; the current device is not touched.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default().devices(2)).unwrap();
+/// use c10_core::{Runtime, Stream};
+///
+/// let (runtime, first, second) = (Runtime::current(), Stream::new(0, 0)?, Stream::new(1, 0)?);
+/// let guard = runtime.streams().guard_all([&first, &second])?;
+/// assert_eq!((runtime.streams().current(0)?, runtime.streams().current(1)?), (first, second));
+/// assert_eq!(runtime.current_device()?, 0);
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 #[must_use = "the streams are current only while the guard lives"]
 pub struct MultiStreamGuard {
     runtime: RuntimeId,

@@ -30,6 +30,16 @@ use crate::state::deferred_destroy::DriverObject;
 use crate::state::ipc::{ReceiverLock, SenderFile};
 
 /// Device memory as it goes to another process; made by [`crate::DeviceBuffer::share`].
+///
+/// ```
+/// # let simulated = testkit::simulated_runtime();
+/// use c10_core::{DeviceBuffer, SharedBuffer};
+///
+/// let buffer = DeviceBuffer::new(1000, None)?;
+/// let bytes = buffer.share()?.to_bytes(); // For a pipe to the other process.
+/// assert_eq!(SharedBuffer::from_bytes(&bytes)?.len(), 1000);
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 #[derive(Clone, PartialEq, Eq)]
 pub struct SharedBuffer {
     device: DeviceIndex,
@@ -196,6 +206,17 @@ impl Received {
 }
 
 /// What a runtime shares with other processes; made by [`Runtime::ipc`].
+///
+/// ```
+/// # let simulated = testkit::simulated_runtime();
+/// use c10_core::{DeviceBuffer, Error, IpcError, Runtime};
+///
+/// let (runtime, shared) = (Runtime::current(), DeviceBuffer::new(1000, None)?.share()?);
+/// assert_eq!(runtime.memory().stats(0)?["allocated_bytes.all.current"], 1024, "kept for the other process");
+/// assert_eq!(runtime.ipc().open(&shared).unwrap_err(), Error::Ipc(IpcError::OwnMemory));
+/// runtime.ipc().collect()?;
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Ipc<'a>(&'a Runtime);
 

@@ -24,6 +24,15 @@ use crate::thread;
 pub struct MemPool(Arc<Pool>);
 
 /// What a memory pool does beyond keeping its memory apart; the arguments of torch's `MemPool`.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{MemPool, MemPoolOptions};
+///
+/// let pool = MemPool::new(MemPoolOptions { use_on_oom: true, ..MemPoolOptions::default() })?;
+/// assert_eq!(format!("{pool:?}"), format!("MemPool {{ id: {}, device: cuda:0 }}", pool.id()));
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct MemPoolOptions {
     /// Its free memory serves other requests before those fail for want of memory.
@@ -184,6 +193,19 @@ impl Drop for Pool {
 }
 
 /// Memory comes from a pool until this is dropped; made by [`crate::MemPools::enter`].
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{DeviceBuffer, MemPool, MemPoolOptions, Runtime};
+///
+/// let (runtime, pool) = (Runtime::current(), MemPool::new(MemPoolOptions::default())?);
+/// let guard = runtime.mem_pools().enter(&pool, 0)?;
+/// let (inside, _) = (DeviceBuffer::new(1000, None)?, drop(guard));
+/// let outside = DeviceBuffer::new(1000, None)?;
+/// let holds = |buffer: &DeviceBuffer| pool.snapshot()[0].blocks.iter().any(|block| block.address == buffer.address());
+/// assert!(holds(&inside) && !holds(&outside));
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 #[must_use = "memory comes from the pool only while the guard lives"]
 pub struct MemPoolGuard {
     pool: MemPool,

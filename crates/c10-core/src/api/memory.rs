@@ -23,6 +23,19 @@ use crate::state::observers::ObserverId;
 use crate::thread;
 
 /// The device memory of a runtime; made by [`Runtime::memory`].
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{Runtime, Stream};
+///
+/// let (runtime, stream) = (Runtime::current(), Stream::new(None, 0)?);
+/// let address = runtime.memory().alloc(1000, &stream)?;
+/// assert_eq!(runtime.memory().stats(0)?.allocated_bytes.all.current, 1024);
+/// runtime.memory().free(address)?;
+/// runtime.memory().empty_cache()?;
+/// assert_eq!(runtime.memory().snapshot(None), []);
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Memory<'a>(&'a Runtime);
 

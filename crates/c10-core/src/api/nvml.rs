@@ -18,6 +18,17 @@ use crate::driver::{Api, Nvml};
 use crate::runtime::Runtime;
 
 /// What NVML shows of a runtime's devices; made by [`Runtime::telemetry`].
+///
+/// ```
+/// # let simulated = testkit::Simulation::new(testkit::Config::default().devices(2)).with_nvml().here();
+/// use c10_core::Runtime;
+///
+/// let runtime = Runtime::current();
+/// assert_eq!(runtime.telemetry().raw_device_count()?, 2);
+/// assert!(runtime.telemetry().temperature(0)? < 100 && runtime.telemetry().utilization(0)? <= 100);
+/// assert!(!runtime.is_initialized(), "NVML needs no started runtime");
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Telemetry<'a>(&'a Runtime);
 

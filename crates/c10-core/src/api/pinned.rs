@@ -203,6 +203,20 @@ impl Drop for KeptBlock {
 }
 
 /// The pinned host memory of a runtime; made by [`Runtime::pinned`].
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::Runtime;
+///
+/// let runtime = Runtime::current();
+/// let buffer = runtime.pinned().buffer(1000)?;
+/// drop(buffer);
+/// let stats = runtime.pinned().stats();
+/// assert_eq!((stats.active_bytes.current, stats.allocated_bytes.current), (0, 1024), "cached for the next buffer");
+/// runtime.pinned().empty_cache()?;
+/// assert_eq!(runtime.pinned().stats().allocated_bytes.current, 0);
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct PinnedMemory<'a>(&'a Runtime);
 

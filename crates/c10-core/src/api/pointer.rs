@@ -7,6 +7,15 @@ use crate::base::pointer::PointerInfo;
 use crate::runtime::Runtime;
 
 /// What can be given where an address is wanted: a number or a pointer, of the host or of a device. It is not followed.
+///
+/// ```
+/// use c10_core::PtrArg;
+///
+/// fn is_aligned(address: impl PtrArg) -> bool {
+///     address.address().is_multiple_of(8)
+/// }
+/// assert!(is_aligned(&raw const *&1_u64) && is_aligned(16_usize) && !is_aligned(17_u64));
+/// ```
 pub trait PtrArg: sealed::Sealed {
     /// The address as a number.
     fn address(self) -> u64;

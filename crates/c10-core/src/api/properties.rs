@@ -15,6 +15,16 @@ use crate::runtime::Runtime;
 /// Properties of a device; torch's `_CudaDeviceProperties`. Sizes are bytes, clocks kHz, bus widths bits.
 ///
 /// `Display` writes what torch's `repr` does.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::Runtime;
+///
+/// let properties = Runtime::current().devices().properties(0)?;
+/// assert_eq!((properties.warp_size, properties.max_threads_per_block), (32, 1024));
+/// assert!(properties.to_string().starts_with("_CudaDeviceProperties(name='"));
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 #[expect(missing_docs, reason = "the fields are CUDA's attributes of the same names")]
@@ -92,6 +102,18 @@ impl fmt::Display for DeviceProperties {
 }
 
 /// The devices of a runtime; made by [`Runtime::devices`].
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default().devices(2)).unwrap();
+/// use c10_core::Runtime;
+///
+/// let runtime = Runtime::current();
+/// let (major, minor) = runtime.devices().capability(1)?;
+/// println!("{} is of compute capability {major}.{minor}", runtime.devices().name(1)?);
+/// assert!(runtime.devices().can_access_peer(0, 0)?);
+/// assert!(!runtime.devices().is_used(1), "asking creates no context");
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Devices<'a>(&'a Runtime);
 

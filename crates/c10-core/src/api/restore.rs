@@ -16,6 +16,20 @@ use crate::caching::{BlockInfo, PoolCheckpoint};
 use crate::runtime::Started;
 
 /// Memory of a pool whose holder gives it up when the pool is brought back to a checkpoint; torch's stale storages.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{MemPool, MemPoolOptions, Runtime, StaleMemory, Stream};
+///
+/// let (runtime, pool) = (Runtime::current(), MemPool::new(MemPoolOptions::default())?);
+/// let checkpoint = runtime.mem_pools().checkpoint(0, pool.id())?;
+/// let stream = Stream::new(None, 0)?;
+/// let address = runtime.mem_pools().with(&pool, 0, || runtime.memory().alloc(1000, &stream))?;
+/// let mut stale = StaleMemory { addresses: vec![address], ..StaleMemory::default() };
+/// runtime.mem_pools().restore(0, &checkpoint, &mut stale)?;
+/// assert!(stale.addresses.is_empty() && runtime.memory().free(address).is_err());
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 #[derive(Debug, Default)]
 pub struct StaleMemory {
     /// Buffers; each must be the only handle of its memory. They are dropped without giving it back.
@@ -25,6 +39,19 @@ pub struct StaleMemory {
 }
 
 /// What bringing a pool back to a checkpoint did.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{DeviceBuffer, MemPool, MemPoolOptions, Runtime, StaleMemory};
+///
+/// let (runtime, pool) = (Runtime::current(), MemPool::new(MemPoolOptions::default())?);
+/// let buffer = runtime.mem_pools().with(&pool, 0, || DeviceBuffer::new(1000, None))?;
+/// let (address, checkpoint) = (buffer.address(), runtime.mem_pools().checkpoint(0, pool.id())?);
+/// drop(buffer);
+/// let restored = runtime.mem_pools().restore(0, &checkpoint, &mut StaleMemory::default())?;
+/// assert_eq!(restored.buffers[0].address(), address, "handed out again, with a new holder");
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct RestoredPool {

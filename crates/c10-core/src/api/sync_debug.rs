@@ -5,6 +5,18 @@ use crate::runtime::Runtime;
 use crate::state::sync_debug::SyncDebugMode;
 
 /// The sync debug mode of a runtime; made by [`Runtime::sync_debug`].
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{DeviceBuffer, Runtime, SyncDebugMode};
+///
+/// let (runtime, buffer) = (Runtime::current(), DeviceBuffer::new(4, None)?);
+/// runtime.sync_debug().set(SyncDebugMode::Error)?;
+/// assert!(buffer.to_vec().is_err(), "the copy would make the host wait");
+/// runtime.sync_debug().set("default")?;
+/// assert_eq!(buffer.to_vec()?.len(), 4);
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct SyncDebug<'a>(&'a Runtime);
 

@@ -15,6 +15,14 @@ use crate::base::error::{DeviceError, Error, Result};
 pub type DeviceIndex = i32;
 
 /// The device of that number. The same as the number; it says what the number is where nothing else does.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{DeviceBuffer, DeviceIndex};
+///
+/// assert_eq!(DeviceBuffer::new(4, DeviceIndex(0))?.device_index(), 0);
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 #[must_use]
 #[inline]
 #[expect(non_snake_case, reason = "it stands where a constructor of the type would")]
@@ -23,6 +31,14 @@ pub const fn DeviceIndex(index: i32) -> DeviceIndex {
 }
 
 /// Kind of a device.
+///
+/// ```
+/// use c10_core::{Device, DeviceType};
+///
+/// assert_eq!("cuda:1".parse::<Device>()?.kind, DeviceType::Cuda);
+/// assert_eq!(DeviceType::Cpu.to_string(), "cpu");
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[non_exhaustive]
 pub enum DeviceType {
@@ -45,6 +61,15 @@ impl fmt::Display for DeviceType {
 /// A device by kind and, perhaps, number; torch's `torch.device`.
 ///
 /// Written `cuda:1`, `cuda` (the current one) or `cpu`.
+///
+/// ```
+/// use c10_core::Device;
+///
+/// let device: Device = "cuda:1".parse()?;
+/// assert_eq!((device, device.index), (Device::cuda(1), Some(1)));
+/// assert_eq!((device.to_string(), Device::CUDA.to_string()), ("cuda:1".to_owned(), "cuda".to_owned()));
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Device {
     /// Kind of the device.

@@ -37,6 +37,18 @@ pub(crate) struct StreamRef {
 pub(crate) struct NodeHandle(pub(crate) usize);
 
 /// Free and total bytes of a device.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{DeviceBuffer, Runtime};
+///
+/// let (memory, before) = (Runtime::current(), Runtime::current().memory().info(0)?);
+/// let buffer = DeviceBuffer::new(1000, 0)?;
+/// let now = memory.memory().info(0)?;
+/// assert_eq!((before.free - now.free, now.total), (2 << 20, before.total), "the cache takes 2 MiB at a time");
+/// println!("{now}"); // such as "15.99 GiB free of 16.00 GiB"
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct MemInfo {
@@ -53,6 +65,14 @@ impl fmt::Display for MemInfo {
 }
 
 /// Which calls the driver forbids while a stream captures (`CUstreamCaptureMode`).
+///
+/// ```
+/// use c10_core::CaptureMode;
+///
+/// assert_eq!("thread_local".parse::<CaptureMode>()?, CaptureMode::ThreadLocal);
+/// assert_eq!(CaptureMode::default().to_string(), "global");
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum CaptureMode {
     /// Potentially unsafe calls are forbidden to every thread.

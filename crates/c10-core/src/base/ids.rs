@@ -18,6 +18,16 @@ pub(crate) const MAX_LEVELS: usize = 4;
 ///
 /// 0 is the default stream. Bit 0 is set for streams of a pool, whose next four bits are the priority's level plus 1
 /// and the rest the index. Anything else is the handle of a stream made elsewhere.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{Runtime, Stream, StreamId};
+///
+/// let (runtime, stream) = (Runtime::current(), Stream::new(None, 0)?);
+/// assert_eq!(runtime.streams().by_id(0, stream.stream_id())?, stream);
+/// assert_eq!(runtime.streams().default(0)?.stream_id(), StreamId(0));
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct StreamId(pub i64);
 
@@ -68,6 +78,13 @@ impl StreamKey {
 }
 
 /// Name of a pool: `(n, 0)` belongs to one capture, `(0, n)` is a handle that several may share.
+///
+/// ```
+/// use c10_core::PoolId;
+///
+/// assert_ne!(PoolId::handle(), PoolId::handle());
+/// assert_eq!(PoolId(0, 7).to_string(), "(0, 7)");
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct PoolId(pub u64, pub u64);

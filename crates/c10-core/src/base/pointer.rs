@@ -5,6 +5,17 @@ use std::fmt;
 use crate::base::device::{Device, DeviceIndex};
 
 /// Where memory is.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{PinnedBuffer, PointerInfo, PointerKind, Runtime};
+///
+/// let pinned = PinnedBuffer::new(100)?;
+/// let known = PointerInfo::of(&Runtime::current(), pinned.address())?.expect("the driver pinned it");
+/// assert_eq!(known.kind, PointerKind::Pinned);
+/// assert_eq!(known.to_string(), "pinned memory of cuda:0");
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[non_exhaustive]
 pub enum PointerKind {

@@ -4,6 +4,18 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 /// One figure over time.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{DeviceBuffer, Runtime};
+///
+/// let (first, second) = (DeviceBuffer::new(512, None)?, DeviceBuffer::new(512, None)?);
+/// drop(first);
+/// let bytes = Runtime::current().memory().stats(0)?.allocated_bytes.all;
+/// assert_eq!((bytes.current, bytes.peak), (512, 1024));
+/// assert_eq!(bytes.to_string(), "512 (peak 1024, allocated 1024, freed 512)");
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Stat {
@@ -45,6 +57,18 @@ impl fmt::Display for Stat {
 }
 
 /// A figure, or a family of figures by name.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{DeviceBuffer, NestedStat, Runtime};
+///
+/// let buffer = DeviceBuffer::new(512, None)?;
+/// let stats = Runtime::current().memory().stats_as_nested_dict(0)?;
+/// let small = stats["allocated_bytes"].get("small_pool").expect("there is such a pool");
+/// assert_eq!(small.get("current").and_then(NestedStat::value), Some(512));
+/// assert_eq!(small.to_string(), "{'allocated': 512, 'current': 512, 'freed': 0, 'peak': 512}");
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum NestedStat {

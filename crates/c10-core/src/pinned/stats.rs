@@ -17,6 +17,17 @@ use crate::base::stat::Stat;
 use crate::base::stat::{NestedStat, tree};
 
 /// How long driver calls of one kind took, in microseconds.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{PinnedBuffer, Runtime};
+///
+/// let buffer = PinnedBuffer::new(1000)?;
+/// let times = Runtime::current().pinned().stats().host_alloc_time;
+/// assert_eq!((times.count, times.max), (1, times.total));
+/// println!("{times}"); // such as "1 calls in 12 us (12 to 12 us, 12 us on average)"
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct DurationStat {
@@ -61,6 +72,17 @@ impl fmt::Display for DurationStat {
 /// What the allocator of pinned host memory has done; the figures of torch's `host_memory_stats`.
 ///
 /// Sizes are bytes, after rounding up to powers of two.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{PinnedBuffer, Runtime};
+///
+/// let buffer = PinnedBuffer::new(1000)?;
+/// let stats = Runtime::current().pinned().stats();
+/// assert_eq!(stats.active_bytes.current, 1024);
+/// assert!(stats.to_string().starts_with("1024 bytes in 1 blocks in use, 1024 bytes in 1 blocks held"));
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]

@@ -38,6 +38,17 @@ fn change<R>(change: impl FnOnce(&mut Vec<Runtime>) -> R) -> Option<R> {
 }
 
 /// A runtime is the current one of this thread until this is dropped.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::Runtime;
+///
+/// let other = Runtime::on_system_driver();
+/// let guard = other.bind();
+/// assert_eq!(Runtime::current(), other);
+/// drop(guard);
+/// assert_eq!(Runtime::current(), Runtime::default_runtime());
+/// ```
 #[must_use = "the runtime is current only while the guard lives"]
 pub struct RuntimeGuard {
     runtime: RuntimeId,

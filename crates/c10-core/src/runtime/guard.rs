@@ -13,6 +13,18 @@ use crate::runtime::handle::Runtime;
 use crate::thread;
 
 /// A device is current until this is dropped; torch's `torch.cuda.device`.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default().devices(2)).unwrap();
+/// use c10_core::Runtime;
+///
+/// let runtime = Runtime::current();
+/// let guard = runtime.device_guard(1)?;
+/// assert_eq!((runtime.current_device()?, guard.previous()), (1, Some(0)));
+/// drop(guard);
+/// assert_eq!(runtime.current_device()?, 0);
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 #[must_use = "the device is current only while the guard lives"]
 pub struct DeviceGuard {
     runtime: RuntimeId,

@@ -36,6 +36,18 @@ use crate::thread;
 /// The runtime: one driver with everything that is kept for it.
 ///
 /// Cheap to clone; usable from any thread. Handles of the process-wide runtime are not even counted.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::Runtime;
+///
+/// let runtime = Runtime::current();
+/// assert!(runtime.is_available() && !runtime.is_initialized());
+/// let buffer = runtime.memory().buffer(4, &runtime.streams().current(0)?)?;
+/// assert!(runtime.is_initialized(), "the first need starts it");
+/// runtime.synchronize(0)?;
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct Runtime(Lasting<Inner>);
 

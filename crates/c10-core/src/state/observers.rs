@@ -15,6 +15,19 @@ use crate::base::error::OutOfMemory;
 pub(crate) type Observer = dyn Fn(DeviceIndex, u64, u64, u64) + Send + Sync;
 
 /// Names an observer, so that it can be detached.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{DeviceBuffer, Runtime};
+///
+/// let (memory, (tell, told)) = (Runtime::current(), std::sync::mpsc::channel());
+/// let observer = memory.memory().attach_out_of_memory_observer(move |device, asked, _, _| {
+///     let _ = tell.send((device, asked));
+/// });
+/// assert!(DeviceBuffer::new(1 << 50, None).is_err());
+/// assert_eq!(told.try_recv(), Ok((0, 1 << 50)));
+/// assert!(memory.memory().detach_out_of_memory_observer(observer));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ObserverId(u64);
 

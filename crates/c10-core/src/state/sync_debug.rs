@@ -14,6 +14,14 @@ use crate::base::error::{Error, Result, SyncDebugError};
 use crate::base::warning::warning;
 
 /// What happens when a policed operation makes the host wait.
+///
+/// ```
+/// use c10_core::SyncDebugMode;
+///
+/// assert_eq!(SyncDebugMode::try_from("warn")?, SyncDebugMode::Warn);
+/// assert_eq!(SyncDebugMode::try_from(2)?.to_string(), "error");
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[repr(u8)]
 pub enum SyncDebugMode {

@@ -17,6 +17,18 @@ use crate::thread;
 /// `_construct_storage_from_data_pointer`. For memory whose place is known and that something else holds, such as what a
 /// captured graph writes at each replay. Allocates nothing.
 ///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{DeviceBuffer, construct_storage_from_data_pointer};
+///
+/// let owner = DeviceBuffer::from_slice(&[1_u8, 2, 3, 4])?;
+/// // SAFETY: the bytes are `owner`'s, which outlives the buffer.
+/// let part = unsafe { construct_storage_from_data_pointer(owner.address() + 1, 0, 2)? };
+/// assert!(part.is_borrowed());
+/// assert_eq!(part.to_vec()?, [2, 3]);
+/// # Ok::<(), c10_core::Error>(())
+/// ```
+///
 /// # Safety
 /// The bytes are memory of `device`, or that it can reach, until the last handle of the buffer is dropped and the work that
 /// it was used in is done. The caller answers for the order of that work and of work on the same bytes by other ways.

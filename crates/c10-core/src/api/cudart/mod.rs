@@ -14,6 +14,18 @@ use crate::base::error::{Result, error_string, status};
 use crate::runtime::{Runtime, Started};
 
 /// The runtime API, with a started runtime behind it; what torch's `cudart` answers. Functions have the names of C.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{Runtime, check_error};
+///
+/// let cudart = Runtime::current().cudart()?;
+/// check_error(cudart.cudaProfilerStart())?;
+/// assert_eq!(cudart.cudaGetErrorString(2), "out of memory");
+/// let (free, total) = cudart.cudaMemGetInfo(0)?;
+/// assert!(free <= total);
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Cudart {
     pub(crate) runtime: Runtime,

@@ -22,6 +22,22 @@ use crate::driver::{Api, ConditionHandle, ConditionalKind, GraphHandle, check_ra
 /// a kernel calls `cudaGraphSetConditional(handle, value)`. In PTX it declares
 /// `.extern .func cudaGraphSetConditional(.param .b64 handle, .param .b32 value);` and calls that; the driver resolves
 /// the name when the module is loaded, nothing has to be linked.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{CUDAGraph, CaptureMode, DeviceBuffer, Stream};
+///
+/// let (mut graph, stream, side) = (CUDAGraph::new(), Stream::new(None, 0)?, Stream::new(None, 0)?);
+/// let (flag, buffer) = (DeviceBuffer::from_slice(&[1_u32])?, DeviceBuffer::new(4, None)?);
+/// graph.record(&stream, None, CaptureMode::Global, |scope| {
+///     let condition = scope.condition(0)?;
+///     scope.set_condition(condition, &flag, 0)?;
+///     scope.if_node(condition, &side, |body| body.fill(&buffer, .., 7))
+/// })?;
+/// graph.replay()?;
+/// assert_eq!(buffer.to_vec()?, [7; 4]);
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 #[must_use = "a condition that no node has keeps the graph from being instantiated"]
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Condition {

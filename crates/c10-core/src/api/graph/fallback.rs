@@ -10,6 +10,20 @@ use crate::base::handles::CaptureMode;
 use crate::base::ids::PoolId;
 
 /// What [`CUDAGraph::capture_or_run`] did.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{CUDAGraph, CaptureMode, CaptureOutcome, DeviceBuffer, Stream};
+///
+/// let (mut graph, stream, buffer) = (CUDAGraph::new(), Stream::new(None, 0)?, DeviceBuffer::new(4, None)?);
+/// let outcome = graph.capture_or_run(&stream, None, CaptureMode::Global, || {
+///     buffer.fill(.., 7, &stream)?;
+///     stream.synchronize() // A capture forbids waiting.
+/// })?;
+/// assert!(matches!(outcome, CaptureOutcome::RanEagerly { .. }));
+/// assert_eq!(buffer.to_vec()?, [7; 4]);
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum CaptureOutcome<T> {
     /// The work was captured and waits for a replay. What the closure returned.

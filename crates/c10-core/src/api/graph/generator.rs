@@ -17,6 +17,30 @@ use crate::base::error::Result;
 /// it.
 ///
 /// A state may be registered with several graphs. Its functions are called by the thread that captures or replays.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{CUDAGraph, CaptureMode, DeviceBuffer, GeneratorState, Result, Stream};
+/// use std::sync::{Arc, atomic::{AtomicU64, Ordering}};
+///
+/// #[derive(Default)]
+/// struct Offset(AtomicU64);
+/// impl GeneratorState for Offset {
+///     fn capture_prologue(&self, _: &Stream) -> Result<()> { Ok(()) }
+///     fn capture_epilogue(&self) -> u64 { 4 }
+///     fn replay_prologue(&self, increment: u64, _: &Stream) -> Result<()> {
+///         self.0.fetch_add(increment, Ordering::Relaxed);
+///         Ok(())
+///     }
+/// }
+/// let (mut graph, stream, offset) = (CUDAGraph::new(), Stream::new(None, 0)?, Arc::new(Offset::default()));
+/// let buffer = DeviceBuffer::new(4, None)?;
+/// graph.register_generator_state(offset.clone())?;
+/// graph.capture(&stream, None, CaptureMode::Global, || buffer.fill(.., 7, &stream))?;
+/// (graph.replay()?, graph.replay()?);
+/// assert_eq!(offset.0.load(Ordering::Relaxed), 8);
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 pub trait GeneratorState: Send + Sync {
     /// A capture is about to begin on `stream`, which is not capturing yet: from now on work gets its place in the
     /// sequence relative to the graph's first, and reads the rest from the device.

@@ -44,6 +44,18 @@ use generator::Generators;
 const NO_DEBUG: &str = "CUDA Graphs debug not enabled, set with [graph].enable_debug_mode()";
 
 /// A graph of work; torch's `CUDAGraph`. Captures once, then replays until it is reset.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{CUDAGraph, CaptureMode, DeviceBuffer, Stream};
+///
+/// let (mut graph, stream, buffer) = (CUDAGraph::new(), Stream::new(None, 0)?, DeviceBuffer::new(4, None)?);
+/// graph.capture(&stream, None, CaptureMode::Global, || buffer.fill(.., 7, &stream))?;
+/// assert_eq!((graph.node_count(), format!("{graph:?}")), (1, "CUDAGraph { captured, 1 nodes }".to_owned()));
+/// graph.replay()?;
+/// assert_eq!(buffer.to_vec()?, [7; 4]);
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 pub struct CUDAGraph {
     runtime: Runtime,
     keep_graph: bool,

@@ -14,6 +14,18 @@ use crate::driver::GraphHandle;
 use crate::runtime::Started;
 
 /// What a graph holds. Sizes are bytes.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{CUDAGraph, CaptureMode, DeviceBuffer, Stream};
+///
+/// let (mut graph, stream, buffer) = (CUDAGraph::new(), Stream::new(None, 0)?, DeviceBuffer::new(512, None)?);
+/// graph.capture(&stream, None, CaptureMode::Global, || buffer.fill(.., 7, &stream))?;
+/// let report = graph.report()?;
+/// assert_eq!((report.node_count, report.kept_buffers, report.kept_bytes), (1, 1, 512));
+/// assert!(report.to_string().starts_with("graph of 1 nodes on cuda:0, instantiated; pool "));
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct GraphReport {

@@ -11,6 +11,14 @@ use crate::base::error::Result;
 use crate::driver::{Value, check_part};
 
 /// The shape of a launch: one thread unless more are asked for.
+///
+/// ```
+/// use c10_core::LaunchConfig;
+///
+/// let config = LaunchConfig::linear(1000, 256).shared(512);
+/// assert_eq!((config.grid, config.block), ([4, 1, 1], [256, 1, 1]));
+/// assert_eq!(config.to_string(), "<<<(4, 1, 1), (256, 1, 1), 512>>>");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LaunchConfig {
     /// Blocks, by axis.

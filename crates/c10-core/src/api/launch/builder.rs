@@ -12,6 +12,13 @@ use crate::api::stream::Stream;
 use crate::base::error::Result;
 
 /// Sizes along three axes, as grids and blocks have them: one number, two, or three.
+///
+/// ```
+/// use c10_core::Dim3;
+///
+/// assert_eq!([Dim3::from(8), (8, 1).into(), (8, 1, 1).into()], [Dim3([8, 1, 1]); 3]);
+/// assert_eq!(Dim3::from((4, 2)).to_string(), "(4, 2, 1)");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Dim3(pub [u32; 3]);
 

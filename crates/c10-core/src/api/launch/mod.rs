@@ -45,6 +45,17 @@ use crate::state::captures::{KeptId, Told};
 /// Code loaded onto a device.
 ///
 /// A handle: clones are the same module.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{Module, Runtime};
+///
+/// let text = ".version 7.8 .target sm_75 .address_size 64 .visible .entry nothing() { ret; }";
+/// let module = Module::from_ptx(&Runtime::current(), 0, text)?;
+/// assert_eq!((module.device_index(), module.kernel("nothing")?.name()), (0, "nothing"));
+/// assert!(module.kernel("something").is_err());
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct Module {
     runtime: Runtime,
@@ -91,6 +102,16 @@ struct Function {
 }
 
 /// What the driver says of a kernel.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{Module, Runtime};
+///
+/// # let text = ".version 7.8 .target sm_75 .address_size 64 .visible .entry nothing() { ret; }";
+/// let attributes = Module::from_ptx(&Runtime::current(), 0, text)?.kernel("nothing")?.attributes();
+/// assert_eq!((attributes.max_threads_per_block, attributes.shared_bytes), (1024, 0));
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KernelAttributes {
     /// The most threads that a block may have.
@@ -112,6 +133,18 @@ pub struct KernelAttributes {
 /// A kernel of a module.
 ///
 /// A handle: clones are the same kernel. It keeps its module loaded.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{LaunchConfig, Module, Runtime};
+///
+/// # let text = ".version 7.8 .target sm_75 .address_size 64 .visible .entry nothing() { ret; }";
+/// let kernel = Module::from_ptx(&Runtime::current(), 0, text)?.kernel("nothing")?;
+/// assert_eq!(kernel.parameter_sizes(), Some(&[][..]));
+/// // SAFETY: the kernel does nothing.
+/// unsafe { kernel.launch(&LaunchConfig::linear(1000, 256), &[], None)? };
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct Kernel {
     module: Module,

@@ -14,6 +14,19 @@ use crate::runtime::Runtime;
 /// A stream that was made elsewhere, and is never destroyed here; torch's `ExternalStream`.
 ///
 /// It is a [`Stream`] in all it does; `ExternalStream::new` vouches for the handle.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{DeviceBuffer, ExternalStream, Stream};
+///
+/// let owner = Stream::new_unpooled(None, 0)?;
+/// // SAFETY: the handle is that of `owner`, which outlives everything here.
+/// let stream = unsafe { ExternalStream::new(owner.cuda_stream(), 0, 0)? };
+/// DeviceBuffer::new(4, None)?.fill(.., 7, &stream)?;
+/// stream.synchronize()?;
+/// assert_eq!(stream.cuda_stream(), owner.cuda_stream());
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct ExternalStream(Stream);
 

@@ -36,6 +36,20 @@ const LEGACY: usize = 1;
 /// A queue of work of a device, done in order; torch's `Stream`.
 ///
 /// A handle: clones are the same stream, and dropping one does nothing to the work.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{DeviceBuffer, Stream};
+///
+/// let (first, second) = (Stream::new(None, 0)?, Stream::new(None, -1)?);
+/// let buffer = DeviceBuffer::new(4, None)?;
+/// buffer.fill(.., 1, &first)?;
+/// second.wait_stream(&first)?;
+/// buffer.fill(..2, 2, &second)?;
+/// second.synchronize()?;
+/// assert!(first.query()? && first.priority()? > second.priority()?);
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct Stream {
     runtime: Runtime,
@@ -322,6 +336,19 @@ impl Hash for Stream {
 }
 
 /// The streams of a runtime; made by [`Runtime::streams`].
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::Runtime;
+///
+/// let runtime = Runtime::current();
+/// let stream = runtime.streams().pooled(0, 0)?;
+/// assert!(runtime.streams().current(0)?.is_default());
+/// runtime.streams().set_current(&stream)?;
+/// assert_eq!(runtime.streams().current(0)?, stream);
+/// assert_eq!(format!("{stream:?}"), "Stream { id: 3, device: cuda:0 }");
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Streams<'a>(&'a Runtime);
 

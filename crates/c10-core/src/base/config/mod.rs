@@ -32,6 +32,14 @@ pub const ROUNDUP_ENTRIES: usize = 16;
 const VARIABLES: [&str; 3] = ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF", "PYTORCH_ALLOC_CONF"];
 
 /// Who decides about device memory.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{Backend, Runtime};
+///
+/// let backend = Runtime::current().memory().config().backend;
+/// assert_eq!((backend, backend.to_string()), (Backend::Native, "native".to_owned()));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub enum Backend {
@@ -60,6 +68,15 @@ impl fmt::Display for Backend {
 ///
 /// Options marked "no effect yet" are read and checked, so that texts written for torch are accepted, but change
 /// nothing.
+///
+/// ```
+/// use c10_core::AllocatorConfig;
+///
+/// let config = AllocatorConfig::default().parse("max_split_size_mb:128,expandable_segments:True")?;
+/// assert_eq!((config.max_split_size, config.expandable_segments), (Some(128 << 20), true));
+/// assert_eq!(config.to_string(), "max_split_size_mb:128,expandable_segments:True");
+/// # Ok::<(), c10_core::ConfigError>(())
+/// ```
 #[derive(Clone, PartialEq, Debug)]
 pub struct AllocatorConfig {
     /// `max_split_size_mb`: blocks of at least this many bytes are not split; `None` means all may be.

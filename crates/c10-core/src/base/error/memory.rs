@@ -7,6 +7,15 @@ use crate::base::error::{AcceleratorError, Error};
 use crate::base::size::Size;
 
 /// Why memory was not given, taken back or reached.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{Error, MemoryError, Runtime};
+///
+/// let refused = Runtime::current().memory().free(1).unwrap_err();
+/// assert_eq!(refused, Error::Memory(MemoryError::InvalidPointer { address: 1 }));
+/// assert_eq!(refused.to_string(), "invalid device pointer: 0x1");
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MemoryError {
@@ -66,6 +75,15 @@ pub enum MemoryError {
 }
 
 /// A number that is no fraction; equal to another one of the same bits.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{Error, MemoryError, RefusedFraction, Runtime};
+///
+/// let refused = Runtime::current().memory().set_fraction(2.0, 0).unwrap_err();
+/// assert_eq!(refused, Error::Memory(MemoryError::InvalidFraction { fraction: RefusedFraction(2.0) }));
+/// assert_eq!(refused.to_string(), "Invalid fraction value: 2.0. Allowed range: 0~1");
+/// ```
 #[derive(Clone, Copy)]
 pub struct RefusedFraction(pub f64);
 
@@ -91,6 +109,15 @@ impl fmt::Display for RefusedFraction {
 }
 
 /// What the allocator knows of a request that it could not serve. All figures are bytes.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default().capacity(64 << 20)).unwrap();
+/// use c10_core::{DeviceBuffer, Error};
+///
+/// let Err(Error::OutOfMemory(error)) = DeviceBuffer::new(100 << 20, None) else { panic!("the device has 64 MiB") };
+/// assert_eq!((error.figures.requested, error.figures.total), (100 << 20, 64 << 20));
+/// assert_eq!((error.figures.allocated, error.figures.free), (0, 64 << 20));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OutOfMemory {
     /// The device.
@@ -125,6 +152,17 @@ impl From<OutOfMemory> for Error {
 ///
 /// `Display` writes torch's text. [`Self::hint`] says what may help in this case; torch's own advice, which ends its
 /// text, is the same in every case.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default().capacity(64 << 20)).unwrap();
+/// use c10_core::{DeviceBuffer, Error};
+///
+/// let error = DeviceBuffer::new(100 << 20, None).unwrap_err();
+/// assert!(error.to_string().starts_with("CUDA out of memory. Tried to allocate 100.00 MiB. GPU 0 has a total capacity"));
+/// let Error::OutOfMemory(error) = error else { panic!("the device has 64 MiB") };
+/// assert_eq!(error.processes, [], "there is no NVML");
+/// println!("{}", error.hint());
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OutOfMemoryError {
@@ -139,6 +177,13 @@ pub struct OutOfMemoryError {
 /// A process that holds memory of a device.
 ///
 /// `Display` writes the process and its memory: `process 77 has 2.00 GiB`.
+///
+/// ```
+/// use c10_core::ProcessMemory;
+///
+/// let process = ProcessMemory { pid: 77, used_bytes: Some(3 << 30) };
+/// assert_eq!(process.to_string(), "process 77 has 3.00 GiB");
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct ProcessMemory {
@@ -158,6 +203,15 @@ impl fmt::Display for ProcessMemory {
 }
 
 /// What may help where memory ran out. `Display` is a sentence for a person.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default().capacity(64 << 20)).unwrap();
+/// use c10_core::{DeviceBuffer, Error, OutOfMemoryHint};
+///
+/// let Err(Error::OutOfMemory(error)) = DeviceBuffer::new(100 << 20, None) else { panic!("the device has 64 MiB") };
+/// assert_eq!(error.hint(), OutOfMemoryHint::LargerThanDevice { segment: 100 << 20, total: 64 << 20 });
+/// assert!(error.hint().to_string().ends_with("is larger than the device, which has 64.00 MiB."));
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OutOfMemoryHint {
@@ -331,6 +385,16 @@ impl fmt::Display for OutOfMemoryHint {
 }
 
 /// The host has not enough memory that can be pinned.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{Error, MemoryError, PinnedBuffer};
+///
+/// let refused = PinnedBuffer::new((1 << 60) + 1).unwrap_err();
+/// assert!(refused.is_out_of_memory());
+/// let Error::Memory(MemoryError::HostOutOfMemory(error)) = refused else { panic!("no host has as much") };
+/// assert_eq!((error.requested, error.held), ((1 << 60) + 1, 0));
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HostOutOfMemoryError {
