@@ -9,8 +9,8 @@ use crate::base::ids::PoolId;
 use crate::base::size::Size;
 use crate::base::stat::Stat;
 use crate::caching::{
-    BlockCheckpoint, BlockInfo, BlockState, DeviceStats, PoolCheckpoint, SegmentCheckpoint, SegmentInfo, SegmentType,
-    StatByPool,
+    BlockCheckpoint, BlockInfo, BlockState, DeviceStats, PoolCheckpoint, RestoreResult, SegmentCheckpoint, SegmentInfo,
+    SegmentType, StatByPool,
 };
 
 /// ```
@@ -184,5 +184,17 @@ impl fmt::Display for BlockCheckpoint {
             (true, false) => "free",
         };
         write!(f, "{} at {:#x}, {state}", Size(self.size), self.address)
+    }
+}
+
+/// ```
+/// use c10_core::RestoreResult;
+///
+/// let nothing = RestoreResult::default();
+/// assert_eq!(nothing.to_string(), "0 blocks taken back, 0 handed out");
+/// ```
+impl fmt::Display for RestoreResult {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} blocks taken back, {} handed out", self.allocations_freed.len(), self.allocations_created.len())
     }
 }

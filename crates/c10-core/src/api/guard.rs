@@ -31,7 +31,9 @@ type NotSend = PhantomData<*const ()>;
 #[must_use = "the stream is current only while the guard lives"]
 pub struct StreamGuard {
     runtime: RuntimeId,
+    /// The device that was current before, and its stream then.
     source: (DeviceIndex, StreamKey),
+    /// The stream's device, and the stream that was current on it before.
     target: (DeviceIndex, StreamKey),
     thread: NotSend,
 }
@@ -55,10 +57,8 @@ impl StreamGuard {
 
 impl fmt::Debug for StreamGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (device, stream) = self.target;
-        let mut guard = f.debug_struct("StreamGuard");
-        guard.field("stream", &stream.id.0).field("device", &format_args!("{}", Device::cuda(device)));
-        guard.field("previous_device", &format_args!("{}", Device::cuda(self.source.0))).finish()
+        let (device, previous) = (Device::cuda(self.target.0), Device::cuda(self.source.0));
+        write!(f, "StreamGuard {{ device: {device}, previous device: {previous} }}")
     }
 }
 

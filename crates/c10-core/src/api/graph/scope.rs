@@ -29,6 +29,18 @@ use crate::state::pool_pinned::PoolPinned;
 
 /// A capture under way on a stream that is current meanwhile; torch's `torch.cuda.graph`.
 ///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{CUDAGraph, CaptureMode, DeviceBuffer, Stream};
+///
+/// let (mut graph, stream, buffer) = (CUDAGraph::new(), Stream::new(None, 0)?, DeviceBuffer::new(4, None)?);
+/// let capture = graph.capture_guard(&stream, None, CaptureMode::Global)?;
+/// capture.scope().fill(&buffer, .., 7)?;
+/// capture.end()?;
+/// assert_eq!(graph.node_count(), 1);
+/// # Ok::<(), c10_core::Error>(())
+/// ```
+///
 /// Dropping it ends the capture; during a panic what was captured is given up. It belongs to the thread that made it:
 ///
 /// ```compile_fail,E0277
@@ -48,18 +60,6 @@ use crate::state::pool_pinned::PoolPinned;
 ///     graph.replay()?;
 ///     capture.end()
 /// }
-/// ```
-///
-/// ```
-/// # testkit::make_default(testkit::Config::default()).unwrap();
-/// use c10_core::{CUDAGraph, CaptureMode, DeviceBuffer, Stream};
-///
-/// let (mut graph, stream, buffer) = (CUDAGraph::new(), Stream::new(None, 0)?, DeviceBuffer::new(4, None)?);
-/// let capture = graph.capture_guard(&stream, None, CaptureMode::Global)?;
-/// capture.scope().fill(&buffer, .., 7)?;
-/// capture.end()?;
-/// assert_eq!(graph.node_count(), 1);
-/// # Ok::<(), c10_core::Error>(())
 /// ```
 #[must_use = "the capture lasts only while the guard lives"]
 pub struct GraphCapture<'a> {
@@ -112,6 +112,21 @@ impl Drop for GraphCapture<'_> {
 
 /// What can be recorded on a stream that captures. See [`CUDAGraph::record`].
 ///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{CUDAGraph, CaptureMode, DeviceBuffer, Stream};
+///
+/// let (mut graph, stream, buffer) = (CUDAGraph::new(), Stream::new(None, 0)?, DeviceBuffer::new(4, None)?);
+/// graph.record(&stream, None, CaptureMode::Global, |scope| {
+///     let own = scope.buffer(4)?;
+///     scope.fill(&own, .., 7)?;
+///     scope.copy(&buffer, 0, &own, ..)
+/// })?;
+/// graph.replay()?;
+/// assert_eq!(buffer.to_vec()?, [7; 4]);
+/// # Ok::<(), c10_core::Error>(())
+/// ```
+///
 /// Waiting for the device has no place in a capture:
 ///
 /// ```compile_fail,E0599
@@ -140,21 +155,6 @@ impl Drop for GraphCapture<'_> {
 ///         Ok(())
 ///     })
 /// }
-/// ```
-///
-/// ```
-/// # testkit::make_default(testkit::Config::default()).unwrap();
-/// use c10_core::{CUDAGraph, CaptureMode, DeviceBuffer, Stream};
-///
-/// let (mut graph, stream, buffer) = (CUDAGraph::new(), Stream::new(None, 0)?, DeviceBuffer::new(4, None)?);
-/// graph.record(&stream, None, CaptureMode::Global, |scope| {
-///     let own = scope.buffer(4)?;
-///     scope.fill(&own, .., 7)?;
-///     scope.copy(&buffer, 0, &own, ..)
-/// })?;
-/// graph.replay()?;
-/// assert_eq!(buffer.to_vec()?, [7; 4]);
-/// # Ok::<(), c10_core::Error>(())
 /// ```
 #[derive(Clone, Copy)]
 pub struct CaptureScope<'c> {
