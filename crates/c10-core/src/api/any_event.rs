@@ -13,8 +13,8 @@ use crate::runtime::Runtime;
 
 /// An event of any kind of device; torch's `torch.Event`, in C++ `c10::Event`.
 ///
-/// One of the host ([`DeviceType::Cpu`]) can be made, so that code for all devices needs no special case, but not be
-/// recorded.
+/// An event of the host ([`DeviceType::Cpu`]) can be made, so that code for all devices needs no special case. It
+/// cannot be recorded.
 ///
 /// ```
 /// use c10_core::{AnyEvent, DeviceType, Error, EventError, EventOptions};
@@ -32,7 +32,7 @@ enum Kind {
 }
 
 impl AnyEvent {
-    /// An event of the current runtime that stands for nothing yet. Calls nothing.
+    /// An event of the current runtime that was not recorded yet. Makes no driver call.
     #[must_use]
     pub fn new(device_type: DeviceType, options: EventOptions) -> Self {
         match device_type {
@@ -41,7 +41,7 @@ impl AnyEvent {
         }
     }
 
-    /// The same of another runtime.
+    /// As [`Self::new`], on another runtime.
     #[must_use]
     pub fn on(runtime: &Runtime, device_type: DeviceType, options: EventOptions) -> Self {
         match device_type {
@@ -71,7 +71,7 @@ impl AnyEvent {
         Device { kind: self.device_type(), index: self.device_index() }
     }
 
-    /// What the event can do.
+    /// The options that the event was made with.
     #[must_use]
     pub fn options(&self) -> EventOptions {
         match &self.0 {

@@ -114,7 +114,7 @@ pub fn warn_unsupported_code(
     Ok(unsupported)
 }
 
-/// Warns that a table has no rule for code, if it has none, and answers whether it warned.
+/// Warns if a table has no rule for code of this compute capability. Returns whether it warned.
 ///
 /// ```
 /// use c10_core::{CompatTable, warn_unknown_code};

@@ -16,8 +16,8 @@ use crate::base::handles::CaptureMode;
 use crate::base::ids::PoolId;
 use crate::runtime::Runtime;
 
-/// A function of buffers that can be captured: it queues its work on the current stream of their device and returns
-/// the buffers that hold its results.
+/// A function of buffers that can be captured. It queues its work on the current stream of the buffers' device and
+/// returns the buffers that hold its results.
 pub type GraphFn<'a> = dyn Fn(&[DeviceBuffer]) -> Result<Vec<DeviceBuffer>> + 'a;
 
 /// How callables are captured; torch's optional arguments.
@@ -95,8 +95,8 @@ impl GraphedCallable {
     /// Captures functions, each with its sample arguments, in this order and with one pool.
     ///
     /// Each function is run `num_warmup_iters` times on a stream of its own, with waiting for the device before and
-    /// after, and is then captured. Its sample arguments become the static inputs: what they hold is overwritten by
-    /// calls. Callables that share a pool are to be called in the order they are given in.
+    /// after, and is then captured. Its sample arguments become the static inputs: calls overwrite what they hold.
+    /// Callables that share a pool are to be called in the order they are given in.
     ///
     /// # Errors
     /// Not as many arguments as functions, arguments of several devices or runtimes, one buffer twice among a
@@ -151,7 +151,7 @@ impl GraphedCallable {
     ///
     /// An argument is copied into its static input unless it is that buffer itself. The results are in the static
     /// outputs, which are the same buffers each time: the next call overwrites them. A call on another stream than the
-    /// last one comes after that.
+    /// last call is ordered after it.
     ///
     /// # Errors
     /// Not as many arguments as when it was captured, one of another size, device or runtime, or the driver's error.
@@ -162,7 +162,7 @@ impl GraphedCallable {
         if let Some(last) = last.as_ref().filter(|last| **last != stream) {
             stream.wait_stream(last)?;
         }
-        // Noted before anything is queued: what follows may fail half way.
+        // Noted before anything is queued: what follows may fail halfway.
         *last = Some(stream.clone());
         let staged = self.stage(arguments, &stream)?;
         for (input, argument) in self.inputs.iter().zip(&staged) {
@@ -222,7 +222,7 @@ impl GraphedCallable {
         &self.outputs
     }
 
-    /// The graph that calls replay.
+    /// The graph that each call replays.
     #[must_use]
     pub fn graph(&self) -> &CUDAGraph {
         &self.graph

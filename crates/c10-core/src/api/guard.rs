@@ -1,4 +1,4 @@
-//! Guards of streams: they are current until the guards are dropped.
+//! Guards of streams: a stream is current until its guard is dropped.
 //!
 //! **Invariants:** a guard restores what was current when it was made, on the thread it was made on (guards cannot be
 //! sent). No guard creates a context: that happens when a device is first used.
@@ -15,7 +15,7 @@ use crate::thread;
 /// Ties a guard to its thread.
 type NotSend = PhantomData<*const ()>;
 
-/// A stream and its device are current until this is dropped; torch's `StreamContext`.
+/// Keeps a stream and its device current until it is dropped; torch's `StreamContext`.
 ///
 /// ```
 /// # testkit::make_default(testkit::Config::default()).unwrap();
@@ -72,7 +72,7 @@ impl Drop for StreamGuard {
     }
 }
 
-/// Streams of several devices are current until this is dropped; the current device is not touched.
+/// Keeps streams of several devices current until it is dropped. It does not change the current device.
 ///
 /// ```
 /// # testkit::make_default(testkit::Config::default().devices(2)).unwrap();
@@ -87,7 +87,7 @@ impl Drop for StreamGuard {
 #[must_use = "the streams are current only while the guard lives"]
 pub struct MultiStreamGuard {
     runtime: RuntimeId,
-    /// What was current, in the order in which it was replaced.
+    /// The streams that were current before, in the order in which they were replaced.
     previous: Vec<(DeviceIndex, StreamKey)>,
     thread: NotSend,
 }

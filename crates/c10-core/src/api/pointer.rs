@@ -1,12 +1,13 @@
 //! Addresses of any origin: what memory is there, and on which device.
 //!
-//! **Invariant:** an address is looked up in the driver's books and never followed, so any number may be asked about.
+//! **Invariant:** the driver only looks an address up and never dereferences it, so any number may be given.
 
 use crate::base::error::Result;
 use crate::base::pointer::PointerInfo;
 use crate::runtime::Runtime;
 
-/// What can be given where an address is wanted: a number or a pointer, of the host or of a device. It is not followed.
+/// What can be given where an address is wanted: a number or a pointer, of the host or of a device. The pointer is
+/// never dereferenced.
 ///
 /// ```
 /// use c10_core::PtrArg;

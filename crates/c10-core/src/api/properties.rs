@@ -1,6 +1,6 @@
 //! What a device is and can do.
 //!
-//! Asked of the driver once a call, without creating a context; the fields are torch's.
+//! Each call asks the driver anew, without creating a context. The fields are torch's.
 
 use std::fmt;
 
@@ -118,7 +118,7 @@ impl fmt::Display for DeviceProperties {
 pub struct Devices<'a>(&'a Runtime);
 
 impl Runtime {
-    /// The devices: names, properties, who reaches whom.
+    /// The devices: names, properties, and which of them can reach the memory of another.
     #[must_use]
     #[inline]
     pub fn devices(&self) -> Devices<'_> {
@@ -165,7 +165,7 @@ impl Devices<'_> {
         ready.peers.can_access(&ready.api, device, peer)
     }
 
-    /// Whether a device's context is in use by this runtime.
+    /// Whether this runtime has created the context of a device.
     #[must_use]
     pub fn is_used(self, device: DeviceIndex) -> bool {
         self.0.started().is_some_and(|ready| ready.api.is_used(device))

@@ -1,4 +1,4 @@
-//! Sync debug mode as users set it; what it does is told in `state/sync_debug.rs`.
+//! Sync debug mode as users set it; `state/sync_debug.rs` says what it does.
 
 use crate::base::error::{Error, Result};
 use crate::runtime::Runtime;
@@ -30,7 +30,7 @@ impl Runtime {
 }
 
 impl SyncDebug<'_> {
-    /// Says what happens, on every thread, when a policed operation makes the host wait; torch's `set_sync_debug_mode`.
+    /// Sets what happens, on every thread, when a policed operation makes the host wait; torch's `set_sync_debug_mode`.
     /// A mode, one of the numbers 0, 1 and 2, or one of the names `default`, `warn` and `error`. Starts the runtime;
     /// the first call warns that this is a prototype.
     ///

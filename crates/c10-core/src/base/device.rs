@@ -1,6 +1,6 @@
 //! Device names: an index, and what a text or a torch device object says.
 //!
-//! Pure data. Which device is current, and for how long, is `runtime.rs` and `guard.rs`.
+//! Pure data. Which device is current, and for how long, is kept in `thread` and by the guards.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,11 +10,12 @@ use crate::base::error::{DeviceError, Error, Result};
 /// Number of a device, counted from 0 among those the driver shows; a plain integer, as in torch's `c10`.
 ///
 /// So `current_device()? == 0` compares, and `Some(0)`, `None` and an `Option<DeviceIndex>` all name a device where one
-/// is asked for ([`crate::DeviceArg`]). Negative numbers can be written, since torch accepts them: a guard for one does
-/// nothing, everything else refuses them.
+/// is asked for ([`crate::DeviceArg`]). Negative numbers can be written, since torch accepts them: a guard of a
+/// negative number does nothing, and every other function refuses them.
 pub type DeviceIndex = i32;
 
-/// The device of that number. The same as the number; it says what the number is where nothing else does.
+/// The device of that number. It returns the number itself; it is there for code in which a bare number would not say
+/// what it means.
 ///
 /// ```
 /// # testkit::make_default(testkit::Config::default()).unwrap();

@@ -52,7 +52,7 @@ pub(crate) struct NodeHandle(pub(crate) usize);
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct MemInfo {
-    /// Bytes nobody holds.
+    /// Free bytes.
     pub free: u64,
     /// Bytes the device has.
     pub total: u64,
@@ -84,12 +84,12 @@ pub enum CaptureMode {
     Relaxed,
 }
 
-/// How far a capturing stream has come.
+/// The point that a capturing stream has reached.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct CapturePoint {
     /// Number of the capture.
     pub(crate) capture: u64,
-    /// The nodes that what is queued next will follow.
+    /// The nodes that the next queued work will follow.
     pub(crate) nodes: Vec<NodeHandle>,
 }
 

@@ -1,4 +1,4 @@
-//! What is known of an address.
+//! What the driver knows of an address.
 
 use std::fmt;
 

@@ -37,7 +37,7 @@ fn change<R>(change: impl FnOnce(&mut Vec<Runtime>) -> R) -> Option<R> {
     changed.ok()
 }
 
-/// A runtime is the current one of this thread until this is dropped.
+/// Keeps a runtime the current one of this thread until it is dropped.
 ///
 /// ```
 /// # testkit::make_default(testkit::Config::default()).unwrap();

@@ -1,4 +1,4 @@
-//! The guard of a device: it is current until the guard is dropped.
+//! The guard of a device: the device is current until the guard is dropped.
 //!
 //! **Invariants:** a guard restores what was current when it was made, on the thread it was made on (guards cannot be
 //! sent). It creates no context: that happens when a device is first used.
@@ -12,7 +12,7 @@ use crate::base::ids::RuntimeId;
 use crate::runtime::handle::Runtime;
 use crate::thread;
 
-/// A device is current until this is dropped; torch's `torch.cuda.device`.
+/// Keeps a device current until it is dropped; torch's `torch.cuda.device`.
 ///
 /// ```
 /// # testkit::make_default(testkit::Config::default().devices(2)).unwrap();

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use crate::base::error::{Error, Result, SyncDebugError};
 use crate::base::warning::warning;
 
-/// What happens when a policed operation makes the host wait.
+/// What happens when a policed operation makes the host wait; see [`crate::SyncDebug`].
 ///
 /// ```
 /// use c10_core::SyncDebugMode;
@@ -25,12 +25,12 @@ use crate::base::warning::warning;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[repr(u8)]
 pub enum SyncDebugMode {
-    /// Nothing: it waits.
+    /// Nothing special: the operation waits.
     #[default]
     Default = 0,
-    /// A warning, and it waits.
+    /// A warning is written, and the operation waits.
     Warn = 1,
-    /// [`crate::SyncDebugError::SynchronizingOperation`], and it is not done.
+    /// The operation is not done; it returns [`crate::SyncDebugError::SynchronizingOperation`].
     Error = 2,
 }
 

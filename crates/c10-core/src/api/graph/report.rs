@@ -1,4 +1,4 @@
-//! What a graph holds, for people who look for their memory.
+//! What a graph holds, for people who want to know where their memory is.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -39,17 +39,18 @@ pub struct GraphReport {
     pub allocated_bytes: u64,
     /// Handed out or still used by another stream.
     pub active_bytes: u64,
-    /// Buffers of other memory that captured work uses, which therefore cannot go before the graph.
+    /// Buffers outside the pool that captured work uses; the graph keeps them alive.
     pub kept_buffers: usize,
     /// Their size.
     pub kept_bytes: u64,
-    /// Blocks of pinned memory kept likewise.
+    /// Blocks of pinned memory that the graph keeps alive.
     pub kept_host_blocks: usize,
     /// Their size.
     pub kept_host_bytes: u64,
     /// Number of nodes; those of child graphs and bodies do not count.
     pub node_count: usize,
-    /// The nodes by what they do. `None` where the driver's graph was given up, which `keep_graph` prevents.
+    /// The nodes by what they do. `None` where the driver's graph was destroyed after the capture, as it is without
+    /// `keep_graph`.
     pub nodes: Option<BTreeMap<GraphNodeKind, usize>>,
     /// Whether there is an executable form.
     pub is_instantiated: bool,

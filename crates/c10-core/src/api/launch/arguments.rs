@@ -1,4 +1,4 @@
-//! What a launch takes: its shape, and arguments of the types that kernels have.
+//! What a launch takes: its shape and its arguments.
 
 use std::fmt;
 use std::ops::{Range, RangeBounds};
@@ -10,7 +10,7 @@ use crate::api::launch::Dim3;
 use crate::base::error::Result;
 use crate::driver::{Value, check_part};
 
-/// The shape of a launch: one thread unless more are asked for.
+/// The shape of a launch: its grid, its blocks and their shared memory. The default is a single thread.
 ///
 /// ```
 /// use c10_core::LaunchConfig;
@@ -36,14 +36,14 @@ impl Default for LaunchConfig {
 }
 
 impl LaunchConfig {
-    /// As many blocks of `threads` threads in a row as `elements` take; at least one.
+    /// A row of blocks of `threads` threads each, with at least one thread for each of `elements`; at least one block.
     #[must_use]
     pub fn linear(elements: u32, threads: u32) -> Self {
         let blocks = elements.div_ceil(threads.max(1)).max(1);
         Self { grid: [blocks, 1, 1], block: [threads, 1, 1], shared_bytes: 0 }
     }
 
-    /// The same with so many bytes of shared memory.
+    /// The same shape with this many bytes of shared memory.
     #[must_use]
     pub fn shared(self, bytes: u32) -> Self {
         Self { shared_bytes: bytes, ..self }

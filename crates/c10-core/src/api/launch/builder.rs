@@ -1,4 +1,4 @@
-//! A launch said in steps.
+//! A launch that is described step by step.
 //!
 //! # Safety
 //! The last step passes the caller's promise on to [`Kernel::launch`].
@@ -11,7 +11,7 @@ use crate::api::launch::{Arg, Kernel, LaunchConfig};
 use crate::api::stream::Stream;
 use crate::base::error::Result;
 
-/// Sizes along three axes, as grids and blocks have them: one number, two, or three.
+/// Sizes of a grid or a block along three axes. One, two or three numbers convert into it.
 ///
 /// ```
 /// use c10_core::Dim3;
@@ -54,7 +54,7 @@ impl From<[u32; 3]> for Dim3 {
     }
 }
 
-/// A launch of a kernel, said in steps; made by [`Kernel::launch_builder`].
+/// A launch of a kernel, described step by step; made by [`Kernel::launch_builder`].
 ///
 /// ```
 /// # testkit::make_default(testkit::Config::default()).unwrap();
@@ -137,7 +137,7 @@ impl<'a> LaunchBuilder<'a> {
         self
     }
 
-    /// Queues the launch. Returns before it is done.
+    /// Queues the launch. Returns before the launch is done.
     ///
     /// # Safety
     /// - The duties of [`Kernel::launch`].

@@ -13,7 +13,7 @@ use crate::runtime::Runtime;
 
 /// A stream that was made elsewhere, and is never destroyed here; torch's `ExternalStream`.
 ///
-/// It is a [`Stream`] in all it does; `ExternalStream::new` vouches for the handle.
+/// It behaves as a [`Stream`]; the caller of `ExternalStream::new` promises that the handle is valid.
 ///
 /// ```
 /// # testkit::make_default(testkit::Config::default()).unwrap();
@@ -39,7 +39,7 @@ impl ExternalStream {
         Stream::priority_range()
     }
 
-    /// Pointer and priority as torch takes them; what the pointer names is the caller's to vouch for.
+    /// Takes pointer and priority as torch does. The caller promises that the pointer names a stream.
     pub(crate) fn wrap(pointer: usize, device: DeviceIndex, priority: i32) -> Result<Self> {
         let runtime = Runtime::current();
         match (pointer, priority) {

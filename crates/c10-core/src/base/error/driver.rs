@@ -79,10 +79,10 @@ impl AcceleratorError {
     }
 }
 
-/// Codes without a cause that the call itself would have to tell.
+/// Codes that do not tell whether the call itself is the cause.
 const UNEXPLAINED: &[CUresult] = &[CUresult::CUDA_ERROR_UNKNOWN];
 
-/// Codes after which a context answers nothing else.
+/// Codes after which every call in the context fails with the same code.
 const LOSES_CONTEXT: &[CUresult] = &[
     CUresult::CUDA_ERROR_ECC_UNCORRECTABLE,
     CUresult::CUDA_ERROR_NVLINK_UNCORRECTABLE,

@@ -58,7 +58,7 @@ pub enum GraphError {
     /// Instantiation by hand of a graph that instantiates itself.
     #[error("instantiate() is intended to be called by the user only when keep_graph=true")]
     InstantiateByUser,
-    /// A call that needs what was captured, on a graph that has captured nothing.
+    /// A call that needs a captured graph, on a graph object that has captured nothing.
     #[error("Called CUDAGraph::{call}() without a preceding successful capture.")]
     WithoutCapture {
         /// The function.
@@ -72,10 +72,10 @@ pub enum GraphError {
         /// The graph's device.
         graph: DeviceIndex,
     },
-    /// The driver's graph was to be used of a graph object that gives it up once it is instantiated.
+    /// The driver's graph was to be used, but the graph object destroyed it after it was instantiated.
     #[error("the captured graph was given up when it was instantiated; make the CUDAGraph with keep_graph=true")]
     NotKept,
-    /// The driver's graph was asked for of a graph object that gives it up once it is instantiated.
+    /// The driver's graph was asked for, but the graph object destroys it after it is instantiated.
     #[error("You cannot access the raw cudaGraph_t instance unless CUDAGraph was initialized with keep_graph=true")]
     RawGraphNotKept,
     /// The driver's graph was asked for before there is one.

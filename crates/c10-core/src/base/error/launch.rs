@@ -30,7 +30,7 @@ pub enum ModuleError {
     /// There is no code in an image.
     #[error("the image of a module has no bytes")]
     Empty,
-    /// A text ends before its end.
+    /// The text has a zero byte inside.
     #[error("the text of a module holds a zero byte")]
     ZeroByte,
     /// The module has no kernel of a name.
@@ -103,7 +103,7 @@ pub struct LaunchError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LaunchErrorKind {
-    /// Something is of another device than the kernel.
+    /// An argument or the stream is of another device than the kernel.
     #[error("the {what} is of device {found}, but the kernel is on device {expected}")]
     Device {
         /// What it is.

@@ -128,7 +128,7 @@ pub struct OutOfMemory {
     pub segment: u64,
     /// Memory of the device.
     pub total: u64,
-    /// Memory of the device that nobody holds.
+    /// Free memory of the device.
     pub free: u64,
     /// The most bytes this process may hold, where a fraction of the memory was set.
     pub allowed: Option<u64>,

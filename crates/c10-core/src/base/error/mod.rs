@@ -239,7 +239,8 @@ impl fmt::Debug for Error {
     }
 }
 
-/// What cannot fail has no error: a value may be given wherever something that becomes one is taken.
+/// A conversion that cannot fail has no error. This lets a value be given where something that converts into it is
+/// accepted.
 impl From<Infallible> for Error {
     fn from(never: Infallible) -> Self {
         match never {}

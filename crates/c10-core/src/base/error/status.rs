@@ -42,7 +42,7 @@ pub struct CudaError(
     pub i32,
 );
 
-/// Turns a code of the runtime API into an error; torch's `check_error`. Calls nothing.
+/// Turns a code of the runtime API into an error; torch's `check_error`. Makes no driver call.
 ///
 /// ```
 /// use c10_core::check_error;
