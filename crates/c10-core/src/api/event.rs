@@ -2,8 +2,9 @@
 //!
 //! **Invariants:** an event takes a driver event when it is first recorded, on the device of the recording stream, and
 //! keeps that one. It gives the driver event up once: when the event is dropped, the driver event goes back to the
-//! pool, or is destroyed where no other event may use it. If graphs record it or wait for it, this happens when the
-//! last of those graphs is gone too. Before the first record an event counts as done, and waiting for it does nothing.
+//! spare ones, or is destroyed where no other event may use it. If graphs record it or wait for it, this happens when
+//! the last of those graphs is gone too. Before the first record an event counts as done, and waiting for it does
+//! nothing.
 
 mod future;
 
@@ -325,7 +326,8 @@ impl Event {
     #[inline(never)]
     fn first_native_on(&self, ready: &Started, device: DeviceIndex) -> Result<Native> {
         let flags = self.options.flags();
-        let handle = ready.events.take(&ready.api, device, flags)?;
+        let spare = ready.spare_events.take(device, flags);
+        let handle = spare.map_or_else(|| ready.api.event_create_with_flags(device, flags), Ok)?;
         let native = Native { handle, device };
         let first = *self.native.get_or_init(|| native);
         if first.handle != handle {
@@ -346,7 +348,7 @@ impl Event {
     fn use_by_graph(&self, ready: &Started, native: Native, stream: StreamRef) -> Result<u32> {
         let Some(capture) = ready.api.capture_id(stream)? else { return Ok(0) };
         let shared = self.of_graphs.get_or_init(|| {
-            ready.events.note_of_graph(native.handle);
+            ready.graph_events.add(native.handle);
             Arc::new(OfGraphs { handle: native.handle, home: self.runtime.downgrade() })
         });
         ready.captures.keep(capture, KeptId::of(shared), || Arc::<OfGraphs>::clone(shared));
@@ -359,9 +361,9 @@ impl Event {
     }
 }
 
-/// Gives a driver's event back to the pool, or destroys it.
+/// Keeps a driver's event for other events, or destroys it.
 fn give_up(ready: &Started, native: Native, flags: u32) {
-    if let Err(handle) = ready.events.give(native.device, flags, native.handle) {
+    if let Err(handle) = ready.spare_events.keep(native.device, flags, native.handle) {
         // There is nobody to tell; what cannot be destroyed now is tried again later.
         let _ = ready.destroy(DriverObject::Event(handle));
     }
@@ -381,7 +383,7 @@ impl Drop for OfGraphs {
         }
         // Without the runtime the driver event was destroyed with it.
         let Some(runtime) = Runtime::upgrade(&self.home) else { return };
-        if let Some(ready) = runtime.started().filter(|ready| ready.events.forget_of_graph(self.handle)) {
+        if let Some(ready) = runtime.started().filter(|ready| ready.graph_events.remove(self.handle)) {
             let _ = ready.destroy(DriverObject::Event(self.handle));
         }
     }

@@ -110,11 +110,9 @@ impl HoldState {
             Err(error) if error.is_invalid_handle() => return Ok(Some(self.unrecorded.remove(position).1)),
             Err(error) => return Err(error),
         }
-        let (stream, held) = self.unrecorded.remove(position);
-        self.queues.record(api, stream, held).map(|()| None).map_err(|(error, held)| {
-            self.unrecorded.insert(position, (stream, held));
-            error
-        })
+        let Self { queues, unrecorded } = self;
+        queues.record(api, stream, || unrecorded.remove(position).1)?;
+        Ok(None)
     }
 
     /// Records the events that could not be recorded before. Returns the objects whose streams do not exist any more,
