@@ -1,18 +1,14 @@
 //! What public types print: handles one short line that shows no insides, values what a person wants to read.
-//!
-//! # Safety
-//! A stream is named by the handle of another, which outlives it.
-#![expect(unsafe_code, reason = "a stream named by its handle")]
 #![allow(clippy::unwrap_used, reason = "a failed step of a helper is a failed test")]
 
 use std::fmt::{Debug, Display};
 
 use c10_core::{
     AllocatorConfig, AnyEvent, Arg, Backend, BlockState, CUDAGraph, CaptureMode, CheckedDevice, CompatSet, Device,
-    DeviceBuffer, DeviceSlice, DeviceStats, DeviceType, Dim3, DurationStat, Event, EventOptions, ExternalStream,
-    GraphNodeKind, GraphedCallable, GraphedOptions, HostStats, LaunchConfig, MemInfo, MemPool, MemPoolOptions, Module,
-    ModuleLoading, NestedStat, PinnedBuffer, PointerKind, PoolId, ProcessMemory, Result, Runtime, SegmentType, Stat,
-    StatByPool, Stream, StreamId, SyncDebugMode, Uuid,
+    DeviceBuffer, DeviceSlice, DeviceStats, DeviceType, Dim3, DurationStat, Event, EventOptions, GraphNodeKind,
+    GraphedCallable, GraphedOptions, HostStats, LaunchConfig, MemInfo, MemPool, MemPoolOptions, Module, ModuleLoading,
+    NestedStat, PinnedBuffer, PointerKind, PoolId, ProcessMemory, Result, Runtime, SegmentType, Stat, StatByPool,
+    Stream, StreamId, SyncDebugMode, Uuid,
 };
 use testkit::{Config, SimulatedRuntime};
 
@@ -59,8 +55,6 @@ fn handles_print_one_short_line() -> Result<()> {
     let runtime = simulated.runtime();
     let (stream, other) = (Stream::new(0, 0)?, Stream::new(1, -1)?);
     let (buffer, pinned) = (DeviceBuffer::new(16, 0)?, PinnedBuffer::new(16)?);
-    // SAFETY: the handle is that of `stream`, which outlives it.
-    let external = unsafe { ExternalStream::new(stream.cuda_stream(), 0, 0)? };
     let (event, recorded) = (Event::default(), stream.record_event()?);
     let done = recorded.done();
     check(&[
@@ -70,7 +64,6 @@ fn handles_print_one_short_line() -> Result<()> {
         (debug(Runtime::on_system_driver()), "Runtime { id: *, driver: not loaded }"),
         (debug(&stream), "Stream { id: 3, device: cuda:0 }"),
         (debug(&other), "Stream { id: 5, device: cuda:1 }"),
-        (debug(&external), "ExternalStream(Stream { id: *, device: cuda:0 })"),
         (debug(&event), "Event { device: none yet, recorded: false }"),
         (debug(&recorded), "Event { device: cuda:0, recorded: true }"),
         (debug(&done), "EventFuture { event: Event { device: cuda:0, recorded: true }, .. }"),
