@@ -7,11 +7,13 @@
 
 #![deny(unsafe_code)]
 
+mod arith;
 mod decode;
 mod program;
 mod refusal;
 mod text;
 
+pub use decode::instruction::{FormStatus, forms};
 pub use program::{Entry, Module, Source, Tuning, Variable};
 pub use refusal::{Refusal, RefusalKind};
 pub use text::{Limits, Place};
