@@ -1,9 +1,9 @@
 //! Events: marks in a stream that the host and other streams can wait for.
 //!
 //! **Invariants:** the driver's event is had from the first record on, of the recording stream's device, and never
-//! changes. It is given up once: to the pool, when the event is dropped; by being destroyed, where no other event can have
-//! it; for events that graphs record and wait for, when the last of those graphs is gone too. Before the first record an
-//! event is done and waiting for it does nothing.
+//! changes. It is given up once: to the spare ones, when the event is dropped; by being destroyed, where no other event
+//! can have it; for events that graphs record and wait for, when the last of those graphs is gone too. Before the first
+//! record an event is done and waiting for it does nothing.
 
 mod future;
 
@@ -301,7 +301,8 @@ impl Event {
     #[inline(never)]
     fn first_native_on(&self, ready: &Started, device: DeviceIndex) -> Result<Native> {
         let flags = self.options.flags();
-        let handle = ready.events.take(&ready.api, device, flags)?;
+        let spare = ready.spare_events.take(device, flags);
+        let handle = spare.map_or_else(|| ready.api.event_create_with_flags(device, flags), Ok)?;
         let native = Native { handle, device };
         let first = *self.native.get_or_init(|| native);
         if first.handle != handle {
@@ -322,7 +323,7 @@ impl Event {
     fn use_by_graph(&self, ready: &Started, native: Native, stream: StreamRef) -> Result<u32> {
         let Some(capture) = ready.api.capture_id(stream)? else { return Ok(0) };
         let shared = self.of_graphs.get_or_init(|| {
-            ready.events.note_of_graph(native.handle);
+            ready.graph_events.add(native.handle);
             Arc::new(OfGraphs { handle: native.handle, home: self.runtime.downgrade() })
         });
         ready.captures.keep(capture, KeptId::of(shared), || Arc::<OfGraphs>::clone(shared));
@@ -335,9 +336,9 @@ impl Event {
     }
 }
 
-/// Gives a driver's event to the pool, or destroys it.
+/// Keeps a driver's event for other events, or destroys it.
 fn give_up(ready: &Started, native: Native, flags: u32) {
-    if let Err(handle) = ready.events.give(native.device, flags, native.handle) {
+    if let Err(handle) = ready.spare_events.keep(native.device, flags, native.handle) {
         // There is nobody to tell; what cannot be destroyed now is tried again later.
         let _ = ready.destroy(DriverObject::Event(handle));
     }
@@ -357,7 +358,7 @@ impl Drop for OfGraphs {
         }
         // Without the runtime, whatever was listed is destroyed with it.
         let Some(runtime) = Runtime::upgrade(&self.home) else { return };
-        if let Some(ready) = runtime.started().filter(|ready| ready.events.forget_of_graph(self.handle)) {
+        if let Some(ready) = runtime.started().filter(|ready| ready.graph_events.remove(self.handle)) {
             let _ = ready.destroy(DriverObject::Event(self.handle));
         }
     }

@@ -29,7 +29,7 @@ pub(crate) fn dismantle(started: &Started) {
     started.pinned.cache.dismantle(&started.api);
     started.allocator.dismantle(&started.api);
     started.api.tidy_mappings();
-    for event in started.events.clear() {
+    for event in started.graph_events.clear().into_iter().chain(started.spare_events.clear()) {
         // What cannot be destroyed is tried once more right below.
         let _ = started.destroy(DriverObject::Event(event));
     }

@@ -10,10 +10,11 @@ use crate::base::device::DeviceIndex;
 use crate::base::error::Result;
 use crate::caching::CachingAllocator;
 use crate::driver::{Api, ModuleHandle, Relaxed};
-use crate::events::stock::EventPools;
+use crate::events::stock::SharedSpareEvents;
 use crate::runtime::home::Home;
 use crate::state::captures::Captures;
 use crate::state::deferred_destroy::{DeferredDestroy, DriverObject};
+use crate::state::graph_events::GraphEvents;
 use crate::state::holds::Holds;
 use crate::state::ipc::IpcState;
 use crate::state::modules::Modules;
@@ -28,7 +29,8 @@ pub(crate) struct Started {
     pub(crate) api: Api,
     pub(crate) allocator: CachingAllocator,
     pub(crate) streams: StreamPools,
-    pub(crate) events: EventPools,
+    pub(crate) spare_events: SharedSpareEvents,
+    pub(crate) graph_events: GraphEvents,
     pub(crate) holds: Holds,
     pub(crate) pinned: &'static Home,
     pub(crate) captures: Captures,
@@ -47,7 +49,8 @@ impl Started {
             api,
             allocator: CachingAllocator::new(devices, config),
             streams: StreamPools::new(devices),
-            events: EventPools::new(devices),
+            spare_events: SharedSpareEvents::new(devices),
+            graph_events: GraphEvents::default(),
             holds: Holds::default(),
             pinned: Home::open(config),
             captures: Captures::default(),

@@ -109,11 +109,9 @@ impl HoldState {
             Err(error) if error.is_invalid_handle() => return Ok(Some(self.unrecorded.remove(position).1)),
             Err(error) => return Err(error),
         }
-        let (stream, held) = self.unrecorded.remove(position);
-        self.queues.record(api, stream, held).map(|()| None).map_err(|(error, held)| {
-            self.unrecorded.insert(position, (stream, held));
-            error
-        })
+        let Self { queues, unrecorded } = self;
+        queues.record(api, stream, || unrecorded.remove(position).1)?;
+        Ok(None)
     }
 
     /// Records the events that could not be recorded before; what is held for streams that are gone, and the first error.
