@@ -75,8 +75,9 @@ impl Reader<'_, '_, '_> {
                 Some(symbol) => self.symbol_address(symbol, *offset, bits)?,
                 None => return Err(self.invalid(&format!("'{name}' is unknown"))),
             },
-            Operand::Integer(_) if ty.is_float() || ty.kind == Kind::Predicate => {
-                return Err(self.invalid("an integer as an operand"));
+            Operand::Integer(_) if ty.is_float() => return Err(self.invalid("an integer as an operand")),
+            &Operand::Integer(number) if ty.kind == Kind::Predicate => {
+                self.names.constant(1, u64::from(number != 0), at)?
             }
             &Operand::Integer(number) => self.names.constant(bits, number, at)?,
             &Operand::Float(value, size) => {
