@@ -250,3 +250,28 @@ fn a_launch_follows_from_its_seed() {
         assert_eq!(run(true), run(false));
     }
 }
+
+#[test]
+fn matrices_are_loaded_transposed_and_multiplied() {
+    // Shared memory holds 0, 1, 2 ... as f16 bits: row r, column c of matrix m is 64 m + 8 r + c.
+    let fill = "shl.b32 %r7, %r5, 4; mov.u32 %r8, tile; add.u32 %r9, %r8, %r7; shl.b32 %r10, %r5, 3; cvt.u16.u32 %h1, %r10;\
+                st.shared.u16 [%r9], %h1; add.u16 %h1, %h1, 1; st.shared.u16 [%r9+2], %h1; add.u16 %h1, %h1, 1; st.shared.u16 [%r9+4], %h1;\
+                add.u16 %h1, %h1, 1; st.shared.u16 [%r9+6], %h1; add.u16 %h1, %h1, 1; st.shared.u16 [%r9+8], %h1; add.u16 %h1, %h1, 1;\
+                st.shared.u16 [%r9+10], %h1; add.u16 %h1, %h1, 1; st.shared.u16 [%r9+12], %h1; add.u16 %h1, %h1, 1;\
+                st.shared.u16 [%r9+14], %h1; bar.warp.sync -1;";
+    let load = |form: &str| format!(".shared .align 16 .b8 tile[512];\n{fill}\n{form}");
+    let pair = |low: u32, high: u32| low | high << 16;
+    let plain = load("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%r11, %r12, %r6, %r13}, [%r9];");
+    always(&plain, |lane| pair(128 + lane / 4 * 8 + lane % 4 * 2, 129 + lane / 4 * 8 + lane % 4 * 2));
+    let transposed = load("ldmatrix.sync.aligned.m8n8.x1.trans.shared.b16 {%r6}, [%r9];");
+    always(&transposed, |lane| pair(lane % 4 * 16 + lane / 4, lane % 4 * 16 + 8 + lane / 4));
+    let moved = load(
+        "ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r11}, [%r9]; movmatrix.sync.aligned.m8n8.trans.b16 %r6, %r11;",
+    );
+    always(&moved, |lane| pair(lane % 4 * 16 + lane / 4, lane % 4 * 16 + 8 + lane / 4));
+    // All of A is 1 and all of B is 2: each sum is 16 * 2 + 5.
+    let product = "mov.b32 %r7, 0x3C003C00; mov.b32 %r8, 0x40004000; mov.f32 %f1, 0f40A00000;\
+                   mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%f2, %f3, %f4, %f5}, {%r7, %r7, %r7, %r7}, {%r8, %r8},\
+                   {%f1, %f1, %f1, %f1}; mov.b32 %r6, %f4;";
+    always(product, |_| 37.0_f32.to_bits());
+}
