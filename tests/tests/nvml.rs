@@ -2,7 +2,6 @@
 //! answers where there is one; running out of memory says what PyTorch says.
 
 use std::path::PathBuf;
-use std::process::Command;
 
 use c10_core::{DeviceIndex, Error, OutOfMemory, ProcessMemory, Runtime, TelemetryError};
 
@@ -41,16 +40,14 @@ fn shared_object(name: &str) -> PathBuf {
 
 #[test]
 fn two_shared_objects_show_one_machine() {
-    if std::env::var_os("TEST_CHILD").is_some() {
-        return look();
-    }
-    let mut child = Command::new(std::env::current_exe().expect("this program has a path"));
-    child.args(["two_shared_objects_show_one_machine", "--exact"]).env("TEST_CHILD", "1");
-    child.env("CUDA_SYS_LIBNVML", shared_object("libnvml_sim.so"));
-    child.env("CUDA_SIM_MEMORY", (100 * MIB).to_string()).env("CUDA_SIM_PROCESSES", "77:1048576");
-    let output = child.output().expect("it can be started");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
-    assert!(String::from_utf8_lossy(&output.stdout).contains("1 passed"));
+    let nvml = shared_object("libnvml_sim.so");
+    let memory = (100 * MIB).to_string();
+    let variables = [
+        ("CUDA_SYS_LIBNVML", nvml.to_str().expect("a path that is text")),
+        ("CUDA_SIM_MEMORY", &memory),
+        ("CUDA_SIM_PROCESSES", "77:1048576"),
+    ];
+    testkit::with_environment("two_shared_objects_show_one_machine", &variables, look);
 }
 
 fn look() {

@@ -9,7 +9,7 @@
 //! - `sync`: locks and owning handles that know nothing of devices.
 //! - `thread`: what is current on a thread.
 //! - `driver`: the only place that calls the driver, and the narrow traits that the allocators are written against.
-//! - `events`: events of the driver that serve again.
+//! - `events`: queues of recorded events with what waits for them, and stocks of spare events.
 //! - `caching/block`: blocks: how requests are rounded, what a block is, and which streams use it.
 //! - `caching/stats`: the figures of the allocator.
 //! - `caching/freeset`: the free blocks of a shard: exact best fit by size and address.
@@ -46,6 +46,7 @@ mod base;
 #[forbid(unsafe_code)]
 mod caching;
 mod driver;
+#[forbid(unsafe_code)]
 mod events;
 #[forbid(unsafe_code)]
 mod pinned;

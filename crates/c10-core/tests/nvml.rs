@@ -2,12 +2,11 @@
 
 mod common;
 
-use std::process::Command;
-
 use c10_core::{DeviceIndex, Error, OutOfMemoryHint, ProcessMemory, TelemetryError};
 use common::{DEVICE, Rig, config};
 use cuda_sim::{Config, Fault};
 use cuda_sys::CUresult;
+use testkit::with_environment;
 
 const MIB: u64 = 1 << 20;
 
@@ -112,58 +111,42 @@ fn failures_are_torchs() {
     assert_eq!(without.runtime.telemetry().processes(DEVICE), Ok(vec![]), "an older function serves");
 }
 
-/// Runs a test of this program in a process of its own with other variables; true inside of it.
-fn is_child(test: &str, variables: &[(&str, &str)]) -> bool {
-    if std::env::var_os("TEST_CHILD").is_some() {
-        return true;
-    }
-    let mut child = Command::new(std::env::current_exe().expect("this program has a path"));
-    child.args([test, "--exact", "--nocapture"]).env("TEST_CHILD", "1").envs(variables.iter().copied());
-    let output = child.output().expect("it can be started");
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && said.contains("1 passed"), "{said}{}", String::from_utf8_lossy(&output.stderr));
-    false
-}
-
 #[test]
 fn devices_are_numbered_as_the_process_sees_them() {
-    if !is_child("devices_are_numbered_as_the_process_sees_them", &[("CUDA_VISIBLE_DEVICES", "2,0,9,1")]) {
-        return;
-    }
-    let rig = rig(config().devices(3));
-    assert_eq!(rig.runtime.telemetry().device_count(), Some(2));
-    let index = |device| rig.runtime.telemetry().device_index(DeviceIndex(device));
-    assert_eq!((index(0), index(1), index(2)), (Ok(2), Ok(0), Ok(9)));
-    assert_eq!(rig.runtime.telemetry().temperature(DEVICE), Ok(32));
-    assert_eq!(index(-1).unwrap_err().to_string(), "device -1 is not visible (CUDA_VISIBLE_DEVICES=[2, 0, 9, 1])");
+    with_environment("devices_are_numbered_as_the_process_sees_them", &[("CUDA_VISIBLE_DEVICES", "2,0,9,1")], || {
+        let rig = rig(config().devices(3));
+        assert_eq!(rig.runtime.telemetry().device_count(), Some(2));
+        let index = |device| rig.runtime.telemetry().device_index(DeviceIndex(device));
+        assert_eq!((index(0), index(1), index(2)), (Ok(2), Ok(0), Ok(9)));
+        assert_eq!(rig.runtime.telemetry().temperature(DEVICE), Ok(32));
+        assert_eq!(index(-1).unwrap_err().to_string(), "device -1 is not visible (CUDA_VISIBLE_DEVICES=[2, 0, 9, 1])");
+    });
 }
 
 #[test]
 fn devices_are_found_by_their_identity() {
     let second = "GPU-63756461-2d73-696d-2064-657669636531,GPU-63756461-2d73-696d-2064-657669636530";
-    if !is_child("devices_are_found_by_their_identity", &[("CUDA_VISIBLE_DEVICES", second)]) {
-        return;
-    }
-    let rig = rig(config().devices(3));
-    let index = |device| rig.runtime.telemetry().device_index(DeviceIndex(device));
-    assert_eq!((rig.runtime.telemetry().device_count(), index(0), index(1)), (Some(2), Ok(1), Ok(0)));
-    assert!(index(2).unwrap_err().to_string().ends_with("(CUDA_VISIBLE_DEVICES=[1, 0])"));
-    rig.machine.inject(Fault { call: "nvmlDeviceGetUUID", occurrence: 1, code: CUresult(999) });
-    assert_eq!(index(0).unwrap_err().to_string(), "Can't get device UUIDs");
+    with_environment("devices_are_found_by_their_identity", &[("CUDA_VISIBLE_DEVICES", second)], || {
+        let rig = rig(config().devices(3));
+        let index = |device| rig.runtime.telemetry().device_index(DeviceIndex(device));
+        assert_eq!((rig.runtime.telemetry().device_count(), index(0), index(1)), (Some(2), Ok(1), Ok(0)));
+        assert!(index(2).unwrap_err().to_string().ends_with("(CUDA_VISIBLE_DEVICES=[1, 0])"));
+        rig.machine.inject(Fault { call: "nvmlDeviceGetUUID", occurrence: 1, code: CUresult(999) });
+        assert_eq!(index(0).unwrap_err().to_string(), "Can't get device UUIDs");
+    });
 }
 
 #[test]
 fn availability_can_be_asked_without_the_driver() {
     let variables = [("PYTORCH_NVML_BASED_CUDA_CHECK", "1"), ("CUDA_VISIBLE_DEVICES", "1")];
-    if !is_child("availability_can_be_asked_without_the_driver", &variables) {
-        return;
-    }
-    let rig = rig(config().devices(2));
-    assert_eq!((rig.runtime.is_available(), rig.runtime.device_count()), (true, 1));
-    assert!(!rig.runtime.is_initialized() && rig.machine.calls().iter().all(|(call, ..)| *call != "cuInit"));
-    rig.machine.inject(Fault { call: "nvmlDeviceGetCount_v2", occurrence: 1, code: CUresult(999) });
-    assert_eq!(rig.runtime.device_count(), 2, "what NVML cannot tell the driver tells");
-    assert!(!rig.runtime.is_initialized() && rig.machine.calls().iter().any(|(call, ..)| *call == "cuInit"));
-    let without = Rig::new(config());
-    assert!(without.runtime.is_available() && !without.runtime.is_initialized());
+    with_environment("availability_can_be_asked_without_the_driver", &variables, || {
+        let rig = rig(config().devices(2));
+        assert_eq!((rig.runtime.is_available(), rig.runtime.device_count()), (true, 1));
+        assert!(!rig.runtime.is_initialized() && rig.machine.calls().iter().all(|(call, ..)| *call != "cuInit"));
+        rig.machine.inject(Fault { call: "nvmlDeviceGetCount_v2", occurrence: 1, code: CUresult(999) });
+        assert_eq!(rig.runtime.device_count(), 2, "what NVML cannot tell the driver tells");
+        assert!(!rig.runtime.is_initialized() && rig.machine.calls().iter().any(|(call, ..)| *call == "cuInit"));
+        let without = Rig::new(config());
+        assert!(without.runtime.is_available() && !without.runtime.is_initialized());
+    });
 }

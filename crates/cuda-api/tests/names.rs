@@ -6,8 +6,6 @@
 
 mod common;
 
-use std::process::Command;
-
 use common::{on, rig, with_nvml};
 use cuda_api::{
     AnyEvent, CompatTable, Device, DeviceBuffer, DeviceError, DeviceIndex, DeviceType, Error, Event, EventError,
@@ -18,21 +16,9 @@ use cuda_api::{
 use cuda_sim::{Bound, Config, Fault, Machine};
 use cuda_sys::CUresult;
 use cuda_sys::driver::types::{CUdevice, CUdevice_attribute};
+use testkit::with_environment;
 
 const MIB: usize = 1 << 20;
-
-/// Runs a test of this program in a process of its own with other variables; true inside of it.
-fn is_child(test: &str, variables: &[(&str, &str)]) -> bool {
-    if std::env::var_os("TEST_CHILD").is_some() {
-        return true;
-    }
-    let mut child = Command::new(std::env::current_exe().expect("this program has a path"));
-    child.args([test, "--exact", "--nocapture"]).env("TEST_CHILD", "1").envs(variables.iter().copied());
-    let output = child.output().expect("it can be started");
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && said.contains("1 passed"), "{said}{}", String::from_utf8_lossy(&output.stderr));
-    false
-}
 
 #[test]
 fn starting_by_its_other_name() {
@@ -193,19 +179,18 @@ fn code_is_compared_with_the_devices() {
 #[test]
 fn visible_devices_are_read_at_each_call() {
     let variables = [("CUDA_VISIBLE_DEVICES", "1, 0, -4, 2"), ("PYTORCH_NVML_BASED_CUDA_CHECK", "1")];
-    if !is_child("visible_devices_are_read_at_each_call", &variables) {
-        return;
-    }
-    let _rig = with_nvml(Config::default().devices(3));
-    assert_eq!(cuda_api::parse_visible_devices(), VisibleDevices::Ordinals(vec![1, 0]));
-    assert!(cuda_api::nvml_based_avail());
-    assert_eq!((cuda_api::raw_device_count_nvml(), cuda_api::device_count_nvml()), (Ok(3), Some(2)));
-    assert_eq!(cuda_api::get_nvml_device_index(0), Ok(1));
-    let uuids = cuda_api::raw_device_uuid_nvml().unwrap();
-    assert_eq!((uuids.len(), uuids[0].as_str()), (3, "GPU-63756461-2d73-696d-2064-657669636530"));
-    assert_eq!(cuda_api::transform_uuid_to_ordinals(&[&uuids[2], &uuids[0]], &uuids), [2, 0]);
-    assert_eq!(cuda_api::transform_uuid_to_ordinals(&[&uuids[2], &uuids[2]], &uuids), Vec::<i64>::new());
-    assert!(!is_initialized());
+    with_environment("visible_devices_are_read_at_each_call", &variables, || {
+        let _rig = with_nvml(Config::default().devices(3));
+        assert_eq!(cuda_api::parse_visible_devices(), VisibleDevices::Ordinals(vec![1, 0]));
+        assert!(cuda_api::nvml_based_avail());
+        assert_eq!((cuda_api::raw_device_count_nvml(), cuda_api::device_count_nvml()), (Ok(3), Some(2)));
+        assert_eq!(cuda_api::get_nvml_device_index(0), Ok(1));
+        let uuids = cuda_api::raw_device_uuid_nvml().unwrap();
+        assert_eq!((uuids.len(), uuids[0].as_str()), (3, "GPU-63756461-2d73-696d-2064-657669636530"));
+        assert_eq!(cuda_api::transform_uuid_to_ordinals(&[&uuids[2], &uuids[0]], &uuids), [2, 0]);
+        assert_eq!(cuda_api::transform_uuid_to_ordinals(&[&uuids[2], &uuids[2]], &uuids), Vec::<i64>::new());
+        assert!(!is_initialized());
+    });
 }
 
 #[test]

@@ -4,7 +4,7 @@ use cuda_sys::driver::Functions;
 use cuda_sys::{CUresult, CudaVersion};
 
 use crate::codes::{
-    CONTEXT_IS_DESTROYED, ILLEGAL_ADDRESS, INVALID_CONTEXT, LAUNCH_FAILED, LAUNCH_TIMEOUT, MISALIGNED_ADDRESS,
+    ASSERT, CONTEXT_IS_DESTROYED, ILLEGAL_ADDRESS, INVALID_PC, INVALID_CONTEXT, LAUNCH_FAILED, LAUNCH_TIMEOUT, MISALIGNED_ADDRESS,
     NOT_INITIALIZED,
 };
 
@@ -50,7 +50,7 @@ impl Export {
             Needs::Nothing => &[],
             Needs::Init | Needs::LateInit => &[NOT_INITIALIZED],
             Needs::Handle | Needs::InitHandle => {
-                &[NOT_INITIALIZED, ILLEGAL_ADDRESS, LAUNCH_FAILED, LAUNCH_TIMEOUT, MISALIGNED_ADDRESS]
+                &[NOT_INITIALIZED, ILLEGAL_ADDRESS, LAUNCH_FAILED, LAUNCH_TIMEOUT, MISALIGNED_ADDRESS, ASSERT, INVALID_PC]
             }
             Needs::LostContext => &[NOT_INITIALIZED, INVALID_CONTEXT, CONTEXT_IS_DESTROYED],
             Needs::Context | Needs::LateContext => &[
@@ -61,6 +61,8 @@ impl Export {
                 LAUNCH_FAILED,
                 LAUNCH_TIMEOUT,
                 MISALIGNED_ADDRESS,
+                ASSERT,
+                INVALID_PC,
             ],
         }
     }

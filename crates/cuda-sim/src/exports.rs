@@ -9,8 +9,8 @@
 macro_rules! for_each_export {
     ($callback:ident) => {
         $callback! {
-            cuCtxCreate_v2 (pctx: *mut CUcontext, flags: core::ffi::c_uint, dev: CUdevice_v1) Init [INVALID_VALUE, INVALID_DEVICE, ILLEGAL_ADDRESS, LAUNCH_FAILED, LAUNCH_TIMEOUT, MISALIGNED_ADDRESS] => context::create;
-            cuCtxCreate_v4 (pctx: *mut CUcontext, ctxCreateParams: *mut CUctxCreateParams, flags: core::ffi::c_uint, dev: CUdevice) Init [INVALID_VALUE, INVALID_DEVICE, NOT_SUPPORTED, ILLEGAL_ADDRESS, LAUNCH_FAILED, LAUNCH_TIMEOUT, MISALIGNED_ADDRESS, UNSUPPORTED_EXEC_AFFINITY] => context::create_v4;
+            cuCtxCreate_v2 (pctx: *mut CUcontext, flags: core::ffi::c_uint, dev: CUdevice_v1) Init [INVALID_VALUE, INVALID_DEVICE, ILLEGAL_ADDRESS, LAUNCH_FAILED, LAUNCH_TIMEOUT, MISALIGNED_ADDRESS, ASSERT, INVALID_PC] => context::create;
+            cuCtxCreate_v4 (pctx: *mut CUcontext, ctxCreateParams: *mut CUctxCreateParams, flags: core::ffi::c_uint, dev: CUdevice) Init [INVALID_VALUE, INVALID_DEVICE, NOT_SUPPORTED, ILLEGAL_ADDRESS, LAUNCH_FAILED, LAUNCH_TIMEOUT, MISALIGNED_ADDRESS, ASSERT, INVALID_PC, UNSUPPORTED_EXEC_AFFINITY] => context::create_v4;
             cuCtxDestroy_v2 (ctx: CUcontext) LateInit [INVALID_VALUE, INVALID_CONTEXT] => context::destroy;
             cuCtxDisablePeerAccess (peerContext: CUcontext) Context [PEER_ACCESS_NOT_ENABLED] => context::disable_peer;
             cuCtxEnablePeerAccess (peerContext: CUcontext, Flags: core::ffi::c_uint) Context [INVALID_VALUE, PEER_ACCESS_UNSUPPORTED, PEER_ACCESS_ALREADY_ENABLED] => context::enable_peer;
@@ -56,7 +56,7 @@ macro_rules! for_each_export {
             cuDevicePrimaryCtxGetState (dev: CUdevice, flags: *mut core::ffi::c_uint, active: *mut core::ffi::c_int) LateInit [INVALID_VALUE, INVALID_DEVICE] => context::primary_state;
             cuDevicePrimaryCtxRelease_v2 (dev: CUdevice) Init [INVALID_DEVICE, INVALID_CONTEXT] => context::primary_release;
             cuDevicePrimaryCtxReset_v2 (dev: CUdevice) Init [INVALID_DEVICE] => context::primary_reset;
-            cuDevicePrimaryCtxRetain (pctx: *mut CUcontext, dev: CUdevice) Init [INVALID_VALUE, INVALID_DEVICE, ILLEGAL_ADDRESS, LAUNCH_FAILED, LAUNCH_TIMEOUT, MISALIGNED_ADDRESS] => context::primary_retain;
+            cuDevicePrimaryCtxRetain (pctx: *mut CUcontext, dev: CUdevice) Init [INVALID_VALUE, INVALID_DEVICE, ILLEGAL_ADDRESS, LAUNCH_FAILED, LAUNCH_TIMEOUT, MISALIGNED_ADDRESS, ASSERT, INVALID_PC] => context::primary_retain;
             cuDevicePrimaryCtxSetFlags_v2 (dev: CUdevice, flags: core::ffi::c_uint) Init [INVALID_VALUE, INVALID_DEVICE] => context::primary_set_flags;
             cuDeviceSetGraphMemAttribute (device: CUdevice, attr: CUgraphMem_attribute, value: *mut core::ffi::c_void) Init [INVALID_VALUE, INVALID_DEVICE] => graph_memory::set_attribute;
             cuDeviceSetMemPool (dev: CUdevice, pool: CUmemoryPool) Init [INVALID_VALUE, STREAM_CAPTURE_UNSUPPORTED] => pool::set_device_pool;
@@ -217,10 +217,10 @@ macro_rules! for_each_export {
             cuMemsetD32_v2 (dstDevice: CUdeviceptr, ui: core::ffi::c_uint, N: usize) Context [INVALID_VALUE, STREAM_CAPTURE_IMPLICIT] => set::d32;
             cuMemsetD8Async (dstDevice: CUdeviceptr, uc: core::ffi::c_uchar, N: usize, hStream: CUstream) Context [INVALID_VALUE, INVALID_HANDLE, STREAM_CAPTURE_IMPLICIT, STREAM_CAPTURE_INVALIDATED] => set::d8_async;
             cuMemsetD8_v2 (dstDevice: CUdeviceptr, uc: core::ffi::c_uchar, N: usize) Context [INVALID_VALUE, STREAM_CAPTURE_IMPLICIT] => set::d8;
-            cuModuleGetFunction (hfunc: *mut CUfunction, hmod: CUmodule, name: *const core::ffi::c_char) Context [INVALID_VALUE, INVALID_HANDLE, NOT_FOUND] => module::function;
+            cuModuleGetFunction (hfunc: *mut CUfunction, hmod: CUmodule, name: *const core::ffi::c_char) Context [INVALID_VALUE, INVALID_HANDLE, NOT_FOUND, NOT_SUPPORTED] => module::function;
             cuModuleGetLoadingMode (mode: *mut CUmoduleLoadingMode) Init [] => module::loading_mode;
-            cuModuleLoadData (module: *mut CUmodule, image: *const core::ffi::c_void) Context [INVALID_VALUE, INVALID_IMAGE, NO_BINARY_FOR_GPU, INVALID_PTX, UNSUPPORTED_PTX_VERSION, NOT_SUPPORTED] => module::load;
-            cuModuleLoadDataEx (module: *mut CUmodule, image: *const core::ffi::c_void, numOptions: core::ffi::c_uint, options: *mut CUjit_option, optionValues: *mut *mut core::ffi::c_void) Context [INVALID_VALUE, INVALID_IMAGE, NO_BINARY_FOR_GPU, INVALID_PTX, UNSUPPORTED_PTX_VERSION, NOT_SUPPORTED] => module::load_with_options;
+            cuModuleLoadData (module: *mut CUmodule, image: *const core::ffi::c_void) Context [INVALID_VALUE, INVALID_IMAGE, NO_BINARY_FOR_GPU, INVALID_PTX, UNSUPPORTED_PTX_VERSION, NOT_SUPPORTED, OUT_OF_MEMORY] => module::load;
+            cuModuleLoadDataEx (module: *mut CUmodule, image: *const core::ffi::c_void, numOptions: core::ffi::c_uint, options: *mut CUjit_option, optionValues: *mut *mut core::ffi::c_void) Context [INVALID_VALUE, INVALID_IMAGE, NO_BINARY_FOR_GPU, INVALID_PTX, UNSUPPORTED_PTX_VERSION, NOT_SUPPORTED, OUT_OF_MEMORY] => module::load_with_options;
             cuModuleUnload (hmod: CUmodule) Context [INVALID_HANDLE] => module::unload;
             cuPointerGetAttribute (data: *mut core::ffi::c_void, attribute: CUpointer_attribute, ptr: CUdeviceptr) Init [INVALID_VALUE] => pointer::attribute;
             cuPointerGetAttributes (numAttributes: core::ffi::c_uint, attributes: *mut CUpointer_attribute, data: *mut *mut core::ffi::c_void, ptr: CUdeviceptr) Init [INVALID_VALUE] => pointer::attributes;

@@ -53,7 +53,6 @@ mod host_work;
 mod machine;
 mod model;
 mod nvml;
-mod ptx;
 mod report;
 
 pub use abi::{EXPORTS, driver, functions};

@@ -145,6 +145,12 @@ impl Machine {
         self.lock().take_reports()
     }
 
+    /// What kernels have printed since this was asked last, on a machine that keeps it ([`Config::keeps_prints`]).
+    #[must_use]
+    pub fn take_printed(&self) -> String {
+        self.lock().take_printed()
+    }
+
     /// Every call answered so far with each code it was answered with, and how often; injected faults included.
     #[must_use]
     pub fn calls(&self) -> Vec<(&'static str, CUresult, u64)> {

@@ -9,10 +9,12 @@
 
 mod arith;
 mod decode;
+mod exec;
 mod program;
 mod refusal;
 mod text;
 
+pub use exec::{Failure, Fault, Finding, FindingKind, FlatMemory, Launch, Memory, Outcome, Program, Window, run};
 pub use decode::instruction::{FormStatus, forms};
 pub use program::{Entry, Module, Source, Tuning, Variable};
 pub use refusal::{Refusal, RefusalKind};

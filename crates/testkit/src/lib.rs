@@ -4,10 +4,12 @@
 #![forbid(unsafe_code)]
 
 mod default;
+mod environment;
 mod leftovers;
 mod simulation;
 
 pub use default::{AlreadyChosen, make_default};
+pub use environment::with_environment;
 pub use leftovers::leftovers;
 pub use simulation::{Entered, SimulatedRuntime, Simulation, simulated_runtime};
 

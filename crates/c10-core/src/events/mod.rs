@@ -1,4 +1,4 @@
-//! Events of the driver: queues of those that were recorded, and those that are kept to be used again.
+//! Events of the driver: queues of those that were recorded, and stocks of spare ones.
 
 pub(crate) mod queue;
 pub(crate) mod stock;

@@ -1,7 +1,8 @@
 //! Events that were recorded on streams, and what waits for each of them.
 //!
 //! Each stream has a queue, the oldest event first. Work of a stream is done in order, so an event that has not passed tells
-//! that none behind it has: only the oldest is asked for. A stream that is behind does not hold up others.
+//! that none behind it has: only the oldest is asked for. A stream that is behind does not hold up others. An event is named
+//! by its stream and its position in that queue, where 0 is the oldest.
 //!
 //! **Invariants:** an event is in exactly one place: a queue, the stock of spare events, or with the caller. An event that
 //! has passed goes to the stock. Nothing here takes a lock or decides what a passed event means: that is the caller's,
@@ -9,7 +10,7 @@
 
 use std::collections::VecDeque;
 
-use crate::base::error::{Error, Result};
+use crate::base::error::Result;
 use crate::base::handles::{EventHandle, StreamRef};
 use crate::driver::Driver;
 use crate::events::stock::SpareEvents;
@@ -39,25 +40,23 @@ impl<T> Default for EventQueues<T> {
 }
 
 impl<T> EventQueues<T> {
-    /// Records an event behind the work of a stream, for what waits for that. After an error nothing has changed, and what
-    /// waits comes back.
-    #[inline]
-    pub(crate) fn record<D: Driver>(&mut self, driver: &D, stream: StreamRef, waits: T) -> Result<(), (Error, T)> {
+    /// Records an event behind the work of a stream, and then asks `waits` for what waits for it. After an error nothing
+    /// has changed, and nothing was asked for.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "most blocks that another stream used come here, and it is short")]
+    pub(crate) fn record<D: Driver>(&mut self, driver: &D, stream: StreamRef, waits: impl FnOnce() -> T) -> Result<()> {
         let event = match self.spare.take(stream.device) {
             Some(event) => event,
-            None => match driver.event_create(stream.device) {
-                Ok(event) => event,
-                Err(error) => return Err((error, waits)),
-            },
+            None => driver.event_create(stream.device)?,
         };
         match driver.event_record(event, stream) {
             Ok(()) => {
-                self.push(stream, event, waits);
+                self.push(stream, event, waits());
                 Ok(())
             }
             Err(error) => {
                 self.spare.keep(stream.device, event);
-                Err((error, waits))
+                Err(error)
             }
         }
     }
@@ -91,7 +90,8 @@ impl<T> EventQueues<T> {
     ///
     /// # Errors
     /// The first error of `has_passed`; what has passed before was handed over.
-    #[inline]
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "each request for memory comes here while blocks wait for events")]
     pub(crate) fn poll(
         &mut self,
         mut has_passed: impl FnMut(EventHandle) -> Result<bool>,
@@ -109,20 +109,21 @@ impl<T> EventQueues<T> {
         Ok(())
     }
 
-    /// The streams that something waits for.
+    /// The streams that something waits for, sorted.
     pub(crate) fn streams(&self) -> impl Iterator<Item = StreamRef> {
         self.queues.iter().filter(|queue| !queue.entries.is_empty()).map(|queue| queue.stream)
     }
 
-    /// The oldest event of a stream.
-    pub(crate) fn oldest(&self, stream: StreamRef) -> Option<EventHandle> {
-        let position = self.queues.binary_search_by_key(&stream, |queue| queue.stream).ok()?;
-        Some(self.queues[position].entries.front()?.0)
+    /// An event of a stream, and what waits for it.
+    pub(crate) fn get(&self, stream: StreamRef, position: usize) -> Option<(EventHandle, &T)> {
+        let queue = self.queues.binary_search_by_key(&stream, |queue| queue.stream).ok()?;
+        let (event, waits) = self.queues[queue].entries.get(position)?;
+        Some((*event, waits))
     }
 
-    /// The oldest event of a stream has passed; what waited for it.
-    pub(crate) fn pass_oldest(&mut self, stream: StreamRef) -> Option<T> {
-        let (event, waited) = self.queue_of(stream).entries.pop_front()?;
+    /// An event of a stream has passed; what waited for it.
+    pub(crate) fn pass(&mut self, stream: StreamRef, position: usize) -> Option<T> {
+        let (event, waited) = self.queue_of(stream).entries.remove(position)?;
         self.spare.keep(stream.device, event);
         Some(waited)
     }
@@ -146,7 +147,7 @@ impl<T> EventQueues<T> {
 mod tests {
     use super::*;
     use crate::base::device::DeviceIndex;
-    use crate::base::error::DeviceError;
+    use crate::base::error::{DeviceError, Error};
     use crate::base::handles::StreamHandle;
 
     fn stream(handle: usize) -> StreamRef {
@@ -175,7 +176,8 @@ mod tests {
         );
         assert_eq!((polled, asked, passed), (Ok(()), vec![11, 12, 21], vec!['a', 'b']));
         assert_eq!(queues.streams().collect::<Vec<_>>(), [stream(2)]);
-        assert_eq!((queues.oldest(stream(2)), queues.oldest(stream(1))), (Some(EventHandle(21)), None));
+        let oldest = |handle| queues.get(stream(handle), 0);
+        assert_eq!((oldest(2), oldest(1), oldest(3)), (Some((EventHandle(21), &'c')), None, None));
     }
 
     #[test]
@@ -185,14 +187,23 @@ mod tests {
         let fails =
             |event: EventHandle| if event.0 == 12 { Err(Error::Device(DeviceError::InvalidId)) } else { Ok(true) };
         assert_eq!(queues.poll(fails, |waited| passed.push(waited)), Err(Error::Device(DeviceError::InvalidId)));
-        assert_eq!((passed, queues.pass_oldest(stream(1))), (vec!['a'], Some('b')));
+        assert_eq!((passed, queues.pass(stream(1), 0)), (vec!['a'], Some('b')));
         assert_eq!(queues.iter().map(|(_, waits)| *waits).collect::<String>(), "cd");
+    }
+
+    #[test]
+    fn an_event_may_pass_before_older_ones() {
+        let mut queues = queues();
+        queues.push(stream(1), EventHandle(13), 'e');
+        assert_eq!((queues.pass(stream(1), 1), queues.pass(stream(1), 2)), (Some('b'), None));
+        assert_eq!(queues.get(stream(1), 1), Some((EventHandle(13), &'e')));
+        assert_eq!(queues.iter().map(|(_, waits)| *waits).collect::<String>(), "aecd");
     }
 
     #[test]
     fn each_event_is_in_one_place() {
         let mut queues = queues();
-        assert_eq!(queues.pass_oldest(stream(2)), Some('c'));
+        assert_eq!(queues.pass(stream(2), 0), Some('c'));
         assert_eq!(queues.spare.take(DeviceIndex(0)), Some(EventHandle(21)));
         queues.spare.keep(DeviceIndex(0), EventHandle(21));
         let (mut events, waiting) = queues.take();

@@ -178,11 +178,11 @@ impl Waiting {
 
     /// The block of a stream's oldest event, if that has passed.
     fn pop_if_passed<E: EventQuery>(&self, driver: &E, stream: StreamRef) -> Option<BlockId> {
-        let event = self.lock().events.oldest(stream)?;
+        let event = self.lock().events.get(stream, 0)?.0;
         if !driver.query(event).unwrap_or(false) {
             return None;
         }
-        self.lock().events.pass_oldest(stream)
+        self.lock().events.pass(stream, 0)
     }
 
     /// Blocks that wait, with the number of entries of each, in no order; for checks while nothing changes.

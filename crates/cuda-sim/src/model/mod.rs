@@ -13,6 +13,7 @@ pub(crate) mod graph_memory;
 pub(crate) mod graphs;
 mod mapped;
 pub(crate) mod memory;
+pub(crate) mod kernel;
 pub(crate) mod modules;
 pub(crate) mod plan;
 pub(crate) mod pool;
@@ -26,6 +27,7 @@ pub(crate) mod vmm;
 mod work;
 
 use std::collections::BTreeMap;
+use std::io::Write as _;
 use std::sync::Arc;
 
 pub(crate) use self::work::{Effect, HostWork, Step};
@@ -116,6 +118,10 @@ pub(crate) struct State {
     faults: Vec<Waiting>,
     calls: BTreeMap<(&'static str, u32), u64>,
     reports: Vec<Report>,
+    /// What kernels printed, where it is kept.
+    printed: String,
+    /// Launches so far.
+    pub(crate) launches: u64,
     /// The call being answered, for reports.
     pub(crate) calling: &'static str,
 }
@@ -152,6 +158,8 @@ impl State {
             faults: Vec::new(),
             calls: BTreeMap::new(),
             reports: Vec::new(),
+            printed: String::new(),
+            launches: 0,
             calling: "",
             config,
         };
@@ -210,6 +218,21 @@ impl State {
 
     pub(crate) fn take_reports(&mut self) -> Vec<Report> {
         std::mem::take(&mut self.reports)
+    }
+
+    /// Takes what a kernel printed: keeps it, or writes it to the standard output as the driver does.
+    pub(crate) fn print(&mut self, text: &str) {
+        if self.config.keeps_prints {
+            self.printed.push_str(text);
+        } else if !text.is_empty() {
+            let mut output = std::io::stdout().lock();
+            // Like the driver, nobody is told when the output is closed.
+            let _ = output.write_all(text.as_bytes()).and_then(|()| output.flush());
+        }
+    }
+
+    pub(crate) fn take_printed(&mut self) -> String {
+        std::mem::take(&mut self.printed)
     }
 
     pub(crate) fn inject(&mut self, fault: Fault) {

@@ -3,6 +3,8 @@
 //! Arguments and results are bytes of local memory on both sides. One that is a register or a constant in the text gets
 //! a slot of its own: it is stored there before the call, or loaded from there behind it.
 
+#![expect(clippy::wildcard_enum_match_arm, reason = "operands of any other form are refused or left alone")]
+
 use super::function::Body;
 use super::link::Meaning;
 use super::shape::Shape;

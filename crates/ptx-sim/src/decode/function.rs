@@ -4,6 +4,8 @@
 //! function are kept. A function whose registers cannot be declared is given up, since all that uses them would be refused
 //! too.
 
+#![expect(clippy::wildcard_enum_match_arm, reason = "operands of any other form are refused or left alone")]
+
 use std::collections::BTreeMap;
 
 use super::call::Signature;
@@ -323,6 +325,9 @@ impl<'b, 't> Body<'b, 't> {
     fn variable(&mut self, variable: &'t VariableText<'t>) -> Result<(), Refusal> {
         let (name, at) = (variable.name, variable.at);
         let not_supported = |what: &str| Refusal::not_supported(at, format!("'{name}', {what}"));
+        if variable.initial.is_some() {
+            return Err(Refusal::invalid(at, format!("'{name}' cannot begin with a value")));
+        }
         let symbol = match variable.space {
             "shared" if variable.linkage == Linkage::Extern => match Shape::is_open(variable) {
                 true => Symbol::DynamicShared,
@@ -374,17 +379,20 @@ impl<'b, 't> Body<'b, 't> {
         instruction::decode(&text, &mut self.names, &mut self.code)
     }
 
-    /// Refuses names that are declared, but that no text defines.
+    /// Refuses names outside of all bodies that have no address.
     fn check_defined(&self, operand: &Operand<'_>, text: &InstructionText<'_>) -> Result<(), Refusal> {
         match operand {
             Operand::Name(name) | Operand::Sum(name, _) => {
-                let is_known = self.names.register(name).is_some() || self.names.symbol(name).is_some();
-                match self.meaning(name) {
-                    Some(_) if !is_known => {
-                        Err(Refusal::not_supported(text.at, format!("no text defines '{name}': '{text}'")))
-                    }
-                    _ => Ok(()),
+                if self.names.register(name).is_some() || self.names.symbol(name).is_some() {
+                    return Ok(());
                 }
+                let why = match self.meaning(name) {
+                    None => return Ok(()),
+                    Some(Meaning::Function(_)) => "the address of a function of the driver",
+                    Some(Meaning::Variable(_)) => "a variable that is not memory",
+                    Some(Meaning::Undefined | Meaning::DynamicShared) => "no text defines it",
+                };
+                Err(Refusal::not_supported(text.at, format!("'{name}', {why}: '{text}'")))
             }
             Operand::Address(inside, _) => self.check_defined(inside, text),
             Operand::List(parts) => parts.iter().try_for_each(|part| self.check_defined(part, text)),

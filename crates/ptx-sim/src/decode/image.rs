@@ -35,6 +35,11 @@ impl Image {
         let mut image = Self::default();
         let mut end = 0;
         let variables = || linked.variables.iter().enumerate().filter(|(_, found)| is_in_image(found.variable));
+        for LinkedVariable { variable, .. } in &linked.variables {
+            if variable.initial.is_some() && !is_in_image(variable) {
+                return Err(Refusal::invalid(variable.at, format!("'{}' cannot begin with a value", variable.name)));
+            }
+        }
         for (index, LinkedVariable { variable, .. }) in variables() {
             let too_large = || Refusal::not_supported(variable.at, format!("more than {MAX_BYTES} bytes of variables"));
             let offset = Shape::of(variable)?.behind(&mut end, MAX_BYTES).ok_or_else(too_large)?;

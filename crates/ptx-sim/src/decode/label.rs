@@ -74,10 +74,10 @@ impl<'t> Labels<'t> {
                 refusals.push(Refusal::invalid(branch.at, format!("label '{}' is unknown", branch.label)));
                 continue;
             };
-            match &mut code[branch.index].action {
-                Action::Branch { target } => *target = found,
-                Action::BranchIndexed { targets, .. } => targets[branch.target] = found,
-                other => unreachable!("{other:?} is not a branch"),
+            if let Action::BranchIndexed { targets, .. } = &mut code[branch.index].action {
+                targets[branch.target] = found;
+            } else {
+                code[branch.index].action = Action::Branch { target: found };
             }
         }
     }

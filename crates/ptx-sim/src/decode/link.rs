@@ -3,8 +3,8 @@
 //! A name that is private to a text (neither `.visible`, `.extern`, `.weak` nor `.common`) means what that text defines;
 //! any other means the same in all texts: the one that is visible, else the first weak one, else the largest common one.
 //!
-//! **Invariants:** every function that any text declares has an index, also where no text defines it: such a function is
-//! one without a body. No two kernels have the same name.
+//! **Invariants:** functions and variables keep the order of the texts. Every function that any text declares has an
+//! index, also where no text defines it: such a function is one without a body. No two kernels have the same name.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -78,11 +78,13 @@ pub(super) fn link<'t>(texts: &'t [Text<'t>]) -> Result<Linked<'t>, Refusal> {
     let mut linked = Linked::default();
     let mut found = BTreeMap::new();
     let mut kernels = BTreeSet::new();
-    for (text, symbols) in said.iter().enumerate() {
-        for (&name, symbol) in symbols {
-            let chosen = symbol.linkage == Linkage::Private || global.get(name) == Some(&text);
-            if symbol.is_defined && chosen {
-                linked.add(text, symbol, &mut kernels)?.map(|meaning| found.insert((text, name), meaning));
+    for (text, items) in texts.iter().map(|text| &text.items).enumerate() {
+        for item in items {
+            let name = symbol(item).0;
+            let whole = &said[text][name];
+            let is_chosen = whole.linkage == Linkage::Private || global.get(name) == Some(&text);
+            if symbol(item).1.is_defined && is_chosen {
+                linked.add(text, whole, &mut kernels)?.map(|meaning| found.insert((text, name), meaning));
             }
         }
     }

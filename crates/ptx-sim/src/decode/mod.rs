@@ -15,6 +15,8 @@ mod module;
 pub(crate) mod names;
 mod reach;
 mod shape;
+#[cfg(test)]
+mod tests;
 mod usage;
 
 pub(crate) use reach::reachable;

@@ -54,9 +54,10 @@ impl<'t> Usage<'t> {
         }
         let mut callee = None;
         for operand in &instruction.operands {
-            match operand {
-                Operand::Name(name) if callee.is_none() => callee = Some(*name),
-                operand => self.operand(operand),
+            if let (Operand::Name(name), None) = (operand, callee) {
+                callee = Some(*name);
+            } else {
+                self.operand(operand);
             }
         }
         let has_targets = matches!(instruction.operands.last(), Some(Operand::Name(name)) if targets.contains(name));

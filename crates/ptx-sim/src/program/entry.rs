@@ -44,6 +44,11 @@ impl Module {
         self.files.get(usize::try_from(number).ok()?).map(String::as_str)
     }
 
+    /// How many bytes the variables of global and constant memory take.
+    pub fn image_bytes(&self) -> u64 {
+        self.image.len() as u64
+    }
+
     /// The bytes that global and constant memory begin with, where they lie at an address.
     pub fn image(&self, base: u64) -> Vec<u8> {
         let mut image = self.image.clone();
@@ -67,9 +72,15 @@ impl<'m> Entry<'m> {
         &self.function().name
     }
 
-    /// Its index among the module's functions.
-    pub(crate) fn index(&self) -> u32 {
-        self.index
+    /// Its place among the module's functions, by which a launch names it.
+    pub fn index(&self) -> usize {
+        self.index as usize
+    }
+
+    /// Registers that its text declares and names.
+    pub fn registers(&self) -> usize {
+        let frame = &self.function().frame;
+        usize::from(frame.words) + 2 * usize::from(frame.longs)
     }
 
     /// Its text, decoded.

@@ -289,15 +289,15 @@ impl DeviceCache {
         let mut pending = self.pending.lock_long();
         let pending = &mut *pending.value;
         self.record_all_deferred(pending, driver)?;
-        for queue in 0..pending.queue_count() {
+        for stream in pending.streams() {
             let mut position = 0;
-            while let Some((event, waiter)) = pending.entry(queue, position) {
+            while let Some((event, waiter)) = pending.get(stream, position) {
                 if only.is_some() && self.owner_of(waiter) != only {
                     position += 1;
                     continue;
                 }
                 driver.event_synchronize(event)?;
-                let passed = pending.pass(queue, position);
+                let passed = pending.pass(stream, position);
                 self.free_if_done(pending, passed);
             }
         }

@@ -1,16 +1,12 @@
 //! Blocks given back while other streams may still use them.
 //!
-//! Most blocks were used on one other stream. Such a block is named by its event's entry in that stream's queue and is
-//! noted nowhere else; what is known of any other is a [`Waiting`], to which its entries lead.
+//! Most blocks were used on one other stream. Such a block is named by the entry that waits for its event and is noted
+//! nowhere else; what is known of any other is a [`Waiting`], to which its entries lead.
 //!
 //! **Invariants:** a waiting block is in exactly one of three states: *alone*, with one entry in the queues that names it;
 //! *deferred*, with streams left for which no event was recorded; or with `events` entries that lead to its [`Waiting`].
-//! An event is in exactly one place: a queue or the spare list of its device. Nothing here touches a shard: a block that
-//! waits no more is handed to the caller.
+//! Nothing here touches a shard: a block that waits no more is handed to the caller.
 
-use std::collections::VecDeque;
-
-use crate::base::device::DeviceIndex;
 use crate::base::error::{Error, Result};
 use crate::base::handles::{EventHandle, StreamRef};
 use crate::caching::block::Index;
@@ -18,6 +14,7 @@ use crate::caching::block::StreamUse;
 use crate::caching::pools::reuse::{Markers, Passed};
 use crate::caching::remote::ShardId;
 use crate::driver::Driver;
+use crate::events::queue::EventQueues;
 
 /// Names a pending block: it stays as it is meanwhile, so its position is enough.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -44,10 +41,9 @@ type Ticket = u32;
 /// The ticket of a block that waits alone.
 const ALONE: Ticket = Ticket::MAX;
 
-/// An event that was recorded, and who waits for it.
+/// Who waits for an event.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
-    event: EventHandle,
     waiter: Waiter,
     ticket: Ticket,
 }
@@ -66,17 +62,6 @@ impl Entry {
     }
 }
 
-/// The events of a stream, the oldest first.
-#[derive(Debug)]
-struct Queue {
-    stream: StreamRef,
-    entries: VecDeque<Entry>,
-}
-
-/// Events to use again, by device.
-#[derive(Debug, Default)]
-struct Spare(Vec<Vec<EventHandle>>);
-
 /// The blocks that do not wait alone.
 #[derive(Debug, Default)]
 struct Several {
@@ -86,14 +71,10 @@ struct Several {
     lists: Vec<Vec<StreamUse>>,
 }
 
-/// Events outstanding, blocks that have none yet, and events to use again.
+/// Blocks that wait for events, and blocks that have none yet.
 #[derive(Debug, Default)]
 pub(crate) struct Pending {
-    /// By stream, sorted.
-    queues: Vec<Queue>,
-    /// The queue that an entry was added to last.
-    last_queue: usize,
-    spare: Spare,
+    events: EventQueues<Entry>,
     /// Blocks that wait alone.
     alone: usize,
     several: Several,
@@ -102,23 +83,6 @@ pub(crate) struct Pending {
     markers: Vec<(Ticket, Markers)>,
     /// What precedes the next work of streams that capture.
     pub(crate) passed: Passed,
-}
-
-impl Spare {
-    /// The events of a device.
-    #[inline]
-    fn of(&mut self, device: DeviceIndex) -> &mut Vec<EventHandle> {
-        let position = usize::try_from(device).unwrap_or(0);
-        if position >= self.0.len() {
-            self.make(position);
-        }
-        &mut self.0[position]
-    }
-
-    #[cold]
-    fn make(&mut self, position: usize) {
-        self.0.resize_with(position + 1, Vec::new);
-    }
 }
 
 impl Several {
@@ -189,7 +153,7 @@ impl Pending {
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "most blocks that another stream used come here, and it is short")]
     pub(crate) fn wait_alone<D: Driver>(&mut self, driver: &D, stream: StreamRef, waiter: Waiter) -> Result<()> {
-        self.record(driver, stream, waiter, ALONE)?;
+        self.events.record(driver, stream, || Entry { waiter, ticket: ALONE })?;
         self.alone += 1;
         Ok(())
     }
@@ -253,7 +217,7 @@ impl Pending {
         waiting.uses.retain(|known| !known.in_scope);
         let waiter = waiting.waiter;
         while let Some(used) = self.several.get(ticket).and_then(|waiting| waiting.uses.first()).copied() {
-            let recorded = self.record(driver, used.stream, waiter, ticket);
+            let recorded = self.events.record(driver, used.stream, || Entry { waiter, ticket });
             let is_gone = recorded.as_ref().is_err_and(|error| is_gone(driver, used.stream, error));
             if !is_gone {
                 recorded?;
@@ -267,68 +231,27 @@ impl Pending {
         Ok(if free { self.several.finish(ticket) } else { None })
     }
 
-    #[inline(always)]
-    #[expect(clippy::inline_always, reason = "a part of `wait_alone`")]
-    fn record<D: Driver>(&mut self, driver: &D, stream: StreamRef, waiter: Waiter, ticket: Ticket) -> Result<()> {
-        let event = match self.spare.of(stream.device).pop() {
-            Some(event) => event,
-            None => driver.event_create(stream.device)?,
-        };
-        match driver.event_record(event, stream) {
-            Ok(()) => {
-                self.queue_of(stream).entries.push_back(Entry { event, waiter, ticket });
-                Ok(())
-            }
-            Err(error) => {
-                self.spare.of(stream.device).push(event);
-                Err(error)
-            }
-        }
-    }
-
-    /// The queue of a stream.
-    #[inline]
-    fn queue_of(&mut self, stream: StreamRef) -> &mut Queue {
-        let is_last = self.queues.get(self.last_queue).is_some_and(|queue| queue.stream == stream);
-        if !is_last {
-            self.turn_to_queue(stream);
-        }
-        &mut self.queues[self.last_queue]
-    }
-
-    #[inline(never)]
-    fn turn_to_queue(&mut self, stream: StreamRef) {
-        let found = self.queues.binary_search_by_key(&stream, |queue| queue.stream);
-        self.last_queue = found.unwrap_or_else(|position| {
-            self.queues.insert(position, Queue { stream, entries: VecDeque::new() });
-            position
-        });
-    }
-
     /// How many blocks wait.
     #[inline]
     pub(crate) fn count(&self) -> usize {
         self.alone + (self.several.waiting.len() - self.several.vacant.len())
     }
 
-    /// Number of streams that have a queue.
-    pub(crate) fn queue_count(&self) -> usize {
-        self.queues.len()
+    /// The streams that blocks have events on.
+    pub(crate) fn streams(&self) -> Vec<StreamRef> {
+        self.events.streams().collect()
     }
 
-    /// An event of a queue, counted from the oldest, and the block that waits for it.
-    pub(crate) fn entry(&self, queue: usize, position: usize) -> Option<(EventHandle, Waiter)> {
-        let entry = self.queues[queue].entries.get(position)?;
-        Some((entry.event, entry.waiter))
+    /// An event of a stream, counted from the oldest, and the block that waits for it.
+    pub(crate) fn get(&self, stream: StreamRef, position: usize) -> Option<(EventHandle, Waiter)> {
+        let (event, entry) = self.events.get(stream, position)?;
+        Some((event, entry.waiter))
     }
 
-    /// An event has passed: it is kept for later. The block if it waits no more.
-    pub(crate) fn pass(&mut self, queue: usize, position: usize) -> Option<Waiter> {
-        let Self { queues, spare, alone, several, .. } = self;
-        let Queue { stream, entries } = &mut queues[queue];
-        let entry = entries.remove(position)?;
-        spare.of(stream.device).push(entry.event);
-        entry.pass(alone, several)
+    /// That event has passed: it is kept for later. The block if it waits no more.
+    pub(crate) fn pass(&mut self, stream: StreamRef, position: usize) -> Option<Waiter> {
+        let entry = self.events.pass(stream, position)?;
+        entry.pass(&mut self.alone, &mut self.several)
     }
 
     /// Asks for the oldest event of each stream, as long as that has passed. The blocks that wait no more are handed to
@@ -336,31 +259,26 @@ impl Pending {
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "each request comes here while blocks wait")]
     pub(crate) fn pass_all<D: Driver>(&mut self, driver: &D, mut free: impl FnMut(Waiter)) -> Result<Option<Waiter>> {
-        let Self { queues, spare, alone, several, .. } = self;
+        let Self { events, alone, several, .. } = self;
         let mut last = None;
-        for Queue { stream, entries } in queues {
-            while let Some(entry) = entries.front().copied() {
-                match driver.event_query(entry.event) {
-                    Ok(true) => {}
-                    Ok(false) => break,
-                    Err(error) => {
-                        last.into_iter().for_each(free);
-                        return Err(error);
-                    }
-                }
-                entries.pop_front();
-                spare.of(stream.device).push(entry.event);
+        let polled = events.poll(
+            |event| driver.event_query(event),
+            |entry| {
                 let passed = entry.pass(alone, several);
                 if let Some(before) = passed.and_then(|passed| last.replace(passed)) {
                     free(before);
                 }
-            }
+            },
+        );
+        if let Err(error) = polled {
+            last.into_iter().for_each(free);
+            return Err(error);
         }
         Ok(last)
     }
 
     fn entries(&self) -> impl Iterator<Item = &Entry> {
-        self.queues.iter().flat_map(|queue| &queue.entries)
+        self.events.iter().map(|(_, entry)| entry)
     }
 
     /// Every waiting block.
@@ -389,7 +307,7 @@ impl Pending {
     /// The events outstanding for a block, and the streams it has none for yet.
     #[cfg(test)]
     pub(crate) fn awaited(&self, waiter: Waiter) -> (Vec<EventHandle>, Vec<StreamRef>) {
-        let events = self.entries().filter(|entry| entry.waiter == waiter).map(|entry| entry.event);
+        let events = self.events.iter().filter(|(_, entry)| entry.waiter == waiter).map(|(event, _)| event);
         let streams = self.several.iter().filter(|waiting| waiting.waiter == waiter);
         let streams = streams.flat_map(|waiting| waiting.uses.iter().map(|used| used.stream));
         (events.collect(), streams.collect())
@@ -397,9 +315,6 @@ impl Pending {
 
     /// Gives up every event, outstanding or spare.
     pub(crate) fn take_events(&mut self) -> Vec<EventHandle> {
-        let queues = std::mem::take(&mut self.queues);
-        let queued = queues.into_iter().flat_map(|queue| queue.entries).map(|entry| entry.event);
-        let spare = std::mem::take(&mut self.spare).0.into_iter().flatten();
-        queued.chain(spare).collect()
+        self.events.take().0
     }
 }

@@ -11,12 +11,14 @@
 //!   that work is done.
 #![expect(unsafe_code, reason = "simulated memory holds real bytes")]
 
+use std::cell::Cell;
 use std::fmt;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::ptr::{self, NonNull};
+use std::slice;
 use std::sync::{Arc, OnceLock};
 
 use crate::model::shared::SharedHandle;
@@ -73,6 +75,17 @@ impl Backing {
     /// Whether anybody has read or written here.
     pub(crate) fn is_touched(&self) -> bool {
         self.mapping.get().is_some()
+    }
+
+    /// The bytes of a range, for reading and writing while the machine's lock is held; `None` when they are not all there.
+    pub(crate) fn cells(&self, offset: usize, length: usize) -> Option<&[Cell<u8>]> {
+        if offset.checked_add(length)? > self.length {
+            return None;
+        }
+        let start = self.mapping().ok()?.start.as_ptr().wrapping_add(offset);
+        // SAFETY: the range is inside the mapping, which lives as long as `self`; cells may be changed through shared
+        // references, and all other access goes through raw copies that the machine's lock orders.
+        Some(unsafe { slice::from_raw_parts(start.cast::<Cell<u8>>(), length) })
     }
 
     fn mapping(&self) -> Result<&Mapping, &io::Error> {
@@ -203,6 +216,13 @@ impl Bytes {
             Self::Host(address) => Some(ptr::with_exposed_provenance_mut(usize::try_from(*address).ok()?)),
         }
     }
+}
+
+/// The bytes of pinned host memory, for the time that `_owner` is borrowed: while the memory stays pinned.
+pub(crate) fn host_cells<T>(_owner: &T, address: u64, length: usize) -> Option<&[Cell<u8>]> {
+    let start: *const u8 = ptr::with_exposed_provenance(usize::try_from(address).ok()?);
+    // SAFETY: the program pinned this memory and vouched for it (see the module's safety section).
+    Some(unsafe { slice::from_raw_parts(start.cast::<Cell<u8>>(), length) })
 }
 
 /// Copies `length` bytes; the ranges may overlap. False when either side is not there.

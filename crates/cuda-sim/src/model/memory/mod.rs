@@ -19,7 +19,7 @@ use std::sync::Arc;
 pub(crate) use host::Pinned;
 pub(crate) use space::GRANULE;
 pub(crate) use transfer::{BadAddress, Endpoint, Fill, Source, Transfer};
-pub(crate) use view::{Access, DeviceView};
+pub(crate) use view::{Access, DeviceView, Noticed};
 
 use self::bytes::{Backing, Bytes};
 use self::space::Space;
@@ -44,6 +44,8 @@ pub(crate) enum RegionKind {
     Graph,
     /// Memory of another process.
     Imported,
+    /// The variables of a module.
+    Module,
 }
 
 /// Device addresses with bytes behind them.
@@ -64,6 +66,11 @@ impl Region {
     /// Whether it is a mapped handle of the virtual memory functions.
     pub(crate) fn is_mapping(&self) -> bool {
         self.kind == RegionKind::Mapped
+    }
+
+    /// Whether all of it belongs to one owner, so that no allocations inside it tell what may be touched.
+    pub(crate) fn is_whole(&self) -> bool {
+        matches!(self.kind, RegionKind::Mapped | RegionKind::Module)
     }
 }
 
@@ -406,7 +413,7 @@ impl Memory {
                 self.unmap(region_base);
                 self.give_back_addresses(allocation.device, region_base);
             }
-            RegionKind::Pooled | RegionKind::Mapped | RegionKind::Graph => {}
+            RegionKind::Pooled | RegionKind::Mapped | RegionKind::Graph | RegionKind::Module => {}
         }
         Ok(())
     }
@@ -464,7 +471,7 @@ impl Memory {
             return Look::Unmapped;
         }
         let Some((_, region)) = self.region_at(address) else { return Look::Unmapped };
-        if region.kind == RegionKind::Mapped {
+        if region.is_whole() {
             return Look::Fine;
         }
         let mut ghosts = self.ghosts.values().filter(|ghost| ghost.covers(address, length));

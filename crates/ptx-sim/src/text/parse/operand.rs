@@ -1,5 +1,7 @@
 //! Operands of instructions.
 
+#![expect(clippy::wildcard_enum_match_arm, reason = "operands of any other form are themselves")]
+
 use super::{Parser, unexpected};
 use crate::refusal::Refusal;
 use crate::text::lex::Token;

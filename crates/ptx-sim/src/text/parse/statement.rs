@@ -82,7 +82,6 @@ impl<'t> Parser<'t> {
             match taken.token {
                 Token::Word(".v2") => vector = 2,
                 Token::Word(".v4") => vector = 4,
-                Token::Word(".v8") => vector = 8,
                 Token::Word(word) if word.starts_with('.') => break &word[1..],
                 Token::Word(_) | Token::Sign(_) | Token::Quoted(_) | Token::Integer(_) | Token::Float(..) => {
                     return Err(unexpected(taken));

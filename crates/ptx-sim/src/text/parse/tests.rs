@@ -1,5 +1,7 @@
 //! Trees of well-formed texts, and refusals of others with their places.
 
+#![expect(clippy::wildcard_enum_match_arm, reason = "a test looks for one kind of statement")]
+
 use super::super::syntax::{Initial, InstructionText, Item, Linkage, Operand, Statement, Tuning, VariableText};
 use super::*;
 
