@@ -3,18 +3,15 @@
 //! The folder: `run` (the script), `bin` (stripped programs and the simulated driver), `data` (recorded traces) and,
 //! where one was given, `peer` (benchmarks of other projects, built on the host by the script if PyTorch is there).
 
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-
-use tinyjson::JsonValue;
 
 use crate::bench::PROFILE;
 use crate::driver::SIMULATED;
 use crate::shell::{self, Result};
 use crate::test::DEMO_TRACE;
 
-/// Programs that are always packed.
+/// Programs that are packed beside the benches: those that say something on a real GPU.
 const PROGRAMS: &[&str] = &["conformance", "demo", "03_failures", "04_overlap", "05_replay", "ipc", SIMULATED];
 
 /// A pack larger than this is a mistake.
@@ -41,9 +38,6 @@ pub(crate) fn pack(folder: &Path, peer: Option<&Path>) -> Result<()> {
         install(&release.join(program), &bin.join(program))?;
     }
     install(&shell::target_dir().join(PROFILE).join("bench"), &bin.join("bench"))?;
-    for (name, path) in gpu_tests()? {
-        install(&path, &bin.join(name))?;
-    }
     copy(&shell::root().join(DEMO_TRACE), &folder.join("data/demo.trace.gz"))?;
     if let Some(peer) = peer {
         copy_folder(peer, &folder.join("peer"))?;
@@ -56,27 +50,6 @@ pub(crate) fn pack(folder: &Path, peer: Option<&Path>) -> Result<()> {
     } else {
         Ok(())
     }
-}
-
-/// Test programs whose name begins with `gpu`: those that say something only on hardware.
-fn gpu_tests() -> Result<Vec<(String, PathBuf)>> {
-    let mut command = shell::cargo(["test", "--release", "--quiet", "--no-run", "--message-format=json", "--tests"]);
-    let messages =
-        shell::capture(command.args(["--package", "tests", "--package", "cuda-api", "--package", "c10-core"]))?;
-    let mut found = Vec::new();
-    for line in messages.lines() {
-        let message: JsonValue = line.parse().map_err(|error| format!("cargo's message is not JSON: {error}"))?;
-        found.extend(program(&message).filter(|(name, _)| name.starts_with("gpu")));
-    }
-    Ok(found)
-}
-
-/// The name and the path of the program that one of cargo's messages reports, if it reports one.
-fn program(message: &JsonValue) -> Option<(String, PathBuf)> {
-    let message = message.get::<HashMap<String, JsonValue>>()?;
-    let path = message.get("executable")?.get::<String>()?;
-    let name = message.get("target")?.get::<HashMap<String, JsonValue>>()?.get("name")?.get::<String>()?;
-    Some((name.clone(), PathBuf::from(path)))
 }
 
 /// Copies a program and removes what only a debugger needs.
@@ -119,18 +92,4 @@ fn write_script(path: &Path) -> Result<()> {
     let refuse = |error| format!("cannot write {}: {error}", path.display());
     std::fs::write(path, RUN).map_err(refuse)?;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).map_err(refuse)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_program_of_a_message_is_found() {
-        let message = r#"{"reason":"compiler-artifact","target":{"name":"gpu"},"executable":"/t/gpu"}"#;
-        assert_eq!(program(&message.parse().unwrap()), Some(("gpu".to_owned(), PathBuf::from("/t/gpu"))));
-        for other in [r#"{"target":{"name":"gpu"},"executable":null}"#, r#"{"reason":"build-finished"}"#, "[]"] {
-            assert_eq!(program(&other.parse().unwrap()), None, "{other}");
-        }
-    }
 }

@@ -24,7 +24,7 @@ const ARROWS: &[(&str, &[&str])] = &[
 const REGISTRY_PACKAGES_MAX: usize = 24;
 
 /// How many packages of the registry may be built before the first command runs.
-const PACKAGES_OF_XTASK_MAX: usize = 2;
+const PACKAGES_OF_XTASK_MAX: usize = 1;
 
 /// Checks the arrows and the counts.
 ///

@@ -20,6 +20,7 @@ pub(crate) fn run(flags: &Flags) -> Result<()> {
     phases.noted("layers", layers);
     phases.noted("public API", || survey::ask(&["api", "--check"]));
     phases.noted("coverage", || survey::ask(&["coverage", "--check"]));
+    phases.noted("examples", || survey::ask(&["examples"]));
     phases.noted("life of an allocation", || survey::ask(&["story"]));
     phases.step("clippy", clippy);
     phases.step("documentation", documentation);

@@ -15,6 +15,8 @@ pub(crate) enum Kind {
     RecordStream(u64),
     /// Reads all statistics.
     Stats,
+    /// Reads all statistics of a runtime on which so many streams have allocated once, and nothing changes meanwhile.
+    StatsOfStreams(usize),
     /// Reads all statistics under their names.
     Flattened,
     /// Takes so many bytes; quantiles of single calls.
@@ -52,6 +54,7 @@ pub(crate) fn all() -> Vec<Case> {
     let rest = [
         Case { kind: Kind::Remote(BYTES), threads: 2 },
         one(Kind::Stats),
+        one(Kind::StatsOfStreams(64)),
         one(Kind::Flattened),
         one(Kind::Latency(BYTES)),
         // Last, since the raw calls that it is compared with come next.
@@ -72,6 +75,7 @@ impl Case {
             Kind::Remote(bytes) => vec![format!("remote free {bytes} B")],
             Kind::RecordStream(bytes) => vec![format!("record_stream {bytes} B")],
             Kind::Stats => vec!["memory_stats raw structure".to_owned()],
+            Kind::StatsOfStreams(streams) => vec![format!("memory_stats raw, {streams} streams")],
             Kind::Flattened => vec!["memory_stats flattened".to_owned()],
             Kind::Latency(bytes) => QUANTILES.map(|quantile| format!("latency {bytes} B {quantile}")).to_vec(),
         }
@@ -86,7 +90,7 @@ impl Case {
             Kind::Remote(bytes) => ("remote", bytes),
             Kind::RecordStream(bytes) => ("record", bytes),
             Kind::Stats => ("stats", 0),
-            Kind::Flattened => return None,
+            Kind::StatsOfStreams(_) | Kind::Flattened => return None,
             Kind::Latency(bytes) => ("latency", bytes),
         };
         Some(Request { kind, argument, threads: self.threads })
@@ -101,7 +105,7 @@ impl Case {
             Kind::Replace(live) => Some(format!("churn_live_{live}")),
             Kind::RecordStream(_) => Some("record_stream_then_free".to_owned()),
             Kind::Stats => Some("getDeviceStats".to_owned()),
-            Kind::Remote(_) | Kind::Flattened | Kind::Latency(_) => None,
+            Kind::Remote(_) | Kind::StatsOfStreams(_) | Kind::Flattened | Kind::Latency(_) => None,
         }
     }
 }

@@ -153,6 +153,7 @@ impl<'run> Side<'run> {
             | Kind::Remote(_)
             | Kind::RecordStream(_)
             | Kind::Stats
+            | Kind::StatsOfStreams(_)
             | Kind::Flattened => ops_of_a_round(|ops| Ok(run(ops)?.first().copied().unwrap_or_default()))?,
         };
         Ok(Self { ops, run: Box::new(run), rounds: Vec::new() })
@@ -211,6 +212,7 @@ fn run(case: Case, ground: &Ground, raw: &Raw, ops: usize) -> Result<Vec<f64>, F
             || Ok(ground.record_stream(bytes)?),
         )?],
         Kind::Stats => vec![ground.stats(ops)?],
+        Kind::StatsOfStreams(streams) => vec![Ground::stats_of_streams(streams, ops)?],
         Kind::Flattened => vec![ground.flattened(ops)?],
         Kind::Latency(bytes) => {
             let figures = ground.latencies(bytes, ops)?;

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use c10_core::{DeviceIndex, Error, Runtime, Stream};
 
-use crate::alloc::case::THREADS_MAX;
+use crate::alloc::case::{BYTES, THREADS_MAX};
 use crate::measure::median;
 use crate::random::{INDEXES, Random, SIZES};
 
@@ -98,6 +98,15 @@ impl Ground {
                 Ok(())
             }))
         })
+    }
+
+    /// Nanoseconds of reading all statistics where `streams` streams have allocated once. They belong to a runtime of
+    /// their own, which ends with the round, so that the rows after this one have no more streams than those before.
+    ///
+    /// # Errors
+    /// The runtime's.
+    pub(crate) fn stats_of_streams(streams: usize, ops: usize) -> Result<f64, Error> {
+        on_threads(1, ops, |_| ManyStreams::new(streams))
     }
 
     /// Nanoseconds of reading all statistics under their names.
@@ -271,6 +280,36 @@ impl Work for Replace<'_> {
             let block = &mut self.blocks[self.indexes[index % INDEXES]];
             self.runtime.memory().free(*block)?;
             *block = self.runtime.memory().alloc(self.sizes[(index * STRIDE) % SIZES], self.stream)?;
+        }
+        Ok(())
+    }
+
+    fn finish(self) -> Result<(), Error> {
+        self.blocks.iter().try_for_each(|block| self.runtime.memory().free(*block))
+    }
+}
+
+/// A runtime on which many streams each hold one block.
+struct ManyStreams {
+    runtime: Runtime,
+    blocks: Vec<u64>,
+}
+
+impl ManyStreams {
+    fn new(streams: usize) -> Result<Self, Error> {
+        let runtime = Runtime::on_system_driver();
+        // Kept until all have allocated: a stream that nobody has any more would be handed out again.
+        let streams = (0..streams).map(|_| runtime.streams().unpooled(DEVICE, 0)).collect::<Result<Vec<_>, _>>()?;
+        let blocks = streams.iter().map(|stream| runtime.memory().alloc(BYTES, stream));
+        let blocks = blocks.collect::<Result<Vec<_>, _>>()?;
+        Ok(Self { runtime, blocks })
+    }
+}
+
+impl Work for ManyStreams {
+    fn run(&mut self, ops: usize) -> Result<(), Error> {
+        for _ in 0..ops {
+            black_box(self.runtime.memory().stats(DEVICE)?);
         }
         Ok(())
     }

@@ -414,7 +414,7 @@ fn any_plain_value_is_an_argument() {
     assert_eq!(kernel.parameter_sizes(), Some(&[8, 1, 2, 24][..]));
     let (whole, small) = (Whole { first: u64::from(u32::MAX) + 2, second: 0.5, third: [7, 8] }, 200_u8);
     let builder = kernel.launch_builder(None).arg(&out).arg(small).arg(-3_i16).arg(&whole);
-    assert_eq!(format!("{builder:?}"), "LaunchBuilder(plain<<<[1, 1, 1], [1, 1, 1]>>>, 4 arguments)");
+    assert_eq!(format!("{builder:?}"), "LaunchBuilder { plain<<<(1, 1, 1), (1, 1, 1), 0>>>, 4 arguments }");
     // SAFETY: the kernel writes five numbers of 4 bytes.
     unsafe { builder.launch() }.unwrap();
     assert_eq!(out.to_vec().unwrap(), [1, 1, 7, 200, -3]);

@@ -1,9 +1,10 @@
-//! Reads the sources of the crates: `survey ROOT layers|api|coverage|story`, the middle two also with `--check`.
+//! Reads the sources of the crates: `survey ROOT layers|api|coverage|examples|story`, the second and third also with `--check`.
 //!
 //! - `layers`: the order of the folders inside a crate, and who imports whom.
 //! - `api`: the public API of the crates, written to `docs/api` or compared with it.
 //! - `coverage`: whether `docs/coverage.md` says the truth about the public items; without `--check` it writes where the
 //!   items lie.
+//! - `examples`: whether every public type of `c10-core` has an example that runs.
 //! - `story`: whether the functions that `docs/life-of-an-allocation.md` names exist.
 //!
 //! `cargo xtask lint` runs them. A package of its own because it needs a parser of Rust and a reader of rustdoc's output,
@@ -13,6 +14,7 @@
 
 mod api;
 mod coverage;
+mod examples;
 mod layers;
 mod modules;
 mod rustdoc;
@@ -27,16 +29,18 @@ pub(crate) type Result<T> = std::result::Result<T, String>;
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
-    let outcome = match words.as_slice() {
-        [root, "layers"] => layers::run(Path::new(root)),
-        [root, "api"] => api::write(Path::new(root)),
-        [root, "api", "--check"] => api::check(Path::new(root)),
-        [root, "coverage"] => coverage::write(Path::new(root)),
-        [root, "coverage", "--check"] => coverage::check(Path::new(root)),
-        [root, "story"] => story::run(Path::new(root)),
-
-        _ => Err("usage: survey ROOT layers|api|coverage|story [--check]; `cargo xtask lint` runs it".to_owned()),
-    };
+    let outcome =
+        match words.as_slice() {
+            [root, "layers"] => layers::run(Path::new(root)),
+            [root, "api"] => api::write(Path::new(root)),
+            [root, "api", "--check"] => api::check(Path::new(root)),
+            [root, "coverage"] => coverage::write(Path::new(root)),
+            [root, "coverage", "--check"] => coverage::check(Path::new(root)),
+            [root, "examples"] => examples::check(Path::new(root)),
+            [root, "story"] => story::run(Path::new(root)),
+            _ => Err("usage: survey ROOT layers|api|coverage|examples|story [--check]; `cargo xtask lint` runs it"
+                .to_owned()),
+        };
     match outcome {
         Ok(text) => {
             say(&text);

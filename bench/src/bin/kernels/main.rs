@@ -11,12 +11,11 @@
 mod peer;
 mod programs;
 
-use std::cell::Cell;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use programs::{WORKLOADS, Workload, text};
-use ptx_sim::{Failure, Fault, Launch, Limits, Memory, Module, Program, Window, run};
+use ptx_sim::{Failure, FlatMemory, Launch, Limits, Module, Program, run};
 
 type Outcome<T = ()> = Result<T, Box<dyn std::error::Error>>;
 
@@ -29,38 +28,6 @@ const BASE: u64 = 1 << 32;
 /// What the texts are read for.
 pub(crate) const LIMITS: Limits = Limits { version: 90, target: 90 };
 
-/// Three arrays, one behind the other.
-struct Arrays<'m>(&'m [Cell<u8>]);
-
-impl<'m> Memory<'m> for Arrays<'m> {
-    fn window(&mut self, address: u64) -> Option<Window<'m>> {
-        let inside = address.checked_sub(BASE)?;
-        (inside < self.0.len() as u64).then_some(Window { base: BASE, bytes: self.0, writable: true })
-    }
-
-    fn load(&mut self, _address: u64, _bytes: u64) -> Result<u64, Fault> {
-        Err(Fault::Address)
-    }
-
-    fn store(&mut self, _address: u64, _bytes: u64, _value: u64) -> Result<(), Fault> {
-        Err(Fault::Address)
-    }
-
-    fn set_condition(&mut self, _handle: u64, _value: u64) -> Result<(), Fault> {
-        Err(Fault::Address)
-    }
-
-    fn print(&mut self, _text: &str) {}
-
-    fn allocate(&mut self, _bytes: u64) -> u64 {
-        0
-    }
-
-    fn free(&mut self, _address: u64) -> Result<(), Fault> {
-        Err(Fault::Address)
-    }
-}
-
 /// The bytes of the parameters.
 fn parameters(base: u64, n: u32) -> Vec<u8> {
     let arrays = (0..3).map(|index| base + index * BYTES as u64);
@@ -68,36 +35,26 @@ fn parameters(base: u64, n: u32) -> Vec<u8> {
 }
 
 fn launch<'k>(workload: &Workload, program: &'k Program, parameters: &'k [u8], wide: bool) -> Launch<'k> {
+    let sizes = ([workload.blocks, 1, 1], [workload.threads, 1, 1]);
     Launch {
-        program,
-        entry: 0,
-        blocks: [workload.blocks, 1, 1],
-        threads: [workload.threads, 1, 1],
-        dynamic_shared: 0,
-        parameters,
-        variables: 0,
-        cooperative: false,
         warp_steps: u64::MAX,
         all_steps: u64::MAX,
-        start_ns: 0,
-        grid_id: 1,
-        multiprocessors: 132,
-        seed: 1,
         parts_warps: false,
         wide,
+        ..Launch::new(program, 0, sizes.0, sizes.1, parameters)
     }
 }
 
 /// Thread instructions of a launch, and the seconds of the median launch.
 fn measure(workload: &Workload, program: &Program, wide: bool, budget: Duration) -> Result<(u64, f64), Failure> {
     let mut bytes = vec![0x3A_u8; BYTES * 3];
-    let cells = Cell::from_mut(&mut bytes[..]).as_slice_of_cells();
+    let mut memory = FlatMemory::new(BASE, &mut bytes);
     let parameters = parameters(BASE, workload.n);
     let (mut times, mut steps) = (Vec::new(), 0);
     let begin = Instant::now();
     while times.len() < 3 || begin.elapsed() < budget {
         let start = Instant::now();
-        let (outcome, ran) = run(launch(workload, program, &parameters, wide), &mut Arrays(cells));
+        let (outcome, ran) = run(launch(workload, program, &parameters, wide), &mut memory);
         ran?;
         times.push(start.elapsed().as_secs_f64());
         steps = outcome.steps;

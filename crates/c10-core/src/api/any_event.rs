@@ -13,8 +13,8 @@ use crate::runtime::Runtime;
 
 /// An event of any kind of device; torch's `torch.Event`, in C++ `c10::Event`.
 ///
-/// One of the host ([`DeviceType::Cpu`]) can be made, so that code for all devices needs no special case, but not be
-/// recorded.
+/// An event of the host ([`DeviceType::Cpu`]) can be made, so that code for all devices needs no special case. It
+/// cannot be recorded.
 ///
 /// ```
 /// use c10_core::{AnyEvent, DeviceType, Error, EventError, EventOptions};
@@ -23,10 +23,8 @@ use crate::runtime::Runtime;
 /// assert!(matches!(event.record(None), Err(Error::Event(EventError::NoEvents { .. }))));
 /// # Ok::<(), Error>(())
 /// ```
-#[derive(Debug)]
 pub struct AnyEvent(Kind);
 
-#[derive(Debug)]
 enum Kind {
     Cuda(Event),
     /// A kind of device without streams.
@@ -34,7 +32,7 @@ enum Kind {
 }
 
 impl AnyEvent {
-    /// An event of the current runtime that stands for nothing yet. Calls nothing.
+    /// An event of the current runtime that was not recorded yet. Makes no driver call.
     #[must_use]
     pub fn new(device_type: DeviceType, options: EventOptions) -> Self {
         match device_type {
@@ -43,7 +41,7 @@ impl AnyEvent {
         }
     }
 
-    /// The same of another runtime.
+    /// As [`Self::new`], on another runtime.
     #[must_use]
     pub fn on(runtime: &Runtime, device_type: DeviceType, options: EventOptions) -> Self {
         match device_type {
@@ -73,7 +71,7 @@ impl AnyEvent {
         Device { kind: self.device_type(), index: self.device_index() }
     }
 
-    /// What the event can do.
+    /// The options that the event was made with.
     #[must_use]
     pub fn options(&self) -> EventOptions {
         match &self.0 {
@@ -172,6 +170,12 @@ impl From<Event> for AnyEvent {
 impl DeviceOf for AnyEvent {
     fn cuda_device(&self) -> Option<DeviceIndex> {
         self.as_cuda().and_then(Event::cuda_device)
+    }
+}
+
+impl fmt::Debug for AnyEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "AnyEvent {{ device: {}, recorded: {} }}", self.device(), self.is_recorded())
     }
 }
 

@@ -22,8 +22,8 @@ use crate::runtime::Runtime;
 /// # Ok::<(), c10_core::Error>(())
 /// ```
 ///
-/// Numbers pass through unchanged, negative ones too; what they mean is the function's matter. `Option` is there for one
-/// type only, [`tyalias@DeviceIndex`], so that a plain `None` has a type.
+/// Numbers pass through unchanged, also negative ones; each function says what they mean. `Option` is accepted of one
+/// type only, [`tyalias@DeviceIndex`], so that the compiler knows the type of a plain `None`.
 pub trait DeviceArg: sealed::Sealed {
     /// The device's number; `None` for the current device.
     ///
@@ -127,7 +127,7 @@ impl DeviceArg for &String {
     }
 }
 
-/// A device that may be left open, as a program keeps it.
+/// An optional device, as a program stores it.
 impl<T> DeviceArg for &Option<T>
 where
     for<'a> &'a T: DeviceArg,
@@ -137,9 +137,23 @@ where
     }
 }
 
-/// What is on a device; what torch's `device_of` takes. Types of other crates may say where they are, too.
+/// A value that lies on a device; what torch's `device_of` takes. Other crates can implement it for their own types.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{DeviceBuffer, DeviceIndex, DeviceOf};
+///
+/// struct Tensor(DeviceBuffer);
+/// impl DeviceOf for Tensor {
+///     fn cuda_device(&self) -> Option<DeviceIndex> {
+///         self.0.cuda_device()
+///     }
+/// }
+/// assert_eq!(Tensor(DeviceBuffer::new(4, None)?).cuda_device(), Some(0));
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 pub trait DeviceOf {
-    /// The CUDA device; `None` for what is on none.
+    /// The CUDA device; `None` for a value that is on none.
     fn cuda_device(&self) -> Option<DeviceIndex>;
 }
 
@@ -149,7 +163,7 @@ impl DeviceOf for DeviceBuffer {
     }
 }
 
-/// Pinned memory is the host's.
+/// Pinned memory belongs to the host.
 impl DeviceOf for PinnedBuffer {
     fn cuda_device(&self) -> Option<DeviceIndex> {
         None
@@ -194,7 +208,7 @@ impl DeviceOf for Device {
 /// # Ok::<(), c10_core::Error>(())
 /// ```
 pub trait StreamArg: sealed::Sealed {
-    /// Looks at the stream, `None` for the current one, without another handle being made.
+    /// Calls `look` with the stream, or with `None` for the current one. No new handle is made.
     fn with_stream<R>(self, look: impl FnOnce(Option<&Stream>) -> R) -> R;
 
     /// The stream; `None` for the current one.
@@ -220,7 +234,7 @@ pub trait StreamArg: sealed::Sealed {
 impl sealed::Sealed for Stream {}
 impl sealed::Sealed for ExternalStream {}
 
-/// Each way to give a stream, and how it is looked at.
+/// The types that name a stream, and how each gives a reference to it.
 macro_rules! streams {
     ($($type:ty: $this:ident => $look:expr;)*) => {$(
         impl StreamArg for $type {

@@ -2,11 +2,13 @@
 //!
 //! **Invariants:** a copy stays inside its buffers (checked before anything is called). Buffers used on a stream other
 //! than their own are recorded on it, so that dropping them is safe while the copy runs. Asynchronous copies take
-//! pinned memory only, which does not serve again until they are done; plain slices are copied before the call returns.
+//! pinned memory only, and that memory is not reused until they are done. Plain slices are copied before the call
+//! returns.
 
 mod borrowed;
 mod typed;
 
+use std::fmt;
 use std::ops::{Bound, Range, RangeBounds};
 use std::sync::Arc;
 
@@ -28,16 +30,16 @@ use crate::state::captures::{Capture, KeptId, Told};
 
 /// Device memory from the caching allocator.
 ///
-/// A handle: clones are the same memory. Given back when the last one is dropped; that never blocks, and the memory is
-/// not used again before the streams it was used on have passed the work queued until then. The contents are what the
-/// memory held before.
-#[derive(Clone, Debug)]
+/// This is a handle: clones refer to the same memory. The memory goes back to the allocator when the last clone is
+/// dropped. That never blocks, and the allocator does not reuse the memory before the streams that used it have
+/// finished the work queued until then. New memory is not cleared: it holds what it held before.
+#[derive(Clone)]
 pub struct DeviceBuffer {
     runtime: Runtime,
     memory: Arc<DeviceMemory>,
 }
 
-/// An allocation that is given back when dropped, or memory of another process.
+/// An allocation that is freed when this is dropped, or memory of another process.
 #[derive(Debug)]
 pub(crate) struct DeviceMemory {
     address: u64,
@@ -45,7 +47,7 @@ pub(crate) struct DeviceMemory {
     stream: StreamRef,
     home: WeakRuntime,
     received: Option<Arc<Received>>,
-    /// Whether somebody else gives it back.
+    /// Whether somebody else frees it.
     borrowed: bool,
     told: Told,
 }
@@ -85,14 +87,15 @@ impl Drop for DeviceMemory {
             let _ = Runtime::upgrade(&self.home).map(|runtime| runtime.ready().map(|ready| received.discard(ready)));
             return;
         }
-        // Without the runtime the memory is gone already. After an error the allocator keeps the block and tries again.
+        // Without the runtime the memory is gone already. After an error the allocator keeps the block and tries to
+        // free it again later.
         let _ = Runtime::upgrade(&self.home).map(|runtime| runtime.memory().free_of_buffer(self.address));
     }
 }
 
 impl DeviceBuffer {
-    /// Device memory of `len` bytes on the current runtime, for use on the current stream of `device`. The contents are
-    /// what the memory held before. [`crate::Memory::buffer`] takes another stream, [`crate::DeviceSlice`] has elements
+    /// Allocates `len` bytes of device memory on the current runtime, for use on the current stream of `device`. The
+    /// memory is not cleared. [`crate::Memory::buffer`] takes another stream, [`crate::DeviceSlice`] has elements
     /// instead of bytes.
     ///
     /// ```
@@ -124,7 +127,7 @@ impl DeviceBuffer {
         Runtime::with_current(|runtime| runtime.ipc().open(shared))
     }
 
-    /// The buffer of memory that nobody else gives back; `received` where it came from another process.
+    /// Makes the buffer that owns an allocation; `received` is set where the memory came from another process.
     pub(crate) fn of(
         runtime: &Runtime,
         address: u64,
@@ -167,7 +170,8 @@ impl DeviceBuffer {
         self.memory.stream.device
     }
 
-    /// Notes that the buffer is used on another stream by means this crate does not see. Calls nothing.
+    /// Notes that the buffer is used on another stream in a way that this crate does not see, for example by another
+    /// library. Makes no driver call.
     ///
     /// # Errors
     /// The stream belongs to another runtime.
@@ -180,19 +184,20 @@ impl DeviceBuffer {
         self.runtime.memory().record_stream(self.memory.address, stream)
     }
 
-    /// The memory as it goes to another process; torch's `_share_cuda_`. The other process opens it with
-    /// [`crate::Ipc::open`], and this one keeps it until that has dropped it ([`crate::Ipc::collect`]). What is
-    /// queued on the current stream of the buffer's device comes before what the other process does.
+    /// Describes the memory for another process; torch's `_share_cuda_`. The other process opens it with
+    /// [`crate::Ipc::open`]. This process keeps the memory until the other one has dropped it
+    /// ([`crate::Ipc::collect`]). Work that is queued on the current stream of the buffer's device now runs before the
+    /// work of the other process.
     ///
     /// # Errors
-    /// The memory is in an expandable segment or another process's, the current stream captures, no file can be made by
-    /// which receivers are known, or the driver's error.
+    /// The memory is in an expandable segment or belongs to another process, the current stream captures, the file that
+    /// tells who uses the memory cannot be made, or the driver's error.
     pub fn share(&self) -> Result<SharedBuffer> {
         self.runtime.ipc().send(&self.memory)
     }
 
-    /// Copies `from` into the buffer at `offset`, after the work of the current stream of the buffer's device. Done
-    /// when it returns, for every stream.
+    /// Copies `from` into the buffer at `offset`, after the work of the current stream of the buffer's device. The copy
+    /// is done when the call returns, and every stream sees it.
     ///
     /// # Errors
     /// The bytes do not fit, the current stream is capturing, the sync debug mode forbids waiting, or
@@ -208,7 +213,7 @@ impl DeviceBuffer {
     }
 
     /// Copies the buffer's bytes from `offset` on into `to`, after the work of the current stream of the buffer's
-    /// device. Done when it returns.
+    /// device. The copy is done when the call returns.
     ///
     /// # Errors
     /// The buffer ends before `to` is full, the current stream is capturing, the sync debug mode forbids waiting, or
@@ -233,8 +238,9 @@ impl DeviceBuffer {
         Ok(bytes)
     }
 
-    /// Queues a copy of pinned bytes into the buffer at `offset`. Returns before it is done; ordered on `stream`, `None`
-    /// for the current stream of the buffer's device. The bytes are read when the copy runs, not now.
+    /// Queues a copy of pinned bytes into the buffer at `offset`. Returns before the copy is done. The copy is ordered
+    /// on `stream`, or on the current stream of the buffer's device for `None`. The pinned bytes are read when the copy
+    /// runs, not now.
     ///
     /// # Errors
     /// The range leaves a buffer, or the driver's error.
@@ -265,8 +271,8 @@ impl DeviceBuffer {
         ready.api.copy_from_pinned(self.at(offset), memory, range.start, bytes, stream)
     }
 
-    /// Queues a copy of the buffer's bytes into pinned memory at `offset`. Returns before it is done; ordered on
-    /// `stream`, `None` for the current stream of the buffer's device.
+    /// Queues a copy of the buffer's bytes into pinned memory at `offset`. Returns before the copy is done. The copy is
+    /// ordered on `stream`, or on the current stream of the buffer's device for `None`.
     ///
     /// # Errors
     /// The range leaves a buffer, or the driver's error.
@@ -298,7 +304,7 @@ impl DeviceBuffer {
     }
 
     /// Queues a copy of another buffer's bytes, of this device or another, into this one at `offset`. Returns before
-    /// it is done; ordered on `stream`, `None` for the current stream of this buffer's device.
+    /// the copy is done. The copy is ordered on `stream`, or on the current stream of this buffer's device for `None`.
     ///
     /// As in torch, a copy between two devices also waits for the work queued on the current streams of both devices,
     /// and work queued there afterwards waits for the copy, whichever stream queues it. During a capture this holds for
@@ -351,8 +357,8 @@ impl DeviceBuffer {
         around.iter().try_for_each(|other| other.wait_event(&done))
     }
 
-    /// The current streams of both devices that a copy between them must be ordered with: those that are not `stream`
-    /// and take part in the same capture as `stream`, or in none as it does.
+    /// The current streams of both devices that a copy between them must be ordered with: those that differ from
+    /// `stream` and take part in the same capture as `stream`, or in none if `stream` does not capture.
     fn streams_around_copy(
         &self,
         ready: &Started,
@@ -370,8 +376,8 @@ impl DeviceBuffer {
         Ok(around)
     }
 
-    /// Queues setting bytes of the buffer. Returns before it is done; ordered on `stream`, `None` for the current stream
-    /// of the buffer's device.
+    /// Queues a fill: sets bytes of the buffer to `value`. Returns before the fill is done. The fill is ordered on
+    /// `stream`, or on the current stream of the buffer's device for `None`.
     ///
     /// # Errors
     /// The range leaves the buffer; [`crate::StreamError::Device`] for a stream of another device; the driver's error.
@@ -389,7 +395,7 @@ impl DeviceBuffer {
         }
     }
 
-    /// Queues what sets bytes of the buffer, on a stream of its device.
+    /// Queues work that sets bytes of the buffer, on a stream of its device.
     pub(crate) fn queue_set(
         &self,
         stream: Option<&Stream>,
@@ -413,8 +419,8 @@ impl DeviceBuffer {
         self.memory.address + offset as u64
     }
 
-    /// Makes sure that the buffer outlives work about to be queued on a stream, `None` for the current one of its device;
-    /// the stream, and the capture that work belongs to.
+    /// Makes sure that the buffer outlives work about to be queued on a stream, `None` for the current one of its
+    /// device. Returns the stream, and the capture that the work belongs to.
     #[inline]
     pub(crate) fn use_on(&self, stream: Option<&Stream>) -> Result<(&Started, StreamRef, Option<Capture>)> {
         let stream = match stream {
@@ -430,14 +436,14 @@ impl DeviceBuffer {
         Ok((ready, stream, capture))
     }
 
-    /// The same for a stream of the buffer's runtime whose capture is known.
+    /// As [`Self::use_on`], for a stream of the buffer's runtime whose capture is known.
     #[inline]
     pub(crate) fn use_in(&self, ready: &Started, stream: StreamRef, capture: Option<Capture>) -> Result<()> {
         if let Some(received) = &self.memory.received {
             received.use_on(stream);
         } else if stream != self.memory.stream {
             let noted = ready.allocator.record_stream(self.memory.address, stream);
-            // Of memory from elsewhere the allocator knows nothing.
+            // The allocator does not know memory that comes from elsewhere.
             if !self.memory.borrowed {
                 noted?;
             }
@@ -448,7 +454,8 @@ impl DeviceBuffer {
         Ok(())
     }
 
-    /// A graph keeps its own pool's memory by itself; any other memory it reads or writes must not go before it.
+    /// A graph keeps the memory of its own pool by itself. Any other memory that it reads or writes is kept alive here
+    /// until the graph is gone.
     #[cold]
     fn keep_in(&self, ready: &Started, capture: Capture) {
         if capture.must_keep(ready.allocator.owner(self.memory.address)) {
@@ -468,9 +475,15 @@ impl DeviceBuffer {
     }
 }
 
+impl fmt::Debug for DeviceBuffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "DeviceBuffer {{ {} bytes at {:#x} on {} }}", self.len(), self.address(), self.device())
+    }
+}
+
 /// The bytes that a range of any kind names in a buffer of `len` bytes; [`check_part`] says whether it has them.
 pub(crate) fn within(range: &impl RangeBounds<usize>, len: usize) -> Range<usize> {
-    // The last number stands for bytes that no buffer has.
+    // `usize::MAX` names bytes that no buffer has.
     let after = |bound: usize| bound.saturating_add(1);
     let start = match range.start_bound() {
         Bound::Included(&start) => start,

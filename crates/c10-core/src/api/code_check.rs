@@ -90,6 +90,15 @@ impl UnsupportedCubins {
 /// Warns that a device runs none of the code for these compute capabilities; torch's `_warn_unsupported_code`. The
 /// warning is also returned.
 ///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{CompatTable, Runtime, warn_unsupported_code};
+///
+/// let warned = warn_unsupported_code(&Runtime::current(), 0, 61, &[90], &CompatTable::default())?;
+/// assert!(warned.to_string().contains("- 9.0 which supports hardware CC >=9.0,<10.0"));
+/// # Ok::<(), c10_core::Error>(())
+/// ```
+///
 /// # Errors
 /// The device does not exist; the runtime cannot start; the driver's error.
 pub fn warn_unsupported_code(
@@ -105,7 +114,14 @@ pub fn warn_unsupported_code(
     Ok(unsupported)
 }
 
-/// Warns that a table has no rule for code, if it has none, and answers whether it warned.
+/// Warns if a table has no rule for code of this compute capability. Returns whether it warned.
+///
+/// ```
+/// use c10_core::{CompatTable, warn_unknown_code};
+///
+/// let table = CompatTable::default();
+/// assert!(warn_unknown_code(99, &table) && !warn_unknown_code(90, &table));
+/// ```
 pub fn warn_unknown_code(code_cc: u32, table: &CompatTable) -> bool {
     let unknown = !table.knows(code_cc);
     if unknown {

@@ -1,9 +1,10 @@
 //! Events: marks in a stream that the host and other streams can wait for.
 //!
-//! **Invariants:** the driver's event is had from the first record on, of the recording stream's device, and never
-//! changes. It is given up once: to the spare ones, when the event is dropped; by being destroyed, where no other event
-//! can have it; for events that graphs record and wait for, when the last of those graphs is gone too. Before the first
-//! record an event is done and waiting for it does nothing.
+//! **Invariants:** an event takes a driver event when it is first recorded, on the device of the recording stream, and
+//! keeps that one. It gives the driver event up once: when the event is dropped, the driver event goes back to the
+//! spare ones, or is destroyed where no other event may use it. If graphs record it or wait for it, this happens when
+//! the last of those graphs is gone too. Before the first record an event counts as done, and waiting for it does
+//! nothing.
 
 mod future;
 
@@ -24,7 +25,15 @@ use crate::runtime::{Runtime, Started, WeakRuntime};
 use crate::state::captures::KeptId;
 use crate::state::deferred_destroy::DriverObject;
 
-/// What an event can do.
+/// Which abilities an event has.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{Event, EventOptions};
+///
+/// let event = Event::new(EventOptions { blocking: true, ..EventOptions::TIMING });
+/// assert!(event.options().enable_timing && !event.options().interprocess);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct EventOptions {
     /// Can measure time.
@@ -49,17 +58,31 @@ impl EventOptions {
     }
 }
 
-/// A mark in a stream; torch's `Event`.
+/// A marker in a stream, which the host and other streams can wait for; torch's `Event`.
 ///
-/// Can be shared between threads; nothing about it waits for another thread.
-#[derive(Debug)]
+/// It can be shared between threads, and none of its functions waits for another thread.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{DeviceBuffer, Event, Stream};
+///
+/// let (event, first, second) = (Event::default(), Stream::new(None, 0)?, Stream::new(None, 0)?);
+/// let buffer = DeviceBuffer::new(4, None)?;
+/// buffer.fill(.., 1, &first)?;
+/// event.record(&first)?;
+/// event.wait(&second)?; // The next line cannot overtake the fill.
+/// buffer.fill(..2, 2, &second)?;
+/// second.synchronize()?;
+/// assert!(event.query()?);
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 pub struct Event {
     runtime: Runtime,
     options: EventOptions,
     native: OnceLock<Native>,
     /// Whether a record has succeeded.
     recorded: AtomicBool,
-    /// Whether the driver's event must not serve another event.
+    /// Whether the driver's event must not be reused for another event.
     spent: AtomicBool,
     /// What graphs that use the driver's event keep.
     of_graphs: OnceLock<Arc<OfGraphs>>,
@@ -73,13 +96,13 @@ struct Native {
 }
 
 impl Event {
-    /// An event of the current runtime that stands for nothing yet. Calls nothing.
+    /// An event of the current runtime that was not recorded yet. Makes no driver call.
     #[must_use]
     pub fn new(options: EventOptions) -> Self {
         Self::of(Runtime::current(), options)
     }
 
-    /// An event of a runtime that stands for nothing yet. Calls nothing.
+    /// An event of a runtime that was not recorded yet. Makes no driver call.
     #[must_use]
     pub fn on(runtime: &Runtime, options: EventOptions) -> Self {
         Self::of(runtime.clone(), options)
@@ -102,29 +125,30 @@ impl Event {
         self.native.get().map(|native| Device::cuda(native.device))
     }
 
-    /// The event's CUDA handle (`CUevent`) as a number, 0 before the first record. A raw door: whoever uses it with
-    /// the driver answers for what is done. The handle may serve another event once this one is dropped.
+    /// The event's CUDA handle (`CUevent`) as a number, 0 before the first record. An escape hatch: whoever passes it
+    /// to the driver is responsible for what happens. The handle may be reused for another event once this one is
+    /// dropped.
     #[must_use]
     pub fn cuda_event(&self) -> usize {
-        // Whoever records it during a capture of their own brings streams that wait for it into that.
+        // If other code records it during a capture of its own, the streams that wait for it join that capture.
         self.runtime.started().into_iter().for_each(|ready| ready.captures.open_door());
         self.native.get().map_or(0, |native| native.handle.0)
     }
 
-    /// The same number, by the name that torch gives it on every kind of device.
+    /// The same number under the name that torch has for every kind of device.
     #[must_use]
     pub fn event_id(&self) -> usize {
         self.cuda_event()
     }
 
-    /// What the event can do.
+    /// The options that the event was made with.
     #[must_use]
     pub fn options(&self) -> EventOptions {
         self.options
     }
 
-    /// The event's name for other processes, 64 bytes; makes the driver's event on the current device if there is none.
-    /// Keep the event as long as the other process uses what it opens with this ([`Self::from_ipc_handle`]).
+    /// The event's handle for other processes, 64 bytes. Takes a driver event on the current device if there is none
+    /// yet. Keep the event as long as the other process uses what it opens with this ([`Self::from_ipc_handle`]).
     ///
     /// # Errors
     /// The driver's error: "invalid resource handle" for an event that was not made with
@@ -141,8 +165,8 @@ impl Event {
         Ok(name)
     }
 
-    /// The event of another process that [`Self::ipc_handle`] named there, for use with a device here, on the current
-    /// runtime.
+    /// Opens an event of another process, for use with a device here, on the current runtime. The bytes come from
+    /// [`Self::ipc_handle`] in that process.
     ///
     /// # Errors
     /// [`crate::IpcError::EventHandleSize`] unless there are 64 bytes; the device does not exist; the driver's error, "invalid
@@ -167,8 +191,8 @@ impl Event {
         Ok(event)
     }
 
-    /// Records the event after the work queued on the stream (the current one for `None`) so far; from then on it stands
-    /// for that work alone.
+    /// Records the event after the work queued on the stream (the current one for `None`) so far; from then on the
+    /// event marks that work alone.
     ///
     /// # Errors
     /// The stream is on another device than the event was first recorded on, or the driver's error.
@@ -180,7 +204,8 @@ impl Event {
             return Err(Error::Event(EventError::Device { event: native.device, stream: stream.device }));
         }
         let flags = self.use_on(ready, native, stream)?;
-        // What may have been recorded into a capture, as what the driver refuses below, is not for others.
+        // A driver event that may be recorded in a capture is not reused, nor is one whose record the driver refuses
+        // below.
         if ready.allocator.is_scoped() {
             self.spent.store(true, Ordering::Relaxed);
         }
@@ -289,7 +314,7 @@ impl Event {
         Duration::try_from_secs_f64(milliseconds / 1e3).map_err(|_| Error::Event(EventError::Reversed))
     }
 
-    /// The driver's event, which is had from now on if it was not.
+    /// The driver's event; takes one if the event has none yet.
     #[inline]
     fn native_on(&self, ready: &Started, device: DeviceIndex) -> Result<Native> {
         match self.native.get() {
@@ -306,7 +331,7 @@ impl Event {
         let native = Native { handle, device };
         let first = *self.native.get_or_init(|| native);
         if first.handle != handle {
-            // Another thread was first; nothing is known of this one but that it is unused.
+            // Another thread was first, and this driver event was never used.
             give_up(ready, native, flags);
         }
         Ok(first)
@@ -356,7 +381,7 @@ impl Drop for OfGraphs {
         if process::in_bad_fork() {
             return;
         }
-        // Without the runtime, whatever was listed is destroyed with it.
+        // Without the runtime the driver event was destroyed with it.
         let Some(runtime) = Runtime::upgrade(&self.home) else { return };
         if let Some(ready) = runtime.started().filter(|ready| ready.graph_events.remove(self.handle)) {
             let _ = ready.destroy(DriverObject::Event(self.handle));
@@ -367,6 +392,13 @@ impl Drop for OfGraphs {
 impl Default for Event {
     fn default() -> Self {
         Self::new(EventOptions::default())
+    }
+}
+
+impl fmt::Debug for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let device = self.device().map_or_else(|| "none yet".to_owned(), |device| device.to_string());
+        write!(f, "Event {{ device: {device}, recorded: {} }}", self.is_recorded())
     }
 }
 

@@ -8,7 +8,7 @@ use crate::base::stat::Stat;
 use crate::caching::{DeviceStats, StatByPool};
 use crate::pinned::{DurationStat, HostStats};
 
-/// A count, which the flat figures have as a signed number. It never reaches the sign.
+/// A count as the signed number that the flat figures have. A count never becomes so large that it reads as negative.
 fn count(count: &u64) -> &i64 {
     bytemuck::cast_ref(count)
 }

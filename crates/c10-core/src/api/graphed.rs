@@ -16,11 +16,18 @@ use crate::base::handles::CaptureMode;
 use crate::base::ids::PoolId;
 use crate::runtime::Runtime;
 
-/// A function of buffers that can be captured: it queues its work on the current stream of their device and returns
-/// the buffers that hold its results.
+/// A function of buffers that can be captured. It queues its work on the current stream of the buffers' device and
+/// returns the buffers that hold its results.
 pub type GraphFn<'a> = dyn Fn(&[DeviceBuffer]) -> Result<Vec<DeviceBuffer>> + 'a;
 
 /// How callables are captured; torch's optional arguments.
+///
+/// ```
+/// use c10_core::{GraphedOptions, PoolId};
+///
+/// let options = GraphedOptions { pool: Some(PoolId::handle()), ..GraphedOptions::default() };
+/// assert_eq!(options.num_warmup_iters, 3);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GraphedOptions {
     /// How often each function is run before it is captured.
@@ -36,6 +43,22 @@ impl Default for GraphedOptions {
 }
 
 /// A function that was captured. Calling it replays its graph.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{DeviceBuffer, GraphedCallable, GraphedOptions, Result, Runtime};
+///
+/// let copy = |inputs: &[DeviceBuffer]| -> Result<Vec<DeviceBuffer>> {
+///     let output = DeviceBuffer::new(4, None)?;
+///     output.copy_from_buffer(0, &inputs[0], .., None)?;
+///     Ok(vec![output])
+/// };
+/// let sample = [DeviceBuffer::new(4, None)?];
+/// let mut made = GraphedCallable::make(&Runtime::current(), &[&copy], &[&sample], &GraphedOptions::default())?;
+/// let outputs = made[0].call(&[DeviceBuffer::from_slice(b"abcd")?])?;
+/// assert_eq!(outputs[0].to_vec()?, b"abcd");
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 pub struct GraphedCallable {
     runtime: Runtime,
     device: DeviceIndex,
@@ -72,8 +95,8 @@ impl GraphedCallable {
     /// Captures functions, each with its sample arguments, in this order and with one pool.
     ///
     /// Each function is run `num_warmup_iters` times on a stream of its own, with waiting for the device before and
-    /// after, and is then captured. Its sample arguments become the static inputs: what they hold is overwritten by
-    /// calls. Callables that share a pool are to be called in the order they are given in.
+    /// after, and is then captured. Its sample arguments become the static inputs: calls overwrite what they hold.
+    /// Callables that share a pool are to be called in the order they are given in.
     ///
     /// # Errors
     /// Not as many arguments as functions, arguments of several devices or runtimes, one buffer twice among a
@@ -128,7 +151,7 @@ impl GraphedCallable {
     ///
     /// An argument is copied into its static input unless it is that buffer itself. The results are in the static
     /// outputs, which are the same buffers each time: the next call overwrites them. A call on another stream than the
-    /// last one comes after that.
+    /// last call is ordered after it.
     ///
     /// # Errors
     /// Not as many arguments as when it was captured, one of another size, device or runtime, or the driver's error.
@@ -139,7 +162,7 @@ impl GraphedCallable {
         if let Some(last) = last.as_ref().filter(|last| **last != stream) {
             stream.wait_stream(last)?;
         }
-        // Noted before anything is queued: what follows may fail half way.
+        // Noted before anything is queued: what follows may fail halfway.
         *last = Some(stream.clone());
         let staged = self.stage(arguments, &stream)?;
         for (input, argument) in self.inputs.iter().zip(&staged) {
@@ -199,7 +222,7 @@ impl GraphedCallable {
         &self.outputs
     }
 
-    /// The graph that calls replay.
+    /// The graph that each call replays.
     #[must_use]
     pub fn graph(&self) -> &CUDAGraph {
         &self.graph
@@ -209,6 +232,6 @@ impl GraphedCallable {
 impl fmt::Debug for GraphedCallable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (inputs, outputs) = (self.inputs.len(), self.outputs.len());
-        f.debug_struct("GraphedCallable").field("inputs", &inputs).field("outputs", &outputs).finish_non_exhaustive()
+        f.debug_struct("GraphedCallable").field("inputs", &inputs).field("outputs", &outputs).finish()
     }
 }

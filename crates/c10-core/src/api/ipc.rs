@@ -1,9 +1,9 @@
 //! Device memory that several processes use.
 //!
 //! The sender makes a [`SharedBuffer`], a few hundred bytes that the program passes to the other process, for example
-//! through a pipe. The other process opens it as a buffer. What the sender had queued on its current stream is done
-//! before the receiver's current stream goes on. The driver shares whole allocations of its own, so the handle is that
-//! of the segment, and the buffer's place in the segment is sent beside it.
+//! through a pipe. The other process opens it as a buffer. Work that the sender had queued on its current stream is
+//! done before the receiver's current stream goes on. The driver shares whole allocations of its own, so the handle is
+//! that of the segment, and the buffer's place in the segment is sent beside it.
 //!
 //! **Invariants:** the sender keeps the memory until a receiver has opened it and all receivers have dropped it or ended,
 //! even where the sender's own buffers are dropped before. The sender looks whether that is so when it is asked to
@@ -12,12 +12,13 @@
 //! have passed the work queued until then, its mapping is closed, and after that the sender can see it.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::api::buffers::{DeviceBuffer, DeviceMemory};
-use crate::base::device::DeviceIndex;
+use crate::base::device::{Device, DeviceIndex};
 use crate::base::error::{Error, IpcError, Result};
 use crate::base::handles::StreamRef;
 use crate::base::process;
@@ -28,8 +29,18 @@ use crate::state::captures::KeptId;
 use crate::state::deferred_destroy::DriverObject;
 use crate::state::ipc::{ReceiverLock, SenderFile};
 
-/// Device memory as it goes to another process; made by [`crate::DeviceBuffer::share`].
-#[derive(Clone, PartialEq, Eq, Debug)]
+/// A description of device memory for another process; made by [`crate::DeviceBuffer::share`].
+///
+/// ```
+/// # let simulated = testkit::simulated_runtime();
+/// use c10_core::{DeviceBuffer, SharedBuffer};
+///
+/// let buffer = DeviceBuffer::new(1000, None)?;
+/// let bytes = buffer.share()?.to_bytes(); // For a pipe to the other process.
+/// assert_eq!(SharedBuffer::from_bytes(&bytes)?.len(), 1000);
+/// # Ok::<(), c10_core::Error>(())
+/// ```
+#[derive(Clone, PartialEq, Eq)]
 pub struct SharedBuffer {
     device: DeviceIndex,
     len: u64,
@@ -38,7 +49,7 @@ pub struct SharedBuffer {
 }
 
 /// Where shared memory is.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq)]
 struct Place {
     segment: IpcHandle,
     offset: u64,
@@ -80,7 +91,7 @@ impl SharedBuffer {
         self.len == 0
     }
 
-    /// Number of the device, as the sender counts devices.
+    /// Number of the device in the process that shares it.
     #[must_use]
     pub fn device_index(&self) -> DeviceIndex {
         self.device
@@ -126,6 +137,12 @@ impl SharedBuffer {
     }
 }
 
+impl fmt::Debug for SharedBuffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SharedBuffer {{ {} bytes of the sender's {} }}", self.len, Device::cuda(self.device))
+    }
+}
+
 /// Takes the first bytes.
 fn take<const COUNT: usize>(bytes: &mut &[u8]) -> Option<[u8; COUNT]> {
     let (first, rest) = bytes.split_first_chunk()?;
@@ -146,7 +163,7 @@ impl Drop for Mapping {
         if process::in_bad_fork() {
             return;
         }
-        // Gone with its runtime otherwise. What fails is kept for another time.
+        // Without the runtime the mapping is gone already. What fails is tried again later.
         if let Some(runtime) = Runtime::upgrade(&self.home)
             && let Ok(ready) = runtime.ready()
         {
@@ -155,7 +172,7 @@ impl Drop for Mapping {
     }
 }
 
-/// What a received buffer holds. The mapping is closed before the lock is given up.
+/// What a received buffer holds. The mapping is closed before the lock is released.
 #[derive(Debug)]
 pub(crate) struct Received {
     _mapping: Mapping,
@@ -170,10 +187,10 @@ impl Received {
         self.used.lock().unwrap_or_else(PoisonError::into_inner).insert(stream);
     }
 
-    /// Lets go when the work that uses the memory is done.
+    /// Closes the mapping when the work that uses the memory is done.
     pub(crate) fn discard(self: Arc<Self>, ready: &Started) {
         let used = std::mem::take(&mut *self.used.lock().unwrap_or_else(PoisonError::into_inner));
-        // Without it an event may not be had now; then one is tried for later.
+        // Without it no event can be recorded now; that is tried again later.
         let _relaxed = ready.relaxed();
         for stream in used {
             match ready.api.stream_capture_id(stream) {
@@ -189,6 +206,17 @@ impl Received {
 }
 
 /// What a runtime shares with other processes; made by [`Runtime::ipc`].
+///
+/// ```
+/// # let simulated = testkit::simulated_runtime();
+/// use c10_core::{DeviceBuffer, Error, IpcError, Runtime};
+///
+/// let (runtime, shared) = (Runtime::current(), DeviceBuffer::new(1000, None)?.share()?);
+/// assert_eq!(runtime.memory().stats(0)?["allocated_bytes.all.current"], 1024, "kept for the other process");
+/// assert_eq!(runtime.ipc().open(&shared).unwrap_err(), Error::Ipc(IpcError::OwnMemory));
+/// runtime.ipc().collect()?;
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Ipc<'a>(&'a Runtime);
 
@@ -230,12 +258,13 @@ impl Ipc<'_> {
         Ok(SharedBuffer { device, len, place: Some(place) })
     }
 
-    /// Opens what another process has shared: its memory, and after the work that was queued there the current stream
-    /// of the device goes on here. One opening is expected; more may come as long as the first is there.
+    /// Opens memory that another process has shared. The current stream of the device waits here for the work that was
+    /// queued there. The sender expects one opening; more are allowed as long as the first is open.
     ///
     /// # Errors
-    /// [`crate::IpcError::OwnMemory`] where this process has shared it; [`crate::IpcError::Released`] where all receivers
-    /// or the sender have let the memory go; the device does not exist, the current stream captures, or the driver's error.
+    /// [`crate::IpcError::OwnMemory`] where this process has shared it; [`crate::IpcError::Released`] where all
+    /// receivers, or the sender, have dropped the memory; the device does not exist, the current stream captures, or
+    /// the driver's error.
     pub fn open(self, shared: &SharedBuffer) -> Result<DeviceBuffer> {
         let device = shared.device;
         let ready = self.0.check_device(device)?;
@@ -250,13 +279,15 @@ impl Ipc<'_> {
         Ok(DeviceBuffer::of(self.0, address, shared.len(), stream, Some(Arc::new(received))))
     }
 
-    /// Maps the segment and lets the stream wait for the sender's work; the mapping, and where the memory is.
+    /// Maps the segment and makes the stream wait for the sender's work. Returns the mapping, and the address of the
+    /// memory.
     fn map_shared(self, ready: &Started, stream: StreamRef, place: &Place, len: u64) -> Result<(Mapping, u64)> {
         let _relaxed = ready.relaxed()?;
         let base = ready.ipc.open(&ready.api, stream.device, place.segment)?;
         let mapping = Mapping { home: self.0.downgrade(), device: stream.device, segment: place.segment };
         let address = base.checked_add(place.offset).ok_or(Error::Ipc(IpcError::InvalidBytes))?;
-        // What came from outside may be wrong. A driver that does not say how far the memory goes is believed.
+        // Bytes from another process may be wrong. Where the driver does not tell the size of the memory, they are
+        // trusted.
         if let Ok((start, size)) = ready.api.address_range(stream.device, base)
             && address.checked_add(len).is_none_or(|end| end > start.saturating_add(size))
         {
@@ -278,7 +309,7 @@ impl Ipc<'_> {
         }
     }
 
-    /// Says what is wrong with memory that the driver does not export.
+    /// Replaces the driver's error where the reason for it is known.
     fn why_not_shared(self, error: Error, address: u64) -> Error {
         let inside = |segment: &SegmentInfo| {
             segment.is_expandable && (segment.address..segment.address + segment.total_size).contains(&address)
@@ -286,7 +317,7 @@ impl Ipc<'_> {
         if self.0.memory().snapshot(None).iter().any(inside) { Error::Ipc(IpcError::ExpandableSegment) } else { error }
     }
 
-    /// Lets go of shared memory that no other process uses any more; torch's `ipc_collect`. A receiver that has ended
+    /// Frees shared memory that no other process uses any more; torch's `ipc_collect`. A receiver that has ended
     /// without dropping the memory, for example because it was killed, does not use it any more. Sharing does this too.
     ///
     /// # Errors

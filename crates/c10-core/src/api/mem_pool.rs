@@ -1,12 +1,13 @@
-//! Memory pools of a program's own.
+//! Memory pools that a program makes.
 //!
 //! **Invariants:** a pool lives as long as its handles, guards and graphs, and then as long as memory of it is held.
 //! Routing to a pool concerns only the thread that asked for it, and ends when the guard is dropped.
 
+use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use crate::base::device::DeviceIndex;
+use crate::base::device::{Device, DeviceIndex};
 use crate::base::error::Result;
 use crate::base::ids::PoolId;
 use crate::base::process;
@@ -17,21 +18,29 @@ use crate::thread;
 
 /// A memory pool; torch's `MemPool`. Clones are handles of the same pool.
 ///
-/// When the last handle is dropped, memory of the pool that is free goes back to the driver, after waiting for the
-/// other streams that used it; what is still held stays valid.
-#[derive(Clone, Debug)]
+/// When the last handle is dropped, the free memory of the pool goes back to the driver, after the other streams that
+/// used it were waited for. Memory that is still held stays valid.
+#[derive(Clone)]
 pub struct MemPool(Arc<Pool>);
 
-/// What a memory pool does beyond keeping its memory apart; the arguments of torch's `MemPool`.
+/// Options of a memory pool; the arguments of torch's `MemPool`.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{MemPool, MemPoolOptions};
+///
+/// let pool = MemPool::new(MemPoolOptions { use_on_oom: true, ..MemPoolOptions::default() })?;
+/// assert_eq!(format!("{pool:?}"), format!("MemPool {{ id: {}, device: cuda:0 }}", pool.id()));
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct MemPoolOptions {
-    /// Its free memory serves other requests before those fail for want of memory.
+    /// Other requests may use its free memory before they fail because memory ran out.
     pub use_on_oom: bool,
-    /// Its blocks are handed out whole.
+    /// Its blocks are never split: each request gets a whole block.
     pub no_split: bool,
 }
 
-#[derive(Debug)]
 struct Pool {
     runtime: Runtime,
     id: PoolId,
@@ -66,12 +75,12 @@ impl MemPools<'_> {
         Ok(MemPool(Arc::new(Pool { runtime: self.0.clone(), id, device, _pinned: pinned })))
     }
 
-    /// Memory that this thread asks for on `device` comes from the pool until the guard is dropped; torch's
-    /// `use_mem_pool`. Of nested guards the innermost counts. While any thread has one, memory that was used on other
-    /// streams is not given out again, and `empty_cache` leaves the memory outside of pools alone.
+    /// Takes memory that this thread asks for on `device` from the pool, until the guard is dropped; torch's
+    /// `use_mem_pool`. Of nested guards the innermost counts. While any thread holds such a guard, memory that was used
+    /// on other streams is not reused, and `empty_cache` frees no memory outside of pools.
     ///
     /// # Errors
-    /// Such a guard of the same pool is held already, the pool belongs to another runtime, or the device does not exist.
+    /// A guard of the same pool is held already, the pool belongs to another runtime, or the device does not exist.
     pub fn enter(self, pool: &MemPool, device: DeviceIndex) -> Result<MemPoolGuard> {
         self.0.check_same(&pool.0.runtime, "memory pool")?;
         let ready = self.0.check_device_id(device)?;
@@ -89,8 +98,8 @@ impl MemPools<'_> {
         body()
     }
 
-    /// Notes what a memory pool, one of a program or of graphs, has handed out of which segments, so that
-    /// [`Self::restore`] can bring it back to that.
+    /// Notes the state of a memory pool, which a program or a graph made: its segments, and which blocks of them are
+    /// handed out. [`Self::restore`] can bring the pool back to that state.
     ///
     /// # Errors
     /// The pool does not exist ([`crate::PoolError::NotFound`]) or nobody uses it any more
@@ -143,7 +152,7 @@ impl MemPool {
         self.0.device
     }
 
-    /// How many use the pool: its handles count as one, and each graph and guard as one.
+    /// Number of users of the pool: its handles count as one, and each graph and each guard as one.
     #[must_use]
     pub fn use_count(&self) -> u32 {
         let ready = self.0.runtime.ready();
@@ -154,6 +163,12 @@ impl MemPool {
     #[must_use]
     pub fn snapshot(&self) -> Vec<SegmentInfo> {
         self.0.runtime.memory().snapshot(Some(self.0.id))
+    }
+}
+
+impl fmt::Debug for MemPool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "MemPool {{ id: {}, device: {} }}", self.id(), Device::cuda(self.device()))
     }
 }
 
@@ -171,19 +186,37 @@ impl Drop for Pool {
             return;
         }
         if let Ok(ready) = self.runtime.ready() {
-            // Memory that the driver does not take back now goes with the next `empty_cache`.
+            // Memory that the driver does not take back now is freed by the next `empty_cache`.
             let _ = ready.allocator.close_pool(&ready.api, self.device, self.id);
         }
     }
 }
 
-/// Memory comes from a pool until this is dropped; made by [`crate::MemPools::enter`].
+/// Takes memory from a pool until this is dropped; made by [`crate::MemPools::enter`].
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{DeviceBuffer, MemPool, MemPoolOptions, Runtime};
+///
+/// let (runtime, pool) = (Runtime::current(), MemPool::new(MemPoolOptions::default())?);
+/// let guard = runtime.mem_pools().enter(&pool, 0)?;
+/// let (inside, _) = (DeviceBuffer::new(1000, None)?, drop(guard));
+/// let outside = DeviceBuffer::new(1000, None)?;
+/// let holds = |buffer: &DeviceBuffer| pool.snapshot()[0].blocks.iter().any(|block| block.address == buffer.address());
+/// assert!(holds(&inside) && !holds(&outside));
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 #[must_use = "memory comes from the pool only while the guard lives"]
-#[derive(Debug)]
 pub struct MemPoolGuard {
     pool: MemPool,
     device: DeviceIndex,
     thread: PhantomData<*const ()>,
+}
+
+impl fmt::Debug for MemPoolGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "MemPoolGuard {{ pool: {}, device: {} }}", self.pool.id(), Device::cuda(self.device))
+    }
 }
 
 impl Drop for MemPoolGuard {

@@ -1,7 +1,7 @@
-//! The caching allocator as the runtime's users see it: memory by address, its figures, limits and options.
+//! The caching allocator as users see it: memory by address, its figures, limits and options.
 //!
-//! **Invariants:** options can be set at any time and are either all applied or none; everything else that only reads
-//! or resets does nothing before the runtime has started.
+//! **Invariants:** options can be set at any time, and either all of a text are applied or none. Functions that only
+//! read or reset do nothing before the runtime has started.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,6 +23,19 @@ use crate::state::observers::ObserverId;
 use crate::thread;
 
 /// The device memory of a runtime; made by [`Runtime::memory`].
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{Runtime, Stream};
+///
+/// let (runtime, stream) = (Runtime::current(), Stream::new(None, 0)?);
+/// let address = runtime.memory().alloc(1000, &stream)?;
+/// assert_eq!(runtime.memory().stats(0)?.allocated_bytes.all.current, 1024);
+/// runtime.memory().free(address)?;
+/// runtime.memory().empty_cache()?;
+/// assert_eq!(runtime.memory().snapshot(None), []);
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Memory<'a>(&'a Runtime);
 
@@ -37,9 +50,10 @@ impl Runtime {
 
 impl Memory<'_> {
     /// Changes the allocator's options by a text such as `max_split_size_mb:128,expandable_segments:True`; torch's
-    /// `torch.cuda.memory._set_allocator_settings`. Can be called before the runtime starts and after. Memory that is
-    /// held already stays as it is. As in torch, `per_process_memory_fraction` is only read when the runtime starts: a
-    /// text that names it afterwards is accepted with a warning, and [`Self::set_fraction`] changes it.
+    /// `torch.cuda.memory._set_allocator_settings`. Can be called before the runtime starts and after. The options
+    /// apply to later requests; memory that is held already stays as it is. As in torch, `per_process_memory_fraction`
+    /// is only read when the runtime starts: a text that names it afterwards is accepted with a warning, and
+    /// [`Self::set_fraction`] changes it.
     ///
     /// # Errors
     /// The first setting that is refused; nothing is changed then.
@@ -61,21 +75,21 @@ impl Memory<'_> {
         self.0.config()
     }
 
-    /// Who decides about device memory; torch's `get_allocator_backend`.
+    /// Name of the allocator's backend; torch's `get_allocator_backend`.
     #[must_use]
     pub fn backend(self) -> &'static str {
         self.0.config().backend.name()
     }
 
-    /// Switches caching on or off for memory asked for from now on; torch's `caching_allocator_enable`. While it is
-    /// off every request goes to the driver and is counted nowhere, and giving such memory back waits for the device.
-    /// It begins off when `PYTORCH_NO_CUDA_MEMORY_CACHING` is `1`.
+    /// Switches caching on or off for memory asked for from now on; torch's `caching_allocator_enable`. While caching
+    /// is off, every request goes to the driver and appears in no figure, and freeing such memory waits for the device.
+    /// Caching is off from the start when `PYTORCH_NO_CUDA_MEMORY_CACHING` is `1`.
     pub fn enable_caching(self, value: bool) {
         self.0.set_caching(value);
     }
 
     /// Limits what this runtime holds of a device to a fraction of its memory, from 0 to 1; torch's
-    /// `set_per_process_memory_fraction`. More that is held already stays. Starts the runtime.
+    /// `set_per_process_memory_fraction`. If more is held already, it stays. Starts the runtime.
     ///
     /// # Errors
     /// [`crate::MemoryError::InvalidFraction`]; the device does not exist; the driver's error.
@@ -134,12 +148,11 @@ impl Memory<'_> {
         self.0.started().map_or(Ok(()), |ready| ready.allocator.reset_peak_stats(device))
     }
 
-    /// Gives cached memory that is wholly free back to the driver, on every device, and waits for work that uses it,
-    /// replays of graphs that were dropped meanwhile among it.
-    /// Does nothing before the runtime has started.
+    /// Gives unused cached segments back to the driver, on every device. Waits for work that still uses them, also for
+    /// replays of graphs that were dropped meanwhile. Does nothing before the runtime has started.
     ///
     /// # Errors
-    /// The first driver error; the other devices are emptied all the same.
+    /// The first driver error; the caches of the other devices are emptied all the same.
     pub fn empty_cache(self) -> Result<()> {
         if !self.0.is_initialized() {
             return Ok(());
@@ -149,7 +162,7 @@ impl Memory<'_> {
         ready.allocator.empty_cache(&ready.api).and(waited.map(drop))
     }
 
-    /// Device memory for use on `stream`, by address; 0 for no bytes. Freed by [`Self::free`].
+    /// Allocates device memory for use on `stream` and returns its address; 0 for no bytes. [`Self::free`] frees it.
     ///
     /// # Errors
     /// Not enough memory, or the driver's error.
@@ -161,18 +174,18 @@ impl Memory<'_> {
         }
     }
 
-    /// The same for a buffer, which alone gives it back ([`Self::free_of_buffer`]).
+    /// As [`Self::alloc`], for a buffer, which alone may free it ([`Self::free_of_buffer`]).
     pub(crate) fn alloc_for_buffer(self, bytes: u64, stream: &Stream) -> Result<u64> {
         self.allocate_first(bytes, stream, Owner::Buffer)
     }
 
-    /// The same when the runtime has to be started first, or the stream is none of its own.
+    /// As [`Self::allocate`], where the runtime has to be started first or the stream belongs to another runtime.
     fn allocate_first(self, bytes: u64, stream: &Stream, owner: Owner) -> Result<u64> {
         self.0.check_same(stream.runtime(), "stream")?;
         self.allocate(self.0.ready()?, stream.reference(), bytes, owner)
     }
 
-    /// Device memory for use on this thread's current stream of a device; see [`Self::alloc`].
+    /// Allocates device memory for use on this thread's current stream of a device; see [`Self::alloc`].
     ///
     /// # Errors
     /// The device does not exist, not enough memory, or the driver's error.
@@ -196,7 +209,8 @@ impl Memory<'_> {
         }
     }
 
-    /// The same after an error: where memory ran out, what is only held until others are done with it is let go of.
+    /// Handles an error of [`Self::allocate`]. Where memory ran out, frees memory that is only held until others are
+    /// done with it, and tries again.
     #[cold]
     fn allocate_again(
         self,
@@ -214,20 +228,21 @@ impl Memory<'_> {
         allocated.map_err(|error| out_of_memory::complete(self.0, &ready.api, error))
     }
 
-    /// Lets go of what was discarded or sent and is held until others are done with it, as torch's allocator waits for
-    /// events before it gives up; whether there was anything. The error to be told is that memory ran out.
+    /// Frees memory that was discarded or sent and is held until others are done with it, as torch's allocator waits
+    /// for events before it fails. Returns whether there was any. Errors are dropped here: the caller reports that
+    /// memory ran out.
     #[cold]
     fn let_go_of_held(ready: &Started) -> bool {
         let held = ready.wait_for_held().unwrap_or(false);
         ready.ipc.collect(&ready.api, &ready.deferred) || held
     }
 
-    /// Gives memory back by its address; 0 is ignored.
+    /// Frees memory by its address; 0 is ignored.
     ///
     /// # Errors
     /// [`crate::MemoryError::InvalidPointer`] for an address that is not handed out;
-    /// [`crate::MemoryError::OwnedByBuffer`] for that of a buffer; the driver's error, after which the memory is no
-    /// longer handed out all the same.
+    /// [`crate::MemoryError::OwnedByBuffer`] for the address of a buffer; the driver's error, after which the memory
+    /// counts as freed all the same.
     pub fn free(self, address: u64) -> Result<()> {
         match self.0.usable() {
             Some(ready) => ready.allocator.free_by(&ready.api, address, Owner::Program),
@@ -235,12 +250,12 @@ impl Memory<'_> {
         }
     }
 
-    /// Gives the memory of a buffer back.
+    /// Frees the memory of a buffer.
     pub(crate) fn free_of_buffer(self, address: u64) -> Result<()> {
         self.free_first(address, Owner::Buffer)
     }
 
-    /// The same before the runtime has started, or where it may not be used.
+    /// As [`Self::free`], where the runtime has not started or may not be used.
     fn free_first(self, address: u64, owner: Owner) -> Result<()> {
         if address != 0 && self.0.started().is_none() {
             return Err(Error::Memory(MemoryError::InvalidPointer { address }));
@@ -249,8 +264,8 @@ impl Memory<'_> {
         ready.allocator.free_by(&ready.api, address, owner)
     }
 
-    /// Notes that memory is used on a stream other than the one it was allocated for, so that giving it back waits
-    /// for that stream too. Calls nothing.
+    /// Notes that memory is used on a stream other than the one it was allocated for, so that it is not reused before
+    /// that stream is done with it. Makes no driver call.
     ///
     /// # Errors
     /// [`crate::MemoryError::InvalidPointer`] for an address that is not handed out.
@@ -259,7 +274,7 @@ impl Memory<'_> {
         self.0.ready()?.allocator.record_stream(address, stream.reference())
     }
 
-    /// Device memory of `len` bytes for use on `stream`.
+    /// Allocates a buffer of `len` bytes of device memory for use on `stream`.
     ///
     /// # Errors
     /// Not enough memory, or the driver's error.
@@ -287,11 +302,11 @@ impl Memory<'_> {
     }
 
     /// Calls `observer` whenever device memory runs out, before the error is returned, with no lock held; torch's
-    /// `_cuda_attach_out_of_memory_observer`. It is told the device, the bytes asked of the driver, the bytes of the
-    /// device (or the limit that was set for this process), and the bytes of the device that nobody holds. Observers
-    /// are called in the order they were attached; one that panics does not keep the others from being called nor the
-    /// error from being returned. An observer may ask for memory: if that fails too, it gets the error, and no observer is
-    /// called for it.
+    /// `_cuda_attach_out_of_memory_observer`. Its arguments are the device, the bytes asked of the driver, the bytes of
+    /// the device (or the limit that was set for this process), and the free bytes of the device. Observers are called
+    /// in the order they were attached; one that panics does not keep the others from being called nor the error from
+    /// being returned. An observer may ask for memory: if that fails too, it gets the error, and no observer is called
+    /// for it.
     ///
     /// An observer that holds a [`Runtime`] keeps it alive until it is detached; [`Runtime::current`] can be asked
     /// instead.
@@ -302,7 +317,8 @@ impl Memory<'_> {
         self.0.observers().attach(Arc::new(observer))
     }
 
-    /// Calls an observer no more; `false` if it was detached already. Calls under way go on.
+    /// Detaches an observer, so that it is not called any more. Returns `false` if it was detached already. Calls under
+    /// way go on.
     pub fn detach_out_of_memory_observer(self, observer: ObserverId) -> bool {
         self.0.observers().detach(observer)
     }

@@ -5,6 +5,7 @@ pub(crate) mod arg;
 pub(crate) mod buffers;
 pub(crate) mod code_check;
 pub(crate) mod cudart;
+pub(crate) mod display;
 pub(crate) mod event;
 pub(crate) mod figures;
 pub(crate) mod graph;

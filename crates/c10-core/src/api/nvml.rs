@@ -1,10 +1,11 @@
-//! What NVML shows of a device: load, heat, power, clocks, who uses it.
+//! What NVML tells of a device: load, temperature, power, clocks, processes.
 //!
 //! NVML is loaded and initialised when it is first needed, without starting the runtime. Its numbers of devices are
 //! those of the machine; `CUDA_VISIBLE_DEVICES` is read as torch reads it to match CUDA's.
 //!
-//! **Invariants:** a runtime shows the devices of its own driver's machine or none: one on a driver that somebody chose
-//! takes an NVML that somebody chose, or that lies beside that driver. Nothing but telemetry fails for want of NVML.
+//! **Invariants:** a runtime shows the devices of the machine that its driver is on, or none. A runtime on a driver
+//! that the program chose takes an NVML that the program chose, or the one that lies beside that driver. Nothing but
+//! telemetry fails where there is no NVML.
 
 use std::sync::Arc;
 
@@ -17,12 +18,23 @@ use crate::base::visible::VisibleDevices;
 use crate::driver::{Api, Nvml};
 use crate::runtime::Runtime;
 
-/// What NVML shows of a runtime's devices; made by [`Runtime::telemetry`].
+/// What NVML tells of a runtime's devices; made by [`Runtime::telemetry`].
+///
+/// ```
+/// # let simulated = testkit::Simulation::new(testkit::Config::default().devices(2)).with_nvml().here();
+/// use c10_core::Runtime;
+///
+/// let runtime = Runtime::current();
+/// assert_eq!(runtime.telemetry().raw_device_count()?, 2);
+/// assert!(runtime.telemetry().temperature(0)? < 100 && runtime.telemetry().utilization(0)? <= 100);
+/// assert!(!runtime.is_initialized(), "NVML needs no started runtime");
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Telemetry<'a>(&'a Runtime);
 
 impl Runtime {
-    /// What NVML shows of the devices: load, heat, power, clocks, processes.
+    /// What NVML tells of the devices: load, temperature, power, clocks, processes.
     #[must_use]
     #[inline]
     pub fn telemetry(&self) -> Telemetry<'_> {
@@ -68,7 +80,7 @@ impl Telemetry<'_> {
     /// NVML's number of a device; torch's `_get_nvml_device_index`.
     ///
     /// # Errors
-    /// [`crate::DeviceError::NotVisible`]; identities are to be compared and NVML cannot be asked for them.
+    /// [`crate::DeviceError::NotVisible`]; `CUDA_VISIBLE_DEVICES` names UUIDs, and NVML does not tell them.
     pub fn device_index(self, device: DeviceIndex) -> Result<u32> {
         let visible = match VisibleDevices::of_environment() {
             visible @ VisibleDevices::Ordinals(_) => visible,
@@ -150,8 +162,8 @@ impl Telemetry<'_> {
         nvml.processes(index)
     }
 
-    /// Processes that compute on a device, where they can be had, for messages. The device is known by its identity,
-    /// so that no other driver's device of the same number is shown.
+    /// Processes that compute on a device, for messages; empty where NVML cannot tell. The device is found by its UUID,
+    /// so that a device of another driver with the same number is never shown.
     pub(crate) fn processes_for_message(self, api: &Api, device: DeviceIndex) -> Vec<ProcessMemory> {
         let ask = || {
             let nvml = self.nvml()?;

@@ -1,4 +1,4 @@
-//! Running out of memory: the error with torch's text, what may help, and who is told.
+//! Running out of memory: completes the error and tells the observers.
 //!
 //! **Invariants:** everything here happens after the allocator has returned, with no lock held, so an observer may use
 //! the runtime. Whatever observers do, the caller gets the error.

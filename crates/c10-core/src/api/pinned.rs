@@ -28,15 +28,15 @@ use crate::state::captures::{Capture, KeptId, Told};
 use crate::state::holds::Held;
 use crate::thread;
 
-/// Page-locked host memory that the device can read and write while the host does other things.
+/// Page-locked (pinned) host memory, which the device can read and write while the host does other things.
 ///
-/// A handle: clones are the same memory. The host reads and writes copies of bytes ([`Self::read`], [`Self::write`],
-/// [`Self::cursor`]) or, with the only handle, the bytes in place ([`Self::as_slice`], [`Self::as_mut_slice`]); while
-/// the device writes the same bytes, what is read is some mixture of old and new. Events or synchronisation order host
-/// and device. Given back to a cache when the last handle is dropped; it serves again when the streams that used it
-/// have passed the work queued until then.
+/// This is a handle: clones refer to the same memory. The host reads and writes copies of bytes ([`Self::read`],
+/// [`Self::write`], [`Self::cursor`]) or, with the only handle, the bytes in place ([`Self::as_slice`],
+/// [`Self::as_mut_slice`]); if the device writes the same bytes meanwhile, the host reads a mixture of old and new.
+/// Events or synchronisation order host and device. When the last handle is dropped, the memory goes to a cache, which
+/// reuses it when the streams that used it have finished the work queued until then.
 ///
-/// The memory lives as long as its handles, also when every handle of the runtime is dropped before.
+/// The memory lives as long as its handles, even if every handle of the runtime is dropped before.
 pub struct PinnedBuffer {
     home: &'static Home,
     owner: RuntimeId,
@@ -47,7 +47,7 @@ pub struct PinnedBuffer {
 }
 
 impl PinnedBuffer {
-    /// Pinned memory of `len` bytes of the current runtime; see [`PinnedMemory::buffer`].
+    /// Allocates pinned memory of `len` bytes on the current runtime; see [`PinnedMemory::buffer`].
     ///
     /// ```
     /// # testkit::make_default(testkit::Config::default()).unwrap();
@@ -112,9 +112,9 @@ impl PinnedBuffer {
         Ok(bytes)
     }
 
-    /// Notes that the buffer is used on a stream by means this crate does not see, so that its memory does not serve
-    /// again before the stream has passed the work queued when the buffer is dropped. While the stream captures, the
-    /// graph keeps the memory instead. Queues nothing.
+    /// Notes that the buffer is used on a stream in a way that this crate does not see, for example by another library,
+    /// so that its memory is not reused before the stream has finished the work that is queued when the buffer is
+    /// dropped. While the stream captures, the graph keeps the memory instead. Queues no work.
     ///
     /// # Errors
     /// The stream belongs to another runtime, or the driver cannot tell whether it captures.
@@ -128,7 +128,7 @@ impl PinnedBuffer {
         Ok(())
     }
 
-    /// Refuses to be used by another runtime.
+    /// Refuses use by another runtime.
     pub(crate) fn check_owner(&self, runtime: &Runtime) -> Result<()> {
         if runtime.id() == self.owner { Ok(()) } else { Err(Error::OtherRuntime { what: "pinned buffer" }) }
     }
@@ -169,12 +169,11 @@ impl Drop for PinnedBuffer {
 
 impl fmt::Debug for PinnedBuffer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let address = format_args!("{:#x}", self.address());
-        f.debug_struct("PinnedBuffer").field("address", &address).field("len", &self.len).finish_non_exhaustive()
+        write!(f, "PinnedBuffer {{ {} bytes at {:#x} }}", self.len, self.address())
     }
 }
 
-/// An owner of a block that calls nothing when it goes, for graphs.
+/// An owner of a block that makes no driver call when it is dropped, for graphs.
 #[derive(Debug)]
 pub(crate) struct KeptBlock {
     home: &'static Home,
@@ -204,6 +203,20 @@ impl Drop for KeptBlock {
 }
 
 /// The pinned host memory of a runtime; made by [`Runtime::pinned`].
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::Runtime;
+///
+/// let runtime = Runtime::current();
+/// let buffer = runtime.pinned().buffer(1000)?;
+/// drop(buffer);
+/// let stats = runtime.pinned().stats();
+/// assert_eq!((stats.active_bytes.current, stats.allocated_bytes.current), (0, 1024), "cached for the next buffer");
+/// runtime.pinned().empty_cache()?;
+/// assert_eq!(runtime.pinned().stats().allocated_bytes.current, 0);
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct PinnedMemory<'a>(&'a Runtime);
 
@@ -217,8 +230,8 @@ impl Runtime {
 }
 
 impl PinnedMemory<'_> {
-    /// Pinned host memory of `len` bytes, all zero when it is new and arbitrary when it comes from the cache. Sizes
-    /// are rounded up to a power of two inside.
+    /// Allocates `len` bytes of pinned host memory. New memory is all zero; memory from the cache holds anything. The
+    /// allocator rounds sizes up to a power of two.
     ///
     /// # Errors
     /// [`crate::MemoryError::HostOutOfMemory`] where the driver or the system has no memory to pin, and for more than
@@ -230,8 +243,8 @@ impl PinnedMemory<'_> {
         Ok(PinnedBuffer { home: ready.pinned, owner: self.0.id(), block, len, told: Told::default() })
     }
 
-    /// Gives pinned memory that nobody uses back to the driver; may wait for the devices. What a graph uses, or a capture
-    /// under way, is not among it, and captures go on. Does nothing before the runtime has started. Torch's
+    /// Gives unused pinned memory back to the driver; may wait for the devices. Memory that a graph or a capture under
+    /// way uses is kept, and captures go on. Does nothing before the runtime has started. Torch's
     /// `torch._C._host_emptyCache`.
     ///
     /// # Errors
@@ -248,8 +261,8 @@ impl PinnedMemory<'_> {
     }
 
     /// Notes that the pinned memory in which an address lies is used on a stream, as [`PinnedBuffer::record_stream`]
-    /// does, but for captures, whose graphs keep what buffers say. `false` when no pinned memory that is in use lies
-    /// there. Calls nothing.
+    /// does; but a graph under capture keeps only memory that is named by its buffer. Returns `false` if no pinned
+    /// memory in use lies at the address. Makes no driver call.
     ///
     /// # Errors
     /// The stream belongs to another runtime.

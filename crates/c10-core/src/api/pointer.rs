@@ -1,12 +1,22 @@
 //! Addresses of any origin: what memory is there, and on which device.
 //!
-//! **Invariant:** an address is looked up in the driver's books and never followed, so any number may be asked about.
+//! **Invariant:** the driver only looks an address up and never dereferences it, so any number may be given.
 
 use crate::base::error::Result;
 use crate::base::pointer::PointerInfo;
 use crate::runtime::Runtime;
 
-/// What can be given where an address is wanted: a number or a pointer, of the host or of a device. It is not followed.
+/// What can be given where an address is wanted: a number or a pointer, of the host or of a device. The pointer is
+/// never dereferenced.
+///
+/// ```
+/// use c10_core::PtrArg;
+///
+/// fn is_aligned(address: impl PtrArg) -> bool {
+///     address.address().is_multiple_of(8)
+/// }
+/// assert!(is_aligned(&raw const *&1_u64) && is_aligned(16_usize) && !is_aligned(17_u64));
+/// ```
 pub trait PtrArg: sealed::Sealed {
     /// The address as a number.
     fn address(self) -> u64;

@@ -1,7 +1,7 @@
-//! Routing of requests to memory pools by calls that a program pairs itself.
+//! Routing of requests to memory pools by pairs of calls.
 //!
-//! Guards ([`MemPools::enter`]) do the same and cannot be left open. These are for what has no scope of its own, such as a
-//! compiler that records several graphs into one pool.
+//! Guards ([`MemPools::enter`]) do the same and cannot be left open. These calls are for code where begin and end do
+//! not lie in one scope, such as a compiler that records several graphs into one pool.
 //!
 //! **Invariant:** a program ends only what it began here: never the route of a guard or of a capture.
 
@@ -13,15 +13,15 @@ use crate::base::ids::PoolId;
 use crate::caching::Filter;
 use crate::thread;
 
-/// The name of the memory outside of all pools, which no route leads to.
+/// The name of the memory outside of all pools. No route leads there.
 const DEFAULT: PoolId = PoolId(0, 0);
 
 impl MemPools<'_> {
-    /// Memory that any thread asks for on `device`, for any stream, comes from a pool from now on; torch's
-    /// `_cuda_beginAllocateToPool`. The pool is made if need be, and is used once more until [`Self::release`]. Of several
-    /// open routes that take a request the newest counts.
+    /// From now on takes memory that any thread asks for on `device`, for any stream, from a pool; torch's
+    /// `_cuda_beginAllocateToPool`. Makes the pool if there is none of that name, and counts as one more user of it
+    /// until [`Self::release`]. If several open routes match a request, the newest counts.
     ///
-    /// While any route is open on the device, memory that was used on other streams is not given out again there.
+    /// While any route is open on the device, memory there that was used on other streams is not reused.
     ///
     /// ```
     /// # testkit::make_default(testkit::Config::default()).unwrap();
@@ -44,7 +44,8 @@ impl MemPools<'_> {
         self.begin(device, pool, Filter::Any)
     }
 
-    /// The same for memory that this thread asks for; torch's `_cuda_beginAllocateCurrentThreadToPool`.
+    /// As [`Self::begin_allocate`], for memory that this thread asks for; torch's
+    /// `_cuda_beginAllocateCurrentThreadToPool`.
     ///
     /// # Errors
     /// As for [`Self::begin_allocate`].
@@ -53,8 +54,8 @@ impl MemPools<'_> {
         self.begin(device, pool, Filter::Thread(thread::number()))
     }
 
-    /// The same for memory that any thread asks for, for what is this thread's current stream of the device now; torch's
-    /// `_cuda_beginAllocateCurrentStreamToPool`.
+    /// As [`Self::begin_allocate`], for memory that any thread asks for on the stream that is this thread's current one
+    /// of the device now; torch's `_cuda_beginAllocateCurrentStreamToPool`.
     ///
     /// # Errors
     /// As for [`Self::begin_allocate`].
@@ -64,7 +65,8 @@ impl MemPools<'_> {
         self.begin(device, pool, Filter::Stream(thread::stream(self.0.id(), device).handle))
     }
 
-    /// Ends what one of the calls above began; torch's `_cuda_endAllocateToPool`. The pool is still used.
+    /// Closes the route that one of the calls above opened; torch's `_cuda_endAllocateToPool`. The program still counts
+    /// as a user of the pool.
     ///
     /// # Errors
     /// [`crate::PoolError::NotRecording`], also for the route of a guard or of a capture; the device does not exist.
@@ -74,12 +76,12 @@ impl MemPools<'_> {
         ready.pool_routes.close(device, pool, || ready.allocator.end_allocate_to_pool(device, pool))
     }
 
-    /// Gives up one use of a pool that one of the calls above took; torch's `_cuda_releasePool`. When nobody uses the pool
+    /// Ends one use of a pool that one of the calls above began; torch's `_cuda_releasePool`. When nobody uses the pool
     /// any more, its free memory goes back to the driver with the next [`crate::Memory::empty_cache`].
     ///
     /// # Errors
-    /// [`crate::PoolError::NotFound`] where no use is left that was taken so; [`crate::PoolError::StillRecording`] for
-    /// the last such use while the route is open; the device does not exist.
+    /// [`crate::PoolError::NotFound`] where no such use is left; [`crate::PoolError::StillRecording`] for the last such
+    /// use while the route is open; the device does not exist.
     #[doc(alias = "_cuda_releasePool")]
     pub fn release(self, device: DeviceIndex, pool: PoolId) -> Result<()> {
         let ready = self.0.check_device_id(device)?;

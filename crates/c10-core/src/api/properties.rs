@@ -1,6 +1,6 @@
 //! What a device is and can do.
 //!
-//! Asked of the driver once a call, without creating a context; the fields are torch's.
+//! Each call asks the driver anew, without creating a context. The fields are torch's.
 
 use std::fmt;
 
@@ -15,6 +15,16 @@ use crate::runtime::Runtime;
 /// Properties of a device; torch's `_CudaDeviceProperties`. Sizes are bytes, clocks kHz, bus widths bits.
 ///
 /// `Display` writes what torch's `repr` does.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::Runtime;
+///
+/// let properties = Runtime::current().devices().properties(0)?;
+/// assert_eq!((properties.warp_size, properties.max_threads_per_block), (32, 1024));
+/// assert!(properties.to_string().starts_with("_CudaDeviceProperties(name='"));
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 #[expect(missing_docs, reason = "the fields are CUDA's attributes of the same names")]
@@ -92,11 +102,23 @@ impl fmt::Display for DeviceProperties {
 }
 
 /// The devices of a runtime; made by [`Runtime::devices`].
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default().devices(2)).unwrap();
+/// use c10_core::Runtime;
+///
+/// let runtime = Runtime::current();
+/// let (major, minor) = runtime.devices().capability(1)?;
+/// println!("{} is of compute capability {major}.{minor}", runtime.devices().name(1)?);
+/// assert!(runtime.devices().can_access_peer(0, 0)?);
+/// assert!(!runtime.devices().is_used(1), "asking creates no context");
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Devices<'a>(&'a Runtime);
 
 impl Runtime {
-    /// The devices: names, properties, who reaches whom.
+    /// The devices: names, properties, and which of them can reach the memory of another.
     #[must_use]
     #[inline]
     pub fn devices(&self) -> Devices<'_> {
@@ -143,7 +165,7 @@ impl Devices<'_> {
         ready.peers.can_access(&ready.api, device, peer)
     }
 
-    /// Whether a device's context is in use by this runtime.
+    /// Whether this runtime has created the context of a device.
     #[must_use]
     pub fn is_used(self, device: DeviceIndex) -> bool {
         self.0.started().is_some_and(|ready| ready.api.is_used(device))

@@ -1,7 +1,7 @@
-//! Bringing a memory pool back to a checkpoint, with those who hold memory of it.
+//! Bringing a memory pool back to a checkpoint, and what this means for buffers of its memory.
 //!
-//! **Invariants:** no buffer loses its memory that was not given up, and what is handed out afterwards has one holder: who
-//! had it before, or a buffer in the result. After an error everything is as it was.
+//! **Invariants:** a buffer loses its memory only if it was given up. Memory that is handed out afterwards has one
+//! holder: the one that it had before, or a buffer in the result. After an error everything is as it was.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,21 +15,48 @@ use crate::base::handles::{StreamHandle, StreamRef};
 use crate::caching::{BlockInfo, PoolCheckpoint};
 use crate::runtime::Started;
 
-/// Memory of a pool whose holder gives it up when the pool is brought back to a checkpoint; torch's stale storages.
+/// Memory that its holder gives up when a pool is brought back to a checkpoint; torch's stale storages.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{MemPool, MemPoolOptions, Runtime, StaleMemory, Stream};
+///
+/// let (runtime, pool) = (Runtime::current(), MemPool::new(MemPoolOptions::default())?);
+/// let checkpoint = runtime.mem_pools().checkpoint(0, pool.id())?;
+/// let stream = Stream::new(None, 0)?;
+/// let address = runtime.mem_pools().with(&pool, 0, || runtime.memory().alloc(1000, &stream))?;
+/// let mut stale = StaleMemory { addresses: vec![address], ..StaleMemory::default() };
+/// runtime.mem_pools().restore(0, &checkpoint, &mut stale)?;
+/// assert!(stale.addresses.is_empty() && runtime.memory().free(address).is_err());
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 #[derive(Debug, Default)]
 pub struct StaleMemory {
-    /// Buffers; each must be the only handle of its memory. They are dropped without giving it back.
+    /// Buffers; each must be the only handle of its memory. They are dropped without freeing it.
     pub buffers: Vec<DeviceBuffer>,
     /// Addresses that were handed out without a buffer ([`crate::Memory::alloc`]).
     pub addresses: Vec<u64>,
 }
 
 /// What bringing a pool back to a checkpoint did.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{DeviceBuffer, MemPool, MemPoolOptions, Runtime, StaleMemory};
+///
+/// let (runtime, pool) = (Runtime::current(), MemPool::new(MemPoolOptions::default())?);
+/// let buffer = runtime.mem_pools().with(&pool, 0, || DeviceBuffer::new(1000, None))?;
+/// let (address, checkpoint) = (buffer.address(), runtime.mem_pools().checkpoint(0, pool.id())?);
+/// drop(buffer);
+/// let restored = runtime.mem_pools().restore(0, &checkpoint, &mut StaleMemory::default())?;
+/// assert_eq!(restored.buffers[0].address(), address, "handed out again, with a new holder");
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct RestoredPool {
-    /// Addresses that were handed out before, by stream and address. One that is also in `allocations_created` stays with
-    /// who had it, unless that was given up.
+    /// Addresses that were handed out before, by stream and address. An address that is also in `allocations_created`
+    /// stays with its holder, unless it was given up.
     pub allocations_freed: Vec<u64>,
     /// Blocks that are handed out now, by address.
     pub allocations_created: Vec<BlockInfo>,
@@ -39,10 +66,11 @@ pub struct RestoredPool {
 }
 
 impl MemPools<'_> {
-    /// Brings a memory pool back to a checkpoint of it; torch's `_cuda_setCheckpointPoolState`. Memory that is handed out
-    /// now and was not at the checkpoint, or that was smaller then, is taken back, for which its holder has to give it up in
-    /// `stale`. Memory that was handed out at the checkpoint is so again, at the same addresses: with who holds it now, or
-    /// as a buffer of the result. Segments that the pool got since stay, free. Contents are not restored.
+    /// Brings a memory pool back to a checkpoint of it; torch's `_cuda_setCheckpointPoolState`. Takes back memory that
+    /// is handed out now and was not at the checkpoint, or that was smaller then; its holder has to give it up in
+    /// `stale`. Hands memory that was handed out at the checkpoint out again, at the same addresses: to its present
+    /// holder, or as a buffer of the result. Segments that the pool got since then stay with it, free. Contents are not
+    /// restored.
     ///
     /// `stale` is empty afterwards. After an error it and the pool are as they were.
     ///
@@ -107,7 +135,7 @@ impl MemPools<'_> {
         Ok(RestoredPool { allocations_freed, allocations_created, buffers })
     }
 
-    /// Whether a buffer is the only handle of memory of the checkpoint's pool, which then can be taken back.
+    /// Whether a buffer is the only handle of memory of the checkpoint's pool, so that it can be taken back.
     fn can_give_up(self, ready: &Started, buffer: &DeviceBuffer, checkpoint: &PoolCheckpoint) -> bool {
         let is_of_pool = || ready.allocator.owner(buffer.address()) == Some(checkpoint.pool());
         let is_ours = buffer.runtime() == self.0 && buffer.device_index() == checkpoint.device();
@@ -118,7 +146,7 @@ impl MemPools<'_> {
 /// The stream that each block of a checkpoint is for.
 fn streams_of(checkpoint: &PoolCheckpoint) -> BTreeMap<u64, StreamHandle> {
     let each = checkpoint.segments().iter().flat_map(|segment| {
-        // It was a handle before.
+        // The number was made of a handle.
         let handle = StreamHandle(usize::try_from(segment.stream).unwrap_or(usize::MAX));
         segment.blocks.iter().map(move |block| (block.address, handle))
     });

@@ -1,10 +1,22 @@
-//! Sync debug mode as users set it; what it does is told in `state/sync_debug.rs`.
+//! Sync debug mode as users set it; `state/sync_debug.rs` says what it does.
 
 use crate::base::error::{Error, Result};
 use crate::runtime::Runtime;
 use crate::state::sync_debug::SyncDebugMode;
 
 /// The sync debug mode of a runtime; made by [`Runtime::sync_debug`].
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{DeviceBuffer, Runtime, SyncDebugMode};
+///
+/// let (runtime, buffer) = (Runtime::current(), DeviceBuffer::new(4, None)?);
+/// runtime.sync_debug().set(SyncDebugMode::Error)?;
+/// assert!(buffer.to_vec().is_err(), "the copy would make the host wait");
+/// runtime.sync_debug().set("default")?;
+/// assert_eq!(buffer.to_vec()?.len(), 4);
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct SyncDebug<'a>(&'a Runtime);
 
@@ -18,7 +30,7 @@ impl Runtime {
 }
 
 impl SyncDebug<'_> {
-    /// Says what happens, on every thread, when a policed operation makes the host wait; torch's `set_sync_debug_mode`.
+    /// Sets what happens, on every thread, when a policed operation makes the host wait; torch's `set_sync_debug_mode`.
     /// A mode, one of the numbers 0, 1 and 2, or one of the names `default`, `warn` and `error`. Starts the runtime;
     /// the first call warns that this is a prototype.
     ///

@@ -61,6 +61,14 @@ pub fn gencode_flags(arch_list: &[impl AsRef<str>]) -> Result<String> {
 /// Devices of one major number from a capability on, but for some; torch's `_CompatInterval`.
 ///
 /// `Display` writes it as torch does: `>=8.0,<9.0 except {8.7}`.
+///
+/// ```
+/// use c10_core::CompatInterval;
+///
+/// let devices = CompatInterval::new(80, [87]);
+/// assert!(devices.contains(86) && !devices.contains(87) && !devices.contains(90));
+/// assert_eq!(devices.to_string(), ">=8.0,<9.0 except {8.7}");
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CompatInterval {
     /// The lowest capability.
@@ -93,6 +101,14 @@ impl fmt::Display for CompatInterval {
 /// Devices of just these capabilities; torch's `_CompatSet`.
 ///
 /// `Display` writes it as torch does: `{10.1, 11.0}`.
+///
+/// ```
+/// use c10_core::CompatSet;
+///
+/// let devices = CompatSet::new([101, 110]);
+/// assert!(devices.contains(110) && !devices.contains(100));
+/// assert_eq!(devices.to_string(), "{10.1, 11.0}");
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CompatSet {
     /// The capabilities.
@@ -119,6 +135,14 @@ impl fmt::Display for CompatSet {
 }
 
 /// The devices that run machine code of one architecture.
+///
+/// ```
+/// use c10_core::{Compat, CompatTable};
+///
+/// let devices = CompatTable::default().devices_for(72);
+/// assert!(matches!(devices, Compat::Set(_)));
+/// assert!(devices.contains(72) && !devices.contains(75));
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Compat {
     /// Those of its major number, from its own capability on.
@@ -244,6 +268,17 @@ impl Default for CompatTable {
 }
 
 /// A device as the checks of this file need it.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{CheckedDevice, CompatTable, Runtime};
+///
+/// let device = CheckedDevice::of(&Runtime::current(), 0)?;
+/// assert_eq!(CompatTable::default().check(&device, &["compute_50"])?, None, "the driver compiles PTX for it");
+/// let old = CheckedDevice { index: 1, name: "Old GPU".to_owned(), capability: 61 };
+/// assert_eq!(old.to_string(), "GPU1 Old GPU (6.1)");
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CheckedDevice {
     /// Its number.
@@ -254,7 +289,23 @@ pub struct CheckedDevice {
     pub capability: u32,
 }
 
+impl fmt::Display for CheckedDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "GPU{} {} ({})", self.index, self.name, Dotted(self.capability))
+    }
+}
+
 /// A device that the program's code does not run on. `Display` writes torch's warning.
+///
+/// ```
+/// use c10_core::{CheckedDevice, CompatTable};
+///
+/// let device = CheckedDevice { index: 0, name: "Old GPU".to_owned(), capability: 61 };
+/// let unsupported = CompatTable::default().check(&device, &["sm_90"])?.expect("the device is older than the code");
+/// assert_eq!(unsupported.releases, ["12.6"]);
+/// assert!(unsupported.to_string().starts_with("Found GPU0 Old GPU which is of compute capability (CC) 6.1."));
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct UnsupportedCode {
@@ -283,6 +334,15 @@ impl fmt::Display for UnsupportedCode {
 }
 
 /// A device for which there is no machine code of its major number. `Display` writes torch's warning.
+///
+/// ```
+/// use c10_core::{CheckedDevice, UnsupportedCubins};
+///
+/// let device = CheckedDevice { index: 0, name: "Old GPU".to_owned(), capability: 61 };
+/// let unsupported = UnsupportedCubins::check(&device, &["sm_75", "sm_90"])?.expect("none is for 6.x");
+/// assert!(unsupported.to_string().ends_with("It has code for sm_75 sm_90."));
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct UnsupportedCubins {

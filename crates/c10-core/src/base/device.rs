@@ -1,6 +1,6 @@
 //! Device names: an index, and what a text or a torch device object says.
 //!
-//! Pure data. Which device is current, and for how long, is `runtime.rs` and `guard.rs`.
+//! Pure data. Which device is current, and for how long, is kept in `thread` and by the guards.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,11 +10,20 @@ use crate::base::error::{DeviceError, Error, Result};
 /// Number of a device, counted from 0 among those the driver shows; a plain integer, as in torch's `c10`.
 ///
 /// So `current_device()? == 0` compares, and `Some(0)`, `None` and an `Option<DeviceIndex>` all name a device where one
-/// is asked for ([`crate::DeviceArg`]). Negative numbers can be written, since torch accepts them: a guard for one does
-/// nothing, everything else refuses them.
+/// is asked for ([`crate::DeviceArg`]). Negative numbers can be written, since torch accepts them: a guard of a
+/// negative number does nothing, and every other function refuses them.
 pub type DeviceIndex = i32;
 
-/// The device of that number. The same as the number; it says what the number is where nothing else does.
+/// The device of that number. It returns the number itself; it is there for code in which a bare number would not say
+/// what it means.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{DeviceBuffer, DeviceIndex};
+///
+/// assert_eq!(DeviceBuffer::new(4, DeviceIndex(0))?.device_index(), 0);
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 #[must_use]
 #[inline]
 #[expect(non_snake_case, reason = "it stands where a constructor of the type would")]
@@ -23,6 +32,14 @@ pub const fn DeviceIndex(index: i32) -> DeviceIndex {
 }
 
 /// Kind of a device.
+///
+/// ```
+/// use c10_core::{Device, DeviceType};
+///
+/// assert_eq!("cuda:1".parse::<Device>()?.kind, DeviceType::Cuda);
+/// assert_eq!(DeviceType::Cpu.to_string(), "cpu");
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[non_exhaustive]
 pub enum DeviceType {
@@ -45,6 +62,15 @@ impl fmt::Display for DeviceType {
 /// A device by kind and, perhaps, number; torch's `torch.device`.
 ///
 /// Written `cuda:1`, `cuda` (the current one) or `cpu`.
+///
+/// ```
+/// use c10_core::Device;
+///
+/// let device: Device = "cuda:1".parse()?;
+/// assert_eq!((device, device.index), (Device::cuda(1), Some(1)));
+/// assert_eq!((device.to_string(), Device::CUDA.to_string()), ("cuda:1".to_owned(), "cuda".to_owned()));
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Device {
     /// Kind of the device.

@@ -7,6 +7,7 @@ use std::str::FromStr;
 
 use crate::base::device::DeviceIndex;
 use crate::base::error::{Error, GraphError, Result};
+use crate::base::size::Size;
 
 /// A `CUstream`. Zero is the default stream.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -36,16 +37,42 @@ pub(crate) struct StreamRef {
 pub(crate) struct NodeHandle(pub(crate) usize);
 
 /// Free and total bytes of a device.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{DeviceBuffer, Runtime};
+///
+/// let (memory, before) = (Runtime::current(), Runtime::current().memory().info(0)?);
+/// let buffer = DeviceBuffer::new(1000, 0)?;
+/// let now = memory.memory().info(0)?;
+/// assert_eq!((before.free - now.free, now.total), (2 << 20, before.total), "the cache takes 2 MiB at a time");
+/// println!("{now}"); // such as "15.99 GiB free of 16.00 GiB"
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct MemInfo {
-    /// Bytes nobody holds.
+    /// Free bytes.
     pub free: u64,
     /// Bytes the device has.
     pub total: u64,
 }
 
+impl fmt::Display for MemInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} free of {}", Size(self.free), Size(self.total))
+    }
+}
+
 /// Which calls the driver forbids while a stream captures (`CUstreamCaptureMode`).
+///
+/// ```
+/// use c10_core::CaptureMode;
+///
+/// assert_eq!("thread_local".parse::<CaptureMode>()?, CaptureMode::ThreadLocal);
+/// assert_eq!(CaptureMode::default().to_string(), "global");
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum CaptureMode {
     /// Potentially unsafe calls are forbidden to every thread.
@@ -57,13 +84,24 @@ pub enum CaptureMode {
     Relaxed,
 }
 
-/// How far a capturing stream has come.
+/// The point that a capturing stream has reached.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct CapturePoint {
     /// Number of the capture.
     pub(crate) capture: u64,
-    /// The nodes that what is queued next will follow.
+    /// The nodes that the next queued work will follow.
     pub(crate) nodes: Vec<NodeHandle>,
+}
+
+impl fmt::Display for CaptureMode {
+    /// Writes torch's names of the modes.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Global => "global",
+            Self::ThreadLocal => "thread_local",
+            Self::Relaxed => "relaxed",
+        })
+    }
 }
 
 impl FromStr for CaptureMode {

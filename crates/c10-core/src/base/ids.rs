@@ -2,6 +2,7 @@
 //!
 //! **Invariant:** a stream's id and device name it completely; a runtime's id is never used twice.
 
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::base::device::DeviceIndex;
@@ -17,8 +18,24 @@ pub(crate) const MAX_LEVELS: usize = 4;
 ///
 /// 0 is the default stream. Bit 0 is set for streams of a pool, whose next four bits are the priority's level plus 1
 /// and the rest the index. Anything else is the handle of a stream made elsewhere.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{Runtime, Stream, StreamId};
+///
+/// let (runtime, stream) = (Runtime::current(), Stream::new(None, 0)?);
+/// assert_eq!(runtime.streams().by_id(0, stream.stream_id())?, stream);
+/// assert_eq!(runtime.streams().default(0)?.stream_id(), StreamId(0));
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct StreamId(pub i64);
+
+impl fmt::Display for StreamId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
 
 impl StreamId {
     pub(crate) fn of_pool(level: usize, index: usize) -> Self {
@@ -61,9 +78,23 @@ impl StreamKey {
 }
 
 /// Name of a pool: `(n, 0)` belongs to one capture, `(0, n)` is a handle that several may share.
+///
+/// ```
+/// use c10_core::PoolId;
+///
+/// assert_ne!(PoolId::handle(), PoolId::handle());
+/// assert_eq!(PoolId(0, 7).to_string(), "(0, 7)");
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct PoolId(pub u64, pub u64);
+
+impl fmt::Display for PoolId {
+    /// As torch writes it: `(0, 1)`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "({}, {})", self.0, self.1)
+    }
+}
 
 impl PoolId {
     /// A new name for one capture's pool.

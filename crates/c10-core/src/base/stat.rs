@@ -1,8 +1,21 @@
 //! A figure over time, and families of figures as a tree.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 /// One figure over time.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{DeviceBuffer, Runtime};
+///
+/// let (first, second) = (DeviceBuffer::new(512, None)?, DeviceBuffer::new(512, None)?);
+/// drop(first);
+/// let bytes = Runtime::current().memory().stats(0)?.allocated_bytes.all;
+/// assert_eq!((bytes.current, bytes.peak), (512, 1024));
+/// assert_eq!(bytes.to_string(), "512 (peak 1024, allocated 1024, freed 512)");
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Stat {
@@ -36,7 +49,26 @@ impl Stat {
     }
 }
 
+impl fmt::Display for Stat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { current, peak, allocated, freed } = self;
+        write!(f, "{current} (peak {peak}, allocated {allocated}, freed {freed})")
+    }
+}
+
 /// A figure, or a family of figures by name.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{DeviceBuffer, NestedStat, Runtime};
+///
+/// let buffer = DeviceBuffer::new(512, None)?;
+/// let stats = Runtime::current().memory().stats_as_nested_dict(0)?;
+/// let small = stats["allocated_bytes"].get("small_pool").expect("there is such a pool");
+/// assert_eq!(small.get("current").and_then(NestedStat::value), Some(512));
+/// assert_eq!(small.to_string(), "{'allocated': 512, 'current': 512, 'freed': 0, 'peak': 512}");
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum NestedStat {
@@ -57,6 +89,21 @@ impl NestedStat {
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Self> {
         if let Self::Nested(family) = self { family.get(name) } else { None }
+    }
+}
+
+impl fmt::Display for NestedStat {
+    /// As Python writes such a dictionary: `{'all': {'current': 0}}`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let family = match self {
+            Self::Value(value) => return value.fmt(f),
+            Self::Nested(family) => family,
+        };
+        f.write_str("{")?;
+        for (position, (name, inner)) in family.iter().enumerate() {
+            write!(f, "{}'{name}': {inner}", if position == 0 { "" } else { ", " })?;
+        }
+        f.write_str("}")
     }
 }
 

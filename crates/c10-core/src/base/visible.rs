@@ -1,6 +1,6 @@
 //! `CUDA_VISIBLE_DEVICES`: which devices of the machine a process uses, and in which order, as torch reads it.
 //!
-//! Pure data. NVML always shows every device; this is how its numbers and CUDA's are matched.
+//! Pure data. NVML always shows every device; this file matches its numbers with those of CUDA.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! Warnings for whoever runs the program: what torch warns of, and errors that nobody else can be told of.
+//! Warnings for the person who runs the program: what torch warns of, and errors that cannot be returned to a caller.
 //!
 //! **Invariant:** a warning goes to `tracing`. A program without a subscriber would never see it, so there it is also
 //! written to the error output, the first time that its line of code is reached.
@@ -22,6 +22,6 @@ pub(crate) fn write_unless_heard(written: &AtomicBool, text: fmt::Arguments<'_>)
     if tracing::dispatcher::has_been_set() || written.swap(true, Ordering::Relaxed) {
         return;
     }
-    // A program that closed its error output does not want to know.
+    // A program that closed its error output does not want warnings.
     let _ = writeln!(std::io::stderr(), "Warning: {text}");
 }

@@ -1,11 +1,11 @@
 //! The captures under way in this process, of all runtimes.
 //!
-//! While a stream is captured in the usual mode, the driver refuses calls of other threads that could not be replayed, and
-//! the capture is spoilt. Two runtimes on one driver share its contexts but know nothing of each other, so that each
-//! asks here whether the other captures.
+//! While a stream is captured in the usual mode, the driver refuses calls of other threads that could not be replayed,
+//! and the capture is spoilt. Two runtimes on one driver share its contexts but do not know each other, so each asks
+//! here whether the other captures.
 //!
-//! **Invariants:** `COUNT` is the length of `LIST`. An entry is made before its capture begins and goes after the capture
-//! has ended, or with its runtime. While no runtime captures, asking is one load.
+//! **Invariants:** `COUNT` is the length of `LIST`. An entry is made before its capture begins, and removed after the
+//! capture has ended or with its runtime. While no runtime captures, asking is one load.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};

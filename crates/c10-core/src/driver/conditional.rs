@@ -1,7 +1,7 @@
 //! Conditional nodes of captures, and the captures of their bodies.
 //!
-//! To everybody but the driver a body belongs to the capture that its node is in: [`Bodies`] knows that capture's number
-//! from the begin of a body's capture to its end.
+//! For everybody but the driver a body belongs to the capture that its node is in: [`Bodies`] knows that capture's
+//! number from the begin of a body's capture to its end.
 //!
 //! # Safety
 //! Every unsafe block is one call through the function table, or a look at what it wrote. Out pointers are locals that
@@ -44,7 +44,7 @@ pub(crate) struct ConditionHandle {
     pub(crate) capture: u64,
 }
 
-/// Captures of bodies under way, each with the capture that its node belongs to in the end.
+/// Captures of bodies under way, each with the outermost capture that its node belongs to.
 #[derive(Debug, Default)]
 pub(super) struct Bodies {
     wholes: Mutex<Vec<(u64, u64)>>,
@@ -58,7 +58,7 @@ impl Bodies {
         self.count.store(wholes.len(), Ordering::Release);
     }
 
-    /// The capture that a capture belongs to: of a body that around it, else itself.
+    /// The capture that a capture belongs to: for a body the capture around it, otherwise itself.
     #[inline]
     pub(super) fn whole(&self, capture: u64) -> u64 {
         if self.count.load(Ordering::Acquire) == 0 { capture } else { self.find(capture) }
@@ -85,7 +85,8 @@ impl Api {
         Ok(ConditionHandle { number, capture: at.id })
     }
 
-    /// Adds a conditional node with empty bodies behind the stream's work so far and before its next; the bodies.
+    /// Adds a conditional node with empty bodies after the stream's work so far and before its next work. Returns the
+    /// bodies.
     pub(crate) fn capture_conditional(
         &self,
         stream: StreamRef,
@@ -116,7 +117,7 @@ impl Api {
         let mut params = CUgraphNodeParams {
             type_: CUgraphNodeType::CU_GRAPH_NODE_TYPE_CONDITIONAL,
             reserved0: [0; 3],
-            // Whatever of the union is not used has to be zero.
+            // The unused part of the union has to be zero.
             __bindgen_anon_1: AnyParams { reserved1: [0; 29] },
             reserved2: 0,
         };
@@ -148,11 +149,11 @@ impl Api {
         Ok(())
     }
 
-    /// Captures a stream into the body of a conditional node, as a part of the capture `whole`. The number of the body's
-    /// own capture; on an error the stream captures nothing.
+    /// Captures a stream into the body of a conditional node, as a part of the capture `whole`. Returns the number of
+    /// the body's own capture; after an error the stream captures nothing.
     pub(crate) fn begin_body(&self, stream: StreamRef, body: GraphHandle, whole: u64) -> Result<u64> {
         self.bind(stream.device)?;
-        // What is forbidden is for the capture around it to say.
+        // The capture around it decides what is forbidden.
         let mode = mode_to_raw(CaptureMode::Relaxed);
         let (nodes, edges) = (ptr::null(), ptr::null());
         // SAFETY: stream and graph are alive; there are no dependencies.
@@ -165,7 +166,7 @@ impl Api {
         number
     }
 
-    /// Ends the capture of a body; on an error too, unless it cannot be done.
+    /// Ends the capture of a body. After an error it is over as well, unless the driver refuses to end it.
     pub(crate) fn end_body(&self, stream: StreamRef, number: u64) -> Result<()> {
         self.bodies.change(|wholes| wholes.retain(|(body, _)| *body != number));
         let ended = self.try_end_body(stream);

@@ -56,8 +56,8 @@ impl Api {
         &self.captures
     }
 
-    /// Keeps a call that a capture forbids from spoiling those of other runtimes, until dropped. What this runtime's own
-    /// captures forbid stays forbidden.
+    /// Until it is dropped, keeps a call that a capture forbids from spoiling captures of other runtimes. Calls that
+    /// this runtime's own captures forbid stay forbidden.
     #[inline]
     pub(super) fn spare_others(&self) -> Result<Relaxed<'_, Self>> {
         Relaxed::new(self, false)
@@ -68,7 +68,7 @@ impl Api {
         self.contexts.len()
     }
 
-    /// The driver's handle of a device; its error when there is no such device.
+    /// The driver's handle of a device, or its error if there is no such device.
     pub(crate) fn device(&self, device: DeviceIndex) -> Result<CUdevice> {
         let mut handle: CUdevice = 0;
         // SAFETY: `handle` outlives the call.
@@ -129,7 +129,7 @@ impl Api {
             if slot.handle.swap(0, Ordering::AcqRel) == 0 {
                 continue;
             }
-            // A context that cannot be released is lost already; there is nobody to tell.
+            // A context that cannot be released is lost already, and there is no caller to return an error to.
             let _ = self.device(DeviceIndex(index)).map(|number| {
                 // SAFETY: the context of `number` was retained once and is released once.
                 unsafe { self.table.cuDevicePrimaryCtxRelease_v2(number) }
@@ -139,8 +139,8 @@ impl Api {
 
     /// Blocks until all work of the device is done.
     ///
-    /// No mode allows that during a capture on the device, which is spoilt. So where another runtime captures, the driver's
-    /// refusal is answered without asking it.
+    /// No capture mode allows this during a capture on the device, and the call would spoil the capture. So where
+    /// another runtime captures, the driver's error is returned without calling it.
     pub(crate) fn synchronize_device(&self, device: DeviceIndex) -> Result<()> {
         if self.captures.have_others_on(device) {
             let status = CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
@@ -217,7 +217,7 @@ impl Api {
     }
 }
 
-/// Initialises the driver, which does nothing where it is initialised, and counts the devices, of which there is at least
+/// Initialises the driver, which does nothing if it is initialised already, and counts the devices. There is at least
 /// one.
 pub(crate) fn count_devices(table: &Table) -> Result<usize> {
     if table.version() < OLDEST_DRIVER {

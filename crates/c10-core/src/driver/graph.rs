@@ -166,7 +166,7 @@ impl Api {
         }
     }
 
-    /// The same by the function that drivers before CUDA 12 have.
+    /// As [`Self::graph_exec_update`], with the function that drivers before CUDA 12 have.
     fn graph_exec_update_v1(
         &self,
         exec: GraphExecHandle,
@@ -178,13 +178,13 @@ impl Api {
         unsafe { self.table.cuGraphExecUpdate(raw_exec(exec), raw_graph(graph), node, result) }
     }
 
-    /// Adds a copy of `child` to the graph that the stream is captured into, as a node behind the stream's work so far and
-    /// before its next.
+    /// Adds a copy of `child` to the graph that the stream is captured into, as a node after the stream's work so far
+    /// and before its next work.
     pub(crate) fn capture_child(&self, stream: StreamRef, child: GraphHandle) -> Result<()> {
         self.bind(stream.device)?;
         let at = self.capture_state(stream)?;
         if at.graph.is_null() {
-            // The stream captures nothing, or what was captured is spoilt.
+            // The stream captures nothing, or its capture is spoilt.
             return Err(Error::Graph(GraphError::InvalidCapture));
         }
         let mut node: CUgraphNode = ptr::null_mut();
@@ -193,15 +193,15 @@ impl Api {
         // the call.
         unsafe { self.table.cuGraphAddChildGraphNode(&mut node, at.graph, at.nodes, at.count, child) }?;
         self.continue_after(stream, &mut node).map_err(|error| {
-            // Nothing would be ordered behind the node. Where it cannot be removed, the capture is no better off for it,
-            // but its owner is told that it failed.
+            // Nothing would be ordered after the node. If it cannot be removed either, the owner of the capture is
+            // still told of the failure.
             // SAFETY: the node was added above, and no handle of it is kept.
             let _ = unsafe { self.table.cuGraphDestroyNode(node) };
             error.into()
         })
     }
 
-    /// Lets what is captured next on a stream come after one node.
+    /// Makes the work that is captured next on a stream come after one node.
     pub(super) fn continue_after(&self, stream: StreamRef, node: &mut CUgraphNode) -> Result<(), DriverError> {
         let no = ptr::null();
         // SAFETY: the stream is alive and captured into the node's graph; `node` outlives the call.

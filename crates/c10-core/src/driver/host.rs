@@ -1,8 +1,8 @@
 //! Pinned host memory: taken from the driver or registered with it, its bytes, and copies between it and the device.
 //!
 //! **Invariants:** the bytes of pinned memory are read and written through raw copies, since the device may be writing
-//! them at any time; through references only where its one owner has made sure that nobody does. All of it is set to
-//! zero before anybody else knows its address.
+//! them at any time; they are read through references only where the one owner has made sure that no device writes
+//! them. All of it is set to zero before anybody else knows its address.
 //!
 //! # Safety
 //! Each unsafe block is one call through the function table, one call of the system or one raw copy. Addresses of
@@ -149,7 +149,7 @@ impl HostDriver for Api {
 }
 
 impl Api {
-    /// What a thread needs that looks at events.
+    /// The functions for a thread that queries events.
     pub(crate) fn event_queries(&self) -> EventQueries {
         EventQueries(Arc::clone(&self.table))
     }
@@ -202,7 +202,7 @@ impl EventQuery for EventQueries {
     }
 }
 
-/// Takes memory of the system, which reads as zero.
+/// Maps memory of the system, which reads as zero.
 fn map(bytes: usize) -> Result<*mut c_void> {
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
@@ -211,7 +211,7 @@ fn map(bytes: usize) -> Result<*mut c_void> {
     if address == libc::MAP_FAILED { Err(out_of_memory(bytes)) } else { Ok(address) }
 }
 
-/// The system has no memory for a mapping; whoever asked adds what is known besides.
+/// The system has no memory for a mapping. The caller adds the other figures.
 fn out_of_memory(bytes: usize) -> Error {
     let bytes = bytes as u64;
     let failed = HostOutOfMemoryError { requested: bytes, allocation: Some(bytes), held: 0, driver: None };

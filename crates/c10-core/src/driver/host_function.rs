@@ -1,10 +1,10 @@
 //! Functions of the program that a stream calls on the host.
 //!
-//! The driver is given a number for each function, and never a pointer: a function that it would call once more, or after
-//! it was taken out, is not found.
+//! The driver gets a number for each function, and never a pointer. If it calls a function a second time, or after the
+//! function was removed, the number is not found and nothing happens.
 //!
-//! **Invariants:** a function that was queued by itself is called at most once. One that a graph calls is there as long as
-//! its [`Repeated`]. No panic leaves a function.
+//! **Invariants:** a function that was queued by itself is called at most once. A function that a graph calls exists as
+//! long as its [`Repeated`]. A panic of a function is caught.
 //!
 //! # Safety
 //! The one unsafe block is a call through the function table. The function that it passes takes any number.
@@ -82,7 +82,7 @@ impl Repeated {
 impl Drop for Repeated {
     fn drop(&mut self) {
         let function = lock().remove(&self.0);
-        // Without the lock: what the function owns may take it.
+        // Dropped without the lock: what the function owns may take the lock when it is dropped.
         drop(function);
     }
 }

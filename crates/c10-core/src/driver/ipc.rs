@@ -16,7 +16,7 @@ use crate::base::handles::EventHandle;
 use crate::driver::Api;
 use crate::driver::stream::raw_event;
 
-/// What the driver writes to name memory or an event to other processes.
+/// The bytes with which the driver names memory or an event to other processes.
 pub(crate) type IpcHandle = [u8; 64];
 
 /// `CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS`, which the driver wants to be set.
@@ -33,7 +33,7 @@ fn to_c(bytes: &IpcHandle) -> [c_char; 64] {
 }
 
 impl Api {
-    /// Where the driver's allocation begins that an address is in, and its bytes.
+    /// The begin and the size of the driver's allocation that an address lies in.
     pub(crate) fn address_range(&self, device: DeviceIndex, address: u64) -> Result<(u64, u64)> {
         self.bind(device)?;
         let (mut base, mut size) = (0, 0usize);
@@ -42,7 +42,7 @@ impl Api {
         Ok((base, size as u64))
     }
 
-    /// Names an allocation of the driver's, by where it begins.
+    /// The handle of an allocation of the driver, by its first address.
     pub(crate) fn ipc_memory_handle(&self, device: DeviceIndex, base: u64) -> Result<IpcHandle> {
         self.bind(device)?;
         let mut handle = CUipcMemHandle { reserved: EMPTY };
@@ -51,7 +51,7 @@ impl Api {
         Ok(from_c(handle.reserved))
     }
 
-    /// Maps memory of another process; where it begins here. Each opening is closed once.
+    /// Maps memory of another process and returns its address here. Each opening is closed once.
     pub(crate) fn ipc_open_memory(&self, device: DeviceIndex, handle: &IpcHandle) -> Result<u64> {
         self.bind(device)?;
         let handle = CUipcMemHandle { reserved: to_c(handle) };
@@ -68,7 +68,7 @@ impl Api {
         Ok(unsafe { self.table.cuIpcCloseMemHandle(base) }?)
     }
 
-    /// Names an event that was made for other processes.
+    /// The handle of an event that was made for other processes.
     pub(crate) fn ipc_event_handle(&self, device: DeviceIndex, event: EventHandle) -> Result<IpcHandle> {
         self.bind(device)?;
         let mut handle = CUipcEventHandle { reserved: EMPTY };

@@ -2,8 +2,8 @@
 //!
 //! # Safety
 //! Each unsafe block is one call through the function table. Device addresses come from `DeviceBuffer` or the caching
-//! allocator and are checked against the buffer's length by `copy.rs`; plain slices go only to calls that are done with
-//! them when they return.
+//! allocator and are checked against the buffer's length by `api/buffers.rs`; plain slices go only to calls that are
+//! done with them when they return.
 #![expect(unsafe_code, reason = "calls of C functions")]
 
 use std::ffi::c_void;
@@ -132,7 +132,7 @@ impl Api {
         // SAFETY: `from` is readable for its length and unregistered memory is staged before the call returns;
         // the target range was checked by the caller.
         unsafe { self.table.cuMemcpyHtoD_v2(to, from.as_ptr().cast::<c_void>(), from.len()) }?;
-        // The last stretch may still be on its way on the default stream, which pool streams do not wait for.
+        // The last part may still be in transfer on the default stream, which pool streams do not wait for.
         self.stream_wait_on_host(StreamRef { device: stream.device, handle: Default::default() })
     }
 
@@ -151,21 +151,21 @@ impl Api {
         Ok(unsafe { self.table.cuMemcpyAsync(to, from, bytes, raw(stream)) }?)
     }
 
-    /// Queues setting numbers of 2 bytes, at an address that is a multiple of that.
+    /// Queues a fill with a number of 2 bytes, at an address that is a multiple of 2.
     pub(crate) fn set_halves(&self, to: u64, value: u16, count: usize, stream: StreamRef) -> Result<()> {
         self.bind(stream.device)?;
         // SAFETY: the range was checked by the caller.
         Ok(unsafe { self.table.cuMemsetD16Async(to, value, count, raw(stream)) }?)
     }
 
-    /// Queues setting numbers of 4 bytes, at an address that is a multiple of that.
+    /// Queues a fill with a number of 4 bytes, at an address that is a multiple of 4.
     pub(crate) fn set_words(&self, to: u64, value: u32, count: usize, stream: StreamRef) -> Result<()> {
         self.bind(stream.device)?;
         // SAFETY: the range was checked by the caller.
         Ok(unsafe { self.table.cuMemsetD32Async(to, value, count, raw(stream)) }?)
     }
 
-    /// Queues setting bytes of device memory.
+    /// Queues a fill with a byte.
     pub(crate) fn set_bytes(&self, to: u64, value: u8, bytes: usize, stream: StreamRef) -> Result<()> {
         self.bind(stream.device)?;
         // SAFETY: the range was checked by the caller.

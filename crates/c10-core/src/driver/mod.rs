@@ -2,8 +2,8 @@
 //!
 //! Reading order: this file (handles and the narrow trait the caching allocator is written against), `cuda.rs`
 //! (loading, contexts, devices), `memory.rs`, `host.rs`, `stream.rs`, `graph.rs`, `conditional.rs`, `module.rs`,
-//! `ipc.rs` (one function for each call), `cudart.rs` (what `cudart()` adds), `nvml.rs` (the library that looks on from
-//! outside).
+//! `ipc.rs` (one function for each call), `cudart.rs` (what `cudart()` adds), `nvml.rs` (the library that observes
+//! devices).
 //!
 //! **Invariant:** nobody outside this folder names `cuda_sys` functions or holds raw pointers. Handles are numbers;
 //! they are made and used only inside the crate, so that a safe caller cannot present a made-up one.
@@ -48,7 +48,7 @@ pub(crate) use crate::base::handles::{CapturePoint, EventHandle, NodeHandle, Str
 /// Each function makes the device's context current first, and returns the driver's own error. The allocator is
 /// written against this trait alone, so that it can be run without any driver.
 pub(crate) trait Driver {
-    /// Takes `bytes` of device memory; the address is never 0.
+    /// Allocates `bytes` of device memory; the address is never 0.
     ///
     /// # Errors
     /// The driver's error.
@@ -57,7 +57,7 @@ pub(crate) trait Driver {
     /// Gives memory back to the driver.
     ///
     /// # Errors
-    /// The driver's error; the memory then still counts as taken.
+    /// The driver's error; the memory then still counts as allocated.
     fn mem_free(&self, device: DeviceIndex, address: u64) -> Result<()>;
 
     /// Free and total memory.
@@ -72,16 +72,16 @@ pub(crate) trait Driver {
     /// The driver's error.
     fn total_memory(&self, device: DeviceIndex) -> Result<u64>;
 
-    /// Takes a range of addresses without memory behind them; it never begins at 0.
+    /// Reserves a range of addresses without memory behind them; it never begins at 0.
     ///
     /// # Errors
     /// The driver's error.
     fn reserve_range(&self, device: DeviceIndex, bytes: u64) -> Result<u64>;
 
-    /// Gives a range of addresses back, of which nothing is mapped.
+    /// Gives a range of addresses back, in which nothing is mapped.
     ///
     /// # Errors
-    /// The driver's error; the range then still counts as taken.
+    /// The driver's error; the range then still counts as reserved.
     fn release_range(&self, device: DeviceIndex, address: u64, bytes: u64) -> Result<()>;
 
     /// Puts memory behind a part of a range, in pages of `page` bytes.
@@ -90,8 +90,8 @@ pub(crate) trait Driver {
     /// The driver's error; none of the pages is mapped then.
     fn map_pages(&self, device: DeviceIndex, address: u64, bytes: u64, page: u64) -> Result<()>;
 
-    /// Takes the memory behind a part of a range away, page by page, and gives it back. Returns the bytes that are no
-    /// longer mapped, counted from the front, and the driver's error if those are not all.
+    /// Unmaps and frees the memory behind a part of a range, page by page. Returns the bytes that are no longer mapped,
+    /// counted from the front, and the driver's error if those are not all.
     fn unmap_pages(&self, device: DeviceIndex, address: u64, bytes: u64, page: u64) -> (u64, Result<()>);
 
     /// Blocks until the work queued on a stream is done.
@@ -115,7 +115,7 @@ pub(crate) trait Driver {
     /// Records an event after the work queued on a stream so far.
     ///
     /// # Errors
-    /// The driver's error; the event then stands for what it stood for before.
+    /// The driver's error; the event then marks the same work as before.
     fn event_record(&self, event: EventHandle, stream: StreamRef) -> Result<()>;
 
     /// Whether the work before the event is done.
@@ -136,7 +136,7 @@ pub(crate) trait Driver {
     /// The driver's error.
     fn capture_id(&self, stream: StreamRef) -> Result<Option<u64>>;
 
-    /// How far a stream has come in the capture that it takes part in; `None` when it captures nothing.
+    /// The point that a stream has reached in the capture that it takes part in; `None` when it captures nothing.
     ///
     /// # Errors
     /// The driver's error.
@@ -181,7 +181,7 @@ impl<'a, D: Driver> Relaxed<'a, D> {
 
 impl<D: Driver> Drop for Relaxed<'_, D> {
     fn drop(&mut self) {
-        // Nobody can be told of a failure here. It leaves the thread relaxed, which forbids less than before.
+        // A failure cannot be returned here. It leaves the thread relaxed, which forbids less than before.
         let _ = self.before.map(|mode| self.driver.exchange_capture_mode(mode));
     }
 }

@@ -3,7 +3,7 @@
 //! # Safety
 //! Every unsafe block is one call through the function table. Out pointers are locals that outlive the call. Module and
 //! function handles come from the functions here; a module is unloaded once, by the registry of modules, when nothing
-//! can use its functions any more. What a launched kernel does to memory is the promise of whoever launches it.
+//! can use its functions any more. The caller that launches a kernel promises what it does to memory.
 #![expect(unsafe_code, reason = "calls of C functions")]
 
 use std::ffi::{CStr, c_int, c_void};
@@ -168,7 +168,7 @@ impl Api {
     ///
     /// # Safety
     /// - There are as many values as the kernel has parameters, none of fewer bytes than its parameter.
-    /// - The kernel may be run with them: what it reads and writes is there, and stays until it is done.
+    /// - The kernel may be run with them: the memory that it reads and writes is valid until it is done.
     pub(crate) unsafe fn launch(
         &self,
         function: FunctionHandle,
@@ -217,7 +217,7 @@ impl Api {
     }
 }
 
-/// Calls `with` with an array of `len` things, which takes no memory of the heap if they are few.
+/// Calls `with` with an array of `len` values. A short array is kept on the stack.
 pub(crate) fn with_array<T: Copy, R>(len: usize, each: T, with: impl FnOnce(&mut [T]) -> R) -> R {
     let mut few = [each; 12];
     match few.get_mut(..len) {

@@ -5,7 +5,7 @@ use crate::base::device::DeviceIndex;
 use crate::base::error::Result;
 use crate::base::handles::{CaptureMode, EventHandle, StreamRef};
 
-/// Asking for events; a thread of its own can do it.
+/// Queries of events, which a thread of its own can make.
 pub(crate) trait EventQuery {
     /// Whether the work before the event is done.
     ///
@@ -22,7 +22,7 @@ pub(crate) trait EventQuery {
 
 /// Pinned memory and events.
 pub(crate) trait HostDriver: EventQuery {
-    /// Takes pinned memory, set to zero; the address is never 0.
+    /// Allocates pinned memory, set to zero; the address is never 0.
     ///
     /// # Errors
     /// The driver's error.
@@ -34,7 +34,7 @@ pub(crate) trait HostDriver: EventQuery {
     /// The driver's error; the memory then still counts as taken.
     fn host_free(&self, device: DeviceIndex, address: usize) -> Result<()>;
 
-    /// Takes memory of the system, set to zero, whose pages up to `threads` threads touch first, and registers it.
+    /// Maps memory of the system, set to zero, lets up to `threads` threads touch its pages, and registers it.
     ///
     /// # Errors
     /// The system has no such memory, or the driver's error; nothing is taken then.
@@ -61,7 +61,7 @@ pub(crate) trait HostDriver: EventQuery {
     /// Records an event after the work queued on a stream so far.
     ///
     /// # Errors
-    /// The driver's error; the event then stands for what it stood for before.
+    /// The driver's error; the event then marks the same work as before.
     fn record_event(&self, event: EventHandle, stream: StreamRef) -> Result<()>;
 
     /// Whether the stream takes part in a capture.

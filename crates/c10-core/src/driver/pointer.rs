@@ -15,7 +15,7 @@ use crate::base::pointer::{PointerInfo, PointerKind};
 use crate::driver::Api;
 
 impl Api {
-    /// What the driver knows of an address; nothing of what is neither its own memory nor registered. Needs no context.
+    /// What the driver knows of an address; `None` for memory that is neither its own nor registered. Needs no context.
     pub(crate) fn pointer(&self, address: u64) -> Result<Option<PointerInfo>> {
         let (mut memory, mut device, mut managed): (c_uint, c_int, c_uint) = (0, 0, 0);
         let mut attributes = [

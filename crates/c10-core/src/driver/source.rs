@@ -1,7 +1,7 @@
 //! Where the driver of a runtime comes from, and NVML with it.
 //!
-//! **Invariant:** a runtime on a driver that somebody chose takes an NVML that somebody chose, or that lies beside that
-//! driver: it shows the devices of its own driver's machine or none.
+//! **Invariant:** a runtime on a driver that the program chose takes an NVML that the program chose, or the one that
+//! lies beside that driver. So it shows the devices of the machine that its driver is on, or none.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

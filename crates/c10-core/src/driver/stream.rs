@@ -56,7 +56,7 @@ impl Api {
         if stream.handle.0 > PER_THREAD { Ok(()) } else { self.bind_for_default(stream.device) }
     }
 
-    /// Out of the way of the other streams.
+    /// A separate function, so that the usual path of other streams stays short.
     #[inline(never)]
     fn bind_for_default(&self, device: DeviceIndex) -> Result<()> {
         self.bind(device)
@@ -111,7 +111,7 @@ impl Api {
         Ok((status != CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE).then(|| self.bodies.whole(id)))
     }
 
-    /// How far the stream has come in the capture that it takes part in.
+    /// The point that the stream has reached in the capture that it takes part in.
     pub(crate) fn stream_capture_point(&self, stream: StreamRef) -> Result<Option<CapturePoint>> {
         self.bind_unless_named(stream)?;
         let Some(state) = takes_part(self.capture_state(stream))? else { return Ok(None) };
@@ -246,8 +246,8 @@ pub(super) struct CaptureState {
     pub(super) count: usize,
 }
 
-/// What was asked about a capture; nothing for the default stream while another, blocking stream captures: it takes no part
-/// itself.
+/// The answer to a question about a capture. `None` for the default stream while another, blocking stream captures: the
+/// default stream does not take part itself.
 fn takes_part<T>(answer: Result<T, DriverError>) -> Result<Option<T>> {
     match answer {
         Ok(told) => Ok(Some(told)),

@@ -1,8 +1,8 @@
 //! Virtual memory: address ranges, and the pages of memory that are put behind them.
 //!
-//! **Invariants:** each page that is mapped has one handle, listed under its address. What could not be taken back
-//! after a failure (a page still mapped, a handle still held) stays listed and is tried again by the next call that
-//! maps, unmaps or gives a range back; a range is not given back before.
+//! **Invariants:** each page that is mapped has one handle, listed under its address. What could not be undone after a
+//! failure (a page still mapped, a handle still held) stays listed. The next call that maps, unmaps or gives a range
+//! back tries again, and a range is not given back before.
 //!
 //! # Safety
 //! Every unsafe block is one call through the function table. Out pointers and structures are locals that outlive the
@@ -27,7 +27,7 @@ use crate::driver::Api;
 /// A `CUmemGenericAllocationHandle`.
 type PageHandle = u64;
 
-/// Pages and what is left of failed calls.
+/// The mapped pages, and the remains of failed calls.
 #[derive(Debug, Default)]
 pub(crate) struct Mappings {
     pages: BTreeMap<u64, Page>,
@@ -85,7 +85,7 @@ impl Api {
         let usable = mapped.and_then(|()| self.allow_access(device, address, bytes));
         if usable.is_err() {
             mappings.pages.range_mut(address..address + bytes).for_each(|(_, page)| page.leftover = true);
-            // Tried again later; the failure above is the one to tell of.
+            // Tried again later; the error above is the one to return.
             let _ = self.tidy(&mut mappings);
         }
         usable
@@ -184,7 +184,7 @@ impl Api {
         }
     }
 
-    /// Tries what could not be taken back before once more.
+    /// Tries again what could not be undone before.
     fn tidy(&self, mappings: &mut Mappings) -> Result<()> {
         let left: Vec<u64> =
             mappings.pages.iter().filter(|(_, page)| page.leftover).map(|(address, _)| *address).collect();
@@ -194,7 +194,7 @@ impl Api {
         Ok(())
     }
 
-    /// Takes back what failed calls have left behind, at the end of the runtime.
+    /// Undoes what failed calls have left behind, at the end of the runtime.
     pub(crate) fn tidy_mappings(&self) {
         let _ = self.tidy(&mut self.mappings());
     }

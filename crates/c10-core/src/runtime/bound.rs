@@ -5,6 +5,7 @@
 //! then nothing is bound.
 
 use std::cell::{Cell, RefCell};
+use std::fmt;
 use std::marker::PhantomData;
 
 use crate::base::ids::RuntimeId;
@@ -36,9 +37,19 @@ fn change<R>(change: impl FnOnce(&mut Vec<Runtime>) -> R) -> Option<R> {
     changed.ok()
 }
 
-/// A runtime is the current one of this thread until this is dropped.
+/// Keeps a runtime the current one of this thread until it is dropped.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::Runtime;
+///
+/// let other = Runtime::on_system_driver();
+/// let guard = other.bind();
+/// assert_eq!(Runtime::current(), other);
+/// drop(guard);
+/// assert_eq!(Runtime::current(), Runtime::default_runtime());
+/// ```
 #[must_use = "the runtime is current only while the guard lives"]
-#[derive(Debug)]
 pub struct RuntimeGuard {
     runtime: RuntimeId,
     /// Ties the guard to its thread.
@@ -49,6 +60,12 @@ impl RuntimeGuard {
     pub(crate) fn new(runtime: &Runtime) -> Self {
         change(|bound| bound.push(runtime.clone()));
         Self { runtime: runtime.id(), thread: PhantomData }
+    }
+}
+
+impl fmt::Debug for RuntimeGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RuntimeGuard").field("runtime", &self.runtime.0).finish()
     }
 }
 

@@ -1,8 +1,9 @@
-//! The guard of a device: it is current until the guard is dropped.
+//! The guard of a device: the device is current until the guard is dropped.
 //!
 //! **Invariants:** a guard restores what was current when it was made, on the thread it was made on (guards cannot be
 //! sent). It creates no context: that happens when a device is first used.
 
+use std::fmt;
 use std::marker::PhantomData;
 
 use crate::base::device::DeviceIndex;
@@ -11,9 +12,20 @@ use crate::base::ids::RuntimeId;
 use crate::runtime::handle::Runtime;
 use crate::thread;
 
-/// A device is current until this is dropped; torch's `torch.cuda.device`.
+/// Keeps a device current until it is dropped; torch's `torch.cuda.device`.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default().devices(2)).unwrap();
+/// use c10_core::Runtime;
+///
+/// let runtime = Runtime::current();
+/// let guard = runtime.device_guard(1)?;
+/// assert_eq!((runtime.current_device()?, guard.previous()), (1, Some(0)));
+/// drop(guard);
+/// assert_eq!(runtime.current_device()?, 0);
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 #[must_use = "the device is current only while the guard lives"]
-#[derive(Debug)]
 pub struct DeviceGuard {
     runtime: RuntimeId,
     /// Negative when the guard does nothing.
@@ -33,6 +45,12 @@ impl DeviceGuard {
     #[must_use]
     pub fn previous(&self) -> Option<DeviceIndex> {
         (self.previous >= 0).then_some(self.previous)
+    }
+}
+
+impl fmt::Debug for DeviceGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DeviceGuard").field("previous", &self.previous()).finish()
     }
 }
 

@@ -4,9 +4,9 @@
 //! when something first needs the driver, once, and a failed start is tried again by the next need. The process-wide
 //! default is made on first use and never dropped.
 //!
-//! **Invariants:** objects made by a runtime keep it alive (buffers of pinned memory keep what they need of it) and refuse
-//! to work with another one's. Dropping the last handle waits for the devices and gives back every segment, stream, event
-//! and context; in a forked child it calls nothing.
+//! **Invariants:** objects made by a runtime keep it alive (buffers of pinned memory keep only the parts that they
+//! need) and refuse to work with objects of another runtime. Dropping the last handle waits for the devices and gives
+//! back every segment, stream, event and context; in a forked child it makes no driver call.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -35,11 +35,23 @@ use crate::thread;
 
 /// The runtime: one driver with everything that is kept for it.
 ///
-/// Cheap to clone; usable from any thread. Handles of the process-wide runtime are not even counted.
+/// Cheap to clone; usable from any thread. Handles of the process-wide runtime need no reference count.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::Runtime;
+///
+/// let runtime = Runtime::current();
+/// assert!(runtime.is_available() && !runtime.is_initialized());
+/// let buffer = runtime.memory().buffer(4, &runtime.streams().current(0)?)?;
+/// assert!(runtime.is_initialized(), "the first need starts it");
+/// runtime.synchronize(0)?;
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct Runtime(Lasting<Inner>);
 
-/// What a runtime's objects refer to without keeping it alive.
+/// A reference to a runtime that does not keep it alive.
 #[derive(Debug)]
 pub(crate) struct WeakRuntime(WeakLasting<Inner>);
 
@@ -48,11 +60,11 @@ pub(crate) struct Inner {
     source: Source,
     loaded: OnceLock<Arc<Table>>,
     ready: OnceLock<Started>,
-    /// Number of devices that the driver has shown; it was initialised then.
+    /// Number of devices that the driver reported when it was initialised to count them.
     counted: OnceLock<usize>,
     /// Held while starting, so that it happens once.
     starting: Mutex<()>,
-    /// The allocator's options; none before they are first needed, when the environment is asked.
+    /// The allocator's options. They are read from the environment when they are first needed.
     config: Mutex<Option<Arc<AllocatorConfig>>>,
     /// Whether device memory is cached, for runtimes that have not started.
     caching: AtomicBool,
@@ -66,7 +78,7 @@ pub(crate) struct Inner {
 }
 
 impl Runtime {
-    /// A runtime on a driver that is loaded already. Calls nothing yet.
+    /// A runtime on a driver that is loaded already. Makes no driver call yet.
     #[must_use]
     pub fn new(driver: Table) -> Self {
         Self::with(Source::Given, OnceLock::from(Arc::new(driver)))
@@ -104,7 +116,7 @@ impl Runtime {
         }))
     }
 
-    /// The process-wide runtime; on the system's driver unless [`Self::make_default`] came first.
+    /// The process-wide runtime. It is on the system's driver unless [`Self::make_default`] was called before.
     #[must_use]
     #[inline]
     pub fn default_runtime() -> Self {
@@ -126,7 +138,7 @@ impl Runtime {
         bound::bound().unwrap_or_else(Self::default_runtime)
     }
 
-    /// Looks at [`Self::current`].
+    /// Calls `look` with [`Self::current`].
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "what `look` returns would be copied, which takes longer than making it")]
     pub fn with_current<R>(look: impl FnOnce(&Self) -> R) -> R {
@@ -148,11 +160,11 @@ impl Runtime {
         self.queue().run(self)
     }
 
-    /// Calls `call` now, if the runtime has started, and else when it does; torch's `_lazy_call`. Starts nothing. A queued
-    /// call that fails makes what started the runtime fail, and is tried again by [`Self::init`].
+    /// Calls `call` now if the runtime has started, and otherwise when it starts; torch's `_lazy_call`. Starts nothing.
+    /// A queued call that fails makes what started the runtime fail, and is tried again by [`Self::init`].
     ///
     /// # Errors
-    /// What `call` answers where it is called now.
+    /// The error of `call`, if it is called now.
     #[track_caller]
     pub fn lazy_call(&self, call: impl FnMut(&Self) -> Result<()> + Send + 'static) -> Result<()> {
         match self.queue().add_unless(|| self.started().is_some(), call) {
@@ -173,8 +185,8 @@ impl Runtime {
         process::in_bad_fork()
     }
 
-    /// Whether there is a device to use; torch's `is_available`. Never fails and does not start the runtime, whatever the
-    /// options of the allocators are.
+    /// Whether there is a device to use; torch's `is_available`. It never fails, does not start the runtime and ignores
+    /// the options of the allocators.
     ///
     /// Initialises the driver, so that children which are forked later cannot use it, unless the environment variable
     /// `PYTORCH_NVML_BASED_CUDA_CHECK` is `1`: then it asks as [`Self::device_count`] does. Where the driver cannot be
@@ -185,11 +197,11 @@ impl Runtime {
         if asks_nvml { self.device_count() > 0 } else { self.count_by_driver() > 0 }
     }
 
-    /// Number of devices, 0 when there is no usable driver; torch's `device_count`. Never fails and does not start the
-    /// runtime, whatever the options of the allocators are.
+    /// Number of devices, 0 when there is no usable driver; torch's `device_count`. It never fails, does not start the
+    /// runtime and ignores the options of the allocators.
     ///
-    /// NVML is asked first, which leaves the driver alone, so that the process can still fork; only where it cannot tell is
-    /// the driver initialised. Before the runtime has started each call asks anew, so that a change of
+    /// NVML is asked first, which does not touch the driver, so that the process can still fork. The driver is
+    /// initialised only if NVML cannot tell. Before the runtime has started each call asks anew, so that a change of
     /// `CUDA_VISIBLE_DEVICES` counts.
     #[must_use]
     pub fn device_count(&self) -> usize {
@@ -200,9 +212,9 @@ impl Runtime {
         self.nvml_slot().visible_count(self.source()).unwrap_or_else(|| self.count_by_driver())
     }
 
-    /// Number of devices that the driver shows, which is initialised for it; what cannot be counted is told as a warning.
+    /// Number of devices that the driver reports, for which it is initialised. A failure becomes a warning.
     fn count_by_driver(&self) -> usize {
-        // The driver looks at its devices once, so that its answer is kept; also for a forked child, which cannot ask.
+        // The driver looks for its devices only once, so its answer is kept, also for a forked child, which cannot ask.
         if let Some(count) = self.started().map(|ready| ready.api.device_count()).or(self.0.counted.get().copied()) {
             return count;
         }
@@ -235,14 +247,14 @@ impl Runtime {
         }
     }
 
-    /// The started runtime, unless it has to be started first or may not be used. No error is made, so that this takes a
-    /// few instructions where it is inlined.
+    /// The started runtime, unless it has to be started first or may not be used. It makes no error value, so that it
+    /// takes a few instructions where it is inlined.
     #[inline]
     pub(crate) fn usable(&self) -> Option<&Started> {
         if process::in_bad_fork() { None } else { self.0.ready.get() }
     }
 
-    /// As [`Self::usable`], for a device that there is.
+    /// As [`Self::usable`], and only if the device exists.
     #[inline]
     pub(crate) fn usable_with(&self, device: DeviceIndex) -> Option<&Started> {
         let ready = self.usable()?;
@@ -260,7 +272,7 @@ impl Runtime {
         Ok(ready)
     }
 
-    /// The runtime as it is, if it has started; starts nothing.
+    /// The started runtime, if it has started. Does not start it.
     #[inline]
     pub(crate) fn started(&self) -> Option<&Started> {
         self.0.ready.get()
@@ -293,7 +305,7 @@ impl Runtime {
         self.0.config().unwrap_or_default()
     }
 
-    /// Who is told when memory runs out.
+    /// The observers that are called when memory runs out.
     pub(crate) fn observers(&self) -> &Observers {
         &self.0.observers
     }
@@ -387,7 +399,7 @@ impl Runtime {
         self.exchange_device(device)
     }
 
-    /// A device is current until the guard is dropped.
+    /// Makes a device current until the guard is dropped.
     ///
     /// # Errors
     /// The runtime cannot start, or the driver knows no such device.
@@ -396,7 +408,7 @@ impl Runtime {
         DeviceGuard::new(self, device)
     }
 
-    /// The driver's own answer for devices that do not exist.
+    /// The started runtime, or the driver's own error for a device that does not exist.
     #[inline]
     pub(crate) fn check_device(&self, device: DeviceIndex) -> Result<&Started> {
         match self.usable_with(device) {
@@ -476,7 +488,7 @@ impl Inner {
         if let Some(ready) = self.ready.get() {
             return Ok(ready);
         }
-        // The driver's answer comes first: without a device nobody wants to know of options.
+        // The driver is started first: where there is no device, wrong options do not matter.
         let table = Arc::clone(self.table()?);
         process::watch_forks();
         let api = Api::new(table)?;
@@ -486,7 +498,7 @@ impl Inner {
             ready.pinned.close(ready);
             return Err(error);
         }
-        // What is set meanwhile waits for this lock, and then finds the runtime started.
+        // Options that are set meanwhile wait for this lock, and then find the runtime started.
         let config = self.lock_config();
         for config in config.iter() {
             ready.allocator.set_config(config);
@@ -530,9 +542,10 @@ impl PartialEq for Runtime {
 
 impl Eq for Runtime {}
 
+/// One short line: the runtime's number and where its driver was loaded from.
 impl fmt::Debug for Runtime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let driver = self.0.loaded.get();
-        f.debug_struct("Runtime").field("id", &self.0.id.0).field("driver", &driver).finish_non_exhaustive()
+        let origin = self.0.loaded.get().map_or("not loaded", |table| table.origin());
+        write!(f, "Runtime {{ id: {}, driver: {origin} }}", self.0.id.0)
     }
 }

@@ -1,14 +1,16 @@
-//! The pinned memory of one runtime, and what is left of a runtime that is gone while buffers are still there.
+//! The pinned memory of one runtime, and the rest of a runtime that has ended while buffers of pinned memory still
+//! exist.
 //!
 //! Counting the owners of a runtime for each buffer would make every thread that takes a buffer write to the same
-//! place. So a buffer refers to its home, which is never freed, and not to the runtime. A runtime whose last handle is
-//! dropped while there are buffers leaves what it needs with the home, and whoever drops the last buffer finishes.
-//! After that the home serves another runtime; there are as many as runtimes were ever at work at a time.
+//! place. So a buffer refers to its home, which is never freed, and not to the runtime. If the last handle of a runtime
+//! is dropped while there are buffers, the runtime leaves its remaining parts with the home, and the thread that drops
+//! the last buffer frees them. After that another runtime uses the home, so that there are never more homes than
+//! runtimes existed at one time.
 //!
-//! **Invariants:** a home belongs to one started runtime at a time, and to none when it is in `SPARE`. `closed` is set
-//! before the closing thread asks whether there are owners, and is looked at after an owner is gone, so that one of the
-//! two finishes. An owner who parks its block orders the two by nothing; so the closing thread asks again when any
-//! processor has long made its stores visible.
+//! **Invariants:** a home belongs to one started runtime at a time, and to none when it is in `SPARE`. The closing
+//! thread sets `closed` before it asks whether there are owners, and an owner reads it after it has released its block,
+//! so that one of the two finishes. An owner that parks its block uses no memory ordering between the two steps, so the
+//! closing thread asks again after a time in which every processor has made its stores visible.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,7 +24,7 @@ use crate::runtime::handle::{Runtime, WeakRuntime};
 use crate::runtime::shutdown;
 use crate::runtime::started::Started;
 
-/// By far longer than a processor keeps a store to itself.
+/// Much longer than a processor takes to make a store visible to the others.
 const GRACE: Duration = Duration::from_millis(1);
 
 /// Homes without a runtime.
@@ -33,7 +35,7 @@ pub(crate) struct Home {
     /// Whether the runtime is gone.
     closed: AtomicBool,
     runtime: Mutex<Option<WeakRuntime>>,
-    /// What a runtime has left for whoever drops the last buffer.
+    /// The parts of a runtime that the thread which drops the last buffer frees.
     left: Mutex<Option<Box<Started>>>,
 }
 
@@ -60,17 +62,17 @@ impl Home {
         *lock(&self.runtime) = Some(runtime);
     }
 
-    /// Whether the runtime is gone, and with it all work that used the memory.
+    /// Whether the runtime has ended, and with it all work that used the memory.
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
     }
 
-    /// The runtime, unless it is gone or about to.
+    /// The runtime, unless it has ended or is about to end.
     pub(crate) fn runtime(&self) -> Option<Runtime> {
         lock(&self.runtime).as_ref().and_then(Runtime::upgrade)
     }
 
-    /// Gives a block up that the caller owned.
+    /// Ends one ownership of a block.
     #[inline]
     pub(crate) fn release(&'static self, (id, block): (BlockId, &Block)) {
         if self.cache.release_if_unused((id, block)) == Released::Waits {
@@ -79,7 +81,7 @@ impl Home {
         self.released();
     }
 
-    /// Gives a block up as its last owner, which streams may still use.
+    /// Releases a block as its last owner; streams may still use the block.
     #[cold]
     fn release_used(&'static self, block: BlockId) {
         let runtime = self.runtime();
@@ -92,7 +94,7 @@ impl Home {
         }
     }
 
-    /// As [`Self::release`], but calls nothing; for what the runtime itself holds.
+    /// As [`Self::release`], but makes no driver call; for blocks that the runtime itself holds.
     pub(crate) fn release_silently(&'static self, (id, block): (BlockId, &Block)) {
         if self.cache.release_if_unused((id, block)) == Released::Waits {
             self.cache.wait_for_streams::<Api>(None, id);
@@ -107,7 +109,7 @@ impl Home {
         }
     }
 
-    /// The runtime is gone. What is left of it is given back now, or when the last buffer is dropped.
+    /// The runtime has ended. Its remaining parts are freed now, or when the last buffer is dropped.
     pub(crate) fn close(&'static self, ready: Started) {
         let mut left = lock(&self.left);
         self.closed.store(true, Ordering::Release);

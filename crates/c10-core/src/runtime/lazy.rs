@@ -1,8 +1,8 @@
 //! Calls that wait until the runtime starts.
 //!
-//! **Invariants:** a queued call runs at most once with success, in the order of queueing, on the thread that starts the
-//! runtime and with no lock held, so that it may use the runtime. One that fails stays in the queue with those behind it
-//! until [`Runtime::init`] runs the queue again.
+//! **Invariants:** a queued call runs at most once with success, in the order of queueing, on the thread that starts
+//! the runtime and with no lock held, so that it may use the runtime. A call that fails stays in the queue, with the
+//! calls behind it, until [`Runtime::init`] runs the queue again.
 
 use std::fmt;
 use std::panic::Location;
@@ -28,7 +28,7 @@ impl Queue {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Queues a call, unless the runtime has started; then the call comes back.
+    /// Queues a call. If the runtime has started, returns the call instead.
     #[track_caller]
     pub(crate) fn add_unless<C>(&self, is_started: impl FnOnce() -> bool, call: C) -> Option<C>
     where
@@ -36,7 +36,7 @@ impl Queue {
     {
         let place = Location::caller();
         let mut queue = self.lock();
-        // Asked with the lock, so that a start under way either runs the call or has been noticed.
+        // Asked under the lock, so that a start under way either runs the call or is noticed here.
         if is_started() {
             return Some(call);
         }
@@ -44,7 +44,7 @@ impl Queue {
         None
     }
 
-    /// Runs what waits. The runtime has started.
+    /// Runs the queued calls. The runtime has started.
     pub(crate) fn run(&self, runtime: &Runtime) -> Result<()> {
         let mut waiting = std::mem::take(&mut *self.lock()).into_iter();
         while let Some(mut first) = waiting.next() {

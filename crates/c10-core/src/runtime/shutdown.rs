@@ -1,13 +1,14 @@
 //! The end of a runtime: what it waits for and the order in which everything goes back to the driver.
 //!
-//! **Invariants:** nothing here is called in a forked child. Work under way is waited for before anything it uses goes.
-//! Contexts go last. A call that fails stops nothing: there is nobody to tell.
+//! **Invariants:** nothing here is called in a forked child. Work under way is waited for before anything that it uses
+//! is freed. Contexts are released last. A call that fails does not stop the rest: there is no caller to return an
+//! error to.
 
 use crate::base::device::DeviceIndex;
 use crate::runtime::started::Started;
 use crate::state::deferred_destroy::DriverObject;
 
-/// Waits for the devices and lets go of what work under way needed. Only buffers of pinned memory can be left then.
+/// Waits for the devices and frees what work under way needed. Afterwards only buffers of pinned memory can be left.
 pub(crate) fn finish_work(started: &Started) {
     let _relaxed = started.relaxed();
     let devices = (0..).map(DeviceIndex).take(started.api.device_count());
@@ -30,7 +31,7 @@ pub(crate) fn dismantle(started: &Started) {
     started.allocator.dismantle(&started.api);
     started.api.tidy_mappings();
     for event in started.graph_events.clear().into_iter().chain(started.spare_events.clear()) {
-        // What cannot be destroyed is tried once more right below.
+        // An event that cannot be destroyed is tried once more right below.
         let _ = started.destroy(DriverObject::Event(event));
     }
     started.deferred.sweep(&started.api);

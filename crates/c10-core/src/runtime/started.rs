@@ -1,7 +1,7 @@
 //! A started runtime: the driver and everything that is kept for it.
 //!
-//! **Invariant:** what is here calls the driver with the capture mode relaxed where a capture of this runtime may be under
-//! way, so that it neither fails for nor spoils that capture.
+//! **Invariant:** the functions here relax the capture mode before they call the driver, where a capture of this
+//! runtime may be under way. So the calls neither fail because of that capture nor spoil it.
 
 use std::sync::Arc;
 
@@ -78,12 +78,12 @@ impl Started {
         self.allocator.set_limit(device, (fraction < 1.0).then(|| part(total, fraction)))
     }
 
-    /// Lets calls through that a capture of another thread would forbid, while one of ours is under way.
+    /// Allows calls that a capture of another thread would forbid, while a capture of this runtime is under way.
     pub(crate) fn relaxed(&self) -> Result<Relaxed<'_, Api>> {
         Relaxed::new(&self.api, self.allocator.is_scoped())
     }
 
-    /// Lets go of memory whose copies are done and of what could not be destroyed before.
+    /// Frees memory whose copies are done, and destroys objects that could not be destroyed before.
     #[inline]
     pub(crate) fn sweep(&self) {
         let any_memory = self.holds.any() || self.pinned.cache.any_waiting();
@@ -94,7 +94,7 @@ impl Started {
 
     #[inline(never)]
     fn sweep_all(&self) {
-        // What cannot be asked for now is asked for again the next time.
+        // If the mode cannot be changed now, the next sweep tries again.
         if let Ok(_relaxed) = self.relaxed() {
             self.holds.sweep(&self.api);
             self.pinned.cache.sweep(&self.api);
@@ -103,7 +103,7 @@ impl Started {
         }
     }
 
-    /// Waits for the work that something is held for, and lets go of it; whether there was anything.
+    /// Waits for the work that memory is held for, and frees that memory. Returns whether there was any.
     pub(crate) fn wait_for_held(&self) -> Result<bool> {
         let _relaxed = self.relaxed()?;
         self.holds.wait(&self.api)
@@ -118,7 +118,7 @@ impl Started {
         }
     }
 
-    /// Destroys something of the driver's, now or, if that fails, later.
+    /// Destroys an object of the driver, now or, if that fails, later.
     pub(crate) fn destroy(&self, object: DriverObject) -> Result<()> {
         self.deferred.destroy(&self.api, object)
     }

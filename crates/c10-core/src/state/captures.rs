@@ -4,13 +4,13 @@
 //! The driver is asked only where the answer is not known:
 //! - A stream that was once seen in a capture of this runtime takes part in it until that ends, which this runtime does,
 //!   or the body of a conditional node in it.
-//! - While this runtime captures nothing, its streams can take part in a capture only if that was begun elsewhere and by
-//!   a handle: one of a stream or an event that was given out, or a stream that came from elsewhere
-//!   ([`Captures::open_door`]). Before there is one, no stream captures.
+//! - While this runtime captures nothing, its streams can take part in a capture only if other code began that capture
+//!   with a raw handle: the handle of a stream or an event that this crate has given out, or a stream that was made
+//!   elsewhere ([`Captures::open_door`]). Before there is such a handle, no stream captures.
 //!
-//! **Invariants:** an entry is there from the begin of a capture to its end, whichever way that comes about, and so are the
-//! streams seen in it. A capture that could not be ended when its graph was given up is ended by the next sweep or capture
-//! that can; until then the driver is asked.
+//! **Invariants:** an entry exists from the begin of a capture to its end, however it ends, and so do the streams seen
+//! in it. If a capture could not be ended when its graph was discarded, the next sweep or capture that can ends it;
+//! until then the driver is asked.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -26,25 +26,25 @@ use crate::state::deferred_destroy::{DeferredDestroy, DriverObject};
 use crate::state::holds::Held;
 use crate::state::pool_pinned::PoolsPinned;
 
-/// Names a thing that is kept: the address in this process of what lives as long as it is kept.
+/// Names an object that is kept alive: by its address in this process, which no other object has meanwhile.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct KeptId(usize);
 
 impl KeptId {
-    /// The name of something that only its owners keep.
+    /// The name of an object that lives as long as its owners.
     #[inline]
     pub(crate) fn of<T: ?Sized>(thing: &Arc<T>) -> Self {
         Self(Arc::as_ptr(thing).addr())
     }
 
-    /// The name of something that lies at one place for good.
+    /// The name of an object that is never moved or freed.
     #[inline]
     pub(crate) fn at<T>(thing: &'static T) -> Self {
         Self(std::ptr::from_ref(thing).addr())
     }
 }
 
-/// What a graph keeps alive, each thing once.
+/// The objects that a graph keeps alive, each once.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Kept(BTreeMap<KeptId, Held>);
 
@@ -58,8 +58,8 @@ impl Kept {
     }
 }
 
-/// The last capture that was told what it needs to know of a thing: to keep it, or nothing. Numbers of captures do not come
-/// again, so it need not be told twice. Of a thing that belongs to one runtime.
+/// The last capture that was told whether to keep an object alive. Numbers of captures are never reused, so a capture
+/// need not be told twice. The object belongs to one runtime.
 #[derive(Debug)]
 pub(crate) struct Told(AtomicU64);
 
@@ -70,7 +70,7 @@ impl Default for Told {
 }
 
 impl Told {
-    /// Tells a capture by `tell`, unless it was told.
+    /// Calls `tell`, unless the capture was told before.
     #[inline]
     pub(crate) fn once(&self, capture: Capture, tell: impl FnOnce()) {
         if self.0.load(Ordering::Acquire) != capture.id {
@@ -85,7 +85,7 @@ impl Told {
 pub(crate) struct Capture {
     /// The driver's number of it.
     pub(crate) id: u64,
-    /// Where its allocations come from; unknown of a capture that this runtime did not begin.
+    /// The pool that its allocations come from; `None` for a capture that this runtime did not begin.
     pool: Option<PoolId>,
 }
 
@@ -105,7 +105,7 @@ struct UnderWay {
     pools: BTreeMap<u64, PoolId>,
     /// Streams that were seen in one of those.
     streams: Vec<(StreamRef, Capture)>,
-    /// What the graphs will keep, also of captures that this runtime did not begin.
+    /// What the graphs will keep alive, also for captures that this runtime did not begin.
     kept: BTreeMap<u64, Kept>,
 }
 
@@ -116,7 +116,7 @@ impl UnderWay {
     }
 }
 
-/// Lets the driver be asked again about the streams of a capture, when it is dropped.
+/// When this is dropped, the driver is asked again about the streams of a capture.
 #[derive(Debug)]
 pub(crate) struct AskAgain<'a> {
     captures: &'a Captures,
@@ -135,9 +135,9 @@ pub(crate) struct Captures {
     under_way: Mutex<UnderWay>,
     /// Captures under way that this runtime began.
     begun: AtomicUsize,
-    /// Whether others can bring a stream of this runtime into a capture.
+    /// Whether other code can bring a stream of this runtime into a capture.
     has_door: AtomicBool,
-    /// Streams of captures that nobody wants any more and that could not be ended.
+    /// Streams whose captures were discarded and could not be ended.
     given_up: Mutex<Vec<StreamRef>>,
     given_up_count: AtomicUsize,
     /// Executable graphs that live graph objects hold.
@@ -161,8 +161,8 @@ impl Captures {
         self.begun.store(under_way.pools.len(), Ordering::Release);
     }
 
-    /// Notes that a stream of this runtime or an event can be used elsewhere, or a stream came from elsewhere: from now on
-    /// it can take part in captures that this runtime did not begin.
+    /// Notes that other code has the raw handle of a stream or an event, or that a stream was made elsewhere: from now
+    /// on streams can take part in captures that this runtime did not begin.
     #[inline]
     pub(crate) fn open_door(&self) {
         if !self.has_door.load(Ordering::Relaxed) {
@@ -197,19 +197,20 @@ impl Captures {
         Ok(Some(capture))
     }
 
-    /// Keeps something, unless that is kept already, as long as the graph that the capture becomes. A capture that this runtime
-    /// did not begin is never heard of again; what it uses is kept as long as the runtime.
+    /// Keeps an object alive as long as the graph that the capture becomes, unless it is kept already. This runtime
+    /// does not learn what becomes of a capture that it did not begin; it keeps the objects of such a capture as long
+    /// as it lives.
     pub(crate) fn keep(&self, capture: u64, id: KeptId, held: impl FnOnce() -> Held) {
         self.lock().kept.entry(capture).or_default().0.entry(id).or_insert_with(held);
     }
 
-    /// Forgets which streams were seen in a capture, when what is returned is dropped: streams that record the body of a
-    /// conditional node leave the capture around it with the body.
+    /// Returns a value that, when dropped, makes this forget which streams were seen in a capture: streams that record
+    /// the body of a conditional node leave the capture with the body.
     pub(crate) fn ask_again_after(&self, capture: u64) -> AskAgain<'_> {
         AskAgain { captures: self, capture }
     }
 
-    /// Forgets a capture that is over; what its graph keeps.
+    /// Forgets a capture that is over, and returns what its graph keeps alive.
     pub(crate) fn end(&self, capture: u64) -> Kept {
         let mut under_way = self.lock();
         under_way.pools.remove(&capture);
@@ -218,27 +219,27 @@ impl Captures {
         under_way.kept.remove(&capture).unwrap_or_default()
     }
 
-    /// Lets go of everything, at the end of the runtime.
+    /// Drops everything, at the end of the runtime.
     pub(crate) fn clear(&self) {
         let under_way = std::mem::take(&mut *self.lock());
         self.begun.store(0, Ordering::Release);
         drop(under_way);
     }
 
-    /// Notes a stream whose capture nobody wants any more and that could not be ended.
+    /// Notes a stream whose capture was discarded and could not be ended.
     pub(crate) fn give_up(&self, stream: StreamRef) {
         let mut given_up = self.given_up.lock().unwrap_or_else(PoisonError::into_inner);
         given_up.push(stream);
         self.given_up_count.store(given_up.len(), Ordering::Release);
     }
 
-    /// Whether there are captures that nobody wants any more and that could not be ended.
+    /// Whether there are captures that were discarded and could not be ended.
     #[inline]
     pub(crate) fn any_given_up(&self) -> bool {
         self.given_up_count.load(Ordering::Acquire) > 0
     }
 
-    /// Ends captures that nobody wants any more, as far as this thread can.
+    /// Ends discarded captures, as far as this thread can.
     pub(crate) fn sweep(&self, api: &Api, deferred: &DeferredDestroy) {
         if !self.any_given_up() {
             return;
@@ -264,7 +265,7 @@ impl Captures {
         Ok(stream)
     }
 
-    /// Counts an executable graph made (1) or given up (-1).
+    /// Counts an executable graph that was made (1) or discarded (-1).
     pub(crate) fn count_exec(&self, by: isize) {
         self.execs.fetch_add(by.cast_unsigned(), Ordering::Relaxed);
     }

@@ -1,7 +1,7 @@
 //! Driver objects whose destruction failed.
 //!
-//! **Invariant:** whatever this crate makes is destroyed once, or is here. What is here is tried again whenever the
-//! runtime looks after finished work, and at its end.
+//! **Invariant:** every driver object that this crate makes is destroyed once, or is listed here. Listed objects are
+//! tried again whenever the runtime sweeps finished work, and at its end.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,7 +11,7 @@ use crate::base::error::Result;
 use crate::base::handles::EventHandle;
 use crate::driver::{Api, Driver, GraphExecHandle, GraphHandle};
 
-/// Something to be destroyed.
+/// A driver object to be destroyed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum DriverObject {
     Event(EventHandle),
@@ -32,7 +32,7 @@ impl DriverObject {
     }
 }
 
-/// What is left.
+/// The objects that are left.
 #[derive(Debug, Default)]
 pub(crate) struct DeferredDestroy {
     objects: Mutex<Vec<DriverObject>>,
@@ -41,7 +41,7 @@ pub(crate) struct DeferredDestroy {
 }
 
 impl DeferredDestroy {
-    /// Destroys something; it is kept for another time if that fails.
+    /// Destroys an object. If that fails, keeps it to try again later.
     pub(crate) fn destroy(&self, api: &Api, object: DriverObject) -> Result<()> {
         object.destroy(api).inspect_err(|_| {
             let mut objects = self.lock();

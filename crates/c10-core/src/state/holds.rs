@@ -1,8 +1,8 @@
-//! What a discarded graph kept, until the streams that may still replay it have passed.
+//! What discarded graphs kept alive, until the streams that may still replay them have finished.
 //!
-//! **Invariants:** what is held is let go of when an event recorded behind the work has passed, and not before. No event
-//! is recorded on a stream that captures: it would become a part of the graph, and asking for it would spoil the capture.
-//! A stream that the driver knows no more, since whoever lent it has destroyed it, has nothing to be waited for.
+//! **Invariants:** an object is held until an event that was recorded behind the work has completed. No event is
+//! recorded on a stream that captures: it would become a part of the graph, and querying it would spoil the capture. A
+//! stream that its owner has destroyed, so that the driver does not know it any more, has nothing to wait for.
 
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,10 +13,10 @@ use crate::base::handles::StreamRef;
 use crate::driver::Api;
 use crate::events::queue::EventQueues;
 
-/// Something that must not go before the device is done with it.
+/// An object that must not be dropped before the device is done with it.
 pub(crate) type Held = Arc<dyn Any + Send + Sync>;
 
-/// What is held for work under way.
+/// The objects that are held for work under way.
 #[derive(Debug, Default)]
 pub(crate) struct Holds {
     state: Mutex<HoldState>,
@@ -27,7 +27,7 @@ pub(crate) struct Holds {
 #[derive(Debug, Default)]
 struct HoldState {
     queues: EventQueues<Held>,
-    /// What no event could be recorded for yet.
+    /// Objects that no event could be recorded for yet.
     unrecorded: Vec<(StreamRef, Held)>,
 }
 
@@ -42,7 +42,7 @@ impl Holds {
         self.any.load(Ordering::Acquire)
     }
 
-    /// Holds something until the stream has passed the work queued so far.
+    /// Holds an object until the stream has finished the work queued so far.
     pub(crate) fn hold(&self, api: &Api, stream: StreamRef, held: Held) -> Result<()> {
         let mut state = self.lock();
         // Held even if no event can be recorded: the work is on its way. A later sweep records one.
@@ -51,15 +51,15 @@ impl Holds {
         let last = state.unrecorded.len() - 1;
         let let_go = state.record(api, last)?;
         drop(state);
-        // Dropped without the lock: what was held may take other locks when it goes.
+        // Dropped without the lock: dropping the object may take other locks.
         drop(let_go);
         Ok(())
     }
 
-    /// Lets go of what the streams have passed.
+    /// Drops the objects whose streams have finished.
     pub(crate) fn sweep(&self, api: &Api) {
         let mut state = self.lock();
-        // Trouble with the driver counts as not passed.
+        // If the driver fails, the work counts as not finished.
         let mut done = state.record_all(api).0;
         let has_passed = |event| Ok(api.event_is_done(event).unwrap_or(false));
         let _ = state.queues.poll(has_passed, |held| done.push(held));
@@ -68,13 +68,13 @@ impl Holds {
         drop(done);
     }
 
-    /// Waits until the streams have passed what is held for them, and lets go of it; whether there was anything. Streams
-    /// that capture are not waited for.
+    /// Waits until the streams have finished the work that objects are held for, and drops the objects. Returns whether
+    /// there were any. Streams that capture are not waited for.
     pub(crate) fn wait(&self, api: &Api) -> Result<bool> {
         let mut state = self.lock();
         let (gone, recorded) = state.record_all(api);
         let events: Vec<_> = state.queues.iter().map(|(event, _)| event).collect();
-        // Without the lock. An event that is let go of meanwhile stays alive as a spare.
+        // Waits without the lock. An event that is released meanwhile stays alive as a spare.
         drop(state);
         let any = !(events.is_empty() && gone.is_empty());
         drop(gone);
@@ -84,7 +84,7 @@ impl Holds {
         Ok(any)
     }
 
-    /// Lets go of everything, at the end of the runtime, when the devices are idle.
+    /// Drops everything, at the end of the runtime, when the devices are idle.
     pub(crate) fn dismantle(&self, api: &Api) {
         let mut state = std::mem::take(&mut *self.lock());
         let (events, held) = state.queues.take();
@@ -100,7 +100,8 @@ impl HoldState {
         self.unrecorded.is_empty() && self.queues.streams().next().is_none()
     }
 
-    /// Records an event for something, unless its stream captures. What is held if the stream is gone.
+    /// Records an event for an object, unless its stream captures. Returns the object if the stream does not exist any
+    /// more.
     fn record(&mut self, api: &Api, position: usize) -> Result<Option<Held>> {
         let stream = self.unrecorded[position].0;
         match api.stream_is_capturing(stream) {
@@ -114,7 +115,8 @@ impl HoldState {
         Ok(None)
     }
 
-    /// Records the events that could not be recorded before; what is held for streams that are gone, and the first error.
+    /// Records the events that could not be recorded before. Returns the objects whose streams do not exist any more,
+    /// and the first error.
     fn record_all(&mut self, api: &Api) -> (Vec<Held>, Result<()>) {
         let (mut gone, mut result, mut position) = (Vec::new(), Ok(()), 0);
         while position < self.unrecorded.len() {

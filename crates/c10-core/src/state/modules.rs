@@ -1,7 +1,8 @@
-//! Which modules are loaded, and which of them nobody needs any more.
+//! Which modules are loaded, and which of them are not needed any more.
 //!
-//! **Invariant:** a module that was loaded stands here until it was unloaded. One that nobody holds is unloaded when the
-//! program waits for its device, after that: work that used it was queued before, and unloading does not wait then.
+//! **Invariant:** a loaded module is listed here until it is unloaded. A module that nobody holds is unloaded right
+//! after the program has waited for its device: the work that used it is done then, and unloading does not have to
+//! wait.
 
 use std::collections::BTreeMap;
 use std::ffi::CStr;
@@ -14,7 +15,7 @@ use crate::driver::{Api, FunctionHandle, ModuleHandle};
 #[derive(Debug, Default)]
 pub(crate) struct Modules {
     state: Mutex<BTreeMap<ModuleHandle, Entry>>,
-    /// Kernels of our own, by device and name. Their modules stay as long as the runtime.
+    /// Kernels of this crate, by device and name. Their modules stay loaded as long as the runtime.
     own: Mutex<BTreeMap<(DeviceIndex, &'static CStr), FunctionHandle>>,
 }
 
@@ -34,23 +35,23 @@ impl Modules {
         self.lock().insert(module, Entry { device, retired: false });
     }
 
-    /// Notes that nobody holds a module any more. Calls nothing.
+    /// Notes that nobody holds a module any more. Makes no driver call.
     pub(crate) fn retire(&self, module: ModuleHandle) {
         if let Some(entry) = self.lock().get_mut(&module) {
             entry.retired = true;
         }
     }
 
-    /// Modules of a device that nobody holds, to be asked for before the program waits for the device.
+    /// Modules of a device that nobody holds. Ask before the program waits for the device.
     pub(crate) fn retired(&self, device: DeviceIndex) -> Vec<ModuleHandle> {
         let retired = |entry: &Entry| entry.retired && entry.device == device;
         self.lock().iter().filter(|(_, entry)| retired(entry)).map(|(module, _)| *module).collect()
     }
 
-    /// Unloads modules that nobody can use any more; what cannot be unloaded is tried the next time.
+    /// Unloads modules that nobody can use any more. A module that cannot be unloaded is tried the next time.
     pub(crate) fn unload(&self, api: &Api, modules: &[ModuleHandle]) {
         for module in modules {
-            // Taken out first: of two threads that come here only one may unload it.
+            // Removed first: only one of two threads may unload it.
             let Some(entry) = self.lock().remove(module) else { continue };
             if api.module_unload(entry.device, *module).is_err() {
                 self.lock().insert(*module, entry);
@@ -65,7 +66,7 @@ impl Modules {
         self.unload(api, &all);
     }
 
-    /// A kernel of our own on a device; `load` loads it when it is first needed.
+    /// A kernel of this crate on a device; `load` loads it when it is first needed.
     pub(crate) fn own(
         &self,
         device: DeviceIndex,

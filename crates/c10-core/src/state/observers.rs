@@ -1,7 +1,8 @@
-//! Who is told when device memory runs out.
+//! The observers that are called when device memory runs out.
 //!
-//! **Invariants:** observers are called with no lock held, so that one may use the runtime. While a thread calls observers,
-//! it calls none for memory that runs out meanwhile: an observer that asks for memory itself does not come back to itself.
+//! **Invariants:** observers are called with no lock held, so that one may use the runtime. While a thread calls
+//! observers, it calls none for memory that runs out meanwhile, so that an observer that asks for memory is not called
+//! again.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -10,15 +11,28 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::base::device::DeviceIndex;
 use crate::base::error::OutOfMemory;
 
-/// Is told of the device, the bytes asked of the driver, the bytes of the device or the limit that was set, and the
-/// bytes of the device that nobody holds.
+/// A function of the device, the bytes asked of the driver, the bytes of the device or the limit that was set, and the
+/// free bytes of the device.
 pub(crate) type Observer = dyn Fn(DeviceIndex, u64, u64, u64) + Send + Sync;
 
-/// Names an observer, so that it can be detached.
+/// The number of an attached observer, for detaching it.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{DeviceBuffer, Runtime};
+///
+/// let (memory, (tell, told)) = (Runtime::current(), std::sync::mpsc::channel());
+/// let observer = memory.memory().attach_out_of_memory_observer(move |device, asked, _, _| {
+///     let _ = tell.send((device, asked));
+/// });
+/// assert!(DeviceBuffer::new(1 << 50, None).is_err());
+/// assert_eq!(told.try_recv(), Ok((0, 1 << 50)));
+/// assert!(memory.memory().detach_out_of_memory_observer(observer));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ObserverId(u64);
 
-/// Who wants to be told, in the order they asked.
+/// The observers, in the order in which they were attached.
 #[derive(Default)]
 pub(crate) struct Observers(Mutex<List>);
 
@@ -39,7 +53,7 @@ struct Telling;
 impl Telling {
     /// `None` if the thread calls observers already.
     fn begin() -> Option<Self> {
-        // A thread that is ending has no such mark any more; then nobody is called.
+        // A thread that is ending has no such mark any more; then no observer is called.
         let was_telling = IS_TELLING.try_with(|telling| telling.replace(true)).unwrap_or(true);
         (!was_telling).then_some(Self)
     }
@@ -65,7 +79,7 @@ impl Observers {
         let mut list = self.lock();
         let position = list.observers.iter().position(|(known, _)| *known == id);
         let detached = position.map(|position| list.observers.remove(position));
-        // What the observer holds is dropped with the list unlocked: that may be anything.
+        // The observer is dropped with the list unlocked: it may hold anything.
         drop(list);
         detached.is_some()
     }

@@ -12,7 +12,7 @@ const UNKNOWN: u8 = 0;
 const NO: u8 = 1;
 const YES: u8 = 2;
 
-/// What the driver said of each pair.
+/// The driver's answer for each pair.
 #[derive(Debug)]
 pub(crate) struct Peers {
     devices: usize,

@@ -1,11 +1,12 @@
 //! Pinned blocks that captures used, for as long as the pools that they captured into.
 //!
 //! Graphs of one pool are replayed again and again, and a capture into the pool may follow long after the others. So a
-//! pinned block that one of them used serves nobody else while anybody uses the pool: a graph, a capture under way or a
-//! [`MemPool`](crate::MemPool), though the graph that used it may be gone. PyTorch has a private host pool for this.
+//! pinned block that one of them used is not reused while anybody uses the pool: a graph, a capture under way or a
+//! [`MemPool`](crate::MemPool). This holds even if the graph that used the block is gone. PyTorch has a private host
+//! pool for this.
 //!
-//! **Invariants:** a pool's blocks are shared by its users, and dropped with the last of them. What a replay under way
-//! still reads is kept by its graph besides, until the replay is over.
+//! **Invariants:** a pool's blocks are shared by its users, and dropped with the last of them. A block that a replay
+//! under way reads is also kept by its graph until the replay is over.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};

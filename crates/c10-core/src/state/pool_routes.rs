@@ -1,8 +1,9 @@
-//! Which routes of memory pools a program has opened by itself, without a guard.
+//! The routes to memory pools that a program has opened without a guard.
 //!
-//! Guards and captures open routes too, on which the safety of graphs rests. So what a program may close is noted here.
+//! Guards and captures open routes too, and the safety of graphs depends on those. So the routes that a program may
+//! close are noted here.
 //!
-//! **Invariant:** a program closes only the routes and gives up only the uses of pools that it opened and took.
+//! **Invariant:** a program closes only routes that it opened, and ends only uses of pools that it began.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -17,7 +18,7 @@ use crate::base::ids::PoolId;
 struct Opened {
     /// Whether its route is open.
     open: bool,
-    /// How many uses of the pool the program has taken and not given up.
+    /// How many uses of the pool the program has begun and not ended.
     uses: u32,
 }
 
@@ -26,7 +27,7 @@ struct Opened {
 pub(crate) struct PoolRoutes(Mutex<BTreeMap<(DeviceIndex, PoolId), Opened>>);
 
 impl PoolRoutes {
-    /// Opens a route by `open`, which also takes a use of the pool.
+    /// Opens a route with `open`, which also begins a use of the pool.
     pub(crate) fn open(&self, device: DeviceIndex, pool: PoolId, open: impl FnOnce() -> Result<()>) -> Result<()> {
         let mut routes = self.lock();
         open()?;
@@ -35,7 +36,7 @@ impl PoolRoutes {
         Ok(())
     }
 
-    /// Closes the route by `close`; the use of the pool stays.
+    /// Closes the route with `close`; the use of the pool stays.
     pub(crate) fn close(&self, device: DeviceIndex, pool: PoolId, close: impl FnOnce() -> Result<()>) -> Result<()> {
         let mut routes = self.lock();
         let opened = routes.get_mut(&(device, pool)).filter(|opened| opened.open);
@@ -45,7 +46,7 @@ impl PoolRoutes {
         Ok(())
     }
 
-    /// Gives up one use of the pool by `release`.
+    /// Ends one use of the pool with `release`.
     pub(crate) fn release(
         &self,
         device: DeviceIndex,

@@ -55,7 +55,7 @@ impl StreamPools {
 }
 
 fn destroy(api: &Api, device: DeviceIndex, handle: StreamHandle) {
-    // Nothing can be done about a stream that cannot be destroyed; its context goes soon.
+    // Nothing can be done about a stream that cannot be destroyed; its context ends soon.
     let _ = api.stream_destroy(StreamRef { device, handle });
 }
 
@@ -64,7 +64,7 @@ fn destroy(api: &Api, device: DeviceIndex, handle: StreamHandle) {
 pub(crate) struct DevicePools {
     level_count: Option<usize>,
     levels: [Option<Pool>; MAX_LEVELS],
-    /// Streams outside the pools, each with its level and whether somebody has it.
+    /// Streams outside the pools, each with its level and whether it is in use.
     unpooled: Vec<(StreamHandle, usize, bool)>,
 }
 
@@ -94,7 +94,7 @@ impl DevicePools {
         Ok(StreamKey { id: StreamId::of_pool(level, index), handle: pool.streams[index] })
     }
 
-    /// A stream outside the pools that nobody else has: one that was given back and has no work left, or a new one.
+    /// A stream outside the pools that is not in use: one that was returned and has no work left, or a new one.
     pub(crate) fn take_unpooled(&mut self, api: &Api, device: DeviceIndex, priority: i32) -> Result<StreamKey> {
         let level = self.level(api, device, priority)?;
         let idle = |handle| api.stream_query(StreamRef { device, handle }).unwrap_or(false);
@@ -110,11 +110,11 @@ impl DevicePools {
                 handle
             }
         };
-        // Its name is its handle, which is even: odd names are of pools.
+        // Its id is its handle, which is even: odd ids belong to pools.
         Ok(StreamKey { id: StreamId(i64::try_from(handle.0).unwrap_or(i64::MAX)), handle })
     }
 
-    /// Gives such a stream back. What still names it goes on to work.
+    /// Returns such a stream. Objects that still name it go on working.
     pub(crate) fn give_unpooled(&mut self, handle: StreamHandle) {
         let known = self.unpooled.iter_mut().find(|(known, ..)| *known == handle);
         known.into_iter().for_each(|(.., taken)| *taken = false);

@@ -6,23 +6,43 @@
 //! **Invariants:** a runtime has one mode for all threads; a refused operation does nothing. While the mode is
 //! [`SyncDebugMode::Default`] a policed operation pays for one relaxed load.
 
+use std::fmt;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use crate::base::error::{Error, Result, SyncDebugError};
 use crate::base::warning::warning;
 
-/// What happens when a policed operation makes the host wait.
+/// What happens when a policed operation makes the host wait; see [`crate::SyncDebug`].
+///
+/// ```
+/// use c10_core::SyncDebugMode;
+///
+/// assert_eq!(SyncDebugMode::try_from("warn")?, SyncDebugMode::Warn);
+/// assert_eq!(SyncDebugMode::try_from(2)?.to_string(), "error");
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[repr(u8)]
 pub enum SyncDebugMode {
-    /// Nothing: it waits.
+    /// Nothing special: the operation waits.
     #[default]
     Default = 0,
-    /// A warning, and it waits.
+    /// A warning is written, and the operation waits.
     Warn = 1,
-    /// [`crate::SyncDebugError::SynchronizingOperation`], and it is not done.
+    /// The operation is not done; it returns [`crate::SyncDebugError::SynchronizingOperation`].
     Error = 2,
+}
+
+impl fmt::Display for SyncDebugMode {
+    /// Writes torch's names of the modes.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Default => "default",
+            Self::Warn => "warn",
+            Self::Error => "error",
+        })
+    }
 }
 
 impl TryFrom<i32> for SyncDebugMode {

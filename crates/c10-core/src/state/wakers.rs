@@ -1,13 +1,13 @@
 //! Tasks that wait for events, and the thread that wakes them.
 //!
-//! A driver calls no one when an event passes. A function queued behind the event would be called, but may not use the
-//! driver, which a task that is run at once by its waker does; it would also need a stream of its own for each event, since
-//! the functions of one stream wait for each other. So a thread asks for the events: it serves every runtime of the
-//! program's choice, needs nothing of the streams, and works during captures.
+//! The driver does not notify anybody when an event completes. It would call a function that is queued behind the
+//! event, but such a function may not use the driver, while a waker may run its task at once, which does. Each event
+//! would also need a stream of its own, since the functions of one stream wait for each other. So a thread polls the
+//! events. It works with every executor, needs no streams, and works during captures.
 //!
-//! **Invariants:** there is at most one thread for a runtime, and none while nothing waited for some time. It holds the
-//! driver's functions but no runtime. An event is asked for under the lock, so that whoever takes its entry out may destroy
-//! it right after. Wakers are called without the lock.
+//! **Invariants:** a runtime has at most one such thread, and none after nothing has waited for some time. The thread
+//! holds the driver's functions but no runtime. It queries an event under the lock, so that a thread that removes the
+//! entry may destroy the event right afterwards. Wakers are called without the lock.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -17,7 +17,7 @@ use std::time::Duration;
 use crate::base::handles::{CaptureMode, EventHandle};
 use crate::driver::EventQuery;
 
-/// How soon the thread asks again at first, and at most. Each round without a passed event doubles the time.
+/// The shortest and the longest time between two polls. Each round in which no event completed doubles the time.
 const PERIODS: (Duration, Duration) = (Duration::from_micros(10), Duration::from_millis(1));
 /// How long the thread stays when nothing waits.
 const STAY: Duration = Duration::from_millis(200);
@@ -46,8 +46,8 @@ struct Shared {
 pub(crate) struct Wakers(Arc<Shared>);
 
 impl Wakers {
-    /// Calls the waker once the event has passed or cannot be asked for. `driver` is what a new thread asks with. `None`
-    /// where the system gives no thread.
+    /// Calls the waker once the event has completed or cannot be queried. `driver` makes the functions that a new
+    /// thread polls with. `None` if the system cannot start a thread.
     pub(crate) fn add<E>(&self, event: EventHandle, waker: Waker, driver: impl FnOnce() -> E) -> Option<WaiterId>
     where
         E: EventQuery + Send + 'static,
@@ -73,15 +73,15 @@ impl Wakers {
         let Some((_, known)) = waiting.entries.get_mut(&id) else { return false };
         std::mem::swap(known, &mut waker);
         drop(waiting);
-        // The old one goes without the lock: it may take locks itself.
+        // The old waker is dropped without the lock: it may take locks itself.
         drop(waker);
         true
     }
 
-    /// Takes an entry out. The event is not asked for any more when this returns.
+    /// Removes an entry. The event is not queried any more when this returns.
     pub(crate) fn remove(&self, id: WaiterId) {
         let entry = self.0.lock().entries.remove(&id);
-        // A waker may take locks when it goes.
+        // A waker may take locks when it is dropped.
         drop(entry);
     }
 }
@@ -92,7 +92,7 @@ impl Shared {
     }
 
     fn work(&self, driver: &impl EventQuery) {
-        // Without it a capture of another thread would forbid asking; then asking fails, and the task hears of that.
+        // Without it a capture of another thread would forbid queries. Then the query fails, and the task learns of it.
         let _ = driver.exchange_mode(CaptureMode::Relaxed);
         let (shortest, longest) = PERIODS;
         let mut period = shortest;
@@ -106,7 +106,7 @@ impl Shared {
                     return;
                 }
             }
-            // What cannot be asked for is told to the task, which asks itself.
+            // If an event cannot be queried, its task is woken, queries it and gets the error.
             let passed = waiting.entries.extract_if(.., |_, (event, _)| driver.query(*event).unwrap_or(true));
             let passed: Vec<Waker> = passed.map(|(_, (_, waker))| waker).collect();
             period = if passed.is_empty() { longest.min(period * 2) } else { shortest };

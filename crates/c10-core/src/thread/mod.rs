@@ -1,11 +1,11 @@
-//! The number of a thread, and what is current on it: for each runtime the device and one stream a device.
+//! The number of a thread, and what is current on it: for each runtime the device, and for each device a stream.
 //!
-//! The view of the runtime that the thread used last lies in cells that no destructor follows, so that looking at it costs
-//! a comparison and a load; the views of other runtimes are put aside and change places with it when they are asked for.
+//! The view of the runtime that the thread used last lies in cells without a destructor, so that reading it costs a
+//! comparison and a load. The views of other runtimes are put aside, and change places with it when they are needed.
 //!
-//! **Invariants:** numbers only, so that nothing here keeps a runtime alive. A runtime's view is at one place: in the
-//! cells or put aside; nowhere means that everything is as it was at first. While a thread is being torn down what was
-//! put aside may be gone, and then the defaults are answered.
+//! **Invariants:** only numbers are stored, so that nothing here keeps a runtime alive. A runtime's view is in one
+//! place: in the cells or put aside. If it is in neither, everything has its first value. While a thread is being torn
+//! down, the views that were put aside may be gone; then the defaults are returned.
 
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -52,7 +52,7 @@ thread_local! {
     static HANDED_OUT: Cell<HandedOut> = const { Cell::new(HandedOut { allocator: 0, claim: 0, shard: 0 }) };
 }
 
-/// Notes what this thread was handed out last: a hint, no more.
+/// Notes what this thread was handed out last. This is only a hint.
 #[inline]
 pub(crate) fn set_handed_out(last: HandedOut) {
     HANDED_OUT.with(|known| known.set(last));
@@ -70,17 +70,17 @@ pub(crate) fn handed_out() -> HandedOut {
     HANDED_OUT.with(Cell::get)
 }
 
-/// What is looked at all the time.
+/// What is read all the time.
 struct Here {
-    /// Whose view the rest is.
+    /// The runtime whose view the other cells hold.
     runtime: Cell<RuntimeId>,
     device: Cell<DeviceIndex>,
     streams: [Cell<StreamKey>; NEAR],
 }
 
-/// What is looked at now and then.
+/// What is read now and then.
 struct Aside {
-    /// Views that are not in the cells, and in which something is not as at first.
+    /// Views that are not in the cells and differ from a new view.
     views: Vec<View>,
     /// Current streams, other than the default one, of devices with high numbers.
     far: Vec<(RuntimeId, DeviceIndex, StreamKey)>,
@@ -208,7 +208,7 @@ fn exchange_far(runtime: RuntimeId, device: DeviceIndex, stream: Option<StreamKe
     exchanged.unwrap_or(StreamKey::DEFAULT)
 }
 
-/// Forgets a runtime that is gone; other threads keep a few numbers.
+/// Forgets a runtime that has ended; other threads keep a few numbers of it.
 pub(crate) fn forget(runtime: RuntimeId) {
     HERE.with(|here| {
         if here.runtime.get() == runtime {

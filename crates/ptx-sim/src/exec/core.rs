@@ -45,6 +45,30 @@ pub struct Launch<'k> {
     pub wide: bool,
 }
 
+impl<'k> Launch<'k> {
+    /// A launch with these sizes and parameters; everything else as it is where nobody says otherwise.
+    pub fn new(program: &'k Program, entry: usize, blocks: [u32; 3], threads: [u32; 3], parameters: &'k [u8]) -> Self {
+        Self {
+            program,
+            entry,
+            blocks,
+            threads,
+            dynamic_shared: 0,
+            parameters,
+            variables: 0,
+            cooperative: false,
+            warp_steps: 1 << 24,
+            all_steps: 1 << 38,
+            start_ns: 0,
+            grid_id: 1,
+            multiprocessors: 132,
+            seed: 0,
+            parts_warps: true,
+            wide: true,
+        }
+    }
+}
+
 /// What was noticed in a kernel that hardware lets pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {

@@ -13,6 +13,7 @@ mod block;
 mod control;
 mod core;
 mod exchange;
+mod flat;
 mod fragment;
 mod grid;
 mod matrix;
@@ -27,6 +28,7 @@ mod together;
 mod wide;
 
 pub use self::core::{Finding, FindingKind, Launch};
+pub use flat::FlatMemory;
 pub use grid::{Outcome, run};
 pub use memory::{Failure, Fault, Memory, Window};
 pub use op::Program;

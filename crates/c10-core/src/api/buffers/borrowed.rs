@@ -1,7 +1,7 @@
-//! Buffers of memory that somebody else gives back, and buffers whose memory was taken back.
+//! Buffers of memory that somebody else owns, and buffers whose memory was taken back.
 //!
 //! # Safety
-//! Nothing here is called; one function can only be promised right by its caller.
+//! No foreign function is called here. One function relies on a promise of its caller.
 #![expect(unsafe_code, reason = "who names an address answers for the memory there")]
 
 use std::sync::Arc;
@@ -13,13 +13,25 @@ use crate::base::handles::StreamRef;
 use crate::runtime::Runtime;
 use crate::thread;
 
-/// A buffer of the `size_bytes` bytes at an address, which dropping it does not give back; torch's
-/// `_construct_storage_from_data_pointer`. For memory whose place is known and that something else holds, such as what a
-/// captured graph writes at each replay. Allocates nothing.
+/// Makes a buffer of the `size_bytes` bytes at an address without owning them: dropping the buffer frees nothing.
+/// Torch's `_construct_storage_from_data_pointer`. For memory that something else owns, such as the memory that a
+/// captured graph writes at each replay.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{DeviceBuffer, construct_storage_from_data_pointer};
+///
+/// let owner = DeviceBuffer::from_slice(&[1_u8, 2, 3, 4])?;
+/// // SAFETY: the bytes are `owner`'s, which outlives the buffer.
+/// let part = unsafe { construct_storage_from_data_pointer(owner.address() + 1, 0, 2)? };
+/// assert!(part.is_borrowed());
+/// assert_eq!(part.to_vec()?, [2, 3]);
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 ///
 /// # Safety
-/// The bytes are memory of `device`, or that it can reach, until the last handle of the buffer is dropped and the work that
-/// it was used in is done. The caller answers for the order of that work and of work on the same bytes by other ways.
+/// The bytes are memory of `device`, or that it can reach, until the last handle of the buffer is dropped and the work
+/// that it was used in is done. The caller orders that work and all other work on the same bytes.
 ///
 /// # Errors
 /// The device does not exist, or the runtime cannot start.
@@ -39,13 +51,13 @@ pub unsafe fn construct_storage_from_data_pointer(
 }
 
 impl DeviceBuffer {
-    /// Whether somebody else gives the memory back.
+    /// Whether somebody else owns the memory and frees it.
     #[must_use]
     pub fn is_borrowed(&self) -> bool {
         self.memory.borrowed
     }
 
-    /// A buffer that gives back memory which was handed out for use on a stream.
+    /// A buffer that owns memory which was handed out for use on a stream.
     pub(crate) fn owning(runtime: &Runtime, address: u64, len: usize, stream: StreamRef) -> Self {
         Self::of(runtime, address, len, stream, None)
     }

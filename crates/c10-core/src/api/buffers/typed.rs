@@ -20,8 +20,8 @@ use crate::runtime::Started;
 
 /// Elements of a plain type in device memory.
 ///
-/// A handle of a part of a [`DeviceBuffer`]: clones and parts are the same memory. Plain types are those that
-/// [`bytemuck::Pod`] names: numbers, arrays of them, and structs of one's own that derive it.
+/// This is a handle of a part of a [`DeviceBuffer`]: clones and parts refer to the same memory. Plain types are those
+/// that [`bytemuck::Pod`] names: numbers, arrays of them, and structs of one's own that derive it.
 ///
 /// ```
 /// # testkit::make_default(testkit::Config::default()).unwrap();
@@ -45,8 +45,8 @@ pub struct DeviceSlice<T> {
 }
 
 impl DeviceBuffer {
-    /// The bytes of plain values in device memory, on the current runtime and the current device. They are there for every
-    /// stream when this returns.
+    /// Copies plain values into new device memory, on the current runtime and the current device. The copy is done when
+    /// the call returns, and every stream sees it.
     ///
     /// # Errors
     /// As for [`Self::new`] and [`Self::copy_from_slice`].
@@ -100,8 +100,8 @@ impl<T: Pod> DeviceSlice<T> {
         size_of::<T>()
     };
 
-    /// Room for `len` elements on the current runtime, for use on the current stream of `device`. The elements are what the
-    /// memory held before.
+    /// Allocates memory for `len` elements on the current runtime, for use on the current stream of `device`. The
+    /// memory is not cleared.
     ///
     /// # Errors
     /// [`crate::MemoryError::RequestTooLarge`], else as for [`DeviceBuffer::new`].
@@ -111,7 +111,7 @@ impl<T: Pod> DeviceSlice<T> {
         DeviceBuffer::new(bytes, device)?.elements()
     }
 
-    /// The same, all bytes 0 on the current stream of `device`.
+    /// As [`Self::new`], and sets all bytes to 0 on the current stream of `device`.
     ///
     /// # Errors
     /// As for [`Self::new`], or the driver's error.
@@ -121,8 +121,8 @@ impl<T: Pod> DeviceSlice<T> {
         Ok(zeros)
     }
 
-    /// A copy of these elements on the current runtime and the current device, which is there for every stream when this
-    /// returns.
+    /// Copies these elements into new device memory, on the current runtime and the current device. The copy is done
+    /// when the call returns, and every stream sees it.
     ///
     /// # Errors
     /// As for [`DeviceBuffer::from_slice`].
@@ -130,7 +130,7 @@ impl<T: Pod> DeviceSlice<T> {
         Self::from_slice_on(values, None)
     }
 
-    /// The same on another device.
+    /// As [`Self::from_slice`], on another device.
     ///
     /// # Errors
     /// As for [`Self::from_slice`]; the device does not exist.
@@ -140,7 +140,7 @@ impl<T: Pod> DeviceSlice<T> {
         Ok(slice)
     }
 
-    /// A part of it: the same memory.
+    /// A part of the slice. It refers to the same memory.
     ///
     /// # Errors
     /// The range leaves the slice.
@@ -151,7 +151,7 @@ impl<T: Pod> DeviceSlice<T> {
         Ok(Self { buffer: self.buffer.clone(), start, len, element: PhantomData })
     }
 
-    /// Copies `from` to the element at `offset` and on; see [`DeviceBuffer::copy_from_slice`].
+    /// Copies `from` into the slice, beginning at element `offset`; see [`DeviceBuffer::copy_from_slice`].
     ///
     /// # Errors
     /// The elements do not fit, else as there.
@@ -179,7 +179,7 @@ impl<T: Pod> DeviceSlice<T> {
         Ok(elements)
     }
 
-    /// Queues a copy of another slice's elements to the element at `offset` and on; see
+    /// Queues a copy of another slice's elements into this one, beginning at element `offset`; see
     /// [`DeviceBuffer::copy_from_buffer`].
     ///
     /// # Errors
@@ -197,7 +197,7 @@ impl<T: Pod> DeviceSlice<T> {
         self.buffer.copy_from_buffer(target.start, &from.buffer, source, stream)
     }
 
-    /// Queues a copy of elements in pinned memory to the element at `offset` and on; see
+    /// Queues a copy of elements in pinned memory into this slice, beginning at element `offset`; see
     /// [`DeviceBuffer::copy_from_pinned`].
     ///
     /// # Errors
@@ -215,7 +215,7 @@ impl<T: Pod> DeviceSlice<T> {
         self.buffer.copy_from_pinned(target.start, from, source, stream)
     }
 
-    /// Queues a copy of elements into pinned memory, to its element at `offset` and on; see
+    /// Queues a copy of elements into pinned memory, beginning at its element `offset`; see
     /// [`DeviceBuffer::copy_to_pinned`].
     ///
     /// # Errors
@@ -233,8 +233,8 @@ impl<T: Pod> DeviceSlice<T> {
         self.buffer.copy_to_pinned(source, to, target.start, stream)
     }
 
-    /// Queues setting elements, which are of 1, 2 or 4 bytes: others do not compile. Returns before it is done; ordered on
-    /// `stream`, `None` for the current stream of the memory's device.
+    /// Queues a fill: sets elements to `value`. Elements have 1, 2 or 4 bytes; others do not compile. Returns before
+    /// the fill is done. The fill is ordered on `stream`, or on the current stream of the memory's device for `None`.
     ///
     /// ```compile_fail
     /// c10_core::DeviceSlice::from_slice(&[1_u64])?.fill(.., 2, None)?;
@@ -335,6 +335,6 @@ impl<T> Clone for DeviceSlice<T> {
 impl<T> fmt::Debug for DeviceSlice<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (element, device) = (std::any::type_name::<T>(), self.device());
-        write!(f, "DeviceSlice([{element}; {}] at {:#x} on {device})", self.len, self.address())
+        write!(f, "DeviceSlice {{ [{element}; {}] at {:#x} on {device} }}", self.len, self.address())
     }
 }

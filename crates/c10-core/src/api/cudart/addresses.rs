@@ -1,4 +1,4 @@
-//! The functions of `cudart()` that are told addresses and handles of the program's.
+//! The functions of `cudart()` that take addresses and handles of the program.
 //!
 //! # Safety
 //! What the addresses and handles name is the promise of the callers of these functions, which pass it on.
@@ -10,8 +10,8 @@ use crate::base::handles::{StreamHandle, StreamRef};
 
 #[expect(non_snake_case, reason = "the names of C")]
 impl Cudart {
-    /// Pins `size` bytes of the program's memory at `ptr`, so that devices can reach them; the runtime's code. `flags`
-    /// are those of C: 1 portable, 2 mapped, 4 of an I/O device, 8 read-only.
+    /// Pins `size` bytes of the program's memory at `ptr`, so that devices can reach them. Returns the status code of
+    /// the runtime API. `flags` are those of C: 1 portable, 2 mapped, 4 of an I/O device, 8 read-only.
     ///
     /// # Safety
     /// - The memory stays where it is, and the program's, until `cudaHostUnregister`.
@@ -23,7 +23,7 @@ impl Cudart {
         }))
     }
 
-    /// Ends what [`Self::cudaHostRegister`] did; the runtime's code.
+    /// Unpins the memory that [`Self::cudaHostRegister`] pinned. Returns the status code of the runtime API.
     ///
     /// # Safety
     /// - No queued work uses the memory.
@@ -35,7 +35,7 @@ impl Cudart {
         }))
     }
 
-    /// Destroys a stream; the runtime's code. Its queued work still runs.
+    /// Destroys a stream. Its queued work still runs. Returns the status code of the runtime API.
     ///
     /// # Safety
     /// - `stream` is from [`Self::cudaStreamCreate`], and nobody uses it any more.

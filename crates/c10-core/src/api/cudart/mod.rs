@@ -1,10 +1,11 @@
 //! The part of the CUDA runtime API that torch shows: `cudart()`, its status codes and their texts.
 //!
-//! There is no CUDA runtime library here. Each function does what the runtime's does, through the driver, and answers
-//! with the runtime's code as a number; those that take addresses of the program's are in `driver/cudart.rs`.
+//! There is no CUDA runtime library here. Each function does through the driver what the function of the same name does
+//! there, and returns its status code as a number. The functions that take addresses of the program are in
+//! `addresses.rs`.
 //!
-//! **Invariant:** the driver's codes are the runtime's of the same meaning. The few that only one of them has are listed
-//! here.
+//! **Invariant:** a code of the driver and a code of the runtime API with the same meaning are the same number. The few
+//! that only one of them has are listed in `base/error/status.rs`.
 
 mod addresses;
 
@@ -13,7 +14,19 @@ use crate::base::device::DeviceIndex;
 use crate::base::error::{Result, error_string, status};
 use crate::runtime::{Runtime, Started};
 
-/// The runtime API, with a started runtime behind it; what torch's `cudart` answers. Functions have the names of C.
+/// The CUDA runtime API on a started runtime; what torch's `cudart` returns. Functions have the names of C.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{Runtime, check_error};
+///
+/// let cudart = Runtime::current().cudart()?;
+/// check_error(cudart.cudaProfilerStart())?;
+/// assert_eq!(cudart.cudaGetErrorString(2), "out of memory");
+/// let (free, total) = cudart.cudaMemGetInfo(0)?;
+/// assert!(free <= total);
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Cudart {
     pub(crate) runtime: Runtime,
@@ -32,19 +45,20 @@ impl Runtime {
 
 #[expect(non_snake_case, reason = "the names of C")]
 impl Cudart {
-    /// What the runtime says of a code.
+    /// The text of a status code.
     #[must_use]
     pub fn cudaGetErrorString(&self, error: i32) -> &'static str {
         error_string(&error)
     }
 
-    /// Starts the collection of a profiler that was told to wait for it, on the current device; the runtime's code.
+    /// Starts the collection of a profiler that waits for it, on the current device. Returns the status code of the
+    /// runtime API.
     #[must_use = "the answer is a code"]
     pub fn cudaProfilerStart(&self) -> i32 {
         status(self.on_current_device(|ready, device| ready.api.profiler_start(device)))
     }
 
-    /// Ends what [`Self::cudaProfilerStart`] started.
+    /// Ends the collection that [`Self::cudaProfilerStart`] started.
     #[must_use = "the answer is a code"]
     pub fn cudaProfilerStop(&self) -> i32 {
         status(self.on_current_device(|ready, device| ready.api.profiler_stop(device)))

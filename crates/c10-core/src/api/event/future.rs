@@ -1,7 +1,7 @@
 //! Waiting for events without blocking a thread.
 //!
-//! **Invariants:** the future has an event, so the driver's event lives as long as a thread may ask for it; the entry of the
-//! future is taken out when it is dropped, before the event is.
+//! **Invariants:** the future has an event, so the driver's event lives as long as a thread may ask for it; the entry
+//! of the future is removed when the future is dropped, before the event is dropped.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -13,7 +13,8 @@ use crate::api::event::Event;
 use crate::base::error::Result;
 use crate::state::wakers::WaiterId;
 
-/// Done when the work before an event is; made by [`Event::done`], [`crate::Stream::done`] or by awaiting an event.
+/// Ready when the work before an event is done; made by [`Event::done`], [`crate::Stream::done`] or by awaiting an
+/// event.
 ///
 /// Needs no executor of any kind. The waker is called by a thread of the runtime that asks the driver for the events that
 /// are waited for, every 10 microseconds at first and every millisecond for long waits; it ends when nothing waits.
@@ -128,7 +129,7 @@ impl<E: Borrow<Event> + Unpin> Future for EventFuture<E> {
     }
 }
 
-/// Lets go of what the work needed, as waiting in other ways does.
+/// Frees what the finished work needed, as the blocking ways of waiting do.
 fn started_sweep(event: &Event) {
     event.runtime.started().into_iter().for_each(|started| started.sweep());
 }

@@ -28,12 +28,12 @@ pub(crate) struct Capturing {
     pool: PoolId,
     /// Pinned blocks that captures into the pool used.
     pinned: Arc<PoolPinned>,
-    /// The driver's number of it.
+    /// The driver's number of the capture.
     pub(crate) id: u64,
     generators: Prepared,
 }
 
-/// What came of the attempt to end a capture.
+/// The outcome of an attempt to end a capture.
 pub(crate) enum Ended {
     /// It is over, with a graph or without one.
     Over(Result<Captured>),
@@ -42,7 +42,7 @@ pub(crate) enum Ended {
 }
 
 impl Capturing {
-    /// Begins a capture on the current stream; on an error nothing is capturing that was not before.
+    /// Begins a capture on the current stream; after an error no stream captures that did not before.
     pub(crate) fn begin(
         runtime: &Runtime,
         generators: &Generators,
@@ -103,7 +103,7 @@ impl Capturing {
         self.close(ready);
     }
 
-    /// Forgets the capture; what its graph keeps. The pool keeps the pinned blocks among it as well.
+    /// Forgets the capture and returns what its graph keeps alive. The pool keeps the pinned blocks of it as well.
     fn end_keeping(&self, ready: &Started) -> Kept {
         let kept = ready.captures.end(self.id);
         ready.api.captures().end(self.stream.device_index());
@@ -117,7 +117,7 @@ impl Capturing {
     }
 }
 
-/// Begins a capture and returns its number; on an error nothing is capturing.
+/// Begins a capture and returns its number. After an error the stream does not capture.
 fn begin(ready: &Started, stream: StreamRef, mode: CaptureMode) -> Result<u64> {
     ready.api.begin_capture(stream, mode)?;
     let id = ready.api.capture_id(stream).and_then(|id| id.ok_or(Error::Graph(GraphError::InvalidCapture)));
@@ -130,7 +130,7 @@ fn begin(ready: &Started, stream: StreamRef, mode: CaptureMode) -> Result<u64> {
     id
 }
 
-/// Ends the routing to a pool that no graph came of, and releases the pool.
+/// Ends the routing to the pool of a capture that left no graph, and releases the pool.
 fn close_pool(ready: &Started, device: DeviceIndex, pool: PoolId) {
     ready.allocator.end_capture(device, pool);
     // It cannot fail: there is such a device.

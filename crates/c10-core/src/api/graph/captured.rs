@@ -1,8 +1,8 @@
 //! A graph that was captured: the driver's graph and its executable form, with what they need.
 //!
-//! **Invariants:** the pool counts one use for as long as the graph is not discarded. What the graph keeps is let go of
-//! only when the streams it was replayed on have passed the replays. A driver object whose destruction fails is not
-//! forgotten (`state/deferred_destroy.rs`).
+//! **Invariants:** the pool counts one use for as long as the graph is not discarded. What the graph keeps alive is
+//! freed only when the streams that it was replayed on have finished the replays. A driver object whose destruction
+//! fails is not forgotten (`state/deferred_destroy.rs`).
 
 use std::collections::BTreeSet;
 use std::ffi::CString;
@@ -31,7 +31,7 @@ pub(crate) struct Captured {
     pub(crate) device: DeviceIndex,
     pub(crate) pool: PoolId,
     pub(crate) node_count: usize,
-    /// The driver's graph, unless it was given up once it was instantiated.
+    /// The driver's graph, unless it was destroyed after it was instantiated.
     pub(crate) template: Option<GraphHandle>,
     pub(crate) exec: Option<GraphExecHandle>,
     pub(crate) kept: Kept,
@@ -65,7 +65,8 @@ impl Captured {
         }
     }
 
-    /// What is left to do when the driver has made the graph: unless it is to be kept as it is, it is made executable.
+    /// Finishes a capture of which the driver has made a graph: makes the graph executable, unless it is to be kept as
+    /// it is.
     pub(crate) fn complete(&mut self, ready: &Started, keep_graph: bool, debug: bool) -> Result<()> {
         if let Some(graph) = self.template {
             self.node_count = ready.api.graph_node_count(graph)?;
@@ -128,7 +129,8 @@ impl Captured {
         ready.api.graph_upload(exec, stream)
     }
 
-    /// Writes the driver's graph into a file, and gives it up afterwards unless it is kept. Whether there was one.
+    /// Writes the driver's graph into a file, and destroys it afterwards unless it is kept. Returns whether there was
+    /// one.
     pub(crate) fn dump(&mut self, ready: &Started, path: &Path, keep_graph: bool) -> Result<bool> {
         let Some(graph) = self.template else { return Ok(false) };
         let path = CString::new(path.as_os_str().as_encoded_bytes())
@@ -140,7 +142,7 @@ impl Captured {
         Ok(true)
     }
 
-    /// Takes over another captured graph, whose shape is the same, into the executable form. On a refusal nothing has
+    /// Updates the executable form with another captured graph of the same shape. If the driver refuses, nothing has
     /// changed.
     pub(crate) fn check_update(&mut self, ready: &Started, newer: &Self) -> Result<()> {
         let graph = newer.template.ok_or(Error::Graph(GraphError::NotKept))?;
@@ -151,7 +153,7 @@ impl Captured {
         }
     }
 
-    /// Becomes the graph that the executable form was updated with. Goes on after an error and returns the first.
+    /// Becomes the graph that the executable form was updated with. Goes on after an error and returns the first one.
     pub(crate) fn become_updated(&mut self, ready: &Started, mut newer: Self, keep_graph: bool) -> Result<()> {
         std::mem::swap(&mut self.template, &mut newer.template);
         std::mem::swap(&mut self.kept, &mut newer.kept);
@@ -170,7 +172,7 @@ impl Captured {
         self.template.take().map_or(Ok(()), |graph| ready.destroy(DriverObject::Graph(graph)))
     }
 
-    /// Gives everything up; goes on after an error and returns the first.
+    /// Discards everything. Goes on after an error and returns the first one.
     pub(crate) fn discard(&mut self, ready: &Started) -> Result<()> {
         let relaxed = ready.relaxed();
         let exec = self.exec.take().map_or(Ok(()), |exec| destroy_exec(ready, exec));
@@ -181,7 +183,7 @@ impl Captured {
         relaxed.map(drop).and(exec).and(graph).and(pool).and(kept)
     }
 
-    /// Hands what the graph kept over to the streams that may still be replaying it.
+    /// Keeps what the graph kept alive until the streams that may still replay it have finished.
     fn hold_for_replays(&mut self, ready: &Started) -> Result<()> {
         let kept = std::mem::take(&mut self.kept);
         if kept.is_empty() {
@@ -201,7 +203,8 @@ fn destroy_exec(ready: &Started, exec: GraphExecHandle) -> Result<()> {
     ready.destroy(DriverObject::GraphExec(exec))
 }
 
-/// The driver's refusal, with the places of the nodes in the new graph. What cannot be found out is left out.
+/// Describes the driver's refusal, with the positions of the nodes in the new graph. What cannot be found out is left
+/// out.
 fn describe(ready: &Started, graph: GraphHandle, refusal: &UpdateRefusal) -> GraphUpdateError {
     let nodes = ready.api.graph_nodes(graph).unwrap_or_default();
     let describe = |node: NodeHandle| {

@@ -1,9 +1,10 @@
 //! Conditional nodes: parts of a graph that run, or run again, depending on a value on the device.
 //!
-//! **Invariants:** a body is recorded on a side stream, into a graph that the node owns; to the allocator and to whatever
-//! graphs keep alive it is a part of the capture around it. However a body ends, by an error or by a panic too, its
+//! **Invariants:** a body is recorded on a side stream, into a graph that the node owns; for the allocator, and for
+//! what graphs keep alive, it is a part of the capture around it. However a body ends, also by an error or a panic, its
 //! stream stops capturing before the capture around it goes on.
 
+use std::fmt;
 use std::marker::PhantomData;
 
 use crate::api::buffers::DeviceBuffer;
@@ -21,11 +22,27 @@ use crate::driver::{Api, ConditionHandle, ConditionalKind, GraphHandle, check_ra
 /// a kernel calls `cudaGraphSetConditional(handle, value)`. In PTX it declares
 /// `.extern .func cudaGraphSetConditional(.param .b64 handle, .param .b32 value);` and calls that; the driver resolves
 /// the name when the module is loaded, nothing has to be linked.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{CUDAGraph, CaptureMode, DeviceBuffer, Stream};
+///
+/// let (mut graph, stream, side) = (CUDAGraph::new(), Stream::new(None, 0)?, Stream::new(None, 0)?);
+/// let (flag, buffer) = (DeviceBuffer::from_slice(&[1_u32])?, DeviceBuffer::new(4, None)?);
+/// graph.record(&stream, None, CaptureMode::Global, |scope| {
+///     let condition = scope.condition(0)?;
+///     scope.set_condition(condition, &flag, 0)?;
+///     scope.if_node(condition, &side, |body| body.fill(&buffer, .., 7))
+/// })?;
+/// graph.replay()?;
+/// assert_eq!(buffer.to_vec()?, [7; 4]);
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 #[must_use = "a condition that no node has keeps the graph from being instantiated"]
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Condition {
     handle: ConditionHandle,
-    /// The capture that the graph comes of in the end.
+    /// The number of the outermost capture.
     whole: u64,
 }
 
@@ -34,6 +51,12 @@ impl Condition {
     #[must_use]
     pub fn handle(&self) -> u64 {
         self.handle.number
+    }
+}
+
+impl fmt::Debug for Condition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Condition {{ handle: {:#x} }}", self.handle())
     }
 }
 
@@ -62,7 +85,7 @@ impl Drop for Body<'_> {
 }
 
 impl CaptureScope<'_> {
-    /// A condition for one conditional node of this scope. At the begin of each replay it is `default`.
+    /// Makes a condition for one conditional node of this scope. Each replay begins with the value `default`.
     ///
     /// # Errors
     /// The driver is older than CUDA 12.3 ([`Error::Unavailable`]), or its error.
@@ -90,12 +113,12 @@ impl CaptureScope<'_> {
         launch_set_condition(self.runtime(), condition.handle(), buffer.at(offset), self.stream)
     }
 
-    /// Records an IF node: what `body` records on `side`, which is current meanwhile, runs in a replay if the condition is
-    /// not 0 when the node is reached. What this stream goes on with comes after the node.
+    /// Records an IF node. `body` records on `side`, which is the current stream meanwhile. In a replay its work runs
+    /// if the condition is not 0 when the node is reached. Later work of this stream comes after the node.
     ///
-    /// A body may use memory of the graph, kernels, copies and sets on the device, forks and conditional nodes; not host
-    /// functions and external events. `side` must not be used by a body that may run at the same time. When `body`
-    /// fails, what it has recorded stays in the node if the capture goes on all the same.
+    /// A body may use memory of the graph, kernels, copies and sets on the device, forks and conditional nodes; not
+    /// host functions and external events. `side` must not be used by a body that may run at the same time. If `body`
+    /// fails and the capture goes on all the same, the work that it has recorded stays in the node.
     ///
     /// # Errors
     /// What `body` returned, else: the driver is older than CUDA 12.3 ([`Error::Unavailable`]), the condition is of
@@ -111,7 +134,7 @@ impl CaptureScope<'_> {
         self.next_body(&mut bodies, side, body)
     }
 
-    /// Records an IF node with two bodies: `otherwise` runs if the condition is 0. Needs CUDA 12.8. Else as
+    /// Records an IF node with two bodies: `otherwise` runs if the condition is 0. Needs CUDA 12.8. Otherwise as
     /// [`Self::if_node`].
     ///
     /// # Errors
@@ -128,8 +151,8 @@ impl CaptureScope<'_> {
         Ok((then, self.next_body(&mut bodies, side, otherwise)?))
     }
 
-    /// Records a WHILE node: what `body` records runs again and again as long as the condition is not 0, which is looked
-    /// at before each turn. A body that never sets it to 0 runs for ever. Else as [`Self::if_node`].
+    /// Records a WHILE node: the work that `body` records runs again and again as long as the condition is not 0, which
+    /// is checked before each turn. A body that never sets it to 0 runs forever. Otherwise as [`Self::if_node`].
     ///
     /// # Errors
     /// As for [`Self::if_node`].
@@ -143,8 +166,9 @@ impl CaptureScope<'_> {
         self.next_body(&mut bodies, side, body)
     }
 
-    /// Records a SWITCH node with `count` bodies, of which that runs whose number the condition is, counted from 0; none
-    /// if there is no such body. `body` records each in turn. Needs CUDA 12.8. Else as [`Self::if_node`].
+    /// Records a SWITCH node with `count` bodies. In a replay the body runs whose number, counted from 0, is the value
+    /// of the condition; none if there is no such body. `body` records each in turn. Needs CUDA 12.8. Otherwise as
+    /// [`Self::if_node`].
     ///
     /// # Errors
     /// As for [`Self::if_node`]; the driver refuses a node without bodies.
@@ -159,7 +183,7 @@ impl CaptureScope<'_> {
         (0..count).map(|index| self.next_body(&mut bodies, side, |scope| body(index, scope))).collect()
     }
 
-    /// Adds the node; its bodies.
+    /// Adds the node and returns its bodies.
     fn conditional(
         &self,
         condition: Condition,

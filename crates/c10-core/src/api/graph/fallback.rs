@@ -1,4 +1,4 @@
-//! Capture where that is possible, else the work is done at once.
+//! Captures work where that is possible, and otherwise does it at once.
 //!
 //! **Invariant:** the work is done at once only where the capture itself is what failed, and never while the stream captures:
 //! then it would be recorded into another graph.
@@ -10,13 +10,27 @@ use crate::base::handles::CaptureMode;
 use crate::base::ids::PoolId;
 
 /// What [`CUDAGraph::capture_or_run`] did.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{CUDAGraph, CaptureMode, CaptureOutcome, DeviceBuffer, Stream};
+///
+/// let (mut graph, stream, buffer) = (CUDAGraph::new(), Stream::new(None, 0)?, DeviceBuffer::new(4, None)?);
+/// let outcome = graph.capture_or_run(&stream, None, CaptureMode::Global, || {
+///     buffer.fill(.., 7, &stream)?;
+///     stream.synchronize() // A capture forbids waiting.
+/// })?;
+/// assert!(matches!(outcome, CaptureOutcome::RanEagerly { .. }));
+/// assert_eq!(buffer.to_vec()?, [7; 4]);
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum CaptureOutcome<T> {
-    /// The work was captured and waits for a replay. What the closure returned.
+    /// The work was captured and waits for a replay. Holds the value that the closure returned.
     Captured(T),
     /// The work was done at once, since it could not be captured; the graph is empty.
     RanEagerly {
-        /// What the closure returned.
+        /// The value that the closure returned.
         value: T,
         /// Why nothing was captured.
         error: Error,
@@ -25,7 +39,7 @@ pub enum CaptureOutcome<T> {
 
 /// Why nothing was captured.
 enum Failure {
-    /// Without a capture it would not have happened.
+    /// It would not have happened without a capture.
     OfCapture(Error),
     Other(Error),
 }
@@ -34,8 +48,8 @@ impl CUDAGraph {
     /// Captures what `body` queues on `stream` or, where that cannot be captured, lets `body` run once more on `stream`
     /// without a capture, so that the work is done either way. The next call tries to capture again.
     ///
-    /// Only what the capture itself caused leads there: the driver cannot capture or instantiate, or the work does what a
-    /// capture forbids. Any other error of `body` is returned, and the graph is empty then.
+    /// This happens only for failures that the capture itself caused: the driver cannot capture or instantiate, or the
+    /// work does what a capture forbids. Any other error of `body` is returned, and the graph is empty then.
     ///
     /// # Errors
     /// The graph has captured already or is capturing, or what `body` returned.
@@ -59,7 +73,7 @@ impl CUDAGraph {
         Ok(CaptureOutcome::RanEagerly { value: body()?, error })
     }
 
-    /// Captures once, and tells apart why that failed.
+    /// Captures once. An error says whether the capture caused it.
     fn try_capture<T>(
         &mut self,
         stream: &Stream,

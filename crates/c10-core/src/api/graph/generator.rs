@@ -1,8 +1,7 @@
 //! Random number generators in graphs.
 //!
 //! Work that a graph repeats must draw new numbers each time, so captured work reads a generator's seed and offset from
-//! the device, where each replay writes them first. What is written is the generator's business; a graph only tells it
-//! when.
+//! the device, where each replay writes them first. The generator decides what is written; a graph only tells it when.
 //!
 //! **Invariant:** each prologue of a capture is followed by exactly one epilogue, also when the capture fails or a
 //! generator does.
@@ -17,23 +16,47 @@ use crate::base::error::Result;
 /// it.
 ///
 /// A state may be registered with several graphs. Its functions are called by the thread that captures or replays.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{CUDAGraph, CaptureMode, DeviceBuffer, GeneratorState, Result, Stream};
+/// use std::sync::{Arc, atomic::{AtomicU64, Ordering}};
+///
+/// #[derive(Default)]
+/// struct Offset(AtomicU64);
+/// impl GeneratorState for Offset {
+///     fn capture_prologue(&self, _: &Stream) -> Result<()> { Ok(()) }
+///     fn capture_epilogue(&self) -> u64 { 4 }
+///     fn replay_prologue(&self, increment: u64, _: &Stream) -> Result<()> {
+///         self.0.fetch_add(increment, Ordering::Relaxed);
+///         Ok(())
+///     }
+/// }
+/// let (mut graph, stream, offset) = (CUDAGraph::new(), Stream::new(None, 0)?, Arc::new(Offset::default()));
+/// let buffer = DeviceBuffer::new(4, None)?;
+/// graph.register_generator_state(offset.clone())?;
+/// graph.capture(&stream, None, CaptureMode::Global, || buffer.fill(.., 7, &stream))?;
+/// (graph.replay()?, graph.replay()?);
+/// assert_eq!(offset.0.load(Ordering::Relaxed), 8);
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 pub trait GeneratorState: Send + Sync {
-    /// A capture is about to begin on `stream`, which is not capturing yet: from now on work gets its place in the
-    /// sequence relative to the graph's first, and reads the rest from the device.
+    /// A capture is about to begin on `stream`, which is not capturing yet: from now on work counts its place in the
+    /// sequence from the begin of the graph, and reads the rest from the device.
     ///
     /// # Errors
-    /// What keeps the capture from beginning; the epilogue is not called then.
+    /// Any error keeps the capture from beginning; the epilogue is not called then.
     fn capture_prologue(&self, stream: &Stream) -> Result<()>;
 
-    /// The capture is over. How far one replay of the whole graph advances the generator; of no interest where the
-    /// capture failed.
+    /// The capture is over. Returns how far one replay of the whole graph advances the generator; the number is ignored
+    /// if the capture failed.
     fn capture_epilogue(&self) -> u64;
 
-    /// A replay is about to be queued on `stream`: tells the device where the generator stands, in the order of that
-    /// stream, and advances the generator by `whole_graph_increment`. Nothing needs to be written for 0.
+    /// A replay is about to be queued on `stream`. Queues on that stream what tells the device where the generator
+    /// stands, and advances the generator by `whole_graph_increment`. For 0 nothing needs to be written.
     ///
     /// # Errors
-    /// What keeps the replay from being queued.
+    /// Any error keeps the replay from being queued.
     fn replay_prologue(&self, whole_graph_increment: u64, stream: &Stream) -> Result<()>;
 }
 

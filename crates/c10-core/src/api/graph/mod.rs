@@ -1,9 +1,8 @@
 //! CUDA graphs: work that is recorded once and replayed as one.
 //!
 //! Reading order: this file ([`CUDAGraph`], whose functions decide by its state), `scope` and `conditional` (what can
-//! be recorded), `fallback` (capture, or do the work at once), `capture` (from begin to end), `captured` (what came of
-//! it: replay, update, dump), then what these use: `generator` (random numbers), `kept` (what captures must keep
-//! alive), `report`, `update` (words for nodes and refusals).
+//! be recorded), `fallback` (capture, or do the work at once), `capture` (from begin to end), `captured` (the result:
+//! replay, update, dump), then what these use: `generator` (random numbers) and `report`.
 //!
 //! **Invariants:** allocations made on the capturing streams come from the graph's private pool, and that pool, the
 //! pinned memory and the buffers that captured copies use live until the graph is reset or dropped. However a capture
@@ -44,6 +43,18 @@ use generator::Generators;
 const NO_DEBUG: &str = "CUDA Graphs debug not enabled, set with [graph].enable_debug_mode()";
 
 /// A graph of work; torch's `CUDAGraph`. Captures once, then replays until it is reset.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{CUDAGraph, CaptureMode, DeviceBuffer, Stream};
+///
+/// let (mut graph, stream, buffer) = (CUDAGraph::new(), Stream::new(None, 0)?, DeviceBuffer::new(4, None)?);
+/// graph.capture(&stream, None, CaptureMode::Global, || buffer.fill(.., 7, &stream))?;
+/// assert_eq!((graph.node_count(), format!("{graph:?}")), (1, "CUDAGraph { captured, 1 nodes }".to_owned()));
+/// graph.replay()?;
+/// assert_eq!(buffer.to_vec()?, [7; 4]);
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 pub struct CUDAGraph {
     runtime: Runtime,
     keep_graph: bool,
@@ -58,28 +69,28 @@ enum State {
 }
 
 impl CUDAGraph {
-    /// A graph of nothing, of the current runtime. Calls nothing.
+    /// An empty graph of the current runtime. Makes no driver call.
     #[must_use]
     pub fn new() -> Self {
         Self::on(&Runtime::current(), false)
     }
 
-    /// A graph of nothing that will keep what it captures beside its executable form, which is made by the first
-    /// replay or by [`Self::instantiate`]. Calls nothing.
+    /// An empty graph of the current runtime that keeps the captured graph beside its executable form. The first replay
+    /// or [`Self::instantiate`] makes the executable form. Makes no driver call.
     #[must_use]
     pub fn with_keep_graph() -> Self {
         Self::on(&Runtime::current(), true)
     }
 
-    /// A graph of nothing, of a runtime. With `keep_graph` the captured graph is kept beside its executable form, which
-    /// then is made by the first replay or by [`Self::instantiate`]. Calls nothing.
+    /// An empty graph of a runtime. With `keep_graph` the captured graph is kept beside its executable form, and the
+    /// first replay or [`Self::instantiate`] makes the executable form. Makes no driver call.
     #[must_use]
     pub fn on(runtime: &Runtime, keep_graph: bool) -> Self {
         Self { runtime: runtime.clone(), keep_graph, generators: Generators::default(), state: State::Empty }
     }
 
-    /// Lets captures and replays move the state of a random number generator, for as long as this graph object lives. A
-    /// state that is registered already is not registered twice.
+    /// Registers the state of a random number generator: captures and replays advance it as long as this graph object
+    /// lives. A state that is registered already is not registered twice.
     ///
     /// # Errors
     /// The graph is capturing ([`crate::GraphError::GeneratorDuringCapture`]) or has captured already.
@@ -94,8 +105,9 @@ impl CUDAGraph {
         }
     }
 
-    /// Starts to record what is queued on the current stream, and on streams that come to depend on it, instead of
-    /// doing it. Memory allocated on those streams comes from `pool`, or from a pool of this graph's own.
+    /// Begins a capture: work that is queued on the current stream, or on a stream that comes to depend on it, is
+    /// recorded and not run. Memory allocated on those streams comes from `pool`, or for `None` from a pool of this
+    /// graph's own.
     ///
     /// # Errors
     /// The graph has captured already, the current stream is the default one or capturing, a capture under way allocates
@@ -110,8 +122,8 @@ impl CUDAGraph {
         Ok(())
     }
 
-    /// Ends the capture that [`Self::capture_begin`] began. On an error other than "wrong stream" the capture is over all
-    /// the same, unless the driver refused to end it, and the graph can capture again.
+    /// Ends the capture that [`Self::capture_begin`] began. After an error the capture is over as well and the graph
+    /// can capture again, unless another stream is current or the driver refused to end the capture.
     ///
     /// # Errors
     /// No capture is under way, another stream is current, something forbidden was done during the capture, or the
@@ -139,8 +151,8 @@ impl CUDAGraph {
         Ok(GraphCapture { graph: self, stream: stream.clone(), _current: current })
     }
 
-    /// Captures what `body` queues on `stream`, which is current meanwhile. The capture ends on every way out of
-    /// `body`; after an error or a panic the graph is empty.
+    /// Captures the work that `body` queues on `stream`, which is the current stream meanwhile. The capture ends
+    /// however `body` ends; after an error or a panic the graph is empty.
     ///
     /// # Errors
     /// What `body` returned, else as for [`Self::capture_begin`] and [`Self::capture_end`].
@@ -154,8 +166,8 @@ impl CUDAGraph {
         self.record(stream, pool, mode, |_| body())
     }
 
-    /// Captures what `body` records with the scope it is given, which has only what a capture allows. Else as
-    /// [`Self::capture`].
+    /// Captures the work that `body` records with the scope it is given. The scope offers only what a capture allows.
+    /// Otherwise as [`Self::capture`].
     ///
     /// # Errors
     /// As for [`Self::capture`].
@@ -209,7 +221,8 @@ impl CUDAGraph {
         }
     }
 
-    /// Makes the executable form anew. Only for graphs made with `keep_graph`; the others do it by themselves.
+    /// Makes the executable form anew. Only for graphs made with `keep_graph`; other graphs make it at the end of the
+    /// capture.
     ///
     /// # Errors
     /// Nothing was captured, the graph was made without `keep_graph`, or the driver's error.
@@ -248,14 +261,15 @@ impl CUDAGraph {
         }
     }
 
-    /// Gives the executable form the parameters of another graph that was captured since and has the same shape: cheaper than
-    /// making it anew. This graph takes over the other's memory pool and what it keeps, and the other is empty afterwards.
+    /// Updates the executable form with the parameters of another graph that was captured since and has the same shape,
+    /// which is cheaper than making it anew. This graph takes over the memory pool of the other and everything that it
+    /// keeps alive; the other is empty afterwards.
     ///
     /// # Errors
     /// [`crate::GraphError::Update`] when the graphs do not fit each other; one of them has captured nothing, the other
     /// was made without `keep_graph` ([`crate::GraphError::NotKept`]) or captured on another device
-    /// ([`crate::GraphError::Device`]); the driver's error. Both graphs are then as they were. An error of giving up
-    /// what the update replaced comes after the update was made.
+    /// ([`crate::GraphError::Device`]); the driver's error. Both graphs are then as they were. An error from freeing
+    /// what the update replaced is returned after the update was made.
     pub fn update(&mut self, newer: &mut Self) -> Result<()> {
         self.runtime.check_same(&newer.runtime, "graph")?;
         let ready = self.runtime.ready()?;
@@ -273,7 +287,7 @@ impl CUDAGraph {
         }
     }
 
-    /// Gives up what was captured, so that the graph can capture again; ends a capture under way. Memory that the
+    /// Discards what was captured, so that the graph can capture again. Ends a capture under way. Memory that the
     /// program still holds from the pool stays valid.
     ///
     /// # Errors
@@ -303,15 +317,15 @@ impl CUDAGraph {
         }
     }
 
-    /// From now on graphs of this graph's runtime keep what they capture until it was written once, without `keep_graph` too.
-    /// Calls nothing.
+    /// From now on all graphs of this runtime keep the captured graph until [`Self::debug_dump`] has written it once,
+    /// also without `keep_graph`. Makes no driver call.
     pub fn enable_debug_mode(&self) {
         self.runtime.enable_graph_debug();
     }
 
-    /// Writes everything about the captured graph into a file that Graphviz reads; whether there was anything to write.
-    /// Needs `keep_graph`, or debug mode during the capture, when the graph can be written once. Without both there is only a
-    /// warning.
+    /// Writes everything about the captured graph into a file that Graphviz reads. Returns whether there was anything
+    /// to write. Needs `keep_graph`, or debug mode during the capture, when the graph can be written once. Without both
+    /// there is only a warning.
     ///
     /// # Errors
     /// The path cannot be given to the driver ([`crate::GraphError::PathWithNul`]), or the driver's error.
@@ -326,8 +340,8 @@ impl CUDAGraph {
         }
     }
 
-    /// The captured graph's CUDA handle (`CUgraph`) as a number. A raw door: whoever uses it with the driver answers for
-    /// what is done. It is valid until this graph is reset, updated or dropped.
+    /// The captured graph's CUDA handle (`CUgraph`) as a number. An escape hatch: whoever passes it to the driver is
+    /// responsible for what happens. It is valid until this graph is reset, updated or dropped.
     ///
     /// # Errors
     /// The graph was made without `keep_graph`, or nothing was captured.
@@ -343,8 +357,8 @@ impl CUDAGraph {
         }
     }
 
-    /// The executable form's CUDA handle (`CUgraphExec`) as a number. A raw door: whoever uses it with the driver answers for
-    /// what is done. It is valid until this graph is reset, instantiated anew or dropped.
+    /// The executable form's CUDA handle (`CUgraphExec`) as a number. An escape hatch: whoever passes it to the driver
+    /// is responsible for what happens. It is valid until this graph is reset, instantiated anew or dropped.
     ///
     /// # Errors
     /// There is no executable form yet.
@@ -357,7 +371,7 @@ impl CUDAGraph {
         }
     }
 
-    /// What the graph holds.
+    /// What the graph holds: its nodes, its memory and what it keeps alive.
     ///
     /// # Errors
     /// Nothing was captured, or the driver's error.
@@ -416,6 +430,6 @@ impl fmt::Debug for CUDAGraph {
             State::Captured(_) => "captured",
         };
         let nodes = self.node_count();
-        f.debug_struct("CUDAGraph").field("state", &state).field("nodes", &nodes).finish_non_exhaustive()
+        write!(f, "CUDAGraph {{ {state}, {nodes} nodes }}")
     }
 }

@@ -1,11 +1,12 @@
 //! What can be recorded: the guard of a capture, and the handle that a closure records with.
 //!
-//! A [`CaptureScope`] has only what a capture allows. It cannot wait for the device, ask whether work is done, or copy plain
-//! host memory, and what it forks off is joined again.
+//! A [`CaptureScope`] has only what a capture allows. It cannot wait for the device, ask whether work is done, or copy
+//! plain host memory, and work that it forks to another stream is joined again.
 //!
 //! **Invariants:** both stay on the thread that began the capture. A guard borrows its graph, which therefore can neither
 //! be replayed nor dropped before the capture has ended.
 
+use std::fmt;
 use std::marker::PhantomData;
 use std::ops::RangeBounds;
 use std::sync::Arc;
@@ -26,9 +27,22 @@ use crate::state::captures::KeptId;
 use crate::state::holds::Held;
 use crate::state::pool_pinned::PoolPinned;
 
-/// A capture under way on a stream that is current meanwhile; torch's `torch.cuda.graph`.
+/// A capture under way; its stream is the current one meanwhile. Torch's `torch.cuda.graph`.
 ///
-/// Dropping it ends the capture; during a panic what was captured is given up. It belongs to the thread that made it:
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{CUDAGraph, CaptureMode, DeviceBuffer, Stream};
+///
+/// let (mut graph, stream, buffer) = (CUDAGraph::new(), Stream::new(None, 0)?, DeviceBuffer::new(4, None)?);
+/// let capture = graph.capture_guard(&stream, None, CaptureMode::Global)?;
+/// capture.scope().fill(&buffer, .., 7)?;
+/// capture.end()?;
+/// assert_eq!(graph.node_count(), 1);
+/// # Ok::<(), c10_core::Error>(())
+/// ```
+///
+/// Dropping it ends the capture; during a panic it also discards what was captured. It belongs to the thread that made
+/// it:
 ///
 /// ```compile_fail,E0277
 /// fn ends_elsewhere(capture: c10_core::GraphCapture<'_>) {
@@ -49,7 +63,6 @@ use crate::state::pool_pinned::PoolPinned;
 /// }
 /// ```
 #[must_use = "the capture lasts only while the guard lives"]
-#[derive(Debug)]
 pub struct GraphCapture<'a> {
     pub(crate) graph: &'a mut CUDAGraph,
     pub(crate) stream: Stream,
@@ -71,12 +84,18 @@ impl GraphCapture<'_> {
         CaptureScope { stream: &self.stream, thread: PhantomData }
     }
 
-    /// Ends the capture and gives up what was captured. The error of the end, if there was one.
+    /// Ends the capture and discards what was captured. Returns the error of ending it, if there was one.
     pub(crate) fn discard(self) -> Option<Error> {
         let ended = self.graph.finish_capture();
-        // The error that led here says more than one from giving up what nobody wants.
+        // The error that led here says more than an error from discarding the capture.
         let _ = self.graph.reset();
         ended.err()
+    }
+}
+
+impl fmt::Debug for GraphCapture<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GraphCapture").field("stream", &self.stream).finish()
     }
 }
 
@@ -93,6 +112,21 @@ impl Drop for GraphCapture<'_> {
 }
 
 /// What can be recorded on a stream that captures. See [`CUDAGraph::record`].
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{CUDAGraph, CaptureMode, DeviceBuffer, Stream};
+///
+/// let (mut graph, stream, buffer) = (CUDAGraph::new(), Stream::new(None, 0)?, DeviceBuffer::new(4, None)?);
+/// graph.record(&stream, None, CaptureMode::Global, |scope| {
+///     let own = scope.buffer(4)?;
+///     scope.fill(&own, .., 7)?;
+///     scope.copy(&buffer, 0, &own, ..)
+/// })?;
+/// graph.replay()?;
+/// assert_eq!(buffer.to_vec()?, [7; 4]);
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 ///
 /// Waiting for the device has no place in a capture:
 ///
@@ -123,10 +157,16 @@ impl Drop for GraphCapture<'_> {
 ///     })
 /// }
 /// ```
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct CaptureScope<'c> {
     pub(crate) stream: &'c Stream,
     pub(crate) thread: PhantomData<*const ()>,
+}
+
+impl fmt::Debug for CaptureScope<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CaptureScope").field("stream", self.stream).finish()
+    }
 }
 
 impl CaptureScope<'_> {
@@ -134,8 +174,8 @@ impl CaptureScope<'_> {
         self.stream.runtime()
     }
 
-    /// Device memory of `len` bytes of the graph's pool. It stays valid as long as it is held; its contents are those of the
-    /// last replay.
+    /// Allocates `len` bytes of device memory from the graph's pool. The memory stays valid as long as the buffer
+    /// lives; it holds what the last replay wrote.
     ///
     /// # Errors
     /// Not enough memory, or the driver's error.
@@ -143,7 +183,7 @@ impl CaptureScope<'_> {
         self.runtime().memory().buffer(len, self.stream)
     }
 
-    /// Records setting bytes of a buffer.
+    /// Records a fill: sets bytes of a buffer to `value`.
     ///
     /// # Errors
     /// The range leaves the buffer, or the driver's error.
@@ -193,8 +233,8 @@ impl CaptureScope<'_> {
         from.copy_to_pinned(range, to, offset, self.stream)
     }
 
-    /// Records an event: for an external one a node of the graph, which acts at each replay, else a mark inside the
-    /// capture.
+    /// Records an event. An external event becomes a node of the graph and is recorded by each replay; any other is a
+    /// marker inside the capture.
     ///
     /// # Errors
     /// The driver's error.
@@ -202,7 +242,8 @@ impl CaptureScope<'_> {
         event.record(self.stream)
     }
 
-    /// Makes what is recorded next wait for an event: for an external one by a node of the graph.
+    /// Makes work that is recorded next wait for an event. For an external event a node of the graph waits at each
+    /// replay.
     ///
     /// # Errors
     /// The driver's error, for example for an event that was recorded outside of the capture.
@@ -210,8 +251,8 @@ impl CaptureScope<'_> {
         event.wait(self.stream)
     }
 
-    /// Records what `body` queues on `side`, which is current meanwhile, beside what this stream goes on with; afterwards
-    /// this stream waits for it.
+    /// Records the work that `body` queues on `side`, which is the current stream meanwhile, as a branch beside this
+    /// stream. Later work of this stream waits for the branch.
     ///
     /// # Errors
     /// What `body` returned, else the driver's error.
@@ -231,8 +272,8 @@ impl CaptureScope<'_> {
         Ok(value)
     }
 
-    /// Records another graph as one node. That graph has to be made with `keep_graph`; it is copied, so what happens to it
-    /// later changes nothing here, and its memory is kept as long as the graph that this capture becomes.
+    /// Records another graph as one node. That graph has to be made with `keep_graph`; it is copied, so that later
+    /// changes to it have no effect here. Its memory is kept as long as the graph that this capture becomes.
     ///
     /// # Errors
     /// [`crate::GraphError::NotKept`]; its work draws random numbers ([`crate::GraphError::ChildDraws`]); it is of
@@ -279,7 +320,7 @@ impl Drop for PoolUse {
         }
         let runtime = Runtime::upgrade(&self.home);
         let ready = runtime.as_ref().and_then(Runtime::started);
-        // Gone with its runtime otherwise.
+        // Without the runtime the pool is gone already.
         let _ = ready.map(|ready| ready.allocator.release_pool(self.device, self.pool));
     }
 }

@@ -1,14 +1,24 @@
-//! What a launch takes: its shape, and arguments of the types that kernels have.
+//! What a launch takes: its shape and its arguments.
 
+use std::fmt;
 use std::ops::{Range, RangeBounds};
 
 use bytemuck::NoUninit;
 
 use crate::api::buffers::{DeviceBuffer, DeviceSlice, within};
+use crate::api::launch::Dim3;
 use crate::base::error::Result;
 use crate::driver::{Value, check_part};
 
-/// The shape of a launch: one thread unless more are asked for.
+/// The shape of a launch: its grid, its blocks and their shared memory. The default is a single thread.
+///
+/// ```
+/// use c10_core::LaunchConfig;
+///
+/// let config = LaunchConfig::linear(1000, 256).shared(512);
+/// assert_eq!((config.grid, config.block), ([4, 1, 1], [256, 1, 1]));
+/// assert_eq!(config.to_string(), "<<<(4, 1, 1), (256, 1, 1), 512>>>");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LaunchConfig {
     /// Blocks, by axis.
@@ -26,17 +36,24 @@ impl Default for LaunchConfig {
 }
 
 impl LaunchConfig {
-    /// As many blocks of `threads` threads in a row as `elements` take; at least one.
+    /// A row of blocks of `threads` threads each, with at least one thread for each of `elements`; at least one block.
     #[must_use]
     pub fn linear(elements: u32, threads: u32) -> Self {
         let blocks = elements.div_ceil(threads.max(1)).max(1);
         Self { grid: [blocks, 1, 1], block: [threads, 1, 1], shared_bytes: 0 }
     }
 
-    /// The same with so many bytes of shared memory.
+    /// The same shape with this many bytes of shared memory.
     #[must_use]
     pub fn shared(self, bytes: u32) -> Self {
         Self { shared_bytes: bytes, ..self }
+    }
+}
+
+impl fmt::Display for LaunchConfig {
+    /// As CUDA C++ writes a launch: `<<<(2, 1, 1), (256, 1, 1), 0>>>`, with the grid, the block and the shared bytes.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "<<<{}, {}, {}>>>", Dim3(self.grid), Dim3(self.block), self.shared_bytes)
     }
 }
 
@@ -56,7 +73,7 @@ impl LaunchConfig {
 /// let arguments: [Arg<'_>; 4] = [7_u8.into(), 2.5_f64.into(), (&[1_i16, 2]).into(), (&bounds).into()];
 /// assert_eq!(arguments.map(|argument| argument.size()), [1, 8, 4, 24]);
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 #[non_exhaustive]
 pub enum Arg<'a> {
     /// An unsigned number of 8 bits; booleans are such numbers.
@@ -133,6 +150,26 @@ impl<'a> Arg<'a> {
             }
         };
         Ok(Value::Word(word))
+    }
+}
+
+impl fmt::Debug for Arg<'_> {
+    /// A number with its type (`7_u8`), a plain value by its size, a buffer with its range.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::U8(value) => write!(f, "{value}_u8"),
+            Self::I8(value) => write!(f, "{value}_i8"),
+            Self::U16(value) => write!(f, "{value}_u16"),
+            Self::I16(value) => write!(f, "{value}_i16"),
+            Self::U32(value) => write!(f, "{value}_u32"),
+            Self::I32(value) => write!(f, "{value}_i32"),
+            Self::U64(value) => write!(f, "{value}_u64"),
+            Self::I64(value) => write!(f, "{value}_i64"),
+            Self::F32(value) => write!(f, "{value}_f32"),
+            Self::F64(value) => write!(f, "{value}_f64"),
+            Self::Plain(bytes) => write!(f, "a value of {} bytes", bytes.len()),
+            Self::Buffer { buffer, range } => write!(f, "{range:?} of {buffer:?}"),
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! A launch said in steps.
+//! A launch that is described step by step.
 //!
 //! # Safety
 //! The last step passes the caller's promise on to [`Kernel::launch`].
@@ -11,9 +11,24 @@ use crate::api::launch::{Arg, Kernel, LaunchConfig};
 use crate::api::stream::Stream;
 use crate::base::error::Result;
 
-/// Sizes along three axes, as grids and blocks have them: one number, two, or three.
+/// Sizes of a grid or a block along three axes. One, two or three numbers convert into it.
+///
+/// ```
+/// use c10_core::Dim3;
+///
+/// assert_eq!([Dim3::from(8), (8, 1).into(), (8, 1, 1).into()], [Dim3([8, 1, 1]); 3]);
+/// assert_eq!(Dim3::from((4, 2)).to_string(), "(4, 2, 1)");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Dim3(pub [u32; 3]);
+
+impl fmt::Display for Dim3 {
+    /// As CUDA's programmers write it: `(2, 1, 1)`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [x, y, z] = self.0;
+        write!(f, "({x}, {y}, {z})")
+    }
+}
 
 impl From<u32> for Dim3 {
     fn from(x: u32) -> Self {
@@ -39,7 +54,7 @@ impl From<[u32; 3]> for Dim3 {
     }
 }
 
-/// A launch of a kernel, said in steps; made by [`Kernel::launch_builder`].
+/// A launch of a kernel, described step by step; made by [`Kernel::launch_builder`].
 ///
 /// ```
 /// # testkit::make_default(testkit::Config::default()).unwrap();
@@ -122,7 +137,7 @@ impl<'a> LaunchBuilder<'a> {
         self
     }
 
-    /// Queues the launch. Returns before it is done.
+    /// Queues the launch. Returns before the launch is done.
     ///
     /// # Safety
     /// - The duties of [`Kernel::launch`].
@@ -137,7 +152,6 @@ impl<'a> LaunchBuilder<'a> {
 
 impl fmt::Debug for LaunchBuilder<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (grid, block) = (self.config.grid, self.config.block);
-        write!(f, "LaunchBuilder({}<<<{grid:?}, {block:?}>>>, {} arguments)", self.kernel.name(), self.arguments.len())
+        write!(f, "LaunchBuilder {{ {}{}, {} arguments }}", self.kernel.name(), self.config, self.arguments.len())
     }
 }

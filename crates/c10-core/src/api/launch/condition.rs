@@ -11,7 +11,7 @@ use crate::base::error::Result;
 use crate::driver::{Shape, Value};
 use crate::runtime::Runtime;
 
-/// Reads a number and makes it the value of a condition. The driver brings the function that is called.
+/// Reads a number and makes it the value of a condition. The driver provides the function that is called.
 const TEXT: &std::ffi::CStr = c"\
 .version 7.8
 .target sm_75

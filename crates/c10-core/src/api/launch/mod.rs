@@ -34,7 +34,7 @@ pub(crate) use sleep::queue_sleep;
 
 use crate::api::arg::StreamArg;
 use crate::api::stream::Stream;
-use crate::base::device::DeviceIndex;
+use crate::base::device::{Device, DeviceIndex};
 use crate::base::error::{Error, LaunchError, LaunchErrorKind, ModuleError, Result};
 use crate::base::handles::StreamRef;
 use crate::base::process;
@@ -44,14 +44,25 @@ use crate::state::captures::{KeptId, Told};
 
 /// Code loaded onto a device.
 ///
-/// A handle: clones are the same module.
+/// This is a handle: clones refer to the same module.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{Module, Runtime};
+///
+/// let text = ".version 7.8 .target sm_75 .address_size 64 .visible .entry nothing() { ret; }";
+/// let module = Module::from_ptx(&Runtime::current(), 0, text)?;
+/// assert_eq!((module.device_index(), module.kernel("nothing")?.name()), (0, "nothing"));
+/// assert!(module.kernel("something").is_err());
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct Module {
     runtime: Runtime,
     loaded: Arc<Loaded>,
 }
 
-/// A module that is given up when dropped.
+/// A module that is marked for unloading when this is dropped.
 struct Loaded {
     device: DeviceIndex,
     handle: ModuleHandle,
@@ -68,7 +79,7 @@ impl Drop for Loaded {
         if process::in_bad_fork() {
             return;
         }
-        // Gone with its runtime otherwise.
+        // Without the runtime the module is gone already.
         if let Some(runtime) = Runtime::upgrade(&self.home)
             && let Some(ready) = runtime.started()
         {
@@ -77,7 +88,7 @@ impl Drop for Loaded {
     }
 }
 
-/// A function, and what launches of it must keep to.
+/// A function, and the limits of its launches.
 struct Function {
     name: String,
     handle: FunctionHandle,
@@ -91,6 +102,16 @@ struct Function {
 }
 
 /// What the driver says of a kernel.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{Module, Runtime};
+///
+/// # let text = ".version 7.8 .target sm_75 .address_size 64 .visible .entry nothing() { ret; }";
+/// let attributes = Module::from_ptx(&Runtime::current(), 0, text)?.kernel("nothing")?.attributes();
+/// assert_eq!((attributes.max_threads_per_block, attributes.shared_bytes), (1024, 0));
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KernelAttributes {
     /// The most threads that a block may have.
@@ -111,7 +132,19 @@ pub struct KernelAttributes {
 
 /// A kernel of a module.
 ///
-/// A handle: clones are the same kernel. It keeps its module loaded.
+/// This is a handle: clones refer to the same kernel. It keeps its module loaded.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{LaunchConfig, Module, Runtime};
+///
+/// # let text = ".version 7.8 .target sm_75 .address_size 64 .visible .entry nothing() { ret; }";
+/// let kernel = Module::from_ptx(&Runtime::current(), 0, text)?.kernel("nothing")?;
+/// assert_eq!(kernel.parameter_sizes(), Some(&[][..]));
+/// // SAFETY: the kernel does nothing.
+/// unsafe { kernel.launch(&LaunchConfig::linear(1000, 256), &[], None)? };
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct Kernel {
     module: Module,
@@ -144,7 +177,7 @@ impl Module {
         Self::load(runtime, device, text, |ready| unsafe { ready.api.module_from_image(device, image) })
     }
 
-    /// Loads a module, whose text is known unless it is machine code.
+    /// Loads a module. `text` is given unless the image is machine code.
     fn load(
         runtime: &Runtime,
         device: DeviceIndex,
@@ -223,7 +256,7 @@ impl Function {
     }
 }
 
-/// The driver's numbers of things, which are not negative.
+/// A count of the driver, which is never negative.
 fn count(number: i32) -> u32 {
     u32::try_from(number).unwrap_or(0)
 }
@@ -247,8 +280,8 @@ impl Kernel {
         self.function.attributes
     }
 
-    /// Sizes of the parameters in bytes. Drivers before CUDA 12.4 cannot tell them; there they are read in the module's
-    /// PTX, and `None` stands for kernels of machine code, whose launches nobody can check.
+    /// Sizes of the parameters in bytes. Drivers before CUDA 12.4 cannot tell them. There they are read in the module's
+    /// PTX; kernels of machine code have `None`, and nobody can check their launches.
     #[must_use]
     pub fn parameter_sizes(&self) -> Option<&[usize]> {
         self.function.parameters.as_deref()
@@ -260,7 +293,8 @@ impl Kernel {
         self.function.dynamic_shared.load(Ordering::Acquire)
     }
 
-    /// Sets the most bytes of shared memory that launches may ask for; what is beyond 48 KiB must be set.
+    /// Sets the most bytes of shared memory that launches may ask for. More than 48 KiB has to be set before a launch
+    /// asks for it.
     ///
     /// # Errors
     /// The device has not as much for a block, or the driver's error.
@@ -276,17 +310,17 @@ impl Kernel {
         Ok(())
     }
 
-    /// Queues a launch of the kernel. Returns before it is done; ordered on `stream`, `None` for the current stream of the
-    /// kernel's device. [`Self::launch_builder`] says the same in steps. During a capture it becomes a
-    /// node of the graph, which keeps kernel and buffers.
+    /// Queues a launch of the kernel. Returns before the launch is done. The launch is ordered on `stream`, or on the
+    /// current stream of the kernel's device for `None`. [`Self::launch_builder`] does the same in steps. During a
+    /// capture the launch becomes a node of the graph, which keeps the kernel and the buffers alive.
     ///
     /// # Safety
-    /// - The arguments are what the kernel's parameters mean, in their order. Their number and sizes are compared with the
-    ///   parameters' where those are known ([`Self::parameter_sizes`]): not for machine code on drivers before CUDA 12.4.
-    ///   Their meaning nobody else knows.
+    /// - The arguments fit the meaning of the kernel's parameters, in their order. Their number and sizes are checked
+    ///   where the parameters are known ([`Self::parameter_sizes`]), which is not so for machine code on drivers before
+    ///   CUDA 12.4. Their meaning cannot be checked.
     /// - The kernel, run with these arguments, stays inside the buffers' ranges that it was given, whatever it computes
     ///   from numbers, and inside memory that is otherwise valid until it is done.
-    /// - What else uses the same memory is ordered against the launch by streams and events, where they do not agree.
+    /// - Other work on the same memory that conflicts with the launch is ordered against it by streams and events.
     ///
     /// # Errors
     /// The stream or a buffer is of another device or runtime, a size is zero or too large, the arguments do not match
@@ -318,7 +352,7 @@ impl Kernel {
         })
     }
 
-    /// Queues a launch of which all has been checked that can be.
+    /// Queues a launch after everything that can be checked was checked.
     ///
     /// # Safety
     /// - The duties of [`Self::launch`]; the values are those of the arguments.
@@ -399,12 +433,12 @@ impl Kernel {
 
 impl fmt::Debug for Module {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Module").field("device", &self.loaded.device).finish_non_exhaustive()
+        write!(f, "Module {{ device: {} }}", Device::cuda(self.loaded.device))
     }
 }
 
 impl fmt::Debug for Kernel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Kernel").field("name", &self.function.name).finish_non_exhaustive()
+        write!(f, "Kernel {{ name: {}, device: {} }}", self.name(), Device::cuda(self.module.loaded.device))
     }
 }

@@ -1,4 +1,4 @@
-//! Kernels of our own, each loaded onto a device when it is first needed.
+//! Kernels of this crate, each loaded onto a device when it is first needed.
 
 use std::ffi::CStr;
 

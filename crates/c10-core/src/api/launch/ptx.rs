@@ -3,8 +3,8 @@
 //! Drivers before CUDA 12.4 do not tell them. Only the parameter lists of `.entry` are read; whether the rest of the text
 //! is right is the driver's to say.
 //!
-//! **Invariant:** a kernel whose parameter list is not wholly understood is left out: it then counts as unknown, and a
-//! right launch is never refused.
+//! **Invariant:** a kernel whose parameter list is not wholly understood is left out. Its parameters then count as
+//! unknown, so that a correct launch is never refused.
 
 use std::collections::BTreeMap;
 

@@ -6,8 +6,8 @@ use crate::api::pinned::PinnedBuffer;
 
 /// A place in pinned memory to read and write at, as in a file whose length is fixed; made by [`PinnedBuffer::cursor`].
 ///
-/// Reading and writing copies. What the device writes meanwhile is read as some mixture of old and new, as by
-/// [`PinnedBuffer::read`].
+/// Reading and writing copies bytes. If the device writes the same bytes meanwhile, a mixture of old and new is read,
+/// as by [`PinnedBuffer::read`].
 ///
 /// ```
 /// # testkit::make_default(testkit::Config::default()).unwrap();

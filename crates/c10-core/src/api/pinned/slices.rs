@@ -4,8 +4,9 @@
 //! the memory. So while it lives no copy can be queued, no graph can replay one, and no other thread has a handle.
 //!
 //! # Safety
-//! Work that uses the memory is queued through a handle, which records its stream on the block or makes a graph an owner.
-//! The one owner here asks every recorded stream; work by other ways needs unsafe code, whose author answers for it.
+//! Work that uses the memory is queued through a handle, which records its stream on the block or makes a graph an
+//! owner. The one owner here asks every recorded stream. Work that is queued in other ways needs unsafe code, whose
+//! author is responsible for it.
 #![expect(unsafe_code, reason = "references to memory that a device can write")]
 
 use bytemuck::Pod;
@@ -16,7 +17,8 @@ use crate::base::handles::StreamRef;
 use crate::runtime::Started;
 
 impl PinnedBuffer {
-    /// The bytes in place. The handle is borrowed exclusively, so that nothing can be queued meanwhile that writes them.
+    /// The bytes in place. The handle is borrowed exclusively, so that no work that writes them can be queued
+    /// meanwhile.
     ///
     /// ```
     /// # testkit::make_default(testkit::Config::default()).unwrap();
@@ -112,7 +114,7 @@ impl PinnedBuffer {
         })
     }
 
-    /// Looks at each stream that used the memory. When the runtime is gone, it has waited for its work.
+    /// Looks at each stream that used the memory. If the runtime is gone, it has waited for that work already.
     fn for_each_stream(&self, look: impl Fn(&Started, StreamRef) -> Result<()>) -> Result<()> {
         let Some((_, block)) = self.block else { return Ok(()) };
         let streams = block.recorded();

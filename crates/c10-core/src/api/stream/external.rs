@@ -13,7 +13,20 @@ use crate::runtime::Runtime;
 
 /// A stream that was made elsewhere, and is never destroyed here; torch's `ExternalStream`.
 ///
-/// It is a [`Stream`] in all it does; `ExternalStream::new` vouches for the handle.
+/// It behaves as a [`Stream`]; the caller of `ExternalStream::new` promises that the handle is valid.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{DeviceBuffer, ExternalStream, Stream};
+///
+/// let owner = Stream::new_unpooled(None, 0)?;
+/// // SAFETY: the handle is that of `owner`, which outlives everything here.
+/// let stream = unsafe { ExternalStream::new(owner.cuda_stream(), 0, 0)? };
+/// DeviceBuffer::new(4, None)?.fill(.., 7, &stream)?;
+/// stream.synchronize()?;
+/// assert_eq!(stream.cuda_stream(), owner.cuda_stream());
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct ExternalStream(Stream);
 
@@ -26,7 +39,7 @@ impl ExternalStream {
         Stream::priority_range()
     }
 
-    /// Pointer and priority as torch takes them; what the pointer names is the caller's to vouch for.
+    /// Takes pointer and priority as torch does. The caller promises that the pointer names a stream.
     pub(crate) fn wrap(pointer: usize, device: DeviceIndex, priority: i32) -> Result<Self> {
         let runtime = Runtime::current();
         match (pointer, priority) {

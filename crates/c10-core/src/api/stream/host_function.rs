@@ -11,12 +11,12 @@ use crate::driver::Repeated;
 use crate::state::captures::KeptId;
 
 impl Stream {
-    /// Queues a call of a function on the host; CUDA's `cuLaunchHostFunc`. It is called once the work queued before is done,
-    /// by a thread of the driver's, and later work of the stream waits for it.
+    /// Queues a call of a function on the host; CUDA's `cuLaunchHostFunc`. A thread of the driver calls the function
+    /// when the work queued before is done. Later work of the stream waits for it.
     ///
-    /// The function must not use the driver, and so nothing of this crate but what calls nothing: the driver would refuse,
-    /// or wait for itself. It can send to a channel or set a flag. A panic is caught and warned of. If the device's context
-    /// is lost, it is never called.
+    /// The function must not use the driver, and so no function of this crate that makes a driver call: the driver
+    /// would refuse, or wait for itself. It can send to a channel or set a flag. A panic is caught, with a warning. If
+    /// the device's context is lost, the function is never called.
     ///
     /// ```
     /// # testkit::make_default(testkit::Config::default()).unwrap();
@@ -44,7 +44,7 @@ impl Stream {
 }
 
 impl CaptureScope<'_> {
-    /// Records a call of a function on the host, which the graph makes at each replay and keeps; else as
+    /// Records a call of a function on the host. The graph keeps the function and calls it at each replay; otherwise as
     /// [`Stream::launch_host_func`].
     ///
     /// # Errors

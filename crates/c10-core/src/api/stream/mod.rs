@@ -35,8 +35,22 @@ const LEGACY: usize = 1;
 
 /// A queue of work of a device, done in order; torch's `Stream`.
 ///
-/// A handle: clones are the same stream, and dropping one does nothing to the work.
-#[derive(Clone, Debug)]
+/// This is a handle: clones refer to the same stream, and dropping one does not affect queued work.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{DeviceBuffer, Stream};
+///
+/// let (first, second) = (Stream::new(None, 0)?, Stream::new(None, -1)?);
+/// let buffer = DeviceBuffer::new(4, None)?;
+/// buffer.fill(.., 1, &first)?;
+/// second.wait_stream(&first)?;
+/// buffer.fill(..2, 2, &second)?;
+/// second.synchronize()?;
+/// assert!(first.query()? && first.priority()? > second.priority()?);
+/// # Ok::<(), c10_core::Error>(())
+/// ```
+#[derive(Clone)]
 pub struct Stream {
     runtime: Runtime,
     device: DeviceIndex,
@@ -45,7 +59,7 @@ pub struct Stream {
     _lease: Option<Arc<Lease>>,
 }
 
-/// A stream outside the pools that somebody has, given back when dropped.
+/// A stream outside the pools that is in use; returned when this is dropped.
 #[derive(Debug)]
 struct Lease {
     home: WeakRuntime,
@@ -82,11 +96,11 @@ impl Stream {
         runtime.streams().pooled(index, priority)
     }
 
-    /// A stream outside the pools, which nobody else is given as long as a handle of it lives; else as [`Self::new`].
+    /// A stream outside the pools, which nobody else gets as long as a handle of it lives. Otherwise as [`Self::new`].
     ///
-    /// When the last handle is dropped, the driver's stream serves a later call once its work is done. It is destroyed with
-    /// the runtime and not before: buffers and the current stream of a thread may still name it. A handle that the current
-    /// stream is asked for ([`Streams::current`]) does not count as one.
+    /// When the last handle is dropped, a later call may reuse the driver's stream once its work is done. It is
+    /// destroyed with the runtime and not before, because buffers and the current stream of a thread may still name it.
+    /// A handle from [`Streams::current`] does not count.
     ///
     /// ```
     /// # testkit::make_default(testkit::Config::default()).unwrap();
@@ -107,8 +121,8 @@ impl Stream {
         runtime.streams().unpooled(index, priority)
     }
 
-    /// The stream of the current runtime that [`Self::stream_id`], [`Self::device_index`] and [`Self::device_type`] named.
-    /// A stream made elsewhere is wrapped anew by [`crate::get_stream_from_external`].
+    /// Finds the stream of the current runtime that [`Self::stream_id`], [`Self::device_index`] and
+    /// [`Self::device_type`] name. A stream made elsewhere is wrapped anew by [`crate::get_stream_from_external`].
     ///
     /// # Errors
     /// The device is no CUDA device or does not exist, or there is no such stream.
@@ -126,21 +140,23 @@ impl Stream {
         runtime.streams().priority_range(runtime.current_device()?)
     }
 
-    /// The stream's CUDA handle (`CUstream`) as a number, 0 for the default stream. A raw door: whoever uses it with
-    /// the driver answers for what is done. A capture that was begun through this crate must be ended through it.
+    /// The stream's CUDA handle (`CUstream`) as a number, 0 for the default stream. An escape hatch: whoever passes it
+    /// to the driver is responsible for what happens. A capture that was begun through this crate must be ended through
+    /// it.
     #[must_use]
     pub fn cuda_stream(&self) -> usize {
         self.runtime.started().into_iter().for_each(|ready| ready.captures.open_door());
         self.key.handle.0
     }
 
-    /// The same number, by the name that torch gives it on every kind of device.
+    /// The same number under the name that torch has for every kind of device.
     #[must_use]
     pub fn native_handle(&self) -> usize {
         self.cuda_stream()
     }
 
-    /// What libraries that take streams of any origin ask for: the version of the protocol, and the CUDA handle.
+    /// The stream in the protocol of libraries that take streams of any origin: the version of the protocol, and the
+    /// CUDA handle.
     #[must_use]
     pub fn __cuda_stream__(&self) -> (u32, usize) {
         (0, self.cuda_stream())
@@ -196,7 +212,7 @@ impl Stream {
     /// Priority of the stream: 0 or, more urgent, below.
     ///
     /// # Errors
-    /// The driver's error, which only a stream made elsewhere can meet.
+    /// The driver's error, which is possible only for a stream made elsewhere.
     pub fn priority(&self) -> Result<i32> {
         match (self.is_default(), self.key.id.pool()) {
             (true, _) => Ok(0),
@@ -233,7 +249,7 @@ impl Stream {
         event.wait(self)
     }
 
-    /// Makes later work of this stream wait for the work queued on the other so far.
+    /// Makes later work of this stream wait for the work that is queued on the other stream now.
     ///
     /// # Errors
     /// The driver's error.
@@ -241,7 +257,7 @@ impl Stream {
         self.wait_event(&other.record_event()?)
     }
 
-    /// Records a new event after the work queued so far. [`Event::record`] records one that is there.
+    /// Records a new event after the work queued so far. [`Event::record`] records an existing one.
     ///
     /// # Errors
     /// The driver's error.
@@ -251,10 +267,10 @@ impl Stream {
         Ok(event)
     }
 
-    /// Waits for the work queued so far without blocking: a future; see [`EventFuture`].
+    /// A future that is ready when the work queued so far is done; see [`EventFuture`].
     ///
     /// # Errors
-    /// The driver's error. A capture has nothing to wait for: the future tells the driver's error then.
+    /// The driver's error. While the stream captures, the future returns the driver's error.
     pub fn done(&self) -> Result<EventFuture> {
         self.record_event().map(EventFuture::new)
     }
@@ -267,7 +283,7 @@ impl Stream {
         self.ready()?.api.stream_is_capturing(self.reference())
     }
 
-    /// Keeps the stream busy for at least so many clock cycles of its device; torch's `_sleep`. Returns at once.
+    /// Keeps the stream busy for at least this many clock cycles of its device; torch's `_sleep`. Returns at once.
     ///
     /// # Errors
     /// The driver's error.
@@ -295,6 +311,12 @@ impl Stream {
     }
 }
 
+impl fmt::Debug for Stream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Stream {{ id: {}, device: {} }}", self.key.id, self.device())
+    }
+}
+
 impl fmt::Display for Stream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "<torch.cuda.Stream device={} cuda_stream={:#x}>", self.device(), self.cuda_stream())
@@ -316,11 +338,24 @@ impl Hash for Stream {
 }
 
 /// The streams of a runtime; made by [`Runtime::streams`].
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::Runtime;
+///
+/// let runtime = Runtime::current();
+/// let stream = runtime.streams().pooled(0, 0)?;
+/// assert!(runtime.streams().current(0)?.is_default());
+/// runtime.streams().set_current(&stream)?;
+/// assert_eq!(runtime.streams().current(0)?, stream);
+/// assert_eq!(format!("{stream:?}"), "Stream { id: 3, device: cuda:0 }");
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Streams<'a>(&'a Runtime);
 
 impl Runtime {
-    /// The streams: of the pools, the current ones, the default ones.
+    /// The streams: those of the pools, the current ones, the default ones.
     #[must_use]
     #[inline]
     pub fn streams(&self) -> Streams<'_> {
@@ -384,7 +419,7 @@ impl Streams<'_> {
         Ok(())
     }
 
-    /// A stream and its device are current until the guard is dropped.
+    /// Makes a stream and its device current until the guard is dropped.
     ///
     /// # Errors
     /// The stream belongs to another runtime.
@@ -394,8 +429,8 @@ impl Streams<'_> {
         Ok(stream.guard())
     }
 
-    /// Streams are the current ones of their devices until the guard is dropped; of two for one device the later. The
-    /// current device stays what it is.
+    /// Makes streams the current ones of their devices until the guard is dropped; of two streams of one device the
+    /// later one counts. The current device does not change.
     ///
     /// # Errors
     /// A stream belongs to another runtime; then no stream has become current.
@@ -424,7 +459,7 @@ impl Streams<'_> {
         thread::stream(self.0.id(), device).on(device)
     }
 
-    /// The stream that [`Stream::stream_id`] named; only the default stream and streams of pools can be found again.
+    /// Finds the stream that [`Stream::stream_id`] names. Only the default stream and streams of pools can be found.
     ///
     /// # Errors
     /// The driver knows no such device, or there is no such stream.
@@ -465,7 +500,8 @@ impl Streams<'_> {
         Ok(self.0.ready()?.api.capture_id(self.current(device)?.reference())?.is_some())
     }
 
-    /// A stream that was made elsewhere; never destroyed here. Its id is its handle, which is even: odd ids are of pools.
+    /// Wraps a stream that was made elsewhere; it is never destroyed here. Its id is its handle, which is even: odd ids
+    /// belong to pools.
     pub(crate) fn wrap(self, device: DeviceIndex, handle: StreamHandle) -> Result<Stream> {
         if matches!(handle.0, 0 | LEGACY) {
             return self.default(device);

@@ -1,7 +1,7 @@
 //! Streams that were made elsewhere and are named by their raw handle.
 //!
 //! # Safety
-//! What a handle names, and how long, is the promise of the callers of these functions.
+//! The callers of these functions promise that a handle names a stream, and for how long.
 #![expect(unsafe_code, reason = "handles that are somebody else's")]
 
 use crate::api::arg::DeviceArg;
@@ -10,8 +10,19 @@ use crate::base::error::Result;
 use crate::base::handles::StreamHandle;
 use crate::runtime::Runtime;
 
-/// A stream that was made elsewhere, as a stream of the current runtime; torch's `get_stream_from_external`. Never
-/// destroyed here. The handles 0 and 1 are the device's default stream.
+/// Wraps a stream that was made elsewhere as a stream of the current runtime; torch's `get_stream_from_external`. It is
+/// never destroyed here. The handles 0 and 1 are the device's default stream.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{Stream, get_stream_from_external};
+///
+/// let owner = Stream::new_unpooled(None, 0)?;
+/// // SAFETY: the handle is that of `owner`, which outlives the stream.
+/// let stream = unsafe { get_stream_from_external(owner.cuda_stream(), 0)? };
+/// assert_eq!(stream.cuda_stream(), owner.cuda_stream());
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 ///
 /// # Errors
 /// The device is no CUDA device or does not exist, no stream can have that handle, or the runtime cannot start.

@@ -3,6 +3,14 @@
 use thiserror::Error;
 
 /// Why allocator configuration text was refused; nothing of the text was applied.
+///
+/// ```
+/// use c10_core::{AllocatorConfig, ConfigError};
+///
+/// let refused = AllocatorConfig::default().parse("roundup_power2_divisions:3").unwrap_err();
+/// assert_eq!(refused, ConfigError::RoundupDivisions);
+/// assert_eq!(refused.to_string(), "For roundups, the divisions has to be power of 2");
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[non_exhaustive]
 pub enum ConfigError {
@@ -88,6 +96,15 @@ pub enum ConfigError {
 }
 
 /// A setting of an environment variable that was refused; nothing of the variable was applied.
+///
+/// ```
+/// use c10_core::AllocatorConfig;
+///
+/// let environment = |name: &str| (name == "PYTORCH_ALLOC_CONF").then(|| "foo:1".to_owned());
+/// let refused = AllocatorConfig::from_env(environment).unwrap_err();
+/// assert_eq!((refused.variable, refused.key.as_str()), ("PYTORCH_ALLOC_CONF", "foo"));
+/// assert!(refused.to_string().starts_with("Unrecognized key 'foo' in CUDA allocator config."));
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[error("{error} (the environment variable {variable} sets '{key}' to '{value}')")]
 #[non_exhaustive]

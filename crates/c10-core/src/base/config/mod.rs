@@ -1,12 +1,15 @@
 //! The caching allocator's configuration: text is parsed once, here, into a checked structure.
 //!
-//! Reading order: `raw` (the text as typed), this file (what it means), `error`.
+//! Reading order: `raw` (the text as typed), this file (what it means), `error`, `text` (a configuration as text).
 //!
 //! **Invariants:** a parsed [`AllocatorConfig`] is within the limits of every option; a text that is refused changes
 //! nothing. Sizes stay below 2^60 bytes, where requests end anyway, so that sums of two of them cannot overflow.
 
 mod error;
 mod raw;
+mod text;
+
+use std::fmt;
 
 pub use error::{ConfigError, EnvironmentError};
 use raw::{Setting, Value, Word};
@@ -29,6 +32,14 @@ pub const ROUNDUP_ENTRIES: usize = 16;
 const VARIABLES: [&str; 3] = ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF", "PYTORCH_ALLOC_CONF"];
 
 /// Who decides about device memory.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{Backend, Runtime};
+///
+/// let backend = Runtime::current().memory().config().backend;
+/// assert_eq!((backend, backend.to_string()), (Backend::Native, "native".to_owned()));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub enum Backend {
@@ -47,10 +58,25 @@ impl Backend {
     }
 }
 
+impl fmt::Display for Backend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
 /// Every option of the caching allocators, as one of `PYTORCH_CUDA_ALLOC_CONF`'s texts sets them.
 ///
 /// Options marked "no effect yet" are read and checked, so that texts written for torch are accepted, but change
 /// nothing.
+///
+/// ```
+/// use c10_core::AllocatorConfig;
+///
+/// let config = AllocatorConfig::default().parse("max_split_size_mb:128,expandable_segments:True")?;
+/// assert_eq!((config.max_split_size, config.expandable_segments), (Some(128 << 20), true));
+/// assert_eq!(config.to_string(), "max_split_size_mb:128,expandable_segments:True");
+/// # Ok::<(), c10_core::ConfigError>(())
+/// ```
 #[derive(Clone, PartialEq, Debug)]
 pub struct AllocatorConfig {
     /// `max_split_size_mb`: blocks of at least this many bytes are not split; `None` means all may be.

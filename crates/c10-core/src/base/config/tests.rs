@@ -174,3 +174,23 @@ fn the_first_variable_that_is_set_counts() {
     assert_eq!(text(both), "max_split_size_mb:22");
     assert!(AllocatorConfig::from_env(lookup(&[("PYTORCH_HIP_ALLOC_CONF", "foo:1")])).is_err());
 }
+
+#[test]
+fn a_configuration_is_written_as_the_text_that_asks_for_it() {
+    assert_eq!(AllocatorConfig::default().to_string(), "");
+    let texts = [
+        "large_segment_size_mb:40,max_split_size_mb:80,max_non_split_rounding_mb:60,garbage_collection_threshold:0.8,\
+         roundup_power2_divisions:8,per_process_memory_fraction:0.5,pinned_num_register_threads:4,\
+         pinned_reserve_segment_size_mb:64",
+        "expandable_segments:True,release_lock_on_cudamalloc:True,pinned_use_cuda_host_register:True,\
+         pinned_use_background_threads:True,graph_capture_record_stream_reuse:True",
+    ];
+    for text in texts {
+        assert_eq!(parsed(text).to_string(), text);
+    }
+    for text in ["roundup_power2_divisions:[256:1,512:2,1024:4,>:8]", "large_segment_size_mb:64,backend:native"] {
+        let config = parsed(text);
+        let again = parsed(&config.to_string());
+        assert_eq!(AllocatorConfig { text: String::new(), ..again }, AllocatorConfig { text: String::new(), ..config });
+    }
+}

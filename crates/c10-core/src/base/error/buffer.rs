@@ -3,6 +3,16 @@
 use crate::base::device::DeviceIndex;
 
 /// Why memory cannot be read or written as elements, or as a slice of the host.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{BufferError, DeviceBuffer};
+///
+/// let refused = DeviceBuffer::new(7, None)?.elements::<u16>().unwrap_err();
+/// assert_eq!(refused, BufferError::ElementSize { bytes: 7, element: 2 }.into());
+/// assert_eq!(refused.to_string(), "7 bytes are not a whole number of elements of 2 bytes");
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BufferError {

@@ -3,6 +3,14 @@
 use crate::base::device::{Device, DeviceIndex};
 
 /// Why a device cannot be used by that name.
+///
+/// ```
+/// use c10_core::{Device, DeviceError, Error};
+///
+/// let refused = "gpu:0".parse::<Device>().unwrap_err();
+/// assert!(matches!(refused, Error::Device(DeviceError::InvalidString { .. })));
+/// assert_eq!(refused.to_string(), "Invalid device string: 'gpu:0'");
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeviceError {

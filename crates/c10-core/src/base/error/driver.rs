@@ -20,6 +20,16 @@ impl From<DriverError> for Error {
 }
 
 /// A driver call that was answered with an error.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::Runtime;
+///
+/// let error = Runtime::current().set_device(9).unwrap_err();
+/// let failed = error.accelerator().expect("the driver refused the device");
+/// assert_eq!((failed.call(), failed.error_code()), ("cuDeviceGet", 101));
+/// assert_eq!((failed.name(), failed.context_is_lost()), (Some("CUDA_ERROR_INVALID_DEVICE"), false));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AcceleratorError {
     call: &'static str,
@@ -69,10 +79,10 @@ impl AcceleratorError {
     }
 }
 
-/// Codes without a cause that the call itself would have to tell.
+/// Codes that do not tell whether the call itself is the cause.
 const UNEXPLAINED: &[CUresult] = &[CUresult::CUDA_ERROR_UNKNOWN];
 
-/// Codes after which a context answers nothing else.
+/// Codes after which every call in the context fails with the same code.
 const LOSES_CONTEXT: &[CUresult] = &[
     CUresult::CUDA_ERROR_ECC_UNCORRECTABLE,
     CUresult::CUDA_ERROR_NVLINK_UNCORRECTABLE,
@@ -124,6 +134,17 @@ fn is_switched_on(value: &str) -> bool {
 }
 
 /// The driver lacks a function.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default().driver_version(testkit::CudaVersion(12000))).unwrap();
+/// use c10_core::{CUDAGraph, CaptureMode, Error, Stream};
+///
+/// let (mut graph, stream) = (CUDAGraph::new(), Stream::new(None, 0)?);
+/// let refused = graph.record(&stream, None, CaptureMode::Global, |scope| scope.condition(0).map(drop));
+/// let Err(Error::Unavailable(missing)) = refused else { panic!("the driver is too old for conditions") };
+/// assert_eq!((missing.needs, missing.found), (12030, 12000));
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{symbol} needs a driver for CUDA {}, but the loaded driver is for CUDA {}", CudaVersion(*.needs), CudaVersion(*.found))]
 pub struct Unavailable {

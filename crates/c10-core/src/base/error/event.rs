@@ -3,6 +3,16 @@
 use crate::base::device::{DeviceIndex, DeviceType};
 
 /// Why an event cannot be recorded or asked.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{Error, Event, EventError, EventOptions};
+///
+/// let (start, end) = (Event::new(EventOptions::TIMING), Event::new(EventOptions::TIMING));
+/// let refused = start.elapsed_time(&end).unwrap_err();
+/// assert_eq!(refused, Error::Event(EventError::NotRecorded));
+/// assert_eq!(refused.to_string(), "Both events must be recorded before calculating elapsed time.");
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EventError {

@@ -8,6 +8,15 @@ use cuda_sys::driver::types::CUgraphExecUpdateResult;
 use crate::base::device::DeviceIndex;
 
 /// Why a graph could not be captured, changed or replayed.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{CUDAGraph, Error, GraphError};
+///
+/// let refused = CUDAGraph::new().replay().unwrap_err();
+/// assert_eq!(refused, Error::Graph(GraphError::ReplayWithoutCapture));
+/// assert_eq!(refused.to_string(), "Called CUDAGraph::replay without a preceding successful capture.");
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum GraphError {
@@ -49,7 +58,7 @@ pub enum GraphError {
     /// Instantiation by hand of a graph that instantiates itself.
     #[error("instantiate() is intended to be called by the user only when keep_graph=true")]
     InstantiateByUser,
-    /// A call that needs what was captured, on a graph that has captured nothing.
+    /// A call that needs a captured graph, on a graph object that has captured nothing.
     #[error("Called CUDAGraph::{call}() without a preceding successful capture.")]
     WithoutCapture {
         /// The function.
@@ -63,10 +72,10 @@ pub enum GraphError {
         /// The graph's device.
         graph: DeviceIndex,
     },
-    /// The driver's graph was to be used of a graph object that gives it up once it is instantiated.
+    /// The driver's graph was to be used, but the graph object destroyed it after it was instantiated.
     #[error("the captured graph was given up when it was instantiated; make the CUDAGraph with keep_graph=true")]
     NotKept,
-    /// The driver's graph was asked for of a graph object that gives it up once it is instantiated.
+    /// The driver's graph was asked for, but the graph object destroys it after it is instantiated.
     #[error("You cannot access the raw cudaGraph_t instance unless CUDAGraph was initialized with keep_graph=true")]
     RawGraphNotKept,
     /// The driver's graph was asked for before there is one.
@@ -107,6 +116,17 @@ pub enum GraphError {
 }
 
 /// What a node of a graph does (`CUgraphNodeType`).
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{CUDAGraph, CaptureMode, DeviceBuffer, GraphNodeKind, Stream};
+///
+/// let (mut graph, stream, buffer) = (CUDAGraph::with_keep_graph(), Stream::new(None, 0)?, DeviceBuffer::new(4, None)?);
+/// graph.capture(&stream, None, CaptureMode::Global, || buffer.fill(.., 7, &stream))?;
+/// let kinds = graph.report()?.nodes.expect("the graph was kept");
+/// assert_eq!(kinds[&GraphNodeKind::Memset], 1);
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[non_exhaustive]
 pub enum GraphNodeKind {
@@ -165,7 +185,20 @@ impl From<u32> for GraphNodeKind {
     }
 }
 
+impl fmt::Display for GraphNodeKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
 /// A node of a captured graph.
+///
+/// ```
+/// use c10_core::{GraphNode, GraphNodeKind};
+///
+/// let node = GraphNode { index: Some(3), kind: GraphNodeKind::Kernel };
+/// assert_eq!(node.to_string(), "node 3 (Kernel)");
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GraphNode {
     /// Its place among the graph's nodes in the order of their capture, from 0; `None` for a node of a child graph.
@@ -177,13 +210,19 @@ pub struct GraphNode {
 impl fmt::Display for GraphNode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.index {
-            Some(index) => write!(f, "node {index} ({:?})", self.kind),
-            None => write!(f, "a node of a child graph ({:?})", self.kind),
+            Some(index) => write!(f, "node {index} ({})", self.kind),
+            None => write!(f, "a node of a child graph ({})", self.kind),
         }
     }
 }
 
 /// What about a new graph does not fit an executable one (`CUgraphExecUpdateResult`).
+///
+/// ```
+/// use c10_core::GraphUpdateFailure;
+///
+/// assert_eq!(GraphUpdateFailure::TopologyChanged.to_string(), "it has other nodes or edges");
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum GraphUpdateFailure {
@@ -240,6 +279,22 @@ impl fmt::Display for GraphUpdateFailure {
 }
 
 /// An executable graph could not take over a newly captured one. It stays as it was.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{CUDAGraph, CaptureMode, DeviceBuffer, Error, GraphError, GraphUpdateFailure, Stream};
+///
+/// let (stream, buffer) = (Stream::new(None, 0)?, DeviceBuffer::new(4, None)?);
+/// let capture = |fills| {
+///     let mut graph = CUDAGraph::with_keep_graph();
+///     let fill = || (0..fills).try_for_each(|_| buffer.fill(.., 7, &stream));
+///     graph.capture(&stream, None, CaptureMode::Global, fill).map(|()| graph)
+/// };
+/// let Err(Error::Graph(GraphError::Update(refused))) = capture(1)?.update(&mut capture(2)?) else { panic!() };
+/// assert_eq!(refused.reason, GraphUpdateFailure::TopologyChanged);
+/// println!("{refused}");
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct GraphUpdateError {

@@ -4,6 +4,14 @@ use crate::base::device::DeviceIndex;
 use crate::base::error::Error;
 
 /// Why functions could not be captured together, or a callable not be called.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{GraphedCallable, GraphedOptions, Runtime};
+///
+/// let refused = GraphedCallable::make(&Runtime::current(), &[], &[&[]], &GraphedOptions::default()).unwrap_err();
+/// assert_eq!(refused.to_string(), "0 callables with sample arguments for 1");
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GraphedError {

@@ -5,6 +5,14 @@ use std::io;
 use std::sync::Arc;
 
 /// Why memory or an event could not be shared between processes.
+///
+/// ```
+/// use c10_core::{Error, IpcError, SharedBuffer};
+///
+/// let refused = SharedBuffer::from_bytes(b"something else").unwrap_err();
+/// assert_eq!(refused, Error::Ipc(IpcError::InvalidBytes));
+/// assert_eq!(refused.to_string(), "the bytes are not those of a shared buffer");
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum IpcError {
@@ -44,6 +52,15 @@ pub enum IpcError {
 }
 
 /// An error of the system; equal to another one of the same kind and code.
+///
+/// ```
+/// use c10_core::{IpcError, SystemError};
+/// use std::io::ErrorKind;
+///
+/// let reason = SystemError::from(std::io::Error::from(ErrorKind::NotFound));
+/// assert_eq!(reason.get().kind(), ErrorKind::NotFound);
+/// assert!(IpcError::File { reason }.to_string().starts_with("cannot tell which processes use shared memory"));
+/// ```
 #[derive(Clone)]
 pub struct SystemError(Arc<io::Error>);
 

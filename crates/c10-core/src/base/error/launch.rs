@@ -6,6 +6,16 @@ use crate::base::device::DeviceIndex;
 use crate::base::error::{AcceleratorError, Error};
 
 /// Why code could not be loaded or a kernel not be found.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{Module, Runtime};
+///
+/// let text = ".version 7.8 .target sm_75 .address_size 64 .visible .entry nothing() { ret; }";
+/// let refused = Module::from_ptx(&Runtime::current(), 0, text)?.kernel("something").unwrap_err();
+/// assert_eq!(refused.to_string(), "the module has no kernel named 'something'");
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ModuleError {
@@ -20,7 +30,7 @@ pub enum ModuleError {
     /// There is no code in an image.
     #[error("the image of a module has no bytes")]
     Empty,
-    /// A text ends before its end.
+    /// The text has a zero byte inside.
     #[error("the text of a module holds a zero byte")]
     ZeroByte,
     /// The module has no kernel of a name.
@@ -54,6 +64,19 @@ impl From<ModuleError> for Error {
 }
 
 /// A launch that was refused before anything was queued.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{Error, Module, Runtime};
+///
+/// # let text = ".version 7.8 .target sm_75 .address_size 64 .visible .entry nothing() { ret; }";
+/// let kernel = Module::from_ptx(&Runtime::current(), 0, text)?.kernel("nothing")?;
+/// // SAFETY: the kernel does nothing.
+/// let refused = unsafe { kernel.launch_builder(None).arg(1_u32).launch() }.unwrap_err();
+/// assert!(matches!(&refused, Error::Launch(error) if error.kernel == "nothing"));
+/// assert_eq!(refused.to_string(), "kernel 'nothing': 1 arguments, but the kernel has 0 parameters");
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("kernel '{kernel}': {kind}")]
 pub struct LaunchError {
@@ -64,10 +87,23 @@ pub struct LaunchError {
 }
 
 /// What is wrong with a launch.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{Error, LaunchErrorKind, Module, Runtime};
+///
+/// # let text = ".version 7.8 .target sm_75 .address_size 64 .visible .entry nothing() { ret; }";
+/// let kernel = Module::from_ptx(&Runtime::current(), 0, text)?.kernel("nothing")?;
+/// // SAFETY: the kernel does nothing.
+/// let refused = unsafe { kernel.launch_builder(None).block(0).launch() };
+/// let Err(Error::Launch(error)) = refused else { panic!("a block has at least one thread") };
+/// assert!(matches!(error.kind, LaunchErrorKind::Dimensions { what: "block", sizes: [0, 1, 1], .. }));
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LaunchErrorKind {
-    /// Something is of another device than the kernel.
+    /// An argument or the stream is of another device than the kernel.
     #[error("the {what} is of device {found}, but the kernel is on device {expected}")]
     Device {
         /// What it is.

@@ -4,8 +4,18 @@ use std::fmt;
 
 use crate::base::device::DeviceIndex;
 use crate::base::error::{AcceleratorError, Error};
+use crate::base::size::Size;
 
 /// Why memory was not given, taken back or reached.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{Error, MemoryError, Runtime};
+///
+/// let refused = Runtime::current().memory().free(1).unwrap_err();
+/// assert_eq!(refused, Error::Memory(MemoryError::InvalidPointer { address: 1 }));
+/// assert_eq!(refused.to_string(), "invalid device pointer: 0x1");
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MemoryError {
@@ -65,6 +75,15 @@ pub enum MemoryError {
 }
 
 /// A number that is no fraction; equal to another one of the same bits.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{Error, MemoryError, RefusedFraction, Runtime};
+///
+/// let refused = Runtime::current().memory().set_fraction(2.0, 0).unwrap_err();
+/// assert_eq!(refused, Error::Memory(MemoryError::InvalidFraction { fraction: RefusedFraction(2.0) }));
+/// assert_eq!(refused.to_string(), "Invalid fraction value: 2.0. Allowed range: 0~1");
+/// ```
 #[derive(Clone, Copy)]
 pub struct RefusedFraction(pub f64);
 
@@ -90,6 +109,15 @@ impl fmt::Display for RefusedFraction {
 }
 
 /// What the allocator knows of a request that it could not serve. All figures are bytes.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default().capacity(64 << 20)).unwrap();
+/// use c10_core::{DeviceBuffer, Error};
+///
+/// let Err(Error::OutOfMemory(error)) = DeviceBuffer::new(100 << 20, None) else { panic!("the device has 64 MiB") };
+/// assert_eq!((error.figures.requested, error.figures.total), (100 << 20, 64 << 20));
+/// assert_eq!((error.figures.allocated, error.figures.free), (0, 64 << 20));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OutOfMemory {
     /// The device.
@@ -100,7 +128,7 @@ pub struct OutOfMemory {
     pub segment: u64,
     /// Memory of the device.
     pub total: u64,
-    /// Memory of the device that nobody holds.
+    /// Free memory of the device.
     pub free: u64,
     /// The most bytes this process may hold, where a fraction of the memory was set.
     pub allowed: Option<u64>,
@@ -124,6 +152,17 @@ impl From<OutOfMemory> for Error {
 ///
 /// `Display` writes torch's text. [`Self::hint`] says what may help in this case; torch's own advice, which ends its
 /// text, is the same in every case.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default().capacity(64 << 20)).unwrap();
+/// use c10_core::{DeviceBuffer, Error};
+///
+/// let error = DeviceBuffer::new(100 << 20, None).unwrap_err();
+/// assert!(error.to_string().starts_with("CUDA out of memory. Tried to allocate 100.00 MiB. GPU 0 has a total capacity"));
+/// let Error::OutOfMemory(error) = error else { panic!("the device has 64 MiB") };
+/// assert_eq!(error.processes, [], "there is no NVML");
+/// println!("{}", error.hint());
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OutOfMemoryError {
@@ -136,6 +175,15 @@ pub struct OutOfMemoryError {
 }
 
 /// A process that holds memory of a device.
+///
+/// `Display` writes the process and its memory: `process 77 has 2.00 GiB`.
+///
+/// ```
+/// use c10_core::ProcessMemory;
+///
+/// let process = ProcessMemory { pid: 77, used_bytes: Some(3 << 30) };
+/// assert_eq!(process.to_string(), "process 77 has 3.00 GiB");
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct ProcessMemory {
@@ -145,7 +193,25 @@ pub struct ProcessMemory {
     pub used_bytes: Option<u64>,
 }
 
+impl fmt::Display for ProcessMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.used_bytes {
+            Some(bytes) => write!(f, "process {} has {}", self.pid, Size(bytes)),
+            None => write!(f, "process {} has an unknown amount", self.pid),
+        }
+    }
+}
+
 /// What may help where memory ran out. `Display` is a sentence for a person.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default().capacity(64 << 20)).unwrap();
+/// use c10_core::{DeviceBuffer, Error, OutOfMemoryHint};
+///
+/// let Err(Error::OutOfMemory(error)) = DeviceBuffer::new(100 << 20, None) else { panic!("the device has 64 MiB") };
+/// assert_eq!(error.hint(), OutOfMemoryHint::LargerThanDevice { segment: 100 << 20, total: 64 << 20 });
+/// assert!(error.hint().to_string().ends_with("is larger than the device, which has 64.00 MiB."));
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OutOfMemoryHint {
@@ -288,10 +354,7 @@ impl fmt::Display for OutOfMemoryHint {
             Self::OtherProcesses(processes) => {
                 f.write_str("Other processes hold most of the device's memory:")?;
                 for process in processes {
-                    match process.used_bytes {
-                        Some(bytes) => write!(f, " process {} has {};", process.pid, Size(bytes))?,
-                        None => write!(f, " process {} has an unknown amount;", process.pid)?,
-                    }
+                    write!(f, " {process};")?;
                 }
                 f.write_str(" end them or use another device.")
             }
@@ -322,6 +385,16 @@ impl fmt::Display for OutOfMemoryHint {
 }
 
 /// The host has not enough memory that can be pinned.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{Error, MemoryError, PinnedBuffer};
+///
+/// let refused = PinnedBuffer::new((1 << 60) + 1).unwrap_err();
+/// assert!(refused.is_out_of_memory());
+/// let Error::Memory(MemoryError::HostOutOfMemory(error)) = refused else { panic!("no host has as much") };
+/// assert_eq!((error.requested, error.held), ((1 << 60) + 1, 0));
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HostOutOfMemoryError {
@@ -351,20 +424,6 @@ impl fmt::Display for HostOutOfMemoryError {
 
 impl std::error::Error for HostOutOfMemoryError {}
 
-/// Bytes as torch's messages write them: the largest unit that is exceeded, two decimals.
-struct Size(u64);
-
-impl fmt::Display for Size {
-    #[expect(clippy::cast_precision_loss, reason = "two decimals are printed")]
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const UNITS: [(u64, &str); 3] = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
-        match UNITS.iter().find(|(unit, _)| self.0 > *unit) {
-            Some((unit, name)) => write!(f, "{:.2} {name}", self.0 as f64 / *unit as f64),
-            None => write!(f, "{} bytes", self.0),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -387,22 +446,6 @@ mod tests {
         };
         change(&mut figures);
         OutOfMemoryError::new(figures)
-    }
-
-    #[test]
-    fn sizes_change_unit_above_the_power() {
-        let cases = [
-            (0, "0 bytes"),
-            (1024, "1024 bytes"),
-            (1025, "1.00 KiB"),
-            (1 << 20, "1024.00 KiB"),
-            ((1 << 30) + 1, "1.00 GiB"),
-            (58 << 20, "58.00 MiB"),
-            (4096 << 30, "4096.00 GiB"),
-        ];
-        for (bytes, text) in cases {
-            assert_eq!(Size(bytes).to_string(), text);
-        }
     }
 
     #[test]

@@ -56,6 +56,16 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 ///
 /// `Debug` writes the same text as `Display`, since that is what a program shows whose `main` returns the error, and
 /// adds the driver call where one failed, and what may help where memory ran out.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{DeviceBuffer, Error, Runtime};
+///
+/// let error = Runtime::current().set_device(9).unwrap_err();
+/// assert!(error.to_string().starts_with("CUDA error: invalid device ordinal"));
+/// assert_eq!((error.error_code(), error.is_out_of_memory()), (Some(101), false));
+/// assert!(DeviceBuffer::new(1 << 50, None).is_err_and(|error| error.is_out_of_memory()));
+/// ```
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -229,7 +239,8 @@ impl fmt::Debug for Error {
     }
 }
 
-/// What cannot fail has no error: a value may be given wherever something that becomes one is taken.
+/// A conversion that cannot fail has no error. This lets a value be given where something that converts into it is
+/// accepted.
 impl From<Infallible> for Error {
     fn from(never: Infallible) -> Self {
         match never {}

@@ -4,6 +4,15 @@ use crate::base::device::DeviceIndex;
 use crate::base::ids::PoolId;
 
 /// What is wrong with a memory pool or a checkpoint of it.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{Error, PoolError, PoolId, Runtime};
+///
+/// let refused = Runtime::current().mem_pools().end_allocate(0, PoolId::handle()).unwrap_err();
+/// assert_eq!(refused, Error::Pool(PoolError::NotRecording));
+/// assert_eq!(refused.to_string(), "endAllocatePool: not currently recording to mempool_id");
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PoolError {
@@ -26,7 +35,7 @@ pub enum PoolError {
         address: u64,
     },
     /// A memory pool was named that the device does not have.
-    #[error("Could not find pool of id ({}, {})", .pool.0, .pool.1)]
+    #[error("Could not find pool of id {pool}")]
     NotFound {
         /// The name.
         pool: PoolId,

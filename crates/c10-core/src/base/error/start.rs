@@ -11,6 +11,15 @@ use crate::base::error::{AcceleratorError, DeferredCudaCallError, Error};
 pub(crate) const OLDEST_DRIVER: CudaVersion = CudaVersion(11080);
 
 /// Why the runtime could not start.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default().devices(0)).unwrap();
+/// use c10_core::{Error, Runtime, StartError};
+///
+/// let refused = Runtime::current().init().unwrap_err();
+/// assert_eq!(refused, Error::Start(StartError::NoDevices));
+/// assert_eq!(refused.to_string(), "No CUDA GPUs are available");
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
@@ -61,6 +70,15 @@ impl From<LoadError> for Error {
 }
 
 /// No usable driver could be loaded; [`std::error::Error::source`] lists every attempt.
+///
+/// ```
+/// use c10_core::{Error, Runtime, StartError};
+///
+/// let started = Runtime::on_driver_file("/nonexistent/libcuda.so.1").init();
+/// let Err(Error::Start(StartError::NoDriver(error))) = started else { panic!("there is no such file") };
+/// assert!(error.is_not_installed());
+/// assert!(error.to_string().starts_with("Found no NVIDIA driver on your system."));
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NoDriver(LoadError);
 

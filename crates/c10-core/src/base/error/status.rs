@@ -7,6 +7,12 @@ use crate::base::error::{Error, Result, StartError};
 /// Codes of the runtime that programs of torch compare with.
 ///
 /// `ERROR_NOT_READY` is the number that torch has; the runtime itself has answered 600 since CUDA 10.1.
+///
+/// ```
+/// use c10_core::{check_error, cudaStatus};
+///
+/// assert_eq!(check_error(cudaStatus::SUCCESS), Ok(()));
+/// ```
 #[derive(Clone, Copy, Debug)]
 #[expect(non_camel_case_types, reason = "torch's name")]
 pub struct cudaStatus;
@@ -22,6 +28,13 @@ impl cudaStatus {
 const UNKNOWN: i32 = 999;
 
 /// A code of the runtime API that is not success; torch's `CudaError`, which only [`check_error`] raises.
+///
+/// ```
+/// use c10_core::{CudaError, Error, check_error};
+///
+/// assert_eq!(check_error(2), Err(Error::Cuda(CudaError(2))));
+/// assert_eq!(CudaError(98).to_string(), "invalid device function (98)");
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{} ({})", error_string(.0), .0)]
 pub struct CudaError(
@@ -29,7 +42,14 @@ pub struct CudaError(
     pub i32,
 );
 
-/// Turns a code of the runtime API into an error; torch's `check_error`. Calls nothing.
+/// Turns a code of the runtime API into an error; torch's `check_error`. Makes no driver call.
+///
+/// ```
+/// use c10_core::check_error;
+///
+/// assert_eq!(check_error(0), Ok(()));
+/// assert_eq!(check_error(2).unwrap_err().to_string(), "out of memory (2)");
+/// ```
 ///
 /// # Errors
 /// [`CudaError`] for every code but 0.

@@ -3,6 +3,15 @@
 use crate::base::device::DeviceIndex;
 
 /// What is wrong with a stream.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{Error, Runtime, StreamError, StreamId};
+///
+/// let refused = Runtime::current().streams().by_id(0, StreamId(2)).unwrap_err();
+/// assert_eq!(refused, Error::Stream(StreamError::Unknown { id: 2 }));
+/// assert_eq!(refused.to_string(), "the device has no stream with the id 2");
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StreamError {

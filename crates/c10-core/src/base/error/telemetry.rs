@@ -5,6 +5,15 @@ use cuda_sys::{CallError, LoadError, NvmlError, nvmlReturn_t};
 use crate::base::error::Error;
 
 /// Why NVML did not tell what a device does.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{Error, Runtime, TelemetryError};
+///
+/// let refused = Runtime::current().telemetry().temperature(0).unwrap_err();
+/// assert!(matches!(refused, Error::Telemetry(TelemetryError::Missing { .. })));
+/// assert!(refused.to_string().ends_with("this runtime was made without NVML"));
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TelemetryError {
@@ -32,6 +41,15 @@ pub enum TelemetryError {
 }
 
 /// Why there is no NVML.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{Error, NvmlMissing, Runtime, TelemetryError};
+///
+/// let refused = Runtime::current().telemetry().raw_device_count();
+/// let Err(Error::Telemetry(TelemetryError::Missing { reason })) = refused else { panic!("no NVML was given") };
+/// assert_eq!(*reason, NvmlMissing::NotGiven);
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NvmlMissing {

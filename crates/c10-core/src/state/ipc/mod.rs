@@ -1,8 +1,8 @@
 //! What a runtime has sent to other processes and received from them.
 //!
-//! **Invariants:** what was sent is kept until a receiver has opened it and none uses it any more (`users`). A segment of
-//! another process is mapped once for a device, as long as it is open somewhere here: opens and closes are counted under
-//! one lock.
+//! **Invariants:** shared memory is kept until a receiver has opened it and no receiver uses it any more (`users`). A
+//! segment of another process is mapped once for a device, as long as a buffer here uses it: opens and closes are
+//! counted under one lock.
 
 mod users;
 
@@ -55,7 +55,7 @@ impl IpcState {
         self.lock_sent().push(Sent { users, event, _memory: memory });
     }
 
-    /// Lets go of what no receiver uses any more; whether there was any.
+    /// Frees the memory that no receiver uses any more. Returns whether there was any.
     pub(crate) fn collect(&self, api: &Api, deferred: &DeferredDestroy) -> bool {
         let released: Vec<Sent> = self.lock_sent().extract_if(.., |sent| sent.users.is_released()).collect();
         let any = !released.is_empty();
@@ -66,7 +66,7 @@ impl IpcState {
         any
     }
 
-    /// Opens another process's segment; the address it is mapped at.
+    /// Opens another process's segment and returns the address that it is mapped at.
     pub(crate) fn open(&self, api: &Api, device: DeviceIndex, handle: IpcHandle) -> Result<u64> {
         let mut segments = self.lock_segments();
         if let Some(segment) = segments.get_mut(&(device, handle)) {
@@ -84,19 +84,20 @@ impl IpcState {
         let Some(segment) = segments.get_mut(&name) else { return };
         segment.users -= 1;
         if segment.users == 0 {
-            // What fails is kept for another time. The lock is held, so that nobody opens the segment meanwhile.
+            // What fails is tried again later. The lock is held, so that no other thread opens the segment meanwhile.
             let _ = deferred.destroy(api, DriverObject::Import(name.0, segment.base));
             segments.remove(&name);
         }
     }
 
-    /// Lets go of everything, at the end of the runtime, when the devices are idle, whoever still uses what was sent.
+    /// Frees everything, at the end of the runtime, when the devices are idle, even if receivers still use shared
+    /// memory.
     pub(crate) fn dismantle(&self, api: &Api) {
         let sent = std::mem::take(&mut *self.lock_sent());
         for sent in sent {
             let _ = api.event_destroy_handle(sent.event);
         }
-        // What is there still is held for work that is done by now, and finds no runtime when it goes.
+        // A buffer that is still held was held for work that is done by now. It finds no runtime when it is dropped.
         let segments = std::mem::take(&mut *self.lock_segments());
         for ((device, _), segment) in segments {
             let _ = api.ipc_close_memory(device, segment.base);

@@ -4,9 +4,9 @@
 //! takes the lock away when a process ends, however it ends, so a receiver that was killed does not keep the memory with
 //! the sender. (A child that the receiver forked meanwhile holds the lock as well, and keeps it until it ends.)
 //!
-//! **Invariants:** what is in the file changes only under a lock of it. It says whether a receiver has opened the memory,
-//! before which the sender keeps it, and whether the sender has let it go, after which nobody may open it. A sender lets go
-//! only while it alone has a lock.
+//! **Invariants:** the file is written only under a lock of it. It says whether a receiver has opened the memory,
+//! before which the sender keeps it, and whether the sender has freed the memory, after which nobody may open it. A
+//! sender frees the memory only while it alone holds a lock.
 
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
@@ -20,14 +20,14 @@ use crate::base::error::IpcError;
 use crate::base::error::{Error, Result};
 use crate::base::process;
 
-/// What the file begins with, so that no other file is ever written to. A number follows that says how far things are.
+/// What the file begins with, so that no other file is ever written to. One byte follows: the state.
 const MAGIC: [u8; 8] = *b"c10-ipc2";
 
 /// No receiver has opened the memory yet.
 const WAITING: u8 = 0;
 /// A receiver has opened it.
 const OPENED: u8 = 1;
-/// The sender has let it go.
+/// The sender has freed it.
 const RELEASED: u8 = 2;
 
 /// The files of senders in this process.
@@ -54,7 +54,7 @@ fn write(file: &File, state: u8) -> Result<()> {
     file.write_all_at(&[state], MAGIC.len() as u64).map_err(failed)
 }
 
-/// The sender's end.
+/// The sender's side.
 #[derive(Debug)]
 pub(crate) struct SenderFile {
     path: PathBuf,
@@ -62,12 +62,12 @@ pub(crate) struct SenderFile {
 }
 
 impl SenderFile {
-    /// A file of its own that only this user can open, for a receiver that has yet to come.
+    /// Makes a new file that only this user can open, for a receiver that has yet to come.
     pub(crate) fn new() -> Result<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let name = format!("c10-ipc-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let mut path = std::env::temp_dir().join(name);
-        // What a process of the same number has left behind is not touched.
+        // A file that an earlier process with the same number has left behind is not touched.
         let file = loop {
             match OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path) {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
@@ -87,8 +87,8 @@ impl SenderFile {
         &self.path
     }
 
-    /// Whether a receiver has come and none is left; then nobody can come any more. A file that cannot be locked or read
-    /// counts as used.
+    /// Whether a receiver has opened the memory and none uses it any more. If so, no receiver can open it any more. A
+    /// file that cannot be locked or read counts as used.
     pub(crate) fn is_released(&self) -> bool {
         if self.file.try_lock().is_err() {
             return false;
@@ -108,7 +108,7 @@ impl Drop for SenderFile {
     fn drop(&mut self) {
         own().remove(&self.path);
         if !process::in_bad_fork() {
-            // Left behind, it is a few bytes of a folder for such things.
+            // If it stays, it is a few bytes in the folder for temporary files.
             let _ = std::fs::remove_file(&self.path);
         }
     }
@@ -136,7 +136,7 @@ impl ReceiverLock {
         if read(&file)? == RELEASED { Err(Error::Ipc(IpcError::Released)) } else { Ok(Self(file)) }
     }
 
-    /// The memory has been opened: the sender need not wait for a first receiver any more.
+    /// Notes that the memory has been opened: the sender need not wait for a first receiver any more.
     pub(crate) fn confirm(&self) -> Result<()> {
         write(&self.0, OPENED)
     }
@@ -144,7 +144,7 @@ impl ReceiverLock {
 
 impl Drop for ReceiverLock {
     fn drop(&mut self) {
-        // Closing it would not be enough: a forked child may have the file too.
+        // Closing the file would not be enough: a forked child may have it open too.
         if !process::in_bad_fork() {
             let _ = self.0.unlock();
         }

@@ -44,8 +44,9 @@ fn registers_that_nothing_uses_in_a_block_need_no_row() {
 
 #[test]
 fn vectors_are_their_components() {
-    let module =
-        kernel(".reg .v4 .b32 %v; .reg .v2 .b32 %w<2>;\nadd.s32 %v.z, %v.x, %w1.y;\nld.global.v4.u32 %v, [16];");
+    let module = kernel(
+        ".reg .b64 %d; .reg .v4 .b32 %v; .reg .v2 .b32 %w<2>;\nadd.s32 %v.z, %v.x, %w1.y;\nld.global.v4.u32 %v, [%d];",
+    );
     assert_eq!(refusals(&module, "k"), []);
     let found = actions(&module);
     let Action::Scalar(sum) = found[0] else { panic!("{found:?}") };
@@ -113,7 +114,7 @@ fn every_refused_instruction_is_told_and_the_others_are_kept() {
     let expected = [
         (4, 3, "there is no instruction 'what': 'what.u32 %r0;'"),
         (7, 1, "'%p' is unknown: '@%p exit;'"),
-        (9, 1, "'%x' is unknown: 'add.s32 %r0, %x, 1;'"),
+        (9, 1, "an operand is no register: 'add.s32 %r0, %x, 1;'"),
         (10, 1, "the targets are unknown: 'brx.idx %r0, T;'"),
         (11, 1, "a branch needs one label: 'bra %r0, 1;'"),
         (12, 8, "label 'label' stands twice"),
