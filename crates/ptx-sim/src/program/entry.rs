@@ -74,7 +74,7 @@ impl<'m> Entry<'m> {
 
     /// Its place among the module's functions, by which a launch names it.
     pub fn index(&self) -> usize {
-        self.index as usize
+        self.index
     }
 
     /// Registers that its text declares and names.
