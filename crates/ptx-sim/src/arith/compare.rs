@@ -53,7 +53,8 @@ pub(super) fn set(op: ScalarOp, ty: Type, modes: Modes, [a, b, c]: [u64; 3]) -> 
         (Kind::Float, 16) => 0x3C00,
         (Kind::Brain, _) => 0x3F80,
         (Kind::Float, _) => 0x3F80_0000,
-        _ => mask(to.bits),
+        // Of a packed pair each half has its own.
+        _ => mask(if ty.packed { 16 } else { to.bits }),
     };
     if !ty.packed {
         return if holds([a, b]) { truth } else { 0 };

@@ -81,14 +81,16 @@ fn read(reader: &mut Reader<'_, '_, '_>, gives_old: bool) -> Result<(), Refusal>
     let ty = reader.ty()?;
     let count_fits = match count {
         None => fits(op, ty),
-        Some(count) => fits_vector(op, ty, count) && word == SpaceWord::Global,
+        Some(count) => fits_vector(op, ty, count) && matches!(word, SpaceWord::Generic | SpaceWord::Global),
     };
     let is_half = ty.is_float() && ty.bits == 16;
     let only_old = matches!(op, AtomicOp::Exchange | AtomicOp::CompareAndSwap);
     if !count_fits || flushes_not != is_half || only_old && !gives_old {
         return Err(reader.invalid("wrong type"));
     }
-    if !matches!(word, SpaceWord::Generic | SpaceWord::Global | SpaceWord::Shared) {
+    if !matches!(word, SpaceWord::Generic | SpaceWord::Global | SpaceWord::Shared)
+        || policy && word == SpaceWord::Shared
+    {
         return Err(reader.invalid("wrong state space"));
     }
     finish(reader, Head { gives_old, policy, word, op, ty, order, count: count.unwrap_or(1) })

@@ -112,7 +112,7 @@ pub(super) fn lop3(reader: &mut Reader<'_, '_, '_>) -> Result<(), Refusal> {
         _ => return Err(reader.invalid("wrong number of operands")),
     };
     let &Operand::Integer(table) = table else { return Err(reader.invalid("the table is no constant")) };
-    let table = u8::try_from(table).map_err(|_| reader.invalid("the table has more than eight bits"))?;
+    let table = table.to_le_bytes()[0];
     let (a, b, c) = (reader.value(a, ty)?, reader.value(b, ty)?, reader.value(c, ty)?);
     let op = ScalarOp::Lookup3(table);
     let Some((logic, truth)) = truth else {

@@ -101,8 +101,12 @@ pub(super) fn setp(reader: &mut Reader<'_, '_, '_>) -> Result<(), Refusal> {
     };
     let (values, combine) = head.values(reader, ty, operands)?;
     let (first, second) = pair(results);
-    if ty.packed && second.is_none() {
-        return Err(reader.invalid("the second result is missing"));
+    let half = ty.is_float() && ty.bits == 16;
+    if half && ty.packed && second.is_none() {
+        return Err(reader.unsupported("of packed numbers with one result"));
+    }
+    if half && !ty.packed && second.is_some() {
+        return Err(reader.invalid("one result too many"));
     }
     let Head { comparison, or_unordered, .. } = head;
     let mut scalars = Vec::new();
@@ -120,19 +124,27 @@ pub(super) fn setp(reader: &mut Reader<'_, '_, '_>) -> Result<(), Refusal> {
     reader.together(scalars)
 }
 
+/// Whether `set` may compare values of one type and give a result of another.
+fn fits_result(to: Type, ty: Type, flush: bool) -> bool {
+    let half = ty.is_float() && ty.bits == 16;
+    let is_word = to.is_integer() && to.bits == 32;
+    match (to.kind, to.bits) {
+        _ if ty.packed => to == ty || is_word,
+        _ if to.packed => false,
+        (Kind::Unsigned | Kind::Signed, 32) => true,
+        (Kind::Unsigned | Kind::Signed, 16) => half,
+        (Kind::Float, 32) => !half,
+        (Kind::Float, 16) => ty.kind != Kind::Brain,
+        (Kind::Brain, _) => !flush,
+        _ => false,
+    }
+}
+
 pub(super) fn set(reader: &mut Reader<'_, '_, '_>) -> Result<(), Refusal> {
     let head = Head::read(reader)?;
     let to_type = reader.ty()?;
     let ty = reader.ty_of(|ty| head.fits(ty))?;
-    let half = ty.is_float() && ty.bits == 16;
-    let fits = match (to_type.kind, to_type.bits) {
-        (Kind::Unsigned | Kind::Signed, 32) => !ty.packed,
-        (Kind::Float, 32) => !ty.packed && !half || ty.bits == 16 && half && !ty.packed,
-        (Kind::Unsigned | Kind::Signed, 16) => half && !ty.packed && !to_type.packed,
-        (Kind::Float | Kind::Brain, 16) => half && to_type.packed == ty.packed && (!ty.packed || to_type == ty),
-        _ => false,
-    };
-    if !fits {
+    if !fits_result(to_type, ty, head.flush) {
         return Err(reader.invalid("wrong type"));
     }
     let Some((to, operands)) = reader.text.operands.split_first() else {

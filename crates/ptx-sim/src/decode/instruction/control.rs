@@ -97,6 +97,9 @@ fn push(
     if matches!(id, Operand::Integer(number) if *number > 15) {
         return Err(reader.invalid("there are 16 barriers"));
     }
+    if matches!(threads, Some(Operand::Integer(count)) if count % 32 != 0) {
+        return Err(reader.invalid("the threads are not of whole warps"));
+    }
     let id = reader.word(id)?;
     let threads: Option<Register> = threads.map(|threads| reader.word(threads)).transpose()?;
     reader.push(Action::Barrier(Barrier { kind, id, threads, aligned }));

@@ -4,6 +4,7 @@ use super::reader::{Reader, rounding};
 use crate::program::scalar::{Modes, Rounding, ScalarOp, SmallFloat};
 use crate::program::types::{Kind, Type};
 use crate::refusal::Refusal;
+use crate::text::syntax::Operand;
 
 /// What stands between `cvt` and the types.
 #[derive(Clone, Copy)]
@@ -64,8 +65,9 @@ fn small_float(word: &str) -> Option<SmallFloat> {
 fn needed(to: Type, from: Type) -> (Option<bool>, Option<bool>) {
     let only = |rounding| (rounding, rounding);
     match (to.is_float(), from.is_float()) {
-        (true, true) if to.kind == Kind::Tf32 => only(Some(false)),
-        (true, true) if to.bits < from.bits || to.bits == from.bits && to.kind != from.kind => only(Some(false)),
+        (true, true) if to.kind == Kind::Tf32 || to.bits < from.bits => only(Some(false)),
+        // Of bf16 a rounding may always stand there, and need not where nothing is cut off.
+        (true, true) if to.kind != from.kind => (None, Some(false)),
         // Between equal types a rounding to whole numbers may stand there, and need not.
         (true, true) if to == from => (None, Some(true)),
         (true, true) | (false, false) => only(None),
@@ -82,26 +84,44 @@ fn plain(reader: &mut Reader<'_, '_, '_>, head: Head, to: Type, from: Type) -> R
     if !is_number(to) || !is_number(from) || from.kind == Kind::Tf32 || given != least && given != most {
         return Err(reader.invalid("wrong types or rounding"));
     }
-    let is_small = to.is_float() && (to.bits == 16 || to.kind == Kind::Tf32) && from == Type::F32;
-    let away = modes.rounding == Rounding::NearestAway;
-    let directed = matches!(modes.rounding, Rounding::Up | Rounding::Down);
-    let fits = if to.kind == Kind::Tf32 {
-        from == Type::F32 && !modes.flush && !modes.saturate && !directed && !(away && modes.relu)
-    } else {
-        !away
-            && (!(modes.relu || modes.finite) || is_small && !directed)
-            && (!modes.flush || to == Type::F32 || from == Type::F32)
-            && (!modes.saturate || !modes.relu && !modes.finite && to.kind != Kind::Brain)
-    };
+    let fits = fits_modes(to, from, modes);
     if !fits {
         return Err(reader.invalid("a modifier does not fit the types"));
     }
     let [result, value] = reader.operands()?;
     let result = reader.to_wide(result, to.bits)?;
-    let value = reader.value_wide(value, from)?;
+    let value = match value {
+        Operand::Name(name) if name.starts_with('%') => reader.any(value, from)?,
+        value => reader.value_wide(value, from)?,
+    };
     let op = ScalarOp::Convert { to, to_integer: given == Some(true) };
     reader.scalar(op, from, modes, result, &[value]);
     Ok(())
+}
+
+/// Whether modes may stand with a conversion.
+fn fits_modes(to: Type, from: Type, modes: Modes) -> bool {
+    let is_small = to.is_float() && to.bits == 16 && from == Type::F32;
+    let away = modes.rounding == Rounding::NearestAway;
+    let directed = matches!(modes.rounding, Rounding::Up | Rounding::Down);
+    if to.kind == Kind::Tf32 {
+        return from == Type::F32 && !modes.flush && !modes.saturate && !directed && !(away && modes.relu);
+    }
+    let of_bytes = to.kind == Kind::Brain && from.is_integer() && from.bits == 8
+        || from.kind == Kind::Brain && to.is_integer() && to.bits == 8;
+    // Between integers only where a value may not fit.
+    let may_saturate = match (to.is_integer(), from.is_integer()) {
+        (true, true) => {
+            to.bits < from.bits || to.is_signed() != from.is_signed() && (to.bits == from.bits || from.is_signed())
+        }
+        (true, false) => from.kind != Kind::Brain,
+        (false, _) => to.kind != Kind::Brain && from.kind != Kind::Brain,
+    };
+    !away
+        && !of_bytes
+        && (!(modes.relu || modes.finite) || is_small && !directed && !modes.flush)
+        && (!modes.flush || to == Type::F32 || from == Type::F32)
+        && (!modes.saturate || may_saturate && !modes.relu && !modes.finite)
 }
 
 /// Two f32 to a packed pair, the first operand in the upper half.

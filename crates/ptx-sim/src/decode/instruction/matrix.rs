@@ -36,10 +36,7 @@ fn list<'o, 't>(
     operand: &'o Operand<'t>,
     count: usize,
 ) -> Result<&'o [Operand<'t>], Refusal> {
-    let list = match operand {
-        Operand::List(list) => list.as_slice(),
-        operand => std::slice::from_ref(operand),
-    };
+    let Operand::List(list) = operand else { return Err(reader.invalid("a list of registers is missing")) };
     if list.len() == count { Ok(list) } else { Err(reader.invalid("wrong number of registers")) }
 }
 

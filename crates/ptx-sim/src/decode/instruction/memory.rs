@@ -10,23 +10,49 @@ use crate::program::types::{Kind, Register, Space, Type};
 use crate::refusal::Refusal;
 use crate::text::syntax::Operand;
 
-/// Takes what an access says about its order.
-fn order(reader: &mut Reader<'_, '_, '_>, is_load: bool) -> Result<Order, Refusal> {
-    if reader.takes("weak") {
-        return Ok(Order::Weak);
+/// What a load or a store says before its operands.
+struct Head {
+    order: Order,
+    word: SpaceWord,
+    /// Whether a cache policy is the last operand.
+    policy: bool,
+}
+
+impl Head {
+    /// Reads it; `operators` are what may be said about caches.
+    fn read(reader: &mut Reader<'_, '_, '_>, operators: &[&str], is_load: bool) -> Result<Self, Refusal> {
+        let (is_weak, is_volatile, mmio) = (reader.takes("weak"), reader.takes("volatile"), reader.takes("mmio"));
+        let order = if is_weak || is_volatile { Order::Weak } else { order(reader, mmio, is_load)? };
+        let word = reader.space();
+        let operator = reader.take(|word| operators.contains(&word).then_some(()));
+        let in_memory = matches!(word, SpaceWord::Generic | SpaceWord::Global);
+        let is_read_only = matches!(word, SpaceWord::Const | SpaceWord::Parameter);
+        let is_strong = order != Order::Weak;
+        let fits = (!is_strong || !is_read_only && word != SpaceWord::Local)
+            && (!is_volatile || !is_read_only)
+            && (!mmio || in_memory)
+            && (operator.is_none() || !is_strong && !is_volatile);
+        let evicts = reader.take(evicts).is_some();
+        let fetches = is_load && reader.take(fetches).is_some();
+        let policy = reader.takes("L2::cache_hint");
+        let hints = (!evicts && !policy || in_memory && !is_volatile && !mmio) && (!fetches || in_memory && !mmio);
+        if !fits || !hints {
+            return Err(reader.invalid("modifiers do not fit each other or the state space"));
+        }
+        Ok(Self { order: if is_volatile { Order::Relaxed } else { order }, word, policy })
     }
-    if reader.takes("volatile") {
-        return Ok(Order::Relaxed);
-    }
-    let mmio = reader.takes("mmio");
+}
+
+/// Takes an order and its scope.
+fn order(reader: &mut Reader<'_, '_, '_>, mmio: bool, is_load: bool) -> Result<Order, Refusal> {
     let order = if reader.takes("relaxed") {
         Order::Relaxed
-    } else if is_load && !mmio && reader.takes("acquire") {
-        Order::Acquire
-    } else if !is_load && !mmio && reader.takes("release") {
-        Order::Release
     } else if mmio {
         return Err(reader.invalid("'.relaxed' is missing"));
+    } else if is_load && reader.takes("acquire") {
+        Order::Acquire
+    } else if !is_load && reader.takes("release") {
+        Order::Release
     } else {
         return Ok(Order::Weak);
     };
@@ -45,19 +71,15 @@ pub(super) fn scope(reader: &mut Reader<'_, '_, '_>) -> Option<bool> {
     })
 }
 
-/// Takes hints about caches, of which an access has one of each sort. Whether a policy follows as an operand is told.
-fn hints(reader: &mut Reader<'_, '_, '_>, operators: &[&str]) -> bool {
-    reader.take(|word| operators.contains(&word).then_some(()));
-    reader.take(|word| {
-        matches!(
-            word,
-            "L1::evict_normal" | "L1::evict_unchanged" | "L1::evict_first" | "L1::evict_last" | "L1::no_allocate"
-        )
-        .then_some(())
-    });
-    reader.take(|word| matches!(word, "L2::evict_normal" | "L2::evict_first" | "L2::evict_last").then_some(()));
-    reader.take(|word| matches!(word, "L2::64B" | "L2::128B" | "L2::256B").then_some(()));
-    reader.takes("L2::cache_hint")
+/// What a line's place in the first cache is to be.
+fn evicts(word: &str) -> Option<()> {
+    let words = ["L1::evict_normal", "L1::evict_unchanged", "L1::evict_first", "L1::evict_last", "L1::no_allocate"];
+    words.contains(&word).then_some(())
+}
+
+/// How much is fetched into the second cache.
+fn fetches(word: &str) -> Option<()> {
+    matches!(word, "L2::64B" | "L2::128B" | "L2::256B").then_some(())
 }
 
 /// The operands, less a cache policy where there must be one.
@@ -103,13 +125,15 @@ fn data_type(reader: &mut Reader<'_, '_, '_>, count: usize) -> Result<Type, Refu
 }
 
 pub(super) fn ld(reader: &mut Reader<'_, '_, '_>) -> Result<(), Refusal> {
-    let order = order(reader, true)?;
-    let word = reader.space();
     let cached = reader.takes("nc");
+    if cached && (reader.has("weak") || reader.has("volatile")) {
+        return Err(reader.invalid("'.nc' does not fit"));
+    }
+    let operators: &[&str] = if cached { &["ca", "cg", "cs"] } else { &["ca", "cg", "cs", "lu", "cv"] };
+    let Head { order, word, policy } = Head::read(reader, operators, true)?;
     if cached && (word != SpaceWord::Global || order != Order::Weak) {
         return Err(reader.invalid("'.nc' does not fit"));
     }
-    let policy = hints(reader, &["ca", "cg", "cs", "lu", "cv"]);
     let count = vector(reader);
     let ty = data_type(reader, count)?;
     let [to, from] = without_policy(reader, policy)? else { return Err(reader.invalid("wrong number of operands")) };
@@ -146,9 +170,7 @@ pub(super) fn ldu(reader: &mut Reader<'_, '_, '_>) -> Result<(), Refusal> {
 }
 
 pub(super) fn st(reader: &mut Reader<'_, '_, '_>) -> Result<(), Refusal> {
-    let order = order(reader, false)?;
-    let word = reader.space();
-    let policy = hints(reader, &["wb", "cg", "cs", "wt"]);
+    let Head { order, word, policy } = Head::read(reader, &["wb", "cg", "cs", "wt"], false)?;
     let count = vector(reader);
     let ty = data_type(reader, count)?;
     let [to, from] = without_policy(reader, policy)? else { return Err(reader.invalid("wrong number of operands")) };
@@ -157,8 +179,11 @@ pub(super) fn st(reader: &mut Reader<'_, '_, '_>) -> Result<(), Refusal> {
         values.push(reader.value_wide(element, ty)?);
     }
     let (space, to) = reader.address(to, word)?;
-    if word == SpaceWord::Const || space == Space::Parameters {
+    if word == SpaceWord::Const {
         return Err(reader.invalid("the state space is only read"));
+    }
+    if space == Space::Parameters {
+        return Err(reader.unsupported("parameters of a launch are only read"));
     }
     reader.push(Action::Store(Store { space, ty, order, to, from: values }));
     Ok(())
@@ -195,7 +220,7 @@ fn copy(reader: &mut Reader<'_, '_, '_>) -> Result<(), Refusal> {
         reader.needs("shared::cta")?;
     }
     reader.needs("global")?;
-    reader.take(|word| matches!(word, "L2::64B" | "L2::128B" | "L2::256B").then_some(()));
+    reader.take(fetches);
     let policy = reader.takes("L2::cache_hint");
     let (to, from, size, rest) = match without_policy(reader, policy)? {
         [to, from, Operand::Integer(size), rest @ ..] if rest.len() <= 1 => (to, from, *size, rest.first()),
@@ -237,9 +262,11 @@ pub(super) fn prefetch(reader: &mut Reader<'_, '_, '_>) -> Result<(), Refusal> {
     let level = reader
         .take(|word| matches!(word, "L1" | "L2").then_some(true))
         .or_else(|| reader.take(|word| matches!(word, "L2::evict_last" | "L2::evict_normal").then_some(false)));
+    let is_uniform = reader.text.word.starts_with("prefetchu");
     let fits = match level {
+        _ if is_uniform => reader.text.word == "prefetchu.L1",
         Some(true) => matches!(word, SpaceWord::Generic | SpaceWord::Global | SpaceWord::Local),
-        Some(false) => word == SpaceWord::Global,
+        Some(false) => matches!(word, SpaceWord::Generic | SpaceWord::Global),
         None => false,
     };
     let [at] = reader.operands()?;
@@ -269,13 +296,15 @@ pub(super) fn line(reader: &mut Reader<'_, '_, '_>) -> Result<(), Refusal> {
 pub(super) fn createpolicy(reader: &mut Reader<'_, '_, '_>) -> Result<(), Refusal> {
     reader.needs("b64")?;
     let words = reader.take_all();
-    let is_level =
+    let is_first =
         |word: &str| matches!(word, "L2::evict_last" | "L2::evict_normal" | "L2::evict_first" | "L2::evict_unchanged");
+    let are_levels = |words: &[&str]| match words {
+        [first] | [first, "L2::evict_first" | "L2::evict_unchanged"] => is_first(first),
+        _ => false,
+    };
     let (fits, most) = match words.as_slice() {
-        ["fractional", levels @ ..] => (matches!(levels.len(), 1 | 2) && levels.iter().all(|word| is_level(word)), 2),
-        ["range", "global", levels @ ..] | ["range", levels @ ..] => {
-            (matches!(levels.len(), 1 | 2) && levels.iter().all(|word| is_level(word)), 4)
-        }
+        ["fractional", levels @ ..] => (are_levels(levels), 2),
+        ["range", "global", levels @ ..] | ["range", levels @ ..] => (are_levels(levels), 4),
         ["cvt", "L2"] => (true, 2),
         _ => (false, 0),
     };

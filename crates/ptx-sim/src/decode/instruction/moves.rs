@@ -18,9 +18,12 @@ pub(super) fn mov(reader: &mut Reader<'_, '_, '_>) -> Result<(), Refusal> {
             // A special register may be moved to a register of another size.
             let from = match from {
                 Operand::Name(name) if reader.names.register(name).is_none() && name.starts_with('%') => {
-                    reader.value_wide(from, ty)?
+                    if ty.is_float() {
+                        return Err(reader.invalid("wrong type"));
+                    }
+                    reader.any(from, ty)?
                 }
-                from => reader.value(from, ty)?,
+                from => reader.any_exact(from, ty)?,
             };
             reader.scalar(ScalarOp::Move, ty, Modes::PLAIN, to, &[from]);
             Ok(())
@@ -64,6 +67,9 @@ fn take_apart(
             scalars.push(scalar(ScalarOp::Extract { from: place, bits }, ty, Modes::PLAIN, to, &[from]));
         }
     }
+    if scalars.is_empty() {
+        return Err(reader.invalid("no result is wanted"));
+    }
     reader.together(scalars)
 }
 
@@ -79,7 +85,7 @@ pub(super) fn cvta(reader: &mut Reader<'_, '_, '_>) -> Result<(), Refusal> {
         return Err(reader.invalid("addresses have 64 bits"));
     }
     let [to, from] = reader.operands()?;
-    let (to, from) = (reader.to(to, ty.bits)?, reader.value(from, ty)?);
+    let (to, from) = (reader.to(to, ty.bits)?, reader.any_exact(from, ty)?);
     let op = match (space, is_from) {
         // The addresses of these are generic ones.
         (Space::Global | Space::Generic, _) => ScalarOp::Move,

@@ -61,6 +61,12 @@ impl Reader<'_, '_, '_> {
         if value.bits == ty.register_bits() { Ok(value) } else { Err(self.invalid("wrong size of an operand")) }
     }
 
+    /// A value of a type, which may also be an address, and which has its size.
+    pub(super) fn any_exact(&mut self, operand: &Operand<'_>, ty: Type) -> Result<Register, Refusal> {
+        let value = self.any(operand, ty)?;
+        if value.bits == ty.register_bits() { Ok(value) } else { Err(self.invalid("wrong size of an operand")) }
+    }
+
     /// A count or a place, of 32 bits.
     pub(super) fn word(&mut self, operand: &Operand<'_>) -> Result<Register, Refusal> {
         self.value(operand, Type::B32)
@@ -68,9 +74,24 @@ impl Reader<'_, '_, '_> {
 
     /// A value of a type, from a register that may be wider.
     pub(super) fn value_wide(&mut self, operand: &Operand<'_>, ty: Type) -> Result<Register, Refusal> {
+        match operand {
+            Operand::Name("WARP_SZ") => self.names.constant(ty.register_bits(), 32, self.text.at),
+            Operand::Name(name) if self.names.register(name).is_some() => self.any(operand, ty),
+            Operand::Name(_) | Operand::Sum(..) => Err(self.invalid("an operand is no register")),
+            operand => self.any(operand, ty),
+        }
+    }
+
+    /// A value of a type, which may also be an address or a special register.
+    pub(super) fn any(&mut self, operand: &Operand<'_>, ty: Type) -> Result<Register, Refusal> {
         let (bits, at) = (ty.register_bits(), self.text.at);
         let register = match operand {
             Operand::Name(name) => self.named(name, bits)?,
+            Operand::Not(_) if ty.kind == Kind::Predicate => {
+                let (to, from) = (self.names.scratch(1, at)?, self.predicate(operand)?.0);
+                self.scalar(ScalarOp::Not, ty, Modes::PLAIN, to, &[from]);
+                to
+            }
             Operand::Sum(name, offset) => match self.names.symbol(name) {
                 Some(symbol) => self.symbol_address(symbol, *offset, bits)?,
                 None => return Err(self.invalid(&format!("'{name}' is unknown"))),
@@ -118,7 +139,6 @@ impl Reader<'_, '_, '_> {
         }
         match special(name) {
             Some(Found::Row(special, bits)) => self.names.special(special, bits, self.text.at),
-            Some(Found::Constant(value)) => self.names.constant(bits, value, self.text.at),
             Some(Found::Clock(clock, bits)) => {
                 let to = self.names.scratch(bits, self.text.at)?;
                 self.push(Action::ReadClock { to, clock });
@@ -175,6 +195,7 @@ impl Reader<'_, '_, '_> {
         let (register, negated) = match operand {
             Operand::Name(name) => (self.register(name)?, false),
             Operand::Not(name) => (self.register(name)?, true),
+            &Operand::Integer(number) => (self.names.constant(1, u64::from(number != 0), self.text.at)?, false),
             _ => return Err(self.invalid("no predicate as an operand")),
         };
         if register.is_predicate() { Ok((register, negated)) } else { Err(self.invalid("no predicate as an operand")) }
@@ -211,7 +232,7 @@ impl Reader<'_, '_, '_> {
         let (offset, space, at) = (offset.cast_signed(), self.space_of(word), self.text.at);
         let name = match base.as_ref() {
             Operand::Name(name) => *name,
-            &Operand::Integer(number) => {
+            &Operand::Integer(number) if word == SpaceWord::Local => {
                 let base = self.names.constant(64, number, at)?;
                 return Ok((space, Address { base, offset }));
             }
@@ -231,11 +252,13 @@ impl Reader<'_, '_, '_> {
                 let base = self.names.special(Special::Variable(place), 64, at)?;
                 return Ok((Space::Global, Address { base, offset: 0 }));
             }
-            (Symbol::Shared(start), SpaceWord::Shared) => (Space::Shared, self.names.constant(32, start, at)?),
-            (Symbol::DynamicShared, SpaceWord::Shared) => {
+            (Symbol::Shared(start), SpaceWord::Shared | SpaceWord::Generic) => {
+                (Space::Shared, self.names.constant(32, start, at)?)
+            }
+            (Symbol::DynamicShared, SpaceWord::Shared | SpaceWord::Generic) => {
                 (Space::Shared, self.names.special(Special::DynamicShared, 32, at)?)
             }
-            (Symbol::Local(start), SpaceWord::Local | SpaceWord::Parameter) => {
+            (Symbol::Local(start), SpaceWord::Local | SpaceWord::Parameter | SpaceWord::Generic) => {
                 (Space::Local, self.names.special(Special::Local(start), 64, at)?)
             }
             (Symbol::Parameter(start), SpaceWord::Parameter) => {

@@ -7,7 +7,6 @@ use crate::program::types::{Clock, LaneMask, Special};
 pub(super) enum Found {
     /// A row, and its bits.
     Row(Special, u8),
-    Constant(u64),
     /// What is read when the instruction is done.
     Clock(Clock, u8),
     /// PTX, but not supported.
@@ -16,9 +15,6 @@ pub(super) enum Found {
 
 /// The special register of a name.
 pub(super) fn special(name: &str) -> Option<Found> {
-    if name == "WARP_SZ" {
-        return Some(Found::Constant(32));
-    }
     let name = name.strip_prefix('%')?;
     if let Some((base, axis)) = name.split_once('.') {
         return by_axis(base, axis);

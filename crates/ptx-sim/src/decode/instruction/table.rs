@@ -158,7 +158,7 @@ const ROWS: &[Row] = &[
     reads_but(
         "ld",
         memory::ld,
-        &["b128", "v8", "unified", "shared::cluster"],
+        &["b128", "v8", "unified", "shared::cluster", "L2::evict_normal", "L2::evict_first", "L2::evict_last"],
         "not of 128 bits, .v8, .unified, nor in shared memory of other blocks",
     ),
     reads_but(
@@ -243,7 +243,7 @@ const ROWS: &[Row] = &[
     reads_but(
         "st",
         memory::st,
-        &["b128", "v8", "async", "bulk", "shared::cluster"],
+        &["b128", "v8", "async", "bulk", "shared::cluster", "L2::evict_normal", "L2::evict_first", "L2::evict_last"],
         "not of 128 bits, .v8, .async, nor in shared memory of other blocks",
     ),
     reads("stackrestore", control::stackrestore),

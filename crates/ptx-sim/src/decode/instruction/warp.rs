@@ -8,14 +8,6 @@ use crate::program::types::{Kind, Register, Type};
 use crate::refusal::Refusal;
 use crate::text::syntax::Operand;
 
-/// A result that may be `_`.
-fn result(reader: &mut Reader<'_, '_, '_>, operand: &Operand<'_>, bits: u8) -> Result<Register, Refusal> {
-    match reader.to_or_sink(operand, bits)? {
-        Some(to) => Ok(to),
-        None => reader.names.scratch(bits, reader.text.at),
-    }
-}
-
 /// A result, and a predicate where `|` says so.
 fn results(
     reader: &mut Reader<'_, '_, '_>,
@@ -23,7 +15,7 @@ fn results(
     bits: u8,
 ) -> Result<(Register, Option<Register>), Refusal> {
     let (to, truth) = pair(operand);
-    let to = result(reader, to, bits)?;
+    let to = reader.to(to, bits)?;
     let truth = match truth {
         Some(truth) => reader.to_or_sink(truth, 1)?,
         None => None,
@@ -81,7 +73,11 @@ pub(super) fn agree(reader: &mut Reader<'_, '_, '_>) -> Result<(), Refusal> {
     if !all && matches!(to, Operand::Pair(..)) {
         return Err(reader.invalid("a predicate is only of '.all'"));
     }
-    let (to, agree) = results(reader, to, 32)?;
+    let (to, agree) = match pair(to) {
+        // Of these only the predicate may be wanted.
+        (Operand::Sink, Some(agree)) => (reader.names.scratch(32, reader.text.at)?, Some(reader.to(agree, 1)?)),
+        _ => results(reader, to, 32)?,
+    };
     let (a, members) = (reader.value(a, ty)?, reader.word(members)?);
     reader.push(Action::Warp(WarpOp::Match { all, to, agree, a, members }));
     Ok(())
