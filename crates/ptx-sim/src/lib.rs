@@ -14,8 +14,8 @@ mod program;
 mod refusal;
 mod text;
 
-pub use exec::{Failure, Fault, Finding, FindingKind, FlatMemory, Launch, Memory, Outcome, Program, Window, run};
 pub use decode::instruction::{FormStatus, forms};
+pub use exec::{Failure, Fault, Finding, FindingKind, FlatMemory, Launch, Memory, Outcome, Program, Window, run};
 pub use program::{Entry, Module, Source, Tuning, Variable};
 pub use refusal::{Refusal, RefusalKind};
 pub use text::{Limits, Place};

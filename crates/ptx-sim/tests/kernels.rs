@@ -115,10 +115,18 @@ fn what_is_refused_names_its_place() {
     ] {
         assert_eq!(refused(body).kind, RefusalKind::Invalid, "{body}");
     }
-    for body in ["wgmma.fence.sync.aligned;", "mbarrier.arrive.shared.b64 %rd1, [%r1];", "tex.1d.v4.s32.s32 {%r1,%r2,%r3,%r4}, [t, {%r5}];"] {
+    for body in [
+        "wgmma.fence.sync.aligned;",
+        "mbarrier.arrive.shared.b64 %rd1, [%r1];",
+        "tex.1d.v4.s32.s32 {%r1,%r2,%r3,%r4}, [t, {%r5}];",
+    ] {
         let refusal = refused(body);
         assert_eq!(refusal.kind, RefusalKind::NotSupported, "{refusal}");
         assert_eq!(refusal.function, "k");
     }
-    assert_eq!(refusals("wgmma.fence.sync.aligned; add.u32 %r1, %r0, 1;\n mbarrier.inval.b64 [%rd1];").len(), 2, "all are told");
+    assert_eq!(
+        refusals("wgmma.fence.sync.aligned; add.u32 %r1, %r0, 1;\n mbarrier.inval.b64 [%rd1];").len(),
+        2,
+        "all are told"
+    );
 }

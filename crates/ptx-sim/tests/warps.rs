@@ -28,9 +28,12 @@ fn shuffles() {
     always("shfl.sync.idx.b32 %r6, %r5, 3, 31, -1;", |_| 3);
     // Segments of eight lanes.
     always("shfl.sync.idx.b32 %r6, %r5, 3, 0x181f, -1;", |lane| lane & !7 | 3);
-    always("shfl.sync.down.b32 %r6|%p1, %r5, 2, 0x181f, -1; selp.b32 %r7, 100, 0, %p1; add.u32 %r6, %r6, %r7;", |lane| {
-        if lane % 8 + 2 < 8 { lane + 2 + 100 } else { lane }
-    });
+    always(
+        "shfl.sync.down.b32 %r6|%p1, %r5, 2, 0x181f, -1; selp.b32 %r7, 100, 0, %p1; add.u32 %r6, %r6, %r7;",
+        |lane| {
+            if lane % 8 + 2 < 8 { lane + 2 + 100 } else { lane }
+        },
+    );
 }
 
 #[test]
@@ -95,9 +98,8 @@ fn spins_go_on() {
     let blocks = "mov.u32 %r1, %ctaid.x;\nWAIT: ld.acquire.gpu.global.u32 %r6, [%rd0]; setp.ne.u32 %p2, %r6, %r1; @%p2 bra WAIT;\
                   add.u32 %r6, %r6, 1; st.release.gpu.global.u32 [%rd0], %r6;";
     for seed in 0..8 {
-        let run = |body: &str, blocks, threads| {
-            run_body(body, Setup { blocks, threads, seed, ..Setup::default() }).words(2)
-        };
+        let run =
+            |body: &str, blocks, threads| run_body(body, Setup { blocks, threads, seed, ..Setup::default() }).words(2);
         assert_eq!(run(lock, 3, 64), [0, 192]);
         assert_eq!(run(warps, 1, 64), [5, 64]);
         assert_eq!(run(blocks, 100, 1)[0], 100);
@@ -146,12 +148,14 @@ fn a_barrier_that_some_lanes_miss_is_noted() {
         assert_eq!(ran.outcome.findings[0].kind, FindingKind::BarrierDivergence);
         assert_eq!(ran.fault, None, "hardware goes on");
     }
-    let right = "mov.u32 %r3, %tid.x; setp.lt.u32 %p1, %r3, 16; @%p1 bra A; add.u32 %r3, %r3, 1;\nA: bar.sync 0; bar.sync 0;";
+    let right =
+        "mov.u32 %r3, %tid.x; setp.lt.u32 %p1, %r3, 16; @%p1 bra A; add.u32 %r3, %r3, 1;\nA: bar.sync 0; bar.sync 0;";
     for seed in 0..50 {
         let ran = run_body(right, Setup { threads: 70, seed, ..Setup::default() });
         assert!(ran.outcome.findings.is_empty() && ran.fault.is_none(), "seed {seed}: {ran:?}");
     }
-    let hang = "mov.u32 %r3, %tid.x; setp.lt.u32 %p1, %r3, 32; @%p1 bra A; bar.sync 1, 64; bra END;\nA: bar.sync 2, 64;\nEND:";
+    let hang =
+        "mov.u32 %r3, %tid.x; setp.lt.u32 %p1, %r3, 32; @%p1 bra A; bar.sync 1, 64; bra END;\nA: bar.sync 2, 64;\nEND:";
     assert_eq!(run_body(hang, Setup { threads: 64, ..Setup::default() }).fault, Some(Fault::Hang));
 }
 

@@ -127,7 +127,9 @@ fn multiply(warp: &mut Warp, base: Base, what: &MatrixMultiply, active: u32) {
     let mut d = [[0; 32]; 4];
     {
         let rows = |registers: &[Register]| -> [Word; 4] {
-            std::array::from_fn(|index| registers.get(index).map_or([0; 32], |register| warp.rows.word(base, *register)))
+            std::array::from_fn(|index| {
+                registers.get(index).map_or([0; 32], |register| warp.rows.word(base, *register))
+            })
         };
         let (a, b, c) = (rows(&what.a), rows(&what.b), rows(&what.c));
         let (a, b, c) = (&a[..what.a.len()], &b[..what.b.len()], &c[..what.c.len()]);
