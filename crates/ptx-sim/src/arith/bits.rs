@@ -29,8 +29,11 @@ pub(super) fn evaluate(op: ScalarOp, ty: Type, _modes: Modes, arguments: [u64; 4
         ScalarOp::ReverseBits => bare.reverse_bits() >> unused,
         ScalarOp::FindHighest { as_shift } => highest(a, ty, as_shift),
         ScalarOp::FindNth => nth(a as u32, b as u32, c as u32 as i32),
-        ScalarOp::ExtractBits => extract(a, ty, b & 0xFF, c & 0xFF),
-        ScalarOp::InsertBits => insert(a, b, ty, c & 0xFF, d & 0xFF),
+        // Of 32 bits eight of the place and of the count are read, of 64 bits all, as on hardware.
+        ScalarOp::ExtractBits if ty.bits == 32 => extract(a, ty, b & 0xFF, c & 0xFF),
+        ScalarOp::ExtractBits => extract(a, ty, b, c),
+        ScalarOp::InsertBits if ty.bits == 32 => insert(a, b, ty, c & 0xFF, d & 0xFF),
+        ScalarOp::InsertBits => insert(a, b, ty, c, d),
         ScalarOp::BitMask { wrap } => bit_mask(a, b, wrap),
         ScalarOp::ExtendFrom { wrap } => extend(a, b, ty, wrap),
         ScalarOp::Permute(mode) => permute(mode, a | b << 32, c),
@@ -71,6 +74,10 @@ fn highest(value: u64, ty: Type, as_shift: bool) -> u64 {
 fn nth(value: u32, base: u32, offset: i32) -> u64 {
     let is_set = |place: i64| value >> place & 1 == 1;
     let nothing = u64::from(u32::MAX);
+    if offset == i32::MIN {
+        // It has no absolute value; this is what hardware gives.
+        return 0;
+    }
     if base > 31 {
         return nothing;
     }

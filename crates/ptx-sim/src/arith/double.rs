@@ -54,8 +54,12 @@ fn root(a: f64, rounding: Rounding) -> f64 {
 
 /// The upper half of a value, flushed.
 fn upper(value: f64) -> f64 {
-    let bits = narrow::flushed(value.to_bits(), Format::F64);
-    f64::from_bits(if value.is_nan() { bits } else { bits >> 32 << 32 })
+    f64::from_bits(narrow::flushed(value.to_bits(), Format::F64) >> 32 << 32)
+}
+
+/// A result with an upper half only.
+fn upper_result(value: f64) -> u64 {
+    if value.is_nan() { 0x7FFF_FFFF << 32 } else { upper(value).to_bits() }
 }
 
 /// An operation of f64.
@@ -68,13 +72,15 @@ pub(super) fn evaluate(op: ScalarOp, modes: Modes, bits: [u64; 3]) -> u64 {
         ScalarOp::Add => result(sum(a, b, rounding), &[a, b]),
         ScalarOp::Subtract => result(sum(a, -b, rounding), &[a, b]),
         ScalarOp::Multiply(_) => result(product(a, b, rounding), &[a, b]),
-        ScalarOp::MultiplyAdd(_) => result(product_sum(a, b, c, rounding), &[a, b, c]),
+        // Hardware hands on the second factor where it is no number, then the addend, then the first factor.
+        ScalarOp::MultiplyAdd(_) => result(product_sum(a, b, c, rounding), &[b, c, a]),
         ScalarOp::Divide => result(quotient(a, b, rounding), &[a, b]),
         ScalarOp::Reciprocal => result(quotient(1.0, a, rounding), &[a]),
         ScalarOp::SquareRoot => result(root(a, rounding), &[a]),
         ScalarOp::ReciprocalRoot => result(1.0 / a.sqrt(), &[a]),
-        ScalarOp::ReciprocalOfUpper => result(upper(1.0 / upper(a)), &[a]),
-        ScalarOp::ReciprocalRootOfUpper => result(upper(1.0 / upper(a).sqrt()), &[a]),
+        ScalarOp::ReciprocalOfUpper => upper_result(1.0 / upper(a)),
+        ScalarOp::ReciprocalRootOfUpper => upper_result(1.0 / upper(a).sqrt()),
+        ScalarOp::Negate | ScalarOp::Absolute if a.is_nan() => result(a, &[a]),
         ScalarOp::Negate => bits[0] ^ sign,
         ScalarOp::Absolute => bits[0] & !sign,
         ScalarOp::CopySign => bits[0] & sign | bits[1] & !sign,
@@ -87,7 +93,7 @@ pub(super) fn evaluate(op: ScalarOp, modes: Modes, bits: [u64; 3]) -> u64 {
 /// The least or the greatest; of two zeros the negative one is the less.
 fn extreme(least: bool, a: f64, b: f64) -> u64 {
     if a.is_nan() || b.is_nan() {
-        return result(if a.is_nan() { b } else { a }, &[a]);
+        return result(if a.is_nan() { b } else { a }, &[b]);
     }
     let a_first = a < b || a == b && a.is_sign_negative();
     (if a_first == least { a } else { b }).to_bits()

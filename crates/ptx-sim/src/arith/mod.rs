@@ -49,7 +49,7 @@ pub(crate) fn evaluate(scalar: &Scalar, arguments: [u64; 4]) -> u64 {
             u64::from(compare::combine(combine, found, c))
         }
         ScalarOp::CompareHalf { comparison, or_unordered, combine, upper } => {
-            let [a, b] = [a, b].map(|value| value >> (16 * u8::from(upper)));
+            let [a, b] = [a, b].map(|value| (value >> (16 * u8::from(upper))) & 0xFFFF);
             let one = Type { packed: false, ..ty };
             u64::from(compare::combine(combine, compare::compare(comparison, or_unordered, one, modes, [a, b]), c))
         }

@@ -137,6 +137,8 @@ pub(super) fn evaluate(op: ScalarOp, ty: Type, modes: Modes, bits: [u64; 3]) -> 
         ScalarOp::Subtract => sum(a, -b, modes.rounding),
         ScalarOp::Multiply(_) => a * b,
         ScalarOp::MultiplyAdd(_) => sum(a * b, c, modes.rounding),
+        // The reciprocal of so great a divisor is flushed there.
+        ScalarOp::DivideApproximately if b.abs() > 2_f64.powi(126) => a * 0.0_f64.copysign(b),
         ScalarOp::Divide | ScalarOp::DivideApproximately => quotient(a, b),
         ScalarOp::Reciprocal => quotient(1.0, a),
         ScalarOp::SquareRoot => root(a),
@@ -170,7 +172,8 @@ pub(super) fn is_of(class: NumberClass, bits: u64, format: Format) -> bool {
         NumberClass::Infinite => is_infinite,
         NumberClass::Number => !is_nan,
         NumberClass::NotANumber => is_nan,
-        NumberClass::Normal => !is_infinite && !is_nan && !has_no_exponent,
+        // Zeros count as normal.
+        NumberClass::Normal => !is_infinite && !is_nan && (!has_no_exponent || magnitude == 0),
         NumberClass::Subnormal => has_no_exponent && magnitude != 0,
     }
 }

@@ -338,7 +338,7 @@ pub(crate) fn row(scalar: &Scalar) -> Option<Op> {
     }
     match (ty.kind, ty.bits, ty.packed) {
         (_, _, true) => None,
-        (Kind::Bits | Kind::Unsigned | Kind::Signed, 32, _) if !modes.saturate => {
+        (Kind::Bits | Kind::Unsigned | Kind::Signed, 32, _) if !modes.saturate && !modes.relu => {
             words(op, ty.is_signed(), operands, to)
         }
         (Kind::Bits | Kind::Unsigned | Kind::Signed, 64, _) if !modes.saturate => {
@@ -450,7 +450,7 @@ fn floats(op: ScalarOp, bits: u8, operands: Operands) -> Option<Op> {
 }
 
 fn conversion(from: Type, to: Type, modes: Modes, row: Register, a: Register, operands: Operands) -> Option<Op> {
-    if modes.flush || modes.saturate || modes.relu || from.packed || to.packed {
+    if modes.flush || modes.saturate || modes.relu || modes.finite || from.packed || to.packed {
         return None;
     }
     let integers = |ty: Type| ty.is_integer() || ty.kind == Kind::Bits;

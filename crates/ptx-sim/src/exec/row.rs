@@ -356,8 +356,8 @@ impl Frame<'_> {
     #[inline(always)]
     fn double1(&mut self, op: Float1, at: Operands) {
         match op {
-            Float1::Negate => self.longs1(at, |a| (-f64::from_bits(a)).to_bits()),
-            Float1::Absolute => self.longs1(at, |a| f64::from_bits(a).abs().to_bits()),
+            Float1::Negate => self.longs1(at, |a| quiet(a, a ^ 1 << 63)),
+            Float1::Absolute => self.longs1(at, |a| quiet(a, a & !(1 << 63))),
             Float1::SquareRoot => self.longs1(at, |a| f64::from_bits(a).sqrt().to_bits()),
             Float1::Reciprocal => self.longs1(at, |a| (1.0 / f64::from_bits(a)).to_bits()),
         }
@@ -373,7 +373,7 @@ impl Frame<'_> {
             Float2::Minimum => self.doubles2(at, |a, b| {
                 let smaller = if a < b || a == b && a.is_sign_negative() { a } else { b };
                 if a.is_nan() {
-                    b
+                    f64::from_bits(quiet(b.to_bits(), b.to_bits()))
                 } else if b.is_nan() {
                     a
                 } else {
@@ -383,7 +383,7 @@ impl Frame<'_> {
             Float2::Maximum => self.doubles2(at, |a, b| {
                 let greater = if a > b || a == b && a.is_sign_positive() { a } else { b };
                 if a.is_nan() {
-                    b
+                    f64::from_bits(quiet(b.to_bits(), b.to_bits()))
                 } else if b.is_nan() {
                     a
                 } else {
@@ -395,7 +395,11 @@ impl Frame<'_> {
 
     #[inline(always)]
     fn double_fma(&mut self, at: Operands) {
-        self.longs3(at, |a, b, c| f64::from_bits(a).mul_add(f64::from_bits(b), f64::from_bits(c)).to_bits());
+        // Hardware hands on the second factor where it is no number, then the addend, then the first factor.
+        self.longs3(at, |a, b, c| {
+            let sum = f64::from_bits(a).mul_add(f64::from_bits(b), f64::from_bits(c)).to_bits();
+            quiet(b, quiet(c, sum))
+        });
     }
 
     #[inline(always)]
@@ -560,4 +564,10 @@ fn fma_one_by_one(a: &Word, b: &Word, c: &Word, to: &mut Word) {
         let (a, b, c) = (f32::from_bits(a[lane]), f32::from_bits(b[lane]), f32::from_bits(c[lane]));
         to[lane] = single(a.mul_add(b, c));
     }
+}
+
+/// The bits of a result that is its argument, quiet, where that is no number.
+#[inline(always)]
+fn quiet(argument: u64, result: u64) -> u64 {
+    if f64::from_bits(argument).is_nan() { argument | 1 << 51 } else { result }
 }

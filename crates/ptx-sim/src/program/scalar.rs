@@ -109,7 +109,7 @@ pub(crate) enum ScalarOp {
     Multiply24(Half),
     MultiplyAdd24(Half),
     Divide,
-    /// `div.approx` and `div.full`.
+    /// `div.approx`, which gives zero for divisors above 2^126.
     DivideApproximately,
     Remainder,
     Minimum,

@@ -157,11 +157,13 @@ pub(super) fn div(reader: &mut Reader<'_, '_, '_>) -> Result<(), Refusal> {
         return two(reader, ScalarOp::Divide, ty, Modes::PLAIN);
     }
     let (modes, rounded) = reader.float_modes(ty)?;
-    let approximate = !rounded && ty == Type::F32 && (reader.takes("approx") || reader.takes("full"));
-    if modes.saturate || rounded == approximate {
+    let is_single = !rounded && ty == Type::F32;
+    let is_approximate = is_single && reader.takes("approx");
+    let is_full = is_single && !is_approximate && reader.takes("full");
+    if modes.saturate || rounded == (is_approximate || is_full) {
         return Err(reader.invalid("the rounding is missing or does not fit"));
     }
-    two(reader, if approximate { ScalarOp::DivideApproximately } else { ScalarOp::Divide }, ty, modes)
+    two(reader, if is_approximate { ScalarOp::DivideApproximately } else { ScalarOp::Divide }, ty, modes)
 }
 
 pub(super) fn rem(reader: &mut Reader<'_, '_, '_>) -> Result<(), Refusal> {

@@ -121,10 +121,10 @@ impl Reader<'_, '_, '_> {
     #[expect(clippy::cast_possible_truncation, reason = "a constant of fewer bits is rounded")]
     fn float(&self, bits: u64, size: u8, ty: Type) -> Result<u64, Refusal> {
         let narrow = |bits: u64| u64::from((f64::from_bits(bits) as f32).to_bits());
-        let wide = |bits: u64| f64::from(f32::from_bits(bits as u32)).to_bits();
         match (ty.kind, ty.register_bits(), size) {
             (Kind::Float, 32, 64) if !ty.packed => Ok(narrow(bits)),
-            (Kind::Float, 64, 32) => Ok(wide(bits)),
+            // The assembler takes the bits as they are.
+            (Kind::Float, 64, 32) => Ok(bits),
             (Kind::Float | Kind::Bits, wanted, _) if wanted == size && !ty.packed => Ok(bits),
             _ => Err(self.invalid("a floating constant as an operand")),
         }
