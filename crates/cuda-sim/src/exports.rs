@@ -219,8 +219,8 @@ macro_rules! for_each_export {
             cuMemsetD8_v2 (dstDevice: CUdeviceptr, uc: core::ffi::c_uchar, N: usize) Context [INVALID_VALUE, STREAM_CAPTURE_IMPLICIT] => set::d8;
             cuModuleGetFunction (hfunc: *mut CUfunction, hmod: CUmodule, name: *const core::ffi::c_char) Context [INVALID_VALUE, INVALID_HANDLE, NOT_FOUND, NOT_SUPPORTED] => module::function;
             cuModuleGetLoadingMode (mode: *mut CUmoduleLoadingMode) Init [] => module::loading_mode;
-            cuModuleLoadData (module: *mut CUmodule, image: *const core::ffi::c_void) Context [INVALID_VALUE, INVALID_IMAGE, NO_BINARY_FOR_GPU, INVALID_PTX, UNSUPPORTED_PTX_VERSION, NOT_SUPPORTED, OUT_OF_MEMORY] => module::load;
-            cuModuleLoadDataEx (module: *mut CUmodule, image: *const core::ffi::c_void, numOptions: core::ffi::c_uint, options: *mut CUjit_option, optionValues: *mut *mut core::ffi::c_void) Context [INVALID_VALUE, INVALID_IMAGE, NO_BINARY_FOR_GPU, INVALID_PTX, UNSUPPORTED_PTX_VERSION, NOT_SUPPORTED, OUT_OF_MEMORY] => module::load_with_options;
+            cuModuleLoadData (module: *mut CUmodule, image: *const core::ffi::c_void) Context [INVALID_VALUE, INVALID_IMAGE, NO_BINARY_FOR_GPU, INVALID_PTX, UNSUPPORTED_PTX_VERSION, OUT_OF_MEMORY] => module::load;
+            cuModuleLoadDataEx (module: *mut CUmodule, image: *const core::ffi::c_void, numOptions: core::ffi::c_uint, options: *mut CUjit_option, optionValues: *mut *mut core::ffi::c_void) Context [INVALID_VALUE, INVALID_IMAGE, NO_BINARY_FOR_GPU, INVALID_PTX, UNSUPPORTED_PTX_VERSION, OUT_OF_MEMORY] => module::load_with_options;
             cuModuleUnload (hmod: CUmodule) Context [INVALID_HANDLE] => module::unload;
             cuPointerGetAttribute (data: *mut core::ffi::c_void, attribute: CUpointer_attribute, ptr: CUdeviceptr) Init [INVALID_VALUE] => pointer::attribute;
             cuPointerGetAttributes (numAttributes: core::ffi::c_uint, attributes: *mut CUpointer_attribute, data: *mut *mut core::ffi::c_void, ptr: CUdeviceptr) Init [INVALID_VALUE] => pointer::attributes;

@@ -14,9 +14,9 @@ use crate::call::Call;
 use crate::claim::{Ptr, handle};
 use crate::codes::{Answer, INVALID_HANDLE, INVALID_VALUE, LAUNCH_OUT_OF_RESOURCES, NOT_SUPPORTED};
 use crate::model::graph::{Graph, NodeKind};
+use crate::model::kernel::Kernel;
 use crate::model::modules::{Launch, Parameters};
 use crate::model::{Effect, State};
-use crate::model::kernel::Kernel;
 
 /// Words of the `extra` array: its end, a buffer of all parameters, and its size.
 const EXTRA_END: u64 = 0;

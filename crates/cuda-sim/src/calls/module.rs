@@ -4,7 +4,9 @@ use std::ffi::{c_char, c_void};
 
 use std::sync::Arc;
 
-use ptx_sim::{Module, Program, Refusal, RefusalKind};
+use ptx_sim::{Limits, Module, Program, Refusal, RefusalKind};
+
+use cuda_sys::CUresult;
 
 use cuda_sys::driver::types::{
     CUfunc_st, CUfunction, CUfunction_attribute, CUjit_option, CUmod_st, CUmodule, CUmoduleLoadingMode,
@@ -47,17 +49,25 @@ pub(crate) fn load_with_options(
     if !text.is_ascii() || !text.contains(".version") {
         return Err(INVALID_IMAGE);
     }
-    match Module::read(&text, call.ptx_limits()) {
-        Ok(read) => {
+    match read(&[&text], call.ptx_limits()) {
+        Ok(program) => {
             log.write("")?;
-            let key = call.add_module(context, Arc::new(Program::new(read)))?;
+            let key = call.add_module(context, program)?;
             module.write(handle(key))
         }
-        Err(refusal) => {
-            log.write(&refusal.to_string())?;
-            Err(code_of(&refusal))
+        Err((code, why)) => {
+            log.write(&why)?;
+            Err(code)
         }
     }
+}
+
+/// Makes a program of one text or of several; why not, with all that is wrong.
+fn read(texts: &[&str], limits: Limits) -> Result<Arc<Program>, (CUresult, String)> {
+    let module = Module::link(texts, limits).map_err(|refusal| (code_of(&refusal), refusal.to_string()))?;
+    let wrong = module.refusals().filter(|refusal| refusal.kind == RefusalKind::Invalid);
+    let wrong: Vec<String> = wrong.map(ToString::to_string).collect();
+    if wrong.is_empty() { Ok(Arc::new(Program::new(module))) } else { Err((INVALID_PTX, wrong.join("\n"))) }
 }
 
 /// Whether an image begins so. Nothing is read behind the first byte that differs.
@@ -70,7 +80,7 @@ fn begins_with(image: Ptr<c_void>, bytes: [u8; 4]) -> Answer<bool> {
     Ok(true)
 }
 
-fn code_of(refusal: &Refusal) -> cuda_sys::CUresult {
+fn code_of(refusal: &Refusal) -> CUresult {
     match refusal.kind {
         RefusalKind::Invalid => INVALID_PTX,
         RefusalKind::NotSupported => NOT_SUPPORTED,

@@ -55,7 +55,8 @@ impl Kernel {
     pub(crate) fn all_of(program: &Arc<Program>) -> Vec<Arc<Self>> {
         let target = program.module().target();
         let entries = program.module().entries().map(|entry| {
-            let product = |threads: [u32; 3]| threads.iter().fold(1_u32, |all, &count| all.saturating_mul(count.max(1)));
+            let product =
+                |threads: [u32; 3]| threads.iter().fold(1_u32, |all, &count| all.saturating_mul(count.max(1)));
             let tuning = entry.tuning();
             let threads = tuning.required_threads.or(tuning.max_threads).map_or(MAX_THREADS, product);
             let parameters = entry.parameters();

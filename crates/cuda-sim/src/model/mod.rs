@@ -11,9 +11,9 @@ pub(crate) mod event;
 pub(crate) mod graph;
 pub(crate) mod graph_memory;
 pub(crate) mod graphs;
+pub(crate) mod kernel;
 mod mapped;
 pub(crate) mod memory;
-pub(crate) mod kernel;
 pub(crate) mod modules;
 pub(crate) mod plan;
 pub(crate) mod pool;
@@ -27,7 +27,7 @@ pub(crate) mod vmm;
 mod work;
 
 use std::collections::BTreeMap;
-use std::io::Write as _;
+use std::io::Write;
 use std::sync::Arc;
 
 pub(crate) use self::work::{Effect, HostWork, Step};
@@ -220,12 +220,11 @@ impl State {
         std::mem::take(&mut self.reports)
     }
 
-    /// Takes what a kernel printed: keeps it, or writes it to the standard output as the driver does.
-    pub(crate) fn print(&mut self, text: &str) {
+    /// Takes what a kernel printed: keeps it, or writes it where the driver writes it.
+    pub(crate) fn print(&mut self, text: &str, mut output: impl Write) {
         if self.config.keeps_prints {
             self.printed.push_str(text);
         } else if !text.is_empty() {
-            let mut output = std::io::stdout().lock();
             // Like the driver, nobody is told when the output is closed.
             let _ = output.write_all(text.as_bytes()).and_then(|()| output.flush());
         }

@@ -13,7 +13,7 @@ use ptx_sim::{Failure, Fault, Finding, FindingKind, Limits, Outcome, Program};
 use super::State;
 use super::kernel::Kernel;
 use super::memory::bytes::{self, Bytes};
-use super::memory::{Access, DeviceView, Noticed, RegionKind};
+use super::memory::{Access, DeviceView, GRANULE, Noticed, RegionKind};
 use crate::codes::{
     ASSERT, Answer, ILLEGAL_ADDRESS, INVALID_HANDLE, INVALID_PC, INVALID_VALUE, LAUNCH_FAILED, LAUNCH_TIMEOUT,
     MISALIGNED_ADDRESS,
@@ -126,7 +126,8 @@ impl State {
         let bytes = program.module().image_bytes();
         let mut variables = 0;
         if bytes > 0 {
-            variables = self.memory.new_region(device, bytes, RegionKind::Module)?;
+            let length = bytes.next_multiple_of(GRANULE);
+            variables = self.memory.new_region(device, length, RegionKind::Module)?;
             let image = program.module().image(variables);
             let region = self.memory.region_at(variables).ok_or(ILLEGAL_ADDRESS)?.1;
             bytes::write(&Bytes::inside(&region.backing, region.offset), &image);
@@ -239,7 +240,8 @@ impl State {
                 condition.value = value;
             }
         }
-        self.print(&noticed.printed);
+        self.print(&noticed.printed, std::io::stdout());
+        self.print(&noticed.errors, std::io::stderr());
         let kernel = &launch.kernel.name;
         let strict = self.config.strict && !(noticed.findings.is_empty() && outcome.findings.is_empty());
         for Access { kind, address, bytes, what } in noticed.findings {

@@ -52,6 +52,10 @@ impl<'m> Memory<'m> for FlatMemory<'m> {
         self.printed.push_str(text);
     }
 
+    fn print_error(&mut self, text: &str) {
+        self.printed.push_str(text);
+    }
+
     /// There is no heap.
     fn allocate(&mut self, _bytes: u64) -> u64 {
         0

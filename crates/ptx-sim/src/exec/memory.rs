@@ -99,6 +99,9 @@ pub trait Memory<'m> {
     /// Takes what a kernel prints.
     fn print(&mut self, text: &str);
 
+    /// Takes what the device tells of a failed assertion.
+    fn print_error(&mut self, text: &str);
+
     /// Memory of the device's heap for `malloc`; 0 where none is left.
     fn allocate(&mut self, bytes: u64) -> u64;
 

@@ -54,7 +54,7 @@ pub(super) fn assertion<'m, M: Memory<'m>>(
     };
     let (block, thread) = (place(common.block, core.launch.blocks), place(thread, core.launch.threads));
     let line = line & 0xFFFF_FFFF;
-    core.memory.print(&format!(
+    core.memory.print_error(&format!(
         "{file}:{line}: {function}: block: {block}, thread: {thread} Assertion `{condition}` failed.\n"
     ));
     Ok(())

@@ -24,6 +24,11 @@ impl Module {
         self.entries().find(|entry| entry.name() == name)
     }
 
+    /// What is wrong with or not supported in all functions.
+    pub fn refusals(&self) -> impl Iterator<Item = &Refusal> {
+        self.functions.iter().flat_map(|function| &function.refusals)
+    }
+
     /// The version of PTX, times ten; of several texts the newest.
     pub fn version(&self) -> u32 {
         self.version

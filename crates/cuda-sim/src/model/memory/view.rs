@@ -41,8 +41,9 @@ pub(crate) struct Noticed {
     pub(crate) findings: Vec<Access>,
     /// The conditions that were set.
     pub(crate) conditions: BTreeMap<u64, u32>,
-    /// What was printed.
+    /// What was printed, and what was told of failed assertions.
     pub(crate) printed: String,
+    pub(crate) errors: String,
 }
 
 impl<'m> DeviceView<'m> {
@@ -131,6 +132,10 @@ impl<'m> ptx_sim::Memory<'m> for DeviceView<'m> {
 
     fn print(&mut self, text: &str) {
         self.noticed.printed.push_str(text);
+    }
+
+    fn print_error(&mut self, text: &str) {
+        self.noticed.errors.push_str(text);
     }
 
     fn allocate(&mut self, _bytes: u64) -> u64 {
