@@ -1,8 +1,8 @@
 //! A function's body: declarations, blocks and instructions in their order.
 //!
 //! **Invariants:** an instruction that is refused leaves no code behind, and the next one is read; all refusals of a
-//! function are kept. A function whose registers cannot be declared is given up, since all that uses them would be refused
-//! too.
+//! function are kept. A function whose registers cannot be declared is given up, since all that uses them would be
+//! refused too.
 
 #![expect(clippy::wildcard_enum_match_arm, reason = "operands of any other form are refused or left alone")]
 

@@ -1,7 +1,8 @@
 //! What each name of each text stands for, when one text or several become one module.
 //!
-//! A name that is private to a text (neither `.visible`, `.extern`, `.weak` nor `.common`) means what that text defines;
-//! any other means the same in all texts: the one that is visible, else the first weak one, else the largest common one.
+//! A name that is private to a text (neither `.visible`, `.extern`, `.weak` nor `.common`) means what that text
+//! defines; any other means the same in all texts: the one that is visible, else the first weak one, else the largest
+//! common one.
 //!
 //! **Invariants:** functions and variables keep the order of the texts. Every function that any text declares has an
 //! index, also where no text defines it: such a function is one without a body. No two kernels have the same name.

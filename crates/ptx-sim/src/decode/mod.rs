@@ -1,8 +1,8 @@
 //! From the tree to the program: names, types and instructions.
 //!
-//! Reading order: `module` (the whole way), `link` (what names mean across texts), `usage` (the names that functions use),
-//! `shape` and `image` (variables), `reach` (calls and shared memory), `function` (a body), `call` (calls), `names` (what a
-//! function sees).
+//! Reading order: `module` (the whole way), `link` (what names mean across texts), `usage` (the names that functions
+//! use), `shape` and `image` (variables), `reach` (calls and shared memory), `function` (a body), `call` (calls),
+//! `names` (what a function sees).
 
 mod call;
 mod function;

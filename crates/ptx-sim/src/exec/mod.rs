@@ -1,8 +1,8 @@
 //! A grid of threads is executed, warp by warp.
 //!
 //! Reading order: `op` (compact instructions), `rows` and `row` (a value for each lane, and the frequent operations),
-//! `memory` and `reach` (what an access touches), `fragment` (lanes that part and meet), `step` (the loop), `access`,
-//! `control`, `exchange`, `together` and `matrix` (the other instructions), `barrier`, `block`, `grid`.
+//! `memory` and `reach` (what an access touches), `fragment` (lanes that part and meet), `step` (the loop), `quick`,
+//! `access`, `control`, `exchange`, `together` and `matrix` (the other instructions), `barrier`, `block`, `grid`.
 //!
 //! **Invariants:** what a launch does follows from its memory, its parameters and its seed. Everything that could be
 //! endless is counted. Nothing here knows a driver: memory is behind [`Memory`].
@@ -20,6 +20,7 @@ mod matrix;
 mod memory;
 mod op;
 mod print;
+mod quick;
 mod reach;
 mod row;
 mod rows;

@@ -6,9 +6,9 @@
 //! **Invariants:** the instructions of all functions stand one after the other; a function ends with a return of its own,
 //! so that a program counter never leaves it. `code`, `actions` and `sources` have the same length.
 
-use crate::program::action::{Action, Instruction};
+use crate::program::action::{Action, Instruction, Load, Store};
 use crate::program::scalar::{Comparison, Half, Logic, Modes, PermuteMode, Rounding, Scalar, ScalarOp};
-use crate::program::types::{Kind, Register, Type};
+use crate::program::types::{Address, Kind, Register, Space, Type};
 use crate::program::{Module, Source};
 
 /// An instruction.
@@ -31,6 +31,17 @@ pub(crate) struct Operands {
     pub(crate) a: u16,
     pub(crate) b: u16,
     pub(crate) c: u16,
+}
+
+/// An access of a word: of shared memory by an address of 32 bits, or of any memory by one of 64.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WordAccess {
+    pub(crate) shared: bool,
+    /// The row that is loaded or stored.
+    pub(crate) row: u16,
+    /// The row of addresses.
+    pub(crate) base: u16,
+    pub(crate) offset: i32,
 }
 
 /// What an instruction does.
@@ -82,6 +93,9 @@ pub(crate) enum Op {
     SelectWord(Operands),
     SelectLong(Operands),
     Convert(Conversion, Operands),
+    /// A load or store of a word by each lane, which `quick` can do.
+    LoadWord(WordAccess),
+    StoreWord(WordAccess),
     /// Any other operation of a lane.
     Lane,
     Load,
@@ -261,8 +275,14 @@ impl Program {
 fn compact(action: &Action) -> Op {
     match action {
         Action::Scalar(scalar) => row(scalar).unwrap_or(Op::Lane),
-        Action::Load(_) => Op::Load,
-        Action::Store(_) => Op::Store,
+        Action::Load(Load { space, ty, to, from, .. }) => {
+            let to = if let [Some(to)] = to[..] { Some(to) } else { None };
+            word_access(*space, *ty, to, *from).map_or(Op::Load, Op::LoadWord)
+        }
+        Action::Store(Store { space, ty, to, from, .. }) => {
+            let from = if let [from] = from[..] { Some(from) } else { None };
+            word_access(*space, *ty, from, *to).map_or(Op::Store, Op::StoreWord)
+        }
         Action::Atomic(_) => Op::Atomic,
         Action::Branch { target } => Op::Branch(*target),
         Action::Call(_) => Op::Call,
@@ -283,6 +303,15 @@ fn compact(action: &Action) -> Op {
         | Action::SaveStack { .. }
         | Action::RestoreStack { .. } => Op::Rare,
     }
+}
+
+/// The quick form of an access, for one that has it.
+fn word_access(space: Space, ty: Type, row: Option<Register>, address: Address) -> Option<WordAccess> {
+    let shared = space == Space::Shared && address.base.bits == 32;
+    let global = matches!(space, Space::Global | Space::Generic) && address.base.is_long();
+    let row = row.filter(|row| row.bits == 32 && ty.bytes() == 4 && (shared || global))?;
+    let offset = i32::try_from(address.offset).ok()?;
+    Some(WordAccess { shared, row: row.index, base: address.base.index, offset })
 }
 
 /// The form with loops of its own, for an operation that has one.

@@ -27,6 +27,23 @@ pub(crate) struct Stop {
 pub(crate) struct Windows<'m>(Vec<Window<'m>>);
 
 impl<'m> Windows<'m> {
+    /// The bytes of the window that an address is in, its beginning, and whether they may be written.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "a part of each quick access")]
+    pub(crate) fn find_cells(
+        &mut self,
+        memory: &mut impl Memory<'m>,
+        address: u64,
+    ) -> Option<(&'m [Cell<u8>], u64, bool)> {
+        for window in &self.0 {
+            if address.wrapping_sub(window.base) < window.bytes.len() as u64 {
+                return Some((window.bytes, window.base, window.writable));
+            }
+        }
+        let found = self.find(memory, address)?;
+        Some((found.bytes, found.base, found.writable))
+    }
+
     #[inline]
     fn find(&mut self, memory: &mut impl Memory<'m>, address: u64) -> Option<Window<'m>> {
         let holds = |window: &Window<'_>| address.wrapping_sub(window.base) < window.bytes.len() as u64;

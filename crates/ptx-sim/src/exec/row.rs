@@ -85,6 +85,8 @@ pub(super) fn execute<const FMA: bool>(rows: &mut Rows, base: Base, op: Op, lane
         }
         Op::Convert(conversion, at) => frame.convert(conversion, at),
         Op::Lane
+        | Op::LoadWord(_)
+        | Op::StoreWord(_)
         | Op::Load
         | Op::Store
         | Op::Atomic

@@ -6,9 +6,10 @@ use super::core::{Common, Core};
 use super::fragment::{Fragment, State, Warp};
 use super::memory::{Failure, Fault, Memory};
 use super::op::{Op, UNGUARDED};
+use super::quick;
 use super::reach::Stop;
 use super::row;
-use super::rows::lanes;
+use super::rows::{ALL, lanes};
 use crate::arith;
 use crate::program::action::Action;
 
@@ -126,7 +127,9 @@ fn leg<'m, M: Memory<'m>, const FMA: bool>(
             continue;
         }
         match instruction.op {
-            Op::Load | Op::Store | Op::Atomic => {
+            Op::LoadWord(what) if active == ALL && quick::load(core, common, warp, current.base, what) => {}
+            Op::StoreWord(what) if active == ALL && quick::store(core, common, warp, current.base, what) => {}
+            Op::LoadWord(_) | Op::StoreWord(_) | Op::Load | Op::Store | Op::Atomic => {
                 let done = super::access::access(core, common, warp, current.base, at, active);
                 done.map_err(|stop| core.failure(common, warp, at, stop))?;
             }

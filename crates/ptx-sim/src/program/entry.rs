@@ -9,13 +9,13 @@ use crate::refusal::Refusal;
 #[derive(Clone, Copy, Debug)]
 pub struct Entry<'m> {
     module: &'m Module,
-    index: u32,
+    index: usize,
 }
 
 impl Module {
     /// The kernels in the order of the text.
     pub fn entries(&self) -> impl Iterator<Item = Entry<'_>> {
-        let numbered = (0..).zip(&self.functions).filter(|(_, function)| function.is_entry);
+        let numbered = self.functions.iter().enumerate().filter(|(_, function)| function.is_entry);
         numbered.map(|(index, _)| Entry { module: self, index })
     }
 
@@ -74,7 +74,7 @@ impl<'m> Entry<'m> {
 
     /// Its place among the module's functions, by which a launch names it.
     pub fn index(&self) -> usize {
-        self.index as usize
+        self.index
     }
 
     /// Registers that its text declares and names.
@@ -84,8 +84,8 @@ impl<'m> Entry<'m> {
     }
 
     /// Its text, decoded.
-    pub(crate) fn function(&self) -> &'m Function {
-        &self.module.functions[self.index as usize]
+    fn function(&self) -> &'m Function {
+        &self.module.functions[self.index]
     }
 
     /// Offset and size of each parameter.
@@ -112,7 +112,8 @@ impl<'m> Entry<'m> {
     /// where it can.
     pub fn refusals(&self) -> Vec<&'m Refusal> {
         let module = self.module;
-        let reached = reachable(self.index, &module.addressed, |index| {
+        let start = u32::try_from(self.index).unwrap_or(u32::MAX);
+        let reached = reachable(start, &module.addressed, |index| {
             let function = &module.functions[index as usize];
             (function.calls.as_slice(), function.calls_by_address)
         });

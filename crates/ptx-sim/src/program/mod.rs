@@ -1,6 +1,7 @@
 //! What a module is once it has been read: functions, variables and instructions with everything resolved.
 //!
-//! Reading order: `types`, `scalar` (operations of a lane), `action` (everything an instruction can do), then this file.
+//! Reading order: `types`, `scalar` (operations of a lane), `action` (everything an instruction can do), then this
+//! file.
 //!
 //! **Invariants:** every index in an instruction exists in its function's frame; every branch stays in its function; a
 //! function whose `refusals` are empty has all its instructions.

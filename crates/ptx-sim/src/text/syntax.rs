@@ -1,7 +1,7 @@
 //! PTX as it is written: a tree of what the text says, with names still unresolved.
 //!
-//! The tree borrows from the text. It keeps what the text says and nothing else: whether a name exists, an operand fits or
-//! an instruction is supported is decided in `decode`.
+//! The tree borrows from the text. It keeps what the text says and nothing else: whether a name exists, an operand
+//! fits or an instruction is supported is decided in `decode`.
 
 use std::fmt;
 

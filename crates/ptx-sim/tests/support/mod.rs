@@ -61,7 +61,11 @@ impl Default for Setup {
 
 /// Runs the kernel `k` of a text with zeroed memory.
 pub fn run_text(text: &str, setup: Setup) -> Ran {
-    let module = Module::read(text, LIMITS).unwrap_or_else(|refusal| panic!("{refusal}\n{text}"));
+    run_module(Module::read(text, LIMITS).unwrap_or_else(|refusal| panic!("{refusal}\n{text}")), setup)
+}
+
+/// Runs the kernel `k` of a module, likewise.
+pub fn run_module(module: Module, setup: Setup) -> Ran {
     let entry = module.entry("k").expect("there is a kernel");
     let refusals: Vec<String> = entry.refusals().into_iter().map(ToString::to_string).collect();
     assert!(refusals.is_empty(), "{refusals:#?}");

@@ -33,7 +33,8 @@ fn arguments_and_results_are_slots_of_the_caller() {
 #[test]
 fn registers_are_stored_and_loaded_around_a_call() {
     let module = module(
-        ".func (.reg .b32 %r, .reg .b16 %h) f(.reg .b32 %a, .reg .f32 %b) { @%p ret; mov.b32 %r, %a; ret; .reg .pred %p; }\n\
+        ".func (.reg .b32 %r, .reg .b16 %h) f(.reg .b32 %a, .reg .f32 %b) { @%p ret; mov.b32 %r, %a; ret; \
+         .reg .pred %p; }\n\
          .entry k() { .reg .b32 %x; .reg .b16 %y; .reg .pred %p;\n@%p call (%x, %y), f, (%x, 1.5); ret; }",
     );
     let names = |name: &str| {
@@ -81,7 +82,8 @@ fn addresses_are_called_by_prototypes_or_targets() {
 fn functions_of_the_driver_are_called_unless_the_text_has_its_own() {
     let declared = ".extern .func (.param .b32 r) vprintf(.param .b64 a, .param .b64 b);\n\
                     .extern .func (.param .b64 r) malloc(.param .b64 a);\n.extern .func free(.param .b64 a);\n\
-                    .extern .func __assertfail(.param .b64 a, .param .b64 b, .param .b32 c, .param .b64 d, .param .b64 e);\n\
+                    .extern .func __assertfail(.param .b64 a, .param .b64 b, .param .b32 c, .param .b64 d, \
+                    .param .b64 e);\n\
                     .extern .func cudaGraphSetConditional(.param .b64 a, .param .b32 b);\n";
     let kernel = ".entry k() { .param .b64 a; .param .b32 b;\ncall (b), vprintf, (a, a);\ncall (a), malloc, (a);\n\
                   call free, (a);\ncall __assertfail, (a, a, b, a, a);\ncall cudaGraphSetConditional, (a, b); ret; }";
@@ -98,7 +100,8 @@ fn functions_of_the_driver_are_called_unless_the_text_has_its_own() {
 #[test]
 fn calls_that_do_not_fit_are_refused() {
     let declared = ".func (.param .b32 r) f(.param .b32 a) { ret; }\n.func g(.param .align 8 .b8 a[16]) { ret; }\n\
-                    .extern .func free(.param .b32 a);\n.extern .func (.param .b64 r) malloc(.param .b64 a);\n.global .u32 v;\n.entry other() { ret; }\n";
+                    .extern .func free(.param .b32 a);\n.extern .func (.param .b64 r) malloc(.param .b64 a);\n\
+                    .global .u32 v;\n.entry other() { ret; }\n";
     let cases = [
         ("call f;", "wrong number of arguments or results: 'call f;'"),
         ("call (x), f, (y, y);", "wrong number of arguments or results: 'call (x), f, (y, y);'"),

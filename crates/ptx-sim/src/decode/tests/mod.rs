@@ -46,7 +46,8 @@ fn refusals(module: &Module, kernel: &str) -> Vec<(u32, u32, String, String)> {
 #[test]
 fn kernels_tell_what_a_launch_needs() {
     let module = module(
-        ".visible .entry k(.param .u32 a, .param .u64 .ptr .global .align 4 b, .param .align 8 .b8 c[12], .param .u8 d)\n\
+        ".visible .entry k(.param .u32 a, .param .u64 .ptr .global .align 4 b, .param .align 8 .b8 c[12], \
+         .param .u8 d)\n\
          .maxntid 64, 2\n.maxnreg 32\n{ ret; }\n.entry other() { .local .b8 l[20]; ret; }",
     );
     let names: Vec<_> = module.entries().map(|entry| entry.name().to_owned()).collect();

@@ -1,7 +1,7 @@
 //! From tokens to the tree.
 //!
-//! Reading order: this file (tokens one by one, and a text's head), `item` (what stands outside of functions), `function`,
-//! `variable`, `statement`, `operand`, `number` (constant expressions).
+//! Reading order: this file (tokens one by one, and a text's head), `item` (what stands outside of functions),
+//! `function`, `variable`, `statement`, `operand`, `number` (constant expressions).
 //!
 //! **Invariants:** whatever the text, parsing ends, does not panic, and recurses at most [`MAX_DEPTH`] deep. The first
 //! thing that is malformed refuses the text, with its place. What is well formed is kept, supported or not.

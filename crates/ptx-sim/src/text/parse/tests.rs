@@ -114,7 +114,8 @@ fn rows_of_initial_values_are_filled_with_zeros() {
 fn functions_have_parameters_and_tuning() {
     let found = function(
         ".visible .entry k(.param .u64 .ptr .global .align 16 a, .param .align 8 .b8 b[20])\n\
-         .maxntid 128, 2\n.minnctapersm 3\n.maxnreg 40 .reqntid 7 .explicitcluster .reqnctapercluster 2, 1, 1\n{ ret; }",
+         .maxntid 128, 2\n.minnctapersm 3\n.maxnreg 40 .reqntid 7 .explicitcluster .reqnctapercluster 2, 1, 1\n\
+         { ret; }",
     );
     assert!(found.is_entry && found.body.is_some());
     let [a, b] = found.parameters.as_slice() else { panic!("{:?}", found.parameters) };
