@@ -13,10 +13,31 @@ use super::core::{Common, Core};
 use super::fragment::Warp;
 use super::memory::Memory;
 use super::op::WordAccess;
-use super::rows::{Base, LANES, Word};
+use super::rows::{Base, LANES, Rows, Word, put};
 
 /// Bytes of a word.
 const WORD: u64 = 4;
+
+/// Loads a parameter into some lanes; false if there is none.
+#[inline(always)]
+pub(super) fn parameter(
+    parameters: &[u8],
+    rows: &mut Rows,
+    base: Base,
+    (to, long, offset): (u16, bool, u16),
+    lanes: u32,
+) -> bool {
+    let Some(bytes) = parameters.get(usize::from(offset)..) else { return false };
+    let to = usize::from(to);
+    if long {
+        let Some(value) = bytes.first_chunk() else { return false };
+        put(&mut rows.longs[base.longs as usize + to], [u64::from_le_bytes(*value); LANES], lanes);
+    } else {
+        let Some(value) = bytes.first_chunk() else { return false };
+        put(&mut rows.words[base.words as usize + to], [u32::from_le_bytes(*value); LANES], lanes);
+    }
+    true
+}
 
 /// Loads a word for each lane; false if that is not done here.
 #[inline(always)]

@@ -85,6 +85,7 @@ pub(super) fn execute<const FMA: bool>(rows: &mut Rows, base: Base, op: Op, lane
         }
         Op::Convert(conversion, at) => frame.convert(conversion, at),
         Op::Lane
+        | Op::LoadParameter { .. }
         | Op::LoadWord(_)
         | Op::StoreWord(_)
         | Op::Load

@@ -127,9 +127,11 @@ fn leg<'m, M: Memory<'m>, const FMA: bool>(
             continue;
         }
         match instruction.op {
+            Op::LoadParameter { to, long, offset }
+                if quick::parameter(&core.parameters, &mut warp.rows, current.base, (to, long, offset), active) => {}
             Op::LoadWord(what) if active == ALL && quick::load(core, common, warp, current.base, what) => {}
             Op::StoreWord(what) if active == ALL && quick::store(core, common, warp, current.base, what) => {}
-            Op::LoadWord(_) | Op::StoreWord(_) | Op::Load | Op::Store | Op::Atomic => {
+            Op::LoadParameter { .. } | Op::LoadWord(_) | Op::StoreWord(_) | Op::Load | Op::Store | Op::Atomic => {
                 let done = super::access::access(core, common, warp, current.base, at, active);
                 done.map_err(|stop| core.failure(common, warp, at, stop))?;
             }
