@@ -28,7 +28,7 @@
 //! an error in strict mode ([`Config::strict`]). Any call can be made to fail ([`Machine::inject`]).
 //!
 //! # What is not simulated
-//! - Kernels beyond a part of PTX, and machine code: loading them answers an error.
+//! - Machine code, and the instructions that `docs/ptx.md` lists as not supported: asking for such a kernel answers an error.
 //! - Textures, arrays, managed memory, graphics, green contexts: their functions are not there.
 //! - User objects of graphs, and nodes for memory, values and semaphores made by `cuGraphAddNode`.
 //! - Memory that allocations of graphs share because their lifetimes are apart, pools and handles of host memory, and

@@ -42,7 +42,6 @@ pub(crate) struct Module {
     pub(crate) context: u64,
     /// Handles of its functions.
     pub(crate) functions: Vec<u64>,
-    pub(crate) program: Arc<Program>,
     /// Where its variables lie; 0 where it has none.
     pub(crate) variables: u64,
 }
@@ -141,7 +140,7 @@ impl State {
             self.functions.insert(handle, Function { module, context, kernel, dynamic_shared_max });
             functions.push(handle);
         }
-        self.modules.insert(module, Module { context, functions, program, variables });
+        self.modules.insert(module, Module { context, functions, variables });
         Ok(module)
     }
 

@@ -3,6 +3,11 @@
 //! An instruction that acts in a part of a fragment's lanes parts the fragment first, so that what follows here speaks of
 //! whole fragments.
 
+#![expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "each function does a few instructions, of which its caller chose one"
+)]
+
 use super::core::{Common, Core};
 use super::fragment::{Fragment, PendingCopy, Return, State, Warp};
 use super::memory::{Failure, Fault, Memory};

@@ -6,6 +6,8 @@
 //! **Invariants:** the instructions of all functions stand one after the other; a function ends with a return of its own,
 //! so that a program counter never leaves it. `code`, `actions` and `sources` have the same length.
 
+#![expect(clippy::wildcard_enum_match_arm, reason = "what has no compact form is left as it is")]
+
 use crate::program::action::{Action, Instruction, Load, Store};
 use crate::program::scalar::{Comparison, Half, Logic, Modes, PermuteMode, Rounding, Scalar, ScalarOp};
 use crate::program::types::{Address, Kind, Register, Space, Type};

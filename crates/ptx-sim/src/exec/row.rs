@@ -9,7 +9,7 @@
     clippy::cast_sign_loss,
     clippy::cast_possible_wrap,
     clippy::cast_precision_loss,
-    clippy::needless_range_loop,
+    clippy::wildcard_enum_match_arm,
     reason = "the arithmetic of a processor, in loops that become vector instructions where they are inlined"
 )]
 
@@ -208,9 +208,9 @@ impl Frame<'_> {
             Word2::Add => self.words2(at, u32::wrapping_add),
             Word2::Subtract => self.words2(at, u32::wrapping_sub),
             Word2::Multiply => self.words2(at, u32::wrapping_mul),
-            Word2::MultiplyHigh => self.words2(at, |a, b| (u64::from(a) * u64::from(b) >> 32) as u32),
+            Word2::MultiplyHigh => self.words2(at, |a, b| ((u64::from(a) * u64::from(b)) >> 32) as u32),
             Word2::MultiplyHighSigned => {
-                self.words2(at, |a, b| (i64::from(a as i32) * i64::from(b as i32) >> 32) as u32);
+                self.words2(at, |a, b| ((i64::from(a as i32) * i64::from(b as i32)) >> 32) as u32);
             }
             Word2::Minimum => self.words2(at, u32::min),
             Word2::MinimumSigned => self.words2(at, |a, b| (a as i32).min(b as i32) as u32),

@@ -4,6 +4,8 @@
 //! the warp can go on, members that wait at several places do the instruction from there together, as PTX allows. Where
 //! lanes never come, the instruction is done without them, which is noted.
 
+#![expect(clippy::wildcard_enum_match_arm, reason = "only some instructions wait for other lanes")]
+
 use super::barrier::{Barriers, Votes};
 use super::control::put_aside;
 use super::core::{Common, Core, FindingKind};
