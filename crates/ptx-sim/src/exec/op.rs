@@ -460,12 +460,12 @@ fn floats(op: ScalarOp, bits: u8, operands: Operands) -> Option<Op> {
         ScalarOp::Reciprocal => one(Float1::Reciprocal),
         ScalarOp::Add => two(Float2::Add),
         ScalarOp::Subtract => two(Float2::Subtract),
-        ScalarOp::Multiply(_) => two(Float2::Multiply),
+        ScalarOp::Multiply(Half::Low) => two(Float2::Multiply),
         ScalarOp::Divide => two(Float2::Divide),
         ScalarOp::Minimum => two(Float2::Minimum),
         ScalarOp::Maximum => two(Float2::Maximum),
-        ScalarOp::MultiplyAdd(_) if bits == 32 => Some(Op::SingleFma(operands)),
-        ScalarOp::MultiplyAdd(_) => Some(Op::DoubleFma(operands)),
+        ScalarOp::MultiplyAdd(Half::Low) if bits == 32 => Some(Op::SingleFma(operands)),
+        ScalarOp::MultiplyAdd(Half::Low) => Some(Op::DoubleFma(operands)),
         _ => None,
     }
 }

@@ -17,8 +17,9 @@ use super::op::{Conversion, Float1, Float2, Long1, Long2, Op, Operands, Word1, W
 use super::rows::{Base, LANES, Long, Rows, Word, collect, put};
 use crate::program::scalar::{Comparison, Logic};
 
-/// What is not a number, in f32.
+/// What is not a number, in f32 and in f64.
 const NAN: u32 = 0x7FFF_FFFF;
+const DOUBLE_NAN: u64 = 0xFFF8_0000_0000_0000;
 
 /// The rows of one frame, and the lanes that an instruction acts in.
 struct Frame<'r> {
@@ -351,6 +352,11 @@ impl Frame<'_> {
 
     #[inline(always)]
     fn doubles2(&mut self, at: Operands, f: impl Fn(f64, f64) -> f64) {
+        self.longs2(at, |a, b| double(f(f64::from_bits(a), f64::from_bits(b)), [a, b, b]));
+    }
+
+    #[inline(always)]
+    fn extremes(&mut self, at: Operands, f: impl Fn(f64, f64) -> f64) {
         self.longs2(at, |a, b| f(f64::from_bits(a), f64::from_bits(b)).to_bits());
     }
 
@@ -359,8 +365,8 @@ impl Frame<'_> {
         match op {
             Float1::Negate => self.longs1(at, |a| quiet(a, a ^ 1 << 63)),
             Float1::Absolute => self.longs1(at, |a| quiet(a, a & !(1 << 63))),
-            Float1::SquareRoot => self.longs1(at, |a| f64::from_bits(a).sqrt().to_bits()),
-            Float1::Reciprocal => self.longs1(at, |a| (1.0 / f64::from_bits(a)).to_bits()),
+            Float1::SquareRoot => self.longs1(at, |a| double(f64::from_bits(a).sqrt(), [a, a, a])),
+            Float1::Reciprocal => self.longs1(at, |a| double(1.0 / f64::from_bits(a), [a, a, a])),
         }
     }
 
@@ -371,7 +377,7 @@ impl Frame<'_> {
             Float2::Subtract => self.doubles2(at, |a, b| a - b),
             Float2::Multiply => self.doubles2(at, |a, b| a * b),
             Float2::Divide => self.doubles2(at, |a, b| a / b),
-            Float2::Minimum => self.doubles2(at, |a, b| {
+            Float2::Minimum => self.extremes(at, |a, b| {
                 let smaller = if a < b || a == b && a.is_sign_negative() { a } else { b };
                 if a.is_nan() {
                     f64::from_bits(quiet(b.to_bits(), b.to_bits()))
@@ -381,7 +387,7 @@ impl Frame<'_> {
                     smaller
                 }
             }),
-            Float2::Maximum => self.doubles2(at, |a, b| {
+            Float2::Maximum => self.extremes(at, |a, b| {
                 let greater = if a > b || a == b && a.is_sign_positive() { a } else { b };
                 if a.is_nan() {
                     f64::from_bits(quiet(b.to_bits(), b.to_bits()))
@@ -397,10 +403,7 @@ impl Frame<'_> {
     #[inline(always)]
     fn double_fma(&mut self, at: Operands) {
         // Hardware hands on the second factor where it is no number, then the addend, then the first factor.
-        self.longs3(at, |a, b, c| {
-            let sum = f64::from_bits(a).mul_add(f64::from_bits(b), f64::from_bits(c)).to_bits();
-            quiet(b, quiet(c, sum))
-        });
+        self.longs3(at, |a, b, c| double(f64::from_bits(a).mul_add(f64::from_bits(b), f64::from_bits(c)), [b, c, a]));
     }
 
     #[inline(always)]
@@ -565,6 +568,14 @@ fn fma_one_by_one(a: &Word, b: &Word, c: &Word, to: &mut Word) {
         let (a, b, c) = (f32::from_bits(a[lane]), f32::from_bits(b[lane]), f32::from_bits(c[lane]));
         to[lane] = single(a.mul_add(b, c));
     }
+}
+
+/// The bits of a result; of one that is no number the first argument that is none, or the standard one. Which one the host
+/// would hand on depends on the order that the compiler chose.
+#[inline(always)]
+fn double(result: f64, [first, second, third]: [u64; 3]) -> u64 {
+    let none = quiet(first, quiet(second, quiet(third, DOUBLE_NAN)));
+    if result.is_nan() { none } else { result.to_bits() }
 }
 
 /// The bits of a result that is its argument, quiet, where that is no number.
