@@ -76,6 +76,7 @@ macro_rules! for_each_export {
             cuFuncSetAttribute (hfunc: CUfunction, attrib: CUfunction_attribute, value: core::ffi::c_int) Context [INVALID_VALUE, INVALID_HANDLE] => module::set_attribute;
             cuGetErrorName (error: CUresult, pStr: *mut *const core::ffi::c_char) Nothing [INVALID_VALUE] => general::error_name;
             cuGetErrorString (error: CUresult, pStr: *mut *const core::ffi::c_char) Nothing [INVALID_VALUE] => general::error_string;
+            cuGetExportTable (ppExportTable: *mut *const core::ffi::c_void, pExportTableId: *const CUuuid) Nothing [INVALID_VALUE] => table::get;
             cuGetProcAddress (symbol: *const core::ffi::c_char, pfn: *mut *mut core::ffi::c_void, driverVersion: core::ffi::c_int, flags: cuuint64_t) Nothing [INVALID_VALUE, NOT_FOUND] => general::proc_address;
             cuGetProcAddress_v2 (symbol: *const core::ffi::c_char, pfn: *mut *mut core::ffi::c_void, cudaVersion: core::ffi::c_int, flags: cuuint64_t, symbolStatus: *mut CUdriverProcAddressQueryResult) Nothing [INVALID_VALUE] => general::proc_address_v2;
             cuGraphAddChildGraphNode (phGraphNode: *mut CUgraphNode, hGraph: CUgraph, dependencies: *const CUgraphNode, numDependencies: usize, childGraph: CUgraph) Init [INVALID_VALUE, NOT_SUPPORTED] => graph::add_child;

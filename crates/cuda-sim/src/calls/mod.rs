@@ -24,4 +24,5 @@ pub(crate) mod pointer;
 pub(crate) mod pool;
 pub(crate) mod set;
 pub(crate) mod stream;
+pub(crate) mod table;
 pub(crate) mod vmm;
