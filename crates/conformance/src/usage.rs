@@ -20,6 +20,7 @@ pub(super) struct Objects {
     graph: CUgraph,
     other: CUstream,
     function: CUfunction,
+    managed: CUdeviceptr,
 }
 
 /// A function, a right call of it on a stream, and the situations it is tried in.
@@ -97,7 +98,10 @@ impl Objects {
         ok!(cu.cuStreamSynchronize(other));
         cu.later(Cleanup::Memory(pooled));
         let function = cu.function(&super::ptx::idle())?;
-        Ok(Self { from, to, pinned, event, exec, pool, pooled, graph, other, function })
+        let mut managed = 0;
+        ok!(cu.cuMemAllocManaged(&mut managed, 4096, 1));
+        cu.later(Cleanup::Memory(managed));
+        Ok(Self { from, to, pinned, event, exec, pool, pooled, graph, other, function, managed })
     }
 
     fn plane(&self) -> CUDA_MEMCPY2D {
@@ -178,6 +182,9 @@ static TABLE: &[Usage] = usage! {
     WORK cuMemAllocAsync |cu, o, s| (&mut 0, 4096, s);
     WORK cuMemAllocFromPoolAsync |cu, o, s| (&mut 0, 4096, o.pool, s);
     WORK cuMemFreeAsync |cu, o, s| (o.pooled, s);
+    STATE cuMemPrefetchAsync |cu, o, s| (o.managed, 4096, 0, s);
+    STATE cuMemPrefetchAsync_v2 |cu, o, s| (o.managed, 4096, CUmemLocation { type_: CUmemLocationType(1), id: 0 }, 0, s);
+    STATE cuStreamAttachMemAsync |cu, o, s| (s, o.managed, 0, 1);
     SYNCHRONOUS cuMemcpy |cu, o, s| (o.to, o.from, 64);
     WORK cuMemcpy2DAsync_v2 |cu, o, s| (&o.plane(), s);
     SYNCHRONOUS cuMemcpy2DUnaligned_v2 |cu, o, s| (&o.plane());

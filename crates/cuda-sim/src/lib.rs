@@ -29,7 +29,8 @@
 //!
 //! # What is not simulated
 //! - Kernels beyond a part of PTX, and machine code: loading them answers an error.
-//! - Textures, arrays, managed memory, graphics, green contexts: their functions are not there.
+//! - Textures, arrays, graphics, green contexts: their functions are not there.
+//! - Pages of managed memory that move because they are touched, and the memory of a device that they would take.
 //! - User objects of graphs, and nodes for memory, values and semaphores made by `cuGraphAddNode`.
 //! - Memory that allocations of graphs share because their lifetimes are apart, pools and handles of host memory, and
 //!   handles of mapped and pooled memory for other processes.

@@ -157,6 +157,12 @@ impl Machine {
         self.lock().live()
     }
 
+    /// Pages of managed memory, of 4 KiB each, that prefetches have moved to a device or back so far.
+    #[must_use]
+    pub fn moved_pages(&self) -> u64 {
+        self.lock().memory.moved_pages()
+    }
+
     /// Simulated time since the machine was made, in nanoseconds.
     #[must_use]
     pub fn now_ns(&self) -> u64 {

@@ -17,6 +17,7 @@ pub(crate) mod graph_memory;
 pub(crate) mod host;
 pub(crate) mod ipc;
 pub(crate) mod launch;
+pub(crate) mod managed;
 pub(crate) mod memory;
 pub(crate) mod module;
 pub(crate) mod node;

@@ -250,6 +250,7 @@ impl State {
         LiveHandles {
             allocations: self.memory.allocation_count(),
             pinned: self.memory.pinned_count(),
+            managed: self.memory.managed_count(),
             streams: self.streams.values().filter(made).count(),
             events: self.events.len(),
             graphs: self.graphs.len(),

@@ -167,9 +167,7 @@ const ATTRIBUTES: [i32; 147] = [
 ];
 
 /// Abilities that an H200 has and the model has not: it says 0, so that programs do without them.
-const NOT_SIMULATED: [CUdevice_attribute; 22] = [
-    CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY,
-    CUdevice_attribute::CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS,
+const NOT_SIMULATED: [CUdevice_attribute; 20] = [
     CUdevice_attribute::CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED,
     CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES,
     CUdevice_attribute::CU_DEVICE_ATTRIBUTE_CAN_TEX2D_GATHER,

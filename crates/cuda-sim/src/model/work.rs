@@ -10,7 +10,7 @@ use cuda_sys::driver::types::CUstream;
 use super::State;
 use super::engine::{Due, OpId, Timing};
 use super::graph::{self, Conditional, ConditionalKind};
-use super::memory::{BadAddress, Fill, Look, Source, Transfer};
+use super::memory::{BadAddress, Fill, Location, Look, Source, Stretch, Transfer};
 use super::modules::Launch;
 use super::shared::SharedEvent;
 use crate::codes::{ILLEGAL_ADDRESS, LAUNCH_FAILED, LAUNCH_TIMEOUT};
@@ -97,6 +97,15 @@ pub(crate) enum Effect {
         /// Which allocation.
         id: u64,
     },
+    /// Moves pages of managed memory.
+    MovePages {
+        /// The pages.
+        stretch: Stretch,
+        /// Which allocation, as the address may be used again by then.
+        id: u64,
+        /// Where to.
+        to: Location,
+    },
     /// Runs a kernel.
     Launch(Launch),
     /// Sets conditions, as a launch of their graph does first.
@@ -134,6 +143,7 @@ impl Effect {
             | Self::WaitValue { .. }
             | Self::WaitElsewhere { .. }
             | Self::Allocate { .. }
+            | Self::MovePages { .. }
             | Self::SetConditions(_)
             | Self::Conditional(_)
             | Self::EndBody { .. }
@@ -159,6 +169,7 @@ impl Effect {
             Self::Fill(fill) => overlaps(fill.to.address, fill.to.span(fill.width, fill.height, 1).unwrap_or(u64::MAX)),
             Self::WriteValue { address, value } => overlaps(*address, value.len() as u64),
             Self::WaitValue { address, width, .. } => overlaps(*address, *width),
+            Self::MovePages { stretch, .. } => overlaps(stretch.base, 1),
         }
     }
 }
@@ -306,6 +317,10 @@ impl State {
             }
             &Effect::FreeInOrder { base, id } => {
                 self.finish_freeing(base, id);
+                Ok(())
+            }
+            Effect::MovePages { stretch, id, to } => {
+                self.memory.move_pages(stretch, *id, *to);
                 Ok(())
             }
             Effect::WriteValue { address, value } => {
