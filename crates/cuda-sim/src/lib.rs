@@ -50,6 +50,7 @@ mod config;
 mod door;
 mod export;
 mod exports;
+mod host_threads;
 mod host_work;
 mod machine;
 mod model;

@@ -49,6 +49,14 @@ pub(crate) enum HostWork {
     },
 }
 
+/// A function of the program whose time has come.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DueHostWork {
+    pub(crate) op: OpId,
+    pub(crate) context: u64,
+    pub(crate) work: HostWork,
+}
+
 /// The effect of queued work.
 #[derive(Clone, Debug)]
 pub(crate) enum Effect {
@@ -180,7 +188,7 @@ pub(crate) enum Step {
     /// Something finished.
     Applied,
     /// A function of the program is to be run, with the machine unlocked; then [`State::finish_host_work`].
-    Host(OpId, HostWork),
+    Host(DueHostWork),
     /// Work looked for a value in memory that is not there yet.
     Waiting,
     /// Nothing finishes within the limit.
@@ -198,7 +206,7 @@ impl State {
             return Step::Applied;
         }
         if let Effect::Host(work) = due.effect {
-            return Step::Host(due.id, work);
+            return Step::Host(DueHostWork { op: due.id, context: due.context, work });
         }
         if let Effect::WaitValue { address, value, width, condition } = due.effect
             && !self.value_arrived(address, value, width, condition).unwrap_or(true)
@@ -283,8 +291,9 @@ impl State {
     }
 
     /// A function of the program has returned.
-    pub(crate) fn finish_host_work(&mut self, op: OpId) {
-        self.engine.complete(op, self.clock_ns);
+    pub(crate) fn finish_host_work(&mut self, done: &DueHostWork) {
+        self.engine.complete(done.op, self.clock_ns);
+        self.overdue.remove(&done.context);
     }
 
     fn apply(&mut self, due: &Due<Effect>) -> Result<(), CUresult> {
