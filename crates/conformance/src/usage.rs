@@ -135,6 +135,11 @@ impl Objects {
     }
 }
 
+/// Instantiation with an upload on a stream.
+fn upload(stream: CUstream) -> CUDA_GRAPH_INSTANTIATE_PARAMS {
+    CUDA_GRAPH_INSTANTIATE_PARAMS { flags: 2, hUploadStream: stream, ..CUDA_GRAPH_INSTANTIATE_PARAMS::zeroed() }
+}
+
 /// The cases of all functions in the situations they are tried in.
 pub(super) fn cases() -> impl Iterator<Item = Case> {
     TABLE.iter().flat_map(|usage| {
@@ -174,6 +179,7 @@ const LOOK: &[Situation] = &[NoStream];
 static TABLE: &[Usage] = usage! {
     WORK cuEventRecordWithFlags |cu, o, s| (o.event, s, 0);
     STATE cuEventRecord |cu, o, s| (o.event, s);
+    STATE cuGraphInstantiateWithParams |cu, o, s| (&mut ptr::null_mut(), o.graph, &mut upload(s));
     STATE cuGraphLaunch |cu, o, s| (o.exec, s);
     STATE cuGraphUpload |cu, o, s| (o.exec, s);
     STATE cuLaunchHostFunc |cu, o, s| (s, Some(raise), data(counter()));

@@ -124,7 +124,7 @@ macro_rules! for_each_export {
             cuGraphHostNodeGetParams (hNode: CUgraphNode, nodeParams: *mut CUDA_HOST_NODE_PARAMS) Nothing [INVALID_VALUE] => graph::host_params;
             cuGraphHostNodeSetParams (hNode: CUgraphNode, nodeParams: *const CUDA_HOST_NODE_PARAMS) Nothing [INVALID_VALUE] => graph::set_host_params;
             cuGraphInstantiateWithFlags (phGraphExec: *mut CUgraphExec, hGraph: CUgraph, flags: core::ffi::c_ulonglong) Context [INVALID_VALUE, STREAM_CAPTURE_UNSUPPORTED, NOT_SUPPORTED] => exec::instantiate;
-            cuGraphInstantiateWithParams (phGraphExec: *mut CUgraphExec, hGraph: CUgraph, instantiateParams: *mut CUDA_GRAPH_INSTANTIATE_PARAMS) LateContext [INVALID_VALUE, STREAM_CAPTURE_UNSUPPORTED, NOT_SUPPORTED] => exec::instantiate_with_params;
+            cuGraphInstantiateWithParams (phGraphExec: *mut CUgraphExec, hGraph: CUgraph, instantiateParams: *mut CUDA_GRAPH_INSTANTIATE_PARAMS) LateContext [INVALID_VALUE, INVALID_HANDLE, OUT_OF_MEMORY, STREAM_CAPTURE_UNSUPPORTED, STREAM_CAPTURE_IMPLICIT, NOT_SUPPORTED] => exec::instantiate_with_params;
             cuGraphKernelNodeGetParams (hNode: CUgraphNode, nodeParams: *mut CUDA_KERNEL_NODE_PARAMS_v1) Nothing [INVALID_VALUE] => launch::node_params;
             cuGraphKernelNodeGetParams_v2 (hNode: CUgraphNode, nodeParams: *mut CUDA_KERNEL_NODE_PARAMS) Nothing [INVALID_VALUE] => launch::node_params_v2;
             cuGraphKernelNodeSetParams (hNode: CUgraphNode, nodeParams: *const CUDA_KERNEL_NODE_PARAMS_v1) Context [INVALID_VALUE, INVALID_HANDLE] => launch::set_node_params;
