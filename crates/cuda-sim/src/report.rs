@@ -51,6 +51,8 @@ pub struct LiveHandles {
     pub allocations: usize,
     /// Ranges of pinned host memory, allocated and registered.
     pub pinned: usize,
+    /// Allocations of managed memory.
+    pub managed: usize,
     /// Streams that the program made.
     pub streams: usize,
     /// Events.

@@ -1,5 +1,12 @@
 //! Every operation that has a loop of its own, with numbers at the edges and random ones, under random masks.
 
+#![expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    clippy::wildcard_enum_match_arm,
+    reason = "random numbers are cut, and most operations are alike"
+)]
+
 use crate::arith;
 use crate::exec::op;
 use crate::exec::row;
