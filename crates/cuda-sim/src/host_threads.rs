@@ -8,6 +8,7 @@
 //! A thread ends when its machine is gone, or when a later one finds that its context is.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -43,16 +44,16 @@ impl HostThreads {
     ) -> Result<(), HostWork> {
         let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
         threads.retain(|&context, _| is_context(context) || context == due.context);
-        if !threads.contains_key(&due.context) {
-            let (sender, jobs) = channel();
-            let made = thread::Builder::new().name("cuda-sim host functions".to_owned()).spawn(move || serve(&jobs));
-            made.map_err(|_| due.work)?;
-            threads.insert(due.context, sender);
-        }
-        match threads.get(&due.context) {
-            Some(sender) => sender.send(Job { shared, due }).map_err(|refused| refused.0.due.work),
-            None => Err(due.work),
-        }
+        let sender = match threads.entry(due.context) {
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(entry) => {
+                let (sender, jobs) = channel();
+                let named = thread::Builder::new().name("cuda-sim host functions".to_owned());
+                named.spawn(move || serve(&jobs)).map_err(|_| due.work)?;
+                entry.insert(sender)
+            }
+        };
+        sender.send(Job { shared, due }).map_err(|refused| refused.0.due.work)
     }
 }
 
