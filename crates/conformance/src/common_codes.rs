@@ -43,7 +43,7 @@ pub fn ask_all() -> (Calls, Vec<String>) {
 }
 
 fn ask(export: &Export, code: CUresult) -> Result<(), String> {
-    let machine = Machine::new(Config::default().kernel_steps(100));
+    let machine = Machine::new(Config::default().kernel_steps(100).keeps_prints(true));
     let _bound = machine.bind();
     let driver = cuda_sim::driver().map_err(|error| error.to_string())?;
     let mut host = vec![0_u8; 4096];
@@ -84,8 +84,10 @@ fn into_state(driver: &Driver, code: CUresult, host: *mut c_void) -> Result<Hand
     }
     make_things(driver, &mut handles, host)?;
     match code {
-        CUresult::CUDA_ERROR_LAUNCH_TIMEOUT => lose_by_kernel(driver, &handles, "again: bra again;")?,
-        CUresult::CUDA_ERROR_MISALIGNED_ADDRESS => lose_by_kernel(driver, &handles, "st.global.u32 [%d+2], 0;")?,
+        CUresult::CUDA_ERROR_LAUNCH_TIMEOUT => lose_by_kernel(driver, &handles, "", "again: bra again;")?,
+        CUresult::CUDA_ERROR_MISALIGNED_ADDRESS => lose_by_kernel(driver, &handles, "", "st.global.u32 [%d+2], 0;")?,
+        CUresult::CUDA_ERROR_ASSERT => lose_by_kernel(driver, &handles, ASSERTION, FAILS)?,
+        CUresult::CUDA_ERROR_INVALID_PC => lose_by_kernel(driver, &handles, "", CALLS_NOTHING)?,
         _ => lose_context(driver, &handles, code == CUresult::CUDA_ERROR_ILLEGAL_ADDRESS)?,
     }
     Ok(handles)
@@ -123,10 +125,22 @@ fn lose_context(driver: &Driver, handles: &Handles, by_copy: bool) -> Result<(),
     Ok(())
 }
 
+/// The function that a failed assertion calls, as compilers declare it, and a text for it.
+const ASSERTION: &str = ".extern .func __assertfail(.param .b64 m, .param .b64 f, .param .b32 l, .param .b64 n, .param .b64 s);\n\
+                         .global .align 1 .b8 words[4] = {120, 62, 49, 0};\n";
+
+/// Calls it.
+const FAILS: &str = "mov.u64 %d, words;\n{ .param .b64 m; st.param.b64 [m], %d; .param .b64 f; st.param.b64 [f], %d;\n\
+                     .param .b32 l; st.param.b32 [l], 1; .param .b64 n; st.param.b64 [n], %d; .param .b64 s;\n\
+                     st.param.b64 [s], 1; call.uni __assertfail, (m, f, l, n, s); }";
+
+/// Calls an address where no function is.
+const CALLS_NOTHING: &str = "mov.u64 %d, 77;\nplain: .callprototype _ ();\ncall %d, plain;";
+
 /// Runs a kernel that fails; `%d` is the address of memory.
-fn lose_by_kernel(driver: &Driver, handles: &Handles, body: &str) -> Result<(), DriverError> {
+fn lose_by_kernel(driver: &Driver, handles: &Handles, items: &str, body: &str) -> Result<(), DriverError> {
     let text = format!(
-        ".version 7.8\n.target sm_75\n.address_size 64\n.entry k(.param .u64 m) {{\n.reg .b64 %d;\nld.param.u64 %d, [m];\n{body}\n}}\0"
+        ".version 7.8\n.target sm_75\n.address_size 64\n{items}.entry k(.param .u64 m) {{\n.reg .b64 %d;\nld.param.u64 %d, [m];\n{body}\n}}\0"
     );
     let (mut module, mut function) = (ptr::null_mut(), ptr::null_mut());
     // SAFETY: a live out pointer and text that ends with a zero byte.

@@ -40,6 +40,7 @@ mod host;
 mod ipc;
 mod kernel;
 mod limits;
+mod managed;
 mod memory;
 mod memory_nodes;
 mod module;
@@ -96,6 +97,9 @@ pub fn all_cases() -> Vec<Case> {
         module::SIMULATED_CASES,
         kernel::CASES,
         kernel::SIMULATED_CASES,
+        managed::CASES,
+        managed::NO_CONTEXT_CASES,
+        managed::SIMULATED_CASES,
         limits::CASES,
         limits::SIMULATED_CASES,
     ];

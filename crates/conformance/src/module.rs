@@ -14,7 +14,7 @@ cases!("module", PARAMETER_CASES, Needs::CONTEXT.since(12040);
 );
 
 cases!("module", SIMULATED_CASES, Needs { simulated: true, ..Needs::CONTEXT };
-    handles_that_are_none, machine_code, text_that_is_not_simulated,
+    handles_that_are_none, machine_code, text_that_is_not_simulated, variables_without_room,
 );
 
 type Attribute = CUfunction_attribute;
@@ -183,10 +183,28 @@ fn machine_code(cu: &Cuda<'_>) -> CaseResult {
     Ok(())
 }
 
+/// Only the kernel that needs it is refused, not its module.
 fn text_that_is_not_simulated(cu: &Cuda<'_>) -> CaseResult {
-    let (mut module, text) = (ptr::null_mut(), format!("{}\0", kernel("shfl.sync.idx.b32 %r1, %r0, 0, 31, -1;")));
-    want!(NOT_SUPPORTED, cu.cuModuleLoadData(&mut module, text.as_ptr().cast()));
-    want!(NOT_SUPPORTED, cu.cuModuleLoadDataEx(&mut module, text.as_ptr().cast(), 0, ptr::null_mut(), ptr::null_mut()));
+    let other = kernel("wgmma.fence.sync.aligned;").replace("sm_75", "sm_90");
+    let text = format!("{other}\n.visible .entry plain() {{ ret; }}");
+    let (module, mut function) = (cu.module(&text)?, ptr::null_mut());
+    want!(NOT_SUPPORTED, cu.cuModuleGetFunction(&mut function, module, c"k".as_ptr()));
+    ok!(cu.cuModuleGetFunction(&mut function, module, c"plain".as_ptr()));
+    Ok(())
+}
+
+/// A full device has no room for the variables of a module. Of a real one it is not known what is left.
+fn variables_without_room(cu: &Cuda<'_>) -> CaseResult {
+    let (mut free, mut total, mut memory, mut module) = (0, 0, 0, ptr::null_mut());
+    ok!(cu.cuMemGetInfo_v2(&mut free, &mut total));
+    ok!(cu.cuMemAlloc_v2(&mut memory, free >> 21 << 21));
+    let text = format!("{}\0", idle().replace(".visible", ".global .align 4 .b8 table[4194304];\n.visible"));
+    let none = ptr::null_mut();
+    want!(OUT_OF_MEMORY, cu.cuModuleLoadData(&mut module, text.as_ptr().cast()));
+    want!(OUT_OF_MEMORY, cu.cuModuleLoadDataEx(&mut module, text.as_ptr().cast(), 0, none, ptr::null_mut()));
+    ok!(cu.cuMemFree_v2(memory));
+    ok!(cu.cuModuleLoadData(&mut module, text.as_ptr().cast()));
+    ok!(cu.cuModuleUnload(module));
     Ok(())
 }
 

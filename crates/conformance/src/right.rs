@@ -108,6 +108,11 @@ static TABLE: &[Entry] = right! {
     cuModuleLoadData |h| (&mut ptr::null_mut(), c"".as_ptr().cast());
     cuModuleLoadDataEx |h| (&mut ptr::null_mut(), c"".as_ptr().cast(), 0, ptr::null_mut(), ptr::null_mut());
     cuModuleUnload |h| (ptr::null_mut());
+    cuMemAdvise_v2 |h| (h.memory, 16, CUmem_advise(1), CUmemLocation { type_: CUmemLocationType(1), id: 0 });
+    cuMemAllocManaged |h| (&mut 0, 16, 1);
+    cuMemPrefetchAsync |h| (h.memory, 16, 0, h.stream);
+    cuMemPrefetchAsync_v2 |h| (h.memory, 16, CUmemLocation { type_: CUmemLocationType(1), id: 0 }, 0, h.stream);
+    cuStreamAttachMemAsync |h| (h.stream, h.memory, 0, 1);
     cuMemFreeHost |h| (h.pinned);
     cuMemFree_v2 |h| (h.memory);
     cuMemGetAddressRange_v2 |h| (&mut 0, &mut 0, h.memory);

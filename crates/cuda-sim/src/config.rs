@@ -18,9 +18,15 @@ pub struct Config {
     pub(crate) launch_blocking: bool,
     pub(crate) eager_loading: bool,
     pub(crate) kernel_steps: u64,
+    pub(crate) launch_steps: u64,
+    pub(crate) parts_warps: bool,
+    pub(crate) keeps_prints: bool,
     pub(crate) faults: Vec<Fault>,
     pub(crate) other_processes: Vec<(u32, u64)>,
 }
+
+/// Steps of all threads of a launch together, likewise.
+const LAUNCH_STEPS: u64 = 1 << 38;
 
 /// Steps of a thread after which its launch took too long, unless another number is set.
 const KERNEL_STEPS: u64 = 1 << 24;
@@ -37,6 +43,9 @@ impl Default for Config {
             launch_blocking: false,
             eager_loading: false,
             kernel_steps: KERNEL_STEPS,
+            launch_steps: LAUNCH_STEPS,
+            parts_warps: true,
+            keeps_prints: false,
             faults: Vec::new(),
             other_processes: Vec::new(),
         }
@@ -106,6 +115,29 @@ impl Config {
     #[must_use]
     pub fn kernel_steps(mut self, steps: u64) -> Self {
         self.kernel_steps = steps;
+        self
+    }
+
+    /// Steps after which all threads of a launch together have taken too long.
+    #[must_use]
+    pub fn launch_steps(mut self, steps: u64) -> Self {
+        self.launch_steps = steps;
+        self
+    }
+
+    /// Whether the lanes of a warp part now and then without a reason, as they may on hardware. A kernel that relies on
+    /// their running in step then fails under some seeds.
+    #[must_use]
+    pub fn parts_warps(mut self, parts: bool) -> Self {
+        self.parts_warps = parts;
+        self
+    }
+
+    /// Whether what kernels print is kept for [`Machine::take_printed`](crate::Machine::take_printed) instead of written
+    /// to the standard output.
+    #[must_use]
+    pub fn keeps_prints(mut self, keeps: bool) -> Self {
+        self.keeps_prints = keeps;
         self
     }
 
@@ -208,6 +240,16 @@ const SETTINGS: &[Setting] = &[
         variable: "CUDA_SIM_KERNEL_STEPS",
         expected: "a number of steps",
         read: |config, text| text.parse().ok().map(|steps| config.kernel_steps = steps),
+    },
+    Setting {
+        variable: "CUDA_SIM_LAUNCH_STEPS",
+        expected: "a number of steps",
+        read: |config, text| text.parse().ok().map(|steps| config.launch_steps = steps),
+    },
+    Setting {
+        variable: "CUDA_SIM_PARTS_WARPS",
+        expected: "1 or 0",
+        read: |config, text| parse_flag(text).map(|parts| config.parts_warps = parts),
     },
     Setting {
         variable: "CUDA_SIM_FAULTS",

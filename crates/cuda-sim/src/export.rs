@@ -4,8 +4,8 @@ use cuda_sys::driver::Functions;
 use cuda_sys::{CUresult, CudaVersion};
 
 use crate::codes::{
-    CONTEXT_IS_DESTROYED, ILLEGAL_ADDRESS, INVALID_CONTEXT, LAUNCH_FAILED, LAUNCH_TIMEOUT, MISALIGNED_ADDRESS,
-    NOT_INITIALIZED,
+    ASSERT, CONTEXT_IS_DESTROYED, ILLEGAL_ADDRESS, INVALID_CONTEXT, INVALID_PC, LAUNCH_FAILED, LAUNCH_TIMEOUT,
+    MISALIGNED_ADDRESS, NOT_INITIALIZED,
 };
 
 /// What must have happened before a function does its work.
@@ -49,9 +49,15 @@ impl Export {
         match self.needs {
             Needs::Nothing => &[],
             Needs::Init | Needs::LateInit => &[NOT_INITIALIZED],
-            Needs::Handle | Needs::InitHandle => {
-                &[NOT_INITIALIZED, ILLEGAL_ADDRESS, LAUNCH_FAILED, LAUNCH_TIMEOUT, MISALIGNED_ADDRESS]
-            }
+            Needs::Handle | Needs::InitHandle => &[
+                NOT_INITIALIZED,
+                ILLEGAL_ADDRESS,
+                LAUNCH_FAILED,
+                LAUNCH_TIMEOUT,
+                MISALIGNED_ADDRESS,
+                ASSERT,
+                INVALID_PC,
+            ],
             Needs::LostContext => &[NOT_INITIALIZED, INVALID_CONTEXT, CONTEXT_IS_DESTROYED],
             Needs::Context | Needs::LateContext => &[
                 NOT_INITIALIZED,
@@ -61,6 +67,8 @@ impl Export {
                 LAUNCH_FAILED,
                 LAUNCH_TIMEOUT,
                 MISALIGNED_ADDRESS,
+                ASSERT,
+                INVALID_PC,
             ],
         }
     }

@@ -9,8 +9,8 @@
 macro_rules! for_each_export {
     ($callback:ident) => {
         $callback! {
-            cuCtxCreate_v2 (pctx: *mut CUcontext, flags: core::ffi::c_uint, dev: CUdevice_v1) Init [INVALID_VALUE, INVALID_DEVICE, ILLEGAL_ADDRESS, LAUNCH_FAILED, LAUNCH_TIMEOUT, MISALIGNED_ADDRESS] => context::create;
-            cuCtxCreate_v4 (pctx: *mut CUcontext, ctxCreateParams: *mut CUctxCreateParams, flags: core::ffi::c_uint, dev: CUdevice) Init [INVALID_VALUE, INVALID_DEVICE, NOT_SUPPORTED, ILLEGAL_ADDRESS, LAUNCH_FAILED, LAUNCH_TIMEOUT, MISALIGNED_ADDRESS, UNSUPPORTED_EXEC_AFFINITY] => context::create_v4;
+            cuCtxCreate_v2 (pctx: *mut CUcontext, flags: core::ffi::c_uint, dev: CUdevice_v1) Init [INVALID_VALUE, INVALID_DEVICE, ILLEGAL_ADDRESS, LAUNCH_FAILED, LAUNCH_TIMEOUT, MISALIGNED_ADDRESS, ASSERT, INVALID_PC] => context::create;
+            cuCtxCreate_v4 (pctx: *mut CUcontext, ctxCreateParams: *mut CUctxCreateParams, flags: core::ffi::c_uint, dev: CUdevice) Init [INVALID_VALUE, INVALID_DEVICE, NOT_SUPPORTED, ILLEGAL_ADDRESS, LAUNCH_FAILED, LAUNCH_TIMEOUT, MISALIGNED_ADDRESS, ASSERT, INVALID_PC, UNSUPPORTED_EXEC_AFFINITY] => context::create_v4;
             cuCtxDestroy_v2 (ctx: CUcontext) LateInit [INVALID_VALUE, INVALID_CONTEXT] => context::destroy;
             cuCtxDisablePeerAccess (peerContext: CUcontext) Context [PEER_ACCESS_NOT_ENABLED] => context::disable_peer;
             cuCtxEnablePeerAccess (peerContext: CUcontext, Flags: core::ffi::c_uint) Context [INVALID_VALUE, PEER_ACCESS_UNSUPPORTED, PEER_ACCESS_ALREADY_ENABLED] => context::enable_peer;
@@ -56,7 +56,7 @@ macro_rules! for_each_export {
             cuDevicePrimaryCtxGetState (dev: CUdevice, flags: *mut core::ffi::c_uint, active: *mut core::ffi::c_int) LateInit [INVALID_VALUE, INVALID_DEVICE] => context::primary_state;
             cuDevicePrimaryCtxRelease_v2 (dev: CUdevice) Init [INVALID_DEVICE, INVALID_CONTEXT] => context::primary_release;
             cuDevicePrimaryCtxReset_v2 (dev: CUdevice) Init [INVALID_DEVICE] => context::primary_reset;
-            cuDevicePrimaryCtxRetain (pctx: *mut CUcontext, dev: CUdevice) Init [INVALID_VALUE, INVALID_DEVICE, ILLEGAL_ADDRESS, LAUNCH_FAILED, LAUNCH_TIMEOUT, MISALIGNED_ADDRESS] => context::primary_retain;
+            cuDevicePrimaryCtxRetain (pctx: *mut CUcontext, dev: CUdevice) Init [INVALID_VALUE, INVALID_DEVICE, ILLEGAL_ADDRESS, LAUNCH_FAILED, LAUNCH_TIMEOUT, MISALIGNED_ADDRESS, ASSERT, INVALID_PC] => context::primary_retain;
             cuDevicePrimaryCtxSetFlags_v2 (dev: CUdevice, flags: core::ffi::c_uint) Init [INVALID_VALUE, INVALID_DEVICE] => context::primary_set_flags;
             cuDeviceSetGraphMemAttribute (device: CUdevice, attr: CUgraphMem_attribute, value: *mut core::ffi::c_void) Init [INVALID_VALUE, INVALID_DEVICE] => graph_memory::set_attribute;
             cuDeviceSetMemPool (dev: CUdevice, pool: CUmemoryPool) Init [INVALID_VALUE, STREAM_CAPTURE_UNSUPPORTED] => pool::set_device_pool;
@@ -76,6 +76,7 @@ macro_rules! for_each_export {
             cuFuncSetAttribute (hfunc: CUfunction, attrib: CUfunction_attribute, value: core::ffi::c_int) Context [INVALID_VALUE, INVALID_HANDLE] => module::set_attribute;
             cuGetErrorName (error: CUresult, pStr: *mut *const core::ffi::c_char) Nothing [INVALID_VALUE] => general::error_name;
             cuGetErrorString (error: CUresult, pStr: *mut *const core::ffi::c_char) Nothing [INVALID_VALUE] => general::error_string;
+            cuGetExportTable (ppExportTable: *mut *const core::ffi::c_void, pExportTableId: *const CUuuid) Nothing [INVALID_VALUE] => table::get;
             cuGetProcAddress (symbol: *const core::ffi::c_char, pfn: *mut *mut core::ffi::c_void, driverVersion: core::ffi::c_int, flags: cuuint64_t) Nothing [INVALID_VALUE, NOT_FOUND] => general::proc_address;
             cuGetProcAddress_v2 (symbol: *const core::ffi::c_char, pfn: *mut *mut core::ffi::c_void, cudaVersion: core::ffi::c_int, flags: cuuint64_t, symbolStatus: *mut CUdriverProcAddressQueryResult) Nothing [INVALID_VALUE] => general::proc_address_v2;
             cuGraphAddChildGraphNode (phGraphNode: *mut CUgraphNode, hGraph: CUgraph, dependencies: *const CUgraphNode, numDependencies: usize, childGraph: CUgraph) Init [INVALID_VALUE, NOT_SUPPORTED] => graph::add_child;
@@ -123,7 +124,7 @@ macro_rules! for_each_export {
             cuGraphHostNodeGetParams (hNode: CUgraphNode, nodeParams: *mut CUDA_HOST_NODE_PARAMS) Nothing [INVALID_VALUE] => graph::host_params;
             cuGraphHostNodeSetParams (hNode: CUgraphNode, nodeParams: *const CUDA_HOST_NODE_PARAMS) Nothing [INVALID_VALUE] => graph::set_host_params;
             cuGraphInstantiateWithFlags (phGraphExec: *mut CUgraphExec, hGraph: CUgraph, flags: core::ffi::c_ulonglong) Context [INVALID_VALUE, STREAM_CAPTURE_UNSUPPORTED, NOT_SUPPORTED] => exec::instantiate;
-            cuGraphInstantiateWithParams (phGraphExec: *mut CUgraphExec, hGraph: CUgraph, instantiateParams: *mut CUDA_GRAPH_INSTANTIATE_PARAMS) LateContext [INVALID_VALUE, STREAM_CAPTURE_UNSUPPORTED, NOT_SUPPORTED] => exec::instantiate_with_params;
+            cuGraphInstantiateWithParams (phGraphExec: *mut CUgraphExec, hGraph: CUgraph, instantiateParams: *mut CUDA_GRAPH_INSTANTIATE_PARAMS) LateContext [INVALID_VALUE, INVALID_HANDLE, OUT_OF_MEMORY, STREAM_CAPTURE_UNSUPPORTED, STREAM_CAPTURE_IMPLICIT, NOT_SUPPORTED] => exec::instantiate_with_params;
             cuGraphKernelNodeGetParams (hNode: CUgraphNode, nodeParams: *mut CUDA_KERNEL_NODE_PARAMS_v1) Nothing [INVALID_VALUE] => launch::node_params;
             cuGraphKernelNodeGetParams_v2 (hNode: CUgraphNode, nodeParams: *mut CUDA_KERNEL_NODE_PARAMS) Nothing [INVALID_VALUE] => launch::node_params_v2;
             cuGraphKernelNodeSetParams (hNode: CUgraphNode, nodeParams: *const CUDA_KERNEL_NODE_PARAMS_v1) Context [INVALID_VALUE, INVALID_HANDLE] => launch::set_node_params;
@@ -157,13 +158,16 @@ macro_rules! for_each_export {
             cuLaunchKernelEx (config: *const CUlaunchConfig, f: CUfunction, kernelParams: *mut *mut core::ffi::c_void, extra: *mut *mut core::ffi::c_void) LateContext [INVALID_VALUE, INVALID_HANDLE, LAUNCH_OUT_OF_RESOURCES, NOT_SUPPORTED, STREAM_CAPTURE_IMPLICIT, STREAM_CAPTURE_INVALIDATED] => launch::kernel_ex;
             cuMemAddressFree (ptr: CUdeviceptr, size: usize) Init [INVALID_VALUE] => vmm::free_reservation;
             cuMemAddressReserve (ptr: *mut CUdeviceptr, size: usize, alignment: usize, addr: CUdeviceptr, flags: core::ffi::c_ulonglong) Init [INVALID_VALUE, OUT_OF_MEMORY] => vmm::reserve;
+            cuMemAdvise (devPtr: CUdeviceptr_v2, count: usize, advice: CUmem_advise, device: CUdevice_v1) Context [INVALID_VALUE, INVALID_DEVICE, STREAM_CAPTURE_UNSUPPORTED] => managed::advise;
+            cuMemAdvise_v2 (devPtr: CUdeviceptr, count: usize, advice: CUmem_advise, location: CUmemLocation) LateContext [INVALID_VALUE, STREAM_CAPTURE_UNSUPPORTED] => managed::advise_v2;
             cuMemAllocAsync (dptr: *mut CUdeviceptr, bytesize: usize, hStream: CUstream) Context [INVALID_VALUE, INVALID_HANDLE, OUT_OF_MEMORY, STREAM_CAPTURE_UNSUPPORTED, STREAM_CAPTURE_IMPLICIT, STREAM_CAPTURE_INVALIDATED] => pool::alloc;
             cuMemAllocFromPoolAsync (dptr: *mut CUdeviceptr, bytesize: usize, pool: CUmemoryPool, hStream: CUstream) Context [INVALID_VALUE, INVALID_HANDLE, OUT_OF_MEMORY, STREAM_CAPTURE_UNSUPPORTED, STREAM_CAPTURE_IMPLICIT, STREAM_CAPTURE_INVALIDATED] => pool::alloc_from_pool;
             cuMemAllocHost_v2 (pp: *mut *mut core::ffi::c_void, bytesize: usize) Context [INVALID_VALUE, OUT_OF_MEMORY, STREAM_CAPTURE_UNSUPPORTED] => host::alloc;
+            cuMemAllocManaged (dptr: *mut CUdeviceptr, bytesize: usize, flags: core::ffi::c_uint) LateContext [INVALID_VALUE, OUT_OF_MEMORY, STREAM_CAPTURE_UNSUPPORTED] => managed::alloc;
             cuMemAllocPitch_v2 (dptr: *mut CUdeviceptr, pPitch: *mut usize, WidthInBytes: usize, Height: usize, ElementSizeBytes: core::ffi::c_uint) Context [INVALID_VALUE, OUT_OF_MEMORY, STREAM_CAPTURE_UNSUPPORTED] => memory::alloc_pitch;
             cuMemAlloc_v2 (dptr: *mut CUdeviceptr, bytesize: usize) Context [INVALID_VALUE, OUT_OF_MEMORY, STREAM_CAPTURE_UNSUPPORTED] => memory::alloc;
             cuMemCreate (handle: *mut CUmemGenericAllocationHandle, size: usize, prop: *const CUmemAllocationProp, flags: core::ffi::c_ulonglong) Init [INVALID_VALUE, INVALID_DEVICE, OUT_OF_MEMORY, NOT_SUPPORTED] => vmm::create;
-            cuMemFreeAsync (dptr: CUdeviceptr, hStream: CUstream) Context [INVALID_VALUE, INVALID_HANDLE, STREAM_CAPTURE_UNSUPPORTED, STREAM_CAPTURE_IMPLICIT, STREAM_CAPTURE_INVALIDATED] => pool::free;
+            cuMemFreeAsync (dptr: CUdeviceptr, hStream: CUstream) Context [INVALID_VALUE, INVALID_HANDLE, NOT_SUPPORTED, STREAM_CAPTURE_UNSUPPORTED, STREAM_CAPTURE_IMPLICIT, STREAM_CAPTURE_INVALIDATED] => pool::free;
             cuMemFreeHost (p: *mut core::ffi::c_void) InitHandle [INVALID_VALUE, STREAM_CAPTURE_UNSUPPORTED] => host::free;
             cuMemFree_v2 (dptr: CUdeviceptr) InitHandle [INVALID_VALUE, STREAM_CAPTURE_UNSUPPORTED] => memory::free;
             cuMemGetAccess (flags: *mut core::ffi::c_ulonglong, location: *const CUmemLocation, ptr: CUdeviceptr) Init [INVALID_VALUE, INVALID_DEVICE] => vmm::access;
@@ -184,6 +188,10 @@ macro_rules! for_each_export {
             cuMemPoolSetAccess (pool: CUmemoryPool, map: *const CUmemAccessDesc, count: usize) Init [INVALID_VALUE, INVALID_DEVICE, NOT_SUPPORTED, STREAM_CAPTURE_UNSUPPORTED] => pool::set_access;
             cuMemPoolSetAttribute (pool: CUmemoryPool, attr: CUmemPool_attribute, value: *mut core::ffi::c_void) Init [INVALID_VALUE, STREAM_CAPTURE_UNSUPPORTED] => pool::set_attribute;
             cuMemPoolTrimTo (pool: CUmemoryPool, minBytesToKeep: usize) Init [INVALID_VALUE, STREAM_CAPTURE_UNSUPPORTED] => pool::trim;
+            cuMemPrefetchAsync (devPtr: CUdeviceptr_v2, count: usize, dstDevice: CUdevice_v1, hStream: CUstream) LateContext [INVALID_VALUE, INVALID_DEVICE, INVALID_HANDLE, STREAM_CAPTURE_UNSUPPORTED, STREAM_CAPTURE_IMPLICIT] => managed::prefetch;
+            cuMemPrefetchAsync_v2 (devPtr: CUdeviceptr, count: usize, location: CUmemLocation, flags: core::ffi::c_uint, hStream: CUstream) LateContext [INVALID_VALUE, INVALID_DEVICE, INVALID_HANDLE, STREAM_CAPTURE_UNSUPPORTED, STREAM_CAPTURE_IMPLICIT] => managed::prefetch_v2;
+            cuMemRangeGetAttribute (data: *mut core::ffi::c_void, dataSize: usize, attribute: CUmem_range_attribute, devPtr: CUdeviceptr, count: usize) Context [INVALID_VALUE] => managed::range_attribute;
+            cuMemRangeGetAttributes (data: *mut *mut core::ffi::c_void, dataSizes: *mut usize, attributes: *mut CUmem_range_attribute, numAttributes: usize, devPtr: CUdeviceptr, count: usize) Context [INVALID_VALUE] => managed::range_attributes;
             cuMemRelease (handle: CUmemGenericAllocationHandle) Init [INVALID_VALUE] => vmm::release;
             cuMemRetainAllocationHandle (handle: *mut CUmemGenericAllocationHandle, addr: *mut core::ffi::c_void) Init [INVALID_VALUE] => vmm::retain;
             cuMemSetAccess (ptr: CUdeviceptr, size: usize, desc: *const CUmemAccessDesc, count: usize) Init [INVALID_VALUE, NOT_SUPPORTED] => vmm::set_access;
@@ -217,10 +225,10 @@ macro_rules! for_each_export {
             cuMemsetD32_v2 (dstDevice: CUdeviceptr, ui: core::ffi::c_uint, N: usize) Context [INVALID_VALUE, STREAM_CAPTURE_IMPLICIT] => set::d32;
             cuMemsetD8Async (dstDevice: CUdeviceptr, uc: core::ffi::c_uchar, N: usize, hStream: CUstream) Context [INVALID_VALUE, INVALID_HANDLE, STREAM_CAPTURE_IMPLICIT, STREAM_CAPTURE_INVALIDATED] => set::d8_async;
             cuMemsetD8_v2 (dstDevice: CUdeviceptr, uc: core::ffi::c_uchar, N: usize) Context [INVALID_VALUE, STREAM_CAPTURE_IMPLICIT] => set::d8;
-            cuModuleGetFunction (hfunc: *mut CUfunction, hmod: CUmodule, name: *const core::ffi::c_char) Context [INVALID_VALUE, INVALID_HANDLE, NOT_FOUND] => module::function;
+            cuModuleGetFunction (hfunc: *mut CUfunction, hmod: CUmodule, name: *const core::ffi::c_char) Context [INVALID_VALUE, INVALID_HANDLE, NOT_FOUND, NOT_SUPPORTED] => module::function;
             cuModuleGetLoadingMode (mode: *mut CUmoduleLoadingMode) Init [] => module::loading_mode;
-            cuModuleLoadData (module: *mut CUmodule, image: *const core::ffi::c_void) Context [INVALID_VALUE, INVALID_IMAGE, NO_BINARY_FOR_GPU, INVALID_PTX, UNSUPPORTED_PTX_VERSION, NOT_SUPPORTED] => module::load;
-            cuModuleLoadDataEx (module: *mut CUmodule, image: *const core::ffi::c_void, numOptions: core::ffi::c_uint, options: *mut CUjit_option, optionValues: *mut *mut core::ffi::c_void) Context [INVALID_VALUE, INVALID_IMAGE, NO_BINARY_FOR_GPU, INVALID_PTX, UNSUPPORTED_PTX_VERSION, NOT_SUPPORTED] => module::load_with_options;
+            cuModuleLoadData (module: *mut CUmodule, image: *const core::ffi::c_void) Context [INVALID_VALUE, INVALID_IMAGE, NO_BINARY_FOR_GPU, INVALID_PTX, UNSUPPORTED_PTX_VERSION, OUT_OF_MEMORY] => module::load;
+            cuModuleLoadDataEx (module: *mut CUmodule, image: *const core::ffi::c_void, numOptions: core::ffi::c_uint, options: *mut CUjit_option, optionValues: *mut *mut core::ffi::c_void) Context [INVALID_VALUE, INVALID_IMAGE, NO_BINARY_FOR_GPU, INVALID_PTX, UNSUPPORTED_PTX_VERSION, OUT_OF_MEMORY] => module::load_with_options;
             cuModuleUnload (hmod: CUmodule) Context [INVALID_HANDLE] => module::unload;
             cuPointerGetAttribute (data: *mut core::ffi::c_void, attribute: CUpointer_attribute, ptr: CUdeviceptr) Init [INVALID_VALUE] => pointer::attribute;
             cuPointerGetAttributes (numAttributes: core::ffi::c_uint, attributes: *mut CUpointer_attribute, data: *mut *mut core::ffi::c_void, ptr: CUdeviceptr) Init [INVALID_VALUE] => pointer::attributes;
@@ -228,6 +236,7 @@ macro_rules! for_each_export {
             cuProfilerStart () Context [] => general::profiler;
             cuProfilerStop () Context [] => general::profiler;
             cuStreamAddCallback (hStream: CUstream, callback: CUstreamCallback, userData: *mut core::ffi::c_void, flags: core::ffi::c_uint) LateContext [INVALID_VALUE, INVALID_HANDLE, STREAM_CAPTURE_UNSUPPORTED, STREAM_CAPTURE_IMPLICIT] => stream::add_callback;
+            cuStreamAttachMemAsync (hStream: CUstream, dptr: CUdeviceptr, length: usize, flags: core::ffi::c_uint) LateContext [INVALID_VALUE, INVALID_HANDLE, STREAM_CAPTURE_UNSUPPORTED, STREAM_CAPTURE_IMPLICIT] => managed::attach;
             cuStreamBeginCaptureToGraph (hStream: CUstream, hGraph: CUgraph, dependencies: *const CUgraphNode, dependencyData: *const CUgraphEdgeData, numDependencies: usize, mode: CUstreamCaptureMode) LateContext [INVALID_VALUE, INVALID_HANDLE, ILLEGAL_STATE, STREAM_CAPTURE_UNSUPPORTED] => capture::begin_to_graph;
             cuStreamBeginCapture_v2 (hStream: CUstream, mode: CUstreamCaptureMode) LateContext [INVALID_VALUE, INVALID_HANDLE, ILLEGAL_STATE, STREAM_CAPTURE_UNSUPPORTED] => capture::begin;
             cuStreamCopyAttributes (dst: CUstream, src: CUstream) Context [INVALID_HANDLE] => attribute::copy;

@@ -14,6 +14,14 @@ pub enum ReportKind {
     UseBeforeAllocation,
     /// Pinned host memory was freed while queued work still uses it.
     PinnedFreedWhilePending,
+    /// A kernel ended early: where, and why. The program gets an error beside it.
+    KernelFailure,
+    /// A kernel of a module uses what the simulator does not support; the program gets an error when it asks for it.
+    NotSupported,
+    /// Lanes of a warp came to a barrier of all threads apart.
+    BarrierDivergence,
+    /// An instruction of a warp names lanes that have ended or do not come.
+    AbsentLane,
     /// A call answered with a code that its export does not list: a mistake of the model itself.
     UndeclaredCode,
 }
@@ -43,6 +51,8 @@ pub struct LiveHandles {
     pub allocations: usize,
     /// Ranges of pinned host memory, allocated and registered.
     pub pinned: usize,
+    /// Allocations of managed memory.
+    pub managed: usize,
     /// Streams that the program made.
     pub streams: usize,
     /// Events.

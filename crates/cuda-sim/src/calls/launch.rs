@@ -14,9 +14,9 @@ use crate::call::Call;
 use crate::claim::{Ptr, handle};
 use crate::codes::{Answer, INVALID_HANDLE, INVALID_VALUE, LAUNCH_OUT_OF_RESOURCES, NOT_SUPPORTED};
 use crate::model::graph::{Graph, NodeKind};
+use crate::model::kernel::Kernel;
 use crate::model::modules::{Launch, Parameters};
 use crate::model::{Effect, State};
-use crate::ptx::Kernel;
 
 /// Words of the `extra` array: its end, a buffer of all parameters, and its size.
 const EXTRA_END: u64 = 0;
@@ -74,7 +74,7 @@ impl Given {
 fn make(state: &State, function: u64, grid: [u32; 3], block: [u32; 3], shared: u32, given: Given) -> Answer<Launch> {
     let kernel = Arc::clone(&state.function(function)?.kernel);
     let parameters = Arc::new(Parameters::new(&kernel, given.read(&kernel)?));
-    let launch = Launch { function, kernel, grid, block, shared_bytes: shared, parameters };
+    let launch = Launch { function, kernel, cooperative: false, grid, block, shared_bytes: shared, parameters };
     state.check_launch(&launch)?;
     Ok(launch)
 }

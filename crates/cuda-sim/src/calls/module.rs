@@ -2,6 +2,12 @@
 
 use std::ffi::{c_char, c_void};
 
+use std::sync::Arc;
+
+use ptx_sim::{Limits, Module, Program, Refusal, RefusalKind};
+
+use cuda_sys::CUresult;
+
 use cuda_sys::driver::types::{
     CUfunc_st, CUfunction, CUfunction_attribute, CUjit_option, CUmod_st, CUmodule, CUmoduleLoadingMode,
 };
@@ -13,7 +19,7 @@ use crate::codes::{
     UNSUPPORTED_PTX_VERSION,
 };
 use crate::model::modules::SHARED_BYTES_MAX;
-use crate::ptx::{self, Refusal, RefusalKind};
+use crate::report::ReportKind;
 
 /// How machine code begins: as an object file, and as a bundle of several.
 const MACHINE_CODE: [[u8; 4]; 2] = [*b"\x7fELF", [0x50, 0xED, 0x55, 0xBA]];
@@ -43,17 +49,25 @@ pub(crate) fn load_with_options(
     if !text.is_ascii() || !text.contains(".version") {
         return Err(INVALID_IMAGE);
     }
-    match ptx::parse(&text, call.ptx_limits()) {
-        Ok(kernels) => {
+    match read(&[&text], call.ptx_limits()) {
+        Ok(program) => {
             log.write("")?;
-            let key = call.add_module(context, kernels);
+            let key = call.add_module(context, program)?;
             module.write(handle(key))
         }
-        Err(refusal) => {
-            log.write(&refusal.to_string())?;
-            Err(code_of(&refusal))
+        Err((code, why)) => {
+            log.write(&why)?;
+            Err(code)
         }
     }
+}
+
+/// Makes a program of one text or of several; why not, with all that is wrong.
+fn read(texts: &[&str], limits: Limits) -> Result<Arc<Program>, (CUresult, String)> {
+    let module = Module::link(texts, limits).map_err(|refusal| (code_of(&refusal), refusal.to_string()))?;
+    let wrong = module.refusals().filter(|refusal| refusal.kind == RefusalKind::Invalid);
+    let wrong: Vec<String> = wrong.map(ToString::to_string).collect();
+    if wrong.is_empty() { Ok(Arc::new(Program::new(module))) } else { Err((INVALID_PTX, wrong.join("\n"))) }
 }
 
 /// Whether an image begins so. Nothing is read behind the first byte that differs.
@@ -66,10 +80,10 @@ fn begins_with(image: Ptr<c_void>, bytes: [u8; 4]) -> Answer<bool> {
     Ok(true)
 }
 
-fn code_of(refusal: &Refusal) -> cuda_sys::CUresult {
+fn code_of(refusal: &Refusal) -> CUresult {
     match refusal.kind {
         RefusalKind::Invalid => INVALID_PTX,
-        RefusalKind::NotSimulated => NOT_SUPPORTED,
+        RefusalKind::NotSupported => NOT_SUPPORTED,
         RefusalKind::NewerVersion => UNSUPPORTED_PTX_VERSION,
     }
 }
@@ -140,7 +154,19 @@ pub(crate) fn function(
     let name = name.read_string()?;
     let named = |key: &&u64| call.function(**key).is_ok_and(|function| function.kernel.name == name);
     let key = *found.functions.iter().find(named).ok_or(NOT_FOUND)?;
+    refuse_unsupported(call, key)?;
     function.write(handle(key))
+}
+
+/// Refuses a kernel that uses what is not supported, and tells all of it.
+fn refuse_unsupported(call: &mut Call<'_>, key: u64) -> Answer {
+    let kernel = Arc::clone(&call.function(key)?.kernel);
+    if kernel.refusals.is_empty() {
+        return Ok(());
+    }
+    let all: Vec<String> = kernel.refusals.iter().map(ToString::to_string).collect();
+    call.report(ReportKind::NotSupported, format!("kernel '{}': {}", kernel.name, all.join("; ")));
+    Err(NOT_SUPPORTED)
 }
 
 pub(crate) fn module_of(call: &mut Call<'_>, module: Ptr<CUmodule>, function: Ptr<CUfunc_st>) -> Answer {
@@ -167,11 +193,19 @@ pub(crate) fn attribute(
             i32::try_from(found.kernel.max_threads).unwrap_or(i32::MAX)
         }
         CUfunction_attribute::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES => shared,
+        CUfunction_attribute::CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES => {
+            i32::try_from(found.kernel.local_bytes).unwrap_or(i32::MAX)
+        }
         CUfunction_attribute::CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES
-        | CUfunction_attribute::CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES
-        | CUfunction_attribute::CU_FUNC_ATTRIBUTE_CACHE_MODE_CA => 0,
+        | CUfunction_attribute::CU_FUNC_ATTRIBUTE_CACHE_MODE_CA
+        | CUfunction_attribute::CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET
+        | CUfunction_attribute::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH
+        | CUfunction_attribute::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT
+        | CUfunction_attribute::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH
+        | CUfunction_attribute::CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
+        | CUfunction_attribute::CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE => 0,
         CUfunction_attribute::CU_FUNC_ATTRIBUTE_NUM_REGS => register_count(found.kernel.registers),
-        CUfunction_attribute::CU_FUNC_ATTRIBUTE_PTX_VERSION => 75,
+        CUfunction_attribute::CU_FUNC_ATTRIBUTE_PTX_VERSION => i32::try_from(found.kernel.target).unwrap_or(0),
         CUfunction_attribute::CU_FUNC_ATTRIBUTE_BINARY_VERSION => 90,
         CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES => {
             i32::try_from(found.dynamic_shared_max).unwrap_or(i32::MAX)

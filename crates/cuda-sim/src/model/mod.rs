@@ -11,6 +11,7 @@ pub(crate) mod event;
 pub(crate) mod graph;
 pub(crate) mod graph_memory;
 pub(crate) mod graphs;
+pub(crate) mod kernel;
 mod mapped;
 pub(crate) mod memory;
 pub(crate) mod modules;
@@ -25,10 +26,11 @@ pub(crate) mod telemetry;
 pub(crate) mod vmm;
 mod work;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write;
 use std::sync::Arc;
 
-pub(crate) use self::work::{Effect, HostWork, Step};
+pub(crate) use self::work::{DueHostWork, Effect, HostWork, Step};
 
 use self::capture::Capture;
 use self::context::{Context, Primary};
@@ -86,6 +88,8 @@ pub(crate) struct State {
     pub(crate) initialized_by: Option<u32>,
     pub(crate) clock_ns: u64,
     pub(crate) engine: Engine<Effect>,
+    /// Contexts with a function of the program that takes so long that nobody waits for it any more.
+    pub(crate) overdue: BTreeSet<u64>,
     /// What the call under way has queued and must wait for, with its context; only when launches block.
     pub(crate) launched: Option<(u64, OpId)>,
     pub(crate) memory: Memory,
@@ -116,6 +120,10 @@ pub(crate) struct State {
     faults: Vec<Waiting>,
     calls: BTreeMap<(&'static str, u32), u64>,
     reports: Vec<Report>,
+    /// What kernels printed, where it is kept.
+    printed: String,
+    /// Launches so far.
+    pub(crate) launches: u64,
     /// The call being answered, for reports.
     pub(crate) calling: &'static str,
 }
@@ -128,6 +136,7 @@ impl State {
             initialized_by: None,
             clock_ns: 0,
             engine: Engine::new(),
+            overdue: BTreeSet::new(),
             launched: None,
             memory: Memory::new(devices, config.capacity_bytes),
             primaries: (0..devices).map(|_| Primary::default()).collect(),
@@ -152,6 +161,8 @@ impl State {
             faults: Vec::new(),
             calls: BTreeMap::new(),
             reports: Vec::new(),
+            printed: String::new(),
+            launches: 0,
             calling: "",
             config,
         };
@@ -212,6 +223,20 @@ impl State {
         std::mem::take(&mut self.reports)
     }
 
+    /// Takes what a kernel printed: keeps it, or writes it where the driver writes it.
+    pub(crate) fn print(&mut self, text: &str, mut output: impl Write) {
+        if self.config.keeps_prints {
+            self.printed.push_str(text);
+        } else if !text.is_empty() {
+            // Like the driver, nobody is told when the output is closed.
+            let _ = output.write_all(text.as_bytes()).and_then(|()| output.flush());
+        }
+    }
+
+    pub(crate) fn take_printed(&mut self) -> String {
+        std::mem::take(&mut self.printed)
+    }
+
     pub(crate) fn inject(&mut self, fault: Fault) {
         self.faults.push(Waiting { fault, calls_left: fault.occurrence });
     }
@@ -250,6 +275,7 @@ impl State {
         LiveHandles {
             allocations: self.memory.allocation_count(),
             pinned: self.memory.pinned_count(),
+            managed: self.memory.managed_count(),
             streams: self.streams.values().filter(made).count(),
             events: self.events.len(),
             graphs: self.graphs.len(),

@@ -8,11 +8,16 @@ use std::sync::Arc;
 
 use cuda_sys::CUresult;
 
+use ptx_sim::{Failure, Fault, Finding, FindingKind, Limits, Outcome, Program};
+
 use super::State;
-use super::memory::{Access, DeviceView};
-use crate::codes::{Answer, ILLEGAL_ADDRESS, INVALID_HANDLE, INVALID_VALUE, LAUNCH_TIMEOUT, MISALIGNED_ADDRESS};
-use crate::ptx::machine::{self, Fault, Grid};
-use crate::ptx::{Kernel, Limits};
+use super::kernel::Kernel;
+use super::memory::bytes::{self, Bytes};
+use super::memory::{Access, DeviceView, GRANULE, Noticed, RegionKind};
+use crate::codes::{
+    ASSERT, Answer, ILLEGAL_ADDRESS, INVALID_HANDLE, INVALID_PC, INVALID_VALUE, LAUNCH_FAILED, LAUNCH_TIMEOUT,
+    MISALIGNED_ADDRESS,
+};
 use crate::report::ReportKind;
 
 /// The most bytes of shared memory that a block has without asking for more.
@@ -25,8 +30,8 @@ pub(crate) const SHARED_BYTES_MAX: u32 = 232_448;
 const GRID_MAX: [u32; 3] = [2_147_483_647, 65535, 65535];
 const BLOCK_MAX: [u32; 3] = [1024, 1024, 64];
 
-/// The most steps of all threads of a launch together.
-const ALL_STEPS: u64 = 1 << 30;
+/// Multiprocessors of a device.
+const MULTIPROCESSORS: u32 = 132;
 
 /// Up to this time a kernel is over when it was run; longer ones go on for the rest of it.
 const SHORT_NS: u64 = 2_000;
@@ -37,6 +42,8 @@ pub(crate) struct Module {
     pub(crate) context: u64,
     /// Handles of its functions.
     pub(crate) functions: Vec<u64>,
+    /// Where its variables lie; 0 where it has none.
+    pub(crate) variables: u64,
 }
 
 /// A function of a module.
@@ -82,6 +89,8 @@ pub(crate) struct Launch {
     /// The function, as a handle.
     pub(crate) function: u64,
     pub(crate) kernel: Arc<Kernel>,
+    /// Whether all blocks must run at once.
+    pub(crate) cooperative: bool,
     pub(crate) grid: [u32; 3],
     pub(crate) block: [u32; 3],
     pub(crate) shared_bytes: u32,
@@ -110,19 +119,29 @@ impl State {
         Limits { version, target: 90 }
     }
 
-    /// Adds a module of these kernels.
-    pub(crate) fn add_module(&mut self, context: u64, kernels: Vec<Arc<Kernel>>) -> u64 {
+    /// Adds a module: its variables get memory of the context's device.
+    pub(crate) fn add_module(&mut self, context: u64, program: Arc<Program>) -> Answer<u64> {
+        let device = self.active_context(context)?.device;
+        let bytes = program.module().image_bytes();
+        let mut variables = 0;
+        if bytes > 0 {
+            let length = bytes.next_multiple_of(GRANULE);
+            variables = self.memory.new_region(device, length, RegionKind::Module)?;
+            let image = program.module().image(variables);
+            let region = self.memory.region_at(variables).ok_or(ILLEGAL_ADDRESS)?.1;
+            bytes::write(&Bytes::inside(&region.backing, region.offset), &image);
+        }
         let module = self.new_handle();
-        let mut functions = Vec::with_capacity(kernels.len());
-        for kernel in kernels {
+        let mut functions = Vec::new();
+        for kernel in Kernel::all_of(&program) {
             let named = u32::try_from(kernel.shared_bytes).unwrap_or(SHARED_BYTES);
             let dynamic_shared_max = SHARED_BYTES.saturating_sub(named);
             let handle = self.new_handle();
             self.functions.insert(handle, Function { module, context, kernel, dynamic_shared_max });
             functions.push(handle);
         }
-        self.modules.insert(module, Module { context, functions });
-        module
+        self.modules.insert(module, Module { context, functions, variables });
+        Ok(module)
     }
 
     /// Takes a module away.
@@ -131,13 +150,19 @@ impl State {
         for function in removed.functions {
             self.functions.remove(&function);
         }
+        if removed.variables != 0 {
+            self.memory.drop_region(removed.variables);
+        }
         Ok(())
     }
 
     /// Takes the modules of a context away.
     pub(crate) fn remove_modules_of(&mut self, context: u64) {
-        self.modules.retain(|_, module| module.context != context);
-        self.functions.retain(|_, function| function.context != context);
+        let lost: Vec<u64> =
+            self.modules.iter().filter(|(_, module)| module.context == context).map(|(&handle, _)| handle).collect();
+        for module in lost {
+            let _ = self.remove_module(module);
+        }
     }
 
     /// The function of a handle.
@@ -154,6 +179,7 @@ impl State {
         let fits = within(launch.grid, GRID_MAX)
             && within(launch.block, BLOCK_MAX)
             && threads <= u64::from(launch.kernel.max_threads)
+            && launch.kernel.required_threads.is_none_or(|required| required == launch.block)
             && launch.shared_bytes <= function.dynamic_shared_max;
         if fits { Ok(()) } else { Err(INVALID_VALUE) }
     }
@@ -172,38 +198,89 @@ impl State {
                 return Err(ILLEGAL_ADDRESS);
             }
         }
-        let grid = Grid {
-            kernel: &launch.kernel,
+        self.launches += 1;
+        let variables = self.functions.get(&launch.function).and_then(|function| self.modules.get(&function.module));
+        let grid = ptx_sim::Launch {
+            program: &launch.kernel.program,
+            entry: launch.kernel.entry,
             blocks: launch.grid,
             threads: launch.block,
             dynamic_shared: launch.shared_bytes,
             parameters: &launch.parameters.bytes,
-            thread_steps: self.config.kernel_steps,
-            all_steps: ALL_STEPS,
+            variables: variables.map_or(0, |module| module.variables),
+            cooperative: launch.cooperative,
+            warp_steps: self.config.kernel_steps,
+            all_steps: self.config.launch_steps,
             start_ns: at_ns,
+            grid_id: self.launches,
+            multiprocessors: MULTIPROCESSORS,
             seed: self.rng.next(),
+            parts_warps: self.config.parts_warps,
+            wide: true,
         };
         let own = self.conditions.iter().filter(|(_, condition)| condition.context == context);
         let conditions = own.map(|(&handle, _)| handle).collect();
         let mut view = DeviceView::new(&self.memory, &reachable, &conditions);
-        let ran = machine::run(grid, &mut view);
-        let (findings, set) = view.finish();
-        for (handle, value) in set {
+        let (outcome, ran) = ptx_sim::run(grid, &mut view);
+        let noticed = view.finish();
+        self.conclude_launch(launch, noticed, &outcome, ran)
+    }
+
+    /// What a launch left behind: conditions, findings, what it printed; how many nanoseconds it goes on.
+    fn conclude_launch(
+        &mut self,
+        launch: &Launch,
+        noticed: Noticed,
+        outcome: &Outcome,
+        ran: Result<(), Failure>,
+    ) -> Result<u64, CUresult> {
+        for (handle, value) in noticed.conditions {
             if let Some(condition) = self.conditions.get_mut(&handle) {
                 condition.value = value;
             }
         }
-        let strict = self.config.strict && !findings.is_empty();
-        for Access { kind, address, bytes, what } in findings {
-            let kernel = &launch.kernel.name;
+        self.print(&noticed.printed, std::io::stdout());
+        self.print(&noticed.errors, std::io::stderr());
+        let kernel = &launch.kernel.name;
+        let strict = self.config.strict && !(noticed.findings.is_empty() && outcome.findings.is_empty());
+        for Access { kind, address, bytes, what } in noticed.findings {
             self.report(kind, format!("kernel '{kernel}' accesses {bytes} bytes at {address:#x}, {what}"));
         }
-        match ran {
-            Ok(_) if strict => Err(ILLEGAL_ADDRESS),
-            Ok(time_ns) => Ok(if time_ns > SHORT_NS { time_ns } else { 0 }),
-            Err(Fault::Address) => Err(ILLEGAL_ADDRESS),
-            Err(Fault::Misaligned) => Err(MISALIGNED_ADDRESS),
-            Err(Fault::Steps) => Err(LAUNCH_TIMEOUT),
+        for Finding { kind, at, text } in &outcome.findings {
+            let kind = match kind {
+                FindingKind::BarrierDivergence => ReportKind::BarrierDivergence,
+                FindingKind::AbsentLane => ReportKind::AbsentLane,
+            };
+            self.report(kind, format!("kernel '{kernel}', {}: {text}", place_of(at)));
         }
+        match ran {
+            Ok(()) if strict => Err(ILLEGAL_ADDRESS),
+            Ok(()) => Ok(if outcome.time_ns > SHORT_NS { outcome.time_ns } else { 0 }),
+            Err(failure) => {
+                let at = if failure.address == 0 { String::new() } else { format!(" at {:#x}", failure.address) };
+                let text = format!("kernel '{kernel}', {}: {}{at}", place_of(&failure), failure.fault);
+                self.report(ReportKind::KernelFailure, text);
+                Err(code_of(failure.fault))
+            }
+        }
+    }
+}
+
+/// The place of a failure in words: line, block and thread.
+fn place_of(at: &Failure) -> String {
+    let place = at.source.place;
+    let origin = at.source.origin.map_or(String::new(), |(_, line)| format!(" (source line {line})"));
+    format!("PTX line {}, column {}{origin}, block {}, thread {}", place.line, place.column, at.block, at.thread)
+}
+
+/// What a fault loses the context with.
+fn code_of(fault: Fault) -> CUresult {
+    match fault {
+        Fault::Address => ILLEGAL_ADDRESS,
+        Fault::Misaligned => MISALIGNED_ADDRESS,
+        Fault::Steps | Fault::Hang => LAUNCH_TIMEOUT,
+        Fault::Assert => ASSERT,
+        Fault::Call => INVALID_PC,
+        Fault::Trap | Fault::Stack => LAUNCH_FAILED,
     }
 }

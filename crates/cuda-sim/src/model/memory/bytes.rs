@@ -11,18 +11,23 @@
 //!   that work is done.
 #![expect(unsafe_code, reason = "simulated memory holds real bytes")]
 
+use std::cell::Cell;
 use std::fmt;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::ptr::{self, NonNull};
+use std::slice;
 use std::sync::{Arc, OnceLock};
 
 use crate::model::shared::SharedHandle;
 
 /// What memory contains that nobody has written: noticed when it is used, unlike zero.
 pub(crate) const POISON: u8 = 0xA5;
+
+/// Size of a page of the host.
+pub(crate) const PAGE: u64 = 4096;
 
 /// Up to this size memory is filled with poison when it is first touched; more would cost real memory.
 pub(crate) const POISON_BYTES_MAX: usize = 1 << 20;
@@ -73,6 +78,17 @@ impl Backing {
     /// Whether anybody has read or written here.
     pub(crate) fn is_touched(&self) -> bool {
         self.mapping.get().is_some()
+    }
+
+    /// The bytes of a range, for reading and writing while the machine's lock is held; `None` when they are not all there.
+    pub(crate) fn cells(&self, offset: usize, length: usize) -> Option<&[Cell<u8>]> {
+        if offset.checked_add(length)? > self.length {
+            return None;
+        }
+        let start = self.mapping().ok()?.start.as_ptr().wrapping_add(offset);
+        // SAFETY: the range is inside the mapping, which lives as long as `self`; cells may be changed through shared
+        // references, and all other access goes through raw copies that the machine's lock orders.
+        Some(unsafe { slice::from_raw_parts(start.cast::<Cell<u8>>(), length) })
     }
 
     fn mapping(&self) -> Result<&Mapping, &io::Error> {
@@ -205,6 +221,13 @@ impl Bytes {
     }
 }
 
+/// The bytes of pinned host memory, for the time that `_owner` is borrowed: while the memory stays pinned.
+pub(crate) fn host_cells<T>(_owner: &T, address: u64, length: usize) -> Option<&[Cell<u8>]> {
+    let start: *const u8 = ptr::with_exposed_provenance(usize::try_from(address).ok()?);
+    // SAFETY: the program pinned this memory and vouched for it (see the module's safety section).
+    Some(unsafe { slice::from_raw_parts(start.cast::<Cell<u8>>(), length) })
+}
+
 /// Copies `length` bytes; the ranges may overlap. False when either side is not there.
 pub(crate) fn copy(to: &Bytes, from: &Bytes, length: usize) -> bool {
     let (Some(to), Some(from)) = (to.pointer(length), from.pointer(length)) else { return false };
@@ -305,7 +328,6 @@ impl Drop for HostPages {
 
 /// Whether the pages of a host range exist, so that touching them cannot end the process.
 pub(crate) fn host_range_exists(address: u64, length: usize) -> bool {
-    const PAGE: u64 = 4096;
     let Some(end) = address.checked_add(length as u64) else { return false };
     let first = address & !(PAGE - 1);
     let pages = end.saturating_sub(first).div_ceil(PAGE).max(1);

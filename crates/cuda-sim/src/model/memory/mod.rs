@@ -9,6 +9,7 @@
 
 pub(crate) mod bytes;
 mod host;
+mod managed;
 mod space;
 mod transfer;
 mod view;
@@ -16,10 +17,11 @@ mod view;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-pub(crate) use host::Pinned;
+pub(crate) use host::{DEVICE_MAP, Pinned};
+pub(crate) use managed::{CPU, Location, Managed, Pages, Stretch};
 pub(crate) use space::GRANULE;
 pub(crate) use transfer::{BadAddress, Endpoint, Fill, Source, Transfer};
-pub(crate) use view::{Access, DeviceView};
+pub(crate) use view::{Access, DeviceView, Noticed};
 
 use self::bytes::{Backing, Bytes};
 use self::space::Space;
@@ -44,6 +46,8 @@ pub(crate) enum RegionKind {
     Graph,
     /// Memory of another process.
     Imported,
+    /// The variables of a module.
+    Module,
 }
 
 /// Device addresses with bytes behind them.
@@ -64,6 +68,11 @@ impl Region {
     /// Whether it is a mapped handle of the virtual memory functions.
     pub(crate) fn is_mapping(&self) -> bool {
         self.kind == RegionKind::Mapped
+    }
+
+    /// Whether all of it belongs to one owner, so that no allocations inside it tell what may be touched.
+    pub(crate) fn is_whole(&self) -> bool {
+        matches!(self.kind, RegionKind::Mapped | RegionKind::Module)
     }
 }
 
@@ -134,6 +143,8 @@ pub(crate) struct Memory {
     /// Addresses that nodes of graphs allocate, with their lengths and devices.
     promises: BTreeMap<u64, (u64, u32)>,
     prescribed: VecDeque<u64>,
+    /// Pages of managed memory that prefetches have moved.
+    moved_pages: u64,
     next_id: u64,
 }
 
@@ -153,6 +164,7 @@ impl Memory {
             ghosts: BTreeMap::new(),
             promises: BTreeMap::new(),
             prescribed: VecDeque::new(),
+            moved_pages: 0,
             next_id: 1,
         }
     }
@@ -406,7 +418,7 @@ impl Memory {
                 self.unmap(region_base);
                 self.give_back_addresses(allocation.device, region_base);
             }
-            RegionKind::Pooled | RegionKind::Mapped | RegionKind::Graph => {}
+            RegionKind::Pooled | RegionKind::Mapped | RegionKind::Graph | RegionKind::Module => {}
         }
         Ok(())
     }
@@ -464,7 +476,7 @@ impl Memory {
             return Look::Unmapped;
         }
         let Some((_, region)) = self.region_at(address) else { return Look::Unmapped };
-        if region.kind == RegionKind::Mapped {
+        if region.is_whole() {
             return Look::Fine;
         }
         let mut ghosts = self.ghosts.values().filter(|ghost| ghost.covers(address, length));

@@ -1,0 +1,84 @@
+//! A kernel of a loaded module: what a launch must know of it.
+
+use std::fmt;
+use std::sync::Arc;
+
+use ptx_sim::{Program, Refusal};
+
+/// The most threads that a block may have on any device.
+const MAX_THREADS: u32 = 1024;
+
+/// A parameter: where it is in the block of parameters, and its size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Parameter {
+    pub(crate) offset: usize,
+    pub(crate) size: usize,
+}
+
+impl Parameter {
+    fn new(offset: u32, size: u32) -> Self {
+        Self { offset: offset as usize, size: size as usize }
+    }
+}
+
+/// A kernel.
+pub(crate) struct Kernel {
+    pub(crate) program: Arc<Program>,
+    /// Which of the program's functions it is.
+    pub(crate) entry: usize,
+    pub(crate) name: String,
+    pub(crate) parameters: Vec<Parameter>,
+    /// Bytes of shared memory that it names itself.
+    pub(crate) shared_bytes: u64,
+    /// Bytes of local memory of each thread.
+    pub(crate) local_bytes: u64,
+    /// Registers as the text declares them.
+    pub(crate) registers: usize,
+    /// The most threads that a block may have.
+    pub(crate) max_threads: u32,
+    /// The threads that a block must have, where the text says so.
+    pub(crate) required_threads: Option<[u32; 3]>,
+    /// The architecture that the text was written for, as 75 for 7.5.
+    pub(crate) target: u32,
+    /// What of it is not supported; it is not launched if there is any.
+    pub(crate) refusals: Vec<Refusal>,
+}
+
+impl fmt::Debug for Kernel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Kernel").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl Kernel {
+    /// The kernels of a program.
+    pub(crate) fn all_of(program: &Arc<Program>) -> Vec<Arc<Self>> {
+        let target = program.module().target();
+        let entries = program.module().entries().map(|entry| {
+            let product =
+                |threads: [u32; 3]| threads.iter().fold(1_u32, |all, &count| all.saturating_mul(count.max(1)));
+            let tuning = entry.tuning();
+            let threads = tuning.required_threads.or(tuning.max_threads).map_or(MAX_THREADS, product);
+            let parameters = entry.parameters();
+            Arc::new(Self {
+                program: Arc::clone(program),
+                entry: entry.index(),
+                name: entry.name().to_owned(),
+                parameters: parameters.map(|(offset, size)| Parameter::new(offset, size)).collect(),
+                shared_bytes: entry.shared_bytes(),
+                local_bytes: u64::from(entry.local_bytes()),
+                registers: entry.registers(),
+                max_threads: threads.clamp(1, MAX_THREADS),
+                required_threads: tuning.required_threads,
+                target,
+                refusals: entry.refusals().into_iter().cloned().collect(),
+            })
+        });
+        entries.collect()
+    }
+
+    /// Bytes of all parameters.
+    pub(crate) fn parameter_bytes(&self) -> usize {
+        self.parameters.last().map_or(0, |last| last.offset + last.size)
+    }
+}

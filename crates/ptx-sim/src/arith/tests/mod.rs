@@ -1,0 +1,1 @@
+//! Arithmetic against plain computations that share nothing with it.

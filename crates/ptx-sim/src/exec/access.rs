@@ -1,0 +1,173 @@
+//! Loads, stores and atomic instructions of a warp.
+
+#![expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "each function does a few instructions, of which its caller chose one"
+)]
+
+use super::core::{Common, Core};
+use super::fragment::Warp;
+use super::memory::{Fault, Memory};
+use super::reach::Stop;
+use super::rows::{Base, LANES, Long, Rows, Word, lanes};
+use crate::arith;
+use crate::program::action::{Action, Atomic, AtomicOp, Load, Store};
+use crate::program::types::{Address, Type, mask};
+
+/// Does the load, store or atomic instruction at a program counter.
+pub(super) fn access<'m, M: Memory<'m>>(
+    core: &mut Core<'_, 'm, M>,
+    common: &mut Common,
+    warp: &mut Warp,
+    base: Base,
+    at: u32,
+    active: u32,
+) -> Result<(), Stop> {
+    let program = core.launch.program;
+    match &program.actions[at as usize] {
+        Action::Load(what) => load(core, common, warp, base, what, active),
+        Action::Store(what) => store(core, common, warp, base, what, active),
+        Action::Atomic(what) => atomic(core, common, warp, base, what, active),
+        _ => Ok(()),
+    }
+}
+
+/// The addresses of all lanes; of those that are not active that of one which is.
+#[inline]
+pub(super) fn addresses(rows: &Rows, base: Base, address: Address, active: u32) -> Long {
+    let mut row = rows.row(base, address.base);
+    let offset = address.offset.cast_unsigned();
+    // Addresses of 32 bits stay inside their space.
+    let cut = mask(address.base.bits);
+    for value in &mut row {
+        *value = value.wrapping_add(offset) & cut;
+    }
+    if active != u32::MAX {
+        let first = row[(active.trailing_zeros() as usize).min(LANES - 1)];
+        for (lane, value) in row.iter_mut().enumerate() {
+            if active & 1 << lane == 0 {
+                *value = first;
+            }
+        }
+    }
+    row
+}
+
+/// Refuses addresses that are no multiples of a size.
+#[inline]
+pub(super) fn check_alignment(addresses: &Long, bytes: u64, active: u32) -> Result<(), Stop> {
+    let all = addresses.iter().fold(0, |all, address| all | address);
+    if all & (bytes - 1) == 0 {
+        return Ok(());
+    }
+    let wrong = lanes(active).find(|&lane| addresses[lane] & (bytes - 1) != 0);
+    let lane = wrong.unwrap_or(0);
+    Err(Stop { fault: Fault::Misaligned, lane, address: addresses[lane] })
+}
+
+fn load<'m, M: Memory<'m>>(
+    core: &mut Core<'_, 'm, M>,
+    common: &mut Common,
+    warp: &mut Warp,
+    base: Base,
+    what: &Load,
+    active: u32,
+) -> Result<(), Stop> {
+    let at = addresses(&warp.rows, base, what.from, active);
+    let bytes = what.ty.bytes();
+    check_alignment(&at, bytes * what.to.len() as u64, active)?;
+    let mut reach = core.reach(common, &mut warp.local);
+    for (skip, to) in skips(bytes).zip(&what.to) {
+        let Some(to) = *to else { continue };
+        if bytes == 8 {
+            let row = reach.load_longs(what.space, &at, active, skip)?;
+            warp.rows.put(base, to, active, &row);
+            continue;
+        }
+        let row: Word = match bytes {
+            1 => reach.load_words::<1>(what.space, &at, active, skip)?,
+            2 => reach.load_words::<2>(what.space, &at, active, skip)?,
+            _ => reach.load_words::<4>(what.space, &at, active, skip)?,
+        };
+        if to.bits == 32 && !(what.ty.is_signed() && bytes < 4) {
+            warp.rows.put_words(base, to, active, row);
+        } else {
+            warp.rows.put(base, to, active, &row.map(|value| widen(u64::from(value), what.ty)));
+        }
+    }
+    Ok(())
+}
+
+/// How far the values of a vector are from its address.
+fn skips(bytes: u64) -> impl Iterator<Item = u64> {
+    (0..).map(move |index| index * bytes)
+}
+
+/// A value of a type with its sign continued to 64 bits.
+fn widen(value: u64, ty: Type) -> u64 {
+    if !ty.is_signed() {
+        return value;
+    }
+    let unused = 64 - u32::from(ty.bits);
+    ((value << unused).cast_signed() >> unused).cast_unsigned()
+}
+
+fn store<'m, M: Memory<'m>>(
+    core: &mut Core<'_, 'm, M>,
+    common: &mut Common,
+    warp: &mut Warp,
+    base: Base,
+    what: &Store,
+    active: u32,
+) -> Result<(), Stop> {
+    let at = addresses(&warp.rows, base, what.to, active);
+    let bytes = what.ty.bytes();
+    check_alignment(&at, bytes * what.from.len() as u64, active)?;
+    let mut reach = core.reach(common, &mut warp.local);
+    for (skip, from) in skips(bytes).zip(&what.from) {
+        match bytes {
+            8 => reach.store_longs(what.space, &at, active, skip, &warp.rows.row(base, *from))?,
+            1 => reach.store_words::<1>(what.space, &at, active, skip, &warp.rows.word(base, *from))?,
+            2 => reach.store_words::<2>(what.space, &at, active, skip, &warp.rows.word(base, *from))?,
+            _ => reach.store_words::<4>(what.space, &at, active, skip, &warp.rows.word(base, *from))?,
+        }
+    }
+    Ok(())
+}
+
+fn atomic<'m, M: Memory<'m>>(
+    core: &mut Core<'_, 'm, M>,
+    common: &mut Common,
+    warp: &mut Warp,
+    base: Base,
+    what: &Atomic,
+    active: u32,
+) -> Result<(), Stop> {
+    let at = addresses(&warp.rows, base, what.at, active);
+    let bytes = what.ty.bytes();
+    check_alignment(&at, bytes * what.values.len() as u64, active)?;
+    let mut reach = core.reach(common, &mut warp.local);
+    if what.op == AtomicOp::Add && what.ty.bits == 32 && what.ty.is_integer() && what.values.len() == 1 {
+        let values = warp.rows.word(base, what.values[0]);
+        if let Some(old) = reach.change_words(what.space, &at, active, |old, lane| old.wrapping_add(values[lane])) {
+            if let Some(Some(to)) = what.to.first() {
+                warp.rows.put_words(base, *to, active, old);
+            }
+            return Ok(());
+        }
+    }
+    for lane in lanes(active) {
+        for (index, (&value, skip)) in what.values.iter().zip(skips(bytes)).enumerate() {
+            let address = at[lane].wrapping_add(skip);
+            let value = warp.rows.get(base, value, lane) & mask(what.ty.register_bits());
+            let swap = what.swap.map_or(0, |swap| warp.rows.get(base, swap, lane)) & mask(what.ty.register_bits());
+            let old = reach.load_lane(what.space, address, bytes, lane)?;
+            let new = arith::atomic(what.op, what.ty, old, value, swap);
+            reach.store_lane(what.space, address, bytes, lane, new)?;
+            if let Some(Some(to)) = what.to.get(index) {
+                warp.rows.set(base, *to, lane, old);
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,38 @@
+//! A grid of threads is executed, warp by warp.
+//!
+//! Reading order: `op` (compact instructions), `rows` and `row` (a value for each lane, and the frequent operations),
+//! `memory` and `reach` (what an access touches), `fragment` (lanes that part and meet), `step` (the loop), `quick`,
+//! `access`, `control`, `exchange`, `together` and `matrix` (the other instructions), `barrier`, `block`, `grid`.
+//!
+//! **Invariants:** what a launch does follows from its memory, its parameters and its seed. Everything that could be
+//! endless is counted. Nothing here knows a driver: memory is behind [`Memory`].
+
+mod access;
+mod barrier;
+mod block;
+mod control;
+mod core;
+mod exchange;
+mod flat;
+mod fragment;
+mod grid;
+mod matrix;
+mod memory;
+mod op;
+mod print;
+mod quick;
+mod reach;
+mod row;
+mod rows;
+mod step;
+mod together;
+mod wide;
+
+#[cfg(test)]
+mod tests;
+
+pub use self::core::{Finding, FindingKind, Launch};
+pub use flat::FlatMemory;
+pub use grid::{Outcome, run};
+pub use memory::{Failure, Fault, Memory, Window};
+pub use op::Program;

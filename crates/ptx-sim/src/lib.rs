@@ -1,0 +1,21 @@
+//! Reads PTX and executes it, warp by warp, without a GPU.
+//!
+//! # Layers
+//! Each folder imports only those before it: `text` (from characters to a tree), `program` (what a module is once names
+//! are resolved), `arith` (what an operation makes of the values of one lane), `decode` (from the tree to the program),
+//! `exec` (a grid of threads).
+
+#![deny(unsafe_code)]
+
+mod arith;
+mod decode;
+mod exec;
+mod program;
+mod refusal;
+mod text;
+
+pub use decode::instruction::{FormStatus, forms};
+pub use exec::{Failure, Fault, Finding, FindingKind, FlatMemory, Launch, Memory, Outcome, Program, Window, run};
+pub use program::{Entry, Module, Source, Tuning, Variable};
+pub use refusal::{Refusal, RefusalKind};
+pub use text::{Limits, Place};
