@@ -196,7 +196,7 @@ fn compare_both(scalar: &Scalar, random: &mut Random) {
     let mut other = Rows { words: rows.words.clone(), longs: rows.longs.clone(), predicates: rows.predicates.clone() };
     assert!(row::execute::<false>(&mut rows, Base::default(), compact, lanes));
     assert!(row::execute::<true>(&mut other, Base::default(), compact, lanes));
-    for (lane, expected) in expected.into_iter().enumerate() {
+    for (lane, &expected) in expected.iter().enumerate() {
         let of = |rows: &Rows| rows.get(Base::default(), scalar.to, lane);
         let values = scalar.arguments.map(|argument| of_argument(&other, argument, lane, scalar));
         assert_eq!(of(&rows), expected, "{scalar:?} of {values:x?}, lane {lane}");
