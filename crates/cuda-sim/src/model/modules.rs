@@ -276,11 +276,11 @@ fn place_of(at: &Failure) -> String {
 /// What a fault loses the context with.
 fn code_of(fault: Fault) -> CUresult {
     match fault {
-        Fault::Address => ILLEGAL_ADDRESS,
+        Fault::Address | Fault::Stack => ILLEGAL_ADDRESS,
         Fault::Misaligned => MISALIGNED_ADDRESS,
         Fault::Steps | Fault::Hang => LAUNCH_TIMEOUT,
         Fault::Assert => ASSERT,
         Fault::Call => INVALID_PC,
-        Fault::Trap | Fault::Stack => LAUNCH_FAILED,
+        Fault::Trap => LAUNCH_FAILED,
     }
 }
