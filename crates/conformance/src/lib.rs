@@ -30,10 +30,12 @@ mod capture;
 mod capture_control;
 mod conditional;
 mod context;
+mod cooperative;
 mod copy;
 mod device;
 mod event;
 mod forbidden;
+mod function;
 mod graph;
 mod graph_exec;
 mod host;
@@ -43,6 +45,7 @@ mod limits;
 mod memory;
 mod memory_nodes;
 mod module;
+mod occupancy;
 mod peer;
 mod pool;
 mod ptx;
@@ -94,8 +97,16 @@ pub fn all_cases() -> Vec<Case> {
         module::CASES,
         module::PARAMETER_CASES,
         module::SIMULATED_CASES,
+        function::CASES,
+        function::NAME_CASES,
+        function::COUNT_CASES,
+        function::SIMULATED_CASES,
         kernel::CASES,
         kernel::SIMULATED_CASES,
+        cooperative::CASES,
+        cooperative::SIMULATED_CASES,
+        occupancy::CASES,
+        occupancy::SIMULATED_CASES,
         limits::CASES,
         limits::SIMULATED_CASES,
     ];

@@ -49,7 +49,7 @@ pub(crate) fn add_any(
         CUgraphNodeType::CU_GRAPH_NODE_TYPE_KERNEL => {
             // The newest structure only has more at its end.
             let params: CUDA_KERNEL_NODE_PARAMS = value(params)?;
-            add(call, node, graph, after, |state| super::launch::node_kind(state, &params))
+            add(call, node, graph, after, |state| super::launch::node_kind(state, &params, false))
         }
         CUgraphNodeType::CU_GRAPH_NODE_TYPE_MEMCPY => {
             let params: CUDA_MEMCPY_NODE_PARAMS = value(params)?;

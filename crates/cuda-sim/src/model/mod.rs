@@ -15,6 +15,7 @@ pub(crate) mod kernel;
 mod mapped;
 pub(crate) mod memory;
 pub(crate) mod modules;
+pub(crate) mod occupancy;
 pub(crate) mod plan;
 pub(crate) mod pool;
 pub(crate) mod pools;
