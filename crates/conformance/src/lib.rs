@@ -41,6 +41,7 @@ mod graph_exec;
 mod host;
 mod ipc;
 mod kernel;
+mod library;
 mod limits;
 mod memory;
 mod memory_nodes;
@@ -107,6 +108,10 @@ pub fn all_cases() -> Vec<Case> {
         cooperative::SIMULATED_CASES,
         occupancy::CASES,
         occupancy::SIMULATED_CASES,
+        library::CASES,
+        library::NAME_CASES,
+        library::SIMULATED_CASES,
+        library::PAIR_CASES,
         limits::CASES,
         limits::SIMULATED_CASES,
     ];

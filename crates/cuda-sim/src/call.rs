@@ -3,7 +3,7 @@
 //! Functions of the program run on the thread that drives the simulation at that moment, with the machine unlocked.
 
 use std::ops::{Deref, DerefMut};
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::{MutexGuard, PoisonError};
 use std::time::Duration;
 
 use cuda_sys::driver::types::{CUfunc_st, CUoccupancyB2DSize};
@@ -222,10 +222,9 @@ impl<'m> Call<'m> {
         Some(self.unlocked(|| host_work::shared_for_block(function, threads)))
     }
 
-    /// What can be asked of the function that a handle names.
-    pub(crate) fn described(&self, function: Ptr<CUfunc_st>) -> Answer<Described> {
-        let found = self.function(function.address())?;
-        Ok(Described { kernel: Arc::clone(&found.kernel), dynamic_shared_max: found.dynamic_shared_max })
+    /// What can be asked of the function, or of the kernel of a library, that a handle names.
+    pub(crate) fn described_function(&self, function: Ptr<CUfunc_st>) -> Answer<Described> {
+        self.described(function.address(), self.current_device()?)
     }
 
     /// Gives other threads time to change something.

@@ -91,6 +91,16 @@ fn make(state: &mut State, function: u64, shape: Shape, given: Given) -> Answer<
     Ok(launch)
 }
 
+/// The function that a launch names. That of a library's kernel is in the context of the stream.
+fn launched(call: &mut Call<'_>, function: u64, stream: u64) -> Answer<u64> {
+    if call.library_kernel(function).is_err() {
+        return Ok(function);
+    }
+    let key = call.stream_named(stream)?;
+    let context = call.stream(key)?.context;
+    call.function_in(function, context)
+}
+
 fn queue(call: &mut Call<'_>, stream: u64, launch: Launch) -> Answer {
     let key = call.stream_named(stream)?;
     if call.function(launch.function)?.context != call.stream(key)?.context {
@@ -122,7 +132,8 @@ pub(crate) fn kernel(
     let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
     let shape = Shape { grid, block, shared_bytes, cooperative: false };
     let given = Given { pointers: params, extra };
-    let launch = make(call, function.address(), shape, given)?;
+    let function = launched(call, function.address(), stream.address())?;
+    let launch = make(call, function, shape, given)?;
     queue(call, stream.address(), launch)
 }
 
@@ -143,7 +154,8 @@ pub(crate) fn cooperative(
     let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
     let shape = Shape { grid, block, shared_bytes, cooperative: true };
     let given = Given { pointers: params, extra: Ptr::null() };
-    let launch = make(call, function.address(), shape, given)?;
+    let function = launched(call, function.address(), stream.address())?;
+    let launch = make(call, function, shape, given)?;
     queue(call, stream.address(), launch)
 }
 
@@ -163,10 +175,12 @@ pub(crate) fn kernel_ex(
         cooperative: false,
     };
     let given = Given { pointers: params, extra };
-    let mut launch = make(call, function.address(), shape, given)?;
+    let stream = config.hStream.addr() as u64;
+    let function = launched(call, function.address(), stream)?;
+    let mut launch = make(call, function, shape, given)?;
     launch.cooperative = asks_for_cooperation(&config)?;
     call.check_launch(&launch)?;
-    queue(call, config.hStream.addr() as u64, launch)
+    queue(call, stream, launch)
 }
 
 /// An attribute of a launch whose value is a word.
@@ -197,23 +211,50 @@ fn asks_for_cooperation(config: &CUlaunchConfig) -> Answer<bool> {
     Ok(cooperative)
 }
 
+/// Where nodes launch their kernels: what a call knows beside their parameters.
+#[derive(Clone, Copy)]
+pub(super) struct Surroundings {
+    /// The current context.
+    context: Option<u64>,
+    /// Whether all blocks must run at once.
+    cooperative: bool,
+}
+
+impl Surroundings {
+    pub(super) fn of(call: &Call<'_>) -> Self {
+        Self { context: call.current_context(call.thread), cooperative: false }
+    }
+}
+
+/// The function that a node names: a function, or a kernel of a library in a context of its own or the current one.
+fn function_of_node(state: &mut State, params: &CUDA_KERNEL_NODE_PARAMS, around: Surroundings) -> Answer<u64> {
+    let (function, kernel) = (params.func.addr() as u64, params.kern.addr() as u64);
+    let named = if function == 0 { kernel } else { function };
+    if named == 0 {
+        return Err(INVALID_VALUE);
+    }
+    if state.library_kernel(named).is_err() {
+        return Ok(named);
+    }
+    let context = if params.ctx.is_null() { around.context } else { Some(params.ctx.addr() as u64) };
+    let context = context.filter(|context| state.contexts.contains_key(context)).ok_or(INVALID_VALUE)?;
+    state.function_in(named, context)
+}
+
 /// The parameters of a node as a program gives them. A null pointer, a kernel of no module or no function is refused.
 pub(super) fn node_kind(
     state: &mut State,
     params: &CUDA_KERNEL_NODE_PARAMS,
-    cooperative: bool,
+    around: Surroundings,
 ) -> Answer<NodeKind<Graph>> {
     let shape = Shape {
         grid: [params.gridDimX, params.gridDimY, params.gridDimZ],
         block: [params.blockDimX, params.blockDimY, params.blockDimZ],
         shared_bytes: params.sharedMemBytes,
-        cooperative,
+        cooperative: around.cooperative,
     };
     let given = Given { pointers: Ptr::from_params(params.kernelParams), extra: Ptr::from_params(params.extra) };
-    let function = params.func.addr() as u64;
-    if function == 0 {
-        return Err(INVALID_VALUE);
-    }
+    let function = function_of_node(state, params, around)?;
     let launch = make(state, function, shape, given);
     // Of a node nothing is launched yet.
     let refused = |code| if code == LAUNCH_OUT_OF_RESOURCES { INVALID_VALUE } else { code };
@@ -246,7 +287,8 @@ pub(crate) fn add_node(
     params: Ptr<CUDA_KERNEL_NODE_PARAMS_v1>,
 ) -> Answer {
     let params = widened(&params.read()?);
-    add(call, node, graph, (dependencies, count), |state| node_kind(state, &params, false))
+    let around = Surroundings::of(call);
+    add(call, node, graph, (dependencies, count), |state| node_kind(state, &params, around))
 }
 
 pub(crate) fn add_node_v2(
@@ -258,7 +300,8 @@ pub(crate) fn add_node_v2(
     params: Ptr<CUDA_KERNEL_NODE_PARAMS>,
 ) -> Answer {
     let params = params.read()?;
-    add(call, node, graph, (dependencies, count), |state| node_kind(state, &params, false))
+    let around = Surroundings::of(call);
+    add(call, node, graph, (dependencies, count), |state| node_kind(state, &params, around))
 }
 
 /// The parameters of a node; pointers to values lead into the node.
@@ -313,7 +356,8 @@ pub(crate) fn node_params_v2(
 /// Gives a node other parameters. That all blocks must run at once is an attribute, which the node keeps.
 fn set_node(call: &mut Call<'_>, node: Ptr<CUgraphNode_st>, params: &CUDA_KERNEL_NODE_PARAMS) -> Answer {
     let cooperative = matches!(kind_of(call, node), Ok(NodeKind::Kernel(launch)) if launch.cooperative);
-    let kind = node_kind(call, params, cooperative)?;
+    let around = Surroundings { cooperative, ..Surroundings::of(call) };
+    let kind = node_kind(call, params, around)?;
     set_kind_of(call, node, kind)
 }
 
@@ -326,7 +370,8 @@ fn set_exec_node(
 ) -> Answer {
     let found = call.graph_execs.get(&exec.address());
     let cooperative = found.is_some_and(|exec| exec.graph.is_cooperative(NodeId(node.address())));
-    let kind = node_kind(call, params, cooperative)?;
+    let around = Surroundings { cooperative, ..Surroundings::of(call) };
+    let kind = node_kind(call, params, around)?;
     set_params(call, exec, node, kind)
 }
 

@@ -8,7 +8,7 @@ use super::image::Image;
 use super::jit::Logs;
 use crate::call::Call;
 use crate::claim::{Ptr, handle};
-use crate::codes::{Answer, INVALID_HANDLE, INVALID_VALUE, NOT_FOUND};
+use crate::codes::{Answer, INVALID_HANDLE, INVALID_VALUE, NOT_FOUND, NOT_PERMITTED};
 use crate::model::State;
 use crate::model::modules::Module;
 
@@ -50,6 +50,9 @@ fn named<'s>(state: &'s State, module: Ptr<CUmod_st>) -> Answer<&'s Module> {
 
 pub(crate) fn unload(call: &mut Call<'_>, module: Ptr<CUmod_st>) -> Answer {
     let context = named(call, module)?.context;
+    if call.is_of_a_library(module.address()) {
+        return Err(NOT_PERMITTED);
+    }
     // Hardware waits: code goes back as memory does.
     call.finish_context(context)?;
     call.remove_module(module.address())

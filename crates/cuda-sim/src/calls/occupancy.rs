@@ -35,7 +35,7 @@ pub(crate) fn active_blocks_with_flags(
     flags: u32,
 ) -> Answer {
     blocks.required()?;
-    let described = call.described(function)?;
+    let described = call.described_function(function)?;
     let threads = threads_of(block_size)?;
     if flags > FLAGS_MAX {
         return Err(INVALID_VALUE);
@@ -73,7 +73,7 @@ pub(crate) fn block_size_with_flags(
 ) -> Answer {
     least_grid.required()?;
     block_size.required()?;
-    let described = call.described(function)?;
+    let described = call.described_function(function)?;
     let limit = u32::try_from(limit).map_err(|_| INVALID_VALUE)?;
     if flags > FLAGS_MAX {
         return Err(INVALID_VALUE);
@@ -100,7 +100,7 @@ pub(crate) fn available_shared(
     block_size: i32,
 ) -> Answer {
     bytes.required()?;
-    let described = call.described(function)?;
+    let described = call.described_function(function)?;
     let threads = threads_of(block_size)?;
     let blocks = u32::try_from(blocks).map_err(|_| INVALID_VALUE)?;
     let demand: Demand<'_> = described.demand(threads, 0);

@@ -107,6 +107,11 @@ impl Parameters {
     }
 }
 
+/// The most bytes of shared memory that a launch of a kernel may ask for, where nothing else was set.
+pub(crate) fn dynamic_shared_of(kernel: &Kernel) -> u32 {
+    SHARED_BYTES.saturating_sub(u32::try_from(kernel.shared_bytes).unwrap_or(SHARED_BYTES))
+}
+
 /// A launch of a kernel, as queued work and as a node.
 #[derive(Clone, Debug)]
 pub(crate) struct Launch {
@@ -158,8 +163,7 @@ impl State {
         let module = self.new_handle();
         let mut functions = Vec::new();
         for kernel in Kernel::all_of(&program) {
-            let named = u32::try_from(kernel.shared_bytes).unwrap_or(SHARED_BYTES);
-            let dynamic_shared_max = SHARED_BYTES.saturating_sub(named);
+            let dynamic_shared_max = dynamic_shared_of(&kernel);
             let handle = self.new_handle();
             let loaded = self.config.eager_loading;
             self.functions.insert(handle, Function { module, context, kernel, dynamic_shared_max, loaded });
@@ -188,6 +192,7 @@ impl State {
         for module in lost {
             let _ = self.remove_module(module);
         }
+        self.forget_library_modules(context);
     }
 
     /// The function of a handle.
@@ -195,14 +200,21 @@ impl State {
         self.functions.get(&handle).ok_or(INVALID_HANDLE)
     }
 
-    /// Loads a function for its first use. One that uses what is not supported is refused, and all of that is reported.
+    /// Loads a function for its first use; one that uses what is not supported is refused.
     pub(crate) fn load_function(&mut self, handle: u64) -> Answer {
-        let function = self.functions.get_mut(&handle).ok_or(INVALID_HANDLE)?;
-        if function.kernel.refusals.is_empty() {
+        let kernel = Arc::clone(&self.function(handle)?.kernel);
+        self.refuse_unsupported(&kernel)?;
+        if let Some(function) = self.functions.get_mut(&handle) {
             function.loaded = true;
+        }
+        Ok(())
+    }
+
+    /// Refuses a kernel that uses what is not supported, and reports all of that.
+    pub(crate) fn refuse_unsupported(&mut self, kernel: &Kernel) -> Answer {
+        if kernel.refusals.is_empty() {
             return Ok(());
         }
-        let kernel = Arc::clone(&function.kernel);
         let all: Vec<String> = kernel.refusals.iter().map(ToString::to_string).collect();
         self.report(ReportKind::NotSupported, format!("kernel '{}': {}", kernel.name, all.join("; ")));
         Err(NOT_SUPPORTED)
