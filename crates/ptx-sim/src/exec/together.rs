@@ -12,7 +12,7 @@ use super::core::{Common, Core, FindingKind};
 use super::exchange::{Inputs, compute};
 use super::fragment::{Fragment, State, Warp};
 use super::matrix;
-use super::memory::{Fault, Memory};
+use super::memory::Memory;
 use super::reach::Stop;
 use super::rows::{Base, lanes};
 use super::step::Next;
