@@ -40,6 +40,7 @@ pub(crate) struct Module {
     pub(crate) context: u64,
     /// Handles of its functions.
     pub(crate) functions: Vec<u64>,
+    pub(crate) program: Arc<Program>,
     /// Where its variables lie; 0 where it has none.
     pub(crate) variables: u64,
 }
@@ -168,7 +169,7 @@ impl State {
             self.functions.insert(handle, Function { module, context, kernel, dynamic_shared_max, loaded });
             functions.push(handle);
         }
-        self.modules.insert(module, Module { context, functions, variables });
+        self.modules.insert(module, Module { context, functions, program, variables });
         Ok(module)
     }
 
