@@ -183,6 +183,7 @@ static TABLE: &[Usage] = usage! {
     STATE cuGraphLaunch |cu, o, s| (o.exec, s);
     STATE cuGraphUpload |cu, o, s| (o.exec, s);
     STATE cuLaunchHostFunc |cu, o, s| (s, Some(raise), data(counter()));
+    WORK cuLaunchCooperativeKernel |cu, o, s| (o.function, 1, 1, 1, 1, 1, 1, 0, s, ptr::null_mut());
     WORK cuLaunchKernel |cu, o, s| (o.function, 1, 1, 1, 1, 1, 1, 0, s, ptr::null_mut(), ptr::null_mut());
     WORK cuLaunchKernelEx |cu, o, s| (&launch_config(s), o.function, ptr::null_mut(), ptr::null_mut());
     WORK cuMemAllocAsync |cu, o, s| (&mut 0, 4096, s);

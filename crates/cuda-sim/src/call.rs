@@ -6,6 +6,8 @@ use std::ops::{Deref, DerefMut};
 use std::sync::{MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use cuda_sys::driver::types::{CUfunc_st, CUoccupancyB2DSize};
+
 use crate::claim::Ptr;
 use crate::codes::{Answer, INVALID_CONTEXT, INVALID_HANDLE, NOT_INITIALIZED};
 use crate::host_threads;
@@ -13,6 +15,7 @@ use crate::host_work;
 use crate::machine::{Shared, thread_number};
 use crate::model::engine::OpId;
 use crate::model::event::Event;
+use crate::model::modules::Described;
 use crate::model::{DueHostWork, State, Step};
 
 /// How long to wait in real time when other threads must do something first.
@@ -216,13 +219,26 @@ impl<'m> Call<'m> {
         }
     }
 
-    fn unlocked(&mut self, work: impl FnOnce()) {
+    fn unlocked<T>(&mut self, work: impl FnOnce() -> T) -> T {
         let calling = self.calling;
         self.guard = None;
-        work();
+        let answer = work();
         let mut guard = self.shared.lock();
         guard.calling = calling;
         self.guard = Some(guard);
+        answer
+    }
+
+    /// What a function of the program says of the shared memory of blocks; none where there is no function.
+    pub(crate) fn shared_for_block(&mut self, function: CUoccupancyB2DSize, threads: u32) -> Option<usize> {
+        let function = function?;
+        let threads = i32::try_from(threads).unwrap_or(i32::MAX);
+        Some(self.unlocked(|| host_work::shared_for_block(function, threads)))
+    }
+
+    /// What can be asked of the function, or of the kernel of a library, that a handle names.
+    pub(crate) fn described_function(&self, function: Ptr<CUfunc_st>) -> Answer<Described> {
+        self.described(function.address(), self.current_device()?)
     }
 
     /// Gives other threads time to change something.

@@ -12,9 +12,11 @@ pub(crate) mod graph;
 pub(crate) mod graph_memory;
 pub(crate) mod graphs;
 pub(crate) mod kernel;
+pub(crate) mod libraries;
 mod mapped;
 pub(crate) mod memory;
 pub(crate) mod modules;
+pub(crate) mod occupancy;
 pub(crate) mod plan;
 pub(crate) mod pool;
 pub(crate) mod pools;
@@ -39,6 +41,7 @@ use self::event::Event;
 use self::graph::Graph;
 use self::graph_memory::GraphMemory;
 use self::graphs::{Condition, Exec};
+use self::libraries::{Library, LibraryKernel};
 use self::memory::Memory;
 use self::memory::bytes::Backing;
 use self::modules::{Function, Module};
@@ -106,6 +109,8 @@ pub(crate) struct State {
     pub(crate) conditions: BTreeMap<u64, Condition>,
     pub(crate) modules: BTreeMap<u64, Module>,
     pub(crate) functions: BTreeMap<u64, Function>,
+    pub(crate) libraries: BTreeMap<u64, Library>,
+    pub(crate) library_kernels: BTreeMap<u64, LibraryKernel>,
     pub(crate) vmm: Vmm,
     /// Bytes behind the handles of `vmm`.
     pub(crate) backings: BTreeMap<u64, Arc<Backing>>,
@@ -150,6 +155,8 @@ impl State {
             conditions: BTreeMap::new(),
             modules: BTreeMap::new(),
             functions: BTreeMap::new(),
+            libraries: BTreeMap::new(),
+            library_kernels: BTreeMap::new(),
             vmm: Vmm::default(),
             backings: BTreeMap::new(),
             imports: Vec::new(),
@@ -281,6 +288,7 @@ impl State {
             graphs: self.graphs.len(),
             graph_execs: self.graph_execs.len(),
             modules: self.modules.len(),
+            libraries: self.libraries.len(),
             contexts: self.contexts.len(),
             memory_handles: self.vmm.handle_count(),
             reservations: self.vmm.reservation_count(),

@@ -59,7 +59,7 @@ pub(super) fn execute<'m, M: Memory<'m>>(
         Action::Return => leave(core, common, warp, current),
         Action::Call(call) => enter(core, common, warp, current, call, at),
         Action::BranchIndexed { index, targets } => branch_indexed(warp, current, *index, targets, at),
-        Action::Barrier(barrier) => together::barrier(common, warp, current, barrier, at),
+        Action::Barrier(barrier) => Ok(together::barrier(common, warp, current, barrier, at)),
         Action::Warp(op) => together::execute(core, common, warp, current, op, at),
         Action::ReadClock { to, clock } => {
             let value = read_clock(core, warp, *clock);

@@ -352,7 +352,8 @@ impl Frame<'_> {
 
     #[inline(always)]
     fn doubles2(&mut self, at: Operands, f: impl Fn(f64, f64) -> f64) {
-        self.longs2(at, |a, b| double(f(f64::from_bits(a), f64::from_bits(b)), [a, b, b]));
+        // Hardware hands on the second argument before the first.
+        self.longs2(at, |a, b| double(f(f64::from_bits(a), f64::from_bits(b)), [b, a, a]));
     }
 
     #[inline(always)]
@@ -376,11 +377,11 @@ impl Frame<'_> {
             Float2::Add => self.doubles2(at, |a, b| a + b),
             Float2::Subtract => self.doubles2(at, |a, b| a - b),
             Float2::Multiply => self.doubles2(at, |a, b| a * b),
-            Float2::Divide => self.doubles2(at, |a, b| a / b),
+            Float2::Divide => self.longs2(at, |a, b| double(f64::from_bits(a) / f64::from_bits(b), [a, b, b])),
             Float2::Minimum => self.extremes(at, |a, b| {
                 let smaller = if a < b || a == b && a.is_sign_negative() { a } else { b };
                 if a.is_nan() {
-                    f64::from_bits(quiet(b.to_bits(), b.to_bits()))
+                    quiet_double(b, b)
                 } else if b.is_nan() {
                     a
                 } else {
@@ -390,7 +391,7 @@ impl Frame<'_> {
             Float2::Maximum => self.extremes(at, |a, b| {
                 let greater = if a > b || a == b && a.is_sign_positive() { a } else { b };
                 if a.is_nan() {
-                    f64::from_bits(quiet(b.to_bits(), b.to_bits()))
+                    quiet_double(b, b)
                 } else if b.is_nan() {
                     a
                 } else {
@@ -582,4 +583,10 @@ fn double(result: f64, [first, second, third]: [u64; 3]) -> u64 {
 #[inline(always)]
 fn quiet(argument: u64, result: u64) -> u64 {
     if f64::from_bits(argument).is_nan() { argument | 1 << 51 } else { result }
+}
+
+/// The same for numbers.
+#[inline(always)]
+fn quiet_double(argument: f64, result: f64) -> f64 {
+    f64::from_bits(quiet(argument.to_bits(), result.to_bits()))
 }

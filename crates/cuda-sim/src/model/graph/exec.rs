@@ -137,6 +137,11 @@ impl ExecGraph {
         Ok(())
     }
 
+    /// Whether a node launches a kernel whose blocks must all run at once.
+    pub(crate) fn is_cooperative(&self, id: NodeId) -> bool {
+        self.find(id).is_some_and(|node| matches!(&node.kind, NodeKind::Kernel(launch) if launch.cooperative))
+    }
+
     /// Whether it was instantiated from the graph of a node.
     pub(crate) fn is_made_of(&self, id: NodeId) -> bool {
         self.nodes.iter().any(|node| node.made_of == id)
