@@ -58,7 +58,7 @@ mod nvml;
 mod report;
 
 pub use abi::{EXPORTS, driver, functions};
-pub use config::{Config, ConfigError, Fault};
+pub use config::{Config, ConfigError, Fault, KernelChecks};
 pub use export::{Export, Needs};
 pub use machine::{Bound, Machine};
 pub use nvml::{NVML_EXPORTS, nvml, nvml_functions, nvml_without};
