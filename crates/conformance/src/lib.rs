@@ -43,6 +43,7 @@ mod ipc;
 mod kernel;
 mod library;
 mod limits;
+mod link;
 mod memory;
 mod memory_nodes;
 mod module;
@@ -112,6 +113,8 @@ pub fn all_cases() -> Vec<Case> {
         library::NAME_CASES,
         library::SIMULATED_CASES,
         library::PAIR_CASES,
+        link::CASES,
+        link::SIMULATED_CASES,
         limits::CASES,
         limits::SIMULATED_CASES,
     ];

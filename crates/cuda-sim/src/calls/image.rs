@@ -10,16 +10,19 @@ use std::sync::Arc;
 use cuda_sys::CUresult;
 use ptx_sim::{Limits, Module, Program, Refusal, RefusalKind};
 
-use super::jit::Logs;
 use crate::call::Call;
 use crate::claim::Ptr;
 use crate::codes::{
     Answer, FILE_NOT_FOUND, INVALID_IMAGE, INVALID_PTX, NO_BINARY_FOR_GPU, NOT_SUPPORTED, UNSUPPORTED_PTX_VERSION,
 };
+use crate::model::links::Logs;
 use crate::report::ReportKind;
 
 /// How machine code begins: as an object file, and as a bundle of several.
 const MACHINE_CODE: [[u8; 4]; 2] = [*b"\x7fELF", [0x50, 0xED, 0x55, 0xBA]];
+
+/// How an image that a link made begins. Its length follows, then each text behind its own length.
+const LINKED: [u8; 8] = *b"\x7fPTXSIM\x01";
 
 /// Where an image lies.
 #[derive(Clone)]
@@ -78,8 +81,36 @@ impl Image {
         }
     }
 
+    /// A part of it.
+    fn bytes(&self, at: usize, count: usize) -> Answer<Vec<u8>> {
+        (at..at.saturating_add(count)).map(|index| self.byte(index)).collect()
+    }
+
+    /// A number of 8 bytes.
+    fn length(&self, at: usize) -> Answer<usize> {
+        let bytes = self.bytes(at, 8)?;
+        let number = bytes.iter().rev().fold(0_u64, |number, &byte| number << 8 | u64::from(byte));
+        usize::try_from(number).map_err(|_| INVALID_IMAGE)
+    }
+
+    /// The texts of an image that a link made.
+    fn linked_texts(&self) -> Answer<Vec<String>> {
+        let (mut at, mut texts) = (LINKED.len() + 8, Vec::new());
+        let end = self.length(LINKED.len())?;
+        while at < end {
+            let length = self.length(at)?;
+            let text = self.bytes(at + 8, length)?;
+            texts.push(String::from_utf8(text).map_err(|_| INVALID_IMAGE)?);
+            at += 8 + length;
+        }
+        Ok(texts)
+    }
+
     /// The texts that it consists of.
     pub(super) fn texts(&self) -> Result<Vec<String>, Refused> {
+        if self.begins_with(&LINKED) {
+            return Ok(self.linked_texts()?);
+        }
         if MACHINE_CODE.iter().any(|start| self.begins_with(start)) {
             return Err(Refused { code: NO_BINARY_FOR_GPU, why: "machine code is not simulated".to_owned() });
         }
@@ -115,6 +146,19 @@ impl Refused {
         }
         Ok(self.code)
     }
+}
+
+/// The image of a link.
+pub(super) fn packed(texts: &[String]) -> Vec<u8> {
+    let length = |bytes: usize| (bytes as u64).to_le_bytes();
+    let all: usize = texts.iter().map(|text| 8 + text.len()).sum();
+    let mut image = LINKED.to_vec();
+    image.extend(length(LINKED.len() + 8 + all));
+    for text in texts {
+        image.extend(length(text.len()));
+        image.extend(text.as_bytes());
+    }
+    image
 }
 
 /// Makes a module of one text or of several; why not, with all that is wrong.
