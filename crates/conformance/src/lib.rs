@@ -34,6 +34,7 @@ mod cooperative;
 mod copy;
 mod device;
 mod event;
+mod fat;
 mod forbidden;
 mod function;
 mod graph;
@@ -115,6 +116,9 @@ pub fn all_cases() -> Vec<Case> {
         library::PAIR_CASES,
         link::CASES,
         link::SIMULATED_CASES,
+        fat::CASES,
+        fat::ZSTD_CASES,
+        fat::SIMULATED_CASES,
         limits::CASES,
         limits::SIMULATED_CASES,
     ];

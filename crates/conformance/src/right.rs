@@ -138,6 +138,7 @@ static TABLE: &[Entry] = right! {
     cuModuleLoad |h| (&mut ptr::null_mut(), c"/dev/null".as_ptr());
     cuModuleLoadData |h| (&mut ptr::null_mut(), c"".as_ptr().cast());
     cuModuleLoadDataEx |h| (&mut ptr::null_mut(), c"".as_ptr().cast(), 0, ptr::null_mut(), ptr::null_mut());
+    cuModuleLoadFatBinary |h| (&mut ptr::null_mut(), c"".as_ptr().cast());
     cuModuleUnload |h| (ptr::null_mut());
     cuOccupancyAvailableDynamicSMemPerBlock |h| (&mut 0, ptr::null_mut(), 1, 1);
     cuOccupancyMaxActiveBlocksPerMultiprocessor |h| (&mut 0, ptr::null_mut(), 1, 0);

@@ -11,6 +11,7 @@ pub(crate) mod copy;
 pub(crate) mod device;
 pub(crate) mod event;
 pub(crate) mod exec;
+mod fat;
 pub(crate) mod function;
 pub(crate) mod general;
 pub(crate) mod graph;
