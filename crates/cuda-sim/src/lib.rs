@@ -56,6 +56,7 @@ mod machine;
 mod model;
 mod nvml;
 mod report;
+mod unpack;
 
 pub use abi::{EXPORTS, driver, functions};
 pub use config::{Config, ConfigError, Fault, KernelChecks};

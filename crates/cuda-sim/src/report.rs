@@ -70,6 +70,8 @@ pub struct LiveHandles {
     pub modules: usize,
     /// Libraries.
     pub libraries: usize,
+    /// Links of code that were not destroyed.
+    pub links: usize,
     /// Active contexts.
     pub contexts: usize,
     /// Physical memory handles of the virtual memory functions.
