@@ -1,5 +1,7 @@
 //! `cvt` and `cvt.pack`.
 
+#![expect(clippy::wildcard_enum_match_arm, reason = "what has any other form is refused")]
+
 use super::reader::{Reader, rounding};
 use crate::program::scalar::{Modes, Rounding, ScalarOp, SmallFloat};
 use crate::program::types::{Kind, Type};
@@ -105,7 +107,7 @@ fn fits_modes(to: Type, from: Type, modes: Modes) -> bool {
     let away = modes.rounding == Rounding::NearestAway;
     let directed = matches!(modes.rounding, Rounding::Up | Rounding::Down);
     if to.kind == Kind::Tf32 {
-        return from == Type::F32 && !modes.flush && !modes.saturate && !directed && !(away && modes.relu);
+        return from == Type::F32 && !modes.flush && !modes.saturate && !directed && (!away || !modes.relu);
     }
     let of_bytes = to.kind == Kind::Brain && from.is_integer() && from.bits == 8
         || from.kind == Kind::Brain && to.is_integer() && to.bits == 8;
