@@ -45,7 +45,7 @@ pub(crate) struct Names<'t> {
 }
 
 /// The most rows of one size that a frame may have.
-const MAX_ROWS: u16 = 1 << 14;
+const MAX_ROWS: u16 = u16::MAX;
 
 impl<'t> Names<'t> {
     /// A function's names inside those of its module.
