@@ -145,11 +145,15 @@ extern "C" __global__ void structs_by_value(double *to, Big big, unsigned n) {
     to[i] = sum * after.scale;
 }
 
-// Memory of the device's heap, taken and given back by each thread.
+// Memory of the device's heap, taken and given back by each thread; all ones where there was none.
 extern "C" __global__ void device_heap(unsigned *to, unsigned n) {
     unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= n) return;
     unsigned *own = (unsigned *)malloc((i + 1) * sizeof(unsigned));
+    if (!own) {
+        to[i] = ~0u;
+        return;
+    }
     for (unsigned at = 0; at <= i; ++at) own[at] = at * at;
     unsigned sum = 0;
     for (unsigned at = 0; at <= i; ++at) sum += own[at];
