@@ -1,8 +1,8 @@
 //! Runs the kernels of `tests/kernels` and compares them with plain Rust:
 //! `kernels --folder FOLDER [--driver sim|real|PATH] [--seeds N] [--filter TEXT]`.
 //!
-//! FOLDER holds the texts that `cargo xtask kernels` makes. Prints a line for each case that failed, then for each folder of
-//! texts the counts and the largest differences; the exit code is 1 when a case failed.
+//! FOLDER holds the texts that `cargo xtask kernels` makes. Prints a line for each case that failed, the counts of each folder, and
+//! the largest differences; the exit code is 1 when a case failed.
 
 use std::process::ExitCode;
 

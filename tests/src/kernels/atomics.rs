@@ -37,11 +37,13 @@ fn index_add(device: &Device<'_>) -> Answer {
     let count = 600_u32;
     device.run("index_add_float", 5, 128, &[(&target).into(), (&on_index).into(), (&source).into(), count.into()])?;
     same("index_add_float", &target.to_vec()?, &wanted)?;
-    let (source, target) = (device.put(&values.iter().copied().map(f64::from).collect::<Vec<_>>())?, device.zeros::<f64>(20)?);
+    let (source, target) =
+        (device.put(&values.iter().copied().map(f64::from).collect::<Vec<_>>())?, device.zeros::<f64>(20)?);
     device.run("index_add_double", 5, 128, &[(&target).into(), (&on_index).into(), (&source).into(), count.into()])?;
     same("index_add_double", &target.to_vec()?, &wide)?;
     // Pairs: the value and its double.
-    let pairs: Vec<u16> = values.iter().flat_map(|&value| [value, 2.0 * value].map(|value| HALF.bits(f64::from(value)))).collect();
+    let pairs: Vec<u16> =
+        values.iter().flat_map(|&value| [value, 2.0 * value].map(|value| HALF.bits(f64::from(value)))).collect();
     let (source, target) = (device.put(&pairs)?, device.zeros::<u16>(40)?);
     device.run("index_add_half2", 5, 128, &[(&target).into(), (&on_index).into(), (&source).into(), count.into()])?;
     let wanted: Vec<u16> = wide.iter().flat_map(|&sum| [sum, 2.0 * sum].map(|value| HALF.bits(value))).collect();

@@ -40,15 +40,75 @@ enum Value {
 }
 
 const WHOLE: [i128; 34] = [
-    0, 1, 2, 3, -1, -2, 99, -99, 127, -128, 128, 255, 256, 257, 259, 1000, 2049, 2051, -2053, 32767, -32768, 65504,
-    65519, 65520, 65535, 16_777_217, 16_777_219, 0x7FFF_FFFF, -0x8000_0000, 0xFFFF_FF7F, 0x0020_0000_0000_0001,
-    0x7FFF_FFFF_FFFF_FFFF, -0x8000_0000_0000_0000, 0xFFFF_FF7F_FFFF_FFFF,
+    0,
+    1,
+    2,
+    3,
+    -1,
+    -2,
+    99,
+    -99,
+    127,
+    -128,
+    128,
+    255,
+    256,
+    257,
+    259,
+    1000,
+    2049,
+    2051,
+    -2053,
+    32767,
+    -32768,
+    65504,
+    65519,
+    65520,
+    65535,
+    16_777_217,
+    16_777_219,
+    0x7FFF_FFFF,
+    -0x8000_0000,
+    0xFFFF_FF7F,
+    0x0020_0000_0000_0001,
+    0x7FFF_FFFF_FFFF_FFFF,
+    -0x8000_0000_0000_0000,
+    0xFFFF_FF7F_FFFF_FFFF,
 ];
 
 const REAL: [f64; 32] = [
-    0.0, 1.0, -1.0, 0.5, 1.5, 2.5, -2.5, 0.1, -0.3333333333333333, 100.7, -100.7, 126.9, 255.9, 1e-3, 1e-5, 6e-8, 2.9e-8,
-    1e-10, 65504.0, 65519.99, 65520.0, 1e10, 3e38, 1e-40, 1e300, 1.00048828125, 1.0004882812500002, 1.00146484375,
-    1.00390625, 1.003906250000001, -2147483648.0, f64::INFINITY,
+    0.0,
+    1.0,
+    -1.0,
+    0.5,
+    1.5,
+    2.5,
+    -2.5,
+    0.1,
+    -0.3333333333333333,
+    100.7,
+    -100.7,
+    126.9,
+    255.9,
+    1e-3,
+    1e-5,
+    6e-8,
+    2.9e-8,
+    1e-10,
+    65504.0,
+    65519.99,
+    65520.0,
+    1e10,
+    3e38,
+    1e-40,
+    1e300,
+    1.00048828125,
+    1.0004882812500002,
+    1.00146484375,
+    1.00390625,
+    1.003906250000001,
+    -2147483648.0,
+    f64::INFINITY,
 ];
 
 impl Kind {
@@ -99,9 +159,11 @@ impl Kind {
     /// Its values on which conversions are tried.
     fn samples(self) -> Vec<u64> {
         match self {
-            Self::Whole(..) => {
-                WHOLE.into_iter().filter(|&value| self.holds(value)).map(|value| self.bits(Value::Whole(value))).collect()
-            }
+            Self::Whole(..) => WHOLE
+                .into_iter()
+                .filter(|&value| self.holds(value))
+                .map(|value| self.bits(Value::Whole(value)))
+                .collect(),
             _ => REAL.into_iter().map(|value| self.bits(Value::Real(value))).collect(),
         }
     }
@@ -117,7 +179,8 @@ impl Value {
             Self::Whole(value) => {
                 let nearest = value as f64;
                 let lack = value - nearest as i128;
-                let toward_zero = if lack != 0 && (lack > 0) != (value > 0) { nearest.to_bits() - 1 } else { nearest.to_bits() };
+                let toward_zero =
+                    if lack != 0 && (lack > 0) != (value > 0) { nearest.to_bits() - 1 } else { nearest.to_bits() };
                 f64::from_bits(toward_zero | u64::from(lack != 0))
             }
         }

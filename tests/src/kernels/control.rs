@@ -29,7 +29,12 @@ fn tables(device: &Device<'_>) -> Answer {
         let (prime, weight) = ([2, 3, 5, 7, 11, 13, 17, 19][i % 8], [0.5, -1.25][i % 2]);
         let square = [0, 1, 4, 9, 16, 25][i % 6];
         let (kind, size, letter) = [(1, 1.5, b'b'), (2, -3.25, 0)][i % 2];
-        f64::from(prime) * weight + f64::from(square) + 2.5 + f64::from(letters) + f64::from(kind) * size + f64::from(letter)
+        f64::from(prime) * weight
+            + f64::from(square)
+            + 2.5
+            + f64::from(letters)
+            + f64::from(kind) * size
+            + f64::from(letter)
     };
     same("tables", &to.to_vec()?, &(0..60).map(one).collect::<Vec<_>>())
 }
@@ -46,7 +51,13 @@ fn switches(device: &Device<'_>) -> Answer {
             1 => a * b / 2.0,
             2 => 3.25 * a * a,
             3 => a + b,
-            4 => if b == 0.0 { -1.0 } else { a / b },
+            4 => {
+                if b == 0.0 {
+                    -1.0
+                } else {
+                    a / b
+                }
+            }
             7 => -a,
             8 => a - b * (a / b).floor(),
             _ => 0.0,

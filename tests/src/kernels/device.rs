@@ -74,7 +74,11 @@ impl Device<'_> {
     pub(super) fn near<T: Real>(&self, what: &str, found: &[T], wanted: &[f64], limit: f64) -> Answer {
         self.compare(what, found, wanted, limit, |found, wanted| {
             let (rounded, found) = (T::rounded(wanted), found.wide());
-            if rounded == found || rounded.is_nan() && found.is_nan() { 0.0 } else { (found - wanted).abs() / T::unit(wanted) }
+            if rounded == found || rounded.is_nan() && found.is_nan() {
+                0.0
+            } else {
+                (found - wanted).abs() / T::unit(wanted)
+            }
         })
     }
 
@@ -110,9 +114,7 @@ pub(super) fn same<T: Same>(what: &str, found: &[T], wanted: &[T]) -> Answer {
     }
     match found.iter().zip(wanted).position(|(found, wanted)| !found.same(wanted)) {
         None => Ok(()),
-        Some(index) => {
-            Err(format!("{what}: element {index} is {:?}, not {:?}", found[index], wanted[index]).into())
-        }
+        Some(index) => Err(format!("{what}: element {index} is {:?}, not {:?}", found[index], wanted[index]).into()),
     }
 }
 

@@ -46,10 +46,10 @@ fn pairs(device: &Device<'_>, kernel: &str, small: Small) -> Answer {
             }
         }
     }
-    let unsigned_zero = |bits: &[u16]| bits.iter().map(|&bits| if bits == 0x8000 { 0 } else { bits }).collect::<Vec<_>>();
+    let unsigned_zero =
+        |bits: &[u16]| bits.iter().map(|&bits| if bits == 0x8000 { 0 } else { bits }).collect::<Vec<_>>();
     same(kernel, &unsigned_zero(&to.to_vec()?), &unsigned_zero(&wanted))
 }
-
 
 #[expect(clippy::cast_possible_truncation, reason = "the numbers are small")]
 fn half_singles(device: &Device<'_>) -> Answer {

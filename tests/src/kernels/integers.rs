@@ -28,7 +28,8 @@ fn mixed_short(seed: u64, count: usize) -> Vec<u32> {
 fn divisions(device: &Device<'_>) -> Answer {
     let (a, b) = (mixed(101, 300), mixed(102, 301)[1..].to_vec());
     // Nothing is divided by zero, nor the least number by -1.
-    let b: Vec<u64> = b.iter().zip(&a).map(|(&b, &a)| if b == 0 || b == u64::MAX && a == 1 << 63 { 7 } else { b }).collect();
+    let b: Vec<u64> =
+        b.iter().zip(&a).map(|(&b, &a)| if b == 0 || b == u64::MAX && a == 1 << 63 { 7 } else { b }).collect();
     let (on_a, on_b, to) = (device.put(&a)?, device.put(&b)?, device.zeros::<i64>(3000)?);
     device.run("divisions", 5, 64, &[(&to).into(), (&on_a).into(), (&on_b).into(), 300_u32.into()])?;
     let mut wanted = Vec::new();
@@ -49,7 +50,12 @@ fn wide_numbers(device: &Device<'_>) -> Answer {
     let (a, b): (Vec<u32>, Vec<u32>) = (full(103).collect(), full(104).collect());
     let (on_a, on_b) = (device.put(&a)?, device.put(&b)?);
     let (sum, product) = (device.zeros::<u32>(n * 9)?, device.zeros::<u32>(n * 16)?);
-    device.run("wide_numbers", 2, 32, &[(&sum).into(), (&product).into(), (&on_a).into(), (&on_b).into(), 40_u32.into()])?;
+    device.run(
+        "wide_numbers",
+        2,
+        32,
+        &[(&sum).into(), (&product).into(), (&on_a).into(), (&on_b).into(), 40_u32.into()],
+    )?;
     let (mut sums, mut products) = (Vec::new(), Vec::new());
     for (a, b) in a.chunks(8).zip(b.chunks(8)) {
         let mut carry = 0_u64;
@@ -79,7 +85,12 @@ fn borrows(device: &Device<'_>) -> Answer {
     let x = mixed(105, 400);
     let (on_x, to) = (device.put(&x)?, device.zeros::<u64>(500)?);
     device.run("borrows", 2, 64, &[(&to).into(), (&on_x).into(), 100_u32.into()])?;
-    let halves = |value: u128| [u64::try_from(value & u128::from(u64::MAX)).unwrap_or_default(), u64::try_from(value >> 64).unwrap_or_default()];
+    let halves = |value: u128| {
+        [
+            u64::try_from(value & u128::from(u64::MAX)).unwrap_or_default(),
+            u64::try_from(value >> 64).unwrap_or_default(),
+        ]
+    };
     let mut wanted = Vec::new();
     for x in x.chunks(4) {
         let wide = |at: usize| u128::from(x[at]) | u128::from(x[at + 1]) << 64;
@@ -100,7 +111,9 @@ fn extract(value: u32, place: u32, length: u32) -> u32 {
 
 /// `bfi.b32`, likewise.
 fn insert(from: u32, into: u32, place: u32, length: u32) -> u32 {
-    (0..length.min(32)).filter(|i| place + i < 32).fold(into, |all, i| all & !(1 << (place + i)) | (from >> i & 1) << (place + i))
+    (0..length.min(32))
+        .filter(|i| place + i < 32)
+        .fold(into, |all, i| all & !(1 << (place + i)) | (from >> i & 1) << (place + i))
 }
 
 fn permute(a: u32, b: u32, selector: u32) -> u32 {

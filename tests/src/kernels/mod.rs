@@ -145,7 +145,7 @@ fn run(options: &Options) -> Result<bool, String> {
     if folders.is_empty() {
         return Err(format!("{} holds no folder of PTX", options.folder.display()));
     }
-    let mut right = true;
+    let (mut right, mut differences) = (true, BTreeMap::new());
     for folder in folders {
         let mut tally = Tally::default();
         for case in CASES.into_iter().flatten() {
@@ -153,10 +153,14 @@ fn run(options: &Options) -> Result<bool, String> {
         }
         let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
         say(&format!("{name}: {} cases, {} failed", tally.ran, tally.failed));
-        for (what, (most, limit)) in tally.differences.take() {
-            say(&format!("    {what}: at most {most:.3e} of {limit:.3e}"));
-        }
         right &= tally.failed == 0 && tally.ran > 0;
+        for (what, (most, limit)) in tally.differences.take() {
+            let entry = differences.entry(what).or_insert((0.0, limit));
+            entry.0 = entry.0.max(most);
+        }
+    }
+    for (what, (most, limit)) in differences {
+        say(&format!("{what}: at most {most:.3e}, of {limit:.0e} allowed"));
     }
     Ok(right)
 }
@@ -172,9 +176,8 @@ fn run_case(options: &Options, folder: &Path, case: &Case, tally: &mut Tally) ->
     let text = std::fs::read_to_string(&path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
     tally.ran += 1;
     let answer = match &options.arm {
-        Arm::Simulated { seeds } => (0..*seeds).try_for_each(|seed| {
-            simulate(case, &text, seed, tally).map_err(|error| format!("seed {seed}: {error}"))
-        }),
+        Arm::Simulated { seeds } => (0..*seeds)
+            .try_for_each(|seed| simulate(case, &text, seed, tally).map_err(|error| format!("seed {seed}: {error}"))),
         Arm::Real => on(&Runtime::on_system_driver(), case, &text, None, tally).map_err(|error| error.to_string()),
         Arm::Shared(driver) => {
             on(&Runtime::on_driver_file(driver), case, &text, None, tally).map_err(|error| error.to_string())

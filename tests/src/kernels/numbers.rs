@@ -52,7 +52,8 @@ impl Small {
     /// The value of bits.
     pub(super) fn wide(self, bits: u16) -> f64 {
         let bits = u32::from(bits);
-        let (fraction, exponent) = (bits & ((1 << self.fraction) - 1), (bits >> self.fraction) & ((1 << self.exponent) - 1));
+        let (fraction, exponent) =
+            (bits & ((1 << self.fraction) - 1), (bits >> self.fraction) & ((1 << self.exponent) - 1));
         let sign = if bits >> 15 == 1 { -1.0 } else { 1.0 };
         let (bias, scale) = ((1 << (self.exponent - 1)) - 1, f64::from(1_u32 << self.fraction));
         if exponent == (1 << self.exponent) - 1 {

@@ -26,7 +26,12 @@ fn softmax_rows(device: &Device<'_>) -> Answer {
         let sum: f64 = powers.iter().sum();
         powers.into_iter().map(move |power| power / sum).collect::<Vec<_>>()
     };
-    device.within("softmax_rows, of 1", &target.to_vec()?, &from.chunks(COLUMNS).flat_map(row).collect::<Vec<_>>(), 1e-6)
+    device.within(
+        "softmax_rows, of 1",
+        &target.to_vec()?,
+        &from.chunks(COLUMNS).flat_map(row).collect::<Vec<_>>(),
+        1e-6,
+    )
 }
 
 fn layer_norm_rows(device: &Device<'_>) -> Answer {
@@ -34,13 +39,16 @@ fn layer_norm_rows(device: &Device<'_>) -> Answer {
     let (weight, bias) = (floats(33, COLUMNS, 0.0, 2.0), floats(34, COLUMNS, -1.0, 1.0));
     let (source, target) = (device.put(&from)?, device.zeros::<f32>(4 * COLUMNS)?);
     let (on_weight, on_bias) = (device.put(&weight)?, device.put(&bias)?);
-    let arguments = [(&target).into(), (&source).into(), (&on_weight).into(), (&on_bias).into(), 1e-5_f32.into(), 200_u32.into()];
+    let arguments =
+        [(&target).into(), (&source).into(), (&on_weight).into(), (&on_bias).into(), 1e-5_f32.into(), 200_u32.into()];
     device.run("layer_norm_rows", 4, 128, &arguments)?;
     let row = |row: &[f32]| {
         let (row, count) = (wide(row), COLUMNS as f64);
         let mean = row.iter().sum::<f64>() / count;
         let spread = row.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / count;
-        let one = |(i, value): (usize, &f64)| (value - mean) / (spread + 1e-5).sqrt() * f64::from(weight[i]) + f64::from(bias[i]);
+        let one = |(i, value): (usize, &f64)| {
+            (value - mean) / (spread + 1e-5).sqrt() * f64::from(weight[i]) + f64::from(bias[i])
+        };
         row.iter().enumerate().map(one).collect::<Vec<_>>()
     };
     let wanted: Vec<f64> = from.chunks(COLUMNS).flat_map(row).collect();

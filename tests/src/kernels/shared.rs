@@ -21,7 +21,8 @@ fn transpose(device: &Device<'_>) -> Answer {
     let from = floats(21, rows * columns, -1.0, 1.0);
     let (source, target) = (device.put(&from)?, device.zeros::<f32>(rows * columns)?);
     device.run("transpose", (3, 2), (32, 8), &[(&target).into(), (&source).into(), 50_u32.into(), 71_u32.into()])?;
-    let wanted: Vec<f32> = (0..columns).flat_map(|c| (0..rows).map(move |r| r * columns + c)).map(|i| from[i]).collect();
+    let wanted: Vec<f32> =
+        (0..columns).flat_map(|c| (0..rows).map(move |r| r * columns + c)).map(|i| from[i]).collect();
     same("transpose", &target.to_vec()?, &wanted)
 }
 
@@ -78,7 +79,17 @@ fn block_scan(device: &Device<'_>) -> Answer {
 }
 
 fn barrier_votes(device: &Device<'_>) -> Answer {
-    let from: Vec<i32> = (0..480).map(|i| if i < 96 { 100 } else if i < 192 { 0 } else { i * 7 % 100 }).collect();
+    let from: Vec<i32> = (0..480)
+        .map(|i| {
+            if i < 96 {
+                100
+            } else if i < 192 {
+                0
+            } else {
+                i * 7 % 100
+            }
+        })
+        .collect();
     let (source, target) = (device.put(&from)?, device.zeros::<i32>(480)?);
     device.run("barrier_votes", 5, 96, &[(&target).into(), (&source).into(), 42_i32.into()])?;
     let mut wanted = Vec::new();

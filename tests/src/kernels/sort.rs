@@ -11,7 +11,8 @@ fn radix_sort(device: &Device<'_>) -> Answer {
     let mut from = device.put(&keys)?;
     let mut wanted = keys;
     for shift in [0_u32, 4, 8] {
-        let (counts, to, payload) = (device.zeros::<u32>(16 * 6)?, device.zeros::<u32>(700)?, device.zeros::<u32>(700)?);
+        let (counts, to, payload) =
+            (device.zeros::<u32>(16 * 6)?, device.zeros::<u32>(700)?, device.zeros::<u32>(700)?);
         let before = wanted.clone();
         device.run("digit_counts", 6, 128, &[(&counts).into(), (&from).into(), shift.into(), 700_u32.into()])?;
         device.run("sum_before", 1, 32, &[(&counts).into(), 96_u32.into()])?;

@@ -93,7 +93,8 @@ fn warp_barriers(device: &Device<'_>) -> Answer {
     device.run("warp_barriers", 1, 128, &[(&target).into()])?;
     let mut values: Vec<u32> = (0..128).collect();
     for round in 0..5_usize {
-        let next = |i: usize| values[i / 32 * 32 + (i % 32 * 5 + round) % 32] * 3 + u32::try_from(round).unwrap_or_default();
+        let next =
+            |i: usize| values[i / 32 * 32 + (i % 32 * 5 + round) % 32] * 3 + u32::try_from(round).unwrap_or_default();
         values = (0..128).map(next).collect();
     }
     same("warp_barriers", &target.to_vec()?, &values)

@@ -164,7 +164,7 @@ impl<'t> Names<'t> {
             64 => &mut self.frame.longs,
             _ => &mut self.frame.words,
         };
-        if *count >= MAX_ROWS {
+        if *count == MAX_ROWS {
             return Err(Refusal::not_supported(at, format!("more than {MAX_ROWS} registers of one size")));
         }
         *count += 1;
