@@ -7,7 +7,7 @@ use std::ptr;
 use std::thread;
 
 use cuda_sys::driver::types::{
-    CUcontext, CUdevice, CUdeviceptr, CUevent, CUgraph, CUgraphExec, CUmemoryPool, CUmodule, CUstream,
+    CUcontext, CUdevice, CUdeviceptr, CUevent, CUgraph, CUgraphExec, CUlibrary, CUmemoryPool, CUmodule, CUstream,
 };
 use cuda_sys::{CUresult, CallError, Driver, DriverError};
 
@@ -97,6 +97,7 @@ pub(super) enum Cleanup {
     Exec(CUgraphExec),
     Pool(CUmemoryPool),
     Module(CUmodule),
+    Library(CUlibrary),
 }
 
 /// A handle that is used on another thread, as the driver allows for all handles.
@@ -212,6 +213,7 @@ impl<'d> Cuda<'d> {
             Cleanup::Exec(exec) => ok!(cu.cuGraphExecDestroy(exec)),
             Cleanup::Pool(pool) => ok!(cu.cuMemPoolDestroy(pool)),
             Cleanup::Module(module) => ok!(cu.cuModuleUnload(module)),
+            Cleanup::Library(library) => ok!(cu.cuLibraryUnload(library)),
         }
         Ok(())
     }

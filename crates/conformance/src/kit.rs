@@ -1,6 +1,6 @@
 //! Short ways to make what cases work with; all of it is destroyed when the case ends.
 
-use std::ffi::c_void;
+use std::ffi::{CStr, c_char, c_void};
 use std::ptr;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -58,6 +58,9 @@ plain!(
     CUctxCreateParams,
     CUipcEventHandle,
     CUipcMemHandle,
+    u8,
+    u32,
+    u64,
 );
 
 /// Pinned host memory that the device sees at the same address.
@@ -385,6 +388,15 @@ impl Cuda<'_> {
             other => format!("kind{}", other.0),
         })
     }
+}
+
+/// The C string behind a pointer that the driver gave out.
+pub(super) fn text_at(text: *const c_char) -> String {
+    if text.is_null() {
+        return String::new();
+    }
+    // SAFETY: the driver's strings end with a zero byte and live as long as what they name.
+    unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
 }
 
 /// The bytes 0, 1, 2, ...

@@ -30,19 +30,24 @@ mod capture;
 mod capture_control;
 mod conditional;
 mod context;
+mod cooperative;
 mod copy;
 mod device;
 mod event;
 mod forbidden;
+mod function;
 mod graph;
 mod graph_exec;
 mod host;
 mod ipc;
 mod kernel;
+mod library;
 mod limits;
+mod managed;
 mod memory;
 mod memory_nodes;
 mod module;
+mod occupancy;
 mod peer;
 mod pool;
 mod ptx;
@@ -94,8 +99,23 @@ pub fn all_cases() -> Vec<Case> {
         module::CASES,
         module::PARAMETER_CASES,
         module::SIMULATED_CASES,
+        function::CASES,
+        function::NAME_CASES,
+        function::COUNT_CASES,
+        function::SIMULATED_CASES,
         kernel::CASES,
         kernel::SIMULATED_CASES,
+        managed::CASES,
+        managed::NO_CONTEXT_CASES,
+        managed::SIMULATED_CASES,
+        cooperative::CASES,
+        cooperative::SIMULATED_CASES,
+        occupancy::CASES,
+        occupancy::SIMULATED_CASES,
+        library::CASES,
+        library::NAME_CASES,
+        library::SIMULATED_CASES,
+        library::PAIR_CASES,
         limits::CASES,
         limits::SIMULATED_CASES,
     ];

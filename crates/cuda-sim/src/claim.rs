@@ -6,7 +6,7 @@
 //!
 //! # Safety
 //! [`IntoModel::into_model`] is unsafe and asks for exactly the duties of the C function. A `Ptr` must not outlive the call
-//! it was made for, except as an address.
+//! it was made for, except as an address; some C functions demand that memory stays valid for later ones.
 #![expect(unsafe_code, reason = "reads and writes through pointers of C callers")]
 
 use std::ffi::{CStr, c_char, c_void};
@@ -47,6 +47,16 @@ impl<T> Ptr<T> {
     /// The pointer as a number that the program's memory will be touched by when queued work runs.
     pub(crate) fn expose(self) -> u64 {
         self.0.expose_provenance() as u64
+    }
+
+    /// A pointer that a call gave away with [`Ptr::expose`], for as long as the C function demands that it stays valid.
+    pub(crate) fn from_exposed(address: u64) -> Self {
+        Self(host_pointer(address).cast())
+    }
+
+    /// Address of element `index` of the array behind the pointer, as [`Ptr::expose`] gives it.
+    pub(crate) fn expose_at(self, index: usize) -> u64 {
+        Self(self.0.wrapping_add(index)).expose()
     }
 
     /// Refuses null.
@@ -179,6 +189,9 @@ plain_values! {
     cuda_sys::driver::types::CUpointer_attribute,
     cuda_sys::driver::types::CUmemAllocationGranularity_flags,
     cuda_sys::driver::types::CUmemPool_attribute,
+    cuda_sys::driver::types::CUmem_advise,
+    cuda_sys::driver::types::CUmem_range_attribute,
+    cuda_sys::driver::types::CUmemLocation,
     cuda_sys::driver::types::CUgraphMem_attribute,
     cuda_sys::driver::types::CUdevice_P2PAttribute,
     cuda_sys::driver::types::CUstreamCaptureMode,
@@ -187,6 +200,7 @@ plain_values! {
     cuda_sys::driver::types::CUfunction_attribute,
     cuda_sys::driver::types::CUsharedconfig,
     cuda_sys::driver::types::CUhostFn,
+    cuda_sys::driver::types::CUoccupancyB2DSize,
     cuda_sys::driver::types::CUstreamCallback,
     cuda_sys::driver::types::CUipcMemHandle,
     cuda_sys::driver::types::CUipcEventHandle,

@@ -1,8 +1,9 @@
-//! Calls functions of the program that a stream runs on the host.
+//! Calls functions of the program: those that a stream runs on the host, and one that a call asks for sizes.
 //!
 //! # Safety
 //! The function pointers and their arguments come from `cuLaunchHostFunc`, `cuStreamAddCallback` and host nodes, whose
-//! contracts demand that they can be called from any thread once the work before them is done.
+//! contracts demand that they can be called from any thread once the work before them is done. That of
+//! `cuOccupancyMaxPotentialBlockSize` is called before that call returns, on its thread.
 #![expect(unsafe_code, reason = "calls functions of the program")]
 
 use std::cell::Cell;
@@ -35,4 +36,10 @@ pub(crate) fn run(work: HostWork) {
         }
     }
     INSIDE.set(false);
+}
+
+/// Asks a function of the program how much shared memory blocks of so many threads need; it may call the driver.
+pub(crate) fn shared_for_block(function: unsafe extern "C" fn(i32) -> usize, threads: i32) -> usize {
+    // SAFETY: the program promised that the function may be called with any size of blocks while its call lasts.
+    unsafe { function(threads) }
 }

@@ -28,8 +28,9 @@
 //! an error in strict mode ([`Config::strict`]). Any call can be made to fail ([`Machine::inject`]).
 //!
 //! # What is not simulated
-//! - Kernels beyond a part of PTX, and machine code: loading them answers an error.
-//! - Textures, arrays, managed memory, graphics, green contexts: their functions are not there.
+//! - Machine code, and the instructions that `docs/ptx.md` lists as not supported: asking for such a kernel answers an error.
+//! - Textures, arrays, graphics, green contexts: their functions are not there.
+//! - Pages of managed memory that move because they are touched, and the memory of a device that they would take.
 //! - User objects of graphs, and nodes for memory, values and semaphores made by `cuGraphAddNode`.
 //! - Memory that allocations of graphs share because their lifetimes are apart, pools and handles of host memory, and
 //!   handles of mapped and pooled memory for other processes.
@@ -49,6 +50,7 @@ mod config;
 mod door;
 mod export;
 mod exports;
+mod host_threads;
 mod host_work;
 mod machine;
 mod model;

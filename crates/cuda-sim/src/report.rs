@@ -16,7 +16,8 @@ pub enum ReportKind {
     PinnedFreedWhilePending,
     /// A kernel ended early: where, and why. The program gets an error beside it.
     KernelFailure,
-    /// A kernel of a module uses what the simulator does not support; the program gets an error when it asks for it.
+    /// Code is of a kind that the simulator does not run: a kernel that uses what is not supported, or machine code. The
+    /// program gets an error when it asks for it.
     NotSupported,
     /// Lanes of a warp came to a barrier of all threads apart.
     BarrierDivergence,
@@ -51,6 +52,8 @@ pub struct LiveHandles {
     pub allocations: usize,
     /// Ranges of pinned host memory, allocated and registered.
     pub pinned: usize,
+    /// Allocations of managed memory.
+    pub managed: usize,
     /// Streams that the program made.
     pub streams: usize,
     /// Events.
@@ -59,8 +62,10 @@ pub struct LiveHandles {
     pub graphs: usize,
     /// Executable graphs.
     pub graph_execs: usize,
-    /// Modules.
+    /// Modules, those of libraries included.
     pub modules: usize,
+    /// Libraries.
+    pub libraries: usize,
     /// Active contexts.
     pub contexts: usize,
     /// Physical memory handles of the virtual memory functions.

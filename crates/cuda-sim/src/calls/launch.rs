@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use cuda_sys::driver::types::{
     CUDA_KERNEL_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS_v1, CUfunc_st, CUgraph_st, CUgraphExec_st, CUgraphNode,
-    CUgraphNode_st, CUlaunchAttributeID, CUlaunchConfig, CUstream_st,
+    CUgraphNode_st, CUlaunchAttribute, CUlaunchAttributeID, CUlaunchConfig, CUstream_st,
 };
 
 use super::exec::set_params;
@@ -13,7 +13,7 @@ use super::graph::{add, kind_of, set_kind_of};
 use crate::call::Call;
 use crate::claim::{Ptr, handle};
 use crate::codes::{Answer, INVALID_HANDLE, INVALID_VALUE, LAUNCH_OUT_OF_RESOURCES, NOT_SUPPORTED};
-use crate::model::graph::{Graph, NodeKind};
+use crate::model::graph::{Graph, NodeId, NodeKind};
 use crate::model::kernel::Kernel;
 use crate::model::modules::{Launch, Parameters};
 use crate::model::{Effect, State};
@@ -71,12 +71,34 @@ impl Given {
     }
 }
 
-fn make(state: &State, function: u64, grid: [u32; 3], block: [u32; 3], shared: u32, given: Given) -> Answer<Launch> {
+/// What a launch is besides its function and parameters.
+#[derive(Clone, Copy)]
+struct Shape {
+    grid: [u32; 3],
+    block: [u32; 3],
+    shared_bytes: u32,
+    /// Whether all blocks must run at once.
+    cooperative: bool,
+}
+
+fn make(state: &mut State, function: u64, shape: Shape, given: Given) -> Answer<Launch> {
+    state.load_function(function)?;
     let kernel = Arc::clone(&state.function(function)?.kernel);
     let parameters = Arc::new(Parameters::new(&kernel, given.read(&kernel)?));
-    let launch = Launch { function, kernel, cooperative: false, grid, block, shared_bytes: shared, parameters };
+    let Shape { grid, block, shared_bytes, cooperative } = shape;
+    let launch = Launch { function, kernel, cooperative, grid, block, shared_bytes, parameters };
     state.check_launch(&launch)?;
     Ok(launch)
+}
+
+/// The function that a launch names. That of a library's kernel is in the context of the stream.
+fn launched(call: &mut Call<'_>, function: u64, stream: u64) -> Answer<u64> {
+    if call.library_kernel(function).is_err() {
+        return Ok(function);
+    }
+    let key = call.stream_named(stream)?;
+    let context = call.stream(key)?.context;
+    call.function_in(function, context)
 }
 
 fn queue(call: &mut Call<'_>, stream: u64, launch: Launch) -> Answer {
@@ -108,8 +130,32 @@ pub(crate) fn kernel(
     extra: Ptr<*mut c_void>,
 ) -> Answer {
     let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
+    let shape = Shape { grid, block, shared_bytes, cooperative: false };
     let given = Given { pointers: params, extra };
-    let launch = make(call, function.address(), grid, block, shared_bytes, given)?;
+    let function = launched(call, function.address(), stream.address())?;
+    let launch = make(call, function, shape, given)?;
+    queue(call, stream.address(), launch)
+}
+
+#[expect(clippy::too_many_arguments, reason = "the C function has as many")]
+pub(crate) fn cooperative(
+    call: &mut Call<'_>,
+    function: Ptr<CUfunc_st>,
+    grid_x: u32,
+    grid_y: u32,
+    grid_z: u32,
+    block_x: u32,
+    block_y: u32,
+    block_z: u32,
+    shared_bytes: u32,
+    stream: Ptr<CUstream_st>,
+    params: Ptr<*mut c_void>,
+) -> Answer {
+    let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
+    let shape = Shape { grid, block, shared_bytes, cooperative: true };
+    let given = Given { pointers: params, extra: Ptr::null() };
+    let function = launched(call, function.address(), stream.address())?;
+    let launch = make(call, function, shape, given)?;
     queue(call, stream.address(), launch)
 }
 
@@ -122,31 +168,94 @@ pub(crate) fn kernel_ex(
 ) -> Answer {
     let config = config.read()?;
     call.need_context()?;
-    let grid = [config.gridDimX, config.gridDimY, config.gridDimZ];
-    let block = [config.blockDimX, config.blockDimY, config.blockDimZ];
+    let shape = Shape {
+        grid: [config.gridDimX, config.gridDimY, config.gridDimZ],
+        block: [config.blockDimX, config.blockDimY, config.blockDimZ],
+        shared_bytes: config.sharedMemBytes,
+        cooperative: false,
+    };
     let given = Given { pointers: params, extra };
-    let launch = make(call, function.address(), grid, block, config.sharedMemBytes, given)?;
-    let attributes = Ptr::from_params(config.attrs);
+    let stream = config.hStream.addr() as u64;
+    let function = launched(call, function.address(), stream)?;
+    let mut launch = make(call, function, shape, given)?;
+    launch.cooperative = asks_for_cooperation(&config)?;
+    call.check_launch(&launch)?;
+    queue(call, stream, launch)
+}
+
+/// An attribute of a launch whose value is a word.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct WordAttribute {
+    id: CUlaunchAttributeID,
+    pad: [u8; 4],
+    value: i32,
+    rest: [u8; 60],
+}
+
+const _: () = assert!(size_of::<WordAttribute>() == size_of::<CUlaunchAttribute>());
+
+/// Reads the attributes of a launch: whether all blocks must run at once.
+fn asks_for_cooperation(config: &CUlaunchConfig) -> Answer<bool> {
+    let attributes = Ptr::from_params(config.attrs).cast::<WordAttribute>();
+    let mut cooperative = false;
     for index in 0..usize::try_from(config.numAttrs).unwrap_or(0) {
+        let attribute = attributes.read_at(index)?;
         // A priority orders nothing here; of what else can be asked nothing is simulated.
-        match attributes.read_at(index)?.id {
+        match attribute.id {
             CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_IGNORE | CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PRIORITY => {}
+            CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_COOPERATIVE => cooperative = attribute.value != 0,
             _ => return Err(NOT_SUPPORTED),
         }
     }
-    queue(call, config.hStream.addr() as u64, launch)
+    Ok(cooperative)
+}
+
+/// Where nodes launch their kernels: what a call knows beside their parameters.
+#[derive(Clone, Copy)]
+pub(super) struct Surroundings {
+    /// The current context.
+    context: Option<u64>,
+    /// Whether all blocks must run at once.
+    cooperative: bool,
+}
+
+impl Surroundings {
+    pub(super) fn of(call: &Call<'_>) -> Self {
+        Self { context: call.current_context(call.thread), cooperative: false }
+    }
+}
+
+/// The function that a node names: a function, or a kernel of a library in a context of its own or the current one.
+fn function_of_node(state: &mut State, params: &CUDA_KERNEL_NODE_PARAMS, around: Surroundings) -> Answer<u64> {
+    let (function, kernel) = (params.func.addr() as u64, params.kern.addr() as u64);
+    let named = if function == 0 { kernel } else { function };
+    if named == 0 {
+        return Err(INVALID_VALUE);
+    }
+    if state.library_kernel(named).is_err() {
+        return Ok(named);
+    }
+    let context = if params.ctx.is_null() { around.context } else { Some(params.ctx.addr() as u64) };
+    let context = context.filter(|context| state.contexts.contains_key(context)).ok_or(INVALID_VALUE)?;
+    state.function_in(named, context)
 }
 
 /// The parameters of a node as a program gives them. A null pointer, a kernel of no module or no function is refused.
-pub(super) fn node_kind(state: &State, params: &CUDA_KERNEL_NODE_PARAMS) -> Answer<NodeKind<Graph>> {
-    let grid = [params.gridDimX, params.gridDimY, params.gridDimZ];
-    let block = [params.blockDimX, params.blockDimY, params.blockDimZ];
+pub(super) fn node_kind(
+    state: &mut State,
+    params: &CUDA_KERNEL_NODE_PARAMS,
+    around: Surroundings,
+) -> Answer<NodeKind<Graph>> {
+    let shape = Shape {
+        grid: [params.gridDimX, params.gridDimY, params.gridDimZ],
+        block: [params.blockDimX, params.blockDimY, params.blockDimZ],
+        shared_bytes: params.sharedMemBytes,
+        cooperative: around.cooperative,
+    };
     let given = Given { pointers: Ptr::from_params(params.kernelParams), extra: Ptr::from_params(params.extra) };
-    let function = params.func.addr() as u64;
-    if function == 0 {
-        return Err(INVALID_VALUE);
-    }
-    let launch = make(state, function, grid, block, params.sharedMemBytes, given);
+    let function = function_of_node(state, params, around)?;
+    let launch = make(state, function, shape, given);
     // Of a node nothing is launched yet.
     let refused = |code| if code == LAUNCH_OUT_OF_RESOURCES { INVALID_VALUE } else { code };
     launch.map(NodeKind::Kernel).map_err(refused)
@@ -178,7 +287,8 @@ pub(crate) fn add_node(
     params: Ptr<CUDA_KERNEL_NODE_PARAMS_v1>,
 ) -> Answer {
     let params = widened(&params.read()?);
-    add(call, node, graph, (dependencies, count), |state| node_kind(state, &params))
+    let around = Surroundings::of(call);
+    add(call, node, graph, (dependencies, count), |state| node_kind(state, &params, around))
 }
 
 pub(crate) fn add_node_v2(
@@ -190,7 +300,8 @@ pub(crate) fn add_node_v2(
     params: Ptr<CUDA_KERNEL_NODE_PARAMS>,
 ) -> Answer {
     let params = params.read()?;
-    add(call, node, graph, (dependencies, count), |state| node_kind(state, &params))
+    let around = Surroundings::of(call);
+    add(call, node, graph, (dependencies, count), |state| node_kind(state, &params, around))
 }
 
 /// The parameters of a node; pointers to values lead into the node.
@@ -242,13 +353,34 @@ pub(crate) fn node_params_v2(
     params.write(told(call, node)?)
 }
 
+/// Gives a node other parameters. That all blocks must run at once is an attribute, which the node keeps.
+fn set_node(call: &mut Call<'_>, node: Ptr<CUgraphNode_st>, params: &CUDA_KERNEL_NODE_PARAMS) -> Answer {
+    let cooperative = matches!(kind_of(call, node), Ok(NodeKind::Kernel(launch)) if launch.cooperative);
+    let around = Surroundings { cooperative, ..Surroundings::of(call) };
+    let kind = node_kind(call, params, around)?;
+    set_kind_of(call, node, kind)
+}
+
+/// The same for a node of an executable graph.
+fn set_exec_node(
+    call: &mut Call<'_>,
+    exec: Ptr<CUgraphExec_st>,
+    node: Ptr<CUgraphNode_st>,
+    params: &CUDA_KERNEL_NODE_PARAMS,
+) -> Answer {
+    let found = call.graph_execs.get(&exec.address());
+    let cooperative = found.is_some_and(|exec| exec.graph.is_cooperative(NodeId(node.address())));
+    let around = Surroundings { cooperative, ..Surroundings::of(call) };
+    let kind = node_kind(call, params, around)?;
+    set_params(call, exec, node, kind)
+}
+
 pub(crate) fn set_node_params(
     call: &mut Call<'_>,
     node: Ptr<CUgraphNode_st>,
     params: Ptr<CUDA_KERNEL_NODE_PARAMS_v1>,
 ) -> Answer {
-    let kind = node_kind(call, &widened(&params.read()?))?;
-    set_kind_of(call, node, kind)
+    set_node(call, node, &widened(&params.read()?))
 }
 
 pub(crate) fn set_node_params_v2(
@@ -256,8 +388,7 @@ pub(crate) fn set_node_params_v2(
     node: Ptr<CUgraphNode_st>,
     params: Ptr<CUDA_KERNEL_NODE_PARAMS>,
 ) -> Answer {
-    let kind = node_kind(call, &params.read()?)?;
-    set_kind_of(call, node, kind)
+    set_node(call, node, &params.read()?)
 }
 
 pub(crate) fn set_exec_params(
@@ -266,8 +397,7 @@ pub(crate) fn set_exec_params(
     node: Ptr<CUgraphNode_st>,
     params: Ptr<CUDA_KERNEL_NODE_PARAMS_v1>,
 ) -> Answer {
-    let kind = node_kind(call, &widened(&params.read()?))?;
-    set_params(call, exec, node, kind)
+    set_exec_node(call, exec, node, &widened(&params.read()?))
 }
 
 pub(crate) fn set_exec_params_v2(
@@ -276,6 +406,5 @@ pub(crate) fn set_exec_params_v2(
     node: Ptr<CUgraphNode_st>,
     params: Ptr<CUDA_KERNEL_NODE_PARAMS>,
 ) -> Answer {
-    let kind = node_kind(call, &params.read()?)?;
-    set_params(call, exec, node, kind)
+    set_exec_node(call, exec, node, &params.read()?)
 }

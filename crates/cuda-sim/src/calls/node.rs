@@ -7,6 +7,7 @@ use cuda_sys::driver::types::{
 };
 
 use super::graph::{add, add_child, add_empty, add_event_record, add_event_wait, copy_kind, host_kind, set_kind};
+use super::launch::{Surroundings, node_kind};
 use crate::call::Call;
 use crate::claim::{Ptr, host_pointer};
 use crate::codes::{Answer, INVALID_VALUE, NOT_SUPPORTED};
@@ -49,7 +50,8 @@ pub(crate) fn add_any(
         CUgraphNodeType::CU_GRAPH_NODE_TYPE_KERNEL => {
             // The newest structure only has more at its end.
             let params: CUDA_KERNEL_NODE_PARAMS = value(params)?;
-            add(call, node, graph, after, |state| super::launch::node_kind(state, &params))
+            let around = Surroundings::of(call);
+            add(call, node, graph, after, |state| node_kind(state, &params, around))
         }
         CUgraphNodeType::CU_GRAPH_NODE_TYPE_MEMCPY => {
             let params: CUDA_MEMCPY_NODE_PARAMS = value(params)?;

@@ -1,5 +1,6 @@
 //! A kernel of a loaded module: what a launch must know of it.
 
+use std::ffi::CString;
 use std::fmt;
 use std::sync::Arc;
 
@@ -7,6 +8,11 @@ use ptx_sim::{Program, Refusal};
 
 /// The most threads that a block may have on any device.
 const MAX_THREADS: u32 = 1024;
+
+/// Registers of a multiprocessor, and the fewest and the most that a thread has.
+pub(crate) const REGISTERS: u32 = 65536;
+const REGISTERS_MIN: u32 = 8;
+const REGISTERS_MAX: u32 = 255;
 
 /// A parameter: where it is in the block of parameters, and its size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,13 +33,17 @@ pub(crate) struct Kernel {
     /// Which of the program's functions it is.
     pub(crate) entry: usize,
     pub(crate) name: String,
+    /// The same for C programs, which are given its address.
+    c_name: CString,
     pub(crate) parameters: Vec<Parameter>,
     /// Bytes of shared memory that it names itself.
     pub(crate) shared_bytes: u64,
     /// Bytes of local memory of each thread.
     pub(crate) local_bytes: u64,
     /// Registers as the text declares them.
-    pub(crate) registers: usize,
+    registers: usize,
+    /// The most registers that the text allows a thread.
+    max_registers: Option<u32>,
     /// The most threads that a block may have.
     pub(crate) max_threads: u32,
     /// The threads that a block must have, where the text says so.
@@ -64,10 +74,12 @@ impl Kernel {
                 program: Arc::clone(program),
                 entry: entry.index(),
                 name: entry.name().to_owned(),
+                c_name: CString::new(entry.name()).unwrap_or_default(),
                 parameters: parameters.map(|(offset, size)| Parameter::new(offset, size)).collect(),
                 shared_bytes: entry.shared_bytes(),
                 local_bytes: u64::from(entry.local_bytes()),
                 registers: entry.registers(),
+                max_registers: tuning.max_registers,
                 max_threads: threads.clamp(1, MAX_THREADS),
                 required_threads: tuning.required_threads,
                 target,
@@ -75,6 +87,19 @@ impl Kernel {
             })
         });
         entries.collect()
+    }
+
+    /// Registers of a thread as a compiler might give them out: as many as the text names, but not so many that a block
+    /// with the most threads would have too few.
+    pub(crate) fn register_count(&self) -> u32 {
+        let named = u32::try_from(self.registers).unwrap_or(u32::MAX);
+        let room = (REGISTERS / self.max_threads.next_multiple_of(128)) / 8 * 8;
+        named.min(room).min(self.max_registers.unwrap_or(u32::MAX)).clamp(REGISTERS_MIN, REGISTERS_MAX)
+    }
+
+    /// Address of its name, which ends with a zero byte.
+    pub(crate) fn name_address(&self) -> u64 {
+        self.c_name.as_ptr().expose_provenance() as u64
     }
 
     /// Bytes of all parameters.

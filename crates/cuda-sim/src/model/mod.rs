@@ -12,9 +12,11 @@ pub(crate) mod graph;
 pub(crate) mod graph_memory;
 pub(crate) mod graphs;
 pub(crate) mod kernel;
+pub(crate) mod libraries;
 mod mapped;
 pub(crate) mod memory;
 pub(crate) mod modules;
+pub(crate) mod occupancy;
 pub(crate) mod plan;
 pub(crate) mod pool;
 pub(crate) mod pools;
@@ -26,11 +28,11 @@ pub(crate) mod telemetry;
 pub(crate) mod vmm;
 mod work;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::sync::Arc;
 
-pub(crate) use self::work::{Effect, HostWork, Step};
+pub(crate) use self::work::{DueHostWork, Effect, HostWork, Step};
 
 use self::capture::Capture;
 use self::context::{Context, Primary};
@@ -39,6 +41,7 @@ use self::event::Event;
 use self::graph::Graph;
 use self::graph_memory::GraphMemory;
 use self::graphs::{Condition, Exec};
+use self::libraries::{Library, LibraryKernel};
 use self::memory::Memory;
 use self::memory::bytes::Backing;
 use self::modules::{Function, Module};
@@ -88,6 +91,8 @@ pub(crate) struct State {
     pub(crate) initialized_by: Option<u32>,
     pub(crate) clock_ns: u64,
     pub(crate) engine: Engine<Effect>,
+    /// Contexts with a function of the program that takes so long that nobody waits for it any more.
+    pub(crate) overdue: BTreeSet<u64>,
     /// What the call under way has queued and must wait for, with its context; only when launches block.
     pub(crate) launched: Option<(u64, OpId)>,
     pub(crate) memory: Memory,
@@ -104,6 +109,8 @@ pub(crate) struct State {
     pub(crate) conditions: BTreeMap<u64, Condition>,
     pub(crate) modules: BTreeMap<u64, Module>,
     pub(crate) functions: BTreeMap<u64, Function>,
+    pub(crate) libraries: BTreeMap<u64, Library>,
+    pub(crate) library_kernels: BTreeMap<u64, LibraryKernel>,
     pub(crate) vmm: Vmm,
     /// Bytes behind the handles of `vmm`.
     pub(crate) backings: BTreeMap<u64, Arc<Backing>>,
@@ -134,6 +141,7 @@ impl State {
             initialized_by: None,
             clock_ns: 0,
             engine: Engine::new(),
+            overdue: BTreeSet::new(),
             launched: None,
             memory: Memory::new(devices, config.capacity_bytes),
             primaries: (0..devices).map(|_| Primary::default()).collect(),
@@ -147,6 +155,8 @@ impl State {
             conditions: BTreeMap::new(),
             modules: BTreeMap::new(),
             functions: BTreeMap::new(),
+            libraries: BTreeMap::new(),
+            library_kernels: BTreeMap::new(),
             vmm: Vmm::default(),
             backings: BTreeMap::new(),
             imports: Vec::new(),
@@ -272,11 +282,13 @@ impl State {
         LiveHandles {
             allocations: self.memory.allocation_count(),
             pinned: self.memory.pinned_count(),
+            managed: self.memory.managed_count(),
             streams: self.streams.values().filter(made).count(),
             events: self.events.len(),
             graphs: self.graphs.len(),
             graph_execs: self.graph_execs.len(),
             modules: self.modules.len(),
+            libraries: self.libraries.len(),
             contexts: self.contexts.len(),
             memory_handles: self.vmm.handle_count(),
             reservations: self.vmm.reservation_count(),

@@ -14,9 +14,10 @@ use super::State;
 use super::kernel::Kernel;
 use super::memory::bytes::{self, Bytes};
 use super::memory::{Access, DeviceView, GRANULE, Noticed, RegionKind};
+use super::occupancy::{Demand, MULTIPROCESSORS};
 use crate::codes::{
-    ASSERT, Answer, ILLEGAL_ADDRESS, INVALID_HANDLE, INVALID_PC, INVALID_VALUE, LAUNCH_FAILED, LAUNCH_TIMEOUT,
-    MISALIGNED_ADDRESS,
+    ASSERT, Answer, COOPERATIVE_LAUNCH_TOO_LARGE, ILLEGAL_ADDRESS, INVALID_HANDLE, INVALID_PC, INVALID_VALUE,
+    LAUNCH_FAILED, LAUNCH_TIMEOUT, MISALIGNED_ADDRESS, NOT_SUPPORTED,
 };
 use crate::report::ReportKind;
 
@@ -29,9 +30,6 @@ pub(crate) const SHARED_BYTES_MAX: u32 = 232_448;
 /// The most blocks of a grid and threads of a block, by axis.
 const GRID_MAX: [u32; 3] = [2_147_483_647, 65535, 65535];
 const BLOCK_MAX: [u32; 3] = [1024, 1024, 64];
-
-/// Multiprocessors of a device.
-const MULTIPROCESSORS: u32 = 132;
 
 /// Up to this time a kernel is over when it was run; longer ones go on for the rest of it.
 const SHORT_NS: u64 = 2_000;
@@ -47,6 +45,14 @@ pub(crate) struct Module {
     pub(crate) variables: u64,
 }
 
+impl Module {
+    /// Address and size of a variable.
+    pub(crate) fn variable(&self, name: &str) -> Option<(u64, u64)> {
+        let found = self.program.module().variables().iter().find(|variable| variable.name == name)?;
+        Some((self.variables + found.offset, found.size))
+    }
+}
+
 /// A function of a module.
 #[derive(Debug)]
 pub(crate) struct Function {
@@ -55,6 +61,23 @@ pub(crate) struct Function {
     pub(crate) kernel: Arc<Kernel>,
     /// The most bytes of shared memory that a launch may ask for.
     pub(crate) dynamic_shared_max: u32,
+    /// Whether it was used, or all functions are loaded with their module.
+    pub(crate) loaded: bool,
+}
+
+/// What can be asked of a function without loading it.
+#[derive(Clone, Debug)]
+pub(crate) struct Described {
+    pub(crate) kernel: Arc<Kernel>,
+    /// The most bytes of shared memory that a launch may ask for.
+    pub(crate) dynamic_shared_max: u32,
+}
+
+impl Described {
+    /// What blocks of so many threads ask for.
+    pub(crate) fn demand(&self, threads: u32, dynamic_shared: u64) -> Demand<'_> {
+        Demand { kernel: &self.kernel, dynamic_shared_max: self.dynamic_shared_max, threads, dynamic_shared }
+    }
 }
 
 /// The values of a launch's parameters, with an array of pointers to them, as the driver gives them out.
@@ -82,6 +105,11 @@ impl Parameters {
     pub(crate) fn pointers(&self) -> u64 {
         if self.pointers.is_empty() { 0 } else { self.pointers.as_ptr().expose_provenance() as u64 }
     }
+}
+
+/// The most bytes of shared memory that a launch of a kernel may ask for, where nothing else was set.
+pub(crate) fn dynamic_shared_of(kernel: &Kernel) -> u32 {
+    SHARED_BYTES.saturating_sub(u32::try_from(kernel.shared_bytes).unwrap_or(SHARED_BYTES))
 }
 
 /// A launch of a kernel, as queued work and as a node.
@@ -135,10 +163,10 @@ impl State {
         let module = self.new_handle();
         let mut functions = Vec::new();
         for kernel in Kernel::all_of(&program) {
-            let named = u32::try_from(kernel.shared_bytes).unwrap_or(SHARED_BYTES);
-            let dynamic_shared_max = SHARED_BYTES.saturating_sub(named);
+            let dynamic_shared_max = dynamic_shared_of(&kernel);
             let handle = self.new_handle();
-            self.functions.insert(handle, Function { module, context, kernel, dynamic_shared_max });
+            let loaded = self.config.eager_loading;
+            self.functions.insert(handle, Function { module, context, kernel, dynamic_shared_max, loaded });
             functions.push(handle);
         }
         self.modules.insert(module, Module { context, functions, program, variables });
@@ -164,11 +192,32 @@ impl State {
         for module in lost {
             let _ = self.remove_module(module);
         }
+        self.forget_library_modules(context);
     }
 
     /// The function of a handle.
     pub(crate) fn function(&self, handle: u64) -> Answer<&Function> {
         self.functions.get(&handle).ok_or(INVALID_HANDLE)
+    }
+
+    /// Loads a function for its first use; one that uses what is not supported is refused.
+    pub(crate) fn load_function(&mut self, handle: u64) -> Answer {
+        let kernel = Arc::clone(&self.function(handle)?.kernel);
+        self.refuse_unsupported(&kernel)?;
+        if let Some(function) = self.functions.get_mut(&handle) {
+            function.loaded = true;
+        }
+        Ok(())
+    }
+
+    /// Refuses a kernel that uses what is not supported, and reports all of that.
+    pub(crate) fn refuse_unsupported(&mut self, kernel: &Kernel) -> Answer {
+        if kernel.refusals.is_empty() {
+            return Ok(());
+        }
+        let all: Vec<String> = kernel.refusals.iter().map(ToString::to_string).collect();
+        self.report(ReportKind::NotSupported, format!("kernel '{}': {}", kernel.name, all.join("; ")));
+        Err(NOT_SUPPORTED)
     }
 
     /// Checks a launch against its function and the device.
@@ -182,7 +231,25 @@ impl State {
             && threads <= u64::from(launch.kernel.max_threads)
             && launch.kernel.required_threads.is_none_or(|required| required == launch.block)
             && launch.shared_bytes <= function.dynamic_shared_max;
-        if fits { Ok(()) } else { Err(INVALID_VALUE) }
+        if !fits {
+            return Err(INVALID_VALUE);
+        }
+        if launch.cooperative && !self.fits_at_once(launch)? {
+            return Err(COOPERATIVE_LAUNCH_TOO_LARGE);
+        }
+        Ok(())
+    }
+
+    /// Whether all blocks of a launch run at once.
+    fn fits_at_once(&self, launch: &Launch) -> Answer<bool> {
+        let demand = Demand {
+            kernel: &launch.kernel,
+            dynamic_shared_max: self.function(launch.function)?.dynamic_shared_max,
+            threads: launch.block.iter().product(),
+            dynamic_shared: launch.shared_bytes.into(),
+        };
+        let blocks: u64 = launch.grid.iter().fold(1, |all, &count| all.saturating_mul(count.into()));
+        Ok(blocks <= u64::from(demand.blocks() * MULTIPROCESSORS))
     }
 
     /// Runs a kernel; how many nanoseconds it goes on after that.
@@ -277,11 +344,11 @@ fn place_of(at: &Failure) -> String {
 /// What a fault loses the context with.
 fn code_of(fault: Fault) -> CUresult {
     match fault {
-        Fault::Address => ILLEGAL_ADDRESS,
+        Fault::Address | Fault::Stack => ILLEGAL_ADDRESS,
         Fault::Misaligned => MISALIGNED_ADDRESS,
         Fault::Steps | Fault::Hang => LAUNCH_TIMEOUT,
         Fault::Assert => ASSERT,
         Fault::Call => INVALID_PC,
-        Fault::Trap | Fault::Stack => LAUNCH_FAILED,
+        Fault::Trap => LAUNCH_FAILED,
     }
 }

@@ -1,5 +1,10 @@
 //! Loads, stores and atomic instructions of a warp.
 
+#![expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "each function does a few instructions, of which its caller chose one"
+)]
+
 use super::core::{Common, Core};
 use super::fragment::Warp;
 use super::memory::{Fault, Memory};
@@ -72,7 +77,7 @@ fn load<'m, M: Memory<'m>>(
     let bytes = what.ty.bytes();
     check_alignment(&at, bytes * what.to.len() as u64, active)?;
     let mut reach = core.reach(common, &mut warp.local);
-    for (skip, to) in (0..).step_by(bytes as usize).zip(&what.to) {
+    for (skip, to) in skips(bytes).zip(&what.to) {
         let Some(to) = *to else { continue };
         if bytes == 8 {
             let row = reach.load_longs(what.space, &at, active, skip)?;
@@ -91,6 +96,11 @@ fn load<'m, M: Memory<'m>>(
         }
     }
     Ok(())
+}
+
+/// How far the values of a vector are from its address.
+fn skips(bytes: u64) -> impl Iterator<Item = u64> {
+    (0..).map(move |index| index * bytes)
 }
 
 /// A value of a type with its sign continued to 64 bits.
@@ -114,7 +124,7 @@ fn store<'m, M: Memory<'m>>(
     let bytes = what.ty.bytes();
     check_alignment(&at, bytes * what.from.len() as u64, active)?;
     let mut reach = core.reach(common, &mut warp.local);
-    for (skip, from) in (0..).step_by(bytes as usize).zip(&what.from) {
+    for (skip, from) in skips(bytes).zip(&what.from) {
         match bytes {
             8 => reach.store_longs(what.space, &at, active, skip, &warp.rows.row(base, *from))?,
             1 => reach.store_words::<1>(what.space, &at, active, skip, &warp.rows.word(base, *from))?,
@@ -147,7 +157,7 @@ fn atomic<'m, M: Memory<'m>>(
         }
     }
     for lane in lanes(active) {
-        for (index, (&value, skip)) in what.values.iter().zip((0..).step_by(bytes as usize)).enumerate() {
+        for (index, (&value, skip)) in what.values.iter().zip(skips(bytes)).enumerate() {
             let address = at[lane].wrapping_add(skip);
             let value = warp.rows.get(base, value, lane) & mask(what.ty.register_bits());
             let swap = what.swap.map_or(0, |swap| warp.rows.get(base, swap, lane)) & mask(what.ty.register_bits());

@@ -5,7 +5,7 @@ use super::core::{Common, Core};
 use super::fragment::{Fragment, State, Warp};
 use super::memory::{Failure, Fault, Memory};
 use super::reach::Stop;
-use super::rows::{Base, LANES};
+use super::rows::Base;
 use super::step::Turn;
 use super::{together, wide};
 
@@ -50,8 +50,8 @@ impl Block {
             } else {
                 core.refill_frame(function, &self.common, warp);
             }
-            let present = (threads - warp.number * 32).min(LANES as u32);
-            let lanes = u32::MAX >> (LANES as u32 - present);
+            let present = (threads - warp.number * 32).min(32);
+            let lanes = u32::MAX >> (32 - present);
             let top = function.frame.local_bytes;
             if !warp.local.reserve(top as usize) {
                 let stop = Stop { fault: Fault::Stack, lane: 0, address: 0 };

@@ -3,6 +3,11 @@
 //! An instruction that acts in a part of a fragment's lanes parts the fragment first, so that what follows here speaks of
 //! whole fragments.
 
+#![expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "each function does a few instructions, of which its caller chose one"
+)]
+
 use super::core::{Common, Core};
 use super::fragment::{Fragment, PendingCopy, Return, State, Warp};
 use super::memory::{Failure, Fault, Memory};
@@ -54,7 +59,7 @@ pub(super) fn execute<'m, M: Memory<'m>>(
         Action::Return => leave(core, common, warp, current),
         Action::Call(call) => enter(core, common, warp, current, call, at),
         Action::BranchIndexed { index, targets } => branch_indexed(warp, current, *index, targets, at),
-        Action::Barrier(barrier) => together::barrier(common, warp, current, barrier, at),
+        Action::Barrier(barrier) => Ok(together::barrier(common, warp, current, barrier, at)),
         Action::Warp(op) => together::execute(core, common, warp, current, op, at),
         Action::ReadClock { to, clock } => {
             let value = read_clock(core, warp, *clock);

@@ -235,8 +235,8 @@ fn lane_mask(which: LaneMask, lane: usize) -> u32 {
     match which {
         LaneMask::Equal => equal,
         LaneMask::Less => equal - 1,
-        LaneMask::LessOrEqual => equal - 1 | equal,
-        LaneMask::Greater => !(equal - 1 | equal),
+        LaneMask::LessOrEqual => (equal - 1) | equal,
+        LaneMask::Greater => !((equal - 1) | equal),
         LaneMask::GreaterOrEqual => !(equal - 1),
     }
 }

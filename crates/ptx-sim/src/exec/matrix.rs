@@ -8,6 +8,7 @@ use super::fragment::Warp;
 use super::memory::Memory;
 use super::reach::Stop;
 use super::rows::{Base, Long, Word};
+use super::wide;
 use crate::arith::matrix;
 use crate::program::action::{MatrixMultiply, WarpOp};
 use crate::program::types::{Address, Register, Space};
@@ -46,7 +47,7 @@ pub(super) fn execute<'m, M: Memory<'m>>(
             let collected = collect(&warp.rows.word(base, *from), false);
             warp.rows.put(base, *to, active, &hand_out(&collected, true));
         }
-        WarpOp::Multiply(what) => multiply(warp, base, what, active),
+        WarpOp::Multiply(what) => multiply(core.launch.wide, warp, base, what, active),
         WarpOp::Sync { .. }
         | WarpOp::Shuffle { .. }
         | WarpOp::Vote { .. }
@@ -123,7 +124,7 @@ fn collect(values: &Word, transpose: bool) -> Matrix {
     matrix
 }
 
-fn multiply(warp: &mut Warp, base: Base, what: &MatrixMultiply, active: u32) {
+fn multiply(may_be_wide: bool, warp: &mut Warp, base: Base, what: &MatrixMultiply, active: u32) {
     let mut d = [[0; 32]; 4];
     {
         let rows = |registers: &[Register]| -> [Word; 4] {
@@ -133,7 +134,7 @@ fn multiply(warp: &mut Warp, base: Base, what: &MatrixMultiply, active: u32) {
         };
         let (a, b, c) = (rows(&what.a), rows(&what.b), rows(&what.c));
         let (a, b, c) = (&a[..what.a.len()], &b[..what.b.len()], &c[..what.c.len()]);
-        matrix::multiply(what, a, b, c, &mut d[..what.d.len()]);
+        wide::multiply(may_be_wide, what, [a, b, c], &mut d[..what.d.len()]);
     }
     for (row, &to) in d.iter().zip(&what.d) {
         warp.rows.put_words(base, to, active, *row);

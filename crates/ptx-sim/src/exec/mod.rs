@@ -28,6 +28,9 @@ mod step;
 mod together;
 mod wide;
 
+#[cfg(test)]
+mod tests;
+
 pub use self::core::{Finding, FindingKind, Launch};
 pub use flat::FlatMemory;
 pub use grid::{Outcome, run};

@@ -2,6 +2,8 @@
 //!
 //! The loop is compiled twice: for the least x86-64 processor, and (in `wide`) for one with vectors of 256 bits.
 
+#![expect(clippy::wildcard_enum_match_arm, reason = "every other instruction is done elsewhere")]
+
 use super::core::{Common, Core};
 use super::fragment::{Fragment, State, Warp};
 use super::memory::{Failure, Fault, Memory};
@@ -58,7 +60,7 @@ pub(super) fn turn<'m, M: Memory<'m>, const FMA: bool>(
             }
             return Ok(Turn::Waits);
         };
-        super::together::after_barrier(core, common, warp, &mut current);
+        super::together::after_barrier(core, common, warp, &current);
         current.state = State::Ready;
         if core.launch.parts_warps {
             part(core, warp, &mut current);
@@ -127,9 +129,11 @@ fn leg<'m, M: Memory<'m>, const FMA: bool>(
             continue;
         }
         match instruction.op {
+            Op::LoadParameter { to, long, offset }
+                if quick::parameter(&core.parameters, &mut warp.rows, current.base, (to, long, offset), active) => {}
             Op::LoadWord(what) if active == ALL && quick::load(core, common, warp, current.base, what) => {}
             Op::StoreWord(what) if active == ALL && quick::store(core, common, warp, current.base, what) => {}
-            Op::LoadWord(_) | Op::StoreWord(_) | Op::Load | Op::Store | Op::Atomic => {
+            Op::LoadParameter { .. } | Op::LoadWord(_) | Op::StoreWord(_) | Op::Load | Op::Store | Op::Atomic => {
                 let done = super::access::access(core, common, warp, current.base, at, active);
                 done.map_err(|stop| core.failure(common, warp, at, stop))?;
             }

@@ -4,13 +4,15 @@
 //! the warp can go on, members that wait at several places do the instruction from there together, as PTX allows. Where
 //! lanes never come, the instruction is done without them, which is noted.
 
+#![expect(clippy::wildcard_enum_match_arm, reason = "only some instructions wait for other lanes")]
+
 use super::barrier::{Barriers, Votes};
 use super::control::put_aside;
 use super::core::{Common, Core, FindingKind};
 use super::exchange::{Inputs, compute};
 use super::fragment::{Fragment, State, Warp};
 use super::matrix;
-use super::memory::{Fault, Memory};
+use super::memory::Memory;
 use super::reach::Stop;
 use super::rows::{Base, lanes};
 use super::step::Next;
@@ -158,7 +160,7 @@ pub(super) fn force<'m, M: Memory<'m>>(
         Action::Barrier(barrier) => {
             let text = format!("lanes {missing:#x} of the warp do not come to the barrier");
             core.find(common, warp, at, FindingKind::BarrierDivergence, text);
-            if let Next::Go = arrive(common, warp, &mut fragment, barrier).map_err(|stop| (at, stop))? {
+            if let Next::Go = arrive(common, warp, &mut fragment, barrier) {
                 fragment.state = State::Ready;
                 warp.others.push(fragment);
             }
@@ -175,24 +177,22 @@ pub(super) fn barrier(
     current: &mut Fragment,
     barrier: &Barrier,
     at: u32,
-) -> Result<Next, Stop> {
+) -> Next {
     if barrier.aligned {
         let pc = std::mem::replace(&mut current.pc, at);
         warp.gather(current);
         current.pc = pc;
         if current.lanes != warp.live {
-            return Ok(put_aside(warp, current, at, State::Together));
+            return put_aside(warp, current, at, State::Together);
         }
     }
     arrive(common, warp, current, barrier)
 }
 
-fn arrive(common: &mut Common, warp: &mut Warp, current: &mut Fragment, barrier: &Barrier) -> Result<Next, Stop> {
+fn arrive(common: &mut Common, warp: &mut Warp, current: &mut Fragment, barrier: &Barrier) -> Next {
     let first = current.lanes.trailing_zeros() as usize;
-    let number = warp.rows.get(current.base, barrier.id, first);
-    if number >= Barriers::COUNT {
-        return Err(Stop { fault: Fault::Trap, lane: first, address: number });
-    }
+    // Hardware reads the lowest bits of the number.
+    let number = warp.rows.get(current.base, barrier.id, first) % Barriers::COUNT;
     let id = usize::try_from(number).unwrap_or(0);
     let expected = barrier.threads.map(|threads| warp.rows.get_word(current.base, threads, first));
     // A number of threads is one of whole warps.
@@ -210,10 +210,10 @@ fn arrive(common: &mut Common, warp: &mut Warp, current: &mut Fragment, barrier:
     };
     let round = common.barriers.arrive(id, threads, votes, expected, common.live);
     if barrier.kind == BarrierKind::Arrive {
-        return Ok(Next::Go);
+        return Next::Go;
     }
     let pc = current.pc;
-    Ok(put_aside(warp, current, pc, State::Barrier { id, round }))
+    put_aside(warp, current, pc, State::Barrier { id, round })
 }
 
 /// A fragment goes on behind a barrier: what the barrier brought is put into its row.
