@@ -164,7 +164,9 @@ impl Kind {
                 .filter(|&value| self.holds(value))
                 .map(|value| self.bits(Value::Whole(value)))
                 .collect(),
-            _ => REAL.into_iter().map(|value| self.bits(Value::Real(value))).collect(),
+            Self::Half | Self::Brain | Self::Single | Self::Double => {
+                REAL.into_iter().map(|value| self.bits(Value::Real(value))).collect()
+            }
         }
     }
 }

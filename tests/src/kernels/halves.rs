@@ -103,7 +103,8 @@ fn half_functions(device: &Device<'_>) -> Answer {
     device.run("half_functions", 5, 64, &[(&to).into(), (&brain).into(), (&on_x).into(), 300_u32.into()])?;
     for (what, small, found) in [("half", HALF, to.to_vec()?), ("bfloat", BRAIN, brain.to_vec()?)] {
         let rounded: Vec<f64> = x.iter().map(|&x| small.wide(small.bits(f64::from(x)))).collect();
-        let functions: [(&str, fn(f64) -> f64); 6] = [
+        type Function = (&'static str, fn(f64) -> f64);
+        let functions: [Function; 6] = [
             ("exp", f64::exp),
             ("log", f64::ln),
             ("sin", f64::sin),

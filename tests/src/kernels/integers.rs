@@ -138,7 +138,7 @@ fn bit_tricks(device: &Device<'_>) -> Answer {
         wanted.extend([permute(a, b, 0x7531), permute(a, b, a % 0x8000)]);
         wanted.extend([short((sa + sb) >> 1), short((sa + sb + 1) >> 1), low((u64::from(a) + u64::from(b)) >> 1)]);
         let signed_24 = |value: u32| i64::from((value << 8).cast_signed() >> 8);
-        wanted.extend([short(sa * sb >> 32), low(u64::from(a & 0xFF_FFFF) * u64::from(b & 0xFF_FFFF))]);
+        wanted.extend([short((sa * sb) >> 32), low(u64::from(a & 0xFF_FFFF) * u64::from(b & 0xFF_FFFF))]);
         wanted.extend([short(signed_24(a) * signed_24(b)), short((sa - sb).abs() + 5), a.abs_diff(b).wrapping_add(5)]);
         wanted.extend([extract(a, b % 40, b / 64 % 40), insert(a, b, a % 40, b % 40)]);
     }

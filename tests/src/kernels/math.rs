@@ -1,6 +1,8 @@
 //! What `math.cu` must leave behind: the functions within the errors that CUDA's programming guide states, for those of
 //! double one more unit for the reference, and the roundings exactly.
 
+use std::f64::consts;
+
 use super::Case;
 use super::device::{Answer, Device, same};
 use super::numbers::{ROUNDINGS, double, doubles, floats, single};
@@ -20,7 +22,7 @@ fn erfc_fraction(x: f64) -> f64 {
     let fraction = (1..=600).rev().fold(x, |tail, i| x + f64::from(i) / 2.0 / tail);
     let square = x * x;
     let lack = x.mul_add(x, -square);
-    (-square).exp() * (1.0 - lack) / fraction / std::f64::consts::PI.sqrt()
+    (-square).exp() * (1.0 - lack) / fraction / consts::PI.sqrt()
 }
 
 /// The error function, by its series near zero.
@@ -36,7 +38,7 @@ pub(super) fn erf(x: f64) -> f64 {
     }
     let square = x * x;
     let lack = x.mul_add(x, -square);
-    2.0 / std::f64::consts::PI.sqrt() * sum * (-square).exp() * (1.0 - lack)
+    2.0 / consts::PI.sqrt() * sum * (-square).exp() * (1.0 - lack)
 }
 
 fn erfc(x: f64) -> f64 {
@@ -79,7 +81,22 @@ fn arguments(seed: u64) -> (Vec<f64>, Vec<f64>) {
     let mut x = doubles(seed, 240, -4.0, 4.0);
     x.extend(doubles(seed + 1, 40, -80.0, 80.0));
     x.extend([
-        1e5, -1e7, 3.3e10, 1e15, 1e-6, -1e-9, 0.5, 1.0, -1.0, 2.0, 1.570796, 3.14159265, -6.2831853, 12.0, 1e22, 1e-3,
+        1e5,
+        -1e7,
+        3.3e10,
+        1e15,
+        1e-6,
+        -1e-9,
+        0.5,
+        1.0,
+        -1.0,
+        2.0,
+        consts::FRAC_PI_2,
+        consts::PI,
+        -consts::TAU,
+        12.0,
+        1e22,
+        1e-3,
     ]);
     let y = doubles(seed + 2, x.len(), -3.0, 3.0);
     (x, y)
@@ -129,7 +146,8 @@ fn fast_functions(device: &Device<'_>) -> Answer {
     let (x, y) = (floats(127, 300, -3.1, 3.1), floats(128, 300, 0.2, 3.0));
     let (on_x, on_y, to) = (device.put(&x)?, device.put(&y)?, device.zeros::<f32>(2400)?);
     device.run("fast_functions", 5, 64, &[(&to).into(), (&on_x).into(), (&on_y).into(), 300_u32.into()])?;
-    let functions: [(&str, fn(f64, f64) -> f64, f64); 8] = [
+    type Fast = (&'static str, fn(f64, f64) -> f64, f64);
+    let functions: [Fast; 8] = [
         ("__sinf", |a, _| a.sin(), 4e-7),
         ("__cosf", |a, _| a.cos(), 4e-7),
         ("__expf", |a, _| a.exp(), 6e-7),

@@ -145,7 +145,7 @@ fn run(options: &Options) -> Result<bool, String> {
     if folders.is_empty() {
         return Err(format!("{} holds no folder of PTX", options.folder.display()));
     }
-    let (mut right, mut differences) = (true, BTreeMap::new());
+    let (mut right, mut differences) = (true, BTreeMap::<String, (f64, f64)>::new());
     for folder in folders {
         let mut tally = Tally::default();
         for case in CASES.into_iter().flatten() {
