@@ -19,26 +19,25 @@ pub(super) const CASES: &[Case] = &[
 
 /// The complement of the error function of a positive number, by its continued fraction.
 fn erfc_fraction(x: f64) -> f64 {
-    let fraction = (1..=600).rev().fold(x, |tail, i| x + f64::from(i) / 2.0 / tail);
+    let fraction = (1..=3000).rev().fold(x, |tail, i| x + f64::from(i) / 2.0 / tail);
     let square = x * x;
     let lack = x.mul_add(x, -square);
-    (-square).exp() * (1.0 - lack) / fraction / consts::PI.sqrt()
+    (-square).exp() * (1.0 - lack) / (fraction * consts::PI.sqrt())
 }
 
-/// The error function, by its series near zero.
+/// The error function, by its series near zero, least terms first.
 pub(super) fn erf(x: f64) -> f64 {
-    if x.abs() > 0.5 {
+    if x.abs() > 1.0 {
         return (1.0 - erfc_fraction(x.abs())).copysign(x);
     }
-    // 2/sqrt(pi) exp(-x²) sum of 2^n x^(2n+1) / (2n+1)!!: no term cancels another.
-    let (mut term, mut sum) = (x, x);
-    for n in 1..40 {
-        term *= 2.0 * x * x / f64::from(2 * n + 1);
-        sum += term;
-    }
-    let square = x * x;
-    let lack = x.mul_add(x, -square);
-    2.0 / consts::PI.sqrt() * sum * (-square).exp() * (1.0 - lack)
+    let mut power = x;
+    let terms: Vec<f64> = (1..40)
+        .map(|n| {
+            power *= -x * x / f64::from(n);
+            power / f64::from(2 * n + 1)
+        })
+        .collect();
+    (terms.iter().rev().sum::<f64>() + x) * consts::FRAC_2_SQRT_PI
 }
 
 fn erfc(x: f64) -> f64 {
