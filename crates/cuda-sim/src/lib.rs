@@ -28,7 +28,9 @@
 //! an error in strict mode ([`Config::strict`]). Any call can be made to fail ([`Machine::inject`]).
 //!
 //! # What is not simulated
-//! - Kernels beyond a part of PTX, and machine code: loading them answers an error.
+//! - Kernels beyond a part of PTX, and machine code: looking them up or loading them answers an error. Registers that
+//!   functions and occupancy tell are an estimate.
+//! - Clusters of blocks, and cooperative launches on several devices.
 //! - Textures, arrays, managed memory, graphics, green contexts: their functions are not there.
 //! - User objects of graphs, and nodes for memory, values and semaphores made by `cuGraphAddNode`.
 //! - Memory that allocations of graphs share because their lifetimes are apart, pools and handles of host memory, and
@@ -38,7 +40,7 @@
 //!
 //! # Safety
 //! Unsafe code is in few places: `abi` and `nvml` (the C functions), `claim` (the caller's pointers), `host_work` (the
-//! program's callbacks) and `model::memory::bytes` (the bytes of simulated memory). Each says what it relies on.
+//! program's functions) and `model::memory::bytes` (the bytes of simulated memory). Each says what it relies on.
 
 mod abi;
 mod call;

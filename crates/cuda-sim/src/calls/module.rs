@@ -44,7 +44,7 @@ fn load_image(call: &mut Call<'_>, module: Ptr<CUmodule>, image: &Image, logs: &
 }
 
 /// The module of a handle.
-fn named<'s>(state: &'s State, module: Ptr<CUmod_st>) -> Answer<&'s Module> {
+fn named(state: &State, module: Ptr<CUmod_st>) -> Answer<&Module> {
     state.modules.get(&module.address()).ok_or(INVALID_HANDLE)
 }
 
