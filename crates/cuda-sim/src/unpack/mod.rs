@@ -1,41 +1,26 @@
 //! Formats in which compilers compress the code of fat binaries.
 //!
-//! Reading order: `lz4`, then for the other format `bits`, `fse` and `huffman` (how symbols are coded), `zstd`.
-//!
 //! Invariants: bytes that are no such format are an error and never a panic; no more than the announced size is made.
 
-mod bits;
-mod fse;
-mod huffman;
-mod lz4;
 #[cfg(test)]
 mod tests;
-mod zstd;
 
-pub(crate) use lz4::lz4;
-pub(crate) use zstd::zstd;
+use std::io::Read as _;
 
 /// The bytes are not of the format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Broken;
 
-/// Appends `length` bytes that stand `distance` bytes before the end, of which some may be among those appended.
-fn repeat(output: &mut Vec<u8>, distance: usize, length: usize, limit: usize) -> Result<(), Broken> {
-    let start = output.len().checked_sub(distance).ok_or(Broken)?;
-    if distance == 0 || length > limit - output.len().min(limit) {
-        return Err(Broken);
-    }
-    for index in 0..length {
-        output.push(output[start + index]);
-    }
-    Ok(())
+/// Unpacks a block of LZ4 into at most `limit` bytes.
+pub(crate) fn lz4(packed: &[u8], limit: usize) -> Result<Vec<u8>, Broken> {
+    lz4_flex::block::decompress(packed, limit).map_err(|_| Broken)
 }
 
-/// Appends bytes.
-fn append(output: &mut Vec<u8>, bytes: &[u8], limit: usize) -> Result<(), Broken> {
-    if bytes.len() > limit - output.len().min(limit) {
-        return Err(Broken);
-    }
-    output.extend_from_slice(bytes);
-    Ok(())
+/// Unpacks a frame of Zstandard into at most `limit` bytes.
+pub(crate) fn zstd(packed: &[u8], limit: usize) -> Result<Vec<u8>, Broken> {
+    let frame = ruzstd::decoding::StreamingDecoder::new(packed).map_err(|_| Broken)?;
+    let mut made = Vec::new();
+    // A byte more than allowed tells that there are too many.
+    frame.take(limit as u64 + 1).read_to_end(&mut made).map_err(|_| Broken)?;
+    if made.len() > limit { Err(Broken) } else { Ok(made) }
 }

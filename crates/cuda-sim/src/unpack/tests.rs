@@ -57,6 +57,9 @@ const LZ4: &str = "f7006d61642e6c6f2e753332202572302c050039303b0a1d0010311800103
     31a70305d10d2e3235d30d03850707d50d2e3237d70d02be011731d90d2e3239db0d02c3090505072f3133dc0d0003dd0d0407073e3133\
     34de0d03df0d0509073e313336e00d02300606e00d3e313339e20d02440002050cb034372c2031343136313b0a";
 
+/// One of the two functions.
+type Unpack = fn(&[u8], usize) -> Result<Vec<u8>, Broken>;
+
 fn bytes(hex: &str) -> Vec<u8> {
     let digits: Vec<u8> = hex.bytes().filter_map(|digit| char::from(digit).to_digit(16)?.try_into().ok()).collect();
     digits.chunks_exact(2).map(|pair| pair[0] << 4 | pair[1]).collect()
@@ -100,12 +103,13 @@ fn a_cut_off_end_is_an_error() {
 #[test]
 fn wrong_bits_are_no_panic() {
     let limit = 1 << 16;
-    for (packed, unpack) in [(bytes(ZSTD), zstd as fn(&[u8], usize) -> _), (bytes(LZ4), lz4)] {
+    let both: [(Vec<u8>, Unpack); 2] = [(bytes(ZSTD), zstd), (bytes(LZ4), lz4)];
+    for (packed, unpack) in both {
         let mut others = 0;
         for bit in 0..packed.len() * 8 {
             let mut wrong = packed.clone();
             wrong[bit / 8] ^= 1 << (bit % 8);
-            let made: Result<Vec<u8>, Broken> = unpack(&wrong, limit);
+            let made = unpack(&wrong, limit);
             others += usize::from(made.as_ref() != Ok(&text().into_bytes()));
             assert!(made.is_err() || made.is_ok_and(|made| made.len() <= limit));
         }
