@@ -38,8 +38,17 @@ pub(crate) fn run(flags: &Flags) -> Result<()> {
     driver::validate(flags.driver())?;
     let texts = texts()?;
     // The profile that tests are built with, so that nothing is built twice.
-    shell::run(&mut shell::cargo(["build", "--quiet", "--profile", "test", "--package", "tests", "--bin", "kernels"]))?;
-    let mut command = Command::new(shell::target_dir().join("debug/kernels"));
+    shell::run(&mut shell::cargo([
+        "build",
+        "--quiet",
+        "--profile",
+        "test",
+        "--package",
+        "tests",
+        "--bin",
+        "cuda_kernels",
+    ]))?;
+    let mut command = Command::new(shell::target_dir().join("debug/cuda_kernels"));
     command.arg("--folder").arg(texts);
     match flags.driver() {
         "auto" | "sim" => command.args(["--seeds", &flags.number("--seeds", 3)?.to_string()]),

@@ -126,7 +126,7 @@ pub fn main(arguments: Vec<String>) -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(text) => {
-            let _ = writeln!(std::io::stderr(), "kernels: {text}");
+            let _ = writeln!(std::io::stderr(), "cuda_kernels: {text}");
             ExitCode::from(2)
         }
     }
