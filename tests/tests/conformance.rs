@@ -24,6 +24,7 @@ const INJECTED: &[(&str, CUresult, &str)] = &[
     ("cuDeviceGetMemPool", CUresult::CUDA_ERROR_OUT_OF_MEMORY, "needs a device with all addresses taken"),
     ("cuGraphLaunch", CUresult::CUDA_ERROR_OUT_OF_MEMORY, "needs a device that others fill between upload and launch"),
     ("cuGraphUpload", CUresult::CUDA_ERROR_OUT_OF_MEMORY, "needs a full device"),
+    ("cuGraphInstantiateWithParams", CUresult::CUDA_ERROR_OUT_OF_MEMORY, "needs a full device"),
     ("cuIpcGetEventHandle", CUresult::CUDA_ERROR_OUT_OF_MEMORY, "needs a system without file descriptors"),
     ("cuIpcGetMemHandle", CUresult::CUDA_ERROR_OUT_OF_MEMORY, "needs a system without file descriptors"),
     (

@@ -16,6 +16,7 @@ mod demo;
 mod differential;
 mod driver;
 mod gpu_test;
+mod kernels;
 mod lint;
 mod replay;
 mod test;
@@ -24,6 +25,7 @@ mod dependencies;
 mod docs;
 mod survey;
 mod tidy;
+mod wheels;
 
 use std::process::ExitCode;
 

@@ -1,6 +1,7 @@
 //! Functions of the host that a stream calls.
 
 use std::sync::atomic::{AtomicPtr, AtomicU32};
+use std::time::Duration;
 
 use super::prelude::*;
 
@@ -8,6 +9,7 @@ cases!("callback", CASES, Needs::CONTEXT;
     host_function_runs, host_function_null, host_functions_run_in_order, host_function_after_a_set,
     host_function_before_a_copy, host_function_on_default_streams, host_function_may_not_call, add_callback_runs, add_callback_flags,
     add_callback_null, synchronize_waits_for_host_functions, event_waits_for_host_functions, both_kinds_in_order,
+    blocked_function_holds_up_its_stream, functions_of_a_context_take_turns, contexts_do_not_wait_for_each_other,
 );
 
 fn host_function_runs(cu: &Cuda<'_>) -> CaseResult {
@@ -166,6 +168,91 @@ fn event_waits_for_host_functions(cu: &Cuda<'_>) -> CaseResult {
     ok!(cu.cuEventRecord(event, stream));
     ok!(cu.cuEventSynchronize(event));
     same!(cu, count.load(Ordering::SeqCst), 1);
+    Ok(())
+}
+
+/// Waits until the counter is raised, though not for ever.
+unsafe extern "C" fn await_raise(data: *mut c_void) {
+    // SAFETY: `data` is the address of a counter that is never freed.
+    let opened = unsafe { &*data.cast::<AtomicU32>() };
+    for _ in 0..10_000 {
+        if opened.load(Ordering::SeqCst) != 0 {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Opens when the case ends, however it ends.
+struct Door(&'static AtomicU32);
+
+impl Door {
+    fn open(&self) {
+        self.0.store(1, Ordering::SeqCst);
+    }
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        self.open();
+    }
+}
+
+/// A stream held by a function of the host until the door is opened.
+fn held(cu: &Cuda<'_>) -> CaseResult<(CUstream, Door)> {
+    let (stream, door) = (cu.stream()?, Door(counter()));
+    ok!(cu.cuLaunchHostFunc(stream, Some(await_raise), data(door.0)));
+    Ok((stream, door))
+}
+
+fn blocked_function_holds_up_its_stream(cu: &Cuda<'_>) -> CaseResult {
+    let (memory, other, event) = (cu.filled(64, 0)?, cu.stream()?, cu.event()?);
+    let (stream, door) = held(cu)?;
+    ok!(cu.cuEventRecord(event, stream));
+    for _ in 0..100 {
+        want!(NOT_READY, cu.cuStreamQuery(stream));
+        want!(NOT_READY, cu.cuEventQuery(event));
+    }
+    ok!(cu.cuMemsetD8Async(memory, 3, 64, other));
+    ok!(cu.cuStreamSynchronize(other));
+    want!(NOT_READY, cu.cuStreamQuery(stream));
+    door.open();
+    ok!(cu.cuEventSynchronize(event));
+    ok!(cu.cuStreamSynchronize(stream));
+    want!(SUCCESS, cu.cuStreamQuery(stream));
+    same!(cu, cu.read(memory, 64)?, vec![3; 64]);
+    Ok(())
+}
+
+fn functions_of_a_context_take_turns(cu: &Cuda<'_>) -> CaseResult {
+    let (other, count) = (cu.stream()?, counter());
+    let (stream, door) = held(cu)?;
+    // By then the function has begun, on a real driver and in simulated time.
+    std::thread::sleep(Duration::from_millis(50));
+    for _ in 0..100 {
+        want!(NOT_READY, cu.cuStreamQuery(stream));
+    }
+    ok!(cu.cuLaunchHostFunc(other, Some(raise), data(count)));
+    std::thread::sleep(Duration::from_millis(50));
+    want!(NOT_READY, cu.cuStreamQuery(other));
+    same!(cu, count.load(Ordering::SeqCst), 0);
+    door.open();
+    ok!(cu.cuCtxSynchronize());
+    same!(cu, count.load(Ordering::SeqCst), 1);
+    Ok(())
+}
+
+fn contexts_do_not_wait_for_each_other(cu: &Cuda<'_>) -> CaseResult {
+    let (_, door) = held(cu)?;
+    let (mut context, mut stream, count) = (ptr::null_mut(), ptr::null_mut(), counter());
+    ok!(cu.cuCtxCreate_v2(&mut context, 0, 0));
+    ok!(cu.cuStreamCreate(&mut stream, NON_BLOCKING));
+    ok!(cu.cuLaunchHostFunc(stream, Some(raise), data(count)));
+    ok!(cu.cuStreamSynchronize(stream));
+    same!(cu, count.load(Ordering::SeqCst), 1);
+    ok!(cu.cuCtxDestroy_v2(context));
+    door.open();
+    ok!(cu.cuCtxSynchronize());
     Ok(())
 }
 

@@ -2,13 +2,15 @@
 
 use std::ffi::CStr;
 
+use cuda_sys::CUresult;
+
 use super::prelude::*;
 
 cases!("device", CASES, Needs::NO_CONTEXT;
     init_twice, init_with_flags, count_is_positive, handle_is_the_ordinal, unknown_ordinals, name, name_is_cut,
     total_memory, unknown_device_everywhere, compute_capability, capability_equals_attributes, unknown_attribute, attribute_values,
     properties_equal_attributes, uuid_interfaces_agree, bus_id_and_back, bus_id_equals_attributes, bus_id_without_room,
-    unknown_bus_ids, luid_is_for_windows, peer_of_itself, p2p_attribute_of_itself, pool_of_a_device, driver_version,
+    unknown_bus_ids, luid_is_for_windows, peer_of_itself, p2p_attribute_of_itself, pool_of_a_device, driver_version, pools_of_the_host_are_there_when_said,
 );
 cases!("device", PAIR_CASES, Needs { devices: 2, ..Needs::NO_CONTEXT };
     uuids_differ, bus_ids_differ, p2p_unknown_attribute,
@@ -133,6 +135,26 @@ fn unknown_attribute(cu: &Cuda<'_>) -> CaseResult {
     let mut value = 0;
     want!(INVALID_VALUE, cu.cuDeviceGetAttribute(&mut value, CUdevice_attribute(0), 0));
     want!(INVALID_VALUE, cu.cuDeviceGetAttribute(&mut value, CUdevice_attribute(10_000), 0));
+    Ok(())
+}
+
+fn pools_of_the_host_are_there_when_said(cu: &Cuda<'_>) -> CaseResult {
+    let claims = [
+        (CUdevice_attribute::CU_DEVICE_ATTRIBUTE_HOST_MEMORY_POOLS_SUPPORTED, 2),
+        (CUdevice_attribute::CU_DEVICE_ATTRIBUTE_HOST_NUMA_MEMORY_POOLS_SUPPORTED, 3),
+    ];
+    for (claim, kind) in claims {
+        let mut wanted = super::pool::props();
+        wanted.location = CUmemLocation { type_: CUmemLocationType(kind), id: 0 };
+        let (mut pool, mut said) = (ptr::null_mut(), 0);
+        // A driver that does not know the attribute has no such pools either.
+        let known = status!(cu.cuDeviceGetAttribute(&mut said, claim, 0)) == CUresult::CUDA_SUCCESS;
+        let made = status!(cu.cuMemPoolCreate(&mut pool, &wanted)) == CUresult::CUDA_SUCCESS;
+        if made {
+            cu.later(Cleanup::Pool(pool));
+        }
+        that!(cu, !known || made == (said == 1));
+    }
     Ok(())
 }
 

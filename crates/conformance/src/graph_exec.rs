@@ -1,10 +1,14 @@
 //! Executable graphs: instantiation, launch, changed parameters, update.
 
+use cuda_sys::CUresult;
+
+use super::capture::RELAXED;
 use super::graph::{alloc_node, child_node, free_node, kind, launch, record_node, row, run, set_params, wait_node};
 use super::prelude::*;
 
 cases!("exec", CASES, Needs::CONTEXT;
-    instantiate_with_flags, instantiate_with_unknown_flags, instantiate_with_parameters, instantiate_an_empty_graph,
+    instantiate_with_flags, instantiate_with_unknown_flags, instantiate_with_parameters, flags_of_launches_from_the_device, upload_at_instantiation,
+    upload_into_a_capture, instantiate_an_empty_graph,
     exec_flags, launch_in_order, launch_on_default_streams, launch_twice_is_ordered,
     launch_waits_for_the_stream, upload_then_launch, exec_outlives_the_graph, destroy_exec_while_running,
     exec_set_parameters, exec_copy_parameters, exec_host_parameters, exec_child_parameters,
@@ -17,9 +21,16 @@ cases!("exec", CASES, Needs::CONTEXT;
     destroy_null_handles, user_objects_null,
 );
 
+/// A graph with a node that kernels may launch.
+fn set_graph(cu: &Cuda<'_>) -> CaseResult<CUgraph> {
+    let (graph, memory) = (cu.graph()?, cu.filled(64, 0)?);
+    cu.set_node(graph, &[], &line_set(memory, 1, 64))?;
+    Ok(graph)
+}
+
 fn instantiate_with_flags(cu: &Cuda<'_>) -> CaseResult {
-    let (graph, _) = row(cu)?;
-    for flags in [0, 1, 8] {
+    let graph = set_graph(cu)?;
+    for flags in [0, 1, 4, 8, 9, 12] {
         let mut exec = ptr::null_mut();
         ok!(cu.cuGraphInstantiateWithFlags(&mut exec, graph, flags));
         cu.later(Cleanup::Exec(exec));
@@ -28,9 +39,99 @@ fn instantiate_with_flags(cu: &Cuda<'_>) -> CaseResult {
 }
 
 fn instantiate_with_unknown_flags(cu: &Cuda<'_>) -> CaseResult {
-    let (graph, _) = row(cu)?;
-    let mut exec = ptr::null_mut();
-    want!(INVALID_VALUE, cu.cuGraphInstantiateWithFlags(&mut exec, graph, 1 << 20));
+    let graph = set_graph(cu)?;
+    // No stream to upload on, freeing on launch from a device, and flags that nobody knows.
+    for flags in [2, 3, 6, 5, 7, 13, 15, 16, 32, 1 << 20, 1 << 32] {
+        let mut exec = ptr::dangling_mut();
+        want!(INVALID_VALUE, cu.cuGraphInstantiateWithFlags(&mut exec, graph, flags));
+        same!(cu, exec, ptr::dangling_mut());
+    }
+    for flags in [5, 7, 15, 16, 1 << 32] {
+        let mut params = CUDA_GRAPH_INSTANTIATE_PARAMS { flags, ..CUDA_GRAPH_INSTANTIATE_PARAMS::zeroed() };
+        want!(INVALID_VALUE, cu.cuGraphInstantiateWithParams(&mut ptr::null_mut(), graph, &mut params));
+        same!(cu, params.result_out, CUgraphInstantiateResult::CUDA_GRAPH_INSTANTIATE_ERROR);
+        that!(cu, params.hErrNode_out.is_null());
+    }
+    Ok(())
+}
+
+/// What a graph comes to that is to be launched from the device: the result, and whether the node is named.
+fn for_the_device(cu: &Cuda<'_>, graph: CUgraph, node: CUgraphNode) -> CaseResult<(CUgraphInstantiateResult, bool)> {
+    let (mut exec, mut params) = (ptr::null_mut(), CUDA_GRAPH_INSTANTIATE_PARAMS::zeroed());
+    params.flags = 4;
+    let status = status!(cu.cuGraphInstantiateWithParams(&mut exec, graph, &mut params));
+    if status == CUresult::CUDA_SUCCESS {
+        cu.later(Cleanup::Exec(exec));
+    }
+    let good = params.result_out == CUgraphInstantiateResult::CUDA_GRAPH_INSTANTIATE_SUCCESS;
+    same!(cu, status == CUresult::CUDA_SUCCESS, good);
+    Ok((params.result_out, params.hErrNode_out == node))
+}
+
+fn flags_of_launches_from_the_device(cu: &Cuda<'_>) -> CaseResult {
+    let (success, refused) = (
+        CUgraphInstantiateResult::CUDA_GRAPH_INSTANTIATE_SUCCESS,
+        CUgraphInstantiateResult::CUDA_GRAPH_INSTANTIATE_NODE_OPERATION_NOT_SUPPORTED,
+    );
+    let (memory, pinned) = (cu.filled(64, 0)?, cu.pinned(64)?);
+    let set = set_graph(cu)?;
+    same!(cu, for_the_device(cu, set, ptr::null_mut())?, (success, true));
+    let copy = cu.graph()?;
+    cu.copy_node(copy, &[], &line_copy(memory, pinned.device(), 64))?;
+    same!(cu, for_the_device(cu, copy, ptr::null_mut())?, (success, true));
+    let parent = cu.graph()?;
+    child_node(cu, parent, &[], set)?;
+    same!(cu, for_the_device(cu, parent, ptr::null_mut())?, (success, true));
+    let empty = cu.graph()?;
+    let node = cu.empty_node(empty, &[])?;
+    same!(cu, for_the_device(cu, empty, node)?, (refused, true));
+    let host = cu.graph()?;
+    let node = cu.host_node(host, &[], counter())?;
+    same!(cu, for_the_device(cu, host, node)?, (refused, true));
+    let ordinary = [0_u8; 64];
+    let params = CUDA_MEMCPY3D {
+        srcMemoryType: CUmemorytype::CU_MEMORYTYPE_HOST,
+        srcHost: ordinary.as_ptr().cast(),
+        ..line_copy(memory, 0, 64)
+    };
+    let pageable = cu.graph()?;
+    let node = cu.copy_node(pageable, &[], &params)?;
+    same!(cu, for_the_device(cu, pageable, node)?, (refused, true));
+    let nothing = cu.graph()?;
+    let wrong = CUgraphInstantiateResult::CUDA_GRAPH_INSTANTIATE_ERROR;
+    same!(cu, for_the_device(cu, nothing, ptr::null_mut())?, (wrong, true));
+    Ok(())
+}
+
+fn upload_at_instantiation(cu: &Cuda<'_>) -> CaseResult {
+    let (graph, stream) = (set_graph(cu)?, cu.stream()?);
+    for (flags, kept) in [(2, 0), (3, 1), (6, 4), (10, 0), (14, 4)] {
+        for stream in [stream, DEFAULT, LEGACY, PER_THREAD] {
+            let (mut exec, mut told) = (ptr::null_mut(), 77);
+            let mut params = CUDA_GRAPH_INSTANTIATE_PARAMS {
+                flags,
+                hUploadStream: stream,
+                ..CUDA_GRAPH_INSTANTIATE_PARAMS::zeroed()
+            };
+            ok!(cu.cuGraphInstantiateWithParams(&mut exec, graph, &mut params));
+            cu.later(Cleanup::Exec(exec));
+            ok!(cu.cuGraphExecGetFlags(exec, &mut told));
+            same!(cu, (flags, told), (flags, kept));
+        }
+    }
+    ok!(cu.cuCtxSynchronize());
+    Ok(())
+}
+
+fn upload_into_a_capture(cu: &Cuda<'_>) -> CaseResult {
+    let (graph, stream, mut exec) = (row(cu)?.0, cu.stream()?, ptr::dangling_mut());
+    let mut params =
+        CUDA_GRAPH_INSTANTIATE_PARAMS { flags: 2, hUploadStream: stream, ..CUDA_GRAPH_INSTANTIATE_PARAMS::zeroed() };
+    cu.begin(stream, RELAXED)?;
+    want!(STREAM_CAPTURE_UNSUPPORTED, cu.cuGraphInstantiateWithParams(&mut exec, graph, &mut params));
+    same!(cu, exec, ptr::dangling_mut());
+    same!(cu, params.result_out, CUgraphInstantiateResult::CUDA_GRAPH_INSTANTIATE_ERROR);
+    want!(STREAM_CAPTURE_INVALIDATED, cu.cuStreamEndCapture(stream, &mut ptr::null_mut()));
     Ok(())
 }
 
@@ -51,13 +152,14 @@ fn instantiate_an_empty_graph(cu: &Cuda<'_>) -> CaseResult {
 }
 
 fn exec_flags(cu: &Cuda<'_>) -> CaseResult {
-    let (graph, _) = row(cu)?;
-    for asked in [0, 1] {
+    let graph = set_graph(cu)?;
+    // The priorities of nodes are used, and not told of.
+    for (asked, kept) in [(0, 0), (1, 1), (4, 4), (8, 0), (9, 1), (12, 4)] {
         let (mut exec, mut flags) = (ptr::null_mut(), 77);
         ok!(cu.cuGraphInstantiateWithFlags(&mut exec, graph, asked));
         cu.later(Cleanup::Exec(exec));
         ok!(cu.cuGraphExecGetFlags(exec, &mut flags));
-        same!(cu, flags, asked);
+        same!(cu, flags, kept);
     }
     Ok(())
 }

@@ -58,6 +58,9 @@ plain!(
     CUctxCreateParams,
     CUipcEventHandle,
     CUipcMemHandle,
+    u8,
+    u32,
+    u64,
 );
 
 /// Pinned host memory that the device sees at the same address.

@@ -45,6 +45,7 @@ mod kernel;
 mod library;
 mod limits;
 mod link;
+mod managed;
 mod memory;
 mod memory_nodes;
 mod module;
@@ -106,6 +107,9 @@ pub fn all_cases() -> Vec<Case> {
         function::SIMULATED_CASES,
         kernel::CASES,
         kernel::SIMULATED_CASES,
+        managed::CASES,
+        managed::NO_CONTEXT_CASES,
+        managed::SIMULATED_CASES,
         cooperative::CASES,
         cooperative::SIMULATED_CASES,
         occupancy::CASES,

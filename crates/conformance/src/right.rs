@@ -140,6 +140,11 @@ static TABLE: &[Entry] = right! {
     cuModuleLoadDataEx |h| (&mut ptr::null_mut(), c"".as_ptr().cast(), 0, ptr::null_mut(), ptr::null_mut());
     cuModuleLoadFatBinary |h| (&mut ptr::null_mut(), c"".as_ptr().cast());
     cuModuleUnload |h| (ptr::null_mut());
+    cuMemAdvise_v2 |h| (h.memory, 16, CUmem_advise(1), CUmemLocation { type_: CUmemLocationType(1), id: 0 });
+    cuMemAllocManaged |h| (&mut 0, 16, 1);
+    cuMemPrefetchAsync |h| (h.memory, 16, 0, h.stream);
+    cuMemPrefetchAsync_v2 |h| (h.memory, 16, CUmemLocation { type_: CUmemLocationType(1), id: 0 }, 0, h.stream);
+    cuStreamAttachMemAsync |h| (h.stream, h.memory, 0, 1);
     cuOccupancyAvailableDynamicSMemPerBlock |h| (&mut 0, ptr::null_mut(), 1, 1);
     cuOccupancyMaxActiveBlocksPerMultiprocessor |h| (&mut 0, ptr::null_mut(), 1, 0);
     cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags |h| (&mut 0, ptr::null_mut(), 1, 0, 0);

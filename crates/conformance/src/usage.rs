@@ -20,6 +20,7 @@ pub(super) struct Objects {
     graph: CUgraph,
     other: CUstream,
     function: CUfunction,
+    managed: CUdeviceptr,
 }
 
 /// A function, a right call of it on a stream, and the situations it is tried in.
@@ -97,7 +98,10 @@ impl Objects {
         ok!(cu.cuStreamSynchronize(other));
         cu.later(Cleanup::Memory(pooled));
         let function = cu.function(&super::ptx::idle())?;
-        Ok(Self { from, to, pinned, event, exec, pool, pooled, graph, other, function })
+        let mut managed = 0;
+        ok!(cu.cuMemAllocManaged(&mut managed, 4096, 1));
+        cu.later(Cleanup::Memory(managed));
+        Ok(Self { from, to, pinned, event, exec, pool, pooled, graph, other, function, managed })
     }
 
     fn plane(&self) -> CUDA_MEMCPY2D {
@@ -129,6 +133,11 @@ impl Objects {
             ..CUDA_MEMCPY3D_PEER::zeroed()
         })
     }
+}
+
+/// Instantiation with an upload on a stream.
+fn upload(stream: CUstream) -> CUDA_GRAPH_INSTANTIATE_PARAMS {
+    CUDA_GRAPH_INSTANTIATE_PARAMS { flags: 2, hUploadStream: stream, ..CUDA_GRAPH_INSTANTIATE_PARAMS::zeroed() }
 }
 
 /// The cases of all functions in the situations they are tried in.
@@ -170,6 +179,7 @@ const LOOK: &[Situation] = &[NoStream];
 static TABLE: &[Usage] = usage! {
     WORK cuEventRecordWithFlags |cu, o, s| (o.event, s, 0);
     STATE cuEventRecord |cu, o, s| (o.event, s);
+    STATE cuGraphInstantiateWithParams |cu, o, s| (&mut ptr::null_mut(), o.graph, &mut upload(s));
     STATE cuGraphLaunch |cu, o, s| (o.exec, s);
     STATE cuGraphUpload |cu, o, s| (o.exec, s);
     STATE cuLaunchHostFunc |cu, o, s| (s, Some(raise), data(counter()));
@@ -179,6 +189,9 @@ static TABLE: &[Usage] = usage! {
     WORK cuMemAllocAsync |cu, o, s| (&mut 0, 4096, s);
     WORK cuMemAllocFromPoolAsync |cu, o, s| (&mut 0, 4096, o.pool, s);
     WORK cuMemFreeAsync |cu, o, s| (o.pooled, s);
+    STATE cuMemPrefetchAsync |cu, o, s| (o.managed, 4096, 0, s);
+    STATE cuMemPrefetchAsync_v2 |cu, o, s| (o.managed, 4096, CUmemLocation { type_: CUmemLocationType(1), id: 0 }, 0, s);
+    STATE cuStreamAttachMemAsync |cu, o, s| (s, o.managed, 0, 1);
     SYNCHRONOUS cuMemcpy |cu, o, s| (o.to, o.from, 64);
     WORK cuMemcpy2DAsync_v2 |cu, o, s| (&o.plane(), s);
     SYNCHRONOUS cuMemcpy2DUnaligned_v2 |cu, o, s| (&o.plane());

@@ -7,10 +7,10 @@ use super::prelude::*;
 cases!("version", CASES, Needs::NO_CONTEXT;
     names_equal_the_table, texts_equal_the_table, unknown_codes, proc_address_of_known_names, proc_address_by_version,
     proc_address_of_unknown_names, proc_address_too_old, proc_address_flags, proc_address_v1, proc_address_v1_unknown,
-    proc_address_suffixed_names, proc_address_future_version,
+    proc_address_suffixed_names, proc_address_future_version, unknown_export_tables,
 );
 cases!("version", UNINITIALIZED_CASES, Needs::BEFORE_INIT;
-    version_before_init, names_before_init, proc_address_before_init,
+    version_before_init, names_before_init, proc_address_before_init, unknown_export_tables,
 );
 
 fn text(pointer: *const std::ffi::c_char) -> Option<String> {
@@ -125,6 +125,19 @@ fn proc_address_suffixed_names(cu: &Cuda<'_>) -> CaseResult {
 fn proc_address_future_version(cu: &Cuda<'_>) -> CaseResult {
     same!(cu, look_up(cu, "cuMemAlloc", 99000, 0)?, (false, 77, CUresult::CUDA_ERROR_INVALID_VALUE));
     same!(cu, look_up(cu, "cuMemAlloc", 0, 0)?, (false, 2, OK));
+    Ok(())
+}
+
+/// A table that is not there is no table; without an identity, nothing is written.
+fn unknown_export_tables(cu: &Cuda<'_>) -> CaseResult {
+    for byte in [0, -1, 0x5A] {
+        let (mut table, id) = (ptr::dangling(), CUuuid { bytes: [byte; 16] });
+        want!(INVALID_VALUE, cu.cuGetExportTable(&mut table, &id));
+        that!(cu, table.is_null());
+    }
+    let mut table = ptr::dangling();
+    want!(INVALID_VALUE, cu.cuGetExportTable(&mut table, ptr::null()));
+    same!(cu, table, ptr::dangling());
     Ok(())
 }
 

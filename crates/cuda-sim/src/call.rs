@@ -1,21 +1,22 @@
 //! One call under way: the lock on its machine, and waiting for queued work.
 //!
-//! Functions of the program run on the thread that drives the simulation at that moment, with the machine unlocked.
+//! Functions of the program run on threads of their own, with the machine unlocked.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::{MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cuda_sys::driver::types::{CUfunc_st, CUoccupancyB2DSize};
 
 use crate::claim::Ptr;
 use crate::codes::{Answer, INVALID_CONTEXT, INVALID_HANDLE, NOT_INITIALIZED};
+use crate::host_threads;
 use crate::host_work;
 use crate::machine::{Shared, thread_number};
 use crate::model::engine::OpId;
 use crate::model::event::Event;
 use crate::model::modules::Described;
-use crate::model::{State, Step};
+use crate::model::{DueHostWork, State, Step};
 
 /// How long to wait in real time when other threads must do something first.
 const PATIENCE: Duration = Duration::from_micros(200);
@@ -119,7 +120,7 @@ impl<'m> Call<'m> {
             let before = self.clock_ns;
             match self.step(u64::MAX) {
                 Step::Applied => {}
-                Step::Host(op, work) => self.run_host_work(op, work),
+                Step::Host(due) => self.run_host_work(due),
                 Step::Waiting => {
                     // Only the host or another thread can change what the stream waits for.
                     self.clock_ns = before;
@@ -186,7 +187,7 @@ impl<'m> Call<'m> {
             let now_ns = self.clock_ns;
             match self.step(now_ns) {
                 Step::Applied => {}
-                Step::Host(op, work) => self.run_host_work(op, work),
+                Step::Host(due) => self.run_host_work(due),
                 Step::Waiting => {}
                 Step::Idle => return,
             }
@@ -199,10 +200,23 @@ impl<'m> Call<'m> {
         self.catch_up();
     }
 
-    fn run_host_work(&mut self, op: OpId, work: crate::model::HostWork) {
-        self.unlocked(|| host_work::run(work));
-        self.finish_host_work(op);
-        self.shared.progress.notify_all();
+    /// Lets a function of the program run, and waits for it unless it takes too long or stands behind one that does.
+    fn run_host_work(&mut self, due: DueHostWork) {
+        if let Err(work) = self.shared.hand_over(self, due) {
+            self.unlocked(|| host_work::run(work));
+            self.finish_host_work(&due);
+            self.shared.progress.notify_all();
+            return;
+        }
+        let patient_until = Instant::now() + host_threads::PATIENCE;
+        while self.is_pending(due.op) && !self.overdue.contains(&due.context) {
+            let left = patient_until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                self.overdue.insert(due.context);
+            } else {
+                self.wait_at_most(left);
+            }
+        }
     }
 
     fn unlocked<T>(&mut self, work: impl FnOnce() -> T) -> T {
@@ -229,10 +243,14 @@ impl<'m> Call<'m> {
 
     /// Gives other threads time to change something.
     fn be_patient(&mut self) {
+        self.wait_at_most(PATIENCE);
+    }
+
+    /// Lets other threads have the machine until something has finished.
+    fn wait_at_most(&mut self, time: Duration) {
         let calling = self.calling;
         if let Some(guard) = self.guard.take() {
-            let (mut guard, _) =
-                self.shared.progress.wait_timeout(guard, PATIENCE).unwrap_or_else(PoisonError::into_inner);
+            let (mut guard, _) = self.shared.progress.wait_timeout(guard, time).unwrap_or_else(PoisonError::into_inner);
             guard.calling = calling;
             self.guard = Some(guard);
         }

@@ -80,6 +80,7 @@ macro_rules! for_each_export {
             cuFuncSetCacheConfig (hfunc: CUfunction, config: CUfunc_cache) Context [INVALID_VALUE, INVALID_HANDLE] => function::set_cache_config;
             cuGetErrorName (error: CUresult, pStr: *mut *const core::ffi::c_char) Nothing [INVALID_VALUE] => general::error_name;
             cuGetErrorString (error: CUresult, pStr: *mut *const core::ffi::c_char) Nothing [INVALID_VALUE] => general::error_string;
+            cuGetExportTable (ppExportTable: *mut *const core::ffi::c_void, pExportTableId: *const CUuuid) Nothing [INVALID_VALUE] => table::get;
             cuGetProcAddress (symbol: *const core::ffi::c_char, pfn: *mut *mut core::ffi::c_void, driverVersion: core::ffi::c_int, flags: cuuint64_t) Nothing [INVALID_VALUE, NOT_FOUND] => general::proc_address;
             cuGetProcAddress_v2 (symbol: *const core::ffi::c_char, pfn: *mut *mut core::ffi::c_void, cudaVersion: core::ffi::c_int, flags: cuuint64_t, symbolStatus: *mut CUdriverProcAddressQueryResult) Nothing [INVALID_VALUE] => general::proc_address_v2;
             cuGraphAddChildGraphNode (phGraphNode: *mut CUgraphNode, hGraph: CUgraph, dependencies: *const CUgraphNode, numDependencies: usize, childGraph: CUgraph) Init [INVALID_VALUE, NOT_SUPPORTED] => graph::add_child;
@@ -127,7 +128,7 @@ macro_rules! for_each_export {
             cuGraphHostNodeGetParams (hNode: CUgraphNode, nodeParams: *mut CUDA_HOST_NODE_PARAMS) Nothing [INVALID_VALUE] => graph::host_params;
             cuGraphHostNodeSetParams (hNode: CUgraphNode, nodeParams: *const CUDA_HOST_NODE_PARAMS) Nothing [INVALID_VALUE] => graph::set_host_params;
             cuGraphInstantiateWithFlags (phGraphExec: *mut CUgraphExec, hGraph: CUgraph, flags: core::ffi::c_ulonglong) Context [INVALID_VALUE, STREAM_CAPTURE_UNSUPPORTED, NOT_SUPPORTED] => exec::instantiate;
-            cuGraphInstantiateWithParams (phGraphExec: *mut CUgraphExec, hGraph: CUgraph, instantiateParams: *mut CUDA_GRAPH_INSTANTIATE_PARAMS) LateContext [INVALID_VALUE, STREAM_CAPTURE_UNSUPPORTED, NOT_SUPPORTED] => exec::instantiate_with_params;
+            cuGraphInstantiateWithParams (phGraphExec: *mut CUgraphExec, hGraph: CUgraph, instantiateParams: *mut CUDA_GRAPH_INSTANTIATE_PARAMS) LateContext [INVALID_VALUE, INVALID_HANDLE, OUT_OF_MEMORY, STREAM_CAPTURE_UNSUPPORTED, STREAM_CAPTURE_IMPLICIT, NOT_SUPPORTED] => exec::instantiate_with_params;
             cuGraphKernelNodeGetParams (hNode: CUgraphNode, nodeParams: *mut CUDA_KERNEL_NODE_PARAMS_v1) Nothing [INVALID_VALUE] => launch::node_params;
             cuGraphKernelNodeGetParams_v2 (hNode: CUgraphNode, nodeParams: *mut CUDA_KERNEL_NODE_PARAMS) Nothing [INVALID_VALUE] => launch::node_params_v2;
             cuGraphKernelNodeSetParams (hNode: CUgraphNode, nodeParams: *const CUDA_KERNEL_NODE_PARAMS_v1) Context [INVALID_VALUE, INVALID_HANDLE, NOT_SUPPORTED, COOPERATIVE_LAUNCH_TOO_LARGE, OUT_OF_MEMORY] => launch::set_node_params;
@@ -184,13 +185,16 @@ macro_rules! for_each_export {
             cuLinkDestroy (state: CUlinkState) Init [INVALID_HANDLE] => link::destroy;
             cuMemAddressFree (ptr: CUdeviceptr, size: usize) Init [INVALID_VALUE] => vmm::free_reservation;
             cuMemAddressReserve (ptr: *mut CUdeviceptr, size: usize, alignment: usize, addr: CUdeviceptr, flags: core::ffi::c_ulonglong) Init [INVALID_VALUE, OUT_OF_MEMORY] => vmm::reserve;
+            cuMemAdvise (devPtr: CUdeviceptr_v2, count: usize, advice: CUmem_advise, device: CUdevice_v1) Context [INVALID_VALUE, INVALID_DEVICE, STREAM_CAPTURE_UNSUPPORTED] => managed::advise;
+            cuMemAdvise_v2 (devPtr: CUdeviceptr, count: usize, advice: CUmem_advise, location: CUmemLocation) LateContext [INVALID_VALUE, STREAM_CAPTURE_UNSUPPORTED] => managed::advise_v2;
             cuMemAllocAsync (dptr: *mut CUdeviceptr, bytesize: usize, hStream: CUstream) Context [INVALID_VALUE, INVALID_HANDLE, OUT_OF_MEMORY, STREAM_CAPTURE_UNSUPPORTED, STREAM_CAPTURE_IMPLICIT, STREAM_CAPTURE_INVALIDATED] => pool::alloc;
             cuMemAllocFromPoolAsync (dptr: *mut CUdeviceptr, bytesize: usize, pool: CUmemoryPool, hStream: CUstream) Context [INVALID_VALUE, INVALID_HANDLE, OUT_OF_MEMORY, STREAM_CAPTURE_UNSUPPORTED, STREAM_CAPTURE_IMPLICIT, STREAM_CAPTURE_INVALIDATED] => pool::alloc_from_pool;
             cuMemAllocHost_v2 (pp: *mut *mut core::ffi::c_void, bytesize: usize) Context [INVALID_VALUE, OUT_OF_MEMORY, STREAM_CAPTURE_UNSUPPORTED] => host::alloc;
+            cuMemAllocManaged (dptr: *mut CUdeviceptr, bytesize: usize, flags: core::ffi::c_uint) LateContext [INVALID_VALUE, OUT_OF_MEMORY, STREAM_CAPTURE_UNSUPPORTED] => managed::alloc;
             cuMemAllocPitch_v2 (dptr: *mut CUdeviceptr, pPitch: *mut usize, WidthInBytes: usize, Height: usize, ElementSizeBytes: core::ffi::c_uint) Context [INVALID_VALUE, OUT_OF_MEMORY, STREAM_CAPTURE_UNSUPPORTED] => memory::alloc_pitch;
             cuMemAlloc_v2 (dptr: *mut CUdeviceptr, bytesize: usize) Context [INVALID_VALUE, OUT_OF_MEMORY, STREAM_CAPTURE_UNSUPPORTED] => memory::alloc;
             cuMemCreate (handle: *mut CUmemGenericAllocationHandle, size: usize, prop: *const CUmemAllocationProp, flags: core::ffi::c_ulonglong) Init [INVALID_VALUE, INVALID_DEVICE, OUT_OF_MEMORY, NOT_SUPPORTED] => vmm::create;
-            cuMemFreeAsync (dptr: CUdeviceptr, hStream: CUstream) Context [INVALID_VALUE, INVALID_HANDLE, STREAM_CAPTURE_UNSUPPORTED, STREAM_CAPTURE_IMPLICIT, STREAM_CAPTURE_INVALIDATED] => pool::free;
+            cuMemFreeAsync (dptr: CUdeviceptr, hStream: CUstream) Context [INVALID_VALUE, INVALID_HANDLE, NOT_SUPPORTED, STREAM_CAPTURE_UNSUPPORTED, STREAM_CAPTURE_IMPLICIT, STREAM_CAPTURE_INVALIDATED] => pool::free;
             cuMemFreeHost (p: *mut core::ffi::c_void) InitHandle [INVALID_VALUE, STREAM_CAPTURE_UNSUPPORTED] => host::free;
             cuMemFree_v2 (dptr: CUdeviceptr) InitHandle [INVALID_VALUE, STREAM_CAPTURE_UNSUPPORTED] => memory::free;
             cuMemGetAccess (flags: *mut core::ffi::c_ulonglong, location: *const CUmemLocation, ptr: CUdeviceptr) Init [INVALID_VALUE, INVALID_DEVICE] => vmm::access;
@@ -211,6 +215,10 @@ macro_rules! for_each_export {
             cuMemPoolSetAccess (pool: CUmemoryPool, map: *const CUmemAccessDesc, count: usize) Init [INVALID_VALUE, INVALID_DEVICE, NOT_SUPPORTED, STREAM_CAPTURE_UNSUPPORTED] => pool::set_access;
             cuMemPoolSetAttribute (pool: CUmemoryPool, attr: CUmemPool_attribute, value: *mut core::ffi::c_void) Init [INVALID_VALUE, STREAM_CAPTURE_UNSUPPORTED] => pool::set_attribute;
             cuMemPoolTrimTo (pool: CUmemoryPool, minBytesToKeep: usize) Init [INVALID_VALUE, STREAM_CAPTURE_UNSUPPORTED] => pool::trim;
+            cuMemPrefetchAsync (devPtr: CUdeviceptr_v2, count: usize, dstDevice: CUdevice_v1, hStream: CUstream) LateContext [INVALID_VALUE, INVALID_DEVICE, INVALID_HANDLE, STREAM_CAPTURE_UNSUPPORTED, STREAM_CAPTURE_IMPLICIT] => managed::prefetch;
+            cuMemPrefetchAsync_v2 (devPtr: CUdeviceptr, count: usize, location: CUmemLocation, flags: core::ffi::c_uint, hStream: CUstream) LateContext [INVALID_VALUE, INVALID_DEVICE, INVALID_HANDLE, STREAM_CAPTURE_UNSUPPORTED, STREAM_CAPTURE_IMPLICIT] => managed::prefetch_v2;
+            cuMemRangeGetAttribute (data: *mut core::ffi::c_void, dataSize: usize, attribute: CUmem_range_attribute, devPtr: CUdeviceptr, count: usize) Context [INVALID_VALUE] => managed::range_attribute;
+            cuMemRangeGetAttributes (data: *mut *mut core::ffi::c_void, dataSizes: *mut usize, attributes: *mut CUmem_range_attribute, numAttributes: usize, devPtr: CUdeviceptr, count: usize) Context [INVALID_VALUE] => managed::range_attributes;
             cuMemRelease (handle: CUmemGenericAllocationHandle) Init [INVALID_VALUE] => vmm::release;
             cuMemRetainAllocationHandle (handle: *mut CUmemGenericAllocationHandle, addr: *mut core::ffi::c_void) Init [INVALID_VALUE] => vmm::retain;
             cuMemSetAccess (ptr: CUdeviceptr, size: usize, desc: *const CUmemAccessDesc, count: usize) Init [INVALID_VALUE, NOT_SUPPORTED] => vmm::set_access;
@@ -265,6 +273,7 @@ macro_rules! for_each_export {
             cuProfilerStart () Context [] => general::profiler;
             cuProfilerStop () Context [] => general::profiler;
             cuStreamAddCallback (hStream: CUstream, callback: CUstreamCallback, userData: *mut core::ffi::c_void, flags: core::ffi::c_uint) LateContext [INVALID_VALUE, INVALID_HANDLE, STREAM_CAPTURE_UNSUPPORTED, STREAM_CAPTURE_IMPLICIT] => stream::add_callback;
+            cuStreamAttachMemAsync (hStream: CUstream, dptr: CUdeviceptr, length: usize, flags: core::ffi::c_uint) LateContext [INVALID_VALUE, INVALID_HANDLE, STREAM_CAPTURE_UNSUPPORTED, STREAM_CAPTURE_IMPLICIT] => managed::attach;
             cuStreamBeginCaptureToGraph (hStream: CUstream, hGraph: CUgraph, dependencies: *const CUgraphNode, dependencyData: *const CUgraphEdgeData, numDependencies: usize, mode: CUstreamCaptureMode) LateContext [INVALID_VALUE, INVALID_HANDLE, ILLEGAL_STATE, STREAM_CAPTURE_UNSUPPORTED] => capture::begin_to_graph;
             cuStreamBeginCapture_v2 (hStream: CUstream, mode: CUstreamCaptureMode) LateContext [INVALID_VALUE, INVALID_HANDLE, ILLEGAL_STATE, STREAM_CAPTURE_UNSUPPORTED] => capture::begin;
             cuStreamCopyAttributes (dst: CUstream, src: CUstream) Context [INVALID_HANDLE] => attribute::copy;

@@ -28,10 +28,11 @@
 //! an error in strict mode ([`Config::strict`]). Any call can be made to fail ([`Machine::inject`]).
 //!
 //! # What is not simulated
-//! - Kernels beyond a part of PTX, and machine code: looking them up or loading them answers an error. Registers that
-//!   functions and occupancy tell are an estimate.
+//! - Machine code, and the instructions that `docs/ptx.md` lists as not supported: asking for such a kernel answers an error.
+//!   Registers that functions and occupancy tell are an estimate.
 //! - Clusters of blocks, and cooperative launches on several devices.
-//! - Textures, arrays, managed memory, graphics, green contexts: their functions are not there.
+//! - Textures, arrays, graphics, green contexts: their functions are not there.
+//! - Pages of managed memory that move because they are touched, and the memory of a device that they would take.
 //! - User objects of graphs, and nodes for memory, values and semaphores made by `cuGraphAddNode`.
 //! - Memory that allocations of graphs share because their lifetimes are apart, pools and handles of host memory, and
 //!   handles of mapped and pooled memory for other processes.
@@ -51,6 +52,7 @@ mod config;
 mod door;
 mod export;
 mod exports;
+mod host_threads;
 mod host_work;
 mod machine;
 mod model;
@@ -59,7 +61,7 @@ mod report;
 mod unpack;
 
 pub use abi::{EXPORTS, driver, functions};
-pub use config::{Config, ConfigError, Fault};
+pub use config::{Config, ConfigError, Fault, KernelChecks};
 pub use export::{Export, Needs};
 pub use machine::{Bound, Machine};
 pub use nvml::{NVML_EXPORTS, nvml, nvml_functions, nvml_without};

@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
+use std::io::Write as _;
 use std::marker::PhantomData;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
@@ -13,8 +14,9 @@ use cuda_sys::CUresult;
 
 use crate::call::Call;
 use crate::config::{Config, ConfigError, Fault};
-use crate::model::State;
+use crate::host_threads::HostThreads;
 use crate::model::memory::bytes;
+use crate::model::{DueHostWork, HostWork, State};
 use crate::report::{LiveHandles, Report};
 
 /// How often the pump of the default machine looks for work to finish.
@@ -25,6 +27,9 @@ pub(crate) struct Shared {
     state: Mutex<State>,
     /// Something finished that another thread may wait for.
     pub(crate) progress: Condvar,
+    /// Where functions of the program run.
+    host_threads: HostThreads,
+    itself: Weak<Self>,
     seed: u64,
 }
 
@@ -32,6 +37,18 @@ impl Shared {
     /// Locks the machine. A panic elsewhere does not make the machine unusable: it answered that call with an error.
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets a function of the program run on the thread of its context; gives it back when there is no thread.
+    pub(crate) fn hand_over(&self, state: &State, due: DueHostWork) -> Result<(), HostWork> {
+        let Some(shared) = self.itself.upgrade() else { return Err(due.work) };
+        self.host_threads.hand_over(shared, due, |context| state.contexts.contains_key(&context))
+    }
+
+    /// A function of the program has returned.
+    pub(crate) fn host_work_done(&self, due: &DueHostWork) {
+        self.lock().finish_host_work(due);
+        self.progress.notify_all();
     }
 }
 
@@ -69,7 +86,18 @@ impl Machine {
     pub fn new(config: Config) -> Self {
         bytes::raise_file_limit();
         let seed = config.seed;
-        Self { shared: Arc::new(Shared { state: Mutex::new(State::new(config)), progress: Condvar::new(), seed }) }
+        let shared = Arc::new_cyclic(|itself| Shared {
+            state: Mutex::new(State::new(config)),
+            progress: Condvar::new(),
+            host_threads: HostThreads::default(),
+            itself: Weak::clone(itself),
+            seed,
+        });
+        Self { shared }
+    }
+
+    pub(crate) fn of_shared(shared: Arc<Shared>) -> Self {
+        Self { shared }
     }
 
     /// Makes this the machine of the calling thread until the guard is dropped. Bindings nest.
@@ -97,7 +125,11 @@ impl Machine {
     }
 
     fn of_environment() -> Self {
-        let machine = Self::new(Config::from_env().unwrap_or_else(|error| refuse(&error)));
+        let config = Config::from_env().unwrap_or_else(|error| refuse(&error));
+        if config.tells_reports {
+            crate::host_work::at_exit(tell_reports);
+        }
+        let machine = Self::new(config);
         let pumped = Arc::downgrade(&machine.shared);
         // Without the pump a program that polls memory would never see it change; such a program still can make calls.
         let _ = std::thread::Builder::new().name("cuda-sim pump".to_owned()).spawn(move || pump(&pumped));
@@ -163,6 +195,12 @@ impl Machine {
         self.lock().live()
     }
 
+    /// Pages of managed memory, of 4 KiB each, that prefetches have moved to a device or back so far.
+    #[must_use]
+    pub fn moved_pages(&self) -> u64 {
+        self.lock().memory.moved_pages()
+    }
+
     /// Simulated time since the machine was made, in nanoseconds.
     #[must_use]
     pub fn now_ns(&self) -> u64 {
@@ -185,8 +223,7 @@ impl Machine {
         Some((region.backing.file()?, region.offset as u64 + (address - base)))
     }
 
-    /// Lets all queued work finish, as if a long time passed: late events can be seen then, too. Functions of the
-    /// program run on this thread.
+    /// Lets all queued work finish, as if a long time passed: late events can be seen then, too.
     pub fn settle(&self) {
         Call::new(&self.shared, "Machine::settle").run_everything();
     }
@@ -208,6 +245,14 @@ impl Drop for Bound {
     fn drop(&mut self) {
         // A guard may outlive the thread's storage; then there is nothing left to unbind.
         let _ = BOUND.try_with(|bound| bound.borrow_mut().pop());
+    }
+}
+
+/// Writes the reports of the machine that was made from the environment to the standard error, as the process ends.
+extern "C" fn tell_reports() {
+    let machine = DEFAULT.try_lock().ok().and_then(|machine| machine.clone());
+    for report in machine.map(|machine| machine.reports()).unwrap_or_default() {
+        let _ = writeln!(std::io::stderr(), "cuda-sim: {report}");
     }
 }
 

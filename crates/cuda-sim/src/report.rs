@@ -23,6 +23,10 @@ pub enum ReportKind {
     BarrierDivergence,
     /// An instruction of a warp names lanes that have ended or do not come.
     AbsentLane,
+    /// Two threads of a kernel touch the same memory, one of them writes, and nothing orders the two.
+    Race,
+    /// A kernel reads shared memory that nobody wrote.
+    UninitializedRead,
     /// A call answered with a code that its export does not list: a mistake of the model itself.
     UndeclaredCode,
 }
@@ -52,6 +56,8 @@ pub struct LiveHandles {
     pub allocations: usize,
     /// Ranges of pinned host memory, allocated and registered.
     pub pinned: usize,
+    /// Allocations of managed memory.
+    pub managed: usize,
     /// Streams that the program made.
     pub streams: usize,
     /// Events.

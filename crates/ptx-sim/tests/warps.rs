@@ -187,7 +187,7 @@ fn calls_of_addresses() {
                 call (r0), %rd5, (a0), prototype_0; ld.param.b32 %r6, [r0]; } bar.warp.sync -1; st.global.u32 [%rd2], %r6;";
     for seed in 0..10 {
         let ran = run_text(&text(FUNCTIONS, body), Setup { threads: 32, seed, ..Setup::default() });
-        let expected = |lane: u32| if lane % 2 == 0 { lane * 2 } else { lane * (lane + 1) / 2 };
+        let expected = |lane: u32| if lane.is_multiple_of(2) { lane * 2 } else { lane * (lane + 1) / 2 };
         assert_eq!(ran.words(32), (0..32).map(expected).collect::<Vec<_>>());
     }
     let nowhere = "mov.u64 %rd5, 77; prototype_0 : .callprototype _ (); call %rd5, prototype_0;";

@@ -132,9 +132,10 @@ pub(crate) const WORKLOADS: &[Workload] = &[
     },
     Workload {
         name: "divergent branches",
-        body: "mov.u32 %r0, %i; mov.u32 %r1, 0;\nLOOP: and.b32 %r2, %r0, 3; setp.eq.s32 %p0, %r2, 0; @%p0 bra A;\
-               setp.eq.s32 %p1, %r2, 1; @%p1 bra B; mad.lo.s32 %r0, %r0, 5, 7; xor.b32 %r0, %r0, 3; bra JOIN;\n\
-               A: shr.u32 %r3, %r0, 1; add.s32 %r0, %r3, %r1; bra JOIN;\n\
+        // The two highest bits of a random number choose one of three ways.
+        body: "mov.u32 %r0, %i; mov.u32 %r1, 0;\nLOOP: mad.lo.s32 %r0, %r0, 1664525, 1013904223; shr.u32 %r2, %r0, 30;\
+               setp.eq.s32 %p0, %r2, 0; @%p0 bra A; setp.eq.s32 %p1, %r2, 1; @%p1 bra B; add.s32 %r0, %r0, 7;\
+               xor.b32 %r0, %r0, 3; bra JOIN;\nA: shr.u32 %r3, %r0, 1; add.s32 %r0, %r3, %r1; bra JOIN;\n\
                B: mad.lo.s32 %r0, %r0, 3, 1;\nJOIN: add.s32 %r1, %r1, 1; setp.lt.s32 %p2, %r1, %n; @%p2 bra LOOP;\
                mul.wide.s32 %d0, %i, 4; add.s64 %d1, %x, %d0; st.global.u32 [%d1], %r0;",
         shared: 0,

@@ -139,8 +139,8 @@ pub(crate) fn peer_async(
     copy_on(call, &plan::linear(to, UNIFIED, from, UNIFIED, bytes), stream)
 }
 
-/// Copies between contexts cannot be captured.
-fn refuse_capturing(call: &mut Call<'_>, stream: Ptr<CUstream_st>) -> Answer {
+/// Copies between contexts cannot be captured, nor can work on pages of managed memory.
+pub(super) fn refuse_capturing(call: &mut Call<'_>, stream: Ptr<CUstream_st>) -> Answer {
     let key = call.named_stream(stream)?;
     call.refuse_implicit(key)?;
     let Some(capturing) = call.stream(key)?.capturing.clone() else { return Ok(()) };

@@ -16,11 +16,23 @@ use crate::model::graph::{ExecGraph, Graph, InstantiateFailure, NodeId, NodeKind
 use crate::model::graph_memory::MemoryPlan;
 use crate::model::graphs::Exec;
 
-/// Free what the graph allocates on launch, upload, launch from the device, use priorities of nodes.
-const FLAGS: u64 = 0xF;
+/// Free what the graph allocates on launch.
+const AUTO_FREE: u64 = 1;
 
-/// Upload after instantiation.
+/// Upload after instantiation; only the interface with parameters names a stream for that.
 const UPLOAD: u64 = 2;
+
+/// Kernels may launch the graph. No kernel of the model does, but the graph must be such a one.
+const DEVICE_LAUNCH: u64 = 4;
+
+/// Use the priorities of nodes, which make no difference here.
+const NODE_PRIORITY: u64 = 8;
+
+/// What `cuGraphInstantiateWithFlags` takes.
+const FLAGS: u64 = AUTO_FREE | DEVICE_LAUNCH | NODE_PRIORITY;
+
+/// What `cuGraphExecGetFlags` tells of.
+const KEPT_FLAGS: u64 = AUTO_FREE | DEVICE_LAUNCH;
 
 /// A failure to instantiate is told apart from wrong arguments.
 enum Refused {
@@ -30,14 +42,26 @@ enum Refused {
 
 fn make(call: &mut Call<'_>, graph: Ptr<CUgraph_st>, flags: u64) -> Result<u64, Refused> {
     call.refuse_if_unsafe().map_err(Refused::Arguments)?;
-    if flags & !FLAGS != 0 {
+    let launches_free = flags & AUTO_FREE != 0 && flags & DEVICE_LAUNCH != 0;
+    if flags & !FLAGS != 0 || launches_free {
         return Err(Refused::Arguments(INVALID_VALUE));
     }
     let template = call.graph(graph.address()).map_err(Refused::Arguments)?;
     call.refuse_second_exec(template).map_err(Refused::Arguments)?;
     let exec = ExecGraph::new(template).map_err(Refused::Structure)?;
+    if flags & DEVICE_LAUNCH != 0 {
+        if exec.len() == 0 {
+            return Err(Refused::Arguments(INVALID_VALUE));
+        }
+        let memory = &call.memory;
+        let is_reachable = |address| {
+            let known = memory.is_device_address(address) || memory.pinned_at(address).is_some();
+            known || memory.promised_at(address).is_some()
+        };
+        exec.check_device_launch(&is_reachable).map_err(Refused::Structure)?;
+    }
     let key = call.new_handle();
-    call.graph_execs.insert(key, Exec::new(exec, flags));
+    call.graph_execs.insert(key, Exec::new(exec, flags & KEPT_FLAGS));
     Ok(key)
 }
 
@@ -59,7 +83,7 @@ pub(crate) fn instantiate_with_params(
     exec.required()?;
     let mut told = params.read()?;
     call.need_context()?;
-    let made = make(call, graph, told.flags);
+    let made = make_uploaded(call, graph, told.flags, told.hUploadStream.addr() as u64);
     told.hErrNode_out = handle(0);
     told.result_out = match &made {
         Ok(_) => CUgraphInstantiateResult::CUDA_GRAPH_INSTANTIATE_SUCCESS,
@@ -73,11 +97,23 @@ pub(crate) fn instantiate_with_params(
     match made {
         Err(Refused::Structure(_)) => Err(INVALID_VALUE),
         Err(Refused::Arguments(code)) => Err(code),
-        Ok(key) => {
-            exec.write(handle(key))?;
-            if told.flags & UPLOAD == 0 { Ok(()) } else { upload_on(call, key, told.hUploadStream.addr() as u64) }
-        }
+        Ok(key) => exec.write(handle(key)),
     }
+}
+
+/// As [`make`], with the upload that is asked for; what cannot be uploaded is not made.
+fn make_uploaded(call: &mut Call<'_>, graph: Ptr<CUgraph_st>, flags: u64, stream: u64) -> Result<u64, Refused> {
+    let key = make(call, graph, flags & !UPLOAD)?;
+    if flags & UPLOAD != 0 {
+        let uploaded = upload_on(call, key, stream);
+        uploaded.inspect_err(|_| forget(call, key)).map_err(Refused::Arguments)?;
+    }
+    Ok(key)
+}
+
+fn forget(call: &mut Call<'_>, exec: u64) {
+    call.graph_execs.remove(&exec);
+    call.forget_graph_addresses();
 }
 
 pub(crate) fn destroy(call: &mut Call<'_>, exec: Ptr<CUgraphExec_st>) -> Answer {

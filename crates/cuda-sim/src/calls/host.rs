@@ -5,6 +5,7 @@ use std::ffi::c_void;
 use crate::call::Call;
 use crate::claim::{Ptr, host_pointer};
 use crate::codes::{Answer, HOST_MEMORY_NOT_REGISTERED, INVALID_VALUE};
+use crate::model::memory::DEVICE_MAP;
 use crate::report::ReportKind;
 
 /// Portable, device-mapped and write-combined.
@@ -12,9 +13,6 @@ const ALLOC_FLAGS: u32 = 0x7;
 
 /// Portable, device-mapped, of an I/O device, read-only.
 const REGISTER_FLAGS: u32 = 0xF;
-
-/// All pinned memory is mapped for devices, asked for or not.
-const DEVICE_MAP: u32 = 2;
 
 pub(crate) fn alloc(call: &mut Call<'_>, pointer: Ptr<*mut c_void>, bytes: usize) -> Answer {
     alloc_with_flags(call, pointer, bytes, 0)
@@ -40,7 +38,7 @@ pub(crate) fn free(call: &mut Call<'_>, pointer: Ptr<c_void>) -> Answer {
     }
     call.refuse_if_unsafe()?;
     let address = pointer.address();
-    let found = call.memory.pinned_at(address).filter(|(_, pinned)| !pinned.is_registered());
+    let found = call.memory.pinned_at(address).filter(|(_, pinned)| !pinned.is_registered() && !pinned.is_managed());
     let (base, context) = found.map(|(base, pinned)| (base, pinned.context)).ok_or(INVALID_VALUE)?;
     if base != address {
         return Err(INVALID_VALUE);
@@ -64,7 +62,7 @@ fn note_pending_use(call: &mut Call<'_>, address: u64) -> Answer {
 
 pub(crate) fn device_pointer(call: &mut Call<'_>, pointer: Ptr<u64>, host: Ptr<c_void>, flags: u32) -> Answer {
     pointer.required()?;
-    let pinned = call.memory.pinned_at(host.address()).is_some();
+    let pinned = call.memory.pinned_at(host.address()).is_some_and(|(_, pinned)| !pinned.is_managed());
     if flags != 0 || !pinned {
         return Err(INVALID_VALUE);
     }

@@ -44,6 +44,10 @@ pub(crate) fn free(call: &mut Call<'_>, pointer: u64) -> Answer {
         return Ok(());
     }
     call.refuse_if_unsafe()?;
+    if let Some((base, pinned, _)) = call.memory.managed_at(pointer) {
+        let (context, length) = (pinned.context, pinned.length);
+        return free_managed(call, pointer, base, context, length);
+    }
     let owner = call
         .memory
         .allocation_at(pointer)
@@ -64,6 +68,16 @@ pub(crate) fn free(call: &mut Call<'_>, pointer: u64) -> Answer {
     call.finish_context(context)?;
     call.finish_users(base);
     call.free_memory(base)
+}
+
+fn free_managed(call: &mut Call<'_>, pointer: u64, base: u64, context: u64, length: u64) -> Answer {
+    call.usable_context(context)?;
+    if base != pointer {
+        return Err(INVALID_VALUE);
+    }
+    call.finish_context(context)?;
+    call.wait_until(|state| !state.work_touches(base, length));
+    call.memory.free_managed(base)
 }
 
 pub(crate) fn info(call: &mut Call<'_>, free: Ptr<usize>, total: Ptr<usize>) -> Answer {

@@ -19,6 +19,7 @@ struct Known {
     device: u32,
     id: u64,
     is_host: bool,
+    is_managed: bool,
     pool: Option<u64>,
     synchronous: bool,
     /// The stretch of physical memory it is in: where that begins, and its length.
@@ -30,7 +31,7 @@ struct Known {
 impl Known {
     /// Whether it came from the plain allocation functions.
     fn is_plain_device(&self) -> bool {
-        !self.is_host && self.pool.is_none() && self.virtual_access.is_none()
+        !self.is_host && !self.is_managed && self.pool.is_none() && self.virtual_access.is_none()
     }
 
     /// What the device may do with it.
@@ -50,6 +51,7 @@ fn look_up(call: &Call<'_>, pointer: u64) -> Option<Known> {
             device: found.device,
             id: found.id,
             is_host: false,
+            is_managed: false,
             pool: found.pool,
             synchronous: found.synchronous,
             mapping,
@@ -67,6 +69,7 @@ fn look_up(call: &Call<'_>, pointer: u64) -> Option<Known> {
             device,
             id: base,
             is_host: false,
+            is_managed: false,
             pool: None,
             synchronous: false,
             mapping: (base, length),
@@ -82,9 +85,10 @@ fn look_up(call: &Call<'_>, pointer: u64) -> Option<Known> {
         context,
         device,
         id,
-        is_host: true,
+        is_host: !pinned.is_managed(),
+        is_managed: pinned.is_managed(),
         pool: None,
-        synchronous: false,
+        synchronous: pinned.is_managed(),
         mapping: (base, length),
         virtual_access: None,
     })
@@ -119,10 +123,12 @@ pub(crate) fn attributes(
 /// Only whether operations on the memory are synchronous can be set; it changes nothing here.
 pub(crate) fn set_attribute(call: &mut Call<'_>, value: Ptr<c_void>, attribute: Attribute, pointer: u64) -> Answer {
     let wanted = value.cast::<u32>().read()?;
-    let base = call.memory.allocation_at(pointer).map(|found| found.base).ok_or(INVALID_VALUE)?;
-    if attribute != Attribute::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS {
-        return Err(INVALID_VALUE);
+    let known = attribute == Attribute::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS;
+    // Operations on managed memory are synchronous in any case.
+    if known && call.memory.managed_at(pointer).is_some() {
+        return Ok(());
     }
+    let base = call.memory.allocation_at(pointer).filter(|_| known).map(|found| found.base).ok_or(INVALID_VALUE)?;
     call.memory.set_synchronous(base, wanted != 0);
     Ok(())
 }
@@ -136,13 +142,12 @@ fn write_known(to: Ptr<c_void>, attribute: Attribute, pointer: u64, known: &Know
             CUmemorytype::CU_MEMORYTYPE_DEVICE.0
         }),
         Attribute::CU_POINTER_ATTRIBUTE_DEVICE_POINTER if known.access() != 0 => to.cast::<u64>().write(pointer),
-        Attribute::CU_POINTER_ATTRIBUTE_HOST_POINTER if known.is_host => {
+        Attribute::CU_POINTER_ATTRIBUTE_HOST_POINTER if known.is_host || known.is_managed => {
             to.cast::<*mut c_void>().write(host_pointer(pointer))
         }
         Attribute::CU_POINTER_ATTRIBUTE_BUFFER_ID => to.cast::<u64>().write(known.id),
-        Attribute::CU_POINTER_ATTRIBUTE_IS_MANAGED | Attribute::CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE => {
-            to.cast::<u8>().write(0)
-        }
+        Attribute::CU_POINTER_ATTRIBUTE_IS_MANAGED => to.cast::<u8>().write(u8::from(known.is_managed)),
+        Attribute::CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE => to.cast::<u8>().write(0),
         Attribute::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS => to.cast::<u8>().write(u8::from(known.synchronous)),
         Attribute::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL => {
             to.cast::<i32>().write(i32::try_from(known.device).unwrap_or(i32::MAX))

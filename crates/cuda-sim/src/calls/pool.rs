@@ -88,6 +88,9 @@ pub(crate) fn free(call: &mut Call<'_>, pointer: u64, stream: Ptr<CUstream_st>) 
     if pointer == 0 {
         return Ok(());
     }
+    if call.memory.managed_at(pointer).is_some() {
+        return Err(NOT_SUPPORTED);
+    }
     let captured = call.capture_node(key, |state| {
         state.check_graph_free(pointer)?;
         Ok(NodeKind::MemFree(pointer))

@@ -113,7 +113,7 @@ pub(crate) fn access(call: &mut Call<'_>, flags: Ptr<u64>, location: Ptr<CUmemLo
     };
     flags.write(0)?;
     // Memory that was not mapped by the program is known, but nothing was granted on it.
-    if call.memory.allocation_at(pointer).is_some() {
+    if call.memory.allocation_at(pointer).is_some() || call.memory.managed_at(pointer).is_some() {
         return Ok(());
     }
     let granted = call.vmm.access(pointer, device)?;

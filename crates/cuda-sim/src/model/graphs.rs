@@ -164,6 +164,7 @@ impl State {
             | Effect::FreeInOrder { .. }
             | Effect::SetConditions(_)
             | Effect::Conditional(_)
+            | Effect::MovePages { .. }
             | Effect::EndBody { .. } => 0,
         };
         Ok((self.draw_timing(bytes, 1), effect))

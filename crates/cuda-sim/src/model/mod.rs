@@ -29,11 +29,11 @@ pub(crate) mod telemetry;
 pub(crate) mod vmm;
 mod work;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::sync::Arc;
 
-pub(crate) use self::work::{Effect, HostWork, Step};
+pub(crate) use self::work::{DueHostWork, Effect, HostWork, Step};
 
 use self::capture::Capture;
 use self::context::{Context, Primary};
@@ -93,6 +93,8 @@ pub(crate) struct State {
     pub(crate) initialized_by: Option<u32>,
     pub(crate) clock_ns: u64,
     pub(crate) engine: Engine<Effect>,
+    /// Contexts with a function of the program that takes so long that nobody waits for it any more.
+    pub(crate) overdue: BTreeSet<u64>,
     /// What the call under way has queued and must wait for, with its context; only when launches block.
     pub(crate) launched: Option<(u64, OpId)>,
     pub(crate) memory: Memory,
@@ -142,6 +144,7 @@ impl State {
             initialized_by: None,
             clock_ns: 0,
             engine: Engine::new(),
+            overdue: BTreeSet::new(),
             launched: None,
             memory: Memory::new(devices, config.capacity_bytes),
             primaries: (0..devices).map(|_| Primary::default()).collect(),
@@ -283,6 +286,7 @@ impl State {
         LiveHandles {
             allocations: self.memory.allocation_count(),
             pinned: self.memory.pinned_count(),
+            managed: self.memory.managed_count(),
             streams: self.streams.values().filter(made).count(),
             events: self.events.len(),
             graphs: self.graphs.len(),

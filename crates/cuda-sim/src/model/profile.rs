@@ -1,4 +1,4 @@
-//! What the simulated device says of itself: the figures of an NVIDIA H200.
+//! What the simulated device says of itself: the figures of an NVIDIA H200, and of its abilities those that are simulated.
 
 use cuda_sys::driver::types::CUdevice_attribute;
 
@@ -166,8 +166,35 @@ const ATTRIBUTES: [i32; 147] = [
     0,
 ];
 
+/// Abilities that an H200 has and the model has not: it says 0, so that programs do without them.
+const NOT_SIMULATED: [CUdevice_attribute; 20] = [
+    CUdevice_attribute::CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED,
+    CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES,
+    CUdevice_attribute::CU_DEVICE_ATTRIBUTE_CAN_TEX2D_GATHER,
+    CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COOPERATIVE_MULTI_DEVICE_LAUNCH,
+    CUdevice_attribute::CU_DEVICE_ATTRIBUTE_GENERIC_COMPRESSION_SUPPORTED,
+    CUdevice_attribute::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED,
+    CUdevice_attribute::CU_DEVICE_ATTRIBUTE_SPARSE_CUDA_ARRAY_SUPPORTED,
+    CUdevice_attribute::CU_DEVICE_ATTRIBUTE_TIMELINE_SEMAPHORE_INTEROP_SUPPORTED,
+    CUdevice_attribute::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED,
+    CUdevice_attribute::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS,
+    CUdevice_attribute::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING,
+    CUdevice_attribute::CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH,
+    CUdevice_attribute::CU_DEVICE_ATTRIBUTE_DEFERRED_MAPPING_CUDA_ARRAY_SUPPORTED,
+    CUdevice_attribute::CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED,
+    CUdevice_attribute::CU_DEVICE_ATTRIBUTE_TENSOR_MAP_ACCESS_SUPPORTED,
+    CUdevice_attribute::CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED,
+    CUdevice_attribute::CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
+    CUdevice_attribute::CU_DEVICE_ATTRIBUTE_HOST_NUMA_MEMORY_POOLS_SUPPORTED,
+    CUdevice_attribute::CU_DEVICE_ATTRIBUTE_HOST_MEMORY_POOLS_SUPPORTED,
+    CUdevice_attribute::CU_DEVICE_ATTRIBUTE_HOST_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
+];
+
 /// An attribute of device `index`; `None` for an attribute the driver does not know.
 pub(crate) fn attribute(attribute: CUdevice_attribute, index: u32) -> Option<i32> {
+    if NOT_SIMULATED.contains(&attribute) {
+        return Some(0);
+    }
     if attribute == CUdevice_attribute::CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID {
         return i32::try_from(FIRST_PCI_DEVICE + index).ok();
     }
@@ -206,6 +233,15 @@ mod tests {
         assert_eq!(get(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR), Some(9));
         assert_eq!(get(CUdevice_attribute(0)), None);
         assert_eq!(get(CUdevice_attribute(148)), None);
+    }
+
+    #[test]
+    fn what_is_not_simulated_is_not_claimed() {
+        for lacking in NOT_SIMULATED {
+            assert_eq!(attribute(lacking, 0), Some(0), "{lacking:?}");
+            let position = usize::try_from(lacking.0).expect("small") - 1;
+            assert_ne!(ATTRIBUTES[position], 0, "{lacking:?} is nothing that an H200 has");
+        }
     }
 
     #[test]

@@ -10,7 +10,7 @@ use cuda_sys::driver::types::CUstream;
 use super::State;
 use super::engine::{Due, OpId, Timing};
 use super::graph::{self, Conditional, ConditionalKind};
-use super::memory::{BadAddress, Fill, Look, Source, Transfer};
+use super::memory::{BadAddress, Fill, Location, Look, Source, Stretch, Transfer};
 use super::modules::Launch;
 use super::shared::SharedEvent;
 use crate::codes::{ILLEGAL_ADDRESS, LAUNCH_FAILED, LAUNCH_TIMEOUT};
@@ -47,6 +47,14 @@ pub(crate) enum HostWork {
         /// What it is called with.
         data: u64,
     },
+}
+
+/// A function of the program whose time has come.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DueHostWork {
+    pub(crate) op: OpId,
+    pub(crate) context: u64,
+    pub(crate) work: HostWork,
 }
 
 /// The effect of queued work.
@@ -97,6 +105,15 @@ pub(crate) enum Effect {
         /// Which allocation.
         id: u64,
     },
+    /// Moves pages of managed memory.
+    MovePages {
+        /// The pages.
+        stretch: Stretch,
+        /// Which allocation, as the address may be used again by then.
+        id: u64,
+        /// Where to.
+        to: Location,
+    },
     /// Runs a kernel.
     Launch(Launch),
     /// Sets conditions, as a launch of their graph does first.
@@ -134,6 +151,7 @@ impl Effect {
             | Self::WaitValue { .. }
             | Self::WaitElsewhere { .. }
             | Self::Allocate { .. }
+            | Self::MovePages { .. }
             | Self::SetConditions(_)
             | Self::Conditional(_)
             | Self::EndBody { .. }
@@ -159,6 +177,7 @@ impl Effect {
             Self::Fill(fill) => overlaps(fill.to.address, fill.to.span(fill.width, fill.height, 1).unwrap_or(u64::MAX)),
             Self::WriteValue { address, value } => overlaps(*address, value.len() as u64),
             Self::WaitValue { address, width, .. } => overlaps(*address, *width),
+            Self::MovePages { stretch, .. } => overlaps(stretch.base, 1),
         }
     }
 }
@@ -169,7 +188,7 @@ pub(crate) enum Step {
     /// Something finished.
     Applied,
     /// A function of the program is to be run, with the machine unlocked; then [`State::finish_host_work`].
-    Host(OpId, HostWork),
+    Host(DueHostWork),
     /// Work looked for a value in memory that is not there yet.
     Waiting,
     /// Nothing finishes within the limit.
@@ -187,7 +206,7 @@ impl State {
             return Step::Applied;
         }
         if let Effect::Host(work) = due.effect {
-            return Step::Host(due.id, work);
+            return Step::Host(DueHostWork { op: due.id, context: due.context, work });
         }
         if let Effect::WaitValue { address, value, width, condition } = due.effect
             && !self.value_arrived(address, value, width, condition).unwrap_or(true)
@@ -272,8 +291,9 @@ impl State {
     }
 
     /// A function of the program has returned.
-    pub(crate) fn finish_host_work(&mut self, op: OpId) {
-        self.engine.complete(op, self.clock_ns);
+    pub(crate) fn finish_host_work(&mut self, done: &DueHostWork) {
+        self.engine.complete(done.op, self.clock_ns);
+        self.overdue.remove(&done.context);
     }
 
     fn apply(&mut self, due: &Due<Effect>) -> Result<(), CUresult> {
@@ -306,6 +326,10 @@ impl State {
             }
             &Effect::FreeInOrder { base, id } => {
                 self.finish_freeing(base, id);
+                Ok(())
+            }
+            Effect::MovePages { stretch, id, to } => {
+                self.memory.move_pages(stretch, *id, *to);
                 Ok(())
             }
             Effect::WriteValue { address, value } => {

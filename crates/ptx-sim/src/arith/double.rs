@@ -4,7 +4,7 @@ use super::exact::{Format, Number};
 use super::narrow;
 use crate::program::scalar::{Modes, Rounding, ScalarOp};
 
-/// A result whose NaN does not depend on the host: the first argument that is none, or the standard one.
+/// A result whose NaN does not depend on the host: the first of the arguments that is no number, or the standard one.
 fn result(value: f64, arguments: &[f64]) -> u64 {
     if !value.is_nan() {
         return value.to_bits();
@@ -69,10 +69,10 @@ pub(super) fn evaluate(op: ScalarOp, modes: Modes, bits: [u64; 3]) -> u64 {
     let rounding = modes.rounding;
     let sign = 1 << 63;
     match op {
-        ScalarOp::Add => result(sum(a, b, rounding), &[a, b]),
-        ScalarOp::Subtract => result(sum(a, -b, rounding), &[a, b]),
-        ScalarOp::Multiply(_) => result(product(a, b, rounding), &[a, b]),
-        // Hardware hands on the second factor where it is no number, then the addend, then the first factor.
+        // Of several that are no numbers hardware hands on the second factor or summand, then the addend, then the first.
+        ScalarOp::Add => result(sum(a, b, rounding), &[b, a]),
+        ScalarOp::Subtract => result(sum(a, -b, rounding), &[b, a]),
+        ScalarOp::Multiply(_) => result(product(a, b, rounding), &[b, a]),
         ScalarOp::MultiplyAdd(_) => result(product_sum(a, b, c, rounding), &[b, c, a]),
         ScalarOp::Divide => result(quotient(a, b, rounding), &[a, b]),
         ScalarOp::Reciprocal => result(quotient(1.0, a, rounding), &[a]),

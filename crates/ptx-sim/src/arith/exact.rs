@@ -55,10 +55,9 @@ fn jammed(value: u128, by: u32) -> u128 {
 
 impl Number {
     /// A finite f64.
-    #[expect(clippy::cast_possible_truncation, reason = "an exponent has eleven bits")]
     pub(super) fn of(value: f64) -> Self {
         let bits = value.to_bits();
-        let (field, fraction) = ((bits >> 52 & 0x7FF) as i32, bits & ((1 << 52) - 1));
+        let (field, fraction) = (((bits >> 52) & 0x7FF) as i32, bits & ((1 << 52) - 1));
         let significand = if field == 0 { fraction } else { fraction | 1 << 52 };
         Self { negative: bits >> 63 == 1, significand: significand.into(), exponent: field.max(1) - 1075 }
     }

@@ -9,9 +9,10 @@
 //! exact there, as those of bf16 are; f16 results are rounded once in the end.
 
 #![expect(
+    clippy::inline_always,
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
-    reason = "elements are cut from registers and put back"
+    reason = "elements are cut from registers and put back, in loops that become vector instructions where they are inlined"
 )]
 
 use super::exact::{Format, narrowed};
@@ -51,6 +52,7 @@ pub(crate) fn place_of_c(lane: usize, index: usize) -> (usize, usize) {
 }
 
 /// `d = a * b + c` of the registers of a warp.
+#[inline(always)]
 pub(crate) fn multiply(what: &MatrixMultiply, a: &[Row], b: &[Row], c: &[Row], d: &mut [Row]) {
     if what.a_type.is_integer() {
         integers(what, a, b, c, d);
@@ -59,44 +61,53 @@ pub(crate) fn multiply(what: &MatrixMultiply, a: &[Row], b: &[Row], c: &[Row], d
     }
 }
 
-/// A register's element as f32.
-#[inline]
-fn single(register: u32, index: usize, ty: Type) -> f32 {
+/// An element of every lane's register as f32.
+#[inline(always)]
+fn singles(row: &Row, element: usize, ty: Type) -> [f32; 32] {
+    let mut values = [0.0; 32];
+    let shift = 16 * element as u32;
     match (ty.kind, ty.bits) {
-        (Kind::Brain, _) => f32::from_bits(register >> (16 * index) << 16),
-        (Kind::Float, 16) => half_to_single(register >> (16 * index) & 0xFFFF),
+        (Kind::Brain, _) => each(&mut values, row, |bits| f32::from_bits(bits >> shift << 16)),
+        (Kind::Float, 16) => each(&mut values, row, |bits| half_to_single(bits >> shift & 0xFFFF)),
         // Hardware does not read the lower bits.
-        (Kind::Tf32, _) => f32::from_bits(register & !0x1FFF),
-        _ => f32::from_bits(register),
+        (Kind::Tf32, _) => each(&mut values, row, |bits| f32::from_bits(bits & !0x1FFF)),
+        _ => each(&mut values, row, f32::from_bits),
+    }
+    values
+}
+
+#[inline(always)]
+fn each(values: &mut [f32; 32], row: &Row, value: impl Fn(u32) -> f32) {
+    for (to, &bits) in values.iter_mut().zip(row) {
+        *to = value(bits);
     }
 }
 
+#[inline(always)]
 fn floats(what: &MatrixMultiply, a: &[Row], b: &[Row], c: &[Row], d: &mut [Row]) {
     let elements = usize::from(32 / what.a_type.bits);
     let depth = usize::from(what.shape[2]).min(16);
     let (mut left, mut right, mut sums) = ([[0.0; 16]; ROWS], [[0.0; COLUMNS]; 16], [[0.0; COLUMNS]; ROWS]);
-    for (register, row) in a.iter().enumerate() {
-        for (lane, &value) in row.iter().enumerate() {
-            for element in 0..elements {
+    for element in 0..elements {
+        for (register, row) in a.iter().enumerate() {
+            for (lane, value) in singles(row, element, what.a_type).into_iter().enumerate() {
                 let (i, k) = place_of_a(lane, register, element, elements);
-                left[i][k] = single(value, element, what.a_type);
+                left[i][k] = value;
             }
         }
-    }
-    for (register, row) in b.iter().enumerate() {
-        for (lane, &value) in row.iter().enumerate() {
-            for element in 0..elements {
+        for (register, row) in b.iter().enumerate() {
+            for (lane, value) in singles(row, element, what.b_type).into_iter().enumerate() {
                 let (k, j) = place_of_b(lane, register, element, elements);
-                right[k][j] = single(value, element, what.b_type);
+                right[k][j] = value;
             }
         }
     }
     let packed = usize::from(32 / what.sum_type.bits);
     for (register, row) in c.iter().enumerate() {
-        for (lane, &value) in row.iter().enumerate() {
-            for element in 0..packed {
+        for element in 0..packed {
+            for (lane, value) in singles(row, element, what.sum_type).into_iter().enumerate() {
                 let (i, j) = place_of_c(lane, register * packed + element);
-                sums[i][j] = single(value, element, what.sum_type);
+                sums[i][j] = value;
             }
         }
     }
@@ -112,7 +123,7 @@ fn floats(what: &MatrixMultiply, a: &[Row], b: &[Row], c: &[Row], d: &mut [Row])
     }
 }
 
-#[inline]
+#[inline(always)]
 fn accumulate(left: &[[f32; 16]; ROWS], right: &[[f32; COLUMNS]; 16], sums: &mut [[f32; COLUMNS]; ROWS], depth: usize) {
     for (sums, left) in sums.iter_mut().zip(left) {
         for (factor, right) in left.iter().zip(right).take(depth) {

@@ -5,7 +5,7 @@ use super::core::{Common, Core};
 use super::fragment::{Fragment, State, Warp};
 use super::memory::{Failure, Fault, Memory};
 use super::reach::Stop;
-use super::rows::{Base, LANES};
+use super::rows::Base;
 use super::step::Turn;
 use super::{together, wide};
 
@@ -39,6 +39,7 @@ impl Block {
         let shared = function.shared_bytes.next_multiple_of(16) + u64::from(launch.dynamic_shared);
         self.common.shared.resize(usize::try_from(shared).unwrap_or(usize::MAX), POISON);
         self.common.shared.fill(POISON);
+        core.watch.begin(block, threads, self.common.shared.len());
         let new = self.warps.is_empty();
         if new {
             let numbers = 0..threads.div_ceil(32);
@@ -50,8 +51,8 @@ impl Block {
             } else {
                 core.refill_frame(function, &self.common, warp);
             }
-            let present = (threads - warp.number * 32).min(LANES as u32);
-            let lanes = u32::MAX >> (LANES as u32 - present);
+            let present = (threads - warp.number * 32).min(32);
+            let lanes = u32::MAX >> (32 - present);
             let top = function.frame.local_bytes;
             if !warp.local.reserve(top as usize) {
                 let stop = Stop { fault: Fault::Stack, lane: 0, address: 0 };
@@ -76,6 +77,11 @@ impl Block {
         self.order.clear();
         self.order.extend((0..count).map(|index| (first + if backwards { count - 1 - index } else { index }) % count));
         Ok(())
+    }
+
+    /// Its place in the grid.
+    pub(super) fn number(&self) -> u64 {
+        self.common.block
     }
 
     /// Gives every warp some turns; whether all have ended.

@@ -81,15 +81,15 @@ impl Outputs {
         match op {
             WarpOp::Shuffle { to, valid, .. } => {
                 rows.put(base, *to, active, &self.value);
-                valid.into_iter().for_each(|valid| rows.put_predicate(base, *valid, active, self.flag));
+                valid.iter().for_each(|valid| rows.put_predicate(base, *valid, active, self.flag));
             }
             WarpOp::Match { to, agree, .. } => {
                 rows.put(base, *to, active, &self.value);
-                agree.into_iter().for_each(|agree| rows.put_predicate(base, *agree, active, self.flag));
+                agree.iter().for_each(|agree| rows.put_predicate(base, *agree, active, self.flag));
             }
             WarpOp::Vote { to, .. } | WarpOp::Reduce { to, .. } => rows.put(base, *to, active, &self.value),
             WarpOp::Elect { to, elected, .. } => {
-                to.into_iter().for_each(|to| rows.put(base, *to, active, &self.value));
+                to.iter().for_each(|to| rows.put(base, *to, active, &self.value));
                 rows.put_predicate(base, *elected, active, self.flag);
             }
             WarpOp::Sync { .. }

@@ -8,6 +8,8 @@ use super::fragment::Warp;
 use super::memory::Memory;
 use super::reach::Stop;
 use super::rows::{Base, Long, Word};
+use super::watch::{self, Accesses, Does};
+use super::wide;
 use crate::arith::matrix;
 use crate::program::action::{MatrixMultiply, WarpOp};
 use crate::program::types::{Address, Register, Space};
@@ -25,11 +27,12 @@ pub(super) fn execute<'m, M: Memory<'m>>(
     warp: &mut Warp,
     base: Base,
     op: &WarpOp,
-    active: u32,
+    (at, active): (u32, u32),
 ) -> Result<(), Stop> {
     match op {
         WarpOp::LoadMatrices { to, transpose, space, from } => {
             let rows = row_addresses(warp, base, *from, active)?;
+            look(core, common, warp, (*space, &rows, to.len()), Does::Read, at);
             for (matrix, &to) in to.iter().enumerate() {
                 let loaded = load(core, common, warp, *space, &rows, matrix)?;
                 warp.rows.put(base, to, active, &hand_out(&loaded, *transpose));
@@ -37,6 +40,7 @@ pub(super) fn execute<'m, M: Memory<'m>>(
         }
         WarpOp::StoreMatrices { from, transpose, space, to } => {
             let rows = row_addresses(warp, base, *to, active)?;
+            look(core, common, warp, (*space, &rows, from.len()), Does::Write { same: 0 }, at);
             for (matrix, &from) in from.iter().enumerate() {
                 let collected = collect(&warp.rows.word(base, from), *transpose);
                 store(core, common, warp, *space, &rows, (matrix, &collected))?;
@@ -46,7 +50,7 @@ pub(super) fn execute<'m, M: Memory<'m>>(
             let collected = collect(&warp.rows.word(base, *from), false);
             warp.rows.put(base, *to, active, &hand_out(&collected, true));
         }
-        WarpOp::Multiply(what) => multiply(warp, base, what, active),
+        WarpOp::Multiply(what) => multiply(core.launch.wide, warp, base, what, active),
         WarpOp::Sync { .. }
         | WarpOp::Shuffle { .. }
         | WarpOp::Vote { .. }
@@ -55,6 +59,21 @@ pub(super) fn execute<'m, M: Memory<'m>>(
         | WarpOp::Elect { .. } => {}
     }
     Ok(())
+}
+
+/// Tells the watch of the rows of some matrices; eight lanes give the addresses of each.
+fn look<'m, M: Memory<'m>>(
+    core: &mut Core<'_, 'm, M>,
+    common: &Common,
+    warp: &Warp,
+    (space, addresses, matrices): (Space, &Long, usize),
+    does: Does,
+    pc: u32,
+) {
+    if core.watch.is_on() {
+        let active = u32::MAX >> (32 - 8 * matrices.clamp(1, 4));
+        watch::look(core, common, warp, Accesses { space, addresses, bytes: ROW_BYTES, does, weak: true, active, pc });
+    }
 }
 
 /// The addresses of rows: those of a matrix come from eight lanes next to each other.
@@ -123,7 +142,7 @@ fn collect(values: &Word, transpose: bool) -> Matrix {
     matrix
 }
 
-fn multiply(warp: &mut Warp, base: Base, what: &MatrixMultiply, active: u32) {
+fn multiply(may_be_wide: bool, warp: &mut Warp, base: Base, what: &MatrixMultiply, active: u32) {
     let mut d = [[0; 32]; 4];
     {
         let rows = |registers: &[Register]| -> [Word; 4] {
@@ -133,7 +152,7 @@ fn multiply(warp: &mut Warp, base: Base, what: &MatrixMultiply, active: u32) {
         };
         let (a, b, c) = (rows(&what.a), rows(&what.b), rows(&what.c));
         let (a, b, c) = (&a[..what.a.len()], &b[..what.b.len()], &c[..what.c.len()]);
-        matrix::multiply(what, a, b, c, &mut d[..what.d.len()]);
+        wide::multiply(may_be_wide, what, [a, b, c], &mut d[..what.d.len()]);
     }
     for (row, &to) in d.iter().zip(&what.d) {
         warp.rows.put_words(base, to, active, *row);

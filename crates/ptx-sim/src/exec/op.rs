@@ -6,10 +6,12 @@
 //! **Invariants:** the instructions of all functions stand one after the other; a function ends with a return of its own,
 //! so that a program counter never leaves it. `code`, `actions` and `sources` have the same length.
 
+#![expect(clippy::wildcard_enum_match_arm, reason = "what has no compact form is left as it is")]
+
 use crate::program::action::{Action, Instruction, Load, Store};
 use crate::program::scalar::{Comparison, Half, Logic, Modes, PermuteMode, Rounding, Scalar, ScalarOp};
 use crate::program::types::{Address, Kind, Register, Space, Type};
-use crate::program::{Module, Source};
+use crate::program::{Frame, Module, Source};
 
 /// An instruction.
 #[derive(Clone, Copy, Debug)]
@@ -93,6 +95,12 @@ pub(crate) enum Op {
     SelectWord(Operands),
     SelectLong(Operands),
     Convert(Conversion, Operands),
+    /// A load of 4 or 8 bytes of the launch's parameters, from an offset that is known.
+    LoadParameter {
+        to: u16,
+        long: bool,
+        offset: u16,
+    },
     /// A load or store of a word by each lane, which `quick` can do.
     LoadWord(WordAccess),
     StoreWord(WordAccess),
@@ -242,7 +250,7 @@ impl Program {
             places.resize(function.code.len() + 1, places.last().copied().unwrap_or_default());
             let end = Instruction { guard: None, action: Action::Return };
             for (instruction, source) in std::mem::take(&mut function.code).into_iter().chain([end]).zip(places) {
-                program.push(instruction, source, start);
+                program.push(instruction, source, start, &function.frame);
             }
         }
         program.module = module;
@@ -254,7 +262,7 @@ impl Program {
         &self.module
     }
 
-    fn push(&mut self, instruction: Instruction, source: Source, start: u32) {
+    fn push(&mut self, instruction: Instruction, source: Source, start: u32, frame: &Frame) {
         let (guard, negated) = match instruction.guard {
             Some((predicate, wanted)) => (predicate.index, !wanted),
             None => (UNGUARDED, false),
@@ -266,7 +274,8 @@ impl Program {
         if let Action::BranchIndexed { targets, .. } = &mut action {
             targets.iter_mut().for_each(|target| *target += start);
         }
-        self.code.push(Inst { op: compact(&action), guard, negated });
+        let op = parameter(&action, frame).unwrap_or_else(|| compact(&action));
+        self.code.push(Inst { op, guard, negated });
         self.actions.push(action);
         self.sources.push(source);
     }
@@ -290,7 +299,7 @@ fn compact(action: &Action) -> Op {
         Action::Exit => Op::Exit,
         Action::Barrier(_) => Op::Barrier,
         Action::Warp(_) => Op::Warp,
-        Action::Nothing | Action::Fence => Op::Nothing,
+        Action::Nothing => Op::Nothing,
         Action::CopyAsync { .. }
         | Action::CommitCopies
         | Action::WaitCopies { .. }
@@ -298,11 +307,24 @@ fn compact(action: &Action) -> Op {
         | Action::ActiveMask { .. }
         | Action::BranchIndexed { .. }
         | Action::Trap
+        | Action::Fence
         | Action::Sleep { .. }
         | Action::Allocate { .. }
         | Action::SaveStack { .. }
         | Action::RestoreStack { .. } => Op::Rare,
     }
+}
+
+/// The quick form of a load of a parameter, for one whose place is known.
+fn parameter(action: &Action, frame: &Frame) -> Option<Op> {
+    let Action::Load(Load { space: Space::Parameters, ty, to, from, .. }) = action else { return None };
+    let [Some(to)] = to[..] else { return None };
+    let base = frame.constants.iter().find(|(register, _)| *register == from.base)?.1;
+    let offset = u16::try_from(base.checked_add_signed(from.offset)?).ok()?;
+    let long = to.is_long();
+    let bytes = if long { 8 } else { 4 };
+    let fits = ty.bytes() == bytes && to.bits >= 32 && u64::from(offset) % bytes == 0;
+    fits.then_some(Op::LoadParameter { to: to.index, long, offset })
 }
 
 /// The quick form of an access, for one that has it.
@@ -439,12 +461,12 @@ fn floats(op: ScalarOp, bits: u8, operands: Operands) -> Option<Op> {
         ScalarOp::Reciprocal => one(Float1::Reciprocal),
         ScalarOp::Add => two(Float2::Add),
         ScalarOp::Subtract => two(Float2::Subtract),
-        ScalarOp::Multiply(_) => two(Float2::Multiply),
+        ScalarOp::Multiply(Half::Low) => two(Float2::Multiply),
         ScalarOp::Divide => two(Float2::Divide),
         ScalarOp::Minimum => two(Float2::Minimum),
         ScalarOp::Maximum => two(Float2::Maximum),
-        ScalarOp::MultiplyAdd(_) if bits == 32 => Some(Op::SingleFma(operands)),
-        ScalarOp::MultiplyAdd(_) => Some(Op::DoubleFma(operands)),
+        ScalarOp::MultiplyAdd(Half::Low) if bits == 32 => Some(Op::SingleFma(operands)),
+        ScalarOp::MultiplyAdd(Half::Low) => Some(Op::DoubleFma(operands)),
         _ => None,
     }
 }

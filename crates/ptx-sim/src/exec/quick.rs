@@ -4,7 +4,11 @@
 //! pass over the addresses, and the bytes are copied without an address for each lane. Everything else is left to
 //! `access`. Compiled once for each set of vector instructions.
 
-#![expect(clippy::inline_always, reason = "compiled once for each set of vector instructions")]
+#![expect(
+    clippy::inline_always,
+    clippy::needless_range_loop,
+    reason = "compiled once for each set of vector instructions, which these loops become"
+)]
 #![expect(clippy::cast_possible_truncation, reason = "offsets are inside a slice")]
 
 use std::cell::Cell;
@@ -13,10 +17,31 @@ use super::core::{Common, Core};
 use super::fragment::Warp;
 use super::memory::Memory;
 use super::op::WordAccess;
-use super::rows::{Base, LANES, Word};
+use super::rows::{Base, LANES, Rows, Word, put};
 
 /// Bytes of a word.
 const WORD: u64 = 4;
+
+/// Loads a parameter into some lanes; false if there is none.
+#[inline(always)]
+pub(super) fn parameter(
+    parameters: &[u8],
+    rows: &mut Rows,
+    base: Base,
+    (to, long, offset): (u16, bool, u16),
+    lanes: u32,
+) -> bool {
+    let Some(bytes) = parameters.get(usize::from(offset)..) else { return false };
+    let to = usize::from(to);
+    if long {
+        let Some(value) = bytes.first_chunk() else { return false };
+        put(&mut rows.longs[base.longs as usize + to], [u64::from_le_bytes(*value); LANES], lanes);
+    } else {
+        let Some(value) = bytes.first_chunk() else { return false };
+        put(&mut rows.words[base.words as usize + to], [u32::from_le_bytes(*value); LANES], lanes);
+    }
+    true
+}
 
 /// Loads a word for each lane; false if that is not done here.
 #[inline(always)]
@@ -90,7 +115,7 @@ fn is_run(addresses: &[u64; LANES]) -> bool {
 /// The bytes of a run that begins at an offset; none where they are not all there or not aligned.
 #[inline(always)]
 fn run_of(cells: &[Cell<u8>], offset: u64) -> Option<&[Cell<u8>]> {
-    let start = usize::try_from(offset).ok().filter(|start| start % 4 == 0)?;
+    let start = usize::try_from(offset).ok().filter(|start| start.is_multiple_of(4))?;
     cells.get(start..start.checked_add(LANES * 4)?)
 }
 
@@ -124,7 +149,7 @@ fn shared_offsets(addresses: &Word, distance: i32, bytes: usize) -> Option<Word>
         all |= offsets[lane];
         last = last.max(offsets[lane]);
     }
-    (all % 4 == 0 && last as usize + 4 <= bytes).then_some(offsets)
+    (all.is_multiple_of(4) && last as usize + 4 <= bytes).then_some(offsets)
 }
 
 /// Offsets in a window; none where one is outside or not aligned, or the window is large.
@@ -139,7 +164,7 @@ fn offsets(addresses: &[u64; LANES], distance: i32, origin: u64, bytes: usize) -
         last = last.max(offset);
     }
     // An offset beyond 32 bits shows in `all`.
-    (all % 4 == 0 && all >> 32 == 0 && last as usize + 4 <= bytes).then_some(offsets)
+    (all.is_multiple_of(4) && all >> 32 == 0 && last as usize + 4 <= bytes).then_some(offsets)
 }
 
 #[inline(always)]

@@ -5,6 +5,8 @@
 //! **Invariants:** bytes of the device are touched only inside a window or by asking [`Memory`]. Lanes that do not take
 //! part touch nothing: their addresses are replaced by one of a lane that does.
 
+#![expect(clippy::wildcard_enum_match_arm, reason = "a number has many values")]
+
 use std::cell::Cell;
 
 use super::memory::{Fault, Memory, Window};

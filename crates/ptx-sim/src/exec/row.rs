@@ -9,7 +9,7 @@
     clippy::cast_sign_loss,
     clippy::cast_possible_wrap,
     clippy::cast_precision_loss,
-    clippy::needless_range_loop,
+    clippy::wildcard_enum_match_arm,
     reason = "the arithmetic of a processor, in loops that become vector instructions where they are inlined"
 )]
 
@@ -17,8 +17,9 @@ use super::op::{Conversion, Float1, Float2, Long1, Long2, Op, Operands, Word1, W
 use super::rows::{Base, LANES, Long, Rows, Word, collect, put};
 use crate::program::scalar::{Comparison, Logic};
 
-/// What is not a number, in f32.
+/// What is not a number, in f32 and in f64.
 const NAN: u32 = 0x7FFF_FFFF;
+const DOUBLE_NAN: u64 = 0xFFF8_0000_0000_0000;
 
 /// The rows of one frame, and the lanes that an instruction acts in.
 struct Frame<'r> {
@@ -85,6 +86,7 @@ pub(super) fn execute<const FMA: bool>(rows: &mut Rows, base: Base, op: Op, lane
         }
         Op::Convert(conversion, at) => frame.convert(conversion, at),
         Op::Lane
+        | Op::LoadParameter { .. }
         | Op::LoadWord(_)
         | Op::StoreWord(_)
         | Op::Load
@@ -207,9 +209,9 @@ impl Frame<'_> {
             Word2::Add => self.words2(at, u32::wrapping_add),
             Word2::Subtract => self.words2(at, u32::wrapping_sub),
             Word2::Multiply => self.words2(at, u32::wrapping_mul),
-            Word2::MultiplyHigh => self.words2(at, |a, b| (u64::from(a) * u64::from(b) >> 32) as u32),
+            Word2::MultiplyHigh => self.words2(at, |a, b| ((u64::from(a) * u64::from(b)) >> 32) as u32),
             Word2::MultiplyHighSigned => {
-                self.words2(at, |a, b| (i64::from(a as i32) * i64::from(b as i32) >> 32) as u32);
+                self.words2(at, |a, b| ((i64::from(a as i32) * i64::from(b as i32)) >> 32) as u32);
             }
             Word2::Minimum => self.words2(at, u32::min),
             Word2::MinimumSigned => self.words2(at, |a, b| (a as i32).min(b as i32) as u32),
@@ -350,6 +352,12 @@ impl Frame<'_> {
 
     #[inline(always)]
     fn doubles2(&mut self, at: Operands, f: impl Fn(f64, f64) -> f64) {
+        // Hardware hands on the second argument before the first.
+        self.longs2(at, |a, b| double(f(f64::from_bits(a), f64::from_bits(b)), [b, a, a]));
+    }
+
+    #[inline(always)]
+    fn extremes(&mut self, at: Operands, f: impl Fn(f64, f64) -> f64) {
         self.longs2(at, |a, b| f(f64::from_bits(a), f64::from_bits(b)).to_bits());
     }
 
@@ -358,8 +366,8 @@ impl Frame<'_> {
         match op {
             Float1::Negate => self.longs1(at, |a| quiet(a, a ^ 1 << 63)),
             Float1::Absolute => self.longs1(at, |a| quiet(a, a & !(1 << 63))),
-            Float1::SquareRoot => self.longs1(at, |a| f64::from_bits(a).sqrt().to_bits()),
-            Float1::Reciprocal => self.longs1(at, |a| (1.0 / f64::from_bits(a)).to_bits()),
+            Float1::SquareRoot => self.longs1(at, |a| double(f64::from_bits(a).sqrt(), [a, a, a])),
+            Float1::Reciprocal => self.longs1(at, |a| double(1.0 / f64::from_bits(a), [a, a, a])),
         }
     }
 
@@ -369,21 +377,21 @@ impl Frame<'_> {
             Float2::Add => self.doubles2(at, |a, b| a + b),
             Float2::Subtract => self.doubles2(at, |a, b| a - b),
             Float2::Multiply => self.doubles2(at, |a, b| a * b),
-            Float2::Divide => self.doubles2(at, |a, b| a / b),
-            Float2::Minimum => self.doubles2(at, |a, b| {
+            Float2::Divide => self.longs2(at, |a, b| double(f64::from_bits(a) / f64::from_bits(b), [a, b, b])),
+            Float2::Minimum => self.extremes(at, |a, b| {
                 let smaller = if a < b || a == b && a.is_sign_negative() { a } else { b };
                 if a.is_nan() {
-                    f64::from_bits(quiet(b.to_bits(), b.to_bits()))
+                    quiet_double(b, b)
                 } else if b.is_nan() {
                     a
                 } else {
                     smaller
                 }
             }),
-            Float2::Maximum => self.doubles2(at, |a, b| {
+            Float2::Maximum => self.extremes(at, |a, b| {
                 let greater = if a > b || a == b && a.is_sign_positive() { a } else { b };
                 if a.is_nan() {
-                    f64::from_bits(quiet(b.to_bits(), b.to_bits()))
+                    quiet_double(b, b)
                 } else if b.is_nan() {
                     a
                 } else {
@@ -396,10 +404,7 @@ impl Frame<'_> {
     #[inline(always)]
     fn double_fma(&mut self, at: Operands) {
         // Hardware hands on the second factor where it is no number, then the addend, then the first factor.
-        self.longs3(at, |a, b, c| {
-            let sum = f64::from_bits(a).mul_add(f64::from_bits(b), f64::from_bits(c)).to_bits();
-            quiet(b, quiet(c, sum))
-        });
+        self.longs3(at, |a, b, c| double(f64::from_bits(a).mul_add(f64::from_bits(b), f64::from_bits(c)), [b, c, a]));
     }
 
     #[inline(always)]
@@ -566,8 +571,22 @@ fn fma_one_by_one(a: &Word, b: &Word, c: &Word, to: &mut Word) {
     }
 }
 
+/// The bits of a result; of one that is no number the first argument that is none, or the standard one. Which one the host
+/// would hand on depends on the order that the compiler chose.
+#[inline(always)]
+fn double(result: f64, [first, second, third]: [u64; 3]) -> u64 {
+    let none = quiet(first, quiet(second, quiet(third, DOUBLE_NAN)));
+    if result.is_nan() { none } else { result.to_bits() }
+}
+
 /// The bits of a result that is its argument, quiet, where that is no number.
 #[inline(always)]
 fn quiet(argument: u64, result: u64) -> u64 {
     if f64::from_bits(argument).is_nan() { argument | 1 << 51 } else { result }
+}
+
+/// The same for numbers.
+#[inline(always)]
+fn quiet_double(argument: f64, result: f64) -> f64 {
+    f64::from_bits(quiet(argument.to_bits(), result.to_bits()))
 }

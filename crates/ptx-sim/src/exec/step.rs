@@ -2,11 +2,12 @@
 //!
 //! The loop is compiled twice: for the least x86-64 processor, and (in `wide`) for one with vectors of 256 bits.
 
+#![expect(clippy::wildcard_enum_match_arm, reason = "every other instruction is done elsewhere")]
+
 use super::core::{Common, Core};
 use super::fragment::{Fragment, State, Warp};
 use super::memory::{Failure, Fault, Memory};
 use super::op::{Op, UNGUARDED};
-use super::quick;
 use super::reach::Stop;
 use super::row;
 use super::rows::{ALL, lanes};
@@ -53,12 +54,12 @@ pub(super) fn turn<'m, M: Memory<'m>, const FMA: bool>(
             if warp.others.is_empty() {
                 return Ok(Turn::Ended);
             }
-            if super::together::resolve(core, warp) {
+            if super::together::resolve(core, common.block, warp) {
                 continue;
             }
             return Ok(Turn::Waits);
         };
-        super::together::after_barrier(core, common, warp, &mut current);
+        super::together::after_barrier(core, common, warp, &current);
         current.state = State::Ready;
         if core.launch.parts_warps {
             part(core, warp, &mut current);
@@ -104,6 +105,7 @@ fn leg<'m, M: Memory<'m>, const FMA: bool>(
 ) -> Result<bool, Failure> {
     let program = core.launch.program;
     let code = &program.code[..];
+    let quick = !core.watch.is_on();
     let mut limit = warp.choose(current);
     let mut counted = warp.steps;
     let mut spins = 0;
@@ -127,10 +129,20 @@ fn leg<'m, M: Memory<'m>, const FMA: bool>(
             continue;
         }
         match instruction.op {
-            Op::LoadWord(what) if active == ALL && quick::load(core, common, warp, current.base, what) => {}
-            Op::StoreWord(what) if active == ALL && quick::store(core, common, warp, current.base, what) => {}
-            Op::LoadWord(_) | Op::StoreWord(_) | Op::Load | Op::Store | Op::Atomic => {
-                let done = super::access::access(core, common, warp, current.base, at, active);
+            Op::LoadParameter { to, long, offset }
+                if super::quick::parameter(
+                    &core.parameters,
+                    &mut warp.rows,
+                    current.base,
+                    (to, long, offset),
+                    active,
+                ) => {}
+            Op::LoadWord(what)
+                if quick && active == ALL && super::quick::load(core, common, warp, current.base, what) => {}
+            Op::StoreWord(what)
+                if quick && active == ALL && super::quick::store(core, common, warp, current.base, what) => {}
+            Op::LoadParameter { .. } | Op::LoadWord(_) | Op::StoreWord(_) | Op::Load | Op::Store | Op::Atomic => {
+                let done = super::access::access(core, common, warp, current.base, (at, active));
                 done.map_err(|stop| core.failure(common, warp, at, stop))?;
             }
             Op::Lane => lane_by_lane(program, warp, current.base, at, active),

@@ -1,7 +1,7 @@
 //! The choice between two compilations of the same steps.
 //!
 //! # Safety
-//! The one unsafe call enters a function that needs instructions of 256 bits, after the processor was asked for them.
+//! Each unsafe call enters a function that needs instructions of 256 bits, after the processor was asked for them.
 
 #![cfg_attr(
     target_arch = "x86_64",
@@ -12,6 +12,8 @@ use super::core::{Common, Core};
 use super::fragment::Warp;
 use super::memory::{Failure, Memory};
 use super::step::{self, Turn};
+use crate::arith::matrix::{self, Row};
+use crate::program::action::MatrixMultiply;
 
 /// Gives a warp its turn of so many steps.
 pub(super) fn turn<'m, M: Memory<'m>>(
@@ -26,6 +28,22 @@ pub(super) fn turn<'m, M: Memory<'m>>(
         return unsafe { wide(core, common, warp, steps) };
     }
     narrow(core, common, warp, steps)
+}
+
+/// `d = a * b + c` of matrices.
+pub(super) fn multiply(may_be_wide: bool, what: &MatrixMultiply, [a, b, c]: [&[Row]; 3], d: &mut [Row]) {
+    #[cfg(target_arch = "x86_64")]
+    if may_be_wide && is_wide() {
+        // SAFETY: the processor has what the function is compiled for.
+        return unsafe { wide_multiply(what, [a, b, c], d) };
+    }
+    matrix::multiply(what, a, b, c, d);
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma,bmi1,bmi2,lzcnt,popcnt")]
+fn wide_multiply(what: &MatrixMultiply, [a, b, c]: [&[Row]; 3], d: &mut [Row]) {
+    matrix::multiply(what, a, b, c, d);
 }
 
 /// Whether the processor has the instructions that `wide` is compiled for.

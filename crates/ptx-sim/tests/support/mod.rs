@@ -1,19 +1,19 @@
 //! A kernel from a body, and what it leaves in memory.
 #![allow(dead_code, reason = "each test program uses a part")]
 
-use ptx_sim::{Fault, FlatMemory, Launch, Limits, Module, Outcome, Program, Refusal, run};
+use ptx_sim::{Checks, Fault, FlatMemory, Launch, Limits, Module, Outcome, Program, Refusal, run};
 
 /// Everything that the newest driver reads.
-pub const LIMITS: Limits = Limits { version: 90, target: 90 };
+pub(crate) const LIMITS: Limits = Limits { version: 90, target: 90 };
 
 /// Where memory begins.
-pub const BASE: u64 = 1 << 32;
+pub(crate) const BASE: u64 = 1 << 32;
 
 /// Bytes of memory.
-pub const BYTES: usize = 1 << 14;
+pub(crate) const BYTES: usize = 1 << 14;
 
 /// The text of a kernel `k` with the parameters `out` and `n`, which are in `%rd0` and `%r0`, behind other items.
-pub fn text(items: &str, body: &str) -> String {
+pub(crate) fn text(items: &str, body: &str) -> String {
     format!(
         ".version 8.0\n.target sm_80\n.address_size 64\n{items}\n.visible .entry k(.param .u64 out, .param .u32 n)\n{{\n\
          .reg .pred %p<9>; .reg .b32 %r<20>; .reg .b64 %rd<12>; .reg .f32 %f<12>; .reg .f64 %fd<9>; .reg .b16 %h<8>;\n\
@@ -23,49 +23,50 @@ pub fn text(items: &str, body: &str) -> String {
 
 /// What a launch came to: memory, what was printed, and how it ended.
 #[derive(Debug)]
-pub struct Ran {
-    pub bytes: Vec<u8>,
-    pub printed: String,
-    pub outcome: Outcome,
-    pub fault: Option<Fault>,
+pub(crate) struct Ran {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) printed: String,
+    pub(crate) outcome: Outcome,
+    pub(crate) fault: Option<Fault>,
 }
 
 impl Ran {
     /// The first words of memory.
-    pub fn words(&self, count: usize) -> Vec<u32> {
+    pub(crate) fn words(&self, count: usize) -> Vec<u32> {
         assert_eq!(self.fault, None);
         words(&self.bytes, count)
     }
 }
 
-pub fn words(bytes: &[u8], count: usize) -> Vec<u32> {
+pub(crate) fn words(bytes: &[u8], count: usize) -> Vec<u32> {
     bytes.chunks_exact(4).take(count).map(|word| u32::from_le_bytes(word.try_into().expect("four"))).collect()
 }
 
 /// How a kernel is run.
 #[derive(Clone, Copy)]
-pub struct Setup {
-    pub n: u32,
-    pub blocks: u32,
-    pub threads: u32,
-    pub seed: u64,
-    pub cooperative: bool,
-    pub wide: bool,
+pub(crate) struct Setup {
+    pub(crate) n: u32,
+    pub(crate) blocks: u32,
+    pub(crate) threads: u32,
+    pub(crate) seed: u64,
+    pub(crate) cooperative: bool,
+    pub(crate) wide: bool,
+    pub(crate) checks: Checks,
 }
 
 impl Default for Setup {
     fn default() -> Self {
-        Self { n: 0, blocks: 1, threads: 1, seed: 0, cooperative: false, wide: true }
+        Self { n: 0, blocks: 1, threads: 1, seed: 0, cooperative: false, wide: true, checks: Checks::default() }
     }
 }
 
 /// Runs the kernel `k` of a text with zeroed memory.
-pub fn run_text(text: &str, setup: Setup) -> Ran {
+pub(crate) fn run_text(text: &str, setup: Setup) -> Ran {
     run_module(Module::read(text, LIMITS).unwrap_or_else(|refusal| panic!("{refusal}\n{text}")), setup)
 }
 
 /// Runs the kernel `k` of a module, likewise.
-pub fn run_module(module: Module, setup: Setup) -> Ran {
+pub(crate) fn run_module(module: Module, setup: Setup) -> Ran {
     let entry = module.entry("k").expect("there is a kernel");
     let refusals: Vec<String> = entry.refusals().into_iter().map(ToString::to_string).collect();
     assert!(refusals.is_empty(), "{refusals:#?}");
@@ -83,6 +84,7 @@ pub fn run_module(module: Module, setup: Setup) -> Ran {
         warp_steps: 1 << 20,
         seed: setup.seed,
         wide: setup.wide,
+        checks: setup.checks,
         ..Launch::new(&program, index, [setup.blocks, 1, 1], [setup.threads, 1, 1], &parameters)
     };
     let (outcome, ended) = run(launch, &mut memory);
@@ -91,17 +93,17 @@ pub fn run_module(module: Module, setup: Setup) -> Ran {
 }
 
 /// Runs a body.
-pub fn run_body(body: &str, setup: Setup) -> Ran {
+pub(crate) fn run_body(body: &str, setup: Setup) -> Ran {
     run_text(&text("", body), setup)
 }
 
 /// One thread's word.
-pub fn word(body: &str, n: u32) -> u32 {
+pub(crate) fn word(body: &str, n: u32) -> u32 {
     run_body(body, Setup { n, ..Setup::default() }).words(1)[0]
 }
 
 /// What is wrong with a body.
-pub fn refusals(body: &str) -> Vec<Refusal> {
+pub(crate) fn refusals(body: &str) -> Vec<Refusal> {
     match Module::read(&text("", body), LIMITS) {
         Ok(module) => module.entry("k").expect("there is a kernel").refusals().into_iter().cloned().collect(),
         Err(refusal) => vec![refusal],

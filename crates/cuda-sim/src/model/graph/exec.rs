@@ -49,6 +49,34 @@ impl ExecGraph {
         Self::snapshot(graph)
     }
 
+    /// Whether a kernel may launch it: it has only kernels, copies between memory that devices reach, sets, and graphs of
+    /// such.
+    pub(crate) fn check_device_launch(&self, is_reachable: &impl Fn(u64) -> bool) -> Result<(), InstantiateFailure> {
+        for node in &self.nodes {
+            let fits = match &node.kind {
+                NodeKind::Kernel(_) | NodeKind::Memset(_) => true,
+                NodeKind::Memcpy(copy) => is_reachable(copy.src.base()) && is_reachable(copy.dst.base()),
+                NodeKind::Child(child) => {
+                    child.check_device_launch(is_reachable)?;
+                    true
+                }
+                NodeKind::Empty
+                | NodeKind::Host(_)
+                | NodeKind::Conditional(_)
+                | NodeKind::EventRecord(_)
+                | NodeKind::EventWait(_)
+                | NodeKind::Value(_)
+                | NodeKind::MemAlloc(_)
+                | NodeKind::MemFree(_) => false,
+            };
+            if !fits {
+                let result = CUgraphInstantiateResult::CUDA_GRAPH_INSTANTIATE_NODE_OPERATION_NOT_SUPPORTED;
+                return Err(InstantiateFailure { result, node: node.made_of });
+            }
+        }
+        Ok(())
+    }
+
     fn snapshot(graph: &Graph) -> Result<Self, InstantiateFailure> {
         let order = graph.topological_order().map_err(|node| InstantiateFailure {
             result: CUgraphInstantiateResult::CUDA_GRAPH_INSTANTIATE_INVALID_STRUCTURE,

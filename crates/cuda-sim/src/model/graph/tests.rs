@@ -189,6 +189,27 @@ fn a_cycle_is_found_at_instantiation() {
 }
 
 #[test]
+fn kernels_launch_graphs_of_their_own_work_only() {
+    let mut world = World(0);
+    let refused = |graph: &Graph, reachable: bool| {
+        let exec = ExecGraph::new(graph).expect("a good graph");
+        exec.check_device_launch(&|_| reachable).err().map(|failure| (failure.result, failure.node))
+    };
+    let unsupported = CUgraphInstantiateResult::CUDA_GRAPH_INSTANTIATE_NODE_OPERATION_NOT_SUPPORTED;
+    let mut inner = world.graph();
+    let copied = world.add(&mut inner, NodeKind::Memcpy(copy(64)), &[]);
+    world.add(&mut inner, NodeKind::Memset(fill(64)), &[copied]);
+    assert_eq!(refused(&inner, true), None);
+    assert_eq!(refused(&inner, false), Some((unsupported, copied)));
+    let mut outer = world.graph();
+    world.child(&mut outer, &inner, &[]);
+    assert_eq!(refused(&outer, true), None);
+    assert!(refused(&outer, false).is_some());
+    let called = world.add(&mut outer, host(), &[]);
+    assert_eq!(refused(&outer, true), Some((unsupported, called)));
+}
+
+#[test]
 fn removing_a_node_takes_its_edges_along() {
     let mut world = World(0);
     let (mut graph, [a, b, h, e]) = world.diamond(false);

@@ -26,6 +26,9 @@ use crate::model::shared::SharedHandle;
 /// What memory contains that nobody has written: noticed when it is used, unlike zero.
 pub(crate) const POISON: u8 = 0xA5;
 
+/// Size of a page of the host.
+pub(crate) const PAGE: u64 = 4096;
+
 /// Up to this size memory is filled with poison when it is first touched; more would cost real memory.
 pub(crate) const POISON_BYTES_MAX: usize = 1 << 20;
 
@@ -325,7 +328,6 @@ impl Drop for HostPages {
 
 /// Whether the pages of a host range exist, so that touching them cannot end the process.
 pub(crate) fn host_range_exists(address: u64, length: usize) -> bool {
-    const PAGE: u64 = 4096;
     let Some(end) = address.checked_add(length as u64) else { return false };
     let first = address & !(PAGE - 1);
     let pages = end.saturating_sub(first).div_ceil(PAGE).max(1);

@@ -1,10 +1,14 @@
-//! Pinned host memory: allocated here, or the program's own and registered.
+//! Host memory that devices reach: pinned memory allocated here, the program's own that was registered, managed memory.
 //!
 //! Invariant: pinned ranges do not overlap.
 
 use super::Memory;
 use super::bytes::HostPages;
+use super::managed::Managed;
 use crate::codes::{Answer, HOST_MEMORY_ALREADY_REGISTERED, HOST_MEMORY_NOT_REGISTERED, INVALID_VALUE, OUT_OF_MEMORY};
+
+/// `CU_MEMHOSTALLOC_DEVICEMAP`: devices reach all of this memory, asked for or not.
+pub(crate) const DEVICE_MAP: u32 = 2;
 
 /// A range of host memory that devices can reach.
 #[derive(Debug)]
@@ -15,11 +19,27 @@ pub(crate) struct Pinned {
     pub(crate) id: u64,
     /// The memory itself when it was allocated here.
     pages: Option<HostPages>,
+    /// What was said of its pages, when it is managed memory.
+    pub(super) managed: Option<Managed>,
 }
 
 impl Pinned {
+    /// Managed memory. It gets its id when it is noted.
+    pub(super) fn managed(length: u64, context: u64, pages: HostPages, managed: Managed) -> Self {
+        Self { length, context, flags: DEVICE_MAP, id: 0, pages: Some(pages), managed: Some(managed) }
+    }
+
     pub(crate) fn is_registered(&self) -> bool {
         self.pages.is_none()
+    }
+
+    pub(crate) fn is_managed(&self) -> bool {
+        self.managed.is_some()
+    }
+
+    /// Whether `cuMemFreeHost` gives it back.
+    fn is_allocated_pinned(&self) -> bool {
+        !self.is_registered() && !self.is_managed()
     }
 }
 
@@ -32,11 +52,11 @@ impl Memory {
         let bytes = usize::try_from(length).map_err(|_| OUT_OF_MEMORY)?;
         let pages = HostPages::new(bytes).ok_or(OUT_OF_MEMORY)?;
         let address = pages.address();
-        self.pin(address, Pinned { length, context, flags, id: 0, pages: Some(pages) });
+        self.pin(address, Pinned { length, context, flags, id: 0, pages: Some(pages), managed: None });
         Ok(address)
     }
 
-    fn pin(&mut self, address: u64, pinned: Pinned) {
+    pub(super) fn pin(&mut self, address: u64, pinned: Pinned) {
         let id = self.next_id;
         self.next_id += 1;
         self.pinned.insert(address, Pinned { id, ..pinned });
@@ -44,9 +64,7 @@ impl Memory {
 
     /// Gives pinned memory back. The address must be the one it was allocated at.
     pub(crate) fn free_pinned(&mut self, address: u64) -> Answer {
-        if self.pinned.get(&address).is_none_or(Pinned::is_registered) {
-            return Err(INVALID_VALUE);
-        }
+        self.pinned.get(&address).filter(|pinned| pinned.is_allocated_pinned()).ok_or(INVALID_VALUE)?;
         self.pinned.remove(&address);
         Ok(())
     }
@@ -60,7 +78,7 @@ impl Memory {
             Some(_) => return Err(INVALID_VALUE),
             None => {}
         }
-        self.pin(address, Pinned { length, context, flags, id: 0, pages: None });
+        self.pin(address, Pinned { length, context, flags, id: 0, pages: None, managed: None });
         Ok(())
     }
 
@@ -89,6 +107,6 @@ impl Memory {
 
     /// Number of pinned ranges, allocated and registered.
     pub(crate) fn pinned_count(&self) -> usize {
-        self.pinned.len()
+        self.pinned.len() - self.managed_count()
     }
 }

@@ -9,6 +9,7 @@
 
 pub(crate) mod bytes;
 mod host;
+mod managed;
 mod space;
 mod transfer;
 mod view;
@@ -16,7 +17,8 @@ mod view;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-pub(crate) use host::Pinned;
+pub(crate) use host::{DEVICE_MAP, Pinned};
+pub(crate) use managed::{CPU, Location, Managed, Pages, Stretch};
 pub(crate) use space::GRANULE;
 pub(crate) use transfer::{BadAddress, Endpoint, Fill, Source, Transfer};
 pub(crate) use view::{Access, DeviceView, Noticed};
@@ -141,6 +143,8 @@ pub(crate) struct Memory {
     /// Addresses that nodes of graphs allocate, with their lengths and devices.
     promises: BTreeMap<u64, (u64, u32)>,
     prescribed: VecDeque<u64>,
+    /// Pages of managed memory that prefetches have moved.
+    moved_pages: u64,
     next_id: u64,
 }
 
@@ -160,6 +164,7 @@ impl Memory {
             ghosts: BTreeMap::new(),
             promises: BTreeMap::new(),
             prescribed: VecDeque::new(),
+            moved_pages: 0,
             next_id: 1,
         }
     }

@@ -21,7 +21,7 @@ pub(super) fn madc(reader: &mut Reader<'_, '_, '_>) -> Result<(), Refusal> {
 }
 
 fn ty(reader: &mut Reader<'_, '_, '_>) -> Result<Type, Refusal> {
-    reader.ty_of(|ty| ty.is_integer() && !ty.packed && ty.bits >= 32)
+    reader.ty_of(|ty| matches!(ty, Type::U32 | Type::S32 | Type::U64 | Type::S64))
 }
 
 /// A sum or difference that makes a carry, uses the one before, or both.

@@ -32,6 +32,12 @@ fn comparison(word: &str) -> Option<(Comparison, bool, bool)> {
     })
 }
 
+/// Two values and a truth value.
+type Values = [Register; 3];
+
+/// How a truth value is combined, and whether it is negated first.
+type Combination = Option<(Logic, bool)>;
+
 /// What both instructions say before their operands.
 struct Head {
     comparison: Comparison,
@@ -74,13 +80,13 @@ impl Head {
         Modes { flush: self.flush, ..Modes::PLAIN }
     }
 
-    /// The two values, and the truth value that is combined: its register, and whether it is negated.
+    /// The two values and the truth value that is combined with them, and how it is.
     fn values(
         &self,
         reader: &mut Reader<'_, '_, '_>,
         ty: Type,
         operands: &[Operand<'_>],
-    ) -> Result<([Register; 3], Option<(Logic, bool)>), Refusal> {
+    ) -> Result<(Values, Combination), Refusal> {
         let (a, b, truth) = match (operands, self.logic) {
             ([a, b], None) => (a, b, None),
             ([a, b, truth], Some(logic)) => (a, b, Some((logic, truth))),

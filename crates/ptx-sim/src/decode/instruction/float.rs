@@ -1,5 +1,7 @@
 //! Functions of floating numbers: roots, reciprocals, exponentials and the like, and `copysign` and `testp`.
 
+#![expect(clippy::wildcard_enum_match_arm, reason = "what has any other form is refused")]
+
 use super::reader::Reader;
 use crate::program::scalar::{Modes, NumberClass, ScalarOp};
 use crate::program::types::{Kind, Type};

@@ -1,5 +1,7 @@
 //! Matrices of a warp: `ldmatrix`, `stmatrix`, `movmatrix` and `mma`.
 
+#![expect(clippy::wildcard_enum_match_arm, reason = "what has any other form is refused")]
+
 use super::operands::SpaceWord;
 use super::reader::{Reader, rounding};
 use crate::program::action::{Action, MatrixMultiply, WarpOp};

@@ -2,6 +2,8 @@
 //!
 //! **Invariant:** what a hint says about caches changes nothing; every hint that PTX has is known by its word.
 
+#![expect(clippy::wildcard_enum_match_arm, reason = "what has any other form is refused")]
+
 use super::operands::SpaceWord;
 use super::reader::Reader;
 use crate::program::action::{Action, Load, Order, Store};

@@ -1,5 +1,7 @@
 //! `mov`, with packing and taking apart, and `cvta` and `isspacep`.
 
+#![expect(clippy::wildcard_enum_match_arm, reason = "what has any other form is refused")]
+
 use super::operands::SpaceWord;
 use super::reader::{Reader, scalar};
 use crate::program::scalar::{Modes, ScalarOp};

@@ -75,7 +75,7 @@ impl Reader<'_, '_, '_> {
     /// A value of a type, from a register that may be wider.
     pub(super) fn value_wide(&mut self, operand: &Operand<'_>, ty: Type) -> Result<Register, Refusal> {
         match operand {
-            Operand::Name("WARP_SZ") => self.names.constant(ty.register_bits(), 32, self.text.at),
+            Operand::Name("WARP_SZ") => self.names.special(Special::WarpSize, ty.register_bits(), self.text.at),
             Operand::Name(name) if self.names.register(name).is_some() => self.any(operand, ty),
             Operand::Name(_) | Operand::Sum(..) => Err(self.invalid("an operand is no register")),
             operand => self.any(operand, ty),

@@ -80,11 +80,6 @@ impl<'r, 't, 'n> Reader<'r, 't, 'n> {
         self.modifiers.contains(&modifier)
     }
 
-    /// Whether a type is left, where another one was taken.
-    pub(super) fn has_type(&self) -> bool {
-        self.modifiers.iter().any(|word| Type::of(word).is_some())
-    }
-
     /// All modifiers that are left.
     pub(super) fn take_all(&mut self) -> Vec<&'r str> {
         std::mem::take(&mut self.modifiers)

@@ -1,0 +1,158 @@
+//! Products of matrices against plain sums, and that each place of a matrix is held once.
+
+use super::super::matrix::{Row, multiply, place_of_a, place_of_b, place_of_c, places};
+use super::{BF16, F16, Numbers};
+use crate::program::action::MatrixMultiply;
+use crate::program::scalar::Rounding;
+use crate::program::types::{Kind, Type};
+
+const TF32: Type = Type::new(Kind::Tf32, 32);
+const S8: Type = Type::new(Kind::Signed, 8);
+const U8: Type = Type::new(Kind::Unsigned, 8);
+const S4: Type = Type::new(Kind::Signed, 4);
+const U4: Type = Type::new(Kind::Unsigned, 4);
+
+fn product(shape: [u8; 3], [a_type, b_type, sum_type]: [Type; 3], saturate: bool) -> MatrixMultiply {
+    let none = Vec::new();
+    let [d, a, b, c] = [none.clone(), none.clone(), none.clone(), none];
+    MatrixMultiply { shape, a_type, b_type, sum_type, saturate, rounding: Rounding::Nearest, d, a, b, c }
+}
+
+/// An element as a small whole number, and its bits.
+fn element(numbers: &mut Numbers, ty: Type) -> (i64, u32) {
+    let raw = numbers.next();
+    if ty.is_integer() {
+        let bits = raw as u32 & ((1 << ty.bits) - 1);
+        let value = if ty.is_signed() { i64::from(bits) << (64 - ty.bits) >> (64 - ty.bits) } else { bits.into() };
+        return (value, bits);
+    }
+    let value = (raw % 17) as i64 - 8;
+    let bits = (value as f32).to_bits();
+    match (ty.kind, ty.bits) {
+        (Kind::Brain, _) => (value, bits >> 16),
+        (Kind::Float, 16) => (value, half::f16::from_f32(value as f32).to_bits().into()),
+        _ => (value, bits),
+    }
+}
+
+type Place = fn(usize, usize, usize, usize) -> (usize, usize);
+
+/// A matrix of so many rows and columns, and registers that hold it.
+fn filled(numbers: &mut Numbers, ty: Type, [rows, columns]: [usize; 2], place: Place) -> (Vec<Vec<i64>>, Vec<Row>) {
+    let elements = usize::from(32 / ty.bits);
+    let count = rows * columns / 32 / elements;
+    let (mut values, mut registers) = (vec![vec![i64::MAX; columns]; rows], vec![[0; 32]; count]);
+    for (register, row) in registers.iter_mut().enumerate() {
+        for (lane, bits) in row.iter_mut().enumerate() {
+            for index in 0..elements {
+                let (i, j) = place(lane, register, index, elements);
+                assert_eq!(values[i][j], i64::MAX, "a place is held twice");
+                let (value, part) = element(numbers, ty);
+                values[i][j] = value;
+                *bits |= part << (index * usize::from(ty.bits));
+            }
+        }
+    }
+    (values, registers)
+}
+
+/// What a lane's register holds of `c` and `d`.
+fn place_of_sum(lane: usize, register: usize, index: usize, elements: usize) -> (usize, usize) {
+    place_of_c(lane, register * elements + index)
+}
+
+fn check(shape: [u8; 3], types: [Type; 3]) {
+    let mut numbers = Numbers(10);
+    let [m, n, k] = shape.map(usize::from);
+    let (a, a_rows) = filled(&mut numbers, types[0], [m, k], place_of_a);
+    let (b, b_rows) = filled(&mut numbers, types[1], [k, n], place_of_b);
+    let sum_type = if types[2] == Type::S32 { S8 } else { types[2] };
+    let (c, c_rows) = match types[2] {
+        Type::S32 => {
+            let (values, _) = filled(&mut numbers, TF32, [m, n], place_of_sum);
+            let rows = (0..m * n / 32).map(|register| {
+                std::array::from_fn(|lane| {
+                    let (i, j) = place_of_c(lane, register);
+                    values[i][j] as u32
+                })
+            });
+            let rows = rows.collect();
+            (values, rows)
+        }
+        _ => filled(&mut numbers, sum_type, [m, n], place_of_sum),
+    };
+    let mut d = vec![[0; 32]; c_rows.len()];
+    multiply(&product(shape, types, false), &a_rows, &b_rows, &c_rows, &mut d);
+    let elements = usize::from(32 / types[2].bits);
+    for (register, row) in d.iter().enumerate() {
+        for (lane, &bits) in row.iter().enumerate() {
+            for index in 0..elements {
+                let (i, j) = place_of_sum(lane, register, index, elements);
+                let expected = c[i][j] + (0..k).map(|l| a[i][l] * b[l][j]).sum::<i64>();
+                let part = bits >> (16 * index);
+                let found = match types[2] {
+                    Type::S32 => i64::from(part as i32),
+                    Type::F32 => f32::from_bits(part) as i64,
+                    _ => half::f16::from_bits(part as u16).to_f32() as i64,
+                };
+                assert_eq!(found, expected, "{shape:?} {types:?} {i} {j}");
+            }
+        }
+    }
+}
+
+#[test]
+fn products_are_sums_of_products() {
+    for k in [8, 16] {
+        check([16, 8, k], [F16, F16, F16]);
+        check([16, 8, k], [F16, F16, Type::F32]);
+        check([16, 8, k], [BF16, BF16, Type::F32]);
+    }
+    check([16, 8, 4], [TF32, TF32, Type::F32]);
+    check([16, 8, 8], [TF32, TF32, Type::F32]);
+    for [a, b] in [[S8, S8], [S8, U8], [U8, S8], [U8, U8]] {
+        check([8, 8, 16], [a, b, Type::S32]);
+        check([16, 8, 16], [a, b, Type::S32]);
+        check([16, 8, 32], [a, b, Type::S32]);
+    }
+    for [a, b] in [[S4, S4], [S4, U4], [U4, S4], [U4, U4]] {
+        check([8, 8, 32], [a, b, Type::S32]);
+        check([16, 8, 32], [a, b, Type::S32]);
+        check([16, 8, 64], [a, b, Type::S32]);
+    }
+}
+
+#[test]
+fn sums_of_integers_wrap_or_saturate() {
+    let types = [U8, U8, Type::S32];
+    let (ones, most) = ([[0x0101_0101; 32]; 2], [[i32::MAX as u32 - 3; 32]; 4]);
+    for (saturate, expected) in [(false, (i32::MAX - 3).wrapping_add(16)), (true, i32::MAX)] {
+        let mut d = [[0; 32]; 4];
+        multiply(&product([16, 8, 16], types, saturate), &ones, &ones[..1], &most, &mut d);
+        assert!(d.iter().flatten().all(|&sum| sum as i32 == expected));
+    }
+}
+
+#[test]
+fn sums_of_floats_go_up_along_k() {
+    // 1 is lost beside 2^24 unless it meets another one first.
+    let mut a = [[0; 32]; 4];
+    let mut b = [[0; 32]; 2];
+    for (k, value) in [(0, 16_777_216.0_f32), (1, 1.0), (2, 1.0)] {
+        let (lane, register) = (k % 4, k / 4);
+        a[2 * register][lane] = value.to_bits();
+        b[register][lane] = 1.0_f32.to_bits();
+    }
+    let mut d = [[0; 32]; 4];
+    multiply(&product([16, 8, 8], [TF32, TF32, Type::F32], false), &a, &b, &[[0; 32]; 4], &mut d);
+    assert_eq!(f32::from_bits(d[0][0]), 16_777_216.0);
+}
+
+#[test]
+fn a_transposed_matrix_is_held_by_columns() {
+    for lane in 0..32 {
+        let [plain, turned] = [false, true].map(|transpose| places(lane, transpose));
+        assert_eq!(plain, [(lane / 4, lane % 4 * 2), (lane / 4, lane % 4 * 2 + 1)]);
+        assert_eq!(turned, plain.map(|(row, column)| (column, row)));
+    }
+}

@@ -1,0 +1,3 @@
+//! The loops over lanes give in each lane what `arith` says.
+
+mod rows;
