@@ -50,7 +50,7 @@ fn one_of_address_and_size(cu: &Cuda<'_>) -> CaseResult {
 fn variable_that_is_not_there(cu: &Cuda<'_>) -> CaseResult {
     let (module, mut address, mut bytes) = (cu.module(&with_variable())?, 0, 0);
     want!(NOT_FOUND, cu.cuModuleGetGlobal_v2(&mut address, &mut bytes, module, c"other".as_ptr()));
-    want!(NOT_FOUND, cu.cuModuleGetGlobal_v2(&mut address, &mut bytes, module, c"k".as_ptr()));
+    want!(INVALID_VALUE, cu.cuModuleGetGlobal_v2(&mut address, &mut bytes, module, c"k".as_ptr()));
     Ok(())
 }
 

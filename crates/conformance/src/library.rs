@@ -108,7 +108,7 @@ fn names_that_are_not_there(cu: &Cuda<'_>) -> CaseResult {
     want!(NOT_FOUND, cu.cuLibraryGetKernel(&mut kernel, library, name));
     want!(NOT_FOUND, cu.cuLibraryGetGlobal(&mut address, &mut bytes, library, name));
     want!(NOT_FOUND, cu.cuLibraryGetManaged(&mut address, &mut bytes, library, name));
-    want!(NOT_FOUND, cu.cuLibraryGetUnifiedFunction(&mut function, library, name));
+    want!(INVALID_VALUE, cu.cuLibraryGetUnifiedFunction(&mut function, library, name));
     Ok(())
 }
 

@@ -144,5 +144,5 @@ pub(crate) fn unified_function(
     call.library(library.address())?;
     function.required()?;
     symbol.required()?;
-    Err(NOT_FOUND)
+    Err(INVALID_VALUE)
 }

@@ -113,7 +113,9 @@ pub(super) fn tell_variable(module: &Module, address: Ptr<u64>, bytes: Ptr<usize
     if address.is_null() && bytes.is_null() {
         return Err(INVALID_VALUE);
     }
-    let (found, size) = module.variable(&name).ok_or(NOT_FOUND)?;
+    // The name of a kernel is none of a variable, which hardware tells apart from no name at all.
+    let missing = if module.has_kernel(&name) { INVALID_VALUE } else { NOT_FOUND };
+    let (found, size) = module.variable(&name).ok_or(missing)?;
     address.write_if_wanted(found);
     bytes.write_if_wanted(usize::try_from(size).unwrap_or(usize::MAX));
     Ok(())

@@ -46,6 +46,11 @@ pub(crate) struct Module {
 }
 
 impl Module {
+    /// Whether a kernel has a name.
+    pub(crate) fn has_kernel(&self, name: &str) -> bool {
+        self.program.module().entry(name).is_some()
+    }
+
     /// Address and size of a variable.
     pub(crate) fn variable(&self, name: &str) -> Option<(u64, u64)> {
         let found = self.program.module().variables().iter().find(|variable| variable.name == name)?;
