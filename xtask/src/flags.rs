@@ -9,7 +9,7 @@ use std::ffi::OsString;
 use lexopt::{Arg, Parser, ValueExt as _};
 
 use crate::shell::Result;
-use crate::{bench, check, codegen, demo, differential, gpu_test, lint, replay, survey, test};
+use crate::{bench, check, codegen, demo, differential, foreign, gpu_test, lint, replay, survey, test};
 
 /// One command of `cargo xtask`.
 #[derive(Debug)]
@@ -190,6 +190,19 @@ pub(crate) const COMMANDS: &[Command] = &[
         ],
         run: differential::run,
     },
+    Command {
+        name: "foreign",
+        about: "runs programs of others on the simulated driver: cudarc's own tests, scripts for cuda.core and numba-cuda",
+        files: "SUITE is `cudarc`, `cuda-core` or `numba`. The programs are fetched at pinned versions into `foreign` in the target\n\
+                folder: a package of crates.io, wheels of the Python package index. What is expected of each test stands in\n\
+                `tests/foreign/expected.txt`, what one printed last in `foreign/logs` in the target folder.",
+        options: &[
+            DRIVER,
+            Opt { name: "SUITE...", value: None, about: "the suites to run, instead of all" },
+            Opt { name: "--slow", value: None, about: "also the tests that keep a kernel busy for a minute" },
+        ],
+        run: foreign::run,
+    },
 ];
 
 /// The options given on a command line, checked against the table.
@@ -368,7 +381,7 @@ mod tests {
 
     #[test]
     fn the_usage_tells_of_files() {
-        for name in ["replay", "differential", "bench", "gpu-test"] {
+        for name in ["replay", "differential", "bench", "gpu-test", "foreign"] {
             let Request::Help(text) = parse(words(&format!("{name} --help"))).unwrap() else { panic!("{name}") };
             let command = COMMANDS.iter().find(|command| command.name == name).unwrap();
             assert!(text.ends_with(command.files) && command.files.len() > 100, "{name}");

@@ -15,6 +15,7 @@ mod codegen;
 mod demo;
 mod differential;
 mod driver;
+mod foreign;
 mod gpu_test;
 mod lint;
 mod replay;
@@ -24,6 +25,7 @@ mod dependencies;
 mod docs;
 mod survey;
 mod tidy;
+mod wheels;
 
 use std::process::ExitCode;
 
