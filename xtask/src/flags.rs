@@ -193,9 +193,9 @@ pub(crate) const COMMANDS: &[Command] = &[
     Command {
         name: "foreign",
         about: "runs programs of others on the simulated driver: cudarc's own tests, scripts for cuda.core and numba-cuda",
-        files: "SUITE is `cudarc`, `cuda-core` or `numba`. The programs are fetched at pinned versions into `foreign` in the target\n\
-                folder: a package of crates.io, wheels of the Python package index. What is expected of each test stands in\n\
-                `tests/foreign/expected.txt`, what one printed last in `foreign/logs` in the target folder.",
+        files: "SUITE is `cudarc`, `cudarc-examples`, `cuda-core` or `numba`. They are fetched at pinned versions into\n\
+                `foreign` in the target folder: a package of crates.io, wheels of the Python package index. What is expected of each\n\
+                test stands in `tests/foreign/expected.txt`, what one printed last in `foreign/logs` in the target folder.",
         options: &[
             DRIVER,
             Opt { name: "SUITE...", value: None, about: "the suites to run, instead of all" },

@@ -16,8 +16,9 @@ pub(super) trait Suite {
 }
 
 /// Every suite there is.
-const SUITES: [&dyn Suite; 3] = [
+const SUITES: [&dyn Suite; 4] = [
     &Cudarc,
+    &CudarcExamples,
     &Script { name: "cuda-core", file: "cuda_core_tests.py" },
     &Script { name: "numba", file: "numba_tests.py" },
 ];
@@ -37,20 +38,30 @@ pub(super) fn chosen(words: &[String]) -> Result<Vec<&'static dyn Suite>> {
 /// A suite that can be run.
 #[derive(Debug)]
 pub(super) struct Prepared {
-    /// The program and what it is always called with.
-    program: Vec<PathBuf>,
-    /// What makes it print its tests, one a line.
-    list: &'static [&'static str],
-    /// What stands before the name of the test to run.
-    run: &'static [&'static str],
-    /// A folder of libraries that it opens.
+    programs: Programs,
+    /// Where they run.
+    place: PathBuf,
+    /// A folder of libraries that they open.
     libraries: Option<PathBuf>,
+}
+
+#[derive(Debug)]
+enum Programs {
+    /// One program, and what it is always called with: `list` makes it print its tests, one a line, and `run` stands
+    /// before the name of the test to run.
+    One { program: Vec<PathBuf>, list: &'static [&'static str], run: &'static [&'static str] },
+    /// A program for each test, in a folder.
+    Each { folder: PathBuf, names: &'static [&'static str] },
 }
 
 impl Prepared {
     /// The names of all tests, in order.
     pub(super) fn tests(&self) -> Result<Vec<String>> {
-        let text = shell::capture(self.base().args(self.list))?;
+        let (program, list) = match &self.programs {
+            Programs::One { program, list, .. } => (program, list),
+            Programs::Each { names, .. } => return Ok(names.iter().map(|name| (*name).to_owned()).collect()),
+        };
+        let text = shell::capture(self.base(&program[0]).args(&program[1..]).args(*list))?;
         // Rust's test programs say what kind of thing a name is; there are only tests.
         let names = text.lines().map(|line| line.strip_suffix(": test").unwrap_or(line).to_owned());
         let names: Vec<_> = names.filter(|name| !name.is_empty() && !name.contains(' ')).collect();
@@ -59,14 +70,19 @@ impl Prepared {
 
     /// What runs one test.
     pub(super) fn command(&self, test: &str) -> Command {
-        let mut command = self.base();
-        command.args(self.run).arg(test);
-        command
+        match &self.programs {
+            Programs::One { program, run, .. } => {
+                let mut command = self.base(&program[0]);
+                command.args(&program[1..]).args(*run).arg(test);
+                command
+            }
+            Programs::Each { folder, .. } => self.base(&folder.join(test)),
+        }
     }
 
-    fn base(&self) -> Command {
-        let mut command = Command::new(&self.program[0]);
-        command.args(&self.program[1..]);
+    fn base(&self, program: &Path) -> Command {
+        let mut command = Command::new(program);
+        command.current_dir(&self.place);
         if let Some(folder) = &self.libraries {
             command.env("LD_LIBRARY_PATH", folder);
         }
@@ -82,6 +98,9 @@ impl Cudarc {
 
     /// SHA-256 of the package, as the registry's index has it; cargo compares the package with it.
     const CHECKSUM: &str = "7359bf1de037ddada72729c3acec9b040f3468400c6e9e740b01ba0cd2e89562";
+
+    /// Where cargo builds it, in the cache folder.
+    const TARGET: &str = "cudarc-target";
 
     const FEATURES: &str = "std,driver,dynamic-loading,cuda-12080,nvrtc,f16";
 
@@ -128,13 +147,25 @@ impl Cudarc {
         Ok(packages)
     }
 
+    /// The folder of the compiler's libraries.
+    fn compiler() -> Result<PathBuf> {
+        let wheels = wheels::unpacked(Path::new("tests/foreign/cudarc-requirements.txt"), "foreign/wheels")?;
+        Ok(wheels.join("nvidia/cuda_nvrtc/lib"))
+    }
+
+    /// What has cargo build something of the package beneath the cache folder.
+    fn cargo(command: [&str; 4], source: &Path, cache: &Path) -> Command {
+        let mut command = shell::cargo(command);
+        command.args(["--locked", "--no-default-features", "--features", Self::FEATURES]);
+        command.arg("--manifest-path").arg(source.join("Cargo.toml"));
+        command.arg("--target-dir").arg(cache.join(Self::TARGET));
+        command
+    }
+
     /// Builds the tests; the program that holds them.
     fn build(source: &Path, cache: &Path) -> Result<PathBuf> {
-        let mut command = shell::cargo(["test", "--quiet", "--lib", "--no-run", "--locked", "--message-format=json"]);
-        command.args(["--no-default-features", "--features", Self::FEATURES]);
-        command.arg("--manifest-path").arg(source.join("Cargo.toml"));
-        command.arg("--target-dir").arg(cache.join("cudarc-target"));
-        let text = shell::capture(&mut command)?;
+        let mut command = Self::cargo(["test", "--quiet", "--lib", "--no-run"], source, cache);
+        let text = shell::capture(command.arg("--message-format=json"))?;
         executable(&text).ok_or_else(|| "cargo names no program with cudarc's tests".to_owned())
     }
 }
@@ -145,15 +176,52 @@ impl Suite for Cudarc {
     }
 
     fn prepare(&self, cache: &Path) -> Result<Prepared> {
-        let nvrtc = wheels::unpacked(Path::new("tests/foreign/cudarc-requirements.txt"), "foreign/wheels")?;
         let source = Self::source(cache)?;
-        Ok(Prepared {
+        let programs = Programs::One {
             program: vec![Self::build(&source, cache)?],
             list: &["--list"],
             // Those that cudarc ignores need two devices or a process of their own, and have both here.
             run: &["--include-ignored", "--exact"],
-            libraries: Some(nvrtc.join("nvidia/cuda_nvrtc/lib")),
-        })
+        };
+        Ok(Prepared { programs, place: source, libraries: Some(Self::compiler()?) })
+    }
+}
+
+/// The examples in the same package, less the two for libraries that only come with a device.
+struct CudarcExamples;
+
+impl CudarcExamples {
+    const NAMES: [&str; 12] = [
+        "01-allocate",
+        "02-copy",
+        "03-launch-kernel",
+        "04-streams",
+        "05-device-repr",
+        "06-threading",
+        "09-constant-memory",
+        "10-function-attributes",
+        "12-context-config",
+        "13-copy-multi-gpu",
+        "matmul-kernel",
+        "nvrtc-compile",
+    ];
+}
+
+impl Suite for CudarcExamples {
+    fn name(&self) -> &'static str {
+        "cudarc-examples"
+    }
+
+    fn prepare(&self, cache: &Path) -> Result<Prepared> {
+        let source = Cudarc::source(cache)?;
+        let mut command = Cudarc::cargo(["build", "--quiet", "--profile", "dev"], &source, cache);
+        for name in &Self::NAMES {
+            command.args(["--example", name]);
+        }
+        shell::run(&mut command)?;
+        let folder = cache.join(Cudarc::TARGET).join("debug/examples");
+        let programs = Programs::Each { folder, names: &Self::NAMES };
+        Ok(Prepared { programs, place: source, libraries: Some(Cudarc::compiler()?) })
     }
 }
 
@@ -180,7 +248,9 @@ impl Suite for Script {
     fn prepare(&self, _: &Path) -> Result<Prepared> {
         let python = wheels::environment(Path::new("tests/foreign/python-requirements.txt"), "foreign/python")?;
         let script = shell::root().join("tests/foreign").join(self.file);
-        Ok(Prepared { program: vec![python, NO_BYTECODE.into(), script], list: &[], run: &[], libraries: None })
+        let program = vec![python, NO_BYTECODE.into(), script];
+        let programs = Programs::One { program, list: &[], run: &[] };
+        Ok(Prepared { programs, place: shell::root(), libraries: None })
     }
 }
 
