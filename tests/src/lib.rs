@@ -1,10 +1,12 @@
 //! Programs and helpers of the tests that cross crates.
 //!
 //! # Safety
-//! Unsafe code is in `replay::interpose` only, which says why.
+//! Unsafe code is in `replay::interpose` and `kernels::device` only, which say why.
 
 #[forbid(unsafe_code)]
 pub mod conformance;
+
+pub mod kernels;
 pub mod replay;
 #[forbid(unsafe_code)]
 pub mod script;

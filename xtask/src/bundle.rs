@@ -1,6 +1,7 @@
 //! Packs programs, data and a script into a folder that runs on a GPU host with nothing installed but its driver.
 //!
-//! The folder: `run` (the script), `bin` (stripped programs and the simulated driver), `data` (recorded traces) and,
+//! The folder: `run` (the script), `bin` (stripped programs and the simulated driver), `data` (recorded traces), `kernels`
+//! (the PTX of `cargo xtask kernels`) and,
 //! where one was given, `peer` (benchmarks of other projects, built on the host by the script if PyTorch is there).
 
 use std::path::{Path, PathBuf};
@@ -8,11 +9,13 @@ use std::process::Command;
 
 use crate::bench::PROFILE;
 use crate::driver::SIMULATED;
+use crate::kernels;
 use crate::shell::{self, Result};
 use crate::test::DEMO_TRACE;
 
 /// Programs that are packed beside the benches: those that say something on a real GPU.
-const PROGRAMS: &[&str] = &["conformance", "demo", "03_failures", "04_overlap", "05_replay", "ipc", SIMULATED];
+const PROGRAMS: &[&str] =
+    &["conformance", "cuda_kernels", "demo", "03_failures", "04_overlap", "05_replay", "ipc", SIMULATED];
 
 /// A pack larger than this is a mistake.
 const BYTES_MAX: u64 = 60 << 20;
@@ -39,6 +42,7 @@ pub(crate) fn pack(folder: &Path, peer: Option<&Path>) -> Result<()> {
     }
     install(&shell::target_dir().join(PROFILE).join("bench"), &bin.join("bench"))?;
     copy(&shell::root().join(DEMO_TRACE), &folder.join("data/demo.trace.gz"))?;
+    copy_folder(&kernels::texts()?, &folder.join("kernels"))?;
     if let Some(peer) = peer {
         copy_folder(peer, &folder.join("peer"))?;
     }

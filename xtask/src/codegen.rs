@@ -1,9 +1,6 @@
 //! `cargo xtask codegen`: fetches the pinned headers and the libclang that reads them, and runs the generator.
 //!
-//! Headers and libclang come as wheels from the Python package index and land beneath the target folder, once for each
-//! content of the requirements file. Nothing of them is committed.
-
-use std::path::Path;
+//! Headers and libclang come as wheels from the Python package index and land beneath the target folder (`wheels.rs`).
 
 use crate::flags::Flags;
 use crate::shell::{self, Result};
@@ -19,7 +16,7 @@ pub(crate) fn run(flags: &Flags) -> Result<()> {
 /// # Errors
 /// The wheels cannot be fetched, the generator fails, or `check` finds a difference.
 pub(crate) fn generate(check: bool) -> Result<()> {
-    let wheels = wheels::unpacked(Path::new("xtask/codegen/requirements.txt"), "codegen")?;
+    let wheels = wheels::unpacked(&shell::root().join("xtask/codegen/requirements.txt"), "codegen")?;
     let out = shell::root().join("crates/cuda-sys/src");
     let mut command = shell::cargo(["run", "--quiet", "--package", "codegen", "--"]);
     command.arg(&wheels).arg(out).env("LIBCLANG_PATH", wheels.join("clang/native"));

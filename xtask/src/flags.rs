@@ -9,7 +9,7 @@ use std::ffi::OsString;
 use lexopt::{Arg, Parser, ValueExt as _};
 
 use crate::shell::Result;
-use crate::{bench, check, codegen, demo, differential, foreign, gpu_test, lint, replay, survey, test};
+use crate::{bench, check, codegen, demo, differential, foreign, gpu_test, kernels, lint, replay, survey, test};
 
 /// One command of `cargo xtask`.
 #[derive(Debug)]
@@ -101,6 +101,18 @@ pub(crate) const COMMANDS: &[Command] = &[
             Opt { name: "--seed", value: Some("N"), about: "first seed of the fuzz bodies (1)" },
         ],
         run: check::run,
+    },
+    Command {
+        name: "kernels",
+        about: "kernels in CUDA C++, compiled by pinned compilers, run and compared with plain Rust",
+        files: "The sources are `tests/kernels/*.cu`. Compilers and texts land in `kernels` in the target folder; with the texts there,\n\
+                nothing is fetched.",
+        options: &[
+            DRIVER,
+            Opt { name: "--seeds", value: Some("N"), about: "how many seeds each case runs under (3)" },
+            Opt { name: "--filter", value: Some("TEXT"), about: "runs only the cases with this in `file::name`" },
+        ],
+        run: kernels::run,
     },
     Command {
         name: "codegen",

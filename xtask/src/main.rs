@@ -17,6 +17,7 @@ mod differential;
 mod driver;
 mod foreign;
 mod gpu_test;
+mod kernels;
 mod lint;
 mod replay;
 mod test;

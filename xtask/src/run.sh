@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs the packed programs: conformance, demo, examples, benches and, where PyTorch is found, the peers' benches.
+# Runs the packed programs: conformance, kernels, demo, examples, benches and, where PyTorch is found, the peers' benches.
 #
 #   run [real|sim|PATH]     the driver to run on; the real one unless something else is said
 #
@@ -43,6 +43,7 @@ esac
 step conformance-table "$bin/conformance" --arm table
 step conformance-shared "$bin/conformance" --arm "shared:$bin/libcuda_sim_driver.so"
 if [ "$driver" != sim ]; then step conformance "$bin/conformance" --arm "$arm"; fi
+step kernels "$bin/cuda_kernels" --folder "$here/kernels" --driver "$driver"
 step demo "$bin/demo" --driver "$driver" --trace "$here/data/demo.trace.gz"
 step failures "$bin/03_failures"
 step ipc "$bin/ipc"

@@ -34,6 +34,7 @@ mod cooperative;
 mod copy;
 mod device;
 mod event;
+mod fat;
 mod forbidden;
 mod function;
 mod graph;
@@ -43,6 +44,7 @@ mod ipc;
 mod kernel;
 mod library;
 mod limits;
+mod link;
 mod managed;
 mod memory;
 mod memory_nodes;
@@ -116,6 +118,11 @@ pub fn all_cases() -> Vec<Case> {
         library::NAME_CASES,
         library::SIMULATED_CASES,
         library::PAIR_CASES,
+        link::CASES,
+        link::SIMULATED_CASES,
+        fat::CASES,
+        fat::ZSTD_CASES,
+        fat::SIMULATED_CASES,
         limits::CASES,
         limits::SIMULATED_CASES,
     ];

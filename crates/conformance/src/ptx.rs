@@ -3,7 +3,7 @@
 use super::prelude::*;
 
 /// How every text begins.
-const HEAD: &str = ".version 7.8\n.target sm_75\n.address_size 64\n";
+pub(super) const HEAD: &str = ".version 7.8\n.target sm_75\n.address_size 64\n";
 
 /// A kernel `k(u64 out, u64 in, u32 n)` with registers of every kind, `%o`, `%i` and `%n` loaded.
 pub(super) fn kernel(body: &str) -> String {

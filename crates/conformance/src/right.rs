@@ -126,6 +126,11 @@ static TABLE: &[Entry] = right! {
     cuLibraryLoadData |h| (&mut ptr::null_mut(), c"".as_ptr().cast(), ptr::null_mut(), ptr::null_mut(), 0, ptr::null_mut(), ptr::null_mut(), 0);
     cuLibraryLoadFromFile |h| (&mut ptr::null_mut(), c"/dev/null".as_ptr(), ptr::null_mut(), ptr::null_mut(), 0, ptr::null_mut(), ptr::null_mut(), 0);
     cuLibraryUnload |h| (ptr::null_mut());
+    cuLinkAddData_v2 |h| (ptr::null_mut(), CUjitInputType(1), ptr::null_mut(), 0, ptr::null(), 0, ptr::null_mut(), ptr::null_mut());
+    cuLinkAddFile_v2 |h| (ptr::null_mut(), CUjitInputType(1), ptr::null(), 0, ptr::null_mut(), ptr::null_mut());
+    cuLinkComplete |h| (ptr::null_mut(), &mut ptr::null_mut(), &mut 0);
+    cuLinkCreate_v2 |h| (0, ptr::null_mut(), ptr::null_mut(), &mut ptr::null_mut());
+    cuLinkDestroy |h| (ptr::null_mut());
     cuModuleEnumerateFunctions |h| (&mut ptr::null_mut(), 1, ptr::null_mut());
     cuModuleGetFunctionCount |h| (&mut 0, ptr::null_mut());
     cuModuleGetGlobal_v2 |h| (&mut 0, &mut 0, ptr::null_mut(), c"v".as_ptr());
@@ -133,6 +138,7 @@ static TABLE: &[Entry] = right! {
     cuModuleLoad |h| (&mut ptr::null_mut(), c"/dev/null".as_ptr());
     cuModuleLoadData |h| (&mut ptr::null_mut(), c"".as_ptr().cast());
     cuModuleLoadDataEx |h| (&mut ptr::null_mut(), c"".as_ptr().cast(), 0, ptr::null_mut(), ptr::null_mut());
+    cuModuleLoadFatBinary |h| (&mut ptr::null_mut(), c"".as_ptr().cast());
     cuModuleUnload |h| (ptr::null_mut());
     cuMemAdvise_v2 |h| (h.memory, 16, CUmem_advise(1), CUmemLocation { type_: CUmemLocationType(1), id: 0 });
     cuMemAllocManaged |h| (&mut 0, 16, 1);

@@ -199,6 +199,7 @@ plain_values! {
     cuda_sys::driver::types::CUfunc_cache,
     cuda_sys::driver::types::CUfunction_attribute,
     cuda_sys::driver::types::CUsharedconfig,
+    cuda_sys::driver::types::CUjitInputType,
     cuda_sys::driver::types::CUhostFn,
     cuda_sys::driver::types::CUoccupancyB2DSize,
     cuda_sys::driver::types::CUstreamCallback,

@@ -6,6 +6,8 @@ use cuda_sys::{CUresult, CudaVersion};
 
 use crate::model::profile;
 
+pub use ptx_sim::Checks as KernelChecks;
+
 /// What machine to simulate. Every history follows from this and the calls made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
@@ -20,6 +22,8 @@ pub struct Config {
     pub(crate) kernel_steps: u64,
     pub(crate) launch_steps: u64,
     pub(crate) parts_warps: bool,
+    pub(crate) checks: KernelChecks,
+    pub(crate) tells_reports: bool,
     pub(crate) keeps_prints: bool,
     pub(crate) faults: Vec<Fault>,
     pub(crate) other_processes: Vec<(u32, u64)>,
@@ -45,6 +49,8 @@ impl Default for Config {
             kernel_steps: KERNEL_STEPS,
             launch_steps: LAUNCH_STEPS,
             parts_warps: true,
+            checks: KernelChecks::default(),
+            tells_reports: false,
             keeps_prints: false,
             faults: Vec::new(),
             other_processes: Vec::new(),
@@ -130,6 +136,14 @@ impl Config {
     #[must_use]
     pub fn parts_warps(mut self, parts: bool) -> Self {
         self.parts_warps = parts;
+        self
+    }
+
+    /// What is looked for in kernels beside what they compute: races between threads, reads of shared memory that nobody
+    /// wrote. Looking takes several times as long as running; nothing of it is done unless it is asked for.
+    #[must_use]
+    pub fn checks(mut self, checks: KernelChecks) -> Self {
+        self.checks = checks;
         self
     }
 
@@ -250,6 +264,18 @@ const SETTINGS: &[Setting] = &[
         variable: "CUDA_SIM_PARTS_WARPS",
         expected: "1 or 0",
         read: |config, text| parse_flag(text).map(|parts| config.parts_warps = parts),
+    },
+    Setting {
+        variable: "CUDA_SIM_CHECKS",
+        expected: "1 or 0",
+        read: |config, text| {
+            parse_flag(text).map(|all| config.checks = if all { KernelChecks::ALL } else { KernelChecks::default() })
+        },
+    },
+    Setting {
+        variable: "CUDA_SIM_REPORTS",
+        expected: "1 or 0",
+        read: |config, text| parse_flag(text).map(|tells| config.tells_reports = tells),
     },
     Setting {
         variable: "CUDA_SIM_FAULTS",

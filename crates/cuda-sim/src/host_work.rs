@@ -43,3 +43,10 @@ pub(crate) fn shared_for_block(function: unsafe extern "C" fn(i32) -> usize, thr
     // SAFETY: the program promised that the function may be called with any size of blocks while its call lasts.
     unsafe { function(threads) }
 }
+
+/// Has a function called when the process ends.
+pub(crate) fn at_exit(function: extern "C" fn()) {
+    // SAFETY: a function that takes nothing and stays loaded as long as this library, which a process does not unload
+    // while it uses the driver.
+    let _ = unsafe { libc::atexit(function) };
+}

@@ -29,6 +29,8 @@
 //!
 //! # What is not simulated
 //! - Machine code, and the instructions that `docs/ptx.md` lists as not supported: asking for such a kernel answers an error.
+//!   Registers that functions and occupancy tell are an estimate.
+//! - Clusters of blocks, and cooperative launches on several devices.
 //! - Textures, arrays, graphics, green contexts: their functions are not there.
 //! - Pages of managed memory that move because they are touched, and the memory of a device that they would take.
 //! - User objects of graphs, and nodes for memory, values and semaphores made by `cuGraphAddNode`.
@@ -39,7 +41,7 @@
 //!
 //! # Safety
 //! Unsafe code is in few places: `abi` and `nvml` (the C functions), `claim` (the caller's pointers), `host_work` (the
-//! program's callbacks) and `model::memory::bytes` (the bytes of simulated memory). Each says what it relies on.
+//! program's functions) and `model::memory::bytes` (the bytes of simulated memory). Each says what it relies on.
 
 mod abi;
 mod call;
@@ -56,9 +58,10 @@ mod machine;
 mod model;
 mod nvml;
 mod report;
+mod unpack;
 
 pub use abi::{EXPORTS, driver, functions};
-pub use config::{Config, ConfigError, Fault};
+pub use config::{Config, ConfigError, Fault, KernelChecks};
 pub use export::{Export, Needs};
 pub use machine::{Bound, Machine};
 pub use nvml::{NVML_EXPORTS, nvml, nvml_functions, nvml_without};

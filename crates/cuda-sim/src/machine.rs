@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
+use std::io::Write as _;
 use std::marker::PhantomData;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
@@ -124,7 +125,11 @@ impl Machine {
     }
 
     fn of_environment() -> Self {
-        let machine = Self::new(Config::from_env().unwrap_or_else(|error| refuse(&error)));
+        let config = Config::from_env().unwrap_or_else(|error| refuse(&error));
+        if config.tells_reports {
+            crate::host_work::at_exit(tell_reports);
+        }
+        let machine = Self::new(config);
         let pumped = Arc::downgrade(&machine.shared);
         // Without the pump a program that polls memory would never see it change; such a program still can make calls.
         let _ = std::thread::Builder::new().name("cuda-sim pump".to_owned()).spawn(move || pump(&pumped));
@@ -240,6 +245,14 @@ impl Drop for Bound {
     fn drop(&mut self) {
         // A guard may outlive the thread's storage; then there is nothing left to unbind.
         let _ = BOUND.try_with(|bound| bound.borrow_mut().pop());
+    }
+}
+
+/// Writes the reports of the machine that was made from the environment to the standard error, as the process ends.
+extern "C" fn tell_reports() {
+    let machine = DEFAULT.try_lock().ok().and_then(|machine| machine.clone());
+    for report in machine.map(|machine| machine.reports()).unwrap_or_default() {
+        let _ = writeln!(std::io::stderr(), "cuda-sim: {report}");
     }
 }
 

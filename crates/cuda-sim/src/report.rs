@@ -23,6 +23,10 @@ pub enum ReportKind {
     BarrierDivergence,
     /// An instruction of a warp names lanes that have ended or do not come.
     AbsentLane,
+    /// Two threads of a kernel touch the same memory, one of them writes, and nothing orders the two.
+    Race,
+    /// A kernel reads shared memory that nobody wrote.
+    UninitializedRead,
     /// A call answered with a code that its export does not list: a mistake of the model itself.
     UndeclaredCode,
 }
@@ -66,6 +70,8 @@ pub struct LiveHandles {
     pub modules: usize,
     /// Libraries.
     pub libraries: usize,
+    /// Links of code that were not destroyed.
+    pub links: usize,
     /// Active contexts.
     pub contexts: usize,
     /// Physical memory handles of the virtual memory functions.

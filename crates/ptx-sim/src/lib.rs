@@ -15,7 +15,9 @@ mod refusal;
 mod text;
 
 pub use decode::instruction::{FormStatus, forms};
-pub use exec::{Failure, Fault, Finding, FindingKind, FlatMemory, Launch, Memory, Outcome, Program, Window, run};
+pub use exec::{
+    Checks, Failure, Fault, Finding, FindingKind, FlatMemory, Launch, Memory, Outcome, Program, Window, run,
+};
 pub use program::{Entry, Module, Source, Tuning, Variable};
 pub use refusal::{Refusal, RefusalKind};
 pub use text::{Limits, Place};

@@ -130,3 +130,27 @@ fn what_is_refused_names_its_place() {
         "all are told"
     );
 }
+
+#[test]
+fn bytes_are_compared_by_their_distance() {
+    let of = |form: &str, a: u32| {
+        let body = format!(
+            "mov.u32 %r1, 0x0A80FF05; mov.u32 %r2, 1000; vabsdiff4.{form} %r3, %r0, %r1, %r2; st.global.u32 [%rd0], %r3;"
+        );
+        word(&body, a)
+    };
+    assert_eq!(of("u32.u32.u32", 0x0B00_01FF), 0x0180_FEFA);
+    assert_eq!(of("u32.s32.s32", 0x0B00_01FF), 0x0180_0206);
+    assert_eq!(of("u32.u32.u32.add", 0x0B00_01FF), 1000 + 1 + 0x80 + 0xFE + 0xFA);
+    assert_eq!(of("u32.s32.u32.add", 0x0B00_01FF), 1000 + 1 + 0x80 + 0xFE + 6);
+}
+
+#[test]
+fn bfloats_and_bytes_convert_in_exact_registers() {
+    let body = "{.reg.b8 b; .reg .b16 h; cvt.u16.u32 h, %r0; cvt.rzi.s8.bf16 b, h; cvt.s32.s8 %r1, b; cvt.rn.bf16.s8 h, b;\
+                cvt.u32.u16 %r2, h; shl.b32 %r2, %r2, 8; xor.b32 %r1, %r1, %r2; st.global.u32 [%rd0], %r1;}";
+    // -5.5 becomes -5, which is 0xC0A0.
+    assert_eq!(word(body, 0xC0B0), (-5_i32).cast_unsigned() ^ 0xC0_A000);
+    let wide = refusals("cvt.rzi.s8.bf16 %r1, %h1;");
+    assert!(wide.iter().any(|refusal| refusal.kind == RefusalKind::Invalid), "{wide:?}");
+}

@@ -149,7 +149,7 @@ impl Cudarc {
 
     /// The folder of the compiler's libraries.
     fn compiler() -> Result<PathBuf> {
-        let wheels = wheels::unpacked(Path::new("tests/foreign/cudarc-requirements.txt"), "foreign/wheels")?;
+        let wheels = wheels::unpacked(&shell::root().join("tests/foreign/cudarc-requirements.txt"), "foreign/wheels")?;
         Ok(wheels.join("nvidia/cuda_nvrtc/lib"))
     }
 
@@ -246,7 +246,8 @@ impl Suite for Script {
     }
 
     fn prepare(&self, _: &Path) -> Result<Prepared> {
-        let python = wheels::environment(Path::new("tests/foreign/python-requirements.txt"), "foreign/python")?;
+        let python =
+            wheels::environment(&shell::root().join("tests/foreign/python-requirements.txt"), "foreign/python")?;
         let script = shell::root().join("tests/foreign").join(self.file);
         let program = vec![python, NO_BYTECODE.into(), script];
         let programs = Programs::One { program, list: &[], run: &[] };

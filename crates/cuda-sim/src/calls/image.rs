@@ -1,4 +1,4 @@
-//! Images of code as programs hand them over: text, machine code, and files of either.
+//! Images of code as programs hand them over: text, machine code, fat binaries with both, and files of these.
 //!
 //! Only text can be run here. An image with machine code and nothing else is answered as on a device that the code was
 //! not made for, and a report says how to get text.
@@ -10,16 +10,20 @@ use std::sync::Arc;
 use cuda_sys::CUresult;
 use ptx_sim::{Limits, Module, Program, Refusal, RefusalKind};
 
-use super::jit::Logs;
+use super::fat;
 use crate::call::Call;
 use crate::claim::Ptr;
 use crate::codes::{
     Answer, FILE_NOT_FOUND, INVALID_IMAGE, INVALID_PTX, NO_BINARY_FOR_GPU, NOT_SUPPORTED, UNSUPPORTED_PTX_VERSION,
 };
+use crate::model::links::Logs;
 use crate::report::ReportKind;
 
-/// How machine code begins: as an object file, and as a bundle of several.
-const MACHINE_CODE: [[u8; 4]; 2] = [*b"\x7fELF", [0x50, 0xED, 0x55, 0xBA]];
+/// How machine code begins.
+const MACHINE_CODE: [u8; 4] = *b"\x7fELF";
+
+/// How an image that a link made begins. Its length follows, then each text behind its own length.
+const LINKED: [u8; 8] = *b"\x7fPTXSIM\x01";
 
 /// Where an image lies.
 #[derive(Clone)]
@@ -63,12 +67,12 @@ impl Image {
     }
 
     /// Whether it begins so. Nothing is read behind the first byte that differs.
-    fn begins_with(&self, bytes: &[u8]) -> bool {
+    pub(super) fn begins_with(&self, bytes: &[u8]) -> bool {
         bytes.iter().enumerate().all(|(index, byte)| self.byte(index) == Ok(*byte))
     }
 
     /// All of it as text, up to the first zero byte.
-    fn text(&self) -> Answer<String> {
+    pub(super) fn text(&self) -> Answer<String> {
         match self {
             Self::Memory(start) => start.cast::<c_char>().read_string(),
             Self::Bytes(bytes) => {
@@ -78,9 +82,43 @@ impl Image {
         }
     }
 
+    /// A part of it.
+    pub(super) fn bytes(&self, at: usize, count: usize) -> Answer<Vec<u8>> {
+        (at..at.saturating_add(count)).map(|index| self.byte(index)).collect()
+    }
+
+    /// A number of up to 8 bytes.
+    pub(super) fn number(&self, at: usize, bytes: usize) -> Answer<usize> {
+        let bytes = self.bytes(at, bytes)?;
+        let number = bytes.iter().rev().fold(0_u64, |number, &byte| number << 8 | u64::from(byte));
+        usize::try_from(number).map_err(|_| INVALID_IMAGE)
+    }
+
+    /// The texts of an image that a link made.
+    fn linked_texts(&self) -> Answer<Vec<String>> {
+        let (mut at, mut texts) = (LINKED.len() + 8, Vec::new());
+        let end = self.number(LINKED.len(), 8)?;
+        while at < end {
+            let length = self.number(at, 8)?;
+            let text = self.bytes(at + 8, length)?;
+            texts.push(String::from_utf8(text).map_err(|_| INVALID_IMAGE)?);
+            at += 8 + length;
+        }
+        Ok(texts)
+    }
+
     /// The texts that it consists of.
     pub(super) fn texts(&self) -> Result<Vec<String>, Refused> {
-        if MACHINE_CODE.iter().any(|start| self.begins_with(start)) {
+        if self.begins_with(&LINKED) {
+            return Ok(self.linked_texts()?);
+        }
+        if self.begins_with(&fat::WRAPPER) {
+            return Ok(vec![fat::text(&fat::wrapped(self)?)?]);
+        }
+        if self.begins_with(&fat::MAGIC) {
+            return Ok(vec![fat::text(self)?]);
+        }
+        if self.begins_with(&MACHINE_CODE) {
             return Err(Refused { code: NO_BINARY_FOR_GPU, why: "machine code is not simulated".to_owned() });
         }
         let text = self.text()?;
@@ -109,12 +147,27 @@ impl Refused {
     pub(super) fn tell(self, call: &mut Call<'_>, logs: &Logs) -> Answer<CUresult> {
         logs.write(&self.why)?;
         if self.code == NO_BINARY_FOR_GPU {
-            let text =
-                format!("{}: ask the compiler for PTX (nvcc -gencode arch=compute_NN,code=compute_NN)", self.why);
+            let text = format!(
+                "{}: ask the compiler for PTX beside machine code (nvcc -gencode arch=compute_90,code=compute_90)",
+                self.why
+            );
             call.report(ReportKind::NotSupported, text);
         }
         Ok(self.code)
     }
+}
+
+/// The image of a link.
+pub(super) fn packed(texts: &[String]) -> Vec<u8> {
+    let length = |bytes: usize| (bytes as u64).to_le_bytes();
+    let all: usize = texts.iter().map(|text| 8 + text.len()).sum();
+    let mut image = LINKED.to_vec();
+    image.extend(length(LINKED.len() + 8 + all));
+    for text in texts {
+        image.extend(length(text.len()));
+        image.extend(text.as_bytes());
+    }
+    image
 }
 
 /// Makes a module of one text or of several; why not, with all that is wrong.

@@ -6,22 +6,7 @@ use cuda_sys::driver::types::CUjit_option;
 
 use crate::claim::{Ptr, handle};
 use crate::codes::Answer;
-
-/// A log that the program gave room for. Its addresses may outlive the call, as a link's do.
-#[derive(Clone, Copy, Debug, Default)]
-struct Log {
-    buffer: u64,
-    bytes: usize,
-    /// Where to say how much was written.
-    written: u64,
-}
-
-/// The logs that the program wants to read: what was wrong, and what else there is to say, which is nothing.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Logs {
-    errors: Log,
-    information: Log,
-}
+use crate::model::links::{Log, Logs};
 
 impl Logs {
     /// Finds the logs among the options.

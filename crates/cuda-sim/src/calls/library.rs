@@ -5,11 +5,11 @@ use std::ffi::{c_char, c_void};
 use cuda_sys::driver::types::{CUjit_option, CUkernel, CUlib_st, CUlibrary, CUlibraryOption, CUmodule};
 
 use super::image::Image;
-use super::jit::Logs;
 use super::module::tell_variable;
 use crate::call::Call;
 use crate::claim::{Ptr, handle};
 use crate::codes::{Answer, INVALID_HANDLE, INVALID_VALUE, NOT_FOUND, NOT_SUPPORTED};
+use crate::model::links::Logs;
 
 #[expect(clippy::too_many_arguments, reason = "the C function has as many")]
 pub(crate) fn load(

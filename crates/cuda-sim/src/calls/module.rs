@@ -5,11 +5,11 @@ use std::ffi::{c_char, c_void};
 use cuda_sys::driver::types::{CUfunction, CUjit_option, CUmod_st, CUmodule, CUmoduleLoadingMode};
 
 use super::image::Image;
-use super::jit::Logs;
 use crate::call::Call;
 use crate::claim::{Ptr, handle};
 use crate::codes::{Answer, INVALID_HANDLE, INVALID_VALUE, NOT_FOUND, NOT_PERMITTED};
 use crate::model::State;
+use crate::model::links::Logs;
 use crate::model::modules::Module;
 
 pub(crate) fn load(call: &mut Call<'_>, module: Ptr<CUmodule>, image: Ptr<c_void>) -> Answer {
@@ -44,7 +44,7 @@ fn load_image(call: &mut Call<'_>, module: Ptr<CUmodule>, image: &Image, logs: &
 }
 
 /// The module of a handle.
-fn named<'s>(state: &'s State, module: Ptr<CUmod_st>) -> Answer<&'s Module> {
+fn named(state: &State, module: Ptr<CUmod_st>) -> Answer<&Module> {
     state.modules.get(&module.address()).ok_or(INVALID_HANDLE)
 }
 

@@ -13,6 +13,7 @@ pub(crate) mod graph_memory;
 pub(crate) mod graphs;
 pub(crate) mod kernel;
 pub(crate) mod libraries;
+pub(crate) mod links;
 mod mapped;
 pub(crate) mod memory;
 pub(crate) mod modules;
@@ -42,6 +43,7 @@ use self::graph::Graph;
 use self::graph_memory::GraphMemory;
 use self::graphs::{Condition, Exec};
 use self::libraries::{Library, LibraryKernel};
+use self::links::Link;
 use self::memory::Memory;
 use self::memory::bytes::Backing;
 use self::modules::{Function, Module};
@@ -111,6 +113,7 @@ pub(crate) struct State {
     pub(crate) functions: BTreeMap<u64, Function>,
     pub(crate) libraries: BTreeMap<u64, Library>,
     pub(crate) library_kernels: BTreeMap<u64, LibraryKernel>,
+    pub(crate) links: BTreeMap<u64, Link>,
     pub(crate) vmm: Vmm,
     /// Bytes behind the handles of `vmm`.
     pub(crate) backings: BTreeMap<u64, Arc<Backing>>,
@@ -157,6 +160,7 @@ impl State {
             functions: BTreeMap::new(),
             libraries: BTreeMap::new(),
             library_kernels: BTreeMap::new(),
+            links: BTreeMap::new(),
             vmm: Vmm::default(),
             backings: BTreeMap::new(),
             imports: Vec::new(),
@@ -289,6 +293,7 @@ impl State {
             graph_execs: self.graph_execs.len(),
             modules: self.modules.len(),
             libraries: self.libraries.len(),
+            links: self.links.len(),
             contexts: self.contexts.len(),
             memory_handles: self.vmm.handle_count(),
             reservations: self.vmm.reservation_count(),

@@ -284,6 +284,7 @@ impl State {
             multiprocessors: MULTIPROCESSORS,
             seed: self.rng.next(),
             parts_warps: self.config.parts_warps,
+            checks: self.config.checks,
             wide: true,
         };
         let own = self.conditions.iter().filter(|(_, condition)| condition.context == context);
@@ -318,8 +319,11 @@ impl State {
             let kind = match kind {
                 FindingKind::BarrierDivergence => ReportKind::BarrierDivergence,
                 FindingKind::AbsentLane => ReportKind::AbsentLane,
+                FindingKind::SharedRace | FindingKind::GlobalRace => ReportKind::Race,
+                FindingKind::UninitializedRead => ReportKind::UninitializedRead,
             };
-            self.report(kind, format!("kernel '{kernel}', {}: {text}", place_of(at)));
+            let address = if at.address == 0 { String::new() } else { format!(" (address {:#x})", at.address) };
+            self.report(kind, format!("kernel '{kernel}', {}: {text}{address}", place_of(at)));
         }
         match ran {
             Ok(()) if strict => Err(ILLEGAL_ADDRESS),

@@ -39,6 +39,7 @@ pub(super) fn evaluate(op: ScalarOp, ty: Type, _modes: Modes, arguments: [u64; 4
         ScalarOp::Permute(mode) => permute(mode, a | b << 32, c),
         ScalarOp::Lookup3(table) => lookup(table, a, b, c),
         ScalarOp::FunnelShift { left, wrap } => funnel(a | b << 32, c, left, wrap),
+        ScalarOp::DistanceBytes { a_signed, b_signed, sum } => distance_bytes([a, b, c], [a_signed, b_signed], sum),
         ScalarOp::DotBytes { a_signed, b_signed } => dot_bytes([a, b, c], a_signed, b_signed),
         ScalarOp::DotHalves { a_signed, b_signed, high } => dot_halves([a, b, c], a_signed, b_signed, high),
         _ => a,
@@ -165,6 +166,14 @@ fn funnel(value: u64, by: u64, left: bool, wrap: bool) -> u64 {
 fn part(value: u64, index: usize, bits: u8, is_signed: bool) -> i64 {
     let part = value >> (index * usize::from(bits)) & mask(bits);
     if is_signed { signed(part, bits) } else { part.cast_signed() }
+}
+
+fn distance_bytes([a, b, c]: [u64; 3], signed: [bool; 2], sum: bool) -> u64 {
+    let distances = (0..4).map(|index| part(a, index, 8, signed[0]).abs_diff(part(b, index, 8, signed[1])));
+    match sum {
+        true => c.wrapping_add(distances.sum()) & mask(32),
+        false => distances.zip([0, 8, 16, 24]).fold(0, |all, (distance, shift)| all | (distance & 0xFF) << shift),
+    }
 }
 
 fn dot_bytes([a, b, c]: [u64; 3], a_signed: bool, b_signed: bool) -> u64 {

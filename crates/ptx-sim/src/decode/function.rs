@@ -28,7 +28,7 @@ use crate::text::syntax::{FunctionText, InstructionText, Linkage, Operand, State
 const MAX_PARAMETER_BYTES: u64 = 32764;
 
 /// The most registers that one name may stand for.
-const MAX_REGISTERS: u32 = 1 << 14;
+const MAX_REGISTERS: u32 = 1 << 16;
 
 /// Decodes a function of the module by its index.
 pub(super) fn decode<'t>(context: &Context<'t>, index: usize, usage: &Usage<'t>) -> Function {

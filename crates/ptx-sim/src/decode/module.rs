@@ -10,7 +10,7 @@ use crate::program::{Function, Module, Tuning};
 use crate::refusal::Refusal;
 use crate::text::parse::{Limits, parse};
 use crate::text::syntax::Text;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What functions are decoded with.
 #[derive(Debug)]
@@ -87,10 +87,32 @@ fn module(texts: &[Text<'_>]) -> Result<Module, Refusal> {
         functions,
         addressed: reach.addressed,
         variables: image::variables(&linked, &image),
+        undefined: undefined(&linked, &usages),
         files,
         image: image.bytes,
         relocations: image.relocations,
     })
+}
+
+/// Names that functions use and no text defines.
+fn undefined(linked: &Linked<'_>, usages: &[Usage<'_>]) -> Vec<String> {
+    let mut names = BTreeSet::new();
+    for (found, usage) in linked.functions.iter().zip(usages) {
+        for &name in usage.named.iter().chain(&usage.called) {
+            let is_missing = match linked.scopes[found.text].get(name) {
+                Some(Meaning::Undefined) => true,
+                Some(&Meaning::Function(index)) => {
+                    let called = &linked.functions[index as usize];
+                    called.function.body.is_none() && called.builtin.is_none()
+                }
+                Some(Meaning::Variable(_) | Meaning::DynamicShared) | None => false,
+            };
+            if is_missing {
+                names.insert(name.to_owned());
+            }
+        }
+    }
+    names.into_iter().collect()
 }
 
 /// The files that all texts name, and by text where each number stands among them.

@@ -45,7 +45,7 @@ pub(crate) struct Names<'t> {
 }
 
 /// The most rows of one size that a frame may have.
-const MAX_ROWS: u16 = 1 << 14;
+const MAX_ROWS: u16 = u16::MAX;
 
 impl<'t> Names<'t> {
     /// A function's names inside those of its module.
@@ -164,7 +164,7 @@ impl<'t> Names<'t> {
             64 => &mut self.frame.longs,
             _ => &mut self.frame.words,
         };
-        if *count >= MAX_ROWS {
+        if *count == MAX_ROWS {
             return Err(Refusal::not_supported(at, format!("more than {MAX_ROWS} registers of one size")));
         }
         *count += 1;

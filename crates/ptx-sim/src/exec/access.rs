@@ -10,8 +10,9 @@ use super::fragment::Warp;
 use super::memory::{Fault, Memory};
 use super::reach::Stop;
 use super::rows::{Base, LANES, Long, Rows, Word, lanes};
+use super::watch::{self, Accesses, Does};
 use crate::arith;
-use crate::program::action::{Action, Atomic, AtomicOp, Load, Store};
+use crate::program::action::{Action, Atomic, AtomicOp, Load, Order, Store};
 use crate::program::types::{Address, Type, mask};
 
 /// Does the load, store or atomic instruction at a program counter.
@@ -20,14 +21,13 @@ pub(super) fn access<'m, M: Memory<'m>>(
     common: &mut Common,
     warp: &mut Warp,
     base: Base,
-    at: u32,
-    active: u32,
+    (pc, active): (u32, u32),
 ) -> Result<(), Stop> {
     let program = core.launch.program;
-    match &program.actions[at as usize] {
-        Action::Load(what) => load(core, common, warp, base, what, active),
-        Action::Store(what) => store(core, common, warp, base, what, active),
-        Action::Atomic(what) => atomic(core, common, warp, base, what, active),
+    match &program.actions[pc as usize] {
+        Action::Load(what) => load(core, common, warp, base, what, (pc, active)),
+        Action::Store(what) => store(core, common, warp, base, what, (pc, active)),
+        Action::Atomic(what) => atomic(core, common, warp, base, what, (pc, active)),
         _ => Ok(()),
     }
 }
@@ -71,11 +71,17 @@ fn load<'m, M: Memory<'m>>(
     warp: &mut Warp,
     base: Base,
     what: &Load,
-    active: u32,
+    (pc, active): (u32, u32),
 ) -> Result<(), Stop> {
     let at = addresses(&warp.rows, base, what.from, active);
     let bytes = what.ty.bytes();
-    check_alignment(&at, bytes * what.to.len() as u64, active)?;
+    let all = bytes * what.to.len() as u64;
+    check_alignment(&at, all, active)?;
+    if core.watch.is_on() {
+        let (does, weak) = (Does::Read, what.order == Order::Weak);
+        let accesses = Accesses { space: what.space, addresses: &at, bytes: all, does, weak, active, pc };
+        watch::look(core, common, warp, accesses);
+    }
     let mut reach = core.reach(common, &mut warp.local);
     for (skip, to) in skips(bytes).zip(&what.to) {
         let Some(to) = *to else { continue };
@@ -118,11 +124,18 @@ fn store<'m, M: Memory<'m>>(
     warp: &mut Warp,
     base: Base,
     what: &Store,
-    active: u32,
+    (pc, active): (u32, u32),
 ) -> Result<(), Stop> {
     let at = addresses(&warp.rows, base, what.to, active);
     let bytes = what.ty.bytes();
-    check_alignment(&at, bytes * what.from.len() as u64, active)?;
+    let all = bytes * what.from.len() as u64;
+    check_alignment(&at, all, active)?;
+    if core.watch.is_on() {
+        let does = Does::Write { same: unchanged(core, common, warp, base, what, &at, active) };
+        let weak = what.order == Order::Weak;
+        let accesses = Accesses { space: what.space, addresses: &at, bytes: all, does, weak, active, pc };
+        watch::look(core, common, warp, accesses);
+    }
     let mut reach = core.reach(common, &mut warp.local);
     for (skip, from) in skips(bytes).zip(&what.from) {
         match bytes {
@@ -135,17 +148,47 @@ fn store<'m, M: Memory<'m>>(
     Ok(())
 }
 
+/// The lanes that store what is there already: two threads that do so do not disagree.
+fn unchanged<'m, M: Memory<'m>>(
+    core: &mut Core<'_, 'm, M>,
+    common: &mut Common,
+    warp: &mut Warp,
+    base: Base,
+    what: &Store,
+    at: &Long,
+    active: u32,
+) -> u32 {
+    let bytes = what.ty.bytes();
+    let mut same = 0;
+    for lane in lanes(active) {
+        let is_same = skips(bytes).zip(&what.from).all(|(skip, &from)| {
+            let value = warp.rows.get(base, from, lane) & mask(what.ty.register_bits());
+            let there =
+                core.reach(common, &mut warp.local).load_lane(what.space, at[lane].wrapping_add(skip), bytes, lane);
+            there == Ok(value)
+        });
+        same |= u32::from(is_same) << lane;
+    }
+    same
+}
+
 fn atomic<'m, M: Memory<'m>>(
     core: &mut Core<'_, 'm, M>,
     common: &mut Common,
     warp: &mut Warp,
     base: Base,
     what: &Atomic,
-    active: u32,
+    (pc, active): (u32, u32),
 ) -> Result<(), Stop> {
     let at = addresses(&warp.rows, base, what.at, active);
     let bytes = what.ty.bytes();
-    check_alignment(&at, bytes * what.values.len() as u64, active)?;
+    let all = bytes * what.values.len() as u64;
+    check_alignment(&at, all, active)?;
+    if core.watch.is_on() {
+        let accesses =
+            Accesses { space: what.space, addresses: &at, bytes: all, does: Does::Change, weak: false, active, pc };
+        watch::look(core, common, warp, accesses);
+    }
     let mut reach = core.reach(common, &mut warp.local);
     if what.op == AtomicOp::Add && what.ty.bits == 32 && what.ty.is_integer() && what.values.len() == 1 {
         let values = warp.rows.word(base, what.values[0]);

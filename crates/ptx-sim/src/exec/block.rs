@@ -39,6 +39,7 @@ impl Block {
         let shared = function.shared_bytes.next_multiple_of(16) + u64::from(launch.dynamic_shared);
         self.common.shared.resize(usize::try_from(shared).unwrap_or(usize::MAX), POISON);
         self.common.shared.fill(POISON);
+        core.watch.begin(block, threads, self.common.shared.len());
         let new = self.warps.is_empty();
         if new {
             let numbers = 0..threads.div_ceil(32);
@@ -76,6 +77,11 @@ impl Block {
         self.order.clear();
         self.order.extend((0..count).map(|index| (first + if backwards { count - 1 - index } else { index }) % count));
         Ok(())
+    }
+
+    /// Its place in the grid.
+    pub(super) fn number(&self) -> u64 {
+        self.common.block
     }
 
     /// Gives every warp some turns; whether all have ended.

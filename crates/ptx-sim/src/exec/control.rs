@@ -14,6 +14,7 @@ use super::memory::{Failure, Fault, Memory};
 use super::reach::Stop;
 use super::rows::{Base, lanes};
 use super::step::Next;
+use super::watch::{self, Accesses, Does, Scope};
 use super::{access, print, together};
 use crate::program::action::{Action, Builtin, Call, CallTarget, Slot};
 use crate::program::types::{Clock, FUNCTION_WINDOW, Register, Space};
@@ -55,11 +56,11 @@ pub(super) fn execute<'m, M: Memory<'m>>(
     }
     let stopped = |fault| Stop { fault, lane: active.trailing_zeros() as usize, address: 0 };
     let done: Result<Next, Stop> = match action {
-        Action::Exit => Ok(end(common, warp, current)),
+        Action::Exit => Ok(end(common, warp, current, core.watch.now())),
         Action::Return => leave(core, common, warp, current),
         Action::Call(call) => enter(core, common, warp, current, call, at),
         Action::BranchIndexed { index, targets } => branch_indexed(warp, current, *index, targets, at),
-        Action::Barrier(barrier) => Ok(together::barrier(common, warp, current, barrier, at)),
+        Action::Barrier(barrier) => Ok(together::barrier(core, common, warp, current, barrier, at)),
         Action::Warp(op) => together::execute(core, common, warp, current, op, at),
         Action::ReadClock { to, clock } => {
             let value = read_clock(core, warp, *clock);
@@ -70,6 +71,10 @@ pub(super) fn execute<'m, M: Memory<'m>>(
             warp.rows.put(current.base, *to, active, &[u64::from(active); 32]);
             Ok(Next::Go)
         }
+        Action::Fence => {
+            core.watch.sync(common.block, warp.number, active, Scope::Device, (true, true));
+            Ok(Next::Go)
+        }
         Action::Trap => Err(stopped(Fault::Trap)),
         Action::Sleep { nanoseconds } => {
             let longest = lanes(active).map(|lane| warp.rows.get(current.base, *nanoseconds, lane)).max();
@@ -77,7 +82,7 @@ pub(super) fn execute<'m, M: Memory<'m>>(
             Ok(Next::Go)
         }
         Action::CopyAsync { .. } | Action::CommitCopies | Action::WaitCopies { .. } => {
-            copies(core, common, warp, current.base, action, active).map(|()| Next::Go)
+            copies(core, common, warp, current.base, action, (at, active)).map(|()| Next::Go)
         }
         Action::Allocate { .. } | Action::SaveStack { .. } | Action::RestoreStack { .. } => {
             stack(warp, current, action, active).map(|()| Next::Go)
@@ -88,10 +93,10 @@ pub(super) fn execute<'m, M: Memory<'m>>(
 }
 
 /// The lanes of a fragment end.
-fn end(common: &mut Common, warp: &mut Warp, current: &mut Fragment) -> Next {
+fn end(common: &mut Common, warp: &mut Warp, current: &mut Fragment, now: u64) -> Next {
     warp.live &= !current.lanes;
     common.live -= current.lanes.count_ones();
-    common.barriers.end(common.live);
+    common.barriers.end(common.live, now);
     current.lanes = 0;
     Next::Leave
 }
@@ -103,7 +108,7 @@ fn leave<'m, M: Memory<'m>>(
     warp: &mut Warp,
     current: &mut Fragment,
 ) -> Result<Next, Stop> {
-    let Some(back) = current.returns.pop() else { return Ok(end(common, warp, current)) };
+    let Some(back) = current.returns.pop() else { return Ok(end(common, warp, current, core.watch.now())) };
     let program = core.launch.program;
     let callee = function_at(core, current.pc - 1);
     if let Action::Call(call) = &program.actions[back.pc as usize - 1] {
@@ -261,7 +266,7 @@ fn copies<'m, M: Memory<'m>>(
     warp: &mut Warp,
     base: Base,
     action: &Action,
-    active: u32,
+    (pc, active): (u32, u32),
 ) -> Result<(), Stop> {
     match action {
         Action::CopyAsync { to, from, bytes, read, unless } => {
@@ -292,7 +297,7 @@ fn copies<'m, M: Memory<'m>>(
                 active & 1 << copy.lane != 0 && (*all || over)
             });
             warp.copies = kept;
-            due.iter_mut().try_for_each(|copy| finish_copy(core, common, warp, *copy))
+            due.iter_mut().try_for_each(|copy| finish_copy(core, common, warp, *copy, pc))
         }
         _ => Ok(()),
     }
@@ -303,7 +308,14 @@ fn finish_copy<'m, M: Memory<'m>>(
     common: &mut Common,
     warp: &mut Warp,
     copy: PendingCopy,
+    pc: u32,
 ) -> Result<(), Stop> {
+    if core.watch.is_on() {
+        let (active, does) = (1 << copy.lane, Does::Write { same: 0 });
+        let (addresses, bytes) = ([copy.to; 32], u64::from(copy.bytes));
+        let written = Accesses { space: Space::Shared, addresses: &addresses, bytes, does, weak: true, active, pc };
+        watch::look(core, common, warp, written);
+    }
     let mut reach = core.reach(common, &mut warp.local);
     for skip in 0..u64::from(copy.bytes) {
         let value = match skip < u64::from(copy.read) {

@@ -5,6 +5,7 @@ use super::fragment::Warp;
 use super::memory::{Failure, Fault, Memory};
 use super::op::Program;
 use super::reach::{Reach, Stop, Windows};
+use super::watch::{Checks, Watch};
 use crate::program::Function;
 use crate::program::types::{LaneMask, Register, Special, WINDOW_BYTES};
 
@@ -41,6 +42,8 @@ pub struct Launch<'k> {
     pub seed: u64,
     /// Whether warps part without a reason now and then, as they may on hardware.
     pub parts_warps: bool,
+    /// What is looked for beside what the kernel computes.
+    pub checks: Checks,
     /// Whether instructions of 256 bits may be used where the processor has them.
     pub wide: bool,
 }
@@ -64,6 +67,7 @@ impl<'k> Launch<'k> {
             multiprocessors: 132,
             seed: 0,
             parts_warps: true,
+            checks: Checks::default(),
             wide: true,
         }
     }
@@ -87,6 +91,12 @@ pub enum FindingKind {
     BarrierDivergence,
     /// A member mask names a lane that has ended or is elsewhere.
     AbsentLane,
+    /// Accesses of two threads to shared memory that nothing orders.
+    SharedRace,
+    /// The same to global memory.
+    GlobalRace,
+    /// A read of shared memory that nobody wrote.
+    UninitializedRead,
 }
 
 /// The most findings of a launch that are told; the others would say the same.
@@ -104,6 +114,7 @@ pub(crate) struct Core<'k, 'm, M> {
     /// The most cycles that any warp took.
     pub(crate) cycles: u64,
     pub(crate) findings: Vec<Finding>,
+    pub(crate) watch: Watch,
 }
 
 /// What the warps of a block share.
@@ -156,7 +167,20 @@ impl<'k, 'm, M: Memory<'m>> Core<'k, 'm, M> {
 
     /// Notes what hardware lets pass.
     pub(crate) fn find(&mut self, common: &Common, warp: &Warp, pc: u32, kind: FindingKind, text: String) {
-        let stop = Stop { fault: Fault::Hang, lane: 0, address: 0 };
+        self.find_of_lane(common, warp, pc, (0, 0), kind, text);
+    }
+
+    /// The same of one lane, at an address.
+    pub(crate) fn find_of_lane(
+        &mut self,
+        common: &Common,
+        warp: &Warp,
+        pc: u32,
+        (lane, address): (usize, u64),
+        kind: FindingKind,
+        text: String,
+    ) {
+        let stop = Stop { fault: Fault::Hang, lane, address };
         let at = self.failure(common, warp, pc, stop);
         let known = self.findings.iter().any(|finding| finding.kind == kind && finding.at.source == at.source);
         if !known && self.findings.len() < FINDINGS_MAX {

@@ -11,6 +11,7 @@ use super::control::CYCLES_PER_US;
 use super::core::{Core, Finding, Launch};
 use super::memory::{Failure, Memory};
 use super::reach::Windows;
+use super::watch::Watch;
 
 /// Blocks that run beside each other where the launch does not ask for all.
 const RESIDENT: u64 = 8;
@@ -40,6 +41,7 @@ pub fn run<'m, M: Memory<'m>>(launch: Launch<'_>, memory: &mut M) -> (Outcome, R
         random: launch.seed,
         cycles: 0,
         findings: Vec::new(),
+        watch: Watch::new(launch.checks),
     };
     let ran = blocks(&mut core);
     let outcome =
@@ -70,6 +72,7 @@ fn blocks<'m, M: Memory<'m>>(core: &mut Core<'_, 'm, M>) -> Result<(), Failure> 
             },
         };
         if block.turn(core)? {
+            core.watch.end(block.number());
             ended.push(block);
         } else {
             running.push_back(block);

@@ -8,6 +8,7 @@ use super::fragment::Warp;
 use super::memory::Memory;
 use super::reach::Stop;
 use super::rows::{Base, Long, Word};
+use super::watch::{self, Accesses, Does};
 use super::wide;
 use crate::arith::matrix;
 use crate::program::action::{MatrixMultiply, WarpOp};
@@ -26,11 +27,12 @@ pub(super) fn execute<'m, M: Memory<'m>>(
     warp: &mut Warp,
     base: Base,
     op: &WarpOp,
-    active: u32,
+    (at, active): (u32, u32),
 ) -> Result<(), Stop> {
     match op {
         WarpOp::LoadMatrices { to, transpose, space, from } => {
             let rows = row_addresses(warp, base, *from, active)?;
+            look(core, common, warp, (*space, &rows, to.len()), Does::Read, at);
             for (matrix, &to) in to.iter().enumerate() {
                 let loaded = load(core, common, warp, *space, &rows, matrix)?;
                 warp.rows.put(base, to, active, &hand_out(&loaded, *transpose));
@@ -38,6 +40,7 @@ pub(super) fn execute<'m, M: Memory<'m>>(
         }
         WarpOp::StoreMatrices { from, transpose, space, to } => {
             let rows = row_addresses(warp, base, *to, active)?;
+            look(core, common, warp, (*space, &rows, from.len()), Does::Write { same: 0 }, at);
             for (matrix, &from) in from.iter().enumerate() {
                 let collected = collect(&warp.rows.word(base, from), *transpose);
                 store(core, common, warp, *space, &rows, (matrix, &collected))?;
@@ -56,6 +59,21 @@ pub(super) fn execute<'m, M: Memory<'m>>(
         | WarpOp::Elect { .. } => {}
     }
     Ok(())
+}
+
+/// Tells the watch of the rows of some matrices; eight lanes give the addresses of each.
+fn look<'m, M: Memory<'m>>(
+    core: &mut Core<'_, 'm, M>,
+    common: &Common,
+    warp: &Warp,
+    (space, addresses, matrices): (Space, &Long, usize),
+    does: Does,
+    pc: u32,
+) {
+    if core.watch.is_on() {
+        let active = u32::MAX >> (32 - 8 * matrices.clamp(1, 4));
+        watch::look(core, common, warp, Accesses { space, addresses, bytes: ROW_BYTES, does, weak: true, active, pc });
+    }
 }
 
 /// The addresses of rows: those of a matrix come from eight lanes next to each other.

@@ -2,7 +2,8 @@
 //!
 //! Reading order: `op` (compact instructions), `rows` and `row` (a value for each lane, and the frequent operations),
 //! `memory` and `reach` (what an access touches), `fragment` (lanes that part and meet), `step` (the loop), `quick`,
-//! `access`, `control`, `exchange`, `together` and `matrix` (the other instructions), `barrier`, `block`, `grid`.
+//! `access`, `control`, `exchange`, `together` and `matrix` (the other instructions), `barrier`, `block`, `grid`; `watch`
+//! (what hardware does not tell).
 //!
 //! **Invariants:** what a launch does follows from its memory, its parameters and its seed. Everything that could be
 //! endless is counted. Nothing here knows a driver: memory is behind [`Memory`].
@@ -26,6 +27,7 @@ mod row;
 mod rows;
 mod step;
 mod together;
+mod watch;
 mod wide;
 
 #[cfg(test)]
@@ -36,3 +38,4 @@ pub use flat::FlatMemory;
 pub use grid::{Outcome, run};
 pub use memory::{Failure, Fault, Memory, Window};
 pub use op::Program;
+pub use watch::Checks;

@@ -299,7 +299,7 @@ fn compact(action: &Action) -> Op {
         Action::Exit => Op::Exit,
         Action::Barrier(_) => Op::Barrier,
         Action::Warp(_) => Op::Warp,
-        Action::Nothing | Action::Fence => Op::Nothing,
+        Action::Nothing => Op::Nothing,
         Action::CopyAsync { .. }
         | Action::CommitCopies
         | Action::WaitCopies { .. }
@@ -307,6 +307,7 @@ fn compact(action: &Action) -> Op {
         | Action::ActiveMask { .. }
         | Action::BranchIndexed { .. }
         | Action::Trap
+        | Action::Fence
         | Action::Sleep { .. }
         | Action::Allocate { .. }
         | Action::SaveStack { .. }

@@ -8,7 +8,6 @@ use super::core::{Common, Core};
 use super::fragment::{Fragment, State, Warp};
 use super::memory::{Failure, Fault, Memory};
 use super::op::{Op, UNGUARDED};
-use super::quick;
 use super::reach::Stop;
 use super::row;
 use super::rows::{ALL, lanes};
@@ -55,7 +54,7 @@ pub(super) fn turn<'m, M: Memory<'m>, const FMA: bool>(
             if warp.others.is_empty() {
                 return Ok(Turn::Ended);
             }
-            if super::together::resolve(core, warp) {
+            if super::together::resolve(core, common.block, warp) {
                 continue;
             }
             return Ok(Turn::Waits);
@@ -106,6 +105,7 @@ fn leg<'m, M: Memory<'m>, const FMA: bool>(
 ) -> Result<bool, Failure> {
     let program = core.launch.program;
     let code = &program.code[..];
+    let quick = !core.watch.is_on();
     let mut limit = warp.choose(current);
     let mut counted = warp.steps;
     let mut spins = 0;
@@ -130,11 +130,19 @@ fn leg<'m, M: Memory<'m>, const FMA: bool>(
         }
         match instruction.op {
             Op::LoadParameter { to, long, offset }
-                if quick::parameter(&core.parameters, &mut warp.rows, current.base, (to, long, offset), active) => {}
-            Op::LoadWord(what) if active == ALL && quick::load(core, common, warp, current.base, what) => {}
-            Op::StoreWord(what) if active == ALL && quick::store(core, common, warp, current.base, what) => {}
+                if super::quick::parameter(
+                    &core.parameters,
+                    &mut warp.rows,
+                    current.base,
+                    (to, long, offset),
+                    active,
+                ) => {}
+            Op::LoadWord(what)
+                if quick && active == ALL && super::quick::load(core, common, warp, current.base, what) => {}
+            Op::StoreWord(what)
+                if quick && active == ALL && super::quick::store(core, common, warp, current.base, what) => {}
             Op::LoadParameter { .. } | Op::LoadWord(_) | Op::StoreWord(_) | Op::Load | Op::Store | Op::Atomic => {
-                let done = super::access::access(core, common, warp, current.base, at, active);
+                let done = super::access::access(core, common, warp, current.base, (at, active));
                 done.map_err(|stop| core.failure(common, warp, at, stop))?;
             }
             Op::Lane => lane_by_lane(program, warp, current.base, at, active),

@@ -16,6 +16,7 @@ use super::memory::Memory;
 use super::reach::Stop;
 use super::rows::{Base, lanes};
 use super::step::Next;
+use super::watch::Scope;
 use crate::program::action::{Action, Barrier, BarrierKind, WarpOp};
 
 /// Does an instruction of a warp, or waits for its other lanes.
@@ -72,12 +73,13 @@ fn perform<'m, M: Memory<'m>>(
     active: u32,
     at: u32,
 ) -> Result<(), Stop> {
+    core.watch.sync(common.block, warp.number, active, Scope::Warp, (true, true));
     match op {
         WarpOp::Sync { .. } => Ok(()),
         WarpOp::LoadMatrices { .. }
         | WarpOp::StoreMatrices { .. }
         | WarpOp::TransposeMatrix { .. }
-        | WarpOp::Multiply(_) => matrix::execute(core, common, warp, base, op, active),
+        | WarpOp::Multiply(_) => matrix::execute(core, common, warp, base, op, (at, active)),
         WarpOp::Shuffle { .. }
         | WarpOp::Vote { .. }
         | WarpOp::Match { .. }
@@ -97,7 +99,7 @@ fn perform<'m, M: Memory<'m>>(
 }
 
 /// Lets lanes that wait at several places for each other do their instruction together; whether any did.
-pub(super) fn resolve<'m, M: Memory<'m>>(core: &Core<'_, 'm, M>, warp: &mut Warp) -> bool {
+pub(super) fn resolve<'m, M: Memory<'m>>(core: &mut Core<'_, 'm, M>, block: u64, warp: &mut Warp) -> bool {
     let program = core.launch.program;
     let op_at = |fragment: &Fragment| match &program.actions[fragment.pc as usize] {
         Action::Warp(op) if fragment.state == State::Together => Some(op),
@@ -125,6 +127,7 @@ pub(super) fn resolve<'m, M: Memory<'m>>(core: &Core<'_, 'm, M>, warp: &mut Warp
             op_at(fragment).into_iter().for_each(|op| inputs.take(op, &warp.rows, fragment.base, fragment.lanes));
         }
         let outputs = compute(op, &inputs);
+        core.watch.sync(block, warp.number, covered, Scope::Warp, (true, true));
         for &index in &group {
             let (base, lanes) = (warp.others[index].base, warp.others[index].lanes);
             if let Some(op) = op_at(&warp.others[index]) {
@@ -160,7 +163,7 @@ pub(super) fn force<'m, M: Memory<'m>>(
         Action::Barrier(barrier) => {
             let text = format!("lanes {missing:#x} of the warp do not come to the barrier");
             core.find(common, warp, at, FindingKind::BarrierDivergence, text);
-            if let Next::Go = arrive(common, warp, &mut fragment, barrier) {
+            if let Next::Go = arrive(core, common, warp, &mut fragment, barrier) {
                 fragment.state = State::Ready;
                 warp.others.push(fragment);
             }
@@ -171,7 +174,8 @@ pub(super) fn force<'m, M: Memory<'m>>(
 }
 
 /// Comes to a barrier of the block.
-pub(super) fn barrier(
+pub(super) fn barrier<'m, M: Memory<'m>>(
+    core: &mut Core<'_, 'm, M>,
     common: &mut Common,
     warp: &mut Warp,
     current: &mut Fragment,
@@ -186,10 +190,17 @@ pub(super) fn barrier(
             return put_aside(warp, current, at, State::Together);
         }
     }
-    arrive(common, warp, current, barrier)
+    arrive(core, common, warp, current, barrier)
 }
 
-fn arrive(common: &mut Common, warp: &mut Warp, current: &mut Fragment, barrier: &Barrier) -> Next {
+fn arrive<'m, M: Memory<'m>>(
+    core: &mut Core<'_, 'm, M>,
+    common: &mut Common,
+    warp: &mut Warp,
+    current: &mut Fragment,
+    barrier: &Barrier,
+) -> Next {
+    core.watch.sync(common.block, warp.number, current.lanes, Scope::Block, (true, false));
     let first = current.lanes.trailing_zeros() as usize;
     // Hardware reads the lowest bits of the number.
     let number = warp.rows.get(current.base, barrier.id, first) % Barriers::COUNT;
@@ -208,7 +219,7 @@ fn arrive(common: &mut Common, warp: &mut Warp, current: &mut Fragment, barrier:
             Votes { yes, no: current.lanes.count_ones() - yes }
         }
     };
-    let round = common.barriers.arrive(id, threads, votes, expected, common.live);
+    let round = common.barriers.arrive(id, (threads, votes), expected, common.live, core.watch.now());
     if barrier.kind == BarrierKind::Arrive {
         return Next::Go;
     }
@@ -218,12 +229,14 @@ fn arrive(common: &mut Common, warp: &mut Warp, current: &mut Fragment, barrier:
 
 /// A fragment goes on behind a barrier: what the barrier brought is put into its row.
 pub(super) fn after_barrier<'m, M: Memory<'m>>(
-    core: &Core<'_, 'm, M>,
+    core: &mut Core<'_, 'm, M>,
     common: &Common,
     warp: &mut Warp,
     current: &Fragment,
 ) {
     let State::Barrier { id, .. } = current.state else { return };
+    // What came before the end of the round is ordered, not what others did since.
+    core.watch.acquire_at(common.block, warp.number, current.lanes, common.barriers.ended_at(id));
     let Action::Barrier(barrier) = &core.launch.program.actions[current.pc as usize - 1] else { return };
     let votes = common.barriers.result(id);
     let (to, value) = match barrier.kind {

@@ -44,6 +44,11 @@ impl Module {
         &self.variables
     }
 
+    /// Names that functions use and no text defines, sorted; a kernel that may come to one has a refusal.
+    pub fn undefined(&self) -> &[String] {
+        &self.undefined
+    }
+
     /// The name of a file by its number in a [`Source`](super::Source).
     pub fn file(&self, number: u32) -> Option<&str> {
         self.files.get(usize::try_from(number).ok()?).map(String::as_str)

@@ -30,6 +30,8 @@ pub struct Module {
     pub(crate) addressed: Vec<u32>,
     /// Variables of global and constant memory, which lie in one stretch of memory of the device.
     pub(crate) variables: Vec<Variable>,
+    /// Names that functions use and no text defines.
+    pub(crate) undefined: Vec<String>,
     /// Names of the files that texts were compiled from.
     pub(crate) files: Vec<String>,
     /// The bytes of that stretch as they are when the module is loaded, addresses still missing.

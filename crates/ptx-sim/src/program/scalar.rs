@@ -168,6 +168,12 @@ pub(crate) enum ScalarOp {
     },
     /// `|a - b| + c`
     AbsoluteDifference,
+    /// `vabsdiff4`: the distance of each two bytes, or their sum plus `c`. `a` and `b` signed or not.
+    DistanceBytes {
+        a_signed: bool,
+        b_signed: bool,
+        sum: bool,
+    },
     /// `dp4a`: sums of products of bytes, plus `c`. `a` and `b` signed or not.
     DotBytes {
         a_signed: bool,

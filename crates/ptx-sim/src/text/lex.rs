@@ -109,12 +109,14 @@ fn is_word_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"_$%.".contains(&byte)
 }
 
-/// Length of a word, which may have `::` inside.
+/// Length of a word, which may have `::` inside. A directive ends before the next one: `.reg.f32` is two.
 fn word_length(text: &str) -> usize {
     let bytes = text.as_bytes();
-    let mut end = 0;
+    let is_directive = bytes[0] == b'.';
+    let mut end = 1;
     loop {
-        end += bytes[end..].iter().take_while(|&&byte| is_word_byte(byte)).count();
+        let inside = |byte: u8| is_word_byte(byte) && !(is_directive && byte == b'.');
+        end += bytes[end..].iter().take_while(|&&byte| inside(byte)).count();
         let goes_on = bytes[end..].starts_with(b"::") && bytes.get(end + 2).is_some_and(|&byte| is_word_byte(byte));
         if !goes_on {
             return end;
@@ -171,7 +173,8 @@ mod tests {
     #[test]
     fn instructions_are_cut_at_signs() {
         use Token::{Integer, Sign, Word};
-        let cases: [(&str, &[Token<'_>]); 6] = [
+        let cases: [(&str, &[Token<'_>]); 7] = [
+            (".reg.f32 f", &[Word(".reg"), Word(".f32"), Word("f")]),
             ("@!%p1 bra $L__1;", &[Sign('@'), Sign('!'), Word("%p1"), Word("bra"), Word("$L__1"), Sign(';')]),
             ("[_Z1aPf_0+4]", &[Sign('['), Word("_Z1aPf_0"), Sign('+'), Integer(4), Sign(']')]),
             ("$L1: %tid.x", &[Word("$L1"), Sign(':'), Word("%tid.x")]),

@@ -1,7 +1,7 @@
 //! A kernel from a body, and what it leaves in memory.
 #![allow(dead_code, reason = "each test program uses a part")]
 
-use ptx_sim::{Fault, FlatMemory, Launch, Limits, Module, Outcome, Program, Refusal, run};
+use ptx_sim::{Checks, Fault, FlatMemory, Launch, Limits, Module, Outcome, Program, Refusal, run};
 
 /// Everything that the newest driver reads.
 pub(crate) const LIMITS: Limits = Limits { version: 90, target: 90 };
@@ -51,11 +51,12 @@ pub(crate) struct Setup {
     pub(crate) seed: u64,
     pub(crate) cooperative: bool,
     pub(crate) wide: bool,
+    pub(crate) checks: Checks,
 }
 
 impl Default for Setup {
     fn default() -> Self {
-        Self { n: 0, blocks: 1, threads: 1, seed: 0, cooperative: false, wide: true }
+        Self { n: 0, blocks: 1, threads: 1, seed: 0, cooperative: false, wide: true, checks: Checks::default() }
     }
 }
 
@@ -83,6 +84,7 @@ pub(crate) fn run_module(module: Module, setup: Setup) -> Ran {
         warp_steps: 1 << 20,
         seed: setup.seed,
         wide: setup.wide,
+        checks: setup.checks,
         ..Launch::new(&program, index, [setup.blocks, 1, 1], [setup.threads, 1, 1], &parameters)
     };
     let (outcome, ended) = run(launch, &mut memory);

@@ -209,6 +209,14 @@ fn dot_types(reader: &mut Reader<'_, '_, '_>) -> Result<[bool; 2], Refusal> {
     Ok([reader.ty_of(fits)?.is_signed(), reader.ty_of(fits)?.is_signed()])
 }
 
+/// `vabsdiff4`, without selected bytes. Unless summed, all bytes are new, so that the third value is not looked at.
+pub(super) fn vabsdiff4(reader: &mut Reader<'_, '_, '_>) -> Result<(), Refusal> {
+    let sum = reader.takes("add");
+    reader.ty_of(|ty| matches!(ty, Type::U32 | Type::S32))?;
+    let [a_signed, b_signed] = dot_types(reader)?;
+    three(reader, ScalarOp::DistanceBytes { a_signed, b_signed, sum }, [Type::U32; 3], 32, PLAIN)
+}
+
 pub(super) fn dp4a(reader: &mut Reader<'_, '_, '_>) -> Result<(), Refusal> {
     let [a_signed, b_signed] = dot_types(reader)?;
     three(reader, ScalarOp::DotBytes { a_signed, b_signed }, [Type::U32; 3], 32, PLAIN)

@@ -96,6 +96,11 @@ fn plain(reader: &mut Reader<'_, '_, '_>, head: Head, to: Type, from: Type) -> R
         Operand::Name(name) if name.starts_with('%') => reader.any(value, from)?,
         value => reader.value_wide(value, from)?,
     };
+    // Between bf16 and integers no register may be wider than its type.
+    let is_exact = to.is_integer() && from.kind == Kind::Brain || from.is_integer() && to.kind == Kind::Brain;
+    if is_exact && (result.bits != to.bits || value.bits != from.bits) {
+        return Err(reader.invalid("wrong size of an operand"));
+    }
     let op = ScalarOp::Convert { to, to_integer: given == Some(true) };
     reader.scalar(op, from, modes, result, &[value]);
     Ok(())
@@ -109,8 +114,6 @@ fn fits_modes(to: Type, from: Type, modes: Modes) -> bool {
     if to.kind == Kind::Tf32 {
         return from == Type::F32 && !modes.flush && !modes.saturate && !directed && (!away || !modes.relu);
     }
-    let of_bytes = to.kind == Kind::Brain && from.is_integer() && from.bits == 8
-        || from.kind == Kind::Brain && to.is_integer() && to.bits == 8;
     // Between integers only where a value may not fit.
     let may_saturate = match (to.is_integer(), from.is_integer()) {
         (true, true) => {
@@ -120,7 +123,6 @@ fn fits_modes(to: Type, from: Type, modes: Modes) -> bool {
         (false, _) => to.kind != Kind::Brain && from.kind != Kind::Brain,
     };
     !away
-        && !of_bytes
         && (!(modes.relu || modes.finite) || is_small && !directed && !modes.flush)
         && (!modes.flush || to == Type::F32 || from == Type::F32)
         && (!modes.saturate || may_saturate && !modes.relu && !modes.finite)

@@ -271,7 +271,7 @@ const ROWS: &[Row] = &[
     refused("txq", TEXTURES),
     refused("vabsdiff", VIDEO),
     refused("vabsdiff2", VIDEO),
-    refused("vabsdiff4", VIDEO),
+    reads_but("vabsdiff4", bits::vabsdiff4, &["sat"], "not of selected bytes, nor saturated"),
     refused("vadd", VIDEO),
     refused("vadd2", VIDEO),
     refused("vadd4", VIDEO),

@@ -136,8 +136,8 @@ fn every_refused_instruction_is_told_and_the_others_are_kept() {
 fn declarations_that_do_not_fit_are_refused() {
     let cases = [
         (".reg .b32 %r, %r;", "'%r' is declared twice"),
-        (".reg .b32 %r<16385>;", "more than 16384 registers '%r'"),
-        (".reg .b32 %r<16384>, %q;", "more than 16384 registers of one size"),
+        (".reg .b32 %r<65537>;", "more than 65536 registers '%r'"),
+        (".reg .b32 %r<65535>, %q;", "more than 65535 registers of one size"),
         (".local .b8 l[524289];", "'l' beyond 524288 bytes of local memory"),
         (".local .b8 l[];", "'l', of unknown size"),
         (".local .b8 l = 1;", "'l' cannot begin with a value"),

@@ -1,0 +1,113 @@
+//! What is found in kernels that are wrong, and that nothing is found in kernels that are right.
+mod support;
+
+use ptx_sim::{Checks, Finding, FindingKind};
+use support::{Setup, run_body};
+
+/// The address of the thread's word in `%rd2`, its index in `%r4`, its place in the block in `%r3`; its word of shared memory
+/// in `%r9`, that of its neighbour in `%r10` and that of the same lane of the next warp in `%r11`.
+const INDEX: &str = ".shared .align 16 .b8 tile[1024]; mov.u32 %r1, %ctaid.x; mov.u32 %r2, %ntid.x; mov.u32 %r3, %tid.x;\
+                     mad.lo.s32 %r4, %r1, %r2, %r3; mul.wide.u32 %rd1, %r4, 4; add.s64 %rd2, %rd0, %rd1; mov.u32 %r7, tile;\
+                     shl.b32 %r8, %r3, 2; add.u32 %r9, %r7, %r8; xor.b32 %r10, %r8, 4; add.u32 %r10, %r7, %r10;\
+                     xor.b32 %r11, %r8, 128; add.u32 %r11, %r7, %r11;";
+
+fn findings(body: &str, blocks: u32, threads: u32, seed: u64) -> Vec<Finding> {
+    let setup = Setup { blocks, threads, seed, checks: Checks::ALL, ..Setup::default() };
+    let ran = run_body(&format!("{INDEX}\n{body}"), setup);
+    assert_eq!(ran.fault, None, "{body}");
+    ran.outcome.findings
+}
+
+/// The kind is found under every seed.
+fn always(body: &str, blocks: u32, threads: u32, kind: FindingKind) {
+    for seed in 0..10 {
+        let found = findings(body, blocks, threads, seed);
+        assert!(found.iter().any(|finding| finding.kind == kind), "seed {seed}: {found:?} in {body}");
+    }
+}
+
+fn never(body: &str, blocks: u32, threads: u32) {
+    for seed in 0..10 {
+        assert_eq!(findings(body, blocks, threads, seed), [], "seed {seed}: {body}");
+    }
+}
+
+#[test]
+fn a_missing_barrier_is_a_race() {
+    let body =
+        |sync: &str| format!("st.shared.u32 [%r9], %r3; {sync} ld.shared.u32 %r6, [%r11]; st.global.u32 [%rd2], %r6;");
+    always(&body(""), 1, 64, FindingKind::SharedRace);
+    never(&body("bar.sync 0;"), 3, 64);
+    always(&body("bar.warp.sync -1;"), 1, 64, FindingKind::SharedRace);
+}
+
+#[test]
+fn a_missing_sync_of_a_warp_is_a_race() {
+    let body =
+        |sync: &str| format!("st.shared.u32 [%r9], %r3; {sync} ld.shared.u32 %r6, [%r10]; st.global.u32 [%rd2], %r6;");
+    always(&body(""), 1, 32, FindingKind::SharedRace);
+    never(&body("bar.warp.sync -1;"), 1, 32);
+    never(&body("shfl.sync.bfly.b32 %r12, %r3, 1, 31, -1;"), 1, 32);
+}
+
+#[test]
+fn a_finding_names_both_sides() {
+    let found = findings("st.shared.u32 [%r9], %r3;\nbar.warp.sync -1;\nld.shared.u32 %r6, [%r11];", 1, 64, 0);
+    let race = found.iter().find(|finding| finding.kind == FindingKind::SharedRace).expect("there is a race");
+    let text = format!("{} at line {}", race.text, race.at.source.place.line);
+    let reads =
+        text.contains("reads what thread") && text.contains("wrote at line 10,") && text.ends_with("at line 12");
+    let writes =
+        text.contains("writes what thread") && text.contains("read at line 12,") && text.ends_with("at line 10");
+    assert!(reads || writes, "{text}");
+}
+
+#[test]
+fn memory_that_nobody_wrote_is_noted() {
+    always("ld.shared.u32 %r6, [%r9]; st.global.u32 [%rd2], %r6;", 1, 32, FindingKind::UninitializedRead);
+    let half = "mov.u16 %h1, 1; st.shared.u16 [%r9], %h1; bar.sync 0; ld.shared.u32 %r6, [%r9];";
+    always(half, 1, 32, FindingKind::UninitializedRead);
+    never("st.shared.u32 [%r9], %r3; ld.shared.u16 %h1, [%r9+2];", 1, 32);
+}
+
+#[test]
+fn blocks_race_in_global_memory() {
+    always("st.global.u32 [%rd0], %r4;", 4, 1, FindingKind::GlobalRace);
+    never("mov.u32 %r6, 0; st.global.u32 [%rd0], %r6;", 4, 32);
+    never("red.global.add.u32 [%rd0], 1;", 4, 32);
+    // A barrier of each block orders nothing between them.
+    let barriers = "st.global.u32 [%rd2], %r4; bar.sync 0; xor.b32 %r6, %r1, 1; mul.wide.u32 %rd3, %r6, 128;\
+                    add.s64 %rd4, %rd0, %rd3; ld.global.u32 %r12, [%rd4];";
+    always(barriers, 2, 32, FindingKind::GlobalRace);
+}
+
+#[test]
+fn what_is_handed_over_is_ordered() {
+    // By a flag and fences between blocks.
+    let flag = "setp.ne.u32 %p1, %r1, 0; @%p1 bra WAIT; st.global.u32 [%rd0+512], %r3; membar.gl;\
+                atom.global.exch.b32 %r6, [%rd0+1024], 1; bra END;\nWAIT: ld.volatile.global.u32 %r6, [%rd0+1024];\
+                setp.ne.u32 %p2, %r6, 1; @%p2 bra WAIT; membar.gl; ld.global.u32 %r12, [%rd0+512];\nEND:";
+    never(flag, 2, 1);
+    // By a lock.
+    let lock = "LOCK: atom.global.cas.b32 %r6, [%rd0], 0, 1; setp.ne.u32 %p1, %r6, 0; @%p1 bra LOCK; membar.gl;\
+                ld.global.u32 %r12, [%rd0+4]; add.u32 %r12, %r12, 1; st.global.u32 [%rd0+4], %r12; membar.gl;\
+                atom.global.exch.b32 %r6, [%rd0], 0;";
+    never(lock, 3, 40);
+    // By a barrier of two warps.
+    let named = "setp.lt.u32 %p1, %r3, 32; @%p1 bra PRODUCE; bar.sync 3, 64; ld.shared.u32 %r6, [%r11]; bra END;\n\
+                 PRODUCE: st.shared.u32 [%r9], %r3; bar.arrive 3, 64;\nEND:";
+    never(named, 2, 64);
+    // By waiting for a copy.
+    let copy = "cp.async.ca.shared.global [%r9], [%rd2], 4; cp.async.wait_all; bar.sync 0; ld.shared.u32 %r6, [%r11];";
+    never(copy, 2, 64);
+}
+
+#[test]
+fn loops_over_tiles_are_right() {
+    let body = "mov.u32 %r12, 0; mov.u32 %r6, 0;\nLOOP: st.shared.u32 [%r9], %r12; bar.sync 0; ld.shared.u32 %r5, [%r11];\
+                add.u32 %r6, %r6, %r5; bar.sync 0; add.u32 %r12, %r12, 1; setp.lt.u32 %p1, %r12, 5; @%p1 bra LOOP;\
+                st.global.u32 [%rd2], %r6;";
+    never(body, 2, 128);
+    let wrong = body.replace("bar.sync 0; add.u32 %r12", "add.u32 %r12");
+    always(&wrong, 1, 128, FindingKind::SharedRace);
+}

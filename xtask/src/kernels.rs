@@ -1,0 +1,102 @@
+//! `cargo xtask kernels`: compiles the kernels in CUDA C++ to PTX, runs them and compares them with plain Rust.
+//!
+//! The compilers are NVRTC of pinned wheels. The texts are made once for each content of the sources and of what compiles
+//! them; after that neither Python nor a registry is needed.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::flags::Flags;
+use crate::shell::{self, Result};
+use crate::{driver, wheels};
+
+/// A compiler: its name, where it and its headers are among the wheels, and the architectures to compile for.
+struct Compiler {
+    name: &'static str,
+    libraries: &'static str,
+    headers: &'static str,
+    architectures: &'static [u32],
+}
+
+const COMPILERS: [Compiler; 2] = [
+    Compiler {
+        name: "nvrtc-13.0",
+        libraries: "nvidia/cu13/lib",
+        headers: "nvidia/cu13/include",
+        architectures: &[75, 90],
+    },
+    Compiler {
+        name: "nvrtc-12.9",
+        libraries: "nvidia/cuda_nvrtc/lib",
+        headers: "nvidia/cuda_runtime/include",
+        architectures: &[80],
+    },
+];
+
+/// Runs the command.
+pub(crate) fn run(flags: &Flags) -> Result<()> {
+    driver::validate(flags.driver())?;
+    let texts = texts()?;
+    // The profile that tests are built with, so that nothing is built twice.
+    shell::run(&mut shell::cargo([
+        "build",
+        "--quiet",
+        "--profile",
+        "test",
+        "--package",
+        "tests",
+        "--bin",
+        "cuda_kernels",
+    ]))?;
+    let mut command = Command::new(shell::target_dir().join("debug/cuda_kernels"));
+    command.arg("--folder").arg(texts);
+    match flags.driver() {
+        "auto" | "sim" => command.args(["--seeds", &flags.number("--seeds", 3)?.to_string()]),
+        "real" => command.args(["--driver", "real"]),
+        path => command.arg("--driver").arg(driver::absolute(path)?),
+    };
+    if let Some(filter) = flags.value("--filter") {
+        command.args(["--filter", filter]);
+    }
+    shell::run(&mut command)
+}
+
+/// The folder of the texts: in it one for each compiler and architecture, as `nvrtc-13.0-90`.
+///
+/// # Errors
+/// The compilers cannot be fetched, or one refuses a source.
+pub(crate) fn texts() -> Result<PathBuf> {
+    let requirements = shell::root().join("xtask/kernels/requirements.txt");
+    let script = shell::root().join("xtask/kernels/compile.py");
+    let sources = sources()?;
+    let mut all = String::new();
+    for path in [&requirements, &script].into_iter().chain(&sources) {
+        all.push_str(&shell::read(path)?);
+    }
+    let key = wheels::fingerprint(all.as_bytes());
+    let folder = shell::target_dir().join("kernels").join(format!("ptx-{key:016x}"));
+    wheels::made(&folder, |folder| {
+        let unpacked = wheels::unpacked(&requirements, "kernels")?;
+        COMPILERS.iter().try_for_each(|compiler| compile(compiler, &unpacked, &script, &sources, folder))
+    })
+}
+
+/// The sources, in the order of their names.
+fn sources() -> Result<Vec<PathBuf>> {
+    let folder = shell::root().join("tests/kernels");
+    let entries = std::fs::read_dir(&folder).map_err(|error| format!("cannot list {}: {error}", folder.display()))?;
+    let mut sources: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    sources.retain(|path| path.extension().is_some_and(|extension| extension == "cu"));
+    sources.sort();
+    Ok(sources)
+}
+
+fn compile(compiler: &Compiler, unpacked: &Path, script: &Path, sources: &[PathBuf], folder: &Path) -> Result<()> {
+    for architecture in compiler.architectures {
+        let mut command = Command::new("python3");
+        command.arg(script).arg(unpacked.join(compiler.libraries)).arg(unpacked.join(compiler.headers));
+        command.arg(architecture.to_string()).arg(folder.join(format!("{}-{architecture}", compiler.name)));
+        shell::run(command.args(sources))?;
+    }
+    Ok(())
+}
