@@ -1,40 +1,14 @@
 """numba-cuda on the driver that the system's loader finds: kernels that numba compiles from Python.
 
-What a kernel writes is read back and compared with what numpy computes. numba's own launches link the kernel to machine
-code first, which one test does; the others have numba compile to PTX and launch that with cuda.core, the arguments laid
-out as numba's launches do it.
+What a kernel writes is read back and compared with what numpy computes. numba has the driver link the PTX that it makes.
 """
 
-import ctypes
 import math
 import sys
 
 import numpy as np
-from cuda.core import Device, LaunchConfig, ObjectCode, launch
-from numba import cuda, float32, int32, typeof
+from numba import cuda, float32, int32
 from tests_by_name import main
-
-
-def flattened(value):
-    """What numba's kernels take for a value: an array is seven words and more, of which two are for the host alone."""
-    if not hasattr(value, "__cuda_array_interface__"):
-        return [value]
-    address = value.__cuda_array_interface__["data"][0]
-    words = [0, 0, value.size, value.dtype.itemsize, address, *value.shape, *value.strides]
-    return [ctypes.c_size_t(word) for word in words]
-
-
-def run(function, grid, block, *values):
-    """Compiles a function of Python to PTX, launches it, and waits for its end."""
-    device = Device(cuda.get_current_device().id)
-    device.set_current()
-    types = tuple(typeof(value) for value in values)
-    ptx, _ = cuda.compile_ptx(function, types, cc=tuple(device.compute_capability))
-    name = ptx.split(".entry")[1].split("(")[0].strip()
-    kernel = ObjectCode.from_ptx(ptx.encode()).get_kernel(name)
-    arguments = [word for value in values for word in flattened(value)]
-    launch(device.default_stream, LaunchConfig(grid=grid, block=block), kernel, *arguments)
-    device.default_stream.sync()
 
 
 def test_the_device_is_there():
@@ -43,6 +17,7 @@ def test_the_device_is_there():
 
 
 def test_saxpy():
+    @cuda.jit
     def saxpy(a, x, y, out):
         i = cuda.grid(1)
         if i < out.size:
@@ -51,11 +26,12 @@ def test_saxpy():
     random = np.random.default_rng(1)
     x, y = (random.random(10_007).astype(np.float32) for _ in range(2))
     out = cuda.device_array_like(x)
-    run(saxpy, -(-x.size // 128), 128, np.float32(3), cuda.to_device(x), cuda.to_device(y), out)
+    saxpy[-(-x.size // 128), 128](np.float32(3), cuda.to_device(x), cuda.to_device(y), out)
     np.testing.assert_allclose(out.copy_to_host(), 3 * x + y, rtol=1e-6)
 
 
 def test_reduction_in_shared_memory():
+    @cuda.jit
     def total(values, sums):
         part = cuda.shared.array(256, float32)
         thread, i = cuda.threadIdx.x, cuda.grid(1)
@@ -73,12 +49,13 @@ def test_reduction_in_shared_memory():
     values = np.arange(5_000, dtype=np.float32)
     blocks = -(-values.size // 256)
     sums = cuda.device_array(blocks, np.float32)
-    run(total, blocks, 256, cuda.to_device(values), sums)
+    total[blocks, 256](cuda.to_device(values), sums)
     padded = np.pad(values, (0, blocks * 256 - values.size)).reshape(blocks, 256)
     np.testing.assert_array_equal(sums.copy_to_host(), padded.sum(axis=1))
 
 
 def test_atomic_histogram():
+    @cuda.jit
     def count(values, bins):
         i = cuda.grid(1)
         if i < values.size:
@@ -86,11 +63,12 @@ def test_atomic_histogram():
 
     values = np.random.default_rng(1).integers(0, 32, 4_000).astype(np.int32)
     bins = cuda.to_device(np.zeros(32, np.int32))
-    run(count, -(-values.size // 256), 256, cuda.to_device(values), bins)
+    count[-(-values.size // 256), 256](cuda.to_device(values), bins)
     np.testing.assert_array_equal(bins.copy_to_host(), np.bincount(values, minlength=32))
 
 
 def test_shuffles():
+    @cuda.jit
     def total(values, sums):
         sum = values[cuda.grid(1)]
         width = 16
@@ -102,11 +80,12 @@ def test_shuffles():
 
     values = np.arange(256, dtype=np.int32)
     sums = cuda.device_array(8, np.int32)
-    run(total, 2, 128, cuda.to_device(values), sums)
+    total[2, 128](cuda.to_device(values), sums)
     np.testing.assert_array_equal(sums.copy_to_host(), values.reshape(8, 32).sum(axis=1))
 
 
 def test_matrices_in_two_dimensions():
+    @cuda.jit
     def product(a, b, out):
         row, column = cuda.grid(2)
         if row < out.shape[0] and column < out.shape[1]:
@@ -118,11 +97,12 @@ def test_matrices_in_two_dimensions():
     random = np.random.default_rng(1)
     a, b = random.random((33, 20)).astype(np.float32), random.random((20, 17)).astype(np.float32)
     out = cuda.device_array((33, 17), np.float32)
-    run(product, (5, 3), (8, 8), cuda.to_device(a), cuda.to_device(b), out)
+    product[(5, 3), (8, 8)](cuda.to_device(a), cuda.to_device(b), out)
     np.testing.assert_allclose(out.copy_to_host(), a @ b, rtol=1e-5)
 
 
 def test_mathematics_of_doubles():
+    @cuda.jit
     def waves(x, out):
         i = cuda.grid(1)
         if i < x.size:
@@ -130,11 +110,12 @@ def test_mathematics_of_doubles():
 
     x = np.linspace(0, 100, 1_000)
     out = cuda.device_array_like(x)
-    run(waves, 4, 256, cuda.to_device(x), out)
+    waves[4, 256](cuda.to_device(x), out)
     np.testing.assert_allclose(out.copy_to_host(), np.sin(x) * np.exp(-x) + np.sqrt(x), rtol=1e-12)
 
 
 def test_local_arrays():
+    @cuda.jit
     def reversed_digits(values, out):
         i = cuda.grid(1)
         digits = cuda.local.array(8, int32)
@@ -149,25 +130,30 @@ def test_local_arrays():
 
     values = np.arange(64, dtype=np.int32) * 12_345
     out = cuda.device_array_like(values)
-    run(reversed_digits, 1, 64, cuda.to_device(values), out)
+    reversed_digits[1, 64](cuda.to_device(values), out)
     assert out.copy_to_host().tolist() == [int(f"{value:08d}"[::-1]) for value in values]
 
 
 def test_streams_and_events():
+    @cuda.jit
+    def double(values):
+        i = cuda.grid(1)
+        values[i] *= 2
+
     stream, begin, end = cuda.stream(), cuda.event(), cuda.event()
     host = cuda.pinned_array(256, np.int64)
     host[:] = np.arange(256)
     begin.record(stream)
     values = cuda.to_device(host, stream=stream)
-    host_again = cuda.pinned_array_like(host)
-    values.copy_to_host(host_again, stream=stream)
+    double[1, 256, stream](values)
+    values.copy_to_host(host, stream=stream)
     end.record(stream)
     end.synchronize()
-    np.testing.assert_array_equal(host_again, host)
+    np.testing.assert_array_equal(host, 2 * np.arange(256))
     assert cuda.event_elapsed_time(begin, end) >= 0
 
 
-def test_a_launch_of_numba():
+def test_memory_of_the_host_is_copied_there_and_back():
     @cuda.jit
     def double(values):
         i = cuda.grid(1)
