@@ -1,4 +1,4 @@
-"""cuda.core on the driver that the system's loader finds: device, streams, events, memory, programs, launches.
+"""cuda.core on the driver that the system's loader finds: device, streams, events, memory, programs, links, graphs.
 
 The compiler is NVRTC; what a kernel writes is read back and compared with what numpy computes.
 """
@@ -12,6 +12,8 @@ from cuda.core import (
     EventOptions,
     LaunchConfig,
     LegacyPinnedMemoryResource,
+    Linker,
+    LinkerOptions,
     ObjectCode,
     Program,
     ProgramOptions,
@@ -167,6 +169,57 @@ def test_object_code_of_ptx():
     assert kernel.attributes.max_threads_per_block() == 1024
     assert kernel.num_arguments == 3
     assert kernel.occupancy.max_active_blocks_per_multiprocessor(256, 1024) > 0
+
+
+def counted(kernel_of):
+    """Launches the kernel `count` of a module on an integer, and compares what it is then."""
+    first = device()
+    kernel = kernel_of(first).get_kernel("count")
+    number = LegacyPinnedMemoryResource().allocate(4)
+    array(number, np.int32)[:] = 40
+    stream = first.create_stream()
+    launch(stream, LaunchConfig(grid=1, block=1), kernel, number)
+    stream.sync()
+    assert array(number, np.int32)[0] == 42
+
+
+def test_programs_are_linked():
+    def linked(first):
+        options = ProgramOptions(arch=f"sm_{first.arch}", relocatable_device_code=True)
+        sources = [
+            'extern __device__ int next(int); extern "C" __global__ void count(int* n) { *n = next(*n); }',
+            "__device__ int next(int n) { return n + 2; }",
+        ]
+        modules = [Program(source, "c++", options).compile("ptx") for source in sources]
+        return Linker(*modules, options=LinkerOptions(arch=f"sm_{first.arch}")).link("cubin")
+
+    counted(linked)
+
+
+def test_machine_code():
+    def assembled(first):
+        source = 'extern "C" __global__ void count(int* n) { *n += 2; }'
+        return Program(source, "c++", ProgramOptions(arch=f"sm_{first.arch}")).compile("cubin")
+
+    counted(assembled)
+
+
+def test_graphs_are_built_and_launched_again():
+    first = device()
+    kernel = compiled(first).get_kernel("total")
+    pinned = LegacyPinnedMemoryResource()
+    values, total = pinned.allocate(4 * 100), pinned.allocate(4)
+    array(values, np.int32)[:] = 1
+    array(total, np.int32)[:] = 0
+    builder = first.create_graph_builder().begin_building()
+    for _ in range(2):
+        launch(builder, LaunchConfig(grid=1, block=128, shmem_size=512), kernel, values, total, np.int32(100))
+    graph = builder.end_building().complete()
+    stream = first.create_stream()
+    for _ in range(3):
+        graph.launch(stream)
+    stream.sync()
+    assert array(total, np.int32)[0] == 600
 
 
 def test_a_kernel_that_is_not_there():
