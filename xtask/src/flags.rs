@@ -9,7 +9,7 @@ use std::ffi::OsString;
 use lexopt::{Arg, Parser, ValueExt as _};
 
 use crate::shell::Result;
-use crate::{bench, check, codegen, demo, differential, gpu_test, kernels, lint, replay, survey, test};
+use crate::{bench, check, codegen, demo, differential, foreign, gpu_test, kernels, lint, replay, survey, test};
 
 /// One command of `cargo xtask`.
 #[derive(Debug)]
@@ -202,6 +202,19 @@ pub(crate) const COMMANDS: &[Command] = &[
         ],
         run: differential::run,
     },
+    Command {
+        name: "foreign",
+        about: "runs programs of others on the simulated driver: cudarc's own tests, scripts for cuda.core and numba-cuda",
+        files: "SUITE is `cudarc`, `cudarc-examples`, `cuda-core` or `numba`. They are fetched at pinned versions into\n\
+                `foreign` in the target folder: a package of crates.io, wheels of the Python package index. What is expected of each\n\
+                test stands in `tests/foreign/expected.txt`, what one printed last in `foreign/logs` in the target folder.",
+        options: &[
+            DRIVER,
+            Opt { name: "SUITE...", value: None, about: "the suites to run, instead of all" },
+            Opt { name: "--slow", value: None, about: "also the tests that keep a kernel busy for a minute" },
+        ],
+        run: foreign::run,
+    },
 ];
 
 /// The options given on a command line, checked against the table.
@@ -380,7 +393,7 @@ mod tests {
 
     #[test]
     fn the_usage_tells_of_files() {
-        for name in ["replay", "differential", "bench", "gpu-test"] {
+        for name in ["replay", "differential", "bench", "gpu-test", "foreign"] {
             let Request::Help(text) = parse(words(&format!("{name} --help"))).unwrap() else { panic!("{name}") };
             let command = COMMANDS.iter().find(|command| command.name == name).unwrap();
             assert!(text.ends_with(command.files) && command.files.len() > 100, "{name}");

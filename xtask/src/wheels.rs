@@ -14,7 +14,28 @@ use crate::shell::{self, Result};
 /// They cannot be fetched.
 pub(crate) fn unpacked(requirements: &Path, name: &str) -> Result<PathBuf> {
     let key = fingerprint(shell::read(requirements)?.as_bytes());
-    made(&shell::target_dir().join(name).join(format!("{key:016x}")), |folder| install(requirements, folder))
+    made(&shell::target_dir().join(name).join(format!("{key:016x}")), |folder| {
+        let mut python = Command::new("python3");
+        install(python.args(PIP).arg("--target").arg(folder), requirements)
+    })
+}
+
+/// The Python of a virtual environment that has the wheels of a requirements file.
+///
+/// # Errors
+/// They cannot be fetched.
+pub(crate) fn environment(requirements: &Path, name: &str) -> Result<PathBuf> {
+    let key = fingerprint(shell::read(requirements)?.as_bytes());
+    let folder = shell::target_dir().join(name).join(format!("{key:016x}"));
+    let python = folder.join("bin/python");
+    // An environment holds its own path and cannot be moved into place, so a file says that it is whole.
+    let whole = folder.join("whole");
+    if !whole.is_file() {
+        shell::run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&folder))?;
+        install(Command::new(&python).args(PIP), requirements)?;
+        std::fs::write(&whole, "").map_err(|error| format!("cannot write {}: {error}", whole.display()))?;
+    }
+    Ok(python)
 }
 
 /// A folder that is made once: in another place, from which it is moved when it is whole.
@@ -35,13 +56,13 @@ pub(crate) fn made(folder: &Path, make: impl FnOnce(&Path) -> Result<()>) -> Res
     }
 }
 
-fn install(requirements: &Path, folder: &Path) -> Result<()> {
+/// What makes a Python install just what a file lists: it names everything that is needed, with its version.
+const PIP: [&str; 6] = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"];
+
+fn install(pip: &mut Command, requirements: &Path) -> Result<()> {
     shell::say(&format!("fetching the wheels of {}", requirements.display()));
-    let mut command = Command::new("python3");
-    command.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "--target"]);
-    command.arg(folder).arg("-r").arg(requirements);
-    command.env("PIP_ROOT_USER_ACTION", "ignore");
-    shell::run(&mut command).map_err(|error| {
+    pip.arg("-r").arg(requirements).env("PIP_ROOT_USER_ACTION", "ignore");
+    shell::run(pip).map_err(|error| {
         format!("{error}\nwheels of the Python package index are needed here: python3 with pip fetches them")
     })
 }
