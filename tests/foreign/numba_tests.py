@@ -1,6 +1,6 @@
 """numba-cuda on the driver that the system's loader finds: kernels that numba compiles from Python.
 
-What a kernel writes is read back and compared with what numpy computes. numba has the driver link the PTX that it makes.
+What a kernel writes is read back and compared with what numpy computes. numba has the driver link the PTX it makes.
 """
 
 import math
