@@ -22,9 +22,7 @@ const HEAD: &str = ".version 8.0\n.target sm_90\n.address_size 64\n.visible .ent
 /// # Errors
 /// The two compilations of the executor differ.
 pub(super) fn run_text(bytes: &[u8]) -> Result<(), String> {
-    let input = String::from_utf8_lossy(bytes);
-    let text = if input.contains(".version") { input.into_owned() } else { format!("{HEAD}{input}\n}}\n") };
-    let Ok(module) = Module::read(&text, LIMITS) else { return Ok(()) };
+    let Ok(module) = Module::read(&text(bytes), LIMITS) else { return Ok(()) };
     let runnable: Vec<usize> =
         module.entries().filter(|entry| entry.refusals().is_empty()).map(|entry| entry.index()).take(4).collect();
     let image = module.image(BASE + BYTES as u64);
@@ -39,6 +37,12 @@ pub(super) fn run_text(bytes: &[u8]) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// The text of an input.
+fn text(bytes: &[u8]) -> String {
+    let input = String::from_utf8_lossy(bytes);
+    if input.contains(".version") { input.into_owned() } else { format!("{HEAD}{input}\n}}\n") }
 }
 
 /// What a launch leaves: a sum of memory, how it ended, its steps and what was noticed.
@@ -59,4 +63,25 @@ fn launch(program: &Program, entry: usize, image: &[u8], wide: bool) -> (u64, St
     let sum = bytes.iter().fold(0_u64, |sum, &byte| sum.wrapping_mul(0x100_0000_01B3) ^ u64::from(byte));
     let ended = ended.map_or_else(|failure| failure.fault.to_string(), |()| String::new());
     (sum, ended, outcome.steps, outcome.findings.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{LIMITS, Module, run_text, text};
+
+    #[test]
+    fn the_corpus_is_read_and_runs() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/corpus/ptx");
+        let mut read = 0;
+        for file in std::fs::read_dir(folder).expect("there is a corpus") {
+            let path = file.expect("it can be listed").path();
+            let bytes = std::fs::read(&path).expect("it can be read");
+            let module = Module::read(&text(&bytes), LIMITS).unwrap_or_else(|why| panic!("{}: {why}", path.display()));
+            let refusals: Vec<String> = module.refusals().map(ToString::to_string).collect();
+            assert!(refusals.is_empty(), "{}: {refusals:?}", path.display());
+            assert_eq!(run_text(&bytes), Ok(()), "{}", path.display());
+            read += 1;
+        }
+        assert!(read >= 8, "only {read} texts");
+    }
 }
