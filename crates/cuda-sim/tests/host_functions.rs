@@ -35,12 +35,16 @@ unsafe extern "C" fn perform(data: *mut c_void) {
     task.notes.lock().expect("nobody panics").push((task.number, thread::current().id()));
 }
 
-fn leak<T>(value: T) -> &'static T {
-    Box::leak(Box::new(value))
+/// Keeps a value until the process ends, where a checker of leaks can see it.
+fn keep<T: Send + Sync>(value: T) -> &'static T {
+    static KEPT: Mutex<Vec<usize>> = Mutex::new(Vec::new());
+    let kept: &'static T = Box::leak(Box::new(value));
+    KEPT.lock().expect("nobody panics").push(ptr::from_ref(kept).expose_provenance());
+    kept
 }
 
 fn gate(open: bool) -> &'static AtomicU32 {
-    leak(AtomicU32::new(u32::from(open)))
+    keep(AtomicU32::new(u32::from(open)))
 }
 
 fn data(task: &'static Task) -> *mut c_void {
@@ -51,8 +55,8 @@ fn data(task: &'static Task) -> *mut c_void {
 fn a_function_that_waits_for_the_program_holds_up_only_its_stream() {
     let rig = Rig::new(Config::default());
     let (held, other, memory) = (rig.stream(1), rig.stream(1), rig.alloc(64));
-    let (gate, notes) = (gate(false), leak(Mutex::new(Vec::new())));
-    let task = leak(Task { gate, number: 1, notes });
+    let (gate, notes) = (gate(false), keep(Mutex::new(Vec::new())));
+    let task = keep(Task { gate, number: 1, notes });
     call!(rig, cuLaunchHostFunc(held, Some(perform), data(task))).expect("queued");
     call!(rig, cuMemsetD8Async(memory, 5, 64, held)).expect("queued");
     for _ in 0..200 {
@@ -83,9 +87,9 @@ fn a_function_that_waits_for_the_program_holds_up_only_its_stream() {
 fn only_the_first_call_waits_for_a_function_that_takes_long() {
     let rig = Rig::new(Config::default());
     let stream = rig.stream(1);
-    let (gate, notes) = (gate(false), leak(Mutex::new(Vec::new())));
+    let (gate, notes) = (gate(false), keep(Mutex::new(Vec::new())));
     for number in 0..3 {
-        let task = leak(Task { gate, number, notes });
+        let task = keep(Task { gate, number, notes });
         call!(rig, cuLaunchHostFunc(stream, Some(perform), data(task))).expect("queued");
     }
     while rig.machine.now_ns() < 10_000_000 {
@@ -105,18 +109,18 @@ fn only_the_first_call_waits_for_a_function_that_takes_long() {
 #[test]
 fn each_context_has_a_thread_for_its_functions() {
     let rig = Rig::new(Config::default());
-    let notes = leak(Mutex::new(Vec::new()));
+    let notes = keep(Mutex::new(Vec::new()));
     let (closed, open) = (gate(false), gate(true));
     let first = rig.stream(1);
-    let blocked = leak(Task { gate: closed, number: 1, notes });
+    let blocked = keep(Task { gate: closed, number: 1, notes });
     call!(rig, cuLaunchHostFunc(first, Some(perform), data(blocked))).expect("queued");
     let behind = rig.stream(1);
-    let queued = leak(Task { gate: open, number: 2, notes });
+    let queued = keep(Task { gate: open, number: 2, notes });
     call!(rig, cuLaunchHostFunc(behind, Some(perform), data(queued))).expect("queued");
     let mut context = ptr::null_mut();
     call!(rig, cuCtxCreate_v2(&mut context, 0, 0)).expect("there is a device");
     let elsewhere = rig.stream(1);
-    let free = leak(Task { gate: open, number: 3, notes });
+    let free = keep(Task { gate: open, number: 3, notes });
     call!(rig, cuLaunchHostFunc(elsewhere, Some(perform), data(free))).expect("queued");
     call!(rig, cuStreamSynchronize(elsewhere)).expect("finishes");
     closed.store(1, Ordering::SeqCst);
@@ -132,11 +136,11 @@ fn each_context_has_a_thread_for_its_functions() {
 /// The order of functions on several streams, with copies between them.
 fn history(seed: u64) -> (Vec<u32>, u64) {
     let rig = Rig::new(Config::default().seed(seed));
-    let (gate, notes, memory) = (gate(true), leak(Mutex::new(Vec::new())), rig.alloc(1 << 16));
+    let (gate, notes, memory) = (gate(true), keep(Mutex::new(Vec::new())), rig.alloc(1 << 16));
     let streams = [0; 4].map(|_| rig.stream(1));
     for round in 0..6 {
         for (index, &stream) in (0..).zip(&streams) {
-            let task = leak(Task { gate, number: round * 10 + index, notes });
+            let task = keep(Task { gate, number: round * 10 + index, notes });
             call!(rig, cuMemsetD8Async(memory, 1, 1 << 14, stream)).expect("queued");
             call!(rig, cuLaunchHostFunc(stream, Some(perform), data(task))).expect("queued");
         }

@@ -3,6 +3,7 @@
 mod allocator;
 mod config;
 mod driver;
+mod ptx;
 mod text;
 
 /// A fuzz body.
@@ -23,6 +24,7 @@ pub const BODIES: &[Body] = &[
     Body { name: "allocator", run: allocator::run },
     Body { name: "config", run: config::run },
     Body { name: "text", run: text::run },
+    Body { name: "ptx", run: ptx::run_text },
 ];
 
 #[cfg(test)]

@@ -93,6 +93,8 @@ impl DeviceCache {
     }
 
     fn all_shards_of<R>(&self, figures: &mut Figures, action: impl FnOnce(&mut AllShards<'_>) -> R) -> R {
+        // What is done may change figures that no shard's version tells of.
+        figures.last_reading = None;
         let Figures { shards, stats, .. } = figures;
         let mut locked: Vec<Locked<'_>> = shards.iter().map(|shard| shard.lock()).collect();
         if self.remote_frees.are_none() {

@@ -473,3 +473,11 @@ fn memory_is_freed_by_one_thread() {
         }
     });
 }
+
+/// A reading, then a reset that touches no shard, then a reading.
+#[test]
+fn a_reset_shows_in_the_next_reading() {
+    let way = Way { options: 0, look_each: 1, other_hand: 0, changes: true };
+    let fought = duel(way, &[[762, 10074, 0, 0], [37691, 0, 47228, 0]]);
+    assert!(fought.is_ok(), "{fought:?}");
+}
