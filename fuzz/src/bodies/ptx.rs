@@ -47,7 +47,7 @@ fn text(bytes: &[u8]) -> String {
 
 /// What a launch leaves: a sum of memory, how it ended, its steps and what was noticed.
 fn launch(program: &Program, entry: usize, image: &[u8], wide: bool) -> (u64, String, u64, usize) {
-    let mut bytes: Vec<u8> = (0..BYTES).map(|index| (index % 251) as u8).chain(image.iter().copied()).collect();
+    let mut bytes: Vec<u8> = (0..=250).cycle().take(BYTES).chain(image.iter().copied()).collect();
     let parameters: Vec<u8> = BASE.to_le_bytes().into_iter().chain(7_u32.to_le_bytes()).chain([0; 52]).collect();
     let launch = Launch {
         dynamic_shared: 64,
