@@ -1,8 +1,8 @@
 //! What is found in kernels that are wrong, and that nothing is found in kernels that are right.
 mod support;
 
-use ptx_sim::{Checks, Finding, FindingKind};
-use support::{Setup, run_body};
+use ptx_sim::{Checks, Fault, Finding, FindingKind};
+use support::{Setup, run_body, run_text, text};
 
 /// The address of the thread's word in `%rd2`, its index in `%r4`, its place in the block in `%r3`; its word of shared memory
 /// in `%r9`, that of its neighbour in `%r10` and that of the same lane of the next warp in `%r11`.
@@ -110,4 +110,28 @@ fn loops_over_tiles_are_right() {
     never(body, 2, 128);
     let wrong = body.replace("bar.sync 0; add.u32 %r12", "add.u32 %r12");
     always(&wrong, 1, 128, FindingKind::SharedRace);
+}
+
+#[test]
+fn accesses_at_the_end_of_all_addresses_fail() {
+    for checks in [Checks::default(), Checks::ALL] {
+        let setup = Setup { threads: 32, checks, ..Setup::default() };
+        for body in [
+            "mov.u64 %rd1, -4; st.global.u32 [%rd1], %r0;",
+            "mov.u64 %rd1, -16; ld.v4.u32 {%r1, %r2, %r3, %r4}, [%rd1];",
+        ] {
+            assert_eq!(run_body(body, setup).fault, Some(Fault::Address), "{body}");
+        }
+        let items = ".extern .func (.param .b32 r) vprintf(.param .b64 f, .param .b64 a);\n\
+                     .global .align 1 .b8 format[4] = {37, 100, 10, 0};";
+        let body = "mov.u64 %rd1, format; { .param .b64 f; st.param.b64 [f], %rd1; .param .b64 a; st.param.b64 [a], -1;\
+                    .param .b32 r; call.uni (r), vprintf, (f, a); }";
+        assert_eq!(run_text(&text(items, body), setup).fault, Some(Fault::Address));
+    }
+}
+
+#[test]
+fn frames_without_an_end_are_stopped_before_memory_is_full() {
+    let items = ".func deep() { .reg .b64 %d<30000>; call deep; ret; }";
+    assert_eq!(run_text(&text(items, "call deep;"), Setup::default()).fault, Some(Fault::Stack));
 }

@@ -22,6 +22,9 @@ use crate::program::types::{Clock, FUNCTION_WINDOW, Register, Space};
 /// The most calls that a thread may be in.
 const MAX_DEPTH: usize = 512;
 
+/// The most rows that the frames of a warp may have together, of which each has up to 256 bytes.
+const MAX_ROWS: u32 = 1 << 18;
+
 /// The most cycles that pass between two readings of a clock.
 const CLOCK_LEAP_MAX: u64 = 1 << 20;
 
@@ -168,7 +171,8 @@ fn enter<'m, M: Memory<'m>>(
     let local = current.top.next_multiple_of(16);
     let base = current.base.behind(&caller.frame, local);
     let top = local.saturating_add(callee.frame.local_bytes);
-    if current.returns.len() >= MAX_DEPTH || !warp.local.reserve(top as usize) {
+    let rows = base.words + base.longs + u32::from(callee.frame.words) + u32::from(callee.frame.longs);
+    if current.returns.len() >= MAX_DEPTH || rows > MAX_ROWS || !warp.local.reserve(top as usize) {
         return Err(stop(Fault::Stack, 0));
     }
     core.fill_frame(callee, common, warp, base, current.lanes);

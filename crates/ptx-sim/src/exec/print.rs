@@ -186,8 +186,8 @@ impl Printer {
         lane: usize,
         bytes: u64,
     ) -> Result<u64, Stop> {
-        let at = self.at.next_multiple_of(bytes);
-        self.at = at + bytes;
+        let at = self.at.checked_next_multiple_of(bytes).unwrap_or(0);
+        self.at = at.wrapping_add(bytes);
         self.count += 1;
         core.reach(common, &mut warp.local).load_lane(Space::Generic, at, bytes, lane)
     }

@@ -209,10 +209,12 @@ pub(super) fn look<'m, M: Memory<'m>>(core: &mut Core<'_, 'm, M>, common: &Commo
     for lane in lanes(what.active) {
         let Some((is_shared, address)) = place(what.space, what.addresses[lane]) else { continue };
         let thread = warp.number * 32 + u32::try_from(lane).unwrap_or(0);
+        // An access that passes the end of all addresses fails when it is done.
+        let Some(end) = address.checked_add(what.bytes) else { continue };
         let same = matches!(what.does, Does::Write { same } if same & 1 << lane != 0);
-        for at in (address / 4..(address + what.bytes).div_ceil(4)).map(|word| word * 4) {
+        for at in (address / 4..end.div_ceil(4)).map(|word| word * 4) {
             let first = address.max(at) - at;
-            let bytes = (1_u8 << (address + what.bytes - at).min(4)).wrapping_sub(1 << first);
+            let bytes = (1_u8 << (end - at).min(4)).wrapping_sub(1 << first);
             if let Some((kind, text)) = touch(&mut core.watch, common.block, thread, (is_shared, at), bytes, same, what)
             {
                 let other = core.launch.program.sources[text.1 as usize].place;
@@ -257,10 +259,11 @@ fn touch(
     let word = *words.get(index)?;
     let (reads, writes) = (!matches!(what.does, Does::Write { .. }), what.does != Does::Read);
     let races = |earlier: Access| (what.weak || earlier.weak) && !watch.is_ordered(earlier, block, thread);
-    let wrong = if watch.checks.races && !same && races(word.write) {
-        Some((if is_shared { FindingKind::SharedRace } else { FindingKind::GlobalRace }, word.write, "wrote"))
-    } else if watch.checks.races && writes && !same && races(word.read) {
-        Some((if is_shared { FindingKind::SharedRace } else { FindingKind::GlobalRace }, word.read, "read"))
+    let looks = watch.checks.races && !same;
+    let wrong = if looks && races(word.write) {
+        Some((word.write, "wrote"))
+    } else if looks && writes && races(word.read) {
+        Some((word.read, "read"))
     } else {
         None
     };
@@ -273,7 +276,8 @@ fn touch(
     } else {
         word.read = now;
     }
-    if let Some((kind, other, did)) = wrong {
+    if let Some((other, did)) = wrong {
+        let kind = if is_shared { FindingKind::SharedRace } else { FindingKind::GlobalRace };
         let doing = if writes { "writes" } else { "reads" };
         let text = format!(
             "{doing} what thread {} of block {} {did} at line {{line}}, and nothing orders the two",
