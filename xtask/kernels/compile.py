@@ -1,7 +1,7 @@
-"""Compiles CUDA C++ to PTX with NVRTC: `compile.py LIBRARIES HEADERS ARCHITECTURE TARGET SOURCE...`.
+"""Compiles CUDA C++ to PTX with NVRTC: `compile.py LIBRARIES HEADERS ARCHITECTURE TARGET [--OPTION...] SOURCE...`.
 
-LIBRARIES is the folder of libnvrtc, HEADERS that of cuda_fp16.h. Each SOURCE `name.cu` becomes `TARGET/name.ptx`; one
-whose first line is `// needs N` is left out for architectures below N.
+LIBRARIES is the folder of libnvrtc, HEADERS that of cuda_fp16.h; options go to NVRTC as they are. Each SOURCE `name.cu`
+becomes `TARGET/name.ptx`; one whose first line is `// needs N` is left out for architectures below N.
 """
 
 import ctypes
@@ -40,10 +40,11 @@ def compile_one(library, source, options):
 
 
 def main():
-    libraries, headers, architecture, target, *sources = sys.argv[1:]
+    libraries, headers, architecture, target, *rest = sys.argv[1:]
+    sources = [word for word in rest if not word.startswith("--")]
     library = load(libraries)
-    options = [f"--gpu-architecture=compute_{architecture}", f"--include-path={headers}", "--std=c++17",
-               "--fmad=false"]
+    options = [f"--gpu-architecture=compute_{architecture}", f"--include-path={headers}", "--std=c++17"]
+    options += [word for word in rest if word.startswith("--")]
     pathlib.Path(target).mkdir(parents=True, exist_ok=True)
     for source in map(pathlib.Path, sources):
         needs = re.match(r"// needs (\d+)", source.read_text())

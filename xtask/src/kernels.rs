@@ -96,7 +96,8 @@ fn compile(compiler: &Compiler, unpacked: &Path, script: &Path, sources: &[PathB
         let mut command = Command::new("python3");
         command.arg(script).arg(unpacked.join(compiler.libraries)).arg(unpacked.join(compiler.headers));
         command.arg(architecture.to_string()).arg(folder.join(format!("{}-{architecture}", compiler.name)));
-        shell::run(command.args(sources))?;
+        // Without contraction, so that plain Rust computes the same.
+        shell::run(command.arg("--fmad=false").args(sources))?;
     }
     Ok(())
 }

@@ -65,7 +65,7 @@ pub use api::graph::{CUDAGraph, CaptureOutcome, CaptureScope, Condition, Generat
 pub use api::graphed::{GraphFn, GraphedCallable, GraphedOptions};
 pub use api::guard::{MultiStreamGuard, StreamGuard};
 pub use api::ipc::{Ipc, SharedBuffer};
-pub use api::launch::{Arg, Dim3, Kernel, KernelAttributes, LaunchBuilder, LaunchConfig, Module};
+pub use api::launch::{Arg, DetachedKernel, Dim3, Kernel, KernelAttributes, LaunchBuilder, LaunchConfig, Module};
 pub use api::mem_pool::{MemPool, MemPoolGuard, MemPoolOptions, MemPools};
 pub use api::memory::Memory;
 pub use api::nvml::Telemetry;

@@ -23,6 +23,7 @@ use crate::base::process;
 use crate::base::warning::warning;
 use crate::driver::{Api, Source, count_devices};
 use crate::runtime::bound::{self, RuntimeGuard};
+use crate::runtime::extensions::Extensions;
 use crate::runtime::guard::DeviceGuard;
 use crate::runtime::lazy::Queue;
 use crate::runtime::shutdown;
@@ -75,6 +76,7 @@ pub(crate) struct Inner {
     queue: Queue,
     /// Whether graphs keep what they capture until it was written once.
     graph_debug: AtomicBool,
+    extensions: Extensions,
 }
 
 impl Runtime {
@@ -113,7 +115,29 @@ impl Runtime {
             sync_debug: SyncDebugState::default(),
             queue: Queue::default(),
             graph_debug: AtomicBool::new(false),
+            extensions: Extensions::default(),
         }))
+    }
+
+    /// What a crate above keeps for this runtime: the value of its type, made when it is first asked for, the same one
+    /// ever after, and dropped with the runtime. It must not hold the runtime itself, or anything that does, such as a
+    /// [`Kernel`](crate::Kernel): neither would ever be dropped.
+    ///
+    /// ```
+    /// # testkit::make_default(testkit::Config::default()).unwrap();
+    /// use std::sync::atomic::{AtomicU32, Ordering};
+    ///
+    /// use c10_core::Runtime;
+    ///
+    /// #[derive(Default)]
+    /// struct Launches(AtomicU32);
+    ///
+    /// Runtime::current().extension::<Launches>().0.fetch_add(1, Ordering::Relaxed);
+    /// assert_eq!(Runtime::current().extension::<Launches>().0.load(Ordering::Relaxed), 1);
+    /// ```
+    #[must_use]
+    pub fn extension<T: Default + Send + Sync + 'static>(&self) -> Arc<T> {
+        self.0.extensions.get()
     }
 
     /// The process-wide runtime. It is on the system's driver unless [`Self::make_default`] was called before.

@@ -15,6 +15,7 @@
 mod arguments;
 mod builder;
 mod condition;
+mod detached;
 mod own;
 mod ptx;
 mod sleep;
@@ -29,6 +30,7 @@ use cuda_sys::driver::types::{CUdevice_attribute as DeviceAttribute, CUfunction_
 
 pub use arguments::{Arg, LaunchConfig};
 pub use builder::{Dim3, LaunchBuilder};
+pub use detached::DetachedKernel;
 pub(crate) use condition::launch_set_condition;
 pub(crate) use sleep::queue_sleep;
 

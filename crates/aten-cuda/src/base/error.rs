@@ -1,0 +1,183 @@
+//! What can go wrong with tensors.
+//!
+//! Where torch has a text for it, the text is torch's first line.
+
+use crate::base::dtype::DType;
+
+/// The result of an operation.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why an operation failed.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The operation does not fit its tensors.
+    #[error(transparent)]
+    Tensor(#[from] TensorError),
+    /// The runtime or the device failed.
+    #[error(transparent)]
+    Runtime(#[from] c10_core::Error),
+    /// A program of an operation is wrong.
+    #[error(transparent)]
+    Graph(#[from] kernel_ir::GraphError),
+}
+
+/// An operation that does not fit its tensors.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TensorError {
+    /// A size is below zero.
+    #[error("Trying to create tensor with negative dimension {size}: {sizes:?}")]
+    NegativeSize {
+        /// The size.
+        size: i64,
+        /// All sizes.
+        sizes: Vec<i64>,
+    },
+    /// The number of bytes does not fit into 63 bits.
+    #[error("a tensor of the sizes {sizes:?} does not fit into any memory")]
+    TooLarge {
+        /// The sizes.
+        sizes: Vec<i64>,
+    },
+    /// Sizes do not broadcast.
+    #[error("The size of tensor a ({first}) must match the size of tensor b ({second}) at non-singleton dimension {dim}")]
+    Broadcast {
+        /// The size of the first tensor.
+        first: i64,
+        /// The size of the second tensor.
+        second: i64,
+        /// The dimension, counted in the result.
+        dim: usize,
+    },
+    /// A dimension does not exist.
+    #[error("Dimension out of range (expected to be in range of [{low}, {high}], but got {dim})")]
+    DimOutOfRange {
+        /// What was given.
+        dim: i64,
+        /// The lowest one.
+        low: i64,
+        /// The highest one.
+        high: i64,
+    },
+    /// A tensor cannot be expanded to the sizes.
+    #[error(
+        "The expanded size of the tensor ({expanded}) must match the existing size ({existing}) at non-singleton \
+         dimension {dim}.  Target sizes: {target:?}.  Tensor sizes: {sizes:?}"
+    )]
+    Expand {
+        /// The wanted size.
+        expanded: i64,
+        /// The size that there is.
+        existing: i64,
+        /// The dimension.
+        dim: usize,
+        /// The wanted sizes.
+        target: Vec<i64>,
+        /// The sizes that there are.
+        sizes: Vec<i64>,
+    },
+    /// The sizes are for another number of elements.
+    #[error("shape '{}' is invalid for input of size {numel}", list(shape))]
+    InvalidShape {
+        /// The wanted sizes.
+        shape: Vec<i64>,
+        /// The number of elements that there are.
+        numel: i64,
+    },
+    /// A view of these sizes would need a copy.
+    #[error(
+        "view size is not compatible with input tensor's size and stride (at least one dimension spans across two \
+         contiguous subspaces). Use .reshape(...) instead."
+    )]
+    ViewNeedsCopy,
+    /// An operation is not there for a dtype.
+    #[error("\"{kernel}\" not implemented for '{}'", dtype.scalar_type_name())]
+    NotImplemented {
+        /// The name that torch gives the kernel.
+        kernel: String,
+        /// The dtype.
+        dtype: DType,
+    },
+    /// Tensors of one operation are on several devices.
+    #[error("Expected all tensors to be on the same device, but found at least two devices, {first} and {second}!")]
+    Devices {
+        /// The device of one tensor.
+        first: String,
+        /// The device of another.
+        second: String,
+    },
+    /// The result cannot be kept in the dtype of the output.
+    #[error("result type {} can't be cast to the desired output type {}", from.scalar_type_name(), to.scalar_type_name())]
+    CannotCast {
+        /// The dtype of the result.
+        from: DType,
+        /// The dtype of the output.
+        to: DType,
+    },
+    /// The output has other sizes than the result.
+    #[error("output with shape {output:?} doesn't match the broadcast shape {result:?}")]
+    OutputShape {
+        /// The output's sizes.
+        output: Vec<i64>,
+        /// The result's sizes.
+        result: Vec<i64>,
+    },
+    /// Several elements of the output lie at one place.
+    #[error(
+        "unsupported operation: more than one element of the written-to tensor refers to a single memory location. \
+         Please clone() the tensor before performing the operation."
+    )]
+    InternalOverlap,
+    /// The output and an input share only a part of their memory.
+    #[error(
+        "unsupported operation: some elements of the input tensor and the written-to tensor refer to a single memory \
+         location. Please clone() the tensor before performing the operation."
+    )]
+    PartialOverlap,
+    /// A tensor with other than one element has no single value.
+    #[error("a Tensor with {numel} elements cannot be converted to Scalar")]
+    NotOneElement {
+        /// The number of elements.
+        numel: i64,
+    },
+    /// The elements have another dtype.
+    #[error("expected elements of {wanted} but the tensor has {found}")]
+    WrongDType {
+        /// The dtype that was asked for.
+        wanted: DType,
+        /// The dtype that the tensor has.
+        found: DType,
+    },
+    /// A view reaches outside the storage.
+    #[error(
+        "setStorage: sizes {sizes:?}, strides {strides:?}, storage offset {offset}, and itemsize {itemsize} requiring a \
+         storage size of {required} are out of bounds for storage of size {available}"
+    )]
+    OutOfStorage {
+        /// Sizes of the view.
+        sizes: Vec<i64>,
+        /// Strides of the view.
+        strides: Vec<i64>,
+        /// The place of its first element.
+        offset: i64,
+        /// Bytes of an element.
+        itemsize: usize,
+        /// Bytes that it would need.
+        required: i64,
+        /// Bytes that there are.
+        available: usize,
+    },
+    /// What the operation was given is wrong in another way, which the text tells.
+    #[error("{0}")]
+    Invalid(String),
+}
+
+fn list(sizes: &[i64]) -> String {
+    format!("{sizes:?}")
+}
+
+/// An error with a text of its own.
+pub(crate) fn invalid(text: impl Into<String>) -> Error {
+    TensorError::Invalid(text.into()).into()
+}

@@ -1,0 +1,7 @@
+//! What everything is built on: dtypes, scalars, promotion, shapes, errors.
+
+pub(crate) mod dtype;
+pub(crate) mod error;
+pub(crate) mod promotion;
+pub(crate) mod scalar;
+pub(crate) mod shape;

@@ -1,0 +1,116 @@
+//! Sizes and strides, in elements.
+//!
+//! **Invariants:** the number of elements and of bytes of everything that exists fits into `i64`.
+
+use smallvec::SmallVec;
+
+use crate::base::error::{Result, TensorError};
+
+/// Sizes or strides, one for each dimension.
+pub(crate) type Dims = SmallVec<[i64; 6]>;
+
+/// The number of elements; an error where it does not fit.
+pub(crate) fn checked_numel(sizes: &[i64]) -> Result<i64> {
+    if let Some(&size) = sizes.iter().find(|&&size| size < 0) {
+        return Err(TensorError::NegativeSize { size, sizes: sizes.to_vec() }.into());
+    }
+    if sizes.contains(&0) {
+        return Ok(0);
+    }
+    let numel = sizes.iter().try_fold(1_i64, |numel, &size| numel.checked_mul(size));
+    // An element has up to 16 bytes.
+    let fits = numel.filter(|numel| numel.checked_mul(16).is_some());
+    fits.ok_or_else(|| TensorError::TooLarge { sizes: sizes.to_vec() }.into())
+}
+
+/// The number of elements of sizes that are known to be good.
+pub(crate) fn numel(sizes: &[i64]) -> i64 {
+    sizes.iter().product()
+}
+
+/// Strides of elements one after another, the last dimension fastest.
+pub(crate) fn contiguous_strides(sizes: &[i64]) -> Dims {
+    let mut strides = Dims::from_elem(1, sizes.len());
+    let mut stride = 1;
+    for dim in (0..sizes.len()).rev() {
+        strides[dim] = stride;
+        stride *= sizes[dim].max(1);
+    }
+    strides
+}
+
+/// Whether the elements lie one after another, the last dimension fastest. Dimensions of one element do not count.
+pub(crate) fn is_contiguous(sizes: &[i64], strides: &[i64]) -> bool {
+    if numel(sizes) == 0 {
+        return true;
+    }
+    let mut expected = 1;
+    for (&size, &stride) in sizes.iter().zip(strides).rev() {
+        if size != 1 {
+            if stride != expected {
+                return false;
+            }
+            expected *= size;
+        }
+    }
+    true
+}
+
+/// Whether the elements fill their memory without a gap or an overlap, in whatever order.
+pub(crate) fn is_non_overlapping_and_dense(sizes: &[i64], strides: &[i64]) -> bool {
+    if let [size] = sizes {
+        return *size < 2 || strides[0] == 1;
+    }
+    let mut order: SmallVec<[usize; 6]> = (0..sizes.len()).collect();
+    order.sort_by_key(|&dim| if sizes[dim] < 2 { i64::MAX } else { strides[dim] });
+    let mut expected = 1;
+    for dim in order {
+        if sizes[dim] < 2 {
+            return true;
+        }
+        if strides[dim] != expected {
+            return false;
+        }
+        expected *= sizes[dim];
+    }
+    true
+}
+
+/// The elements between the first one and the end of the last one; zero for none.
+pub(crate) fn extent(sizes: &[i64], strides: &[i64]) -> Option<i64> {
+    if sizes.contains(&0) {
+        return Some(0);
+    }
+    let last = sizes.iter().zip(strides).try_fold(0_i64, |sum, (&size, &stride)| {
+        sum.checked_add((size - 1).checked_mul(stride)?)
+    })?;
+    last.checked_add(1)
+}
+
+/// The sizes that both broadcast to (`torch.broadcast_shapes`).
+pub(crate) fn broadcast(a: &[i64], b: &[i64]) -> Result<Dims> {
+    let rank = a.len().max(b.len());
+    let mut sizes = Dims::from_elem(1, rank);
+    for from_end in 1..=rank {
+        let size_of = |sizes: &[i64]| sizes.len().checked_sub(from_end).map_or(1, |dim| sizes[dim]);
+        let (first, second) = (size_of(a), size_of(b));
+        let dim = rank - from_end;
+        sizes[dim] = match (first, second) {
+            (first, second) if first == second => first,
+            (1, second) => second,
+            (first, 1) => first,
+            _ => return Err(TensorError::Broadcast { first, second, dim }.into()),
+        };
+    }
+    Ok(sizes)
+}
+
+/// The dimension that an index from the front, or a negative one from the end, means. Without dimensions there is one.
+pub(crate) fn wrap_dim(dim: i64, rank: usize) -> Result<usize> {
+    let count = i64::try_from(rank.max(1)).unwrap_or(i64::MAX);
+    let place = if dim < 0 { dim + count } else { dim };
+    match usize::try_from(place) {
+        Ok(at) if place < count => Ok(at),
+        _ => Err(TensorError::DimOutOfRange { dim, low: -count, high: count - 1 }.into()),
+    }
+}

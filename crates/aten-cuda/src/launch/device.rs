@@ -1,0 +1,131 @@
+//! Programs on a device: a variant of the kernel for each program and schedule, compiled when it is first needed and
+//! kept by the runtime, and its launches.
+//!
+//! # Safety
+//! Kernels here are written by `kernel_ir` for exactly the operands that they are launched with: the iteration that the
+//! numbers are taken from was made of the same tensors, whose views lie inside their storages.
+#![expect(unsafe_code, reason = "launches of kernels that are generated for their operands")]
+
+use std::collections::HashMap;
+use std::sync::{PoisonError, RwLock};
+
+use c10_core::{Arg, DetachedKernel, Device, DeviceIndex, Kernel, LaunchConfig, Module, Runtime};
+use kernel_ir::pointwise::{self, Access, Meta, Schedule};
+use smallvec::SmallVec;
+
+use super::{Part, ProgramKey, Work};
+use crate::base::error::{Result, TensorError};
+use crate::iterate::Iteration;
+
+/// What decides about a kernel's text.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct VariantKey {
+    program: ProgramKey,
+    schedule: Schedule,
+    device: DeviceIndex,
+}
+
+/// The kernels that a runtime has compiled.
+#[derive(Default)]
+struct Variants {
+    kernels: RwLock<HashMap<VariantKey, DetachedKernel>>,
+    /// Compute capability of each device, as 10 * major + minor.
+    targets: RwLock<HashMap<DeviceIndex, u32>>,
+}
+
+/// Launches the kernel of the program on the current stream of the device.
+pub(super) fn run(work: &Work<'_>, iteration: &Iteration, parts: &[Part<'_>], device: Device) -> Result<()> {
+    Runtime::with_current(|runtime| {
+        let index = device.cuda_index()?.unwrap_or(0);
+        let variants = runtime.extension::<Variants>();
+        let target = variants.target(runtime, index)?;
+        let schedule = schedule(work, iteration, parts).for_target(target);
+        let kernel = variants.kernel(runtime, VariantKey { program: work.key, schedule, device: index }, work)?;
+        launch(&kernel, work, iteration, parts, &schedule)
+    })
+}
+
+fn launch(
+    kernel: &Kernel,
+    work: &Work<'_>,
+    iteration: &Iteration,
+    parts: &[Part<'_>],
+    schedule: &Schedule,
+) -> Result<()> {
+    let numel = u64::try_from(iteration.numel).unwrap_or(0);
+    let strides: SmallVec<[&[i64]; 4]> = match schedule.access {
+        Access::Contiguous { .. } => SmallVec::new(),
+        Access::Strided { .. } => parts.iter().map(|part| iteration.strides[part.operand].as_slice()).collect(),
+    };
+    let sizes: SmallVec<[u64; 6]> = match schedule.access {
+        Access::Contiguous { .. } => SmallVec::new(),
+        Access::Strided { .. } => iteration.sizes.iter().map(|&size| u64::try_from(size).unwrap_or(0)).collect(),
+    };
+    let meta = Meta::of(&work.program, schedule).write(numel, work.scalars, &sizes, &strides);
+    let mut arguments: SmallVec<[Arg<'_>; 6]> = SmallVec::new();
+    for part in parts {
+        if let Some(buffer) = part.tensor.storage().buffer() {
+            let end = part.tensor.byte_offset() + part.tensor.byte_extent();
+            arguments.push(Arg::range(buffer, part.offset..end));
+        }
+    }
+    arguments.push(Arg::Plain(&meta));
+    let blocks = numel.div_ceil(schedule.elements_of_block());
+    let grid = u32::try_from(blocks).map_err(|_| TensorError::TooLarge { sizes: iteration.sizes.to_vec() })?;
+    let config = LaunchConfig { grid: [grid, 1, 1], block: [pointwise::THREADS, 1, 1], shared_bytes: 0 };
+    // SAFETY: the kernel was written for this program and schedule, and takes these operands and numbers. Its elements
+    // are those of the iteration, which lie inside the tensors' parts of their storages. Streams order the work.
+    unsafe { kernel.launch(&config, &arguments, None)? };
+    Ok(())
+}
+
+/// The schedule that fits how the operands lie in memory.
+fn schedule(work: &Work<'_>, iteration: &Iteration, parts: &[Part<'_>]) -> Schedule {
+    let steps: SmallVec<[i64; 4]> = parts.iter().map(|part| i64::try_from(part.ty.bytes()).unwrap_or(0)).collect();
+    let of_parts = Iteration {
+        numel: iteration.numel,
+        sizes: iteration.sizes.clone(),
+        strides: parts.iter().map(|part| iteration.strides[part.operand].clone()).collect(),
+    };
+    if of_parts.is_contiguous(&steps) {
+        let widest = Schedule::contiguous(&work.program);
+        let Access::Contiguous { vector, .. } = widest.access else { return widest };
+        let aligned = parts.iter().all(|part| {
+            let base = part.tensor.storage().buffer().map_or(0, c10_core::DeviceBuffer::address);
+            (base + part.offset as u64).is_multiple_of((part.ty.bytes() * usize::from(vector)) as u64)
+        });
+        return if aligned { widest } else { Schedule::unaligned() };
+    }
+    let rank = u8::try_from(iteration.sizes.len()).unwrap_or(u8::MAX);
+    let last = |strides: &crate::iterate::ByteStrides| {
+        strides.iter().zip(&iteration.sizes).map(|(stride, size)| stride.saturating_mul(*size)).fold(0, i64::saturating_add)
+    };
+    let limit = i64::from(i32::MAX);
+    let wide = iteration.numel > limit || iteration.strides.iter().any(|strides| last(strides) > limit);
+    Schedule { access: Access::Strided { rank, wide }, target: 75 }
+}
+
+impl Variants {
+    fn target(&self, runtime: &Runtime, device: DeviceIndex) -> Result<u32> {
+        if let Some(&known) = self.targets.read().unwrap_or_else(PoisonError::into_inner).get(&device) {
+            return Ok(known);
+        }
+        let (major, minor) = runtime.devices().capability(device)?;
+        // Nothing that is generated needs more than 8.0 has.
+        let target = if major >= 8 { 80 } else { 75 };
+        let _ = minor;
+        self.targets.write().unwrap_or_else(PoisonError::into_inner).insert(device, target);
+        Ok(target)
+    }
+
+    fn kernel(&self, runtime: &Runtime, key: VariantKey, work: &Work<'_>) -> Result<Kernel> {
+        if let Some(known) = self.kernels.read().unwrap_or_else(PoisonError::into_inner).get(&key) {
+            return Ok(known.attach(runtime)?);
+        }
+        let name = work.key.operation;
+        let written = pointwise::write(&work.program, &key.schedule, name)?;
+        let kernel = Module::from_ptx(runtime, key.device, &written.text)?.kernel(name)?;
+        self.kernels.write().unwrap_or_else(PoisonError::into_inner).insert(key, kernel.detach());
+        Ok(kernel)
+    }
+}

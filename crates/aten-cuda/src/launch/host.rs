@@ -1,0 +1,72 @@
+//! Programs on the host: rows of elements, gathered from the inputs, computed and scattered to the outputs.
+
+use kernel_ir::eval::{self, ROW, Row};
+
+use super::{Part, Work};
+use crate::base::error::Result;
+use crate::iterate::Iteration;
+
+/// Computes the elements row by row.
+pub(super) fn run(work: &Work<'_>, iteration: &Iteration, parts: &[Part<'_>]) -> Result<()> {
+    let outputs = work.program.outputs().len();
+    let numel = usize::try_from(iteration.numel).unwrap_or(0);
+    let mut start = 0;
+    while start < numel {
+        let count = ROW.min(numel - start);
+        let places = RowPlaces::new(iteration, start, count);
+        let inputs: Vec<Row> = parts[outputs..].iter().map(|part| gather(part, &places)).collect();
+        let index = i64::try_from(start).unwrap_or(i64::MAX);
+        let rows = eval::run(&work.program, &inputs, work.scalars, index, count);
+        for (part, row) in parts[..outputs].iter().zip(&rows) {
+            scatter(part, &places, row);
+        }
+        start += count;
+    }
+    Ok(())
+}
+
+/// Where the elements of a row are, for each operand of the iteration: bytes from the operand's first element on.
+struct RowPlaces(Vec<Vec<i64>>);
+
+impl RowPlaces {
+    fn new(iteration: &Iteration, start: usize, count: usize) -> Self {
+        let mut at = Vec::with_capacity(iteration.sizes.len());
+        let mut rest = i64::try_from(start).unwrap_or(i64::MAX);
+        for &size in &iteration.sizes {
+            at.push(rest % size);
+            rest /= size;
+        }
+        let mut places: Vec<Vec<i64>> = iteration.strides.iter().map(|_| Vec::with_capacity(count)).collect();
+        for _ in 0..count {
+            for (places, strides) in places.iter_mut().zip(&iteration.strides) {
+                places.push(at.iter().zip(strides).map(|(at, stride)| at * stride).sum());
+            }
+            for (at, &size) in at.iter_mut().zip(&iteration.sizes) {
+                *at += 1;
+                if *at < size {
+                    break;
+                }
+                *at = 0;
+            }
+        }
+        Self(places)
+    }
+
+    fn of<'a>(&'a self, part: &'a Part<'_>) -> impl Iterator<Item = usize> + 'a {
+        self.0[part.operand].iter().map(|&place| part.offset.wrapping_add_signed(isize::try_from(place).unwrap_or(0)))
+    }
+}
+
+fn gather(part: &Part<'_>, places: &RowPlaces) -> Row {
+    let Some(bytes) = part.tensor.storage().host() else { return Row::Int(Vec::new()) };
+    let width = part.ty.bytes();
+    Row::gather(part.ty, places.of(part).map(|at| &bytes[at..at + width]))
+}
+
+fn scatter(part: &Part<'_>, places: &RowPlaces, row: &Row) {
+    let Some(mut bytes) = part.tensor.storage().host_mut() else { return };
+    let width = part.ty.bytes();
+    for (element, at) in places.of(part).enumerate() {
+        bytes[at..at + width].copy_from_slice(&row.bits(part.ty, element).to_le_bytes()[..width]);
+    }
+}

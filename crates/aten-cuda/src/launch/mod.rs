@@ -1,0 +1,110 @@
+//! Running programs: on the host by loops, on a device by kernels.
+//!
+//! Reading order: this file ([`Work`], [`run`]), `host` (rows of elements), `device` (variants and launches).
+
+mod device;
+mod host;
+
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+
+use kernel_ir::{GraphError, Program, Type};
+use smallvec::SmallVec;
+
+use crate::base::error::{Result, TensorError};
+use crate::iterate::Iteration;
+use crate::tensor::{Tensor, is_host};
+
+/// Names a program: the operation and what else its program depends on, such as dtypes.
+///
+/// Two programs with one key are equal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct ProgramKey {
+    /// The operation's name, which is unique.
+    pub(crate) operation: &'static str,
+    /// Dtypes and flags, as the operation packs them.
+    pub(crate) variant: u64,
+}
+
+/// A program with the tensors that it works on.
+#[derive(Debug)]
+pub(crate) struct Work<'a> {
+    pub(crate) key: ProgramKey,
+    pub(crate) program: Arc<Program>,
+    /// Outputs, then inputs. A complex tensor stands for two operands of the program.
+    pub(crate) outputs: &'a [&'a Tensor],
+    pub(crate) inputs: &'a [&'a Tensor],
+    /// The bits of the scalars.
+    pub(crate) scalars: &'a [u64],
+}
+
+/// A part of an operand: elements of one real type, from a byte of a storage on.
+struct Part<'a> {
+    tensor: &'a Tensor,
+    /// Which operand of the iteration it goes along with.
+    operand: usize,
+    /// The first byte.
+    offset: usize,
+    ty: Type,
+}
+
+/// The program of a key, built once.
+pub(crate) fn program(
+    key: ProgramKey,
+    build: impl FnOnce() -> std::result::Result<Program, GraphError>,
+) -> Result<Arc<Program>> {
+    static PROGRAMS: OnceLock<RwLock<HashMap<ProgramKey, Arc<Program>>>> = OnceLock::new();
+    let programs = PROGRAMS.get_or_init(RwLock::default);
+    if let Some(known) = programs.read().unwrap_or_else(PoisonError::into_inner).get(&key) {
+        return Ok(Arc::clone(known));
+    }
+    let built = Arc::new(build()?);
+    let mut programs = programs.write().unwrap_or_else(PoisonError::into_inner);
+    Ok(Arc::clone(programs.entry(key).or_insert(built)))
+}
+
+/// Computes every element of the outputs. All tensors are on one device and broadcast to `sizes`.
+pub(crate) fn run(work: &Work<'_>, sizes: &[i64]) -> Result<()> {
+    let operands: SmallVec<[&Tensor; 4]> = work.outputs.iter().chain(work.inputs).copied().collect();
+    let iteration = Iteration::new(sizes, &operands, work.program.uses_index());
+    if iteration.numel == 0 {
+        return Ok(());
+    }
+    let parts = parts(work);
+    let types = work.program.output_types().chain(work.program.inputs().iter().copied());
+    debug_assert!(parts.iter().map(|part| part.ty).eq(types), "the tensors are those that the program is for");
+    match operands.first() {
+        Some(first) if is_host(first.device()) => host::run(work, &iteration, &parts),
+        Some(first) => device::run(work, &iteration, &parts, first.device()),
+        None => Ok(()),
+    }
+}
+
+/// The operands that the program sees.
+fn parts<'a>(work: &Work<'a>) -> SmallVec<[Part<'a>; 4]> {
+    let mut parts = SmallVec::new();
+    for (operand, &tensor) in work.outputs.iter().chain(work.inputs).enumerate() {
+        let ty = tensor.dtype().part();
+        for half in 0..tensor.dtype().parts() {
+            parts.push(Part { tensor, operand, offset: tensor.byte_offset() + half * ty.bytes(), ty });
+        }
+    }
+    parts
+}
+
+/// The device that all tensors are on.
+pub(crate) fn common_device<'a>(tensors: impl IntoIterator<Item = &'a Tensor>) -> Result<Option<c10_core::Device>> {
+    let mut found: Option<c10_core::Device> = None;
+    for tensor in tensors {
+        let device = tensor.device();
+        match found {
+            None => found = Some(device),
+            Some(first) if first != device => {
+                let (first, second) = (first.to_string(), device.to_string());
+                return Err(TensorError::Devices { first, second }.into());
+            }
+            Some(_) => {}
+        }
+    }
+    Ok(found)
+}

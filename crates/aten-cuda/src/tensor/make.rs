@@ -1,0 +1,165 @@
+//! Tensors from values, and without any.
+
+use c10_core::Device;
+
+use crate::base::dtype::{DType, Element};
+use crate::base::error::{Result, TensorError};
+use crate::base::scalar::Scalar;
+use crate::base::shape::{self, Dims, contiguous_strides};
+use crate::storage::Storage;
+use crate::tensor::{Tensor, ToDevice};
+
+impl Tensor {
+    /// A host tensor with a copy of these elements, in row-major order (`torch.tensor`).
+    ///
+    /// # Errors
+    /// The sizes are for another number of elements.
+    pub fn from_slice<T: Element>(elements: &[T], sizes: &[i64]) -> Result<Self> {
+        Self::from_bytes(bytemuck::cast_slice(elements), sizes, T::DTYPE)
+    }
+
+    /// A host tensor with a copy of these booleans (`torch.tensor`).
+    ///
+    /// # Errors
+    /// The sizes are for another number of elements.
+    pub fn from_bools(elements: &[bool], sizes: &[i64]) -> Result<Self> {
+        Self::from_bytes(bytemuck::cast_slice(elements), sizes, DType::Bool)
+    }
+
+    /// A host tensor of any dtype with a copy of the elements' bytes (`torch.frombuffer`).
+    ///
+    /// # Errors
+    /// The sizes are for another number of bytes.
+    pub fn from_bytes(bytes: &[u8], sizes: &[i64], dtype: DType) -> Result<Self> {
+        let numel = shape::checked_numel(sizes)?;
+        if usize::try_from(numel).ok() != bytes.len().checked_div(dtype.itemsize()) {
+            let given = i64::try_from(bytes.len() / dtype.itemsize()).unwrap_or(i64::MAX);
+            return Err(TensorError::InvalidShape { shape: sizes.to_vec(), numel: given }.into());
+        }
+        let storage = Storage::from_bytes(bytes);
+        Ok(Self::view_of(storage, dtype, Dims::from_slice(sizes), contiguous_strides(sizes), 0))
+    }
+
+    /// A tensor without dimensions, of a number (`torch.tensor`).
+    ///
+    /// # Errors
+    /// None on the host; there is not enough memory on a device.
+    pub fn from_scalar(number: impl Into<Scalar>) -> Result<Self> {
+        let number = number.into();
+        Self::from_bytes(&scalar_bytes(number, number.default_dtype()), &[], number.default_dtype())
+    }
+
+    /// A tensor whose elements are not set: zeros on the host, on a device whatever was there before (`torch.empty`).
+    ///
+    /// # Errors
+    /// A size is negative, or there is not enough memory.
+    pub fn empty(sizes: &[i64], dtype: DType, device: impl ToDevice) -> Result<Self> {
+        shape::checked_numel(sizes)?;
+        empty_strided(sizes, &contiguous_strides(sizes), dtype, device.to_device()?)
+    }
+
+    /// Elements of the same value (`torch.full`).
+    ///
+    /// # Errors
+    /// A size is negative, or there is not enough memory.
+    pub fn full(sizes: &[i64], value: impl Into<Scalar>, dtype: DType, device: impl ToDevice) -> Result<Self> {
+        let made = Self::empty(sizes, dtype, device)?;
+        made.fill_(value)?;
+        Ok(made)
+    }
+
+    /// Zeros (`torch.zeros`).
+    ///
+    /// # Errors
+    /// A size is negative, or there is not enough memory.
+    pub fn zeros(sizes: &[i64], dtype: DType, device: impl ToDevice) -> Result<Self> {
+        Self::full(sizes, 0, dtype, device)
+    }
+
+    /// Ones (`torch.ones`).
+    ///
+    /// # Errors
+    /// A size is negative, or there is not enough memory.
+    pub fn ones(sizes: &[i64], dtype: DType, device: impl ToDevice) -> Result<Self> {
+        Self::full(sizes, 1, dtype, device)
+    }
+
+    /// A tensor of a storage: sizes and strides over its elements from `offset` on (`set_`).
+    ///
+    /// # Errors
+    /// A size or a stride is negative, or the view is not inside the storage.
+    pub fn from_storage(storage: Storage, dtype: DType, sizes: &[i64], strides: &[i64], offset: i64) -> Result<Self> {
+        check_inside(&storage, dtype, sizes, strides, offset)?;
+        Ok(Self::view_of(storage, dtype, Dims::from_slice(sizes), Dims::from_slice(strides), offset))
+    }
+}
+
+/// Checks that a view is inside its storage.
+pub(crate) fn check_inside(storage: &Storage, dtype: DType, sizes: &[i64], strides: &[i64], offset: i64) -> Result<()> {
+    if sizes.len() != strides.len() {
+        let (sizes, strides) = (sizes.len(), strides.len());
+        let text = format!("mismatch in length of strides and shape: {strides} strides for {sizes} sizes");
+        return Err(TensorError::Invalid(text).into());
+    }
+    shape::checked_numel(sizes)?;
+    if let Some(stride) = strides.iter().find(|&&stride| stride < 0) {
+        let text = format!("as_strided: Negative strides are not supported at the moment, got strides: {strides:?}, {stride}");
+        return Err(TensorError::Invalid(text).into());
+    }
+    if offset < 0 {
+        return Err(TensorError::Invalid(format!("Tensor: invalid storage offset {offset}")).into());
+    }
+    let itemsize = dtype.itemsize();
+    let end = match shape::extent(sizes, strides) {
+        Some(0) => Some(0),
+        extent => extent.and_then(|extent| extent.checked_add(offset)),
+    };
+    let bytes = end.and_then(|end| end.checked_mul(i64::try_from(itemsize).ok()?));
+    match bytes {
+        Some(bytes) if usize::try_from(bytes).is_ok_and(|bytes| bytes <= storage.nbytes()) => Ok(()),
+        _ => Err(TensorError::OutOfStorage {
+            sizes: sizes.to_vec(),
+            strides: strides.to_vec(),
+            offset,
+            itemsize,
+            required: bytes.unwrap_or(i64::MAX),
+            available: storage.nbytes(),
+        }
+        .into()),
+    }
+}
+
+/// New memory with these strides, which fill it without a gap.
+pub(crate) fn empty_strided(sizes: &[i64], strides: &[i64], dtype: DType, device: Device) -> Result<Tensor> {
+    let too_large = || TensorError::TooLarge { sizes: sizes.to_vec() };
+    let extent = shape::extent(sizes, strides).ok_or_else(too_large)?;
+    let bytes = usize::try_from(extent).ok().and_then(|extent| extent.checked_mul(dtype.itemsize()));
+    let storage = Storage::new(bytes.ok_or_else(too_large)?, device)?;
+    Ok(Tensor::view_of(storage, dtype, Dims::from_slice(sizes), Dims::from_slice(strides), 0))
+}
+
+/// A number as the bytes of an element.
+#[expect(clippy::cast_possible_truncation, reason = "a number is cut to its dtype, as torch does")]
+#[expect(clippy::cast_sign_loss, reason = "negative numbers wrap around, as torch has it")]
+pub(crate) fn scalar_bytes(number: Scalar, dtype: DType) -> Vec<u8> {
+    let real = number.to_f64();
+    let imaginary = number.imaginary();
+    let single = |value: f64| value as f32;
+    match dtype {
+        DType::Bool => vec![u8::from(number.is_true())],
+        DType::U8 => vec![number.to_i64() as u8],
+        DType::I8 => (number.to_i64() as i8).to_le_bytes().to_vec(),
+        DType::I16 => (number.to_i64() as i16).to_le_bytes().to_vec(),
+        DType::I32 => (number.to_i64() as i32).to_le_bytes().to_vec(),
+        DType::I64 => number.to_i64().to_le_bytes().to_vec(),
+        DType::F16 => half::f16::from_f32(single(real)).to_le_bytes().to_vec(),
+        DType::BF16 => half::bf16::from_f32(single(real)).to_le_bytes().to_vec(),
+        DType::F32 => single(real).to_le_bytes().to_vec(),
+        DType::F64 => real.to_le_bytes().to_vec(),
+        DType::C32 => {
+            [real, imaginary].iter().flat_map(|&part| half::f16::from_f32(single(part)).to_le_bytes()).collect()
+        }
+        DType::C64 => [real, imaginary].iter().flat_map(|&part| single(part).to_le_bytes()).collect(),
+        DType::C128 => [real, imaginary].iter().flat_map(|part| part.to_le_bytes()).collect(),
+    }
+}

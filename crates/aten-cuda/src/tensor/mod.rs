@@ -1,0 +1,185 @@
+//! Tensors: what they are, how they are made and read.
+//!
+//! Reading order: this file ([`Tensor`] and its properties), `make` (tensors from values), `read` (values from tensors),
+//! `view` (other sizes and strides over the same storage), `place` (which device).
+
+mod make;
+mod place;
+mod read;
+mod view;
+
+use std::fmt;
+
+use c10_core::{Device, DeviceType};
+
+pub(crate) use make::empty_strided;
+pub use place::ToDevice;
+
+use crate::base::dtype::DType;
+use crate::base::scalar::Scalar;
+use crate::base::shape::{self, Dims};
+use crate::storage::Storage;
+
+/// A view of shared storage (`torch.Tensor`).
+///
+/// Clones and views refer to the same memory. Operations on a CUDA device are queued on its current stream and return
+/// before they are done.
+#[derive(Clone)]
+pub struct Tensor {
+    storage: Storage,
+    dtype: DType,
+    sizes: Dims,
+    strides: Dims,
+    /// The place of the first element in the storage, in elements.
+    offset: i64,
+}
+
+/// What stands beside a tensor in an operation: another tensor or a number.
+#[derive(Clone, Debug)]
+pub enum Operand<'a> {
+    /// A tensor.
+    Tensor(&'a Tensor),
+    /// A number.
+    Number(Scalar),
+}
+
+impl<'a> From<&'a Tensor> for Operand<'a> {
+    fn from(tensor: &'a Tensor) -> Self {
+        Self::Tensor(tensor)
+    }
+}
+
+impl<T: Into<Scalar>> From<T> for Operand<'_> {
+    fn from(number: T) -> Self {
+        Self::Number(number.into())
+    }
+}
+
+impl Tensor {
+    /// A view; the caller has checked that it is inside the storage.
+    pub(crate) fn view_of(storage: Storage, dtype: DType, sizes: Dims, strides: Dims, offset: i64) -> Self {
+        Self { storage, dtype, sizes, strides, offset }
+    }
+
+    /// The type of the elements (`dtype`).
+    #[must_use]
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// The device of the memory (`device`).
+    #[must_use]
+    pub fn device(&self) -> Device {
+        self.storage.device()
+    }
+
+    /// Whether the memory is on a CUDA device (`is_cuda`).
+    #[must_use]
+    pub fn is_cuda(&self) -> bool {
+        self.storage.buffer().is_some()
+    }
+
+    /// The sizes (`shape`, `size()`).
+    #[must_use]
+    pub fn sizes(&self) -> &[i64] {
+        &self.sizes
+    }
+
+    /// The strides in elements (`stride()`).
+    #[must_use]
+    pub fn strides(&self) -> &[i64] {
+        &self.strides
+    }
+
+    /// The place of the first element in the storage, in elements (`storage_offset()`).
+    #[must_use]
+    pub fn storage_offset(&self) -> i64 {
+        self.offset
+    }
+
+    /// The storage (`untyped_storage()`).
+    #[must_use]
+    pub fn storage(&self) -> &Storage {
+        &self.storage
+    }
+
+    /// The number of dimensions (`dim()`).
+    #[must_use]
+    pub fn dim(&self) -> usize {
+        self.sizes.len()
+    }
+
+    /// The size of a dimension, which may be counted from the end with a negative number (`size(dim)`).
+    ///
+    /// # Errors
+    /// There is no such dimension.
+    pub fn size(&self, dim: i64) -> crate::Result<i64> {
+        let at = shape::wrap_dim(dim, self.dim())?;
+        Ok(self.sizes.get(at).copied().unwrap_or(1))
+    }
+
+    /// The number of elements (`numel()`).
+    #[must_use]
+    pub fn numel(&self) -> i64 {
+        shape::numel(&self.sizes)
+    }
+
+    /// Bytes of an element (`element_size()`).
+    #[must_use]
+    pub fn element_size(&self) -> usize {
+        self.dtype.itemsize()
+    }
+
+    /// Bytes of all elements (`nbytes`).
+    #[must_use]
+    pub fn nbytes(&self) -> usize {
+        usize::try_from(self.numel()).unwrap_or(0) * self.element_size()
+    }
+
+    /// Whether the elements lie one after another, the last dimension fastest (`is_contiguous()`).
+    #[must_use]
+    pub fn is_contiguous(&self) -> bool {
+        shape::is_contiguous(&self.sizes, &self.strides)
+    }
+
+    /// The address of the first element on a CUDA device, 0 without elements (`data_ptr()`).
+    #[must_use]
+    pub fn data_ptr(&self) -> u64 {
+        let offset = u64::try_from(self.byte_offset()).unwrap_or(0);
+        self.storage.buffer().map_or(0, |buffer| buffer.address() + offset)
+    }
+
+    /// The place of the first element in the storage, in bytes.
+    pub(crate) fn byte_offset(&self) -> usize {
+        usize::try_from(self.offset).unwrap_or(0) * self.element_size()
+    }
+
+    /// The bytes between the first element and the end of the last one.
+    pub(crate) fn byte_extent(&self) -> usize {
+        let extent = shape::extent(&self.sizes, &self.strides).unwrap_or(0);
+        usize::try_from(extent).unwrap_or(0) * self.element_size()
+    }
+
+    /// Marks the memory as used by a stream: it is not given to anybody else before the work that is queued there at
+    /// the time of freeing is done (`record_stream`). Operations do this themselves.
+    ///
+    /// # Errors
+    /// The stream is of another device or runtime, or the driver's error.
+    pub fn record_stream(&self, stream: &c10_core::Stream) -> crate::Result<()> {
+        if let Some(buffer) = self.storage.buffer() {
+            buffer.record_stream(stream)?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Tensor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Tensor({:?}, {}, {})", self.sizes.as_slice(), self.dtype, self.device())
+    }
+}
+
+/// Whether the memory of a device is the host's.
+pub(crate) fn is_host(device: Device) -> bool {
+    device.kind == DeviceType::Cpu
+}

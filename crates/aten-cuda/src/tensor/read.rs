@@ -1,0 +1,131 @@
+//! Values from tensors.
+
+use num_complex::Complex64;
+
+use crate::base::dtype::{DType, Element};
+use crate::base::error::{Result, TensorError};
+use crate::base::scalar::Scalar;
+use crate::tensor::Tensor;
+
+impl Tensor {
+    /// The elements in row-major order, after the work of the current stream (`tolist`).
+    ///
+    /// # Errors
+    /// The elements have another dtype, or the device failed.
+    pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
+        if self.dtype() != T::DTYPE {
+            return Err(TensorError::WrongDType { wanted: T::DTYPE, found: self.dtype() }.into());
+        }
+        let bytes = self.to_bytes()?;
+        Ok(bytemuck::pod_collect_to_vec(&bytes))
+    }
+
+    /// The booleans in row-major order, after the work of the current stream (`tolist`).
+    ///
+    /// # Errors
+    /// The elements are no booleans, or the device failed.
+    pub fn to_bools(&self) -> Result<Vec<bool>> {
+        if self.dtype() != DType::Bool {
+            return Err(TensorError::WrongDType { wanted: DType::Bool, found: self.dtype() }.into());
+        }
+        Ok(self.to_bytes()?.into_iter().map(|byte| byte != 0).collect())
+    }
+
+    /// The bytes of the elements in row-major order, after the work of the current stream.
+    ///
+    /// # Errors
+    /// The device failed.
+    pub fn to_bytes(&self) -> Result<Vec<u8>> {
+        let stored = self.storage().read(self.byte_offset(), self.byte_extent())?;
+        if self.is_contiguous() {
+            return Ok(stored);
+        }
+        let itemsize = self.element_size();
+        let mut bytes = Vec::with_capacity(self.nbytes());
+        for place in Places::new(self.sizes(), self.strides()) {
+            let at = place * itemsize;
+            bytes.extend_from_slice(&stored[at..at + itemsize]);
+        }
+        Ok(bytes)
+    }
+
+    /// The value of a tensor with one element (`item`).
+    ///
+    /// # Errors
+    /// There are more elements or none, or the device failed.
+    pub fn item(&self) -> Result<Scalar> {
+        if self.numel() != 1 {
+            return Err(TensorError::NotOneElement { numel: self.numel() }.into());
+        }
+        Ok(scalar_of(&self.to_bytes()?, self.dtype()))
+    }
+}
+
+/// The number that an element's bytes are.
+pub(crate) fn scalar_of(bytes: &[u8], dtype: DType) -> Scalar {
+    let pair = |part: fn(&[u8]) -> f64| {
+        let (real, imaginary) = bytes.split_at(bytes.len() / 2);
+        Scalar::Complex(Complex64::new(part(real), part(imaginary)))
+    };
+    match dtype {
+        DType::Bool => Scalar::Bool(bytes[0] != 0),
+        DType::U8 => Scalar::Int(i64::from(bytes[0])),
+        DType::I8 => Scalar::Int(i64::from(bytemuck::pod_read_unaligned::<i8>(bytes))),
+        DType::I16 => Scalar::Int(i64::from(bytemuck::pod_read_unaligned::<i16>(bytes))),
+        DType::I32 => Scalar::Int(i64::from(bytemuck::pod_read_unaligned::<i32>(bytes))),
+        DType::I64 => Scalar::Int(bytemuck::pod_read_unaligned(bytes)),
+        DType::F16 => Scalar::Float(half(bytes)),
+        DType::BF16 => Scalar::Float(bytemuck::pod_read_unaligned::<half::bf16>(bytes).to_f64()),
+        DType::F32 => Scalar::Float(single(bytes)),
+        DType::F64 => Scalar::Float(bytemuck::pod_read_unaligned(bytes)),
+        DType::C32 => pair(half),
+        DType::C64 => pair(single),
+        DType::C128 => pair(|bytes| bytemuck::pod_read_unaligned(bytes)),
+    }
+}
+
+fn half(bytes: &[u8]) -> f64 {
+    bytemuck::pod_read_unaligned::<half::f16>(bytes).to_f64()
+}
+
+fn single(bytes: &[u8]) -> f64 {
+    f64::from(bytemuck::pod_read_unaligned::<f32>(bytes))
+}
+
+/// The places of a view's elements after its first one, in row-major order.
+#[derive(Debug)]
+pub(crate) struct Places<'a> {
+    sizes: &'a [i64],
+    strides: &'a [i64],
+    at: Vec<i64>,
+    place: i64,
+    left: i64,
+}
+
+impl<'a> Places<'a> {
+    pub(crate) fn new(sizes: &'a [i64], strides: &'a [i64]) -> Self {
+        Self { sizes, strides, at: vec![0; sizes.len()], place: 0, left: sizes.iter().product() }
+    }
+}
+
+impl Iterator for Places<'_> {
+    type Item = usize;
+
+    fn next(&mut self) -> Option<usize> {
+        if self.left == 0 {
+            return None;
+        }
+        self.left -= 1;
+        let place = usize::try_from(self.place).ok();
+        for dim in (0..self.sizes.len()).rev() {
+            self.at[dim] += 1;
+            self.place += self.strides[dim];
+            if self.at[dim] < self.sizes[dim] {
+                break;
+            }
+            self.place -= self.sizes[dim] * self.strides[dim];
+            self.at[dim] = 0;
+        }
+        place
+    }
+}

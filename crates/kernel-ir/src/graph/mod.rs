@@ -1,0 +1,304 @@
+//! Expression graphs: how a program for one element is built and checked.
+//!
+//! **Invariants:** a node refers only to nodes before it. Equal nodes exist once. A [`Program`] is well typed: the
+//! builder keeps the first error that was made and [`Graph::finish`] returns it.
+
+mod error;
+mod node;
+
+use std::collections::HashMap;
+
+pub use error::GraphError;
+pub use node::{Binary, Compare, Node, Unary, Value};
+
+use crate::math::Math;
+use crate::types::{Kind, Type};
+
+/// A program for one element while it is being built.
+///
+/// Building never fails at once. The first mistake is kept, and [`Self::finish`] returns it.
+///
+/// ```
+/// use kernel_ir::{Binary, Graph, GraphError, Type};
+///
+/// let mut graph = Graph::new();
+/// let (a, b) = (graph.input(Type::F32), graph.input(Type::I32));
+/// let sum = graph.binary(Binary::Add, a, b);
+/// graph.output(sum);
+/// assert!(matches!(graph.finish(), Err(GraphError::Mismatch { .. })));
+/// ```
+#[derive(Debug, Default)]
+pub struct Graph {
+    nodes: Vec<Node>,
+    types: Vec<Type>,
+    known: HashMap<Node, Value>,
+    inputs: Vec<Type>,
+    scalars: Vec<Type>,
+    outputs: Vec<Value>,
+    error: Option<GraphError>,
+}
+
+/// A finished program for one element.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Program {
+    nodes: Vec<Node>,
+    types: Vec<Type>,
+    inputs: Vec<Type>,
+    scalars: Vec<Type>,
+    outputs: Vec<Value>,
+}
+
+impl Graph {
+    /// A graph without a node.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The element of the next input, which has elements of this type.
+    pub fn input(&mut self, ty: Type) -> Value {
+        let index = small(self.inputs.len());
+        self.inputs.push(ty);
+        self.add(Node::Input(index), ty)
+    }
+
+    /// The next number that a launch gives, the same one for every element.
+    pub fn scalar(&mut self, ty: Type) -> Value {
+        let index = small(self.scalars.len());
+        self.scalars.push(ty);
+        self.add(Node::Scalar(index), ty)
+    }
+
+    /// A float constant, rounded to the type.
+    pub fn float(&mut self, ty: Type, value: f64) -> Value {
+        let bits = match ty {
+            Type::F64 => value.to_bits(),
+            #[expect(clippy::cast_possible_truncation, reason = "a constant is rounded to its type")]
+            Type::F32 => u64::from((value as f32).to_bits()),
+            _ => return self.refuse(GraphError::Constant { ty }),
+        };
+        self.add(Node::Constant { bits }, ty)
+    }
+
+    /// An integer or boolean constant.
+    pub fn int(&mut self, ty: Type, value: i64) -> Value {
+        if !ty.is_int() && ty != Type::Bool {
+            return self.refuse(GraphError::Constant { ty });
+        }
+        self.add(Node::Constant { bits: value.cast_unsigned() }, ty)
+    }
+
+    /// A constant of any type that programs compute with.
+    pub fn number(&mut self, ty: Type, value: i32) -> Value {
+        if ty.is_float() { self.float(ty, f64::from(value)) } else { self.int(ty, i64::from(value)) }
+    }
+
+    /// The place of the element among all elements, in logical order, as [`Type::I64`].
+    pub fn index(&mut self) -> Value {
+        self.add(Node::Index, Type::I64)
+    }
+
+    /// An operation on one value.
+    pub fn unary(&mut self, op: Unary, a: Value) -> Value {
+        let ty = self.type_of(a);
+        if !op.accepts(ty) {
+            return self.refuse(GraphError::Unary { op, ty });
+        }
+        self.add(Node::Unary(op, a), ty)
+    }
+
+    /// An operation on two values of one type.
+    pub fn binary(&mut self, op: Binary, a: Value, b: Value) -> Value {
+        let (ty, other) = (self.type_of(a), self.type_of(b));
+        if ty != other {
+            return self.refuse(GraphError::Mismatch { first: ty, second: other });
+        }
+        if !op.accepts(ty) {
+            return self.refuse(GraphError::Binary { op, ty });
+        }
+        self.add(Node::Binary(op, a, b), ty)
+    }
+
+    /// A comparison of two values of one type. With a NaN everything is false but [`Compare::Ne`].
+    pub fn compare(&mut self, op: Compare, a: Value, b: Value) -> Value {
+        let (ty, other) = (self.type_of(a), self.type_of(b));
+        if ty != other {
+            return self.refuse(GraphError::Mismatch { first: ty, second: other });
+        }
+        if ty.kind() == Kind::Half {
+            return self.refuse(GraphError::Compare { ty });
+        }
+        self.add(Node::Compare(op, a, b), Type::Bool)
+    }
+
+    /// `a` where the condition is true, else `b`.
+    pub fn select(&mut self, condition: Value, a: Value, b: Value) -> Value {
+        let (ty, other) = (self.type_of(a), self.type_of(b));
+        if self.type_of(condition) != Type::Bool {
+            let first = self.type_of(condition);
+            return self.refuse(GraphError::Mismatch { first, second: Type::Bool });
+        }
+        if ty != other {
+            return self.refuse(GraphError::Mismatch { first: ty, second: other });
+        }
+        self.add(Node::Select(condition, a, b), ty)
+    }
+
+    /// `a * b + c` with one rounding; on integers the low half of the product plus `c`.
+    pub fn fma(&mut self, a: Value, b: Value, c: Value) -> Value {
+        let ty = self.type_of(a);
+        if let Some(second) = [b, c].map(|value| self.type_of(value)).into_iter().find(|&other| other != ty) {
+            return self.refuse(GraphError::Mismatch { first: ty, second });
+        }
+        if !ty.is_float() {
+            let product = self.binary(Binary::Mul, a, b);
+            return self.binary(Binary::Add, product, c);
+        }
+        self.add(Node::Fma(a, b, c), ty)
+    }
+
+    /// The value in another type, as a C++ cast makes it: integers wrap around, floats lose their fraction towards
+    /// zero, and everything but zero is true. 16-bit floats convert by way of [`Type::F32`].
+    pub fn convert(&mut self, a: Value, to: Type) -> Value {
+        let from = self.type_of(a);
+        if from == to {
+            return a;
+        }
+        let through = from.kind() == Kind::Half || to.kind() == Kind::Half;
+        if through && from != Type::F32 && to != Type::F32 {
+            let middle = self.convert(a, Type::F32);
+            return self.convert(middle, to);
+        }
+        if to == Type::Bool {
+            let zero = self.number(from, 0);
+            return self.compare(Compare::Ne, a, zero);
+        }
+        if from == Type::Bool {
+            let (one, zero) = (self.number(to, 1), self.number(to, 0));
+            return self.select(a, one, zero);
+        }
+        self.add(Node::Convert(a), to)
+    }
+
+    /// The bits of the value as another type of the same width.
+    pub fn bitcast(&mut self, a: Value, to: Type) -> Value {
+        let from = self.type_of(a);
+        if from == to {
+            return a;
+        }
+        if from.bytes() != to.bytes() || from == Type::Bool || to == Type::Bool {
+            return self.refuse(GraphError::Mismatch { first: from, second: to });
+        }
+        self.add(Node::Bitcast(a), to)
+    }
+
+    /// A function of `math`, on floats of 32 or 64 bits.
+    pub fn call(&mut self, function: Math, arguments: &[Value]) -> Value {
+        let ty = arguments.first().map_or(Type::Bool, |&first| self.type_of(first));
+        if arguments.len() != function.arity() || !ty.is_float() {
+            return self.refuse(GraphError::Call { function, ty, given: arguments.len() });
+        }
+        if let Some(second) = arguments.iter().map(|&value| self.type_of(value)).find(|&other| other != ty) {
+            return self.refuse(GraphError::Mismatch { first: ty, second });
+        }
+        let second = arguments.get(1).copied();
+        self.add(Node::Call(function, arguments[0], second), ty)
+    }
+
+    /// Makes the value the next output.
+    pub fn output(&mut self, value: Value) {
+        self.outputs.push(value);
+    }
+
+    /// The type of a value of this graph.
+    #[must_use]
+    pub fn type_of(&self, value: Value) -> Type {
+        self.types.get(value.index()).copied().unwrap_or(Type::Bool)
+    }
+
+    /// The finished program.
+    ///
+    /// # Errors
+    /// The first mistake that was made while building, or there is no output.
+    pub fn finish(self) -> Result<Program, GraphError> {
+        match self.error {
+            Some(error) => Err(error),
+            None if self.outputs.is_empty() => Err(GraphError::NoOutput),
+            None => Ok(Program {
+                nodes: self.nodes,
+                types: self.types,
+                inputs: self.inputs,
+                scalars: self.scalars,
+                outputs: self.outputs,
+            }),
+        }
+    }
+
+    fn add(&mut self, node: Node, ty: Type) -> Value {
+        // A constant's type is not in its node: constants are shared only where their types agree.
+        if let Some(&known) = self.known.get(&node)
+            && self.type_of(known) == ty
+        {
+            return known;
+        }
+        let value = Value::new(small(self.nodes.len()));
+        self.nodes.push(node);
+        self.types.push(ty);
+        self.known.insert(node, value);
+        value
+    }
+
+    fn refuse(&mut self, error: GraphError) -> Value {
+        self.error.get_or_insert(error);
+        // A value that stands for the mistake, so that building can go on.
+        self.add(Node::Constant { bits: 0 }, Type::Bool)
+    }
+}
+
+impl Program {
+    /// The nodes, each after those that it uses, with their types.
+    pub fn nodes(&self) -> impl ExactSizeIterator<Item = (Value, Node, Type)> {
+        let typed = self.nodes.iter().zip(&self.types).enumerate();
+        typed.map(|(at, (&node, &ty))| (Value::new(small(at)), node, ty))
+    }
+
+    /// The types of the inputs' elements.
+    #[must_use]
+    pub fn inputs(&self) -> &[Type] {
+        &self.inputs
+    }
+
+    /// The types of the scalars.
+    #[must_use]
+    pub fn scalars(&self) -> &[Type] {
+        &self.scalars
+    }
+
+    /// The outputs.
+    #[must_use]
+    pub fn outputs(&self) -> &[Value] {
+        &self.outputs
+    }
+
+    /// The type of a value.
+    #[must_use]
+    pub fn type_of(&self, value: Value) -> Type {
+        self.types.get(value.index()).copied().unwrap_or(Type::Bool)
+    }
+
+    /// The types of the outputs' elements.
+    pub fn output_types(&self) -> impl Iterator<Item = Type> {
+        self.outputs.iter().map(|&value| self.type_of(value))
+    }
+
+    /// Whether any node is the element's index.
+    #[must_use]
+    pub fn uses_index(&self) -> bool {
+        self.nodes.contains(&Node::Index)
+    }
+}
+
+/// The number of a node, an input or a scalar. A graph with 2^32 of them does not fit into memory.
+fn small(index: usize) -> u32 {
+    u32::try_from(index).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,126 @@
+//! Functions that need more than one instruction.
+//!
+//! On a GPU they are functions in PTX, written in `kernels/math.cu` and kept compiled in `kernels/math.ptx`; without one
+//! they are computed in [`eval`](crate::eval) by the host's libraries.
+
+mod host;
+mod text;
+
+pub(crate) use host::{of_f32, of_f64};
+pub(crate) use text::{symbol, write_functions};
+
+/// A function of one or two floats.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+#[expect(missing_docs, reason = "the functions have the names of C's library")]
+pub enum Math {
+    Exp,
+    Exp2,
+    Expm1,
+    Log,
+    Log2,
+    Log10,
+    Log1p,
+    Rsqrt,
+    Sin,
+    Cos,
+    Tan,
+    Asin,
+    Acos,
+    Atan,
+    Sinh,
+    Cosh,
+    Tanh,
+    Asinh,
+    Acosh,
+    Atanh,
+    Erf,
+    Erfc,
+    Erfinv,
+    Lgamma,
+    Digamma,
+    Pow,
+    Atan2,
+    Hypot,
+    Fmod,
+}
+
+impl Math {
+    /// Every function.
+    pub const ALL: [Self; 29] = [
+        Self::Exp,
+        Self::Exp2,
+        Self::Expm1,
+        Self::Log,
+        Self::Log2,
+        Self::Log10,
+        Self::Log1p,
+        Self::Rsqrt,
+        Self::Sin,
+        Self::Cos,
+        Self::Tan,
+        Self::Asin,
+        Self::Acos,
+        Self::Atan,
+        Self::Sinh,
+        Self::Cosh,
+        Self::Tanh,
+        Self::Asinh,
+        Self::Acosh,
+        Self::Atanh,
+        Self::Erf,
+        Self::Erfc,
+        Self::Erfinv,
+        Self::Lgamma,
+        Self::Digamma,
+        Self::Pow,
+        Self::Atan2,
+        Self::Hypot,
+        Self::Fmod,
+    ];
+
+    /// The name, as C's library has it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Exp => "exp",
+            Self::Exp2 => "exp2",
+            Self::Expm1 => "expm1",
+            Self::Log => "log",
+            Self::Log2 => "log2",
+            Self::Log10 => "log10",
+            Self::Log1p => "log1p",
+            Self::Rsqrt => "rsqrt",
+            Self::Sin => "sin",
+            Self::Cos => "cos",
+            Self::Tan => "tan",
+            Self::Asin => "asin",
+            Self::Acos => "acos",
+            Self::Atan => "atan",
+            Self::Sinh => "sinh",
+            Self::Cosh => "cosh",
+            Self::Tanh => "tanh",
+            Self::Asinh => "asinh",
+            Self::Acosh => "acosh",
+            Self::Atanh => "atanh",
+            Self::Erf => "erf",
+            Self::Erfc => "erfc",
+            Self::Erfinv => "erfinv",
+            Self::Lgamma => "lgamma",
+            Self::Digamma => "digamma",
+            Self::Pow => "pow",
+            Self::Atan2 => "atan2",
+            Self::Hypot => "hypot",
+            Self::Fmod => "fmod",
+        }
+    }
+
+    /// How many arguments it takes: one or two.
+    #[must_use]
+    pub const fn arity(self) -> usize {
+        match self {
+            Self::Pow | Self::Atan2 | Self::Hypot | Self::Fmod => 2,
+            _ => 1,
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! The compiled functions, cut out of one PTX text.
+//!
+//! `kernels/math.ptx` is one module with all functions. A kernel gets only those that it calls, with the functions and
+//! tables that these need, so the text is cut at its top-level declarations. None of them is recursive.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::OnceLock;
+
+use super::Math;
+use crate::types::Type;
+
+/// The functions, compiled from `kernels/math.cu`.
+const TEXT: &str = include_str!("../../kernels/math.ptx");
+
+/// A declaration at the top level of the text, and the names of the others that it mentions.
+struct Piece {
+    text: &'static str,
+    needs: Vec<&'static str>,
+}
+
+/// Writes the functions before a kernel that calls them, each after what it needs itself.
+pub(crate) fn write_functions(calls: &BTreeSet<(Math, Type)>, text: &mut String) {
+    let mut written = BTreeSet::new();
+    for &(function, ty) in calls {
+        write_piece(&symbol(function, ty), pieces(), &mut written, text);
+    }
+}
+
+/// The name of the function in PTX.
+pub(crate) fn symbol(function: Math, ty: Type) -> String {
+    format!("math_{}_{}", function.name(), ty.name())
+}
+
+fn write_piece(name: &str, pieces: &BTreeMap<&str, Piece>, written: &mut BTreeSet<String>, text: &mut String) {
+    let Some(piece) = pieces.get(name) else { return };
+    if !written.insert(name.to_owned()) {
+        return;
+    }
+    for need in &piece.needs {
+        write_piece(need, pieces, written, text);
+    }
+    // Nothing outside the module calls them.
+    text.push_str(piece.text.strip_prefix(".visible ").unwrap_or(piece.text));
+    text.push('\n');
+}
+
+fn pieces() -> &'static BTreeMap<&'static str, Piece> {
+    static PIECES: OnceLock<BTreeMap<&'static str, Piece>> = OnceLock::new();
+    PIECES.get_or_init(|| {
+        let cut = declarations(TEXT);
+        let needs = |own: &str, text: &str| {
+            cut.keys().copied().filter(|&name| name != own && mentions(text, name)).collect::<Vec<_>>()
+        };
+        cut.iter().map(|(&name, &text)| (name, Piece { text, needs: needs(name, text) })).collect()
+    })
+}
+
+/// The tables and the functions with a body, by the names that they declare.
+fn declarations(text: &'static str) -> BTreeMap<&'static str, &'static str> {
+    let mut found = BTreeMap::new();
+    let (mut at, mut rest) = (0, text);
+    while let Some(line) = rest.lines().next() {
+        let is_function = line.starts_with(".func") || line.starts_with(".visible .func");
+        let length = match is_function {
+            // A function without a body is declared again with one.
+            true => end_of(rest, "\n}\n").min(end_of(rest, "\n;\n")),
+            false => line.len() + 1,
+        };
+        let (piece, after) = rest.split_at(length.min(rest.len()));
+        if is_function && piece.ends_with("}\n") {
+            found.insert(function_name(line), piece);
+        } else if line.starts_with(".global") {
+            found.insert(table_name(line), piece);
+        }
+        at += piece.len();
+        rest = after;
+    }
+    debug_assert_eq!(at, text.len(), "the text is cut without a rest");
+    found
+}
+
+fn end_of(text: &str, end: &str) -> usize {
+    text.find(end).map_or(text.len(), |at| at + end.len())
+}
+
+/// The name in `.func (.param .b32 func_retval0) name(`.
+fn function_name(line: &str) -> &str {
+    line.rsplit(") ").next().unwrap_or(line).trim_end_matches('(').trim()
+}
+
+/// The name in `.global .align 4 .b8 name[24] = {...};`.
+fn table_name(line: &str) -> &str {
+    let before = line.split('[').next().unwrap_or(line);
+    before.rsplit(' ').next().unwrap_or(before)
+}
+
+/// Whether the text has the name as a word of its own.
+fn mentions(text: &str, name: &str) -> bool {
+    let is_word = |byte: Option<&u8>| byte.is_some_and(|byte| byte.is_ascii_alphanumeric() || *byte == b'_');
+    text.match_indices(name).any(|(at, _)| {
+        let bytes = text.as_bytes();
+        !is_word(at.checked_sub(1).and_then(|before| bytes.get(before))) && !is_word(bytes.get(at + name.len()))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_function_is_there() {
+        for function in Math::ALL {
+            for ty in [Type::F32, Type::F64] {
+                assert!(pieces().contains_key(symbol(function, ty).as_str()), "{} of {ty}", function.name());
+            }
+        }
+    }
+
+    #[test]
+    fn a_function_brings_what_it_needs_and_nothing_else() {
+        let mut text = String::new();
+        write_functions(&BTreeSet::from([(Math::Sin, Type::F64), (Math::Exp, Type::F32)]), &mut text);
+        let place = |name: &str| text.find(name).unwrap_or_else(|| panic!("{name} is missing"));
+        assert!(place("__cudart_i2opi_d[") < place(".func  (.param .align 8 .b8 func_retval0[16]) __internal_trig"));
+        assert!(place("__internal_trig_reduction_slowpathd(") < place(") math_sin_f64("));
+        assert!(!text.contains("math_cos_f64") && !text.contains(".visible"));
+        assert_eq!(text.matches(") math_exp_f32(").count(), 1);
+    }
+}

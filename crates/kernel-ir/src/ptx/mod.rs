@@ -1,0 +1,161 @@
+//! Writing PTX: registers, instructions of nodes, loads and stores of elements.
+//!
+//! Reading order: this file ([`Writer`]: registers and lines), `node` (what each node becomes), `convert` (conversions),
+//! `access` (elements in memory, one or several at a time).
+//!
+//! **Invariants:** a value of an integer type narrower than 32 bits is in a register of 32 bits, always extended by its
+//! sign or by zeros. A boolean is a predicate. Rounding is always written out, so that the assembler does not contract
+//! a product and a sum.
+
+mod access;
+mod convert;
+mod node;
+
+use std::collections::BTreeSet;
+use std::fmt::{self, Write as _};
+
+use crate::math::{self, Math};
+use crate::types::Type;
+
+/// The language version of the texts: that of CUDA 11.8, the oldest driver that is supported.
+pub(crate) const VERSION: &str = "7.8";
+
+/// A class of registers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Class {
+    Predicate,
+    Bits16,
+    Bits32,
+    Bits64,
+    Float32,
+    Float64,
+}
+
+impl Class {
+    const ALL: [Self; 6] =
+        [Self::Predicate, Self::Bits16, Self::Bits32, Self::Bits64, Self::Float32, Self::Float64];
+
+    /// The class that holds values of a type.
+    pub(crate) const fn of(ty: Type) -> Self {
+        match ty {
+            Type::Bool => Self::Predicate,
+            Type::F16 | Type::BF16 => Self::Bits16,
+            Type::U8 | Type::I8 | Type::I16 | Type::I32 | Type::U32 => Self::Bits32,
+            Type::I64 | Type::U64 => Self::Bits64,
+            Type::F32 => Self::Float32,
+            Type::F64 => Self::Float64,
+        }
+    }
+
+    const fn prefix(self) -> &'static str {
+        match self {
+            Self::Predicate => "%p",
+            Self::Bits16 => "%h",
+            Self::Bits32 => "%r",
+            Self::Bits64 => "%rd",
+            Self::Float32 => "%f",
+            Self::Float64 => "%d",
+        }
+    }
+
+    const fn directive(self) -> &'static str {
+        match self {
+            Self::Predicate => ".pred",
+            Self::Bits16 => ".b16",
+            Self::Bits32 => ".b32",
+            Self::Bits64 => ".b64",
+            Self::Float32 => ".f32",
+            Self::Float64 => ".f64",
+        }
+    }
+}
+
+/// A register.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Reg {
+    class: Class,
+    number: u32,
+}
+
+impl fmt::Display for Reg {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", self.class.prefix(), self.number)
+    }
+}
+
+/// The body of a kernel while it is written.
+#[derive(Debug)]
+pub(crate) struct Writer {
+    body: String,
+    counts: [u32; 6],
+    labels: u32,
+    calls: BTreeSet<(Math, Type)>,
+    /// Whether the target has instructions for `bf16`.
+    has_bf16: bool,
+    target: u32,
+}
+
+/// Adds a line to a writer's body.
+macro_rules! line {
+    ($writer:expr, $($text:tt)*) => {
+        $writer.line(format_args!($($text)*))
+    };
+}
+pub(crate) use line;
+
+impl Writer {
+    /// A body for devices of this compute capability, as 10 * major + minor.
+    pub(crate) fn new(target: u32) -> Self {
+        let (body, calls) = (String::new(), BTreeSet::new());
+        Self { body, counts: [0; 6], labels: 0, calls, has_bf16: target >= 80, target }
+    }
+
+    /// A register that nothing has used.
+    pub(crate) fn register(&mut self, class: Class) -> Reg {
+        let count = &mut self.counts[class as usize];
+        *count += 1;
+        Reg { class, number: *count }
+    }
+
+    /// A label that nothing has used.
+    pub(crate) fn label(&mut self) -> String {
+        self.labels += 1;
+        format!("$L{}", self.labels)
+    }
+
+    pub(crate) fn line(&mut self, text: fmt::Arguments<'_>) {
+        self.body.push('\t');
+        // Writing to a text cannot fail.
+        let _ = self.body.write_fmt(text);
+        self.body.push_str(";\n");
+    }
+
+    /// Puts a label here.
+    pub(crate) fn place(&mut self, label: &str) {
+        let _ = writeln!(self.body, "{label}:");
+    }
+
+    /// A new register with the result of an instruction: `mnemonic register, operands`.
+    pub(crate) fn make(&mut self, class: Class, mnemonic: &str, operands: fmt::Arguments<'_>) -> Reg {
+        let made = self.register(class);
+        line!(self, "{mnemonic} {made}, {operands}");
+        made
+    }
+
+    /// The whole module: the functions that are called, and the kernel with this name, parameters and bound of threads.
+    pub(crate) fn finish(self, name: &str, parameters: &[String], threads: u32) -> String {
+        let mut text = format!(".version {VERSION}\n.target sm_{}\n.address_size 64\n\n", self.target);
+        math::write_functions(&self.calls, &mut text);
+        let _ = writeln!(text, ".visible .entry {name}(\n\t{}\n)", parameters.join(",\n\t"));
+        let _ = writeln!(text, ".maxntid {threads}, 1, 1\n{{");
+        for class in Class::ALL {
+            let count = self.counts[class as usize];
+            if count > 0 {
+                let _ = writeln!(text, "\t.reg {} {}<{}>;", class.directive(), class.prefix(), count + 1);
+            }
+        }
+        text.push_str(&self.body);
+        text.push_str("}\n");
+        text
+    }
+}

@@ -1,0 +1,216 @@
+//! What each node of a program becomes.
+
+use super::{Class, Reg, Writer, line};
+use crate::graph::{Binary, Compare, Node, Program, Unary, Value};
+use crate::math::{self, Math};
+use crate::types::{Kind, Type};
+
+impl Writer {
+    /// Writes the program for one element; returns the registers of its outputs. The inputs and scalars are in registers
+    /// already; the index is one of 64 bits and is needed only where the program uses it.
+    pub(crate) fn program(&mut self, program: &Program, inputs: &[Reg], scalars: &[Reg], index: Option<Reg>) -> Vec<Reg> {
+        let mut values: Vec<Reg> = Vec::with_capacity(program.nodes().len());
+        for (_, node, ty) in program.nodes() {
+            let made = self.node(program, &values, node, ty, inputs, scalars, index);
+            values.push(made);
+        }
+        program.outputs().iter().map(|output| values[output.index()]).collect()
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "they are what a node can refer to")]
+    fn node(
+        &mut self,
+        program: &Program,
+        values: &[Reg],
+        node: Node,
+        ty: Type,
+        inputs: &[Reg],
+        scalars: &[Reg],
+        index: Option<Reg>,
+    ) -> Reg {
+        let of = |value: Value| values[value.index()];
+        match node {
+            Node::Input(at) => inputs[at as usize],
+            Node::Scalar(at) => scalars[at as usize],
+            Node::Constant { bits } => self.constant(ty, bits),
+            Node::Index => index.unwrap_or_else(|| self.constant(Type::I64, 0)),
+            Node::Unary(op, a) => self.unary(op, ty, of(a)),
+            Node::Binary(op, a, b) => self.binary(op, ty, of(a), of(b)),
+            Node::Compare(op, a, b) => self.compare(op, program.type_of(a), of(a), of(b)),
+            Node::Select(condition, a, b) => self.select(ty, of(condition), of(a), of(b)),
+            Node::Fma(a, b, c) => {
+                let (a, b, c) = (of(a), of(b), of(c));
+                self.make(Class::of(ty), &format!("fma.rn.{ty}"), format_args!("{a}, {b}, {c}"))
+            }
+            Node::Convert(a) => self.convert(of(a), program.type_of(a), ty),
+            Node::Bitcast(a) => self.bitcast(of(a), program.type_of(a), ty),
+            Node::Call(function, a, b) => self.call(function, ty, of(a), b.map(of)),
+        }
+    }
+
+    /// A constant in a register.
+    pub(crate) fn constant(&mut self, ty: Type, bits: u64) -> Reg {
+        match ty {
+            Type::Bool => {
+                let word = self.make(Class::Bits32, "mov.b32", format_args!("{}", u32::from(bits != 0)));
+                self.make(Class::Predicate, "setp.ne.u32", format_args!("{word}, 0"))
+            }
+            Type::F32 => self.make(Class::Float32, "mov.f32", format_args!("0f{:08X}", bits & 0xffff_ffff)),
+            Type::F64 => self.make(Class::Float64, "mov.f64", format_args!("0d{bits:016X}")),
+            Type::I64 | Type::U64 => self.make(Class::Bits64, "mov.b64", format_args!("{}", bits.cast_signed())),
+            Type::F16 | Type::BF16 => self.make(Class::Bits16, "mov.b16", format_args!("{}", bits & 0xffff)),
+            Type::U8 | Type::I8 | Type::I16 | Type::I32 | Type::U32 => {
+                let all = self.make(Class::Bits32, "mov.b32", format_args!("{}", bits & 0xffff_ffff));
+                self.narrow(ty, all)
+            }
+        }
+    }
+
+    fn unary(&mut self, op: Unary, ty: Type, a: Reg) -> Reg {
+        let class = Class::of(ty);
+        let mnemonic = match (op, ty.kind()) {
+            (Unary::Neg, Kind::Float) => format!("neg.{ty}"),
+            (Unary::Neg, _) => format!("neg.s{}", width(ty)),
+            (Unary::Abs, Kind::Float) => format!("abs.{ty}"),
+            (Unary::Abs, Kind::Int { signed: false }) => return a,
+            (Unary::Abs, _) => format!("abs.s{}", width(ty)),
+            (Unary::Not, Kind::Bool) => "not.pred".to_owned(),
+            (Unary::Not, _) => format!("not.b{}", width(ty)),
+            (Unary::Sqrt, _) => format!("sqrt.rn.{ty}"),
+            (Unary::Floor, _) => format!("cvt.rmi.{ty}.{ty}"),
+            (Unary::Ceil, _) => format!("cvt.rpi.{ty}.{ty}"),
+            (Unary::Trunc, _) => format!("cvt.rzi.{ty}.{ty}"),
+            (Unary::Round, _) => format!("cvt.rni.{ty}.{ty}"),
+        };
+        let made = self.make(class, &mnemonic, format_args!("{a}"));
+        self.narrow(ty, made)
+    }
+
+    fn binary(&mut self, op: Binary, ty: Type, a: Reg, b: Reg) -> Reg {
+        if matches!(op, Binary::Shl | Binary::Shr) {
+            return self.shift(op, ty, a, b);
+        }
+        let (width, sign) = (width(ty), sign(ty));
+        let mnemonic = match (op, ty.kind()) {
+            (Binary::Add, Kind::Float) => format!("add.rn.{ty}"),
+            (Binary::Sub, Kind::Float) => format!("sub.rn.{ty}"),
+            (Binary::Mul, Kind::Float) => format!("mul.rn.{ty}"),
+            (Binary::Div, Kind::Float) => format!("div.rn.{ty}"),
+            (Binary::Min, Kind::Float) => format!("min.{ty}"),
+            (Binary::Max, Kind::Float) => format!("max.{ty}"),
+            (Binary::And, Kind::Bool) => "and.pred".to_owned(),
+            (Binary::Or, Kind::Bool) => "or.pred".to_owned(),
+            (Binary::Xor, Kind::Bool) => "xor.pred".to_owned(),
+            (Binary::Add, _) => format!("add.s{width}"),
+            (Binary::Sub, _) => format!("sub.s{width}"),
+            (Binary::Mul, _) => format!("mul.lo.s{width}"),
+            (Binary::Div, _) => format!("div.{sign}{width}"),
+            (Binary::Rem, _) => format!("rem.{sign}{width}"),
+            (Binary::Min, _) => format!("min.{sign}{width}"),
+            (Binary::Max, _) => format!("max.{sign}{width}"),
+            (Binary::And, _) => format!("and.b{width}"),
+            (Binary::Or, _) => format!("or.b{width}"),
+            (Binary::Xor, _) => format!("xor.b{width}"),
+            (Binary::Shl | Binary::Shr, _) => return a,
+        };
+        let made = self.make(Class::of(ty), &mnemonic, format_args!("{a}, {b}"));
+        self.narrow(ty, made)
+    }
+
+    /// A shift, whose distance PTX takes as 32 unsigned bits and holds to the register's width. Distances that are
+    /// negative or past the width of the type shift everything out.
+    fn shift(&mut self, op: Binary, ty: Type, a: Reg, b: Reg) -> Reg {
+        let distance = match Class::of(ty) {
+            Class::Bits64 => {
+                let held = self.make(Class::Bits64, "min.u64", format_args!("{b}, 64"));
+                self.make(Class::Bits32, "cvt.u32.u64", format_args!("{held}"))
+            }
+            _ => self.make(Class::Bits32, "min.u32", format_args!("{b}, 32")),
+        };
+        let mnemonic = match op {
+            Binary::Shl => format!("shl.b{}", width(ty)),
+            _ => format!("shr.{}{}", sign(ty), width(ty)),
+        };
+        let made = self.make(Class::of(ty), &mnemonic, format_args!("{a}, {distance}"));
+        self.narrow(ty, made)
+    }
+
+    fn compare(&mut self, op: Compare, ty: Type, a: Reg, b: Reg) -> Reg {
+        let name = match (op, ty.kind()) {
+            (Compare::Eq, _) => "eq",
+            (Compare::Ne, Kind::Float) => "neu",
+            (Compare::Ne, _) => "ne",
+            (Compare::Lt, _) => "lt",
+            (Compare::Le, _) => "le",
+            (Compare::Gt, _) => "gt",
+            (Compare::Ge, _) => "ge",
+        };
+        let (a, b) = match ty {
+            Type::Bool => (self.word_of(a), self.word_of(b)),
+            _ => (a, b),
+        };
+        let suffix = match ty.kind() {
+            Kind::Float => ty.to_string(),
+            Kind::Bool => "u32".to_owned(),
+            _ => format!("{}{}", sign(ty), width(ty)),
+        };
+        self.make(Class::Predicate, &format!("setp.{name}.{suffix}"), format_args!("{a}, {b}"))
+    }
+
+    fn select(&mut self, ty: Type, condition: Reg, a: Reg, b: Reg) -> Reg {
+        let suffix = match Class::of(ty) {
+            Class::Predicate => {
+                let (a, b) = (self.word_of(a), self.word_of(b));
+                let word = self.make(Class::Bits32, "selp.b32", format_args!("{a}, {b}, {condition}"));
+                return self.make(Class::Predicate, "setp.ne.u32", format_args!("{word}, 0"));
+            }
+            Class::Bits16 => "b16",
+            Class::Bits32 => "b32",
+            Class::Bits64 => "b64",
+            Class::Float32 => "f32",
+            Class::Float64 => "f64",
+        };
+        self.make(Class::of(ty), &format!("selp.{suffix}"), format_args!("{a}, {b}, {condition}"))
+    }
+
+    fn call(&mut self, function: Math, ty: Type, a: Reg, b: Option<Reg>) -> Reg {
+        self.calls.insert((function, ty));
+        let made = self.register(Class::of(ty));
+        let bits = ty.bits();
+        let symbol = math::symbol(function, ty);
+        line!(self, "{{ .param .b{bits} result");
+        for (at, argument) in [Some(a), b].into_iter().flatten().enumerate() {
+            line!(self, ".param .b{bits} argument{at}");
+            line!(self, "st.param.{ty} [argument{at}], {argument}");
+        }
+        let list = if b.is_some() { "argument0, argument1" } else { "argument0" };
+        line!(self, "call.uni (result), {symbol}, ({list})");
+        line!(self, "ld.param.{ty} {made}, [result]; }}");
+        made
+    }
+
+    /// One or zero for a predicate.
+    pub(crate) fn word_of(&mut self, predicate: Reg) -> Reg {
+        self.make(Class::Bits32, "selp.u32", format_args!("1, 0, {predicate}"))
+    }
+
+    /// A value of a narrow integer type, extended again after an operation on 32 bits.
+    pub(crate) fn narrow(&mut self, ty: Type, a: Reg) -> Reg {
+        match ty {
+            Type::U8 => self.make(Class::Bits32, "and.b32", format_args!("{a}, 255")),
+            Type::I8 => self.make(Class::Bits32, "bfe.s32", format_args!("{a}, 0, 8")),
+            Type::I16 => self.make(Class::Bits32, "bfe.s32", format_args!("{a}, 0, 16")),
+            _ => a,
+        }
+    }
+}
+
+/// Bits of the register that an integer is in.
+pub(super) const fn width(ty: Type) -> u32 {
+    if ty.bytes() == 8 { 64 } else { 32 }
+}
+
+/// How instructions write whether an integer has a sign.
+pub(super) const fn sign(ty: Type) -> char {
+    if matches!(ty.kind(), Kind::Int { signed: true }) { 's' } else { 'u' }
+}
