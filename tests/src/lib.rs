@@ -7,6 +7,7 @@
 pub mod conformance;
 
 pub mod kernels;
+pub mod ops;
 pub mod replay;
 #[forbid(unsafe_code)]
 pub mod script;

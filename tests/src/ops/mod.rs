@@ -1,0 +1,128 @@
+//! Recorded tensor operations: `file` reads them, `call` runs them, `judge` compares the answers.
+
+mod call;
+mod file;
+mod judge;
+
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+
+use c10_core::Runtime;
+
+use self::file::{Case, File, Outcome};
+
+/// What the command line asks for.
+struct Options {
+    files: Vec<String>,
+    driver: String,
+    filter: Option<String>,
+    all: bool,
+}
+
+/// The program `ops`.
+#[expect(clippy::print_stdout, clippy::print_stderr, reason = "the output of a program")]
+pub fn main(arguments: Vec<String>) -> ExitCode {
+    let outcome = parse(arguments).and_then(|options| run(&options));
+    match outcome {
+        Ok((passed, failed)) => {
+            println!("{passed} passed, {failed} failed");
+            ExitCode::from(u8::from(failed > 0))
+        }
+        Err(text) => {
+            eprintln!("error: {text}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn parse(arguments: Vec<String>) -> Result<Options, String> {
+    let mut options = Options { files: Vec::new(), driver: "sim".to_owned(), filter: None, all: false };
+    let mut words = arguments.into_iter();
+    while let Some(word) = words.next() {
+        let mut value = || words.next().ok_or_else(|| format!("{word} needs a value"));
+        match word.as_str() {
+            "--driver" => options.driver = value()?,
+            "--filter" => options.filter = Some(value()?),
+            "--all" => options.all = true,
+            _ => options.files.push(word),
+        }
+    }
+    if options.files.is_empty() { Err("name a file to check".to_owned()) } else { Ok(options) }
+}
+
+#[expect(clippy::print_stdout, reason = "the output of a program")]
+fn run(options: &Options) -> Result<(usize, usize), String> {
+    let device = if options.driver == "cpu" { "cpu" } else { "cuda" };
+    let _bound = bind(&options.driver)?;
+    let (mut passed, mut failed) = (0, 0);
+    let mut tally: BTreeMap<String, (usize, usize)> = BTreeMap::new();
+    for path in &options.files {
+        let file = File::read(path)?;
+        for (at, case) in file.cases.iter().enumerate() {
+            if options.filter.as_ref().is_some_and(|filter| *filter != case.op) {
+                continue;
+            }
+            let counts = tally.entry(case.op.clone()).or_default();
+            match check(case, device) {
+                Ok(()) => counts.0 += 1,
+                Err(why) => {
+                    if options.all || counts.1 == 0 {
+                        println!("{path}: case {at}, {}: {why}", case.title());
+                    }
+                    counts.1 += 1;
+                }
+            }
+        }
+        for (title, outcome) in judge::tables(&file, device) {
+            if options.filter.as_ref().is_some_and(|filter| *filter != title) {
+                continue;
+            }
+            let counts = tally.entry(title.clone()).or_default();
+            match outcome {
+                Ok(()) => counts.0 += 1,
+                Err(why) => {
+                    println!("{path}: {title}: {why}");
+                    counts.1 += 1;
+                }
+            }
+        }
+    }
+    for (op, (good, bad)) in tally {
+        if bad > 0 {
+            println!("{op}: {good} passed, {bad} failed");
+        }
+        passed += good;
+        failed += bad;
+    }
+    Ok((passed, failed))
+}
+
+/// The runtime on the driver that is asked for, bound to this thread; none for the host alone.
+fn bind(driver: &str) -> Result<Option<Bound>, String> {
+    Ok(match driver {
+        "cpu" => None,
+        "sim" | "auto" => Some(Bound::Simulated(testkit::simulated_runtime())),
+        "real" => Some(Bound::Real(Runtime::on_system_driver().bind())),
+        path => Some(Bound::Real(Runtime::on_driver_file(path).bind())),
+    })
+}
+
+/// A runtime that stays bound to the thread.
+#[expect(dead_code, reason = "holding it keeps the runtime bound")]
+enum Bound {
+    Simulated(testkit::SimulatedRuntime),
+    Real(c10_core::RuntimeGuard),
+}
+
+fn check(case: &Case, device: &str) -> Result<(), String> {
+    // A panic is a failure of its case, not of the whole run.
+    let answered = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| call::run(case, device)));
+    let answered = answered.map_err(|_| "a panic".to_owned())?;
+    match (&case.outcome, answered) {
+        (_, Err(call::Failure::Absent)) => Err("the operation is not there".to_owned()),
+        (Outcome::Error { .. }, Err(call::Failure::Refused(_))) => Ok(()),
+        (Outcome::Error { text }, Ok(_)) => Err(format!("succeeds, but torch says: {text}")),
+        (Outcome::Values(_), Err(call::Failure::Refused(text))) => Err(format!("fails: {text}")),
+        (Outcome::Values(wanted), Ok(found)) => judge::values(case, wanted, &found),
+    }
+}
