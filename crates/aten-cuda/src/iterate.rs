@@ -74,11 +74,12 @@ impl Iteration {
     }
 }
 
-/// Strides, in elements, of a new result of elementwise operations on these inputs.
-pub(crate) fn result_strides(sizes: &[i64], inputs: &[&Tensor]) -> Dims {
-    let same_sizes = || inputs.iter().all(|tensor| tensor.sizes() == sizes);
+/// Strides, in elements, of a new result of elementwise operations on these inputs. A number beside them counts as a
+/// tensor without dimensions, so that inputs and result are not all of one shape.
+pub(crate) fn result_strides(sizes: &[i64], inputs: &[&Tensor], beside_number: bool) -> Dims {
     let Some(first) = inputs.first() else { return shape::contiguous_strides(sizes) };
-    if same_sizes() {
+    let one_shape = !(beside_number && !sizes.is_empty()) && inputs.iter().all(|tensor| tensor.sizes() == sizes);
+    if one_shape {
         if inputs.iter().all(|tensor| tensor.is_contiguous()) {
             return shape::contiguous_strides(sizes);
         }
@@ -88,11 +89,15 @@ pub(crate) fn result_strides(sizes: &[i64], inputs: &[&Tensor]) -> Dims {
         }
     }
     let strides: SmallVec<[Dims; 4]> = inputs.iter().map(|tensor| broadcast_strides(sizes, tensor)).collect();
+    let order = memory_order(sizes, &strides);
+    if order.iter().copied().eq((0..sizes.len()).rev()) {
+        return shape::contiguous_strides(sizes);
+    }
     let mut result = Dims::from_elem(1, sizes.len());
     let mut stride = 1;
-    for dim in memory_order(sizes, &strides) {
+    for dim in order {
         result[dim] = stride;
-        stride *= sizes[dim].max(1);
+        stride *= sizes[dim];
     }
     result
 }

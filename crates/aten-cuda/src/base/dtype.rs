@@ -177,6 +177,16 @@ impl DType {
         }
     }
 
+    /// The complex dtype of pairs of this one; pairs of `bf16` are kept as pairs of `f32` (`c10::toComplexType`).
+    #[must_use]
+    pub const fn to_complex(self) -> Self {
+        match self {
+            Self::F16 | Self::C32 => Self::C32,
+            Self::F64 | Self::C128 => Self::C128,
+            _ => Self::C64,
+        }
+    }
+
     /// The type that a kernel computes in: `f32` for 16-bit floats (`at::opmath_type`).
     #[must_use]
     pub(crate) const fn compute_type(self) -> Type {

@@ -22,15 +22,7 @@ pub fn promote_types(a: DType, b: DType) -> DType {
         (Category::Integral, Category::Integral) => integers(low, high),
         (Category::Floating, Category::Floating) => floats(low, high),
         (Category::Complex, Category::Complex) => complex(low, high),
-        (Category::Floating, Category::Complex) => {
-            // What a pair of bfloat16 would be is a pair of f32.
-            let pair = match low {
-                DType::F16 => DType::C32,
-                DType::F64 => DType::C128,
-                _ => DType::C64,
-            };
-            complex(pair, high)
-        }
+        (Category::Floating, Category::Complex) => complex(low.to_complex(), high),
         _ => high,
     }
 }
@@ -79,15 +71,15 @@ impl Participants {
         Self::combine(first, self.numbers).unwrap_or(DType::F32)
     }
 
-    /// A lower rank counts only where its category is higher. Then complex ones take the width of the higher rank.
+    /// A lower rank counts only where its category is higher. A float beside a complex number of lower rank becomes the
+    /// complex dtype of its own width.
     fn combine(higher: Option<DType>, lower: Option<DType>) -> Option<DType> {
-        match (higher, lower) {
-            (Some(higher), Some(lower)) if lower.category() > higher.category() => {
-                Some(promote_types(higher, lower))
-            }
-            (Some(higher), _) => Some(higher),
-            (None, lower) => lower,
-        }
+        let (Some(higher), Some(lower)) = (higher, lower) else { return higher.or(lower) };
+        Some(match (higher.category(), lower.category()) {
+            (Category::Floating, Category::Complex) => higher.to_complex(),
+            (high, low) if low > high => promote_types(higher, lower),
+            _ => higher,
+        })
     }
 }
 

@@ -2,7 +2,7 @@
 
 use num_complex::Complex64;
 
-use crate::base::dtype::{Category, DType};
+use crate::base::dtype::DType;
 
 /// A number of no particular width, as Python has them (`c10::Scalar`).
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -18,15 +18,6 @@ pub enum Scalar {
 }
 
 impl Scalar {
-    pub(crate) const fn category(self) -> Category {
-        match self {
-            Self::Bool(_) => Category::Bool,
-            Self::Int(_) => Category::Integral,
-            Self::Float(_) => Category::Floating,
-            Self::Complex(_) => Category::Complex,
-        }
-    }
-
     /// The dtype of a tensor made of the number alone.
     #[must_use]
     pub const fn default_dtype(self) -> DType {

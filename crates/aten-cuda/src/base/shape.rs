@@ -56,10 +56,10 @@ pub(crate) fn is_contiguous(sizes: &[i64], strides: &[i64]) -> bool {
     true
 }
 
-/// Whether the elements fill their memory without a gap or an overlap, in whatever order.
+/// Whether the elements fill their memory without a gap or an overlap, in whatever order. No elements always do.
 pub(crate) fn is_non_overlapping_and_dense(sizes: &[i64], strides: &[i64]) -> bool {
-    if let [size] = sizes {
-        return *size < 2 || strides[0] == 1;
+    if is_contiguous(sizes, strides) {
+        return true;
     }
     let mut order: SmallVec<[usize; 6]> = (0..sizes.len()).collect();
     order.sort_by_key(|&dim| if sizes[dim] < 2 { i64::MAX } else { strides[dim] });

@@ -128,7 +128,7 @@ pub(crate) fn preserved_strides(tensor: &Tensor) -> Dims {
     if is_non_overlapping_and_dense(tensor.sizes(), tensor.strides()) {
         return Dims::from_slice(tensor.strides());
     }
-    crate::iterate::result_strides(tensor.sizes(), &[tensor])
+    crate::iterate::result_strides(tensor.sizes(), &[tensor], false)
 }
 
 /// A new tensor on the same device.

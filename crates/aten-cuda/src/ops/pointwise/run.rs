@@ -40,7 +40,8 @@ pub(crate) fn elementwise(
 ) -> Result<Tensor> {
     let prepared = Prepared::new(operation, operands, numbers)?;
     let tensors = prepared.tensors();
-    let strides = iterate::result_strides(&prepared.sizes, &tensors);
+    let beside_number = operands.iter().any(|operand| matches!(operand, Operand::Number(_)));
+    let strides = iterate::result_strides(&prepared.sizes, &tensors, beside_number);
     let out = empty_strided(&prepared.sizes, &strides, operation.rule.result(prepared.common), prepared.device)?;
     prepared.run(&out)?;
     Ok(out)
