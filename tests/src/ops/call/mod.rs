@@ -1,6 +1,12 @@
-//! Running a recorded call.
+//! Running a recorded call: a file for each family of operations.
 
-use aten_cuda::{Operand, Scalar, Storage, Tensor};
+mod index;
+mod linalg;
+mod pointwise;
+mod reduce;
+mod shape;
+
+use aten_cuda::{DType, Operand, Scalar, Storage, Tensor};
 
 use super::file::{self, Case, Input, Stored};
 
@@ -22,10 +28,13 @@ type Answer = Result<Vec<Tensor>, Failure>;
 
 /// The answer of the library on a device.
 pub(crate) fn run(case: &Case, device: &str) -> Answer {
-    let given = Given::new(case, device)?;
-    let families = [unary, binary, others];
-    for family in families {
-        match family(&case.op, &given) {
+    by_name(&case.op, &Given::new(case, device)?)
+}
+
+/// The answer of the first family that knows the operation.
+fn by_name(op: &str, given: &Given<'_>) -> Answer {
+    for family in [pointwise::call, reduce::call, index::call, linalg::call, shape::call] {
+        match family(op, given) {
             Err(Failure::Absent) => {}
             answer => return answer,
         }
@@ -45,7 +54,7 @@ pub(crate) fn tensor(stored: &Stored, device: &str) -> Result<Tensor, Failure> {
 pub(crate) struct Given<'a> {
     inputs: Vec<Made>,
     args: &'a serde_json::Value,
-    #[expect(dead_code, reason = "factories will need it")]
+    /// Where results of operations without tensors go.
     device: &'a str,
 }
 
@@ -89,57 +98,30 @@ impl<'a> Given<'a> {
         file::integers(&self.args[name])
     }
 
+    fn integer(&self, name: &str) -> Option<i64> {
+        self.args[name].as_i64()
+    }
+
+    fn flag(&self, name: &str) -> bool {
+        self.args[name].as_bool().unwrap_or(false)
+    }
+
+    /// A number, where there is one of the name.
+    fn number(&self, name: &str) -> Option<Scalar> {
+        self.args.get(name).filter(|value| !value.is_null()).map(file::scalar)
+    }
+
     fn text(&self, name: &str) -> &str {
         self.args[name].as_str().unwrap_or_default()
     }
-}
 
-/// Operations of one tensor and nothing else.
-fn unary(op: &str, given: &Given<'_>) -> Answer {
-    let function = match op {
-        "abs" => Tensor::abs,
-        "exp" => Tensor::exp,
-        "log" => Tensor::log,
-        "neg" => Tensor::neg,
-        "relu" => Tensor::relu,
-        "sqrt" => Tensor::sqrt,
-        _ => return Err(Failure::Absent),
-    };
-    Ok(vec![function(given.tensor(0)?)?])
-}
-
-/// Operations of two operands and nothing else.
-fn binary(op: &str, given: &Given<'_>) -> Answer {
-    if given.has("alpha") {
-        return Err(Failure::Absent);
+    fn dtype(&self, name: &str) -> Result<DType, Failure> {
+        file::dtype(self.text(name)).map_err(Failure::Refused)
     }
-    let (a, b) = match op {
-        "add" | "sub" | "mul" | "true_divide" | "eq" | "ne" | "lt" | "le" | "gt" | "ge" => (given.tensor(0)?, given.operand(1)?),
-        _ => return Err(Failure::Absent),
-    };
-    Ok(vec![match op {
-        "add" => a.add(b)?,
-        "sub" => a.sub(b)?,
-        "mul" => a.mul(b)?,
-        "true_divide" => a.div(b)?,
-        "eq" => a.eq(b)?,
-        "ne" => a.ne(b)?,
-        "lt" => a.lt(b)?,
-        "le" => a.le(b)?,
-        "gt" => a.gt(b)?,
-        _ => a.ge(b)?,
-    }])
-}
 
-/// Operations with arguments of their own.
-fn others(op: &str, given: &Given<'_>) -> Answer {
-    Ok(vec![match op {
-        "to" => given.tensor(0)?.to_dtype(file::dtype(given.text("dtype")).map_err(Failure::Refused)?)?,
-        "expand" => given.tensor(0)?.expand(&given.integers("size"))?,
-        "view" => given.tensor(0)?.view(&given.integers("shape"))?,
-        "reshape" => given.tensor(0)?.reshape(&given.integers("shape"))?,
-        _ => return Err(Failure::Absent),
-    }])
+    fn device(&self) -> &str {
+        self.device
+    }
 }
 
 /// The call on the absolute values of its inputs, computed in f64 on the host.
@@ -151,17 +133,11 @@ pub(crate) fn run_on_magnitudes(case: &Case) -> Result<Tensor, Failure> {
             Made::Number(number) => *number = Scalar::Float(number.to_f64().abs()),
         }
     }
-    let families = [unary, binary, others];
-    let answers = families.into_iter().find_map(|family| match family(&case.op, &given) {
-        Err(Failure::Absent) => None,
-        answer => Some(answer),
-    });
-    answers.unwrap_or(Err(Failure::Absent))?.into_iter().next().ok_or(Failure::Absent)
+    by_name(&case.op, &given)?.into_iter().next().ok_or(Failure::Absent)
 }
 
 /// Absolute values as f64; of a complex number the sum of both halves' magnitudes.
 fn magnitude(tensor: &Tensor) -> Result<Tensor, Failure> {
-    use aten_cuda::DType;
     let real_dtype = if tensor.dtype().is_complex() { DType::C128 } else { DType::F64 };
     let wide = tensor.to_dtype(real_dtype)?;
     let parts: Vec<f64> = wide.to_bytes()?.chunks_exact(8).map(|part| f64::from_le_bytes(part.try_into().unwrap_or([0; 8]))).collect();
