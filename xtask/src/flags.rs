@@ -105,12 +105,14 @@ pub(crate) const COMMANDS: &[Command] = &[
     Command {
         name: "kernels",
         about: "kernels in CUDA C++, compiled by pinned compilers, run and compared with plain Rust",
-        files: "The sources are `tests/kernels/*.cu`. Compilers and texts land in `kernels` in the target folder; with the texts there,\n\
+        files: "The sources are `tests/kernels/*.cu`, and `kernels/*.cu` of the crates, whose texts are committed and must be\n\
+                what the sources give. Compilers and texts land in `kernels` in the target folder; with the texts there,\n\
                 nothing is fetched.",
         options: &[
             DRIVER,
             Opt { name: "--seeds", value: Some("N"), about: "how many seeds each case runs under (3)" },
             Opt { name: "--filter", value: Some("TEXT"), about: "runs only the cases with this in `file::name`" },
+            Opt { name: "--write", value: None, about: "writes the texts of the crates' kernels, and runs nothing" },
         ],
         run: kernels::run,
     },

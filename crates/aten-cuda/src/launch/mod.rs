@@ -1,9 +1,11 @@
 //! Running programs: on the host by loops, on a device by kernels.
 //!
-//! Reading order: this file ([`Work`], [`run`]), `host` (rows of elements), `device` (variants and launches).
+//! Reading order: this file ([`Work`], [`run`]), `host` (rows of elements), `device` (variants and launches), `library`
+//! (kernels written in CUDA C++).
 
 mod device;
 mod host;
+pub(crate) mod library;
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};

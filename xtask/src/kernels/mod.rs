@@ -1,7 +1,12 @@
 //! `cargo xtask kernels`: compiles the kernels in CUDA C++ to PTX, runs them and compares them with plain Rust.
 //!
+//! There are two kinds. Those that the crates bring along (`library`) are committed with their texts, which are compared
+//! with what the sources give today. Those of `tests/kernels` are run here.
+//!
 //! The compilers are NVRTC of pinned wheels. The texts are made once for each content of the sources and of what compiles
 //! them; after that neither Python nor a registry is needed.
+
+mod library;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -36,6 +41,10 @@ const COMPILERS: [Compiler; 2] = [
 /// Runs the command.
 pub(crate) fn run(flags: &Flags) -> Result<()> {
     driver::validate(flags.driver())?;
+    library::update(flags.has("--write"))?;
+    if flags.has("--write") {
+        return Ok(());
+    }
     let texts = texts()?;
     // The profile that tests are built with, so that nothing is built twice.
     shell::run(&mut shell::cargo([
@@ -68,7 +77,7 @@ pub(crate) fn run(flags: &Flags) -> Result<()> {
 pub(crate) fn texts() -> Result<PathBuf> {
     let requirements = shell::root().join("xtask/kernels/requirements.txt");
     let script = shell::root().join("xtask/kernels/compile.py");
-    let sources = sources()?;
+    let sources = sources(&shell::root().join("tests/kernels"))?;
     let mut all = String::new();
     for path in [&requirements, &script].into_iter().chain(&sources) {
         all.push_str(&shell::read(path)?);
@@ -81,10 +90,9 @@ pub(crate) fn texts() -> Result<PathBuf> {
     })
 }
 
-/// The sources, in the order of their names.
-fn sources() -> Result<Vec<PathBuf>> {
-    let folder = shell::root().join("tests/kernels");
-    let entries = std::fs::read_dir(&folder).map_err(|error| format!("cannot list {}: {error}", folder.display()))?;
+/// The sources in a folder, in the order of their names.
+fn sources(folder: &Path) -> Result<Vec<PathBuf>> {
+    let entries = std::fs::read_dir(folder).map_err(|error| format!("cannot list {}: {error}", folder.display()))?;
     let mut sources: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
     sources.retain(|path| path.extension().is_some_and(|extension| extension == "cu"));
     sources.sort();

@@ -1,0 +1,92 @@
+//! The kernels that the crates bring along: CUDA C++ beside the PTX that was made of it.
+//!
+//! The texts are committed, so that building needs no compiler of NVIDIA's. They are compiled for compute capability 7.5
+//! and say the language version of CUDA 11.8, whose assembler must accept them: the oldest driver that is supported
+//! reads no later version.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::shell::{self, Result};
+use crate::wheels;
+
+/// The architecture of the texts, and the version of the language that they say.
+const ARCHITECTURE: u32 = 75;
+const VERSION: &str = ".version 7.8";
+
+/// A folder of sources, and what NVRTC is told besides.
+struct Library {
+    folder: &'static str,
+    options: &'static [&'static str],
+}
+
+const LIBRARIES: [Library; 2] = [
+    // Functions without a kernel exist only in code that is to be linked.
+    Library { folder: "crates/kernel-ir/kernels", options: &["--relocatable-device-code=true"] },
+    Library { folder: "crates/aten-cuda/kernels", options: &[] },
+];
+
+/// Makes every text again: writes those that differ, or says which differ and fails.
+///
+/// # Errors
+/// The compilers cannot be fetched, one refuses a source, or a text differs from its source while checking.
+pub(crate) fn update(write: bool) -> Result<()> {
+    let requirements = shell::root().join("xtask/kernels/requirements.txt");
+    let script = shell::root().join("xtask/kernels/compile.py");
+    let mut stale = Vec::new();
+    for library in &LIBRARIES {
+        let folder = shell::root().join(library.folder);
+        let sources = super::sources(&folder)?;
+        let made = compiled(library, &sources, &script, &requirements)?;
+        for source in &sources {
+            let name = source.with_extension("ptx");
+            let Some(file_name) = name.file_name() else { continue };
+            let text = shell::read(&made.join(file_name))?;
+            if std::fs::read_to_string(&name).is_ok_and(|committed| committed == text) {
+                continue;
+            }
+            if write {
+                std::fs::write(&name, text).map_err(|error| format!("cannot write {}: {error}", name.display()))?;
+                shell::say(&format!("wrote {}", name.display()));
+            } else {
+                stale.push(name.display().to_string());
+            }
+        }
+    }
+    if stale.is_empty() {
+        return Ok(());
+    }
+    Err(format!("{} is not what its source says; `cargo xtask kernels --write` makes it again", stale.join(", ")))
+}
+
+/// The folder of the texts made of these sources.
+fn compiled(library: &Library, sources: &[PathBuf], script: &Path, requirements: &Path) -> Result<PathBuf> {
+    let mut all = library.options.concat();
+    for path in [requirements, script].into_iter().chain(sources.iter().map(PathBuf::as_path)) {
+        all.push_str(&shell::read(path)?);
+    }
+    let key = wheels::fingerprint(all.as_bytes());
+    let folder = shell::target_dir().join("kernels").join(format!("library-{key:016x}"));
+    wheels::made(&folder, |folder| {
+        let unpacked = wheels::unpacked(requirements, "kernels")?;
+        let mut command = Command::new("python3");
+        command.arg(script).arg(unpacked.join("nvidia/cu13/lib")).arg(unpacked.join("nvidia/cu13/include"));
+        command.arg(ARCHITECTURE.to_string()).arg(folder).args(library.options);
+        shell::run(command.args(sources))?;
+        let assembler = unpacked.join("nvidia/cuda_nvcc/bin/ptxas");
+        sources.iter().try_for_each(|source| finish(folder, source, &assembler))
+    })
+}
+
+/// Takes the comments out of a text, sets its version, and has it assembled.
+fn finish(folder: &Path, source: &Path, assembler: &Path) -> Result<()> {
+    let path = folder.join(source.with_extension("ptx").file_name().unwrap_or_default());
+    let text = shell::read(&path)?;
+    let lines = text.lines().filter(|line| !line.is_empty() && !line.trim_start().starts_with("//"));
+    let lines = lines.map(|line| if line.starts_with(".version ") { VERSION } else { line });
+    let finished: String = lines.flat_map(|line| [line, "\n"]).collect();
+    std::fs::write(&path, finished).map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+    let mut command = Command::new(assembler);
+    command.arg(format!("-arch=sm_{ARCHITECTURE}")).arg("-c").arg(&path).arg("-o").arg(path.with_extension("cubin"));
+    shell::run(&mut command)
+}
