@@ -61,6 +61,16 @@ impl Tensor {
     }
 }
 
+/// The elements in row-major order as complex numbers of 64-bit parts.
+pub(crate) fn read_complex(tensor: &Tensor) -> Result<Vec<Complex64>> {
+    let bytes = tensor.to_bytes()?;
+    let elements = bytes.chunks_exact(tensor.element_size()).map(|bytes| match scalar_of(bytes, tensor.dtype()) {
+        Scalar::Complex(value) => value,
+        real => Complex64::new(real.to_f64(), 0.0),
+    });
+    Ok(elements.collect())
+}
+
 /// The number that an element's bytes are.
 pub(crate) fn scalar_of(bytes: &[u8], dtype: DType) -> Scalar {
     let pair = |part: fn(&[u8]) -> f64| {
