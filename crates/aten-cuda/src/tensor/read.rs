@@ -90,7 +90,7 @@ pub(crate) fn scalar_of(bytes: &[u8], dtype: DType) -> Scalar {
         DType::F64 => Scalar::Float(bytemuck::pod_read_unaligned(bytes)),
         DType::C32 => pair(half),
         DType::C64 => pair(single),
-        DType::C128 => pair(|bytes| bytemuck::pod_read_unaligned(bytes)),
+        DType::C128 => pair(bytemuck::pod_read_unaligned),
     }
 }
 

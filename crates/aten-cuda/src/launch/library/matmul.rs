@@ -105,7 +105,8 @@ pub(crate) fn product(
 
 /// A view as an argument: from its first element to its end.
 fn whole(tensor: &Tensor) -> Result<Arg<'_>> {
-    let buffer = tensor.storage().buffer().ok_or_else(|| TensorError::Invalid("the tensor is on the host".to_owned()))?;
+    let buffer =
+        tensor.storage().buffer().ok_or_else(|| TensorError::Invalid("the tensor is on the host".to_owned()))?;
     Ok(Arg::range(buffer, tensor.byte_offset()..tensor.byte_offset() + tensor.byte_extent()))
 }
 
