@@ -119,7 +119,7 @@ fn node_row(
         Node::Fma(a, b, c) => operate::fma(of(a), of(b), of(c)),
         Node::Convert(a) => operate::convert(of(a), ty),
         Node::Bitcast(a) => operate::bitcast(of(a), program.type_of(a), ty),
-        Node::Call(function, a, b) => operate::call(function, of(a), b.map(of)),
+        Node::Call(function, a, b) => operate::call(function, ty, of(a), b.map(of)),
     }
 }
 

@@ -6,4 +6,4 @@
 mod copy;
 mod pointwise;
 
-pub use pointwise::table;
+pub use pointwise::{Operation, table};

@@ -123,10 +123,9 @@ fn integer(op: Binary, ty: Type, a: i64, b: i64) -> i64 {
         Binary::Add => a.wrapping_add(b),
         Binary::Sub => a.wrapping_sub(b),
         Binary::Mul => a.wrapping_mul(b),
-        Binary::Div if b == 0 => -1,
+        Binary::Div | Binary::Rem if b == 0 => -1,
         Binary::Div if unsigned => (a.cast_unsigned() / b.cast_unsigned()).cast_signed(),
         Binary::Div => a.wrapping_div(b),
-        Binary::Rem if b == 0 => a,
         Binary::Rem if unsigned => (a.cast_unsigned() % b.cast_unsigned()).cast_signed(),
         Binary::Rem => a.wrapping_rem(b),
         Binary::Min if unsigned => a.cast_unsigned().min(b.cast_unsigned()).cast_signed(),
@@ -205,8 +204,9 @@ pub(super) fn fma(a: &Row, b: &Row, c: &Row) -> Row {
     }
 }
 
-pub(super) fn call(function: Math, a: &Row, b: Option<&Row>) -> Row {
+pub(super) fn call(function: Math, ty: Type, a: &Row, b: Option<&Row>) -> Row {
     match (a, b) {
+        (Row::Int(a), Some(Row::Int(b))) => Row::Int(zip(a, b, |a, b| wrap(ty, math::of_int(function, a, b)))),
         (Row::F32(a), Some(Row::F32(b))) => Row::F32(zip(a, b, |a, b| math::of_f32(function, a, b))),
         (Row::F32(a), _) => Row::F32(map(a, |a| math::of_f32(function, a, 0.0))),
         (Row::F64(a), Some(Row::F64(b))) => Row::F64(zip(a, b, |a, b| math::of_f64(function, a, b))),
