@@ -29,6 +29,12 @@
 
 #![forbid(unsafe_code)]
 
+/// The example of the README, which is tested with those of the documentation.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+#[derive(Debug)]
+pub struct Readme;
+
 pub mod eval;
 mod graph;
 pub mod math;
