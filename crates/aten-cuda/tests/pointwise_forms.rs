@@ -218,8 +218,9 @@ fn complex_numbers_agree_with_the_textbook() {
         near(&tensor.mul(&other).unwrap(), values.iter().map(|&z| z * shifted(z)), "mul");
         near(&tensor.div(&other).unwrap(), values.iter().map(|&z| z / shifted(z)), "div");
         near(&tensor.pow(&other).unwrap(), values.iter().map(|&z| z.powc(shifted(z))), "pow");
-        let lengths: Vec<f64> = values.iter().map(|z| z.norm()).collect();
-        assert_eq!(tensor.abs().unwrap().to_vec::<f64>().unwrap(), lengths);
+        let lengths = tensor.abs().unwrap();
+        assert_eq!(lengths.dtype(), DType::F64);
+        near(&lengths.to_dtype(DType::C128).unwrap(), values.iter().map(|z| z.norm().into()), "abs");
         assert!(tensor.eq(&tensor).unwrap().to_bools().unwrap().iter().all(|&equal| equal));
         assert!(tensor.ne(&other).unwrap().to_bools().unwrap().iter().all(|&differs| differs));
     });

@@ -60,11 +60,11 @@ pub(crate) fn numbers(tensor: &Tensor) -> Vec<f64> {
 /// The distance of neighbouring numbers of a float dtype at a value.
 pub(crate) fn unit(value: f64, dtype: DType) -> f64 {
     let (digits, lowest) = match dtype.to_real() {
-        DType::F16 => (10, -24),
+        DType::F16 => (10_i32, -24_i32),
         DType::BF16 => (7, -133),
         DType::F32 => (23, -149),
         _ => (52, -1074),
     };
-    let exponent = if value == 0.0 { -1022 } else { value.abs().log2().floor().max(-1022.0) as i32 };
-    2.0_f64.powi((exponent - digits).max(lowest))
+    let exponent = if value == 0.0 { -1022.0 } else { value.abs().log2().floor().max(-1022.0) };
+    (exponent - f64::from(digits)).max(f64::from(lowest)).exp2()
 }

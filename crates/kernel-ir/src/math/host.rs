@@ -26,6 +26,7 @@ pub(crate) fn of_f64(function: Math, a: f64, b: f64) -> f64 {
         Math::Cosh => a.cosh(),
         Math::Tanh => a.tanh(),
         Math::Asinh => libm::asinh(a),
+        Math::Acosh if a < 1.0 => f64::NAN,
         Math::Acosh => libm::acosh(a),
         Math::Atanh => libm::atanh(a),
         Math::Erf => libm::erf(a),
