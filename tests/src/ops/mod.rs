@@ -53,11 +53,11 @@ pub fn accuracy(arguments: Vec<String>) -> ExitCode {
     });
     match measured {
         Ok(measured) => {
-            println!("{:<12}{:>8}{:>8}{:>8}{:>8}{:>8}", "function", "f16", "bf16", "f32", "f64", "bound");
+            println!("{:<12}{:>8}{:>8}{:>8}{:>8}{:>12}{:>12}", "function", "f16", "bf16", "f32", "f64", "f32 bound", "f64 bound");
             for row in &measured {
                 let [f16, bf16, f32, f64] = row.errors;
                 let mark = if row.is_good() { "" } else { "  above the bound" };
-                println!("{:<12}{f16:>8.3}{bf16:>8.3}{f32:>8.3}{f64:>8.3}{:>8.1}{mark}", row.name, row.bound);
+                println!("{:<12}{f16:>8.3}{bf16:>8.3}{f32:>8.3}{f64:>8.3}{:>12.1}{:>12.1}{mark}", row.name, row.bounds[0], row.bounds[1]);
             }
             let bad = measured.iter().filter(|row| !row.is_good()).count();
             println!("{} within the bound, {bad} above", measured.len() - bad);
@@ -171,7 +171,7 @@ mod tests {
         for driver in ["cpu", "sim"] {
             let _bound = bind(driver).unwrap();
             for row in accuracy::measure(if driver == "cpu" { "cpu" } else { "cuda" }).unwrap() {
-                assert!(row.is_good(), "{driver}, {}: {:?} units, bound {}", row.name, row.errors, row.bound);
+                assert!(row.is_good(), "{driver}, {}: {:?} units, bounds {:?}", row.name, row.errors, row.bounds);
             }
         }
     }
