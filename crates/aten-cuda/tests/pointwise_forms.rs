@@ -132,6 +132,11 @@ fn dtypes_that_are_not_there_have_torchs_texts() {
             text(float.masked_fill(&whole, 2)),
             "masked_fill only supports boolean masks, but got mask with dtype Int"
         );
+        assert_eq!(
+            text(float.to_dtype(DType::F16).unwrap().masked_fill(&truth, 1e6)),
+            "value cannot be converted to type at::Half without overflow"
+        );
+        assert_eq!(text(float.hardtanh(1, -1)), "min_val cannot be greater than max_val");
         assert_eq!(text(float.clamp(None, None)), "torch.clamp: At least one of 'min' or 'max' must not be None");
         assert!(text(whole.addcdiv(&whole, &whole, 1)).starts_with("Integer division with addcdiv is no longer supported"));
     });

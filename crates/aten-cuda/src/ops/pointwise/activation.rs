@@ -5,7 +5,7 @@ use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
 use kernel_ir::{Binary, Compare, Graph, Math, Value};
 
 use super::formula::{abs, add, compare_with, div, extreme, extreme_or_nan, like, mul, neg, sub};
-use super::{Call, Layout, Operation, Rule, accept, complex, count, methods, operations};
+use super::{Call, Layout, Operation, Participating, Rule, accept, complex, count, methods, operations};
 use crate::base::dtype::DType;
 use crate::base::error::Result;
 use crate::base::scalar::Scalar;
@@ -20,9 +20,7 @@ operations! {
         accept::float, leaky_relu_of);
     /// Each element held between two numbers (`torch.nn.functional.hardtanh`).
     hardtanh, hardtanh_, hardtanh_out(; low, high): Operation::new("hardtanh", "clamp_scalar_cuda", Rule::Common,
-        accept::real_but_bool, hardtanh_of).check(|p| {
-        (p.common == DType::Bool).then(|| "Bool inputs not supported for hardtanh".to_owned())
-    });
+        accept::real_but_bool, hardtanh_of).check(wrong_hardtanh);
     /// One divided by one plus e to the power of the negative (`torch.sigmoid`).
     sigmoid, sigmoid_, sigmoid_out(): Operation::new("sigmoid", "sigmoid_cuda", Rule::Float, accept::real,
         |g, _, v| sigmoid_of(g, v[0])).complex(complex::sigmoid);
@@ -36,7 +34,10 @@ operations! {
         accept::float, gelu_tanh_of);
     /// Each element times its [`Self::sigmoid`] (`torch.nn.functional.silu`).
     silu, silu_, silu_out(): Operation::new("silu", "silu_cuda", Rule::Common, accept::float,
-        |g, _, v| times_sigmoid(g, v[0], v[0]));
+        |g, _, v| times_sigmoid(g, v[0], v[0])).complex(|g, d, v| {
+        let part = complex::sigmoid(g, d, v);
+        complex::mul(g, v[0], part)
+    });
     /// Each element times the hyperbolic tangent of its softplus (`torch.nn.functional.mish`).
     mish, mish_, mish_out(): Operation::new("mish", "mish_cuda", Rule::Common, accept::float, mish_of);
     /// The logarithm of one plus e to the power of `beta` times each element, divided by `beta`; the element itself where
@@ -48,6 +49,15 @@ operations! {
 fn relu_of(graph: &mut Graph, _: DType, values: &[Value]) -> Value {
     let zero = like(graph, values[0], 0.0);
     extreme_or_nan(graph, Binary::Max, values[0], zero)
+}
+
+fn wrong_hardtanh(p: &Participating<'_>) -> Option<String> {
+    let text = match p.numbers {
+        _ if p.common == DType::Bool => "Bool inputs not supported for hardtanh",
+        [low, high] if low.to_f64() > high.to_f64() => "min_val cannot be greater than max_val",
+        _ => return None,
+    };
+    Some(text.to_owned())
 }
 
 fn leaky_relu_of(graph: &mut Graph, _: DType, values: &[Value]) -> Value {

@@ -3,7 +3,7 @@
 use kernel_ir::{Binary, Compare, Graph, Value};
 
 use super::formula::{abs, compare_with, div, extreme_or_nan, like, mul, neg, sub};
-use super::{Call, Layout, Operation, Participating, Rule, accept, complex, count, methods, operations};
+use super::{Call, Layout, Operation, Pair, Participating, Rule, accept, complex, count, methods, operations};
 use crate::base::dtype::DType;
 use crate::base::error::{Result, invalid};
 use crate::base::scalar::Scalar;
@@ -34,7 +34,7 @@ operations! {
     fill(mask, elements; value): Operation { takes_condition: true, layout: Layout::Rows, ..Operation::new("masked_fill",
         "masked_fill_", Rule::Common, accept::real, |g, _, v| g.select(v[0], v[2], v[1])) }.complex(|g, _, v| {
         (g.select(v[0].0, v[2].0, v[1].0), g.select(v[0].0, v[2].1, v[1].1))
-    }).check(no_mask);
+    }).check(|p| no_mask(p).or_else(|| too_large(p)));
     /// The elements and both bounds.
     clamp(elements, low, high): Operation::new("clamp", "clamp_scalar_cuda", Rule::Common, accept::real_but_bool,
         |g, _, v| {
@@ -48,10 +48,10 @@ operations! {
     clamp_max(elements, high): Operation::new("clamp_max", "clamp_max_scalar_cuda", Rule::Common, accept::real_but_bool,
         |g, _, v| extreme_or_nan(g, Binary::Min, v[0], v[1])).plain_numbers().check(|p| no_order(p, "clamp"));
     /// Both ends and a number as the weight of the second one.
-    lerp(start, end; weight): Operation::new("lerp", "lerp_cuda", Rule::Common, accept::float, lerp_of).check(one_dtype);
+    lerp(start, end; weight): Operation::new("lerp", "lerp_cuda", Rule::Common, accept::float, lerp_of).complex(lerp_complex).check(one_dtype);
     /// Both ends and the weights of the second one.
     lerp_weights(start, end, weight): Operation::new("lerp_weights", "lerp_cuda", Rule::Common, accept::float,
-        lerp_of).check(one_dtype);
+        lerp_of).complex(lerp_complex).check(one_dtype);
 }
 
 methods! {
@@ -132,6 +132,26 @@ fn no_mask(p: &Participating<'_>) -> Option<String> {
     (given != DType::Bool).then(|| format!("masked_fill only supports boolean masks, but got mask with dtype {name}"))
 }
 
+/// The text for a number that is past the largest of the dtype. Numbers below zero wrap around in unsigned dtypes.
+fn too_large(p: &Participating<'_>) -> Option<String> {
+    let (name, largest) = match p.common {
+        DType::U8 => ("uint8_t", 255.0),
+        DType::I8 => ("int8_t", 127.0),
+        DType::I16 => ("int16_t", 32_767.0),
+        DType::I32 => ("int", 2_147_483_647.0),
+        DType::I64 => ("int64_t", 9_223_372_036_854_775_807.0),
+        DType::F16 => ("at::Half", half::f16::MAX.to_f64()),
+        DType::BF16 => ("at::BFloat16", half::bf16::MAX.to_f64()),
+        DType::F32 => ("float", f64::from(f32::MAX)),
+        _ => return None,
+    };
+    let number = p.numbers.first()?.to_f64();
+    let lowest = if p.common.is_integral() && p.common != DType::U8 { -largest - 1.0 } else { -largest };
+    let is_past = number > largest || number < lowest;
+    let is_infinite_float = p.common.is_floating_point() && number.is_infinite();
+    (is_past && !is_infinite_float).then(|| format!("value cannot be converted to type {name} without overflow"))
+}
+
 fn no_order(p: &Participating<'_>, name: &str) -> Option<String> {
     p.common.is_complex().then(|| format!("{name} is not supported for complex types"))
 }
@@ -173,4 +193,18 @@ fn lerp_of(graph: &mut Graph, _: DType, values: &[Value]) -> Value {
     let distance = abs(graph, weight);
     let is_small = compare_with(graph, Compare::Lt, distance, 0.5);
     graph.select(is_small, from_start, from_end)
+}
+
+fn lerp_complex(graph: &mut Graph, dtype: DType, values: &[Pair]) -> Pair {
+    let (start, end, weight) = (values[0], values[1], values[2]);
+    let way = complex::sub(graph, end, start);
+    let forth = complex::mul(graph, weight, way);
+    let from_start = complex::add(graph, start, forth);
+    let one = complex::number(graph, dtype, 1.0);
+    let rest = complex::sub(graph, one, weight);
+    let back = complex::mul(graph, way, rest);
+    let from_end = complex::sub(graph, end, back);
+    let (distance, _) = complex::abs(graph, dtype, &[weight]);
+    let is_small = compare_with(graph, Compare::Lt, distance, 0.5);
+    (graph.select(is_small, from_start.0, from_end.0), graph.select(is_small, from_start.1, from_end.1))
 }

@@ -67,7 +67,10 @@ operations! {
     [rows without methods]
     /// With what NaNs and infinities become.
     nan_to_num(value; nan, positive, negative): Operation::new("nan_to_num", "nan_to_num_cuda", Rule::Common,
-        accept::real, nan_to_num_of).layout(Layout::Copied);
+        accept::real, nan_to_num_of).complex(|g, d, v| {
+        let part = |g: &mut Graph, of: Value| nan_to_num_of(g, d, &[of, v[1].0, v[2].0, v[3].0]);
+        (part(g, v[0].0), part(g, v[0].1))
+    }).layout(Layout::Copied);
 }
 
 methods! {
