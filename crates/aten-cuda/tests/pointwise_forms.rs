@@ -12,8 +12,8 @@ fn on_both(test: impl Fn(&str)) {
 }
 
 fn floats(values: &[f32], device: &str) -> Tensor {
-    let count = i64::try_from(values.len()).unwrap();
-    Tensor::from_slice(values, &[count]).unwrap().to_device(device).unwrap()
+    let count = i64::try_from(values.len()).expect("it fits");
+    Tensor::from_slice(values, &[count]).and_then(|host| host.to_device(device)).expect("there is memory")
 }
 
 fn text<T: std::fmt::Debug>(result: Result<T>) -> String {
@@ -74,7 +74,9 @@ fn overlaps_are_refused() {
         assert!(text(head.add_(&tail)).starts_with("unsupported operation: some elements of the input tensor"));
         assert!(text(tail.neg_out(&head)).starts_with("unsupported operation: some elements of the input tensor"));
         let same = a.narrow(0, 0, 1).unwrap().expand(&[5]).unwrap();
-        assert!(text(same.add_(1)).starts_with("unsupported operation: more than one element of the written-to tensor"));
+        assert!(
+            text(same.add_(1)).starts_with("unsupported operation: more than one element of the written-to tensor")
+        );
         // The very same elements may be read and written.
         assert_eq!(head.add_(&head).unwrap().to_vec::<f32>().unwrap(), [2.0, 4.0, 6.0]);
     });
@@ -138,7 +140,9 @@ fn dtypes_that_are_not_there_have_torchs_texts() {
         );
         assert_eq!(text(float.hardtanh(1, -1)), "min_val cannot be greater than max_val");
         assert_eq!(text(float.clamp(None, None)), "torch.clamp: At least one of 'min' or 'max' must not be None");
-        assert!(text(whole.addcdiv(&whole, &whole, 1)).starts_with("Integer division with addcdiv is no longer supported"));
+        assert!(
+            text(whole.addcdiv(&whole, &whole, 1)).starts_with("Integer division with addcdiv is no longer supported")
+        );
     });
 }
 
@@ -233,9 +237,13 @@ fn complex_numbers_agree_with_the_textbook() {
 
 /// Twenty units in the last place of the whole number: the formulas on both sides round several times.
 fn near(found: &Tensor, expected: impl Iterator<Item = Complex64>, name: &str) {
-    let found: Vec<Complex64> = found.to_vec::<Complex64>().unwrap();
+    let found: Vec<Complex64> = found.to_vec().expect("it has complex numbers");
     for (found, expected) in found.into_iter().zip(expected) {
         let error = (found - expected).norm() / expected.norm();
-        assert!(error < 20.0 * f64::EPSILON, "{name}: {found} instead of {expected}, {:.1} units", error / f64::EPSILON);
+        assert!(
+            error < 20.0 * f64::EPSILON,
+            "{name}: {found} instead of {expected}, {:.1} units",
+            error / f64::EPSILON
+        );
     }
 }

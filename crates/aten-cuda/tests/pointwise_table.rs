@@ -40,22 +40,27 @@ fn operands(operation: &Operation, dtype: DType, layout: &str) -> Vec<Tensor> {
             let own = values.numel();
             let sizes = [count, count];
             let spread = match at % 3 {
-                0 if own == count => values.view(&[count, 1]).unwrap().expand(&sizes).unwrap(),
-                1 => values.view(&[1, own]).unwrap().expand(&sizes).unwrap(),
+                0 if own == count => {
+                    values.view(&[count, 1]).expect("it succeeds").expand(&sizes).expect("it succeeds")
+                }
+                1 => values.view(&[1, own]).expect("it succeeds").expand(&sizes).expect("it succeeds"),
                 // Neither rows nor columns: the elements in turn, with a step that has no divisor in common with them.
                 _ => {
-                    let bytes = values.to_bytes().unwrap();
+                    let bytes = values.to_bytes().expect("it succeeds");
                     let width = values.element_size();
-                    let place = |at: usize| (at * 7 + at / 5) % usize::try_from(own).unwrap() * width;
-                    let all = (0..usize::try_from(count * count).unwrap()).flat_map(|at| bytes[place(at)..place(at) + width].to_vec());
-                    Tensor::from_bytes(&all.collect::<Vec<u8>>(), &sizes, values.dtype()).unwrap()
+                    let place = |at: usize| (at * 7 + at / 5) % usize::try_from(own).expect("it fits") * width;
+                    let all = (0..usize::try_from(count * count).expect("it fits"))
+                        .flat_map(|at| bytes[place(at)..place(at) + width].to_vec());
+                    Tensor::from_bytes(&all.collect::<Vec<u8>>(), &sizes, values.dtype()).expect("it succeeds")
                 }
             };
             match layout {
-                "contiguous" => spread.contiguous().unwrap(),
-                "transposed" => spread.t().unwrap().contiguous().unwrap().t().unwrap(),
+                "contiguous" => spread.contiguous().expect("it succeeds"),
+                "transposed" => {
+                    spread.t().expect("it succeeds").contiguous().expect("it succeeds").t().expect("it succeeds")
+                }
                 "broadcast" => spread,
-                _ => spread.narrow(0, 0, 0).unwrap(),
+                _ => spread.narrow(0, 0, 0).expect("it succeeds"),
             }
         })
         .collect()
@@ -71,7 +76,7 @@ fn run(operation: &'static Operation, operands: &[Tensor]) -> Result<Tensor> {
 fn compare(operation: &'static Operation, dtype: DType, layout: &str) -> std::result::Result<(), String> {
     let name = format!("{} of {dtype}, {layout}", operation.name);
     let host = operands(operation, dtype, layout);
-    let device: Vec<Tensor> = host.iter().map(|tensor| tensor.cuda(None).unwrap()).collect();
+    let device: Vec<Tensor> = host.iter().map(|tensor| tensor.cuda(None).expect("it succeeds")).collect();
     let expected = run(operation, &host).unwrap_or_else(|error| panic!("{name}: {error}"));
     let found = run(operation, &device).unwrap_or_else(|error| panic!("{name}: {error}"));
     assert_eq!((found.dtype(), found.sizes()), (expected.dtype(), expected.sizes()), "{name}");
@@ -81,7 +86,7 @@ fn compare(operation: &'static Operation, dtype: DType, layout: &str) -> std::re
     }
     let (theirs, ours) = (numbers(&found), numbers(&expected));
     let is_exact = operation.is_exact(dtype);
-    let (their_bytes, our_bytes) = (found.to_bytes().unwrap(), expected.to_bytes().unwrap());
+    let (their_bytes, our_bytes) = (found.to_bytes().expect("it succeeds"), expected.to_bytes().expect("it succeeds"));
     let width = (our_bytes.len() / ours.len().max(1)).max(1);
     let parts = if expected.dtype().is_complex() { 2 } else { 1 };
     for (at, (theirs, ours)) in theirs.chunks(parts).zip(ours.chunks(parts)).enumerate() {
@@ -91,7 +96,8 @@ fn compare(operation: &'static Operation, dtype: DType, layout: &str) -> std::re
             let place = (at * parts + part) * width;
             let same = their_bytes[place..place + width] == our_bytes[place..place + width];
             let both_nan = theirs.is_nan() && ours.is_nan();
-            let near = !is_exact && (theirs - ours).abs() <= units(operation, dtype) * unit(magnitude, expected.dtype());
+            let near =
+                !is_exact && (theirs - ours).abs() <= units(operation, dtype) * unit(magnitude, expected.dtype());
             if !(same || both_nan || near) {
                 return Err(format!("{name}, element {at}: {ours:e} on the host, {theirs:e} on the device"));
             }

@@ -104,9 +104,8 @@ fn ranges(name: &str) -> [Range; 2] {
 
 /// The largest error, and that of torch's formula where it is another one.
 fn largest_errors(operation: &'static Operation, dtype: DType, device: &str) -> Result<(f64, f64)> {
-    let operands: Vec<Tensor> = (0..operation.arity)
-        .map(|at| arguments(ranges(operation.name)[at], dtype, at))
-        .collect::<Result<_>>()?;
+    let operands: Vec<Tensor> =
+        (0..operation.arity).map(|at| arguments(ranges(operation.name)[at], dtype, at)).collect::<Result<_>>()?;
     let exact = exact(operation, &operands)?;
     let there: Vec<Tensor> = operands.iter().map(|tensor| tensor.to_device(device)).collect::<Result<_>>()?;
     let largest = |found: Tensor| -> Result<f64> {
@@ -122,9 +121,7 @@ fn torchs_formula(name: &str, x: &Tensor) -> Result<Option<Tensor>> {
     use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
     let part = match name {
         "gelu" => x.mul(FRAC_1_SQRT_2)?.erf()?,
-        "gelu_tanh" => {
-            x.add(&x.mul(x)?.mul(x)?.mul(0.044_715)?)?.mul(FRAC_2_SQRT_PI * FRAC_1_SQRT_2)?.tanh()?
-        }
+        "gelu_tanh" => x.add(&x.mul(x)?.mul(x)?.mul(0.044_715)?)?.mul(FRAC_2_SQRT_PI * FRAC_1_SQRT_2)?.tanh()?,
         _ => return Ok(None),
     };
     Ok(Some(x.mul(0.5)?.mul(&part.add(1)?)?))

@@ -1,6 +1,8 @@
 //! Recorded tensor operations: `file` reads them, `call` runs them, `judge` compares the answers. Beside them `accuracy`
 //! measures the errors of float functions.
 
+#![expect(clippy::wildcard_enum_match_arm, reason = "a few dtypes and forms of numbers are treated on their own")]
+
 mod accuracy;
 mod call;
 mod file;
@@ -53,11 +55,17 @@ pub fn accuracy(arguments: Vec<String>) -> ExitCode {
     });
     match measured {
         Ok(measured) => {
-            println!("{:<12}{:>8}{:>8}{:>8}{:>8}{:>12}{:>12}", "function", "f16", "bf16", "f32", "f64", "f32 bound", "f64 bound");
+            println!(
+                "{:<12}{:>8}{:>8}{:>8}{:>8}{:>12}{:>12}",
+                "function", "f16", "bf16", "f32", "f64", "f32 bound", "f64 bound"
+            );
             for row in &measured {
                 let [f16, bf16, f32, f64] = row.errors;
                 let mark = if row.is_good() { "" } else { "  above the bound" };
-                println!("{:<12}{f16:>8.3}{bf16:>8.3}{f32:>8.3}{f64:>8.3}{:>12.1}{:>12.1}{mark}", row.name, row.bounds[0], row.bounds[1]);
+                println!(
+                    "{:<12}{f16:>8.3}{bf16:>8.3}{f32:>8.3}{f64:>8.3}{:>12.1}{:>12.1}{mark}",
+                    row.name, row.bounds[0], row.bounds[1]
+                );
             }
             let bad = measured.iter().filter(|row| !row.is_good()).count();
             println!("{} within the bound, {bad} above", measured.len() - bad);

@@ -71,8 +71,8 @@ pub(crate) fn check(program: &Program, schedule: Schedule, layout: &Layout, seed
     let mut wanted = bytes;
     for (at, row) in expected.iter().enumerate() {
         for element in 0..layout.count() {
-            let place = starts[at] + usize::try_from(layout.place(at, element)).unwrap() * types[at].bytes();
-            let index = usize::try_from(element).unwrap();
+            let place = starts[at] + usize::try_from(layout.place(at, element)).expect("it fits") * types[at].bytes();
+            let index = usize::try_from(element).expect("it fits");
             let width = types[at].bytes();
             let (ours, theirs) = (&row.bits(types[at], index).to_le_bytes()[..width], &found[place..place + width]);
             let both_nan = is_nan(types[at], ours) && is_nan(types[at], theirs);
@@ -85,14 +85,16 @@ pub(crate) fn check(program: &Program, schedule: Schedule, layout: &Layout, seed
 
 fn on_host(program: &Program, layout: &Layout, bytes: &[u8], starts: &[usize], scalars: &[u64]) -> Vec<Row> {
     let outputs = program.outputs().len();
-    let count = usize::try_from(layout.count()).unwrap();
+    let count = usize::try_from(layout.count()).expect("it fits");
     let inputs: Vec<Row> = program
         .inputs()
         .iter()
         .enumerate()
         .map(|(at, &ty)| {
             let operand = outputs + at;
-            let place = |element| starts[operand] + usize::try_from(layout.place(operand, element)).unwrap() * ty.bytes();
+            let place = |element| {
+                starts[operand] + usize::try_from(layout.place(operand, element)).expect("it fits") * ty.bytes()
+            };
             Row::gather(ty, (0..layout.count()).map(|element| &bytes[place(element)..place(element) + ty.bytes()]))
         })
         .collect();
@@ -123,7 +125,9 @@ fn on_simulator(
         .strides
         .iter()
         .zip(&types)
-        .map(|(strides, ty)| strides.iter().map(|&stride| i64::try_from(stride).unwrap() * ty.bytes() as i64).collect())
+        .map(|(strides, ty)| {
+            strides.iter().map(|&stride| i64::try_from(stride).expect("it fits") * ty.bytes() as i64).collect()
+        })
         .collect();
     let strides: Vec<&[i64]> = strides.iter().map(Vec::as_slice).collect();
     let meta = match schedule.access {
@@ -132,7 +136,7 @@ fn on_simulator(
     };
     let mut parameters: Vec<u8> = starts.iter().flat_map(|&start| (BASE + start as u64).to_le_bytes()).collect();
     parameters.extend(meta);
-    let blocks = u32::try_from(layout.count().div_ceil(schedule.elements_of_block())).unwrap();
+    let blocks = u32::try_from(layout.count().div_ceil(schedule.elements_of_block())).expect("it fits");
     let mut memory = FlatMemory::new(BASE, &mut bytes);
     let launch = Launch {
         variables,
@@ -173,14 +177,16 @@ impl Draw {
     /// The bits of an element: any bits, a small number, or one at the edge of the type.
     pub(crate) fn element(&mut self, ty: Type) -> u64 {
         let (kind, bits) = (self.next() % 4, self.next());
-        let small = i64::try_from(bits % 17).unwrap() - 8;
+        let small = i64::try_from(bits % 17).expect("it fits") - 8;
         let edges = [0_i64, -1, 1, i64::MIN, i64::MAX, 31, 32, 64];
         let element = match (kind, ty) {
             (_, Type::Bool) => bits & 1,
             (0, _) => bits,
             (1, Type::F32) => u64::from((small as f32 / 4.0).to_bits()),
             (1, Type::F64) => (small as f64 / 4.0).to_bits(),
-            (2, Type::F32) => u64::from([0.0, -0.0, f32::INFINITY, f32::NAN, 2.5e9, -3e-39, 1e20][bits as usize % 7].to_bits()),
+            (2, Type::F32) => {
+                u64::from([0.0, -0.0, f32::INFINITY, f32::NAN, 2.5e9, -3e-39, 1e20][bits as usize % 7].to_bits())
+            }
             (2, Type::F64) => [0.0, -0.0, f64::INFINITY, f64::NAN, 2.5e9, -3e-310, 1e20][bits as usize % 7].to_bits(),
             (2, _) => edges[bits as usize % 8].cast_unsigned() >> if bits & 64 == 0 { 0 } else { 64 - ty.bits() },
             (1, _) => small.cast_unsigned(),

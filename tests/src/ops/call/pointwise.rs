@@ -118,10 +118,9 @@ fn binary(op: &str, given: &Given<'_>) -> Answer {
 fn with_numbers(op: &str, given: &Given<'_>) -> Answer {
     let number = |name: &str, otherwise: f64| given.number(name).unwrap_or(Scalar::Float(otherwise));
     let bound = |name: &str| given.number(name).map(Operand::from);
-    let alpha = given.number("alpha");
-    Ok(vec![match (op, alpha) {
-        ("add", Some(alpha)) => given.tensor(0)?.add_alpha(given.operand(1)?, alpha)?,
-        ("sub", Some(alpha)) => given.tensor(0)?.sub_alpha(given.operand(1)?, alpha)?,
+    Ok(vec![match (op, given.has("alpha")) {
+        ("add", true) => given.tensor(0)?.add_alpha(given.operand(1)?, number("alpha", 1.0))?,
+        ("sub", true) => given.tensor(0)?.sub_alpha(given.operand(1)?, number("alpha", 1.0))?,
         ("addcmul", _) => given.tensor(0)?.addcmul(given.operand(1)?, given.operand(2)?, number("value", 1.0))?,
         ("addcdiv", _) => given.tensor(0)?.addcdiv(given.operand(1)?, given.operand(2)?, number("value", 1.0))?,
         ("clamp", _) => given.tensor(0)?.clamp(bound("min"), bound("max"))?,

@@ -122,10 +122,14 @@ fn no_bools(p: &Participating<'_>) -> Option<String> {
     let bools = p.dtypes.iter().filter(|&&dtype| dtype == DType::Bool).count();
     let text = match bools {
         0 => return None,
-        1 => "Subtraction, the `-` operator, with a bool tensor is not supported. If you are trying to invert a mask, use \
-              the `~` or `logical_not()` operator instead.",
-        _ => "Subtraction, the `-` operator, with two bool tensors is not supported. Use the `^` or `logical_xor()` \
-              operator instead.",
+        1 => {
+            "Subtraction, the `-` operator, with a bool tensor is not supported. If you are trying to invert a mask, use \
+              the `~` or `logical_not()` operator instead."
+        }
+        _ => {
+            "Subtraction, the `-` operator, with two bool tensors is not supported. Use the `^` or `logical_xor()` \
+              operator instead."
+        }
     };
     Some(text.to_owned())
 }
@@ -187,7 +191,8 @@ fn by_integers(graph: &mut Graph, op: Binary, a: Value, b: Value) -> Value {
 /// Whether a rest is not zero and has another sign than the divisor.
 fn is_other_side(graph: &mut Graph, rest: Value, divisor: Value) -> Value {
     let some = compare_with(graph, Compare::Ne, rest, 0.0);
-    let (rest_below, below) = (compare_with(graph, Compare::Lt, rest, 0.0), compare_with(graph, Compare::Lt, divisor, 0.0));
+    let (rest_below, below) =
+        (compare_with(graph, Compare::Lt, rest, 0.0), compare_with(graph, Compare::Lt, divisor, 0.0));
     let differ = graph.binary(Binary::Xor, rest_below, below);
     graph.binary(Binary::And, some, differ)
 }
@@ -245,7 +250,8 @@ fn logaddexp_of(graph: &mut Graph, _: DType, values: &[Value]) -> Value {
     let log = graph.call(Math::Log1p, &[power]);
     let sum = formula::add(graph, largest, log);
     let magnitude = formula::abs(graph, a);
-    let (infinite, same) = (compare_with(graph, Compare::Eq, magnitude, f64::INFINITY), graph.compare(Compare::Eq, a, b));
+    let (infinite, same) =
+        (compare_with(graph, Compare::Eq, magnitude, f64::INFINITY), graph.compare(Compare::Eq, a, b));
     let is_same_infinity = graph.binary(Binary::And, infinite, same);
     graph.select(is_same_infinity, a, sum)
 }

@@ -220,12 +220,7 @@ pub(super) fn tan(graph: &mut Graph, dtype: DType, a: Pair) -> Pair {
 }
 
 /// `f(z) = h(iz) / i`, which holds for an odd function and its hyperbolic one, and for their inverses.
-fn through_hyperbolic(
-    graph: &mut Graph,
-    dtype: DType,
-    a: Pair,
-    function: fn(&mut Graph, DType, Pair) -> Pair,
-) -> Pair {
+fn through_hyperbolic(graph: &mut Graph, dtype: DType, a: Pair, function: fn(&mut Graph, DType, Pair) -> Pair) -> Pair {
     let turned = turned(graph, a);
     let result = function(graph, dtype, turned);
     turned_back(graph, result)
@@ -309,7 +304,8 @@ pub(super) fn pow(graph: &mut Graph, dtype: DType, values: &[Pair]) -> Pair {
     let power = exp(graph, dtype, product);
     let (one, zero) = (like(graph, base.0, 1.0), like(graph, base.0, 0.0));
     let is_zero = |graph: &mut Graph, a: Pair| {
-        let (real, imaginary) = (compare_with(graph, Compare::Eq, a.0, 0.0), compare_with(graph, Compare::Eq, a.1, 0.0));
+        let (real, imaginary) =
+            (compare_with(graph, Compare::Eq, a.0, 0.0), compare_with(graph, Compare::Eq, a.1, 0.0));
         graph.binary(Binary::And, real, imaginary)
     };
     let (no_base, no_exponent) = (is_zero(graph, base), is_zero(graph, exponent));

@@ -58,9 +58,9 @@ pub struct Operation {
     pub(crate) accepts: fn(DType) -> bool,
     /// What is computed: the operands, then the operation's own numbers. All have the type that is computed in for the
     /// dtype given, but a condition, which is a boolean.
-    pub(crate) build: Build,
+    pub(crate) build: Build<Value>,
     /// The same on complex numbers as pairs of real ones, where there is such a thing.
-    pub(crate) complex: Option<ComplexBuild>,
+    pub(crate) complex: Option<Build<Pair>>,
     /// What else is wrong with operands, as the text that torch has for it.
     pub(crate) check: fn(&Participating<'_>) -> Option<String>,
     /// Whether numbers among the operands count as tensors without dimensions for the layout of the result.
@@ -84,11 +84,8 @@ pub(crate) enum Layout {
     Rows,
 }
 
-/// Writes an operation into a graph.
-pub(crate) type Build = fn(&mut Graph, DType, &[Value]) -> Value;
-
-/// Writes an operation on complex numbers into a graph.
-pub(crate) type ComplexBuild = fn(&mut Graph, DType, &[Pair]) -> Pair;
+/// Adds what an operation computes to a graph: of the values, for the dtype that is computed in.
+pub(crate) type Build<V> = fn(&mut Graph, DType, &[V]) -> V;
 
 /// A complex number in a graph: its real and its imaginary part.
 pub(crate) type Pair = (Value, Value);
@@ -145,7 +142,7 @@ impl Operation {
         kernel: &'static str,
         rule: Rule,
         accepts: fn(DType) -> bool,
-        build: Build,
+        build: Build<Value>,
     ) -> Self {
         Self {
             name,
@@ -165,7 +162,7 @@ impl Operation {
     }
 
     /// The row for complex numbers too.
-    pub(crate) const fn complex(self, build: ComplexBuild) -> Self {
+    pub(crate) const fn complex(self, build: Build<Pair>) -> Self {
         Self { complex: Some(build), ..self }
     }
 
@@ -217,7 +214,6 @@ impl Operation {
 }
 
 /// Every pointwise operation, family by family.
-#[must_use]
 pub fn table() -> impl Iterator<Item = &'static Operation> {
     let families = [
         unary::TABLE,
@@ -299,6 +295,7 @@ use operations;
 /// Declares the three methods of operations, of what makes the call of them. The tensor itself is named between bars.
 macro_rules! methods {
     ($($(#[$doc:meta])* $name:ident, $in_place:ident, $out:ident($($argument:ident: $ty:ty,)*) |$this:ident| $call:expr;)*) => {
+        #[allow(clippy::allow_attributes, clippy::needless_lifetimes, reason = "operands have the tensor's lifetime where there are some")]
         impl Tensor {
             $(
                 $(#[$doc])*

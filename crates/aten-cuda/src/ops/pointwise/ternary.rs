@@ -123,7 +123,8 @@ fn single(value: &Tensor) -> Result<Scalar> {
 fn no_condition(p: &Participating<'_>) -> Option<String> {
     let given = *p.dtypes.first()?;
     let name = given.scalar_type_name();
-    (given != DType::Bool).then(|| format!("where expected condition to be a boolean tensor, but got a tensor with dtype {name}"))
+    (given != DType::Bool)
+        .then(|| format!("where expected condition to be a boolean tensor, but got a tensor with dtype {name}"))
 }
 
 fn no_mask(p: &Participating<'_>) -> Option<String> {
