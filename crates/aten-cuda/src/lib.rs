@@ -43,6 +43,6 @@ pub use base::error::{Error, Result, TensorError};
 pub use base::promotion::{promote_types, result_type};
 pub use base::scalar::Scalar;
 pub use c10_core::{Device, DeviceArg};
-pub use ops::table;
+pub use ops::{Operation, table};
 pub use storage::Storage;
 pub use tensor::{Operand, Tensor, ToDevice};

@@ -8,4 +8,4 @@ mod copy;
 mod linalg;
 mod pointwise;
 
-pub use pointwise::table;
+pub use pointwise::{Operation, table};
