@@ -2,7 +2,8 @@
 //! approximates.
 //!
 //! The bounds are those that recorded values were found to keep against ideal functions: 2^-21.7 for a sine, 2^-20.9 for
-//! a logarithm of base two, 2^-21.8 of a tangent over its slope. To them come a few units in the last place of the dtype
+//! a logarithm of base two, 2^-21.8 of a tangent over its slope. An ideal sine is that of the turns to which a device
+//! rounds the angle first, so that the angle's error counts too. To them come a few units in the last place of the dtype
 //! for the operations around. The first elements each take the first words of a thread of their own.
 
 use aten_cuda::DType;
@@ -31,7 +32,9 @@ fn bound(call: &Call, words: [u32; 4], value: f64, dtype: DType) -> f64 {
     let is_double = dtype == DType::F64;
     // In (0, 1], as the first number of a thread is.
     let r = (f64::from(words[0]) + 0.5) * 2.0_f64.powi(-32);
-    let sine = if is_double { 0.0 } else { 2.0_f64.powf(-21.7) * (-2.0 * r.ln()).sqrt() };
+    let angle = (f64::from(words[1]) + 0.5) * std::f64::consts::TAU * 2.0_f64.powi(-32);
+    let radius = (-2.0 * r.ln()).sqrt();
+    let sine = if is_double { 0.0 } else { radius * (2.0_f64.powf(-21.7) + angle_error(angle)) };
     // Rounding of what the value is computed from.
     let rounding = if is_double { 2.0_f64.powi(-51) } else { 2.0_f64.powi(-22) };
     match call.kind {
@@ -40,8 +43,9 @@ fn bound(call: &Call, words: [u32; 4], value: f64, dtype: DType) -> f64 {
         Kind::LogNormal => value.abs() * (number(1, 1.0) * sine + (1.0 + value.abs().ln().abs()) * 4.0 * rounding),
         Kind::Exponential => (2.0_f64.powf(-20.9) * 2.0_f64.ln() / number(0, 1.0)).min(1.0) * f64::from(!is_double),
         Kind::Cauchy => {
-            let cosine = (std::f64::consts::PI * (r - 0.5)).cos();
-            number(1, 1.0) * 2.0_f64.powf(-21.8) / (cosine * cosine) + value.abs() * rounding
+            let angle = std::f64::consts::PI * (r - 0.5);
+            let error = 2.0_f64.powf(-21.8) + angle_error(angle);
+            number(1, 1.0) * error / angle.cos().powi(2) + value.abs() * rounding
         }
         // The quotient of two logarithms may be on the other side of a whole number.
         Kind::Geometric => {
@@ -50,6 +54,17 @@ fn bound(call: &Call, words: [u32; 4], value: f64, dtype: DType) -> f64 {
         }
         Kind::Rand | Kind::Uniform | Kind::Randint | Kind::Bernoulli | Kind::Dropout | Kind::Randperm => 0.0,
     }
+}
+
+/// How far the turns that a device computes of an angle are from it: it multiplies by a rounded 1 / 2 pi and cuts off.
+#[expect(clippy::cast_possible_truncation, reason = "the angle is a float of 32 bits there")]
+fn angle_error(angle: f64) -> f64 {
+    let single = f64::from(angle as f32);
+    let product = single * 0.159_154_936_671_257_02;
+    let nearest = product as f32;
+    let is_beyond = f64::from(nearest).abs() > product.abs();
+    let turns = if is_beyond { f32::from_bits(nearest.to_bits() - 1) } else { nearest };
+    (single - f64::from(turns) * std::f64::consts::TAU).abs()
 }
 
 /// The distance of neighbouring numbers of a dtype.
