@@ -141,7 +141,7 @@ fn run(options: &Options) -> Result<(usize, usize), String> {
 }
 
 /// The runtime on the driver that is asked for, bound to this thread; none for the host alone.
-fn bind(driver: &str) -> Result<Option<Bound>, String> {
+pub(crate) fn bind(driver: &str) -> Result<Option<Bound>, String> {
     Ok(match driver {
         "cpu" => None,
         "sim" | "auto" => Some(Bound::Simulated(testkit::simulated_runtime())),
@@ -152,7 +152,7 @@ fn bind(driver: &str) -> Result<Option<Bound>, String> {
 
 /// A runtime that stays bound to the thread.
 #[expect(dead_code, reason = "holding it keeps the runtime bound")]
-enum Bound {
+pub(crate) enum Bound {
     Simulated(testkit::SimulatedRuntime),
     Real(c10_core::RuntimeGuard),
 }
