@@ -19,6 +19,7 @@
 //! The folders, from the lowest up; each imports only those before it:
 //!
 //! - `base`: dtypes, scalars, promotion, shapes, errors;
+//! - `report`: errors that kernels find;
 //! - `storage`: the memory behind tensors;
 //! - `tensor`: the tensor, its views and how it is made, read and printed;
 //! - `launch`: kernels in memory of the runtime, and launching them;
@@ -34,6 +35,7 @@ mod base;
 mod iterate;
 mod launch;
 mod ops;
+mod report;
 mod storage;
 mod tensor;
 
