@@ -1,7 +1,7 @@
 // Stable sorts of rows, with the places that the elements had.
 //
-// Elements are compared by keys: unsigned numbers in the same order, a NaN above everything and both zeros equal; for
-// descending orders their complement. Rows of up to TILE elements are sorted in shared memory, several rows a block.
+// Elements are compared by keys: unsigned numbers in the same order, with both zeros equal; for descending orders their
+// complement. A NaN is above everything, but below it with a negative sign, unless NAN_GREATEST is asked for. Rows of up to TILE elements are sorted in shared memory, several rows a block.
 // Longer ones go through a pass for each byte of the key: a tile ranks its keys, learns from the tiles before it how many
 // keys of each digit they have (each tile publishes its counts as soon as it has them), and writes its own to their
 // places.
@@ -9,15 +9,18 @@
 // What elements are.
 enum Kind { UNSIGNED8, SIGNED8, SIGNED16, SIGNED32, SIGNED64, HALF, BRAIN, SINGLE, DOUBLE };
 
+// Joined with a kind: the sign of a NaN does not count.
+constexpr int NAN_GREATEST = 16;
+
 constexpr unsigned THREADS = 256;
 constexpr unsigned WARPS = THREADS / 32;
 constexpr unsigned DIGITS = 256;
 constexpr unsigned TILE = 2048;
 
 template <class Key>
-__device__ __forceinline__ Key order_float(Key bits, Key sign, Key infinity) {
+__device__ __forceinline__ Key order_float(Key bits, Key sign, Key infinity, int kind) {
     Key all = sign | (sign - 1), magnitude = bits & (sign - 1);
-    if (magnitude > infinity) return all;
+    if (magnitude > infinity) return bits & sign && !(kind & NAN_GREATEST) ? 0 : all;
     if (magnitude == 0) return sign;
     return bits & sign ? ~bits & all : bits | sign;
 }
@@ -28,32 +31,34 @@ __device__ __forceinline__ Key load_key(const void *from, long long i, int kind)
 
 template <>
 __device__ __forceinline__ unsigned load_key(const void *from, long long i, int kind) {
-    switch (kind) {
+    switch (kind & ~NAN_GREATEST) {
     case UNSIGNED8: return ((const unsigned char *)from)[i];
     case SIGNED8: return ((const unsigned char *)from)[i] ^ 0x80u;
     case SIGNED16: return ((const unsigned short *)from)[i] ^ 0x8000u;
     case SIGNED32: return ((const unsigned *)from)[i] ^ 0x80000000u;
-    case HALF: return order_float<unsigned>(((const unsigned short *)from)[i], 0x8000u, 0x7c00u);
-    case BRAIN: return order_float<unsigned>(((const unsigned short *)from)[i], 0x8000u, 0x7f80u);
-    default: return order_float<unsigned>(((const unsigned *)from)[i], 0x80000000u, 0x7f800000u);
+    case HALF: return order_float<unsigned>(((const unsigned short *)from)[i], 0x8000u, 0x7c00u, kind);
+    case BRAIN: return order_float<unsigned>(((const unsigned short *)from)[i], 0x8000u, 0x7f80u, kind);
+    default: return order_float<unsigned>(((const unsigned *)from)[i], 0x80000000u, 0x7f800000u, kind);
     }
 }
 
 template <>
 __device__ __forceinline__ unsigned long long load_key(const void *from, long long i, int kind) {
     unsigned long long bits = ((const unsigned long long *)from)[i], sign = 1ull << 63;
-    return kind == SIGNED64 ? bits ^ sign : order_float(bits, sign, 0x7ffull << 52);
+    return kind == SIGNED64 ? bits ^ sign : order_float(bits, sign, 0x7ffull << 52, kind);
 }
 
 // All bits that a key of the kind may have.
 template <class Key>
 __device__ __forceinline__ Key key_mask(int kind) {
+    kind &= ~NAN_GREATEST;
     if (kind == UNSIGNED8 || kind == SIGNED8) return Key(0xff);
     if (kind == SIGNED16 || kind == HALF || kind == BRAIN) return Key(0xffff);
     return ~Key(0);
 }
 
 __device__ __forceinline__ void copy_element(void *to, long long at, const void *from, long long i, int kind) {
+    kind &= ~NAN_GREATEST;
     if (kind == UNSIGNED8 || kind == SIGNED8) ((unsigned char *)to)[at] = ((const unsigned char *)from)[i];
     else if (kind == SIGNED16 || kind == HALF || kind == BRAIN) ((unsigned short *)to)[at] = ((const unsigned short *)from)[i];
     else if (kind == SIGNED64 || kind == DOUBLE) ((unsigned long long *)to)[at] = ((const unsigned long long *)from)[i];
@@ -250,13 +255,13 @@ __device__ __forceinline__ void store_element(const Pass &pass, long long to, lo
 
 template <>
 __device__ __forceinline__ void store_element(const Pass &pass, long long to, long long from, unsigned key) {
-    switch (pass.kind) {
+    switch (pass.kind & ~NAN_GREATEST) {
     case UNSIGNED8: ((unsigned char *)pass.values)[to] = (unsigned char)key; return;
     case SIGNED8: ((unsigned char *)pass.values)[to] = (unsigned char)(key ^ 0x80u); return;
     case SIGNED16: ((unsigned short *)pass.values)[to] = (unsigned short)(key ^ 0x8000u); return;
     case SIGNED32: ((unsigned *)pass.values)[to] = key ^ 0x80000000u; return;
     case SINGLE:
-        if (key != 0x80000000u && key != ~0u) {
+        if (key != 0x80000000u && key != ~0u && key != 0) {
             ((unsigned *)pass.values)[to] = key & 0x80000000u ? key ^ 0x80000000u : ~key;
             return;
         }

@@ -136,6 +136,10 @@ impl Storage {
 
     /// A copy of a range of the bytes, after the work of the current stream where it is on a device.
     pub(crate) fn read(&self, offset: usize, len: usize) -> Result<Vec<u8>> {
+        // A view without elements may begin anywhere.
+        if len == 0 {
+            return Ok(Vec::new());
+        }
         match &self.0 {
             Memory::Host(_) => Ok(self.host().map(|bytes| bytes[offset..offset + len].to_vec()).unwrap_or_default()),
             Memory::Cuda(buffer) => {

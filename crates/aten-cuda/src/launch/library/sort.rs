@@ -30,6 +30,8 @@ pub(crate) struct Rows<'a> {
     /// Elements of a row.
     pub(crate) n: i64,
     pub(crate) descending: bool,
+    /// Whether every NaN is the greatest, also one with a negative sign, which else is the least.
+    pub(crate) nan_greatest: bool,
 }
 
 /// Whether rows of this length are sorted by one block, which can leave out what is not wanted of them.
@@ -37,8 +39,13 @@ pub(crate) fn is_short(n: i64) -> bool {
     n <= TILE
 }
 
-/// How the kernels call a dtype, and whether its keys have 64 bits.
-fn kind(dtype: DType) -> Result<(i32, bool)> {
+/// How the kernels call the order of the elements, and whether keys have 64 bits.
+fn kind(rows: &Rows<'_>) -> Result<(i32, bool)> {
+    let (kind, wide) = kind_of(rows.elements.dtype())?;
+    Ok((if rows.nan_greatest { kind | 16 } else { kind }, wide))
+}
+
+fn kind_of(dtype: DType) -> Result<(i32, bool)> {
     Ok(match dtype {
         DType::U8 | DType::Bool => (0, false),
         DType::I8 => (1, false),
@@ -55,7 +62,7 @@ fn kind(dtype: DType) -> Result<(i32, bool)> {
 
 /// Sorts rows of at most [`TILE`] elements; the results have the first `keep` of each.
 pub(crate) fn short(rows: &Rows<'_>, values: &Tensor, places: &Tensor, keep: i64) -> Result<()> {
-    let (kind, wide) = kind(rows.elements.dtype())?;
+    let (kind, wide) = kind(rows)?;
     let width = rows.n.unsigned_abs().next_power_of_two().max(2);
     let blocks = rows.rows.unsigned_abs().div_ceil(TILE.unsigned_abs() / width);
     let config = super::row(blocks * u64::from(THREADS), THREADS)?;
@@ -78,7 +85,7 @@ pub(crate) fn short(rows: &Rows<'_>, values: &Tensor, places: &Tensor, keep: i64
 
 /// Sorts rows of any length, but for lengths that do not fit into 32 bits.
 pub(crate) fn long(rows: &Rows<'_>, values: &Tensor, places: &Tensor) -> Result<()> {
-    let (kind, wide) = kind(rows.elements.dtype())?;
+    let (kind, wide) = kind(rows)?;
     if u32::try_from(rows.n).is_err() {
         return Err(TensorError::TooLarge { sizes: vec![rows.rows, rows.n] }.into());
     }

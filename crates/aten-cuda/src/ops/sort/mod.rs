@@ -1,20 +1,29 @@
 //! Sorting: `order` (how elements compare on the host), `unique` (values without repetitions).
 //!
-//! **Invariants:** every sort is stable. A NaN is greater than every number, whatever its sign; both zeros are equal.
+//! **Invariants:** every sort is stable, and both zeros are equal. A NaN is greater than every number. As in torch, which
+//! sorts by bits, one with a negative sign is less than every number, but for `topk`, which does not look at the sign.
 
 mod order;
 mod unique;
 
 use crate::base::dtype::DType;
 use crate::base::error::{Result, invalid};
-use crate::base::shape::{Dims, wrap_dim};
+use crate::base::shape::{Dims, contiguous_strides, wrap_dim};
 use crate::launch::library::sort::{self, Rows};
 use crate::ops::copy::preserved_strides;
 use crate::tensor::{Tensor, empty_strided, is_host};
 
+/// How elements are ordered.
+#[derive(Clone, Copy)]
+struct Order {
+    descending: bool,
+    /// Whether every NaN is the greatest, also one with a negative sign.
+    nan_greatest: bool,
+}
+
 impl Tensor {
     /// The elements in order along `dim`, and the places that they had (`sort(stable=True)`). A NaN is greater than
-    /// every number; equal elements keep their order.
+    /// every number, or less with a negative sign, as in torch; equal elements keep their order.
     ///
     /// # Errors
     /// There is no such dimension, the dtype is complex, there is not enough memory, or the device failed.
@@ -22,7 +31,7 @@ impl Tensor {
         let at = wrap_dim(dim, self.dim())?;
         check_ordered(self)?;
         let strides = preserved_strides(self);
-        let (values, places) = sorted(self, at, descending, None)?;
+        let (values, places) = sorted(self, at, Order { descending, nan_greatest: false }, None)?;
         Ok((laid_out(values, &strides)?, laid_out(places, &strides)?))
     }
 
@@ -48,8 +57,9 @@ impl Tensor {
             return Err(invalid("\"topk_out\" not implemented for 'Bool'"));
         }
         check_ordered(self)?;
-        let (values, places) = sorted(self, at, largest, Some(k))?;
-        Ok((values.contiguous()?, places.contiguous()?))
+        let (values, places) = sorted(self, at, Order { descending: largest, nan_greatest: true }, Some(k))?;
+        let strides = contiguous_strides(values.sizes());
+        Ok((laid_out(values, &strides)?, laid_out(places, &strides)?))
     }
 }
 
@@ -76,7 +86,7 @@ fn same_but_for_ones(tensor: &Tensor, strides: &[i64]) -> bool {
 }
 
 /// Sorted values and their places along a dimension: all of them, or the first `keep`. Of no particular layout.
-fn sorted(tensor: &Tensor, dim: usize, descending: bool, keep: Option<i64>) -> Result<(Tensor, Tensor)> {
+fn sorted(tensor: &Tensor, dim: usize, order: Order, keep: Option<i64>) -> Result<(Tensor, Tensor)> {
     if tensor.dim() == 0 {
         let count = keep.unwrap_or(1);
         let values = tensor.reshape(&[1])?.copy()?.narrow(0, 0, count)?;
@@ -90,19 +100,19 @@ fn sorted(tensor: &Tensor, dim: usize, descending: bool, keep: Option<i64>) -> R
     let mut sizes = Dims::from_slice(rows.sizes());
     sizes[tensor.dim() - 1] = wanted;
     let (values, places) = if is_host(tensor.device()) {
-        order::sort(&rows, n, descending, wanted, &sizes)?
+        order::sort(&rows, n, order, wanted, &sizes)?
     } else {
-        on_device(&rows, n, descending, wanted, &sizes)?
+        on_device(&rows, n, order, wanted, &sizes)?
     };
     Ok((values.transpose(at, last)?, places.transpose(at, last)?))
 }
 
-fn on_device(rows: &Tensor, n: i64, descending: bool, keep: i64, sizes: &[i64]) -> Result<(Tensor, Tensor)> {
+fn on_device(rows: &Tensor, n: i64, order: Order, keep: i64, sizes: &[i64]) -> Result<(Tensor, Tensor)> {
     let empty = |sizes: &[i64], dtype: DType| Tensor::empty(sizes, dtype, rows);
     if rows.numel() == 0 || keep == 0 {
         return Ok((empty(sizes, rows.dtype())?, empty(sizes, DType::I64)?));
     }
-    let work = Rows { elements: rows, rows: rows.numel() / n, n, descending };
+    let work = Rows { elements: rows, rows: rows.numel() / n, n, descending: order.descending, nan_greatest: order.nan_greatest };
     if sort::is_short(n) {
         let (values, places) = (empty(sizes, rows.dtype())?, empty(sizes, DType::I64)?);
         sort::short(&work, &values, &places, keep)?;
