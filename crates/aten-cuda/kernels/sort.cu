@@ -45,7 +45,7 @@ __device__ __forceinline__ unsigned load_key(const void *from, long long i, int 
 template <>
 __device__ __forceinline__ unsigned long long load_key(const void *from, long long i, int kind) {
     unsigned long long bits = ((const unsigned long long *)from)[i], sign = 1ull << 63;
-    return kind == SIGNED64 ? bits ^ sign : order_float(bits, sign, 0x7ffull << 52, kind);
+    return (kind & ~NAN_GREATEST) == SIGNED64 ? bits ^ sign : order_float(bits, sign, 0x7ffull << 52, kind);
 }
 
 // All bits that a key of the kind may have.
@@ -272,7 +272,7 @@ __device__ __forceinline__ void store_element(const Pass &pass, long long to, lo
 
 template <>
 __device__ __forceinline__ void store_element(const Pass &pass, long long to, long long from, unsigned long long key) {
-    if (pass.kind == SIGNED64) ((unsigned long long *)pass.values)[to] = key ^ 1ull << 63;
+    if ((pass.kind & ~NAN_GREATEST) == SIGNED64) ((unsigned long long *)pass.values)[to] = key ^ 1ull << 63;
     else copy_element(pass.values, to, pass.elements, from, pass.kind);
 }
 
