@@ -164,7 +164,6 @@ impl Storage {
         }
         Ok(())
     }
-
 }
 
 impl fmt::Debug for Storage {

@@ -5,12 +5,14 @@
 //! - `factory`: tensors whose elements follow from their places;
 //! - `join`: tensors joined, cut up, turned round and repeated;
 //! - `index`: elements at places that another tensor tells;
-//! - `sort`: orders, the largest elements, values without repetitions.
+//! - `sort`: orders, the largest elements, values without repetitions;
+//! - `linalg`: products of matrices and vectors.
 
 mod copy;
 mod factory;
 mod index;
 mod join;
+mod linalg;
 mod pointwise;
 mod sort;
 

@@ -13,7 +13,7 @@ use c10_core::{Device, DeviceType};
 
 pub(crate) use make::{empty_strided, scalar_bytes};
 pub use place::ToDevice;
-pub(crate) use read::{Places, scalar_of};
+pub(crate) use read::{Places, read_complex, scalar_of};
 
 use crate::base::dtype::DType;
 use crate::base::scalar::Scalar;

@@ -10,6 +10,7 @@
 #![expect(unsafe_code, reason = "launches of kernels that are written in CUDA C++")]
 
 pub(crate) mod index;
+pub(crate) mod matmul;
 pub(crate) mod select;
 pub(crate) mod sort;
 
