@@ -46,7 +46,7 @@ impl Iteration {
     }
 
     /// Neighbouring dimensions joined where each operand goes through both in equal steps.
-    fn joined(mut self) -> Self {
+    pub(crate) fn joined(mut self) -> Self {
         let mut last = 0;
         for dim in 1..self.sizes.len() {
             let (low, high) = (self.sizes[last], self.sizes[dim]);

@@ -19,6 +19,7 @@
 //! The folders, from the lowest up; each imports only those before it:
 //!
 //! - `base`: dtypes, scalars, promotion, shapes, errors;
+//! - `report`: errors that kernels find;
 //! - `storage`: the memory behind tensors;
 //! - `tensor`: the tensor, its views and how it is made, read and printed;
 //! - `launch`: kernels in memory of the runtime, and launching them;
@@ -37,6 +38,7 @@ mod iterate;
 mod launch;
 mod ops;
 pub mod random;
+mod report;
 mod storage;
 mod tensor;
 

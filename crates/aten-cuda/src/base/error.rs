@@ -174,6 +174,19 @@ pub enum TensorError {
         /// Bytes that there are.
         available: usize,
     },
+    /// An index does not exist. On a device this is found by the kernel, and told when values are next read from the
+    /// device or another operation with indices is queued there.
+    #[error("{operation}(): index {index} is out of bounds for dimension with size {size} (element {element} of the index)")]
+    IndexOutOfRange {
+        /// The operation's name in torch.
+        operation: &'static str,
+        /// The place of the index in the memory of the tensor of indices, counted from its first element.
+        element: i64,
+        /// The index.
+        index: i64,
+        /// How many places the dimension has.
+        size: i64,
+    },
     /// What the operation was given is wrong in another way, which the text tells.
     #[error("{0}")]
     Invalid(String),

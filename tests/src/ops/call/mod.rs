@@ -82,6 +82,10 @@ impl<'a> Given<'a> {
         }
     }
 
+    fn tensors(&self) -> Result<Vec<&Tensor>, Failure> {
+        (0..self.inputs.len()).map(|at| self.tensor(at)).collect()
+    }
+
     fn operand(&self, at: usize) -> Result<Operand<'_>, Failure> {
         match self.inputs.get(at) {
             Some(Made::Tensor(tensor)) => Ok(tensor.into()),
