@@ -42,6 +42,6 @@ pub use base::error::{Error, Result, TensorError};
 pub use base::promotion::{promote_types, result_type};
 pub use base::scalar::Scalar;
 pub use c10_core::{Device, DeviceArg};
-pub use ops::table;
+pub use ops::{CrossEntropy, Dim, LossReduction, Reduction, reductions, scans, table};
 pub use storage::Storage;
 pub use tensor::{Operand, Tensor, ToDevice};

@@ -1,9 +1,18 @@
 //! The operations, a folder for each family.
 //!
 //! - `pointwise`: each element of the result is computed of the elements at its place;
-//! - `copy`: fills, copies and conversions.
+//! - `copy`: fills, copies and conversions;
+//! - `reduce`: one result of all elements along dimensions;
+//! - `row`: each element of the result depends on the whole row that it lies in;
+//! - `scan`: each element of the result depends on those before it.
 
 mod copy;
 mod pointwise;
+mod reduce;
+mod row;
+mod scan;
 
 pub use pointwise::table;
+pub use reduce::{Dim, Operation as Reduction, table as reductions};
+pub use row::{CrossEntropy, LossReduction};
+pub use scan::table as scans;
