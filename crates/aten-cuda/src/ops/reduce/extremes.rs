@@ -27,6 +27,7 @@ macro_rules! extreme {
                 finish: as_they_are,
                 numbers: 0,
                 placed: false,
+                pivots: false,
             },
         };
 
@@ -43,6 +44,7 @@ macro_rules! extreme {
                 finish: as_they_are,
                 numbers: 0,
                 placed: false,
+                pivots: false,
             },
         };
 
@@ -59,6 +61,7 @@ macro_rules! extreme {
                 finish: as_they_are,
                 numbers: 0,
                 placed: true,
+                pivots: false,
             },
         };
 
@@ -78,6 +81,7 @@ macro_rules! extreme {
                 finish: |_, accumulators, _| vec![accumulators[1]],
                 numbers: 0,
                 placed: true,
+                pivots: false,
             },
         };
     };

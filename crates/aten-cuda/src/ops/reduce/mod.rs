@@ -56,10 +56,12 @@ pub(crate) struct Recipe {
     pub(crate) take: Option<fn(&mut Graph, &[Value], &Element) -> Vec<Value>>,
     /// The results of accumulators and the operation's numbers: a value for each part of each.
     pub(crate) finish: fn(&mut Graph, &[Value], &[Value]) -> Vec<Value>,
-    /// How many numbers the operation has, of the real type that is computed in.
+    /// How many numbers the operation has, each an `f64`.
     pub(crate) numbers: usize,
     /// Whether the place of an element counts.
     pub(crate) placed: bool,
+    /// Whether elements are measured from the first one of their row, but for those that are computed in `f64`.
+    pub(crate) pivots: bool,
 }
 
 /// An element in a graph.
@@ -71,6 +73,8 @@ pub(crate) struct Element {
     pub(crate) parts: Vec<Value>,
     /// Its place in the row, where the recipe asks for it.
     pub(crate) place: Option<Value>,
+    /// The first element of the row, where the recipe asks for it.
+    pub(crate) pivot: Option<Value>,
     /// The operation's numbers.
     pub(crate) numbers: Vec<Value>,
 }

@@ -15,15 +15,7 @@ static VAR: Operation = Operation {
     computed: moments_of,
     results: as_computed,
     of_nothing: true,
-    recipe: Recipe {
-        start: three_zeros,
-        element: one_element,
-        combine: join,
-        take: Some(take),
-        finish: |graph, set, numbers| vec![graph.binary(Binary::Div, set[1], numbers[0])],
-        numbers: 1,
-        placed: false,
-    },
+    recipe: moments(|graph, set, numbers| vec![variance(graph, set, numbers)]),
 };
 
 static STD: Operation = Operation {
@@ -31,19 +23,27 @@ static STD: Operation = Operation {
     computed: moments_of,
     results: as_computed,
     of_nothing: true,
-    recipe: Recipe {
-        start: three_zeros,
+    recipe: moments(|graph, set, numbers| {
+        let variance = variance(graph, set, numbers);
+        vec![graph.unary(Unary::Sqrt, variance)]
+    }),
+};
+
+/// Accumulators of elements that are computed in `f64` are the mean, the sum of squared distances from it and the count.
+/// Of others they are sums in `f64`, of the distances from the first element of the row and of their squares: exact
+/// enough, without a division for each element, and zero where all elements are equal.
+const fn moments(finish: fn(&mut Graph, &[Value], &[Value]) -> Vec<Value>) -> Recipe {
+    Recipe {
+        start: |ty, _| vec![(Type::F64, Start::Zero); if ty == Type::F64 { 3 } else { 2 }],
         element: one_element,
         combine: join,
         take: Some(take),
-        finish: |graph, set, numbers| {
-            let variance = graph.binary(Binary::Div, set[1], numbers[0]);
-            vec![graph.unary(Unary::Sqrt, variance)]
-        },
-        numbers: 1,
+        finish,
+        numbers: 2,
         placed: false,
-    },
-};
+        pivots: true,
+    }
+}
 
 static LOGSUMEXP: Operation = Operation {
     name: "logsumexp",
@@ -69,6 +69,7 @@ pub(crate) const LOG_SUM_EXP: Recipe = Recipe {
     },
     numbers: 0,
     placed: false,
+    pivots: false,
 };
 
 /// The rows of the family.
@@ -82,18 +83,26 @@ fn moments_of(dtype: DType, _: Option<DType>) -> Result<DType> {
     }
 }
 
-/// The mean, the sum of squared distances from it, and the count.
-fn three_zeros(ty: Type, _: usize) -> Vec<(Type, Start)> {
-    vec![(ty, Start::Zero); 3]
+/// The distance of an element from the first one of its row.
+fn distance(graph: &mut Graph, element: &Element) -> Option<Value> {
+    let pivot = element.pivot?;
+    let (value, pivot) = (graph.convert(element.value(), Type::F64), graph.convert(pivot, Type::F64));
+    Some(graph.binary(Binary::Sub, value, pivot))
 }
 
 fn one_element(graph: &mut Graph, element: &Element) -> Vec<Value> {
-    vec![element.value(), graph.number(element.ty, 0), graph.number(element.ty, 1)]
+    match distance(graph, element) {
+        Some(distance) => vec![distance, graph.binary(Binary::Mul, distance, distance)],
+        None => vec![element.value(), graph.number(element.ty, 0), graph.number(element.ty, 1)],
+    }
 }
 
-/// One element more, by Welford's method ("Note on a method for calculating corrected sums of squares and products",
-/// 1962).
+/// One element more: by Welford's method where there is no first element to measure from ("Note on a method for
+/// calculating corrected sums of squares and products", 1962).
 fn take(graph: &mut Graph, set: &[Value], element: &Element) -> Vec<Value> {
+    if let Some(distance) = distance(graph, element) {
+        return vec![graph.binary(Binary::Add, set[0], distance), graph.fma(distance, distance, set[1])];
+    }
     let (mean, squares, count) = (set[0], set[1], set[2]);
     let one = graph.number(element.ty, 1);
     let count = graph.binary(Binary::Add, count, one);
@@ -104,11 +113,28 @@ fn take(graph: &mut Graph, set: &[Value], element: &Element) -> Vec<Value> {
     vec![mean, graph.fma(distance, left, squares), count]
 }
 
+/// The variance of accumulators; the numbers are what the sum of squares is divided by, and the count.
+fn variance(graph: &mut Graph, set: &[Value], numbers: &[Value]) -> Value {
+    let squares = match *set {
+        [sum, squares] => {
+            let mean = graph.binary(Binary::Div, sum, numbers[1]);
+            let (product, zero) = (graph.binary(Binary::Mul, mean, sum), graph.number(Type::F64, 0));
+            let left = graph.binary(Binary::Sub, squares, product);
+            let below = graph.compare(Compare::Lt, left, zero);
+            graph.select(below, zero, left)
+        }
+        _ => set[1],
+    };
+    graph.binary(Binary::Div, squares, numbers[0])
+}
+
 /// Two sets as one, by Chan's method ("Updating formulae and a pairwise algorithm for computing sample variances",
 /// 1979). A set without elements changes nothing.
 fn join(graph: &mut Graph, a: &[Value], b: &[Value]) -> Vec<Value> {
-    let ty = graph.type_of(a[0]);
-    let zero = graph.number(ty, 0);
+    if a.len() == 2 {
+        return a.iter().zip(b).map(|(&a, &b)| graph.binary(Binary::Add, a, b)).collect();
+    }
+    let zero = graph.number(Type::F64, 0);
     let count = graph.binary(Binary::Add, a[2], b[2]);
     let distance = graph.binary(Binary::Sub, b[0], a[0]);
     let weight = graph.binary(Binary::Div, b[2], count);
@@ -205,6 +231,7 @@ moments! {
 /// The call with the number that the sum of squares is divided by: not below zero.
 fn corrected(call: Call<'_>, correction: Scalar) -> Result<Call<'_>> {
     #[expect(clippy::cast_precision_loss, reason = "the nearest float is meant")]
-    let divisor = (call.extent()? as f64 - correction.to_f64()).max(0.0);
-    Ok(call.with(&[Scalar::Float(divisor)]))
+    let count = call.extent()? as f64;
+    let divisor = (count - correction.to_f64()).max(0.0);
+    Ok(call.with(&[Scalar::Float(divisor), Scalar::Float(count)]))
 }

@@ -22,7 +22,7 @@ const fn summed(
 ) -> Recipe {
     let combine = |graph: &mut Graph, a: &[Value], b: &[Value]| vec![graph.binary(Binary::Add, a[0], b[0])];
     let start = |ty: Type, _: usize| vec![(ty, Start::Zero)];
-    Recipe { start, element, combine, take: None, finish, numbers, placed: false }
+    Recipe { start, element, combine, take: None, finish, numbers, placed: false, pivots: false }
 }
 
 static NONZERO: Operation = norm(
@@ -62,9 +62,9 @@ static ANY_POWER: Operation = norm(
     summed(
         |graph, element| {
             let size = magnitude(graph, element);
-            vec![graph.call(Math::Pow, &[size, element.numbers[0]])]
+            vec![power(graph, size, element.numbers[0])]
         },
-        |graph, sums, numbers| vec![graph.call(Math::Pow, &[sums[0], numbers[1]])],
+        |graph, sums, numbers| vec![power(graph, sums[0], numbers[1])],
         2,
     ),
 );
@@ -80,6 +80,7 @@ static LARGEST: Operation = norm(
         finish: as_they_are,
         numbers: 0,
         placed: false,
+        pivots: false,
     },
 );
 
@@ -94,6 +95,7 @@ static SMALLEST: Operation = norm(
         finish: as_they_are,
         numbers: 0,
         placed: false,
+        pivots: false,
     },
 );
 
@@ -121,6 +123,11 @@ fn magnitude(graph: &mut Graph, element: &Element) -> Value {
         [real, imaginary] => graph.call(Math::Hypot, &[real, imaginary]),
         _ => graph.unary(Unary::Abs, element.value()),
     }
+}
+
+fn power(graph: &mut Graph, base: Value, exponent: Value) -> Value {
+    let exponent = graph.convert(exponent, graph.type_of(base));
+    graph.call(Math::Pow, &[base, exponent])
 }
 
 fn squares(graph: &mut Graph, element: &Element) -> Value {

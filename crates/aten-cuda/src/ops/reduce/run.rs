@@ -223,9 +223,25 @@ pub(crate) fn launch(
     let pack = [input.dtype(), computed].iter().chain(results).fold(1_u64, |sum, &dtype| sum << 4 | dtype as u64);
     let key = ProgramKey { operation: call.operation.name, variant: pack };
     let reduction = rows::reduction(key, || build(call.operation, input.dtype(), computed, results, last))?;
-    let real = accumulator(computed.to_real());
-    let scalars: SmallVec<[u64; 2]> = call.numbers.iter().flat_map(|&number| scalar_bits(number, real, 1)).collect();
-    rows::run(&RowWork { key, reduction, outputs, inputs: &[input], dims, scalars: &scalars })
+    let scalars: SmallVec<[u64; 2]> = call.numbers.iter().flat_map(|&number| scalar_bits(number, Type::F64, 1)).collect();
+    let inputs = [input, &first_of_rows(input, dims)];
+    let inputs = &inputs[..if has_pivot(call.operation, computed) { 2 } else { 1 }];
+    rows::run(&RowWork { key, reduction, outputs, inputs, dims, scalars: &scalars })
+}
+
+/// Whether the recipe gets the first element of each row.
+fn has_pivot(operation: &Operation, computed: DType) -> bool {
+    operation.recipe.pivots && computed != DType::F64
+}
+
+/// The first element of each row at all places of the row.
+fn first_of_rows(input: &Tensor, dims: &[usize]) -> Tensor {
+    let mut strides = Dims::from_slice(input.strides());
+    for &dim in dims {
+        strides[dim] = 0;
+    }
+    let (storage, sizes) = (input.storage().clone(), Dims::from_slice(input.sizes()));
+    Tensor::view_of(storage, input.dtype(), sizes, strides, input.storage_offset())
 }
 
 /// A result with a dimension of one element in place of each that went away.
@@ -252,12 +268,13 @@ fn build(
     let recipe = &operation.recipe;
     let identity: Vec<(Type, u64)> =
         (recipe.start)(ty, input.parts().max(computed.parts())).into_iter().map(|(ty, start)| (ty, start.bits(ty))).collect();
-    let scalars = vec![accumulator(computed.to_real()); recipe.numbers];
+    let scalars = vec![Type::F64; recipe.numbers];
+    let pivot = has_pivot(operation, computed);
     let accumulators = |graph: &mut Graph| -> Vec<Value> { identity.iter().map(|&(ty, _)| graph.input(ty)).collect() };
 
     let mut graph = Graph::new();
     let own = accumulators(&mut graph);
-    let element = element(&mut graph, recipe.placed, &scalars, input, computed);
+    let element = element(&mut graph, (recipe.placed, pivot), &scalars, input, computed);
     let taken = match recipe.take {
         Some(take) => take(&mut graph, &own, &element),
         None => {
@@ -284,14 +301,21 @@ fn build(
         graph.output(converted);
     }
     let finish = graph.finish()?;
-    let inputs = vec![input.part(); input.parts()];
+    let inputs = vec![input.part(); input.parts() * if pivot { 2 } else { 1 }];
     Reduction::new(inputs, scalars, vec![Pass { identity, accumulate, combine, finish }], last)
 }
 
 /// The element of the input, rounded to the dtype that is computed in.
-fn element(graph: &mut Graph, placed: bool, scalars: &[Type], input: DType, computed: DType) -> Element {
+fn element(
+    graph: &mut Graph,
+    (placed, pivots): (bool, bool),
+    scalars: &[Type],
+    input: DType,
+    computed: DType,
+) -> Element {
     let ty = accumulator(computed);
     let given: Vec<Value> = (0..input.parts()).map(|_| graph.input(input.part())).collect();
+    let pivot = pivots.then(|| graph.input(input.part()));
     let place = placed.then(|| graph.input(Type::I64));
     let mut parts: Vec<Value> = given
         .into_iter()
@@ -304,5 +328,5 @@ fn element(graph: &mut Graph, placed: bool, scalars: &[Type], input: DType, comp
         parts.push(graph.number(ty, 0));
     }
     let numbers = scalars.iter().map(|&ty| graph.scalar(ty)).collect();
-    Element { ty, parts, place, numbers }
+    Element { ty, parts, place, pivot, numbers }
 }

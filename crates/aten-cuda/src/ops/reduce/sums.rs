@@ -22,6 +22,7 @@ pub(crate) static SUM: Operation = Operation {
         finish: as_they_are,
         numbers: 0,
         placed: false,
+        pivots: false,
     },
 };
 
@@ -41,6 +42,7 @@ static NANSUM: Operation = Operation {
         finish: as_they_are,
         numbers: 0,
         placed: false,
+        pivots: false,
     },
 };
 
@@ -64,9 +66,10 @@ static MEAN: Operation = Operation {
         element: |_, element| element.parts.clone(),
         combine: add_all,
         take: None,
-        finish: |graph, sums, numbers| sums.iter().map(|&sum| graph.binary(Binary::Div, sum, numbers[0])).collect(),
+        finish: |graph, sums, numbers| sums.iter().map(|&sum| divide(graph, sum, numbers[0])).collect(),
         numbers: 1,
         placed: false,
+        pivots: false,
     },
 };
 
@@ -83,6 +86,7 @@ pub(crate) static PROD: Operation = Operation {
         finish: as_they_are,
         numbers: 0,
         placed: false,
+        pivots: false,
     },
 };
 
@@ -102,6 +106,7 @@ static COUNT_NONZERO: Operation = Operation {
         finish: as_they_are,
         numbers: 0,
         placed: false,
+        pivots: false,
     },
 };
 
@@ -118,6 +123,7 @@ static ANY: Operation = Operation {
         finish: as_they_are,
         numbers: 0,
         placed: false,
+        pivots: false,
     },
 };
 
@@ -134,6 +140,7 @@ static ALL: Operation = Operation {
         finish: as_they_are,
         numbers: 0,
         placed: false,
+        pivots: false,
     },
 };
 
@@ -157,6 +164,12 @@ fn multiply(graph: &mut Graph, a: &[Value], b: &[Value]) -> Vec<Value> {
     let mixed = graph.binary(Binary::Mul, imaginary, other);
     let crossed = graph.binary(Binary::Mul, real, other_imaginary);
     vec![graph.binary(Binary::Sub, product, squares), graph.binary(Binary::Add, crossed, mixed)]
+}
+
+/// The quotient of a float and a number, in `f64`.
+fn divide(graph: &mut Graph, float: Value, number: Value) -> Value {
+    let float = graph.convert(float, Type::F64);
+    graph.binary(Binary::Div, float, number)
 }
 
 fn zero_for_nan(graph: &mut Graph, element: &Element) -> Value {

@@ -44,6 +44,7 @@ static CUMMAX: Operation = Operation {
         finish: as_they_are,
         numbers: 0,
         placed: true,
+        pivots: false,
     },
 };
 
@@ -60,6 +61,7 @@ static CUMMIN: Operation = Operation {
         finish: as_they_are,
         numbers: 0,
         placed: true,
+        pivots: false,
     },
 };
 
