@@ -78,7 +78,7 @@ impl Iteration {
 /// tensor without dimensions, so that inputs and result are not all of one shape.
 pub(crate) fn result_strides(sizes: &[i64], inputs: &[&Tensor], beside_number: bool) -> Dims {
     let Some(first) = inputs.first() else { return shape::contiguous_strides(sizes) };
-    let one_shape = !(beside_number && !sizes.is_empty()) && inputs.iter().all(|tensor| tensor.sizes() == sizes);
+    let one_shape = (!beside_number || sizes.is_empty()) && inputs.iter().all(|tensor| tensor.sizes() == sizes);
     if one_shape {
         if inputs.iter().all(|tensor| tensor.is_contiguous()) {
             return shape::contiguous_strides(sizes);

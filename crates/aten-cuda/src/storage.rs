@@ -157,7 +157,6 @@ impl Storage {
         }
         Ok(())
     }
-
 }
 
 impl fmt::Debug for Storage {

@@ -8,8 +8,22 @@ use super::file::{self, Case, File, Stored, name_of};
 
 /// Operations whose unit of error is taken at the same operation on absolute values.
 const BY_MAGNITUDE: [&str; 16] = [
-    "sum", "nansum", "mean", "var", "std", "norm", "cumsum", "logsumexp", "mm", "matmul", "addmm", "bmm", "mv", "dot",
-    "baddbmm", "outer",
+    "sum",
+    "nansum",
+    "mean",
+    "var",
+    "std",
+    "norm",
+    "cumsum",
+    "logsumexp",
+    "mm",
+    "matmul",
+    "addmm",
+    "bmm",
+    "mv",
+    "dot",
+    "baddbmm",
+    "outer",
 ];
 
 /// Compares every output.

@@ -41,7 +41,9 @@ pub enum TensorError {
         sizes: Vec<i64>,
     },
     /// Sizes do not broadcast.
-    #[error("The size of tensor a ({first}) must match the size of tensor b ({second}) at non-singleton dimension {dim}")]
+    #[error(
+        "The size of tensor a ({first}) must match the size of tensor b ({second}) at non-singleton dimension {dim}"
+    )]
     Broadcast {
         /// The size of the first tensor.
         first: i64,

@@ -81,9 +81,10 @@ pub(crate) fn extent(sizes: &[i64], strides: &[i64]) -> Option<i64> {
     if sizes.contains(&0) {
         return Some(0);
     }
-    let last = sizes.iter().zip(strides).try_fold(0_i64, |sum, (&size, &stride)| {
-        sum.checked_add((size - 1).checked_mul(stride)?)
-    })?;
+    let last = sizes
+        .iter()
+        .zip(strides)
+        .try_fold(0_i64, |sum, (&size, &stride)| sum.checked_add((size - 1).checked_mul(stride)?))?;
     last.checked_add(1)
 }
 

@@ -157,7 +157,11 @@ fn schedule(work: &Work<'_>, iteration: &Iteration, parts: &[Part<'_>]) -> Sched
     }
     let rank = u8::try_from(iteration.sizes.len()).unwrap_or(u8::MAX);
     let last = |strides: &crate::iterate::ByteStrides| {
-        strides.iter().zip(&iteration.sizes).map(|(stride, size)| stride.saturating_mul(*size)).fold(0, i64::saturating_add)
+        strides
+            .iter()
+            .zip(&iteration.sizes)
+            .map(|(stride, size)| stride.saturating_mul(*size))
+            .fold(0, i64::saturating_add)
     };
     let limit = i64::from(i32::MAX);
     let wide = iteration.numel > limit || iteration.strides.iter().any(|strides| last(strides) > limit);

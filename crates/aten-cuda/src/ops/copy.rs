@@ -52,7 +52,8 @@ impl Tensor {
         crate::ops::pointwise::check_overlap(self, &[])?;
         if self.device() == source.device() {
             let overlaps = crate::ops::pointwise::check_overlap(self, &[&source]).is_err();
-            let source = if overlaps { convert(&source, source.dtype(), &contiguous_strides(source.sizes()))? } else { source };
+            let source =
+                if overlaps { convert(&source, source.dtype(), &contiguous_strides(source.sizes()))? } else { source };
             copy_on_device(self, &source)?;
         } else {
             copy_across(self, &source)?;

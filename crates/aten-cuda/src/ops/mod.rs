@@ -2,11 +2,13 @@
 //!
 //! - `pointwise`: each element of the result is computed of the elements at its place;
 //! - `copy`: fills, copies and conversions;
+//! - `linalg`: products of matrices and vectors;
 //! - `reduce`: one result of all elements along dimensions;
 //! - `row`: each element of the result depends on the whole row that it lies in;
 //! - `scan`: each element of the result depends on those before it.
 
 mod copy;
+mod linalg;
 mod pointwise;
 mod reduce;
 mod row;

@@ -12,8 +12,9 @@ use std::fmt;
 
 use c10_core::{Device, DeviceType};
 
-pub(crate) use make::empty_strided;
+pub(crate) use make::{empty_strided, scalar_bytes};
 pub use place::ToDevice;
+pub(crate) use read::read_complex;
 
 use crate::base::dtype::DType;
 use crate::base::scalar::Scalar;

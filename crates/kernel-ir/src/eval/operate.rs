@@ -87,33 +87,39 @@ pub(super) fn binary(op: Binary, ty: Type, a: &Row, b: &Row) -> Row {
     }
 }
 
-/// The smaller of two floats as PTX has it: the number if the other is a NaN, and a negative zero before a positive one.
-fn smaller<T: Copy + PartialOrd + num_sign::Sign>(a: T, b: T) -> T {
-    if a != a {
-        b
-    } else if b != b || a < b || (a == b && a.is_negative()) {
-        a
-    } else {
-        b
+/// What [`smaller`] asks of a float.
+trait Smaller: Copy + PartialOrd {
+    fn has_sign(self) -> bool;
+    fn is_number(self) -> bool;
+}
+
+impl Smaller for f32 {
+    fn has_sign(self) -> bool {
+        self.is_sign_negative()
+    }
+
+    fn is_number(self) -> bool {
+        !self.is_nan()
     }
 }
 
-/// The sign bit of floats.
-mod num_sign {
-    pub(super) trait Sign {
-        fn is_negative(self) -> bool;
+impl Smaller for f64 {
+    fn has_sign(self) -> bool {
+        self.is_sign_negative()
     }
 
-    impl Sign for f32 {
-        fn is_negative(self) -> bool {
-            self.is_sign_negative()
-        }
+    fn is_number(self) -> bool {
+        !self.is_nan()
     }
+}
 
-    impl Sign for f64 {
-        fn is_negative(self) -> bool {
-            self.is_sign_negative()
-        }
+/// The smaller of two floats as PTX has it: the number if the other is a NaN, and a negative zero before a positive one.
+fn smaller<T: Smaller>(a: T, b: T) -> T {
+    match (a.is_number(), b.is_number()) {
+        (false, _) => b,
+        (_, false) => a,
+        _ if a < b || (a == b && a.has_sign()) => a,
+        _ => b,
     }
 }
 
@@ -148,7 +154,13 @@ fn shift(op: Binary, ty: Type, a: i64, distance: i64) -> i64 {
         Binary::Shl if past => 0,
         Binary::Shl => a << distance,
         // What is shifted in is the sign, which the value has above its own bits already.
-        _ if past => if ty.is_int() && ty != Type::U64 { a >> 63 } else { 0 },
+        _ if past => {
+            if ty.is_int() && ty != Type::U64 {
+                a >> 63
+            } else {
+                0
+            }
+        }
         _ if ty == Type::U64 => (a.cast_unsigned() >> distance).cast_signed(),
         _ => a >> distance,
     }

@@ -32,8 +32,7 @@ pub(crate) enum Class {
 }
 
 impl Class {
-    const ALL: [Self; 6] =
-        [Self::Predicate, Self::Bits16, Self::Bits32, Self::Bits64, Self::Float32, Self::Float64];
+    const ALL: [Self; 6] = [Self::Predicate, Self::Bits16, Self::Bits32, Self::Bits64, Self::Float32, Self::Float64];
 
     /// The class that holds values of a type.
     pub(crate) const fn of(ty: Type) -> Self {
@@ -137,6 +136,16 @@ impl Writer {
         // Writing to a text cannot fail.
         let _ = self.body.write_fmt(text);
         self.body.push_str(";\n");
+    }
+
+    /// Begins a scope of declarations.
+    pub(crate) fn open_scope(&mut self) {
+        self.body.push_str("\t{\n");
+    }
+
+    /// Ends a scope. Nothing follows the brace: the driver's assembler refuses an empty statement.
+    pub(crate) fn close_scope(&mut self) {
+        self.body.push_str("\t}\n");
     }
 
     /// Puts a label here.

@@ -140,7 +140,8 @@ pub(crate) fn run_on_magnitudes(case: &Case) -> Result<Tensor, Failure> {
 fn magnitude(tensor: &Tensor) -> Result<Tensor, Failure> {
     let real_dtype = if tensor.dtype().is_complex() { DType::C128 } else { DType::F64 };
     let wide = tensor.to_dtype(real_dtype)?;
-    let parts: Vec<f64> = wide.to_bytes()?.chunks_exact(8).map(|part| f64::from_le_bytes(part.try_into().unwrap_or([0; 8]))).collect();
+    let parts: Vec<f64> =
+        wide.to_bytes()?.chunks_exact(8).map(|part| f64::from_le_bytes(part.try_into().unwrap_or([0; 8]))).collect();
     let each = if tensor.dtype().is_complex() { 2 } else { 1 };
     let sums: Vec<f64> = parts.chunks(each).map(|parts| parts.iter().map(|part| part.abs()).sum()).collect();
     Ok(Tensor::from_slice(&sums, tensor.sizes())?)

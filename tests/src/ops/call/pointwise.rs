@@ -32,7 +32,9 @@ fn binary(op: &str, given: &Given<'_>) -> Answer {
         return Err(Failure::Absent);
     }
     let (a, b) = match op {
-        "add" | "sub" | "mul" | "true_divide" | "eq" | "ne" | "lt" | "le" | "gt" | "ge" => (given.tensor(0)?, given.operand(1)?),
+        "add" | "sub" | "mul" | "true_divide" | "eq" | "ne" | "lt" | "le" | "gt" | "ge" => {
+            (given.tensor(0)?, given.operand(1)?)
+        }
         _ => return Err(Failure::Absent),
     };
     Ok(vec![match op {

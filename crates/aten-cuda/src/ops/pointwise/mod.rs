@@ -31,10 +31,13 @@ pub struct Operation {
     /// Which common dtypes it is there for.
     pub(crate) accepts: fn(DType) -> bool,
     /// What is computed: the operands, then the operation's own numbers, all of the type given.
-    pub(crate) build: fn(&mut Graph, Type, &[Value]) -> Value,
+    pub(crate) build: Build<Value>,
     /// The same on complex numbers as pairs of real ones, where there is such a thing.
-    pub(crate) complex: Option<fn(&mut Graph, Type, &[Pair]) -> Pair>,
+    pub(crate) complex: Option<Build<Pair>>,
 }
+
+/// Adds what an operation computes to a graph: of the values, and in the type given.
+pub(crate) type Build<V> = fn(&mut Graph, Type, &[V]) -> V;
 
 /// A complex number in a graph: its real and its imaginary part.
 pub(crate) type Pair = (Value, Value);
@@ -74,7 +77,6 @@ impl Operation {
 }
 
 /// Every pointwise operation, by name.
-#[must_use]
 pub fn table() -> impl Iterator<Item = &'static Operation> {
     unary::TABLE.iter().chain(binary::TABLE).chain(compare::TABLE).copied()
 }

@@ -85,7 +85,10 @@ impl<'a> Prepared<'a> {
     }
 
     fn tensors(&self) -> SmallVec<[&'a Tensor; 3]> {
-        self.given.iter().filter_map(|given| if let Given::Tensor(tensor) = given { Some(*tensor) } else { None }).collect()
+        self.given
+            .iter()
+            .filter_map(|given| if let Given::Tensor(tensor) = given { Some(*tensor) } else { None })
+            .collect()
     }
 
     /// Checks that the result can go into a tensor.
@@ -110,7 +113,8 @@ impl<'a> Prepared<'a> {
         let key = ProgramKey { operation: self.operation.name, variant: self.variant(out.dtype()) };
         let program = launch::program(key, || self.program(out.dtype(), computed))?;
         let ty = computed.compute_type();
-        let own = self.given.iter().filter_map(|given| if let Given::Number(number) = given { Some(number) } else { None });
+        let own =
+            self.given.iter().filter_map(|given| if let Given::Number(number) = given { Some(number) } else { None });
         let scalars: SmallVec<[u64; 4]> =
             own.chain(self.numbers).flat_map(|&number| scalar_bits(number, ty, computed.parts())).collect();
         let inputs = self.tensors();
@@ -189,7 +193,9 @@ fn number(graph: &mut Graph, ty: Type, is_complex: bool) -> Pair {
 /// Makes the result the program's output in the dtype of the tensor that it goes into.
 pub(crate) fn store(graph: &mut Graph, result: Pair, from: DType, to: DType) {
     // What the result would have been rounded to on its own, it is rounded to before it is cast.
-    let mut rounded = |value| if from.category() == to.category() || from == DType::Bool { value } else { graph.convert(value, from.part()) };
+    let mut rounded = |value| {
+        if from.category() == to.category() || from == DType::Bool { value } else { graph.convert(value, from.part()) }
+    };
     let (real, imaginary) = (rounded(result.0), rounded(result.1));
     if to == DType::Bool && from.is_complex() {
         let (real, imaginary) = (graph.convert(real, Type::Bool), graph.convert(imaginary, Type::Bool));
@@ -205,7 +211,9 @@ pub(crate) fn store(graph: &mut Graph, result: Pair, from: DType, to: DType) {
 /// The operands on the device that they are on. Host tensors without dimensions stand for their number beside tensors
 /// of a device.
 fn place<'a>(operands: &[Operand<'a>]) -> Result<(SmallVec<[Given<'a>; 3]>, Device)> {
-    let tensors = || operands.iter().filter_map(|operand| if let Operand::Tensor(tensor) = operand { Some(*tensor) } else { None });
+    let tensors = || {
+        operands.iter().filter_map(|operand| if let Operand::Tensor(tensor) = operand { Some(*tensor) } else { None })
+    };
     let on_device = tensors().any(|tensor| !is_host(tensor.device()));
     let as_number = |tensor: &Tensor| on_device && tensor.dim() == 0 && is_host(tensor.device());
     let device = launch::common_device(tensors().filter(|tensor| !as_number(tensor)))?;
