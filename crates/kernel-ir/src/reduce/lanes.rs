@@ -63,7 +63,7 @@ impl Body<'_> {
     /// The warps that share a row, in rising order.
     fn across_warps(&mut self, pass: usize, set: &[Reg]) -> Vec<Reg> {
         let types = self.types(pass);
-        let (warps, shared) = (u32::from(self.schedule.threads) / 32, self.shared(pass));
+        let (warps, shared) = (usize::from(self.schedule.threads) / 32, self.shared(pass));
         let in_warp = self.writer.make(Class::Bits32, "and.b32", format_args!("{}, 31", self.thread));
         let skips = self.writer.make(Class::Predicate, "setp.ne.u32", format_args!("{in_warp}, 0"));
         let warp = self.writer.make(Class::Bits32, "shr.u32", format_args!("{}, 5", self.thread));
@@ -71,14 +71,14 @@ impl Body<'_> {
         let stored = self.writer.label();
         line!(self.writer, "@{skips} bra {stored}");
         for (at, (&ty, &own)) in types.iter().zip(set).enumerate() {
-            line!(self.writer, "st.shared.{} [{address}+{}], {own}", plain(ty), at as u32 * warps * 8);
+            line!(self.writer, "st.shared.{} [{address}+{}], {own}", plain(ty), at * warps * 8);
         }
         self.writer.place(&stored);
         line!(self.writer, "bar.sync 0");
-        let of_row = u32::from(self.schedule.lanes) / 32;
+        let of_row = usize::from(self.schedule.lanes) / 32;
         let first = self.writer.make(Class::Bits32, "mad.lo.u32", format_args!("{}, {}, {shared}", self.slot, of_row * 8));
-        let load = |body: &mut Self, warp: u32| -> Vec<Reg> {
-            let places = types.iter().enumerate().map(|(at, &ty)| (ty, (at as u32 * warps + warp) * 8));
+        let load = |body: &mut Self, warp: usize| -> Vec<Reg> {
+            let places = types.iter().enumerate().map(|(at, &ty)| (ty, (at * warps + warp) * 8));
             places.map(|(ty, place)| load_shared(body.writer, ty, first, place)).collect()
         };
         let all = load(self, 0);
@@ -92,10 +92,10 @@ impl Body<'_> {
     /// The threads that share a row lie in several warps at one place each: through shared memory, in rising order.
     fn across_block(&mut self, pass: usize, sets: &[Vec<Reg>]) -> Vec<Vec<Reg>> {
         let types = self.types(pass);
-        let (threads, vector) = (u32::from(self.schedule.threads), u32::from(self.schedule.vector));
-        let (lanes, shared) = (u32::from(self.schedule.lanes), self.shared(pass));
+        let (threads, vector) = (usize::from(self.schedule.threads), usize::from(self.schedule.vector));
+        let (lanes, shared) = (usize::from(self.schedule.lanes), self.shared(pass));
         // Neighbouring threads have neighbouring words, one area for each accumulator of each row of a vector.
-        let area = |at: usize, row: usize| (at as u32 * vector + row as u32) * threads * 8;
+        let area = |at: usize, row: usize| (at * vector + row) * threads * 8;
         let own = self.writer.make(Class::Bits32, "mad.lo.u32", format_args!("{}, 8, {shared}", self.thread));
         for (row, set) in sets.iter().enumerate() {
             for (at, (&ty, &value)) in types.iter().zip(set).enumerate() {
@@ -107,7 +107,7 @@ impl Body<'_> {
         let first = self.writer.make(Class::Bits32, "mad.lo.u32", format_args!("{}, 8, {shared}", self.slot));
         let mut found = Vec::with_capacity(sets.len());
         for row in 0..sets.len() {
-            let load = |body: &mut Self, lane: u32| -> Vec<Reg> {
+            let load = |body: &mut Self, lane: usize| -> Vec<Reg> {
                 let places = types.iter().enumerate().map(|(at, &ty)| (ty, area(at, row) + lane * slots * 8));
                 places.map(|(ty, place)| load_shared(body.writer, ty, first, place)).collect()
             };
@@ -148,7 +148,7 @@ fn shuffle(writer: &mut Writer, mode: &str, own: Reg, lane: u32, bound: u32) -> 
     if class == Class::Bits32 { got } else { writer.make(class, "mov.b32", format_args!("{got}")) }
 }
 
-fn load_shared(writer: &mut Writer, ty: Type, base: Reg, place: u32) -> Reg {
+fn load_shared(writer: &mut Writer, ty: Type, base: Reg, place: usize) -> Reg {
     let class = Class::of(ty);
     writer.make(class, &format!("ld.shared.{}", plain(ty)), format_args!("[{base}+{place}]"))
 }

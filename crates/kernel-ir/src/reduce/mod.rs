@@ -119,6 +119,12 @@ impl Reduction {
         })
     }
 
+    /// Whether a pass reads an input. The others are for what comes out for each element alone.
+    #[must_use]
+    pub fn is_accumulated(&self, input: usize) -> bool {
+        self.passes.iter().any(|pass| pass.accumulate.uses_input(pass.identity.len() + input))
+    }
+
     /// Whether rows can be split up: there is one pass, and one result for each row.
     #[must_use]
     pub fn splits(&self) -> bool {

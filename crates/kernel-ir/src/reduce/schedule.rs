@@ -76,8 +76,8 @@ impl Schedule {
         let running = *reduction.last() == Last::Running;
         match self {
             _ if !self.lanes.is_power_of_two() || self.lanes > self.threads => refuse("the lanes are no power of two"),
-            _ if self.threads % 32 != 0 || self.threads > 1024 || self.threads == 0 => refuse("the block is no warps"),
-            _ if self.threads % self.lanes != 0 => refuse("the lanes do not fill the block"),
+            _ if !self.threads.is_multiple_of(32) || self.threads > 1024 || self.threads == 0 => refuse("the block is no warps"),
+            _ if !self.threads.is_multiple_of(self.lanes) => refuse("the lanes do not fill the block"),
             _ if self.unroll == 0 || self.kept == 0 || self.reduced == 0 => refuse("there is no dimension or element"),
             _ if !self.vector.is_power_of_two() || widest.unwrap_or(1) * usize::from(self.vector) > 16 => {
                 refuse("the vectors are wider than 16 bytes, or no power of two")

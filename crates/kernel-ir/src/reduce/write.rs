@@ -38,8 +38,19 @@ struct Operand {
     ty: Type,
 }
 
-/// Elements that a thread has loaded: for each input the elements of the vector.
+/// Elements that a thread has loaded: for each input the elements of the vector, or none where nobody reads them.
 type Loaded = Vec<Vec<Reg>>;
+
+/// Which inputs are loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Load {
+    /// Those that passes read.
+    Accumulated,
+    /// The others.
+    Rest,
+    /// All of them.
+    All,
+}
 
 /// Where a vector begins in its row, in the width of the kernel.
 type At = Reg;
@@ -144,8 +155,8 @@ impl<'a> Body<'a> {
             .map(|_| identity.iter().map(|&(ty, bits)| self.writer.constant(ty, bits)).collect())
             .collect();
         let own = sets.clone();
-        self.sweep(&mut |body, at, loaded| {
-            let count = loaded.first().map_or(1, Vec::len);
+        self.sweep(Load::Accumulated, &mut |body, at, loaded| {
+            let count = loaded.iter().map(Vec::len).max().unwrap_or(1);
             for (lane, set) in own.iter().enumerate().take(count) {
                 body.accumulate(pass, set, at, lane, loaded);
             }
@@ -158,7 +169,8 @@ impl<'a> Body<'a> {
         let reduction = self.reduction;
         let described = &reduction.passes()[pass];
         let mut taken: Vec<Reg> = set.to_vec();
-        taken.extend(loaded.iter().map(|input| input[lane]));
+        // What was not loaded the program does not read either.
+        taken.extend(loaded.iter().map(|input| input.get(lane).copied().unwrap_or(self.lane)));
         taken.extend(self.values_of(lane));
         if described.accumulate.inputs().len() > taken.len() {
             let place = match self.schedule.order {
@@ -211,11 +223,12 @@ impl<'a> Body<'a> {
     }
 
     /// Writes what is done with each vector of the thread, in rising order: with where it begins and its elements.
-    fn sweep(&mut self, each: &mut dyn FnMut(&mut Self, At, &Loaded)) {
+    fn sweep(&mut self, load: Load, each: &mut dyn FnMut(&mut Self, At, &Loaded)) {
         if self.schedule.resident > 0 {
             for (exists, at, loaded) in self.kept.clone() {
                 let skip = self.writer.label();
                 line!(self.writer, "@!{exists} bra {skip}");
+                let loaded = if load == Load::All { self.with_rest(at, &loaded) } else { loaded };
                 each(self, at, &loaded);
                 self.writer.place(&skip);
             }
@@ -226,18 +239,18 @@ impl<'a> Body<'a> {
         let vector = usize::from(self.schedule.vector);
         let along = if self.schedule.order == Order::Inner { self.schedule.vector } else { 1 };
         if self.schedule.unroll > 1 {
-            self.sweep_loop(at, usize::from(self.schedule.unroll), u64::from(along), vector, each);
+            self.sweep_loop((at, load), usize::from(self.schedule.unroll), u64::from(along), vector, each);
         }
-        self.sweep_loop(at, 1, u64::from(along), vector, each);
+        self.sweep_loop((at, load), 1, u64::from(along), vector, each);
         if along > 1 {
-            self.sweep_rest(at, each);
+            self.sweep_rest((at, load), each);
         }
     }
 
     /// A loop over `unroll` vectors at a time, as long as all of them exist.
     fn sweep_loop(
         &mut self,
-        at: At,
+        (at, load): (At, Load),
         unroll: usize,
         along: u64,
         vector: usize,
@@ -254,7 +267,7 @@ impl<'a> Body<'a> {
         let mut loaded = Vec::with_capacity(unroll);
         for turn in 0..unroll {
             let own = self.arithmetic.add(self.writer, at, step * turn as u64);
-            loaded.push((own, self.load(own, vector)));
+            loaded.push((own, self.load(load, own, vector)));
         }
         for (own, loaded) in &loaded {
             each(self, *own, loaded);
@@ -265,25 +278,37 @@ impl<'a> Body<'a> {
     }
 
     /// The elements after the last whole vector, one by one. They fall to one thread.
-    fn sweep_rest(&mut self, at: At, each: &mut dyn FnMut(&mut Self, At, &Loaded)) {
+    fn sweep_rest(&mut self, (at, load): (At, Load), each: &mut dyn FnMut(&mut Self, At, &Loaded)) {
         let (again, out) = (self.writer.label(), self.writer.label());
         let name = self.arithmetic.unsigned();
         self.writer.place(&again);
         let past = self.writer.make(Class::Predicate, &format!("setp.ge.{name}"), format_args!("{at}, {}", self.end));
         line!(self.writer, "@{past} bra {out}");
-        let loaded = self.load(at, 1);
+        let loaded = self.load(load, at, 1);
         each(self, at, &loaded);
         line!(self.writer, "add.{name} {at}, {at}, 1");
         line!(self.writer, "bra {again}");
         self.writer.place(&out);
     }
 
-    /// Loads the vector of each input that begins at a place.
-    fn load(&mut self, at: At, vector: usize) -> Loaded {
+    /// What is in registers, and the inputs that no pass reads.
+    fn with_rest(&mut self, at: At, loaded: &Loaded) -> Loaded {
+        let rest = self.load(Load::Rest, at, usize::from(self.schedule.vector));
+        loaded.iter().zip(rest).map(|(known, rest)| if known.is_empty() { rest } else { known.clone() }).collect()
+    }
+
+    /// Loads the vectors of inputs that begin at a place.
+    fn load(&mut self, load: Load, at: At, vector: usize) -> Loaded {
         let places = self.arithmetic.reduced_places(self.writer, at);
         let mut loaded = Vec::with_capacity(self.inputs.len());
-        for (Operand { number, row, ty }, repeated) in self.inputs.clone().into_iter().zip(self.repeated.clone()) {
-            loaded.push(match repeated {
+        for (input, Operand { number, row, ty }) in self.inputs.clone().into_iter().enumerate() {
+            let wanted = match load {
+                Load::All => true,
+                Load::Accumulated => self.reduction.is_accumulated(input),
+                Load::Rest => !self.reduction.is_accumulated(input),
+            };
+            loaded.push(match self.repeated[input] {
+                _ if !wanted => Vec::new(),
                 Some(element) => vec![element; vector],
                 None => {
                     let address = self.arithmetic.element(self.writer, row, number, &places);
@@ -304,7 +329,7 @@ impl<'a> Body<'a> {
             let exists = self.writer.make(Class::Predicate, &test, format_args!("{at}, {}", self.end));
             let skip = self.writer.label();
             line!(self.writer, "@!{exists} bra {skip}");
-            let loaded = self.load(at, vector);
+            let loaded = self.load(Load::Accumulated, at, vector);
             self.writer.place(&skip);
             self.kept.push((exists, at, loaded));
         }
@@ -335,8 +360,8 @@ impl<'a> Body<'a> {
 
     /// Stores an element of each output for each element of the row.
     fn store_each(&mut self, program: &Program) {
-        self.sweep(&mut |body, at, loaded| {
-            let count = loaded.first().map_or(1, Vec::len);
+        self.sweep(Load::All, &mut |body, at, loaded| {
+            let count = loaded.iter().map(Vec::len).max().unwrap_or(1);
             let computed: Vec<Vec<Reg>> = (0..count)
                 .map(|lane| {
                     let mut taken: Vec<Reg> = loaded.iter().map(|input| input[lane]).collect();

@@ -154,7 +154,11 @@ impl<'a> View<'a> {
         if !self.extent.is_multiple_of(u64::from(schedule.vector)) {
             return;
         }
-        let bytes: u64 = self.read().map(|part| part.ty.bytes().max(4) as u64).sum::<u64>().max(1) * u64::from(schedule.vector);
+        // What no pass reads is loaded in the end alone.
+        let kept = |input: &usize| self.repeated >> input & 1 == 0 && self.reduction.is_accumulated(*input);
+        let inputs = (0..self.reduction.inputs().len()).filter(kept);
+        let bytes: usize = inputs.map(|input| self.reduction.inputs()[input].bytes().max(4)).sum();
+        let bytes = bytes.max(1) as u64 * u64::from(schedule.vector);
         let most = (RESIDENT_BYTES / bytes).clamp(1, 8);
         let mut lanes = u64::from(schedule.lanes);
         while lanes < 1024 && vectors.div_ceil(lanes) > most {

@@ -53,7 +53,7 @@ pub(crate) struct Recipe {
     /// Two sets of accumulators as one.
     pub(crate) combine: fn(&mut Graph, &[Value], &[Value]) -> Vec<Value>,
     /// Accumulators and one element as accumulators, where that is shorter than combining them.
-    pub(crate) take: Option<fn(&mut Graph, &[Value], &Element) -> Vec<Value>>,
+    pub(crate) take: Option<Take>,
     /// The results of accumulators and the operation's numbers: a value for each part of each.
     pub(crate) finish: fn(&mut Graph, &[Value], &[Value]) -> Vec<Value>,
     /// How many numbers the operation has, each an `f64`.
@@ -63,6 +63,9 @@ pub(crate) struct Recipe {
     /// Whether elements are measured from the first one of their row, but for those that are computed in `f64`.
     pub(crate) pivots: bool,
 }
+
+/// Makes accumulators of accumulators and an element.
+pub(crate) type Take = fn(&mut Graph, &[Value], &Element) -> Vec<Value>;
 
 /// An element in a graph.
 #[derive(Debug)]
@@ -129,7 +132,6 @@ pub(crate) fn accumulator(dtype: DType) -> Type {
 }
 
 /// Every reduction, by row.
-#[must_use]
 pub fn table() -> impl Iterator<Item = &'static Operation> {
     sums::TABLE.iter().chain(extremes::TABLE).chain(moments::TABLE).chain(norms::TABLE).copied()
 }

@@ -79,7 +79,6 @@ static LOGCUMSUMEXP: Operation = Operation {
 static TABLE: &[&Operation] = &[&CUMSUM, &CUMPROD, &CUMMAX, &CUMMIN, &LOGCUMSUMEXP];
 
 /// Every scan.
-#[must_use]
 pub fn table() -> impl Iterator<Item = &'static Operation> {
     TABLE.iter().copied()
 }
