@@ -291,6 +291,13 @@ impl Program {
         self.outputs.iter().map(|&value| self.type_of(value))
     }
 
+    /// Whether any output depends on the element of an input, or is it.
+    #[must_use]
+    pub fn uses_input(&self, at: usize) -> bool {
+        let is_input = |value: Value| self.nodes[value.index()] == Node::Input(small(at));
+        self.nodes.iter().flat_map(|node| node.operands()).chain(self.outputs.iter().copied()).any(is_input)
+    }
+
     /// Whether any node is the element's index.
     #[must_use]
     pub fn uses_index(&self) -> bool {
