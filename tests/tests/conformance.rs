@@ -32,6 +32,8 @@ const INJECTED: &[(&str, CUresult, &str)] = &[
         CUresult::CUDA_ERROR_OUT_OF_MEMORY,
         "needs another process and a device without addresses",
     ),
+    ("cuMemExportToShareableHandle", CUresult::CUDA_ERROR_OUT_OF_MEMORY, "needs a system without file descriptors"),
+    ("cuMemImportFromShareableHandle", CUresult::CUDA_ERROR_OUT_OF_MEMORY, "needs a system without file descriptors"),
     ("cuCtxCreate_v2", CUresult::CUDA_ERROR_ASSERT, "needs a device whose primary context was lost"),
     ("cuCtxCreate_v2", CUresult::CUDA_ERROR_INVALID_PC, "needs a device whose primary context was lost"),
     ("cuCtxCreate_v4", CUresult::CUDA_ERROR_ASSERT, "needs a device whose primary context was lost"),

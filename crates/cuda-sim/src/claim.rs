@@ -188,6 +188,7 @@ plain_values! {
     cuda_sys::driver::types::CUlimit,
     cuda_sys::driver::types::CUpointer_attribute,
     cuda_sys::driver::types::CUmemAllocationGranularity_flags,
+    cuda_sys::driver::types::CUmemAllocationHandleType,
     cuda_sys::driver::types::CUmemPool_attribute,
     cuda_sys::driver::types::CUmem_advise,
     cuda_sys::driver::types::CUmem_range_attribute,

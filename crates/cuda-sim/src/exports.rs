@@ -193,7 +193,8 @@ macro_rules! for_each_export {
             cuMemAllocManaged (dptr: *mut CUdeviceptr, bytesize: usize, flags: core::ffi::c_uint) LateContext [INVALID_VALUE, OUT_OF_MEMORY, STREAM_CAPTURE_UNSUPPORTED] => managed::alloc;
             cuMemAllocPitch_v2 (dptr: *mut CUdeviceptr, pPitch: *mut usize, WidthInBytes: usize, Height: usize, ElementSizeBytes: core::ffi::c_uint) Context [INVALID_VALUE, OUT_OF_MEMORY, STREAM_CAPTURE_UNSUPPORTED] => memory::alloc_pitch;
             cuMemAlloc_v2 (dptr: *mut CUdeviceptr, bytesize: usize) Context [INVALID_VALUE, OUT_OF_MEMORY, STREAM_CAPTURE_UNSUPPORTED] => memory::alloc;
-            cuMemCreate (handle: *mut CUmemGenericAllocationHandle, size: usize, prop: *const CUmemAllocationProp, flags: core::ffi::c_ulonglong) Init [INVALID_VALUE, INVALID_DEVICE, OUT_OF_MEMORY, NOT_SUPPORTED] => vmm::create;
+            cuMemCreate (handle: *mut CUmemGenericAllocationHandle, size: usize, prop: *const CUmemAllocationProp, flags: core::ffi::c_ulonglong) Init [INVALID_VALUE, INVALID_DEVICE, OUT_OF_MEMORY, NOT_SUPPORTED, NOT_PERMITTED] => vmm::create;
+            cuMemExportToShareableHandle (shareableHandle: *mut core::ffi::c_void, handle: CUmemGenericAllocationHandle, handleType: CUmemAllocationHandleType, flags: core::ffi::c_ulonglong) Init [INVALID_VALUE, OUT_OF_MEMORY] => vmm::export;
             cuMemFreeAsync (dptr: CUdeviceptr, hStream: CUstream) Context [INVALID_VALUE, INVALID_HANDLE, NOT_SUPPORTED, STREAM_CAPTURE_UNSUPPORTED, STREAM_CAPTURE_IMPLICIT, STREAM_CAPTURE_INVALIDATED] => pool::free;
             cuMemFreeHost (p: *mut core::ffi::c_void) InitHandle [INVALID_VALUE, STREAM_CAPTURE_UNSUPPORTED] => host::free;
             cuMemFree_v2 (dptr: CUdeviceptr) InitHandle [INVALID_VALUE, STREAM_CAPTURE_UNSUPPORTED] => memory::free;
@@ -207,6 +208,7 @@ macro_rules! for_each_export {
             cuMemHostGetFlags (pFlags: *mut core::ffi::c_uint, p: *mut core::ffi::c_void) LateInit [INVALID_VALUE] => host::flags;
             cuMemHostRegister_v2 (p: *mut core::ffi::c_void, bytesize: usize, Flags: core::ffi::c_uint) Context [INVALID_VALUE, HOST_MEMORY_ALREADY_REGISTERED, STREAM_CAPTURE_UNSUPPORTED] => host::register;
             cuMemHostUnregister (p: *mut core::ffi::c_void) InitHandle [INVALID_VALUE, HOST_MEMORY_NOT_REGISTERED, STREAM_CAPTURE_UNSUPPORTED] => host::unregister;
+            cuMemImportFromShareableHandle (handle: *mut CUmemGenericAllocationHandle, osHandle: *mut core::ffi::c_void, shHandleType: CUmemAllocationHandleType) Init [INVALID_VALUE, NOT_SUPPORTED, UNKNOWN, OUT_OF_MEMORY] => vmm::import;
             cuMemMap (ptr: CUdeviceptr, size: usize, offset: usize, handle: CUmemGenericAllocationHandle, flags: core::ffi::c_ulonglong) Init [INVALID_VALUE, NOT_SUPPORTED] => vmm::map;
             cuMemPoolCreate (pool: *mut CUmemoryPool, poolProps: *const CUmemPoolProps) Init [INVALID_VALUE, OUT_OF_MEMORY, NOT_SUPPORTED, STREAM_CAPTURE_UNSUPPORTED] => pool::create;
             cuMemPoolDestroy (pool: CUmemoryPool) Init [INVALID_VALUE, STREAM_CAPTURE_UNSUPPORTED] => pool::destroy;

@@ -167,8 +167,7 @@ const ATTRIBUTES: [i32; 147] = [
 ];
 
 /// Abilities that an H200 has and the model has not: it says 0, so that programs do without them.
-const NOT_SIMULATED: [CUdevice_attribute; 20] = [
-    CUdevice_attribute::CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED,
+const NOT_SIMULATED: [CUdevice_attribute; 19] = [
     CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES,
     CUdevice_attribute::CU_DEVICE_ATTRIBUTE_CAN_TEX2D_GATHER,
     CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COOPERATIVE_MULTI_DEVICE_LAUNCH,
