@@ -33,6 +33,13 @@ const INJECTED: &[(&str, CUresult, &str)] = &[
         "needs another process and a device without addresses",
     ),
     ("cuMemExportToShareableHandle", CUresult::CUDA_ERROR_OUT_OF_MEMORY, "needs a system without file descriptors"),
+    ("cuMemPoolExportPointer", CUresult::CUDA_ERROR_OUT_OF_MEMORY, "needs a system without file descriptors"),
+    ("cuMemPoolExportToShareableHandle", CUresult::CUDA_ERROR_OUT_OF_MEMORY, "needs a system without file descriptors"),
+    (
+        "cuMemPoolImportFromShareableHandle",
+        CUresult::CUDA_ERROR_OUT_OF_MEMORY,
+        "needs a system without file descriptors",
+    ),
     ("cuMemImportFromShareableHandle", CUresult::CUDA_ERROR_OUT_OF_MEMORY, "needs a system without file descriptors"),
     ("cuCtxCreate_v2", CUresult::CUDA_ERROR_ASSERT, "needs a device whose primary context was lost"),
     ("cuCtxCreate_v2", CUresult::CUDA_ERROR_INVALID_PC, "needs a device whose primary context was lost"),

@@ -212,8 +212,12 @@ macro_rules! for_each_export {
             cuMemMap (ptr: CUdeviceptr, size: usize, offset: usize, handle: CUmemGenericAllocationHandle, flags: core::ffi::c_ulonglong) Init [INVALID_VALUE, NOT_SUPPORTED] => vmm::map;
             cuMemPoolCreate (pool: *mut CUmemoryPool, poolProps: *const CUmemPoolProps) Init [INVALID_VALUE, OUT_OF_MEMORY, NOT_SUPPORTED, STREAM_CAPTURE_UNSUPPORTED] => pool::create;
             cuMemPoolDestroy (pool: CUmemoryPool) Init [INVALID_VALUE, STREAM_CAPTURE_UNSUPPORTED] => pool::destroy;
+            cuMemPoolExportPointer (shareData_out: *mut CUmemPoolPtrExportData, ptr: CUdeviceptr) Init [INVALID_VALUE, OUT_OF_MEMORY] => pool::export_pointer;
+            cuMemPoolExportToShareableHandle (handle_out: *mut core::ffi::c_void, pool: CUmemoryPool, handleType: CUmemAllocationHandleType, flags: core::ffi::c_ulonglong) Init [INVALID_VALUE, OUT_OF_MEMORY] => pool::export;
             cuMemPoolGetAccess (flags: *mut CUmemAccess_flags, memPool: CUmemoryPool, location: *mut CUmemLocation) Init [INVALID_VALUE, STREAM_CAPTURE_UNSUPPORTED] => pool::access;
             cuMemPoolGetAttribute (pool: CUmemoryPool, attr: CUmemPool_attribute, value: *mut core::ffi::c_void) Init [INVALID_VALUE, STREAM_CAPTURE_UNSUPPORTED] => pool::attribute;
+            cuMemPoolImportFromShareableHandle (pool_out: *mut CUmemoryPool, handle: *mut core::ffi::c_void, handleType: CUmemAllocationHandleType, flags: core::ffi::c_ulonglong) Init [INVALID_VALUE, NOT_SUPPORTED, UNKNOWN, OUT_OF_MEMORY] => pool::import;
+            cuMemPoolImportPointer (ptr_out: *mut CUdeviceptr, pool: CUmemoryPool, shareData: *mut CUmemPoolPtrExportData) Init [INVALID_VALUE] => pool::import_pointer;
             cuMemPoolSetAccess (pool: CUmemoryPool, map: *const CUmemAccessDesc, count: usize) Init [INVALID_VALUE, INVALID_DEVICE, NOT_SUPPORTED, STREAM_CAPTURE_UNSUPPORTED] => pool::set_access;
             cuMemPoolSetAttribute (pool: CUmemoryPool, attr: CUmemPool_attribute, value: *mut core::ffi::c_void) Init [INVALID_VALUE, STREAM_CAPTURE_UNSUPPORTED] => pool::set_attribute;
             cuMemPoolTrimTo (pool: CUmemoryPool, minBytesToKeep: usize) Init [INVALID_VALUE, STREAM_CAPTURE_UNSUPPORTED] => pool::trim;

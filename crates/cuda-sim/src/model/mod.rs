@@ -24,6 +24,7 @@ pub(crate) mod pools;
 pub(crate) mod profile;
 mod rng;
 pub(crate) mod shared;
+mod shared_pools;
 pub(crate) mod stream;
 pub(crate) mod telemetry;
 pub(crate) mod vmm;

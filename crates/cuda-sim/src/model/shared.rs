@@ -25,17 +25,23 @@ pub(crate) enum HandleKind {
     Event,
     /// Physical memory of the virtual memory functions, as a label.
     Physical,
+    /// The addresses of a memory pool, as a label.
+    Pool,
+    /// A part of a memory pool.
+    PoolPointer,
 }
 
 impl HandleKind {
     /// The kinds that stand behind memory as labels.
-    const LABELS: [Self; 1] = [Self::Physical];
+    const LABELS: [Self; 2] = [Self::Physical, Self::Pool];
 
     fn magic(self) -> u64 {
         u64::from_le_bytes(match self {
             Self::Memory => *b"simmem01",
             Self::Event => *b"simevt01",
             Self::Physical => *b"simvmm01",
+            Self::Pool => *b"simpol01",
+            Self::PoolPointer => *b"simptr01",
         })
     }
 }

@@ -82,6 +82,17 @@ impl Backing {
         Some(OwnedFd::from(file))
     }
 
+    /// Gives the real memory behind a range back; it reads as zeros then.
+    pub(crate) fn discard(&self, offset: u64, length: u64) {
+        let Some(file) = self.mapping.get().and_then(|mapping| mapping.as_ref().ok()?.file.as_ref()) else { return };
+        let whole = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+        if let (Ok(offset), Ok(length)) = (libc::off_t::try_from(offset), libc::off_t::try_from(length)) {
+            // SAFETY: the file is open and mapped as a whole; its bytes change, its length does not. A system that
+            // cannot do this keeps the memory.
+            unsafe { libc::fallocate(file.as_raw_fd(), whole, offset, length) };
+        }
+    }
+
     /// Whether a file is the one behind this memory.
     pub(crate) fn is_file(&self, inode: u64) -> bool {
         let file = self.mapping.get().and_then(|mapping| mapping.as_ref().ok()?.file.as_ref()?.try_clone().ok());

@@ -5,7 +5,7 @@
 //! hits its neighbour and nothing notices; [`Memory::look_at`] tells that from an access that hardware refuses.
 //!
 //! Invariants: regions do not overlap; an allocation lies inside one region; `used_bytes` of a device is the sum of
-//! the physical memory of its regions and handles, and with `others_bytes` never above `capacity_bytes`.
+//! the physical memory of its regions and handles, but for what other processes have taken, and with `others_bytes` never above `capacity_bytes`.
 
 pub(crate) mod bytes;
 mod host;
@@ -255,6 +255,11 @@ impl Memory {
     /// Whether a ghost is anywhere in a range.
     pub(crate) fn is_haunted(&self, base: u64, length: u64) -> bool {
         self.ghosts.values().any(|ghost| ghost.base < base + length && base < ghost.base + ghost.length)
+    }
+
+    /// Whether anything of a pool is handed out or waits to be freed.
+    pub(crate) fn is_from_pool(&self, key: u64) -> bool {
+        self.allocations.values().chain(self.ghosts.values()).any(|found| found.pool == Some(key))
     }
 
     /// Gives a range of addresses back.
