@@ -42,6 +42,7 @@ mod graph_exec;
 mod host;
 mod ipc;
 mod kernel;
+mod kernel_nodes;
 mod library;
 mod limits;
 mod link;
@@ -107,6 +108,8 @@ pub fn all_cases() -> Vec<Case> {
         function::SIMULATED_CASES,
         kernel::CASES,
         kernel::SIMULATED_CASES,
+        kernel_nodes::CASES,
+        kernel_nodes::SIMULATED_CASES,
         managed::CASES,
         managed::NO_CONTEXT_CASES,
         managed::SIMULATED_CASES,

@@ -148,6 +148,8 @@ static TABLE: &[Entry] = right! {
     cuOccupancyAvailableDynamicSMemPerBlock |h| (&mut 0, ptr::null_mut(), 1, 1);
     cuOccupancyMaxActiveBlocksPerMultiprocessor |h| (&mut 0, ptr::null_mut(), 1, 0);
     cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags |h| (&mut 0, ptr::null_mut(), 1, 0, 0);
+    cuOccupancyMaxActiveClusters |h| (&mut 0, ptr::null_mut(), &launch_config(ptr::null_mut()));
+    cuOccupancyMaxPotentialClusterSize |h| (&mut 0, ptr::null_mut(), &launch_config(ptr::null_mut()));
     cuOccupancyMaxPotentialBlockSize |h| (&mut 0, &mut 0, ptr::null_mut(), None, 0, 0);
     cuOccupancyMaxPotentialBlockSizeWithFlags |h| (&mut 0, &mut 0, ptr::null_mut(), None, 0, 0, 0);
     cuMemFreeHost |h| (h.pinned);

@@ -3,6 +3,7 @@
 //! Invariants: a function's module is loaded; a module's context is active. What was queued or captured keeps the kernel
 //! it runs, so that unloading a module under it is found out and reported rather than followed.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -117,6 +118,14 @@ pub(crate) fn dynamic_shared_of(kernel: &Kernel) -> u32 {
     SHARED_BYTES.saturating_sub(u32::try_from(kernel.shared_bytes).unwrap_or(SHARED_BYTES))
 }
 
+/// Attributes of a launch that change nothing here; a node keeps them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LaunchAttributes {
+    pub(crate) priority: i32,
+    /// Values of the others that were set, by their numbers.
+    pub(crate) others: BTreeMap<u32, [u8; 64]>,
+}
+
 /// A launch of a kernel, as queued work and as a node.
 #[derive(Clone, Debug)]
 pub(crate) struct Launch {
@@ -129,6 +138,7 @@ pub(crate) struct Launch {
     pub(crate) block: [u32; 3],
     pub(crate) shared_bytes: u32,
     pub(crate) parameters: Arc<Parameters>,
+    pub(crate) attributes: LaunchAttributes,
 }
 
 impl Launch {

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use cuda_sys::driver::CUresult;
 use cuda_sys::driver::types::CUgraphInstantiateResult;
 
+use super::super::modules::Launch;
 use super::{Graph, NodeId, NodeKind};
 
 /// Why a graph could not be instantiated. The call answers `INVALID_VALUE`.
@@ -137,9 +138,9 @@ impl ExecGraph {
         Ok(())
     }
 
-    /// Whether a node launches a kernel whose blocks must all run at once.
-    pub(crate) fn is_cooperative(&self, id: NodeId) -> bool {
-        self.find(id).is_some_and(|node| matches!(&node.kind, NodeKind::Kernel(launch) if launch.cooperative))
+    /// What a node launches.
+    pub(crate) fn launch(&self, id: NodeId) -> Option<&Launch> {
+        self.find(id).and_then(|node| if let NodeKind::Kernel(launch) = &node.kind { Some(launch) } else { None })
     }
 
     /// Whether it was instantiated from the graph of a node.
