@@ -57,6 +57,7 @@ mod ptx;
 mod set;
 mod stream;
 mod usage;
+mod user_object;
 mod version;
 mod vmm;
 
@@ -110,6 +111,8 @@ pub fn all_cases() -> Vec<Case> {
         kernel::SIMULATED_CASES,
         kernel_nodes::CASES,
         kernel_nodes::SIMULATED_CASES,
+        user_object::CASES,
+        user_object::SIMULATED_CASES,
         managed::CASES,
         managed::NO_CONTEXT_CASES,
         managed::SIMULATED_CASES,

@@ -219,6 +219,14 @@ impl<'m> Call<'m> {
         }
     }
 
+    /// Destroys the user objects that nobody holds any more.
+    pub(crate) fn destroy_orphans(&mut self) {
+        for work in self.take_orphans() {
+            let machine = self.shared.machine();
+            self.unlocked(|| machine.map(|machine| host_threads::run_apart(machine, work)));
+        }
+    }
+
     fn unlocked<T>(&mut self, work: impl FnOnce() -> T) -> T {
         let calling = self.calling;
         self.guard = None;

@@ -151,8 +151,10 @@ macro_rules! for_each_export {
             cuGraphNodeGetEnabled (hGraphExec: CUgraphExec, hNode: CUgraphNode, isEnabled: *mut core::ffi::c_uint) Nothing [INVALID_VALUE] => exec::is_enabled;
             cuGraphNodeGetType (hNode: CUgraphNode, type_: *mut CUgraphNodeType) Init [INVALID_VALUE] => graph::node_type;
             cuGraphNodeSetEnabled (hGraphExec: CUgraphExec, hNode: CUgraphNode, isEnabled: core::ffi::c_uint) Nothing [INVALID_VALUE] => exec::set_enabled;
+            cuGraphReleaseUserObject (graph: CUgraph, object: CUuserObject, count: core::ffi::c_uint) Nothing [INVALID_VALUE] => user_object::release_in_graph;
             cuGraphRemoveDependencies (hGraph: CUgraph, from: *const CUgraphNode, to: *const CUgraphNode, numDependencies: usize) Nothing [INVALID_VALUE, NOT_SUPPORTED] => graph::remove_dependencies;
             cuGraphRemoveDependencies_v2 (hGraph: CUgraph, from: *const CUgraphNode, to: *const CUgraphNode, edgeData: *const CUgraphEdgeData, numDependencies: usize) Nothing [INVALID_VALUE, NOT_SUPPORTED] => graph::remove_dependencies_v2;
+            cuGraphRetainUserObject (graph: CUgraph, object: CUuserObject, count: core::ffi::c_uint, flags: core::ffi::c_uint) Nothing [INVALID_VALUE] => user_object::retain_in_graph;
             cuGraphUpload (hGraphExec: CUgraphExec, hStream: CUstream) LateContext [INVALID_VALUE, INVALID_HANDLE, STREAM_CAPTURE_UNSUPPORTED, STREAM_CAPTURE_IMPLICIT, OUT_OF_MEMORY] => exec::upload;
             cuInit (Flags: core::ffi::c_uint) Nothing [INVALID_VALUE, NO_DEVICE, NOT_INITIALIZED] => general::init;
             cuIpcCloseMemHandle (dptr: CUdeviceptr) Context [INVALID_VALUE] => ipc::close_memory;
@@ -313,6 +315,9 @@ macro_rules! for_each_export {
             cuStreamWriteValue32_v2 (stream: CUstream, addr: CUdeviceptr, value: cuuint32_t, flags: core::ffi::c_uint) LateContext [INVALID_VALUE, INVALID_HANDLE, STREAM_CAPTURE_IMPLICIT, STREAM_CAPTURE_INVALIDATED] => stream::write_value32;
             cuStreamWriteValue64_v2 (stream: CUstream, addr: CUdeviceptr, value: cuuint64_t, flags: core::ffi::c_uint) LateContext [INVALID_VALUE, INVALID_HANDLE, STREAM_CAPTURE_IMPLICIT, STREAM_CAPTURE_INVALIDATED] => stream::write_value64;
             cuThreadExchangeStreamCaptureMode (mode: *mut CUstreamCaptureMode) Init [INVALID_VALUE] => capture::exchange_mode;
+            cuUserObjectCreate (object_out: *mut CUuserObject, ptr: *mut core::ffi::c_void, destroy: CUhostFn, initialRefcount: core::ffi::c_uint, flags: core::ffi::c_uint) Nothing [INVALID_VALUE] => user_object::create;
+            cuUserObjectRelease (object: CUuserObject, count: core::ffi::c_uint) Nothing [INVALID_VALUE] => user_object::release;
+            cuUserObjectRetain (object: CUuserObject, count: core::ffi::c_uint) Nothing [INVALID_VALUE] => user_object::retain;
         }
     };
 }

@@ -66,6 +66,8 @@ pub struct LiveHandles {
     pub graphs: usize,
     /// Executable graphs.
     pub graph_execs: usize,
+    /// User objects that were not destroyed.
+    pub user_objects: usize,
     /// Modules, those of libraries included.
     pub modules: usize,
     /// Libraries.

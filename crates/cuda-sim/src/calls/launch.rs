@@ -399,10 +399,8 @@ fn set_node(call: &mut Call<'_>, node: Ptr<CUgraphNode_st>, params: &CUDA_KERNEL
 
 /// What a kernel node launches. `INVALID_VALUE`: there is no such node, or it is another one.
 pub(super) fn launch_of<'c>(call: &'c Call<'_>, node: Ptr<CUgraphNode_st>) -> Answer<&'c Launch> {
-    match kind_of(call, node)? {
-        NodeKind::Kernel(launch) => Ok(launch),
-        _ => Err(INVALID_VALUE),
-    }
+    let NodeKind::Kernel(launch) = kind_of(call, node)? else { return Err(INVALID_VALUE) };
+    Ok(launch)
 }
 
 /// The same for a node of an executable graph.

@@ -34,4 +34,5 @@ pub(crate) mod pool;
 pub(crate) mod set;
 pub(crate) mod stream;
 pub(crate) mod table;
+pub(crate) mod user_object;
 pub(crate) mod vmm;

@@ -27,6 +27,7 @@ pub(crate) mod shared;
 mod shared_pools;
 pub(crate) mod stream;
 pub(crate) mod telemetry;
+mod user_objects;
 pub(crate) mod vmm;
 mod work;
 
@@ -52,6 +53,7 @@ use self::pools::DevicePool;
 use self::rng::Rng;
 use self::shared::SharedHandle;
 use self::stream::{Kind, Stream};
+use self::user_objects::{Kept, Orphans, UserObject};
 use self::vmm::Vmm;
 use crate::codes::{Answer, INVALID_DEVICE, INVALID_VALUE};
 use crate::config::{Config, Fault};
@@ -108,6 +110,10 @@ pub(crate) struct State {
     /// Graphs that a program owns or is capturing; those inside child nodes are inside their parents.
     pub(crate) graphs: BTreeMap<u64, Graph>,
     pub(crate) graph_execs: BTreeMap<u64, Exec>,
+    pub(crate) user_objects: BTreeMap<u64, UserObject>,
+    /// Objects of executable graphs that are gone or were updated, until a launch is over.
+    departing: Vec<(OpId, Vec<Arc<Kept>>)>,
+    orphans: Orphans,
     /// Conditions of conditional nodes, by handle.
     pub(crate) conditions: BTreeMap<u64, Condition>,
     pub(crate) modules: BTreeMap<u64, Module>,
@@ -156,6 +162,9 @@ impl State {
             captures: BTreeMap::new(),
             graphs: BTreeMap::new(),
             graph_execs: BTreeMap::new(),
+            user_objects: BTreeMap::new(),
+            departing: Vec::new(),
+            orphans: Orphans::default(),
             conditions: BTreeMap::new(),
             modules: BTreeMap::new(),
             functions: BTreeMap::new(),
@@ -292,6 +301,7 @@ impl State {
             events: self.events.len(),
             graphs: self.graphs.len(),
             graph_execs: self.graph_execs.len(),
+            user_objects: self.user_objects.len(),
             modules: self.modules.len(),
             libraries: self.libraries.len(),
             links: self.links.len(),
