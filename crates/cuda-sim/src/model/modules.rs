@@ -307,6 +307,7 @@ impl State {
         let mut view = DeviceView::new(&self.memory, &reachable, &conditions);
         let (outcome, ran) = ptx_sim::run(grid, &mut view);
         let noticed = view.finish();
+        self.memory.touch(&noticed.touched, device);
         self.conclude_launch(launch, noticed, &outcome, ran)
     }
 

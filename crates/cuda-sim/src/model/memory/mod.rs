@@ -10,6 +10,7 @@
 pub(crate) mod bytes;
 mod host;
 mod managed;
+mod resident;
 mod space;
 mod transfer;
 mod view;
@@ -19,11 +20,13 @@ use std::sync::Arc;
 
 pub(crate) use host::{DEVICE_MAP, Pinned};
 pub(crate) use managed::{CPU, Location, Managed, Pages, Stretch};
+pub(crate) use resident::Blocks as ManagedBlocks;
 pub(crate) use space::GRANULE;
 pub(crate) use transfer::{BadAddress, Endpoint, Fill, Source, Transfer};
 pub(crate) use view::{Access, DeviceView, Noticed};
 
 use self::bytes::{Backing, Bytes};
+use self::resident::Resident;
 use self::space::Space;
 use super::shared::SharedHandle;
 use crate::codes::{Answer, INVALID_VALUE, OUT_OF_MEMORY};
@@ -128,6 +131,8 @@ struct DeviceMemory {
     used_bytes: u64,
     /// What other processes hold.
     others_bytes: u64,
+    /// Managed memory that it has.
+    resident: Resident,
     space: Space,
 }
 
@@ -154,6 +159,7 @@ impl Memory {
             capacity_bytes,
             used_bytes: 0,
             others_bytes: 0,
+            resident: Resident::default(),
             space: Space::of_device(index, devices),
         };
         Self {
@@ -200,8 +206,19 @@ impl Memory {
         })
     }
 
-    /// Takes physical memory of a device.
+    /// Takes physical memory of a device; managed memory makes room for it.
     pub(crate) fn take_physical(&mut self, device: u32, bytes: u64) -> Answer {
+        let taken = self.take_spare(device, bytes);
+        let evicted = if taken.is_err() { self.device(device)?.resident.evict() } else { 0 };
+        if evicted == 0 {
+            return taken;
+        }
+        self.give_back_physical(device, evicted);
+        self.take_spare(device, bytes)
+    }
+
+    /// Takes physical memory of a device that nothing is in.
+    fn take_spare(&mut self, device: u32, bytes: u64) -> Answer {
         let memory = self.device(device)?;
         let used_bytes = memory.used_bytes.checked_add(bytes).ok_or(OUT_OF_MEMORY)?;
         if used_bytes > memory.capacity_bytes - memory.others_bytes {
@@ -440,7 +457,12 @@ impl Memory {
             // Every base was found in the table a moment ago, and only such entries can fail to be freed.
             let _ = self.free(base);
         }
-        self.pinned.retain(|_, pinned| pinned.context != context);
+        let gone: Vec<u64> =
+            self.pinned.iter().filter(|(_, pinned)| pinned.context == context).map(|(&base, _)| base).collect();
+        for base in gone {
+            self.forget_resident(base);
+            self.pinned.remove(&base);
+        }
     }
 
     /// The region that an address lies in.

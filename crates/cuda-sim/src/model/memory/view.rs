@@ -8,7 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use ptx_sim::{Fault, Window};
 
 use super::bytes::{self, Bytes};
-use super::{Look, Memory, Region};
+use super::resident::block_at;
+use super::{Look, ManagedBlocks, Memory, Region};
 use crate::report::ReportKind;
 
 /// The most findings of a launch that are told; the others would say the same.
@@ -41,6 +42,8 @@ pub(crate) struct Noticed {
     pub(crate) findings: Vec<Access>,
     /// The conditions that were set.
     pub(crate) conditions: BTreeMap<u64, u32>,
+    /// Managed memory that was touched. A window is one block of it, so that others are asked for.
+    pub(crate) touched: ManagedBlocks,
     /// What was printed, and what was told of failed assertions.
     pub(crate) printed: String,
     pub(crate) errors: String,
@@ -94,8 +97,15 @@ impl<'m> DeviceView<'m> {
 impl<'m> ptx_sim::Memory<'m> for DeviceView<'m> {
     fn window(&mut self, address: u64) -> Option<Window<'m>> {
         if !self.memory.is_device_address(address) {
-            let (base, pinned) = self.memory.pinned_at(address)?;
-            let bytes = bytes::host_cells(self.memory, base, usize::try_from(pinned.length).ok()?)?;
+            let (start, pinned) = self.memory.pinned_at(address)?;
+            let inside = if pinned.is_managed() {
+                self.noticed.touched.extend(self.memory.managed_blocks(address, 1));
+                block_at(address - start, pinned.length)
+            } else {
+                0..pinned.length
+            };
+            let base = start + inside.start;
+            let bytes = bytes::host_cells(self.memory, base, usize::try_from(inside.end - inside.start).ok()?)?;
             return Some(Window { base, bytes, writable: true });
         }
         let (region_base, region) = self.region(address, 1)?;
