@@ -39,6 +39,7 @@ mod forbidden;
 mod function;
 mod graph;
 mod graph_exec;
+mod heap;
 mod host;
 mod ipc;
 mod kernel;
@@ -113,6 +114,8 @@ pub fn all_cases() -> Vec<Case> {
         kernel_nodes::SIMULATED_CASES,
         user_object::CASES,
         user_object::SIMULATED_CASES,
+        heap::CASES,
+        heap::SIMULATED_CASES,
         managed::CASES,
         managed::NO_CONTEXT_CASES,
         managed::SIMULATED_CASES,

@@ -12,6 +12,7 @@ use crate::codes::{
 };
 use crate::model::Effect;
 use crate::model::engine::{OpId, Timing};
+use crate::model::heaps::{HEAP_BYTES, HEAP_LIMIT};
 
 /// Flags that a context can be made with: scheduling (3 bits), mapped host memory, local memory, coredumps, sync memops.
 const CONTEXT_FLAGS: u32 = 0xFF & !0x40 | 0x40;
@@ -281,7 +282,7 @@ pub(crate) fn priority_range(_: &mut Call<'_>, least: Ptr<i32>, greatest: Ptr<i3
 const LIMITS: [Option<usize>; 10] = [
     Some(1024),
     Some(8_650_752),
-    Some(8_388_608),
+    Some(HEAP_BYTES),
     None,
     Some(2048),
     Some(64),
@@ -311,6 +312,10 @@ pub(crate) fn set_limit(call: &mut Call<'_>, limit: CUlimit, value: usize) -> An
         return Err(NOT_PERMITTED);
     }
     let context = call.need_context()?;
+    // A kernel has used it already.
+    if limit.0 == HEAP_LIMIT && call.heaps.contains_key(&context) {
+        return Err(INVALID_VALUE);
+    }
     if let Some(context) = call.contexts.get_mut(&context) {
         context.limits.insert(limit.0, value);
     }

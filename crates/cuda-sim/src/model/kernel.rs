@@ -50,6 +50,8 @@ pub(crate) struct Kernel {
     pub(crate) required_threads: Option<[u32; 3]>,
     /// The architecture that the text was written for, as 75 for 7.5.
     pub(crate) target: u32,
+    /// Whether it may allocate memory of the device's heap, or give some back.
+    pub(crate) uses_heap: bool,
     /// What of it is not supported; it is not launched if there is any.
     pub(crate) refusals: Vec<Refusal>,
 }
@@ -83,6 +85,7 @@ impl Kernel {
                 max_threads: threads.clamp(1, MAX_THREADS),
                 required_threads: tuning.required_threads,
                 target,
+                uses_heap: entry.uses_heap(),
                 refusals: entry.refusals().into_iter().cloned().collect(),
             })
         });

@@ -11,6 +11,7 @@ pub(crate) mod event;
 pub(crate) mod graph;
 pub(crate) mod graph_memory;
 pub(crate) mod graphs;
+pub(crate) mod heaps;
 pub(crate) mod kernel;
 pub(crate) mod libraries;
 pub(crate) mod links;
@@ -46,8 +47,8 @@ use self::graph_memory::GraphMemory;
 use self::graphs::{Condition, Exec};
 use self::libraries::{Library, LibraryKernel};
 use self::links::Link;
-use self::memory::Memory;
 use self::memory::bytes::Backing;
+use self::memory::{Heap, Memory};
 use self::modules::{Function, Module};
 use self::pools::DevicePool;
 use self::rng::Rng;
@@ -121,6 +122,8 @@ pub(crate) struct State {
     pub(crate) libraries: BTreeMap<u64, Library>,
     pub(crate) library_kernels: BTreeMap<u64, LibraryKernel>,
     pub(crate) links: BTreeMap<u64, Link>,
+    /// What kernels allocate from, by context.
+    pub(crate) heaps: BTreeMap<u64, Heap>,
     pub(crate) vmm: Vmm,
     /// Bytes behind the handles of `vmm`.
     pub(crate) backings: BTreeMap<u64, Arc<Backing>>,
@@ -171,6 +174,7 @@ impl State {
             libraries: BTreeMap::new(),
             library_kernels: BTreeMap::new(),
             links: BTreeMap::new(),
+            heaps: BTreeMap::new(),
             vmm: Vmm::default(),
             backings: BTreeMap::new(),
             imports: Vec::new(),

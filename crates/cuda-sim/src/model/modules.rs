@@ -200,7 +200,7 @@ impl State {
         Ok(())
     }
 
-    /// Takes the modules of a context away.
+    /// Takes the modules of a context away, and the heap of its kernels.
     pub(crate) fn remove_modules_of(&mut self, context: u64) {
         let lost: Vec<u64> =
             self.modules.iter().filter(|(_, module)| module.context == context).map(|(&handle, _)| handle).collect();
@@ -208,6 +208,7 @@ impl State {
             let _ = self.remove_module(module);
         }
         self.forget_library_modules(context);
+        self.drop_heap(context);
     }
 
     /// The function of a handle.
@@ -281,6 +282,7 @@ impl State {
                 return Err(ILLEGAL_ADDRESS);
             }
         }
+        let heap = self.take_heap(context, launch.kernel.uses_heap);
         self.launches += 1;
         let variables = self.functions.get(&launch.function).and_then(|function| self.modules.get(&function.module));
         let grid = ptx_sim::Launch {
@@ -304,9 +306,10 @@ impl State {
         };
         let own = self.conditions.iter().filter(|(_, condition)| condition.context == context);
         let conditions = own.map(|(&handle, _)| handle).collect();
-        let mut view = DeviceView::new(&self.memory, &reachable, &conditions);
+        let mut view = DeviceView::new(&self.memory, &reachable, &conditions).with_heap(heap);
         let (outcome, ran) = ptx_sim::run(grid, &mut view);
-        let noticed = view.finish();
+        let (noticed, heap) = view.finish();
+        self.put_heap(context, heap);
         self.memory.touch(&noticed.touched, device);
         self.conclude_launch(launch, noticed, &outcome, ran)
     }
@@ -369,6 +372,6 @@ fn code_of(fault: Fault) -> CUresult {
         Fault::Steps | Fault::Hang => LAUNCH_TIMEOUT,
         Fault::Assert => ASSERT,
         Fault::Call => INVALID_PC,
-        Fault::Trap => LAUNCH_FAILED,
+        Fault::Trap | Fault::Free => LAUNCH_FAILED,
     }
 }

@@ -118,15 +118,25 @@ impl<'m> Entry<'m> {
         self.function().tuning
     }
 
+    /// Whether it or a function that it may call allocates memory of the device's heap, or gives some back.
+    pub fn uses_heap(&self) -> bool {
+        self.reached().any(|function| function.uses_heap)
+    }
+
     /// Why it cannot be run: what is not supported in its text and in those of all functions that it may call. Empty
     /// where it can.
     pub fn refusals(&self) -> Vec<&'m Refusal> {
+        self.reached().flat_map(|function| &function.refusals).collect()
+    }
+
+    /// It and the functions that it may call.
+    fn reached(&self) -> impl Iterator<Item = &'m Function> + use<'m> {
         let module = self.module;
         let start = u32::try_from(self.index).unwrap_or(u32::MAX);
         let reached = reachable(start, &module.addressed, |index| {
             let function = &module.functions[index as usize];
             (function.calls.as_slice(), function.calls_by_address)
         });
-        reached.into_iter().flat_map(|index| &module.functions[index as usize].refusals).collect()
+        reached.into_iter().map(|index| &module.functions[index as usize])
     }
 }

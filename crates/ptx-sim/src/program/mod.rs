@@ -90,6 +90,8 @@ pub(crate) struct Function {
     pub(crate) refusals: Vec<Refusal>,
     /// Functions with a text that it calls by name or that `.calltargets` names.
     pub(crate) calls: Vec<u32>,
+    /// Whether it calls `malloc` or `free`.
+    pub(crate) uses_heap: bool,
     /// Whether it calls addresses for which no `.calltargets` says what they may be.
     pub(crate) calls_by_address: bool,
 }

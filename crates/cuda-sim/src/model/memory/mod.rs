@@ -8,6 +8,7 @@
 //! the physical memory of its regions and handles, but for what other processes have taken, and with `others_bytes` never above `capacity_bytes`.
 
 pub(crate) mod bytes;
+mod heap;
 mod host;
 mod managed;
 mod resident;
@@ -18,6 +19,7 @@ mod view;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+pub(crate) use heap::Heap;
 pub(crate) use host::{DEVICE_MAP, Pinned};
 pub(crate) use managed::{CPU, Location, Managed, Pages, Stretch};
 pub(crate) use resident::Blocks as ManagedBlocks;
@@ -51,6 +53,8 @@ pub(crate) enum RegionKind {
     Imported,
     /// The variables of a module.
     Module,
+    /// The device's heap of a context.
+    Heap,
 }
 
 /// Device addresses with bytes behind them.
@@ -440,7 +444,7 @@ impl Memory {
                 self.unmap(region_base);
                 self.give_back_addresses(allocation.device, region_base);
             }
-            RegionKind::Pooled | RegionKind::Mapped | RegionKind::Graph | RegionKind::Module => {}
+            RegionKind::Pooled | RegionKind::Mapped | RegionKind::Graph | RegionKind::Module | RegionKind::Heap => {}
         }
         Ok(())
     }
