@@ -56,6 +56,7 @@ plain!(
     CUdevprop,
     CUlaunchAttributeValue,
     CUctxCreateParams,
+    CUdevResource,
     CUipcEventHandle,
     CUipcMemHandle,
     u8,
