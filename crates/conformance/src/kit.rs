@@ -57,6 +57,7 @@ plain!(
     CUdevprop,
     CUlaunchAttributeValue,
     CUctxCreateParams,
+    CUdevResource,
     CUipcEventHandle,
     CUipcMemHandle,
     u8,

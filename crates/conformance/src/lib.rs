@@ -39,6 +39,7 @@ mod forbidden;
 mod function;
 mod graph;
 mod graph_exec;
+mod green;
 mod heap;
 mod host;
 mod ipc;
@@ -94,6 +95,10 @@ pub fn all_cases() -> Vec<Case> {
         version::UNINITIALIZED_CASES,
         graph::CASES,
         graph_exec::CASES,
+        green::CASES,
+        green::ID_CASES,
+        green::SIMULATED_CASES,
+        green::PRIMARY_CASES,
         conditional::CASES,
         conditional::SIMULATED_CASES,
         vmm::CASES,

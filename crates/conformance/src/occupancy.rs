@@ -149,10 +149,13 @@ fn handles_that_are_none(cu: &Cuda<'_>) -> CaseResult {
     Ok(())
 }
 
-/// A text that allows few registers runs in more blocks than one that needs many.
+/// A text that allows few registers runs in more blocks than one that needs many at once.
 fn registers_are_counted(cu: &Cuda<'_>) -> CaseResult {
-    let sums: String = (4..200).map(|index| format!("add.u32 %q{index}, %q{}, %n;\n", index - 1)).collect();
-    let body = format!(".reg .b32 %q<200>;\nmov.u32 %q3, %n;\n{sums}st.global.u32 [%o], %q199;");
+    // All are read before the first is used.
+    let reads: String =
+        (0..196).map(|index| format!("ld.volatile.global.u32 %q{index}, [%i+{}];\n", 4 * index)).collect();
+    let sums: String = (0..195).map(|index| format!("add.u32 %q195, %q195, %q{index};\n")).collect();
+    let body = format!(".reg .b32 %q<196>;\n{reads}{sums}st.global.u32 [%o], %q195;");
     let many = cu.function(&with_directives(".maxntid 256, 1, 1\n", &body))?;
     let few = cu.function(&with_directives(".maxntid 256, 1, 1\n.maxnreg 32\n", &body))?;
     same!(cu, (blocks(cu, many, 256, 0)?, blocks(cu, few, 256, 0)?), (1, 8));

@@ -195,6 +195,7 @@ plain_values! {
     cuda_sys::driver::types::CUmemLocation,
     cuda_sys::driver::types::CUgraphMem_attribute,
     cuda_sys::driver::types::CUdevice_P2PAttribute,
+    cuda_sys::driver::types::CUdevResourceType,
     cuda_sys::driver::types::CUstreamCaptureMode,
     cuda_sys::driver::types::CUlaunchAttributeID,
     cuda_sys::driver::types::CUfunc_cache,

@@ -14,9 +14,11 @@ macro_rules! for_each_export {
             cuCtxDestroy_v2 (ctx: CUcontext) LateInit [INVALID_VALUE, INVALID_CONTEXT] => context::destroy;
             cuCtxDisablePeerAccess (peerContext: CUcontext) Context [PEER_ACCESS_NOT_ENABLED] => context::disable_peer;
             cuCtxEnablePeerAccess (peerContext: CUcontext, Flags: core::ffi::c_uint) Context [INVALID_VALUE, PEER_ACCESS_UNSUPPORTED, PEER_ACCESS_ALREADY_ENABLED] => context::enable_peer;
+            cuCtxFromGreenCtx (pContext: *mut CUcontext, hCtx: CUgreenCtx) LateInit [INVALID_VALUE, INVALID_CONTEXT] => green::as_context;
             cuCtxGetApiVersion (ctx: CUcontext, version: *mut core::ffi::c_uint) LostContext [INVALID_VALUE] => context::get_api_version;
             cuCtxGetCacheConfig (pconfig: *mut CUfunc_cache) Context [INVALID_VALUE] => context::get_cache_config;
             cuCtxGetCurrent (pctx: *mut CUcontext) Init [INVALID_VALUE] => context::get_current;
+            cuCtxGetDevResource (hCtx: CUcontext, resource: *mut CUdevResource, type_: CUdevResourceType) LostContext [INVALID_VALUE, INVALID_RESOURCE_TYPE] => green::of_context;
             cuCtxGetDevice (device: *mut CUdevice) LostContext [INVALID_VALUE] => context::get_device;
             cuCtxGetDevice_v2 (device: *mut CUdevice, ctx: CUcontext) LostContext [INVALID_VALUE] => context::get_device_v2;
             cuCtxGetFlags (flags: *mut core::ffi::c_uint) LostContext [INVALID_VALUE] => context::get_flags;
@@ -36,6 +38,8 @@ macro_rules! for_each_export {
             cuCtxSynchronize () Context [STREAM_CAPTURE_UNSUPPORTED] => context::synchronize;
             cuCtxSynchronize_v2 (ctx: CUcontext) Context [STREAM_CAPTURE_UNSUPPORTED] => context::synchronize_v2;
             cuCtxWaitEvent (hCtx: CUcontext, hEvent: CUevent) Context [INVALID_HANDLE, STREAM_CAPTURE_UNSUPPORTED] => context::wait_event;
+            cuDevResourceGenerateDesc (phDesc: *mut CUdevResourceDesc, resources: *mut CUdevResource, nbResources: core::ffi::c_uint) LateInit [INVALID_VALUE, INVALID_RESOURCE_TYPE, INVALID_RESOURCE_CONFIGURATION] => green::describe;
+            cuDevSmResourceSplitByCount (result: *mut CUdevResource, nbGroups: *mut core::ffi::c_uint, input: *const CUdevResource, remaining: *mut CUdevResource, useFlags: core::ffi::c_uint, minCount: core::ffi::c_uint) Init [INVALID_VALUE, INVALID_RESOURCE_TYPE, INVALID_RESOURCE_CONFIGURATION] => green::split;
             cuDeviceCanAccessPeer (canAccessPeer: *mut core::ffi::c_int, dev: CUdevice, peerDev: CUdevice) Init [INVALID_VALUE, INVALID_DEVICE] => device::can_access_peer;
             cuDeviceComputeCapability (major: *mut core::ffi::c_int, minor: *mut core::ffi::c_int, dev: CUdevice) Init [INVALID_VALUE, INVALID_DEVICE] => device::compute_capability;
             cuDeviceGet (device: *mut CUdevice, ordinal: core::ffi::c_int) Init [INVALID_VALUE, INVALID_DEVICE] => device::get;
@@ -43,6 +47,7 @@ macro_rules! for_each_export {
             cuDeviceGetByPCIBusId (dev: *mut CUdevice, pciBusId: *const core::ffi::c_char) Init [INVALID_VALUE, INVALID_DEVICE] => device::by_pci_bus_id;
             cuDeviceGetCount (count: *mut core::ffi::c_int) Init [INVALID_VALUE] => device::count;
             cuDeviceGetDefaultMemPool (pool_out: *mut CUmemoryPool, dev: CUdevice) Init [INVALID_VALUE, INVALID_DEVICE, OUT_OF_MEMORY] => pool::default_pool;
+            cuDeviceGetDevResource (device: CUdevice, resource: *mut CUdevResource, type_: CUdevResourceType) Init [INVALID_VALUE, INVALID_DEVICE, INVALID_RESOURCE_TYPE] => green::of_device;
             cuDeviceGetGraphMemAttribute (device: CUdevice, attr: CUgraphMem_attribute, value: *mut core::ffi::c_void) Init [INVALID_VALUE, INVALID_DEVICE] => graph_memory::attribute;
             cuDeviceGetLuid (luid: *mut core::ffi::c_char, deviceNodeMask: *mut core::ffi::c_uint, dev: CUdevice) Init [INVALID_VALUE, INVALID_DEVICE, NOT_SUPPORTED] => device::luid;
             cuDeviceGetMemPool (pool: *mut CUmemoryPool, dev: CUdevice) Init [INVALID_VALUE, OUT_OF_MEMORY] => pool::device_pool;
@@ -156,6 +161,13 @@ macro_rules! for_each_export {
             cuGraphRemoveDependencies_v2 (hGraph: CUgraph, from: *const CUgraphNode, to: *const CUgraphNode, edgeData: *const CUgraphEdgeData, numDependencies: usize) Nothing [INVALID_VALUE, NOT_SUPPORTED] => graph::remove_dependencies_v2;
             cuGraphRetainUserObject (graph: CUgraph, object: CUuserObject, count: core::ffi::c_uint, flags: core::ffi::c_uint) Nothing [INVALID_VALUE] => user_object::retain_in_graph;
             cuGraphUpload (hGraphExec: CUgraphExec, hStream: CUstream) LateContext [INVALID_VALUE, INVALID_HANDLE, STREAM_CAPTURE_UNSUPPORTED, STREAM_CAPTURE_IMPLICIT, OUT_OF_MEMORY] => exec::upload;
+            cuGreenCtxCreate (phCtx: *mut CUgreenCtx, desc: CUdevResourceDesc, dev: CUdevice, flags: core::ffi::c_uint) InitHandle [INVALID_VALUE, INVALID_DEVICE] => green::create;
+            cuGreenCtxDestroy (hCtx: CUgreenCtx) Init [INVALID_CONTEXT] => green::destroy;
+            cuGreenCtxGetDevResource (hCtx: CUgreenCtx, resource: *mut CUdevResource, type_: CUdevResourceType) LateInit [INVALID_VALUE, INVALID_CONTEXT, INVALID_RESOURCE_TYPE] => green::of_green;
+            cuGreenCtxGetId (greenCtx: CUgreenCtx, greenCtxId: *mut core::ffi::c_ulonglong) LateInit [INVALID_VALUE, INVALID_CONTEXT] => green::id;
+            cuGreenCtxRecordEvent (hCtx: CUgreenCtx, hEvent: CUevent) Handle [INVALID_CONTEXT, INVALID_HANDLE, STREAM_CAPTURE_UNSUPPORTED] => green::record_event;
+            cuGreenCtxStreamCreate (phStream: *mut CUstream, greenCtx: CUgreenCtx, flags: core::ffi::c_uint, priority: core::ffi::c_int) Handle [INVALID_VALUE, INVALID_CONTEXT] => green::create_stream;
+            cuGreenCtxWaitEvent (hCtx: CUgreenCtx, hEvent: CUevent) Handle [INVALID_CONTEXT, INVALID_HANDLE, STREAM_CAPTURE_UNSUPPORTED] => green::wait_event;
             cuInit (Flags: core::ffi::c_uint) Nothing [INVALID_VALUE, NO_DEVICE, NOT_INITIALIZED] => general::init;
             cuIpcCloseMemHandle (dptr: CUdeviceptr) Context [INVALID_VALUE] => ipc::close_memory;
             cuIpcGetEventHandle (pHandle: *mut CUipcEventHandle, event: CUevent) LateContext [INVALID_VALUE, INVALID_HANDLE, OUT_OF_MEMORY] => ipc::event_handle;
@@ -301,6 +313,7 @@ macro_rules! for_each_export {
             cuStreamGetCtx_v2 (hStream: CUstream, pCtx: *mut CUcontext, pGreenCtx: *mut CUgreenCtx) LateContext [INVALID_VALUE, INVALID_HANDLE] => stream::context_v2;
             cuStreamGetDevice (hStream: CUstream, device: *mut CUdevice) LateContext [INVALID_VALUE, INVALID_HANDLE] => stream::device;
             cuStreamGetFlags (hStream: CUstream, flags: *mut core::ffi::c_uint) LateContext [INVALID_VALUE, INVALID_HANDLE, STREAM_CAPTURE_UNSUPPORTED] => stream::flags;
+            cuStreamGetGreenCtx (hStream: CUstream, phCtx: *mut CUgreenCtx) LateContext [INVALID_VALUE, INVALID_HANDLE] => green::of_stream;
             cuStreamGetId (hStream: CUstream, streamId: *mut core::ffi::c_ulonglong) LateContext [INVALID_VALUE, INVALID_HANDLE, STREAM_CAPTURE_UNSUPPORTED] => stream::id;
             cuStreamGetPriority (hStream: CUstream, priority: *mut core::ffi::c_int) LateContext [INVALID_VALUE, INVALID_HANDLE] => stream::priority;
             cuStreamIsCapturing (hStream: CUstream, captureStatus: *mut CUstreamCaptureStatus) LateContext [INVALID_VALUE, INVALID_HANDLE, STREAM_CAPTURE_IMPLICIT] => capture::is_capturing;

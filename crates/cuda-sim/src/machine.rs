@@ -42,7 +42,7 @@ impl Shared {
     /// Lets a function of the program run on the thread of its context; gives it back when there is no thread.
     pub(crate) fn hand_over(&self, state: &State, due: DueHostWork) -> Result<(), HostWork> {
         let Some(shared) = self.itself.upgrade() else { return Err(due.work) };
-        self.host_threads.hand_over(shared, due, |context| state.contexts.contains_key(&context))
+        self.host_threads.hand_over(shared, due, |context| state.active_context(context).is_ok())
     }
 
     /// The machine itself; `None` as it goes.

@@ -74,8 +74,10 @@ pub struct LiveHandles {
     pub libraries: usize,
     /// Links of code that were not destroyed.
     pub links: usize,
-    /// Active contexts.
+    /// Active contexts, without green ones.
     pub contexts: usize,
+    /// Green contexts.
+    pub green_contexts: usize,
     /// Physical memory handles of the virtual memory functions.
     pub memory_handles: usize,
     /// Reserved address ranges.

@@ -171,12 +171,16 @@ pub(crate) fn synchronize_v2(call: &mut Call<'_>, context: Ptr<CUctx_st>) -> Ans
 
 /// All streams of a context, for work that concerns all of them.
 fn streams_of(call: &Call<'_>, context: u64) -> Vec<u64> {
-    call.streams.iter().filter(|(_, stream)| stream.context == context).map(|(&key, _)| key).collect()
+    call.streams.iter().filter(|(_, stream)| call.is_within(stream.context, context)).map(|(&key, _)| key).collect()
 }
 
 /// The event is reached when everything queued in the context is done.
 pub(crate) fn record_event(call: &mut Call<'_>, context: Ptr<CUctx_st>, event: Ptr<CUevent_st>) -> Answer {
     let key = known_context(call, context)?.ok_or(INVALID_CONTEXT)?;
+    record_in(call, key, event)
+}
+
+pub(super) fn record_in(call: &mut Call<'_>, key: u64, event: Ptr<CUevent_st>) -> Answer {
     call.usable_context(key)?;
     let event = call.named_event(event)?;
     call.refuse_while_capturing_anywhere(key)?;
@@ -190,6 +194,10 @@ pub(crate) fn record_event(call: &mut Call<'_>, context: Ptr<CUctx_st>, event: P
 /// Everything queued in the context from now on comes after the event.
 pub(crate) fn wait_event(call: &mut Call<'_>, context: Ptr<CUctx_st>, event: Ptr<CUevent_st>) -> Answer {
     let key = known_context(call, context)?.ok_or(INVALID_CONTEXT)?;
+    wait_in(call, key, event)
+}
+
+pub(super) fn wait_in(call: &mut Call<'_>, key: u64, event: Ptr<CUevent_st>) -> Answer {
     call.usable_context(key)?;
     let event = call.named_event(event)?;
     call.refuse_while_capturing_anywhere(key)?;
@@ -241,11 +249,11 @@ pub(crate) fn get_id(call: &mut Call<'_>, context: Ptr<CUctx_st>, id: Ptr<u64>) 
     id.required()?;
     let key = named_context(call, context)?;
     let number = call.active_context(key)?.id;
-    id.write(number)
+    id.write(call.greens.get(&key).map_or(number, |green| green.id))
 }
 
 /// The context that a handle names, the current one for null; it may be lost.
-fn named_context(call: &Call<'_>, context: Ptr<CUctx_st>) -> Answer<u64> {
+pub(super) fn named_context(call: &Call<'_>, context: Ptr<CUctx_st>) -> Answer<u64> {
     call.need_init()?;
     match known_context(call, context)? {
         None => {
@@ -265,7 +273,7 @@ pub(crate) fn get_api_version(call: &mut Call<'_>, context: Ptr<CUctx_st>, versi
 }
 
 pub(crate) fn synchronize(call: &mut Call<'_>) -> Answer {
-    let context = call.need_context()?;
+    let context = call.need_current()?;
     call.refuse_while_capturing_anywhere(context)?;
     call.finish_context(context)?;
     call.trim_pools(&|_| true);
@@ -346,6 +354,7 @@ pub(crate) fn enable_peer(call: &mut Call<'_>, peer: Ptr<CUctx_st>, flags: u32) 
         return Err(INVALID_VALUE);
     }
     call.usable_context(peer)?;
+    let peer = call.home_of(peer);
     if peer == context {
         return Err(PEER_ACCESS_UNSUPPORTED);
     }
@@ -355,7 +364,7 @@ pub(crate) fn enable_peer(call: &mut Call<'_>, peer: Ptr<CUctx_st>, flags: u32) 
 
 pub(crate) fn disable_peer(call: &mut Call<'_>, peer: Ptr<CUctx_st>) -> Answer {
     let context = call.need_context()?;
-    let peer = known_context(call, peer)?.ok_or(INVALID_CONTEXT)?;
+    let peer = known_context(call, peer)?.map(|peer| call.home_of(peer)).ok_or(INVALID_CONTEXT)?;
     let current = call.contexts.get_mut(&context).ok_or(INVALID_CONTEXT)?;
     if current.peers.remove(&peer) { Ok(()) } else { Err(PEER_ACCESS_NOT_ENABLED) }
 }

@@ -98,15 +98,17 @@ fn launched(call: &mut Call<'_>, function: u64, stream: u64) -> Answer<u64> {
         return Ok(function);
     }
     let key = call.stream_named(stream)?;
-    let context = call.stream(key)?.context;
-    call.function_in(function, context)
+    let home = call.home_of(call.stream(key)?.context);
+    call.function_in(function, home)
 }
 
 fn queue(call: &mut Call<'_>, stream: u64, launch: Launch) -> Answer {
     let key = call.stream_named(stream)?;
-    if call.function(launch.function)?.context != call.stream(key)?.context {
+    let context = call.stream(key)?.context;
+    if call.function(launch.function)?.context != call.home_of(context) {
         return Err(INVALID_HANDLE);
     }
+    call.check_at_once(&launch, call.multiprocessors_of(context))?;
     let priority = call.stream(key)?.priority;
     let with_priority =
         || Launch { attributes: LaunchAttributes { priority, ..launch.attributes.clone() }, ..launch.clone() };
@@ -264,6 +266,7 @@ fn function_of_node(state: &mut State, params: &CUDA_KERNEL_NODE_PARAMS, around:
         return Ok(named);
     }
     let context = if params.ctx.is_null() { around.context } else { Some(params.ctx.addr() as u64) };
+    let context = context.map(|context| state.home_of(context));
     let context = context.filter(|context| state.contexts.contains_key(context)).ok_or(INVALID_VALUE)?;
     state.function_in(named, context)
 }

@@ -16,6 +16,7 @@ pub(crate) mod function;
 pub(crate) mod general;
 pub(crate) mod graph;
 pub(crate) mod graph_memory;
+pub(crate) mod green;
 pub(crate) mod host;
 mod image;
 pub(crate) mod ipc;

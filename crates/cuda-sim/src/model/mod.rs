@@ -11,6 +11,7 @@ pub(crate) mod event;
 pub(crate) mod graph;
 pub(crate) mod graph_memory;
 pub(crate) mod graphs;
+pub(crate) mod green;
 pub(crate) mod heaps;
 pub(crate) mod kernel;
 pub(crate) mod libraries;
@@ -45,6 +46,7 @@ use self::event::Event;
 use self::graph::Graph;
 use self::graph_memory::GraphMemory;
 use self::graphs::{Condition, Exec};
+use self::green::{Green, Part};
 use self::libraries::{Library, LibraryKernel};
 use self::links::Link;
 use self::memory::bytes::Backing;
@@ -104,6 +106,10 @@ pub(crate) struct State {
     pub(crate) memory: Memory,
     pub(crate) primaries: Vec<Primary>,
     pub(crate) contexts: BTreeMap<u64, Context>,
+    /// Green contexts, those that have ended included.
+    pub(crate) greens: BTreeMap<u64, Green>,
+    /// What green contexts are made of, by the handles of descriptors; nothing takes a descriptor back.
+    pub(crate) parts: BTreeMap<u64, Part>,
     pub(crate) streams: BTreeMap<u64, Stream>,
     pub(crate) events: BTreeMap<u64, Event>,
     pub(crate) threads: BTreeMap<u64, Thread>,
@@ -159,6 +165,8 @@ impl State {
             memory: Memory::new(devices, config.capacity_bytes),
             primaries: (0..devices).map(|_| Primary::default()).collect(),
             contexts: BTreeMap::new(),
+            greens: BTreeMap::new(),
+            parts: BTreeMap::new(),
             streams: BTreeMap::new(),
             events: BTreeMap::new(),
             threads: BTreeMap::new(),
@@ -296,7 +304,7 @@ impl State {
 
     /// What exists right now.
     pub(crate) fn live(&self) -> LiveHandles {
-        let made = |stream: &&Stream| stream.kind == Kind::Created;
+        let made = |stream: &&Stream| stream.kind == Kind::Created && self.active_context(stream.context).is_ok();
         LiveHandles {
             allocations: self.memory.allocation_count(),
             pinned: self.memory.pinned_count(),
@@ -310,6 +318,7 @@ impl State {
             libraries: self.libraries.len(),
             links: self.links.len(),
             contexts: self.contexts.len(),
+            green_contexts: self.greens.values().filter(|green| green.defaults.is_some()).count(),
             memory_handles: self.vmm.handle_count(),
             reservations: self.vmm.reservation_count(),
             pools: self.made_pools(),

@@ -250,14 +250,14 @@ impl State {
         if !fits {
             return Err(INVALID_VALUE);
         }
-        if launch.cooperative && !self.fits_at_once(launch)? {
-            return Err(COOPERATIVE_LAUNCH_TOO_LARGE);
-        }
-        Ok(())
+        self.check_at_once(launch, MULTIPROCESSORS)
     }
 
-    /// Whether all blocks of a launch run at once.
-    fn fits_at_once(&self, launch: &Launch) -> Answer<bool> {
+    /// Checks that all blocks of a cooperative launch run at once on so many multiprocessors.
+    pub(crate) fn check_at_once(&self, launch: &Launch, multiprocessors: u32) -> Answer {
+        if !launch.cooperative {
+            return Ok(());
+        }
         let demand = Demand {
             kernel: &launch.kernel,
             dynamic_shared_max: self.function(launch.function)?.dynamic_shared_max,
@@ -265,7 +265,7 @@ impl State {
             dynamic_shared: launch.shared_bytes.into(),
         };
         let blocks: u64 = launch.grid.iter().fold(1, |all, &count| all.saturating_mul(count.into()));
-        Ok(blocks <= u64::from(demand.blocks() * MULTIPROCESSORS))
+        if blocks <= u64::from(demand.blocks() * multiprocessors) { Ok(()) } else { Err(COOPERATIVE_LAUNCH_TOO_LARGE) }
     }
 
     /// Runs a kernel; how many nanoseconds it goes on after that.
@@ -298,13 +298,14 @@ impl State {
             all_steps: self.config.launch_steps,
             start_ns: at_ns,
             grid_id: self.launches,
-            multiprocessors: MULTIPROCESSORS,
+            multiprocessors: self.multiprocessors_of(context),
             seed: self.rng.next(),
             parts_warps: self.config.parts_warps,
             checks: self.config.checks,
             wide: true,
         };
-        let own = self.conditions.iter().filter(|(_, condition)| condition.context == context);
+        let home = self.home_of(context);
+        let own = self.conditions.iter().filter(|(_, condition)| condition.context == home);
         let conditions = own.map(|(&handle, _)| handle).collect();
         let mut view = DeviceView::new(&self.memory, &reachable, &conditions).with_heap(heap);
         let (outcome, ran) = ptx_sim::run(grid, &mut view);

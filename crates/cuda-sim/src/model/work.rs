@@ -200,8 +200,7 @@ impl State {
     pub(crate) fn step(&mut self, limit_ns: u64) -> Step {
         let Some(due) = self.engine.pop_due(limit_ns) else { return Step::Idle };
         self.clock_ns = self.clock_ns.max(due.at_ns);
-        let lost = self.contexts.get(&due.context).is_none_or(|context| context.lost.is_some());
-        if lost {
+        if self.usable_context(due.context).is_err() {
             self.abandon(&due);
             return Step::Applied;
         }

@@ -87,10 +87,10 @@ impl<'m> Entry<'m> {
         self.index
     }
 
-    /// Registers that its text declares and names.
-    pub fn registers(&self) -> usize {
-        let frame = &self.function().frame;
-        usize::from(frame.words) + 2 * usize::from(frame.longs)
+    /// Registers of 32 bits that a thread needs for it and for the functions that it may call, a multiple of 8: an
+    /// estimate, as no compiler has given any out.
+    pub fn registers(&self) -> u32 {
+        self.reached().map(|function| function.registers).max().unwrap_or(0)
     }
 
     /// Its text, decoded.
