@@ -174,7 +174,7 @@ fn what_is_no_ptx_is_invalid() {
 fn what_is_left_out_is_not_supported() {
     check(
         "wgmma.fence.sync.aligned;
-         wmma.mma.sync.aligned.row.col.m16n16k16.f32.f32 {%f1}, {%r1}, {%r2}, {%f1};
+         wmma.mma.xor.popc.sync.aligned.row.col.m8n8k128.s32.b1.b1.s32 {%r1,%r2}, {%r1}, {%r2}, {%r1,%r2};
          tcgen05.fence::before_thread_sync;
          cp.async.bulk.commit_group;
          cp.async.mbarrier.arrive.shared.b64 [%rd1];

@@ -15,10 +15,11 @@
     reason = "elements are cut from registers and put back, in loops that become vector instructions where they are inlined"
 )]
 
+use super::double;
 use super::exact::{Format, narrowed};
 use super::narrow::half_to_single;
 use crate::program::action::MatrixMultiply;
-use crate::program::scalar::Rounding;
+use crate::program::scalar::{Half, Modes, Rounding, ScalarOp};
 use crate::program::types::{Kind, Type};
 
 /// A register of all lanes.
@@ -102,16 +103,17 @@ fn floats(what: &MatrixMultiply, a: &[Row], b: &[Row], c: &[Row], d: &mut [Row])
             }
         }
     }
-    let packed = usize::from(32 / what.sum_type.bits);
+    let packed = usize::from(32 / what.c_type.bits);
     for (register, row) in c.iter().enumerate() {
         for element in 0..packed {
-            for (lane, value) in singles(row, element, what.sum_type).into_iter().enumerate() {
+            for (lane, value) in singles(row, element, what.c_type).into_iter().enumerate() {
                 let (i, j) = place_of_c(lane, register * packed + element);
                 sums[i][j] = value;
             }
         }
     }
     accumulate(&left, &right, &mut sums, depth);
+    let packed = usize::from(32 / what.d_type.bits);
     for (register, row) in d.iter_mut().enumerate() {
         for (lane, value) in row.iter_mut().enumerate() {
             let sum = |element| {
@@ -132,6 +134,38 @@ fn accumulate(left: &[[f32; 16]; ROWS], right: &[[f32; COLUMNS]; 16], sums: &mut
             }
         }
     }
+}
+
+/// `d = a * b + c` of f64: each product is added and rounded at once, up along `k`.
+pub(crate) fn multiply_doubles(
+    what: &MatrixMultiply,
+    a: &[[u64; 32]],
+    b: &[[u64; 32]],
+    c: &[[u64; 32]],
+) -> Vec<[u64; 32]> {
+    let depth = usize::from(what.shape[2]).min(16);
+    let (mut left, mut right) = ([[0; 16]; ROWS], [[0; COLUMNS]; 16]);
+    for lane in 0..32 {
+        for (register, row) in a.iter().enumerate() {
+            let (i, k) = place_of_a(lane, register, 0, 1);
+            left[i][k] = row[lane];
+        }
+        for (register, row) in b.iter().enumerate() {
+            let (k, j) = place_of_b(lane, register, 0, 1);
+            right[k][j] = row[lane];
+        }
+    }
+    let modes = Modes { rounding: what.rounding, ..Modes::PLAIN };
+    let mut d = c.to_vec();
+    for (index, row) in d.iter_mut().enumerate() {
+        for (lane, sum) in row.iter_mut().enumerate() {
+            let (i, j) = place_of_c(lane, index);
+            for (factor, others) in left[i].iter().zip(&right).take(depth) {
+                *sum = double::evaluate(ScalarOp::MultiplyAdd(Half::Low), modes, [*factor, others[j], *sum]);
+            }
+        }
+    }
+    d
 }
 
 fn single_bits(value: f32) -> u32 {

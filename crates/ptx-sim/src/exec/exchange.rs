@@ -59,7 +59,9 @@ impl Inputs {
             WarpOp::LoadMatrices { .. }
             | WarpOp::StoreMatrices { .. }
             | WarpOp::TransposeMatrix { .. }
-            | WarpOp::Multiply(_) => return,
+            | WarpOp::Multiply(_)
+            | WarpOp::LoadMatrix { .. }
+            | WarpOp::StoreMatrix { .. } => return,
         };
         let values = a.map_or([0; LANES], |a| rows.row(base, a));
         let (b, c, members) = (b.map_or([0; LANES], word), c.map_or([0; LANES], word), word(members));
@@ -96,7 +98,9 @@ impl Outputs {
             | WarpOp::LoadMatrices { .. }
             | WarpOp::StoreMatrices { .. }
             | WarpOp::TransposeMatrix { .. }
-            | WarpOp::Multiply(_) => {}
+            | WarpOp::Multiply(_)
+            | WarpOp::LoadMatrix { .. }
+            | WarpOp::StoreMatrix { .. } => {}
         }
     }
 }
@@ -120,7 +124,9 @@ pub(super) fn compute(op: &WarpOp, inputs: &Inputs) -> Outputs {
         | WarpOp::LoadMatrices { .. }
         | WarpOp::StoreMatrices { .. }
         | WarpOp::TransposeMatrix { .. }
-        | WarpOp::Multiply(_) => Outputs::default(),
+        | WarpOp::Multiply(_)
+        | WarpOp::LoadMatrix { .. }
+        | WarpOp::StoreMatrix { .. } => Outputs::default(),
     }
 }
 

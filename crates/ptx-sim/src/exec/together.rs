@@ -60,7 +60,9 @@ fn members(op: &WarpOp, warp: &Warp, base: Base, lane: usize) -> u32 {
         WarpOp::LoadMatrices { .. }
         | WarpOp::StoreMatrices { .. }
         | WarpOp::TransposeMatrix { .. }
-        | WarpOp::Multiply(_) => warp.live,
+        | WarpOp::Multiply(_)
+        | WarpOp::LoadMatrix { .. }
+        | WarpOp::StoreMatrix { .. } => warp.live,
     }
 }
 
@@ -79,7 +81,9 @@ fn perform<'m, M: Memory<'m>>(
         WarpOp::LoadMatrices { .. }
         | WarpOp::StoreMatrices { .. }
         | WarpOp::TransposeMatrix { .. }
-        | WarpOp::Multiply(_) => matrix::execute(core, common, warp, base, op, (at, active)),
+        | WarpOp::Multiply(_)
+        | WarpOp::LoadMatrix { .. }
+        | WarpOp::StoreMatrix { .. } => matrix::execute(core, common, warp, base, op, (at, active)),
         WarpOp::Shuffle { .. }
         | WarpOp::Vote { .. }
         | WarpOp::Match { .. }

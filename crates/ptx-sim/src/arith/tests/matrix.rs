@@ -1,6 +1,6 @@
 //! Products of matrices against plain sums, and that each place of a matrix is held once.
 
-use super::super::matrix::{Row, multiply, place_of_a, place_of_b, place_of_c, places};
+use super::super::matrix::{Row, multiply, multiply_doubles, place_of_a, place_of_b, place_of_c, places};
 use super::{BF16, F16, Numbers};
 use crate::program::action::MatrixMultiply;
 use crate::program::scalar::Rounding;
@@ -12,10 +12,10 @@ const U8: Type = Type::new(Kind::Unsigned, 8);
 const S4: Type = Type::new(Kind::Signed, 4);
 const U4: Type = Type::new(Kind::Unsigned, 4);
 
-fn product(shape: [u8; 3], [a_type, b_type, sum_type]: [Type; 3], saturate: bool) -> MatrixMultiply {
+fn product(shape: [u8; 3], [a_type, b_type, c_type]: [Type; 3], saturate: bool) -> MatrixMultiply {
     let none = Vec::new();
     let [d, a, b, c] = [none.clone(), none.clone(), none.clone(), none];
-    MatrixMultiply { shape, a_type, b_type, sum_type, saturate, rounding: Rounding::Nearest, d, a, b, c }
+    MatrixMultiply { shape, a_type, b_type, c_type, d_type: c_type, saturate, rounding: Rounding::Nearest, d, a, b, c }
 }
 
 /// An element as a small whole number, and its bits.
@@ -119,6 +119,37 @@ fn products_are_sums_of_products() {
         check([8, 8, 32], [a, b, Type::S32]);
         check([16, 8, 32], [a, b, Type::S32]);
         check([16, 8, 64], [a, b, Type::S32]);
+    }
+}
+
+#[test]
+fn products_of_doubles_are_sums_of_products() {
+    for [m, k] in [[8, 4], [16, 4], [16, 8], [16, 16]] {
+        let mut numbers = Numbers(11);
+        let mut rows = |count: usize| -> Vec<[u64; 32]> {
+            (0..count).map(|_| std::array::from_fn(|_| ((numbers.next() % 17) as f64 - 8.0).to_bits())).collect()
+        };
+        let (a, b, c) = (rows(m * k / 32), rows(k * 8 / 32), rows(m * 8 / 32));
+        let what = product([m as u8, 8, k as u8], [Type::F64; 3], false);
+        let found = multiply_doubles(&what, &a, &b, &c);
+        let (mut left, mut right) = (vec![vec![f64::NAN; k]; m], vec![[f64::NAN; 8]; k]);
+        for lane in 0..32 {
+            for (register, row) in a.iter().enumerate() {
+                let (i, l) = place_of_a(lane, register, 0, 1);
+                left[i][l] = f64::from_bits(row[lane]);
+            }
+            for (register, row) in b.iter().enumerate() {
+                let (l, j) = place_of_b(lane, register, 0, 1);
+                right[l][j] = f64::from_bits(row[lane]);
+            }
+        }
+        for lane in 0..32 {
+            for (index, row) in c.iter().enumerate() {
+                let (i, j) = place_of_c(lane, index);
+                let expected = f64::from_bits(row[lane]) + (0..k).map(|l| left[i][l] * right[l][j]).sum::<f64>();
+                assert_eq!(f64::from_bits(found[index][lane]), expected, "{m} {k} {i} {j}");
+            }
+        }
     }
 }
 

@@ -4,7 +4,9 @@
 //! lists modifiers that are PTX for an instruction but not supported here: others that nothing reads are no PTX.
 
 use super::reader::Reader;
-use super::{arithmetic, atomic, bits, carry, compare, control, convert, fence, float, matrix, memory, moves, warp};
+use super::{
+    arithmetic, atomic, bits, carry, compare, control, convert, fence, float, matrix, memory, moves, warp, wmma,
+};
 use crate::refusal::Refusal;
 
 /// Reads the instructions of one name.
@@ -79,7 +81,6 @@ const VIDEO: &str = "instructions of video are not supported";
 const MBARRIER: &str = "barriers in memory are not supported";
 const TENSOR_CORE_5: &str = "tensor memory is not supported";
 const WARP_GROUP: &str = "products of warp groups are not supported";
-const WMMA: &str = "the fragments of wmma have no documented layout; mma is supported";
 const MULTIMEM: &str = "addresses of several devices are not supported";
 const PAIRS: &[&str] = &["f32x2"];
 
@@ -197,11 +198,9 @@ const ROWS: &[Row] = &[
             "m8n8k128",
             "m16n8k128",
             "m16n8k256",
-            "m8n8k4",
             "block_scale",
-            "f64",
         ],
-        "dense products of f16, bf16, tf32 and integers of 4 or 8 bits; sums in the order of k",
+        "dense products of f16 (not m8n8k4), bf16, tf32, f64 and integers of 4 or 8 bits; sums in the order of k",
     ),
     reads_but("mov", moves::mov, &["b128", "v2", "v4"], "not of 128 bits"),
     reads("movmatrix", matrix::movmatrix),
@@ -294,7 +293,7 @@ const ROWS: &[Row] = &[
     refused("vsub2", VIDEO),
     refused("vsub4", VIDEO),
     refused("wgmma", WARP_GROUP),
-    refused("wmma", WMMA),
+    reads_but("wmma", wmma::wmma, &[], "not of single bits; lanes hold what they hold for mma"),
     reads("xor", bits::xor),
 ];
 
