@@ -113,7 +113,7 @@ pub(super) fn compute(op: &WarpOp, inputs: &Inputs) -> Outputs {
         WarpOp::Match { all, .. } => each_group(inputs, |group, lane| matches(*all, inputs, group, lane)),
         WarpOp::Reduce { op, ty, .. } => each_group(inputs, |group, _| {
             let values = lanes(group).map(|lane| inputs.a[lane]);
-            let reduced = values.reduce(|all, value| arith::atomic(*op, *ty, all, value, 0));
+            let reduced = values.reduce(|all, value| arith::atomic(*op, *ty, false, all, value, 0));
             (reduced.unwrap_or(0), false)
         }),
         WarpOp::Elect { .. } => each_group(inputs, |group, lane| {

@@ -113,11 +113,13 @@ fn shape(word: &str) -> Option<[u8; 3]> {
     })
 }
 
-/// Types of elements by their words, those of 4 bits too.
+/// Types of elements by their words, those that only matrices have too.
 pub(super) fn element(word: &str) -> Option<Type> {
     match word {
         "s4" => Some(Type::new(Kind::Signed, 4)),
         "u4" => Some(Type::new(Kind::Unsigned, 4)),
+        "e4m3" => Some(Type::new(Kind::E4M3, 8)),
+        "e5m2" => Some(Type::new(Kind::E5M2, 8)),
         word => Type::of(word),
     }
 }
@@ -130,7 +132,13 @@ fn check(reader: &Reader<'_, '_, '_>, multiply: &MatrixMultiply) -> Result<(), R
     }
     let is_wide = m == 16;
     let fits = match (a_type.kind, a_type.bits) {
-        _ if a_type.kind != b_type.kind && !a_type.is_integer() || a_type.bits != b_type.bits || a_type.packed => false,
+        _ if a_type.bits != b_type.bits || a_type.packed => false,
+        (Kind::E4M3 | Kind::E5M2, _) => {
+            let is_small = matches!(b_type.kind, Kind::E4M3 | Kind::E5M2);
+            let sums = matches!(c_type, Type::F32 | F16) && d_type == c_type;
+            is_wide && matches!(k, 16 | 32) && is_small && sums
+        }
+        _ if a_type.kind != b_type.kind && !a_type.is_integer() => false,
         (Kind::Float, 16) => is_wide && matches!(k, 8 | 16) && matches!(c_type, Type::F32 | F16) && d_type == c_type,
         (Kind::Float, 64) => (k == 4 || matches!(k, 8 | 16) && is_wide) && c_type == Type::F64 && d_type == c_type,
         (Kind::Brain, 16) => is_wide && matches!(k, 8 | 16) && c_type == Type::F32 && d_type == c_type,
