@@ -54,7 +54,7 @@ pub(crate) fn place_of_c(lane: usize, index: usize) -> (usize, usize) {
 
 /// `d = a * b + c` of the registers of a warp.
 #[inline(always)]
-pub(crate) fn multiply(what: &MatrixMultiply, a: &[Row], b: &[Row], c: &[Row], d: &mut [Row]) {
+pub(crate) fn multiply(what: &MatrixMultiply, a: &[&Row], b: &[&Row], c: &[&Row], d: &mut [Row]) {
     if what.a_type.is_integer() {
         integers(what, a, b, c, d);
     } else {
@@ -103,7 +103,7 @@ fn small_to_single(bits: u32, is_e5m2: bool) -> f32 {
 }
 
 #[inline(always)]
-fn floats(what: &MatrixMultiply, a: &[Row], b: &[Row], c: &[Row], d: &mut [Row]) {
+fn floats(what: &MatrixMultiply, a: &[&Row], b: &[&Row], c: &[&Row], d: &mut [Row]) {
     match (what.a_type.bits, what.shape[2]) {
         (32, 4) => floats_of::<1, 4>(what, a, b, c, d),
         (32, _) => floats_of::<1, 8>(what, a, b, c, d),
@@ -116,7 +116,7 @@ fn floats(what: &MatrixMultiply, a: &[Row], b: &[Row], c: &[Row], d: &mut [Row])
 
 /// Of `E` elements in a register, and `K` along `k`. Matrices have sixteen rows.
 #[inline(always)]
-fn floats_of<const E: usize, const K: usize>(what: &MatrixMultiply, a: &[Row], b: &[Row], c: &[Row], d: &mut [Row]) {
+fn floats_of<const E: usize, const K: usize>(what: &MatrixMultiply, a: &[&Row], b: &[&Row], c: &[&Row], d: &mut [Row]) {
     let (mut left, mut right) = ([[0.0; K]; ROWS], [[0.0; COLUMNS]; K]);
     for (register, row) in a.iter().enumerate() {
         let values = elements::<E>(row, what.a_type);
@@ -140,7 +140,7 @@ fn floats_of<const E: usize, const K: usize>(what: &MatrixMultiply, a: &[Row], b
 
 /// `c` as a matrix: its registers are eight lines each where they hold two elements, and otherwise two by two.
 #[inline(always)]
-fn sums(c: &[Row], ty: Type) -> [[f32; COLUMNS]; ROWS] {
+fn sums(c: &[&Row], ty: Type) -> [[f32; COLUMNS]; ROWS] {
     let mut sums = [[0.0; COLUMNS]; ROWS];
     if ty.bits == 16 {
         for (sums, row) in sums.chunks_exact_mut(8).zip(c) {
@@ -244,7 +244,7 @@ fn number(register: u32, index: usize, ty: Type) -> i32 {
     if ty.is_signed() { at_top.cast_signed() >> (32 - bits) } else { (at_top >> (32 - bits)).cast_signed() }
 }
 
-fn integers(what: &MatrixMultiply, a: &[Row], b: &[Row], c: &[Row], d: &mut [Row]) {
+fn integers(what: &MatrixMultiply, a: &[&Row], b: &[&Row], c: &[&Row], d: &mut [Row]) {
     let elements = usize::from(32 / what.a_type.bits);
     let depth = usize::from(what.shape[2]).min(DEPTH);
     let (mut left, mut right, mut sums) = ([[0; DEPTH]; ROWS], [[0; COLUMNS]; DEPTH], [[0_i32; COLUMNS]; ROWS]);
@@ -273,7 +273,7 @@ fn integers(what: &MatrixMultiply, a: &[Row], b: &[Row], c: &[Row], d: &mut [Row
         }
     }
     for (register, (row, from)) in d.iter_mut().zip(c).enumerate() {
-        for (lane, (value, from)) in row.iter_mut().zip(from).enumerate() {
+        for (lane, (value, from)) in row.iter_mut().zip(*from).enumerate() {
             let (i, j) = place_of_c(lane, register);
             let (before, sum) = (from.cast_signed(), sums[i][j]);
             let after = if what.saturate { before.saturating_add(sum) } else { before.wrapping_add(sum) };

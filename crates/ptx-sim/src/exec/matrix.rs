@@ -158,21 +158,31 @@ fn multiply(may_be_wide: bool, warp: &mut Warp, base: Base, products: &[MatrixMu
     {
         return multiply_doubles(warp, base, what, active);
     }
-    let mut results = [[[0; 32]; 4]; 2];
-    for (what, d) in products.iter().zip(&mut results) {
-        let rows = |registers: &[Register]| -> [Word; 4] {
+    let product = |warp: &Warp, what: &MatrixMultiply| {
+        let none = [0; 32];
+        let rows = |registers: &[Register]| -> [&Word; 4] {
             std::array::from_fn(|index| {
-                registers.get(index).map_or([0; 32], |register| warp.rows.word(base, *register))
+                registers.get(index).map_or(&none, |&register| warp.rows.word_row(base, register))
             })
         };
         let (a, b, c) = (rows(&what.a), rows(&what.b), rows(&what.c));
-        let (a, b, c) = (&a[..what.a.len()], &b[..what.b.len()], &c[..what.c.len()]);
-        wide::multiply(may_be_wide, what, [a, b, c], &mut d[..what.d.len()]);
-    }
-    for (what, d) in products.iter().zip(&results) {
+        let mut d = [[0; 32]; 4];
+        let operands = [&a[..what.a.len()], &b[..what.b.len()], &c[..what.c.len()]];
+        wide::multiply(may_be_wide, what, operands, &mut d[..what.d.len()]);
+        d
+    };
+    let put = |warp: &mut Warp, what: &MatrixMultiply, d: &[Word; 4]| {
         for (row, &to) in d.iter().zip(&what.d) {
             warp.rows.put_words(base, to, active, *row);
         }
+    };
+    if let [what] = products {
+        let d = product(warp, what);
+        return put(warp, what, &d);
+    }
+    let results: Vec<[Word; 4]> = products.iter().map(|what| product(warp, what)).collect();
+    for (what, d) in products.iter().zip(&results) {
+        put(warp, what, d);
     }
 }
 

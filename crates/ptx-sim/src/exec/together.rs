@@ -31,6 +31,11 @@ pub(super) fn execute<'m, M: Memory<'m>>(
     let pc = std::mem::replace(&mut current.pc, at);
     warp.gather(current);
     current.pc = pc;
+    if current.lanes == warp.live {
+        // Nobody can be missing.
+        perform(core, common, warp, current.base, op, current.lanes, at)?;
+        return Ok(Next::Go);
+    }
     let covered = lanes(current.lanes).filter(|&lane| {
         let needed = members(op, warp, current.base, lane) & warp.live;
         needed & !current.lanes == 0

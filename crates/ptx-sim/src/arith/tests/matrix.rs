@@ -20,6 +20,10 @@ fn product(shape: [u8; 3], [a_type, b_type, c_type]: [Type; 3], saturate: bool) 
     MatrixMultiply { shape, a_type, b_type, c_type, d_type: c_type, saturate, rounding: Rounding::Nearest, d, a, b, c }
 }
 
+fn refs(rows: &[Row]) -> Vec<&Row> {
+    rows.iter().collect()
+}
+
 /// An element as a small whole number, and its bits.
 fn element(numbers: &mut Numbers, ty: Type) -> (i64, u32) {
     let raw = numbers.next();
@@ -90,7 +94,7 @@ fn check(shape: [u8; 3], types: [Type; 3]) {
         _ => filled(&mut numbers, sum_type, [m, n], place_of_sum),
     };
     let mut d = vec![[0; 32]; c_rows.len()];
-    multiply(&product(shape, types, false), &a_rows, &b_rows, &c_rows, &mut d);
+    multiply(&product(shape, types, false), &refs(&a_rows), &refs(&b_rows), &refs(&c_rows), &mut d);
     let elements = usize::from(32 / types[2].bits);
     for (register, row) in d.iter().enumerate() {
         for (lane, &bits) in row.iter().enumerate() {
@@ -196,7 +200,7 @@ fn products_of_any_bits_are_those_of_each_place() {
             let k = usize::from(k);
             let (a, b, c) = (rows(count(16 * k, ty)), rows(count(8 * k, ty)), rows(count(128, sum_type)));
             let mut d = vec![[0; 32]; c.len()];
-            multiply(&what, &a, &b, &c, &mut d);
+            multiply(&what, &refs(&a), &refs(&b), &refs(&c), &mut d);
             let elements = usize::from(32 / sum_type.bits);
             for (register, row) in d.iter().enumerate() {
                 for (lane, &bits) in row.iter().enumerate() {
@@ -255,7 +259,7 @@ fn sums_of_integers_wrap_or_saturate() {
     let (ones, most) = ([[0x0101_0101; 32]; 2], [[i32::MAX as u32 - 3; 32]; 4]);
     for (saturate, expected) in [(false, (i32::MAX - 3).wrapping_add(16)), (true, i32::MAX)] {
         let mut d = [[0; 32]; 4];
-        multiply(&product([16, 8, 16], types, saturate), &ones, &ones[..1], &most, &mut d);
+        multiply(&product([16, 8, 16], types, saturate), &refs(&ones), &refs(&ones[..1]), &refs(&most), &mut d);
         assert!(d.iter().flatten().all(|&sum| sum as i32 == expected));
     }
 }
@@ -271,7 +275,7 @@ fn sums_of_floats_go_up_along_k() {
         b[register][lane] = 1.0_f32.to_bits();
     }
     let mut d = [[0; 32]; 4];
-    multiply(&product([16, 8, 8], [TF32, TF32, Type::F32], false), &a, &b, &[[0; 32]; 4], &mut d);
+    multiply(&product([16, 8, 8], [TF32, TF32, Type::F32], false), &refs(&a), &refs(&b), &[&[0; 32]; 4], &mut d);
     assert_eq!(f32::from_bits(d[0][0]), 16_777_216.0);
 }
 
