@@ -1,7 +1,7 @@
 //! Runs fuzz bodies: `fuzz --list` or `fuzz BODY [--seconds N] [--seed N] [--corpus FOLDER] [--input HEX]`.
 //!
-//! First the corpus, and that of the folder, then inputs made from them until the time is over. An input that fails is printed as hexadecimal
-//! digits, which `--input` runs again, and the program ends with exit code 1.
+//! First the corpus, and that of the folder, then inputs made from them until the time is over. An input that fails is
+//! printed as hexadecimal digits, which `--input` runs again, and the program ends with exit code 1.
 #![forbid(unsafe_code)]
 
 use std::io::Write as _;

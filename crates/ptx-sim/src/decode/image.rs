@@ -1,6 +1,7 @@
 //! Global and constant variables in one stretch of memory: where they lie, and the bytes they begin with.
 //!
-//! **Invariants:** variables do not overlap, and those of constant memory come first; every value and every address lies inside of its variable.
+//! **Invariants:** variables do not overlap, and those of constant memory come first; every value and every address lies
+//! inside of its variable.
 
 use std::collections::{BTreeMap, BTreeSet};
 
