@@ -93,6 +93,7 @@ impl<'b, 't> Body<'b, 't> {
         let used = usage.named.iter().filter_map(|&name| Some((name, context.symbol(*scope.get(name)?)?)));
         let mut names = Names::new(used.collect());
         names.in_entry = context.linked.functions[index].function.is_entry;
+        names.constant_bytes = context.image.constant_bytes;
         Self {
             context,
             text,
