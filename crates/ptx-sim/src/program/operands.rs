@@ -124,7 +124,14 @@ fn each_of_warp(op: &WarpOp, each: Each<'_>) {
             each(*from, false);
             each(*to, true);
         }
-        WarpOp::Multiply(product) => each_of_product(product, each),
+        WarpOp::Multiply(products) => products.iter().for_each(|product| each_of_product(product, each)),
+        WarpOp::LoadMatrix { to, from, stride, .. } => {
+            reads([from.base, *stride], each);
+            writes(to.iter().copied(), each);
+        }
+        WarpOp::StoreMatrix { from, to, stride, .. } => {
+            reads(from.iter().copied().chain([to.base, *stride]), each);
+        }
     }
 }
 
