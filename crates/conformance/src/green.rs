@@ -18,7 +18,7 @@ cases!("green", ID_CASES, Needs::CONTEXT.since(12090);
 );
 cases!("green", SIMULATED_CASES, Needs { simulated: true, ..Needs::CONTEXT };
     handles_of_nothing, destroyed_twice, streams_destroyed_after_it, too_many_multiprocessors, kernels_stay_in_their_part, cooperative_launches_fit_the_part,
-    work_ends_with_it,
+    work_ends_with_it, heap_of_the_primary,
 );
 cases!("green", PRIMARY_CASES, Needs { simulated: true, ..Needs::NO_CONTEXT };
     retains_the_primary, reset_of_the_primary,
@@ -694,4 +694,13 @@ fn reset_of_the_primary(cu: &Cuda<'_>) -> CaseResult {
     want!(SUCCESS, cu.cuGreenCtxDestroy(green));
     that!(cu, !is_active(cu)?);
     Ok(())
+}
+
+/// What a kernel allocates in a green context, one of the primary context frees.
+fn heap_of_the_primary(cu: &Cuda<'_>) -> CaseResult {
+    let (green, _) = green(cu)?;
+    let stream = stream_of(cu, green)?;
+    let pointer = super::heap::allocate_on(cu, 1000, stream)?;
+    that!(cu, pointer != 0);
+    super::heap::free(cu, pointer)
 }

@@ -27,13 +27,17 @@ fn text(frees: bool) -> String {
 }
 
 fn allocate(cu: &Cuda<'_>, bytes: u64) -> CaseResult<u64> {
-    let (function, stream, out) = (cu.function(&text(false))?, cu.stream()?, cu.filled(8, 0xEE)?);
+    allocate_on(cu, bytes, cu.stream()?)
+}
+
+pub(super) fn allocate_on(cu: &Cuda<'_>, bytes: u64, stream: CUstream) -> CaseResult<u64> {
+    let (function, out) = (cu.function(&text(false))?, cu.filled(8, 0xEE)?);
     cu.launch(function, [ONE; 2], 0, stream, &[out, bytes])?;
     ok!(cu.cuStreamSynchronize(stream));
     Ok(cu.read(out, 8)?.iter().rev().fold(0, |all, &byte| all << 8 | u64::from(byte)))
 }
 
-fn free(cu: &Cuda<'_>, pointer: u64) -> CaseResult {
+pub(super) fn free(cu: &Cuda<'_>, pointer: u64) -> CaseResult {
     let (function, stream) = (cu.function(&text(true))?, cu.stream()?);
     cu.launch(function, [ONE; 2], 0, stream, &[0, pointer])?;
     ok!(cu.cuStreamSynchronize(stream));

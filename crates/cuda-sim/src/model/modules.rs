@@ -282,7 +282,8 @@ impl State {
                 return Err(ILLEGAL_ADDRESS);
             }
         }
-        let heap = self.take_heap(context, launch.kernel.uses_heap);
+        let home = self.home_of(context);
+        let heap = self.take_heap(home, launch.kernel.uses_heap);
         self.launches += 1;
         let variables = self.functions.get(&launch.function).and_then(|function| self.modules.get(&function.module));
         let grid = ptx_sim::Launch {
@@ -304,13 +305,12 @@ impl State {
             checks: self.config.checks,
             wide: true,
         };
-        let home = self.home_of(context);
         let own = self.conditions.iter().filter(|(_, condition)| condition.context == home);
         let conditions = own.map(|(&handle, _)| handle).collect();
         let mut view = DeviceView::new(&self.memory, &reachable, &conditions).with_heap(heap);
         let (outcome, ran) = ptx_sim::run(grid, &mut view);
         let (noticed, heap) = view.finish();
-        self.put_heap(context, heap);
+        self.put_heap(home, heap);
         self.memory.touch(&noticed.touched, device);
         self.conclude_launch(launch, noticed, &outcome, ran)
     }
