@@ -32,6 +32,12 @@
 #![forbid(unsafe_code)]
 #![expect(clippy::wildcard_enum_match_arm, reason = "an operation treats a few types on their own and the rest alike")]
 
+/// The example of the README, which is tested with those of the documentation.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+#[derive(Debug)]
+pub struct Readme;
+
 pub mod eval;
 mod graph;
 pub mod math;

@@ -3,6 +3,7 @@
 //! Where torch has a text for it, the text is torch's first line.
 
 use crate::base::dtype::DType;
+use crate::base::random_error::RandomError;
 
 /// The result of an operation.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -14,6 +15,9 @@ pub enum Error {
     /// The operation does not fit its tensors.
     #[error(transparent)]
     Tensor(#[from] TensorError),
+    /// Random numbers cannot be drawn so, or a generator not be set so.
+    #[error(transparent)]
+    Random(#[from] RandomError),
     /// The runtime or the device failed.
     #[error(transparent)]
     Runtime(#[from] c10_core::Error),
@@ -169,6 +173,19 @@ pub enum TensorError {
         required: i64,
         /// Bytes that there are.
         available: usize,
+    },
+    /// An index does not exist. On a device this is found by the kernel, and told when values are next read from the
+    /// device or another operation with indices is queued there.
+    #[error("{operation}(): index {index} is out of bounds for dimension with size {size} (element {element} of the index)")]
+    IndexOutOfRange {
+        /// The operation's name in torch.
+        operation: &'static str,
+        /// The place of the index in the memory of the tensor of indices, counted from its first element.
+        element: i64,
+        /// The index.
+        index: i64,
+        /// How many places the dimension has.
+        size: i64,
     },
     /// What the operation was given is wrong in another way, which the text tells.
     #[error("{0}")]

@@ -133,7 +133,7 @@ pub(crate) fn preserved_strides(tensor: &Tensor) -> Dims {
 }
 
 /// A new tensor on the same device.
-fn convert(source: &Tensor, dtype: DType, strides: &[i64]) -> Result<Tensor> {
+pub(crate) fn convert(source: &Tensor, dtype: DType, strides: &[i64]) -> Result<Tensor> {
     let made = empty_strided(source.sizes(), strides, dtype, source.device())?;
     copy_on_device(&made, source)?;
     Ok(made)

@@ -45,7 +45,10 @@ pub enum GraphError {
         ty: Type,
     },
     /// A function does not take these arguments.
-    #[error("{} takes {} floats of 32 or 64 bits, not {given} values of {ty}", function.name(), function.arity())]
+    #[error(
+        "{} takes {} values of {} or {}, not {given} of {ty}",
+        function.name(), function.arity(), function.types()[0], function.types()[1]
+    )]
     Call {
         /// The function.
         function: Math,

@@ -192,10 +192,10 @@ impl Graph {
         self.add(Node::Bitcast(a), to)
     }
 
-    /// A function of `math`, on floats of 32 or 64 bits.
+    /// A function of `math`, on floats or integers of 32 or 64 bits.
     pub fn call(&mut self, function: Math, arguments: &[Value]) -> Value {
         let ty = arguments.first().map_or(Type::Bool, |&first| self.type_of(first));
-        if arguments.len() != function.arity() || !ty.is_float() {
+        if arguments.len() != function.arity() || !function.types().contains(&ty) {
             return self.refuse(GraphError::Call { function, ty, given: arguments.len() });
         }
         if let Some(second) = arguments.iter().map(|&value| self.type_of(value)).find(|&other| other != ty) {

@@ -107,7 +107,7 @@ pub enum Binary {
     Mul,
     /// The quotient: correctly rounded, on integers towards zero. An integer divided by zero is all ones.
     Div,
-    /// The rest of the integer division towards zero; of a division by zero the dividend.
+    /// The rest of the integer division towards zero; of a division by zero all ones.
     Rem,
     /// The smaller one; of a number and a NaN the number.
     Min,

@@ -45,7 +45,7 @@ fn by_name(op: &str, given: &Given<'_>) -> Answer {
 /// A tensor of a file on a device.
 pub(crate) fn tensor(stored: &Stored, device: &str) -> Result<Tensor, Failure> {
     let bytes = i64::try_from(stored.bytes.len()).unwrap_or(i64::MAX);
-    let whole = Tensor::from_bytes(&stored.bytes, &[bytes], aten_cuda::DType::U8)?.to_device(device)?;
+    let whole = Tensor::from_bytes(&stored.bytes, &[bytes], DType::U8)?.to_device(device)?;
     let storage: Storage = whole.storage().clone();
     Ok(Tensor::from_storage(storage, stored.dtype, &stored.sizes, &stored.strides, stored.offset)?)
 }
@@ -80,6 +80,10 @@ impl<'a> Given<'a> {
             Some(Made::Tensor(tensor)) => Ok(tensor),
             _ => Err(Failure::Refused(format!("input {at} is no tensor"))),
         }
+    }
+
+    fn tensors(&self) -> Result<Vec<&Tensor>, Failure> {
+        (0..self.inputs.len()).map(|at| self.tensor(at)).collect()
     }
 
     fn operand(&self, at: usize) -> Result<Operand<'_>, Failure> {
