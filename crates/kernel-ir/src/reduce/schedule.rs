@@ -70,8 +70,8 @@ impl Schedule {
     pub(super) fn check(&self, reduction: &Reduction) -> Result<(), GraphError> {
         let refuse = |reason| Err(GraphError::Schedule { reason });
         let widest = match reduction.last() {
-            Last::Each(_) => reduction.inputs().iter().copied().chain(reduction.output_types()).map(Type::bytes).max(),
-            _ => reduction.inputs().iter().map(|ty| ty.bytes()).max(),
+            Last::Each(_) | Last::Running => reduction.inputs().iter().copied().chain(reduction.output_types()).map(Type::bytes).max(),
+            Last::Row => reduction.inputs().iter().map(|ty| ty.bytes()).max(),
         };
         let running = *reduction.last() == Last::Running;
         match self {
@@ -82,7 +82,11 @@ impl Schedule {
             _ if !self.vector.is_power_of_two() || widest.unwrap_or(1) * usize::from(self.vector) > 16 => {
                 refuse("the vectors are wider than 16 bytes, or no power of two")
             }
-            _ if running && (self.lanes, self.vector, self.resident) != (1, 1, 0) => refuse("a scan has one lane"),
+            _ if running && self.resident > 0 => refuse("a scan keeps nothing in registers"),
+            _ if running && self.order == Order::Outer && (self.lanes, self.vector) != (1, 1) => {
+                refuse("a scan over neighbouring rows has one lane")
+            }
+            _ if running && self.order == Order::Inner && self.lanes == 1 => refuse("a scan along rows has several lanes"),
             _ if self.repeated != 0 && self.order == Order::Outer && self.vector > 1 => {
                 refuse("vectors over rows have no repeated inputs")
             }

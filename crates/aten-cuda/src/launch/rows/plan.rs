@@ -72,7 +72,7 @@ impl<'a> View<'a> {
 
     fn whole(&self) -> Schedule {
         match self.reduction.last() {
-            Last::Running => self.schedule(Order::Outer, 1),
+            Last::Running => self.running(),
             _ if self.lies_inner() => self.inner(),
             _ => self.outer(),
         }
@@ -129,6 +129,19 @@ impl<'a> View<'a> {
             vector /= 2;
         }
         u8::try_from(vector).unwrap_or(1)
+    }
+
+    /// Threads along rows, tile after tile, or where neighbours lie in neighbouring rows a thread for each row. Few
+    /// rows are better taken by many threads each.
+    fn running(&self) -> Schedule {
+        if self.extent < 4 || (!self.lies_inner() && self.rows.saturating_mul(32) >= self.extent) {
+            return self.schedule(Order::Outer, 1);
+        }
+        let vector = self.vector(&self.frame.reduced, &self.frame.kept, true).min(4);
+        let vectors = self.extent.div_ceil(u64::from(vector));
+        let most = if self.rows >= ENOUGH_THREADS / 32 && vectors < 1024 { 32 } else { u64::from(THREADS) };
+        let lanes = u16::try_from(vectors.next_power_of_two().clamp(2, most)).unwrap_or(32);
+        Schedule { vector, ..self.schedule(Order::Inner, lanes) }
     }
 
     /// Threads along rows.

@@ -1,7 +1,8 @@
 //! Operations whose result at a place is made of the elements up to it, along one dimension.
 //!
-//! They are rows of the same kind as reductions. A row of elements is taken by one thread, in rising order: results are
-//! those of the plain loop, but only many rows make a device busy. Long rows are to be shared by many threads later.
+//! They are rows of the same kind as reductions. Where elements of a row are neighbours, a device goes over the row in
+//! tiles, which the threads of a warp or a block share; else one thread takes a row. The host takes a row in rising
+//! order. A row is never shared by several blocks, so that only many rows make a device busy.
 
 use kernel_ir::reduce::Last;
 use kernel_ir::{Binary, Compare, Graph, Value};
