@@ -11,7 +11,9 @@ use crate::shell::{self, Result};
 const ARROWS: &[(&str, &[&str])] = &[
     ("cuda-sys", &[]),
     ("c10-core", &["cuda-sys"]),
-    ("cuda-api", &["c10-core"]),
+    ("kernel-ir", &[]),
+    ("aten-cuda", &["c10-core", "kernel-ir"]),
+    ("cuda-api", &["aten-cuda", "c10-core"]),
     ("ptx-sim", &[]),
     ("cuda-sim", &["cuda-sys", "ptx-sim"]),
     ("libcuda-sim", &["cuda-sim", "cuda-sys"]),

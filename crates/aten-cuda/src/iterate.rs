@@ -46,7 +46,7 @@ impl Iteration {
     }
 
     /// Neighbouring dimensions joined where each operand goes through both in equal steps.
-    fn joined(mut self) -> Self {
+    pub(crate) fn joined(mut self) -> Self {
         let mut last = 0;
         for dim in 1..self.sizes.len() {
             let (low, high) = (self.sizes[last], self.sizes[dim]);
@@ -78,10 +78,13 @@ impl Iteration {
 /// tensor without dimensions, so that inputs and result are not all of one shape.
 pub(crate) fn result_strides(sizes: &[i64], inputs: &[&Tensor], beside_number: bool) -> Dims {
     let Some(first) = inputs.first() else { return shape::contiguous_strides(sizes) };
-    let one_shape = !(beside_number && !sizes.is_empty()) && inputs.iter().all(|tensor| tensor.sizes() == sizes);
+    let one_shape = (!beside_number || sizes.is_empty()) && inputs.iter().all(|tensor| tensor.sizes() == sizes);
     if one_shape {
         if inputs.iter().all(|tensor| tensor.is_contiguous()) {
             return shape::contiguous_strides(sizes);
+        }
+        if inputs.iter().all(|tensor| shape::is_channels_last(sizes, tensor.strides())) {
+            return shape::channels_last_strides(sizes);
         }
         let dense = shape::is_non_overlapping_and_dense(first.sizes(), first.strides());
         if dense && inputs.iter().all(|tensor| tensor.strides() == first.strides()) {

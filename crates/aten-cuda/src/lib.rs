@@ -19,6 +19,7 @@
 //! The folders, from the lowest up; each imports only those before it:
 //!
 //! - `base`: dtypes, scalars, promotion, shapes, errors;
+//! - `report`: errors that kernels find;
 //! - `storage`: the memory behind tensors;
 //! - `tensor`: the tensor, its views and how it is made, read and printed;
 //! - `launch`: kernels in memory of the runtime, and launching them;
@@ -30,12 +31,14 @@
 //! - An operation that fails changes nothing but what it was writing into.
 
 #![deny(unsafe_code)]
+#![expect(clippy::wildcard_enum_match_arm, reason = "an operation treats a few dtypes on their own and the rest alike")]
 
 mod base;
 mod iterate;
 mod launch;
 mod ops;
 pub mod random;
+mod report;
 mod storage;
 mod tensor;
 
@@ -45,7 +48,7 @@ pub use base::random_error::RandomError;
 pub use base::promotion::{promote_types, result_type};
 pub use base::scalar::Scalar;
 pub use c10_core::{Device, DeviceArg};
-pub use ops::table;
+pub use ops::{CrossEntropy, Dim, LossReduction, Operation, Reduction, reductions, scans, table};
 pub use random::Generator;
 pub use storage::Storage;
 pub use tensor::{Operand, Tensor, ToDevice};

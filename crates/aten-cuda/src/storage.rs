@@ -9,6 +9,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use c10_core::{Device, DeviceBuffer, DeviceType};
 
 use crate::base::error::Result;
+use crate::report;
 
 /// The memory of one or several tensors (`torch.UntypedStorage`).
 ///
@@ -135,11 +136,17 @@ impl Storage {
 
     /// A copy of a range of the bytes, after the work of the current stream where it is on a device.
     pub(crate) fn read(&self, offset: usize, len: usize) -> Result<Vec<u8>> {
+        // A view without elements may begin anywhere.
+        if len == 0 {
+            return Ok(Vec::new());
+        }
         match &self.0 {
             Memory::Host(_) => Ok(self.host().map(|bytes| bytes[offset..offset + len].to_vec()).unwrap_or_default()),
             Memory::Cuda(buffer) => {
                 let mut bytes = vec![0; len];
                 buffer.copy_to_slice(offset, &mut bytes)?;
+                // What the kernels before had to report is there now.
+                report::check(buffer.device_index())?;
                 Ok(bytes)
             }
         }
@@ -157,7 +164,6 @@ impl Storage {
         }
         Ok(())
     }
-
 }
 
 impl fmt::Debug for Storage {

@@ -22,7 +22,10 @@ fn long_tensors_go_through_vectors_and_a_tail() -> Result<()> {
         let expected: Vec<f32> = host.iter().map(|x| (x * 2.0).sqrt()).collect();
         assert_eq!(a.mul(2)?.sqrt()?.to_vec::<f32>()?, expected, "{count}");
         let half = a.to_dtype(DType::BF16)?;
-        assert_eq!(half.relu()?.to_dtype(DType::I64)?.to_bytes()?, Tensor::from_slice(&host, &[count])?.to_dtype(DType::BF16)?.to_dtype(DType::I64)?.to_bytes()?);
+        assert_eq!(
+            half.relu()?.to_dtype(DType::I64)?.to_bytes()?,
+            Tensor::from_slice(&host, &[count])?.to_dtype(DType::BF16)?.to_dtype(DType::I64)?.to_bytes()?
+        );
     }
     Ok(())
 }

@@ -30,7 +30,8 @@
 //!
 //! The modules are those of torch, one for each page of its documentation: [`mod@device`], [`streams`], [`memory`],
 //! [`graphs`]. Beside them [`buffers`] has the memory that tensors would have, and [`kernels`] what launches code. As in
-//! torch, what they have is at the root, too. The types are `c10-core`'s own.
+//! torch, what they have is at the root, too. The types are `c10-core`'s own. Names of `torch` itself, tensors above all,
+//! are in [`torch`].
 //!
 //! # Invariants
 //! No unsafe code and no state: everything is kept by [`Runtime::current`], which is the process-wide runtime unless
@@ -50,6 +51,7 @@ mod pools;
 mod selection;
 pub mod streams;
 mod summary;
+pub mod torch;
 mod visibility;
 
 pub use buffers::*;

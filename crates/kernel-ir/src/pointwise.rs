@@ -277,9 +277,11 @@ impl<'a> Body<'a> {
         let own = self.writer.make(Class::Bits64, "mul.wide.u32", format_args!("{thread}, {vector}"));
         let start = self.writer.make(Class::Bits64, "add.u64", format_args!("{first}, {own}"));
         let outputs = self.program.outputs().len();
-        let addresses: Vec<Reg> = self.operands.clone().into_iter().map(|(base, ty)| self.writer.element(base, start, ty)).collect();
+        let addresses: Vec<Reg> =
+            self.operands.clone().into_iter().map(|(base, ty)| self.writer.element(base, start, ty)).collect();
         let step_elements = THREADS as usize * vector;
-        let at_step = |writer: &mut Writer, address: Reg, ty: Type, step: usize| match step * step_elements * ty.bytes() {
+        let at_step = |writer: &mut Writer, address: Reg, ty: Type, step: usize| match step * step_elements * ty.bytes()
+        {
             0 => address,
             bytes => writer.make(Class::Bits64, "add.u64", format_args!("{address}, {bytes}")),
         };
@@ -322,7 +324,8 @@ impl<'a> Body<'a> {
         self.writer.place(&again);
         let past = self.writer.make(Class::Predicate, "setp.ge.u64", format_args!("{at}, {}", self.count));
         line!(self.writer, "@{past} bra {out}");
-        let addresses: Vec<Reg> = self.operands.clone().into_iter().map(|(base, ty)| self.writer.element(base, at, ty)).collect();
+        let addresses: Vec<Reg> =
+            self.operands.clone().into_iter().map(|(base, ty)| self.writer.element(base, at, ty)).collect();
         self.one_element(&addresses, Some(at));
         line!(self.writer, "add.u64 {at}, {at}, {THREADS}");
         line!(self.writer, "bra {again}");
@@ -369,7 +372,8 @@ impl<'a> Body<'a> {
                 if dim + 1 == rank {
                     return rest;
                 }
-                let size = self.writer.make(Class::Bits64, "ld.param.u64", format_args!("[meta+{}]", self.meta.size(dim)));
+                let size =
+                    self.writer.make(Class::Bits64, "ld.param.u64", format_args!("[meta+{}]", self.meta.size(dim)));
                 let quotient = self.writer.make(Class::Bits64, "div.u64", format_args!("{rest}, {size}"));
                 let back = self.writer.make(Class::Bits64, "mul.lo.u64", format_args!("{quotient}, {size}"));
                 let place = self.writer.make(Class::Bits64, "sub.u64", format_args!("{rest}, {back}"));
@@ -418,7 +422,9 @@ impl<'a> Body<'a> {
                 let stride = self.writer.make(class, &format!("ld.param.{name}"), format_args!("[meta+{at}]"));
                 offset = Some(match offset {
                     None => self.writer.make(class, &format!("mul.lo.{name}"), format_args!("{place}, {stride}")),
-                    Some(sum) => self.writer.make(class, &format!("mad.lo.{name}"), format_args!("{place}, {stride}, {sum}")),
+                    Some(sum) => {
+                        self.writer.make(class, &format!("mad.lo.{name}"), format_args!("{place}, {stride}, {sum}"))
+                    }
                 });
             }
             let (base, offset) = (self.operands[operand].0, offset.unwrap_or(self.count));
@@ -444,7 +450,7 @@ mod tests {
             let (magic, shift) = (bits & 0xffff_ffff, bits >> 32);
             for n in [0, 1, size - 1, size, size + 1, 2 * size - 1, 7 * size, (1 << 31) - 1, 123_456_789] {
                 let n = n.min((1 << 31) - 1);
-                let quotient = ((n * magic >> 32) + n) >> shift;
+                let quotient = (((n * magic) >> 32) + n) >> shift;
                 assert_eq!(quotient, n / size, "{n} by {size}");
             }
         }

@@ -64,7 +64,12 @@ impl File {
             .iter()
             .map(|entry| Ok((Stored::parse(&entry["in"])?, entry["text"].as_str().unwrap_or_default().to_owned())))
             .collect();
-        Ok(Self { cases: cases?, promote: list("promote"), with_scalar: list("result_type_with_scalar"), printed: printed? })
+        Ok(Self {
+            cases: cases?,
+            promote: list("promote"),
+            with_scalar: list("result_type_with_scalar"),
+            printed: printed?,
+        })
     }
 }
 
@@ -124,7 +129,9 @@ impl Stored {
 pub(crate) fn scalar(value: &Value) -> Scalar {
     match value {
         Value::Bool(value) => Scalar::Bool(*value),
-        Value::Number(number) => number.as_i64().map_or(Scalar::Float(number.as_f64().unwrap_or(f64::NAN)), Scalar::Int),
+        Value::Number(number) => {
+            number.as_i64().map_or(Scalar::Float(number.as_f64().unwrap_or(f64::NAN)), Scalar::Int)
+        }
         // What JSON cannot write as a number is a text.
         Value::String(text) => Scalar::Float(text.parse().unwrap_or(f64::NAN)),
         _ => Scalar::Float(f64::NAN),

@@ -8,8 +8,22 @@ use super::file::{self, Case, File, Stored, name_of};
 
 /// Operations whose unit of error is taken at the same operation on absolute values.
 const BY_MAGNITUDE: [&str; 16] = [
-    "sum", "nansum", "mean", "var", "std", "norm", "cumsum", "logsumexp", "mm", "matmul", "addmm", "bmm", "mv", "dot",
-    "baddbmm", "outer",
+    "sum",
+    "nansum",
+    "mean",
+    "var",
+    "std",
+    "norm",
+    "cumsum",
+    "logsumexp",
+    "mm",
+    "matmul",
+    "addmm",
+    "bmm",
+    "mv",
+    "dot",
+    "baddbmm",
+    "outer",
 ];
 
 /// Compares every output.
@@ -70,7 +84,7 @@ fn close(found: f64, torch: f64, exact: f64, unit: f64) -> Result<(), String> {
 }
 
 /// The distance of neighbouring numbers of a dtype at a value.
-fn unit(value: f64, dtype: DType) -> f64 {
+pub(crate) fn unit(value: f64, dtype: DType) -> f64 {
     let (digits, lowest) = match dtype.to_real() {
         DType::F16 => (10, -24),
         DType::BF16 => (7, -133),
@@ -118,7 +132,7 @@ fn numbers(bytes: &[u8], dtype: DType) -> Vec<f64> {
 }
 
 /// The tables of a file: promotion of dtypes, promotion with numbers, and printed forms.
-pub(crate) fn tables(file: &File, _device: &str) -> Vec<(String, Result<(), String>)> {
+pub(crate) fn tables(file: &File, device: &str) -> Vec<(String, Result<(), String>)> {
     let mut outcomes = Vec::new();
     let named = |name: &serde_json::Value| file::dtype(name.as_str().unwrap_or_default());
     for row in &file.promote {
@@ -139,8 +153,11 @@ pub(crate) fn tables(file: &File, _device: &str) -> Vec<(String, Result<(), Stri
         outcomes.push(("result_type".to_owned(), outcome));
     }
     for (stored, text) in &file.printed {
-        let outcome = match call::tensor(stored, "cpu") {
-            Ok(_) => Err(format!("printing is not there: {text}")),
+        // The texts name the device that they were recorded on.
+        let wanted = if device == "cpu" { text.replace(", device='cuda:0'", "") } else { text.clone() };
+        let outcome = match call::tensor(stored, device).map(|tensor| tensor.to_string()) {
+            Ok(found) if found == wanted => Ok(()),
+            Ok(found) => Err(format!("{found} instead of {wanted}")),
             Err(_) => Err("the tensor cannot be made".to_owned()),
         };
         outcomes.push(("repr".to_owned(), outcome));

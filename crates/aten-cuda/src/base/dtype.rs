@@ -134,6 +134,26 @@ impl DType {
         }
     }
 
+    /// The C++ type that some of torch's messages write.
+    #[must_use]
+    pub(crate) const fn cpp_name(self) -> &'static str {
+        match self {
+            Self::U8 => "unsigned char",
+            Self::I8 => "signed char",
+            Self::I16 => "short",
+            Self::I32 => "int",
+            Self::I64 => "long",
+            Self::F16 => "c10::Half",
+            Self::BF16 => "c10::BFloat16",
+            Self::F32 => "float",
+            Self::F64 => "double",
+            Self::C32 => "c10::complex<c10::Half>",
+            Self::C64 => "c10::complex<float>",
+            Self::C128 => "c10::complex<double>",
+            Self::Bool => "bool",
+        }
+    }
+
     /// The type of an element, or of one half of a complex one, in kernels.
     #[must_use]
     pub(crate) const fn part(self) -> Type {

@@ -45,7 +45,9 @@ pub enum TensorError {
         sizes: Vec<i64>,
     },
     /// Sizes do not broadcast.
-    #[error("The size of tensor a ({first}) must match the size of tensor b ({second}) at non-singleton dimension {dim}")]
+    #[error(
+        "The size of tensor a ({first}) must match the size of tensor b ({second}) at non-singleton dimension {dim}"
+    )]
     Broadcast {
         /// The size of the first tensor.
         first: i64,
@@ -171,6 +173,19 @@ pub enum TensorError {
         required: i64,
         /// Bytes that there are.
         available: usize,
+    },
+    /// An index does not exist. On a device this is found by the kernel, and told when values are next read from the
+    /// device or another operation with indices is queued there.
+    #[error("{operation}(): index {index} is out of bounds for dimension with size {size} (element {element} of the index)")]
+    IndexOutOfRange {
+        /// The operation's name in torch.
+        operation: &'static str,
+        /// The place of the index in the memory of the tensor of indices, counted from its first element.
+        element: i64,
+        /// The index.
+        index: i64,
+        /// How many places the dimension has.
+        size: i64,
     },
     /// What the operation was given is wrong in another way, which the text tells.
     #[error("{0}")]

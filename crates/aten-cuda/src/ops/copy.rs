@@ -52,7 +52,8 @@ impl Tensor {
         crate::ops::pointwise::check_overlap(self, &[])?;
         if self.device() == source.device() {
             let overlaps = crate::ops::pointwise::check_overlap(self, &[&source]).is_err();
-            let source = if overlaps { convert(&source, source.dtype(), &contiguous_strides(source.sizes()))? } else { source };
+            let source =
+                if overlaps { convert(&source, source.dtype(), &contiguous_strides(source.sizes()))? } else { source };
             copy_on_device(self, &source)?;
         } else {
             copy_across(self, &source)?;
@@ -132,7 +133,7 @@ pub(crate) fn preserved_strides(tensor: &Tensor) -> Dims {
 }
 
 /// A new tensor on the same device.
-fn convert(source: &Tensor, dtype: DType, strides: &[i64]) -> Result<Tensor> {
+pub(crate) fn convert(source: &Tensor, dtype: DType, strides: &[i64]) -> Result<Tensor> {
     let made = empty_strided(source.sizes(), strides, dtype, source.device())?;
     copy_on_device(&made, source)?;
     Ok(made)

@@ -103,7 +103,8 @@ pub(crate) fn check_inside(storage: &Storage, dtype: DType, sizes: &[i64], strid
     }
     shape::checked_numel(sizes)?;
     if let Some(stride) = strides.iter().find(|&&stride| stride < 0) {
-        let text = format!("as_strided: Negative strides are not supported at the moment, got strides: {strides:?}, {stride}");
+        let text =
+            format!("as_strided: Negative strides are not supported at the moment, got strides: {strides:?}, {stride}");
         return Err(TensorError::Invalid(text).into());
     }
     if offset < 0 {

@@ -1,19 +1,19 @@
 //! Tensors: what they are, how they are made and read.
 //!
 //! Reading order: this file ([`Tensor`] and its properties), `make` (tensors from values), `read` (values from tensors),
-//! `view` (other sizes and strides over the same storage), `place` (which device).
+//! `view` (other sizes and strides over the same storage), `place` (which device), `display` (as torch prints it).
 
+mod display;
 mod make;
 mod place;
 mod read;
 mod view;
 
-use std::fmt;
-
 use c10_core::{Device, DeviceType};
 
-pub(crate) use make::empty_strided;
+pub(crate) use make::{empty_strided, scalar_bytes};
 pub use place::ToDevice;
+pub(crate) use read::{Places, read_complex, scalar_of};
 
 use crate::base::dtype::DType;
 use crate::base::scalar::Scalar;
@@ -170,12 +170,6 @@ impl Tensor {
             buffer.record_stream(stream)?;
         }
         Ok(())
-    }
-}
-
-impl fmt::Debug for Tensor {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Tensor({:?}, {}, {})", self.sizes.as_slice(), self.dtype, self.device())
     }
 }
 

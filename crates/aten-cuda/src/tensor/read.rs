@@ -61,6 +61,16 @@ impl Tensor {
     }
 }
 
+/// The elements in row-major order as complex numbers of 64-bit parts.
+pub(crate) fn read_complex(tensor: &Tensor) -> Result<Vec<Complex64>> {
+    let bytes = tensor.to_bytes()?;
+    let elements = bytes.chunks_exact(tensor.element_size()).map(|bytes| match scalar_of(bytes, tensor.dtype()) {
+        Scalar::Complex(value) => value,
+        real => Complex64::new(real.to_f64(), 0.0),
+    });
+    Ok(elements.collect())
+}
+
 /// The number that an element's bytes are.
 pub(crate) fn scalar_of(bytes: &[u8], dtype: DType) -> Scalar {
     let pair = |part: fn(&[u8]) -> f64| {
@@ -80,7 +90,7 @@ pub(crate) fn scalar_of(bytes: &[u8], dtype: DType) -> Scalar {
         DType::F64 => Scalar::Float(bytemuck::pod_read_unaligned(bytes)),
         DType::C32 => pair(half),
         DType::C64 => pair(single),
-        DType::C128 => pair(|bytes| bytemuck::pod_read_unaligned(bytes)),
+        DType::C128 => pair(bytemuck::pod_read_unaligned),
     }
 }
 

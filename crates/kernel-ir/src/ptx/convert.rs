@@ -8,10 +8,12 @@ impl Writer {
     /// The value in another type. Booleans are no type here: the builder made comparisons and selections of them.
     pub(super) fn convert(&mut self, a: Reg, from: Type, to: Type) -> Reg {
         match (from.kind(), to.kind()) {
-            (Kind::Float, Kind::Float) if from == Type::F32 => self.make(Class::Float64, "cvt.f64.f32", format_args!("{a}")),
+            (Kind::Float, Kind::Float) if from == Type::F32 => {
+                self.make(Class::Float64, "cvt.f64.f32", format_args!("{a}"))
+            }
             (Kind::Float, Kind::Float) => self.make(Class::Float32, "cvt.rn.f32.f64", format_args!("{a}")),
-            (Kind::Half, _) => self.from_half(a, from),
-            (_, Kind::Half) => self.to_half(a, to),
+            (Kind::Half, _) => self.widen_half(a, from),
+            (_, Kind::Half) => self.round_to_half(a, to),
             (Kind::Float, _) => self.float_to_int(a, from, to),
             (_, Kind::Float) => {
                 let mnemonic = format!("cvt.rn.{to}.{}{}", sign(from), width(from));
@@ -21,7 +23,7 @@ impl Writer {
         }
     }
 
-    fn from_half(&mut self, a: Reg, from: Type) -> Reg {
+    fn widen_half(&mut self, a: Reg, from: Type) -> Reg {
         if from == Type::F16 {
             return self.make(Class::Float32, "cvt.f32.f16", format_args!("{a}"));
         }
@@ -30,7 +32,7 @@ impl Writer {
         self.make(Class::Float32, "mov.b32", format_args!("{high}"))
     }
 
-    fn to_half(&mut self, a: Reg, to: Type) -> Reg {
+    fn round_to_half(&mut self, a: Reg, to: Type) -> Reg {
         match to {
             Type::F16 => self.make(Class::Bits16, "cvt.rn.f16.f32", format_args!("{a}")),
             _ if self.has_bf16 => self.make(Class::Bits16, "cvt.rn.bf16.f32", format_args!("{a}")),

@@ -32,8 +32,7 @@ pub(crate) enum Class {
 }
 
 impl Class {
-    const ALL: [Self; 6] =
-        [Self::Predicate, Self::Bits16, Self::Bits32, Self::Bits64, Self::Float32, Self::Float64];
+    const ALL: [Self; 6] = [Self::Predicate, Self::Bits16, Self::Bits32, Self::Bits64, Self::Float32, Self::Float64];
 
     /// The class that holds values of a type.
     pub(crate) const fn of(ty: Type) -> Self {
@@ -77,6 +76,13 @@ pub(crate) struct Reg {
     number: u32,
 }
 
+impl Reg {
+    /// The class that it is of.
+    pub(crate) const fn class(self) -> Class {
+        self.class
+    }
+}
+
 impl fmt::Display for Reg {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}{}", self.class.prefix(), self.number)
@@ -90,6 +96,8 @@ pub(crate) struct Writer {
     counts: [u32; 6],
     labels: u32,
     calls: BTreeSet<(Math, Type)>,
+    /// Bytes of shared memory, which has the name `shared`.
+    pub(crate) shared: usize,
     /// Whether the target has instructions for `bf16`.
     has_bf16: bool,
     target: u32,
@@ -107,7 +115,7 @@ impl Writer {
     /// A body for devices of this compute capability, as 10 * major + minor.
     pub(crate) fn new(target: u32) -> Self {
         let (body, calls) = (String::new(), BTreeSet::new());
-        Self { body, counts: [0; 6], labels: 0, calls, has_bf16: target >= 80, target }
+        Self { body, counts: [0; 6], labels: 0, calls, shared: 0, has_bf16: target >= 80, target }
     }
 
     /// A register that nothing has used.
@@ -128,6 +136,16 @@ impl Writer {
         // Writing to a text cannot fail.
         let _ = self.body.write_fmt(text);
         self.body.push_str(";\n");
+    }
+
+    /// Begins a scope of declarations.
+    pub(crate) fn open_scope(&mut self) {
+        self.body.push_str("\t{\n");
+    }
+
+    /// Ends a scope. Nothing follows the brace: the driver's assembler refuses an empty statement.
+    pub(crate) fn close_scope(&mut self) {
+        self.body.push_str("\t}\n");
     }
 
     /// Puts a label here.
@@ -153,6 +171,9 @@ impl Writer {
             if count > 0 {
                 let _ = writeln!(text, "\t.reg {} {}<{}>;", class.directive(), class.prefix(), count + 1);
             }
+        }
+        if self.shared > 0 {
+            let _ = writeln!(text, "\t.shared .align 8 .b8 shared[{}];", self.shared);
         }
         text.push_str(&self.body);
         text.push_str("}\n");

@@ -8,7 +8,13 @@ use crate::types::{Kind, Type};
 impl Writer {
     /// Writes the program for one element; returns the registers of its outputs. The inputs and scalars are in registers
     /// already; the index is one of 64 bits and is needed only where the program uses it.
-    pub(crate) fn program(&mut self, program: &Program, inputs: &[Reg], scalars: &[Reg], index: Option<Reg>) -> Vec<Reg> {
+    pub(crate) fn program(
+        &mut self,
+        program: &Program,
+        inputs: &[Reg],
+        scalars: &[Reg],
+        index: Option<Reg>,
+    ) -> Vec<Reg> {
         let mut values: Vec<Reg> = Vec::with_capacity(program.nodes().len());
         for (_, node, ty) in program.nodes() {
             let made = self.node(program, &values, node, ty, inputs, scalars, index);
@@ -177,15 +183,18 @@ impl Writer {
         self.calls.insert((function, ty));
         let made = self.register(Class::of(ty));
         let bits = ty.bits();
+        let kind = if ty.is_float() { ty.to_string() } else { format!("b{bits}") };
         let symbol = math::symbol(function, ty);
-        line!(self, "{{ .param .b{bits} result");
+        self.open_scope();
+        line!(self, ".param .b{bits} result");
         for (at, argument) in [Some(a), b].into_iter().flatten().enumerate() {
             line!(self, ".param .b{bits} argument{at}");
-            line!(self, "st.param.{ty} [argument{at}], {argument}");
+            line!(self, "st.param.{kind} [argument{at}], {argument}");
         }
         let list = if b.is_some() { "argument0, argument1" } else { "argument0" };
         line!(self, "call.uni (result), {symbol}, ({list})");
-        line!(self, "ld.param.{ty} {made}, [result]; }}");
+        line!(self, "ld.param.{kind} {made}, [result]");
+        self.close_scope();
         made
     }
 

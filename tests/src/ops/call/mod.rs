@@ -45,7 +45,7 @@ fn by_name(op: &str, given: &Given<'_>) -> Answer {
 /// A tensor of a file on a device.
 pub(crate) fn tensor(stored: &Stored, device: &str) -> Result<Tensor, Failure> {
     let bytes = i64::try_from(stored.bytes.len()).unwrap_or(i64::MAX);
-    let whole = Tensor::from_bytes(&stored.bytes, &[bytes], aten_cuda::DType::U8)?.to_device(device)?;
+    let whole = Tensor::from_bytes(&stored.bytes, &[bytes], DType::U8)?.to_device(device)?;
     let storage: Storage = whole.storage().clone();
     Ok(Tensor::from_storage(storage, stored.dtype, &stored.sizes, &stored.strides, stored.offset)?)
 }
@@ -80,6 +80,10 @@ impl<'a> Given<'a> {
             Some(Made::Tensor(tensor)) => Ok(tensor),
             _ => Err(Failure::Refused(format!("input {at} is no tensor"))),
         }
+    }
+
+    fn tensors(&self) -> Result<Vec<&Tensor>, Failure> {
+        (0..self.inputs.len()).map(|at| self.tensor(at)).collect()
     }
 
     fn operand(&self, at: usize) -> Result<Operand<'_>, Failure> {
@@ -140,7 +144,8 @@ pub(crate) fn run_on_magnitudes(case: &Case) -> Result<Tensor, Failure> {
 fn magnitude(tensor: &Tensor) -> Result<Tensor, Failure> {
     let real_dtype = if tensor.dtype().is_complex() { DType::C128 } else { DType::F64 };
     let wide = tensor.to_dtype(real_dtype)?;
-    let parts: Vec<f64> = wide.to_bytes()?.chunks_exact(8).map(|part| f64::from_le_bytes(part.try_into().unwrap_or([0; 8]))).collect();
+    let parts: Vec<f64> =
+        wide.to_bytes()?.chunks_exact(8).map(|part| f64::from_le_bytes(part.try_into().unwrap_or([0; 8]))).collect();
     let each = if tensor.dtype().is_complex() { 2 } else { 1 };
     let sums: Vec<f64> = parts.chunks(each).map(|parts| parts.iter().map(|part| part.abs()).sum()).collect();
     Ok(Tensor::from_slice(&sums, tensor.sizes())?)

@@ -9,12 +9,18 @@
 //! their sizes, which the source keeps to.
 #![expect(unsafe_code, reason = "launches of kernels that are written in CUDA C++")]
 
+pub(crate) mod index;
+pub(crate) mod matmul;
 pub(crate) mod random;
+pub(crate) mod select;
+pub(crate) mod sort;
 
 use std::collections::HashMap;
 use std::sync::{PoisonError, RwLock};
 
 use c10_core::{Arg, DetachedKernel, DeviceIndex, LaunchConfig, Module, Runtime};
+
+use crate::base::error::{Result, TensorError};
 
 /// The text of one source.
 #[derive(Debug)]
@@ -74,5 +80,47 @@ impl Loaded {
         let found = module.kernel(name)?;
         kernels.insert(key, found.detach());
         Ok(found)
+    }
+}
+
+/// A row of blocks with a thread for each of `elements`.
+fn row(elements: u64, threads: u32) -> Result<LaunchConfig> {
+    let blocks = elements.div_ceil(u64::from(threads)).max(1);
+    let too_many = |_| TensorError::TooLarge { sizes: vec![i64::try_from(elements).unwrap_or(i64::MAX)] };
+    let grid = i32::try_from(blocks).map(i32::unsigned_abs).map_err(too_many)?;
+    Ok(LaunchConfig { grid: [grid, 1, 1], block: [threads, 1, 1], shared_bytes: 0 })
+}
+
+/// The bytes of a struct that a kernel takes.
+#[derive(Debug, Default)]
+struct Packed(Vec<u8>);
+
+impl Packed {
+    /// A number of 32 bits.
+    fn half(&mut self, number: i32) {
+        self.0.extend_from_slice(&number.to_ne_bytes());
+    }
+
+    /// A number of 64 bits.
+    fn word(&mut self, number: i64) {
+        self.0.extend_from_slice(&number.to_ne_bytes());
+    }
+
+    /// Numbers of 64 bits, with zeros up to `count`.
+    fn words(&mut self, numbers: &[i64], count: usize) {
+        numbers.iter().for_each(|&number| self.word(number));
+        (numbers.len()..count).for_each(|_| self.word(0));
+    }
+
+    fn argument(&self) -> Arg<'_> {
+        Arg::Plain(&self.0)
+    }
+}
+
+/// The memory of a contiguous tensor.
+fn memory(tensor: &crate::tensor::Tensor) -> Arg<'_> {
+    match tensor.storage().buffer() {
+        Some(buffer) => Arg::range(buffer, tensor.byte_offset()..tensor.byte_offset() + tensor.nbytes()),
+        None => Arg::U64(0),
     }
 }

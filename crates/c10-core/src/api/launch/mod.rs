@@ -30,8 +30,8 @@ use cuda_sys::driver::types::{CUdevice_attribute as DeviceAttribute, CUfunction_
 
 pub use arguments::{Arg, LaunchConfig};
 pub use builder::{Dim3, LaunchBuilder};
-pub use detached::DetachedKernel;
 pub(crate) use condition::launch_set_condition;
+pub use detached::DetachedKernel;
 pub(crate) use sleep::queue_sleep;
 
 use crate::api::arg::StreamArg;

@@ -1,0 +1,96 @@
+"""PyTorch's figures for the rows of `tensors`: reads names of rows, answers each with one figure."""
+
+import sys
+import time
+
+import torch
+
+small = "--small" in sys.argv
+side = 64 if small else 1 << 14
+count = side * side * 2
+torch.backends.cuda.matmul.allow_tf32 = False
+made = {}
+
+
+def tensor(name, make):
+    """A tensor that is made when a row first needs it; those of other rows go away."""
+    if name not in made:
+        made.clear()
+        torch.cuda.empty_cache()
+        made[name] = make()
+    return made[name]
+
+
+def numbers():
+    return torch.full((count,), 0.75, device="cuda")
+
+
+def square():
+    return numbers().view(side * 2, side)
+
+
+def pair():
+    return numbers(), numbers()
+
+
+def squares(size, dtype):
+    return (torch.full((size, size), 0.5, device="cuda", dtype=dtype),
+            torch.full((size, size), 0.25, device="cuda", dtype=dtype))
+
+
+def with_row():
+    a = square()
+    return a, a[0].contiguous()
+
+
+def ones():
+    return torch.ones(1024, device="cuda"), torch.ones(1024, device="cuda")
+
+
+def as_bf16():
+    return numbers().to(torch.bfloat16)
+
+
+# Name: how the tensors are made, the call, bytes (GB/s) or operations (TFLOP/s) of a call or None (ns), calls of a burst.
+size32, size16 = (64, 64) if small else (1000, 4096)
+rows = {
+    "add f32": (pair, lambda t: t[0] + t[1], 12 * count, 5),
+    "copy f32": (numbers, lambda t: t.clone(), 8 * count, 5),
+    "fill f32": (numbers, lambda t: t.fill_(1.5), 4 * count, 5),
+    "cast f32 to bf16": (numbers, lambda t: t.to(torch.bfloat16), 6 * count, 5),
+    "cast bf16 to f32": (as_bf16, lambda t: t.to(torch.float32), 6 * count, 5),
+    "relu bf16": (as_bf16, torch.relu, 4 * count, 5),
+    "exp f32": (numbers, torch.exp, 8 * count, 5),
+    "transposed copy f32": (square, lambda t: t.t().contiguous(), 8 * count, 5),
+    "broadcast add f32": (with_row, lambda t: t[0] + t[1], 8 * count, 5),
+    "mm f32 1000": (lambda: squares(size32, torch.float32), lambda t: t[0] @ t[1], 2 * size32**3 / 1e3, 10),
+    "mm bf16 4096": (lambda: squares(size16, torch.bfloat16), lambda t: t[0] @ t[1], 2 * size16**3 / 1e3, 3),
+    "small add": (ones, lambda t: t[0] + t[1], None, 200),
+    "empty": (lambda: None, lambda t: torch.empty(1024, device="cuda"), None, 200),
+}
+
+
+def figure(name):
+    make, call, amount, calls = rows[name]
+    given = tensor(name, make)
+    call(given)
+    torch.cuda.synchronize()
+    if amount is None:
+        start = time.perf_counter()
+        for _ in range(calls):
+            call(given)
+        elapsed = time.perf_counter() - start
+        torch.cuda.synchronize()
+        return elapsed / calls * 1e9
+    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    start.record()
+    for _ in range(calls):
+        call(given)
+    end.record()
+    end.synchronize()
+    return amount / (start.elapsed_time(end) * 1e-3 / calls) * 1e-9
+
+
+for line in sys.stdin:
+    row = line.strip()
+    print(figure(row) if row in rows else "nan", flush=True)

@@ -1,0 +1,143 @@
+//! The rows: what is called, and how much memory or work a call stands for.
+
+use aten_cuda::{DType, Tensor};
+
+use crate::Failure;
+
+/// A row of the table.
+pub(crate) struct Row {
+    pub(crate) name: &'static str,
+    pub(crate) unit: Unit,
+    /// Calls of a burst.
+    pub(crate) calls: u32,
+    /// Makes the tensors.
+    pub(crate) prepare: fn(bool) -> Result<Work, Failure>,
+}
+
+/// What a figure counts.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unit {
+    Nanoseconds,
+    GigabytesPerSecond,
+    #[expect(dead_code, reason = "fills are counted in samples")]
+    GigaPerSecond,
+    TeraflopPerSecond,
+}
+
+impl Unit {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Nanoseconds => "ns",
+            Self::GigabytesPerSecond => "GB/s",
+            Self::GigaPerSecond => "G/s",
+            Self::TeraflopPerSecond => "TFLOP/s",
+        }
+    }
+}
+
+/// A call with its tensors, and what one call amounts to in bytes or operations.
+pub(crate) struct Work {
+    pub(crate) amount: f64,
+    pub(crate) call: Box<dyn FnMut() -> Result<(), Failure>>,
+}
+
+/// The rows in the order of the table.
+pub(crate) const ROWS: &[Row] = &[
+    wide("add f32", |small| {
+        let (a, b) = (numbers(small)?, numbers(small)?);
+        pointwise(12, small, move || Ok(drop(a.add(&b)?)))
+    }),
+    wide("copy f32", |small| {
+        let a = numbers(small)?;
+        pointwise(8, small, move || Ok(drop(a.copy()?)))
+    }),
+    wide("fill f32", |small| {
+        let a = numbers(small)?;
+        pointwise(4, small, move || Ok(a.fill_(1.5).map(|_| ())?))
+    }),
+    wide("cast f32 to bf16", |small| {
+        let a = numbers(small)?;
+        pointwise(6, small, move || Ok(drop(a.to_dtype(DType::BF16)?)))
+    }),
+    wide("cast bf16 to f32", |small| {
+        let a = numbers(small)?.to_dtype(DType::BF16)?;
+        pointwise(6, small, move || Ok(drop(a.to_dtype(DType::F32)?)))
+    }),
+    wide("relu bf16", |small| {
+        let a = numbers(small)?.to_dtype(DType::BF16)?;
+        pointwise(4, small, move || Ok(drop(a.relu()?)))
+    }),
+    wide("exp f32", |small| {
+        let a = numbers(small)?;
+        pointwise(8, small, move || Ok(drop(a.exp()?)))
+    }),
+    wide("transposed copy f32", |small| {
+        let a = square(small)?;
+        pointwise(8, small, move || Ok(drop(a.t()?.contiguous()?)))
+    }),
+    wide("broadcast add f32", |small| {
+        let a = square(small)?;
+        let row = a.select(0, 0)?.contiguous()?;
+        pointwise(8, small, move || Ok(drop(a.add(&row)?)))
+    }),
+    Row {
+        name: "mm f32 1000",
+        unit: Unit::TeraflopPerSecond,
+        calls: 10,
+        prepare: |small| product(if small { 64 } else { 1000 }, DType::F32),
+    },
+    Row {
+        name: "mm bf16 4096",
+        unit: Unit::TeraflopPerSecond,
+        calls: 3,
+        prepare: |small| product(if small { 64 } else { 4096 }, DType::BF16),
+    },
+    Row {
+        name: "small add",
+        unit: Unit::Nanoseconds,
+        calls: 200,
+        prepare: |_| {
+            let a = Tensor::ones(&[1024], DType::F32, "cuda")?;
+            let b = Tensor::ones(&[1024], DType::F32, "cuda")?;
+            Ok(Work { amount: 1.0, call: Box::new(move || Ok(drop(a.add(&b)?))) })
+        },
+    },
+    Row {
+        name: "empty",
+        unit: Unit::Nanoseconds,
+        calls: 200,
+        prepare: |_| Ok(Work { amount: 1.0, call: Box::new(|| Ok(drop(Tensor::empty(&[1024], DType::F32, "cuda")?))) }),
+    },
+];
+
+/// A row on 2 GiB of `f32`.
+const fn wide(name: &'static str, prepare: fn(bool) -> Result<Work, Failure>) -> Row {
+    Row { name, unit: Unit::GigabytesPerSecond, calls: 5, prepare }
+}
+
+/// Elements along one side of a square of them all.
+fn side(small: bool) -> i64 {
+    if small { 64 } else { 1 << 14 }
+}
+
+fn numbers(small: bool) -> Result<Tensor, Failure> {
+    let count = side(small) * side(small) * 2;
+    Ok(Tensor::full(&[count], 0.75, DType::F32, "cuda")?)
+}
+
+fn square(small: bool) -> Result<Tensor, Failure> {
+    Ok(numbers(small)?.view(&[side(small) * 2, side(small)])?)
+}
+
+#[expect(clippy::cast_precision_loss, clippy::unnecessary_wraps, reason = "counts of bytes; the rows' shape")]
+fn pointwise(bytes: i64, small: bool, call: impl FnMut() -> Result<(), Failure> + 'static) -> Result<Work, Failure> {
+    Ok(Work { amount: (bytes * side(small) * side(small) * 2) as f64, call: Box::new(call) })
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts of operations")]
+fn product(size: i64, dtype: DType) -> Result<Work, Failure> {
+    let a = Tensor::full(&[size, size], 0.5, dtype, "cuda")?;
+    let b = Tensor::full(&[size, size], 0.25, dtype, "cuda")?;
+    let work = 2.0 * (size as f64).powi(3);
+    Ok(Work { amount: work, call: Box::new(move || Ok(drop(a.mm(&b)?))) })
+}

@@ -1,0 +1,178 @@
+//! Launches of `kernels/sort.cu`: stable sorts of rows with the places that the elements had.
+//!
+//! # Safety
+//! All tensors are contiguous: elements of `rows` times `n`, results of `rows` times what is kept of each row.
+#![expect(unsafe_code, reason = "launches of kernels that are written in CUDA C++")]
+
+use c10_core::{Arg, DeviceBuffer, DeviceIndex, LaunchConfig};
+
+use super::{Packed, Text, memory};
+use crate::base::dtype::DType;
+use crate::base::error::{Result, TensorError, invalid};
+use crate::tensor::Tensor;
+
+static TEXT: Text = Text { name: "sort", ptx: include_str!("../../../kernels/sort.ptx") };
+
+const THREADS: u32 = 256;
+const DIGITS: usize = 256;
+/// Elements of a block that sorts whole rows.
+const TILE: i64 = 2048;
+/// Elements of a tile of a pass, for keys of 32 and of 64 bits.
+const PASS_TILES: [i64; 2] = [256 * 12, 256 * 8];
+/// Elements that a block counts the digits of.
+const COUNTED: i64 = 1 << 15;
+
+/// Rows to be sorted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rows<'a> {
+    pub(crate) elements: &'a Tensor,
+    pub(crate) rows: i64,
+    /// Elements of a row.
+    pub(crate) n: i64,
+    pub(crate) descending: bool,
+    /// Whether every NaN is the greatest, also one with a negative sign, which else is the least.
+    pub(crate) nan_greatest: bool,
+}
+
+/// Whether rows of this length are sorted by one block, which can leave out what is not wanted of them.
+pub(crate) fn is_short(n: i64) -> bool {
+    n <= TILE
+}
+
+/// How the kernels call the order of the elements, and whether keys have 64 bits.
+fn kind(rows: &Rows<'_>) -> Result<(i32, bool)> {
+    let (kind, wide) = kind_of(rows.elements.dtype())?;
+    Ok((if rows.nan_greatest { kind | 16 } else { kind }, wide))
+}
+
+fn kind_of(dtype: DType) -> Result<(i32, bool)> {
+    Ok(match dtype {
+        DType::U8 | DType::Bool => (0, false),
+        DType::I8 => (1, false),
+        DType::I16 => (2, false),
+        DType::I32 => (3, false),
+        DType::I64 => (4, true),
+        DType::F16 => (5, false),
+        DType::BF16 => (6, false),
+        DType::F32 => (7, false),
+        DType::F64 => (8, true),
+        DType::C32 | DType::C64 | DType::C128 => return Err(invalid("Sort does not support complex dtypes on CUDA")),
+    })
+}
+
+/// Sorts rows of at most [`TILE`] elements; the results have the first `keep` of each.
+pub(crate) fn short(rows: &Rows<'_>, values: &Tensor, places: &Tensor, keep: i64) -> Result<()> {
+    let (kind, wide) = kind(rows)?;
+    let width = rows.n.unsigned_abs().next_power_of_two().max(2);
+    let blocks = rows.rows.unsigned_abs().div_ceil(TILE.unsigned_abs() / width);
+    let config = super::row(blocks * u64::from(THREADS), THREADS)?;
+    let small = |number: i64| Arg::U32(u32::try_from(number).unwrap_or(0));
+    let arguments = [
+        memory(rows.elements),
+        memory(values),
+        memory(places),
+        Arg::I64(rows.rows),
+        small(rows.n),
+        small(width.cast_signed()),
+        small(keep),
+        Arg::I32(kind),
+        Arg::I32(rows.descending.into()),
+    ];
+    let kernel = if wide { "sort_rows_64" } else { "sort_rows_32" };
+    // SAFETY: `rows` times `n` elements, and results of `rows` times `keep`.
+    unsafe { super::launch(&TEXT, kernel, device(rows)?, &config, &arguments) }
+}
+
+/// Sorts rows of any length, but for lengths that do not fit into 32 bits.
+pub(crate) fn long(rows: &Rows<'_>, values: &Tensor, places: &Tensor) -> Result<()> {
+    let (kind, wide) = kind(rows)?;
+    if u32::try_from(rows.n).is_err() {
+        return Err(TensorError::TooLarge { sizes: vec![rows.rows, rows.n] }.into());
+    }
+    let passes = i64::try_from(rows.elements.element_size()).unwrap_or(8);
+    let key = if wide { DType::I64 } else { DType::I32 };
+    let scratch = |count: i64, dtype: DType| Tensor::empty(&[count], dtype, rows.elements);
+    let starts = starts(rows, passes, kind, wide)?;
+    let numel = rows.rows * rows.n;
+    // One pass needs nothing between, two need one memory, more need two.
+    let between = |needed: bool| if needed { numel } else { 0 };
+    let keys = [scratch(between(passes > 1), key)?, scratch(between(passes > 2), key)?];
+    let was = [scratch(between(passes > 1), DType::I32)?, scratch(between(passes > 2), DType::I32)?];
+    let tiles = (rows.n as u64).div_ceil(PASS_TILES[usize::from(wide)].unsigned_abs());
+    let blocks = tiles * rows.rows.unsigned_abs();
+    let config = super::row(blocks * u64::from(THREADS), THREADS)?;
+    // The states of all tiles, and behind them the ticket.
+    let words = i64::try_from(blocks).unwrap_or(0) * DIGITS as i64;
+    let states = scratch(words + 1, DType::I64)?;
+    for pass in 0..passes {
+        let Some(buffer) = states.storage().buffer() else { continue };
+        buffer.fill(.., 0, None)?;
+        // The memory that the pass before has written, if it was not the first one.
+        let (from, to) = (usize::from(pass % 2 == 0), usize::from(pass % 2 == 1));
+        let work = Pass {
+            tensors: [rows.elements, values, places, &keys[from], &was[from], &keys[to], &was[to], &starts, &states],
+            ticket: states.data_ptr() + words.unsigned_abs() * 8,
+            n: rows.n,
+            numbers: [i32::try_from(tiles).unwrap_or(0), small(pass), small(passes), kind, rows.descending.into()],
+        };
+        let packed = work.packed();
+        let kernel = if wide { "sort_pass_64" } else { "sort_pass_32" };
+        // SAFETY: memory for all elements, their keys and places, and for each tile's states; the tensors live until the
+        // work that is queued here is done.
+        unsafe { super::launch(&TEXT, kernel, device(rows)?, &config, &[packed.argument()])? };
+    }
+    Ok(())
+}
+
+fn small(number: i64) -> i32 {
+    i32::try_from(number).unwrap_or(0)
+}
+
+/// `struct Pass` of the source.
+struct Pass<'a> {
+    tensors: [&'a Tensor; 9],
+    ticket: u64,
+    n: i64,
+    /// Tiles, pass, passes, kind, order.
+    numbers: [i32; 5],
+}
+
+impl Pass<'_> {
+    fn packed(&self) -> Packed {
+        let mut packed = Packed::default();
+        self.tensors.iter().for_each(|tensor| packed.word(tensor.data_ptr().cast_signed()));
+        packed.word(self.ticket.cast_signed());
+        packed.word(self.n);
+        self.numbers.iter().for_each(|&number| packed.half(number));
+        packed.half(0);
+        packed
+    }
+}
+
+/// For each row, pass and digit, how many keys have a lower digit.
+fn starts(rows: &Rows<'_>, passes: i64, kind: i32, wide: bool) -> Result<Tensor> {
+    let counts = Tensor::zeros(&[rows.rows * passes * DIGITS as i64], DType::I64, rows.elements)?;
+    let parts = (rows.n + COUNTED - 1) / COUNTED;
+    let config = super::row((parts * rows.rows).unsigned_abs() * u64::from(THREADS), THREADS)?;
+    let arguments = [
+        memory(&counts),
+        memory(rows.elements),
+        Arg::I64(rows.n),
+        Arg::U32(u32::try_from(parts).unwrap_or(0)),
+        Arg::U32(u32::try_from(passes).unwrap_or(0)),
+        Arg::I32(kind),
+        Arg::I32(rows.descending.into()),
+    ];
+    let kernel = if wide { "count_digits_64" } else { "count_digits_32" };
+    // SAFETY: `rows` times `n` elements, and numbers for each digit of each pass of each row.
+    unsafe { super::launch(&TEXT, kernel, device(rows)?, &config, &arguments)? };
+    let config = LaunchConfig { grid: [u32::try_from(rows.rows * passes).unwrap_or(0), 1, 1], ..config };
+    // SAFETY: a block for each pass of each row.
+    unsafe { super::launch(&TEXT, "start_digits", device(rows)?, &config, &[memory(&counts)])? };
+    Ok(counts)
+}
+
+fn device(rows: &Rows<'_>) -> Result<DeviceIndex> {
+    let buffer: Option<&DeviceBuffer> = rows.elements.storage().buffer();
+    buffer.map(DeviceBuffer::device_index).ok_or_else(|| invalid("elements on no device"))
+}

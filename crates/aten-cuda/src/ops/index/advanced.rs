@@ -1,0 +1,173 @@
+//! Indices for several dimensions at once (`x[a, :, b]`).
+//!
+//! The indices broadcast to one shape. For each place of it they are combined to one place in the tensor, and with that
+//! the dimensions that are left are gone through.
+
+use super::scatter::check_same_dtype;
+use super::{apply, checked, values};
+use crate::base::dtype::DType;
+use crate::base::error::{Result, TensorError, invalid};
+use crate::base::shape::{self, Dims};
+use crate::launch::library::index::{self, Action, Along, Indexed};
+use crate::launch::common_device;
+use crate::ops::pointwise::check_overlap;
+use crate::report::Reporter;
+use crate::tensor::{Tensor, is_host};
+
+/// What indices of several dimensions come to.
+struct Combined {
+    /// Elements from the tensor's first one on, with the sizes of the result.
+    places: Tensor,
+    /// The tensor without a step along the indices' dimensions, with the sizes of the result.
+    view: Tensor,
+    along: Along,
+}
+
+impl Tensor {
+    /// The elements that indices name, `None` standing for all of a dimension (`x[a, :, b]`, `torch.index`). Indices
+    /// are integers, negative ones counting from the end, or masks.
+    ///
+    /// The indices broadcast. Their shape stands where the first of them does if they are neighbours, else in front.
+    ///
+    /// # Errors
+    /// There are too many indices, they do not broadcast, are of another dtype or out of range.
+    #[doc(alias = "__getitem__")]
+    pub fn index(&self, indices: &[Option<&Self>]) -> Result<Self> {
+        let combined = self.combined(indices, Reporter::Index)?;
+        let out = Self::empty(combined.places.sizes(), self.dtype(), self)?;
+        apply(&combined.indexed(&out), Action::Gather)?;
+        Ok(out)
+    }
+
+    /// Writes values, which broadcast, to the elements that indices name, or adds them there (`index_put_`).
+    ///
+    /// # Errors
+    /// As for [`Self::index`], or the values do not fit.
+    pub fn index_put_(&self, indices: &[Option<&Self>], values: &Self, accumulate: bool) -> Result<&Self> {
+        check_same_dtype(self, values)?;
+        check_overlap(self, &[])?;
+        let combined = self.combined(indices, Reporter::IndexPut)?;
+        let sizes = combined.places.sizes();
+        let Ok(given) = values.expand(sizes) else {
+            let given = values.sizes();
+            return Err(invalid(format!(
+                "shape mismatch: value tensor of shape {given:?} cannot be broadcast to indexing result of shape {sizes:?}"
+            )));
+        };
+        let action = if accumulate { Action::Add } else { Action::Scatter };
+        apply(&combined.indexed(&given.apart_from(self)?), action)?;
+        Ok(self)
+    }
+
+    /// A copy with values written to the elements that indices name, or added there (`index_put`).
+    ///
+    /// # Errors
+    /// As for [`Self::index_put_`].
+    pub fn index_put(&self, indices: &[Option<&Self>], values: &Self, accumulate: bool) -> Result<Self> {
+        let made = self.copy()?;
+        made.index_put_(indices, values, accumulate)?;
+        Ok(made)
+    }
+
+    fn combined(&self, indices: &[Option<&Self>], operation: Reporter) -> Result<Combined> {
+        let lists = self.without_masks(indices)?;
+        if lists.len() > self.dim() {
+            let (dims, given) = (self.dim(), lists.len());
+            return Err(invalid(format!("too many indices for tensor of dimension {dims} (got {given})")));
+        }
+        common_device(lists.iter().flatten().chain([self]))?;
+        let mut shape = Dims::new();
+        for list in lists.iter().flatten() {
+            shape = shape::broadcast(&shape, list.sizes()).map_err(|_| mismatch(&lists))?;
+        }
+        let dims: Vec<usize> = (0..lists.len()).filter(|&dim| lists[dim].is_some()).collect();
+        let first = match (dims.first(), dims.last()) {
+            (Some(first), Some(last)) if last - first + 1 == dims.len() => *first,
+            _ => 0,
+        };
+        let (mut sizes, mut strides) = (Dims::new(), Dims::new());
+        for dim in (0..self.dim()).filter(|dim| !dims.contains(dim)) {
+            sizes.push(self.sizes()[dim]);
+            strides.push(self.strides()[dim]);
+        }
+        let places = self.places_of(&lists, &shape, operation)?;
+        let mut place_strides = Dims::from_elem(0, sizes.len());
+        for (at, (&size, &stride)) in shape.iter().zip(places.strides()).enumerate() {
+            sizes.insert(first + at, size);
+            strides.insert(first + at, 0);
+            place_strides.insert(first + at, stride);
+        }
+        shape::checked_numel(&sizes)?;
+        let along = Along { size: i64::MAX, stride: 1, wraps: false, operation };
+        let view = Self::view_of(self.storage().clone(), self.dtype(), sizes.clone(), strides, self.storage_offset());
+        let places = Self::view_of(places.storage().clone(), DType::I64, sizes, place_strides, 0);
+        Ok(Combined { places, view, along })
+    }
+
+    /// For each place of the indices' shape, how many elements it is from the tensor's first one.
+    fn places_of(&self, lists: &[Option<Self>], shape: &[i64], operation: Reporter) -> Result<Self> {
+        let out = Self::zeros(shape, DType::I64, self)?;
+        let mut sums = vec![0_i64; usize::try_from(out.numel()).unwrap_or(0)];
+        let mut first = true;
+        for (dim, list) in lists.iter().enumerate() {
+            let Some(list) = list else { continue };
+            let (size, stride) = (self.sizes()[dim], self.strides()[dim]);
+            let along = Along { size, stride, wraps: true, operation };
+            let list = list.expand(shape)?;
+            if is_host(self.device()) {
+                for (sum, (element, index)) in sums.iter_mut().zip(values(&list)?) {
+                    *sum += checked(&along, element, index)? * stride;
+                }
+            } else {
+                index::combine(&out, &list, along, first)?;
+            }
+            first = false;
+        }
+        if is_host(self.device()) { Self::from_slice(&sums, shape) } else { Ok(out) }
+    }
+
+    /// The indices with a list for each dimension of a mask instead of the mask.
+    fn without_masks(&self, indices: &[Option<&Self>]) -> Result<Vec<Option<Self>>> {
+        let mut lists = Vec::new();
+        for index in indices {
+            match index {
+                None => lists.push(None),
+                Some(mask) if matches!(mask.dtype(), DType::Bool | DType::U8) => {
+                    for dim in 0..mask.dim() {
+                        let own = self.sizes().get(lists.len() + dim).copied();
+                        if own != Some(mask.sizes()[dim]) {
+                            let (mask, own, at) = (mask.sizes(), self.sizes(), lists.len() + dim);
+                            return Err(invalid(format!(
+                                "The shape of the mask {mask:?} at index {dim} does not match the shape of the indexed \
+                                 tensor {own:?} at index {at}"
+                            )));
+                        }
+                    }
+                    let found = mask.nonzero()?;
+                    for dim in 0..mask.dim() {
+                        lists.push(Some(found.select(1, i64::try_from(dim).unwrap_or(0))?));
+                    }
+                }
+                Some(list) if matches!(list.dtype(), DType::I32 | DType::I64) => lists.push(Some((*list).clone())),
+                Some(_) => {
+                    return Err(invalid("tensors used as indices must be long, int, byte or bool tensors"));
+                }
+            }
+        }
+        Ok(lists)
+    }
+}
+
+impl Combined {
+    fn indexed<'a>(&'a self, other: &'a Tensor) -> Indexed<'a> {
+        Indexed { pointed: &self.view, along: self.along, index: &self.places, other }
+    }
+}
+
+fn mismatch(lists: &[Option<Tensor>]) -> TensorError {
+    let shapes: Vec<String> = lists.iter().flatten().map(|list| format!("{:?}", list.sizes())).collect();
+    TensorError::Invalid(format!(
+        "shape mismatch: indexing tensors could not be broadcast together with shapes {}",
+        shapes.join(", ")
+    ))
+}

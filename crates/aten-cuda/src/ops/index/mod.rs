@@ -1,0 +1,130 @@
+//! Elements at places that another tensor tells.
+//!
+//! Reading order: this file (how indices are applied, on the host and on a device), `gather` (reading), `scatter`
+//! (writing and adding), `advanced` (indices for several dimensions at once), `select` (places that a mask or a value
+//! tells).
+//!
+//! **Invariants:** an index is checked where it is used: on the host before anything is written, on a device by the
+//! kernel, which leaves the element out and reports the index ([`TensorError::IndexOutOfRange`]).
+
+mod advanced;
+mod gather;
+mod scatter;
+mod select;
+
+pub(crate) use select::nonzero_flat;
+
+use crate::base::dtype::DType;
+use crate::base::error::{Result, TensorError, invalid};
+use crate::base::shape::Dims;
+use crate::launch;
+use crate::launch::library::index::{self, Action, Along, Indexed};
+use crate::report::Reporter;
+use crate::tensor::{Places, Tensor, is_host};
+
+/// Applies indices. `index` and `other` have the same sizes, and `pointed` has a place for each of them along `dim` and
+/// its own places along the other dimensions.
+fn along_dim(
+    pointed: &Tensor,
+    dim: usize,
+    index: &Tensor,
+    other: &Tensor,
+    action: Action,
+    operation: Reporter,
+) -> Result<()> {
+    let (size, stride) = (pointed.sizes()[dim], pointed.strides()[dim]);
+    let mut strides = Dims::from_slice(pointed.strides());
+    strides[dim] = 0;
+    let sizes = Dims::from_slice(index.sizes());
+    let view = Tensor::view_of(pointed.storage().clone(), pointed.dtype(), sizes, strides, pointed.storage_offset());
+    let along = Along { size, stride, wraps: false, operation };
+    apply(&Indexed { pointed: &view, along, index, other }, action)
+}
+
+/// Applies indices on the device of the tensors.
+fn apply(indexed: &Indexed<'_>, action: Action) -> Result<()> {
+    launch::common_device([indexed.pointed, indexed.index, indexed.other])?;
+    if indexed.index.numel() == 0 {
+        return Ok(());
+    }
+    if !is_host(indexed.pointed.device()) {
+        return index::run(indexed, action);
+    }
+    // Whatever shares memory with the tensor that is written is read before.
+    let places = places(indexed)?;
+    match action {
+        Action::Gather => read(indexed, &places),
+        Action::Scatter => write(indexed, &places, |to, from, _| to.copy_from_slice(from)),
+        Action::Add => write(indexed, &places, scatter::add),
+    }
+}
+
+/// The indices of a tensor in row-major order, each with its place in memory.
+fn values(index: &Tensor) -> Result<Vec<(usize, i64)>> {
+    let bytes = index.to_bytes()?;
+    let places = Places::new(index.sizes(), index.strides());
+    Ok(match index.dtype() {
+        DType::I32 => places.zip(bytes.chunks_exact(4).map(|one| i64::from(bytemuck::pod_read_unaligned::<i32>(one)))).collect(),
+        _ => places.zip(bytes.chunks_exact(8).map(bytemuck::pod_read_unaligned::<i64>)).collect(),
+    })
+}
+
+/// The index counted from the front.
+fn checked(along: &Along, element: usize, index: i64) -> Result<i64> {
+    let place = if along.wraps && index < 0 { index + along.size } else { index };
+    if (0..along.size).contains(&place) {
+        return Ok(place);
+    }
+    let (operation, element) = (along.operation.name(), i64::try_from(element).unwrap_or(i64::MAX));
+    Err(TensorError::IndexOutOfRange { operation, element, index, size: along.size }.into())
+}
+
+/// The first byte of each element that is pointed to, in its storage.
+fn places(indexed: &Indexed<'_>) -> Result<Vec<usize>> {
+    let Indexed { pointed, along, index, .. } = *indexed;
+    let own = Places::new(pointed.sizes(), pointed.strides());
+    let width = pointed.element_size();
+    let at = |(own, (element, index)): (usize, (usize, i64))| {
+        let steps = usize::try_from(checked(&along, element, index)? * along.stride).unwrap_or(0);
+        Ok(pointed.byte_offset() + (own + steps) * width)
+    };
+    own.zip(values(index)?).map(at).collect()
+}
+
+fn read(indexed: &Indexed<'_>, places: &[usize]) -> Result<()> {
+    let (out, width) = (indexed.other, indexed.other.element_size());
+    let from = indexed.pointed.storage().host().map(|bytes| bytes.to_vec()).unwrap_or_default();
+    let Some(mut to) = out.storage().host_mut() else { return Ok(()) };
+    for (place, &source) in Places::new(out.sizes(), out.strides()).zip(places) {
+        let at = out.byte_offset() + place * width;
+        to[at..at + width].copy_from_slice(&from[source..source + width]);
+    }
+    Ok(())
+}
+
+fn write(indexed: &Indexed<'_>, places: &[usize], put: impl Fn(&mut [u8], &[u8], DType)) -> Result<()> {
+    let width = indexed.pointed.element_size();
+    let from = indexed.other.to_bytes()?;
+    let Some(mut to) = indexed.pointed.storage().host_mut() else { return Ok(()) };
+    for (&at, element) in places.iter().zip(from.chunks_exact(width)) {
+        put(&mut to[at..at + width], element, indexed.pointed.dtype());
+    }
+    Ok(())
+}
+
+/// Refuses indices that are no integers of 32 or 64 bits.
+fn check_integers(index: &Tensor, text: &str) -> Result<()> {
+    if matches!(index.dtype(), DType::I32 | DType::I64) { Ok(()) } else { Err(invalid(text)) }
+}
+
+/// The tensor with one dimension where it has none.
+fn with_dimension(tensor: &Tensor) -> Result<Tensor> {
+    if tensor.dim() == 0 { tensor.unsqueeze(0) } else { Ok(tensor.clone()) }
+}
+
+/// A list of indices as one for each element of `sizes`, which differ along `dim` only.
+fn spread(index: &Tensor, sizes: &[i64], dim: usize) -> Result<Tensor> {
+    let mut shape = Dims::from_elem(1, sizes.len());
+    shape[dim] = index.numel();
+    index.reshape(&shape)?.expand(sizes)
+}

@@ -1,0 +1,222 @@
+//! Writing and adding elements at places that another tensor tells.
+
+use half::{bf16, f16};
+
+use super::gather::check_inside;
+use super::{along_dim, check_integers, spread, with_dimension};
+use crate::base::dtype::{Category, DType};
+use crate::base::error::{Result, TensorError, invalid};
+use crate::base::scalar::Scalar;
+use crate::base::shape::{contiguous_strides, wrap_dim};
+use crate::launch::library::index::Action;
+use crate::ops::copy::convert;
+use crate::ops::pointwise::check_overlap;
+use crate::report::Reporter;
+use crate::tensor::{Operand, Tensor};
+
+impl Tensor {
+    /// A copy with the elements of `source` written where `index` names their places along `dim` (`scatter`). Which of
+    /// several elements for one place is kept, nobody knows.
+    ///
+    /// # Errors
+    /// The sizes or dtypes do not fit, or an index is negative or too large.
+    pub fn scatter<'a>(&self, dim: i64, index: &Self, source: impl Into<Operand<'a>>) -> Result<Self> {
+        let made = self.contiguous_copy()?;
+        made.scatter_(dim, index, source)?;
+        Ok(made)
+    }
+
+    /// [`Self::scatter`] in place (`scatter_`).
+    ///
+    /// # Errors
+    /// As for [`Self::scatter`], or several elements of the tensor lie at one place.
+    pub fn scatter_<'a>(&self, dim: i64, index: &Self, source: impl Into<Operand<'a>>) -> Result<&Self> {
+        let number;
+        let source = match source.into() {
+            Operand::Tensor(source) => source,
+            Operand::Number(value) => {
+                number = Self::full(&[], value, self.dtype(), self)?.expand(index.sizes())?;
+                &number
+            }
+        };
+        self.scatter_for(dim, index, source, Action::Scatter, Reporter::Scatter)
+    }
+
+    /// A copy with the elements of `source` added where `index` names their places along `dim` (`scatter_add`). Floats
+    /// are added in no particular order on a device.
+    ///
+    /// # Errors
+    /// As for [`Self::scatter`].
+    pub fn scatter_add(&self, dim: i64, index: &Self, source: &Self) -> Result<Self> {
+        let made = self.contiguous_copy()?;
+        made.scatter_add_(dim, index, source)?;
+        Ok(made)
+    }
+
+    /// [`Self::scatter_add`] in place (`scatter_add_`).
+    ///
+    /// # Errors
+    /// As for [`Self::scatter_`].
+    pub fn scatter_add_(&self, dim: i64, index: &Self, source: &Self) -> Result<&Self> {
+        self.scatter_for(dim, index, source, Action::Add, Reporter::ScatterAdd)
+    }
+
+    fn scatter_for(&self, dim: i64, index: &Self, source: &Self, action: Action, operation: Reporter) -> Result<&Self> {
+        let at = wrap_dim(dim, self.dim())?;
+        check_integers(index, &format!("{}(): Expected dtype int32/int64 for index", operation.name()))?;
+        if self.dtype() != source.dtype() {
+            return Err(invalid(format!("{}(): Expected self.dtype to be equal to src.dtype", operation.name())));
+        }
+        if index.numel() == 0 {
+            return Ok(self);
+        }
+        let (target, indices, given) = (with_dimension(self)?, with_dimension(index)?, with_dimension(source)?);
+        check_inside(&target, &indices, at)?;
+        let fits = given.dim() == indices.dim() && given.sizes().iter().zip(indices.sizes()).all(|(own, index)| own >= index);
+        if !fits {
+            let (index, own, source) = (index.sizes(), self.sizes(), source.sizes());
+            return Err(invalid(format!(
+                "Expected index {index:?} to be no larger than self {own:?} apart from dimension {at} and to be no larger \
+                 size than src {source:?}"
+            )));
+        }
+        check_overlap(&target, &[])?;
+        let given = given.as_strided(indices.sizes(), given.strides(), None)?;
+        along_dim(&target, at, &indices.apart_from(self)?, &given.apart_from(self)?, action, operation)?;
+        Ok(self)
+    }
+
+    /// A copy with the slices of `source`, times `alpha`, added to those along `dim` that a list of indices names
+    /// (`index_add`).
+    ///
+    /// # Errors
+    /// The sizes or dtypes do not fit, the indices are no list of `i32` or `i64`, or one is negative or too large.
+    pub fn index_add(&self, dim: i64, index: &Self, source: &Self, alpha: impl Into<Scalar>) -> Result<Self> {
+        let made = self.contiguous_copy()?;
+        made.index_add_(dim, index, source, alpha)?;
+        Ok(made)
+    }
+
+    /// [`Self::index_add`] in place (`index_add_`).
+    ///
+    /// # Errors
+    /// As for [`Self::index_add`], or several elements of the tensor lie at one place.
+    pub fn index_add_(&self, dim: i64, index: &Self, source: &Self, alpha: impl Into<Scalar>) -> Result<&Self> {
+        let alpha = alpha.into();
+        if alpha.default_dtype().category() > self.dtype().category().max(Category::Integral) {
+            return Err(invalid("For integral input tensors, argument alpha must not be a floating point number."));
+        }
+        let unit = !matches!(alpha, Scalar::Complex(_)) && alpha.to_f64().to_bits() == 1.0_f64.to_bits();
+        let scaled = if unit { source.clone() } else { source.mul(alpha)? };
+        self.slices_for(dim, index, &scaled, Action::Add, Reporter::IndexAdd)
+    }
+
+    /// A copy with slices of `source` in place of those along `dim` that a list of indices names (`index_copy`).
+    ///
+    /// # Errors
+    /// As for [`Self::index_add`].
+    pub fn index_copy(&self, dim: i64, index: &Self, source: &Self) -> Result<Self> {
+        let made = self.contiguous_copy()?;
+        made.index_copy_(dim, index, source)?;
+        Ok(made)
+    }
+
+    /// [`Self::index_copy`] in place (`index_copy_`).
+    ///
+    /// # Errors
+    /// As for [`Self::index_add_`].
+    pub fn index_copy_(&self, dim: i64, index: &Self, source: &Self) -> Result<&Self> {
+        self.slices_for(dim, index, source, Action::Scatter, Reporter::IndexCopy)
+    }
+
+    fn slices_for(&self, dim: i64, index: &Self, source: &Self, action: Action, operation: Reporter) -> Result<&Self> {
+        let name = operation.name();
+        let at = wrap_dim(dim, self.dim())?;
+        if index.dim() > 1 {
+            return Err(invalid(format!("{name}_(): Index is supposed to be a vector, but got dim: {}", index.dim())));
+        }
+        check_integers(index, &format!("{name}_(): Expected dtype int32/int64 for index"))?;
+        if self.dtype() != source.dtype() {
+            let (own, given) = (self.dtype().scalar_type_name(), source.dtype().scalar_type_name());
+            return Err(invalid(format!(
+                "{name}_(): self ({own}) and source ({given}) expected to have the same dtype, but got (self) {own} and \
+                 (source) {given}"
+            )));
+        }
+        let (target, given) = (with_dimension(self)?, with_dimension(source)?);
+        let fits = given.dim() == target.dim()
+            && (0..target.dim()).all(|other| other == at || given.sizes()[other] == target.sizes()[other]);
+        if !fits {
+            let (own, source) = (self.sizes(), source.sizes());
+            return Err(invalid(format!(
+                "{name}_(): source tensor shape must match self tensor shape, excluding the specified dimension. Got \
+                 self.shape = {own:?} source.shape = {source:?}"
+            )));
+        }
+        if given.sizes()[at] != index.numel() {
+            let (count, size) = (index.numel(), given.sizes()[at]);
+            return Err(invalid(format!(
+                "{name}_(): Number of indices ({count}) should be equal to source.size(dim): ({size}), for dim: {dim}"
+            )));
+        }
+        check_overlap(&target, &[])?;
+        let spread = spread(index, given.sizes(), at)?;
+        along_dim(&target, at, &spread.apart_from(self)?, &given.apart_from(self)?, action, operation)?;
+        Ok(self)
+    }
+
+    /// The tensor, or a copy of it where it shares memory with one that is written.
+    pub(crate) fn apart_from(&self, written: &Self) -> Result<Self> {
+        match check_overlap(written, &[self]) {
+            _ if !self.storage().is_same(written.storage()) => Ok(self.clone()),
+            Ok(()) if self.sizes() != written.sizes() => Ok(self.clone()),
+            _ => self.contiguous_copy(),
+        }
+    }
+
+    /// A copy with elements one after another.
+    pub(crate) fn contiguous_copy(&self) -> Result<Self> {
+        convert(self, self.dtype(), &contiguous_strides(self.sizes()))
+    }
+}
+
+/// Adds an element to another of the same dtype; integers wrap around.
+pub(super) fn add(to: &mut [u8], from: &[u8], dtype: DType) {
+    macro_rules! sum {
+        ($type:ty, $add:expr) => {{
+            let (a, b) = (bytemuck::pod_read_unaligned::<$type>(to), bytemuck::pod_read_unaligned::<$type>(from));
+            let add: fn($type, $type) -> $type = $add;
+            to.copy_from_slice(&add(a, b).to_le_bytes());
+        }};
+    }
+    match dtype {
+        DType::Bool => to[0] |= from[0],
+        DType::U8 => sum!(u8, u8::wrapping_add),
+        DType::I8 => sum!(i8, i8::wrapping_add),
+        DType::I16 => sum!(i16, i16::wrapping_add),
+        DType::I32 => sum!(i32, i32::wrapping_add),
+        DType::I64 => sum!(i64, i64::wrapping_add),
+        DType::F16 => sum!(f16, |a, b| f16::from_f32(a.to_f32() + b.to_f32())),
+        DType::BF16 => sum!(bf16, |a, b| bf16::from_f32(a.to_f32() + b.to_f32())),
+        DType::F32 => sum!(f32, |a, b| a + b),
+        DType::F64 => sum!(f64, |a, b| a + b),
+        DType::C32 | DType::C64 | DType::C128 => {
+            let half = to.len() / 2;
+            add(&mut to[..half], &from[..half], dtype.to_real());
+            add(&mut to[half..], &from[half..], dtype.to_real());
+        }
+    }
+}
+
+/// Refuses to write elements of another dtype.
+pub(super) fn check_same_dtype(target: &Tensor, source: &Tensor) -> Result<()> {
+    if target.dtype() == source.dtype() {
+        return Ok(());
+    }
+    Err(TensorError::Invalid(format!(
+        "Index put requires the source and destination dtypes match, got {} for the destination and {} for the source.",
+        target.dtype().scalar_type_name(),
+        source.dtype().scalar_type_name()
+    ))
+    .into())
+}

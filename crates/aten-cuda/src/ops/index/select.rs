@@ -1,0 +1,148 @@
+//! Elements that a mask keeps, and where elements are not zero.
+
+use crate::base::dtype::DType;
+use crate::base::error::{Result, invalid};
+use crate::base::shape::{self, Dims};
+use crate::launch::common_device;
+use crate::launch::library::select::Kept;
+use crate::ops::pointwise::check_overlap;
+use crate::tensor::{Tensor, is_host};
+
+impl Tensor {
+    /// The coordinates of the elements that are not zero, in row-major order: a row for each (`nonzero`). This waits
+    /// for the device, since the result's size depends on the elements.
+    ///
+    /// # Errors
+    /// There is not enough memory, or the device failed.
+    pub fn nonzero(&self) -> Result<Self> {
+        let mask = self.to_dtype(DType::Bool)?.contiguous()?;
+        let rank = i64::try_from(self.dim()).unwrap_or(0);
+        let (numel, sizes) = (self.numel(), self.sizes());
+        // Each dimension's numbers lie together, as torch has it.
+        let rows = |total: i64| Self::empty(&[rank, total], DType::I64, self);
+        if numel == 0 {
+            return rows(0)?.t();
+        }
+        if is_host(self.device()) {
+            let kept = kept_on_host(&mask)?;
+            let mut numbers = Vec::with_capacity(kept.len() * sizes.len());
+            for dim in 0..sizes.len() {
+                let below = shape::numel(&sizes[dim + 1..]);
+                numbers.extend(kept.iter().map(|&place| place / below % sizes[dim]));
+            }
+            let total = i64::try_from(kept.len()).unwrap_or(0);
+            return Self::from_slice(&numbers, &[rank, total])?.t();
+        }
+        let kept = Kept::count(&mask)?;
+        let total = kept.total()?;
+        let out = rows(total)?;
+        if total > 0 && rank > 0 {
+            kept.coordinates(&out, sizes, total)?;
+        }
+        out.t()
+    }
+
+    /// The elements where the mask is true, in row-major order; tensor and mask broadcast (`masked_select`). This waits
+    /// for the device.
+    ///
+    /// # Errors
+    /// The mask is no boolean, the sizes do not broadcast, there is not enough memory, or the device failed.
+    pub fn masked_select(&self, mask: &Self) -> Result<Self> {
+        check_mask(mask, "masked_select: expected BoolTensor for mask")?;
+        common_device([self, mask])?;
+        let sizes = shape::broadcast(self.sizes(), mask.sizes())?;
+        let (elements, mask) = (self.expand(&sizes)?.contiguous()?, mask.expand(&sizes)?.contiguous()?);
+        let empty = |total: i64| Self::empty(&[total], self.dtype(), self);
+        if mask.numel() == 0 {
+            return empty(0);
+        }
+        if is_host(self.device()) {
+            let (bytes, width) = (elements.to_bytes()?, self.element_size());
+            let kept: Vec<u8> = bytes
+                .chunks_exact(width)
+                .zip(mask.to_bytes()?)
+                .filter(|(_, keep)| *keep != 0)
+                .flat_map(|(element, _)| element.iter().copied())
+                .collect();
+            return Self::from_bytes(&kept, &[i64::try_from(kept.len() / width).unwrap_or(0)], self.dtype());
+        }
+        let kept = Kept::count(&mask)?;
+        let out = empty(kept.total()?)?;
+        if out.numel() > 0 {
+            kept.elements(&out, &elements)?;
+        }
+        Ok(out)
+    }
+
+    /// Elements of `source`, one after another, in place of those where the mask is true (`masked_scatter`).
+    ///
+    /// # Errors
+    /// The dtypes differ, the mask is no boolean or does not broadcast, or the source has too few elements.
+    pub fn masked_scatter(&self, mask: &Self, source: &Self) -> Result<Self> {
+        check_mask(mask, "masked_scatter_ only supports boolean masks, but got mask with dtype other than Bool")?;
+        if self.dtype() != source.dtype() {
+            return Err(invalid("masked_scatter: expected self and source to have same dtypes"));
+        }
+        common_device([self, mask, source])?;
+        let sizes: Dims = shape::broadcast(self.sizes(), mask.sizes())?;
+        let (out, mask) = (self.expand(&sizes)?.contiguous_copy()?, mask.expand(&sizes)?.contiguous()?);
+        let source = source.contiguous()?;
+        if mask.numel() == 0 {
+            return Ok(out);
+        }
+        let enough = |total: i64| match source.numel() {
+            numel if numel < total => Err(invalid("Number of elements of source < number of ones in mask")),
+            _ => Ok(()),
+        };
+        if is_host(self.device()) {
+            let kept = kept_on_host(&mask)?;
+            enough(i64::try_from(kept.len()).unwrap_or(0))?;
+            let (from, width) = (source.to_bytes()?, self.element_size());
+            if let Some(mut to) = out.storage().host_mut() {
+                for (&place, element) in kept.iter().zip(from.chunks_exact(width)) {
+                    let at = usize::try_from(place).unwrap_or(0) * width;
+                    to[at..at + width].copy_from_slice(element);
+                }
+            }
+            return Ok(out);
+        }
+        let kept = Kept::count(&mask)?;
+        enough(kept.total()?)?;
+        kept.fill(&out, &source)?;
+        Ok(out)
+    }
+
+    /// [`Self::masked_scatter`] in place (`masked_scatter_`).
+    ///
+    /// # Errors
+    /// As for [`Self::masked_scatter`], or several elements of the tensor lie at one place.
+    pub fn masked_scatter_(&self, mask: &Self, source: &Self) -> Result<&Self> {
+        check_overlap(self, &[])?;
+        self.copy_(&self.masked_scatter(&mask.expand(self.sizes())?, source)?)
+    }
+}
+
+/// The places where a contiguous mask of one dimension is true, with the counts that found them on a device.
+pub(crate) fn nonzero_flat(mask: &Tensor) -> Result<(Tensor, Option<Kept<'_>>)> {
+    if is_host(mask.device()) {
+        let kept = kept_on_host(mask)?;
+        return Ok((Tensor::from_slice(&kept, &[i64::try_from(kept.len()).unwrap_or(0)])?, None));
+    }
+    let kept = Kept::count(mask)?;
+    let total = kept.total()?;
+    let out = Tensor::empty(&[total], DType::I64, mask)?;
+    if total > 0 {
+        kept.coordinates(&out, mask.sizes(), total)?;
+    }
+    Ok((out, Some(kept)))
+}
+
+fn check_mask(mask: &Tensor, text: &str) -> Result<()> {
+    if mask.dtype() == DType::Bool { Ok(()) } else { Err(invalid(text)) }
+}
+
+/// The places in row-major order where a mask is true.
+fn kept_on_host(mask: &Tensor) -> Result<Vec<i64>> {
+    let bytes = mask.to_bytes()?;
+    Ok((0..).zip(bytes).filter(|(_, keep)| *keep != 0).map(|(place, _)| place).collect())
+}

@@ -1,0 +1,124 @@
+//! Sorting: `order` (how elements compare on the host), `unique` (values without repetitions).
+//!
+//! **Invariants:** every sort is stable, and both zeros are equal. A NaN is greater than every number. As in torch, which
+//! sorts by bits, one with a negative sign is less than every number, but for `topk`, which does not look at the sign.
+
+mod order;
+mod unique;
+
+use crate::base::dtype::DType;
+use crate::base::error::{Result, invalid};
+use crate::base::shape::{Dims, contiguous_strides, wrap_dim};
+use crate::launch::library::sort::{self, Rows};
+use crate::ops::copy::preserved_strides;
+use crate::tensor::{Tensor, empty_strided, is_host};
+
+/// How elements are ordered.
+#[derive(Clone, Copy)]
+struct Order {
+    descending: bool,
+    /// Whether every NaN is the greatest, also one with a negative sign.
+    nan_greatest: bool,
+}
+
+impl Tensor {
+    /// The elements in order along `dim`, and the places that they had (`sort(stable=True)`). A NaN is greater than
+    /// every number, or less with a negative sign, as in torch; equal elements keep their order.
+    ///
+    /// # Errors
+    /// There is no such dimension, the dtype is complex, there is not enough memory, or the device failed.
+    pub fn sort(&self, dim: i64, descending: bool) -> Result<(Self, Self)> {
+        let at = wrap_dim(dim, self.dim())?;
+        check_ordered(self)?;
+        let strides = preserved_strides(self);
+        let (values, places) = sorted(self, at, Order { descending, nan_greatest: false }, None)?;
+        Ok((laid_out(values, &strides)?, laid_out(places, &strides)?))
+    }
+
+    /// The places that the elements had before [`Self::sort`] (`argsort(stable=True)`).
+    ///
+    /// # Errors
+    /// As for [`Self::sort`].
+    pub fn argsort(&self, dim: i64, descending: bool) -> Result<Self> {
+        Ok(self.sort(dim, descending)?.1)
+    }
+
+    /// The `k` largest or smallest elements along `dim`, in order, and their places (`topk`).
+    ///
+    /// # Errors
+    /// There are fewer elements, or as for [`Self::sort`].
+    pub fn topk(&self, k: i64, dim: i64, largest: bool) -> Result<(Self, Self)> {
+        let at = wrap_dim(dim, self.dim())?;
+        let size = self.sizes().get(at).copied().unwrap_or(1);
+        if !(0..=size).contains(&k) {
+            return Err(invalid("selected index k out of range"));
+        }
+        if self.dtype() == DType::Bool {
+            return Err(invalid("\"topk_out\" not implemented for 'Bool'"));
+        }
+        check_ordered(self)?;
+        let (values, places) = sorted(self, at, Order { descending: largest, nan_greatest: true }, Some(k))?;
+        let strides = contiguous_strides(values.sizes());
+        Ok((laid_out(values, &strides)?, laid_out(places, &strides)?))
+    }
+}
+
+fn check_ordered(tensor: &Tensor) -> Result<()> {
+    if tensor.dtype().is_complex() { Err(invalid("Sort does not support complex dtypes on CUDA")) } else { Ok(()) }
+}
+
+/// The tensor, copied where it has other strides. Strides of dimensions of one element count too.
+fn laid_out(tensor: Tensor, strides: &[i64]) -> Result<Tensor> {
+    if tensor.strides() == strides {
+        return Ok(tensor);
+    }
+    if tensor.numel() <= 1 || same_but_for_ones(&tensor, strides) {
+        let (sizes, strides) = (Dims::from_slice(tensor.sizes()), Dims::from_slice(strides));
+        return Ok(Tensor::view_of(tensor.storage().clone(), tensor.dtype(), sizes, strides, tensor.storage_offset()));
+    }
+    let made = empty_strided(tensor.sizes(), strides, tensor.dtype(), tensor.device())?;
+    made.copy_(&tensor)?;
+    Ok(made)
+}
+
+fn same_but_for_ones(tensor: &Tensor, strides: &[i64]) -> bool {
+    (0..tensor.dim()).all(|dim| tensor.sizes()[dim] == 1 || tensor.strides()[dim] == strides[dim])
+}
+
+/// Sorted values and their places along a dimension: all of them, or the first `keep`. Of no particular layout.
+fn sorted(tensor: &Tensor, dim: usize, order: Order, keep: Option<i64>) -> Result<(Tensor, Tensor)> {
+    if tensor.dim() == 0 {
+        let count = keep.unwrap_or(1);
+        let values = tensor.reshape(&[1])?.copy()?.narrow(0, 0, count)?;
+        let places = Tensor::zeros(&[count], DType::I64, tensor)?;
+        return if count == 1 { Ok((values.view(&[])?, places.view(&[])?)) } else { Ok((values, places)) };
+    }
+    let (at, last) = (i64::try_from(dim).unwrap_or(0), i64::try_from(tensor.dim() - 1).unwrap_or(0));
+    let rows = tensor.transpose(at, last)?.contiguous()?;
+    let n = tensor.sizes()[dim];
+    let wanted = keep.unwrap_or(n);
+    let mut sizes = Dims::from_slice(rows.sizes());
+    sizes[tensor.dim() - 1] = wanted;
+    let (values, places) = if is_host(tensor.device()) {
+        order::sort(&rows, n, order, wanted, &sizes)?
+    } else {
+        on_device(&rows, n, order, wanted, &sizes)?
+    };
+    Ok((values.transpose(at, last)?, places.transpose(at, last)?))
+}
+
+fn on_device(rows: &Tensor, n: i64, order: Order, keep: i64, sizes: &[i64]) -> Result<(Tensor, Tensor)> {
+    let empty = |sizes: &[i64], dtype: DType| Tensor::empty(sizes, dtype, rows);
+    if rows.numel() == 0 || keep == 0 {
+        return Ok((empty(sizes, rows.dtype())?, empty(sizes, DType::I64)?));
+    }
+    let work = Rows { elements: rows, rows: rows.numel() / n, n, descending: order.descending, nan_greatest: order.nan_greatest };
+    if sort::is_short(n) {
+        let (values, places) = (empty(sizes, rows.dtype())?, empty(sizes, DType::I64)?);
+        sort::short(&work, &values, &places, keep)?;
+        return Ok((values, places));
+    }
+    let (values, places) = (empty(rows.sizes(), rows.dtype())?, empty(rows.sizes(), DType::I64)?);
+    sort::long(&work, &values, &places)?;
+    Ok((values.narrow(-1, 0, keep)?, places.narrow(-1, 0, keep)?))
+}
