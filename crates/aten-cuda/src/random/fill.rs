@@ -19,7 +19,6 @@ use crate::tensor::Tensor;
 #[derive(Debug)]
 pub(super) struct Source {
     generator: Generator,
-    is_default: bool,
     pub(super) device: DeviceIndex,
 }
 
@@ -29,19 +28,19 @@ impl Source {
         let device = tensor.device();
         let index = tensor.storage().buffer().map(c10_core::DeviceBuffer::device_index);
         let index = index.ok_or(RandomError::OnHost { call })?;
-        let (generator, is_default) = match given {
-            Some(given) if given.device() == device => (given.clone(), false),
+        let generator = match given {
+            Some(given) if given.device() == device => given.clone(),
             Some(given) => {
                 let (tensor, generator) = (device.to_string(), given.device().to_string());
                 return Err(RandomError::Device { tensor, generator }.into());
             }
-            None => (default_generator(index)?, true),
+            None => default_generator(index)?,
         };
-        Ok(Self { generator, is_default, device: index })
+        Ok(Self { generator, device: index })
     }
 
     pub(super) fn draw(&self, increment: u64) -> Result<Drawn> {
-        self.generator.draw(increment, self.is_default)
+        self.generator.draw(increment)
     }
 
     /// Whether the current stream of the device captures.

@@ -83,7 +83,7 @@ pub fn default_generators() -> Result<Vec<Generator>> {
 fn default_of(runtime: &Runtime, device: DeviceIndex) -> Generator {
     let defaults = runtime.extension::<Defaults>();
     let mut states = defaults.states.lock().unwrap_or_else(PoisonError::into_inner);
-    states.entry(device).or_insert_with(|| Generator::with_state(State::new(device, unforeseeable(), 0))).clone()
+    states.entry(device).or_insert_with(|| Generator::default_with_state(State::new(device, unforeseeable(), 0))).clone()
 }
 
 fn devices() -> Result<std::ops::Range<DeviceIndex>> {
