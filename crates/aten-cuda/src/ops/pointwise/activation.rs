@@ -40,8 +40,8 @@ operations! {
     });
     /// Each element times the hyperbolic tangent of its softplus (`torch.nn.functional.mish`).
     mish, mish_, mish_out(): Operation::new("mish", "mish_cuda", Rule::Common, accept::float, mish_of);
-    /// The logarithm of one plus e to the power of `beta` times each element, divided by `beta`; the element itself where
-    /// that product is above `threshold` (`torch.nn.functional.softplus`).
+    /// The logarithm of one plus e to the power of `beta` times each element, divided by `beta`; the element itself
+    /// where that product is above `threshold` (`torch.nn.functional.softplus`).
     softplus, softplus_, softplus_out(; beta, threshold): Operation::new("softplus", "softplus_cuda", Rule::Common,
         accept::float, softplus_of);
 }

@@ -39,7 +39,8 @@ operations! {
     bitwise_or, bitwise_or_, bitwise_or_out(other): bits!("bitwise_or", "bitwise_or_cuda", Or);
     /// The bits that only one of the elements has (`torch.bitwise_xor`).
     bitwise_xor, bitwise_xor_, bitwise_xor_out(other): bits!("bitwise_xor", "bitwise_xor_cuda", Xor);
-    /// The elements shifted left by `other`; zero past the width and for negative distances (`torch.bitwise_left_shift`).
+    /// The elements shifted left by `other`; zero past the width and for negative distances
+    /// (`torch.bitwise_left_shift`).
     bitwise_left_shift, bitwise_left_shift_, bitwise_left_shift_out(other): Operation::new("bitwise_left_shift",
         "lshift_cuda", Rule::Common, accept::integral, |g, _, v| g.binary(Binary::Shl, v[0], v[1]));
     /// The elements shifted right by `other` with their sign; only the sign is left past the width and for negative

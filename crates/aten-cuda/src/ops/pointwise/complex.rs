@@ -296,7 +296,8 @@ pub(super) fn sigmoid(graph: &mut Graph, dtype: DType, values: &[Pair]) -> Pair 
     div(graph, one, divisor)
 }
 
-/// e to the power of the exponent times the logarithm. Zero to the power of zero is one, to that of another number zero.
+/// e to the power of the exponent times the logarithm. Zero to the power of zero is one, to that of another number it
+/// is zero.
 pub(super) fn pow(graph: &mut Graph, dtype: DType, values: &[Pair]) -> Pair {
     let (base, exponent) = (values[0], values[1]);
     let logarithm = log(graph, dtype, base);

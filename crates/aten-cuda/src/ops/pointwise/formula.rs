@@ -78,8 +78,8 @@ pub(super) fn copy_sign(graph: &mut Graph, magnitude: Value, sign: Value) -> Val
     graph.select(negative, negative_value, positive_value)
 }
 
-/// The smaller or larger one of two values; of floats the number where one is a NaN. Of booleans, whether both or one is
-/// true.
+/// The smaller or larger one of two values; of floats the number where one is a NaN. Of booleans, whether both or one
+/// is true.
 pub(super) fn extreme(graph: &mut Graph, op: Binary, a: Value, b: Value) -> Value {
     let op = match (graph.type_of(a), op) {
         (Type::Bool, Binary::Max) => Binary::Or,

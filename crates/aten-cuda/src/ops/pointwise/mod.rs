@@ -195,8 +195,8 @@ impl Operation {
         }
     }
 
-    /// Whether the result for operands of this dtype is the same on every device, bit by bit: it calls no function whose
-    /// result is only near the exact one.
+    /// Whether the result for operands of this dtype is the same on every device, bit by bit: it calls no function
+    /// whose result is only near the exact one.
     #[must_use]
     pub fn is_exact(&'static self, dtype: DType) -> bool {
         let inexact = |node: Node| matches!(node, Node::Call(function, ..) if !function.is_exact());
@@ -263,8 +263,18 @@ use count;
 /// After the names of the three methods stand the other operands, and after a semicolon the operation's own numbers.
 /// Rows without methods have a name, operands and numbers too.
 macro_rules! operations {
-    ($($(#[$doc:meta])* $name:ident, $in_place:ident, $out:ident($($operand:ident),* $(; $($number:ident),*)?): $row:expr;)*
-        $([rows without methods] $($(#[$row_doc:meta])* $row_name:ident($($row_operand:ident),* $(; $($row_number:ident),*)?): $bare:expr;)*)?
+    (
+        $(
+            $(#[$doc:meta])*
+            $name:ident, $in_place:ident, $out:ident($($operand:ident),* $(; $($number:ident),*)?): $row:expr;
+        )*
+        $(
+            [rows without methods]
+            $(
+                $(#[$row_doc:meta])*
+                $row_name:ident($($row_operand:ident),* $(; $($row_number:ident),*)?): $bare:expr;
+            )*
+        )?
     ) => {
         mod rows {
             #![allow(clippy::allow_attributes, non_upper_case_globals, reason = "a row has the name of its operation")]
@@ -285,8 +295,11 @@ macro_rules! operations {
         pub(super) static TABLE: &[&Operation] = &[$(&rows::$name,)* $($(&rows::$row_name,)*)?];
 
         methods! {
-            $($(#[$doc])* $name, $in_place, $out($($operand: impl Into<Operand<'a>>,)* $($($number: impl Into<Scalar>,)*)?) |this|
-                Ok(Call::new(&rows::$name, [this.into(), $($operand.into(),)*], [$($($number.into(),)*)?]));)*
+            $(
+                $(#[$doc])*
+                $name, $in_place, $out($($operand: impl Into<Operand<'a>>,)* $($($number: impl Into<Scalar>,)*)?)
+                |this| Ok(Call::new(&rows::$name, [this.into(), $($operand.into(),)*], [$($($number.into(),)*)?]));
+            )*
         }
     };
 }
@@ -294,8 +307,13 @@ use operations;
 
 /// Declares the three methods of operations, of what makes the call of them. The tensor itself is named between bars.
 macro_rules! methods {
-    ($($(#[$doc:meta])* $name:ident, $in_place:ident, $out:ident($($argument:ident: $ty:ty,)*) |$this:ident| $call:expr;)*) => {
-        #[allow(clippy::allow_attributes, clippy::needless_lifetimes, reason = "operands have the tensor's lifetime where there are some")]
+    (
+        $(
+            $(#[$doc:meta])*
+            $name:ident, $in_place:ident, $out:ident($($argument:ident: $ty:ty,)*) |$this:ident| $call:expr;
+        )*
+    ) => {
+        #[allow(clippy::allow_attributes, clippy::needless_lifetimes, reason = "further operands live as long")]
         impl Tensor {
             $(
                 $(#[$doc])*

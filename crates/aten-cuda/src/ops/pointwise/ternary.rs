@@ -31,8 +31,9 @@ operations! {
         (g.select(v[0].0, v[1].0, v[2].0), g.select(v[0].0, v[1].1, v[2].1))
     }).check(no_condition);
     /// A mask, the elements, and the number that they become where it is true.
-    fill(mask, elements; value): Operation { takes_condition: true, layout: Layout::Rows, ..Operation::new("masked_fill",
-        "masked_fill_", Rule::Common, accept::real, |g, _, v| g.select(v[0], v[2], v[1])) }.complex(|g, _, v| {
+    fill(mask, elements; value): Operation { takes_condition: true, layout: Layout::Rows, ..Operation::new(
+        "masked_fill", "masked_fill_", Rule::Common, accept::real, |g, _, v| g.select(v[0], v[2], v[1])) }
+        .complex(|g, _, v| {
         (g.select(v[0].0, v[2].0, v[1].0), g.select(v[0].0, v[2].1, v[1].1))
     }).check(|p| no_mask(p).or_else(|| too_large(p)));
     /// The elements and both bounds.
@@ -48,7 +49,8 @@ operations! {
     clamp_max(elements, high): Operation::new("clamp_max", "clamp_max_scalar_cuda", Rule::Common, accept::real_but_bool,
         |g, _, v| extreme_or_nan(g, Binary::Min, v[0], v[1])).plain_numbers().check(|p| no_order(p, "clamp"));
     /// Both ends and a number as the weight of the second one.
-    lerp(start, end; weight): Operation::new("lerp", "lerp_cuda", Rule::Common, accept::float, lerp_of).complex(lerp_complex).check(one_dtype);
+    lerp(start, end; weight): Operation::new("lerp", "lerp_cuda", Rule::Common, accept::float, lerp_of)
+        .complex(lerp_complex).check(one_dtype);
     /// Both ends and the weights of the second one.
     lerp_weights(start, end, weight): Operation::new("lerp_weights", "lerp_cuda", Rule::Common, accept::float,
         lerp_of).complex(lerp_complex).check(one_dtype);

@@ -30,7 +30,10 @@ operations! {
         |g, _, v| mul(g, v[0], v[0])).complex(|g, _, v| complex::mul(g, v[0], v[0]));
     /// One divided by each element (`torch.reciprocal`).
     reciprocal, reciprocal_, reciprocal_out(): Operation::new("reciprocal", "reciprocal_cuda", Rule::Float,
-        accept::real, reciprocal_of).complex(|g, d, v| { let one = complex::number(g, d, 1.0); complex::div(g, one, v[0]) });
+        accept::real, reciprocal_of).complex(|g, d, v| {
+        let one = complex::number(g, d, 1.0);
+        complex::div(g, one, v[0])
+    });
     /// The square root of each element (`torch.sqrt`).
     sqrt, sqrt_, sqrt_out(): Operation::new("sqrt", "sqrt_cuda", Rule::Float, accept::real,
         |g, _, v| g.unary(Unary::Sqrt, v[0])).complex(|g, d, v| complex::sqrt(g, d, v[0]));
@@ -61,7 +64,7 @@ operations! {
     /// Whether each element is finite (`torch.isfinite`).
     isfinite, isfinite_, isfinite_out(): Operation::new("isfinite", "isfinite_cuda", Rule::Bool, accept::real,
         |g, _, v| is_finite(g, v[0])).complex(|g, _, v| {
-        let (not_finite, zero) = complex::either(g, v[0], |g, a| { let finite = is_finite(g, a); g.unary(Unary::Not, finite) });
+        let (not_finite, zero) = complex::either(g, v[0], is_not_finite);
         (g.unary(Unary::Not, not_finite), zero)
     }).layout(Layout::CopiedIntegers);
     [rows without methods]
@@ -146,6 +149,11 @@ fn is_finite(graph: &mut Graph, value: Value) -> Value {
     }
     let magnitude = formula::abs(graph, value);
     compare_with(graph, Compare::Lt, magnitude, f64::INFINITY)
+}
+
+fn is_not_finite(graph: &mut Graph, value: Value) -> Value {
+    let finite = is_finite(graph, value);
+    graph.unary(Unary::Not, finite)
 }
 
 fn nan_to_num_of(graph: &mut Graph, _: DType, values: &[Value]) -> Value {
