@@ -45,6 +45,11 @@ impl Registered {
         self.joined
     }
 
+    /// Whether it is known to stand for the state in this capture.
+    pub(super) fn is_known_of(&self, capture: u64) -> bool {
+        self.capture.load(Ordering::Acquire) == capture
+    }
+
     /// Whether it stands for the state in this capture. The first one that asks is the one.
     pub(super) fn is_of(&self, capture: u64) -> bool {
         let known = self.capture.compare_exchange(UNKNOWN, capture, Ordering::AcqRel, Ordering::Acquire);

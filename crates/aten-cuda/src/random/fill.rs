@@ -19,7 +19,6 @@ use crate::tensor::Tensor;
 #[derive(Debug)]
 pub(super) struct Source {
     generator: Generator,
-    is_default: bool,
     pub(super) device: DeviceIndex,
 }
 
@@ -29,19 +28,19 @@ impl Source {
         let device = tensor.device();
         let index = tensor.storage().buffer().map(c10_core::DeviceBuffer::device_index);
         let index = index.ok_or(RandomError::OnHost { call })?;
-        let (generator, is_default) = match given {
-            Some(given) if given.device() == device => (given.clone(), false),
+        let generator = match given {
+            Some(given) if given.device() == device => given.clone(),
             Some(given) => {
                 let (tensor, generator) = (device.to_string(), given.device().to_string());
                 return Err(RandomError::Device { tensor, generator }.into());
             }
-            None => (default_generator(index)?, true),
+            None => default_generator(index)?,
         };
-        Ok(Self { generator, is_default, device: index })
+        Ok(Self { generator, device: index })
     }
 
     pub(super) fn draw(&self, increment: u64) -> Result<Drawn> {
-        self.generator.draw(increment, self.is_default)
+        self.generator.draw(increment)
     }
 
     /// Whether the current stream of the device captures.
@@ -142,7 +141,7 @@ impl Tensor {
     /// The dtype is no float and not complex, `std` is negative, or as for [`Self::uniform_`].
     pub fn normal_(&self, mean: f64, std: f64, generator: Option<&Generator>) -> Result<&Self> {
         let source = Source::of(self, generator, "normal_")?;
-        if !(std >= 0.0) {
+        if std.is_nan() || std < 0.0 {
             return Err(refused(format!("normal expects std >= 0.0, but found std {}", number(std))));
         }
         check_float(self.dtype(), self.dtype().to_real(), "normal_kernel_cuda")?;
@@ -158,7 +157,7 @@ impl Tensor {
     /// The dtype is no float, `std` is not above zero, or as for [`Self::uniform_`].
     pub fn log_normal_(&self, mean: f64, std: f64, generator: Option<&Generator>) -> Result<&Self> {
         let source = Source::of(self, generator, "log_normal_")?;
-        if !(std > 0.0) {
+        if std.is_nan() || std <= 0.0 {
             return Err(refused(format!("log_normal_ expects std > 0.0, but found std={}", number(std))));
         }
         check_float(self.dtype(), self.dtype(), "log_normal_cuda")?;
@@ -173,7 +172,7 @@ impl Tensor {
     /// The dtype is no float, the rate is not above zero, or as for [`Self::uniform_`].
     pub fn exponential_(&self, lambda: f64, generator: Option<&Generator>) -> Result<&Self> {
         let source = Source::of(self, generator, "exponential_")?;
-        if !(lambda > 0.0) {
+        if lambda.is_nan() || lambda <= 0.0 {
             return Err(refused(format!("exponential_ expects lambda > 0.0, but found lambda={}", number(lambda))));
         }
         check_float(self.dtype(), self.dtype(), "exponential_cuda")?;
@@ -189,7 +188,7 @@ impl Tensor {
     /// The dtype is no float, the scale is not above zero, or as for [`Self::uniform_`].
     pub fn cauchy_(&self, median: f64, sigma: f64, generator: Option<&Generator>) -> Result<&Self> {
         let source = Source::of(self, generator, "cauchy_")?;
-        if !(sigma > 0.0) {
+        if sigma.is_nan() || sigma <= 0.0 {
             return Err(refused(format!("cauchy_ expects sigma > 0.0, but found sigma={}", number(sigma))));
         }
         if !self.dtype().is_floating_point() {
@@ -322,7 +321,9 @@ impl Tensor {
         let source = Source::of(self, generator, "random_")?;
         let dtype = self.dtype();
         if dtype.is_complex() {
-            return Err(refused("random_from_to_impl handles only integral, floating-point and boolean types".to_owned()));
+            return Err(refused(
+                "random_from_to_impl handles only integral, floating-point and boolean types".to_owned(),
+            ));
         }
         let Some(to) = to else {
             if from == i64::MIN {
@@ -428,9 +429,7 @@ fn check_uniform(from: f64, to: f64, dtype: DType) -> Result<()> {
     }
     if from > to {
         let (from, to) = (number(from), number(to));
-        return Err(refused(format!(
-            "uniform_ expects to return a [from, to) range, but found from={from} > to={to}"
-        )));
+        return Err(refused(format!("uniform_ expects to return a [from, to) range, but found from={from} > to={to}")));
     }
     if to - from > high {
         let (name, from, to) = (dtype.scalar_type_name(), number(from), number(to));
@@ -463,7 +462,7 @@ fn check_bounds(from: i64, last: i64, dtype: DType) -> Result<()> {
 }
 
 /// The name of a dtype's C++ type, as torch's texts have it.
-fn cxx_name<'a>(dtype: DType, lower: &'a str) -> &'a str {
+fn cxx_name(dtype: DType, lower: &str) -> &str {
     match dtype {
         DType::U8 => "unsigned char",
         DType::I8 => "signed char",

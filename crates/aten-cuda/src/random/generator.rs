@@ -42,6 +42,8 @@ const STATE_BYTES: usize = 16;
 #[derive(Clone, Debug)]
 pub struct Generator {
     device: DeviceIndex,
+    /// Whether captures that draw from it register it by themselves.
+    is_default: bool,
     /// Which state it has; several generators may share one.
     state: Arc<Mutex<Arc<State>>>,
 }
@@ -98,7 +100,12 @@ impl Generator {
     }
 
     pub(super) fn with_state(state: Arc<State>) -> Self {
-        Self { device: state.device, state: Arc::new(Mutex::new(state)) }
+        Self { device: state.device, is_default: false, state: Arc::new(Mutex::new(state)) }
+    }
+
+    /// The default generator of a device.
+    pub(super) fn default_with_state(state: Arc<State>) -> Self {
+        Self { is_default: true, ..Self::with_state(state) }
     }
 
     pub(super) fn state(&self) -> Arc<State> {
@@ -197,7 +204,10 @@ impl Generator {
     pub fn clone_state(&self) -> Result<Self> {
         self.refuse_capture("Cannot call CUDAGeneratorImpl::current_seed")?;
         let state = self.state();
-        let (seed, offset) = (state.lock().seed, state.lock().offset);
+        let (seed, offset) = {
+            let numbers = state.lock();
+            (numbers.seed, numbers.offset)
+        };
         Ok(Self::with_state(State::new(self.device, seed, offset)))
     }
 
@@ -226,13 +236,13 @@ impl Generator {
     }
 
     /// Takes as many words of each thread's sequence for a launch on the current stream, rounded up to a multiple of 4.
-    pub(crate) fn draw(&self, increment: u64, is_default: bool) -> Result<Drawn> {
+    pub(crate) fn draw(&self, increment: u64) -> Result<Drawn> {
         let increment = increment.next_multiple_of(4);
         let state = self.state();
         let stream = Runtime::with_current(|runtime| runtime.streams().current(self.device))?;
         let Some(capture) = stream.capture_id()? else { return state.draw(increment) };
         let mut registered = state.capture(capture);
-        if registered.is_none() && is_default {
+        if registered.is_none() && self.is_default {
             stream.join_capture(Registered::new(Arc::clone(&state), true)?)?;
             registered = state.capture(capture);
         }
@@ -272,7 +282,8 @@ impl State {
     /// of the first capture that draws.
     fn capture(&self, capture: u64) -> Option<Arc<Registered>> {
         let numbers = self.lock();
-        numbers.captures.iter().find(|registered| registered.is_of(capture)).cloned()
+        let known = numbers.captures.iter().find(|registered| registered.is_known_of(capture));
+        known.or_else(|| numbers.captures.iter().find(|registered| registered.is_of(capture))).cloned()
     }
 }
 

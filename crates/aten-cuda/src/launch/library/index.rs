@@ -199,7 +199,9 @@ fn adder(dtype: DType) -> &'static str {
 fn plan(iteration: &Iteration) -> Result<Packed> {
     let rank = iteration.sizes.len();
     if rank > RANK {
-        return Err(invalid(format!("tensors of more than {RANK} dimensions that cannot be joined are not supported here")));
+        return Err(invalid(format!(
+            "tensors of more than {RANK} dimensions that cannot be joined are not supported here"
+        )));
     }
     let mut packed = Packed::default();
     packed.word(iteration.numel);

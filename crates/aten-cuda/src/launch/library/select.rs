@@ -42,7 +42,9 @@ impl<'a> Kept<'a> {
         unsafe { super::launch(&TEXT, "count_kept", kept.device, &config, &arguments)? };
         let one = LaunchConfig { grid: [1; 3], ..config };
         // SAFETY: the counts and behind them the place of their sum.
-        unsafe { super::launch(&TEXT, "sum_counts", kept.device, &one, &[kept.counts(), Arg::I64(config.grid[0].into())])? };
+        unsafe {
+            super::launch(&TEXT, "sum_counts", kept.device, &one, &[kept.counts(), Arg::I64(config.grid[0].into())])?
+        };
         Ok(kept)
     }
 
