@@ -19,7 +19,8 @@ pub(crate) fn head(fill: &Fill, call: &Call, drawn: &Drawn, bytes: &[u8]) -> Res
         let (ours, theirs) = (value(ours, fill.dtype), value(theirs, fill.dtype));
         let words = philox(drawn.seed, drawn.offset / 4, at as u64);
         let bound = bound(call, words, theirs, fill.dtype) + 2.0 * unit(theirs, fill.dtype);
-        if !((ours - theirs).abs() <= bound) {
+        let distance = (ours - theirs).abs();
+        if distance.is_nan() || distance > bound {
             return Err(format!("element {at} is {ours} instead of {theirs}, more than {bound:e} away"));
         }
     }

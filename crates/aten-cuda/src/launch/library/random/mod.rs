@@ -10,7 +10,7 @@ pub(crate) use order::{Part, Schedule, whole};
 
 use c10_core::{Arg, DeviceBuffer, DeviceIndex, LaunchConfig};
 
-use super::{Text, launch};
+use super::{Text, launch, queue};
 use crate::base::dtype::DType;
 use crate::base::error::{Result, invalid};
 use crate::base::shape::Dims;
@@ -281,7 +281,7 @@ pub(crate) fn dropout_single(dropout: &Dropout<'_>, drawn: &Drawn, schedule: Sch
 pub(crate) fn stand_at(place: &DeviceBuffer, seed: u64, offset: u64) -> c10_core::Result<()> {
     let arguments = [Arg::range(place, 0..16), seed.into(), offset.into()];
     // SAFETY: the kernel writes the 16 bytes.
-    unsafe { launch(&TEXT, "stand_at", place.device_index(), &LaunchConfig::default(), &arguments) }
+    unsafe { queue(&TEXT, "stand_at", place.device_index(), &LaunchConfig::default(), &arguments) }
 }
 
 /// Keys and the numbers of the elements that they belong to, in an order.
