@@ -15,7 +15,8 @@ fn joins_and_repetitions() -> Result<()> {
         for source in layouts(dtype)? {
             on_both(&source, |tensor| {
                 let rank = i64::try_from(tensor.dim()).unwrap_or(0);
-                let mut results = vec![tensor.repeat(&vec![2; tensor.dim() + 1])?, Tensor::stack(&[tensor, tensor], rank)?];
+                let mut results =
+                    vec![tensor.repeat(&vec![2; tensor.dim() + 1])?, Tensor::stack(&[tensor, tensor], rank)?];
                 for dim in 0..rank {
                     results.push(Tensor::cat(&[tensor, tensor, tensor], dim)?);
                     results.push(tensor.flip(&[dim])?);
@@ -53,7 +54,8 @@ fn triangles_and_likes() -> Result<()> {
 #[test]
 fn factories() -> Result<()> {
     let _simulated = testkit::simulated_runtime();
-    let numeric = [DType::U8, DType::I8, DType::I16, DType::I32, DType::I64, DType::F16, DType::BF16, DType::F32, DType::F64];
+    let numeric =
+        [DType::U8, DType::I8, DType::I16, DType::I32, DType::I64, DType::F16, DType::BF16, DType::F32, DType::F64];
     for dtype in numeric {
         let made = |device: &str| -> Result<Vec<Tensor>> {
             Ok(vec![
@@ -142,7 +144,9 @@ fn elements_written_and_added() -> Result<()> {
 #[test]
 fn sums_at_places_that_many_share() -> Result<()> {
     let _simulated = testkit::simulated_runtime();
-    for dtype in [DType::U8, DType::I8, DType::I16, DType::I32, DType::I64, DType::F16, DType::BF16, DType::F32, DType::F64] {
+    for dtype in
+        [DType::U8, DType::I8, DType::I16, DType::I32, DType::I64, DType::F16, DType::BF16, DType::F32, DType::F64]
+    {
         let index = numbers(3000, 7)?;
         let ones = Tensor::full(&[3000], 1, DType::F32, "cpu")?.to_dtype(dtype)?;
         let into = Tensor::zeros(&[7], dtype, "cpu")?;
@@ -189,11 +193,7 @@ fn masks() -> Result<()> {
             on_both(&source, |tensor| {
                 let mask = mask.to_device(tensor)?;
                 let ones = tensor.contiguous()?.ones_like()?.flatten()?;
-                Ok(vec![
-                    tensor.nonzero()?,
-                    tensor.masked_select(&mask)?,
-                    tensor.masked_scatter(&mask, &ones)?,
-                ])
+                Ok(vec![tensor.nonzero()?, tensor.masked_select(&mask)?, tensor.masked_scatter(&mask, &ones)?])
             })?;
         }
     }

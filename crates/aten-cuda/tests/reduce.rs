@@ -73,7 +73,8 @@ fn every_row_on_the_device_is_as_on_the_host() -> Result<()> {
             }
             for (at, &(sizes, dims)) in SHAPES.iter().enumerate() {
                 let host = tensor(sizes, dtype, at as u64)?;
-                let (found, wanted) = (by_name(operation.name, &host.cuda(None)?, dims), by_name(operation.name, &host, dims));
+                let (found, wanted) =
+                    (by_name(operation.name, &host.cuda(None)?, dims), by_name(operation.name, &host, dims));
                 let title = format!("{} {dtype} {sizes:?} along {dims:?}", operation.name);
                 let (found, wanted) = match (found, wanted) {
                     (Ok(found), Ok(wanted)) => (found, wanted),
@@ -141,12 +142,38 @@ fn scans_on_the_device_are_those_of_the_host() -> Result<()> {
             if !operation.accepts(dtype) {
                 continue;
             }
-            for (sizes, dim) in [(&[5, 37][..], 1), (&[37, 5], 0), (&[4, 9, 6], 1), (&[], 0), (&[3, 0], 1), (&[300], 0)] {
-                let host = tensor(sizes, dtype, 3)?;
+            let shapes: [(&[i64], i64); 9] = [
+                (&[5, 37], 1),
+                (&[5, 64], 1),
+                (&[37, 5], 0),
+                (&[4, 9, 6], 1),
+                (&[], 0),
+                (&[3, 0], 1),
+                (&[300], 0),
+                (&[2, 5000], 1),
+                (&[20_000, 2], 0),
+            ];
+            for (sizes, dim) in shapes {
+                let mut host = tensor(sizes, dtype, 3)?;
+                if operation.name == "cumprod" && dtype.is_floating_point() {
+                    // Products that overflow and then meet a zero depend on the order.
+                    host = host.mul(0.125)?;
+                }
                 let found = by_name(operation.name, &host.cuda(None)?, &[dim])?.cpu()?;
-                let wanted = by_name(operation.name, &host, &[dim])?;
-                // Both take the elements in rising order; exponentials and their logarithms differ in the last bits.
-                let scale = if operation.name == "logcumsumexp" { 64.0 * unit(dtype) } else { 0.0 };
+                let wanted = match operation.name {
+                    // The host takes one element after another, so that its own sums drift.
+                    "logcumsumexp" => host.to_dtype(DType::F64)?.logcumsumexp(dim)?.to_dtype(dtype)?,
+                    name => by_name(name, &host, &[dim])?,
+                };
+                // Sums of these numbers are exact in f32 and f64. Products differ by a unit for each factor,
+                // exponentials and their logarithms in the last bits.
+                let count = host.numel().max(1) as f64;
+                let scale = match operation.name {
+                    "logcumsumexp" => 64.0,
+                    "cumprod" => as_f64(&wanted)?.iter().fold(0.0_f64, |most, value| most.max(value.abs())) * count,
+                    "cumsum" if dtype == DType::F16 => 1024.0,
+                    _ => 0.0,
+                } * unit(dtype);
                 assert_close(&found, &wanted, scale, &format!("{} {dtype} {sizes:?}", operation.name))?;
             }
         }
@@ -207,6 +234,7 @@ fn views_that_are_not_contiguous_are_reduced_too() -> Result<()> {
             assert_close(&device.var(dim, 1, false)?.cpu()?, &host.var(dim, 1, false)?, 1e-4, &title)?;
             assert_close(&device.softmax(dim, None)?.cpu()?, &host.softmax(dim, None)?, 1e-6, &title)?;
             assert_close(&device.cumsum(dim, None)?.cpu()?, &host.cumsum(dim, None)?, 0.0, &title)?;
+            assert_close(&device.cummax(dim)?.1.cpu()?, &host.cummax(dim)?.1, 0.0, &title)?;
         }
     }
     Ok(())
@@ -228,6 +256,7 @@ fn the_order_of_work_does_not_change_a_bit() -> Result<()> {
             rows.softmax(1, None)?,
             columns.mean(0, false, None)?,
             columns.logsumexp(0, false)?,
+            rows.cumsum(1, None)?,
         ];
         let bytes: Vec<Vec<u8>> = results.iter().map(Tensor::to_bytes).collect::<Result<_>>()?;
         match &first {
@@ -337,7 +366,12 @@ fn rows_are_normalised() -> Result<()> {
             assert!((sum - 1.0).abs() < 8.0 * unit(dtype), "softmax {title}: {sum}");
         }
         let exact = wide(&host)?.log_softmax(-1, None)?.to_dtype(dtype)?;
-        assert_close(&device.log_softmax(-1, None)?.cpu()?, &exact, 32.0 * unit(dtype), &format!("log_softmax {title}"))?;
+        assert_close(
+            &device.log_softmax(-1, None)?.cpu()?,
+            &exact,
+            32.0 * unit(dtype),
+            &format!("log_softmax {title}"),
+        )?;
     }
     Ok(())
 }
@@ -357,7 +391,8 @@ fn cross_entropy_is_the_mean_of_negative_logarithms() -> Result<()> {
         let mean = input.cross_entropy(&target, &CrossEntropy::default())?.item()?.to_f64();
         assert!((mean - each.iter().sum::<f64>() / 3.0).abs() < 1e-5);
         let smooth = CrossEntropy { label_smoothing: 0.1, reduction: LossReduction::Sum, ..CrossEntropy::default() };
-        let shared: f64 = [0, 1, 3].iter().map(|row| -logarithms[row * 9..(row + 1) * 9].iter().sum::<f64>() / 9.0).sum();
+        let shared: f64 =
+            [0, 1, 3].iter().map(|row| -logarithms[row * 9..(row + 1) * 9].iter().sum::<f64>() / 9.0).sum();
         let wanted = 0.9 * each.iter().sum::<f64>() + 0.1 * shared;
         assert!((input.cross_entropy(&target, &smooth)?.item()?.to_f64() - wanted).abs() < 1e-4);
     }

@@ -176,7 +176,9 @@ pub enum TensorError {
     },
     /// An index does not exist. On a device this is found by the kernel, and told when values are next read from the
     /// device or another operation with indices is queued there.
-    #[error("{operation}(): index {index} is out of bounds for dimension with size {size} (element {element} of the index)")]
+    #[error(
+        "{operation}(): index {index} is out of bounds for dimension with size {size} (element {element} of the index)"
+    )]
     IndexOutOfRange {
         /// The operation's name in torch.
         operation: &'static str,

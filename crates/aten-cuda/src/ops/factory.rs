@@ -216,7 +216,11 @@ fn accumulated(dtype: DType) -> Type {
     if dtype.is_integral() { Type::I64 } else { dtype.compute_type() }
 }
 
-#[expect(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "a length that does not fit is refused")]
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    reason = "a length that does not fit is refused"
+)]
 fn arange_length(start: Scalar, end: Scalar, step: Scalar, dtype: DType) -> Result<i64> {
     let (first, last, by) = (start.to_f64(), end.to_f64(), step.to_f64());
     if by == 0.0 || (dtype.is_integral() && step.to_i64() == 0) {

@@ -16,7 +16,9 @@ impl Tensor {
     /// # Errors
     /// There are no tensors, their sizes differ elsewhere, or they are on several devices.
     pub fn cat(tensors: &[&Self], dim: i64) -> Result<Self> {
-        let Some(&first) = tensors.first() else { return Err(invalid("torch.cat(): expected a non-empty list of Tensors")) };
+        let Some(&first) = tensors.first() else {
+            return Err(invalid("torch.cat(): expected a non-empty list of Tensors"));
+        };
         if let Some(at) = tensors.iter().position(|tensor| tensor.dim() == 0) {
             return Err(invalid(format!("zero-dimensional tensor (at position {at}) cannot be concatenated")));
         }
@@ -76,7 +78,9 @@ impl Tensor {
         }
         let length = self.size(dim)?;
         if size == 0 && length != 0 {
-            return Err(invalid(format!("split_size can only be 0 if dimension size is 0, but got dimension size of {length}")));
+            return Err(invalid(format!(
+                "split_size can only be 0 if dimension size is 0, but got dimension size of {length}"
+            )));
         }
         let count = if size == 0 { 1 } else { ((length + size - 1) / size).max(1) };
         (0..count).map(|part| self.narrow(dim, part * size, size.min(length - part * size))).collect()
@@ -231,8 +235,9 @@ impl Tensor {
 
     /// The elements with a dimension of one element before each.
     fn as_repeated(&self, sizes: &[i64], new: usize) -> Result<Self> {
-        let strides: Dims =
-            (0..sizes.len()).map(|at| if at % 2 == 1 { (at / 2).checked_sub(new).map_or(0, |dim| self.strides()[dim]) } else { 0 }).collect();
+        let strides: Dims = (0..sizes.len())
+            .map(|at| if at % 2 == 1 { (at / 2).checked_sub(new).map_or(0, |dim| self.strides()[dim]) } else { 0 })
+            .collect();
         self.as_strided(sizes, &strides, None)
     }
 }

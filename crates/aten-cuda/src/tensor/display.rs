@@ -12,8 +12,8 @@ use super::Tensor;
 use crate::base::dtype::DType;
 use crate::base::error::Result;
 use crate::base::scalar::Scalar;
-use crate::tensor::read::scalar_of;
 use crate::tensor::is_host;
+use crate::tensor::read::scalar_of;
 
 /// Digits behind the point, elements that are all shown, elements at each end, columns (`torch.set_printoptions`).
 const PRECISION: usize = 4;
@@ -151,7 +151,9 @@ impl Shown {
 
     fn element(&self, at: usize) -> String {
         let element = self.elements[at];
-        let (Some(imaginary), Scalar::Complex(number)) = (&self.imaginary, element) else { return self.real.write(element) };
+        let (Some(imaginary), Scalar::Complex(number)) = (&self.imaginary, element) else {
+            return self.real.write(element);
+        };
         let real = self.real.write(number.re.into());
         let written = imaginary.write(number.im.into());
         let written = written.trim_start();

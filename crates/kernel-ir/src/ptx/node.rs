@@ -163,7 +163,8 @@ impl Writer {
         self.make(Class::Predicate, &format!("setp.{name}.{suffix}"), format_args!("{a}, {b}"))
     }
 
-    fn select(&mut self, ty: Type, condition: Reg, a: Reg, b: Reg) -> Reg {
+    /// The first value where the condition holds, else the second.
+    pub(crate) fn select(&mut self, ty: Type, condition: Reg, a: Reg, b: Reg) -> Reg {
         let suffix = match Class::of(ty) {
             Class::Predicate => {
                 let (a, b) = (self.word_of(a), self.word_of(b));

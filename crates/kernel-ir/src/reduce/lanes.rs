@@ -32,10 +32,79 @@ impl Body<'_> {
     }
 
     /// Combines two sets into the first one.
-    fn join(&mut self, pass: usize, set: &[Reg], other: &[Reg]) {
-        let reduction = self.reduction;
-        let made = self.writer.program(&reduction.passes()[pass].combine, &[set, other].concat(), &self.scalars, None);
+    pub(super) fn join(&mut self, pass: usize, set: &[Reg], other: &[Reg]) {
+        let made = self.joined(pass, set, other);
         self.assign(set, &made);
+    }
+
+    /// Two sets as one.
+    pub(super) fn joined(&mut self, pass: usize, set: &[Reg], other: &[Reg]) -> Vec<Reg> {
+        let combine = &self.reduction.passes()[pass].combine;
+        self.writer.program(combine, &[set, other].concat(), &self.scalars, None)
+    }
+
+    /// Of the threads that share a row: what those before this one have together, and what all have. Inclusive sums of
+    /// a warp double their reach with each step; warps follow in rising order. `none` is what changes nothing.
+    pub(super) fn scan_lanes(&mut self, own: &[Reg], none: &[Reg]) -> (Vec<Reg>, Vec<Reg>) {
+        let width = u32::from(self.schedule.lanes).min(32);
+        let first = (32 - width) << 8;
+        let mut sums = own.to_vec();
+        let place = self.writer.make(Class::Bits32, "and.b32", format_args!("{}, {}", self.lane, width - 1));
+        let mut distance = 1;
+        while distance < width {
+            let below: Vec<Reg> = sums.iter().map(|&sum| shuffle(self.writer, "up", sum, distance, first)).collect();
+            let reaches = self.writer.make(Class::Predicate, "setp.ge.u32", format_args!("{place}, {distance}"));
+            let joined = self.joined(0, &below, &sums);
+            sums = self.chosen(reaches, &joined, &sums);
+            distance *= 2;
+        }
+        let bound = first | 31;
+        let last: Vec<Reg> = sums.iter().map(|&sum| shuffle(self.writer, "idx", sum, width - 1, bound)).collect();
+        let below: Vec<Reg> = sums.iter().map(|&sum| shuffle(self.writer, "up", sum, 1, first)).collect();
+        let reaches = self.writer.make(Class::Predicate, "setp.ne.u32", format_args!("{place}, 0"));
+        let before = self.chosen(reaches, &below, none);
+        if self.schedule.lanes <= 32 {
+            return (before, last);
+        }
+        self.scan_warps(before, &last, none)
+    }
+
+    /// The same over warps: what those before this one have comes before what the warp's threads have.
+    fn scan_warps(&mut self, before: Vec<Reg>, last: &[Reg], none: &[Reg]) -> (Vec<Reg>, Vec<Reg>) {
+        let types = self.types(0);
+        // The turn before has been read.
+        let (warps, shared) = (usize::from(self.schedule.threads) / 32, self.shared(1));
+        let warp = self.writer.make(Class::Bits32, "shr.u32", format_args!("{}, 5", self.thread));
+        let address = self.writer.make(Class::Bits32, "mad.lo.u32", format_args!("{warp}, 8, {shared}"));
+        let in_warp = self.writer.make(Class::Bits32, "and.b32", format_args!("{}, 31", self.thread));
+        let skips = self.writer.make(Class::Predicate, "setp.ne.u32", format_args!("{in_warp}, 0"));
+        let stored = self.writer.label();
+        line!(self.writer, "@{skips} bra {stored}");
+        for (at, (&ty, &own)) in types.iter().zip(last).enumerate() {
+            line!(self.writer, "st.shared.{} [{address}+{}], {own}", plain(ty), at * warps * 8);
+        }
+        self.writer.place(&stored);
+        line!(self.writer, "bar.sync 0");
+        let of_row = usize::from(self.schedule.lanes) / 32;
+        let first =
+            self.writer.make(Class::Bits32, "mad.lo.u32", format_args!("{}, {}, {shared}", self.slot, of_row * 8));
+        let own = self.writer.make(Class::Bits32, "shr.u32", format_args!("{}, 5", self.lane));
+        let (mut all, mut lower) = (none.to_vec(), none.to_vec());
+        for warp in 0..of_row {
+            let is_own = self.writer.make(Class::Predicate, "setp.eq.u32", format_args!("{own}, {warp}"));
+            lower = self.chosen(is_own, &all, &lower);
+            let places = types.iter().enumerate().map(|(at, &ty)| (ty, (at * warps + warp) * 8));
+            let next: Vec<Reg> = places.map(|(ty, place)| load_shared(self.writer, ty, first, place)).collect();
+            all = self.joined(0, &all, &next);
+        }
+        (self.joined(0, &lower, &before), all)
+    }
+
+    /// One set or the other.
+    fn chosen(&mut self, condition: Reg, yes: &[Reg], no: &[Reg]) -> Vec<Reg> {
+        let types = self.types(0);
+        let sets = types.into_iter().zip(yes.iter().zip(no));
+        sets.map(|(ty, (&yes, &no))| self.writer.select(ty, condition, yes, no)).collect()
     }
 
     fn types(&self, pass: usize) -> Vec<Type> {
@@ -76,7 +145,8 @@ impl Body<'_> {
         self.writer.place(&stored);
         line!(self.writer, "bar.sync 0");
         let of_row = usize::from(self.schedule.lanes) / 32;
-        let first = self.writer.make(Class::Bits32, "mad.lo.u32", format_args!("{}, {}, {shared}", self.slot, of_row * 8));
+        let first =
+            self.writer.make(Class::Bits32, "mad.lo.u32", format_args!("{}, {}, {shared}", self.slot, of_row * 8));
         let load = |body: &mut Self, warp: usize| -> Vec<Reg> {
             let places = types.iter().enumerate().map(|(at, &ty)| (ty, (at * warps + warp) * 8));
             places.map(|(ty, place)| load_shared(body.writer, ty, first, place)).collect()

@@ -88,7 +88,8 @@ impl<'a> Body<'a> {
         let arithmetic = Arithmetic::new(&schedule, meta);
         let (block, thread) = writer.block_and_thread();
         let (lane, slot) = lane_and_slot(writer, &schedule, thread);
-        let scalars = reduction.scalars().iter().enumerate().map(|(at, &ty)| writer.scalar(ty, meta.scalar(at))).collect();
+        let scalars =
+            reduction.scalars().iter().enumerate().map(|(at, &ty)| writer.scalar(ty, meta.scalar(at))).collect();
         let rows = arithmetic.number(writer, Meta::ROWS);
         let slots = schedule.rows_of_block();
         let each = slots / u64::from(schedule.threads / schedule.lanes);
@@ -111,8 +112,22 @@ impl<'a> Body<'a> {
         let (first, end) = bounds(writer, arithmetic, &schedule, lane, valid);
         let (outputs, repeated, values, kept) = (operands, vec![None; inputs.len()], Vec::new(), Vec::new());
         Self {
-            writer, reduction, schedule, arithmetic, outputs, inputs, repeated, scalars, thread, lane, slot, valid, first,
-            end, values, kept,
+            writer,
+            reduction,
+            schedule,
+            arithmetic,
+            outputs,
+            inputs,
+            repeated,
+            scalars,
+            thread,
+            lane,
+            slot,
+            valid,
+            first,
+            end,
+            values,
+            kept,
         }
     }
 
@@ -127,14 +142,17 @@ impl<'a> Body<'a> {
             self.load_all();
         }
         for pass in 0..self.reduction.passes().len() {
-            let running = *self.reduction.last() == Last::Running;
+            if *self.reduction.last() == Last::Running && self.schedule.lanes > 1 {
+                return self.scan();
+            }
             let sets = self.pass(pass);
-            if running {
+            if *self.reduction.last() == Last::Running {
                 return;
             }
             let sets = self.combine(pass, sets);
             let finish = &self.reduction.passes()[pass].finish;
-            let found: Vec<Vec<Reg>> = sets.iter().map(|set| self.writer.program(finish, set, &self.scalars, None)).collect();
+            let found: Vec<Vec<Reg>> =
+                sets.iter().map(|set| self.writer.program(finish, set, &self.scalars, None)).collect();
             self.values.push(found.concat());
         }
         match self.reduction.last() {
@@ -181,14 +199,73 @@ impl<'a> Body<'a> {
         }
         let made = self.writer.program(&described.accumulate, &taken, &self.scalars, None);
         self.assign(set, &made);
-        if *reduction.last() == Last::Running {
+        if *reduction.last() == Last::Running && self.schedule.lanes == 1 {
             let results = self.writer.program(&described.finish, set, &self.scalars, None);
-            let places = self.arithmetic.reduced_places(self.writer, at);
-            for (output, value) in self.outputs.clone().into_iter().zip(results) {
-                let address = self.arithmetic.element(self.writer, output.row, output.number, &places);
-                self.writer.store(output.ty, address, value);
-            }
+            self.store_at(at, &[results]);
         }
+    }
+
+    /// Stores elements of each output that begin at a place: for each element of a vector the outputs.
+    fn store_at(&mut self, at: At, computed: &[Vec<Reg>]) {
+        let places = self.arithmetic.reduced_places(self.writer, at);
+        for (number, output) in self.outputs.clone().into_iter().enumerate() {
+            let address = self.arithmetic.element(self.writer, output.row, output.number, &places);
+            let values: Vec<Reg> = computed.iter().map(|lane| lane[number]).collect();
+            self.writer.store_vector(output.ty, address, &values);
+        }
+    }
+
+    /// A scan by several threads: tile after tile of the row, each with what came before it.
+    fn scan(&mut self) {
+        let identity = &self.reduction.passes()[0].identity;
+        let fresh = |body: &mut Self| -> Vec<Reg> {
+            identity.iter().map(|&(ty, bits)| body.writer.constant(ty, bits)).collect()
+        };
+        let carry = fresh(self);
+        let class = self.arithmetic.class();
+        let name = self.arithmetic.unsigned();
+        // All threads of a block take the same number of turns, so that none misses a barrier.
+        let tile = self.writer.make(class, mov(class), format_args!("0"));
+        let at = self.writer.make(class, mov(class), format_args!("{}", self.first));
+        let extent = self.arithmetic.number(self.writer, Meta::EXTENT);
+        let (again, out) = (self.writer.label(), self.writer.label());
+        self.writer.place(&again);
+        let past = self.writer.make(Class::Predicate, &format!("setp.ge.{name}"), format_args!("{tile}, {extent}"));
+        line!(self.writer, "@{past} bra {out}");
+        let sets: Vec<Vec<Reg>> = (0..self.schedule.vector).map(|_| fresh(self)).collect();
+        let exists = self.writer.make(Class::Predicate, &format!("setp.lt.{name}"), format_args!("{at}, {}", self.end));
+        let (skip, done) = (self.writer.label(), self.writer.label());
+        line!(self.writer, "@!{exists} bra {skip}");
+        let loaded = self.load(Load::Accumulated, at, usize::from(self.schedule.vector));
+        for lane in 0..sets.len() {
+            if lane > 0 {
+                let before = sets[lane - 1].clone();
+                self.assign(&sets[lane], &before);
+            }
+            self.accumulate(0, &sets[lane], at, lane, &loaded);
+        }
+        self.writer.place(&skip);
+        // Where there is no element, the last set is the identity: it stands at the row's end and changes nothing.
+        let none = fresh(self);
+        let (before, all) = self.scan_lanes(&sets[sets.len() - 1], &none);
+        let start = self.joined(0, &carry, &before);
+        line!(self.writer, "@!{exists} bra {done}");
+        let finish = &self.reduction.passes()[0].finish;
+        let results: Vec<Vec<Reg>> = sets
+            .iter()
+            .map(|set| {
+                let whole = self.joined(0, &start, set);
+                self.writer.program(finish, &whole, &self.scalars, None)
+            })
+            .collect();
+        self.store_at(at, &results);
+        self.writer.place(&done);
+        self.join(0, &carry, &all);
+        let step = self.schedule.step();
+        line!(self.writer, "add.{name} {at}, {at}, {step}");
+        line!(self.writer, "add.{name} {tile}, {tile}, {step}");
+        line!(self.writer, "bra {again}");
+        self.writer.place(&out);
     }
 
     /// Gives accumulators new values, all at once.
@@ -261,7 +338,8 @@ impl<'a> Body<'a> {
         let name = self.arithmetic.unsigned();
         self.writer.place(&again);
         let reach = self.arithmetic.add(self.writer, at, step * (unroll as u64 - 1) + along);
-        let past = self.writer.make(Class::Predicate, &format!("setp.gt.{name}"), format_args!("{reach}, {}", self.end));
+        let past =
+            self.writer.make(Class::Predicate, &format!("setp.gt.{name}"), format_args!("{reach}, {}", self.end));
         line!(self.writer, "@{past} bra {out}");
         // All loads stand before the first use, so that they are under way together.
         let mut loaded = Vec::with_capacity(unroll);
@@ -369,12 +447,7 @@ impl<'a> Body<'a> {
                     body.writer.program(program, &taken, &body.scalars, None)
                 })
                 .collect();
-            let places = body.arithmetic.reduced_places(body.writer, at);
-            for (number, output) in body.outputs.clone().into_iter().enumerate() {
-                let address = body.arithmetic.element(body.writer, output.row, output.number, &places);
-                let values: Vec<Reg> = computed.iter().map(|lane| lane[number]).collect();
-                body.writer.store_vector(output.ty, address, &values);
-            }
+            body.store_at(at, &computed);
         });
     }
 }

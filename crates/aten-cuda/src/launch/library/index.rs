@@ -174,7 +174,8 @@ fn launch(kernel: &'static str, numel: i64, tensors: &[&Tensor], structs: &[&Pac
     let config = super::row(numel.unsigned_abs(), THREADS)?;
     // SAFETY: the plan is of these tensors, whose elements lie in their storages; the kernel keeps indices to their
     // dimension. The slot of reports lives as long as the runtime.
-    unsafe { super::launch(&TEXT, kernel, device, &config, &arguments) }
+    unsafe { super::launch(&TEXT, kernel, device, &config, &arguments)? };
+    Ok(())
 }
 
 fn adder(dtype: DType) -> &'static str {
@@ -198,7 +199,9 @@ fn adder(dtype: DType) -> &'static str {
 fn plan(iteration: &Iteration) -> Result<Packed> {
     let rank = iteration.sizes.len();
     if rank > RANK {
-        return Err(invalid(format!("tensors of more than {RANK} dimensions that cannot be joined are not supported here")));
+        return Err(invalid(format!(
+            "tensors of more than {RANK} dimensions that cannot be joined are not supported here"
+        )));
     }
     let mut packed = Packed::default();
     packed.word(iteration.numel);

@@ -50,22 +50,6 @@ pub(super) unsafe fn launch(
     device: DeviceIndex,
     config: &LaunchConfig,
     arguments: &[Arg<'_>],
-) -> Result<()> {
-    // SAFETY: the caller's promise.
-    unsafe { queue(text, kernel, device, config, arguments)? };
-    Ok(())
-}
-
-/// As [`launch`], for callers that can fail only as the runtime does.
-///
-/// # Safety
-/// - The duties of [`c10_core::Kernel::launch`].
-unsafe fn queue(
-    text: &'static Text,
-    kernel: &'static str,
-    device: DeviceIndex,
-    config: &LaunchConfig,
-    arguments: &[Arg<'_>],
 ) -> c10_core::Result<()> {
     Runtime::with_current(|runtime| {
         let kernel = runtime.extension::<Loaded>().kernel(runtime, text, kernel, device)?;

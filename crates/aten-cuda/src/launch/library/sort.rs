@@ -80,7 +80,8 @@ pub(crate) fn short(rows: &Rows<'_>, values: &Tensor, places: &Tensor, keep: i64
     ];
     let kernel = if wide { "sort_rows_64" } else { "sort_rows_32" };
     // SAFETY: `rows` times `n` elements, and results of `rows` times `keep`.
-    unsafe { super::launch(&TEXT, kernel, device(rows)?, &config, &arguments) }
+    unsafe { super::launch(&TEXT, kernel, device(rows)?, &config, &arguments)? };
+    Ok(())
 }
 
 /// Sorts rows of any length, but for lengths that do not fit into 32 bits.
@@ -98,7 +99,7 @@ pub(crate) fn long(rows: &Rows<'_>, values: &Tensor, places: &Tensor) -> Result<
     let between = |needed: bool| if needed { numel } else { 0 };
     let keys = [scratch(between(passes > 1), key)?, scratch(between(passes > 2), key)?];
     let was = [scratch(between(passes > 1), DType::I32)?, scratch(between(passes > 2), DType::I32)?];
-    let tiles = (rows.n as u64).div_ceil(PASS_TILES[usize::from(wide)].unsigned_abs());
+    let tiles = rows.n.unsigned_abs().div_ceil(PASS_TILES[usize::from(wide)].unsigned_abs());
     let blocks = tiles * rows.rows.unsigned_abs();
     let config = super::row(blocks * u64::from(THREADS), THREADS)?;
     // The states of all tiles, and behind them the ticket.

@@ -64,7 +64,9 @@ fn values(index: &Tensor) -> Result<Vec<(usize, i64)>> {
     let bytes = index.to_bytes()?;
     let places = Places::new(index.sizes(), index.strides());
     Ok(match index.dtype() {
-        DType::I32 => places.zip(bytes.chunks_exact(4).map(|one| i64::from(bytemuck::pod_read_unaligned::<i32>(one)))).collect(),
+        DType::I32 => {
+            places.zip(bytes.chunks_exact(4).map(|one| i64::from(bytemuck::pod_read_unaligned::<i32>(one)))).collect()
+        }
         _ => places.zip(bytes.chunks_exact(8).map(bytemuck::pod_read_unaligned::<i64>)).collect(),
     })
 }

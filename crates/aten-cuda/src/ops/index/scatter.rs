@@ -72,7 +72,8 @@ impl Tensor {
         }
         let (target, indices, given) = (with_dimension(self)?, with_dimension(index)?, with_dimension(source)?);
         check_inside(&target, &indices, at)?;
-        let fits = given.dim() == indices.dim() && given.sizes().iter().zip(indices.sizes()).all(|(own, index)| own >= index);
+        let fits =
+            given.dim() == indices.dim() && given.sizes().iter().zip(indices.sizes()).all(|(own, index)| own >= index);
         if !fits {
             let (index, own, source) = (index.sizes(), self.sizes(), source.sizes());
             return Err(invalid(format!(

@@ -1,7 +1,8 @@
 //! Operations whose result at a place is made of the elements up to it, along one dimension.
 //!
-//! They are rows of the same kind as reductions. A row of elements is taken by one thread, in rising order: results are
-//! those of the plain loop, but only many rows make a device busy. Long rows are to be shared by many threads later.
+//! They are rows of the same kind as reductions. Where elements of a row are neighbours, a device goes over the row in
+//! tiles, which the threads of a warp or a block share; else one thread takes a row. The host takes a row in rising
+//! order. A row is never shared by several blocks, so that only many rows make a device busy.
 
 use kernel_ir::reduce::Last;
 use kernel_ir::{Binary, Compare, Graph, Value};
@@ -9,7 +10,7 @@ use smallvec::SmallVec;
 
 use super::reduce::extremes::with_place;
 use super::reduce::sums::{PROD, SUM};
-use super::reduce::{Call, Operation, Recipe, Start, as_computed, as_they_are, launch, widened, check_output};
+use super::reduce::{Call, Operation, Recipe, Start, as_computed, as_they_are, check_output, launch, widened};
 use crate::base::dtype::{Category, DType};
 use crate::base::error::{Result, TensorError, invalid};
 use crate::base::shape::{contiguous_strides, wrap_dim};
@@ -103,7 +104,12 @@ fn last_extreme(graph: &mut Graph, as_good: Compare, a: &[Value], b: &[Value]) -
 }
 
 /// The results as new tensors.
-fn scan(operation: &'static Operation, input: &Tensor, dim: i64, dtype: Option<DType>) -> Result<SmallVec<[Tensor; 2]>> {
+fn scan(
+    operation: &'static Operation,
+    input: &Tensor,
+    dim: i64,
+    dtype: Option<DType>,
+) -> Result<SmallVec<[Tensor; 2]>> {
     let computed = (operation.computed)(input.dtype(), dtype)?;
     wrap_dim(dim, input.dim())?;
     let strides = contiguous_strides(input.sizes());

@@ -112,7 +112,13 @@ fn on_device(rows: &Tensor, n: i64, order: Order, keep: i64, sizes: &[i64]) -> R
     if rows.numel() == 0 || keep == 0 {
         return Ok((empty(sizes, rows.dtype())?, empty(sizes, DType::I64)?));
     }
-    let work = Rows { elements: rows, rows: rows.numel() / n, n, descending: order.descending, nan_greatest: order.nan_greatest };
+    let work = Rows {
+        elements: rows,
+        rows: rows.numel() / n,
+        n,
+        descending: order.descending,
+        nan_greatest: order.nan_greatest,
+    };
     if sort::is_short(n) {
         let (values, places) = (empty(sizes, rows.dtype())?, empty(sizes, DType::I64)?);
         sort::short(&work, &values, &places, keep)?;

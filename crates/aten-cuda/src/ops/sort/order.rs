@@ -37,7 +37,9 @@ fn key(element: &[u8], dtype: DType, order: Order) -> u64 {
         DType::BF16 => float(bytemuck::pod_read_unaligned::<bf16>(element).to_f64(), order),
         DType::F32 => float(bytemuck::pod_read_unaligned::<f32>(element).into(), order),
         DType::F64 => float(bytemuck::pod_read_unaligned(element), order),
-        DType::I64 | DType::C32 | DType::C64 | DType::C128 => signed(bytemuck::pod_read_unaligned(&element[..8.min(element.len())])),
+        DType::I64 | DType::C32 | DType::C64 | DType::C128 => {
+            signed(bytemuck::pod_read_unaligned(&element[..8.min(element.len())]))
+        }
     }
 }
 
