@@ -44,9 +44,6 @@ fn what_is_empty_tells_its_sizes() -> Result<()> {
 #[test]
 fn more_dimensions_leave_lines_between() -> Result<()> {
     let tensor = Tensor::arange(0, 8, 1, None, "cpu")?.view(&[2, 2, 2])?;
-    assert_eq!(
-        tensor.to_string(),
-        "tensor([[[0, 1],\n         [2, 3]],\n\n        [[4, 5],\n         [6, 7]]])"
-    );
+    assert_eq!(tensor.to_string(), "tensor([[[0, 1],\n         [2, 3]],\n\n        [[4, 5],\n         [6, 7]]])");
     Ok(())
 }
