@@ -6,6 +6,8 @@
 #[forbid(unsafe_code)]
 pub mod conformance;
 
+#[forbid(unsafe_code)]
+pub mod fills;
 pub mod kernels;
 pub mod ops;
 pub mod replay;

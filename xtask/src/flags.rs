@@ -9,7 +9,7 @@ use std::ffi::OsString;
 use lexopt::{Arg, Parser, ValueExt as _};
 
 use crate::shell::Result;
-use crate::{bench, check, codegen, demo, differential, foreign, gpu_test, kernels, lint, replay, survey, test};
+use crate::{bench, check, codegen, demo, differential, fills, foreign, gpu_test, kernels, lint, replay, survey, test};
 
 /// One command of `cargo xtask`.
 #[derive(Debug)]
@@ -188,6 +188,40 @@ pub(crate) const COMMANDS: &[Command] = &[
             Opt { name: "--json", value: None, about: "prints the measures as one JSON object last" },
         ],
         run: replay::run,
+    },
+    Command {
+        name: "fills",
+        about: "draws recorded random fills again, and compares states and values",
+        files: "FILE is a JSON list of fills: `name` is the call (`randn`, `uniform_-2_3`), `dtype` torch's name, `numel` the size,\n\
+                `state_before` and `state_after` are the generator's 16 bytes in hex, `head_hex` is how the result begins, and\n\
+                `sha256` that of all its bytes. On the simulated driver, values of approximate instructions need only be within\n\
+                the bounds of these; they are counted apart. The last line counts. Nothing is written.",
+        options: &[
+            DRIVER,
+            Opt { name: "FILE...", value: None, about: "the files to check" },
+            Opt { name: "--filter", value: Some("TEXT"), about: "only the fills with this in their name" },
+            Opt { name: "--all", value: None, about: "tells of every failure, not only of the first of each call" },
+        ],
+        run: fills::fills,
+    },
+    Command {
+        name: "ops",
+        about: "computes recorded tensor operations again, and compares dtypes, layouts, values and errors",
+        files: "FILE is JSON, plain or compressed with gzip: `cases` holds an operation, its inputs and arguments, and what PyTorch\n\
+                answered; `promote`, `result_type_with_scalar` and `repr` are tables of promotions and printed forms. Nothing is\n\
+                written; the last line counts.",
+        options: &[
+            Opt {
+                name: "--driver",
+                value: Some("auto|cpu|sim|real|PATH"),
+                about: "where to compute: on the host, on the simulated driver (auto, the default), the real one, or the \
+                        libcuda at a path",
+            },
+            Opt { name: "FILE...", value: None, about: "the files to check" },
+            Opt { name: "--filter", value: Some("NAME"), about: "only the operation of this name" },
+            Opt { name: "--all", value: None, about: "tells of every failure, not only of the first of each operation" },
+        ],
+        run: fills::ops,
     },
     Command {
         name: "differential",
@@ -395,7 +429,7 @@ mod tests {
 
     #[test]
     fn the_usage_tells_of_files() {
-        for name in ["replay", "differential", "bench", "gpu-test", "foreign"] {
+        for name in ["replay", "fills", "ops", "differential", "bench", "gpu-test", "foreign"] {
             let Request::Help(text) = parse(words(&format!("{name} --help"))).unwrap() else { panic!("{name}") };
             let command = COMMANDS.iter().find(|command| command.name == name).unwrap();
             assert!(text.ends_with(command.files) && command.files.len() > 100, "{name}");

@@ -15,6 +15,7 @@ mod codegen;
 mod demo;
 mod differential;
 mod driver;
+mod fills;
 mod foreign;
 mod gpu_test;
 mod kernels;

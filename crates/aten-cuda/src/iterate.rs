@@ -83,6 +83,9 @@ pub(crate) fn result_strides(sizes: &[i64], inputs: &[&Tensor], beside_number: b
         if inputs.iter().all(|tensor| tensor.is_contiguous()) {
             return shape::contiguous_strides(sizes);
         }
+        if inputs.iter().all(|tensor| shape::is_channels_last(sizes, tensor.strides())) {
+            return shape::channels_last_strides(sizes);
+        }
         let dense = shape::is_non_overlapping_and_dense(first.sizes(), first.strides());
         if dense && inputs.iter().all(|tensor| tensor.strides() == first.strides()) {
             return Dims::from_slice(first.strides());

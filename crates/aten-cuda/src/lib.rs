@@ -23,6 +23,7 @@
 //! - `storage`: the memory behind tensors;
 //! - `tensor`: the tensor, its views and how it is made, read and printed;
 //! - `launch`: kernels in memory of the runtime, and launching them;
+//! - `random`: generators and what is drawn from them;
 //! - `ops`: the operations, a file for each family.
 //!
 //! # Invariants
@@ -36,15 +37,18 @@ mod base;
 mod iterate;
 mod launch;
 mod ops;
+pub mod random;
 mod report;
 mod storage;
 mod tensor;
 
 pub use base::dtype::{DType, Element};
 pub use base::error::{Error, Result, TensorError};
+pub use base::random_error::RandomError;
 pub use base::promotion::{promote_types, result_type};
 pub use base::scalar::Scalar;
 pub use c10_core::{Device, DeviceArg};
-pub use ops::table;
+pub use ops::{CrossEntropy, Dim, LossReduction, Operation, Reduction, reductions, scans, table};
+pub use random::Generator;
 pub use storage::Storage;
 pub use tensor::{Operand, Tensor, ToDevice};

@@ -29,8 +29,9 @@
 //! ```
 //!
 //! The modules are those of torch, one for each page of its documentation: [`mod@device`], [`streams`], [`memory`],
-//! [`graphs`]. Beside them [`buffers`] has the memory that tensors would have, and [`kernels`] what launches code. As in
-//! torch, what they have is at the root, too. The types are `c10-core`'s own.
+//! [`graphs`], [`green_contexts`]. Beside them [`buffers`] has untyped memory, and [`kernels`] what launches code. As in
+//! torch, what they have is at the root, too. The types are `c10-core`'s own. Names of `torch` itself, tensors above all,
+//! are in [`torch`].
 //!
 //! # Invariants
 //! No unsafe code and no state: everything is kept by [`Runtime::current`], which is the process-wide runtime unless
@@ -42,6 +43,7 @@ mod arch;
 pub mod buffers;
 pub mod device;
 pub mod graphs;
+pub mod green_contexts;
 pub mod kernels;
 pub mod memory;
 mod old;
@@ -50,11 +52,13 @@ mod pools;
 mod selection;
 pub mod streams;
 mod summary;
+pub mod torch;
 mod visibility;
 
 pub use buffers::*;
 pub use device::*;
 pub use graphs::*;
+pub use green_contexts::*;
 pub use kernels::*;
 pub use memory::*;
 pub use streams::*;

@@ -1,4 +1,4 @@
-// The functions that generated kernels call, each for f32 and f64. `cargo xtask kernels` compiles this file to math.ptx.
+// The functions that generated kernels call, each for two types. `cargo xtask kernels` compiles this file to math.ptx.
 
 // The name in PTX is that of the function and its type: kernel_ir::Math has the list.
 #define ONE(name, f32, f64)                                                        \
@@ -38,6 +38,36 @@ template <typename T> __device__ __forceinline__ T digamma_of(T a)
         series *= z;
     }
     return result + (log(a) - (T)0.5 / a - series);
+}
+
+template <typename T> __device__ __forceinline__ T gcd_of(T a, T b)
+{
+    while (a != 0) {
+        const T rest = b % a;
+        b = a;
+        a = rest;
+    }
+    return b;
+}
+
+// An integer power by squaring; one over it, cut to an integer, for exponents below zero. U is T without its sign.
+template <typename T, typename U> __device__ __forceinline__ T power_of(T base, T exponent)
+{
+    if (exponent < 0) return base == 1 ? 1 : base == -1 ? 1 - 2 * (exponent & 1) : 0;
+    U result = 1, square = (U)base;
+    for (U left = (U)exponent; left != 0; left >>= 1) {
+        if (left & 1) result *= square;
+        square *= square;
+    }
+    return (T)result;
+}
+
+extern "C" __device__ int math_gcd_i32(int a, int b) { return gcd_of(a, b); }
+extern "C" __device__ long long math_gcd_i64(long long a, long long b) { return gcd_of(a, b); }
+extern "C" __device__ int math_powi_i32(int a, int b) { return power_of<int, unsigned>(a, b); }
+extern "C" __device__ long long math_powi_i64(long long a, long long b)
+{
+    return power_of<long long, unsigned long long>(a, b);
 }
 
 ONE(exp, expf, exp)

@@ -117,9 +117,9 @@ fn node_row(
         Node::Compare(op, a, b) => operate::compare(op, program.type_of(a), of(a), of(b)),
         Node::Select(condition, a, b) => operate::select(of(condition), of(a), of(b)),
         Node::Fma(a, b, c) => operate::fma(of(a), of(b), of(c)),
-        Node::Convert(a) => operate::convert(of(a), ty),
+        Node::Convert(a) => operate::convert(of(a), program.type_of(a), ty),
         Node::Bitcast(a) => operate::bitcast(of(a), program.type_of(a), ty),
-        Node::Call(function, a, b) => operate::call(function, of(a), b.map(of)),
+        Node::Call(function, a, b) => operate::call(function, ty, of(a), b.map(of)),
     }
 }
 

@@ -5,6 +5,8 @@
 //! change any more. A program is used in two ways:
 //!
 //! - [`pointwise`] writes it as the PTX text of a kernel for one [`pointwise::Schedule`];
+//! - [`reduce`] puts several programs together into what becomes of rows of elements: reductions, row operations and
+//!   scans;
 //! - [`eval`] computes it on rows of elements without a GPU, with the same result wherever PTX defines the result.
 //!
 //! ```
@@ -30,11 +32,18 @@
 #![forbid(unsafe_code)]
 #![expect(clippy::wildcard_enum_match_arm, reason = "an operation treats a few types on their own and the rest alike")]
 
+/// The example of the README, which is tested with those of the documentation.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+#[derive(Debug)]
+pub struct Readme;
+
 pub mod eval;
 mod graph;
 pub mod math;
 pub mod pointwise;
 mod ptx;
+pub mod reduce;
 mod types;
 
 pub use graph::{Binary, Compare, Graph, GraphError, Node, Program, Unary, Value};

@@ -6,10 +6,12 @@
 mod host;
 mod text;
 
-pub(crate) use host::{of_f32, of_f64};
+pub(crate) use host::{of_f32, of_f64, of_int};
 pub(crate) use text::{symbol, write_functions};
 
-/// A function of one or two floats.
+use crate::types::Type;
+
+/// A function of one or two floats, or of two integers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 #[expect(missing_docs, reason = "the functions have the names of C's library")]
@@ -43,11 +45,15 @@ pub enum Math {
     Atan2,
     Hypot,
     Fmod,
+    /// The greatest common divisor of two integers, by the remainders of their magnitudes as they are given.
+    Gcd,
+    /// An integer to the power of another one; one over it, cut to an integer, for exponents below zero.
+    Powi,
 }
 
 impl Math {
     /// Every function.
-    pub const ALL: [Self; 29] = [
+    pub const ALL: [Self; 31] = [
         Self::Exp,
         Self::Exp2,
         Self::Expm1,
@@ -77,6 +83,8 @@ impl Math {
         Self::Atan2,
         Self::Hypot,
         Self::Fmod,
+        Self::Gcd,
+        Self::Powi,
     ];
 
     /// The name, as C's library has it.
@@ -112,6 +120,8 @@ impl Math {
             Self::Atan2 => "atan2",
             Self::Hypot => "hypot",
             Self::Fmod => "fmod",
+            Self::Gcd => "gcd",
+            Self::Powi => "powi",
         }
     }
 
@@ -119,8 +129,23 @@ impl Math {
     #[must_use]
     pub const fn arity(self) -> usize {
         match self {
-            Self::Pow | Self::Atan2 | Self::Hypot | Self::Fmod => 2,
+            Self::Pow | Self::Atan2 | Self::Hypot | Self::Fmod | Self::Gcd | Self::Powi => 2,
             _ => 1,
         }
+    }
+
+    /// The types that it is there for.
+    #[must_use]
+    pub const fn types(self) -> [Type; 2] {
+        match self {
+            Self::Gcd | Self::Powi => [Type::I32, Type::I64],
+            _ => [Type::F32, Type::F64],
+        }
+    }
+
+    /// Whether the result is the exact one, rounded: the host and a GPU then have the same.
+    #[must_use]
+    pub const fn is_exact(self) -> bool {
+        matches!(self, Self::Fmod | Self::Gcd | Self::Powi)
     }
 }

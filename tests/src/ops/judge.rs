@@ -84,7 +84,7 @@ fn close(found: f64, torch: f64, exact: f64, unit: f64) -> Result<(), String> {
 }
 
 /// The distance of neighbouring numbers of a dtype at a value.
-fn unit(value: f64, dtype: DType) -> f64 {
+pub(crate) fn unit(value: f64, dtype: DType) -> f64 {
     let (digits, lowest) = match dtype.to_real() {
         DType::F16 => (10, -24),
         DType::BF16 => (7, -133),

@@ -1,5 +1,9 @@
-//! Recorded tensor operations: `file` reads them, `call` runs them, `judge` compares the answers.
+//! Recorded tensor operations: `file` reads them, `call` runs them, `judge` compares the answers. Beside them `accuracy`
+//! measures the errors of float functions.
 
+#![expect(clippy::wildcard_enum_match_arm, reason = "a few dtypes and forms of numbers are treated on their own")]
+
+mod accuracy;
 mod call;
 mod file;
 mod judge;
@@ -27,6 +31,45 @@ pub fn main(arguments: Vec<String>) -> ExitCode {
         Ok((passed, failed)) => {
             println!("{passed} passed, {failed} failed");
             ExitCode::from(u8::from(failed > 0))
+        }
+        Err(text) => {
+            eprintln!("error: {text}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// The program `accuracy`.
+#[expect(clippy::print_stdout, clippy::print_stderr, reason = "the output of a program")]
+pub fn accuracy(arguments: Vec<String>) -> ExitCode {
+    let driver = match arguments.as_slice() {
+        [] => "sim",
+        [word, driver] if word == "--driver" => driver,
+        _ => {
+            eprintln!("error: accuracy [--driver cpu|sim|real|PATH]");
+            return ExitCode::from(2);
+        }
+    };
+    let measured = bind(driver).and_then(|_bound| {
+        accuracy::measure(if driver == "cpu" { "cpu" } else { "cuda" }).map_err(|error| error.to_string())
+    });
+    match measured {
+        Ok(measured) => {
+            println!(
+                "{:<12}{:>8}{:>8}{:>8}{:>8}{:>12}{:>12}",
+                "function", "f16", "bf16", "f32", "f64", "f32 bound", "f64 bound"
+            );
+            for row in &measured {
+                let [f16, bf16, f32, f64] = row.errors;
+                let mark = if row.is_good() { "" } else { "  above the bound" };
+                println!(
+                    "{:<12}{f16:>8.3}{bf16:>8.3}{f32:>8.3}{f64:>8.3}{:>12.1}{:>12.1}{mark}",
+                    row.name, row.bounds[0], row.bounds[1]
+                );
+            }
+            let bad = measured.iter().filter(|row| !row.is_good()).count();
+            println!("{} within the bound, {bad} above", measured.len() - bad);
+            ExitCode::from(u8::from(bad > 0))
         }
         Err(text) => {
             eprintln!("error: {text}");
@@ -98,7 +141,7 @@ fn run(options: &Options) -> Result<(usize, usize), String> {
 }
 
 /// The runtime on the driver that is asked for, bound to this thread; none for the host alone.
-fn bind(driver: &str) -> Result<Option<Bound>, String> {
+pub(crate) fn bind(driver: &str) -> Result<Option<Bound>, String> {
     Ok(match driver {
         "cpu" => None,
         "sim" | "auto" => Some(Bound::Simulated(testkit::simulated_runtime())),
@@ -109,7 +152,7 @@ fn bind(driver: &str) -> Result<Option<Bound>, String> {
 
 /// A runtime that stays bound to the thread.
 #[expect(dead_code, reason = "holding it keeps the runtime bound")]
-enum Bound {
+pub(crate) enum Bound {
     Simulated(testkit::SimulatedRuntime),
     Real(c10_core::RuntimeGuard),
 }
@@ -124,5 +167,20 @@ fn check(case: &Case, device: &str) -> Result<(), String> {
         (Outcome::Error { text }, Ok(_)) => Err(format!("succeeds, but torch says: {text}")),
         (Outcome::Values(_), Err(call::Failure::Refused(text))) => Err(format!("fails: {text}")),
         (Outcome::Values(wanted), Ok(found)) => judge::values(case, wanted, &found),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn float_functions_are_within_their_bounds() {
+        for driver in ["cpu", "sim"] {
+            let _bound = bind(driver).unwrap();
+            for row in accuracy::measure(if driver == "cpu" { "cpu" } else { "cuda" }).unwrap() {
+                assert!(row.is_good(), "{driver}, {}: {:?} units, bounds {:?}", row.name, row.errors, row.bounds);
+            }
+        }
     }
 }

@@ -3,6 +3,7 @@
 //! Where torch has a text for it, the text is torch's first line.
 
 use crate::base::dtype::DType;
+use crate::base::random_error::RandomError;
 
 /// The result of an operation.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -14,6 +15,9 @@ pub enum Error {
     /// The operation does not fit its tensors.
     #[error(transparent)]
     Tensor(#[from] TensorError),
+    /// Random numbers cannot be drawn so, or a generator not be set so.
+    #[error(transparent)]
+    Random(#[from] RandomError),
     /// The runtime or the device failed.
     #[error(transparent)]
     Runtime(#[from] c10_core::Error),

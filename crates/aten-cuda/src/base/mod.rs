@@ -3,5 +3,6 @@
 pub(crate) mod dtype;
 pub(crate) mod error;
 pub(crate) mod promotion;
+pub(crate) mod random_error;
 pub(crate) mod scalar;
 pub(crate) mod shape;

@@ -56,6 +56,32 @@ pub(crate) fn is_contiguous(sizes: &[i64], strides: &[i64]) -> bool {
     true
 }
 
+/// The order of dimensions, fastest first, of images whose channels are neighbours (`torch.channels_last`).
+const CHANNELS_LAST: [usize; 4] = [1, 3, 2, 0];
+
+/// Whether the elements of four dimensions lie one after another, channels fastest. Dimensions of one element do not
+/// count.
+pub(crate) fn is_channels_last(sizes: &[i64], strides: &[i64]) -> bool {
+    let (4, 4) = (sizes.len(), strides.len()) else { return false };
+    let mut expected = 1;
+    CHANNELS_LAST.iter().filter(|&&dim| sizes[dim] != 1).all(|&dim| {
+        let fits = strides[dim] == expected;
+        expected *= sizes[dim];
+        fits
+    })
+}
+
+/// Strides of four dimensions whose elements lie one after another, channels fastest.
+pub(crate) fn channels_last_strides(sizes: &[i64]) -> Dims {
+    let mut strides = Dims::from_elem(1, sizes.len());
+    let mut stride = 1;
+    for dim in CHANNELS_LAST {
+        strides[dim] = stride;
+        stride *= sizes[dim].max(1);
+    }
+    strides
+}
+
 /// Whether the elements fill their memory without a gap or an overlap, in whatever order. No elements always do.
 pub(crate) fn is_non_overlapping_and_dense(sizes: &[i64], strides: &[i64]) -> bool {
     if is_contiguous(sizes, strides) {

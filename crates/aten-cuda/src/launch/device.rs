@@ -11,6 +11,7 @@ use std::sync::{PoisonError, RwLock};
 
 use c10_core::{Arg, DetachedKernel, Device, DeviceIndex, Kernel, LaunchConfig, Module, Runtime};
 use kernel_ir::pointwise::{self, Access, Meta, Schedule};
+use kernel_ir::{GraphError, reduce};
 use smallvec::SmallVec;
 
 use super::{Part, ProgramKey, Work};
@@ -21,8 +22,28 @@ use crate::iterate::Iteration;
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct VariantKey {
     program: ProgramKey,
-    schedule: Schedule,
+    plan: Plan,
     device: DeviceIndex,
+}
+
+/// What is made of a program.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Plan {
+    /// A kernel over elements.
+    Pointwise(Schedule),
+    /// A kernel over rows.
+    Rows(reduce::Schedule, Step),
+}
+
+/// Which step of a reduction a kernel does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Step {
+    /// All of it.
+    Whole,
+    /// Parts of rows, to accumulators.
+    Partial,
+    /// Accumulators of parts, to the result.
+    Merge,
 }
 
 /// The kernels that a runtime has compiled.
@@ -40,9 +61,54 @@ pub(super) fn run(work: &Work<'_>, iteration: &Iteration, parts: &[Part<'_>], de
         let variants = runtime.extension::<Variants>();
         let target = variants.target(runtime, index)?;
         let schedule = schedule(work, iteration, parts).for_target(target);
-        let kernel = variants.kernel(runtime, VariantKey { program: work.key, schedule, device: index }, work)?;
+        let key = VariantKey { program: work.key, plan: Plan::Pointwise(schedule), device: index };
+        let write = || Ok(pointwise::write(&work.program, &schedule, work.key.operation)?.text);
+        let kernel = variants.kernel(runtime, key, write)?;
         launch(&kernel, work, iteration, parts, &schedule)
     })
+}
+
+/// Compute capability of a device, as 10 * major + minor, as far as kernels differ by it.
+pub(super) fn target(device: Device) -> Result<u32> {
+    Runtime::with_current(|runtime| {
+        let index = device.cuda_index()?.unwrap_or(0);
+        runtime.extension::<Variants>().target(runtime, index)
+    })
+}
+
+/// Launches a kernel over rows on the current stream of the device. The text is written where it is not known.
+///
+/// The parts are the operands that the text takes, and the numbers are those of an iteration that was made of the same
+/// tensors.
+pub(super) fn run_rows(
+    (program, plan, device): (ProgramKey, Plan, Device),
+    write: impl FnOnce() -> std::result::Result<String, GraphError>,
+    parts: &[Part<'_>],
+    numbers: &[u8],
+    config: &LaunchConfig,
+) -> Result<()> {
+    Runtime::with_current(|runtime| {
+        let key = VariantKey { program, plan, device: device.cuda_index()?.unwrap_or(0) };
+        let kernel = runtime.extension::<Variants>().kernel(runtime, key, write)?;
+        let arguments = arguments(parts, numbers);
+        // SAFETY: the kernel was written for this program and schedule, and takes these operands and numbers. Its
+        // elements are those of the iteration, which lie inside the tensors' parts of their storages.
+        unsafe { kernel.launch(config, &arguments, None)? };
+        Ok(())
+    })
+}
+
+/// What a kernel is given: the memory of each operand, then the block of numbers.
+fn arguments<'a>(parts: &'a [Part<'_>], numbers: &'a [u8]) -> SmallVec<[Arg<'a>; 6]> {
+    let mut arguments: SmallVec<[Arg<'_>; 6]> = SmallVec::new();
+    for part in parts {
+        if let Some(buffer) = part.tensor.storage().buffer() {
+            let end = part.tensor.byte_offset() + part.tensor.byte_extent();
+            arguments.push(Arg::range(buffer, part.offset.min(end)..end));
+        }
+    }
+    arguments.push(Arg::Plain(numbers));
+    arguments
 }
 
 fn launch(
@@ -62,14 +128,7 @@ fn launch(
         Access::Strided { .. } => iteration.sizes.iter().map(|&size| u64::try_from(size).unwrap_or(0)).collect(),
     };
     let meta = Meta::of(&work.program, schedule).write(numel, work.scalars, &sizes, &strides);
-    let mut arguments: SmallVec<[Arg<'_>; 6]> = SmallVec::new();
-    for part in parts {
-        if let Some(buffer) = part.tensor.storage().buffer() {
-            let end = part.tensor.byte_offset() + part.tensor.byte_extent();
-            arguments.push(Arg::range(buffer, part.offset..end));
-        }
-    }
-    arguments.push(Arg::Plain(&meta));
+    let arguments = arguments(parts, &meta);
     let blocks = numel.div_ceil(schedule.elements_of_block());
     let grid = u32::try_from(blocks).map_err(|_| TensorError::TooLarge { sizes: iteration.sizes.to_vec() })?;
     let config = LaunchConfig { grid: [grid, 1, 1], block: [pointwise::THREADS, 1, 1], shared_bytes: 0 };
@@ -122,13 +181,16 @@ impl Variants {
         Ok(target)
     }
 
-    fn kernel(&self, runtime: &Runtime, key: VariantKey, work: &Work<'_>) -> Result<Kernel> {
+    fn kernel(
+        &self,
+        runtime: &Runtime,
+        key: VariantKey,
+        write: impl FnOnce() -> std::result::Result<String, GraphError>,
+    ) -> Result<Kernel> {
         if let Some(known) = self.kernels.read().unwrap_or_else(PoisonError::into_inner).get(&key) {
             return Ok(known.attach(runtime)?);
         }
-        let name = work.key.operation;
-        let written = pointwise::write(&work.program, &key.schedule, name)?;
-        let kernel = Module::from_ptx(runtime, key.device, &written.text)?.kernel(name)?;
+        let kernel = Module::from_ptx(runtime, key.device, &write()?)?.kernel(key.program.operation)?;
         self.kernels.write().unwrap_or_else(PoisonError::into_inner).insert(key, kernel.detach());
         Ok(kernel)
     }

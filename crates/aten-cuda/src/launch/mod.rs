@@ -1,11 +1,12 @@
 //! Running programs: on the host by loops, on a device by kernels.
 //!
-//! Reading order: this file ([`Work`], [`run`]), `host` (rows of elements), `device` (variants and launches), `library`
-//! (kernels written in CUDA C++).
+//! Reading order: this file ([`Work`], [`run`]), `host` (rows of elements), `device` (variants and launches), `rows`
+//! (reductions, row operations and scans), `library` (kernels written in CUDA C++).
 
 mod device;
 mod host;
 pub(crate) mod library;
+pub(crate) mod rows;
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
@@ -41,6 +42,7 @@ pub(crate) struct Work<'a> {
 }
 
 /// A part of an operand: elements of one real type, from a byte of a storage on.
+#[derive(Clone)]
 struct Part<'a> {
     tensor: &'a Tensor,
     /// Which operand of the iteration it goes along with.
@@ -72,7 +74,7 @@ pub(crate) fn run(work: &Work<'_>, sizes: &[i64]) -> Result<()> {
     if iteration.numel == 0 {
         return Ok(());
     }
-    let parts = parts(work);
+    let parts = parts(work.outputs, work.inputs);
     let types = work.program.output_types().chain(work.program.inputs().iter().copied());
     debug_assert!(parts.iter().map(|part| part.ty).eq(types), "the tensors are those that the program is for");
     match operands.first() {
@@ -83,9 +85,9 @@ pub(crate) fn run(work: &Work<'_>, sizes: &[i64]) -> Result<()> {
 }
 
 /// The operands that the program sees.
-fn parts<'a>(work: &Work<'a>) -> SmallVec<[Part<'a>; 4]> {
+fn parts<'a>(outputs: &[&'a Tensor], inputs: &[&'a Tensor]) -> SmallVec<[Part<'a>; 4]> {
     let mut parts = SmallVec::new();
-    for (operand, &tensor) in work.outputs.iter().chain(work.inputs).enumerate() {
+    for (operand, &tensor) in outputs.iter().chain(inputs).enumerate() {
         let ty = tensor.dtype().part();
         for half in 0..tensor.dtype().parts() {
             parts.push(Part { tensor, operand, offset: tensor.byte_offset() + half * ty.bytes(), ty });

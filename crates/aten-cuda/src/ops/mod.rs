@@ -6,7 +6,10 @@
 //! - `join`: tensors joined, cut up, turned round and repeated;
 //! - `index`: elements at places that another tensor tells;
 //! - `sort`: orders, the largest elements, values without repetitions;
-//! - `linalg`: products of matrices and vectors.
+//! - `linalg`: products of matrices and vectors;
+//! - `reduce`: one result of all elements along dimensions;
+//! - `row`: each element of the result depends on the whole row that it lies in;
+//! - `scan`: each element of the result depends on those before it.
 
 mod copy;
 mod factory;
@@ -14,6 +17,12 @@ mod index;
 mod join;
 mod linalg;
 mod pointwise;
+mod reduce;
+mod row;
+mod scan;
 mod sort;
 
-pub use pointwise::table;
+pub use pointwise::{Operation, table};
+pub use reduce::{Dim, Operation as Reduction, table as reductions};
+pub use row::{CrossEntropy, LossReduction};
+pub use scan::table as scans;

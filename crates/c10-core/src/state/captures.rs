@@ -90,6 +90,11 @@ pub(crate) struct Capture {
 }
 
 impl Capture {
+    /// Whether this runtime began it.
+    pub(crate) fn is_own(&self) -> bool {
+        self.pool.is_some()
+    }
+
     /// Whether the graph must be told to keep memory of that pool (`None` for the default pools): it keeps its own pool
     /// by itself.
     #[inline]

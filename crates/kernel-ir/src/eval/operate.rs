@@ -129,10 +129,9 @@ fn integer(op: Binary, ty: Type, a: i64, b: i64) -> i64 {
         Binary::Add => a.wrapping_add(b),
         Binary::Sub => a.wrapping_sub(b),
         Binary::Mul => a.wrapping_mul(b),
-        Binary::Div if b == 0 => -1,
+        Binary::Div | Binary::Rem if b == 0 => -1,
         Binary::Div if unsigned => (a.cast_unsigned() / b.cast_unsigned()).cast_signed(),
         Binary::Div => a.wrapping_div(b),
-        Binary::Rem if b == 0 => a,
         Binary::Rem if unsigned => (a.cast_unsigned() % b.cast_unsigned()).cast_signed(),
         Binary::Rem => a.wrapping_rem(b),
         Binary::Min if unsigned => a.cast_unsigned().min(b.cast_unsigned()).cast_signed(),
@@ -217,8 +216,9 @@ pub(super) fn fma(a: &Row, b: &Row, c: &Row) -> Row {
     }
 }
 
-pub(super) fn call(function: Math, a: &Row, b: Option<&Row>) -> Row {
+pub(super) fn call(function: Math, ty: Type, a: &Row, b: Option<&Row>) -> Row {
     match (a, b) {
+        (Row::Int(a), Some(Row::Int(b))) => Row::Int(zip(a, b, |a, b| wrap(ty, math::of_int(function, a, b)))),
         (Row::F32(a), Some(Row::F32(b))) => Row::F32(zip(a, b, |a, b| math::of_f32(function, a, b))),
         (Row::F32(a), _) => Row::F32(map(a, |a| math::of_f32(function, a, 0.0))),
         (Row::F64(a), Some(Row::F64(b))) => Row::F64(zip(a, b, |a, b| math::of_f64(function, a, b))),
@@ -228,18 +228,20 @@ pub(super) fn call(function: Math, a: &Row, b: Option<&Row>) -> Row {
     }
 }
 
-pub(super) fn convert(a: &Row, to: Type) -> Row {
+pub(super) fn convert(a: &Row, from: Type, to: Type) -> Row {
     match a {
-        Row::Int(_) => from_integers(a, to),
-        Row::F32(a) => from_floats(map(a, f64::from), a, to),
-        Row::F64(a) => from_floats(a.clone(), &map(a, nearest), to),
+        Row::Int(_) => from_integers(a, from, to),
+        Row::F32(a) => from_floats(map(a, f64::from), a, from, to),
+        Row::F64(a) => from_floats(a.clone(), &map(a, nearest), from, to),
     }
 }
 
 #[expect(clippy::cast_precision_loss, reason = "the conversion rounds to the nearest float")]
-fn from_integers(a: &Row, to: Type) -> Row {
+fn from_integers(a: &Row, from: Type, to: Type) -> Row {
     let Row::Int(values) = a else { return a.clone() };
     match to {
+        Type::F64 if from == Type::U64 => Row::F64(map(values, |a| a.cast_unsigned() as f64)),
+        Type::F32 if from == Type::U64 => Row::F32(map(values, |a| a.cast_unsigned() as f32)),
         Type::F64 => Row::F64(map(values, |a| a as f64)),
         Type::F32 => Row::F32(map(values, |a| a as f32)),
         _ => Row::Int(map(values, |a| wrap(to, a))),
@@ -247,13 +249,13 @@ fn from_integers(a: &Row, to: Type) -> Row {
 }
 
 /// From floats, given exactly as `f64` and rounded to `f32`.
-fn from_floats(exact: Vec<f64>, single: &[f32], to: Type) -> Row {
+fn from_floats(exact: Vec<f64>, single: &[f32], from: Type, to: Type) -> Row {
     match to {
         Type::F64 => Row::F64(exact),
         Type::F32 => Row::F32(single.to_vec()),
         Type::F16 => Row::F32(map(single, |a| f16::from_f32(a).to_f32())),
         Type::BF16 => Row::F32(map(single, |a| bf16::from_f32(a).to_f32())),
-        _ => Row::Int(map(&exact, |a| towards_zero(a, to))),
+        _ => Row::Int(map(&exact, |a| towards_zero(a, from, to))),
     }
 }
 
@@ -263,11 +265,12 @@ fn nearest(a: f64) -> f32 {
 }
 
 /// A float as an integer: towards zero, held to the range of 32 or 64 bits, then the low bits. A NaN is zero, but the
-/// smallest number of 64 bits where 64 bits are converted to, as the instruction has it.
+/// highest bit alone where 64 bits are converted from or to, as the instruction has it.
 #[expect(clippy::cast_possible_truncation, reason = "the cast holds the number to its range, as the instruction does")]
 #[expect(clippy::cast_sign_loss, reason = "negative numbers become zero, as the instruction has it")]
-fn towards_zero(a: f64, to: Type) -> i64 {
+fn towards_zero(a: f64, from: Type, to: Type) -> i64 {
     match to {
+        Type::I32 | Type::U32 if from == Type::F64 && a.is_nan() => wrap(to, i64::from(i32::MIN)),
         Type::I8 | Type::I16 | Type::I32 => wrap(to, i64::from(a as i32)),
         Type::U32 => i64::from(a as u32),
         Type::U64 if a.is_nan() => i64::MIN,

@@ -45,7 +45,10 @@ pub enum GraphError {
         ty: Type,
     },
     /// A function does not take these arguments.
-    #[error("{} takes {} floats of 32 or 64 bits, not {given} values of {ty}", function.name(), function.arity())]
+    #[error(
+        "{} takes {} values of {} or {}, not {given} of {ty}",
+        function.name(), function.arity(), function.types()[0], function.types()[1]
+    )]
     Call {
         /// The function.
         function: Math,
@@ -54,6 +57,9 @@ pub enum GraphError {
         /// How many arguments there are.
         given: usize,
     },
+    /// The programs of a reduction do not fit together.
+    #[error("the programs of the reduction do not fit together: inputs, outputs or scalars are not those of their place")]
+    Reduction,
     /// The graph has no output.
     #[error("the graph has no output")]
     NoOutput,

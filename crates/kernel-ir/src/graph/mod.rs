@@ -192,10 +192,10 @@ impl Graph {
         self.add(Node::Bitcast(a), to)
     }
 
-    /// A function of `math`, on floats of 32 or 64 bits.
+    /// A function of `math`, on floats or integers of 32 or 64 bits.
     pub fn call(&mut self, function: Math, arguments: &[Value]) -> Value {
         let ty = arguments.first().map_or(Type::Bool, |&first| self.type_of(first));
-        if arguments.len() != function.arity() || !ty.is_float() {
+        if arguments.len() != function.arity() || !function.types().contains(&ty) {
             return self.refuse(GraphError::Call { function, ty, given: arguments.len() });
         }
         if let Some(second) = arguments.iter().map(|&value| self.type_of(value)).find(|&other| other != ty) {
@@ -289,6 +289,13 @@ impl Program {
     /// The types of the outputs' elements.
     pub fn output_types(&self) -> impl Iterator<Item = Type> {
         self.outputs.iter().map(|&value| self.type_of(value))
+    }
+
+    /// Whether any output depends on the element of an input, or is it.
+    #[must_use]
+    pub fn uses_input(&self, at: usize) -> bool {
+        let is_input = |value: Value| self.nodes[value.index()] == Node::Input(small(at));
+        self.nodes.iter().flat_map(|node| node.operands()).chain(self.outputs.iter().copied()).any(is_input)
     }
 
     /// Whether any node is the element's index.

@@ -51,6 +51,20 @@ pub enum Node {
     Call(Math, Value, Option<Value>),
 }
 
+impl Node {
+    /// The values that it is made of.
+    pub(crate) fn operands(self) -> impl Iterator<Item = Value> {
+        let of = match self {
+            Self::Input(_) | Self::Scalar(_) | Self::Constant { .. } | Self::Index => [None; 3],
+            Self::Unary(_, a) | Self::Convert(a) | Self::Bitcast(a) => [Some(a), None, None],
+            Self::Binary(_, a, b) | Self::Compare(_, a, b) => [Some(a), Some(b), None],
+            Self::Select(a, b, c) | Self::Fma(a, b, c) => [Some(a), Some(b), Some(c)],
+            Self::Call(_, a, b) => [Some(a), b, None],
+        };
+        of.into_iter().flatten()
+    }
+}
+
 /// An operation on one value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Unary {
@@ -93,7 +107,7 @@ pub enum Binary {
     Mul,
     /// The quotient: correctly rounded, on integers towards zero. An integer divided by zero is all ones.
     Div,
-    /// The rest of the integer division towards zero; of a division by zero the dividend.
+    /// The rest of the integer division towards zero; of a division by zero all ones.
     Rem,
     /// The smaller one; of a number and a NaN the number.
     Min,

@@ -26,6 +26,7 @@ pub(crate) fn of_f64(function: Math, a: f64, b: f64) -> f64 {
         Math::Cosh => a.cosh(),
         Math::Tanh => a.tanh(),
         Math::Asinh => libm::asinh(a),
+        Math::Acosh if a < 1.0 => f64::NAN,
         Math::Acosh => libm::acosh(a),
         Math::Atanh => libm::atanh(a),
         Math::Erf => libm::erf(a),
@@ -37,7 +38,40 @@ pub(crate) fn of_f64(function: Math, a: f64, b: f64) -> f64 {
         Math::Atan2 => a.atan2(b),
         Math::Hypot => a.hypot(b),
         Math::Fmod => a % b,
+        // A program has these on integers only.
+        Math::Gcd | Math::Powi => f64::NAN,
     }
+}
+
+/// The function of integers, computed in 64 bits; the caller cuts the result to its type.
+pub(crate) fn of_int(function: Math, a: i64, b: i64) -> i64 {
+    if function == Math::Gcd { gcd(a, b) } else { powi(a, b) }
+}
+
+fn gcd(mut a: i64, mut b: i64) -> i64 {
+    while a != 0 {
+        (a, b) = (b.wrapping_rem(a), a);
+    }
+    b
+}
+
+fn powi(base: i64, exponent: i64) -> i64 {
+    if exponent < 0 {
+        return match base {
+            1 => 1,
+            -1 => 1 - 2 * (exponent & 1),
+            _ => 0,
+        };
+    }
+    let (mut result, mut square, mut left) = (1_i64, base, exponent);
+    while left > 0 {
+        if left & 1 == 1 {
+            result = result.wrapping_mul(square);
+        }
+        square = square.wrapping_mul(square);
+        left >>= 1;
+    }
+    result
 }
 
 /// The function of `f32` arguments.
@@ -119,6 +153,13 @@ mod tests {
         assert!((libm::erfc(erfinv(1.0 - 1e-12)) / 1e-12 - 1.0).abs() < 1e-3);
         assert_eq!(erfinv(1.0), f64::INFINITY);
         assert!(erfinv(1.5).is_nan());
+    }
+
+    #[test]
+    fn functions_of_integers() {
+        assert_eq!([gcd(0, 0), gcd(12, 18), gcd(7, 0), gcd(i64::MIN, -1)], [0, 6, 7, -1]);
+        assert_eq!([powi(3, 4), powi(-2, 3), powi(0, 0), powi(2, 64)], [81, -8, 1, 0]);
+        assert_eq!([powi(2, -1), powi(1, -5), powi(-1, -5), powi(-1, -4)], [0, 1, -1, 1]);
     }
 
     #[test]

@@ -76,6 +76,13 @@ pub(crate) struct Reg {
     number: u32,
 }
 
+impl Reg {
+    /// The class that it is of.
+    pub(crate) const fn class(self) -> Class {
+        self.class
+    }
+}
+
 impl fmt::Display for Reg {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}{}", self.class.prefix(), self.number)
@@ -89,6 +96,8 @@ pub(crate) struct Writer {
     counts: [u32; 6],
     labels: u32,
     calls: BTreeSet<(Math, Type)>,
+    /// Bytes of shared memory, which has the name `shared`.
+    pub(crate) shared: usize,
     /// Whether the target has instructions for `bf16`.
     has_bf16: bool,
     target: u32,
@@ -106,7 +115,7 @@ impl Writer {
     /// A body for devices of this compute capability, as 10 * major + minor.
     pub(crate) fn new(target: u32) -> Self {
         let (body, calls) = (String::new(), BTreeSet::new());
-        Self { body, counts: [0; 6], labels: 0, calls, has_bf16: target >= 80, target }
+        Self { body, counts: [0; 6], labels: 0, calls, shared: 0, has_bf16: target >= 80, target }
     }
 
     /// A register that nothing has used.
@@ -162,6 +171,9 @@ impl Writer {
             if count > 0 {
                 let _ = writeln!(text, "\t.reg {} {}<{}>;", class.directive(), class.prefix(), count + 1);
             }
+        }
+        if self.shared > 0 {
+            let _ = writeln!(text, "\t.shared .align 8 .b8 shared[{}];", self.shared);
         }
         text.push_str(&self.body);
         text.push_str("}\n");

@@ -163,7 +163,8 @@ impl Writer {
         self.make(Class::Predicate, &format!("setp.{name}.{suffix}"), format_args!("{a}, {b}"))
     }
 
-    fn select(&mut self, ty: Type, condition: Reg, a: Reg, b: Reg) -> Reg {
+    /// The first value where the condition holds, else the second.
+    pub(crate) fn select(&mut self, ty: Type, condition: Reg, a: Reg, b: Reg) -> Reg {
         let suffix = match Class::of(ty) {
             Class::Predicate => {
                 let (a, b) = (self.word_of(a), self.word_of(b));
@@ -183,16 +184,17 @@ impl Writer {
         self.calls.insert((function, ty));
         let made = self.register(Class::of(ty));
         let bits = ty.bits();
+        let kind = if ty.is_float() { ty.to_string() } else { format!("b{bits}") };
         let symbol = math::symbol(function, ty);
         self.open_scope();
         line!(self, ".param .b{bits} result");
         for (at, argument) in [Some(a), b].into_iter().flatten().enumerate() {
             line!(self, ".param .b{bits} argument{at}");
-            line!(self, "st.param.{ty} [argument{at}], {argument}");
+            line!(self, "st.param.{kind} [argument{at}], {argument}");
         }
         let list = if b.is_some() { "argument0, argument1" } else { "argument0" };
         line!(self, "call.uni (result), {symbol}, ({list})");
-        line!(self, "ld.param.{ty} {made}, [result]");
+        line!(self, "ld.param.{kind} {made}, [result]");
         self.close_scope();
         made
     }

@@ -62,6 +62,8 @@ struct Access {
     thread: u32,
     pc: u32,
     weak: bool,
+    /// Which bytes of the word.
+    bytes: u8,
 }
 
 /// A word of memory.
@@ -250,7 +252,7 @@ fn touch(
     what: Accesses<'_>,
 ) -> Option<(FindingKind, (String, u32))> {
     watch.time += 1;
-    let now = Access { time: watch.time, block, thread, pc: what.pc, weak: what.weak };
+    let now = Access { time: watch.time, block, thread, pc: what.pc, weak: what.weak, bytes };
     let index = usize::try_from(if is_shared { at / 4 } else { at % PAGE / 4 }).ok()?;
     let words = match is_shared {
         true => watch.shared.get(&block)?,
@@ -258,7 +260,9 @@ fn touch(
     };
     let word = *words.get(index)?;
     let (reads, writes) = (!matches!(what.does, Does::Write { .. }), what.does != Does::Read);
-    let races = |earlier: Access| (what.weak || earlier.weak) && !watch.is_ordered(earlier, block, thread);
+    let races = |earlier: Access| {
+        (what.weak || earlier.weak) && earlier.bytes & bytes != 0 && !watch.is_ordered(earlier, block, thread)
+    };
     let looks = watch.checks.races && !same;
     let wrong = if looks && races(word.write) {
         Some((word.write, "wrote"))

@@ -45,7 +45,7 @@ fn by_name(op: &str, given: &Given<'_>) -> Answer {
 /// A tensor of a file on a device.
 pub(crate) fn tensor(stored: &Stored, device: &str) -> Result<Tensor, Failure> {
     let bytes = i64::try_from(stored.bytes.len()).unwrap_or(i64::MAX);
-    let whole = Tensor::from_bytes(&stored.bytes, &[bytes], aten_cuda::DType::U8)?.to_device(device)?;
+    let whole = Tensor::from_bytes(&stored.bytes, &[bytes], DType::U8)?.to_device(device)?;
     let storage: Storage = whole.storage().clone();
     Ok(Tensor::from_storage(storage, stored.dtype, &stored.sizes, &stored.strides, stored.offset)?)
 }

@@ -174,7 +174,8 @@ fn launch(kernel: &'static str, numel: i64, tensors: &[&Tensor], structs: &[&Pac
     let config = super::row(numel.unsigned_abs(), THREADS)?;
     // SAFETY: the plan is of these tensors, whose elements lie in their storages; the kernel keeps indices to their
     // dimension. The slot of reports lives as long as the runtime.
-    unsafe { super::launch(&TEXT, kernel, device, &config, &arguments) }
+    unsafe { super::launch(&TEXT, kernel, device, &config, &arguments)? };
+    Ok(())
 }
 
 fn adder(dtype: DType) -> &'static str {

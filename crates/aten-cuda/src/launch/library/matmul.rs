@@ -100,7 +100,8 @@ pub(crate) fn product(
     let device = out.device().cuda_index()?.unwrap_or(0);
     // SAFETY: the kernel reads and writes elements at places inside the sizes above, which are those of the views; a view
     // lies inside its storage. It adds nothing where the address of `c` is null.
-    unsafe { launch(&TEXT, kernel, device, &config, &arguments) }
+    unsafe { launch(&TEXT, kernel, device, &config, &arguments)? };
+    Ok(())
 }
 
 /// A view as an argument: from its first element to its end.

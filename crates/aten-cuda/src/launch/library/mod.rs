@@ -11,6 +11,7 @@
 
 pub(crate) mod index;
 pub(crate) mod matmul;
+pub(crate) mod random;
 pub(crate) mod select;
 pub(crate) mod sort;
 
@@ -49,12 +50,11 @@ pub(super) unsafe fn launch(
     device: DeviceIndex,
     config: &LaunchConfig,
     arguments: &[Arg<'_>],
-) -> Result<()> {
+) -> c10_core::Result<()> {
     Runtime::with_current(|runtime| {
         let kernel = runtime.extension::<Loaded>().kernel(runtime, text, kernel, device)?;
         // SAFETY: the caller's promise.
-        unsafe { kernel.launch(config, arguments, None)? };
-        Ok(())
+        unsafe { kernel.launch(config, arguments, None) }
     })
 }
 
@@ -65,10 +65,10 @@ impl Loaded {
         text: &'static Text,
         name: &'static str,
         device: DeviceIndex,
-    ) -> Result<c10_core::Kernel> {
+    ) -> c10_core::Result<c10_core::Kernel> {
         let key = (device, text.name, name);
         if let Some(known) = self.kernels.read().unwrap_or_else(PoisonError::into_inner).get(&key) {
-            return Ok(known.attach(runtime)?);
+            return known.attach(runtime);
         }
         let mut kernels = self.kernels.write().unwrap_or_else(PoisonError::into_inner);
         // Another kernel of the same source has the module already.

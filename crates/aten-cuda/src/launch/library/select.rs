@@ -73,7 +73,8 @@ impl<'a> Kept<'a> {
             shape.argument(),
         ];
         // SAFETY: `out` has `total` numbers for each dimension; the sizes multiply to the mask's elements.
-        unsafe { super::launch(&TEXT, "place_coordinates", self.device, &self.config, &arguments) }
+        unsafe { super::launch(&TEXT, "place_coordinates", self.device, &self.config, &arguments)? };
+        Ok(())
     }
 
     /// Writes the elements of a contiguous tensor that are kept, one after another.
@@ -82,7 +83,8 @@ impl<'a> Kept<'a> {
         let kernel = ["place_1", "place_2", "place_4", "place_8", "place_16"][width(from)];
         let arguments = [memory(out), self.counts(), memory(self.mask), memory(from), Arg::I64(from.numel())];
         // SAFETY: `from` has an element for each of the mask, and `out` one for each that is kept.
-        unsafe { super::launch(&TEXT, kernel, self.device, &self.config, &arguments) }
+        unsafe { super::launch(&TEXT, kernel, self.device, &self.config, &arguments)? };
+        Ok(())
     }
 
     /// Writes elements of a contiguous source to the kept places of a contiguous tensor. The source has enough.
@@ -91,7 +93,8 @@ impl<'a> Kept<'a> {
         let kernel = ["fill_1", "fill_2", "fill_4", "fill_8", "fill_16"][width(from)];
         let arguments = [memory(out), self.counts(), memory(self.mask), memory(from), Arg::I64(out.numel())];
         // SAFETY: `out` has an element for each of the mask, and `from` one for each that is kept.
-        unsafe { super::launch(&TEXT, kernel, self.device, &self.config, &arguments) }
+        unsafe { super::launch(&TEXT, kernel, self.device, &self.config, &arguments)? };
+        Ok(())
     }
 
     /// Writes the number of the group of each element of a sorted sequence, whose groups begin where the mask says, to
@@ -100,7 +103,8 @@ impl<'a> Kept<'a> {
         debug_assert!(places.is_contiguous() && places.numel() == self.mask.numel(), "a place for each of the mask");
         let arguments = [memory(out), self.counts(), memory(self.mask), memory(places), Arg::I64(places.numel())];
         // SAFETY: the places are those of a sort of `numel` elements, each of which is there once.
-        unsafe { super::launch(&TEXT, "place_groups", self.device, &self.config, &arguments) }
+        unsafe { super::launch(&TEXT, "place_groups", self.device, &self.config, &arguments)? };
+        Ok(())
     }
 
     fn counts(&self) -> Arg<'_> {

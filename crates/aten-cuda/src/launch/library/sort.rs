@@ -80,7 +80,8 @@ pub(crate) fn short(rows: &Rows<'_>, values: &Tensor, places: &Tensor, keep: i64
     ];
     let kernel = if wide { "sort_rows_64" } else { "sort_rows_32" };
     // SAFETY: `rows` times `n` elements, and results of `rows` times `keep`.
-    unsafe { super::launch(&TEXT, kernel, device(rows)?, &config, &arguments) }
+    unsafe { super::launch(&TEXT, kernel, device(rows)?, &config, &arguments)? };
+    Ok(())
 }
 
 /// Sorts rows of any length, but for lengths that do not fit into 32 bits.

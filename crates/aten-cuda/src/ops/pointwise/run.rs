@@ -4,14 +4,15 @@ use c10_core::Device;
 use kernel_ir::{Graph, GraphError, Program, Type, Value};
 use smallvec::SmallVec;
 
-use super::{Operation, Pair};
-use crate::base::dtype::DType;
-use crate::base::error::{Result, TensorError};
+use super::{Layout, Operation, Pair, Participating};
+use crate::base::dtype::{Category, DType};
+use crate::base::error::{Result, TensorError, invalid};
 use crate::base::promotion::Participants;
 use crate::base::scalar::Scalar;
 use crate::base::shape::{self, Dims};
 use crate::iterate;
 use crate::launch::{self, ProgramKey, Work};
+use crate::ops::copy::preserved_strides;
 use crate::tensor::{Operand, Tensor, empty_strided, is_host};
 
 /// What an operand is once the device is known: a tensor there, or a number.
@@ -32,23 +33,57 @@ struct Prepared<'a> {
     device: Device,
 }
 
+/// An operation with all that it is given.
+pub(crate) struct Call<'a> {
+    operation: &'static Operation,
+    operands: SmallVec<[Operand<'a>; 3]>,
+    numbers: SmallVec<[Scalar; 3]>,
+}
+
+impl<'a> Call<'a> {
+    pub(crate) fn new(
+        operation: &'static Operation,
+        operands: impl IntoIterator<Item = Operand<'a>>,
+        numbers: impl IntoIterator<Item = Scalar>,
+    ) -> Self {
+        Self { operation, operands: operands.into_iter().collect(), numbers: numbers.into_iter().collect() }
+    }
+
+    /// The result as a new tensor.
+    pub(crate) fn made(self) -> Result<Tensor> {
+        elementwise(self.operation, &self.operands, &self.numbers)
+    }
+
+    /// The result in a tensor that is there already.
+    pub(crate) fn written(self, out: &Tensor) -> Result<()> {
+        elementwise_into(self.operation, &self.operands, &self.numbers, out)
+    }
+}
+
 /// The operation's result as a new tensor.
-pub(crate) fn elementwise(
+pub(super) fn elementwise(
     operation: &'static Operation,
     operands: &[Operand<'_>],
     numbers: &[Scalar],
 ) -> Result<Tensor> {
     let prepared = Prepared::new(operation, operands, numbers)?;
     let tensors = prepared.tensors();
-    let beside_number = operands.iter().any(|operand| matches!(operand, Operand::Number(_)));
-    let strides = iterate::result_strides(&prepared.sizes, &tensors, beside_number);
+    let has_number = operands.iter().any(|operand| matches!(operand, Operand::Number(_)));
+    let visited = || iterate::result_strides(&prepared.sizes, &tensors, operation.wraps_numbers && has_number);
+    let is_integral = prepared.common.category() <= Category::Integral;
+    let strides = match (operation.layout, tensors.first()) {
+        (Layout::Rows, _) => shape::contiguous_strides(&prepared.sizes),
+        (Layout::Copied, Some(first)) => preserved_strides(first),
+        (Layout::CopiedIntegers, Some(first)) if is_integral => preserved_strides(first),
+        _ => visited(),
+    };
     let out = empty_strided(&prepared.sizes, &strides, operation.rule.result(prepared.common), prepared.device)?;
     prepared.run(&out)?;
     Ok(out)
 }
 
 /// The operation's result in a tensor that is there already.
-pub(crate) fn elementwise_into(
+fn elementwise_into(
     operation: &'static Operation,
     operands: &[Operand<'_>],
     numbers: &[Scalar],
@@ -61,26 +96,30 @@ pub(crate) fn elementwise_into(
 
 impl<'a> Prepared<'a> {
     fn new(operation: &'static Operation, operands: &[Operand<'a>], numbers: &'a [Scalar]) -> Result<Self> {
+        if operands.len() != operation.arity || numbers.len() != operation.numbers {
+            let (given, wanted) = (operands.len() + numbers.len(), operation.arity + operation.numbers);
+            return Err(invalid(format!("{} takes {wanted} arguments, not {given}", operation.name)));
+        }
         let (given, device) = place(operands)?;
         let mut participants = Participants::default();
         let mut sizes = Dims::new();
-        for operand in operands {
+        for (at, operand) in operands.iter().enumerate() {
+            let counts = !(operation.takes_condition && at == 0);
             match operand {
                 Operand::Tensor(tensor) => {
-                    participants.tensor(tensor.dtype(), tensor.dim());
+                    if counts {
+                        participants.tensor(tensor.dtype(), tensor.dim());
+                    }
                     if sizes.as_slice() != tensor.sizes() {
                         sizes = shape::broadcast(&sizes, tensor.sizes())?;
                     }
                 }
-                Operand::Number(number) => participants.number(*number),
+                Operand::Number(number) if counts => participants.number(*number),
+                Operand::Number(_) => {}
             }
         }
         let common = participants.result();
-        let computed = operation.rule.computed(common);
-        let is_there = if computed.is_complex() { operation.complex.is_some() } else { operation.accepts(common) };
-        if !is_there {
-            return Err(TensorError::NotImplemented { kernel: operation.kernel.to_owned(), dtype: common }.into());
-        }
+        check(operation, common, operands, numbers)?;
         Ok(Self { operation, given, numbers, common, sizes, device })
     }
 
@@ -111,51 +150,101 @@ impl<'a> Prepared<'a> {
     fn run(&self, out: &Tensor) -> Result<()> {
         let computed = self.operation.rule.computed(self.common);
         let key = ProgramKey { operation: self.operation.name, variant: self.variant(out.dtype()) };
-        let program = launch::program(key, || self.program(out.dtype(), computed))?;
-        let ty = computed.compute_type();
-        let own =
-            self.given.iter().filter_map(|given| if let Given::Number(number) = given { Some(number) } else { None });
+        let kinds = self.kinds();
+        let program = launch::program(key, || program(self.operation, self.common, &kinds, out.dtype()))?;
+        let own = self.given.iter().enumerate().filter_map(|(at, given)| match given {
+            Given::Number(number) => Some((self.operation.read_as(at, computed), *number)),
+            Given::Tensor(_) => None,
+        });
+        let all = own.chain(self.numbers.iter().map(|&number| (computed, number)));
         let scalars: SmallVec<[u64; 4]> =
-            own.chain(self.numbers).flat_map(|&number| scalar_bits(number, ty, computed.parts())).collect();
+            all.flat_map(|(dtype, number)| scalar_bits(number, dtype.compute_type(), dtype.parts())).collect();
         let inputs = self.tensors();
         let work = Work { key, program, outputs: &[out], inputs: &inputs, scalars: &scalars };
         launch::run(&work, &self.sizes)
     }
 
-    /// What the program depends on besides the operation: four bits for each dtype, 15 for a number.
-    fn variant(&self, out: DType) -> u64 {
-        let dtypes = self.given.iter().map(|given| match given {
-            Given::Tensor(tensor) => tensor.dtype() as u64,
-            Given::Number(_) => 15,
-        });
-        [out as u64, self.common as u64].into_iter().chain(dtypes).fold(1, |packed, part| packed << 4 | part)
+    /// The dtype of each operand that is a tensor.
+    fn kinds(&self) -> SmallVec<[Option<DType>; 3]> {
+        let kind = |given: &Given<'_>| if let Given::Tensor(tensor) = given { Some(tensor.dtype()) } else { None };
+        self.given.iter().map(kind).collect()
     }
 
-    fn program(&self, out: DType, computed: DType) -> std::result::Result<Program, GraphError> {
-        let mut graph = Graph::new();
-        let ty = computed.compute_type();
-        // Inputs are numbered before scalars are asked for, in the order of the operands.
-        let loaded: Vec<Option<Pair>> = self.given.iter().map(|given| load(&mut graph, given, computed)).collect();
-        let mut values: Vec<Pair> = Vec::new();
-        for loaded in loaded {
-            let pair = loaded.unwrap_or_else(|| number(&mut graph, ty, computed.is_complex()));
-            values.push(pair);
-        }
-        for _ in self.numbers {
-            let pair = number(&mut graph, ty, computed.is_complex());
-            values.push(pair);
-        }
-        let result = match self.operation.complex {
-            Some(build) if computed.is_complex() => build(&mut graph, ty, &values),
-            _ => {
-                let reals: Vec<Value> = values.iter().map(|&(real, _)| real).collect();
-                let real = (self.operation.build)(&mut graph, ty, &reals);
-                (real, graph.number(ty_or_float(&graph, real), 0))
-            }
-        };
-        store(&mut graph, result, self.operation.rule.result(self.common), out);
-        graph.finish()
+    /// What the program depends on besides the operation: four bits for each dtype, 15 for a number.
+    fn variant(&self, out: DType) -> u64 {
+        let dtypes = self.kinds().into_iter().map(|kind| kind.map_or(15, |dtype| dtype as u64));
+        [out as u64, self.common as u64].into_iter().chain(dtypes).fold(1, |packed, part| packed << 4 | part)
     }
+}
+
+impl Operation {
+    /// The dtype that an operand is read as.
+    fn read_as(&self, at: usize, computed: DType) -> DType {
+        if self.takes_condition && at == 0 { DType::Bool } else { computed }
+    }
+}
+
+/// The program of an operation on tensors of one dtype.
+pub(super) fn program_of(operation: &'static Operation, dtype: DType) -> std::result::Result<Program, GraphError> {
+    let kinds: Vec<Option<DType>> = (0..operation.arity).map(|at| Some(operation.read_as(at, dtype))).collect();
+    program(operation, dtype, &kinds, operation.rule.result(dtype))
+}
+
+/// The program of an operation on operands of these dtypes, where there is none for a number.
+fn program(
+    operation: &'static Operation,
+    common: DType,
+    kinds: &[Option<DType>],
+    out: DType,
+) -> std::result::Result<Program, GraphError> {
+    let mut graph = Graph::new();
+    let computed = operation.rule.computed(common);
+    // Inputs are numbered before scalars are asked for, in the order of the operands.
+    let loaded: Vec<Option<Pair>> = kinds
+        .iter()
+        .enumerate()
+        .map(|(at, kind)| kind.map(|dtype| load(&mut graph, dtype, operation.read_as(at, computed))))
+        .collect();
+    let mut values: Vec<Pair> = Vec::new();
+    for (at, loaded) in loaded.into_iter().enumerate() {
+        let rounds = operation.rounds_numbers;
+        values.push(match loaded {
+            Some(pair) => pair,
+            None => number(&mut graph, operation.read_as(at, computed), rounds),
+        });
+    }
+    for _ in 0..operation.numbers {
+        let pair = number(&mut graph, computed, false);
+        values.push(pair);
+    }
+    let result = match operation.complex {
+        Some(build) if computed.is_complex() => build(&mut graph, computed, &values),
+        _ => {
+            let reals: Vec<Value> = values.iter().map(|&(real, _)| real).collect();
+            let real = (operation.build)(&mut graph, computed, &reals);
+            (real, graph.number(ty_or_float(&graph, real), 0))
+        }
+    };
+    store(&mut graph, result, operation.rule.result(common), out);
+    graph.finish()
+}
+
+/// Whether the operation is there for what it is given.
+fn check(operation: &'static Operation, common: DType, operands: &[Operand<'_>], numbers: &[Scalar]) -> Result<()> {
+    let dtypes: SmallVec<[DType; 3]> = operands
+        .iter()
+        .map(|operand| match operand {
+            Operand::Tensor(tensor) => tensor.dtype(),
+            Operand::Number(number) => number.default_dtype(),
+        })
+        .collect();
+    if let Some(text) = (operation.check)(&Participating { common, dtypes: &dtypes, numbers }) {
+        return Err(invalid(text));
+    }
+    if !operation.accepts(common) {
+        return Err(TensorError::NotImplemented { kernel: operation.kernel.to_owned(), dtype: common }.into());
+    }
+    Ok(())
 }
 
 /// The type of a value, or one that constants exist of.
@@ -167,10 +256,9 @@ fn ty_or_float(graph: &Graph, value: Value) -> Type {
 }
 
 /// A tensor's element in the type that is computed in, rounded to the common dtype on the way.
-fn load(graph: &mut Graph, given: &Given<'_>, computed: DType) -> Option<Pair> {
-    let Given::Tensor(tensor) = given else { return None };
+fn load(graph: &mut Graph, dtype: DType, computed: DType) -> Pair {
     let ty = computed.compute_type();
-    let parts: SmallVec<[Value; 2]> = (0..tensor.dtype().parts()).map(|_| graph.input(tensor.dtype().part())).collect();
+    let parts: SmallVec<[Value; 2]> = (0..dtype.parts()).map(|_| graph.input(dtype.part())).collect();
     let mut converted = |value| {
         let rounded = graph.convert(value, computed.part());
         graph.convert(rounded, ty)
@@ -180,14 +268,22 @@ fn load(graph: &mut Graph, given: &Given<'_>, computed: DType) -> Option<Pair> {
         Some(&imaginary) => converted(imaginary),
         None => graph.number(ty, 0),
     };
-    Some((real, imaginary))
+    (real, imaginary)
 }
 
 /// A number that the launch gives.
-fn number(graph: &mut Graph, ty: Type, is_complex: bool) -> Pair {
-    let real = graph.scalar(ty);
-    let imaginary = if is_complex { graph.scalar(ty) } else { graph.number(ty, 0) };
-    (real, imaginary)
+fn number(graph: &mut Graph, computed: DType, rounds: bool) -> Pair {
+    let ty = computed.compute_type();
+    let mut part = || {
+        let given = graph.scalar(ty);
+        let rounded = if rounds { graph.convert(given, computed.part()) } else { given };
+        graph.convert(rounded, ty)
+    };
+    let real = part();
+    if computed.is_complex() {
+        return (real, part());
+    }
+    (real, graph.number(ty, 0))
 }
 
 /// Makes the result the program's output in the dtype of the tensor that it goes into.

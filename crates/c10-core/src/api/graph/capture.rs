@@ -84,7 +84,7 @@ impl Capturing {
             Ok(graph) => {
                 ready.allocator.end_capture(stream.device, self.pool);
                 let kept = self.end_keeping(ready);
-                let increments = self.generators.epilogue();
+                let increments = self.generators.with_joined(self.stream.runtime(), self.id).epilogue();
                 Ended::Over(Ok(Captured::new((stream.device, self.pool), graph, (kept, self.pinned), increments)))
             }
             // The driver may have refused without ending it.
@@ -113,6 +113,7 @@ impl Capturing {
 
     fn close(self, ready: &Started) {
         drop(self.end_keeping(ready));
+        drop(self.generators.with_joined(self.stream.runtime(), self.id));
         close_pool(ready, self.stream.device_index(), self.pool);
     }
 }

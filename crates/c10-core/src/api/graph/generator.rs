@@ -6,11 +6,13 @@
 //! **Invariant:** each prologue of a capture is followed by exactly one epilogue, also when the capture fails or a
 //! generator does.
 
+use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::api::stream::Stream;
-use crate::base::error::Result;
+use crate::base::error::{Error, GraphError, Result};
+use crate::runtime::Runtime;
 
 /// The state of a random number generator that captured work draws from; torch's `CUDAGeneratorState`, as a graph sees
 /// it.
@@ -41,7 +43,8 @@ use crate::base::error::Result;
 /// # Ok::<(), c10_core::Error>(())
 /// ```
 pub trait GeneratorState: Send + Sync {
-    /// A capture is about to begin on `stream`, which is not capturing yet: from now on work counts its place in the
+    /// A capture is about to begin on `stream`, which is not capturing yet, or is under way there and the state joins
+    /// it: from now on work counts its place in the
     /// sequence from the begin of the graph, and reads the rest from the device.
     ///
     /// # Errors
@@ -83,10 +86,56 @@ impl Generators {
     }
 }
 
+/// States that joined captures under way, by the driver's number of the capture.
+#[derive(Default)]
+pub(crate) struct Joined(Mutex<BTreeMap<u64, Vec<Arc<dyn GeneratorState>>>>);
+
+impl Joined {
+    fn add(&self, capture: u64, state: Arc<dyn GeneratorState>) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(capture).or_default().push(state);
+    }
+
+    fn take(&self, capture: u64) -> Vec<Arc<dyn GeneratorState>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&capture).unwrap_or_default()
+    }
+}
+
+impl Stream {
+    /// The driver's number of the capture that the stream takes part in.
+    ///
+    /// # Errors
+    /// The driver's error.
+    pub fn capture_id(&self) -> Result<Option<u64>> {
+        let ready = self.runtime().ready()?;
+        Ok(ready.captures.of(&ready.api, self.reference())?.map(|capture| capture.id))
+    }
+
+    /// Registers the state of a random number generator with the capture that the stream takes part in, as
+    /// [`CUDAGraph::register_generator_state`](crate::CUDAGraph::register_generator_state) does before it begins. The
+    /// state hears of the end of the capture, and of replays of the graph.
+    ///
+    /// # Errors
+    /// The stream takes part in no capture that this runtime began, the state's own error, or the driver's.
+    pub fn join_capture(&self, state: Arc<dyn GeneratorState>) -> Result<()> {
+        let ready = self.runtime().ready()?;
+        let capture = ready.captures.of(&ready.api, self.reference())?.filter(|capture| capture.is_own());
+        let capture = capture.ok_or(Error::Graph(GraphError::NotCapturing))?;
+        state.capture_prologue(self)?;
+        self.runtime().extension::<Joined>().add(capture.id, state);
+        Ok(())
+    }
+}
+
 /// States that wait for the end of a capture. Dropped, they are told that it is over.
 pub(crate) struct Prepared(Vec<Arc<dyn GeneratorState>>);
 
 impl Prepared {
+    /// Adds the states that joined the capture since it began.
+    pub(crate) fn with_joined(mut self, runtime: &Runtime, capture: u64) -> Self {
+        self.0.extend(runtime.extension::<Joined>().take(capture));
+        self
+    }
+
     /// Tells every state that the capture is over.
     pub(crate) fn epilogue(mut self) -> Increments {
         let states = std::mem::take(&mut self.0).into_iter();

@@ -8,7 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use ptx_sim::{Fault, Window};
 
 use super::bytes::{self, Bytes};
-use super::{Look, Memory, Region};
+use super::resident::block_at;
+use super::{Heap, Look, ManagedBlocks, Memory, Region};
 use crate::report::ReportKind;
 
 /// The most findings of a launch that are told; the others would say the same.
@@ -31,6 +32,8 @@ pub(crate) struct DeviceView<'m> {
     devices: &'m [u32],
     /// Conditions of conditional nodes that the launch may set.
     conditions: &'m BTreeSet<u64>,
+    /// What the launch may allocate from.
+    heap: Option<Heap>,
     noticed: Noticed,
 }
 
@@ -41,6 +44,8 @@ pub(crate) struct Noticed {
     pub(crate) findings: Vec<Access>,
     /// The conditions that were set.
     pub(crate) conditions: BTreeMap<u64, u32>,
+    /// Managed memory that was touched. A window is one block of it, so that others are asked for.
+    pub(crate) touched: ManagedBlocks,
     /// What was printed, and what was told of failed assertions.
     pub(crate) printed: String,
     pub(crate) errors: String,
@@ -48,12 +53,24 @@ pub(crate) struct Noticed {
 
 impl<'m> DeviceView<'m> {
     pub(crate) fn new(memory: &'m Memory, devices: &'m [u32], conditions: &'m BTreeSet<u64>) -> Self {
-        Self { memory, devices, conditions, noticed: Noticed::default() }
+        Self { memory, devices, conditions, heap: None, noticed: Noticed::default() }
     }
 
-    /// What was noticed, set and printed.
-    pub(crate) fn finish(self) -> Noticed {
-        self.noticed
+    /// The same with a heap.
+    pub(crate) fn with_heap(self, heap: Option<Heap>) -> Self {
+        Self { heap, ..self }
+    }
+
+    /// What was noticed, set and printed, and the heap.
+    pub(crate) fn finish(self) -> (Noticed, Option<Heap>) {
+        (self.noticed, self.heap)
+    }
+
+    fn look_at(&self, address: u64, length: u64) -> Look {
+        match self.heap.as_ref().filter(|heap| heap.holds(address)) {
+            Some(heap) => heap.look_at(address, length),
+            None => self.memory.look_at(address, length),
+        }
     }
 
     /// The region that an access is in, if the launch may touch it.
@@ -79,7 +96,7 @@ impl<'m> DeviceView<'m> {
     }
 
     fn note(&mut self, address: u64, bytes: u64) {
-        let (kind, what) = match self.memory.look_at(address, bytes) {
+        let (kind, what) = match self.look_at(address, bytes) {
             Look::Fine | Look::Ghost | Look::Unmapped => return,
             Look::PastTheEnd => (ReportKind::OutOfBounds, "past the end of the allocation"),
             Look::Early => (ReportKind::UseBeforeAllocation, "which is not allocated yet"),
@@ -94,8 +111,15 @@ impl<'m> DeviceView<'m> {
 impl<'m> ptx_sim::Memory<'m> for DeviceView<'m> {
     fn window(&mut self, address: u64) -> Option<Window<'m>> {
         if !self.memory.is_device_address(address) {
-            let (base, pinned) = self.memory.pinned_at(address)?;
-            let bytes = bytes::host_cells(self.memory, base, usize::try_from(pinned.length).ok()?)?;
+            let (start, pinned) = self.memory.pinned_at(address)?;
+            let inside = if pinned.is_managed() {
+                self.noticed.touched.extend(self.memory.managed_blocks(address, 1));
+                block_at(address - start, pinned.length)
+            } else {
+                0..pinned.length
+            };
+            let base = start + inside.start;
+            let bytes = bytes::host_cells(self.memory, base, usize::try_from(inside.end - inside.start).ok()?)?;
             return Some(Window { base, bytes, writable: true });
         }
         let (region_base, region) = self.region(address, 1)?;
@@ -138,12 +162,16 @@ impl<'m> ptx_sim::Memory<'m> for DeviceView<'m> {
         self.noticed.errors.push_str(text);
     }
 
-    fn allocate(&mut self, _bytes: u64) -> u64 {
-        0
+    fn allocate(&mut self, bytes: u64) -> u64 {
+        self.heap.as_mut().map_or(0, |heap| heap.allocate(bytes))
     }
 
     fn free(&mut self, address: u64) -> Result<(), Fault> {
-        if address == 0 { Ok(()) } else { Err(Fault::Address) }
+        match &mut self.heap {
+            Some(heap) => heap.free(address),
+            None if address == 0 => Ok(()),
+            None => Err(Fault::Free),
+        }
     }
 }
 
@@ -166,7 +194,7 @@ mod tests {
         assert_eq!(view.load(other, 4), Err(Fault::Address));
         assert_eq!(view.load(16, 4), Err(Fault::Address));
         assert!(view.load(mine + 96, 8).is_ok(), "hardware does not notice");
-        let kinds: Vec<_> = view.finish().findings.iter().map(|finding| finding.kind).collect();
+        let kinds: Vec<_> = view.finish().0.findings.iter().map(|finding| finding.kind).collect();
         assert_eq!(kinds, [ReportKind::OutOfBounds]);
     }
 }

@@ -1,0 +1,135 @@
+//! Rows on a device: one kernel, or for few long rows two.
+
+use c10_core::{Device, LaunchConfig};
+use kernel_ir::reduce::{self, Meta, Numbers, Reduction, Schedule};
+use kernel_ir::Type;
+
+use super::plan::{self, Plan};
+use super::{Frame, Part, RowWork};
+use crate::base::dtype::DType;
+use crate::base::error::{Result, TensorError};
+use crate::base::shape::{Dims, contiguous_strides};
+use crate::launch::device::{self, Step};
+use crate::tensor::{Tensor, empty_strided};
+
+/// Launches the kernels on the current stream of the device.
+pub(super) fn run(work: &RowWork<'_>, frame: &Frame, parts: &[Part<'_>], device: Device) -> Result<()> {
+    let plan = plan::plan(&work.reduction, frame, parts);
+    if plan.parts == 1 {
+        let strides = strides(frame, parts, &[]);
+        return launch(work, &work.reduction, Step::Whole, &plan, frame, (parts, &strides), device);
+    }
+    split(work, frame, parts, &plan, device)
+}
+
+/// Parts of rows first, then what they came to.
+fn split(work: &RowWork<'_>, frame: &Frame, parts: &[Part<'_>], plan: &Plan, device: Device) -> Result<()> {
+    let outputs = work.reduction.output_types().len();
+    let partial = work.reduction.partial()?;
+    let (rows, _) = frame.counts();
+    let types = partial.output_types();
+    let made: Vec<Tensor> = types.iter().map(|&ty| scratch(plan.parts, rows, ty, device)).collect::<Result<_>>()?;
+    let stored: Vec<Part<'_>> = types
+        .iter()
+        .zip(&made)
+        .enumerate()
+        .map(|(operand, (&ty, tensor))| Part { tensor, operand, offset: 0, ty })
+        .collect();
+    let first: Vec<Part<'_>> = stored.iter().chain(&parts[outputs..]).cloned().collect();
+    let mut strides = strides(frame, &first[types.len()..], &types);
+    let contiguous = contiguous_strides_of(frame);
+    for (own, ty) in strides.iter_mut().zip(&types) {
+        let bytes = i64::try_from(ty.bytes()).unwrap_or(0);
+        own[..contiguous.len()].copy_from_slice(&contiguous.iter().map(|stride| stride * bytes).collect::<Vec<_>>());
+        if let Some(over_parts) = own.last_mut() {
+            *over_parts = frame.kept.numel * bytes;
+        }
+    }
+    launch(work, &partial, Step::Partial, plan, frame, (&first, &strides), device)?;
+    merge(work, frame, parts, &stored, device)
+}
+
+/// From the accumulators of parts, laid out part by part, to the results.
+fn merge(work: &RowWork<'_>, frame: &Frame, parts: &[Part<'_>], stored: &[Part<'_>], device: Device) -> Result<()> {
+    let outputs = work.reduction.output_types().len();
+    let reduction = work.reduction.merge()?;
+    let first = stored.first().map(|part| part.tensor.sizes()[0]).unwrap_or(0);
+    let mut merged = Frame { kept: frame.kept.clone(), reduced: frame.kept.clone() };
+    merged.reduced.numel = first;
+    merged.reduced.sizes = Dims::from_elem(first, 1);
+    let contiguous = contiguous_strides_of(frame);
+    merged.kept.strides.truncate(0);
+    merged.reduced.strides.clear();
+    let mut operands: Vec<Part<'_>> = Vec::new();
+    for part in &parts[..outputs] {
+        merged.kept.strides.push(frame.kept.strides[part.operand].clone());
+        merged.reduced.strides.push(Dims::from_elem(0, 1));
+        operands.push(Part { operand: operands.len(), ..part.clone() });
+    }
+    for part in stored {
+        let bytes = i64::try_from(part.ty.bytes()).unwrap_or(0);
+        merged.kept.strides.push(contiguous.iter().map(|stride| stride * bytes).collect());
+        merged.reduced.strides.push(Dims::from_elem(frame.kept.numel * bytes, 1));
+        operands.push(Part { operand: operands.len(), ..part.clone() });
+    }
+    let plan = plan::plan_whole(&reduction, &merged, &operands);
+    let strides = strides(&merged, &operands, &[]);
+    launch(work, &reduction, Step::Merge, &plan, &merged, (&operands, &strides), device)
+}
+
+/// Strides, in elements, of rows one after another in the order of the frame.
+fn contiguous_strides_of(frame: &Frame) -> Dims {
+    let mut stride = 1;
+    frame
+        .kept
+        .sizes
+        .iter()
+        .map(|size| {
+            let own = stride;
+            stride *= size;
+            own
+        })
+        .collect()
+}
+
+/// Memory for an accumulator of each part of each row.
+fn scratch(parts: u64, rows: u64, ty: Type, device: Device) -> Result<Tensor> {
+    let dtype = if ty.bytes() == 8 { DType::F64 } else { DType::F32 };
+    let sizes = [i64::try_from(parts).unwrap_or(i64::MAX), i64::try_from(rows).unwrap_or(i64::MAX)];
+    empty_strided(&sizes, &contiguous_strides(&sizes), dtype, device)
+}
+
+/// The strides of each operand over rows, elements and parts; zeros for the first ones, which are not of the frame.
+fn strides(frame: &Frame, parts: &[Part<'_>], new: &[Type]) -> Vec<Vec<i64>> {
+    let length = frame.kept.sizes.len() + frame.reduced.sizes.len() + 1;
+    let known = parts.iter().map(|part| {
+        let (kept, reduced) = (&frame.kept.strides[part.operand], &frame.reduced.strides[part.operand]);
+        kept.iter().chain(reduced).copied().chain([0]).collect()
+    });
+    new.iter().map(|_| vec![0; length]).chain(known).collect()
+}
+
+fn launch(
+    work: &RowWork<'_>,
+    reduction: &Reduction,
+    step: Step,
+    plan: &Plan,
+    frame: &Frame,
+    (parts, strides): (&[Part<'_>], &[Vec<i64>]),
+    device: Device,
+) -> Result<()> {
+    let schedule: Schedule = plan.schedule.for_target(device::target(device)?);
+    let (rows, extent) = frame.counts();
+    let unsigned = |sizes: &[i64]| -> Vec<u64> { sizes.iter().map(|&size| size.unsigned_abs()).collect() };
+    let (kept, reduced) = (unsigned(&frame.kept.sizes), unsigned(&frame.reduced.sizes));
+    let scalars = work.scalars;
+    let numbers = Numbers { rows, extent, part: plan.part, scalars, kept: &kept, reduced: &reduced, strides };
+    let numbers = Meta::of(reduction, &schedule).write(&numbers);
+    let too_large = || TensorError::TooLarge { sizes: frame.kept.sizes.to_vec() };
+    let blocks = u32::try_from(rows.div_ceil(schedule.rows_of_block())).map_err(|_| too_large())?;
+    let over_parts = u32::try_from(plan.parts).map_err(|_| too_large())?;
+    let block = [u32::from(schedule.threads), 1, 1];
+    let config = LaunchConfig { grid: [blocks, over_parts, 1], block, shared_bytes: 0 };
+    let write = || Ok(reduce::write(reduction, &schedule, work.key.operation)?.0);
+    device::run_rows((work.key, device::Plan::Rows(schedule, step), device), write, parts, &numbers, &config)
+}

@@ -1,0 +1,125 @@
+//! Running reductions, row operations and scans: which elements make up a row, and how a device goes through them.
+//!
+//! Reading order: this file ([`RowWork`], [`run`], [`Frame`]), `host`, `plan` (the schedule that fits), `device`.
+
+mod device;
+mod host;
+mod plan;
+
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+
+use kernel_ir::GraphError;
+use kernel_ir::reduce::{Last, Reduction};
+use smallvec::SmallVec;
+
+use super::{Part, ProgramKey, parts};
+use crate::base::error::Result;
+use crate::base::shape::Dims;
+use crate::iterate::Iteration;
+use crate::tensor::{Tensor, is_host};
+
+/// A reduction with the tensors that it works on.
+#[derive(Debug)]
+pub(crate) struct RowWork<'a> {
+    pub(crate) key: ProgramKey,
+    pub(crate) reduction: Arc<Reduction>,
+    /// With every dimension of the inputs: where there is one result for a row, its dimensions have one element.
+    pub(crate) outputs: &'a [&'a Tensor],
+    /// All of one size; where an input repeats an element its stride is zero.
+    pub(crate) inputs: &'a [&'a Tensor],
+    /// The dimensions that a row lies along.
+    pub(crate) dims: &'a [usize],
+    /// The bits of the scalars.
+    pub(crate) scalars: &'a [u64],
+}
+
+/// Which elements make up rows. Operands are the outputs, then the inputs.
+#[derive(Debug)]
+pub(super) struct Frame {
+    /// The rows.
+    pub(super) kept: Iteration,
+    /// The elements of a row. Outputs with one element for a row have strides of zero.
+    pub(super) reduced: Iteration,
+}
+
+/// The reduction of a key, built once.
+pub(crate) fn reduction(
+    key: ProgramKey,
+    build: impl FnOnce() -> std::result::Result<Reduction, GraphError>,
+) -> Result<Arc<Reduction>> {
+    static REDUCTIONS: OnceLock<RwLock<HashMap<ProgramKey, Arc<Reduction>>>> = OnceLock::new();
+    let reductions = REDUCTIONS.get_or_init(RwLock::default);
+    if let Some(known) = reductions.read().unwrap_or_else(PoisonError::into_inner).get(&key) {
+        return Ok(Arc::clone(known));
+    }
+    let built = Arc::new(build()?);
+    let mut reductions = reductions.write().unwrap_or_else(PoisonError::into_inner);
+    Ok(Arc::clone(reductions.entry(key).or_insert(built)))
+}
+
+/// Computes every row. All tensors are on one device.
+pub(crate) fn run(work: &RowWork<'_>) -> Result<()> {
+    let Some(first) = work.inputs.first() else { return Ok(()) };
+    let frame = Frame::new(work);
+    let per_row = *work.reduction.last() == Last::Row;
+    if frame.kept.numel == 0 || (!per_row && frame.reduced.numel == 0) {
+        return Ok(());
+    }
+    let parts = parts(work.outputs, work.inputs);
+    let types = work.reduction.output_types().into_iter().chain(work.reduction.inputs().iter().copied());
+    debug_assert!(parts.iter().map(|part| part.ty).eq(types), "the tensors are those that the reduction is for");
+    if is_host(first.device()) {
+        host::run(work, &frame, &parts);
+        return Ok(());
+    }
+    device::run(work, &frame, &parts, first.device())
+}
+
+impl Frame {
+    fn new(work: &RowWork<'_>) -> Self {
+        let sizes = work.inputs.first().map_or(&[][..], |input| input.sizes());
+        let (reduced, kept): (Vec<usize>, Vec<usize>) = (0..sizes.len()).partition(|dim| work.dims.contains(dim));
+        // Inputs come first, so that their order in memory decides.
+        let operands = || work.inputs.iter().chain(work.outputs);
+        let kept = iteration(operands().map(|tensor| part_of(tensor, &kept)), &kept, sizes, false);
+        let of_rows = operands().map(|tensor| {
+            let part = part_of(tensor, &reduced);
+            let sizes: Dims = reduced.iter().map(|&dim| sizes[dim]).collect();
+            // One result for a row stands at each of its elements.
+            if part.sizes() == sizes.as_slice() { part } else { repeated(&part, &sizes) }
+        });
+        // Places are counted, and scans go, in logical order.
+        let in_order = work.reduction.is_indexed() || *work.reduction.last() == Last::Running;
+        let reduced = iteration(of_rows, &reduced, sizes, in_order);
+        let mut frame = Self { kept, reduced };
+        frame.kept.strides.rotate_left(work.inputs.len());
+        frame.reduced.strides.rotate_left(work.inputs.len());
+        frame
+    }
+
+    /// Rows and elements of each.
+    pub(super) fn counts(&self) -> (u64, u64) {
+        (u64::try_from(self.kept.numel).unwrap_or(0), u64::try_from(self.reduced.numel).unwrap_or(0))
+    }
+}
+
+fn iteration(operands: impl Iterator<Item = Tensor>, dims: &[usize], sizes: &[i64], in_order: bool) -> Iteration {
+    let tensors: SmallVec<[Tensor; 4]> = operands.collect();
+    let references: SmallVec<[&Tensor; 4]> = tensors.iter().collect();
+    let sizes: Dims = dims.iter().map(|&dim| sizes[dim]).collect();
+    Iteration::new(&sizes, &references, in_order)
+}
+
+/// The first element of a tensor and those that differ from it in these dimensions only.
+fn part_of(tensor: &Tensor, dims: &[usize]) -> Tensor {
+    let pick = |of: &[i64]| -> Dims { dims.iter().map(|&dim| of[dim]).collect() };
+    let (sizes, strides) = (pick(tensor.sizes()), pick(tensor.strides()));
+    Tensor::view_of(tensor.storage().clone(), tensor.dtype(), sizes, strides, tensor.storage_offset())
+}
+
+/// The first element of a tensor at every place of other sizes.
+fn repeated(tensor: &Tensor, sizes: &[i64]) -> Tensor {
+    let (sizes, strides) = (Dims::from_slice(sizes), Dims::from_elem(0, sizes.len()));
+    Tensor::view_of(tensor.storage().clone(), tensor.dtype(), sizes, strides, tensor.storage_offset())
+}

@@ -1,0 +1,305 @@
+//! Sums, products and counts.
+
+use kernel_ir::{Binary, Compare, Graph, Type, Value};
+
+use super::{Call, Element, Operation, Recipe, Start, as_computed, as_they_are, reduce, reduce_into, widened};
+use crate::base::dtype::{Category, DType};
+use crate::base::error::{Result, TensorError, invalid};
+use crate::base::scalar::Scalar;
+use crate::ops::reduce::run::Dim;
+use crate::tensor::Tensor;
+
+pub(crate) static SUM: Operation = Operation {
+    name: "sum",
+    computed: widened,
+    results: as_computed,
+    of_nothing: true,
+    recipe: Recipe {
+        start: zeros,
+        element: |_, element| element.parts.clone(),
+        combine: add_all,
+        take: None,
+        finish: as_they_are,
+        numbers: 0,
+        placed: false,
+        pivots: false,
+    },
+};
+
+static NANSUM: Operation = Operation {
+    name: "nansum",
+    computed: |dtype, asked| match widened(dtype, asked)? {
+        complex if complex.is_complex() => Err(invalid("nansum does not support complex inputs")),
+        other => Ok(other),
+    },
+    results: as_computed,
+    of_nothing: true,
+    recipe: Recipe {
+        start: zeros,
+        element: |graph, element| vec![zero_for_nan(graph, element)],
+        combine: add_all,
+        take: None,
+        finish: as_they_are,
+        numbers: 0,
+        placed: false,
+        pivots: false,
+    },
+};
+
+static MEAN: Operation = Operation {
+    name: "mean",
+    computed: |dtype, asked| {
+        let found = asked.unwrap_or(dtype);
+        if found.category() >= Category::Floating {
+            return Ok(found);
+        }
+        let which = if asked.is_some() { "Optional" } else { "Input" };
+        Err(invalid(format!(
+            "mean(): could not infer output dtype. {which} dtype must be either a floating point or complex dtype. Got: {}",
+            found.scalar_type_name()
+        )))
+    },
+    results: as_computed,
+    of_nothing: true,
+    recipe: Recipe {
+        start: zeros,
+        element: |_, element| element.parts.clone(),
+        combine: add_all,
+        take: None,
+        finish: |graph, sums, numbers| sums.iter().map(|&sum| divide(graph, sum, numbers[0])).collect(),
+        numbers: 1,
+        placed: false,
+        pivots: false,
+    },
+};
+
+pub(crate) static PROD: Operation = Operation {
+    name: "prod",
+    computed: widened,
+    results: as_computed,
+    of_nothing: true,
+    recipe: Recipe {
+        start: |ty, parts| [(ty, Start::One), (ty, Start::Zero)][..parts].to_vec(),
+        element: |_, element| element.parts.clone(),
+        combine: multiply,
+        take: None,
+        finish: as_they_are,
+        numbers: 0,
+        placed: false,
+        pivots: false,
+    },
+};
+
+static COUNT_NONZERO: Operation = Operation {
+    name: "count_nonzero",
+    computed: |dtype, _| Ok(dtype),
+    results: |_, _| vec![DType::I64],
+    of_nothing: true,
+    recipe: Recipe {
+        start: |_, _| vec![(Type::I64, Start::Zero)],
+        element: |graph, element| {
+            let counts = is_true(graph, element);
+            vec![graph.convert(counts, Type::I64)]
+        },
+        combine: add_all,
+        take: None,
+        finish: as_they_are,
+        numbers: 0,
+        placed: false,
+        pivots: false,
+    },
+};
+
+static ANY: Operation = Operation {
+    name: "any",
+    computed: |dtype, _| Ok(dtype),
+    results: truth,
+    of_nothing: true,
+    recipe: Recipe {
+        start: |_, _| vec![(Type::I32, Start::Zero)],
+        element: as_one_or_zero,
+        combine: |graph, a, b| vec![graph.binary(Binary::Or, a[0], b[0])],
+        take: None,
+        finish: as_they_are,
+        numbers: 0,
+        placed: false,
+        pivots: false,
+    },
+};
+
+static ALL: Operation = Operation {
+    name: "all",
+    computed: |dtype, _| Ok(dtype),
+    results: truth,
+    of_nothing: true,
+    recipe: Recipe {
+        start: |_, _| vec![(Type::I32, Start::One)],
+        element: as_one_or_zero,
+        combine: |graph, a, b| vec![graph.binary(Binary::And, a[0], b[0])],
+        take: None,
+        finish: as_they_are,
+        numbers: 0,
+        placed: false,
+        pivots: false,
+    },
+};
+
+/// The rows of the family.
+pub(super) static TABLE: &[&Operation] = &[&SUM, &NANSUM, &MEAN, &PROD, &COUNT_NONZERO, &ANY, &ALL];
+
+fn zeros(ty: Type, parts: usize) -> Vec<(Type, Start)> {
+    vec![(ty, Start::Zero); parts]
+}
+
+fn add_all(graph: &mut Graph, a: &[Value], b: &[Value]) -> Vec<Value> {
+    a.iter().zip(b).map(|(&a, &b)| graph.binary(Binary::Add, a, b)).collect()
+}
+
+fn multiply(graph: &mut Graph, a: &[Value], b: &[Value]) -> Vec<Value> {
+    let (&[real, imaginary], &[other, other_imaginary]) = (a, b) else {
+        return vec![graph.binary(Binary::Mul, a[0], b[0])];
+    };
+    let squares = graph.binary(Binary::Mul, imaginary, other_imaginary);
+    let product = graph.binary(Binary::Mul, real, other);
+    let mixed = graph.binary(Binary::Mul, imaginary, other);
+    let crossed = graph.binary(Binary::Mul, real, other_imaginary);
+    vec![graph.binary(Binary::Sub, product, squares), graph.binary(Binary::Add, crossed, mixed)]
+}
+
+/// The quotient of a float and a number, in `f64`.
+fn divide(graph: &mut Graph, float: Value, number: Value) -> Value {
+    let float = graph.convert(float, Type::F64);
+    graph.binary(Binary::Div, float, number)
+}
+
+fn zero_for_nan(graph: &mut Graph, element: &Element) -> Value {
+    let value = element.value();
+    if !element.ty.is_float() {
+        return value;
+    }
+    let is_nan = graph.compare(Compare::Ne, value, value);
+    let zero = graph.number(element.ty, 0);
+    graph.select(is_nan, zero, value)
+}
+
+/// Whether an element is anything but zero.
+fn is_true(graph: &mut Graph, element: &Element) -> Value {
+    let zero = graph.number(element.ty, 0);
+    let mut parts = element.parts.iter().map(|&part| graph.compare(Compare::Ne, part, zero)).collect::<Vec<_>>();
+    let first = parts.remove(0);
+    parts.into_iter().fold(first, |any, part| graph.binary(Binary::Or, any, part))
+}
+
+fn as_one_or_zero(graph: &mut Graph, element: &Element) -> Vec<Value> {
+    let is_true = is_true(graph, element);
+    vec![graph.convert(is_true, Type::I32)]
+}
+
+/// Bytes have truth as a byte, as torch keeps it for them.
+fn truth(dtype: DType, _: DType) -> Vec<DType> {
+    vec![if dtype == DType::U8 { DType::U8 } else { DType::Bool }]
+}
+
+/// Methods of operations that take a dtype.
+macro_rules! sums {
+    ($($(#[$doc:meta])* $name:ident, $out:ident: $row:ident, $numbers:expr;)*) => {
+        impl Tensor {
+            $(
+                $(#[$doc])*
+                ///
+                /// The dimensions are one, several or with `()` all; with `keepdim` each stays with one element.
+                /// Elements are converted to `dtype` first, where one is given.
+                ///
+                /// # Errors
+                /// There is no such dimension, it is named twice, the operation is not there for the dtype, there is
+                /// not enough memory, or the device failed.
+                pub fn $name(&self, dim: impl Into<Dim>, keepdim: bool, dtype: impl Into<Option<DType>>) -> Result<Self> {
+                    let call = Call::new(&$row, self, dim, keepdim).in_dtype(dtype.into());
+                    let numbers: Vec<Scalar> = $numbers(call.extent()?);
+                    one(&call.with(&numbers))
+                }
+
+                #[doc = concat!("[`Self::", stringify!($name), "`] into `out`, in whose dtype it is computed.")]
+                ///
+                /// # Errors
+                /// As for the operation, or `out` has other sizes than the result or another device.
+                pub fn $out(&self, dim: impl Into<Dim>, keepdim: bool, out: &Self) -> Result<()> {
+                    let call = Call::new(&$row, self, dim, keepdim).in_dtype(Some(out.dtype()));
+                    let numbers: Vec<Scalar> = $numbers(call.extent()?);
+                    reduce_into(&call.with(&numbers), &[out])
+                }
+            )*
+        }
+    };
+}
+
+fn no_numbers(_: i64) -> Vec<Scalar> {
+    Vec::new()
+}
+
+fn the_count(extent: i64) -> Vec<Scalar> {
+    vec![Scalar::Int(extent)]
+}
+
+sums! {
+    /// The sum of the elements along dimensions (`torch.sum`): of integers and booleans in `i64`.
+    sum, sum_out: SUM, no_numbers;
+    /// The sum of the elements that are numbers (`torch.nansum`): NaNs count as zero.
+    nansum, nansum_out: NANSUM, no_numbers;
+    /// The mean of the elements along dimensions (`torch.mean`); of no elements NaN.
+    mean, mean_out: MEAN, the_count;
+    /// The product of the elements along dimensions (`torch.prod`): of integers and booleans in `i64`. torch takes one
+    /// dimension or all.
+    prod, prod_out: PROD, no_numbers;
+}
+
+/// Methods of operations that take dimensions alone.
+macro_rules! over_dimensions {
+    ($($(#[$doc:meta])* $name:ident, $out:ident: $row:expr;)*) => {
+        impl Tensor {
+            $(
+                $(#[$doc])*
+                ///
+                /// The dimensions are one, several or with `()` all; with `keepdim` each stays with one element.
+                ///
+                /// # Errors
+                /// There is no such dimension, it is named twice, the operation is not there for the dtype or for no
+                /// elements, there is not enough memory, or the device failed.
+                pub fn $name(&self, dim: impl Into<crate::ops::reduce::Dim>, keepdim: bool) -> Result<Self> {
+                    crate::ops::reduce::sums::one(&crate::ops::reduce::Call::new($row, self, dim, keepdim))
+                }
+
+                #[doc = concat!("[`Self::", stringify!($name), "`] into `out`.")]
+                ///
+                /// # Errors
+                /// As for the operation, or `out` has another dtype, other sizes than the result or another device.
+                pub fn $out(&self, dim: impl Into<crate::ops::reduce::Dim>, keepdim: bool, out: &Self) -> Result<()> {
+                    crate::ops::reduce::reduce_into(&crate::ops::reduce::Call::new($row, self, dim, keepdim), &[out])
+                }
+            )*
+        }
+    };
+}
+pub(super) use over_dimensions;
+
+over_dimensions! {
+    /// Whether any element along dimensions is not zero (`torch.any`): a boolean, for `u8` a `u8`. NaN is not zero.
+    any, any_out: &ANY;
+    /// Whether all elements along dimensions are not zero (`torch.all`): a boolean, for `u8` a `u8`. Of none it is true.
+    all, all_out: &ALL;
+}
+
+impl Tensor {
+    /// How many elements along dimensions are not zero (`torch.count_nonzero`), as `i64`.
+    ///
+    /// # Errors
+    /// There is no such dimension, it is named twice, there is not enough memory, or the device failed.
+    pub fn count_nonzero(&self, dim: impl Into<Dim>) -> Result<Self> {
+        one(&Call::new(&COUNT_NONZERO, self, dim, false))
+    }
+}
+
+/// The result of an operation that has one.
+pub(crate) fn one(call: &Call<'_>) -> Result<Tensor> {
+    reduce(call)?.pop().ok_or_else(|| TensorError::Invalid("there is no result".into()).into())
+}

@@ -1,0 +1,141 @@
+//! Softmax and its logarithm.
+
+use kernel_ir::reduce::{Last, Reduction};
+use kernel_ir::{Binary, Graph, GraphError, Math, Type};
+use smallvec::SmallVec;
+
+use super::pass;
+use crate::base::dtype::DType;
+use crate::base::error::{Result, TensorError};
+use crate::base::shape::{contiguous_strides, wrap_dim};
+use crate::launch::ProgramKey;
+use crate::launch::rows::{self, RowWork};
+use crate::ops::reduce::{Start, check_output};
+use crate::tensor::{Tensor, empty_strided};
+
+/// Which of the two operations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    Plain,
+    Logarithm,
+}
+
+impl Tensor {
+    /// The elements' exponentials along a dimension, divided by their sum (`torch.softmax`). Elements are converted to
+    /// `dtype` first, where one is given.
+    ///
+    /// # Errors
+    /// There is no such dimension, the elements are no real floats, there is not enough memory, or the device failed.
+    pub fn softmax(&self, dim: i64, dtype: impl Into<Option<DType>>) -> Result<Self> {
+        made(Form::Plain, self, dim, dtype.into())
+    }
+
+    /// [`Self::softmax`] into `out`, in whose dtype it is computed.
+    ///
+    /// # Errors
+    /// As for the operation, or `out` has other sizes or another device.
+    pub fn softmax_out(&self, dim: i64, out: &Self) -> Result<()> {
+        check_output(out, out.dtype(), self.sizes(), self)?;
+        run(Form::Plain, self, dim, out)
+    }
+
+    /// The logarithm of [`Self::softmax`] (`torch.log_softmax`), computed without leaving the logarithms.
+    ///
+    /// # Errors
+    /// There is no such dimension, the elements are no real floats, there is not enough memory, or the device failed.
+    pub fn log_softmax(&self, dim: i64, dtype: impl Into<Option<DType>>) -> Result<Self> {
+        made(Form::Logarithm, self, dim, dtype.into())
+    }
+
+    /// [`Self::log_softmax`] into `out`, in whose dtype it is computed.
+    ///
+    /// # Errors
+    /// As for the operation, or `out` has other sizes or another device.
+    pub fn log_softmax_out(&self, dim: i64, out: &Self) -> Result<()> {
+        check_output(out, out.dtype(), self.sizes(), self)?;
+        run(Form::Logarithm, self, dim, out)
+    }
+}
+
+fn made(form: Form, input: &Tensor, dim: i64, dtype: Option<DType>) -> Result<Tensor> {
+    let dtype = dtype.unwrap_or(input.dtype());
+    wrap_dim(dim, input.dim())?;
+    check(dtype)?;
+    let out = empty_strided(input.sizes(), &contiguous_strides(input.sizes()), dtype, input.device())?;
+    run(form, input, dim, &out)?;
+    Ok(out)
+}
+
+fn check(dtype: DType) -> Result<()> {
+    if dtype.is_floating_point() {
+        return Ok(());
+    }
+    Err(TensorError::NotImplemented { kernel: "host_softmax".to_owned(), dtype }.into())
+}
+
+fn run(form: Form, input: &Tensor, dim: i64, out: &Tensor) -> Result<()> {
+    let at = wrap_dim(dim, input.dim())?;
+    check(out.dtype())?;
+    if input.dtype().is_complex() {
+        check(input.dtype())?;
+    }
+    let operation = match form {
+        Form::Plain => "softmax",
+        Form::Logarithm => "log_softmax",
+    };
+    let key = ProgramKey { operation, variant: (input.dtype() as u64) << 4 | out.dtype() as u64 };
+    let reduction = rows::reduction(key, || build(form, input.dtype(), out.dtype()))?;
+    let dims: SmallVec<[usize; 1]> = Some(at).filter(|&at| at < input.dim()).into_iter().collect();
+    rows::run(&RowWork { key, reduction, outputs: &[out], inputs: &[input], dims: &dims, scalars: &[] })
+}
+
+/// The largest element, then the sum of exponentials below it, then each element.
+fn build(form: Form, input: DType, out: DType) -> std::result::Result<Reduction, GraphError> {
+    let (given, ty) = (input.part(), out.compute_type());
+    let load = |graph: &mut Graph, value| {
+        let rounded = graph.convert(value, out.part());
+        graph.convert(rounded, ty)
+    };
+    let largest = pass(
+        ty,
+        // With a NaN the sum is one, whatever the largest number is.
+        (Start::Lowest, Binary::Max),
+        &[given],
+        &[],
+        |graph, taken| load(graph, taken[0]),
+        |_, largest, _| vec![largest],
+    )?;
+    let sum = pass(
+        ty,
+        (Start::Zero, Binary::Add),
+        &[given, ty],
+        &[],
+        |graph, taken| {
+            let value = load(graph, taken[0]);
+            let below = graph.binary(Binary::Sub, value, taken[1]);
+            graph.call(Math::Exp, &[below])
+        },
+        |graph, sum, _| {
+            let one = graph.number(ty, 1);
+            vec![match form {
+                Form::Plain => graph.binary(Binary::Div, one, sum),
+                Form::Logarithm => graph.call(Math::Log, &[sum]),
+            }]
+        },
+    )?;
+    let mut graph = Graph::new();
+    let (value, largest_value, row) = (graph.input(given), graph.input(ty), graph.input(ty));
+    let value = load(&mut graph, value);
+    let below = graph.binary(Binary::Sub, value, largest_value);
+    let result = match form {
+        Form::Plain => {
+            let exponential = graph.call(Math::Exp, &[below]);
+            graph.binary(Binary::Mul, exponential, row)
+        }
+        Form::Logarithm => graph.binary(Binary::Sub, below, row),
+    };
+    let result = graph.convert(result, out.part());
+    graph.output(result);
+    let inputs: Vec<Type> = vec![given];
+    Reduction::new(inputs, Vec::new(), vec![largest, sum], Last::Each(graph.finish()?))
+}

@@ -1,0 +1,229 @@
+//! Operations whose result at a place is made of the elements up to it, along one dimension.
+//!
+//! They are rows of the same kind as reductions. Where elements of a row are neighbours, a device goes over the row in
+//! tiles, which the threads of a warp or a block share; else one thread takes a row. The host takes a row in rising
+//! order. A row is never shared by several blocks, so that only many rows make a device busy.
+
+use kernel_ir::reduce::Last;
+use kernel_ir::{Binary, Compare, Graph, Value};
+use smallvec::SmallVec;
+
+use super::reduce::extremes::with_place;
+use super::reduce::sums::{PROD, SUM};
+use super::reduce::{Call, Operation, Recipe, Start, as_computed, as_they_are, launch, widened, check_output};
+use crate::base::dtype::{Category, DType};
+use crate::base::error::{Result, TensorError, invalid};
+use crate::base::shape::{contiguous_strides, wrap_dim};
+use crate::tensor::{Tensor, empty_strided};
+
+static CUMSUM: Operation = Operation {
+    name: "cumsum",
+    computed: widened,
+    results: as_computed,
+    of_nothing: true,
+    recipe: Recipe { ..SUM.recipe },
+};
+
+static CUMPROD: Operation = Operation {
+    name: "cumprod",
+    computed: widened,
+    results: as_computed,
+    of_nothing: true,
+    recipe: Recipe { ..PROD.recipe },
+};
+
+static CUMMAX: Operation = Operation {
+    name: "cummax",
+    computed: |dtype, _| real("cummax_cuda", dtype),
+    results: |_, computed| vec![computed, DType::I64],
+    of_nothing: true,
+    recipe: Recipe {
+        start: |ty, _| vec![(ty, Start::Lowest), (kernel_ir::Type::I64, Start::Highest)],
+        element: with_place,
+        combine: |graph, a, b| last_extreme(graph, Compare::Ge, a, b),
+        take: None,
+        finish: as_they_are,
+        numbers: 0,
+        placed: true,
+        pivots: false,
+    },
+};
+
+static CUMMIN: Operation = Operation {
+    name: "cummin",
+    computed: |dtype, _| real("cummin_cuda", dtype),
+    results: |_, computed| vec![computed, DType::I64],
+    of_nothing: true,
+    recipe: Recipe {
+        start: |ty, _| vec![(ty, Start::Highest), (kernel_ir::Type::I64, Start::Highest)],
+        element: with_place,
+        combine: |graph, a, b| last_extreme(graph, Compare::Le, a, b),
+        take: None,
+        finish: as_they_are,
+        numbers: 0,
+        placed: true,
+        pivots: false,
+    },
+};
+
+static LOGCUMSUMEXP: Operation = Operation {
+    name: "logcumsumexp",
+    computed: |dtype, _| match dtype.category() {
+        Category::Floating => Ok(dtype),
+        _ => Err(TensorError::NotImplemented { kernel: "logcumsumexp_cuda".to_owned(), dtype }.into()),
+    },
+    results: as_computed,
+    of_nothing: true,
+    recipe: super::reduce::LOG_SUM_EXP,
+};
+
+static TABLE: &[&Operation] = &[&CUMSUM, &CUMPROD, &CUMMAX, &CUMMIN, &LOGCUMSUMEXP];
+
+/// Every scan.
+pub fn table() -> impl Iterator<Item = &'static Operation> {
+    TABLE.iter().copied()
+}
+
+fn real(kernel: &str, dtype: DType) -> Result<DType> {
+    match dtype.category() {
+        Category::Complex => Err(TensorError::NotImplemented { kernel: kernel.to_owned(), dtype }.into()),
+        _ => Ok(dtype),
+    }
+}
+
+/// The second value where it is as good as the first one; from a NaN on NaNs, of which the last one counts.
+fn last_extreme(graph: &mut Graph, as_good: Compare, a: &[Value], b: &[Value]) -> Vec<Value> {
+    let wins = graph.compare(as_good, b[0], a[0]);
+    let wins = if graph.type_of(a[0]).is_float() {
+        let is_nan = graph.compare(Compare::Ne, b[0], b[0]);
+        graph.binary(Binary::Or, wins, is_nan)
+    } else {
+        wins
+    };
+    vec![graph.select(wins, b[0], a[0]), graph.select(wins, b[1], a[1])]
+}
+
+/// The results as new tensors.
+fn scan(operation: &'static Operation, input: &Tensor, dim: i64, dtype: Option<DType>) -> Result<SmallVec<[Tensor; 2]>> {
+    let computed = (operation.computed)(input.dtype(), dtype)?;
+    wrap_dim(dim, input.dim())?;
+    let strides = contiguous_strides(input.sizes());
+    let made: SmallVec<[Tensor; 2]> = (operation.results)(input.dtype(), computed)
+        .into_iter()
+        .map(|dtype| empty_strided(input.sizes(), &strides, dtype, input.device()))
+        .collect::<Result<_>>()?;
+    run(operation, input, dim, computed, &made.iter().collect::<SmallVec<[&Tensor; 2]>>())?;
+    Ok(made)
+}
+
+/// The results in tensors that are there already.
+fn scan_into(
+    operation: &'static Operation,
+    input: &Tensor,
+    dim: i64,
+    dtype: Option<DType>,
+    outputs: &[&Tensor],
+) -> Result<()> {
+    let computed = (operation.computed)(input.dtype(), dtype)?;
+    for (&output, dtype) in outputs.iter().zip((operation.results)(input.dtype(), computed)) {
+        check_output(output, dtype, input.sizes(), input)?;
+    }
+    run(operation, input, dim, computed, outputs)
+}
+
+fn run(operation: &'static Operation, input: &Tensor, dim: i64, computed: DType, outputs: &[&Tensor]) -> Result<()> {
+    let at = wrap_dim(dim, input.dim())?;
+    let dims: SmallVec<[usize; 1]> = Some(at).filter(|&at| at < input.dim()).into_iter().collect();
+    let call = Call::new(operation, input, dim, true);
+    let results: Vec<DType> = outputs.iter().map(|output| output.dtype()).collect();
+    launch(&call, computed, &results, Last::Running, &dims, outputs, input)
+}
+
+macro_rules! sums {
+    ($($(#[$doc:meta])* $name:ident, $in_place:ident, $out:ident: $row:ident;)*) => {
+        impl Tensor {
+            $(
+                $(#[$doc])*
+                ///
+                /// Elements are converted to `dtype` first, where one is given.
+                ///
+                /// # Errors
+                /// There is no such dimension, the operation is not there for the dtype, there is not enough memory, or
+                /// the device failed.
+                pub fn $name(&self, dim: i64, dtype: impl Into<Option<DType>>) -> Result<Self> {
+                    scan(&$row, self, dim, dtype.into())?.pop().ok_or_else(|| invalid("there is no result"))
+                }
+
+                #[doc = concat!("[`Self::", stringify!($name), "`] in place, in the tensor's dtype.")]
+                ///
+                /// # Errors
+                /// As for the operation, or several elements lie at one place.
+                pub fn $in_place(&self, dim: i64) -> Result<&Self> {
+                    scan_into(&$row, self, dim, Some(self.dtype()), &[self])?;
+                    Ok(self)
+                }
+
+                #[doc = concat!("[`Self::", stringify!($name), "`] into `out`, in whose dtype it is computed.")]
+                ///
+                /// # Errors
+                /// As for the operation, or `out` has other sizes or another device.
+                pub fn $out(&self, dim: i64, out: &Self) -> Result<()> {
+                    scan_into(&$row, self, dim, Some(out.dtype()), &[out])
+                }
+            )*
+        }
+    };
+}
+
+sums! {
+    /// The sums of the elements up to each along a dimension (`torch.cumsum`): of integers and booleans in `i64`.
+    cumsum, cumsum_, cumsum_out: CUMSUM;
+    /// The products of the elements up to each along a dimension (`torch.cumprod`): of integers and booleans in `i64`.
+    cumprod, cumprod_, cumprod_out: CUMPROD;
+}
+
+macro_rules! extremes {
+    ($($word:literal $name:ident, $out:ident: $row:ident;)*) => {
+        impl Tensor {
+            $(
+                #[doc = concat!("The ", $word, " of the elements up to each along a dimension, and their places there as `i64`")]
+                #[doc = concat!("(`torch.", stringify!($name), "`): of equal elements the last one. From a NaN on there are NaNs.")]
+                ///
+                /// # Errors
+                /// There is no such dimension, the elements are complex, there is not enough memory, or the device
+                /// failed.
+                pub fn $name(&self, dim: i64) -> Result<(Self, Self)> {
+                    let mut results = scan(&$row, self, dim, None)?;
+                    match (results.pop(), results.pop()) {
+                        (Some(places), Some(values)) => Ok((values, places)),
+                        _ => Err(invalid("there is no result")),
+                    }
+                }
+
+                #[doc = concat!("[`Self::", stringify!($name), "`] into tensors for values and places.")]
+                ///
+                /// # Errors
+                /// As for the operation, or an output has another dtype, other sizes or another device.
+                pub fn $out(&self, dim: i64, values: &Self, indices: &Self) -> Result<()> {
+                    scan_into(&$row, self, dim, None, &[values, indices])
+                }
+            )*
+        }
+    };
+}
+
+extremes! {
+    "largest" cummax, cummax_out: CUMMAX;
+    "smallest" cummin, cummin_out: CUMMIN;
+}
+
+impl Tensor {
+    /// The logarithms of the sums of exponentials of the elements up to each along a dimension
+    /// (`torch.logcumsumexp`).
+    ///
+    /// # Errors
+    /// There is no such dimension, the elements are no real floats, there is not enough memory, or the device failed.
+    pub fn logcumsumexp(&self, dim: i64) -> Result<Self> {
+        scan(&LOGCUMSUMEXP, self, dim, None)?.pop().ok_or_else(|| invalid("there is no result"))
+    }
+}

@@ -1,0 +1,94 @@
+//! Drawing categories by their probabilities.
+//!
+//! One sample, or samples without replacement: each category gets an exponential number, and those with the largest
+//! quotients of probability and number are the samples. Samples with replacement: a uniform number each, and a search in
+//! the sums of the probabilities. `docs/random.md` says where the results can differ from torch's.
+
+use crate::base::dtype::DType;
+use crate::base::error::{Result, invalid};
+use crate::launch::library::random::{self as kernels, Rows};
+use crate::random::fill::{Source, refused};
+use crate::random::generator::Generator;
+use crate::tensor::Tensor;
+
+impl Tensor {
+    /// Draws `samples` categories of each row, whose elements are probabilities up to a factor (`torch.multinomial`).
+    /// The result has the dtype `i64`.
+    ///
+    /// Waits for the device, which checks the probabilities; with replacement, captured work is not checked.
+    ///
+    /// # Errors
+    /// The tensor has neither one nor two dimensions, is no float or on the host, has more than 2^24 categories; there
+    /// are no samples or, without replacement, more than categories; an element is no number, infinite or below zero, or
+    /// a row is zero; the generator's error, or the device failed.
+    pub fn multinomial(&self, samples: i64, replacement: bool, generator: Option<&Generator>) -> Result<Self> {
+        let source = Source::of(self, generator, "multinomial")?;
+        let columns = self.check_rows_of(samples, replacement)?;
+        let is_matrix = self.dim() == 2;
+        let count = if is_matrix { self.sizes()[0] } else { 1 };
+        let sizes: &[i64] = if is_matrix { &[count, samples] } else { &[samples] };
+        let to = Self::empty(sizes, DType::I64, self)?;
+        if to.numel() == 0 {
+            return Ok(to);
+        }
+        let p = self.contiguous()?;
+        let number = |value: i64| u32::try_from(value).map_err(|_| invalid("there are too many samples or rows"));
+        let rows = Rows { p: &p, rows: number(count)?, columns: number(columns)? };
+        let samples = number(samples)?;
+        if replacement && samples > 1 {
+            if !source.is_capturing()? {
+                check_probabilities(&rows)?;
+            }
+            let [_, y] = kernels::sample_grid(rows.rows, samples);
+            let drawn = source.draw(u64::from(rows.rows.div_ceil(y)) * 4)?;
+            kernels::sample_rows(&rows, &to, samples, &drawn)?;
+            return Ok(to);
+        }
+        check_probabilities(&rows)?;
+        let q = Self::empty(p.sizes(), p.dtype(), &p)?;
+        q.exponential_(1.0, generator)?;
+        if samples == 1 {
+            kernels::largest_of_rows(&rows, &q, &to)?;
+        } else {
+            kernels::largest_few(&rows, &q, &to, samples)?;
+        }
+        Ok(to)
+    }
+
+    /// Checks sizes and dtype, and returns the number of categories.
+    fn check_rows_of(&self, samples: i64, replacement: bool) -> Result<i64> {
+        let refuse = |text: &str| Err(refused(text.to_owned()));
+        if !(1..=2).contains(&self.dim()) {
+            return refuse("prob_dist must be 1 or 2 dim");
+        }
+        if !self.dtype().is_floating_point() {
+            let name = self.dtype().scalar_type_name();
+            return refuse(&format!("multinomial only supports floating-point dtypes for input, got: {name}"));
+        }
+        if samples <= 0 {
+            return refuse("cannot sample n_sample <= 0 samples");
+        }
+        let columns = self.size(-1)?;
+        if !replacement && samples > columns {
+            return refuse("cannot sample n_sample > prob_dist.size(-1) samples without replacement");
+        }
+        if columns > 1 << 24 {
+            return refuse("number of categories cannot exceed 2^24");
+        }
+        if columns == 0 && self.numel() == 0 && (self.dim() == 1 || self.sizes()[0] > 0) {
+            return refuse("invalid multinomial distribution (sum of probabilities <= 0)");
+        }
+        Ok(columns)
+    }
+}
+
+fn check_probabilities(rows: &Rows<'_>) -> Result<()> {
+    let wrong = kernels::check_rows(rows)?;
+    if wrong & 1 != 0 {
+        return Err(refused("probability tensor contains either `inf`, `nan` or element < 0".to_owned()));
+    }
+    if wrong & 2 != 0 {
+        return Err(refused("invalid multinomial distribution (sum of probabilities <= 0)".to_owned()));
+    }
+    Ok(())
+}

@@ -1,0 +1,121 @@
+//! New tensors of random numbers.
+
+use crate::base::dtype::DType;
+use crate::base::error::{Result, TensorError};
+use crate::base::shape;
+use crate::iterate;
+use crate::random::fill::refused;
+use crate::random::generator::Generator;
+use crate::tensor::{Tensor, ToDevice, empty_strided};
+
+impl Tensor {
+    /// Uniform numbers from 0 up to but without 1 (`torch.rand`).
+    ///
+    /// # Errors
+    /// A size is negative, there is not enough memory, or as for [`Self::uniform_`].
+    pub fn rand(sizes: &[i64], dtype: DType, device: impl ToDevice, generator: Option<&Generator>) -> Result<Self> {
+        let made = Self::empty(sizes, dtype, device)?;
+        made.uniform_(0.0, 1.0, generator)?;
+        Ok(made)
+    }
+
+    /// Normal numbers of mean 0 and standard deviation 1 (`torch.randn`).
+    ///
+    /// # Errors
+    /// A size is negative, there is not enough memory, or as for [`Self::normal_`].
+    pub fn randn(sizes: &[i64], dtype: DType, device: impl ToDevice, generator: Option<&Generator>) -> Result<Self> {
+        let made = Self::empty(sizes, dtype, device)?;
+        made.normal_(0.0, 1.0, generator)?;
+        Ok(made)
+    }
+
+    /// Whole numbers from `low` up to but without `high` (`torch.randint`; its dtype is `i64` where none is named).
+    ///
+    /// # Errors
+    /// A size is negative, there is not enough memory, or as for [`Self::random_from_to_`].
+    pub fn randint(
+        low: i64,
+        high: i64,
+        sizes: &[i64],
+        dtype: DType,
+        device: impl ToDevice,
+        generator: Option<&Generator>,
+    ) -> Result<Self> {
+        let made = Self::empty(sizes, dtype, device)?;
+        made.random_from_to_(low, Some(high), generator)?;
+        Ok(made)
+    }
+
+    /// Uniform numbers, as many as here, of the same dtype and layout (`torch.rand_like`).
+    ///
+    /// # Errors
+    /// As for [`Self::rand`].
+    pub fn rand_like(&self, generator: Option<&Generator>) -> Result<Self> {
+        let made = like(self, self.dtype())?;
+        made.uniform_(0.0, 1.0, generator)?;
+        Ok(made)
+    }
+
+    /// Normal numbers, as many as here, of the same dtype and layout (`torch.randn_like`).
+    ///
+    /// # Errors
+    /// As for [`Self::randn`].
+    pub fn randn_like(&self, generator: Option<&Generator>) -> Result<Self> {
+        let made = like(self, self.dtype())?;
+        made.normal_(0.0, 1.0, generator)?;
+        Ok(made)
+    }
+
+    /// Whole numbers, as many as here, of the same dtype and layout (`torch.randint_like`).
+    ///
+    /// # Errors
+    /// As for [`Self::randint`].
+    pub fn randint_like(&self, low: i64, high: i64, generator: Option<&Generator>) -> Result<Self> {
+        let made = like(self, self.dtype())?;
+        made.random_from_to_(low, Some(high), generator)?;
+        Ok(made)
+    }
+
+    /// Normal numbers of this tensor's elements as means, and a standard deviation (`torch.normal`).
+    ///
+    /// # Errors
+    /// As for [`Self::normal_`], or there is not enough memory.
+    pub fn normal_about(&self, std: f64, generator: Option<&Generator>) -> Result<Self> {
+        if !(std >= 0.0) {
+            return Err(refused(format!("normal expects std >= 0.0, but found std {std}")));
+        }
+        let made = Self::empty(self.sizes(), self.dtype(), self.device())?;
+        made.normal_(0.0, std, generator)?;
+        made.add_(self)?;
+        Ok(made)
+    }
+}
+
+/// A new tensor of the same sizes, laid out in the same way as far as that leaves no gap (`torch.preserve_format`).
+pub(super) fn like(tensor: &Tensor, dtype: DType) -> Result<Tensor> {
+    let dense = shape::is_non_overlapping_and_dense(tensor.sizes(), tensor.strides());
+    if dense {
+        return empty_strided(tensor.sizes(), tensor.strides(), dtype, tensor.device());
+    }
+    empty_strided(tensor.sizes(), &iterate::result_strides(tensor.sizes(), &[tensor], false), dtype, tensor.device())
+}
+
+/// Checks that a dtype holds the numbers below `n`, as torch does before it makes a permutation.
+pub(super) fn check_holds(n: i64, dtype: DType) -> Result<()> {
+    let too_large = |text: &str| Err(refused(text.to_owned()));
+    let last = (n - 1).max(0);
+    let overflows = |name: &str| Err(refused(format!("value cannot be converted to type {name} without overflow")));
+    match dtype {
+        DType::F16 if n > (1 << 11) + 1 => too_large("n cannot be greater than 2049 for Half type."),
+        DType::F32 if n > (1 << 24) + 1 => too_large("n cannot be greater than 2^24+1 for Float type."),
+        DType::F64 if n > (1 << 53) + 1 => too_large("n cannot be greater than 2^53+1 for Double type."),
+        DType::U8 if u8::try_from(last).is_err() => overflows("uint8_t"),
+        DType::I8 if i8::try_from(last).is_err() => overflows("int8_t"),
+        DType::I16 if i16::try_from(last).is_err() => overflows("int16_t"),
+        DType::I32 if i32::try_from(last).is_err() => overflows("int"),
+        DType::Bool | DType::C32 | DType::C64 | DType::C128 => {
+            Err(TensorError::NotImplemented { kernel: "randperm".to_owned(), dtype }.into())
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,137 @@
+//! The names of `torch` itself: tensors, dtypes and the functions that make and combine them.
+//!
+//! What is a method in torch is a method of [`Tensor`]; functions that torch has besides are here. Where torch has keyword
+//! arguments with defaults, the functions take `impl Into<Option<…>>`, so that `None` and a plain value both work.
+//!
+//! ```
+//! # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/simulated.rs"));
+//! use cuda_api::torch;
+//!
+//! let a = torch::ones(&[2, 3], torch::float32, "cuda")?;
+//! let b = torch::full(&[3, 2], 0.5, torch::float32, "cuda")?;
+//! let product = torch::matmul(&a, &b)?;
+//! assert_eq!(product.to_vec::<f32>()?, [1.5; 4]);
+//! # Ok::<(), torch::Error>(())
+//! ```
+
+#![expect(non_upper_case_globals, reason = "the names are torch's")]
+
+pub use aten_cuda::{
+    DType, Device, Element, Error, Operand, Result, Scalar, Storage, Tensor, TensorError, ToDevice, promote_types,
+    result_type,
+};
+
+macro_rules! dtypes {
+    ($($(#[$doc:meta])* $name:ident = $dtype:ident;)*) => {
+        $($(#[$doc])* pub const $name: DType = DType::$dtype;)*
+    };
+}
+
+dtypes! {
+    /// `torch.bool`.
+    bool = Bool;
+    /// `torch.uint8`.
+    uint8 = U8;
+    /// `torch.int8`.
+    int8 = I8;
+    /// `torch.int16`.
+    int16 = I16;
+    /// `torch.int32`.
+    int32 = I32;
+    /// `torch.int64`.
+    int64 = I64;
+    /// `torch.float16`.
+    float16 = F16;
+    /// `torch.bfloat16`.
+    bfloat16 = BF16;
+    /// `torch.float32`.
+    float32 = F32;
+    /// `torch.float64`.
+    float64 = F64;
+    /// `torch.complex32`.
+    complex32 = C32;
+    /// `torch.complex64`.
+    complex64 = C64;
+    /// `torch.complex128`.
+    complex128 = C128;
+    /// `torch.half`.
+    half = F16;
+    /// `torch.float`.
+    float = F32;
+    /// `torch.double`.
+    double = F64;
+    /// `torch.short`.
+    short = I16;
+    /// `torch.int`.
+    int = I32;
+    /// `torch.long`.
+    long = I64;
+    /// `torch.cfloat`.
+    cfloat = C64;
+    /// `torch.cdouble`.
+    cdouble = C128;
+}
+
+/// A tensor whose elements are not set (`torch.empty`); see [`Tensor::empty`].
+///
+/// # Errors
+/// A size is negative, the device does not exist, or there is not enough memory.
+pub fn empty(sizes: &[i64], dtype: DType, device: impl ToDevice) -> Result<Tensor> {
+    Tensor::empty(sizes, dtype, device)
+}
+
+/// Zeros (`torch.zeros`).
+///
+/// # Errors
+/// As for [`empty`], or the device failed.
+pub fn zeros(sizes: &[i64], dtype: DType, device: impl ToDevice) -> Result<Tensor> {
+    Tensor::zeros(sizes, dtype, device)
+}
+
+/// Ones (`torch.ones`).
+///
+/// # Errors
+/// As for [`empty`], or the device failed.
+pub fn ones(sizes: &[i64], dtype: DType, device: impl ToDevice) -> Result<Tensor> {
+    Tensor::ones(sizes, dtype, device)
+}
+
+/// Elements of one value (`torch.full`).
+///
+/// # Errors
+/// As for [`empty`], or the device failed.
+pub fn full(sizes: &[i64], value: impl Into<Scalar>, dtype: DType, device: impl ToDevice) -> Result<Tensor> {
+    Tensor::full(sizes, value, dtype, device)
+}
+
+/// A tensor on the host with a copy of these elements (`torch.tensor`).
+///
+/// # Errors
+/// The sizes are for another number of elements.
+pub fn tensor<T: Element>(elements: &[T], sizes: &[i64]) -> Result<Tensor> {
+    Tensor::from_slice(elements, sizes)
+}
+
+/// The product of two tensors (`torch.matmul`); see [`Tensor::matmul`].
+///
+/// # Errors
+/// As for the method.
+pub fn matmul(a: &Tensor, b: &Tensor) -> Result<Tensor> {
+    a.matmul(b)
+}
+
+/// The product of two matrices (`torch.mm`); see [`Tensor::mm`].
+///
+/// # Errors
+/// As for the method.
+pub fn mm(a: &Tensor, b: &Tensor) -> Result<Tensor> {
+    a.mm(b)
+}
+
+/// The products of two batches of matrices (`torch.bmm`); see [`Tensor::bmm`].
+///
+/// # Errors
+/// As for the method.
+pub fn bmm(a: &Tensor, b: &Tensor) -> Result<Tensor> {
+    a.bmm(b)
+}
