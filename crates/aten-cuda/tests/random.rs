@@ -160,7 +160,10 @@ fn default_generators_are_one_for_each_device() -> Result<()> {
     assert_eq!(random::default_generator("cuda:1")?.initial_seed()?, seed);
     random::set_rng_state_all(&states)?;
     random::set_rng_state_offset(16, 1)?;
-    assert_eq!((random::initial_seed()?, random::get_rng_state_offset(1)?, random::get_rng_state_offset(0)?), (6, 16, 0));
+    assert_eq!(
+        (random::initial_seed()?, random::get_rng_state_offset(1)?, random::get_rng_state_offset(0)?),
+        (6, 16, 0)
+    );
     random::set_rng_state(&random::get_rng_state(1)?, 0)?;
     assert_eq!(state(), (5, 16));
     let elsewhere = Generator::new(1)?;
@@ -277,7 +280,8 @@ fn captures_keep_generators_as_they_are() -> Result<()> {
     registered.manual_seed(1)?;
     // The default generators are registered by the capture that draws from them, whoever names them.
     let default = random::default_generator(None)?;
-    CUDAGraph::new().capture(&stream, None, CaptureMode::Relaxed, || tensor.normal_(0.0, 1.0, Some(&default)).map(|_| ()))?;
+    CUDAGraph::new()
+        .capture(&stream, None, CaptureMode::Relaxed, || tensor.normal_(0.0, 1.0, Some(&default)).map(|_| ()))?;
     Ok(())
 }
 
@@ -437,7 +441,8 @@ fn layouts_are_filled_in_the_order_of_memory() -> Result<()> {
     }
     let complex = empty(&[30], DType::C64);
     draw(&complex)?;
-    let halves: Vec<f32> = complex.to_vec::<num_complex::Complex32>()?.iter().flat_map(|pair| [pair.re, pair.im]).collect();
+    let halves: Vec<f32> =
+        complex.to_vec::<num_complex::Complex32>()?.iter().flat_map(|pair| [pair.re, pair.im]).collect();
     assert_eq!(halves, wanted);
     random::manual_seed(4)?;
     let error = Tensor::zeros(&[1], DType::F32, "cuda")?.expand(&[3])?.uniform_(0.0, 1.0, None).unwrap_err();
@@ -575,7 +580,8 @@ fn categories_come_as_often_as_they_are_likely() -> Result<()> {
     let _simulated = testkit::simulated_runtime();
     random::manual_seed(31)?;
     for dtype in FLOATS {
-        let p = Tensor::from_slice(&[0.0_f32, 1.0, 2.0, 5.0, 0.0, 3.0, 0.0, 1.0], &[2, 4])?.to_dtype(dtype)?.cuda(None)?;
+        let p =
+            Tensor::from_slice(&[0.0_f32, 1.0, 2.0, 5.0, 0.0, 3.0, 0.0, 1.0], &[2, 4])?.to_dtype(dtype)?.cuda(None)?;
         let drawn = p.multinomial(4000, true, None)?.to_vec::<i64>()?;
         for (row, wanted) in drawn.chunks(4000).zip([[0.0, 0.125, 0.25, 0.625], [0.0, 0.75, 0.0, 0.25]]) {
             for (category, wanted) in (0..).zip(wanted) {
@@ -631,10 +637,7 @@ fn wrong_numbers_are_refused_with_torchs_texts() -> Result<()> {
     assert_eq!(text(integers.normal_(0.0, 1.0, None)), "\"normal_kernel_cuda\" not implemented for 'Byte'");
     let p = Tensor::from_slice(&[0.5_f32, f32::NAN], &[2])?.cuda(None)?;
     let said = |result: Result<Tensor>| result.unwrap_err().to_string();
-    assert_eq!(
-        said(p.multinomial(1, true, None)),
-        "probability tensor contains either `inf`, `nan` or element < 0"
-    );
+    assert_eq!(said(p.multinomial(1, true, None)), "probability tensor contains either `inf`, `nan` or element < 0");
     let zeros = Tensor::zeros(&[2, 3], DType::F32, "cuda")?;
     let sum = "invalid multinomial distribution (sum of probabilities <= 0)";
     assert_eq!(said(zeros.multinomial(2, false, None)), sum);

@@ -73,7 +73,8 @@ fn every_row_on_the_device_is_as_on_the_host() -> Result<()> {
             }
             for (at, &(sizes, dims)) in SHAPES.iter().enumerate() {
                 let host = tensor(sizes, dtype, at as u64)?;
-                let (found, wanted) = (by_name(operation.name, &host.cuda(None)?, dims), by_name(operation.name, &host, dims));
+                let (found, wanted) =
+                    (by_name(operation.name, &host.cuda(None)?, dims), by_name(operation.name, &host, dims));
                 let title = format!("{} {dtype} {sizes:?} along {dims:?}", operation.name);
                 let (found, wanted) = match (found, wanted) {
                     (Ok(found), Ok(wanted)) => (found, wanted),
@@ -365,7 +366,12 @@ fn rows_are_normalised() -> Result<()> {
             assert!((sum - 1.0).abs() < 8.0 * unit(dtype), "softmax {title}: {sum}");
         }
         let exact = wide(&host)?.log_softmax(-1, None)?.to_dtype(dtype)?;
-        assert_close(&device.log_softmax(-1, None)?.cpu()?, &exact, 32.0 * unit(dtype), &format!("log_softmax {title}"))?;
+        assert_close(
+            &device.log_softmax(-1, None)?.cpu()?,
+            &exact,
+            32.0 * unit(dtype),
+            &format!("log_softmax {title}"),
+        )?;
     }
     Ok(())
 }
@@ -385,7 +391,8 @@ fn cross_entropy_is_the_mean_of_negative_logarithms() -> Result<()> {
         let mean = input.cross_entropy(&target, &CrossEntropy::default())?.item()?.to_f64();
         assert!((mean - each.iter().sum::<f64>() / 3.0).abs() < 1e-5);
         let smooth = CrossEntropy { label_smoothing: 0.1, reduction: LossReduction::Sum, ..CrossEntropy::default() };
-        let shared: f64 = [0, 1, 3].iter().map(|row| -logarithms[row * 9..(row + 1) * 9].iter().sum::<f64>() / 9.0).sum();
+        let shared: f64 =
+            [0, 1, 3].iter().map(|row| -logarithms[row * 9..(row + 1) * 9].iter().sum::<f64>() / 9.0).sum();
         let wanted = 0.9 * each.iter().sum::<f64>() + 0.1 * shared;
         assert!((input.cross_entropy(&target, &smooth)?.item()?.to_f64() - wanted).abs() < 1e-4);
     }

@@ -321,7 +321,9 @@ impl Tensor {
         let source = Source::of(self, generator, "random_")?;
         let dtype = self.dtype();
         if dtype.is_complex() {
-            return Err(refused("random_from_to_impl handles only integral, floating-point and boolean types".to_owned()));
+            return Err(refused(
+                "random_from_to_impl handles only integral, floating-point and boolean types".to_owned(),
+            ));
         }
         let Some(to) = to else {
             if from == i64::MIN {
@@ -427,9 +429,7 @@ fn check_uniform(from: f64, to: f64, dtype: DType) -> Result<()> {
     }
     if from > to {
         let (from, to) = (number(from), number(to));
-        return Err(refused(format!(
-            "uniform_ expects to return a [from, to) range, but found from={from} > to={to}"
-        )));
+        return Err(refused(format!("uniform_ expects to return a [from, to) range, but found from={from} > to={to}")));
     }
     if to - from > high {
         let (name, from, to) = (dtype.scalar_type_name(), number(from), number(to));

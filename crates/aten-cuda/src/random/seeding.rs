@@ -83,7 +83,10 @@ pub fn default_generators() -> Result<Vec<Generator>> {
 fn default_of(runtime: &Runtime, device: DeviceIndex) -> Generator {
     let defaults = runtime.extension::<Defaults>();
     let mut states = defaults.states.lock().unwrap_or_else(PoisonError::into_inner);
-    states.entry(device).or_insert_with(|| Generator::default_with_state(State::new(device, unforeseeable(), 0))).clone()
+    states
+        .entry(device)
+        .or_insert_with(|| Generator::default_with_state(State::new(device, unforeseeable(), 0)))
+        .clone()
 }
 
 fn devices() -> Result<std::ops::Range<DeviceIndex>> {
@@ -122,7 +125,9 @@ pub fn manual_seed_all(seed: impl Into<i128>) -> Result<()> {
 /// # Errors
 /// The current stream captures.
 pub fn seed() -> Result<()> {
-    later(Kind::Seed, Change { device: Which::Current, seed: Seed::Any, offset: 0 }, || default_generator(None)?.seed().map(|_| ()))
+    later(Kind::Seed, Change { device: Which::Current, seed: Seed::Any, offset: 0 }, || {
+        default_generator(None)?.seed().map(|_| ())
+    })
 }
 
 /// Seeds the default generators of all devices with one number that nobody can foresee (`torch.cuda.seed_all`). Starts
@@ -184,7 +189,9 @@ pub fn set_rng_state(state: &Tensor, device: impl DeviceArg) -> Result<()> {
     let (seed, offset) = parse(state)?;
     let index = device.index()?;
     let which = index.map_or(Which::Current, Which::One);
-    later(Kind::State, Change { device: which, seed: Seed::Given(seed), offset }, || default_generator(index)?.set_state(state))
+    later(Kind::State, Change { device: which, seed: Seed::Given(seed), offset }, || {
+        default_generator(index)?.set_state(state)
+    })
 }
 
 /// Sets the states of the devices' default generators, the first state that of device 0

@@ -1,8 +1,8 @@
 //! Rows on a device: one kernel, or for few long rows two.
 
 use c10_core::{Device, LaunchConfig};
-use kernel_ir::reduce::{self, Meta, Numbers, Reduction, Schedule};
 use kernel_ir::Type;
+use kernel_ir::reduce::{self, Meta, Numbers, Reduction, Schedule};
 
 use super::plan::{self, Plan};
 use super::{Frame, Part, RowWork};

@@ -4,8 +4,8 @@
 //! their vectors, and on nothing of the device: the same call combines in the same order everywhere.
 
 use c10_core::DeviceBuffer;
-use kernel_ir::reduce::{Last, Order, Reduction, Schedule};
 use kernel_ir::Type;
+use kernel_ir::reduce::{Last, Order, Reduction, Schedule};
 
 use super::{Frame, Part};
 use crate::iterate::Iteration;
@@ -64,7 +64,8 @@ impl<'a> View<'a> {
     fn new(reduction: &'a Reduction, frame: &'a Frame, parts: &'a [Part<'a>]) -> Self {
         let outputs = reduction.output_types().len();
         let (rows, extent) = frame.counts();
-        let repeats = |part: &Part<'_>| extent > 1 && frame.reduced.strides[part.operand].iter().all(|&stride| stride == 0);
+        let repeats =
+            |part: &Part<'_>| extent > 1 && frame.reduced.strides[part.operand].iter().all(|&stride| stride == 0);
         let bits = parts[outputs..].iter().enumerate().take(32);
         let repeated = bits.fold(0, |bits, (at, part)| bits | u32::from(repeats(part)) << at);
         Self { reduction, frame, parts, outputs, rows, extent, repeated }
@@ -80,7 +81,11 @@ impl<'a> View<'a> {
 
     /// The inputs that are read element by element.
     fn read(&self) -> impl Iterator<Item = &Part<'a>> {
-        self.parts[self.outputs..].iter().enumerate().filter(|(at, _)| self.repeated >> at & 1 == 0).map(|(_, part)| part)
+        self.parts[self.outputs..]
+            .iter()
+            .enumerate()
+            .filter(|(at, _)| self.repeated >> at & 1 == 0)
+            .map(|(_, part)| part)
     }
 
     /// Operands whose elements are visited one by one.
@@ -151,7 +156,10 @@ impl<'a> View<'a> {
         let vectors = self.extent.div_ceil(u64::from(vector)).max(1);
         let mut lanes = vectors.next_power_of_two().min(32);
         let long = vectors >= 4 * u64::from(THREADS);
-        while lanes < u64::from(THREADS) && vectors >= 4 * lanes && (long || self.rows.saturating_mul(lanes) < ENOUGH_THREADS) {
+        while lanes < u64::from(THREADS)
+            && vectors >= 4 * lanes
+            && (long || self.rows.saturating_mul(lanes) < ENOUGH_THREADS)
+        {
             lanes *= 2;
         }
         let lanes = u16::try_from(lanes).unwrap_or(32);

@@ -20,8 +20,8 @@ pub(crate) mod sums;
 
 use kernel_ir::{Graph, Type, Value};
 
-pub use run::Dim;
 pub(crate) use moments::LOG_SUM_EXP;
+pub use run::Dim;
 pub(crate) use run::{Call, check_output, launch, reduce, reduce_into};
 
 use crate::base::dtype::{Category, DType};

@@ -113,7 +113,8 @@ impl<'a> Call<'a> {
     fn sizes(&self, dims: &[usize]) -> (Dims, Dims) {
         let all = self.input.sizes().iter().enumerate();
         let full: Dims = all.map(|(dim, &size)| if dims.contains(&dim) { 1 } else { size }).collect();
-        let kept = full.iter().enumerate().filter(|(dim, _)| self.keepdim || !dims.contains(dim)).map(|(_, &size)| size);
+        let kept =
+            full.iter().enumerate().filter(|(dim, _)| self.keepdim || !dims.contains(dim)).map(|(_, &size)| size);
         let kept = kept.collect();
         (full, kept)
     }
@@ -126,7 +127,9 @@ impl<'a> Call<'a> {
         if self.dim.is_all() {
             let arg = matches!(name, "argmax" | "argmin");
             let more = if arg { "" } else { " Specify the reduction dim with the 'dim' argument." };
-            return Err(invalid(format!("{name}(): Expected reduction dim to be specified for input.numel() == 0.{more}")));
+            return Err(invalid(format!(
+                "{name}(): Expected reduction dim to be specified for input.numel() == 0.{more}"
+            )));
         }
         match dims.iter().find(|&&dim| self.input.sizes()[dim] == 0) {
             Some(dim) => Err(invalid(format!("{name}(): Expected reduction dim {dim} to have non-zero size."))),
@@ -223,7 +226,8 @@ pub(crate) fn launch(
     let pack = [input.dtype(), computed].iter().chain(results).fold(1_u64, |sum, &dtype| sum << 4 | dtype as u64);
     let key = ProgramKey { operation: call.operation.name, variant: pack };
     let reduction = rows::reduction(key, || build(call.operation, input.dtype(), computed, results, last))?;
-    let scalars: SmallVec<[u64; 2]> = call.numbers.iter().flat_map(|&number| scalar_bits(number, Type::F64, 1)).collect();
+    let scalars: SmallVec<[u64; 2]> =
+        call.numbers.iter().flat_map(|&number| scalar_bits(number, Type::F64, 1)).collect();
     let inputs = [input, &first_of_rows(input, dims)];
     let inputs = &inputs[..if has_pivot(call.operation, computed) { 2 } else { 1 }];
     rows::run(&RowWork { key, reduction, outputs, inputs, dims, scalars: &scalars })
@@ -266,8 +270,10 @@ fn build(
 ) -> std::result::Result<Reduction, GraphError> {
     let ty = accumulator(computed);
     let recipe = &operation.recipe;
-    let identity: Vec<(Type, u64)> =
-        (recipe.start)(ty, input.parts().max(computed.parts())).into_iter().map(|(ty, start)| (ty, start.bits(ty))).collect();
+    let identity: Vec<(Type, u64)> = (recipe.start)(ty, input.parts().max(computed.parts()))
+        .into_iter()
+        .map(|(ty, start)| (ty, start.bits(ty)))
+        .collect();
     let scalars = vec![Type::F64; recipe.numbers];
     let pivot = has_pivot(operation, computed);
     let accumulators = |graph: &mut Graph| -> Vec<Value> { identity.iter().map(|&(ty, _)| graph.input(ty)).collect() };

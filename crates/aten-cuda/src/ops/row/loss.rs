@@ -138,8 +138,7 @@ fn losses(input: &Tensor, target: &Tensor, options: &CrossEntropy<'_>, dim: usiz
     #[expect(clippy::cast_precision_loss, reason = "the nearest float is meant")]
     let shared = options.label_smoothing / classes as f64;
     let scalar = |value: f64| scalar_bits(Scalar::Float(value), ty, 1)[0];
-    let scalars =
-        [scalar(1.0 - options.label_smoothing), scalar(shared), options.ignore_index.cast_unsigned()];
+    let scalars = [scalar(1.0 - options.label_smoothing), scalar(shared), options.ignore_index.cast_unsigned()];
     let outputs = [&whole_loss, &whole_weight];
     rows::run(&RowWork { key, reduction, outputs: &outputs, inputs: &inputs, dims: &[dim], scalars: &scalars })?;
     Ok((loss, weight))

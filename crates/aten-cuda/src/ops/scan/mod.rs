@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 
 use super::reduce::extremes::with_place;
 use super::reduce::sums::{PROD, SUM};
-use super::reduce::{Call, Operation, Recipe, Start, as_computed, as_they_are, launch, widened, check_output};
+use super::reduce::{Call, Operation, Recipe, Start, as_computed, as_they_are, check_output, launch, widened};
 use crate::base::dtype::{Category, DType};
 use crate::base::error::{Result, TensorError, invalid};
 use crate::base::shape::{contiguous_strides, wrap_dim};
@@ -104,7 +104,12 @@ fn last_extreme(graph: &mut Graph, as_good: Compare, a: &[Value], b: &[Value]) -
 }
 
 /// The results as new tensors.
-fn scan(operation: &'static Operation, input: &Tensor, dim: i64, dtype: Option<DType>) -> Result<SmallVec<[Tensor; 2]>> {
+fn scan(
+    operation: &'static Operation,
+    input: &Tensor,
+    dim: i64,
+    dtype: Option<DType>,
+) -> Result<SmallVec<[Tensor; 2]>> {
     let computed = (operation.computed)(input.dtype(), dtype)?;
     wrap_dim(dim, input.dim())?;
     let strides = contiguous_strides(input.sizes());

@@ -153,14 +153,8 @@ pub(crate) fn integers(
     let (buffer, index) = device(tensor)?;
     let fill = Fill::new(part, tensor.dtype(), drawn, schedule)?;
     let bytes = part.offset..part.offset + part.extent(tensor.element_size());
-    let arguments = [
-        Arg::range(buffer, bytes),
-        place(drawn),
-        (&fill.work).into(),
-        (&fill.view).into(),
-        range.into(),
-        base.into(),
-    ];
+    let arguments =
+        [Arg::range(buffer, bytes), place(drawn), (&fill.work).into(), (&fill.view).into(), range.into(), base.into()];
     let kernel = if is_wide { "wide_integers" } else { "integers" };
     // SAFETY: the kernel writes the elements of the view, which lie in the range, in their dtype.
     unsafe { launch(&TEXT, kernel, index, &grid(schedule), &arguments)? };
@@ -310,9 +304,8 @@ pub(crate) fn sort(keys: &Tensor, numbers: Option<&Tensor>, bits: u32, flip: u64
     let config = LaunchConfig { grid: [tiles, 1, 1], block: [256, 1, 1], shared_bytes: 0 };
     for shift in (0..bits).step_by(8) {
         let mask = (1_u32 << (bits - shift).min(8)) - 1;
-        let count = [
-            dense(&sorted.keys)?, n.into(), flip_of(), shift.into(), mask.into(), dense(&counts)?, tiles.into(),
-        ];
+        let count =
+            [dense(&sorted.keys)?, n.into(), flip_of(), shift.into(), mask.into(), dense(&counts)?, tiles.into()];
         let kernel = if is_wide { "sort_count_64" } else { "sort_count_32" };
         // SAFETY: the kernel reads `n` keys, which the tensor has, and writes 256 counts for each tile.
         unsafe { launch(&TEXT, kernel, index, &config, &count)? };
@@ -395,8 +388,7 @@ pub(crate) fn check_rows(rows: &Rows<'_>) -> Result<i64> {
 /// The place of the largest quotient of each row.
 pub(crate) fn largest_of_rows(rows: &Rows<'_>, q: &Tensor, to: &Tensor) -> Result<()> {
     let (_, index) = device(rows.p)?;
-    let arguments =
-        [dense(rows.p)?, dense(q)?, dense(to)?, rows.rows.into(), rows.columns.into(), rows.ty().into()];
+    let arguments = [dense(rows.p)?, dense(q)?, dense(to)?, rows.rows.into(), rows.columns.into(), rows.ty().into()];
     // SAFETY: the kernel reads the numbers of the rows from two tensors that have them, and writes a number for each row.
     unsafe { launch(&TEXT, "largest_of_rows", index, &rows.config(), &arguments)? };
     Ok(())
@@ -418,8 +410,7 @@ pub(crate) fn largest_few(rows: &Rows<'_>, q: &Tensor, to: &Tensor, samples: u32
     unsafe { launch(&TEXT, "row_keys", index, &cover, &arguments)? };
     let by_row = sort(&keys, Some(&by_quotient.numbers), 32 - (rows.rows - 1).leading_zeros(), 0)?;
     let total = u32::try_from(to.numel()).map_err(|_| invalid("there are too many samples"))?;
-    let arguments =
-        [dense(&by_row.numbers)?, dense(to)?, rows.rows.into(), rows.columns.into(), samples.into()];
+    let arguments = [dense(&by_row.numbers)?, dense(to)?, rows.rows.into(), rows.columns.into(), samples.into()];
     // SAFETY: the kernel reads the first numbers of each row, of which there are no fewer, and writes as many results as
     // the tensor has.
     unsafe { launch(&TEXT, "first_of_rows", index, &LaunchConfig::linear(total, 256), &arguments)? };

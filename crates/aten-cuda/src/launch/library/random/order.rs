@@ -107,9 +107,9 @@ impl Part {
     pub(crate) fn halves(&self) -> [Self; 2] {
         let reach = |dim: usize| (self.sizes[dim] - 1) * self.strides[dim].abs();
         // Of equals the slowest dimension counts.
-        let dim = (0..self.sizes.len()).rev().fold(self.sizes.len() - 1, |best, dim| {
-            if reach(dim) > reach(best) { dim } else { best }
-        });
+        let dim = (0..self.sizes.len())
+            .rev()
+            .fold(self.sizes.len() - 1, |best, dim| if reach(dim) > reach(best) { dim } else { best });
         let lower = self.sizes[dim] / 2;
         let narrowed = |start: i64, size: i64| {
             let mut part = self.clone();
@@ -138,7 +138,8 @@ mod tests {
         let [lower, upper] = part.halves();
         assert_eq!((lower.numel, lower.offset, lower.sizes.as_slice()), (3 << 29, 0, [1 << 20, 3 << 9].as_slice()));
         assert_eq!((upper.numel, upper.offset), (3 << 29, 3 << 31));
-        let [first, second] = Part { sizes: Dims::from_slice(&[5]), strides: Dims::from_slice(&[2]), numel: 5, ..part }.halves();
+        let [first, second] =
+            Part { sizes: Dims::from_slice(&[5]), strides: Dims::from_slice(&[2]), numel: 5, ..part }.halves();
         assert_eq!((first.numel, second.numel, second.offset), (2, 3, 4));
         assert!(first.is_narrow() && first.is_dense(2) && !first.is_dense(4));
     }
