@@ -219,7 +219,11 @@ pub(crate) const COMMANDS: &[Command] = &[
             },
             Opt { name: "FILE...", value: None, about: "the files to check" },
             Opt { name: "--filter", value: Some("NAME"), about: "only the operation of this name" },
-            Opt { name: "--all", value: None, about: "tells of every failure, not only of the first of each operation" },
+            Opt {
+                name: "--all",
+                value: None,
+                about: "tells of every failure, not only of the first of each operation",
+            },
         ],
         run: fills::ops,
     },

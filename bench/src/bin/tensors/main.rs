@@ -110,7 +110,7 @@ fn measure(row: &Row, work: &mut rows::Work) -> Result<f64, Failure> {
     let seconds = f64::from(start.elapsed_time(&end)?) * 1e-3 / f64::from(row.calls);
     Ok(match row.unit {
         Unit::TeraflopPerSecond => work.amount / seconds * 1e-12,
-        _ => work.amount / seconds * 1e-9,
+        Unit::Nanoseconds | Unit::GigabytesPerSecond | Unit::GigaPerSecond => work.amount / seconds * 1e-9,
     })
 }
 

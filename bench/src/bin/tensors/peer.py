@@ -47,6 +47,18 @@ def ones():
     return torch.ones(1024, device="cuda"), torch.ones(1024, device="cuda")
 
 
+def with_places():
+    return numbers(), torch.randint(0, count, (count // 8,), device="cuda")
+
+
+def keys():
+    return torch.randint(0, 1 << 30, (4096 if small else 1 << 26,), device="cuda", dtype=torch.int32)
+
+
+def table():
+    return torch.randn(16 if small else 1 << 20, 512, device="cuda")
+
+
 def as_bf16():
     return numbers().to(torch.bfloat16)
 
@@ -63,6 +75,16 @@ rows = {
     "exp f32": (numbers, torch.exp, 8 * count, 5),
     "transposed copy f32": (square, lambda t: t.t().contiguous(), 8 * count, 5),
     "broadcast add f32": (with_row, lambda t: t[0] + t[1], 8 * count, 5),
+    "gelu bf16": (as_bf16, torch.nn.functional.gelu, 4 * count, 5),
+    "sum f32": (numbers, torch.sum, 4 * count, 5),
+    "softmax rows f32": (square, lambda t: torch.softmax(t, -1), 8 * count, 5),
+    "cumsum f32": (numbers, lambda t: t.cumsum(0), 8 * count, 5),
+    "dropout f32": (numbers, lambda t: torch.nn.functional.dropout(t, 0.4), 9 * count, 5),
+    "gather f32": (with_places, lambda t: t[0].gather(0, t[1]), 2 * count, 5),
+    "normal f32": (numbers, lambda t: t.normal_(), count, 5),
+    "uniform f32": (numbers, lambda t: t.uniform_(), count, 5),
+    "sort 64 Mi i32": (keys, torch.sort, 1 << 26, 2),
+    "topk 64 of 512": (table, lambda t: t.topk(64, -1), 1 << 29, 2),
     "mm f32 1000": (lambda: squares(size32, torch.float32), lambda t: t[0] @ t[1], 2 * size32**3 / 1e3, 10),
     "mm bf16 4096": (lambda: squares(size16, torch.bfloat16), lambda t: t[0] @ t[1], 2 * size16**3 / 1e3, 3),
     "small add": (ones, lambda t: t[0] + t[1], None, 200),

@@ -19,7 +19,6 @@ pub(crate) struct Row {
 pub(crate) enum Unit {
     Nanoseconds,
     GigabytesPerSecond,
-    #[expect(dead_code, reason = "fills are counted in samples")]
     GigaPerSecond,
     TeraflopPerSecond,
 }
@@ -38,48 +37,111 @@ impl Unit {
 /// A call with its tensors, and what one call amounts to in bytes or operations.
 pub(crate) struct Work {
     pub(crate) amount: f64,
-    pub(crate) call: Box<dyn FnMut() -> Result<(), Failure>>,
+    pub(crate) call: Box<dyn FnMut() -> aten_cuda::Result<Tensor>>,
 }
 
 /// The rows in the order of the table.
 pub(crate) const ROWS: &[Row] = &[
     wide("add f32", |small| {
         let (a, b) = (numbers(small)?, numbers(small)?);
-        pointwise(12, small, move || Ok(drop(a.add(&b)?)))
+        pointwise(12, small, move || a.add(&b))
     }),
     wide("copy f32", |small| {
         let a = numbers(small)?;
-        pointwise(8, small, move || Ok(drop(a.copy()?)))
+        pointwise(8, small, move || a.copy())
     }),
     wide("fill f32", |small| {
         let a = numbers(small)?;
-        pointwise(4, small, move || Ok(a.fill_(1.5).map(|_| ())?))
+        pointwise(4, small, move || a.fill_(1.5).cloned())
     }),
     wide("cast f32 to bf16", |small| {
         let a = numbers(small)?;
-        pointwise(6, small, move || Ok(drop(a.to_dtype(DType::BF16)?)))
+        pointwise(6, small, move || a.to_dtype(DType::BF16))
     }),
     wide("cast bf16 to f32", |small| {
         let a = numbers(small)?.to_dtype(DType::BF16)?;
-        pointwise(6, small, move || Ok(drop(a.to_dtype(DType::F32)?)))
+        pointwise(6, small, move || a.to_dtype(DType::F32))
     }),
     wide("relu bf16", |small| {
         let a = numbers(small)?.to_dtype(DType::BF16)?;
-        pointwise(4, small, move || Ok(drop(a.relu()?)))
+        pointwise(4, small, move || a.relu())
     }),
     wide("exp f32", |small| {
         let a = numbers(small)?;
-        pointwise(8, small, move || Ok(drop(a.exp()?)))
+        pointwise(8, small, move || a.exp())
     }),
     wide("transposed copy f32", |small| {
         let a = square(small)?;
-        pointwise(8, small, move || Ok(drop(a.t()?.contiguous()?)))
+        pointwise(8, small, move || a.t()?.contiguous())
     }),
     wide("broadcast add f32", |small| {
         let a = square(small)?;
         let row = a.select(0, 0)?.contiguous()?;
-        pointwise(8, small, move || Ok(drop(a.add(&row)?)))
+        pointwise(8, small, move || a.add(&row))
     }),
+    wide("gelu bf16", |small| {
+        let a = numbers(small)?.to_dtype(DType::BF16)?;
+        pointwise(4, small, move || a.gelu())
+    }),
+    wide("sum f32", |small| {
+        let a = numbers(small)?;
+        pointwise(4, small, move || a.sum(None, false, None))
+    }),
+    wide("softmax rows f32", |small| {
+        let a = square(small)?;
+        pointwise(8, small, move || a.softmax(-1, None))
+    }),
+    wide("cumsum f32", |small| {
+        let a = numbers(small)?;
+        pointwise(8, small, move || a.cumsum(0, None))
+    }),
+    wide("dropout f32", |small| {
+        let a = numbers(small)?;
+        pointwise(9, small, move || a.dropout(0.4, true))
+    }),
+    wide("gather f32", |small| {
+        let a = numbers(small)?;
+        let places = Tensor::randint(0, a.numel(), &[a.numel() / 8], DType::I64, "cuda", None)?;
+        pointwise(2, small, move || a.gather(0, &places))
+    }),
+    Row {
+        name: "normal f32",
+        unit: Unit::GigaPerSecond,
+        calls: 5,
+        prepare: |small| {
+            let a = numbers(small)?;
+            samples(small, move || a.normal_(0.0, 1.0, None).cloned())
+        },
+    },
+    Row {
+        name: "uniform f32",
+        unit: Unit::GigaPerSecond,
+        calls: 5,
+        prepare: |small| {
+            let a = numbers(small)?;
+            samples(small, move || a.uniform_(0.0, 1.0, None).cloned())
+        },
+    },
+    Row {
+        name: "sort 64 Mi i32",
+        unit: Unit::GigaPerSecond,
+        calls: 2,
+        prepare: |small| {
+            let count = if small { 4096 } else { 1 << 26 };
+            let a = Tensor::randint(0, 1 << 30, &[count], DType::I32, "cuda", None)?;
+            Ok(Work { amount: f64::from(1 << 26), call: Box::new(move || Ok(a.sort(0, false)?.0)) })
+        },
+    },
+    Row {
+        name: "topk 64 of 512",
+        unit: Unit::GigaPerSecond,
+        calls: 2,
+        prepare: |small| {
+            let count = if small { 16 } else { 1 << 20 };
+            let a = Tensor::randn(&[count, 512], DType::F32, "cuda", None)?;
+            Ok(Work { amount: f64::from(1 << 29), call: Box::new(move || Ok(a.topk(64, -1, true)?.0)) })
+        },
+    },
     Row {
         name: "mm f32 1000",
         unit: Unit::TeraflopPerSecond,
@@ -99,14 +161,14 @@ pub(crate) const ROWS: &[Row] = &[
         prepare: |_| {
             let a = Tensor::ones(&[1024], DType::F32, "cuda")?;
             let b = Tensor::ones(&[1024], DType::F32, "cuda")?;
-            Ok(Work { amount: 1.0, call: Box::new(move || Ok(drop(a.add(&b)?))) })
+            Ok(Work { amount: 1.0, call: Box::new(move || a.add(&b)) })
         },
     },
     Row {
         name: "empty",
         unit: Unit::Nanoseconds,
         calls: 200,
-        prepare: |_| Ok(Work { amount: 1.0, call: Box::new(|| Ok(drop(Tensor::empty(&[1024], DType::F32, "cuda")?))) }),
+        prepare: |_| Ok(Work { amount: 1.0, call: Box::new(|| Tensor::empty(&[1024], DType::F32, "cuda")) }),
     },
 ];
 
@@ -130,8 +192,13 @@ fn square(small: bool) -> Result<Tensor, Failure> {
 }
 
 #[expect(clippy::cast_precision_loss, clippy::unnecessary_wraps, reason = "counts of bytes; the rows' shape")]
-fn pointwise(bytes: i64, small: bool, call: impl FnMut() -> Result<(), Failure> + 'static) -> Result<Work, Failure> {
+fn pointwise(bytes: i64, small: bool, call: impl FnMut() -> aten_cuda::Result<Tensor> + 'static) -> Result<Work, Failure> {
     Ok(Work { amount: (bytes * side(small) * side(small) * 2) as f64, call: Box::new(call) })
+}
+
+/// A row that counts elements.
+fn samples(small: bool, call: impl FnMut() -> aten_cuda::Result<Tensor> + 'static) -> Result<Work, Failure> {
+    pointwise(1, small, call)
 }
 
 #[expect(clippy::cast_precision_loss, reason = "counts of operations")]
@@ -139,5 +206,5 @@ fn product(size: i64, dtype: DType) -> Result<Work, Failure> {
     let a = Tensor::full(&[size, size], 0.5, dtype, "cuda")?;
     let b = Tensor::full(&[size, size], 0.25, dtype, "cuda")?;
     let work = 2.0 * (size as f64).powi(3);
-    Ok(Work { amount: work, call: Box::new(move || Ok(drop(a.mm(&b)?))) })
+    Ok(Work { amount: work, call: Box::new(move || a.mm(&b)) })
 }

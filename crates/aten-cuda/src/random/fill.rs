@@ -141,7 +141,7 @@ impl Tensor {
     /// The dtype is no float and not complex, `std` is negative, or as for [`Self::uniform_`].
     pub fn normal_(&self, mean: f64, std: f64, generator: Option<&Generator>) -> Result<&Self> {
         let source = Source::of(self, generator, "normal_")?;
-        if !(std >= 0.0) {
+        if std.is_nan() || std < 0.0 {
             return Err(refused(format!("normal expects std >= 0.0, but found std {}", number(std))));
         }
         check_float(self.dtype(), self.dtype().to_real(), "normal_kernel_cuda")?;
@@ -157,7 +157,7 @@ impl Tensor {
     /// The dtype is no float, `std` is not above zero, or as for [`Self::uniform_`].
     pub fn log_normal_(&self, mean: f64, std: f64, generator: Option<&Generator>) -> Result<&Self> {
         let source = Source::of(self, generator, "log_normal_")?;
-        if !(std > 0.0) {
+        if std.is_nan() || std <= 0.0 {
             return Err(refused(format!("log_normal_ expects std > 0.0, but found std={}", number(std))));
         }
         check_float(self.dtype(), self.dtype(), "log_normal_cuda")?;
@@ -172,7 +172,7 @@ impl Tensor {
     /// The dtype is no float, the rate is not above zero, or as for [`Self::uniform_`].
     pub fn exponential_(&self, lambda: f64, generator: Option<&Generator>) -> Result<&Self> {
         let source = Source::of(self, generator, "exponential_")?;
-        if !(lambda > 0.0) {
+        if lambda.is_nan() || lambda <= 0.0 {
             return Err(refused(format!("exponential_ expects lambda > 0.0, but found lambda={}", number(lambda))));
         }
         check_float(self.dtype(), self.dtype(), "exponential_cuda")?;
@@ -188,7 +188,7 @@ impl Tensor {
     /// The dtype is no float, the scale is not above zero, or as for [`Self::uniform_`].
     pub fn cauchy_(&self, median: f64, sigma: f64, generator: Option<&Generator>) -> Result<&Self> {
         let source = Source::of(self, generator, "cauchy_")?;
-        if !(sigma > 0.0) {
+        if sigma.is_nan() || sigma <= 0.0 {
             return Err(refused(format!("cauchy_ expects sigma > 0.0, but found sigma={}", number(sigma))));
         }
         if !self.dtype().is_floating_point() {
@@ -462,7 +462,7 @@ fn check_bounds(from: i64, last: i64, dtype: DType) -> Result<()> {
 }
 
 /// The name of a dtype's C++ type, as torch's texts have it.
-fn cxx_name<'a>(dtype: DType, lower: &'a str) -> &'a str {
+fn cxx_name(dtype: DType, lower: &str) -> &str {
     match dtype {
         DType::U8 => "unsigned char",
         DType::I8 => "signed char",

@@ -81,7 +81,7 @@ impl Tensor {
     /// # Errors
     /// As for [`Self::normal_`], or there is not enough memory.
     pub fn normal_about(&self, std: f64, generator: Option<&Generator>) -> Result<Self> {
-        if !(std >= 0.0) {
+        if std.is_nan() || std < 0.0 {
             return Err(refused(format!("normal expects std >= 0.0, but found std {std}")));
         }
         let made = Self::empty(self.sizes(), self.dtype(), self.device())?;

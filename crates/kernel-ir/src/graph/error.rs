@@ -58,7 +58,9 @@ pub enum GraphError {
         given: usize,
     },
     /// The programs of a reduction do not fit together.
-    #[error("the programs of the reduction do not fit together: inputs, outputs or scalars are not those of their place")]
+    #[error(
+        "the programs of the reduction do not fit together: inputs, outputs or scalars are not those of their place"
+    )]
     Reduction,
     /// The graph has no output.
     #[error("the graph has no output")]

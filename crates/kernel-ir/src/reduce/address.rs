@@ -59,7 +59,10 @@ impl Arithmetic {
 
     /// The address of the first element of a row, for an operand.
     pub(super) fn row(self, writer: &mut Writer, base: Reg, operand: usize, places: &[Reg]) -> Reg {
-        places.iter().enumerate().fold(base, |address, (dim, &place)| self.advance(writer, address, operand, dim, place))
+        places
+            .iter()
+            .enumerate()
+            .fold(base, |address, (dim, &place)| self.advance(writer, address, operand, dim, place))
     }
 
     /// The address of the element at a place of the row.

@@ -126,7 +126,8 @@ impl Work<'_> {
         let mut count = set.first().map_or(1, Row::len);
         while count > 1 {
             let (high, low) = (count / 2, count - count / 2);
-            let pairs = set.iter().map(|lanes| lanes.part(0, high)).chain(set.iter().map(|lanes| lanes.part(low, high)));
+            let pairs =
+                set.iter().map(|lanes| lanes.part(0, high)).chain(set.iter().map(|lanes| lanes.part(low, high)));
             let pairs: Vec<Row> = pairs.collect();
             let joined = eval::run(&pass.combine, &pairs, self.scalars, 0, high);
             set = set.iter().map(|lanes| lanes.part(0, low)).collect();

@@ -86,15 +86,15 @@ impl Body<'_> {
         self.writer.place(&stored);
         line!(self.writer, "bar.sync 0");
         let of_row = usize::from(self.schedule.lanes) / 32;
-        let first = self.writer.make(Class::Bits32, "mad.lo.u32", format_args!("{}, {}, {shared}", self.slot, of_row * 8));
+        let first =
+            self.writer.make(Class::Bits32, "mad.lo.u32", format_args!("{}, {}, {shared}", self.slot, of_row * 8));
         let own = self.writer.make(Class::Bits32, "shr.u32", format_args!("{}, 5", self.lane));
         let (mut all, mut lower) = (none.to_vec(), none.to_vec());
         for warp in 0..of_row {
             let is_own = self.writer.make(Class::Predicate, "setp.eq.u32", format_args!("{own}, {warp}"));
             lower = self.chosen(is_own, &all, &lower);
             let places = types.iter().enumerate().map(|(at, &ty)| (ty, (at * warps + warp) * 8));
-            let next: Vec<Reg> =
-                places.map(|(ty, place)| load_shared(self.writer, ty, first, place)).collect();
+            let next: Vec<Reg> = places.map(|(ty, place)| load_shared(self.writer, ty, first, place)).collect();
             all = self.joined(0, &all, &next);
         }
         (self.joined(0, &lower, &before), all)
@@ -145,7 +145,8 @@ impl Body<'_> {
         self.writer.place(&stored);
         line!(self.writer, "bar.sync 0");
         let of_row = usize::from(self.schedule.lanes) / 32;
-        let first = self.writer.make(Class::Bits32, "mad.lo.u32", format_args!("{}, {}, {shared}", self.slot, of_row * 8));
+        let first =
+            self.writer.make(Class::Bits32, "mad.lo.u32", format_args!("{}, {}, {shared}", self.slot, of_row * 8));
         let load = |body: &mut Self, warp: usize| -> Vec<Reg> {
             let places = types.iter().enumerate().map(|(at, &ty)| (ty, (at * warps + warp) * 8));
             places.map(|(ty, place)| load_shared(body.writer, ty, first, place)).collect()

@@ -104,7 +104,9 @@ impl Reduction {
     pub fn output_types(&self) -> Vec<Type> {
         match &self.last {
             Last::Each(program) => program.output_types().collect(),
-            Last::Row | Last::Running => self.passes.last().map(|pass| pass.finish.output_types().collect()).unwrap_or_default(),
+            Last::Row | Last::Running => {
+                self.passes.last().map(|pass| pass.finish.output_types().collect()).unwrap_or_default()
+            }
         }
     }
 
@@ -177,7 +179,9 @@ impl Reduction {
             && match &self.last {
                 Last::Row => true,
                 Last::Running => self.passes.len() == 1,
-                Last::Each(program) => self.has_scalars(program) && elements_and_values.eq(program.inputs().iter().copied()),
+                Last::Each(program) => {
+                    self.has_scalars(program) && elements_and_values.eq(program.inputs().iter().copied())
+                }
             }
     }
 

@@ -70,13 +70,17 @@ impl Schedule {
     pub(super) fn check(&self, reduction: &Reduction) -> Result<(), GraphError> {
         let refuse = |reason| Err(GraphError::Schedule { reason });
         let widest = match reduction.last() {
-            Last::Each(_) | Last::Running => reduction.inputs().iter().copied().chain(reduction.output_types()).map(Type::bytes).max(),
+            Last::Each(_) | Last::Running => {
+                reduction.inputs().iter().copied().chain(reduction.output_types()).map(Type::bytes).max()
+            }
             Last::Row => reduction.inputs().iter().map(|ty| ty.bytes()).max(),
         };
         let running = *reduction.last() == Last::Running;
         match self {
             _ if !self.lanes.is_power_of_two() || self.lanes > self.threads => refuse("the lanes are no power of two"),
-            _ if !self.threads.is_multiple_of(32) || self.threads > 1024 || self.threads == 0 => refuse("the block is no warps"),
+            _ if !self.threads.is_multiple_of(32) || self.threads > 1024 || self.threads == 0 => {
+                refuse("the block is no warps")
+            }
             _ if !self.threads.is_multiple_of(self.lanes) => refuse("the lanes do not fill the block"),
             _ if self.unroll == 0 || self.kept == 0 || self.reduced == 0 => refuse("there is no dimension or element"),
             _ if !self.vector.is_power_of_two() || widest.unwrap_or(1) * usize::from(self.vector) > 16 => {
@@ -86,7 +90,9 @@ impl Schedule {
             _ if running && self.order == Order::Outer && (self.lanes, self.vector) != (1, 1) => {
                 refuse("a scan over neighbouring rows has one lane")
             }
-            _ if running && self.order == Order::Inner && self.lanes == 1 => refuse("a scan along rows has several lanes"),
+            _ if running && self.order == Order::Inner && self.lanes == 1 => {
+                refuse("a scan along rows has several lanes")
+            }
             _ if self.repeated != 0 && self.order == Order::Outer && self.vector > 1 => {
                 refuse("vectors over rows have no repeated inputs")
             }

@@ -88,7 +88,8 @@ impl<'a> Body<'a> {
         let arithmetic = Arithmetic::new(&schedule, meta);
         let (block, thread) = writer.block_and_thread();
         let (lane, slot) = lane_and_slot(writer, &schedule, thread);
-        let scalars = reduction.scalars().iter().enumerate().map(|(at, &ty)| writer.scalar(ty, meta.scalar(at))).collect();
+        let scalars =
+            reduction.scalars().iter().enumerate().map(|(at, &ty)| writer.scalar(ty, meta.scalar(at))).collect();
         let rows = arithmetic.number(writer, Meta::ROWS);
         let slots = schedule.rows_of_block();
         let each = slots / u64::from(schedule.threads / schedule.lanes);
@@ -111,8 +112,22 @@ impl<'a> Body<'a> {
         let (first, end) = bounds(writer, arithmetic, &schedule, lane, valid);
         let (outputs, repeated, values, kept) = (operands, vec![None; inputs.len()], Vec::new(), Vec::new());
         Self {
-            writer, reduction, schedule, arithmetic, outputs, inputs, repeated, scalars, thread, lane, slot, valid, first,
-            end, values, kept,
+            writer,
+            reduction,
+            schedule,
+            arithmetic,
+            outputs,
+            inputs,
+            repeated,
+            scalars,
+            thread,
+            lane,
+            slot,
+            valid,
+            first,
+            end,
+            values,
+            kept,
         }
     }
 
@@ -136,7 +151,8 @@ impl<'a> Body<'a> {
             }
             let sets = self.combine(pass, sets);
             let finish = &self.reduction.passes()[pass].finish;
-            let found: Vec<Vec<Reg>> = sets.iter().map(|set| self.writer.program(finish, set, &self.scalars, None)).collect();
+            let found: Vec<Vec<Reg>> =
+                sets.iter().map(|set| self.writer.program(finish, set, &self.scalars, None)).collect();
             self.values.push(found.concat());
         }
         match self.reduction.last() {
@@ -322,7 +338,8 @@ impl<'a> Body<'a> {
         let name = self.arithmetic.unsigned();
         self.writer.place(&again);
         let reach = self.arithmetic.add(self.writer, at, step * (unroll as u64 - 1) + along);
-        let past = self.writer.make(Class::Predicate, &format!("setp.gt.{name}"), format_args!("{reach}, {}", self.end));
+        let past =
+            self.writer.make(Class::Predicate, &format!("setp.gt.{name}"), format_args!("{reach}, {}", self.end));
         line!(self.writer, "@{past} bra {out}");
         // All loads stand before the first use, so that they are under way together.
         let mut loaded = Vec::with_capacity(unroll);
