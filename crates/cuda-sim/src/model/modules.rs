@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use cuda_sys::CUresult;
 
-use ptx_sim::{Failure, Fault, Finding, FindingKind, Limits, Outcome, Program};
+use ptx_sim::{Failure, Fault, Finding, FindingKind, Limits, Outcome, Program, Site};
 
 use super::State;
 use super::kernel::Kernel;
@@ -334,8 +334,9 @@ impl State {
             Ok(()) if strict => Err(ILLEGAL_ADDRESS),
             Ok(()) => Ok(if outcome.time_ns > SHORT_NS { outcome.time_ns } else { 0 }),
             Err(failure) => {
-                let at = if failure.address == 0 { String::new() } else { format!(" at {:#x}", failure.address) };
-                let text = format!("kernel '{kernel}', {}: {}{at}", place_of(&failure), failure.fault);
+                let address = failure.at.address;
+                let at = if address == 0 { String::new() } else { format!(" at {address:#x}") };
+                let text = format!("kernel '{kernel}', {}: {}{at}", place_of(&failure.at), failure.fault);
                 self.report(ReportKind::KernelFailure, text);
                 Err(code_of(failure.fault))
             }
@@ -343,8 +344,8 @@ impl State {
     }
 }
 
-/// The place of a failure in words: line, block and thread.
-fn place_of(at: &Failure) -> String {
+/// A place in words: line, block and thread.
+fn place_of(at: &Site) -> String {
     let place = at.source.place;
     let origin = at.source.origin.map_or(String::new(), |(_, line)| format!(" (source line {line})"));
     format!("PTX line {}, column {}{origin}, block {}, thread {}", place.line, place.column, at.block, at.thread)

@@ -2,7 +2,7 @@
 
 use super::barrier::Barriers;
 use super::fragment::Warp;
-use super::memory::{Failure, Fault, Memory};
+use super::memory::{Failure, Memory, Site};
 use super::op::Program;
 use super::reach::{Reach, Stop, Windows};
 use super::watch::{Checks, Watch};
@@ -79,7 +79,7 @@ pub struct Finding {
     /// What it is.
     pub kind: FindingKind,
     /// Where it was noticed.
-    pub at: Failure,
+    pub at: Site,
     /// What it is, in words.
     pub text: String,
 }
@@ -156,12 +156,16 @@ impl<'k, 'm, M: Memory<'m>> Core<'k, 'm, M> {
 
     /// What stopped a lane, with its place.
     pub(crate) fn failure(&self, common: &Common, warp: &Warp, pc: u32, stop: Stop) -> Failure {
-        Failure {
-            fault: stop.fault,
+        Failure { fault: stop.fault, at: self.site(common, warp, pc, (stop.lane, stop.address)) }
+    }
+
+    /// The place of a lane that accesses an address.
+    fn site(&self, common: &Common, warp: &Warp, pc: u32, (lane, address): (usize, u64)) -> Site {
+        Site {
             source: self.launch.program.sources[pc as usize],
             block: common.block,
-            thread: warp.number * 32 + u32::try_from(stop.lane).unwrap_or(0),
-            address: stop.address,
+            thread: warp.number * 32 + u32::try_from(lane).unwrap_or(0),
+            address,
         }
     }
 
@@ -176,12 +180,11 @@ impl<'k, 'm, M: Memory<'m>> Core<'k, 'm, M> {
         common: &Common,
         warp: &Warp,
         pc: u32,
-        (lane, address): (usize, u64),
+        lane: (usize, u64),
         kind: FindingKind,
         text: String,
     ) {
-        let stop = Stop { fault: Fault::Hang, lane, address };
-        let at = self.failure(common, warp, pc, stop);
+        let at = self.site(common, warp, pc, lane);
         let known = self.findings.iter().any(|finding| finding.kind == kind && finding.at.source == at.source);
         if !known && self.findings.len() < FINDINGS_MAX {
             self.findings.push(Finding { kind, at, text });

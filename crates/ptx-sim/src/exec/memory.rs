@@ -26,11 +26,9 @@ pub enum Fault {
     Call,
 }
 
-/// Why a launch ended early, and where.
+/// Where in a launch something happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Failure {
-    /// What went wrong.
-    pub fault: Fault,
+pub struct Site {
     /// The instruction.
     pub source: Source,
     /// Number of the block in the grid.
@@ -39,6 +37,15 @@ pub struct Failure {
     pub thread: u32,
     /// The address that was accessed; 0 where none was.
     pub address: u64,
+}
+
+/// Why a launch ended early, and where.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// What went wrong.
+    pub fault: Fault,
+    /// Where.
+    pub at: Site,
 }
 
 impl fmt::Display for Fault {
