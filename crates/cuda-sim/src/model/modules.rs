@@ -10,11 +10,12 @@ use cuda_sys::CUresult;
 
 use ptx_sim::{Failure, Fault, Finding, FindingKind, Limits, Outcome, Program, Site};
 
-use super::State;
+use super::engine::Due;
 use super::kernel::Kernel;
 use super::memory::bytes::{self, Bytes};
-use super::memory::{Access, DeviceView, GRANULE, Noticed, RegionKind};
+use super::memory::{DeviceView, GRANULE, Noticed, RegionKind};
 use super::occupancy::{Demand, MULTIPROCESSORS};
+use super::{Effect, State};
 use crate::codes::{
     ASSERT, Answer, COOPERATIVE_LAUNCH_TOO_LARGE, ILLEGAL_ADDRESS, INVALID_HANDLE, INVALID_PC, INVALID_VALUE,
     LAUNCH_FAILED, LAUNCH_TIMEOUT, MISALIGNED_ADDRESS, NOT_SUPPORTED,
@@ -258,7 +259,8 @@ impl State {
     }
 
     /// Runs a kernel; how many nanoseconds it goes on after that.
-    pub(super) fn run_kernel(&mut self, launch: &Launch, context: u64, at_ns: u64) -> Result<u64, CUresult> {
+    pub(super) fn run_kernel(&mut self, launch: &Launch, due: &Due<Effect>) -> Result<u64, CUresult> {
+        let context = due.context;
         let device = self.active_context(context)?.device;
         let peers = &self.active_context(context)?.peers;
         let mut reachable: Vec<u32> =
@@ -284,17 +286,17 @@ impl State {
             cooperative: launch.cooperative,
             warp_steps: self.config.kernel_steps,
             all_steps: self.config.launch_steps,
-            start_ns: at_ns,
+            start_ns: due.at_ns,
             grid_id: self.launches,
             multiprocessors: MULTIPROCESSORS,
             seed: self.rng.next(),
             parts_warps: self.config.parts_warps,
-            checks: self.config.checks,
+            checks: self.config.checks.of_kernels(),
             wide: true,
         };
         let own = self.conditions.iter().filter(|(_, condition)| condition.context == context);
         let conditions = own.map(|(&handle, _)| handle).collect();
-        let mut view = DeviceView::new(&self.memory, &reachable, &conditions);
+        let mut view = DeviceView::new(&self.memory, &reachable, &conditions, due.asked);
         let (outcome, ran) = ptx_sim::run(grid, &mut view);
         let noticed = view.finish();
         self.conclude_launch(launch, noticed, &outcome, ran)
@@ -316,19 +318,10 @@ impl State {
         self.print(&noticed.printed, std::io::stdout());
         self.print(&noticed.errors, std::io::stderr());
         let kernel = &launch.kernel.name;
-        let strict = self.config.strict && !(noticed.findings.is_empty() && outcome.findings.is_empty());
-        for Access { kind, address, bytes, what } in noticed.findings {
-            self.report(kind, format!("kernel '{kernel}' accesses {bytes} bytes at {address:#x}, {what}"));
-        }
+        let strict = self.config.strict && !outcome.findings.is_empty();
         for Finding { kind, at, text } in &outcome.findings {
-            let kind = match kind {
-                FindingKind::BarrierDivergence => ReportKind::BarrierDivergence,
-                FindingKind::AbsentLane => ReportKind::AbsentLane,
-                FindingKind::SharedRace | FindingKind::GlobalRace => ReportKind::Race,
-                FindingKind::UninitializedRead => ReportKind::UninitializedRead,
-            };
             let address = if at.address == 0 { String::new() } else { format!(" (address {:#x})", at.address) };
-            self.report(kind, format!("kernel '{kernel}', {}: {text}{address}", place_of(at)));
+            self.report(kind_of(*kind), format!("kernel '{kernel}', {}: {text}{address}", place_of(at)));
         }
         match ran {
             Ok(()) if strict => Err(ILLEGAL_ADDRESS),
@@ -341,6 +334,19 @@ impl State {
                 Err(code_of(failure.fault))
             }
         }
+    }
+}
+
+/// What a finding is reported as.
+pub(super) fn kind_of(kind: FindingKind) -> ReportKind {
+    match kind {
+        FindingKind::BarrierDivergence => ReportKind::BarrierDivergence,
+        FindingKind::AbsentLane => ReportKind::AbsentLane,
+        FindingKind::SharedRace | FindingKind::GlobalRace => ReportKind::Race,
+        FindingKind::UninitializedRead => ReportKind::UninitializedRead,
+        FindingKind::OutOfBounds => ReportKind::OutOfBounds,
+        FindingKind::UseAfterFree => ReportKind::UseAfterFree,
+        FindingKind::UseBeforeAllocation => ReportKind::UseBeforeAllocation,
     }
 }
 

@@ -24,12 +24,14 @@ pub(super) fn access<'m, M: Memory<'m>>(
     (pc, active): (u32, u32),
 ) -> Result<(), Stop> {
     let program = core.launch.program;
-    match &program.actions[pc as usize] {
+    let done = match &program.actions[pc as usize] {
         Action::Load(what) => load(core, common, warp, base, what, (pc, active)),
         Action::Store(what) => store(core, common, warp, base, what, (pc, active)),
         Action::Atomic(what) => atomic(core, common, warp, base, what, (pc, active)),
         _ => Ok(()),
-    }
+    };
+    core.find_noticed(common, warp, pc);
+    done
 }
 
 /// The addresses of all lanes; of those that are not active that of one which is.

@@ -92,6 +92,7 @@ pub(super) fn execute<'m, M: Memory<'m>>(
         }
         _ => Ok(Next::Go),
     };
+    core.find_noticed(common, warp, at);
     done.map_err(|stop| core.failure(common, warp, at, stop))
 }
 

@@ -2,7 +2,7 @@
 
 use super::barrier::Barriers;
 use super::fragment::Warp;
-use super::memory::{Failure, Memory, Site};
+use super::memory::{Failure, Memory, Notice, Site};
 use super::op::Program;
 use super::reach::{Reach, Stop, Windows};
 use super::watch::{Checks, Watch};
@@ -97,6 +97,12 @@ pub enum FindingKind {
     GlobalRace,
     /// A read of shared memory that nobody wrote.
     UninitializedRead,
+    /// An access beside what was allocated, to memory that is there.
+    OutOfBounds,
+    /// An access to memory that was given back and is still there.
+    UseAfterFree,
+    /// An access to memory that is to be allocated by work which has not run yet.
+    UseBeforeAllocation,
 }
 
 /// The most findings of a launch that are told; the others would say the same.
@@ -114,6 +120,8 @@ pub(crate) struct Core<'k, 'm, M> {
     /// The most cycles that any warp took.
     pub(crate) cycles: u64,
     pub(crate) findings: Vec<Finding>,
+    /// What the memory noticed in the instruction under way, with its lane and address.
+    pub(crate) notices: Vec<(usize, u64, Notice)>,
     pub(crate) watch: Watch,
 }
 
@@ -151,6 +159,7 @@ impl<'k, 'm, M: Memory<'m>> Core<'k, 'm, M> {
             shared: &mut common.shared,
             local,
             parameters: &mut self.parameters,
+            notices: &mut self.notices,
         }
     }
 
@@ -188,6 +197,16 @@ impl<'k, 'm, M: Memory<'m>> Core<'k, 'm, M> {
         let known = self.findings.iter().any(|finding| finding.kind == kind && finding.at.source == at.source);
         if !known && self.findings.len() < FINDINGS_MAX {
             self.findings.push(Finding { kind, at, text });
+        }
+    }
+
+    /// Notes what the memory noticed in the instruction at a program counter.
+    #[inline]
+    pub(crate) fn find_noticed(&mut self, common: &Common, warp: &Warp, pc: u32) {
+        if !self.notices.is_empty() {
+            for (lane, address, Notice { kind, text }) in std::mem::take(&mut self.notices) {
+                self.find_of_lane(common, warp, pc, (lane, address), kind, text);
+            }
         }
     }
 

@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::fmt;
 
+use super::core::FindingKind;
 use crate::program::Source;
 
 /// Why a launch ended early.
@@ -80,6 +81,15 @@ impl fmt::Debug for Window<'_> {
     }
 }
 
+/// What is wrong with an access that was let pass, as [`Memory`] knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Notice {
+    /// What it is.
+    pub kind: FindingKind,
+    /// The same in words, which follow the place: "reads 4 bytes ...".
+    pub text: String,
+}
+
 /// What a kernel can reach beside its shared and local memory.
 pub trait Memory<'m> {
     /// The window that an address is in; none where each access has to be asked for.
@@ -96,6 +106,11 @@ pub trait Memory<'m> {
     /// # Errors
     /// [`Fault::Address`].
     fn store(&mut self, address: u64, bytes: u64, value: u64) -> Result<(), Fault>;
+
+    /// What was wrong with the last [`Memory::load`] or [`Memory::store`], if anything; asked once after each.
+    fn noticed(&mut self) -> Option<Notice> {
+        None
+    }
 
     /// Sets the condition of a conditional node.
     ///

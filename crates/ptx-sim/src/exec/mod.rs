@@ -36,6 +36,6 @@ mod tests;
 pub use self::core::{Finding, FindingKind, Launch};
 pub use flat::FlatMemory;
 pub use grid::{Outcome, run};
-pub use memory::{Failure, Fault, Memory, Site, Window};
+pub use memory::{Failure, Fault, Memory, Notice, Site, Window};
 pub use op::Program;
 pub use watch::Checks;

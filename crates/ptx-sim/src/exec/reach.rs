@@ -9,7 +9,7 @@
 
 use std::cell::Cell;
 
-use super::memory::{Fault, Memory, Window};
+use super::memory::{Fault, Memory, Notice, Window};
 use super::rows::{LANES, Long, Word, lanes};
 use crate::program::types::{LOCAL_WINDOW, PARAMETER_WINDOW, SHARED_WINDOW, Space, WINDOW_BYTES};
 
@@ -97,6 +97,7 @@ pub(crate) struct Reach<'a, 'm, M> {
     pub(crate) shared: &'a mut [u8],
     pub(crate) local: &'a mut Local,
     pub(crate) parameters: &'a mut [u8],
+    pub(crate) notices: &'a mut Vec<(usize, u64, Notice)>,
 }
 
 /// Bytes, and where in them each lane's access begins.
@@ -261,7 +262,11 @@ impl<'m, M: Memory<'m>> Reach<'_, 'm, M> {
                 cells.iter().zip(&mut value).for_each(|(cell, byte)| *byte = cell.get());
                 Ok(u64::from_le_bytes(value))
             }
-            One::Ask => self.memory.load(address, bytes).map_err(stop),
+            One::Ask => {
+                let value = self.memory.load(address, bytes).map_err(stop);
+                self.notice(address, lane);
+                value
+            }
             One::Missing => Err(stop(Fault::Address)),
         }
     }
@@ -281,9 +286,18 @@ impl<'m, M: Memory<'m>> Reach<'_, 'm, M> {
                 cells.iter().zip(value.to_le_bytes()).for_each(|(cell, byte)| cell.set(byte));
                 Ok(())
             }
-            One::Ask => self.memory.store(address, bytes, value).map_err(stop),
+            One::Ask => {
+                let done = self.memory.store(address, bytes, value).map_err(stop);
+                self.notice(address, lane);
+                done
+            }
             One::Bytes(_, false) | One::Missing => Err(stop(Fault::Address)),
         }
+    }
+
+    /// Keeps what the memory noticed in the access of a lane.
+    fn notice(&mut self, address: u64, lane: usize) {
+        self.notices.extend(self.memory.noticed().map(|notice| (lane, address, notice)));
     }
 
     fn one(&mut self, space: Space, address: u64, bytes: u64, lane: usize) -> One<'_> {

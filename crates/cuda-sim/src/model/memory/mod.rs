@@ -7,6 +7,7 @@
 //! Invariants: regions do not overlap; an allocation lies inside one region; `used_bytes` of a device is the sum of
 //! the physical memory of its regions and handles, and with `others_bytes` never above `capacity_bytes`.
 
+pub(crate) mod blocks;
 pub(crate) mod bytes;
 mod host;
 mod managed;
@@ -21,8 +22,9 @@ pub(crate) use host::{DEVICE_MAP, Pinned};
 pub(crate) use managed::{CPU, Location, Managed, Pages, Stretch};
 pub(crate) use space::GRANULE;
 pub(crate) use transfer::{BadAddress, Endpoint, Fill, Source, Transfer};
-pub(crate) use view::{Access, DeviceView, Noticed};
+pub(crate) use view::{DeviceView, Noticed};
 
+use self::blocks::Blocks;
 use self::bytes::{Backing, Bytes};
 use self::space::Space;
 use super::shared::SharedHandle;
@@ -143,6 +145,8 @@ pub(crate) struct Memory {
     /// Addresses that nodes of graphs allocate, with their lengths and devices.
     promises: BTreeMap<u64, (u64, u32)>,
     prescribed: VecDeque<u64>,
+    /// What the program's own allocator has cut out of all this.
+    pub(crate) blocks: Blocks,
     /// Pages of managed memory that prefetches have moved.
     moved_pages: u64,
     next_id: u64,
@@ -164,6 +168,7 @@ impl Memory {
             ghosts: BTreeMap::new(),
             promises: BTreeMap::new(),
             prescribed: VecDeque::new(),
+            blocks: Blocks::default(),
             moved_pages: 0,
             next_id: 1,
         }
@@ -259,6 +264,7 @@ impl Memory {
 
     /// Gives a range of addresses back.
     pub(crate) fn give_back_addresses(&mut self, device: u32, base: u64) {
+        self.blocks.forget_segment(base);
         if let Ok(memory) = self.device(device) {
             memory.space.give_back(base);
         }
@@ -271,7 +277,9 @@ impl Memory {
 
     /// Takes the bytes away from behind the range that begins at `base`.
     pub(crate) fn unmap(&mut self, base: u64) -> Option<Region> {
-        self.regions.remove(&base)
+        let region = self.regions.remove(&base)?;
+        self.blocks.unkeep(base, base + region.length);
+        Some(region)
     }
 
     /// Changes whether the region that begins at `base` may be touched, and written to.
@@ -408,6 +416,7 @@ impl Memory {
         let (region_kind, backing) = (region.kind, Arc::clone(&region.backing));
         let offset = usize::try_from(base - region_base).unwrap_or(0);
         let allocation = self.allocations.remove(&base).ok_or(INVALID_VALUE)?;
+        self.blocks.forget_segment(base);
         match region_kind {
             RegionKind::Whole => self.drop_region(base),
             RegionKind::Chunk if self.allocations_within(region_base, GRANULE).next().is_none() => {

@@ -1,27 +1,15 @@
 //! Memory as a kernel sees it: single values at addresses of devices and of pinned host memory.
 //!
-//! A window is what one allocation, mapping or pinned range covers: inside it everything is right. Any other access is
-//! looked at one by one. Nothing is mapped or freed while a kernel runs.
+//! A window is what one allocation, mapping or pinned range covers, or one block where an allocator of the program tells of
+//! those: inside it everything is right. Any other access is looked at one by one. Nothing is mapped or freed while a kernel runs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ptx_sim::{Fault, Window};
+use ptx_sim::{Fault, FindingKind, Notice, Window};
 
 use super::bytes::{self, Bytes};
 use super::{Look, Memory, Region};
-use crate::report::ReportKind;
-
-/// The most findings of a launch that are told; the others would say the same.
-const FINDINGS_MAX: usize = 4;
-
-/// An access that hardware lets pass although the program has no business there.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Access {
-    pub(crate) kind: ReportKind,
-    pub(crate) address: u64,
-    pub(crate) bytes: u64,
-    pub(crate) what: &'static str,
-}
+use crate::model::engine::OpId;
 
 /// Memory for one launch.
 #[derive(Debug)]
@@ -31,14 +19,16 @@ pub(crate) struct DeviceView<'m> {
     devices: &'m [u32],
     /// Conditions of conditional nodes that the launch may set.
     conditions: &'m BTreeSet<u64>,
+    /// The work that the program queued.
+    work: OpId,
+    /// What was wrong with the last access.
+    wrong: Option<Notice>,
     noticed: Noticed,
 }
 
 /// What a launch left behind beside what it wrote.
 #[derive(Debug, Default)]
 pub(crate) struct Noticed {
-    /// Accesses that hardware lets pass.
-    pub(crate) findings: Vec<Access>,
     /// The conditions that were set.
     pub(crate) conditions: BTreeMap<u64, u32>,
     /// What was printed, and what was told of failed assertions.
@@ -47,11 +37,11 @@ pub(crate) struct Noticed {
 }
 
 impl<'m> DeviceView<'m> {
-    pub(crate) fn new(memory: &'m Memory, devices: &'m [u32], conditions: &'m BTreeSet<u64>) -> Self {
-        Self { memory, devices, conditions, noticed: Noticed::default() }
+    pub(crate) fn new(memory: &'m Memory, devices: &'m [u32], conditions: &'m BTreeSet<u64>, work: OpId) -> Self {
+        Self { memory, devices, conditions, work, wrong: None, noticed: Noticed::default() }
     }
 
-    /// What was noticed, set and printed.
+    /// What was set and printed.
     pub(crate) fn finish(self) -> Noticed {
         self.noticed
     }
@@ -65,29 +55,41 @@ impl<'m> DeviceView<'m> {
     }
 
     /// The bytes of an access that no window holds, and whether they may be written.
-    fn look(&mut self, address: u64, length: u64) -> Result<(Bytes, bool), Fault> {
+    fn look(&mut self, verb: &str, address: u64, length: u64) -> Result<(Bytes, bool), Fault> {
         if !self.memory.is_device_address(address) {
             let all = self.memory.is_pinned(address, length);
+            self.wrong = self.memory.blocks.wrong(verb, address, length, self.work);
             return if all { Ok((Bytes::host(address), true)) } else { Err(Fault::Address) };
         }
         let (base, region) = self.region(address, length).ok_or(Fault::Address)?;
-        if !region.is_whole() {
-            self.note(address, length);
+        self.wrong = self.memory.blocks.wrong(verb, address, length, self.work);
+        if !region.is_whole() && self.wrong.is_none() {
+            self.note(verb, address, length);
         }
         let offset = region.offset + usize::try_from(address - base).map_err(|_| Fault::Address)?;
         Ok((Bytes::inside(&region.backing, offset), region.writable))
     }
 
-    fn note(&mut self, address: u64, bytes: u64) {
+    fn note(&mut self, verb: &str, address: u64, bytes: u64) {
         let (kind, what) = match self.memory.look_at(address, bytes) {
             Look::Fine | Look::Ghost | Look::Unmapped => return,
-            Look::PastTheEnd => (ReportKind::OutOfBounds, "past the end of the allocation"),
-            Look::Early => (ReportKind::UseBeforeAllocation, "which is not allocated yet"),
-            Look::NotAllocated => (ReportKind::UseAfterFree, "which is not allocated"),
+            Look::PastTheEnd => (FindingKind::OutOfBounds, "past the end of the allocation"),
+            Look::Early => (FindingKind::UseBeforeAllocation, "which is not allocated yet"),
+            Look::NotAllocated => (FindingKind::UseAfterFree, "which is not allocated"),
         };
-        if self.noticed.findings.len() < FINDINGS_MAX {
-            self.noticed.findings.push(Access { kind, address, bytes, what });
+        self.wrong = Some(Notice { kind, text: format!("{verb} {bytes} bytes, {what}") });
+    }
+
+    /// The part of a range that work may touch as far as blocks are told of, with the address in it; all of it where none
+    /// are.
+    fn of_block(&self, address: u64, (base, length): (u64, u64)) -> Option<(u64, u64)> {
+        let blocks = &self.memory.blocks;
+        if !blocks.is_segment(address) {
+            return Some((base, length));
         }
+        let (start, bytes) = blocks.range_at(address, self.work)?;
+        let (first, end) = (start.max(base), (start + bytes).min(base + length));
+        Some((first, end - first))
     }
 }
 
@@ -95,7 +97,8 @@ impl<'m> ptx_sim::Memory<'m> for DeviceView<'m> {
     fn window(&mut self, address: u64) -> Option<Window<'m>> {
         if !self.memory.is_device_address(address) {
             let (base, pinned) = self.memory.pinned_at(address)?;
-            let bytes = bytes::host_cells(self.memory, base, usize::try_from(pinned.length).ok()?)?;
+            let (base, length) = self.of_block(address, (base, pinned.length))?;
+            let bytes = bytes::host_cells(self.memory, base, usize::try_from(length).ok()?)?;
             return Some(Window { base, bytes, writable: true });
         }
         let (region_base, region) = self.region(address, 1)?;
@@ -104,21 +107,26 @@ impl<'m> ptx_sim::Memory<'m> for DeviceView<'m> {
             Some(found) if found.present => (found.base, found.length),
             Some(_) | None => return None,
         };
+        let (base, length) = self.of_block(address, (base, length))?;
         let offset = region.offset + usize::try_from(base - region_base).ok()?;
         let bytes = region.backing.cells(offset, usize::try_from(length).ok()?)?;
         Some(Window { base, bytes, writable: region.writable })
     }
 
     fn load(&mut self, address: u64, length: u64) -> Result<u64, Fault> {
-        let (at, _) = self.look(address, length)?;
+        let (at, _) = self.look("reads", address, length)?;
         bytes::read_word(&at, 0, usize::try_from(length).unwrap_or(8)).ok_or(Fault::Address)
     }
 
     fn store(&mut self, address: u64, length: u64, value: u64) -> Result<(), Fault> {
-        let (at, writable) = self.look(address, length)?;
+        let (at, writable) = self.look("writes", address, length)?;
         let count = usize::try_from(length).unwrap_or(8).min(8);
         let written = writable && bytes::write_word(&at, 0, &value.to_le_bytes()[..count]);
         if written { Ok(()) } else { Err(Fault::Address) }
+    }
+
+    fn noticed(&mut self) -> Option<Notice> {
+        self.wrong.take()
     }
 
     fn set_condition(&mut self, handle: u64, value: u64) -> Result<(), Fault> {
@@ -158,7 +166,7 @@ mod tests {
         let mine = memory.allocate(0, 1, 100).expect("fits");
         let other = memory.allocate(1, 2, 100).expect("fits");
         let none = BTreeSet::new();
-        let mut view = DeviceView::new(&memory, &[0], &none);
+        let mut view = DeviceView::new(&memory, &[0], &none, OpId(1));
         assert_eq!(view.window(mine + 8).map(|window| (window.base, window.bytes.len())), Some((mine, 100)));
         assert!(view.window(other).is_none() && view.window(16).is_none());
         assert_eq!(view.store(mine + 8, 4, 0x0102_0304), Ok(()));
@@ -166,7 +174,8 @@ mod tests {
         assert_eq!(view.load(other, 4), Err(Fault::Address));
         assert_eq!(view.load(16, 4), Err(Fault::Address));
         assert!(view.load(mine + 96, 8).is_ok(), "hardware does not notice");
-        let kinds: Vec<_> = view.finish().findings.iter().map(|finding| finding.kind).collect();
-        assert_eq!(kinds, [ReportKind::OutOfBounds]);
+        let text = "reads 8 bytes, past the end of the allocation".to_owned();
+        assert_eq!(view.noticed(), Some(Notice { kind: FindingKind::OutOfBounds, text }));
+        assert_eq!(view.noticed(), None);
     }
 }
