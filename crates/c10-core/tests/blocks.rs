@@ -12,7 +12,7 @@ use c10_core::{CUDAGraph, CaptureMode, Error, Kernel, LaunchConfig, MemPoolOptio
 use common::{DEVICE, Rig, config};
 use testkit::{KernelChecks, ReportKind};
 
-/// `touch(at)`: thread `i` of a block writes the word `i` behind an address.
+/// `touch(at)`: thread `i` of a block writes the word `i` behind an address; `peek(at)` reads one.
 const TEXT: &str = "
 .version 7.8
 .target sm_75
@@ -24,21 +24,34 @@ const TEXT: &str = "
     st.global.u32 [%d2], 1;
     ret;
 }
+.visible .entry peek(.param .u64 at)
+{
+    .reg .b32 %r; .reg .b64 %d;
+    ld.param.u64 %d, [at];
+    ld.global.u32 %r, [%d];
+    ret;
+}
 ";
 
 struct Bench {
     rig: Rig,
     kernel: Kernel,
+    peek: Kernel,
     stream: Stream,
 }
 
 impl Bench {
     fn new(blocks: bool, settings: &str) -> Self {
-        let rig = Rig::new(config().checks(KernelChecks { blocks, ..KernelChecks::default() }));
+        Self::with_checks(KernelChecks { blocks, ..KernelChecks::default() }, settings)
+    }
+
+    fn with_checks(checks: KernelChecks, settings: &str) -> Self {
+        let rig = Rig::new(config().checks(checks));
         rig.runtime.memory().set_settings(settings).unwrap();
-        let kernel = Module::from_ptx(&rig.runtime, DEVICE, TEXT).unwrap().kernel("touch").unwrap();
+        let module = Module::from_ptx(&rig.runtime, DEVICE, TEXT).unwrap();
+        let [kernel, peek] = ["touch", "peek"].map(|name| module.kernel(name).unwrap());
         let stream = rig.stream();
-        Self { rig, kernel, stream }
+        Self { rig, kernel, peek, stream }
     }
 
     fn alloc(&self, bytes: u64) -> u64 {
@@ -107,18 +120,6 @@ fn a_block_that_was_given_back_is_not_to_be_touched() {
         let again = bench.alloc(2000);
         assert_eq!((again, bench.touch(again, 500)), (block, Vec::new()), "{settings}");
     }
-}
-
-#[test]
-fn copies_and_sets_are_looked_at_too() {
-    let bench = Bench::new(true, "");
-    let (memory, block) = (bench.rig.runtime.memory(), bench.alloc(1000));
-    let buffer = memory.buffer(1000, &bench.stream).unwrap();
-    buffer.fill(0..1000, 1, &bench.stream).unwrap();
-    assert_eq!(bench.reports(), []);
-    bench.free(block);
-    assert_eq!(buffer.to_vec().unwrap(), [1; 1000]);
-    assert_eq!(bench.reports(), []);
 }
 
 #[test]
@@ -212,4 +213,47 @@ fn nothing_is_told_where_nobody_asks() {
     let bench = Bench::new(false, "");
     let block = bench.alloc(1000);
     assert_eq!(bench.touch(block + 1000, 1), [], "hardware does not notice");
+}
+
+/// Words of a block count as written when somebody has written them, since the block was handed out.
+#[test]
+fn a_block_is_unwritten_when_it_is_handed_out() {
+    for settings in SETTINGS {
+        let checks = KernelChecks { uninitialized: true, ..KernelChecks::default() };
+        let bench = Bench::with_checks(checks, settings);
+        let peek = |at: u64| {
+            // SAFETY: as for `queue`.
+            unsafe { bench.peek.launch(&LaunchConfig::linear(1, 1), &[at.into()], &bench.stream) }.unwrap();
+        };
+        let kinds = || bench.reports().into_iter().map(|(kind, _)| kind).collect::<Vec<_>>();
+        let unwritten = [ReportKind::UninitializedRead];
+        let block = bench.alloc(5000);
+        peek(block);
+        assert_eq!(kinds(), unwritten, "{settings}: nobody wrote it");
+        bench.queue(block, 8);
+        peek(block + 28);
+        assert_eq!(kinds(), [], "{settings}: a kernel wrote it");
+        peek(block + 32);
+        assert_eq!(kinds(), unwritten, "{settings}: not that word");
+        let memory = bench.rig.runtime.memory();
+        let buffer = memory.buffer(4096, &bench.stream).unwrap();
+        buffer.fill(0..2048, 1, &bench.stream).unwrap();
+        buffer.copy_from_slice(2048, &[7; 1024]).unwrap();
+        buffer.copy_from_buffer(3072, &buffer, 1024..1536, &bench.stream).unwrap();
+        for (offset, wanted) in [(2044, true), (2048, true), (3068, true), (3072, true), (3580, true), (3584, false)] {
+            peek(buffer.address() + offset);
+            assert_eq!(kinds().is_empty(), wanted, "{settings}: {offset}");
+        }
+        // What was queued before the block was handed out again still reads what was there.
+        bench.queue(block, 8);
+        peek(block);
+        bench.free(block);
+        let again = bench.alloc(5000);
+        assert_eq!(again, block, "{settings}");
+        peek(again);
+        assert_eq!(kinds(), unwritten, "{settings}: it was handed out anew");
+        bench.queue(again, 8);
+        peek(again);
+        assert_eq!(kinds(), [], "{settings}");
+    }
 }

@@ -71,6 +71,40 @@ fn memory_that_nobody_wrote_is_noted() {
 }
 
 #[test]
+fn global_memory_that_nobody_wrote_is_noted() {
+    let found = |body: &str, written: u8| {
+        let setup =
+            Setup { threads: 64, checks: Checks { uninitialized: true, ..Checks::default() }, ..Setup::default() };
+        let ran = support::run_tracked(&text("", &format!("{INDEX}\n{body}")), setup, written);
+        assert_eq!(ran.fault, None, "{body}");
+        ran.outcome.findings
+    };
+    for (body, wrong) in [
+        ("ld.global.u32 %r6, [%rd2];", Some(0)),
+        ("ld.u32 %r6, [%rd2];", Some(0)),
+        ("st.global.u32 [%rd2], %r3; ld.global.u32 %r6, [%rd2];", None),
+        ("st.global.u32 [%rd2], %r3; ld.global.u16 %h1, [%rd2+2];", None),
+        ("setp.ne.u32 %p1, %r3, 5; @%p1 st.global.u32 [%rd2], %r3; ld.global.u32 %r6, [%rd2];", Some(5)),
+        ("mov.u16 %h1, 1; st.global.u16 [%rd2], %h1; ld.global.u16 %h2, [%rd2]; ld.global.u8 %h2, [%rd2+1];", None),
+        ("mov.u16 %h1, 1; st.global.u16 [%rd2], %h1; ld.global.u16 %h2, [%rd2+2];", Some(0)),
+        ("red.global.add.u32 [%rd0], 1;", Some(0)),
+        ("cp.async.ca.shared.global [%r9], [%rd2], 4; cp.async.wait_all;", Some(0)),
+        ("cp.async.ca.shared.global [%r9], [%rd2], 4, 0; cp.async.wait_all;", None),
+    ] {
+        let threads: Vec<_> = found(body, 0).iter().map(|finding| (finding.kind, finding.at.thread)).collect();
+        match wrong {
+            None => assert_eq!(threads, [], "{body}"),
+            Some(thread) => {
+                assert!(threads[0].0 == FindingKind::UninitializedRead && threads.len() == 1, "{body}: {threads:?}");
+                // Warps take turns in an order of their own.
+                assert_eq!(threads[0].1 % 32, thread % 32, "{body}");
+            }
+        }
+        assert_eq!(found(body, u8::MAX), [], "{body}");
+    }
+}
+
+#[test]
 fn blocks_race_in_global_memory() {
     always("st.global.u32 [%rd0], %r4;", 4, 1, FindingKind::GlobalRace);
     never("mov.u32 %r6, 0; st.global.u32 [%rd0], %r6;", 4, 32);

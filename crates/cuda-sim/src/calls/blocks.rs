@@ -7,6 +7,7 @@ use cuda_sys::driver::types::{CUcontext, CUdeviceptr, CUstream};
 use crate::call::Call;
 use crate::codes::{Answer, INVALID_CONTEXT, INVALID_VALUE};
 use crate::door;
+use crate::model::Birth;
 
 /// The table.
 pub(super) static TABLE: BlockTable = BlockTable { size: size_of::<BlockTable>(), handed_out, given_back };
@@ -32,6 +33,13 @@ impl Call<'_> {
         let segment = self.segment_at(address).ok_or(INVALID_VALUE)?;
         let (born, is_kept) = (self.engine.next(), self.stream(stream)?.capturing.is_some());
         self.memory.blocks.hand_out(segment, address, bytes, born, is_kept);
+        if self.config.checks.uninitialized {
+            let after = self.predecessors(stream)?;
+            match after.is_empty() {
+                true => self.memory.forget_written(address, bytes),
+                false => self.births.push_back(Birth { address, length: bytes, after }),
+            }
+        }
         Ok(())
     }
 

@@ -57,6 +57,15 @@ pub(crate) struct DueHostWork {
     pub(crate) work: HostWork,
 }
 
+/// A block that was handed out.
+#[derive(Debug)]
+pub(crate) struct Birth {
+    pub(crate) address: u64,
+    pub(crate) length: u64,
+    /// What its stream had before: that still has the memory as it was.
+    pub(crate) after: Vec<OpId>,
+}
+
 /// The effect of queued work.
 #[derive(Clone, Debug)]
 pub(crate) enum Effect {
@@ -200,6 +209,7 @@ impl State {
     pub(crate) fn step(&mut self, limit_ns: u64) -> Step {
         let Some(due) = self.engine.pop_due(limit_ns) else { return Step::Idle };
         self.clock_ns = self.clock_ns.max(due.at_ns);
+        self.bear_blocks();
         let lost = self.contexts.get(&due.context).is_none_or(|context| context.lost.is_some());
         if lost {
             self.abandon(&due);
@@ -249,6 +259,21 @@ impl State {
         }
         self.engine.complete(due.id, due.at_ns);
         Step::Applied
+    }
+
+    /// Blocks count as never written from now on for whom the work before is done.
+    fn bear_blocks(&mut self) {
+        if self.births.is_empty() {
+            return;
+        }
+        let (engine, memory) = (&self.engine, &self.memory);
+        self.births.retain(|birth| {
+            let waits = birth.after.iter().any(|&op| engine.is_pending(op));
+            if !waits {
+                memory.forget_written(birth.address, birth.length);
+            }
+            waits
+        });
     }
 
     /// Runs the body of a conditional node that its condition chooses, or ends the node.

@@ -316,6 +316,12 @@ fn finish_copy<'m, M: Memory<'m>>(
     pc: u32,
 ) -> Result<(), Stop> {
     if core.watch.is_on() {
+        let (addresses, bytes) = ([copy.from; 32], u64::from(copy.read));
+        let (active, does) = (1 << copy.lane, Does::Read);
+        if bytes > 0 {
+            let read = Accesses { space: Space::Global, addresses: &addresses, bytes, does, weak: true, active, pc };
+            watch::look(core, common, warp, read);
+        }
         let (active, does) = (1 << copy.lane, Does::Write { same: 0 });
         let (addresses, bytes) = ([copy.to; 32], u64::from(copy.bytes));
         let written = Accesses { space: Space::Shared, addresses: &addresses, bytes, does, weak: true, active, pc };

@@ -95,7 +95,7 @@ pub enum FindingKind {
     SharedRace,
     /// The same to global memory.
     GlobalRace,
-    /// A read of shared memory that nobody wrote.
+    /// A read of memory that nobody wrote.
     UninitializedRead,
     /// An access beside what was allocated, to memory that is there.
     OutOfBounds,

@@ -73,6 +73,9 @@ pub struct Window<'m> {
     pub bytes: &'m [Cell<u8>],
     /// Whether they may be written.
     pub writable: bool,
+    /// A bit for each byte, the lowest first: whether somebody has written it. None where nobody knows, and nothing is
+    /// looked for.
+    pub written: Option<&'m [Cell<u8>]>,
 }
 
 impl fmt::Debug for Window<'_> {

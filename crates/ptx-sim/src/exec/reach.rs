@@ -46,8 +46,9 @@ impl<'m> Windows<'m> {
         Some((found.bytes, found.base, found.writable))
     }
 
+    /// The window that an address is in.
     #[inline]
-    fn find(&mut self, memory: &mut impl Memory<'m>, address: u64) -> Option<Window<'m>> {
+    pub(crate) fn find(&mut self, memory: &mut impl Memory<'m>, address: u64) -> Option<Window<'m>> {
         let holds = |window: &Window<'_>| address.wrapping_sub(window.base) < window.bytes.len() as u64;
         if let Some(window) = self.0.iter().find(|window| holds(window)) {
             return Some(*window);

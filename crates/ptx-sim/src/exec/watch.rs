@@ -14,6 +14,7 @@ use super::core::{Common, Core, FindingKind};
 use super::fragment::Warp;
 use super::memory::Memory;
 use super::rows::{Long, lanes};
+use super::written;
 use crate::program::types::{SHARED_WINDOW, Space, WINDOW_BYTES};
 
 /// What is looked for beside what the program computes.
@@ -21,7 +22,7 @@ use crate::program::types::{SHARED_WINDOW, Space, WINDOW_BYTES};
 pub struct Checks {
     /// Accesses of several threads to the same memory that nothing orders.
     pub races: bool,
-    /// Reads of shared memory that nobody has written.
+    /// Reads of shared memory that nobody has written, and of global memory where [`Memory`] knows what is written.
     pub uninitialized: bool,
 }
 
@@ -200,6 +201,9 @@ impl Watch {
 
 /// Looks at an access of a warp before it is done, and notes what is wrong with it.
 pub(super) fn look<'m, M: Memory<'m>>(core: &mut Core<'_, 'm, M>, common: &Common, warp: &Warp, what: Accesses<'_>) {
+    if core.watch.checks.uninitialized {
+        written::look(core, common, warp, &what);
+    }
     let (releases, acquires) = match what.does {
         _ if what.weak => (false, false),
         Does::Read => (false, true),
@@ -208,6 +212,9 @@ pub(super) fn look<'m, M: Memory<'m>>(core: &mut Core<'_, 'm, M>, common: &Commo
     };
     for lane in lanes(what.active) {
         let Some((is_shared, address)) = place(what.space, what.addresses[lane]) else { continue };
+        if !is_shared && !core.watch.checks.races {
+            continue;
+        }
         let thread = warp.number * 32 + u32::try_from(lane).unwrap_or(0);
         // An access that passes the end of all addresses fails when it is done.
         let Some(end) = address.checked_add(what.bytes) else { continue };
@@ -229,7 +236,7 @@ pub(super) fn look<'m, M: Memory<'m>>(core: &mut Core<'_, 'm, M>, common: &Commo
 }
 
 /// Whether an address is of shared memory, and where in it; or of global memory. Others are a thread's own.
-fn place(space: Space, address: u64) -> Option<(bool, u64)> {
+pub(super) fn place(space: Space, address: u64) -> Option<(bool, u64)> {
     match space {
         Space::Shared => Some((true, address & (WINDOW_BYTES - 1))),
         Space::Global => Some((false, address)),

@@ -14,6 +14,7 @@ mod managed;
 mod space;
 mod transfer;
 mod view;
+mod written;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -145,6 +146,8 @@ pub(crate) struct Memory {
     /// Addresses that nodes of graphs allocate, with their lengths and devices.
     promises: BTreeMap<u64, (u64, u32)>,
     prescribed: VecDeque<u64>,
+    /// Whether it is noted which bytes of devices are written.
+    tracks: bool,
     /// What the program's own allocator has cut out of all this.
     pub(crate) blocks: Blocks,
     /// Pages of managed memory that prefetches have moved.
@@ -168,9 +171,26 @@ impl Memory {
             ghosts: BTreeMap::new(),
             promises: BTreeMap::new(),
             prescribed: VecDeque::new(),
+            tracks: false,
             blocks: Blocks::default(),
             moved_pages: 0,
             next_id: 1,
+        }
+    }
+
+    /// The same, in which it is noted which bytes of devices are written, if `tracks`.
+    pub(crate) fn tracking(self, tracks: bool) -> Self {
+        Self { tracks, ..self }
+    }
+
+    /// Nobody has written a range of device memory, as far as anybody is to know.
+    pub(crate) fn forget_written(&self, address: u64, length: u64) {
+        let mut at = address;
+        while let Some((base, region)) = self.region_at(at).filter(|_| at < address + length) {
+            let end = (base + region.length).min(address + length);
+            let (offset, bytes) = (usize::try_from(at - base).unwrap_or(0), usize::try_from(end - at).unwrap_or(0));
+            region.backing.forget_written(region.offset + offset, bytes);
+            at = end;
         }
     }
 
@@ -240,7 +260,7 @@ impl Memory {
 
     /// Puts fresh bytes behind addresses that were taken, physical memory having been taken too.
     pub(crate) fn back(&mut self, base: u64, length: u64, device: u32, kind: RegionKind) -> Answer {
-        let backing = Backing::new(usize::try_from(length).map_err(|_| OUT_OF_MEMORY)?);
+        let backing = Backing::new(usize::try_from(length).map_err(|_| OUT_OF_MEMORY)?, self.tracks);
         self.map(base, Region { length, device, kind, backing, offset: 0, accessible: true, writable: true });
         Ok(())
     }

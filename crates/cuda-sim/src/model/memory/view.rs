@@ -99,7 +99,7 @@ impl<'m> ptx_sim::Memory<'m> for DeviceView<'m> {
             let (base, pinned) = self.memory.pinned_at(address)?;
             let (base, length) = self.of_block(address, (base, pinned.length))?;
             let bytes = bytes::host_cells(self.memory, base, usize::try_from(length).ok()?)?;
-            return Some(Window { base, bytes, writable: true });
+            return Some(Window { base, bytes, writable: true, written: None });
         }
         let (region_base, region) = self.region(address, 1)?;
         let (base, length) = match self.memory.allocation_at(address) {
@@ -110,7 +110,8 @@ impl<'m> ptx_sim::Memory<'m> for DeviceView<'m> {
         let (base, length) = self.of_block(address, (base, length))?;
         let offset = region.offset + usize::try_from(base - region_base).ok()?;
         let bytes = region.backing.cells(offset, usize::try_from(length).ok()?)?;
-        Some(Window { base, bytes, writable: region.writable })
+        let written = region.backing.written().and_then(|written| written.part(offset, bytes.len()));
+        Some(Window { base, bytes, writable: region.writable, written })
     }
 
     fn load(&mut self, address: u64, length: u64) -> Result<u64, Fault> {
