@@ -320,12 +320,12 @@ fn finish_copy<'m, M: Memory<'m>>(
         let (active, does) = (1 << copy.lane, Does::Read);
         if bytes > 0 {
             let read = Accesses { space: Space::Global, addresses: &addresses, bytes, does, weak: true, active, pc };
-            watch::look(core, common, warp, read);
+            watch::look(core, common, warp, &read);
         }
-        let (active, does) = (1 << copy.lane, Does::Write { same: 0 });
+        let (active, does) = (1 << copy.lane, Does::Write);
         let (addresses, bytes) = ([copy.to; 32], u64::from(copy.bytes));
         let written = Accesses { space: Space::Shared, addresses: &addresses, bytes, does, weak: true, active, pc };
-        watch::look(core, common, warp, written);
+        watch::look(core, common, warp, &written);
     }
     let mut reach = core.reach(common, &mut warp.local);
     for skip in 0..u64::from(copy.bytes) {

@@ -28,7 +28,7 @@ pub(super) fn look<'m, M: Memory<'m>>(core: &mut Core<'_, 'm, M>, common: &Commo
         };
         let offset = address - window.base;
         let bytes = what.bytes.min(window.bytes.len() as u64 - offset);
-        if !matches!(what.does, Does::Write { .. }) && !is_noted(window, offset, bytes) {
+        if !matches!(what.does, Does::Write) && !is_noted(window, offset, bytes) {
             let text = "reads global memory that nobody wrote".to_owned();
             core.find_of_lane(common, warp, what.pc, (lane, address), FindingKind::UninitializedRead, text);
         }
