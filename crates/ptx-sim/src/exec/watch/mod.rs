@@ -329,7 +329,13 @@ pub(super) fn find<'m, M: Memory<'m>>(
         begun,
         others,
     };
-    if !(checks.races && is_row(what) && look.at_row(global, what)) {
+    let is_done = if what.space == Space::Shared && what.bytes == 4 {
+        look.at_shared_words(shared, what, *checks, &mut wrong);
+        true
+    } else {
+        checks.races && is_row(what) && look.at_row(global, what)
+    };
+    if !is_done {
         for lane in lanes(what.active) {
             let Some((is_shared, address)) = place(what.space, what.addresses[lane]) else { continue };
             // An access that passes the end of all addresses fails when it is done.
@@ -427,6 +433,41 @@ fn is_row(what: &Accesses<'_>) -> bool {
 }
 
 impl Look<'_> {
+    /// Looks at words of shared memory, which many lanes may read at once.
+    fn at_shared_words(&self, shared: &mut Shared, what: &Accesses<'_>, checks: Checks, wrong: &mut Vec<Wrong>) {
+        let reads = self.does == Does::Read;
+        let mut before = usize::MAX;
+        for lane in lanes(what.active) {
+            let address = what.addresses[lane] & (WINDOW_BYTES - 1);
+            let index = usize::try_from(address / 4).unwrap_or(usize::MAX);
+            // What was right for the lane before is right for this one. The last lane is remembered, as the first often
+            // writes what all read.
+            if reads && index == before {
+                shared.words[index].read = self.access.of_lane(lane);
+                continue;
+            }
+            let Some((word, written)) = shared.words.get_mut(index).zip(shared.written.get_mut(index)) else {
+                continue;
+            };
+            let unwritten = checks.uninitialized && self.does != Does::Write && *written != 0xF;
+            if !reads {
+                *written = 0xF;
+            }
+            let race = if checks.races { self.at_word(word, lane) } else { None };
+            before = if race.is_some() || self.is_own(word.write, lane) { usize::MAX } else { index };
+            let race = race.map(|(other, wrote)| What::Race { is_shared: true, other, wrote });
+            let found = race.or_else(|| unwritten.then_some(What::Unwritten));
+            wrong.extend(found.map(|what| Wrong { lane, address, what }));
+        }
+    }
+
+    /// Whether an access is one of a lane's own.
+    #[inline]
+    fn is_own(&self, earlier: Access, lane: usize) -> bool {
+        let by = self.access.of_lane(lane);
+        (earlier.block, earlier.thread()) == (by.block, by.thread())
+    }
+
     /// Looks at such a row; false if a line of it has to be looked at word by word.
     fn at_row(&self, global: &mut Lines, what: &Accesses<'_>) -> bool {
         let words = what.bytes.trailing_zeros() - 2;
