@@ -137,6 +137,30 @@ fn what_is_handed_over_is_ordered() {
 }
 
 #[test]
+fn order_is_handed_on_within_a_block() {
+    // All threads of a block write, one of them lets the other block go on, and all of that read.
+    let handed = |fence: &str| {
+        format!(
+            "setp.ne.u32 %p1, %r1, 0; @%p1 bra WAIT; st.global.u32 [%rd2+512], %r3; bar.sync 0; setp.ne.u32 %p2, %r3, 0;\
+             @%p2 bra END; {fence} atom.global.exch.b32 %r6, [%rd0], 1; bra END;\nWAIT: setp.ne.u32 %p3, %r3, 0; @%p3 bra GO;\n\
+             LOOK: ld.volatile.global.u32 %r6, [%rd0]; setp.ne.u32 %p4, %r6, 1; @%p4 bra LOOK; {fence}\nGO: bar.sync 0;\
+             mul.wide.u32 %rd3, %r3, 4; add.s64 %rd4, %rd0, %rd3; ld.global.u32 %r12, [%rd4+512];\nEND:"
+        )
+    };
+    never(&handed("membar.gl;"), 2, 64);
+    always(&handed("membar.gl;").replacen("bar.sync 0;", "", 1), 2, 64, FindingKind::GlobalRace);
+}
+
+#[test]
+fn bytes_of_a_word_are_told_apart() {
+    let bytes = "cvt.u64.u32 %rd3, %r4; add.s64 %rd4, %rd0, %rd3; st.global.u8 [%rd4], %r3; ld.global.u8 %h1, [%rd4];";
+    never(bytes, 2, 64);
+    let halves = "shl.b32 %r6, %r4, 1; cvt.u64.u32 %rd3, %r6; add.s64 %rd4, %rd0, %rd3; mov.u16 %h1, %h0;\
+                  add.u32 %r12, %r3, 1; cvt.u16.u32 %h2, %r12; st.global.u16 [%rd4+2], %h2; ld.global.u8 %h1, [%rd4+1];";
+    always(halves, 1, 64, FindingKind::GlobalRace);
+}
+
+#[test]
 fn loops_over_tiles_are_right() {
     let body = "mov.u32 %r12, 0; mov.u32 %r6, 0;\nLOOP: st.shared.u32 [%r9], %r12; bar.sync 0; ld.shared.u32 %r5, [%r11];\
                 add.u32 %r6, %r6, %r5; bar.sync 0; add.u32 %r12, %r12, 1; setp.lt.u32 %p1, %r12, 5; @%p1 bra LOOP;\

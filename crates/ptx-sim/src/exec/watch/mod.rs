@@ -3,7 +3,8 @@
 //! For each word of memory the last write and the last read are kept, and for each thread when it last let others see what
 //! it did (a release) and when it last looked at what others did (an acquire): by a barrier of its block, by an instruction
 //! of its warp, or by a fence, an atomic or another access that is not weak. Two accesses are ordered if the first thread
-//! has released and the second acquired since the first access, by something that both take part in.
+//! has released and the second acquired since the first access, by something that both take part in, or by way of threads of
+//! their blocks.
 //!
 //! Most accesses are looked at as a whole: a row of words that one warp accesses, against what is true of all lanes of a
 //! warp. Only what cannot be said of all is looked at lane by lane, thread by thread.
@@ -11,7 +12,7 @@
 //! Reading order: `order` (releases and acquires), `shadow` (what is remembered of memory), this file.
 //!
 //! **Invariants:** what is noted is a race in this launch's order of steps; a race may stay unnoticed where a thread
-//! released for another reason. Accesses that are not weak race with weak ones only.
+//! released for another reason, or where bytes of a word are accessed one by one. Accesses that are not weak race with weak ones only.
 
 mod order;
 mod shadow;
@@ -21,7 +22,7 @@ use std::collections::HashMap;
 pub(super) use order::Scope;
 
 use self::order::Order;
-use self::shadow::{Access, LINE, Line, Lines, Word};
+use self::shadow::{Access, LINE, Line, Lines, WHOLE, Word};
 use super::core::{Common, Core, FindingKind};
 use super::fragment::Warp;
 use super::memory::Memory;
@@ -282,12 +283,12 @@ impl Look<'_> {
 
     /// Looks at a word that a lane accesses; the other access, and whether that wrote, if the two race.
     #[inline]
-    fn at_word(&self, word: &mut Word, lane: usize) -> Option<(Access, bool)> {
-        let by = self.access.of_lane(lane);
+    fn at_word(&self, word: &mut Word, lane: usize, bytes: u8) -> Option<(Access, bool)> {
+        let by = self.access.of_lane(lane).of_bytes(bytes);
         let writes = self.does != Does::Read;
-        let wrong = if self.races(word.write, by.thread()) {
+        let wrong = if word.write.meets(by) && self.races(word.write, by.thread()) {
             Some((word.write, true))
-        } else if writes && self.races(word.read, by.thread()) {
+        } else if writes && word.read.meets(by) && self.races(word.read, by.thread()) {
             Some((word.read, false))
         } else {
             None
@@ -344,8 +345,8 @@ pub(super) fn find<'m, M: Memory<'m>>(
                 continue;
             }
             for at in (address / 4..end.div_ceil(4)).map(|word| word * 4) {
+                let bytes = (1_u8 << (end - at).min(4)).wrapping_sub(1 << (address.max(at) - at));
                 let (found, unwritten) = if is_shared {
-                    let bytes = (1_u8 << (end - at).min(4)).wrapping_sub(1 << (address.max(at) - at));
                     let Ok(index) = usize::try_from(at / 4) else { continue };
                     let Some((word, written)) = shared.words.get_mut(index).zip(shared.written.get_mut(index)) else {
                         continue;
@@ -354,9 +355,9 @@ pub(super) fn find<'m, M: Memory<'m>>(
                     if what.does != Does::Read {
                         *written |= bytes;
                     }
-                    (look.at_word(word, lane).filter(|_| checks.races), unwritten)
+                    (look.at_word(word, lane, bytes).filter(|_| checks.races), unwritten)
                 } else {
-                    (look.at_word(global.word(at), lane), false)
+                    (look.at_word(global.word(at), lane, bytes), false)
                 };
                 let found = found.map(|(other, wrote)| What::Race { is_shared, other, wrote });
                 let found = found.or_else(|| unwritten.then_some(What::Unwritten));
@@ -449,11 +450,11 @@ impl Look<'_> {
             let Some((word, written)) = shared.words.get_mut(index).zip(shared.written.get_mut(index)) else {
                 continue;
             };
-            let unwritten = checks.uninitialized && self.does != Does::Write && *written != 0xF;
+            let unwritten = checks.uninitialized && self.does != Does::Write && *written != WHOLE;
             if !reads {
-                *written = 0xF;
+                *written = WHOLE;
             }
-            let race = if checks.races { self.at_word(word, lane) } else { None };
+            let race = if checks.races { self.at_word(word, lane, WHOLE) } else { None };
             before = if race.is_some() || self.is_own(word.write, lane) { usize::MAX } else { index };
             let race = race.map(|(other, wrote)| What::Race { is_shared: true, other, wrote });
             let found = race.or_else(|| unwritten.then_some(What::Unwritten));

@@ -1,5 +1,8 @@
 //! When threads released and acquired, and whether that orders two accesses.
 //!
+//! Order is handed on: what a thread has seen of its warp or block when it releases for the device is released with it, and
+//! what it has acquired from the device others acquire from it by a barrier.
+//!
 //! The lanes of a warp mostly do both together, so a warp keeps what is true of all its lanes, and the times of each only
 //! where they differ.
 
@@ -38,15 +41,25 @@ struct Warp {
     /// Of the lane that is furthest behind, for other warps and for its own.
     least_released: [u64; 2],
     least_acquired: [u64; 2],
+    /// Up to when a lane that released for the device had seen what its warp did.
+    covered: u64,
 }
 
 impl Warp {
     fn new(present: u32) -> Self {
-        Self { present, all: Times::default(), each: None, least_released: [0; 2], least_acquired: [0; 2] }
+        Self { present, all: Times::default(), each: None, least_released: [0; 2], least_acquired: [0; 2], covered: 0 }
     }
 
     fn of(&self, lane: usize) -> &Times {
         self.each.as_ref().map_or(&self.all, |each| &each[lane])
+    }
+
+    /// The latest that active lanes acquired, in a scope.
+    fn latest_acquired(&self, active: u32, scope: Scope) -> u64 {
+        match &self.each {
+            None => self.all.acquired[scope as usize],
+            Some(each) => lanes(active).map(|lane| each[lane].acquired[scope as usize]).max().unwrap_or(0),
+        }
     }
 
     fn change(&mut self, active: u32, change: impl Fn(&mut Times)) {
@@ -72,23 +85,46 @@ impl Warp {
 
 /// The times of all threads of a block.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Order(Vec<Warp>);
+pub(super) struct Order {
+    warps: Vec<Warp>,
+    /// Up to when a thread that released for the device had seen what the block did.
+    covered: u64,
+    /// The latest that a thread which came to a barrier had acquired from the device.
+    passed_on: u64,
+}
 
 impl Order {
     pub(super) fn new(threads: u32) -> Self {
         let present = |warp: u32| u32::MAX >> (32 - (threads - warp * 32).min(32));
-        Self((0..threads.div_ceil(32)).map(|warp| Warp::new(present(warp))).collect())
+        let warps = (0..threads.div_ceil(32)).map(|warp| Warp::new(present(warp))).collect();
+        Self { warps, covered: 0, passed_on: 0 }
     }
 
     /// Lanes release, acquire, or both.
     pub(super) fn sync(&mut self, warp: u32, active: u32, scope: Scope, (releases, acquires): (bool, bool), time: u64) {
-        let Some(of) = self.0.get_mut(warp as usize) else { return };
+        let Some(of) = self.warps.get_mut(warp as usize) else { return };
+        let from_device = of.latest_acquired(active, Scope::Device);
+        let passed_on = match scope {
+            Scope::Warp => from_device,
+            Scope::Block if acquires => self.passed_on,
+            Scope::Block | Scope::Device => 0,
+        };
+        match scope {
+            Scope::Block if releases => self.passed_on = self.passed_on.max(from_device),
+            Scope::Device if releases => {
+                of.covered = of.covered.max(of.latest_acquired(active, Scope::Warp));
+                self.covered = self.covered.max(of.latest_acquired(active, Scope::Block));
+            }
+            Scope::Warp | Scope::Block | Scope::Device => {}
+        }
         of.change(active, |times| {
             if releases {
                 times.released[scope as usize] = time;
             }
             if acquires {
                 times.acquired[scope as usize] = time;
+                let device = &mut times.acquired[Scope::Device as usize];
+                *device = passed_on.max(*device);
             }
         });
     }
@@ -96,14 +132,14 @@ impl Order {
     /// When lanes of a warp acquired at least, for what other warps did and for what it did itself.
     #[inline]
     pub(super) fn least_acquired(&self, warp: u32) -> [u64; 2] {
-        self.0.get(warp as usize).map_or([0; 2], |of| of.least_acquired)
+        self.warps.get(warp as usize).map_or([0; 2], |of| of.least_acquired)
     }
 
     /// Whether all lanes of an access's warp have released since.
     #[inline]
     pub(super) fn all_released_since(&self, earlier: Access, same_warp: bool) -> bool {
         let least =
-            self.0.get((earlier.thread() / 32) as usize).map_or(0, |of| of.least_released[usize::from(same_warp)]);
+            self.warps.get((earlier.thread() / 32) as usize).map_or(0, |of| of.least_released[usize::from(same_warp)]);
         least > earlier.time()
     }
 
@@ -112,12 +148,14 @@ impl Order {
         let same_warp = usize::from(earlier.thread() / 32 == thread / 32);
         let then = latest(self.times(earlier.thread()).released)[same_warp];
         let now = latest(self.times(thread).acquired)[same_warp];
-        then > earlier.time() && now > earlier.time()
+        then.max(self.released(earlier.thread())) > earlier.time() && now > earlier.time()
     }
 
-    /// When a thread released last for the whole device.
+    /// Up to when what a thread did is released for the whole device, by itself or by one that had seen it.
     pub(super) fn released(&self, thread: u32) -> u64 {
-        self.times(thread).released[Scope::Device as usize]
+        let Some(warp) = self.warps.get((thread / 32) as usize) else { return 0 };
+        let [by_warp, by_block, own] = warp.of(thread as usize % LANES).released;
+        own.max(by_warp.min(warp.covered)).max(by_block.min(self.covered))
     }
 
     /// When a thread acquired last from the whole device.
@@ -127,12 +165,12 @@ impl Order {
 
     /// When each thread released last for the whole device; nothing where none did.
     pub(super) fn all_released(&self) -> Box<[u64]> {
-        let threads = u32::try_from(self.0.len() * LANES).unwrap_or(0);
+        let threads = u32::try_from(self.warps.len() * LANES).unwrap_or(0);
         let all: Vec<u64> = (0..threads).map(|thread| self.released(thread)).collect();
         if all.iter().all(|&time| time == 0) { Box::default() } else { all.into() }
     }
 
     fn times(&self, thread: u32) -> Times {
-        self.0.get((thread / 32) as usize).map_or(Times::default(), |warp| *warp.of(thread as usize % LANES))
+        self.warps.get((thread / 32) as usize).map_or(Times::default(), |warp| *warp.of(thread as usize % LANES))
     }
 }

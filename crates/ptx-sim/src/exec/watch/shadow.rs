@@ -21,7 +21,7 @@ const NEAR: usize = 64;
 /// An access that is remembered: of one thread, or of the threads whose words make a line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Access {
-    /// Time, thread, words of a thread (by their logarithm) and whether it is weak; 0 for none.
+    /// Time, thread, bytes of the word, words of a thread (by their logarithm) and whether it is weak; 0 for none.
     when: u64,
     /// In which place its block began.
     pub(super) block: u32,
@@ -29,19 +29,25 @@ pub(super) struct Access {
 }
 
 /// Bits of `when` below the time.
-const TIME_SHIFT: u32 = 16;
-const THREAD_SHIFT: u32 = 4;
+const TIME_SHIFT: u32 = 17;
+const THREAD_SHIFT: u32 = 7;
+const BYTES_SHIFT: u32 = 3;
 const WORDS_SHIFT: u32 = 1;
 
+/// All bytes of a word.
+pub(super) const WHOLE: u8 = 0xF;
+
 impl Access {
+    /// An access of whole words.
     pub(super) fn new(time: u64, thread: u32, weak: bool, block: u32, pc: u32) -> Self {
-        Self { when: time << TIME_SHIFT | u64::from(thread) << THREAD_SHIFT | u64::from(weak), block, pc }
+        let low = u64::from(thread) << THREAD_SHIFT | u64::from(WHOLE) << BYTES_SHIFT | u64::from(weak);
+        Self { when: time << TIME_SHIFT | low, block, pc }
     }
 
     /// The same by another thread, as one access of a line in which each thread has `1 << words` words.
     #[inline]
     pub(super) fn by(self, thread: u32, words: u32) -> Self {
-        let kept = self.when & !((1 << TIME_SHIFT) - 1) | self.when & 1;
+        let kept = self.when & !((1 << TIME_SHIFT) - 1) | u64::from(WHOLE) << BYTES_SHIFT | self.when & 1;
         Self { when: kept | u64::from(thread) << THREAD_SHIFT | u64::from(words) << WORDS_SHIFT, ..self }
     }
 
@@ -49,6 +55,18 @@ impl Access {
     #[inline]
     pub(super) fn of_lane(self, lane: usize) -> Self {
         Self { when: self.when + ((lane as u64) << THREAD_SHIFT), ..self }
+    }
+
+    /// The same of some bytes of the word.
+    #[inline]
+    pub(super) fn of_bytes(self, bytes: u8) -> Self {
+        Self { when: self.when & !(u64::from(WHOLE) << BYTES_SHIFT) | u64::from(bytes & WHOLE) << BYTES_SHIFT, ..self }
+    }
+
+    /// Whether two accesses of a word have bytes in common.
+    #[inline]
+    pub(super) fn meets(self, other: Self) -> bool {
+        self.when & other.when & u64::from(WHOLE) << BYTES_SHIFT != 0
     }
 
     #[inline]
@@ -74,7 +92,7 @@ impl Access {
     pub(super) fn words(self) -> u32 {
         #[expect(clippy::cast_possible_truncation, reason = "the lowest bits")]
         let low = self.when as u32;
-        low >> WORDS_SHIFT & 7
+        low >> WORDS_SHIFT & 3
     }
 
     #[inline]
@@ -176,6 +194,8 @@ mod tests {
         assert_eq!((access.time(), access.thread(), access.words(), access.is_weak()), (1 << 40, 1023, 0, true));
         let line = access.by(64, 2);
         assert_eq!((line.time(), line.thread(), line.words(), line.is_weak()), (1 << 40, 64, 2, true));
+        assert!(line.meets(access.of_bytes(1)) && !access.of_bytes(1).meets(access.of_bytes(6)));
+        assert_eq!(access.of_bytes(3).time(), 1 << 40);
         assert_eq!((line.block, line.pc, Access::default().is_none()), (u32::MAX, 77, true));
     }
 
