@@ -44,11 +44,14 @@ struct Case {
     least: u32,
     /// Whether the kernel fails on purpose, after which a real device's process is of no use.
     fails: bool,
+    /// Whether threads read without order what others change by atomics, as the CUDA guide does before a loop of
+    /// `atomicCAS`: that is a race, though a harmless one.
+    races: bool,
 }
 
 impl Case {
     const fn new(file: &'static str, name: &'static str, run: fn(&Device<'_>) -> Answer) -> Self {
-        Self { file, name, run, least: 0, fails: false }
+        Self { file, name, run, least: 0, fails: false, races: false }
     }
 
     const fn since(self, least: u32) -> Self {
@@ -57,6 +60,10 @@ impl Case {
 
     const fn that_fails(self) -> Self {
         Self { fails: true, ..self }
+    }
+
+    const fn that_races(self) -> Self {
+        Self { races: true, ..self }
     }
 }
 
@@ -202,6 +209,7 @@ fn architecture(folder: &Path) -> u32 {
 fn simulate(case: &Case, text: &str, seed: u64, tally: &Tally) -> Answer {
     // What is right must not be reported, whatever is looked for.
     let checks = if seed == 0 || case.fails { KernelChecks::ALL } else { KernelChecks::default() };
+    let checks = KernelChecks { races: checks.races && !case.races, ..checks };
     let simulation = Simulation::new(Config::default().seed(seed).keeps_prints(true).checks(checks));
     let _entered = simulation.enter();
     let machine = simulation.machine();

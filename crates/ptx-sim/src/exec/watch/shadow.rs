@@ -9,11 +9,11 @@ use std::collections::HashMap;
 /// Words of a line.
 pub(super) const LINE: usize = 32;
 
-/// Bytes of a page of lines.
-const PAGE: u64 = 4096;
-
 /// Lines of a page.
-const LINES: usize = PAGE as usize / (LINE * 4);
+const LINES: usize = 32;
+
+/// Bytes of a page.
+const PAGE: u64 = (LINES * LINE * 4) as u64;
 
 /// Pages whose place is remembered.
 const NEAR: usize = 64;
@@ -140,7 +140,7 @@ impl Line {
 /// Global memory.
 #[derive(Debug)]
 pub(super) struct Lines {
-    pages: Vec<Box<[Line; LINES]>>,
+    pages: Vec<[Line; LINES]>,
     places: HashMap<u64, usize>,
     /// The pages found last, with their places.
     near: [(u64, usize); NEAR],
@@ -168,16 +168,14 @@ impl Lines {
     /// The word that an address is in.
     #[inline]
     pub(super) fn word(&mut self, address: u64) -> &mut Word {
-        #[expect(clippy::cast_possible_truncation, reason = "a place in a line")]
-        let word = (address / 4) as usize % LINE;
-        &mut self.at(address).each()[word]
+        &mut self.at(address).each()[(address / 4 % LINE as u64) as usize]
     }
 
     #[cold]
     fn find(&mut self, page: u64, near: usize) {
         let pages = &mut self.pages;
         let place = *self.places.entry(page).or_insert_with(|| {
-            pages.push(Box::new(std::array::from_fn(|_| Line::default())));
+            pages.push(std::array::from_fn(|_| Line::default()));
             pages.len() - 1
         });
         self.near[near] = (page, place);
