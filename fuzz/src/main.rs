@@ -1,7 +1,7 @@
-//! Runs fuzz bodies: `fuzz --list` or `fuzz BODY [--seconds N] [--seed N] [--input HEX]`.
+//! Runs fuzz bodies: `fuzz --list` or `fuzz BODY [--seconds N] [--seed N] [--corpus FOLDER] [--input HEX]`.
 //!
-//! First the corpus, then inputs made from it until the time is over. An input that fails is printed as hexadecimal
-//! digits, which `--input` runs again, and the program ends with exit code 1.
+//! First the corpus, and that of the folder, then inputs made from them until the time is over. An input that fails is
+//! printed as hexadecimal digits, which `--input` runs again, and the program ends with exit code 1.
 #![forbid(unsafe_code)]
 
 use std::io::Write as _;
@@ -10,7 +10,10 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use fuzz::bodies::{BODIES, Body};
-use fuzz::mutate::{mutate, random};
+use fuzz::mutate::{Style, mutate, random};
+
+/// The time that no input may take.
+const LONG: Duration = Duration::from_secs(30);
 
 /// How many inputs that did something new are kept as a start for others.
 const KEPT_MAX: usize = 4096;
@@ -35,14 +38,19 @@ fn run(args: &[String]) -> Result<(), String> {
         BODIES.iter().for_each(|body| say(body.name));
         return Ok(());
     }
-    let (name, rest) = args.split_first().ok_or("usage: fuzz --list | BODY [--seconds N] [--seed N] [--input HEX]")?;
+    let (name, rest) = args
+        .split_first()
+        .ok_or("usage: fuzz --list | BODY [--seconds N] [--seed N] [--corpus FOLDER] [--input HEX]")?;
     let body = BODIES.iter().find(|body| body.name == name).ok_or_else(|| format!("there is no body `{name}`"))?;
     if let Some(text) = option(rest, "--input") {
         return attempt(body, &unhex(&text)?);
     }
     let seconds = number(rest, "--seconds", 60)?;
     let seed = number(rest, "--seed", 1)?;
-    let corpus = corpus(name)?;
+    let mut corpus = corpus(&Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(name))?;
+    if let Some(folder) = option(rest, "--corpus") {
+        corpus.extend(self::corpus(Path::new(&folder))?);
+    }
     corpus.iter().try_for_each(|input| attempt(body, input))?;
     let count = explore(body, &corpus, seed, Duration::from_secs(seconds))?;
     say(&format!(
@@ -52,16 +60,17 @@ fn run(args: &[String]) -> Result<(), String> {
     Ok(())
 }
 
-/// Runs new inputs until the time is over. Longer inputs do more, so every hundredth is kept as a start for others.
+/// Runs new inputs until the time is over. Longer inputs do more, so every hundredth is kept as a start for others. Texts
+/// are not: one that is broken is read no further, so that nothing made from it reaches the rest.
 fn explore(body: &Body, corpus: &[Vec<u8>], seed: u64, time: Duration) -> Result<u64, String> {
     let mut random = random(seed);
     let mut starts = corpus.to_vec();
     let (begin, mut count) = (Instant::now(), 0);
     while begin.elapsed() < time {
-        let input = mutate(&mut random, &starts);
+        let input = mutate(&mut random, &starts, body.style);
         attempt(body, &input).map_err(|error| format!("{error} (seed {seed}, input {count})"))?;
         count += 1;
-        if count % 100 == 0 && starts.len() < KEPT_MAX {
+        if count % 100 == 0 && starts.len() < KEPT_MAX && body.style == Style::Bytes {
             starts.push(input);
         }
     }
@@ -70,9 +79,11 @@ fn explore(body: &Body, corpus: &[Vec<u8>], seed: u64, time: Duration) -> Result
 
 /// Runs one input.
 fn attempt(body: &Body, input: &[u8]) -> Result<(), String> {
+    let begin = Instant::now();
     let outcome = std::panic::catch_unwind(|| (body.run)(input));
     let why = match outcome {
-        Ok(Ok(())) => return Ok(()),
+        Ok(Ok(())) if begin.elapsed() < LONG => return Ok(()),
+        Ok(Ok(())) => format!("took {:?}", begin.elapsed()),
         Ok(Err(error)) => error,
         Err(_) => "panicked".to_owned(),
     };
@@ -80,9 +91,8 @@ fn attempt(body: &Body, input: &[u8]) -> Result<(), String> {
 }
 
 /// The inputs that are kept, in the order of their names, and at least the empty one.
-fn corpus(name: &str) -> Result<Vec<Vec<u8>>, String> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(name);
-    let entries = std::fs::read_dir(&folder).map_err(|error| format!("cannot list {}: {error}", folder.display()))?;
+fn corpus(folder: &Path) -> Result<Vec<Vec<u8>>, String> {
+    let entries = std::fs::read_dir(folder).map_err(|error| format!("cannot list {}: {error}", folder.display()))?;
     let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
     paths.sort();
     let mut corpus = vec![Vec::new()];

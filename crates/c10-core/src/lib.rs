@@ -63,6 +63,7 @@ pub use api::cudart::Cudart;
 pub use api::event::{Event, EventFuture, EventOptions};
 pub use api::graph::{CUDAGraph, CaptureOutcome, CaptureScope, Condition, GeneratorState, GraphCapture, GraphReport};
 pub use api::graphed::{GraphFn, GraphedCallable, GraphedOptions};
+pub use api::green_context::GreenContext;
 pub use api::guard::{MultiStreamGuard, StreamGuard};
 pub use api::ipc::{Ipc, SharedBuffer};
 pub use api::launch::{Arg, Dim3, Kernel, KernelAttributes, LaunchBuilder, LaunchConfig, Module};
@@ -83,10 +84,10 @@ pub use base::config::{AllocatorConfig, Backend, ConfigError, EnvironmentError, 
 pub use base::device::{Device, DeviceIndex, DeviceType};
 pub use base::error::{
     AcceleratorError, BufferError, CudaError, DeferredCudaCallError, DeviceError, Error, EventError, GraphError,
-    GraphNode, GraphNodeKind, GraphUpdateError, GraphUpdateFailure, GraphedError, HostOutOfMemoryError, IpcError,
-    LaunchError, LaunchErrorKind, MemoryError, ModuleError, NoDriver, NvmlMissing, OutOfMemory, OutOfMemoryError,
-    OutOfMemoryHint, PoolError, ProcessMemory, RefusedFraction, Result, StartError, StreamError, SyncDebugError,
-    SystemError, TelemetryError, Unavailable, check_error, cudaStatus,
+    GraphNode, GraphNodeKind, GraphUpdateError, GraphUpdateFailure, GraphedError, GreenContextError,
+    HostOutOfMemoryError, IpcError, LaunchError, LaunchErrorKind, MemoryError, ModuleError, NoDriver, NvmlMissing,
+    OutOfMemory, OutOfMemoryError, OutOfMemoryHint, PoolError, ProcessMemory, RefusedFraction, Result, StartError,
+    StreamError, SyncDebugError, SystemError, TelemetryError, Unavailable, check_error, cudaStatus,
 };
 pub use base::handles::{CaptureMode, MemInfo};
 pub use base::ids::{PoolId, StreamId};

@@ -63,6 +63,7 @@ fn into_state(driver: &Driver, code: CUresult, host: *mut c_void) -> Result<Hand
         handles.stream = ptr::without_provenance_mut(garbage);
         handles.event = ptr::without_provenance_mut(garbage);
         handles.graph = ptr::without_provenance_mut(garbage);
+        handles.green = ptr::without_provenance_mut(garbage);
         return Ok(handles);
     }
     // SAFETY: no pointers.
@@ -98,6 +99,8 @@ fn make_things(driver: &Driver, handles: &mut Handles, host: *mut c_void) -> Res
     unsafe { driver.cuStreamCreate(&mut handles.stream, 1) }?;
     // SAFETY: as above.
     unsafe { driver.cuEventCreate(&mut handles.event, 0) }?;
+    // SAFETY: as above; without a descriptor it is of the whole device.
+    unsafe { driver.cuGreenCtxCreate(&mut handles.green, ptr::null_mut(), 0, 1) }?;
     // SAFETY: as above.
     unsafe { driver.cuMemAlloc_v2(&mut handles.memory, 4096) }?;
     // SAFETY: as above.

@@ -7,7 +7,8 @@ use std::ptr;
 use std::thread;
 
 use cuda_sys::driver::types::{
-    CUcontext, CUdevice, CUdeviceptr, CUevent, CUgraph, CUgraphExec, CUlibrary, CUmemoryPool, CUmodule, CUstream,
+    CUcontext, CUdevice, CUdeviceptr, CUevent, CUgraph, CUgraphExec, CUgreenCtx, CUlibrary, CUmemoryPool, CUmodule,
+    CUstream,
 };
 use cuda_sys::{CUresult, CallError, Driver, DriverError};
 
@@ -98,6 +99,7 @@ pub(super) enum Cleanup {
     Pool(CUmemoryPool),
     Module(CUmodule),
     Library(CUlibrary),
+    Green(CUgreenCtx),
 }
 
 /// A handle that is used on another thread, as the driver allows for all handles.
@@ -214,6 +216,7 @@ impl<'d> Cuda<'d> {
             Cleanup::Pool(pool) => ok!(cu.cuMemPoolDestroy(pool)),
             Cleanup::Module(module) => ok!(cu.cuModuleUnload(module)),
             Cleanup::Library(library) => ok!(cu.cuLibraryUnload(library)),
+            Cleanup::Green(green) => ok!(cu.cuGreenCtxDestroy(green)),
         }
         Ok(())
     }

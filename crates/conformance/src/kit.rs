@@ -1,6 +1,7 @@
 //! Short ways to make what cases work with; all of it is destroyed when the case ends.
 
 use std::ffi::{CStr, c_char, c_void};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -56,6 +57,7 @@ plain!(
     CUdevprop,
     CUlaunchAttributeValue,
     CUctxCreateParams,
+    CUdevResource,
     CUipcEventHandle,
     CUipcMemHandle,
     u8,
@@ -444,4 +446,20 @@ pub(super) fn launch_config(stream: CUstream) -> CUlaunchConfig {
         attrs: ptr::null_mut(),
         numAttrs: 0,
     }
+}
+
+/// A descriptor that a driver gave out, which is closed with the value.
+pub(super) fn owned(file: i32) -> OwnedFd {
+    // SAFETY: the driver has just made it for this program, which is its one owner.
+    unsafe { OwnedFd::from_raw_fd(file) }
+}
+
+/// A descriptor as drivers take it: in the place of a pointer.
+pub(super) fn as_pointer(file: &OwnedFd) -> *mut c_void {
+    ptr::without_provenance_mut(usize::try_from(file.as_raw_fd()).unwrap_or(usize::MAX))
+}
+
+/// The system failed, not the driver.
+pub(super) fn failed(error: &std::io::Error) -> Stop {
+    Stop::Failed(error.to_string())
 }

@@ -39,9 +39,12 @@ mod forbidden;
 mod function;
 mod graph;
 mod graph_exec;
+mod green;
+mod heap;
 mod host;
 mod ipc;
 mod kernel;
+mod kernel_nodes;
 mod library;
 mod limits;
 mod link;
@@ -56,6 +59,7 @@ mod ptx;
 mod set;
 mod stream;
 mod usage;
+mod user_object;
 mod version;
 mod vmm;
 
@@ -91,6 +95,10 @@ pub fn all_cases() -> Vec<Case> {
         version::UNINITIALIZED_CASES,
         graph::CASES,
         graph_exec::CASES,
+        green::CASES,
+        green::ID_CASES,
+        green::SIMULATED_CASES,
+        green::PRIMARY_CASES,
         conditional::CASES,
         conditional::SIMULATED_CASES,
         vmm::CASES,
@@ -107,6 +115,12 @@ pub fn all_cases() -> Vec<Case> {
         function::SIMULATED_CASES,
         kernel::CASES,
         kernel::SIMULATED_CASES,
+        kernel_nodes::CASES,
+        kernel_nodes::SIMULATED_CASES,
+        user_object::CASES,
+        user_object::SIMULATED_CASES,
+        heap::CASES,
+        heap::SIMULATED_CASES,
         managed::CASES,
         managed::NO_CONTEXT_CASES,
         managed::SIMULATED_CASES,

@@ -12,7 +12,7 @@ cases!("managed", CASES, Needs::CONTEXT;
     nothing_is_said_at_first, advice_is_kept, advice_is_checked, advice_is_for_whole_pages, ranges_are_checked,
     first_interface_of_advice, accessors_are_listed, nodes_of_the_host_are_taken, prefetches_are_known,
     prefetch_is_checked, first_interface_of_prefetches, mixed_prefetches, attributes_together, sizes_are_checked,
-    attach, attach_is_checked, captures_forbid_it, device_says_so,
+    attach, attach_is_checked, captures_forbid_it, device_says_so, takes_no_memory_at_first, prefetched_again_takes_no_more,
 );
 cases!("managed", NO_CONTEXT_CASES, Needs::NO_CONTEXT;
     context_is_asked_for,
@@ -496,5 +496,34 @@ fn too_much(cu: &Cuda<'_>) -> CaseResult {
 fn attach_without_a_flag(cu: &Cuda<'_>) -> CaseResult {
     let (pointer, stream) = (managed(cu, 4096)?, cu.stream()?);
     want!(INVALID_VALUE, cu.cuStreamAttachMemAsync(stream, pointer, 0, 0));
+    Ok(())
+}
+
+fn free(cu: &Cuda<'_>) -> CaseResult<usize> {
+    let (mut free, mut total) = (0, 0);
+    ok!(cu.cuMemGetInfo_v2(&mut free, &mut total));
+    Ok(free)
+}
+
+/// A device takes memory for it when it is used there, not when it is allocated or when the host writes.
+fn takes_no_memory_at_first(cu: &Cuda<'_>) -> CaseResult {
+    let before = free(cu)?;
+    let pointer = managed(cu, 4 << 20)?;
+    seen_by_host(pointer, 4 << 20).fill(7);
+    same!(cu, free(cu)?, before);
+    Ok(())
+}
+
+/// The device keeps the place of pages that have moved to the host.
+fn prefetched_again_takes_no_more(cu: &Cuda<'_>) -> CaseResult {
+    let (pointer, stream) = (managed(cu, 4 << 20)?, cu.stream()?);
+    let move_to = |place: i32| -> CaseResult<usize> {
+        ok!(cu.cuMemPrefetchAsync(pointer, 4 << 20, place, stream));
+        ok!(cu.cuStreamSynchronize(stream));
+        free(cu)
+    };
+    move_to(0)?;
+    let at_host = move_to(CPU)?;
+    same!(cu, move_to(0)?, at_host);
     Ok(())
 }

@@ -10,7 +10,7 @@ cases!("occupancy", CASES, Needs::CONTEXT;
 
 cases!("occupancy", SIMULATED_CASES, Needs { simulated: true, ..Needs::CONTEXT };
     blocks_that_do_not_run, sizes_with_a_limit, shared_memory_that_is_left, null_arguments, handles_that_are_none,
-    registers_are_counted,
+    registers_are_counted, clusters_of_one_block,
 );
 
 /// Whether device 0 is of the compute capability that the figures below are for.
@@ -149,12 +149,43 @@ fn handles_that_are_none(cu: &Cuda<'_>) -> CaseResult {
     Ok(())
 }
 
-/// A text that allows few registers runs in more blocks than one that needs many.
+/// A text that allows few registers runs in more blocks than one that needs many at once.
 fn registers_are_counted(cu: &Cuda<'_>) -> CaseResult {
-    let sums: String = (4..200).map(|index| format!("add.u32 %q{index}, %q{}, %n;\n", index - 1)).collect();
-    let body = format!(".reg .b32 %q<200>;\nmov.u32 %q3, %n;\n{sums}st.global.u32 [%o], %q199;");
+    // All are read before the first is used.
+    let reads: String =
+        (0..196).map(|index| format!("ld.volatile.global.u32 %q{index}, [%i+{}];\n", 4 * index)).collect();
+    let sums: String = (0..195).map(|index| format!("add.u32 %q195, %q195, %q{index};\n")).collect();
+    let body = format!(".reg .b32 %q<196>;\n{reads}{sums}st.global.u32 [%o], %q195;");
     let many = cu.function(&with_directives(".maxntid 256, 1, 1\n", &body))?;
     let few = cu.function(&with_directives(".maxntid 256, 1, 1\n.maxnreg 32\n", &body))?;
     same!(cu, (blocks(cu, many, 256, 0)?, blocks(cu, few, 256, 0)?), (1, 8));
+    Ok(())
+}
+
+/// What the model says where clusters are asked about: it has none of more blocks than one.
+fn clusters_of_one_block(cu: &Cuda<'_>) -> CaseResult {
+    let (function, mut found) = (cu.function(&idle())?, -7);
+    let mut attributes = [CUlaunchAttribute {
+        id: CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION,
+        pad: [0; 4],
+        value: CUlaunchAttributeValue { clusterDim: CUlaunchAttributeValue_union__bindgen_ty_1 { x: 1, y: 1, z: 1 } },
+    }];
+    let plain = CUlaunchConfig { blockDimX: 1024, ..launch_config(DEFAULT) };
+    ok!(cu.cuOccupancyMaxPotentialClusterSize(&mut found, function, &plain));
+    same!(cu, found, 1);
+    want!(INVALID_CLUSTER_SIZE, cu.cuOccupancyMaxActiveClusters(&mut found, function, &plain));
+    let config = CUlaunchConfig { attrs: attributes.as_mut_ptr(), numAttrs: 1, ..plain };
+    ok!(cu.cuOccupancyMaxActiveClusters(&mut found, function, &config));
+    same!(cu, found, 264);
+    ok!(cu.cuLaunchKernelEx(&config, function, ptr::null_mut(), ptr::null_mut()));
+    attributes[0].value.clusterDim = CUlaunchAttributeValue_union__bindgen_ty_1 { x: 2, y: 1, z: 1 };
+    let pairs = CUlaunchConfig { attrs: attributes.as_mut_ptr(), ..config };
+    want!(INVALID_CLUSTER_SIZE, cu.cuOccupancyMaxActiveClusters(&mut found, function, &pairs));
+    want!(NOT_SUPPORTED, cu.cuLaunchKernelEx(&pairs, function, ptr::null_mut(), ptr::null_mut()));
+    let (none, nothing) = (ptr::null_mut(), ptr::without_provenance_mut(0xDEAD_BEE8));
+    want!(INVALID_VALUE, cu.cuOccupancyMaxPotentialClusterSize(none, function, &plain));
+    want!(INVALID_VALUE, cu.cuOccupancyMaxActiveClusters(none, function, &plain));
+    want!(INVALID_HANDLE, cu.cuOccupancyMaxPotentialClusterSize(&mut found, nothing, &plain));
+    want!(INVALID_HANDLE, cu.cuOccupancyMaxActiveClusters(&mut found, nothing, &plain));
     Ok(())
 }

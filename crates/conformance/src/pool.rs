@@ -1,5 +1,8 @@
 //! Stream-ordered allocation and the pools behind it.
 
+use std::fs::File;
+use std::os::fd::{AsRawFd, OwnedFd};
+
 use super::prelude::*;
 use super::vmm::{access, location};
 
@@ -7,7 +10,7 @@ cases!("pool", CASES, Needs::CONTEXT;
     alloc_and_free, alloc_zero_bytes, alloc_too_much, alloc_on_default_streams, free_null, free_unknown, free_twice, free_by_the_other_way, plain_memory_freed_in_order, contents_survive,
     free_in_order_of_use, create_and_destroy, create_bad_properties, alloc_from_a_pool, alloc_from_null, destroy_default_pool, destroy_with_memory_out, set_current_pool,
     attributes_of_a_new_pool, threshold_can_be_set, reuse_flags_can_be_set, read_only_attributes, unknown_attribute, used_memory_is_counted, high_water_mark, reserved_falls_at_synchronize,
-    threshold_keeps_memory, trim, trim_keeps_what_is_out, same_stream_reuse, access_of_own_device, set_access_of_own_device, access_unknown_location, pointer_attributes, pool_of_a_pointer, address_range, export_needs_a_type,
+    threshold_keeps_memory, trim, trim_keeps_what_is_out, same_stream_reuse, access_of_own_device, set_access_of_own_device, access_unknown_location, pointer_attributes, pool_of_a_pointer, address_range, export_needs_a_type, export_of_other_types, exported_twice, pointers_to_export, import_of_what_is_none, import_of_other_types, imported_in_the_same_process, imported_pointer_freed, imported_pool_is_for_imports,
     maximum_size,
 );
 
@@ -407,6 +410,185 @@ fn export_needs_a_type(cu: &Cuda<'_>) -> CaseResult {
     let (pool, mut file) = (pool(cu)?, -1_i32);
     let kind = CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
     want!(INVALID_VALUE, cu.cuMemPoolExportToShareableHandle((&raw mut file).cast(), pool, kind, 0));
+    Ok(())
+}
+
+const FILE: CUmemAllocationHandleType = CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+
+/// A pool that can be exported as a descriptor.
+fn exportable(cu: &Cuda<'_>) -> CaseResult<CUmemoryPool> {
+    let mut pool = ptr::null_mut();
+    ok!(cu.cuMemPoolCreate(&mut pool, &CUmemPoolProps { handleTypes: FILE, ..props() }));
+    cu.later(Cleanup::Pool(pool));
+    Ok(pool)
+}
+
+fn export(cu: &Cuda<'_>, pool: CUmemoryPool) -> CaseResult<OwnedFd> {
+    let mut file = -1_i32;
+    ok!(cu.cuMemPoolExportToShareableHandle((&raw mut file).cast(), pool, FILE, 0));
+    Ok(owned(file))
+}
+
+/// A pool that is the same as another one; no case may destroy it before what is imported from it is freed.
+fn import(cu: &Cuda<'_>, pool: CUmemoryPool) -> CaseResult<CUmemoryPool> {
+    let (file, mut imported) = (export(cu, pool)?, ptr::null_mut());
+    ok!(cu.cuMemPoolImportFromShareableHandle(&mut imported, as_pointer(&file), FILE, 0));
+    Ok(imported)
+}
+
+fn nothing() -> CUmemPoolPtrExportData {
+    CUmemPoolPtrExportData { reserved: [0; 64] }
+}
+
+fn export_of_other_types(cu: &Cuda<'_>) -> CaseResult {
+    let (pool, mut bytes) = (exportable(cu)?, [0_u8; 128]);
+    for types in [0, 2, 4, 8] {
+        let kind = CUmemAllocationHandleType(types);
+        want!(INVALID_VALUE, cu.cuMemPoolExportToShareableHandle((&raw mut bytes).cast(), pool, kind, 0));
+    }
+    want!(INVALID_VALUE, cu.cuMemPoolExportToShareableHandle((&raw mut bytes).cast(), pool, FILE, 1));
+    want!(INVALID_VALUE, cu.cuMemPoolExportToShareableHandle(ptr::null_mut(), pool, FILE, 0));
+    let default = default_pool(cu)?;
+    want!(INVALID_VALUE, cu.cuMemPoolExportToShareableHandle((&raw mut bytes).cast(), default, FILE, 0));
+    for types in [2, 4, 16, 32] {
+        let wanted = CUmemPoolProps { handleTypes: CUmemAllocationHandleType(types), ..props() };
+        want!(INVALID_VALUE, cu.cuMemPoolCreate(&mut ptr::null_mut(), &wanted));
+    }
+    Ok(())
+}
+
+fn exported_twice(cu: &Cuda<'_>) -> CaseResult {
+    let pool = exportable(cu)?;
+    let (first, second) = (export(cu, pool)?, export(cu, pool)?);
+    that!(cu, first.as_raw_fd() != second.as_raw_fd());
+    Ok(())
+}
+
+fn pointers_to_export(cu: &Cuda<'_>) -> CaseResult {
+    let (shared, own, stream, mut data) = (exportable(cu)?, pool(cu)?, cu.stream()?, nothing());
+    let (pointer, other) = (alloc_from(cu, shared, 4096, stream)?, alloc_from(cu, own, 4096, stream)?);
+    for wrong in [0, pointer + 16, other, cu.alloc(4096)?] {
+        want!(INVALID_VALUE, cu.cuMemPoolExportPointer(&mut data, wrong));
+    }
+    want!(INVALID_VALUE, cu.cuMemPoolExportPointer(ptr::null_mut(), pointer));
+    ok!(cu.cuMemPoolExportPointer(&mut data, pointer));
+    that!(cu, data.reserved != [0; 64]);
+    for (place, types) in [(pointer, 1), (other, 0)] {
+        let mut allowed = 77_u64;
+        let name = CUpointer_attribute::CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES;
+        ok!(cu.cuPointerGetAttribute((&raw mut allowed).cast(), name, place));
+        same!(cu, allowed, types);
+        ok!(cu.cuMemFreeAsync(place, stream));
+    }
+    ok!(cu.cuStreamSynchronize(stream));
+    Ok(())
+}
+
+fn import_of_what_is_none(cu: &Cuda<'_>) -> CaseResult {
+    let mut pool = ptr::null_mut();
+    let nowhere = ptr::without_provenance_mut(10_000);
+    want!(UNKNOWN, cu.cuMemPoolImportFromShareableHandle(&mut pool, nowhere, FILE, 0));
+    let other = File::options().read(true).write(true).open("/dev/null").map_err(|error| failed(&error))?;
+    want!(UNKNOWN, cu.cuMemPoolImportFromShareableHandle(&mut pool, as_pointer(&other.into()), FILE, 0));
+    Ok(())
+}
+
+fn import_of_other_types(cu: &Cuda<'_>) -> CaseResult {
+    let (mut pool, file) = (ptr::null_mut(), export(cu, exportable(cu)?)?);
+    let (none, foreign) = (CUmemAllocationHandleType(0), CUmemAllocationHandleType(2));
+    want!(INVALID_VALUE, cu.cuMemPoolImportFromShareableHandle(&mut pool, as_pointer(&file), none, 0));
+    want!(NOT_SUPPORTED, cu.cuMemPoolImportFromShareableHandle(&mut pool, as_pointer(&file), foreign, 0));
+    want!(INVALID_VALUE, cu.cuMemPoolImportFromShareableHandle(&mut pool, as_pointer(&file), FILE, 1));
+    want!(INVALID_VALUE, cu.cuMemPoolImportFromShareableHandle(ptr::null_mut(), as_pointer(&file), FILE, 0));
+    let (mut handle, mut wanted) = (0, CUmemAllocationProp::zeroed());
+    (wanted.type_, wanted.location) = (CUmemAllocationType(1), location(0));
+    wanted.requestedHandleTypes = FILE;
+    ok!(cu.cuMemCreate(&mut handle, 2 << 20, &wanted, 0));
+    let mut number = -1_i32;
+    ok!(cu.cuMemExportToShareableHandle((&raw mut number).cast(), handle, FILE, 0));
+    let physical = owned(number);
+    want!(NOT_SUPPORTED, cu.cuMemPoolImportFromShareableHandle(&mut pool, as_pointer(&physical), FILE, 0));
+    ok!(cu.cuMemRelease(handle));
+    Ok(())
+}
+
+/// The importer has the same bytes at another address.
+fn imported_in_the_same_process(cu: &Cuda<'_>) -> CaseResult {
+    let (pool, stream, mut data) = (exportable(cu)?, cu.stream()?, nothing());
+    let pointer = alloc_from(cu, pool, 4096, stream)?;
+    ok!(cu.cuMemsetD8Async(pointer, 9, 4096, stream));
+    ok!(cu.cuMemPoolExportPointer(&mut data, pointer));
+    let (imported, mut there) = (import(cu, pool)?, 0);
+    that!(cu, imported != pool);
+    want!(INVALID_VALUE, cu.cuMemPoolImportPointer(&mut there, pool, &mut data));
+    want!(INVALID_VALUE, cu.cuMemPoolImportPointer(&mut there, imported, &mut nothing()));
+    want!(INVALID_VALUE, cu.cuMemPoolImportPointer(&mut there, imported, ptr::null_mut()));
+    want!(INVALID_VALUE, cu.cuMemPoolImportPointer(ptr::null_mut(), imported, &mut data));
+    ok!(cu.cuMemPoolImportPointer(&mut there, imported, &mut data));
+    that!(cu, there != pointer);
+    same!(cu, cu.read(there, 4096)?, vec![9; 4096]);
+    ok!(cu.cuMemsetD8_v2(there, 3, 16));
+    same!(cu, cu.read(pointer, 17)?, [vec![3; 16], vec![9]].concat());
+    let (mut base, mut size) = (0, 0);
+    ok!(cu.cuMemGetAddressRange_v2(&mut base, &mut size, there + 9));
+    same!(cu, (base, size), (there, 4096));
+    ok!(cu.cuMemFreeAsync(there, stream));
+    ok!(cu.cuMemFreeAsync(pointer, stream));
+    ok!(cu.cuStreamSynchronize(stream));
+    Ok(())
+}
+
+/// Imported twice, a pointer is freed once, and the exporter's stays.
+fn imported_pointer_freed(cu: &Cuda<'_>) -> CaseResult {
+    let (pool, stream, mut data) = (exportable(cu)?, cu.stream()?, nothing());
+    let pointer = alloc_from(cu, pool, 4096, stream)?;
+    ok!(cu.cuMemsetD8Async(pointer, 9, 4096, stream));
+    ok!(cu.cuMemPoolExportPointer(&mut data, pointer));
+    let (imported, mut there, mut again) = (import(cu, pool)?, 0, 0);
+    ok!(cu.cuMemPoolImportPointer(&mut there, imported, &mut data));
+    ok!(cu.cuMemPoolImportPointer(&mut again, imported, &mut data));
+    same!(cu, again, there);
+    ok!(cu.cuMemFreeAsync(there, stream));
+    ok!(cu.cuStreamSynchronize(stream));
+    want!(INVALID_VALUE, cu.cuMemFreeAsync(there, stream));
+    let mut kind = 0_u32;
+    let name = CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE;
+    want!(INVALID_VALUE, cu.cuPointerGetAttribute((&raw mut kind).cast(), name, there));
+    same!(cu, cu.read(pointer, 4096)?, vec![9; 4096]);
+    ok!(cu.cuMemFreeAsync(pointer, stream));
+    ok!(cu.cuStreamSynchronize(stream));
+    // An address can be imported although nothing is there any more.
+    ok!(cu.cuMemPoolImportPointer(&mut there, imported, &mut data));
+    want!(INVALID_VALUE, cu.cuMemPoolDestroy(imported));
+    ok!(cu.cuMemFreeAsync(there, stream));
+    ok!(cu.cuStreamSynchronize(stream));
+    Ok(())
+}
+
+fn imported_pool_is_for_imports(cu: &Cuda<'_>) -> CaseResult {
+    let (pool, stream, mut data) = (exportable(cu)?, cu.stream()?, nothing());
+    let pointer = alloc_from(cu, pool, 4096, stream)?;
+    ok!(cu.cuMemPoolExportPointer(&mut data, pointer));
+    let (imported, mut there, mut file) = (import(cu, pool)?, 0, -1_i32);
+    ok!(cu.cuMemPoolImportPointer(&mut there, imported, &mut data));
+    want!(INVALID_VALUE, cu.cuMemAllocFromPoolAsync(&mut 0, 4096, imported, stream));
+    want!(INVALID_VALUE, cu.cuMemPoolExportToShareableHandle((&raw mut file).cast(), imported, FILE, 0));
+    want!(INVALID_VALUE, cu.cuMemPoolExportPointer(&mut nothing(), there));
+    for name in [THRESHOLD, RESERVED, USED] {
+        let mut value = 5_u64;
+        want!(INVALID_VALUE, cu.cuMemPoolGetAttribute(imported, name, (&raw mut value).cast()));
+        same!(cu, value, 5);
+    }
+    same!(cu, set_attribute(cu, imported, THRESHOLD, 5)?, CUresult::CUDA_ERROR_INVALID_VALUE);
+    want!(INVALID_VALUE, cu.cuMemPoolTrimTo(imported, 0));
+    want!(INVALID_VALUE, cu.cuDeviceSetMemPool(0, imported));
+    let (mut flags, mut place) = (CUmemAccess_flags(77), location(0));
+    ok!(cu.cuMemPoolGetAccess(&mut flags, imported, &mut place));
+    same!(cu, flags.0, 3);
+    ok!(cu.cuMemPoolSetAccess(imported, &access(0, CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE), 1));
+    ok!(cu.cuMemFreeAsync(there, stream));
+    ok!(cu.cuMemFreeAsync(pointer, stream));
+    ok!(cu.cuStreamSynchronize(stream));
     Ok(())
 }
 

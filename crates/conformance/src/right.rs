@@ -17,6 +17,8 @@ pub struct Handles {
     pub event: CUevent,
     /// A graph.
     pub graph: CUgraph,
+    /// A green context.
+    pub green: CUgreenCtx,
     /// Device memory.
     pub memory: CUdeviceptr,
     /// Host memory of the driver's.
@@ -31,6 +33,7 @@ impl Default for Handles {
             stream: ptr::null_mut(),
             event: ptr::null_mut(),
             graph: ptr::null_mut(),
+            green: ptr::null_mut(),
             memory: 0,
             pinned: ptr::null_mut(),
             registered: ptr::null_mut(),
@@ -70,11 +73,14 @@ const COUNT: CUdevice_attribute = CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIP
 
 static TABLE: &[Entry] = right! {
     cuCtxDestroy_v2 |h| (ptr::without_provenance_mut(0x1000));
+    cuCtxFromGreenCtx |h| (&mut ptr::null_mut(), h.green);
     cuCtxGetApiVersion |h| (ptr::null_mut(), &mut 0);
+    cuCtxGetDevResource |h| (ptr::null_mut(), &mut CUdevResource::zeroed(), CUdevResourceType(1));
     cuCtxGetDevice |h| (&mut 0);
     cuCtxGetDevice_v2 |h| (&mut 0, ptr::null_mut());
     cuCtxGetFlags |h| (&mut 0);
     cuCtxGetId |h| (ptr::null_mut(), &mut 0);
+    cuDevResourceGenerateDesc |h| (&mut ptr::null_mut(), &mut CUdevResource::zeroed(), 1);
     cuDeviceGetAttribute |h| (&mut 0, COUNT, 0);
     cuDevicePrimaryCtxGetState |h| (0, &mut 0, &mut 0);
     cuEventDestroy_v2 |h| (h.event);
@@ -100,6 +106,12 @@ static TABLE: &[Entry] = right! {
     cuGraphExecKernelNodeSetParams |h| (ptr::null_mut(), ptr::null_mut(), ptr::null());
     cuGraphExecKernelNodeSetParams_v2 |h| (ptr::null_mut(), ptr::null_mut(), ptr::null());
     cuGraphInstantiateWithParams |h| (&mut ptr::null_mut(), h.graph, &mut CUDA_GRAPH_INSTANTIATE_PARAMS::zeroed());
+    cuGreenCtxCreate |h| (&mut ptr::null_mut(), ptr::null_mut(), 0, 1);
+    cuGreenCtxGetDevResource |h| (h.green, &mut CUdevResource::zeroed(), CUdevResourceType(1));
+    cuGreenCtxGetId |h| (h.green, &mut 0);
+    cuGreenCtxRecordEvent |h| (h.green, h.event);
+    cuGreenCtxStreamCreate |h| (&mut ptr::null_mut(), h.green, NON_BLOCKING, 0);
+    cuGreenCtxWaitEvent |h| (h.green, h.event);
     cuIpcGetEventHandle |h| (&mut CUipcEventHandle { reserved: [0; 64] }, h.event);
     cuIpcGetMemHandle |h| (&mut CUipcMemHandle { reserved: [0; 64] }, h.memory);
     cuIpcOpenEventHandle |h| (&mut ptr::null_mut(), CUipcEventHandle { reserved: [0; 64] });
@@ -148,6 +160,8 @@ static TABLE: &[Entry] = right! {
     cuOccupancyAvailableDynamicSMemPerBlock |h| (&mut 0, ptr::null_mut(), 1, 1);
     cuOccupancyMaxActiveBlocksPerMultiprocessor |h| (&mut 0, ptr::null_mut(), 1, 0);
     cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags |h| (&mut 0, ptr::null_mut(), 1, 0, 0);
+    cuOccupancyMaxActiveClusters |h| (&mut 0, ptr::null_mut(), &launch_config(ptr::null_mut()));
+    cuOccupancyMaxPotentialClusterSize |h| (&mut 0, ptr::null_mut(), &launch_config(ptr::null_mut()));
     cuOccupancyMaxPotentialBlockSize |h| (&mut 0, &mut 0, ptr::null_mut(), None, 0, 0);
     cuOccupancyMaxPotentialBlockSizeWithFlags |h| (&mut 0, &mut 0, ptr::null_mut(), None, 0, 0, 0);
     cuMemFreeHost |h| (h.pinned);
@@ -171,6 +185,7 @@ static TABLE: &[Entry] = right! {
     cuStreamGetCtx_v2 |h| (h.stream, &mut ptr::null_mut(), &mut ptr::null_mut());
     cuStreamGetDevice |h| (h.stream, &mut 0);
     cuStreamGetFlags |h| (h.stream, &mut 0);
+    cuStreamGetGreenCtx |h| (h.stream, &mut ptr::null_mut());
     cuStreamGetId |h| (h.stream, &mut 0);
     cuStreamGetPriority |h| (h.stream, &mut 0);
     cuStreamIsCapturing |h| (h.stream, &mut CUstreamCaptureStatus(0));

@@ -241,6 +241,7 @@ static TABLE: &[Usage] = usage! {
     LOOK cuStreamGetCtx_v2 |cu, o, s| (s, &mut ptr::null_mut(), &mut ptr::null_mut());
     LOOK cuStreamGetDevice |cu, o, s| (s, &mut 0);
     LOOK cuStreamGetFlags |cu, o, s| (s, &mut 0);
+    LOOK cuStreamGetGreenCtx |cu, o, s| (s, &mut ptr::null_mut());
     LOOK cuStreamGetId |cu, o, s| (s, &mut 0);
     LOOK cuStreamGetPriority |cu, o, s| (s, &mut 0);
     LOOK cuStreamIsCapturing |cu, o, s| (s, &mut CUstreamCaptureStatus(0));

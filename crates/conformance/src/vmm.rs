@@ -1,5 +1,8 @@
 //! Virtual memory: addresses, physical memory, mappings, access.
 
+use std::fs::File;
+use std::os::fd::{AsRawFd, OwnedFd};
+
 use super::prelude::*;
 
 cases!("vmm", CASES, Needs::CONTEXT;
@@ -7,7 +10,7 @@ cases!("vmm", CASES, Needs::CONTEXT;
     create_and_release, create_odd_sizes, create_bad_properties, create_with_flags, create_too_much, release_unknown, properties_of_a_handle, map_and_use, map_twice, map_out_of_range,
     map_odd_sizes, map_with_flags_and_offset, map_unreserved, access_before_set, get_access, set_access_unmapped, set_access_unknown_location, set_access_none,
     unmap_unmapped, unmap_part, release_while_mapped, two_mappings_of_one_handle, two_handles_side_by_side, remap_keeps_the_contents, retain_by_address, retain_unknown_address,
-    pointer_attributes, address_range, export_needs_a_type, copy_across_a_boundary, memory_falls_and_rises, host_location, alias_after_unmap,
+    pointer_attributes, address_range, handle_types_of_a_handle, export_needs_a_type, export_of_other_types, exported_twice, imported_in_the_same_process, import_of_what_is_none, import_of_other_types, memory_lives_with_its_descriptor, copy_across_a_boundary, memory_falls_and_rises, host_location, alias_after_unmap,
 );
 
 const PAGE: usize = 2 << 20;
@@ -395,6 +398,152 @@ fn export_needs_a_type(cu: &Cuda<'_>) -> CaseResult {
     same!(cu, file, -1);
     ok!(cu.cuMemRelease(handle));
     Ok(())
+}
+
+const FILE: CUmemAllocationHandleType = CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+
+fn of_type(types: u32) -> CUmemAllocationProp {
+    CUmemAllocationProp { requestedHandleTypes: CUmemAllocationHandleType(types), ..on_device(0) }
+}
+
+/// A handle that can be exported as a descriptor.
+fn exportable(cu: &Cuda<'_>, pages: usize) -> CaseResult<u64> {
+    let mut handle = 0;
+    ok!(cu.cuMemCreate(&mut handle, pages * PAGE, &of_type(FILE.0), 0));
+    Ok(handle)
+}
+
+fn export(cu: &Cuda<'_>, handle: u64) -> CaseResult<OwnedFd> {
+    let mut file = -1_i32;
+    ok!(cu.cuMemExportToShareableHandle((&raw mut file).cast(), handle, FILE, 0));
+    Ok(owned(file))
+}
+
+fn import(cu: &Cuda<'_>, file: &OwnedFd) -> CaseResult<u64> {
+    let mut handle = 0;
+    ok!(cu.cuMemImportFromShareableHandle(&mut handle, as_pointer(file), FILE));
+    Ok(handle)
+}
+
+fn handle_types_of_a_handle(cu: &Cuda<'_>) -> CaseResult {
+    let mut handle = 0;
+    for types in [2, 4] {
+        want!(INVALID_VALUE, cu.cuMemCreate(&mut handle, PAGE, &of_type(types), 0));
+    }
+    for types in [8, 9] {
+        want!(NOT_PERMITTED, cu.cuMemCreate(&mut handle, PAGE, &of_type(types), 0));
+    }
+    for types in [16, 32] {
+        ok!(cu.cuMemCreate(&mut handle, PAGE, &of_type(types), 0));
+        ok!(cu.cuMemRelease(handle));
+    }
+    Ok(())
+}
+
+fn export_of_other_types(cu: &Cuda<'_>) -> CaseResult {
+    let (handle, mut bytes) = (exportable(cu, 1)?, [0_u8; 128]);
+    for types in [0, 2, 4, 8, 9, 16] {
+        let kind = CUmemAllocationHandleType(types);
+        want!(INVALID_VALUE, cu.cuMemExportToShareableHandle((&raw mut bytes).cast(), handle, kind, 0));
+    }
+    want!(INVALID_VALUE, cu.cuMemExportToShareableHandle((&raw mut bytes).cast(), handle, FILE, 1));
+    want!(INVALID_VALUE, cu.cuMemExportToShareableHandle(ptr::null_mut(), handle, FILE, 0));
+    want!(INVALID_VALUE, cu.cuMemExportToShareableHandle((&raw mut bytes).cast(), 0, FILE, 0));
+    same!(cu, bytes, [0; 128]);
+    ok!(cu.cuMemRelease(handle));
+    Ok(())
+}
+
+fn exported_twice(cu: &Cuda<'_>) -> CaseResult {
+    let handle = exportable(cu, 1)?;
+    let (first, second) = (export(cu, handle)?, export(cu, handle)?);
+    that!(cu, first.as_raw_fd() != second.as_raw_fd());
+    ok!(cu.cuMemRelease(handle));
+    Ok(())
+}
+
+fn imported_in_the_same_process(cu: &Cuda<'_>) -> CaseResult {
+    let (handle, base) = (exportable(cu, 2)?, reserve(cu, 4 * PAGE)?);
+    let (mut before, mut after, mut total) = (0, 0, 0);
+    ok!(cu.cuMemGetInfo_v2(&mut before, &mut total));
+    let file = export(cu, handle)?;
+    let (other, third) = (import(cu, &file)?, import(cu, &file)?);
+    ok!(cu.cuMemGetInfo_v2(&mut after, &mut total));
+    same!(cu, after, before);
+    that!(cu, other != handle && third != handle && third != other);
+    let mut made_with = CUmemAllocationProp::zeroed();
+    ok!(cu.cuMemGetAllocationPropertiesFromHandle(&mut made_with, other));
+    same!(cu, (made_with.type_.0, made_with.requestedHandleTypes.0), (1, 0));
+    same!(cu, (made_with.location.type_.0, made_with.location.id), (1, 0));
+    want!(INVALID_VALUE, cu.cuMemExportToShareableHandle((&raw mut total).cast(), other, FILE, 0));
+    want!(NOT_SUPPORTED, cu.cuMemMap(base, PAGE, 0, other, 0));
+    ok!(cu.cuMemMap(base, 2 * PAGE, 0, other, 0));
+    let second = base + 2 * (2 << 20);
+    ok!(cu.cuMemMap(second, 2 * PAGE, 0, handle, 0));
+    ok!(cu.cuMemSetAccess(base, 4 * PAGE, &access(0, READ_WRITE), 1));
+    ok!(cu.cuMemsetD8_v2(base, 5, 100));
+    same!(cu, cu.read(second, 100)?, vec![5; 100]);
+    for (pointer, types) in [(base, 0), (second, 1)] {
+        let mut allowed = 77_u64;
+        let name = CUpointer_attribute::CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES;
+        ok!(cu.cuPointerGetAttribute((&raw mut allowed).cast(), name, pointer));
+        same!(cu, allowed, types);
+    }
+    ok!(cu.cuMemRelease(handle));
+    // It is still mapped.
+    drop(export(cu, handle)?);
+    ok!(cu.cuMemRelease(other));
+    ok!(cu.cuMemRelease(third));
+    want!(INVALID_VALUE, cu.cuMemRelease(third));
+    ok!(cu.cuMemUnmap(base, 4 * PAGE));
+    ok!(cu.cuMemAddressFree(base, 4 * PAGE));
+    Ok(())
+}
+
+fn import_of_what_is_none(cu: &Cuda<'_>) -> CaseResult {
+    let mut handle = 0;
+    for number in [10_000, usize::MAX] {
+        let nothing = ptr::without_provenance_mut(number);
+        want!(UNKNOWN, cu.cuMemImportFromShareableHandle(&mut handle, nothing, FILE));
+    }
+    let other = File::options().read(true).write(true).open("/dev/null").map_err(|error| failed(&error))?;
+    want!(UNKNOWN, cu.cuMemImportFromShareableHandle(&mut handle, as_pointer(&other.into()), FILE));
+    want!(INVALID_VALUE, cu.cuMemImportFromShareableHandle(&mut handle, ptr::null_mut(), FILE));
+    Ok(())
+}
+
+fn import_of_other_types(cu: &Cuda<'_>) -> CaseResult {
+    let (exported, mut handle, mut bytes) = (exportable(cu, 1)?, 0, [0_u8; 64]);
+    let file = export(cu, exported)?;
+    want!(INVALID_VALUE, cu.cuMemImportFromShareableHandle(ptr::null_mut(), as_pointer(&file), FILE));
+    for (types, place) in [(2, as_pointer(&file)), (4, as_pointer(&file)), (8, (&raw mut bytes).cast())] {
+        let kind = CUmemAllocationHandleType(types);
+        want!(NOT_SUPPORTED, cu.cuMemImportFromShareableHandle(&mut handle, place, kind));
+    }
+    let none = CUmemAllocationHandleType(0);
+    want!(INVALID_VALUE, cu.cuMemImportFromShareableHandle(&mut handle, as_pointer(&file), none));
+    ok!(cu.cuMemRelease(exported));
+    Ok(())
+}
+
+/// A descriptor keeps the memory, and captures do not mind.
+fn memory_lives_with_its_descriptor(cu: &Cuda<'_>) -> CaseResult {
+    let (handle, base, stream) = (exportable(cu, 1)?, reserve(cu, PAGE)?, cu.stream()?);
+    ok!(cu.cuMemMap(base, PAGE, 0, handle, 0));
+    ok!(cu.cuMemSetAccess(base, PAGE, &access(0, READ_WRITE), 1));
+    ok!(cu.cuMemsetD8_v2(base, 6, PAGE));
+    ok!(cu.cuCtxSynchronize());
+    cu.begin(stream, CUstreamCaptureMode(0))?;
+    let file = export(cu, handle)?;
+    ok!(cu.cuMemRelease(handle));
+    ok!(cu.cuMemUnmap(base, PAGE));
+    let again = import(cu, &file)?;
+    cu.end(stream)?;
+    drop(file);
+    ok!(cu.cuMemMap(base, PAGE, 0, again, 0));
+    ok!(cu.cuMemSetAccess(base, PAGE, &access(0, READ_WRITE), 1));
+    same!(cu, cu.read(base, PAGE)?, vec![6; PAGE]);
+    unmapped(cu, 1, (base, again))
 }
 
 fn copy_across_a_boundary(cu: &Cuda<'_>) -> CaseResult {

@@ -29,7 +29,7 @@
 //! ```
 //!
 //! The modules are those of torch, one for each page of its documentation: [`mod@device`], [`streams`], [`memory`],
-//! [`graphs`]. Beside them [`buffers`] has the memory that tensors would have, and [`kernels`] what launches code. As in
+//! [`graphs`], [`green_contexts`]. Beside them [`buffers`] has the memory that tensors would have, and [`kernels`] what launches code. As in
 //! torch, what they have is at the root, too. The types are `c10-core`'s own.
 //!
 //! # Invariants
@@ -42,6 +42,7 @@ mod arch;
 pub mod buffers;
 pub mod device;
 pub mod graphs;
+pub mod green_contexts;
 pub mod kernels;
 pub mod memory;
 mod old;
@@ -55,6 +56,7 @@ mod visibility;
 pub use buffers::*;
 pub use device::*;
 pub use graphs::*;
+pub use green_contexts::*;
 pub use kernels::*;
 pub use memory::*;
 pub use streams::*;

@@ -5,13 +5,13 @@ mod common;
 use common::{on, rig};
 use cuda_api::{
     CUDAGraph, CaptureMode, Device, DeviceBuffer, DeviceError, DeviceGuard, DeviceType, Error, Event, EventOptions,
-    GraphOptions, IpcError, MemPool, MemPoolOptions, PinnedBuffer, PoolError, Result, Runtime, StaleMemory, Stream,
-    StreamError, StreamId, caching_allocator_alloc, caching_allocator_delete, current_device, current_stream,
-    default_stream, device, device_count, device_of, empty_cache, get_device_capability, get_device_name,
-    get_device_properties, graph, graph_pool_handle, init, is_available, is_current_stream_capturing, is_initialized,
-    max_memory_allocated, max_memory_reserved, mem_get_info, memory_allocated, memory_reserved, memory_stats,
-    reset_peak_memory_stats, set_device, set_stream, set_stream_by_id, stream, synchronize, with_device, with_graph,
-    with_stream,
+    GraphOptions, GreenContext, GreenContextError, IpcError, MemPool, MemPoolOptions, PinnedBuffer, PoolError, Result,
+    Runtime, StaleMemory, Stream, StreamError, StreamId, caching_allocator_alloc, caching_allocator_delete,
+    current_device, current_stream, default_stream, device, device_count, device_of, empty_cache,
+    get_device_capability, get_device_name, get_device_properties, graph, graph_pool_handle, init, is_available,
+    is_current_stream_capturing, is_initialized, max_memory_allocated, max_memory_reserved, mem_get_info,
+    memory_allocated, memory_reserved, memory_stats, reset_peak_memory_stats, set_device, set_stream, set_stream_by_id,
+    stream, synchronize, with_device, with_graph, with_stream,
 };
 use cuda_sim::Config;
 
@@ -465,4 +465,28 @@ fn memory_and_events_are_named_for_other_processes() {
     assert_eq!(Event::from_ipc_handle(0, &handle).unwrap_err().error_code(), Some(201));
     let short = text(Event::from_ipc_handle(0, &[]));
     assert_eq!(short, "cudaIpcEventHandle_t expects byte-like object of size 64, but got 0");
+}
+
+#[test]
+fn green_contexts_take_a_part_of_a_device() {
+    let _rig = rig();
+    set_device(1).unwrap();
+    let part = GreenContext::create(20, None).unwrap();
+    assert_eq!((part.num_sms(), part.device()), (24, Device::cuda(1)));
+    let there = GreenContext::create(8, "cuda:0").unwrap();
+    let buffer = DeviceBuffer::new(4, 0).unwrap();
+    there.set_context().unwrap();
+    assert_eq!(current_device(), Ok(0));
+    assert_ne!(current_stream(None).unwrap(), default_stream(None).unwrap());
+    buffer.fill(.., 7, None).unwrap();
+    there.pop_context().unwrap();
+    assert_eq!(current_device(), Ok(1));
+    synchronize(0).unwrap();
+    assert_eq!(buffer.to_vec().unwrap(), [7; 4]);
+    with_stream(there.stream().unwrap(), || buffer.fill(.., 8, None)).unwrap();
+    assert_eq!(
+        text(GreenContext::create(500, 0)),
+        "Invalid number of SMs requested for green context: 500 (device has 132 SMs)"
+    );
+    assert_eq!(there.pop_context(), Err(Error::GreenContext(GreenContextError::NotCurrent)));
 }

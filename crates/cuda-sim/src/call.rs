@@ -63,8 +63,14 @@ impl<'m> Call<'m> {
         if self.initialized_by == Some(std::process::id()) { Ok(()) } else { Err(NOT_INITIALIZED) }
     }
 
-    /// The current context, which must be usable.
+    /// The current context, which must be usable, for things that belong to a context: memory, events and modules of a
+    /// green context are its primary context's.
     pub(crate) fn need_context(&self) -> Answer<u64> {
+        Ok(self.home_of(self.need_current()?))
+    }
+
+    /// The current context itself, which must be usable, for streams and for waiting.
+    pub(crate) fn need_current(&self) -> Answer<u64> {
         self.need_init()?;
         let context = self.current_context(self.thread).ok_or(INVALID_CONTEXT)?;
         self.usable_context(context)?;
@@ -88,11 +94,11 @@ impl<'m> Call<'m> {
         let thread = self.thread;
         let key = match handle {
             0 | STREAM_LEGACY => {
-                let context = self.need_context()?;
-                self.usable_context(context)?.legacy
+                let context = self.need_current()?;
+                self.default_streams(context).ok_or(INVALID_CONTEXT)?.legacy
             }
             STREAM_PER_THREAD => {
-                let context = self.need_context()?;
+                let context = self.need_current()?;
                 self.per_thread_stream(context, thread).ok_or(INVALID_HANDLE)?
             }
             key => key,
@@ -152,7 +158,7 @@ impl<'m> Call<'m> {
 
     /// Runs everything of a context; the error if it is lost by that.
     pub(crate) fn finish_context(&mut self, context: u64) -> Answer {
-        self.wait_until(|state| state.engine.load(context) == 0);
+        self.wait_until(|state| state.load_of(context) == 0);
         self.usable_context(context).map(|_| ())
     }
 
@@ -216,6 +222,14 @@ impl<'m> Call<'m> {
             } else {
                 self.wait_at_most(left);
             }
+        }
+    }
+
+    /// Destroys the user objects that nobody holds any more.
+    pub(crate) fn destroy_orphans(&mut self) {
+        for work in self.take_orphans() {
+            let machine = self.shared.machine();
+            self.unlocked(|| machine.map(|machine| host_threads::run_apart(machine, work)));
         }
     }
 

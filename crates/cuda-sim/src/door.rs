@@ -41,6 +41,9 @@ pub(crate) fn enter(export: &'static Export, function: impl FnOnce(&mut Call<'_>
             Ok(()) => CUresult::CUDA_SUCCESS,
             Err(code) => code,
         };
+        if !is_inside {
+            call.destroy_orphans();
+        }
         call.count_call(export.symbol, code.0);
         if !export.may_answer(code) {
             call.calling = export.symbol;

@@ -14,9 +14,11 @@ macro_rules! for_each_export {
             cuCtxDestroy_v2 (ctx: CUcontext) LateInit [INVALID_VALUE, INVALID_CONTEXT] => context::destroy;
             cuCtxDisablePeerAccess (peerContext: CUcontext) Context [PEER_ACCESS_NOT_ENABLED] => context::disable_peer;
             cuCtxEnablePeerAccess (peerContext: CUcontext, Flags: core::ffi::c_uint) Context [INVALID_VALUE, PEER_ACCESS_UNSUPPORTED, PEER_ACCESS_ALREADY_ENABLED] => context::enable_peer;
+            cuCtxFromGreenCtx (pContext: *mut CUcontext, hCtx: CUgreenCtx) LateInit [INVALID_VALUE, INVALID_CONTEXT] => green::as_context;
             cuCtxGetApiVersion (ctx: CUcontext, version: *mut core::ffi::c_uint) LostContext [INVALID_VALUE] => context::get_api_version;
             cuCtxGetCacheConfig (pconfig: *mut CUfunc_cache) Context [INVALID_VALUE] => context::get_cache_config;
             cuCtxGetCurrent (pctx: *mut CUcontext) Init [INVALID_VALUE] => context::get_current;
+            cuCtxGetDevResource (hCtx: CUcontext, resource: *mut CUdevResource, type_: CUdevResourceType) LostContext [INVALID_VALUE, INVALID_RESOURCE_TYPE] => green::of_context;
             cuCtxGetDevice (device: *mut CUdevice) LostContext [INVALID_VALUE] => context::get_device;
             cuCtxGetDevice_v2 (device: *mut CUdevice, ctx: CUcontext) LostContext [INVALID_VALUE] => context::get_device_v2;
             cuCtxGetFlags (flags: *mut core::ffi::c_uint) LostContext [INVALID_VALUE] => context::get_flags;
@@ -36,6 +38,8 @@ macro_rules! for_each_export {
             cuCtxSynchronize () Context [STREAM_CAPTURE_UNSUPPORTED] => context::synchronize;
             cuCtxSynchronize_v2 (ctx: CUcontext) Context [STREAM_CAPTURE_UNSUPPORTED] => context::synchronize_v2;
             cuCtxWaitEvent (hCtx: CUcontext, hEvent: CUevent) Context [INVALID_HANDLE, STREAM_CAPTURE_UNSUPPORTED] => context::wait_event;
+            cuDevResourceGenerateDesc (phDesc: *mut CUdevResourceDesc, resources: *mut CUdevResource, nbResources: core::ffi::c_uint) LateInit [INVALID_VALUE, INVALID_RESOURCE_TYPE, INVALID_RESOURCE_CONFIGURATION] => green::describe;
+            cuDevSmResourceSplitByCount (result: *mut CUdevResource, nbGroups: *mut core::ffi::c_uint, input: *const CUdevResource, remaining: *mut CUdevResource, useFlags: core::ffi::c_uint, minCount: core::ffi::c_uint) Init [INVALID_VALUE, INVALID_RESOURCE_TYPE, INVALID_RESOURCE_CONFIGURATION] => green::split;
             cuDeviceCanAccessPeer (canAccessPeer: *mut core::ffi::c_int, dev: CUdevice, peerDev: CUdevice) Init [INVALID_VALUE, INVALID_DEVICE] => device::can_access_peer;
             cuDeviceComputeCapability (major: *mut core::ffi::c_int, minor: *mut core::ffi::c_int, dev: CUdevice) Init [INVALID_VALUE, INVALID_DEVICE] => device::compute_capability;
             cuDeviceGet (device: *mut CUdevice, ordinal: core::ffi::c_int) Init [INVALID_VALUE, INVALID_DEVICE] => device::get;
@@ -43,6 +47,7 @@ macro_rules! for_each_export {
             cuDeviceGetByPCIBusId (dev: *mut CUdevice, pciBusId: *const core::ffi::c_char) Init [INVALID_VALUE, INVALID_DEVICE] => device::by_pci_bus_id;
             cuDeviceGetCount (count: *mut core::ffi::c_int) Init [INVALID_VALUE] => device::count;
             cuDeviceGetDefaultMemPool (pool_out: *mut CUmemoryPool, dev: CUdevice) Init [INVALID_VALUE, INVALID_DEVICE, OUT_OF_MEMORY] => pool::default_pool;
+            cuDeviceGetDevResource (device: CUdevice, resource: *mut CUdevResource, type_: CUdevResourceType) Init [INVALID_VALUE, INVALID_DEVICE, INVALID_RESOURCE_TYPE] => green::of_device;
             cuDeviceGetGraphMemAttribute (device: CUdevice, attr: CUgraphMem_attribute, value: *mut core::ffi::c_void) Init [INVALID_VALUE, INVALID_DEVICE] => graph_memory::attribute;
             cuDeviceGetLuid (luid: *mut core::ffi::c_char, deviceNodeMask: *mut core::ffi::c_uint, dev: CUdevice) Init [INVALID_VALUE, INVALID_DEVICE, NOT_SUPPORTED] => device::luid;
             cuDeviceGetMemPool (pool: *mut CUmemoryPool, dev: CUdevice) Init [INVALID_VALUE, OUT_OF_MEMORY] => pool::device_pool;
@@ -129,8 +134,11 @@ macro_rules! for_each_export {
             cuGraphHostNodeSetParams (hNode: CUgraphNode, nodeParams: *const CUDA_HOST_NODE_PARAMS) Nothing [INVALID_VALUE] => graph::set_host_params;
             cuGraphInstantiateWithFlags (phGraphExec: *mut CUgraphExec, hGraph: CUgraph, flags: core::ffi::c_ulonglong) Context [INVALID_VALUE, STREAM_CAPTURE_UNSUPPORTED, NOT_SUPPORTED] => exec::instantiate;
             cuGraphInstantiateWithParams (phGraphExec: *mut CUgraphExec, hGraph: CUgraph, instantiateParams: *mut CUDA_GRAPH_INSTANTIATE_PARAMS) LateContext [INVALID_VALUE, INVALID_HANDLE, OUT_OF_MEMORY, STREAM_CAPTURE_UNSUPPORTED, STREAM_CAPTURE_IMPLICIT, NOT_SUPPORTED] => exec::instantiate_with_params;
+            cuGraphKernelNodeCopyAttributes (dst: CUgraphNode, src: CUgraphNode) Nothing [INVALID_VALUE, COOPERATIVE_LAUNCH_TOO_LARGE] => attribute::copy_between_nodes;
+            cuGraphKernelNodeGetAttribute (hNode: CUgraphNode, attr: CUkernelNodeAttrID, value_out: *mut CUkernelNodeAttrValue) Nothing [INVALID_VALUE] => attribute::get_of_node;
             cuGraphKernelNodeGetParams (hNode: CUgraphNode, nodeParams: *mut CUDA_KERNEL_NODE_PARAMS_v1) Nothing [INVALID_VALUE] => launch::node_params;
             cuGraphKernelNodeGetParams_v2 (hNode: CUgraphNode, nodeParams: *mut CUDA_KERNEL_NODE_PARAMS) Nothing [INVALID_VALUE] => launch::node_params_v2;
+            cuGraphKernelNodeSetAttribute (hNode: CUgraphNode, attr: CUkernelNodeAttrID, value: *const CUkernelNodeAttrValue) Nothing [INVALID_VALUE, NOT_SUPPORTED, COOPERATIVE_LAUNCH_TOO_LARGE] => attribute::set_of_node;
             cuGraphKernelNodeSetParams (hNode: CUgraphNode, nodeParams: *const CUDA_KERNEL_NODE_PARAMS_v1) Context [INVALID_VALUE, INVALID_HANDLE, NOT_SUPPORTED, COOPERATIVE_LAUNCH_TOO_LARGE, OUT_OF_MEMORY] => launch::set_node_params;
             cuGraphKernelNodeSetParams_v2 (hNode: CUgraphNode, nodeParams: *const CUDA_KERNEL_NODE_PARAMS) Context [INVALID_VALUE, INVALID_HANDLE, NOT_SUPPORTED, COOPERATIVE_LAUNCH_TOO_LARGE, OUT_OF_MEMORY] => launch::set_node_params_v2;
             cuGraphLaunch (hGraphExec: CUgraphExec, hStream: CUstream) LateContext [INVALID_VALUE, INVALID_HANDLE, STREAM_CAPTURE_UNSUPPORTED, STREAM_CAPTURE_IMPLICIT, OUT_OF_MEMORY] => exec::launch;
@@ -148,9 +156,18 @@ macro_rules! for_each_export {
             cuGraphNodeGetEnabled (hGraphExec: CUgraphExec, hNode: CUgraphNode, isEnabled: *mut core::ffi::c_uint) Nothing [INVALID_VALUE] => exec::is_enabled;
             cuGraphNodeGetType (hNode: CUgraphNode, type_: *mut CUgraphNodeType) Init [INVALID_VALUE] => graph::node_type;
             cuGraphNodeSetEnabled (hGraphExec: CUgraphExec, hNode: CUgraphNode, isEnabled: core::ffi::c_uint) Nothing [INVALID_VALUE] => exec::set_enabled;
+            cuGraphReleaseUserObject (graph: CUgraph, object: CUuserObject, count: core::ffi::c_uint) Nothing [INVALID_VALUE] => user_object::release_in_graph;
             cuGraphRemoveDependencies (hGraph: CUgraph, from: *const CUgraphNode, to: *const CUgraphNode, numDependencies: usize) Nothing [INVALID_VALUE, NOT_SUPPORTED] => graph::remove_dependencies;
             cuGraphRemoveDependencies_v2 (hGraph: CUgraph, from: *const CUgraphNode, to: *const CUgraphNode, edgeData: *const CUgraphEdgeData, numDependencies: usize) Nothing [INVALID_VALUE, NOT_SUPPORTED] => graph::remove_dependencies_v2;
+            cuGraphRetainUserObject (graph: CUgraph, object: CUuserObject, count: core::ffi::c_uint, flags: core::ffi::c_uint) Nothing [INVALID_VALUE] => user_object::retain_in_graph;
             cuGraphUpload (hGraphExec: CUgraphExec, hStream: CUstream) LateContext [INVALID_VALUE, INVALID_HANDLE, STREAM_CAPTURE_UNSUPPORTED, STREAM_CAPTURE_IMPLICIT, OUT_OF_MEMORY] => exec::upload;
+            cuGreenCtxCreate (phCtx: *mut CUgreenCtx, desc: CUdevResourceDesc, dev: CUdevice, flags: core::ffi::c_uint) InitHandle [INVALID_VALUE, INVALID_DEVICE] => green::create;
+            cuGreenCtxDestroy (hCtx: CUgreenCtx) Init [INVALID_CONTEXT] => green::destroy;
+            cuGreenCtxGetDevResource (hCtx: CUgreenCtx, resource: *mut CUdevResource, type_: CUdevResourceType) LateInit [INVALID_VALUE, INVALID_CONTEXT, INVALID_RESOURCE_TYPE] => green::of_green;
+            cuGreenCtxGetId (greenCtx: CUgreenCtx, greenCtxId: *mut core::ffi::c_ulonglong) LateInit [INVALID_VALUE, INVALID_CONTEXT] => green::id;
+            cuGreenCtxRecordEvent (hCtx: CUgreenCtx, hEvent: CUevent) Handle [INVALID_CONTEXT, INVALID_HANDLE, STREAM_CAPTURE_UNSUPPORTED] => green::record_event;
+            cuGreenCtxStreamCreate (phStream: *mut CUstream, greenCtx: CUgreenCtx, flags: core::ffi::c_uint, priority: core::ffi::c_int) Handle [INVALID_VALUE, INVALID_CONTEXT] => green::create_stream;
+            cuGreenCtxWaitEvent (hCtx: CUgreenCtx, hEvent: CUevent) Handle [INVALID_CONTEXT, INVALID_HANDLE, STREAM_CAPTURE_UNSUPPORTED] => green::wait_event;
             cuInit (Flags: core::ffi::c_uint) Nothing [INVALID_VALUE, NO_DEVICE, NOT_INITIALIZED] => general::init;
             cuIpcCloseMemHandle (dptr: CUdeviceptr) Context [INVALID_VALUE] => ipc::close_memory;
             cuIpcGetEventHandle (pHandle: *mut CUipcEventHandle, event: CUevent) LateContext [INVALID_VALUE, INVALID_HANDLE, OUT_OF_MEMORY] => ipc::event_handle;
@@ -193,7 +210,8 @@ macro_rules! for_each_export {
             cuMemAllocManaged (dptr: *mut CUdeviceptr, bytesize: usize, flags: core::ffi::c_uint) LateContext [INVALID_VALUE, OUT_OF_MEMORY, STREAM_CAPTURE_UNSUPPORTED] => managed::alloc;
             cuMemAllocPitch_v2 (dptr: *mut CUdeviceptr, pPitch: *mut usize, WidthInBytes: usize, Height: usize, ElementSizeBytes: core::ffi::c_uint) Context [INVALID_VALUE, OUT_OF_MEMORY, STREAM_CAPTURE_UNSUPPORTED] => memory::alloc_pitch;
             cuMemAlloc_v2 (dptr: *mut CUdeviceptr, bytesize: usize) Context [INVALID_VALUE, OUT_OF_MEMORY, STREAM_CAPTURE_UNSUPPORTED] => memory::alloc;
-            cuMemCreate (handle: *mut CUmemGenericAllocationHandle, size: usize, prop: *const CUmemAllocationProp, flags: core::ffi::c_ulonglong) Init [INVALID_VALUE, INVALID_DEVICE, OUT_OF_MEMORY, NOT_SUPPORTED] => vmm::create;
+            cuMemCreate (handle: *mut CUmemGenericAllocationHandle, size: usize, prop: *const CUmemAllocationProp, flags: core::ffi::c_ulonglong) Init [INVALID_VALUE, INVALID_DEVICE, OUT_OF_MEMORY, NOT_SUPPORTED, NOT_PERMITTED] => vmm::create;
+            cuMemExportToShareableHandle (shareableHandle: *mut core::ffi::c_void, handle: CUmemGenericAllocationHandle, handleType: CUmemAllocationHandleType, flags: core::ffi::c_ulonglong) Init [INVALID_VALUE, OUT_OF_MEMORY] => vmm::export;
             cuMemFreeAsync (dptr: CUdeviceptr, hStream: CUstream) Context [INVALID_VALUE, INVALID_HANDLE, NOT_SUPPORTED, STREAM_CAPTURE_UNSUPPORTED, STREAM_CAPTURE_IMPLICIT, STREAM_CAPTURE_INVALIDATED] => pool::free;
             cuMemFreeHost (p: *mut core::ffi::c_void) InitHandle [INVALID_VALUE, STREAM_CAPTURE_UNSUPPORTED] => host::free;
             cuMemFree_v2 (dptr: CUdeviceptr) InitHandle [INVALID_VALUE, STREAM_CAPTURE_UNSUPPORTED] => memory::free;
@@ -207,11 +225,16 @@ macro_rules! for_each_export {
             cuMemHostGetFlags (pFlags: *mut core::ffi::c_uint, p: *mut core::ffi::c_void) LateInit [INVALID_VALUE] => host::flags;
             cuMemHostRegister_v2 (p: *mut core::ffi::c_void, bytesize: usize, Flags: core::ffi::c_uint) Context [INVALID_VALUE, HOST_MEMORY_ALREADY_REGISTERED, STREAM_CAPTURE_UNSUPPORTED] => host::register;
             cuMemHostUnregister (p: *mut core::ffi::c_void) InitHandle [INVALID_VALUE, HOST_MEMORY_NOT_REGISTERED, STREAM_CAPTURE_UNSUPPORTED] => host::unregister;
+            cuMemImportFromShareableHandle (handle: *mut CUmemGenericAllocationHandle, osHandle: *mut core::ffi::c_void, shHandleType: CUmemAllocationHandleType) Init [INVALID_VALUE, NOT_SUPPORTED, UNKNOWN, OUT_OF_MEMORY] => vmm::import;
             cuMemMap (ptr: CUdeviceptr, size: usize, offset: usize, handle: CUmemGenericAllocationHandle, flags: core::ffi::c_ulonglong) Init [INVALID_VALUE, NOT_SUPPORTED] => vmm::map;
             cuMemPoolCreate (pool: *mut CUmemoryPool, poolProps: *const CUmemPoolProps) Init [INVALID_VALUE, OUT_OF_MEMORY, NOT_SUPPORTED, STREAM_CAPTURE_UNSUPPORTED] => pool::create;
             cuMemPoolDestroy (pool: CUmemoryPool) Init [INVALID_VALUE, STREAM_CAPTURE_UNSUPPORTED] => pool::destroy;
+            cuMemPoolExportPointer (shareData_out: *mut CUmemPoolPtrExportData, ptr: CUdeviceptr) Init [INVALID_VALUE, OUT_OF_MEMORY] => pool::export_pointer;
+            cuMemPoolExportToShareableHandle (handle_out: *mut core::ffi::c_void, pool: CUmemoryPool, handleType: CUmemAllocationHandleType, flags: core::ffi::c_ulonglong) Init [INVALID_VALUE, OUT_OF_MEMORY] => pool::export;
             cuMemPoolGetAccess (flags: *mut CUmemAccess_flags, memPool: CUmemoryPool, location: *mut CUmemLocation) Init [INVALID_VALUE, STREAM_CAPTURE_UNSUPPORTED] => pool::access;
             cuMemPoolGetAttribute (pool: CUmemoryPool, attr: CUmemPool_attribute, value: *mut core::ffi::c_void) Init [INVALID_VALUE, STREAM_CAPTURE_UNSUPPORTED] => pool::attribute;
+            cuMemPoolImportFromShareableHandle (pool_out: *mut CUmemoryPool, handle: *mut core::ffi::c_void, handleType: CUmemAllocationHandleType, flags: core::ffi::c_ulonglong) Init [INVALID_VALUE, NOT_SUPPORTED, UNKNOWN, OUT_OF_MEMORY] => pool::import;
+            cuMemPoolImportPointer (ptr_out: *mut CUdeviceptr, pool: CUmemoryPool, shareData: *mut CUmemPoolPtrExportData) Init [INVALID_VALUE] => pool::import_pointer;
             cuMemPoolSetAccess (pool: CUmemoryPool, map: *const CUmemAccessDesc, count: usize) Init [INVALID_VALUE, INVALID_DEVICE, NOT_SUPPORTED, STREAM_CAPTURE_UNSUPPORTED] => pool::set_access;
             cuMemPoolSetAttribute (pool: CUmemoryPool, attr: CUmemPool_attribute, value: *mut core::ffi::c_void) Init [INVALID_VALUE, STREAM_CAPTURE_UNSUPPORTED] => pool::set_attribute;
             cuMemPoolTrimTo (pool: CUmemoryPool, minBytesToKeep: usize) Init [INVALID_VALUE, STREAM_CAPTURE_UNSUPPORTED] => pool::trim;
@@ -265,8 +288,10 @@ macro_rules! for_each_export {
             cuOccupancyAvailableDynamicSMemPerBlock (dynamicSmemSize: *mut usize, func: CUfunction, numBlocks: core::ffi::c_int, blockSize: core::ffi::c_int) Context [INVALID_VALUE, INVALID_HANDLE] => occupancy::available_shared;
             cuOccupancyMaxActiveBlocksPerMultiprocessor (numBlocks: *mut core::ffi::c_int, func: CUfunction, blockSize: core::ffi::c_int, dynamicSMemSize: usize) Context [INVALID_VALUE, INVALID_HANDLE] => occupancy::active_blocks;
             cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags (numBlocks: *mut core::ffi::c_int, func: CUfunction, blockSize: core::ffi::c_int, dynamicSMemSize: usize, flags: core::ffi::c_uint) Context [INVALID_VALUE, INVALID_HANDLE] => occupancy::active_blocks_with_flags;
+            cuOccupancyMaxActiveClusters (numClusters: *mut core::ffi::c_int, func: CUfunction, config: *const CUlaunchConfig) Context [INVALID_VALUE, INVALID_HANDLE, INVALID_CLUSTER_SIZE] => occupancy::active_clusters;
             cuOccupancyMaxPotentialBlockSize (minGridSize: *mut core::ffi::c_int, blockSize: *mut core::ffi::c_int, func: CUfunction, blockSizeToDynamicSMemSize: CUoccupancyB2DSize, dynamicSMemSize: usize, blockSizeLimit: core::ffi::c_int) Context [INVALID_VALUE, INVALID_HANDLE] => occupancy::block_size;
             cuOccupancyMaxPotentialBlockSizeWithFlags (minGridSize: *mut core::ffi::c_int, blockSize: *mut core::ffi::c_int, func: CUfunction, blockSizeToDynamicSMemSize: CUoccupancyB2DSize, dynamicSMemSize: usize, blockSizeLimit: core::ffi::c_int, flags: core::ffi::c_uint) Context [INVALID_VALUE, INVALID_HANDLE] => occupancy::block_size_with_flags;
+            cuOccupancyMaxPotentialClusterSize (clusterSize: *mut core::ffi::c_int, func: CUfunction, config: *const CUlaunchConfig) Context [INVALID_VALUE, INVALID_HANDLE] => occupancy::cluster_size;
             cuPointerGetAttribute (data: *mut core::ffi::c_void, attribute: CUpointer_attribute, ptr: CUdeviceptr) Init [INVALID_VALUE] => pointer::attribute;
             cuPointerGetAttributes (numAttributes: core::ffi::c_uint, attributes: *mut CUpointer_attribute, data: *mut *mut core::ffi::c_void, ptr: CUdeviceptr) Init [INVALID_VALUE] => pointer::attributes;
             cuPointerSetAttribute (value: *const core::ffi::c_void, attribute: CUpointer_attribute, ptr: CUdeviceptr) Init [INVALID_VALUE] => pointer::set_attribute;
@@ -288,6 +313,7 @@ macro_rules! for_each_export {
             cuStreamGetCtx_v2 (hStream: CUstream, pCtx: *mut CUcontext, pGreenCtx: *mut CUgreenCtx) LateContext [INVALID_VALUE, INVALID_HANDLE] => stream::context_v2;
             cuStreamGetDevice (hStream: CUstream, device: *mut CUdevice) LateContext [INVALID_VALUE, INVALID_HANDLE] => stream::device;
             cuStreamGetFlags (hStream: CUstream, flags: *mut core::ffi::c_uint) LateContext [INVALID_VALUE, INVALID_HANDLE, STREAM_CAPTURE_UNSUPPORTED] => stream::flags;
+            cuStreamGetGreenCtx (hStream: CUstream, phCtx: *mut CUgreenCtx) LateContext [INVALID_VALUE, INVALID_HANDLE] => green::of_stream;
             cuStreamGetId (hStream: CUstream, streamId: *mut core::ffi::c_ulonglong) LateContext [INVALID_VALUE, INVALID_HANDLE, STREAM_CAPTURE_UNSUPPORTED] => stream::id;
             cuStreamGetPriority (hStream: CUstream, priority: *mut core::ffi::c_int) LateContext [INVALID_VALUE, INVALID_HANDLE] => stream::priority;
             cuStreamIsCapturing (hStream: CUstream, captureStatus: *mut CUstreamCaptureStatus) LateContext [INVALID_VALUE, INVALID_HANDLE, STREAM_CAPTURE_IMPLICIT] => capture::is_capturing;
@@ -302,6 +328,9 @@ macro_rules! for_each_export {
             cuStreamWriteValue32_v2 (stream: CUstream, addr: CUdeviceptr, value: cuuint32_t, flags: core::ffi::c_uint) LateContext [INVALID_VALUE, INVALID_HANDLE, STREAM_CAPTURE_IMPLICIT, STREAM_CAPTURE_INVALIDATED] => stream::write_value32;
             cuStreamWriteValue64_v2 (stream: CUstream, addr: CUdeviceptr, value: cuuint64_t, flags: core::ffi::c_uint) LateContext [INVALID_VALUE, INVALID_HANDLE, STREAM_CAPTURE_IMPLICIT, STREAM_CAPTURE_INVALIDATED] => stream::write_value64;
             cuThreadExchangeStreamCaptureMode (mode: *mut CUstreamCaptureMode) Init [INVALID_VALUE] => capture::exchange_mode;
+            cuUserObjectCreate (object_out: *mut CUuserObject, ptr: *mut core::ffi::c_void, destroy: CUhostFn, initialRefcount: core::ffi::c_uint, flags: core::ffi::c_uint) Nothing [INVALID_VALUE] => user_object::create;
+            cuUserObjectRelease (object: CUuserObject, count: core::ffi::c_uint) Nothing [INVALID_VALUE] => user_object::release;
+            cuUserObjectRetain (object: CUuserObject, count: core::ffi::c_uint) Nothing [INVALID_VALUE] => user_object::retain;
         }
     };
 }

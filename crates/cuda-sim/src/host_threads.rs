@@ -5,6 +5,8 @@
 //! [`PATIENCE`] may be waiting for the program itself: then everything that does not depend on it goes on, and so does
 //! the call that met it.
 //!
+//! A function that belongs to no context, which destroys a user object, has a thread of its own.
+//!
 //! A thread ends when its machine is gone, or when a later one finds that its context is.
 
 use std::collections::BTreeMap;
@@ -65,5 +67,22 @@ fn serve(jobs: &Receiver<Job>) {
         host_work::run(due.work);
         machine.shared().host_work_done(&due);
         drop(bound);
+    }
+}
+
+/// Runs a function of no context on a thread of its own, and waits for it unless it takes too long.
+pub(crate) fn run_apart(machine: Machine, work: HostWork) {
+    let (done, finished) = channel();
+    let named = thread::Builder::new().name("cuda-sim destructors".to_owned());
+    let spawned = named.spawn(move || {
+        let bound = machine.bind();
+        host_work::run(work);
+        drop(bound);
+        // Nobody listens any more when it took too long.
+        let _ = done.send(());
+    });
+    match spawned {
+        Ok(_) => drop(finished.recv_timeout(PATIENCE)),
+        Err(_) => host_work::run(work),
     }
 }

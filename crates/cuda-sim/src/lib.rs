@@ -31,7 +31,8 @@
 //! - Machine code, and the instructions that `docs/ptx.md` lists as not supported: asking for such a kernel answers an error.
 //!   Registers that functions and occupancy tell are an estimate.
 //! - Clusters of blocks, and cooperative launches on several devices.
-//! - Textures, arrays, graphics, green contexts: their functions are not there.
+//! - Textures, arrays, graphics: their functions are not there.
+//! - Which multiprocessors a green context has, and work queues of such contexts: only their number is known.
 //! - Pages of managed memory that move because they are touched, and the memory of a device that they would take.
 //! - User objects of graphs, and nodes for memory, values and semaphores made by `cuGraphAddNode`.
 //! - Memory that allocations of graphs share because their lifetimes are apart, pools and handles of host memory, and

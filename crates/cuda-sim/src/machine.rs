@@ -42,7 +42,12 @@ impl Shared {
     /// Lets a function of the program run on the thread of its context; gives it back when there is no thread.
     pub(crate) fn hand_over(&self, state: &State, due: DueHostWork) -> Result<(), HostWork> {
         let Some(shared) = self.itself.upgrade() else { return Err(due.work) };
-        self.host_threads.hand_over(shared, due, |context| state.contexts.contains_key(&context))
+        self.host_threads.hand_over(shared, due, |context| state.active_context(context).is_ok())
+    }
+
+    /// The machine itself; `None` as it goes.
+    pub(crate) fn machine(&self) -> Option<Machine> {
+        self.itself.upgrade().map(Machine::of_shared)
     }
 
     /// A function of the program has returned.
@@ -225,7 +230,9 @@ impl Machine {
 
     /// Lets all queued work finish, as if a long time passed: late events can be seen then, too.
     pub fn settle(&self) {
-        Call::new(&self.shared, "Machine::settle").run_everything();
+        let mut call = Call::new(&self.shared, "Machine::settle");
+        call.run_everything();
+        call.destroy_orphans();
     }
 }
 
@@ -269,6 +276,8 @@ fn pump(machine: &Weak<Shared>) {
     loop {
         std::thread::sleep(PUMP_INTERVAL);
         let Some(shared) = machine.upgrade() else { return };
-        Call::new(&shared, "pump").let_time_pass(PUMP_INTERVAL);
+        let mut call = Call::new(&shared, "pump");
+        call.let_time_pass(PUMP_INTERVAL);
+        call.destroy_orphans();
     }
 }

@@ -66,14 +66,18 @@ pub struct LiveHandles {
     pub graphs: usize,
     /// Executable graphs.
     pub graph_execs: usize,
+    /// User objects that were not destroyed.
+    pub user_objects: usize,
     /// Modules, those of libraries included.
     pub modules: usize,
     /// Libraries.
     pub libraries: usize,
     /// Links of code that were not destroyed.
     pub links: usize,
-    /// Active contexts.
+    /// Active contexts, without green ones.
     pub contexts: usize,
+    /// Green contexts.
+    pub green_contexts: usize,
     /// Physical memory handles of the virtual memory functions.
     pub memory_handles: usize,
     /// Reserved address ranges.

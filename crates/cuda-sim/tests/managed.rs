@@ -77,3 +77,44 @@ fn every_device_reaches_it() {
     call!(rig, cuCtxSynchronize()).expect("finishes");
     assert_eq!(rig.read(pointer, 16), [4; 16]);
 }
+
+fn free(rig: &Rig) -> usize {
+    let (mut free, mut total) = (0, 0);
+    call!(rig, cuMemGetInfo_v2(&mut free, &mut total)).expect("has a context");
+    free
+}
+
+/// A kernel that writes a word at the address that it is given, and one `bytes` further on.
+const WRITES: &str = ".version 7.8\n.target sm_75\n.address_size 64\n.visible .entry k(.param .u64 a, .param .u64 b) {\n\
+                      .reg .b64 %a, %b;\nld.param.u64 %a, [a];\nld.param.u64 %b, [b];\nadd.s64 %b, %a, %b;\n\
+                      st.global.u32 [%a], 7;\nst.global.u32 [%b], 8;\nret;\n}\n\0";
+
+#[test]
+fn devices_take_memory_for_what_they_touch() {
+    const SLAB: usize = 128 << 20;
+    let rig = Rig::new(Config::default());
+    let before = free(&rig);
+    let pointer = managed(&rig, 3 * SLAB);
+    assert_eq!(free(&rig), before);
+    call!(rig, cuMemsetD8_v2(pointer, 9, 1 << 20)).expect("reached");
+    call!(rig, cuCtxSynchronize()).expect("finishes");
+    assert_eq!(before - free(&rig), SLAB);
+    let (mut module, mut function) = (std::ptr::null_mut(), std::ptr::null_mut());
+    call!(rig, cuModuleLoadData(&mut module, WRITES.as_ptr().cast())).expect("it is PTX");
+    call!(rig, cuModuleGetFunction(&mut function, module, c"k".as_ptr())).expect("it has one");
+    let values = [pointer, (2 * SLAB + 4) as u64];
+    let mut parameters = values.each_ref().map(|value| std::ptr::from_ref(value).cast_mut().cast());
+    let (stream, none) = (rig.stream(1), std::ptr::null_mut());
+    call!(rig, cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, stream, parameters.as_mut_ptr(), none)).expect("runs");
+    call!(rig, cuStreamSynchronize(stream)).expect("finishes");
+    assert_eq!(before - free(&rig), SLAB, "two blocks fit into a slab");
+    assert_eq!(rig.read(pointer + values[1], 4), [8, 0, 0, 0]);
+    call!(rig, cuMemPrefetchAsync(pointer, 3 * SLAB, 0, stream)).expect("queued");
+    call!(rig, cuStreamSynchronize(stream)).expect("finishes");
+    assert_eq!(before - free(&rig), 3 * SLAB);
+    call!(rig, cuMemPrefetchAsync(pointer, 3 * SLAB, -1, stream)).expect("queued");
+    call!(rig, cuStreamSynchronize(stream)).expect("finishes");
+    assert_eq!(before - free(&rig), 3 * SLAB, "the device keeps the place");
+    call!(rig, cuMemFree_v2(pointer)).expect("allocated");
+    assert_eq!(free(&rig), before);
+}

@@ -51,6 +51,15 @@ fn a_missing_sync_of_a_warp_is_a_race() {
 }
 
 #[test]
+fn bytes_of_a_word_are_not_each_others() {
+    let body = |mask: u32| {
+        format!("and.b32 %r12, %r3, {mask}; shl.b32 %r12, %r12, 1; add.u32 %r12, %r12, %r7; st.shared.u16 [%r12], %r3;")
+    };
+    never(&body(63), 1, 64);
+    always(&body(62), 1, 64, FindingKind::SharedRace);
+}
+
+#[test]
 fn a_finding_names_both_sides() {
     let found = findings("st.shared.u32 [%r9], %r3;\nbar.warp.sync -1;\nld.shared.u32 %r6, [%r11];", 1, 64, 0);
     let race = found.iter().find(|finding| finding.kind == FindingKind::SharedRace).expect("there is a race");

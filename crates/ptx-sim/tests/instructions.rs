@@ -87,6 +87,9 @@ fn forms_of_ordinary_kernels_are_read() {
          createpolicy.fractional.L2::evict_last.b64 %rd1, 1.0;
          prefetch.global.L2::evict_last [%rd1];
          setp.eq.ftz.f16x2 %p1|%p2, %r1, %r2;
+         setp.eq.bf16x2 %p1, %r1, %r2;
+         mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e5m2.f32 {%f1,%f2,%f3,%f4}, {%r1,%r2,%r3,%r4}, {%r5,%r6}, {%f1,%f2,%f3,%f4};
+         mma.sync.aligned.m16n8k16.row.col.f16.e5m2.e5m2.f16 {%r1,%r2}, {%r1,%r2}, {%r5}, {%r1,%r2};
          setp.lt.and.s32 %p1|_, %r1, %r2, 1;
          set.leu.u32.bf16x2 %r1, %r2, %r3;
          elect.sync _|%p1, -1;
@@ -174,7 +177,7 @@ fn what_is_no_ptx_is_invalid() {
 fn what_is_left_out_is_not_supported() {
     check(
         "wgmma.fence.sync.aligned;
-         wmma.mma.sync.aligned.row.col.m16n16k16.f32.f32 {%f1}, {%r1}, {%r2}, {%f1};
+         wmma.mma.xor.popc.sync.aligned.row.col.m8n8k128.s32.b1.b1.s32 {%r1,%r2}, {%r1}, {%r2}, {%r1,%r2};
          tcgen05.fence::before_thread_sync;
          cp.async.bulk.commit_group;
          cp.async.mbarrier.arrive.shared.b64 [%rd1];
@@ -190,14 +193,13 @@ fn what_is_left_out_is_not_supported() {
          ld.shared::cluster.u32 %r1, [%rd1];
          atom.global.cas.b128 %rd1, [%rd2], %rd3, %rd4;
          mma.sync.aligned.m8n8k4.row.col.f16.f16.f16.f16 {%r1,%r2,%r3,%r4}, {%r1,%r2}, {%r3,%r4}, {%r1,%r2,%r3,%r4};
-         mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32 {%f1,%f2,%f3,%f4}, {%r1,%r2,%r3,%r4}, {%r5,%r6}, {%f1,%f2,%f3,%f4};
+         mma.sync.aligned.m16n8k32.row.col.kind::f8f6f4.f32.e2m1.e2m1.f32 {%f1,%f2,%f3,%f4}, {%r1,%r2,%r3,%r4}, {%r5,%r6}, {%f1,%f2,%f3,%f4};
          min.f32 %f1, %f2, %f3, %f4;
          add.rn.f32.f16 %f1, %h1, %f2;
          add.rn.f32x2 %rd1, %rd2, %rd3;
          fma.rn.oob.f16 %h1, %h2, %h3, %h4;
          cvt.rs.f16x2.f32 %r1, %f1, %f2, %r2;
          redux.sync.min.f32 %f1, %f2, -1;
-         setp.eq.f16x2 %p1, %r1, %r2;
          setmaxnreg.inc.sync.aligned.u32 40;",
         Some(RefusalKind::NotSupported),
     );

@@ -2,7 +2,7 @@
 mod support;
 
 use ptx_sim::{Fault, RefusalKind};
-use support::{Ran, Setup, refusals, run_body, word, words};
+use support::{Ran, Setup, refusals, run_body, run_text, text, word, words};
 
 fn outcome(body: &str, n: u32, blocks: u32, threads: u32, seed: u64) -> Result<Vec<u8>, Fault> {
     let Ran { bytes, fault, .. } = run_body(body, Setup { n, blocks, threads, seed, ..Setup::default() });
@@ -85,6 +85,70 @@ fn arithmetic_by_type() {
     assert_eq!(of("clz.b32 %r1, %r0;", 1), 31);
     let fused = "mov.b32 %f1, %r0; fma.rn.f32 %f2, %f1, 0f40000000, 0f3F800000; st.global.f32 [%rd0], %f2;";
     assert_eq!(f32::from_bits(word(fused, 1.5_f32.to_bits())), 4.0);
+}
+
+#[test]
+fn sums_of_f32_in_global_memory_flush_what_is_subnormal() {
+    // Half of the least normal number, and nearly that number.
+    let (half, nearly) = (0x0040_0000, 0x007F_FFFF);
+    let sum = |space: &str, address: &str, start: u32, added: u32| {
+        let body = format!(
+            ".shared .b32 tile; mov.u32 %r5, tile; cvt.u64.u32 %rd5, %r5; cvta.shared.u64 %rd4, %rd5;\n\
+             mov.b32 %r1, {start}; st{space}.b32 [{address}], %r1; mov.b32 %f1, {added};\n\
+             atom{space}.add.f32 %f2, [{address}], %f1; ld{space}.b32 %r2, [{address}]; st.global.b32 [%rd0], %r2;"
+        );
+        word(&body, 0)
+    };
+    for (space, address) in [(".global", "%rd0"), ("", "%rd0")] {
+        assert_eq!(sum(space, address, 0, half), 0, "{space}");
+        assert_eq!(sum(space, address, 0x8000_0000 | half, 0x8000_0000), 0x8000_0000, "{space}");
+        assert_eq!(sum(space, address, 0x0080_0000, half), 0x0080_0000, "{space}");
+        assert_eq!(sum(space, address, 0x00C0_0000, 0x8080_0000), 0, "{space}");
+    }
+    for (space, address) in [(".shared", "tile"), ("", "%rd4")] {
+        assert_eq!(sum(space, address, 0, half), half, "{space}");
+        assert_eq!(sum(space, address, 1, nearly), 0x0080_0000, "{space}");
+    }
+}
+
+#[test]
+fn one_result_of_a_packed_comparison_is_of_the_lower_half() {
+    let lower = |ty: &str, n: u32| {
+        let body = format!(
+            "mov.b32 %r1, 0x3F803F80; setp.lt.{ty} %p1, %r0, %r1; selp.u32 %r2, 1, 0, %p1; st.global.u32 [%rd0], %r2;"
+        );
+        word(&body, n)
+    };
+    for ty in ["f16x2", "bf16x2"] {
+        assert_eq!([lower(ty, 0x3F00), lower(ty, 0x3F00_0000), lower(ty, 0x3F00_3F80)], [1, 1, 0], "{ty}");
+        assert_eq!(lower(ty, 0x4000_3F00), 1, "{ty}");
+    }
+}
+
+#[test]
+fn addresses_of_constant_variables_are_constant_and_not_global() {
+    let items = ".global .u32 g;\n.const .align 4 .b8 first[12];\n.const .u32 last;\n";
+    let is_of = |address: &str, space: &str| {
+        let body = format!(
+            ".shared .b32 tile; mov.u32 %r5, tile; cvt.u64.u32 %rd5, %r5; cvta.shared.u64 %rd4, %rd5;\n{address}\n\
+             isspacep.{space} %p1, %rd1; selp.u32 %r2, 1, 0, %p1; st.global.u32 [%rd0], %r2;"
+        );
+        run_text(&text(items, &body), Setup::default()).words(1)[0]
+    };
+    for (address, wanted) in [
+        ("cvta.const.u64 %rd1, first;", "const"),
+        ("cvta.const.u64 %rd1, last+3;", "const"),
+        ("cvta.const.u64 %rd1, last+4;", "global"),
+        ("cvta.global.u64 %rd1, g;", "global"),
+        ("mov.u64 %rd1, %rd0;", "global"),
+        ("mov.u64 %rd1, %rd4;", "shared"),
+    ] {
+        for space in ["const", "global", "shared", "local"] {
+            assert_eq!(is_of(address, space), u32::from(space == wanted), "{address} {space}");
+        }
+    }
+    // Without constant variables nothing is.
+    assert_eq!(word("isspacep.const %p1, %rd0; selp.u32 %r2, 1, 0, %p1; st.global.u32 [%rd0], %r2;", 0), 0);
 }
 
 #[test]

@@ -6,11 +6,15 @@ mod driver;
 mod ptx;
 mod text;
 
+use crate::mutate::Style;
+
 /// A fuzz body.
 #[derive(Debug, Clone, Copy)]
 pub struct Body {
     /// Its name, which is also the name of its folder of the corpus.
     pub name: &'static str,
+    /// How its inputs are made from others.
+    pub style: Style,
     /// Runs one input.
     ///
     /// # Errors
@@ -20,11 +24,11 @@ pub struct Body {
 
 /// All bodies.
 pub const BODIES: &[Body] = &[
-    Body { name: "driver", run: driver::run },
-    Body { name: "allocator", run: allocator::run },
-    Body { name: "config", run: config::run },
-    Body { name: "text", run: text::run },
-    Body { name: "ptx", run: ptx::run_text },
+    Body { name: "driver", style: Style::Bytes, run: driver::run },
+    Body { name: "allocator", style: Style::Bytes, run: allocator::run },
+    Body { name: "config", style: Style::Bytes, run: config::run },
+    Body { name: "text", style: Style::Bytes, run: text::run },
+    Body { name: "ptx", style: Style::Lines, run: ptx::run_text },
 ];
 
 #[cfg(test)]
@@ -38,7 +42,7 @@ mod tests {
             let mut random = random(42);
             let mut inputs = vec![Vec::new()];
             for _ in 0..50 {
-                let input = mutate(&mut random, &inputs);
+                let input = mutate(&mut random, &inputs, body.style);
                 assert_eq!((body.run)(&input), Ok(()), "{}: {input:?}", body.name);
                 inputs.push(input);
             }

@@ -1,4 +1,4 @@
-//! How fast the simulated GPU runs kernels: `kernels [--peer OURS.so:OTHER.so] [--seconds S]`.
+//! How fast the simulated GPU runs kernels: `kernels [--peer OURS.so:OTHER.so] [--seconds S] [--only NAME]`.
 //!
 //! Each kernel runs on one thread, decoded once. A row says millions of thread instructions a second: with the least x86-64
 //! processor's instructions, with those of 256 bits, and with these while races are looked for. With `--peer`, the paths of
@@ -94,13 +94,14 @@ fn row(workload: &Workload, budget: Duration, other: Option<&peer::Pair>) -> Out
 }
 
 fn everything() -> Outcome {
-    let (mut budget, mut other) = (Duration::from_millis(500), None);
+    let (mut budget, mut other, mut only) = (Duration::from_millis(500), None, String::new());
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         let value = arguments.next().ok_or_else(|| format!("{argument} needs a value"))?;
         match argument.as_str() {
             "--seconds" => budget = Duration::from_secs_f64(value.parse()?),
             "--peer" => other = Some(peer::Pair::load(&value)?),
+            "--only" => only = value,
             _ => return Err(format!("unknown argument {argument}").into()),
         }
     }
@@ -108,7 +109,7 @@ fn everything() -> Outcome {
         "{:<20} {:>9} {:>9} {:>8} {:>8} {:>9}",
         "M instructions/s", "x86-64", "256 bits", "ratio", "GFLOP/s", "checked"
     );
-    for workload in WORKLOADS {
+    for workload in WORKLOADS.iter().filter(|workload| workload.name.contains(&only)) {
         println!("{}", row(workload, budget, other.as_ref())?);
     }
     Ok(())

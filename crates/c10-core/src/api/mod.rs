@@ -10,6 +10,7 @@ pub(crate) mod event;
 pub(crate) mod figures;
 pub(crate) mod graph;
 pub(crate) mod graphed;
+pub(crate) mod green_context;
 pub(crate) mod guard;
 pub(crate) mod ipc;
 pub(crate) mod launch;

@@ -19,6 +19,10 @@ impl fmt::Debug for StreamHandle {
     }
 }
 
+/// A `CUgreenCtx`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct GreenHandle(pub(crate) usize);
+
 /// A `CUevent`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct EventHandle(pub(crate) usize);

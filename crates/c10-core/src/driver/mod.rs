@@ -1,7 +1,7 @@
 //! The driver, as the rest of the crate sees it: typed functions over plain handles.
 //!
 //! Reading order: this file (handles and the narrow trait the caching allocator is written against), `cuda.rs`
-//! (loading, contexts, devices), `memory.rs`, `host.rs`, `stream.rs`, `graph.rs`, `conditional.rs`, `module.rs`,
+//! (loading, contexts, devices), `memory.rs`, `host.rs`, `stream.rs`, `green.rs`, `graph.rs`, `conditional.rs`, `module.rs`,
 //! `ipc.rs`, `blocks.rs` (one function for each call), `cudart.rs` (what `cudart()` adds), `nvml.rs` (the library that observes
 //! devices).
 //!
@@ -14,6 +14,7 @@ mod conditional;
 mod cuda;
 mod cudart;
 mod graph;
+mod green;
 mod host;
 mod host_function;
 mod ipc;

@@ -16,6 +16,7 @@ pub(crate) fn finish_work(started: &Started) {
         // Where another runtime captures on the device, only the streams can be waited for.
         if started.api.synchronize_device(device).is_err() {
             started.streams.wait(&started.api, device);
+            started.green.wait(&started.api, device);
         }
     }
     started.ipc.dismantle(&started.api);
@@ -37,5 +38,6 @@ pub(crate) fn dismantle(started: &Started) {
     started.deferred.sweep(&started.api);
     started.modules.dismantle(&started.api);
     started.streams.dismantle(&started.api);
+    started.green.dismantle(&started.api);
     started.api.release_contexts();
 }

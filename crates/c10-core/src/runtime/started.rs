@@ -15,6 +15,7 @@ use crate::runtime::home::Home;
 use crate::state::captures::Captures;
 use crate::state::deferred_destroy::{DeferredDestroy, DriverObject};
 use crate::state::graph_events::GraphEvents;
+use crate::state::green_contexts::GreenContexts;
 use crate::state::holds::Holds;
 use crate::state::ipc::IpcState;
 use crate::state::modules::Modules;
@@ -29,6 +30,7 @@ pub(crate) struct Started {
     pub(crate) api: Api,
     pub(crate) allocator: CachingAllocator,
     pub(crate) streams: StreamPools,
+    pub(crate) green: GreenContexts,
     pub(crate) spare_events: SharedSpareEvents,
     pub(crate) graph_events: GraphEvents,
     pub(crate) holds: Holds,
@@ -50,6 +52,7 @@ impl Started {
             api,
             allocator,
             streams: StreamPools::new(devices),
+            green: GreenContexts::default(),
             spare_events: SharedSpareEvents::new(devices),
             graph_events: GraphEvents::default(),
             holds: Holds::default(),

@@ -3,6 +3,7 @@
 pub(crate) mod captures;
 pub(crate) mod deferred_destroy;
 pub(crate) mod graph_events;
+pub(crate) mod green_contexts;
 pub(crate) mod holds;
 pub(crate) mod ipc;
 pub(crate) mod modules;

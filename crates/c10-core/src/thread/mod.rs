@@ -7,6 +7,8 @@
 //! place: in the cells or put aside. If it is in neither, everything has its first value. While a thread is being torn
 //! down, the views that were put aside may be gone; then the defaults are returned.
 
+pub(crate) mod entered;
+
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -210,6 +212,7 @@ fn exchange_far(runtime: RuntimeId, device: DeviceIndex, stream: Option<StreamKe
 
 /// Forgets a runtime that has ended; other threads keep a few numbers of it.
 pub(crate) fn forget(runtime: RuntimeId) {
+    entered::forget(runtime);
     HERE.with(|here| {
         if here.runtime.get() == runtime {
             here.show(&View::new(RuntimeId::NONE));

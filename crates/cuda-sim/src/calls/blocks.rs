@@ -52,7 +52,7 @@ impl Call<'_> {
     /// The stream that a handle names in a context.
     fn stream_of(&mut self, context: u64, handle: u64) -> Answer<u64> {
         let found = self.contexts.get(&context).ok_or(INVALID_CONTEXT)?;
-        let legacy = found.legacy;
+        let legacy = found.defaults.legacy;
         match handle {
             0 => Ok(legacy),
             _ => self.stream_named(handle),

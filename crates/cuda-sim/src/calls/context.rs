@@ -12,6 +12,7 @@ use crate::codes::{
 };
 use crate::model::Effect;
 use crate::model::engine::{OpId, Timing};
+use crate::model::heaps::{HEAP_BYTES, HEAP_LIMIT};
 
 /// Flags that a context can be made with: scheduling (3 bits), mapped host memory, local memory, coredumps, sync memops.
 const CONTEXT_FLAGS: u32 = 0xFF & !0x40 | 0x40;
@@ -170,12 +171,16 @@ pub(crate) fn synchronize_v2(call: &mut Call<'_>, context: Ptr<CUctx_st>) -> Ans
 
 /// All streams of a context, for work that concerns all of them.
 fn streams_of(call: &Call<'_>, context: u64) -> Vec<u64> {
-    call.streams.iter().filter(|(_, stream)| stream.context == context).map(|(&key, _)| key).collect()
+    call.streams.iter().filter(|(_, stream)| call.is_within(stream.context, context)).map(|(&key, _)| key).collect()
 }
 
 /// The event is reached when everything queued in the context is done.
 pub(crate) fn record_event(call: &mut Call<'_>, context: Ptr<CUctx_st>, event: Ptr<CUevent_st>) -> Answer {
     let key = known_context(call, context)?.ok_or(INVALID_CONTEXT)?;
+    record_in(call, key, event)
+}
+
+pub(super) fn record_in(call: &mut Call<'_>, key: u64, event: Ptr<CUevent_st>) -> Answer {
     call.usable_context(key)?;
     let event = call.named_event(event)?;
     call.refuse_while_capturing_anywhere(key)?;
@@ -189,6 +194,10 @@ pub(crate) fn record_event(call: &mut Call<'_>, context: Ptr<CUctx_st>, event: P
 /// Everything queued in the context from now on comes after the event.
 pub(crate) fn wait_event(call: &mut Call<'_>, context: Ptr<CUctx_st>, event: Ptr<CUevent_st>) -> Answer {
     let key = known_context(call, context)?.ok_or(INVALID_CONTEXT)?;
+    wait_in(call, key, event)
+}
+
+pub(super) fn wait_in(call: &mut Call<'_>, key: u64, event: Ptr<CUevent_st>) -> Answer {
     call.usable_context(key)?;
     let event = call.named_event(event)?;
     call.refuse_while_capturing_anywhere(key)?;
@@ -240,11 +249,11 @@ pub(crate) fn get_id(call: &mut Call<'_>, context: Ptr<CUctx_st>, id: Ptr<u64>) 
     id.required()?;
     let key = named_context(call, context)?;
     let number = call.active_context(key)?.id;
-    id.write(number)
+    id.write(call.greens.get(&key).map_or(number, |green| green.id))
 }
 
 /// The context that a handle names, the current one for null; it may be lost.
-fn named_context(call: &Call<'_>, context: Ptr<CUctx_st>) -> Answer<u64> {
+pub(super) fn named_context(call: &Call<'_>, context: Ptr<CUctx_st>) -> Answer<u64> {
     call.need_init()?;
     match known_context(call, context)? {
         None => {
@@ -264,7 +273,7 @@ pub(crate) fn get_api_version(call: &mut Call<'_>, context: Ptr<CUctx_st>, versi
 }
 
 pub(crate) fn synchronize(call: &mut Call<'_>) -> Answer {
-    let context = call.need_context()?;
+    let context = call.need_current()?;
     call.refuse_while_capturing_anywhere(context)?;
     call.finish_context(context)?;
     call.trim_pools(&|_| true);
@@ -281,7 +290,7 @@ pub(crate) fn priority_range(_: &mut Call<'_>, least: Ptr<i32>, greatest: Ptr<i3
 const LIMITS: [Option<usize>; 10] = [
     Some(1024),
     Some(8_650_752),
-    Some(8_388_608),
+    Some(HEAP_BYTES),
     None,
     Some(2048),
     Some(64),
@@ -311,6 +320,10 @@ pub(crate) fn set_limit(call: &mut Call<'_>, limit: CUlimit, value: usize) -> An
         return Err(NOT_PERMITTED);
     }
     let context = call.need_context()?;
+    // A kernel has used it already.
+    if limit.0 == HEAP_LIMIT && call.heaps.contains_key(&context) {
+        return Err(INVALID_VALUE);
+    }
     if let Some(context) = call.contexts.get_mut(&context) {
         context.limits.insert(limit.0, value);
     }
@@ -341,6 +354,7 @@ pub(crate) fn enable_peer(call: &mut Call<'_>, peer: Ptr<CUctx_st>, flags: u32) 
         return Err(INVALID_VALUE);
     }
     call.usable_context(peer)?;
+    let peer = call.home_of(peer);
     if peer == context {
         return Err(PEER_ACCESS_UNSUPPORTED);
     }
@@ -350,7 +364,7 @@ pub(crate) fn enable_peer(call: &mut Call<'_>, peer: Ptr<CUctx_st>, flags: u32) 
 
 pub(crate) fn disable_peer(call: &mut Call<'_>, peer: Ptr<CUctx_st>) -> Answer {
     let context = call.need_context()?;
-    let peer = known_context(call, peer)?.ok_or(INVALID_CONTEXT)?;
+    let peer = known_context(call, peer)?.map(|peer| call.home_of(peer)).ok_or(INVALID_CONTEXT)?;
     let current = call.contexts.get_mut(&context).ok_or(INVALID_CONTEXT)?;
     if current.peers.remove(&peer) { Ok(()) } else { Err(PEER_ACCESS_NOT_ENABLED) }
 }

@@ -48,7 +48,7 @@ pub(crate) fn record_with_flags(
     if flags & !EXTERNAL != 0 {
         return Err(INVALID_VALUE);
     }
-    if call.event(event)?.context != call.stream(key)?.context {
+    if call.event(event)?.context != call.home_of(call.stream(key)?.context) {
         return Err(INVALID_HANDLE);
     }
     if flags == EXTERNAL {

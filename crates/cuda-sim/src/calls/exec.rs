@@ -106,20 +106,16 @@ fn make_uploaded(call: &mut Call<'_>, graph: Ptr<CUgraph_st>, flags: u64, stream
     let key = make(call, graph, flags & !UPLOAD)?;
     if flags & UPLOAD != 0 {
         let uploaded = upload_on(call, key, stream);
-        uploaded.inspect_err(|_| forget(call, key)).map_err(Refused::Arguments)?;
+        if let Err(code) = uploaded {
+            call.remove_exec(key).map_err(Refused::Arguments)?;
+            return Err(Refused::Arguments(code));
+        }
     }
     Ok(key)
 }
 
-fn forget(call: &mut Call<'_>, exec: u64) {
-    call.graph_execs.remove(&exec);
-    call.forget_graph_addresses();
-}
-
 pub(crate) fn destroy(call: &mut Call<'_>, exec: Ptr<CUgraphExec_st>) -> Answer {
-    call.graph_execs.remove(&exec.address()).ok_or(INVALID_VALUE)?;
-    call.forget_graph_addresses();
-    Ok(())
+    call.remove_exec(exec.address())
 }
 
 pub(crate) fn flags(call: &mut Call<'_>, exec: Ptr<CUgraphExec_st>, flags: Ptr<u64>) -> Answer {
@@ -159,7 +155,7 @@ pub(crate) fn launch(call: &mut Call<'_>, exec: Ptr<CUgraphExec_st>, stream: Ptr
 /// Updates the whole graph; what went wrong, if anything.
 fn update_all(call: &mut Call<'_>, exec: Ptr<CUgraphExec_st>, graph: Ptr<CUgraph_st>) -> Answer<Option<UpdateFailure>> {
     let template = call.graph(graph.address())?.clone();
-    Ok(call.exec_mut(exec.address())?.graph.update(&template).err())
+    call.change_exec(exec.address(), |exec| exec.update(&template).err())
 }
 
 pub(crate) fn update(
@@ -252,7 +248,7 @@ pub(crate) fn set_child(
     child: Ptr<CUgraph_st>,
 ) -> Answer {
     let child = call.graph(child.address())?.clone();
-    call.exec_mut(exec.address())?.graph.set_child(NodeId(node.address()), &child)
+    call.change_exec(exec.address(), |exec| exec.set_child(NodeId(node.address()), &child))?
 }
 
 pub(crate) fn set_record_event(

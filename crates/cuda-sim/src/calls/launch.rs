@@ -15,7 +15,7 @@ use crate::claim::{Ptr, handle};
 use crate::codes::{Answer, INVALID_HANDLE, INVALID_VALUE, LAUNCH_OUT_OF_RESOURCES, NOT_SUPPORTED};
 use crate::model::graph::{Graph, NodeId, NodeKind};
 use crate::model::kernel::Kernel;
-use crate::model::modules::{Launch, Parameters};
+use crate::model::modules::{Launch, LaunchAttributes, Parameters};
 use crate::model::{Effect, State};
 
 /// Words of the `extra` array: its end, a buffer of all parameters, and its size.
@@ -86,7 +86,8 @@ fn make(state: &mut State, function: u64, shape: Shape, given: Given) -> Answer<
     let kernel = Arc::clone(&state.function(function)?.kernel);
     let parameters = Arc::new(Parameters::new(&kernel, given.read(&kernel)?));
     let Shape { grid, block, shared_bytes, cooperative } = shape;
-    let launch = Launch { function, kernel, cooperative, grid, block, shared_bytes, parameters };
+    let attributes = LaunchAttributes::default();
+    let launch = Launch { function, kernel, cooperative, grid, block, shared_bytes, parameters, attributes };
     state.check_launch(&launch)?;
     Ok(launch)
 }
@@ -97,16 +98,21 @@ fn launched(call: &mut Call<'_>, function: u64, stream: u64) -> Answer<u64> {
         return Ok(function);
     }
     let key = call.stream_named(stream)?;
-    let context = call.stream(key)?.context;
-    call.function_in(function, context)
+    let home = call.home_of(call.stream(key)?.context);
+    call.function_in(function, home)
 }
 
 fn queue(call: &mut Call<'_>, stream: u64, launch: Launch) -> Answer {
     let key = call.stream_named(stream)?;
-    if call.function(launch.function)?.context != call.stream(key)?.context {
+    let context = call.stream(key)?.context;
+    if call.function(launch.function)?.context != call.home_of(context) {
         return Err(INVALID_HANDLE);
     }
-    if call.capture_node(key, |_| Ok(NodeKind::Kernel(launch.clone())))? {
+    call.check_at_once(&launch, call.multiprocessors_of(context))?;
+    let priority = call.stream(key)?.priority;
+    let with_priority =
+        || Launch { attributes: LaunchAttributes { priority, ..launch.attributes.clone() }, ..launch.clone() };
+    if call.capture_node(key, |_| Ok(NodeKind::Kernel(with_priority())))? {
         return Ok(());
     }
     let timing = call.draw_timing(0, 0);
@@ -190,10 +196,32 @@ struct WordAttribute {
     id: CUlaunchAttributeID,
     pad: [u8; 4],
     value: i32,
-    rest: [u8; 60],
+    more: [i32; 2],
+    rest: [u8; 52],
+}
+
+impl WordAttribute {
+    /// Whether it asks for clusters of one block, which any launch has.
+    fn is_one_block(&self) -> bool {
+        self.value == 1 && self.more == [1; 2]
+    }
 }
 
 const _: () = assert!(size_of::<WordAttribute>() == size_of::<CUlaunchAttribute>());
+
+/// The size of clusters that a launch asks for; none where it does not say.
+pub(super) fn asks_for_clusters(config: &CUlaunchConfig) -> Answer<Option<u32>> {
+    let attributes = Ptr::from_params(config.attrs).cast::<WordAttribute>();
+    let mut blocks = None;
+    for index in 0..usize::try_from(config.numAttrs).unwrap_or(0) {
+        let attribute = attributes.read_at(index)?;
+        if attribute.id == CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION {
+            let axes = [attribute.value, attribute.more[0], attribute.more[1]];
+            blocks = Some(axes.into_iter().fold(1_u32, |all, axis| all.saturating_mul(axis.cast_unsigned())));
+        }
+    }
+    Ok(blocks)
+}
 
 /// Reads the attributes of a launch: whether all blocks must run at once.
 fn asks_for_cooperation(config: &CUlaunchConfig) -> Answer<bool> {
@@ -205,6 +233,7 @@ fn asks_for_cooperation(config: &CUlaunchConfig) -> Answer<bool> {
         match attribute.id {
             CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_IGNORE | CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PRIORITY => {}
             CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_COOPERATIVE => cooperative = attribute.value != 0,
+            CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION if attribute.is_one_block() => {}
             _ => return Err(NOT_SUPPORTED),
         }
     }
@@ -237,6 +266,7 @@ fn function_of_node(state: &mut State, params: &CUDA_KERNEL_NODE_PARAMS, around:
         return Ok(named);
     }
     let context = if params.ctx.is_null() { around.context } else { Some(params.ctx.addr() as u64) };
+    let context = context.map(|context| state.home_of(context));
     let context = context.filter(|context| state.contexts.contains_key(context)).ok_or(INVALID_VALUE)?;
     state.function_in(named, context)
 }
@@ -306,7 +336,7 @@ pub(crate) fn add_node_v2(
 
 /// The parameters of a node; pointers to values lead into the node.
 fn told(call: &Call<'_>, node: Ptr<CUgraphNode_st>) -> Answer<CUDA_KERNEL_NODE_PARAMS> {
-    let NodeKind::Kernel(launch) = kind_of(call, node)? else { return Err(INVALID_VALUE) };
+    let launch = launch_of(call, node)?;
     let context = call.function(launch.function).map_or(0, |function| function.context);
     let pointers = crate::claim::host_pointer(launch.parameters.pointers());
     Ok(CUDA_KERNEL_NODE_PARAMS {
@@ -353,12 +383,27 @@ pub(crate) fn node_params_v2(
     params.write(told(call, node)?)
 }
 
-/// Gives a node other parameters. That all blocks must run at once is an attribute, which the node keeps.
-fn set_node(call: &mut Call<'_>, node: Ptr<CUgraphNode_st>, params: &CUDA_KERNEL_NODE_PARAMS) -> Answer {
-    let cooperative = matches!(kind_of(call, node), Ok(NodeKind::Kernel(launch)) if launch.cooperative);
+/// The parameters of a node that had others. What was asked for by attributes, the node keeps.
+fn renewed(call: &mut Call<'_>, old: Option<Launch>, params: &CUDA_KERNEL_NODE_PARAMS) -> Answer<NodeKind<Graph>> {
+    let cooperative = old.as_ref().is_some_and(|launch| launch.cooperative);
     let around = Surroundings { cooperative, ..Surroundings::of(call) };
-    let kind = node_kind(call, params, around)?;
+    let mut kind = node_kind(call, params, around)?;
+    if let (NodeKind::Kernel(launch), Some(old)) = (&mut kind, old) {
+        launch.attributes = old.attributes;
+    }
+    Ok(kind)
+}
+
+fn set_node(call: &mut Call<'_>, node: Ptr<CUgraphNode_st>, params: &CUDA_KERNEL_NODE_PARAMS) -> Answer {
+    let old = launch_of(call, node).cloned().ok();
+    let kind = renewed(call, old, params)?;
     set_kind_of(call, node, kind)
+}
+
+/// What a kernel node launches. `INVALID_VALUE`: there is no such node, or it is another one.
+pub(super) fn launch_of<'c>(call: &'c Call<'_>, node: Ptr<CUgraphNode_st>) -> Answer<&'c Launch> {
+    let NodeKind::Kernel(launch) = kind_of(call, node)? else { return Err(INVALID_VALUE) };
+    Ok(launch)
 }
 
 /// The same for a node of an executable graph.
@@ -369,9 +414,8 @@ fn set_exec_node(
     params: &CUDA_KERNEL_NODE_PARAMS,
 ) -> Answer {
     let found = call.graph_execs.get(&exec.address());
-    let cooperative = found.is_some_and(|exec| exec.graph.is_cooperative(NodeId(node.address())));
-    let around = Surroundings { cooperative, ..Surroundings::of(call) };
-    let kind = node_kind(call, params, around)?;
+    let old = found.and_then(|exec| exec.graph.launch(NodeId(node.address())).cloned());
+    let kind = renewed(call, old, params)?;
     set_params(call, exec, node, kind)
 }
 

@@ -72,7 +72,7 @@ pub(crate) fn unload(call: &mut Call<'_>, library: Ptr<CUlib_st>) -> Answer {
     let contexts: Vec<u64> = call.library(library.address())?.modules.keys().copied().collect();
     // As for modules: code goes back when nothing can run it any more.
     for context in contexts {
-        call.wait_until(|state| state.engine.load(context) == 0);
+        call.wait_until(|state| state.load_of(context) == 0);
     }
     call.remove_library(library.address())
 }

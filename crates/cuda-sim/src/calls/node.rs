@@ -128,7 +128,7 @@ fn check(state: &State, graph: u64, params: &CUDA_CONDITIONAL_NODE_PARAMS) -> An
         ConditionalKind::Switch => several && (1..=BODIES_MAX).contains(&params.size),
     };
     let condition = state.conditions.get(&params.handle).ok_or(INVALID_VALUE)?;
-    if !fits || condition.context != params.ctx.addr() as u64 {
+    if !fits || condition.context != state.home_of(params.ctx.addr() as u64) {
         return Err(INVALID_VALUE);
     }
     state.whole_graph(graph)?.check_condition(params.handle)?;
@@ -145,11 +145,12 @@ pub(crate) fn create_condition(
 ) -> Answer {
     condition.required()?;
     call.graph(graph.address())?;
-    if flags > ASSIGN_DEFAULT || !call.contexts.contains_key(&context.address()) {
+    let context = call.home_of(context.address());
+    if flags > ASSIGN_DEFAULT || !call.contexts.contains_key(&context) {
         return Err(INVALID_VALUE);
     }
     let made = call.new_handle();
-    call.conditions.insert(made, Condition { context: context.address(), value: 0 });
+    call.conditions.insert(made, Condition { context, value: 0 });
     call.graph_mut(graph.address())?.add_condition(made, (flags == ASSIGN_DEFAULT).then_some(default));
     condition.write(made)
 }

@@ -1,10 +1,11 @@
 //! How many blocks of a kernel run at once, and which size of block fills a multiprocessor.
 
-use cuda_sys::driver::types::{CUfunc_st, CUoccupancyB2DSize};
+use cuda_sys::driver::types::{CUfunc_st, CUlaunchConfig, CUoccupancyB2DSize};
 
+use super::launch::asks_for_clusters;
 use crate::call::Call;
 use crate::claim::Ptr;
-use crate::codes::{Answer, INVALID_VALUE};
+use crate::codes::{Answer, INVALID_CLUSTER_SIZE, INVALID_VALUE};
 use crate::model::modules::Described;
 use crate::model::occupancy::{Demand, MULTIPROCESSORS, WARP};
 
@@ -106,4 +107,40 @@ pub(crate) fn available_shared(
     let demand: Demand<'_> = described.demand(threads, 0);
     let found = demand.shared_for(blocks).ok_or(INVALID_VALUE)?;
     bytes.write(usize::try_from(found).unwrap_or(usize::MAX))
+}
+
+/// Clusters are of one block: what the device says that it does not have more of.
+pub(crate) fn cluster_size(
+    call: &mut Call<'_>,
+    size: Ptr<i32>,
+    function: Ptr<CUfunc_st>,
+    config: Ptr<CUlaunchConfig>,
+) -> Answer {
+    size.required()?;
+    let blocks = blocks_on_device(call, function, &config.read()?)?;
+    size.write(i32::from(blocks > 0))
+}
+
+pub(crate) fn active_clusters(
+    call: &mut Call<'_>,
+    clusters: Ptr<i32>,
+    function: Ptr<CUfunc_st>,
+    config: Ptr<CUlaunchConfig>,
+) -> Answer {
+    clusters.required()?;
+    let config = config.read()?;
+    let blocks = blocks_on_device(call, function, &config)?;
+    if asks_for_clusters(&config)? != Some(1) {
+        return Err(INVALID_CLUSTER_SIZE);
+    }
+    clusters.write(i32::try_from(blocks).unwrap_or(i32::MAX))
+}
+
+/// How many blocks of a launch run on the device at once.
+fn blocks_on_device(call: &Call<'_>, function: Ptr<CUfunc_st>, config: &CUlaunchConfig) -> Answer<u32> {
+    let described = call.described_function(function)?;
+    let axes = [config.blockDimX, config.blockDimY, config.blockDimZ];
+    let threads = axes.into_iter().fold(1_u32, u32::saturating_mul);
+    let dynamic_shared = usize::try_from(config.sharedMemBytes).unwrap_or(usize::MAX);
+    Ok(blocks_at_once(&described, threads, dynamic_shared) * MULTIPROCESSORS)
 }

@@ -7,6 +7,7 @@ use cuda_sys::driver::types::{CUcontext, CUmemorytype, CUpointer_attribute as At
 use crate::call::Call;
 use crate::claim::{Ptr, handle, host_pointer};
 use crate::codes::{Answer, INVALID_VALUE};
+use crate::model::pools::DevicePool;
 
 /// Device ordinal of a pointer that the driver does not know.
 const NO_DEVICE_ORDINAL: i32 = -2;
@@ -24,8 +25,10 @@ struct Known {
     synchronous: bool,
     /// The stretch of physical memory it is in: where that begins, and its length.
     mapping: (u64, u64),
-    /// For mapped handles of the virtual memory functions: what the device may do, and `requestedHandleTypes`.
-    virtual_access: Option<(u32, u32)>,
+    /// For mapped handles of the virtual memory functions: what the device may do.
+    virtual_access: Option<u32>,
+    /// What it can be exported as.
+    handle_types: u32,
 }
 
 impl Known {
@@ -36,13 +39,14 @@ impl Known {
 
     /// What the device may do with it.
     fn access(&self) -> u32 {
-        self.virtual_access.map_or(3, |(access, _)| access)
+        self.virtual_access.unwrap_or(3)
     }
 }
 
 fn look_up(call: &Call<'_>, pointer: u64) -> Option<Known> {
     if let Some(found) = call.memory.allocation_at(pointer) {
         let chunk = call.memory.region_at(pointer).filter(|_| found.pool.is_some());
+        let is_shareable = found.pool.and_then(|key| call.pools.get(&key)).is_some_and(DevicePool::is_shareable);
         let mapping = chunk.map_or((found.base, found.length), |(base, region)| (base, region.length));
         return Some(Known {
             base: found.base,
@@ -56,6 +60,7 @@ fn look_up(call: &Call<'_>, pointer: u64) -> Option<Known> {
             synchronous: found.synchronous,
             mapping,
             virtual_access: None,
+            handle_types: u32::from(is_shareable),
         });
     }
     if let Some((base, region)) = call.memory.region_at(pointer).filter(|(_, region)| region.is_mapping()) {
@@ -73,7 +78,8 @@ fn look_up(call: &Call<'_>, pointer: u64) -> Option<Known> {
             pool: None,
             synchronous: false,
             mapping: (base, length),
-            virtual_access: Some((access, handle_types)),
+            virtual_access: Some(access),
+            handle_types,
         });
     }
     let (base, pinned) = call.memory.pinned_at(pointer)?;
@@ -91,6 +97,7 @@ fn look_up(call: &Call<'_>, pointer: u64) -> Option<Known> {
         synchronous: pinned.is_managed(),
         mapping: (base, length),
         virtual_access: None,
+        handle_types: 0,
     })
 }
 
@@ -160,9 +167,7 @@ fn write_known(to: Ptr<c_void>, attribute: Attribute, pointer: u64, known: &Know
         Attribute::CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR => to.cast::<u64>().write(known.mapping.0),
         Attribute::CU_POINTER_ATTRIBUTE_MAPPING_SIZE => to.cast::<u64>().write(known.mapping.1),
         Attribute::CU_POINTER_ATTRIBUTE_MAPPED => to.cast::<u8>().write(1),
-        Attribute::CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES => {
-            to.cast::<u64>().write(known.virtual_access.map_or(0, |(_, handle_types)| u64::from(handle_types)))
-        }
+        Attribute::CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES => to.cast::<u64>().write(u64::from(known.handle_types)),
         Attribute::CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE => {
             to.cast::<u8>().write(u8::from(known.is_plain_device()))
         }

@@ -5,17 +5,22 @@
 //! which hardware has, are `NOT_SUPPORTED`.
 
 use std::ffi::c_void;
+use std::os::fd::IntoRawFd;
 
 use cuda_sys::driver::types::{
-    CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationType, CUmemLocation, CUmemLocationType, CUmemPool_attribute,
-    CUmemPoolHandle_st, CUmemPoolProps, CUmemoryPool, CUstream_st,
+    CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationHandleType, CUmemAllocationType, CUmemLocation,
+    CUmemLocationType, CUmemPool_attribute, CUmemPoolHandle_st, CUmemPoolProps, CUmemPoolPtrExportData, CUmemoryPool,
+    CUstream_st,
 };
 
+use super::vmm::descriptor_of;
 use crate::call::Call;
 use crate::claim::{Ptr, handle};
 use crate::codes::{Answer, INVALID_DEVICE, INVALID_VALUE, NOT_SUPPORTED};
 use crate::model::graph::NodeKind;
 use crate::model::pool::Pool;
+use crate::model::pools::Origin;
+use crate::model::shared::{HandleKind, SharedHandle};
 
 /// `CU_MEM_ACCESS_FLAGS_PROT_READWRITE`.
 const READ_WRITE: u32 = 3;
@@ -40,7 +45,7 @@ pub(crate) fn alloc_from_pool(
     stream: Ptr<CUstream_st>,
 ) -> Answer {
     pointer.write(0)?;
-    let device = call.pool(pool.address())?.device;
+    let device = call.own_pool(pool.address())?.device;
     let key = ready_stream(call, stream)?;
     if bytes != 0 && capture_alloc(call, pointer, bytes, device, key)? {
         return Ok(());
@@ -113,7 +118,12 @@ pub(crate) fn create(call: &mut Call<'_>, pool: Ptr<CUmemoryPool>, properties: P
         }
         _ => return Err(NOT_SUPPORTED),
     };
-    let key = call.new_pool(device, wanted.maxSize as u64, false)?;
+    let max_bytes = wanted.maxSize as u64;
+    let key = if wanted.handleTypes == CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR {
+        call.new_shareable_pool(device, max_bytes)?
+    } else {
+        call.new_pool(device, max_bytes, Origin::Made, None)?
+    };
     pool.write(handle(key))
 }
 
@@ -139,7 +149,7 @@ pub(crate) fn device_pool(call: &mut Call<'_>, pool: Ptr<CUmemoryPool>, device: 
 pub(crate) fn set_device_pool(call: &mut Call<'_>, device: i32, pool: Ptr<CUmemPoolHandle_st>) -> Answer {
     call.refuse_if_unsafe()?;
     let key = pool.address();
-    let owner = call.pool(key)?.device;
+    let owner = call.own_pool(key)?.device;
     let index = call.device(device).map_err(|_| INVALID_VALUE)?;
     if owner != index {
         return Err(INVALID_VALUE);
@@ -150,7 +160,7 @@ pub(crate) fn set_device_pool(call: &mut Call<'_>, device: i32, pool: Ptr<CUmemP
 
 pub(crate) fn trim(call: &mut Call<'_>, pool: Ptr<CUmemPoolHandle_st>, keep_bytes: usize) -> Answer {
     call.refuse_if_unsafe()?;
-    call.pool(pool.address())?;
+    call.own_pool(pool.address())?;
     call.trim_pool(pool.address(), keep_bytes as u64, &|_| false);
     Ok(())
 }
@@ -168,7 +178,7 @@ pub(crate) fn attribute(
 ) -> Answer {
     call.refuse_if_unsafe()?;
     value.required()?;
-    let found = call.pool(pool.address())?;
+    let found = call.own_pool(pool.address())?;
     if let Some(index) = reuse_index(attribute) {
         return value.cast::<i32>().write(found.reuse[index]);
     }
@@ -195,7 +205,7 @@ pub(crate) fn set_attribute(
 ) -> Answer {
     call.refuse_if_unsafe()?;
     value.required()?;
-    let found = call.pool(pool.address())?;
+    let found = call.own_pool(pool.address())?;
     if let Some(index) = reuse_index(attribute) {
         found.reuse[index] = value.cast::<i32>().read()?;
         return Ok(());
@@ -259,4 +269,54 @@ fn read_grant(call: &Call<'_>, grant: &CUmemAccessDesc, owner: u32) -> Answer<(u
     }
     let device = call.device(grant.location.id)?;
     if device == owner && grant.flags.0 == 0 { Err(INVALID_DEVICE) } else { Ok((device, grant.flags.0)) }
+}
+
+/// The descriptor is the program's, which closes it.
+pub(crate) fn export(
+    call: &mut Call<'_>,
+    exported: Ptr<c_void>,
+    pool: Ptr<CUmemPoolHandle_st>,
+    handle_type: CUmemAllocationHandleType,
+    flags: u64,
+) -> Answer {
+    exported.required()?;
+    if flags != 0 || handle_type != CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR {
+        return Err(INVALID_VALUE);
+    }
+    let descriptor = call.export_pool(pool.address())?;
+    exported.cast::<i32>().write(descriptor.into_raw_fd())
+}
+
+/// The descriptor stays the program's, which may close it at once.
+pub(crate) fn import(
+    call: &mut Call<'_>,
+    pool: Ptr<CUmemoryPool>,
+    exported: Ptr<c_void>,
+    handle_type: CUmemAllocationHandleType,
+    flags: u64,
+) -> Answer {
+    pool.required()?;
+    if flags != 0 {
+        return Err(INVALID_VALUE);
+    }
+    let key = call.import_pool(descriptor_of(exported, handle_type)?)?;
+    pool.write(handle(key))
+}
+
+pub(crate) fn export_pointer(call: &mut Call<'_>, data: Ptr<CUmemPoolPtrExportData>, pointer: u64) -> Answer {
+    data.required()?;
+    let exported = call.export_pooled(pointer)?;
+    data.write(CUmemPoolPtrExportData { reserved: exported.encode(HandleKind::PoolPointer) })
+}
+
+pub(crate) fn import_pointer(
+    call: &mut Call<'_>,
+    pointer: Ptr<u64>,
+    pool: Ptr<CUmemPoolHandle_st>,
+    data: Ptr<CUmemPoolPtrExportData>,
+) -> Answer {
+    pointer.required()?;
+    let exported = SharedHandle::decode(data.read()?.reserved, HandleKind::PoolPointer).ok_or(INVALID_VALUE)?;
+    let address = call.import_pooled(pool.address(), &exported)?;
+    pointer.write(address)
 }

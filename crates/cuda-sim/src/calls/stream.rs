@@ -10,6 +10,7 @@ use crate::codes::{Answer, INVALID_HANDLE, INVALID_VALUE, NOT_READY, STREAM_CAPT
 use crate::model::engine::Timing;
 use crate::model::graph::{HostCall, NodeKind, ValueOp};
 use crate::model::graphs::value_effect;
+use crate::model::green::Green;
 use crate::model::plan::{self, Place};
 use crate::model::stream::{Kind, NON_BLOCKING, Stream};
 use crate::model::{Effect, HostWork};
@@ -32,7 +33,12 @@ pub(crate) fn create_with_priority(call: &mut Call<'_>, stream: Ptr<CUstream>, f
     if flags & !NON_BLOCKING != 0 {
         return Err(INVALID_VALUE);
     }
-    let context = call.need_context()?;
+    let context = call.need_current()?;
+    make(call, stream, context, flags, priority)
+}
+
+/// Makes a stream in a context.
+pub(super) fn make(call: &mut Call<'_>, stream: Ptr<CUstream>, context: u64, flags: u32, priority: i32) -> Answer {
     let key = call.new_handle();
     let priority = priority.clamp(GREATEST_PRIORITY, LEAST_PRIORITY);
     let id = call.new_id();
@@ -41,7 +47,10 @@ pub(crate) fn create_with_priority(call: &mut Call<'_>, stream: Ptr<CUstream>, f
 }
 
 pub(crate) fn destroy(call: &mut Call<'_>, stream: Ptr<CUstream_st>) -> Answer {
-    if stream.address() <= 2 {
+    // The streams of a green context that has ended were destroyed with it.
+    let context = call.streams.get(&stream.address()).map(|stream| stream.context);
+    let has_ended = context.and_then(|context| call.greens.get(&context)).is_some_and(Green::has_ended);
+    if stream.address() <= 2 || has_ended {
         return Err(INVALID_HANDLE);
     }
     let key = call.named_stream(stream)?;
@@ -111,8 +120,11 @@ pub(crate) fn context_v2(
     context: Ptr<CUcontext>,
     green: Ptr<CUgreenCtx>,
 ) -> Answer {
-    self::context(call, stream, context)?;
-    green.write_if_wanted(handle(0));
+    context.required()?;
+    let key = call.named_stream(stream)?;
+    let named = call.stream(key)?.context;
+    context.write(handle(call.home_of(named)))?;
+    green.write_if_wanted(handle(if call.greens.contains_key(&named) { named } else { 0 }));
     Ok(())
 }
 

@@ -7,6 +7,7 @@
 //! `NOT_SUPPORTED` here.
 
 use std::ffi::c_void;
+use std::os::fd::IntoRawFd;
 use std::ptr;
 
 use cuda_sys::driver::types::{
@@ -16,11 +17,14 @@ use cuda_sys::driver::types::{
 
 use crate::call::Call;
 use crate::claim::Ptr;
-use crate::codes::{Answer, INVALID_DEVICE, INVALID_VALUE, NOT_SUPPORTED};
+use crate::codes::{Answer, INVALID_DEVICE, INVALID_VALUE, NOT_PERMITTED, NOT_SUPPORTED};
 use crate::model::memory::GRANULE;
 
 /// Handle types of another operating system, `CU_MEM_HANDLE_TYPE_WIN32` and `_WIN32_KMT`.
 const FOREIGN_HANDLE_TYPES: u32 = 0x6;
+
+/// `CU_MEM_HANDLE_TYPE_FABRIC`, which needs a service of the fabric.
+const FABRIC: u32 = 0x8;
 
 pub(crate) fn reserve(
     call: &mut Call<'_>,
@@ -52,6 +56,9 @@ pub(crate) fn create(
     let known = properties.type_ == CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
     if !known || flags != 0 || handle_types & FOREIGN_HANDLE_TYPES != 0 {
         return Err(INVALID_VALUE);
+    }
+    if handle_types & FABRIC != 0 {
+        return Err(NOT_PERMITTED);
     }
     let device = match properties.location.type_ {
         CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE => call.device(properties.location.id)?,
@@ -162,4 +169,44 @@ pub(crate) fn retain(call: &mut Call<'_>, handle: Ptr<u64>, address: Ptr<c_void>
     handle.required()?;
     let retained = call.vmm.retain(address.address())?;
     handle.write(retained)
+}
+
+/// The descriptor is the program's, which closes it.
+pub(crate) fn export(
+    call: &mut Call<'_>,
+    exported: Ptr<c_void>,
+    handle: u64,
+    handle_type: CUmemAllocationHandleType,
+    flags: u64,
+) -> Answer {
+    exported.required()?;
+    if flags != 0 || handle_type != CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR {
+        return Err(INVALID_VALUE);
+    }
+    let descriptor = call.export_physical(handle, handle_type.0)?;
+    exported.cast::<i32>().write(descriptor.into_raw_fd())
+}
+
+/// The descriptor stays the program's, which may close it at once.
+pub(crate) fn import(
+    call: &mut Call<'_>,
+    handle: Ptr<u64>,
+    exported: Ptr<c_void>,
+    handle_type: CUmemAllocationHandleType,
+) -> Answer {
+    handle.required()?;
+    let imported = call.import_physical(descriptor_of(exported, handle_type)?)?;
+    handle.write(imported)
+}
+
+/// The descriptor that was given as a pointer. `INVALID_VALUE`: none was. `NOT_SUPPORTED`: it is said to be no descriptor.
+pub(super) fn descriptor_of(exported: Ptr<c_void>, handle_type: CUmemAllocationHandleType) -> Answer<i32> {
+    match handle_type {
+        CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_NONE => return Err(INVALID_VALUE),
+        CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR => {}
+        _ => return Err(NOT_SUPPORTED),
+    }
+    exported.required()?;
+    // No file has a number that does not fit.
+    Ok(i32::try_from(exported.address()).unwrap_or(-1))
 }

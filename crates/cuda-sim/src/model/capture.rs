@@ -209,7 +209,7 @@ impl State {
 
     /// Refuses waiting for a context in which anything is captured.
     pub(crate) fn refuse_while_capturing_anywhere(&mut self, context: u64) -> Answer {
-        let in_context = self.streams.values().filter(|stream| stream.context == context);
+        let in_context = self.streams.values().filter(|stream| self.is_within(stream.context, context));
         let captures: Vec<u64> = in_context.filter_map(|stream| Some(stream.capturing.as_ref()?.capture)).collect();
         for &id in &captures {
             self.invalidate_capture(id);

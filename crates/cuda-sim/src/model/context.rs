@@ -1,5 +1,7 @@
 //! Contexts: one primary context for each device, kept while it is retained, and those that a program makes.
 //!
+//! Green contexts (`green`) stand in for their primary context wherever a context is asked for.
+//!
 //! Invariants: a primary context's handle never changes; a context that is not active has no streams, events or
 //! memory; an error that hardware cannot recover from stays in `lost`, and the device does not come back.
 
@@ -23,6 +25,16 @@ pub(crate) struct Primary {
     pub(crate) lost: Option<CUresult>,
 }
 
+/// The streams that a context has without being asked, and what remains of others.
+#[derive(Debug)]
+pub(crate) struct DefaultStreams {
+    pub(crate) legacy: u64,
+    /// The per-thread default streams, by thread.
+    pub(crate) per_thread: BTreeMap<u64, u64>,
+    /// Last work of blocking streams that were destroyed before it was done.
+    pub(crate) orphans: Vec<OpId>,
+}
+
 /// A context that is active.
 #[derive(Debug)]
 pub(crate) struct Context {
@@ -30,12 +42,7 @@ pub(crate) struct Context {
     pub(crate) id: u64,
     /// The error that made it unusable.
     pub(crate) lost: Option<CUresult>,
-    /// Its legacy default stream.
-    pub(crate) legacy: u64,
-    /// Its per-thread default streams, by thread.
-    pub(crate) per_thread: BTreeMap<u64, u64>,
-    /// Last work of blocking streams that were destroyed before it was done.
-    pub(crate) orphans: Vec<OpId>,
+    pub(crate) defaults: DefaultStreams,
     pub(crate) limits: BTreeMap<u32, usize>,
     /// Contexts whose memory this one may touch.
     pub(crate) peers: BTreeSet<u64>,
@@ -78,14 +85,18 @@ impl State {
         Ok(handle)
     }
 
-    /// Whether a handle is that of a context, active or primary.
+    /// Whether a handle is that of a context, active, primary or green.
     pub(crate) fn is_context(&self, handle: u64) -> bool {
-        self.contexts.contains_key(&handle) || self.primaries.iter().any(|primary| primary.handle == Some(handle))
+        let is_primary = |primary: &Primary| primary.handle == Some(handle);
+        self.contexts.contains_key(&handle)
+            || self.greens.contains_key(&handle)
+            || self.primaries.iter().any(is_primary)
     }
 
     /// The flags of an active context.
     pub(crate) fn context_flags(&mut self, handle: u64) -> Answer<&mut u32> {
-        let context = self.contexts.get_mut(&handle).ok_or(INVALID_CONTEXT)?;
+        let home = self.home_of(handle);
+        let context = self.contexts.get_mut(&home).ok_or(INVALID_CONTEXT)?;
         let index = usize::try_from(context.device).unwrap_or(usize::MAX);
         match &mut context.made_with {
             Some(flags) => Ok(flags),
@@ -96,15 +107,12 @@ impl State {
     fn activate(&mut self, handle: u64, device: u32, made_with: Option<u32>) {
         let legacy = self.new_handle();
         let id = self.new_id();
-        let stream = Stream::new(handle, Kind::Legacy, 0, 0, self.new_id());
-        self.streams.insert(legacy, stream);
+        let defaults = self.make_default_streams(handle, legacy);
         let context = Context {
             device,
             id,
             lost: None,
-            legacy,
-            per_thread: BTreeMap::new(),
-            orphans: Vec::new(),
+            defaults,
             limits: BTreeMap::new(),
             peers: BTreeSet::new(),
             cache_config: 0,
@@ -113,6 +121,29 @@ impl State {
         self.contexts.insert(handle, context);
         // A device too full for a context does not exist: nothing can be allocated without one.
         let _ = self.memory.take_physical(device, self.context_bytes());
+    }
+
+    /// Makes a context's legacy stream.
+    pub(super) fn make_default_streams(&mut self, context: u64, legacy: u64) -> DefaultStreams {
+        let stream = Stream::new(context, Kind::Legacy, 0, 0, self.new_id());
+        self.streams.insert(legacy, stream);
+        DefaultStreams { legacy, per_thread: BTreeMap::new(), orphans: Vec::new() }
+    }
+
+    /// The default streams of an active context.
+    pub(crate) fn default_streams(&self, context: u64) -> Option<&DefaultStreams> {
+        match self.greens.get(&context) {
+            Some(green) => green.defaults.as_ref(),
+            None => self.contexts.get(&context).map(|context| &context.defaults),
+        }
+    }
+
+    /// As [`State::default_streams`], to change them.
+    pub(crate) fn default_streams_mut(&mut self, context: u64) -> Option<&mut DefaultStreams> {
+        match self.greens.get_mut(&context) {
+            Some(green) => green.defaults.as_mut(),
+            None => self.contexts.get_mut(&context).map(|context| &mut context.defaults),
+        }
     }
 
     /// Memory that a context takes.
@@ -155,6 +186,9 @@ impl State {
     pub(crate) fn end_context(&mut self, handle: u64) {
         let Some(ended) = self.contexts.remove(&handle) else { return };
         self.memory.give_back_physical(ended.device, self.context_bytes());
+        for green in self.greens_in(handle) {
+            self.end_green(green);
+        }
         self.discard_work(handle);
         self.streams.retain(|_, stream| stream.context != handle);
         self.events.retain(|_, event| event.context != handle);
@@ -167,7 +201,7 @@ impl State {
         }
     }
 
-    fn discard_work(&mut self, context: u64) {
+    pub(super) fn discard_work(&mut self, context: u64) {
         for effect in self.engine.effects_mut(context) {
             // Memory that is being freed belongs to a pool, which outlives the context.
             if let super::Effect::EndBody { again, .. } = effect {
@@ -181,7 +215,8 @@ impl State {
 
     /// The error from which a context does not recover.
     pub(crate) fn lose_context(&mut self, handle: u64, code: CUresult) {
-        if let Some(context) = self.contexts.get_mut(&handle) {
+        let home = self.home_of(handle);
+        if let Some(context) = self.contexts.get_mut(&home) {
             context.lost.get_or_insert(code);
             let device = context.device;
             self.primary(device).lost.get_or_insert(code);
@@ -193,9 +228,13 @@ impl State {
         self.threads.get(&thread)?.current.last().copied()
     }
 
-    /// An active context, which may be lost.
+    /// An active context, which may be lost; for a green context that has not ended, its primary context.
     pub(crate) fn active_context(&self, handle: u64) -> Answer<&Context> {
-        self.contexts.get(&handle).ok_or(CONTEXT_IS_DESTROYED)
+        let has_ended = self.greens.get(&handle).is_some_and(|green| green.defaults.is_none());
+        if has_ended {
+            return Err(CONTEXT_IS_DESTROYED);
+        }
+        self.contexts.get(&self.home_of(handle)).ok_or(CONTEXT_IS_DESTROYED)
     }
 
     /// An active context that works.

@@ -70,6 +70,23 @@ impl State {
         self.graph_execs.get_mut(&handle).ok_or(INVALID_VALUE)
     }
 
+    /// Takes an executable graph away; what a launch of it uses stays until that is over.
+    pub(crate) fn remove_exec(&mut self, handle: u64) -> Answer {
+        let removed = self.graph_execs.remove(&handle).ok_or(INVALID_VALUE)?;
+        self.hold_until(removed.last, removed.graph.all_kept());
+        self.forget_graph_addresses();
+        Ok(())
+    }
+
+    /// Changes an executable graph; what a launch of it uses stays until that is over.
+    pub(crate) fn change_exec<T>(&mut self, handle: u64, change: impl FnOnce(&mut ExecGraph) -> T) -> Answer<T> {
+        let exec = self.exec_mut(handle)?;
+        let (last, kept) = (exec.last, exec.graph.all_kept());
+        let changed = change(&mut exec.graph);
+        self.hold_until(last, kept);
+        Ok(changed)
+    }
+
     /// A copy of a graph, with handles of its own all the way down.
     pub(crate) fn copy_graph(&mut self, handle: u64) -> Answer<Graph> {
         let original = self.graph(handle)?.clone();

@@ -40,8 +40,8 @@ pub(crate) struct Kernel {
     pub(crate) shared_bytes: u64,
     /// Bytes of local memory of each thread.
     pub(crate) local_bytes: u64,
-    /// Registers as the text declares them.
-    registers: usize,
+    /// Registers that the text needs.
+    registers: u32,
     /// The most registers that the text allows a thread.
     max_registers: Option<u32>,
     /// The most threads that a block may have.
@@ -50,6 +50,8 @@ pub(crate) struct Kernel {
     pub(crate) required_threads: Option<[u32; 3]>,
     /// The architecture that the text was written for, as 75 for 7.5.
     pub(crate) target: u32,
+    /// Whether it may allocate memory of the device's heap, or give some back.
+    pub(crate) uses_heap: bool,
     /// What of it is not supported; it is not launched if there is any.
     pub(crate) refusals: Vec<Refusal>,
 }
@@ -83,18 +85,18 @@ impl Kernel {
                 max_threads: threads.clamp(1, MAX_THREADS),
                 required_threads: tuning.required_threads,
                 target,
+                uses_heap: entry.uses_heap(),
                 refusals: entry.refusals().into_iter().cloned().collect(),
             })
         });
         entries.collect()
     }
 
-    /// Registers of a thread as a compiler might give them out: as many as the text names, but not so many that a block
-    /// with the most threads would have too few.
+    /// Registers of a thread as a compiler might give them out: as many as the text needs at once, but not so many that a
+    /// block with the most threads would have too few.
     pub(crate) fn register_count(&self) -> u32 {
-        let named = u32::try_from(self.registers).unwrap_or(u32::MAX);
         let room = (REGISTERS / self.max_threads.next_multiple_of(128)) / 8 * 8;
-        named.min(room).min(self.max_registers.unwrap_or(u32::MAX)).clamp(REGISTERS_MIN, REGISTERS_MAX)
+        self.registers.min(room).min(self.max_registers.unwrap_or(u32::MAX)).clamp(REGISTERS_MIN, REGISTERS_MAX)
     }
 
     /// Address of its name, which ends with a zero byte.

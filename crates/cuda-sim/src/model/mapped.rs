@@ -2,14 +2,19 @@
 //!
 //! Invariants: every handle in the books has bytes in `backings`, and its physical memory is taken from its device;
 //! every mapping in the books is a region of the memory; every reservation is taken from the addresses of device 0.
+//!
+//! Handles of one memory, made by exporting and importing, share its bytes; the memory is given back with the last of
+//! them. A descriptor that the program holds keeps the bytes, but no memory of the device: nobody sees it being closed.
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use super::State;
 use super::memory::bytes::Backing;
 use super::memory::{Region, RegionKind};
+use super::shared::{HandleKind, SharedHandle, labelled};
 use super::vmm::{self, Physical, Vmm};
-use crate::codes::{Answer, OUT_OF_MEMORY};
+use crate::codes::{Answer, INVALID_VALUE, NOT_SUPPORTED, OUT_OF_MEMORY, UNKNOWN};
 
 /// The device out of whose addresses reservations are made; they can be mapped to memory of any.
 const RESERVING_DEVICE: u32 = 0;
@@ -55,10 +60,51 @@ impl State {
 
     /// Gives the memory of a handle back once nothing holds it.
     fn give_back_handle(&mut self, handle: u64, gone: Option<Physical>) {
-        if let Some(physical) = gone {
-            self.backings.remove(&handle);
+        let Some(physical) = gone else { return };
+        let Some(backing) = self.backings.remove(&handle) else { return };
+        let is_shared = self.backings.values().any(|other| Arc::ptr_eq(other, &backing));
+        if !is_shared && !physical.is_foreign {
             self.memory.give_back_physical(physical.device, physical.length);
         }
+    }
+
+    /// A descriptor of the memory behind a handle. `OUT_OF_MEMORY`: the system has no more of them.
+    pub(crate) fn export_physical(&mut self, handle: u64, handle_type: u32) -> Answer<OwnedFd> {
+        let (device, length) = self.vmm.exported(handle, handle_type).map(|found| (found.device, found.length))?;
+        let backing = self.backings.get(&handle).ok_or(INVALID_VALUE)?;
+        let shared = backing.share().ok_or(OUT_OF_MEMORY)?;
+        backing.hand_out(SharedHandle { device, bytes: length, ..shared }, HandleKind::Physical).ok_or(OUT_OF_MEMORY)
+    }
+
+    /// A handle of the memory behind a descriptor; a new one each time.
+    ///
+    /// `UNKNOWN`: it is no descriptor of such memory. `NOT_SUPPORTED`: it is a pool's. `INVALID_VALUE`: the memory is
+    /// of a device that this process has not. `OUT_OF_MEMORY`: it cannot be mapped, or this process gave it back to
+    /// the device and that has no more.
+    pub(crate) fn import_physical(&mut self, descriptor: i32) -> Answer<u64> {
+        let (file, label, kind) = labelled(descriptor).ok_or(UNKNOWN)?;
+        if kind != HandleKind::Physical {
+            return Err(NOT_SUPPORTED);
+        }
+        if label.device >= self.config.devices {
+            return Err(INVALID_VALUE);
+        }
+        let is_foreign = !label.is_own();
+        let known = self.backings.values().find(|backing| backing.is_file(label.inode)).map(Arc::clone);
+        let backing = if let Some(backing) = known {
+            backing
+        } else {
+            let length = usize::try_from(label.bytes).map_err(|_| OUT_OF_MEMORY)?;
+            let backing = Backing::of_file(file, length).ok_or(OUT_OF_MEMORY)?;
+            if !is_foreign {
+                self.memory.take_physical(label.device, label.bytes)?;
+            }
+            backing
+        };
+        let handle = self.new_handle();
+        self.backings.insert(handle, backing);
+        self.vmm.import(handle, label.bytes, label.device, is_foreign);
+        Ok(handle)
     }
 
     /// Maps a handle; nobody may touch the range before its access is set.

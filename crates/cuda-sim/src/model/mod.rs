@@ -11,6 +11,8 @@ pub(crate) mod event;
 pub(crate) mod graph;
 pub(crate) mod graph_memory;
 pub(crate) mod graphs;
+pub(crate) mod green;
+pub(crate) mod heaps;
 pub(crate) mod kernel;
 pub(crate) mod libraries;
 pub(crate) mod links;
@@ -24,8 +26,10 @@ pub(crate) mod pools;
 pub(crate) mod profile;
 mod rng;
 pub(crate) mod shared;
+mod shared_pools;
 pub(crate) mod stream;
 pub(crate) mod telemetry;
+mod user_objects;
 pub(crate) mod vmm;
 mod work;
 
@@ -42,15 +46,17 @@ use self::event::Event;
 use self::graph::Graph;
 use self::graph_memory::GraphMemory;
 use self::graphs::{Condition, Exec};
+use self::green::{Green, Part};
 use self::libraries::{Library, LibraryKernel};
 use self::links::Link;
-use self::memory::Memory;
 use self::memory::bytes::Backing;
+use self::memory::{Heap, Memory};
 use self::modules::{Function, Module};
 use self::pools::DevicePool;
 use self::rng::Rng;
 use self::shared::SharedHandle;
 use self::stream::{Kind, Stream};
+use self::user_objects::{Kept, Orphans, UserObject};
 use self::vmm::Vmm;
 use crate::codes::{Answer, INVALID_DEVICE, INVALID_VALUE};
 use crate::config::{Config, Fault};
@@ -102,6 +108,10 @@ pub(crate) struct State {
     pub(crate) births: VecDeque<Birth>,
     pub(crate) primaries: Vec<Primary>,
     pub(crate) contexts: BTreeMap<u64, Context>,
+    /// Green contexts, those that have ended included.
+    pub(crate) greens: BTreeMap<u64, Green>,
+    /// What green contexts are made of, by the handles of descriptors; nothing takes a descriptor back.
+    pub(crate) parts: BTreeMap<u64, Part>,
     pub(crate) streams: BTreeMap<u64, Stream>,
     pub(crate) events: BTreeMap<u64, Event>,
     pub(crate) threads: BTreeMap<u64, Thread>,
@@ -109,6 +119,10 @@ pub(crate) struct State {
     /// Graphs that a program owns or is capturing; those inside child nodes are inside their parents.
     pub(crate) graphs: BTreeMap<u64, Graph>,
     pub(crate) graph_execs: BTreeMap<u64, Exec>,
+    pub(crate) user_objects: BTreeMap<u64, UserObject>,
+    /// Objects of executable graphs that are gone or were updated, until a launch is over.
+    departing: Vec<(OpId, Vec<Arc<Kept>>)>,
+    orphans: Orphans,
     /// Conditions of conditional nodes, by handle.
     pub(crate) conditions: BTreeMap<u64, Condition>,
     pub(crate) modules: BTreeMap<u64, Module>,
@@ -116,6 +130,8 @@ pub(crate) struct State {
     pub(crate) libraries: BTreeMap<u64, Library>,
     pub(crate) library_kernels: BTreeMap<u64, LibraryKernel>,
     pub(crate) links: BTreeMap<u64, Link>,
+    /// What kernels allocate from, by context.
+    pub(crate) heaps: BTreeMap<u64, Heap>,
     pub(crate) vmm: Vmm,
     /// Bytes behind the handles of `vmm`.
     pub(crate) backings: BTreeMap<u64, Arc<Backing>>,
@@ -152,18 +168,24 @@ impl State {
             births: VecDeque::new(),
             primaries: (0..devices).map(|_| Primary::default()).collect(),
             contexts: BTreeMap::new(),
+            greens: BTreeMap::new(),
+            parts: BTreeMap::new(),
             streams: BTreeMap::new(),
             events: BTreeMap::new(),
             threads: BTreeMap::new(),
             captures: BTreeMap::new(),
             graphs: BTreeMap::new(),
             graph_execs: BTreeMap::new(),
+            user_objects: BTreeMap::new(),
+            departing: Vec::new(),
+            orphans: Orphans::default(),
             conditions: BTreeMap::new(),
             modules: BTreeMap::new(),
             functions: BTreeMap::new(),
             libraries: BTreeMap::new(),
             library_kernels: BTreeMap::new(),
             links: BTreeMap::new(),
+            heaps: BTreeMap::new(),
             vmm: Vmm::default(),
             backings: BTreeMap::new(),
             imports: Vec::new(),
@@ -285,7 +307,7 @@ impl State {
 
     /// What exists right now.
     pub(crate) fn live(&self) -> LiveHandles {
-        let made = |stream: &&Stream| stream.kind == Kind::Created;
+        let made = |stream: &&Stream| stream.kind == Kind::Created && self.active_context(stream.context).is_ok();
         LiveHandles {
             allocations: self.memory.allocation_count(),
             pinned: self.memory.pinned_count(),
@@ -294,10 +316,12 @@ impl State {
             events: self.events.len(),
             graphs: self.graphs.len(),
             graph_execs: self.graph_execs.len(),
+            user_objects: self.user_objects.len(),
             modules: self.modules.len(),
             libraries: self.libraries.len(),
             links: self.links.len(),
             contexts: self.contexts.len(),
+            green_contexts: self.greens.values().filter(|green| green.defaults.is_some()).count(),
             memory_handles: self.vmm.handle_count(),
             reservations: self.vmm.reservation_count(),
             pools: self.made_pools(),

@@ -3,6 +3,7 @@
 //! Invariants: a function's module is loaded; a module's context is active. What was queued or captured keeps the kernel
 //! it runs, so that unloading a module under it is found out and reported rather than followed.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -118,6 +119,14 @@ pub(crate) fn dynamic_shared_of(kernel: &Kernel) -> u32 {
     SHARED_BYTES.saturating_sub(u32::try_from(kernel.shared_bytes).unwrap_or(SHARED_BYTES))
 }
 
+/// Attributes of a launch that change nothing here; a node keeps them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LaunchAttributes {
+    pub(crate) priority: i32,
+    /// Values of the others that were set, by their numbers.
+    pub(crate) others: BTreeMap<u32, [u8; 64]>,
+}
+
 /// A launch of a kernel, as queued work and as a node.
 #[derive(Clone, Debug)]
 pub(crate) struct Launch {
@@ -130,6 +139,7 @@ pub(crate) struct Launch {
     pub(crate) block: [u32; 3],
     pub(crate) shared_bytes: u32,
     pub(crate) parameters: Arc<Parameters>,
+    pub(crate) attributes: LaunchAttributes,
 }
 
 impl Launch {
@@ -191,7 +201,7 @@ impl State {
         Ok(())
     }
 
-    /// Takes the modules of a context away.
+    /// Takes the modules of a context away, and the heap of its kernels.
     pub(crate) fn remove_modules_of(&mut self, context: u64) {
         let lost: Vec<u64> =
             self.modules.iter().filter(|(_, module)| module.context == context).map(|(&handle, _)| handle).collect();
@@ -199,6 +209,7 @@ impl State {
             let _ = self.remove_module(module);
         }
         self.forget_library_modules(context);
+        self.drop_heap(context);
     }
 
     /// The function of a handle.
@@ -240,14 +251,14 @@ impl State {
         if !fits {
             return Err(INVALID_VALUE);
         }
-        if launch.cooperative && !self.fits_at_once(launch)? {
-            return Err(COOPERATIVE_LAUNCH_TOO_LARGE);
-        }
-        Ok(())
+        self.check_at_once(launch, MULTIPROCESSORS)
     }
 
-    /// Whether all blocks of a launch run at once.
-    fn fits_at_once(&self, launch: &Launch) -> Answer<bool> {
+    /// Checks that all blocks of a cooperative launch run at once on so many multiprocessors.
+    pub(crate) fn check_at_once(&self, launch: &Launch, multiprocessors: u32) -> Answer {
+        if !launch.cooperative {
+            return Ok(());
+        }
         let demand = Demand {
             kernel: &launch.kernel,
             dynamic_shared_max: self.function(launch.function)?.dynamic_shared_max,
@@ -255,7 +266,7 @@ impl State {
             dynamic_shared: launch.shared_bytes.into(),
         };
         let blocks: u64 = launch.grid.iter().fold(1, |all, &count| all.saturating_mul(count.into()));
-        Ok(blocks <= u64::from(demand.blocks() * MULTIPROCESSORS))
+        if blocks <= u64::from(demand.blocks() * multiprocessors) { Ok(()) } else { Err(COOPERATIVE_LAUNCH_TOO_LARGE) }
     }
 
     /// Runs a kernel; how many nanoseconds it goes on after that.
@@ -273,6 +284,8 @@ impl State {
                 return Err(ILLEGAL_ADDRESS);
             }
         }
+        let home = self.home_of(context);
+        let heap = self.take_heap(home, launch.kernel.uses_heap);
         self.launches += 1;
         let variables = self.functions.get(&launch.function).and_then(|function| self.modules.get(&function.module));
         let grid = ptx_sim::Launch {
@@ -288,17 +301,19 @@ impl State {
             all_steps: self.config.launch_steps,
             start_ns: due.at_ns,
             grid_id: self.launches,
-            multiprocessors: MULTIPROCESSORS,
+            multiprocessors: self.multiprocessors_of(context),
             seed: self.rng.next(),
             parts_warps: self.config.parts_warps,
             checks: self.config.checks.of_kernels(),
             wide: true,
         };
-        let own = self.conditions.iter().filter(|(_, condition)| condition.context == context);
+        let own = self.conditions.iter().filter(|(_, condition)| condition.context == home);
         let conditions = own.map(|(&handle, _)| handle).collect();
-        let mut view = DeviceView::new(&self.memory, &reachable, &conditions, due.asked);
+        let mut view = DeviceView::new(&self.memory, &reachable, &conditions, due.asked).with_heap(heap);
         let (outcome, ran) = ptx_sim::run(grid, &mut view);
-        let noticed = view.finish();
+        let (noticed, heap) = view.finish();
+        self.put_heap(home, heap);
+        self.memory.touch(&noticed.touched, device);
         self.conclude_launch(launch, noticed, &outcome, ran)
     }
 
@@ -365,6 +380,6 @@ fn code_of(fault: Fault) -> CUresult {
         Fault::Steps | Fault::Hang => LAUNCH_TIMEOUT,
         Fault::Assert => ASSERT,
         Fault::Call => INVALID_PC,
-        Fault::Trap => LAUNCH_FAILED,
+        Fault::Trap | Fault::Free => LAUNCH_FAILED,
     }
 }

@@ -280,7 +280,7 @@ impl Pool {
 }
 
 /// Offsets of the chunks that a range touches.
-fn chunks_of(offset: u64, length: u64) -> impl Iterator<Item = u64> {
+pub(super) fn chunks_of(offset: u64, length: u64) -> impl Iterator<Item = u64> {
     let (first, last) = (offset / CHUNK, (offset + length - 1) / CHUNK);
     (first..=last).map(|index| index * CHUNK)
 }

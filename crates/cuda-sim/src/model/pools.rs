@@ -7,10 +7,11 @@
 //! back only once the program has waited for its stream, for an event after it, or for the context.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use super::State;
 use super::engine::{OpId, Timing};
-use super::memory::bytes::{POISON, POISON_BYTES_MAX};
+use super::memory::bytes::{Backing, POISON, POISON_BYTES_MAX};
 use super::memory::{Allocation, Endpoint, Fill, RegionKind};
 use super::pool::{CHUNK, Freeing, Pool};
 use super::stream::Kind;
@@ -18,16 +19,28 @@ use crate::codes::{Answer, INVALID_VALUE, OUT_OF_MEMORY};
 use crate::model::Effect;
 
 /// Addresses that a pool has for itself.
-const SPAN: u64 = 1 << 38;
+pub(super) const SPAN: u64 = 1 << 38;
+
+/// Who made a pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// The driver made it for the device.
+    Default,
+    /// The program.
+    Made,
+    /// Somebody else; it has the file with this inode. Nothing is allocated from it here.
+    Imported(u64),
+}
 
 /// A pool of a device.
 #[derive(Debug)]
 pub(crate) struct DevicePool {
     pub(crate) device: u32,
-    base: u64,
+    pub(super) base: u64,
     pub(crate) books: Pool,
-    /// Whether the driver made it for the device.
-    pub(crate) is_default: bool,
+    pub(crate) origin: Origin,
+    /// The bytes behind all of its addresses, for a pool that processes share; else each chunk has bytes of its own.
+    pub(super) backing: Option<Arc<Backing>>,
     /// The program destroyed it, and its memory is still used.
     destroyed: bool,
     /// What devices may do with its memory; the owner may do everything.
@@ -37,22 +50,39 @@ pub(crate) struct DevicePool {
     pub(crate) reuse: [i32; 3],
 }
 
+impl DevicePool {
+    /// Whether the program can export it.
+    pub(crate) fn is_shareable(&self) -> bool {
+        self.origin == Origin::Made && self.backing.is_some()
+    }
+
+    pub(super) fn is_imported(&self) -> bool {
+        matches!(self.origin, Origin::Imported(_))
+    }
+}
+
 impl State {
-    /// Makes a pool.
-    pub(crate) fn new_pool(&mut self, device: u32, max_bytes: u64, is_default: bool) -> Answer<u64> {
+    /// Makes a pool; `backing` as in [`DevicePool`].
+    pub(crate) fn new_pool(
+        &mut self,
+        device: u32,
+        max_bytes: u64,
+        origin: Origin,
+        backing: Option<Arc<Backing>>,
+    ) -> Answer<u64> {
         let base = self.memory.take_addresses_quietly(device, SPAN)?;
         let key = self.new_handle();
-        let books = Pool::new(SPAN, max_bytes);
-        let pool =
-            DevicePool { device, base, books, is_default, destroyed: false, access: BTreeMap::new(), reuse: [1; 3] };
+        let (books, access) = (Pool::new(SPAN, max_bytes), BTreeMap::new());
+        let pool = DevicePool { device, base, books, origin, backing, destroyed: false, access, reuse: [1; 3] };
         self.pools.insert(key, pool);
         Ok(key)
     }
 
     /// The pool that the driver made for a device, made when first asked for.
     pub(crate) fn default_pool(&mut self, device: u32) -> Answer<u64> {
-        let made = self.pools.iter().find(|(_, pool)| pool.device == device && pool.is_default).map(|(&key, _)| key);
-        made.map_or_else(|| self.new_pool(device, 0, true), Ok)
+        let is_default = |pool: &DevicePool| pool.device == device && pool.origin == Origin::Default;
+        let made = self.pools.iter().find(|(_, pool)| is_default(pool)).map(|(&key, _)| key);
+        made.map_or_else(|| self.new_pool(device, 0, Origin::Default, None), Ok)
     }
 
     /// The pool that a device allocates from.
@@ -68,6 +98,12 @@ impl State {
         self.pools.get_mut(&key).filter(|pool| !pool.destroyed).ok_or(INVALID_VALUE)
     }
 
+    /// A pool that the program may allocate from and ask for figures.
+    pub(crate) fn own_pool(&mut self, key: u64) -> Answer<&mut DevicePool> {
+        let pool = self.pool(key)?;
+        if pool.is_imported() { Err(INVALID_VALUE) } else { Ok(pool) }
+    }
+
     /// Allocates from a pool, for work that comes after what is on the stream.
     pub(crate) fn allocate_pooled(&mut self, key: u64, bytes: u64, stream: u64) -> Answer<u64> {
         let pool = self.pools.get(&key).filter(|pool| !pool.destroyed).ok_or(INVALID_VALUE)?;
@@ -75,11 +111,14 @@ impl State {
         let may_reuse =
             |freeing: Freeing| freeing.stream == stream || (by_chance && !engine.is_pending(OpId(freeing.work)));
         let placement = pool.books.place(bytes, &may_reuse)?;
-        let (device, base) = (pool.device, pool.base);
+        let (device, base, backing) = (pool.device, pool.base, pool.backing.clone());
         let new_chunks = placement.new_chunks.clone();
         self.memory.take_physical(device, CHUNK * new_chunks.len() as u64)?;
         for chunk in new_chunks {
-            self.memory.back(base + chunk, CHUNK, device, RegionKind::Pooled)?;
+            match &backing {
+                Some(backing) => self.map_shared_chunk(base, chunk, device, backing),
+                None => self.memory.back(base + chunk, CHUNK, device, RegionKind::Pooled)?,
+            }
         }
         let offset = self.pool(key)?.books.commit(placement);
         let base = base + offset;
@@ -115,7 +154,9 @@ impl State {
         }
         if let Some(key) = pool {
             let pool = self.pools.get_mut(&key).ok_or(INVALID_VALUE)?;
-            pool.books.free(address - pool.base, Freeing { stream, work: op.0 })?;
+            if !pool.is_imported() {
+                pool.books.free(address - pool.base, Freeing { stream, work: op.0 })?;
+            }
         }
         Ok(())
     }
@@ -123,7 +164,9 @@ impl State {
     /// The freeing that was queued is reached.
     pub(crate) fn finish_freeing(&mut self, base: u64, id: u64) {
         if let Some(ghost) = self.memory.drop_ghost(id) {
-            self.poison(base, ghost.length);
+            if !self.let_go_of_import(&ghost) {
+                self.poison(base, ghost.length);
+            }
         } else if self.memory.allocation_at(base).is_some_and(|found| found.id == id) {
             // Found a moment ago; and only what is not there can fail to be freed.
             let _ = self.memory.free(base);
@@ -133,6 +176,9 @@ impl State {
     /// Frees pooled memory now, without waiting for work that may use it.
     pub(crate) fn free_pooled_now(&mut self, base: u64) -> Answer {
         let allocation = self.memory.take_back(base).ok_or(INVALID_VALUE)?;
+        if self.let_go_of_import(&allocation) {
+            return Ok(());
+        }
         let key = allocation.pool.ok_or(INVALID_VALUE)?;
         let pool = self.pools.get_mut(&key).ok_or(INVALID_VALUE)?;
         pool.books.free_at_once(base - pool.base)?;
@@ -150,10 +196,13 @@ impl State {
         let has_happened = |freeing: Freeing| is_observed(freeing) && !engine.is_pending(OpId(freeing.work));
         let Some(pool) = self.pools.get_mut(&key) else { return };
         let given_back = pool.books.trim(keep_bytes, &has_happened);
-        let (base, device) = (pool.base, pool.device);
+        let (base, device, backing) = (pool.base, pool.device, pool.backing.clone());
         for chunk in given_back {
             self.memory.unmap(base + chunk);
             self.memory.give_back_physical(device, CHUNK);
+            if let Some(backing) = &backing {
+                backing.discard(chunk, CHUNK);
+            }
         }
     }
 
@@ -182,8 +231,9 @@ impl State {
 
     /// Takes a pool away; its memory stays until it is freed.
     pub(crate) fn destroy_pool(&mut self, key: u64) -> Answer {
+        let is_used = self.memory.is_from_pool(key);
         let pool = self.pool(key)?;
-        if pool.is_default {
+        if pool.origin == Origin::Default || (pool.is_imported() && is_used) {
             return Err(INVALID_VALUE);
         }
         pool.destroyed = true;
@@ -212,7 +262,7 @@ impl State {
 
     /// Number of pools that the program has made and not destroyed.
     pub(crate) fn made_pools(&self) -> usize {
-        self.pools.values().filter(|pool| !pool.is_default && !pool.destroyed).count()
+        self.pools.values().filter(|pool| pool.origin == Origin::Made && !pool.destroyed).count()
     }
 
     /// Memory for a pool must be asked of a device that has any.

@@ -167,9 +167,7 @@ const ATTRIBUTES: [i32; 147] = [
 ];
 
 /// Abilities that an H200 has and the model has not: it says 0, so that programs do without them.
-const NOT_SIMULATED: [CUdevice_attribute; 20] = [
-    CUdevice_attribute::CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED,
-    CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES,
+const NOT_SIMULATED: [CUdevice_attribute; 18] = [
     CUdevice_attribute::CU_DEVICE_ATTRIBUTE_CAN_TEX2D_GATHER,
     CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COOPERATIVE_MULTI_DEVICE_LAUNCH,
     CUdevice_attribute::CU_DEVICE_ATTRIBUTE_GENERIC_COMPRESSION_SUPPORTED,
@@ -190,10 +188,16 @@ const NOT_SIMULATED: [CUdevice_attribute; 20] = [
     CUdevice_attribute::CU_DEVICE_ATTRIBUTE_HOST_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
 ];
 
+/// As what memory pools can be exported: as file descriptors. An H200 also has handles for a fabric.
+const POOL_HANDLE_TYPES: i32 = 1;
+
 /// An attribute of device `index`; `None` for an attribute the driver does not know.
 pub(crate) fn attribute(attribute: CUdevice_attribute, index: u32) -> Option<i32> {
     if NOT_SIMULATED.contains(&attribute) {
         return Some(0);
+    }
+    if attribute == CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES {
+        return Some(POOL_HANDLE_TYPES);
     }
     if attribute == CUdevice_attribute::CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID {
         return i32::try_from(FIRST_PCI_DEVICE + index).ok();

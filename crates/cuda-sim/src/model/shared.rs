@@ -4,10 +4,13 @@
 //! through `/proc`, which the system allows to the same user as long as the first one lives and has not closed it; the
 //! inode tells a descriptor's number that was used again.
 //!
+//! A file that the program itself hands on, as a descriptor, carries its handle behind its memory: a label. Whoever has
+//! the descriptor has the memory, also when the process that made it is gone.
+//!
 //! Each process has a clock and a seed of its own. An event is shared as two counters in a file, the recordings queued
 //! and the last one reached, which both look at; the order between the processes is that of real time.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, Metadata, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -20,13 +23,25 @@ pub(crate) const HANDLE_BYTES: usize = 64;
 pub(crate) enum HandleKind {
     Memory,
     Event,
+    /// Physical memory of the virtual memory functions, as a label.
+    Physical,
+    /// The addresses of a memory pool, as a label.
+    Pool,
+    /// A part of a memory pool.
+    PoolPointer,
 }
 
 impl HandleKind {
+    /// The kinds that stand behind memory as labels.
+    const LABELS: [Self; 2] = [Self::Physical, Self::Pool];
+
     fn magic(self) -> u64 {
         u64::from_le_bytes(match self {
             Self::Memory => *b"simmem01",
             Self::Event => *b"simevt01",
+            Self::Physical => *b"simvmm01",
+            Self::Pool => *b"simpol01",
+            Self::PoolPointer => *b"simptr01",
         })
     }
 }
@@ -100,6 +115,26 @@ impl SharedHandle {
         let metadata = file.metadata().ok()?;
         (metadata.ino() == self.inode && metadata.len() == self.file_bytes).then_some(file)
     }
+}
+
+/// Writes a label behind the memory of a file.
+pub(crate) fn label(file: &File, handle: &SharedHandle, kind: HandleKind) -> io::Result<()> {
+    file.set_len(handle.file_bytes + HANDLE_BYTES as u64)?;
+    file.write_all_at(&handle.encode(kind), handle.file_bytes)
+}
+
+/// The file behind a descriptor of the program's, with its label; `None` when it has none.
+pub(crate) fn labelled(descriptor: i32) -> Option<(File, SharedHandle, HandleKind)> {
+    let path = format!("/proc/self/fd/{descriptor}");
+    let metadata = fs::metadata(&path).ok().filter(Metadata::is_file)?;
+    let file = OpenOptions::new().read(true).write(true).open(path).ok()?;
+    let file_bytes = metadata.len().checked_sub(HANDLE_BYTES as u64)?;
+    let mut bytes = [0; HANDLE_BYTES];
+    file.read_exact_at(&mut bytes, file_bytes).ok()?;
+    let read = |kind| Some((SharedHandle::decode(bytes, kind)?, kind));
+    let (handle, kind) = HandleKind::LABELS.into_iter().find_map(read)?;
+    let fits = handle.file_bytes == file_bytes && handle.inode == metadata.ino();
+    fits.then_some((file, handle, kind))
 }
 
 /// Bytes of an event's file: recordings queued so far, and the last one reached.
@@ -197,6 +232,27 @@ mod tests {
         assert_eq!(SharedHandle::decode(outside.encode(HandleKind::Event), HandleKind::Event), None);
         drop(event);
         assert!(handle.open().is_none());
+    }
+
+    #[test]
+    fn labels_stand_behind_memory() {
+        let file = File::from(memory_file(4096).expect("a descriptor is left"));
+        assert!(labelled(file.as_raw_fd()).is_none());
+        let inode = file.metadata().expect("the file is open").ino();
+        let honest = SharedHandle { file_bytes: 4096, bytes: 4096, ..SharedHandle::of(&file, inode).expect("small") };
+        for (wrong, kind) in [
+            (SharedHandle { inode: inode + 1, ..honest }, HandleKind::Physical),
+            (SharedHandle { bytes: 4097, ..honest }, HandleKind::Physical),
+            (honest, HandleKind::Memory),
+        ] {
+            label(&file, &wrong, kind).expect("the file can be written");
+            assert!(labelled(file.as_raw_fd()).is_none(), "{wrong:?}");
+        }
+        label(&file, &honest, HandleKind::Physical).expect("the file can be written");
+        let (again, found, kind) = labelled(file.as_raw_fd()).expect("labelled");
+        assert_eq!((found, kind), (honest, HandleKind::Physical));
+        assert_eq!(again.metadata().expect("the file is open").ino(), inode);
+        assert!(labelled(-1).is_none() && labelled(i32::MAX).is_none());
     }
 
     #[test]

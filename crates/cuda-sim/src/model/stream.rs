@@ -59,13 +59,13 @@ impl State {
 
     /// A thread's own default stream in a context, made when first asked for.
     pub(crate) fn per_thread_stream(&mut self, context: u64, thread: u64) -> Option<u64> {
-        if let Some(&key) = self.contexts.get(&context)?.per_thread.get(&thread) {
+        if let Some(&key) = self.default_streams(context)?.per_thread.get(&thread) {
             return Some(key);
         }
         let key = self.new_handle();
         let stream = Stream::new(context, Kind::PerThread, 0, 0, self.new_id());
         self.streams.insert(key, stream);
-        self.contexts.get_mut(&context)?.per_thread.insert(thread, key);
+        self.default_streams_mut(context)?.per_thread.insert(thread, key);
         Some(key)
     }
 
@@ -73,12 +73,12 @@ impl State {
     pub(crate) fn predecessors(&self, key: u64) -> Answer<Vec<OpId>> {
         let stream = self.stream(key)?;
         let mut before: Vec<OpId> = stream.last.into_iter().collect();
-        let context = self.contexts.get(&stream.context).ok_or(INVALID_HANDLE)?;
+        let defaults = self.default_streams(stream.context).ok_or(INVALID_HANDLE)?;
         if stream.is_blocking() {
-            before.extend(self.stream(context.legacy)?.last);
+            before.extend(self.stream(defaults.legacy)?.last);
         }
         if stream.kind == Kind::Legacy {
-            before.extend(&context.orphans);
+            before.extend(&defaults.orphans);
             let blocking = |other: &&Stream| other.context == stream.context && other.is_blocking();
             before.extend(self.streams.values().filter(blocking).filter_map(|other| other.last));
         }
@@ -111,10 +111,13 @@ impl State {
     pub(crate) fn forget_stream(&mut self, key: u64) {
         let Some(stream) = self.streams.remove(&key) else { return };
         let pending = stream.last.filter(|&op| self.engine.is_pending(op));
-        let engine = &self.engine;
-        if let Some(context) = self.contexts.get_mut(&stream.context) {
-            context.orphans.retain(|&op| engine.is_pending(op));
-            context.orphans.extend(pending.filter(|_| stream.is_blocking()));
+        let orphan = pending.filter(|_| stream.is_blocking());
+        let left: Vec<OpId> = self.default_streams(stream.context).map_or_else(Vec::new, |defaults| {
+            let orphans = defaults.orphans.iter().copied().filter(|&op| self.is_pending(op));
+            orphans.chain(orphan).collect()
+        });
+        if let Some(defaults) = self.default_streams_mut(stream.context) {
+            defaults.orphans = left;
         }
     }
 

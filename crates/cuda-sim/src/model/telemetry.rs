@@ -17,7 +17,7 @@ const CLOCKS_MHZ: [u32; 4] = [1980, 1980, 3201, 1545];
 impl State {
     /// Percent of time that the device works, and that it reads or writes memory: of now, not of a period.
     pub(crate) fn utilization(&self, device: u32) -> (u32, u32) {
-        let is_busy = |context: &u64| self.engine.load(*context) > 0;
+        let is_busy = |context: &u64| self.load_of(*context) > 0;
         let contexts = self.contexts.iter().filter(|(_, context)| context.device == device);
         if contexts.map(|(key, _)| key).any(is_busy) { (100, 50) } else { (0, 0) }
     }

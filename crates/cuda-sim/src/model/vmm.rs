@@ -28,8 +28,10 @@ const WRITE: u32 = 2;
 pub(crate) struct Physical {
     pub(crate) length: u64,
     pub(crate) device: u32,
-    /// `requestedHandleTypes` of the properties it was made with.
+    /// `requestedHandleTypes` of the properties it was made with; none for an import.
     pub(crate) handle_types: u32,
+    /// Whether another process has taken the memory from its device.
+    pub(crate) is_foreign: bool,
     /// How often it was created or retained and not yet released.
     references: u64,
     mappings: u64,
@@ -95,7 +97,22 @@ impl Vmm {
 
     /// Notes a new handle with one reference.
     pub(crate) fn create(&mut self, handle: u64, length: u64, device: u32, handle_types: u32) {
-        self.handles.insert(handle, Physical { length, device, handle_types, references: 1, mappings: 0 });
+        let physical = Physical { length, device, handle_types, is_foreign: false, references: 1, mappings: 0 };
+        self.handles.insert(handle, physical);
+    }
+
+    /// Notes a handle of memory that has another handle elsewhere, with one reference.
+    pub(crate) fn import(&mut self, handle: u64, length: u64, device: u32, is_foreign: bool) {
+        let physical = Physical { length, device, handle_types: 0, is_foreign, references: 1, mappings: 0 };
+        self.handles.insert(handle, physical);
+    }
+
+    /// What can be exported as a type. `INVALID_VALUE`: there is no such handle, or it was not made for that.
+    ///
+    /// As on hardware, a handle that was released can be exported while it is mapped.
+    pub(crate) fn exported(&self, handle: u64, handle_type: u32) -> Answer<&Physical> {
+        let made_for = |physical: &&Physical| physical.handle_types & handle_type != 0;
+        self.handles.get(&handle).filter(made_for).ok_or(INVALID_VALUE)
     }
 
     /// What is behind a handle that the program holds. `INVALID_VALUE`: it holds none of this name.

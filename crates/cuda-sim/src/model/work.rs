@@ -210,8 +210,7 @@ impl State {
         let Some(due) = self.engine.pop_due(limit_ns) else { return Step::Idle };
         self.clock_ns = self.clock_ns.max(due.at_ns);
         self.bear_blocks();
-        let lost = self.contexts.get(&due.context).is_none_or(|context| context.lost.is_some());
-        if lost {
+        if self.usable_context(due.context).is_err() {
             self.abandon(&due);
             return Step::Applied;
         }
@@ -323,6 +322,7 @@ impl State {
     }
 
     fn apply(&mut self, due: &Due<Effect>) -> Result<(), CUresult> {
+        self.bring_what_is_set(due);
         match &due.effect {
             // What is more than one moment was done by whoever took it out.
             Effect::Nothing
@@ -362,6 +362,17 @@ impl State {
                 self.look_at_access("writes", (*address, value.len() as u64), due.asked)?;
                 self.memory.write_run(*address, value).map_err(illegal)
             }
+        }
+    }
+
+    /// A set is the work of a device, which gets managed memory by that.
+    fn bring_what_is_set(&mut self, due: &Due<Effect>) {
+        if let Effect::Fill(fill) = &due.effect
+            && let Ok(device) = self.active_context(due.context).map(|context| context.device)
+        {
+            let blocks =
+                self.memory.managed_blocks(fill.to.address, fill.to.span(fill.width, fill.height, 1).unwrap_or(0));
+            self.memory.touch(&blocks, device);
         }
     }
 

@@ -1,7 +1,7 @@
 //! What operations make of the values of one lane.
 //!
 //! Reading order: `exact` (finite numbers and their one rounding), `narrow` (f32 and halves), `double`, `integer`, `bits`,
-//! `compare`, `convert`, `atomic`, `matrix`.
+//! `compare`, `convert`, `atomic`, `matrix`, `wmma`.
 //!
 //! **Invariants:** arguments are the bits of registers, zero-extended, and predicates 0 or 1; a result has the bits that
 //! its type says, and the caller cuts it to its register. A floating result is rounded once, as its instruction says;
@@ -19,6 +19,7 @@ mod exact;
 mod integer;
 pub(crate) mod matrix;
 mod narrow;
+mod wmma;
 
 #[cfg(test)]
 mod tests;

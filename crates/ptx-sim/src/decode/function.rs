@@ -17,7 +17,7 @@ use super::module::Context;
 use super::names::{Names, Symbol};
 use super::shape::Shape;
 use super::usage::{Usage, is_call};
-use crate::program::action::{Action, Instruction, Slot};
+use crate::program::action::{Action, Builtin, CallTarget, Instruction, Slot};
 use crate::program::types::{Register, Type};
 use crate::program::{Function, Source};
 use crate::refusal::Refusal;
@@ -93,6 +93,7 @@ impl<'b, 't> Body<'b, 't> {
         let used = usage.named.iter().filter_map(|&name| Some((name, context.symbol(*scope.get(name)?)?)));
         let mut names = Names::new(used.collect());
         names.in_entry = context.linked.functions[index].function.is_entry;
+        names.constant_bytes = context.image.constant_bytes;
         Self {
             context,
             text,
@@ -458,6 +459,7 @@ impl<'b, 't> Body<'b, 't> {
         Function {
             name: function.name.to_owned(),
             is_entry: function.is_entry,
+            uses_heap: self.code.iter().any(|instruction| calls_heap(&instruction.action)),
             parameters: self.parameters,
             results: self.results,
             frame,
@@ -467,4 +469,10 @@ impl<'b, 't> Body<'b, 't> {
             ..Function::default()
         }
     }
+}
+
+/// Whether it allocates memory of the device's heap, or gives some back.
+fn calls_heap(action: &Action) -> bool {
+    let target = if let Action::Call(call) = action { Some(&call.target) } else { None };
+    matches!(target, Some(CallTarget::Builtin(Builtin::Malloc | Builtin::Free)))
 }

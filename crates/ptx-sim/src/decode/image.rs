@@ -1,6 +1,7 @@
 //! Global and constant variables in one stretch of memory: where they lie, and the bytes they begin with.
 //!
-//! **Invariants:** variables do not overlap; every value and every address lies inside of its variable.
+//! **Invariants:** variables do not overlap, and those of constant memory come first; every value and every address lies
+//! inside of its variable.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,6 +20,8 @@ const MAX_BYTES: u64 = 1 << 30;
 pub(super) struct Image {
     /// Of variables of the module, by index.
     pub(super) offsets: BTreeMap<usize, u64>,
+    /// Bytes of the constant variables, which come first.
+    pub(super) constant_bytes: u64,
     pub(super) bytes: Vec<u8>,
     pub(super) relocations: Vec<Relocation>,
     /// Functions whose addresses stand in it.
@@ -40,10 +43,18 @@ impl Image {
                 return Err(Refusal::invalid(variable.at, format!("'{}' cannot begin with a value", variable.name)));
             }
         }
-        for (index, LinkedVariable { variable, .. }) in variables() {
-            let too_large = || Refusal::not_supported(variable.at, format!("more than {MAX_BYTES} bytes of variables"));
-            let offset = Shape::of(variable)?.behind(&mut end, MAX_BYTES).ok_or_else(too_large)?;
-            image.offsets.insert(index, offset);
+        for space in ["const", "global"] {
+            for (index, LinkedVariable { variable, .. }) in
+                variables().filter(|(_, found)| found.variable.space == space)
+            {
+                let too_large =
+                    || Refusal::not_supported(variable.at, format!("more than {MAX_BYTES} bytes of variables"));
+                let offset = Shape::of(variable)?.behind(&mut end, MAX_BYTES).ok_or_else(too_large)?;
+                image.offsets.insert(index, offset);
+            }
+            if space == "const" {
+                image.constant_bytes = end;
+            }
         }
         image.bytes = vec![0; usize::try_from(end).unwrap_or(usize::MAX)];
         for (index, found) in variables() {

@@ -6,7 +6,7 @@ use super::link::{Linked, Meaning, link};
 use super::names::Symbol;
 use super::reach::{Reach, Shared, check_bytes};
 use super::usage::Usage;
-use crate::program::{Function, Module, Tuning};
+use crate::program::{Function, Module, Tuning, live};
 use crate::refusal::Refusal;
 use crate::text::parse::{Limits, parse};
 use crate::text::syntax::Text;
@@ -76,6 +76,7 @@ fn module(texts: &[Text<'_>]) -> Result<Module, Refusal> {
         function.calls = std::mem::take(&mut reach.calls[index]);
         function.calls_by_address = reach.calls_by_address[index];
         function.shared_bytes = shared.bytes[index];
+        function.registers = live::registers(function);
         let tuning = text.tuning;
         let (max_threads, required_threads) = (tuning.max_threads, tuning.required_threads);
         function.tuning = Tuning { max_threads, required_threads, max_registers: tuning.max_registers };

@@ -40,6 +40,8 @@ pub(crate) struct Names<'t> {
     spare: Option<Register>,
     /// Whether the body is of an entry: `.param` is the launch's parameters then, and local memory otherwise.
     pub(crate) in_entry: bool,
+    /// Bytes of the module's constant variables, which are the first of its variables.
+    pub(crate) constant_bytes: u64,
     /// The frame so far.
     pub(crate) frame: Frame,
 }
@@ -60,6 +62,7 @@ impl<'t> Names<'t> {
             carry: None,
             spare: None,
             in_entry: true,
+            constant_bytes: 0,
             frame,
         }
     }

@@ -8,12 +8,12 @@
 use super::core::{Common, Core};
 use super::fragment::Warp;
 use super::memory::{Fault, Memory};
-use super::reach::Stop;
+use super::reach::{Stop, space_of};
 use super::rows::{Base, LANES, Long, Rows, Word, lanes};
 use super::watch::{self, Accesses, Does};
 use crate::arith;
 use crate::program::action::{Action, Atomic, AtomicOp, Load, Order, Store};
-use crate::program::types::{Address, Type, mask};
+use crate::program::types::{Address, Space, Type, mask};
 
 /// Does the load, store or atomic instruction at a program counter.
 pub(super) fn access<'m, M: Memory<'m>>(
@@ -211,7 +211,8 @@ fn atomic<'m, M: Memory<'m>>(
             let value = warp.rows.get(base, value, lane) & mask(what.ty.register_bits());
             let swap = what.swap.map_or(0, |swap| warp.rows.get(base, swap, lane)) & mask(what.ty.register_bits());
             let old = reach.load_lane(what.space, address, bytes, lane)?;
-            let new = arith::atomic(what.op, what.ty, old, value, swap);
+            let space = if what.space == Space::Generic { space_of(address) } else { what.space };
+            let new = arith::atomic(what.op, what.ty, space == Space::Global, old, value, swap);
             reach.store_lane(what.space, address, bytes, lane, new)?;
             if let Some(Some(to)) = what.to.get(index) {
                 warp.rows.set(base, *to, lane, old);

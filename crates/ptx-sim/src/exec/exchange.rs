@@ -59,7 +59,9 @@ impl Inputs {
             WarpOp::LoadMatrices { .. }
             | WarpOp::StoreMatrices { .. }
             | WarpOp::TransposeMatrix { .. }
-            | WarpOp::Multiply(_) => return,
+            | WarpOp::Multiply(_)
+            | WarpOp::LoadMatrix { .. }
+            | WarpOp::StoreMatrix { .. } => return,
         };
         let values = a.map_or([0; LANES], |a| rows.row(base, a));
         let (b, c, members) = (b.map_or([0; LANES], word), c.map_or([0; LANES], word), word(members));
@@ -96,7 +98,9 @@ impl Outputs {
             | WarpOp::LoadMatrices { .. }
             | WarpOp::StoreMatrices { .. }
             | WarpOp::TransposeMatrix { .. }
-            | WarpOp::Multiply(_) => {}
+            | WarpOp::Multiply(_)
+            | WarpOp::LoadMatrix { .. }
+            | WarpOp::StoreMatrix { .. } => {}
         }
     }
 }
@@ -109,7 +113,7 @@ pub(super) fn compute(op: &WarpOp, inputs: &Inputs) -> Outputs {
         WarpOp::Match { all, .. } => each_group(inputs, |group, lane| matches(*all, inputs, group, lane)),
         WarpOp::Reduce { op, ty, .. } => each_group(inputs, |group, _| {
             let values = lanes(group).map(|lane| inputs.a[lane]);
-            let reduced = values.reduce(|all, value| arith::atomic(*op, *ty, all, value, 0));
+            let reduced = values.reduce(|all, value| arith::atomic(*op, *ty, false, all, value, 0));
             (reduced.unwrap_or(0), false)
         }),
         WarpOp::Elect { .. } => each_group(inputs, |group, lane| {
@@ -120,7 +124,9 @@ pub(super) fn compute(op: &WarpOp, inputs: &Inputs) -> Outputs {
         | WarpOp::LoadMatrices { .. }
         | WarpOp::StoreMatrices { .. }
         | WarpOp::TransposeMatrix { .. }
-        | WarpOp::Multiply(_) => Outputs::default(),
+        | WarpOp::Multiply(_)
+        | WarpOp::LoadMatrix { .. }
+        | WarpOp::StoreMatrix { .. } => Outputs::default(),
     }
 }
 

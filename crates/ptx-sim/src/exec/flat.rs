@@ -70,6 +70,6 @@ impl<'m> Memory<'m> for FlatMemory<'m> {
     }
 
     fn free(&mut self, address: u64) -> Result<(), Fault> {
-        if address == 0 { Ok(()) } else { Err(Fault::Address) }
+        if address == 0 { Ok(()) } else { Err(Fault::Free) }
     }
 }

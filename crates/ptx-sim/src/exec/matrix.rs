@@ -10,9 +10,10 @@ use super::reach::Stop;
 use super::rows::{Base, Long, Word};
 use super::watch::{self, Accesses, Does};
 use super::wide;
+use super::wmma::{self, Lines};
 use crate::arith::matrix;
 use crate::program::action::{MatrixMultiply, WarpOp};
-use crate::program::types::{Address, Register, Space};
+use crate::program::types::{Address, Register, Space, Type};
 
 /// Values of 16 bits, 8 by 8.
 type Matrix = [[u16; 8]; 8];
@@ -50,7 +51,15 @@ pub(super) fn execute<'m, M: Memory<'m>>(
             let collected = collect(&warp.rows.word(base, *from), false);
             warp.rows.put(base, *to, active, &hand_out(&collected, true));
         }
-        WarpOp::Multiply(what) => multiply(core.launch.wide, warp, base, what, active),
+        WarpOp::Multiply(products) => multiply(core.launch.wide, warp, base, products, active),
+        WarpOp::LoadMatrix { matrix, by_rows, space, to, from, stride } => {
+            let lines = Lines { space: *space, start: *from, stride: *stride, by_rows: *by_rows };
+            wmma::load(core, common, warp, base, (*matrix, &lines, to), (at, active))?;
+        }
+        WarpOp::StoreMatrix { matrix, by_rows, space, from, to, stride } => {
+            let lines = Lines { space: *space, start: *to, stride: *stride, by_rows: *by_rows };
+            wmma::store(core, common, warp, base, (*matrix, &lines, from), (at, active))?;
+        }
         WarpOp::Sync { .. }
         | WarpOp::Shuffle { .. }
         | WarpOp::Vote { .. }
@@ -143,19 +152,47 @@ fn collect(values: &Word, transpose: bool) -> Matrix {
     matrix
 }
 
-fn multiply(may_be_wide: bool, warp: &mut Warp, base: Base, what: &MatrixMultiply, active: u32) {
-    let mut d = [[0; 32]; 4];
+/// Does products, all of which read before any is written.
+fn multiply(may_be_wide: bool, warp: &mut Warp, base: Base, products: &[MatrixMultiply], active: u32) {
+    if let [what] = products
+        && what.a_type == Type::F64
     {
-        let rows = |registers: &[Register]| -> [Word; 4] {
+        return multiply_doubles(warp, base, what, active);
+    }
+    let product = |warp: &Warp, what: &MatrixMultiply| {
+        let none = [0; 32];
+        let rows = |registers: &[Register]| -> [&Word; 4] {
             std::array::from_fn(|index| {
-                registers.get(index).map_or([0; 32], |register| warp.rows.word(base, *register))
+                registers.get(index).map_or(&none, |&register| warp.rows.word_row(base, register))
             })
         };
         let (a, b, c) = (rows(&what.a), rows(&what.b), rows(&what.c));
-        let (a, b, c) = (&a[..what.a.len()], &b[..what.b.len()], &c[..what.c.len()]);
-        wide::multiply(may_be_wide, what, [a, b, c], &mut d[..what.d.len()]);
+        let mut d = [[0; 32]; 4];
+        let operands = [&a[..what.a.len()], &b[..what.b.len()], &c[..what.c.len()]];
+        wide::multiply(may_be_wide, what, operands, &mut d[..what.d.len()]);
+        d
+    };
+    let put = |warp: &mut Warp, what: &MatrixMultiply, d: &[Word; 4]| {
+        for (row, &to) in d.iter().zip(&what.d) {
+            warp.rows.put_words(base, to, active, *row);
+        }
+    };
+    if let [what] = products {
+        let d = product(warp, what);
+        return put(warp, what, &d);
     }
+    let results: Vec<[Word; 4]> = products.iter().map(|what| product(warp, what)).collect();
+    for (what, d) in products.iter().zip(&results) {
+        put(warp, what, d);
+    }
+}
+
+fn multiply_doubles(warp: &mut Warp, base: Base, what: &MatrixMultiply, active: u32) {
+    let rows = |registers: &[Register]| -> Vec<Long> {
+        registers.iter().map(|&register| warp.rows.row(base, register)).collect()
+    };
+    let d = matrix::multiply_doubles(what, &rows(&what.a), &rows(&what.b), &rows(&what.c));
     for (row, &to) in d.iter().zip(&what.d) {
-        warp.rows.put_words(base, to, active, *row);
+        warp.rows.put(base, to, active, row);
     }
 }

@@ -25,6 +25,8 @@ pub enum Fault {
     Stack,
     /// A call of an address that is no function's.
     Call,
+    /// Memory of the device's heap was given back that nobody has.
+    Free,
 }
 
 /// Where in a launch something happened.
@@ -60,6 +62,7 @@ impl fmt::Display for Fault {
             Self::Assert => "fails an assertion",
             Self::Stack => "needs more stack than there is",
             Self::Call => "calls an address that is no function's",
+            Self::Free => "frees memory that malloc did not give, or that was freed already",
         })
     }
 }
@@ -133,6 +136,6 @@ pub trait Memory<'m> {
     /// Gives it back.
     ///
     /// # Errors
-    /// [`Fault::Address`] for an address that was not allocated.
+    /// [`Fault::Free`] for an address that was not allocated.
     fn free(&mut self, address: u64) -> Result<(), Fault>;
 }

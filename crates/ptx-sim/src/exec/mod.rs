@@ -2,8 +2,8 @@
 //!
 //! Reading order: `op` (compact instructions), `rows` and `row` (a value for each lane, and the frequent operations),
 //! `memory` and `reach` (what an access touches), `fragment` (lanes that part and meet), `step` (the loop), `quick`,
-//! `access`, `control`, `exchange`, `together` and `matrix` (the other instructions), `barrier`, `block`, `grid`; `watch`
-//! and `written` (what hardware does not tell).
+//! `access`, `control`, `exchange`, `together`, `matrix` and `wmma` (the other instructions), `barrier`, `block`, `grid`;
+//! `watch` and `written` (what hardware does not tell).
 //!
 //! **Invariants:** what a launch does follows from its memory, its parameters and its seed. Everything that could be
 //! endless is counted. Nothing here knows a driver: memory is behind [`Memory`].
@@ -29,6 +29,7 @@ mod step;
 mod together;
 mod watch;
 mod wide;
+mod wmma;
 mod written;
 
 #[cfg(test)]

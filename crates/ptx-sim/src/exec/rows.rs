@@ -129,6 +129,12 @@ impl Rows {
         self.words[base.words as usize + usize::from(register.index)]
     }
 
+    /// A row of 32 bits where it stands.
+    #[inline]
+    pub(crate) fn word_row(&self, base: Base, register: Register) -> &Word {
+        &self.words[base.words as usize + usize::from(register.index)]
+    }
+
     /// Puts a row into the lanes of a mask.
     #[expect(clippy::cast_possible_truncation, reason = "a row of words has no more bits")]
     pub(crate) fn put(&mut self, base: Base, register: Register, lanes: u32, values: &Long) {

@@ -31,6 +31,11 @@ pub(super) fn execute<'m, M: Memory<'m>>(
     let pc = std::mem::replace(&mut current.pc, at);
     warp.gather(current);
     current.pc = pc;
+    if current.lanes == warp.live {
+        // Nobody can be missing.
+        perform(core, common, warp, current.base, op, current.lanes, at)?;
+        return Ok(Next::Go);
+    }
     let covered = lanes(current.lanes).filter(|&lane| {
         let needed = members(op, warp, current.base, lane) & warp.live;
         needed & !current.lanes == 0
@@ -60,7 +65,9 @@ fn members(op: &WarpOp, warp: &Warp, base: Base, lane: usize) -> u32 {
         WarpOp::LoadMatrices { .. }
         | WarpOp::StoreMatrices { .. }
         | WarpOp::TransposeMatrix { .. }
-        | WarpOp::Multiply(_) => warp.live,
+        | WarpOp::Multiply(_)
+        | WarpOp::LoadMatrix { .. }
+        | WarpOp::StoreMatrix { .. } => warp.live,
     }
 }
 
@@ -79,7 +86,9 @@ fn perform<'m, M: Memory<'m>>(
         WarpOp::LoadMatrices { .. }
         | WarpOp::StoreMatrices { .. }
         | WarpOp::TransposeMatrix { .. }
-        | WarpOp::Multiply(_) => matrix::execute(core, common, warp, base, op, (at, active)),
+        | WarpOp::Multiply(_)
+        | WarpOp::LoadMatrix { .. }
+        | WarpOp::StoreMatrix { .. } => matrix::execute(core, common, warp, base, op, (at, active)),
         WarpOp::Shuffle { .. }
         | WarpOp::Vote { .. }
         | WarpOp::Match { .. }

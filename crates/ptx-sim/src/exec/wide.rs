@@ -31,7 +31,7 @@ pub(super) fn turn<'m, M: Memory<'m>>(
 }
 
 /// `d = a * b + c` of matrices.
-pub(super) fn multiply(may_be_wide: bool, what: &MatrixMultiply, [a, b, c]: [&[Row]; 3], d: &mut [Row]) {
+pub(super) fn multiply(may_be_wide: bool, what: &MatrixMultiply, [a, b, c]: [&[&Row]; 3], d: &mut [Row]) {
     #[cfg(target_arch = "x86_64")]
     if may_be_wide && is_wide() {
         // SAFETY: the processor has what the function is compiled for.
@@ -42,7 +42,7 @@ pub(super) fn multiply(may_be_wide: bool, what: &MatrixMultiply, [a, b, c]: [&[R
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma,bmi1,bmi2,lzcnt,popcnt")]
-fn wide_multiply(what: &MatrixMultiply, [a, b, c]: [&[Row]; 3], d: &mut [Row]) {
+fn wide_multiply(what: &MatrixMultiply, [a, b, c]: [&[&Row]; 3], d: &mut [Row]) {
     matrix::multiply(what, a, b, c, d);
 }
 

@@ -265,7 +265,26 @@ pub(crate) enum WarpOp {
         to: Register,
         from: Register,
     },
-    Multiply(Box<MatrixMultiply>),
+    /// Products whose operands are all read before any result is written.
+    Multiply(Vec<MatrixMultiply>),
+    /// `wmma.load`
+    LoadMatrix {
+        matrix: WarpMatrix,
+        by_rows: bool,
+        space: Space,
+        to: Vec<Register>,
+        from: Address,
+        stride: Register,
+    },
+    /// `wmma.store`
+    StoreMatrix {
+        matrix: WarpMatrix,
+        by_rows: bool,
+        space: Space,
+        from: Vec<Register>,
+        to: Address,
+        stride: Register,
+    },
 }
 
 /// Modes of `shfl`.
@@ -286,14 +305,30 @@ pub(crate) enum VoteMode {
     Ballot,
 }
 
+/// Which operand of a product a matrix is; `C` stands for `d` too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    A,
+    B,
+    C,
+}
+
+/// A matrix of `wmma`: an operand of a product of the shape `m` by `n` by `k`, and the type of its elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct WarpMatrix {
+    pub(crate) part: Part,
+    pub(crate) shape: [u8; 3],
+    pub(crate) ty: Type,
+}
+
 /// `mma.sync` of the shape `m` by `n` by `k`: `a` by rows, `b` by columns.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct MatrixMultiply {
     pub(crate) shape: [u8; 3],
     pub(crate) a_type: Type,
     pub(crate) b_type: Type,
-    /// Of `c` and `d`.
-    pub(crate) sum_type: Type,
+    pub(crate) c_type: Type,
+    pub(crate) d_type: Type,
     pub(crate) saturate: bool,
     pub(crate) rounding: Rounding,
     pub(crate) d: Vec<Register>,

@@ -87,10 +87,10 @@ impl<'m> Entry<'m> {
         self.index
     }
 
-    /// Registers that its text declares and names.
-    pub fn registers(&self) -> usize {
-        let frame = &self.function().frame;
-        usize::from(frame.words) + 2 * usize::from(frame.longs)
+    /// Registers of 32 bits that a thread needs for it and for the functions that it may call, a multiple of 8: an
+    /// estimate, as no compiler has given any out.
+    pub fn registers(&self) -> u32 {
+        self.reached().map(|function| function.registers).max().unwrap_or(0)
     }
 
     /// Its text, decoded.
@@ -118,15 +118,25 @@ impl<'m> Entry<'m> {
         self.function().tuning
     }
 
+    /// Whether it or a function that it may call allocates memory of the device's heap, or gives some back.
+    pub fn uses_heap(&self) -> bool {
+        self.reached().any(|function| function.uses_heap)
+    }
+
     /// Why it cannot be run: what is not supported in its text and in those of all functions that it may call. Empty
     /// where it can.
     pub fn refusals(&self) -> Vec<&'m Refusal> {
+        self.reached().flat_map(|function| &function.refusals).collect()
+    }
+
+    /// It and the functions that it may call.
+    fn reached(&self) -> impl Iterator<Item = &'m Function> + use<'m> {
         let module = self.module;
         let start = u32::try_from(self.index).unwrap_or(u32::MAX);
         let reached = reachable(start, &module.addressed, |index| {
             let function = &module.functions[index as usize];
             (function.calls.as_slice(), function.calls_by_address)
         });
-        reached.into_iter().flat_map(|index| &module.functions[index as usize].refusals).collect()
+        reached.into_iter().map(|index| &module.functions[index as usize])
     }
 }

@@ -8,6 +8,8 @@
 
 pub(crate) mod action;
 mod entry;
+pub(crate) mod live;
+mod operands;
 pub(crate) mod scalar;
 pub(crate) mod types;
 
@@ -86,10 +88,14 @@ pub(crate) struct Function {
     /// Bytes of shared memory that the kernel and the functions that it may call name themselves.
     pub(crate) shared_bytes: u64,
     pub(crate) tuning: Tuning,
+    /// Registers that it needs at once, as [`live`] estimates.
+    pub(crate) registers: u32,
     /// What of its text is not supported; a function that has some is never run.
     pub(crate) refusals: Vec<Refusal>,
     /// Functions with a text that it calls by name or that `.calltargets` names.
     pub(crate) calls: Vec<u32>,
+    /// Whether it calls `malloc` or `free`.
+    pub(crate) uses_heap: bool,
     /// Whether it calls addresses for which no `.calltargets` says what they may be.
     pub(crate) calls_by_address: bool,
 }

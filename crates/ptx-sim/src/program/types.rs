@@ -12,6 +12,9 @@ pub(crate) enum Kind {
     Brain,
     /// An f32 with ten bits of fraction.
     Tf32,
+    /// Eight bits, of which four or five are the exponent; factors of products alone have these.
+    E4M3,
+    E5M2,
     Predicate,
 }
 

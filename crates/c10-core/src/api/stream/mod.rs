@@ -363,6 +363,18 @@ impl Runtime {
     }
 }
 
+impl<'a> Streams<'a> {
+    /// The runtime.
+    pub(crate) fn runtime(self) -> &'a Runtime {
+        self.0
+    }
+
+    /// The stream of a key that this runtime made.
+    pub(crate) fn of_key(self, device: DeviceIndex, key: StreamKey) -> Stream {
+        Stream { runtime: self.0.clone(), device, key, _lease: None }
+    }
+}
+
 impl Streams<'_> {
     /// The next stream of the pool for that device and priority. Priorities out of range are brought into it: 0 and
     /// above is the least urgent.

@@ -11,6 +11,7 @@ mod driver;
 mod event;
 mod graph;
 mod graphed;
+mod green;
 mod ipc;
 mod launch;
 mod memory;
@@ -35,6 +36,7 @@ pub use driver::{AcceleratorError, Unavailable};
 pub use event::EventError;
 pub use graph::{GraphError, GraphNode, GraphNodeKind, GraphUpdateError, GraphUpdateFailure};
 pub use graphed::GraphedError;
+pub use green::GreenContextError;
 pub use ipc::{IpcError, SystemError};
 pub use launch::{LaunchError, LaunchErrorKind, ModuleError};
 pub use memory::{
@@ -117,6 +119,9 @@ pub enum Error {
     /// What is wrong with a stream.
     #[error(transparent)]
     Stream(#[from] StreamError),
+    /// Why a green context cannot be made or left.
+    #[error(transparent)]
+    GreenContext(#[from] GreenContextError),
     /// Why an event cannot be recorded or asked.
     #[error(transparent)]
     Event(#[from] EventError),

@@ -12,6 +12,7 @@ impl Graph {
         let mut copy = Self::new(GraphId(next_id()));
         copy.origin = Some(self.id);
         copy.conditions.clone_from(&self.conditions);
+        copy.holdings.clone_from(&self.holdings);
         let renamed: Vec<(NodeId, NodeId)> = self.nodes.keys().map(|&id| (id, NodeId(next_id()))).collect();
         // Sorted by the original ids, since these come out of the map in order.
         let rename = |id: &NodeId| {

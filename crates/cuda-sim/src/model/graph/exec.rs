@@ -4,11 +4,12 @@
 //! from. Shape, kinds and what [`super::Copy3d::may_become`] and [`super::Fill::may_become`] say are fixed.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use cuda_sys::driver::CUresult;
 use cuda_sys::driver::types::CUgraphInstantiateResult;
 
-use super::{Graph, NodeId, NodeKind};
+use super::{Graph, Kept, Launch, NodeId, NodeKind};
 
 /// Why a graph could not be instantiated. The call answers `INVALID_VALUE`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +39,8 @@ pub(crate) struct ExecGraph {
     pub(super) sinks: Vec<usize>,
     /// What a launch sets conditions of the template to.
     pub(super) defaults: Vec<(u64, u32)>,
+    /// Data of the program that lives as long as this graph.
+    pub(super) kept: Vec<Arc<Kept>>,
 }
 
 impl ExecGraph {
@@ -94,7 +97,13 @@ impl ExecGraph {
                 enabled: true,
             });
         }
-        Ok(Self { nodes, sinks: indices(graph.sinks()), defaults: graph.defaults() })
+        Ok(Self { nodes, sinks: indices(graph.sinks()), defaults: graph.defaults(), kept: graph.kept() })
+    }
+
+    /// Data of the program that it keeps, and that the graphs inside it keep.
+    pub(crate) fn all_kept(&self) -> Vec<Arc<Kept>> {
+        let inside = self.nodes.iter().flat_map(|node| node.kind.inner()).flat_map(Self::all_kept);
+        self.kept.iter().cloned().chain(inside).collect()
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -137,9 +146,9 @@ impl ExecGraph {
         Ok(())
     }
 
-    /// Whether a node launches a kernel whose blocks must all run at once.
-    pub(crate) fn is_cooperative(&self, id: NodeId) -> bool {
-        self.find(id).is_some_and(|node| matches!(&node.kind, NodeKind::Kernel(launch) if launch.cooperative))
+    /// What a node launches.
+    pub(crate) fn launch(&self, id: NodeId) -> Option<&Launch> {
+        self.find(id).and_then(|node| if let NodeKind::Kernel(launch) = &node.kind { Some(launch) } else { None })
     }
 
     /// Whether it was instantiated from the graph of a node.

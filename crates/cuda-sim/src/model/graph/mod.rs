@@ -26,11 +26,13 @@ mod model_test;
 mod tests;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use cuda_sys::driver::CUresult;
 use cuda_sys::driver::types::CUgraphNodeType;
 
 use super::modules::Launch;
+use super::user_objects::{Holdings, Kept};
 
 pub(crate) use conditional::{Conditional, ConditionalKind};
 pub(crate) use edges::is_plain_edge;
@@ -199,12 +201,21 @@ pub(crate) struct Graph {
     sinks: Vec<NodeId>,
     /// Conditions that were made for this graph, in that order, and what a launch sets them to.
     conditions: Vec<(u64, Option<u32>)>,
+    /// Data of the program that lives as long as this graph.
+    pub(crate) holdings: Holdings,
 }
 
 impl Graph {
     /// An empty graph.
     pub(crate) fn new(id: GraphId) -> Self {
-        Self { id, origin: None, nodes: BTreeMap::new(), sinks: Vec::new(), conditions: Vec::new() }
+        Self {
+            id,
+            origin: None,
+            nodes: BTreeMap::new(),
+            sinks: Vec::new(),
+            conditions: Vec::new(),
+            holdings: Holdings::new(),
+        }
     }
 
     pub(crate) fn id(&self) -> GraphId {
@@ -229,6 +240,11 @@ impl Graph {
     /// A node of this graph itself. `INVALID_VALUE`: there is none of this id.
     pub(crate) fn node(&self, id: NodeId) -> Result<&Node, CUresult> {
         self.nodes.get(&id).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
+    }
+
+    /// Data of the program that it keeps.
+    fn kept(&self) -> Vec<Arc<Kept>> {
+        self.holdings.values().map(|holding| Arc::clone(&holding.object)).collect()
     }
 
     /// Nodes without dependencies, in the order of creation.

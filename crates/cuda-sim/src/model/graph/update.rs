@@ -119,6 +119,7 @@ impl ExecGraph {
     fn apply(&mut self, graph: &Graph, pairs: &mut dyn Iterator<Item = (usize, NodeId)>) {
         let mine: Vec<_> = pairs.take(self.len()).collect();
         self.defaults = graph.defaults();
+        self.kept = graph.kept();
         for &(index, id) in &mine {
             let old = &mut self.nodes[index];
             old.updated_from = id;

@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use super::written::Written;
-use crate::model::shared::SharedHandle;
+use crate::model::shared::{self, HandleKind, SharedHandle};
 
 /// What memory contains that nobody has written: noticed when it is used, unlike zero.
 pub(crate) const POISON: u8 = 0xA5;
@@ -84,6 +84,30 @@ impl Backing {
         let file = self.mapping().ok()?.file.as_ref()?;
         let inode = File::from(file.try_clone().ok()?).metadata().ok()?.ino();
         Some(SharedHandle { file_bytes: self.length as u64, ..SharedHandle::of(file, inode)? })
+    }
+
+    /// A descriptor for the program of a memory file that carries a label; `None` as for [`Self::file`].
+    pub(crate) fn hand_out(&self, handle: SharedHandle, kind: HandleKind) -> Option<OwnedFd> {
+        let file = File::from(self.file()?);
+        shared::label(&file, &handle, kind).ok()?;
+        Some(OwnedFd::from(file))
+    }
+
+    /// Gives the real memory behind a range back; it reads as zeros then.
+    pub(crate) fn discard(&self, offset: u64, length: u64) {
+        let Some(file) = self.mapping.get().and_then(|mapping| mapping.as_ref().ok()?.file.as_ref()) else { return };
+        let whole = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+        if let (Ok(offset), Ok(length)) = (libc::off_t::try_from(offset), libc::off_t::try_from(length)) {
+            // SAFETY: the file is open and mapped as a whole; its bytes change, its length does not. A system that
+            // cannot do this keeps the memory.
+            unsafe { libc::fallocate(file.as_raw_fd(), whole, offset, length) };
+        }
+    }
+
+    /// Whether a file is the one behind this memory.
+    pub(crate) fn is_file(&self, inode: u64) -> bool {
+        let file = self.mapping.get().and_then(|mapping| mapping.as_ref().ok()?.file.as_ref()?.try_clone().ok());
+        file.and_then(|file| File::from(file).metadata().ok()).is_some_and(|metadata| metadata.ino() == inode)
     }
 
     /// Whether anybody has read or written here.

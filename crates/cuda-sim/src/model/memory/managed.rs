@@ -1,7 +1,8 @@
 //! Managed memory: memory of the host that devices reach at the same address, and what was said of its pages.
 //!
 //! The program touches it directly, as it is real memory mapped at its address. Where a page is matters to nobody but
-//! the count of pages that prefetches move: a page is at the host until a prefetch moves it.
+//! the count of pages that prefetches move: a page is at the host until a prefetch moves it. What devices have of it is
+//! the business of `resident`.
 //!
 //! Invariant: `pages` of a [`Managed`] has a run that begins at page 0; a run goes on to the next one, or to the end.
 
@@ -14,7 +15,7 @@ use super::{Memory, bytes};
 use crate::codes::{Answer, INVALID_VALUE, OUT_OF_MEMORY};
 
 /// Size of a page.
-const PAGE: u64 = bytes::PAGE;
+pub(super) const PAGE: u64 = bytes::PAGE;
 
 /// `CU_DEVICE_CPU`, and what the host is called where a device is expected.
 pub(crate) const CPU: i32 = -1;
@@ -148,6 +149,7 @@ impl Memory {
     /// Gives managed memory back, by the address it was allocated at.
     pub(crate) fn free_managed(&mut self, address: u64) -> Answer {
         self.managed_at(address).filter(|(base, _, _)| *base == address).ok_or(INVALID_VALUE)?;
+        self.forget_resident(address);
         self.pinned.remove(&address);
         Ok(())
     }
@@ -185,6 +187,7 @@ impl Memory {
             pages.at = to.device();
         });
         self.moved_pages += moved;
+        self.bring_pages(stretch, to);
     }
 
     /// Pages that prefetches have moved so far.

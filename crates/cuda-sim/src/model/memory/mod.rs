@@ -5,12 +5,14 @@
 //! hits its neighbour and nothing notices; [`Memory::look_at`] tells that from an access that hardware refuses.
 //!
 //! Invariants: regions do not overlap; an allocation lies inside one region; `used_bytes` of a device is the sum of
-//! the physical memory of its regions and handles, and with `others_bytes` never above `capacity_bytes`.
+//! the physical memory of its regions and handles, but for what other processes have taken, and with `others_bytes` never above `capacity_bytes`.
 
 pub(crate) mod blocks;
 pub(crate) mod bytes;
+mod heap;
 mod host;
 mod managed;
+mod resident;
 mod space;
 mod transfer;
 mod view;
@@ -19,14 +21,17 @@ mod written;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+pub(crate) use heap::Heap;
 pub(crate) use host::{DEVICE_MAP, Pinned};
 pub(crate) use managed::{CPU, Location, Managed, Pages, Stretch};
+pub(crate) use resident::Blocks as ManagedBlocks;
 pub(crate) use space::GRANULE;
 pub(crate) use transfer::{BadAddress, Endpoint, Fill, Source, Transfer};
 pub(crate) use view::{DeviceView, Noticed};
 
 use self::blocks::Blocks;
 use self::bytes::{Backing, Bytes};
+use self::resident::Resident;
 use self::space::Space;
 use super::shared::SharedHandle;
 use crate::codes::{Answer, INVALID_VALUE, OUT_OF_MEMORY};
@@ -51,6 +56,8 @@ pub(crate) enum RegionKind {
     Imported,
     /// The variables of a module.
     Module,
+    /// The device's heap of a context.
+    Heap,
 }
 
 /// Device addresses with bytes behind them.
@@ -131,6 +138,8 @@ struct DeviceMemory {
     used_bytes: u64,
     /// What other processes hold.
     others_bytes: u64,
+    /// Managed memory that it has.
+    resident: Resident,
     space: Space,
 }
 
@@ -161,6 +170,7 @@ impl Memory {
             capacity_bytes,
             used_bytes: 0,
             others_bytes: 0,
+            resident: Resident::default(),
             space: Space::of_device(index, devices),
         };
         Self {
@@ -225,8 +235,19 @@ impl Memory {
         })
     }
 
-    /// Takes physical memory of a device.
+    /// Takes physical memory of a device; managed memory makes room for it.
     pub(crate) fn take_physical(&mut self, device: u32, bytes: u64) -> Answer {
+        let taken = self.take_spare(device, bytes);
+        let evicted = if taken.is_err() { self.device(device)?.resident.evict() } else { 0 };
+        if evicted == 0 {
+            return taken;
+        }
+        self.give_back_physical(device, evicted);
+        self.take_spare(device, bytes)
+    }
+
+    /// Takes physical memory of a device that nothing is in.
+    fn take_spare(&mut self, device: u32, bytes: u64) -> Answer {
         let memory = self.device(device)?;
         let used_bytes = memory.used_bytes.checked_add(bytes).ok_or(OUT_OF_MEMORY)?;
         if used_bytes > memory.capacity_bytes - memory.others_bytes {
@@ -280,6 +301,11 @@ impl Memory {
     /// Whether a ghost is anywhere in a range.
     pub(crate) fn is_haunted(&self, base: u64, length: u64) -> bool {
         self.ghosts.values().any(|ghost| ghost.base < base + length && base < ghost.base + ghost.length)
+    }
+
+    /// Whether anything of a pool is handed out or waits to be freed.
+    pub(crate) fn is_from_pool(&self, key: u64) -> bool {
+        self.allocations.values().chain(self.ghosts.values()).any(|found| found.pool == Some(key))
     }
 
     /// Gives a range of addresses back.
@@ -447,7 +473,7 @@ impl Memory {
                 self.unmap(region_base);
                 self.give_back_addresses(allocation.device, region_base);
             }
-            RegionKind::Pooled | RegionKind::Mapped | RegionKind::Graph | RegionKind::Module => {}
+            RegionKind::Pooled | RegionKind::Mapped | RegionKind::Graph | RegionKind::Module | RegionKind::Heap => {}
         }
         Ok(())
     }
@@ -464,7 +490,12 @@ impl Memory {
             // Every base was found in the table a moment ago, and only such entries can fail to be freed.
             let _ = self.free(base);
         }
-        self.pinned.retain(|_, pinned| pinned.context != context);
+        let gone: Vec<u64> =
+            self.pinned.iter().filter(|(_, pinned)| pinned.context == context).map(|(&base, _)| base).collect();
+        for base in gone {
+            self.forget_resident(base);
+            self.pinned.remove(&base);
+        }
     }
 
     /// The region that an address lies in.

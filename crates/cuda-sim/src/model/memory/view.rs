@@ -8,7 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use ptx_sim::{Fault, FindingKind, Notice, Window};
 
 use super::bytes::{self, Bytes};
-use super::{Look, Memory, Region};
+use super::resident::block_at;
+use super::{Heap, Look, ManagedBlocks, Memory, Region};
 use crate::model::engine::OpId;
 
 /// Memory for one launch.
@@ -23,6 +24,8 @@ pub(crate) struct DeviceView<'m> {
     work: OpId,
     /// What was wrong with the last access.
     wrong: Option<Notice>,
+    /// What the launch may allocate from.
+    heap: Option<Heap>,
     noticed: Noticed,
 }
 
@@ -31,6 +34,8 @@ pub(crate) struct DeviceView<'m> {
 pub(crate) struct Noticed {
     /// The conditions that were set.
     pub(crate) conditions: BTreeMap<u64, u32>,
+    /// Managed memory that was touched. A window is one block of it, so that others are asked for.
+    pub(crate) touched: ManagedBlocks,
     /// What was printed, and what was told of failed assertions.
     pub(crate) printed: String,
     pub(crate) errors: String,
@@ -38,12 +43,24 @@ pub(crate) struct Noticed {
 
 impl<'m> DeviceView<'m> {
     pub(crate) fn new(memory: &'m Memory, devices: &'m [u32], conditions: &'m BTreeSet<u64>, work: OpId) -> Self {
-        Self { memory, devices, conditions, work, wrong: None, noticed: Noticed::default() }
+        Self { memory, devices, conditions, work, wrong: None, heap: None, noticed: Noticed::default() }
     }
 
-    /// What was set and printed.
-    pub(crate) fn finish(self) -> Noticed {
-        self.noticed
+    /// The same with a heap.
+    pub(crate) fn with_heap(self, heap: Option<Heap>) -> Self {
+        Self { heap, ..self }
+    }
+
+    /// What was set and printed, and the heap.
+    pub(crate) fn finish(self) -> (Noticed, Option<Heap>) {
+        (self.noticed, self.heap)
+    }
+
+    fn look_at(&self, address: u64, length: u64) -> Look {
+        match self.heap.as_ref().filter(|heap| heap.holds(address)) {
+            Some(heap) => heap.look_at(address, length),
+            None => self.memory.look_at(address, length),
+        }
     }
 
     /// The region that an access is in, if the launch may touch it.
@@ -71,7 +88,7 @@ impl<'m> DeviceView<'m> {
     }
 
     fn note(&mut self, verb: &str, address: u64, bytes: u64) {
-        let (kind, what) = match self.memory.look_at(address, bytes) {
+        let (kind, what) = match self.look_at(address, bytes) {
             Look::Fine | Look::Ghost | Look::Unmapped => return,
             Look::PastTheEnd => (FindingKind::OutOfBounds, "past the end of the allocation"),
             Look::Early => (FindingKind::UseBeforeAllocation, "which is not allocated yet"),
@@ -96,8 +113,14 @@ impl<'m> DeviceView<'m> {
 impl<'m> ptx_sim::Memory<'m> for DeviceView<'m> {
     fn window(&mut self, address: u64) -> Option<Window<'m>> {
         if !self.memory.is_device_address(address) {
-            let (base, pinned) = self.memory.pinned_at(address)?;
-            let (base, length) = self.of_block(address, (base, pinned.length))?;
+            let (start, pinned) = self.memory.pinned_at(address)?;
+            let inside = if pinned.is_managed() {
+                self.noticed.touched.extend(self.memory.managed_blocks(address, 1));
+                block_at(address - start, pinned.length)
+            } else {
+                0..pinned.length
+            };
+            let (base, length) = self.of_block(address, (start + inside.start, inside.end - inside.start))?;
             let bytes = bytes::host_cells(self.memory, base, usize::try_from(length).ok()?)?;
             return Some(Window { base, bytes, writable: true, written: None });
         }
@@ -147,12 +170,16 @@ impl<'m> ptx_sim::Memory<'m> for DeviceView<'m> {
         self.noticed.errors.push_str(text);
     }
 
-    fn allocate(&mut self, _bytes: u64) -> u64 {
-        0
+    fn allocate(&mut self, bytes: u64) -> u64 {
+        self.heap.as_mut().map_or(0, |heap| heap.allocate(bytes))
     }
 
     fn free(&mut self, address: u64) -> Result<(), Fault> {
-        if address == 0 { Ok(()) } else { Err(Fault::Address) }
+        match &mut self.heap {
+            Some(heap) => heap.free(address),
+            None if address == 0 => Ok(()),
+            None => Err(Fault::Free),
+        }
     }
 }
 

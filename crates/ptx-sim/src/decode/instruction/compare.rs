@@ -1,4 +1,5 @@
-//! `setp` and `set`, with their combination with another truth value.
+//! `setp` and `set`, with their combination with another truth value. Of packed numbers the first result is of the lower
+//! ones, also where it is the only one.
 
 use super::operands::pair;
 use super::reader::{Reader, scalar};
@@ -70,7 +71,7 @@ impl Head {
             Kind::Unsigned => !of_floats,
             Kind::Signed => !of_floats && !self.of_unsigned,
             Kind::Float | Kind::Brain => !self.of_unsigned,
-            Kind::Tf32 | Kind::Predicate => false,
+            Kind::Tf32 | Kind::E4M3 | Kind::E5M2 | Kind::Predicate => false,
         };
         let flushes = ty == Type::F32 || ty.kind == Kind::Float && ty.bits == 16;
         kind && ty.bits >= 16 && (ty.is_float() || !ty.packed) && (!self.flush || flushes)
@@ -108,9 +109,6 @@ pub(super) fn setp(reader: &mut Reader<'_, '_, '_>) -> Result<(), Refusal> {
     let (values, combine) = head.values(reader, ty, operands)?;
     let (first, second) = pair(results);
     let half = ty.is_float() && ty.bits == 16;
-    if half && ty.packed && second.is_none() {
-        return Err(reader.unsupported("of packed numbers with one result"));
-    }
     if half && !ty.packed && second.is_some() {
         return Err(reader.invalid("one result too many"));
     }

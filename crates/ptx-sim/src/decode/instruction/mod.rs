@@ -21,6 +21,7 @@ mod reader;
 mod special;
 mod table;
 mod warp;
+mod wmma;
 
 use self::reader::Reader;
 use self::table::{Row, Status};

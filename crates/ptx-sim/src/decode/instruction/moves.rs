@@ -4,8 +4,8 @@
 
 use super::operands::SpaceWord;
 use super::reader::{Reader, scalar};
-use crate::program::scalar::{Modes, ScalarOp};
-use crate::program::types::{Kind, Register, Space, Type};
+use crate::program::scalar::{Comparison, Logic, Modes, ScalarOp};
+use crate::program::types::{Kind, Register, Space, Special, Type};
 use crate::refusal::Refusal;
 use crate::text::syntax::Operand;
 
@@ -98,7 +98,7 @@ pub(super) fn cvta(reader: &mut Reader<'_, '_, '_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// `isspacep`. Constant memory is global memory here, and never constant memory.
+/// `isspacep`. Constant memory is the beginning of the module's variables, and not global memory.
 pub(super) fn isspacep(reader: &mut Reader<'_, '_, '_>) -> Result<(), Refusal> {
     let word = reader.space();
     let [to, from] = reader.operands()?;
@@ -106,11 +106,34 @@ pub(super) fn isspacep(reader: &mut Reader<'_, '_, '_>) -> Result<(), Refusal> {
     let from = reader.value(from, Type::U64)?;
     match word {
         SpaceWord::Generic => return Err(reader.invalid("the state space is missing")),
-        SpaceWord::Const => reader.scalar(ScalarOp::Move, Type::PREDICATE, Modes::PLAIN, to, &[Register::NONE]),
+        SpaceWord::Const => is_constant(reader, (to, from), Comparison::Less, None)?,
+        SpaceWord::Global if reader.names.constant_bytes > 0 => {
+            let is_global = reader.names.scratch(1, reader.text.at)?;
+            reader.scalar(ScalarOp::IsOf(Space::Global), Type::U64, Modes::PLAIN, is_global, &[from]);
+            is_constant(reader, (to, from), Comparison::GreaterOrEqual, Some(is_global))?;
+        }
         word => {
             let space = reader.space_of(word);
             reader.scalar(ScalarOp::IsOf(space), Type::U64, Modes::PLAIN, to, &[from]);
         }
     }
+    Ok(())
+}
+
+/// Compares how far an address is behind the first constant variable with the bytes of all of them, where another truth
+/// value holds too.
+fn is_constant(
+    reader: &mut Reader<'_, '_, '_>,
+    (to, from): (Register, Register),
+    comparison: Comparison,
+    also: Option<Register>,
+) -> Result<(), Refusal> {
+    let at = reader.text.at;
+    let (start, distance) = (reader.names.special(Special::Variable(0), 64, at)?, reader.names.scratch(64, at)?);
+    let bytes = reader.names.constant(64, reader.names.constant_bytes, at)?;
+    reader.scalar(ScalarOp::Subtract, Type::U64, Modes::PLAIN, distance, &[from, start]);
+    let combine = also.map(|_| (Logic::And, false));
+    let op = ScalarOp::Compare { comparison, or_unordered: false, combine, invert: false };
+    reader.scalar(op, Type::U64, Modes::PLAIN, to, &[distance, bytes, also.unwrap_or(Register::NONE)]);
     Ok(())
 }

@@ -4,7 +4,9 @@
 //! lists modifiers that are PTX for an instruction but not supported here: others that nothing reads are no PTX.
 
 use super::reader::Reader;
-use super::{arithmetic, atomic, bits, carry, compare, control, convert, fence, float, matrix, memory, moves, warp};
+use super::{
+    arithmetic, atomic, bits, carry, compare, control, convert, fence, float, matrix, memory, moves, warp, wmma,
+};
 use crate::refusal::Refusal;
 
 /// Reads the instructions of one name.
@@ -79,7 +81,6 @@ const VIDEO: &str = "instructions of video are not supported";
 const MBARRIER: &str = "barriers in memory are not supported";
 const TENSOR_CORE_5: &str = "tensor memory is not supported";
 const WARP_GROUP: &str = "products of warp groups are not supported";
-const WMMA: &str = "the fragments of wmma have no documented layout; mma is supported";
 const MULTIMEM: &str = "addresses of several devices are not supported";
 const PAIRS: &[&str] = &["f32x2"];
 
@@ -153,7 +154,12 @@ const ROWS: &[Row] = &[
     reads("fns", bits::fns),
     refused("getctarank", CLUSTERS),
     reads_but("griddepcontrol", control::griddepcontrol, &[], "has no effect: launches do not overlap"),
-    reads_but("isspacep", moves::isspacep, &["shared::cluster", "param::func"], "constant memory is global memory"),
+    reads_but(
+        "isspacep",
+        moves::isspacep,
+        &["shared::cluster", "param::func"],
+        "constant memory is a part of the module's variables",
+    ),
     refused("istypep", TEXTURES),
     reads_but(
         "ld",
@@ -185,8 +191,6 @@ const ROWS: &[Row] = &[
         &[
             "sp",
             "sp::ordered_metadata",
-            "e4m3",
-            "e5m2",
             "e3m2",
             "e2m3",
             "e2m1",
@@ -197,11 +201,9 @@ const ROWS: &[Row] = &[
             "m8n8k128",
             "m16n8k128",
             "m16n8k256",
-            "m8n8k4",
             "block_scale",
-            "f64",
         ],
-        "dense products of f16, bf16, tf32 and integers of 4 or 8 bits; sums in the order of k",
+        "dense products of f16 (not m8n8k4), bf16, tf32, f64, e4m3, e5m2 and integers of 4 or 8 bits; sums in the order of k",
     ),
     reads_but("mov", moves::mov, &["b128", "v2", "v4"], "not of 128 bits"),
     reads("movmatrix", matrix::movmatrix),
@@ -224,7 +226,7 @@ const ROWS: &[Row] = &[
         &["async", "shared::cluster", "mmio"],
         "not .async, nor in shared memory of other blocks",
     ),
-    reads_but("redux", warp::redux, &["f32", "abs", "NaN"], "of integers"),
+    reads_but("redux", warp::redux, &["f32", "abs", "NaN"], "of integers; of f32 no device up to sm_90 has it"),
     reads("rem", arithmetic::rem),
     reads("ret", control::ret),
     reads_but("rsqrt", float::rsqrt, &[], "correctly rounded instead of approximate"),
@@ -294,7 +296,7 @@ const ROWS: &[Row] = &[
     refused("vsub2", VIDEO),
     refused("vsub4", VIDEO),
     refused("wgmma", WARP_GROUP),
-    refused("wmma", WMMA),
+    reads_but("wmma", wmma::wmma, &[], "not of single bits; lanes hold what they hold for mma"),
     reads("xor", bits::xor),
 ];
 

@@ -9,7 +9,7 @@ fn bytes(text: &str) -> Vec<u8> {
 }
 
 #[test]
-fn variables_lie_behind_each_other_at_their_alignment() {
+fn variables_lie_behind_each_other_at_their_alignment_and_constant_ones_first() {
     let module = module(
         ".global .u8 a;\n.const .u32 b = 7;\n.visible .global .align 16 .b8 c[3] = {1, 2};\n.global .v2 .f32 d;\n\
          .global .u64 e[2][3];",
@@ -18,9 +18,9 @@ fn variables_lie_behind_each_other_at_their_alignment() {
         let variable = module.variables().iter().find(|variable| variable.name == name).expect("it is there");
         (variable.offset, variable.size)
     };
-    assert_eq!(["a", "b", "c", "d", "e"].map(found), [(0, 1), (4, 4), (16, 3), (24, 8), (32, 48)]);
+    assert_eq!(["a", "b", "c", "d", "e"].map(found), [(4, 1), (0, 4), (16, 3), (24, 8), (32, 48)]);
     assert_eq!(module.variables()[0].name, "c", "what other texts see comes first");
-    assert_eq!(module.image(0)[..20], [0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 0, 0]);
+    assert_eq!(module.image(0)[..20], [7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 0, 0]);
 }
 
 #[test]
