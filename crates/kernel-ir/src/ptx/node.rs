@@ -181,6 +181,9 @@ impl Writer {
     }
 
     fn call(&mut self, function: Math, ty: Type, a: Reg, b: Option<Reg>) -> Reg {
+        if (function, ty) == (Math::Exp, Type::F32) {
+            return self.exp_f32(a);
+        }
         self.calls.insert((function, ty));
         let made = self.register(Class::of(ty));
         let bits = ty.bits();
@@ -197,6 +200,29 @@ impl Writer {
         line!(self, "ld.param.{kind} {made}, [result]");
         self.close_scope();
         made
+    }
+
+    /// The function `math_exp_f32`, written in place: it is short, softmax calls it twice for each element, and the
+    /// assembler leaves calls as calls.
+    fn exp_f32(&mut self, a: Reg) -> Reg {
+        let class = Class::Float32;
+        let float = |writer: &mut Self, bits: u64| writer.constant(Type::F32, bits);
+        let (half, scale) = (float(self, 0x3f00_0000), float(self, 0x3bbb_989d));
+        let share = self.make(class, "fma.rn.f32", format_args!("{a}, {scale}, {half}"));
+        let share = self.make(class, "cvt.sat.f32.f32", format_args!("{share}"));
+        let (shift, range) = (float(self, 0x4b40_0001), float(self, 0x437c_0000));
+        let whole = self.make(class, "fma.rm.f32", format_args!("{share}, {range}, {shift}"));
+        let back = float(self, 0xcb40_007f);
+        let power = self.make(class, "add.rn.f32", format_args!("{whole}, {back}"));
+        let power = self.make(class, "neg.f32", format_args!("{power}"));
+        let (high, low) = (float(self, 0x3fb8_aa3b), float(self, 0x32a5_7060));
+        let rest = self.make(class, "fma.rn.f32", format_args!("{a}, {high}, {power}"));
+        let rest = self.make(class, "fma.rn.f32", format_args!("{a}, {low}, {rest}"));
+        let bits = self.make(Class::Bits32, "mov.b32", format_args!("{whole}"));
+        let bits = self.make(Class::Bits32, "shl.b32", format_args!("{bits}, 23"));
+        let factor = self.make(class, "mov.b32", format_args!("{bits}"));
+        let fraction = self.make(class, "ex2.approx.ftz.f32", format_args!("{rest}"));
+        self.make(class, "mul.rn.f32", format_args!("{fraction}, {factor}"))
     }
 
     /// One or zero for a predicate.
