@@ -50,5 +50,6 @@ pub use base::scalar::Scalar;
 pub use c10_core::{Device, DeviceArg};
 pub use ops::{CrossEntropy, Dim, LossReduction, Operation, Reduction, reductions, scans, table};
 pub use random::Generator;
+pub use report::synchronize;
 pub use storage::Storage;
 pub use tensor::{Operand, Tensor, ToDevice};

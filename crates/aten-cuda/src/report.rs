@@ -1,7 +1,7 @@
 //! What kernels report: the first index on each device that was out of range.
 //!
 //! A kernel that meets such an index leaves the element out and writes what it met to a slot of pinned memory, without
-//! anybody waiting. Whoever next reads values from the device, or queues another operation that could report, finds the
+//! anybody waiting. Whoever next reads values from the device, calls [`synchronize`], or queues another operation that could report, finds the
 //! slot filled and returns the error; the slot is free again then.
 //!
 //! **Invariants:** a slot lives as long as its runtime. It holds one report, the first one; later ones are dropped until
@@ -10,7 +10,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use c10_core::{DeviceIndex, PinnedBuffer, Runtime};
+use c10_core::{DeviceArg, DeviceIndex, PinnedBuffer, Runtime};
 
 use crate::base::error::{Result, TensorError};
 
@@ -82,6 +82,35 @@ pub(crate) fn slot(runtime: &Runtime, device: DeviceIndex) -> Result<u64> {
     made.write(0, &[0; BYTES])?;
     let mut slots = reports.0.lock().unwrap_or_else(PoisonError::into_inner);
     Ok(slots.entry(device).or_insert_with(|| Arc::new(made)).address() as u64)
+}
+
+/// Waits for all work of a device, the current one for `None`, and tells what its kernels have reported meanwhile, such
+/// as an index out of range (`torch.cuda.synchronize`).
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use aten_cuda::{DType, Tensor, synchronize};
+///
+/// let table = Tensor::ones(&[4, 2], DType::F32, "cuda")?;
+/// let index = Tensor::from_slice(&[1_i64, 9], &[2])?.cuda(None)?;
+/// let rows = table.index_select(0, &index)?;
+/// let error = synchronize(None).unwrap_err().to_string();
+/// assert_eq!(
+///     error,
+///     "index_select(): index 9 is out of bounds for dimension with size 4 (element 1 of the index)"
+/// );
+/// # Ok::<(), aten_cuda::Error>(())
+/// ```
+///
+/// # Errors
+/// What was reported; the device does not exist, work on it failed, or a capture forbids waiting.
+pub fn synchronize(device: impl DeviceArg) -> Result<()> {
+    let device = Runtime::with_current(|runtime| {
+        let device = device.resolve(runtime)?;
+        runtime.synchronize(device)?;
+        Ok::<_, c10_core::Error>(device)
+    })?;
+    check(device)
 }
 
 /// The error that kernels of the device have reported since the last one, as far as they have run.

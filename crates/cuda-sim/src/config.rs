@@ -6,7 +6,31 @@ use cuda_sys::{CUresult, CudaVersion};
 
 use crate::model::profile;
 
-pub use ptx_sim::Checks as KernelChecks;
+/// What is looked for in kernels beside what they compute.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KernelChecks {
+    /// Accesses of several threads to the same memory that nothing orders.
+    pub races: bool,
+    /// Reads of memory that nobody has written.
+    pub uninitialized: bool,
+    /// Accesses outside of the blocks that an allocator of the program tells of.
+    pub blocks: bool,
+}
+
+impl KernelChecks {
+    /// Everything.
+    pub const ALL: Self = Self { races: true, uninitialized: true, blocks: true };
+
+    /// What is looked for while a kernel is executed.
+    pub(crate) fn of_kernels(self) -> ptx_sim::Checks {
+        ptx_sim::Checks { races: self.races, uninitialized: self.uninitialized }
+    }
+
+    /// Whether an allocator of the program is to tell of its blocks.
+    pub(crate) fn need_blocks(self) -> bool {
+        self.blocks || self.uninitialized
+    }
+}
 
 /// What machine to simulate. Every history follows from this and the calls made.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -139,8 +163,8 @@ impl Config {
         self
     }
 
-    /// What is looked for in kernels beside what they compute: races between threads, reads of shared memory that nobody
-    /// wrote. Looking takes several times as long as running; nothing of it is done unless it is asked for.
+    /// What is looked for in kernels beside what they compute. Looking for races takes several times as long as running;
+    /// nothing of it is done unless it is asked for.
     #[must_use]
     pub fn checks(mut self, checks: KernelChecks) -> Self {
         self.checks = checks;

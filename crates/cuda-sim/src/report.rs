@@ -6,9 +6,9 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum ReportKind {
-    /// An access past the end of an allocation, to memory that is mapped.
+    /// An access past the end of an allocation, or beside a block of the program's allocator, to memory that is mapped.
     OutOfBounds,
-    /// An access to memory that was freed but is still mapped.
+    /// An access to memory that was freed, or a block that was given back, and is still mapped.
     UseAfterFree,
     /// An access to memory of a graph before the node that allocates it has run.
     UseBeforeAllocation,
@@ -25,7 +25,7 @@ pub enum ReportKind {
     AbsentLane,
     /// Two threads of a kernel touch the same memory, one of them writes, and nothing orders the two.
     Race,
-    /// A kernel reads shared memory that nobody wrote.
+    /// A kernel reads memory that nobody wrote.
     UninitializedRead,
     /// A call answered with a code that its export does not list: a mistake of the model itself.
     UndeclaredCode,

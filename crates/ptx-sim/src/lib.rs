@@ -16,7 +16,8 @@ mod text;
 
 pub use decode::instruction::{FormStatus, forms};
 pub use exec::{
-    Checks, Failure, Fault, Finding, FindingKind, FlatMemory, Launch, Memory, Outcome, Program, Window, run,
+    Checks, Failure, Fault, Finding, FindingKind, FlatMemory, Launch, Memory, Notice, Outcome, Program, Site, Window,
+    run,
 };
 pub use program::{Entry, Module, Source, Tuning, Variable};
 pub use refusal::{Refusal, RefusalKind};

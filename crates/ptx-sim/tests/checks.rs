@@ -80,6 +80,40 @@ fn memory_that_nobody_wrote_is_noted() {
 }
 
 #[test]
+fn global_memory_that_nobody_wrote_is_noted() {
+    let found = |body: &str, written: u8| {
+        let setup =
+            Setup { threads: 64, checks: Checks { uninitialized: true, ..Checks::default() }, ..Setup::default() };
+        let ran = support::run_tracked(&text("", &format!("{INDEX}\n{body}")), setup, written);
+        assert_eq!(ran.fault, None, "{body}");
+        ran.outcome.findings
+    };
+    for (body, wrong) in [
+        ("ld.global.u32 %r6, [%rd2];", Some(0)),
+        ("ld.u32 %r6, [%rd2];", Some(0)),
+        ("st.global.u32 [%rd2], %r3; ld.global.u32 %r6, [%rd2];", None),
+        ("st.global.u32 [%rd2], %r3; ld.global.u16 %h1, [%rd2+2];", None),
+        ("setp.ne.u32 %p1, %r3, 5; @%p1 st.global.u32 [%rd2], %r3; ld.global.u32 %r6, [%rd2];", Some(5)),
+        ("mov.u16 %h1, 1; st.global.u16 [%rd2], %h1; ld.global.u16 %h2, [%rd2]; ld.global.u8 %h2, [%rd2+1];", None),
+        ("mov.u16 %h1, 1; st.global.u16 [%rd2], %h1; ld.global.u16 %h2, [%rd2+2];", Some(0)),
+        ("red.global.add.u32 [%rd0], 1;", Some(0)),
+        ("cp.async.ca.shared.global [%r9], [%rd2], 4; cp.async.wait_all;", Some(0)),
+        ("cp.async.ca.shared.global [%r9], [%rd2], 4, 0; cp.async.wait_all;", None),
+    ] {
+        let threads: Vec<_> = found(body, 0).iter().map(|finding| (finding.kind, finding.at.thread)).collect();
+        match wrong {
+            None => assert_eq!(threads, [], "{body}"),
+            Some(thread) => {
+                assert!(threads[0].0 == FindingKind::UninitializedRead && threads.len() == 1, "{body}: {threads:?}");
+                // Warps take turns in an order of their own.
+                assert_eq!(threads[0].1 % 32, thread % 32, "{body}");
+            }
+        }
+        assert_eq!(found(body, u8::MAX), [], "{body}");
+    }
+}
+
+#[test]
 fn blocks_race_in_global_memory() {
     always("st.global.u32 [%rd0], %r4;", 4, 1, FindingKind::GlobalRace);
     never("mov.u32 %r6, 0; st.global.u32 [%rd0], %r6;", 4, 32);
@@ -109,6 +143,30 @@ fn what_is_handed_over_is_ordered() {
     // By waiting for a copy.
     let copy = "cp.async.ca.shared.global [%r9], [%rd2], 4; cp.async.wait_all; bar.sync 0; ld.shared.u32 %r6, [%r11];";
     never(copy, 2, 64);
+}
+
+#[test]
+fn order_is_handed_on_within_a_block() {
+    // All threads of a block write, one of them lets the other block go on, and all of that read.
+    let handed = |fence: &str| {
+        format!(
+            "setp.ne.u32 %p1, %r1, 0; @%p1 bra WAIT; st.global.u32 [%rd2+512], %r3; bar.sync 0; setp.ne.u32 %p2, %r3, 0;\
+             @%p2 bra END; {fence} atom.global.exch.b32 %r6, [%rd0], 1; bra END;\nWAIT: setp.ne.u32 %p3, %r3, 0; @%p3 bra GO;\n\
+             LOOK: ld.volatile.global.u32 %r6, [%rd0]; setp.ne.u32 %p4, %r6, 1; @%p4 bra LOOK; {fence}\nGO: bar.sync 0;\
+             mul.wide.u32 %rd3, %r3, 4; add.s64 %rd4, %rd0, %rd3; ld.global.u32 %r12, [%rd4+512];\nEND:"
+        )
+    };
+    never(&handed("membar.gl;"), 2, 64);
+    always(&handed("membar.gl;").replacen("bar.sync 0;", "", 1), 2, 64, FindingKind::GlobalRace);
+}
+
+#[test]
+fn bytes_of_a_word_are_told_apart() {
+    let bytes = "cvt.u64.u32 %rd3, %r4; add.s64 %rd4, %rd0, %rd3; st.global.u8 [%rd4], %r3; ld.global.u8 %h1, [%rd4];";
+    never(bytes, 2, 64);
+    let halves = "shl.b32 %r6, %r4, 1; cvt.u64.u32 %rd3, %r6; add.s64 %rd4, %rd0, %rd3; mov.u16 %h1, %h0;\
+                  add.u32 %r12, %r3, 1; cvt.u16.u32 %h2, %r12; st.global.u16 [%rd4+2], %h2; ld.global.u8 %h1, [%rd4+1];";
+    always(halves, 1, 64, FindingKind::GlobalRace);
 }
 
 #[test]

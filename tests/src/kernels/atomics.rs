@@ -8,7 +8,7 @@ const FILE: &str = "atomics";
 pub(super) const CASES: &[Case] = &[
     Case::new(FILE, "histogram", histogram),
     Case::new(FILE, "index_add", index_add),
-    Case::new(FILE, "greatest_double", greatest_double),
+    Case::new(FILE, "greatest_double", greatest_double).that_races(),
     Case::new(FILE, "each_operation", each_operation),
     Case::new(FILE, "lock_of_lanes", lock_of_lanes),
     Case::new(FILE, "barrier_of_grid", barrier_of_grid),

@@ -19,6 +19,8 @@ pub(super) type Answer<T = ()> = Result<T, Box<dyn std::error::Error>>;
 pub(super) struct Device<'a> {
     pub(super) runtime: &'a Runtime,
     pub(super) module: &'a Module,
+    /// The text of the module.
+    pub(super) text: &'a str,
     /// The simulated machine, where it is one.
     pub(super) machine: Option<&'a Machine>,
     /// The largest difference of each comparison that allows one.

@@ -2,7 +2,7 @@
 //!
 //! The folder given holds a folder for each compiler and architecture, with `NAME.ptx` for each `NAME.cu`. Each case runs on
 //! each of them, on the simulated driver under several seeds with a machine of its own. On the simulated machine nothing may
-//! be reported but what a case provokes.
+//! be reported but what a case provokes; under the first seed everything is looked for that can be.
 
 mod atomics;
 mod cast;
@@ -15,6 +15,7 @@ mod math;
 mod matmul;
 mod mma;
 mod numbers;
+mod planted;
 mod random;
 mod rows;
 mod scan;
@@ -29,7 +30,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use c10_core::{DeviceIndex, Module, Runtime};
-use testkit::{Config, Machine, Simulation};
+use testkit::{Config, KernelChecks, Machine, Simulation};
 
 use self::device::{Answer, Device};
 
@@ -43,11 +44,14 @@ struct Case {
     least: u32,
     /// Whether the kernel fails on purpose, after which a real device's process is of no use.
     fails: bool,
+    /// Whether threads read without order what others change by atomics, as the CUDA guide does before a loop of
+    /// `atomicCAS`: that is a race, though a harmless one.
+    races: bool,
 }
 
 impl Case {
     const fn new(file: &'static str, name: &'static str, run: fn(&Device<'_>) -> Answer) -> Self {
-        Self { file, name, run, least: 0, fails: false }
+        Self { file, name, run, least: 0, fails: false, races: false }
     }
 
     const fn since(self, least: u32) -> Self {
@@ -57,9 +61,13 @@ impl Case {
     const fn that_fails(self) -> Self {
         Self { fails: true, ..self }
     }
+
+    const fn that_races(self) -> Self {
+        Self { races: true, ..self }
+    }
 }
 
-const CASES: [&[Case]; 15] = [
+const CASES: [&[Case]; 16] = [
     elementwise::CASES,
     cast::CASES,
     halves::CASES,
@@ -75,6 +83,7 @@ const CASES: [&[Case]; 15] = [
     matmul::CASES,
     mma::CASES,
     math::CASES,
+    planted::CASES,
 ];
 
 /// The driver to run on.
@@ -198,7 +207,10 @@ fn architecture(folder: &Path) -> u32 {
 
 /// Runs a case on a machine of its own, which must have nothing to report.
 fn simulate(case: &Case, text: &str, seed: u64, tally: &Tally) -> Answer {
-    let simulation = Simulation::new(Config::default().seed(seed).keeps_prints(true));
+    // What is right must not be reported, whatever is looked for.
+    let checks = if seed == 0 || case.fails { KernelChecks::ALL } else { KernelChecks::default() };
+    let checks = KernelChecks { races: checks.races && !case.races, ..checks };
+    let simulation = Simulation::new(Config::default().seed(seed).keeps_prints(true).checks(checks));
     let _entered = simulation.enter();
     let machine = simulation.machine();
     on(simulation.runtime(), case, text, Some(machine), tally)?;
@@ -212,5 +224,5 @@ fn simulate(case: &Case, text: &str, seed: u64, tally: &Tally) -> Answer {
 fn on(runtime: &Runtime, case: &Case, text: &str, machine: Option<&Machine>, tally: &Tally) -> Answer {
     let _bound = runtime.bind();
     let module = Module::from_ptx(runtime, DeviceIndex(0), text)?;
-    (case.run)(&Device { runtime, module: &module, machine, differences: &tally.differences })
+    (case.run)(&Device { runtime, module: &module, text, machine, differences: &tally.differences })
 }

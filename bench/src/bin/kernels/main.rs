@@ -77,7 +77,7 @@ fn measure(workload: &Workload, program: &Program, how: How, budget: Duration) -
 
 fn row(workload: &Workload, budget: Duration, other: Option<&peer::Pair>) -> Outcome<String> {
     let program = Program::new(Module::read(&text(workload), LIMITS)?);
-    let failed = |failure: Failure| format!("{}: {} at {:?}", workload.name, failure.fault, failure.source);
+    let failed = |failure: Failure| format!("{}: {} at {:?}", workload.name, failure.fault, failure.at.source);
     let (steps, narrow) = measure(workload, &program, How::Narrow, budget).map_err(failed)?;
     let (_, wide) = measure(workload, &program, How::Wide, budget).map_err(failed)?;
     let (_, checked) = measure(workload, &program, How::Checked, budget).map_err(failed)?;

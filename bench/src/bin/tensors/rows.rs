@@ -192,7 +192,11 @@ fn square(small: bool) -> Result<Tensor, Failure> {
 }
 
 #[expect(clippy::cast_precision_loss, clippy::unnecessary_wraps, reason = "counts of bytes; the rows' shape")]
-fn pointwise(bytes: i64, small: bool, call: impl FnMut() -> aten_cuda::Result<Tensor> + 'static) -> Result<Work, Failure> {
+fn pointwise(
+    bytes: i64,
+    small: bool,
+    call: impl FnMut() -> aten_cuda::Result<Tensor> + 'static,
+) -> Result<Work, Failure> {
     Ok(Work { amount: (bytes * side(small) * side(small) * 2) as f64, call: Box::new(call) })
 }
 

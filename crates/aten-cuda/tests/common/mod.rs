@@ -60,5 +60,6 @@ pub fn on_both(source: &Tensor, run: impl Fn(&Tensor) -> Result<Vec<Tensor>>) ->
 pub fn assert_same(host: &Tensor, device: &Tensor) {
     let facts = |tensor: &Tensor| (tensor.dtype(), tensor.sizes().to_vec(), tensor.strides().to_vec());
     assert_eq!(facts(host), facts(device));
-    assert_eq!(host.to_bytes().unwrap(), device.to_bytes().unwrap(), "{host}\n{device}");
+    let bytes = |tensor: &Tensor| tensor.to_bytes().expect("the elements can be read");
+    assert_eq!(bytes(host), bytes(device), "{host}\n{device}");
 }

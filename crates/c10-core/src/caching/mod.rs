@@ -25,7 +25,7 @@ pub use stats::{DeviceStats, StatByPool};
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use crate::base::config::AllocatorConfig;
 use crate::base::device::DeviceIndex;
@@ -51,9 +51,14 @@ pub(crate) struct CachingAllocator {
     /// of any thread could forbid them.
     scopes: AtomicUsize,
     uncached: Uncached,
+    /// The driver is told of each block that is handed out or given back.
+    tells: bool,
+    /// Whether every request takes the long way: memory goes past the cache, or the driver is told of it.
+    takes_long_way: AtomicBool,
 }
 
 impl CachingAllocator {
+    /// Allocators that hold nothing.
     pub(crate) fn new(device_count: usize, config: &Arc<AllocatorConfig>) -> Self {
         let shared = Arc::new(Shared::new());
         let devices = (0..).map(DeviceIndex).enumerate().take(device_count);
@@ -64,7 +69,14 @@ impl CachingAllocator {
             shared,
             scopes: AtomicUsize::new(0),
             uncached: Uncached::default(),
+            tells: false,
+            takes_long_way: AtomicBool::new(false),
         }
+    }
+
+    /// The same, which tell the driver of blocks if it asks for that.
+    pub(crate) fn telling(self, tells: bool) -> Self {
+        Self { tells, takes_long_way: AtomicBool::new(tells), ..self }
     }
 
     /// Decides by these options from now on; what is held already stays.
@@ -86,6 +98,7 @@ impl CachingAllocator {
     /// Switches the cache on or off for requests to come.
     pub(crate) fn enable(&self, enabled: bool) {
         self.uncached.switch(!enabled);
+        self.takes_long_way.store(!enabled || self.tells, Ordering::Release);
     }
 
     /// Memory of at least `bytes` bytes for use on `stream`; its address, or 0 for no bytes. Only that kind of owner gives it
@@ -94,7 +107,8 @@ impl CachingAllocator {
     #[expect(clippy::inline_always, reason = "a hit is short, and everything else is a call")]
     pub(crate) fn alloc_for<D: Driver>(&self, driver: &D, stream: StreamRef, bytes: u64, owner: Owner) -> Result<u64> {
         let asked = Asked::new(bytes, owner);
-        let is_plain = bytes.wrapping_sub(1) < SIZE_LIMIT - 1 && !self.is_scoped() && !self.uncached.is_on();
+        let is_plain =
+            bytes.wrapping_sub(1) < SIZE_LIMIT - 1 && !self.is_scoped() && !self.takes_long_way.load(Ordering::Acquire);
         match self.device(stream.device) {
             Some(device) if is_plain && device.cache.has_pending() => {
                 self.alloc_after_events(driver, device, stream, asked)
@@ -122,7 +136,7 @@ impl CachingAllocator {
         }
     }
 
-    /// The same when scopes are open or nothing is cached, and for requests that are refused.
+    /// The same when scopes are open, nothing is cached or the driver is told, and for requests that are refused.
     #[cold]
     fn alloc_specially<D: Driver>(&self, driver: &D, stream: StreamRef, bytes: u64, owner: Owner) -> Result<u64> {
         if bytes == 0 {
@@ -133,20 +147,42 @@ impl CachingAllocator {
             return Err(Error::Memory(MemoryError::RequestTooLarge { requested: bytes }));
         }
         let asked = Asked::new(bytes, owner);
-        let scoped = self.is_scoped();
-        let capture = if scoped { driver.capture_id(stream)? } else { None };
-        let _relaxed = Relaxed::new(driver, scoped)?;
         if self.uncached.is_on() {
-            // What the driver does not take back now it is offered again.
-            let _ = self.free_late(driver);
-            return self.uncached.alloc(driver, stream.device, asked);
+            return self.alloc_uncached(driver, stream.device, asked);
         }
+        let address = match self.is_scoped() {
+            true => self.alloc_in_scopes(driver, device, stream, asked),
+            false => self.alloc_after_events(driver, device, stream, asked),
+        }?;
+        if self.tells {
+            driver.tell_handed_out(address, bytes, stream);
+            // Giving it back is told too, which undoing the last allocation does not do.
+            thread::forget_handed_out();
+        }
+        Ok(address)
+    }
+
+    /// The same when nothing is cached.
+    fn alloc_uncached<D: Driver>(&self, driver: &D, device: DeviceIndex, asked: Asked) -> Result<u64> {
+        let _relaxed = Relaxed::new(driver, self.is_scoped())?;
+        // What the driver does not take back now it is offered again.
+        let _ = self.free_late(driver);
+        self.uncached.alloc(driver, device, asked)
+    }
+
+    /// The same when scopes are open.
+    fn alloc_in_scopes<D: Driver>(
+        &self,
+        driver: &D,
+        device: &DeviceAllocator,
+        stream: StreamRef,
+        asked: Asked,
+    ) -> Result<u64> {
+        let capture = driver.capture_id(stream)?;
+        let _relaxed = Relaxed::new(driver, true)?;
         device.cache.process_events(driver)?;
         if capture.is_some() {
             device.cache.free_passed(driver, stream)?;
-        }
-        if !scoped {
-            return self.alloc_after_events(driver, device, stream, asked);
         }
         let request = Request { stream, asked, capture, thread: Some(thread::number()) };
         device.serve(driver, &request, false)
@@ -189,6 +225,9 @@ impl CachingAllocator {
         };
         if place.owner() != claim.owner() {
             return Err(Error::Memory(MemoryError::OwnedByBuffer { address }));
+        }
+        if self.tells {
+            driver.tell_given_back(address);
         }
         if is_here {
             cache.free(driver, shard, &place, claim)

@@ -20,6 +20,7 @@ use cuda_sys::{CUresult, CallError, Driver as Table};
 use crate::base::device::DeviceIndex;
 use crate::base::error::{DeviceError, Error, OLDEST_DRIVER, Result, StartError};
 use crate::driver::Relaxed;
+use crate::driver::blocks::Listener;
 use crate::driver::captures::OwnCaptures;
 use crate::driver::conditional::Bodies;
 use crate::driver::vmm::Mappings;
@@ -31,6 +32,7 @@ pub(crate) struct Api {
     pub(super) mappings: Mutex<Mappings>,
     pub(super) bodies: Bodies,
     captures: OwnCaptures,
+    pub(super) listener: Option<Listener>,
 }
 
 /// The primary context of one device.
@@ -47,7 +49,8 @@ impl Api {
     pub(crate) fn new(table: Arc<Table>) -> Result<Self> {
         let contexts = (0..count_devices(&table)?).map(|_| Context::default()).collect();
         let captures = OwnCaptures::new(&table);
-        Ok(Self { table, contexts, mappings: Mutex::default(), bodies: Bodies::default(), captures })
+        let listener = Listener::find(&table);
+        Ok(Self { table, contexts, mappings: Mutex::default(), bodies: Bodies::default(), captures, listener })
     }
 
     /// The captures of this runtime, as other runtimes see them.

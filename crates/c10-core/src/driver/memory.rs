@@ -114,6 +114,14 @@ impl Driver for Api {
         self.graph_node_dependencies(node)
     }
 
+    fn tell_handed_out(&self, address: u64, bytes: u64, stream: StreamRef) {
+        self.tell_block_handed_out(address, bytes, stream);
+    }
+
+    fn tell_given_back(&self, address: u64) {
+        self.tell_block_given_back(address);
+    }
+
     fn others_capture(&self) -> bool {
         self.captures().have_others()
     }

@@ -2,12 +2,13 @@
 //!
 //! Reading order: this file (handles and the narrow trait the caching allocator is written against), `cuda.rs`
 //! (loading, contexts, devices), `memory.rs`, `host.rs`, `stream.rs`, `green.rs`, `graph.rs`, `conditional.rs`, `module.rs`,
-//! `ipc.rs` (one function for each call), `cudart.rs` (what `cudart()` adds), `nvml.rs` (the library that observes
+//! `ipc.rs`, `blocks.rs` (one function for each call), `cudart.rs` (what `cudart()` adds), `nvml.rs` (the library that observes
 //! devices).
 //!
 //! **Invariant:** nobody outside this folder names `cuda_sys` functions or holds raw pointers. Handles are numbers;
 //! they are made and used only inside the crate, so that a safe caller cannot present a made-up one.
 
+mod blocks;
 mod captures;
 mod conditional;
 mod cuda;
@@ -154,6 +155,13 @@ pub(crate) trait Driver {
     /// # Errors
     /// The driver's error.
     fn exchange_capture_mode(&self, mode: CaptureMode) -> Result<CaptureMode>;
+
+    /// Tells the driver that a block was handed out for use on a stream, of which so many bytes were asked for. Only a
+    /// driver that asks is told.
+    fn tell_handed_out(&self, _address: u64, _bytes: u64, _stream: StreamRef) {}
+
+    /// Tells the driver that the block at an address was given back.
+    fn tell_given_back(&self, _address: u64) {}
 
     /// Whether another runtime of this process captures with this driver.
     fn others_capture(&self) -> bool {

@@ -47,9 +47,10 @@ pub(crate) struct Started {
 impl Started {
     pub(crate) fn new(api: Api, config: &Arc<AllocatorConfig>) -> Self {
         let devices = api.device_count();
+        let allocator = CachingAllocator::new(devices, config).telling(api.listens());
         Self {
             api,
-            allocator: CachingAllocator::new(devices, config),
+            allocator,
             streams: StreamPools::new(devices),
             green: GreenContexts::default(),
             spare_events: SharedSpareEvents::new(devices),

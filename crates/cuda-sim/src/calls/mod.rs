@@ -5,6 +5,7 @@
 //! last.
 
 pub(crate) mod attribute;
+mod blocks;
 pub(crate) mod capture;
 pub(crate) mod context;
 pub(crate) mod copy;

@@ -1,30 +1,39 @@
 //! Tables of further functions, asked for by an identity of 16 bytes.
 //!
 //! NVIDIA's libraries get functions from the driver that have no names. This driver has none of their tables and says
-//! so as a driver does that is too old for them; each library then does without, or says what is missing.
+//! so as a driver does that is too old for them; each library then does without, or says what is missing. It has one of its
+//! own, by which an allocator of the program tells of its blocks, while something is looked for that needs them.
 
 use std::ffi::c_void;
+use std::ptr;
 
+use cuda_sys::driver::BLOCK_TABLE_ID;
 use cuda_sys::driver::types::CUuuid;
 
+use super::blocks;
 use crate::call::Call;
 use crate::claim::Ptr;
 use crate::codes::{Answer, INVALID_VALUE};
 
-/// A table: its identity, and where it is. It must live as long as the process.
-type Table = ([u8; 16], fn() -> *const c_void);
-
-/// The tables there are. One of the simulated driver's own belongs here.
-const TABLES: &[Table] = &[];
-
-/// The table of an identity; none of an unknown one.
-fn find(id: [u8; 16]) -> Option<*const c_void> {
-    TABLES.iter().find(|(known, _)| *known == id).map(|(_, table)| table())
+/// A table: its identity, where it is, and whether a machine has it. It must live as long as the process.
+struct Table {
+    id: CUuuid,
+    table: fn() -> *const c_void,
+    is_there: fn(&Call<'_>) -> bool,
 }
 
-pub(crate) fn get(_: &mut Call<'_>, table: Ptr<*const c_void>, id: Ptr<CUuuid>) -> Answer {
+/// The tables there are.
+const TABLES: &[Table] = &[Table {
+    id: BLOCK_TABLE_ID,
+    table: || ptr::from_ref(&blocks::TABLE).cast(),
+    is_there: |call| call.config.checks.need_blocks(),
+}];
+
+pub(crate) fn get(call: &mut Call<'_>, table: Ptr<*const c_void>, id: Ptr<CUuuid>) -> Answer {
     table.required()?;
-    let found = find(id.read()?.bytes.map(|byte| byte.to_ne_bytes()[0]));
-    table.write(found.unwrap_or(std::ptr::null()))?;
+    let id = id.read()?.bytes;
+    let found = TABLES.iter().find(|known| known.id.bytes == id && (known.is_there)(call));
+    let found = found.map(|found| (found.table)());
+    table.write(found.unwrap_or(ptr::null()))?;
     if found.is_some() { Ok(()) } else { Err(INVALID_VALUE) }
 }

@@ -25,6 +25,8 @@ pub(crate) struct Timing {
 #[derive(Debug)]
 struct Op<E> {
     context: u64,
+    /// The work that the program queued: itself, unless it is a part of other work.
+    asked: OpId,
     dependencies_open: usize,
     dependents: Vec<OpId>,
     earliest_ns: u64,
@@ -36,6 +38,8 @@ struct Op<E> {
 #[derive(Debug)]
 pub(crate) struct Due<E> {
     pub(crate) id: OpId,
+    /// The work that the program queued: itself, unless it is a part of other work.
+    pub(crate) asked: OpId,
     pub(crate) context: u64,
     pub(crate) at_ns: u64,
     pub(crate) effect: E,
@@ -71,6 +75,7 @@ impl<E> Engine<E> {
         }
         let op = Op {
             context,
+            asked: id,
             dependencies_open,
             dependents: Vec::new(),
             earliest_ns: now_ns,
@@ -81,6 +86,26 @@ impl<E> Engine<E> {
         *self.load.entry(context).or_default() += 1;
         self.schedule_if_ready(id);
         id
+    }
+
+    /// Makes operations parts of other work: they were queued when that was.
+    pub(crate) fn make_parts(&mut self, ops: &[OpId], of: OpId) {
+        let asked = self.ops.get(&of).map_or(of, |op| op.asked);
+        for op in ops {
+            if let Some(op) = self.ops.get_mut(op) {
+                op.asked = asked;
+            }
+        }
+    }
+
+    /// The id of what is queued next.
+    pub(crate) fn next(&self) -> OpId {
+        OpId(self.next_id)
+    }
+
+    /// The first operation that is not finished, or the next one.
+    pub(crate) fn oldest(&self) -> OpId {
+        self.ops.keys().next().copied().unwrap_or(self.next())
     }
 
     fn schedule_if_ready(&mut self, id: OpId) {
@@ -99,7 +124,7 @@ impl<E> Engine<E> {
         self.due.pop();
         let op = self.ops.get_mut(&id)?;
         let effect = op.effect.take()?;
-        Some(Due { id, context: op.context, at_ns, effect })
+        Some(Due { id, asked: op.asked, context: op.context, at_ns, effect })
     }
 
     /// Puts work that cannot finish yet back, to be tried again at `at_ns`.

@@ -46,7 +46,7 @@ impl State {
         let bytes = usize::try_from(length).map_err(|_| OUT_OF_MEMORY)?;
         self.memory.take_physical(device, length)?;
         let handle = self.new_handle();
-        self.backings.insert(handle, Backing::new(bytes));
+        self.backings.insert(handle, Backing::new(bytes, self.config.checks.uninitialized));
         self.vmm.create(handle, length, device, handle_types);
         Ok(handle)
     }

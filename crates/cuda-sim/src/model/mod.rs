@@ -33,11 +33,11 @@ mod user_objects;
 pub(crate) mod vmm;
 mod work;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::Write;
 use std::sync::Arc;
 
-pub(crate) use self::work::{DueHostWork, Effect, HostWork, Step};
+pub(crate) use self::work::{Birth, DueHostWork, Effect, HostWork, Step};
 
 use self::capture::Capture;
 use self::context::{Context, Primary};
@@ -104,6 +104,8 @@ pub(crate) struct State {
     /// What the call under way has queued and must wait for, with its context; only when launches block.
     pub(crate) launched: Option<(u64, OpId)>,
     pub(crate) memory: Memory,
+    /// Blocks that were handed out and count as never written once work that was queued before is done.
+    pub(crate) births: VecDeque<Birth>,
     pub(crate) primaries: Vec<Primary>,
     pub(crate) contexts: BTreeMap<u64, Context>,
     /// Green contexts, those that have ended included.
@@ -162,7 +164,8 @@ impl State {
             engine: Engine::new(),
             overdue: BTreeSet::new(),
             launched: None,
-            memory: Memory::new(devices, config.capacity_bytes),
+            memory: Memory::new(devices, config.capacity_bytes).tracking(config.checks.uninitialized),
+            births: VecDeque::new(),
             primaries: (0..devices).map(|_| Primary::default()).collect(),
             contexts: BTreeMap::new(),
             greens: BTreeMap::new(),

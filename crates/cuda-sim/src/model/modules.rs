@@ -9,13 +9,14 @@ use std::sync::Arc;
 
 use cuda_sys::CUresult;
 
-use ptx_sim::{Failure, Fault, Finding, FindingKind, Limits, Outcome, Program};
+use ptx_sim::{Failure, Fault, Finding, FindingKind, Limits, Outcome, Program, Site};
 
-use super::State;
+use super::engine::Due;
 use super::kernel::Kernel;
 use super::memory::bytes::{self, Bytes};
-use super::memory::{Access, DeviceView, GRANULE, Noticed, RegionKind};
+use super::memory::{DeviceView, GRANULE, Noticed, RegionKind};
 use super::occupancy::{Demand, MULTIPROCESSORS};
+use super::{Effect, State};
 use crate::codes::{
     ASSERT, Answer, COOPERATIVE_LAUNCH_TOO_LARGE, ILLEGAL_ADDRESS, INVALID_HANDLE, INVALID_PC, INVALID_VALUE,
     LAUNCH_FAILED, LAUNCH_TIMEOUT, MISALIGNED_ADDRESS, NOT_SUPPORTED,
@@ -269,7 +270,8 @@ impl State {
     }
 
     /// Runs a kernel; how many nanoseconds it goes on after that.
-    pub(super) fn run_kernel(&mut self, launch: &Launch, context: u64, at_ns: u64) -> Result<u64, CUresult> {
+    pub(super) fn run_kernel(&mut self, launch: &Launch, due: &Due<Effect>) -> Result<u64, CUresult> {
+        let context = due.context;
         let device = self.active_context(context)?.device;
         let peers = &self.active_context(context)?.peers;
         let mut reachable: Vec<u32> =
@@ -297,17 +299,17 @@ impl State {
             cooperative: launch.cooperative,
             warp_steps: self.config.kernel_steps,
             all_steps: self.config.launch_steps,
-            start_ns: at_ns,
+            start_ns: due.at_ns,
             grid_id: self.launches,
             multiprocessors: self.multiprocessors_of(context),
             seed: self.rng.next(),
             parts_warps: self.config.parts_warps,
-            checks: self.config.checks,
+            checks: self.config.checks.of_kernels(),
             wide: true,
         };
         let own = self.conditions.iter().filter(|(_, condition)| condition.context == home);
         let conditions = own.map(|(&handle, _)| handle).collect();
-        let mut view = DeviceView::new(&self.memory, &reachable, &conditions).with_heap(heap);
+        let mut view = DeviceView::new(&self.memory, &reachable, &conditions, due.asked).with_heap(heap);
         let (outcome, ran) = ptx_sim::run(grid, &mut view);
         let (noticed, heap) = view.finish();
         self.put_heap(home, heap);
@@ -331,26 +333,18 @@ impl State {
         self.print(&noticed.printed, std::io::stdout());
         self.print(&noticed.errors, std::io::stderr());
         let kernel = &launch.kernel.name;
-        let strict = self.config.strict && !(noticed.findings.is_empty() && outcome.findings.is_empty());
-        for Access { kind, address, bytes, what } in noticed.findings {
-            self.report(kind, format!("kernel '{kernel}' accesses {bytes} bytes at {address:#x}, {what}"));
-        }
+        let strict = self.config.strict && !outcome.findings.is_empty();
         for Finding { kind, at, text } in &outcome.findings {
-            let kind = match kind {
-                FindingKind::BarrierDivergence => ReportKind::BarrierDivergence,
-                FindingKind::AbsentLane => ReportKind::AbsentLane,
-                FindingKind::SharedRace | FindingKind::GlobalRace => ReportKind::Race,
-                FindingKind::UninitializedRead => ReportKind::UninitializedRead,
-            };
             let address = if at.address == 0 { String::new() } else { format!(" (address {:#x})", at.address) };
-            self.report(kind, format!("kernel '{kernel}', {}: {text}{address}", place_of(at)));
+            self.report(kind_of(*kind), format!("kernel '{kernel}', {}: {text}{address}", place_of(at)));
         }
         match ran {
             Ok(()) if strict => Err(ILLEGAL_ADDRESS),
             Ok(()) => Ok(if outcome.time_ns > SHORT_NS { outcome.time_ns } else { 0 }),
             Err(failure) => {
-                let at = if failure.address == 0 { String::new() } else { format!(" at {:#x}", failure.address) };
-                let text = format!("kernel '{kernel}', {}: {}{at}", place_of(&failure), failure.fault);
+                let address = failure.at.address;
+                let at = if address == 0 { String::new() } else { format!(" at {address:#x}") };
+                let text = format!("kernel '{kernel}', {}: {}{at}", place_of(&failure.at), failure.fault);
                 self.report(ReportKind::KernelFailure, text);
                 Err(code_of(failure.fault))
             }
@@ -358,8 +352,21 @@ impl State {
     }
 }
 
-/// The place of a failure in words: line, block and thread.
-fn place_of(at: &Failure) -> String {
+/// What a finding is reported as.
+pub(super) fn kind_of(kind: FindingKind) -> ReportKind {
+    match kind {
+        FindingKind::BarrierDivergence => ReportKind::BarrierDivergence,
+        FindingKind::AbsentLane => ReportKind::AbsentLane,
+        FindingKind::SharedRace | FindingKind::GlobalRace => ReportKind::Race,
+        FindingKind::UninitializedRead => ReportKind::UninitializedRead,
+        FindingKind::OutOfBounds => ReportKind::OutOfBounds,
+        FindingKind::UseAfterFree => ReportKind::UseAfterFree,
+        FindingKind::UseBeforeAllocation => ReportKind::UseBeforeAllocation,
+    }
+}
+
+/// A place in words: line, block and thread.
+fn place_of(at: &Site) -> String {
     let place = at.source.place;
     let origin = at.source.origin.map_or(String::new(), |(_, line)| format!(" (source line {line})"));
     format!("PTX line {}, column {}{origin}, block {}, thread {}", place.line, place.column, at.block, at.thread)

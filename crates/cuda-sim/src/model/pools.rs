@@ -136,6 +136,7 @@ impl State {
             // Where memory has gone already there is nothing to make unusable.
             let _ = self.memory.fill(&fill);
         }
+        self.memory.forget_written(base, bytes);
     }
 
     /// Frees memory of any kind once the work on a stream is done. Freeing it again is refused, also where hardware

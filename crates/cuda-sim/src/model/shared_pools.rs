@@ -24,7 +24,7 @@ use crate::codes::{Answer, INVALID_VALUE, NOT_SUPPORTED, OUT_OF_MEMORY, UNKNOWN}
 impl State {
     /// Makes a pool that can be exported.
     pub(crate) fn new_shareable_pool(&mut self, device: u32, max_bytes: u64) -> Answer<u64> {
-        let backing = Backing::new(usize::try_from(SPAN).map_err(|_| OUT_OF_MEMORY)?);
+        let backing = Backing::new(usize::try_from(SPAN).map_err(|_| OUT_OF_MEMORY)?, false);
         self.new_pool(device, max_bytes, Origin::Made, Some(backing))
     }
 

@@ -223,7 +223,7 @@ impl Vmm {
     }
 
     /// The reservation that an address lies in, as base and length.
-    fn reservation_at(&self, address: u64) -> Option<(u64, u64)> {
+    pub(crate) fn reservation_at(&self, address: u64) -> Option<(u64, u64)> {
         let (&base, &length) = self.reservations.range(..=address).next_back()?;
         (address - base < length).then_some((base, length))
     }

@@ -10,8 +10,8 @@ use cuda_sys::driver::types::CUstream;
 use super::State;
 use super::engine::{Due, OpId, Timing};
 use super::graph::{self, Conditional, ConditionalKind};
-use super::memory::{BadAddress, Fill, Location, Look, Source, Stretch, Transfer};
-use super::modules::Launch;
+use super::memory::{BadAddress, Endpoint, Fill, Location, Look, Source, Stretch, Transfer};
+use super::modules::{Launch, kind_of};
 use super::shared::SharedEvent;
 use crate::codes::{ILLEGAL_ADDRESS, LAUNCH_FAILED, LAUNCH_TIMEOUT};
 use crate::report::ReportKind;
@@ -55,6 +55,15 @@ pub(crate) struct DueHostWork {
     pub(crate) op: OpId,
     pub(crate) context: u64,
     pub(crate) work: HostWork,
+}
+
+/// A block that was handed out.
+#[derive(Debug)]
+pub(crate) struct Birth {
+    pub(crate) address: u64,
+    pub(crate) length: u64,
+    /// What its stream had before: that still has the memory as it was.
+    pub(crate) after: Vec<OpId>,
 }
 
 /// The effect of queued work.
@@ -200,6 +209,7 @@ impl State {
     pub(crate) fn step(&mut self, limit_ns: u64) -> Step {
         let Some(due) = self.engine.pop_due(limit_ns) else { return Step::Idle };
         self.clock_ns = self.clock_ns.max(due.at_ns);
+        self.bear_blocks();
         if self.usable_context(due.context).is_err() {
             self.abandon(&due);
             return Step::Applied;
@@ -234,7 +244,7 @@ impl State {
             return Step::Applied;
         }
         if let Effect::Launch(launch) = &due.effect {
-            match self.run_kernel(launch, due.context, due.at_ns) {
+            match self.run_kernel(launch, &due) {
                 Ok(0) => {}
                 Ok(rest_ns) => {
                     let until_ns = due.at_ns + rest_ns;
@@ -248,6 +258,21 @@ impl State {
         }
         self.engine.complete(due.id, due.at_ns);
         Step::Applied
+    }
+
+    /// Blocks count as never written from now on for whom the work before is done.
+    fn bear_blocks(&mut self) {
+        if self.births.is_empty() {
+            return;
+        }
+        let (engine, memory) = (&self.engine, &self.memory);
+        self.births.retain(|birth| {
+            let waits = birth.after.iter().any(|&op| engine.is_pending(op));
+            if !waits {
+                memory.forget_written(birth.address, birth.length);
+            }
+            waits
+        });
     }
 
     /// Runs the body of a conditional node that its condition chooses, or ends the node.
@@ -264,6 +289,7 @@ impl State {
         };
         match queued {
             Ok(ops) => {
+                self.engine.make_parts(&ops, node);
                 let again = (conditional.kind == ConditionalKind::While).then_some(conditional);
                 let end = Effect::EndBody { node, again, turns: turns + 1 };
                 self.engine.submit(self.clock_ns, context, &ops, Timing::default(), end);
@@ -313,9 +339,9 @@ impl State {
                 }
                 Ok(())
             }
-            &Effect::WaitValue { address, width, .. } => self.look_at_access("waits for", address, width),
-            Effect::Copy(transfer) => self.apply_copy(transfer),
-            Effect::Fill(fill) => self.apply_fill(fill),
+            &Effect::WaitValue { address, width, .. } => self.look_at_access("waits for", (address, width), due.asked),
+            Effect::Copy(transfer) => self.apply_copy(transfer, due.asked),
+            Effect::Fill(fill) => self.apply_fill(fill, due.asked),
             &Effect::Record { event, serial } => {
                 self.reach_event(event, serial, due.at_ns);
                 Ok(())
@@ -333,7 +359,7 @@ impl State {
                 Ok(())
             }
             Effect::WriteValue { address, value } => {
-                self.look_at_access("writes", *address, value.len() as u64)?;
+                self.look_at_access("writes", (*address, value.len() as u64), due.asked)?;
                 self.memory.write_run(*address, value).map_err(illegal)
             }
         }
@@ -350,17 +376,19 @@ impl State {
         }
     }
 
-    fn apply_copy(&mut self, transfer: &Transfer) -> Result<(), CUresult> {
+    fn apply_copy(&mut self, transfer: &Transfer, asked: OpId) -> Result<(), CUresult> {
         let (width, height, depth) = (transfer.width, transfer.height, transfer.depth);
+        let span = |side: &Endpoint| (side.address, side.span(width, height, depth).unwrap_or(u64::MAX));
         if let Source::Memory(side) = &transfer.from {
-            self.look_at_access("reads", side.address, side.span(width, height, depth).unwrap_or(u64::MAX))?;
+            self.look_at_access("reads", span(side), asked)?;
         }
-        self.look_at_access("writes", transfer.to.address, transfer.to.span(width, height, depth).unwrap_or(u64::MAX))?;
+        self.look_at_access("writes", span(&transfer.to), asked)?;
         self.memory.transfer(transfer).map_err(illegal)
     }
 
-    fn apply_fill(&mut self, fill: &Fill) -> Result<(), CUresult> {
-        self.look_at_access("sets", fill.to.address, fill.to.span(fill.width, fill.height, 1).unwrap_or(u64::MAX))?;
+    fn apply_fill(&mut self, fill: &Fill, asked: OpId) -> Result<(), CUresult> {
+        let span = fill.to.span(fill.width, fill.height, 1).unwrap_or(u64::MAX);
+        self.look_at_access("sets", (fill.to.address, span), asked)?;
         // Hardware says so of small sets, and of large ones what it says of copies.
         let bytes = fill.width.saturating_mul(fill.height);
         let code = if bytes < LARGE_SET_BYTES { LAUNCH_FAILED } else { ILLEGAL_ADDRESS };
@@ -368,9 +396,13 @@ impl State {
     }
 
     /// Reports an access that hardware lets pass although the program has no business there; an error in strict mode.
-    fn look_at_access(&mut self, verb: &str, address: u64, length: u64) -> Result<(), CUresult> {
+    fn look_at_access(&mut self, verb: &str, (address, length): (u64, u64), asked: OpId) -> Result<(), CUresult> {
         if !self.memory.is_device_address(address) || length == 0 {
             return Ok(());
+        }
+        if let Some(notice) = self.memory.blocks.wrong(verb, address, length, asked) {
+            self.report(kind_of(notice.kind), format!("queued work {} (address {address:#x})", notice.text));
+            return if self.config.strict { Err(ILLEGAL_ADDRESS) } else { Ok(()) };
         }
         let (kind, what) = match self.memory.look_at(address, length) {
             Look::Fine | Look::Ghost | Look::Unmapped => return Ok(()),
@@ -383,7 +415,7 @@ impl State {
     }
 
     fn value_arrived(&self, address: u64, wanted: u64, width: u64, condition: u32) -> Result<bool, BadAddress> {
-        let side = super::memory::Endpoint::linear(address);
+        let side = Endpoint::linear(address);
         let bytes = self.memory.stage(&side, width, 1, 1)?;
         let mut wide = [0; 8];
         wide[..bytes.len().min(8)].copy_from_slice(&bytes[..bytes.len().min(8)]);

@@ -18,6 +18,7 @@ mod functions;
 
 #[rustfmt::skip]
 mod codes;
+mod blocks;
 mod library;
 mod status;
 mod texts;
@@ -25,6 +26,7 @@ mod texts;
 use std::ffi::OsStr;
 use std::fmt;
 
+pub use blocks::{BLOCK_TABLE_ID, BlockTable};
 pub use functions::Functions;
 pub use types::CUresult;
 

@@ -24,12 +24,14 @@ pub(super) fn access<'m, M: Memory<'m>>(
     (pc, active): (u32, u32),
 ) -> Result<(), Stop> {
     let program = core.launch.program;
-    match &program.actions[pc as usize] {
+    let done = match &program.actions[pc as usize] {
         Action::Load(what) => load(core, common, warp, base, what, (pc, active)),
         Action::Store(what) => store(core, common, warp, base, what, (pc, active)),
         Action::Atomic(what) => atomic(core, common, warp, base, what, (pc, active)),
         _ => Ok(()),
-    }
+    };
+    core.find_noticed(common, warp, pc);
+    done
 }
 
 /// The addresses of all lanes; of those that are not active that of one which is.
@@ -80,7 +82,7 @@ fn load<'m, M: Memory<'m>>(
     if core.watch.is_on() {
         let (does, weak) = (Does::Read, what.order == Order::Weak);
         let accesses = Accesses { space: what.space, addresses: &at, bytes: all, does, weak, active, pc };
-        watch::look(core, common, warp, accesses);
+        watch::look(core, common, warp, &accesses);
     }
     let mut reach = core.reach(common, &mut warp.local);
     for (skip, to) in skips(bytes).zip(&what.to) {
@@ -131,10 +133,14 @@ fn store<'m, M: Memory<'m>>(
     let all = bytes * what.from.len() as u64;
     check_alignment(&at, all, active)?;
     if core.watch.is_on() {
-        let does = Does::Write { same: unchanged(core, common, warp, base, what, &at, active) };
-        let weak = what.order == Order::Weak;
+        let (does, weak) = (Does::Write, what.order == Order::Weak);
         let accesses = Accesses { space: what.space, addresses: &at, bytes: all, does, weak, active, pc };
-        watch::look(core, common, warp, accesses);
+        let mut wrong = watch::find(core, common, warp, &accesses);
+        if !wrong.is_empty() {
+            let same = unchanged(core, common, warp, base, what, &at, active);
+            wrong.retain(|wrong| !(wrong.is_race() && same & 1 << wrong.lane != 0));
+            watch::tell(core, common, warp, &accesses, &wrong);
+        }
     }
     let mut reach = core.reach(common, &mut warp.local);
     for (skip, from) in skips(bytes).zip(&what.from) {
@@ -187,7 +193,7 @@ fn atomic<'m, M: Memory<'m>>(
     if core.watch.is_on() {
         let accesses =
             Accesses { space: what.space, addresses: &at, bytes: all, does: Does::Change, weak: false, active, pc };
-        watch::look(core, common, warp, accesses);
+        watch::look(core, common, warp, &accesses);
     }
     let mut reach = core.reach(common, &mut warp.local);
     if what.op == AtomicOp::Add && what.ty.bits == 32 && what.ty.is_integer() && what.values.len() == 1 {

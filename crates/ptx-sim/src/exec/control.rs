@@ -92,6 +92,7 @@ pub(super) fn execute<'m, M: Memory<'m>>(
         }
         _ => Ok(Next::Go),
     };
+    core.find_noticed(common, warp, at);
     done.map_err(|stop| core.failure(common, warp, at, stop))
 }
 
@@ -315,10 +316,16 @@ fn finish_copy<'m, M: Memory<'m>>(
     pc: u32,
 ) -> Result<(), Stop> {
     if core.watch.is_on() {
-        let (active, does) = (1 << copy.lane, Does::Write { same: 0 });
+        let (addresses, bytes) = ([copy.from; 32], u64::from(copy.read));
+        let (active, does) = (1 << copy.lane, Does::Read);
+        if bytes > 0 {
+            let read = Accesses { space: Space::Global, addresses: &addresses, bytes, does, weak: true, active, pc };
+            watch::look(core, common, warp, &read);
+        }
+        let (active, does) = (1 << copy.lane, Does::Write);
         let (addresses, bytes) = ([copy.to; 32], u64::from(copy.bytes));
         let written = Accesses { space: Space::Shared, addresses: &addresses, bytes, does, weak: true, active, pc };
-        watch::look(core, common, warp, written);
+        watch::look(core, common, warp, &written);
     }
     let mut reach = core.reach(common, &mut warp.local);
     for skip in 0..u64::from(copy.bytes) {

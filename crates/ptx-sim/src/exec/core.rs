@@ -2,7 +2,7 @@
 
 use super::barrier::Barriers;
 use super::fragment::Warp;
-use super::memory::{Failure, Fault, Memory};
+use super::memory::{Failure, Memory, Notice, Site};
 use super::op::Program;
 use super::reach::{Reach, Stop, Windows};
 use super::watch::{Checks, Watch};
@@ -79,7 +79,7 @@ pub struct Finding {
     /// What it is.
     pub kind: FindingKind,
     /// Where it was noticed.
-    pub at: Failure,
+    pub at: Site,
     /// What it is, in words.
     pub text: String,
 }
@@ -95,8 +95,14 @@ pub enum FindingKind {
     SharedRace,
     /// The same to global memory.
     GlobalRace,
-    /// A read of shared memory that nobody wrote.
+    /// A read of memory that nobody wrote.
     UninitializedRead,
+    /// An access beside what was allocated, to memory that is there.
+    OutOfBounds,
+    /// An access to memory that was given back and is still there.
+    UseAfterFree,
+    /// An access to memory that is to be allocated by work which has not run yet.
+    UseBeforeAllocation,
 }
 
 /// The most findings of a launch that are told; the others would say the same.
@@ -114,6 +120,8 @@ pub(crate) struct Core<'k, 'm, M> {
     /// The most cycles that any warp took.
     pub(crate) cycles: u64,
     pub(crate) findings: Vec<Finding>,
+    /// What the memory noticed in the instruction under way, with its lane and address.
+    pub(crate) notices: Vec<(usize, u64, Notice)>,
     pub(crate) watch: Watch,
 }
 
@@ -151,17 +159,22 @@ impl<'k, 'm, M: Memory<'m>> Core<'k, 'm, M> {
             shared: &mut common.shared,
             local,
             parameters: &mut self.parameters,
+            notices: &mut self.notices,
         }
     }
 
     /// What stopped a lane, with its place.
     pub(crate) fn failure(&self, common: &Common, warp: &Warp, pc: u32, stop: Stop) -> Failure {
-        Failure {
-            fault: stop.fault,
+        Failure { fault: stop.fault, at: self.site(common, warp, pc, (stop.lane, stop.address)) }
+    }
+
+    /// The place of a lane that accesses an address.
+    fn site(&self, common: &Common, warp: &Warp, pc: u32, (lane, address): (usize, u64)) -> Site {
+        Site {
             source: self.launch.program.sources[pc as usize],
             block: common.block,
-            thread: warp.number * 32 + u32::try_from(stop.lane).unwrap_or(0),
-            address: stop.address,
+            thread: warp.number * 32 + u32::try_from(lane).unwrap_or(0),
+            address,
         }
     }
 
@@ -176,15 +189,24 @@ impl<'k, 'm, M: Memory<'m>> Core<'k, 'm, M> {
         common: &Common,
         warp: &Warp,
         pc: u32,
-        (lane, address): (usize, u64),
+        lane: (usize, u64),
         kind: FindingKind,
         text: String,
     ) {
-        let stop = Stop { fault: Fault::Hang, lane, address };
-        let at = self.failure(common, warp, pc, stop);
+        let at = self.site(common, warp, pc, lane);
         let known = self.findings.iter().any(|finding| finding.kind == kind && finding.at.source == at.source);
         if !known && self.findings.len() < FINDINGS_MAX {
             self.findings.push(Finding { kind, at, text });
+        }
+    }
+
+    /// Notes what the memory noticed in the instruction at a program counter.
+    #[inline]
+    pub(crate) fn find_noticed(&mut self, common: &Common, warp: &Warp, pc: u32) {
+        if !self.notices.is_empty() {
+            for (lane, address, Notice { kind, text }) in std::mem::take(&mut self.notices) {
+                self.find_of_lane(common, warp, pc, (lane, address), kind, text);
+            }
         }
     }
 

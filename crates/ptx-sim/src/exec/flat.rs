@@ -9,6 +9,7 @@ use super::memory::{Fault, Memory, Window};
 pub struct FlatMemory<'m> {
     base: u64,
     bytes: &'m [Cell<u8>],
+    written: Option<&'m [Cell<u8>]>,
     /// What was printed.
     pub printed: String,
     /// Conditions that were set, in their order.
@@ -24,7 +25,14 @@ impl<'m> FlatMemory<'m> {
     /// assert!(memory.printed.is_empty());
     /// ```
     pub fn new(base: u64, bytes: &'m mut [u8]) -> Self {
-        Self { base, bytes: Cell::from_mut(bytes).as_slice_of_cells(), printed: String::new(), conditions: Vec::new() }
+        let bytes = Cell::from_mut(bytes).as_slice_of_cells();
+        Self { base, bytes, written: None, printed: String::new(), conditions: Vec::new() }
+    }
+
+    /// The same with a bit for each byte, the lowest first: whether somebody has written it.
+    #[must_use]
+    pub fn with_written(self, written: &'m mut [u8]) -> Self {
+        Self { written: Some(Cell::from_mut(written).as_slice_of_cells()), ..self }
     }
 }
 
@@ -32,7 +40,7 @@ impl<'m> Memory<'m> for FlatMemory<'m> {
     fn window(&mut self, address: u64) -> Option<Window<'m>> {
         let inside = address.checked_sub(self.base)?;
         let holds = inside < self.bytes.len() as u64;
-        holds.then_some(Window { base: self.base, bytes: self.bytes, writable: true })
+        holds.then_some(Window { base: self.base, bytes: self.bytes, writable: true, written: self.written })
     }
 
     fn load(&mut self, _address: u64, _bytes: u64) -> Result<u64, Fault> {

@@ -41,6 +41,7 @@ pub fn run<'m, M: Memory<'m>>(launch: Launch<'_>, memory: &mut M) -> (Outcome, R
         random: launch.seed,
         cycles: 0,
         findings: Vec::new(),
+        notices: Vec::new(),
         watch: Watch::new(launch.checks),
     };
     let ran = blocks(&mut core);

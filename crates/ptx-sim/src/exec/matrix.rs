@@ -41,7 +41,7 @@ pub(super) fn execute<'m, M: Memory<'m>>(
         }
         WarpOp::StoreMatrices { from, transpose, space, to } => {
             let rows = row_addresses(warp, base, *to, active)?;
-            look(core, common, warp, (*space, &rows, from.len()), Does::Write { same: 0 }, at);
+            look(core, common, warp, (*space, &rows, from.len()), Does::Write, at);
             for (matrix, &from) in from.iter().enumerate() {
                 let collected = collect(&warp.rows.word(base, from), *transpose);
                 store(core, common, warp, *space, &rows, (matrix, &collected))?;
@@ -81,7 +81,8 @@ fn look<'m, M: Memory<'m>>(
 ) {
     if core.watch.is_on() {
         let active = u32::MAX >> (32 - 8 * matrices.clamp(1, 4));
-        watch::look(core, common, warp, Accesses { space, addresses, bytes: ROW_BYTES, does, weak: true, active, pc });
+        let what = Accesses { space, addresses, bytes: ROW_BYTES, does, weak: true, active, pc };
+        watch::look(core, common, warp, &what);
     }
 }
 

@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::fmt;
 
+use super::core::FindingKind;
 use crate::program::Source;
 
 /// Why a launch ended early.
@@ -28,11 +29,9 @@ pub enum Fault {
     Free,
 }
 
-/// Why a launch ended early, and where.
+/// Where in a launch something happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Failure {
-    /// What went wrong.
-    pub fault: Fault,
+pub struct Site {
     /// The instruction.
     pub source: Source,
     /// Number of the block in the grid.
@@ -41,6 +40,15 @@ pub struct Failure {
     pub thread: u32,
     /// The address that was accessed; 0 where none was.
     pub address: u64,
+}
+
+/// Why a launch ended early, and where.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// What went wrong.
+    pub fault: Fault,
+    /// Where.
+    pub at: Site,
 }
 
 impl fmt::Display for Fault {
@@ -68,12 +76,24 @@ pub struct Window<'m> {
     pub bytes: &'m [Cell<u8>],
     /// Whether they may be written.
     pub writable: bool,
+    /// A bit for each byte, the lowest first: whether somebody has written it. None where nobody knows, and nothing is
+    /// looked for.
+    pub written: Option<&'m [Cell<u8>]>,
 }
 
 impl fmt::Debug for Window<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:#x}+{:#x}", self.base, self.bytes.len())
     }
+}
+
+/// What is wrong with an access that was let pass, as [`Memory`] knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Notice {
+    /// What it is.
+    pub kind: FindingKind,
+    /// The same in words, which follow the place: "reads 4 bytes ...".
+    pub text: String,
 }
 
 /// What a kernel can reach beside its shared and local memory.
@@ -92,6 +112,11 @@ pub trait Memory<'m> {
     /// # Errors
     /// [`Fault::Address`].
     fn store(&mut self, address: u64, bytes: u64, value: u64) -> Result<(), Fault>;
+
+    /// What was wrong with the last [`Memory::load`] or [`Memory::store`], if anything; asked once after each.
+    fn noticed(&mut self) -> Option<Notice> {
+        None
+    }
 
     /// Sets the condition of a conditional node.
     ///

@@ -3,7 +3,7 @@
 //! Reading order: `op` (compact instructions), `rows` and `row` (a value for each lane, and the frequent operations),
 //! `memory` and `reach` (what an access touches), `fragment` (lanes that part and meet), `step` (the loop), `quick`,
 //! `access`, `control`, `exchange`, `together`, `matrix` and `wmma` (the other instructions), `barrier`, `block`, `grid`;
-//! `watch` (what hardware does not tell).
+//! `watch` and `written` (what hardware does not tell).
 //!
 //! **Invariants:** what a launch does follows from its memory, its parameters and its seed. Everything that could be
 //! endless is counted. Nothing here knows a driver: memory is behind [`Memory`].
@@ -30,6 +30,7 @@ mod together;
 mod watch;
 mod wide;
 mod wmma;
+mod written;
 
 #[cfg(test)]
 mod tests;
@@ -37,6 +38,6 @@ mod tests;
 pub use self::core::{Finding, FindingKind, Launch};
 pub use flat::FlatMemory;
 pub use grid::{Outcome, run};
-pub use memory::{Failure, Fault, Memory, Window};
+pub use memory::{Failure, Fault, Memory, Notice, Site, Window};
 pub use op::Program;
 pub use watch::Checks;

@@ -18,6 +18,8 @@ use super::fragment::Warp;
 use super::memory::Memory;
 use super::op::WordAccess;
 use super::rows::{Base, LANES, Rows, Word, put};
+use super::watch::{self, Accesses, Does};
+use crate::program::action::{Action, Load, Order};
 
 /// Bytes of a word.
 const WORD: u64 = 4;
@@ -40,6 +42,33 @@ pub(super) fn parameter(
         let Some(value) = bytes.first_chunk() else { return false };
         put(&mut rows.words[base.words as usize + to], [u32::from_le_bytes(*value); LANES], lanes);
     }
+    true
+}
+
+/// Looks at such a load before it is done; false if that is not done here.
+#[inline(never)]
+pub(super) fn watch_load<'m, M: Memory<'m>>(
+    core: &mut Core<'_, 'm, M>,
+    common: &Common,
+    warp: &Warp,
+    base: Base,
+    (what, pc): (WordAccess, u32),
+) -> bool {
+    let Action::Load(Load { order: Order::Weak, space, .. }) = core.launch.program.actions[pc as usize] else {
+        return false;
+    };
+    let addresses = if what.shared {
+        let row = &warp.rows.words[base.words as usize + usize::from(what.base)];
+        row.map(|address| u64::from(address.wrapping_add_signed(what.offset)))
+    } else {
+        let row = &warp.rows.longs[base.longs as usize + usize::from(what.base)];
+        row.map(|address| address.wrapping_add_signed(i64::from(what.offset)))
+    };
+    if addresses.iter().fold(0, |all, address| all | address) % WORD != 0 {
+        return false;
+    }
+    let (bytes, does, active) = (WORD, Does::Read, u32::MAX);
+    watch::look(core, common, warp, &Accesses { space, addresses: &addresses, bytes, does, weak: true, active, pc });
     true
 }
 

@@ -9,7 +9,7 @@
 
 use std::cell::Cell;
 
-use super::memory::{Fault, Memory, Window};
+use super::memory::{Fault, Memory, Notice, Window};
 use super::rows::{LANES, Long, Word, lanes};
 use crate::program::types::{LOCAL_WINDOW, PARAMETER_WINDOW, SHARED_WINDOW, Space, WINDOW_BYTES};
 
@@ -46,8 +46,9 @@ impl<'m> Windows<'m> {
         Some((found.bytes, found.base, found.writable))
     }
 
+    /// The window that an address is in.
     #[inline]
-    fn find(&mut self, memory: &mut impl Memory<'m>, address: u64) -> Option<Window<'m>> {
+    pub(crate) fn find(&mut self, memory: &mut impl Memory<'m>, address: u64) -> Option<Window<'m>> {
         let holds = |window: &Window<'_>| address.wrapping_sub(window.base) < window.bytes.len() as u64;
         if let Some(window) = self.0.iter().find(|window| holds(window)) {
             return Some(*window);
@@ -97,6 +98,7 @@ pub(crate) struct Reach<'a, 'm, M> {
     pub(crate) shared: &'a mut [u8],
     pub(crate) local: &'a mut Local,
     pub(crate) parameters: &'a mut [u8],
+    pub(crate) notices: &'a mut Vec<(usize, u64, Notice)>,
 }
 
 /// Bytes, and where in them each lane's access begins.
@@ -261,7 +263,11 @@ impl<'m, M: Memory<'m>> Reach<'_, 'm, M> {
                 cells.iter().zip(&mut value).for_each(|(cell, byte)| *byte = cell.get());
                 Ok(u64::from_le_bytes(value))
             }
-            One::Ask => self.memory.load(address, bytes).map_err(stop),
+            One::Ask => {
+                let value = self.memory.load(address, bytes).map_err(stop);
+                self.notice(address, lane);
+                value
+            }
             One::Missing => Err(stop(Fault::Address)),
         }
     }
@@ -281,9 +287,18 @@ impl<'m, M: Memory<'m>> Reach<'_, 'm, M> {
                 cells.iter().zip(value.to_le_bytes()).for_each(|(cell, byte)| cell.set(byte));
                 Ok(())
             }
-            One::Ask => self.memory.store(address, bytes, value).map_err(stop),
+            One::Ask => {
+                let done = self.memory.store(address, bytes, value).map_err(stop);
+                self.notice(address, lane);
+                done
+            }
             One::Bytes(_, false) | One::Missing => Err(stop(Fault::Address)),
         }
+    }
+
+    /// Keeps what the memory noticed in the access of a lane.
+    fn notice(&mut self, address: u64, lane: usize) {
+        self.notices.extend(self.memory.noticed().map(|notice| (lane, address, notice)));
     }
 
     fn one(&mut self, space: Space, address: u64, bytes: u64, lane: usize) -> One<'_> {

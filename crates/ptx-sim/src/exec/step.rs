@@ -138,7 +138,9 @@ fn leg<'m, M: Memory<'m>, const FMA: bool>(
                     active,
                 ) => {}
             Op::LoadWord(what)
-                if quick && active == ALL && super::quick::load(core, common, warp, current.base, what) => {}
+                if active == ALL
+                    && (quick || super::quick::watch_load(core, common, warp, current.base, (what, at)))
+                    && super::quick::load(core, common, warp, current.base, what) => {}
             Op::StoreWord(what)
                 if quick && active == ALL && super::quick::store(core, common, warp, current.base, what) => {}
             Op::LoadParameter { .. } | Op::LoadWord(_) | Op::StoreWord(_) | Op::Load | Op::Store | Op::Atomic => {

@@ -81,7 +81,7 @@ fn look<'m, M: Memory<'m>>(
 ) -> Result<(), Stop> {
     access::check_alignment(addresses, bytes, active)?;
     if core.watch.is_on() {
-        watch::look(core, common, warp, Accesses { space, addresses, bytes, does, weak: true, active, pc });
+        watch::look(core, common, warp, &Accesses { space, addresses, bytes, does, weak: true, active, pc });
     }
     Ok(())
 }
@@ -132,7 +132,7 @@ pub(super) fn store<'m, M: Memory<'m>>(
     let (bytes, packed) = (places.bytes(), matrix.packed());
     for index in 0..matrix.held() {
         let at = places.addresses(index, active);
-        look(core, common, warp, (lines.space, &at, bytes), Does::Write { same: 0 }, (pc, active))?;
+        look(core, common, warp, (lines.space, &at, bytes), Does::Write, (pc, active))?;
         let shift = index % packed * usize::from(matrix.ty.bits);
         let cut = mask(matrix.ty.bits);
         let row = warp.rows.row(base, from[index / packed]).map(|value| value >> shift & cut);

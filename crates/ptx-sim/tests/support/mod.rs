@@ -65,8 +65,18 @@ pub(crate) fn run_text(text: &str, setup: Setup) -> Ran {
     run_module(Module::read(text, LIMITS).unwrap_or_else(|refusal| panic!("{refusal}\n{text}")), setup)
 }
 
+/// The same where it is known which bytes of memory are written: those whose bits are set in `written`, repeated.
+pub(crate) fn run_tracked(text: &str, setup: Setup, written: u8) -> Ran {
+    let module = Module::read(text, LIMITS).unwrap_or_else(|refusal| panic!("{refusal}\n{text}"));
+    run_with(module, setup, Some(written))
+}
+
 /// Runs the kernel `k` of a module, likewise.
 pub(crate) fn run_module(module: Module, setup: Setup) -> Ran {
+    run_with(module, setup, None)
+}
+
+fn run_with(module: Module, setup: Setup, written: Option<u8>) -> Ran {
     let entry = module.entry("k").expect("there is a kernel");
     let refusals: Vec<String> = entry.refusals().into_iter().map(ToString::to_string).collect();
     assert!(refusals.is_empty(), "{refusals:#?}");
@@ -76,7 +86,9 @@ pub(crate) fn run_module(module: Module, setup: Setup) -> Ran {
     let mut bytes = vec![0; BYTES];
     bytes.extend(image);
     let parameters: Vec<u8> = BASE.to_le_bytes().into_iter().chain(setup.n.to_le_bytes()).collect();
-    let mut memory = FlatMemory::new(BASE, &mut bytes);
+    let mut bits = vec![written.unwrap_or(0); bytes.len().div_ceil(8)];
+    let memory = FlatMemory::new(BASE, &mut bytes);
+    let mut memory = if written.is_some() { memory.with_written(&mut bits) } else { memory };
     let launch = Launch {
         dynamic_shared: 64,
         variables: BASE + BYTES as u64,

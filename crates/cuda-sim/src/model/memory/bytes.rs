@@ -19,8 +19,10 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::ptr::{self, NonNull};
 use std::slice;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use super::written::Written;
 use crate::model::shared::{self, HandleKind, SharedHandle};
 
 /// What memory contains that nobody has written: noticed when it is used, unlike zero.
@@ -37,6 +39,10 @@ pub(crate) const POISON_BYTES_MAX: usize = 1 << 20;
 pub(crate) struct Backing {
     length: usize,
     mapping: OnceLock<io::Result<Mapping>>,
+    /// A bit for each byte: whether somebody has written it; `None` where nobody asks.
+    written: Option<OnceLock<io::Result<Mapping>>>,
+    /// Whether others may write here unseen.
+    is_shared: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -53,23 +59,28 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Backing {
-    pub(crate) fn new(length: usize) -> Arc<Self> {
-        Arc::new(Self { length, mapping: OnceLock::new() })
+    /// Memory that nobody has touched. `tracked`: it is noted which bytes are written.
+    pub(crate) fn new(length: usize, tracked: bool) -> Arc<Self> {
+        let written = tracked.then(OnceLock::new);
+        Arc::new(Self { length, mapping: OnceLock::new(), written, is_shared: AtomicBool::new(false) })
     }
 
     /// A descriptor of the memory file of its own; `None` when the system has no more of them.
     pub(crate) fn file(&self) -> Option<OwnedFd> {
+        self.is_shared.store(true, Ordering::Relaxed);
         self.mapping().ok()?.file.as_ref()?.try_clone().ok()
     }
 
     /// The bytes of a file that another process made; `None` when they cannot be mapped.
     pub(crate) fn of_file(file: File, length: usize) -> Option<Arc<Self>> {
         let mapping = Mapping::of_file(Some(OwnedFd::from(file)), length).ok()?;
-        Some(Arc::new(Self { length, mapping: OnceLock::from(Ok(mapping)) }))
+        let is_shared = AtomicBool::new(true);
+        Some(Arc::new(Self { length, mapping: OnceLock::from(Ok(mapping)), written: None, is_shared }))
     }
 
     /// A handle of the memory file for other processes, good as long as this value lives; `None` as for [`Self::file`].
     pub(crate) fn share(&self) -> Option<SharedHandle> {
+        self.is_shared.store(true, Ordering::Relaxed);
         let file = self.mapping().ok()?.file.as_ref()?;
         let inode = File::from(file.try_clone().ok()?).metadata().ok()?.ino();
         Some(SharedHandle { file_bytes: self.length as u64, ..SharedHandle::of(file, inode)? })
@@ -115,6 +126,23 @@ impl Backing {
         Some(unsafe { slice::from_raw_parts(start.cast::<Cell<u8>>(), length) })
     }
 
+    /// Which bytes somebody has written; `None` where that is not known.
+    pub(crate) fn written(&self) -> Option<Written<'_>> {
+        let bytes = self.length.div_ceil(8);
+        let written = self.written.as_ref().filter(|_| !self.is_shared.load(Ordering::Relaxed))?;
+        let mapping = written.get_or_init(|| Mapping::of_file(None, bytes)).as_ref().ok()?;
+        // SAFETY: the mapping has so many bytes and lives as long as `self`; all access goes through such cells, which the
+        // machine's lock orders.
+        Some(Written(unsafe { slice::from_raw_parts(mapping.start.as_ptr().cast::<Cell<u8>>(), bytes) }))
+    }
+
+    /// Nobody has written a range, as far as anybody is to know.
+    pub(crate) fn forget_written(&self, offset: usize, length: usize) {
+        if let Some(written) = self.written() {
+            written.set(offset, length, false);
+        }
+    }
+
     fn mapping(&self) -> Result<&Mapping, &io::Error> {
         self.mapping.get_or_init(|| Mapping::new(self.length)).as_ref()
     }
@@ -124,6 +152,7 @@ impl Backing {
         if self.is_touched() && length <= POISON_BYTES_MAX {
             fill(&Bytes::inside(self, offset), &[POISON], length);
         }
+        self.forget_written(offset, length);
     }
 }
 
@@ -252,17 +281,33 @@ pub(crate) fn host_cells<T>(_owner: &T, address: u64, length: usize) -> Option<&
     Some(unsafe { slice::from_raw_parts(start.cast::<Cell<u8>>(), length) })
 }
 
+/// Notes that bytes were written: all of them, or as far as those are that they were copied from.
+fn note_written(to: &Bytes, skip: usize, length: usize, from: Option<&Bytes>) {
+    let Bytes::Device { backing, offset } = to else { return };
+    let Some(written) = backing.written() else { return };
+    let source = match from {
+        Some(Bytes::Device { backing, offset }) => backing.written().map(|source| (source, *offset)),
+        Some(Bytes::Host(_)) | None => None,
+    };
+    match source {
+        Some((source, start)) => written.copy(offset + skip, source, start, length),
+        None => written.set(offset + skip, length, true),
+    }
+}
+
 /// Copies `length` bytes; the ranges may overlap. False when either side is not there.
 pub(crate) fn copy(to: &Bytes, from: &Bytes, length: usize) -> bool {
-    let (Some(to), Some(from)) = (to.pointer(length), from.pointer(length)) else { return false };
+    let (Some(target), Some(source)) = (to.pointer(length), from.pointer(length)) else { return false };
     // SAFETY: both sides are valid for `length` bytes, checked for device memory and vouched for otherwise.
-    unsafe { ptr::copy(from, to, length) };
+    unsafe { ptr::copy(source, target, length) };
+    note_written(to, 0, length, Some(from));
     true
 }
 
 /// Writes `pattern` over and over until `length` bytes are written. False when they are not there.
 pub(crate) fn fill(to: &Bytes, pattern: &[u8], length: usize) -> bool {
     let Some(start) = to.pointer(length) else { return false };
+    note_written(to, 0, length, None);
     if let [byte] = *pattern {
         // SAFETY: valid for `length` bytes, checked for device memory and vouched for otherwise.
         unsafe { ptr::write_bytes(start, byte, length) };
@@ -289,6 +334,7 @@ pub(crate) fn write(to: &Bytes, bytes: &[u8]) -> bool {
     let Some(start) = to.pointer(bytes.len()) else { return false };
     // SAFETY: the target is valid for as many bytes.
     unsafe { ptr::copy(bytes.as_ptr(), start, bytes.len()) };
+    note_written(to, 0, bytes.len(), None);
     true
 }
 
@@ -306,6 +352,7 @@ pub(crate) fn write_word(to: &Bytes, skip: usize, bytes: &[u8]) -> bool {
     let Some(start) = skip.checked_add(bytes.len()).and_then(|end| to.pointer(end)) else { return false };
     // SAFETY: the target is valid for `skip` bytes and as many as are written.
     unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), start.wrapping_add(skip), bytes.len()) };
+    note_written(to, skip, bytes.len(), None);
     true
 }
 
@@ -370,18 +417,18 @@ mod tests {
 
     #[test]
     fn untouched_memory_costs_nothing_and_is_poisoned_when_small() {
-        let large = Backing::new(150 << 30);
+        let large = Backing::new(150 << 30, true);
         assert!(!large.is_touched());
         let end = Bytes::inside(&large, (150 << 30) - 4);
         assert!(write(&end, &[1, 2, 3, 4]));
         assert_eq!(read(&end, 4), Some(vec![1, 2, 3, 4]));
-        let small = Backing::new(4096);
+        let small = Backing::new(4096, false);
         assert_eq!(read(&Bytes::inside(&small, 0), 2), Some(vec![POISON; 2]));
     }
 
     #[test]
     fn ranges_are_checked() {
-        let backing = Backing::new(16);
+        let backing = Backing::new(16, false);
         assert!(!write(&Bytes::inside(&backing, 15), &[1, 2]));
         assert!(read(&Bytes::inside(&backing, 17), 0).is_none());
         assert!(!fill(&Bytes::inside(&backing, 0), &[1], 17));
@@ -389,7 +436,7 @@ mod tests {
 
     #[test]
     fn patterns_repeat() {
-        let backing = Backing::new(16);
+        let backing = Backing::new(16, false);
         let start = Bytes::inside(&backing, 0);
         assert!(fill(&start, &[1, 2, 3, 4], 8));
         assert_eq!(read(&start, 9), Some(vec![1, 2, 3, 4, 1, 2, 3, 4, POISON]));

@@ -7,6 +7,7 @@
 //! Invariants: regions do not overlap; an allocation lies inside one region; `used_bytes` of a device is the sum of
 //! the physical memory of its regions and handles, but for what other processes have taken, and with `others_bytes` never above `capacity_bytes`.
 
+pub(crate) mod blocks;
 pub(crate) mod bytes;
 mod heap;
 mod host;
@@ -15,6 +16,7 @@ mod resident;
 mod space;
 mod transfer;
 mod view;
+mod written;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -25,8 +27,9 @@ pub(crate) use managed::{CPU, Location, Managed, Pages, Stretch};
 pub(crate) use resident::Blocks as ManagedBlocks;
 pub(crate) use space::GRANULE;
 pub(crate) use transfer::{BadAddress, Endpoint, Fill, Source, Transfer};
-pub(crate) use view::{Access, DeviceView, Noticed};
+pub(crate) use view::{DeviceView, Noticed};
 
+use self::blocks::Blocks;
 use self::bytes::{Backing, Bytes};
 use self::resident::Resident;
 use self::space::Space;
@@ -152,6 +155,10 @@ pub(crate) struct Memory {
     /// Addresses that nodes of graphs allocate, with their lengths and devices.
     promises: BTreeMap<u64, (u64, u32)>,
     prescribed: VecDeque<u64>,
+    /// Whether it is noted which bytes of devices are written.
+    tracks: bool,
+    /// What the program's own allocator has cut out of all this.
+    pub(crate) blocks: Blocks,
     /// Pages of managed memory that prefetches have moved.
     moved_pages: u64,
     next_id: u64,
@@ -174,8 +181,26 @@ impl Memory {
             ghosts: BTreeMap::new(),
             promises: BTreeMap::new(),
             prescribed: VecDeque::new(),
+            tracks: false,
+            blocks: Blocks::default(),
             moved_pages: 0,
             next_id: 1,
+        }
+    }
+
+    /// The same, in which it is noted which bytes of devices are written, if `tracks`.
+    pub(crate) fn tracking(self, tracks: bool) -> Self {
+        Self { tracks, ..self }
+    }
+
+    /// Nobody has written a range of device memory, as far as anybody is to know.
+    pub(crate) fn forget_written(&self, address: u64, length: u64) {
+        let mut at = address;
+        while let Some((base, region)) = self.region_at(at).filter(|_| at < address + length) {
+            let end = (base + region.length).min(address + length);
+            let (offset, bytes) = (usize::try_from(at - base).unwrap_or(0), usize::try_from(end - at).unwrap_or(0));
+            region.backing.forget_written(region.offset + offset, bytes);
+            at = end;
         }
     }
 
@@ -256,7 +281,7 @@ impl Memory {
 
     /// Puts fresh bytes behind addresses that were taken, physical memory having been taken too.
     pub(crate) fn back(&mut self, base: u64, length: u64, device: u32, kind: RegionKind) -> Answer {
-        let backing = Backing::new(usize::try_from(length).map_err(|_| OUT_OF_MEMORY)?);
+        let backing = Backing::new(usize::try_from(length).map_err(|_| OUT_OF_MEMORY)?, self.tracks);
         self.map(base, Region { length, device, kind, backing, offset: 0, accessible: true, writable: true });
         Ok(())
     }
@@ -285,6 +310,7 @@ impl Memory {
 
     /// Gives a range of addresses back.
     pub(crate) fn give_back_addresses(&mut self, device: u32, base: u64) {
+        self.blocks.forget_segment(base);
         if let Ok(memory) = self.device(device) {
             memory.space.give_back(base);
         }
@@ -297,7 +323,9 @@ impl Memory {
 
     /// Takes the bytes away from behind the range that begins at `base`.
     pub(crate) fn unmap(&mut self, base: u64) -> Option<Region> {
-        self.regions.remove(&base)
+        let region = self.regions.remove(&base)?;
+        self.blocks.unkeep(base, base + region.length);
+        Some(region)
     }
 
     /// Changes whether the region that begins at `base` may be touched, and written to.
@@ -434,6 +462,7 @@ impl Memory {
         let (region_kind, backing) = (region.kind, Arc::clone(&region.backing));
         let offset = usize::try_from(base - region_base).unwrap_or(0);
         let allocation = self.allocations.remove(&base).ok_or(INVALID_VALUE)?;
+        self.blocks.forget_segment(base);
         match region_kind {
             RegionKind::Whole => self.drop_region(base),
             RegionKind::Chunk if self.allocations_within(region_base, GRANULE).next().is_none() => {

@@ -1,28 +1,16 @@
 //! Memory as a kernel sees it: single values at addresses of devices and of pinned host memory.
 //!
-//! A window is what one allocation, mapping or pinned range covers: inside it everything is right. Any other access is
-//! looked at one by one. Nothing is mapped or freed while a kernel runs.
+//! A window is what one allocation, mapping or pinned range covers, or one block where an allocator of the program tells of
+//! those: inside it everything is right. Any other access is looked at one by one. Nothing is mapped or freed while a kernel runs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ptx_sim::{Fault, Window};
+use ptx_sim::{Fault, FindingKind, Notice, Window};
 
 use super::bytes::{self, Bytes};
 use super::resident::block_at;
 use super::{Heap, Look, ManagedBlocks, Memory, Region};
-use crate::report::ReportKind;
-
-/// The most findings of a launch that are told; the others would say the same.
-const FINDINGS_MAX: usize = 4;
-
-/// An access that hardware lets pass although the program has no business there.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Access {
-    pub(crate) kind: ReportKind,
-    pub(crate) address: u64,
-    pub(crate) bytes: u64,
-    pub(crate) what: &'static str,
-}
+use crate::model::engine::OpId;
 
 /// Memory for one launch.
 #[derive(Debug)]
@@ -32,6 +20,10 @@ pub(crate) struct DeviceView<'m> {
     devices: &'m [u32],
     /// Conditions of conditional nodes that the launch may set.
     conditions: &'m BTreeSet<u64>,
+    /// The work that the program queued.
+    work: OpId,
+    /// What was wrong with the last access.
+    wrong: Option<Notice>,
     /// What the launch may allocate from.
     heap: Option<Heap>,
     noticed: Noticed,
@@ -40,8 +32,6 @@ pub(crate) struct DeviceView<'m> {
 /// What a launch left behind beside what it wrote.
 #[derive(Debug, Default)]
 pub(crate) struct Noticed {
-    /// Accesses that hardware lets pass.
-    pub(crate) findings: Vec<Access>,
     /// The conditions that were set.
     pub(crate) conditions: BTreeMap<u64, u32>,
     /// Managed memory that was touched. A window is one block of it, so that others are asked for.
@@ -52,8 +42,8 @@ pub(crate) struct Noticed {
 }
 
 impl<'m> DeviceView<'m> {
-    pub(crate) fn new(memory: &'m Memory, devices: &'m [u32], conditions: &'m BTreeSet<u64>) -> Self {
-        Self { memory, devices, conditions, heap: None, noticed: Noticed::default() }
+    pub(crate) fn new(memory: &'m Memory, devices: &'m [u32], conditions: &'m BTreeSet<u64>, work: OpId) -> Self {
+        Self { memory, devices, conditions, work, wrong: None, heap: None, noticed: Noticed::default() }
     }
 
     /// The same with a heap.
@@ -61,7 +51,7 @@ impl<'m> DeviceView<'m> {
         Self { heap, ..self }
     }
 
-    /// What was noticed, set and printed, and the heap.
+    /// What was set and printed, and the heap.
     pub(crate) fn finish(self) -> (Noticed, Option<Heap>) {
         (self.noticed, self.heap)
     }
@@ -82,29 +72,41 @@ impl<'m> DeviceView<'m> {
     }
 
     /// The bytes of an access that no window holds, and whether they may be written.
-    fn look(&mut self, address: u64, length: u64) -> Result<(Bytes, bool), Fault> {
+    fn look(&mut self, verb: &str, address: u64, length: u64) -> Result<(Bytes, bool), Fault> {
         if !self.memory.is_device_address(address) {
             let all = self.memory.is_pinned(address, length);
+            self.wrong = self.memory.blocks.wrong(verb, address, length, self.work);
             return if all { Ok((Bytes::host(address), true)) } else { Err(Fault::Address) };
         }
         let (base, region) = self.region(address, length).ok_or(Fault::Address)?;
-        if !region.is_whole() {
-            self.note(address, length);
+        self.wrong = self.memory.blocks.wrong(verb, address, length, self.work);
+        if !region.is_whole() && self.wrong.is_none() {
+            self.note(verb, address, length);
         }
         let offset = region.offset + usize::try_from(address - base).map_err(|_| Fault::Address)?;
         Ok((Bytes::inside(&region.backing, offset), region.writable))
     }
 
-    fn note(&mut self, address: u64, bytes: u64) {
+    fn note(&mut self, verb: &str, address: u64, bytes: u64) {
         let (kind, what) = match self.look_at(address, bytes) {
             Look::Fine | Look::Ghost | Look::Unmapped => return,
-            Look::PastTheEnd => (ReportKind::OutOfBounds, "past the end of the allocation"),
-            Look::Early => (ReportKind::UseBeforeAllocation, "which is not allocated yet"),
-            Look::NotAllocated => (ReportKind::UseAfterFree, "which is not allocated"),
+            Look::PastTheEnd => (FindingKind::OutOfBounds, "past the end of the allocation"),
+            Look::Early => (FindingKind::UseBeforeAllocation, "which is not allocated yet"),
+            Look::NotAllocated => (FindingKind::UseAfterFree, "which is not allocated"),
         };
-        if self.noticed.findings.len() < FINDINGS_MAX {
-            self.noticed.findings.push(Access { kind, address, bytes, what });
+        self.wrong = Some(Notice { kind, text: format!("{verb} {bytes} bytes, {what}") });
+    }
+
+    /// The part of a range that work may touch as far as blocks are told of, with the address in it; all of it where none
+    /// are.
+    fn of_block(&self, address: u64, (base, length): (u64, u64)) -> Option<(u64, u64)> {
+        let blocks = &self.memory.blocks;
+        if !blocks.is_segment(address) {
+            return Some((base, length));
         }
+        let (start, bytes) = blocks.range_at(address, self.work)?;
+        let (first, end) = (start.max(base), (start + bytes).min(base + length));
+        Some((first, end - first))
     }
 }
 
@@ -118,9 +120,9 @@ impl<'m> ptx_sim::Memory<'m> for DeviceView<'m> {
             } else {
                 0..pinned.length
             };
-            let base = start + inside.start;
-            let bytes = bytes::host_cells(self.memory, base, usize::try_from(inside.end - inside.start).ok()?)?;
-            return Some(Window { base, bytes, writable: true });
+            let (base, length) = self.of_block(address, (start + inside.start, inside.end - inside.start))?;
+            let bytes = bytes::host_cells(self.memory, base, usize::try_from(length).ok()?)?;
+            return Some(Window { base, bytes, writable: true, written: None });
         }
         let (region_base, region) = self.region(address, 1)?;
         let (base, length) = match self.memory.allocation_at(address) {
@@ -128,21 +130,27 @@ impl<'m> ptx_sim::Memory<'m> for DeviceView<'m> {
             Some(found) if found.present => (found.base, found.length),
             Some(_) | None => return None,
         };
+        let (base, length) = self.of_block(address, (base, length))?;
         let offset = region.offset + usize::try_from(base - region_base).ok()?;
         let bytes = region.backing.cells(offset, usize::try_from(length).ok()?)?;
-        Some(Window { base, bytes, writable: region.writable })
+        let written = region.backing.written().and_then(|written| written.part(offset, bytes.len()));
+        Some(Window { base, bytes, writable: region.writable, written })
     }
 
     fn load(&mut self, address: u64, length: u64) -> Result<u64, Fault> {
-        let (at, _) = self.look(address, length)?;
+        let (at, _) = self.look("reads", address, length)?;
         bytes::read_word(&at, 0, usize::try_from(length).unwrap_or(8)).ok_or(Fault::Address)
     }
 
     fn store(&mut self, address: u64, length: u64, value: u64) -> Result<(), Fault> {
-        let (at, writable) = self.look(address, length)?;
+        let (at, writable) = self.look("writes", address, length)?;
         let count = usize::try_from(length).unwrap_or(8).min(8);
         let written = writable && bytes::write_word(&at, 0, &value.to_le_bytes()[..count]);
         if written { Ok(()) } else { Err(Fault::Address) }
+    }
+
+    fn noticed(&mut self) -> Option<Notice> {
+        self.wrong.take()
     }
 
     fn set_condition(&mut self, handle: u64, value: u64) -> Result<(), Fault> {
@@ -186,7 +194,7 @@ mod tests {
         let mine = memory.allocate(0, 1, 100).expect("fits");
         let other = memory.allocate(1, 2, 100).expect("fits");
         let none = BTreeSet::new();
-        let mut view = DeviceView::new(&memory, &[0], &none);
+        let mut view = DeviceView::new(&memory, &[0], &none, OpId(1));
         assert_eq!(view.window(mine + 8).map(|window| (window.base, window.bytes.len())), Some((mine, 100)));
         assert!(view.window(other).is_none() && view.window(16).is_none());
         assert_eq!(view.store(mine + 8, 4, 0x0102_0304), Ok(()));
@@ -194,7 +202,8 @@ mod tests {
         assert_eq!(view.load(other, 4), Err(Fault::Address));
         assert_eq!(view.load(16, 4), Err(Fault::Address));
         assert!(view.load(mine + 96, 8).is_ok(), "hardware does not notice");
-        let kinds: Vec<_> = view.finish().0.findings.iter().map(|finding| finding.kind).collect();
-        assert_eq!(kinds, [ReportKind::OutOfBounds]);
+        let text = "reads 8 bytes, past the end of the allocation".to_owned();
+        assert_eq!(view.noticed(), Some(Notice { kind: FindingKind::OutOfBounds, text }));
+        assert_eq!(view.noticed(), None);
     }
 }
