@@ -49,6 +49,7 @@ pub mod memory;
 mod old;
 mod pointer;
 mod pools;
+pub mod random;
 mod selection;
 pub mod streams;
 mod summary;
@@ -61,6 +62,7 @@ pub use graphs::*;
 pub use green_contexts::*;
 pub use kernels::*;
 pub use memory::*;
+pub use random::*;
 pub use streams::*;
 
 pub use c10_core::{

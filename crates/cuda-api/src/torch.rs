@@ -17,8 +17,8 @@
 #![expect(non_upper_case_globals, reason = "the names are torch's")]
 
 pub use aten_cuda::{
-    DType, Device, Element, Error, Operand, Result, Scalar, Storage, Tensor, TensorError, ToDevice, promote_types,
-    result_type,
+    DType, Device, Element, Error, Generator, Operand, Result, Scalar, Storage, Tensor, TensorError, ToDevice,
+    promote_types, result_type,
 };
 
 macro_rules! dtypes {
@@ -134,4 +134,57 @@ pub fn mm(a: &Tensor, b: &Tensor) -> Result<Tensor> {
 /// As for the method.
 pub fn bmm(a: &Tensor, b: &Tensor) -> Result<Tensor> {
     a.bmm(b)
+}
+
+/// `beta * input + alpha * mat1 @ mat2` (`torch.addmm`); see [`Tensor::addmm`].
+///
+/// # Errors
+/// As for the method.
+pub fn addmm(
+    input: &Tensor,
+    mat1: &Tensor,
+    mat2: &Tensor,
+    beta: impl Into<Scalar>,
+    alpha: impl Into<Scalar>,
+) -> Result<Tensor> {
+    input.addmm(mat1, mat2, beta, alpha)
+}
+
+/// `beta * input + alpha * batch1 @ batch2` for batches (`torch.baddbmm`); see [`Tensor::baddbmm`].
+///
+/// # Errors
+/// As for the method.
+pub fn baddbmm(
+    input: &Tensor,
+    batch1: &Tensor,
+    batch2: &Tensor,
+    beta: impl Into<Scalar>,
+    alpha: impl Into<Scalar>,
+) -> Result<Tensor> {
+    input.baddbmm(batch1, batch2, beta, alpha)
+}
+
+/// Numbers from 0 up to 1, by the default generator of the device (`torch.rand`).
+///
+/// # Errors
+/// As for [`empty`], the dtype is no float, or the device failed.
+pub fn rand(sizes: &[i64], dtype: DType, device: impl ToDevice) -> Result<Tensor> {
+    Tensor::rand(sizes, dtype, device, None)
+}
+
+/// Numbers of the normal distribution with mean 0 and deviation 1, by the default generator of the device
+/// (`torch.randn`).
+///
+/// # Errors
+/// As for [`rand`].
+pub fn randn(sizes: &[i64], dtype: DType, device: impl ToDevice) -> Result<Tensor> {
+    Tensor::randn(sizes, dtype, device, None)
+}
+
+/// Integers from `low` up to `high`, which is not among them, by the default generator of the device (`torch.randint`).
+///
+/// # Errors
+/// As for [`empty`], the range has no integer, or the device failed.
+pub fn randint(low: i64, high: i64, sizes: &[i64], dtype: DType, device: impl ToDevice) -> Result<Tensor> {
+    Tensor::randint(low, high, sizes, dtype, device, None)
 }
