@@ -568,9 +568,9 @@ fn destroy_while_current(cu: &Cuda<'_>) -> CaseResult {
     want!(CONTEXT_IS_DESTROYED, cu.cuMemAlloc_v2(&mut pointer, 16));
     want!(SUCCESS, cu.cuEventQuery(event));
     ok!(cu.cuCtxSetCurrent(primary));
+    // Making the destroyed one current again is answered with success, but leaving it once more is more than drivers
+    // survive.
     want!(SUCCESS, cu.cuMemsetD8_v2(memory, 2, 16));
-    want!(SUCCESS, cu.cuCtxSetCurrent(context));
-    ok!(cu.cuCtxSetCurrent(primary));
     Ok(())
 }
 

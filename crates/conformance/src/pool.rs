@@ -470,6 +470,9 @@ fn pointers_to_export(cu: &Cuda<'_>) -> CaseResult {
     for wrong in [0, pointer + 16, other, cu.alloc(4096)?] {
         want!(INVALID_VALUE, cu.cuMemPoolExportPointer(&mut data, wrong));
     }
+    // Nothing in a pool can be exported before the pool itself.
+    want!(INVALID_VALUE, cu.cuMemPoolExportPointer(&mut data, pointer));
+    export(cu, shared)?;
     want!(INVALID_VALUE, cu.cuMemPoolExportPointer(ptr::null_mut(), pointer));
     ok!(cu.cuMemPoolExportPointer(&mut data, pointer));
     that!(cu, data.reserved != [0; 64]);
@@ -517,8 +520,8 @@ fn imported_in_the_same_process(cu: &Cuda<'_>) -> CaseResult {
     let (pool, stream, mut data) = (exportable(cu)?, cu.stream()?, nothing());
     let pointer = alloc_from(cu, pool, 4096, stream)?;
     ok!(cu.cuMemsetD8Async(pointer, 9, 4096, stream));
-    ok!(cu.cuMemPoolExportPointer(&mut data, pointer));
     let (imported, mut there) = (import(cu, pool)?, 0);
+    ok!(cu.cuMemPoolExportPointer(&mut data, pointer));
     that!(cu, imported != pool);
     want!(INVALID_VALUE, cu.cuMemPoolImportPointer(&mut there, pool, &mut data));
     want!(INVALID_VALUE, cu.cuMemPoolImportPointer(&mut there, imported, &mut nothing()));
@@ -543,8 +546,8 @@ fn imported_pointer_freed(cu: &Cuda<'_>) -> CaseResult {
     let (pool, stream, mut data) = (exportable(cu)?, cu.stream()?, nothing());
     let pointer = alloc_from(cu, pool, 4096, stream)?;
     ok!(cu.cuMemsetD8Async(pointer, 9, 4096, stream));
-    ok!(cu.cuMemPoolExportPointer(&mut data, pointer));
     let (imported, mut there, mut again) = (import(cu, pool)?, 0, 0);
+    ok!(cu.cuMemPoolExportPointer(&mut data, pointer));
     ok!(cu.cuMemPoolImportPointer(&mut there, imported, &mut data));
     ok!(cu.cuMemPoolImportPointer(&mut again, imported, &mut data));
     same!(cu, again, there);
@@ -568,8 +571,8 @@ fn imported_pointer_freed(cu: &Cuda<'_>) -> CaseResult {
 fn imported_pool_is_for_imports(cu: &Cuda<'_>) -> CaseResult {
     let (pool, stream, mut data) = (exportable(cu)?, cu.stream()?, nothing());
     let pointer = alloc_from(cu, pool, 4096, stream)?;
-    ok!(cu.cuMemPoolExportPointer(&mut data, pointer));
     let (imported, mut there, mut file) = (import(cu, pool)?, 0, -1_i32);
+    ok!(cu.cuMemPoolExportPointer(&mut data, pointer));
     ok!(cu.cuMemPoolImportPointer(&mut there, imported, &mut data));
     want!(INVALID_VALUE, cu.cuMemAllocFromPoolAsync(&mut 0, 4096, imported, stream));
     want!(INVALID_VALUE, cu.cuMemPoolExportToShareableHandle((&raw mut file).cast(), imported, FILE, 0));

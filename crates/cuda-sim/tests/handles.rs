@@ -224,8 +224,9 @@ fn two_processes_share_a_pool() {
     let (small, large) = (alloc(&rig, pool, 100, stream), alloc(&rig, pool, LARGE, stream));
     rig.write(small, b"from the first");
     rig.write(large + (LARGE - 1) as u64, &[7]);
+    let file = export_pool(&rig, pool);
     let data = [small, large].map(|pointer| export_pointer(&rig, pointer));
-    in_another_process("pool", &export_pool(&rig, pool), &data);
+    in_another_process("pool", &file, &data);
     assert_eq!(rig.read(small, 14), b"from the other");
     assert_eq!(rig.read(large + (LARGE - 1) as u64, 1), [77]);
 }
@@ -256,8 +257,8 @@ fn only_chunks_that_imports_are_in_are_mapped() {
     let rig = rig();
     let (pool, stream) = (pool(&rig), rig.stream(1));
     let (small, large) = (alloc(&rig, pool, 100, stream), alloc(&rig, pool, LARGE, stream));
-    let data = [small, large].map(|pointer| export_pointer(&rig, pointer));
     let imported = import_pool(&rig, &export_pool(&rig, pool));
+    let data = [small, large].map(|pointer| export_pointer(&rig, pointer));
     let (near, far) = (import_pointer(&rig, imported, data[0]), import_pointer(&rig, imported, data[1]));
     let is_mapped = |address: u64| rig.machine.memory_file(address).is_some();
     let end = far + (LARGE - 1) as u64;

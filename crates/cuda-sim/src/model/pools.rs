@@ -41,6 +41,8 @@ pub(crate) struct DevicePool {
     pub(crate) origin: Origin,
     /// The bytes behind all of its addresses, for a pool that processes share; else each chunk has bytes of its own.
     pub(super) backing: Option<Arc<Backing>>,
+    /// The program has exported it; before that nothing in it can be exported.
+    pub(super) exported: bool,
     /// The program destroyed it, and its memory is still used.
     destroyed: bool,
     /// What devices may do with its memory; the owner may do everything.
@@ -73,7 +75,7 @@ impl State {
         let base = self.memory.take_addresses_quietly(device, SPAN)?;
         let key = self.new_handle();
         let (books, access) = (Pool::new(SPAN, max_bytes), BTreeMap::new());
-        let pool = DevicePool { device, base, books, origin, backing, destroyed: false, access, reuse: [1; 3] };
+        let pool = DevicePool { device, base, books, origin, backing, exported: false, destroyed: false, access, reuse: [1; 3] };
         self.pools.insert(key, pool);
         Ok(key)
     }

@@ -40,7 +40,9 @@ impl State {
     pub(crate) fn export_pool(&mut self, key: u64) -> Answer<OwnedFd> {
         let handle = self.shared_pool(key)?;
         let backing = self.pool(key)?.backing.clone().ok_or(INVALID_VALUE)?;
-        backing.hand_out(SharedHandle { bytes: SPAN, ..handle }, HandleKind::Pool).ok_or(OUT_OF_MEMORY)
+        let file = backing.hand_out(SharedHandle { bytes: SPAN, ..handle }, HandleKind::Pool).ok_or(OUT_OF_MEMORY)?;
+        self.pool(key)?.exported = true;
+        Ok(file)
     }
 
     /// What names a pool that can be exported, with no part of it.
@@ -74,11 +76,14 @@ impl State {
         self.new_pool(label.device, 0, origin, Some(backing))
     }
 
-    /// What names an allocation of a pool that can be exported, by its first address.
+    /// What names an allocation of a pool that was exported, by its first address.
     pub(crate) fn export_pooled(&mut self, address: u64) -> Answer<SharedHandle> {
         let found = self.memory.allocation_at(address).filter(|found| found.base == address).ok_or(INVALID_VALUE)?;
         let (bytes, key) = (found.length, found.pool.ok_or(INVALID_VALUE)?);
         let handle = self.shared_pool(key)?;
+        if !self.pool(key)?.exported {
+            return Err(INVALID_VALUE);
+        }
         Ok(SharedHandle { offset: address - self.pool(key)?.base, bytes, ..handle })
     }
 

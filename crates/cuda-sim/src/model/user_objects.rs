@@ -71,7 +71,8 @@ impl State {
         data: u64,
         references: u32,
     ) -> Answer<u64> {
-        let references = positive(references)?;
+        // A new object may have any number of references; later calls take and give fewer than 2^31 at once.
+        let references = Some(u64::from(references)).filter(|&references| references > 0).ok_or(INVALID_VALUE)?;
         let destroy = HostWork::Function { function: destroy, data };
         let own = Arc::new(Kept { destroy, orphans: self.orphans.clone() });
         let key = self.new_handle();
