@@ -209,7 +209,11 @@ fn builtin_call<'m, M: Memory<'m>>(
                 print::assertion(core, common, warp, (lane, thread), values)?;
                 return Err(stop(Fault::Assert));
             }
-            Builtin::Malloc => core.memory.allocate(values[0]),
+            Builtin::Malloc => {
+                let given = core.memory.allocate(values[0]);
+                core.watch.forget(given, values[0]);
+                given
+            }
             Builtin::Free => core.memory.free(values[0]).map(|()| 0).map_err(stop)?,
             Builtin::SetConditional => core.memory.set_condition(values[0], values[1]).map(|()| 0).map_err(stop)?,
         };

@@ -144,6 +144,13 @@ impl Watch {
         self.checks.any()
     }
 
+    /// A thread was given this memory of the heap: what others did there before has nothing to do with it.
+    pub(super) fn forget(&mut self, address: u64, bytes: u64) {
+        if self.is_on() && address != 0 {
+            (0..bytes.div_ceil(4)).for_each(|word| *self.global.word(address + 4 * word) = Word::default());
+        }
+    }
+
     /// A block begins.
     pub(super) fn begin(&mut self, block: u64, threads: u32, shared_bytes: usize) {
         if self.is_on() {
