@@ -75,7 +75,17 @@ impl State {
         let base = self.memory.take_addresses_quietly(device, SPAN)?;
         let key = self.new_handle();
         let (books, access) = (Pool::new(SPAN, max_bytes), BTreeMap::new());
-        let pool = DevicePool { device, base, books, origin, backing, exported: false, destroyed: false, access, reuse: [1; 3] };
+        let pool = DevicePool {
+            device,
+            base,
+            books,
+            origin,
+            backing,
+            exported: false,
+            destroyed: false,
+            access,
+            reuse: [1; 3],
+        };
         self.pools.insert(key, pool);
         Ok(key)
     }
