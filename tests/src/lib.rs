@@ -10,6 +10,7 @@ pub mod conformance;
 pub mod fills;
 pub mod kernels;
 pub mod ops;
+mod recorded;
 pub mod replay;
 #[forbid(unsafe_code)]
 pub mod script;

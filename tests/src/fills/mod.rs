@@ -15,6 +15,7 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use crate::ops::bind;
+use crate::recorded::{self, Options};
 
 /// One recorded fill.
 pub(crate) struct Fill {
@@ -26,14 +27,6 @@ pub(crate) struct Fill {
     /// The first bytes of the result.
     pub(crate) head: Vec<u8>,
     sha256: Vec<u8>,
-}
-
-/// What the command line asks for.
-struct Options {
-    files: Vec<String>,
-    driver: String,
-    filter: Option<String>,
-    all: bool,
 }
 
 /// How a fill did.
@@ -48,33 +41,8 @@ enum Outcome {
 }
 
 /// The program `fills`.
-#[expect(clippy::print_stdout, clippy::print_stderr, reason = "the output of a program")]
 pub fn main(arguments: Vec<String>) -> ExitCode {
-    match parse(arguments).and_then(|options| run(&options)) {
-        Ok((passed, failed)) => {
-            println!("{passed} passed, {failed} failed");
-            ExitCode::from(u8::from(failed > 0))
-        }
-        Err(text) => {
-            eprintln!("error: {text}");
-            ExitCode::from(2)
-        }
-    }
-}
-
-fn parse(arguments: Vec<String>) -> Result<Options, String> {
-    let mut options = Options { files: Vec::new(), driver: "sim".to_owned(), filter: None, all: false };
-    let mut words = arguments.into_iter();
-    while let Some(word) = words.next() {
-        let mut value = || words.next().ok_or_else(|| format!("{word} needs a value"));
-        match word.as_str() {
-            "--driver" => options.driver = value()?,
-            "--filter" => options.filter = Some(value()?),
-            "--all" => options.all = true,
-            _ => options.files.push(word),
-        }
-    }
-    if options.files.is_empty() { Err("name a file to check".to_owned()) } else { Ok(options) }
+    recorded::main(arguments, run)
 }
 
 #[expect(clippy::print_stdout, reason = "the output of a program")]

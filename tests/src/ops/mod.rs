@@ -13,30 +13,13 @@ use std::process::ExitCode;
 
 use c10_core::Runtime;
 
+use crate::recorded::{self, Options};
+
 use self::file::{Case, File, Outcome};
 
-/// What the command line asks for.
-struct Options {
-    files: Vec<String>,
-    driver: String,
-    filter: Option<String>,
-    all: bool,
-}
-
 /// The program `ops`.
-#[expect(clippy::print_stdout, clippy::print_stderr, reason = "the output of a program")]
 pub fn main(arguments: Vec<String>) -> ExitCode {
-    let outcome = parse(arguments).and_then(|options| run(&options));
-    match outcome {
-        Ok((passed, failed)) => {
-            println!("{passed} passed, {failed} failed");
-            ExitCode::from(u8::from(failed > 0))
-        }
-        Err(text) => {
-            eprintln!("error: {text}");
-            ExitCode::from(2)
-        }
-    }
+    recorded::main(arguments, run)
 }
 
 /// The program `accuracy`.
@@ -76,21 +59,6 @@ pub fn accuracy(arguments: Vec<String>) -> ExitCode {
             ExitCode::from(2)
         }
     }
-}
-
-fn parse(arguments: Vec<String>) -> Result<Options, String> {
-    let mut options = Options { files: Vec::new(), driver: "sim".to_owned(), filter: None, all: false };
-    let mut words = arguments.into_iter();
-    while let Some(word) = words.next() {
-        let mut value = || words.next().ok_or_else(|| format!("{word} needs a value"));
-        match word.as_str() {
-            "--driver" => options.driver = value()?,
-            "--filter" => options.filter = Some(value()?),
-            "--all" => options.all = true,
-            _ => options.files.push(word),
-        }
-    }
-    if options.files.is_empty() { Err("name a file to check".to_owned()) } else { Ok(options) }
 }
 
 #[expect(clippy::print_stdout, reason = "the output of a program")]

@@ -173,10 +173,9 @@ impl Variants {
         if let Some(&known) = self.targets.read().unwrap_or_else(PoisonError::into_inner).get(&device) {
             return Ok(known);
         }
-        let (major, minor) = runtime.devices().capability(device)?;
+        let (major, _) = runtime.devices().capability(device)?;
         // Nothing that is generated needs more than 8.0 has.
         let target = if major >= 8 { 80 } else { 75 };
-        let _ = minor;
         self.targets.write().unwrap_or_else(PoisonError::into_inner).insert(device, target);
         Ok(target)
     }

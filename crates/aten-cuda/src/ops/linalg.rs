@@ -126,13 +126,9 @@ impl Tensor {
     /// memory, or the device failed.
     pub fn matmul(&self, other: &Self) -> Result<Self> {
         match (self.dim(), other.dim()) {
-            (0, dim) | (dim, 0) => {
-                let (first, second) = (self.dim(), other.dim());
-                let _ = dim;
-                Err(invalid(format!(
-                    "both arguments to matmul need to be at least 1D, but they are {first}D and {second}D"
-                )))
-            }
+            (first @ 0, second) | (first, second @ 0) => Err(invalid(format!(
+                "both arguments to matmul need to be at least 1D, but they are {first}D and {second}D"
+            ))),
             (1, 1) => self.dot(other),
             (2, 1) => self.mv(other),
             (2, 2) => self.mm(other),
