@@ -5,7 +5,7 @@
 
 mod support;
 
-use kernel_ir::pointwise::{Access, Rows, Schedule, THREADS};
+use kernel_ir::pointwise::{Access, Rows, Schedule};
 use kernel_ir::{Binary, Compare, Graph, Math, Program, Type, Unary, Value};
 use proptest::prelude::*;
 use support::{Draw, Layout, check};
@@ -141,11 +141,10 @@ fn schedules(program: &Program, seed: u64) -> Vec<(Schedule, Layout)> {
     let Access::Contiguous { vector: widest_vector, .. } = widest.access else { return all };
     let mut vector = 1;
     while vector <= widest_vector {
-        let unroll = 1 + (draw.next() % 3) as u8;
-        let schedule = Schedule { access: Access::Contiguous { vector, unroll }, target };
+        let access = Access::Contiguous { vector, unroll: 1 + (draw.next() % 3) as u8 };
+        let schedule = Schedule { access, target };
         // A whole block and a part of one.
-        let of_block = u64::from(THREADS) * u64::from(vector) * u64::from(unroll);
-        let count = of_block + draw.next() % of_block;
+        let count = schedule.elements_of_block() + draw.next() % schedule.elements_of_block();
         all.push((schedule, Layout::contiguous(program, count)));
         vector *= 2;
     }

@@ -88,16 +88,26 @@ impl Schedule {
         Self { target, ..self }
     }
 
+    /// Elements that a block computes; of rows, the most that one does.
+    #[must_use]
+    pub fn elements_of_block(&self) -> u64 {
+        u64::from(THREADS)
+            * match self.access {
+                Access::Contiguous { vector, unroll } | Access::Rows(Rows { vector, unroll, .. }) => {
+                    u64::from(vector) * u64::from(unroll)
+                }
+                Access::Strided { .. } => u64::from(STRIDED_UNROLL),
+            }
+    }
+
     /// Blocks of the launch over this many elements, in these sizes with the fastest dimension first. Contiguous kernels
     /// need no sizes.
     #[must_use]
     pub fn blocks(&self, count: u64, sizes: &[u64]) -> u64 {
-        let of_thread = match self.access {
-            Access::Contiguous { vector, unroll } => u64::from(vector) * u64::from(unroll),
-            Access::Rows(rows) => return rows.threads(sizes).div_ceil(u64::from(THREADS)),
-            Access::Strided { .. } => u64::from(STRIDED_UNROLL),
-        };
-        count.div_ceil(of_thread * u64::from(THREADS))
+        match self.access {
+            Access::Rows(rows) => rows.threads(sizes).div_ceil(u64::from(THREADS)),
+            Access::Contiguous { .. } | Access::Strided { .. } => count.div_ceil(self.elements_of_block()),
+        }
     }
 }
 
