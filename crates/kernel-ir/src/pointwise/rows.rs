@@ -6,12 +6,12 @@
 //! **Invariants:** numbers of threads, vectors and places stay below 2^31, and so does each stride in bytes; only sums of
 //! offsets are wider. Every vector of a contiguous operand begins at a multiple of its own size.
 
-use super::{Body, THREADS, widest_vector};
+use super::{Body, THREADS, largest_element, widest_vector};
 use crate::graph::Program;
 use crate::ptx::{Class, Reg, line};
 
-/// Vectors of a thread, where there are as many.
-const UNROLL: u8 = 4;
+/// Bytes of its largest operand that a thread computes: with fewer there are not enough loads under way.
+const OF_THREAD: usize = 16;
 
 /// How a kernel goes through rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -71,7 +71,9 @@ impl Rows {
             vector /= 2;
         }
         let vector = u8::try_from(vector).ok()?;
-        let mut rows = Self { rank, vector, unroll: UNROLL, along: 0, repeated, kept: 0 };
+        let unroll =
+            u8::try_from(OF_THREAD / (usize::from(vector) * largest_element(program))).unwrap_or(1).clamp(1, 8);
+        let mut rows = Self { rank, vector, unroll, along: 0, repeated, kept: 0 };
         rows.choose_along(sizes, strides, outputs);
         let along = usize::from(rows.along);
         let same = (outputs..strides.len()).filter(|&at| strides[at][along] == 0);
