@@ -47,17 +47,12 @@ fn check(function: &'static str, dtype: DType) {
     let wide = host.to_dtype(DType::F64).expect("it succeeds");
     let erfc = wide.mul(-FRAC_1_SQRT_2).and_then(|scaled| scaled.erfc()).and_then(|tails| tails.to_vec::<f64>());
     let (values, erfc) = (wide.to_vec::<f64>().expect("it succeeds"), erfc.expect("it succeeds"));
-    let number = |bits: u16| match dtype {
-        DType::F16 => f16::from_bits(bits).to_f64(),
-        _ => bf16::from_bits(bits).to_f64(),
-    };
+    let is_f16 = dtype == DType::F16;
+    let number = |bits: u16| if is_f16 { f16::from_bits(bits).to_f64() } else { bf16::from_bits(bits).to_f64() };
     for (name, found) in [("the host", apply(&host)), ("a device", apply(&device))] {
         for (at, bytes) in found.chunks(2).enumerate() {
             let (found, exact) = (u16::from_le_bytes([bytes[0], bytes[1]]), truth(function, values[at], erfc[at]));
-            let nearest = match dtype {
-                DType::F16 => f16::from_f64(exact).to_bits(),
-                _ => bf16::from_f64(exact).to_bits(),
-            };
+            let nearest = if is_f16 { f16::from_f64(exact).to_bits() } else { bf16::from_f64(exact).to_bits() };
             let near = (place(found) - place(nearest)).abs() <= 1 && !number(found).is_nan();
             let text = || format!("{function} of {dtype} {:e}: {exact:e}, on {name} {:e}", values[at], number(found));
             assert!(near || (exact.is_nan() && number(found).is_nan()), "{}", text());

@@ -153,6 +153,12 @@ impl Math {
         }
     }
 
+    /// Whether it is one instruction of a GPU.
+    #[must_use]
+    pub const fn is_instruction(self) -> bool {
+        matches!(self, Self::Exp2Near | Self::RecipNear)
+    }
+
     /// Whether the result is the exact one, rounded: the host and a GPU then have the same.
     #[must_use]
     pub const fn is_exact(self) -> bool {

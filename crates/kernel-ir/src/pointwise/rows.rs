@@ -9,6 +9,7 @@
 use super::{Body, THREADS, largest_element, widest_vector};
 use crate::graph::Program;
 use crate::ptx::{Class, Reg, line};
+use crate::types::Type;
 
 /// Bytes of its largest operand that a thread computes: with fewer there are not enough loads under way.
 const OF_THREAD: usize = 16;
@@ -50,34 +51,26 @@ impl Rows {
         let rank = u8::try_from(sizes.len()).ok().filter(|&rank| rank > 0 && fits)?;
         let outputs = program.outputs().len();
         let types = program.output_types().chain(program.inputs().iter().copied());
-        let (mut repeated, mut aligned) = (0, 16_u64);
+        let (mut repeated, mut vector) = (0, widest_vector(program));
         for (at, (ty, strides)) in types.zip(strides).enumerate() {
-            let bytes = ty.bytes() as u64;
-            match strides[0] {
-                0 if at >= outputs => repeated |= 1 << at,
-                one if one.unsigned_abs() == bytes && one > 0 => {
-                    let steps = strides[1..].iter().map(|stride| stride.unsigned_abs());
-                    let together = steps.fold(addresses[at] / bytes, |all, step| all | step / bytes);
-                    let exact = strides[1..].iter().all(|stride| stride.unsigned_abs().is_multiple_of(bytes));
-                    // The largest power of two that divides all of them, in elements.
-                    let own = 1 << together.trailing_zeros().min(4);
-                    aligned = aligned.min(if exact { own } else { 1 });
-                }
-                _ => return None,
+            if strides[0] == 0 && at >= outputs {
+                repeated |= 1 << at;
+            } else if i64::try_from(ty.bytes()) == Ok(strides[0]) {
+                vector = vector.min(aligned_elements(ty, addresses[at], &strides[1..]));
+            } else {
+                return None;
             }
         }
-        let mut vector = aligned.min(u64::from(widest_vector(program)));
-        while vector > sizes[0] {
+        while u64::from(vector) > sizes[0] {
             vector /= 2;
         }
-        let vector = u8::try_from(vector).ok()?;
-        let unroll =
-            u8::try_from(OF_THREAD / (usize::from(vector) * largest_element(program))).unwrap_or(1).clamp(1, 8);
+        let unroll = OF_THREAD / (usize::from(vector) * largest_element(program));
+        let unroll = u8::try_from(unroll.clamp(1, 8)).unwrap_or(1);
         let mut rows = Self { rank, vector, unroll, along: 0, repeated, kept: 0 };
         rows.choose_along(sizes, strides, outputs);
         let along = usize::from(rows.along);
         let same = (outputs..strides.len()).filter(|&at| strides[at][along] == 0);
-        rows.kept = same.fold(0, |kept, at| kept | 1 << at);
+        rows.kept = same.fold(0, |kept, at| kept | (1 << at));
         (rows.vectors_in_all(sizes) < u128::from(LIMIT)).then_some(rows)
     }
 
@@ -117,12 +110,19 @@ impl Rows {
     }
 
     const fn is_repeated(&self, operand: usize) -> bool {
-        self.repeated >> operand & 1 == 1
+        (self.repeated >> operand) & 1 == 1
     }
 
     const fn is_kept(&self, operand: usize) -> bool {
-        self.kept >> operand & 1 == 1
+        (self.kept >> operand) & 1 == 1
     }
+}
+
+/// The largest power of two, at most 16, of elements at a multiple of which every row begins.
+fn aligned_elements(ty: Type, address: u64, steps: &[i64]) -> u8 {
+    let together = steps.iter().fold(address, |all, step| all | step.unsigned_abs());
+    let bytes = 1_u64 << together.trailing_zeros().min(7);
+    u8::try_from((bytes / ty.bytes() as u64).clamp(1, 16)).unwrap_or(1)
 }
 
 /// Where a thread's vectors are.
@@ -260,5 +260,63 @@ impl Body<'_> {
         }
         line!(self.writer, "add.u32 {now}, {now}, {}", start.groups);
         line!(self.writer, "bra {again}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::{Binary, Graph};
+
+    fn sum(ty: Type) -> Program {
+        let mut graph = Graph::new();
+        let (a, b) = (graph.input(ty), graph.input(ty));
+        let sum = graph.binary(Binary::Add, a, b);
+        graph.output(sum);
+        graph.finish().expect("it is well typed")
+    }
+
+    const ALIGNED: [u64; 3] = [256, 512, 1024];
+
+    fn fitting(ty: Type, sizes: &[u64], strides: [&[i64]; 3], addresses: [u64; 3]) -> Option<Rows> {
+        Rows::fitting(&sum(ty), sizes, &strides, &addresses)
+    }
+
+    #[test]
+    fn vectors_are_as_wide_as_every_row_allows() {
+        let vector = |strides, addresses| fitting(Type::F32, &[64, 9], strides, addresses).map(|rows| rows.vector);
+        let row: &[i64] = &[4, 0];
+        assert_eq!(vector([&[4, 256], &[4, 256], row], ALIGNED), Some(4));
+        assert_eq!(vector([&[4, 264], &[4, 256], row], ALIGNED), Some(2), "a step");
+        assert_eq!(vector([&[4, 256], &[4, 260], row], ALIGNED), Some(1), "a step");
+        assert_eq!(vector([&[4, 256], &[4, 256], row], [256, 512, 1032]), Some(2), "an address");
+        assert_eq!(vector([&[4, 256], &[4, 256], &[0, 4]], [256, 512, 1028]), Some(4), "of what is repeated");
+        assert_eq!(vector([&[4, 256], &[4, -256], row], ALIGNED), Some(4), "backwards");
+        assert_eq!(fitting(Type::F32, &[3, 9], [&[4, 16], &[4, 16], row], ALIGNED).map(|rows| rows.vector), Some(2));
+        assert_eq!(fitting(Type::U8, &[64], [&[1], &[1], &[0]], ALIGNED).map(|rows| rows.vector), Some(16));
+    }
+
+    #[test]
+    fn other_steps_and_large_numbers_are_refused() {
+        let row: &[i64] = &[4, 0];
+        assert_eq!(fitting(Type::F32, &[64, 9], [&[4, 256], &[8, 512], row], ALIGNED), None);
+        assert_eq!(fitting(Type::F32, &[64, 9], [&[4, 256], &[-4, 256], row], ALIGNED), None);
+        assert_eq!(fitting(Type::F32, &[64, 9], [&[0, 256], &[4, 256], row], ALIGNED), None, "an output");
+        assert_eq!(fitting(Type::F32, &[64, 9], [&[4, 1 << 31], &[4, 256], row], ALIGNED), None);
+        assert_eq!(fitting(Type::F32, &[1 << 33, 9], [&[4, 256], &[4, 256], row], ALIGNED), None);
+        let many = fitting(Type::F32, &[1 << 32], [&[4], &[4], &[0]], ALIGNED).expect("2^30 vectors are few enough");
+        assert_eq!((many.vector, many.threads(&[1 << 32])), (4, 1 << 30));
+    }
+
+    #[test]
+    fn a_thread_keeps_what_its_vectors_share() {
+        let rows = fitting(Type::F32, &[63, 2, 9], [&[4, 252, 504], &[4, 252, 504], &[4, 252, 0]], ALIGNED);
+        let rows = rows.expect("it fits");
+        assert_eq!((rows.vector, rows.unroll, rows.along, rows.kept, rows.repeated), (1, 4, 2, 4, 0));
+        assert_eq!(rows.threads(&[63, 2, 9]), 63 * 2 * 3);
+        let flat = fitting(Type::F32, &[63, 2], [&[4, 252], &[4, 252], &[0, 4]], ALIGNED).expect("it fits");
+        assert_eq!((flat.unroll, flat.along, flat.kept, flat.repeated), (4, 0, 4, 4));
+        let tiny = fitting(Type::F32, &[1, 3], [&[4, 4], &[4, 4], &[4, 0]], ALIGNED).expect("it fits");
+        assert_eq!((tiny.unroll, tiny.along), (2, 1));
     }
 }
