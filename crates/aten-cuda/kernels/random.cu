@@ -109,11 +109,6 @@ __device__ __nv_bfloat16 to_bf16(float value) {
     return __ushort_as_bfloat16(value != value ? 0x7fff : (unsigned short)((bits + 0x7fff + odd) >> 16));
 }
 
-__device__ float rounded(u32 type, float value) {
-    if (type == F16) return __half2float(__float2half_rn(value));
-    return type == BF16 ? __bfloat162float(to_bf16(value)) : value;
-}
-
 __device__ void put_float(char *at, u32 type, float value) {
     switch (type) {
         case F16: *(__half *)at = __float2half_rn(value); break;
@@ -247,47 +242,55 @@ template <class T> struct Stored {
 };
 
 template <> struct Stored<__half> {
+    __device__ static __half of(__half value) { return value; }
     __device__ static __half of(float value) { return __float2half_rn(value); }
 };
 
 template <> struct Stored<__nv_bfloat16> {
+    __device__ static __nv_bfloat16 of(__nv_bfloat16 value) { return value; }
     __device__ static __nv_bfloat16 of(float value) { return to_bf16(value); }
 };
 
 const u32 FLOATS = 1 << F32 | 1 << F16 | 1 << BF16;
 
-// Neighbours that a thread stores at once, at most 16 bytes.
-const int GROUP = 4;
-template <class T> struct alignas(sizeof(T) * GROUP > 16 ? 16 : sizeof(T) * GROUP) Group {
-    T of[GROUP];
+// Says as which type a value is stored.
+template <class T> struct As {
+    __device__ operator u32() const { return 0; }
+};
+
+// Neighbours that a thread stores at once: four, or as many as 16 bytes have.
+template <class T> struct alignas(sizeof(T) == 8 ? 16 : sizeof(T) * 4) Group {
+    static const u32 count = sizeof(T) == 8 ? 2 : 4;
+    T of[count];
 };
 
 // Dense elements: a thread draws for neighbours, whose first, second and so on values lie side by side.
 template <class Draw, class T, class Make>
-__device__ void fill_groups(T *to, Stand at, const Work &work, u32 type, Make make) {
-    u32 thread = (blockIdx.x * blockDim.x + threadIdx.x) * GROUP;
+__device__ void fill_groups(T *to, Stand at, const Work &work, Make make) {
+    const u32 count = Group<T>::count;
+    u32 thread = (blockIdx.x * blockDim.x + threadIdx.x) * count;
     if (thread >= work.threads) return;
 #pragma unroll 1
     for (u32 step = blockIdx.y; step < work.steps; step += gridDim.y) {
         u32 first = step * work.threads * Draw::count + thread;
         if (first >= work.n) return;
-        typename Draw::Value values[GROUP][Draw::count];
+        typename Draw::Value values[count][Draw::count];
 #pragma unroll
-        for (int each = 0; each < GROUP; ++each)
+        for (u32 each = 0; each < count; ++each)
             Draw::draw(philox(at.seed, at.block + step, thread + each), values[each]);
-        bool is_whole = first + (Draw::count - 1) * work.threads + GROUP <= work.n;
+        bool is_whole = first + (Draw::count - 1) * work.threads + count <= work.n;
 #pragma unroll
-        for (int i = 0; i < Draw::count; ++i) {
+        for (u32 i = 0; i < Draw::count; ++i) {
             Group<T> group;
 #pragma unroll
-            for (int each = 0; each < GROUP; ++each) group.of[each] = Stored<T>::of(make(values[each][i], type));
+            for (u32 each = 0; each < count; ++each) group.of[each] = Stored<T>::of(make(values[each][i], As<T>()));
             u32 element = first + i * work.threads;
             if (is_whole) {
                 *(Group<T> *)(to + element) = group;
                 continue;
             }
 #pragma unroll
-            for (int each = 0; each < GROUP; ++each)
+            for (u32 each = 0; each < count; ++each)
                 if (element + each < work.n) to[element + each] = group.of[each];
         }
     }
@@ -295,8 +298,8 @@ __device__ void fill_groups(T *to, Stand at, const Work &work, u32 type, Make ma
 
 // Elements one by one, wherever they lie.
 template <class Draw, class Store, class Make>
-__device__ void fill_singles(char *to, Stand at, const Work &work, const View &view, u32 thread, Make make) {
-    u32 size = size_of(work.type);
+__device__ void fill_singles(char *to, Stand at, const Work &work, const View &view, Make make) {
+    u32 thread = blockIdx.x * blockDim.x + threadIdx.x, size = size_of(work.type);
 #pragma unroll 1
     for (u32 step = blockIdx.y; step < work.steps; step += gridDim.y) {
         u32 first = step * work.threads * Draw::count + thread;
@@ -315,28 +318,25 @@ __device__ void fill_singles(char *to, Stand at, const Work &work, const View &v
     }
 }
 
-// Goes over the elements, and gives each the value that is made of its draw.
+// Goes over the elements, and gives each the value that is made of its draw. The second argument of `make` is `As` the
+// type that is stored, or the number of the dtype.
 template <class Draw, class Store, class Make>
 __device__ void fill(char *to, const u64 *place, const Work &work, const View &view, Make make) {
     Stand at = stand(work.seed, work.offset, place);
-    if (work.group == GROUP && Store::several >> work.type & 1) {
+    if (work.group > 1) {
         switch (work.type) {
-            case F32: if constexpr (Store::several >> F32 & 1) fill_groups<Draw>((float *)to, at, work, F32, make); break;
-            case F16: if constexpr (Store::several >> F16 & 1) fill_groups<Draw>((__half *)to, at, work, F16, make); break;
+            case F32: if constexpr (Store::several >> F32 & 1) fill_groups<Draw>((float *)to, at, work, make); break;
+            case F16: if constexpr (Store::several >> F16 & 1) fill_groups<Draw>((__half *)to, at, work, make); break;
             case BF16:
-                if constexpr (Store::several >> BF16 & 1)
-                    fill_groups<Draw>((__nv_bfloat16 *)to, at, work, BF16, make);
+                if constexpr (Store::several >> BF16 & 1) fill_groups<Draw>((__nv_bfloat16 *)to, at, work, make);
                 break;
-            case F64: if constexpr (Store::several >> F64 & 1) fill_groups<Draw>((double *)to, at, work, F64, make); break;
-            case I32: if constexpr (Store::several >> I32 & 1) fill_groups<Draw>((int *)to, at, work, I32, make); break;
-            case I64: if constexpr (Store::several >> I64 & 1) fill_groups<Draw>((s64 *)to, at, work, I64, make); break;
+            case F64: if constexpr (Store::several >> F64 & 1) fill_groups<Draw>((double *)to, at, work, make); break;
+            case I32: if constexpr (Store::several >> I32 & 1) fill_groups<Draw>((int *)to, at, work, make); break;
+            case I64: if constexpr (Store::several >> I64 & 1) fill_groups<Draw>((s64 *)to, at, work, make); break;
         }
         return;
     }
-    u32 thread = (blockIdx.x * blockDim.x + threadIdx.x) * work.group;
-#pragma unroll 1
-    for (u32 each = 0; each < work.group && thread + each < work.threads; ++each)
-        fill_singles<Draw, Store>(to, at, work, view, thread + each, make);
+    fill_singles<Draw, Store>(to, at, work, view, make);
 }
 
 #define FILL(name) \
@@ -344,12 +344,30 @@ __device__ void fill(char *to, const u64 *place, const Work &work, const View &v
         name(char *to, const u64 *place, const Work work, const View view, const Numbers numbers)
 
 // a: from, b: to - from, c: to, as the type has them.
-FILL(uniform_single) {
-    float from = (float)numbers.a, range = (float)numbers.b, end = (float)numbers.c;
-    fill<Units, AsFloat<FLOATS>>(to, place, work, view, [=](float r, u32 type) {
-        float value = rounded(type, fmaf(r, range, from));
+struct Uniform {
+    float from, range, end;
+
+    __device__ float operator()(float r, As<float>) const {
+        float value = fmaf(r, range, from);
         return value == end ? from : value;
-    });
+    }
+    __device__ __half operator()(float r, As<__half>) const {
+        __half value = __float2half_rn(fmaf(r, range, from));
+        return __half2float(value) == end ? __float2half_rn(from) : value;
+    }
+    __device__ __nv_bfloat16 operator()(float r, As<__nv_bfloat16>) const {
+        __nv_bfloat16 value = to_bf16(fmaf(r, range, from));
+        return __bfloat162float(value) == end ? to_bf16(from) : value;
+    }
+    __device__ float operator()(float r, u32 type) const {
+        if (type == F16) return __half2float((*this)(r, As<__half>()));
+        return type == BF16 ? __bfloat162float((*this)(r, As<__nv_bfloat16>())) : (*this)(r, As<float>());
+    }
+};
+
+FILL(uniform_single) {
+    Uniform make{(float)numbers.a, (float)numbers.b, (float)numbers.c};
+    fill<Units, AsFloat<FLOATS>>(to, place, work, view, make);
 }
 
 FILL(uniform_double) {

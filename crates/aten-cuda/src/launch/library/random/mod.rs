@@ -49,21 +49,17 @@ const fn number_of(dtype: DType) -> u32 {
     dtype.to_real() as u32
 }
 
-/// Neighbours that a thread of a fill stores at once, if the kernel does that with the dtype.
-const GROUP: u32 = 4;
-
 /// Bytes that stores of groups begin at a multiple of.
 const ALIGNMENT: u64 = 16;
 
-/// Whether a kernel stores dense elements of a dtype in groups.
-fn stores_groups(kernel: &str, dtype: DType) -> bool {
-    match dtype {
-        DType::F32 => true,
-        DType::F16 | DType::BF16 => matches!(kernel, "uniform_single" | "normal_single"),
-        DType::F64 => matches!(kernel, "uniform_double" | "normal_double"),
-        DType::I64 => matches!(kernel, "integers" | "wide_integers"),
-        DType::I32 => kernel == "integers",
-        _ => false,
+/// How many dense neighbours of a dtype a thread of a kernel stores at once.
+fn group_of(kernel: &str, dtype: DType) -> u32 {
+    match (dtype, kernel) {
+        (DType::F32, _) | (DType::F16 | DType::BF16, "uniform_single" | "normal_single") | (DType::I32, "integers") => {
+            4
+        }
+        (DType::F64, "uniform_double" | "normal_double") | (DType::I64, "integers" | "wide_integers") => 2,
+        _ => 1,
     }
 }
 
@@ -87,8 +83,8 @@ impl Fill {
         let [seed, offset] = [drawn.seed, drawn.offset].map(words);
         let n = u32::try_from(part.numel).unwrap_or(u32::MAX);
         let is_aligned = (buffer.address() + part.offset as u64).is_multiple_of(ALIGNMENT);
-        let in_groups = is_aligned && part.is_dense(dtype.itemsize()) && stores_groups(kernel, dtype);
-        let group = if in_groups { GROUP } else { 1 };
+        let in_groups = is_aligned && part.is_dense(dtype.itemsize());
+        let group = if in_groups { group_of(kernel, dtype) } else { 1 };
         let Schedule { threads, steps } = schedule;
         let work = [seed[0], seed[1], offset[0], offset[1], n, threads, steps, number_of(dtype), group, 0];
         let config = grid(threads.div_ceil(group), steps);
