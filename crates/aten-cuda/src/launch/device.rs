@@ -11,12 +11,13 @@ use std::sync::{PoisonError, RwLock};
 
 use c10_core::{Arg, DetachedKernel, Device, DeviceIndex, Kernel, LaunchConfig, Module, Runtime};
 use kernel_ir::pointwise::{self, Access, Meta, Schedule};
-use kernel_ir::{GraphError, reduce};
+use kernel_ir::{GraphError, Program, reduce};
 use smallvec::SmallVec;
 
 use super::{Part, ProgramKey, Work};
 use crate::base::error::{Result, TensorError};
 use crate::iterate::Iteration;
+use crate::tensor::Tensor;
 
 /// What decides about a kernel's text.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -74,6 +75,52 @@ pub(super) fn target(device: Device) -> Result<u32> {
         let index = device.cuda_index()?.unwrap_or(0);
         runtime.extension::<Variants>().target(runtime, index)
     })
+}
+
+/// A kernel over whole tensors: contiguous, aligned to 16 bytes, with the same number of elements.
+pub(crate) struct WholeKernel {
+    pub(crate) kernel: DetachedKernel,
+    /// Elements that a block computes.
+    pub(crate) of_block: u64,
+}
+
+/// The kernel of a program over whole tensors. The program has one output.
+pub(crate) fn whole_kernel(key: ProgramKey, program: &Program, device: DeviceIndex) -> Result<WholeKernel> {
+    Runtime::with_current(|runtime| {
+        let variants = runtime.extension::<Variants>();
+        let schedule = Schedule::contiguous(program).for_target(variants.target(runtime, device)?);
+        let write = || Ok(pointwise::write(program, &schedule, key.operation)?.text);
+        let variant = VariantKey { program: key, plan: Plan::Pointwise(schedule), device };
+        let kernel = variants.kernel(runtime, variant, write)?.detach();
+        Ok(WholeKernel { kernel, of_block: schedule.elements_of_block() })
+    })
+}
+
+/// Launches a kernel over whole tensors on the current stream of their device: the output, then the inputs. The caller
+/// has the kernel of the program for exactly their dtypes, and as many scalars as that takes.
+pub(crate) fn run_whole(kernel: &Kernel, of_block: u64, tensors: &[&Tensor], scalars: &[u64]) -> Result<()> {
+    let numel = tensors.first().map_or(0, |output| output.numel());
+    let blocks = numel.unsigned_abs().div_ceil(of_block);
+    let too_large =
+        || TensorError::TooLarge { sizes: tensors.first().map_or(vec![], |output| output.sizes().to_vec()) };
+    let grid = u32::try_from(blocks).map_err(|_| too_large())?;
+    // What `Meta` says of contiguous kernels: the number of elements, then the scalars.
+    let mut numbers: SmallVec<[u64; 6]> = SmallVec::new();
+    numbers.push(numel.unsigned_abs());
+    numbers.extend_from_slice(scalars);
+    let mut arguments: SmallVec<[Arg<'_>; 5]> = SmallVec::new();
+    for tensor in tensors {
+        if let Some(buffer) = tensor.storage().buffer() {
+            let start = tensor.byte_offset();
+            arguments.push(Arg::Buffer { buffer, range: start..start + tensor.nbytes() });
+        }
+    }
+    arguments.push(Arg::Plain(bytemuck::cast_slice(&numbers)));
+    let config = LaunchConfig { grid: [grid, 1, 1], block: [pointwise::THREADS, 1, 1], shared_bytes: 0 };
+    // SAFETY: the kernel was written for contiguous operands of these dtypes, all with as many elements as it is told,
+    // and the buffers hold them. Streams order the work.
+    unsafe { kernel.launch(&config, &arguments, None)? };
+    Ok(())
 }
 
 /// Launches a kernel over rows on the current stream of the device. The text is written where it is not known.

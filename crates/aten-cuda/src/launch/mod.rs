@@ -8,6 +8,8 @@ mod host;
 pub(crate) mod library;
 pub(crate) mod rows;
 
+pub(crate) use device::{WholeKernel, run_whole, whole_kernel};
+
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 

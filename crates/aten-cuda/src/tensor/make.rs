@@ -139,6 +139,13 @@ pub(crate) fn empty_strided(sizes: &[i64], strides: &[i64], dtype: DType, device
     Ok(Tensor::view_of(storage, dtype, Dims::from_slice(sizes), Dims::from_slice(strides), 0))
 }
 
+/// A tensor with the sizes and the device of a contiguous one on a CUDA device.
+pub(crate) fn empty_whole(like: &Tensor, dtype: DType) -> Result<Tensor> {
+    let bytes = usize::try_from(like.numel()).unwrap_or(0) * dtype.itemsize();
+    let storage = Storage::new(bytes, like.device())?;
+    Ok(Tensor::view_of(storage, dtype, Dims::from_slice(like.sizes()), Dims::from_slice(like.strides()), 0))
+}
+
 /// A number as the bytes of an element.
 #[expect(clippy::cast_possible_truncation, reason = "a number is cut to its dtype, as torch does")]
 #[expect(clippy::cast_sign_loss, reason = "negative numbers wrap around, as torch has it")]

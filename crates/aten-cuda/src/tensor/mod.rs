@@ -11,7 +11,7 @@ mod view;
 
 use c10_core::{Device, DeviceType};
 
-pub(crate) use make::{empty_strided, scalar_bytes};
+pub(crate) use make::{empty_strided, empty_whole, scalar_bytes};
 pub use place::ToDevice;
 pub(crate) use read::{Places, read_complex, scalar_of};
 
@@ -41,6 +41,16 @@ pub enum Operand<'a> {
     Tensor(&'a Tensor),
     /// A number.
     Number(Scalar),
+}
+
+impl Operand<'_> {
+    /// The dtype of the tensor, or that of one made of the number alone.
+    pub(crate) fn default_dtype(&self) -> DType {
+        match self {
+            Self::Tensor(tensor) => tensor.dtype(),
+            Self::Number(number) => number.default_dtype(),
+        }
+    }
 }
 
 impl<'a> From<&'a Tensor> for Operand<'a> {
