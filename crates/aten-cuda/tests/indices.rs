@@ -92,7 +92,7 @@ fn whatever_waits_for_the_device_tells() -> Result<()> {
     for (name, wait) in waits {
         a.gather(0, &bad)?;
         let Err(c10_core::Error::DeviceAssertion(told)) = wait() else { panic!("{name} tells nothing") };
-        assert_eq!((told.operation, told.value.as_str(), told.device), ("gather", "9", 0.into()), "{name}");
+        assert_eq!((told.operation, told.value.as_str(), told.device), ("gather", "9", 0), "{name}");
         let text = told.to_string();
         assert!(text.starts_with("gather(): index 9 is out of bounds for dimension with size 4 (element"), "{text}");
         assert_eq!(
@@ -170,16 +170,16 @@ fn probabilities_and_targets_out_of_range_are_named() -> Result<()> {
     assert!(matches!(refused, Err(Error::Random(RandomError::SumOfProbabilities { row: 1 }))));
 
     let (logits, target) = (Tensor::zeros(&[3, 4], DType::F32, "cpu")?, Tensor::from_slice(&[1_i64, -100, 4], &[3])?);
-    let outside = |refused: Error| match refused {
-        Error::Tensor(TensorError::TargetOutOfRange { element, class, classes }) => (element, class, classes),
-        other => panic!("another error: {other}"),
+    let outside = |refused: Error| {
+        let Error::Tensor(TensorError::TargetOutOfRange { element, class, classes }) = refused else { return None };
+        Some((element, class, classes))
     };
     let options = CrossEntropy::default();
-    assert_eq!(outside(logits.cross_entropy(&target, &options).unwrap_err()), (2, 4, 4));
+    assert_eq!(outside(logits.cross_entropy(&target, &options).unwrap_err()), Some((2, 4, 4)));
     let loss = logits.cuda(None)?.cross_entropy(&target.cuda(None)?, &options)?;
     let refused = loss.item().unwrap_err();
     let text = "Target 4 is out of bounds. cross_entropy() has 4 classes (element 2 of the target)";
-    assert_eq!((refused.to_string().as_str(), outside(refused)), (text, (2, 4, 4)));
+    assert_eq!((refused.to_string().as_str(), outside(refused)), (text, Some((2, 4, 4))));
     assert!(loss.item()?.to_f64().is_nan());
     Ok(())
 }
