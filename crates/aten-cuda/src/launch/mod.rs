@@ -10,8 +10,8 @@ pub(crate) mod library;
 mod module;
 pub(crate) mod rows;
 
-pub use module::{ARCHITECTURES, KernelText, kernel_texts};
 pub(crate) use device::{WholeKernel, run_whole, whole_kernel};
+pub use module::{ARCHITECTURES, KernelText, kernel_texts};
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};

@@ -151,10 +151,8 @@ mod tests {
             let names: Vec<u128> = entries.iter().map(|entry| u128::from_le_bytes(field(entry, 0))).collect();
             assert!(names.is_sorted());
             let mut end = 16 + entries.len() * ENTRY;
-            let mut places: Vec<[u64; 2]> = entries
-                .iter()
-                .map(|entry| [16, 24].map(|from| u64::from_le_bytes(field(entry, from))))
-                .collect();
+            let mut places: Vec<[u64; 2]> =
+                entries.iter().map(|entry| [16, 24].map(|from| u64::from_le_bytes(field(entry, from)))).collect();
             places.sort_unstable();
             for place in places {
                 let [start, len] = place.map(|number| usize::try_from(number).unwrap());
