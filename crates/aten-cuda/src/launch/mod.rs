@@ -1,14 +1,17 @@
 //! Running programs: on the host by loops, on a device by kernels.
 //!
 //! Reading order: this file ([`Work`], [`run`]), `host` (rows of elements), `device` (variants and launches), `rows`
-//! (reductions, row operations and scans), `library` (kernels written in CUDA C++).
+//! (reductions, row operations and scans), `library` (kernels written in CUDA C++), `module` (from a text to code on
+//! a device).
 
 mod device;
 mod host;
 pub(crate) mod library;
+mod module;
 pub(crate) mod rows;
 
 pub(crate) use device::{WholeKernel, run_whole, whole_kernel};
+pub use module::{ARCHITECTURES, KernelText, kernel_texts};
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
