@@ -258,16 +258,35 @@ template <class T> struct As {
     __device__ operator u32() const { return 0; }
 };
 
-// Neighbours that a thread stores at once: four, or as many as 16 bytes have.
-template <class T> struct alignas(sizeof(T) == 8 ? 16 : sizeof(T) * 4) Group {
-    static const u32 count = sizeof(T) == 8 ? 2 : 4;
+// Neighbours that a thread stores at once.
+template <class T, int count> struct alignas(sizeof(T) * count) Group {
     T of[count];
 };
 
+// Stores values of neighbours from `first` on, and the next ones `threads` elements farther on.
+template <class T, int values, int count, class Value, class Make>
+__device__ void put_groups(T *to, u32 first, const Work &work, const Value (&drawn)[count][values], Make make) {
+    bool is_whole = first + (values - 1) * work.threads + count <= work.n;
+#pragma unroll
+    for (int i = 0; i < values; ++i) {
+        Group<T, count> group;
+#pragma unroll
+        for (int each = 0; each < count; ++each) group.of[each] = Stored<T>::of(make(drawn[each][i], As<T>()));
+        u32 element = first + i * work.threads;
+        if (is_whole) {
+            *(Group<T, count> *)(to + element) = group;
+            continue;
+        }
+#pragma unroll
+        for (int each = 0; each < count; ++each)
+            if (element + each < work.n) to[element + each] = group.of[each];
+    }
+}
+
 // Dense elements: a thread draws for neighbours, whose first, second and so on values lie side by side.
-template <class Draw, class T, class Make>
-__device__ void fill_groups(T *to, Stand at, const Work &work, Make make) {
-    const u32 count = Group<T>::count;
+template <class Draw, class Store, class Make>
+__device__ void fill_groups(char *to, Stand at, const Work &work, Make make) {
+    const int count = sizeof(typename Draw::Value) == 8 ? 2 : 4;
     u32 thread = (blockIdx.x * blockDim.x + threadIdx.x) * count;
     if (thread >= work.threads) return;
 #pragma unroll 1
@@ -276,23 +295,17 @@ __device__ void fill_groups(T *to, Stand at, const Work &work, Make make) {
         if (first >= work.n) return;
         typename Draw::Value values[count][Draw::count];
 #pragma unroll
-        for (u32 each = 0; each < count; ++each)
+        for (int each = 0; each < count; ++each)
             Draw::draw(philox(at.seed, at.block + step, thread + each), values[each]);
-        bool is_whole = first + (Draw::count - 1) * work.threads + count <= work.n;
-#pragma unroll
-        for (u32 i = 0; i < Draw::count; ++i) {
-            Group<T> group;
-#pragma unroll
-            for (u32 each = 0; each < count; ++each) group.of[each] = Stored<T>::of(make(values[each][i], As<T>()));
-            u32 element = first + i * work.threads;
-            if (is_whole) {
-                *(Group<T> *)(to + element) = group;
-                continue;
-            }
-#pragma unroll
-            for (u32 each = 0; each < count; ++each)
-                if (element + each < work.n) to[element + each] = group.of[each];
+        if constexpr (Store::several == FLOATS) {
+            if (work.type == F16) put_groups((__half *)to, first, work, values, make);
+            if (work.type == BF16) put_groups((__nv_bfloat16 *)to, first, work, values, make);
+            if (work.type == F32) put_groups((float *)to, first, work, values, make);
         }
+        if constexpr (Store::several == 1 << F32) put_groups((float *)to, first, work, values, make);
+        if constexpr (Store::several == 1 << F64) put_groups((double *)to, first, work, values, make);
+        if constexpr (Store::several == 1 << I32) put_groups((int *)to, first, work, values, make);
+        if constexpr (Store::several == 1 << I64) put_groups((s64 *)to, first, work, values, make);
     }
 }
 
@@ -323,19 +336,7 @@ __device__ void fill_singles(char *to, Stand at, const Work &work, const View &v
 template <class Draw, class Store, class Make>
 __device__ void fill(char *to, const u64 *place, const Work &work, const View &view, Make make) {
     Stand at = stand(work.seed, work.offset, place);
-    if (work.group > 1) {
-        switch (work.type) {
-            case F32: if constexpr (Store::several >> F32 & 1) fill_groups<Draw>((float *)to, at, work, make); break;
-            case F16: if constexpr (Store::several >> F16 & 1) fill_groups<Draw>((__half *)to, at, work, make); break;
-            case BF16:
-                if constexpr (Store::several >> BF16 & 1) fill_groups<Draw>((__nv_bfloat16 *)to, at, work, make);
-                break;
-            case F64: if constexpr (Store::several >> F64 & 1) fill_groups<Draw>((double *)to, at, work, make); break;
-            case I32: if constexpr (Store::several >> I32 & 1) fill_groups<Draw>((int *)to, at, work, make); break;
-            case I64: if constexpr (Store::several >> I64 & 1) fill_groups<Draw>((s64 *)to, at, work, make); break;
-        }
-        return;
-    }
+    if (work.group > 1) return fill_groups<Draw, Store>(to, at, work, make);
     fill_singles<Draw, Store>(to, at, work, view, make);
 }
 
@@ -450,7 +451,7 @@ FILL(geometric_double) {
 extern "C" __global__ void __launch_bounds__(256)
     integers(char *to, const u64 *place, const Work work, const View view, u64 range, s64 base) {
     u32 narrow = (u32)range;
-    fill<Words, AsAny<1 << I32 | 1 << I64>>(to, place, work, view, [=](u32 word, u32) { return (s64)(word % narrow) + base; });
+    fill<Words, AsAny<1 << I32>>(to, place, work, view, [=](u32 word, u32) { return (s64)(word % narrow) + base; });
 }
 
 // The same of 64 bits each. A range of 0 stands for 2^64.
@@ -480,8 +481,24 @@ __device__ u64 byte_of(const WideView &view, u64 element) {
     return view.rank == 0 ? 0 : at + element * view.strides[view.rank - 1];
 }
 
-extern "C" __device__ void __assertfail(const char *message, const char *file, unsigned line, const char *function,
-                                        size_t width);
+// What the host finds when it next waits, as in `index.cu`: who reports, the element, and the bits of its number.
+struct Report {
+    u32 state, operation;
+    s64 element;
+    double value;
+    s64 size;
+};
+
+__device__ void report(Report *to, u32 operation, s64 element, double value) {
+    if (atomicCAS(&to->state, 0u, 1u) != 0) return;
+    volatile Report *slot = to;
+    slot->operation = operation;
+    slot->element = element;
+    slot->value = value;
+    slot->size = 0;
+    __threadfence_system();
+    slot->state = 2;
+}
 
 __device__ double get_float(const char *at, u32 type) {
     switch (type) {
@@ -492,10 +509,11 @@ __device__ double get_float(const char *at, u32 type) {
     }
 }
 
-// Each thread draws one block for four elements in a row; `to` and `p` have the same sizes.
+// Each thread draws one block for four elements in a row; `to` and `p` have the same sizes. What has no probability is
+// reported, and its element left out.
 extern "C" __global__ void __launch_bounds__(512)
     bernoulli_of(char *to, const char *p, const u64 *place, u64 seed, u64 offset, u64 n, u32 type, u32 p_type,
-                 const WideView view, const WideView p_view) {
+                 const WideView view, const WideView p_view, u32 operation, Report *slot) {
     Stand at = stand(seed, offset, place);
     u64 thread = (u64)blockIdx.x * blockDim.x + threadIdx.x;
     if (thread * 4 >= n) return;
@@ -506,8 +524,10 @@ extern "C" __global__ void __launch_bounds__(512)
         u64 element = thread * 4 + i;
         if (element >= n) return;
         double probability = get_float(p + byte_of(p_view, element), p_type);
-        if (!(probability >= 0 && probability <= 1))
-            __assertfail("0 <= p && p <= 1", "random.cu", __LINE__, "bernoulli_", 1);
+        if (!(probability >= 0 && probability <= 1)) {
+            report(slot, operation, element, probability);
+            continue;
+        }
         put_any(to + byte_of(view, element), type, (u32)((double)r[0] <= probability));
     }
 }
@@ -705,21 +725,22 @@ SORT(64)
 
 // Drawing categories.
 
-// Rows of `columns` probabilities: sets bit 0 of `wrong` where one is infinite, no number or below zero, and bit 1 where
-// a row has none above zero.
+// Rows of `columns` probabilities: reports one that is infinite, no number or below zero, as `operation`, and a row that
+// has none above zero, as the operation after that.
 extern "C" __global__ void __launch_bounds__(256)
-    check_rows(const char *p, u32 rows, u32 columns, u32 type, u32 *wrong) {
+    check_rows(const char *p, u32 rows, u32 columns, u32 type, u32 operation, Report *slot) {
     u32 size = size_of(type);
     for (u32 row = blockIdx.x; row < rows; row += gridDim.x) {
-        bool bad = false, above = false;
+        bool above = false;
         for (u32 column = threadIdx.x; column < columns; column += blockDim.x) {
             double own = get_float(p + ((u64)row * columns + column) * size, type);
-            bad |= !(own >= 0 && own < __longlong_as_double(0x7FF0000000000000ll));
-            above |= own > 0;
+            bool bad = !(own >= 0 && own < __longlong_as_double(0x7FF0000000000000ll));
+            if (bad) report(slot, operation, (u64)row * columns + column, own);
+            // A row with a number that is none is not reported as well.
+            above |= bad || own > 0;
         }
-        bad = __syncthreads_or(bad);
         above = __syncthreads_or(above);
-        if (threadIdx.x == 0 && (bad || !above)) atomicOr(wrong, (bad ? 1u : 0u) | (above ? 0u : 2u));
+        if (threadIdx.x == 0 && !above) report(slot, operation + 1, row, 0);
     }
 }
 
