@@ -5,7 +5,7 @@
 use bytemuck::{Pod, Zeroable};
 use c10_core::{Arg, LaunchConfig};
 
-use super::{Text, launch};
+use super::{Text, launch, whole};
 use crate::base::dtype::DType;
 use crate::base::error::{Result, TensorError};
 use crate::base::scalar::Scalar;
@@ -102,13 +102,6 @@ pub(crate) fn product(
     // lies inside its storage. It adds nothing where the address of `c` is null.
     unsafe { launch(&TEXT, kernel, device, &config, &arguments)? };
     Ok(())
-}
-
-/// A view as an argument: from its first element to its end.
-fn whole(tensor: &Tensor) -> Result<Arg<'_>> {
-    let buffer =
-        tensor.storage().buffer().ok_or_else(|| TensorError::Invalid("the tensor is on the host".to_owned()))?;
-    Ok(Arg::range(buffer, tensor.byte_offset()..tensor.byte_offset() + tensor.byte_extent()))
 }
 
 fn three(sizes: &[i64]) -> [i64; 3] {

@@ -14,6 +14,7 @@ pub(crate) mod matmul;
 pub(crate) mod random;
 pub(crate) mod select;
 pub(crate) mod sort;
+pub(crate) mod transpose;
 
 use std::collections::HashMap;
 use std::sync::{PoisonError, RwLock};
@@ -123,4 +124,11 @@ fn memory(tensor: &crate::tensor::Tensor) -> Arg<'_> {
         Some(buffer) => Arg::range(buffer, tensor.byte_offset()..tensor.byte_offset() + tensor.nbytes()),
         None => Arg::U64(0),
     }
+}
+
+/// A view as an argument: from its first element to its end.
+fn whole(tensor: &crate::tensor::Tensor) -> Result<Arg<'_>> {
+    let buffer =
+        tensor.storage().buffer().ok_or_else(|| TensorError::Invalid("the tensor is on the host".to_owned()))?;
+    Ok(Arg::range(buffer, tensor.byte_offset()..tensor.byte_offset() + tensor.byte_extent()))
 }
