@@ -97,7 +97,9 @@ fn architecture(source: &Path) -> Result<u32> {
 fn finish(folder: &Path, source: &Path, assembler: &Path) -> Result<()> {
     let path = folder.join(source.with_extension("ptx").file_name().unwrap_or_default());
     let text = shell::read(&path)?;
-    let lines = text.lines().filter(|line| !line.is_empty() && !line.trim_start().starts_with("//"));
+    // The hint is younger than the version that the text says, and drivers refuse it there.
+    let is_said = |line: &&str| !line.trim_start().starts_with("//") && !line.contains(".pragma \"used_bytes_mask");
+    let lines = text.lines().filter(|line| !line.is_empty()).filter(is_said);
     let lines = lines.map(|line| if line.starts_with(".version ") { VERSION } else { line });
     let finished: String = lines.flat_map(|line| [line, "\n"]).collect();
     std::fs::write(&path, finished).map_err(|error| format!("cannot write {}: {error}", path.display()))?;

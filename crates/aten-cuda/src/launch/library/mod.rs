@@ -54,6 +54,9 @@ pub(super) unsafe fn launch(
 ) -> c10_core::Result<()> {
     Runtime::with_current(|runtime| {
         let kernel = runtime.extension::<Loaded>().kernel(runtime, text, kernel, device)?;
+        if config.shared_bytes > kernel.max_dynamic_shared_memory() {
+            kernel.set_max_dynamic_shared_memory(config.shared_bytes)?;
+        }
         // SAFETY: the caller's promise.
         unsafe { kernel.launch(config, arguments, None) }
     })
