@@ -1,8 +1,8 @@
 //! Kernels that come with the crate: CUDA C++ in `kernels/*.cu`, compiled to the PTX beside it.
 //!
 //! Each file here belongs to one source and has a safe function for each of its kernels: it checks what the kernel
-//! relies on and says why the launch is sound. A module is loaded when one of its kernels is first needed, and kept by
-//! the runtime.
+//! relies on and says why the launch is sound. A kernel is loaded when it is first needed, as a module of its own, and
+//! kept by the runtime.
 //!
 //! # Safety
 //! What a kernel does to memory is in its source; the function that launches it gives it whole views of tensors and
@@ -11,6 +11,7 @@
 
 pub(crate) mod index;
 pub(crate) mod matmul;
+mod matmul_half;
 pub(crate) mod random;
 pub(crate) mod select;
 pub(crate) mod sort;
@@ -36,6 +37,8 @@ pub(crate) struct Text {
 #[derive(Default)]
 struct Loaded {
     kernels: RwLock<HashMap<(DeviceIndex, &'static str, &'static str), DetachedKernel>>,
+    /// Compute capability of each device: major and minor.
+    capabilities: RwLock<HashMap<DeviceIndex, (i32, i32)>>,
 }
 
 /// Queues a launch of a kernel of a source on the current stream of the device.
@@ -74,17 +77,42 @@ impl Loaded {
         if let Some(known) = self.kernels.read().unwrap_or_else(PoisonError::into_inner).get(&key) {
             return known.attach(runtime);
         }
-        let mut kernels = self.kernels.write().unwrap_or_else(PoisonError::into_inner);
-        // Another kernel of the same source has the module already.
-        let sibling = kernels.iter().find(|((on, of, _), _)| *on == device && *of == text.name);
-        let module = match sibling {
-            Some((_, sibling)) => sibling.attach(runtime)?.module().clone(),
-            None => Module::from_ptx(runtime, device, text.ptx)?,
-        };
+        let module = Module::from_ptx(runtime, device, &only(text.ptx, name))?;
         let found = module.kernel(name)?;
-        kernels.insert(key, found.detach());
+        self.kernels.write().unwrap_or_else(PoisonError::into_inner).insert(key, found.detach());
         Ok(found)
     }
+}
+
+/// The compute capability of a device: major and minor.
+fn capability(device: DeviceIndex) -> c10_core::Result<(i32, i32)> {
+    Runtime::with_current(|runtime| {
+        let loaded = runtime.extension::<Loaded>();
+        if let Some(&known) = loaded.capabilities.read().unwrap_or_else(PoisonError::into_inner).get(&device) {
+            return Ok(known);
+        }
+        let found = runtime.devices().capability(device)?;
+        loaded.capabilities.write().unwrap_or_else(PoisonError::into_inner).insert(device, found);
+        Ok(found)
+    })
+}
+
+/// A text without its other kernels: drivers compile all that they are given, which takes long.
+fn only(text: &str, kernel: &str) -> String {
+    const START: &str = "\n.visible .entry ";
+    const END: &str = "\n}\n";
+    let mut rest = text;
+    let mut kept = String::new();
+    while let Some(start) = rest.find(START) {
+        let (before, entry) = rest.split_at(start);
+        let end = entry.find(END).map_or(entry.len(), |end| end + END.len());
+        kept.push_str(before);
+        let is_wanted = entry[START.len()..].strip_prefix(kernel).is_some_and(|after| after.starts_with('('));
+        kept.push_str(if is_wanted { &entry[..end] } else { "\n" });
+        rest = &entry[end..];
+    }
+    kept.push_str(rest);
+    kept
 }
 
 /// A row of blocks with a thread for each of `elements`.
