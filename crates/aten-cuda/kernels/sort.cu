@@ -485,4 +485,4 @@ struct Sorter {
     }
 
 SORTER(sort_pass_32, unsigned, 14)
-SORTER(sort_pass_64, unsigned long long, 8)
+SORTER(sort_pass_64, unsigned long long, 10)

@@ -44,10 +44,10 @@ template <int ACROSS, int DOWN, int BYTES>
 __device__ __forceinline__ Place place(char *target, const char *source, const Shape &shape)
 {
     u32 rest = blockIdx.x;
-    const u32 tile_across = rest % shape.tiles_across;
-    rest /= shape.tiles_across;
     const u32 tile_down = rest % shape.tiles_down;
     rest /= shape.tiles_down;
+    const u32 tile_across = rest % shape.tiles_across;
+    rest /= shape.tiles_across;
     const i64 first_across = (i64)tile_across * ACROSS;
     const i64 first_down = (i64)tile_down * DOWN;
     source += first_across * BYTES + first_down * shape.source_step;
@@ -227,7 +227,8 @@ __device__ __forceinline__ void transpose_singly(char *to, const char *from, con
     }
 }
 
-// A block for each tile of each part of the batch; tiles of the source lie across first.
+// A block for each tile of each part of the batch. Blocks go down first, so that those at work together write whole lines
+// of the target; that is faster than reading whole lines of the source.
 #define COPIES(bytes, Word, X, Y, REPEAT)                                                                               \
     extern "C" __global__ void __launch_bounds__(X *Y) transpose_##bytes(char *to, const char *from, const Shape shape) \
     {                                                                                                                   \
@@ -239,8 +240,8 @@ __device__ __forceinline__ void transpose_singly(char *to, const char *from, con
         transpose_singly<Word>(to, from, shape);                                                                        \
     }
 
-COPIES(1, u8, 8, 8, 1)
-COPIES(2, u16, 8, 8, 1)
+COPIES(1, u8, 16, 8, 1)
+COPIES(2, u16, 16, 16, 1)
 COPIES(4, u32, 16, 16, 1)
-COPIES(8, u64, 16, 16, 2)
-COPIES(16, Sixteen, 16, 16, 4)
+COPIES(8, u64, 16, 16, 1)
+COPIES(16, Sixteen, 16, 16, 2)

@@ -28,11 +28,11 @@ struct Kernels {
 const SINGLY: ([i64; 2], u32) = ([32, 32], 256);
 
 static KERNELS: [Kernels; 5] = [
-    Kernels { vectors: ("transpose_1", [128, 128], 64), singly: "transpose_singly_1" },
-    Kernels { vectors: ("transpose_2", [64, 64], 64), singly: "transpose_singly_2" },
+    Kernels { vectors: ("transpose_1", [256, 128], 128), singly: "transpose_singly_1" },
+    Kernels { vectors: ("transpose_2", [128, 128], 256), singly: "transpose_singly_2" },
     Kernels { vectors: ("transpose_4", [64, 64], 256), singly: "transpose_singly_4" },
-    Kernels { vectors: ("transpose_8", [32, 64], 256), singly: "transpose_singly_8" },
-    Kernels { vectors: ("transpose_16", [16, 64], 256), singly: "transpose_singly_16" },
+    Kernels { vectors: ("transpose_8", [32, 32], 256), singly: "transpose_singly_8" },
+    Kernels { vectors: ("transpose_16", [16, 32], 256), singly: "transpose_singly_16" },
 ];
 
 /// Copies the elements where neighbours of the source lie along another dimension than those of the target. Says whether
