@@ -71,7 +71,9 @@ impl Body<'_> {
 
     /// The same over warps: what those before this one have comes before what the warp's threads have.
     fn scan_warps(&mut self, before: Vec<Reg>, last: &[Reg], none: &[Reg]) -> (Vec<Reg>, Vec<Reg>) {
-        let first = self.publish(0, last);
+        // The turn before has been read, as a pass before would have been.
+        let shared = self.shared(1);
+        let first = self.publish(0, shared, last);
         let own = self.writer.make(Class::Bits32, "shr.u32", format_args!("{}, 5", self.lane));
         let (mut all, mut lower) = (none.to_vec(), none.to_vec());
         for warp in 0..usize::from(self.schedule.lanes) / 32 {
@@ -114,7 +116,8 @@ impl Body<'_> {
 
     /// The warps that share a row, in rising order.
     fn across_warps(&mut self, pass: usize, set: &[Reg]) -> Vec<Reg> {
-        let first = self.publish(pass, set);
+        let shared = self.shared(pass);
+        let first = self.publish(pass, shared, set);
         let all = self.published(pass, first, 0);
         for warp in 1..usize::from(self.schedule.lanes) / 32 {
             let other = self.published(pass, first, warp);
@@ -123,10 +126,9 @@ impl Body<'_> {
         all
     }
 
-    /// Puts a set of each warp where the others of its row read it; gives the place of the row's first warp. What was
-    /// there has been read.
-    fn publish(&mut self, pass: usize, set: &[Reg]) -> Reg {
-        let (warps, shared) = (self.warps(), self.shared(pass));
+    /// Puts a set of each warp where the others of its row read it; gives the place of the row's first warp.
+    fn publish(&mut self, pass: usize, shared: Reg, set: &[Reg]) -> Reg {
+        let warps = self.warps();
         let in_warp = self.writer.make(Class::Bits32, "and.b32", format_args!("{}, 31", self.thread));
         let skips = self.writer.make(Class::Predicate, "setp.ne.u32", format_args!("{in_warp}, 0"));
         let warp = self.writer.make(Class::Bits32, "shr.u32", format_args!("{}, 5", self.thread));
