@@ -6,12 +6,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 const DEMO: &str = env!("CARGO_BIN_EXE_demo");
-const PROGRAMS: [&str; 5] = [
+const PROGRAMS: [&str; 6] = [
     env!("CARGO_BIN_EXE_01_alloc"),
     env!("CARGO_BIN_EXE_02_streams"),
     env!("CARGO_BIN_EXE_03_failures"),
     env!("CARGO_BIN_EXE_04_overlap"),
     env!("CARGO_BIN_EXE_05_replay"),
+    env!("CARGO_BIN_EXE_06_tensors"),
 ];
 const IPC: &str = env!("CARGO_BIN_EXE_ipc");
 
@@ -51,6 +52,36 @@ fn the_demo_runs_on_every_driver_version() {
         assert!(text.contains("13575 allocations"), "driver {version}: {text}");
         assert!(text.contains("allocated 0 bytes, reserved 0 bytes"), "driver {version}: {text}");
     }
+}
+
+#[test]
+fn the_demo_trains_the_same_with_and_without_a_graph() {
+    let output = run(DEMO, &[], &[]);
+    let text = text(&output);
+    assert!(output.status.success(), "{text}");
+    assert!(text.contains("randn(1000, 1000) on cuda:0: 4000256 bytes allocated"), "{text}");
+    assert!(text.contains("200 losses and all weights equal to the bit with and without the graph"), "{text}");
+    // The losses of each way as the demo printed them: 5 lines each.
+    let losses = |way: &str| -> Vec<f64> {
+        let lines = text.lines().filter(|line| line.trim_start().starts_with(way) && line.contains(" % step "));
+        lines.map(|line| line.rsplit(' ').next().unwrap().parse().unwrap()).collect()
+    };
+    let (host, eager, graph) = (losses("on the host"), losses("on the device"), losses("as a graph"));
+    assert_eq!(eager.len(), 5, "{text}");
+    assert!(eager.windows(2).all(|pair| pair[1] < pair[0]) && eager[4] * 10.0 < eager[0], "{text}");
+    assert_eq!(eager, graph, "{text}");
+    assert!(host.iter().zip(&eager).all(|(host, device)| (host - device).abs() <= 1e-4), "{text}");
+}
+
+#[test]
+fn the_demo_goes_on_without_kernels() {
+    // The driver refuses every module: its compiler does not know the version of the text.
+    let faults = (1..9).map(|occurrence| format!("cuModuleLoadDataEx:{occurrence}:222")).collect::<Vec<_>>().join(",");
+    let output = run(DEMO, &[("CUDA_SIM_FAULTS", &faults)], &[]);
+    let text = text(&output);
+    assert!(output.status.success(), "{text}");
+    assert!(text.contains("This driver cannot run kernels (the driver refuses the module: "), "{text}");
+    assert!(text.contains("allocated 0 bytes, reserved 0 bytes"), "{text}");
 }
 
 #[test]
@@ -111,6 +142,12 @@ fn the_programs_print_their_times() {
     assert!(overlap.starts_with("8 parts of 16384 bytes: ") && overlap.contains(" ms on two"), "{overlap}");
     let replay = text(&run(PROGRAMS[4], &[], &[]));
     assert!(replay.starts_with("1000 steps of 3 nodes;") && replay.contains("replayed "), "{replay}");
+}
+
+#[test]
+fn the_classic_example_prints_its_tensor() {
+    let words = text(&run(PROGRAMS[5], &[], &[]));
+    assert!(words.starts_with("4000256 bytes allocated\ntensor([[ -2.3677,   2.6490,"), "{words}");
 }
 
 #[test]

@@ -1,9 +1,9 @@
 //! `cargo xtask bench`: our costs beside those of the raw driver; with `alloc` those of the caching allocator, with
-//! `streams` and `graphs` those of streams, events and graphs.
+//! `streams` and `graphs` those of streams, events and graphs, with `tensors` those of operations on tensors.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use crate::driver;
 use crate::flags::Flags;
@@ -12,27 +12,72 @@ use crate::shell::{self, Result};
 /// The profile that benches are built with.
 pub(crate) const PROFILE: &str = "measured";
 
+/// PyTorch's side of `tensors`, in the project.
+pub(crate) const TENSORS_PEER: &str = "bench/src/bin/tensors/peer.py";
+
 /// Runs the command.
 pub(crate) fn run(flags: &Flags) -> Result<()> {
     driver::validate(flags.driver())?;
-    let arguments = arguments(flags)?;
+    let (program, arguments) = arguments(flags)?;
     shell::run(&mut shell::cargo(["build", "--release", "--quiet", "--package", "libcuda-sim"]))?;
     shell::run(&mut shell::cargo(["build", "--profile", PROFILE, "--quiet", "--package", "bench"]))?;
-    let mut command = Command::new(shell::target_dir().join(PROFILE).join("bench"));
+    let mut command = Command::new(shell::target_dir().join(PROFILE).join(program));
     driver::apply(&mut command, flags.driver(), "release")?;
     shell::run(command.args(arguments))
 }
 
-/// The words for the program, checked before anything is built.
-fn arguments(flags: &Flags) -> Result<Vec<OsString>> {
-    let mut arguments: Vec<OsString> = Vec::new();
+/// The program and the words for it, checked before anything is built.
+fn arguments(flags: &Flags) -> Result<(&'static str, Vec<OsString>)> {
     let words: Vec<&str> = flags.words().iter().map(String::as_str).collect();
-    let (alloc, flow) = match words.as_slice() {
+    if words == ["tensors"] {
+        return Ok(("tensors", of_tensors(flags)?));
+    }
+    if let Some(name) = ["--filter", "--small"].into_iter().find(|name| flags.has(name)) {
+        return Err(format!("{name} goes with `tensors`"));
+    }
+    Ok(("bench", of_runtime(flags, &words)?))
+}
+
+/// The words for `tensors`. PyTorch stands beside ours where the driver is a real one and Python finds PyTorch.
+fn of_tensors(flags: &Flags) -> Result<Vec<OsString>> {
+    if let Some(name) = ["--cold", "--figures", "--json"].into_iter().find(|name| flags.has(name)) {
+        return Err(format!("{name} does not go with `tensors`"));
+    }
+    let mut arguments: Vec<OsString> = Vec::new();
+    match flags.value("--peer") {
+        Some(peer) => arguments.extend(["--peer".into(), existing("--peer", "a program", peer)?]),
+        None if flags.driver() == "real" && has_pytorch() => {
+            let script = shell::root().join(TENSORS_PEER);
+            arguments.extend(["--peer".into(), format!("python3 {}", script.display()).into()]);
+        }
+        None => shell::say("no peer: PyTorch stands beside ours on a real driver where python3 finds it"),
+    }
+    if let Some(filter) = flags.value("--filter") {
+        arguments.extend(["--filter".into(), filter.into()]);
+    }
+    if flags.has("--small") {
+        arguments.push("--small".into());
+    }
+    Ok(arguments)
+}
+
+fn has_pytorch() -> bool {
+    let found = Command::new("python3").args(["-c", "import torch"]).stderr(Stdio::null()).status();
+    found.is_ok_and(|status| status.success())
+}
+
+/// The words for the other benches.
+fn of_runtime(flags: &Flags, words: &[&str]) -> Result<Vec<OsString>> {
+    let mut arguments: Vec<OsString> = Vec::new();
+    let (alloc, flow) = match words {
         [] => (false, false),
         ["alloc"] => (true, false),
         ["streams"] | ["graphs"] | ["streams", "graphs"] => (false, true),
         words => {
-            return Err(format!("`bench` takes `alloc`, `streams`, `graphs` or nothing, not `{}`", words.join(" ")));
+            return Err(format!(
+                "`bench` takes `alloc`, `streams`, `graphs`, `tensors` or nothing, not `{}`",
+                words.join(" ")
+            ));
         }
     };
     arguments.extend(words.iter().map(OsString::from));
@@ -77,7 +122,7 @@ mod tests {
     fn given(line: &str) -> Result<Vec<String>, String> {
         match flags::parse(line.split_whitespace().map(OsString::from)).unwrap() {
             Request::Run(_, flags) => {
-                arguments(&flags).map(|words| words.into_iter().map(|word| word.into_string().unwrap()).collect())
+                arguments(&flags).map(|(_, words)| words.into_iter().map(|word| word.into_string().unwrap()).collect())
             }
             Request::Help(text) => panic!("expected a command, got {text}"),
         }
@@ -89,6 +134,8 @@ mod tests {
         assert_eq!(given("bench --json"), Ok(vec!["--json".to_owned()]));
         let words = ["alloc", "--peer", "/bin/sh", "--json"].map(str::to_owned);
         assert_eq!(given("bench --json --peer /bin/sh alloc"), Ok(words.to_vec()));
+        let words = ["--peer", "/bin/sh", "--filter", "add", "--small"].map(str::to_owned);
+        assert_eq!(given("bench tensors --small --filter add --peer /bin/sh"), Ok(words.to_vec()));
         let words = ["streams", "graphs", "--figures", "/bin/sh", "--cold"].map(str::to_owned);
         assert_eq!(given("bench streams graphs --cold --figures /bin/sh"), Ok(words.to_vec()));
     }
@@ -96,8 +143,11 @@ mod tests {
     #[test]
     fn what_means_nothing_is_refused_before_anything_is_built() {
         for (line, reason) in [
-            ("bench events", "`graphs` or nothing"),
-            ("bench alloc alloc", "`graphs` or nothing"),
+            ("bench events", "`tensors` or nothing"),
+            ("bench alloc alloc", "`tensors` or nothing"),
+            ("bench alloc --small", "goes with `tensors`"),
+            ("bench tensors --cold", "does not go with `tensors`"),
+            ("bench tensors --peer /there/is/no/program", "no file `/there/is/no/program`"),
             ("bench alloc --cold", "goes with `streams`"),
             ("bench alloc --figures /bin/sh", "goes with `streams` and `graphs`"),
             ("bench streams --figures /there/is/nothing", "no file `/there/is/nothing`"),

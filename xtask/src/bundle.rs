@@ -7,7 +7,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::bench::PROFILE;
+use crate::bench::{PROFILE, TENSORS_PEER};
 use crate::driver::SIMULATED;
 use crate::kernels;
 use crate::shell::{self, Result};
@@ -40,7 +40,10 @@ pub(crate) fn pack(folder: &Path, peer: Option<&Path>) -> Result<()> {
     for program in PROGRAMS {
         install(&release.join(program), &bin.join(program))?;
     }
-    install(&shell::target_dir().join(PROFILE).join("bench"), &bin.join("bench"))?;
+    for program in ["bench", "tensors"] {
+        install(&shell::target_dir().join(PROFILE).join(program), &bin.join(program))?;
+    }
+    copy(&shell::root().join(TENSORS_PEER), &bin.join("tensors_peer.py"))?;
     copy(&shell::root().join(DEMO_TRACE), &folder.join("data/demo.trace.gz"))?;
     copy_folder(&kernels::texts()?, &folder.join("kernels"))?;
     if let Some(peer) = peer {

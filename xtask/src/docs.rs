@@ -8,7 +8,7 @@ use crate::shell::{self, Result};
 use crate::tidy::{self, Source};
 
 /// The program the README shows.
-const PROGRAM: &str = "examples/src/bin/01_alloc.rs";
+const PROGRAM: &str = "examples/src/bin/06_tensors.rs";
 
 /// The page that names files of all folders by their paths; others than it and the READMEs speak of files in passing.
 const TESTING: &str = "docs/testing.md";

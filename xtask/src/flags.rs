@@ -143,7 +143,7 @@ pub(crate) const COMMANDS: &[Command] = &[
         about: "our costs beside those of the raw driver, in one run; with `alloc` those of the caching allocator",
         files: "FILE holds a figure a line: a name as our table has it, a tabulator, nanoseconds; other lines are passed over.\n\
                 HARNESS is a program, no part of this project, that reads `bench KIND ARGUMENT THREADS OPS` a line from its standard\n\
-                input and answers each with a line of figures. Both forms, and every row: docs/testing.md, \"Measuring\".",
+                input and answers each with a line of figures; with `tensors` it reads the name of a row and answers with a figure. All forms, and every row: docs/testing.md, \"Measuring\".",
         options: &[
             DRIVER,
             Opt {
@@ -153,6 +153,11 @@ pub(crate) const COMMANDS: &[Command] = &[
             },
             Opt { name: "streams", value: None, about: "measures what is current, guards, events, pinned memory" },
             Opt { name: "graphs", value: None, about: "measures capture and replay" },
+            Opt {
+                name: "tensors",
+                value: None,
+                about: "measures operations on tensors, on a real GPU beside PyTorch's",
+            },
             Opt { name: "--cold", value: None, about: "with `streams`: also pinned memory that nothing is cached for" },
             Opt {
                 name: "--figures",
@@ -162,8 +167,10 @@ pub(crate) const COMMANDS: &[Command] = &[
             Opt {
                 name: "--peer",
                 value: Some("HARNESS"),
-                about: "with `alloc`: a program that measures another allocator, which runs in turn with ours",
+                about: "with `alloc` and `tensors`: a program that measures somebody else's, which runs in turn with ours",
             },
+            Opt { name: "--filter", value: Some("TEXT"), about: "with `tensors`: only rows whose name has this in it" },
+            Opt { name: "--small", value: None, about: "with `tensors`: small tensors, for the simulated device" },
             Opt {
                 name: "--json",
                 value: None,
@@ -208,8 +215,8 @@ pub(crate) const COMMANDS: &[Command] = &[
         name: "ops",
         about: "computes recorded tensor operations again, and compares dtypes, layouts, values and errors",
         files: "FILE is JSON, plain or compressed with gzip: `cases` holds an operation, its inputs and arguments, and what PyTorch\n\
-                answered; `promote`, `result_type_with_scalar` and `repr` are tables of promotions and printed forms. Nothing is\n\
-                written; the last line counts.",
+                answered; `promote`, `result_type_with_scalar` and `repr` are tables of promotions and printed forms. The\n\
+                last line counts.",
         options: &[
             Opt {
                 name: "--driver",
@@ -223,6 +230,11 @@ pub(crate) const COMMANDS: &[Command] = &[
                 name: "--all",
                 value: None,
                 about: "tells of every failure, not only of the first of each operation",
+            },
+            Opt {
+                name: "--sums",
+                value: Some("SUMS"),
+                about: "writes a sum of each answer's bytes into this file, to compare two devices bit by bit",
             },
         ],
         run: fills::ops,

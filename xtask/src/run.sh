@@ -50,6 +50,14 @@ step ipc "$bin/ipc"
 step overlap "$bin/04_overlap"
 step replay "$bin/05_replay"
 step bench "$bin/bench"
+# Tensors of a real GPU are large; the simulated one has small ones.
+if [ "$driver" != real ]; then
+    step tensors "$bin/tensors" --small
+elif python3 -c 'import torch' 2>/dev/null; then
+    step tensors kept "$out/tensors.txt" "$bin/tensors" --peer "python3 $bin/tensors_peer.py"
+else
+    step tensors kept "$out/tensors.txt" "$bin/tensors"
+fi
 
 # The peers: built here, since they link PyTorch's own libraries.
 peers() {

@@ -13,6 +13,7 @@ use std::hint::black_box;
 use std::process::ExitCode;
 use std::sync::mpsc;
 
+use aten_cuda::{DType, Tensor};
 use c10_core::{DeviceIndex, Runtime, Stream};
 
 type Outcome<T = ()> = Result<T, Box<dyn std::error::Error>>;
@@ -97,6 +98,15 @@ fn record_stream(stream: &Stream, other: &Stream) -> Outcome {
     Ok(())
 }
 
+/// Adds two small tensors, and lets the result go.
+#[inline(never)]
+fn small_add(a: &Tensor, b: &Tensor) -> Outcome {
+    for _ in 0..CALLS / 10 {
+        black_box(a.add(b)?);
+    }
+    Ok(())
+}
+
 fn run(kind: &str) -> Outcome {
     let runtime = Runtime::default_runtime();
     let stream = runtime.streams().pooled(DeviceIndex(0), 0)?;
@@ -121,6 +131,11 @@ fn run(kind: &str) -> Outcome {
             }
         }
         "record_stream" => record_stream(&stream, &other)?,
+        "small_add" => {
+            let a = Tensor::ones(&[16], DType::F32, "cuda")?;
+            a.add(&a)?;
+            small_add(&a, &a)?;
+        }
         _ => return Err("usage: instructions pair|fresh_hit|free_any|remote_free|record_stream".into()),
     }
     addresses.drain(..).try_for_each(free)

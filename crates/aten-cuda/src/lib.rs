@@ -43,11 +43,12 @@ mod storage;
 mod tensor;
 
 pub use base::dtype::{DType, Element};
-pub use base::error::{Error, Result, TensorError};
+pub use base::error::{Error, OperationError, Result, Step, TensorError};
 pub use base::promotion::{promote_types, result_type};
 pub use base::random_error::RandomError;
 pub use base::scalar::Scalar;
 pub use c10_core::{Device, DeviceArg};
+pub use launch::{ARCHITECTURES, KernelText, kernel_texts};
 pub use ops::{CrossEntropy, Dim, LossReduction, Operation, Reduction, reductions, scans, table};
 pub use random::Generator;
 pub use report::synchronize;

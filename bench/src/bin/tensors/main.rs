@@ -6,6 +6,7 @@
 //! beside this file is PyTorch's. `--small` takes small tensors, for a look on the simulated device.
 
 mod peer;
+mod raw;
 mod rows;
 
 use std::process::ExitCode;
@@ -18,7 +19,7 @@ use crate::rows::{Row, Unit};
 type Failure = Box<dyn std::error::Error>;
 
 /// Bursts of a row, of which the median counts.
-const BURSTS: usize = 5;
+pub(crate) const BURSTS: usize = 9;
 
 fn main() -> ExitCode {
     match run() {
@@ -90,15 +91,13 @@ fn run() -> Result<(), Failure> {
 /// One burst: the row's figure.
 fn measure(row: &Row, work: &mut rows::Work) -> Result<f64, Failure> {
     if row.unit == Unit::Nanoseconds {
-        // What the host needs for a call, while the device keeps up.
-        cuda_api::synchronize(None)?;
-        let start = std::time::Instant::now();
-        for _ in 0..row.calls {
-            (work.call)()?;
-        }
-        let elapsed = start.elapsed();
-        cuda_api::synchronize(None)?;
-        return Ok(elapsed.as_secs_f64() * 1e9 / f64::from(row.calls));
+        let call = &mut work.call;
+        let own = on_host(row.calls, || call().map(drop).map_err(Failure::from))?;
+        let beneath = match &work.beneath {
+            Some(beneath) => on_host(row.calls, || Ok(beneath.launch()?))?,
+            None => 0.0,
+        };
+        return Ok(own - beneath);
     }
     let (start, end) = (Event::new(EventOptions::TIMING), Event::new(EventOptions::TIMING));
     start.record(None)?;
@@ -112,6 +111,18 @@ fn measure(row: &Row, work: &mut rows::Work) -> Result<f64, Failure> {
         Unit::TeraflopPerSecond => work.amount / seconds * 1e-12,
         Unit::Nanoseconds | Unit::GigabytesPerSecond | Unit::GigaPerSecond => work.amount / seconds * 1e-9,
     })
+}
+
+/// What the host needs for a call, in nanoseconds, while the device keeps up.
+fn on_host(calls: u32, mut call: impl FnMut() -> Result<(), Failure>) -> Result<f64, Failure> {
+    cuda_api::synchronize(None)?;
+    let start = std::time::Instant::now();
+    for _ in 0..calls {
+        call()?;
+    }
+    let elapsed = start.elapsed();
+    cuda_api::synchronize(None)?;
+    Ok(elapsed.as_secs_f64() * 1e9 / f64::from(calls))
 }
 
 fn median(mut figures: Vec<f64>) -> f64 {

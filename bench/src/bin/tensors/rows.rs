@@ -2,7 +2,7 @@
 
 use aten_cuda::{DType, Tensor};
 
-use crate::Failure;
+use crate::{BURSTS, Failure, raw};
 
 /// A row of the table.
 pub(crate) struct Row {
@@ -38,6 +38,14 @@ impl Unit {
 pub(crate) struct Work {
     pub(crate) amount: f64,
     pub(crate) call: Box<dyn FnMut() -> aten_cuda::Result<Tensor>>,
+    /// What is measured in turn with the call, and taken away from it.
+    pub(crate) beneath: Option<raw::Add>,
+}
+
+impl Work {
+    fn new(amount: f64, call: impl FnMut() -> aten_cuda::Result<Tensor> + 'static) -> Self {
+        Self { amount, call: Box::new(call), beneath: None }
+    }
 }
 
 /// The rows in the order of the table.
@@ -129,7 +137,7 @@ pub(crate) const ROWS: &[Row] = &[
         prepare: |small| {
             let count = if small { 4096 } else { 1 << 26 };
             let a = Tensor::randint(0, 1 << 30, &[count], DType::I32, "cuda", None)?;
-            Ok(Work { amount: f64::from(1 << 26), call: Box::new(move || Ok(a.sort(0, false)?.0)) })
+            Ok(Work::new(f64::from(1 << 26), move || Ok(a.sort(0, false)?.0)))
         },
     },
     Row {
@@ -139,7 +147,7 @@ pub(crate) const ROWS: &[Row] = &[
         prepare: |small| {
             let count = if small { 16 } else { 1 << 20 };
             let a = Tensor::randn(&[count, 512], DType::F32, "cuda", None)?;
-            Ok(Work { amount: f64::from(1 << 29), call: Box::new(move || Ok(a.topk(64, -1, true)?.0)) })
+            Ok(Work::new(f64::from(1 << 29), move || Ok(a.topk(64, -1, true)?.0)))
         },
     },
     Row {
@@ -159,16 +167,27 @@ pub(crate) const ROWS: &[Row] = &[
         unit: Unit::Nanoseconds,
         calls: 200,
         prepare: |_| {
-            let a = Tensor::ones(&[1024], DType::F32, "cuda")?;
-            let b = Tensor::ones(&[1024], DType::F32, "cuda")?;
-            Ok(Work { amount: 1.0, call: Box::new(move || a.add(&b)) })
+            let (a, b) = small_operands()?;
+            Ok(Work::new(1.0, move || a.add(&b)))
         },
     },
+    Row {
+        name: "small add over a raw launch",
+        unit: Unit::Nanoseconds,
+        calls: 200,
+        prepare: |_| {
+            let (a, b) = small_operands()?;
+            let beneath = raw::Add::new([a.add(&b)?, a.copy()?, b.copy()?])?;
+            Ok(Work { beneath: Some(beneath), ..Work::new(1.0, move || a.add(&b)) })
+        },
+    },
+    Row { name: "first launch, machine code", unit: Unit::Nanoseconds, calls: 1, prepare: |_| first_calls(&COMMON) },
+    Row { name: "first launch, compiled", unit: Unit::Nanoseconds, calls: 1, prepare: |_| first_calls(&RARE) },
     Row {
         name: "empty",
         unit: Unit::Nanoseconds,
         calls: 200,
-        prepare: |_| Ok(Work { amount: 1.0, call: Box::new(|| Tensor::empty(&[1024], DType::F32, "cuda")) }),
+        prepare: |_| Ok(Work::new(1.0, || Tensor::empty(&[1024], DType::F32, "cuda"))),
     },
 ];
 
@@ -197,7 +216,7 @@ fn pointwise(
     small: bool,
     call: impl FnMut() -> aten_cuda::Result<Tensor> + 'static,
 ) -> Result<Work, Failure> {
-    Ok(Work { amount: (bytes * side(small) * side(small) * 2) as f64, call: Box::new(call) })
+    Ok(Work::new((bytes * side(small) * side(small) * 2) as f64, call))
 }
 
 /// A row that counts elements.
@@ -205,10 +224,49 @@ fn samples(small: bool, call: impl FnMut() -> aten_cuda::Result<Tensor> + 'stati
     pointwise(1, small, call)
 }
 
+/// Operations whose kernels are there as machine code, and others that the driver has to compile. No other row uses one,
+/// and each is called once: ten bursts are one to warm up and those that are measured.
+const COMMON: [fn(&Tensor) -> aten_cuda::Result<Tensor>; BURSTS + 1] = [
+    Tensor::neg,
+    Tensor::abs,
+    Tensor::log,
+    Tensor::sqrt,
+    Tensor::rsqrt,
+    Tensor::sin,
+    Tensor::cos,
+    Tensor::tanh,
+    Tensor::sigmoid,
+    Tensor::silu,
+];
+const RARE: [fn(&Tensor) -> aten_cuda::Result<Tensor>; BURSTS + 1] = [
+    Tensor::sinh,
+    Tensor::cosh,
+    Tensor::asin,
+    Tensor::acos,
+    Tensor::atan,
+    Tensor::expm1,
+    Tensor::log1p,
+    Tensor::exp2,
+    Tensor::log2,
+    Tensor::log10,
+];
+
+fn first_calls(operations: &'static [fn(&Tensor) -> aten_cuda::Result<Tensor>]) -> Result<Work, Failure> {
+    let (a, _) = small_operands()?;
+    let mut next = operations.iter();
+    Ok(Work::new(1.0, move || next.next().map_or_else(|| a.copy(), |operation| operation(&a))))
+}
+
+/// Two tensors whose sum takes the device no time worth counting.
+fn small_operands() -> Result<(Tensor, Tensor), Failure> {
+    let ones = || Tensor::ones(&[1024], DType::F32, "cuda");
+    Ok((ones()?, ones()?))
+}
+
 #[expect(clippy::cast_precision_loss, reason = "counts of operations")]
 fn product(size: i64, dtype: DType) -> Result<Work, Failure> {
     let a = Tensor::full(&[size, size], 0.5, dtype, "cuda")?;
     let b = Tensor::full(&[size, size], 0.25, dtype, "cuda")?;
     let work = 2.0 * (size as f64).powi(3);
-    Ok(Work { amount: work, call: Box::new(move || a.mm(&b)) })
+    Ok(Work::new(work, move || a.mm(&b)))
 }

@@ -2,6 +2,10 @@
 //!
 //! Where torch has a text for it, the text is torch's first line.
 
+use std::fmt;
+
+use c10_core::Device;
+
 use crate::base::dtype::DType;
 use crate::base::random_error::RandomError;
 
@@ -20,10 +24,104 @@ pub enum Error {
     Random(#[from] RandomError),
     /// The runtime or the device failed.
     #[error(transparent)]
-    Runtime(#[from] c10_core::Error),
+    Runtime(c10_core::Error),
+    /// The runtime or the device failed in an operation, which is named with its tensors.
+    #[error(transparent)]
+    Operation(Box<OperationError>),
     /// A program of an operation is wrong.
     #[error(transparent)]
     Graph(#[from] kernel_ir::GraphError),
+}
+
+/// What a kernel of this crate has refused becomes the error that the host would have given.
+impl From<c10_core::Error> for Error {
+    fn from(error: c10_core::Error) -> Self {
+        if let c10_core::Error::DeviceAssertion(refused) = &error
+            && let Some(own) = refused.cause::<Self>()
+        {
+            return own.clone();
+        }
+        Self::Runtime(error)
+    }
+}
+
+/// The runtime or the device failed in an operation.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default().capacity(1 << 30)).unwrap();
+/// use aten_cuda::{DType, Error, Tensor};
+///
+/// let one = Tensor::ones(&[1], DType::F32, "cuda")?;
+/// let error = one.expand(&[1 << 30])?.exp().unwrap_err();
+/// assert!(error.runtime().is_some_and(|cause| cause.is_out_of_memory()));
+/// assert!(error.to_string().contains("\nin exp of torch.float32 [1073741824] on cuda:0"));
+/// # Ok::<(), Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct OperationError {
+    /// What the runtime or the device said.
+    pub cause: c10_core::Error,
+    /// The operation, after those that it is made of.
+    pub steps: Vec<Step>,
+}
+
+/// An operation with the tensors that it was given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// The operation's name in torch.
+    pub operation: &'static str,
+    /// Dtype, sizes and device of each tensor.
+    pub operands: Vec<(DType, Vec<i64>, Device)>,
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.operation)?;
+        for (at, (dtype, sizes, device)) in self.operands.iter().enumerate() {
+            write!(f, "{} {dtype} {sizes:?} on {device}", if at == 0 { " of" } else { "," })?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for OperationError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let cause = self.cause.to_string();
+        f.write_str(cause.trim_end())?;
+        self.steps.iter().try_for_each(|step| write!(f, "\nin {step}"))
+    }
+}
+
+impl std::error::Error for OperationError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.cause)
+    }
+}
+
+impl Error {
+    /// What the runtime or the device said, where it was they that failed.
+    #[must_use]
+    pub fn runtime(&self) -> Option<&c10_core::Error> {
+        match self {
+            Self::Runtime(cause) => Some(cause),
+            Self::Operation(failed) => Some(&failed.cause),
+            _ => None,
+        }
+    }
+
+    /// An error of the runtime, in an operation or in a part of one.
+    pub(crate) fn in_step(self, step: Step) -> Self {
+        match self {
+            Self::Runtime(cause) => Self::Operation(Box::new(OperationError { cause, steps: vec![step] })),
+            Self::Operation(mut failed) => {
+                if failed.steps.last() != Some(&step) {
+                    failed.steps.push(step);
+                }
+                Self::Operation(failed)
+            }
+            other => other,
+        }
+    }
 }
 
 /// An operation that does not fit its tensors.
@@ -174,8 +272,8 @@ pub enum TensorError {
         /// Bytes that there are.
         available: usize,
     },
-    /// An index does not exist. On a device this is found by the kernel, and told when values are next read from the
-    /// device or another operation with indices is queued there.
+    /// An index does not exist. On a device this is found by the kernel, and told by the next call that waits for the
+    /// device, or the next operation with indices there.
     #[error(
         "{operation}(): index {index} is out of bounds for dimension with size {size} (element {element} of the index)"
     )]
@@ -188,6 +286,16 @@ pub enum TensorError {
         index: i64,
         /// How many places the dimension has.
         size: i64,
+    },
+    /// A target of a cross entropy is no class. On a device this is told as [`Self::IndexOutOfRange`] is.
+    #[error("Target {class} is out of bounds. cross_entropy() has {classes} classes (element {element} of the target)")]
+    TargetOutOfRange {
+        /// The place of the target in the memory of its tensor, counted from the first element.
+        element: i64,
+        /// The target.
+        class: i64,
+        /// The number of classes.
+        classes: i64,
     },
     /// What the operation was given is wrong in another way, which the text tells.
     #[error("{0}")]

@@ -1,12 +1,17 @@
 //! Running programs: on the host by loops, on a device by kernels.
 //!
 //! Reading order: this file ([`Work`], [`run`]), `host` (rows of elements), `device` (variants and launches), `rows`
-//! (reductions, row operations and scans), `library` (kernels written in CUDA C++).
+//! (reductions, row operations and scans), `library` (kernels written in CUDA C++), `module` (from a text to code on
+//! a device).
 
 mod device;
 mod host;
 pub(crate) mod library;
+mod module;
 pub(crate) mod rows;
+
+pub(crate) use device::{WholeKernel, run_whole, whole_kernel};
+pub use module::{ARCHITECTURES, KernelText, kernel_texts};
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
@@ -16,7 +21,7 @@ use smallvec::SmallVec;
 
 use crate::base::error::{Result, TensorError};
 use crate::iterate::Iteration;
-use crate::tensor::{Tensor, is_host};
+use crate::tensor::{Context, Tensor, is_host};
 
 /// Names a program: the operation and what else its program depends on, such as dtypes.
 ///
@@ -79,7 +84,7 @@ pub(crate) fn run(work: &Work<'_>, sizes: &[i64]) -> Result<()> {
     debug_assert!(parts.iter().map(|part| part.ty).eq(types), "the tensors are those that the program is for");
     match operands.first() {
         Some(first) if is_host(first.device()) => host::run(work, &iteration, &parts),
-        Some(first) => device::run(work, &iteration, &parts, first.device()),
+        Some(first) => device::run(work, &iteration, &parts, first.device()).of(work.key.operation, &operands),
         None => Ok(()),
     }
 }

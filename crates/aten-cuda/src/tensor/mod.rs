@@ -1,8 +1,9 @@
 //! Tensors: what they are, how they are made and read.
 //!
 //! Reading order: this file ([`Tensor`] and its properties), `make` (tensors from values), `read` (values from tensors),
-//! `view` (other sizes and strides over the same storage), `place` (which device), `display` (as torch prints it).
+//! `context` (which operation failed), `view` (other sizes and strides over the same storage), `place` (which device), `display` (as torch prints it).
 
+mod context;
 mod display;
 mod make;
 mod place;
@@ -11,7 +12,8 @@ mod view;
 
 use c10_core::{Device, DeviceType};
 
-pub(crate) use make::{empty_strided, scalar_bytes};
+pub(crate) use context::Context;
+pub(crate) use make::{empty_strided, empty_whole, scalar_bytes};
 pub use place::ToDevice;
 pub(crate) use read::{Places, read_complex, scalar_of};
 
@@ -41,6 +43,16 @@ pub enum Operand<'a> {
     Tensor(&'a Tensor),
     /// A number.
     Number(Scalar),
+}
+
+impl Operand<'_> {
+    /// The dtype of the tensor, or that of one made of the number alone.
+    pub(crate) fn default_dtype(&self) -> DType {
+        match self {
+            Self::Tensor(tensor) => tensor.dtype(),
+            Self::Number(number) => number.default_dtype(),
+        }
+    }
 }
 
 impl<'a> From<&'a Tensor> for Operand<'a> {

@@ -7,8 +7,11 @@
 mod device;
 mod graph;
 mod memory;
+mod network;
 mod replay;
 mod streams;
+mod tensors;
+mod train;
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -69,6 +72,13 @@ fn run(options: &Options) -> Result<(), Failure> {
     part("A recorded training run through the caching allocator", || replay::run(&options.trace))?;
     part("Two streams ordered by events", streams::run)?;
     part("A captured graph, replayed", graph::run)?;
+    match tensors::refusal()? {
+        None => {
+            part("A product of matrices on a side stream", tensors::run)?;
+            part("A small network, trained call by call and as a graph", train::run)?;
+        }
+        Some(why) => say(format!("\nThis driver cannot run kernels ({why}): no tensors and no training")),
+    }
     part("Memory at the end", memory::is_back_at_zero)?;
     say(format!("\nall parts checked in {:.1} s", begin.elapsed().as_secs_f64()));
     Ok(())

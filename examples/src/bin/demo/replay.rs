@@ -113,7 +113,7 @@ struct Counted {
 }
 
 /// The variable of the environment that configures the allocator, if one does.
-fn configured_by() -> Option<&'static str> {
+pub(crate) fn configured_by() -> Option<&'static str> {
     const VARIABLES: [&str; 4] =
         ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "PYTORCH_NO_CUDA_MEMORY_CACHING"];
     VARIABLES.into_iter().find(|name| std::env::var_os(name).is_some_and(|value| !value.is_empty()))

@@ -1,8 +1,8 @@
 //! Kernels that come with the crate: CUDA C++ in `kernels/*.cu`, compiled to the PTX beside it.
 //!
 //! Each file here belongs to one source and has a safe function for each of its kernels: it checks what the kernel
-//! relies on and says why the launch is sound. A kernel is loaded when it is first needed, as a module of its own, and
-//! kept by the runtime.
+//! relies on and says why the launch is sound. A kernel is loaded when it is first needed and kept by
+//! the runtime: with its source where the crate has machine code of that, else as a module of its own.
 //!
 //! # Safety
 //! What a kernel does to memory is in its source; the function that launches it gives it whole views of tensors and
@@ -21,9 +21,10 @@ pub(crate) mod transpose;
 use std::collections::HashMap;
 use std::sync::{PoisonError, RwLock};
 
-use c10_core::{Arg, DetachedKernel, DeviceIndex, LaunchConfig, Module, Runtime};
+use c10_core::{Arg, DetachedKernel, DeviceIndex, LaunchConfig, Runtime};
 
 use crate::base::error::{Result, TensorError};
+use crate::launch::module::{self, Code};
 
 /// The text of one source.
 #[derive(Debug)]
@@ -38,6 +39,8 @@ pub(crate) struct Text {
 #[derive(Default)]
 struct Loaded {
     kernels: RwLock<HashMap<(DeviceIndex, &'static str, &'static str), DetachedKernel>>,
+    /// A kernel of each source whose machine code is loaded: the code of all its kernels is one module.
+    whole: RwLock<HashMap<(DeviceIndex, &'static str), DetachedKernel>>,
     /// Compute capability of each device: major and minor.
     capabilities: RwLock<HashMap<DeviceIndex, (i32, i32)>>,
 }
@@ -78,8 +81,17 @@ impl Loaded {
         if let Some(known) = self.kernels.read().unwrap_or_else(PoisonError::into_inner).get(&key) {
             return known.attach(runtime);
         }
-        let module = Module::from_ptx(runtime, device, &only(text.ptx, name))?;
-        let found = module.kernel(name)?;
+        let whole = self.whole.read().unwrap_or_else(PoisonError::into_inner).get(&(device, text.name)).cloned();
+        let module = match whole {
+            // Another kernel of the same source has brought the machine code of all.
+            Some(sibling) => Code { module: sibling.attach(runtime)?.module().clone(), is_machine_code: true },
+            None => module::load(runtime, device, text.name, text.ptx, || only(text.ptx, name).into())?,
+        };
+        let found = module.module.kernel(name)?;
+        if module.is_machine_code {
+            let mut whole = self.whole.write().unwrap_or_else(PoisonError::into_inner);
+            whole.entry((device, text.name)).or_insert_with(|| found.detach());
+        }
         self.kernels.write().unwrap_or_else(PoisonError::into_inner).insert(key, found.detach());
         Ok(found)
     }

@@ -4,7 +4,7 @@
 //! The methods of [`Tensor`](crate::Tensor), with their in-place and `out` forms, follow from that row; so do the
 //! [`table`] and the tests that compare every operation on the host, the simulated device and a real one.
 //!
-//! Reading order: this file, `run` (from operands to a launch), `formula` and `complex` (what rows are built of), then
+//! Reading order: this file, `run` (from operands to a launch), `whole` (the short way of whole tensors), `formula` and `complex` (what rows are built of), then
 //! the families: `unary` (arithmetic of one tensor), `function` (exp, sin, erf and the like), `activation`, `binary`,
 //! `bitwise` (bits and truth), `compare`, `ternary`.
 
@@ -18,6 +18,7 @@ mod function;
 mod run;
 mod ternary;
 mod unary;
+mod whole;
 
 use kernel_ir::{Graph, Node, Value};
 

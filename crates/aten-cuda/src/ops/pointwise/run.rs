@@ -1,10 +1,12 @@
 //! From operands to a launch: dtypes, devices, sizes, the output and the program.
 
+use std::sync::Arc;
+
 use c10_core::Device;
 use kernel_ir::{Graph, GraphError, Program, Type, Value};
 use smallvec::SmallVec;
 
-use super::{Layout, Operation, Pair, Participating};
+use super::{Layout, Operation, Pair, Participating, whole};
 use crate::base::dtype::{Category, DType};
 use crate::base::error::{Result, TensorError, invalid};
 use crate::base::promotion::Participants;
@@ -13,7 +15,7 @@ use crate::base::shape::{self, Dims};
 use crate::iterate;
 use crate::launch::{self, ProgramKey, Work};
 use crate::ops::copy::preserved_strides;
-use crate::tensor::{Operand, Tensor, empty_strided, is_host};
+use crate::tensor::{Context, Operand, Tensor, empty_strided, is_host};
 
 /// What an operand is once the device is known: a tensor there, or a number.
 #[derive(Clone, Copy)]
@@ -23,13 +25,13 @@ enum Given<'a> {
 }
 
 /// An operation that is ready to run but for its output.
-struct Prepared<'a> {
+pub(super) struct Prepared<'a> {
     operation: &'static Operation,
     given: SmallVec<[Given<'a>; 3]>,
     /// The operation's own numbers.
     numbers: &'a [Scalar],
-    common: DType,
-    sizes: Dims,
+    pub(super) common: DType,
+    pub(super) sizes: Dims,
     device: Device,
 }
 
@@ -66,6 +68,14 @@ pub(super) fn elementwise(
     operands: &[Operand<'_>],
     numbers: &[Scalar],
 ) -> Result<Tensor> {
+    new(operation, operands, numbers).of_operands(operation.name, operands)
+}
+
+#[inline(always)]
+fn new(operation: &'static Operation, operands: &[Operand<'_>], numbers: &[Scalar]) -> Result<Tensor> {
+    if let Some(made) = whole::run(operation, operands, numbers, None)? {
+        return Ok(made);
+    }
     let prepared = Prepared::new(operation, operands, numbers)?;
     let tensors = prepared.tensors();
     let has_number = operands.iter().any(|operand| matches!(operand, Operand::Number(_)));
@@ -89,13 +99,19 @@ fn elementwise_into(
     numbers: &[Scalar],
     out: &Tensor,
 ) -> Result<()> {
-    let prepared = Prepared::new(operation, operands, numbers)?;
-    prepared.check_output(out)?;
-    prepared.run(out)
+    let run = || {
+        if whole::run(operation, operands, numbers, Some(out))?.is_some() {
+            return Ok(());
+        }
+        let prepared = Prepared::new(operation, operands, numbers)?;
+        prepared.check_output(out)?;
+        prepared.run(out)
+    };
+    run().of_operands(operation.name, operands)
 }
 
 impl<'a> Prepared<'a> {
-    fn new(operation: &'static Operation, operands: &[Operand<'a>], numbers: &'a [Scalar]) -> Result<Self> {
+    pub(super) fn new(operation: &'static Operation, operands: &[Operand<'a>], numbers: &'a [Scalar]) -> Result<Self> {
         if operands.len() != operation.arity || numbers.len() != operation.numbers {
             let (given, wanted) = (operands.len() + numbers.len(), operation.arity + operation.numbers);
             return Err(invalid(format!("{} takes {wanted} arguments, not {given}", operation.name)));
@@ -131,7 +147,7 @@ impl<'a> Prepared<'a> {
     }
 
     /// Checks that the result can go into a tensor.
-    fn check_output(&self, out: &Tensor) -> Result<()> {
+    pub(super) fn check_output(&self, out: &Tensor) -> Result<()> {
         let result = self.operation.rule.result(self.common);
         if result.category() > out.dtype().category() {
             return Err(TensorError::CannotCast { from: result, to: out.dtype() }.into());
@@ -147,11 +163,16 @@ impl<'a> Prepared<'a> {
         check_overlap(out, &self.tensors())
     }
 
+    /// The program whose result goes into a tensor of this dtype, and its name.
+    pub(super) fn program(&self, out: DType) -> Result<(ProgramKey, Arc<Program>)> {
+        let key = ProgramKey { operation: self.operation.name, variant: self.variant(out) };
+        let kinds = self.kinds();
+        Ok((key, launch::program(key, || program(self.operation, self.common, &kinds, out))?))
+    }
+
     fn run(&self, out: &Tensor) -> Result<()> {
         let computed = self.operation.rule.computed(self.common);
-        let key = ProgramKey { operation: self.operation.name, variant: self.variant(out.dtype()) };
-        let kinds = self.kinds();
-        let program = launch::program(key, || program(self.operation, self.common, &kinds, out.dtype()))?;
+        let (key, program) = self.program(out.dtype())?;
         let own = self.given.iter().enumerate().filter_map(|(at, given)| match given {
             Given::Number(number) => Some((self.operation.read_as(at, computed), *number)),
             Given::Tensor(_) => None,
@@ -179,7 +200,7 @@ impl<'a> Prepared<'a> {
 
 impl Operation {
     /// The dtype that an operand is read as.
-    fn read_as(&self, at: usize, computed: DType) -> DType {
+    pub(super) fn read_as(&self, at: usize, computed: DType) -> DType {
         if self.takes_condition && at == 0 { DType::Bool } else { computed }
     }
 }
@@ -231,13 +252,7 @@ fn program(
 
 /// Whether the operation is there for what it is given.
 fn check(operation: &'static Operation, common: DType, operands: &[Operand<'_>], numbers: &[Scalar]) -> Result<()> {
-    let dtypes: SmallVec<[DType; 3]> = operands
-        .iter()
-        .map(|operand| match operand {
-            Operand::Tensor(tensor) => tensor.dtype(),
-            Operand::Number(number) => number.default_dtype(),
-        })
-        .collect();
+    let dtypes: SmallVec<[DType; 3]> = operands.iter().map(Operand::default_dtype).collect();
     if let Some(text) = (operation.check)(&Participating { common, dtypes: &dtypes, numbers }) {
         return Err(invalid(text));
     }

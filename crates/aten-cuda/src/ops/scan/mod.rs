@@ -18,7 +18,7 @@ use crate::base::dtype::{Category, DType};
 use crate::base::error::{Result, TensorError, invalid};
 use crate::base::shape::{contiguous_strides, wrap_dim};
 use crate::launch::library::scan::{self as library, Running};
-use crate::tensor::{Tensor, empty_strided, is_host};
+use crate::tensor::{Context, Tensor, empty_strided, is_host};
 
 static CUMSUM: Operation = Operation {
     name: "cumsum",
@@ -120,7 +120,8 @@ fn scan(
     let made: SmallVec<[Tensor; 2]> = (operation.results)(input.dtype(), computed)
         .into_iter()
         .map(|dtype| empty_strided(input.sizes(), &strides, dtype, input.device()))
-        .collect::<Result<_>>()?;
+        .collect::<Result<_>>()
+        .of(operation.name, &[input])?;
     run(operation, input, dim, computed, &made.iter().collect::<SmallVec<[&Tensor; 2]>>())?;
     Ok(made)
 }
@@ -236,7 +237,7 @@ fn rows(operation: &'static Operation, input: &Tensor, dim: i64, computed: DType
     let dims: SmallVec<[usize; 1]> = Some(at).filter(|&at| at < input.dim()).into_iter().collect();
     let call = Call::new(operation, input, dim, true);
     let results: Vec<DType> = outputs.iter().map(|output| output.dtype()).collect();
-    launch(&call, computed, &results, Last::Running, &dims, outputs, input)
+    launch(&call, computed, &results, Last::Running, &dims, outputs, input).of(operation.name, &[input])
 }
 
 macro_rules! sums {

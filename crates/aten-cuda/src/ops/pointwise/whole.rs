@@ -1,0 +1,218 @@
+//! The short way of operations on whole tensors of one shape.
+//!
+//! Most calls of a program are like one that it made shortly before: the same operation on tensors of the same dtypes,
+//! each of them whole. Then nothing has to be worked out but where the memory is. Each thread keeps what such calls
+//! need, found by a few words; a call that is not of this kind goes the usual way.
+//!
+//! **Invariants:** tensors here are on one CUDA device, real, contiguous, of the same sizes with at least one element
+//! and one dimension, and begin at a multiple of [`ALIGNMENT`]. What depends on the dtypes alone was checked when the
+//! entry was made; what depends on numbers is checked in each call.
+
+use std::cell::RefCell;
+
+use c10_core::{DeviceIndex, Kernel, Runtime};
+use kernel_ir::Type;
+use smallvec::SmallVec;
+
+use super::run::{Prepared, scalar_bits};
+use super::{Layout, Operation, Participating};
+use crate::base::dtype::DType;
+use crate::base::error::{Result, invalid};
+use crate::base::scalar::Scalar;
+use crate::launch::{self, WholeKernel};
+use crate::tensor::{Operand, Tensor, empty_whole};
+
+/// What the first byte of each operand lies at a multiple of, so that threads can load 16 bytes at once.
+const ALIGNMENT: u64 = 16;
+
+/// Entries of a thread. Two calls that fall on one entry drive each other out, which costs time and nothing else.
+const ENTRIES: usize = 64;
+
+/// What a call needs besides the memory.
+struct Entry {
+    key: Key,
+    common: DType,
+    result: DType,
+    kernel: WholeKernel,
+    /// The types of the numbers, in the order in which the kernel takes them.
+    numbers: SmallVec<[Type; 4]>,
+}
+
+/// What decides about an entry.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Key {
+    operation: usize,
+    /// A byte for each operand and one for the output.
+    dtypes: u32,
+    device: DeviceIndex,
+}
+
+thread_local! {
+    static ENTRIES_OF_THREAD: RefCell<[Option<Box<Entry>>; ENTRIES]> = const { RefCell::new([const { None }; ENTRIES]) };
+}
+
+/// What is taken out of an entry for a call.
+struct Found {
+    kernel: Kernel,
+    of_block: u64,
+    common: DType,
+    result: DType,
+    numbers: SmallVec<[Type; 4]>,
+}
+
+/// The operation's result in a new tensor or in `out`, where the call is of this kind. `None` where it is not: nothing
+/// was done then.
+pub(super) fn run(
+    operation: &'static Operation,
+    operands: &[Operand<'_>],
+    numbers: &[Scalar],
+    out: Option<&Tensor>,
+) -> Result<Option<Tensor>> {
+    let Some((key, first)) = key(operation, operands, out) else { return Ok(None) };
+    let found = match find(key)? {
+        Some(found) => found,
+        None => match make(operation, operands, numbers, out, key)? {
+            Some(found) => found,
+            None => return Ok(None),
+        },
+    };
+    let scalars = scalars(operation, operands, numbers, &found)?;
+    let made = match out {
+        Some(out) => out.clone(),
+        None => empty_whole(first, found.result)?,
+    };
+    let mut tensors: SmallVec<[&Tensor; 4]> = SmallVec::new();
+    tensors.push(&made);
+    tensors.extend(operands.iter().filter_map(tensor_of));
+    launch::run_whole(&found.kernel, found.of_block, &tensors, &scalars)?;
+    drop(tensors);
+    Ok(Some(made))
+}
+
+fn tensor_of<'a>(operand: &Operand<'a>) -> Option<&'a Tensor> {
+    if let Operand::Tensor(tensor) = operand { Some(tensor) } else { None }
+}
+
+/// The key of a call, and its first tensor; `None` where it is not of this kind.
+fn key<'a>(operation: &'static Operation, operands: &[Operand<'a>], out: Option<&Tensor>) -> Option<(Key, &'a Tensor)> {
+    let first = operands.iter().find_map(tensor_of)?;
+    let device = first.storage().buffer()?.device_index();
+    let has_number = operands.iter().any(|operand| tensor_of(operand).is_none());
+    // Beside numbers, dimensions of one element may get other strides.
+    if !is_whole(first) || has_number && first.sizes().contains(&1) {
+        return None;
+    }
+    let mut dtypes = out.map_or(0xff, |out| out.dtype() as u32);
+    for operand in operands {
+        let code = match operand {
+            Operand::Tensor(tensor) if std::ptr::eq(*tensor, first) || is_alike(tensor, first) => tensor.dtype() as u32,
+            Operand::Tensor(_) => return None,
+            Operand::Number(number) => 0x80 | number.default_dtype() as u32,
+        };
+        dtypes = dtypes << 8 | code;
+    }
+    if let Some(out) = out {
+        let apart = |tensor: &Tensor| {
+            !tensor.storage().is_same(out.storage())
+                || (tensor.storage_offset() == out.storage_offset() && tensor.dtype() == out.dtype())
+        };
+        if !is_alike(out, first) || !operands.iter().filter_map(tensor_of).all(apart) {
+            return None;
+        }
+    }
+    Some((Key { operation: std::ptr::from_ref(operation).addr(), dtypes, device }, first))
+}
+
+/// Whether a tensor on a CUDA device is whole: see the file's invariants.
+fn is_whole(tensor: &Tensor) -> bool {
+    let mut expected = 1;
+    for (&size, &stride) in tensor.sizes().iter().zip(tensor.strides()).rev() {
+        if stride != expected || size == 0 {
+            return false;
+        }
+        expected *= size;
+    }
+    tensor.dim() > 0 && !tensor.dtype().is_complex() && tensor.data_ptr().is_multiple_of(ALIGNMENT)
+}
+
+/// Whether a tensor is whole and of the device and the sizes of the first.
+fn is_alike(tensor: &Tensor, first: &Tensor) -> bool {
+    tensor.sizes() == first.sizes()
+        && tensor.strides() == first.strides()
+        && tensor.device() == first.device()
+        && !tensor.dtype().is_complex()
+        && tensor.data_ptr().is_multiple_of(ALIGNMENT)
+}
+
+impl Key {
+    fn place(self) -> usize {
+        let mixed = (self.operation as u64 ^ u64::from(self.dtypes) << 20).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        (mixed >> 58) as usize % ENTRIES
+    }
+}
+
+/// The entry of a key, if this thread has it for the current runtime.
+fn find(key: Key) -> Result<Option<Found>> {
+    ENTRIES_OF_THREAD.with_borrow(|entries| match &entries[key.place()] {
+        Some(entry) if entry.key == key => Ok(entry.found()),
+        _ => Ok(None),
+    })
+}
+
+impl Entry {
+    /// The entry for a call, unless it is of another runtime.
+    fn found(&self) -> Option<Found> {
+        let kernel = Runtime::with_current(|runtime| self.kernel.kernel.attach(runtime)).ok()?;
+        let numbers = self.numbers.clone();
+        Some(Found { kernel, of_block: self.kernel.of_block, common: self.common, result: self.result, numbers })
+    }
+}
+
+/// Makes the entry of a call, after all that is checked once; `None` where the kernel has no place for it.
+fn make(
+    operation: &'static Operation,
+    operands: &[Operand<'_>],
+    numbers: &[Scalar],
+    out: Option<&Tensor>,
+    key: Key,
+) -> Result<Option<Found>> {
+    let prepared = Prepared::new(operation, operands, numbers)?;
+    let computed = operation.rule.computed(prepared.common);
+    let result = operation.rule.result(prepared.common);
+    let lies_otherwise = operation.layout != Layout::Rows && prepared.sizes.is_empty();
+    if computed.is_complex() || result.is_complex() || lies_otherwise {
+        return Ok(None);
+    }
+    if let Some(out) = out {
+        prepared.check_output(out)?;
+    }
+    let (program_key, program) = prepared.program(out.map_or(result, Tensor::dtype))?;
+    let kernel = launch::whole_kernel(program_key, &program, key.device)?;
+    let own = operands.iter().enumerate().filter(|(_, operand)| tensor_of(operand).is_none());
+    let types = own.map(|(at, _)| operation.read_as(at, computed)).chain(numbers.iter().map(|_| computed));
+    let types = types.map(DType::compute_type).collect();
+    let entry = Box::new(Entry { key, common: prepared.common, result, kernel, numbers: types });
+    let found = entry.found();
+    ENTRIES_OF_THREAD.with_borrow_mut(|entries| entries[key.place()] = Some(entry));
+    Ok(found)
+}
+
+/// The bits of the numbers, which are checked first.
+fn scalars(
+    operation: &'static Operation,
+    operands: &[Operand<'_>],
+    numbers: &[Scalar],
+    found: &Found,
+) -> Result<SmallVec<[u64; 4]>> {
+    if found.numbers.is_empty() {
+        return Ok(SmallVec::new());
+    }
+    let dtypes: SmallVec<[DType; 3]> = operands.iter().map(Operand::default_dtype).collect();
+    if let Some(text) = (operation.check)(&Participating { common: found.common, dtypes: &dtypes, numbers }) {
+        return Err(invalid(text));
+    }
+    let own =
+        operands.iter().filter_map(|operand| if let Operand::Number(number) = operand { Some(*number) } else { None });
+    let all = own.chain(numbers.iter().copied()).zip(&found.numbers);
+    Ok(all.flat_map(|(number, &ty)| scalar_bits(number, ty, 1)).collect())
+}
