@@ -1,14 +1,24 @@
 //! The memory behind tensors.
 //!
+//! Reading order: this file ([`Storage`]), `host` (memory of the host).
+//!
 //! **Invariants:** a storage keeps its size and its place as long as it lives. Host memory is behind a lock, so that
-//! threads that share a tensor see whole operations; the lock is never held while a device is waited for.
+//! threads that share a tensor see whole operations; the lock is never held while a device is waited for. Bytes of pinned
+//! memory are copied in and out, since a device may be writing others meanwhile: what an operation on the host has not
+//! changed, it does not write back.
 
+mod host;
+
+use std::any::Any;
 use std::fmt;
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::ops::Range;
+use std::ptr::NonNull;
+use std::sync::Arc;
 
-use c10_core::{Device, DeviceBuffer, DeviceType};
+use c10_core::{Device, DeviceBuffer, DeviceType, PinnedBuffer};
 
 use crate::base::error::Result;
+use host::{HostMemory, Reading, Writing};
 
 /// The memory of one or several tensors (`torch.UntypedStorage`).
 ///
@@ -19,26 +29,35 @@ pub struct Storage(Memory);
 #[derive(Clone)]
 enum Memory {
     Host(Arc<HostMemory>),
+    /// Host memory of the caching allocator of pinned memory.
+    Pinned(Arc<PinnedBuffer>),
     Cuda(DeviceBuffer),
 }
 
-/// Bytes on the host, aligned to eight.
-struct HostMemory {
-    words: RwLock<Box<[u64]>>,
-    len: usize,
+/// Host bytes while they are read.
+pub(crate) struct HostBytes<'a>(HostRead<'a>);
+
+enum HostRead<'a> {
+    Locked(Reading<'a>),
+    Copied(Vec<u8>),
 }
 
-/// Host bytes while they are read.
-pub(crate) struct HostBytes<'a>(RwLockReadGuard<'a, Box<[u64]>>, usize);
-
 /// Host bytes while they are written.
-pub(crate) struct HostBytesMut<'a>(RwLockWriteGuard<'a, Box<[u64]>>, usize);
+pub(crate) struct HostBytesMut<'a>(HostWrite<'a>);
+
+enum HostWrite<'a> {
+    Locked(Writing<'a>),
+    Copied { before: Vec<u8>, now: Vec<u8>, to: &'a PinnedBuffer },
+}
 
 impl std::ops::Deref for HostBytes<'_> {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        &bytemuck::cast_slice(&self.0)[..self.1]
+        match &self.0 {
+            HostRead::Locked(reading) => reading.bytes,
+            HostRead::Copied(bytes) => bytes,
+        }
     }
 }
 
@@ -46,14 +65,40 @@ impl std::ops::Deref for HostBytesMut<'_> {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        &bytemuck::cast_slice(&self.0)[..self.1]
+        match &self.0 {
+            HostWrite::Locked(writing) => writing.bytes,
+            HostWrite::Copied { now, .. } => now,
+        }
     }
 }
 
 impl std::ops::DerefMut for HostBytesMut<'_> {
     fn deref_mut(&mut self) -> &mut [u8] {
-        &mut bytemuck::cast_slice_mut(&mut self.0)[..self.1]
+        match &mut self.0 {
+            HostWrite::Locked(writing) => writing.bytes,
+            HostWrite::Copied { now, .. } => now,
+        }
     }
+}
+
+impl Drop for HostBytesMut<'_> {
+    fn drop(&mut self) {
+        if let HostWrite::Copied { before, now, to } = &self.0 {
+            // The ranges lie in the memory, so that nothing is refused.
+            changed(before, now).for_each(|range| drop(to.write(range.start, &now[range])));
+        }
+    }
+}
+
+/// The ranges of bytes that differ.
+fn changed<'a>(before: &'a [u8], now: &'a [u8]) -> impl Iterator<Item = Range<usize>> + 'a {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        let start = at + before[at..].iter().zip(&now[at..]).position(|(before, now)| before != now)?;
+        let same = before[start..].iter().zip(&now[start..]).position(|(before, now)| before == now);
+        at = same.map_or(now.len(), |same| start + same);
+        Some(start..at)
+    })
 }
 
 impl Storage {
@@ -64,11 +109,17 @@ impl Storage {
     pub fn new(bytes: usize, device: Device) -> Result<Self> {
         Ok(Self(match device.kind {
             DeviceType::Cuda => Memory::Cuda(DeviceBuffer::new(bytes, device)?),
-            _ => {
-                let words = RwLock::new(vec![0; bytes.div_ceil(8)].into_boxed_slice());
-                Memory::Host(Arc::new(HostMemory { words, len: bytes }))
-            }
+            _ => Memory::Host(Arc::new(HostMemory::zeros(bytes))),
         }))
+    }
+
+    /// New pinned memory of the host, which devices can copy from and to while the program goes on. It holds whatever was
+    /// there before.
+    ///
+    /// # Errors
+    /// There is not enough memory to pin, or the runtime cannot start.
+    pub fn new_pinned(bytes: usize) -> Result<Self> {
+        Ok(Self(Memory::Pinned(Arc::new(PinnedBuffer::new(bytes)?))))
     }
 
     /// Host memory with a copy of these bytes.
@@ -76,7 +127,7 @@ impl Storage {
     pub fn from_bytes(bytes: &[u8]) -> Self {
         let mut words = vec![0_u64; bytes.len().div_ceil(8)].into_boxed_slice();
         bytemuck::cast_slice_mut::<u64, u8>(&mut words)[..bytes.len()].copy_from_slice(bytes);
-        Self(Memory::Host(Arc::new(HostMemory { words: RwLock::new(words), len: bytes.len() })))
+        Self(Memory::Host(Arc::new(HostMemory::of_words(words, bytes.len()))))
     }
 
     /// The storage of a buffer that exists already; both refer to the same memory.
@@ -85,11 +136,34 @@ impl Storage {
         Self(Memory::Cuda(buffer))
     }
 
+    /// The storage of pinned memory that exists already; both refer to the same memory.
+    #[must_use]
+    pub fn from_pinned(buffer: PinnedBuffer) -> Self {
+        Self(Memory::Pinned(Arc::new(buffer)))
+    }
+
+    /// Memory of the host that another library owns, until `keeps` is dropped.
+    ///
+    /// # Safety
+    /// - The bytes are initialised and there until `keeps` is dropped.
+    /// - As long as they are, others read and write them in turn with the caller, and not while the storage is used.
+    #[expect(unsafe_code, reason = "who names an address answers for the memory there")]
+    pub(crate) unsafe fn foreign(
+        first: NonNull<u8>,
+        len: usize,
+        keeps: Box<dyn Any + Send + Sync>,
+        is_pinned: bool,
+    ) -> Self {
+        // SAFETY: the caller's promise.
+        Self(Memory::Host(Arc::new(unsafe { HostMemory::foreign(first, len, keeps, is_pinned) })))
+    }
+
     /// Bytes of the memory (`nbytes`).
     #[must_use]
     pub fn nbytes(&self) -> usize {
         match &self.0 {
-            Memory::Host(host) => host.len,
+            Memory::Host(host) => host.len(),
+            Memory::Pinned(buffer) => buffer.len(),
             Memory::Cuda(buffer) => buffer.len(),
         }
     }
@@ -98,7 +172,7 @@ impl Storage {
     #[must_use]
     pub fn device(&self) -> Device {
         match &self.0 {
-            Memory::Host(_) => Device { kind: DeviceType::Cpu, index: None },
+            Memory::Host(_) | Memory::Pinned(_) => Device { kind: DeviceType::Cpu, index: None },
             Memory::Cuda(buffer) => buffer.device(),
         }
     }
@@ -109,11 +183,39 @@ impl Storage {
         if let Memory::Cuda(buffer) = &self.0 { Some(buffer) } else { None }
     }
 
+    /// The buffer of pinned memory, where it is such.
+    #[must_use]
+    pub fn pinned(&self) -> Option<&PinnedBuffer> {
+        if let Memory::Pinned(buffer) = &self.0 { Some(buffer) } else { None }
+    }
+
+    /// Whether the memory is pinned (`is_pinned`).
+    #[must_use]
+    pub fn is_pinned(&self) -> bool {
+        match &self.0 {
+            Memory::Host(host) => host.is_pinned(),
+            Memory::Pinned(_) => true,
+            Memory::Cuda(_) => false,
+        }
+    }
+
+    /// The address of the first byte, on the host or on a device; 0 without bytes (`data_ptr`).
+    #[must_use]
+    pub fn data_ptr(&self) -> u64 {
+        match &self.0 {
+            Memory::Cuda(buffer) => buffer.address(),
+            Memory::Pinned(buffer) => buffer.address() as u64,
+            Memory::Host(host) if host.len() == 0 => 0,
+            Memory::Host(host) => host.address().as_ptr().expose_provenance() as u64,
+        }
+    }
+
     /// Whether both are the same memory.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         match (&self.0, &other.0) {
             (Memory::Host(first), Memory::Host(second)) => Arc::ptr_eq(first, second),
+            (Memory::Pinned(first), Memory::Pinned(second)) => first.address() == second.address(),
             (Memory::Cuda(first), Memory::Cuda(second)) => {
                 first.address() == second.address() && first.device_index() == second.device_index()
             }
@@ -123,14 +225,23 @@ impl Storage {
 
     /// The bytes, on the host.
     pub(crate) fn host(&self) -> Option<HostBytes<'_>> {
-        let Memory::Host(host) = &self.0 else { return None };
-        Some(HostBytes(host.words.read().unwrap_or_else(PoisonError::into_inner), host.len))
+        match &self.0 {
+            Memory::Host(host) => Some(HostBytes(HostRead::Locked(host.read()))),
+            Memory::Pinned(buffer) => Some(HostBytes(HostRead::Copied(buffer.to_vec().ok()?))),
+            Memory::Cuda(_) => None,
+        }
     }
 
     /// The bytes to be written, on the host.
     pub(crate) fn host_mut(&self) -> Option<HostBytesMut<'_>> {
-        let Memory::Host(host) = &self.0 else { return None };
-        Some(HostBytesMut(host.words.write().unwrap_or_else(PoisonError::into_inner), host.len))
+        match &self.0 {
+            Memory::Host(host) => Some(HostBytesMut(HostWrite::Locked(host.write()))),
+            Memory::Pinned(to) => {
+                let before = to.to_vec().ok()?;
+                Some(HostBytesMut(HostWrite::Copied { now: before.clone(), before, to }))
+            }
+            Memory::Cuda(_) => None,
+        }
     }
 
     /// A copy of a range of the bytes, after the work of the current stream where it is on a device.
@@ -140,7 +251,12 @@ impl Storage {
             return Ok(Vec::new());
         }
         match &self.0 {
-            Memory::Host(_) => Ok(self.host().map(|bytes| bytes[offset..offset + len].to_vec()).unwrap_or_default()),
+            Memory::Host(host) => Ok(host.read().bytes[offset..offset + len].to_vec()),
+            Memory::Pinned(buffer) => {
+                let mut bytes = vec![0; len];
+                buffer.read(offset, &mut bytes)?;
+                Ok(bytes)
+            }
             Memory::Cuda(buffer) => {
                 let mut bytes = vec![0; len];
                 buffer.copy_to_slice(offset, &mut bytes)?;
@@ -152,11 +268,8 @@ impl Storage {
     /// Writes bytes, ordered on the current stream where it is on a device.
     pub(crate) fn write(&self, offset: usize, bytes: &[u8]) -> Result<()> {
         match &self.0 {
-            Memory::Host(_) => {
-                if let Some(mut host) = self.host_mut() {
-                    host[offset..offset + bytes.len()].copy_from_slice(bytes);
-                }
-            }
+            Memory::Host(host) => host.write().bytes[offset..offset + bytes.len()].copy_from_slice(bytes),
+            Memory::Pinned(buffer) => buffer.write(offset, bytes)?,
             Memory::Cuda(buffer) => buffer.copy_from_slice(offset, bytes)?,
         }
         Ok(())
@@ -165,6 +278,21 @@ impl Storage {
 
 impl fmt::Debug for Storage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Storage({} bytes on {})", self.nbytes(), self.device())
+        let pinned = if self.is_pinned() { " pinned" } else { "" };
+        write!(f, "Storage({} bytes on {}{pinned})", self.nbytes(), self.device())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::changed;
+
+    #[test]
+    fn only_what_differs_is_written_back() {
+        let ranges = |before: &[u8], now: &[u8]| changed(before, now).collect::<Vec<_>>();
+        assert_eq!(ranges(b"abcdef", b"abcdef"), []);
+        assert_eq!(ranges(b"abcdef", b"xbcyzf"), [0..1, 3..5]);
+        assert_eq!(ranges(b"abc", b"dec"), vec![0..2]);
+        assert_eq!(ranges(b"", b""), []);
     }
 }
