@@ -121,6 +121,8 @@ fn sources() -> Result<()> {
     let places = Tensor::zeros(&[64, 32], DType::I64, "cuda")?;
     a.gather(0, &places)?;
     a.mm(&b.t()?)?;
+    let half = a.to_dtype(DType::BF16)?;
+    half.mm(&half.t()?)?;
     a.uniform_(0.0, 1.0, None)?;
     a.sort(-1, false)?;
     a.topk(2, -1, true)?;

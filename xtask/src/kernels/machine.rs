@@ -103,7 +103,7 @@ fn assemble(text: &Path, image: &Path, architecture: u32, assembler: &Path) -> R
     }
     let part = image.with_extension("part");
     let mut command = Command::new(assembler);
-    command.arg(format!("-arch=sm_{architecture}")).arg("-c").arg(text).arg("-o").arg(&part);
+    command.arg(format!("-arch=sm_{architecture}")).arg(text).arg("-o").arg(&part);
     shell::run(&mut command)?;
     std::fs::rename(&part, image).map_err(|error| format!("cannot rename {}: {error}", part.display()))
 }

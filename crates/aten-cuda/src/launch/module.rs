@@ -11,6 +11,7 @@
 //! The images are whole: the assembler made them, and the pack tells their lengths.
 #![expect(unsafe_code, reason = "loads machine code that the crate brings along")]
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 
 use c10_core::{DeviceIndex, Error, Module, Runtime};
@@ -67,8 +68,22 @@ pub fn kernel_texts(f: impl FnOnce() -> crate::Result<()>) -> crate::Result<Vec<
     done.map(|()| texts)
 }
 
-/// Loads the module of a text.
-pub(super) fn load(runtime: &Runtime, device: DeviceIndex, name: &str, text: &str) -> c10_core::Result<Module> {
+/// Code on a device.
+pub(super) struct Code {
+    pub(super) module: Module,
+    /// Whether the crate brought it along; else the driver compiled it.
+    pub(super) is_machine_code: bool,
+}
+
+/// Loads a text onto a device. Where there is no machine code of it, the driver compiles `needed`: the text, or as much of
+/// it as somebody asked for.
+pub(super) fn load<'a>(
+    runtime: &Runtime,
+    device: DeviceIndex,
+    name: &str,
+    text: &'a str,
+    needed: impl FnOnce() -> Cow<'a, str>,
+) -> c10_core::Result<Code> {
     TEXTS.with_borrow_mut(|texts| {
         let texts = texts.iter_mut();
         texts.for_each(|texts| texts.push(KernelText { name: name.to_owned(), text: text.to_owned() }));
@@ -79,10 +94,10 @@ pub(super) fn load(runtime: &Runtime, device: DeviceIndex, name: &str, text: &st
         match unsafe { Module::from_image(runtime, device, image) } {
             // A driver of another kind, such as the simulated one, or a device that the code is not for.
             Err(Error::Module(error)) if error.accelerator().is_some_and(|error| error.error_code() == NO_BINARY) => {}
-            loaded => return loaded,
+            loaded => return Ok(Code { module: loaded?, is_machine_code: true }),
         }
     }
-    Module::from_ptx(runtime, device, text)
+    Ok(Code { module: Module::from_ptx(runtime, device, &needed())?, is_machine_code: false })
 }
 
 /// `CUDA_ERROR_NO_BINARY_FOR_GPU`.

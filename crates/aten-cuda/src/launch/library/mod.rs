@@ -1,8 +1,8 @@
 //! Kernels that come with the crate: CUDA C++ in `kernels/*.cu`, compiled to the PTX beside it.
 //!
 //! Each file here belongs to one source and has a safe function for each of its kernels: it checks what the kernel
-//! relies on and says why the launch is sound. A module is loaded when one of its kernels is first needed, and kept by
-//! the runtime.
+//! relies on and says why the launch is sound. A kernel is loaded when it is first needed and kept by
+//! the runtime: with its source where the crate has machine code of that, else as a module of its own.
 //!
 //! # Safety
 //! What a kernel does to memory is in its source; the function that launches it gives it whole views of tensors and
@@ -11,9 +11,11 @@
 
 pub(crate) mod index;
 pub(crate) mod matmul;
+mod matmul_half;
 pub(crate) mod random;
 pub(crate) mod select;
 pub(crate) mod sort;
+pub(crate) mod transpose;
 
 use std::collections::HashMap;
 use std::sync::{PoisonError, RwLock};
@@ -21,7 +23,7 @@ use std::sync::{PoisonError, RwLock};
 use c10_core::{Arg, DetachedKernel, DeviceIndex, LaunchConfig, Runtime};
 
 use crate::base::error::{Result, TensorError};
-use crate::launch::module;
+use crate::launch::module::{self, Code};
 
 /// The text of one source.
 #[derive(Debug)]
@@ -36,6 +38,10 @@ pub(crate) struct Text {
 #[derive(Default)]
 struct Loaded {
     kernels: RwLock<HashMap<(DeviceIndex, &'static str, &'static str), DetachedKernel>>,
+    /// A kernel of each source whose machine code is loaded: the code of all its kernels is one module.
+    whole: RwLock<HashMap<(DeviceIndex, &'static str), DetachedKernel>>,
+    /// Compute capability of each device: major and minor.
+    capabilities: RwLock<HashMap<DeviceIndex, (i32, i32)>>,
 }
 
 /// Queues a launch of a kernel of a source on the current stream of the device.
@@ -54,6 +60,9 @@ pub(super) unsafe fn launch(
 ) -> c10_core::Result<()> {
     Runtime::with_current(|runtime| {
         let kernel = runtime.extension::<Loaded>().kernel(runtime, text, kernel, device)?;
+        if config.shared_bytes > kernel.max_dynamic_shared_memory() {
+            kernel.set_max_dynamic_shared_memory(config.shared_bytes)?;
+        }
         // SAFETY: the caller's promise.
         unsafe { kernel.launch(config, arguments, None) }
     })
@@ -71,17 +80,51 @@ impl Loaded {
         if let Some(known) = self.kernels.read().unwrap_or_else(PoisonError::into_inner).get(&key) {
             return known.attach(runtime);
         }
-        let mut kernels = self.kernels.write().unwrap_or_else(PoisonError::into_inner);
-        // Another kernel of the same source has the module already.
-        let sibling = kernels.iter().find(|((on, of, _), _)| *on == device && *of == text.name);
-        let module = match sibling {
-            Some((_, sibling)) => sibling.attach(runtime)?.module().clone(),
-            None => module::load(runtime, device, text.name, text.ptx)?,
+        let whole = self.whole.read().unwrap_or_else(PoisonError::into_inner).get(&(device, text.name)).cloned();
+        let module = match whole {
+            // Another kernel of the same source has brought the machine code of all.
+            Some(sibling) => Code { module: sibling.attach(runtime)?.module().clone(), is_machine_code: true },
+            None => module::load(runtime, device, text.name, text.ptx, || only(text.ptx, name).into())?,
         };
-        let found = module.kernel(name)?;
-        kernels.insert(key, found.detach());
+        let found = module.module.kernel(name)?;
+        if module.is_machine_code {
+            let mut whole = self.whole.write().unwrap_or_else(PoisonError::into_inner);
+            whole.entry((device, text.name)).or_insert_with(|| found.detach());
+        }
+        self.kernels.write().unwrap_or_else(PoisonError::into_inner).insert(key, found.detach());
         Ok(found)
     }
+}
+
+/// The compute capability of a device: major and minor.
+fn capability(device: DeviceIndex) -> c10_core::Result<(i32, i32)> {
+    Runtime::with_current(|runtime| {
+        let loaded = runtime.extension::<Loaded>();
+        if let Some(&known) = loaded.capabilities.read().unwrap_or_else(PoisonError::into_inner).get(&device) {
+            return Ok(known);
+        }
+        let found = runtime.devices().capability(device)?;
+        loaded.capabilities.write().unwrap_or_else(PoisonError::into_inner).insert(device, found);
+        Ok(found)
+    })
+}
+
+/// A text without its other kernels: drivers compile all that they are given, which takes long.
+fn only(text: &str, kernel: &str) -> String {
+    const START: &str = "\n.visible .entry ";
+    const END: &str = "\n}\n";
+    let mut rest = text;
+    let mut kept = String::new();
+    while let Some(start) = rest.find(START) {
+        let (before, entry) = rest.split_at(start);
+        let end = entry.find(END).map_or(entry.len(), |end| end + END.len());
+        kept.push_str(before);
+        let is_wanted = entry[START.len()..].strip_prefix(kernel).is_some_and(|after| after.starts_with('('));
+        kept.push_str(if is_wanted { &entry[..end] } else { "\n" });
+        rest = &entry[end..];
+    }
+    kept.push_str(rest);
+    kept
 }
 
 /// A row of blocks with a thread for each of `elements`.
@@ -124,4 +167,11 @@ fn memory(tensor: &crate::tensor::Tensor) -> Arg<'_> {
         Some(buffer) => Arg::range(buffer, tensor.byte_offset()..tensor.byte_offset() + tensor.nbytes()),
         None => Arg::U64(0),
     }
+}
+
+/// A view as an argument: from its first element to its end.
+fn whole(tensor: &crate::tensor::Tensor) -> Result<Arg<'_>> {
+    let buffer =
+        tensor.storage().buffer().ok_or_else(|| TensorError::Invalid("the tensor is on the host".to_owned()))?;
+    Ok(Arg::range(buffer, tensor.byte_offset()..tensor.byte_offset() + tensor.byte_extent()))
 }
