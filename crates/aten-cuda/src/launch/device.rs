@@ -242,8 +242,7 @@ impl Variants {
             return Ok(known.attach(runtime)?);
         }
         let name = key.program.operation;
-        let text = write()?;
-        let kernel = module::load(runtime, key.device, name, &text, || text.as_str().into())?.module.kernel(name)?;
+        let kernel = module::load(runtime, key.device, name, &write()?)?.kernel(name)?;
         self.kernels.write().unwrap_or_else(PoisonError::into_inner).insert(key, kernel.detach());
         Ok(kernel)
     }

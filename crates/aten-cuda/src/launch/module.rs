@@ -1,7 +1,7 @@
 //! From the text of a kernel to its module: machine code where the crate brings some along, else the driver compiles.
 //!
-//! Compiling takes the driver ten milliseconds and more for each text. The crate has machine code of its own kernels and
-//! of the commonest generated ones, made ahead of time for two architectures (`kernels/machine`). It is found by the
+//! Compiling takes the driver ten milliseconds and more for each text. The crate has machine code of the
+//! commonest kernels, made ahead of time for two architectures (`kernels/machine`). It is found by the
 //! fingerprint of the text, so it is used for exactly that text or not at all.
 //!
 //! **Invariants:** a pack is a header, entries sorted by fingerprint, and the images one after another; all of it is
@@ -11,12 +11,11 @@
 //! The images are whole: the assembler made them, and the pack tells their lengths.
 #![expect(unsafe_code, reason = "loads machine code that the crate brings along")]
 
-use std::borrow::Cow;
 use std::cell::RefCell;
 
 use c10_core::{DeviceIndex, Error, Module, Runtime};
 
-/// The text of a kernel that was compiled, or of a source with several.
+/// The text of a kernel that was compiled.
 ///
 /// ```
 /// # testkit::make_default(testkit::Config::default()).unwrap();
@@ -28,7 +27,7 @@ use c10_core::{DeviceIndex, Error, Module, Runtime};
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KernelText {
-    /// The name of the operation or of the source.
+    /// The kernel's name.
     pub name: String,
     /// The PTX.
     pub text: String,
@@ -68,22 +67,8 @@ pub fn kernel_texts(f: impl FnOnce() -> crate::Result<()>) -> crate::Result<Vec<
     done.map(|()| texts)
 }
 
-/// Code on a device.
-pub(super) struct Code {
-    pub(super) module: Module,
-    /// Whether the crate brought it along; else the driver compiled it.
-    pub(super) is_machine_code: bool,
-}
-
-/// Loads a text onto a device. Where there is no machine code of it, the driver compiles `needed`: the text, or as much of
-/// it as somebody asked for.
-pub(super) fn load<'a>(
-    runtime: &Runtime,
-    device: DeviceIndex,
-    name: &str,
-    text: &'a str,
-    needed: impl FnOnce() -> Cow<'a, str>,
-) -> c10_core::Result<Code> {
+/// Loads the module of a text.
+pub(super) fn load(runtime: &Runtime, device: DeviceIndex, name: &str, text: &str) -> c10_core::Result<Module> {
     TEXTS.with_borrow_mut(|texts| {
         let texts = texts.iter_mut();
         texts.for_each(|texts| texts.push(KernelText { name: name.to_owned(), text: text.to_owned() }));
@@ -94,10 +79,10 @@ pub(super) fn load<'a>(
         match unsafe { Module::from_image(runtime, device, image) } {
             // A driver of another kind, such as the simulated one, or a device that the code is not for.
             Err(Error::Module(error)) if error.accelerator().is_some_and(|error| error.error_code() == NO_BINARY) => {}
-            loaded => return Ok(Code { module: loaded?, is_machine_code: true }),
+            loaded => return loaded,
         }
     }
-    Ok(Code { module: Module::from_ptx(runtime, device, &needed())?, is_machine_code: false })
+    Module::from_ptx(runtime, device, text)
 }
 
 /// `CUDA_ERROR_NO_BINARY_FOR_GPU`.

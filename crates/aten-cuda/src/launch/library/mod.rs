@@ -1,8 +1,8 @@
 //! Kernels that come with the crate: CUDA C++ in `kernels/*.cu`, compiled to the PTX beside it.
 //!
 //! Each file here belongs to one source and has a safe function for each of its kernels: it checks what the kernel
-//! relies on and says why the launch is sound. A kernel is loaded when it is first needed and kept by
-//! the runtime: with its source where the crate has machine code of that, else as a module of its own.
+//! relies on and says why the launch is sound. A kernel is loaded when it is first needed, as a module of its own, and
+//! kept by the runtime.
 //!
 //! # Safety
 //! What a kernel does to memory is in its source; the function that launches it gives it whole views of tensors and
@@ -23,7 +23,7 @@ use std::sync::{PoisonError, RwLock};
 use c10_core::{Arg, DetachedKernel, DeviceIndex, LaunchConfig, Runtime};
 
 use crate::base::error::{Result, TensorError};
-use crate::launch::module::{self, Code};
+use crate::launch::module;
 
 /// The text of one source.
 #[derive(Debug)]
@@ -38,8 +38,6 @@ pub(crate) struct Text {
 #[derive(Default)]
 struct Loaded {
     kernels: RwLock<HashMap<(DeviceIndex, &'static str, &'static str), DetachedKernel>>,
-    /// A kernel of each source whose machine code is loaded: the code of all its kernels is one module.
-    whole: RwLock<HashMap<(DeviceIndex, &'static str), DetachedKernel>>,
     /// Compute capability of each device: major and minor.
     capabilities: RwLock<HashMap<DeviceIndex, (i32, i32)>>,
 }
@@ -80,17 +78,7 @@ impl Loaded {
         if let Some(known) = self.kernels.read().unwrap_or_else(PoisonError::into_inner).get(&key) {
             return known.attach(runtime);
         }
-        let whole = self.whole.read().unwrap_or_else(PoisonError::into_inner).get(&(device, text.name)).cloned();
-        let module = match whole {
-            // Another kernel of the same source has brought the machine code of all.
-            Some(sibling) => Code { module: sibling.attach(runtime)?.module().clone(), is_machine_code: true },
-            None => module::load(runtime, device, text.name, text.ptx, || only(text.ptx, name).into())?,
-        };
-        let found = module.module.kernel(name)?;
-        if module.is_machine_code {
-            let mut whole = self.whole.write().unwrap_or_else(PoisonError::into_inner);
-            whole.entry((device, text.name)).or_insert_with(|| found.detach());
-        }
+        let found = module::load(runtime, device, name, &only(text.ptx, name))?.kernel(name)?;
         self.kernels.write().unwrap_or_else(PoisonError::into_inner).insert(key, found.detach());
         Ok(found)
     }
@@ -109,7 +97,8 @@ fn capability(device: DeviceIndex) -> c10_core::Result<(i32, i32)> {
     })
 }
 
-/// A text without its other kernels: drivers compile all that they are given, which takes long.
+/// A text without its other kernels: drivers compile all that they are given, which takes long, and the machine code that
+/// comes along is of single kernels.
 fn only(text: &str, kernel: &str) -> String {
     const START: &str = "\n.visible .entry ";
     const END: &str = "\n}\n";
@@ -117,10 +106,11 @@ fn only(text: &str, kernel: &str) -> String {
     let mut kept = String::new();
     while let Some(start) = rest.find(START) {
         let (before, entry) = rest.split_at(start);
-        let end = entry.find(END).map_or(entry.len(), |end| end + END.len());
+        // The line's end begins the next kernel.
+        let end = entry.find(END).map_or(entry.len(), |end| end + END.len() - 1);
         kept.push_str(before);
         let is_wanted = entry[START.len()..].strip_prefix(kernel).is_some_and(|after| after.starts_with('('));
-        kept.push_str(if is_wanted { &entry[..end] } else { "\n" });
+        kept.push_str(if is_wanted { &entry[..end] } else { "" });
         rest = &entry[end..];
     }
     kept.push_str(rest);
@@ -174,4 +164,18 @@ fn whole(tensor: &crate::tensor::Tensor) -> Result<Arg<'_>> {
     let buffer =
         tensor.storage().buffer().ok_or_else(|| TensorError::Invalid("the tensor is on the host".to_owned()))?;
     Ok(Arg::range(buffer, tensor.byte_offset()..tensor.byte_offset() + tensor.byte_extent()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::only;
+
+    #[test]
+    fn one_kernel_is_kept_with_what_all_share() {
+        let [a, b, c] = ["a", "b", "ab"].map(|name| format!(".visible .entry {name}(\n)\n{{\n\tret;\n}}\n"));
+        let shared = ".version 7.8\n.func f()\n{\n}\n";
+        for (name, kernel) in [("a", &a), ("b", &b), ("ab", &c)] {
+            assert_eq!(only(&format!("{shared}{a}{b}{c}"), name), format!("{shared}{kernel}"));
+        }
+    }
 }
