@@ -24,7 +24,8 @@
 //! - `tensor`: the tensor, its views and how it is made, read and printed;
 //! - `launch`: kernels in memory of the runtime, and launching them;
 //! - `random`: generators and what is drawn from them;
-//! - `ops`: the operations, a file for each family.
+//! - `ops`: the operations, a file for each family;
+//! - `graphed`: functions of tensors that are captured and replayed.
 //!
 //! # Invariants
 //! - Memory comes from `c10-core` alone.
@@ -34,6 +35,7 @@
 #![expect(clippy::wildcard_enum_match_arm, reason = "an operation treats a few dtypes on their own and the rest alike")]
 
 mod base;
+mod graphed;
 mod iterate;
 mod launch;
 mod ops;
@@ -48,6 +50,7 @@ pub use base::promotion::{promote_types, result_type};
 pub use base::random_error::RandomError;
 pub use base::scalar::Scalar;
 pub use c10_core::{Device, DeviceArg};
+pub use graphed::{BackwardFn, ForwardFn, Graphable, GraphedTensors, Pass};
 pub use ops::{CrossEntropy, Dim, LossReduction, Operation, Reduction, reductions, scans, table};
 pub use random::Generator;
 pub use report::synchronize;

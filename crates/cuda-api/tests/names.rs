@@ -454,7 +454,7 @@ fn figures_of_pinned_memory_by_torchs_names() {
 }
 
 #[test]
-fn callables_are_captured_by_torchs_name() {
+fn callables_of_buffers_are_captured() {
     let _rig = rig();
     let copy = |arguments: &[DeviceBuffer]| {
         let to = DeviceBuffer::new(4, None)?;
@@ -462,7 +462,9 @@ fn callables_are_captured_by_torchs_name() {
         Ok(vec![to])
     };
     let sample = [DeviceBuffer::new(4, None).unwrap()];
-    let mut callables = cuda_api::make_graphed_callables(&[&copy], &[&sample], None, None).unwrap();
+    let options = cuda_api::GraphedOptions::default();
+    let runtime = cuda_api::Runtime::current();
+    let mut callables = cuda_api::GraphedCallable::make(&runtime, &[&copy], &[&sample], &options).unwrap();
     let argument = DeviceBuffer::new(4, None).unwrap();
     argument.copy_from_slice(0, b"abcd").unwrap();
     assert_eq!(callables[0].call(&[argument]).unwrap()[0].to_vec().unwrap(), b"abcd");
