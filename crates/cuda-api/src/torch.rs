@@ -17,8 +17,8 @@
 #![expect(non_upper_case_globals, reason = "the names are torch's")]
 
 pub use aten_cuda::{
-    DType, Device, Element, Error, Generator, Operand, Result, Scalar, Storage, Tensor, TensorError, ToDevice,
-    promote_types, result_type,
+    Complex32, Complex64, DType, Device, Element, Error, Generator, Operand, Result, Scalar, Storage, Tensor,
+    TensorError, ToDevice, bf16, f16, promote_types, result_type,
 };
 
 macro_rules! dtypes {

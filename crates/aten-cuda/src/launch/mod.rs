@@ -1,13 +1,15 @@
 //! Running programs: on the host by loops, on a device by kernels.
 //!
-//! Reading order: this file ([`Work`], [`run`]), `host` (rows of elements), `device` (variants and launches), `rows`
+//! Reading order: this file ([`Work`], [`run`]), `host` (rows of elements), `arch` (what code is written for), `device` (variants and launches), `rows`
 //! (reductions, row operations and scans), `library` (kernels written in CUDA C++).
 
+mod arch;
 mod device;
 mod host;
 pub(crate) mod library;
 pub(crate) mod rows;
 
+pub use arch::arch_list;
 pub(crate) use device::{WholeKernel, run_whole, whole_kernel};
 
 use std::collections::HashMap;
