@@ -77,6 +77,17 @@ __device__ __forceinline__ void find(const Plan &plan, unsigned long long place,
     else walk<N, unsigned long long>(plan, place, at);
 }
 
+// Reports indices that are out of range, but for one that stands for none. Operands: the index.
+extern "C" __global__ void check_places(const char *index, const Plan plan, const Along along, long long none, Report *to) {
+    unsigned long long place = (unsigned long long)blockIdx.x * blockDim.x + threadIdx.x;
+    if (place >= plan.numel) return;
+    long long at[1];
+    find(plan, place, at);
+    long long value = *(const long long *)(index + at[0]);
+    if (value == none || (value >= 0 && value < along.size)) return;
+    report(to, along.operation, at[0] / along.index_bytes, value, along.size);
+}
+
 // The index at an offset; false where it is out of range.
 __device__ __forceinline__ bool read_index(const char *index, long long at, const Along &along, Report *to,
                                            long long &value) {

@@ -351,8 +351,24 @@ __device__ u64 byte_of(const WideView &view, u64 element) {
     return view.rank == 0 ? 0 : at + element * view.strides[view.rank - 1];
 }
 
-extern "C" __device__ void __assertfail(const char *message, const char *file, unsigned line, const char *function,
-                                        size_t width);
+// What the host finds when it next waits, as in `index.cu`: who reports, the element, and the bits of its number.
+struct Report {
+    u32 state, operation;
+    s64 element;
+    double value;
+    s64 size;
+};
+
+__device__ void report(Report *to, u32 operation, s64 element, double value) {
+    if (atomicCAS(&to->state, 0u, 1u) != 0) return;
+    volatile Report *slot = to;
+    slot->operation = operation;
+    slot->element = element;
+    slot->value = value;
+    slot->size = 0;
+    __threadfence_system();
+    slot->state = 2;
+}
 
 __device__ double get_float(const char *at, u32 type) {
     switch (type) {
@@ -363,10 +379,11 @@ __device__ double get_float(const char *at, u32 type) {
     }
 }
 
-// Each thread draws one block for four elements in a row; `to` and `p` have the same sizes.
+// Each thread draws one block for four elements in a row; `to` and `p` have the same sizes. What has no probability is
+// reported, and its element left out.
 extern "C" __global__ void __launch_bounds__(512)
     bernoulli_of(char *to, const char *p, const u64 *place, u64 seed, u64 offset, u64 n, u32 type, u32 p_type,
-                 const WideView view, const WideView p_view) {
+                 const WideView view, const WideView p_view, u32 operation, Report *slot) {
     Stand at = stand(seed, offset, place);
     u64 thread = (u64)blockIdx.x * blockDim.x + threadIdx.x;
     if (thread * 4 >= n) return;
@@ -377,8 +394,10 @@ extern "C" __global__ void __launch_bounds__(512)
         u64 element = thread * 4 + i;
         if (element >= n) return;
         double probability = get_float(p + byte_of(p_view, element), p_type);
-        if (!(probability >= 0 && probability <= 1))
-            __assertfail("0 <= p && p <= 1", "random.cu", __LINE__, "bernoulli_", 1);
+        if (!(probability >= 0 && probability <= 1)) {
+            report(slot, operation, element, probability);
+            continue;
+        }
         put_any(to + byte_of(view, element), type, (u32)((double)r[0] <= probability));
     }
 }
@@ -576,21 +595,22 @@ SORT(64)
 
 // Drawing categories.
 
-// Rows of `columns` probabilities: sets bit 0 of `wrong` where one is infinite, no number or below zero, and bit 1 where
-// a row has none above zero.
+// Rows of `columns` probabilities: reports one that is infinite, no number or below zero, as `operation`, and a row that
+// has none above zero, as the operation after that.
 extern "C" __global__ void __launch_bounds__(256)
-    check_rows(const char *p, u32 rows, u32 columns, u32 type, u32 *wrong) {
+    check_rows(const char *p, u32 rows, u32 columns, u32 type, u32 operation, Report *slot) {
     u32 size = size_of(type);
     for (u32 row = blockIdx.x; row < rows; row += gridDim.x) {
-        bool bad = false, above = false;
+        bool above = false;
         for (u32 column = threadIdx.x; column < columns; column += blockDim.x) {
             double own = get_float(p + ((u64)row * columns + column) * size, type);
-            bad |= !(own >= 0 && own < __longlong_as_double(0x7FF0000000000000ll));
-            above |= own > 0;
+            bool bad = !(own >= 0 && own < __longlong_as_double(0x7FF0000000000000ll));
+            if (bad) report(slot, operation, (u64)row * columns + column, own);
+            // A row with a number that is none is not reported as well.
+            above |= bad || own > 0;
         }
-        bad = __syncthreads_or(bad);
         above = __syncthreads_or(above);
-        if (threadIdx.x == 0 && (bad || !above)) atomicOr(wrong, (bad ? 1u : 0u) | (above ? 0u : 2u));
+        if (threadIdx.x == 0 && !above) report(slot, operation + 1, row, 0);
     }
 }
 

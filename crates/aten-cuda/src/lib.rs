@@ -52,7 +52,7 @@ pub use base::scalar::Scalar;
 pub use c10_core::{Device, DeviceArg};
 pub use graphed::{BackwardFn, ForwardFn, Graphable, GraphedTensors, Pass};
 pub use half::{bf16, f16};
-pub use launch::arch_list;
+pub use launch::{ARCHITECTURES, KernelText, kernel_texts};
 pub use num_complex::{Complex32, Complex64};
 pub use ops::{CrossEntropy, Dim, LossReduction, Operation, Reduction, reductions, scans, table};
 pub use random::Generator;

@@ -1,6 +1,8 @@
-//! Indices out of range: an error at once on the host, and on a device when values are next read.
+//! Indices out of range and other values that kernels refuse: an error at once on the host, and on a device by the next
+//! call that waits for it.
 
-use aten_cuda::{DType, Error, Result, Tensor, TensorError, synchronize};
+use aten_cuda::{CrossEntropy, DType, Error, RandomError, Result, Tensor, TensorError, synchronize};
+use c10_core::{CUDAGraph, CaptureMode, Event, Runtime, Stream};
 
 fn out_of_range(outcome: Result<impl Sized>) -> Option<(&'static str, i64, i64, i64)> {
     match outcome {
@@ -70,4 +72,114 @@ fn the_first_of_many_is_reported() -> Result<()> {
     a.gather(0, &bad)?;
     assert_eq!(out_of_range(synchronize(None)).map(|(operation, ..)| operation), Some("gather"));
     synchronize(None)
+}
+
+#[test]
+fn whatever_waits_for_the_device_tells() -> Result<()> {
+    let _simulated = testkit::simulated_runtime();
+    let a = Tensor::zeros(&[4], DType::F64, "cuda")?;
+    let bad = Tensor::full(&[2], 9, DType::I64, "cuda")?;
+    let current = Runtime::with_current(|runtime| runtime.streams().current(0))?;
+    let side = Stream::new(None, 0)?;
+    let event = Event::new(c10_core::EventOptions::default());
+    let waits: [(&str, &dyn Fn() -> c10_core::Result<()>); 5] = [
+        ("stream", &|| current.synchronize()),
+        ("event", &|| event.record(None).and_then(|()| event.synchronize())),
+        ("device", &|| Runtime::with_current(|runtime| runtime.synchronize(0))),
+        ("another stream", &|| side.wait_stream(&current).and_then(|()| side.synchronize())),
+        ("a copy to the device", &|| a.storage().buffer().map_or(Ok(()), |buffer| buffer.copy_from_slice(0, &[0; 8]))),
+    ];
+    for (name, wait) in waits {
+        a.gather(0, &bad)?;
+        let Err(c10_core::Error::DeviceAssertion(told)) = wait() else { panic!("{name} tells nothing") };
+        assert_eq!((told.operation, told.value.as_str(), told.device), ("gather", "9", 0), "{name}");
+        let text = told.to_string();
+        assert!(text.starts_with("gather(): index 9 is out of bounds for dimension with size 4 (element"), "{text}");
+        assert_eq!(
+            out_of_range(Err::<(), _>(c10_core::Error::DeviceAssertion(told).into())).map(|told| told.2),
+            Some(9)
+        );
+        wait()?;
+    }
+    Ok(())
+}
+
+#[test]
+fn replays_report_what_their_inputs_hold() -> Result<()> {
+    let _simulated = testkit::simulated_runtime();
+    let a = Tensor::arange(0, 4, 1, None, "cuda")?;
+    let index = Tensor::zeros(&[3], DType::I64, "cuda")?;
+    let p = Tensor::ones(&[2, 3], DType::F32, "cuda")?;
+    // What was not used yet is loaded before the capture.
+    a.index_select(0, &index)?;
+    p.multinomial(2, true, None)?;
+    let stream = Stream::new(None, 0)?;
+    let mut graph = CUDAGraph::new();
+    let mut made = None;
+    graph.record(&stream, None, CaptureMode::Global, |_| {
+        made = Some((a.index_select(0, &index)?, p.multinomial(2, true, None)?));
+        Ok::<(), Error>(())
+    })?;
+    graph.replay()?;
+    synchronize(None)?;
+    index.fill_(4)?;
+    graph.replay()?;
+    assert_eq!(
+        out_of_range(synchronize(None)).map(|(operation, _, index, size)| (operation, index, size)),
+        Some(("index_select", 4, 4))
+    );
+    index.fill_(1)?;
+    p.fill_(-1)?;
+    graph.replay()?;
+    let refused = synchronize(None);
+    assert!(matches!(
+        refused,
+        Err(Error::Random(RandomError::Probability { operation: "multinomial", value: -1.0, .. }))
+    ));
+    p.fill_(1)?;
+    graph.replay()?;
+    synchronize(None)?;
+    let (picked, drawn) = made.expect("the capture ran");
+    assert_eq!(picked.to_vec::<i64>()?, [1; 3]);
+    assert!(drawn.to_vec::<i64>()?.iter().all(|place| (0..3).contains(place)));
+    Ok(())
+}
+
+#[test]
+fn probabilities_and_targets_out_of_range_are_named() -> Result<()> {
+    let _simulated = testkit::simulated_runtime();
+    let p = Tensor::from_slice(&[0.0_f32, 1.0, 1.5, 0.5], &[4])?.cuda(None)?;
+    let drawn = p.bernoulli(None)?;
+    let refused = drawn.to_vec::<f32>();
+    let text = "bernoulli_(): probability 1.5 is out of range (element 2 of the probabilities)";
+    assert_eq!(refused.unwrap_err().to_string(), text);
+    assert_eq!(drawn.to_vec::<f32>()?[..2], [0.0, 1.0], "the others are drawn, and the device works on");
+    for (wrong, name) in [(-0.5_f32, "-0.5"), (f32::INFINITY, "inf"), (f32::NAN, "NaN")] {
+        let p = Tensor::from_slice(&[1.0, 1.0, 1.0, wrong], &[2, 2])?.cuda(None)?;
+        for samples in [1, 2] {
+            for replacement in [false, true] {
+                let text = p.multinomial(samples, replacement, None).unwrap_err().to_string();
+                let expected =
+                    format!("multinomial(): probability {name} is out of range (element 3 of the probabilities)");
+                assert!(text.ends_with(&expected), "{text}");
+            }
+        }
+    }
+    let zeros = Tensor::from_slice(&[1.0_f32, 0.0, 0.0, 0.0], &[2, 2])?.cuda(None)?;
+    let refused = zeros.multinomial(1, false, None);
+    assert!(matches!(refused, Err(Error::Random(RandomError::SumOfProbabilities { row: 1 }))));
+
+    let (logits, target) = (Tensor::zeros(&[3, 4], DType::F32, "cpu")?, Tensor::from_slice(&[1_i64, -100, 4], &[3])?);
+    let outside = |refused: Error| {
+        let Error::Tensor(TensorError::TargetOutOfRange { element, class, classes }) = refused else { return None };
+        Some((element, class, classes))
+    };
+    let options = CrossEntropy::default();
+    assert_eq!(outside(logits.cross_entropy(&target, &options).unwrap_err()), Some((2, 4, 4)));
+    let loss = logits.cuda(None)?.cross_entropy(&target.cuda(None)?, &options)?;
+    let refused = loss.item().unwrap_err();
+    let text = "Target 4 is out of bounds. cross_entropy() has 4 classes (element 2 of the target)";
+    assert_eq!((refused.to_string().as_str(), outside(refused)), (text, Some((2, 4, 4))));
+    assert!(loss.item()?.to_f64().is_nan());
+    Ok(())
 }

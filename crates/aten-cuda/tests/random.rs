@@ -637,10 +637,12 @@ fn wrong_numbers_are_refused_with_torchs_texts() -> Result<()> {
     assert_eq!(text(integers.normal_(0.0, 1.0, None)), "\"normal_kernel_cuda\" not implemented for 'Byte'");
     let p = Tensor::from_slice(&[0.5_f32, f32::NAN], &[2])?.cuda(None)?;
     let said = |result: Result<Tensor>| result.unwrap_err().to_string();
-    assert_eq!(said(p.multinomial(1, true, None)), "probability tensor contains either `inf`, `nan` or element < 0");
+    let refused = said(p.multinomial(1, true, None));
+    let element = "multinomial(): probability NaN is out of range (element 1 of the probabilities)";
+    assert_eq!(refused, format!("probability tensor contains either `inf`, `nan` or element < 0: {element}"));
     let zeros = Tensor::zeros(&[2, 3], DType::F32, "cuda")?;
     let sum = "invalid multinomial distribution (sum of probabilities <= 0)";
-    assert_eq!(said(zeros.multinomial(2, false, None)), sum);
+    assert!(said(zeros.multinomial(2, false, None)).starts_with(sum));
     assert_eq!(said(zeros.multinomial(0, true, None)), "cannot sample n_sample <= 0 samples");
     let more = "cannot sample n_sample > prob_dist.size(-1) samples without replacement";
     assert_eq!(said(zeros.multinomial(4, false, None)), more);

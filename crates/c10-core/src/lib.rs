@@ -83,11 +83,12 @@ pub use base::arch::{
 pub use base::config::{AllocatorConfig, Backend, ConfigError, EnvironmentError, ROUNDUP_ENTRIES};
 pub use base::device::{Device, DeviceIndex, DeviceType};
 pub use base::error::{
-    AcceleratorError, BufferError, CudaError, DeferredCudaCallError, DeviceError, Error, EventError, GraphError,
-    GraphNode, GraphNodeKind, GraphUpdateError, GraphUpdateFailure, GraphedError, GreenContextError,
-    HostOutOfMemoryError, IpcError, LaunchError, LaunchErrorKind, MemoryError, ModuleError, NoDriver, NvmlMissing,
-    OutOfMemory, OutOfMemoryError, OutOfMemoryHint, PoolError, ProcessMemory, RefusedFraction, Result, StartError,
-    StreamError, SyncDebugError, SystemError, TelemetryError, Unavailable, check_error, cudaStatus,
+    AcceleratorError, BufferError, CudaError, DeferredCudaCallError, DeviceAssertionError, DeviceError,
+    DeviceFaultError, Error, EventError, GraphError, GraphNode, GraphNodeKind, GraphUpdateError, GraphUpdateFailure,
+    GraphedError, GreenContextError, HostOutOfMemoryError, IpcError, LaunchError, LaunchErrorKind, LaunchRecord,
+    MemoryError, ModuleError, NoDriver, NvmlMissing, OutOfMemory, OutOfMemoryError, OutOfMemoryHint, PoolError,
+    ProcessMemory, RefusedFraction, Result, StartError, StreamError, SyncDebugError, SystemError, TelemetryError,
+    Unavailable, check_error, cudaStatus,
 };
 pub use base::handles::{CaptureMode, MemInfo};
 pub use base::ids::{PoolId, StreamId};

@@ -15,7 +15,7 @@ pub use c10_core::extract_arch_version;
 /// compiled by the driver for every device that is not older; programs may well carry kernels of other architectures.
 #[must_use]
 pub fn get_arch_list() -> &'static [&'static str] {
-    aten_cuda::arch_list()
+    aten_cuda::ARCHITECTURES
 }
 
 /// The compiler flags that name the architectures of [`get_arch_list`].

@@ -68,7 +68,7 @@ pub use streams::*;
 pub use tensors::*;
 
 pub use c10_core::{
-    AcceleratorError, CudaError, DeferredCudaCallError, DeviceError, Error, EventError, GraphError, IpcError,
-    MemoryError, NoDriver, NvmlMissing, PoolError, RefusedFraction, Result, StartError, StreamError, SyncDebugError,
-    SystemError, TelemetryError, Unavailable,
+    AcceleratorError, CudaError, DeferredCudaCallError, DeviceAssertionError, DeviceError, DeviceFaultError, Error,
+    EventError, GraphError, IpcError, MemoryError, NoDriver, NvmlMissing, PoolError, RefusedFraction, Result,
+    StartError, StreamError, SyncDebugError, SystemError, TelemetryError, Unavailable,
 };

@@ -20,10 +20,22 @@ pub enum Error {
     Random(#[from] RandomError),
     /// The runtime or the device failed.
     #[error(transparent)]
-    Runtime(#[from] c10_core::Error),
+    Runtime(c10_core::Error),
     /// A program of an operation is wrong.
     #[error(transparent)]
     Graph(#[from] kernel_ir::GraphError),
+}
+
+/// What a kernel of this crate has refused becomes the error that the host would have given.
+impl From<c10_core::Error> for Error {
+    fn from(error: c10_core::Error) -> Self {
+        if let c10_core::Error::DeviceAssertion(refused) = &error
+            && let Some(own) = refused.cause::<Self>()
+        {
+            return own.clone();
+        }
+        Self::Runtime(error)
+    }
 }
 
 /// An operation that does not fit its tensors.
@@ -174,8 +186,8 @@ pub enum TensorError {
         /// Bytes that there are.
         available: usize,
     },
-    /// An index does not exist. On a device this is found by the kernel, and told when values are next read from the
-    /// device or another operation with indices is queued there.
+    /// An index does not exist. On a device this is found by the kernel, and told by the next call that waits for the
+    /// device, or the next operation with indices there.
     #[error(
         "{operation}(): index {index} is out of bounds for dimension with size {size} (element {element} of the index)"
     )]
@@ -204,6 +216,16 @@ pub enum TensorError {
         found: (DType, Vec<i64>),
         /// Those of the capture.
         expected: (DType, Vec<i64>),
+    },
+    /// A target of a cross entropy is no class. On a device this is told as [`Self::IndexOutOfRange`] is.
+    #[error("Target {class} is out of bounds. cross_entropy() has {classes} classes (element {element} of the target)")]
+    TargetOutOfRange {
+        /// The place of the target in the memory of its tensor, counted from the first element.
+        element: i64,
+        /// The target.
+        class: i64,
+        /// The number of classes.
+        classes: i64,
     },
     /// What the operation was given is wrong in another way, which the text tells.
     #[error("{0}")]

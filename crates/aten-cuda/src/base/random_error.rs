@@ -80,7 +80,29 @@ pub enum RandomError {
         /// The function.
         call: &'static str,
     },
+    /// A tensor of probabilities holds a number that is none: below zero, infinite or NaN, and for `bernoulli_` above one.
+    /// On a device this is found by the kernel, and told by the next call that waits for it.
+    #[error("{}{operation}(): probability {value} is out of range (element {element} of the probabilities)", prefix(.operation))]
+    Probability {
+        /// The operation's name in torch.
+        operation: &'static str,
+        /// Which element it is, counted in row-major order.
+        element: i64,
+        /// The number.
+        value: f64,
+    },
+    /// A row of probabilities has none above zero.
+    #[error("invalid multinomial distribution (sum of probabilities <= 0): row {row}")]
+    SumOfProbabilities {
+        /// The row.
+        row: i64,
+    },
     /// A number of a distribution is out of its range; the text is torch's.
     #[error("{0}")]
     Parameter(String),
+}
+
+/// Torch's own text, where it has one.
+fn prefix(operation: &str) -> &'static str {
+    if operation == "multinomial" { "probability tensor contains either `inf`, `nan` or element < 0: " } else { "" }
 }

@@ -6,16 +6,9 @@
 /// the first one.
 pub(crate) const PTX_TARGETS: [u32; 2] = [75, 80];
 
-/// The architectures of the kernels, in torch's way: machine code as `sm_90`, PTX as `compute_80`, which the driver
-/// compiles for every device that is not older (`torch.cuda.get_arch_list`).
-///
-/// ```
-/// assert!(aten_cuda::arch_list().contains(&"compute_75"));
-/// ```
-#[must_use]
-pub const fn arch_list() -> &'static [&'static str] {
-    &["compute_75", "compute_80"]
-}
+/// The architectures of the kernels (`torch.cuda.get_arch_list`): machine code of the commonest, made ahead of time, and
+/// PTX of all, which the driver compiles for any device from there on.
+pub const ARCHITECTURES: &[&str] = &["sm_80", "sm_90", "compute_75", "compute_80"];
 
 /// The PTX to write for a device of this compute capability: the newest that it understands.
 pub(crate) fn ptx_target(capability: u32) -> u32 {
@@ -30,9 +23,9 @@ mod tests {
     #[test]
     fn the_list_names_every_target() {
         let texts: Vec<String> = PTX_TARGETS.iter().map(|target| format!("compute_{target}")).collect();
-        let listed: Vec<&str> = arch_list().iter().copied().filter(|arch| arch.starts_with("compute_")).collect();
+        let listed: Vec<&str> = ARCHITECTURES.iter().copied().filter(|arch| arch.starts_with("compute_")).collect();
         assert_eq!(listed, texts);
-        assert!(arch_list().iter().all(|arch| arch.starts_with("compute_") || arch.starts_with("sm_")));
+        assert!(ARCHITECTURES.iter().all(|arch| arch.starts_with("compute_") || arch.starts_with("sm_")));
     }
 
     #[test]

@@ -9,13 +9,12 @@
 use std::collections::HashMap;
 use std::sync::{PoisonError, RwLock};
 
-use c10_core::{Arg, DetachedKernel, Device, DeviceIndex, Kernel, LaunchConfig, Module, Runtime};
+use c10_core::{Arg, DetachedKernel, Device, DeviceIndex, Kernel, LaunchConfig, Runtime};
 use kernel_ir::pointwise::{self, Access, Meta, Schedule};
 use kernel_ir::{GraphError, Program, reduce};
 use smallvec::SmallVec;
 
-use super::arch;
-use super::{Part, ProgramKey, Work};
+use super::{Part, ProgramKey, Work, arch, module};
 use crate::base::error::{Result, TensorError};
 use crate::iterate::Iteration;
 use crate::tensor::Tensor;
@@ -236,7 +235,8 @@ impl Variants {
         if let Some(known) = self.kernels.read().unwrap_or_else(PoisonError::into_inner).get(&key) {
             return Ok(known.attach(runtime)?);
         }
-        let kernel = Module::from_ptx(runtime, key.device, &write()?)?.kernel(key.program.operation)?;
+        let name = key.program.operation;
+        let kernel = module::load(runtime, key.device, name, &write()?)?.kernel(name)?;
         self.kernels.write().unwrap_or_else(PoisonError::into_inner).insert(key, kernel.detach());
         Ok(kernel)
     }

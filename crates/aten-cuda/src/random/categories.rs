@@ -4,6 +4,8 @@
 //! quotients of probability and number are the samples. Samples with replacement: a uniform number each, and a search in
 //! the sums of the probabilities. `docs/random.md` says where the results can differ from torch's.
 
+use c10_core::Runtime;
+
 use crate::base::dtype::DType;
 use crate::base::error::{Result, invalid};
 use crate::launch::library::random::{self as kernels, Rows};
@@ -35,16 +37,13 @@ impl Tensor {
         let number = |value: i64| u32::try_from(value).map_err(|_| invalid("there are too many samples or rows"));
         let rows = Rows { p: &p, rows: number(count)?, columns: number(columns)? };
         let samples = number(samples)?;
+        check_probabilities(&rows, source.is_capturing()?)?;
         if replacement && samples > 1 {
-            if !source.is_capturing()? {
-                check_probabilities(&rows)?;
-            }
             let [_, y] = kernels::sample_grid(rows.rows, samples);
             let drawn = source.draw(u64::from(rows.rows.div_ceil(y)) * 4)?;
             kernels::sample_rows(&rows, &to, samples, &drawn)?;
             return Ok(to);
         }
-        check_probabilities(&rows)?;
         let q = Self::empty(p.sizes(), p.dtype(), &p)?;
         q.exponential_(1.0, generator)?;
         if samples == 1 {
@@ -82,13 +81,13 @@ impl Tensor {
     }
 }
 
-fn check_probabilities(rows: &Rows<'_>) -> Result<()> {
-    let wrong = kernels::check_rows(rows)?;
-    if wrong & 1 != 0 {
-        return Err(refused("probability tensor contains either `inf`, `nan` or element < 0".to_owned()));
+/// Checks the probabilities: at once or, while the work is captured, when whoever replays it waits.
+fn check_probabilities(rows: &Rows<'_>, is_captured: bool) -> Result<()> {
+    kernels::check_rows(rows)?;
+    if is_captured {
+        return Ok(());
     }
-    if wrong & 2 != 0 {
-        return Err(refused("invalid multinomial distribution (sum of probabilities <= 0)".to_owned()));
-    }
+    let device = rows.p.device();
+    Runtime::with_current(|runtime| runtime.streams().current(device.cuda_index()?.unwrap_or(0))?.synchronize())?;
     Ok(())
 }

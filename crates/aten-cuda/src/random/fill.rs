@@ -242,7 +242,8 @@ impl Tensor {
     }
 
     /// Fills with ones, each of its own probability, and zeros (`bernoulli_` of a tensor). The probabilities broadcast
-    /// to this tensor. One outside of [0, 1] is an assertion on the device, which fails with the next wait.
+    /// to this tensor. One outside of [0, 1] is reported by the next call that waits for the device
+    /// ([`RandomError::Probability`](crate::RandomError::Probability)), and its element left as it was.
     ///
     /// # Errors
     /// The dtype is complex, the probabilities are no floats or do not broadcast, or as for [`Self::uniform_`].

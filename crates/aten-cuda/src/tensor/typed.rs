@@ -94,6 +94,7 @@ impl<T: TypedElement> TypedTensor<T> {
     ///
     /// # Errors
     /// A size is negative, the runtime cannot start, or there is not enough memory.
+    #[expect(clippy::new_ret_no_self, reason = "the type stands for a class whose instances are tensors")]
     pub fn new(sizes: &[i64]) -> Result<Tensor> {
         Tensor::empty(sizes, T::DTYPE, Device::CUDA)
     }

@@ -209,7 +209,8 @@ impl DeviceBuffer {
         }
         let (ready, stream) = self.for_host_copy()?;
         let _relaxed = ready.relaxed()?;
-        ready.api.copy_from_slice(self.at(offset), from, stream.reference())
+        let copied = ready.api.copy_from_slice(self.at(offset), from, stream.reference());
+        self.runtime.waited(ready, self.device_index(), copied)
     }
 
     /// Copies the buffer's bytes from `offset` on into `to`, after the work of the current stream of the buffer's
@@ -225,7 +226,8 @@ impl DeviceBuffer {
         }
         let (ready, stream) = self.for_host_copy()?;
         let _relaxed = ready.relaxed()?;
-        ready.api.copy_to_slice(to, self.at(offset), stream.reference())
+        let copied = ready.api.copy_to_slice(to, self.at(offset), stream.reference());
+        self.runtime.waited(ready, self.device_index(), copied)
     }
 
     /// All bytes; see [`Self::copy_to_slice`].
@@ -268,7 +270,8 @@ impl DeviceBuffer {
         let (Some(memory), true) = (from.memory(), bytes > 0) else { return Ok(()) };
         let (ready, stream, capture) = self.use_on(stream)?;
         from.use_on(ready, stream, capture);
-        ready.api.copy_from_pinned(self.at(offset), memory, range.start, bytes, stream)
+        let queued = ready.api.copy_from_pinned(self.at(offset), memory, range.start, bytes, stream);
+        queued.map_err(|error| ready.launches.explain(stream.device, error))
     }
 
     /// Queues a copy of the buffer's bytes into pinned memory at `offset`. Returns before the copy is done. The copy is
@@ -300,7 +303,8 @@ impl DeviceBuffer {
         let (Some(memory), true) = (to.memory(), bytes > 0) else { return Ok(()) };
         let (ready, stream, capture) = self.use_on(stream)?;
         to.use_on(ready, stream, capture);
-        ready.api.copy_to_pinned(memory, offset, self.at(range.start), bytes, stream)
+        let queued = ready.api.copy_to_pinned(memory, offset, self.at(range.start), bytes, stream);
+        queued.map_err(|error| ready.launches.explain(stream.device, error))
     }
 
     /// Queues a copy of another buffer's bytes, of this device or another, into this one at `offset`. Returns before
@@ -338,7 +342,10 @@ impl DeviceBuffer {
         }
         let (ready, named, capture) = self.use_on(stream)?;
         from.use_in(ready, named, capture)?;
-        let copy = || ready.api.copy_on_device(self.at(offset), from.at(range.start), bytes, named);
+        let copy = || {
+            let queued = ready.api.copy_on_device(self.at(offset), from.at(range.start), bytes, named);
+            queued.map_err(|error| ready.launches.explain(named.device, error))
+        };
         if from.device_index() == self.device_index() {
             return copy();
         }
@@ -408,7 +415,7 @@ impl DeviceBuffer {
             }));
         }
         let (ready, stream, _) = self.use_on(stream)?;
-        set(ready, stream)
+        set(ready, stream).map_err(|error| ready.launches.explain(stream.device, error))
     }
 
     pub(crate) fn runtime(&self) -> &Runtime {

@@ -199,7 +199,8 @@ impl Event {
     pub fn record(&self, stream: impl StreamArg) -> Result<()> {
         let ready = self.runtime.ready()?;
         let stream = stream.with_stream(|stream| self.runtime.streams().or_current(stream))?;
-        let native = self.native_on(ready, stream.device)?;
+        let native =
+            self.native_on(ready, stream.device).map_err(|error| ready.launches.explain(stream.device, error))?;
         if native.device != stream.device {
             return Err(Error::Event(EventError::Device { event: native.device, stream: stream.device }));
         }
@@ -216,7 +217,7 @@ impl Event {
             }
             Err(error) => {
                 self.spent.store(true, Ordering::Relaxed);
-                Err(error)
+                Err(ready.launches.explain(stream.device, error))
             }
         }
     }
@@ -248,7 +249,8 @@ impl Event {
         let stream = stream.with_stream(|stream| self.runtime.streams().or_current(stream))?;
         let Some(native) = self.recorded() else { return Ok(()) };
         let flags = self.use_on(ready, native, stream)?;
-        ready.api.stream_wait_event(stream, native.handle, flags)
+        let queued = ready.api.stream_wait_event(stream, native.handle, flags);
+        queued.map_err(|error| ready.launches.explain(stream.device, error))
     }
 
     /// Whether the work before the event is done. Does not block.
@@ -257,19 +259,23 @@ impl Event {
     /// The driver's error.
     pub fn query(&self) -> Result<bool> {
         let Some(native) = self.recorded() else { return Ok(true) };
-        self.runtime.ready()?.api.event_is_done(native.handle)
+        let ready = self.runtime.ready()?;
+        ready.api.event_is_done(native.handle).map_err(|error| ready.launches.explain(native.device, error))
     }
 
     /// Blocks until the work before the event is done.
     ///
     /// # Errors
-    /// The driver's error.
+    /// The driver's error, with the last launches where the device is lost ([`Error::DeviceFault`]); a kernel of the
+    /// device has refused a value ([`Error::DeviceAssertion`]).
     pub fn synchronize(&self) -> Result<()> {
         let Some(native) = self.recorded() else { return Ok(()) };
         let ready = self.runtime.ready()?;
-        ready.api.event_wait_on_host(native.handle)?;
-        ready.sweep();
-        Ok(())
+        let waited = ready.api.event_wait_on_host(native.handle);
+        if waited.is_ok() {
+            ready.sweep();
+        }
+        self.runtime.waited(ready, native.device, waited)
     }
 
     /// Milliseconds from this event to `end`, to about half a microsecond.

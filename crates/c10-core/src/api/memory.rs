@@ -176,7 +176,16 @@ impl Memory<'_> {
 
     /// As [`Self::alloc`], for a buffer, which alone may free it ([`Self::free_of_buffer`]).
     pub(crate) fn alloc_for_buffer(self, bytes: u64, stream: &Stream) -> Result<u64> {
-        self.allocate_first(bytes, stream, Owner::Buffer)
+        let allocated = self.allocate_first(bytes, stream, Owner::Buffer);
+        allocated.map_err(|error| self.explain(stream, error))
+    }
+
+    #[cold]
+    fn explain(self, stream: &Stream, error: Error) -> Error {
+        match self.0.started() {
+            Some(ready) => ready.launches.explain(stream.device_index(), error),
+            None => error,
+        }
     }
 
     /// As [`Self::allocate`], where the runtime has to be started first or the stream belongs to another runtime.

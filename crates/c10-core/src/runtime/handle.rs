@@ -17,12 +17,13 @@ use cuda_sys::Driver as Table;
 
 use crate::base::config::AllocatorConfig;
 use crate::base::device::DeviceIndex;
-use crate::base::error::{DeviceError, Error, Result, StartError};
+use crate::base::error::{DeviceAssertionError, DeviceError, Error, LaunchRecord, Result, StartError};
 use crate::base::ids::RuntimeId;
 use crate::base::process;
 use crate::base::warning::warning;
 use crate::driver::{Api, Source, count_devices};
 use crate::runtime::bound::{self, RuntimeGuard};
+use crate::runtime::checks::Checks;
 use crate::runtime::extensions::Extensions;
 use crate::runtime::guard::DeviceGuard;
 use crate::runtime::lazy::Queue;
@@ -77,6 +78,7 @@ pub(crate) struct Inner {
     /// Whether graphs keep what they capture until it was written once.
     graph_debug: AtomicBool,
     extensions: Extensions,
+    checks: Checks,
 }
 
 impl Runtime {
@@ -116,6 +118,7 @@ impl Runtime {
             queue: Queue::default(),
             graph_debug: AtomicBool::new(false),
             extensions: Extensions::default(),
+            checks: Checks::default(),
         }))
     }
 
@@ -138,6 +141,50 @@ impl Runtime {
     #[must_use]
     pub fn extension<T: Default + Send + Sync + 'static>(&self) -> Arc<T> {
         self.0.extensions.get()
+    }
+
+    /// Adds a check that runs whenever the host has waited for a device, its stream or its event: it tells what kernels
+    /// have reported meanwhile in memory that the host can read, and the call that waited returns that as
+    /// [`Error::DeviceAssertion`]. A check stays as long as the runtime. It must be quick, make no driver call, and not
+    /// hold the runtime.
+    ///
+    /// ```
+    /// # testkit::make_default(testkit::Config::default()).unwrap();
+    /// use std::sync::Arc;
+    ///
+    /// use c10_core::{DeviceAssertionError, Error, Runtime, Stream};
+    ///
+    /// Runtime::current().check_after_waiting(|device| {
+    ///     let found = Arc::new(std::fmt::Error);
+    ///     Some(DeviceAssertionError { device, operation: "example", element: 3, value: "-1".into(), found })
+    /// });
+    /// let refused = Stream::new(None, 0)?.synchronize().unwrap_err();
+    /// assert!(matches!(refused, Error::DeviceAssertion(found) if found.element == 3));
+    /// # Ok::<(), c10_core::Error>(())
+    /// ```
+    pub fn check_after_waiting(
+        &self,
+        check: impl Fn(DeviceIndex) -> Option<DeviceAssertionError> + Send + Sync + 'static,
+    ) {
+        self.0.checks.add(Arc::new(check));
+    }
+
+    /// The last launches that were queued on a device, the newest first: at most 64. Torch's ring of launch records.
+    ///
+    /// # Errors
+    /// The device does not exist, or the runtime cannot start.
+    pub fn last_launches(&self, device: DeviceIndex) -> Result<Vec<LaunchRecord>> {
+        Ok(self.check_device(device)?.launches.last(device))
+    }
+
+    /// The result of a call that has waited for a device: the driver's error with the last launches, or what kernels
+    /// have reported.
+    #[inline]
+    pub(crate) fn waited(&self, ready: &Started, device: DeviceIndex, answer: Result<()>) -> Result<()> {
+        match answer {
+            Ok(()) => self.0.checks.run(device),
+            Err(error) => Err(ready.launches.explain(device, error)),
+        }
     }
 
     /// The process-wide runtime. It is on the system's driver unless [`Self::make_default`] was called before.
@@ -460,14 +507,15 @@ impl Runtime {
     /// Blocks until all work of a device is done.
     ///
     /// # Errors
-    /// The device does not exist, work on it failed, or a capture forbids waiting.
+    /// The device does not exist, work on it failed ([`Error::DeviceFault`]), a kernel has refused a value
+    /// ([`Error::DeviceAssertion`]), or a capture forbids waiting.
     pub fn synchronize(&self, device: DeviceIndex) -> Result<()> {
         let ready = self.check_device(device)?;
         let retired = ready.modules.retired(device);
-        ready.api.synchronize_device(device)?;
+        ready.api.synchronize_device(device).map_err(|error| ready.launches.explain(device, error))?;
         ready.unload(&retired);
         ready.sweep();
-        Ok(())
+        self.0.checks.run(device)
     }
 
     /// Whether the allocator's books balance. For tests; takes time proportional to the number of blocks, and must not

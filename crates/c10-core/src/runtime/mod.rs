@@ -1,6 +1,7 @@
 //! The runtime as a value: its handle, its start and its end.
 
 mod bound;
+mod checks;
 mod extensions;
 mod guard;
 mod handle;

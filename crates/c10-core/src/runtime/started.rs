@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::base::config::AllocatorConfig;
 use crate::base::device::DeviceIndex;
-use crate::base::error::Result;
+use crate::base::error::{Result, launch_blocking};
 use crate::caching::CachingAllocator;
 use crate::driver::{Api, ModuleHandle, Relaxed};
 use crate::events::stock::SharedSpareEvents;
@@ -18,6 +18,7 @@ use crate::state::graph_events::GraphEvents;
 use crate::state::green_contexts::GreenContexts;
 use crate::state::holds::Holds;
 use crate::state::ipc::IpcState;
+use crate::state::launches::Launches;
 use crate::state::modules::Modules;
 use crate::state::peer::Peers;
 use crate::state::pool_routes::PoolRoutes;
@@ -37,6 +38,7 @@ pub(crate) struct Started {
     pub(crate) pinned: &'static Home,
     pub(crate) captures: Captures,
     pub(crate) modules: Modules,
+    pub(crate) launches: Launches,
     pub(crate) deferred: DeferredDestroy,
     pub(crate) peers: Peers,
     pub(crate) pool_routes: PoolRoutes,
@@ -59,6 +61,7 @@ impl Started {
             pinned: Home::open(config),
             captures: Captures::default(),
             modules: Modules::default(),
+            launches: Launches::new(devices, launch_blocking()),
             deferred: DeferredDestroy::default(),
             peers: Peers::new(devices),
             pool_routes: PoolRoutes::default(),

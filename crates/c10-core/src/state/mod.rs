@@ -6,6 +6,7 @@ pub(crate) mod graph_events;
 pub(crate) mod green_contexts;
 pub(crate) mod holds;
 pub(crate) mod ipc;
+pub(crate) mod launches;
 pub(crate) mod modules;
 pub(crate) mod nvml;
 pub(crate) mod observers;

@@ -69,11 +69,12 @@ impl Schedule {
 
     pub(super) fn check(&self, reduction: &Reduction) -> Result<(), GraphError> {
         let refuse = |reason| Err(GraphError::Schedule { reason });
+        // What repeats along a row is read once, and not by vectors.
+        let read = reduction.inputs().iter().enumerate().filter(|(at, _)| self.repeated >> at & 1 == 0);
+        let read = read.map(|(_, &ty)| ty);
         let widest = match reduction.last() {
-            Last::Each(_) | Last::Running => {
-                reduction.inputs().iter().copied().chain(reduction.output_types()).map(Type::bytes).max()
-            }
-            Last::Row => reduction.inputs().iter().map(|ty| ty.bytes()).max(),
+            Last::Each(_) | Last::Running => read.chain(reduction.output_types()).map(Type::bytes).max(),
+            Last::Row => read.map(Type::bytes).max(),
         };
         let running = *reduction.last() == Last::Running;
         match self {

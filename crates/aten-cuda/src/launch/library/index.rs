@@ -98,6 +98,19 @@ pub(crate) fn combine(places: &Tensor, index: &Tensor, along: Along, first: bool
     launch("combine", iteration.numel, &[places, index], &[&plan, &along], true)
 }
 
+/// Reports indices of 64 bits that are outside `size`, but for `none`, as the operation.
+pub(crate) fn check_places(index: &Tensor, size: i64, none: i64, operation: Reporter) -> Result<()> {
+    let iteration = Iteration::new(index.sizes(), &[index], false);
+    if iteration.numel == 0 {
+        return Ok(());
+    }
+    let plan = plan(&iteration)?;
+    let along = packed_along(&Along { size, stride: 0, wraps: false, operation }, 0, index, false);
+    let mut none_packed = Packed::default();
+    none_packed.word(none);
+    launch("check_places", iteration.numel, &[index], &[&plan, &along, &none_packed], true)
+}
+
 /// Copies elements along other steps than the source's own: of each dimension that is named from its end to its
 /// beginning. The source has elements; both tensors have the same sizes.
 pub(crate) fn reversed(out: &Tensor, source: &Tensor, dims: &[usize]) -> Result<()> {

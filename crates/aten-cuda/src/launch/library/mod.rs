@@ -18,9 +18,10 @@ pub(crate) mod sort;
 use std::collections::HashMap;
 use std::sync::{PoisonError, RwLock};
 
-use c10_core::{Arg, DetachedKernel, DeviceIndex, LaunchConfig, Module, Runtime};
+use c10_core::{Arg, DetachedKernel, DeviceIndex, LaunchConfig, Runtime};
 
 use crate::base::error::{Result, TensorError};
+use crate::launch::module;
 
 /// The text of one source.
 #[derive(Debug)]
@@ -75,7 +76,7 @@ impl Loaded {
         let sibling = kernels.iter().find(|((on, of, _), _)| *on == device && *of == text.name);
         let module = match sibling {
             Some((_, sibling)) => sibling.attach(runtime)?.module().clone(),
-            None => Module::from_ptx(runtime, device, text.ptx)?,
+            None => module::load(runtime, device, text.name, text.ptx)?,
         };
         let found = module.kernel(name)?;
         kernels.insert(key, found.detach());

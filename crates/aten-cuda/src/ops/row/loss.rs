@@ -10,9 +10,11 @@ use crate::base::error::{Result, TensorError, invalid};
 use crate::base::scalar::Scalar;
 use crate::base::shape::{Dims, contiguous_strides};
 use crate::launch::ProgramKey;
+use crate::launch::library::index;
 use crate::launch::rows::{self, RowWork};
 use crate::ops::pointwise::scalar_bits;
 use crate::ops::reduce::Start;
+use crate::report::Reporter;
 use crate::tensor::{Tensor, empty_strided, is_host};
 
 /// What becomes of the losses of single samples.
@@ -52,7 +54,7 @@ impl Tensor {
     /// without the classes, as `i64`.
     ///
     /// A class that does not exist is an error on the host. A device does not wait for the result: there the loss is a
-    /// NaN.
+    /// NaN, and the next call that waits for the device tells which class it was.
     ///
     /// # Errors
     /// The sizes, dtypes or devices do not fit together, there is not enough memory, or the device failed.
@@ -108,11 +110,13 @@ fn check(input: &Tensor, target: &Tensor, options: &CrossEntropy<'_>, dim: usize
     }
     if is_host(target.device()) {
         let exists = |&class: &i64| class == options.ignore_index || (0..classes.unwrap_or(0)).contains(&class);
-        if let Some(class) = target.to_vec::<i64>()?.iter().find(|class| !exists(class)) {
-            return Err(invalid(format!("Target {class} is out of bounds.")));
+        if let Some((element, &class)) = target.to_vec::<i64>()?.iter().enumerate().find(|(_, class)| !exists(class)) {
+            let element = i64::try_from(element).unwrap_or(i64::MAX);
+            return Err(TensorError::TargetOutOfRange { element, class, classes: classes.unwrap_or(0) }.into());
         }
+        return Ok(());
     }
-    Ok(())
+    index::check_places(target, classes.unwrap_or(0), options.ignore_index, Reporter::CrossEntropy)
 }
 
 /// The loss of each sample, and the weight of its class.

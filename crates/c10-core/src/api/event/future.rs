@@ -109,7 +109,8 @@ impl<E: Borrow<Event> + Unpin> Future for EventFuture<E> {
             Ok(true) => {
                 this.forget();
                 started_sweep(this.event.borrow());
-                return Poll::Ready(Ok(()));
+                let event = this.event.borrow();
+                return Poll::Ready(event.runtime.waited(event.runtime.ready()?, native.device, Ok(())));
             }
             Ok(false) => {}
             Err(error) => {

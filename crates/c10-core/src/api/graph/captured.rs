@@ -110,7 +110,8 @@ impl Captured {
         if !self.increments.is_empty() {
             self.increments.prologue(&runtime.streams().current(self.device)?)?;
         }
-        ready.api.graph_launch(exec, stream)?;
+        ready.api.graph_launch(exec, stream).map_err(|error| ready.launches.explain(self.device, error))?;
+        ready.launches.note_graph(stream);
         if self.replayed_last != Some(stream) {
             self.note_replay(stream);
         }

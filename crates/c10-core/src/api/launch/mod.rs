@@ -43,6 +43,7 @@ use crate::base::process;
 use crate::driver::{FunctionHandle, ModuleHandle, Shape, Value, with_array};
 use crate::runtime::{Runtime, Started, WeakRuntime};
 use crate::state::captures::{KeptId, Told};
+use crate::state::launches::NameId;
 
 /// Code loaded onto a device.
 ///
@@ -93,6 +94,8 @@ impl Drop for Loaded {
 /// A function, and the limits of its launches.
 struct Function {
     name: String,
+    /// The name where launches are noted.
+    noted: NameId,
     handle: FunctionHandle,
     attributes: KernelAttributes,
     /// Sizes of the parameters, where the driver or the module's text tells them.
@@ -232,6 +235,7 @@ impl Function {
         let limit = |attribute| ready.api.attribute(loaded.device, attribute).map(count);
         Ok(Self {
             name: name.to_owned(),
+            noted: ready.launches.name(name),
             handle,
             attributes: KernelAttributes {
                 max_threads_per_block: told(Attribute::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?,
@@ -326,7 +330,9 @@ impl Kernel {
     ///
     /// # Errors
     /// The stream or a buffer is of another device or runtime, a size is zero or too large, the arguments do not match
-    /// the parameters, or the driver's error.
+    /// the parameters, or the driver's error. With a number other than 0 in the environment variable
+    /// `CUDA_LAUNCH_BLOCKING`, which is read when the runtime starts, the call waits until the launch is done, unless the
+    /// stream captures, and returns its error ([`Error::DeviceFault`], [`Error::DeviceAssertion`]).
     pub unsafe fn launch(&self, config: &LaunchConfig, arguments: &[Arg<'_>], stream: impl StreamArg) -> Result<()> {
         // SAFETY: the caller's promise.
         stream.with_stream(|stream| unsafe { self.launch_on(config, arguments, stream) })
@@ -377,7 +383,28 @@ impl Kernel {
         }
         let shape = Shape { grid: config.grid, block: config.block, shared_bytes: config.shared_bytes };
         // SAFETY: as many values as parameters and of their sizes, where those are known; the rest is the caller's promise.
-        unsafe { ready.api.launch(self.function.handle, shape, values, stream) }
+        let queued = unsafe { ready.api.launch(self.function.handle, shape, values, stream) };
+        if capture.is_some() {
+            return queued;
+        }
+        if queued.is_err() || ready.launches.blocking {
+            return self.settle(ready, &shape, stream, queued);
+        }
+        ready.launches.note(self.function.noted, &shape, stream);
+        Ok(())
+    }
+
+    /// A launch that failed, or that is waited for because `CUDA_LAUNCH_BLOCKING` says so.
+    #[cold]
+    fn settle(&self, ready: &Started, shape: &Shape, stream: StreamRef, queued: Result<()>) -> Result<()> {
+        let name = self.function.noted;
+        if !ready.launches.blocking {
+            return queued.map_err(|error| ready.launches.explain(stream.device, error));
+        }
+        let done = queued.and_then(|()| ready.api.stream_wait_on_host(stream));
+        done.map_err(|error| ready.launches.blame(error, name, shape, stream))?;
+        ready.launches.note(name, shape, stream);
+        self.module.runtime.waited(ready, stream.device, Ok(()))
     }
 
     fn refuse(&self, kind: LaunchErrorKind) -> Error {

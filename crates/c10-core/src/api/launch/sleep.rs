@@ -33,8 +33,11 @@ again:
 /// Queues a kernel that takes at least so many clock cycles.
 pub(crate) fn queue_sleep(stream: &Stream, cycles: i64) -> Result<()> {
     let ready = stream.ready()?;
-    let function = own_kernel(ready, stream.device_index(), TEXT, c"wait_cycles")?;
+    let explain = |error| ready.launches.explain(stream.device_index(), error);
+    let function = own_kernel(ready, stream.device_index(), TEXT, c"wait_cycles").map_err(explain)?;
     let shape = Shape { grid: [1; 3], block: [1; 3], shared_bytes: 0 };
     // SAFETY: the kernel has one parameter of 8 bytes and touches no memory.
-    unsafe { ready.api.launch(function, shape, &[Value::Word(cycles.cast_unsigned())], stream.reference()) }
+    let queued =
+        unsafe { ready.api.launch(function, shape, &[Value::Word(cycles.cast_unsigned())], stream.reference()) };
+    queued.map_err(explain)
 }

@@ -226,19 +226,23 @@ impl Stream {
     /// # Errors
     /// The driver's error; work that is not done is not one.
     pub fn query(&self) -> Result<bool> {
-        self.ready()?.api.stream_query(self.reference())
+        let ready = self.ready()?;
+        ready.api.stream_query(self.reference()).map_err(|error| ready.launches.explain(self.device, error))
     }
 
     /// Blocks until all work queued on the stream is done.
     ///
     /// # Errors
-    /// The driver's error: queued work failed, or the stream is capturing; [`crate::SyncDebugError::SynchronizingOperation`].
+    /// Queued work failed ([`Error::DeviceFault`]), a kernel of the device has refused a value
+    /// ([`Error::DeviceAssertion`]), or the stream is capturing; [`crate::SyncDebugError::SynchronizingOperation`].
     pub fn synchronize(&self) -> Result<()> {
         let ready = self.ready()?;
         self.runtime.sync_debug_state().police()?;
-        ready.api.stream_wait_on_host(self.reference())?;
-        ready.sweep();
-        Ok(())
+        let waited = ready.api.stream_wait_on_host(self.reference());
+        if waited.is_ok() {
+            ready.sweep();
+        }
+        self.runtime.waited(ready, self.device, waited)
     }
 
     /// Makes later work of this stream wait for an event; does nothing if the event was never recorded.

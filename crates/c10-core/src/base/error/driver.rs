@@ -121,8 +121,8 @@ impl fmt::Display for AcceleratorError {
 
 impl std::error::Error for AcceleratorError {}
 
-/// Whether launches wait already, so that advising it makes no sense.
-fn launch_blocking() -> bool {
+/// Whether `CUDA_LAUNCH_BLOCKING` makes launches wait. Advising it makes no sense then.
+pub(crate) fn launch_blocking() -> bool {
     std::env::var("CUDA_LAUNCH_BLOCKING").is_ok_and(|value| is_switched_on(&value))
 }
 

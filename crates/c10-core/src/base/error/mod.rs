@@ -9,6 +9,7 @@ mod deferred;
 mod device;
 mod driver;
 mod event;
+mod fault;
 mod graph;
 mod graphed;
 mod green;
@@ -32,8 +33,10 @@ use crate::base::config::ConfigError;
 pub use buffer::BufferError;
 pub use deferred::DeferredCudaCallError;
 pub use device::DeviceError;
+pub(crate) use driver::launch_blocking;
 pub use driver::{AcceleratorError, Unavailable};
 pub use event::EventError;
+pub use fault::{DeviceAssertionError, DeviceFaultError, LaunchRecord};
 pub use graph::{GraphError, GraphNode, GraphNodeKind, GraphUpdateError, GraphUpdateFailure};
 pub use graphed::GraphedError;
 pub use green::GreenContextError;
@@ -74,6 +77,13 @@ pub enum Error {
     /// The driver answered a call with an error; torch's `AcceleratorError`.
     #[error(transparent)]
     Accelerator(#[from] AcceleratorError),
+    /// Work on a device has failed, and the device is lost; torch's `AcceleratorError` too. The last launches are named.
+    #[error(transparent)]
+    DeviceFault(Box<DeviceFaultError>),
+    /// A kernel has refused a value, such as an index out of range; torch's device-side assertion. The device is not
+    /// lost.
+    #[error(transparent)]
+    DeviceAssertion(Box<DeviceAssertionError>),
     /// A code of the runtime API that was asked about; torch's `CudaError`.
     #[error(transparent)]
     Cuda(#[from] CudaError),
@@ -155,6 +165,9 @@ impl Error {
         if let Self::Accelerator(error) | Self::Start(StartError::Initialization(error)) = self {
             return Some(error);
         }
+        if let Self::DeviceFault(fault) = self {
+            return Some(fault.accelerator());
+        }
         if let Self::Memory(MemoryError::HostOutOfMemory(error)) = self {
             return error.driver.as_ref();
         }
@@ -235,6 +248,11 @@ impl fmt::Debug for Error {
         if let Self::Accelerator(failed) = self {
             // The long text ends its last line itself.
             f.write_str(if failed.may_be_asynchronous() { "" } else { "\n" })?;
+        }
+        if let Self::DeviceFault(_) = self {
+            f.write_str("\n")?;
+        }
+        if let (Self::Accelerator(_) | Self::DeviceFault(_), Some(failed)) = (self, self.accelerator()) {
             write!(f, "({} answered {:?})", failed.call(), CUresult(failed.error_code()))?;
         }
         if let Self::OutOfMemory(failed) = self {

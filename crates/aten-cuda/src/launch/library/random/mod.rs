@@ -8,12 +8,13 @@ mod order;
 
 pub(crate) use order::{Part, Schedule, whole};
 
-use c10_core::{Arg, DeviceBuffer, DeviceIndex, LaunchConfig};
+use c10_core::{Arg, DeviceBuffer, DeviceIndex, LaunchConfig, Runtime};
 
 use super::{Text, launch};
 use crate::base::dtype::DType;
 use crate::base::error::{Result, invalid};
 use crate::base::shape::Dims;
+use crate::report::{self, Reporter};
 use crate::tensor::Tensor;
 use order::BLOCK;
 
@@ -193,9 +194,12 @@ pub(crate) fn bernoulli_of(to: (&Tensor, &WideView), p: (&Tensor, &WideView), dr
         number_of(p.0.dtype()).into(),
         (&to.1.0).into(),
         (&p.1.0).into(),
+        (Reporter::Bernoulli as u32).into(),
+        Arg::U64(Runtime::with_current(|runtime| report::slot(runtime, index))?),
     ];
     let config = LaunchConfig { grid: [blocks, 1, 1], block: [512, 1, 1], shared_bytes: 0 };
-    // SAFETY: the kernel reads and writes the elements of the two views, which are those of the tensors.
+    // SAFETY: the kernel reads and writes the elements of the two views, which are those of the tensors. The slot of
+    // reports lives as long as the runtime.
     unsafe { launch(&TEXT, "bernoulli_of", index, &config, &arguments)? };
     Ok(())
 }
@@ -375,14 +379,16 @@ impl Rows<'_> {
     }
 }
 
-/// What is wrong with rows: bit 0 for a number that is no probability, bit 1 for a row of zeros.
-pub(crate) fn check_rows(rows: &Rows<'_>) -> Result<i64> {
+/// Reports a number that is no probability, and a row of zeros.
+pub(crate) fn check_rows(rows: &Rows<'_>) -> Result<()> {
     let (_, index) = device(rows.p)?;
-    let wrong = Tensor::zeros(&[1], DType::I32, rows.p)?;
-    let arguments = [dense(rows.p)?, rows.rows.into(), rows.columns.into(), rows.ty().into(), dense(&wrong)?];
-    // SAFETY: the kernel reads as many numbers as the rows have, and writes one word.
+    let slot = Runtime::with_current(|runtime| report::slot(runtime, index))?;
+    let operation = Reporter::Multinomial as u32;
+    let arguments =
+        [dense(rows.p)?, rows.rows.into(), rows.columns.into(), rows.ty().into(), operation.into(), Arg::U64(slot)];
+    // SAFETY: the kernel reads as many numbers as the rows have. The slot of reports lives as long as the runtime.
     unsafe { launch(&TEXT, "check_rows", index, &rows.config(), &arguments)? };
-    Ok(wrong.item()?.to_i64())
+    Ok(())
 }
 
 /// The place of the largest quotient of each row.

@@ -1,0 +1,162 @@
+//! From the text of a kernel to its module: machine code where the crate brings some along, else the driver compiles.
+//!
+//! Compiling takes the driver ten milliseconds and more for each text. The crate has machine code of its own kernels and
+//! of the commonest generated ones, made ahead of time for two architectures (`kernels/machine`). It is found by the
+//! fingerprint of the text, so it is used for exactly that text or not at all.
+//!
+//! **Invariants:** a pack is a header, entries sorted by fingerprint, and the images one after another; all of it is
+//! made by `cargo xtask kernels --write`.
+//!
+//! # Safety
+//! The images are whole: the assembler made them, and the pack tells their lengths.
+#![expect(unsafe_code, reason = "loads machine code that the crate brings along")]
+
+use std::cell::RefCell;
+
+use c10_core::{DeviceIndex, Error, Module, Runtime};
+
+/// The text of a kernel that was compiled, or of a source with several.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use aten_cuda::{DType, Tensor, kernel_texts};
+///
+/// let texts = kernel_texts(|| Tensor::ones(&[8], DType::F32, "cuda").map(drop))?;
+/// assert!(texts[0].text.contains(".visible .entry"));
+/// # Ok::<(), aten_cuda::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KernelText {
+    /// The name of the operation or of the source.
+    pub name: String,
+    /// The PTX.
+    pub text: String,
+}
+
+impl KernelText {
+    /// What names the text among the machine code that the crate brings along.
+    #[must_use]
+    pub fn fingerprint(&self) -> u128 {
+        fingerprint(self.text.as_bytes())
+    }
+
+    /// Whether the crate brings machine code along for this text and devices of this major compute capability.
+    #[must_use]
+    pub fn has_machine_code(&self, major: u32) -> bool {
+        image(&self.text, major).is_some()
+    }
+}
+
+thread_local! {
+    static TEXTS: RefCell<Option<Vec<KernelText>>> = const { RefCell::new(None) };
+}
+
+/// The texts that are compiled for the calling thread while `f` runs. A kernel that the runtime has already is not
+/// compiled again.
+///
+/// # Errors
+/// That of `f`.
+pub fn kernel_texts(f: impl FnOnce() -> crate::Result<()>) -> crate::Result<Vec<KernelText>> {
+    let outer = TEXTS.replace(Some(Vec::new()));
+    let done = f();
+    let texts = TEXTS.replace(outer).unwrap_or_default();
+    done.map(|()| texts)
+}
+
+/// Loads the module of a text.
+pub(super) fn load(runtime: &Runtime, device: DeviceIndex, name: &str, text: &str) -> c10_core::Result<Module> {
+    TEXTS.with_borrow_mut(|texts| {
+        let texts = texts.iter_mut();
+        texts.for_each(|texts| texts.push(KernelText { name: name.to_owned(), text: text.to_owned() }));
+    });
+    let (major, _) = runtime.devices().capability(device)?;
+    if let Some(image) = image(text, u32::try_from(major).unwrap_or(0)) {
+        // SAFETY: the image is whole, see above.
+        match unsafe { Module::from_image(runtime, device, image) } {
+            // A driver of another kind, such as the simulated one, or a device that the code is not for.
+            Err(Error::Module(error)) if error.accelerator().is_some_and(|error| error.error_code() == NO_BINARY) => {}
+            loaded => return loaded,
+        }
+    }
+    Module::from_ptx(runtime, device, text)
+}
+
+/// `CUDA_ERROR_NO_BINARY_FOR_GPU`.
+const NO_BINARY: u32 = 209;
+
+/// The machine code of a text for devices of this major compute capability.
+fn image(text: &str, major: u32) -> Option<&'static [u8]> {
+    let pack: &'static [u8] = match major {
+        8 => &SM_80.0,
+        9 => &SM_90.0,
+        _ => return None,
+    };
+    let entries = entries(pack);
+    let wanted = fingerprint(text.as_bytes());
+    let at = entries.binary_search_by_key(&wanted, |entry| u128::from_le_bytes(field(entry, 0))).ok()?;
+    let place = |from| usize::try_from(u64::from_le_bytes(field(&entries[at], from))).ok();
+    let (start, len) = (place(16)?, place(24)?);
+    pack.get(start..start.checked_add(len)?)
+}
+
+/// Machine code at an address where its words are aligned.
+#[repr(C, align(16))]
+struct Aligned<T: ?Sized>(T);
+
+static SM_80: &Aligned<[u8]> = &Aligned(*include_bytes!("../../kernels/machine/sm_80.bin"));
+static SM_90: &Aligned<[u8]> = &Aligned(*include_bytes!("../../kernels/machine/sm_90.bin"));
+
+/// Bytes of an entry: its fingerprint, where its image begins in the pack, and the image's length.
+const ENTRY: usize = 32;
+
+/// The entries of a pack; the first 16 bytes are their number.
+fn entries(pack: &[u8]) -> &[[u8; ENTRY]] {
+    let Some((count, rest)) = pack.split_first_chunk::<16>() else { return &[] };
+    let count = usize::try_from(u128::from_le_bytes(*count)).unwrap_or(0);
+    rest.as_chunks().0.get(..count).unwrap_or(&[])
+}
+
+/// Some bytes of an entry.
+fn field<const BYTES: usize>(entry: &[u8; ENTRY], from: usize) -> [u8; BYTES] {
+    entry[from..].first_chunk().copied().unwrap_or([0; BYTES])
+}
+
+/// FNV-1a with 128 bits.
+fn fingerprint(bytes: &[u8]) -> u128 {
+    let prime = 0x0100_0000_0000_0000_0000_013b;
+    let basis = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
+    bytes.iter().fold(basis, |hash, byte| (hash ^ u128::from(*byte)).wrapping_mul(prime))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ENTRY, SM_80, SM_90, entries, field, fingerprint};
+
+    #[test]
+    fn the_fingerprint_is_fnv_1a() {
+        // From the authors' test vectors.
+        assert_eq!(fingerprint(b""), 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d);
+        assert_eq!(fingerprint(b"a"), 0xd228_cb69_6f1a_8caf_7891_2b70_4e4a_8964);
+    }
+
+    #[test]
+    fn a_pack_is_sorted_and_holds_machine_code_alone() {
+        for pack in [&SM_80.0, &SM_90.0] {
+            let entries = entries(pack);
+            assert!(entries.len() > 100, "{}", entries.len());
+            let names: Vec<u128> = entries.iter().map(|entry| u128::from_le_bytes(field(entry, 0))).collect();
+            assert!(names.is_sorted());
+            let mut end = 16 + entries.len() * ENTRY;
+            let mut places: Vec<[u64; 2]> =
+                entries.iter().map(|entry| [16, 24].map(|from| u64::from_le_bytes(field(entry, from)))).collect();
+            places.sort_unstable();
+            for place in places {
+                let [start, len] = place.map(|number| usize::try_from(number).unwrap());
+                assert!(start >= end && start % 16 == 0);
+                assert!(pack[start..start + len].starts_with(b"\x7fELF"));
+                end = start + len;
+            }
+            assert_eq!(end, pack.len());
+        }
+    }
+}
