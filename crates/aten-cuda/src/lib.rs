@@ -45,7 +45,7 @@ mod storage;
 mod tensor;
 
 pub use base::dtype::{DType, Element};
-pub use base::error::{Error, Result, TensorError};
+pub use base::error::{Error, OperationError, Result, Step, TensorError};
 pub use base::promotion::{promote_types, result_type};
 pub use base::random_error::RandomError;
 pub use base::scalar::Scalar;

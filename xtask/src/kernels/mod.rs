@@ -7,6 +7,7 @@
 //! them; after that neither Python nor a registry is needed.
 
 mod library;
+mod machine;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -42,6 +43,7 @@ const COMPILERS: [Compiler; 2] = [
 pub(crate) fn run(flags: &Flags) -> Result<()> {
     driver::validate(flags.driver())?;
     library::update(flags.has("--write"))?;
+    machine::update(flags.has("--write"), &shell::root().join("xtask/kernels/requirements.txt"))?;
     if flags.has("--write") {
         return Ok(());
     }

@@ -19,7 +19,7 @@ use crate::rows::{Row, Unit};
 type Failure = Box<dyn std::error::Error>;
 
 /// Bursts of a row, of which the median counts.
-const BURSTS: usize = 9;
+pub(crate) const BURSTS: usize = 9;
 
 fn main() -> ExitCode {
     match run() {

@@ -2,8 +2,7 @@
 
 use aten_cuda::{DType, Tensor};
 
-use crate::Failure;
-use crate::raw;
+use crate::{BURSTS, Failure, raw};
 
 /// A row of the table.
 pub(crate) struct Row {
@@ -182,6 +181,8 @@ pub(crate) const ROWS: &[Row] = &[
             Ok(Work { beneath: Some(beneath), ..Work::new(1.0, move || a.add(&b)) })
         },
     },
+    Row { name: "first launch, machine code", unit: Unit::Nanoseconds, calls: 1, prepare: |_| first_calls(&COMMON) },
+    Row { name: "first launch, compiled", unit: Unit::Nanoseconds, calls: 1, prepare: |_| first_calls(&RARE) },
     Row {
         name: "empty",
         unit: Unit::Nanoseconds,
@@ -221,6 +222,39 @@ fn pointwise(
 /// A row that counts elements.
 fn samples(small: bool, call: impl FnMut() -> aten_cuda::Result<Tensor> + 'static) -> Result<Work, Failure> {
     pointwise(1, small, call)
+}
+
+/// Operations whose kernels are there as machine code, and others that the driver has to compile. No other row uses one,
+/// and each is called once: ten bursts are one to warm up and those that are measured.
+const COMMON: [fn(&Tensor) -> aten_cuda::Result<Tensor>; BURSTS + 1] = [
+    Tensor::neg,
+    Tensor::abs,
+    Tensor::log,
+    Tensor::sqrt,
+    Tensor::rsqrt,
+    Tensor::sin,
+    Tensor::cos,
+    Tensor::tanh,
+    Tensor::sigmoid,
+    Tensor::silu,
+];
+const RARE: [fn(&Tensor) -> aten_cuda::Result<Tensor>; BURSTS + 1] = [
+    Tensor::sinh,
+    Tensor::cosh,
+    Tensor::asin,
+    Tensor::acos,
+    Tensor::atan,
+    Tensor::expm1,
+    Tensor::log1p,
+    Tensor::exp2,
+    Tensor::log2,
+    Tensor::log10,
+];
+
+fn first_calls(operations: &'static [fn(&Tensor) -> aten_cuda::Result<Tensor>]) -> Result<Work, Failure> {
+    let (a, _) = small_operands()?;
+    let mut next = operations.iter();
+    Ok(Work::new(1.0, move || next.next().map_or_else(|| a.copy(), |operation| operation(&a))))
 }
 
 /// Two tensors whose sum takes the device no time worth counting.

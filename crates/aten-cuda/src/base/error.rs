@@ -2,6 +2,10 @@
 //!
 //! Where torch has a text for it, the text is torch's first line.
 
+use std::fmt;
+
+use c10_core::Device;
+
 use crate::base::dtype::DType;
 use crate::base::random_error::RandomError;
 
@@ -21,6 +25,9 @@ pub enum Error {
     /// The runtime or the device failed.
     #[error(transparent)]
     Runtime(c10_core::Error),
+    /// The runtime or the device failed in an operation, which is named with its tensors.
+    #[error(transparent)]
+    Operation(Box<OperationError>),
     /// A program of an operation is wrong.
     #[error(transparent)]
     Graph(#[from] kernel_ir::GraphError),
@@ -35,6 +42,85 @@ impl From<c10_core::Error> for Error {
             return own.clone();
         }
         Self::Runtime(error)
+    }
+}
+
+/// The runtime or the device failed in an operation.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default().capacity(1 << 30)).unwrap();
+/// use aten_cuda::{DType, Error, Tensor};
+///
+/// let one = Tensor::ones(&[1], DType::F32, "cuda")?;
+/// let error = one.expand(&[1 << 30])?.exp().unwrap_err();
+/// assert!(error.runtime().is_some_and(|cause| cause.is_out_of_memory()));
+/// assert!(error.to_string().contains("\nin exp of torch.float32 [1073741824] on cuda:0"));
+/// # Ok::<(), Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct OperationError {
+    /// What the runtime or the device said.
+    pub cause: c10_core::Error,
+    /// The operation, after those that it is made of.
+    pub steps: Vec<Step>,
+}
+
+/// An operation with the tensors that it was given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// The operation's name in torch.
+    pub operation: &'static str,
+    /// Dtype, sizes and device of each tensor.
+    pub operands: Vec<(DType, Vec<i64>, Device)>,
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.operation)?;
+        for (at, (dtype, sizes, device)) in self.operands.iter().enumerate() {
+            write!(f, "{} {dtype} {sizes:?} on {device}", if at == 0 { " of" } else { "," })?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for OperationError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let cause = self.cause.to_string();
+        f.write_str(cause.trim_end())?;
+        self.steps.iter().try_for_each(|step| write!(f, "\nin {step}"))
+    }
+}
+
+impl std::error::Error for OperationError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.cause)
+    }
+}
+
+impl Error {
+    /// What the runtime or the device said, where it was they that failed.
+    #[must_use]
+    pub fn runtime(&self) -> Option<&c10_core::Error> {
+        match self {
+            Self::Runtime(cause) => Some(cause),
+            Self::Operation(failed) => Some(&failed.cause),
+            _ => None,
+        }
+    }
+
+    /// An error of the runtime, in an operation or in a part of one.
+    pub(crate) fn in_step(self, step: Step) -> Self {
+        match self {
+            Self::Runtime(cause) => Self::Operation(Box::new(OperationError { cause, steps: vec![step] })),
+            Self::Operation(mut failed) => {
+                if failed.steps.last() != Some(&step) {
+                    failed.steps.push(step);
+                }
+                Self::Operation(failed)
+            }
+            other => other,
+        }
     }
 }
 

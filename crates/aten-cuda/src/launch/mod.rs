@@ -23,7 +23,7 @@ use smallvec::SmallVec;
 
 use crate::base::error::{Result, TensorError};
 use crate::iterate::Iteration;
-use crate::tensor::{Tensor, is_host};
+use crate::tensor::{Context, Tensor, is_host};
 
 /// Names a program: the operation and what else its program depends on, such as dtypes.
 ///
@@ -86,7 +86,7 @@ pub(crate) fn run(work: &Work<'_>, sizes: &[i64]) -> Result<()> {
     debug_assert!(parts.iter().map(|part| part.ty).eq(types), "the tensors are those that the program is for");
     match operands.first() {
         Some(first) if is_host(first.device()) => host::run(work, &iteration, &parts),
-        Some(first) => device::run(work, &iteration, &parts, first.device()),
+        Some(first) => device::run(work, &iteration, &parts, first.device()).of(work.key.operation, &operands),
         None => Ok(()),
     }
 }

@@ -8,7 +8,7 @@ use crate::base::scalar::Scalar;
 use crate::base::shape::{Dims, contiguous_strides, is_non_overlapping_and_dense};
 use crate::launch::{self, ProgramKey, Work};
 use crate::ops::pointwise::{scalar_bits, store};
-use crate::tensor::{Tensor, ToDevice, empty_strided, is_host};
+use crate::tensor::{Context, Tensor, ToDevice, empty_strided, is_host};
 
 impl Tensor {
     /// Sets every element to a value (`fill_`).
@@ -48,17 +48,23 @@ impl Tensor {
     /// The sizes do not broadcast to this tensor's, there is not enough memory for a copy on the way, or a device
     /// failed.
     pub fn copy_(&self, source: &Self) -> Result<&Self> {
-        let source = source.expand(self.sizes())?;
-        crate::ops::pointwise::check_overlap(self, &[])?;
-        if self.device() == source.device() {
-            let overlaps = crate::ops::pointwise::check_overlap(self, &[&source]).is_err();
-            let source =
-                if overlaps { convert(&source, source.dtype(), &contiguous_strides(source.sizes()))? } else { source };
-            copy_on_device(self, &source)?;
-        } else {
-            copy_across(self, &source)?;
-        }
-        Ok(self)
+        let run = || {
+            let source = source.expand(self.sizes())?;
+            crate::ops::pointwise::check_overlap(self, &[])?;
+            if self.device() == source.device() {
+                let overlaps = crate::ops::pointwise::check_overlap(self, &[&source]).is_err();
+                let source = if overlaps {
+                    convert(&source, source.dtype(), &contiguous_strides(source.sizes()))?
+                } else {
+                    source
+                };
+                copy_on_device(self, &source)?;
+            } else {
+                copy_across(self, &source)?;
+            }
+            Ok(self)
+        };
+        run().of("copy_", &[self, source])
     }
 
     /// The elements in another dtype; the tensor itself where it has that dtype already (`to(dtype)`).
@@ -81,9 +87,12 @@ impl Tensor {
         if device == self.device() {
             return Ok(self.clone());
         }
-        let made = empty_strided(self.sizes(), &preserved_strides(self), self.dtype(), device)?;
-        copy_across(&made, self)?;
-        Ok(made)
+        let run = || {
+            let made = empty_strided(self.sizes(), &preserved_strides(self), self.dtype(), device)?;
+            copy_across(&made, self)?;
+            Ok(made)
+        };
+        run().of("to", &[self])
     }
 
     /// The elements on a CUDA device, the current one for `None` (`cuda`).

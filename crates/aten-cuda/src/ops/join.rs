@@ -7,7 +7,7 @@ use crate::base::promotion::Participants;
 use crate::base::shape::{self, Dims, wrap_dim};
 use crate::launch;
 use crate::launch::library::index;
-use crate::tensor::{Places, Tensor, is_host};
+use crate::tensor::{Context, Places, Tensor, is_host};
 
 impl Tensor {
     /// The tensors one after another along `dim`, in their common dtype (`torch.cat`). Empty tensors of one dimension
@@ -38,14 +38,17 @@ impl Tensor {
             check_joined(shaped, tensor, at, number)?;
             sizes[at] += tensor.sizes()[at];
         }
-        let out = Self::empty(&sizes, participants.result(), first)?;
-        let mut start = 0;
-        for (_, tensor) in joined {
-            let length = tensor.sizes()[at];
-            out.narrow(dim, start, length)?.copy_(tensor)?;
-            start += length;
-        }
-        Ok(out)
+        let run = || {
+            let out = Self::empty(&sizes, participants.result(), first)?;
+            let mut start = 0;
+            for (_, tensor) in joined {
+                let length = tensor.sizes()[at];
+                out.narrow(dim, start, length)?.copy_(tensor)?;
+                start += length;
+            }
+            Ok(out)
+        };
+        run().of("cat", tensors)
     }
 
     /// The tensors side by side along a new dimension (`torch.stack`).

@@ -10,7 +10,7 @@ use crate::base::error::{Result, TensorError, invalid};
 use crate::base::scalar::Scalar;
 use crate::base::shape::{self, Dims, contiguous_strides};
 use crate::launch;
-use crate::tensor::{Tensor, empty_strided, is_host, read_complex, scalar_bytes};
+use crate::tensor::{Context, Tensor, empty_strided, is_host, read_complex, scalar_bytes};
 
 impl Tensor {
     /// The product of two matrices, (m, k) by (k, n) (`torch.mm`).
@@ -205,17 +205,20 @@ fn product_2d(a: &Tensor, b: &Tensor, c: Option<&Tensor>, alpha: Scalar, beta: S
 
 /// `alpha * a @ b + beta * c` as a new tensor (b, m, n).
 fn product(a: &Tensor, b: &Tensor, c: Option<&Tensor>, alpha: Scalar, beta: Scalar) -> Result<Tensor> {
-    let sizes = [a.sizes()[0], a.sizes()[1], b.sizes()[2]];
-    let device = launch::common_device([a, b].into_iter().chain(c))?.unwrap_or(a.device());
-    // What is multiplied by zero is not read: it may be anything.
-    let c = c.filter(|_| beta.is_true()).map(|c| expanded(c, &sizes)).transpose()?;
-    let out = empty_strided(&sizes, &contiguous_strides(&sizes), a.dtype(), device)?;
-    if is_host(device) {
-        on_host(&out, a, b, c.as_ref(), alpha, beta)?;
-    } else {
-        launch::library::matmul::product(&out, a, b, c.as_ref(), alpha, beta)?;
-    }
-    Ok(out)
+    let run = || {
+        let sizes = [a.sizes()[0], a.sizes()[1], b.sizes()[2]];
+        let device = launch::common_device([a, b].into_iter().chain(c))?.unwrap_or(a.device());
+        // What is multiplied by zero is not read: it may be anything.
+        let c = c.filter(|_| beta.is_true()).map(|c| expanded(c, &sizes)).transpose()?;
+        let out = empty_strided(&sizes, &contiguous_strides(&sizes), a.dtype(), device)?;
+        if is_host(device) {
+            on_host(&out, a, b, c.as_ref(), alpha, beta)?;
+        } else {
+            launch::library::matmul::product(&out, a, b, c.as_ref(), alpha, beta)?;
+        }
+        Ok(out)
+    };
+    run().of("matmul", &[a, b])
 }
 
 /// What is added, broadcast to the product; a matrix to every product of the batch.

@@ -11,7 +11,7 @@ use crate::base::error::{Result, invalid};
 use crate::launch::library::random::{self as kernels, Rows};
 use crate::random::fill::{Source, refused};
 use crate::random::generator::Generator;
-use crate::tensor::Tensor;
+use crate::tensor::{Context, Tensor};
 
 impl Tensor {
     /// Draws `samples` categories of each row, whose elements are probabilities up to a factor (`torch.multinomial`).
@@ -24,34 +24,37 @@ impl Tensor {
     /// are no samples or, without replacement, more than categories; an element is no number, infinite or below zero, or
     /// a row is zero; the generator's error, or the device failed.
     pub fn multinomial(&self, samples: i64, replacement: bool, generator: Option<&Generator>) -> Result<Self> {
-        let source = Source::of(self, generator, "multinomial")?;
-        let columns = self.check_rows_of(samples, replacement)?;
-        let is_matrix = self.dim() == 2;
-        let count = if is_matrix { self.sizes()[0] } else { 1 };
-        let sizes: &[i64] = if is_matrix { &[count, samples] } else { &[samples] };
-        let to = Self::empty(sizes, DType::I64, self)?;
-        if to.numel() == 0 {
-            return Ok(to);
-        }
-        let p = self.contiguous()?;
-        let number = |value: i64| u32::try_from(value).map_err(|_| invalid("there are too many samples or rows"));
-        let rows = Rows { p: &p, rows: number(count)?, columns: number(columns)? };
-        let samples = number(samples)?;
-        check_probabilities(&rows, source.is_capturing()?)?;
-        if replacement && samples > 1 {
-            let [_, y] = kernels::sample_grid(rows.rows, samples);
-            let drawn = source.draw(u64::from(rows.rows.div_ceil(y)) * 4)?;
-            kernels::sample_rows(&rows, &to, samples, &drawn)?;
-            return Ok(to);
-        }
-        let q = Self::empty(p.sizes(), p.dtype(), &p)?;
-        q.exponential_(1.0, generator)?;
-        if samples == 1 {
-            kernels::largest_of_rows(&rows, &q, &to)?;
-        } else {
-            kernels::largest_few(&rows, &q, &to, samples)?;
-        }
-        Ok(to)
+        let run = || {
+            let source = Source::of(self, generator, "multinomial")?;
+            let columns = self.check_rows_of(samples, replacement)?;
+            let is_matrix = self.dim() == 2;
+            let count = if is_matrix { self.sizes()[0] } else { 1 };
+            let sizes: &[i64] = if is_matrix { &[count, samples] } else { &[samples] };
+            let to = Self::empty(sizes, DType::I64, self)?;
+            if to.numel() == 0 {
+                return Ok(to);
+            }
+            let p = self.contiguous()?;
+            let number = |value: i64| u32::try_from(value).map_err(|_| invalid("there are too many samples or rows"));
+            let rows = Rows { p: &p, rows: number(count)?, columns: number(columns)? };
+            let samples = number(samples)?;
+            check_probabilities(&rows, source.is_capturing()?)?;
+            if replacement && samples > 1 {
+                let [_, y] = kernels::sample_grid(rows.rows, samples);
+                let drawn = source.draw(u64::from(rows.rows.div_ceil(y)) * 4)?;
+                kernels::sample_rows(&rows, &to, samples, &drawn)?;
+                return Ok(to);
+            }
+            let q = Self::empty(p.sizes(), p.dtype(), &p)?;
+            q.exponential_(1.0, generator)?;
+            if samples == 1 {
+                kernels::largest_of_rows(&rows, &q, &to)?;
+            } else {
+                kernels::largest_few(&rows, &q, &to, samples)?;
+            }
+            Ok(to)
+        };
+        run().of("multinomial", &[self])
     }
 
     /// Checks sizes and dtype, and returns the number of categories.

@@ -6,7 +6,7 @@ use crate::base::shape::is_non_overlapping_and_dense;
 use crate::launch::library::random::{self as kernels, Dropout, Schedule};
 use crate::random::fill::{Source, refused};
 use crate::random::make::like;
-use crate::tensor::Tensor;
+use crate::tensor::{Context, Tensor};
 
 impl Tensor {
     /// Sets elements to zero with a probability and scales the others up by 1 / (1 - p), while training; gives the
@@ -32,24 +32,29 @@ impl Tensor {
     /// # Errors
     /// As for [`Self::dropout`].
     pub fn native_dropout(&self, p: f64, train: Option<bool>) -> Result<(Self, Self)> {
-        check_probability(p)?;
-        if train == Some(false) {
-            return Ok((self.copy()?, Self::ones(self.sizes(), DType::Bool, self)?));
-        }
-        if p == 1.0 {
-            let output = like(self, self.dtype())?;
-            output.zero_()?;
-            return Ok((output, Self::zeros(self.sizes(), DType::Bool, self)?));
-        }
-        let source = Source::of(self, None, "native_dropout")?;
-        if !self.dtype().is_floating_point() {
-            return Err(TensorError::NotImplemented { kernel: "fused_dropout".to_owned(), dtype: self.dtype() }.into());
-        }
-        let (output, mask) = (like(self, self.dtype())?, like(self, DType::Bool)?);
-        if self.numel() > 0 {
-            drop_elements(self, &output, &mask, 1.0 - p, &source)?;
-        }
-        Ok((output, mask))
+        let run = || {
+            check_probability(p)?;
+            if train == Some(false) {
+                return Ok((self.copy()?, Self::ones(self.sizes(), DType::Bool, self)?));
+            }
+            if p == 1.0 {
+                let output = like(self, self.dtype())?;
+                output.zero_()?;
+                return Ok((output, Self::zeros(self.sizes(), DType::Bool, self)?));
+            }
+            let source = Source::of(self, None, "native_dropout")?;
+            if !self.dtype().is_floating_point() {
+                return Err(
+                    TensorError::NotImplemented { kernel: "fused_dropout".to_owned(), dtype: self.dtype() }.into()
+                );
+            }
+            let (output, mask) = (like(self, self.dtype())?, like(self, DType::Bool)?);
+            if self.numel() > 0 {
+                drop_elements(self, &output, &mask, 1.0 - p, &source)?;
+            }
+            Ok((output, mask))
+        };
+        run().of("dropout", &[self])
     }
 }
 

@@ -13,13 +13,14 @@ use crate::launch::library::random::{self as kernels, Drawn, Floats, Part, Sched
 use crate::random::generator::Generator;
 use crate::random::make::like;
 use crate::random::seeding::default_generator;
-use crate::tensor::Tensor;
+use crate::tensor::{Context, Tensor};
 
 /// A generator to draw from.
 #[derive(Debug)]
 pub(super) struct Source {
     generator: Generator,
     pub(super) device: DeviceIndex,
+    call: &'static str,
 }
 
 impl Source {
@@ -36,7 +37,7 @@ impl Source {
             }
             None => default_generator(index)?,
         };
-        Ok(Self { generator, device: index })
+        Ok(Self { generator, device: index, call })
     }
 
     pub(super) fn draw(&self, increment: u64) -> Result<Drawn> {
@@ -98,9 +99,10 @@ fn unroll(dtype: DType) -> u32 {
 /// Fills a tensor of floats, or the halves of complex numbers.
 fn fill_floats(tensor: &Tensor, source: &Source, distribution: &Floats) -> Result<()> {
     let real = tensor.halves();
-    fill(&real, source, unroll(real.dtype()), &mut |tensor, part, drawn, schedule| {
+    let filled = fill(&real, source, unroll(real.dtype()), &mut |tensor, part, drawn, schedule| {
         kernels::floats(tensor, part, drawn, schedule, distribution)
-    })
+    });
+    filled.of(source.call, &[tensor])
 }
 
 impl Tensor {
@@ -248,27 +250,30 @@ impl Tensor {
     /// # Errors
     /// The dtype is complex, the probabilities are no floats or do not broadcast, or as for [`Self::uniform_`].
     pub fn bernoulli_of_(&self, p: &Self, generator: Option<&Generator>) -> Result<&Self> {
-        let source = Source::of(self, generator, "bernoulli_")?;
-        if self.numel() == 0 {
-            return Ok(self);
-        }
-        check_overlap(self)?;
-        if self.dtype().is_complex() {
-            return Err(not_implemented("bernoulli_tensor_cuda_self_", self.dtype()));
-        }
-        check_float(p.dtype(), p.dtype(), "bernoulli_tensor_cuda_p_")?;
-        let p = p.to_device(self.device())?.expand(self.sizes())?;
-        let p = if p.storage().is_same(self.storage()) { p.copy()? } else { p };
-        let drawn = source.draw(10)?;
-        let order = falling(self, &p);
-        let view = |tensor: &Self| {
-            let size = i64::try_from(tensor.element_size()).unwrap_or(1);
-            let sizes: Dims = order.iter().rev().map(|&dim| tensor.sizes()[dim]).collect();
-            let strides: Dims = order.iter().rev().map(|&dim| tensor.strides()[dim] * size).collect();
-            WideView::new(&sizes, &strides)
+        let run = || {
+            let source = Source::of(self, generator, "bernoulli_")?;
+            if self.numel() == 0 {
+                return Ok(self);
+            }
+            check_overlap(self)?;
+            if self.dtype().is_complex() {
+                return Err(not_implemented("bernoulli_tensor_cuda_self_", self.dtype()));
+            }
+            check_float(p.dtype(), p.dtype(), "bernoulli_tensor_cuda_p_")?;
+            let p = p.to_device(self.device())?.expand(self.sizes())?;
+            let p = if p.storage().is_same(self.storage()) { p.copy()? } else { p };
+            let drawn = source.draw(10)?;
+            let order = falling(self, &p);
+            let view = |tensor: &Self| {
+                let size = i64::try_from(tensor.element_size()).unwrap_or(1);
+                let sizes: Dims = order.iter().rev().map(|&dim| tensor.sizes()[dim]).collect();
+                let strides: Dims = order.iter().rev().map(|&dim| tensor.strides()[dim] * size).collect();
+                WideView::new(&sizes, &strides)
+            };
+            kernels::bernoulli_of((self, &view(self)?), (&p, &view(&p)?), &drawn)?;
+            Ok(self)
         };
-        kernels::bernoulli_of((self, &view(self)?), (&p, &view(&p)?), &drawn)?;
-        Ok(self)
+        run().of("bernoulli_", &[self, p])
     }
 
     /// A tensor like this one of ones, each of the probability that is here, and zeros (`bernoulli`).
@@ -381,7 +386,8 @@ impl Tensor {
 fn fill_integers<'a>(tensor: &'a Tensor, source: &Source, which: (bool, u64, i64)) -> Result<&'a Tensor> {
     fill(tensor, source, if which.0 { 2 } else { 4 }, &mut |tensor, part, drawn, schedule| {
         kernels::integers(tensor, part, drawn, schedule, which)
-    })?;
+    })
+    .of(source.call, &[tensor])?;
     Ok(tensor)
 }
 

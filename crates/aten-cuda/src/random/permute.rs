@@ -9,7 +9,7 @@ use crate::launch::library::random as kernels;
 use crate::random::fill::{Source, refused};
 use crate::random::generator::Generator;
 use crate::random::make::check_holds;
-use crate::tensor::{Tensor, ToDevice};
+use crate::tensor::{Context, Tensor, ToDevice};
 
 impl Tensor {
     /// The numbers below `n` in random order (`torch.randperm`; its dtype is `i64` where none is named).
@@ -18,20 +18,23 @@ impl Tensor {
     /// `n` is negative, 2^31 or more, or the dtype does not hold the numbers; there is not enough memory, the device is
     /// the host, the generator's error, or the device failed.
     pub fn randperm(n: i64, dtype: DType, device: impl ToDevice, generator: Option<&Generator>) -> Result<Self> {
-        if n < 0 {
-            return Err(refused(format!("n must be non-negative, got{n}")));
-        }
-        check_holds(n, dtype)?;
-        if n > i64::from(i32::MAX) {
-            let text = "randperm of tensors larger than INT_MAX is not supported yet in pytorch";
-            return Err(refused(text.to_owned()));
-        }
-        let made = Self::empty(&[n], DType::I64, device)?;
-        let source = Source::of(&made, generator, "randperm")?;
-        if n > 0 {
-            made.permute_numbers(&source, key_bits(n))?;
-        }
-        made.to_dtype(dtype)
+        let run = || {
+            if n < 0 {
+                return Err(refused(format!("n must be non-negative, got{n}")));
+            }
+            check_holds(n, dtype)?;
+            if n > i64::from(i32::MAX) {
+                let text = "randperm of tensors larger than INT_MAX is not supported yet in pytorch";
+                return Err(refused(text.to_owned()));
+            }
+            let made = Self::empty(&[n], DType::I64, device)?;
+            let source = Source::of(&made, generator, "randperm")?;
+            if n > 0 {
+                made.permute_numbers(&source, key_bits(n))?;
+            }
+            made.to_dtype(dtype)
+        };
+        run().of("randperm", &[])
     }
 
     fn permute_numbers(&self, source: &Source, bits: u32) -> Result<()> {

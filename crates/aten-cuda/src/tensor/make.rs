@@ -3,7 +3,7 @@
 use c10_core::Device;
 
 use crate::base::dtype::{DType, Element};
-use crate::base::error::{Result, TensorError};
+use crate::base::error::{Error, Result, Step, TensorError};
 use crate::base::scalar::Scalar;
 use crate::base::shape::{self, Dims, contiguous_strides};
 use crate::storage::Storage;
@@ -130,19 +130,26 @@ pub(crate) fn check_inside(storage: &Storage, dtype: DType, sizes: &[i64], strid
     }
 }
 
+#[cold]
+fn no_memory(error: Error, sizes: &[i64], dtype: DType, device: Device) -> Error {
+    error.in_step(Step { operation: "empty", operands: vec![(dtype, sizes.to_vec(), device)] })
+}
+
 /// New memory with these strides, which fill it without a gap.
 pub(crate) fn empty_strided(sizes: &[i64], strides: &[i64], dtype: DType, device: Device) -> Result<Tensor> {
     let too_large = || TensorError::TooLarge { sizes: sizes.to_vec() };
     let extent = shape::extent(sizes, strides).ok_or_else(too_large)?;
     let bytes = usize::try_from(extent).ok().and_then(|extent| extent.checked_mul(dtype.itemsize()));
-    let storage = Storage::new(bytes.ok_or_else(too_large)?, device)?;
+    let storage =
+        Storage::new(bytes.ok_or_else(too_large)?, device).map_err(|error| no_memory(error, sizes, dtype, device))?;
     Ok(Tensor::view_of(storage, dtype, Dims::from_slice(sizes), Dims::from_slice(strides), 0))
 }
 
 /// A tensor with the sizes and the device of a contiguous one on a CUDA device.
 pub(crate) fn empty_whole(like: &Tensor, dtype: DType) -> Result<Tensor> {
     let bytes = usize::try_from(like.numel()).unwrap_or(0) * dtype.itemsize();
-    let storage = Storage::new(bytes, like.device())?;
+    let storage =
+        Storage::new(bytes, like.device()).map_err(|error| no_memory(error, like.sizes(), dtype, like.device()))?;
     Ok(Tensor::view_of(storage, dtype, Dims::from_slice(like.sizes()), Dims::from_slice(like.strides()), 0))
 }
 

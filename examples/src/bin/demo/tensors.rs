@@ -22,10 +22,12 @@ pub(crate) fn refusal() -> Result<Option<String>, Failure> {
     let first = torch::ones(&[1], torch::float32, "cuda").and_then(|one| one.neg()?.to_vec::<f32>());
     match first {
         Ok(values) => equal("the first kernel, which negates one", vec![-1.0], values).map(|()| None),
-        Err(torch::Error::Runtime(
-            error @ (cuda_api::Error::Module(_) | cuda_api::Error::Unavailable(_) | cuda_api::Error::Launch(_)),
-        )) => Ok(Some(error.to_string())),
-        Err(error) => Err(error.into()),
+        Err(error) => match error.runtime() {
+            Some(
+                cause @ (cuda_api::Error::Module(_) | cuda_api::Error::Unavailable(_) | cuda_api::Error::Launch(_)),
+            ) => Ok(Some(cause.to_string())),
+            _ => Err(error.into()),
+        },
     }
 }
 

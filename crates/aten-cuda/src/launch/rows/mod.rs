@@ -17,7 +17,7 @@ use super::{Part, ProgramKey, parts};
 use crate::base::error::Result;
 use crate::base::shape::Dims;
 use crate::iterate::Iteration;
-use crate::tensor::{Tensor, is_host};
+use crate::tensor::{Context, Tensor, is_host};
 
 /// A reduction with the tensors that it works on.
 #[derive(Debug)]
@@ -73,7 +73,7 @@ pub(crate) fn run(work: &RowWork<'_>) -> Result<()> {
         host::run(work, &frame, &parts);
         return Ok(());
     }
-    device::run(work, &frame, &parts, first.device())
+    device::run(work, &frame, &parts, first.device()).of(work.key.operation, work.inputs)
 }
 
 impl Frame {

@@ -12,7 +12,7 @@ use crate::launch::common_device;
 use crate::launch::library::index::{self, Action, Along, Indexed};
 use crate::ops::pointwise::check_overlap;
 use crate::report::Reporter;
-use crate::tensor::{Tensor, is_host};
+use crate::tensor::{Context, Tensor, is_host};
 
 /// What indices of several dimensions come to.
 struct Combined {
@@ -33,10 +33,13 @@ impl Tensor {
     /// There are too many indices, they do not broadcast, are of another dtype or out of range.
     #[doc(alias = "__getitem__")]
     pub fn index(&self, indices: &[Option<&Self>]) -> Result<Self> {
-        let combined = self.combined(indices, Reporter::Index)?;
-        let out = Self::empty(combined.places.sizes(), self.dtype(), self)?;
-        apply(&combined.indexed(&out), Action::Gather)?;
-        Ok(out)
+        let run = || {
+            let combined = self.combined(indices, Reporter::Index)?;
+            let out = Self::empty(combined.places.sizes(), self.dtype(), self)?;
+            apply(&combined.indexed(&out), Action::Gather)?;
+            Ok(out)
+        };
+        run().of("index", &[self])
     }
 
     /// Writes values, which broadcast, to the elements that indices name, or adds them there (`index_put_`).
@@ -44,19 +47,22 @@ impl Tensor {
     /// # Errors
     /// As for [`Self::index`], or the values do not fit.
     pub fn index_put_(&self, indices: &[Option<&Self>], values: &Self, accumulate: bool) -> Result<&Self> {
-        check_same_dtype(self, values)?;
-        check_overlap(self, &[])?;
-        let combined = self.combined(indices, Reporter::IndexPut)?;
-        let sizes = combined.places.sizes();
-        let Ok(given) = values.expand(sizes) else {
-            let given = values.sizes();
-            return Err(invalid(format!(
-                "shape mismatch: value tensor of shape {given:?} cannot be broadcast to indexing result of shape {sizes:?}"
-            )));
+        let run = || {
+            check_same_dtype(self, values)?;
+            check_overlap(self, &[])?;
+            let combined = self.combined(indices, Reporter::IndexPut)?;
+            let sizes = combined.places.sizes();
+            let Ok(given) = values.expand(sizes) else {
+                let given = values.sizes();
+                return Err(invalid(format!(
+                    "shape mismatch: value tensor of shape {given:?} cannot be broadcast to indexing result of shape {sizes:?}"
+                )));
+            };
+            let action = if accumulate { Action::Add } else { Action::Scatter };
+            apply(&combined.indexed(&given.apart_from(self)?), action)?;
+            Ok(self)
         };
-        let action = if accumulate { Action::Add } else { Action::Scatter };
-        apply(&combined.indexed(&given.apart_from(self)?), action)?;
-        Ok(self)
+        run().of("index_put_", &[self, values])
     }
 
     /// A copy with values written to the elements that indices name, or added there (`index_put`).

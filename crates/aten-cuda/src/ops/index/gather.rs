@@ -6,7 +6,7 @@ use crate::base::error::{Result, TensorError, invalid};
 use crate::base::shape::{self, Dims, wrap_dim};
 use crate::launch::library::index::Action;
 use crate::report::Reporter;
-use crate::tensor::Tensor;
+use crate::tensor::{Context, Tensor};
 
 impl Tensor {
     /// For each element of `index`, the element that it names along `dim` (`gather`).
@@ -20,15 +20,18 @@ impl Tensor {
     }
 
     fn gather_for(&self, dim: i64, index: &Self, operation: Reporter) -> Result<Self> {
-        let at = wrap_dim(dim, self.dim())?;
-        check_integers(index, "gather(): Expected dtype int32/int64 for index")?;
-        let (source, indices) = (with_dimension(self)?, with_dimension(index)?);
-        if indices.numel() > 0 {
-            check_inside(&source, &indices, at)?;
-        }
-        let out = Self::empty(indices.sizes(), self.dtype(), self)?;
-        along_dim(&source, at, &indices, &out, Action::Gather, operation)?;
-        out.view(index.sizes())
+        let run = || {
+            let at = wrap_dim(dim, self.dim())?;
+            check_integers(index, "gather(): Expected dtype int32/int64 for index")?;
+            let (source, indices) = (with_dimension(self)?, with_dimension(index)?);
+            if indices.numel() > 0 {
+                check_inside(&source, &indices, at)?;
+            }
+            let out = Self::empty(indices.sizes(), self.dtype(), self)?;
+            along_dim(&source, at, &indices, &out, Action::Gather, operation)?;
+            out.view(index.sizes())
+        };
+        run().of(operation.name(), &[self, index])
     }
 
     /// [`Self::gather`] with sizes that broadcast besides along `dim`; over all elements without a dimension
@@ -70,23 +73,26 @@ impl Tensor {
     }
 
     fn select_for(&self, dim: i64, index: &Self, operation: Reporter) -> Result<Self> {
-        let at = wrap_dim(dim, self.dim())?;
-        if index.dim() > 1 {
-            return Err(invalid("Index is supposed to be a vector"));
-        }
-        if !matches!(index.dtype(), DType::I32 | DType::I64) {
-            let kernel = "index_select_out_cuda_impl".to_owned();
-            return Err(TensorError::NotImplemented { kernel, dtype: index.dtype() }.into());
-        }
-        if self.dim() == 0 && index.numel() != 1 {
-            return Err(invalid("index_select(): Index to scalar can have only 1 value"));
-        }
-        let source = with_dimension(self)?;
-        let mut sizes = Dims::from_slice(source.sizes());
-        sizes[at] = index.numel();
-        let out = Self::empty(&sizes, self.dtype(), self)?;
-        along_dim(&source, at, &spread(index, &sizes, at)?, &out, Action::Gather, operation)?;
-        if self.dim() == 0 { out.view(&[]) } else { Ok(out) }
+        let run = || {
+            let at = wrap_dim(dim, self.dim())?;
+            if index.dim() > 1 {
+                return Err(invalid("Index is supposed to be a vector"));
+            }
+            if !matches!(index.dtype(), DType::I32 | DType::I64) {
+                let kernel = "index_select_out_cuda_impl".to_owned();
+                return Err(TensorError::NotImplemented { kernel, dtype: index.dtype() }.into());
+            }
+            if self.dim() == 0 && index.numel() != 1 {
+                return Err(invalid("index_select(): Index to scalar can have only 1 value"));
+            }
+            let source = with_dimension(self)?;
+            let mut sizes = Dims::from_slice(source.sizes());
+            sizes[at] = index.numel();
+            let out = Self::empty(&sizes, self.dtype(), self)?;
+            along_dim(&source, at, &spread(index, &sizes, at)?, &out, Action::Gather, operation)?;
+            if self.dim() == 0 { out.view(&[]) } else { Ok(out) }
+        };
+        run().of(operation.name(), &[self, index])
     }
 
     /// The rows of this matrix that `indices` of any sizes name (`torch.nn.functional.embedding`).

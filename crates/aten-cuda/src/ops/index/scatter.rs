@@ -12,7 +12,7 @@ use crate::launch::library::index::Action;
 use crate::ops::copy::convert;
 use crate::ops::pointwise::check_overlap;
 use crate::report::Reporter;
-use crate::tensor::{Operand, Tensor};
+use crate::tensor::{Context, Operand, Tensor};
 
 impl Tensor {
     /// A copy with the elements of `source` written where `index` names their places along `dim` (`scatter`). Which of
@@ -62,29 +62,32 @@ impl Tensor {
     }
 
     fn scatter_for(&self, dim: i64, index: &Self, source: &Self, action: Action, operation: Reporter) -> Result<&Self> {
-        let at = wrap_dim(dim, self.dim())?;
-        check_integers(index, &format!("{}(): Expected dtype int32/int64 for index", operation.name()))?;
-        if self.dtype() != source.dtype() {
-            return Err(invalid(format!("{}(): Expected self.dtype to be equal to src.dtype", operation.name())));
-        }
-        if index.numel() == 0 {
-            return Ok(self);
-        }
-        let (target, indices, given) = (with_dimension(self)?, with_dimension(index)?, with_dimension(source)?);
-        check_inside(&target, &indices, at)?;
-        let fits =
-            given.dim() == indices.dim() && given.sizes().iter().zip(indices.sizes()).all(|(own, index)| own >= index);
-        if !fits {
-            let (index, own, source) = (index.sizes(), self.sizes(), source.sizes());
-            return Err(invalid(format!(
-                "Expected index {index:?} to be no larger than self {own:?} apart from dimension {at} and to be no larger \
+        let run = || {
+            let at = wrap_dim(dim, self.dim())?;
+            check_integers(index, &format!("{}(): Expected dtype int32/int64 for index", operation.name()))?;
+            if self.dtype() != source.dtype() {
+                return Err(invalid(format!("{}(): Expected self.dtype to be equal to src.dtype", operation.name())));
+            }
+            if index.numel() == 0 {
+                return Ok(self);
+            }
+            let (target, indices, given) = (with_dimension(self)?, with_dimension(index)?, with_dimension(source)?);
+            check_inside(&target, &indices, at)?;
+            let fits = given.dim() == indices.dim()
+                && given.sizes().iter().zip(indices.sizes()).all(|(own, index)| own >= index);
+            if !fits {
+                let (index, own, source) = (index.sizes(), self.sizes(), source.sizes());
+                return Err(invalid(format!(
+                    "Expected index {index:?} to be no larger than self {own:?} apart from dimension {at} and to be no larger \
                  size than src {source:?}"
-            )));
-        }
-        check_overlap(&target, &[])?;
-        let given = given.as_strided(indices.sizes(), given.strides(), None)?;
-        along_dim(&target, at, &indices.apart_from(self)?, &given.apart_from(self)?, action, operation)?;
-        Ok(self)
+                )));
+            }
+            check_overlap(&target, &[])?;
+            let given = given.as_strided(indices.sizes(), given.strides(), None)?;
+            along_dim(&target, at, &indices.apart_from(self)?, &given.apart_from(self)?, action, operation)?;
+            Ok(self)
+        };
+        run().of(operation.name(), &[self, index, source])
     }
 
     /// A copy with the slices of `source`, times `alpha`, added to those along `dim` that a list of indices names
@@ -131,39 +134,45 @@ impl Tensor {
     }
 
     fn slices_for(&self, dim: i64, index: &Self, source: &Self, action: Action, operation: Reporter) -> Result<&Self> {
-        let name = operation.name();
-        let at = wrap_dim(dim, self.dim())?;
-        if index.dim() > 1 {
-            return Err(invalid(format!("{name}_(): Index is supposed to be a vector, but got dim: {}", index.dim())));
-        }
-        check_integers(index, &format!("{name}_(): Expected dtype int32/int64 for index"))?;
-        if self.dtype() != source.dtype() {
-            let (own, given) = (self.dtype().scalar_type_name(), source.dtype().scalar_type_name());
-            return Err(invalid(format!(
-                "{name}_(): self ({own}) and source ({given}) expected to have the same dtype, but got (self) {own} and \
+        let run = || {
+            let name = operation.name();
+            let at = wrap_dim(dim, self.dim())?;
+            if index.dim() > 1 {
+                return Err(invalid(format!(
+                    "{name}_(): Index is supposed to be a vector, but got dim: {}",
+                    index.dim()
+                )));
+            }
+            check_integers(index, &format!("{name}_(): Expected dtype int32/int64 for index"))?;
+            if self.dtype() != source.dtype() {
+                let (own, given) = (self.dtype().scalar_type_name(), source.dtype().scalar_type_name());
+                return Err(invalid(format!(
+                    "{name}_(): self ({own}) and source ({given}) expected to have the same dtype, but got (self) {own} and \
                  (source) {given}"
-            )));
-        }
-        let (target, given) = (with_dimension(self)?, with_dimension(source)?);
-        let fits = given.dim() == target.dim()
-            && (0..target.dim()).all(|other| other == at || given.sizes()[other] == target.sizes()[other]);
-        if !fits {
-            let (own, source) = (self.sizes(), source.sizes());
-            return Err(invalid(format!(
-                "{name}_(): source tensor shape must match self tensor shape, excluding the specified dimension. Got \
+                )));
+            }
+            let (target, given) = (with_dimension(self)?, with_dimension(source)?);
+            let fits = given.dim() == target.dim()
+                && (0..target.dim()).all(|other| other == at || given.sizes()[other] == target.sizes()[other]);
+            if !fits {
+                let (own, source) = (self.sizes(), source.sizes());
+                return Err(invalid(format!(
+                    "{name}_(): source tensor shape must match self tensor shape, excluding the specified dimension. Got \
                  self.shape = {own:?} source.shape = {source:?}"
-            )));
-        }
-        if given.sizes()[at] != index.numel() {
-            let (count, size) = (index.numel(), given.sizes()[at]);
-            return Err(invalid(format!(
-                "{name}_(): Number of indices ({count}) should be equal to source.size(dim): ({size}), for dim: {dim}"
-            )));
-        }
-        check_overlap(&target, &[])?;
-        let spread = spread(index, given.sizes(), at)?;
-        along_dim(&target, at, &spread.apart_from(self)?, &given.apart_from(self)?, action, operation)?;
-        Ok(self)
+                )));
+            }
+            if given.sizes()[at] != index.numel() {
+                let (count, size) = (index.numel(), given.sizes()[at]);
+                return Err(invalid(format!(
+                    "{name}_(): Number of indices ({count}) should be equal to source.size(dim): ({size}), for dim: {dim}"
+                )));
+            }
+            check_overlap(&target, &[])?;
+            let spread = spread(index, given.sizes(), at)?;
+            along_dim(&target, at, &spread.apart_from(self)?, &given.apart_from(self)?, action, operation)?;
+            Ok(self)
+        };
+        run().of(operation.name(), &[self, index, source])
     }
 
     /// The tensor, or a copy of it where it shares memory with one that is written.

@@ -6,7 +6,7 @@ use crate::base::shape::{self, Dims};
 use crate::launch::common_device;
 use crate::launch::library::select::Kept;
 use crate::ops::pointwise::check_overlap;
-use crate::tensor::{Tensor, is_host};
+use crate::tensor::{Context, Tensor, is_host};
 
 impl Tensor {
     /// The coordinates of the elements that are not zero, in row-major order: a row for each (`nonzero`). This waits
@@ -15,31 +15,34 @@ impl Tensor {
     /// # Errors
     /// There is not enough memory, or the device failed.
     pub fn nonzero(&self) -> Result<Self> {
-        let mask = self.to_dtype(DType::Bool)?.contiguous()?;
-        let rank = i64::try_from(self.dim()).unwrap_or(0);
-        let (numel, sizes) = (self.numel(), self.sizes());
-        // Each dimension's numbers lie together, as torch has it.
-        let rows = |total: i64| Self::empty(&[rank, total], DType::I64, self);
-        if numel == 0 {
-            return rows(0)?.t();
-        }
-        if is_host(self.device()) {
-            let kept = kept_on_host(&mask)?;
-            let mut numbers = Vec::with_capacity(kept.len() * sizes.len());
-            for dim in 0..sizes.len() {
-                let below = shape::numel(&sizes[dim + 1..]);
-                numbers.extend(kept.iter().map(|&place| place / below % sizes[dim]));
+        let run = || {
+            let mask = self.to_dtype(DType::Bool)?.contiguous()?;
+            let rank = i64::try_from(self.dim()).unwrap_or(0);
+            let (numel, sizes) = (self.numel(), self.sizes());
+            // Each dimension's numbers lie together, as torch has it.
+            let rows = |total: i64| Self::empty(&[rank, total], DType::I64, self);
+            if numel == 0 {
+                return rows(0)?.t();
             }
-            let total = i64::try_from(kept.len()).unwrap_or(0);
-            return Self::from_slice(&numbers, &[rank, total])?.t();
-        }
-        let kept = Kept::count(&mask)?;
-        let total = kept.total()?;
-        let out = rows(total)?;
-        if total > 0 && rank > 0 {
-            kept.coordinates(&out, sizes, total)?;
-        }
-        out.t()
+            if is_host(self.device()) {
+                let kept = kept_on_host(&mask)?;
+                let mut numbers = Vec::with_capacity(kept.len() * sizes.len());
+                for dim in 0..sizes.len() {
+                    let below = shape::numel(&sizes[dim + 1..]);
+                    numbers.extend(kept.iter().map(|&place| place / below % sizes[dim]));
+                }
+                let total = i64::try_from(kept.len()).unwrap_or(0);
+                return Self::from_slice(&numbers, &[rank, total])?.t();
+            }
+            let kept = Kept::count(&mask)?;
+            let total = kept.total()?;
+            let out = rows(total)?;
+            if total > 0 && rank > 0 {
+                kept.coordinates(&out, sizes, total)?;
+            }
+            out.t()
+        };
+        run().of("nonzero", &[self])
     }
 
     /// The elements where the mask is true, in row-major order; tensor and mask broadcast (`masked_select`). This waits
@@ -48,30 +51,33 @@ impl Tensor {
     /// # Errors
     /// The mask is no boolean, the sizes do not broadcast, there is not enough memory, or the device failed.
     pub fn masked_select(&self, mask: &Self) -> Result<Self> {
-        check_mask(mask, "masked_select: expected BoolTensor for mask")?;
-        common_device([self, mask])?;
-        let sizes = shape::broadcast(self.sizes(), mask.sizes())?;
-        let (elements, mask) = (self.expand(&sizes)?.contiguous()?, mask.expand(&sizes)?.contiguous()?);
-        let empty = |total: i64| Self::empty(&[total], self.dtype(), self);
-        if mask.numel() == 0 {
-            return empty(0);
-        }
-        if is_host(self.device()) {
-            let (bytes, width) = (elements.to_bytes()?, self.element_size());
-            let kept: Vec<u8> = bytes
-                .chunks_exact(width)
-                .zip(mask.to_bytes()?)
-                .filter(|(_, keep)| *keep != 0)
-                .flat_map(|(element, _)| element.iter().copied())
-                .collect();
-            return Self::from_bytes(&kept, &[i64::try_from(kept.len() / width).unwrap_or(0)], self.dtype());
-        }
-        let kept = Kept::count(&mask)?;
-        let out = empty(kept.total()?)?;
-        if out.numel() > 0 {
-            kept.elements(&out, &elements)?;
-        }
-        Ok(out)
+        let run = || {
+            check_mask(mask, "masked_select: expected BoolTensor for mask")?;
+            common_device([self, mask])?;
+            let sizes = shape::broadcast(self.sizes(), mask.sizes())?;
+            let (elements, mask) = (self.expand(&sizes)?.contiguous()?, mask.expand(&sizes)?.contiguous()?);
+            let empty = |total: i64| Self::empty(&[total], self.dtype(), self);
+            if mask.numel() == 0 {
+                return empty(0);
+            }
+            if is_host(self.device()) {
+                let (bytes, width) = (elements.to_bytes()?, self.element_size());
+                let kept: Vec<u8> = bytes
+                    .chunks_exact(width)
+                    .zip(mask.to_bytes()?)
+                    .filter(|(_, keep)| *keep != 0)
+                    .flat_map(|(element, _)| element.iter().copied())
+                    .collect();
+                return Self::from_bytes(&kept, &[i64::try_from(kept.len() / width).unwrap_or(0)], self.dtype());
+            }
+            let kept = Kept::count(&mask)?;
+            let out = empty(kept.total()?)?;
+            if out.numel() > 0 {
+                kept.elements(&out, &elements)?;
+            }
+            Ok(out)
+        };
+        run().of("masked_select", &[self, mask])
     }
 
     /// Elements of `source`, one after another, in place of those where the mask is true (`masked_scatter`).

@@ -15,7 +15,7 @@ use crate::base::shape::{self, Dims};
 use crate::iterate;
 use crate::launch::{self, ProgramKey, Work};
 use crate::ops::copy::preserved_strides;
-use crate::tensor::{Operand, Tensor, empty_strided, is_host};
+use crate::tensor::{Context, Operand, Tensor, empty_strided, is_host};
 
 /// What an operand is once the device is known: a tensor there, or a number.
 #[derive(Clone, Copy)]
@@ -68,6 +68,11 @@ pub(super) fn elementwise(
     operands: &[Operand<'_>],
     numbers: &[Scalar],
 ) -> Result<Tensor> {
+    new(operation, operands, numbers).of_operands(operation.name, operands)
+}
+
+#[inline(always)]
+fn new(operation: &'static Operation, operands: &[Operand<'_>], numbers: &[Scalar]) -> Result<Tensor> {
     if let Some(made) = whole::run(operation, operands, numbers, None)? {
         return Ok(made);
     }
@@ -94,12 +99,15 @@ fn elementwise_into(
     numbers: &[Scalar],
     out: &Tensor,
 ) -> Result<()> {
-    if whole::run(operation, operands, numbers, Some(out))?.is_some() {
-        return Ok(());
-    }
-    let prepared = Prepared::new(operation, operands, numbers)?;
-    prepared.check_output(out)?;
-    prepared.run(out)
+    let run = || {
+        if whole::run(operation, operands, numbers, Some(out))?.is_some() {
+            return Ok(());
+        }
+        let prepared = Prepared::new(operation, operands, numbers)?;
+        prepared.check_output(out)?;
+        prepared.run(out)
+    };
+    run().of_operands(operation.name, operands)
 }
 
 impl<'a> Prepared<'a> {

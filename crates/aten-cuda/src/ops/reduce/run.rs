@@ -12,7 +12,7 @@ use crate::base::shape::{Dims, contiguous_strides, wrap_dim};
 use crate::launch::ProgramKey;
 use crate::launch::rows::{self, RowWork};
 use crate::ops::pointwise::{check_overlap, scalar_bits};
-use crate::tensor::{Tensor, empty_strided};
+use crate::tensor::{Context, Tensor, empty_strided};
 
 /// Which dimensions a reduction goes over: `()` for all, one number, or several; negative ones count from the end.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -147,8 +147,10 @@ pub(crate) fn reduce(call: &Call<'_>) -> Result<SmallVec<[Tensor; 2]>> {
     let made: SmallVec<[Tensor; 2]> = (call.operation.results)(call.input.dtype(), computed)
         .into_iter()
         .map(|dtype| empty_strided(&sizes, &contiguous_strides(&sizes), dtype, call.input.device()))
-        .collect::<Result<_>>()?;
-    run(call, &dims, computed, &made.iter().collect::<SmallVec<[&Tensor; 2]>>())?;
+        .collect::<Result<_>>()
+        .of(call.operation.name, &[call.input])?;
+    run(call, &dims, computed, &made.iter().collect::<SmallVec<[&Tensor; 2]>>())
+        .of(call.operation.name, &[call.input])?;
     Ok(made)
 }
 
@@ -162,7 +164,7 @@ pub(crate) fn reduce_into(call: &Call<'_>, outputs: &[&Tensor]) -> Result<()> {
     for (&output, dtype) in outputs.iter().zip((call.operation.results)(call.input.dtype(), computed)) {
         check_output(output, dtype, &sizes, call.input)?;
     }
-    run(call, &dims, computed, outputs)
+    run(call, &dims, computed, outputs).of(call.operation.name, &[call.input])
 }
 
 /// Checks that a result of this dtype and these sizes can go into a tensor.

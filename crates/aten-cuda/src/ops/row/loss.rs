@@ -15,7 +15,7 @@ use crate::launch::rows::{self, RowWork};
 use crate::ops::pointwise::scalar_bits;
 use crate::ops::reduce::Start;
 use crate::report::Reporter;
-use crate::tensor::{Tensor, empty_strided, is_host};
+use crate::tensor::{Context, Tensor, empty_strided, is_host};
 
 /// What becomes of the losses of single samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -59,14 +59,17 @@ impl Tensor {
     /// # Errors
     /// The sizes, dtypes or devices do not fit together, there is not enough memory, or the device failed.
     pub fn cross_entropy(&self, target: &Self, options: &CrossEntropy<'_>) -> Result<Self> {
-        let dim = usize::from(self.dim() > 1);
-        check(self, target, options, dim)?;
-        let losses = losses(self, target, options, dim)?;
-        match options.reduction {
-            LossReduction::None => Ok(losses.0),
-            LossReduction::Sum => losses.0.sum((), false, None),
-            LossReduction::Mean => losses.0.sum((), false, None)?.div(&losses.1.sum((), false, None)?),
-        }
+        let run = || {
+            let dim = usize::from(self.dim() > 1);
+            check(self, target, options, dim)?;
+            let losses = losses(self, target, options, dim)?;
+            match options.reduction {
+                LossReduction::None => Ok(losses.0),
+                LossReduction::Sum => losses.0.sum((), false, None),
+                LossReduction::Mean => losses.0.sum((), false, None)?.div(&losses.1.sum((), false, None)?),
+            }
+        };
+        run().of("cross_entropy", &[self, target])
     }
 }
 

@@ -13,7 +13,7 @@ use crate::launch::ProgramKey;
 use crate::launch::rows::{self, RowWork};
 use crate::ops::pointwise::scalar_bits;
 use crate::ops::reduce::Start;
-use crate::tensor::{Tensor, empty_strided};
+use crate::tensor::{Context, Tensor, empty_strided};
 
 impl Tensor {
     /// The elements of the last dimensions less their mean, divided by the root of their variance and `eps`, then scaled
@@ -29,20 +29,23 @@ impl Tensor {
         bias: Option<&Self>,
         eps: f64,
     ) -> Result<Self> {
-        check(self, normalized_shape, weight, bias)?;
-        let out = empty_strided(self.sizes(), &contiguous_strides(self.sizes()), self.dtype(), self.device())?;
-        let flags = u64::from(weight.is_some()) << 1 | u64::from(bias.is_some());
-        let key = ProgramKey { operation: "layer_norm", variant: (self.dtype() as u64) << 2 | flags };
-        let reduction = rows::reduction(key, || build(self.dtype(), weight.is_some(), bias.is_some()))?;
-        let extras = [weight, bias].into_iter().flatten().map(|extra| extra.expand(self.sizes()));
-        let extras: SmallVec<[Self; 2]> = extras.collect::<Result<_>>()?;
-        let inputs: SmallVec<[&Self; 3]> = std::iter::once(self).chain(&extras).collect();
-        let dims: Vec<usize> = (self.dim() - normalized_shape.len()..self.dim()).collect();
-        let ty = self.dtype().compute_type();
-        let count = Scalar::Int(normalized_shape.iter().product());
-        let scalars = [scalar_bits(count, ty, 1)[0], scalar_bits(Scalar::Float(eps), ty, 1)[0]];
-        rows::run(&RowWork { key, reduction, outputs: &[&out], inputs: &inputs, dims: &dims, scalars: &scalars })?;
-        Ok(out)
+        let run = || {
+            check(self, normalized_shape, weight, bias)?;
+            let out = empty_strided(self.sizes(), &contiguous_strides(self.sizes()), self.dtype(), self.device())?;
+            let flags = u64::from(weight.is_some()) << 1 | u64::from(bias.is_some());
+            let key = ProgramKey { operation: "layer_norm", variant: (self.dtype() as u64) << 2 | flags };
+            let reduction = rows::reduction(key, || build(self.dtype(), weight.is_some(), bias.is_some()))?;
+            let extras = [weight, bias].into_iter().flatten().map(|extra| extra.expand(self.sizes()));
+            let extras: SmallVec<[Self; 2]> = extras.collect::<Result<_>>()?;
+            let inputs: SmallVec<[&Self; 3]> = std::iter::once(self).chain(&extras).collect();
+            let dims: Vec<usize> = (self.dim() - normalized_shape.len()..self.dim()).collect();
+            let ty = self.dtype().compute_type();
+            let count = Scalar::Int(normalized_shape.iter().product());
+            let scalars = [scalar_bits(count, ty, 1)[0], scalar_bits(Scalar::Float(eps), ty, 1)[0]];
+            rows::run(&RowWork { key, reduction, outputs: &[&out], inputs: &inputs, dims: &dims, scalars: &scalars })?;
+            Ok(out)
+        };
+        run().of("layer_norm", &[self])
     }
 }
 

@@ -11,13 +11,22 @@ use crate::base::shape::{contiguous_strides, wrap_dim};
 use crate::launch::ProgramKey;
 use crate::launch::rows::{self, RowWork};
 use crate::ops::reduce::{Start, check_output};
-use crate::tensor::{Tensor, empty_strided};
+use crate::tensor::{Context, Tensor, empty_strided};
 
 /// Which of the two operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
     Plain,
     Logarithm,
+}
+
+impl Form {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Plain => "softmax",
+            Self::Logarithm => "log_softmax",
+        }
+    }
 }
 
 impl Tensor {
@@ -58,12 +67,15 @@ impl Tensor {
 }
 
 fn made(form: Form, input: &Tensor, dim: i64, dtype: Option<DType>) -> Result<Tensor> {
-    let dtype = dtype.unwrap_or(input.dtype());
-    wrap_dim(dim, input.dim())?;
-    check(dtype)?;
-    let out = empty_strided(input.sizes(), &contiguous_strides(input.sizes()), dtype, input.device())?;
-    run(form, input, dim, &out)?;
-    Ok(out)
+    let run = || {
+        let dtype = dtype.unwrap_or(input.dtype());
+        wrap_dim(dim, input.dim())?;
+        check(dtype)?;
+        let out = empty_strided(input.sizes(), &contiguous_strides(input.sizes()), dtype, input.device())?;
+        run(form, input, dim, &out)?;
+        Ok(out)
+    };
+    run().of(form.name(), &[input])
 }
 
 fn check(dtype: DType) -> Result<()> {
@@ -79,11 +91,7 @@ fn run(form: Form, input: &Tensor, dim: i64, out: &Tensor) -> Result<()> {
     if input.dtype().is_complex() {
         check(input.dtype())?;
     }
-    let operation = match form {
-        Form::Plain => "softmax",
-        Form::Logarithm => "log_softmax",
-    };
-    let key = ProgramKey { operation, variant: (input.dtype() as u64) << 4 | out.dtype() as u64 };
+    let key = ProgramKey { operation: form.name(), variant: (input.dtype() as u64) << 4 | out.dtype() as u64 };
     let reduction = rows::reduction(key, || build(form, input.dtype(), out.dtype()))?;
     let dims: SmallVec<[usize; 1]> = Some(at).filter(|&at| at < input.dim()).into_iter().collect();
     rows::run(&RowWork { key, reduction, outputs: &[out], inputs: &[input], dims: &dims, scalars: &[] })

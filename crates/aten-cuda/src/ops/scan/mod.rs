@@ -14,7 +14,7 @@ use super::reduce::{Call, Operation, Recipe, Start, as_computed, as_they_are, ch
 use crate::base::dtype::{Category, DType};
 use crate::base::error::{Result, TensorError, invalid};
 use crate::base::shape::{contiguous_strides, wrap_dim};
-use crate::tensor::{Tensor, empty_strided};
+use crate::tensor::{Context, Tensor, empty_strided};
 
 static CUMSUM: Operation = Operation {
     name: "cumsum",
@@ -116,7 +116,8 @@ fn scan(
     let made: SmallVec<[Tensor; 2]> = (operation.results)(input.dtype(), computed)
         .into_iter()
         .map(|dtype| empty_strided(input.sizes(), &strides, dtype, input.device()))
-        .collect::<Result<_>>()?;
+        .collect::<Result<_>>()
+        .of(operation.name, &[input])?;
     run(operation, input, dim, computed, &made.iter().collect::<SmallVec<[&Tensor; 2]>>())?;
     Ok(made)
 }
@@ -141,7 +142,7 @@ fn run(operation: &'static Operation, input: &Tensor, dim: i64, computed: DType,
     let dims: SmallVec<[usize; 1]> = Some(at).filter(|&at| at < input.dim()).into_iter().collect();
     let call = Call::new(operation, input, dim, true);
     let results: Vec<DType> = outputs.iter().map(|output| output.dtype()).collect();
-    launch(&call, computed, &results, Last::Running, &dims, outputs, input)
+    launch(&call, computed, &results, Last::Running, &dims, outputs, input).of(operation.name, &[input])
 }
 
 macro_rules! sums {

@@ -11,7 +11,7 @@ use crate::base::error::{Result, invalid};
 use crate::base::shape::{Dims, contiguous_strides, wrap_dim};
 use crate::launch::library::sort::{self, Rows};
 use crate::ops::copy::preserved_strides;
-use crate::tensor::{Tensor, empty_strided, is_host};
+use crate::tensor::{Context, Tensor, empty_strided, is_host};
 
 /// How elements are ordered.
 #[derive(Clone, Copy)]
@@ -87,24 +87,27 @@ fn same_but_for_ones(tensor: &Tensor, strides: &[i64]) -> bool {
 
 /// Sorted values and their places along a dimension: all of them, or the first `keep`. Of no particular layout.
 fn sorted(tensor: &Tensor, dim: usize, order: Order, keep: Option<i64>) -> Result<(Tensor, Tensor)> {
-    if tensor.dim() == 0 {
-        let count = keep.unwrap_or(1);
-        let values = tensor.reshape(&[1])?.copy()?.narrow(0, 0, count)?;
-        let places = Tensor::zeros(&[count], DType::I64, tensor)?;
-        return if count == 1 { Ok((values.view(&[])?, places.view(&[])?)) } else { Ok((values, places)) };
-    }
-    let (at, last) = (i64::try_from(dim).unwrap_or(0), i64::try_from(tensor.dim() - 1).unwrap_or(0));
-    let rows = tensor.transpose(at, last)?.contiguous()?;
-    let n = tensor.sizes()[dim];
-    let wanted = keep.unwrap_or(n);
-    let mut sizes = Dims::from_slice(rows.sizes());
-    sizes[tensor.dim() - 1] = wanted;
-    let (values, places) = if is_host(tensor.device()) {
-        order::sort(&rows, n, order, wanted, &sizes)?
-    } else {
-        on_device(&rows, n, order, wanted, &sizes)?
+    let run = || {
+        if tensor.dim() == 0 {
+            let count = keep.unwrap_or(1);
+            let values = tensor.reshape(&[1])?.copy()?.narrow(0, 0, count)?;
+            let places = Tensor::zeros(&[count], DType::I64, tensor)?;
+            return if count == 1 { Ok((values.view(&[])?, places.view(&[])?)) } else { Ok((values, places)) };
+        }
+        let (at, last) = (i64::try_from(dim).unwrap_or(0), i64::try_from(tensor.dim() - 1).unwrap_or(0));
+        let rows = tensor.transpose(at, last)?.contiguous()?;
+        let n = tensor.sizes()[dim];
+        let wanted = keep.unwrap_or(n);
+        let mut sizes = Dims::from_slice(rows.sizes());
+        sizes[tensor.dim() - 1] = wanted;
+        let (values, places) = if is_host(tensor.device()) {
+            order::sort(&rows, n, order, wanted, &sizes)?
+        } else {
+            on_device(&rows, n, order, wanted, &sizes)?
+        };
+        Ok((values.transpose(at, last)?, places.transpose(at, last)?))
     };
-    Ok((values.transpose(at, last)?, places.transpose(at, last)?))
+    run().of(if keep.is_some() { "topk" } else { "sort" }, &[tensor])
 }
 
 fn on_device(rows: &Tensor, n: i64, order: Order, keep: i64, sizes: &[i64]) -> Result<(Tensor, Tensor)> {

@@ -4,7 +4,7 @@ use super::check_ordered;
 use crate::base::dtype::DType;
 use crate::base::error::Result;
 use crate::ops::index::nonzero_flat;
-use crate::tensor::{Tensor, is_host};
+use crate::tensor::{Context, Tensor, is_host};
 
 impl Tensor {
     /// The different elements in order, for each element the place of its value among them, and how often each value is
@@ -14,26 +14,34 @@ impl Tensor {
     /// # Errors
     /// The dtype is complex, there is not enough memory, or the device failed.
     pub fn unique(&self) -> Result<(Self, Self, Self)> {
-        check_ordered(self)?;
-        let n = self.numel();
-        if n == 0 {
-            let empty = |dtype| Self::empty(&[0], dtype, self);
-            return Ok((empty(self.dtype())?, Self::empty(self.sizes(), DType::I64, self)?, empty(DType::I64)?));
-        }
-        let (values, places) = self.flatten()?.sort(0, false)?;
-        // A value begins where an element differs from the one before it.
-        let begins = Self::full(&[n], true, DType::Bool, self)?;
-        if n > 1 {
-            begins.narrow(0, 1, n - 1)?.copy_(&values.narrow(0, 1, n - 1)?.ne(&values.narrow(0, 0, n - 1)?)?)?;
-        }
-        let (starts, kept) = nonzero_flat(&begins)?;
-        let inverse = Self::empty(&[n], DType::I64, self)?;
-        match &kept {
-            Some(kept) => kept.groups(&inverse, &places)?,
-            None => groups_on_host(&inverse, &begins, &places)?,
-        }
-        let ends = Self::cat(&[&starts.narrow(0, 1, starts.numel() - 1)?, &Self::full(&[1], n, DType::I64, self)?], 0)?;
-        Ok((values.index_select(0, &starts)?, inverse.view(self.sizes())?, ends.sub(&starts)?))
+        let run = || {
+            check_ordered(self)?;
+            let n = self.numel();
+            if n == 0 {
+                let empty = |dtype| Self::empty(&[0], dtype, self);
+                return Ok((empty(self.dtype())?, Self::empty(self.sizes(), DType::I64, self)?, empty(DType::I64)?));
+            }
+            let (values, places) = self.flatten()?.sort(0, false)?;
+            // A value begins where an element differs from the one before it.
+            let begins = Self::full(&[n], true, DType::Bool, self)?;
+            if n > 1 {
+                begins.narrow(0, 1, n - 1)?.copy_(&values.narrow(0, 1, n - 1)?.ne(&values.narrow(
+                    0,
+                    0,
+                    n - 1,
+                )?)?)?;
+            }
+            let (starts, kept) = nonzero_flat(&begins)?;
+            let inverse = Self::empty(&[n], DType::I64, self)?;
+            match &kept {
+                Some(kept) => kept.groups(&inverse, &places)?,
+                None => groups_on_host(&inverse, &begins, &places)?,
+            }
+            let ends =
+                Self::cat(&[&starts.narrow(0, 1, starts.numel() - 1)?, &Self::full(&[1], n, DType::I64, self)?], 0)?;
+            Ok((values.index_select(0, &starts)?, inverse.view(self.sizes())?, ends.sub(&starts)?))
+        };
+        run().of("unique", &[self])
     }
 }
 
