@@ -160,6 +160,7 @@ fn functions_of_random_numbers() -> Result<()> {
     let normal = torch::randn_like(&drawn)?;
     cuda_api::manual_seed(3)?;
     same(&torch::randn(&[4], torch::float32, "cuda")?, &normal);
+    same(&torch::normal(&drawn, 0.0)?, &drawn);
     let order = torch::randperm(9, None, "cuda")?;
     same(&torch::sort(&order, 0, false)?.0, &torch::arange(0, 9, 1, None, "cuda")?);
     let numbers = torch::randint_like(&order, 5, 7)?.to_vec::<i64>()?;
@@ -168,5 +169,19 @@ fn functions_of_random_numbers() -> Result<()> {
     let certain = torch::tensor(&[0.0_f32, 1.0], &[2])?.cuda(None)?;
     assert_eq!(torch::multinomial(&certain, 1, false)?.to_vec::<i64>()?, [1]);
     assert_eq!(torch::native_dropout(&drawn, 1.0, None)?.0.to_vec::<f32>()?, [0.0; 4]);
+    Ok(())
+}
+
+#[test]
+fn seeds_of_the_host() -> Result<()> {
+    let _simulated = testkit::simulated_runtime();
+    assert_eq!(torch::manual_seed(9)?.device().to_string(), "cpu");
+    assert_eq!((torch::initial_seed()?, cuda_api::initial_seed()?), (9, 9));
+    let state = torch::get_rng_state()?;
+    let drawn = torch::randn(&[20], torch::float32, "cpu")?;
+    torch::set_rng_state(&state)?;
+    same(&torch::randn(&[20], torch::float32, "cpu")?, &drawn);
+    let seed = torch::seed()?;
+    assert_eq!((torch::initial_seed()?, cuda_api::initial_seed()?), (seed, seed));
     Ok(())
 }
