@@ -115,15 +115,40 @@ fn booleans() -> Result<()> {
     Ok(())
 }
 
-/// One call of each source in CUDA C++: all its kernels are in one module.
+/// Kernels in CUDA C++.
 fn sources() -> Result<()> {
     let (a, b) = pair(DType::F32)?;
     let places = Tensor::zeros(&[64, 32], DType::I64, "cuda")?;
+    let rows = Tensor::zeros(&[16], DType::I64, "cuda")?;
     a.gather(0, &places)?;
-    a.mm(&b.t()?)?;
-    a.uniform_(0.0, 1.0, None)?;
-    a.sort(-1, false)?;
-    a.topk(2, -1, true)?;
+    a.index_select(0, &rows)?;
+    a.embedding(&rows)?;
+    b.scatter_add(0, &places, &a)?;
+    b.index_add(0, &rows, &a.narrow(0, 0, 16)?, 1)?;
+    a.masked_fill(&a.gt(0.0)?, 0.0)?;
     a.cumsum(0, None)?;
+    for result in [a.uniform_(0.0, 1.0, None)?, a.normal_(0.0, 1.0, None)?, a.bernoulli_(0.5, None)?] {
+        let _ = result;
+    }
+    a.dropout(0.5, true)?;
+    Tensor::randint(0, 10, &[64], DType::I64, "cuda", None)?;
+    Tensor::randperm(64, DType::I64, "cuda", None)?;
+    for dtype in [DType::F32, DType::I64] {
+        let wide = Tensor::ones(&[5000], dtype, "cuda")?;
+        wide.sort(0, false)?;
+        wide.topk(2, -1, true)?;
+    }
+    products()
+}
+
+/// Products of matrices in all four orders of memory.
+fn products() -> Result<()> {
+    for dtype in [DType::F32, DType::BF16, DType::F16] {
+        let a = Tensor::ones(&[256, 256], dtype, "cuda")?;
+        let turned = a.t()?;
+        for (one, other) in [(&a, &a), (&a, &turned), (&turned, &a), (&turned, &turned)] {
+            one.mm(other)?;
+        }
+    }
     Ok(())
 }

@@ -25,6 +25,9 @@ fn run(program: &str, flags: &Flags) -> Result<()> {
     if let Some(filter) = flags.value("--filter") {
         command.args(["--filter", filter]);
     }
+    if let Some(sums) = flags.value("--sums") {
+        command.args(["--sums", sums]);
+    }
     if flags.has("--all") {
         command.arg("--all");
     }

@@ -215,8 +215,8 @@ pub(crate) const COMMANDS: &[Command] = &[
         name: "ops",
         about: "computes recorded tensor operations again, and compares dtypes, layouts, values and errors",
         files: "FILE is JSON, plain or compressed with gzip: `cases` holds an operation, its inputs and arguments, and what PyTorch\n\
-                answered; `promote`, `result_type_with_scalar` and `repr` are tables of promotions and printed forms. Nothing is\n\
-                written; the last line counts.",
+                answered; `promote`, `result_type_with_scalar` and `repr` are tables of promotions and printed forms. The\n\
+                last line counts.",
         options: &[
             Opt {
                 name: "--driver",
@@ -230,6 +230,11 @@ pub(crate) const COMMANDS: &[Command] = &[
                 name: "--all",
                 value: None,
                 about: "tells of every failure, not only of the first of each operation",
+            },
+            Opt {
+                name: "--sums",
+                value: Some("SUMS"),
+                about: "writes a sum of each answer's bytes into this file, to compare two devices bit by bit",
             },
         ],
         run: fills::ops,

@@ -1,11 +1,13 @@
 // Random numbers as PyTorch draws them: Philox4x32-10 and what each distribution makes of its words.
 //
 // Which words an element gets follows from the launch that torch would make: `threads` threads go over the elements in
-// `steps` steps, and thread t draws block k of its own subsequence t in step k. Here each block of threads takes one
-// step at a time (blockIdx.y), so that the shape of the launch is free and the numbers are the same.
+// `steps` steps, and thread t draws block k of its own subsequence t in step k. Here a thread stands for `group`
+// neighbours of those, and takes every gridDim.y-th step, so that the shape of the launch is free and the numbers are the
+// same.
 //
-// Kernels rely on: `n` elements exist in the view; `threads` is 256 * gridDim.x. Where `place` is not null, it points to
-// the seed and the offset of a generator whose work is captured, and `offset` counts from there.
+// Kernels rely on: `n` elements exist in the view; gridDim.x blocks of 256 times `group` cover `threads`, which is a
+// multiple of 256. Where `place` is not null, it points to the seed and the offset of a generator whose work is captured,
+// and `offset` counts from there.
 //
 // Fused multiplications and additions are written out, so that no option of the compiler decides about a bit.
 
@@ -31,7 +33,7 @@ struct View {
 // What a fill is told.
 struct Work {
     u64 seed, offset;
-    u32 n, threads, steps, type;
+    u32 n, threads, steps, type, group;
 };
 
 // Numbers of a distribution.
@@ -43,16 +45,23 @@ struct Four {
     u32 x, y, z, w;
 };
 
+// The product, in one instruction.
+__device__ void multiply(u32 a, u32 b, u32 &low, u32 &high) {
+    asm("{ .reg .b64 both; mul.wide.u32 both, %2, %3; mov.b64 {%0, %1}, both; }" : "=r"(low), "=r"(high) : "r"(a), "r"(b));
+}
+
 __device__ Four philox(u64 seed, u64 block, u64 subsequence) {
     u32 key0 = (u32)seed, key1 = (u32)(seed >> 32);
     u32 a = (u32)block, b = (u32)(block >> 32), c = (u32)subsequence, d = (u32)(subsequence >> 32);
 #pragma unroll
     for (int round = 0; round < 10; ++round) {
-        u64 left = 0xD2511F53ull * a, right = 0xCD9E8D57ull * c;
-        a = (u32)(right >> 32) ^ b ^ key0;
-        b = (u32)right;
-        c = (u32)(left >> 32) ^ d ^ key1;
-        d = (u32)left;
+        u32 left, left_high, right, right_high;
+        multiply(a, 0xD2511F53u, left, left_high);
+        multiply(c, 0xCD9E8D57u, right, right_high);
+        a = right_high ^ b ^ key0;
+        b = right;
+        c = left_high ^ d ^ key1;
+        d = left;
         key0 += 0x9E3779B9u, key1 += 0xBB67AE85u;
     }
     return Four{a, b, c, d};
@@ -94,10 +103,16 @@ __device__ u32 size_of(u32 type) {
 
 // Stores.
 
+// The nearest bf16; the library's own function is far longer where the hardware has no instruction for it.
+__device__ __nv_bfloat16 to_bf16(float value) {
+    u32 bits = __float_as_uint(value), odd = bits >> 16 & 1;
+    return __ushort_as_bfloat16(value != value ? 0x7fff : (unsigned short)((bits + 0x7fff + odd) >> 16));
+}
+
 __device__ void put_float(char *at, u32 type, float value) {
     switch (type) {
         case F16: *(__half *)at = __float2half_rn(value); break;
-        case BF16: *(__nv_bfloat16 *)at = __float2bfloat16_rn(value); break;
+        case BF16: *(__nv_bfloat16 *)at = to_bf16(value); break;
         default: *(float *)at = value;
     }
 }
@@ -110,7 +125,7 @@ template <class From> __device__ void put_any(char *at, u32 type, From value) {
         case I32: *(int *)at = (int)value; break;
         case I64: *(s64 *)at = (s64)value; break;
         case F16: *(__half *)at = __float2half_rn((float)value); break;
-        case BF16: *(__nv_bfloat16 *)at = __float2bfloat16_rn((float)value); break;
+        case BF16: *(__nv_bfloat16 *)at = to_bf16((float)value); break;
         case F32: *(float *)at = (float)value; break;
         case F64: *(double *)at = (double)value; break;
         default: *(u8 *)at = value != 0;
@@ -140,9 +155,34 @@ struct WideUnits {
     __device__ static void draw(Four four, double *to) { to[0] = unit(four.x, four.y), to[1] = unit(four.z, four.w); }
 };
 
+// sqrtf(-2 * logf(u)) to the bit, for u from 2^-33 to 1: without what the two do for other numbers, and with the factor
+// inside the polynomial, where a power of two changes no digit. With u = m * 2^k and g = 2 - 2 * m, the series is that of
+// logf(m) in powers of g.
+__device__ float radius_of(float u) {
+    int bits = __float_as_int(u), exponent = (bits - 0x3f2aaaab) & 0xff800000;
+    float g = fmaf(__int_as_float(bits - exponent), -2.0f, 2.0f);
+    float series = 0x1.0aa04ep-12f;
+    series = fmaf(series, g, 0x1.2073ecp-11f);
+    series = fmaf(series, g, 0x1.f19b98p-11f);
+    series = fmaf(series, g, 0x1.1e52aap-9f);
+    series = fmaf(series, g, 0x1.55b172p-8f);
+    series = fmaf(series, g, 0x1.99da16p-7f);
+    series = fmaf(series, g, 0x1.fffe44p-6f);
+    series = fmaf(series, g, 0x1.5554fp-4f);
+    series = fmaf(series, g, 0.25f);
+    float square = fmaf(__fmul_rn(g, series), g, g);
+    square = fmaf((float)exponent, -0x1.62e43p-23f, square);
+    // One step of Newton's method rounds the root of a normal number correctly. That of zero comes out as no number, for
+    // which sqrtf(-2 * 0) stands.
+    float inverse;
+    asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(square));
+    float root = __fmul_rn(square, inverse);
+    return fmaxf(fmaf(fmaf(-root, root, square), __fmul_rn(inverse, 0.5f), root), -0.0f);
+}
+
 __device__ void box_muller(u32 x, u32 y, float *to) {
     const float turn = 6.2831855f * 0x1p-32f;
-    float angle = fmaf((float)y, turn, turn / 2), radius = sqrtf(-2.0f * logf(unit(x)));
+    float angle = fmaf((float)y, turn, turn / 2), radius = radius_of(unit(x));
     to[0] = __sinf(angle) * radius;
     to[1] = __cosf(angle) * radius;
 }
@@ -181,43 +221,109 @@ struct WideWords {
     }
 };
 
-// Which dtypes a value is stored as.
-struct AsFloat {
+// Which dtypes a value is stored as, and of which of them dense elements are stored several at a time.
+template <u32 types> struct AsFloat {
+    static const u32 several = types;
     __device__ static void put(char *at, u32 type, float value) { put_float(at, type, value); }
 };
 
-struct AsDouble {
+template <u32 types> struct AsDouble {
+    static const u32 several = types;
     __device__ static void put(char *at, u32, double value) { *(double *)at = value; }
 };
 
-struct AsAny {
+template <u32 types> struct AsAny {
+    static const u32 several = types;
     template <class Value> __device__ static void put(char *at, u32 type, Value value) { put_any(at, type, value); }
 };
 
-// Goes over the elements, and gives each the value that is made of its draw. Dense floats have a way of their own.
+template <class T> struct Stored {
+    template <class Value> __device__ static T of(Value value) { return (T)value; }
+};
+
+template <> struct Stored<__half> {
+    __device__ static __half of(__half value) { return value; }
+    __device__ static __half of(float value) { return __float2half_rn(value); }
+};
+
+template <> struct Stored<__nv_bfloat16> {
+    __device__ static __nv_bfloat16 of(__nv_bfloat16 value) { return value; }
+    __device__ static __nv_bfloat16 of(float value) { return to_bf16(value); }
+};
+
+const u32 FLOATS = 1 << F32 | 1 << F16 | 1 << BF16;
+
+// Says as which type a value is stored.
+template <class T> struct As {
+    __device__ operator u32() const { return 0; }
+};
+
+// Neighbours that a thread stores at once.
+template <class T, int count> struct alignas(sizeof(T) * count) Group {
+    T of[count];
+};
+
+// Stores values of neighbours from `first` on, and the next ones `threads` elements farther on.
+template <class T, int values, int count, class Value, class Make>
+__device__ void put_groups(T *to, u32 first, const Work &work, const Value (&drawn)[count][values], Make make) {
+    bool is_whole = first + (values - 1) * work.threads + count <= work.n;
+#pragma unroll
+    for (int i = 0; i < values; ++i) {
+        Group<T, count> group;
+#pragma unroll
+        for (int each = 0; each < count; ++each) group.of[each] = Stored<T>::of(make(drawn[each][i], As<T>()));
+        u32 element = first + i * work.threads;
+        if (is_whole) {
+            *(Group<T, count> *)(to + element) = group;
+            continue;
+        }
+#pragma unroll
+        for (int each = 0; each < count; ++each)
+            if (element + each < work.n) to[element + each] = group.of[each];
+    }
+}
+
+// Dense elements: a thread draws for neighbours, whose first, second and so on values lie side by side.
 template <class Draw, class Store, class Make>
-__device__ void fill(char *to, const u64 *place, const Work &work, const View &view, Make make) {
-    Stand at = stand(work.seed, work.offset, place);
+__device__ void fill_groups(char *to, Stand at, const Work &work, Make make) {
+    const int count = sizeof(typename Draw::Value) == 8 ? 2 : 4;
+    u32 thread = (blockIdx.x * blockDim.x + threadIdx.x) * count;
+    if (thread >= work.threads) return;
+#pragma unroll 1
+    for (u32 step = blockIdx.y; step < work.steps; step += gridDim.y) {
+        u32 first = step * work.threads * Draw::count + thread;
+        if (first >= work.n) return;
+        typename Draw::Value values[count][Draw::count];
+#pragma unroll
+        for (int each = 0; each < count; ++each)
+            Draw::draw(philox(at.seed, at.block + step, thread + each), values[each]);
+        if constexpr (Store::several == FLOATS) {
+            if (work.type == F16) put_groups((__half *)to, first, work, values, make);
+            if (work.type == BF16) put_groups((__nv_bfloat16 *)to, first, work, values, make);
+            if (work.type == F32) put_groups((float *)to, first, work, values, make);
+        }
+        if constexpr (Store::several == 1 << F32) put_groups((float *)to, first, work, values, make);
+        if constexpr (Store::several == 1 << F64) put_groups((double *)to, first, work, values, make);
+        if constexpr (Store::several == 1 << I32) put_groups((int *)to, first, work, values, make);
+        if constexpr (Store::several == 1 << I64) put_groups((s64 *)to, first, work, values, make);
+    }
+}
+
+// Elements one by one, wherever they lie.
+template <class Draw, class Store, class Make>
+__device__ void fill_singles(char *to, Stand at, const Work &work, const View &view, Make make) {
     u32 thread = blockIdx.x * blockDim.x + threadIdx.x, size = size_of(work.type);
-    bool is_plain = work.type == F32 && view.rank == 0;
+#pragma unroll 1
     for (u32 step = blockIdx.y; step < work.steps; step += gridDim.y) {
         u32 first = step * work.threads * Draw::count + thread;
         if (first >= work.n) return;
         typename Draw::Value values[Draw::count];
         Draw::draw(philox(at.seed, at.block + step, thread), values);
-        if (is_plain && sizeof(typename Draw::Value) == 4) {
-#pragma unroll
-            for (int i = 0; i < Draw::count; ++i) {
-                u32 element = first + i * work.threads;
-                if (element < work.n) ((float *)to)[element] = (float)make(values[i]);
-            }
-            continue;
-        }
 #pragma unroll 1
         for (int i = 0; i < Draw::count; ++i) {
             u32 element = first + i * work.threads;
             if (element >= work.n) break;
-            Store::put(to + byte_of(view, element, size), work.type, make(values[0]));
+            Store::put(to + byte_of(view, element, size), work.type, make(values[0], work.type));
             // The next value comes forward, so that none is looked up by a number.
 #pragma unroll
             for (int next = 1; next < Draw::count; ++next) values[next - 1] = values[next];
@@ -225,24 +331,48 @@ __device__ void fill(char *to, const u64 *place, const Work &work, const View &v
     }
 }
 
+// Goes over the elements, and gives each the value that is made of its draw. The second argument of `make` is `As` the
+// type that is stored, or the number of the dtype.
+template <class Draw, class Store, class Make>
+__device__ void fill(char *to, const u64 *place, const Work &work, const View &view, Make make) {
+    Stand at = stand(work.seed, work.offset, place);
+    if (work.group > 1) return fill_groups<Draw, Store>(to, at, work, make);
+    fill_singles<Draw, Store>(to, at, work, view, make);
+}
+
 #define FILL(name) \
     extern "C" __global__ void __launch_bounds__(256) \
         name(char *to, const u64 *place, const Work work, const View view, const Numbers numbers)
 
 // a: from, b: to - from, c: to, as the type has them.
-FILL(uniform_single) {
-    float from = (float)numbers.a, range = (float)numbers.b, end = (float)numbers.c;
-    u32 type = work.type;
-    fill<Units, AsFloat>(to, place, work, view, [=](float r) {
+struct Uniform {
+    float from, range, end;
+
+    __device__ float operator()(float r, As<float>) const {
         float value = fmaf(r, range, from);
-        if (type == F16) value = __half2float(__float2half_rn(value));
-        if (type == BF16) value = __bfloat162float(__float2bfloat16_rn(value));
         return value == end ? from : value;
-    });
+    }
+    __device__ __half operator()(float r, As<__half>) const {
+        __half value = __float2half_rn(fmaf(r, range, from));
+        return __half2float(value) == end ? __float2half_rn(from) : value;
+    }
+    __device__ __nv_bfloat16 operator()(float r, As<__nv_bfloat16>) const {
+        __nv_bfloat16 value = to_bf16(fmaf(r, range, from));
+        return __bfloat162float(value) == end ? to_bf16(from) : value;
+    }
+    __device__ float operator()(float r, u32 type) const {
+        if (type == F16) return __half2float((*this)(r, As<__half>()));
+        return type == BF16 ? __bfloat162float((*this)(r, As<__nv_bfloat16>())) : (*this)(r, As<float>());
+    }
+};
+
+FILL(uniform_single) {
+    Uniform make{(float)numbers.a, (float)numbers.b, (float)numbers.c};
+    fill<Units, AsFloat<FLOATS>>(to, place, work, view, make);
 }
 
 FILL(uniform_double) {
-    fill<WideUnits, AsDouble>(to, place, work, view, [=](double r) {
+    fill<WideUnits, AsDouble<1 << F64>>(to, place, work, view, [=](double r, u32) {
         double value = fma(r, numbers.b, numbers.a);
         return value == numbers.c ? numbers.a : value;
     });
@@ -251,32 +381,32 @@ FILL(uniform_double) {
 // a: mean, b: standard deviation.
 FILL(normal_single) {
     float mean = (float)numbers.a, deviation = (float)numbers.b;
-    fill<Normals, AsFloat>(to, place, work, view, [=](float r) { return fmaf(r, deviation, mean); });
+    fill<Normals, AsFloat<FLOATS>>(to, place, work, view, [=](float r, u32) { return fmaf(r, deviation, mean); });
 }
 
 FILL(normal_double) {
-    fill<WideNormals, AsDouble>(to, place, work, view, [=](double r) { return fma(r, numbers.b, numbers.a); });
+    fill<WideNormals, AsDouble<1 << F64>>(to, place, work, view, [=](double r, u32) { return fma(r, numbers.b, numbers.a); });
 }
 
 FILL(log_normal_single) {
     float mean = (float)numbers.a, deviation = (float)numbers.b;
-    fill<Normals, AsFloat>(to, place, work, view, [=](float r) { return __expf(fmaf(r, deviation, mean)); });
+    fill<Normals, AsFloat<1 << F32>>(to, place, work, view, [=](float r, u32) { return __expf(fmaf(r, deviation, mean)); });
 }
 
 FILL(log_normal_double) {
-    fill<WideNormals, AsDouble>(to, place, work, view, [=](double r) { return exp(fma(r, numbers.b, numbers.a)); });
+    fill<WideNormals, AsDouble<0>>(to, place, work, view, [=](double r, u32) { return exp(fma(r, numbers.b, numbers.a)); });
 }
 
 // a: -1 / lambda.
 FILL(exponential_single) {
     float factor = (float)numbers.a;
-    fill<Units, AsFloat>(to, place, work, view, [=](float r) {
+    fill<Units, AsFloat<1 << F32>>(to, place, work, view, [=](float r, u32) {
         return factor * (r >= 1.0f - 0x1p-24f ? -0x1p-24f : __logf(r));
     });
 }
 
 FILL(exponential_double) {
-    fill<WideUnits, AsDouble>(to, place, work, view, [=](double r) {
+    fill<WideUnits, AsDouble<0>>(to, place, work, view, [=](double r, u32) {
         return numbers.a * (r >= 1.0 - 0x1p-53 ? -0x1p-53 : log(r));
     });
 }
@@ -284,7 +414,7 @@ FILL(exponential_double) {
 // a: median, b: scale.
 FILL(cauchy_single) {
     float median = (float)numbers.a, scale = (float)numbers.b;
-    fill<Units, AsFloat>(to, place, work, view, [=](float r) {
+    fill<Units, AsFloat<1 << F32>>(to, place, work, view, [=](float r, u32) {
         r = r > 1.0f - 0x1p-23f ? 1.0f - 0x1p-23f : r;
         r = r < 0x1p-23f ? 0x1p-23f : r;
         return fmaf(scale, __tanf(3.14159274f * (r - 0.5f)), median);
@@ -292,7 +422,7 @@ FILL(cauchy_single) {
 }
 
 FILL(cauchy_double) {
-    fill<WideUnits, AsDouble>(to, place, work, view, [=](double r) {
+    fill<WideUnits, AsDouble<0>>(to, place, work, view, [=](double r, u32) {
         return fma(numbers.b, tan(3.141592653589793 * (r - 0.5)), numbers.a);
     });
 }
@@ -300,35 +430,35 @@ FILL(cauchy_double) {
 // a: the probability.
 FILL(bernoulli_single) {
     float p = (float)numbers.a;
-    fill<Units, AsAny>(to, place, work, view, [=](float r) { return (u32)(r < p); });
+    fill<Units, AsAny<1 << F32>>(to, place, work, view, [=](float r, u32) { return (u32)(r < p); });
 }
 
 FILL(bernoulli_double) {
-    fill<WideUnits, AsDouble>(to, place, work, view, [=](double r) { return r < numbers.a ? 1.0 : 0.0; });
+    fill<WideUnits, AsDouble<0>>(to, place, work, view, [=](double r, u32) { return r < numbers.a ? 1.0 : 0.0; });
 }
 
 FILL(geometric_single) {
     float p = (float)numbers.a;
-    fill<Units, AsAny>(to, place, work, view,
-                       [=](float r) { return ceilf(__fdiv_rn(__logf(r), __logf(1.0f - p))); });
+    fill<Units, AsAny<1 << F32>>(to, place, work, view,
+                       [=](float r, u32) { return ceilf(__fdiv_rn(__logf(r), __logf(1.0f - p))); });
 }
 
 FILL(geometric_double) {
-    fill<WideUnits, AsDouble>(to, place, work, view, [=](double r) { return ceil(log(r) / log1p(-numbers.a)); });
+    fill<WideUnits, AsDouble<0>>(to, place, work, view, [=](double r, u32) { return ceil(log(r) / log1p(-numbers.a)); });
 }
 
 // Integers from `base` on, fewer than `range` above it.
 extern "C" __global__ void __launch_bounds__(256)
     integers(char *to, const u64 *place, const Work work, const View view, u64 range, s64 base) {
     u32 narrow = (u32)range;
-    fill<Words, AsAny>(to, place, work, view, [=](u32 word) { return (s64)(word % narrow) + base; });
+    fill<Words, AsAny<1 << I32>>(to, place, work, view, [=](u32 word, u32) { return (s64)(word % narrow) + base; });
 }
 
 // The same of 64 bits each. A range of 0 stands for 2^64.
 extern "C" __global__ void __launch_bounds__(256)
     wide_integers(char *to, const u64 *place, const Work work, const View view, u64 range, s64 base) {
-    fill<WideWords, AsAny>(to, place, work, view,
-                           [=](u64 word) { return (s64)((range ? word % range : word) + (u64)base); });
+    fill<WideWords, AsAny<1 << I64>>(to, place, work, view,
+                           [=](u64 word, u32) { return (s64)((range ? word % range : word) + (u64)base); });
 }
 
 // Draws that go along with an input.

@@ -40,11 +40,6 @@ impl Iteration {
         Self { numel, sizes, strides }.joined()
     }
 
-    /// Whether every operand's elements lie one after another.
-    pub(crate) fn is_contiguous(&self, itemsizes: &[i64]) -> bool {
-        self.sizes.len() == 1 && self.strides.iter().zip(itemsizes).all(|(strides, &bytes)| strides[0] == bytes)
-    }
-
     /// Neighbouring dimensions joined where each operand goes through both in equal steps.
     pub(crate) fn joined(mut self) -> Self {
         let mut last = 0;

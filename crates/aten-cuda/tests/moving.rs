@@ -229,3 +229,32 @@ fn what_does_not_fit() -> Result<()> {
     assert!(a.select(0, 0)?.expand(&[4, 3])?.scatter_(0, &index, 1).is_err(), "several elements at one place");
     Ok(())
 }
+
+/// Copies whose source and target lie differently in memory: whole tiles, tiles cut at both ends, lines that begin at no
+/// multiple of 16 bytes, batches on both sides, gaps.
+#[test]
+fn transposed_copies() -> Result<()> {
+    for dtype in WIDTHS.into_iter().chain([DType::F64, DType::I16]) {
+        let of = |sizes: &[i64]| numbers(sizes.iter().product(), 251)?.view(sizes)?.to_dtype(dtype);
+        let sources = [
+            of(&[256, 128])?.t()?,
+            of(&[144, 176])?.t()?,
+            of(&[67, 131])?.t()?,
+            of(&[97, 160])?.narrow(1, 1, 150)?.t()?,
+            of(&[160, 96])?.narrow(0, 3, 150)?.narrow(1, 16, 64)?.t()?,
+            of(&[3, 40, 2, 48])?.permute(&[2, 3, 0, 1])?,
+            of(&[2, 33, 3, 35])?.permute(&[0, 3, 2, 1])?,
+            of(&[40, 48])?.expand(&[3, 40, 48])?.transpose(1, 2)?,
+            of(&[0, 64])?.t()?,
+        ];
+        for source in sources {
+            on_both(&source, |tensor| {
+                let wide = Tensor::zeros(&[2, tensor.numel() + 1], dtype, tensor)?;
+                let behind = wide.select(0, 1)?.narrow(0, 1, tensor.numel())?.view(tensor.sizes())?;
+                behind.copy_(tensor)?;
+                Ok(vec![tensor.contiguous()?, tensor.copy()?, wide])
+            })?;
+        }
+    }
+    Ok(())
+}

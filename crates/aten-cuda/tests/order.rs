@@ -67,11 +67,11 @@ fn rows_of_every_length_up_to_a_block() -> Result<()> {
 #[test]
 fn long_rows() -> Result<()> {
     for dtype in ORDERED {
-        on_both(&bits(2 * 7001, dtype)?.view(&[2, 7001])?, both_orders)?;
+        on_both(&bits(2 * 17_001, dtype)?.view(&[2, 17_001])?, both_orders)?;
     }
     // Several tiles, and rows that end with a tile.
-    on_both(&bits(20_000, DType::I32)?, both_orders)?;
-    on_both(&bits(3 * 6144, DType::F32)?.view(&[3, 6144])?, both_orders)?;
+    on_both(&bits(60_000, DType::I32)?, both_orders)?;
+    on_both(&bits(3 * 14_336, DType::F32)?.view(&[3, 14_336])?, both_orders)?;
     on_both(&numbers(9000, 3)?.to_dtype(DType::I16)?, both_orders)
 }
 

@@ -45,6 +45,11 @@ pub enum Math {
     Atan2,
     Hypot,
     Fmod,
+    /// A power of two by the GPU's instruction, with a relative error below 2^-22; zero where the power is below 2^-126.
+    /// For results that are rounded to 16 bits.
+    Exp2Near,
+    /// One over a number by the GPU's instruction, with a relative error below 2^-23; zero where it is below 2^-126.
+    RecipNear,
     /// The greatest common divisor of two integers, by the remainders of their magnitudes as they are given.
     Gcd,
     /// An integer to the power of another one; one over it, cut to an integer, for exponents below zero.
@@ -53,7 +58,7 @@ pub enum Math {
 
 impl Math {
     /// Every function.
-    pub const ALL: [Self; 31] = [
+    pub const ALL: [Self; 33] = [
         Self::Exp,
         Self::Exp2,
         Self::Expm1,
@@ -83,6 +88,8 @@ impl Math {
         Self::Atan2,
         Self::Hypot,
         Self::Fmod,
+        Self::Exp2Near,
+        Self::RecipNear,
         Self::Gcd,
         Self::Powi,
     ];
@@ -120,6 +127,8 @@ impl Math {
             Self::Atan2 => "atan2",
             Self::Hypot => "hypot",
             Self::Fmod => "fmod",
+            Self::Exp2Near => "exp2_near",
+            Self::RecipNear => "recip_near",
             Self::Gcd => "gcd",
             Self::Powi => "powi",
         }
@@ -139,8 +148,15 @@ impl Math {
     pub const fn types(self) -> [Type; 2] {
         match self {
             Self::Gcd | Self::Powi => [Type::I32, Type::I64],
+            Self::Exp2Near | Self::RecipNear => [Type::F32, Type::F32],
             _ => [Type::F32, Type::F64],
         }
+    }
+
+    /// Whether it is one instruction of a GPU.
+    #[must_use]
+    pub const fn is_instruction(self) -> bool {
+        matches!(self, Self::Exp2Near | Self::RecipNear)
     }
 
     /// Whether the result is the exact one, rounded: the host and a GPU then have the same.

@@ -5,7 +5,7 @@
 
 mod support;
 
-use kernel_ir::pointwise::{Access, Schedule};
+use kernel_ir::pointwise::{Access, Rows, Schedule};
 use kernel_ir::{Binary, Compare, Graph, Math, Program, Type, Unary, Value};
 use proptest::prelude::*;
 use support::{Draw, Layout, check};
@@ -153,7 +153,41 @@ fn schedules(program: &Program, seed: u64) -> Vec<(Schedule, Layout)> {
         let rank = layout.sizes.len() as u8;
         all.push((Schedule { access: Access::Strided { rank, wide }, target }, layout));
     }
+    if !program.uses_index() {
+        let (rows, layout) = rows(program, widest_vector, &mut draw);
+        all.push((Schedule { access: Access::Rows(rows), target }, layout));
+    }
     all
+}
+
+/// Rows that begin where vectors may, of which the last vector may be cut; inputs repeat elements along some dimensions.
+fn rows(program: &Program, widest_vector: u8, draw: &mut Draw) -> (Rows, Layout) {
+    let rank = 1 + draw.next() as usize % 3;
+    let vector = widest_vector >> (draw.next() % u64::from(widest_vector.ilog2() + 1));
+    let mut sizes: Vec<u64> = (0..rank).map(|_| 1 + draw.next() % 7).collect();
+    sizes[0] = 1 + draw.next() % (9 * u64::from(vector));
+    let (outputs, along) = (program.outputs().len(), draw.next() as usize % rank);
+    let operands = outputs + program.inputs().len();
+    let (mut repeated, mut kept) = (0, 0);
+    let mut strides = Vec::new();
+    for operand in 0..operands {
+        let mut stride = sizes[0].next_multiple_of(u64::from(vector)) + u64::from(vector) * (draw.next() % 2);
+        let mut of_operand = vec![1];
+        for &size in &sizes[1..] {
+            of_operand.push(stride);
+            stride *= size;
+        }
+        for (dim, stride) in of_operand.iter_mut().enumerate() {
+            if operand >= outputs && draw.next().is_multiple_of(3) {
+                *stride = 0;
+                repeated |= u32::from(dim == 0) << operand;
+                kept |= u32::from(dim == along) << operand;
+            }
+        }
+        strides.push(of_operand);
+    }
+    let (rank, along, unroll) = (rank as u8, along as u8, 1 + (draw.next() % 4) as u8);
+    (Rows { rank, vector, unroll, along, repeated, kept }, Layout { sizes, strides })
 }
 
 /// Operands whose dimensions are in any order, with gaps; inputs repeat elements along some.

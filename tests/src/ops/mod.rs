@@ -67,6 +67,7 @@ fn run(options: &Options) -> Result<(usize, usize), String> {
     let _bound = bind(&options.driver)?;
     let (mut passed, mut failed) = (0, 0);
     let mut tally: BTreeMap<String, (usize, usize)> = BTreeMap::new();
+    let mut sums = String::new();
     for path in &options.files {
         let file = File::read(path)?;
         for (at, case) in file.cases.iter().enumerate() {
@@ -74,7 +75,9 @@ fn run(options: &Options) -> Result<(usize, usize), String> {
                 continue;
             }
             let counts = tally.entry(case.op.clone()).or_default();
-            match check(case, device) {
+            let (sum, outcome) = check(case, device);
+            sums.push_str(&format!("{at} {} {sum:016x}\n", case.op));
+            match outcome {
                 Ok(()) => counts.0 += 1,
                 Err(why) => {
                     if options.all || counts.1 == 0 {
@@ -105,6 +108,9 @@ fn run(options: &Options) -> Result<(usize, usize), String> {
         passed += good;
         failed += bad;
     }
+    if let Some(path) = &options.sums {
+        std::fs::write(path, sums).map_err(|error| format!("cannot write {path}: {error}"))?;
+    }
     Ok((passed, failed))
 }
 
@@ -125,17 +131,29 @@ pub(crate) enum Bound {
     Real(c10_core::RuntimeGuard),
 }
 
-fn check(case: &Case, device: &str) -> Result<(), String> {
+/// The sum of the answer's bytes, 0 where there is none, and whether the answer is right.
+fn check(case: &Case, device: &str) -> (u64, Result<(), String>) {
     // A panic is a failure of its case, not of the whole run.
     let answered = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| call::run(case, device)));
-    let answered = answered.map_err(|_| "a panic".to_owned())?;
-    match (&case.outcome, answered) {
+    let answered = match answered {
+        Ok(answered) => answered,
+        Err(_) => return (0, Err("a panic".to_owned())),
+    };
+    let sum = answered.as_ref().map_or(0, |tensors| sum_of(tensors));
+    let outcome = match (&case.outcome, answered) {
         (_, Err(call::Failure::Absent)) => Err("the operation is not there".to_owned()),
         (Outcome::Error { .. }, Err(call::Failure::Refused(_))) => Ok(()),
         (Outcome::Error { text }, Ok(_)) => Err(format!("succeeds, but torch says: {text}")),
         (Outcome::Values(_), Err(call::Failure::Refused(text))) => Err(format!("fails: {text}")),
         (Outcome::Values(wanted), Ok(found)) => judge::values(case, wanted, &found),
-    }
+    };
+    (sum, outcome)
+}
+
+/// FNV-1a of the bytes of all tensors. One that cannot be read has no bytes; the comparison says why.
+fn sum_of(tensors: &[aten_cuda::Tensor]) -> u64 {
+    let bytes = tensors.iter().flat_map(|tensor| tensor.to_bytes().unwrap_or_default());
+    bytes.fold(0xcbf2_9ce4_8422_2325, |sum, byte| (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 #[cfg(test)]

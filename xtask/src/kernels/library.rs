@@ -1,8 +1,8 @@
 //! The kernels that the crates bring along: CUDA C++ beside the PTX that was made of it.
 //!
-//! The texts are committed, so that building needs no compiler of NVIDIA's. They are compiled for compute capability 7.5
-//! and say the language version of CUDA 11.8, whose assembler must accept them: the oldest driver that is supported
-//! reads no later version.
+//! The texts are committed, so that building needs no compiler of NVIDIA's. They are compiled for compute capability 7.5,
+//! or for what their first line asks for (`// needs 80`), and say the language version of CUDA 11.8, whose assembler must
+//! accept them: the oldest driver that is supported reads no later version.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,7 +10,7 @@ use std::process::Command;
 use crate::shell::{self, Result};
 use crate::wheels;
 
-/// The architecture of the texts, and the version of the language that they say.
+/// The architecture of texts that ask for no other, and the version of the language that all say.
 const ARCHITECTURE: u32 = 75;
 const VERSION: &str = ".version 7.8";
 
@@ -69,12 +69,27 @@ fn compiled(library: &Library, sources: &[PathBuf], script: &Path, requirements:
     let folder = shell::target_dir().join("kernels").join(format!("library-{key:016x}"));
     wheels::made(&folder, |folder| {
         let unpacked = wheels::unpacked(requirements, "kernels")?;
-        let mut command = Command::new("python3");
-        command.arg(script).arg(unpacked.join("nvidia/cu13/lib")).arg(unpacked.join("nvidia/cu13/include"));
-        command.arg(ARCHITECTURE.to_string()).arg(folder).args(library.options);
-        shell::run(command.args(sources))?;
+        let mut architectures: Vec<u32> = sources.iter().map(|source| architecture(source)).collect::<Result<_>>()?;
+        architectures.sort_unstable();
+        architectures.dedup();
+        for wanted in architectures {
+            let of_it = sources.iter().filter(|source| architecture(source).is_ok_and(|own| own == wanted));
+            let mut command = Command::new("python3");
+            command.arg(script).arg(unpacked.join("nvidia/cu13/lib")).arg(unpacked.join("nvidia/cu13/include"));
+            command.arg(wanted.to_string()).arg(folder).args(library.options);
+            shell::run(command.args(of_it))?;
+        }
         let assembler = unpacked.join("nvidia/cuda_nvcc/bin/ptxas");
         sources.iter().try_for_each(|source| finish(folder, source, &assembler))
+    })
+}
+
+/// The architecture that a source is compiled for.
+fn architecture(source: &Path) -> Result<u32> {
+    let text = shell::read(source)?;
+    let asked = text.lines().next().and_then(|line| line.strip_prefix("// needs ")).map(str::trim);
+    asked.map_or(Ok(ARCHITECTURE), |number| {
+        number.parse().map_err(|_| format!("{} needs `{number}`, which is no number", source.display()))
     })
 }
 
@@ -82,11 +97,18 @@ fn compiled(library: &Library, sources: &[PathBuf], script: &Path, requirements:
 fn finish(folder: &Path, source: &Path, assembler: &Path) -> Result<()> {
     let path = folder.join(source.with_extension("ptx").file_name().unwrap_or_default());
     let text = shell::read(&path)?;
-    let lines = text.lines().filter(|line| !line.is_empty() && !line.trim_start().starts_with("//"));
+    // The hint is younger than the version that the text says, and drivers refuse it there.
+    let is_said = |line: &&str| !line.trim_start().starts_with("//") && !line.contains(".pragma \"used_bytes_mask");
+    let lines = text.lines().filter(|line| !line.is_empty()).filter(is_said);
     let lines = lines.map(|line| if line.starts_with(".version ") { VERSION } else { line });
     let finished: String = lines.flat_map(|line| [line, "\n"]).collect();
     std::fs::write(&path, finished).map_err(|error| format!("cannot write {}: {error}", path.display()))?;
     let mut command = Command::new(assembler);
-    command.arg(format!("-arch=sm_{ARCHITECTURE}")).arg("-c").arg(&path).arg("-o").arg(path.with_extension("cubin"));
+    command
+        .arg(format!("-arch=sm_{}", architecture(source)?))
+        .arg("-c")
+        .arg(&path)
+        .arg("-o")
+        .arg(path.with_extension("cubin"));
     shell::run(&mut command)
 }

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::sync::{PoisonError, RwLock};
 
 use c10_core::{Arg, DetachedKernel, Device, DeviceIndex, Kernel, LaunchConfig, Runtime};
-use kernel_ir::pointwise::{self, Access, Meta, Schedule};
+use kernel_ir::pointwise::{self, Access, Meta, Rows, Schedule};
 use kernel_ir::{GraphError, Program, reduce};
 use smallvec::SmallVec;
 
@@ -168,15 +168,15 @@ fn launch(
     let numel = u64::try_from(iteration.numel).unwrap_or(0);
     let strides: SmallVec<[&[i64]; 4]> = match schedule.access {
         Access::Contiguous { .. } => SmallVec::new(),
-        Access::Strided { .. } => parts.iter().map(|part| iteration.strides[part.operand].as_slice()).collect(),
+        Access::Rows(_) | Access::Strided { .. } => strides_of(iteration, parts),
     };
     let sizes: SmallVec<[u64; 6]> = match schedule.access {
         Access::Contiguous { .. } => SmallVec::new(),
-        Access::Strided { .. } => iteration.sizes.iter().map(|&size| u64::try_from(size).unwrap_or(0)).collect(),
+        Access::Rows(_) | Access::Strided { .. } => sizes_of(iteration),
     };
     let meta = Meta::of(&work.program, schedule).write(numel, work.scalars, &sizes, &strides);
     let arguments = arguments(parts, &meta);
-    let blocks = numel.div_ceil(schedule.elements_of_block());
+    let blocks = schedule.blocks(numel, &sizes);
     let grid = u32::try_from(blocks).map_err(|_| TensorError::TooLarge { sizes: iteration.sizes.to_vec() })?;
     let config = LaunchConfig { grid: [grid, 1, 1], block: [pointwise::THREADS, 1, 1], shared_bytes: 0 };
     // SAFETY: the kernel was written for this program and schedule, and takes these operands and numbers. Its elements
@@ -185,33 +185,38 @@ fn launch(
     Ok(())
 }
 
+/// The strides of each part in bytes.
+fn strides_of<'a>(iteration: &'a Iteration, parts: &[Part<'_>]) -> SmallVec<[&'a [i64]; 4]> {
+    parts.iter().map(|part| iteration.strides[part.operand].as_slice()).collect()
+}
+
+fn sizes_of(iteration: &Iteration) -> SmallVec<[u64; 6]> {
+    iteration.sizes.iter().map(|&size| u64::try_from(size).unwrap_or(0)).collect()
+}
+
 /// The schedule that fits how the operands lie in memory.
 fn schedule(work: &Work<'_>, iteration: &Iteration, parts: &[Part<'_>]) -> Schedule {
-    let steps: SmallVec<[i64; 4]> = parts.iter().map(|part| i64::try_from(part.ty.bytes()).unwrap_or(0)).collect();
-    let of_parts = Iteration {
-        numel: iteration.numel,
-        sizes: iteration.sizes.clone(),
-        strides: parts.iter().map(|part| iteration.strides[part.operand].clone()).collect(),
+    let strides = strides_of(iteration, parts);
+    let address = |part: &Part<'_>| {
+        let base = part.tensor.storage().buffer().map_or(0, c10_core::DeviceBuffer::address);
+        base + part.offset as u64
     };
-    if of_parts.is_contiguous(&steps) {
+    let one_by_one = |(part, strides): (&Part<'_>, &&[i64])| i64::try_from(part.ty.bytes()) == Ok(strides[0]);
+    if iteration.sizes.len() == 1 && parts.iter().zip(&strides).all(one_by_one) {
         let widest = Schedule::contiguous(&work.program);
         let Access::Contiguous { vector, .. } = widest.access else { return widest };
-        let aligned = parts.iter().all(|part| {
-            let base = part.tensor.storage().buffer().map_or(0, c10_core::DeviceBuffer::address);
-            (base + part.offset as u64).is_multiple_of((part.ty.bytes() * usize::from(vector)) as u64)
-        });
+        let aligned =
+            parts.iter().all(|part| address(part).is_multiple_of((part.ty.bytes() * usize::from(vector)) as u64));
         return if aligned { widest } else { Schedule::unaligned() };
     }
+    let addresses: SmallVec<[u64; 4]> = parts.iter().map(address).collect();
+    if let Some(rows) = Rows::fitting(&work.program, &sizes_of(iteration), &strides, &addresses) {
+        return Schedule { access: Access::Rows(rows), target: 75 };
+    }
     let rank = u8::try_from(iteration.sizes.len()).unwrap_or(u8::MAX);
-    let last = |strides: &crate::iterate::ByteStrides| {
-        strides
-            .iter()
-            .zip(&iteration.sizes)
-            .map(|(stride, size)| stride.saturating_mul(*size))
-            .fold(0, i64::saturating_add)
-    };
-    let limit = i64::from(i32::MAX);
-    let wide = iteration.numel > limit || iteration.strides.iter().any(|strides| last(strides) > limit);
+    let limit = u64::from(i32::MAX.unsigned_abs());
+    let far = |strides: &&[i64]| strides.iter().any(|stride| stride.unsigned_abs() > limit);
+    let wide = iteration.numel.unsigned_abs() > limit || strides.iter().any(far);
     Schedule { access: Access::Strided { rank, wide }, target: 75 }
 }
 

@@ -1,7 +1,7 @@
 //! From the text of a kernel to its module: machine code where the crate brings some along, else the driver compiles.
 //!
-//! Compiling takes the driver ten milliseconds and more for each text. The crate has machine code of its own kernels and
-//! of the commonest generated ones, made ahead of time for two architectures (`kernels/machine`). It is found by the
+//! Compiling takes the driver ten milliseconds and more for each text. The crate has machine code of the
+//! commonest kernels, made ahead of time for two architectures (`kernels/machine`). It is found by the
 //! fingerprint of the text, so it is used for exactly that text or not at all.
 //!
 //! **Invariants:** a pack is a header, entries sorted by fingerprint, and the images one after another; all of it is
@@ -15,7 +15,7 @@ use std::cell::RefCell;
 
 use c10_core::{DeviceIndex, Error, Module, Runtime};
 
-/// The text of a kernel that was compiled, or of a source with several.
+/// The text of a kernel that was compiled.
 ///
 /// ```
 /// # testkit::make_default(testkit::Config::default()).unwrap();
@@ -27,7 +27,7 @@ use c10_core::{DeviceIndex, Error, Module, Runtime};
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KernelText {
-    /// The name of the operation or of the source.
+    /// The kernel's name.
     pub name: String,
     /// The PTX.
     pub text: String,

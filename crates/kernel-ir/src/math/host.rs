@@ -38,6 +38,8 @@ pub(crate) fn of_f64(function: Math, a: f64, b: f64) -> f64 {
         Math::Atan2 => a.atan2(b),
         Math::Hypot => a.hypot(b),
         Math::Fmod => a % b,
+        Math::Exp2Near => normal(a.exp2()),
+        Math::RecipNear => normal(1.0 / normal(a)),
         // A program has these on integers only.
         Math::Gcd | Math::Powi => f64::NAN,
     }
@@ -78,6 +80,11 @@ fn powi(base: i64, exponent: i64) -> i64 {
 #[expect(clippy::cast_possible_truncation, reason = "the result is rounded to its type")]
 pub(crate) fn of_f32(function: Math, a: f32, b: f32) -> f32 {
     of_f64(function, f64::from(a), f64::from(b)) as f32
+}
+
+/// The number, or zero with its sign where `f32` has no normal number as small.
+fn normal(a: f64) -> f64 {
+    if a.abs() < f64::from(f32::MIN_POSITIVE) { 0.0_f64.copysign(a) } else { a }
 }
 
 /// The logarithm of the gamma function's magnitude, infinite at its poles.

@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn every_function_is_there() {
-        for function in Math::ALL {
+        for function in Math::ALL.into_iter().filter(|function| !function.is_instruction()) {
             for ty in function.types() {
                 assert!(pieces().contains_key(symbol(function, ty).as_str()), "{} of {ty}", function.name());
             }

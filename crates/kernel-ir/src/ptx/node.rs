@@ -181,8 +181,11 @@ impl Writer {
     }
 
     fn call(&mut self, function: Math, ty: Type, a: Reg, b: Option<Reg>) -> Reg {
-        if (function, ty) == (Math::Exp, Type::F32) {
-            return self.exp_f32(a);
+        match (function, ty) {
+            (Math::Exp, Type::F32) => return self.exp_f32(a),
+            (Math::Exp2Near, _) => return self.make(Class::Float32, "ex2.approx.ftz.f32", format_args!("{a}")),
+            (Math::RecipNear, _) => return self.make(Class::Float32, "rcp.approx.ftz.f32", format_args!("{a}")),
+            _ => {}
         }
         self.calls.insert((function, ty));
         let made = self.register(Class::of(ty));

@@ -2,7 +2,7 @@
 //! [`kernel_ir::eval`] gives for the same elements.
 
 use kernel_ir::eval::{self, Row};
-use kernel_ir::pointwise::{self, Access, Schedule, THREADS};
+use kernel_ir::pointwise::{self, Schedule, THREADS};
 use kernel_ir::{Program, Type};
 use ptx_sim::{FlatMemory, Launch, Limits, Module, run};
 
@@ -130,13 +130,11 @@ fn on_simulator(
         })
         .collect();
     let strides: Vec<&[i64]> = strides.iter().map(Vec::as_slice).collect();
-    let meta = match schedule.access {
-        Access::Contiguous { .. } => kernel.meta.write(layout.count(), scalars, &[], &[]),
-        Access::Strided { .. } => kernel.meta.write(layout.count(), scalars, &layout.sizes, &strides),
-    };
+    let meta = kernel.meta.write(layout.count(), scalars, &layout.sizes, &strides);
+    assert_eq!(meta.len(), kernel.meta.bytes());
     let mut parameters: Vec<u8> = starts.iter().flat_map(|&start| (BASE + start as u64).to_le_bytes()).collect();
     parameters.extend(meta);
-    let blocks = u32::try_from(layout.count().div_ceil(schedule.elements_of_block())).expect("it fits");
+    let blocks = u32::try_from(schedule.blocks(layout.count(), &layout.sizes)).expect("it fits");
     let mut memory = FlatMemory::new(BASE, &mut bytes);
     let launch = Launch {
         variables,

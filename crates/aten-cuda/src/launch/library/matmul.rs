@@ -5,7 +5,7 @@
 use bytemuck::{Pod, Zeroable};
 use c10_core::{Arg, LaunchConfig};
 
-use super::{Text, launch};
+use super::{Text, launch, matmul_half, whole};
 use crate::base::dtype::DType;
 use crate::base::error::{Result, TensorError};
 use crate::base::scalar::Scalar;
@@ -22,26 +22,34 @@ const MOST_BATCHES: i64 = 65_535;
 /// Steps between elements of a batch of matrices.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
-struct Strides {
-    batch: i64,
-    row: i64,
-    column: i64,
+pub(super) struct Strides {
+    pub(super) batch: i64,
+    pub(super) row: i64,
+    pub(super) column: i64,
+}
+
+impl Strides {
+    /// Those of a batch of matrices.
+    fn of(tensor: &Tensor) -> Self {
+        let [batch, row, column] = three(tensor.strides());
+        Self { batch, row, column }
+    }
 }
 
 /// The numbers that the kernel takes.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
-struct Sizes {
-    batches: i64,
-    m: i64,
-    n: i64,
-    k: i64,
-    out: Strides,
-    a: Strides,
-    b: Strides,
-    c: Strides,
-    alpha: [f64; 2],
-    beta: [f64; 2],
+pub(super) struct Sizes {
+    pub(super) batches: i64,
+    pub(super) m: i64,
+    pub(super) n: i64,
+    pub(super) k: i64,
+    pub(super) out: Strides,
+    pub(super) a: Strides,
+    pub(super) b: Strides,
+    pub(super) c: Strides,
+    pub(super) alpha: [f64; 2],
+    pub(super) beta: [f64; 2],
 }
 
 /// `out = alpha * a @ b + beta * c` for batches of matrices on one device: `a` is (batch, m, k), `b` (batch, k, n), `c`
@@ -77,13 +85,17 @@ pub(crate) fn product(
         m,
         n,
         k,
-        out: strides(out),
-        a: strides(a),
-        b: strides(b),
-        c: c.map_or_else(Strides::zeroed, strides),
+        out: Strides::of(out),
+        a: Strides::of(a),
+        b: Strides::of(b),
+        c: c.map_or_else(Strides::zeroed, Strides::of),
         alpha: [alpha.to_f64(), alpha.imaginary()],
         beta: [beta.to_f64(), beta.imaginary()],
     };
+    let is_half = matches!(out.dtype(), DType::F16 | DType::BF16);
+    if is_half && matmul_half::product(out, a, b, c, &sizes)? {
+        return Ok(());
+    }
     let tiles = (m + TILE - 1) / TILE * ((n + TILE - 1) / TILE);
     let too_large = || TensorError::TooLarge { sizes: out.sizes().to_vec() };
     let grid = [
@@ -104,21 +116,9 @@ pub(crate) fn product(
     Ok(())
 }
 
-/// A view as an argument: from its first element to its end.
-fn whole(tensor: &Tensor) -> Result<Arg<'_>> {
-    let buffer =
-        tensor.storage().buffer().ok_or_else(|| TensorError::Invalid("the tensor is on the host".to_owned()))?;
-    Ok(Arg::range(buffer, tensor.byte_offset()..tensor.byte_offset() + tensor.byte_extent()))
-}
-
 fn three(sizes: &[i64]) -> [i64; 3] {
     let mut found = [0; 3];
     assert!(sizes.len() == 3, "a batch of matrices has three dimensions");
     found.copy_from_slice(sizes);
     found
-}
-
-fn strides(tensor: &Tensor) -> Strides {
-    let [batch, row, column] = three(tensor.strides());
-    Strides { batch, row, column }
 }

@@ -1,8 +1,8 @@
 //! Kernels that come with the crate: CUDA C++ in `kernels/*.cu`, compiled to the PTX beside it.
 //!
 //! Each file here belongs to one source and has a safe function for each of its kernels: it checks what the kernel
-//! relies on and says why the launch is sound. A module is loaded when one of its kernels is first needed, and kept by
-//! the runtime.
+//! relies on and says why the launch is sound. A kernel is loaded when it is first needed, as a module of its own, and
+//! kept by the runtime.
 //!
 //! # Safety
 //! What a kernel does to memory is in its source; the function that launches it gives it whole views of tensors and
@@ -11,9 +11,11 @@
 
 pub(crate) mod index;
 pub(crate) mod matmul;
+mod matmul_half;
 pub(crate) mod random;
 pub(crate) mod select;
 pub(crate) mod sort;
+pub(crate) mod transpose;
 
 use std::collections::HashMap;
 use std::sync::{PoisonError, RwLock};
@@ -36,6 +38,8 @@ pub(crate) struct Text {
 #[derive(Default)]
 struct Loaded {
     kernels: RwLock<HashMap<(DeviceIndex, &'static str, &'static str), DetachedKernel>>,
+    /// Compute capability of each device: major and minor.
+    capabilities: RwLock<HashMap<DeviceIndex, (i32, i32)>>,
 }
 
 /// Queues a launch of a kernel of a source on the current stream of the device.
@@ -54,6 +58,9 @@ pub(super) unsafe fn launch(
 ) -> c10_core::Result<()> {
     Runtime::with_current(|runtime| {
         let kernel = runtime.extension::<Loaded>().kernel(runtime, text, kernel, device)?;
+        if config.shared_bytes > kernel.max_dynamic_shared_memory() {
+            kernel.set_max_dynamic_shared_memory(config.shared_bytes)?;
+        }
         // SAFETY: the caller's promise.
         unsafe { kernel.launch(config, arguments, None) }
     })
@@ -71,17 +78,43 @@ impl Loaded {
         if let Some(known) = self.kernels.read().unwrap_or_else(PoisonError::into_inner).get(&key) {
             return known.attach(runtime);
         }
-        let mut kernels = self.kernels.write().unwrap_or_else(PoisonError::into_inner);
-        // Another kernel of the same source has the module already.
-        let sibling = kernels.iter().find(|((on, of, _), _)| *on == device && *of == text.name);
-        let module = match sibling {
-            Some((_, sibling)) => sibling.attach(runtime)?.module().clone(),
-            None => module::load(runtime, device, text.name, text.ptx)?,
-        };
-        let found = module.kernel(name)?;
-        kernels.insert(key, found.detach());
+        let found = module::load(runtime, device, name, &only(text.ptx, name))?.kernel(name)?;
+        self.kernels.write().unwrap_or_else(PoisonError::into_inner).insert(key, found.detach());
         Ok(found)
     }
+}
+
+/// The compute capability of a device: major and minor.
+fn capability(device: DeviceIndex) -> c10_core::Result<(i32, i32)> {
+    Runtime::with_current(|runtime| {
+        let loaded = runtime.extension::<Loaded>();
+        if let Some(&known) = loaded.capabilities.read().unwrap_or_else(PoisonError::into_inner).get(&device) {
+            return Ok(known);
+        }
+        let found = runtime.devices().capability(device)?;
+        loaded.capabilities.write().unwrap_or_else(PoisonError::into_inner).insert(device, found);
+        Ok(found)
+    })
+}
+
+/// A text without its other kernels: drivers compile all that they are given, which takes long, and the machine code that
+/// comes along is of single kernels.
+fn only(text: &str, kernel: &str) -> String {
+    const START: &str = "\n.visible .entry ";
+    const END: &str = "\n}\n";
+    let mut rest = text;
+    let mut kept = String::new();
+    while let Some(start) = rest.find(START) {
+        let (before, entry) = rest.split_at(start);
+        // The line's end begins the next kernel.
+        let end = entry.find(END).map_or(entry.len(), |end| end + END.len() - 1);
+        kept.push_str(before);
+        let is_wanted = entry[START.len()..].strip_prefix(kernel).is_some_and(|after| after.starts_with('('));
+        kept.push_str(if is_wanted { &entry[..end] } else { "" });
+        rest = &entry[end..];
+    }
+    kept.push_str(rest);
+    kept
 }
 
 /// A row of blocks with a thread for each of `elements`.
@@ -123,5 +156,26 @@ fn memory(tensor: &crate::tensor::Tensor) -> Arg<'_> {
     match tensor.storage().buffer() {
         Some(buffer) => Arg::range(buffer, tensor.byte_offset()..tensor.byte_offset() + tensor.nbytes()),
         None => Arg::U64(0),
+    }
+}
+
+/// A view as an argument: from its first element to its end.
+fn whole(tensor: &crate::tensor::Tensor) -> Result<Arg<'_>> {
+    let buffer =
+        tensor.storage().buffer().ok_or_else(|| TensorError::Invalid("the tensor is on the host".to_owned()))?;
+    Ok(Arg::range(buffer, tensor.byte_offset()..tensor.byte_offset() + tensor.byte_extent()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::only;
+
+    #[test]
+    fn one_kernel_is_kept_with_what_all_share() {
+        let [a, b, c] = ["a", "b", "ab"].map(|name| format!(".visible .entry {name}(\n)\n{{\n\tret;\n}}\n"));
+        let shared = ".version 7.8\n.func f()\n{\n}\n";
+        for (name, kernel) in [("a", &a), ("b", &b), ("ab", &c)] {
+            assert_eq!(only(&format!("{shared}{a}{b}{c}"), name), format!("{shared}{kernel}"));
+        }
     }
 }

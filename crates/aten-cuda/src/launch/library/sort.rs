@@ -17,8 +17,12 @@ const THREADS: u32 = 256;
 const DIGITS: usize = 256;
 /// Elements of a block that sorts whole rows.
 const TILE: i64 = 2048;
-/// Elements of a tile of a pass, for keys of 32 and of 64 bits.
-const PASS_TILES: [i64; 2] = [256 * 12, 256 * 8];
+/// Threads of a block of a pass.
+const PASS_THREADS: u32 = 512;
+/// For keys of 32 and of 64 bits: the keys that a thread of a pass has, and the bytes of one with its place.
+const PASS_KEYS: [(u32, u32); 2] = [(14, 8), (10, 12)];
+/// What a block of a pass has in shared memory besides keys and places: a number for each digit, and a few more.
+const PASS_SHARED: u32 = DIGITS as u32 * 8 + 64;
 /// Elements that a block counts the digits of.
 const COUNTED: i64 = 1 << 15;
 
@@ -99,9 +103,11 @@ pub(crate) fn long(rows: &Rows<'_>, values: &Tensor, places: &Tensor) -> Result<
     let between = |needed: bool| if needed { numel } else { 0 };
     let keys = [scratch(between(passes > 1), key)?, scratch(between(passes > 2), key)?];
     let was = [scratch(between(passes > 1), DType::I32)?, scratch(between(passes > 2), DType::I32)?];
-    let tiles = rows.n.unsigned_abs().div_ceil(PASS_TILES[usize::from(wide)].unsigned_abs());
+    let (each, bytes) = PASS_KEYS[usize::from(wide)];
+    let tiles = rows.n.unsigned_abs().div_ceil(u64::from(PASS_THREADS * each));
     let blocks = tiles * rows.rows.unsigned_abs();
-    let config = super::row(blocks * u64::from(THREADS), THREADS)?;
+    let shared_bytes = PASS_THREADS * each * bytes + PASS_SHARED;
+    let config = LaunchConfig { shared_bytes, ..super::row(blocks * u64::from(PASS_THREADS), PASS_THREADS)? };
     // The states of all tiles, and behind them the ticket.
     let words = i64::try_from(blocks).unwrap_or(0) * DIGITS as i64;
     let states = scratch(words + 1, DType::I64)?;

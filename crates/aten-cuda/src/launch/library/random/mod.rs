@@ -50,17 +50,45 @@ const fn number_of(dtype: DType) -> u32 {
     dtype.to_real() as u32
 }
 
-/// What every fill takes first: where to, the state, the counts and the view.
+/// Bytes that stores of groups begin at a multiple of.
+const ALIGNMENT: u64 = 16;
+
+/// How many dense neighbours of a dtype a thread of a kernel stores at once.
+fn group_of(kernel: &str, dtype: DType) -> u32 {
+    match (dtype, kernel) {
+        (DType::F32, _) | (DType::F16 | DType::BF16, "uniform_single" | "normal_single") | (DType::I32, "integers") => {
+            4
+        }
+        (DType::F64, "uniform_double" | "normal_double") | (DType::I64, "wide_integers") => 2,
+        _ => 1,
+    }
+}
+
+/// A fill of a part of a tensor: what every kernel takes first, and its launch.
 struct Fill {
-    work: [u32; 8],
+    /// The state, the counts and the dtype; the last word fills up to a multiple of eight bytes.
+    work: [u32; 10],
     view: [u32; 1 + 2 * RANK],
+    config: LaunchConfig,
 }
 
 impl Fill {
-    fn new(part: &Part, dtype: DType, drawn: &Drawn, schedule: Schedule) -> Result<Self> {
+    fn new(
+        kernel: &str,
+        buffer: &DeviceBuffer,
+        part: &Part,
+        dtype: DType,
+        drawn: &Drawn,
+        schedule: Schedule,
+    ) -> Result<Self> {
         let [seed, offset] = [drawn.seed, drawn.offset].map(words);
         let n = u32::try_from(part.numel).unwrap_or(u32::MAX);
-        let work = [seed[0], seed[1], offset[0], offset[1], n, schedule.threads, schedule.steps, number_of(dtype)];
+        let is_aligned = (buffer.address() + part.offset as u64).is_multiple_of(ALIGNMENT);
+        let in_groups = is_aligned && part.is_dense(dtype.itemsize());
+        let group = if in_groups { group_of(kernel, dtype) } else { 1 };
+        let Schedule { threads, steps } = schedule;
+        let work = [seed[0], seed[1], offset[0], offset[1], n, threads, steps, number_of(dtype), group, 0];
+        let config = grid(threads.div_ceil(group), steps);
         let mut view = [0; 1 + 2 * RANK];
         if !part.is_dense(dtype.itemsize()) {
             check_rank(part.sizes.len())?;
@@ -73,7 +101,7 @@ impl Fill {
                 *to = low(stride);
             }
         }
-        Ok(Self { work, view })
+        Ok(Self { work, view, config })
     }
 }
 
@@ -86,8 +114,11 @@ fn check_rank(rank: usize) -> Result<()> {
     if rank <= RANK { Ok(()) } else { Err(invalid(format!("tensor has too many (>{RANK}) dims"))) }
 }
 
-fn grid(schedule: Schedule) -> LaunchConfig {
-    let blocks = [schedule.threads / BLOCK, schedule.steps.min(GRID_Y), 1];
+/// So many threads along the first axis. Each takes a few of many steps, so that what it does before the first one counts
+/// less.
+fn grid(threads: u32, steps: u32) -> LaunchConfig {
+    let of_thread = (steps / 16).clamp(1, 8);
+    let blocks = [threads.div_ceil(BLOCK), steps.div_ceil(of_thread).min(GRID_Y), 1];
     LaunchConfig { grid: blocks, block: [BLOCK, 1, 1], shared_bytes: 0 }
 }
 
@@ -126,7 +157,8 @@ pub(crate) fn floats(
 ) -> Result<()> {
     let (buffer, index) = device(tensor)?;
     let dtype = tensor.dtype().to_real();
-    let fill = Fill::new(part, dtype, drawn, schedule)?;
+    let kernel = if dtype == DType::F64 { distribution.double } else { distribution.single };
+    let fill = Fill::new(kernel, buffer, part, dtype, drawn, schedule)?;
     let range = part.offset..part.offset + part.extent(dtype.itemsize());
     let arguments = [
         Arg::range(buffer, range),
@@ -135,10 +167,9 @@ pub(crate) fn floats(
         (&fill.view).into(),
         (&distribution.numbers).into(),
     ];
-    let kernel = if dtype == DType::F64 { distribution.double } else { distribution.single };
     // SAFETY: the kernel writes the elements of the view, which lie in the range. Their dtype is one that it stores: the
     // caller has checked it against the distribution.
-    unsafe { launch(&TEXT, kernel, index, &grid(schedule), &arguments)? };
+    unsafe { launch(&TEXT, kernel, index, &fill.config, &arguments)? };
     Ok(())
 }
 
@@ -152,13 +183,13 @@ pub(crate) fn integers(
     (is_wide, range, base): (bool, u64, i64),
 ) -> Result<()> {
     let (buffer, index) = device(tensor)?;
-    let fill = Fill::new(part, tensor.dtype(), drawn, schedule)?;
+    let kernel = if is_wide { "wide_integers" } else { "integers" };
+    let fill = Fill::new(kernel, buffer, part, tensor.dtype(), drawn, schedule)?;
     let bytes = part.offset..part.offset + part.extent(tensor.element_size());
     let arguments =
         [Arg::range(buffer, bytes), place(drawn), (&fill.work).into(), (&fill.view).into(), range.into(), base.into()];
-    let kernel = if is_wide { "wide_integers" } else { "integers" };
     // SAFETY: the kernel writes the elements of the view, which lie in the range, in their dtype.
-    unsafe { launch(&TEXT, kernel, index, &grid(schedule), &arguments)? };
+    unsafe { launch(&TEXT, kernel, index, &fill.config, &arguments)? };
     Ok(())
 }
 
@@ -237,10 +268,10 @@ pub(crate) fn dropout_groups(dropout: &Dropout<'_>, group: u32, drawn: &Drawn, t
         dropout.keep.into(),
         dropout.scale.into(),
     ];
-    let schedule = Schedule { threads, steps: u32::try_from(steps).unwrap_or(GRID_Y) };
+    let config = grid(threads, u32::try_from(steps).unwrap_or(u32::MAX));
     // SAFETY: the kernel goes over `n` elements one after another, of three dense tensors that have as many. The group
     // divides `n`: the caller has seen to it.
-    unsafe { launch(&TEXT, "dropout_groups", index, &grid(schedule), &arguments)? };
+    unsafe { launch(&TEXT, "dropout_groups", index, &config, &arguments)? };
     Ok(())
 }
 
@@ -271,7 +302,7 @@ pub(crate) fn dropout_single(dropout: &Dropout<'_>, drawn: &Drawn, schedule: Sch
         (&views[2].0).into(),
     ];
     // SAFETY: the kernel goes over the elements of three views of the same sizes, which are those of the tensors.
-    unsafe { launch(&TEXT, "dropout_single", index, &grid(schedule), &arguments)? };
+    unsafe { launch(&TEXT, "dropout_single", index, &grid(schedule.threads, schedule.steps), &arguments)? };
     Ok(())
 }
 
