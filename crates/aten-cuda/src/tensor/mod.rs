@@ -1,13 +1,15 @@
 //! Tensors: what they are, how they are made and read.
 //!
 //! Reading order: this file ([`Tensor`] and its properties), `make` (tensors from values), `read` (values from tensors),
-//! `context` (which operation failed), `view` (other sizes and strides over the same storage), `place` (which device), `display` (as torch prints it).
+//! `context` (which operation failed), `view` (other sizes and strides over the same storage), `place` (which device),
+//! `typed` (torch's types of tensors), `display` (as torch prints it).
 
 mod context;
 mod display;
 mod make;
 mod place;
 mod read;
+mod typed;
 mod view;
 
 use c10_core::{Device, DeviceType};
@@ -16,6 +18,7 @@ pub(crate) use context::Context;
 pub(crate) use make::{empty_strided, empty_whole, scalar_bytes};
 pub use place::ToDevice;
 pub(crate) use read::{Places, read_complex, scalar_of};
+pub use typed::{TypedElement, TypedStorage, TypedTensor};
 
 use crate::base::dtype::DType;
 use crate::base::scalar::Scalar;
@@ -154,11 +157,25 @@ impl Tensor {
         shape::is_contiguous(&self.sizes, &self.strides)
     }
 
-    /// The address of the first element on a CUDA device, 0 without elements (`data_ptr()`).
+    /// The address of the first element, on its device or on the host; 0 without memory (`data_ptr()`).
     #[must_use]
     pub fn data_ptr(&self) -> u64 {
         let offset = u64::try_from(self.byte_offset()).unwrap_or(0);
-        self.storage.buffer().map_or(0, |buffer| buffer.address() + offset)
+        match self.storage.data_ptr() {
+            0 => 0,
+            first => first + offset,
+        }
+    }
+
+    /// Whether the memory is pinned, so that devices copy from it and to it while the program goes on (`is_pinned()`).
+    #[must_use]
+    pub fn is_pinned(&self) -> bool {
+        self.storage.is_pinned()
+    }
+
+    /// The same view of other memory, which has as many bytes.
+    pub(crate) fn over(&self, storage: Storage) -> Self {
+        Self { storage, ..self.clone() }
     }
 
     /// The place of the first element in the storage, in bytes.
@@ -178,8 +195,10 @@ impl Tensor {
     /// # Errors
     /// The stream is of another device or runtime, or the driver's error.
     pub fn record_stream(&self, stream: &c10_core::Stream) -> crate::Result<()> {
-        if let Some(buffer) = self.storage.buffer() {
-            buffer.record_stream(stream)?;
+        match (self.storage.buffer(), self.storage.pinned()) {
+            (Some(buffer), _) => buffer.record_stream(stream)?,
+            (_, Some(pinned)) => pinned.record_stream(stream)?,
+            _ => {}
         }
         Ok(())
     }
