@@ -518,6 +518,8 @@ mod tests {
     use super::*;
 
     #[test]
+    #[expect(clippy::cast_possible_truncation, reason = "words and shares are rounded to floats, as in the kernel")]
+    #[expect(clippy::cast_precision_loss, reason = "words and shares are rounded to floats, as in the kernel")]
     fn words_are_kept_by_their_numbers() {
         let number = |word: u32| (word as f32).mul_add((-32_f32).exp2(), (-33_f32).exp2());
         for dtype in [DType::F32, DType::F64] {
