@@ -25,7 +25,8 @@
 //! - `launch`: kernels in memory of the runtime, and launching them;
 //! - `random`: generators and what is drawn from them;
 //! - `ops`: the operations, a file for each family;
-//! - `interop`: tensors of other libraries and files.
+//! - `interop`: tensors of other libraries and files;
+//! - `graphed`: functions of tensors that are captured and replayed.
 //!
 //! # Invariants
 //! - Memory comes from `c10-core` alone.
@@ -35,6 +36,7 @@
 #![expect(clippy::wildcard_enum_match_arm, reason = "an operation treats a few dtypes on their own and the rest alike")]
 
 mod base;
+mod graphed;
 mod interop;
 mod iterate;
 mod launch;
@@ -50,12 +52,15 @@ pub use base::promotion::{promote_types, result_type};
 pub use base::random_error::RandomError;
 pub use base::scalar::Scalar;
 pub use c10_core::{Device, DeviceArg};
+pub use graphed::{BackwardFn, ForwardFn, Graphable, GraphedTensors, Pass};
+pub use half::{bf16, f16};
 pub use interop::dlpack;
 #[cfg(feature = "safetensors")]
 pub use interop::safetensors;
 pub use launch::{ARCHITECTURES, KernelText, kernel_texts};
+pub use num_complex::{Complex32, Complex64};
 pub use ops::{CrossEntropy, Dim, LossReduction, Operation, Reduction, reductions, scans, table};
 pub use random::Generator;
 pub use report::synchronize;
 pub use storage::Storage;
-pub use tensor::{Operand, Tensor, ToDevice};
+pub use tensor::{Operand, Tensor, ToDevice, TypedElement, TypedStorage, TypedTensor};

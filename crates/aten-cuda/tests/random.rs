@@ -8,7 +8,7 @@
 )]
 
 use aten_cuda::random::{self, philox};
-use aten_cuda::{DType, Error, Generator, RandomError, Result, Tensor};
+use aten_cuda::{DType, Error, Generator, Result, Tensor};
 use c10_core::{CUDAGraph, CaptureMode, Stream};
 
 const FLOATS: [DType; 4] = [DType::F16, DType::BF16, DType::F32, DType::F64];
@@ -119,10 +119,10 @@ fn generators_are_set_and_asked_as_torchs() -> Result<()> {
     let state = generator.get_state()?;
     assert_eq!(state.to_vec::<u8>()?, [253, 255, 255, 255, 255, 255, 255, 255, 8, 0, 0, 0, 0, 0, 0, 0]);
     let copy = generator.clone_state()?;
-    let shared = generator.graphsafe_get_state();
+    let shared = generator.graphsafe_get_state()?;
     generator.set_offset(12)?;
     assert_eq!((copy.get_offset()?, shared.get_offset()?), (8, 12));
-    copy.graphsafe_set_state(&generator);
+    copy.graphsafe_set_state(&generator)?;
     generator.set_state(&Tensor::from_slice(&[7_u8, 0, 0, 0, 0, 0, 0, 0], &[8])?)?;
     assert_eq!((copy.initial_seed()?, copy.get_offset()?), (7, 0));
     generator.set_state(&state)?;
@@ -142,8 +142,9 @@ fn generators_are_set_and_asked_as_torchs() -> Result<()> {
     assert_eq!(text(generator.set_offset(6).unwrap_err()), "offset must be a multiple of 4");
     assert_eq!(text(generator.manual_seed(1_i128 << 64).unwrap_err()), "Overflow when unpacking long");
     assert_eq!(text(Generator::new(3).unwrap_err()), "The device_index is invalid.");
-    let on_host = Tensor::rand(&[2], DType::F32, "cpu", None).unwrap_err();
-    assert!(matches!(on_host, Error::Random(RandomError::OnHost { call: "uniform_" })));
+    let host = Generator::new("cpu")?;
+    let of_host = text(Tensor::rand(&[2], DType::F32, "cuda", Some(&host)).unwrap_err());
+    assert_eq!(of_host, "Expected a 'cuda' device type for generator but found 'cpu'");
     Ok(())
 }
 
@@ -648,5 +649,89 @@ fn wrong_numbers_are_refused_with_torchs_texts() -> Result<()> {
     assert_eq!(said(zeros.multinomial(4, false, None)), more);
     assert_eq!(said(empty(&[1, 1, 1], DType::F32).multinomial(1, true, None)), "prob_dist must be 1 or 2 dim");
     assert_eq!(state(), (1, 0));
+    Ok(())
+}
+
+/// Neighbours that are stored together have the bits of those that are stored one by one, and what lies beside them stays
+/// as it is.
+#[test]
+fn groups_have_the_bits_of_single_elements() -> Result<()> {
+    let _simulated = testkit::simulated_runtime();
+    type Fill<'a> = &'a dyn Fn(&Tensor) -> Result<()>;
+    let uniform: Fill<'_> = &|tensor| tensor.uniform_(-2.0, 3.0, None).map(drop);
+    let normal: Fill<'_> = &|tensor| tensor.normal_(0.5, 2.0, None).map(drop);
+    let exponential: Fill<'_> = &|tensor| tensor.exponential_(1.5, None).map(drop);
+    let bernoulli: Fill<'_> = &|tensor| tensor.bernoulli_(0.25, None).map(drop);
+    let narrow: Fill<'_> = &|tensor| tensor.random_from_to_(-3, Some(90), None).map(drop);
+    let wide: Fill<'_> = &|tensor| tensor.random_from_to_(0, Some(1 << 40), None).map(drop);
+    let floats = [DType::F16, DType::BF16, DType::F32, DType::F64];
+    let cases: [(&str, Fill<'_>, &[DType]); 6] = [
+        ("uniform", uniform, &floats),
+        ("normal", normal, &floats),
+        ("exponential", exponential, &floats),
+        ("bernoulli", bernoulli, &[DType::F32, DType::F64, DType::U8]),
+        ("narrow", narrow, &[DType::I32, DType::I64, DType::F32, DType::I8]),
+        ("wide", wide, &[DType::I64]),
+    ];
+    for (name, fill, dtypes) in cases {
+        for &dtype in dtypes {
+            let many = if name == "uniform" && dtype != DType::F16 { 4 * THREADS + 6 } else { 1021 };
+            for n in [1, 3, 4, 255, 257, 1021, many] {
+                let (grouped, single) =
+                    (Tensor::zeros(&[n + 4], dtype, "cuda")?, Tensor::zeros(&[n + 1], dtype, "cuda")?);
+                random::manual_seed(77)?;
+                fill(&grouped.narrow(0, 0, n)?)?;
+                random::manual_seed(77)?;
+                fill(&single.narrow(0, 1, n)?)?;
+                let (grouped, single) = (grouped.to_bytes()?, single.to_bytes()?);
+                let (bytes, size) = (n as usize * dtype.itemsize(), dtype.itemsize());
+                assert!(grouped[..bytes] == single[size..], "{n} {name} of {dtype}");
+                assert!(grouped[bytes..].iter().chain(&single[..size]).all(|&byte| byte == 0), "{n} {name} of {dtype}");
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The first and the last numbers that PyTorch drew of means 0 to 19 and deviations 0 to 19/4, with the seed 7.
+#[test]
+fn each_normal_number_has_its_own_moments() -> Result<()> {
+    let _simulated = testkit::simulated_runtime();
+    let generator = Generator::new(None)?;
+    let means = Tensor::arange(0, 20, 1, Some(DType::F64), "cuda")?;
+    let deviations = means.div(4)?;
+    let ends = |tensor: &Tensor| -> Result<[f64; 4]> {
+        let numbers = tensor.contiguous()?.to_vec::<f64>()?;
+        Ok([numbers[1], numbers[2], numbers[3], numbers[19]])
+    };
+    let column = |tensor: &Tensor| tensor.narrow(0, 0, 4)?.view(&[4, 1]);
+    let row = |tensor: &Tensor| tensor.narrow(0, 0, 5);
+    let near = |made: Tensor, wanted: [f64; 4]| -> Result<()> {
+        let found = ends(&made)?;
+        assert!(found.iter().zip(wanted).all(|(a, b)| (a - b).abs() <= 1e-12), "{found:?} {wanted:?}");
+        assert_eq!(generator.get_offset()?, 4);
+        generator.manual_seed(7)?;
+        Ok(())
+    };
+    generator.manual_seed(7)?;
+    let given = Some(&generator);
+    near(
+        Tensor::normal(&means, 2.0, given)?,
+        [4.709112103593281, 3.123878635719402, 0.6015280406321803, 19.33959880048317],
+    )?;
+    near(
+        Tensor::normal(1.5, &deviations, given)?,
+        [1.96363901294916, 1.7809696589298505, 0.6005730152370676, 2.306547151147526],
+    )?;
+    near(
+        Tensor::normal(&means, &deviations, given)?,
+        [1.46363901294916, 2.2809696589298505, 2.1005730152370674, 19.806547151147527],
+    )?;
+    near(Tensor::normal(&row(&means)?, &column(&deviations)?, given)?, [1.0, 2.0, 3.0, 4.127349550181188])?;
+    near(
+        Tensor::normal(&column(&means)?, &row(&deviations)?, given)?,
+        [0.46363901294916005, 0.2809696589298505, -0.8994269847629324, 3.1697994002415846],
+    )?;
+    assert!(Tensor::normal(&means, &deviations.neg()?, given).is_err());
     Ok(())
 }

@@ -3,24 +3,25 @@
 //! Torch checks its own code when it is imported. A program that brings kernels of its own gives their architectures to
 //! [`check_capability`] and [`check_cubins`], perhaps by [`crate::lazy_call`].
 
+use aten_cuda::{DType, Tensor};
 use c10_core::{
-    ARCH_LIST, CompatTable, DeviceArg, ModuleLoading, Result, Runtime, UnsupportedCode, UnsupportedCubins,
+    CompatTable, Device, DeviceArg, DeviceIndex, ModuleLoading, Result, Runtime, UnsupportedCode, UnsupportedCubins,
     gencode_flags,
 };
 
 pub use c10_core::extract_arch_version;
 
-/// The architectures of the kernels that this library carries. It is PTX, which the driver compiles for every device that
-/// is not older; programs may well carry kernels of other architectures.
+/// The architectures of the kernels that this library carries or writes, from the table by which they are built. PTX is
+/// compiled by the driver for every device that is not older; programs may well carry kernels of other architectures.
 #[must_use]
 pub fn get_arch_list() -> &'static [&'static str] {
-    ARCH_LIST
+    aten_cuda::ARCHITECTURES
 }
 
 /// The compiler flags that name the architectures of [`get_arch_list`].
 #[must_use]
 pub fn get_gencode_flags() -> String {
-    gencode_flags(ARCH_LIST).unwrap_or_default()
+    gencode_flags(get_arch_list()).unwrap_or_default()
 }
 
 /// Whether this library works with CUDA devices, which it always does; whether there are any says
@@ -113,7 +114,7 @@ pub fn is_bf16_supported(including_emulation: bool) -> Result<bool> {
     }
     let device = runtime.current_device()?;
     let (major, _) = runtime.devices().capability(device)?;
-    Ok(major >= 8 || (including_emulation && holds_bf16(&runtime, device)))
+    Ok(major >= 8 || (including_emulation && holds_bf16(device)))
 }
 
 /// Whether the current device can multiply matrices in the precision TF32: from compute capability 8.0 on. `false`
@@ -125,10 +126,15 @@ pub fn is_tf32_supported() -> Result<bool> {
     is_bf16_supported(false)
 }
 
-/// Whether a device takes a number of two bytes. Where there is no memory for it, it does not.
-fn holds_bf16(runtime: &Runtime, device: c10_core::DeviceIndex) -> bool {
-    const ONE: [u8; 2] = 0x3F80_u16.to_le_bytes();
-    let stream = runtime.streams().current(device);
-    let buffer = stream.and_then(|stream| runtime.memory().buffer(ONE.len(), &stream));
-    buffer.and_then(|buffer| buffer.copy_from_slice(0, &ONE)).is_ok()
+/// Whether a device takes a tensor of bfloat16, which is tried; `false` also where it has no memory for one.
+#[must_use]
+#[doc(alias = "_check_bf16_tensor_supported")]
+pub fn check_bf16_tensor_supported(device: impl DeviceArg) -> bool {
+    let runtime = Runtime::current();
+    device.resolve(&runtime).is_ok_and(holds_bf16)
+}
+
+fn holds_bf16(device: DeviceIndex) -> bool {
+    let one = Tensor::from_scalar(1.0).and_then(|one| one.to_dtype(DType::BF16));
+    one.and_then(|one| one.to_device(Device::cuda(device))).is_ok()
 }

@@ -8,8 +8,9 @@ pub use c10_core::{
 };
 
 pub use crate::arch::{
-    check_capability, check_cubins, code_compatible_with_device, extract_arch_version, get_arch_list,
-    get_gencode_flags, is_bf16_supported, is_compiled, is_tf32_supported, module_loading, warn_unsupported_code,
+    check_bf16_tensor_supported, check_capability, check_cubins, code_compatible_with_device, extract_arch_version,
+    get_arch_list, get_gencode_flags, is_bf16_supported, is_compiled, is_tf32_supported, module_loading,
+    warn_unsupported_code,
 };
 pub use crate::pointer::get_device_from_ptr;
 pub use crate::selection::{CudaDeviceProperties, get_device, get_device_index, lazy_init};

@@ -1,7 +1,9 @@
 //! CUDA graphs; torch's `torch.cuda.graphs`.
 
-use c10_core::{DeviceBuffer, PoolId, Result, Runtime, Stream};
+use aten_cuda::Tensor;
+use c10_core::{PoolId, Result, Runtime, Stream};
 
+pub use aten_cuda::{BackwardFn, ForwardFn, Graphable, GraphedTensors, Pass};
 pub use c10_core::{
     CUDAGraph, CaptureMode, CaptureOutcome, CaptureScope, Condition, GeneratorState, GraphCapture, GraphFn, GraphNode,
     GraphNodeKind, GraphReport, GraphUpdateError, GraphUpdateFailure, GraphedCallable, GraphedError, GraphedOptions,
@@ -114,43 +116,42 @@ fn prepare(options: &GraphOptions<'_>) -> Result<Stream> {
     Ok(stream)
 }
 
-/// Captures functions of buffers, each with its sample arguments, in this order and with one pool. Calling what comes
-/// back replays the graph: see [`c10_core::GraphedCallable::make`].
+/// Captures functions of tensors, each with its sample arguments, in this order and with one pool; then the gradients of
+/// those that bring some, in the reverse order. Calling what comes back replays the graph: see
+/// [`GraphedTensors::make`]. For functions of buffers see [`GraphedCallable::make`].
 ///
-/// `num_warmup_iters` is 3 and `pool` a new one by default. What torch does for gradients and for modules has no meaning
-/// for buffers.
+/// `num_warmup_iters` is 3 and `pool` a new one by default. What torch does for modules and for arguments that need no
+/// gradients has no meaning here: a function of gradients says itself which arguments have some.
 ///
 /// ```
 /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/simulated.rs"));
-/// use cuda_api::{DeviceBuffer, make_graphed_callables};
+/// use cuda_api::torch::{self, Tensor};
+/// use cuda_api::{Graphable, Pass, make_graphed_callables};
 ///
-/// let twice = |arguments: &[DeviceBuffer]| {
-///     let from = &arguments[0];
-///     let to = DeviceBuffer::new(2 * from.len(), None)?;
-///     to.copy_from_buffer(0, from, .., None)?;
-///     to.copy_from_buffer(from.len(), from, .., None)?;
-///     Ok(vec![to])
-/// };
-/// let sample = [DeviceBuffer::new(4, None)?];
-/// let mut callables = make_graphed_callables(&[&twice], &[&sample], None, None)?;
-/// let argument = DeviceBuffer::new(4, None)?;
-/// argument.copy_from_slice(0, b"abcd")?;
-/// assert_eq!(callables[0].call(&[argument])?[0].to_vec()?, b"abcdabcd");
-/// # Ok::<(), cuda_api::Error>(())
+/// let square = |inputs: &[Tensor]| Ok(vec![inputs[0].square()?]);
+/// let slope = |pass: &Pass<'_>| Ok(vec![Some(pass.grad_outputs[0].mul(&pass.inputs[0].mul(2)?)?)]);
+/// let sample = [torch::zeros(&[2], torch::float32, "cuda")?];
+/// let callables = [Graphable::with_backward(&square, &slope)];
+/// let mut graphed = make_graphed_callables(&callables, &[&sample], None, None)?;
+///
+/// let argument = torch::full(&[2], 3.0, torch::float32, "cuda")?;
+/// assert_eq!(graphed[0].call(&[argument])?[0].to_vec::<f32>()?, [9.0, 9.0]);
+/// let gradients = graphed[0].backward(&[torch::ones(&[2], torch::float32, "cuda")?])?;
+/// assert_eq!(gradients[0].as_ref().unwrap().to_vec::<f32>()?, [6.0, 6.0]);
+/// # Ok::<(), torch::Error>(())
 /// ```
 ///
 /// # Errors
-/// As for [`c10_core::GraphedCallable::make`].
+/// As for [`GraphedTensors::make`].
 pub fn make_graphed_callables(
-    callables: &[&GraphFn<'_>],
-    sample_args: &[&[DeviceBuffer]],
+    callables: &[Graphable<'_>],
+    sample_args: &[&[Tensor]],
     num_warmup_iters: impl Into<Option<usize>>,
     pool: impl Into<Option<PoolId>>,
-) -> Result<Vec<GraphedCallable>> {
+) -> aten_cuda::Result<Vec<GraphedTensors>> {
     let usual = GraphedOptions::default();
     let num_warmup_iters = num_warmup_iters.into().unwrap_or(usual.num_warmup_iters);
-    let options = GraphedOptions { num_warmup_iters, pool: pool.into() };
-    GraphedCallable::make(&Runtime::current(), callables, sample_args, &options)
+    GraphedTensors::make(callables, sample_args, &GraphedOptions { num_warmup_iters, pool: pool.into() })
 }
 
 /// A new name for a memory pool that graphs can share. Calls nothing.

@@ -53,6 +53,7 @@ pub mod random;
 mod selection;
 pub mod streams;
 mod summary;
+pub mod tensors;
 pub mod torch;
 mod visibility;
 
@@ -64,6 +65,7 @@ pub use kernels::*;
 pub use memory::*;
 pub use random::*;
 pub use streams::*;
+pub use tensors::*;
 
 pub use c10_core::{
     AcceleratorError, CudaError, DeferredCudaCallError, DeviceAssertionError, DeviceError, DeviceFaultError, Error,

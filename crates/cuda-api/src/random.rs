@@ -16,7 +16,28 @@
 //! # Ok::<(), torch::Error>(())
 //! ```
 
+use aten_cuda::{Generator, Result};
+use c10_core::DeviceArg;
+
 pub use aten_cuda::random::{
-    get_rng_state, get_rng_state_all, get_rng_state_offset, initial_seed, manual_seed, manual_seed_all, seed, seed_all,
-    set_rng_state, set_rng_state_all, set_rng_state_offset,
+    default_generators, get_rng_state, get_rng_state_all, get_rng_state_offset, initial_seed, manual_seed,
+    manual_seed_all, seed, seed_all, set_rng_state, set_rng_state_all, set_rng_state_offset,
 };
+
+/// The default generator of a device, the current one for `None`.
+///
+/// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/simulated.rs"));
+/// use cuda_api::torch;
+///
+/// cuda_api::get_generator("cuda:0")?.manual_seed(7)?;
+/// assert_eq!(cuda_api::initial_seed()?, 7);
+/// # Ok::<(), torch::Error>(())
+/// ```
+///
+/// # Errors
+/// The runtime cannot start, or there is no such device.
+#[doc(alias = "_get_generator")]
+pub fn get_generator(device: impl DeviceArg) -> Result<Generator> {
+    aten_cuda::random::default_generator(device)
+}

@@ -287,6 +287,22 @@ pub enum TensorError {
         /// How many places the dimension has.
         size: i64,
     },
+    /// A captured function is given, or gave, another tensor than it was captured with.
+    #[error(
+        "{what} {index} is a tensor of {} with the shape {:?}, but the graph was captured with one of {} with the shape \
+         {:?}",
+        found.0, found.1, expected.0, expected.1
+    )]
+    Graphed {
+        /// What the tensor is: an argument or a gradient.
+        what: &'static str,
+        /// Which one, counted from 0.
+        index: usize,
+        /// Its dtype and sizes.
+        found: (DType, Vec<i64>),
+        /// Those of the capture.
+        expected: (DType, Vec<i64>),
+    },
     /// A target of a cross entropy is no class. On a device this is told as [`Self::IndexOutOfRange`] is.
     #[error("Target {class} is out of bounds. cross_entropy() has {classes} classes (element {element} of the target)")]
     TargetOutOfRange {

@@ -12,6 +12,15 @@ pub enum RandomError {
         /// Bytes of the state.
         bytes: usize,
     },
+    /// A state of the host's generator has another size.
+    #[error("Expected a CPUGeneratorImplState of size 5056 but found the input RNG state size to be {bytes}")]
+    HostStateSize {
+        /// Bytes of the state.
+        bytes: usize,
+    },
+    /// A state is none that the host's generator can have.
+    #[error("Invalid mt19937 state")]
+    HostState,
     /// A state is no tensor of bytes on the host.
     #[error("RNG state must be a torch.ByteTensor")]
     StateKind {
@@ -71,14 +80,13 @@ pub enum RandomError {
         /// The generator's device.
         generator: String,
     },
-    /// Random numbers are drawn on CUDA devices only.
-    #[error(
-        "{call}: random numbers are drawn on CUDA devices only, and the tensor is on the host; make it there and copy \
-         it with cpu()"
-    )]
-    OnHost {
-        /// The function.
-        call: &'static str,
+    /// The generator is of another kind of device than the tensor.
+    #[error("Expected a '{tensor}' device type for generator but found '{generator}'")]
+    DeviceType {
+        /// The kind of the tensor's device.
+        tensor: &'static str,
+        /// The kind of the generator's device.
+        generator: &'static str,
     },
     /// A tensor of probabilities holds a number that is none: below zero, infinite or NaN, and for `bernoulli_` above one.
     /// On a device this is found by the kernel, and told by the next call that waits for it.

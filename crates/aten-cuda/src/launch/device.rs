@@ -14,7 +14,7 @@ use kernel_ir::pointwise::{self, Access, Meta, Rows, Schedule};
 use kernel_ir::{GraphError, Program, reduce};
 use smallvec::SmallVec;
 
-use super::{Part, ProgramKey, Work, module};
+use super::{Part, ProgramKey, Work, arch, module};
 use crate::base::error::{Result, TensorError};
 use crate::iterate::Iteration;
 use crate::tensor::Tensor;
@@ -225,9 +225,8 @@ impl Variants {
         if let Some(&known) = self.targets.read().unwrap_or_else(PoisonError::into_inner).get(&device) {
             return Ok(known);
         }
-        let (major, _) = runtime.devices().capability(device)?;
-        // Nothing that is generated needs more than 8.0 has.
-        let target = if major >= 8 { 80 } else { 75 };
+        let (major, minor) = runtime.devices().capability(device)?;
+        let target = arch::ptx_target(u32::try_from(10 * major + minor).unwrap_or(u32::MAX));
         self.targets.write().unwrap_or_else(PoisonError::into_inner).insert(device, target);
         Ok(target)
     }

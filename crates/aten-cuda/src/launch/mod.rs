@@ -1,10 +1,10 @@
 //! Running programs: on the host by loops, on a device by kernels.
 //!
-//! Reading order: this file ([`Work`], [`run`]), `host` (rows of elements), `pinned` (over pinned
-//! memory), `device` (variants and launches), `rows`
-//! (reductions, row operations and scans), `library` (kernels written in CUDA C++), `module` (from a text to code on
-//! a device).
+//! Reading order: this file ([`Work`], [`run`]), `host` (rows of elements), `pinned` (over pinned memory), `arch` (what
+//! code is written for), `device` (variants and launches), `rows` (reductions, row operations and scans), `library`
+//! (kernels written in CUDA C++), `module` (from a text to code on a device).
 
+mod arch;
 mod device;
 mod host;
 pub(crate) mod library;
@@ -12,8 +12,9 @@ mod module;
 mod pinned;
 pub(crate) mod rows;
 
+pub use arch::ARCHITECTURES;
 pub(crate) use device::{WholeKernel, run_whole, whole_kernel};
-pub use module::{ARCHITECTURES, KernelText, kernel_texts};
+pub use module::{KernelText, kernel_texts};
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};

@@ -47,10 +47,6 @@ impl KernelText {
     }
 }
 
-/// The architectures that kernels are compiled for ahead of time (`torch.cuda.get_arch_list`): machine code of the
-/// commonest, and PTX of all, which the driver compiles for any device from there on.
-pub const ARCHITECTURES: &[&str] = &["sm_80", "sm_90", "compute_75"];
-
 thread_local! {
     static TEXTS: RefCell<Option<Vec<KernelText>>> = const { RefCell::new(None) };
 }

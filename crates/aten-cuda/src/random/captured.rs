@@ -12,7 +12,7 @@ use c10_core::{DeviceBuffer, GeneratorState, Stream};
 use crate::base::error::Result;
 use crate::base::random_error::RandomError;
 use crate::launch::library::random::{self as kernels, Drawn};
-use crate::random::generator::State;
+use crate::random::device::State;
 
 /// The number of no capture.
 const UNKNOWN: u64 = u64::MAX;

@@ -8,9 +8,12 @@ use c10_core::Runtime;
 
 use crate::base::dtype::DType;
 use crate::base::error::{Result, invalid};
+use crate::base::random_error::RandomError;
 use crate::launch::library::random::{self as kernels, Rows};
 use crate::random::fill::{Source, refused};
 use crate::random::generator::Generator;
+use crate::random::host::HostGenerator;
+use crate::random::host_fill;
 use crate::tensor::{Context, Tensor};
 
 impl Tensor {
@@ -20,7 +23,7 @@ impl Tensor {
     /// Waits for the device, which checks the probabilities; with replacement, captured work is not checked.
     ///
     /// # Errors
-    /// The tensor has neither one nor two dimensions, is no float or on the host, has more than 2^24 categories; there
+    /// The tensor has neither one nor two dimensions, is no float, has more than 2^24 categories; there
     /// are no samples or, without replacement, more than categories; an element is no number, infinite or below zero, or
     /// a row is zero; the generator's error, or the device failed.
     pub fn multinomial(&self, samples: i64, replacement: bool, generator: Option<&Generator>) -> Result<Self> {
@@ -35,6 +38,13 @@ impl Tensor {
                 return Ok(to);
             }
             let p = self.contiguous()?;
+            let source = match source {
+                Source::Host(host) => {
+                    p.sample_on_host(&to, (count, columns, samples), replacement, &host, generator)?;
+                    return Ok(to);
+                }
+                Source::Device(source) => source,
+            };
             let number = |value: i64| u32::try_from(value).map_err(|_| invalid("there are too many samples or rows"));
             let rows = Rows { p: &p, rows: number(count)?, columns: number(columns)? };
             let samples = number(samples)?;
@@ -55,6 +65,29 @@ impl Tensor {
             Ok(to)
         };
         run().of("multinomial", &[self])
+    }
+
+    /// Samples of contiguous rows on the host: of each as many categories as there are columns.
+    fn sample_on_host(
+        &self,
+        to: &Self,
+        (rows, columns, samples): (i64, i64, i64),
+        replacement: bool,
+        host: &HostGenerator,
+        generator: Option<&Generator>,
+    ) -> Result<()> {
+        let p: Vec<f64> = self.to_dtype(DType::F64)?.to_vec()?;
+        let columns = usize::try_from(columns).unwrap_or(1);
+        check_on_host(&p, columns)?;
+        if replacement && samples > 1 {
+            let samples = usize::try_from(samples).unwrap_or(0);
+            let drawn = host_fill::sample(&p, columns, samples, self.dtype() == DType::F64, host);
+            return to.copy_(&Self::from_slice(&drawn, to.sizes())?).map(drop);
+        }
+        let q = Self::empty(self.sizes(), self.dtype(), self)?;
+        q.exponential_(1.0, generator)?;
+        let quotients = self.div(&q)?.reshape(&[rows, -1])?;
+        to.copy_(&quotients.topk(samples, -1, true)?.1.reshape(to.sizes())?).map(drop)
     }
 
     /// Checks sizes and dtype, and returns the number of categories.
@@ -82,6 +115,19 @@ impl Tensor {
         }
         Ok(columns)
     }
+}
+
+/// Checks probabilities on the host.
+fn check_on_host(p: &[f64], columns: usize) -> Result<()> {
+    if let Some(at) = p.iter().position(|p| !(0.0..f64::INFINITY).contains(p)) {
+        let element = i64::try_from(at).unwrap_or(i64::MAX);
+        return Err(RandomError::Probability { operation: "multinomial", element, value: p[at] }.into());
+    }
+    let row = p.chunks(columns.max(1)).position(|row| row.iter().all(|&p| p == 0.0));
+    row.map_or(
+        Ok(()),
+        |row| Err(RandomError::SumOfProbabilities { row: i64::try_from(row).unwrap_or(i64::MAX) }.into()),
+    )
 }
 
 /// Checks the probabilities: at once or, while the work is captured, when whoever replays it waits.

@@ -4,7 +4,7 @@ use crate::base::dtype::DType;
 use crate::base::error::{Result, TensorError};
 use crate::base::shape::is_non_overlapping_and_dense;
 use crate::launch::library::random::{self as kernels, Dropout, Schedule};
-use crate::random::fill::{Source, refused};
+use crate::random::fill::{DeviceSource, Source, refused};
 use crate::random::make::like;
 use crate::tensor::{Context, Tensor};
 
@@ -13,7 +13,7 @@ impl Tensor {
     /// tensor itself otherwise, and for `p` of 0 (`torch.nn.functional.dropout`). Draws from the default generator.
     ///
     /// # Errors
-    /// The probability is not in [0, 1], the dtype is no float, the tensor is on the host, there is not enough memory,
+    /// The probability is not in [0, 1], the dtype is no float, there is not enough memory,
     /// the generator's error, or the device failed.
     pub fn dropout(&self, p: f64, training: bool) -> Result<Self> {
         check_probability(p)?;
@@ -22,6 +22,12 @@ impl Tensor {
         }
         if p == 1.0 {
             return self.mul(0.0);
+        }
+        if !self.is_cuda() {
+            // On the host torch makes the factors as a tensor of their own.
+            let factors = self.empty_like()?;
+            factors.bernoulli_(1.0 - p, None)?.div_(1.0 - p)?;
+            return self.mul(&factors);
         }
         Ok(self.native_dropout(p, Some(true))?.0)
     }
@@ -42,7 +48,16 @@ impl Tensor {
                 output.zero_()?;
                 return Ok((output, Self::zeros(self.sizes(), DType::Bool, self)?));
             }
-            let source = Source::of(self, None, "native_dropout")?;
+            let source = match Source::of(self, None, "native_dropout")? {
+                Source::Device(source) => source,
+                Source::Host(_) => {
+                    let mask = Self::empty(self.sizes(), DType::Bool, self)?;
+                    mask.bernoulli_(1.0 - p, None)?;
+                    let output = self.mul(&mask)?;
+                    output.mul_(1.0 / (1.0 - p))?;
+                    return Ok((output, mask));
+                }
+            };
             if !self.dtype().is_floating_point() {
                 return Err(
                     TensorError::NotImplemented { kernel: "fused_dropout".to_owned(), dtype: self.dtype() }.into()
@@ -64,7 +79,7 @@ fn check_probability(p: f64) -> Result<()> {
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "floats compute in 32 bits")]
-fn drop_elements(input: &Tensor, output: &Tensor, mask: &Tensor, keep: f64, source: &Source) -> Result<()> {
+fn drop_elements(input: &Tensor, output: &Tensor, mask: &Tensor, keep: f64, source: &DeviceSource) -> Result<()> {
     let is_double = input.dtype() == DType::F64;
     let scale = if is_double { 1.0 / keep } else { f64::from(1.0 / keep as f32) };
     let dropout = Dropout { input, output, mask, keep, scale };

@@ -10,15 +10,25 @@ use crate::base::error::{Result, TensorError};
 use crate::base::random_error::RandomError;
 use crate::base::shape::Dims;
 use crate::launch::library::random::{self as kernels, Drawn, Floats, Part, Schedule, WideView};
-use crate::random::generator::Generator;
+use crate::random::device::DeviceGenerator;
+use crate::random::generator::{Generator, Kind};
+use crate::random::host::HostGenerator;
+use crate::random::host_fill::{self, Law};
 use crate::random::make::like;
-use crate::random::seeding::default_generator;
+use crate::random::seeding::{default_generator, default_host_generator};
 use crate::tensor::{Context, Tensor};
 
 /// A generator to draw from.
 #[derive(Debug)]
-pub(super) struct Source {
-    generator: Generator,
+pub(super) enum Source {
+    Device(DeviceSource),
+    Host(HostGenerator),
+}
+
+/// The generator of a CUDA device.
+#[derive(Debug)]
+pub(super) struct DeviceSource {
+    generator: DeviceGenerator,
     pub(super) device: DeviceIndex,
     call: &'static str,
 }
@@ -28,18 +38,27 @@ impl Source {
     pub(super) fn of(tensor: &Tensor, given: Option<&Generator>, call: &'static str) -> Result<Self> {
         let device = tensor.device();
         let index = tensor.storage().buffer().map(c10_core::DeviceBuffer::device_index);
-        let index = index.ok_or(RandomError::OnHost { call })?;
-        let generator = match given {
-            Some(given) if given.device() == device => given.clone(),
-            Some(given) => {
-                let (tensor, generator) = (device.to_string(), given.device().to_string());
-                return Err(RandomError::Device { tensor, generator }.into());
-            }
-            None => default_generator(index)?,
+        let generator = match (given, index) {
+            (Some(given), _) => given.clone(),
+            (None, Some(index)) => default_generator(index)?,
+            (None, None) => default_host_generator(),
         };
-        Ok(Self { generator, device: index, call })
+        match (generator.0, index) {
+            (Kind::Host(generator), None) => Ok(Self::Host(generator)),
+            (Kind::Device(generator), Some(index)) if generator.device() == device => {
+                Ok(Self::Device(DeviceSource { generator, device: index, call }))
+            }
+            (Kind::Device(generator), Some(_)) => {
+                let (tensor, generator) = (device.to_string(), generator.device().to_string());
+                Err(RandomError::Device { tensor, generator }.into())
+            }
+            (Kind::Device(_), None) => Err(RandomError::DeviceType { tensor: "cpu", generator: "cuda" }.into()),
+            (Kind::Host(_), Some(_)) => Err(RandomError::DeviceType { tensor: "cuda", generator: "cpu" }.into()),
+        }
     }
+}
 
+impl DeviceSource {
     pub(super) fn draw(&self, increment: u64) -> Result<Drawn> {
         self.generator.draw(increment)
     }
@@ -54,7 +73,7 @@ impl Source {
 /// that must be split takes the share of the whole first.
 pub(super) fn fill(
     tensor: &Tensor,
-    source: &Source,
+    source: &DeviceSource,
     unroll: u32,
     run: &mut impl FnMut(&Tensor, &Part, &Drawn, Schedule) -> Result<()>,
 ) -> Result<()> {
@@ -68,7 +87,7 @@ pub(super) fn fill(
 fn fill_part(
     tensor: &Tensor,
     part: &Part,
-    source: &Source,
+    source: &DeviceSource,
     unroll: u32,
     run: &mut impl FnMut(&Tensor, &Part, &Drawn, Schedule) -> Result<()>,
 ) -> Result<()> {
@@ -86,7 +105,7 @@ fn narrow_parts(part: &Part) -> Vec<Part> {
 }
 
 /// Each element has a place of its own.
-fn check_overlap(tensor: &Tensor) -> Result<()> {
+pub(super) fn check_overlap(tensor: &Tensor) -> Result<()> {
     let repeats = tensor.sizes().iter().zip(tensor.strides()).any(|(&size, &stride)| size > 1 && stride == 0);
     if repeats { Err(TensorError::InternalOverlap.into()) } else { Ok(()) }
 }
@@ -96,8 +115,13 @@ fn unroll(dtype: DType) -> u32 {
     if dtype.to_real() == DType::F64 { 2 } else { 4 }
 }
 
-/// Fills a tensor of floats, or the halves of complex numbers.
-fn fill_floats(tensor: &Tensor, source: &Source, distribution: &Floats) -> Result<()> {
+/// Fills a tensor of floats, or the halves of complex numbers: on the host by the law, on a device by the kernels of the
+/// distribution.
+fn fill_floats(tensor: &Tensor, source: &Source, law: Law, distribution: &Floats) -> Result<()> {
+    let source = match source {
+        Source::Host(generator) => return host_fill::fill(tensor, generator, law),
+        Source::Device(source) => source,
+    };
     let real = tensor.halves();
     let filled = fill(&real, source, unroll(real.dtype()), &mut |tensor, part, drawn, schedule| {
         kernels::floats(tensor, part, drawn, schedule, distribution)
@@ -107,7 +131,7 @@ fn fill_floats(tensor: &Tensor, source: &Source, distribution: &Floats) -> Resul
 
 impl Tensor {
     /// The halves of complex numbers as a dimension of their own; other tensors as they are.
-    fn halves(&self) -> Self {
+    pub(super) fn halves(&self) -> Self {
         if !self.dtype().is_complex() {
             return self.clone();
         }
@@ -123,7 +147,7 @@ impl Tensor {
     ///
     /// # Errors
     /// The dtype is no float and not complex, a bound does not fit it or the bounds are the wrong way round, several
-    /// elements lie at one place, the tensor is on the host, the generator's error, or the device failed.
+    /// elements lie at one place, the generator's error, or the device failed.
     pub fn uniform_(&self, from: f64, to: f64, generator: Option<&Generator>) -> Result<&Self> {
         let source = Source::of(self, generator, "uniform_")?;
         let dtype = self.dtype().to_real();
@@ -132,7 +156,7 @@ impl Tensor {
         let (low, high) = (round(from, dtype), round(to, dtype));
         let range = round(high - low, dtype);
         let distribution = Floats { single: "uniform_single", double: "uniform_double", numbers: [low, range, high] };
-        fill_floats(self, &source, &distribution)?;
+        fill_floats(self, &source, Law::Uniform { from, to }, &distribution)?;
         Ok(self)
     }
 
@@ -146,10 +170,15 @@ impl Tensor {
         if std.is_nan() || std < 0.0 {
             return Err(refused(format!("normal expects std >= 0.0, but found std {}", number(std))));
         }
-        check_float(self.dtype(), self.dtype().to_real(), "normal_kernel_cuda")?;
+        check_float(self.dtype(), self.dtype().to_real(), &kernel(self, "normal_kernel"))?;
         let std = if self.dtype().is_complex() { std / std::f64::consts::SQRT_2 } else { std };
         let numbers = if self.dtype().to_real() == DType::F64 { [mean, std, 0.0] } else { singles([mean, std, 0.0]) };
-        fill_floats(self, &source, &Floats { single: "normal_single", double: "normal_double", numbers })?;
+        fill_floats(
+            self,
+            &source,
+            Law::Normal { mean, std },
+            &Floats { single: "normal_single", double: "normal_double", numbers },
+        )?;
         Ok(self)
     }
 
@@ -162,9 +191,14 @@ impl Tensor {
         if std.is_nan() || std <= 0.0 {
             return Err(refused(format!("log_normal_ expects std > 0.0, but found std={}", number(std))));
         }
-        check_float(self.dtype(), self.dtype(), "log_normal_cuda")?;
+        check_float(self.dtype(), self.dtype(), &kernel(self, "log_normal"))?;
         let numbers = if self.dtype() == DType::F64 { [mean, std, 0.0] } else { singles([mean, std, 0.0]) };
-        fill_floats(self, &source, &Floats { single: "log_normal_single", double: "log_normal_double", numbers })?;
+        fill_floats(
+            self,
+            &source,
+            Law::LogNormal { mean, std },
+            &Floats { single: "log_normal_single", double: "log_normal_double", numbers },
+        )?;
         Ok(self)
     }
 
@@ -180,7 +214,12 @@ impl Tensor {
         check_float(self.dtype(), self.dtype(), "exponential_cuda")?;
         let factor = if self.dtype() == DType::F64 { -1.0 / lambda } else { f64::from(-1.0 / single(lambda)) };
         let numbers = [factor, 0.0, 0.0];
-        fill_floats(self, &source, &Floats { single: "exponential_single", double: "exponential_double", numbers })?;
+        fill_floats(
+            self,
+            &source,
+            Law::Exponential { lambda },
+            &Floats { single: "exponential_single", double: "exponential_double", numbers },
+        )?;
         Ok(self)
     }
 
@@ -202,7 +241,12 @@ impl Tensor {
         }
         let numbers = [median, sigma, 0.0];
         let numbers = if self.dtype() == DType::F64 { numbers } else { singles(numbers) };
-        fill_floats(self, &source, &Floats { single: "cauchy_single", double: "cauchy_double", numbers })?;
+        fill_floats(
+            self,
+            &source,
+            Law::Cauchy { median, sigma },
+            &Floats { single: "cauchy_single", double: "cauchy_double", numbers },
+        )?;
         Ok(self)
     }
 
@@ -216,11 +260,12 @@ impl Tensor {
             return Err(refused(format!("geometric_ expects p to be in (0, 1), but got p={}", number(p))));
         }
         if self.dtype().is_complex() || self.dtype() == DType::Bool {
-            return Err(not_implemented("geometric_cuda", self.dtype()));
+            return Err(not_implemented(&kernel(self, "geometric"), self.dtype()));
         }
+        let law = Law::Geometric { p };
         let p = if self.dtype() == DType::F64 { p } else { f64::from(single(p)) };
         let distribution = Floats { single: "geometric_single", double: "geometric_double", numbers: [p, 0.0, 0.0] };
-        fill_floats(self, &source, &distribution)?;
+        fill_floats(self, &source, law, &distribution)?;
         Ok(self)
     }
 
@@ -235,11 +280,12 @@ impl Tensor {
             return Err(refused(format!("bernoulli_ expects p to be in [0, 1], but got p={}", number(p))));
         }
         if self.dtype().is_complex() {
-            return Err(not_implemented("bernoulli_scalar_cuda_", self.dtype()));
+            return Err(not_implemented(&format!("{}_", kernel(self, "bernoulli_scalar")), self.dtype()));
         }
+        let law = Law::Bernoulli { p };
         let p = if self.dtype() == DType::F64 { p } else { f64::from(single(p)) };
         let distribution = Floats { single: "bernoulli_single", double: "bernoulli_double", numbers: [p, 0.0, 0.0] };
-        fill_floats(self, &source, &distribution)?;
+        fill_floats(self, &source, law, &distribution)?;
         Ok(self)
     }
 
@@ -257,11 +303,18 @@ impl Tensor {
             }
             check_overlap(self)?;
             if self.dtype().is_complex() {
-                return Err(not_implemented("bernoulli_tensor_cuda_self_", self.dtype()));
+                return Err(not_implemented(&format!("{}_self_", kernel(self, "bernoulli_tensor")), self.dtype()));
             }
-            check_float(p.dtype(), p.dtype(), "bernoulli_tensor_cuda_p_")?;
+            check_float(p.dtype(), p.dtype(), &format!("{}_p_", kernel(self, "bernoulli_tensor")))?;
             let p = p.to_device(self.device())?.expand(self.sizes())?;
             let p = if p.storage().is_same(self.storage()) { p.copy()? } else { p };
+            let source = match source {
+                Source::Host(generator) => {
+                    host_fill::fill_by(self, &p, &generator)?;
+                    return Ok(self);
+                }
+                Source::Device(source) => source,
+            };
             let drawn = source.draw(10)?;
             let order = falling(self, &p);
             let view = |tensor: &Self| {
@@ -304,7 +357,9 @@ impl Tensor {
             DType::BF16 => (1 << 8) + 1,
             DType::F32 => (1 << 24) + 1,
             DType::F64 => (1 << 53) + 1,
-            DType::C32 | DType::C64 | DType::C128 => return Err(not_implemented("random_kernel_cuda", self.dtype())),
+            DType::C32 | DType::C64 | DType::C128 => {
+                return Err(not_implemented(&kernel(self, "random_kernel"), self.dtype()));
+            }
         };
         let is_wide = matches!(self.dtype(), DType::I64 | DType::F64);
         fill_integers(self, &source, (is_wide, range, 0))
@@ -368,27 +423,37 @@ impl Tensor {
     }
 
     /// Fills with whole numbers from a source, of a range that the dtype holds.
-    pub(super) fn random_from_source(&self, source: &Source, from: i64, to: i64) -> Result<()> {
+    pub(super) fn random_from_source(&self, source: &DeviceSource, from: i64, to: i64) -> Result<()> {
         let range = to.wrapping_sub(from).cast_unsigned();
-        fill_integers(self, source, (range >= 1 << 28, range, from)).map(|_| ())
+        device_integers(self, source, (range >= 1 << 28, range, from))
     }
 
     /// Fills with any whole numbers of 64 bits.
     fn random_any(&self, source: &Source) -> Result<&Self> {
         if !matches!(self.dtype(), DType::I64 | DType::F64 | DType::F32 | DType::BF16) {
-            let text = "random_full_64_bits_range_kernel_cuda handles only int64, double, float and bfloat16";
-            return Err(refused(text.to_owned()));
+            let kernel = kernel(self, "random_full_64_bits_range_kernel");
+            return Err(refused(format!("{kernel} handles only int64, double, float and bfloat16")));
         }
         fill_integers(self, source, (true, 0, 0))
     }
 }
 
 fn fill_integers<'a>(tensor: &'a Tensor, source: &Source, which: (bool, u64, i64)) -> Result<&'a Tensor> {
+    match source {
+        Source::Host(generator) => {
+            let (is_wide, range, from) = which;
+            host_fill::fill(tensor, generator, Law::Integers { is_wide, range, from })?;
+        }
+        Source::Device(source) => device_integers(tensor, source, which)?,
+    }
+    Ok(tensor)
+}
+
+fn device_integers(tensor: &Tensor, source: &DeviceSource, which: (bool, u64, i64)) -> Result<()> {
     fill(tensor, source, if which.0 { 2 } else { 4 }, &mut |tensor, part, drawn, schedule| {
         kernels::integers(tensor, part, drawn, schedule, which)
     })
-    .of(source.call, &[tensor])?;
-    Ok(tensor)
+    .of(source.call, &[tensor])
 }
 
 /// The dimensions with falling strides, as far as both tensors agree; those of one element stay where they are.
@@ -415,6 +480,11 @@ fn falling(first: &Tensor, second: &Tensor) -> Vec<usize> {
 
 pub(super) fn refused(text: String) -> crate::Error {
     RandomError::Parameter(text).into()
+}
+
+/// What torch names a kernel of the tensor's device.
+fn kernel(tensor: &Tensor, name: &str) -> String {
+    format!("{name}_{}", if tensor.is_cuda() { "cuda" } else { "cpu" })
 }
 
 fn not_implemented(kernel: &str, dtype: DType) -> crate::Error {

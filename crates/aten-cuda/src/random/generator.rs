@@ -1,28 +1,16 @@
-//! Generators: a seed, and how much of its sequence was drawn.
-//!
-//! **Invariants:** the offset is a multiple of 4 outside captures, and within a graph. Nothing here holds a runtime, so
-//! that a runtime can keep its default generators; the memory that captured work reads belongs to the graph.
+//! Generators of random numbers, of CUDA devices and of the host.
 
-use std::collections::hash_map::RandomState;
-use std::hash::BuildHasher as _;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::Arc;
 
-use c10_core::{DeviceArg, DeviceIndex, GeneratorState, Runtime};
+use c10_core::{Device, DeviceArg, DeviceError, DeviceType, GeneratorState};
 
-use crate::base::dtype::DType;
-use crate::base::error::Result;
+use crate::base::error::{Error, Result};
 use crate::base::random_error::RandomError;
-use crate::launch::library::random::Drawn;
-use crate::random::captured::Registered;
+use crate::random::device::DeviceGenerator;
+use crate::random::host::HostGenerator;
 use crate::tensor::Tensor;
 
-/// The seed of generators that nobody has seeded (`default_rng_seed_val`).
-const DEFAULT_SEED: u64 = 67_280_421_310_721;
-
-/// Bytes of a state: the seed, then the offset.
-const STATE_BYTES: usize = 16;
-
-/// A generator of random numbers of a CUDA device (`torch.Generator(device="cuda")`).
+/// A generator of random numbers of a CUDA device or of the host (`torch.Generator`).
 ///
 /// This is a handle: clones are the same generator. Functions that take `Option<&Generator>` draw from the default
 /// generator of the tensor's device where there is none.
@@ -37,190 +25,149 @@ const STATE_BYTES: usize = 16;
 /// let drawn = Tensor::rand(&[2], DType::F32, "cuda", Some(&generator))?;
 /// assert_eq!(drawn.to_vec::<f32>()?, [0.39904648, 0.51667917]);
 /// assert_eq!(generator.get_offset()?, 4);
+///
+/// let host = Generator::new("cpu")?;
+/// host.manual_seed(0)?;
+/// assert_eq!(Tensor::rand(&[2], DType::F32, "cpu", Some(&host))?.to_vec::<f32>()?, [0.49625659, 0.7682218]);
 /// # Ok::<(), aten_cuda::Error>(())
 /// ```
 #[derive(Clone, Debug)]
-pub struct Generator {
-    device: DeviceIndex,
-    /// Whether captures that draw from it register it by themselves.
-    is_default: bool,
-    /// Which state it has; several generators may share one.
-    state: Arc<Mutex<Arc<State>>>,
-}
+pub struct Generator(pub(super) Kind);
 
-/// The state of one or several generators (`CUDAGeneratorState`).
-#[derive(Debug)]
-pub(super) struct State {
-    pub(super) device: DeviceIndex,
-    numbers: Mutex<Numbers>,
-}
-
-#[derive(Debug)]
-pub(super) struct Numbers {
-    pub(super) seed: u64,
-    pub(super) offset: u64,
-    /// Captures under way that draw from it.
-    pub(super) captures: Vec<Arc<Registered>>,
-    /// What graphs know the state by, as long as one of them does.
-    registered: Weak<Registered>,
-}
-
-impl State {
-    pub(super) fn new(device: DeviceIndex, seed: u64, offset: u64) -> Arc<Self> {
-        let numbers = Numbers { seed, offset, captures: Vec::new(), registered: Weak::new() };
-        Arc::new(Self { device, numbers: Mutex::new(numbers) })
-    }
-
-    pub(super) fn lock(&self) -> MutexGuard<'_, Numbers> {
-        self.numbers.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// What graphs register.
-    fn registered(self: &Arc<Self>) -> Result<Arc<Registered>> {
-        if let Some(known) = self.lock().registered.upgrade() {
-            return Ok(known);
-        }
-        let made = Registered::new(Arc::clone(self), false)?;
-        self.lock().registered = Arc::downgrade(&made);
-        Ok(made)
-    }
+#[derive(Clone, Debug)]
+pub(super) enum Kind {
+    Device(DeviceGenerator),
+    Host(HostGenerator),
 }
 
 impl Generator {
-    /// A generator of a device, the current one for `None`, with torch's default seed and offset 0.
+    /// A generator of a device, the current one for `None` and the host's for `"cpu"`, with torch's default seed.
     ///
     /// # Errors
     /// The runtime cannot start, or there is no such device ([`RandomError::DeviceIndex`]).
     pub fn new(device: impl DeviceArg) -> Result<Self> {
-        Runtime::with_current(|runtime| {
-            runtime.init()?;
-            let device = checked(runtime, device)?;
-            Ok(Self::with_state(State::new(device, DEFAULT_SEED, 0)))
-        })
-    }
-
-    pub(super) fn with_state(state: Arc<State>) -> Self {
-        Self { device: state.device, is_default: false, state: Arc::new(Mutex::new(state)) }
-    }
-
-    /// The default generator of a device.
-    pub(super) fn default_with_state(state: Arc<State>) -> Self {
-        Self { is_default: true, ..Self::with_state(state) }
-    }
-
-    pub(super) fn state(&self) -> Arc<State> {
-        Arc::clone(&self.state.lock().unwrap_or_else(PoisonError::into_inner))
+        match device.index() {
+            Ok(index) => Ok(Self(Kind::Device(DeviceGenerator::new(index)?))),
+            Err(c10_core::Error::Device(DeviceError::NotCuda { device })) if device.kind == DeviceType::Cpu => {
+                Ok(Self(Kind::Host(HostGenerator::default())))
+            }
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// The device whose numbers it draws (`device`).
     #[must_use]
-    pub fn device(&self) -> c10_core::Device {
-        c10_core::Device::cuda(self.device)
+    pub fn device(&self) -> Device {
+        match &self.0 {
+            Kind::Device(generator) => generator.device(),
+            Kind::Host(_) => Device { kind: DeviceType::Cpu, index: None },
+        }
     }
 
-    /// Seeds it and goes back to the begin of the sequence (`manual_seed`). Negative seeds count from 2^64 down.
+    /// Seeds it and goes back to the begin of the sequence (`manual_seed`). Negative seeds count from 2^64 down. The host's
+    /// generator uses the low 32 bits.
     ///
     /// # Errors
-    /// The seed has more than 64 bits, or the current stream captures and the seed is another one.
+    /// The seed has more than 64 bits, or the current stream of its device captures and the seed is another one.
     pub fn manual_seed(&self, seed: impl Into<i128>) -> Result<&Self> {
-        let seed = seed_bits(seed.into())?;
-        let state = self.state();
-        if self.is_capturing()? {
-            return if state.lock().seed == seed { Ok(self) } else { Err(RandomError::SeedWhileCapturing.into()) };
+        match &self.0 {
+            Kind::Device(generator) => generator.manual_seed(seed).map(drop)?,
+            Kind::Host(generator) => generator.manual_seed(seed.into())?,
         }
-        state.set(seed, 0);
         Ok(self)
     }
 
     /// Seeds it with a number that nobody can foresee, of up to 53 bits, and returns that (`seed`).
     ///
     /// # Errors
-    /// The current stream captures.
+    /// The current stream of its device captures.
     pub fn seed(&self) -> Result<u64> {
-        self.refuse_capture("Cannot call CUDAGeneratorImpl::seed")?;
-        let seed = unforeseeable();
-        self.state().set(seed, 0);
-        Ok(seed)
+        match &self.0 {
+            Kind::Device(generator) => generator.seed(),
+            Kind::Host(generator) => Ok(generator.seed()),
+        }
     }
 
     /// The seed (`initial_seed`).
     ///
     /// # Errors
-    /// The current stream captures.
+    /// The current stream of its device captures.
     pub fn initial_seed(&self) -> Result<u64> {
-        self.refuse_capture("Cannot call CUDAGeneratorImpl::current_seed")?;
-        Ok(self.state().lock().seed)
+        match &self.0 {
+            Kind::Device(generator) => generator.initial_seed(),
+            Kind::Host(generator) => Ok(generator.initial_seed()),
+        }
     }
 
     /// How many words of each thread's sequence were drawn (`get_offset`).
     ///
     /// # Errors
-    /// The current stream captures.
+    /// The current stream captures, or the generator is the host's, which has none.
     pub fn get_offset(&self) -> Result<u64> {
-        self.refuse_capture("Cannot call CUDAGeneratorImpl::get_offset")?;
-        Ok(self.state().lock().offset)
+        self.on_device("CPU Generator does not use offset")?.get_offset()
     }
 
     /// Goes to another place of the sequence (`set_offset`).
     ///
     /// # Errors
-    /// The offset is no multiple of 4, or the current stream captures.
+    /// The offset is no multiple of 4, the current stream captures, or the generator is the host's, which has none.
     pub fn set_offset(&self, offset: u64) -> Result<()> {
-        self.refuse_capture("Cannot call CUDAGeneratorImpl::set_offset")?;
-        check_offset(offset)?;
-        self.state().lock().offset = offset;
-        Ok(())
+        self.on_device("CPU Generator does not use offset")?.set_offset(offset)
     }
 
-    /// The state: a host tensor of 16 bytes, the seed and then the offset, both little-endian (`get_state`).
+    /// The state as a host tensor of bytes (`get_state`): of a CUDA device's generator 16, the seed and then the offset,
+    /// both little-endian; of the host's 5,056, which are torch's.
     ///
     /// # Errors
-    /// The current stream captures.
+    /// The current stream of its device captures.
     pub fn get_state(&self) -> Result<Tensor> {
-        self.refuse_capture("Cannot call CUDAGeneratorImpl::current_seed")?;
-        let state = self.state();
-        let numbers = state.lock();
-        let bytes = [numbers.seed.to_le_bytes(), numbers.offset.to_le_bytes()].concat();
-        Tensor::from_slice(&bytes, &[16])
+        match &self.0 {
+            Kind::Device(generator) => generator.get_state(),
+            Kind::Host(generator) => generator.get_state(),
+        }
     }
 
-    /// Goes back to a state that [`Self::get_state`] gave; one of 8 bytes is a seed with offset 0 (`set_state`).
+    /// Goes back to a state that [`Self::get_state`] gave (`set_state`). For a CUDA device's generator one of 8 bytes is a
+    /// seed with offset 0.
     ///
     /// # Errors
-    /// The state is no contiguous host tensor of bytes, has another size, its offset is no multiple of 4, or the current
-    /// stream captures.
+    /// The state is no contiguous host tensor of bytes, has another size, is none that such a generator can have, or the
+    /// current stream of its device captures.
     pub fn set_state(&self, state: &Tensor) -> Result<()> {
-        let call = "Please ensure to utilize the CUDAGeneratorImpl::set_state_index method during capturing.";
-        self.refuse_capture(call)?;
-        let (seed, offset) = parse(state)?;
-        self.state().set(seed, offset);
-        Ok(())
+        match &self.0 {
+            Kind::Device(generator) => generator.set_state(state),
+            Kind::Host(generator) => generator.set_state(state),
+        }
     }
 
     /// Another generator that starts from the present state (`clone_state`).
     ///
     /// # Errors
-    /// The current stream captures.
+    /// The current stream of its device captures.
     pub fn clone_state(&self) -> Result<Self> {
-        self.refuse_capture("Cannot call CUDAGeneratorImpl::current_seed")?;
-        let state = self.state();
-        let (seed, offset) = {
-            let numbers = state.lock();
-            (numbers.seed, numbers.offset)
-        };
-        Ok(Self::with_state(State::new(self.device, seed, offset)))
+        Ok(Self(match &self.0 {
+            Kind::Device(generator) => Kind::Device(generator.clone_state()?),
+            Kind::Host(generator) => Kind::Host(generator.clone_state()),
+        }))
     }
 
     /// Another generator that shares this one's state (`graphsafe_get_state`).
-    #[must_use]
-    pub fn graphsafe_get_state(&self) -> Self {
-        Self::with_state(self.state())
+    ///
+    /// # Errors
+    /// The generator is the host's.
+    pub fn graphsafe_get_state(&self) -> Result<Self> {
+        let generator = self.on_device("graphsafe_get_state is not supported in this Generator")?;
+        Ok(Self(Kind::Device(generator.graphsafe_get_state())))
     }
 
     /// Takes another generator's state, which both share from then on (`graphsafe_set_state`).
-    pub fn graphsafe_set_state(&self, other: &Self) {
-        let state = other.state();
-        *self.state.lock().unwrap_or_else(PoisonError::into_inner) = state;
+    ///
+    /// # Errors
+    /// One of the generators is the host's.
+    pub fn graphsafe_set_state(&self, other: &Self) -> Result<()> {
+        let text = "graphsafe_set_state is not supported in this Generator";
+        self.on_device(text)?.graphsafe_set_state(other.on_device(text)?);
+        Ok(())
     }
 
     /// What [`CUDAGraph::register_generator_state`](c10_core::CUDAGraph::register_generator_state) takes, so that the
@@ -228,103 +175,16 @@ impl Generator {
     /// registers it. Graphs that share a generator are replayed one after another.
     ///
     /// # Errors
-    /// There is no memory for the state on the device, or the current stream captures.
+    /// There is no memory for the state on the device, the current stream captures, or the generator is the host's.
     pub fn graph_state(&self) -> Result<Arc<dyn GeneratorState>> {
-        self.refuse_capture("Cannot register the state during capturing stage.")?;
-        let registered: Arc<dyn GeneratorState> = self.state().registered()?;
-        Ok(registered)
+        self.on_device("register_generator_state: a graph draws from generators of CUDA devices only")?.graph_state()
     }
 
-    /// Takes as many words of each thread's sequence for a launch on the current stream, rounded up to a multiple of 4.
-    pub(crate) fn draw(&self, increment: u64) -> Result<Drawn> {
-        let increment = increment.next_multiple_of(4);
-        let state = self.state();
-        let stream = Runtime::with_current(|runtime| runtime.streams().current(self.device))?;
-        let Some(capture) = stream.capture_id()? else { return state.draw(increment) };
-        let mut registered = state.capture(capture);
-        if registered.is_none() && self.is_default {
-            stream.join_capture(Registered::new(Arc::clone(&state), true)?)?;
-            registered = state.capture(capture);
+    /// The generator of a CUDA device, or an error with this text.
+    fn on_device(&self, text: &'static str) -> Result<&DeviceGenerator> {
+        match &self.0 {
+            Kind::Device(generator) => Ok(generator),
+            Kind::Host(_) => Err(Error::Random(RandomError::Parameter(text.to_owned()))),
         }
-        registered.ok_or(RandomError::NotRegistered)?.draw(increment)
     }
-
-    pub(super) fn is_capturing(&self) -> Result<bool> {
-        Runtime::with_current(|runtime| {
-            // A runtime that has not started captures nothing.
-            let started = runtime.is_initialized();
-            Ok(started && runtime.streams().current(self.device)?.capture_id()?.is_some())
-        })
-    }
-
-    fn refuse_capture(&self, call: &'static str) -> Result<()> {
-        if self.is_capturing()? { Err(RandomError::Capturing { call }.into()) } else { Ok(()) }
-    }
-}
-
-impl State {
-    pub(super) fn set(&self, seed: u64, offset: u64) {
-        let mut numbers = self.lock();
-        (numbers.seed, numbers.offset) = (seed, offset);
-    }
-
-    fn draw(&self, increment: u64) -> Result<Drawn> {
-        let mut numbers = self.lock();
-        if numbers.captures.iter().any(|registered| !registered.has_joined()) {
-            return Err(RandomError::OutsideCapture.into());
-        }
-        let (seed, offset) = (numbers.seed, numbers.offset);
-        numbers.offset = offset.wrapping_add(increment);
-        Ok(Drawn { seed, offset, place: None })
-    }
-
-    /// What stands for the state in a capture. One that was registered before its capture had a number takes the number
-    /// of the first capture that draws.
-    fn capture(&self, capture: u64) -> Option<Arc<Registered>> {
-        let numbers = self.lock();
-        let known = numbers.captures.iter().find(|registered| registered.is_known_of(capture));
-        known.or_else(|| numbers.captures.iter().find(|registered| registered.is_of(capture))).cloned()
-    }
-}
-
-/// The number of a device that exists.
-pub(super) fn checked(runtime: &Runtime, device: impl DeviceArg) -> Result<DeviceIndex> {
-    let index = device.resolve(runtime)?;
-    let exists = usize::try_from(index).is_ok_and(|index| index < runtime.device_count());
-    if exists { Ok(index) } else { Err(RandomError::DeviceIndex { index }.into()) }
-}
-
-/// The seed and the offset of a state.
-pub(super) fn parse(state: &Tensor) -> Result<(u64, u64)> {
-    if state.is_cuda() || state.dtype() != DType::U8 {
-        return Err(RandomError::StateKind { dtype: state.dtype() }.into());
-    }
-    if !state.is_contiguous() {
-        return Err(RandomError::StateStrided.into());
-    }
-    let bytes = state.to_bytes()?;
-    let word = |at: usize| bytes.get(at..at + 8).and_then(|word| word.try_into().ok()).map(u64::from_le_bytes);
-    let (seed, offset) = match (bytes.len(), word(0), word(8)) {
-        (8, Some(seed), None) => (seed, 0),
-        (STATE_BYTES, Some(seed), Some(offset)) => (seed, offset),
-        (bytes, ..) => return Err(RandomError::StateSize { bytes }.into()),
-    };
-    check_offset(offset)?;
-    Ok((seed, offset))
-}
-
-fn check_offset(offset: u64) -> Result<()> {
-    if offset.is_multiple_of(4) { Ok(()) } else { Err(RandomError::Offset { offset }.into()) }
-}
-
-/// The 64 bits of a seed.
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "negative seeds count from 2^64 down")]
-pub(super) fn seed_bits(seed: i128) -> Result<u64> {
-    let range = i128::from(i64::MIN)..=i128::from(u64::MAX);
-    if range.contains(&seed) { Ok(seed as u64) } else { Err(RandomError::Seed { seed }.into()) }
-}
-
-/// A number of 53 bits that differs at each call; the system seeds the hash behind it.
-pub(super) fn unforeseeable() -> u64 {
-    RandomState::new().hash_one(std::time::SystemTime::now()) >> 11
 }

@@ -4,9 +4,10 @@ use crate::base::dtype::DType;
 use crate::base::error::{Result, TensorError};
 use crate::base::shape;
 use crate::iterate;
+use crate::launch;
 use crate::random::fill::refused;
 use crate::random::generator::Generator;
-use crate::tensor::{Tensor, ToDevice, empty_strided};
+use crate::tensor::{Operand, Tensor, ToDevice, empty_strided};
 
 impl Tensor {
     /// Uniform numbers from 0 up to but without 1 (`torch.rand`).
@@ -89,6 +90,66 @@ impl Tensor {
         made.add_(self)?;
         Ok(made)
     }
+}
+
+impl Tensor {
+    /// Normal numbers, each of its own mean and standard deviation (`torch.normal`). At least one of them is a tensor, and
+    /// tensors broadcast. The result is contiguous, and has the dtype and the device of the mean where that is a tensor.
+    ///
+    /// Waits for the device where the deviation is a tensor, to check it.
+    ///
+    /// ```
+    /// # testkit::make_default(testkit::Config::default()).unwrap();
+    /// use aten_cuda::Tensor;
+    ///
+    /// let mean = Tensor::from_slice(&[1.0_f32, 2.0, 3.0], &[3])?.cuda(None)?;
+    /// let certain = Tensor::normal(&mean, 0.0, None)?;
+    /// assert_eq!(certain.to_vec::<f32>()?, [1.0, 2.0, 3.0]);
+    /// # Ok::<(), aten_cuda::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Both are numbers, a deviation is below zero or complex, the sizes do not broadcast, the tensors are on several
+    /// devices, there is not enough memory, or as for [`Self::normal_`].
+    pub fn normal<'a>(
+        mean: impl Into<Operand<'a>>,
+        std: impl Into<Operand<'a>>,
+        generator: Option<&Generator>,
+    ) -> Result<Self> {
+        let (mean, std) = (mean.into(), std.into());
+        match (&mean, &std) {
+            (Operand::Tensor(mean), Operand::Number(std)) => mean.normal_about(std.to_f64(), generator),
+            (Operand::Number(mean), Operand::Tensor(std)) => {
+                let made = scaled(std.sizes(), std, std, generator)?;
+                made.add_(*mean)?;
+                Ok(made)
+            }
+            (Operand::Tensor(mean), Operand::Tensor(std)) => {
+                let sizes = shape::broadcast(mean.sizes(), std.sizes())?;
+                let made = scaled(&sizes, mean, std, generator)?;
+                made.add_(*mean)?;
+                Ok(made)
+            }
+            (Operand::Number(_), Operand::Number(_)) => {
+                Err(refused("normal: mean or std is a tensor; normal_ fills one from numbers".to_owned()))
+            }
+        }
+    }
+}
+
+/// Normal numbers of mean zero, times their deviations, with the dtype and the device of a tensor.
+fn scaled(sizes: &[i64], like: &Tensor, std: &Tensor, generator: Option<&Generator>) -> Result<Tensor> {
+    if std.dtype().is_complex() {
+        return Err(refused("normal expects standard deviation to be non-complex".to_owned()));
+    }
+    launch::common_device([like, std])?;
+    if std.numel() > 0 && !std.min()?.ge(0)?.item()?.is_true() {
+        return Err(refused("normal expects all elements of std >= 0.0".to_owned()));
+    }
+    let made = Tensor::empty(sizes, like.dtype(), like)?;
+    made.normal_(0.0, 1.0, generator)?;
+    made.mul_(std)?;
+    Ok(made)
 }
 
 /// A new tensor of the same sizes, laid out in the same way as far as that leaves no gap (`torch.preserve_format`).

@@ -5,11 +5,10 @@
 //! its share of the sequence when it is called, so that the numbers do not depend on when the work is done. Captured
 //! work draws new numbers at each replay of its graph.
 //!
-//! Numbers are those of CUDA tensors. On the host torch draws from another generator (mt19937), which is not here: an
-//! operation on a host tensor is [`RandomError::OnHost`].
+//! CUDA devices draw by Philox, the host by mt19937, as in torch.
 //!
-//! Reading order: `philox` (words), `generator` (what has been drawn), `captured` (in graphs), `seeding` (the default
-//! generators), then what is drawn: `fill` (distributions, in place), `make` (new tensors), `dropout`, `permute`
+//! Reading order: `philox` (words), `device` (what has been drawn on a device), `captured` (in graphs), `host` (the
+//! host's words), `generator` (both), `seeding` (the default generators), `host_fill` and `host_normal` (distributions on the host), then what is drawn: `fill` (distributions, in place), `make` (new tensors), `dropout`, `permute`
 //! (`randperm`) and `categories` (`multinomial`). `docs/random.md` says which words an element gets.
 //!
 //! | operation | dtypes |
@@ -19,14 +18,16 @@
 //! | `bernoulli_`, `geometric_`, `random_`, `random_from_to_`, `randint` | floats, integers; `bernoulli_` and `random_` also bool |
 //! | `randperm` | all but bool and complex |
 //! | `multinomial` | floats; indices are `i64` |
-//!
-//! [`RandomError::OnHost`]: crate::RandomError::OnHost
 
 mod captured;
 mod categories;
+mod device;
 mod dropout;
 mod fill;
 mod generator;
+mod host;
+mod host_fill;
+mod host_normal;
 mod make;
 mod permute;
 mod philox;
@@ -35,6 +36,7 @@ mod seeding;
 pub use generator::Generator;
 pub use philox::philox;
 pub use seeding::{
-    default_generator, default_generators, get_rng_state, get_rng_state_all, get_rng_state_offset, initial_seed,
-    manual_seed, manual_seed_all, seed, seed_all, set_rng_state, set_rng_state_all, set_rng_state_offset,
+    default_generator, default_generators, default_host_generator, get_rng_state, get_rng_state_all,
+    get_rng_state_offset, initial_seed, manual_seed, manual_seed_all, seed, seed_all, set_rng_state, set_rng_state_all,
+    set_rng_state_offset,
 };

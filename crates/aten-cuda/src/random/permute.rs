@@ -6,38 +6,41 @@
 use crate::base::dtype::DType;
 use crate::base::error::Result;
 use crate::launch::library::random as kernels;
-use crate::random::fill::{Source, refused};
+use crate::random::fill::{DeviceSource, Source, refused};
 use crate::random::generator::Generator;
+use crate::random::host_fill;
 use crate::random::make::check_holds;
-use crate::tensor::{Context, Tensor, ToDevice};
+use crate::tensor::{Context, Tensor, ToDevice, is_host};
 
 impl Tensor {
     /// The numbers below `n` in random order (`torch.randperm`; its dtype is `i64` where none is named).
     ///
     /// # Errors
-    /// `n` is negative, 2^31 or more, or the dtype does not hold the numbers; there is not enough memory, the device is
-    /// the host, the generator's error, or the device failed.
+    /// `n` is negative, on a CUDA device 2^31 or more, or the dtype does not hold the numbers; there is not enough
+    /// memory, the generator's error, or the device failed.
     pub fn randperm(n: i64, dtype: DType, device: impl ToDevice, generator: Option<&Generator>) -> Result<Self> {
         let run = || {
             if n < 0 {
                 return Err(refused(format!("n must be non-negative, got{n}")));
             }
             check_holds(n, dtype)?;
-            if n > i64::from(i32::MAX) {
+            let device = device.to_device()?;
+            if n > i64::from(i32::MAX) && !is_host(device) {
                 let text = "randperm of tensors larger than INT_MAX is not supported yet in pytorch";
                 return Err(refused(text.to_owned()));
             }
             let made = Self::empty(&[n], DType::I64, device)?;
-            let source = Source::of(&made, generator, "randperm")?;
-            if n > 0 {
-                made.permute_numbers(&source, key_bits(n))?;
+            match Source::of(&made, generator, "randperm")? {
+                Source::Host(generator) => host_fill::permute(&made, &generator),
+                Source::Device(source) if n > 0 => made.permute_numbers(&source, key_bits(n))?,
+                Source::Device(_) => {}
             }
             made.to_dtype(dtype)
         };
         run().of("randperm", &[])
     }
 
-    fn permute_numbers(&self, source: &Source, bits: u32) -> Result<()> {
+    fn permute_numbers(&self, source: &DeviceSource, bits: u32) -> Result<()> {
         let (dtype, low, high) =
             if bits <= 32 { (DType::I32, i32::MIN.into(), i32::MAX.into()) } else { (DType::I64, i64::MIN, i64::MAX) };
         let keys = Self::empty(self.sizes(), dtype, self)?;

@@ -11,13 +11,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use c10_core::{DeviceArg, DeviceIndex, Runtime};
 
 use crate::base::error::Result;
-use crate::random::generator::{Generator, State, checked, parse, seed_bits, unforeseeable};
+use crate::random::device::{DeviceGenerator, State, checked, parse, seed_bits, unforeseeable};
+use crate::random::generator::{Generator, Kind as Of};
+use crate::random::host::HostGenerator;
 use crate::tensor::Tensor;
 
 /// What a runtime keeps.
 #[derive(Debug, Default)]
 struct Defaults {
-    states: Mutex<BTreeMap<DeviceIndex, Generator>>,
+    states: Mutex<BTreeMap<DeviceIndex, DeviceGenerator>>,
+    host: Mutex<Option<HostGenerator>>,
     waiting: Mutex<Waiting>,
 }
 
@@ -68,7 +71,7 @@ pub fn default_generator(device: impl DeviceArg) -> Result<Generator> {
     Runtime::with_current(|runtime| {
         runtime.init()?;
         let device = checked(runtime, device)?;
-        Ok(default_of(runtime, device))
+        Ok(Generator(Of::Device(default_of(runtime, device))))
     })
 }
 
@@ -80,12 +83,23 @@ pub fn default_generators() -> Result<Vec<Generator>> {
     devices()?.map(default_generator).collect()
 }
 
-fn default_of(runtime: &Runtime, device: DeviceIndex) -> Generator {
+/// The default generator of the host (`torch.default_generator`). It is seeded with a number that nobody can foresee.
+/// Starts nothing.
+#[must_use]
+pub fn default_host_generator() -> Generator {
+    Runtime::with_current(|runtime| {
+        let defaults = runtime.extension::<Defaults>();
+        let mut host = defaults.host.lock().unwrap_or_else(PoisonError::into_inner);
+        Generator(Of::Host(host.get_or_insert_with(HostGenerator::unforeseeable).clone()))
+    })
+}
+
+fn default_of(runtime: &Runtime, device: DeviceIndex) -> DeviceGenerator {
     let defaults = runtime.extension::<Defaults>();
     let mut states = defaults.states.lock().unwrap_or_else(PoisonError::into_inner);
     states
         .entry(device)
-        .or_insert_with(|| Generator::default_with_state(State::new(device, unforeseeable(), 0)))
+        .or_insert_with(|| DeviceGenerator::default_with_state(State::new(device, unforeseeable(), 0)))
         .clone()
 }
 

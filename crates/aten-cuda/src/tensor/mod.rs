@@ -1,13 +1,15 @@
 //! Tensors: what they are, how they are made and read.
 //!
 //! Reading order: this file ([`Tensor`] and its properties), `make` (tensors from values), `read` (values from tensors),
-//! `context` (which operation failed), `view` (other sizes and strides over the same storage), `place` (which device), `display` (as torch prints it).
+//! `context` (which operation failed), `view` (other sizes and strides over the same storage), `place` (which device),
+//! `typed` (torch's types of tensors), `display` (as torch prints it).
 
 mod context;
 mod display;
 mod make;
 mod place;
 mod read;
+mod typed;
 mod view;
 
 use c10_core::{Device, DeviceType};
@@ -16,6 +18,7 @@ pub(crate) use context::Context;
 pub(crate) use make::{empty_strided, empty_whole, scalar_bytes};
 pub use place::ToDevice;
 pub(crate) use read::{Places, read_complex, scalar_of};
+pub use typed::{TypedElement, TypedStorage, TypedTensor};
 
 use crate::base::dtype::DType;
 use crate::base::scalar::Scalar;

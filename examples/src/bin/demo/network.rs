@@ -4,7 +4,7 @@
 
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
 
-use cuda_api::torch::{self, Result, Tensor};
+use cuda_api::torch::{self, Generator, Result, Tensor};
 
 /// Examples of the data set.
 pub(crate) const EXAMPLES: i64 = 64;
@@ -34,29 +34,23 @@ pub(crate) struct Network {
     bias2: Tensor,
 }
 
-/// Numbers from -1 up to 1 that follow from a seed, the same on every device (splitmix64).
-struct Numbers(u64);
+/// A generator of the host: its numbers are the same for every device.
+fn seeded(seed: i64) -> Result<Generator> {
+    let generator = Generator::new("cpu")?;
+    generator.manual_seed(seed)?;
+    Ok(generator)
+}
 
-impl Numbers {
-    fn next(&mut self) -> f32 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut bits = self.0;
-        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        let short = u16::try_from((bits ^ (bits >> 31)) >> 48).unwrap_or_default();
-        f32::from(short) / 32_768.0 - 1.0
-    }
-
-    fn tensor(&mut self, sizes: &[i64], scale: f32, device: &str) -> Result<Tensor> {
-        let numbers: Vec<f32> = (0..sizes.iter().product::<i64>()).map(|_| scale * self.next()).collect();
-        torch::tensor(&numbers, sizes)?.to_device(device)
-    }
+/// Numbers from `-scale` up to `scale`, drawn on the host.
+fn uniform(sizes: &[i64], scale: f64, generator: &Generator, device: &str) -> Result<Tensor> {
+    let numbers = torch::empty(sizes, torch::float32, "cpu")?;
+    numbers.uniform_(-scale, scale, Some(generator))?.to_device(device)
 }
 
 impl Data {
     /// A fixed set on a device: each target is a wave along a direction, and a product of two of the numbers.
     pub(crate) fn new(device: &str) -> Result<Self> {
-        let inputs = Numbers(1).tensor(&[EXAMPLES, INPUTS], 1.0, "cpu")?;
+        let inputs = uniform(&[EXAMPLES, INPUTS], 1.0, &seeded(1)?, "cpu")?;
         let part = |index| inputs.narrow(1, index, 1);
         let wave = inputs.sum(1, true, None)?.mul(0.5)?.sin()?;
         let targets = wave.add(&part(0)?.mul(&part(1)?)?)?;
@@ -67,12 +61,13 @@ impl Data {
 impl Network {
     /// The network before its first step, the same on every device.
     pub(crate) fn new(device: &str) -> Result<Self> {
-        let mut numbers = Numbers(2);
+        let generator = seeded(2)?;
+        let uniform = |sizes: &[i64], scale| uniform(sizes, scale, &generator, device);
         Ok(Self {
-            weight1: numbers.tensor(&[HIDDEN, INPUTS], 0.5, device)?,
-            bias1: numbers.tensor(&[HIDDEN], 0.5, device)?,
-            weight2: numbers.tensor(&[1, HIDDEN], 0.25, device)?,
-            bias2: numbers.tensor(&[1], 0.25, device)?,
+            weight1: uniform(&[HIDDEN, INPUTS], 0.5)?,
+            bias1: uniform(&[HIDDEN], 0.5)?,
+            weight2: uniform(&[1, HIDDEN], 0.25)?,
+            bias2: uniform(&[1], 0.25)?,
         })
     }
 
