@@ -152,11 +152,9 @@ fn check(input: &Tensor, target: &Tensor, options: &CrossEntropy<'_>, dim: usize
     }
     launch::common_device([Some(input), Some(target), options.weight].into_iter().flatten())?;
     check_weight(options.weight, classes.unwrap_or(0))?;
-    if let Some(weight) = options.weight {
-        if weight.dtype() != input.dtype() {
-            let (wanted, found) = (input.dtype().scalar_type_name(), weight.dtype().scalar_type_name());
-            return Err(invalid(format!("expected scalar type {wanted} but found {found}")));
-        }
+    if let Some(weight) = options.weight.filter(|weight| weight.dtype() != input.dtype()) {
+        let (wanted, found) = (input.dtype().scalar_type_name(), weight.dtype().scalar_type_name());
+        return Err(invalid(format!("expected scalar type {wanted} but found {found}")));
     }
     check_smoothing(options.label_smoothing)?;
     if is_host(target.device()) {
