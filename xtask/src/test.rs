@@ -22,6 +22,9 @@ pub(crate) fn run(flags: &Flags) -> Result<()> {
     let mut phases = Phases::default();
     phases.step("build", || shell::run(&mut shell::cargo(["test", "--quiet", "--no-run"])));
     phases.step("unit tests", || tests(&UNIT, &["--lib", "--bins", "--tests"]));
+    phases.step("optional features", || {
+        tests(&["--package", "aten-cuda", "--features", "ndarray,safetensors"], &["--test", "interop"])
+    });
     phases.step("conformance and golden", || tests(&["--package", "tests"], &["--lib", "--bins", "--tests"]));
     phases.step("documentation tests", || tests(&UNIT, &["--doc"]));
     if !matches!(flags.driver(), "auto" | "sim") {

@@ -25,6 +25,7 @@
 //! - `launch`: kernels in memory of the runtime, and launching them;
 //! - `random`: generators and what is drawn from them;
 //! - `ops`: the operations, a file for each family;
+//! - `interop`: tensors of other libraries and files;
 //! - `graphed`: functions of tensors that are captured and replayed.
 //!
 //! # Invariants
@@ -36,6 +37,7 @@
 
 mod base;
 mod graphed;
+mod interop;
 mod iterate;
 mod launch;
 mod ops;
@@ -52,6 +54,9 @@ pub use base::scalar::Scalar;
 pub use c10_core::{Device, DeviceArg};
 pub use graphed::{BackwardFn, ForwardFn, Graphable, GraphedTensors, Pass};
 pub use half::{bf16, f16};
+pub use interop::dlpack;
+#[cfg(feature = "safetensors")]
+pub use interop::safetensors;
 pub use launch::{ARCHITECTURES, KernelText, kernel_texts};
 pub use num_complex::{Complex32, Complex64};
 pub use ops::{CrossEntropy, Dim, LossReduction, Operation, Reduction, reductions, scans, table};

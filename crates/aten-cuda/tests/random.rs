@@ -652,6 +652,47 @@ fn wrong_numbers_are_refused_with_torchs_texts() -> Result<()> {
     Ok(())
 }
 
+/// Neighbours that are stored together have the bits of those that are stored one by one, and what lies beside them stays
+/// as it is.
+#[test]
+fn groups_have_the_bits_of_single_elements() -> Result<()> {
+    let _simulated = testkit::simulated_runtime();
+    type Fill<'a> = &'a dyn Fn(&Tensor) -> Result<()>;
+    let uniform: Fill<'_> = &|tensor| tensor.uniform_(-2.0, 3.0, None).map(drop);
+    let normal: Fill<'_> = &|tensor| tensor.normal_(0.5, 2.0, None).map(drop);
+    let exponential: Fill<'_> = &|tensor| tensor.exponential_(1.5, None).map(drop);
+    let bernoulli: Fill<'_> = &|tensor| tensor.bernoulli_(0.25, None).map(drop);
+    let narrow: Fill<'_> = &|tensor| tensor.random_from_to_(-3, Some(90), None).map(drop);
+    let wide: Fill<'_> = &|tensor| tensor.random_from_to_(0, Some(1 << 40), None).map(drop);
+    let floats = [DType::F16, DType::BF16, DType::F32, DType::F64];
+    let cases: [(&str, Fill<'_>, &[DType]); 6] = [
+        ("uniform", uniform, &floats),
+        ("normal", normal, &floats),
+        ("exponential", exponential, &floats),
+        ("bernoulli", bernoulli, &[DType::F32, DType::F64, DType::U8]),
+        ("narrow", narrow, &[DType::I32, DType::I64, DType::F32, DType::I8]),
+        ("wide", wide, &[DType::I64]),
+    ];
+    for (name, fill, dtypes) in cases {
+        for &dtype in dtypes {
+            let many = if name == "uniform" && dtype != DType::F16 { 4 * THREADS + 6 } else { 1021 };
+            for n in [1, 3, 4, 255, 257, 1021, many] {
+                let (grouped, single) =
+                    (Tensor::zeros(&[n + 4], dtype, "cuda")?, Tensor::zeros(&[n + 1], dtype, "cuda")?);
+                random::manual_seed(77)?;
+                fill(&grouped.narrow(0, 0, n)?)?;
+                random::manual_seed(77)?;
+                fill(&single.narrow(0, 1, n)?)?;
+                let (grouped, single) = (grouped.to_bytes()?, single.to_bytes()?);
+                let (bytes, size) = (n as usize * dtype.itemsize(), dtype.itemsize());
+                assert!(grouped[..bytes] == single[size..], "{n} {name} of {dtype}");
+                assert!(grouped[bytes..].iter().chain(&single[..size]).all(|&byte| byte == 0), "{n} {name} of {dtype}");
+            }
+        }
+    }
+    Ok(())
+}
+
 /// The first and the last numbers that PyTorch drew of means 0 to 19 and deviations 0 to 19/4, with the seed 7.
 #[test]
 fn each_normal_number_has_its_own_moments() -> Result<()> {

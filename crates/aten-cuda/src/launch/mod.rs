@@ -1,14 +1,15 @@
 //! Running programs: on the host by loops, on a device by kernels.
 //!
-//! Reading order: this file ([`Work`], [`run`]), `host` (rows of elements), `arch` (what code is written for), `device`
-//! (variants and launches), `rows` (reductions, row operations and scans), `library` (kernels written in CUDA C++),
-//! `module` (from a text to code on a device).
+//! Reading order: this file ([`Work`], [`run`]), `host` (rows of elements), `pinned` (over pinned memory), `arch` (what
+//! code is written for), `device` (variants and launches), `rows` (reductions, row operations and scans), `library`
+//! (kernels written in CUDA C++), `module` (from a text to code on a device).
 
 mod arch;
 mod device;
 mod host;
 pub(crate) mod library;
 mod module;
+mod pinned;
 pub(crate) mod rows;
 
 pub use arch::ARCHITECTURES;
@@ -85,6 +86,12 @@ pub(crate) fn run(work: &Work<'_>, sizes: &[i64]) -> Result<()> {
     let types = work.program.output_types().chain(work.program.inputs().iter().copied());
     debug_assert!(parts.iter().map(|part| part.ty).eq(types), "the tensors are those that the program is for");
     match operands.first() {
+        Some(first) if is_host(first.device()) && pinned::is_any_pinned(&operands) => {
+            pinned::run(&operands, |operands| {
+                let (outputs, inputs) = operands.split_at(work.outputs.len());
+                run(&Work { program: Arc::clone(&work.program), outputs, inputs, ..*work }, sizes)
+            })
+        }
         Some(first) if is_host(first.device()) => host::run(work, &iteration, &parts),
         Some(first) => device::run(work, &iteration, &parts, first.device()).of(work.key.operation, &operands),
         None => Ok(()),

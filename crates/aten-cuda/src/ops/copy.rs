@@ -1,14 +1,23 @@
 //! Fills, copies and conversions.
 
+use c10_core::{Device, DeviceBuffer, PinnedBuffer, Runtime};
 use kernel_ir::Graph;
 
 use crate::base::dtype::DType;
-use crate::base::error::{Result, TensorError};
+use crate::base::error::{Result, TensorError, invalid};
 use crate::base::scalar::Scalar;
-use crate::base::shape::{Dims, contiguous_strides, is_non_overlapping_and_dense};
+use crate::base::shape::{self, Dims, contiguous_strides, is_non_overlapping_and_dense};
 use crate::launch::{self, ProgramKey, Work};
 use crate::ops::pointwise::{scalar_bits, store};
+use crate::storage::Storage;
 use crate::tensor::{Context, Tensor, ToDevice, empty_strided, is_host};
+
+/// Whether a copy between the host and a device is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Waiting {
+    Yes,
+    No,
+}
 
 impl Tensor {
     /// Sets every element to a value (`fill_`).
@@ -42,12 +51,43 @@ impl Tensor {
         self.fill_(0)
     }
 
-    /// Copies another tensor's elements, converted and broadcast, from whatever device (`copy_`).
+    /// Copies another tensor's elements, converted and broadcast, from whatever device (`copy_`). Between two devices the
+    /// copy runs after the work of the current streams of both, and later work there runs after it. Between the host and a
+    /// device the call waits until the copy is done.
     ///
     /// # Errors
     /// The sizes do not broadcast to this tensor's, there is not enough memory for a copy on the way, or a device
     /// failed.
     pub fn copy_(&self, source: &Self) -> Result<&Self> {
+        self.copy_as(source, Waiting::Yes)
+    }
+
+    /// [`Self::copy_`] without waiting (`copy_(non_blocking=True)`): the copy between the host and a device is queued on
+    /// the device's current stream. Elements that come from memory which is not pinned are taken before the call returns;
+    /// pinned ones are read when the copy runs, and pinned memory that is copied to has the elements after it. Both stay
+    /// alive until then. A copy to memory that is not pinned waits all the same, as in torch.
+    ///
+    /// ```
+    /// # testkit::make_default(testkit::Config::default()).unwrap();
+    /// use aten_cuda::{DType, Tensor};
+    ///
+    /// let host = Tensor::from_slice(&[1.0_f32, 2.0], &[2])?.pin_memory()?;
+    /// let device = Tensor::empty(&[2], DType::F32, "cuda")?;
+    /// device.copy_non_blocking_(&host)?;
+    /// let back = Tensor::empty_pinned(&[2], DType::F32)?;
+    /// back.copy_non_blocking_(&device.mul(10)?)?;
+    /// aten_cuda::synchronize(None)?;
+    /// assert_eq!(back.to_vec::<f32>()?, [10.0, 20.0]);
+    /// # Ok::<(), aten_cuda::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`Self::copy_`].
+    pub fn copy_non_blocking_(&self, source: &Self) -> Result<&Self> {
+        self.copy_as(source, Waiting::No)
+    }
+
+    fn copy_as(&self, source: &Self, waiting: Waiting) -> Result<&Self> {
         let run = || {
             let source = source.expand(self.sizes())?;
             crate::ops::pointwise::check_overlap(self, &[])?;
@@ -60,7 +100,7 @@ impl Tensor {
                 };
                 copy_on_device(self, &source)?;
             } else {
-                copy_across(self, &source)?;
+                copy_across(self, &source, waiting)?;
             }
             Ok(self)
         };
@@ -78,21 +118,22 @@ impl Tensor {
         convert(self, dtype, &preserved_strides(self))
     }
 
-    /// The elements on another device; the tensor itself where it is there already (`to(device)`).
+    /// The elements on another device; the tensor itself where it is there already (`to(device)`). How copies are ordered
+    /// and waited for, [`Self::copy_`] says.
     ///
     /// # Errors
     /// The device does not exist, there is not enough memory, or a device failed.
     pub fn to_device(&self, device: impl ToDevice) -> Result<Self> {
-        let device = device.to_device()?;
-        if device == self.device() {
-            return Ok(self.clone());
-        }
-        let run = || {
-            let made = empty_strided(self.sizes(), &preserved_strides(self), self.dtype(), device)?;
-            copy_across(&made, self)?;
-            Ok(made)
-        };
-        run().of("to", &[self])
+        self.moved(device.to_device()?, Waiting::Yes)
+    }
+
+    /// [`Self::to_device`] without waiting (`to(device, non_blocking=True)`), as [`Self::copy_non_blocking_`] does. On the
+    /// host the result is pinned, as in torch, and has its elements when the device's current stream has come so far.
+    ///
+    /// # Errors
+    /// As for [`Self::to_device`].
+    pub fn to_device_non_blocking(&self, device: impl ToDevice) -> Result<Self> {
+        self.moved(device.to_device()?, Waiting::No)
     }
 
     /// The elements on a CUDA device, the current one for `None` (`cuda`).
@@ -100,8 +141,15 @@ impl Tensor {
     /// # Errors
     /// The device does not exist, there is not enough memory, or a device failed.
     pub fn cuda(&self, device: impl c10_core::DeviceArg) -> Result<Self> {
-        let index = c10_core::Runtime::with_current(|runtime| device.resolve(runtime))?;
-        self.to_device(c10_core::Device::cuda(index))
+        self.moved(cuda_device(device)?, Waiting::Yes)
+    }
+
+    /// [`Self::cuda`] without waiting (`cuda(non_blocking=True)`), as [`Self::copy_non_blocking_`] does.
+    ///
+    /// # Errors
+    /// As for [`Self::cuda`].
+    pub fn cuda_non_blocking(&self, device: impl c10_core::DeviceArg) -> Result<Self> {
+        self.moved(cuda_device(device)?, Waiting::No)
     }
 
     /// The elements on the host, after the work of the current stream (`cpu`).
@@ -110,6 +158,53 @@ impl Tensor {
     /// The device failed.
     pub fn cpu(&self) -> Result<Self> {
         self.to_device("cpu")
+    }
+
+    fn moved(&self, device: Device, waiting: Waiting) -> Result<Self> {
+        if device == self.device() {
+            return Ok(self.clone());
+        }
+        let run = || {
+            let strides = preserved_strides(self);
+            let made = if is_host(device) && waiting == Waiting::No {
+                pinned_strided(self.sizes(), &strides, self.dtype())?
+            } else {
+                empty_strided(self.sizes(), &strides, self.dtype(), device)?
+            };
+            copy_across(&made, self, waiting)?;
+            Ok(made)
+        };
+        run().of("to", &[self])
+    }
+
+    /// A tensor in pinned memory of the host whose elements are not set (`torch.empty(pin_memory=True)`).
+    ///
+    /// # Errors
+    /// A size is negative, there is not enough memory to pin, or the runtime cannot start.
+    pub fn empty_pinned(sizes: &[i64], dtype: DType) -> Result<Self> {
+        shape::checked_numel(sizes)?;
+        pinned_strided(sizes, &contiguous_strides(sizes), dtype)
+    }
+
+    /// The elements in pinned memory of the host; the tensor itself where it is in such (`pin_memory`). Devices copy from
+    /// it and to it while the program goes on, and reuse the memory only after that.
+    ///
+    /// # Errors
+    /// The tensor is on a device, there is not enough memory to pin, or the runtime cannot start.
+    pub fn pin_memory(&self) -> Result<Self> {
+        if self.is_pinned() {
+            return Ok(self.clone());
+        }
+        if !is_host(self.device()) {
+            let name = self.dtype().scalar_type_name();
+            return Err(invalid(format!("cannot pin 'torch.cuda.{name}Tensor' only dense CPU tensors can be pinned")));
+        }
+        let run = || {
+            let made = pinned_strided(self.sizes(), &preserved_strides(self), self.dtype())?;
+            copy_on_device(&made, self)?;
+            Ok(made)
+        };
+        run().of("pin_memory", &[self])
     }
 
     /// A copy with memory of its own and the same layout, as far as that has no gaps (`clone`).
@@ -151,7 +246,10 @@ pub(crate) fn convert(source: &Tensor, dtype: DType, strides: &[i64]) -> Result<
 /// Copies elements, which may change their dtype. Both tensors have the same sizes and device.
 fn copy_on_device(target: &Tensor, source: &Tensor) -> Result<()> {
     let (from, to) = (source.dtype(), target.dtype());
-    if from == to && !is_host(target.device()) && launch::library::transpose::copy(target, source)? {
+    if from == to
+        && !is_host(target.device())
+        && launch::library::transpose::copy(target, source).of("copy", &[target, source])?
+    {
         return Ok(());
     }
     let key = ProgramKey { operation: "copy", variant: (from as u64) << 4 | to as u64 };
@@ -171,34 +269,61 @@ fn copy_on_device(target: &Tensor, source: &Tensor) -> Result<()> {
     launch::run(&work, target.sizes())
 }
 
+fn cuda_device(device: impl c10_core::DeviceArg) -> Result<Device> {
+    Ok(Device::cuda(Runtime::with_current(|runtime| device.resolve(runtime))?))
+}
+
 /// Copies between the host and a device, or between two devices. Elements are converted before they travel, and laid
 /// out as the target has them.
-fn copy_across(target: &Tensor, source: &Tensor) -> Result<()> {
+fn copy_across(target: &Tensor, source: &Tensor, waiting: Waiting) -> Result<()> {
     let fits = |tensor: &Tensor| tensor.strides() == target.strides() && tensor.dtype() == target.dtype();
     if !is_non_overlapping_and_dense(target.sizes(), target.strides()) {
         let made = empty_strided(target.sizes(), &contiguous_strides(target.sizes()), target.dtype(), target.device())?;
-        copy_across(&made, source)?;
+        copy_across(&made, source, waiting)?;
         return copy_on_device(target, &made);
     }
     let laid_out = if fits(source) { source.clone() } else { convert(source, target.dtype(), target.strides())? };
-    if target.numel() == 0 {
+    let (bytes, at) = (laid_out.nbytes(), target.byte_offset());
+    if bytes == 0 {
         return Ok(());
     }
-    let bytes = laid_out.nbytes();
-    match (laid_out.storage().buffer(), target.storage().buffer()) {
-        (Some(from), Some(to)) => {
-            let range = laid_out.byte_offset()..laid_out.byte_offset() + bytes;
-            to.copy_from_buffer(target.byte_offset(), from, range, None)?;
-            Ok(())
+    let range = laid_out.byte_offset()..laid_out.byte_offset() + bytes;
+    let wait = |buffer: &DeviceBuffer| match waiting {
+        Waiting::Yes => {
+            let device = buffer.device_index();
+            Ok(Runtime::with_current(|runtime| runtime.streams().current(device)?.synchronize())?)
         }
-        _ if is_host(laid_out.device()) => {
-            let host = laid_out.storage().host().ok_or_else(|| TensorError::Invalid("no host memory".into()))?;
-            let start = laid_out.byte_offset();
-            target.storage().write(target.byte_offset(), &host[start..start + bytes])
+        Waiting::No => Ok(()),
+    };
+    let (from, to) = (laid_out.storage(), target.storage());
+    match (from.buffer(), to.buffer(), from.pinned(), to.pinned()) {
+        (Some(from), Some(to), ..) => Ok(to.copy_from_buffer(at, from, range, None)?),
+        (_, Some(to), Some(from), _) => {
+            to.copy_from_pinned(at, from, range, None)?;
+            wait(to)
         }
+        (Some(from), _, _, Some(to)) => {
+            from.copy_to_pinned(range, to, at, None)?;
+            wait(from)
+        }
+        (_, Some(to), ..) if waiting == Waiting::No => {
+            let staged = PinnedBuffer::new(bytes)?;
+            staged.write(0, &laid_out.storage().read(range.start, bytes)?)?;
+            Ok(to.copy_from_pinned(at, &staged, .., None)?)
+        }
+        (Some(_), ..) => to.write(at, &from.read(range.start, bytes)?),
         _ => {
-            let read = laid_out.storage().read(laid_out.byte_offset(), bytes)?;
-            target.storage().write(target.byte_offset(), &read)
+            let host = from.host().ok_or_else(|| TensorError::Invalid("no host memory".into()))?;
+            to.write(at, &host[range])
         }
     }
+}
+
+/// New pinned memory with these strides, which fill it without a gap.
+fn pinned_strided(sizes: &[i64], strides: &[i64], dtype: DType) -> Result<Tensor> {
+    let too_large = || TensorError::TooLarge { sizes: sizes.to_vec() };
+    let extent = shape::extent(sizes, strides).ok_or_else(too_large)?;
+    let bytes = usize::try_from(extent).ok().and_then(|extent| extent.checked_mul(dtype.itemsize()));
+    let storage = Storage::new_pinned(bytes.ok_or_else(too_large)?)?;
+    Ok(Tensor::view_of(storage, dtype, Dims::from_slice(sizes), Dims::from_slice(strides), 0))
 }

@@ -157,11 +157,25 @@ impl Tensor {
         shape::is_contiguous(&self.sizes, &self.strides)
     }
 
-    /// The address of the first element on a CUDA device, 0 without elements (`data_ptr()`).
+    /// The address of the first element, on its device or on the host; 0 without memory (`data_ptr()`).
     #[must_use]
     pub fn data_ptr(&self) -> u64 {
         let offset = u64::try_from(self.byte_offset()).unwrap_or(0);
-        self.storage.buffer().map_or(0, |buffer| buffer.address() + offset)
+        match self.storage.data_ptr() {
+            0 => 0,
+            first => first + offset,
+        }
+    }
+
+    /// Whether the memory is pinned, so that devices copy from it and to it while the program goes on (`is_pinned()`).
+    #[must_use]
+    pub fn is_pinned(&self) -> bool {
+        self.storage.is_pinned()
+    }
+
+    /// The same view of other memory, which has as many bytes.
+    pub(crate) fn over(&self, storage: Storage) -> Self {
+        Self { storage, ..self.clone() }
     }
 
     /// The place of the first element in the storage, in bytes.
@@ -181,8 +195,10 @@ impl Tensor {
     /// # Errors
     /// The stream is of another device or runtime, or the driver's error.
     pub fn record_stream(&self, stream: &c10_core::Stream) -> crate::Result<()> {
-        if let Some(buffer) = self.storage.buffer() {
-            buffer.record_stream(stream)?;
+        match (self.storage.buffer(), self.storage.pinned()) {
+            (Some(buffer), _) => buffer.record_stream(stream)?,
+            (_, Some(pinned)) => pinned.record_stream(stream)?,
+            _ => {}
         }
         Ok(())
     }

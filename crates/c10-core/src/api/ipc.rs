@@ -11,6 +11,7 @@
 //! and device, as long as a buffer of it is there. Dropping a received buffer never blocks: when the streams that used it
 //! have passed the work queued until then, its mapping is closed, and after that the sender can see it.
 
+use std::any::Any;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -172,22 +173,32 @@ impl Drop for Mapping {
     }
 }
 
-/// What a received buffer holds. The mapping is closed before the lock is released.
-#[derive(Debug)]
+/// What a buffer holds whose memory is somebody else's: a mapping of another process's, which is closed before the lock is
+/// released, or whatever keeps memory of another library.
 pub(crate) struct Received {
-    _mapping: Mapping,
-    _lock: ReceiverLock,
+    _held: Box<dyn Any + Send + Sync>,
     /// Streams with work that may still use it.
     used: Mutex<BTreeSet<StreamRef>>,
 }
 
+impl fmt::Debug for Received {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Received").field("used", &self.used).finish_non_exhaustive()
+    }
+}
+
 impl Received {
+    /// Holds something until the work that uses the memory is done.
+    pub(crate) fn new(held: Box<dyn Any + Send + Sync>) -> Self {
+        Self { _held: held, used: Mutex::default() }
+    }
+
     /// Notes work on a stream.
     pub(crate) fn use_on(&self, stream: StreamRef) {
         self.used.lock().unwrap_or_else(PoisonError::into_inner).insert(stream);
     }
 
-    /// Closes the mapping when the work that uses the memory is done.
+    /// Lets go of what is held when the work that uses the memory is done.
     pub(crate) fn discard(self: Arc<Self>, ready: &Started) {
         let used = std::mem::take(&mut *self.used.lock().unwrap_or_else(PoisonError::into_inner));
         // Without it no event can be recorded now; that is tried again later.
@@ -275,7 +286,7 @@ impl Ipc<'_> {
         let lock = ReceiverLock::new(&place.users)?;
         let (mapping, address) = self.map_shared(ready, stream, place, shared.len)?;
         lock.confirm()?;
-        let received = Received { _mapping: mapping, _lock: lock, used: Mutex::default() };
+        let received = Received::new(Box::new((mapping, lock)));
         Ok(DeviceBuffer::of(self.0, address, shared.len(), stream, Some(Arc::new(received))))
     }
 

@@ -1,5 +1,7 @@
 //! Operations on rows, with the results that the PTX of the same node has.
 
+use std::ops::{Add, Div, Mul, Neg, Sub};
+
 use half::{bf16, f16};
 
 use super::Row;
@@ -38,83 +40,113 @@ pub(super) fn unary(op: Unary, ty: Type, a: &Row) -> Row {
             Unary::Not => wrap(ty, !a),
             Unary::Sqrt | Unary::Floor | Unary::Ceil | Unary::Trunc | Unary::Round => a,
         })),
-        Row::F32(a) => Row::F32(map(a, |a| match op {
-            Unary::Neg => -a,
-            Unary::Abs => a.abs(),
-            Unary::Sqrt => a.sqrt(),
-            Unary::Floor => a.floor(),
-            Unary::Ceil => a.ceil(),
-            Unary::Trunc => a.trunc(),
-            Unary::Round => a.round_ties_even(),
-            Unary::Not => a,
-        })),
-        Row::F64(a) => Row::F64(map(a, |a| match op {
-            Unary::Neg => -a,
-            Unary::Abs => a.abs(),
-            Unary::Sqrt => a.sqrt(),
-            Unary::Floor => a.floor(),
-            Unary::Ceil => a.ceil(),
-            Unary::Trunc => a.trunc(),
-            Unary::Round => a.round_ties_even(),
-            Unary::Not => a,
-        })),
+        Row::F32(a) => Row::F32(map(a, |a| unary_float(op, a))),
+        Row::F64(a) => Row::F64(map(a, |a| unary_float(op, a))),
     }
 }
 
 pub(super) fn binary(op: Binary, ty: Type, a: &Row, b: &Row) -> Row {
     match (a, b) {
-        (Row::F32(a), Row::F32(b)) => Row::F32(zip(a, b, |a, b| match op {
-            Binary::Add => a + b,
-            Binary::Sub => a - b,
-            Binary::Mul => a * b,
-            Binary::Div => a / b,
-            Binary::Min => smaller(a, b),
-            Binary::Max => -smaller(-a, -b),
-            _ => a,
-        })),
-        (Row::F64(a), Row::F64(b)) => Row::F64(zip(a, b, |a, b| match op {
-            Binary::Add => a + b,
-            Binary::Sub => a - b,
-            Binary::Mul => a * b,
-            Binary::Div => a / b,
-            Binary::Min => smaller(a, b),
-            Binary::Max => -smaller(-a, -b),
-            _ => a,
-        })),
+        (Row::F32(a), Row::F32(b)) => Row::F32(zip(a, b, |a, b| binary_float(op, a, b))),
+        (Row::F64(a), Row::F64(b)) => Row::F64(zip(a, b, |a, b| binary_float(op, a, b))),
         (Row::Int(a), Row::Int(b)) => Row::Int(zip(a, b, |a, b| wrap(ty, integer(op, ty, a, b)))),
         // A program is well typed, so this does not happen.
         _ => a.clone(),
     }
 }
 
-/// What [`smaller`] asks of a float.
-trait Smaller: Copy + PartialOrd {
+/// What operations ask of a float.
+trait Float:
+    Copy
+    + PartialOrd
+    + Neg<Output = Self>
+    + Add<Output = Self>
+    + Sub<Output = Self>
+    + Mul<Output = Self>
+    + Div<Output = Self>
+{
+    fn abs(self) -> Self;
+    fn sqrt(self) -> Self;
+    fn floor(self) -> Self;
+    fn ceil(self) -> Self;
+    fn trunc(self) -> Self;
+    fn round(self) -> Self;
+    fn fma(self, b: Self, c: Self) -> Self;
     fn has_sign(self) -> bool;
     fn is_number(self) -> bool;
 }
 
-impl Smaller for f32 {
-    fn has_sign(self) -> bool {
-        self.is_sign_negative()
-    }
+macro_rules! floats {
+    ($($ty:ident)*) => {$(
+        impl Float for $ty {
+            fn abs(self) -> Self {
+                $ty::abs(self)
+            }
 
-    fn is_number(self) -> bool {
-        !self.is_nan()
+            fn sqrt(self) -> Self {
+                $ty::sqrt(self)
+            }
+
+            fn floor(self) -> Self {
+                $ty::floor(self)
+            }
+
+            fn ceil(self) -> Self {
+                $ty::ceil(self)
+            }
+
+            fn trunc(self) -> Self {
+                $ty::trunc(self)
+            }
+
+            fn round(self) -> Self {
+                self.round_ties_even()
+            }
+
+            fn fma(self, b: Self, c: Self) -> Self {
+                self.mul_add(b, c)
+            }
+
+            fn has_sign(self) -> bool {
+                self.is_sign_negative()
+            }
+
+            fn is_number(self) -> bool {
+                !self.is_nan()
+            }
+        }
+    )*};
+}
+
+floats!(f32 f64);
+
+fn unary_float<T: Float>(op: Unary, a: T) -> T {
+    match op {
+        Unary::Neg => -a,
+        Unary::Abs => a.abs(),
+        Unary::Sqrt => a.sqrt(),
+        Unary::Floor => a.floor(),
+        Unary::Ceil => a.ceil(),
+        Unary::Trunc => a.trunc(),
+        Unary::Round => a.round(),
+        Unary::Not => a,
     }
 }
 
-impl Smaller for f64 {
-    fn has_sign(self) -> bool {
-        self.is_sign_negative()
-    }
-
-    fn is_number(self) -> bool {
-        !self.is_nan()
+fn binary_float<T: Float>(op: Binary, a: T, b: T) -> T {
+    match op {
+        Binary::Add => a + b,
+        Binary::Sub => a - b,
+        Binary::Mul => a * b,
+        Binary::Div => a / b,
+        Binary::Min => smaller(a, b),
+        Binary::Max => -smaller(-a, -b),
+        _ => a,
     }
 }
 
 /// The smaller of two floats as PTX has it: the number if the other is a NaN, and a negative zero before a positive one.
-fn smaller<T: Smaller>(a: T, b: T) -> T {
+fn smaller<T: Float>(a: T, b: T) -> T {
     match (a.is_number(), b.is_number()) {
         (false, _) => b,
         (_, false) => a,
@@ -204,13 +236,12 @@ pub(super) fn select(condition: &Row, a: &Row, b: &Row) -> Row {
 }
 
 pub(super) fn fma(a: &Row, b: &Row, c: &Row) -> Row {
+    fn all<T: Float>(a: &[T], b: &[T], c: &[T]) -> Vec<T> {
+        a.iter().zip(b).zip(c).map(|((&a, &b), &c)| a.fma(b, c)).collect()
+    }
     match (a, b, c) {
-        (Row::F32(a), Row::F32(b), Row::F32(c)) => {
-            Row::F32(a.iter().zip(b).zip(c).map(|((&a, &b), &c)| a.mul_add(b, c)).collect())
-        }
-        (Row::F64(a), Row::F64(b), Row::F64(c)) => {
-            Row::F64(a.iter().zip(b).zip(c).map(|((&a, &b), &c)| a.mul_add(b, c)).collect())
-        }
+        (Row::F32(a), Row::F32(b), Row::F32(c)) => Row::F32(all(a, b, c)),
+        (Row::F64(a), Row::F64(b), Row::F64(c)) => Row::F64(all(a, b, c)),
         // A program is well typed, so this does not happen.
         _ => a.clone(),
     }

@@ -71,30 +71,15 @@ impl Body<'_> {
 
     /// The same over warps: what those before this one have comes before what the warp's threads have.
     fn scan_warps(&mut self, before: Vec<Reg>, last: &[Reg], none: &[Reg]) -> (Vec<Reg>, Vec<Reg>) {
-        let types = self.types(0);
-        // The turn before has been read.
-        let (warps, shared) = (usize::from(self.schedule.threads) / 32, self.shared(1));
-        let warp = self.writer.make(Class::Bits32, "shr.u32", format_args!("{}, 5", self.thread));
-        let address = self.writer.make(Class::Bits32, "mad.lo.u32", format_args!("{warp}, 8, {shared}"));
-        let in_warp = self.writer.make(Class::Bits32, "and.b32", format_args!("{}, 31", self.thread));
-        let skips = self.writer.make(Class::Predicate, "setp.ne.u32", format_args!("{in_warp}, 0"));
-        let stored = self.writer.label();
-        line!(self.writer, "@{skips} bra {stored}");
-        for (at, (&ty, &own)) in types.iter().zip(last).enumerate() {
-            line!(self.writer, "st.shared.{} [{address}+{}], {own}", plain(ty), at * warps * 8);
-        }
-        self.writer.place(&stored);
-        line!(self.writer, "bar.sync 0");
-        let of_row = usize::from(self.schedule.lanes) / 32;
-        let first =
-            self.writer.make(Class::Bits32, "mad.lo.u32", format_args!("{}, {}, {shared}", self.slot, of_row * 8));
+        // The turn before has been read, as a pass before would have been.
+        let shared = self.shared(1);
+        let first = self.publish(0, shared, last);
         let own = self.writer.make(Class::Bits32, "shr.u32", format_args!("{}, 5", self.lane));
         let (mut all, mut lower) = (none.to_vec(), none.to_vec());
-        for warp in 0..of_row {
+        for warp in 0..usize::from(self.schedule.lanes) / 32 {
             let is_own = self.writer.make(Class::Predicate, "setp.eq.u32", format_args!("{own}, {warp}"));
             lower = self.chosen(is_own, &all, &lower);
-            let places = types.iter().enumerate().map(|(at, &ty)| (ty, (at * warps + warp) * 8));
-            let next: Vec<Reg> = places.map(|(ty, place)| load_shared(self.writer, ty, first, place)).collect();
+            let next = self.published(0, first, warp);
             all = self.joined(0, &all, &next);
         }
         (self.joined(0, &lower, &before), all)
@@ -131,32 +116,44 @@ impl Body<'_> {
 
     /// The warps that share a row, in rising order.
     fn across_warps(&mut self, pass: usize, set: &[Reg]) -> Vec<Reg> {
-        let types = self.types(pass);
-        let (warps, shared) = (usize::from(self.schedule.threads) / 32, self.shared(pass));
+        let shared = self.shared(pass);
+        let first = self.publish(pass, shared, set);
+        let all = self.published(pass, first, 0);
+        for warp in 1..usize::from(self.schedule.lanes) / 32 {
+            let other = self.published(pass, first, warp);
+            self.join(pass, &all, &other);
+        }
+        all
+    }
+
+    /// Puts a set of each warp where the others of its row read it; gives the place of the row's first warp.
+    fn publish(&mut self, pass: usize, shared: Reg, set: &[Reg]) -> Reg {
+        let warps = self.warps();
         let in_warp = self.writer.make(Class::Bits32, "and.b32", format_args!("{}, 31", self.thread));
         let skips = self.writer.make(Class::Predicate, "setp.ne.u32", format_args!("{in_warp}, 0"));
         let warp = self.writer.make(Class::Bits32, "shr.u32", format_args!("{}, 5", self.thread));
         let address = self.writer.make(Class::Bits32, "mad.lo.u32", format_args!("{warp}, 8, {shared}"));
         let stored = self.writer.label();
         line!(self.writer, "@{skips} bra {stored}");
-        for (at, (&ty, &own)) in types.iter().zip(set).enumerate() {
+        for (at, (ty, &own)) in self.types(pass).into_iter().zip(set).enumerate() {
             line!(self.writer, "st.shared.{} [{address}+{}], {own}", plain(ty), at * warps * 8);
         }
         self.writer.place(&stored);
         line!(self.writer, "bar.sync 0");
         let of_row = usize::from(self.schedule.lanes) / 32;
-        let first =
-            self.writer.make(Class::Bits32, "mad.lo.u32", format_args!("{}, {}, {shared}", self.slot, of_row * 8));
-        let load = |body: &mut Self, warp: usize| -> Vec<Reg> {
-            let places = types.iter().enumerate().map(|(at, &ty)| (ty, (at * warps + warp) * 8));
-            places.map(|(ty, place)| load_shared(body.writer, ty, first, place)).collect()
-        };
-        let all = load(self, 0);
-        for warp in 1..of_row {
-            let other = load(self, warp);
-            self.join(pass, &all, &other);
-        }
-        all
+        self.writer.make(Class::Bits32, "mad.lo.u32", format_args!("{}, {}, {shared}", self.slot, of_row * 8))
+    }
+
+    /// The set that a warp of the row has published.
+    fn published(&mut self, pass: usize, first: Reg, warp: usize) -> Vec<Reg> {
+        let warps = self.warps();
+        let places = self.types(pass).into_iter().enumerate().map(|(at, ty)| (ty, (at * warps + warp) * 8));
+        places.map(|(ty, place)| load_shared(self.writer, ty, first, place)).collect()
+    }
+
+    /// Warps of a block.
+    fn warps(&self) -> usize {
+        usize::from(self.schedule.threads) / 32
     }
 
     /// The threads that share a row lie in several warps at one place each: through shared memory, in rising order.

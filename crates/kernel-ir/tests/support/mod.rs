@@ -110,6 +110,8 @@ fn on_simulator(
     scalars: &[u64],
 ) -> Vec<u8> {
     let kernel = pointwise::write(program, &schedule, "k").expect("the schedule fits");
+    // The driver's assembler refuses an empty statement; a vector's brace ends no scope.
+    assert!(!kernel.text.lines().any(|line| matches!(line.trim(), ";" | "};" | "{;")), "{}", kernel.text);
     let limits = Limits { version: 78, target: 90 };
     let module = Module::read(&kernel.text, limits).unwrap_or_else(|refusal| panic!("{refusal}\n{}", kernel.text));
     let entry = module.entry("k").expect("there is a kernel");

@@ -13,6 +13,7 @@ pub(crate) mod index;
 pub(crate) mod matmul;
 mod matmul_half;
 pub(crate) mod random;
+pub(crate) mod scan;
 pub(crate) mod select;
 pub(crate) mod sort;
 pub(crate) mod transpose;

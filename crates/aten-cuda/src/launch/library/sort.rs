@@ -22,7 +22,7 @@ const PASS_THREADS: u32 = 512;
 /// For keys of 32 and of 64 bits: the keys that a thread of a pass has, and the bytes of one with its place.
 const PASS_KEYS: [(u32, u32); 2] = [(14, 8), (10, 12)];
 /// What a block of a pass has in shared memory besides keys and places: a number for each digit, and a few more.
-const PASS_SHARED: u32 = DIGITS as u32 * 8 + 64;
+const PASS_SHARED: u32 = 256 * 8 + 64;
 /// Elements that a block counts the digits of.
 const COUNTED: i64 = 1 << 15;
 

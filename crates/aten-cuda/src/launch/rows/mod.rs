@@ -13,7 +13,7 @@ use kernel_ir::GraphError;
 use kernel_ir::reduce::{Last, Reduction};
 use smallvec::SmallVec;
 
-use super::{Part, ProgramKey, parts};
+use super::{Part, ProgramKey, parts, pinned};
 use crate::base::error::Result;
 use crate::base::shape::Dims;
 use crate::iterate::Iteration;
@@ -70,6 +70,13 @@ pub(crate) fn run(work: &RowWork<'_>) -> Result<()> {
     let types = work.reduction.output_types().into_iter().chain(work.reduction.inputs().iter().copied());
     debug_assert!(parts.iter().map(|part| part.ty).eq(types), "the tensors are those that the reduction is for");
     if is_host(first.device()) {
+        let operands: SmallVec<[&Tensor; 4]> = work.outputs.iter().chain(work.inputs).copied().collect();
+        if pinned::is_any_pinned(&operands) {
+            return pinned::run(&operands, |operands| {
+                let (outputs, inputs) = operands.split_at(work.outputs.len());
+                run(&RowWork { reduction: Arc::clone(&work.reduction), outputs, inputs, ..*work })
+            });
+        }
         host::run(work, &frame, &parts);
         return Ok(());
     }

@@ -2,7 +2,10 @@
 //!
 //! They are rows of the same kind as reductions. Where elements of a row are neighbours, a device goes over the row in
 //! tiles, which the threads of a warp or a block share; else one thread takes a row. The host takes a row in rising
-//! order. A row is never shared by several blocks, so that only many rows make a device busy.
+//! order.
+//!
+//! Running sums and products of long rows have a kernel of their own, in which many blocks share a row. Where rows are
+//! too few for a thread each and their elements no neighbours, they are copied to rows of neighbours first.
 
 use kernel_ir::reduce::Last;
 use kernel_ir::{Binary, Compare, Graph, Value};
@@ -14,7 +17,8 @@ use super::reduce::{Call, Operation, Recipe, Start, as_computed, as_they_are, ch
 use crate::base::dtype::{Category, DType};
 use crate::base::error::{Result, TensorError, invalid};
 use crate::base::shape::{contiguous_strides, wrap_dim};
-use crate::tensor::{Context, Tensor, empty_strided};
+use crate::launch::library::scan::{self as library, Running};
+use crate::tensor::{Context, Tensor, empty_strided, is_host};
 
 static CUMSUM: Operation = Operation {
     name: "cumsum",
@@ -138,6 +142,97 @@ fn scan_into(
 }
 
 fn run(operation: &'static Operation, input: &Tensor, dim: i64, computed: DType, outputs: &[&Tensor]) -> Result<()> {
+    let at = wrap_dim(dim, input.dim())?;
+    match Plan::of(operation, input, at, computed) {
+        Plan::AsTheyAre => rows(operation, input, dim, computed, outputs),
+        Plan::Turned => {
+            let (input, turned) = (turn(input, at)?.contiguous()?, Turned::of(outputs, at)?);
+            rows(operation, &input, -1, computed, &turned.made.iter().collect::<SmallVec<[&Tensor; 2]>>())?;
+            turned.finish(outputs, at)
+        }
+        Plan::Shared(running) => {
+            let (input, turned) = (turn(input, at)?.to_dtype(computed)?.contiguous()?, Turned::of(outputs, at)?);
+            if !library::scan(running, &turned.made[0], &input)? {
+                rows(operation, &input, -1, computed, &[&turned.made[0]])?;
+            }
+            turned.finish(outputs, at)
+        }
+    }
+}
+
+/// How a device goes over rows.
+enum Plan {
+    /// By rows as they lie in memory.
+    AsTheyAre,
+    /// By rows of neighbours, which are copies.
+    Turned,
+    /// By rows of neighbours that many blocks share.
+    Shared(Running),
+}
+
+impl Plan {
+    /// Rows from which on a thread for each makes a device busy.
+    const MANY_ROWS: i64 = 1 << 15;
+    /// Elements of a row from which on copies cost less than what they save.
+    const WORTH_TURNING: i64 = 1 << 8;
+
+    fn of(operation: &'static Operation, input: &Tensor, at: usize, computed: DType) -> Self {
+        let Some(&n) = input.sizes().get(at) else { return Self::AsTheyAre };
+        if is_host(input.device()) || input.numel() == 0 {
+            return Self::AsTheyAre;
+        }
+        let lies_apart = input.strides()[at] != 1;
+        let many_threads = lies_apart && input.numel() / n >= Self::MANY_ROWS;
+        let running = match operation.name {
+            "cumsum" => Some(Running::Sum),
+            "cumprod" => Some(Running::Product),
+            _ => None,
+        };
+        match running {
+            Some(running) if !many_threads && library::is_long(n, computed) => Self::Shared(running),
+            _ if !many_threads && lies_apart && n >= Self::WORTH_TURNING => Self::Turned,
+            _ => Self::AsTheyAre,
+        }
+    }
+}
+
+/// Outputs with their rows along the last dimension, one after another: the outputs themselves where they lie so.
+struct Turned {
+    made: SmallVec<[Tensor; 2]>,
+}
+
+impl Turned {
+    fn of(outputs: &[&Tensor], at: usize) -> Result<Self> {
+        let made = outputs.iter().map(|output| {
+            let view = turn(output, at)?;
+            let strides = contiguous_strides(view.sizes());
+            if view.is_contiguous() {
+                Ok(view)
+            } else {
+                empty_strided(view.sizes(), &strides, view.dtype(), view.device())
+            }
+        });
+        Ok(Self { made: made.collect::<Result<_>>()? })
+    }
+
+    /// Copies what was made elsewhere to the outputs.
+    fn finish(&self, outputs: &[&Tensor], at: usize) -> Result<()> {
+        for (output, made) in outputs.iter().zip(&self.made) {
+            if !made.storage().is_same(output.storage()) {
+                turn(output, at)?.copy_(made)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A view with a dimension as the last one.
+fn turn(tensor: &Tensor, at: usize) -> Result<Tensor> {
+    tensor.transpose(i64::try_from(at).unwrap_or(0), -1)
+}
+
+/// By rows as they lie in memory, each of which one thread, warp or block takes.
+fn rows(operation: &'static Operation, input: &Tensor, dim: i64, computed: DType, outputs: &[&Tensor]) -> Result<()> {
     let at = wrap_dim(dim, input.dim())?;
     let dims: SmallVec<[usize; 1]> = Some(at).filter(|&at| at < input.dim()).into_iter().collect();
     let call = Call::new(operation, input, dim, true);

@@ -4,10 +4,12 @@
 //! No foreign function is called here. One function relies on a promise of its caller.
 #![expect(unsafe_code, reason = "who names an address answers for the memory there")]
 
+use std::any::Any;
 use std::sync::Arc;
 
 use crate::api::arg::DeviceArg;
 use crate::api::buffers::DeviceBuffer;
+use crate::api::ipc::Received;
 use crate::base::error::Result;
 use crate::base::handles::StreamRef;
 use crate::runtime::Runtime;
@@ -51,6 +53,30 @@ pub unsafe fn construct_storage_from_data_pointer(
 }
 
 impl DeviceBuffer {
+    /// A buffer of the `size_bytes` bytes at an address, which `owner` keeps: memory of another library. The owner is
+    /// dropped after the last handle of the buffer, when the work that was queued with them is done: by whatever next
+    /// waits for a device or frees memory.
+    ///
+    /// # Safety
+    /// The bytes are memory of `device`, or that it can reach, until the owner is dropped. The caller orders the work of
+    /// this crate after whatever else was queued with the same bytes.
+    ///
+    /// # Errors
+    /// The device does not exist, or the runtime cannot start.
+    pub unsafe fn from_owner(
+        data_ptr: u64,
+        device: impl DeviceArg,
+        size_bytes: usize,
+        owner: impl Any + Send + Sync,
+    ) -> Result<Self> {
+        let runtime = Runtime::current();
+        let device = device.resolve(&runtime)?;
+        runtime.check_device(device)?;
+        let stream = thread::stream(runtime.id(), device).on(device);
+        let received = Received::new(Box::new(owner));
+        Ok(Self::of(&runtime, data_ptr, size_bytes, stream, Some(Arc::new(received))))
+    }
+
     /// Whether somebody else owns the memory and frees it.
     #[must_use]
     pub fn is_borrowed(&self) -> bool {

@@ -20,7 +20,6 @@ impl<'t> Parser<'t> {
         let linkage = self.linkage()?;
         let taken = self.bump()?;
         match taken.token {
-            Token::Sign(';') => {}
             Token::Sign('{') => statements.push(Statement::Block(self.deeper(Self::block)?)),
             Token::Sign('@') => {
                 let negate = self.takes('!')?;

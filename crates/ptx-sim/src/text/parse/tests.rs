@@ -191,7 +191,7 @@ fn statements_of_every_form() {
         ".reg .v4 .f32 %v, %w<3>;\n.loc 1 7 3, function_name $L__info+5, inlined_at 1 2 3\n.pragma \"nounroll\";\n\
          { .param .b32 p; .local .align 8 .b8 d[16]; }\n\
          $L: .branchtargets $A, $B;\np: .callprototype (.param .b32 _) _ (.param .align 4 .b8 _[12], .param .b64 _);\n\
-         q: .callprototype _ ();\n.extern .shared .b8 s[];\n$A:\n;",
+         q: .callprototype _ ();\n.extern .shared .b8 s[];\n$A:\nret;",
     );
     assert!(matches!(&found[0], Statement::Registers { ty: "f32", vector: 4, names, .. }
         if *names == [("%v", None), ("%w", Some(3))]));
@@ -230,7 +230,13 @@ fn malformed_text_is_refused_at_its_place() {
             "';' is missing before '%r2'".replace(';', ",").leak(),
         ),
         (".entry k() {\n  mov.u32 %r1,".to_owned(), 5, 15, "the text ends too early"),
-        (".entry k() {\n\tadd ;;\n@ %p .x;}".to_owned(), 6, 6, "unexpected '.x'"),
+        (".entry k() {\n\tadd ;\n@ %p .x;}".to_owned(), 6, 6, "unexpected '.x'"),
+        (".entry k() { ret;; }".to_owned(), 4, 18, "unexpected ';'"),
+        (".entry k() { { ret; }; }".to_owned(), 4, 22, "unexpected ';'"),
+        (".entry k() { ; ret; }".to_owned(), 4, 14, "unexpected ';'"),
+        (".entry k() { .reg .b32 %r;; }".to_owned(), 4, 27, "unexpected ';'"),
+        (".entry k() { .loc 1 2 3; ret; }".to_owned(), 4, 24, "unexpected ';'"),
+        (".entry k() { ret; };".to_owned(), 4, 20, "unexpected ';'"),
         (".entry k() { .what; }".to_owned(), 4, 14, "unexpected '.what'"),
         (".entry k() { .reg .b32 %r<4294967296>; }".to_owned(), 4, 27, "4294967296 is too large"),
         (".entry k() .what { }".to_owned(), 4, 12, "unexpected '.what'"),

@@ -53,13 +53,12 @@ const fn number_of(dtype: DType) -> u32 {
 /// Bytes that stores of groups begin at a multiple of.
 const ALIGNMENT: u64 = 16;
 
-/// How many dense neighbours of a dtype a thread of a kernel stores at once.
+/// How many dense neighbours of a dtype a thread of a kernel stores at once. The kernel has the same list.
 fn group_of(kernel: &str, dtype: DType) -> u32 {
     match (dtype, kernel) {
-        (DType::F32, _) | (DType::F16 | DType::BF16, "uniform_single" | "normal_single") | (DType::I32, "integers") => {
-            4
-        }
+        (DType::F16 | DType::BF16, "uniform_single" | "normal_single") | (DType::I32, "integers") => 4,
         (DType::F64, "uniform_double" | "normal_double") | (DType::I64, "wide_integers") => 2,
+        (DType::F32, _) if kernel.ends_with("_single") => 4,
         _ => 1,
     }
 }
@@ -487,4 +486,37 @@ pub(crate) fn sample_rows(rows: &Rows<'_>, to: &Tensor, samples: u32, drawn: &Dr
     // tensor has.
     unsafe { launch(&TEXT, "sample_rows", index, &config, &arguments)? };
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NORMAL: Floats = Floats { single: "normal_single", double: "normal_double", numbers: [0.5, 2.0, 0.0] };
+
+    fn filled(dtype: DType, n: i64, first: i64, schedule: Schedule) -> Vec<u8> {
+        let whole = Tensor::zeros(&[n + first], dtype, "cuda").expect("it succeeds");
+        let tensor = whole.narrow(0, first, n).expect("it succeeds");
+        let drawn = Drawn { seed: 3, offset: 1 << 34, place: None };
+        floats(&tensor, &super::whole(&tensor), &drawn, schedule, &NORMAL).expect("it succeeds");
+        tensor.to_bytes().expect("it succeeds")
+    }
+
+    /// Many steps for few threads: a thread takes several of them, and the last one is cut.
+    #[test]
+    fn threads_take_several_steps() {
+        let _simulated = testkit::simulated_runtime();
+        for (dtype, of_step) in [(DType::F32, 1024), (DType::BF16, 1024), (DType::F64, 512)] {
+            for n in [130 * of_step, 130 * of_step - 3, 129 * of_step + 258] {
+                let schedule = Schedule { threads: 256, steps: 130 };
+                assert!(grid(256, 130).grid[1] < 130);
+                let bytes = filled(dtype, n, 0, schedule);
+                assert!(bytes == filled(dtype, n, 1, schedule), "{n} of {dtype}");
+                // Each step draws other words.
+                let step = usize::try_from(of_step).expect("it fits") * dtype.itemsize();
+                let steps: std::collections::BTreeSet<&[u8]> = bytes.chunks(step).collect();
+                assert_eq!(steps.len(), 130, "{n} of {dtype}");
+            }
+        }
+    }
 }

@@ -1,0 +1,34 @@
+//! Programs on the host over pinned memory: they run over copies, and what they have changed is written back.
+//!
+//! A program goes through its operands many times, and pinned memory is read and written by copies, so the copies are
+//! made once.
+
+use crate::base::error::Result;
+use crate::storage::Storage;
+use crate::tensor::Tensor;
+
+/// Whether a program has to run over copies.
+pub(super) fn is_any_pinned(tensors: &[&Tensor]) -> bool {
+    tensors.iter().any(|tensor| tensor.storage().pinned().is_some())
+}
+
+/// Runs with copies in place of tensors in pinned memory; tensors that share memory share the copy.
+pub(super) fn run(tensors: &[&Tensor], run: impl FnOnce(&[&Tensor]) -> Result<()>) -> Result<()> {
+    let mut copies: Vec<(&Storage, Storage)> = Vec::new();
+    for storage in tensors.iter().map(|tensor| tensor.storage()).filter(|storage| storage.pinned().is_some()) {
+        if !copies.iter().any(|(known, _)| known.is_same(storage)) {
+            copies.push((storage, Storage::from_bytes(&storage.read(0, storage.nbytes())?)));
+        }
+    }
+    let in_copies = |tensor: &Tensor| {
+        let copy = copies.iter().find(|(known, _)| known.is_same(tensor.storage()));
+        copy.map_or_else(|| tensor.clone(), |(_, copy)| tensor.over(copy.clone()))
+    };
+    let moved: Vec<Tensor> = tensors.iter().map(|tensor| in_copies(tensor)).collect();
+    run(&moved.iter().collect::<Vec<_>>())?;
+    for (storage, copy) in &copies {
+        let (Some(mut to), Some(from)) = (storage.host_mut(), copy.host()) else { continue };
+        to.copy_from_slice(&from);
+    }
+    Ok(())
+}

@@ -1,0 +1,298 @@
+//! The memory behind tensors.
+//!
+//! Reading order: this file ([`Storage`]), `host` (memory of the host).
+//!
+//! **Invariants:** a storage keeps its size and its place as long as it lives. Host memory is behind a lock, so that
+//! threads that share a tensor see whole operations; the lock is never held while a device is waited for. Bytes of pinned
+//! memory are copied in and out, since a device may be writing others meanwhile: what an operation on the host has not
+//! changed, it does not write back.
+
+mod host;
+
+use std::any::Any;
+use std::fmt;
+use std::ops::Range;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use c10_core::{Device, DeviceBuffer, DeviceType, PinnedBuffer};
+
+use crate::base::error::Result;
+use host::{HostMemory, Reading, Writing};
+
+/// The memory of one or several tensors (`torch.UntypedStorage`).
+///
+/// This is a handle: clones refer to the same memory.
+#[derive(Clone)]
+pub struct Storage(Memory);
+
+#[derive(Clone)]
+enum Memory {
+    Host(Arc<HostMemory>),
+    /// Host memory of the caching allocator of pinned memory.
+    Pinned(Arc<PinnedBuffer>),
+    Cuda(DeviceBuffer),
+}
+
+/// Host bytes while they are read.
+pub(crate) struct HostBytes<'a>(HostRead<'a>);
+
+enum HostRead<'a> {
+    Locked(Reading<'a>),
+    Copied(Vec<u8>),
+}
+
+/// Host bytes while they are written.
+pub(crate) struct HostBytesMut<'a>(HostWrite<'a>);
+
+enum HostWrite<'a> {
+    Locked(Writing<'a>),
+    Copied { before: Vec<u8>, now: Vec<u8>, to: &'a PinnedBuffer },
+}
+
+impl std::ops::Deref for HostBytes<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match &self.0 {
+            HostRead::Locked(reading) => reading.bytes,
+            HostRead::Copied(bytes) => bytes,
+        }
+    }
+}
+
+impl std::ops::Deref for HostBytesMut<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match &self.0 {
+            HostWrite::Locked(writing) => writing.bytes,
+            HostWrite::Copied { now, .. } => now,
+        }
+    }
+}
+
+impl std::ops::DerefMut for HostBytesMut<'_> {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        match &mut self.0 {
+            HostWrite::Locked(writing) => writing.bytes,
+            HostWrite::Copied { now, .. } => now,
+        }
+    }
+}
+
+impl Drop for HostBytesMut<'_> {
+    fn drop(&mut self) {
+        if let HostWrite::Copied { before, now, to } = &self.0 {
+            // The ranges lie in the memory, so that nothing is refused.
+            changed(before, now).for_each(|range| drop(to.write(range.start, &now[range])));
+        }
+    }
+}
+
+/// The ranges of bytes that differ.
+fn changed<'a>(before: &'a [u8], now: &'a [u8]) -> impl Iterator<Item = Range<usize>> + 'a {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        let start = at + before[at..].iter().zip(&now[at..]).position(|(before, now)| before != now)?;
+        let same = before[start..].iter().zip(&now[start..]).position(|(before, now)| before == now);
+        at = same.map_or(now.len(), |same| start + same);
+        Some(start..at)
+    })
+}
+
+impl Storage {
+    /// New memory on a device: zeros on the host, whatever was there before on a CUDA device.
+    ///
+    /// # Errors
+    /// There is not enough memory, or the device does not exist.
+    pub fn new(bytes: usize, device: Device) -> Result<Self> {
+        Ok(Self(match device.kind {
+            DeviceType::Cuda => Memory::Cuda(DeviceBuffer::new(bytes, device)?),
+            _ => Memory::Host(Arc::new(HostMemory::zeros(bytes))),
+        }))
+    }
+
+    /// New pinned memory of the host, which devices can copy from and to while the program goes on. It holds whatever was
+    /// there before.
+    ///
+    /// # Errors
+    /// There is not enough memory to pin, or the runtime cannot start.
+    pub fn new_pinned(bytes: usize) -> Result<Self> {
+        Ok(Self(Memory::Pinned(Arc::new(PinnedBuffer::new(bytes)?))))
+    }
+
+    /// Host memory with a copy of these bytes.
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8]) -> Self {
+        let mut words = vec![0_u64; bytes.len().div_ceil(8)].into_boxed_slice();
+        bytemuck::cast_slice_mut::<u64, u8>(&mut words)[..bytes.len()].copy_from_slice(bytes);
+        Self(Memory::Host(Arc::new(HostMemory::of_words(words, bytes.len()))))
+    }
+
+    /// The storage of a buffer that exists already; both refer to the same memory.
+    #[must_use]
+    pub fn from_buffer(buffer: DeviceBuffer) -> Self {
+        Self(Memory::Cuda(buffer))
+    }
+
+    /// The storage of pinned memory that exists already; both refer to the same memory.
+    #[must_use]
+    pub fn from_pinned(buffer: PinnedBuffer) -> Self {
+        Self(Memory::Pinned(Arc::new(buffer)))
+    }
+
+    /// Memory of the host that another library owns, until `keeps` is dropped.
+    ///
+    /// # Safety
+    /// - The bytes are initialised and there until `keeps` is dropped.
+    /// - As long as they are, others read and write them in turn with the caller, and not while the storage is used.
+    #[expect(unsafe_code, reason = "who names an address answers for the memory there")]
+    pub(crate) unsafe fn foreign(
+        first: NonNull<u8>,
+        len: usize,
+        keeps: Box<dyn Any + Send + Sync>,
+        is_pinned: bool,
+    ) -> Self {
+        // SAFETY: the caller's promise.
+        Self(Memory::Host(Arc::new(unsafe { HostMemory::foreign(first, len, keeps, is_pinned) })))
+    }
+
+    /// Bytes of the memory (`nbytes`).
+    #[must_use]
+    pub fn nbytes(&self) -> usize {
+        match &self.0 {
+            Memory::Host(host) => host.len(),
+            Memory::Pinned(buffer) => buffer.len(),
+            Memory::Cuda(buffer) => buffer.len(),
+        }
+    }
+
+    /// Where the memory is.
+    #[must_use]
+    pub fn device(&self) -> Device {
+        match &self.0 {
+            Memory::Host(_) | Memory::Pinned(_) => Device { kind: DeviceType::Cpu, index: None },
+            Memory::Cuda(buffer) => buffer.device(),
+        }
+    }
+
+    /// The buffer, on a CUDA device.
+    #[must_use]
+    pub fn buffer(&self) -> Option<&DeviceBuffer> {
+        if let Memory::Cuda(buffer) = &self.0 { Some(buffer) } else { None }
+    }
+
+    /// The buffer of pinned memory, where it is such.
+    #[must_use]
+    pub fn pinned(&self) -> Option<&PinnedBuffer> {
+        if let Memory::Pinned(buffer) = &self.0 { Some(buffer) } else { None }
+    }
+
+    /// Whether the memory is pinned (`is_pinned`).
+    #[must_use]
+    pub fn is_pinned(&self) -> bool {
+        match &self.0 {
+            Memory::Host(host) => host.is_pinned(),
+            Memory::Pinned(_) => true,
+            Memory::Cuda(_) => false,
+        }
+    }
+
+    /// The address of the first byte, on the host or on a device; 0 without bytes (`data_ptr`).
+    #[must_use]
+    pub fn data_ptr(&self) -> u64 {
+        match &self.0 {
+            Memory::Cuda(buffer) => buffer.address(),
+            Memory::Pinned(buffer) => buffer.address() as u64,
+            Memory::Host(host) if host.len() == 0 => 0,
+            Memory::Host(host) => host.address().as_ptr().expose_provenance() as u64,
+        }
+    }
+
+    /// Whether both are the same memory.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        match (&self.0, &other.0) {
+            (Memory::Host(first), Memory::Host(second)) => Arc::ptr_eq(first, second),
+            (Memory::Pinned(first), Memory::Pinned(second)) => first.address() == second.address(),
+            (Memory::Cuda(first), Memory::Cuda(second)) => {
+                first.address() == second.address() && first.device_index() == second.device_index()
+            }
+            _ => false,
+        }
+    }
+
+    /// The bytes, on the host.
+    pub(crate) fn host(&self) -> Option<HostBytes<'_>> {
+        match &self.0 {
+            Memory::Host(host) => Some(HostBytes(HostRead::Locked(host.read()))),
+            Memory::Pinned(buffer) => Some(HostBytes(HostRead::Copied(buffer.to_vec().ok()?))),
+            Memory::Cuda(_) => None,
+        }
+    }
+
+    /// The bytes to be written, on the host.
+    pub(crate) fn host_mut(&self) -> Option<HostBytesMut<'_>> {
+        match &self.0 {
+            Memory::Host(host) => Some(HostBytesMut(HostWrite::Locked(host.write()))),
+            Memory::Pinned(to) => {
+                let before = to.to_vec().ok()?;
+                Some(HostBytesMut(HostWrite::Copied { now: before.clone(), before, to }))
+            }
+            Memory::Cuda(_) => None,
+        }
+    }
+
+    /// A copy of a range of the bytes, after the work of the current stream where it is on a device.
+    pub(crate) fn read(&self, offset: usize, len: usize) -> Result<Vec<u8>> {
+        // A view without elements may begin anywhere.
+        if len == 0 {
+            return Ok(Vec::new());
+        }
+        match &self.0 {
+            Memory::Host(host) => Ok(host.read().bytes[offset..offset + len].to_vec()),
+            Memory::Pinned(buffer) => {
+                let mut bytes = vec![0; len];
+                buffer.read(offset, &mut bytes)?;
+                Ok(bytes)
+            }
+            Memory::Cuda(buffer) => {
+                let mut bytes = vec![0; len];
+                buffer.copy_to_slice(offset, &mut bytes)?;
+                Ok(bytes)
+            }
+        }
+    }
+
+    /// Writes bytes, ordered on the current stream where it is on a device.
+    pub(crate) fn write(&self, offset: usize, bytes: &[u8]) -> Result<()> {
+        match &self.0 {
+            Memory::Host(host) => host.write().bytes[offset..offset + bytes.len()].copy_from_slice(bytes),
+            Memory::Pinned(buffer) => buffer.write(offset, bytes)?,
+            Memory::Cuda(buffer) => buffer.copy_from_slice(offset, bytes)?,
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Storage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let pinned = if self.is_pinned() { " pinned" } else { "" };
+        write!(f, "Storage({} bytes on {}{pinned})", self.nbytes(), self.device())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::changed;
+
+    #[test]
+    fn only_what_differs_is_written_back() {
+        let ranges = |before: &[u8], now: &[u8]| changed(before, now).collect::<Vec<_>>();
+        assert_eq!(ranges(b"abcdef", b"abcdef"), []);
+        assert_eq!(ranges(b"abcdef", b"xbcyzf"), [0..1, 3..5]);
+        assert_eq!(ranges(b"abc", b"dec"), vec![0..2]);
+        assert_eq!(ranges(b"", b""), []);
+    }
+}
