@@ -9,6 +9,8 @@ pub mod common;
 pub mod conformance;
 
 #[forbid(unsafe_code)]
+pub mod every;
+#[forbid(unsafe_code)]
 pub mod fills;
 pub mod kernels;
 pub mod ops;

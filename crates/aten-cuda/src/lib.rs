@@ -15,18 +15,19 @@
 //! # Ok::<(), aten_cuda::Error>(())
 //! ```
 //!
-//! # Reading order
-//! The folders, from the lowest up; each imports only those before it:
+//! # Layers
+//! The folders, from the lowest up, which is the reading order; each imports only those before it:
 //!
-//! - `base`: dtypes, scalars, promotion, shapes, errors;
-//! - `report`: errors that kernels find;
-//! - `storage`: the memory behind tensors;
-//! - `tensor`: the tensor, its views and how it is made, read and printed;
-//! - `launch`: kernels in memory of the runtime, and launching them;
-//! - `random`: generators and what is drawn from them;
-//! - `ops`: the operations, a file for each family;
-//! - `interop`: tensors of other libraries and files;
-//! - `graphed`: functions of tensors that are captured and replayed.
+//! - `base`: dtypes, scalars, promotion, shapes, errors
+//! - `report`: errors that kernels find
+//! - `storage`: the memory behind tensors
+//! - `tensor`: the tensor, its views and how it is made, read and printed
+//! - `iterate`: in which order operands are visited
+//! - `launch`: programs on the host and kernels on devices
+//! - `random`: generators and what is drawn from them
+//! - `ops`: the operations, a file or folder for each family
+//! - `interop`: tensors of other libraries and files
+//! - `graphed`: functions of tensors that are captured and replayed
 //!
 //! # Invariants
 //! - Memory comes from `c10-core` alone.

@@ -30,10 +30,15 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "softmax", run: || ramp(&[8, 100])?.softmax(1, None)?.to_bytes() },
     Scenario { name: "cumsum", run: || ramp(&[4, 500])?.cumsum(1, None)?.to_bytes() },
     Scenario {
+        name: "long running sum",
+        run: || ramp(&[12_500, 1])?.expand(&[12_500, 2])?.copy()?.cumsum(0, DType::F64)?.to_bytes(),
+    },
+    Scenario {
         name: "cross entropy",
         run: || ramp(&[6, 8])?.cross_entropy(&places(6, 8)?, &CrossEntropy::default())?.to_bytes(),
     },
     Scenario { name: "sort", run: || both(ramp(&[3, 700])?.sort(1, true)?) },
+    Scenario { name: "sort of a long row", run: || both(ramp(&[2100])?.to_dtype(DType::I16)?.sort(0, true)?) },
     Scenario { name: "topk", run: || both(ramp(&[4, 300])?.topk(5, 1, true)?) },
     Scenario { name: "unique", run: || places(100, 7)?.unique()?.0.to_bytes() },
     Scenario { name: "nonzero", run: || places(50, 2)?.nonzero()?.to_bytes() },
@@ -54,6 +59,13 @@ const SCENARIOS: &[Scenario] = &[
         },
     },
     Scenario { name: "matmul", run: || ramp(&[20, 30])?.matmul(&ramp(&[30, 10])?)?.to_bytes() },
+    Scenario {
+        name: "matmul of halves",
+        run: || {
+            let a = ramp(&[5, 7])?.to_dtype(DType::F16)?;
+            a.matmul(&a.t()?)?.to_bytes()
+        },
+    },
     Scenario { name: "bmm", run: || ramp(&[2, 5, 6])?.bmm(&ramp(&[2, 6, 4])?)?.to_bytes() },
     Scenario {
         name: "uniform_",

@@ -3,7 +3,7 @@
 
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
 
-use aten_cuda::{DType, Tensor, table};
+use aten_cuda::{DType, Scalar, Tensor, table};
 use half::{bf16, f16};
 
 /// The true sigmoid, which keeps its digits on both sides in `f64`.
@@ -25,6 +25,21 @@ fn truth(function: &str, x: f64, erfc: f64) -> f64 {
     match function {
         "sigmoid" => sigmoid(x),
         "silu" => x * sigmoid(x),
+        "mish" => x * x.exp().ln_1p().tanh(),
+        "softplus" => {
+            if x > 20.0 {
+                x
+            } else {
+                x.exp().ln_1p()
+            }
+        }
+        "logsigmoid" => {
+            if x.is_nan() {
+                x
+            } else {
+                x.min(0.0) - (-x.abs()).exp().ln_1p()
+            }
+        }
         "gelu" => or_zero(x < -8.2924, x, 0.5 * erfc),
         _ => or_zero(tanh_argument(x) < -38.12, x, sigmoid(tanh_argument(x))),
     }
@@ -42,7 +57,13 @@ fn check(function: &'static str, dtype: DType) {
     let device = host.cuda(None).expect("it succeeds");
     let apply = |tensor: &Tensor| {
         let operation = table().find(|operation| operation.name == function).expect("there is one");
-        operation.apply(&[tensor.into()], &[]).expect("it succeeds").to_bytes().expect("it succeeds")
+        // Only one of them takes numbers.
+        let numbers = [Scalar::Float(1.0), Scalar::Float(20.0)];
+        operation
+            .apply(&[tensor.into()], &numbers[..operation.numbers])
+            .expect("it succeeds")
+            .to_bytes()
+            .expect("it succeeds")
     };
     let wide = host.to_dtype(DType::F64).expect("it succeeds");
     let erfc = wide.mul(-FRAC_1_SQRT_2).and_then(|scaled| scaled.erfc()).and_then(|tails| tails.to_vec::<f64>());
@@ -63,7 +84,7 @@ fn check(function: &'static str, dtype: DType) {
 #[test]
 fn every_input_gives_its_true_result() {
     let _simulated = testkit::simulated_runtime();
-    for function in ["gelu", "gelu_tanh", "sigmoid", "silu"] {
+    for function in ["gelu", "gelu_tanh", "sigmoid", "silu", "mish", "softplus", "logsigmoid"] {
         check(function, DType::F16);
         check(function, DType::BF16);
     }

@@ -46,6 +46,9 @@ it where `WRITE_OPERATIONS` is set. Beside each stands what PyTorch 2.11 answers
 /// An operation, and what it answers for operands of ones.
 type Try = Box<dyn Fn(&Tensor) -> Result<Tensor>>;
 
+/// The dtype of what an operation gives, by its row; nothing where the row refuses.
+type Answer = Box<dyn Fn(DType) -> Option<DType>>;
+
 /// Rows of pointwise operations that are forms of others: what they are called in the page, or nothing.
 fn name_of(row: &'static str) -> Option<&'static str> {
     match row {
@@ -73,8 +76,8 @@ fn pointwise() -> Vec<(&'static str, Try)> {
 }
 
 /// Reductions and scans answer from their rows.
-fn declared(kind: &str) -> Vec<(&'static str, Box<dyn Fn(DType) -> Option<DType>>)> {
-    let answer = |row: &'static aten_cuda::Reduction| -> Box<dyn Fn(DType) -> Option<DType>> {
+fn declared(kind: &str) -> Vec<(&'static str, Answer)> {
+    let answer = |row: &'static aten_cuda::Reduction| -> Answer {
         Box::new(move |dtype| row.accepts(dtype).then(|| row.result_dtypes(dtype)[0]))
     };
     let norm = |name: &'static str| match name {
@@ -267,8 +270,12 @@ fn the_page_is_that_of_the_declarations() {
     page.family("Products and rows", &tried(matrices_and_rows()));
     page.family("Making, copying", &tried(making()));
     page.family("Random numbers", &tried(drawing()));
-    for w in &page.wrong { eprintln!("WRONG {w}"); }
-    for g in page.gaps.lines() { eprintln!("GAP {g}"); }
+    for w in &page.wrong {
+        eprintln!("WRONG {w}");
+    }
+    for g in page.gaps.lines() {
+        eprintln!("GAP {g}");
+    }
     assert_eq!(page.wrong, [""; 0]);
     let gaps = if page.gaps.is_empty() { "None.\n" } else { &page.gaps };
     let text = format!(

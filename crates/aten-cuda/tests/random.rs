@@ -693,6 +693,47 @@ fn groups_have_the_bits_of_single_elements() -> Result<()> {
     Ok(())
 }
 
+/// Groups of 16 bytes, and smaller ones, take the words of their thread's blocks in turn.
+#[test]
+fn masks_go_by_the_words_of_their_groups() -> Result<()> {
+    let _simulated = testkit::simulated_runtime();
+    let keep = 1.0 - 0.3_f64;
+    for dtype in FLOATS {
+        let whole = 16 / dtype.itemsize() as i64;
+        // The second count leaves the second half of a group over; the last one takes a second step.
+        for (n, group) in [(whole * 700, whole), (whole * 300 + whole / 2, whole / 2), (4 * THREADS + 64, whole)] {
+            if group == 1 || (n > 4 * THREADS && dtype != DType::F32) {
+                continue;
+            }
+            let input: Vec<f64> =
+                (0..n).map(|at| [1.5, -2.0, f64::INFINITY, -0.0, f64::NAN][at as usize % 5]).collect();
+            let input = Tensor::from_slice(&input, &[n])?.to_dtype(dtype)?;
+            random::manual_seed(21)?;
+            let (output, mask) = input.cuda(None)?.native_dropout(0.3, None)?;
+            let (mask, output, input) = (mask.to_bools()?, numbers(&output), numbers(&input));
+            let one = numbers(&Tensor::full(&[1], 1.0 / keep, dtype, "cuda")?)[0];
+            let threads = ((n + 255) / 256 * 256).min(THREADS);
+            for (at, kept) in mask.iter().enumerate() {
+                let (number, within) = (at as i64 / group, at as i64 % group);
+                let (step, thread, blocks) = (number / threads, number % threads, (group + 3) / 4);
+                let block = step * blocks + within / 4;
+                let word = philox(21, block as u64, thread as u64)[within as usize % 4];
+                let unit = (word as f32).mul_add((-32_f32).exp2(), (-33_f32).exp2());
+                let wanted = if dtype == DType::F64 { f64::from(unit) < keep } else { unit < keep as f32 };
+                assert_eq!(*kept, wanted, "{dtype}, {at} of {n}");
+                // 1.5 is no power of two, so its product is rounded once more in 16 bits.
+                let exact = if *kept { input[at] * one } else { input[at] * 0.0 };
+                let near = (output[at] - exact).abs() <= exact.abs() / 256.0
+                    && output[at].is_sign_negative() == exact.is_sign_negative();
+                let same =
+                    near || (exact.is_infinite() && output[at] == exact) || (exact.is_nan() && output[at].is_nan());
+                assert!(same, "{dtype}, {at} of {n}: {} instead of {exact}", output[at]);
+            }
+        }
+    }
+    Ok(())
+}
+
 /// The first and the last numbers that PyTorch drew of means 0 to 19 and deviations 0 to 19/4, with the seed 7.
 #[test]
 fn each_normal_number_has_its_own_moments() -> Result<()> {

@@ -13,8 +13,8 @@ const SHARED: [(DType, i64); 7] = [
     (DType::F32, 12_288),
     (DType::F64, 6144),
     (DType::I64, 6144),
-    (DType::C64, 3072),
-    (DType::C128, 1024),
+    (DType::C64, 6144),
+    (DType::C128, 2048),
 ];
 
 /// Numbers from -2 to 2, whose sums `f32` has exactly.
@@ -60,7 +60,7 @@ fn rows_of_several_tiles() -> Result<()> {
 
 #[test]
 fn rows_of_several_groups() -> Result<()> {
-    for (dtype, tile) in [(DType::I64, 6144), (DType::C128, 1024)] {
+    for (dtype, tile) in [(DType::I64, 6144), (DType::C128, 2048)] {
         for tiles in [32, 33, 65] {
             let n = tiles * tile - 3;
             on_both(&summands(n, dtype)?, |row| Ok(vec![row.cumsum(0, None)?]))?;

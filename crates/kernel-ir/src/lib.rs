@@ -25,6 +25,17 @@
 //! # Ok::<(), kernel_ir::GraphError>(())
 //! ```
 //!
+//! # Layers
+//! From the lowest up; each imports only those before it:
+//!
+//! - `types`: the types of values
+//! - `math`: functions that are more than an instruction
+//! - `graph`: typed expressions, checked as they are built
+//! - `eval`: programs on the host
+//! - `ptx`: the writer of texts
+//! - `pointwise`: kernels over elements
+//! - `reduce`: kernels over rows
+//!
 //! # Invariants
 //! The crate is pure: it knows no tensor and no driver, keeps no global state, and the same graph and schedule give the
 //! same text, byte by byte.

@@ -50,6 +50,9 @@ pub enum Math {
     Exp2Near,
     /// One over a number by the GPU's instruction, with a relative error below 2^-23; zero where it is below 2^-126.
     RecipNear,
+    /// The logarithm to the base of two by the GPU's instruction: with an error below 2^-22, which is relative outside of
+    /// 0.5 to 2. For results that are rounded to 16 bits.
+    Log2Near,
     /// The greatest common divisor of two integers, by the remainders of their magnitudes as they are given.
     Gcd,
     /// An integer to the power of another one; one over it, cut to an integer, for exponents below zero.
@@ -58,7 +61,7 @@ pub enum Math {
 
 impl Math {
     /// Every function.
-    pub const ALL: [Self; 33] = [
+    pub const ALL: [Self; 34] = [
         Self::Exp,
         Self::Exp2,
         Self::Expm1,
@@ -90,6 +93,7 @@ impl Math {
         Self::Fmod,
         Self::Exp2Near,
         Self::RecipNear,
+        Self::Log2Near,
         Self::Gcd,
         Self::Powi,
     ];
@@ -129,6 +133,7 @@ impl Math {
             Self::Fmod => "fmod",
             Self::Exp2Near => "exp2_near",
             Self::RecipNear => "recip_near",
+            Self::Log2Near => "log2_near",
             Self::Gcd => "gcd",
             Self::Powi => "powi",
         }
@@ -148,7 +153,7 @@ impl Math {
     pub const fn types(self) -> [Type; 2] {
         match self {
             Self::Gcd | Self::Powi => [Type::I32, Type::I64],
-            Self::Exp2Near | Self::RecipNear => [Type::F32, Type::F32],
+            Self::Exp2Near | Self::RecipNear | Self::Log2Near => [Type::F32, Type::F32],
             _ => [Type::F32, Type::F64],
         }
     }
@@ -156,7 +161,7 @@ impl Math {
     /// Whether it is one instruction of a GPU.
     #[must_use]
     pub const fn is_instruction(self) -> bool {
-        matches!(self, Self::Exp2Near | Self::RecipNear)
+        matches!(self, Self::Exp2Near | Self::RecipNear | Self::Log2Near)
     }
 
     /// Whether the result is the exact one, rounded: the host and a GPU then have the same.

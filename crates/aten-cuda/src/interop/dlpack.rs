@@ -350,7 +350,7 @@ fn numbers(first: *const i64, count: i32) -> Result<Option<Dims>> {
     Ok(Some(Dims::from_slice(unsafe { std::slice::from_raw_parts(first, count) })))
 }
 
-fn refused(reason: &str) -> crate::Error {
+fn refused(reason: &str) -> crate::base::error::Error {
     invalid(format!("from_dlpack: {reason}"))
 }
 

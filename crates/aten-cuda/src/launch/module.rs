@@ -15,6 +15,8 @@ use std::cell::RefCell;
 
 use c10_core::{DeviceIndex, Error, Module, Runtime};
 
+use crate::base::error::Result;
+
 /// The text of a kernel that was compiled.
 ///
 /// ```
@@ -56,7 +58,7 @@ thread_local! {
 ///
 /// # Errors
 /// That of `f`.
-pub fn kernel_texts(f: impl FnOnce() -> crate::Result<()>) -> crate::Result<Vec<KernelText>> {
+pub fn kernel_texts(f: impl FnOnce() -> Result<()>) -> Result<Vec<KernelText>> {
     let outer = TEXTS.replace(Some(Vec::new()));
     let done = f();
     let texts = TEXTS.replace(outer).unwrap_or_default();

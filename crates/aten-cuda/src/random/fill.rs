@@ -478,7 +478,7 @@ fn falling(first: &Tensor, second: &Tensor) -> Vec<usize> {
     order
 }
 
-pub(super) fn refused(text: String) -> crate::Error {
+pub(super) fn refused(text: String) -> crate::base::error::Error {
     RandomError::Parameter(text).into()
 }
 
@@ -487,7 +487,7 @@ fn kernel(tensor: &Tensor, name: &str) -> String {
     format!("{name}_{}", if tensor.is_cuda() { "cuda" } else { "cpu" })
 }
 
-fn not_implemented(kernel: &str, dtype: DType) -> crate::Error {
+fn not_implemented(kernel: &str, dtype: DType) -> crate::base::error::Error {
     TensorError::NotImplemented { kernel: kernel.to_owned(), dtype }.into()
 }
 

@@ -21,6 +21,7 @@ pub(crate) use read::{Places, read_complex, scalar_of};
 pub use typed::{TypedElement, TypedStorage, TypedTensor};
 
 use crate::base::dtype::DType;
+use crate::base::error::Result;
 use crate::base::scalar::Scalar;
 use crate::base::shape::{self, Dims};
 use crate::storage::Storage;
@@ -128,7 +129,7 @@ impl Tensor {
     ///
     /// # Errors
     /// There is no such dimension.
-    pub fn size(&self, dim: i64) -> crate::Result<i64> {
+    pub fn size(&self, dim: i64) -> Result<i64> {
         let at = shape::wrap_dim(dim, self.dim())?;
         Ok(self.sizes.get(at).copied().unwrap_or(1))
     }
@@ -194,7 +195,7 @@ impl Tensor {
     ///
     /// # Errors
     /// The stream is of another device or runtime, or the driver's error.
-    pub fn record_stream(&self, stream: &c10_core::Stream) -> crate::Result<()> {
+    pub fn record_stream(&self, stream: &c10_core::Stream) -> Result<()> {
         match (self.storage.buffer(), self.storage.pinned()) {
             (Some(buffer), _) => buffer.record_stream(stream)?,
             (_, Some(pinned)) => pinned.record_stream(stream)?,

@@ -17,7 +17,7 @@ mod sealed {
     pub trait Sealed {}
     impl Sealed for c10_core::Device {}
     impl Sealed for &str {}
-    impl Sealed for &crate::Tensor {}
+    impl Sealed for &crate::tensor::Tensor {}
 }
 
 impl ToDevice for Device {
@@ -39,7 +39,7 @@ impl ToDevice for &str {
     }
 }
 
-impl ToDevice for &crate::Tensor {
+impl ToDevice for &crate::tensor::Tensor {
     fn to_device(self) -> Result<Device> {
         Ok(self.device())
     }

@@ -40,6 +40,7 @@ pub(crate) fn of_f64(function: Math, a: f64, b: f64) -> f64 {
         Math::Fmod => a % b,
         Math::Exp2Near => normal(a.exp2()),
         Math::RecipNear => normal(1.0 / normal(a)),
+        Math::Log2Near => normal(a).log2(),
         // A program has these on integers only.
         Math::Gcd | Math::Powi => f64::NAN,
     }

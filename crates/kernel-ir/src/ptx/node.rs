@@ -184,6 +184,7 @@ impl Writer {
         match (function, ty) {
             (Math::Exp, Type::F32) => return self.exp_f32(a),
             (Math::Exp2Near, _) => return self.make(Class::Float32, "ex2.approx.ftz.f32", format_args!("{a}")),
+            (Math::Log2Near, _) => return self.make(Class::Float32, "lg2.approx.ftz.f32", format_args!("{a}")),
             (Math::RecipNear, _) => return self.make(Class::Float32, "rcp.approx.ftz.f32", format_args!("{a}")),
             _ => {}
         }

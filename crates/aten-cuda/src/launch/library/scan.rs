@@ -37,8 +37,8 @@ fn kernels(dtype: DType) -> Option<Kernels> {
         DType::F32 => (["cumsum_f32", "cumprod_f32"], 12, 1),
         DType::F64 => (["cumsum_f64", "cumprod_f64"], 12, 2),
         DType::I64 => (["cumsum_i64", "cumprod_i64"], 12, 2),
-        DType::C64 => (["cumsum_c64", "cumprod_c64"], 6, 2),
-        DType::C128 => (["cumsum_c128", "cumprod_c128"], 4, 4),
+        DType::C64 => (["cumsum_c64", "cumprod_c64"], 12, 2),
+        DType::C128 => (["cumsum_c128", "cumprod_c128"], 8, 4),
         DType::Bool | DType::U8 | DType::I8 | DType::I16 | DType::I32 | DType::C32 => return None,
     };
     let tile = i64::from(THREADS) * vectors * 16 / i64::try_from(dtype.itemsize()).unwrap_or(16);

@@ -1,6 +1,6 @@
 //! Functions between the layers of neural networks (`torch.nn.functional`).
 
-use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI, LOG2_E};
+use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI, LN_2, LOG2_E};
 
 use kernel_ir::{Binary, Compare, Graph, Math, Value};
 
@@ -92,20 +92,49 @@ const fn is_half(dtype: DType) -> bool {
     matches!(dtype, DType::F16 | DType::BF16)
 }
 
+/// How many times larger powers of e are kept for results of 16 bits, so that small ones do not vanish.
+const RAISED: f64 = 64.0;
+
+/// e to the power of a value times a sign, 2^64 times and as it is.
+fn power_near(graph: &mut Graph, sign: f64, value: Value) -> [Value; 2] {
+    let (scale, raised) = (like(graph, value, sign * LOG2_E), like(graph, value, RAISED));
+    let exponent = graph.fma(scale, value, raised);
+    let raised = graph.call(Math::Exp2Near, &[exponent]);
+    [raised, lowered(graph, raised)]
+}
+
+/// A number without the factor of 2^64.
+fn lowered(graph: &mut Graph, raised: Value) -> Value {
+    let small = like(graph, raised, (-RAISED).exp2());
+    mul(graph, raised, small)
+}
+
 /// The sigmoid for results of 16 bits, with a relative error below 2^-18. The power of e is below one, so that nothing
-/// overflows, and is kept 2^64 times larger until the end, so that small ones do not vanish.
+/// overflows.
 fn sigmoid_near(graph: &mut Graph, value: Value) -> Value {
-    let (one, small) = (like(graph, value, 1.0), like(graph, value, (-64.0_f64).exp2()));
-    let (scale, raised) = (like(graph, value, -LOG2_E), like(graph, value, 64.0));
+    let one = like(graph, value, 1.0);
     let magnitude = abs(graph, value);
-    let exponent = graph.fma(scale, magnitude, raised);
-    let power = graph.call(Math::Exp2Near, &[exponent]);
-    let divisor = graph.fma(power, small, one);
+    let [_, power] = power_near(graph, -1.0, magnitude);
+    let divisor = add(graph, power, one);
     let part = graph.call(Math::RecipNear, &[divisor]);
-    let power = mul(graph, power, small);
     let negative = compare_with(graph, Compare::Lt, value, 0.0);
     let factor = graph.select(negative, power, one);
     mul(graph, part, factor)
+}
+
+/// The logarithm of one plus a power of e, for results of 16 bits. Near one the logarithm loses what a series keeps.
+fn log1p_near(graph: &mut Graph, [raised, power]: [Value; 2]) -> Value {
+    let (one, ln_2) = (like(graph, power, 1.0), like(graph, power, LN_2));
+    let sum = add(graph, power, one);
+    let log = graph.call(Math::Log2Near, &[sum]);
+    let log = mul(graph, log, ln_2);
+    let (third, half) = (like(graph, power, 1.0 / 3.0), like(graph, power, -0.5));
+    let series = graph.fma(power, third, half);
+    let series = graph.fma(power, series, one);
+    let series = mul(graph, raised, series);
+    let series = lowered(graph, series);
+    let is_small = compare_with(graph, Compare::Lt, power, 1.0 / 64.0);
+    graph.select(is_small, series, log)
 }
 
 /// A factor times the sigmoid of a value.
@@ -118,10 +147,15 @@ fn times_sigmoid(graph: &mut Graph, dtype: DType, factor: Value, value: Value) -
     div(graph, factor, divisor)
 }
 
-fn logsigmoid_of(graph: &mut Graph, _: DType, values: &[Value]) -> Value {
+fn logsigmoid_of(graph: &mut Graph, dtype: DType, values: &[Value]) -> Value {
     let zero = like(graph, values[0], 0.0);
     let low = extreme(graph, Binary::Min, zero, values[0]);
     let magnitude = abs(graph, values[0]);
+    if is_half(dtype) {
+        let powers = power_near(graph, -1.0, magnitude);
+        let rest = log1p_near(graph, powers);
+        return sub(graph, low, rest);
+    }
     let negative = neg(graph, magnitude);
     let power = graph.call(Math::Exp, &[negative]);
     let rest = graph.call(Math::Log1p, &[power]);
@@ -218,17 +252,45 @@ fn zero_below(graph: &mut Graph, argument: Value, bound: f64, result: Value) -> 
     graph.select(below, zeroed, result)
 }
 
-fn mish_of(graph: &mut Graph, _: DType, values: &[Value]) -> Value {
+fn mish_of(graph: &mut Graph, dtype: DType, values: &[Value]) -> Value {
+    if is_half(dtype) {
+        return mish_near(graph, values[0]);
+    }
     let power = graph.call(Math::Exp, values);
     let soft = graph.call(Math::Log1p, &[power]);
     let tangent = graph.call(Math::Tanh, &[soft]);
     mul(graph, values[0], tangent)
 }
 
-fn softplus_of(graph: &mut Graph, _: DType, values: &[Value]) -> Value {
+/// [`mish_of`] for results of 16 bits. The tangent is n / (n + 2) with n = p (p + 2) for the power p of e; from 20 on it
+/// is one.
+fn mish_near(graph: &mut Graph, value: Value) -> Value {
+    let (two, bound) = (like(graph, value, 2.0), like(graph, value, 20.0));
+    let low = extreme(graph, Binary::Min, value, bound);
+    let [raised, power] = power_near(graph, 1.0, low);
+    let sum = add(graph, power, two);
+    let raised = mul(graph, raised, sum);
+    let n = lowered(graph, raised);
+    let divisor = add(graph, n, two);
+    let part = graph.call(Math::RecipNear, &[divisor]);
+    let raised = mul(graph, raised, part);
+    let tangent = lowered(graph, raised);
+    mul(graph, value, tangent)
+}
+
+fn softplus_of(graph: &mut Graph, dtype: DType, values: &[Value]) -> Value {
     let &[value, beta, threshold] = values else { return values[0] };
     let scaled = mul(graph, value, beta);
     let linear = graph.compare(Compare::Gt, scaled, threshold);
+    if is_half(dtype) {
+        // From 20 on, 16 bits do not tell the result from the argument.
+        let large = compare_with(graph, Compare::Gt, scaled, 20.0);
+        let powers = power_near(graph, 1.0, scaled);
+        let log = log1p_near(graph, powers);
+        let soft = graph.select(large, scaled, log);
+        let soft = div(graph, soft, beta);
+        return graph.select(linear, value, soft);
+    }
     let power = graph.call(Math::Exp, &[scaled]);
     let log = graph.call(Math::Log1p, &[power]);
     let soft = div(graph, log, beta);

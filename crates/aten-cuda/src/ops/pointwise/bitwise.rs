@@ -62,7 +62,7 @@ fn is_true(graph: &mut Graph, value: Value) -> Value {
     graph.convert(value, Type::Bool)
 }
 
-fn not_complex(graph: &mut Graph, _: crate::DType, values: &[Pair]) -> Pair {
+fn not_complex(graph: &mut Graph, _: crate::base::dtype::DType, values: &[Pair]) -> Pair {
     let (any, zero) = complex::either(graph, values[0], is_true);
     (graph.unary(Unary::Not, any), zero)
 }

@@ -183,7 +183,7 @@ pub(crate) fn check_output(output: &Tensor, dtype: DType, sizes: &[i64], input: 
 }
 
 /// The output has another dtype than the result.
-pub(crate) fn dtype_error(wanted: DType, found: DType) -> crate::Error {
+pub(crate) fn dtype_error(wanted: DType, found: DType) -> crate::base::error::Error {
     invalid(format!("Expected out tensor to have dtype {}, but got {} instead", cpp_name(wanted), cpp_name(found)))
 }
 

@@ -152,7 +152,7 @@ fn run(operation: &'static Operation, input: &Tensor, dim: i64, computed: DType,
         }
         Plan::Shared(running) => {
             let (input, turned) = (turn(input, at)?.to_dtype(computed)?.contiguous()?, Turned::of(outputs, at)?);
-            if !library::scan(running, &turned.made[0], &input)? {
+            if !library::scan(running, &turned.made[0], &input).of(operation.name, &[&input])? {
                 rows(operation, &input, -1, computed, &[&turned.made[0]])?;
             }
             turned.finish(outputs, at)

@@ -244,6 +244,29 @@ pub(crate) struct Dropout<'a> {
     pub(crate) scale: f64,
 }
 
+impl Dropout<'_> {
+    /// How many words keep their element: those whose number in (0, 1] is below what is kept. The numbers are floats of 32
+    /// bits and rise with the words, so that the first word that drops its element is near that share of all words.
+    #[expect(clippy::cast_possible_truncation, reason = "words are rounded to floats, as their numbers are")]
+    #[expect(clippy::cast_precision_loss, reason = "words are rounded to floats, as their numbers are")]
+    #[expect(clippy::cast_sign_loss, reason = "what is kept is not negative")]
+    fn words_below(&self) -> u32 {
+        const WORDS: f64 = (1_u64 << 32) as f64;
+        // Numbers and share are rounded by less than half of it.
+        const WINDOW: u64 = 1024;
+        let is_double = self.input.dtype() == DType::F64;
+        let keep = if is_double { self.keep } else { f64::from(self.keep as f32) };
+        let number = |word: u64| f64::from((word as u32 as f32) * (1.0 / WORDS as f32) + (0.5 / WORDS) as f32);
+        let near = (keep * WORDS) as u64;
+        let (mut low, mut high) = (near.saturating_sub(WINDOW), (near + WINDOW).min(u64::from(u32::MAX)));
+        while low < high {
+            let middle = u64::midpoint(low, high);
+            if number(middle) < keep { low = middle + 1 } else { high = middle }
+        }
+        low as u32
+    }
+}
+
 /// Drops elements of dense tensors of one layout, in groups.
 pub(crate) fn dropout_groups(dropout: &Dropout<'_>, group: u32, drawn: &Drawn, threads: u32) -> Result<()> {
     let (_, index) = device(dropout.input)?;
@@ -264,10 +287,12 @@ pub(crate) fn dropout_groups(dropout: &Dropout<'_>, group: u32, drawn: &Drawn, t
         threads.into(),
         group.into(),
         number_of(dropout.input.dtype()).into(),
-        dropout.keep.into(),
+        dropout.words_below().into(),
         dropout.scale.into(),
     ];
-    let config = grid(threads, u32::try_from(steps).unwrap_or(u32::MAX));
+    // One step for each thread has the most loads under way.
+    let steps = u32::try_from(steps).unwrap_or(GRID_Y).min(GRID_Y);
+    let config = LaunchConfig { grid: [threads / BLOCK, steps, 1], block: [BLOCK, 1, 1], shared_bytes: 0 };
     // SAFETY: the kernel goes over `n` elements one after another, of three dense tensors that have as many. The group
     // divides `n`: the caller has seen to it.
     unsafe { launch(&TEXT, "dropout_groups", index, &config, &arguments)? };
@@ -294,7 +319,7 @@ pub(crate) fn dropout_single(dropout: &Dropout<'_>, drawn: &Drawn, schedule: Sch
         dropout.input.numel().unsigned_abs().into(),
         schedule.threads.into(),
         number_of(dropout.input.dtype()).into(),
-        dropout.keep.into(),
+        dropout.words_below().into(),
         dropout.scale.into(),
         (&views[0].0).into(),
         (&views[1].0).into(),
@@ -491,6 +516,26 @@ pub(crate) fn sample_rows(rows: &Rows<'_>, to: &Tensor, samples: u32, drawn: &Dr
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    #[expect(clippy::cast_possible_truncation, reason = "words and shares are rounded to floats, as in the kernel")]
+    #[expect(clippy::cast_precision_loss, reason = "words and shares are rounded to floats, as in the kernel")]
+    fn words_are_kept_by_their_numbers() {
+        let number = |word: u32| (word as f32).mul_add((-32_f32).exp2(), (-33_f32).exp2());
+        for dtype in [DType::F32, DType::F64] {
+            let tensor = Tensor::zeros(&[1], dtype, "cpu").expect("it succeeds");
+            for keep in [0.0, 1e-12, 1e-9, 0.1, 0.25, 0.5, 0.9, 1.0 - 0.1, 0.999_999_94, 1.0 - 1e-9, 1.0] {
+                let (input, output, mask) = (&tensor, &tensor, &tensor);
+                let below = Dropout { input, output, mask, keep, scale: 1.0 }.words_below();
+                let is_kept = |word: u32| match dtype {
+                    DType::F64 => f64::from(number(word)) < keep,
+                    _ => number(word) < keep as f32,
+                };
+                assert!(below == 0 || is_kept(below - 1), "{keep}: {below}");
+                assert!(!is_kept(below), "{keep}: {below}");
+            }
+        }
+    }
 
     const NORMAL: Floats = Floats { single: "normal_single", double: "normal_double", numbers: [0.5, 2.0, 0.0] };
 
