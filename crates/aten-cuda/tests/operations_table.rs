@@ -40,7 +40,8 @@ it where `WRITE_OPERATIONS` is set. Beside each stands what PyTorch 2.11 answers
 - **x**: there, as in PyTorch; where the result has another dtype, that dtype;
 - **-**: refused, as in PyTorch;
 - **gap**: PyTorch has it, this library not;
-- **more**: this library has it, PyTorch not.
+- **more**: this library has it, PyTorch not;
+- a star after the name: what PyTorch answers has not been recorded.
 ";
 
 /// An operation, and what it answers for operands of ones.
@@ -212,12 +213,17 @@ struct Page {
 impl Page {
     fn family(&mut self, title: &str, rows: &[(&'static str, Vec<Option<DType>>)]) {
         let torch = torch();
-        let names: Vec<&str> = DTYPES.iter().map(|(_, name)| *name).collect();
+        let names: Vec<&'static str> = DTYPES.iter().map(|(_, name)| *name).collect();
         let _ = writeln!(self.text, "\n## {title}\n\n| operation | {} |", names.join(" | "));
         let _ = writeln!(self.text, "|---|{}", "---|".repeat(DTYPES.len()));
         for (name, answers) in rows {
             let Some(peer) = torch.get(name) else {
-                self.wrong.push(format!("no answer of PyTorch for {name}"));
+                let cells = answers.iter().zip(names.iter().copied()).map(|(answer, own)| match answer.map(short) {
+                    None => "-",
+                    Some(found) if found == own => "x",
+                    Some(found) => found,
+                });
+                let _ = writeln!(self.text, "| `{name}` * | {} |", cells.collect::<Vec<_>>().join(" | "));
                 continue;
             };
             let cells: Vec<&str> = (0..DTYPES.len()).map(|at| self.cell(name, at, answers[at], peer[at])).collect();
