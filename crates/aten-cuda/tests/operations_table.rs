@@ -67,7 +67,11 @@ fn pointwise() -> Vec<(&'static str, Try)> {
             let is_condition = |at: usize| at == 0 && operation.takes_condition;
             let operands: Vec<Operand<'_>> =
                 (0..operation.arity).map(|at| if is_condition(at) { &condition } else { x }.into()).collect();
-            operation.apply(&operands, &vec![Scalar::Int(1); operation.numbers])
+            // The bounds of hardtanh are -1 and 1 where none are given.
+            let first = if operation.name == "hardtanh" { -1 } else { 1 };
+            let numbers: Vec<Scalar> =
+                (0..operation.numbers).map(|at| if at == 0 { first } else { 1 }.into()).collect();
+            operation.apply(&operands, &numbers)
         })
     };
     let rows = table().filter_map(|operation| name_of(operation.name).map(|name| (name, apply(operation))));
