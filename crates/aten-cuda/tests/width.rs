@@ -201,3 +201,11 @@ fn joined_tensors_keep_their_channels_last() -> Result<()> {
     assert_eq!((wider.dtype(), wider.strides()), (DType::F64, &[120, 1, 30, 6][..]));
     Ok(())
 }
+
+#[test]
+fn bounds_of_unsigned_numbers_are_not_negative() -> Result<()> {
+    let bytes = Tensor::from_slice(&[0_u8, 7, 200], &[3])?;
+    refused(bytes.hardtanh(-1, 1), "cannot do hardtanh on an unsigned type with negative limits");
+    assert_eq!(bytes.hardtanh(1, 9)?.to_vec::<u8>()?, [1, 7, 9]);
+    Ok(())
+}
