@@ -30,6 +30,10 @@ fn functions_of_elements() -> Result<()> {
     same(&torch::lerp(&a, &b, 0.5)?, &row(&[0.375, 0.0, -0.625])?);
     same(&torch::clamp(&a, Some(Operand::from(0)), None)?, &row(&[0.25, 0.0, 0.75])?);
     same(&torch::nan_to_num(&row(&[f32::NAN, 1.0])?, Some(7.0), None, None)?, &row(&[7.0, 1.0])?);
+    same(&torch::pow(&a, 2)?, &row(&[0.0625, 0.25, 0.5625])?);
+    same(&torch::pow(2, &row(&[1.0, -1.0])?)?, &row(&[2.0, 0.5])?);
+    assert!(torch::pow(2, 3).is_err());
+    same(&torch::round_decimals(&a, 1)?, &row(&[0.2, -0.5, 0.8])?);
     let negative = torch::lt(&a, 0)?;
     same(&torch::masked_fill(&a, &negative, 9)?, &row(&[0.25, 9.0, 0.75])?);
     same(&torch::where_cond(&negative, &b, 1)?, &row(&[1.0, 0.5, 1.0])?);

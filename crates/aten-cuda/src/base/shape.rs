@@ -59,6 +59,15 @@ pub(crate) fn is_contiguous(sizes: &[i64], strides: &[i64]) -> bool {
 /// The order of dimensions, fastest first, of images whose channels are neighbours (`torch.channels_last`).
 const CHANNELS_LAST: [usize; 4] = [1, 3, 2, 0];
 
+/// The order of the dimensions of images, or of volumes with one more (`torch.channels_last_3d`); none of others.
+fn channels_last_order(rank: usize) -> &'static [usize] {
+    match rank {
+        4 => &CHANNELS_LAST,
+        5 => &[1, 4, 3, 2, 0],
+        _ => &[],
+    }
+}
+
 /// Whether the elements of four dimensions lie one after another, channels fastest. Dimensions of one element do not
 /// count.
 pub(crate) fn is_channels_last(sizes: &[i64], strides: &[i64]) -> bool {
@@ -71,11 +80,11 @@ pub(crate) fn is_channels_last(sizes: &[i64], strides: &[i64]) -> bool {
     })
 }
 
-/// Strides of four dimensions whose elements lie one after another, channels fastest.
+/// Strides of four or five dimensions whose elements lie one after another, channels fastest.
 pub(crate) fn channels_last_strides(sizes: &[i64]) -> Dims {
     let mut strides = Dims::from_elem(1, sizes.len());
     let mut stride = 1;
-    for dim in CHANNELS_LAST {
+    for &dim in channels_last_order(sizes.len()) {
         strides[dim] = stride;
         stride *= sizes[dim].max(1);
     }
@@ -112,6 +121,23 @@ pub(crate) fn extent(sizes: &[i64], strides: &[i64]) -> Option<i64> {
         .zip(strides)
         .try_fold(0_i64, |sum, (&size, &stride)| sum.checked_add((size - 1).checked_mul(stride)?))?;
     last.checked_add(1)
+}
+
+/// Whether the strides say that the channels lie last (`torch.channels_last`, `torch.channels_last_3d`). Where sizes of 1
+/// leave it open, they do not, as in torch.
+pub(crate) fn has_channels_last(sizes: &[i64], strides: &[i64]) -> bool {
+    let order = channels_last_order(sizes.len());
+    if order.is_empty() || strides[1] == 0 {
+        return false;
+    }
+    let mut least = 0;
+    for &dim in order {
+        if sizes[dim] == 0 || strides[dim] < least || (dim == 0 && least == strides[1]) {
+            return false;
+        }
+        least = strides[dim] * sizes[dim].max(1);
+    }
+    true
 }
 
 /// The sizes that both broadcast to (`torch.broadcast_shapes`).

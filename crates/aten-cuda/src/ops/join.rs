@@ -7,11 +7,12 @@ use crate::base::promotion::Participants;
 use crate::base::shape::{self, Dims, wrap_dim};
 use crate::launch;
 use crate::launch::library::index;
-use crate::tensor::{Context, Places, Tensor, is_host};
+use crate::tensor::{Context, Places, Tensor, empty_strided, is_host};
 
 impl Tensor {
     /// The tensors one after another along `dim`, in their common dtype (`torch.cat`). Empty tensors of one dimension
-    /// are left out, as in torch.
+    /// are left out, as in torch. The result lies row by row or, where the channels of all tensors lie last, with its
+    /// channels last.
     ///
     /// # Errors
     /// There are no tensors, their sizes differ elsewhere, or they are on several devices.
@@ -39,7 +40,8 @@ impl Tensor {
             sizes[at] += tensor.sizes()[at];
         }
         let run = || {
-            let out = Self::empty(&sizes, participants.result(), first)?;
+            let strides = joined_strides(tensors, &sizes);
+            let out = empty_strided(&sizes, &strides, participants.result(), first.device())?;
             let mut start = 0;
             for (_, tensor) in joined {
                 let length = tensor.sizes()[at];
@@ -57,12 +59,18 @@ impl Tensor {
     /// There are no tensors, their sizes differ, or they are on several devices.
     pub fn stack(tensors: &[&Self], dim: i64) -> Result<Self> {
         let Some(&first) = tensors.first() else { return Err(invalid("stack expects a non-empty TensorList")) };
-        wrap_dim(dim, first.dim() + 1)?;
         if let Some(at) = tensors.iter().position(|tensor| tensor.sizes() != first.sizes()) {
             let (wanted, found) = (first.sizes(), tensors[at].sizes());
             return Err(invalid(format!(
                 "stack expects each tensor to be equal size, but got {wanted:?} at entry 0 and {found:?} at entry {at}"
             )));
+        }
+        let at = wrap_dim(dim, first.dim() + 1)?;
+        if at < first.dim() {
+            // As in torch, which keeps the layout so.
+            let mut sizes = first.sizes().to_vec();
+            sizes.insert(at, i64::try_from(tensors.len()).unwrap_or(i64::MAX));
+            return Self::cat(tensors, i64::try_from(at).unwrap_or(0))?.view(&sizes);
         }
         let parts: Vec<Self> = tensors.iter().map(|tensor| tensor.unsqueeze(dim)).collect::<Result<_>>()?;
         Self::cat(&parts.iter().collect::<Vec<_>>(), dim)
@@ -243,6 +251,12 @@ impl Tensor {
             .collect();
         self.as_strided(sizes, &strides, None)
     }
+}
+
+/// How a joined tensor lies: with the channels last where they do so in all tensors, also those that are left out.
+fn joined_strides(tensors: &[&Tensor], sizes: &[i64]) -> Dims {
+    let is_last = |tensor: &&Tensor| shape::has_channels_last(tensor.sizes(), tensor.strides());
+    if tensors.iter().all(is_last) { shape::channels_last_strides(sizes) } else { shape::contiguous_strides(sizes) }
 }
 
 /// Checks that a tensor has the sizes of another but along one dimension.

@@ -16,7 +16,7 @@
 //! | `rand`, `randn`, `uniform_`, `normal_` | floats, complex |
 //! | `exponential_`, `cauchy_`, `log_normal_`, dropout | floats |
 //! | `bernoulli_`, `geometric_`, `random_`, `random_from_to_`, `randint` | floats, integers; `bernoulli_` and `random_` also bool |
-//! | `randperm` | all but bool and complex |
+//! | `randperm` | all but bool and complex; `bf16` on the host only |
 //! | `multinomial` | floats; indices are `i64` |
 
 mod captured;

@@ -4,7 +4,7 @@
 //! Runs of equal keys are shuffled with a second share of the sequence.
 
 use crate::base::dtype::DType;
-use crate::base::error::Result;
+use crate::base::error::{Result, TensorError};
 use crate::launch::library::random as kernels;
 use crate::random::fill::{DeviceSource, Source, refused};
 use crate::random::generator::Generator;
@@ -25,6 +25,9 @@ impl Tensor {
             }
             check_holds(n, dtype)?;
             let device = device.to_device()?;
+            if dtype == DType::BF16 && !is_host(device) {
+                return Err(TensorError::NotImplemented { kernel: "randperm_out_cuda".to_owned(), dtype }.into());
+            }
             if n > i64::from(i32::MAX) && !is_host(device) {
                 let text = "randperm of tensors larger than INT_MAX is not supported yet in pytorch";
                 return Err(refused(text.to_owned()));

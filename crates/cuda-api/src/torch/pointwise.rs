@@ -1,6 +1,6 @@
 //! Functions of elements at the same place: `torch.abs`, `torch.add` and the like.
 
-use aten_cuda::{Operand, Result, Scalar, Tensor};
+use aten_cuda::{Operand, Result, Scalar, Tensor, TensorError};
 
 /// Declares functions of one tensor, whose results have its sizes.
 macro_rules! unary {
@@ -291,4 +291,37 @@ pub fn where_cond<'a>(
 /// The mask has no booleans, the value is a tensor with dimensions, else as for [`add`].
 pub fn masked_fill<'a>(input: &'a Tensor, mask: &'a Tensor, value: impl Into<Operand<'a>>) -> Result<Tensor> {
     input.masked_fill(mask, value)
+}
+
+/// The elements of `input` to the power of `exponent` (`torch.pow`). The sizes broadcast; either may be a number, but not
+/// both. See [`Tensor::pow`] and [`Tensor::pow_of`].
+///
+/// ```
+/// use cuda_api::torch;
+///
+/// let numbers = torch::tensor(&[1.0_f32, 2.0, 3.0], &[3])?;
+/// assert_eq!(torch::pow(&numbers, 2)?.to_vec::<f32>()?, [1.0, 4.0, 9.0]);
+/// assert_eq!(torch::pow(2, &numbers)?.to_vec::<f32>()?, [2.0, 4.0, 8.0]);
+/// # Ok::<(), torch::Error>(())
+/// ```
+///
+/// # Errors
+/// Both are numbers, integers have a negative number as exponent, else as for [`add`].
+pub fn pow<'a>(input: impl Into<Operand<'a>>, exponent: impl Into<Operand<'a>>) -> Result<Tensor> {
+    match (input.into(), exponent.into()) {
+        (Operand::Tensor(input), exponent) => input.pow(exponent),
+        (Operand::Number(base), Operand::Tensor(exponent)) => Tensor::pow_of(base, exponent),
+        (Operand::Number(_), Operand::Number(_)) => {
+            Err(TensorError::Invalid("pow(): one of the arguments must be a tensor".to_owned()).into())
+        }
+    }
+}
+
+/// The nearest number of so many decimals, halves to the even one (`torch.round` with `decimals`). The result has the sizes
+/// of `input`; see [`Tensor::round_decimals`].
+///
+/// # Errors
+/// As for [`abs`].
+pub fn round_decimals(input: &Tensor, decimals: i64) -> Result<Tensor> {
+    input.round_decimals(decimals)
 }

@@ -54,6 +54,9 @@ fn relu_of(graph: &mut Graph, _: DType, values: &[Value]) -> Value {
 fn wrong_hardtanh(p: &Participating<'_>) -> Option<String> {
     let text = match p.numbers {
         _ if p.common == DType::Bool => "Bool inputs not supported for hardtanh",
+        numbers if p.common == DType::U8 && numbers.iter().any(|number| number.to_f64() < 0.0) => {
+            "cannot do hardtanh on an unsigned type with negative limits"
+        }
         [low, high] if low.to_f64() > high.to_f64() => "min_val cannot be greater than max_val",
         _ => return None,
     };

@@ -93,6 +93,26 @@ methods! {
     pow, pow_, pow_out(exponent: impl Into<Operand<'a>>,) |this| pow_call(this, exponent.into());
 }
 
+impl Tensor {
+    /// A number to the power of each element (`torch.pow` with a number as base). The number has its part in promotion, as
+    /// numbers beside tensors have.
+    ///
+    /// ```
+    /// use aten_cuda::Tensor;
+    ///
+    /// let exponents = Tensor::from_slice(&[0_i64, 1, 10], &[3])?;
+    /// assert_eq!(Tensor::pow_of(2, &exponents)?.to_vec::<i64>()?, [1, 2, 1024]);
+    /// assert_eq!(Tensor::pow_of(0.5, &exponents)?.to_vec::<f32>()?, [1.0, 0.5, 0.0009765625]);
+    /// # Ok::<(), aten_cuda::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Both are booleans, there is not enough memory, or the device failed.
+    pub fn pow_of(base: impl Into<Scalar>, exponent: &Self) -> Result<Self> {
+        Call::new(&rows::pow, [Operand::Number(base.into()), exponent.into()], []).made()
+    }
+}
+
 fn pow_call<'a>(base: &'a Tensor, exponent: Operand<'a>) -> Result<Call<'a>> {
     match exponent {
         Operand::Number(Scalar::Int(number)) if number < 0 && base.dtype().is_integral() => {

@@ -68,6 +68,12 @@ operations! {
         (g.unary(Unary::Not, not_finite), zero)
     }).layout(Layout::CopiedIntegers);
     [rows without methods]
+    /// With a power of ten that they are multiplied by before they are rounded, and divided by after.
+    round_finer(value; power): Operation::new("round_finer", "round_cuda", Rule::Common, accept::float,
+        |g, d, v| round_at(g, d, [v[0], v[1]], true));
+    /// With a power of ten that they are divided by before they are rounded, and multiplied by after.
+    round_coarser(value; power): Operation::new("round_coarser", "round_cuda", Rule::Common, accept::float,
+        |g, d, v| round_at(g, d, [v[0], v[1]], false));
     /// With what NaNs and infinities become.
     nan_to_num(value; nan, positive, negative): Operation::new("nan_to_num", "nan_to_num_cuda", Rule::Common,
         accept::real, nan_to_num_of).complex(|g, d, v| {
@@ -77,6 +83,10 @@ operations! {
 }
 
 methods! {
+    /// The nearest number of so many decimals, halves to the even one; with a negative number the nearest multiple of that
+    /// power of ten (`torch.round` with `decimals`). As in torch the elements are scaled, rounded and scaled back in their
+    /// dtype, so that powers of ten that it does not hold give NaNs.
+    round_decimals, round_decimals_, round_decimals_out(decimals: i64,) |this| Ok(round_call(this, decimals));
     /// NaNs as `nan` (zero for `None`), and infinities as these numbers, for `None` the largest and the smallest one of
     /// the dtype (`torch.nan_to_num`).
     nan_to_num, nan_to_num_, nan_to_num_out(nan: Option<f64>, posinf: Option<f64>, neginf: Option<f64>,) |this| {
@@ -97,6 +107,40 @@ impl Tensor {
             _ => Ok(self.clone()),
         }
     }
+}
+
+fn round_call(elements: &Tensor, decimals: i64) -> Call<'_> {
+    let row = match decimals {
+        0 => return Call::new(&rows::round, [elements.into()], []),
+        1.. => &rows::round_finer,
+        _ => &rows::round_coarser,
+    };
+    // Beyond these powers every float is infinite.
+    let power = 10_f64.powi(i32::try_from(decimals.unsigned_abs()).unwrap_or(i32::MAX));
+    let power = match elements.dtype() {
+        DType::F16 => half::f16::from_f64(power).to_f64(),
+        DType::BF16 => half::bf16::from_f64(power).to_f64(),
+        _ => power,
+    };
+    Call::new(row, [elements.into()], [Scalar::Float(power)])
+}
+
+/// The element, scaled by a power of ten while it is rounded. Half types round after each operation.
+fn round_at(graph: &mut Graph, dtype: DType, [value, power]: [Value; 2], is_finer: bool) -> Value {
+    let kept = |graph: &mut Graph, value: Value| match dtype {
+        DType::F16 | DType::BF16 => {
+            let short = graph.convert(value, dtype.part());
+            graph.convert(short, Type::F32)
+        }
+        _ => value,
+    };
+    let scale = |graph: &mut Graph, value: Value, up: bool| {
+        let scaled = if up { mul(graph, value, power) } else { formula::div(graph, value, power) };
+        kept(graph, scaled)
+    };
+    let scaled = scale(graph, value, is_finer);
+    let rounded = graph.unary(Unary::Round, scaled);
+    scale(graph, rounded, !is_finer)
 }
 
 fn no_negative_bools(p: &Participating<'_>) -> Option<String> {

@@ -6,12 +6,12 @@ use smallvec::SmallVec;
 
 use super::pass;
 use crate::base::dtype::DType;
-use crate::base::error::{Result, TensorError, invalid};
+use crate::base::error::{Error, Result, TensorError, invalid};
 use crate::base::scalar::Scalar;
 use crate::base::shape::{Dims, contiguous_strides};
-use crate::launch::ProgramKey;
 use crate::launch::library::index;
 use crate::launch::rows::{self, RowWork};
+use crate::launch::{self, ProgramKey};
 use crate::ops::pointwise::scalar_bits;
 use crate::ops::reduce::Start;
 use crate::report::Reporter;
@@ -51,16 +51,20 @@ impl Default for CrossEntropy<'_> {
 impl Tensor {
     /// The cross entropy of these logits and the classes in `target` (`torch.nn.functional.cross_entropy`): the logits
     /// have the sizes `[classes]`, `[samples, classes]` or `[samples, classes, ...]`, and `target` has those sizes
-    /// without the classes, as `i64`.
+    /// without the classes, as `i64`. A target of the same sizes as the logits, of floats, has the probability of each
+    /// class; the mean is then that over the samples, whatever the weights.
     ///
     /// A class that does not exist is an error on the host. A device does not wait for the result: there the loss is a
     /// NaN, and the next call that waits for the device tells which class it was.
     ///
     /// # Errors
-    /// The sizes, dtypes or devices do not fit together, there is not enough memory, or the device failed.
+    /// The sizes, dtypes or devices do not fit together, a class is to be ignored and there are probabilities, there is not enough memory, or the device failed.
     pub fn cross_entropy(&self, target: &Self, options: &CrossEntropy<'_>) -> Result<Self> {
         let run = || {
             let dim = usize::from(self.dim() > 1);
+            if self.sizes() == target.sizes() {
+                return of_probabilities(self, target, options, dim);
+            }
             check(self, target, options, dim)?;
             let losses = losses(self, target, options, dim)?;
             match options.reduction {
@@ -73,14 +77,65 @@ impl Tensor {
     }
 }
 
+/// The cross entropy of logits and probabilities, of operations on whole tensors as in torch.
+fn of_probabilities(input: &Tensor, target: &Tensor, options: &CrossEntropy<'_>, dim: usize) -> Result<Tensor> {
+    if !target.dtype().is_floating_point() {
+        let found = target.dtype().scalar_type_name();
+        return Err(invalid(format!("Expected floating point type for target with class probabilities, got {found}")));
+    }
+    if options.ignore_index >= 0 {
+        return Err(invalid("ignore_index is not supported for floating point target"));
+    }
+    let Some(&classes) = input.sizes().get(dim) else {
+        return Err(invalid("cross_entropy: the input has no dimension of classes"));
+    };
+    launch::common_device([Some(input), Some(target), options.weight].into_iter().flatten())?;
+    check_weight(options.weight, classes)?;
+    check_smoothing(options.label_smoothing)?;
+    let at = i64::try_from(dim).unwrap_or(0);
+    let target = match options.label_smoothing {
+        0.0 => target.clone(),
+        #[expect(clippy::cast_precision_loss, reason = "the nearest float is meant")]
+        share => target.mul(1.0 - share)?.add(share / classes as f64)?,
+    };
+    let mut losses = input.log_softmax(at, None)?.mul(&target)?;
+    if let Some(weight) = options.weight {
+        let mut sizes = vec![1_i64; input.dim()];
+        sizes[dim] = classes;
+        losses = losses.mul(&weight.reshape(&sizes)?)?;
+    }
+    match options.reduction {
+        LossReduction::None => losses.sum(at, false, None)?.neg(),
+        LossReduction::Sum => losses.sum((), false, None)?.neg(),
+        LossReduction::Mean if input.numel() == 0 => losses.sum((), false, None)?.full_like(f64::NAN),
+        LossReduction::Mean => losses.sum((), false, None)?.neg()?.div(input.numel() / classes),
+    }
+}
+
+fn check_weight(weight: Option<&Tensor>, classes: i64) -> Result<()> {
+    match weight {
+        Some(weight) if weight.sizes() != [classes] => {
+            let sizes = weight.sizes();
+            Err(invalid(format!(
+                "cross_entropy: weight tensor should be defined either for all {classes} classes or no classes but got \
+                 weight tensor of shape: {sizes:?}"
+            )))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn check_smoothing(value: f64) -> Result<()> {
+    if (0.0..=1.0).contains(&value) {
+        return Ok(());
+    }
+    Err(invalid(format!("label_smoothing must be between 0.0 and 1.0. Got: {value}")))
+}
+
 fn check(input: &Tensor, target: &Tensor, options: &CrossEntropy<'_>, dim: usize) -> Result<()> {
     if !input.dtype().is_floating_point() {
         let kernel = "host_softmax".to_owned();
         return Err(TensorError::NotImplemented { kernel, dtype: input.dtype() }.into());
-    }
-    if target.dtype() != DType::I64 {
-        let found = target.dtype().scalar_type_name();
-        return Err(invalid(format!("expected scalar type Long but found {found}")));
     }
     let classes = input.sizes().get(dim).copied();
     let mut sizes = Dims::from_slice(input.sizes());
@@ -89,28 +144,19 @@ fn check(input: &Tensor, target: &Tensor, options: &CrossEntropy<'_>, dim: usize
     }
     sizes.remove(dim);
     if target.sizes() != sizes.as_slice() {
-        let (input, target) = (input.sizes(), target.sizes());
-        return Err(invalid(format!("Expected input batch_size and target to match: {input:?} and {target:?}")));
+        return Err(wrong_target(&sizes, target));
     }
-    crate::launch::common_device([Some(input), Some(target), options.weight].into_iter().flatten())?;
-    if let Some(weight) = options.weight {
-        let classes = classes.unwrap_or(0);
-        if weight.sizes() != [classes] {
-            let sizes = weight.sizes();
-            return Err(invalid(format!(
-                "cross_entropy: weight tensor should be defined either for all {classes} classes or no classes but got \
-                 weight tensor of shape: {sizes:?}"
-            )));
-        }
-        if weight.dtype() != input.dtype() {
-            let (wanted, found) = (input.dtype().scalar_type_name(), weight.dtype().scalar_type_name());
-            return Err(invalid(format!("expected scalar type {wanted} but found {found}")));
-        }
+    if target.dtype() != DType::I64 {
+        let found = target.dtype().scalar_type_name();
+        return Err(invalid(format!("expected scalar type Long but found {found}")));
     }
-    if !(0.0..=1.0).contains(&options.label_smoothing) {
-        let value = options.label_smoothing;
-        return Err(invalid(format!("label_smoothing must be between 0.0 and 1.0. Got: {value}")));
+    launch::common_device([Some(input), Some(target), options.weight].into_iter().flatten())?;
+    check_weight(options.weight, classes.unwrap_or(0))?;
+    if let Some(weight) = options.weight.filter(|weight| weight.dtype() != input.dtype()) {
+        let (wanted, found) = (input.dtype().scalar_type_name(), weight.dtype().scalar_type_name());
+        return Err(invalid(format!("expected scalar type {wanted} but found {found}")));
     }
+    check_smoothing(options.label_smoothing)?;
     if is_host(target.device()) {
         let exists = |&class: &i64| class == options.ignore_index || (0..classes.unwrap_or(0)).contains(&class);
         if let Some((element, &class)) = target.to_vec::<i64>()?.iter().enumerate().find(|(_, class)| !exists(class)) {
@@ -120,6 +166,16 @@ fn check(input: &Tensor, target: &Tensor, options: &CrossEntropy<'_>, dim: usize
         return Ok(());
     }
     index::check_places(target, classes.unwrap_or(0), options.ignore_index, Reporter::CrossEntropy)
+}
+
+/// A target of other sizes than the logits have without their classes.
+fn wrong_target(wanted: &[i64], target: &Tensor) -> Error {
+    match (wanted.first(), target.sizes().first()) {
+        (Some(samples), Some(found)) if samples != found => {
+            invalid(format!("Expected input batch_size ({samples}) to match target batch_size ({found})."))
+        }
+        _ => invalid(format!("Expected target size {wanted:?}, got {:?}", target.sizes())),
+    }
 }
 
 /// The loss of each sample, and the weight of its class.

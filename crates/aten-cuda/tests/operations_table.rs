@@ -1,0 +1,302 @@
+//! The page `docs/operations.md`: every operation for every dtype, made from the declarations and by trying, beside what
+//! PyTorch answers.
+//!
+//! With the variable `WRITE_OPERATIONS` set the page is written, else compared.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::Path;
+
+use aten_cuda::{CrossEntropy, DType, Operand, Operation, Result, Scalar, Tensor, reductions, scans, table};
+
+/// What PyTorch 2.11 answered on an H200: an operation, and for each dtype that of its result, or nothing.
+const TORCH: &str = include_str!("data/torch_dtypes.txt");
+
+/// The dtypes in the order of the columns, with the short names of the page.
+const DTYPES: [(DType, &str); 13] = [
+    (DType::Bool, "bool"),
+    (DType::U8, "u8"),
+    (DType::I8, "i8"),
+    (DType::I16, "i16"),
+    (DType::I32, "i32"),
+    (DType::I64, "i64"),
+    (DType::F16, "f16"),
+    (DType::BF16, "bf16"),
+    (DType::F32, "f32"),
+    (DType::F64, "f64"),
+    (DType::C32, "c32"),
+    (DType::C64, "c64"),
+    (DType::C128, "c128"),
+];
+
+/// The begin of the page.
+const HEAD: &str = "\
+# Operations by dtype
+
+Every operation for operands of every dtype, made from the declarations in `aten-cuda`, by trying those that are no rows of a
+table, on the simulated device. `cargo test -p aten-cuda --test operations_table` compares this page with the code, and writes
+it where `WRITE_OPERATIONS` is set. Beside each stands what PyTorch 2.11 answers on an H200:
+
+- **x**: there, as in PyTorch; where the result has another dtype, that dtype;
+- **-**: refused, as in PyTorch;
+- **gap**: PyTorch has it, this library not;
+- **more**: this library has it, PyTorch not;
+- a star after the name: what PyTorch answers has not been recorded.
+";
+
+/// An operation, and what it answers for operands of ones.
+type Try = Box<dyn Fn(&Tensor) -> Result<Tensor>>;
+
+/// The dtype of what an operation gives, by its row; nothing where the row refuses.
+type Answer = Box<dyn Fn(DType) -> Option<DType>>;
+
+/// Rows of pointwise operations that are forms of others: what they are called in the page, or nothing.
+fn name_of(row: &'static str) -> Option<&'static str> {
+    match row {
+        "pow_half" | "clamp_min" | "clamp_max" | "round_coarser" => None,
+        "round_finer" => Some("round_decimals"),
+        "lerp_weights" => Some("lerp_tensor"),
+        name => Some(name),
+    }
+}
+
+fn pointwise() -> Vec<(&'static str, Try)> {
+    let apply = |operation: &'static Operation| -> Try {
+        Box::new(move |x: &Tensor| {
+            let condition = Tensor::ones(x.sizes(), DType::Bool, x)?;
+            let is_condition = |at: usize| at == 0 && operation.takes_condition;
+            let operands: Vec<Operand<'_>> =
+                (0..operation.arity).map(|at| if is_condition(at) { &condition } else { x }.into()).collect();
+            // The bounds of hardtanh are -1 and 1 where none are given.
+            let first = if operation.name == "hardtanh" { -1 } else { 1 };
+            let numbers: Vec<Scalar> =
+                (0..operation.numbers).map(|at| if at == 0 { first } else { 1 }.into()).collect();
+            operation.apply(&operands, &numbers)
+        })
+    };
+    let rows = table().filter_map(|operation| name_of(operation.name).map(|name| (name, apply(operation))));
+    let others: [(&'static str, Try); 2] =
+        [("positive", Box::new(Tensor::positive)), ("pow_of", Box::new(|x| Tensor::pow_of(2, x)))];
+    rows.chain(others).collect()
+}
+
+/// Reductions and scans answer from their rows.
+fn declared(kind: &str) -> Vec<(&'static str, Answer)> {
+    let answer = |row: &'static aten_cuda::Reduction| -> Answer {
+        Box::new(move |dtype| row.accepts(dtype).then(|| row.result_dtypes(dtype)[0]))
+    };
+    let norm = |name: &'static str| match name {
+        "norm_2" => Some("norm"),
+        name if name.starts_with("norm_") => None,
+        name => Some(name),
+    };
+    match kind {
+        "scans" => scans().map(|row| (row.name, answer(row))).collect(),
+        _ => reductions().filter_map(|row| norm(row.name).map(|name| (name, answer(row)))).collect(),
+    }
+}
+
+/// Tensors of indices.
+fn places(numbers: &[i64], sizes: &[i64]) -> Result<Tensor> {
+    Tensor::from_slice(numbers, sizes)?.cuda(None)
+}
+
+fn indexing() -> Vec<(&'static str, Try)> {
+    let whole = || places(&[0; 4], &[2, 2]);
+    let row = || places(&[0, 1], &[2]);
+    let mask = || Tensor::ones(&[2, 2], DType::Bool, "cuda");
+    vec![
+        ("gather", Box::new(move |x| x.gather(0, &whole()?))),
+        ("take_along_dim", Box::new(move |x| x.take_along_dim(&whole()?, Some(0)))),
+        ("scatter", Box::new(move |x| x.scatter(0, &whole()?, x))),
+        ("scatter_add", Box::new(move |x| x.scatter_add(0, &whole()?, x))),
+        ("index_select", Box::new(move |x| x.index_select(0, &row()?))),
+        ("index_add", Box::new(move |x| x.index_add(0, &row()?, x, 1))),
+        ("index_copy", Box::new(move |x| x.index_copy(0, &row()?, x))),
+        ("index", Box::new(move |x| x.index(&[Some(&row()?)]))),
+        ("index_put", Box::new(move |x| x.index_put(&[Some(&row()?)], x, false))),
+        ("index_put_accumulate", Box::new(move |x| x.index_put(&[Some(&row()?)], x, true))),
+        ("masked_select", Box::new(move |x| x.masked_select(&mask()?))),
+        ("masked_scatter", Box::new(move |x| x.masked_scatter(&mask()?, x))),
+        ("nonzero", Box::new(Tensor::nonzero)),
+        ("embedding", Box::new(move |x| x.embedding(&row()?))),
+        ("cat", Box::new(|x| Tensor::cat(&[x, x], 0))),
+        ("stack", Box::new(|x| Tensor::stack(&[x, x], 0))),
+        ("flip", Box::new(|x| x.flip(&[0]))),
+        ("roll", Box::new(|x| x.roll(&[1], &[0]))),
+        ("repeat", Box::new(|x| x.repeat(&[2, 2]))),
+        ("sort", Box::new(|x| Ok(x.sort(0, false)?.0))),
+        ("argsort", Box::new(|x| x.argsort(0, false))),
+        ("topk", Box::new(|x| Ok(x.topk(1, 0, true)?.0))),
+        ("unique", Box::new(|x| Ok(x.unique()?.0))),
+    ]
+}
+
+fn matrices_and_rows() -> Vec<(&'static str, Try)> {
+    let row = |x: &Tensor| x.select(0, 0);
+    vec![
+        ("mm", Box::new(|x| x.mm(x))),
+        ("matmul", Box::new(|x| x.matmul(x))),
+        ("addmm", Box::new(|x| x.addmm(x, x, 1, 1))),
+        ("bmm", Box::new(|x| x.unsqueeze(0)?.bmm(&x.unsqueeze(0)?))),
+        (
+            "baddbmm",
+            Box::new(|x| {
+                let batch = x.unsqueeze(0)?;
+                batch.baddbmm(&batch, &batch, 1, 1)
+            }),
+        ),
+        ("mv", Box::new(move |x| x.mv(&row(x)?))),
+        ("dot", Box::new(move |x| row(x)?.dot(&row(x)?))),
+        ("outer", Box::new(move |x| row(x)?.outer(&row(x)?))),
+        ("softmax", Box::new(|x| x.softmax(0, None))),
+        ("log_softmax", Box::new(|x| x.log_softmax(0, None))),
+        ("layer_norm", Box::new(|x| x.layer_norm(&[2], None, None, 1e-5))),
+        ("cross_entropy", Box::new(|x| x.cross_entropy(&places(&[0, 0], &[2])?, &CrossEntropy::default()))),
+    ]
+}
+
+fn making() -> Vec<(&'static str, Try)> {
+    vec![
+        ("arange", Box::new(|x| Tensor::arange(0, 3, 1, Some(x.dtype()), x))),
+        ("linspace", Box::new(|x| Tensor::linspace(0, 3, 4, Some(x.dtype()), x))),
+        ("full", Box::new(|x| Tensor::full(&[2], 1, x.dtype(), x))),
+        ("eye", Box::new(|x| Tensor::eye(2, 2, x.dtype(), x))),
+        ("zeros_like", Box::new(Tensor::zeros_like)),
+        ("ones_like", Box::new(Tensor::ones_like)),
+        ("fill_", Box::new(|x| x.fill_(1).cloned())),
+        ("copy_", Box::new(|x| x.copy_(&Tensor::ones(&[2, 2], DType::F32, x)?).cloned())),
+        ("to", Box::new(|x| x.to_dtype(DType::F32))),
+        ("clone", Box::new(Tensor::copy)),
+        ("tril", Box::new(|x| x.tril(0))),
+        ("triu", Box::new(|x| x.triu(0))),
+    ]
+}
+
+fn drawing() -> Vec<(&'static str, Try)> {
+    vec![
+        ("uniform_", Box::new(|x| x.uniform_(0.0, 1.0, None).cloned())),
+        ("normal_", Box::new(|x| x.normal_(0.0, 1.0, None).cloned())),
+        ("log_normal_", Box::new(|x| x.log_normal_(1.0, 2.0, None).cloned())),
+        ("exponential_", Box::new(|x| x.exponential_(1.0, None).cloned())),
+        ("cauchy_", Box::new(|x| x.cauchy_(0.0, 1.0, None).cloned())),
+        ("geometric_", Box::new(|x| x.geometric_(0.5, None).cloned())),
+        ("bernoulli_", Box::new(|x| x.bernoulli_(0.5, None).cloned())),
+        ("bernoulli_of_", Box::new(|x| x.bernoulli_of_(&Tensor::ones(&[2, 2], DType::F32, x)?, None).cloned())),
+        ("random_", Box::new(|x| x.random_(None).cloned())),
+        ("random_from_to_", Box::new(|x| x.random_from_to_(0, Some(2), None).cloned())),
+        ("randperm", Box::new(|x| Tensor::randperm(2, x.dtype(), x, None))),
+        ("multinomial", Box::new(|x| x.multinomial(1, false, None))),
+        ("native_dropout", Box::new(|x| Ok(x.native_dropout(0.5, Some(true))?.0))),
+        ("normal", Box::new(|x| Tensor::normal(x, x, None))),
+    ]
+}
+
+/// What PyTorch answers, by operation: for each dtype the short name of the result's, or nothing.
+fn torch() -> BTreeMap<&'static str, Vec<Option<&'static str>>> {
+    let lines = TORCH.lines().filter(|line| !line.starts_with('#'));
+    let answers = lines.map(|line| {
+        let (name, answers) = line.split_once(" = ").expect("a name and answers");
+        (name, answers.split(' ').map(|answer| (answer != "-").then_some(answer)).collect())
+    });
+    answers.collect()
+}
+
+fn short(dtype: DType) -> &'static str {
+    DTYPES.iter().find(|(known, _)| *known == dtype).map(|(_, name)| *name).expect("every dtype has a name")
+}
+
+/// A table of the page, and what this library lacks.
+#[derive(Default)]
+struct Page {
+    text: String,
+    gaps: String,
+    wrong: Vec<String>,
+}
+
+impl Page {
+    fn family(&mut self, title: &str, rows: &[(&'static str, Vec<Option<DType>>)]) {
+        let torch = torch();
+        let names: Vec<&'static str> = DTYPES.iter().map(|(_, name)| *name).collect();
+        let _ = writeln!(self.text, "\n## {title}\n\n| operation | {} |", names.join(" | "));
+        let _ = writeln!(self.text, "|---|{}", "---|".repeat(DTYPES.len()));
+        for (name, answers) in rows {
+            let Some(peer) = torch.get(name) else {
+                let cells = answers.iter().zip(names.iter().copied()).map(|(answer, own)| match answer.map(short) {
+                    None => "-",
+                    Some(found) if found == own => "x",
+                    Some(found) => found,
+                });
+                let _ = writeln!(self.text, "| `{name}` * | {} |", cells.collect::<Vec<_>>().join(" | "));
+                continue;
+            };
+            let cells: Vec<&str> = (0..DTYPES.len()).map(|at| self.cell(name, at, answers[at], peer[at])).collect();
+            let _ = writeln!(self.text, "| `{name}` | {} |", cells.join(" | "));
+            let lacking: Vec<&str> =
+                names.iter().zip(&cells).filter(|(_, cell)| **cell == "gap").map(|(name, _)| *name).collect();
+            if !lacking.is_empty() {
+                let _ = writeln!(self.gaps, "- `{name}`: {}", lacking.join(", "));
+            }
+        }
+    }
+
+    fn cell(&mut self, name: &str, at: usize, answer: Option<DType>, peer: Option<&'static str>) -> &'static str {
+        match (answer.map(short), peer) {
+            (None, None) => "-",
+            (None, Some(_)) => "gap",
+            (Some(_), None) => "more",
+            (Some(found), Some(wanted)) => {
+                if found != wanted {
+                    self.wrong.push(format!("{name} of {}: gives {found}, in PyTorch {wanted}", DTYPES[at].1));
+                }
+                if found == DTYPES[at].1 { "x" } else { found }
+            }
+        }
+    }
+}
+
+fn tried(rows: Vec<(&'static str, Try)>) -> Vec<(&'static str, Vec<Option<DType>>)> {
+    let answer = |run: &Try, dtype| {
+        let ones = Tensor::ones(&[2, 2], dtype, "cuda").expect("every dtype can be made");
+        run(&ones).ok().map(|result| result.dtype())
+    };
+    let answers = |run: &Try| DTYPES.iter().map(|(dtype, _)| answer(run, *dtype)).collect();
+    rows.iter().map(|(name, run)| (*name, answers(run))).collect()
+}
+
+fn asked(kind: &str) -> Vec<(&'static str, Vec<Option<DType>>)> {
+    let rows = declared(kind);
+    rows.iter().map(|(name, answer)| (*name, DTYPES.iter().map(|(dtype, _)| answer(*dtype)).collect())).collect()
+}
+
+#[test]
+fn the_page_is_that_of_the_declarations() {
+    let _simulated = testkit::simulated_runtime();
+    let mut page = Page::default();
+    page.family("Pointwise", &tried(pointwise()));
+    page.family("Reductions", &asked("reductions"));
+    page.family("Scans", &asked("scans"));
+    page.family("Indices, order, joining", &tried(indexing()));
+    page.family("Products and rows", &tried(matrices_and_rows()));
+    page.family("Making, copying", &tried(making()));
+    page.family("Random numbers", &tried(drawing()));
+    for w in &page.wrong {
+        eprintln!("WRONG {w}");
+    }
+    for g in page.gaps.lines() {
+        eprintln!("GAP {g}");
+    }
+    assert_eq!(page.wrong, [""; 0]);
+    let gaps = if page.gaps.is_empty() { "None.\n" } else { &page.gaps };
+    let text = format!(
+        "{HEAD}{}\n## Gaps\n\nWhat PyTorch accepts and this library refuses, with an error that names the \
+                        kernel and the dtype:\n\n{gaps}",
+        page.text
+    );
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/operations.md");
+    if std::env::var_os("WRITE_OPERATIONS").is_some() {
+        std::fs::write(&path, &text).expect("the page can be written");
+    }
+    let found = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(found == text, "docs/operations.md is not what the code says; WRITE_OPERATIONS=1 writes it");
+}
