@@ -70,7 +70,7 @@ pub fn kernel_texts(f: impl FnOnce() -> Result<()>) -> Result<Vec<KernelText>> {
 ///
 /// # Errors
 /// That of `f`, or the runtime cannot start.
-pub fn kernel_texts_for(target: u32, f: impl FnOnce() -> crate::Result<()>) -> crate::Result<Vec<KernelText>> {
+pub fn kernel_texts_for(target: u32, f: impl FnOnce() -> Result<()>) -> Result<Vec<KernelText>> {
     Runtime::with_current(|runtime| {
         super::device::write_for(runtime, runtime.current_device()?, target);
         Ok::<_, Error>(())
