@@ -73,6 +73,19 @@ struct Refusals {
     has_refused: AtomicBool,
 }
 
+/// [`kernel_texts`] as they are written for compute capability `target`, as 10 * major + minor, whatever the current device
+/// has. For a runtime that has compiled nothing yet and is for this alone: its kernels stay those of that capability.
+///
+/// # Errors
+/// That of `f`, or the runtime cannot start.
+pub fn kernel_texts_for(target: u32, f: impl FnOnce() -> Result<()>) -> Result<Vec<KernelText>> {
+    Runtime::with_current(|runtime| {
+        super::device::write_for(runtime, runtime.current_device()?, target);
+        Ok::<_, Error>(())
+    })?;
+    kernel_texts(f)
+}
+
 /// Loads the module of a text.
 pub(super) fn load(runtime: &Runtime, device: DeviceIndex, name: &str, text: &str) -> c10_core::Result<Module> {
     TEXTS.with_borrow_mut(|texts| {
