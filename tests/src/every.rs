@@ -6,23 +6,30 @@
 use std::path::Path;
 
 use aten_cuda::{
-    CrossEntropy, DType, Error, Operand, Operation, Result, Scalar, Tensor, TensorError, kernel_texts, reductions,
+    CrossEntropy, DType, Error, Operand, Operation, Result, Scalar, Tensor, TensorError, kernel_texts_for, reductions,
     scans, table,
 };
 use testkit::{Config, Simulation};
 
 type Failure = Box<dyn std::error::Error>;
 
-/// Writes the texts, each into a file that is named after its fingerprint.
+/// Compute capabilities that texts are written for, as 10 * major + minor.
+const TARGETS: [u32; 2] = [75, 80];
+
+/// Writes the texts for each compute capability into a folder of that name, each into a file that is named after its
+/// fingerprint.
 ///
 /// # Errors
 /// A call fails, or a file cannot be written.
 pub fn write(folder: &Path) -> std::result::Result<(), Failure> {
-    std::fs::create_dir_all(folder)?;
-    let simulation = Simulation::new(Config::default());
-    let _bound = simulation.runtime().bind();
-    for text in kernel_texts(calls)? {
-        std::fs::write(folder.join(format!("{:032x}.ptx", text.fingerprint())), &text.text)?;
+    for target in TARGETS {
+        let folder = folder.join(target.to_string());
+        std::fs::create_dir_all(&folder)?;
+        let simulation = Simulation::new(Config::default());
+        let _bound = simulation.runtime().bind();
+        for text in kernel_texts_for(target, calls)? {
+            std::fs::write(folder.join(format!("{:032x}.ptx", text.fingerprint())), &text.text)?;
+        }
     }
     Ok(())
 }

@@ -113,6 +113,7 @@ pub(crate) const COMMANDS: &[Command] = &[
             Opt { name: "--seeds", value: Some("N"), about: "how many seeds each case runs under (3)" },
             Opt { name: "--filter", value: Some("TEXT"), about: "runs only the cases with this in `file::name`" },
             Opt { name: "--write", value: None, about: "writes the texts of the crates' kernels, and runs nothing" },
+            Opt { name: "--all", value: None, about: "assembles every generated text (a third of them)" },
         ],
         run: kernels::run,
     },

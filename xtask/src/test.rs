@@ -23,7 +23,10 @@ pub(crate) fn run(flags: &Flags) -> Result<()> {
     phases.step("build", || shell::run(&mut shell::cargo(["test", "--quiet", "--no-run"])));
     phases.step("unit tests", || tests(&UNIT, &["--lib", "--bins", "--tests"]));
     phases.step("optional features", || {
-        tests(&["--package", "aten-cuda", "--features", "ndarray,safetensors"], &["--test", "interop"])
+        tests(
+            &["--package", "aten-cuda", "--features", "ndarray,rayon,safetensors"],
+            &["--test", "interop", "--test", "host_threads"],
+        )
     });
     phases.step("conformance and golden", || tests(&["--package", "tests"], &["--lib", "--bins", "--tests"]));
     phases.step("documentation tests", || tests(&UNIT, &["--doc"]));

@@ -109,17 +109,18 @@ struct Factor {
         return (line * CHUNKS + (chunk ^ turn)) * 16;
     }
 
-    const char *from;
+    const char *matrix, *from;
     i64 step_bytes, pass_bytes;
     i64 outer_left, inner_left;
     u32 line, chunk;
 
     // `outer` elements are there from `first` on, `inner` in all.
-    __device__ __forceinline__ Factor(const void *matrix, i64 first, i64 outer, i64 inner, i64 stride)
+    __device__ __forceinline__ Factor(const void *whole, i64 first, i64 outer, i64 inner, i64 stride)
     {
+        matrix = (const char *)whole;
         line = threadIdx.x / CHUNKS;
         chunk = threadIdx.x % CHUNKS;
-        from = (const char *)matrix + (INNER ? (first + line) * stride + chunk * 8 : line * stride + first + chunk * 8) * 2;
+        from = matrix + (INNER ? (first + line) * stride + chunk * 8 : line * stride + first + chunk * 8) * 2;
         step_bytes = (INNER ? STEP : STEP * stride) * 2;
         pass_bytes = THREADS / CHUNKS * stride * 2;
         outer_left = outer - first;
@@ -137,7 +138,8 @@ struct Factor {
         for (int pass = 0; pass < PASSES; ++pass) {
             const u32 at = line + pass * (THREADS / CHUNKS);
             const bool is_inside = at < along && elements > 0;
-            copy_chunk(to + place(at, chunk), is_inside ? place_from : from, is_inside ? elements * 2 : 0);
+            // What is not read has an address all the same; that of the matrix is a good one.
+            copy_chunk(to + place(at, chunk), is_inside ? place_from : matrix, is_inside ? elements * 2 : 0);
             place_from += pass_bytes;
         }
         from += step_bytes;

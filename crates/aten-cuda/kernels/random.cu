@@ -533,88 +533,87 @@ extern "C" __global__ void __launch_bounds__(512)
 }
 
 // An element times zero or one, and times the scale.
-__device__ float dropped(float from, bool keep, double scale) { return __fmul_rn(from, keep ? (float)scale : 0.0f); }
+__device__ float dropped(float from, bool keep, float scale) { return __fmul_rn(from, keep ? scale : 0.0f); }
 
 __device__ double dropped(double from, bool keep, double scale) { return __dmul_rn(from, keep ? scale : 0.0); }
 
-__device__ __half dropped(__half from, bool keep, double scale) {
+__device__ __half dropped(__half from, bool keep, float scale) {
     return __float2half_rn(dropped(__half2float(from), keep, scale));
 }
 
-__device__ __nv_bfloat16 dropped(__nv_bfloat16 from, bool keep, double scale) {
+__device__ __nv_bfloat16 dropped(__nv_bfloat16 from, bool keep, float scale) {
     return to_bf16(dropped(__bfloat162float(from), keep, scale));
 }
 
 __device__ void drop(char *to, const char *from, bool keep, u32 type, double scale) {
+    float narrow = (float)scale;
     switch (type) {
-        case F16: *(__half *)to = dropped(*(const __half *)from, keep, scale); break;
-        case BF16: *(__nv_bfloat16 *)to = dropped(*(const __nv_bfloat16 *)from, keep, scale); break;
-        case F32: *(float *)to = dropped(*(const float *)from, keep, scale); break;
+        case F16: *(__half *)to = dropped(*(const __half *)from, keep, narrow); break;
+        case BF16: *(__nv_bfloat16 *)to = dropped(*(const __nv_bfloat16 *)from, keep, narrow); break;
+        case F32: *(float *)to = dropped(*(const float *)from, keep, narrow); break;
         default: *(double *)to = dropped(*(const double *)from, keep, scale);
     }
 }
 
-// Where a dropout draws from, and which words keep their element: those below `below`.
-struct Draws {
-    Stand at;
-    u32 below;
-    double scale;
-};
-
-// A group of 16 bytes with the words of its elements, of which there are at most four in a block.
-template <class T> __device__ void drop_group(T *to, u8 *mask, const T *from, const Draws &draws, u64 step, u32 thread) {
+// As `dropout_groups`, for groups of 16 bytes at multiples of as many. Words below `below` keep their element; a block has
+// words for four. Nothing is decided at run time, since most threads take one group only.
+template <class T, class Scale>
+__device__ void drop_groups(T *to, u8 *mask, const T *from, Stand at, u64 n, u32 threads, u32 below, Scale scale) {
     const int count = 16 / sizeof(T), blocks = (count + 3) / 4;
-    Group<T, count> group = *(const Group<T, count> *)from;
-    Group<u8, count> kept;
+    u32 thread = blockIdx.x * blockDim.x + threadIdx.x;
+    for (u64 step = blockIdx.y;; step += gridDim.y) {
+        u64 first = (step * threads + thread) * count;
+        if (first >= n) return;
+        Group<T, count> group = *(const Group<T, count> *)(from + first);
+        Group<u8, count> kept;
 #pragma unroll
-    for (int block = 0; block < blocks; ++block) {
-        Four four = philox(draws.at.seed, draws.at.block + step * blocks + block, thread);
-        u32 words[4] = {four.x, four.y, four.z, four.w};
+        for (int block = 0; block < blocks; ++block) {
+            Four four = philox(at.seed, at.block + step * blocks + block, thread);
+            u32 words[4] = {four.x, four.y, four.z, four.w};
 #pragma unroll
-        for (int i = 0; i < 4 && i < count; ++i) {
-            int at = block * 4 + i;
-            kept.of[at] = words[i] < draws.below;
-            group.of[at] = dropped(group.of[at], words[i] < draws.below, draws.scale);
+            for (int i = 0; i < 4 && i < count; ++i) {
+                int place = block * 4 + i;
+                kept.of[place] = words[i] < below;
+                group.of[place] = dropped(group.of[place], words[i] < below, scale);
+            }
         }
+        *(Group<T, count> *)(to + first) = group;
+        *(Group<u8, count> *)(mask + first) = kept;
     }
-    *(Group<T, count> *)to = group;
-    *(Group<u8, count> *)mask = kept;
 }
+
+#define DROPOUT(name, T, Scale)                                                                                        \
+    extern "C" __global__ void __launch_bounds__(256)                                                                  \
+        name(T *to, u8 *mask, const T *from, const u64 *place, u64 seed, u64 offset, u64 n, u32 threads, u32 below,    \
+             Scale scale) {                                                                                            \
+        drop_groups(to, mask, from, stand(seed, offset, place), n, threads, below, scale);                             \
+    }
+
+DROPOUT(dropout_half, __half, float)
+DROPOUT(dropout_bfloat16, __nv_bfloat16, float)
+DROPOUT(dropout_float, float, float)
+DROPOUT(dropout_double, double, double)
 
 // Groups of `group` elements in the order of memory: thread t of `threads` takes groups t, t + threads and so on, with
 // new words for each; of the words of a block a group of two uses the first two.
 extern "C" __global__ void __launch_bounds__(256)
     dropout_groups(char *to, u8 *mask, const char *from, const u64 *place, u64 seed, u64 offset, u64 n, u32 threads,
                    u32 group, u32 type, u32 below, double scale) {
-    Draws draws{stand(seed, offset, place), below, scale};
+    Stand at = stand(seed, offset, place);
     u32 thread = blockIdx.x * blockDim.x + threadIdx.x, size = size_of(type), blocks = group > 4 ? 2 : 1;
-    bool is_aligned = (((u64)to | (u64)from) % 16 | (u64)mask % group) == 0 && group * size == 16;
-#pragma unroll 1
     for (u64 step = blockIdx.y;; step += gridDim.y) {
         u64 first = (step * threads + thread) * group;
         if (first >= n) return;
-        char *begin = to + first * size;
-        const char *source = from + first * size;
-        if (is_aligned) {
-            switch (type) {
-                case F16: drop_group((__half *)begin, mask + first, (const __half *)source, draws, step, thread); break;
-                case F32: drop_group((float *)begin, mask + first, (const float *)source, draws, step, thread); break;
-                case F64: drop_group((double *)begin, mask + first, (const double *)source, draws, step, thread); break;
-                default:
-                    drop_group((__nv_bfloat16 *)begin, mask + first, (const __nv_bfloat16 *)source, draws, step, thread);
-            }
-            continue;
-        }
 #pragma unroll 1
         for (u32 block = 0; block < blocks; ++block) {
             u32 words[4];
-            Words::draw(philox(draws.at.seed, draws.at.block + step * blocks + block, thread), words);
+            Words::draw(philox(at.seed, at.block + step * blocks + block, thread), words);
 #pragma unroll 1
             for (u32 i = 0; i < 4; ++i, words[0] = words[1], words[1] = words[2], words[2] = words[3]) {
-                u32 at = block * 4 + i;
-                if (at >= group) break;
-                drop(begin + at * size, source + at * size, words[0] < below, type, scale);
-                mask[first + at] = words[0] < below;
+                if (block * 4 + i >= group) break;
+                u64 element = first + block * 4 + i;
+                drop(to + element * size, from + element * size, words[0] < below, type, scale);
+                mask[element] = words[0] < below;
             }
         }
     }

@@ -35,7 +35,6 @@ struct Rows {
 };
 
 constexpr u64 IS_THERE = 1ull << 32;
-constexpr u32 THREADS = 256, WARPS = THREADS / 32;
 // Tiles of a group: one for each lane of the warp that asks.
 constexpr u32 GROUP = 32;
 // How far ahead of its own tile a block has memory brought to the cache, so that memory is at work while tiles wait for
@@ -178,7 +177,7 @@ __device__ __forceinline__ T before_tile(u64 *told, u32 tile, u32 tiles, T own, 
 }
 
 // A tile in the registers of a block: each warp has neighbours, a vector of 16 bytes a lane at a time.
-template <class T, class acc, class Op, u32 VECTORS>
+template <class T, class acc, class Op, u32 THREADS, u32 VECTORS>
 struct Tile {
     static constexpr u32 EACH = 16 / sizeof(T), SIZE = THREADS * VECTORS * EACH;
     union Vector {
@@ -261,7 +260,7 @@ struct Tile {
 };
 
 // Has the tile that is AHEAD of the ticket's own brought to the cache.
-template <u32 BYTES> __device__ __forceinline__ void bring_ahead(const Rows &rows, u32 ticket, u64 all)
+template <u32 THREADS, u32 BYTES> __device__ __forceinline__ void bring_ahead(const Rows &rows, u32 ticket, u64 all)
 {
     constexpr u32 LINE = 128;
     const u64 start = (u64)ticket * BYTES + AHEAD;
@@ -272,9 +271,10 @@ template <u32 BYTES> __device__ __forceinline__ void bring_ahead(const Rows &row
         asm volatile("prefetch.global.L2 [%0];" ::"l"(from + at));
 }
 
-template <class T, class acc, class Op, u32 VECTORS> __device__ __forceinline__ void scan(const Rows &rows)
+template <class T, class acc, class Op, u32 THREADS, u32 VECTORS> __device__ __forceinline__ void scan(const Rows &rows)
 {
-    typedef Tile<T, acc, Op, VECTORS> Own;
+    typedef Tile<T, acc, Op, THREADS, VECTORS> Own;
+    constexpr u32 WARPS = THREADS / 32;
     __shared__ acc of_warps[WARPS];
     __shared__ u32 taken;
     if (threadIdx.x == 0) taken = atomicAdd((u32 *)(rows.told + rows.lengths.told), 1u);
@@ -289,7 +289,7 @@ template <class T, class acc, class Op, u32 VECTORS> __device__ __forceinline__ 
     tile.first = warp * (32 * VECTORS * Own::EACH) + lane * Own::EACH;
     tile.is_whole = tile.left >= Own::SIZE && rows.lengths.is_aligned;
     tile.load();
-    bring_ahead<Own::SIZE * sizeof(T)>(rows, taken, gridDim.x / rows.lengths.tiles * rows.lengths.n * sizeof(T));
+    bring_ahead<THREADS, Own::SIZE * sizeof(T)>(rows, taken, gridDim.x / rows.lengths.tiles * rows.lengths.n * sizeof(T));
     const acc of_warp = tile.scan_warp(lane);
     if (lane == 0) of_warps[warp] = of_warp;
     __syncthreads();
@@ -306,21 +306,21 @@ template <class T, class acc, class Op, u32 VECTORS> __device__ __forceinline__ 
     tile.store(of_warps[warp]);
 }
 
-// A block for each tile of each row.
-#define SCAN(name, T, acc, Op, VECTORS, BLOCKS)                                                                         \
+// A block for each tile of each row. BLOCKS of them fit on a multiprocessor at once.
+#define SCAN(name, T, acc, Op, THREADS, VECTORS, BLOCKS)                                                                \
     extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)                                                       \
         name(void *out, const void *in, u64 *told, const Lengths lengths)                                               \
     {                                                                                                                   \
-        scan<T, acc, Op, VECTORS>({out, in, told, lengths});                                                            \
+        scan<T, acc, Op, THREADS, VECTORS>({out, in, told, lengths});                                                   \
     }
-#define SCANS(name, T, acc, VECTORS, BLOCKS)                                                                            \
-    SCAN(cumsum_##name, T, acc, Sum, VECTORS, BLOCKS)                                                                   \
-    SCAN(cumprod_##name, T, acc, Product, VECTORS, BLOCKS)
+#define SCANS(name, T, acc, THREADS, VECTORS, BLOCKS)                                                                   \
+    SCAN(cumsum_##name, T, acc, Sum, THREADS, VECTORS, BLOCKS)                                                          \
+    SCAN(cumprod_##name, T, acc, Product, THREADS, VECTORS, BLOCKS)
 
-SCANS(f16, Half, float, 8, 2)
-SCANS(bf16, Brain, float, 8, 2)
-SCANS(f32, float, float, 12, 3)
-SCANS(f64, double, double, 12, 3)
-SCANS(i64, i64, i64, 12, 3)
-SCANS(c64, Complex<float>, Complex<float>, 12, 3)
-SCANS(c128, Complex<double>, Complex<double>, 8, 3)
+SCANS(f16, Half, float, 256, 8, 2)
+SCANS(bf16, Brain, float, 256, 8, 2)
+SCANS(f32, float, float, 512, 12, 2)
+SCANS(f64, double, double, 256, 12, 3)
+SCANS(i64, i64, i64, 256, 12, 3)
+SCANS(c64, Complex<float>, Complex<float>, 256, 12, 3)
+SCANS(c128, Complex<double>, Complex<double>, 256, 8, 3)

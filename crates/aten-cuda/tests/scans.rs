@@ -10,7 +10,7 @@ use common::{numbers, on_both};
 const SHARED: [(DType, i64); 7] = [
     (DType::F16, 16_384),
     (DType::BF16, 16_384),
-    (DType::F32, 12_288),
+    (DType::F32, 24_576),
     (DType::F64, 6144),
     (DType::I64, 6144),
     (DType::C64, 6144),
@@ -67,7 +67,7 @@ fn rows_of_several_groups() -> Result<()> {
             on_both(&factors(n, dtype)?, |row| products(row, 0))?;
         }
     }
-    on_both(&summands(2 * 400_000, DType::F32)?.view(&[2, 400_000])?, |rows| Ok(vec![rows.cumsum(1, None)?]))
+    on_both(&summands(2 * 800_000, DType::F32)?.view(&[2, 800_000])?, |rows| Ok(vec![rows.cumsum(1, None)?]))
 }
 
 /// Rows that lie apart, begin anywhere, are converted, and results that lie apart or are the input itself.

@@ -1,11 +1,12 @@
 //! `cargo xtask kernels`: compiles the kernels in CUDA C++ to PTX, runs them and compares them with plain Rust.
 //!
 //! There are two kinds. Those that the crates bring along (`library`) are committed with their texts, which are compared
-//! with what the sources give today. Those of `tests/kernels` are run here.
+//! with what the sources give today. Those that are generated (`every`) are assembled by the oldest assembler that matters. Those of `tests/kernels` are run here.
 //!
 //! The compilers are NVRTC of pinned wheels. The texts are made once for each content of the sources and of what compiles
 //! them; after that neither Python nor a registry is needed.
 
+mod every;
 mod library;
 mod machine;
 
@@ -47,6 +48,7 @@ pub(crate) fn run(flags: &Flags) -> Result<()> {
     if flags.has("--write") {
         return Ok(());
     }
+    every::assemble(flags.has("--all"), &shell::root().join("xtask/kernels/requirements.txt"))?;
     let texts = texts()?;
     // The profile that tests are built with, so that nothing is built twice.
     shell::run(&mut shell::cargo([

@@ -77,6 +77,12 @@ pub(super) fn target(device: Device) -> Result<u32> {
     })
 }
 
+/// Has kernels for a device written for another compute capability than it has.
+pub(super) fn write_for(runtime: &Runtime, device: DeviceIndex, target: u32) {
+    let variants = runtime.extension::<Variants>();
+    variants.targets.write().unwrap_or_else(PoisonError::into_inner).insert(device, target);
+}
+
 /// A kernel over whole tensors: contiguous, aligned to 16 bytes, with the same number of elements.
 pub(crate) struct WholeKernel {
     pub(crate) kernel: DetachedKernel,

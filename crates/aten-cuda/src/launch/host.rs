@@ -1,5 +1,7 @@
 //! Programs on the host: rows of elements, gathered from the inputs, computed and scattered to the outputs.
 
+use std::ops::Range;
+
 use kernel_ir::eval::{self, ROW, Row};
 
 use super::{Part, Work};
@@ -8,21 +10,34 @@ use crate::iterate::Iteration;
 
 /// Computes the elements row by row.
 pub(super) fn run(work: &Work<'_>, iteration: &Iteration, parts: &[Part<'_>]) -> Result<()> {
-    let outputs = work.program.outputs().len();
     let numel = usize::try_from(iteration.numel).unwrap_or(0);
-    let mut start = 0;
-    while start < numel {
-        let count = ROW.min(numel - start);
-        let places = RowPlaces::new(iteration, start, count);
-        let inputs: Vec<Row> = parts[outputs..].iter().map(|part| gather(part, &places)).collect();
-        let index = i64::try_from(start).unwrap_or(i64::MAX);
-        let rows = eval::run(&work.program, &inputs, work.scalars, index, count);
-        for (part, row) in parts[..outputs].iter().zip(&rows) {
-            scatter(part, &places, row);
-        }
-        start += count;
+    let rows = numel.div_ceil(ROW);
+    let run_row = |row: usize| run_row(work, iteration, parts, row * ROW..numel.min((row + 1) * ROW));
+    #[cfg(feature = "rayon")]
+    if rows >= ENOUGH_ROWS {
+        use rayon::iter::{IntoParallelIterator as _, ParallelIterator as _};
+        // Each element is read and written by one row alone, so that the order of rows does not matter.
+        (0..rows).into_par_iter().for_each(run_row);
+        return Ok(());
     }
+    (0..rows).for_each(run_row);
     Ok(())
+}
+
+/// From so many rows on they are shared among threads.
+#[cfg(feature = "rayon")]
+const ENOUGH_ROWS: usize = 8;
+
+/// Computes some elements in a row.
+fn run_row(work: &Work<'_>, iteration: &Iteration, parts: &[Part<'_>], elements: Range<usize>) {
+    let (outputs, count) = (work.program.outputs().len(), elements.len());
+    let places = RowPlaces::new(iteration, elements.start, count);
+    let inputs: Vec<Row> = parts[outputs..].iter().map(|part| gather(part, &places)).collect();
+    let index = i64::try_from(elements.start).unwrap_or(i64::MAX);
+    let rows = eval::run(&work.program, &inputs, work.scalars, index, count);
+    for (part, row) in parts[..outputs].iter().zip(&rows) {
+        scatter(part, &places, row);
+    }
 }
 
 /// Where the elements of a row are, for each operand of the iteration: bytes from the operand's first element on.

@@ -14,7 +14,7 @@ pub(crate) mod rows;
 
 pub use arch::ARCHITECTURES;
 pub(crate) use device::{WholeKernel, run_whole, whole_kernel};
-pub use module::{KernelText, kernel_texts};
+pub use module::{KernelText, kernel_texts, kernel_texts_for};
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};

@@ -12,6 +12,7 @@
 #![expect(unsafe_code, reason = "loads machine code that the crate brings along")]
 
 use std::cell::RefCell;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use c10_core::{DeviceIndex, Error, Module, Runtime};
 
@@ -65,6 +66,26 @@ pub fn kernel_texts(f: impl FnOnce() -> Result<()>) -> Result<Vec<KernelText>> {
     done.map(|()| texts)
 }
 
+/// Whether the driver of a runtime has said that machine code is not for its devices, as one that simulates them does. It
+/// is not asked again.
+#[derive(Debug, Default)]
+struct Refusals {
+    has_refused: AtomicBool,
+}
+
+/// [`kernel_texts`] as they are written for compute capability `target`, as 10 * major + minor, whatever the current device
+/// has. For a runtime that has compiled nothing yet and is for this alone: its kernels stay those of that capability.
+///
+/// # Errors
+/// That of `f`, or the runtime cannot start.
+pub fn kernel_texts_for(target: u32, f: impl FnOnce() -> Result<()>) -> Result<Vec<KernelText>> {
+    Runtime::with_current(|runtime| {
+        super::device::write_for(runtime, runtime.current_device()?, target);
+        Ok::<_, Error>(())
+    })?;
+    kernel_texts(f)
+}
+
 /// Loads the module of a text.
 pub(super) fn load(runtime: &Runtime, device: DeviceIndex, name: &str, text: &str) -> c10_core::Result<Module> {
     TEXTS.with_borrow_mut(|texts| {
@@ -72,11 +93,14 @@ pub(super) fn load(runtime: &Runtime, device: DeviceIndex, name: &str, text: &st
         texts.for_each(|texts| texts.push(KernelText { name: name.to_owned(), text: text.to_owned() }));
     });
     let (major, _) = runtime.devices().capability(device)?;
-    if let Some(image) = image(text, u32::try_from(major).unwrap_or(0)) {
+    let refusals = runtime.extension::<Refusals>();
+    let image = image(text, u32::try_from(major).unwrap_or(0));
+    if let Some(image) = image.filter(|_| !refusals.has_refused.load(Ordering::Relaxed)) {
         // SAFETY: the image is whole, see above.
         match unsafe { Module::from_image(runtime, device, image) } {
-            // A driver of another kind, such as the simulated one, or a device that the code is not for.
-            Err(Error::Module(error)) if error.accelerator().is_some_and(|error| error.error_code() == NO_BINARY) => {}
+            Err(Error::Module(error)) if error.accelerator().is_some_and(|error| error.error_code() == NO_BINARY) => {
+                refusals.has_refused.store(true, Ordering::Relaxed);
+            }
             loaded => return loaded,
         }
     }

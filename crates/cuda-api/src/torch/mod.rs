@@ -35,10 +35,27 @@ pub use pointwise::*;
 pub use random::*;
 pub use reduce::*;
 
+pub use aten_cuda::OperationError;
+/// Files of tensors, as Python's `safetensors.torch` reads and writes them.
+#[cfg(feature = "safetensors")]
+pub use aten_cuda::safetensors;
 pub use aten_cuda::{
     Complex32, Complex64, DType, Device, Dim, Element, Error, Generator, Operand, Result, Scalar, Storage, Tensor,
     TensorError, ToDevice, bf16, f16, promote_types, result_type,
 };
+
+/// `torch.utils`.
+pub mod utils {
+    pub use aten_cuda::dlpack;
+}
+
+/// A tensor of the memory that another library lends (`torch.from_dlpack`); see [`Tensor::from_dlpack`].
+///
+/// # Errors
+/// As there.
+pub fn from_dlpack(lent: utils::dlpack::DLPack) -> Result<Tensor> {
+    Tensor::from_dlpack(lent)
+}
 
 macro_rules! dtypes {
     ($($(#[$doc:meta])* $name:ident = $dtype:ident;)*) => {

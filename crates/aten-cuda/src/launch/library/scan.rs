@@ -8,7 +8,6 @@ use crate::tensor::Tensor;
 
 static TEXT: Text = Text { name: "scan", ptx: include_str!("../../../kernels/scan.ptx") };
 
-const THREADS: u32 = 256;
 /// Tiles of a group.
 const GROUP: i64 = 32;
 
@@ -24,6 +23,8 @@ pub(crate) enum Running {
 /// How a dtype is scanned.
 struct Kernels {
     names: [&'static str; 2],
+    /// Threads of a block.
+    threads: u32,
     /// Elements of a tile.
     tile: i64,
     /// Words of 64 bits that tell an accumulator.
@@ -31,18 +32,18 @@ struct Kernels {
 }
 
 fn kernels(dtype: DType) -> Option<Kernels> {
-    let (names, vectors, words) = match dtype {
-        DType::F16 => (["cumsum_f16", "cumprod_f16"], 8, 1),
-        DType::BF16 => (["cumsum_bf16", "cumprod_bf16"], 8, 1),
-        DType::F32 => (["cumsum_f32", "cumprod_f32"], 12, 1),
-        DType::F64 => (["cumsum_f64", "cumprod_f64"], 12, 2),
-        DType::I64 => (["cumsum_i64", "cumprod_i64"], 12, 2),
-        DType::C64 => (["cumsum_c64", "cumprod_c64"], 12, 2),
-        DType::C128 => (["cumsum_c128", "cumprod_c128"], 8, 4),
+    let (names, threads, vectors, words) = match dtype {
+        DType::F16 => (["cumsum_f16", "cumprod_f16"], 256, 8, 1),
+        DType::BF16 => (["cumsum_bf16", "cumprod_bf16"], 256, 8, 1),
+        DType::F32 => (["cumsum_f32", "cumprod_f32"], 512, 12, 1),
+        DType::F64 => (["cumsum_f64", "cumprod_f64"], 256, 12, 2),
+        DType::I64 => (["cumsum_i64", "cumprod_i64"], 256, 12, 2),
+        DType::C64 => (["cumsum_c64", "cumprod_c64"], 256, 12, 2),
+        DType::C128 => (["cumsum_c128", "cumprod_c128"], 256, 8, 4),
         DType::Bool | DType::U8 | DType::I8 | DType::I16 | DType::I32 | DType::C32 => return None,
     };
-    let tile = i64::from(THREADS) * vectors * 16 / i64::try_from(dtype.itemsize()).unwrap_or(16);
-    Some(Kernels { names, tile, words })
+    let tile = i64::from(threads) * vectors * 16 / i64::try_from(dtype.itemsize()).unwrap_or(16);
+    Some(Kernels { names, threads, tile, words })
 }
 
 /// Whether rows of `n` elements of a dtype are so long that several blocks should share one.
@@ -72,7 +73,7 @@ pub(crate) fn scan(running: Running, out: &Tensor, input: &Tensor) -> Result<boo
     let mut packed = Packed::default();
     [n, told].iter().for_each(|&number| packed.word(number));
     [i32::try_from(tiles).unwrap_or(0), is_aligned.into()].iter().for_each(|&number| packed.half(number));
-    let config = row(u64::from(blocks.unsigned_abs()) * u64::from(THREADS), THREADS)?;
+    let config = row(u64::from(blocks.unsigned_abs()) * u64::from(kernels.threads), kernels.threads)?;
     let device = input.device().cuda_index()?.unwrap_or(0);
     let kernel = kernels.names[usize::from(running == Running::Product)];
     let arguments = [memory(out), memory(input), memory(&scratch), packed.argument()];

@@ -60,6 +60,25 @@ impl fmt::Display for LaunchRecord {
 /// The driver tells of such a fault at whichever call comes next, not at the launch that is to blame, and answers every
 /// later call with it. One of the launches named here is likely the cause. With `CUDA_LAUNCH_BLOCKING=1` in the
 /// environment every launch waits until it is done, and the error names it alone.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{Error, LaunchConfig, Module, Runtime};
+///
+/// let text = "
+///     .version 7.8
+///     .target sm_75
+///     .address_size 64
+///     .visible .entry fail() { .reg .b64 %at; mov.u64 %at, 4096; st.global.u32 [%at], 0; ret; }";
+/// let runtime = Runtime::current();
+/// let kernel = Module::from_ptx(&runtime, 0, text)?.kernel("fail")?;
+/// // SAFETY: no memory of anybody's lies at the address; the simulated device finds out.
+/// unsafe { kernel.launch(&LaunchConfig::default(), &[], None)? };
+/// let Err(Error::DeviceFault(fault)) = runtime.synchronize(0) else { panic!("the kernel fails") };
+/// assert_eq!(fault.accelerator().name(), Some("CUDA_ERROR_ILLEGAL_ADDRESS"));
+/// assert_eq!(fault.launches()[0].kernel.as_deref(), Some("fail"));
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceFaultError {
     pub(crate) error: AcceleratorError,
@@ -116,6 +135,23 @@ impl std::error::Error for DeviceFaultError {}
 ///
 /// It is told by the next call that waits for the device. The crate that the kernel is of finds it there
 /// ([`crate::Runtime::check_after_waiting`]); [`Self::cause`] is that crate's own error.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use std::sync::Arc;
+///
+/// use c10_core::{DeviceAssertionError, Error, Runtime};
+///
+/// let runtime = Runtime::current();
+/// runtime.check_after_waiting(|device| {
+///     let found = Arc::new(std::fmt::Error);
+///     Some(DeviceAssertionError { device, operation: "gather", element: 3, value: "-1".into(), found })
+/// });
+/// let Err(Error::DeviceAssertion(refused)) = runtime.synchronize(0) else { panic!("the check has found something") };
+/// assert_eq!((refused.operation, refused.value.as_str()), ("gather", "-1"));
+/// assert!(refused.cause::<std::fmt::Error>().is_some());
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct DeviceAssertionError {
     /// The device.

@@ -9,6 +9,7 @@ mod order;
 pub(crate) use order::{Part, Schedule, whole};
 
 use c10_core::{Arg, DeviceBuffer, DeviceIndex, LaunchConfig, Runtime};
+use smallvec::SmallVec;
 
 use super::{Text, launch};
 use crate::base::dtype::DType;
@@ -275,27 +276,35 @@ pub(crate) fn dropout_groups(dropout: &Dropout<'_>, group: u32, drawn: &Drawn, t
     if !same(dropout.output) || !same(dropout.mask) {
         return Err(invalid("the tensors have different layouts"));
     }
-    let steps = n.div_ceil(u64::from(threads) * u64::from(group));
-    let arguments = [
-        dense(dropout.output)?,
-        dense(dropout.mask)?,
-        dense(dropout.input)?,
-        place(drawn),
-        drawn.seed.into(),
-        drawn.offset.into(),
-        n.into(),
-        threads.into(),
-        group.into(),
-        number_of(dropout.input.dtype()).into(),
-        dropout.words_below().into(),
-        dropout.scale.into(),
-    ];
     // One step for each thread has the most loads under way.
+    let steps = n.div_ceil(u64::from(threads) * u64::from(group));
     let steps = u32::try_from(steps).unwrap_or(GRID_Y).min(GRID_Y);
     let config = LaunchConfig { grid: [threads / BLOCK, steps, 1], block: [BLOCK, 1, 1], shared_bytes: 0 };
-    // SAFETY: the kernel goes over `n` elements one after another, of three dense tensors that have as many. The group
-    // divides `n`: the caller has seen to it.
-    unsafe { launch(&TEXT, "dropout_groups", index, &config, &arguments)? };
+    let dtype = dropout.input.dtype();
+    let all = [dropout.input, dropout.output, dropout.mask];
+    let is_aligned = all.iter().all(|tensor| tensor.data_ptr().is_multiple_of(ALIGNMENT));
+    let is_whole = is_aligned && u64::from(group) * dtype.itemsize() as u64 == ALIGNMENT;
+    let kernel = match dtype {
+        _ if !is_whole => "dropout_groups",
+        DType::F16 => "dropout_half",
+        DType::BF16 => "dropout_bfloat16",
+        DType::F32 => "dropout_float",
+        _ => "dropout_double",
+    };
+    let mut arguments: SmallVec<[Arg<'_>; 12]> = SmallVec::new();
+    arguments.extend([dense(dropout.output)?, dense(dropout.mask)?, dense(dropout.input)?]);
+    arguments.extend([place(drawn), drawn.seed.into(), drawn.offset.into(), n.into(), threads.into()]);
+    if !is_whole {
+        arguments.extend([group.into(), number_of(dtype).into()]);
+    }
+    arguments.push(dropout.words_below().into());
+    #[expect(clippy::cast_possible_truncation, reason = "the scale is a float of 32 bits, unless the dtype is wider")]
+    let narrow = dropout.scale as f32;
+    let is_wide = !is_whole || dtype == DType::F64;
+    arguments.push(if is_wide { dropout.scale.into() } else { narrow.into() });
+    // SAFETY: the kernels go over `n` elements one after another, of three dense tensors that have as many. The group
+    // divides `n`: the caller has seen to it. Groups of 16 bytes begin at multiples of as many.
+    unsafe { launch(&TEXT, kernel, index, &config, &arguments)? };
     Ok(())
 }
 
