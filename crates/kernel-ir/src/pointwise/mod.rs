@@ -4,7 +4,7 @@
 //! numbers whose layout [`Meta`] has: how many elements there are, the scalars, and for operands with strides the sizes of
 //! the dimensions and the strides of each operand.
 //!
-//! Reading order: this file ([`Schedule`], [`write`]), `meta` (the block of numbers), `contiguous`, `rows` and `strided`
+//! Reading order: this file ([`Schedule`], [`write()`]), `meta` (the block of numbers), `contiguous`, `rows` and `strided`
 //! (the three ways through the elements).
 
 mod contiguous;
