@@ -72,7 +72,7 @@ pub fn normal<'a>(mean: impl Into<Operand<'a>>, std: impl Into<Operand<'a>>) -> 
 /// Numbers from 0 up to 1, by the default generator of the device (`torch.rand`).
 ///
 /// # Errors
-/// As for [`empty`], the dtype is no float, or the device failed.
+/// As for [`empty`](super::empty), the dtype is no float, or the device failed.
 pub fn rand(sizes: &[i64], dtype: DType, device: impl ToDevice) -> Result<Tensor> {
     Tensor::rand(sizes, dtype, device, None)
 }
@@ -89,7 +89,7 @@ pub fn randn(sizes: &[i64], dtype: DType, device: impl ToDevice) -> Result<Tenso
 /// Integers from `low` up to `high`, which is not among them, by the default generator of the device (`torch.randint`).
 ///
 /// # Errors
-/// As for [`empty`], the range has no integer, or the device failed.
+/// As for [`empty`](super::empty), the range has no integer, or the device failed.
 pub fn randint(low: i64, high: i64, sizes: &[i64], dtype: DType, device: impl ToDevice) -> Result<Tensor> {
     Tensor::randint(low, high, sizes, dtype, device, None)
 }

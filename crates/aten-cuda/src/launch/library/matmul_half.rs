@@ -109,7 +109,10 @@ fn aligned(factor: &Tensor, [outer, inner]: [usize; 2]) -> Result<Factor> {
     let is_repeated = factor.strides()[0] == 0;
     let matrices = if is_repeated { factor.narrow(0, 0, 1)? } else { factor.clone() };
     let [batches, rows, columns] = [0, 1, 2].map(|dim| matrices.sizes()[dim]);
-    let room = Tensor::empty(&[batches, rows, (columns + VECTOR - 1) / VECTOR * VECTOR], factor.dtype(), factor)?;
+    let padded = (columns + VECTOR - 1) / VECTOR * VECTOR;
+    let room = Tensor::empty(&[batches, rows, padded], factor.dtype(), factor)?;
+    // The kernel asks for whole vectors, of which it uses what is inside.
+    room.narrow(2, columns, padded - columns)?.zero_()?;
     let copy = room.narrow(2, 0, columns)?;
     copy.copy_(&matrices)?;
     let tensor = if is_repeated { copy.expand(factor.sizes())? } else { copy };
