@@ -22,7 +22,7 @@ def tensor(name, make):
 
 
 def numbers():
-    return torch.full((count,), 0.75, device="cuda")
+    return torch.randn(count, device="cuda")
 
 
 def square():
@@ -34,8 +34,8 @@ def pair():
 
 
 def squares(size, dtype):
-    return (torch.full((size, size), 0.5, device="cuda", dtype=dtype),
-            torch.full((size, size), 0.25, device="cuda", dtype=dtype))
+    return (torch.randn(size, size, device="cuda", dtype=dtype),
+            torch.randn(size, size, device="cuda", dtype=dtype))
 
 
 def with_row():
@@ -49,6 +49,12 @@ def ones():
 
 def with_places():
     return numbers(), torch.randint(0, count, (count // 8,), device="cuda")
+
+
+def with_rows():
+    a = numbers().view(-1, 64)
+    rows = a.shape[0]
+    return a, torch.randint(0, rows, (rows // 4,), device="cuda"), a[:rows // 4].contiguous()
 
 
 def keys():
@@ -81,6 +87,7 @@ rows = {
     "cumsum f32": (numbers, lambda t: t.cumsum(0), 8 * count, 5),
     "dropout f32": (numbers, lambda t: torch.nn.functional.dropout(t, 0.4), 9 * count, 5),
     "gather f32": (with_places, lambda t: t[0].gather(0, t[1]), 2 * count, 5),
+    "index_add f32": (with_rows, lambda t: t[0].index_add_(0, t[1], t[2]), 3 * count, 5),
     "normal f32": (numbers, lambda t: t.normal_(), count, 5),
     "uniform f32": (numbers, lambda t: t.uniform_(), count, 5),
     "sort 64 Mi i32": (keys, torch.sort, 1 << 26, 2),

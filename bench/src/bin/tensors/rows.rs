@@ -112,6 +112,13 @@ pub(crate) const ROWS: &[Row] = &[
         let places = Tensor::randint(0, a.numel(), &[a.numel() / 8], DType::I64, "cuda", None)?;
         pointwise(2, small, move || a.gather(0, &places))
     }),
+    wide("index_add f32", |small| {
+        let a = numbers(small)?.view(&[-1, 64])?;
+        let rows = a.size(0)?;
+        let places = Tensor::randint(0, rows, &[rows / 4], DType::I64, "cuda", None)?;
+        let added = a.narrow(0, 0, rows / 4)?.contiguous()?;
+        pointwise(3, small, move || a.index_add_(0, &places, &added, 1).cloned())
+    }),
     Row {
         name: "normal f32",
         unit: Unit::GigaPerSecond,
@@ -203,7 +210,7 @@ fn side(small: bool) -> i64 {
 
 fn numbers(small: bool) -> Result<Tensor, Failure> {
     let count = side(small) * side(small) * 2;
-    Ok(Tensor::full(&[count], 0.75, DType::F32, "cuda")?)
+    Ok(Tensor::randn(&[count], DType::F32, "cuda", None)?)
 }
 
 fn square(small: bool) -> Result<Tensor, Failure> {
@@ -265,8 +272,8 @@ fn small_operands() -> Result<(Tensor, Tensor), Failure> {
 
 #[expect(clippy::cast_precision_loss, reason = "counts of operations")]
 fn product(size: i64, dtype: DType) -> Result<Work, Failure> {
-    let a = Tensor::full(&[size, size], 0.5, dtype, "cuda")?;
-    let b = Tensor::full(&[size, size], 0.25, dtype, "cuda")?;
+    let a = Tensor::randn(&[size, size], dtype, "cuda", None)?;
+    let b = Tensor::randn(&[size, size], dtype, "cuda", None)?;
     let work = 2.0 * (size as f64).powi(3);
     Ok(Work::new(work, move || a.mm(&b)))
 }
