@@ -336,7 +336,7 @@ template <class Draw, class Store, class Make>
 __device__ void fill(char *to, const u64 *place, const Work &work, const View &view, Make make) {
     Stand at = stand(work.seed, work.offset, place);
     if constexpr (Store::several == FLOATS) {
-        // By a loop of its own: asking for the dtype in each step costs a twentieth.
+        // By a loop of its own; asking each step for one of three dtypes slowed 16-bit floats down by 6 to 10 %.
         if (work.group > 1 && work.type == F32) return fill_groups<Draw, AsFloat<1 << F32>>(to, at, work, make);
     }
     if (work.group > 1) return fill_groups<Draw, Store>(to, at, work, make);
