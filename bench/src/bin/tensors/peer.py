@@ -54,7 +54,7 @@ def with_places():
 def with_rows():
     a = numbers().view(-1, 64)
     rows = a.shape[0]
-    return a, torch.randint(0, rows, (rows // 4,), device="cuda"), a[:rows // 4].contiguous()
+    return a, torch.randint(0, rows, (rows // 4,), device="cuda"), a[:rows // 4].clone()
 
 
 def keys():

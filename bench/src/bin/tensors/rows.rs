@@ -116,7 +116,7 @@ pub(crate) const ROWS: &[Row] = &[
         let a = numbers(small)?.view(&[-1, 64])?;
         let rows = a.size(0)?;
         let places = Tensor::randint(0, rows, &[rows / 4], DType::I64, "cuda", None)?;
-        let added = a.narrow(0, 0, rows / 4)?.contiguous()?;
+        let added = a.narrow(0, 0, rows / 4)?.copy()?;
         pointwise(3, small, move || a.index_add_(0, &places, &added, 1).cloned())
     }),
     Row {
