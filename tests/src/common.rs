@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use aten_cuda::{DType, Result, Tensor, kernel_texts};
+use aten_cuda::{DType, KernelText, Result, Tensor, kernel_texts};
 use testkit::{Config, Simulation};
 
 type Failure = Box<dyn std::error::Error>;
@@ -15,10 +15,14 @@ type Failure = Box<dyn std::error::Error>;
 /// # Errors
 /// A call fails, or a file cannot be written.
 pub fn write(folder: &Path) -> std::result::Result<(), Failure> {
-    std::fs::create_dir_all(folder)?;
     let simulation = Simulation::new(Config::default());
     let _bound = simulation.runtime().bind();
-    let texts = kernel_texts(calls)?;
+    write_texts(folder, &kernel_texts(calls)?)
+}
+
+/// Writes each text into a file that is named after its fingerprint.
+pub(crate) fn write_texts(folder: &Path, texts: &[KernelText]) -> std::result::Result<(), Failure> {
+    std::fs::create_dir_all(folder)?;
     for text in texts {
         std::fs::write(folder.join(format!("{:032x}.ptx", text.fingerprint())), &text.text)?;
     }

@@ -11,6 +11,8 @@ use aten_cuda::{
 };
 use testkit::{Config, Simulation};
 
+use crate::common::write_texts;
+
 type Failure = Box<dyn std::error::Error>;
 
 /// Compute capabilities that texts are written for, as 10 * major + minor.
@@ -23,13 +25,9 @@ const TARGETS: [u32; 2] = [75, 80];
 /// A call fails, or a file cannot be written.
 pub fn write(folder: &Path) -> std::result::Result<(), Failure> {
     for target in TARGETS {
-        let folder = folder.join(target.to_string());
-        std::fs::create_dir_all(&folder)?;
         let simulation = Simulation::new(Config::default());
         let _bound = simulation.runtime().bind();
-        for text in kernel_texts_for(target, calls)? {
-            std::fs::write(folder.join(format!("{:032x}.ptx", text.fingerprint())), &text.text)?;
-        }
+        write_texts(&folder.join(target.to_string()), &kernel_texts_for(target, calls)?)?;
     }
     Ok(())
 }

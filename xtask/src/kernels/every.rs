@@ -5,74 +5,39 @@
 //! their fingerprint says. Of some six thousand texts a third is taken, by fingerprint, unless all are asked for. What
 //! was assembled once is not assembled again.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::path::Path;
 
+use super::texts::{self, Assembler};
 use crate::shell::{self, Result};
-use crate::wheels;
 
 /// Which part of the texts is taken.
 const PART: u32 = 3;
-
-/// How many assemblers run at once.
-const AT_ONCE: usize = 2;
 
 /// Assembles the texts, or a part of them.
 ///
 /// # Errors
 /// A text cannot be made, or the assembler refuses one.
 pub(super) fn assemble(all: bool, requirements: &Path) -> Result<()> {
-    let folder = written()?;
-    let assembler = wheels::unpacked(requirements, "kernels")?.join("nvidia/cuda_nvcc/bin/ptxas");
+    let folder = texts::written("every", &["--every"])?;
+    let assembler = Assembler::of(requirements)?;
     let done = shell::target_dir().join("kernels/assembled");
     std::fs::create_dir_all(&done).map_err(|error| format!("cannot create {}: {error}", done.display()))?;
-    let mut texts = Vec::new();
+    let mut taken = Vec::new();
     for target in [75, 80] {
-        let listed = files(&folder.join(target.to_string()))?;
-        texts.extend(listed.into_iter().filter(|text| all || is_taken(text)).map(|text| (target, text)));
+        let listed = texts::files(&folder.join(target.to_string()))?;
+        taken.extend(listed.into_iter().filter(|text| all || is_taken(text)).map(|text| (target, text)));
     }
-    let (next, refused) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
-    let work = || {
-        while let Some((target, text)) = texts.get(next.fetch_add(1, Ordering::Relaxed)) {
-            if let Err(error) = assemble_one(text, architecture(*target, text), &assembler, &done) {
-                refused.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(error);
-            }
-        }
-    };
-    std::thread::scope(|scope| (0..AT_ONCE).for_each(|_| drop(scope.spawn(work))));
-    let refused = refused.into_inner().unwrap_or_default();
+    let refused =
+        texts::for_each(&taken, |(target, text)| assemble_one(text, architecture(*target, text), &assembler, &done));
     match refused.first() {
         None => {
-            shell::say(&format!("{} generated texts can be assembled", texts.len()));
+            shell::say(&format!("{} generated texts can be assembled", taken.len()));
             Ok(())
         }
         Some(first) => {
-            Err(format!("{} of {} generated texts cannot be assembled: {first}", refused.len(), texts.len()))
+            Err(format!("{} of {} generated texts cannot be assembled: {first}", refused.len(), taken.len()))
         }
     }
-}
-
-/// The folder that the texts were written to just now.
-fn written() -> Result<PathBuf> {
-    let program = "common_kernels";
-    // The profile that tests are built with, so that nothing is built twice.
-    shell::run(&mut shell::cargo(["build", "--quiet", "--profile", "test", "--package", "tests", "--bin", program]))?;
-    let folder = shell::target_dir().join("kernels/every");
-    if folder.exists() {
-        std::fs::remove_dir_all(&folder).map_err(|error| format!("cannot empty {}: {error}", folder.display()))?;
-    }
-    let mut command = Command::new(shell::target_dir().join("debug").join(program));
-    shell::run(command.arg(&folder).arg("--every"))?;
-    Ok(folder)
-}
-
-fn files(folder: &Path) -> Result<Vec<PathBuf>> {
-    let entries = std::fs::read_dir(folder).map_err(|error| format!("cannot list {}: {error}", folder.display()))?;
-    let mut files: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
-    files.sort();
-    Ok(files)
 }
 
 /// The last digits of the fingerprint that a file is named after.
@@ -94,16 +59,14 @@ fn architecture(target: u32, text: &Path) -> u32 {
 }
 
 /// Assembles a text, unless that was done before.
-fn assemble_one(text: &Path, architecture: u32, assembler: &Path, done: &Path) -> Result<()> {
+fn assemble_one(text: &Path, architecture: u32, assembler: &Assembler, done: &Path) -> Result<()> {
     let name = text.file_stem().unwrap_or_default().to_string_lossy();
     let mark = done.join(format!("{name}-{architecture}"));
     if mark.exists() {
         return Ok(());
     }
     let image = mark.with_extension("part");
-    let mut command = Command::new(assembler);
-    command.arg(format!("-arch=sm_{architecture}")).arg(text).arg("-o").arg(&image);
-    shell::run(&mut command)?;
+    assembler.assemble(text, architecture, &image)?;
     // The machine code is of no use; that there was some is noted.
     std::fs::write(&mark, "").map_err(|error| format!("cannot write {}: {error}", mark.display()))?;
     std::fs::remove_file(&image).map_err(|error| format!("cannot remove {}: {error}", image.display()))

@@ -5,12 +5,9 @@
 //! sorted by fingerprint, and the images, each at a multiple of 16 bytes. The reader is `launch/module.rs` there.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
+use super::texts::{self, Assembler};
 use crate::shell::{self, Result};
-use crate::wheels;
 
 /// The packs.
 const FOLDER: &str = "crates/aten-cuda/kernels/machine";
@@ -29,8 +26,8 @@ const ENTRY: usize = 32;
 /// # Errors
 /// A text cannot be made or assembled, the packs are too large, or one differs while checking.
 pub(crate) fn update(write: bool, requirements: &Path) -> Result<()> {
-    let texts = texts()?;
-    let assembler = wheels::unpacked(requirements, "kernels")?.join("nvidia/cuda_nvcc/bin/ptxas");
+    let texts = texts::files(&texts::written("texts", &[])?)?;
+    let assembler = Assembler::of(requirements)?;
     let mut bytes = 0;
     for architecture in ARCHITECTURES {
         let pack = pack(&assembled(&texts, architecture, &assembler)?);
@@ -51,36 +48,12 @@ pub(crate) fn update(write: bool, requirements: &Path) -> Result<()> {
     if bytes > BYTES_MAX { Err(format!("the packs have {bytes} bytes, more than {BYTES_MAX}")) } else { Ok(()) }
 }
 
-/// The files of the texts, sorted by fingerprint.
-fn texts() -> Result<Vec<PathBuf>> {
-    let program = "common_kernels";
-    // The profile that tests are built with, so that nothing is built twice.
-    shell::run(&mut shell::cargo(["build", "--quiet", "--profile", "test", "--package", "tests", "--bin", program]))?;
-    let folder = shell::target_dir().join("kernels/texts");
-    if folder.exists() {
-        std::fs::remove_dir_all(&folder).map_err(|error| format!("cannot empty {}: {error}", folder.display()))?;
-    }
-    shell::run(Command::new(shell::target_dir().join("debug").join(program)).arg(&folder))?;
-    let entries = std::fs::read_dir(&folder).map_err(|error| format!("cannot list {}: {error}", folder.display()))?;
-    let mut texts: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
-    texts.sort();
-    Ok(texts)
-}
-
 /// The machine code of each text, with its fingerprint. What was assembled before is taken from where it was kept.
-fn assembled(texts: &[PathBuf], architecture: u32, assembler: &Path) -> Result<Vec<(u128, Vec<u8>)>> {
+fn assembled(texts: &[PathBuf], architecture: u32, assembler: &Assembler) -> Result<Vec<(u128, Vec<u8>)>> {
     let folder = shell::target_dir().join(format!("kernels/sm_{architecture}"));
     std::fs::create_dir_all(&folder).map_err(|error| format!("cannot create {}: {error}", folder.display()))?;
-    let (next, failures) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
-    let work = || {
-        while let Some(text) = texts.get(next.fetch_add(1, Ordering::Relaxed)) {
-            if let Err(error) = assemble(text, &image_of(text, &folder), architecture, assembler) {
-                failures.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(error);
-            }
-        }
-    };
-    std::thread::scope(|scope| (0..2).for_each(|_| drop(scope.spawn(work))));
-    if let Some(error) = failures.into_inner().unwrap_or_default().into_iter().next() {
+    let failed = texts::for_each(texts, |text| assemble(text, &image_of(text, &folder), architecture, assembler));
+    if let Some(error) = failed.into_iter().next() {
         return Err(error);
     }
     let read = |text: &PathBuf| {
@@ -97,14 +70,12 @@ fn image_of(text: &Path, folder: &Path) -> PathBuf {
     folder.join(text.file_name().unwrap_or_default()).with_extension("cubin")
 }
 
-fn assemble(text: &Path, image: &Path, architecture: u32, assembler: &Path) -> Result<()> {
+fn assemble(text: &Path, image: &Path, architecture: u32, assembler: &Assembler) -> Result<()> {
     if image.exists() {
         return Ok(());
     }
     let part = image.with_extension("part");
-    let mut command = Command::new(assembler);
-    command.arg(format!("-arch=sm_{architecture}")).arg(text).arg("-o").arg(&part);
-    shell::run(&mut command)?;
+    assembler.assemble(text, architecture, &part)?;
     std::fs::rename(&part, image).map_err(|error| format!("cannot rename {}: {error}", part.display()))
 }
 

@@ -9,6 +9,7 @@
 mod every;
 mod library;
 mod machine;
+mod texts;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -96,10 +97,8 @@ pub(crate) fn texts() -> Result<PathBuf> {
 
 /// The sources in a folder, in the order of their names.
 fn sources(folder: &Path) -> Result<Vec<PathBuf>> {
-    let entries = std::fs::read_dir(folder).map_err(|error| format!("cannot list {}: {error}", folder.display()))?;
-    let mut sources: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    let mut sources = texts::files(folder)?;
     sources.retain(|path| path.extension().is_some_and(|extension| extension == "cu"));
-    sources.sort();
     Ok(sources)
 }
 

@@ -94,8 +94,9 @@ pub(super) fn load(runtime: &Runtime, device: DeviceIndex, name: &str, text: &st
     });
     let (major, _) = runtime.devices().capability(device)?;
     let refusals = runtime.extension::<Refusals>();
-    let image = image(text, u32::try_from(major).unwrap_or(0));
-    if let Some(image) = image.filter(|_| !refusals.has_refused.load(Ordering::Relaxed)) {
+    if !refusals.has_refused.load(Ordering::Relaxed)
+        && let Some(image) = image(text, u32::try_from(major).unwrap_or(0))
+    {
         // SAFETY: the image is whole, see above.
         match unsafe { Module::from_image(runtime, device, image) } {
             Err(Error::Module(error)) if error.accelerator().is_some_and(|error| error.error_code() == NO_BINARY) => {

@@ -31,7 +31,7 @@ pub(super) struct Prepared<'a> {
     /// The operation's own numbers.
     numbers: &'a [Scalar],
     pub(super) common: DType,
-    pub(super) sizes: Dims,
+    sizes: Dims,
     device: Device,
 }
 

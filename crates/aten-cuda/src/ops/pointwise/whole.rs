@@ -15,7 +15,7 @@ use kernel_ir::Type;
 use smallvec::SmallVec;
 
 use super::run::{Prepared, scalar_bits};
-use super::{Layout, Operation, Participating};
+use super::{Operation, Participating};
 use crate::base::dtype::DType;
 use crate::base::error::{Result, invalid};
 use crate::base::scalar::Scalar;
@@ -179,8 +179,7 @@ fn make(
     let prepared = Prepared::new(operation, operands, numbers)?;
     let computed = operation.rule.computed(prepared.common);
     let result = operation.rule.result(prepared.common);
-    let lies_otherwise = operation.layout != Layout::Rows && prepared.sizes.is_empty();
-    if computed.is_complex() || result.is_complex() || lies_otherwise {
+    if computed.is_complex() || result.is_complex() {
         return Ok(None);
     }
     if let Some(out) = out {
