@@ -106,10 +106,7 @@ pub(crate) fn whole_kernel(key: ProgramKey, program: &Program, device: DeviceInd
 /// has the kernel of the program for exactly their dtypes, and as many scalars as that takes.
 pub(crate) fn run_whole(kernel: &Kernel, of_block: u64, tensors: &[&Tensor], scalars: &[u64]) -> Result<()> {
     let numel = tensors.first().map_or(0, |output| output.numel());
-    let blocks = numel.unsigned_abs().div_ceil(of_block);
-    let too_large =
-        || TensorError::TooLarge { sizes: tensors.first().map_or(vec![], |output| output.sizes().to_vec()) };
-    let grid = u32::try_from(blocks).map_err(|_| too_large())?;
+    let config = row_of(numel.unsigned_abs().div_ceil(of_block), tensors.first().map_or(&[], |output| output.sizes()))?;
     // What `Meta` says of contiguous kernels: the number of elements, then the scalars.
     let mut numbers: SmallVec<[u64; 6]> = SmallVec::new();
     numbers.push(numel.unsigned_abs());
@@ -122,7 +119,6 @@ pub(crate) fn run_whole(kernel: &Kernel, of_block: u64, tensors: &[&Tensor], sca
         }
     }
     arguments.push(Arg::Plain(bytemuck::cast_slice(&numbers)));
-    let config = LaunchConfig { grid: [grid, 1, 1], block: [pointwise::THREADS, 1, 1], shared_bytes: 0 };
     // SAFETY: the kernel was written for contiguous operands of these dtypes, all with as many elements as it is told,
     // and the buffers hold them. Streams order the work.
     unsafe { kernel.launch(&config, &arguments, None)? };
@@ -182,13 +178,17 @@ fn launch(
     };
     let meta = Meta::of(&work.program, schedule).write(numel, work.scalars, &sizes, &strides);
     let arguments = arguments(parts, &meta);
-    let blocks = schedule.blocks(numel, &sizes);
-    let grid = u32::try_from(blocks).map_err(|_| TensorError::TooLarge { sizes: iteration.sizes.to_vec() })?;
-    let config = LaunchConfig { grid: [grid, 1, 1], block: [pointwise::THREADS, 1, 1], shared_bytes: 0 };
+    let config = row_of(schedule.blocks(numel, &sizes), &iteration.sizes)?;
     // SAFETY: the kernel was written for this program and schedule, and takes these operands and numbers. Its elements
     // are those of the iteration, which lie inside the tensors' parts of their storages. Streams order the work.
     unsafe { kernel.launch(&config, &arguments, None)? };
     Ok(())
+}
+
+/// A row of blocks for a kernel over elements of these sizes.
+fn row_of(blocks: u64, sizes: &[i64]) -> Result<LaunchConfig> {
+    let grid = u32::try_from(blocks).map_err(|_| TensorError::TooLarge { sizes: sizes.to_vec() })?;
+    Ok(LaunchConfig { grid: [grid, 1, 1], block: [pointwise::THREADS, 1, 1], shared_bytes: 0 })
 }
 
 /// The strides of each part in bytes.

@@ -172,7 +172,7 @@ impl Tensor {
         }
         check_float(self.dtype(), self.dtype().to_real(), &kernel(self, "normal_kernel"))?;
         let std = if self.dtype().is_complex() { std / std::f64::consts::SQRT_2 } else { std };
-        let numbers = if self.dtype().to_real() == DType::F64 { [mean, std, 0.0] } else { singles([mean, std, 0.0]) };
+        let numbers = moments(mean, std, self.dtype().to_real());
         fill_floats(
             self,
             &source,
@@ -192,7 +192,7 @@ impl Tensor {
             return Err(refused(format!("log_normal_ expects std > 0.0, but found std={}", number(std))));
         }
         check_float(self.dtype(), self.dtype(), &kernel(self, "log_normal"))?;
-        let numbers = if self.dtype() == DType::F64 { [mean, std, 0.0] } else { singles([mean, std, 0.0]) };
+        let numbers = moments(mean, std, self.dtype());
         fill_floats(
             self,
             &source,
@@ -476,6 +476,11 @@ fn falling(first: &Tensor, second: &Tensor) -> Vec<usize> {
         }
     }
     order
+}
+
+/// The numbers of a normal distribution, as kernels take them for a dtype.
+fn moments(mean: f64, std: f64, dtype: DType) -> [f64; 3] {
+    if dtype == DType::F64 { [mean, std, 0.0] } else { singles([mean, std, 0.0]) }
 }
 
 pub(super) fn refused(text: String) -> crate::base::error::Error {
