@@ -53,10 +53,11 @@ impl TensorMapLayout<'_> {
         if self.dims.iter().any(|dim| dim.size == 0) {
             return Some(0);
         }
-        let steps = self.dims.iter().enumerate();
-        let steps = steps.map(|(at, dim)| (dim.size - 1, if at == 0 { self.element.size() } else { dim.step }));
-        let last = steps.map(|(count, step)| count.checked_mul(step));
-        last.fold(Some(self.element.size()), |sum, bytes| sum?.checked_add(bytes?))
+        let element = self.element.size();
+        self.dims.iter().enumerate().try_fold(element, |sum, (at, dim)| {
+            let step = if at == 0 { element } else { dim.step };
+            sum.checked_add((dim.size - 1).checked_mul(step)?)
+        })
     }
 }
 
