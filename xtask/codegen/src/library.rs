@@ -17,6 +17,8 @@ pub(crate) struct Library {
     pub(crate) functions: &'static str,
     /// Regular expressions of functions that the one above takes in and that are not bound.
     pub(crate) excluded: &'static [&'static str],
+    /// Regular expressions of types that no function names: values of attributes.
+    pub(crate) types: &'static [&'static str],
     /// Regular expressions of the constants to bind.
     pub(crate) constants: &'static [&'static str],
     /// Struct in the module that holds the functions, for example `Driver`.
@@ -93,6 +95,7 @@ const DRIVER: Library = Library {
     defines: &[],
     functions: "cu[A-Z].*",
     excluded: &[],
+    types: &[],
     constants: &["CU.*"],
     table: "Driver",
     status: "cudaError_enum",
@@ -139,6 +142,7 @@ const NVML: Library = Library {
         |HandleByIndex_v2|HandleByUUID|HandleByPciBusId_v2|UUID|MemoryInfo|UtilizationRates|Temperature|PowerUsage\
         |ClockInfo|ComputeRunningProcesses_v[23])",
     excluded: &[],
+    types: &[],
     constants: &["NVML_DEVICE_UUID_(V2_)?BUFFER_SIZE", "NVML_SYSTEM_DRIVER_VERSION_BUFFER_SIZE"],
     table: "Nvml",
     status: "nvmlReturn_enum",
@@ -156,6 +160,7 @@ const CUBLAS: Library = Library {
     defines: NO_HALF,
     functions: "cublas[A-Z].*",
     excluded: &[TWINS],
+    types: &[],
     constants: &["CUBLAS_VER_(MAJOR|MINOR|PATCH)"],
     table: "Cublas",
     status: "cublasStatus_t",
@@ -173,6 +178,10 @@ const CUBLASLT: Library = Library {
     defines: NO_HALF,
     functions: "cublasLt(Create|Destroy|Get[A-Z].*|Mat[a-z].*|HeuristicsCache.*|DisableCpu.*|LoggerSet(Level|Mask))",
     excluded: &[],
+    types: &[
+        "cublasLt(Epilogue|PointerMode|PointerModeMask|Order|MatmulTile|MatmulStages|MatmulSearch|ReductionScheme\
+        |MatmulMatrixScale|ClusterShape|MatmulInnerShape)_t",
+    ],
     constants: &["CUBLASLT_.*"],
     table: "CublasLt",
     status: "cublasStatus_t",
@@ -206,6 +215,7 @@ const CUSOLVER: Library = Library {
         |[SDCZ](potrf|potrs|getrf|getrs|geqrf|orgqr|ungqr|ormqr|unmqr|gesvd|gesvdj|gesvdjBatched|gesvdaStridedBatched)(_bufferSize)?\
         |[SDCZ](potrf|potrs)Batched|X(potrf|potrs|getrf|getrs|geqrf|gesvd|gesvdp)(_bufferSize)?)",
     excluded: &[],
+    types: &[],
     constants: &["CUSOLVER_VER_(MAJOR|MINOR|PATCH)"],
     table: "Cusolver",
     status: "cusolverStatus_t",
@@ -243,6 +253,7 @@ const CUFFT: Library = Library {
     functions: "cufft(Create|Destroy|SetStream|SetAutoAllocation|SetWorkArea|GetVersion|GetProperty|GetSize|MakePlanMany\
         |MakePlanMany64|GetSizeMany64|EstimateMany|Exec[A-Z0-9]+|XtMakePlanMany|XtGetSizeMany|XtExec)",
     excluded: &[],
+    types: &[],
     constants: &["CUFFT_VER_(MAJOR|MINOR|PATCH)", "CUFFT_(FORWARD|INVERSE)"],
     table: "Cufft",
     status: "cufftResult_t",

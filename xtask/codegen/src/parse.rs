@@ -58,6 +58,9 @@ pub(crate) fn parse(library: &Library, include: &[PathBuf]) -> Result<Parsed> {
         builder =
             builder.raw_line(format!("pub use crate::{}::types::{{{}}};", shared.module, shared.names.join(", ")));
     }
+    for pattern in library.types {
+        builder = builder.allowlist_type(pattern);
+    }
     for pattern in library.constants {
         builder = builder.allowlist_var(pattern);
     }
