@@ -30,7 +30,7 @@ struct __align__(64) Map {
     u64 words[16];
 };
 
-// The layout of launch/library/product/wgmma.rs. Steps of a map's batch are 0 for a matrix that serves them all.
+// The layout of launch/library/product/wgmma.rs. A step of 0 is that of a matrix that serves the whole batch.
 struct Sizes {
     u32 batches, m, n, k;
     u32 a_step, b_step;
@@ -660,4 +660,3 @@ TILED(t128x128_tf32_ii, float, true, true, 128, 128, 6, 2, 2, 1)
 ROWS_INNER(DIVIDED, d64x64_1, 64, 8, 1)
 ROWS_INNER(DIVIDED, d64x64_2, 64, 8, 2)
 ROWS_INNER(DIVIDED, d64x64_4, 64, 8, 4)
-ROWS_INNER(DIVIDED, d64x64_8, 64, 4, 8)
