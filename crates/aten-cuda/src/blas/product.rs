@@ -15,6 +15,7 @@ use crate::base::error::{Result, TensorError};
 use crate::base::scalar::Scalar;
 use crate::base::shape::contiguous_strides;
 use crate::launch;
+use crate::launch::own_products::{self, Problem};
 use crate::tensor::{Context, Tensor, empty_strided, is_host};
 
 /// `activation(alpha * a @ b + beta * c + bias)`: `a` is (m, k) and `b` (k, n), or both have a dimension of batches in
@@ -133,7 +134,23 @@ impl<'a> Product<'a> {
         let batch = |tensor: &Tensor| if tensor.dim() == 2 { tensor.unsqueeze(0) } else { Ok(tensor.clone()) };
         let (out3, a, b) = (batch(out)?, batch(self.a)?, batch(self.b)?);
         let c = self.c.map(|c| c.expand(out3.sizes())).transpose()?;
-        launch::library::matmul::product(&out3, &a, &b, c.as_ref(), self.alpha, self.beta)?;
+        let plain = Problem {
+            allow_tf32: settings::uses_tf32(),
+            ..Problem::new(&out3, &a, &b, c.as_ref(), self.alpha, self.beta)
+        };
+        let activation = match self.activation {
+            Activation::None => own_products::Activation::None,
+            Activation::Relu => own_products::Activation::Relu,
+            Activation::Gelu => own_products::Activation::Gelu,
+        };
+        let bias = self.bias.map(|bias| bias.expand(&[out3.sizes()[2]])).transpose()?;
+        let whole = Problem { bias: bias.as_ref(), activation, ..plain };
+        if let Some(solution) = own_products::choose(&whole)? {
+            return own_products::run(solution, &whole);
+        }
+        if let Some(solution) = own_products::choose(&plain)? {
+            own_products::run(solution, &plain)?;
+        }
         self.finish(out)
     }
 
