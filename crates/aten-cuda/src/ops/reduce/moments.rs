@@ -8,7 +8,7 @@ use kernel_ir::{Binary, Compare, Graph, Type, Unary, Value};
 use super::sums::one;
 use super::{Call, Element, Ending, Finish, Operation, Recipe, Start, reduce_into};
 use crate::base::dtype::{Category, DType};
-use crate::base::error::{Result, invalid};
+use crate::base::error::{Result, TensorError, invalid};
 use crate::base::scalar::Scalar;
 use crate::ops::reduce::run::Dim;
 use crate::tensor::Tensor;
@@ -56,10 +56,15 @@ const fn moments(finish: Finish) -> Recipe {
 /// The rows of the family.
 pub(super) static TABLE: &[&Operation] = &[&VAR, &STD];
 
-fn moments_of(dtype: DType, _: Option<DType>) -> Result<DType> {
-    match dtype.category() {
-        Category::Floating | Category::Complex => Ok(dtype),
-        _ => Err(invalid("std and var only support floating point and complex dtypes")),
+/// Elements are rounded to the dtype of the result that is asked for, which is a real one.
+fn moments_of(dtype: DType, result: Option<DType>) -> Result<DType> {
+    if dtype.category() < Category::Floating {
+        return Err(invalid("std and var only support floating point and complex dtypes"));
+    }
+    match result {
+        None => Ok(dtype),
+        Some(real) if real.is_floating_point() => Ok(if dtype.is_complex() { real.to_complex() } else { real }),
+        Some(other) => Err(TensorError::NotImplemented { kernel: "std_cuda".to_owned(), dtype: other }.into()),
     }
 }
 
@@ -70,7 +75,7 @@ const WELFORD: usize = 3;
 
 /// The accumulators of each part.
 fn of_sets(all: &[Value]) -> std::slice::ChunksExact<'_, Value> {
-    all.chunks_exact(if all.len() % WELFORD == 0 { WELFORD } else { SUMS })
+    all.chunks_exact(if all.len().is_multiple_of(WELFORD) { WELFORD } else { SUMS })
 }
 
 /// What becomes of each part of an element and of the first one of its row.
@@ -182,12 +187,14 @@ macro_rules! moments {
                     one(&corrected(Call::new(&$row, self, dim, keepdim), correction.into())?)
                 }
 
-                #[doc = concat!("[`Self::", stringify!($name), "`] into `out`.")]
+                #[doc = concat!("[`Self::", stringify!($name), "`] into `out`, to whose dtype elements are rounded first.")]
                 ///
                 /// # Errors
-                /// As for the operation, or `out` has another dtype, other sizes than the result or another device.
+                /// As for the operation, or `out` is no tensor of real floats, has other sizes than the result or another
+                /// device.
                 pub fn $out(&self, dim: impl Into<Dim>, correction: impl Into<Scalar>, keepdim: bool, out: &Self) -> Result<()> {
-                    reduce_into(&corrected(Call::new(&$row, self, dim, keepdim), correction.into())?, &[out])
+                    let call = Call::new(&$row, self, dim, keepdim).in_dtype(Some(out.dtype()));
+                    reduce_into(&corrected(call, correction.into())?, &[out])
                 }
             )*
         }
