@@ -247,7 +247,7 @@ pub fn load_file<'a>(filename: impl Into<Option<&'a str>>) -> Result<()> {
     here(|context, runtime, device| {
         let name = filename.map_or_else(|| context.filename(device), str::to_owned);
         // Before the device's own files are read: what was asked for comes first, as in torch.
-        Ok(context.load(runtime, device, Path::new(&name))?)
+        context.load(runtime, device, Path::new(&name))
     })
 }
 
