@@ -29,6 +29,10 @@ pub(super) fn neg(graph: &mut Graph, a: Pair) -> Pair {
     (formula::neg(graph, a.0), formula::neg(graph, a.1))
 }
 
+pub(super) fn conj(graph: &mut Graph, (real, imaginary): Pair) -> Pair {
+    (real, graph.unary(Unary::Neg, imaginary))
+}
+
 pub(super) fn mul(graph: &mut Graph, a: Pair, b: Pair) -> Pair {
     let (minus, cross) = (formula::mul(graph, a.1, b.1), formula::mul(graph, a.1, b.0));
     let minus = formula::neg(graph, minus);
