@@ -22,7 +22,7 @@ mod operand;
 mod operators;
 mod product;
 mod settings;
-pub mod tune;
+pub(crate) mod tune;
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};

@@ -22,7 +22,7 @@ use super::search::{Candidates, DEFAULT, Inputs};
 use super::settings::Settings;
 use super::signature::{Kind, Problem};
 use crate::base::dtype::DType;
-use crate::base::error::Result;
+use crate::base::error::{Error, Result};
 use crate::base::tune_error::TuneError;
 use crate::random::Generator;
 use crate::tensor::Tensor;
@@ -139,15 +139,28 @@ fn tune(
     problem: &Problem,
     progress: &Progress,
 ) -> Result<()> {
-    let gain = match operands(problem, device) {
-        Ok(operands) => context.tune(problem, runtime, device, || Ok(operands))?,
-        Err(error) => {
-            warn(format_args!("{error}"));
+    let tuned = operands(problem, device);
+    let tuned = tuned.and_then(|operands| context.tune(problem, runtime, device, || Ok(operands)));
+    let gain = match tuned {
+        Ok(gain) => gain,
+        Err(error) if is_of_product(&error) => {
+            warn(format_args!("{}({}) is left out: {error}", problem.op(), problem.params()));
             None
         }
+        Err(error) => return Err(error),
     };
     progress.step(problem, gain);
     Ok(())
+}
+
+/// Whether an error is about one product, so that the others can still be tuned: there are no such operands, or not enough
+/// memory for them.
+fn is_of_product(error: &Error) -> bool {
+    match error {
+        Error::Tensor(_) => true,
+        Error::Tune(error) => matches!(**error, TuneError::Offline { .. }),
+        other => other.runtime().is_some_and(c10_core::Error::is_out_of_memory),
+    }
 }
 
 /// What offline tuning prints: a bar where the error output is a terminal, and in the end what was gained.
@@ -197,7 +210,8 @@ fn summary(done: usize, gains: &[(Problem, Gain)]) -> String {
     let mut text =
         format!("tuned {} of {done} products, {faster} of them to something faster than the default", gains.len());
     let ratio = |gain: &Gain| if gain.time > 0.0 { gain.default_time / gain.time } else { 1.0 };
-    if let Some((problem, gain)) = gains.iter().max_by(|a, b| ratio(&a.1).total_cmp(&ratio(&b.1))) {
+    let best = gains.iter().filter(|_| faster > 0);
+    if let Some((problem, gain)) = best.max_by(|a, b| ratio(&a.1).total_cmp(&ratio(&b.1))) {
         let count = f64::from(u32::try_from(gains.len()).unwrap_or(u32::MAX));
         let mean = (gains.iter().map(|(_, gain)| ratio(gain).ln()).sum::<f64>() / count).exp();
         let (op, params) = (problem.op(), problem.own_params());

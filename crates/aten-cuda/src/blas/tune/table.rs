@@ -99,7 +99,6 @@ impl Table {
 
     /// Everything, in the order of the signatures.
     pub(super) fn rows(&self) -> Vec<Row> {
-        #[expect(clippy::iter_over_hash_type, reason = "the rows are sorted below")]
         let mut rows: Vec<Row> = self
             .entries
             .iter()
