@@ -12,7 +12,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("cuda-sys", &[]),
     ("c10-core", &["cuda-sys"]),
     ("kernel-ir", &[]),
-    ("aten-cuda", &["c10-core", "kernel-ir"]),
+    ("aten-cuda", &["c10-core", "cuda-sys", "kernel-ir"]),
     ("cuda-api", &["aten-cuda", "c10-core"]),
     ("ptx-sim", &[]),
     ("cuda-sim", &["cuda-sys", "ptx-sim"]),

@@ -26,6 +26,7 @@
 //! - `launch`: programs on the host and kernels on devices
 //! - `random`: generators and what is drawn from them
 //! - `ops`: the operations, a file or folder for each family
+//! - `blas`: products of matrices by libraries and by kernels of our own
 //! - `interop`: tensors of other libraries and files
 //! - `graphed`: functions of tensors that are captured and replayed
 //!
@@ -37,6 +38,7 @@
 #![expect(clippy::wildcard_enum_match_arm, reason = "an operation treats a few dtypes on their own and the rest alike")]
 
 mod base;
+pub mod blas;
 mod graphed;
 mod interop;
 mod iterate;
@@ -48,10 +50,11 @@ mod storage;
 mod tensor;
 
 pub use base::dtype::{DType, Element};
-pub use base::error::{Error, OperationError, Result, Step, TensorError};
+pub use base::error::{Error, LibraryError, OperationError, Result, Step, TensorError};
 pub use base::promotion::{promote_types, result_type};
 pub use base::random_error::RandomError;
 pub use base::scalar::Scalar;
+pub use blas::tune::api as tunable;
 pub use c10_core::{Device, DeviceArg};
 pub use graphed::{BackwardFn, ForwardFn, Graphable, GraphedTensors, Pass};
 pub use half::{bf16, f16};
