@@ -62,9 +62,11 @@ impl Candidates for Ways<'_> {
 
     fn list(&self) -> Result<Vec<(String, Way)>> {
         let mut ways = vec![(DEFAULT.to_owned(), Way::Default)];
-        if self.has_cublas()? {
-            ways.push((CUBLAS.to_owned(), Way::Cublas));
+        // Without the library the kernels of this crate are what the default is.
+        if !self.has_cublas()? {
+            return Ok(ways);
         }
+        ways.push((CUBLAS.to_owned(), Way::Cublas));
         for algorithm in self.algorithms()? {
             // The library may propose one algorithm twice, with other workspaces.
             if !ways.iter().any(|(name, _)| *name == algorithm.name) {
