@@ -8,6 +8,7 @@ use c10_core::Device;
 
 use crate::base::dtype::DType;
 use crate::base::random_error::RandomError;
+use crate::base::tune_error::TuneError;
 
 /// The result of an operation.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -22,6 +23,9 @@ pub enum Error {
     /// Random numbers cannot be drawn so, or a generator not be set so.
     #[error(transparent)]
     Random(#[from] RandomError),
+    /// Products cannot be tuned so, or a file of results not be used.
+    #[error(transparent)]
+    Tune(Box<TuneError>),
     /// The runtime or the device failed.
     #[error(transparent)]
     Runtime(c10_core::Error),
@@ -34,6 +38,12 @@ pub enum Error {
     /// A program of an operation is wrong.
     #[error(transparent)]
     Graph(#[from] kernel_ir::GraphError),
+}
+
+impl From<TuneError> for Error {
+    fn from(error: TuneError) -> Self {
+        Self::Tune(Box::new(error))
+    }
 }
 
 /// What a kernel of this crate has refused becomes the error that the host would have given.

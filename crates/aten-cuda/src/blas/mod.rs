@@ -5,13 +5,16 @@
 //! - `library`: the libraries, their handles and workspaces, and the calls;
 //! - `host`: products on the host;
 //! - `product`: one product, by whoever computes it best;
+//! - `candidates`: the ways to one product that the tuner compares;
 //! - `checks`: what products refuse, in torch's words;
 //! - `operators`: `mm`, `addmm`, `bmm` and the like;
 //! - `linear`: products with a bias and an activation;
-//! - `einsum`: sums of products over named dimensions.
+//! - `einsum`: sums of products over named dimensions;
+//! - `tune`: the tuner, which finds the quickest way to each product.
 //!
 //! Nothing here needs a library: without cuBLAS the kernels of this crate serve ([`product_library`]).
 
+mod candidates;
 mod checks;
 mod einsum;
 mod host;
@@ -21,6 +24,7 @@ mod operand;
 mod operators;
 mod product;
 mod settings;
+pub(crate) mod tune;
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
@@ -116,8 +120,23 @@ pub fn current_blas_handle(device: impl DeviceArg) -> Result<usize> {
 
 /// Gives the memory back that products have kept as workspaces, on all streams (`torch._C._cuda_clearCublasWorkspaces`).
 /// Products that run still keep theirs until they are done.
+#[doc(alias = "_cuda_clearCublasWorkspaces")]
 pub fn clear_cublas_workspaces() {
     Runtime::with_current(|runtime| Blas::of(runtime).workspaces.clear());
+}
+
+/// What the results of the tuner depend on, beside the driver and the device: keys and values of their validators.
+pub(crate) fn versions(runtime: &Runtime) -> Vec<(String, String)> {
+    let kernels = crate::launch::library::products_fingerprint();
+    let blas = Blas::of(runtime);
+    let version = |found: Option<String>| found.unwrap_or_else(|| "none".to_owned());
+    let cublas = blas.libraries.cublas(runtime).ok().map(|library| library.version().to_string());
+    let lt = blas.libraries.lt(runtime).ok().map(|library| library.version().to_string());
+    vec![
+        ("KERNELS".to_owned(), format!("{kernels:032x}")),
+        ("CUBLAS_VERSION".to_owned(), version(cublas)),
+        ("CUBLASLT_VERSION".to_owned(), version(lt)),
+    ]
 }
 
 /// Warns the person who runs the program, once for each text.

@@ -1,13 +1,14 @@
 //! Handles of cuBLAS: one for each thread and device, bound to the current stream at each use.
 //!
-//! A thread keeps the handle that it used first, and gives it to others when it ends. Handles are not destroyed: cuBLAS
-//! frees memory of the device then, at a time when the driver may be gone.
+//! A thread keeps the handle that it used first, and gives it to others when it ends. Handles are destroyed with their
+//! runtime. The default runtime lives as long as the process, so its handles are not: cuBLAS frees memory of the device
+//! then, at a time when the driver may be gone.
 //!
 //! **Invariants:** one thread at a time uses a handle. Its stream, workspace and modes are those that are noted here, so
 //! that a call that changes none of them makes no call besides its own.
 //!
 //! # Safety
-//! A handle is made by the library that it is given to, and is alive as long as the process.
+//! A handle is made by the library that it is given to, and is alive as long as its runtime.
 #![expect(unsafe_code, reason = "calls of cuBLAS")]
 
 use std::cell::{Cell, RefCell};
@@ -31,6 +32,17 @@ pub(in crate::blas) struct Blas {
     pub(in crate::blas) workspaces: Workspaces,
     /// Handles that no thread has.
     free: Mutex<HashMap<DeviceIndex, Vec<Handle>>>,
+    /// All that were made.
+    made: Mutex<Vec<(Arc<Cublas>, usize)>>,
+}
+
+impl Drop for Blas {
+    fn drop(&mut self) {
+        for (library, raw) in self.made.get_mut().unwrap_or_else(PoisonError::into_inner).drain(..) {
+            // SAFETY: made by this library; without its runtime nobody uses it any more. An error cannot be returned here.
+            let _ = unsafe { library.cublasDestroy_v2(ptr::with_exposed_provenance_mut(raw)) };
+        }
+    }
 }
 
 /// A handle and what it is set to.
@@ -94,7 +106,12 @@ impl Blas {
         let unused = self.free().get_mut(&device).and_then(Vec::pop);
         let handle = match unused {
             Some(handle) => handle,
-            None => Handle::new(runtime, library, device)?,
+            None => {
+                let handle = Handle::new(runtime, library, device)?;
+                let made = (Arc::clone(&handle.library), handle.raw);
+                self.made.lock().unwrap_or_else(PoisonError::into_inner).push(made);
+                handle
+            }
         };
         let handle = Rc::new(handle);
         let reserved = Reserved { blas: Arc::downgrade(self), device, handle: Some(Rc::clone(&handle)) };

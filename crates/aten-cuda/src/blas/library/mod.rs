@@ -72,11 +72,17 @@ fn look<T>(
     open: impl FnOnce(std::path::PathBuf) -> Result<T, LoadError>,
 ) -> Looked<T> {
     let found = match runtime.library_source() {
-        LibrarySource::Beside(folder) if !is_named(file) => open(folder.join(file)),
+        LibrarySource::Beside(folder) if !is_named(file) => open(beside(&folder, file)),
         LibrarySource::Beside(_) | LibrarySource::System => search(),
         _ => return Err("the driver was given as a table of functions, and no library with it".to_owned()),
     };
     found.map(Arc::new).map_err(|error| error.to_string())
+}
+
+/// The library beside a driver; beside the simulated driver that is the simulated library, which serves for both.
+fn beside(folder: &std::path::Path, file: &str) -> std::path::PathBuf {
+    let simulated = folder.join("libcublas_sim.so");
+    if simulated.exists() { simulated } else { folder.join(file) }
 }
 
 /// Whether the environment names a file for a library.

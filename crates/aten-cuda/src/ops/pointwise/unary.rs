@@ -34,13 +34,13 @@ operations! {
         |g, _, v| mul(g, v[0], v[0])).complex(|g, _, v| complex::mul(g, v[0], v[0]));
     /// One divided by each element (`torch.reciprocal`).
     reciprocal, reciprocal_, reciprocal_out(): Operation::new("reciprocal", "reciprocal_cuda", Rule::Float,
-        accept::real, reciprocal_of).complex(|g, d, v| {
-        let one = complex::number(g, d, 1.0);
+        accept::real, reciprocal_of).complex(|g, _, v| {
+        let one = complex::number(g, v[0], 1.0);
         complex::div(g, one, v[0])
     });
     /// The square root of each element (`torch.sqrt`).
     sqrt, sqrt_, sqrt_out(): Operation::new("sqrt", "sqrt_cuda", Rule::Float, accept::real,
-        |g, _, v| g.unary(Unary::Sqrt, v[0])).complex(|g, d, v| complex::sqrt(g, d, v[0]));
+        |g, _, v| g.unary(Unary::Sqrt, v[0])).complex(|g, _, v| complex::sqrt(g, v[0]));
     /// One divided by the square root of each element (`torch.rsqrt`).
     rsqrt, rsqrt_, rsqrt_out(): Operation::new("rsqrt", "rsqrt_cuda", Rule::Float, accept::real,
         |g, _, v| g.call(Math::Rsqrt, v)).complex(complex::rsqrt);

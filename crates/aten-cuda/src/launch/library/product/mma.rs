@@ -11,7 +11,7 @@ use crate::base::error::Result;
 use crate::launch::library::{Text, launch, traits, whole};
 use crate::tensor::Tensor;
 
-static TEXT: Text = Text { name: "matmul_half", ptx: include_str!("../../../../kernels/matmul_half.ptx") };
+pub(super) static TEXT: Text = Text { name: "matmul_half", ptx: include_str!("../../../../kernels/matmul_half.ptx") };
 
 /// Elements of a vector of 16 bytes.
 const VECTOR: i64 = 8;

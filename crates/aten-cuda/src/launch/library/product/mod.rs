@@ -162,7 +162,11 @@ impl Solution {
         ALL.into_iter().map(Self).find(|solution| solution.name() == name)
     }
 
-    fn can_run(self, problem: &Problem<'_>) -> Result<bool> {
+    /// Whether it can compute a problem on the device where that is.
+    ///
+    /// # Errors
+    /// The driver does not tell what the device is.
+    pub fn can_run(self, problem: &Problem<'_>) -> Result<bool> {
         match self.0 {
             Kind::Tiled => Ok(!problem.is_followed()),
             Kind::Small => Ok(small::can_run(problem)),
@@ -237,6 +241,12 @@ fn three(sizes: &[i64]) -> [i64; 3] {
     assert!(sizes.len() == 3, "a batch of matrices has three dimensions");
     found.copy_from_slice(sizes);
     found
+}
+
+/// The texts of all kernels.
+pub(super) fn texts() -> [&'static super::Text; 6] {
+    let [vector, cluster] = vector::texts();
+    [&tiled::TEXT, &mma::TEXT, &wgmma::TEXT, &small::TEXT, vector, cluster]
 }
 
 /// Whether a dtype is one of 16 bits.

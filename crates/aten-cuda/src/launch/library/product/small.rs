@@ -12,7 +12,7 @@ use crate::base::error::{Result, TensorError};
 use crate::launch::library::{Text, launch, whole};
 use crate::tensor::Tensor;
 
-static TEXT: Text = Text { name: "matmul_small", ptx: include_str!("../../../../kernels/matmul_small.ptx") };
+pub(super) static TEXT: Text = Text { name: "matmul_small", ptx: include_str!("../../../../kernels/matmul_small.ptx") };
 
 /// The largest size of a product along any dimension, and the threads of a block.
 const SIDE: i64 = 64;

@@ -17,6 +17,11 @@ static TEXT: Text = Text { name: "matmul_vector", ptx: include_str!("../../../..
 static CLUSTER_TEXT: Text =
     Text { name: "matmul_vector_cluster", ptx: include_str!("../../../../kernels/matmul_vector_cluster.ptx") };
 
+/// The texts of the kernels.
+pub(super) fn texts() -> [&'static Text; 2] {
+    [&TEXT, &CLUSTER_TEXT]
+}
+
 /// Threads of a block, and its rows; threads of a block that adds shares.
 const THREADS: u32 = 256;
 const ROWS: i64 = 8;

@@ -13,7 +13,7 @@ use crate::base::error::{Result, TensorError};
 use crate::launch::library::{Text, launch, traits, whole};
 use crate::tensor::Tensor;
 
-static TEXT: Text = Text { name: "matmul_wgmma", ptx: include_str!("../../../../kernels/matmul_wgmma.ptx") };
+pub(super) static TEXT: Text = Text { name: "matmul_wgmma", ptx: include_str!("../../../../kernels/matmul_wgmma.ptx") };
 
 /// Bytes of a line of a tile, whose lines lie together in memory.
 const LINE: i64 = 128;
