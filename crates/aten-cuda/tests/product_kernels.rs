@@ -53,21 +53,16 @@ fn activated(value: f64, activation: Activation) -> f64 {
 
 /// What is computed, and how far off it may be.
 fn expected(case: &Case, a: &[f64], b: &[f64], c: &[f64], bias: &[f64]) -> Vec<f64> {
-    let [batches, m, n, k] = case.sizes.map(|size| usize::try_from(size).unwrap_or(0));
-    let mut all = Vec::with_capacity(batches * m * n);
-    for at in 0..batches * m * n {
+    let [_, m, n, k] = case.sizes.map(|size| usize::try_from(size).unwrap_or(0));
+    let element = |(at, added): (usize, &f64)| {
         let (batch, row, column) = (at / (m * n), at / n % m, at % n);
         let products = (0..k).map(|inner| a[(batch * m + row) * k + inner] * b[(batch * k + inner) * n + column]);
         let mut value = 0.5 * products.sum::<f64>();
-        if case.is_added {
-            value -= 2.0 * c[at];
-        }
-        if case.has_bias {
-            value += bias[column];
-        }
-        all.push(activated(value, case.activation));
-    }
-    all
+        value -= if case.is_added { 2.0 * added } else { 0.0 };
+        value += if case.has_bias { bias[column] } else { 0.0 };
+        activated(value, case.activation)
+    };
+    c.iter().enumerate().map(element).collect()
 }
 
 /// Runs all solutions of a problem; returns their names.
@@ -102,12 +97,9 @@ fn check(case: &Case) -> Result<Vec<&'static str>> {
 fn compare(case: &Case, solution: Solution, found: &[f64], wanted: &[f64]) {
     let [batches, m, n, k] = case.sizes;
     // Half a unit in the last place of the dtype, and the error of the sum and of the activation.
-    let unit = match case.dtype {
-        DType::F16 => 2.0_f64.powi(-11),
-        DType::BF16 => 2.0_f64.powi(-8),
-        DType::F32 => 2.0_f64.powi(-21),
-        _ => 2.0_f64.powi(-48),
-    };
+    let bits = [(DType::F16, 11), (DType::BF16, 8), (DType::F32, 21), (DType::F64, 48)];
+    let bits = bits.into_iter().find_map(|(dtype, bits)| (dtype == case.dtype).then_some(bits)).expect("one of these");
+    let unit = 2.0_f64.powi(-bits);
     for (at, (found, wanted)) in found.iter().zip(wanted).enumerate() {
         let most = unit * (wanted.abs() + 2.0_f64.powi(-3));
         let name = solution.name();
