@@ -110,9 +110,10 @@ impl Gemm {
     /// The library's.
     pub(crate) fn launch(&self) -> Result<(), Box<dyn std::error::Error>> {
         let size = i32::try_from(self.matrices[0].sizes()[0])?;
-        let [c, a, b] = self.matrices.each_ref().map(|matrix| {
-            ptr::with_exposed_provenance_mut::<f32>(usize::try_from(matrix.data_ptr()).unwrap_or(0))
-        });
+        let [c, a, b] = self
+            .matrices
+            .each_ref()
+            .map(|matrix| ptr::with_exposed_provenance_mut::<f32>(usize::try_from(matrix.data_ptr()).unwrap_or(0)));
         let (n, one, zero) = (cublasOperation_t::CUBLAS_OP_N, 1.0, 0.0);
         let (cublas, handle) = (&self.cublas, self.handle);
         // SAFETY: the matrices have these sizes, and the factors outlive the call.
