@@ -66,7 +66,9 @@ pub use api::graphed::{GraphFn, GraphedCallable, GraphedOptions};
 pub use api::green_context::GreenContext;
 pub use api::guard::{MultiStreamGuard, StreamGuard};
 pub use api::ipc::{Ipc, SharedBuffer};
-pub use api::launch::{Arg, DetachedKernel, Dim3, Kernel, KernelAttributes, LaunchBuilder, LaunchConfig, Module};
+pub use api::launch::{
+    Arg, DetachedKernel, Dim3, Kernel, KernelAttributes, LaunchBuilder, LaunchConfig, Module, PreparedLaunch,
+};
 pub use api::library::{LibraryFunction, LibrarySource, LibraryStream};
 pub use api::mem_pool::{MemPool, MemPoolGuard, MemPoolOptions, MemPools};
 pub use api::memory::Memory;

@@ -7,9 +7,10 @@
 #![expect(unsafe_code, reason = "launches of kernels that are generated for their operands")]
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::{PoisonError, RwLock};
 
-use c10_core::{Arg, DetachedKernel, Device, DeviceIndex, Kernel, LaunchConfig, Runtime};
+use c10_core::{Arg, DetachedKernel, Device, DeviceBuffer, DeviceIndex, Kernel, LaunchConfig, PreparedLaunch, Runtime};
 use kernel_ir::pointwise::{self, Access, Meta, Rows, Schedule};
 use kernel_ir::{GraphError, Program, reduce};
 use smallvec::SmallVec;
@@ -84,45 +85,58 @@ pub(super) fn write_for(runtime: &Runtime, device: DeviceIndex, target: u32) {
 }
 
 /// A kernel over whole tensors: contiguous, aligned to 16 bytes, with the same number of elements.
+#[derive(Debug)]
 pub(crate) struct WholeKernel {
-    pub(crate) kernel: DetachedKernel,
+    launch: PreparedLaunch,
     /// Elements that a block computes.
-    pub(crate) of_block: u64,
+    of_block: u64,
 }
 
-/// The kernel of a program over whole tensors. The program has one output.
-pub(crate) fn whole_kernel(key: ProgramKey, program: &Program, device: DeviceIndex) -> Result<WholeKernel> {
+/// The kernel of a program over this many whole tensors, the output among them, with this many scalars. The program has one
+/// output.
+pub(crate) fn whole_kernel(
+    key: ProgramKey,
+    program: &Program,
+    device: DeviceIndex,
+    (tensors, scalars): (usize, usize),
+) -> Result<WholeKernel> {
     Runtime::with_current(|runtime| {
         let variants = runtime.extension::<Variants>();
         let schedule = Schedule::contiguous(program).for_target(variants.target(runtime, device)?);
         let write = || Ok(pointwise::write(program, &schedule, key.operation)?.text);
         let variant = VariantKey { program: key, plan: Plan::Pointwise(schedule), device };
-        let kernel = variants.kernel(runtime, variant, write)?.detach();
-        Ok(WholeKernel { kernel, of_block: schedule.elements_of_block() })
+        // What `Meta` says of contiguous kernels: the number of elements, then the scalars.
+        let launch = variants.kernel(runtime, variant, write)?.prepare(BLOCK, tensors, 1 + scalars)?;
+        Ok(WholeKernel { launch, of_block: schedule.elements_of_block() })
     })
 }
 
-/// Launches a kernel over whole tensors on the current stream of their device: the output, then the inputs. The caller
-/// has the kernel of the program for exactly their dtypes, and as many scalars as that takes.
-pub(crate) fn run_whole(kernel: &Kernel, of_block: u64, tensors: &[&Tensor], scalars: &[u64]) -> Result<()> {
-    let numel = tensors.first().map_or(0, |output| output.numel());
-    let config = row_of(numel.unsigned_abs().div_ceil(of_block), tensors.first().map_or(&[], |output| output.sizes()))?;
-    // What `Meta` says of contiguous kernels: the number of elements, then the scalars.
-    let mut numbers: SmallVec<[u64; 6]> = SmallVec::new();
-    numbers.push(numel.unsigned_abs());
-    numbers.extend_from_slice(scalars);
-    let mut arguments: SmallVec<[Arg<'_>; 5]> = SmallVec::new();
-    for tensor in tensors {
-        if let Some(buffer) = tensor.storage().buffer() {
-            let start = tensor.byte_offset();
-            arguments.push(Arg::Buffer { buffer, range: start..start + tensor.nbytes() });
-        }
+impl WholeKernel {
+    /// Whether it is of this runtime.
+    pub(crate) fn is_of(&self, runtime: &Runtime) -> bool {
+        self.launch.is_of(runtime)
     }
-    arguments.push(Arg::Plain(bytemuck::cast_slice(&numbers)));
-    // SAFETY: the kernel was written for contiguous operands of these dtypes, all with as many elements as it is told,
-    // and the buffers hold them. Streams order the work.
-    unsafe { kernel.launch(&config, &arguments, None)? };
-    Ok(())
+
+    /// Launches the kernel on the current stream of the tensors' device: the output, then the inputs. The caller has the
+    /// kernel of the program for exactly their dtypes. `numbers` are the number of elements and the scalars.
+    pub(crate) fn run<'a>(&self, tensors: impl Iterator<Item = &'a Tensor>, numbers: &[u64]) -> Result<()> {
+        let mut buffers: SmallVec<[(&DeviceBuffer, Range<usize>); 4]> = SmallVec::new();
+        let mut sizes: &[i64] = &[];
+        for tensor in tensors {
+            if let Some(buffer) = tensor.storage().buffer() {
+                let start = tensor.byte_offset();
+                buffers.push((buffer, start..start + tensor.nbytes()));
+            }
+            sizes = tensor.sizes();
+        }
+        let grid = blocks_of(numbers[0].div_ceil(self.of_block), sizes)?;
+        Runtime::with_current(|runtime| {
+            // SAFETY: the kernel was written for contiguous operands of these dtypes, all with as many elements as it is
+            // told, and the buffers hold them. Streams order the work.
+            unsafe { self.launch.launch(runtime, grid, &buffers, numbers)? };
+            Ok(())
+        })
+    }
 }
 
 /// Launches a kernel over rows on the current stream of the device. The text is written where it is not known.
@@ -185,10 +199,17 @@ fn launch(
     Ok(())
 }
 
+/// Threads of the blocks of kernels over elements.
+const BLOCK: [u32; 3] = [pointwise::THREADS, 1, 1];
+
 /// A row of blocks for a kernel over elements of these sizes.
 fn row_of(blocks: u64, sizes: &[i64]) -> Result<LaunchConfig> {
-    let grid = u32::try_from(blocks).map_err(|_| TensorError::TooLarge { sizes: sizes.to_vec() })?;
-    Ok(LaunchConfig { grid: [grid, 1, 1], block: [pointwise::THREADS, 1, 1], shared_bytes: 0 })
+    Ok(LaunchConfig { grid: [blocks_of(blocks, sizes)?, 1, 1], block: BLOCK, shared_bytes: 0 })
+}
+
+/// As many blocks as a launch takes, for elements of these sizes.
+fn blocks_of(blocks: u64, sizes: &[i64]) -> Result<u32> {
+    u32::try_from(blocks).map_err(|_| TensorError::TooLarge { sizes: sizes.to_vec() }.into())
 }
 
 /// The strides of each part in bytes.

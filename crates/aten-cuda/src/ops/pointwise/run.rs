@@ -35,30 +35,44 @@ pub(super) struct Prepared<'a> {
     device: Device,
 }
 
-/// An operation with all that it is given.
-pub(crate) struct Call<'a> {
+/// An operation with all that it is given: operands and numbers in arrays, or in [`Several`] where it depends on the
+/// arguments how many there are.
+pub(crate) struct Call<O, N> {
     operation: &'static Operation,
-    operands: SmallVec<[Operand<'a>; 3]>,
-    numbers: SmallVec<[Scalar; 3]>,
+    operands: O,
+    numbers: N,
 }
 
-impl<'a> Call<'a> {
-    pub(crate) fn new(
+/// As many operands or numbers as an operation has.
+pub(crate) type Several<T> = SmallVec<[T; 3]>;
+
+impl<'a, O: AsRef<[Operand<'a>]>, N: AsRef<[Scalar]>> Call<O, N> {
+    #[inline]
+    pub(crate) fn new(operation: &'static Operation, operands: O, numbers: N) -> Self {
+        Self { operation, operands, numbers }
+    }
+
+    /// The result as a new tensor.
+    #[inline]
+    pub(crate) fn made(self) -> Result<Tensor> {
+        elementwise(self.operation, self.operands.as_ref(), self.numbers.as_ref())
+    }
+
+    /// The result in a tensor that is there already.
+    #[inline]
+    pub(crate) fn written(self, out: &Tensor) -> Result<()> {
+        elementwise_into(self.operation, self.operands.as_ref(), self.numbers.as_ref(), out)
+    }
+}
+
+impl<'a> Call<Several<Operand<'a>>, Several<Scalar>> {
+    /// A call whose number of operands depends on the arguments.
+    pub(crate) fn of_several(
         operation: &'static Operation,
         operands: impl IntoIterator<Item = Operand<'a>>,
         numbers: impl IntoIterator<Item = Scalar>,
     ) -> Self {
-        Self { operation, operands: operands.into_iter().collect(), numbers: numbers.into_iter().collect() }
-    }
-
-    /// The result as a new tensor.
-    pub(crate) fn made(self) -> Result<Tensor> {
-        elementwise(self.operation, &self.operands, &self.numbers)
-    }
-
-    /// The result in a tensor that is there already.
-    pub(crate) fn written(self, out: &Tensor) -> Result<()> {
-        elementwise_into(self.operation, &self.operands, &self.numbers, out)
+        Self::new(operation, operands.into_iter().collect(), numbers.into_iter().collect())
     }
 }
 

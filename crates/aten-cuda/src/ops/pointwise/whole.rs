@@ -9,8 +9,9 @@
 //! entry was made; what depends on numbers is checked in each call.
 
 use std::cell::RefCell;
+use std::rc::Rc;
 
-use c10_core::{DeviceIndex, Kernel, Runtime};
+use c10_core::{DeviceIndex, Runtime};
 use kernel_ir::Type;
 use smallvec::SmallVec;
 
@@ -48,16 +49,7 @@ struct Key {
 }
 
 thread_local! {
-    static ENTRIES_OF_THREAD: RefCell<[Option<Box<Entry>>; ENTRIES]> = const { RefCell::new([const { None }; ENTRIES]) };
-}
-
-/// What is taken out of an entry for a call.
-struct Found {
-    kernel: Kernel,
-    of_block: u64,
-    common: DType,
-    result: DType,
-    numbers: SmallVec<[Type; 4]>,
+    static ENTRIES_OF_THREAD: RefCell<[Option<Rc<Entry>>; ENTRIES]> = const { RefCell::new([const { None }; ENTRIES]) };
 }
 
 /// The operation's result in a new tensor or in `out`, where the call is of this kind. `None` where it is not: nothing
@@ -69,23 +61,19 @@ pub(super) fn run(
     out: Option<&Tensor>,
 ) -> Result<Option<Tensor>> {
     let Some((key, first)) = key(operation, operands, out) else { return Ok(None) };
-    let found = match find(key)? {
+    let entry = match find(key) {
         Some(found) => found,
         None => match make(operation, operands, numbers, out, key)? {
-            Some(found) => found,
+            Some(made) => made,
             None => return Ok(None),
         },
     };
-    let scalars = scalars(operation, operands, numbers, &found)?;
+    let words = words(operation, operands, numbers, (&entry, first))?;
     let made = match out {
         Some(out) => out.clone(),
-        None => empty_whole(first, found.result)?,
+        None => empty_whole(first, entry.result)?,
     };
-    let mut tensors: SmallVec<[&Tensor; 4]> = SmallVec::new();
-    tensors.push(&made);
-    tensors.extend(operands.iter().filter_map(tensor_of));
-    launch::run_whole(&found.kernel, found.of_block, &tensors, &scalars)?;
-    drop(tensors);
+    entry.kernel.run([&made].into_iter().chain(operands.iter().filter_map(tensor_of)), &words)?;
     Ok(Some(made))
 }
 
@@ -152,20 +140,9 @@ impl Key {
 }
 
 /// The entry of a key, if this thread has it for the current runtime.
-fn find(key: Key) -> Result<Option<Found>> {
-    ENTRIES_OF_THREAD.with_borrow(|entries| match &entries[key.place()] {
-        Some(entry) if entry.key == key => Ok(entry.found()),
-        _ => Ok(None),
-    })
-}
-
-impl Entry {
-    /// The entry for a call, unless it is of another runtime.
-    fn found(&self) -> Option<Found> {
-        let kernel = Runtime::with_current(|runtime| self.kernel.kernel.attach(runtime)).ok()?;
-        let numbers = self.numbers.clone();
-        Some(Found { kernel, of_block: self.kernel.of_block, common: self.common, result: self.result, numbers })
-    }
+fn find(key: Key) -> Option<Rc<Entry>> {
+    let known = ENTRIES_OF_THREAD.with_borrow(|entries| entries[key.place()].clone());
+    known.filter(|entry| entry.key == key && Runtime::with_current(|runtime| entry.kernel.is_of(runtime)))
 }
 
 /// Makes the entry of a call, after all that is checked once; `None` where the kernel has no place for it.
@@ -175,7 +152,7 @@ fn make(
     numbers: &[Scalar],
     out: Option<&Tensor>,
     key: Key,
-) -> Result<Option<Found>> {
+) -> Result<Option<Rc<Entry>>> {
     let prepared = Prepared::new(operation, operands, numbers)?;
     let computed = operation.rule.computed(prepared.common);
     let result = operation.rule.result(prepared.common);
@@ -186,32 +163,37 @@ fn make(
         prepared.check_output(out)?;
     }
     let (program_key, program) = prepared.program(out.map_or(result, Tensor::dtype))?;
-    let kernel = launch::whole_kernel(program_key, &program, key.device)?;
     let own = operands.iter().enumerate().filter(|(_, operand)| tensor_of(operand).is_none());
     let types = own.map(|(at, _)| operation.read_as(at, computed)).chain(numbers.iter().map(|_| computed));
-    let types = types.map(DType::compute_type).collect();
-    let entry = Box::new(Entry { key, common: prepared.common, result, kernel, numbers: types });
-    let found = entry.found();
-    ENTRIES_OF_THREAD.with_borrow_mut(|entries| entries[key.place()] = Some(entry));
-    Ok(found)
+    let types: SmallVec<[Type; 4]> = types.map(DType::compute_type).collect();
+    let tensors = 1 + operands.iter().filter_map(tensor_of).count();
+    let kernel = launch::whole_kernel(program_key, &program, key.device, (tensors, types.len()))?;
+    let entry = Rc::new(Entry { key, common: prepared.common, result, kernel, numbers: types });
+    let replaced = ENTRIES_OF_THREAD.with_borrow_mut(|entries| entries[key.place()].replace(Rc::clone(&entry)));
+    // Dropped only here, after the borrow: unloading a module may look at this thread's entries again.
+    drop(replaced);
+    Ok(Some(entry))
 }
 
-/// The bits of the numbers, which are checked first.
-fn scalars(
+/// What the kernel takes besides memory: the number of elements, and the bits of the numbers, which are checked first.
+fn words(
     operation: &'static Operation,
     operands: &[Operand<'_>],
     numbers: &[Scalar],
-    found: &Found,
-) -> Result<SmallVec<[u64; 4]>> {
-    if found.numbers.is_empty() {
-        return Ok(SmallVec::new());
+    (entry, first): (&Entry, &Tensor),
+) -> Result<SmallVec<[u64; 6]>> {
+    let mut words: SmallVec<[u64; 6]> = SmallVec::new();
+    words.push(first.numel().unsigned_abs());
+    if entry.numbers.is_empty() {
+        return Ok(words);
     }
     let dtypes: SmallVec<[DType; 3]> = operands.iter().map(Operand::default_dtype).collect();
-    if let Some(text) = (operation.check)(&Participating { common: found.common, dtypes: &dtypes, numbers }) {
+    if let Some(text) = (operation.check)(&Participating { common: entry.common, dtypes: &dtypes, numbers }) {
         return Err(invalid(text));
     }
     let own =
         operands.iter().filter_map(|operand| if let Operand::Number(number) = operand { Some(*number) } else { None });
-    let all = own.chain(numbers.iter().copied()).zip(&found.numbers);
-    Ok(all.flat_map(|(number, &ty)| scalar_bits(number, ty, 1)).collect())
+    let all = own.chain(numbers.iter().copied()).zip(&entry.numbers);
+    words.extend(all.flat_map(|(number, &ty)| scalar_bits(number, ty, 1)));
+    Ok(words)
 }
