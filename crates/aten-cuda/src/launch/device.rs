@@ -10,14 +10,15 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::{PoisonError, RwLock};
 
-use c10_core::{Arg, DetachedKernel, Device, DeviceBuffer, DeviceIndex, Kernel, LaunchConfig, PreparedLaunch, Runtime};
+use c10_core::{Arg, DetachedKernel, Device, DeviceIndex, Kernel, LaunchConfig, PreparedLaunch, Runtime};
 use kernel_ir::pointwise::{self, Access, Meta, Rows, Schedule};
 use kernel_ir::{GraphError, Program, reduce};
 use smallvec::SmallVec;
 
 use super::{Part, ProgramKey, Work, arch, module};
-use crate::base::error::{Result, TensorError};
+use crate::base::error::{Error, Result, TensorError};
 use crate::iterate::Iteration;
+use crate::storage::Storage;
 use crate::tensor::Tensor;
 
 /// What decides about a kernel's text.
@@ -84,6 +85,9 @@ pub(super) fn write_for(runtime: &Runtime, device: DeviceIndex, target: u32) {
     variants.targets.write().unwrap_or_else(PoisonError::into_inner).insert(device, target);
 }
 
+/// The most tensors that a pointwise operation takes.
+const MOST_INPUTS: usize = 3;
+
 /// A kernel over whole tensors: contiguous, aligned to 16 bytes, with the same number of elements.
 #[derive(Debug)]
 pub(crate) struct WholeKernel {
@@ -117,26 +121,40 @@ impl WholeKernel {
         self.launch.is_of(runtime)
     }
 
-    /// Launches the kernel on the current stream of the tensors' device: the output, then the inputs. The caller has the
-    /// kernel of the program for exactly their dtypes. `numbers` are the number of elements and the scalars.
-    pub(crate) fn run<'a>(&self, tensors: impl Iterator<Item = &'a Tensor>, numbers: &[u64]) -> Result<()> {
-        let mut buffers: SmallVec<[(&DeviceBuffer, Range<usize>); 4]> = SmallVec::new();
-        let mut sizes: &[i64] = &[];
-        for tensor in tensors {
-            if let Some(buffer) = tensor.storage().buffer() {
-                let start = tensor.byte_offset();
-                buffers.push((buffer, start..start + tensor.nbytes()));
-            }
-            sizes = tensor.sizes();
+    /// Launches the kernel on the current stream of the tensors' device: the output's memory, then the inputs. The caller
+    /// has the kernel of the program for exactly their dtypes. `numbers` are the number of elements and the scalars.
+    #[inline]
+    pub(crate) fn run<'a>(
+        &self,
+        (output, range): (&'a Storage, Range<usize>),
+        inputs: impl Iterator<Item = &'a Tensor> + Clone,
+        numbers: &[u64],
+    ) -> Result<()> {
+        let Some(output) = output.buffer() else { return Ok(()) };
+        // The places behind the last input are not given to the launch.
+        let mut parts: [_; 1 + MOST_INPUTS] = std::array::from_fn(|_| (output, range.clone()));
+        let mut count = 1;
+        let buffers = inputs.clone().filter_map(|tensor| Some((tensor.storage().buffer()?, tensor)));
+        for (part, (buffer, tensor)) in parts[1..].iter_mut().zip(buffers) {
+            let start = tensor.byte_offset();
+            *part = (buffer, start..start + tensor.nbytes());
+            count += 1;
         }
-        let grid = blocks_of(numbers[0].div_ceil(self.of_block), sizes)?;
+        let numel = numbers.first().copied().unwrap_or(0);
+        let grid = u32::try_from(numel.div_ceil(self.of_block)).map_err(|_| too_large(inputs.clone().next()))?;
         Runtime::with_current(|runtime| {
             // SAFETY: the kernel was written for contiguous operands of these dtypes, all with as many elements as it is
             // told, and the buffers hold them. Streams order the work.
-            unsafe { self.launch.launch(runtime, grid, &buffers, numbers)? };
+            unsafe { self.launch.launch(runtime, grid, &parts[..count], numbers)? };
             Ok(())
         })
     }
+}
+
+/// There are more elements than a launch has blocks for.
+#[cold]
+fn too_large(like: Option<&Tensor>) -> Error {
+    TensorError::TooLarge { sizes: like.map_or_else(Vec::new, |like| like.sizes().to_vec()) }.into()
 }
 
 /// Launches a kernel over rows on the current stream of the device. The text is written where it is not known.
@@ -204,12 +222,8 @@ const BLOCK: [u32; 3] = [pointwise::THREADS, 1, 1];
 
 /// A row of blocks for a kernel over elements of these sizes.
 fn row_of(blocks: u64, sizes: &[i64]) -> Result<LaunchConfig> {
-    Ok(LaunchConfig { grid: [blocks_of(blocks, sizes)?, 1, 1], block: BLOCK, shared_bytes: 0 })
-}
-
-/// As many blocks as a launch takes, for elements of these sizes.
-fn blocks_of(blocks: u64, sizes: &[i64]) -> Result<u32> {
-    u32::try_from(blocks).map_err(|_| TensorError::TooLarge { sizes: sizes.to_vec() }.into())
+    let grid = u32::try_from(blocks).map_err(|_| TensorError::TooLarge { sizes: sizes.to_vec() })?;
+    Ok(LaunchConfig { grid: [grid, 1, 1], block: BLOCK, shared_bytes: 0 })
 }
 
 /// The strides of each part in bytes.

@@ -82,14 +82,14 @@ pub(super) fn elementwise(
     operands: &[Operand<'_>],
     numbers: &[Scalar],
 ) -> Result<Tensor> {
-    new(operation, operands, numbers).of_operands(operation.name, operands)
+    match whole::new(operation, operands, numbers) {
+        Ok(Some(made)) => Ok(made.into_tensor()),
+        Ok(None) => new(operation, operands, numbers).of_operands(operation.name, operands),
+        Err(error) => Err(error).of_operands(operation.name, operands),
+    }
 }
 
-#[inline(always)]
 fn new(operation: &'static Operation, operands: &[Operand<'_>], numbers: &[Scalar]) -> Result<Tensor> {
-    if let Some(made) = whole::run(operation, operands, numbers, None)? {
-        return Ok(made);
-    }
     let prepared = Prepared::new(operation, operands, numbers)?;
     let tensors = prepared.tensors();
     let has_number = operands.iter().any(|operand| matches!(operand, Operand::Number(_)));
@@ -114,7 +114,7 @@ fn elementwise_into(
     out: &Tensor,
 ) -> Result<()> {
     let run = || {
-        if whole::run(operation, operands, numbers, Some(out))?.is_some() {
+        if whole::write(operation, operands, numbers, out)? {
             return Ok(());
         }
         let prepared = Prepared::new(operation, operands, numbers)?;

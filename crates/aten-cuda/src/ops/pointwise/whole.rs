@@ -21,7 +21,8 @@ use crate::base::dtype::DType;
 use crate::base::error::{Result, invalid};
 use crate::base::scalar::Scalar;
 use crate::launch::{self, WholeKernel};
-use crate::tensor::{Operand, Tensor, empty_whole};
+use crate::storage::Storage;
+use crate::tensor::{Operand, Tensor, storage_like};
 
 /// What the first byte of each operand lies at a multiple of, so that threads can load 16 bytes at once.
 const ALIGNMENT: u64 = 16;
@@ -52,29 +53,65 @@ thread_local! {
     static ENTRIES_OF_THREAD: RefCell<[Option<Rc<Entry>>; ENTRIES]> = const { RefCell::new([const { None }; ENTRIES]) };
 }
 
-/// The operation's result in a new tensor or in `out`, where the call is of this kind. `None` where it is not: nothing
-/// was done then.
-pub(super) fn run(
+/// A result that has no tensor yet.
+pub(super) struct Made<'a> {
+    storage: Storage,
+    dtype: DType,
+    like: &'a Tensor,
+}
+
+impl Made<'_> {
+    /// The tensor of the result.
+    #[inline]
+    pub(super) fn into_tensor(self) -> Tensor {
+        self.like.whole_of(self.storage, self.dtype)
+    }
+}
+
+/// The operation's result in new memory, where the call is of this kind. `None` where it is not: nothing was done then.
+#[inline]
+pub(super) fn new<'a>(
+    operation: &'static Operation,
+    operands: &[Operand<'a>],
+    numbers: &[Scalar],
+) -> Result<Option<Made<'a>>> {
+    let Some((entry, like)) = entry_for(operation, operands, numbers, None)? else { return Ok(None) };
+    let words = words(operation, operands, numbers, (&entry, like))?;
+    let dtype = entry.result;
+    let storage = storage_like(like, dtype)?;
+    let range = 0..storage.nbytes();
+    entry.kernel.run((&storage, range), operands.iter().filter_map(tensor_of), &words)?;
+    Ok(Some(Made { storage, dtype, like }))
+}
+
+/// Writes the operation's result to `out`, where the call is of this kind, and says whether it is.
+pub(super) fn write(
     operation: &'static Operation,
     operands: &[Operand<'_>],
     numbers: &[Scalar],
+    out: &Tensor,
+) -> Result<bool> {
+    let Some((entry, like)) = entry_for(operation, operands, numbers, Some(out))? else { return Ok(false) };
+    let words = words(operation, operands, numbers, (&entry, like))?;
+    let start = out.byte_offset();
+    let output = (out.storage(), start..start + out.nbytes());
+    entry.kernel.run(output, operands.iter().filter_map(tensor_of), &words)?;
+    Ok(true)
+}
+
+/// The entry of a call, which is found or made, and its first tensor.
+#[inline]
+fn entry_for<'a>(
+    operation: &'static Operation,
+    operands: &[Operand<'a>],
+    numbers: &[Scalar],
     out: Option<&Tensor>,
-) -> Result<Option<Tensor>> {
+) -> Result<Option<(Rc<Entry>, &'a Tensor)>> {
     let Some((key, first)) = key(operation, operands, out) else { return Ok(None) };
-    let entry = match find(key) {
-        Some(found) => found,
-        None => match make(operation, operands, numbers, out, key)? {
-            Some(made) => made,
-            None => return Ok(None),
-        },
-    };
-    let words = words(operation, operands, numbers, (&entry, first))?;
-    let made = match out {
-        Some(out) => out.clone(),
-        None => empty_whole(first, entry.result)?,
-    };
-    entry.kernel.run([&made].into_iter().chain(operands.iter().filter_map(tensor_of)), &words)?;
-    Ok(Some(made))
+    if let Some(entry) = find(key) {
+        return Ok(Some((entry, first)));
+    }
+    Ok(make(operation, operands, numbers, out, key)?.map(|entry| (entry, first)))
 }
 
 fn tensor_of<'a>(operand: &Operand<'a>) -> Option<&'a Tensor> {
@@ -146,6 +183,7 @@ fn find(key: Key) -> Option<Rc<Entry>> {
 }
 
 /// Makes the entry of a call, after all that is checked once; `None` where the kernel has no place for it.
+#[cold]
 fn make(
     operation: &'static Operation,
     operands: &[Operand<'_>],

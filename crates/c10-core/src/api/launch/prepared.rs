@@ -98,15 +98,14 @@ impl PreparedLaunch {
         }
         let (function, device) = (&*self.function, self.loaded.device);
         self.check_counts(buffers.len(), words.len())?;
-        if grid == 0 || grid > function.grid_limits[0] {
-            let grid = [grid, 1, 1];
-            function.check_shape(&LaunchConfig { grid, block: self.block, shared_bytes: 0 })?;
-        }
         let mut addresses = [0; MOST_BUFFERS];
         for (address, (buffer, range)) in addresses.iter_mut().zip(buffers) {
             function.check_device("buffer", device, buffer.device_index())?;
             check_part(range, buffer.len())?;
             *address = buffer.address() + range.start as u64;
+        }
+        if grid == 0 || grid > function.grid_limits[0] {
+            function.check_shape(&LaunchConfig { grid: [grid, 1, 1], block: self.block, shared_bytes: 0 })?;
         }
         let stream = runtime.streams().current_ref(device);
         let shape = Shape { grid: [grid, 1, 1], block: self.block, shared_bytes: 0 };
@@ -122,9 +121,8 @@ impl PreparedLaunch {
     #[inline]
     fn check_counts(&self, buffers: usize, words: usize) -> Result<()> {
         if buffers != self.buffers {
-            return Err(self
-                .function
-                .refuse(LaunchErrorKind::ArgumentCount { expected: self.buffers + 1, found: buffers + 1 }));
+            let (expected, found) = (self.buffers + 1, buffers + 1);
+            return Err(self.function.refuse(LaunchErrorKind::ArgumentCount { expected, found }));
         }
         if words != self.words {
             let (expected, found) = (8 * self.words, 8 * words);
