@@ -26,6 +26,7 @@
 //! - `launch`: programs on the host and kernels on devices
 //! - `random`: generators and what is drawn from them
 //! - `ops`: the operations, a file or folder for each family
+//! - `attention`: attention, by one kernel or made of operations
 //! - `interop`: tensors of other libraries and files
 //! - `graphed`: functions of tensors that are captured and replayed
 //!
@@ -36,6 +37,7 @@
 #![deny(unsafe_code)]
 #![expect(clippy::wildcard_enum_match_arm, reason = "an operation treats a few dtypes on their own and the rest alike")]
 
+pub mod attention;
 mod base;
 mod graphed;
 mod interop;
