@@ -1,7 +1,7 @@
 //! Modules and kernels: loading code onto a device and launching it.
 //!
 //! Reading order: this file ([`Module`], [`Kernel`]), `arguments` (what a launch takes), `ptx` (what parameters a text
-//! declares), `own` (kernels of our own: `sleep`, `condition`).
+//! declares), `own` (kernels of our own: `sleep`, `condition`), `tensor_map` (a parameter that describes a tensor).
 //!
 //! **Invariants:** a module stays loaded as long as anybody holds it or one of its kernels, graphs that captured one of
 //! them included. It is unloaded when the program next waits for its device, because unloading may block and dropping a
@@ -19,6 +19,7 @@ mod detached;
 mod own;
 mod ptx;
 mod sleep;
+mod tensor_map;
 
 use std::collections::BTreeMap;
 use std::ffi::CString;
@@ -33,6 +34,7 @@ pub use builder::{Dim3, LaunchBuilder};
 pub(crate) use condition::launch_set_condition;
 pub use detached::DetachedKernel;
 pub(crate) use sleep::queue_sleep;
+pub use tensor_map::TensorMap;
 
 use crate::api::arg::StreamArg;
 use crate::api::stream::Stream;
