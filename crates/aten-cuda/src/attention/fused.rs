@@ -3,7 +3,7 @@
 use super::Attention;
 use super::math::scale_of;
 use crate::base::error::Result;
-use crate::launch::library::attention::{self, VECTOR};
+use crate::launch::library::attention::{self, Operands, VECTOR};
 use crate::tensor::Tensor;
 
 /// Attention whose arguments the kernel takes, in four dimensions. Operands whose lines do not lie together, or do not
@@ -13,7 +13,7 @@ pub(super) fn attend(query: &Tensor, key: &Tensor, value: &Tensor, options: &Att
     // The kernel looks for the largest product, so that its scale is above zero.
     let query = match scale {
         scale if scale < 0.0 => query.neg()?,
-        scale if scale == 0.0 => query.mul(0.0)?,
+        0.0 => query.mul(0.0)?,
         _ => query.clone(),
     };
     let scale = if scale == 0.0 { 1.0 } else { scale.abs() };
@@ -28,7 +28,8 @@ pub(super) fn attend(query: &Tensor, key: &Tensor, value: &Tensor, options: &Att
     } else {
         Tensor::empty(&[batches, heads, queries, padded], query.dtype(), &query)?
     };
-    attention::attend(&out, &query, &key, &value, scale, options.is_causal)?;
+    let operands = Operands { out: &out, query: &query, key: &key, value: &value };
+    attention::attend(&operands, scale, options.is_causal)?;
     if padded == width { Ok(out) } else { out.narrow(3, 0, width)?.contiguous() }
 }
 

@@ -86,7 +86,7 @@ pub fn can_use_flash_attention(params: &SDPAParams, debug: bool) -> bool {
 #[must_use]
 pub fn can_use_efficient_attention(params: &SDPAParams, debug: bool) -> bool {
     let _ = params;
-    let disabled = (!mem_efficient_sdp_enabled()).then(|| "Memory Efficient attention has been runtime disabled.");
+    let disabled = (!mem_efficient_sdp_enabled()).then_some("Memory Efficient attention has been runtime disabled.");
     told(Some(disabled.unwrap_or("Memory Efficient attention is not part of this library.").to_owned()), debug)
 }
 
@@ -95,7 +95,7 @@ pub fn can_use_efficient_attention(params: &SDPAParams, debug: bool) -> bool {
 #[must_use]
 pub fn can_use_cudnn_attention(params: &SDPAParams, debug: bool) -> bool {
     let _ = params;
-    let disabled = (!cudnn_sdp_enabled()).then(|| "cuDNN attention has been runtime disabled.");
+    let disabled = (!cudnn_sdp_enabled()).then_some("cuDNN attention has been runtime disabled.");
     told(Some(disabled.unwrap_or("cuDNN attention is not part of this library.").to_owned()), debug)
 }
 

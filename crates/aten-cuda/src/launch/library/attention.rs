@@ -4,7 +4,7 @@
 use bytemuck::{Pod, Zeroable};
 use c10_core::{Device, LaunchConfig};
 
-use super::{Text, capability, launch, whole};
+use super::{Text, attention_hopper, capability, launch, whole};
 use crate::base::dtype::DType;
 use crate::base::error::{Result, TensorError};
 use crate::tensor::Tensor;
@@ -36,7 +36,7 @@ static KINDS: [Kind; 3] = [
 /// Steps between batches, heads and lines. Where there is just one of them, the step does not matter.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
-struct Strides {
+pub(super) struct Strides {
     batch: i64,
     head: i64,
     row: i64,
@@ -52,13 +52,13 @@ impl Strides {
 /// The numbers that the kernels take.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
-struct Sizes {
+pub(super) struct Sizes {
     batches: i64,
     heads: i64,
     group: i64,
     queries: i64,
     keys: i64,
-    width: i64,
+    pub(super) width: i64,
     out: Strides,
     query: Strides,
     key: Strides,
@@ -79,18 +79,42 @@ pub(crate) fn is_aligned(tensor: &Tensor) -> bool {
     is_together && tensor.data_ptr().is_multiple_of(16) && (0..3).all(|dim| step(tensor, dim) % VECTOR == 0)
 }
 
+/// What the kernels compute, and of what: (batches, heads, rows, width).
+#[derive(Clone, Copy)]
+pub(crate) struct Operands<'a> {
+    pub(crate) out: &'a Tensor,
+    pub(crate) query: &'a Tensor,
+    pub(crate) key: &'a Tensor,
+    pub(crate) value: &'a Tensor,
+}
+
 /// `out = softmax(scale * query @ key^T) @ value` for `query` and `out` (batches, heads, queries, width), `key` and `value`
 /// (batches, heads, keys, width), whose heads divide those of the queries. All are of one dtype, `f16` or `bf16`, on one
 /// device that [`is_supported`], and lie as [`is_aligned`] says; the width is a multiple of [`VECTOR`] of at most
 /// [`WIDTH_MAX`]. `out` shares no memory with the others. There is at least one key, and `scale` is above zero.
-pub(crate) fn attend(
-    out: &Tensor,
-    query: &Tensor,
-    key: &Tensor,
-    value: &Tensor,
-    scale: f64,
-    is_causal: bool,
-) -> Result<()> {
+pub(crate) fn attend(operands: &Operands<'_>, scale: f64, is_causal: bool) -> Result<()> {
+    let Operands { out, query, key, value } = *operands;
+    let sizes = sizes(operands, scale, is_causal);
+    if out.numel() == 0 || attention_hopper::attend(operands, &sizes)? {
+        return Ok(());
+    }
+    let too_large = || TensorError::TooLarge { sizes: query.sizes().to_vec() };
+    let kind = KINDS.iter().find(|kind| i64::from(kind.width) >= sizes.width).ok_or_else(too_large)?;
+    let blocks = blocks(query, kind.rows).ok_or_else(too_large)?;
+    let shared_bytes = (kind.rows + 2 * STAGES * kind.keys) * kind.width * 2;
+    let config = LaunchConfig { grid: [blocks, 1, 1], block: [THREADS, 1, 1], shared_bytes };
+    let arguments = [whole(out)?, whole(query)?, whole(key)?, whole(value)?, (&sizes).into()];
+    let kernel = kind.kernels[usize::from(out.dtype() == DType::BF16)];
+    let device = out.device().cuda_index()?.unwrap_or(0);
+    // SAFETY: the kernel reads and writes lines at places inside the sizes above, which are those of the views; a view
+    // lies inside its storage. Vectors begin at multiples of 16 bytes and end with the lines.
+    unsafe { launch(&TEXT, kernel, device, &config, &arguments)? };
+    Ok(())
+}
+
+/// The numbers that the kernels take, of operands that fit each other.
+fn sizes(operands: &Operands<'_>, scale: f64, is_causal: bool) -> Sizes {
+    let Operands { out, query, key, value } = *operands;
     let [batches, heads, queries, width] = four(query);
     let [_, shared, keys, _] = four(key);
     assert!(
@@ -102,19 +126,10 @@ pub(crate) fn attend(
     for tensor in [out, query, key, value] {
         assert!(is_aligned(tensor) && tensor.dtype() == query.dtype(), "the operands lie as the kernel takes them");
     }
-    let too_large = || TensorError::TooLarge { sizes: query.sizes().to_vec() };
-    let kind = KINDS.iter().find(|kind| i64::from(kind.width) >= width).ok_or_else(too_large)?;
-    let rows = i64::from(kind.rows);
-    let tiles = (queries / rows + i64::from(queries % rows != 0)).checked_mul(heads);
-    let blocks = tiles.and_then(|tiles| tiles.checked_mul(batches)).and_then(|tiles| i32::try_from(tiles).ok());
-    let blocks = blocks.ok_or_else(too_large)?.unsigned_abs();
-    if blocks == 0 {
-        return Ok(());
-    }
     // Rounded once, where the kernel takes it.
     #[expect(clippy::cast_possible_truncation, reason = "the kernel computes with 32 bits")]
     let scale = (scale * std::f64::consts::LOG2_E) as f32;
-    let sizes = Sizes {
+    Sizes {
         batches,
         heads,
         group: heads / shared,
@@ -127,15 +142,16 @@ pub(crate) fn attend(
         value: Strides::of(value),
         scale,
         is_causal: i32::from(is_causal),
-    };
-    let shared_bytes = (kind.rows + 2 * STAGES * kind.keys) * kind.width * 2;
-    let config = LaunchConfig { grid: [blocks, 1, 1], block: [THREADS, 1, 1], shared_bytes };
-    let arguments = [whole(out)?, whole(query)?, whole(key)?, whole(value)?, (&sizes).into()];
-    let device = out.device().cuda_index()?.unwrap_or(0);
-    // SAFETY: the kernel reads and writes lines at places inside the sizes above, which are those of the views; a view
-    // lies inside its storage. Vectors begin at multiples of 16 bytes and end with the lines.
-    unsafe { launch(&TEXT, kind.kernels[usize::from(out.dtype() == DType::BF16)], device, &config, &arguments)? };
-    Ok(())
+    }
+}
+
+/// A block for each tile of so many rows of the result, unless a grid has too few.
+pub(super) fn blocks(query: &Tensor, rows: u32) -> Option<u32> {
+    let [batches, heads, queries, _] = four(query);
+    let rows = i64::from(rows);
+    let tiles = queries / rows + i64::from(queries % rows != 0);
+    let blocks = tiles.checked_mul(heads)?.checked_mul(batches)?;
+    i32::try_from(blocks).ok().map(i32::unsigned_abs)
 }
 
 /// The step along a dimension, which does not matter where there is just one place.
@@ -143,6 +159,7 @@ fn step(tensor: &Tensor, dim: usize) -> i64 {
     if tensor.sizes()[dim] <= 1 { 0 } else { tensor.strides()[dim] }
 }
 
-fn four(tensor: &Tensor) -> [i64; 4] {
+/// The sizes of a tensor of four dimensions.
+pub(super) fn four(tensor: &Tensor) -> [i64; 4] {
     [0, 1, 2, 3].map(|dim| tensor.sizes()[dim])
 }

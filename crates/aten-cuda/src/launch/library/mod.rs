@@ -10,6 +10,7 @@
 #![expect(unsafe_code, reason = "launches of kernels that are written in CUDA C++")]
 
 pub(crate) mod attention;
+mod attention_hopper;
 pub(crate) mod index;
 pub(crate) mod matmul;
 mod matmul_half;
