@@ -4,6 +4,7 @@ import sys
 import time
 
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 small = "--small" in sys.argv
 side = 64 if small else 1 << 14
@@ -69,8 +70,21 @@ def as_bf16():
     return numbers().to(torch.bfloat16)
 
 
+def heads(width):
+    return [torch.randn(2, 16, rows_of_heads, width, device="cuda", dtype=torch.bfloat16) for _ in range(3)]
+
+
+def flash(causal):
+    def call(t):
+        with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+            return torch.nn.functional.scaled_dot_product_attention(*t, is_causal=causal)
+    return call
+
+
 # Name: how the tensors are made, the call, bytes (GB/s) or operations (TFLOP/s) of a call or None (ns), calls of a burst.
 size32, size16 = (64, 64) if small else (1000, 4096)
+rows_of_heads = 96 if small else 8192
+pairs = 4 * 32 * rows_of_heads**2 / 1e3
 rows = {
     "add f32": (pair, lambda t: t[0] + t[1], 12 * count, 5),
     "copy f32": (numbers, lambda t: t.clone(), 8 * count, 5),
@@ -94,6 +108,10 @@ rows = {
     "topk 64 of 512": (table, lambda t: t.topk(64, -1), 1 << 29, 2),
     "mm f32 1000": (lambda: squares(size32, torch.float32), lambda t: t[0] @ t[1], 2 * size32**3 / 1e3, 10),
     "mm bf16 4096": (lambda: squares(size16, torch.bfloat16), lambda t: t[0] @ t[1], 2 * size16**3 / 1e3, 3),
+    "attention bf16 128": (lambda: heads(128), flash(False), pairs * 128, 3),
+    "attention bf16 128 causal": (lambda: heads(128), flash(True), pairs * 64, 3),
+    "attention bf16 64": (lambda: heads(64), flash(False), pairs * 64, 3),
+    "attention bf16 256": (lambda: heads(256), flash(False), pairs * 256, 3),
     "small add": (ones, lambda t: t[0] + t[1], None, 200),
     "empty": (lambda: None, lambda t: torch.empty(1024, device="cuda"), None, 200),
 }
