@@ -20,6 +20,20 @@ pub(crate) fn unpacked(requirements: &Path, name: &str) -> Result<PathBuf> {
     })
 }
 
+/// As [`unpacked`], without the libraries in the wheels: what is kept is small.
+///
+/// # Errors
+/// They cannot be fetched.
+pub(crate) fn headers(requirements: &Path, name: &str) -> Result<PathBuf> {
+    let key = fingerprint(shell::read(requirements)?.as_bytes());
+    made(&shell::target_dir().join(name).join(format!("{key:016x}")), |folder| {
+        let mut python = Command::new("python3");
+        install(python.args(PIP).arg("--target").arg(folder), requirements)?;
+        let libraries = folder.join("nvidia/cu13/lib");
+        std::fs::remove_dir_all(&libraries).map_err(|error| format!("cannot remove {}: {error}", libraries.display()))
+    })
+}
+
 /// The Python of a virtual environment that has the wheels of a requirements file.
 ///
 /// # Errors

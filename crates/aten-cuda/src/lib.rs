@@ -26,6 +26,7 @@
 //! - `launch`: programs on the host and kernels on devices
 //! - `random`: generators and what is drawn from them
 //! - `ops`: the operations, a file or folder for each family
+//! - `blas`: products of matrices by libraries and by kernels of our own
 //! - `attention`: attention, by one kernel or made of operations
 //! - `interop`: tensors of other libraries and files
 //! - `graphed`: functions of tensors that are captured and replayed
@@ -39,6 +40,7 @@
 
 pub mod attention;
 mod base;
+pub mod blas;
 mod graphed;
 mod interop;
 mod iterate;
@@ -50,10 +52,11 @@ mod storage;
 mod tensor;
 
 pub use base::dtype::{DType, Element};
-pub use base::error::{Error, OperationError, Result, Step, TensorError};
+pub use base::error::{Error, LibraryError, OperationError, Result, Step, TensorError};
 pub use base::promotion::{promote_types, result_type};
 pub use base::random_error::RandomError;
 pub use base::scalar::Scalar;
+pub use blas::tune::api as tunable;
 pub use c10_core::{Device, DeviceArg};
 pub use graphed::{BackwardFn, ForwardFn, Graphable, GraphedTensors, Pass};
 pub use half::{bf16, f16};

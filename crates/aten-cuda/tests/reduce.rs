@@ -2,6 +2,7 @@
 
 use aten_cuda::{CrossEntropy, DType, LossReduction, Result, Tensor, reductions, scans};
 use cuda_sim::Config;
+use num_complex::Complex64;
 use testkit::SimulatedRuntime;
 
 /// Numbers that look random: from -8 to 8 in steps that every float holds, and for integers small ones.
@@ -16,26 +17,33 @@ fn values(count: i64, seed: u64) -> Vec<f64> {
 }
 
 fn tensor(sizes: &[i64], dtype: DType, seed: u64) -> Result<Tensor> {
-    Tensor::from_slice(&values(sizes.iter().product(), seed), sizes)?.to_dtype(dtype)
+    let of = |seed: u64| Tensor::from_slice(&values(sizes.iter().product(), seed), sizes);
+    if dtype.is_complex() {
+        return of(seed)?.add(&of(seed + 1000)?.mul(Complex64::i())?)?.to_dtype(dtype);
+    }
+    of(seed)?.to_dtype(dtype)
 }
 
+/// The elements, or the parts of complex ones.
 fn as_f64(tensor: &Tensor) -> Result<Vec<f64>> {
+    if tensor.dtype().is_complex() {
+        let pairs = tensor.to_dtype(DType::C128)?.to_vec::<Complex64>()?;
+        return Ok(pairs.into_iter().flat_map(|pair| [pair.re, pair.im]).collect());
+    }
     tensor.to_dtype(DType::F64)?.to_vec::<f64>()
 }
 
 /// Relative distance of neighbouring floats.
 fn unit(dtype: DType) -> f64 {
-    let digits = [(DType::F16, 10), (DType::BF16, 7), (DType::F32, 23)].into_iter().find(|&(known, _)| known == dtype);
+    let real = dtype.to_real();
+    let digits = [(DType::F16, 10), (DType::BF16, 7), (DType::F32, 23)].into_iter().find(|&(known, _)| known == real);
     2.0_f64.powi(-digits.map_or(52, |(_, digits)| digits))
 }
 
 /// Compares two results: NaNs and infinities stand at the same places, and numbers are close by the scale.
 fn assert_close(found: &Tensor, wanted: &Tensor, scale: f64, title: &str) -> Result<()> {
     assert_eq!((found.sizes(), found.dtype()), (wanted.sizes(), wanted.dtype()), "{title}");
-    if found.dtype().is_complex() {
-        return Ok(());
-    }
-    let exact = !found.dtype().is_floating_point();
+    let exact = !found.dtype().is_floating_point() && !found.dtype().is_complex();
     for (at, (found, wanted)) in as_f64(found)?.into_iter().zip(as_f64(wanted)?).enumerate() {
         let same = found == wanted || (found.is_nan() && wanted.is_nan());
         let close = !exact && (found - wanted).abs() <= scale;
@@ -43,6 +51,21 @@ fn assert_close(found: &Tensor, wanted: &Tensor, scale: f64, title: &str) -> Res
     }
     Ok(())
 }
+
+/// Dtypes of all kinds.
+const DTYPES: [DType; 11] = [
+    DType::U8,
+    DType::Bool,
+    DType::I32,
+    DType::I64,
+    DType::F16,
+    DType::BF16,
+    DType::F32,
+    DType::F64,
+    DType::C32,
+    DType::C64,
+    DType::C128,
+];
 
 /// Sizes and dimensions: rows along the last, the first, a middle dimension, several and all, empty, one, long.
 const SHAPES: &[(&[i64], &[i64])] = &[
@@ -63,12 +86,16 @@ const SHAPES: &[(&[i64], &[i64])] = &[
 fn every_row_on_the_device_is_as_on_the_host() -> Result<()> {
     let _simulated = testkit::simulated_runtime();
     for operation in reductions() {
-        for dtype in [DType::U8, DType::Bool, DType::I32, DType::I64, DType::F16, DType::BF16, DType::F32, DType::F64] {
+        for dtype in DTYPES {
             if !operation.accepts(dtype) {
                 continue;
             }
             for (at, &(sizes, dims)) in SHAPES.iter().enumerate() {
-                let host = tensor(sizes, dtype, at as u64)?;
+                let mut host = tensor(sizes, dtype, at as u64)?;
+                if operation.name == "prod" && dtype.is_complex() {
+                    // Parts that overflow become infinities or NaNs, by the order of the products.
+                    host = host.mul(0.125)?;
+                }
                 let (found, wanted) =
                     (by_name(operation.name, &host.cuda(None)?, dims), by_name(operation.name, &host, dims));
                 let title = format!("{} {dtype} {sizes:?} along {dims:?}", operation.name);
@@ -80,10 +107,13 @@ fn every_row_on_the_device_is_as_on_the_host() -> Result<()> {
                     }
                     (found, wanted) => panic!("{title}: {found:?} and {wanted:?}"),
                 };
-                // Sums of `count` numbers up to 8 differ by their order; products by a unit for each factor.
+                // Sums of `count` numbers up to 8 differ by their order; products by a unit for each factor; sums of
+                // magnitudes of complex numbers, which are rounded, by units of the sum.
                 let count = host.numel().max(1) as f64;
+                let most = || as_f64(&wanted).map(|all| all.iter().fold(0.0_f64, |most, value| most.max(value.abs())));
                 let scale = match operation.name {
-                    "prod" => as_f64(&wanted)?.iter().fold(0.0_f64, |most, value| most.max(value.abs())) * count,
+                    "prod" => most()? * count,
+                    "norm_1" if dtype.is_complex() => most()? * 16.0,
                     _ => 128.0 * count.sqrt(),
                 } * unit(found.dtype());
                 assert_close(&found.cpu()?, &wanted, scale, &title)?;

@@ -57,7 +57,7 @@ mod thread;
 
 pub use api::any_event::AnyEvent;
 pub use api::arg::{DeviceArg, DeviceOf, StreamArg};
-pub use api::buffers::{DeviceBuffer, DeviceSlice, construct_storage_from_data_pointer};
+pub use api::buffers::{DetachedBuffer, DeviceBuffer, DeviceSlice, construct_storage_from_data_pointer};
 pub use api::code_check::{warn_unknown_code, warn_unsupported_code};
 pub use api::cudart::Cudart;
 pub use api::event::{Event, EventFuture, EventOptions};
@@ -69,6 +69,7 @@ pub use api::ipc::{Ipc, SharedBuffer};
 pub use api::launch::{
     Arg, DetachedKernel, Dim3, Kernel, KernelAttributes, LaunchBuilder, LaunchConfig, Module, TensorMap,
 };
+pub use api::library::{LibraryFunction, LibrarySource, LibraryStream};
 pub use api::mem_pool::{MemPool, MemPoolGuard, MemPoolOptions, MemPools};
 pub use api::memory::Memory;
 pub use api::nvml::Telemetry;
@@ -100,6 +101,7 @@ pub use base::stat::{NestedStat, Stat};
 pub use base::tensor_map::{TensorMapDim, TensorMapElement, TensorMapLayout};
 pub use base::uuid::Uuid;
 pub use base::visible::{VisibleDevices, transform_uuid_to_ordinals};
+pub use base::warning::warn;
 pub use caching::{
     BlockCheckpoint, BlockInfo, BlockState, DeviceStats, PoolCheckpoint, RestoreResult, SegmentCheckpoint, SegmentInfo,
     SegmentType, StatByPool,

@@ -182,7 +182,7 @@ macro_rules! plain_values {
 }
 
 plain_values! {
-    i32, u8, u16, u32, u64, usize,
+    i32, i64, u8, u16, u32, u64, usize,
     cuda_sys::CUresult,
     cuda_sys::driver::types::CUdevice_attribute,
     cuda_sys::driver::types::CUlimit,
@@ -207,6 +207,19 @@ plain_values! {
     cuda_sys::driver::types::CUstreamCallback,
     cuda_sys::driver::types::CUipcMemHandle,
     cuda_sys::driver::types::CUipcEventHandle,
+    cuda_sys::cublas::types::cublasAtomicsMode_t,
+    cuda_sys::cublas::types::cublasComputeType_t,
+    cuda_sys::cublas::types::cublasGemmAlgo_t,
+    cuda_sys::cublas::types::cublasMath_t,
+    cuda_sys::cublas::types::cublasOperation_t,
+    cuda_sys::cublas::types::cublasPointerMode_t,
+    cuda_sys::cublas::types::cudaDataType_t,
+    cuda_sys::cublas::types::libraryPropertyType_t,
+    cuda_sys::cublaslt::types::cublasLtMatmulAlgoCapAttributes_t,
+    cuda_sys::cublaslt::types::cublasLtMatmulAlgoConfigAttributes_t,
+    cuda_sys::cublaslt::types::cublasLtMatmulDescAttributes_t,
+    cuda_sys::cublaslt::types::cublasLtMatmulPreferenceAttributes_t,
+    cuda_sys::cublaslt::types::cublasLtMatrixLayoutAttribute_t,
     cuda_sys::nvml::types::nvmlTemperatureSensors_t,
     cuda_sys::nvml::types::nvmlClockType_t,
 }

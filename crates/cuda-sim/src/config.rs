@@ -374,7 +374,7 @@ pub struct Fault {
     pub call: &'static str,
     /// Which call of that function fails, counted from 1 at the moment the fault is injected.
     pub occurrence: u64,
-    /// What it answers; for a function of NVML its own code of that number.
+    /// What it answers; for a function of NVML or cuBLAS its own code of that number.
     pub code: CUresult,
 }
 

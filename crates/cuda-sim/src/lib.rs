@@ -2,7 +2,8 @@
 //!
 //! A [`Machine`] has devices, memory with real contents, streams, events and a clock of its own. Programs reach it as
 //! they reach the real driver: through a table of C functions ([`driver`]), or through the shared object that
-//! `libcuda-sim` makes of the same functions. NVML shows the same machine ([`nvml()`], `libnvml-sim`).
+//! `libcuda-sim` makes of the same functions. NVML shows the same machine ([`nvml()`], `libnvml-sim`); cuBLAS and cuBLASLt
+//! work on it ([`cublas()`], [`cublaslt()`], `libcublas-sim`).
 //!
 //! ```
 //! use cuda_sim::{Config, Machine};
@@ -28,6 +29,7 @@
 //! an error in strict mode ([`Config::strict`]). Any call can be made to fail ([`Machine::inject`]).
 //!
 //! # What is not simulated
+//! - Of cuBLAS and cuBLASLt what their module lists: it answers `NOT_SUPPORTED`, or the function is not there.
 //! - Machine code, and the instructions that `docs/ptx.md` lists as not supported: asking for such a kernel answers an error.
 //!   Registers that functions and occupancy tell are an estimate.
 //! - Clusters of blocks, and cooperative launches on several devices.
@@ -41,10 +43,11 @@
 //! - A copy from pageable memory is done when its call returns; the driver promises only that the source was read.
 //!
 //! # Safety
-//! Unsafe code is in few places: `abi` and `nvml` (the C functions), `claim` (the caller's pointers), `host_work` (the
+//! Unsafe code is in few places: `abi`, `blas` and `nvml` (the C functions), `claim` (the caller's pointers), `host_work` (the
 //! program's functions) and `model::memory::bytes` (the bytes of simulated memory). Each says what it relies on.
 
 mod abi;
+mod blas;
 mod call;
 mod calls;
 mod claim;
@@ -62,6 +65,9 @@ mod report;
 mod unpack;
 
 pub use abi::{EXPORTS, driver, functions};
+pub use blas::{
+    CUBLAS_EXPORTS, CUBLAS_VERSION, CUBLASLT_EXPORTS, LibraryCall, cublas, cublas_without, cublaslt, cublaslt_without,
+};
 pub use config::{Config, ConfigError, Fault, KernelChecks};
 pub use export::{Export, Needs};
 pub use machine::{Bound, Machine};
@@ -72,5 +78,6 @@ pub use report::{LiveHandles, Report, ReportKind};
 #[doc(hidden)]
 pub mod c {
     pub use crate::abi::functions::*;
+    pub use crate::blas::functions::*;
     pub use crate::nvml::functions::*;
 }

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use cuda_sys::CUresult;
 
+use crate::blas::LibraryCall;
 use crate::call::Call;
 use crate::config::{Config, ConfigError, Fault};
 use crate::host_threads::HostThreads;
@@ -192,6 +193,18 @@ impl Machine {
     #[must_use]
     pub fn calls(&self) -> Vec<(&'static str, CUresult, u64)> {
         self.lock().calls().iter().map(|(&(symbol, code), &count)| (symbol, CUresult(code), count)).collect()
+    }
+
+    /// The calls made to cuBLAS and cuBLASLt, in order; of very many, the last ones.
+    #[must_use]
+    pub fn library_calls(&self) -> Vec<LibraryCall> {
+        self.lock().blas.record.all()
+    }
+
+    /// As [`Machine::library_calls`], and forgets them.
+    #[must_use]
+    pub fn take_library_calls(&self) -> Vec<LibraryCall> {
+        self.lock().blas.record.take()
     }
 
     /// What exists on the machine right now.

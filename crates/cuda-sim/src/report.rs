@@ -27,6 +27,17 @@ pub enum ReportKind {
     Race,
     /// A kernel reads memory that nobody wrote.
     UninitializedRead,
+    /// A library was called with a handle or a descriptor that it never gave out or that was destroyed.
+    LibraryHandle,
+    /// Two threads use one handle of a library at once: a thread works with it after another has set its stream, or both
+    /// are inside of a call.
+    SharedHandle,
+    /// A library's work goes to a stream that is gone, or of another device than the handle is.
+    WrongStream,
+    /// Work of a library and other work touch the same memory, one of them writes, and nothing orders the two.
+    Unordered,
+    /// A library would allocate a workspace of its own for work that is captured.
+    WorkspaceInCapture,
     /// A call answered with a code that its export does not list: a mistake of the model itself.
     UndeclaredCode,
 }
@@ -84,6 +95,8 @@ pub struct LiveHandles {
     pub reservations: usize,
     /// Memory pools that the program made.
     pub pools: usize,
+    /// Handles of cuBLAS and cuBLASLt.
+    pub blas_handles: usize,
     /// Queued operations that have not finished.
     pub pending: usize,
 }

@@ -59,7 +59,7 @@ impl fmt::Display for MissingFunction {
         let Self { function, found } = self;
         let needs = function.version;
         if needs == CudaVersion(0) {
-            return write!(f, "{} is missing from the loaded library; a newer driver may have it", function.symbol);
+            return write!(f, "{} is missing from the loaded library; a newer one may have it", function.symbol);
         }
         if needs > *found {
             return write!(f, "{} needs CUDA {needs}, but the loaded driver supports CUDA {found}", function.symbol);

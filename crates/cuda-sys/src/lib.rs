@@ -5,7 +5,7 @@
 //!
 //! For each library there is one module with the same parts: `types` and `functions` (generated), a status type with
 //! names and texts from built-in tables, and one struct that holds the library's functions. [`Nvml`] is
-//! libnvidia-ml, [`Driver`] is libcuda:
+//! libnvidia-ml, [`Cublas`], [`CublasLt`], [`Cusolver`] and [`Cufft`] are libraries of the toolkit, [`Driver`] is libcuda:
 //!
 //! ```no_run
 //! let driver = cuda_sys::Driver::load()?;
@@ -34,15 +34,25 @@
 
 mod error;
 mod loader;
+mod places;
 mod table;
+mod toolkit;
 mod version;
 
+pub mod cublas;
+pub mod cublaslt;
+pub mod cufft;
+pub mod cusolver;
 pub mod driver;
 pub mod nvml;
 
+pub use cublas::{Cublas, CublasError, cublasStatus_t};
+pub use cublaslt::CublasLt;
+pub use cufft::{Cufft, CufftError, cufftResult};
+pub use cusolver::{Cusolver, CusolverError, cusolverStatus_t};
 pub use driver::{CUresult, Driver, DriverError};
 pub use error::{CallError, MissingFunction, Status};
 pub use loader::{Attempt, LoadError, Outcome};
 pub use nvml::{Nvml, NvmlError, nvmlReturn_t};
 pub use table::FunctionInfo;
-pub use version::CudaVersion;
+pub use version::{CudaVersion, LibraryVersion};

@@ -15,8 +15,9 @@ use std::ptr::NonNull;
 
 use libloading::os::unix::{Library as Handle, RTLD_LOCAL, RTLD_NOW};
 
-use crate::CudaVersion;
+use crate::places;
 use crate::table::Address;
+use crate::version::LibraryVersion;
 
 /// `RTLD_NOLOAD` of Linux: take a library only if it is loaded already.
 const RTLD_NOLOAD: i32 = 4;
@@ -32,6 +33,8 @@ pub(crate) struct LibraryInfo {
     pub(crate) sonames: &'static [&'static str],
     /// Folders outside the system's search path.
     pub(crate) folders: &'static [&'static str],
+    /// Folders of the library inside a Python's `site-packages`; none for a library that comes with the driver.
+    pub(crate) wheels: &'static [&'static str],
     /// A function of the library, whose address tells the file that was loaded.
     pub(crate) landmark: &'static str,
 }
@@ -42,9 +45,9 @@ pub(crate) struct Library(Handle);
 
 /// A library that was accepted.
 #[derive(Debug)]
-pub(crate) struct Loaded {
+pub(crate) struct Loaded<V> {
     pub(crate) library: Library,
-    pub(crate) version: CudaVersion,
+    pub(crate) version: V,
     pub(crate) origin: String,
 }
 
@@ -69,6 +72,13 @@ pub enum Outcome {
     MissingSymbol(&'static str),
     /// It opened and answered with an error.
     Refused(String),
+    /// It opened and is of a version that these bindings are not for.
+    TooOld {
+        /// Its version.
+        found: LibraryVersion,
+        /// The first major version that will do.
+        needs: u32,
+    },
 }
 
 impl fmt::Display for Outcome {
@@ -78,6 +88,7 @@ impl fmt::Display for Outcome {
             Self::Stub => f.write_str("is a stub library of the CUDA toolkit, not a driver"),
             Self::MissingSymbol(symbol) => write!(f, "opened, but has no {symbol}"),
             Self::Refused(text) => write!(f, "opened, but answered {text}"),
+            Self::TooOld { found, needs } => write!(f, "opened, but is version {found}; at least {needs} is needed"),
         }
     }
 }
@@ -135,10 +146,10 @@ impl fmt::Display for LoadError {
 impl Error for LoadError {}
 
 /// Accepts or refuses an open library.
-pub(crate) type Probe<'a> = &'a mut dyn FnMut(&Library) -> Result<CudaVersion, Outcome>;
+pub(crate) type Probe<'a, V> = &'a mut dyn FnMut(&Library) -> Result<V, Outcome>;
 
 /// Searches for a library in the order that [`LibraryInfo`] gives.
-pub(crate) fn search(info: &LibraryInfo, probe: Probe<'_>) -> Result<Loaded, LoadError> {
+pub(crate) fn search<V>(info: &LibraryInfo, probe: Probe<'_, V>) -> Result<Loaded<V>, LoadError> {
     if let Some(path) = std::env::var_os(info.override_variable).filter(|path| !path.is_empty()) {
         return open(info, &path, probe).map_err(|error| LoadError { is_overridden: true, ..error });
     }
@@ -153,7 +164,7 @@ pub(crate) fn search(info: &LibraryInfo, probe: Probe<'_>) -> Result<Loaded, Loa
 }
 
 /// Opens one file.
-pub(crate) fn open(info: &LibraryInfo, path: &OsStr, probe: Probe<'_>) -> Result<Loaded, LoadError> {
+pub(crate) fn open<V>(info: &LibraryInfo, path: &OsStr, probe: Probe<'_, V>) -> Result<Loaded<V>, LoadError> {
     try_open(info, path, RTLD_NOW | RTLD_LOCAL, probe)
         .map_err(|outcome| LoadError::single(info, &path.to_string_lossy(), outcome))
 }
@@ -167,14 +178,20 @@ fn candidates(info: &LibraryInfo) -> Vec<(String, OsString, i32)> {
     for soname in info.sonames {
         list.push((format!("{soname} (system search path)"), soname.into(), RTLD_NOW | RTLD_LOCAL));
     }
-    for (folder, soname) in info.folders.iter().flat_map(|folder| info.sonames.iter().map(move |name| (folder, name))) {
-        let path = Path::new(folder).join(soname);
+    let folders = info.folders.iter().map(PathBuf::from);
+    let folders: Vec<PathBuf> = if info.wheels.is_empty() {
+        folders.collect()
+    } else {
+        places::toolkits().chain(folders).chain(places::of_wheels(info.wheels)).collect()
+    };
+    for (folder, soname) in folders.iter().flat_map(|folder| info.sonames.iter().map(move |name| (folder, name))) {
+        let path = folder.join(soname);
         list.push((path.display().to_string(), path.into(), RTLD_NOW | RTLD_LOCAL));
     }
     list
 }
 
-fn try_open(info: &LibraryInfo, file: &OsStr, flags: i32, probe: Probe<'_>) -> Result<Loaded, Outcome> {
+fn try_open<V>(info: &LibraryInfo, file: &OsStr, flags: i32, probe: Probe<'_, V>) -> Result<Loaded<V>, Outcome> {
     if is_stub_path(Path::new(file)) {
         return Err(Outcome::Stub);
     }
@@ -250,7 +267,8 @@ mod tests {
     #[test]
     fn candidates_start_with_what_is_loaded_and_end_with_folders() {
         let sonames = &["a.so.1", "a.so"];
-        let info = LibraryInfo { name: "n", override_variable: "V", sonames, folders: &["/f"], landmark: "a" };
+        let info =
+            LibraryInfo { name: "n", override_variable: "V", sonames, folders: &["/f"], wheels: &[], landmark: "a" };
         let places: Vec<String> = candidates(&info).into_iter().map(|(place, ..)| place).collect();
         assert_eq!(
             places,

@@ -1,4 +1,4 @@
-//! CUDA version numbers.
+//! Version numbers of CUDA and of its libraries.
 
 use std::fmt;
 
@@ -29,5 +29,22 @@ impl fmt::Display for CudaVersion {
 impl fmt::Debug for CudaVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "CudaVersion({self})")
+    }
+}
+
+/// Version of a library of the CUDA toolkit, which counts for itself: cuBLAS 13.1 came with CUDA 13.0.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct LibraryVersion {
+    /// Changes with the interface.
+    pub major: u32,
+    /// Changes with new functions.
+    pub minor: u32,
+    /// Changes with corrections.
+    pub patch: u32,
+}
+
+impl fmt::Display for LibraryVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}.{}", self.major, self.minor, self.patch)
     }
 }

@@ -5,8 +5,11 @@ use std::ffi::c_int;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use cuda_sys::cublas::types::cublasStatus_t;
 use cuda_sys::driver::Functions;
-use cuda_sys::{CUresult, CudaVersion, Driver, DriverError, Nvml, Outcome};
+use cuda_sys::{
+    CUresult, Cublas, CublasLt, CudaVersion, Cufft, Cusolver, Driver, DriverError, LibraryVersion, Nvml, Outcome,
+};
 
 /// Compiles C source into a shared object in a folder of its own and returns its path.
 fn shared_object(name: &str, folder: &str, source: &str) -> PathBuf {
@@ -120,8 +123,54 @@ fn nvml_is_loaded_by_symbol_and_says_what_it_lacks() {
     let mut count = 0;
     // SAFETY: the library does not have the function, so nothing is called.
     let missing = unsafe { nvml.nvmlDeviceGetCount_v2(&mut count) }.expect_err("not there");
-    let text = "nvmlDeviceGetCount_v2 is missing from the loaded library; a newer driver may have it";
+    let text = "nvmlDeviceGetCount_v2 is missing from the loaded library; a newer one may have it";
     assert_eq!((missing.to_string().as_str(), missing.status()), (text, None));
+}
+
+/// A cuBLAS of a version, with a product that answers 15.
+fn cublas_source(major: u32) -> String {
+    format!(
+        "int cublasGetProperty(int part, int *value) {{ *value = part == 0 ? {major} : part + 1; return 0; }}\n\
+         int cublasDestroy_v2(void *handle) {{ return handle ? 15 : 1; }}"
+    )
+}
+
+#[test]
+fn a_library_of_the_toolkit_says_its_version_and_what_it_lacks() {
+    let path = shared_object("cublas", "lib", &cublas_source(13));
+    let cublas = Cublas::load_from(path).expect("a cuBLAS of two functions");
+    assert_eq!(cublas.version(), LibraryVersion { major: 13, minor: 2, patch: 3 });
+    assert!(cublas.origin().ends_with("cublas/lib/libcuda.so.1"), "{}", cublas.origin());
+    // SAFETY: this library's function looks at no memory.
+    let refused = unsafe { cublas.cublasDestroy_v2(std::ptr::null_mut()) }.expect_err("no handle");
+    assert_eq!(refused.status(), Some(cublasStatus_t::CUBLAS_STATUS_NOT_INITIALIZED));
+    assert_eq!(refused.to_string(), "cublasDestroy_v2: CUBLAS_STATUS_NOT_INITIALIZED (1)");
+    assert_eq!(
+        refused.when_calling("handle").to_string(),
+        "CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasDestroy( handle )`"
+    );
+    // SAFETY: the library does not have the function, so nothing is called.
+    let missing = unsafe { cublas.cublasCreate_v2(std::ptr::null_mut()) }.expect_err("not there");
+    let text = "cublasCreate_v2 is missing from the loaded library; a newer one may have it";
+    assert_eq!((missing.to_string().as_str(), missing.status()), (text, None));
+    assert_eq!(missing.when_calling("&handle").to_string(), format!("CUDA error: {text}"));
+}
+
+#[test]
+fn a_library_of_the_toolkit_that_is_too_old_or_another_is_refused() {
+    let old = shared_object("old_cublas", "lib", &cublas_source(11));
+    let found = LibraryVersion { major: 11, minor: 2, patch: 3 };
+    let outcome = only_outcome(Cublas::load_from(old).expect_err("CUDA 11"));
+    assert_eq!(outcome, Outcome::TooOld { found, needs: 12 });
+    assert_eq!(outcome.to_string(), "opened, but is version 11.2.3; at least 12 is needed");
+    let other = shared_object("other_cublas", "lib", &cublas_source(13));
+    let outcome = only_outcome(CublasLt::load_from(other).expect_err("another library"));
+    assert_eq!(outcome, Outcome::MissingSymbol("cublasLtGetProperty"));
+    let fails = shared_object("fails", "lib", "int cufftGetProperty(int part, int *value) { return 5; }");
+    let outcome = only_outcome(Cufft::load_from(fails).expect_err("it fails"));
+    assert_eq!(outcome, Outcome::Refused("status 5 when asked for its version".to_owned()));
+    let error = Cusolver::load_from("/nonexistent/libcusolver.so.12").expect_err("no such file");
+    assert!(error.is_not_installed() && error.to_string().contains("set CUDA_SYS_LIBCUSOLVER to"), "{error}");
 }
 
 #[test]

@@ -5,7 +5,8 @@
 //! `CUDA_SIM_MEMORY`, `CUDA_SIM_STRICT`, `CUDA_SIM_LATE_EVENTS`, `CUDA_SIM_FAULTS`, `CUDA_SIM_PROCESSES`,
 //! `CUDA_LAUNCH_BLOCKING`. There is no code of its own here: each symbol passes its call on to the function of the same name in `cuda-sim`.
 //!
-//! NVML's functions are exported as well, so that `libnvml-sim` can show the same machine.
+//! The functions of NVML, cuBLAS and cuBLASLt are exported as well, so that `libnvml-sim` and `libcublas-sim` can work on
+//! the same machine.
 //!
 //! # Safety
 //! The functions have the duties of the C functions of the same names. The names are the driver's, so this library
@@ -15,6 +16,8 @@
 use std::ffi::c_char;
 
 use cuda_sys::CUresult;
+use cuda_sys::cublas::types::*;
+use cuda_sys::cublaslt::types::*;
 use cuda_sys::driver::types::*;
 use cuda_sys::nvml::types::*;
 
@@ -61,3 +64,23 @@ cuda_sim::for_each_nvml_export!(export_nvml);
 pub extern "C" fn nvmlErrorString(result: nvmlReturn_t) -> *const c_char {
     cuda_sim::c::nvmlErrorString(result)
 }
+
+macro_rules! export_blas {
+    ($($symbol:ident ($($argument:ident : $type:ty),*) => $area:ident :: $model:ident;)*) => {
+        $(
+            #[doc = concat!("`", stringify!($symbol), "` of the simulated machine.")]
+            ///
+            /// # Safety
+            /// - The duties of the C function.
+            #[unsafe(no_mangle)]
+            #[allow(non_snake_case, clippy::too_many_arguments, reason = "as the C function has it")]
+            pub unsafe extern "C" fn $symbol($($argument: $type),*) -> cublasStatus_t {
+                // SAFETY: the caller keeps the duties of the C function, which are those of the one called.
+                unsafe { cuda_sim::c::$symbol($($argument),*) }
+            }
+        )*
+    };
+}
+
+cuda_sim::for_each_cublas_export!(export_blas);
+cuda_sim::for_each_cublaslt_export!(export_blas);

@@ -14,5 +14,8 @@ pub use leftovers::leftovers;
 pub use simulation::{Entered, SimulatedRuntime, Simulation, simulated_runtime};
 
 pub use c10_core;
-pub use cuda_sim::{Bound, Config, ConfigError, Fault, KernelChecks, LiveHandles, Machine, Report, ReportKind};
+pub use cuda_sim::{
+    Bound, Config, ConfigError, Fault, KernelChecks, LibraryCall, LiveHandles, Machine, Report, ReportKind, cublas,
+    cublas_without, cublaslt, cublaslt_without,
+};
 pub use cuda_sys::{CUresult, CudaVersion};

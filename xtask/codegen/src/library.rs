@@ -15,6 +15,10 @@ pub(crate) struct Library {
     pub(crate) defines: &'static [&'static str],
     /// Regular expression of the functions to bind.
     pub(crate) functions: &'static str,
+    /// Regular expressions of functions that the one above takes in and that are not bound.
+    pub(crate) excluded: &'static [&'static str],
+    /// Regular expressions of types that no function names: values of attributes.
+    pub(crate) types: &'static [&'static str],
     /// Regular expressions of the constants to bind.
     pub(crate) constants: &'static [&'static str],
     /// Struct in the module that holds the functions, for example `Driver`.
@@ -26,6 +30,18 @@ pub(crate) struct Library {
     pub(crate) success: &'static str,
     /// Where the ABI version of every function is written down, for libraries that have such a header.
     pub(crate) versions: Option<Versions>,
+    /// Types of other libraries, which are not generated again.
+    pub(crate) shared: &'static [Shared],
+    /// Whether the header is in a wheel of `libraries.txt`, which is fetched only to generate.
+    pub(crate) is_heavy: bool,
+}
+
+/// Types that another library's bindings have.
+pub(crate) struct Shared {
+    /// Module of `cuda-sys` that has them.
+    pub(crate) module: &'static str,
+    /// Their names.
+    pub(crate) names: &'static [&'static str],
 }
 
 /// A header of function-pointer types `PFN_<function>_v<version>`, one for each ABI a function ever had.
@@ -60,15 +76,26 @@ const fn older(base: &'static str, version: u32, symbol: &'static str) -> Older 
     Older { base, version, symbol }
 }
 
+/// Include folder of CUDA 13's wheels.
+const INCLUDE: &str = "nvidia/cu13/include";
+
+/// Functions with 64-bit sizes beside those of the same name, which double the table and which no caller needs.
+const TWINS: &str = ".*_64";
+
+/// Leaves out the headers of 16-bit numbers, which need those of libcu++; a number is passed by its bits.
+const NO_HALF: &[&str] = &["__CUDA_FP16_H__", "__CUDA_BF16_H__", "__half=unsigned short"];
+
 /// All libraries bound today.
-pub(crate) const LIBRARIES: &[Library] = &[DRIVER, NVML];
+pub(crate) const LIBRARIES: &[Library] = &[DRIVER, NVML, CUBLAS, CUBLASLT, CUSOLVER, CUFFT];
 
 const DRIVER: Library = Library {
     module: "driver",
-    include: "nvidia/cu13/include",
+    include: INCLUDE,
     headers: &["cuda.h"],
     defines: &[],
     functions: "cu[A-Z].*",
+    excluded: &[],
+    types: &[],
     constants: &["CU.*"],
     table: "Driver",
     status: "cudaError_enum",
@@ -100,22 +127,154 @@ const DRIVER: Library = Library {
         // Of cudaProfiler.h.
         plain: &[Plain { symbol: "cuProfilerStart", version: 4000 }, Plain { symbol: "cuProfilerStop", version: 4000 }],
     }),
+    shared: &[],
+    is_heavy: false,
 };
 
 /// Only what the runtime asks for: what a device does now, and who uses it.
 const NVML: Library = Library {
     module: "nvml",
-    include: "nvidia/cu13/include",
+    include: INCLUDE,
     headers: &["nvml.h"],
     // Without it the header renames functions to their newest version and hides the older ones.
     defines: &["NVML_NO_UNVERSIONED_FUNC_DEFS"],
     functions: "nvmlInit_v2|nvmlShutdown|nvmlErrorString|nvmlSystemGetDriverVersion|nvmlDeviceGet(Count_v2\
         |HandleByIndex_v2|HandleByUUID|HandleByPciBusId_v2|UUID|MemoryInfo|UtilizationRates|Temperature|PowerUsage\
         |ClockInfo|ComputeRunningProcesses_v[23])",
+    excluded: &[],
+    types: &[],
     constants: &["NVML_DEVICE_UUID_(V2_)?BUFFER_SIZE", "NVML_SYSTEM_DRIVER_VERSION_BUFFER_SIZE"],
     table: "Nvml",
     status: "nvmlReturn_enum",
     status_alias: "nvmlReturn_t",
     success: "NVML_SUCCESS",
     versions: None,
+    shared: &[],
+    is_heavy: false,
+};
+
+const CUBLAS: Library = Library {
+    module: "cublas",
+    include: INCLUDE,
+    headers: &["cublas_v2.h"],
+    defines: NO_HALF,
+    functions: "cublas[A-Z].*",
+    excluded: &[TWINS],
+    types: &[],
+    constants: &["CUBLAS_VER_(MAJOR|MINOR|PATCH)"],
+    table: "Cublas",
+    status: "cublasStatus_t",
+    status_alias: "cublasStatus_t",
+    success: "CUBLAS_STATUS_SUCCESS",
+    versions: None,
+    shared: &[Shared { module: "driver", names: &["CUstream_st"] }],
+    is_heavy: true,
+};
+
+const CUBLASLT: Library = Library {
+    module: "cublaslt",
+    include: INCLUDE,
+    headers: &["cublasLt.h"],
+    defines: NO_HALF,
+    functions: "cublasLt(Create|Destroy|Get[A-Z].*|Mat[a-z].*|HeuristicsCache.*|DisableCpu.*|LoggerSet(Level|Mask))",
+    excluded: &[],
+    types: &[
+        "cublasLt(Epilogue|PointerMode|PointerModeMask|Order|MatmulTile|MatmulStages|MatmulSearch|ReductionScheme\
+        |MatmulMatrixScale|ClusterShape|MatmulInnerShape)_t",
+    ],
+    constants: &["CUBLASLT_.*"],
+    table: "CublasLt",
+    status: "cublasStatus_t",
+    status_alias: "cublasStatus_t",
+    success: "CUBLAS_STATUS_SUCCESS",
+    versions: None,
+    shared: &[Shared {
+        module: "cublas",
+        names: &[
+            "cublasStatus_t",
+            "cublasComputeType_t",
+            "cudaDataType",
+            "cudaDataType_t",
+            "cudaStream_t",
+            "CUstream_st",
+            "libraryPropertyType",
+            "libraryPropertyType_t",
+        ],
+    }],
+    is_heavy: true,
+};
+
+/// The factorisations that `torch.linalg` asks for, in the dense library.
+const CUSOLVER: Library = Library {
+    module: "cusolver",
+    include: INCLUDE,
+    headers: &["cusolverDn.h"],
+    defines: NO_HALF,
+    functions: "cusolverGet(Version|Property)|cusolverDn(Create|Destroy|SetStream|GetStream|CreateParams|DestroyParams\
+        |(Set|Get)DeterministicMode|(Create|Destroy)GesvdjInfo|XgesvdjSet(Tolerance|MaxSweeps|SortEig)|XgesvdjGet(Residual|Sweeps)\
+        |[SDCZ](potrf|potrs|getrf|getrs|geqrf|orgqr|ungqr|ormqr|unmqr|gesvd|gesvdj|gesvdjBatched|gesvdaStridedBatched)(_bufferSize)?\
+        |[SDCZ](potrf|potrs)Batched|X(potrf|potrs|getrf|getrs|geqrf|gesvd|gesvdp)(_bufferSize)?)",
+    excluded: &[],
+    types: &[],
+    constants: &["CUSOLVER_VER_(MAJOR|MINOR|PATCH)"],
+    table: "Cusolver",
+    status: "cusolverStatus_t",
+    status_alias: "cusolverStatus_t",
+    success: "CUSOLVER_STATUS_SUCCESS",
+    versions: None,
+    shared: &[Shared {
+        module: "cublas",
+        names: &[
+            "cublasFillMode_t",
+            "cublasOperation_t",
+            "cublasSideMode_t",
+            "cudaDataType",
+            "cudaDataType_t",
+            "cudaStream_t",
+            "CUstream_st",
+            "cuComplex",
+            "cuFloatComplex",
+            "cuDoubleComplex",
+            "float2",
+            "double2",
+            "libraryPropertyType",
+            "libraryPropertyType_t",
+        ],
+    }],
+    is_heavy: true,
+};
+
+/// Plans of one device: none of the functions that spread a transform over several.
+const CUFFT: Library = Library {
+    module: "cufft",
+    include: INCLUDE,
+    headers: &["cufft.h", "cufftXt.h"],
+    defines: NO_HALF,
+    functions: "cufft(Create|Destroy|SetStream|SetAutoAllocation|SetWorkArea|GetVersion|GetProperty|GetSize|MakePlanMany\
+        |MakePlanMany64|GetSizeMany64|EstimateMany|Exec[A-Z0-9]+|XtMakePlanMany|XtGetSizeMany|XtExec)",
+    excluded: &[],
+    types: &[],
+    constants: &["CUFFT_VER_(MAJOR|MINOR|PATCH)", "CUFFT_(FORWARD|INVERSE)"],
+    table: "Cufft",
+    status: "cufftResult_t",
+    status_alias: "cufftResult",
+    success: "CUFFT_SUCCESS",
+    versions: None,
+    shared: &[Shared {
+        module: "cublas",
+        names: &[
+            "cudaDataType",
+            "cudaDataType_t",
+            "cudaStream_t",
+            "CUstream_st",
+            "cuComplex",
+            "cuFloatComplex",
+            "cuDoubleComplex",
+            "float2",
+            "double2",
+            "libraryPropertyType",
+            "libraryPropertyType_t",
+        ],
+    }],
+    is_heavy: true,
 };

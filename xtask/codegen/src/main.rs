@@ -1,7 +1,8 @@
-//! Generates the committed bindings of `cuda-sys`: `codegen HEADERS OUT [--check]`.
+//! Generates the committed bindings of `cuda-sys`: `codegen OUT HEADERS [MORE] [--check]`.
 //!
-//! `HEADERS` is the folder into which the wheels of `requirements.txt` were installed, `OUT` the `src` folder of
-//! `cuda-sys`. With `--check` nothing is written; a difference to what is committed ends with exit code 1.
+//! `OUT` is the `src` folder of `cuda-sys`, `HEADERS` the folder into which the wheels of `requirements.txt` were
+//! installed, `MORE` that of `libraries.txt`; without it, the libraries that need it are left as they are. With
+//! `--check` nothing is written; a difference to what is committed ends with exit code 1.
 //! `cargo xtask codegen` fetches the wheels, points `LIBCLANG_PATH` at the right libclang and runs this.
 //!
 //! Output for each library: `types.rs` (types and constants as bindgen gives them, layouts asserted at compile time),
@@ -22,14 +23,14 @@ pub(crate) type Result<T> = std::result::Result<T, String>;
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    let (headers, out, check) = match args.as_slice() {
-        [headers, out] => (headers, out, false),
-        [headers, out, flag] if flag == "--check" => (headers, out, true),
-        _ => return fail("usage: codegen HEADERS OUT [--check]; run it as `cargo xtask codegen [--check]`"),
-    };
+    let (check, folders): (Vec<&String>, Vec<&String>) = args.iter().partition(|argument| *argument == "--check");
+    let [out, headers @ ..] = folders.as_slice() else { return fail(USAGE) };
+    if headers.is_empty() || headers.len() > 2 {
+        return fail(USAGE);
+    }
     let mut drifted = Vec::new();
-    for library in LIBRARIES {
-        match generate(library, Path::new(headers), Path::new(out), check) {
+    for library in LIBRARIES.iter().filter(|library| !library.is_heavy || headers.len() == 2) {
+        match generate(library, headers, Path::new(out), !check.is_empty()) {
             Ok(files) => drifted.extend(files),
             Err(error) => return fail(&format!("{}: {error}", library.module)),
         }
@@ -41,6 +42,8 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
+const USAGE: &str = "usage: codegen OUT HEADERS [MORE] [--check]; run it as `cargo xtask codegen [--check]`";
+
 #[expect(clippy::print_stderr, reason = "the error output of a command line tool")]
 fn fail(text: &str) -> ExitCode {
     eprintln!("codegen: {text}");
@@ -48,18 +51,19 @@ fn fail(text: &str) -> ExitCode {
 }
 
 /// Generates one library's files and returns those that differ from what is on disk, when only checking.
-fn generate(library: &Library, headers: &Path, out: &Path, check: bool) -> Result<Vec<PathBuf>> {
-    let include = headers.join(library.include);
+fn generate(library: &Library, headers: &[&String], out: &Path, check: bool) -> Result<Vec<PathBuf>> {
+    let include: Vec<PathBuf> = headers.iter().map(|folder| Path::new(folder).join(library.include)).collect();
     let parsed = parse::parse(library, &include)?;
     let folder = out.join(library.module);
-    let files = [
-        ("types.rs", emit::types(library, &parsed)),
-        ("functions.rs", emit::functions(library, &parsed)),
-        ("codes.rs", emit::codes(library, &parsed)?),
-    ];
+    let mut files =
+        vec![("types.rs", emit::types(library, &parsed)), ("functions.rs", emit::functions(library, &parsed))];
+    if !library.shared.iter().any(|shared| shared.names.contains(&library.status)) {
+        files.push(("codes.rs", emit::codes(library, &parsed)?));
+    }
     let mut drifted = Vec::new();
     for (name, text) in files {
         let path = folder.join(name);
+        std::fs::create_dir_all(&folder).map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
         if std::fs::read_to_string(&path).is_ok_and(|old| old == text) {
             continue;
         }

@@ -5,7 +5,7 @@
 //! the main header no longer declares.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::PathBuf;
 
 use quote::ToTokens;
 use syn::{FnArg, ForeignItem, GenericArgument, Item, PathArguments, ReturnType, Type};
@@ -39,7 +39,7 @@ pub(crate) struct Function {
 type ByVersion = BTreeMap<String, BTreeMap<u32, Vec<(String, String)>>>;
 
 /// Reads a library's headers.
-pub(crate) fn parse(library: &Library, include: &Path) -> Result<Parsed> {
+pub(crate) fn parse(library: &Library, include: &[PathBuf]) -> Result<Parsed> {
     let versions = match &library.versions {
         Some(versions) => pointer_types(library, versions, include)?,
         None => ByVersion::new(),
@@ -50,6 +50,17 @@ pub(crate) fn parse(library: &Library, include: &Path) -> Result<Parsed> {
         extra_types.extend(text.split(|c: char| !(c.is_alphanumeric() || c == '_')).map(str::to_owned));
     }
     let mut builder = bindgen_builder(library, include).allowlist_function(library.functions);
+    for pattern in library.excluded {
+        builder = builder.blocklist_function(pattern);
+    }
+    for shared in library.shared {
+        builder = shared.names.iter().fold(builder, |builder, name| builder.blocklist_type(name));
+        builder =
+            builder.raw_line(format!("pub use crate::{}::types::{{{}}};", shared.module, shared.names.join(", ")));
+    }
+    for pattern in library.types {
+        builder = builder.allowlist_type(pattern);
+    }
     for pattern in library.constants {
         builder = builder.allowlist_var(pattern);
     }
@@ -65,12 +76,12 @@ pub(crate) fn parse(library: &Library, include: &Path) -> Result<Parsed> {
     Ok(Parsed { types, functions })
 }
 
-fn bindgen_builder(library: &Library, include: &Path) -> bindgen::Builder {
+fn bindgen_builder(library: &Library, include: &[PathBuf]) -> bindgen::Builder {
     let gcc_headers = std::process::Command::new("gcc").arg("-print-file-name=include").output();
     let gcc_headers =
         gcc_headers.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned()).unwrap_or_default();
     bindgen::Builder::default()
-        .clang_arg(format!("-I{}", include.display()))
+        .clang_args(include.iter().map(|folder| format!("-I{}", folder.display())))
         // libclang from PyPI comes without the compiler's own headers (stddef.h): gcc's serve.
         .clang_args(["-isystem", &gcc_headers])
         .clang_args(library.defines.iter().map(|name| format!("-D{name}")))
@@ -136,7 +147,7 @@ fn base_name(symbol: &str) -> &str {
 }
 
 /// Reads the header of `PFN_<function>_v<version>` types.
-fn pointer_types(library: &Library, versions: &Versions, include: &Path) -> Result<ByVersion> {
+fn pointer_types(library: &Library, versions: &Versions, include: &[PathBuf]) -> Result<ByVersion> {
     let file = run(bindgen_builder(library, include).allowlist_type("PFN_.*"), &[versions.header])?;
     let mut found = ByVersion::new();
     for item in &file.items {

@@ -44,7 +44,7 @@ pub(crate) struct Work {
 }
 
 impl Work {
-    fn new(amount: f64, call: impl FnMut() -> aten_cuda::Result<Tensor> + 'static) -> Self {
+    pub(crate) fn new(amount: f64, call: impl FnMut() -> aten_cuda::Result<Tensor> + 'static) -> Self {
         Self { amount, call: Box::new(call), beneath: None }
     }
 }
@@ -157,18 +157,6 @@ pub(crate) const ROWS: &[Row] = &[
             let a = Tensor::randn(&[count, 512], DType::F32, "cuda", None)?;
             Ok(Work::new(f64::from(1 << 29), move || Ok(a.topk(64, -1, true)?.0)))
         },
-    },
-    Row {
-        name: "mm f32 1000",
-        unit: Unit::TeraflopPerSecond,
-        calls: 10,
-        prepare: |small| product(if small { 64 } else { 1000 }, DType::F32),
-    },
-    Row {
-        name: "mm bf16 4096",
-        unit: Unit::TeraflopPerSecond,
-        calls: 3,
-        prepare: |small| product(if small { 64 } else { 4096 }, DType::BF16),
     },
     Row {
         name: "attention bf16 128",
@@ -293,14 +281,6 @@ fn first_calls(operations: &'static [fn(&Tensor) -> aten_cuda::Result<Tensor>]) 
 fn small_operands() -> Result<(Tensor, Tensor), Failure> {
     let ones = || Tensor::ones(&[1024], DType::F32, "cuda");
     Ok((ones()?, ones()?))
-}
-
-#[expect(clippy::cast_precision_loss, reason = "counts of operations")]
-fn product(size: i64, dtype: DType) -> Result<Work, Failure> {
-    let a = Tensor::randn(&[size, size], dtype, "cuda", None)?;
-    let b = Tensor::randn(&[size, size], dtype, "cuda", None)?;
-    let work = 2.0 * (size as f64).powi(3);
-    Ok(Work::new(work, move || a.mm(&b)))
 }
 
 /// Attention of 8 Ki queries and keys, in 2 batches of 16 heads. With a causal mask half of the work counts.

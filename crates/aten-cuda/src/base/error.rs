@@ -8,6 +8,7 @@ use c10_core::Device;
 
 use crate::base::dtype::DType;
 use crate::base::random_error::RandomError;
+use crate::base::tune_error::TuneError;
 
 /// The result of an operation.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -22,15 +23,27 @@ pub enum Error {
     /// Random numbers cannot be drawn so, or a generator not be set so.
     #[error(transparent)]
     Random(#[from] RandomError),
+    /// Products cannot be tuned so, or a file of results not be used.
+    #[error(transparent)]
+    Tune(Box<TuneError>),
     /// The runtime or the device failed.
     #[error(transparent)]
     Runtime(c10_core::Error),
     /// The runtime or the device failed in an operation, which is named with its tensors.
     #[error(transparent)]
     Operation(Box<OperationError>),
+    /// A library that computes products failed.
+    #[error(transparent)]
+    Library(Box<LibraryError>),
     /// A program of an operation is wrong.
     #[error(transparent)]
     Graph(#[from] kernel_ir::GraphError),
+}
+
+impl From<TuneError> for Error {
+    fn from(error: TuneError) -> Self {
+        Self::Tune(Box::new(error))
+    }
 }
 
 /// What a kernel of this crate has refused becomes the error that the host would have given.
@@ -43,6 +56,20 @@ impl From<c10_core::Error> for Error {
         }
         Self::Runtime(error)
     }
+}
+
+/// A call to cuBLAS or cuBLASLt that did not succeed. The text is torch's, and names the arguments as torch does; their
+/// values follow on a second line.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{}\nwith {values}", cause.when_calling(arguments))]
+pub struct LibraryError {
+    /// What the library said, with the function's name.
+    #[source]
+    pub cause: cuda_sys::CublasError,
+    /// The arguments by their names.
+    pub arguments: &'static str,
+    /// The values of those that shape the product.
+    pub values: String,
 }
 
 /// The runtime or the device failed in an operation.
@@ -325,4 +352,11 @@ fn list(sizes: &[i64]) -> String {
 /// An error with a text of its own.
 pub(crate) fn invalid(text: impl Into<String>) -> Error {
     TensorError::Invalid(text.into()).into()
+}
+
+/// What cannot fail gives no error.
+impl From<std::convert::Infallible> for Error {
+    fn from(never: std::convert::Infallible) -> Self {
+        match never {}
+    }
 }

@@ -6,3 +6,4 @@ pub(crate) mod promotion;
 pub(crate) mod random_error;
 pub(crate) mod scalar;
 pub(crate) mod shape;
+pub(crate) mod tune_error;

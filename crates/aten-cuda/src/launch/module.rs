@@ -149,7 +149,7 @@ fn field<const BYTES: usize>(entry: &[u8; ENTRY], from: usize) -> [u8; BYTES] {
 }
 
 /// FNV-1a with 128 bits.
-fn fingerprint(bytes: &[u8]) -> u128 {
+pub(super) fn fingerprint(bytes: &[u8]) -> u128 {
     let prime = 0x0100_0000_0000_0000_0000_013b;
     let basis = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
     bytes.iter().fold(basis, |hash, byte| (hash ^ u128::from(*byte)).wrapping_mul(prime))

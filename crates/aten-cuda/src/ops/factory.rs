@@ -1,6 +1,9 @@
 //! Tensors whose elements follow from their places, and parts of matrices.
 
+use c10_core::Device;
 use kernel_ir::{Binary, Compare, Graph, GraphError, Type, Unary, Value};
+use num_complex::Complex64;
+use smallvec::SmallVec;
 
 use crate::base::dtype::{Category, DType};
 use crate::base::error::{Result, TensorError, invalid};
@@ -8,7 +11,7 @@ use crate::base::scalar::Scalar;
 use crate::launch::{self, ProgramKey, Work};
 use crate::ops::copy::preserved_strides;
 use crate::ops::pointwise::scalar_bits;
-use crate::tensor::{Tensor, ToDevice, empty_strided};
+use crate::tensor::{Tensor, ToDevice, empty_strided, is_host};
 
 impl Tensor {
     /// Numbers from `start` up to `end`, which is left out, by `step` (`torch.arange`). Without a dtype they are `i64`
@@ -43,16 +46,17 @@ impl Tensor {
             let index = graph.index();
             let index = graph.convert(index, ty);
             let value = graph.fma(step, index, start);
-            Ok(graph.convert(value, dtype.part()))
+            Ok(vec![graph.convert(value, dtype.part())])
         })?;
         Ok(out)
     }
 
     /// `steps` numbers from `start` to `end`, both of which are there, in equal steps (`torch.linspace`). The second half
-    /// is counted back from the end.
+    /// is counted back from the end. Without a dtype they are `f32`, or `c64` if one of the two is complex.
     ///
     /// # Errors
-    /// The number of steps is negative, the dtype is complex or a boolean, or there is not enough memory.
+    /// The number of steps is negative, the dtype is real where an end is complex, more than one number of `c32` or of
+    /// booleans is asked for, or there is not enough memory.
     pub fn linspace(
         start: impl Into<Scalar>,
         end: impl Into<Scalar>,
@@ -60,20 +64,28 @@ impl Tensor {
         dtype: Option<DType>,
         device: impl ToDevice,
     ) -> Result<Self> {
-        let (start, end, dtype) = (start.into(), end.into(), dtype.unwrap_or(DType::F32));
+        let (start, end) = (start.into(), end.into());
+        let dtype = linspace_dtype(start, end, dtype)?;
         if steps < 0 {
             return Err(invalid("number of steps must be non-negative"));
         }
-        check_numeric(dtype, "linspace_cuda")?;
         let out = Self::empty(&[steps], dtype, device)?;
-        if steps == 1 {
+        if steps <= 1 {
             out.fill_(start)?;
             return Ok(out);
         }
+        if matches!(dtype, DType::Bool | DType::C32) {
+            return Err(TensorError::NotImplemented { kernel: "linspace_cuda".to_owned(), dtype }.into());
+        }
         let ty = if dtype.is_integral() { Type::F32 } else { dtype.compute_type() };
         let (start, end) = (in_dtype(start, dtype), in_dtype(end, dtype));
-        let numbers = [start, end, step_of(start, end, steps, dtype)].map(|number| scalar_bits(number, ty, 1)[0]);
-        let numbers = [numbers[0], numbers[1], numbers[2], (steps / 2).cast_unsigned(), (steps - 1).cast_unsigned()];
+        let step = match dtype {
+            DType::C64 | DType::C128 => complex_step(start, end, steps, dtype, out.device()),
+            _ => step_of(start, end, steps, dtype),
+        };
+        let mut numbers: SmallVec<[u64; 8]> =
+            [start, end, step].into_iter().flat_map(|number| scalar_bits(number, ty, dtype.parts())).collect();
+        numbers.extend([steps / 2, steps - 1].map(i64::cast_unsigned));
         fill_by_index("linspace", dtype as u64, &out, &numbers, |graph| Ok(linspace(graph, ty, dtype)))?;
         Ok(out)
     }
@@ -192,13 +204,13 @@ fn fill_by_index(
     variant: u64,
     out: &Tensor,
     scalars: &[u64],
-    build: impl FnOnce(&mut Graph) -> std::result::Result<Value, GraphError>,
+    build: impl FnOnce(&mut Graph) -> std::result::Result<Vec<Value>, GraphError>,
 ) -> Result<()> {
     let key = ProgramKey { operation: name, variant };
     let program = launch::program(key, || {
         let mut graph = Graph::new();
-        let value = build(&mut graph)?;
-        graph.output(value);
+        let parts = build(&mut graph)?;
+        parts.into_iter().for_each(|part| graph.output(part));
         graph.finish()
     })?;
     launch::run(&Work { key, program, outputs: &[out], inputs: &[], scalars }, out.sizes())
@@ -265,27 +277,60 @@ fn step_of(start: Scalar, end: Scalar, steps: i64, dtype: DType) -> Scalar {
     }
 }
 
-/// The program of `linspace`: start, end, step, the first place of the second half, the last place.
-fn linspace(graph: &mut Graph, ty: Type, dtype: DType) -> Value {
-    let [start, end, step] = [(); 3].map(|()| graph.scalar(ty));
+/// The dtype of what `linspace` makes: of complex numbers it is complex.
+fn linspace_dtype(start: Scalar, end: Scalar, asked: Option<DType>) -> Result<DType> {
+    let is_complex = [start, end].iter().any(|number| matches!(number, Scalar::Complex(_)));
+    match asked {
+        Some(real) if is_complex && !real.is_complex() => Err(invalid(format!(
+            "torch.linspace(): inferred dtype c10::complex<float> can't be safely cast to passed dtype {}",
+            real.scalar_type_name()
+        ))),
+        Some(asked) => Ok(asked),
+        None => Ok(if is_complex { DType::C64 } else { DType::F32 }),
+    }
+}
+
+/// As [`step_of`], of complex numbers. On the host torch divides each part. For a device it divides by the complex number
+/// whose real part is the count, as complex numbers are divided: by a product with the reciprocal.
+#[expect(clippy::cast_precision_loss, reason = "rounded as torch rounds")]
+fn complex_step(start: Scalar, end: Scalar, steps: i64, dtype: DType, device: Device) -> Scalar {
+    // What `f64` makes of two numbers of `f32` is after rounding what `f32` makes of them.
+    let rounded = |number: f64| in_dtype(number.into(), dtype.to_real()).to_f64();
+    let (real, imaginary) = (rounded(end.to_f64() - start.to_f64()), rounded(end.imaginary() - start.imaginary()));
+    let count = rounded((steps - 1) as f64);
+    if is_host(device) {
+        return Complex64::new(rounded(real / count), rounded(imaginary / count)).into();
+    }
+    let scale = rounded(count.recip());
+    // An infinite part makes the other one a NaN.
+    Complex64::new(rounded((real + imaginary * 0.0) * scale), rounded((imaginary - real * 0.0) * scale)).into()
+}
+
+/// The program of `linspace`: start, end, step, the first place of the second half, the last place. Each part of a complex
+/// number is computed by itself.
+fn linspace(graph: &mut Graph, ty: Type, dtype: DType) -> Vec<Value> {
+    let [start, end, step] = [(); 3].map(|()| (0..dtype.parts()).map(|_| graph.scalar(ty)).collect::<Vec<_>>());
     let [half, last] = [(); 2].map(|()| graph.scalar(Type::I64));
     let index = graph.index();
     let before = graph.compare(Compare::Lt, index, half);
     let rest = graph.binary(Binary::Sub, last, index);
     let count = graph.select(before, index, rest);
     let count = graph.convert(count, ty);
-    let back = graph.unary(Unary::Neg, step);
-    let (from, by) = (graph.select(before, start, end), graph.select(before, step, back));
-    let value = if matches!(dtype, DType::F16 | DType::BF16) {
-        // Half types round after each operation.
-        let count = rounded(graph, count, dtype);
-        let product = graph.binary(Binary::Mul, by, count);
-        let product = rounded(graph, product, dtype);
-        graph.binary(Binary::Add, from, product)
-    } else {
-        graph.fma(by, count, from)
+    let part = |part: usize| {
+        let back = graph.unary(Unary::Neg, step[part]);
+        let (from, by) = (graph.select(before, start[part], end[part]), graph.select(before, step[part], back));
+        let value = if matches!(dtype, DType::F16 | DType::BF16) {
+            // Half types round after each operation.
+            let count = rounded(graph, count, dtype);
+            let product = graph.binary(Binary::Mul, by, count);
+            let product = rounded(graph, product, dtype);
+            graph.binary(Binary::Add, from, product)
+        } else {
+            graph.fma(by, count, from)
+        };
+        graph.convert(value, dtype.part())
     };
-    graph.convert(value, dtype.part())
+    (0..dtype.parts()).map(part).collect()
 }
 
 fn rounded(graph: &mut Graph, value: Value, dtype: DType) -> Value {

@@ -6,7 +6,6 @@
 //! - `join`: tensors joined, cut up, turned round and repeated;
 //! - `index`: elements at places that another tensor tells;
 //! - `sort`: orders, the largest elements, values without repetitions;
-//! - `linalg`: products of matrices and vectors;
 //! - `reduce`: one result of all elements along dimensions;
 //! - `row`: each element of the result depends on the whole row that it lies in;
 //! - `scan`: each element of the result depends on those before it.
@@ -15,7 +14,6 @@ mod copy;
 mod factory;
 mod index;
 mod join;
-mod linalg;
 mod pointwise;
 mod reduce;
 mod row;

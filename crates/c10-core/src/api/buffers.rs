@@ -93,7 +93,40 @@ impl Drop for DeviceMemory {
     }
 }
 
+/// A buffer that keeps its memory, but not its runtime alive; made by [`DeviceBuffer::detach`].
+///
+/// What a runtime keeps for a crate above ([`Runtime::extension`]) cannot hold a [`DeviceBuffer`], which holds the
+/// runtime.
+#[derive(Clone, Debug)]
+pub struct DetachedBuffer(Arc<DeviceMemory>);
+
+impl DetachedBuffer {
+    /// The address of the first byte.
+    #[must_use]
+    pub fn address(&self) -> u64 {
+        self.0.address
+    }
+
+    /// Number of bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len
+    }
+
+    /// Whether there are no bytes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.len == 0
+    }
+}
+
 impl DeviceBuffer {
+    /// The memory without its runtime.
+    #[must_use]
+    pub fn detach(&self) -> DetachedBuffer {
+        DetachedBuffer(Arc::clone(&self.memory))
+    }
+
     /// Allocates `len` bytes of device memory on the current runtime, for use on the current stream of `device`. The
     /// memory is not cleared. [`crate::Memory::buffer`] takes another stream, [`crate::DeviceSlice`] has elements
     /// instead of bytes.

@@ -14,6 +14,7 @@ pub(crate) mod green_context;
 pub(crate) mod guard;
 pub(crate) mod ipc;
 pub(crate) mod launch;
+pub(crate) mod library;
 pub(crate) mod mem_pool;
 pub(crate) mod memory;
 pub(crate) mod nvml;

@@ -17,6 +17,13 @@ macro_rules! warning {
 }
 pub(crate) use warning;
 
+/// Warns the person who runs the program, for a crate above that warns of each thing once: by `tracing`, and on the error
+/// output where the program does not listen to that.
+pub fn warn(text: &str) {
+    tracing::warn!("{text}");
+    write_unless_heard(&AtomicBool::new(false), format_args!("{text}"));
+}
+
 /// Writes a warning to the error output, unless the program listens to `tracing` or it was `written` before.
 pub(crate) fn write_unless_heard(written: &AtomicBool, text: fmt::Arguments<'_>) {
     if tracing::dispatcher::has_been_set() || written.swap(true, Ordering::Relaxed) {

@@ -84,10 +84,15 @@ struct Shape {
 fn make(state: &mut State, function: u64, shape: Shape, given: Given) -> Answer<Launch> {
     state.load_function(function)?;
     let kernel = Arc::clone(&state.function(function)?.kernel);
+    if state.function(function)?.module == 0 {
+        // A library's function is more than its text.
+        return Err(NOT_SUPPORTED);
+    }
     let parameters = Arc::new(Parameters::new(&kernel, given.read(&kernel)?));
     let Shape { grid, block, shared_bytes, cooperative } = shape;
     let attributes = LaunchAttributes::default();
-    let launch = Launch { function, kernel, cooperative, grid, block, shared_bytes, parameters, attributes };
+    let launch =
+        Launch { function, kernel, cooperative, grid, block, shared_bytes, parameters, attributes, library: None };
     state.check_launch(&launch)?;
     Ok(launch)
 }
@@ -102,7 +107,7 @@ fn launched(call: &mut Call<'_>, function: u64, stream: u64) -> Answer<u64> {
     call.function_in(function, home)
 }
 
-fn queue(call: &mut Call<'_>, stream: u64, launch: Launch) -> Answer {
+pub(crate) fn queue(call: &mut Call<'_>, stream: u64, launch: Launch) -> Answer {
     let key = call.stream_named(stream)?;
     let context = call.stream(key)?.context;
     if call.function(launch.function)?.context != call.home_of(context) {

@@ -9,7 +9,7 @@
 //! counts the operations of each context.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 /// Identity of a piece of queued work; rises with every submission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -168,6 +168,31 @@ impl<E> Engine<E> {
     #[cfg(test)]
     pub(crate) fn next_due_ns(&self) -> Option<u64> {
         self.due.peek().map(|&Reverse((at_ns, _))| at_ns)
+    }
+
+    /// The effect of work that has not been taken out yet.
+    pub(crate) fn effect(&self, id: OpId) -> Option<&E> {
+        self.ops.get(&id)?.effect.as_ref()
+    }
+
+    /// Work that has not been taken out yet, with its effects, in order of submission.
+    pub(crate) fn pending(&self) -> impl Iterator<Item = (OpId, &E)> {
+        self.ops.iter().filter_map(|(&id, op)| Some((id, op.effect.as_ref()?)))
+    }
+
+    /// Whether unfinished work is something that other work comes after, by whatever lies between.
+    pub(crate) fn precedes(&self, first: OpId, last: OpId) -> bool {
+        let mut seen = BTreeSet::from([first]);
+        let mut open = vec![first];
+        while let Some(op) = open.pop() {
+            if op == last {
+                return true;
+            }
+            // Work comes after what was queued before it, so what is queued later than `last` leads nowhere.
+            let next = self.ops.get(&op).into_iter().flat_map(|op| &op.dependents).filter(|&&next| next <= last);
+            open.extend(next.filter(|&&next| seen.insert(next)));
+        }
+        false
     }
 
     /// Effects that have not been taken out yet, in order of submission.

@@ -15,6 +15,7 @@ pub(crate) mod green;
 pub(crate) mod heaps;
 pub(crate) mod kernel;
 pub(crate) mod libraries;
+pub(crate) mod library_work;
 pub(crate) mod links;
 mod mapped;
 pub(crate) mod memory;
@@ -48,6 +49,7 @@ use self::graph_memory::GraphMemory;
 use self::graphs::{Condition, Exec};
 use self::green::{Green, Part};
 use self::libraries::{Library, LibraryKernel};
+use self::library_work::LibraryFunctions;
 use self::links::Link;
 use self::memory::bytes::Backing;
 use self::memory::{Heap, Memory};
@@ -58,6 +60,7 @@ use self::shared::SharedHandle;
 use self::stream::{Kind, Stream};
 use self::user_objects::{Kept, Orphans, UserObject};
 use self::vmm::Vmm;
+use crate::blas::Blas;
 use crate::codes::{Answer, INVALID_DEVICE, INVALID_VALUE};
 use crate::config::{Config, Fault};
 use crate::report::{LiveHandles, Report, ReportKind};
@@ -129,6 +132,10 @@ pub(crate) struct State {
     pub(crate) functions: BTreeMap<u64, Function>,
     pub(crate) libraries: BTreeMap<u64, Library>,
     pub(crate) library_kernels: BTreeMap<u64, LibraryKernel>,
+    /// Functions behind the work of cuBLAS and its like.
+    pub(crate) library_functions: LibraryFunctions,
+    /// Handles and descriptors of cuBLAS and cuBLASLt, and the calls made to them.
+    pub(crate) blas: Blas,
     pub(crate) links: BTreeMap<u64, Link>,
     /// What kernels allocate from, by context.
     pub(crate) heaps: BTreeMap<u64, Heap>,
@@ -184,6 +191,8 @@ impl State {
             functions: BTreeMap::new(),
             libraries: BTreeMap::new(),
             library_kernels: BTreeMap::new(),
+            library_functions: LibraryFunctions::default(),
+            blas: Blas::default(),
             links: BTreeMap::new(),
             heaps: BTreeMap::new(),
             vmm: Vmm::default(),
@@ -325,6 +334,7 @@ impl State {
             memory_handles: self.vmm.handle_count(),
             reservations: self.vmm.reservation_count(),
             pools: self.made_pools(),
+            blas_handles: self.blas.handle_count(),
             pending: self.engine.len(),
         }
     }

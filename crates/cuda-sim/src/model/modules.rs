@@ -13,6 +13,7 @@ use ptx_sim::{Failure, Fault, Finding, FindingKind, Limits, Outcome, Program, Si
 
 use super::engine::Due;
 use super::kernel::Kernel;
+use super::library_work::LibraryWork;
 use super::memory::bytes::{self, Bytes};
 use super::memory::{DeviceView, GRANULE, Noticed, RegionKind};
 use super::occupancy::{Demand, MULTIPROCESSORS};
@@ -140,6 +141,8 @@ pub(crate) struct Launch {
     pub(crate) shared_bytes: u32,
     pub(crate) parameters: Arc<Parameters>,
     pub(crate) attributes: LaunchAttributes,
+    /// What is done in place of the kernel, which is empty then.
+    pub(crate) library: Option<Arc<dyn LibraryWork>>,
 }
 
 impl Launch {
@@ -209,6 +212,7 @@ impl State {
             let _ = self.remove_module(module);
         }
         self.forget_library_modules(context);
+        self.forget_library_functions(context);
         self.drop_heap(context);
     }
 
@@ -277,6 +281,10 @@ impl State {
         let mut reachable: Vec<u32> =
             peers.iter().filter_map(|peer| self.contexts.get(peer)).map(|peer| peer.device).collect();
         reachable.push(device);
+        if let Some(work) = &launch.library {
+            self.launches += 1;
+            return self.run_library(work, &reachable, due);
+        }
         if !self.functions.contains_key(&launch.function) {
             let text = format!("kernel '{}' runs after its module was unloaded", launch.kernel.name);
             self.report(ReportKind::UseAfterFree, text);

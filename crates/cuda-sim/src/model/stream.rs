@@ -94,6 +94,7 @@ impl State {
         let is_launch = effect.is_launch();
         let op = self.engine.submit(self.clock_ns, context, &before, timing, effect);
         self.stream_mut(key)?.last = Some(op);
+        self.check_order(op);
         if is_launch {
             self.note_launch(context, op);
         }

@@ -10,6 +10,7 @@ use cuda_sys::driver::types::CUstream;
 use super::State;
 use super::engine::{Due, OpId, Timing};
 use super::graph::{self, Conditional, ConditionalKind};
+use super::library_work::LibraryWork;
 use super::memory::{BadAddress, Endpoint, Fill, Location, Look, Source, Stretch, Transfer};
 use super::modules::{Launch, kind_of};
 use super::shared::SharedEvent;
@@ -188,6 +189,37 @@ impl Effect {
             Self::WaitValue { address, width, .. } => overlaps(*address, *width),
             Self::MovePages { stretch, .. } => overlaps(stretch.base, 1),
         }
+    }
+}
+
+impl Effect {
+    /// Whether it is known to write a range of addresses; what a kernel does is not.
+    pub(crate) fn writes(&self, base: u64, length: u64) -> bool {
+        match self {
+            Self::Copy(transfer) => {
+                let to = &transfer.to;
+                let span = to.span(transfer.width, transfer.height, transfer.depth).unwrap_or(u64::MAX);
+                to.address < base + length && base < to.address.saturating_add(span)
+            }
+            Self::Fill(_) | Self::WriteValue { .. } => self.touches(base, length),
+            Self::Nothing
+            | Self::Record { .. }
+            | Self::Host(_)
+            | Self::WaitValue { .. }
+            | Self::WaitElsewhere { .. }
+            | Self::Allocate { .. }
+            | Self::MovePages { .. }
+            | Self::Launch(_)
+            | Self::SetConditions(_)
+            | Self::Conditional(_)
+            | Self::EndBody { .. }
+            | Self::FreeInOrder { .. } => false,
+        }
+    }
+
+    /// The work of a library that it launches.
+    pub(crate) fn library_work(&self) -> Option<&Arc<dyn LibraryWork>> {
+        if let Self::Launch(launch) = self { launch.library.as_ref() } else { None }
     }
 }
 
@@ -396,7 +428,12 @@ impl State {
     }
 
     /// Reports an access that hardware lets pass although the program has no business there; an error in strict mode.
-    fn look_at_access(&mut self, verb: &str, (address, length): (u64, u64), asked: OpId) -> Result<(), CUresult> {
+    pub(super) fn look_at_access(
+        &mut self,
+        verb: &str,
+        (address, length): (u64, u64),
+        asked: OpId,
+    ) -> Result<(), CUresult> {
         if !self.memory.is_device_address(address) || length == 0 {
             return Ok(());
         }

@@ -19,6 +19,7 @@ pub(super) const LIBCUDA: LibraryInfo = LibraryInfo {
         "/usr/lib/aarch64-linux-gnu/tegra",
         "/usr/local/nvidia/lib64",
     ],
+    wheels: &[],
     landmark: "cuDriverGetVersion",
 };
 

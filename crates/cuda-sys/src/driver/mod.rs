@@ -129,7 +129,7 @@ impl Driver {
         library::version(loaded)
     }
 
-    fn from_loaded(loaded: Loaded) -> Result<Self, LoadError> {
+    fn from_loaded(loaded: Loaded<CudaVersion>) -> Result<Self, LoadError> {
         let Loaded { library, version, origin } = loaded;
         let find = library::Finder::new(&library, version);
         // SAFETY: the addresses come from a library that passed `probe`, looked up by symbol and ABI version, and the

@@ -36,6 +36,7 @@ const LIBNVIDIA_ML: LibraryInfo = LibraryInfo {
     override_variable: "CUDA_SYS_LIBNVML",
     sonames: &["libnvidia-ml.so.1"],
     folders: &["/usr/lib/wsl/lib", "/usr/lib/aarch64-linux-gnu/nvidia", "/usr/local/nvidia/lib64"],
+    wheels: &[],
     landmark: LANDMARK,
 };
 
@@ -100,7 +101,7 @@ impl Nvml {
         library.symbol(LANDMARK).map(|_| NO_VERSION).ok_or(Outcome::MissingSymbol(LANDMARK))
     }
 
-    fn from_loaded(loaded: Loaded) -> Self {
+    fn from_loaded(loaded: Loaded<CudaVersion>) -> Self {
         let Loaded { library, origin, .. } = loaded;
         // SAFETY: the addresses come from a library that has NVML's functions, looked up by symbols whose signatures
         // never change, and the library stays loaded for the life of the process.

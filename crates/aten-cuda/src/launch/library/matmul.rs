@@ -11,7 +11,7 @@ use crate::base::error::{Result, TensorError};
 use crate::base::scalar::Scalar;
 use crate::tensor::Tensor;
 
-static TEXT: Text = Text { name: "matmul", ptx: include_str!("../../../kernels/matmul.ptx") };
+pub(super) static TEXT: Text = Text { name: "matmul", ptx: include_str!("../../../kernels/matmul.ptx") };
 
 /// Elements of a tile along one side, and threads of a block.
 const TILE: i64 = 64;

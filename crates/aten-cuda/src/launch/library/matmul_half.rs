@@ -9,7 +9,7 @@ use crate::base::dtype::DType;
 use crate::base::error::Result;
 use crate::tensor::Tensor;
 
-static TEXT: Text = Text { name: "matmul_half", ptx: include_str!("../../../kernels/matmul_half.ptx") };
+pub(super) static TEXT: Text = Text { name: "matmul_half", ptx: include_str!("../../../kernels/matmul_half.ptx") };
 
 /// Elements of a vector of 16 bytes.
 const VECTOR: i64 = 8;

@@ -37,6 +37,12 @@ pub(crate) struct Text {
     pub(crate) ptx: &'static str,
 }
 
+/// What names the texts of the kernels for products: another one when any of them changes.
+pub(crate) fn products_fingerprint() -> u128 {
+    let texts = [&matmul::TEXT, &matmul_half::TEXT].into_iter().map(|text| module::fingerprint(text.ptx.as_bytes()));
+    texts.fold(0, |all, one| all.rotate_left(1) ^ one)
+}
+
 /// The modules and kernels that a runtime has loaded.
 #[derive(Default)]
 struct Loaded {

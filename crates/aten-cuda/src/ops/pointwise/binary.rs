@@ -72,7 +72,7 @@ operations! {
         accept::float, |g, d, v| next_after(g, d, v[0], v[1])).rounded_numbers();
     /// The logarithm of the sum of e to the power of both elements (`torch.logaddexp`).
     logaddexp, logaddexp_, logaddexp_out(other): Operation::new("logaddexp", "logaddexp_cuda", Rule::Common,
-        accept::float, logaddexp_of).rounded_numbers();
+        accept::float, logaddexp_of).complex(|g, _, v| complex::log_add_exp(g, v[0], v[1])).rounded_numbers();
     /// Each element times the logarithm of `other`; zero times any number is zero (`torch.xlogy`).
     xlogy, xlogy_, xlogy_out(other): Operation::new("xlogy", "xlogy_cuda", Rule::Float, accept::real,
         xlogy_of).rounded_numbers();
@@ -84,7 +84,7 @@ operations! {
         .complex(complex::pow);
     /// A base, whose root is taken, and the number one half, which only promotes.
     pow_half(base, half): Operation::new("pow_half", "pow_cuda", Rule::Float, accept::real,
-        |g, _, v| g.unary(Unary::Sqrt, v[0])).complex(|g, d, v| complex::sqrt(g, d, v[0]));
+        |g, _, v| g.unary(Unary::Sqrt, v[0])).complex(|g, _, v| complex::sqrt(g, v[0]));
 }
 
 methods! {

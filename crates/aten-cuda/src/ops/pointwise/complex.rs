@@ -11,10 +11,9 @@ use super::Pair;
 use super::formula::{self, compare_with, copy_sign, like};
 use crate::base::dtype::DType;
 
-/// A constant.
-pub(super) fn number(graph: &mut Graph, dtype: DType, real: f64) -> Pair {
-    let ty = dtype.compute_type();
-    (graph.float(ty, real), graph.float(ty, 0.0))
+/// A real constant of a number's type.
+pub(super) fn number(graph: &mut Graph, a: Pair, real: f64) -> Pair {
+    (like(graph, a.0, real), like(graph, a.0, 0.0))
 }
 
 pub(super) fn add(graph: &mut Graph, a: Pair, b: Pair) -> Pair {
@@ -27,6 +26,10 @@ pub(super) fn sub(graph: &mut Graph, a: Pair, b: Pair) -> Pair {
 
 pub(super) fn neg(graph: &mut Graph, a: Pair) -> Pair {
     (formula::neg(graph, a.0), formula::neg(graph, a.1))
+}
+
+pub(super) fn conj(graph: &mut Graph, (real, imaginary): Pair) -> Pair {
+    (real, graph.unary(Unary::Neg, imaginary))
 }
 
 pub(super) fn mul(graph: &mut Graph, a: Pair, b: Pair) -> Pair {
@@ -98,18 +101,34 @@ fn polar(graph: &mut Graph, magnitude: Value, angle: Value) -> Pair {
     (formula::mul(graph, magnitude, cos), graph.select(is_real, angle, imaginary))
 }
 
-pub(super) fn exp(graph: &mut Graph, _: DType, a: Pair) -> Pair {
+/// An infinite exponent without a finite angle gives zero, or infinity and an unknown imaginary part.
+pub(crate) fn exp(graph: &mut Graph, a: Pair) -> Pair {
     let magnitude = graph.call(Math::Exp, &[a.0]);
-    polar(graph, magnitude, a.1)
+    let (real, imaginary) = polar(graph, magnitude, a.1);
+    let has_angle = is_finite(graph, a.1);
+    let (kept_real, kept_imaginary) =
+        (graph.select(has_angle, real, magnitude), graph.select(has_angle, imaginary, magnitude));
+    let width = formula::abs(graph, a.0);
+    let (infinite, none) = (
+        compare_with(graph, Compare::Eq, width, f64::INFINITY),
+        compare_with(graph, Compare::Eq, a.0, f64::NEG_INFINITY),
+    );
+    (graph.select(infinite, kept_real, real), graph.select(none, kept_imaginary, imaginary))
 }
 
-pub(super) fn exp2(graph: &mut Graph, dtype: DType, a: Pair) -> Pair {
+/// Whether a float is a number and no infinity.
+fn is_finite(graph: &mut Graph, a: Value) -> Value {
+    let width = formula::abs(graph, a);
+    compare_with(graph, Compare::Lt, width, f64::INFINITY)
+}
+
+pub(super) fn exp2(graph: &mut Graph, a: Pair) -> Pair {
     let a = scaled(graph, a, LN_2);
-    exp(graph, dtype, a)
+    exp(graph, a)
 }
 
 /// The real part is `expm1(x) cos y - 2 sin(y / 2)^2`, which keeps the digits near zero.
-pub(super) fn expm1(graph: &mut Graph, _: DType, a: Pair) -> Pair {
+pub(super) fn expm1(graph: &mut Graph, a: Pair) -> Pair {
     let (power, less_one) = (graph.call(Math::Exp, &[a.0]), graph.call(Math::Expm1, &[a.0]));
     let (half, minus_two) = (like(graph, a.1, 0.5), like(graph, a.1, -2.0));
     let half_angle = formula::mul(graph, a.1, half);
@@ -120,38 +139,101 @@ pub(super) fn expm1(graph: &mut Graph, _: DType, a: Pair) -> Pair {
     (graph.fma(less_one, cos, versine), formula::mul(graph, power, sin))
 }
 
-pub(super) fn log(graph: &mut Graph, _: DType, a: Pair) -> Pair {
+pub(crate) fn log(graph: &mut Graph, a: Pair) -> Pair {
     let magnitude = magnitude(graph, a);
     (graph.call(Math::Log, &[magnitude]), graph.call(Math::Atan2, &[a.1, a.0]))
 }
 
-pub(super) fn log2(graph: &mut Graph, dtype: DType, a: Pair) -> Pair {
-    let natural = log(graph, dtype, a);
+pub(super) fn log2(graph: &mut Graph, a: Pair) -> Pair {
+    let natural = log(graph, a);
     scaled(graph, natural, 1.0 / LN_2)
 }
 
-pub(super) fn log10(graph: &mut Graph, dtype: DType, a: Pair) -> Pair {
-    let natural = log(graph, dtype, a);
+pub(super) fn log10(graph: &mut Graph, a: Pair) -> Pair {
+    let natural = log(graph, a);
     scaled(graph, natural, 1.0 / LN_10)
 }
 
+/// The logarithm of the sum of both exponentials.
+pub(super) fn log_add_exp(graph: &mut Graph, a: Pair, b: Pair) -> Pair {
+    log_of_sum(graph, a, b, |graph, distance| {
+        let (zero, power) = (number(graph, distance, 0.0), polar_exp(graph, distance));
+        // Nothing is left of e to the power of negative infinity, whatever the angle.
+        let is_nothing = compare_with(graph, Compare::Eq, distance.0, f64::NEG_INFINITY);
+        choose(graph, is_nothing, zero, power)
+    })
+}
+
+/// The logarithm of the sum of an exponential and those before it, of which the logarithm is given. As in torch an infinite
+/// angle makes it a NaN, with nothing before it too.
+pub(crate) fn log_add_exp_before(graph: &mut Graph, a: Pair, before: Pair) -> Pair {
+    log_of_sum(graph, a, before, polar_exp)
+}
+
+/// The number with the larger real part and the logarithm of one plus what the other one's exponential is below it.
+fn log_of_sum(graph: &mut Graph, a: Pair, b: Pair, power: fn(&mut Graph, Pair) -> Pair) -> Pair {
+    let a_is_lower = graph.compare(Compare::Lt, a.0, b.0);
+    let (lower, upper) = (choose(graph, a_is_lower, a, b), choose(graph, a_is_lower, b, a));
+    let distance = sub(graph, lower, upper);
+    let power = power(graph, distance);
+    let rest = log1p(graph, power);
+    let sum = add(graph, upper, rest);
+
+    let same = graph.compare(Compare::Eq, a.0, b.0);
+    let are = |graph: &mut Graph, infinity: f64| {
+        let first = compare_with(graph, Compare::Eq, a.0, infinity);
+        graph.binary(Binary::And, same, first)
+    };
+    let (both_infinite, both_nothing) = (are(graph, f64::INFINITY), are(graph, f64::NEG_INFINITY));
+    let of_infinite = log_of_infinite(graph, a, b);
+    let sum = choose(graph, both_infinite, of_infinite, sum);
+    let sum = choose(graph, both_nothing, b, sum);
+
+    let (a_nan, b_nan) = (either(graph, a, formula::is_nan).0, either(graph, b, formula::is_nan).0);
+    let any_nan = graph.binary(Binary::Or, a_nan, b_nan);
+    let nan = like(graph, a.0, f64::NAN);
+    choose(graph, any_nan, (nan, nan), sum)
+}
+
+/// The logarithm of the sum of the exponentials of infinite numbers. Of two zeros the angle is the positive one.
+fn log_of_infinite(graph: &mut Graph, a: Pair, b: Pair) -> Pair {
+    let (first, second) = (exp(graph, a), exp(graph, b));
+    let (sum, zero) = (add(graph, first, second), number(graph, a, 0.0));
+    let sum = add(graph, sum, zero);
+    log(graph, sum)
+}
+
+/// e to the power of a number with a finite angle.
+fn polar_exp(graph: &mut Graph, a: Pair) -> Pair {
+    let magnitude = graph.call(Math::Exp, &[a.0]);
+    polar(graph, magnitude, a.1)
+}
+
+fn choose(graph: &mut Graph, condition: Value, a: Pair, b: Pair) -> Pair {
+    (graph.select(condition, a.0, b.0), graph.select(condition, a.1, b.1))
+}
+
 /// Near zero the real part is half the logarithm of `1 + (x (x + 2) + y^2)`.
-pub(super) fn log1p(graph: &mut Graph, dtype: DType, a: Pair) -> Pair {
-    let one = number(graph, dtype, 1.0);
-    let moved = add(graph, a, one);
-    let far = log(graph, dtype, moved);
+pub(super) fn log1p(graph: &mut Graph, a: Pair) -> Pair {
+    let one = like(graph, a.0, 1.0);
+    // The imaginary part stays as it is: its sign counts where it is zero.
+    let moved = (formula::add(graph, a.0, one), a.1);
+    let far = log(graph, moved);
     let (two, half) = (like(graph, a.0, 2.0), like(graph, a.0, 0.5));
     let (sum, square) = (formula::add(graph, a.0, two), formula::mul(graph, a.1, a.1));
     let small = graph.fma(a.0, sum, square);
     let doubled = graph.call(Math::Log1p, &[small]);
     let near = formula::mul(graph, doubled, half);
     let magnitude = magnitude(graph, a);
+    // A real part whose square is nothing is its own logarithm, with its sign.
+    let is_tiny = compare_with(graph, Compare::Eq, small, 0.0);
+    let near = graph.select(is_tiny, a.0, near);
     let is_near = compare_with(graph, Compare::Lt, magnitude, 0.5);
     (graph.select(is_near, near, far.0), far.1)
 }
 
 /// The larger part is computed as a root, the other one by dividing by it.
-pub(super) fn sqrt(graph: &mut Graph, _: DType, a: Pair) -> Pair {
+pub(super) fn sqrt(graph: &mut Graph, a: Pair) -> Pair {
     // The parts are halved before they are added, so that the sum does not overflow.
     let (half, two) = (like(graph, a.0, 0.5), like(graph, a.0, 2.0));
     let (length, width) = (magnitude(graph, a), formula::abs(graph, a.0));
@@ -164,29 +246,33 @@ pub(super) fn sqrt(graph: &mut Graph, _: DType, a: Pair) -> Pair {
     let signed_root = copy_sign(graph, root, a.1);
     let is_right = compare_with(graph, Compare::Ge, a.0, 0.0);
     let (real, imaginary) = (graph.select(is_right, root, abs_rest), graph.select(is_right, rest, signed_root));
+    // Of zero, and of an infinite imaginary part whatever the real one is, that part is its own root.
+    let height = formula::abs(graph, a.1);
+    let is_infinite = compare_with(graph, Compare::Eq, height, f64::INFINITY);
     let is_zero = compare_with(graph, Compare::Eq, length, 0.0);
-    (graph.select(is_zero, length, real), graph.select(is_zero, a.1, imaginary))
+    let is_own = graph.binary(Binary::Or, is_zero, is_infinite);
+    (graph.select(is_own, length, real), graph.select(is_own, a.1, imaginary))
 }
 
-pub(super) fn rsqrt(graph: &mut Graph, dtype: DType, values: &[Pair]) -> Pair {
-    let (one, root) = (number(graph, dtype, 1.0), sqrt(graph, dtype, values[0]));
+pub(super) fn rsqrt(graph: &mut Graph, _: DType, values: &[Pair]) -> Pair {
+    let (one, root) = (number(graph, values[0], 1.0), sqrt(graph, values[0]));
     div(graph, one, root)
 }
 
-pub(super) fn sinh(graph: &mut Graph, _: DType, a: Pair) -> Pair {
+pub(super) fn sinh(graph: &mut Graph, a: Pair) -> Pair {
     let (sinh, cosh) = (graph.call(Math::Sinh, &[a.0]), graph.call(Math::Cosh, &[a.0]));
     let (sin, cos) = (graph.call(Math::Sin, &[a.1]), graph.call(Math::Cos, &[a.1]));
     (formula::mul(graph, sinh, cos), formula::mul(graph, cosh, sin))
 }
 
-pub(super) fn cosh(graph: &mut Graph, _: DType, a: Pair) -> Pair {
+pub(super) fn cosh(graph: &mut Graph, a: Pair) -> Pair {
     let (sinh, cosh) = (graph.call(Math::Sinh, &[a.0]), graph.call(Math::Cosh, &[a.0]));
     let (sin, cos) = (graph.call(Math::Sin, &[a.1]), graph.call(Math::Cos, &[a.1]));
     (formula::mul(graph, cosh, cos), formula::mul(graph, sinh, sin))
 }
 
 /// Kahan's formula; where the hyperbolic sine is large, the result is a sign and a number that falls with e^-2x.
-pub(super) fn tanh(graph: &mut Graph, _: DType, a: Pair) -> Pair {
+pub(super) fn tanh(graph: &mut Graph, a: Pair) -> Pair {
     let one = like(graph, a.0, 1.0);
     let (tan, sinh) = (graph.call(Math::Tan, &[a.1]), graph.call(Math::Sinh, &[a.0]));
     let (beta, square) = (graph.fma(tan, tan, one), formula::mul(graph, sinh, sinh));
@@ -206,34 +292,34 @@ pub(super) fn tanh(graph: &mut Graph, _: DType, a: Pair) -> Pair {
     (graph.select(is_far, far_real, real), graph.select(is_far, far_imaginary, imaginary))
 }
 
-pub(super) fn sin(graph: &mut Graph, dtype: DType, a: Pair) -> Pair {
-    through_hyperbolic(graph, dtype, a, sinh)
+pub(super) fn sin(graph: &mut Graph, a: Pair) -> Pair {
+    through_hyperbolic(graph, a, sinh)
 }
 
-pub(super) fn cos(graph: &mut Graph, dtype: DType, a: Pair) -> Pair {
+pub(super) fn cos(graph: &mut Graph, a: Pair) -> Pair {
     let turned = turned(graph, a);
-    cosh(graph, dtype, turned)
+    cosh(graph, turned)
 }
 
-pub(super) fn tan(graph: &mut Graph, dtype: DType, a: Pair) -> Pair {
-    through_hyperbolic(graph, dtype, a, tanh)
+pub(super) fn tan(graph: &mut Graph, a: Pair) -> Pair {
+    through_hyperbolic(graph, a, tanh)
 }
 
 /// `f(z) = h(iz) / i`, which holds for an odd function and its hyperbolic one, and for their inverses.
-fn through_hyperbolic(graph: &mut Graph, dtype: DType, a: Pair, function: fn(&mut Graph, DType, Pair) -> Pair) -> Pair {
+fn through_hyperbolic(graph: &mut Graph, a: Pair, function: fn(&mut Graph, Pair) -> Pair) -> Pair {
     let turned = turned(graph, a);
-    let result = function(graph, dtype, turned);
+    let result = function(graph, turned);
     turned_back(graph, result)
 }
 
 /// The roots of `1 - z` and `1 + z`.
-fn roots(graph: &mut Graph, dtype: DType, a: Pair) -> (Pair, Pair) {
-    let one = number(graph, dtype, 1.0);
+fn roots(graph: &mut Graph, a: Pair) -> (Pair, Pair) {
+    let one = number(graph, a, 1.0);
     let (below, above) = (sub(graph, one, a), add(graph, one, a));
     // What is subtracted of zero keeps its sign the other way round.
     let below = (below.0, formula::neg(graph, a.1));
     let above = (above.0, a.1);
-    (sqrt(graph, dtype, below), sqrt(graph, dtype, above))
+    (sqrt(graph, below), sqrt(graph, above))
 }
 
 /// The imaginary part of the conjugate of one number times another one.
@@ -243,35 +329,35 @@ fn conjugate_cross(graph: &mut Graph, a: Pair, b: Pair) -> Value {
     graph.fma(a.0, b.1, cross)
 }
 
-pub(super) fn asin(graph: &mut Graph, dtype: DType, a: Pair) -> Pair {
-    let (below, above) = roots(graph, dtype, a);
+pub(super) fn asin(graph: &mut Graph, a: Pair) -> Pair {
+    let (below, above) = roots(graph, a);
     let product = mul(graph, below, above);
     let cross = conjugate_cross(graph, below, above);
     (graph.call(Math::Atan2, &[a.0, product.0]), graph.call(Math::Asinh, &[cross]))
 }
 
-pub(super) fn acos(graph: &mut Graph, dtype: DType, a: Pair) -> Pair {
-    let (below, above) = roots(graph, dtype, a);
+pub(super) fn acos(graph: &mut Graph, a: Pair) -> Pair {
+    let (below, above) = roots(graph, a);
     let half = graph.call(Math::Atan2, &[below.0, above.0]);
     let cross = conjugate_cross(graph, above, below);
     (formula::add(graph, half, half), graph.call(Math::Asinh, &[cross]))
 }
 
-pub(super) fn acosh(graph: &mut Graph, dtype: DType, a: Pair) -> Pair {
-    let one = number(graph, dtype, 1.0);
+pub(super) fn acosh(graph: &mut Graph, a: Pair) -> Pair {
+    let one = number(graph, a, 1.0);
     let (below, above) = (sub(graph, a, one), add(graph, a, one));
-    let (below, above) = (sqrt(graph, dtype, (below.0, a.1)), sqrt(graph, dtype, (above.0, a.1)));
+    let (below, above) = (sqrt(graph, (below.0, a.1)), sqrt(graph, (above.0, a.1)));
     let parts = formula::mul(graph, below.1, above.1);
     let real = graph.fma(below.0, above.0, parts);
     let half = graph.call(Math::Atan2, &[below.1, above.0]);
     (graph.call(Math::Asinh, &[real]), formula::add(graph, half, half))
 }
 
-pub(super) fn asinh(graph: &mut Graph, dtype: DType, a: Pair) -> Pair {
-    through_hyperbolic(graph, dtype, a, asin)
+pub(super) fn asinh(graph: &mut Graph, a: Pair) -> Pair {
+    through_hyperbolic(graph, a, asin)
 }
 
-pub(super) fn atanh(graph: &mut Graph, _: DType, a: Pair) -> Pair {
+pub(super) fn atanh(graph: &mut Graph, a: Pair) -> Pair {
     let (one, two, four) = (like(graph, a.0, 1.0), like(graph, a.0, 2.0), like(graph, a.0, 4.0));
     let (below, above) = (formula::sub(graph, one, a.0), formula::add(graph, one, a.0));
     let square = formula::mul(graph, a.1, a.1);
@@ -284,25 +370,25 @@ pub(super) fn atanh(graph: &mut Graph, _: DType, a: Pair) -> Pair {
     (formula::div(graph, log, four), formula::div(graph, angle, two))
 }
 
-pub(super) fn atan(graph: &mut Graph, dtype: DType, a: Pair) -> Pair {
-    through_hyperbolic(graph, dtype, a, atanh)
+pub(super) fn atan(graph: &mut Graph, a: Pair) -> Pair {
+    through_hyperbolic(graph, a, atanh)
 }
 
-pub(super) fn sigmoid(graph: &mut Graph, dtype: DType, values: &[Pair]) -> Pair {
-    let one = number(graph, dtype, 1.0);
+pub(super) fn sigmoid(graph: &mut Graph, _: DType, values: &[Pair]) -> Pair {
+    let one = number(graph, values[0], 1.0);
     let negative = neg(graph, values[0]);
-    let power = exp(graph, dtype, negative);
+    let power = exp(graph, negative);
     let divisor = add(graph, one, power);
     div(graph, one, divisor)
 }
 
 /// e to the power of the exponent times the logarithm. Zero to the power of zero is one, to that of another number it
 /// is zero.
-pub(super) fn pow(graph: &mut Graph, dtype: DType, values: &[Pair]) -> Pair {
+pub(super) fn pow(graph: &mut Graph, _: DType, values: &[Pair]) -> Pair {
     let (base, exponent) = (values[0], values[1]);
-    let logarithm = log(graph, dtype, base);
+    let logarithm = log(graph, base);
     let product = mul(graph, exponent, logarithm);
-    let power = exp(graph, dtype, product);
+    let power = exp(graph, product);
     let (one, zero) = (like(graph, base.0, 1.0), like(graph, base.0, 0.0));
     let is_zero = |graph: &mut Graph, a: Pair| {
         let (real, imaginary) =

@@ -14,7 +14,7 @@ macro_rules! function {
         Operation::new($name, $kernel, Rule::Float, accept::real, |g, _, v| g.call(Math::$math, v))
     };
     ($name:literal, $kernel:literal, $math:ident, $complex:path) => {
-        function!($name, $kernel, $math).complex(|g, d, v| $complex(g, d, v[0]))
+        function!($name, $kernel, $math).complex(|g, _, v| $complex(g, v[0]))
     };
 }
 

@@ -12,7 +12,7 @@ mod activation;
 mod binary;
 mod bitwise;
 mod compare;
-mod complex;
+pub(crate) mod complex;
 mod formula;
 mod function;
 mod run;

@@ -203,7 +203,7 @@ fn lerp_complex(graph: &mut Graph, dtype: DType, values: &[Pair]) -> Pair {
     let way = complex::sub(graph, end, start);
     let forth = complex::mul(graph, weight, way);
     let from_start = complex::add(graph, start, forth);
-    let one = complex::number(graph, dtype, 1.0);
+    let one = complex::number(graph, weight, 1.0);
     let rest = complex::sub(graph, one, weight);
     let back = complex::mul(graph, way, rest);
     let from_end = complex::sub(graph, end, back);

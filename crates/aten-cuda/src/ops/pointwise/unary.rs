@@ -12,6 +12,10 @@ use crate::tensor::Tensor;
 operations! {
     /// The magnitude of each element; of complex numbers a real one (`torch.abs`).
     abs, abs_, abs_out(): Operation::new("abs", "abs_cuda", Rule::Real, accept::real, abs_of).complex(complex::abs);
+    /// The complex conjugate of each element; of real numbers they themselves (`torch.conj_physical`). torch's lazy
+    /// `torch.conj` is this as well: it has the same elements.
+    conj_physical, conj_physical_, conj_physical_out(): Operation::new("conj_physical", "conj_cuda", Rule::Common,
+        accept::real, |_, _, v| v[0]).complex(|g, _, v| complex::conj(g, v[0]));
     /// The negative of each element (`torch.neg`).
     neg, neg_, neg_out(): Operation::new("neg", "neg_cuda", Rule::Common, accept::real_but_bool,
         |g, _, v| g.unary(Unary::Neg, v[0])).complex(|g, _, v| complex::neg(g, v[0])).check(no_negative_bools);
@@ -30,13 +34,13 @@ operations! {
         |g, _, v| mul(g, v[0], v[0])).complex(|g, _, v| complex::mul(g, v[0], v[0]));
     /// One divided by each element (`torch.reciprocal`).
     reciprocal, reciprocal_, reciprocal_out(): Operation::new("reciprocal", "reciprocal_cuda", Rule::Float,
-        accept::real, reciprocal_of).complex(|g, d, v| {
-        let one = complex::number(g, d, 1.0);
+        accept::real, reciprocal_of).complex(|g, _, v| {
+        let one = complex::number(g, v[0], 1.0);
         complex::div(g, one, v[0])
     });
     /// The square root of each element (`torch.sqrt`).
     sqrt, sqrt_, sqrt_out(): Operation::new("sqrt", "sqrt_cuda", Rule::Float, accept::real,
-        |g, _, v| g.unary(Unary::Sqrt, v[0])).complex(|g, d, v| complex::sqrt(g, d, v[0]));
+        |g, _, v| g.unary(Unary::Sqrt, v[0])).complex(|g, _, v| complex::sqrt(g, v[0]));
     /// One divided by the square root of each element (`torch.rsqrt`).
     rsqrt, rsqrt_, rsqrt_out(): Operation::new("rsqrt", "rsqrt_cuda", Rule::Float, accept::real,
         |g, _, v| g.call(Math::Rsqrt, v)).complex(complex::rsqrt);

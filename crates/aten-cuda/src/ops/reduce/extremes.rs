@@ -19,6 +19,7 @@ macro_rules! extreme {
             computed: |dtype, asked| real(concat!($name, "_cuda"), dtype, asked),
             results: as_computed,
             of_nothing: false,
+            complex: None,
             recipe: Recipe {
                 start: |ty, _| vec![(ty, Start::$start)],
                 element: |_, element| element.parts.clone(),
@@ -36,6 +37,7 @@ macro_rules! extreme {
             computed: |dtype, asked| real(concat!($all_name, "_values_cuda"), dtype, asked),
             results: as_computed,
             of_nothing: false,
+            complex: None,
             recipe: Recipe {
                 start: |ty, _| vec![(ty, Start::$start)],
                 element: |_, element| element.parts.clone(),
@@ -53,6 +55,7 @@ macro_rules! extreme {
             computed: |dtype, asked| real($kernel, dtype, asked),
             results: |_, computed| vec![computed, DType::I64],
             of_nothing: false,
+            complex: None,
             recipe: Recipe {
                 start: |ty, _| vec![(ty, Start::$start), (Type::I64, Start::Highest)],
                 element: with_place,
@@ -73,6 +76,7 @@ macro_rules! extreme {
             },
             results: |_, _| vec![DType::I64],
             of_nothing: false,
+            complex: None,
             recipe: Recipe {
                 start: |ty, _| vec![(ty, Start::$start), (Type::I64, Start::Highest)],
                 element: with_place,

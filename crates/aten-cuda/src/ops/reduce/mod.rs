@@ -5,13 +5,14 @@
 //! [`table`], from which the tests and the coverage are made. The scans in `ops/scan` are rows of the same kind.
 //!
 //! Reading order: this file, `run` (from a tensor and dimensions to a launch), then the families: `sums`, `extremes`,
-//! `moments`, `norms`.
+//! `moments`, `exponentials`, `norms`.
 //!
 //! # Order of combination
 //! Sums of floats are computed in `f32` for 16-bit floats and otherwise in the dtype of the result. On a device the
 //! order is a function of sizes and strides alone ([`kernel_ir::reduce`]): the same call gives the same bits on every
 //! device and in the simulator. The host takes another order, so that its sums may differ in the last bits.
 
+pub(crate) mod exponentials;
 pub(crate) mod extremes;
 mod moments;
 mod norms;
@@ -20,7 +21,6 @@ pub(crate) mod sums;
 
 use kernel_ir::{Graph, Type, Value};
 
-pub(crate) use moments::LOG_SUM_EXP;
 pub use run::Dim;
 pub(crate) use run::{Call, check_output, launch, reduce, reduce_into};
 
@@ -41,6 +41,8 @@ pub struct Operation {
     pub(crate) of_nothing: bool,
     /// What is done with the elements.
     pub(crate) recipe: Recipe,
+    /// What is done with elements that are computed as complex numbers, where that is something else.
+    pub(crate) complex: Option<&'static Recipe>,
 }
 
 /// How elements come into accumulators and results out of them.
@@ -54,8 +56,8 @@ pub(crate) struct Recipe {
     pub(crate) combine: fn(&mut Graph, &[Value], &[Value]) -> Vec<Value>,
     /// Accumulators and one element as accumulators, where that is shorter than combining them.
     pub(crate) take: Option<Take>,
-    /// The results of accumulators and the operation's numbers: a value for each part of each.
-    pub(crate) finish: fn(&mut Graph, &[Value], &[Value]) -> Vec<Value>,
+    /// The results of accumulators: a value for each part of each.
+    pub(crate) finish: Finish,
     /// How many numbers the operation has, each an `f64`.
     pub(crate) numbers: usize,
     /// Whether the place of an element counts.
@@ -67,6 +69,18 @@ pub(crate) struct Recipe {
 /// Makes accumulators of accumulators and an element.
 pub(crate) type Take = fn(&mut Graph, &[Value], &Element) -> Vec<Value>;
 
+/// Makes results of accumulators.
+pub(crate) type Finish = fn(&mut Graph, &[Value], &Ending) -> Vec<Value>;
+
+/// What results are made with besides the accumulators.
+#[derive(Debug)]
+pub(crate) struct Ending {
+    /// The operation's numbers.
+    pub(crate) numbers: Vec<Value>,
+    /// The type of a part of the first result.
+    pub(crate) part: Type,
+}
+
 /// An element in a graph.
 #[derive(Debug)]
 pub(crate) struct Element {
@@ -76,8 +90,8 @@ pub(crate) struct Element {
     pub(crate) parts: Vec<Value>,
     /// Its place in the row, where the recipe asks for it.
     pub(crate) place: Option<Value>,
-    /// The first element of the row, where the recipe asks for it.
-    pub(crate) pivot: Option<Value>,
+    /// The parts of the row's first element, where the recipe asks for it.
+    pub(crate) pivot: Option<Vec<Value>>,
     /// The operation's numbers.
     pub(crate) numbers: Vec<Value>,
 }
@@ -86,6 +100,15 @@ impl Element {
     /// The element, or its real part.
     pub(crate) fn value(&self) -> Value {
         self.parts[0]
+    }
+
+    /// Whether a question is answered with yes by one of the parts.
+    pub(crate) fn any_part(&self, graph: &mut Graph, mut question: impl FnMut(&mut Graph, Value) -> Value) -> Value {
+        let first = question(graph, self.value());
+        self.parts.iter().skip(1).fold(first, |any, &part| {
+            let answer = question(graph, part);
+            graph.binary(kernel_ir::Binary::Or, any, answer)
+        })
     }
 }
 
@@ -133,10 +156,21 @@ pub(crate) fn accumulator(dtype: DType) -> Type {
 
 /// Every reduction, by row.
 pub fn table() -> impl Iterator<Item = &'static Operation> {
-    sums::TABLE.iter().chain(extremes::TABLE).chain(moments::TABLE).chain(norms::TABLE).copied()
+    sums::TABLE
+        .iter()
+        .chain(extremes::TABLE)
+        .chain(moments::TABLE)
+        .chain(exponentials::TABLE)
+        .chain(norms::TABLE)
+        .copied()
 }
 
 impl Operation {
+    /// What is done with elements that are computed in this dtype.
+    pub(crate) fn recipe_for(&self, computed: DType) -> &Recipe {
+        self.complex.filter(|_| computed.is_complex()).unwrap_or(&self.recipe)
+    }
+
     /// Whether the operation is there for elements of this dtype.
     #[must_use]
     pub fn accepts(&self, dtype: DType) -> bool {
@@ -166,6 +200,6 @@ pub(crate) fn as_computed(_: DType, computed: DType) -> Vec<DType> {
 }
 
 /// The accumulators as they are.
-pub(crate) fn as_they_are(_: &mut Graph, accumulators: &[Value], _: &[Value]) -> Vec<Value> {
+pub(crate) fn as_they_are(_: &mut Graph, accumulators: &[Value], _: &Ending) -> Vec<Value> {
     accumulators.to_vec()
 }

@@ -1,9 +1,12 @@
-//! Variance, standard deviation and the logarithm of a sum of exponentials: accumulators of several numbers.
+//! Variance and standard deviation: accumulators of several numbers.
+//!
+//! The variance of complex numbers is that of their real parts and that of their imaginary ones, added. It is rounded
+//! before and after that as in torch, which computes one after the other.
 
-use kernel_ir::{Binary, Compare, Graph, Math, Type, Unary, Value};
+use kernel_ir::{Binary, Compare, Graph, Type, Unary, Value};
 
-use super::sums::{one, over_dimensions};
-use super::{Call, Element, Operation, Recipe, Start, as_computed, reduce_into};
+use super::sums::one;
+use super::{Call, Element, Ending, Finish, Operation, Recipe, Start, reduce_into};
 use crate::base::dtype::{Category, DType};
 use crate::base::error::{Result, TensorError, invalid};
 use crate::base::scalar::Scalar;
@@ -13,18 +16,20 @@ use crate::tensor::Tensor;
 static VAR: Operation = Operation {
     name: "var",
     computed: moments_of,
-    results: as_computed,
+    results: |_, computed| vec![computed.to_real()],
     of_nothing: true,
-    recipe: moments(|graph, set, numbers| vec![variance(graph, set, numbers)]),
+    complex: None,
+    recipe: moments(|graph, set, ending| vec![variance(graph, set, ending)]),
 };
 
 static STD: Operation = Operation {
     name: "std",
     computed: moments_of,
-    results: as_computed,
+    results: |_, computed| vec![computed.to_real()],
     of_nothing: true,
-    recipe: moments(|graph, set, numbers| {
-        let variance = variance(graph, set, numbers);
+    complex: None,
+    recipe: moments(|graph, set, ending| {
+        let variance = variance(graph, set, ending);
         vec![graph.unary(Unary::Sqrt, variance)]
     }),
 };
@@ -32,12 +37,15 @@ static STD: Operation = Operation {
 /// Accumulators of elements that are computed in `f64` are the mean, the sum of squared distances from it and the count.
 /// Of others they are sums in `f64`, of the distances from the first element of the row and of their squares: exact
 /// enough, without a division for each element, and zero where all elements are equal.
-const fn moments(finish: fn(&mut Graph, &[Value], &[Value]) -> Vec<Value>) -> Recipe {
+const fn moments(finish: Finish) -> Recipe {
     Recipe {
-        start: |ty, _| vec![(Type::F64, Start::Zero); if ty == Type::F64 { 3 } else { 2 }],
-        element: one_element,
-        combine: join,
-        take: Some(take),
+        start: |ty, parts| vec![(Type::F64, Start::Zero); parts * if ty == Type::F64 { WELFORD } else { SUMS }],
+        element: |graph, element| of_parts(element, |part, pivot| one_element(graph, part, pivot)),
+        combine: |graph, a, b| of_sets(a).zip(of_sets(b)).flat_map(|(a, b)| join(graph, a, b)).collect(),
+        take: Some(|graph, sets, element| {
+            let mut sets = of_sets(sets);
+            of_parts(element, |part, pivot| take(graph, sets.next().unwrap_or_default(), part, pivot))
+        }),
         finish,
         numbers: 2,
         placed: false,
@@ -45,76 +53,87 @@ const fn moments(finish: fn(&mut Graph, &[Value], &[Value]) -> Vec<Value>) -> Re
     }
 }
 
-static LOGSUMEXP: Operation = Operation {
-    name: "logsumexp",
-    computed: |dtype, _| match dtype.category() {
-        Category::Complex => Err(TensorError::NotImplemented { kernel: "logsumexp".to_owned(), dtype }.into()),
-        Category::Floating => Ok(dtype),
-        _ => Ok(DType::F32),
-    },
-    results: as_computed,
-    of_nothing: true,
-    recipe: LOG_SUM_EXP,
-};
-
-/// Accumulators are the largest element and the sum of exponentials of what each is below it.
-pub(crate) const LOG_SUM_EXP: Recipe = Recipe {
-    start: |ty, _| vec![(ty, Start::Lowest), (ty, Start::Zero)],
-    element: |graph, element| vec![element.value(), graph.number(element.ty, 1)],
-    combine: join_exponentials,
-    take: Some(take_exponential),
-    finish: |graph, set, _| {
-        let logarithm = graph.call(Math::Log, &[set[1]]);
-        vec![graph.binary(Binary::Add, logarithm, set[0])]
-    },
-    numbers: 0,
-    placed: false,
-    pivots: false,
-};
-
 /// The rows of the family.
-pub(super) static TABLE: &[&Operation] = &[&VAR, &STD, &LOGSUMEXP];
+pub(super) static TABLE: &[&Operation] = &[&VAR, &STD];
 
-fn moments_of(dtype: DType, _: Option<DType>) -> Result<DType> {
-    match dtype.category() {
-        Category::Floating => Ok(dtype),
-        Category::Complex => Err(TensorError::NotImplemented { kernel: "std_cuda".to_owned(), dtype }.into()),
-        _ => Err(invalid("std and var only support floating point and complex dtypes")),
+/// Elements are rounded to the dtype of the result that is asked for, which is a real one.
+fn moments_of(dtype: DType, result: Option<DType>) -> Result<DType> {
+    if dtype.category() < Category::Floating {
+        return Err(invalid("std and var only support floating point and complex dtypes"));
+    }
+    match result {
+        None => Ok(dtype),
+        Some(real) if real.is_floating_point() => Ok(if dtype.is_complex() { real.to_complex() } else { real }),
+        Some(other) => Err(TensorError::NotImplemented { kernel: "std_cuda".to_owned(), dtype: other }.into()),
     }
 }
 
-/// The distance of an element from the first one of its row.
-fn distance(graph: &mut Graph, element: &Element) -> Option<Value> {
-    let pivot = element.pivot?;
-    let (value, pivot) = (graph.convert(element.value(), Type::F64), graph.convert(pivot, Type::F64));
-    Some(graph.binary(Binary::Sub, value, pivot))
+/// Accumulators of a part that are sums.
+const SUMS: usize = 2;
+/// Accumulators of a part that are mean, sum of squares and count.
+const WELFORD: usize = 3;
+
+/// The accumulators of each part.
+fn of_sets(all: &[Value]) -> std::slice::ChunksExact<'_, Value> {
+    all.chunks_exact(if all.len().is_multiple_of(WELFORD) { WELFORD } else { SUMS })
 }
 
-fn one_element(graph: &mut Graph, element: &Element) -> Vec<Value> {
-    match distance(graph, element) {
-        Some(distance) => vec![distance, graph.binary(Binary::Mul, distance, distance)],
-        None => vec![element.value(), graph.number(element.ty, 0), graph.number(element.ty, 1)],
-    }
+/// What becomes of each part of an element and of the first one of its row.
+fn of_parts(element: &Element, mut each: impl FnMut(Value, Option<Value>) -> Vec<Value>) -> Vec<Value> {
+    let pivot = |at: usize| element.pivot.as_ref().map(|pivot| pivot[at]);
+    element.parts.iter().enumerate().flat_map(|(at, &part)| each(part, pivot(at))).collect()
+}
+
+/// The distance of a part from that of the row's first element.
+fn distance(graph: &mut Graph, part: Value, pivot: Value) -> Value {
+    let (part, pivot) = (graph.convert(part, Type::F64), graph.convert(pivot, Type::F64));
+    graph.binary(Binary::Sub, part, pivot)
+}
+
+fn one_element(graph: &mut Graph, part: Value, pivot: Option<Value>) -> Vec<Value> {
+    let Some(pivot) = pivot else {
+        return vec![part, graph.number(Type::F64, 0), graph.number(Type::F64, 1)];
+    };
+    let distance = distance(graph, part, pivot);
+    vec![distance, graph.binary(Binary::Mul, distance, distance)]
 }
 
 /// One element more: by Welford's method where there is no first element to measure from ("Note on a method for
 /// calculating corrected sums of squares and products", 1962).
-fn take(graph: &mut Graph, set: &[Value], element: &Element) -> Vec<Value> {
-    if let Some(distance) = distance(graph, element) {
+fn take(graph: &mut Graph, set: &[Value], part: Value, pivot: Option<Value>) -> Vec<Value> {
+    if let Some(pivot) = pivot {
+        let distance = distance(graph, part, pivot);
         return vec![graph.binary(Binary::Add, set[0], distance), graph.fma(distance, distance, set[1])];
     }
     let (mean, squares, count) = (set[0], set[1], set[2]);
-    let one = graph.number(element.ty, 1);
+    let one = graph.number(Type::F64, 1);
     let count = graph.binary(Binary::Add, count, one);
-    let distance = graph.binary(Binary::Sub, element.value(), mean);
+    let distance = graph.binary(Binary::Sub, part, mean);
     let step = graph.binary(Binary::Div, distance, count);
     let mean = graph.binary(Binary::Add, mean, step);
-    let left = graph.binary(Binary::Sub, element.value(), mean);
+    let left = graph.binary(Binary::Sub, part, mean);
     vec![mean, graph.fma(distance, left, squares), count]
 }
 
-/// The variance of accumulators; the numbers are what the sum of squares is divided by, and the count.
-fn variance(graph: &mut Graph, set: &[Value], numbers: &[Value]) -> Value {
+/// The variance of the accumulators of all parts.
+fn variance(graph: &mut Graph, all: &[Value], ending: &Ending) -> Value {
+    let mut parts: Vec<Value> = of_sets(all).map(|set| variance_of_part(graph, set, &ending.numbers)).collect();
+    let first = parts.remove(0);
+    parts.into_iter().fold(first, |sum, part| {
+        let (sum, part) = (rounded(graph, sum, ending), rounded(graph, part, ending));
+        let sum = graph.binary(Binary::Add, sum, part);
+        rounded(graph, sum, ending)
+    })
+}
+
+/// A number of `f64` as the result's type has it.
+fn rounded(graph: &mut Graph, value: Value, ending: &Ending) -> Value {
+    let result = graph.convert(value, ending.part);
+    graph.convert(result, Type::F64)
+}
+
+/// The variance of one part; the numbers are what the sum of squares is divided by, and the count.
+fn variance_of_part(graph: &mut Graph, set: &[Value], numbers: &[Value]) -> Value {
     let squares = match *set {
         [sum, squares] => {
             let mean = graph.binary(Binary::Div, sum, numbers[1]);
@@ -131,7 +150,7 @@ fn variance(graph: &mut Graph, set: &[Value], numbers: &[Value]) -> Value {
 /// Two sets as one, by Chan's method ("Updating formulae and a pairwise algorithm for computing sample variances",
 /// 1979). A set without elements changes nothing.
 fn join(graph: &mut Graph, a: &[Value], b: &[Value]) -> Vec<Value> {
-    if a.len() == 2 {
+    if a.len() == SUMS {
         return a.iter().zip(b).map(|(&a, &b)| graph.binary(Binary::Add, a, b)).collect();
     }
     let zero = graph.number(Type::F64, 0);
@@ -152,47 +171,6 @@ fn join(graph: &mut Graph, a: &[Value], b: &[Value]) -> Vec<Value> {
     vec![choose(graph, mean, 0), choose(graph, squares, 1), count]
 }
 
-/// What a sum of exponentials below one largest element is below a larger one.
-fn below(graph: &mut Graph, from: Value, to: Value) -> Value {
-    let ty = graph.type_of(from);
-    let distance = graph.binary(Binary::Sub, from, to);
-    let factor = graph.call(Math::Exp, &[distance]);
-    let (same, one) = (graph.compare(Compare::Eq, from, to), graph.number(ty, 1));
-    // The distance of infinities would be a NaN.
-    graph.select(same, one, factor)
-}
-
-fn larger(graph: &mut Graph, a: Value, b: Value) -> Value {
-    let (wins, is_nan) = (graph.compare(Compare::Gt, a, b), graph.compare(Compare::Ne, a, a));
-    let wins = graph.binary(Binary::Or, wins, is_nan);
-    graph.select(wins, a, b)
-}
-
-fn join_exponentials(graph: &mut Graph, a: &[Value], b: &[Value]) -> Vec<Value> {
-    let largest = larger(graph, a[0], b[0]);
-    let (first, second) = (below(graph, a[0], largest), below(graph, b[0], largest));
-    let sum = graph.binary(Binary::Mul, b[1], second);
-    vec![largest, graph.fma(a[1], first, sum)]
-}
-
-/// One element more: whichever of the largest and the element is lower is brought below the other, with one
-/// exponential.
-fn take_exponential(graph: &mut Graph, set: &[Value], element: &Element) -> Vec<Value> {
-    let (value, one) = (element.value(), graph.number(element.ty, 1));
-    let grows = graph.compare(Compare::Gt, value, set[0]);
-    let largest = larger(graph, set[0], value);
-    let lower = graph.select(grows, set[0], value);
-    let factor = below(graph, lower, largest);
-    let (grown, added) = (graph.fma(set[1], factor, one), graph.binary(Binary::Add, set[1], factor));
-    vec![largest, graph.select(grows, grown, added)]
-}
-
-over_dimensions! {
-    /// The logarithm of the sum of the elements' exponentials along dimensions (`torch.logsumexp`), without overflow:
-    /// of integers in `f32`.
-    logsumexp, logsumexp_out: &LOGSUMEXP;
-}
-
 macro_rules! moments {
     ($($(#[$doc:meta])* $name:ident, $out:ident: $row:ident;)*) => {
         impl Tensor {
@@ -203,18 +181,20 @@ macro_rules! moments {
                 /// default), 0 for everything there is. The dimensions are one, several or with `()` all.
                 ///
                 /// # Errors
-                /// There is no such dimension, it is named twice, the elements are no real floats, there is not enough
+                /// There is no such dimension, it is named twice, the elements are no floats, there is not enough
                 /// memory, or the device failed.
                 pub fn $name(&self, dim: impl Into<Dim>, correction: impl Into<Scalar>, keepdim: bool) -> Result<Self> {
                     one(&corrected(Call::new(&$row, self, dim, keepdim), correction.into())?)
                 }
 
-                #[doc = concat!("[`Self::", stringify!($name), "`] into `out`.")]
+                #[doc = concat!("[`Self::", stringify!($name), "`] into `out`, to whose dtype elements are rounded first.")]
                 ///
                 /// # Errors
-                /// As for the operation, or `out` has another dtype, other sizes than the result or another device.
+                /// As for the operation, or `out` is no tensor of real floats, has other sizes than the result or another
+                /// device.
                 pub fn $out(&self, dim: impl Into<Dim>, correction: impl Into<Scalar>, keepdim: bool, out: &Self) -> Result<()> {
-                    reduce_into(&corrected(Call::new(&$row, self, dim, keepdim), correction.into())?, &[out])
+                    let call = Call::new(&$row, self, dim, keepdim).in_dtype(Some(out.dtype()));
+                    reduce_into(&corrected(call, correction.into())?, &[out])
                 }
             )*
         }
@@ -222,9 +202,9 @@ macro_rules! moments {
 }
 
 moments! {
-    /// The variance of the elements along dimensions (`torch.var`).
+    /// The variance of the elements along dimensions (`torch.var`). Of complex elements it is real.
     var, var_out: VAR;
-    /// The standard deviation of the elements along dimensions (`torch.std`).
+    /// The standard deviation of the elements along dimensions (`torch.std`). Of complex elements it is real.
     std, std_out: STD;
 }
 

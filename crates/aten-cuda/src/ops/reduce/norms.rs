@@ -3,7 +3,7 @@
 use kernel_ir::{Binary, Compare, Graph, Math, Type, Unary, Value};
 
 use super::sums::one;
-use super::{Call, Element, Operation, Recipe, Start, as_they_are, reduce_into};
+use super::{Call, Element, Finish, Operation, Recipe, Start, as_they_are, reduce_into};
 use crate::base::dtype::{Category, DType};
 use crate::base::error::{Result, invalid};
 use crate::base::scalar::Scalar;
@@ -11,15 +11,18 @@ use crate::ops::reduce::run::Dim;
 use crate::tensor::Tensor;
 
 const fn norm(name: &'static str, of_nothing: bool, recipe: Recipe) -> Operation {
-    Operation { name, computed: float, results: |_, computed| vec![computed.to_real()], of_nothing, recipe }
+    Operation {
+        name,
+        computed: float,
+        results: |_, computed| vec![computed.to_real()],
+        of_nothing,
+        complex: None,
+        recipe,
+    }
 }
 
 /// A recipe whose accumulator is a sum.
-const fn summed(
-    element: fn(&mut Graph, &Element) -> Vec<Value>,
-    finish: fn(&mut Graph, &[Value], &[Value]) -> Vec<Value>,
-    numbers: usize,
-) -> Recipe {
+const fn summed(element: fn(&mut Graph, &Element) -> Vec<Value>, finish: Finish, numbers: usize) -> Recipe {
     let combine = |graph: &mut Graph, a: &[Value], b: &[Value]| vec![graph.binary(Binary::Add, a[0], b[0])];
     let start = |ty: Type, _: usize| vec![(ty, Start::Zero)];
     Recipe { start, element, combine, take: None, finish, numbers, placed: false, pivots: false }
@@ -64,7 +67,7 @@ static ANY_POWER: Operation = norm(
             let size = magnitude(graph, element);
             vec![power(graph, size, element.numbers[0])]
         },
-        |graph, sums, numbers| vec![power(graph, sums[0], numbers[1])],
+        |graph, sums, ending| vec![power(graph, sums[0], ending.numbers[1])],
         2,
     ),
 );

@@ -4,7 +4,7 @@ use kernel_ir::reduce::{Last, Pass, Reduction};
 use kernel_ir::{Graph, GraphError, Type, Value};
 use smallvec::SmallVec;
 
-use super::{Element, Operation, accumulator};
+use super::{Element, Ending, Operation, accumulator};
 use crate::base::dtype::DType;
 use crate::base::error::{Result, TensorError, invalid};
 use crate::base::scalar::Scalar;
@@ -237,7 +237,7 @@ pub(crate) fn launch(
 
 /// Whether the recipe gets the first element of each row.
 fn has_pivot(operation: &Operation, computed: DType) -> bool {
-    operation.recipe.pivots && computed != DType::F64
+    operation.recipe_for(computed).pivots && computed.to_real() != DType::F64
 }
 
 /// The first element of each row at all places of the row.
@@ -271,7 +271,7 @@ fn build(
     last: Last,
 ) -> std::result::Result<Reduction, GraphError> {
     let ty = accumulator(computed);
-    let recipe = &operation.recipe;
+    let recipe = operation.recipe_for(computed);
     let identity: Vec<(Type, u64)> = (recipe.start)(ty, input.parts().max(computed.parts()))
         .into_iter()
         .map(|(ty, start)| (ty, start.bits(ty)))
@@ -302,7 +302,7 @@ fn build(
     let mut graph = Graph::new();
     let own = accumulators(&mut graph);
     let numbers: Vec<Value> = scalars.iter().map(|&ty| graph.scalar(ty)).collect();
-    let found = (recipe.finish)(&mut graph, &own, &numbers);
+    let found = (recipe.finish)(&mut graph, &own, &Ending { numbers, part: results[0].part() });
     let parts = results.iter().flat_map(|dtype| std::iter::repeat_n(dtype.part(), dtype.parts()));
     for (value, part) in found.into_iter().zip(parts) {
         let converted = graph.convert(value, part);
@@ -323,7 +323,7 @@ fn element(
 ) -> Element {
     let ty = accumulator(computed);
     let given: Vec<Value> = (0..input.parts()).map(|_| graph.input(input.part())).collect();
-    let pivot = pivots.then(|| graph.input(input.part()));
+    let pivot = pivots.then(|| (0..input.parts()).map(|_| graph.input(input.part())).collect());
     let place = placed.then(|| graph.input(Type::I64));
     let mut parts: Vec<Value> = given
         .into_iter()

@@ -14,6 +14,7 @@ pub(crate) static SUM: Operation = Operation {
     computed: widened,
     results: as_computed,
     of_nothing: true,
+    complex: None,
     recipe: Recipe {
         start: zeros,
         element: |_, element| element.parts.clone(),
@@ -28,15 +29,13 @@ pub(crate) static SUM: Operation = Operation {
 
 static NANSUM: Operation = Operation {
     name: "nansum",
-    computed: |dtype, asked| match widened(dtype, asked)? {
-        complex if complex.is_complex() => Err(invalid("nansum does not support complex inputs")),
-        other => Ok(other),
-    },
+    computed: widened,
     results: as_computed,
     of_nothing: true,
+    complex: None,
     recipe: Recipe {
         start: zeros,
-        element: |graph, element| vec![zero_for_nan(graph, element)],
+        element: zero_for_nan,
         combine: add_all,
         take: None,
         finish: as_they_are,
@@ -61,12 +60,13 @@ static MEAN: Operation = Operation {
     },
     results: as_computed,
     of_nothing: true,
+    complex: None,
     recipe: Recipe {
         start: zeros,
         element: |_, element| element.parts.clone(),
         combine: add_all,
         take: None,
-        finish: |graph, sums, numbers| sums.iter().map(|&sum| divide(graph, sum, numbers[0])).collect(),
+        finish: |graph, sums, ending| sums.iter().map(|&sum| divide(graph, sum, ending.numbers[0])).collect(),
         numbers: 1,
         placed: false,
         pivots: false,
@@ -78,6 +78,7 @@ pub(crate) static PROD: Operation = Operation {
     computed: widened,
     results: as_computed,
     of_nothing: true,
+    complex: None,
     recipe: Recipe {
         start: |ty, parts| [(ty, Start::One), (ty, Start::Zero)][..parts].to_vec(),
         element: |_, element| element.parts.clone(),
@@ -95,6 +96,7 @@ static COUNT_NONZERO: Operation = Operation {
     computed: |dtype, _| Ok(dtype),
     results: |_, _| vec![DType::I64],
     of_nothing: true,
+    complex: None,
     recipe: Recipe {
         start: |_, _| vec![(Type::I64, Start::Zero)],
         element: |graph, element| {
@@ -115,6 +117,7 @@ static ANY: Operation = Operation {
     computed: |dtype, _| Ok(dtype),
     results: truth,
     of_nothing: true,
+    complex: None,
     recipe: Recipe {
         start: |_, _| vec![(Type::I32, Start::Zero)],
         element: as_one_or_zero,
@@ -132,6 +135,7 @@ static ALL: Operation = Operation {
     computed: |dtype, _| Ok(dtype),
     results: truth,
     of_nothing: true,
+    complex: None,
     recipe: Recipe {
         start: |_, _| vec![(Type::I32, Start::One)],
         element: as_one_or_zero,
@@ -172,22 +176,20 @@ fn divide(graph: &mut Graph, float: Value, number: Value) -> Value {
     graph.binary(Binary::Div, float, number)
 }
 
-fn zero_for_nan(graph: &mut Graph, element: &Element) -> Value {
-    let value = element.value();
+/// The element, or zero where one of its parts is a NaN.
+fn zero_for_nan(graph: &mut Graph, element: &Element) -> Vec<Value> {
     if !element.ty.is_float() {
-        return value;
+        return element.parts.clone();
     }
-    let is_nan = graph.compare(Compare::Ne, value, value);
+    let is_nan = element.any_part(graph, |graph, part| graph.compare(Compare::Ne, part, part));
     let zero = graph.number(element.ty, 0);
-    graph.select(is_nan, zero, value)
+    element.parts.iter().map(|&part| graph.select(is_nan, zero, part)).collect()
 }
 
 /// Whether an element is anything but zero.
 fn is_true(graph: &mut Graph, element: &Element) -> Value {
     let zero = graph.number(element.ty, 0);
-    let mut parts = element.parts.iter().map(|&part| graph.compare(Compare::Ne, part, zero)).collect::<Vec<_>>();
-    let first = parts.remove(0);
-    parts.into_iter().fold(first, |any, part| graph.binary(Binary::Or, any, part))
+    element.any_part(graph, |graph, part| graph.compare(Compare::Ne, part, zero))
 }
 
 fn as_one_or_zero(graph: &mut Graph, element: &Element) -> Vec<Value> {

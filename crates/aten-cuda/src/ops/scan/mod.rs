@@ -11,6 +11,7 @@ use kernel_ir::reduce::Last;
 use kernel_ir::{Binary, Compare, Graph, Value};
 use smallvec::SmallVec;
 
+use super::reduce::exponentials::{LOG_SUM_EXP, LOG_SUM_EXP_SO_FAR};
 use super::reduce::extremes::with_place;
 use super::reduce::sums::{PROD, SUM};
 use super::reduce::{Call, Operation, Recipe, Start, as_computed, as_they_are, check_output, launch, widened};
@@ -25,6 +26,7 @@ static CUMSUM: Operation = Operation {
     computed: widened,
     results: as_computed,
     of_nothing: true,
+    complex: None,
     recipe: Recipe { ..SUM.recipe },
 };
 
@@ -33,6 +35,7 @@ static CUMPROD: Operation = Operation {
     computed: widened,
     results: as_computed,
     of_nothing: true,
+    complex: None,
     recipe: Recipe { ..PROD.recipe },
 };
 
@@ -41,6 +44,7 @@ static CUMMAX: Operation = Operation {
     computed: |dtype, _| real("cummax_cuda", dtype),
     results: |_, computed| vec![computed, DType::I64],
     of_nothing: true,
+    complex: None,
     recipe: Recipe {
         start: |ty, _| vec![(ty, Start::Lowest), (kernel_ir::Type::I64, Start::Highest)],
         element: with_place,
@@ -58,6 +62,7 @@ static CUMMIN: Operation = Operation {
     computed: |dtype, _| real("cummin_cuda", dtype),
     results: |_, computed| vec![computed, DType::I64],
     of_nothing: true,
+    complex: None,
     recipe: Recipe {
         start: |ty, _| vec![(ty, Start::Highest), (kernel_ir::Type::I64, Start::Highest)],
         element: with_place,
@@ -74,11 +79,13 @@ static LOGCUMSUMEXP: Operation = Operation {
     name: "logcumsumexp",
     computed: |dtype, _| match dtype.category() {
         Category::Floating => Ok(dtype),
+        Category::Complex if dtype != DType::C32 => Ok(dtype),
         _ => Err(TensorError::NotImplemented { kernel: "logcumsumexp_cuda".to_owned(), dtype }.into()),
     },
     results: as_computed,
     of_nothing: true,
-    recipe: super::reduce::LOG_SUM_EXP,
+    complex: Some(&LOG_SUM_EXP_SO_FAR),
+    recipe: LOG_SUM_EXP,
 };
 
 static TABLE: &[&Operation] = &[&CUMSUM, &CUMPROD, &CUMMAX, &CUMMIN, &LOGCUMSUMEXP];
@@ -320,11 +327,20 @@ extremes! {
 
 impl Tensor {
     /// The logarithms of the sums of exponentials of the elements up to each along a dimension
-    /// (`torch.logcumsumexp`).
+    /// (`torch.logcumsumexp`). The angle of a complex result is that of the element with the largest real part and what the
+    /// others turn it by: it may go beyond half a turn.
     ///
     /// # Errors
-    /// There is no such dimension, the elements are no real floats, there is not enough memory, or the device failed.
+    /// There is no such dimension, the elements are no floats or `c32`, there is not enough memory, or the device failed.
     pub fn logcumsumexp(&self, dim: i64) -> Result<Self> {
         scan(&LOGCUMSUMEXP, self, dim, None)?.pop().ok_or_else(|| invalid("there is no result"))
+    }
+
+    /// [`Self::logcumsumexp`] into `out`.
+    ///
+    /// # Errors
+    /// As for the operation, or `out` has another dtype, other sizes or another device.
+    pub fn logcumsumexp_out(&self, dim: i64, out: &Self) -> Result<()> {
+        scan_into(&LOGCUMSUMEXP, self, dim, None, &[out])
     }
 }

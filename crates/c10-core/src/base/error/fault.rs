@@ -30,7 +30,8 @@ pub struct LaunchRecord {
     pub number: u64,
     /// The device.
     pub device: DeviceIndex,
-    /// The kernel's name; `None` for the replay of a graph, which has no sizes either.
+    /// The kernel's name, or that of another library's function, which has no sizes; `None` for the replay of a graph,
+    /// which has none either.
     pub kernel: Option<Arc<str>>,
     /// The driver's handle of the stream, 0 for the default one.
     pub stream: u64,
@@ -45,6 +46,8 @@ pub struct LaunchRecord {
 impl fmt::Display for LaunchRecord {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.kernel {
+            // Other libraries do not tell how they launch.
+            Some(function) if self.block == [0; 3] => f.write_str(function)?,
             Some(kernel) => {
                 let ([gx, gy, gz], [bx, by, bz]) = (self.grid, self.block);
                 write!(f, "kernel '{kernel}' with {gx} x {gy} x {gz} blocks of {bx} x {by} x {bz} threads")?;

@@ -1,0 +1,175 @@
+//! What products refuse, in torch's words.
+
+use crate::base::dtype::DType;
+use crate::base::error::{Result, TensorError, invalid};
+use crate::tensor::{Tensor, is_host};
+
+/// Refuses operands of `mm` that do not fit each other.
+pub(super) fn matrices(name: &str, a: &Tensor, b: &Tensor) -> Result<()> {
+    for (name, matrix) in [(name, a), ("mat2", b)] {
+        if matrix.dim() != 2 {
+            return Err(invalid(format!("{name} must be a matrix")));
+        }
+    }
+    multiply(a, b)?;
+    if a.dtype() == b.dtype() {
+        return Ok(());
+    }
+    let (first, second) = (a.dtype().cpp_name(), b.dtype().cpp_name());
+    Err(invalid(format!("expected mat1 and mat2 to have the same dtype, but got: {first} != {second}")))
+}
+
+fn multiply(a: &Tensor, b: &Tensor) -> Result<()> {
+    if a.sizes()[1] == b.sizes()[0] {
+        return Ok(());
+    }
+    let (m, k, other, n) = (a.sizes()[0], a.sizes()[1], b.sizes()[0], b.sizes()[1]);
+    Err(invalid(format!("mat1 and mat2 shapes cannot be multiplied ({m}x{k} and {other}x{n})")))
+}
+
+/// Refuses operands of `addmm`.
+pub(super) fn addmm(added: &Tensor, a: &Tensor, b: &Tensor) -> Result<()> {
+    for (name, matrix) in [("mat1", a), ("mat2", b)] {
+        if matrix.dim() != 2 {
+            return Err(invalid(format!("{name} must be a matrix, got {}-D tensor", matrix.dim())));
+        }
+    }
+    matrices("mat1", a, b)?;
+    if added.dtype() != b.dtype() {
+        let (first, second) = (added.dtype().scalar_type_name(), b.dtype().scalar_type_name());
+        return Err(invalid(format!("self and mat2 must have the same dtype, but got {first} and {second}")));
+    }
+    expands(added, &[a.sizes()[0], b.sizes()[1]])
+}
+
+/// Refuses batches that do not fit each other.
+pub(super) fn batches(a: &Tensor, b: &Tensor) -> Result<()> {
+    for (name, tensor) in [("batch1", a), ("batch2", b)] {
+        if tensor.dim() != 3 {
+            return Err(invalid(format!("{name} must be a 3D tensor")));
+        }
+    }
+    let (batches, k) = (a.sizes()[0], a.sizes()[2]);
+    if b.sizes()[0] != batches || b.sizes()[1] != k {
+        let (other, inner) = (b.sizes()[0], b.sizes()[1]);
+        return Err(invalid(format!(
+            "Expected size for first two dimensions of batch2 tensor to be: [{batches}, {k}] but got: [{other}, {inner}]."
+        )));
+    }
+    same_type(a, b)
+}
+
+/// Refuses operands of `baddbmm`.
+pub(super) fn baddbmm(added: &Tensor, a: &Tensor, b: &Tensor) -> Result<()> {
+    if added.dtype() != a.dtype() || a.dtype() != b.dtype() {
+        let [added, a, b] = [added, a, b].map(|tensor| tensor.dtype().cpp_name());
+        return Err(invalid(format!("Input dtypes must be the same, got: input {added}, batch1: {a}, batch2: {b}")));
+    }
+    batches(a, b)?;
+    expands(added, &[a.sizes()[0], a.sizes()[1], b.sizes()[2]])
+}
+
+/// Refuses operands of `addbmm`.
+pub(super) fn addbmm(added: &Tensor, a: &Tensor, b: &Tensor) -> Result<()> {
+    for (name, tensor) in [("batch1", a), ("batch2", b)] {
+        if tensor.dim() != 3 {
+            return Err(invalid(format!("{name} must be a 3D tensor")));
+        }
+    }
+    expands(added, &[a.sizes()[1], b.sizes()[2]])?;
+    if a.sizes()[0] != b.sizes()[0] {
+        let (first, second) = (a.sizes()[0], b.sizes()[0]);
+        return Err(invalid(format!("batch1 and batch2 must have same number of batches, got {first} and {second}")));
+    }
+    if a.sizes()[2] != b.sizes()[1] {
+        let [_, rows, columns] = [0, 1, 2].map(|dim| a.sizes()[dim]);
+        let [_, other_rows, other_columns] = [0, 1, 2].map(|dim| b.sizes()[dim]);
+        return Err(invalid(format!(
+            "Incompatible matrix sizes for bmm ({rows}x{columns} and {other_rows}x{other_columns})"
+        )));
+    }
+    for (first, second) in [(added, b), (a, b)] {
+        if first.dtype() != second.dtype() {
+            let (first, second) = (first.dtype().scalar_type_name(), second.dtype().scalar_type_name());
+            return Err(invalid(format!("self and mat2 must have the same dtype, but got {first} and {second}")));
+        }
+    }
+    Ok(())
+}
+
+/// Refuses operands of `mv`; what is added has this many elements.
+pub(super) fn mv(matrix: &Tensor, vector: &Tensor, added: Option<&Tensor>) -> Result<()> {
+    let added_dim = added.map_or(1, Tensor::dim);
+    if matrix.dim() != 2 || vector.dim() != 1 || added_dim > 1 {
+        let (first, second) = (matrix.dim(), vector.dim());
+        return Err(invalid(format!("vector + matrix @ vector expected, got {added_dim}, {first}, {second}")));
+    }
+    let (rows, columns, length) = (matrix.sizes()[0], matrix.sizes()[1], vector.sizes()[0]);
+    let added_numel = added.map_or(rows, Tensor::numel);
+    if columns != length || (added_numel != rows && added_numel != 1) {
+        return Err(invalid(format!(
+            "size mismatch, got input ({added_numel}), mat ({rows}x{columns}), vec ({length})"
+        )));
+    }
+    same_type(matrix, vector)
+}
+
+/// Refuses vectors of `dot` and `vdot`.
+pub(super) fn dot(a: &Tensor, b: &Tensor) -> Result<()> {
+    if a.dim() != 1 || b.dim() != 1 {
+        let (first, second) = (a.dim(), b.dim());
+        return Err(invalid(format!("1D tensors expected, but got {first}D and {second}D tensors")));
+    }
+    if a.dtype() != b.dtype() {
+        let (first, second) = (a.dtype().scalar_type_name(), b.dtype().scalar_type_name());
+        return Err(invalid(format!("dot : expected both vectors to have same dtype, but found {first} and {second}")));
+    }
+    if a.numel() != b.numel() {
+        let (first, second) = (a.numel(), b.numel());
+        return Err(invalid(format!(
+            "inconsistent tensor size, expected tensor [{first}] and src [{second}] to have the same number of elements, \
+             but got {first} and {second} elements respectively"
+        )));
+    }
+    let is_other = !a.dtype().is_floating_point() && !a.dtype().is_complex();
+    if is_other && !is_host(a.device()) {
+        return Err(TensorError::NotImplemented { kernel: "dot".to_owned(), dtype: a.dtype() }.into());
+    }
+    Ok(())
+}
+
+/// Refuses an output of another dtype or of other sizes.
+pub(super) fn output(out: &Tensor, dtype: DType, sizes: &[i64]) -> Result<()> {
+    if out.dtype() != dtype {
+        let (wanted, found) = (dtype.cpp_name(), out.dtype().cpp_name());
+        return Err(invalid(format!("Expected out tensor to have dtype {wanted}, but got {found} instead")));
+    }
+    if out.sizes() != sizes {
+        return Err(TensorError::OutputShape { output: out.sizes().to_vec(), result: sizes.to_vec() }.into());
+    }
+    Ok(())
+}
+
+/// Refuses an operation in place whose result has other sizes.
+pub(super) fn in_place(tensor: &Tensor, sizes: &[i64]) -> Result<()> {
+    if tensor.sizes() == sizes {
+        return Ok(());
+    }
+    let found = tensor.sizes();
+    Err(invalid(format!(
+        "Bad in-place call: input tensor size {found:?} and output tensor size {sizes:?} should match"
+    )))
+}
+
+/// Refuses what does not broadcast to the result.
+fn expands(added: &Tensor, sizes: &[i64]) -> Result<()> {
+    added.expand(sizes).map(drop)
+}
+
+fn same_type(a: &Tensor, b: &Tensor) -> Result<()> {
+    if a.dtype() == b.dtype() {
+        return Ok(());
+    }
+    let (first, second) = (a.dtype().scalar_type_name(), b.dtype().scalar_type_name());
+    Err(invalid(format!("expected scalar type {first} but found {second}")))
+}

@@ -1,0 +1,164 @@
+//! One product, by whoever computes it best.
+//!
+//! **Invariant:** the result is contiguous and shares no memory with the factors. Whoever computes it, it is rounded once
+//! from a sum in the precision that the settings ask for.
+
+use c10_core::Runtime;
+
+use super::library::gemm::{self, Gemm};
+use super::library::handle::Blas;
+use super::library::lt::{self, Epilogue};
+use super::settings::{self, BlasBackend};
+use super::{Activation, host};
+use crate::base::dtype::DType;
+use crate::base::error::{Result, TensorError};
+use crate::base::scalar::Scalar;
+use crate::base::shape::contiguous_strides;
+use crate::launch;
+use crate::tensor::{Context, Tensor, empty_strided, is_host};
+
+/// `activation(alpha * a @ b + beta * c + bias)`: `a` is (m, k) and `b` (k, n), or both have a dimension of batches in
+/// front. They fit each other and have one dtype.
+#[derive(Clone, Copy)]
+pub(super) struct Product<'a> {
+    pub(super) a: &'a Tensor,
+    pub(super) b: &'a Tensor,
+    /// What is added, which broadcasts to the result.
+    pub(super) c: Option<&'a Tensor>,
+    pub(super) alpha: Scalar,
+    pub(super) beta: Scalar,
+    /// A vector that is added to each row.
+    pub(super) bias: Option<&'a Tensor>,
+    pub(super) activation: Activation,
+}
+
+impl<'a> Product<'a> {
+    /// `a @ b`.
+    pub(super) fn new(a: &'a Tensor, b: &'a Tensor) -> Self {
+        Self { a, b, c: None, alpha: 1.into(), beta: 0.into(), bias: None, activation: Activation::None }
+    }
+
+    /// With something added. What is multiplied by zero is not read: it may be anything.
+    pub(super) fn plus(self, c: &'a Tensor, beta: Scalar, alpha: Scalar) -> Self {
+        Self { c: Some(c).filter(|_| beta.is_true()), alpha, beta, ..self }
+    }
+
+    /// The sizes of the result.
+    fn sizes(&self) -> crate::base::shape::Dims {
+        let mut sizes: crate::base::shape::Dims = self.a.sizes().into();
+        if let (Some(last), Some(&columns)) = (sizes.last_mut(), self.b.sizes().last()) {
+            *last = columns;
+        }
+        sizes
+    }
+
+    /// The result in a new tensor.
+    pub(super) fn made(self) -> Result<Tensor> {
+        let run = || {
+            let operands = [Some(self.a), Some(self.b), self.c, self.bias].into_iter().flatten();
+            let device = launch::common_device(operands)?.unwrap_or(self.a.device());
+            let sizes = self.sizes();
+            let out = empty_strided(&sizes, &contiguous_strides(&sizes), self.a.dtype(), device)?;
+            self.compute(&out)?;
+            Ok(out)
+        };
+        run().of("matmul", &[self.a, self.b])
+    }
+
+    /// The result in a tensor of the caller's, which has the sizes and the dtype of the result. It may be one of the
+    /// operands.
+    pub(super) fn written(self, out: &Tensor) -> Result<()> {
+        let shares = |tensor: &Tensor| tensor.storage().is_same(out.storage());
+        let is_added = self.c.is_some_and(|c| shares(c) && !is_same_view(c, out));
+        if out.is_contiguous() && !shares(self.a) && !shares(self.b) && !self.bias.is_some_and(shares) && !is_added {
+            let run = || {
+                launch::common_device([out, self.a, self.b].into_iter().chain(self.c).chain(self.bias))?;
+                self.compute(out)
+            };
+            return run().of("matmul", &[out, self.a, self.b]);
+        }
+        out.copy_(&self.made()?).map(drop)
+    }
+
+    fn compute(&self, out: &Tensor) -> Result<()> {
+        if out.numel() == 0 {
+            return Ok(());
+        }
+        if is_host(out.device()) {
+            return self.on_host(out);
+        }
+        if !matches!(out.dtype(), DType::F16 | DType::BF16 | DType::F32 | DType::F64 | DType::C64 | DType::C128) {
+            let kernel = "addmm_cuda".to_owned();
+            return Err(TensorError::NotImplemented { kernel, dtype: out.dtype() }.into());
+        }
+        if self.a.numel() == 0 || !self.by_library(out)? {
+            self.by_own_kernels(out)?;
+        }
+        Ok(())
+    }
+
+    /// By cuBLASLt or cuBLAS; `false` where neither is there or computes it, and nothing was done.
+    fn by_library(&self, out: &Tensor) -> Result<bool> {
+        Runtime::with_current(|runtime| {
+            let blas = Blas::of(runtime);
+            let device = out.device().cuda_index()?.unwrap_or_default();
+            let Some(handle) = blas.handle(runtime, device)? else { return Ok(false) };
+            let Some(gemm) = Gemm::new(out, self.a, self.b, self.alpha, self.beta)? else { return Ok(false) };
+            if let Some(c) = self.c.filter(|c| !is_same_view(c, out)) {
+                out.copy_(c)?;
+            }
+            let epilogue = Epilogue { bias: self.bias, activation: self.activation };
+            if self.prefers_lt(out) && lt::run(runtime, &blas, &handle, &gemm, epilogue, None)? {
+                return Ok(true);
+            }
+            gemm::run(runtime, &blas, &handle, &gemm)?;
+            self.finish(out)?;
+            Ok(true)
+        })
+    }
+
+    /// Whether cuBLASLt is asked first: where something follows the product, or the settings say so.
+    fn prefers_lt(&self, out: &Tensor) -> bool {
+        let may_split = match out.dtype() {
+            DType::F16 => settings::fp16_reduction().may_split,
+            DType::BF16 => settings::bf16_reduction().may_split,
+            _ => true,
+        };
+        let is_followed = self.bias.is_some() || self.activation != Activation::None;
+        let is_lt_real = !out.dtype().is_complex();
+        is_lt_real && (is_followed || !may_split || settings::preferred_blas_library() == BlasBackend::Cublaslt)
+    }
+
+    fn by_own_kernels(&self, out: &Tensor) -> Result<()> {
+        let batch = |tensor: &Tensor| if tensor.dim() == 2 { tensor.unsqueeze(0) } else { Ok(tensor.clone()) };
+        let (out3, a, b) = (batch(out)?, batch(self.a)?, batch(self.b)?);
+        let c = self.c.map(|c| c.expand(out3.sizes())).transpose()?;
+        launch::library::matmul::product(&out3, &a, &b, c.as_ref(), self.alpha, self.beta)?;
+        self.finish(out)
+    }
+
+    fn on_host(&self, out: &Tensor) -> Result<()> {
+        let batch = |tensor: &Tensor| if tensor.dim() == 2 { tensor.unsqueeze(0) } else { Ok(tensor.clone()) };
+        let (out3, a, b) = (batch(out)?, batch(self.a)?, batch(self.b)?);
+        let c = self.c.map(|c| c.expand(out3.sizes())).transpose()?;
+        host::product(&out3, &a, &b, c.as_ref(), self.alpha, self.beta)?;
+        self.finish(out)
+    }
+
+    /// What follows the product, where it was not computed along with it.
+    fn finish(&self, out: &Tensor) -> Result<()> {
+        if let Some(bias) = self.bias {
+            out.add_(bias)?;
+        }
+        self.activation.apply(out)
+    }
+}
+
+/// Whether two tensors are the same elements.
+fn is_same_view(a: &Tensor, b: &Tensor) -> bool {
+    a.storage().is_same(b.storage())
+        && a.storage_offset() == b.storage_offset()
+        && a.sizes() == b.sizes()
+        && a.strides() == b.strides()
+        && a.dtype() == b.dtype()
+}

@@ -1,0 +1,143 @@
+//! Work that other libraries queue on the streams of a runtime, such as cuBLAS.
+//!
+//! **Invariants:** buffers that a library is given are noted on its stream, and kept by the graph that captures it, as for
+//! a launch of a kernel. The device's context is current while a library is called.
+
+use std::path::PathBuf;
+
+use crate::api::buffers::DeviceBuffer;
+use crate::base::device::DeviceIndex;
+use crate::base::error::{Error, Result};
+use crate::base::handles::StreamRef;
+use crate::driver::{Shape, Source};
+use crate::runtime::{Runtime, Started};
+use crate::state::launches::NameId;
+
+/// Work of a library has no blocks and threads that this crate knows of.
+const NO_SHAPE: Shape = Shape { grid: [0; 3], block: [0; 3], shared_bytes: 0 };
+
+/// A library's function, as [`Runtime::last_launches`] names it; made by [`Runtime::library_function`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LibraryFunction(NameId);
+
+/// The stream on which a library is to queue its work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LibraryStream {
+    /// The driver's handle, 0 for the default stream.
+    pub handle: usize,
+    /// Whether a graph captures the stream.
+    pub is_capturing: bool,
+}
+
+/// Where the libraries that work with a runtime's driver are to be found; answered by [`Runtime::library_source`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LibrarySource {
+    /// Where the system keeps them: so does it keep the driver.
+    System,
+    /// In this folder, beside the driver that the program chose.
+    Beside(PathBuf),
+    /// Nowhere: the program has given the driver as a table of functions, and has to give the libraries too.
+    Given,
+}
+
+impl Runtime {
+    /// Where to look for a library that works with the driver of this runtime. Starts nothing.
+    ///
+    /// ```
+    /// # testkit::make_default(testkit::Config::default()).unwrap();
+    /// use c10_core::{LibrarySource, Runtime};
+    ///
+    /// // The simulated driver is in the process; libraries of the system would not know it.
+    /// assert_eq!(Runtime::current().library_source(), LibrarySource::Given);
+    /// ```
+    #[must_use]
+    pub fn library_source(&self) -> LibrarySource {
+        match self.source() {
+            Source::Given => LibrarySource::Given,
+            Source::File(driver) => beside(driver.parent()),
+            Source::Search => match std::env::var_os("CUDA_SYS_LIBCUDA").filter(|path| !path.is_empty()) {
+                Some(driver) => beside(PathBuf::from(driver).parent()),
+                None => LibrarySource::System,
+            },
+        }
+    }
+
+    /// Names a library's function for the list of last launches. Starts the runtime.
+    ///
+    /// # Errors
+    /// The runtime cannot start.
+    pub fn library_function(&self, name: &str) -> Result<LibraryFunction> {
+        Ok(LibraryFunction(self.ready()?.launches.name(name)))
+    }
+
+    /// Calls a library that makes or destroys something on the device, such as a handle. A capture that is under way
+    /// neither forbids such calls nor sees them.
+    ///
+    /// # Errors
+    /// The driver knows no such device, or what `call` returns.
+    pub fn with_library<T, E: From<Error>>(
+        &self,
+        device: DeviceIndex,
+        call: impl FnOnce() -> std::result::Result<T, E>,
+    ) -> std::result::Result<T, E> {
+        let ready = self.check_device(device)?;
+        let _relaxed = ready.relaxed()?;
+        ready.api.bind(device)?;
+        call()
+    }
+
+    /// Lets a library queue work on the current stream of a device. `call` is given the stream, and may read and write
+    /// the buffers until that work is done. The work stands in the list of last launches, and with
+    /// `CUDA_LAUNCH_BLOCKING` in the environment it is waited for.
+    ///
+    /// ```
+    /// # testkit::make_default(testkit::Config::default()).unwrap();
+    /// use c10_core::{DeviceBuffer, DeviceIndex, Error, Runtime};
+    ///
+    /// let (runtime, buffer) = (Runtime::current(), DeviceBuffer::new(64, None)?);
+    /// let function = runtime.library_function("cublasSgemm")?;
+    /// let stream = runtime.queue_by_library(function, DeviceIndex(0), [&buffer], |stream| Ok::<_, Error>(stream))?;
+    /// assert_eq!((stream.handle, stream.is_capturing), (0, false));
+    /// assert_eq!(runtime.last_launches(0)?[0].to_string(), "cublasSgemm on stream 0x0");
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// A buffer belongs to another runtime, what `call` returns, or the driver's error.
+    pub fn queue_by_library<'b, T, E: From<Error>>(
+        &self,
+        function: LibraryFunction,
+        device: DeviceIndex,
+        buffers: impl IntoIterator<Item = &'b DeviceBuffer>,
+        call: impl FnOnce(LibraryStream) -> std::result::Result<T, E>,
+    ) -> std::result::Result<T, E> {
+        let ready = self.ready()?;
+        let stream = self.streams().current_ref(device);
+        let capture = ready.captures.of(&ready.api, stream)?;
+        for buffer in buffers {
+            self.check_same(buffer.runtime(), "buffer")?;
+            buffer.use_in(ready, stream, capture)?;
+        }
+        ready.api.bind(device)?;
+        let made = call(LibraryStream { handle: stream.handle.0, is_capturing: capture.is_some() })?;
+        if capture.is_none() {
+            note(ready, function, stream)?;
+        }
+        Ok(made)
+    }
+}
+
+/// Notes what a library has queued, and waits for it where that is asked for.
+fn note(ready: &Started, LibraryFunction(name): LibraryFunction, stream: StreamRef) -> Result<()> {
+    if ready.launches.blocking {
+        let done = ready.api.stream_wait_on_host(stream);
+        done.map_err(|error| ready.launches.blame(error, name, &NO_SHAPE, stream))?;
+    }
+    ready.launches.note(name, &NO_SHAPE, stream);
+    Ok(())
+}
+
+fn beside(folder: Option<&std::path::Path>) -> LibrarySource {
+    folder.map_or(LibrarySource::System, |folder| LibrarySource::Beside(folder.to_owned()))
+}

@@ -1,0 +1,112 @@
+//! The one door that every call of the libraries comes through.
+//!
+//! As for the driver: the machine of the thread, its lock, the clock, injected faults, the function. A panic inside becomes
+//! `CUBLAS_STATUS_INTERNAL_ERROR`. Every call is recorded. Two calls with one handle that overlap are noticed here, as the
+//! second waits for the lock.
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Mutex, PoisonError};
+
+use cuda_sys::cublas::types::cublasStatus_t;
+
+use super::record::LibraryCall;
+use super::{Answer, EXECUTION_FAILED};
+use crate::call::Call;
+use crate::host_work;
+use crate::machine::{Machine, thread_number};
+use crate::report::ReportKind;
+
+const INTERNAL_ERROR: cublasStatus_t = cublasStatus_t::CUBLAS_STATUS_INTERNAL_ERROR;
+
+/// Handles in calls that have not returned, by machine, with the thread that came first.
+static IN_USE: Mutex<BTreeMap<(usize, u64), u64>> = Mutex::new(BTreeMap::new());
+
+/// A handle is in a call while this lives.
+struct InUse {
+    key: (usize, u64),
+    /// The thread that is in a call with it already.
+    other: Option<u64>,
+}
+
+impl InUse {
+    fn enter(machine: usize, handle: u64) -> Self {
+        let key = (machine, handle);
+        let mut all = IN_USE.lock().unwrap_or_else(PoisonError::into_inner);
+        let other = all.get(&key).copied();
+        if other.is_none() {
+            all.insert(key, thread_number());
+        }
+        Self { key, other }
+    }
+}
+
+impl Drop for InUse {
+    fn drop(&mut self) {
+        if self.other.is_none() {
+            IN_USE.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.key);
+        }
+    }
+}
+
+/// Answers a call of a function with what `function` says.
+pub(super) fn enter(
+    symbol: &'static str,
+    arguments: Vec<(&'static str, String)>,
+    function: impl FnOnce(&mut Call<'_>) -> Answer,
+) -> cublasStatus_t {
+    if host_work::is_inside() {
+        return INTERNAL_ERROR;
+    }
+    let machine = Machine::current();
+    let handle = handle_of(&arguments);
+    let in_use = handle.map(|handle| InUse::enter(machine.number(), handle));
+    let other = in_use.as_ref().and_then(|in_use| in_use.other);
+    let answered = catch_unwind(AssertUnwindSafe(|| {
+        let mut call = Call::new(machine.shared(), symbol);
+        call.pass_call_time();
+        call.catch_up();
+        if let Some(other) = other {
+            call.report(
+                ReportKind::SharedHandle,
+                format!("another thread ({other}) is in a call with the same handle"),
+            );
+        }
+        let status = match call.fault_for(symbol) {
+            Some(code) => cublasStatus_t(code.0),
+            None => answer(&mut call, function),
+        };
+        call.destroy_orphans();
+        call.calling = symbol;
+        record(&mut call, symbol, arguments, handle, status);
+        status
+    }));
+    answered.unwrap_or(INTERNAL_ERROR)
+}
+
+fn answer(call: &mut Call<'_>, function: impl FnOnce(&mut Call<'_>) -> Answer) -> cublasStatus_t {
+    call.launched = None;
+    let finished = function(call).and_then(|()| call.finish_launch().map_err(|_| EXECUTION_FAILED));
+    finished.err().unwrap_or(cublasStatus_t::CUBLAS_STATUS_SUCCESS)
+}
+
+fn record(
+    call: &mut Call<'_>,
+    symbol: &'static str,
+    arguments: Vec<(&'static str, String)>,
+    handle: Option<u64>,
+    status: cublasStatus_t,
+) {
+    call.count_call(symbol, status.0);
+    let thread = call.thread;
+    let handle = handle.and_then(|handle| call.blas.handles.get(&handle));
+    let (stream, workspace) = (handle.map(|handle| handle.stream), handle.and_then(|handle| handle.workspace));
+    call.blas.record.add(LibraryCall { symbol, arguments, status: status.0, thread, stream, workspace });
+}
+
+/// The handle that a call is made with. A light handle of cuBLASLt may be shared by threads.
+fn handle_of(arguments: &[(&'static str, String)]) -> Option<u64> {
+    let (name, text) = arguments.first()?;
+    let digits = text.strip_prefix("0x").filter(|_| *name == "handle")?;
+    u64::from_str_radix(digits, 16).ok().filter(|&handle| handle != 0)
+}

@@ -1,0 +1,86 @@
+//! The functions of cuBLAS and cuBLASLt that are simulated: symbol, arguments, who answers. Sorted by symbol.
+
+/// Calls the macro `$callback` with the functions of cuBLAS that answer with a status.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! for_each_cublas_export {
+    ($callback:ident) => {
+        $callback! {
+            cublasCdotc_v2 (handle: cublasHandle_t, n: core::ffi::c_int, x: *const cuComplex, incx: core::ffi::c_int, y: *const cuComplex, incy: core::ffi::c_int, result: *mut cuComplex) => vector::dotc;
+            cublasCdotu_v2 (handle: cublasHandle_t, n: core::ffi::c_int, x: *const cuComplex, incx: core::ffi::c_int, y: *const cuComplex, incy: core::ffi::c_int, result: *mut cuComplex) => vector::dot;
+            cublasCgemmBatched (handle: cublasHandle_t, transa: cublasOperation_t, transb: cublasOperation_t, m: core::ffi::c_int, n: core::ffi::c_int, k: core::ffi::c_int, alpha: *const cuComplex, Aarray: *const *const cuComplex, lda: core::ffi::c_int, Barray: *const *const cuComplex, ldb: core::ffi::c_int, beta: *const cuComplex, Carray: *const *mut cuComplex, ldc: core::ffi::c_int, batchCount: core::ffi::c_int) => gemm::gemm_batched;
+            cublasCgemmStridedBatched (handle: cublasHandle_t, transa: cublasOperation_t, transb: cublasOperation_t, m: core::ffi::c_int, n: core::ffi::c_int, k: core::ffi::c_int, alpha: *const cuComplex, A: *const cuComplex, lda: core::ffi::c_int, strideA: core::ffi::c_longlong, B: *const cuComplex, ldb: core::ffi::c_int, strideB: core::ffi::c_longlong, beta: *const cuComplex, C: *mut cuComplex, ldc: core::ffi::c_int, strideC: core::ffi::c_longlong, batchCount: core::ffi::c_int) => gemm::gemm_strided;
+            cublasCgemm_v2 (handle: cublasHandle_t, transa: cublasOperation_t, transb: cublasOperation_t, m: core::ffi::c_int, n: core::ffi::c_int, k: core::ffi::c_int, alpha: *const cuComplex, A: *const cuComplex, lda: core::ffi::c_int, B: *const cuComplex, ldb: core::ffi::c_int, beta: *const cuComplex, C: *mut cuComplex, ldc: core::ffi::c_int) => gemm::gemm;
+            cublasCgemv_v2 (handle: cublasHandle_t, trans: cublasOperation_t, m: core::ffi::c_int, n: core::ffi::c_int, alpha: *const cuComplex, A: *const cuComplex, lda: core::ffi::c_int, x: *const cuComplex, incx: core::ffi::c_int, beta: *const cuComplex, y: *mut cuComplex, incy: core::ffi::c_int) => vector::gemv;
+            cublasCreate_v2 (handle: *mut cublasHandle_t) => handles::create;
+            cublasDdot_v2 (handle: cublasHandle_t, n: core::ffi::c_int, x: *const f64, incx: core::ffi::c_int, y: *const f64, incy: core::ffi::c_int, result: *mut f64) => vector::dot;
+            cublasDestroy_v2 (handle: cublasHandle_t) => handles::destroy;
+            cublasDgemmBatched (handle: cublasHandle_t, transa: cublasOperation_t, transb: cublasOperation_t, m: core::ffi::c_int, n: core::ffi::c_int, k: core::ffi::c_int, alpha: *const f64, Aarray: *const *const f64, lda: core::ffi::c_int, Barray: *const *const f64, ldb: core::ffi::c_int, beta: *const f64, Carray: *const *mut f64, ldc: core::ffi::c_int, batchCount: core::ffi::c_int) => gemm::gemm_batched;
+            cublasDgemmStridedBatched (handle: cublasHandle_t, transa: cublasOperation_t, transb: cublasOperation_t, m: core::ffi::c_int, n: core::ffi::c_int, k: core::ffi::c_int, alpha: *const f64, A: *const f64, lda: core::ffi::c_int, strideA: core::ffi::c_longlong, B: *const f64, ldb: core::ffi::c_int, strideB: core::ffi::c_longlong, beta: *const f64, C: *mut f64, ldc: core::ffi::c_int, strideC: core::ffi::c_longlong, batchCount: core::ffi::c_int) => gemm::gemm_strided;
+            cublasDgemm_v2 (handle: cublasHandle_t, transa: cublasOperation_t, transb: cublasOperation_t, m: core::ffi::c_int, n: core::ffi::c_int, k: core::ffi::c_int, alpha: *const f64, A: *const f64, lda: core::ffi::c_int, B: *const f64, ldb: core::ffi::c_int, beta: *const f64, C: *mut f64, ldc: core::ffi::c_int) => gemm::gemm;
+            cublasDgemv_v2 (handle: cublasHandle_t, trans: cublasOperation_t, m: core::ffi::c_int, n: core::ffi::c_int, alpha: *const f64, A: *const f64, lda: core::ffi::c_int, x: *const f64, incx: core::ffi::c_int, beta: *const f64, y: *mut f64, incy: core::ffi::c_int) => vector::gemv;
+            cublasDotEx (handle: cublasHandle_t, n: core::ffi::c_int, x: *const core::ffi::c_void, xType: cudaDataType, incx: core::ffi::c_int, y: *const core::ffi::c_void, yType: cudaDataType, incy: core::ffi::c_int, result: *mut core::ffi::c_void, resultType: cudaDataType, executionType: cudaDataType) => vector::dot_ex;
+            cublasDotcEx (handle: cublasHandle_t, n: core::ffi::c_int, x: *const core::ffi::c_void, xType: cudaDataType, incx: core::ffi::c_int, y: *const core::ffi::c_void, yType: cudaDataType, incy: core::ffi::c_int, result: *mut core::ffi::c_void, resultType: cudaDataType, executionType: cudaDataType) => vector::dotc_ex;
+            cublasGemmBatchedEx (handle: cublasHandle_t, transa: cublasOperation_t, transb: cublasOperation_t, m: core::ffi::c_int, n: core::ffi::c_int, k: core::ffi::c_int, alpha: *const core::ffi::c_void, Aarray: *const *const core::ffi::c_void, Atype: cudaDataType, lda: core::ffi::c_int, Barray: *const *const core::ffi::c_void, Btype: cudaDataType, ldb: core::ffi::c_int, beta: *const core::ffi::c_void, Carray: *const *mut core::ffi::c_void, Ctype: cudaDataType, ldc: core::ffi::c_int, batchCount: core::ffi::c_int, computeType: cublasComputeType_t, algo: cublasGemmAlgo_t) => gemm::gemm_batched_ex;
+            cublasGemmEx (handle: cublasHandle_t, transa: cublasOperation_t, transb: cublasOperation_t, m: core::ffi::c_int, n: core::ffi::c_int, k: core::ffi::c_int, alpha: *const core::ffi::c_void, A: *const core::ffi::c_void, Atype: cudaDataType, lda: core::ffi::c_int, B: *const core::ffi::c_void, Btype: cudaDataType, ldb: core::ffi::c_int, beta: *const core::ffi::c_void, C: *mut core::ffi::c_void, Ctype: cudaDataType, ldc: core::ffi::c_int, computeType: cublasComputeType_t, algo: cublasGemmAlgo_t) => gemm::gemm_ex;
+            cublasGemmStridedBatchedEx (handle: cublasHandle_t, transa: cublasOperation_t, transb: cublasOperation_t, m: core::ffi::c_int, n: core::ffi::c_int, k: core::ffi::c_int, alpha: *const core::ffi::c_void, A: *const core::ffi::c_void, Atype: cudaDataType, lda: core::ffi::c_int, strideA: core::ffi::c_longlong, B: *const core::ffi::c_void, Btype: cudaDataType, ldb: core::ffi::c_int, strideB: core::ffi::c_longlong, beta: *const core::ffi::c_void, C: *mut core::ffi::c_void, Ctype: cudaDataType, ldc: core::ffi::c_int, strideC: core::ffi::c_longlong, batchCount: core::ffi::c_int, computeType: cublasComputeType_t, algo: cublasGemmAlgo_t) => gemm::gemm_strided_ex;
+            cublasGetAtomicsMode (handle: cublasHandle_t, mode: *mut cublasAtomicsMode_t) => handles::get_atomics_mode;
+            cublasGetMathMode (handle: cublasHandle_t, mode: *mut cublasMath_t) => handles::get_math_mode;
+            cublasGetPointerMode_v2 (handle: cublasHandle_t, mode: *mut cublasPointerMode_t) => handles::get_pointer_mode;
+            cublasGetProperty (type_: libraryPropertyType, value: *mut core::ffi::c_int) => handles::property;
+            cublasGetSmCountTarget (handle: cublasHandle_t, smCountTarget: *mut core::ffi::c_int) => handles::get_sm_count_target;
+            cublasGetStream_v2 (handle: cublasHandle_t, streamId: *mut cudaStream_t) => handles::get_stream;
+            cublasGetVersion_v2 (handle: cublasHandle_t, version: *mut core::ffi::c_int) => handles::version;
+            cublasSdot_v2 (handle: cublasHandle_t, n: core::ffi::c_int, x: *const f32, incx: core::ffi::c_int, y: *const f32, incy: core::ffi::c_int, result: *mut f32) => vector::dot;
+            cublasSetAtomicsMode (handle: cublasHandle_t, mode: cublasAtomicsMode_t) => handles::set_atomics_mode;
+            cublasSetMathMode (handle: cublasHandle_t, mode: cublasMath_t) => handles::set_math_mode;
+            cublasSetPointerMode_v2 (handle: cublasHandle_t, mode: cublasPointerMode_t) => handles::set_pointer_mode;
+            cublasSetSmCountTarget (handle: cublasHandle_t, smCountTarget: core::ffi::c_int) => handles::set_sm_count_target;
+            cublasSetStream_v2 (handle: cublasHandle_t, streamId: cudaStream_t) => handles::set_stream;
+            cublasSetWorkspace_v2 (handle: cublasHandle_t, workspace: *mut core::ffi::c_void, workspaceSizeInBytes: usize) => handles::set_workspace;
+            cublasSgemmBatched (handle: cublasHandle_t, transa: cublasOperation_t, transb: cublasOperation_t, m: core::ffi::c_int, n: core::ffi::c_int, k: core::ffi::c_int, alpha: *const f32, Aarray: *const *const f32, lda: core::ffi::c_int, Barray: *const *const f32, ldb: core::ffi::c_int, beta: *const f32, Carray: *const *mut f32, ldc: core::ffi::c_int, batchCount: core::ffi::c_int) => gemm::gemm_batched;
+            cublasSgemmStridedBatched (handle: cublasHandle_t, transa: cublasOperation_t, transb: cublasOperation_t, m: core::ffi::c_int, n: core::ffi::c_int, k: core::ffi::c_int, alpha: *const f32, A: *const f32, lda: core::ffi::c_int, strideA: core::ffi::c_longlong, B: *const f32, ldb: core::ffi::c_int, strideB: core::ffi::c_longlong, beta: *const f32, C: *mut f32, ldc: core::ffi::c_int, strideC: core::ffi::c_longlong, batchCount: core::ffi::c_int) => gemm::gemm_strided;
+            cublasSgemm_v2 (handle: cublasHandle_t, transa: cublasOperation_t, transb: cublasOperation_t, m: core::ffi::c_int, n: core::ffi::c_int, k: core::ffi::c_int, alpha: *const f32, A: *const f32, lda: core::ffi::c_int, B: *const f32, ldb: core::ffi::c_int, beta: *const f32, C: *mut f32, ldc: core::ffi::c_int) => gemm::gemm;
+            cublasSgemv_v2 (handle: cublasHandle_t, trans: cublasOperation_t, m: core::ffi::c_int, n: core::ffi::c_int, alpha: *const f32, A: *const f32, lda: core::ffi::c_int, x: *const f32, incx: core::ffi::c_int, beta: *const f32, y: *mut f32, incy: core::ffi::c_int) => vector::gemv;
+            cublasZdotc_v2 (handle: cublasHandle_t, n: core::ffi::c_int, x: *const cuDoubleComplex, incx: core::ffi::c_int, y: *const cuDoubleComplex, incy: core::ffi::c_int, result: *mut cuDoubleComplex) => vector::dotc;
+            cublasZdotu_v2 (handle: cublasHandle_t, n: core::ffi::c_int, x: *const cuDoubleComplex, incx: core::ffi::c_int, y: *const cuDoubleComplex, incy: core::ffi::c_int, result: *mut cuDoubleComplex) => vector::dot;
+            cublasZgemmBatched (handle: cublasHandle_t, transa: cublasOperation_t, transb: cublasOperation_t, m: core::ffi::c_int, n: core::ffi::c_int, k: core::ffi::c_int, alpha: *const cuDoubleComplex, Aarray: *const *const cuDoubleComplex, lda: core::ffi::c_int, Barray: *const *const cuDoubleComplex, ldb: core::ffi::c_int, beta: *const cuDoubleComplex, Carray: *const *mut cuDoubleComplex, ldc: core::ffi::c_int, batchCount: core::ffi::c_int) => gemm::gemm_batched;
+            cublasZgemmStridedBatched (handle: cublasHandle_t, transa: cublasOperation_t, transb: cublasOperation_t, m: core::ffi::c_int, n: core::ffi::c_int, k: core::ffi::c_int, alpha: *const cuDoubleComplex, A: *const cuDoubleComplex, lda: core::ffi::c_int, strideA: core::ffi::c_longlong, B: *const cuDoubleComplex, ldb: core::ffi::c_int, strideB: core::ffi::c_longlong, beta: *const cuDoubleComplex, C: *mut cuDoubleComplex, ldc: core::ffi::c_int, strideC: core::ffi::c_longlong, batchCount: core::ffi::c_int) => gemm::gemm_strided;
+            cublasZgemm_v2 (handle: cublasHandle_t, transa: cublasOperation_t, transb: cublasOperation_t, m: core::ffi::c_int, n: core::ffi::c_int, k: core::ffi::c_int, alpha: *const cuDoubleComplex, A: *const cuDoubleComplex, lda: core::ffi::c_int, B: *const cuDoubleComplex, ldb: core::ffi::c_int, beta: *const cuDoubleComplex, C: *mut cuDoubleComplex, ldc: core::ffi::c_int) => gemm::gemm;
+            cublasZgemv_v2 (handle: cublasHandle_t, trans: cublasOperation_t, m: core::ffi::c_int, n: core::ffi::c_int, alpha: *const cuDoubleComplex, A: *const cuDoubleComplex, lda: core::ffi::c_int, x: *const cuDoubleComplex, incx: core::ffi::c_int, beta: *const cuDoubleComplex, y: *mut cuDoubleComplex, incy: core::ffi::c_int) => vector::gemv;
+        }
+    };
+}
+
+/// Calls the macro `$callback` with the functions of cuBLASLt that answer with a status.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! for_each_cublaslt_export {
+    ($callback:ident) => {
+        $callback! {
+            cublasLtCreate (lightHandle: *mut cublasLtHandle_t) => lt::create;
+            cublasLtDestroy (lightHandle: cublasLtHandle_t) => lt::destroy;
+            cublasLtGetProperty (type_: libraryPropertyType, value: *mut core::ffi::c_int) => handles::property;
+            cublasLtMatmul (lightHandle: cublasLtHandle_t, computeDesc: cublasLtMatmulDesc_t, alpha: *const core::ffi::c_void, A: *const core::ffi::c_void, Adesc: cublasLtMatrixLayout_t, B: *const core::ffi::c_void, Bdesc: cublasLtMatrixLayout_t, beta: *const core::ffi::c_void, C: *const core::ffi::c_void, Cdesc: cublasLtMatrixLayout_t, D: *mut core::ffi::c_void, Ddesc: cublasLtMatrixLayout_t, algo: *const cublasLtMatmulAlgo_t, workspace: *mut core::ffi::c_void, workspaceSizeInBytes: usize, stream: cudaStream_t) => lt::matmul;
+            cublasLtMatmulAlgoCapGetAttribute (algo: *const cublasLtMatmulAlgo_t, attr: cublasLtMatmulAlgoCapAttributes_t, buf: *mut core::ffi::c_void, sizeInBytes: usize, sizeWritten: *mut usize) => algorithms::capability;
+            cublasLtMatmulAlgoCheck (lightHandle: cublasLtHandle_t, operationDesc: cublasLtMatmulDesc_t, Adesc: cublasLtMatrixLayout_t, Bdesc: cublasLtMatrixLayout_t, Cdesc: cublasLtMatrixLayout_t, Ddesc: cublasLtMatrixLayout_t, algo: *const cublasLtMatmulAlgo_t, result: *mut cublasLtMatmulHeuristicResult_t) => algorithms::check;
+            cublasLtMatmulAlgoConfigGetAttribute (algo: *const cublasLtMatmulAlgo_t, attr: cublasLtMatmulAlgoConfigAttributes_t, buf: *mut core::ffi::c_void, sizeInBytes: usize, sizeWritten: *mut usize) => algorithms::configuration;
+            cublasLtMatmulAlgoConfigSetAttribute (algo: *mut cublasLtMatmulAlgo_t, attr: cublasLtMatmulAlgoConfigAttributes_t, buf: *const core::ffi::c_void, sizeInBytes: usize) => algorithms::configure;
+            cublasLtMatmulAlgoGetHeuristic (lightHandle: cublasLtHandle_t, operationDesc: cublasLtMatmulDesc_t, Adesc: cublasLtMatrixLayout_t, Bdesc: cublasLtMatrixLayout_t, Cdesc: cublasLtMatrixLayout_t, Ddesc: cublasLtMatrixLayout_t, preference: cublasLtMatmulPreference_t, requestedAlgoCount: core::ffi::c_int, heuristicResultsArray: *mut cublasLtMatmulHeuristicResult_t, returnAlgoCount: *mut core::ffi::c_int) => algorithms::heuristic;
+            cublasLtMatmulAlgoGetIds (lightHandle: cublasLtHandle_t, computeType: cublasComputeType_t, scaleType: cudaDataType_t, Atype: cudaDataType_t, Btype: cudaDataType_t, Ctype: cudaDataType_t, Dtype: cudaDataType_t, requestedAlgoCount: core::ffi::c_int, algoIdsArray: *mut core::ffi::c_int, returnAlgoCount: *mut core::ffi::c_int) => algorithms::ids;
+            cublasLtMatmulAlgoInit (lightHandle: cublasLtHandle_t, computeType: cublasComputeType_t, scaleType: cudaDataType_t, Atype: cudaDataType_t, Btype: cudaDataType_t, Ctype: cudaDataType_t, Dtype: cudaDataType_t, algoId: core::ffi::c_int, algo: *mut cublasLtMatmulAlgo_t) => algorithms::init;
+            cublasLtMatmulDescCreate (matmulDesc: *mut cublasLtMatmulDesc_t, computeType: cublasComputeType_t, scaleType: cudaDataType_t) => descriptors::create_matmul;
+            cublasLtMatmulDescDestroy (matmulDesc: cublasLtMatmulDesc_t) => descriptors::destroy;
+            cublasLtMatmulDescGetAttribute (matmulDesc: cublasLtMatmulDesc_t, attr: cublasLtMatmulDescAttributes_t, buf: *mut core::ffi::c_void, sizeInBytes: usize, sizeWritten: *mut usize) => descriptors::get_matmul;
+            cublasLtMatmulDescSetAttribute (matmulDesc: cublasLtMatmulDesc_t, attr: cublasLtMatmulDescAttributes_t, buf: *const core::ffi::c_void, sizeInBytes: usize) => descriptors::set_matmul;
+            cublasLtMatmulPreferenceCreate (pref: *mut cublasLtMatmulPreference_t) => descriptors::create_preference;
+            cublasLtMatmulPreferenceDestroy (pref: cublasLtMatmulPreference_t) => descriptors::destroy;
+            cublasLtMatmulPreferenceGetAttribute (pref: cublasLtMatmulPreference_t, attr: cublasLtMatmulPreferenceAttributes_t, buf: *mut core::ffi::c_void, sizeInBytes: usize, sizeWritten: *mut usize) => descriptors::get_preference;
+            cublasLtMatmulPreferenceSetAttribute (pref: cublasLtMatmulPreference_t, attr: cublasLtMatmulPreferenceAttributes_t, buf: *const core::ffi::c_void, sizeInBytes: usize) => descriptors::set_preference;
+            cublasLtMatrixLayoutCreate (matLayout: *mut cublasLtMatrixLayout_t, type_: cudaDataType, rows: u64, cols: u64, ld: i64) => descriptors::create_layout;
+            cublasLtMatrixLayoutDestroy (matLayout: cublasLtMatrixLayout_t) => descriptors::destroy;
+            cublasLtMatrixLayoutGetAttribute (matLayout: cublasLtMatrixLayout_t, attr: cublasLtMatrixLayoutAttribute_t, buf: *mut core::ffi::c_void, sizeInBytes: usize, sizeWritten: *mut usize) => descriptors::get_layout;
+            cublasLtMatrixLayoutSetAttribute (matLayout: cublasLtMatrixLayout_t, attr: cublasLtMatrixLayoutAttribute_t, buf: *const core::ffi::c_void, sizeInBytes: usize) => descriptors::set_layout;
+        }
+    };
+}
