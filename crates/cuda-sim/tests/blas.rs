@@ -479,7 +479,7 @@ fn calls_are_recorded_and_can_be_made_to_fail() {
     let one = 1.0_f32;
     let missing = blas!(lacking, cublasSgemm_v2(blas.handle, N, N, 2, 2, 2, &one, at(a), 2, at(a), 2, &one, at(c), 2));
     assert!(matches!(missing, Err(CublasError::Missing(_))));
-    assert_eq!(blas.rig.machine.live().blas_handles, 1);
+    assert_eq!(blas.rig.machine.live().library_handles, 1);
 }
 
 /// Descriptors of a product by cuBLASLt.
