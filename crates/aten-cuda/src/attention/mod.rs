@@ -72,7 +72,7 @@ impl Tensor {
             check(self, key, value, options)?;
             let Attention { attn_mask, dropout_p, is_causal, enable_gqa, .. } = *options;
             let params = SDPAParams::new(self, key, value, attn_mask, dropout_p, is_causal, enable_gqa);
-            match choice(&params) {
+            match fused_sdp_choice(&params) {
                 SDPBackend::FlashAttention => fused::attend(self, key, value, options),
                 SDPBackend::Math => math::attend(self, key, value, options),
                 _ => Err(none_allowed(&params)),
@@ -85,10 +85,6 @@ impl Tensor {
 /// The way that a call is computed, of those that are allowed (`torch._fused_sdp_choice`).
 #[must_use]
 pub fn fused_sdp_choice(params: &SDPAParams) -> SDPBackend {
-    choice(params)
-}
-
-fn choice(params: &SDPAParams) -> SDPBackend {
     // On the host both ways are tensor operations.
     let is_allowed = math_sdp_enabled() || is_host(params.query.device()) && flash_sdp_enabled();
     if can_use_flash_attention(params, false) {
