@@ -56,6 +56,7 @@ pub use base::error::{Error, LibraryError, OperationError, Result, Step, TensorE
 pub use base::promotion::{promote_types, result_type};
 pub use base::random_error::RandomError;
 pub use base::scalar::Scalar;
+pub use base::tune_error::{RejectedResults, TuneError};
 pub use blas::tune::api as tunable;
 pub use c10_core::{Device, DeviceArg};
 pub use graphed::{BackwardFn, ForwardFn, Graphable, GraphedTensors, Pass};

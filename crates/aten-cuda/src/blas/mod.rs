@@ -5,6 +5,7 @@
 //! - `library`: the libraries, their handles and workspaces, and the calls;
 //! - `host`: products on the host;
 //! - `product`: one product, by whoever computes it best;
+//! - `candidates`: the ways to one product that the tuner compares;
 //! - `checks`: what products refuse, in torch's words;
 //! - `operators`: `mm`, `addmm`, `bmm` and the like;
 //! - `linear`: products with a bias and an activation;
@@ -13,6 +14,7 @@
 //!
 //! Nothing here needs a library: without cuBLAS the kernels of this crate serve ([`product_library`]).
 
+mod candidates;
 mod checks;
 mod einsum;
 mod host;

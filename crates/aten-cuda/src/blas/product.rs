@@ -3,15 +3,18 @@
 //! **Invariant:** the result is contiguous and shares no memory with the factors. Whoever computes it, it is rounded once
 //! from a sum in the precision that the settings ask for.
 
+use std::sync::Arc;
+
 use c10_core::Runtime;
 
+use super::candidates::{self, Way, Ways};
 use super::library::gemm::{self, Gemm};
 use super::library::handle::Blas;
-use super::library::lt::{self, Epilogue};
+use super::library::lt::{self, Algorithm, Epilogue};
 use super::settings::{self, BlasBackend};
-use super::{Activation, host};
+use super::{Activation, host, tune};
 use crate::base::dtype::DType;
-use crate::base::error::{Result, TensorError};
+use crate::base::error::{Result, TensorError, invalid};
 use crate::base::scalar::Scalar;
 use crate::base::shape::contiguous_strides;
 use crate::launch;
@@ -91,14 +94,43 @@ impl<'a> Product<'a> {
             let kernel = "addmm_cuda".to_owned();
             return Err(TensorError::NotImplemented { kernel, dtype: out.dtype() }.into());
         }
-        if self.a.numel() == 0 || !self.by_library(out)? {
-            self.by_own_kernels(out)?;
+        if self.a.numel() == 0 {
+            return self.by_own_kernels(out);
         }
-        Ok(())
+        if tune::may_be_enabled()
+            && let Some(way) = self.tuned(out)?
+        {
+            return self.by(&way, out);
+        }
+        self.by(&Way::Default, out)
     }
 
-    /// By cuBLASLt or cuBLAS; `false` where neither is there or computes it, and nothing was done.
-    fn by_library(&self, out: &Tensor) -> Result<bool> {
+    /// The way that the tuner has found; `None` for the usual one.
+    fn tuned(&self, out: &Tensor) -> Result<Option<Arc<Way>>> {
+        let device = out.device().cuda_index()?.unwrap_or_default();
+        let Some(gemm) = Gemm::new(out, self.a, self.b, self.alpha, self.beta)? else { return Ok(None) };
+        let Some(problem) = candidates::problem(self, &gemm) else { return Ok(None) };
+        tune::choose(&problem, device, || Ok(Ways { product: *self, out }))
+    }
+
+    /// The result by one of the ways to it.
+    pub(super) fn by(&self, way: &Way, out: &Tensor) -> Result<()> {
+        let is_done = match way {
+            Way::Default => self.by_library(out, Asked::Either)? || self.by_own_kernels(out).map(|()| true)?,
+            Way::Cublas => self.by_library(out, Asked::Cublas)?,
+            Way::Lt(algorithm) => self.by_library(out, Asked::Lt(algorithm))?,
+            Way::Own => self.by_own_kernels(out).map(|()| true)?,
+        };
+        if is_done { Ok(()) } else { Err(invalid("no library computes this product so")) }
+    }
+
+    /// What follows the product.
+    pub(super) fn epilogue(&self) -> Epilogue<'a> {
+        Epilogue { bias: self.bias, activation: self.activation }
+    }
+
+    /// By cuBLASLt or cuBLAS; `false` where it is not there or does not compute it, and nothing was done.
+    fn by_library(&self, out: &Tensor, asked: Asked<'_>) -> Result<bool> {
         Runtime::with_current(|runtime| {
             let blas = Blas::of(runtime);
             let device = out.device().cuda_index()?.unwrap_or_default();
@@ -107,9 +139,11 @@ impl<'a> Product<'a> {
             if let Some(c) = self.c.filter(|c| !is_same_view(c, out)) {
                 out.copy_(c)?;
             }
-            let epilogue = Epilogue { bias: self.bias, activation: self.activation };
-            if self.prefers_lt(out) && lt::run(runtime, &blas, &handle, &gemm, epilogue, None)? {
-                return Ok(true);
+            let by_lt = |algorithm| lt::run(runtime, &blas, &handle, &gemm, self.epilogue(), algorithm);
+            match asked {
+                Asked::Lt(algorithm) => return by_lt(Some(algorithm)),
+                Asked::Either if self.prefers_lt(out) && by_lt(None)? => return Ok(true),
+                Asked::Either | Asked::Cublas => {}
             }
             gemm::run(runtime, &blas, &handle, &gemm)?;
             self.finish(out)?;
@@ -154,8 +188,18 @@ impl<'a> Product<'a> {
     }
 }
 
+/// Which library computes a product.
+#[derive(Clone, Copy)]
+enum Asked<'a> {
+    /// The one that the settings prefer.
+    Either,
+    Cublas,
+    /// cuBLASLt by this algorithm.
+    Lt(&'a Algorithm),
+}
+
 /// Whether two tensors are the same elements.
-fn is_same_view(a: &Tensor, b: &Tensor) -> bool {
+pub(super) fn is_same_view(a: &Tensor, b: &Tensor) -> bool {
     a.storage().is_same(b.storage())
         && a.storage_offset() == b.storage_offset()
         && a.sizes() == b.sizes()
