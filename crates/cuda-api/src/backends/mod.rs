@@ -1,8 +1,5 @@
-//! Which libraries and kernels compute, and how (`torch.backends`).
+//! `torch.backends`: how operations are computed, as settings of the process.
 
-mod attention;
+pub mod cuda;
 
-/// `torch.backends.cuda`.
-pub mod cuda {
-    pub use super::attention::*;
-}
+pub use aten_cuda::blas::{Fp32Precision, fp32_precision, set_fp32_precision};
