@@ -40,6 +40,7 @@
 #![forbid(unsafe_code)]
 
 mod arch;
+pub mod backends;
 pub mod buffers;
 pub mod device;
 pub mod graphs;

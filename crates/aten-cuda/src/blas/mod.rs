@@ -120,6 +120,7 @@ pub fn current_blas_handle(device: impl DeviceArg) -> Result<usize> {
 
 /// Gives the memory back that products have kept as workspaces, on all streams (`torch._C._cuda_clearCublasWorkspaces`).
 /// Products that run still keep theirs until they are done.
+#[doc(alias = "_cuda_clearCublasWorkspaces")]
 pub fn clear_cublas_workspaces() {
     Runtime::with_current(|runtime| Blas::of(runtime).workspaces.clear());
 }

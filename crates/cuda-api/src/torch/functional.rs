@@ -33,6 +33,14 @@ unary! {
     mish;
 }
 
+/// `input @ weight.t() + bias` (`torch.nn.functional.linear`); see [`Tensor::linear`].
+///
+/// # Errors
+/// As for the method.
+pub fn linear<'a>(input: &Tensor, weight: &Tensor, bias: impl Into<Option<&'a Tensor>>) -> Result<Tensor> {
+    input.linear(weight, bias)
+}
+
 /// Each element, times `negative_slope` where it is negative (`torch.nn.functional.leaky_relu`). The result has the sizes
 /// of `input`; see [`Tensor::leaky_relu`].
 ///
