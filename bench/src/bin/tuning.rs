@@ -1,20 +1,23 @@
-//! The tuner of products on a GPU: `tuning [--small] [--folder FOLDER]`.
+//! The tuner of products on a GPU: `tuning [--small] [--folder FOLDER] [--peer PROGRAM]`.
 //!
-//! Tunes 100 products offline and tells how long that takes, then runs ten shapes of real models by the ways that were
-//! found and by the default in turn, with weights that rotate beyond the cache, and measures what a look-up costs. Files
-//! are written to the folder, the current one unless another is named. `--small` is for a look on the simulated device.
+//! Tunes 100 products offline and tells how long that takes, then runs large products and ten shapes of real models by the
+//! ways that were found, by the default and by the peer in turn, with weights that rotate beyond the cache, and measures
+//! what a look-up costs. The peer reads lines of batches, rows, inputs, outputs, dtype and copies of the weights, and
+//! answers each with the microseconds of a call; `tuning.py` beside this file is PyTorch's. Files are written to the
+//! folder, the current one unless another is named. `--small` is for a look on the simulated device.
 
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::PathBuf;
-use std::process::ExitCode;
+use std::process::{ChildStdin, ChildStdout, Command, ExitCode, Stdio};
 use std::time::Instant;
 
-use aten_cuda::{DType, Tensor, tunable};
+use aten_cuda::{DType, Tensor, blas, tunable};
 use cuda_api::{Event, EventOptions};
 
 type Failure = Box<dyn std::error::Error>;
 
 /// Bursts of a row, of which the median counts, and calls of a burst.
-const BURSTS: usize = 15;
+const BURSTS: usize = 9;
 const CALLS: usize = 24;
 
 /// Bytes of weights that calls go through in turn, beyond the second-level cache of any device.
@@ -23,8 +26,13 @@ const ROTATED: i64 = 256 << 20;
 /// Clock cycles that the device waits before a burst, so that the host is ahead of it.
 const SLEEP: i64 = 1_000_000;
 
-/// Ten shapes of real models: a name, rows of the input, inputs and outputs, and how many at once.
+/// Large products and ten shapes of real models: a name, how many at once, rows of the input, inputs and outputs. Of `f32`
+/// the name tells whether TF32 is allowed.
 const MODELS: &[(&str, [i64; 4], DType)] = &[
+    ("mm bf16 8192", [1, 8192, 8192, 8192], DType::BF16),
+    ("mm f16 8192", [1, 8192, 8192, 8192], DType::F16),
+    ("mm tf32 8192", [1, 8192, 8192, 8192], DType::F32),
+    ("mm f32 8192", [1, 8192, 8192, 8192], DType::F32),
     ("decode 1 x 4096 x 4096", [1, 1, 4096, 4096], DType::BF16),
     ("decode 8 x 4096 x 14336", [1, 8, 4096, 14336], DType::BF16),
     ("decode 32 x 8192 x 1024", [1, 32, 8192, 1024], DType::F16),
@@ -63,15 +71,22 @@ fn run() -> Result<(), Failure> {
     let begin = Instant::now();
     tunable::tune_gemm_in_file(&untuned)?;
     println!("100 products were tuned in {:.1} s", begin.elapsed().as_secs_f64());
-    println!("{:<28} {:>10} {:>10} {:>7}  way", "shape", "tuned us", "usual us", "ratio");
-    let mut logarithms = 0.0;
+    let peer = words.iter().skip_while(|word| *word != "--peer").nth(1);
+    let mut peer = peer.map(|program| Peer::start(program)).transpose()?;
+    println!("{:<27} {:>9} {:>9} {:>9} {:>6} {:>6}  way", "shape", "tuned us", "usual us", "peer us", "usual", "peer");
+    let mut logarithms = Vec::new();
     for (name, shape, dtype) in MODELS {
-        let (tuned, usual, way) = compare(shape.map(|size| if small { size.min(32) } else { size }), *dtype)?;
-        logarithms += (usual / tuned).ln();
-        println!("{name:<28} {tuned:>10.2} {usual:>10.2} {:>7.3}  {way}", usual / tuned);
+        blas::set_allow_tf32(name.contains("tf32"));
+        let shape = shape.map(|size| if small { size.min(32) } else { size });
+        let Compared { tuned, usual, peer, way } = compare(name, shape, *dtype, peer.as_mut())?;
+        let ratios = [usual / tuned, peer / tuned];
+        logarithms.push(ratios.map(f64::ln));
+        let [over_usual, over_peer] = ratios;
+        println!("{name:<27} {tuned:>9.2} {usual:>9.2} {peer:>9.2} {over_usual:>6.3} {over_peer:>6.3}  {way}");
     }
-    let count = f64::from(u32::try_from(MODELS.len())?);
-    println!("geometric mean {:.3}", (logarithms / count).exp());
+    let count = f64::from(u32::try_from(logarithms.len())?);
+    let means = [0, 1].map(|at| (logarithms.iter().map(|pair| pair[at]).sum::<f64>() / count).exp());
+    println!("geometric means {:.3} {:.3}", means[0], means[1]);
     let (on, off) = look_up()?;
     println!("small mm on the host: {on:.0} ns with the tuner, {off:.0} ns without");
     Ok(())
@@ -97,10 +112,44 @@ fn hundred(small: bool) -> String {
     lines.concat()
 }
 
-/// A product by the way that the tuner finds and by the usual one, in microseconds, and the name of the way.
-fn compare(shape: [i64; 4], dtype: DType) -> Result<(f64, f64, String), Failure> {
+/// Another library in a process of its own.
+struct Peer {
+    asked: ChildStdin,
+    answers: BufReader<ChildStdout>,
+}
+
+impl Peer {
+    fn start(program: &str) -> Result<Self, Failure> {
+        let words: Vec<&str> = program.split_whitespace().collect();
+        let (first, rest) = words.split_first().ok_or("the peer has no name")?;
+        let mut child = Command::new(first).args(rest).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let asked = child.stdin.take().ok_or("the peer does not read")?;
+        let answers = BufReader::new(child.stdout.take().ok_or("the peer does not answer")?);
+        Ok(Self { asked, answers })
+    }
+
+    /// Microseconds of a call.
+    fn figure(&mut self, what: &str) -> Result<f64, Failure> {
+        writeln!(self.asked, "{what}")?;
+        self.asked.flush()?;
+        let mut line = String::new();
+        self.answers.read_line(&mut line)?;
+        Ok(line.trim().parse()?)
+    }
+}
+
+/// Microseconds of a product by the way that the tuner finds, by the usual one and by the peer, and the name of the way.
+struct Compared {
+    tuned: f64,
+    usual: f64,
+    peer: f64,
+    way: String,
+}
+
+fn compare(name: &str, shape: [i64; 4], dtype: DType, mut peer: Option<&mut Peer>) -> Result<Compared, Failure> {
     let [batches, rows, inner, outer] = shape;
-    let copies = usize::try_from((ROTATED / (batches * inner * outer * 2)).clamp(1, 24))?;
+    let bytes = batches * inner * outer * i64::try_from(dtype.itemsize())?;
+    let copies = usize::try_from((ROTATED / bytes.max(1)).clamp(1, 24))?;
     let input = Tensor::randn(&[batches, rows, inner], dtype, "cuda", None)?;
     let weight = || Ok::<_, Failure>(Tensor::randn(&[batches, outer, inner], dtype, "cuda", None)?.transpose(1, 2)?);
     let weights = (0..copies).map(|_| weight()).collect::<Result<Vec<_>, _>>()?;
@@ -113,28 +162,33 @@ fn compare(shape: [i64; 4], dtype: DType) -> Result<(f64, f64, String), Failure>
     call(0)?;
     let results = tunable::get_results()?;
     let new = results.into_iter().find(|result| !known.contains(&(result.op.clone(), result.params.clone())));
-    let (mut tuned, mut usual) = (Vec::new(), Vec::new());
+    let kind = if name.contains("tf32") { "tf32" } else { dtype.torch_name() };
+    let what = format!("{batches} {rows} {inner} {outer} {kind} {copies}");
+    let (mut tuned, mut usual, mut theirs) = (Vec::new(), Vec::new(), Vec::new());
+    let calls = if rows * inner * outer >= 1 << 38 { CALLS / 8 } else { CALLS };
     for _ in 0..BURSTS {
         tunable::enable(true);
-        tuned.push(burst(&call)?);
+        tuned.push(burst(&call, calls)?);
         tunable::enable(false);
-        usual.push(burst(&call)?);
+        usual.push(burst(&call, calls)?);
+        theirs.extend(peer.as_mut().map(|peer| peer.figure(&what)).transpose()?);
     }
-    Ok((median(tuned), median(usual), new.map_or_else(|| "known".to_owned(), |result| result.solution)))
+    let way = new.map_or_else(|| "known".to_owned(), |result| result.solution);
+    Ok(Compared { tuned: median(tuned), usual: median(usual), peer: median(theirs), way })
 }
 
 /// Microseconds of one call.
-fn burst(call: &dyn Fn(usize) -> aten_cuda::Result<Tensor>) -> Result<f64, Failure> {
+fn burst(call: &dyn Fn(usize) -> aten_cuda::Result<Tensor>, calls: usize) -> Result<f64, Failure> {
     let (start, end) = (Event::new(EventOptions::TIMING), Event::new(EventOptions::TIMING));
     call(0)?;
     cuda_api::current_stream(None)?.sleep(SLEEP)?;
     start.record(None)?;
-    for at in 0..CALLS {
+    for at in 0..calls {
         call(at)?;
     }
     end.record(None)?;
     end.synchronize()?;
-    Ok(f64::from(start.elapsed_time(&end)?) * 1e3 / f64::from(u32::try_from(CALLS)?))
+    Ok(f64::from(start.elapsed_time(&end)?) * 1e3 / f64::from(u32::try_from(calls)?))
 }
 
 /// What the host needs for a small product with the tuner and without, in nanoseconds.
