@@ -64,7 +64,7 @@ fn run() -> Result<(), Failure> {
     let small = words.iter().any(|word| word == "--small");
     let folder = words.iter().skip_while(|word| *word != "--folder").nth(1).map_or_else(PathBuf::new, PathBuf::from);
     tunable::set_filename(&folder.join("tunableop_results.csv").to_string_lossy(), true);
-    println!("{:?}", aten_cuda::blas::product_library());
+    println!("{:?}", blas::product_library());
     tunable::enable(true);
     let untuned = folder.join("hundred.csv");
     std::fs::write(&untuned, hundred(small))?;
