@@ -14,8 +14,18 @@ use crate::shell::{self, Result};
 use crate::test::DEMO_TRACE;
 
 /// Programs that are packed beside the benches: those that say something on a real GPU.
-const PROGRAMS: &[&str] =
-    &["conformance", "cuda_kernels", "product_kernels", "demo", "03_failures", "04_overlap", "05_replay", "ipc", SIMULATED];
+const PROGRAMS: &[&str] = &[
+    "attention",
+    "conformance",
+    "cuda_kernels",
+    "product_kernels",
+    "demo",
+    "03_failures",
+    "04_overlap",
+    "05_replay",
+    "ipc",
+    SIMULATED,
+];
 
 /// A pack larger than this is a mistake.
 const BYTES_MAX: u64 = 60 << 20;

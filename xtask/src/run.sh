@@ -45,6 +45,7 @@ step conformance-shared "$bin/conformance" --arm "shared:$bin/libcuda_sim_driver
 if [ "$driver" != sim ]; then step conformance "$bin/conformance" --arm "$arm"; fi
 if [ "$driver" = real ]; then step products "$bin/product_kernels"; fi
 step kernels "$bin/cuda_kernels" --folder "$here/kernels" --driver "$driver"
+step attention "$bin/attention" --driver "$driver"
 step demo "$bin/demo" --driver "$driver" --trace "$here/data/demo.trace.gz"
 step failures "$bin/03_failures"
 step ipc "$bin/ipc"

@@ -27,6 +27,7 @@
 //! - `random`: generators and what is drawn from them
 //! - `ops`: the operations, a file or folder for each family
 //! - `blas`: products of matrices by libraries and by kernels of our own
+//! - `attention`: attention, by one kernel or made of operations
 //! - `interop`: tensors of other libraries and files
 //! - `graphed`: functions of tensors that are captured and replayed
 //!
@@ -37,6 +38,7 @@
 #![deny(unsafe_code)]
 #![expect(clippy::wildcard_enum_match_arm, reason = "an operation treats a few dtypes on their own and the rest alike")]
 
+pub mod attention;
 mod base;
 pub mod blas;
 mod graphed;
