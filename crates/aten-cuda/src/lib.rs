@@ -27,6 +27,7 @@
 //! - `random`: generators and what is drawn from them
 //! - `ops`: the operations, a file or folder for each family
 //! - `blas`: products of matrices by libraries and by kernels of our own
+//! - `attention`: attention, by one kernel or made of operations
 //! - `linalg`: factorisations of matrices
 //! - `fft`: Fourier transforms
 //! - `interop`: tensors of other libraries and files
@@ -39,6 +40,7 @@
 #![deny(unsafe_code)]
 #![expect(clippy::wildcard_enum_match_arm, reason = "an operation treats a few dtypes on their own and the rest alike")]
 
+pub mod attention;
 mod base;
 pub mod blas;
 pub mod fft;
@@ -67,6 +69,8 @@ pub use half::{bf16, f16};
 pub use interop::dlpack;
 #[cfg(feature = "safetensors")]
 pub use interop::safetensors;
+#[doc(hidden)]
+pub use launch::own_products;
 pub use launch::{ARCHITECTURES, KernelText, kernel_texts, kernel_texts_for};
 pub use num_complex::{Complex32, Complex64};
 pub use ops::{CrossEntropy, Dim, LossReduction, Operation, Reduction, reductions, scans, table};

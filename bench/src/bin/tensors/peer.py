@@ -4,6 +4,7 @@ import sys
 import time
 
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 small = "--small" in sys.argv
 side = 64 if small else 1 << 14
@@ -62,6 +63,21 @@ def table():
 
 def as_bf16():
     return numbers().to(torch.bfloat16)
+
+
+rows_of_heads = 96 if small else 8192
+pairs = 4 * 32 * rows_of_heads**2 / 1e3
+
+
+def heads(width):
+    return [torch.randn(2, 16, rows_of_heads, width, device="cuda", dtype=torch.bfloat16) for _ in range(3)]
+
+
+def flash(causal):
+    def call(t):
+        with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+            return torch.nn.functional.scaled_dot_product_attention(*t, is_causal=causal)
+    return call
 
 
 # Name, batches, m, k, n, dtype, calls of a burst.
@@ -131,6 +147,10 @@ rows = {
     **{name: product(name, *shape) for name, *shape in PRODUCTS},
     "linear gelu bf16": (linear, lambda t: torch.nn.functional.gelu(torch.addmm(t[2], t[0], t[1]), approximate="tanh"),
                          2 * 8192 * 1024 * 4096 / 1e3, 4),
+    "attention bf16 128": (lambda: heads(128), flash(False), pairs * 128, 3),
+    "attention bf16 128 causal": (lambda: heads(128), flash(True), pairs * 64, 3),
+    "attention bf16 64": (lambda: heads(64), flash(False), pairs * 64, 3),
+    "attention bf16 256": (lambda: heads(256), flash(False), pairs * 256, 3),
     "small mm": (lambda: torch.randn(64, 64, device="cuda"), lambda t: t @ t, None, 200),
     "small add": (ones, lambda t: t[0] + t[1], None, 200),
     "empty": (lambda: None, lambda t: torch.empty(1024, device="cuda"), None, 200),

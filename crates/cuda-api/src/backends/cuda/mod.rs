@@ -1,6 +1,9 @@
 //! `torch.backends.cuda`: which libraries compute, and how precisely.
 
+mod attention;
 pub mod matmul;
+
+pub use attention::*;
 
 pub use aten_cuda::blas::{
     BlasBackend, ProductLibrary, preferred_blas_library, product_library, set_preferred_blas_library,
