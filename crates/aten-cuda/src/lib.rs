@@ -28,6 +28,8 @@
 //! - `ops`: the operations, a file or folder for each family
 //! - `blas`: products of matrices by libraries and by kernels of our own
 //! - `attention`: attention, by one kernel or made of operations
+//! - `linalg`: factorisations of matrices
+//! - `fft`: Fourier transforms
 //! - `interop`: tensors of other libraries and files
 //! - `graphed`: functions of tensors that are captured and replayed
 //!
@@ -41,10 +43,12 @@
 pub mod attention;
 mod base;
 pub mod blas;
+pub mod fft;
 mod graphed;
 mod interop;
 mod iterate;
 mod launch;
+pub mod linalg;
 mod ops;
 pub mod random;
 mod report;
@@ -53,6 +57,7 @@ mod tensor;
 
 pub use base::dtype::{DType, Element};
 pub use base::error::{Error, LibraryError, OperationError, Result, Step, TensorError};
+pub use base::linalg_error::LinalgError;
 pub use base::promotion::{promote_types, result_type};
 pub use base::random_error::RandomError;
 pub use base::scalar::Scalar;

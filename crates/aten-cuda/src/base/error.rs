@@ -7,6 +7,7 @@ use std::fmt;
 use c10_core::Device;
 
 use crate::base::dtype::DType;
+use crate::base::linalg_error::LinalgError;
 use crate::base::random_error::RandomError;
 use crate::base::tune_error::TuneError;
 
@@ -35,9 +36,18 @@ pub enum Error {
     /// A library that computes products failed.
     #[error(transparent)]
     Library(Box<LibraryError>),
+    /// A matrix cannot be factorised, or a signal not be transformed.
+    #[error(transparent)]
+    Linalg(Box<LinalgError>),
     /// A program of an operation is wrong.
     #[error(transparent)]
     Graph(#[from] kernel_ir::GraphError),
+}
+
+impl From<LinalgError> for Error {
+    fn from(error: LinalgError) -> Self {
+        Self::Linalg(Box::new(error))
+    }
 }
 
 impl From<TuneError> for Error {

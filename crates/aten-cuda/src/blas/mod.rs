@@ -42,6 +42,8 @@ pub use settings::{
     set_preferred_blas_library,
 };
 
+pub(crate) use self::library::Slot;
+
 use self::library::handle::Blas;
 use crate::base::error::{Result, invalid};
 

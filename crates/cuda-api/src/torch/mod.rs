@@ -20,7 +20,16 @@
 
 #![expect(non_upper_case_globals, reason = "the names are torch's")]
 
+/// Fourier transforms (`torch.fft`).
+pub mod fft {
+    pub use aten_cuda::fft::{Norm, fft, ifft, irfft, rfft};
+}
 pub mod functional;
+/// Factorisations of matrices (`torch.linalg`).
+pub mod linalg {
+    pub use aten_cuda::LinalgError;
+    pub use aten_cuda::linalg::{cholesky, qr, solve, svd, svdvals};
+}
 mod join;
 mod make;
 mod matrix;

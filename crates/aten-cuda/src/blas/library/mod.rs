@@ -25,7 +25,7 @@ pub(super) struct Libraries {
 
 /// A library, once it was looked for or given.
 #[derive(Debug)]
-struct Slot<T>(Mutex<Option<Looked<T>>>);
+pub(crate) struct Slot<T>(Mutex<Option<Looked<T>>>);
 
 /// What came of looking for a library.
 type Looked<T> = Result<Arc<T>, String>;
@@ -42,7 +42,19 @@ impl<T> Slot<T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(look).clone()
     }
 
-    fn set(&self, library: Option<T>) {
+    /// The library of a runtime, which is looked for beside its driver where that was not done; else why it is not there.
+    pub(crate) fn find(
+        &self,
+        runtime: &Runtime,
+        search: impl FnOnce() -> Result<T, LoadError>,
+        file: &str,
+        open: impl FnOnce(std::path::PathBuf) -> Result<T, LoadError>,
+    ) -> Result<Arc<T>, String> {
+        self.get(|| look(runtime, search, file, open))
+    }
+
+    /// Uses this one from now on, or none.
+    pub(crate) fn set(&self, library: Option<T>) {
         let given = library.map(Arc::new).ok_or_else(|| "the program has chosen to do without it".to_owned());
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(given);
     }

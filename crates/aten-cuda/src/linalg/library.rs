@@ -1,0 +1,530 @@
+//! cuSOLVER: where it comes from, its handles, and the calls.
+//!
+//! A runtime has one handle for each device, which a call has to itself while it queues its work, and which is bound to the
+//! current stream each time. Workspaces are tensors, so the caching allocator keeps them until the stream is done with them.
+//!
+//! # Safety
+//! The library reads and writes matrices of the sizes that it is given: those of packed tensors, which are contiguous. The
+//! storages are handed to the runtime, which orders their use. A handle is alive as long as its runtime.
+#![expect(unsafe_code, reason = "calls of cuSOLVER")]
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::ffi::{c_int, c_void};
+use std::ptr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use c10_core::{DeviceIndex, Runtime};
+use cuda_sys::cublas::types::{cuComplex, cuDoubleComplex, cublasFillMode_t, cublasOperation_t, cudaDataType_t};
+use cuda_sys::cusolver::types::cusolverDnHandle_t;
+use cuda_sys::{Cusolver, CusolverError};
+
+use super::{Packed, real_of};
+use crate::base::dtype::DType;
+use crate::base::error::{Error, Result};
+use crate::base::linalg_error::LinalgError;
+use crate::blas::Slot;
+use crate::tensor::Tensor;
+
+/// What a runtime keeps for cuSOLVER.
+#[derive(Debug, Default)]
+struct Solver {
+    library: Slot<Cusolver>,
+    handles: Mutex<BTreeMap<DeviceIndex, Handle>>,
+}
+
+/// A handle, as an address, and the library that made it.
+#[derive(Clone, Debug)]
+struct Handle {
+    raw: usize,
+    library: Arc<Cusolver>,
+}
+
+impl Handle {
+    fn raw(&self) -> cusolverDnHandle_t {
+        ptr::with_exposed_provenance_mut(self.raw)
+    }
+}
+
+impl Drop for Solver {
+    fn drop(&mut self) {
+        for handle in std::mem::take(self.handles.get_mut().unwrap_or_else(PoisonError::into_inner)).into_values() {
+            // SAFETY: made by this library; without its runtime nobody uses it any more. An error cannot be returned here.
+            let _ = unsafe { handle.library.cusolverDnDestroy(handle.raw()) };
+        }
+    }
+}
+
+/// Has a runtime use this library from now on.
+pub(super) fn set(runtime: &Runtime, cusolver: Option<Cusolver>) {
+    let solver = runtime.extension::<Solver>();
+    solver.library.set(cusolver);
+    let old = std::mem::take(&mut *handles(&solver));
+    for handle in old.into_values() {
+        // SAFETY: as when the runtime goes.
+        let _ = unsafe { handle.library.cusolverDnDestroy(handle.raw()) };
+    }
+}
+
+fn handles(solver: &Solver) -> std::sync::MutexGuard<'_, BTreeMap<DeviceIndex, Handle>> {
+    solver.handles.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn failed(cause: CusolverError, arguments: String) -> Error {
+    LinalgError::Solver { cause, arguments }.into()
+}
+
+/// What a call queues with: the library, its handle, and what failed is told with.
+struct Calling<'a> {
+    library: &'a Cusolver,
+    handle: cusolverDnHandle_t,
+}
+
+/// Queues work on the current stream of the tensors' device.
+fn queue(
+    operation: &'static str,
+    function: &'static str,
+    tensors: &[&Tensor],
+    body: impl FnOnce(&Calling<'_>) -> Result<()>,
+) -> Result<()> {
+    Runtime::with_current(|runtime| {
+        let device = tensors[0].device().cuda_index()?.unwrap_or(DeviceIndex(0));
+        let solver = runtime.extension::<Solver>();
+        let found = solver.library.find(runtime, Cusolver::load, "libcusolver.so", Cusolver::load_from);
+        let library = found.map_err(|reason| LinalgError::Missing { operation, library: "cuSOLVER", reason })?;
+        let mut handles = handles(&solver);
+        let handle = match handles.entry(device) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(place) => place.insert(new_handle(runtime, library, device)?),
+        };
+        let noted = runtime.library_function(function)?;
+        let buffers: Vec<_> = tensors.iter().filter_map(|tensor| tensor.storage().buffer()).collect();
+        runtime.queue_by_library(noted, device, buffers, |stream| {
+            let raw = ptr::with_exposed_provenance_mut(stream.handle);
+            // SAFETY: handle and stream are alive.
+            let set = unsafe { handle.library.cusolverDnSetStream(handle.raw(), raw) };
+            set.map_err(|cause| failed(cause, "handle, stream".to_owned()))?;
+            body(&Calling { library: &handle.library, handle: handle.raw() })
+        })
+    })
+}
+
+fn new_handle(runtime: &Runtime, library: Arc<Cusolver>, device: DeviceIndex) -> Result<Handle> {
+    let raw = runtime.with_library(device, || {
+        let mut raw: cusolverDnHandle_t = ptr::null_mut();
+        // SAFETY: `raw` outlives the call; the device's context is current.
+        let made = unsafe { library.cusolverDnCreate(&mut raw) };
+        made.map_err(|cause| failed(cause, "handle".to_owned()))?;
+        Ok::<_, Error>(raw.expose_provenance())
+    })?;
+    Ok(Handle { raw, library })
+}
+
+/// The library's number of a dtype.
+fn type_of(dtype: DType) -> cudaDataType_t {
+    match dtype {
+        DType::F32 => cudaDataType_t::CUDA_R_32F,
+        DType::F64 => cudaDataType_t::CUDA_R_64F,
+        DType::C64 => cudaDataType_t::CUDA_C_32F,
+        _ => cudaDataType_t::CUDA_C_64F,
+    }
+}
+
+/// Where an element of a tensor lies.
+fn place<T>(tensor: &Tensor, element: i64) -> *mut T {
+    let bytes = usize::try_from(element).unwrap_or(0) * tensor.element_size();
+    ptr::with_exposed_provenance_mut(usize::try_from(tensor.data_ptr()).unwrap_or(0) + bytes)
+}
+
+impl Packed {
+    /// Where a matrix lies.
+    fn at<T>(&self, matrix: i64) -> *mut T {
+        place(&self.tensor, matrix * self.rows * self.columns)
+    }
+
+    fn leading(&self) -> i64 {
+        self.rows.max(1)
+    }
+
+    fn ty(&self) -> cudaDataType_t {
+        type_of(self.tensor.dtype())
+    }
+
+    /// The numbers that say what failed, one for each matrix.
+    fn info(&self) -> Result<Tensor> {
+        Tensor::zeros(&[self.batch], DType::I32, &self.tensor)
+    }
+
+    fn workspace(&self, bytes: usize) -> Result<Tensor> {
+        Tensor::empty(&[i64::try_from(bytes.max(1)).unwrap_or(i64::MAX)], DType::U8, &self.tensor)
+    }
+
+    fn shape(&self) -> String {
+        format!("handle, m {}, n {}, lda {}, {}", self.rows, self.columns, self.leading(), self.tensor.dtype())
+    }
+}
+
+/// How much memory a call needs, on the device and on the host, as a function of the library tells.
+fn needed(
+    operation: &'static str,
+    function: &'static str,
+    packed: &Packed,
+    ask: impl FnOnce(&Calling<'_>, &mut usize, &mut usize) -> std::result::Result<(), CusolverError>,
+) -> Result<(usize, Vec<u8>)> {
+    let (mut device, mut host) = (0, 0);
+    queue(operation, function, &[&packed.tensor], |calling| {
+        ask(calling, &mut device, &mut host).map_err(|cause| failed(cause, packed.shape()))
+    })?;
+    Ok((device, vec![0; host]))
+}
+
+/// Replaces matrices by their lower factors.
+pub(super) fn cholesky(a: &Packed) -> Result<Vec<i32>> {
+    const OPERATION: &str = "linalg.cholesky";
+    let (lower, none, n, ty) = (cublasFillMode_t::CUBLAS_FILL_MODE_LOWER, ptr::null_mut(), a.rows, a.ty());
+    let (bytes, mut host) = needed(OPERATION, "cusolverDnXpotrf_bufferSize", a, |calling, device, host| {
+        let matrix = a.at::<c_void>(0);
+        // SAFETY: the sizes are written to; nothing else is read.
+        unsafe {
+            calling.library.cusolverDnXpotrf_bufferSize(
+                calling.handle,
+                none,
+                lower,
+                n,
+                ty,
+                matrix,
+                a.leading(),
+                ty,
+                device,
+                host,
+            )
+        }
+    })?;
+    let (info, workspace) = (a.info()?, a.workspace(bytes)?);
+    queue(OPERATION, "cusolverDnXpotrf", &[&a.tensor, &info, &workspace], |calling| {
+        (0..a.batch).try_for_each(|at| {
+            let (room, out) = (place(&workspace, 0), place(&info, at));
+            // SAFETY: see the module: matrix, workspace and number are of the sizes given.
+            let queued = unsafe {
+                calling.library.cusolverDnXpotrf(
+                    calling.handle,
+                    none,
+                    lower,
+                    n,
+                    ty,
+                    a.at(at),
+                    a.leading(),
+                    ty,
+                    room,
+                    bytes,
+                    host.as_mut_ptr().cast(),
+                    host.len(),
+                    out,
+                )
+            };
+            queued.map_err(|cause| failed(cause, a.shape()))
+        })
+    })?;
+    info.to_vec::<i32>()
+}
+
+/// Replaces right sides by solutions, and matrices by their factors.
+pub(super) fn solve(a: &Packed, b: &Packed) -> Result<Vec<i32>> {
+    const OPERATION: &str = "linalg.solve";
+    let (none, n, ty, op) = (ptr::null_mut(), a.rows, a.ty(), cublasOperation_t::CUBLAS_OP_N);
+    let (bytes, mut host) = needed(OPERATION, "cusolverDnXgetrf_bufferSize", a, |calling, device, host| {
+        let matrix = a.at::<c_void>(0);
+        // SAFETY: the sizes are written to; nothing else is read.
+        unsafe {
+            calling.library.cusolverDnXgetrf_bufferSize(
+                calling.handle,
+                none,
+                n,
+                n,
+                ty,
+                matrix,
+                a.leading(),
+                ty,
+                device,
+                host,
+            )
+        }
+    })?;
+    let (info, solved, workspace) = (a.info()?, a.info()?, a.workspace(bytes)?);
+    let pivots = Tensor::empty(&[a.batch, n], DType::I64, &a.tensor)?;
+    let tensors = [&a.tensor, &b.tensor, &info, &solved, &workspace, &pivots];
+    queue(OPERATION, "cusolverDnXgetrf", &tensors, |calling| {
+        (0..a.batch).try_for_each(|at| {
+            let (room, swapped, out) = (place(&workspace, 0), place(&pivots, at * n), place(&info, at));
+            // SAFETY: see the module: matrix, pivots, workspace and number are of the sizes given.
+            let queued = unsafe {
+                calling.library.cusolverDnXgetrf(
+                    calling.handle,
+                    none,
+                    n,
+                    n,
+                    ty,
+                    a.at(at),
+                    a.leading(),
+                    swapped,
+                    ty,
+                    room,
+                    bytes,
+                    host.as_mut_ptr().cast(),
+                    host.len(),
+                    out,
+                )
+            };
+            queued.map_err(|cause| failed(cause, a.shape()))?;
+            let out = place(&solved, at);
+            // SAFETY: as above; the right side has as many rows.
+            let queued = unsafe {
+                calling.library.cusolverDnXgetrs(
+                    calling.handle,
+                    none,
+                    op,
+                    n,
+                    b.columns,
+                    ty,
+                    a.at(at),
+                    a.leading(),
+                    swapped,
+                    ty,
+                    b.at(at),
+                    b.leading(),
+                    out,
+                )
+            };
+            queued.map_err(|cause| failed(cause, b.shape()))
+        })
+    })?;
+    info.to_vec::<i32>()
+}
+
+/// Factors of matrices: `Q` with so many columns, and a tensor whose upper triangle is `R`.
+pub(super) fn qr(a: &Packed, wanted: Option<i64>) -> Result<(Option<Packed>, Packed)> {
+    const OPERATION: &str = "linalg.qr";
+    let (none, ty, count) = (ptr::null_mut(), a.ty(), a.rows.min(a.columns));
+    let tau = Tensor::empty(&[a.batch, count.max(1)], a.tensor.dtype(), &a.tensor)?;
+    let (bytes, mut host) = needed(OPERATION, "cusolverDnXgeqrf_bufferSize", a, |calling, device, host| {
+        let (matrix, factors) = (a.at::<c_void>(0), place::<c_void>(&tau, 0));
+        // SAFETY: the sizes are written to; nothing else is read.
+        unsafe {
+            calling.library.cusolverDnXgeqrf_bufferSize(
+                calling.handle,
+                none,
+                a.rows,
+                a.columns,
+                ty,
+                matrix,
+                a.leading(),
+                ty,
+                factors,
+                ty,
+                device,
+                host,
+            )
+        }
+    })?;
+    let (info, workspace) = (a.info()?, a.workspace(bytes)?);
+    queue(OPERATION, "cusolverDnXgeqrf", &[&a.tensor, &tau, &info, &workspace], |calling| {
+        (0..a.batch).try_for_each(|at| {
+            let (factors, room, out) = (place(&tau, at * count), place(&workspace, 0), place(&info, at));
+            // SAFETY: see the module: matrix, factors, workspace and number are of the sizes given.
+            let queued = unsafe {
+                calling.library.cusolverDnXgeqrf(
+                    calling.handle,
+                    none,
+                    a.rows,
+                    a.columns,
+                    ty,
+                    a.at(at),
+                    a.leading(),
+                    ty,
+                    factors,
+                    ty,
+                    room,
+                    bytes,
+                    host.as_mut_ptr().cast(),
+                    host.len(),
+                    out,
+                )
+            };
+            queued.map_err(|cause| failed(cause, a.shape()))
+        })
+    })?;
+    let Some(wanted) = wanted else { return Ok((None, a.clone())) };
+    let q = a.with_columns(a.rows, wanted)?;
+    let shared = wanted.min(a.columns);
+    q.tensor.narrow(1, 0, shared)?.copy_(&a.tensor.narrow(1, 0, shared)?)?;
+    match a.tensor.dtype() {
+        DType::F32 => unitary::<f32>(&q, &tau, count)?,
+        DType::F64 => unitary::<f64>(&q, &tau, count)?,
+        DType::C64 => unitary::<cuComplex>(&q, &tau, count)?,
+        _ => unitary::<cuDoubleComplex>(&q, &tau, count)?,
+    }
+    Ok((Some(q), a.clone()))
+}
+
+/// Sizes, a matrix and its factors, as the library takes them.
+struct Reflectors<T> {
+    sizes: [c_int; 3],
+    matrix: *mut T,
+    leading: c_int,
+    factors: *const T,
+}
+
+/// A type whose unitary matrices the library has functions for.
+trait Reflected: Sized {
+    const NAME: &'static str;
+    /// How many numbers of workspace are needed.
+    ///
+    /// # Safety
+    /// - Handle and matrix are the library's.
+    unsafe fn room(
+        calling: &Calling<'_>,
+        given: &Reflectors<Self>,
+        count: &mut c_int,
+    ) -> std::result::Result<(), CusolverError>;
+    /// Replaces reflectors by the unitary matrix.
+    ///
+    /// # Safety
+    /// - Handle, matrix, factors, workspace and number are of the sizes given.
+    unsafe fn make(
+        calling: &Calling<'_>,
+        given: &Reflectors<Self>,
+        room: (*mut Self, c_int),
+        info: *mut c_int,
+    ) -> std::result::Result<(), CusolverError>;
+}
+
+macro_rules! reflected {
+    ($($ty:ty: $room:ident, $make:ident;)*) => {
+        $(impl Reflected for $ty {
+            const NAME: &'static str = stringify!($make);
+
+            unsafe fn room(calling: &Calling<'_>, given: &Reflectors<Self>, count: &mut c_int) -> std::result::Result<(), CusolverError> {
+                let [m, n, k] = given.sizes;
+                // SAFETY: the caller's promise.
+                unsafe { calling.library.$room(calling.handle, m, n, k, given.matrix, given.leading, given.factors, count) }
+            }
+
+            unsafe fn make(
+                calling: &Calling<'_>,
+                given: &Reflectors<Self>,
+                (room, count): (*mut Self, c_int),
+                info: *mut c_int,
+            ) -> std::result::Result<(), CusolverError> {
+                let [m, n, k] = given.sizes;
+                // SAFETY: the caller's promise.
+                unsafe {
+                    calling.library.$make(
+                        calling.handle, m, n, k, given.matrix, given.leading, given.factors, room, count, info,
+                    )
+                }
+            }
+        })*
+    };
+}
+
+reflected! {
+    f32: cusolverDnSorgqr_bufferSize, cusolverDnSorgqr;
+    f64: cusolverDnDorgqr_bufferSize, cusolverDnDorgqr;
+    cuComplex: cusolverDnCungqr_bufferSize, cusolverDnCungqr;
+    cuDoubleComplex: cusolverDnZungqr_bufferSize, cusolverDnZungqr;
+}
+
+fn unitary<T: Reflected>(q: &Packed, tau: &Tensor, factors: i64) -> Result<()> {
+    const OPERATION: &str = "linalg.qr";
+    let int =
+        |size: i64| c_int::try_from(size).map_err(|_| crate::base::error::invalid("linalg.qr: a matrix is too large"));
+    let (sizes, leading) = ([int(q.rows)?, int(q.columns)?, int(factors.min(q.columns))?], int(q.leading())?);
+    let given = |at: i64| Reflectors::<T> { sizes, matrix: q.at(at), leading, factors: place(tau, at * factors) };
+    let mut count = 0;
+    queue(OPERATION, T::NAME, &[&q.tensor, tau], |calling| {
+        // SAFETY: a number is written to; nothing else is read.
+        unsafe { T::room(calling, &given(0), &mut count) }.map_err(|cause| failed(cause, q.shape()))
+    })?;
+    let info = q.info()?;
+    let workspace = q.workspace(usize::try_from(count).unwrap_or(0) * size_of::<T>())?;
+    queue(OPERATION, T::NAME, &[&q.tensor, tau, &info, &workspace], |calling| {
+        (0..q.batch).try_for_each(|at| {
+            let (room, out) = ((place(&workspace, 0), count), place(&info, at));
+            // SAFETY: see the module: matrix, factors, workspace and number are of the sizes given.
+            unsafe { T::make(calling, &given(at), room, out) }.map_err(|cause| failed(cause, q.shape()))
+        })
+    })
+}
+
+/// Singular values and vectors of matrices that have no fewer rows than columns. The matrices are lost.
+pub(super) fn svd(a: &Packed, values: &Tensor, u: &Packed, v: &Packed) -> Result<Vec<i32>> {
+    const OPERATION: &str = "linalg.svd";
+    let (none, ty, real) = (ptr::null_mut(), a.ty(), type_of(real_of(a.tensor.dtype())));
+    let letter = |all: bool| if all { b'A' } else { b'S' }.cast_signed();
+    let (job_u, job_v) = (letter(u.columns == a.rows), letter(v.rows == a.columns));
+    let (bytes, mut host) = needed(OPERATION, "cusolverDnXgesvd_bufferSize", a, |calling, device, host| {
+        let (matrix, singular) = (a.at::<c_void>(0), place::<c_void>(values, 0));
+        // SAFETY: the sizes are written to; nothing else is read.
+        unsafe {
+            calling.library.cusolverDnXgesvd_bufferSize(
+                calling.handle,
+                none,
+                job_u,
+                job_v,
+                a.rows,
+                a.columns,
+                ty,
+                matrix,
+                a.leading(),
+                real,
+                singular,
+                ty,
+                u.at(0),
+                u.leading(),
+                ty,
+                v.at(0),
+                v.leading(),
+                ty,
+                device,
+                host,
+            )
+        }
+    })?;
+    let (info, workspace) = (a.info()?, a.workspace(bytes)?);
+    let tensors = [&a.tensor, values, &u.tensor, &v.tensor, &info, &workspace];
+    queue(OPERATION, "cusolverDnXgesvd", &tensors, |calling| {
+        (0..a.batch).try_for_each(|at| {
+            let (singular, room, out) = (place(values, at * a.columns), place(&workspace, 0), place(&info, at));
+            // SAFETY: see the module: matrices, values, workspace and number are of the sizes given.
+            let queued = unsafe {
+                calling.library.cusolverDnXgesvd(
+                    calling.handle,
+                    none,
+                    job_u,
+                    job_v,
+                    a.rows,
+                    a.columns,
+                    ty,
+                    a.at(at),
+                    a.leading(),
+                    real,
+                    singular,
+                    ty,
+                    u.at(at),
+                    u.leading(),
+                    ty,
+                    v.at(at),
+                    v.leading(),
+                    ty,
+                    room,
+                    bytes,
+                    host.as_mut_ptr().cast(),
+                    host.len(),
+                    out,
+                )
+            };
+            queued.map_err(|cause| failed(cause, a.shape()))
+        })
+    })?;
+    info.to_vec::<i32>()
+}
