@@ -465,7 +465,8 @@ fn switches_and_what_can_be_used() -> Result<()> {
         assert!(error.starts_with("No available kernel. Aborting execution."), "{error}");
     }
     assert_eq!(SdpKernels::current(), SdpKernels::default());
-    let (set_flash, flash): (fn(bool), fn() -> bool) = (attention::enable_flash_sdp, attention::flash_sdp_enabled);
+    let set_flash: fn(bool) = attention::enable_flash_sdp;
+    let flash: fn() -> bool = attention::flash_sdp_enabled;
     for (set, get) in [
         (set_flash, flash),
         (attention::enable_mem_efficient_sdp, attention::mem_efficient_sdp_enabled),
