@@ -50,22 +50,18 @@ const DEVICES: usize = 128;
 /// Whether the tuner may be on for the current runtime. While it is on for none this is one atomic load.
 #[inline]
 pub(crate) fn may_be_enabled() -> bool {
-    ENABLED.load(Ordering::Relaxed) != 0 && is_enabled_here()
+    let count = ENABLED.load(Ordering::Relaxed);
+    count != 0 && (count & UNASKED == 0 || is_enabled_by_environment())
 }
 
+/// Asks the environment, the first time.
 #[cold]
-fn is_enabled_here() -> bool {
-    if ENABLED.load(Ordering::Relaxed) & UNASKED != 0 {
-        let environment = ENVIRONMENT.get_or_init(Environment::of_process);
-        // What it switches on stays on, whatever the contexts do.
-        let count = u32::from(environment.enables());
-        let ask = |old: u32| (old & UNASKED != 0).then_some((old & !UNASKED) + count);
-        let _ = ENABLED.fetch_update(Ordering::Relaxed, Ordering::Relaxed, ask);
-        if ENABLED.load(Ordering::Relaxed) == 0 {
-            return false;
-        }
-    }
-    Runtime::with_current(|runtime| Context::of(runtime).is_enabled())
+fn is_enabled_by_environment() -> bool {
+    // What it switches on stays on, whatever the contexts do.
+    let count = u32::from(ENVIRONMENT.get_or_init(Environment::of_process).enables());
+    let ask = |old: u32| (old & UNASKED != 0).then_some((old & !UNASKED) + count);
+    let _ = ENABLED.fetch_update(Ordering::Relaxed, Ordering::Relaxed, ask);
+    ENABLED.load(Ordering::Relaxed) != 0
 }
 
 /// What the product does: the candidate that is known or found to be the fastest, or the default for `None`.
