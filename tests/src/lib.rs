@@ -4,6 +4,8 @@
 //! Unsafe code is in `replay::interpose` and `kernels::device` only, which say why.
 
 #[forbid(unsafe_code)]
+pub mod attention;
+#[forbid(unsafe_code)]
 pub mod common;
 #[forbid(unsafe_code)]
 pub mod conformance;

@@ -1,7 +1,8 @@
 """Compiles CUDA C++ to PTX with NVRTC: `compile.py LIBRARIES HEADERS ARCHITECTURE TARGET [--OPTION...] SOURCE...`.
 
 LIBRARIES is the folder of libnvrtc, HEADERS that of cuda_fp16.h; options go to NVRTC as they are. Each SOURCE `name.cu`
-becomes `TARGET/name.ptx`; one whose first line is `// needs N` is left out for architectures below N.
+becomes `TARGET/name.ptx`; one whose first line is `// needs N` is left out for architectures below N. An ARCHITECTURE may
+end with a letter, as `90a`.
 """
 
 import ctypes
@@ -48,7 +49,7 @@ def main():
     pathlib.Path(target).mkdir(parents=True, exist_ok=True)
     for source in map(pathlib.Path, sources):
         needs = re.match(r"// needs (\d+)", source.read_text())
-        if needs and int(architecture) < int(needs[1]):
+        if needs and int(re.match(r"\d+", architecture)[0]) < int(needs[1]):
             continue
         (pathlib.Path(target) / source.with_suffix(".ptx").name).write_bytes(compile_one(library, source, options))
 

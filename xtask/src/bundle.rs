@@ -15,7 +15,7 @@ use crate::test::DEMO_TRACE;
 
 /// Programs that are packed beside the benches: those that say something on a real GPU.
 const PROGRAMS: &[&str] =
-    &["conformance", "cuda_kernels", "demo", "03_failures", "04_overlap", "05_replay", "ipc", SIMULATED];
+    &["attention", "conformance", "cuda_kernels", "demo", "03_failures", "04_overlap", "05_replay", "ipc", SIMULATED];
 
 /// A pack larger than this is a mistake.
 const BYTES_MAX: u64 = 60 << 20;

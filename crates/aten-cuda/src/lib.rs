@@ -27,6 +27,7 @@
 //! - `random`: generators and what is drawn from them
 //! - `ops`: the operations, a file or folder for each family
 //! - `blas`: products of matrices by libraries and by kernels of our own
+//! - `attention`: attention, by one kernel or made of operations
 //! - `interop`: tensors of other libraries and files
 //! - `graphed`: functions of tensors that are captured and replayed
 //!
@@ -37,6 +38,7 @@
 #![deny(unsafe_code)]
 #![expect(clippy::wildcard_enum_match_arm, reason = "an operation treats a few dtypes on their own and the rest alike")]
 
+pub mod attention;
 mod base;
 pub mod blas;
 mod graphed;
@@ -54,12 +56,16 @@ pub use base::error::{Error, LibraryError, OperationError, Result, Step, TensorE
 pub use base::promotion::{promote_types, result_type};
 pub use base::random_error::RandomError;
 pub use base::scalar::Scalar;
+pub use base::tune_error::{RejectedResults, TuneError};
+pub use blas::tune::api as tunable;
 pub use c10_core::{Device, DeviceArg};
 pub use graphed::{BackwardFn, ForwardFn, Graphable, GraphedTensors, Pass};
 pub use half::{bf16, f16};
 pub use interop::dlpack;
 #[cfg(feature = "safetensors")]
 pub use interop::safetensors;
+#[doc(hidden)]
+pub use launch::own_products;
 pub use launch::{ARCHITECTURES, KernelText, kernel_texts, kernel_texts_for};
 pub use num_complex::{Complex32, Complex64};
 pub use ops::{CrossEntropy, Dim, LossReduction, Operation, Reduction, reductions, scans, table};

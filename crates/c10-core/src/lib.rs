@@ -67,7 +67,7 @@ pub use api::green_context::GreenContext;
 pub use api::guard::{MultiStreamGuard, StreamGuard};
 pub use api::ipc::{Ipc, SharedBuffer};
 pub use api::launch::{
-    Arg, DetachedKernel, Dim3, Kernel, KernelAttributes, LaunchBuilder, LaunchConfig, Module, PreparedLaunch,
+    Arg, DetachedKernel, Dim3, Kernel, KernelAttributes, LaunchBuilder, LaunchConfig, Module, PreparedLaunch, TensorMap,
 };
 pub use api::library::{LibraryFunction, LibrarySource, LibraryStream};
 pub use api::mem_pool::{MemPool, MemPoolGuard, MemPoolOptions, MemPools};
@@ -98,6 +98,7 @@ pub use base::ids::{PoolId, StreamId};
 pub use base::loading::ModuleLoading;
 pub use base::pointer::{PointerInfo, PointerKind};
 pub use base::stat::{NestedStat, Stat};
+pub use base::tensor_map::{TensorMapDim, TensorMapElement, TensorMapLayout};
 pub use base::uuid::Uuid;
 pub use base::visible::{VisibleDevices, transform_uuid_to_ordinals};
 pub use base::warning::warn;

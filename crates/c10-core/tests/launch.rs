@@ -9,7 +9,8 @@ mod common;
 
 use c10_core::{
     Arg, CUDAGraph, CaptureMode, DeviceBuffer, DeviceIndex, Error, Event, EventOptions, Kernel, LaunchConfig,
-    LaunchErrorKind, MemoryError, Module, ModuleError, Result, Stream,
+    LaunchErrorKind, MemoryError, Module, ModuleError, Result, Stream, TensorMap, TensorMapDim, TensorMapElement,
+    TensorMapLayout,
 };
 use common::{DEVICE, Rig, config, fail_each_call, rig};
 
@@ -444,4 +445,20 @@ fn a_launch_in_steps_is_a_launch() {
     // SAFETY: it is refused.
     let refused = launch(&|builder| unsafe { builder.block(0).shared(16).launch() }, Some(&stream)).unwrap_err();
     assert!(matches!(refused, Error::Launch(_)), "{refused}");
+}
+
+#[test]
+fn a_tensor_map_stays_inside_its_range() {
+    let rig = rig();
+    let buffer = words(&rig, &rig.stream());
+    let dims = [TensorMapDim { size: 8, step: 0, tile: 8 }, TensorMapDim { size: 4, step: 32, tile: 4 }];
+    let layout = TensorMapLayout { element: TensorMapElement::F32, dims: &dims };
+    let refused = TensorMap::new(&buffer, 0..127, &layout).unwrap_err();
+    assert!(matches!(refused, Error::Memory(MemoryError::OutOfRange { offset: 0, bytes: 128, len: 127 })), "{refused}");
+    let beyond = buffer.len()..buffer.len() + 128;
+    assert!(matches!(TensorMap::new(&buffer, beyond, &layout), Err(Error::Memory(MemoryError::OutOfRange { .. }))));
+    // The simulated driver makes none, and says so.
+    assert!(!TensorMap::is_available(&rig.runtime, DEVICE).unwrap());
+    let missing = TensorMap::new(&buffer, 0..128, &layout).unwrap_err();
+    assert!(missing.to_string().contains("cuTensorMapEncodeTiled"), "{missing}");
 }

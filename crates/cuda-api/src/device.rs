@@ -2,6 +2,7 @@
 
 use c10_core::{DeviceError, Error, Result};
 
+pub use aten_cuda::blas::{clear_cublas_workspaces, current_blas_handle};
 pub use c10_core::{
     Cudart, Device, DeviceArg, DeviceGuard, DeviceIndex, DeviceOf, DeviceProperties, DeviceType, Devices, Ipc, Runtime,
     RuntimeGuard, SyncDebug, SyncDebugMode, Telemetry, Uuid, check_error, cudaStatus,

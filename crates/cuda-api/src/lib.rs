@@ -31,7 +31,7 @@
 //! The modules are those of torch, one for each page of its documentation: [`mod@device`], [`streams`], [`memory`],
 //! [`graphs`], [`green_contexts`]. Beside them [`buffers`] has untyped memory, and [`kernels`] what launches code. As in
 //! torch, what they have is at the root, too. The types are `c10-core`'s own. Names of `torch` itself, tensors above all,
-//! are in [`torch`].
+//! are in [`torch`], and those of `torch.cuda.tunable`, as there, in a module of that name alone ([`tunable`]).
 //!
 //! # Invariants
 //! No unsafe code and no state: everything is kept by [`Runtime::current`], which is the process-wide runtime unless
@@ -40,6 +40,7 @@
 #![forbid(unsafe_code)]
 
 mod arch;
+pub mod backends;
 pub mod buffers;
 pub mod device;
 pub mod graphs;
@@ -55,6 +56,7 @@ pub mod streams;
 mod summary;
 pub mod tensors;
 pub mod torch;
+pub mod tunable;
 mod visibility;
 
 pub use buffers::*;

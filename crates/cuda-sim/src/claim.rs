@@ -182,7 +182,7 @@ macro_rules! plain_values {
 }
 
 plain_values! {
-    i32, i64, u8, u16, u32, u64, usize,
+    i8, i32, i64, u8, u16, u32, u64, usize, f64,
     cuda_sys::CUresult,
     cuda_sys::driver::types::CUdevice_attribute,
     cuda_sys::driver::types::CUlimit,
@@ -208,6 +208,7 @@ plain_values! {
     cuda_sys::driver::types::CUipcMemHandle,
     cuda_sys::driver::types::CUipcEventHandle,
     cuda_sys::cublas::types::cublasAtomicsMode_t,
+    cuda_sys::cublas::types::cublasFillMode_t,
     cuda_sys::cublas::types::cublasComputeType_t,
     cuda_sys::cublas::types::cublasGemmAlgo_t,
     cuda_sys::cublas::types::cublasMath_t,
@@ -220,6 +221,9 @@ plain_values! {
     cuda_sys::cublaslt::types::cublasLtMatmulDescAttributes_t,
     cuda_sys::cublaslt::types::cublasLtMatmulPreferenceAttributes_t,
     cuda_sys::cublaslt::types::cublasLtMatrixLayoutAttribute_t,
+    cuda_sys::cufft::types::cufftType_t,
+    cuda_sys::cusolver::types::cusolverDeterministicMode_t,
+    cuda_sys::cusolver::types::cusolverEigMode_t,
     cuda_sys::nvml::types::nvmlTemperatureSensors_t,
     cuda_sys::nvml::types::nvmlClockType_t,
 }

@@ -374,7 +374,7 @@ pub struct Fault {
     pub call: &'static str,
     /// Which call of that function fails, counted from 1 at the moment the fault is injected.
     pub occurrence: u64,
-    /// What it answers; for a function of NVML or cuBLAS its own code of that number.
+    /// What it answers; for a function of another library its own code of that number.
     pub code: CUresult,
 }
 
@@ -384,7 +384,15 @@ impl Fault {
         let mut parts = text.split(':');
         let (symbol, occurrence, code) = (parts.next()?, parts.next()?, parts.next()?);
         let driver = crate::EXPORTS.iter().map(|export| export.symbol);
-        let call = driver.chain(crate::NVML_EXPORTS.iter().copied()).find(|known| *known == symbol)?;
+        let libraries = [
+            crate::NVML_EXPORTS,
+            crate::CUBLAS_EXPORTS,
+            crate::CUBLASLT_EXPORTS,
+            crate::CUSOLVER_EXPORTS,
+            crate::CUFFT_EXPORTS,
+        ];
+        let others = libraries.into_iter().flatten().copied();
+        let call = driver.chain(others).find(|known| *known == symbol)?;
         Some(Self { call, occurrence: occurrence.parse().ok()?, code: CUresult(code.parse().ok()?) })
     }
 }
@@ -402,7 +410,7 @@ mod tests {
                 "CUDA_SIM_MEMORY" => "1073741824",
                 "CUDA_SIM_STRICT" | "CUDA_LAUNCH_BLOCKING" => "1",
                 "CUDA_MODULE_LOADING" => "EAGER",
-                "CUDA_SIM_FAULTS" => "cuMemAlloc_v2:3:2, nvmlInit_v2:1:999",
+                "CUDA_SIM_FAULTS" => "cuMemAlloc_v2:3:2, nvmlInit_v2:1:999, cublasGemmEx:2:13",
                 "CUDA_SIM_PROCESSES" => "77:1024, 78:0",
                 _ => return None,
             };
@@ -417,6 +425,7 @@ mod tests {
             .eager_loading(true)
             .fault(Fault { call: "cuMemAlloc_v2", occurrence: 3, code: CUresult::CUDA_ERROR_OUT_OF_MEMORY })
             .fault(Fault { call: "nvmlInit_v2", occurrence: 1, code: CUresult::CUDA_ERROR_UNKNOWN })
+            .fault(Fault { call: "cublasGemmEx", occurrence: 2, code: CUresult(13) })
             .other_process(77, 1024)
             .other_process(78, 0);
         assert_eq!(config, Ok(expected));

@@ -2,8 +2,8 @@
 //!
 //! A [`Machine`] has devices, memory with real contents, streams, events and a clock of its own. Programs reach it as
 //! they reach the real driver: through a table of C functions ([`driver`]), or through the shared object that
-//! `libcuda-sim` makes of the same functions. NVML shows the same machine ([`nvml()`], `libnvml-sim`); cuBLAS and cuBLASLt
-//! work on it ([`cublas()`], [`cublaslt()`], `libcublas-sim`).
+//! `libcuda-sim` makes of the same functions. NVML shows the same machine ([`nvml()`], `libnvml-sim`); cuBLAS, cuBLASLt,
+//! cuSOLVER and cuFFT work on it ([`cublas()`], [`cublaslt()`], [`cusolver()`], [`cufft()`], `libcublas-sim`).
 //!
 //! ```
 //! use cuda_sim::{Config, Machine};
@@ -29,7 +29,8 @@
 //! an error in strict mode ([`Config::strict`]). Any call can be made to fail ([`Machine::inject`]).
 //!
 //! # What is not simulated
-//! - Of cuBLAS and cuBLASLt what their module lists: it answers `NOT_SUPPORTED`, or the function is not there.
+//! - Of cuBLAS, cuBLASLt, cuSOLVER and cuFFT what `docs/simulator.md` lists: it answers that it is not supported, or the
+//!   function is not there.
 //! - Machine code, and the instructions that `docs/ptx.md` lists as not supported: asking for such a kernel answers an error.
 //!   Registers that functions and occupancy tell are an estimate.
 //! - Clusters of blocks, and cooperative launches on several devices.
@@ -43,7 +44,7 @@
 //! - A copy from pageable memory is done when its call returns; the driver promises only that the source was read.
 //!
 //! # Safety
-//! Unsafe code is in few places: `abi`, `blas` and `nvml` (the C functions), `claim` (the caller's pointers), `host_work` (the
+//! Unsafe code is in few places: `abi`, `blas`, `solver`, `fft` and `nvml` (the C functions), `claim` (the caller's pointers), `host_work` (the
 //! program's functions) and `model::memory::bytes` (the bytes of simulated memory). Each says what it relies on.
 
 mod abi;
@@ -56,28 +57,34 @@ mod config;
 mod door;
 mod export;
 mod exports;
+mod fft;
 mod host_threads;
 mod host_work;
 mod machine;
 mod model;
 mod nvml;
 mod report;
+mod solver;
+mod toolkit;
 mod unpack;
 
 pub use abi::{EXPORTS, driver, functions};
-pub use blas::{
-    CUBLAS_EXPORTS, CUBLAS_VERSION, CUBLASLT_EXPORTS, LibraryCall, cublas, cublas_without, cublaslt, cublaslt_without,
-};
+pub use blas::{CUBLAS_EXPORTS, CUBLAS_VERSION, CUBLASLT_EXPORTS, cublas, cublas_without, cublaslt, cublaslt_without};
 pub use config::{Config, ConfigError, Fault, KernelChecks};
 pub use export::{Export, Needs};
+pub use fft::{CUFFT_EXPORTS, CUFFT_VERSION, cufft, cufft_without};
 pub use machine::{Bound, Machine};
 pub use nvml::{NVML_EXPORTS, nvml, nvml_functions, nvml_without};
 pub use report::{LiveHandles, Report, ReportKind};
+pub use solver::{CUSOLVER_EXPORTS, CUSOLVER_VERSION, cusolver, cusolver_without};
+pub use toolkit::LibraryCall;
 
 /// The C functions one by one, for a shared object that exports them under their own names.
 #[doc(hidden)]
 pub mod c {
     pub use crate::abi::functions::*;
     pub use crate::blas::functions::*;
+    pub use crate::fft::functions::*;
     pub use crate::nvml::functions::*;
+    pub use crate::solver::functions::*;
 }

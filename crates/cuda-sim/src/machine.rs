@@ -12,13 +12,13 @@ use std::time::Duration;
 
 use cuda_sys::CUresult;
 
-use crate::blas::LibraryCall;
 use crate::call::Call;
 use crate::config::{Config, ConfigError, Fault};
 use crate::host_threads::HostThreads;
 use crate::model::memory::bytes;
 use crate::model::{DueHostWork, HostWork, State};
 use crate::report::{LiveHandles, Report};
+use crate::toolkit::LibraryCall;
 
 /// How often the pump of the default machine looks for work to finish.
 const PUMP_INTERVAL: Duration = Duration::from_millis(1);
@@ -195,16 +195,16 @@ impl Machine {
         self.lock().calls().iter().map(|(&(symbol, code), &count)| (symbol, CUresult(code), count)).collect()
     }
 
-    /// The calls made to cuBLAS and cuBLASLt, in order; of very many, the last ones.
+    /// The calls made to cuBLAS, cuBLASLt, cuSOLVER and cuFFT, in order; of very many, the last ones.
     #[must_use]
     pub fn library_calls(&self) -> Vec<LibraryCall> {
-        self.lock().blas.record.all()
+        self.lock().library_record.all()
     }
 
     /// As [`Machine::library_calls`], and forgets them.
     #[must_use]
     pub fn take_library_calls(&self) -> Vec<LibraryCall> {
-        self.lock().blas.record.take()
+        self.lock().library_record.take()
     }
 
     /// What exists on the machine right now.

@@ -95,8 +95,8 @@ pub struct LiveHandles {
     pub reservations: usize,
     /// Memory pools that the program made.
     pub pools: usize,
-    /// Handles of cuBLAS and cuBLASLt.
-    pub blas_handles: usize,
+    /// Handles and plans of cuBLAS, cuBLASLt, cuSOLVER and cuFFT.
+    pub library_handles: usize,
     /// Queued operations that have not finished.
     pub pending: usize,
 }

@@ -173,6 +173,51 @@ fn a_beta_of_zero_does_not_read_and_an_alpha_of_zero_does_not_multiply() {
     assert_eq!(blas.read(c, 4), [0.0; 4]);
 }
 
+#[test]
+fn a_batch_by_addresses_and_factors_of_the_device_are_read_when_it_runs() {
+    let blas = Blas::new(Config::default());
+    let (a, b, c) = (blas.floats(&[2.0, 3.0]), blas.floats(&[5.0, 7.0]), blas.floats(&[0.0; 2]));
+    let factors = blas.floats(&[0.5, 0.0]);
+    let array = |addresses: [u64; 2]| {
+        let array = blas.rig.alloc(16);
+        blas.rig.write(array, &addresses.iter().flat_map(|address| address.to_le_bytes()).collect::<Vec<u8>>());
+        array
+    };
+    // The second product has the factors of the first one in the other order.
+    let (left, right, results) = (array([a, a + 4]), array([b + 4, b]), array([c, c + 4]));
+    let mode = cublasPointerMode_t::CUBLAS_POINTER_MODE_DEVICE;
+    blas!(blas.cublas, cublasSetPointerMode_v2(blas.handle, mode)).expect("a mode");
+    let single = Type::CUDA_R_32F;
+    blas!(
+        blas.cublas,
+        cublasGemmBatchedEx(
+            blas.handle,
+            N,
+            N,
+            1,
+            1,
+            1,
+            at(factors),
+            at(left),
+            single,
+            1,
+            at(right),
+            single,
+            1,
+            at(factors + 4),
+            at(results),
+            single,
+            1,
+            2,
+            cublasComputeType_t::CUBLAS_COMPUTE_32F,
+            cublasGemmAlgo_t::CUBLAS_GEMM_DEFAULT
+        )
+    )
+    .expect("a batch");
+    assert_eq!(blas.read(c, 2), [7.0, 7.5]);
+    assert_eq!(blas.reports(), []);
+}
+
 /// A product of one number of each kind: bytes of the factors and of the result.
 fn one_by_one(
     blas: &Blas,
@@ -479,7 +524,7 @@ fn calls_are_recorded_and_can_be_made_to_fail() {
     let one = 1.0_f32;
     let missing = blas!(lacking, cublasSgemm_v2(blas.handle, N, N, 2, 2, 2, &one, at(a), 2, at(a), 2, &one, at(c), 2));
     assert!(matches!(missing, Err(CublasError::Missing(_))));
-    assert_eq!(blas.rig.machine.live().blas_handles, 1);
+    assert_eq!(blas.rig.machine.live().library_handles, 1);
 }
 
 /// Descriptors of a product by cuBLASLt.

@@ -1,4 +1,4 @@
-//! cuBLAS and cuBLASLt of the simulated machine as a shared object, under the names of the real ones.
+//! cuBLAS, cuBLASLt, cuSOLVER and cuFFT of the simulated machine as one shared object, under the names of the real ones.
 //!
 //! A process that has the simulated driver's shared object loaded works on that driver's machine: the object has the same
 //! functions, and calls are passed on to it. In other processes a machine of this object's own answers, which has no
@@ -15,7 +15,9 @@ use std::sync::OnceLock;
 
 use cuda_sys::cublas::types::*;
 use cuda_sys::cublaslt::types::*;
-use cuda_sys::{cublas, cublaslt};
+use cuda_sys::cufft::types::*;
+use cuda_sys::cusolver::types::*;
+use cuda_sys::{cublas, cublaslt, cufft, cusolver};
 
 /// The functions of the simulated driver, once it is loaded.
 static DRIVER: OnceLock<Functions> = OnceLock::new();
@@ -23,6 +25,8 @@ static DRIVER: OnceLock<Functions> = OnceLock::new();
 struct Functions {
     cublas: cublas::Functions,
     cublaslt: cublaslt::Functions,
+    cusolver: cusolver::Functions,
+    cufft: cufft::Functions,
 }
 
 /// The functions to pass calls on to; `None` while the simulated driver is not loaded.
@@ -37,7 +41,11 @@ fn driver() -> Option<&'static Functions> {
         let cublas = unsafe { cublas::Functions::resolve(|info| symbol(library, info.symbol)) };
         // SAFETY: as above.
         let cublaslt = unsafe { cublaslt::Functions::resolve(|info| symbol(library, info.symbol)) };
-        Functions { cublas, cublaslt }
+        // SAFETY: as above.
+        let cusolver = unsafe { cusolver::Functions::resolve(|info| symbol(library, info.symbol)) };
+        // SAFETY: as above.
+        let cufft = unsafe { cufft::Functions::resolve(|info| symbol(library, info.symbol)) };
+        Functions { cublas, cublaslt, cusolver, cufft }
     }))
 }
 
@@ -54,7 +62,7 @@ fn symbol(library: NonNull<c_void>, name: &str) -> Option<NonNull<c_void>> {
 }
 
 macro_rules! export_functions {
-    ($library:ident: $($symbol:ident ($($argument:ident : $type:ty),*) => $area:ident :: $model:ident;)*) => {
+    ($library:ident $status:ident: $($symbol:ident ($($argument:ident : $type:ty),*) => $area:ident :: $model:ident;)*) => {
         $(
             #[doc = concat!("`", stringify!($symbol), "` of the simulated machine.")]
             ///
@@ -62,7 +70,7 @@ macro_rules! export_functions {
             /// - The duties of the C function.
             #[unsafe(no_mangle)]
             #[allow(non_snake_case, clippy::too_many_arguments, reason = "as the C function has it")]
-            pub unsafe extern "C" fn $symbol($($argument: $type),*) -> cublasStatus_t {
+            pub unsafe extern "C" fn $symbol($($argument: $type),*) -> $status {
                 if let Some(function) = driver().and_then(|functions| functions.$library.$symbol) {
                     // SAFETY: the caller keeps the duties of the C function, which are those of the one called.
                     return unsafe { function($($argument),*) };
@@ -75,15 +83,25 @@ macro_rules! export_functions {
 }
 
 macro_rules! export_cublas {
-    ($($functions:tt)*) => { export_functions! { cublas: $($functions)* } };
+    ($($functions:tt)*) => { export_functions! { cublas cublasStatus_t: $($functions)* } };
 }
 
 macro_rules! export_cublaslt {
-    ($($functions:tt)*) => { export_functions! { cublaslt: $($functions)* } };
+    ($($functions:tt)*) => { export_functions! { cublaslt cublasStatus_t: $($functions)* } };
+}
+
+macro_rules! export_cusolver {
+    ($($functions:tt)*) => { export_functions! { cusolver cusolverStatus_t: $($functions)* } };
+}
+
+macro_rules! export_cufft {
+    ($($functions:tt)*) => { export_functions! { cufft cufftResult: $($functions)* } };
 }
 
 cuda_sim::for_each_cublas_export!(export_cublas);
 cuda_sim::for_each_cublaslt_export!(export_cublaslt);
+cuda_sim::for_each_cusolver_export!(export_cusolver);
+cuda_sim::for_each_cufft_export!(export_cufft);
 
 macro_rules! export_values {
     ($($symbol:ident ($($argument:ident : $type:ty),*) -> $output:ty;)*) => {

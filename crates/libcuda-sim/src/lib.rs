@@ -5,7 +5,7 @@
 //! `CUDA_SIM_MEMORY`, `CUDA_SIM_STRICT`, `CUDA_SIM_LATE_EVENTS`, `CUDA_SIM_FAULTS`, `CUDA_SIM_PROCESSES`,
 //! `CUDA_LAUNCH_BLOCKING`. There is no code of its own here: each symbol passes its call on to the function of the same name in `cuda-sim`.
 //!
-//! The functions of NVML, cuBLAS and cuBLASLt are exported as well, so that `libnvml-sim` and `libcublas-sim` can work on
+//! The functions of NVML, cuBLAS, cuBLASLt, cuSOLVER and cuFFT are exported as well, so that `libnvml-sim` and `libcublas-sim` can work on
 //! the same machine.
 //!
 //! # Safety
@@ -18,6 +18,8 @@ use std::ffi::c_char;
 use cuda_sys::CUresult;
 use cuda_sys::cublas::types::*;
 use cuda_sys::cublaslt::types::*;
+use cuda_sys::cufft::types::*;
+use cuda_sys::cusolver::types::*;
 use cuda_sys::driver::types::*;
 use cuda_sys::nvml::types::*;
 
@@ -65,8 +67,8 @@ pub extern "C" fn nvmlErrorString(result: nvmlReturn_t) -> *const c_char {
     cuda_sim::c::nvmlErrorString(result)
 }
 
-macro_rules! export_blas {
-    ($($symbol:ident ($($argument:ident : $type:ty),*) => $area:ident :: $model:ident;)*) => {
+macro_rules! export_library {
+    ($status:ty: $($symbol:ident ($($argument:ident : $type:ty),*) => $area:ident :: $model:ident;)*) => {
         $(
             #[doc = concat!("`", stringify!($symbol), "` of the simulated machine.")]
             ///
@@ -74,7 +76,7 @@ macro_rules! export_blas {
             /// - The duties of the C function.
             #[unsafe(no_mangle)]
             #[allow(non_snake_case, clippy::too_many_arguments, reason = "as the C function has it")]
-            pub unsafe extern "C" fn $symbol($($argument: $type),*) -> cublasStatus_t {
+            pub unsafe extern "C" fn $symbol($($argument: $type),*) -> $status {
                 // SAFETY: the caller keeps the duties of the C function, which are those of the one called.
                 unsafe { cuda_sim::c::$symbol($($argument),*) }
             }
@@ -82,5 +84,19 @@ macro_rules! export_blas {
     };
 }
 
+macro_rules! export_blas {
+    ($($functions:tt)*) => { export_library! { cublasStatus_t: $($functions)* } };
+}
+
+macro_rules! export_solver {
+    ($($functions:tt)*) => { export_library! { cusolverStatus_t: $($functions)* } };
+}
+
+macro_rules! export_fft {
+    ($($functions:tt)*) => { export_library! { cufftResult: $($functions)* } };
+}
+
 cuda_sim::for_each_cublas_export!(export_blas);
 cuda_sim::for_each_cublaslt_export!(export_blas);
+cuda_sim::for_each_cusolver_export!(export_solver);
+cuda_sim::for_each_cufft_export!(export_fft);

@@ -20,7 +20,7 @@ pub fn leftovers(machine: &Machine) -> Vec<String> {
         memory_handles,
         reservations,
         pools,
-        blas_handles,
+        library_handles,
         ..
     } = machine.live();
     let counts = [
@@ -38,7 +38,7 @@ pub fn leftovers(machine: &Machine) -> Vec<String> {
         ("memory handles", memory_handles),
         ("reservations", reservations),
         ("pools", pools),
-        ("handles of cuBLAS", blas_handles),
+        ("handles of libraries", library_handles),
     ];
     counts.into_iter().filter(|&(_, count)| count != 0).map(|(what, count)| format!("{count} {what}")).collect()
 }

@@ -4,6 +4,7 @@ mod allocator;
 mod config;
 mod driver;
 mod ptx;
+mod results;
 mod text;
 
 use crate::mutate::Style;
@@ -28,6 +29,7 @@ pub const BODIES: &[Body] = &[
     Body { name: "allocator", style: Style::Bytes, run: allocator::run },
     Body { name: "config", style: Style::Bytes, run: config::run },
     Body { name: "text", style: Style::Bytes, run: text::run },
+    Body { name: "results", style: Style::Lines, run: results::run },
     Body { name: "ptx", style: Style::Lines, run: ptx::run_text },
 ];
 

@@ -19,7 +19,7 @@ const PART: u32 = 3;
 /// A text cannot be made, or the assembler refuses one.
 pub(super) fn assemble(all: bool, requirements: &Path) -> Result<()> {
     let folder = texts::written("every", &["--every"])?;
-    let assembler = Assembler::of(requirements)?;
+    let assembler = Assembler::of(requirements, "80")?;
     let done = shell::target_dir().join("kernels/assembled");
     std::fs::create_dir_all(&done).map_err(|error| format!("cannot create {}: {error}", done.display()))?;
     let mut taken = Vec::new();
@@ -66,7 +66,7 @@ fn assemble_one(text: &Path, architecture: u32, assembler: &Assembler, done: &Pa
         return Ok(());
     }
     let image = mark.with_extension("part");
-    assembler.assemble(text, architecture, &image)?;
+    assembler.assemble(text, &architecture.to_string(), &image)?;
     // The machine code is of no use; that there was some is noted.
     std::fs::write(&mark, "").map_err(|error| format!("cannot write {}: {error}", mark.display()))?;
     std::fs::remove_file(&image).map_err(|error| format!("cannot remove {}: {error}", image.display()))

@@ -2,17 +2,23 @@
 //!
 //! The texts are committed, so that building needs no compiler of NVIDIA's. They are compiled for compute capability 7.5,
 //! or for what their first line asks for (`// needs 80`), and say the language version of CUDA 11.8, whose assembler must
-//! accept them: the oldest driver that is supported reads no later version.
+//! accept them: the oldest driver that is supported reads no later version. Texts for one architecture alone
+//! (`// needs 90a`) say the version that brought its instructions, that of CUDA 12.0: on older drivers other kernels serve.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use super::texts::Assembler;
 use crate::shell::{self, Result};
 use crate::wheels;
 
-/// The architecture of texts that ask for no other, and the version of the language that all say.
-const ARCHITECTURE: u32 = 75;
-const VERSION: &str = ".version 7.8";
+/// The architecture of texts that ask for no other.
+const ARCHITECTURE: &str = "75";
+
+/// The version of the language that a text for an architecture says.
+fn version(architecture: &str) -> &'static str {
+    if architecture.ends_with('a') { ".version 8.0" } else { ".version 7.8" }
+}
 
 /// A folder of sources, and what NVRTC is told besides.
 struct Library {
@@ -69,46 +75,43 @@ fn compiled(library: &Library, sources: &[PathBuf], script: &Path, requirements:
     let folder = shell::target_dir().join("kernels").join(format!("library-{key:016x}"));
     wheels::made(&folder, |folder| {
         let unpacked = wheels::unpacked(requirements, "kernels")?;
-        let mut architectures: Vec<u32> = sources.iter().map(|source| architecture(source)).collect::<Result<_>>()?;
+        let mut architectures: Vec<String> =
+            sources.iter().map(|source| architecture(source)).collect::<Result<_>>()?;
         architectures.sort_unstable();
         architectures.dedup();
-        for wanted in architectures {
-            let of_it = sources.iter().filter(|source| architecture(source).is_ok_and(|own| own == wanted));
+        for wanted in &architectures {
+            let of_it = sources.iter().filter(|source| architecture(source).is_ok_and(|own| own == *wanted));
             let mut command = Command::new("python3");
             command.arg(script).arg(unpacked.join("nvidia/cu13/lib")).arg(unpacked.join("nvidia/cu13/include"));
-            command.arg(wanted.to_string()).arg(folder).args(library.options);
+            command.arg(wanted).arg(folder).args(library.options);
             shell::run(command.args(of_it))?;
         }
-        let assembler = unpacked.join("nvidia/cuda_nvcc/bin/ptxas");
-        sources.iter().try_for_each(|source| finish(folder, source, &assembler))
+        sources.iter().try_for_each(|source| finish(folder, source, requirements))
     })
 }
 
 /// The architecture that a source is compiled for.
-fn architecture(source: &Path) -> Result<u32> {
+fn architecture(source: &Path) -> Result<String> {
     let text = shell::read(source)?;
     let asked = text.lines().next().and_then(|line| line.strip_prefix("// needs ")).map(str::trim);
-    asked.map_or(Ok(ARCHITECTURE), |number| {
-        number.parse().map_err(|_| format!("{} needs `{number}`, which is no number", source.display()))
-    })
+    let asked = asked.unwrap_or(ARCHITECTURE);
+    let number = asked.strip_suffix('a').unwrap_or(asked);
+    match number.parse::<u32>() {
+        Ok(_) => Ok(asked.to_owned()),
+        Err(_) => Err(format!("{} needs `{asked}`, which is no architecture", source.display())),
+    }
 }
 
 /// Takes the comments out of a text, sets its version, and has it assembled.
-fn finish(folder: &Path, source: &Path, assembler: &Path) -> Result<()> {
+fn finish(folder: &Path, source: &Path, requirements: &Path) -> Result<()> {
+    let architecture = architecture(source)?;
     let path = folder.join(source.with_extension("ptx").file_name().unwrap_or_default());
     let text = shell::read(&path)?;
     // The hint is younger than the version that the text says, and drivers refuse it there.
     let is_said = |line: &&str| !line.trim_start().starts_with("//") && !line.contains(".pragma \"used_bytes_mask");
     let lines = text.lines().filter(|line| !line.is_empty()).filter(is_said);
-    let lines = lines.map(|line| if line.starts_with(".version ") { VERSION } else { line });
+    let lines = lines.map(|line| if line.starts_with(".version ") { version(&architecture) } else { line });
     let finished: String = lines.flat_map(|line| [line, "\n"]).collect();
     std::fs::write(&path, finished).map_err(|error| format!("cannot write {}: {error}", path.display()))?;
-    let mut command = Command::new(assembler);
-    command
-        .arg(format!("-arch=sm_{}", architecture(source)?))
-        .arg("-c")
-        .arg(&path)
-        .arg("-o")
-        .arg(path.with_extension("cubin"));
-    shell::run(&mut command)
+    Assembler::of(requirements, &architecture)?.assemble(&path, &architecture, &path.with_extension("cubin"))
 }

@@ -27,7 +27,7 @@ const ENTRY: usize = 32;
 /// A text cannot be made or assembled, the packs are too large, or one differs while checking.
 pub(crate) fn update(write: bool, requirements: &Path) -> Result<()> {
     let texts = texts::files(&texts::written("texts", &[])?)?;
-    let assembler = Assembler::of(requirements)?;
+    let assembler = Assembler::of(requirements, "80")?;
     let mut bytes = 0;
     for architecture in ARCHITECTURES {
         let pack = pack(&assembled(&texts, architecture, &assembler)?);
@@ -75,7 +75,7 @@ fn assemble(text: &Path, image: &Path, architecture: u32, assembler: &Assembler)
         return Ok(());
     }
     let part = image.with_extension("part");
-    assembler.assemble(text, architecture, &part)?;
+    assembler.assemble(text, &architecture.to_string(), &part)?;
     std::fs::rename(&part, image).map_err(|error| format!("cannot rename {}: {error}", part.display()))
 }
 

@@ -1,4 +1,4 @@
-//! The texts that the program `common_kernels` of the tests writes, and the assembler of CUDA 11.8 that reads them.
+//! The texts that the program `common_kernels` of the tests writes, and the assemblers that read texts.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -38,15 +38,17 @@ pub(super) fn files(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// The assembler.
+/// An assembler: the oldest one that matters, of CUDA 11.8, or a later one for texts that it cannot know.
 pub(super) struct Assembler(PathBuf);
 
 impl Assembler {
-    /// That of the wheels.
+    /// The one for an architecture, of the wheels.
     ///
     /// # Errors
     /// The wheels cannot be fetched.
-    pub(super) fn of(requirements: &Path) -> Result<Self> {
+    pub(super) fn of(requirements: &Path, architecture: &str) -> Result<Self> {
+        let later = requirements.with_file_name("assembler.txt");
+        let requirements = if architecture.ends_with('a') { &later } else { requirements };
         Ok(Self(wheels::unpacked(requirements, "kernels")?.join("nvidia/cuda_nvcc/bin/ptxas")))
     }
 
@@ -54,7 +56,7 @@ impl Assembler {
     ///
     /// # Errors
     /// It refuses the text.
-    pub(super) fn assemble(&self, text: &Path, architecture: u32, image: &Path) -> Result<()> {
+    pub(super) fn assemble(&self, text: &Path, architecture: &str, image: &Path) -> Result<()> {
         let mut command = Command::new(&self.0);
         shell::run(command.arg(format!("-arch=sm_{architecture}")).arg(text).arg("-o").arg(image))
     }

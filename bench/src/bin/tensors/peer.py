@@ -4,6 +4,7 @@ import sys
 import time
 
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 small = "--small" in sys.argv
 side = 64 if small else 1 << 14
@@ -31,11 +32,6 @@ def square():
 
 def pair():
     return numbers(), numbers()
-
-
-def squares(size, dtype):
-    return (torch.randn(size, size, device="cuda", dtype=dtype),
-            torch.randn(size, size, device="cuda", dtype=dtype))
 
 
 def with_row():
@@ -69,8 +65,64 @@ def as_bf16():
     return numbers().to(torch.bfloat16)
 
 
+rows_of_heads = 96 if small else 8192
+pairs = 4 * 32 * rows_of_heads**2 / 1e3
+
+
+def heads(width):
+    return [torch.randn(2, 16, rows_of_heads, width, device="cuda", dtype=torch.bfloat16) for _ in range(3)]
+
+
+def flash(causal):
+    def call(t):
+        with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+            return torch.nn.functional.scaled_dot_product_attention(*t, is_causal=causal)
+    return call
+
+
+# Name, batches, m, k, n, dtype, calls of a burst.
+PRODUCTS = [
+    ("mm bf16 8192", 1, 8192, 8192, 8192, torch.bfloat16, 2),
+    ("mm f16 8192", 1, 8192, 8192, 8192, torch.float16, 2),
+    ("mm tf32 8192", 1, 8192, 8192, 8192, torch.float32, 2),
+    ("mm f32 8192", 1, 8192, 8192, 8192, torch.float32, 1),
+    ("mm bf16 4096", 1, 4096, 4096, 4096, torch.bfloat16, 4),
+    ("mm bf16 16 x 4096", 1, 16, 4096, 4096, torch.bfloat16, 40),
+    ("bmm f32 64 of 512", 64, 512, 512, 512, torch.float32, 4),
+    ("own mm bf16 8192", 1, 8192, 8192, 8192, torch.bfloat16, 2),
+    ("own mm f16 8192", 1, 8192, 8192, 8192, torch.float16, 2),
+    ("own mm bf16 4096", 1, 4096, 4096, 4096, torch.bfloat16, 4),
+    ("own mm f32 1000", 1, 1000, 1000, 1000, torch.float32, 10),
+    ("own mm bf16 512", 1, 512, 512, 512, torch.bfloat16, 50),
+    ("own mm bf16 1 x 4096", 1, 1, 4096, 4096, torch.bfloat16, 50),
+    ("own mm f32 1 x 4096", 1, 1, 4096, 4096, torch.float32, 50),
+    ("own bmm bf16 4096 of 64", 4096, 64, 64, 64, torch.bfloat16, 20),
+]
+
+
+def product(name, batches, m, k, n, dtype, calls):
+    def make():
+        lead = (batches,) if batches > 1 else ()
+        return (torch.randn(*lead, m, k, device="cuda", dtype=dtype),
+                torch.randn(*lead, k, n, device="cuda", dtype=dtype))
+
+    def call(t):
+        torch.backends.cuda.matmul.allow_tf32 = "tf32" in name
+        return t[0] @ t[1]
+
+    if small:
+        m, k, n = min(m, 64), min(k, 64), min(n, 64)
+    return make, call, 2 * batches * m * k * n / 1e3, calls
+
+
+def linear():
+    rows, inner, columns = (64, 64, 64) if small else (8192, 1024, 4096)
+    return (torch.randn(rows, inner, device="cuda", dtype=torch.bfloat16),
+            torch.randn(columns, inner, device="cuda", dtype=torch.bfloat16).t(),
+            torch.randn(columns, device="cuda", dtype=torch.bfloat16))
+
+
 # Name: how the tensors are made, the call, bytes (GB/s) or operations (TFLOP/s) of a call or None (ns), calls of a burst.
-size32, size16 = (64, 64) if small else (1000, 4096)
 rows = {
     "add f32": (pair, lambda t: t[0] + t[1], 12 * count, 5),
     "copy f32": (numbers, lambda t: t.clone(), 8 * count, 5),
@@ -92,8 +144,14 @@ rows = {
     "uniform f32": (numbers, lambda t: t.uniform_(), count, 5),
     "sort 64 Mi i32": (keys, torch.sort, 1 << 26, 2),
     "topk 64 of 512": (table, lambda t: t.topk(64, -1), 1 << 29, 2),
-    "mm f32 1000": (lambda: squares(size32, torch.float32), lambda t: t[0] @ t[1], 2 * size32**3 / 1e3, 10),
-    "mm bf16 4096": (lambda: squares(size16, torch.bfloat16), lambda t: t[0] @ t[1], 2 * size16**3 / 1e3, 3),
+    **{name: product(name, *shape) for name, *shape in PRODUCTS},
+    "linear gelu bf16": (linear, lambda t: torch.nn.functional.gelu(torch.addmm(t[2], t[0], t[1]), approximate="tanh"),
+                         2 * 8192 * 1024 * 4096 / 1e3, 4),
+    "attention bf16 128": (lambda: heads(128), flash(False), pairs * 128, 3),
+    "attention bf16 128 causal": (lambda: heads(128), flash(True), pairs * 64, 3),
+    "attention bf16 64": (lambda: heads(64), flash(False), pairs * 64, 3),
+    "attention bf16 256": (lambda: heads(256), flash(False), pairs * 256, 3),
+    "small mm": (lambda: torch.randn(64, 64, device="cuda"), lambda t: t @ t, None, 200),
     "small add": (ones, lambda t: t[0] + t[1], None, 200),
     "empty": (lambda: None, lambda t: torch.empty(1024, device="cuda"), None, 200),
 }
@@ -112,6 +170,7 @@ def figure(name):
         torch.cuda.synchronize()
         return elapsed / calls * 1e9
     start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    torch.cuda._sleep(2_000_000)
     start.record()
     for _ in range(calls):
         call(given)

@@ -1,5 +1,6 @@
 //! The rows: what is called, and how much memory or work a call stands for.
 
+use aten_cuda::attention::Attention;
 use aten_cuda::{DType, Tensor};
 
 use crate::{BURSTS, Failure, raw};
@@ -34,16 +35,19 @@ impl Unit {
     }
 }
 
+/// A call of what an operation is made of.
+pub(crate) type Beneath = Box<dyn Fn() -> Result<(), Failure>>;
+
 /// A call with its tensors, and what one call amounts to in bytes or operations.
 pub(crate) struct Work {
     pub(crate) amount: f64,
     pub(crate) call: Box<dyn FnMut() -> aten_cuda::Result<Tensor>>,
     /// What is measured in turn with the call, and taken away from it.
-    pub(crate) beneath: Option<raw::Add>,
+    pub(crate) beneath: Option<Beneath>,
 }
 
 impl Work {
-    fn new(amount: f64, call: impl FnMut() -> aten_cuda::Result<Tensor> + 'static) -> Self {
+    pub(crate) fn new(amount: f64, call: impl FnMut() -> aten_cuda::Result<Tensor> + 'static) -> Self {
         Self { amount, call: Box::new(call), beneath: None }
     }
 }
@@ -158,16 +162,28 @@ pub(crate) const ROWS: &[Row] = &[
         },
     },
     Row {
-        name: "mm f32 1000",
-        unit: Unit::TeraflopPerSecond,
-        calls: 10,
-        prepare: |small| product(if small { 64 } else { 1000 }, DType::F32),
-    },
-    Row {
-        name: "mm bf16 4096",
+        name: "attention bf16 128",
         unit: Unit::TeraflopPerSecond,
         calls: 3,
-        prepare: |small| product(if small { 64 } else { 4096 }, DType::BF16),
+        prepare: |small| attention(small, 128, false),
+    },
+    Row {
+        name: "attention bf16 128 causal",
+        unit: Unit::TeraflopPerSecond,
+        calls: 3,
+        prepare: |small| attention(small, 128, true),
+    },
+    Row {
+        name: "attention bf16 64",
+        unit: Unit::TeraflopPerSecond,
+        calls: 3,
+        prepare: |small| attention(small, 64, false),
+    },
+    Row {
+        name: "attention bf16 256",
+        unit: Unit::TeraflopPerSecond,
+        calls: 3,
+        prepare: |small| attention(small, 256, false),
     },
     Row {
         name: "small add",
@@ -185,6 +201,7 @@ pub(crate) const ROWS: &[Row] = &[
         prepare: |_| {
             let (a, b) = small_operands()?;
             let beneath = raw::Add::new([a.add(&b)?, a.copy()?, b.copy()?])?;
+            let beneath: Beneath = Box::new(move || beneath.launch());
             Ok(Work { beneath: Some(beneath), ..Work::new(1.0, move || a.add(&b)) })
         },
     },
@@ -270,10 +287,15 @@ fn small_operands() -> Result<(Tensor, Tensor), Failure> {
     Ok((ones()?, ones()?))
 }
 
+/// Attention of 8 Ki queries and keys, in 2 batches of 16 heads. With a causal mask half of the work counts.
 #[expect(clippy::cast_precision_loss, reason = "counts of operations")]
-fn product(size: i64, dtype: DType) -> Result<Work, Failure> {
-    let a = Tensor::randn(&[size, size], dtype, "cuda", None)?;
-    let b = Tensor::randn(&[size, size], dtype, "cuda", None)?;
-    let work = 2.0 * (size as f64).powi(3);
-    Ok(Work::new(work, move || a.mm(&b)))
+fn attention(small: bool, width: i64, is_causal: bool) -> Result<Work, Failure> {
+    let rows = if small { 96 } else { 8192 };
+    let normal = || Tensor::randn(&[2, 16, rows, width], DType::BF16, "cuda", None);
+    let (query, key, value) = (normal()?, normal()?, normal()?);
+    let work = 4.0 * 32.0 * (rows * rows * width) as f64;
+    let options = Attention { is_causal, ..Attention::default() };
+    Ok(Work::new(if is_causal { work / 2.0 } else { work }, move || {
+        query.scaled_dot_product_attention(&key, &value, &options)
+    }))
 }

@@ -85,7 +85,7 @@ pub enum TuneError {
         why: &'static str,
     },
     /// A product of a signature cannot be made here.
-    #[error("{op}({params}) cannot be tuned offline: {why}")]
+    #[error("{op}({params}) has no operands that could be tuned offline: {why}")]
     Offline {
         /// The operation's signature.
         op: String,

@@ -5,6 +5,7 @@
 //! - `library`: the libraries, their handles and workspaces, and the calls;
 //! - `host`: products on the host;
 //! - `product`: one product, by whoever computes it best;
+//! - `candidates`: the ways to one product that the tuner compares;
 //! - `checks`: what products refuse, in torch's words;
 //! - `operators`: `mm`, `addmm`, `bmm` and the like;
 //! - `linear`: products with a bias and an activation;
@@ -13,6 +14,7 @@
 //!
 //! Nothing here needs a library: without cuBLAS the kernels of this crate serve ([`product_library`]).
 
+mod candidates;
 mod checks;
 mod einsum;
 mod host;
@@ -22,7 +24,7 @@ mod operand;
 mod operators;
 mod product;
 mod settings;
-pub mod tune;
+pub(crate) mod tune;
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
@@ -118,6 +120,7 @@ pub fn current_blas_handle(device: impl DeviceArg) -> Result<usize> {
 
 /// Gives the memory back that products have kept as workspaces, on all streams (`torch._C._cuda_clearCublasWorkspaces`).
 /// Products that run still keep theirs until they are done.
+#[doc(alias = "_cuda_clearCublasWorkspaces")]
 pub fn clear_cublas_workspaces() {
     Runtime::with_current(|runtime| Blas::of(runtime).workspaces.clear());
 }

@@ -289,7 +289,7 @@ impl Tensor {
                 let made = self.matmul(&other.unsqueeze(1)?)?;
                 made.squeeze(Some(-1))
             }
-            (_, 2) if self.is_contiguous() => rows_product(self, other),
+            (_, 2) if folds(self) => rows_product(self, other),
             _ => broadcast_product(self, other),
         }
     }
@@ -308,13 +308,19 @@ impl Tensor {
     }
 }
 
+/// Whether the rows of all batches follow each other at one distance, so that they are rows of one matrix.
+fn folds(tensor: &Tensor) -> bool {
+    let (sizes, strides) = (tensor.sizes(), tensor.strides());
+    (0..tensor.dim() - 2).all(|dim| strides[dim] == strides[dim + 1] * sizes[dim + 1])
+}
+
 /// Batches by one matrix: all rows of all batches are rows of one product.
 fn rows_product(a: &Tensor, b: &Tensor) -> Result<Tensor> {
     let Some((&inner, lead)) = a.sizes().split_last() else { return a.mm(b) };
     if inner != b.sizes()[0] {
         return broadcast_product(a, b);
     }
-    let made = a.view(&[lead.iter().product(), inner])?.mm(b)?;
+    let made = a.reshape(&[lead.iter().product(), inner])?.mm(b)?;
     let sizes: Dims = lead.iter().copied().chain([b.sizes()[1]]).collect();
     made.view(&sizes)
 }

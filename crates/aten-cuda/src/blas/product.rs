@@ -3,18 +3,22 @@
 //! **Invariant:** the result is contiguous and shares no memory with the factors. Whoever computes it, it is rounded once
 //! from a sum in the precision that the settings ask for.
 
+use std::sync::Arc;
+
 use c10_core::Runtime;
 
+use super::candidates::{self, Way, Ways};
 use super::library::gemm::{self, Gemm};
 use super::library::handle::Blas;
-use super::library::lt::{self, Epilogue};
+use super::library::lt::{self, Algorithm, Epilogue};
 use super::settings::{self, BlasBackend};
-use super::{Activation, host};
+use super::{Activation, host, tune};
 use crate::base::dtype::DType;
-use crate::base::error::{Result, TensorError};
+use crate::base::error::{Result, TensorError, invalid};
 use crate::base::scalar::Scalar;
 use crate::base::shape::contiguous_strides;
 use crate::launch;
+use crate::launch::own_products::{self, Problem, Solution};
 use crate::tensor::{Context, Tensor, empty_strided, is_host};
 
 /// `activation(alpha * a @ b + beta * c + bias)`: `a` is (m, k) and `b` (k, n), or both have a dimension of batches in
@@ -91,14 +95,43 @@ impl<'a> Product<'a> {
             let kernel = "addmm_cuda".to_owned();
             return Err(TensorError::NotImplemented { kernel, dtype: out.dtype() }.into());
         }
-        if self.a.numel() == 0 || !self.by_library(out)? {
-            self.by_own_kernels(out)?;
+        if self.a.numel() == 0 {
+            return self.by_own_kernels(out, None);
         }
-        Ok(())
+        if tune::may_be_enabled()
+            && let Some(way) = self.tuned(out)?
+        {
+            return self.by(&way, out);
+        }
+        self.by(&Way::Default, out)
     }
 
-    /// By cuBLASLt or cuBLAS; `false` where neither is there or computes it, and nothing was done.
-    fn by_library(&self, out: &Tensor) -> Result<bool> {
+    /// The way that the tuner has found; `None` for the usual one.
+    fn tuned(&self, out: &Tensor) -> Result<Option<Arc<Way>>> {
+        let device = out.device().cuda_index()?.unwrap_or_default();
+        let Some(gemm) = Gemm::new(out, self.a, self.b, self.alpha, self.beta)? else { return Ok(None) };
+        let Some(problem) = candidates::problem(self, &gemm) else { return Ok(None) };
+        tune::choose(&problem, device, || Ok(Ways { product: *self, out }))
+    }
+
+    /// The result by one of the ways to it.
+    pub(super) fn by(&self, way: &Way, out: &Tensor) -> Result<()> {
+        let is_done = match way {
+            Way::Default => self.by_library(out, Asked::Either)? || self.by_own_kernels(out, None).map(|()| true)?,
+            Way::Cublas => self.by_library(out, Asked::Cublas)?,
+            Way::Lt(algorithm) => self.by_library(out, Asked::Lt(algorithm))?,
+            Way::Own(solution) => self.by_own_kernels(out, Some(*solution)).map(|()| true)?,
+        };
+        if is_done { Ok(()) } else { Err(invalid("no library computes this product so")) }
+    }
+
+    /// What follows the product.
+    pub(super) fn epilogue(&self) -> Epilogue<'a> {
+        Epilogue { bias: self.bias, activation: self.activation }
+    }
+
+    /// By cuBLASLt or cuBLAS; `false` where it is not there or does not compute it, and nothing was done.
+    fn by_library(&self, out: &Tensor, asked: Asked<'_>) -> Result<bool> {
         Runtime::with_current(|runtime| {
             let blas = Blas::of(runtime);
             let device = out.device().cuda_index()?.unwrap_or_default();
@@ -107,9 +140,11 @@ impl<'a> Product<'a> {
             if let Some(c) = self.c.filter(|c| !is_same_view(c, out)) {
                 out.copy_(c)?;
             }
-            let epilogue = Epilogue { bias: self.bias, activation: self.activation };
-            if self.prefers_lt(out) && lt::run(runtime, &blas, &handle, &gemm, epilogue, None)? {
-                return Ok(true);
+            let by_lt = |algorithm| lt::run(runtime, &blas, &handle, &gemm, self.epilogue(), algorithm);
+            match asked {
+                Asked::Lt(algorithm) => return by_lt(Some(algorithm)),
+                Asked::Either if self.prefers_lt(out) && by_lt(None)? => return Ok(true),
+                Asked::Either | Asked::Cublas => {}
             }
             gemm::run(runtime, &blas, &handle, &gemm)?;
             self.finish(out)?;
@@ -129,12 +164,41 @@ impl<'a> Product<'a> {
         is_lt_real && (is_followed || !may_split || settings::preferred_blas_library() == BlasBackend::Cublaslt)
     }
 
-    fn by_own_kernels(&self, out: &Tensor) -> Result<()> {
+    /// By kernels of this crate: those of a solution, or of the one that is likely to be quick.
+    fn by_own_kernels(&self, out: &Tensor, solution: Option<Solution>) -> Result<()> {
+        self.for_own_kernels(out, |whole, plain| {
+            let chosen = solution.map_or_else(|| own_products::choose(whole), |solution| Ok(Some(solution)))?;
+            if let Some(solution) = chosen.filter(|solution| solution.can_run(whole).unwrap_or(false)) {
+                return own_products::run(solution, whole);
+            }
+            // What follows the product takes kernels of its own.
+            let chosen = solution.map_or_else(|| own_products::choose(plain), |solution| Ok(Some(solution)))?;
+            chosen.map_or(Ok(()), |solution| own_products::run(solution, plain))?;
+            self.finish(out)
+        })
+    }
+
+    /// The solutions of this crate.
+    pub(super) fn own_solutions(&self, out: &Tensor) -> Result<Vec<Solution>> {
+        self.for_own_kernels(out, |_, plain| own_products::solutions(plain))
+    }
+
+    /// Hands on the product as the kernels of this crate take it: with what follows it, and without.
+    fn for_own_kernels<R>(&self, out: &Tensor, f: impl FnOnce(&Problem<'_>, &Problem<'_>) -> Result<R>) -> Result<R> {
         let batch = |tensor: &Tensor| if tensor.dim() == 2 { tensor.unsqueeze(0) } else { Ok(tensor.clone()) };
-        let (out3, a, b) = (batch(out)?, batch(self.a)?, batch(self.b)?);
-        let c = self.c.map(|c| c.expand(out3.sizes())).transpose()?;
-        launch::library::matmul::product(&out3, &a, &b, c.as_ref(), self.alpha, self.beta)?;
-        self.finish(out)
+        let (out, a, b) = (batch(out)?, batch(self.a)?, batch(self.b)?);
+        let c = self.c.map(|c| c.expand(out.sizes())).transpose()?;
+        let plain = Problem {
+            allow_tf32: settings::uses_tf32(),
+            ..Problem::new(&out, &a, &b, c.as_ref(), self.alpha, self.beta)
+        };
+        let activation = match self.activation {
+            Activation::None => own_products::Activation::None,
+            Activation::Relu => own_products::Activation::Relu,
+            Activation::Gelu => own_products::Activation::Gelu,
+        };
+        let bias = self.bias.map(|bias| bias.expand(&[out.sizes()[2]])).transpose()?;
+        f(&Problem { bias: bias.as_ref(), activation, ..plain }, &plain)
     }
 
     fn on_host(&self, out: &Tensor) -> Result<()> {
@@ -154,8 +218,18 @@ impl<'a> Product<'a> {
     }
 }
 
+/// Which library computes a product.
+#[derive(Clone, Copy)]
+enum Asked<'a> {
+    /// The one that the settings prefer.
+    Either,
+    Cublas,
+    /// cuBLASLt by this algorithm.
+    Lt(&'a Algorithm),
+}
+
 /// Whether two tensors are the same elements.
-fn is_same_view(a: &Tensor, b: &Tensor) -> bool {
+pub(super) fn is_same_view(a: &Tensor, b: &Tensor) -> bool {
     a.storage().is_same(b.storage())
         && a.storage_offset() == b.storage_offset()
         && a.sizes() == b.sizes()

@@ -2,6 +2,7 @@
 //!
 //! The settings are the process's. Products read them when they are queued.
 
+use std::cell::Cell;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::OnceLock;
@@ -215,7 +216,24 @@ pub fn set_matmul_fp32_precision<P: TryInto<Fp32Precision, Error: Into<Error>>>(
 
 /// Whether products of `f32` may use TF32, as a product asks.
 pub(crate) fn uses_tf32() -> bool {
-    matmul_fp32_precision() == Fp32Precision::Tf32
+    TF32_OF_THREAD.get().unwrap_or_else(|| matmul_fp32_precision() == Fp32Precision::Tf32)
+}
+
+thread_local! {
+    /// What holds for the products of a thread, whatever the settings say.
+    static TF32_OF_THREAD: Cell<Option<bool>> = const { Cell::new(None) };
+}
+
+/// Has the products of the calling thread use TF32 or not while `run` runs: offline tuning goes by what a file says.
+pub(super) fn with_tf32<R>(allows: bool, run: impl FnOnce() -> R) -> R {
+    struct Outer(Option<bool>);
+    impl Drop for Outer {
+        fn drop(&mut self) {
+            TF32_OF_THREAD.set(self.0);
+        }
+    }
+    let _outer = Outer(TF32_OF_THREAD.replace(Some(allows)));
+    run()
 }
 
 /// Whether products of `f32` may round their factors to TF32 (`torch.backends.cuda.matmul.allow_tf32`).

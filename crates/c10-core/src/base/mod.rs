@@ -11,6 +11,7 @@ pub(crate) mod pointer;
 pub(crate) mod process;
 pub(crate) mod size;
 pub(crate) mod stat;
+pub(crate) mod tensor_map;
 pub(crate) mod uuid;
 pub(crate) mod visible;
 pub(crate) mod warning;

@@ -2,7 +2,7 @@
 //!
 //! Reading order: this file (handles and the narrow trait the caching allocator is written against), `cuda.rs`
 //! (loading, contexts, devices), `memory.rs`, `host.rs`, `stream.rs`, `green.rs`, `graph.rs`, `conditional.rs`, `module.rs`,
-//! `ipc.rs`, `blocks.rs` (one function for each call), `cudart.rs` (what `cudart()` adds), `nvml.rs` (the library that observes
+//! `tensor_map.rs`, `ipc.rs`, `blocks.rs` (one function for each call), `cudart.rs` (what `cudart()` adds), `nvml.rs` (the library that observes
 //! devices).
 //!
 //! **Invariant:** nobody outside this folder names `cuda_sys` functions or holds raw pointers. Handles are numbers;
@@ -25,6 +25,7 @@ mod pinned;
 mod pointer;
 mod source;
 mod stream;
+mod tensor_map;
 mod vmm;
 
 pub(crate) use conditional::{ConditionHandle, ConditionalKind};

@@ -13,6 +13,7 @@
 
 use aten_cuda::{Result, Scalar, Tensor};
 
+pub use aten_cuda::attention::Attention;
 pub use aten_cuda::{CrossEntropy, LossReduction};
 
 pub use super::pointwise::{relu, sigmoid, tanh};
@@ -31,6 +32,14 @@ unary! {
     silu;
     /// Each element times the hyperbolic tangent of its softplus (`torch.nn.functional.mish`).
     mish;
+}
+
+/// `input @ weight.t() + bias` (`torch.nn.functional.linear`); see [`Tensor::linear`].
+///
+/// # Errors
+/// As for the method.
+pub fn linear<'a>(input: &Tensor, weight: &Tensor, bias: impl Into<Option<&'a Tensor>>) -> Result<Tensor> {
+    input.linear(weight, bias)
 }
 
 /// Each element, times `negative_slope` where it is negative (`torch.nn.functional.leaky_relu`). The result has the sizes
@@ -99,4 +108,32 @@ pub fn cross_entropy(input: &Tensor, target: &Tensor, options: &CrossEntropy<'_>
 /// As for the method.
 pub fn dropout(input: &Tensor, p: f64, training: bool) -> Result<Tensor> {
     input.dropout(p, training)
+}
+
+/// The values' sums by the weights that softmax makes of the products of queries and keys
+/// (`torch.nn.functional.scaled_dot_product_attention`): `query` (..., heads, queries, width), `key` and `value`
+/// (..., heads, keys, width), of one floating dtype. The result, (..., heads, queries, width of the values), has that
+/// dtype; on a device it is queued on the current stream. See [`Tensor::scaled_dot_product_attention`], and
+/// [`crate::backends::cuda`] for the switches.
+///
+/// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/simulated.rs"));
+/// use cuda_api::torch::{self, functional as F};
+///
+/// let (q, k) = (torch::ones(&[1, 4, 5, 8], torch::float16, "cuda")?, torch::ones(&[1, 2, 7, 8], torch::float16, "cuda")?);
+/// let options = F::Attention { enable_gqa: true, scale: Some(0.125), ..F::Attention::default() };
+/// let out = F::scaled_dot_product_attention(&q, &k, &k, &options)?;
+/// assert_eq!(out.sizes(), [1, 4, 5, 8]);
+/// # Ok::<(), torch::Error>(())
+/// ```
+///
+/// # Errors
+/// As for the method.
+pub fn scaled_dot_product_attention(
+    query: &Tensor,
+    key: &Tensor,
+    value: &Tensor,
+    options: &Attention<'_>,
+) -> Result<Tensor> {
+    query.scaled_dot_product_attention(key, value, options)
 }

@@ -1,5 +1,6 @@
 //! Products of matrices and vectors: `torch.matmul` and the like.
 
+pub use aten_cuda::blas::Float32MatmulPrecision;
 use aten_cuda::{Result, Scalar, Tensor};
 
 /// The product of two tensors (`torch.matmul`); see [`Tensor::matmul`].
@@ -76,4 +77,77 @@ pub fn dot(input: &Tensor, tensor: &Tensor) -> Result<Tensor> {
 /// As for the method.
 pub fn outer(input: &Tensor, vec2: &Tensor) -> Result<Tensor> {
     input.outer(vec2)
+}
+
+/// `beta * input + alpha * matrix @ vector` (`torch.addmv`); see [`Tensor::addmv`].
+///
+/// # Errors
+/// As for the method.
+pub fn addmv(
+    input: &Tensor,
+    matrix: &Tensor,
+    vector: &Tensor,
+    beta: impl Into<Scalar>,
+    alpha: impl Into<Scalar>,
+) -> Result<Tensor> {
+    input.addmv(matrix, vector, beta, alpha)
+}
+
+/// `beta * input` plus `alpha` times the sum of the products of two batches (`torch.addbmm`); see [`Tensor::addbmm`].
+///
+/// # Errors
+/// As for the method.
+pub fn addbmm(
+    input: &Tensor,
+    batch1: &Tensor,
+    batch2: &Tensor,
+    beta: impl Into<Scalar>,
+    alpha: impl Into<Scalar>,
+) -> Result<Tensor> {
+    input.addbmm(batch1, batch2, beta, alpha)
+}
+
+/// The sum of the products of two vectors' elements, the first ones conjugated (`torch.vdot`); see [`Tensor::vdot`].
+///
+/// # Errors
+/// As for the method.
+pub fn vdot(a: &Tensor, b: &Tensor) -> Result<Tensor> {
+    a.vdot(b)
+}
+
+/// The sum of products that an equation names (`torch.einsum`); see [`aten_cuda::blas::einsum`].
+///
+/// # Errors
+/// As there.
+pub fn einsum(equation: &str, operands: &[&Tensor]) -> Result<Tensor> {
+    aten_cuda::blas::einsum(equation, operands)
+}
+
+/// How precisely products of `f32` are computed on CUDA devices (`torch.get_float32_matmul_precision`).
+///
+/// # Errors
+/// The older and the newer settings contradict each other.
+pub fn get_float32_matmul_precision() -> Result<Float32MatmulPrecision> {
+    aten_cuda::blas::float32_matmul_precision()
+}
+
+/// Sets [`get_float32_matmul_precision`]: `"highest"`, `"high"` or `"medium"`
+/// (`torch.set_float32_matmul_precision`).
+///
+/// ```
+/// use cuda_api::torch;
+///
+/// torch::set_float32_matmul_precision("high")?;
+/// assert_eq!(torch::get_float32_matmul_precision()?.to_string(), "high");
+/// torch::set_float32_matmul_precision("highest")?;
+/// # Ok::<(), torch::Error>(())
+/// ```
+///
+/// # Errors
+/// A text that names no precision; nothing is changed then. torch warns instead.
+pub fn set_float32_matmul_precision<P>(precision: P) -> Result<()>
+where
+    P: TryInto<Float32MatmulPrecision, Error: Into<aten_cuda::Error>>,
+{
+    aten_cuda::blas::set_float32_matmul_precision(precision)
 }

@@ -16,12 +16,12 @@ use cublasLtMatmulDescAttributes_t as Matmul;
 use cublasLtMatmulPreferenceAttributes_t as Preference;
 use cublasLtMatrixLayoutAttribute_t as Layout;
 
-use super::numbers::bytes_of;
 use super::{ALLOC_FAILED, Answer, INVALID_VALUE};
 use crate::call::Call;
 use crate::claim::{Ptr, handle};
 use crate::model::State;
 use crate::report::ReportKind;
+use crate::toolkit::numbers::bytes_of;
 
 /// Kind of descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -14,15 +14,16 @@ use cublasComputeType_t as Compute;
 use cudaDataType_t as Type;
 
 use super::handles::Handle;
-use super::numbers::{Rounding, bytes_of, decode, is_complex};
-use super::product::{Arithmetic, Base, Factor, Matrix, Product, Scalar, is_transposed};
+use super::product::{Arithmetic, Factor, Product, Scalar, is_transposed};
 use super::queue::{check_op, size, stride_bytes};
 use super::{Answer, INVALID_VALUE, NOT_SUPPORTED};
 use crate::call::Call;
 use crate::claim::Ptr;
+use crate::toolkit::matrix::{Base, Matrix};
+use crate::toolkit::numbers::{Rounding, bytes_of, decode, is_complex};
 
 /// A type of numbers that a function has in its name.
-pub(super) trait Named: Copy {
+pub(crate) trait Named: Copy {
     const TYPE: Type;
     const COMPUTE: Compute;
 }

@@ -24,13 +24,14 @@ use cudaDataType_t as Type;
 use super::algorithms::{Algorithm, Described, chosen};
 use super::descriptors::{Descriptor, Kind};
 use super::gemm::{arithmetic, scalar};
-use super::numbers::{Rounding, bytes_of};
-use super::product::{Activation, Arithmetic, Base, Bias, Factor, Matrix, Product, Scale, is_transposed};
+use super::product::{Activation, Arithmetic, Bias, Factor, Product, Scale, is_transposed};
 use super::queue::{check_op, stride_bytes};
 use super::{ALLOC_FAILED, Answer, EXECUTION_FAILED, INVALID_VALUE, NOT_INITIALIZED, NOT_SUPPORTED, word};
 use crate::call::Call;
 use crate::claim::{Ptr, handle};
 use crate::report::ReportKind;
+use crate::toolkit::matrix::{Base, Matrix};
+use crate::toolkit::numbers::{Rounding, bytes_of};
 
 /// Epilogues that are simulated: a bit for each.
 pub(super) const EPILOGUES: u32 = Epilogue::CUBLASLT_EPILOGUE_DEFAULT.0

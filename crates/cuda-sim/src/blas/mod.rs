@@ -1,7 +1,8 @@
 //! cuBLAS and cuBLASLt of the simulated machine: products computed on the host, in the order of the stream.
 //!
-//! Reading order: `exports` (the functions), `door` (how a call comes in and is recorded), `handles`, `gemm` and `vector`
-//! (calls of cuBLAS), `descriptors`, `algorithms` and `lt` (calls of cuBLASLt), `product` (what is computed), `numbers`.
+//! Reading order: `exports` (the functions), `handles`, `gemm` and `vector`
+//! (calls of cuBLAS), `descriptors`, `algorithms` and `lt` (calls of cuBLASLt), `product` (what is computed).
+//! How a call comes in, and numbers in memory, are in `toolkit`.
 //!
 //! A product is queued like a launch of a kernel: it runs when its stream comes to it, is captured as a kernel node, and
 //! touches memory then. Calls answer as the libraries of CUDA 13.0 do. What they would not notice is written down
@@ -19,15 +20,12 @@
 
 mod algorithms;
 mod descriptors;
-mod door;
 mod exports;
 mod gemm;
 mod handles;
 mod lt;
-mod numbers;
 mod product;
 mod queue;
-mod record;
 mod vector;
 
 use std::collections::BTreeMap;
@@ -38,12 +36,12 @@ use cuda_sys::cublas::types::*;
 use cuda_sys::cublaslt::types::*;
 use cuda_sys::{Cublas, CublasLt, LibraryVersion, cublas, cublaslt};
 
-pub use self::record::LibraryCall;
+pub(crate) use self::gemm::Named;
 
 use self::descriptors::Descriptor;
 use self::handles::Handle;
-use self::record::Record;
 use crate::claim::IntoModel;
+use crate::toolkit::door;
 
 /// What a function answers.
 type Answer<T = ()> = Result<T, cublasStatus_t>;
@@ -57,19 +55,23 @@ const NOT_SUPPORTED: cublasStatus_t = cublasStatus_t::CUBLAS_STATUS_NOT_SUPPORTE
 /// The version that is simulated: that of CUDA 13.0.
 pub const CUBLAS_VERSION: LibraryVersion = LibraryVersion { major: 13, minor: 1, patch: 0 };
 
-/// Handles, descriptors and recorded calls of a machine.
+/// Handles and descriptors of a machine.
 #[derive(Debug, Default)]
 pub(crate) struct Blas {
     handles: BTreeMap<u64, Handle>,
     /// Handles of cuBLASLt with their contexts.
     lt_handles: BTreeMap<u64, u64>,
     descriptors: BTreeMap<u64, Descriptor>,
-    pub(crate) record: Record,
 }
 
 impl Blas {
     pub(crate) fn handle_count(&self) -> usize {
         self.handles.len() + self.lt_handles.len()
+    }
+
+    /// Stream and workspace of a handle.
+    pub(crate) fn set_to(&self, handle: u64) -> Option<(u64, Option<(u64, u64)>)> {
+        self.handles.get(&handle).map(|found| (found.stream, found.workspace))
     }
 }
 

@@ -6,9 +6,8 @@ use cuda_sys::cublas::types::{cublasContext, cublasOperation_t, cudaDataType_t};
 
 use super::handles::Handle;
 use super::product::Product;
-use super::{ALLOC_FAILED, Answer, EXECUTION_FAILED, INVALID_VALUE, NOT_SUPPORTED};
+use super::{ALLOC_FAILED, Answer, INVALID_VALUE, NOT_SUPPORTED};
 use crate::call::Call;
-use crate::calls::launch;
 use crate::claim::Ptr;
 use crate::report::ReportKind;
 
@@ -19,18 +18,7 @@ impl Call<'_> {
     /// The handle that a call works with: it must be the thread's, and usable.
     pub(super) fn working_handle(&mut self, given: Ptr<cublasContext>) -> Answer<Handle> {
         let found = self.blas_handle(given)?;
-        if found.thread != self.thread {
-            let (own, other) = (self.thread, found.thread);
-            let text = format!("thread {own} works with a handle whose stream thread {other} has set");
-            self.report(ReportKind::SharedHandle, text);
-            if self.config.strict {
-                return Err(EXECUTION_FAILED);
-            }
-        }
-        if self.usable_context(found.context).is_err() {
-            self.report(ReportKind::LibraryHandle, "the handle's context is gone or lost".to_owned());
-            return Err(EXECUTION_FAILED);
-        }
+        self.check_handle(found.context, found.thread)?;
         Ok(found)
     }
 
@@ -53,30 +41,13 @@ impl Call<'_> {
 
     /// Queues a product on a stream, which must be of the context that the library works in.
     pub(super) fn queue_on(&mut self, context: u64, stream: u64, product: Product) -> Answer {
-        let Ok(key) = self.stream_named(stream) else {
-            self.report(ReportKind::WrongStream, format!("{stream:#x} is no stream, or was destroyed"));
-            return Err(EXECUTION_FAILED);
-        };
-        let streams = self.stream(key).map_err(|_| EXECUTION_FAILED)?.context;
-        if self.home_of(streams) != context {
-            let text = "the stream is of another device than the handle".to_owned();
-            self.report(ReportKind::WrongStream, text);
-            return Err(EXECUTION_FAILED);
-        }
-        let launch = self.library_launch(context, KERNEL, Arc::new(product)).map_err(|_| EXECUTION_FAILED)?;
-        launch::queue(self, stream, launch).map_err(|_| EXECUTION_FAILED)
+        self.queue_work(context, stream, KERNEL, Arc::new(product))
     }
 
     /// Whether what is queued on a stream is captured.
     fn is_capturing(&mut self, stream: u64) -> bool {
         let key = self.stream_named(stream);
         key.is_ok_and(|key| self.stream(key).is_ok_and(|stream| stream.capturing.is_some()))
-    }
-
-    /// Refuses what the libraries can do and the simulator cannot.
-    pub(super) fn not_simulated(&mut self, what: &str) -> super::cublasStatus_t {
-        self.report(ReportKind::NotSupported, format!("{what} is not simulated"));
-        NOT_SUPPORTED
     }
 }
 
@@ -92,6 +63,6 @@ pub(super) fn check_op(op: cublasOperation_t) -> Answer {
 
 /// Bytes from one matrix to the next.
 pub(super) fn stride_bytes(stride: i64, ty: cudaDataType_t) -> Answer<i64> {
-    let size = super::numbers::bytes_of(ty).ok_or(NOT_SUPPORTED)?;
+    let size = crate::toolkit::numbers::bytes_of(ty).ok_or(NOT_SUPPORTED)?;
     stride.checked_mul(size.cast_signed()).ok_or(INVALID_VALUE)
 }

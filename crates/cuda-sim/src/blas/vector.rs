@@ -12,12 +12,13 @@ use cudaDataType_t as Type;
 
 use super::gemm::{Named, scalar};
 use super::handles::Handle;
-use super::numbers::{Rounding, bytes_of, is_complex};
-use super::product::{Arithmetic, Base, Factor, Matrix, Product, Scalar};
+use super::product::{Arithmetic, Factor, Product, Scalar};
 use super::queue::{check_op, size};
 use super::{Answer, EXECUTION_FAILED, INVALID_VALUE, NOT_SUPPORTED};
 use crate::call::Call;
 use crate::claim::Ptr;
+use crate::toolkit::matrix::{Base, Matrix};
+use crate::toolkit::numbers::{Rounding, bytes_of, is_complex};
 
 fn arithmetic(ty: Type) -> Answer<Arithmetic> {
     Ok(match ty {

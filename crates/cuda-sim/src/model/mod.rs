@@ -63,7 +63,10 @@ use self::vmm::Vmm;
 use crate::blas::Blas;
 use crate::codes::{Answer, INVALID_DEVICE, INVALID_VALUE};
 use crate::config::{Config, Fault};
+use crate::fft::Fft;
 use crate::report::{LiveHandles, Report, ReportKind};
+use crate::solver::Solver;
+use crate::toolkit::Record;
 
 /// What one call costs on the host, in simulated nanoseconds.
 const CALL_COST_NS: u64 = 500;
@@ -134,8 +137,14 @@ pub(crate) struct State {
     pub(crate) library_kernels: BTreeMap<u64, LibraryKernel>,
     /// Functions behind the work of cuBLAS and its like.
     pub(crate) library_functions: LibraryFunctions,
-    /// Handles and descriptors of cuBLAS and cuBLASLt, and the calls made to them.
+    /// Handles and descriptors of cuBLAS and cuBLASLt.
     pub(crate) blas: Blas,
+    /// Handles of cuSOLVER.
+    pub(crate) solver: Solver,
+    /// Plans of cuFFT.
+    pub(crate) fft: Fft,
+    /// The calls made to these libraries.
+    pub(crate) library_record: Record,
     pub(crate) links: BTreeMap<u64, Link>,
     /// What kernels allocate from, by context.
     pub(crate) heaps: BTreeMap<u64, Heap>,
@@ -193,6 +202,9 @@ impl State {
             library_kernels: BTreeMap::new(),
             library_functions: LibraryFunctions::default(),
             blas: Blas::default(),
+            solver: Solver::default(),
+            fft: Fft::default(),
+            library_record: Record::default(),
             links: BTreeMap::new(),
             heaps: BTreeMap::new(),
             vmm: Vmm::default(),
@@ -334,7 +346,7 @@ impl State {
             memory_handles: self.vmm.handle_count(),
             reservations: self.vmm.reservation_count(),
             pools: self.made_pools(),
-            blas_handles: self.blas.handle_count(),
+            library_handles: self.blas.handle_count() + self.solver.handle_count() + self.fft.plan_count(),
             pending: self.engine.len(),
         }
     }

@@ -46,6 +46,7 @@
 //! - A solution in a file that is not known is an error which names it. A file of another version is put aside when the
 //!   first result is written; torch adds to it what it never reads.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 use c10_core::{DeviceIndex, Runtime};
@@ -55,7 +56,9 @@ use super::file::{self, Row};
 use super::log::warn;
 use super::offline;
 use super::settings::Settings;
+use super::signature::Problem;
 use crate::base::error::Result;
+use crate::base::tune_error::RejectedResults;
 
 /// A product with the way that was found to be the fastest.
 #[derive(Clone, Debug, PartialEq)]
@@ -68,6 +71,57 @@ pub struct TunableResult {
     pub solution: String,
     /// How long one product took, in milliseconds; 0 where a file does not tell.
     pub time: f64,
+}
+
+impl TunableResult {
+    /// Whether the signatures name a product that can be tuned. Others are kept in files and otherwise without effect.
+    #[must_use]
+    pub fn is_product(&self) -> bool {
+        Problem::parse(&self.op, &self.params).is_ok()
+    }
+}
+
+/// As a line of a file has it.
+impl fmt::Display for TunableResult {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { op, params, solution, time } = self;
+        write!(f, "{op},{params},{solution},{}", file::General(*time))
+    }
+}
+
+impl From<Row> for TunableResult {
+    fn from(Row { op, params, solution, time }: Row) -> Self {
+        Self { op, params, solution, time }
+    }
+}
+
+/// What a file of results says.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ResultsFile {
+    /// Keys and values that the results depend on. Of several lines with one key the last one counts.
+    pub validators: Vec<(String, String)>,
+    /// The results in the order of their lines. Of several lines for one product the first one counts.
+    pub results: Vec<TunableResult>,
+}
+
+/// What the bytes of a file of results say, whatever its validators are.
+///
+/// ```
+/// use aten_cuda::tunable::parse_results;
+///
+/// let text = "Validator,PT_VERSION,2.11.0\nGemmTunableOp_Half_NN,nn_1_2_3_ld_1_3_1,Default,0.5\n";
+/// let file = parse_results(text.as_bytes())?;
+/// assert_eq!(file.validators, [("PT_VERSION".to_owned(), "2.11.0".to_owned())]);
+/// assert!(file.results[0].is_product() && file.results[0].time == 0.5);
+/// # Ok::<(), aten_cuda::RejectedResults>(())
+/// ```
+///
+/// # Errors
+/// A line is no text, or longer than any line of results.
+pub fn parse_results(bytes: &[u8]) -> std::result::Result<ResultsFile, RejectedResults> {
+    let contents = file::parse(bytes)?;
+    let results = contents.rows.into_iter().map(Into::into).collect();
+    Ok(ResultsFile { validators: contents.validators, results })
 }
 
 fn context() -> std::sync::Arc<Context> {
@@ -172,13 +226,7 @@ pub fn get_filename() -> Result<String> {
 /// # Errors
 /// The runtime cannot start.
 pub fn get_results() -> Result<Vec<TunableResult>> {
-    here(|context, runtime, device| {
-        let rows = context.results(runtime, device)?.rows();
-        Ok(rows
-            .into_iter()
-            .map(|Row { op, params, solution, time }| TunableResult { op, params, solution, time })
-            .collect())
-    })
+    here(|context, runtime, device| Ok(context.results(runtime, device)?.rows().into_iter().map(Into::into).collect()))
 }
 
 /// Keys and values that torch's file depends on: the version of torch that is followed
@@ -247,7 +295,7 @@ pub fn load_file<'a>(filename: impl Into<Option<&'a str>>) -> Result<()> {
     here(|context, runtime, device| {
         let name = filename.map_or_else(|| context.filename(device), str::to_owned);
         // Before the device's own files are read: what was asked for comes first, as in torch.
-        Ok(context.load(runtime, device, Path::new(&name))?)
+        context.load(runtime, device, Path::new(&name))
     })
 }
 

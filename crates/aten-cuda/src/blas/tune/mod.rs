@@ -5,8 +5,7 @@
 //! candidate is found), `table` (results of a device), `context` (what a runtime keeps, and the look-up), `offline`
 //! (products from a file), `api` (the names of torch).
 //!
-//! Whoever multiplies asks `context` with a [`signature::Problem`] and a value of [`search::Candidates`], and runs what it
-//! answers.
+//! Whoever multiplies asks [`choose`] with a [`Problem`] and a value of [`Candidates`], and runs what it answers.
 //!
 //! **Invariants:** while no runtime has the tuner enabled, a product pays for one atomic load. A candidate is chosen only
 //! after its result was compared with that of the default.
@@ -25,6 +24,10 @@ mod table;
 mod tests;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
+
+pub(crate) use context::{choose, may_be_enabled};
+pub(crate) use search::{Candidates, DEFAULT, Inputs};
+pub(crate) use signature::{Element, Kind, Problem};
 
 /// What a lock guards. A thread that panicked while it held one of the tuner's locks leaves what is guarded whole: each
 /// holder changes it by one assignment or insertion.

@@ -1,31 +1,27 @@
 //! Offline tuning: products from files of untuned ones, tuned on one device or on several.
 //!
-//! Each product gets operands of its own that lie as its signature says, so that every signature can be tuned; torch,
-//! which makes the operands of ordinary calls, leaves out those with a size of 1. Several devices are served by a thread
-//! each, where torch starts processes: the results are the same.
+//! Each product gets operands of its own that lie as its signature says. Several devices are served by a thread each, where
+//! torch starts processes: the results are the same.
 //!
 //! **Invariants:** a file is read to its end before anything is tuned, and a line that is no product is an error then.
 
-use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::io::{IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-use c10_core::{Device, DeviceIndex, DeviceType, Runtime};
+use c10_core::{DeviceIndex, Runtime};
 
 use super::context::{Context, Gain};
 use super::file::{self, General};
 use super::locked;
 use super::log::warn;
-use super::search::{Candidates, DEFAULT, Inputs};
+use super::search::DEFAULT;
 use super::settings::Settings;
 use super::signature::{Kind, Problem};
-use crate::base::dtype::DType;
-use crate::base::error::Result;
+use crate::base::error::{Error, Result};
 use crate::base::tune_error::TuneError;
-use crate::random::Generator;
-use crate::tensor::Tensor;
+use crate::blas::candidates;
 
 /// Tunes the products in a file on the current device.
 pub(super) fn tune_file(path: &Path) -> Result<()> {
@@ -139,15 +135,28 @@ fn tune(
     problem: &Problem,
     progress: &Progress,
 ) -> Result<()> {
-    let gain = match operands(problem, device) {
-        Ok(operands) => context.tune(problem, runtime, device, || Ok(operands))?,
-        Err(error) => {
-            warn(format_args!("{error}"));
+    let tuned =
+        candidates::with_operands(problem, device, |problem, ways| context.tune(problem, runtime, device, || Ok(ways)));
+    let gain = match tuned {
+        Ok(gain) => gain,
+        Err(error) if is_of_product(&error) => {
+            warn(format_args!("{}({}) is left out: {error}", problem.op(), problem.params()));
             None
         }
+        Err(error) => return Err(error),
     };
     progress.step(problem, gain);
     Ok(())
+}
+
+/// Whether an error is about one product, so that the others can still be tuned: there are no such operands, or not enough
+/// memory for them.
+fn is_of_product(error: &Error) -> bool {
+    match error {
+        Error::Tensor(_) => true,
+        Error::Tune(error) => matches!(**error, TuneError::Offline { .. }),
+        other => other.runtime().is_some_and(c10_core::Error::is_out_of_memory),
+    }
 }
 
 /// What offline tuning prints: a bar where the error output is a terminal, and in the end what was gained.
@@ -197,7 +206,8 @@ fn summary(done: usize, gains: &[(Problem, Gain)]) -> String {
     let mut text =
         format!("tuned {} of {done} products, {faster} of them to something faster than the default", gains.len());
     let ratio = |gain: &Gain| if gain.time > 0.0 { gain.default_time / gain.time } else { 1.0 };
-    if let Some((problem, gain)) = gains.iter().max_by(|a, b| ratio(&a.1).total_cmp(&ratio(&b.1))) {
+    let best = gains.iter().filter(|_| faster > 0);
+    if let Some((problem, gain)) = best.max_by(|a, b| ratio(&a.1).total_cmp(&ratio(&b.1))) {
         let count = f64::from(u32::try_from(gains.len()).unwrap_or(u32::MAX));
         let mean = (gains.iter().map(|(_, gain)| ratio(gain).ln()).sum::<f64>() / count).exp();
         let (op, params) = (problem.op(), problem.own_params());
@@ -299,103 +309,6 @@ fn matches(pattern: &str, name: &str) -> bool {
         }
     }
     pattern[at..].iter().all(|character| *character == '*')
-}
-
-/// A product with operands of its own, computed by the ordinary operations.
-struct Operands {
-    problem: Problem,
-    device: DeviceIndex,
-}
-
-/// The operands of a run, and what came out.
-struct Made {
-    first: Tensor,
-    second: Tensor,
-    bias: Option<Tensor>,
-    result: RefCell<Option<Tensor>>,
-}
-
-/// The operands of a problem on a device.
-///
-/// # Errors
-/// Nobody can make them: a size is 0, a leading dimension is shorter than its lines, or the elements have no dtype.
-fn operands(problem: &Problem, device: DeviceIndex) -> Result<Operands> {
-    let refused = |why: &str| TuneError::Offline { op: problem.op(), params: problem.params(), why: why.to_owned() };
-    let [m, n, k] = problem.sizes;
-    let [a, b] = problem.transposed;
-    let lines = [if a { k } else { m }, if b { n } else { k }, m];
-    if [m, n, k, problem.batches].contains(&0) {
-        return Err(refused("it has no elements").into());
-    }
-    if problem.leading.iter().zip(lines).any(|(leading, line)| *leading < line) {
-        return Err(refused("a leading dimension is shorter than its lines").into());
-    }
-    if problem.kind == Kind::Scaled || problem.elements[0].dtype().is_none() {
-        return Err(refused("scaled products have no tensors here").into());
-    }
-    Ok(Operands { problem: *problem, device })
-}
-
-impl Operands {
-    fn dtype(&self) -> DType {
-        self.problem.elements[0].dtype().unwrap_or(DType::F32)
-    }
-
-    /// A factor as torch has it, row-major: of `rows` by `columns`, whose lines lie along the rows or along the columns.
-    fn factor(&self, rows: u64, columns: u64, leading: u64, turned: bool, generator: &Generator) -> Result<Tensor> {
-        let (rows, columns, leading) = (signed(rows), signed(columns), signed(leading));
-        let batches = signed(self.problem.batches);
-        let lines = if turned { columns } else { rows };
-        let device = Device { kind: DeviceType::Cuda, index: Some(self.device) };
-        let made = Tensor::randn(&[batches, lines, leading], self.dtype(), device, Some(generator))?;
-        let made = made.narrow(2, 0, if turned { rows } else { columns })?;
-        if turned { made.transpose(1, 2) } else { Ok(made) }
-    }
-}
-
-impl Candidates for Operands {
-    type Candidate = ();
-    type Arguments = Made;
-
-    fn list(&self) -> Result<Vec<(String, ())>> {
-        Ok(vec![(DEFAULT.to_owned(), ())])
-    }
-
-    fn bytes(&self) -> u64 {
-        let Problem { sizes: [m, n, k], batches, .. } = self.problem;
-        let elements = m.saturating_mul(k).saturating_add(k.saturating_mul(n)).saturating_add(m.saturating_mul(n));
-        elements.saturating_mul(batches).saturating_mul(u64::try_from(self.dtype().itemsize()).unwrap_or(1))
-    }
-
-    /// The operands are random whatever is asked for: there is no caller's.
-    fn arguments(&self, _: Inputs) -> Result<Made> {
-        let generator = Generator::new(self.device)?;
-        let Problem { sizes: [m, n, k], leading: [lda, ldb, _], transposed: [a, b], .. } = self.problem;
-        let first = self.factor(n, k, ldb, b, &generator)?;
-        let second = self.factor(k, m, lda, a, &generator)?;
-        let has_bias = self.problem.kind == Kind::AndBias;
-        let bias = has_bias.then(|| Tensor::randn(&[signed(m)], self.dtype(), first.device(), Some(&generator)));
-        Ok(Made { first, second, bias: bias.transpose()?, result: RefCell::default() })
-    }
-
-    fn run(&self, (): &(), made: &Made) -> Result<()> {
-        let result = match &made.bias {
-            Some(bias) => bias.addmm(&made.first.select(0, 0)?, &made.second.select(0, 0)?, 1, 1)?,
-            None if self.problem.kind == Kind::StridedBatched => made.first.bmm(&made.second)?,
-            None => made.first.select(0, 0)?.mm(&made.second.select(0, 0)?)?,
-        };
-        made.result.replace(Some(result));
-        Ok(())
-    }
-
-    fn result(&self, made: &Made) -> Result<Tensor> {
-        made.result.borrow().clone().ok_or_else(|| crate::base::error::invalid("nothing was computed yet"))
-    }
-}
-
-/// A size as tensors have it; signatures have none beyond that.
-fn signed(size: u64) -> i64 {
-    i64::try_from(size).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]

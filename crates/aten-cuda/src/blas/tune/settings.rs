@@ -47,23 +47,22 @@ impl Environment {
 
     /// The variables that `get` answers.
     pub(super) fn read(get: impl Fn(&str) -> Option<String>) -> Self {
-        let of = |name: &str| get(&format!("PYTORCH_TUNABLEOP_{name}"));
-        let is = |name: &str, value: &str| of(name).as_deref() == Some(value);
+        let is = |name: &str, value: &str| get(name).as_deref() == Some(value);
         Self {
-            enabled: is("ENABLED", "1"),
-            never_tunes: is("TUNING", "0"),
-            records: is("RECORD_UNTUNED", "1"),
-            verbose: of("VERBOSE"),
-            verbose_filename: of("VERBOSE_FILENAME"),
-            filename: of("FILENAME"),
-            untuned_filename: of("UNTUNED_FILENAME"),
-            numerical_check: of("NUMERICAL_CHECK"),
-            duration: of("MAX_TUNING_DURATION_MS"),
-            iterations: of("MAX_TUNING_ITERATIONS"),
-            warmup_duration: of("MAX_WARMUP_DURATION_MS"),
-            warmup_iterations: of("MAX_WARMUP_ITERATIONS"),
-            rotating: of("ROTATING_BUFFER_SIZE"),
-            blas_log: is("BLAS_LOG", "1"),
+            enabled: is("PYTORCH_TUNABLEOP_ENABLED", "1"),
+            never_tunes: is("PYTORCH_TUNABLEOP_TUNING", "0"),
+            records: is("PYTORCH_TUNABLEOP_RECORD_UNTUNED", "1"),
+            verbose: get("PYTORCH_TUNABLEOP_VERBOSE"),
+            verbose_filename: get("PYTORCH_TUNABLEOP_VERBOSE_FILENAME"),
+            filename: get("PYTORCH_TUNABLEOP_FILENAME"),
+            untuned_filename: get("PYTORCH_TUNABLEOP_UNTUNED_FILENAME"),
+            numerical_check: get("PYTORCH_TUNABLEOP_NUMERICAL_CHECK"),
+            duration: get("PYTORCH_TUNABLEOP_MAX_TUNING_DURATION_MS"),
+            iterations: get("PYTORCH_TUNABLEOP_MAX_TUNING_ITERATIONS"),
+            warmup_duration: get("PYTORCH_TUNABLEOP_MAX_WARMUP_DURATION_MS"),
+            warmup_iterations: get("PYTORCH_TUNABLEOP_MAX_WARMUP_ITERATIONS"),
+            rotating: get("PYTORCH_TUNABLEOP_ROTATING_BUFFER_SIZE"),
+            blas_log: is("PYTORCH_TUNABLEOP_BLAS_LOG", "1"),
         }
     }
 

@@ -1,7 +1,8 @@
 //! Modules and kernels: loading code onto a device and launching it.
 //!
 //! Reading order: this file ([`Module`], [`Kernel`]), `arguments` (what a launch takes), `prepared` (launches that are
-//! checked once and repeated), `ptx` (what parameters a text declares), `own` (kernels of our own: `sleep`, `condition`).
+//! checked once and repeated), `ptx` (what parameters a text declares), `own` (kernels of our own: `sleep`, `condition`),
+//! `tensor_map` (a parameter that describes a tensor).
 //!
 //! **Invariants:** a module stays loaded as long as anybody holds it or one of its kernels, graphs that captured one of
 //! them included. It is unloaded when the program next waits for its device, because unloading may block and dropping a
@@ -20,6 +21,7 @@ mod own;
 mod prepared;
 mod ptx;
 mod sleep;
+mod tensor_map;
 
 use std::collections::BTreeMap;
 use std::ffi::CString;
@@ -35,6 +37,7 @@ pub(crate) use condition::launch_set_condition;
 pub use detached::DetachedKernel;
 pub use prepared::PreparedLaunch;
 pub(crate) use sleep::queue_sleep;
+pub use tensor_map::TensorMap;
 
 use crate::api::arg::StreamArg;
 use crate::api::buffers::DeviceBuffer;

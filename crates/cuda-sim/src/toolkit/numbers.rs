@@ -9,7 +9,7 @@ use cuda_sys::cublas::types::cudaDataType_t;
 use cudaDataType_t as Type;
 
 /// Bytes of a number; none for types that are not simulated.
-pub(super) fn bytes_of(ty: Type) -> Option<u64> {
+pub(crate) fn bytes_of(ty: Type) -> Option<u64> {
     Some(match ty {
         Type::CUDA_R_8I | Type::CUDA_R_8F_E4M3 | Type::CUDA_R_8F_E5M2 => 1,
         Type::CUDA_R_16F | Type::CUDA_R_16BF => 2,
@@ -21,13 +21,13 @@ pub(super) fn bytes_of(ty: Type) -> Option<u64> {
 }
 
 /// Whether numbers have an imaginary part.
-pub(super) fn is_complex(ty: Type) -> bool {
+pub(crate) fn is_complex(ty: Type) -> bool {
     matches!(ty, Type::CUDA_C_32F | Type::CUDA_C_64F)
 }
 
 /// What numbers of a matrix are rounded to before they are multiplied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Rounding {
+pub(crate) enum Rounding {
     /// To nothing.
     Exact,
     /// To 10 bits behind the point, halves away from zero.
@@ -40,7 +40,7 @@ pub(super) enum Rounding {
 
 impl Rounding {
     #[expect(clippy::cast_possible_truncation, reason = "rounds on purpose")]
-    pub(super) fn round(self, value: f64) -> f64 {
+    pub(crate) fn round(self, value: f64) -> f64 {
         match self {
             Self::Exact => value,
             Self::Tf32 => {
@@ -55,7 +55,7 @@ impl Rounding {
 }
 
 /// Reads numbers.
-pub(super) fn decode(ty: Type, bytes: &[u8]) -> Vec<[f64; 2]> {
+pub(crate) fn decode(ty: Type, bytes: &[u8]) -> Vec<[f64; 2]> {
     let real =
         |size: usize, read: &dyn Fn(&[u8]) -> f64| bytes.chunks_exact(size).map(|one| [read(one), 0.0]).collect();
     match ty {
@@ -74,7 +74,7 @@ pub(super) fn decode(ty: Type, bytes: &[u8]) -> Vec<[f64; 2]> {
 
 /// Writes numbers.
 #[expect(clippy::cast_possible_truncation, reason = "rounds on purpose, and small floats have few bits")]
-pub(super) fn encode(ty: Type, values: &[[f64; 2]]) -> Vec<u8> {
+pub(crate) fn encode(ty: Type, values: &[[f64; 2]]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for &[real, imaginary] in values {
         match ty {
@@ -179,7 +179,7 @@ fn to_small(value: f64, kind: Small) -> u32 {
 }
 
 /// What sums are made in.
-pub(super) trait Number: Copy + Send + Sync {
+pub(crate) trait Number: Copy + Send + Sync {
     /// The number of a pair.
     fn of(parts: [f64; 2]) -> Self;
     /// The pair of a number.
@@ -231,7 +231,7 @@ impl Number for i32 {
 
 /// A number of half precision: every sum is rounded.
 #[derive(Clone, Copy)]
-pub(super) struct Half(f64);
+pub(crate) struct Half(f64);
 
 impl Number for Half {
     fn of([real, _]: [f64; 2]) -> Self {
@@ -247,7 +247,7 @@ impl Number for Half {
 
 /// A complex number.
 #[derive(Clone, Copy)]
-pub(super) struct Complex<T>(T, T);
+pub(crate) struct Complex<T>(T, T);
 
 impl<T: Number + std::ops::Neg<Output = T>> Number for Complex<T> {
     fn of([real, imaginary]: [f64; 2]) -> Self {

@@ -1,23 +1,19 @@
 //! The one door that every call of the libraries comes through.
 //!
 //! As for the driver: the machine of the thread, its lock, the clock, injected faults, the function. A panic inside becomes
-//! `CUBLAS_STATUS_INTERNAL_ERROR`. Every call is recorded. Two calls with one handle that overlap are noticed here, as the
+//! the library's internal error. Every call is recorded. Two calls with one handle that overlap are noticed here, as the
 //! second waits for the lock.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, PoisonError};
 
-use cuda_sys::cublas::types::cublasStatus_t;
-
+use super::LibraryStatus;
 use super::record::LibraryCall;
-use super::{Answer, EXECUTION_FAILED};
 use crate::call::Call;
 use crate::host_work;
 use crate::machine::{Machine, thread_number};
 use crate::report::ReportKind;
-
-const INTERNAL_ERROR: cublasStatus_t = cublasStatus_t::CUBLAS_STATUS_INTERNAL_ERROR;
 
 /// Handles in calls that have not returned, by machine, with the thread that came first.
 static IN_USE: Mutex<BTreeMap<(usize, u64), u64>> = Mutex::new(BTreeMap::new());
@@ -50,13 +46,13 @@ impl Drop for InUse {
 }
 
 /// Answers a call of a function with what `function` says.
-pub(super) fn enter(
+pub(crate) fn enter<S: LibraryStatus>(
     symbol: &'static str,
     arguments: Vec<(&'static str, String)>,
-    function: impl FnOnce(&mut Call<'_>) -> Answer,
-) -> cublasStatus_t {
+    function: impl FnOnce(&mut Call<'_>) -> Result<(), S>,
+) -> S {
     if host_work::is_inside() {
-        return INTERNAL_ERROR;
+        return S::INTERNAL_ERROR;
     }
     let machine = Machine::current();
     let handle = handle_of(&arguments);
@@ -73,21 +69,21 @@ pub(super) fn enter(
             );
         }
         let status = match call.fault_for(symbol) {
-            Some(code) => cublasStatus_t(code.0),
+            Some(code) => S::of(code.0),
             None => answer(&mut call, function),
         };
         call.destroy_orphans();
         call.calling = symbol;
-        record(&mut call, symbol, arguments, handle, status);
+        record(&mut call, symbol, arguments, handle, status.code());
         status
     }));
-    answered.unwrap_or(INTERNAL_ERROR)
+    answered.unwrap_or(S::INTERNAL_ERROR)
 }
 
-fn answer(call: &mut Call<'_>, function: impl FnOnce(&mut Call<'_>) -> Answer) -> cublasStatus_t {
+fn answer<S: LibraryStatus>(call: &mut Call<'_>, function: impl FnOnce(&mut Call<'_>) -> Result<(), S>) -> S {
     call.launched = None;
-    let finished = function(call).and_then(|()| call.finish_launch().map_err(|_| EXECUTION_FAILED));
-    finished.err().unwrap_or(cublasStatus_t::CUBLAS_STATUS_SUCCESS)
+    let finished = function(call).and_then(|()| call.finish_launch().map_err(|_| S::EXECUTION_FAILED));
+    finished.err().unwrap_or(S::of(0))
 }
 
 fn record(
@@ -95,13 +91,13 @@ fn record(
     symbol: &'static str,
     arguments: Vec<(&'static str, String)>,
     handle: Option<u64>,
-    status: cublasStatus_t,
+    status: u32,
 ) {
-    call.count_call(symbol, status.0);
+    call.count_call(symbol, status);
     let thread = call.thread;
-    let handle = handle.and_then(|handle| call.blas.handles.get(&handle));
-    let (stream, workspace) = (handle.map(|handle| handle.stream), handle.and_then(|handle| handle.workspace));
-    call.blas.record.add(LibraryCall { symbol, arguments, status: status.0, thread, stream, workspace });
+    let set = handle.and_then(|handle| call.blas.set_to(handle).or_else(|| call.solver.set_to(handle)));
+    let (stream, workspace) = set.map_or((None, None), |(stream, workspace)| (Some(stream), workspace));
+    call.library_record.add(LibraryCall { symbol, arguments, status, thread, stream, workspace });
 }
 
 /// The handle that a call is made with. A light handle of cuBLASLt may be shared by threads.

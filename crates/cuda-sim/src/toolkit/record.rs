@@ -40,7 +40,7 @@ impl LibraryCall {
 pub(crate) struct Record(VecDeque<LibraryCall>);
 
 impl Record {
-    pub(super) fn add(&mut self, call: LibraryCall) {
+    pub(crate) fn add(&mut self, call: LibraryCall) {
         if self.0.len() == CALLS_MAX {
             self.0.pop_front();
         }

@@ -1,0 +1,103 @@
+//! Products that the tuner finds ways to, by simulated libraries.
+
+use std::path::PathBuf;
+
+use aten_cuda::blas::{set_allow_tf32, set_libraries};
+use aten_cuda::{DType, Result, Tensor, tunable};
+
+/// A machine with the libraries, and an empty folder for its files. The tuner is on, and quick.
+fn tuned(name: &str) -> (testkit::SimulatedRuntime, PathBuf) {
+    let simulated = testkit::simulated_runtime();
+    set_libraries(Some(cuda_sim::cublas()), Some(cuda_sim::cublaslt()));
+    let folder = std::env::temp_dir().join(format!("tuning-{}-{name}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).expect("the folder for temporary files can be written to");
+    tunable::set_filename(&folder.join("results.csv").to_string_lossy(), true);
+    tunable::set_rotating_buffer_size(0);
+    tunable::set_max_tuning_iterations(1);
+    tunable::enable(true);
+    (simulated, folder)
+}
+
+/// Small whole numbers, whose products every way gives exactly.
+fn numbers(sizes: &[i64], dtype: DType) -> Result<Tensor> {
+    let count: i64 = sizes.iter().product();
+    let numbers: Vec<f32> = (0..count).map(|at| ((at * 7 + at / 5) % 5 - 2) as f32).collect();
+    Tensor::from_slice(&numbers, sizes)?.to_dtype(dtype)?.cuda(None)
+}
+
+/// The calls that PyTorch 2.11 was recorded with: all layouts, batches, a bias, parts of larger matrices, single rows and
+/// columns.
+fn calls(dtype: DType) -> Result<Vec<Tensor>> {
+    let of = |sizes: &[i64]| numbers(sizes, dtype);
+    let (a, b) = (of(&[48, 32])?, of(&[32, 64])?);
+    let (a_turned, b_turned) = (of(&[32, 48])?.t()?, of(&[64, 32])?.t()?);
+    let batch = of(&[5, 32, 64])?;
+    Ok(vec![
+        a.mm(&b)?,
+        a_turned.mm(&b)?,
+        a.mm(&b_turned)?,
+        a_turned.mm(&b_turned)?,
+        of(&[5, 48, 32])?.bmm(&batch)?,
+        of(&[5, 32, 48])?.transpose(1, 2)?.bmm(&batch)?,
+        of(&[16, 32])?.linear(&of(&[24, 32])?, &of(&[24])?)?,
+        of(&[48, 64])?.addmm(&a, &b, 0.5, 2.0)?,
+        a.mv(&of(&[32])?)?,
+        of(&[48, 64])?.narrow(1, 0, 32)?.mm(&of(&[64, 64])?.narrow(0, 0, 32)?)?,
+        of(&[1, 32])?.mm(&b)?,
+        a.mm(&of(&[32, 1])?)?,
+        of(&[48, 1])?.mm(&of(&[1, 64])?)?,
+    ])
+}
+
+#[test]
+fn products_have_the_signatures_that_torch_gives_them() -> Result<()> {
+    let (_simulated, folder) = tuned("recorded");
+    for dtype in [DType::F16, DType::F32, DType::C64] {
+        calls(dtype)?;
+    }
+    set_allow_tf32(true);
+    let made = numbers(&[48, 32], DType::F32)?.mm(&numbers(&[32, 64], DType::F32)?);
+    set_allow_tf32(false);
+    made?;
+    let torch = include_str!("data/tunable/torch-2.11-untuned.csv");
+    let mut wanted: Vec<&str> = torch.lines().collect();
+    wanted.sort_unstable();
+    let written = std::fs::read_to_string(folder.join("results0.csv")).unwrap();
+    let products = written.lines().filter(|line| line.starts_with("Gemm"));
+    let mut found: Vec<&str> = products.filter_map(|line| line.split(",Default,").next()).collect();
+    found.sort_unstable();
+    assert_eq!(found, wanted);
+    Ok(())
+}
+
+#[test]
+fn tuned_products_are_right() -> Result<()> {
+    for dtype in [DType::BF16, DType::F32, DType::C64] {
+        let (_simulated, folder) = tuned(&format!("right-{dtype:?}"));
+        let read = |tensors: Vec<Tensor>| tensors.iter().map(Tensor::to_bytes).collect::<Result<Vec<_>>>();
+        tunable::enable(false);
+        let usual = read(calls(dtype)?)?;
+        assert_eq!(tunable::get_results()?, []);
+        tunable::enable(true);
+        assert_eq!(read(calls(dtype)?)?, usual, "{dtype} while it is tuned");
+        let count = tunable::get_results()?.len();
+        assert!(count >= 11, "{dtype}: {count}");
+        assert_eq!(read(calls(dtype)?)?, usual, "{dtype} by the ways that were found");
+        assert_eq!(tunable::get_results()?.len(), count, "nothing is tuned twice");
+        let lines = std::fs::read_to_string(folder.join("results0.solutions.csv")).unwrap();
+        assert_eq!(lines.lines().filter(|line| line.starts_with("Gemm")).count(), count);
+    }
+    Ok(())
+}
+
+#[test]
+fn what_is_added_in_place_is_tuned_without_harm() -> Result<()> {
+    let (_simulated, _) = tuned("in-place");
+    let (a, b) = (numbers(&[48, 32], DType::F32)?, numbers(&[32, 64], DType::F32)?);
+    let sum = numbers(&[48, 64], DType::F32)?;
+    let wanted = sum.add(&a.mm(&b)?)?.to_vec::<f32>()?;
+    sum.addmm_out(&a, &b, 1, 1, &sum)?;
+    assert_eq!(sum.to_vec::<f32>()?, wanted);
+    Ok(())
+}
