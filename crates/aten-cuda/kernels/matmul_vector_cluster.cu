@@ -160,7 +160,7 @@ __device__ __forceinline__ void join_lines(typename Element<T>::Sum *sums, typen
 
 __device__ __forceinline__ void join_cluster()
 {
-    asm volatile("barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;" ::: "memory");
+    asm volatile("barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;" ::: "memory");
 }
 
 // A sum at this place in the shared memory of a block of the cluster.

@@ -11,8 +11,8 @@ fn tuned(name: &str) -> (testkit::SimulatedRuntime, PathBuf) {
     set_libraries(Some(cuda_sim::cublas()), Some(cuda_sim::cublaslt()));
     let folder = std::env::temp_dir().join(format!("tuning-{}-{name}", std::process::id()));
     let _ = std::fs::remove_dir_all(&folder);
-    std::fs::create_dir_all(&folder).unwrap();
-    tunable::set_filename(folder.join("results.csv").to_str().unwrap(), true);
+    std::fs::create_dir_all(&folder).expect("the folder for temporary files can be written to");
+    tunable::set_filename(&folder.join("results.csv").to_string_lossy(), true);
     tunable::set_rotating_buffer_size(0);
     tunable::set_max_tuning_iterations(1);
     tunable::enable(true);

@@ -67,7 +67,7 @@ pub use api::green_context::GreenContext;
 pub use api::guard::{MultiStreamGuard, StreamGuard};
 pub use api::ipc::{Ipc, SharedBuffer};
 pub use api::launch::{
-    Arg, DetachedKernel, Dim3, Kernel, KernelAttributes, LaunchBuilder, LaunchConfig, Module, TensorMap,
+    Arg, DetachedKernel, Dim3, Kernel, KernelAttributes, LaunchBuilder, LaunchConfig, Module, PreparedLaunch, TensorMap,
 };
 pub use api::library::{LibraryFunction, LibrarySource, LibraryStream};
 pub use api::mem_pool::{MemPool, MemPoolGuard, MemPoolOptions, MemPools};

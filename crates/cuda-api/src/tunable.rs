@@ -22,7 +22,7 @@
 //! ```
 
 pub use aten_cuda::tunable::{
-    TunableResult, enable, get_filename, get_max_tuning_duration, get_max_tuning_iterations, get_results,
+    ResultsFile, TunableResult, enable, get_filename, get_max_tuning_duration, get_max_tuning_iterations, get_results,
     get_rotating_buffer_size, get_solution_validators, get_validators, is_enabled, load_file, mgpu_tune_gemm_in_file,
     parse_results, read_file, record_untuned_enable, record_untuned_is_enabled, set_filename, set_max_tuning_duration,
     set_max_tuning_iterations, set_numerical_check_tolerances, set_rotating_buffer_size, tune_gemm_in_file,

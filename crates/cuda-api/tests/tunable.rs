@@ -11,8 +11,8 @@ use testkit::{Config, SimulatedRuntime};
 fn folder(name: &str) -> PathBuf {
     let path = std::env::temp_dir().join(format!("tunable-{}-{name}", std::process::id()));
     let _ = std::fs::remove_dir_all(&path);
-    std::fs::create_dir_all(&path).unwrap();
-    tunable::set_filename(path.join("results.csv").to_str().unwrap(), true);
+    std::fs::create_dir_all(&path).expect("the folder for temporary files can be written to");
+    tunable::set_filename(&path.join("results.csv").to_string_lossy(), true);
     path
 }
 
@@ -25,10 +25,8 @@ fn quick() {
 
 /// The cause, where an error is one of the tuner.
 fn cause(error: torch::Error) -> TuneError {
-    match error {
-        torch::Error::Tune(error) => *error,
-        other => panic!("{other}"),
-    }
+    let torch::Error::Tune(error) = error else { panic!("{error}") };
+    *error
 }
 
 #[test]

@@ -5,14 +5,14 @@
 
 use std::collections::HashSet;
 
-use aten_cuda::tunable::{TunableResult, parse_results};
+use aten_cuda::tunable::{ResultsFile, TunableResult, parse_results};
 
 /// Runs one input.
 ///
 /// # Errors
 /// What was read is written as something else, or a product stands there twice.
 pub(super) fn run(bytes: &[u8]) -> Result<(), String> {
-    let Ok((validators, results)) = parse_results(bytes) else { return Ok(()) };
+    let Ok(ResultsFile { validators, results }) = parse_results(bytes) else { return Ok(()) };
     let mut seen = HashSet::new();
     let mut text: String = validators.iter().map(|(key, value)| format!("Validator,{key},{value}\n")).collect();
     for result in &results {
@@ -27,8 +27,8 @@ pub(super) fn run(bytes: &[u8]) -> Result<(), String> {
         // Times are written with six digits.
         (&a.op, &a.params, &a.solution) == (&b.op, &b.params, &b.solution) && (a.time - b.time).abs() <= 1e-5 * a.time
     };
-    let is_whole = again.0 == validators && again.1.len() == results.len();
-    if is_whole && results.iter().zip(&again.1).all(|(a, b)| is_same(a, b)) {
+    let is_whole = again.validators == validators && again.results.len() == results.len();
+    if is_whole && results.iter().zip(&again.results).all(|(a, b)| is_same(a, b)) {
         return Ok(());
     }
     Err(format!("{validators:?} {results:?} was written and read as {again:?}"))

@@ -98,7 +98,7 @@ fn measure(row: &Row, work: &mut rows::Work) -> Result<f64, Failure> {
         let call = &mut work.call;
         let own = on_host(row.calls, || call().map(drop).map_err(Failure::from))?;
         let beneath = match &work.beneath {
-            Some(beneath) => on_host(row.calls, || Ok(beneath.launch()?))?,
+            Some(beneath) => on_host(row.calls, beneath)?,
             None => 0.0,
         };
         return Ok(own - beneath);

@@ -3,8 +3,8 @@
 use aten_cuda::blas::{self, Fp32Precision};
 use aten_cuda::{DType, Tensor};
 
-use crate::Failure;
-use crate::rows::{Row, Unit, Work};
+use crate::rows::{Beneath, Row, Unit, Work};
+use crate::{Failure, raw};
 
 /// The rows in the order of the table. A name that begins with `own` is computed without a library.
 pub(crate) const ROWS: &[Row] = &[
@@ -44,6 +44,18 @@ pub(crate) const ROWS: &[Row] = &[
             libraries(true);
             let a = Tensor::randn(&[64, 64], DType::F32, "cuda", None)?;
             Ok(Work::new(1.0, move || a.mm(&a)))
+        },
+    },
+    Row {
+        name: "small mm over raw cuBLAS",
+        unit: Unit::Nanoseconds,
+        calls: 200,
+        prepare: |_| {
+            libraries(true);
+            let a = Tensor::randn(&[64, 64], DType::F32, "cuda", None)?;
+            let beneath = raw::Gemm::new([a.copy()?, a.clone(), a.clone()])?;
+            let beneath: Beneath = Box::new(move || beneath.launch());
+            Ok(Work { beneath: Some(beneath), ..Work::new(1.0, move || a.mm(&a)) })
         },
     },
 ];

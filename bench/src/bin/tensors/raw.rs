@@ -1,4 +1,4 @@
-//! The raw driver: what a launch costs that nothing is wrapped around.
+//! The raw driver and the raw cuBLAS: what a launch or a product costs that nothing is wrapped around.
 //!
 //! # Safety
 //! Every pointer given to the driver points to a local variable that outlives the call. The kernel adds the 1024 numbers
@@ -9,8 +9,9 @@ use std::ffi::c_void;
 use std::ptr;
 
 use aten_cuda::Tensor;
+use cuda_sys::cublas::types::{cublasHandle_t, cublasOperation_t};
 use cuda_sys::driver::types::CUfunction;
-use cuda_sys::{Driver, DriverError};
+use cuda_sys::{Cublas, Driver};
 
 const THREADS: u32 = 128;
 const BLOCKS: u32 = 8;
@@ -71,12 +72,52 @@ impl Add {
     ///
     /// # Errors
     /// The driver's.
-    pub(crate) fn launch(&self) -> Result<(), DriverError> {
+    pub(crate) fn launch(&self) -> Result<(), Box<dyn std::error::Error>> {
         let mut operands = self.operands.each_ref().map(Tensor::data_ptr);
         let mut arguments = operands.each_mut().map(|operand| ptr::from_mut(operand).cast::<c_void>());
         let (function, arguments, stream) = (self.function, arguments.as_mut_ptr(), ptr::null_mut());
         let (driver, none) = (&self.driver, ptr::null_mut());
         // SAFETY: the kernel has three parameters of 8 bytes, which are copied during the call.
-        unsafe { driver.cuLaunchKernel(function, BLOCKS, 1, 1, THREADS, 1, 1, 0, stream, arguments, none) }
+        unsafe { driver.cuLaunchKernel(function, BLOCKS, 1, 1, THREADS, 1, 1, 0, stream, arguments, none) }?;
+        Ok(())
+    }
+}
+
+/// A product of square matrices of `f32` by cuBLAS, on the default stream with the library's own workspace.
+#[derive(Debug)]
+pub(crate) struct Gemm {
+    cublas: Cublas,
+    handle: cublasHandle_t,
+    /// The result first.
+    matrices: [Tensor; 3],
+}
+
+impl Gemm {
+    /// Makes a handle for these matrices of one size: the result first.
+    ///
+    /// # Errors
+    /// There is no cuBLAS, or its error.
+    pub(crate) fn new(matrices: [Tensor; 3]) -> Result<Self, Box<dyn std::error::Error>> {
+        let (cublas, mut handle) = (Cublas::load()?, ptr::null_mut());
+        // SAFETY: `handle` outlives the call; the tensors have made the device's context current.
+        unsafe { cublas.cublasCreate_v2(&mut handle) }?;
+        Ok(Self { cublas, handle, matrices })
+    }
+
+    /// Queues it.
+    ///
+    /// # Errors
+    /// The library's.
+    pub(crate) fn launch(&self) -> Result<(), Box<dyn std::error::Error>> {
+        let size = i32::try_from(self.matrices[0].sizes()[0])?;
+        let [c, a, b] = self
+            .matrices
+            .each_ref()
+            .map(|matrix| ptr::with_exposed_provenance_mut::<f32>(usize::try_from(matrix.data_ptr()).unwrap_or(0)));
+        let (n, one, zero) = (cublasOperation_t::CUBLAS_OP_N, 1.0, 0.0);
+        let (cublas, handle) = (&self.cublas, self.handle);
+        // SAFETY: the matrices have these sizes, and the factors outlive the call.
+        unsafe { cublas.cublasSgemm_v2(handle, n, n, size, size, size, &one, b, size, a, size, &zero, c, size) }?;
+        Ok(())
     }
 }

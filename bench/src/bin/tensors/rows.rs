@@ -35,12 +35,15 @@ impl Unit {
     }
 }
 
+/// A call of what an operation is made of.
+pub(crate) type Beneath = Box<dyn Fn() -> Result<(), Failure>>;
+
 /// A call with its tensors, and what one call amounts to in bytes or operations.
 pub(crate) struct Work {
     pub(crate) amount: f64,
     pub(crate) call: Box<dyn FnMut() -> aten_cuda::Result<Tensor>>,
     /// What is measured in turn with the call, and taken away from it.
-    pub(crate) beneath: Option<raw::Add>,
+    pub(crate) beneath: Option<Beneath>,
 }
 
 impl Work {
@@ -198,6 +201,7 @@ pub(crate) const ROWS: &[Row] = &[
         prepare: |_| {
             let (a, b) = small_operands()?;
             let beneath = raw::Add::new([a.add(&b)?, a.copy()?, b.copy()?])?;
+            let beneath: Beneath = Box::new(move || beneath.launch());
             Ok(Work { beneath: Some(beneath), ..Work::new(1.0, move || a.add(&b)) })
         },
     },

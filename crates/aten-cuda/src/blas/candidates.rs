@@ -18,15 +18,15 @@ use crate::base::error::Result;
 use crate::base::shape::{Dims, contiguous_strides};
 use crate::base::tune_error::TuneError;
 use crate::blas::Activation;
+use crate::launch::own_products::Solution;
 use crate::random::Generator;
 use crate::tensor::{Tensor, empty_strided};
 
 /// How many algorithms cuBLASLt is asked for.
 const ALGORITHMS: usize = 64;
 
-/// The name of cuBLAS, and of the kernels of this crate.
+/// The name of cuBLAS.
 const CUBLAS: &str = "Cublas";
-const OWN: &str = "Own";
 
 /// The largest alignment that decides about a way, in bytes: what a thread loads at once.
 const ALIGNMENT: u64 = 16;
@@ -38,7 +38,7 @@ pub(super) enum Way {
     Default,
     Cublas,
     Lt(Algorithm),
-    Own,
+    Own(Solution),
 }
 
 /// A product with its result and the ways to it.
@@ -62,18 +62,17 @@ impl Candidates for Ways<'_> {
 
     fn list(&self) -> Result<Vec<(String, Way)>> {
         let mut ways = vec![(DEFAULT.to_owned(), Way::Default)];
-        // Without the library the kernels of this crate are what the default is.
-        if !self.has_cublas()? {
-            return Ok(ways);
+        if self.has_cublas()? {
+            ways.push((CUBLAS.to_owned(), Way::Cublas));
         }
-        ways.push((CUBLAS.to_owned(), Way::Cublas));
         for algorithm in self.algorithms()? {
             // The library may propose one algorithm twice, with other workspaces.
             if !ways.iter().any(|(name, _)| *name == algorithm.name) {
                 ways.push((algorithm.name.clone(), Way::Lt(algorithm)));
             }
         }
-        ways.push((OWN.to_owned(), Way::Own));
+        let own = self.product.own_solutions(self.out)?;
+        ways.extend(own.into_iter().map(|solution| (solution.name().to_owned(), Way::Own(solution))));
         Ok(ways)
     }
 

@@ -18,6 +18,7 @@ use crate::base::error::{Result, TensorError, invalid};
 use crate::base::scalar::Scalar;
 use crate::base::shape::contiguous_strides;
 use crate::launch;
+use crate::launch::own_products::{self, Problem, Solution};
 use crate::tensor::{Context, Tensor, empty_strided, is_host};
 
 /// `activation(alpha * a @ b + beta * c + bias)`: `a` is (m, k) and `b` (k, n), or both have a dimension of batches in
@@ -95,7 +96,7 @@ impl<'a> Product<'a> {
             return Err(TensorError::NotImplemented { kernel, dtype: out.dtype() }.into());
         }
         if self.a.numel() == 0 {
-            return self.by_own_kernels(out);
+            return self.by_own_kernels(out, None);
         }
         if tune::may_be_enabled()
             && let Some(way) = self.tuned(out)?
@@ -116,10 +117,10 @@ impl<'a> Product<'a> {
     /// The result by one of the ways to it.
     pub(super) fn by(&self, way: &Way, out: &Tensor) -> Result<()> {
         let is_done = match way {
-            Way::Default => self.by_library(out, Asked::Either)? || self.by_own_kernels(out).map(|()| true)?,
+            Way::Default => self.by_library(out, Asked::Either)? || self.by_own_kernels(out, None).map(|()| true)?,
             Way::Cublas => self.by_library(out, Asked::Cublas)?,
             Way::Lt(algorithm) => self.by_library(out, Asked::Lt(algorithm))?,
-            Way::Own => self.by_own_kernels(out).map(|()| true)?,
+            Way::Own(solution) => self.by_own_kernels(out, Some(*solution)).map(|()| true)?,
         };
         if is_done { Ok(()) } else { Err(invalid("no library computes this product so")) }
     }
@@ -163,12 +164,41 @@ impl<'a> Product<'a> {
         is_lt_real && (is_followed || !may_split || settings::preferred_blas_library() == BlasBackend::Cublaslt)
     }
 
-    fn by_own_kernels(&self, out: &Tensor) -> Result<()> {
+    /// By kernels of this crate: those of a solution, or of the one that is likely to be quick.
+    fn by_own_kernels(&self, out: &Tensor, solution: Option<Solution>) -> Result<()> {
+        self.for_own_kernels(out, |whole, plain| {
+            let chosen = solution.map_or_else(|| own_products::choose(whole), |solution| Ok(Some(solution)))?;
+            if let Some(solution) = chosen.filter(|solution| solution.can_run(whole).unwrap_or(false)) {
+                return own_products::run(solution, whole);
+            }
+            // What follows the product takes kernels of its own.
+            let chosen = solution.map_or_else(|| own_products::choose(plain), |solution| Ok(Some(solution)))?;
+            chosen.map_or(Ok(()), |solution| own_products::run(solution, plain))?;
+            self.finish(out)
+        })
+    }
+
+    /// The solutions of this crate.
+    pub(super) fn own_solutions(&self, out: &Tensor) -> Result<Vec<Solution>> {
+        self.for_own_kernels(out, |_, plain| own_products::solutions(plain))
+    }
+
+    /// Hands on the product as the kernels of this crate take it: with what follows it, and without.
+    fn for_own_kernels<R>(&self, out: &Tensor, f: impl FnOnce(&Problem<'_>, &Problem<'_>) -> Result<R>) -> Result<R> {
         let batch = |tensor: &Tensor| if tensor.dim() == 2 { tensor.unsqueeze(0) } else { Ok(tensor.clone()) };
-        let (out3, a, b) = (batch(out)?, batch(self.a)?, batch(self.b)?);
-        let c = self.c.map(|c| c.expand(out3.sizes())).transpose()?;
-        launch::library::matmul::product(&out3, &a, &b, c.as_ref(), self.alpha, self.beta)?;
-        self.finish(out)
+        let (out, a, b) = (batch(out)?, batch(self.a)?, batch(self.b)?);
+        let c = self.c.map(|c| c.expand(out.sizes())).transpose()?;
+        let plain = Problem {
+            allow_tf32: settings::uses_tf32(),
+            ..Problem::new(&out, &a, &b, c.as_ref(), self.alpha, self.beta)
+        };
+        let activation = match self.activation {
+            Activation::None => own_products::Activation::None,
+            Activation::Relu => own_products::Activation::Relu,
+            Activation::Gelu => own_products::Activation::Gelu,
+        };
+        let bias = self.bias.map(|bias| bias.expand(&[out.sizes()[2]])).transpose()?;
+        f(&Problem { bias: bias.as_ref(), activation, ..plain }, &plain)
     }
 
     fn on_host(&self, out: &Tensor) -> Result<()> {

@@ -7,16 +7,18 @@
 #![expect(unsafe_code, reason = "launches of kernels that are generated for their operands")]
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::{PoisonError, RwLock};
 
-use c10_core::{Arg, DetachedKernel, Device, DeviceIndex, Kernel, LaunchConfig, Runtime};
+use c10_core::{Arg, DetachedKernel, Device, DeviceIndex, Kernel, LaunchConfig, PreparedLaunch, Runtime};
 use kernel_ir::pointwise::{self, Access, Meta, Rows, Schedule};
 use kernel_ir::{GraphError, Program, reduce};
 use smallvec::SmallVec;
 
 use super::{Part, ProgramKey, Work, arch, module};
-use crate::base::error::{Result, TensorError};
+use crate::base::error::{Error, Result, TensorError};
 use crate::iterate::Iteration;
+use crate::storage::Storage;
 use crate::tensor::Tensor;
 
 /// What decides about a kernel's text.
@@ -83,46 +85,76 @@ pub(super) fn write_for(runtime: &Runtime, device: DeviceIndex, target: u32) {
     variants.targets.write().unwrap_or_else(PoisonError::into_inner).insert(device, target);
 }
 
+/// The most tensors that a pointwise operation takes.
+const MOST_INPUTS: usize = 3;
+
 /// A kernel over whole tensors: contiguous, aligned to 16 bytes, with the same number of elements.
+#[derive(Debug)]
 pub(crate) struct WholeKernel {
-    pub(crate) kernel: DetachedKernel,
+    launch: PreparedLaunch,
     /// Elements that a block computes.
-    pub(crate) of_block: u64,
+    of_block: u64,
 }
 
-/// The kernel of a program over whole tensors. The program has one output.
-pub(crate) fn whole_kernel(key: ProgramKey, program: &Program, device: DeviceIndex) -> Result<WholeKernel> {
+/// The kernel of a program over this many whole tensors, the output among them, with this many scalars. The program has one
+/// output.
+pub(crate) fn whole_kernel(
+    key: ProgramKey,
+    program: &Program,
+    device: DeviceIndex,
+    (tensors, scalars): (usize, usize),
+) -> Result<WholeKernel> {
     Runtime::with_current(|runtime| {
         let variants = runtime.extension::<Variants>();
         let schedule = Schedule::contiguous(program).for_target(variants.target(runtime, device)?);
         let write = || Ok(pointwise::write(program, &schedule, key.operation)?.text);
         let variant = VariantKey { program: key, plan: Plan::Pointwise(schedule), device };
-        let kernel = variants.kernel(runtime, variant, write)?.detach();
-        Ok(WholeKernel { kernel, of_block: schedule.elements_of_block() })
+        // What `Meta` says of contiguous kernels: the number of elements, then the scalars.
+        let launch = variants.kernel(runtime, variant, write)?.prepare(BLOCK, tensors, 1 + scalars)?;
+        Ok(WholeKernel { launch, of_block: schedule.elements_of_block() })
     })
 }
 
-/// Launches a kernel over whole tensors on the current stream of their device: the output, then the inputs. The caller
-/// has the kernel of the program for exactly their dtypes, and as many scalars as that takes.
-pub(crate) fn run_whole(kernel: &Kernel, of_block: u64, tensors: &[&Tensor], scalars: &[u64]) -> Result<()> {
-    let numel = tensors.first().map_or(0, |output| output.numel());
-    let config = row_of(numel.unsigned_abs().div_ceil(of_block), tensors.first().map_or(&[], |output| output.sizes()))?;
-    // What `Meta` says of contiguous kernels: the number of elements, then the scalars.
-    let mut numbers: SmallVec<[u64; 6]> = SmallVec::new();
-    numbers.push(numel.unsigned_abs());
-    numbers.extend_from_slice(scalars);
-    let mut arguments: SmallVec<[Arg<'_>; 5]> = SmallVec::new();
-    for tensor in tensors {
-        if let Some(buffer) = tensor.storage().buffer() {
-            let start = tensor.byte_offset();
-            arguments.push(Arg::Buffer { buffer, range: start..start + tensor.nbytes() });
-        }
+impl WholeKernel {
+    /// Whether it is of this runtime.
+    pub(crate) fn is_of(&self, runtime: &Runtime) -> bool {
+        self.launch.is_of(runtime)
     }
-    arguments.push(Arg::Plain(bytemuck::cast_slice(&numbers)));
-    // SAFETY: the kernel was written for contiguous operands of these dtypes, all with as many elements as it is told,
-    // and the buffers hold them. Streams order the work.
-    unsafe { kernel.launch(&config, &arguments, None)? };
-    Ok(())
+
+    /// Launches the kernel on the current stream of the tensors' device: the output's memory, then the inputs. The caller
+    /// has the kernel of the program for exactly their dtypes. `numbers` are the number of elements and the scalars.
+    #[inline]
+    pub(crate) fn run<'a>(
+        &self,
+        (output, range): (&'a Storage, Range<usize>),
+        inputs: impl Iterator<Item = &'a Tensor> + Clone,
+        numbers: &[u64],
+    ) -> Result<()> {
+        let Some(output) = output.buffer() else { return Ok(()) };
+        // The places behind the last input are not given to the launch.
+        let mut parts: [_; 1 + MOST_INPUTS] = std::array::from_fn(|_| (output, range.clone()));
+        let mut count = 1;
+        let buffers = inputs.clone().filter_map(|tensor| Some((tensor.storage().buffer()?, tensor)));
+        for (part, (buffer, tensor)) in parts[1..].iter_mut().zip(buffers) {
+            let start = tensor.byte_offset();
+            *part = (buffer, start..start + tensor.nbytes());
+            count += 1;
+        }
+        let numel = numbers.first().copied().unwrap_or(0);
+        let grid = u32::try_from(numel.div_ceil(self.of_block)).map_err(|_| too_large(inputs.clone().next()))?;
+        Runtime::with_current(|runtime| {
+            // SAFETY: the kernel was written for contiguous operands of these dtypes, all with as many elements as it is
+            // told, and the buffers hold them. Streams order the work.
+            unsafe { self.launch.launch(runtime, grid, &parts[..count], numbers)? };
+            Ok(())
+        })
+    }
+}
+
+/// There are more elements than a launch has blocks for.
+#[cold]
+fn too_large(like: Option<&Tensor>) -> Error {
+    TensorError::TooLarge { sizes: like.map_or_else(Vec::new, |like| like.sizes().to_vec()) }.into()
 }
 
 /// Launches a kernel over rows on the current stream of the device. The text is written where it is not known.
@@ -185,10 +217,13 @@ fn launch(
     Ok(())
 }
 
+/// Threads of the blocks of kernels over elements.
+const BLOCK: [u32; 3] = [pointwise::THREADS, 1, 1];
+
 /// A row of blocks for a kernel over elements of these sizes.
 fn row_of(blocks: u64, sizes: &[i64]) -> Result<LaunchConfig> {
     let grid = u32::try_from(blocks).map_err(|_| TensorError::TooLarge { sizes: sizes.to_vec() })?;
-    Ok(LaunchConfig { grid: [grid, 1, 1], block: [pointwise::THREADS, 1, 1], shared_bytes: 0 })
+    Ok(LaunchConfig { grid: [grid, 1, 1], block: BLOCK, shared_bytes: 0 })
 }
 
 /// The strides of each part in bytes.

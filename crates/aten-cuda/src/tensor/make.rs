@@ -145,12 +145,18 @@ pub(crate) fn empty_strided(sizes: &[i64], strides: &[i64], dtype: DType, device
     Ok(Tensor::view_of(storage, dtype, Dims::from_slice(sizes), Dims::from_slice(strides), 0))
 }
 
-/// A tensor with the sizes and the device of a contiguous one on a CUDA device.
-pub(crate) fn empty_whole(like: &Tensor, dtype: DType) -> Result<Tensor> {
+/// New memory for as many elements as a tensor has, on its device.
+pub(crate) fn storage_like(like: &Tensor, dtype: DType) -> Result<Storage> {
     let bytes = usize::try_from(like.numel()).unwrap_or(0) * dtype.itemsize();
-    let storage =
-        Storage::new(bytes, like.device()).map_err(|error| no_memory(error, like.sizes(), dtype, like.device()))?;
-    Ok(Tensor::view_of(storage, dtype, Dims::from_slice(like.sizes()), Dims::from_slice(like.strides()), 0))
+    Storage::new(bytes, like.device()).map_err(|error| no_memory(error, like.sizes(), dtype, like.device()))
+}
+
+impl Tensor {
+    /// A tensor with the sizes and strides of this one, which is contiguous, in memory of its own.
+    #[inline]
+    pub(crate) fn whole_of(&self, storage: Storage, dtype: DType) -> Self {
+        Self::view_of(storage, dtype, Dims::from_slice(self.sizes()), Dims::from_slice(self.strides()), 0)
+    }
 }
 
 /// A number as the bytes of an element.

@@ -147,7 +147,7 @@ impl DeviceBuffer {
         let device = device.index()?;
         Runtime::with_current(|runtime| {
             let device = device.resolve(runtime)?;
-            runtime.memory().buffer(len, &runtime.streams().current(device)?)
+            runtime.memory().buffer_on_current_stream(len, device)
         })
     }
 

@@ -209,6 +209,12 @@ impl Memory<'_> {
         self.allocate(ready, stream, bytes, Owner::Program)
     }
 
+    /// As [`Self::allocate_for_program`].
+    #[inline(never)]
+    fn allocate_for_buffer(self, ready: &Started, stream: StreamRef, bytes: u64) -> Result<u64> {
+        self.allocate(ready, stream, bytes, Owner::Buffer)
+    }
+
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "the kind of owner is known where it is called, and a hit is short")]
     fn allocate(self, ready: &Started, stream: StreamRef, bytes: u64, owner: Owner) -> Result<u64> {
@@ -290,6 +296,15 @@ impl Memory<'_> {
     pub fn buffer(self, len: usize, stream: &Stream) -> Result<DeviceBuffer> {
         let address = self.alloc_for_buffer(len as u64, stream)?;
         Ok(DeviceBuffer::of(self.0, address, len, stream.reference(), None))
+    }
+
+    /// As [`Self::buffer`], for use on this thread's current stream of a device.
+    pub(crate) fn buffer_on_current_stream(self, len: usize, device: DeviceIndex) -> Result<DeviceBuffer> {
+        let ready = self.0.check_device(device)?;
+        let stream = thread::stream(self.0.id(), device).on(device);
+        let allocated = self.allocate_for_buffer(ready, stream, len as u64);
+        let address = allocated.map_err(|error| ready.launches.explain(device, error))?;
+        Ok(DeviceBuffer::of(self.0, address, len, stream, None))
     }
 
     /// What the caching allocator of a device has done, in torch's structure; empty before the runtime has started.

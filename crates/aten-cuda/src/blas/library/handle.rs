@@ -55,7 +55,8 @@ pub(in crate::blas) struct Handle {
     major: i32,
     bound: Cell<Option<Bound>>,
     math: Cell<cublasMath_t>,
-    functions: RefCell<HashMap<&'static str, LibraryFunction>>,
+    /// The functions that were called; they are few.
+    functions: RefCell<Vec<(&'static str, LibraryFunction)>>,
 }
 
 /// The stream that a handle is bound to, and how often workspaces had been given back then.
@@ -161,11 +162,12 @@ impl Handle {
 
     /// How a function is named in the list of last launches.
     pub(in crate::blas) fn function(&self, runtime: &Runtime, name: &'static str) -> Result<LibraryFunction> {
-        if let Some(&known) = self.functions.borrow().get(name) {
+        let is_it = |known: &&(&'static str, LibraryFunction)| ptr::eq(known.0, name);
+        if let Some(&(_, known)) = self.functions.borrow().iter().find(is_it) {
             return Ok(known);
         }
         let made = runtime.library_function(name)?;
-        self.functions.borrow_mut().insert(name, made);
+        self.functions.borrow_mut().push((name, made));
         Ok(made)
     }
 

@@ -62,8 +62,6 @@ pub(in crate::blas) struct Epilogue<'a> {
 }
 
 impl Epilogue<'_> {
-    pub(in crate::blas) const NONE: Self = Self { bias: None, activation: Activation::None };
-
     fn number(&self) -> u32 {
         let activation = match self.activation {
             Activation::None => 0,
@@ -101,8 +99,6 @@ struct Key {
 pub(in crate::blas) struct Algorithm {
     /// Its configuration: the same name means the same algorithm in any process with the same version of the library.
     pub(in crate::blas) name: String,
-    /// Bytes of workspace that it needs.
-    pub(in crate::blas) workspace: usize,
     data: [u64; 8],
 }
 
@@ -201,10 +197,8 @@ pub(in crate::blas) fn algorithms(
     let Ok(library) = blas.libraries.lt(runtime) else { return Ok(Vec::new()) };
     let lt = lt_handle(runtime, &library, gemm.device)?;
     let key = key(&library, gemm, epilogue, None);
-    let (operation, layouts) = describe(&library, &key, gemm)?;
-    let none = cublasLtMatmulAlgo_t { data: [0; 8] };
     // Dropped with its descriptions when this returns.
-    let plan = Plan { library: Arc::clone(&library), operation, layouts, algo: none };
+    let plan = describe(&library, &key, gemm)?;
     let found = propose(&library, lt, &plan, &key, handle, most)?;
     Ok(found.into_iter().map(|result| Algorithm::of(&library, &result)).collect())
 }
@@ -250,7 +244,7 @@ impl Algorithm {
                 name.push_str(&format!("_{letter}{}", u16::from_le_bytes([value[0], value[1]])));
             }
         }
-        Self { name, workspace: result.workspaceSize, data: result.algo.data }
+        Self { name, data: result.algo.data }
     }
 
     /// Whether an attribute has two bytes.
@@ -363,9 +357,8 @@ fn plan(
     if let Some(known) = PLANS.with_borrow(|plans| plans.get(&key).cloned()) {
         return Ok(Some(known));
     }
-    let (operation, layouts) = describe(library, &key, gemm)?;
-    let algo = cublasLtMatmulAlgo_t { data: key.chosen.unwrap_or_default() };
-    let mut plan = Plan { library: Arc::clone(library), operation, layouts, algo };
+    let mut plan = describe(library, &key, gemm)?;
+    plan.algo = cublasLtMatmulAlgo_t { data: key.chosen.unwrap_or_default() };
     if key.chosen.is_none() {
         let Some(best) = propose(library, lt, &plan, &key, handle, 1)?.into_iter().next() else { return Ok(None) };
         plan.algo = best.algo;
@@ -394,12 +387,8 @@ unsafe fn set<T>(
     unsafe { library.cublasLtMatmulDescSetAttribute(operation, attribute, ptr::from_ref(value).cast(), size_of::<T>()) }
 }
 
-/// Describes the operation and its matrices.
-fn describe(
-    library: &Arc<CublasLt>,
-    key: &Key,
-    gemm: &Gemm<'_>,
-) -> Result<(cublasLtMatmulDesc_t, [cublasLtMatrixLayout_t; 3])> {
+/// A plan without an algorithm: the operation and its matrices are described.
+fn describe(library: &Arc<CublasLt>, key: &Key, gemm: &Gemm<'_>) -> Result<Plan> {
     let told = |cause| failed(cause, "descriptor(), attr, &value, sizeof(value)", gemm.to_string());
     let (data, compute, scale) = types(key.dtype);
     let mut operation_desc: cublasLtMatmulDesc_t = ptr::null_mut();
@@ -441,9 +430,7 @@ fn describe(
                 .map_err(told)?;
         }
     }
-    let parts = (made.operation, made.layouts);
-    std::mem::forget(made);
-    Ok(parts)
+    Ok(made)
 }
 
 /// What the library proposes.
@@ -459,7 +446,7 @@ fn propose(
     let mut preference: cublasLtMatmulPreference_t = ptr::null_mut();
     // SAFETY: the place outlives the call.
     unsafe { library.cublasLtMatmulPreferenceCreate(&mut preference) }.map_err(told)?;
-    let asked = prefer(library, preference, key, handle).and_then(|()| {
+    let asked = prefer(library, preference, key, handle).map(|()| {
         // SAFETY: all zeros are a result that says nothing.
         let empty = || unsafe { std::mem::zeroed::<cublasLtMatmulHeuristicResult_t>() };
         let mut results: Vec<_> = std::iter::repeat_with(empty).take(most).collect();
@@ -483,7 +470,7 @@ fn propose(
         };
         results.truncate(usize::try_from(found).unwrap_or(0));
         // The library says so where it has nothing to propose.
-        Ok(if got.is_ok() { results } else { Vec::new() })
+        if got.is_ok() { results } else { Vec::new() }
     });
     // SAFETY: made above, and not used after this; the call cannot fail for what the library has made.
     let _ = unsafe { library.cublasLtMatmulPreferenceDestroy(preference) };

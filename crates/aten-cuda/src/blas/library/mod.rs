@@ -50,11 +50,11 @@ impl<T> Slot<T> {
 
 impl Libraries {
     pub(super) fn cublas(&self, runtime: &Runtime) -> Looked<Cublas> {
-        self.cublas.get(|| look(runtime, Cublas::load, "libcublas.so", |path| Cublas::load_from(path)))
+        self.cublas.get(|| look(runtime, Cublas::load, "libcublas.so", Cublas::load_from))
     }
 
     pub(super) fn lt(&self, runtime: &Runtime) -> Looked<CublasLt> {
-        self.lt.get(|| look(runtime, CublasLt::load, "libcublasLt.so", |path| CublasLt::load_from(path)))
+        self.lt.get(|| look(runtime, CublasLt::load, "libcublasLt.so", CublasLt::load_from))
     }
 
     /// Uses these from now on.

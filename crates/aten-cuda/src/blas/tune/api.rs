@@ -95,26 +95,33 @@ impl From<Row> for TunableResult {
     }
 }
 
-/// What the bytes of a file of results say: its validators, and its results in the order of their lines. Of several lines
-/// for one product the first counts, of several validators with one key the last.
+/// What a file of results says.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ResultsFile {
+    /// Keys and values that the results depend on. Of several lines with one key the last one counts.
+    pub validators: Vec<(String, String)>,
+    /// The results in the order of their lines. Of several lines for one product the first one counts.
+    pub results: Vec<TunableResult>,
+}
+
+/// What the bytes of a file of results say, whatever its validators are.
 ///
 /// ```
 /// use aten_cuda::tunable::parse_results;
 ///
-/// let (validators, results) =
-///     parse_results(b"Validator,PT_VERSION,2.11.0\nGemmTunableOp_Half_NN,nn_1_2_3_ld_1_3_1,Default,0.5\n")?;
-/// assert_eq!(validators, [("PT_VERSION".to_owned(), "2.11.0".to_owned())]);
-/// assert!(results[0].is_product() && results[0].time == 0.5);
+/// let text = "Validator,PT_VERSION,2.11.0\nGemmTunableOp_Half_NN,nn_1_2_3_ld_1_3_1,Default,0.5\n";
+/// let file = parse_results(text.as_bytes())?;
+/// assert_eq!(file.validators, [("PT_VERSION".to_owned(), "2.11.0".to_owned())]);
+/// assert!(file.results[0].is_product() && file.results[0].time == 0.5);
 /// # Ok::<(), aten_cuda::RejectedResults>(())
 /// ```
 ///
 /// # Errors
 /// A line is no text, or longer than any line of results.
-pub fn parse_results(
-    bytes: &[u8],
-) -> std::result::Result<(Vec<(String, String)>, Vec<TunableResult>), RejectedResults> {
+pub fn parse_results(bytes: &[u8]) -> std::result::Result<ResultsFile, RejectedResults> {
     let contents = file::parse(bytes)?;
-    Ok((contents.validators, contents.rows.into_iter().map(Into::into).collect()))
+    let results = contents.rows.into_iter().map(Into::into).collect();
+    Ok(ResultsFile { validators: contents.validators, results })
 }
 
 fn context() -> std::sync::Arc<Context> {

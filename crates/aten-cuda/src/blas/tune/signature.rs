@@ -172,6 +172,7 @@ struct Parameters {
 
 impl Problem {
     /// A plain product with the usual values of everything else.
+    #[cfg(test)]
     pub(crate) const fn gemm(element: Element, transposed: [bool; 2], sizes: [u64; 3], leading: [u64; 3]) -> Self {
         Self {
             kind: Kind::Gemm,

@@ -12,8 +12,7 @@
 pub(crate) mod attention;
 mod attention_hopper;
 pub(crate) mod index;
-pub(crate) mod matmul;
-mod matmul_half;
+pub mod product;
 pub(crate) mod random;
 pub(crate) mod scan;
 pub(crate) mod select;
@@ -23,7 +22,7 @@ pub(crate) mod transpose;
 use std::collections::HashMap;
 use std::sync::{PoisonError, RwLock};
 
-use c10_core::{Arg, DetachedKernel, DeviceIndex, LaunchConfig, Runtime};
+use c10_core::{Arg, DetachedKernel, DeviceIndex, LaunchConfig, Runtime, TensorMap};
 
 use crate::base::error::{Result, TensorError};
 use crate::launch::module::{self, KernelText};
@@ -39,16 +38,15 @@ pub(crate) struct Text {
 
 /// What names the texts of the kernels for products: another one when any of them changes.
 pub(crate) fn products_fingerprint() -> u128 {
-    let texts = [&matmul::TEXT, &matmul_half::TEXT].into_iter().map(|text| module::fingerprint(text.ptx.as_bytes()));
-    texts.fold(0, |all, one| all.rotate_left(1) ^ one)
+    let texts = product::texts().map(|text| module::fingerprint(text.ptx.as_bytes()));
+    texts.into_iter().fold(0, |all, one| all.rotate_left(1) ^ one)
 }
 
 /// The modules and kernels that a runtime has loaded.
 #[derive(Default)]
 struct Loaded {
     kernels: RwLock<HashMap<(DeviceIndex, &'static str, &'static str), DetachedKernel>>,
-    /// Compute capability of each device: major and minor.
-    capabilities: RwLock<HashMap<DeviceIndex, (i32, i32)>>,
+    traits: RwLock<HashMap<DeviceIndex, Traits>>,
 }
 
 /// Queues a launch of a kernel of a source on the current stream of the device.
@@ -93,15 +91,34 @@ impl Loaded {
     }
 }
 
-/// The compute capability of a device: major and minor.
-fn capability(device: DeviceIndex) -> c10_core::Result<(i32, i32)> {
+/// What kernels are chosen by.
+#[derive(Clone, Copy, Debug)]
+struct Traits {
+    /// Compute capability: major and minor.
+    capability: (i32, i32),
+    multiprocessors: i64,
+    /// Whether blocks of a cluster can read each other's shared memory.
+    has_clusters: bool,
+    /// Whether there are the instructions of `sm_90a`, and maps for the tensor memory accelerator.
+    has_wgmma: bool,
+}
+
+fn traits(device: DeviceIndex) -> c10_core::Result<Traits> {
     Runtime::with_current(|runtime| {
         let loaded = runtime.extension::<Loaded>();
-        if let Some(&known) = loaded.capabilities.read().unwrap_or_else(PoisonError::into_inner).get(&device) {
+        if let Some(&known) = loaded.traits.read().unwrap_or_else(PoisonError::into_inner).get(&device) {
             return Ok(known);
         }
-        let found = runtime.devices().capability(device)?;
-        loaded.capabilities.write().unwrap_or_else(PoisonError::into_inner).insert(device, found);
+        let capability = runtime.devices().capability(device)?;
+        // A driver that makes no maps runs no clusters either: it is older, or simulates its devices.
+        let has_clusters = TensorMap::is_available(runtime, device)?;
+        let found = Traits {
+            capability,
+            multiprocessors: runtime.devices().properties(device)?.multi_processor_count.into(),
+            has_clusters,
+            has_wgmma: has_clusters && capability == (9, 0),
+        };
+        loaded.traits.write().unwrap_or_else(PoisonError::into_inner).insert(device, found);
         Ok(found)
     })
 }

@@ -113,7 +113,7 @@ impl Tensor {
     }
 }
 
-fn pow_call<'a>(base: &'a Tensor, exponent: Operand<'a>) -> Result<Call<'a>> {
+fn pow_call<'a>(base: &'a Tensor, exponent: Operand<'a>) -> Result<Call<[Operand<'a>; 2], [Scalar; 0]>> {
     match exponent {
         Operand::Number(Scalar::Int(number)) if number < 0 && base.dtype().is_integral() => {
             Err(invalid("Integers to negative integer powers are not allowed."))

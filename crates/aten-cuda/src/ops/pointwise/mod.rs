@@ -22,7 +22,7 @@ mod whole;
 
 use kernel_ir::{Graph, Node, Value};
 
-use run::{Call, elementwise};
+use run::{Call, Several, elementwise};
 pub(crate) use run::{check_overlap, scalar_bits, store};
 
 use crate::base::dtype::{Category, DType};
@@ -324,7 +324,7 @@ macro_rules! methods {
                 /// devices, there is not enough memory, or the device failed.
                 pub fn $name<'a>(&'a self, $($argument: $ty),*) -> Result<Self> {
                     let $this = self;
-                    let call: Result<Call<'_>> = $call;
+                    let call: Result<Call<_, _>> = $call;
                     call?.made()
                 }
 
@@ -334,7 +334,7 @@ macro_rules! methods {
                 /// As for the operation, or the result does not fit the tensor.
                 pub fn $in_place<'a>(&'a self, $($argument: $ty),*) -> Result<&'a Self> {
                     let $this = self;
-                    let call: Result<Call<'_>> = $call;
+                    let call: Result<Call<_, _>> = $call;
                     call?.written(self)?;
                     Ok(self)
                 }
@@ -345,7 +345,7 @@ macro_rules! methods {
                 /// As for the operation, or the result does not fit `out`.
                 pub fn $out<'a>(&'a self, $($argument: $ty,)* out: &Self) -> Result<()> {
                     let $this = self;
-                    let call: Result<Call<'_>> = $call;
+                    let call: Result<Call<_, _>> = $call;
                     call?.written(out)
                 }
             )*

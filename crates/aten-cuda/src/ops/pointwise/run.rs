@@ -35,30 +35,44 @@ pub(super) struct Prepared<'a> {
     device: Device,
 }
 
-/// An operation with all that it is given.
-pub(crate) struct Call<'a> {
+/// An operation with all that it is given: operands and numbers in arrays, or in [`Several`] where it depends on the
+/// arguments how many there are.
+pub(crate) struct Call<O, N> {
     operation: &'static Operation,
-    operands: SmallVec<[Operand<'a>; 3]>,
-    numbers: SmallVec<[Scalar; 3]>,
+    operands: O,
+    numbers: N,
 }
 
-impl<'a> Call<'a> {
-    pub(crate) fn new(
+/// As many operands or numbers as an operation has.
+pub(crate) type Several<T> = SmallVec<[T; 3]>;
+
+impl<'a, O: AsRef<[Operand<'a>]>, N: AsRef<[Scalar]>> Call<O, N> {
+    #[inline]
+    pub(crate) fn new(operation: &'static Operation, operands: O, numbers: N) -> Self {
+        Self { operation, operands, numbers }
+    }
+
+    /// The result as a new tensor.
+    #[inline]
+    pub(crate) fn made(self) -> Result<Tensor> {
+        elementwise(self.operation, self.operands.as_ref(), self.numbers.as_ref())
+    }
+
+    /// The result in a tensor that is there already.
+    #[inline]
+    pub(crate) fn written(self, out: &Tensor) -> Result<()> {
+        elementwise_into(self.operation, self.operands.as_ref(), self.numbers.as_ref(), out)
+    }
+}
+
+impl<'a> Call<Several<Operand<'a>>, Several<Scalar>> {
+    /// A call whose number of operands depends on the arguments.
+    pub(crate) fn of_several(
         operation: &'static Operation,
         operands: impl IntoIterator<Item = Operand<'a>>,
         numbers: impl IntoIterator<Item = Scalar>,
     ) -> Self {
-        Self { operation, operands: operands.into_iter().collect(), numbers: numbers.into_iter().collect() }
-    }
-
-    /// The result as a new tensor.
-    pub(crate) fn made(self) -> Result<Tensor> {
-        elementwise(self.operation, &self.operands, &self.numbers)
-    }
-
-    /// The result in a tensor that is there already.
-    pub(crate) fn written(self, out: &Tensor) -> Result<()> {
-        elementwise_into(self.operation, &self.operands, &self.numbers, out)
+        Self::new(operation, operands.into_iter().collect(), numbers.into_iter().collect())
     }
 }
 
@@ -68,14 +82,14 @@ pub(super) fn elementwise(
     operands: &[Operand<'_>],
     numbers: &[Scalar],
 ) -> Result<Tensor> {
-    new(operation, operands, numbers).of_operands(operation.name, operands)
+    match whole::new(operation, operands, numbers) {
+        Ok(Some(made)) => Ok(made.into_tensor()),
+        Ok(None) => new(operation, operands, numbers).of_operands(operation.name, operands),
+        Err(error) => Err(error).of_operands(operation.name, operands),
+    }
 }
 
-#[inline(always)]
 fn new(operation: &'static Operation, operands: &[Operand<'_>], numbers: &[Scalar]) -> Result<Tensor> {
-    if let Some(made) = whole::run(operation, operands, numbers, None)? {
-        return Ok(made);
-    }
     let prepared = Prepared::new(operation, operands, numbers)?;
     let tensors = prepared.tensors();
     let has_number = operands.iter().any(|operand| matches!(operand, Operand::Number(_)));
@@ -100,7 +114,7 @@ fn elementwise_into(
     out: &Tensor,
 ) -> Result<()> {
     let run = || {
-        if whole::run(operation, operands, numbers, Some(out))?.is_some() {
+        if whole::write(operation, operands, numbers, out)? {
             return Ok(());
         }
         let prepared = Prepared::new(operation, operands, numbers)?;

@@ -3,7 +3,7 @@
 use kernel_ir::{Binary, Compare, Graph, Value};
 
 use super::formula::{abs, compare_with, div, extreme_or_nan, like, mul, neg, sub};
-use super::{Call, Layout, Operation, Pair, Participating, Rule, accept, complex, count, methods, operations};
+use super::{Call, Layout, Operation, Pair, Participating, Rule, Several, accept, complex, count, methods, operations};
 use crate::base::dtype::DType;
 use crate::base::error::{Result, invalid};
 use crate::base::scalar::Scalar;
@@ -62,8 +62,8 @@ methods! {
     /// From each element to that of `end` by the part `weight` of the way (`torch.lerp`).
     lerp, lerp_, lerp_out(end: impl Into<Operand<'a>>, weight: impl Into<Operand<'a>>,) |this| {
         Ok(match weight.into() {
-            Operand::Number(weight) => Call::new(&rows::lerp, [this.into(), end.into()], [weight]),
-            weight => Call::new(&rows::lerp_weights, [this.into(), end.into(), weight], []),
+            Operand::Number(weight) => Call::of_several(&rows::lerp, [this.into(), end.into()], [weight]),
+            weight => Call::of_several(&rows::lerp_weights, [this.into(), end.into(), weight], []),
         })
     };
     /// The elements, or the value where the mask is true (`torch.masked_fill`). The value is a number or a tensor
@@ -102,11 +102,15 @@ impl Tensor {
     }
 }
 
-fn clamp_call<'a>(elements: &'a Tensor, min: Option<Operand<'a>>, max: Option<Operand<'a>>) -> Result<Call<'a>> {
+fn clamp_call<'a>(
+    elements: &'a Tensor,
+    min: Option<Operand<'a>>,
+    max: Option<Operand<'a>>,
+) -> Result<Call<Several<Operand<'a>>, Several<Scalar>>> {
     Ok(match (min, max) {
-        (Some(min), Some(max)) => Call::new(&rows::clamp, [elements.into(), min, max], []),
-        (Some(min), None) => Call::new(&rows::clamp_min, [elements.into(), min], []),
-        (None, Some(max)) => Call::new(&rows::clamp_max, [elements.into(), max], []),
+        (Some(min), Some(max)) => Call::of_several(&rows::clamp, [elements.into(), min, max], []),
+        (Some(min), None) => Call::of_several(&rows::clamp_min, [elements.into(), min], []),
+        (None, Some(max)) => Call::of_several(&rows::clamp_max, [elements.into(), max], []),
         (None, None) => return Err(invalid("torch.clamp: At least one of 'min' or 'max' must not be None")),
     })
 }

@@ -3,11 +3,11 @@
 use kernel_ir::{Compare, Graph, Math, Type, Unary, Value};
 
 use super::formula::{self, compare_with, is_nan, like, mul, sign_bit};
-use super::{Call, Layout, Operation, Participating, Rule, accept, complex, count, methods, operations};
+use super::{Call, Layout, Operation, Participating, Rule, Several, accept, complex, count, methods, operations};
 use crate::base::dtype::DType;
 use crate::base::error::{Result, invalid};
 use crate::base::scalar::Scalar;
-use crate::tensor::Tensor;
+use crate::tensor::{Operand, Tensor};
 
 operations! {
     /// The magnitude of each element; of complex numbers a real one (`torch.abs`).
@@ -113,9 +113,9 @@ impl Tensor {
     }
 }
 
-fn round_call(elements: &Tensor, decimals: i64) -> Call<'_> {
+fn round_call(elements: &Tensor, decimals: i64) -> Call<[Operand<'_>; 1], Several<Scalar>> {
     let row = match decimals {
-        0 => return Call::new(&rows::round, [elements.into()], []),
+        0 => return Call::new(&rows::round, [elements.into()], Several::new()),
         1.. => &rows::round_finer,
         _ => &rows::round_coarser,
     };
@@ -126,7 +126,7 @@ fn round_call(elements: &Tensor, decimals: i64) -> Call<'_> {
         DType::BF16 => half::bf16::from_f64(power).to_f64(),
         _ => power,
     };
-    Call::new(row, [elements.into()], [Scalar::Float(power)])
+    Call::new(row, [elements.into()], Several::from_iter([Scalar::Float(power)]))
 }
 
 /// The element, scaled by a power of ten while it is rounded. Half types round after each operation.

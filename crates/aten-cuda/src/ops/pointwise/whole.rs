@@ -9,8 +9,9 @@
 //! entry was made; what depends on numbers is checked in each call.
 
 use std::cell::RefCell;
+use std::rc::Rc;
 
-use c10_core::{DeviceIndex, Kernel, Runtime};
+use c10_core::{DeviceIndex, Runtime};
 use kernel_ir::Type;
 use smallvec::SmallVec;
 
@@ -20,7 +21,8 @@ use crate::base::dtype::DType;
 use crate::base::error::{Result, invalid};
 use crate::base::scalar::Scalar;
 use crate::launch::{self, WholeKernel};
-use crate::tensor::{Operand, Tensor, empty_whole};
+use crate::storage::Storage;
+use crate::tensor::{Operand, Tensor, storage_like};
 
 /// What the first byte of each operand lies at a multiple of, so that threads can load 16 bytes at once.
 const ALIGNMENT: u64 = 16;
@@ -48,45 +50,68 @@ struct Key {
 }
 
 thread_local! {
-    static ENTRIES_OF_THREAD: RefCell<[Option<Box<Entry>>; ENTRIES]> = const { RefCell::new([const { None }; ENTRIES]) };
+    static ENTRIES_OF_THREAD: RefCell<[Option<Rc<Entry>>; ENTRIES]> = const { RefCell::new([const { None }; ENTRIES]) };
 }
 
-/// What is taken out of an entry for a call.
-struct Found {
-    kernel: Kernel,
-    of_block: u64,
-    common: DType,
-    result: DType,
-    numbers: SmallVec<[Type; 4]>,
+/// A result that has no tensor yet.
+pub(super) struct Made<'a> {
+    storage: Storage,
+    dtype: DType,
+    like: &'a Tensor,
 }
 
-/// The operation's result in a new tensor or in `out`, where the call is of this kind. `None` where it is not: nothing
-/// was done then.
-pub(super) fn run(
+impl Made<'_> {
+    /// The tensor of the result.
+    #[inline]
+    pub(super) fn into_tensor(self) -> Tensor {
+        self.like.whole_of(self.storage, self.dtype)
+    }
+}
+
+/// The operation's result in new memory, where the call is of this kind. `None` where it is not: nothing was done then.
+#[inline]
+pub(super) fn new<'a>(
+    operation: &'static Operation,
+    operands: &[Operand<'a>],
+    numbers: &[Scalar],
+) -> Result<Option<Made<'a>>> {
+    let Some((entry, like)) = entry_for(operation, operands, numbers, None)? else { return Ok(None) };
+    let words = words(operation, operands, numbers, (&entry, like))?;
+    let dtype = entry.result;
+    let storage = storage_like(like, dtype)?;
+    let range = 0..storage.nbytes();
+    entry.kernel.run((&storage, range), operands.iter().filter_map(tensor_of), &words)?;
+    Ok(Some(Made { storage, dtype, like }))
+}
+
+/// Writes the operation's result to `out`, where the call is of this kind, and says whether it is.
+pub(super) fn write(
     operation: &'static Operation,
     operands: &[Operand<'_>],
     numbers: &[Scalar],
+    out: &Tensor,
+) -> Result<bool> {
+    let Some((entry, like)) = entry_for(operation, operands, numbers, Some(out))? else { return Ok(false) };
+    let words = words(operation, operands, numbers, (&entry, like))?;
+    let start = out.byte_offset();
+    let output = (out.storage(), start..start + out.nbytes());
+    entry.kernel.run(output, operands.iter().filter_map(tensor_of), &words)?;
+    Ok(true)
+}
+
+/// The entry of a call, which is found or made, and its first tensor.
+#[inline]
+fn entry_for<'a>(
+    operation: &'static Operation,
+    operands: &[Operand<'a>],
+    numbers: &[Scalar],
     out: Option<&Tensor>,
-) -> Result<Option<Tensor>> {
+) -> Result<Option<(Rc<Entry>, &'a Tensor)>> {
     let Some((key, first)) = key(operation, operands, out) else { return Ok(None) };
-    let found = match find(key)? {
-        Some(found) => found,
-        None => match make(operation, operands, numbers, out, key)? {
-            Some(found) => found,
-            None => return Ok(None),
-        },
-    };
-    let scalars = scalars(operation, operands, numbers, &found)?;
-    let made = match out {
-        Some(out) => out.clone(),
-        None => empty_whole(first, found.result)?,
-    };
-    let mut tensors: SmallVec<[&Tensor; 4]> = SmallVec::new();
-    tensors.push(&made);
-    tensors.extend(operands.iter().filter_map(tensor_of));
-    launch::run_whole(&found.kernel, found.of_block, &tensors, &scalars)?;
-    drop(tensors);
-    Ok(Some(made))
+    if let Some(entry) = find(key) {
+        return Ok(Some((entry, first)));
+    }
+    Ok(make(operation, operands, numbers, out, key)?.map(|entry| (entry, first)))
 }
 
 fn tensor_of<'a>(operand: &Operand<'a>) -> Option<&'a Tensor> {
@@ -152,30 +177,20 @@ impl Key {
 }
 
 /// The entry of a key, if this thread has it for the current runtime.
-fn find(key: Key) -> Result<Option<Found>> {
-    ENTRIES_OF_THREAD.with_borrow(|entries| match &entries[key.place()] {
-        Some(entry) if entry.key == key => Ok(entry.found()),
-        _ => Ok(None),
-    })
-}
-
-impl Entry {
-    /// The entry for a call, unless it is of another runtime.
-    fn found(&self) -> Option<Found> {
-        let kernel = Runtime::with_current(|runtime| self.kernel.kernel.attach(runtime)).ok()?;
-        let numbers = self.numbers.clone();
-        Some(Found { kernel, of_block: self.kernel.of_block, common: self.common, result: self.result, numbers })
-    }
+fn find(key: Key) -> Option<Rc<Entry>> {
+    let known = ENTRIES_OF_THREAD.with_borrow(|entries| entries[key.place()].clone());
+    known.filter(|entry| entry.key == key && Runtime::with_current(|runtime| entry.kernel.is_of(runtime)))
 }
 
 /// Makes the entry of a call, after all that is checked once; `None` where the kernel has no place for it.
+#[cold]
 fn make(
     operation: &'static Operation,
     operands: &[Operand<'_>],
     numbers: &[Scalar],
     out: Option<&Tensor>,
     key: Key,
-) -> Result<Option<Found>> {
+) -> Result<Option<Rc<Entry>>> {
     let prepared = Prepared::new(operation, operands, numbers)?;
     let computed = operation.rule.computed(prepared.common);
     let result = operation.rule.result(prepared.common);
@@ -186,32 +201,37 @@ fn make(
         prepared.check_output(out)?;
     }
     let (program_key, program) = prepared.program(out.map_or(result, Tensor::dtype))?;
-    let kernel = launch::whole_kernel(program_key, &program, key.device)?;
     let own = operands.iter().enumerate().filter(|(_, operand)| tensor_of(operand).is_none());
     let types = own.map(|(at, _)| operation.read_as(at, computed)).chain(numbers.iter().map(|_| computed));
-    let types = types.map(DType::compute_type).collect();
-    let entry = Box::new(Entry { key, common: prepared.common, result, kernel, numbers: types });
-    let found = entry.found();
-    ENTRIES_OF_THREAD.with_borrow_mut(|entries| entries[key.place()] = Some(entry));
-    Ok(found)
+    let types: SmallVec<[Type; 4]> = types.map(DType::compute_type).collect();
+    let tensors = 1 + operands.iter().filter_map(tensor_of).count();
+    let kernel = launch::whole_kernel(program_key, &program, key.device, (tensors, types.len()))?;
+    let entry = Rc::new(Entry { key, common: prepared.common, result, kernel, numbers: types });
+    let replaced = ENTRIES_OF_THREAD.with_borrow_mut(|entries| entries[key.place()].replace(Rc::clone(&entry)));
+    // Dropped only here, after the borrow: unloading a module may look at this thread's entries again.
+    drop(replaced);
+    Ok(Some(entry))
 }
 
-/// The bits of the numbers, which are checked first.
-fn scalars(
+/// What the kernel takes besides memory: the number of elements, and the bits of the numbers, which are checked first.
+fn words(
     operation: &'static Operation,
     operands: &[Operand<'_>],
     numbers: &[Scalar],
-    found: &Found,
-) -> Result<SmallVec<[u64; 4]>> {
-    if found.numbers.is_empty() {
-        return Ok(SmallVec::new());
+    (entry, first): (&Entry, &Tensor),
+) -> Result<SmallVec<[u64; 6]>> {
+    let mut words: SmallVec<[u64; 6]> = SmallVec::new();
+    words.push(first.numel().unsigned_abs());
+    if entry.numbers.is_empty() {
+        return Ok(words);
     }
     let dtypes: SmallVec<[DType; 3]> = operands.iter().map(Operand::default_dtype).collect();
-    if let Some(text) = (operation.check)(&Participating { common: found.common, dtypes: &dtypes, numbers }) {
+    if let Some(text) = (operation.check)(&Participating { common: entry.common, dtypes: &dtypes, numbers }) {
         return Err(invalid(text));
     }
     let own =
         operands.iter().filter_map(|operand| if let Operand::Number(number) = operand { Some(*number) } else { None });
-    let all = own.chain(numbers.iter().copied()).zip(&found.numbers);
-    Ok(all.flat_map(|(number, &ty)| scalar_bits(number, ty, 1)).collect())
+    let all = own.chain(numbers.iter().copied()).zip(&entry.numbers);
+    words.extend(all.flat_map(|(number, &ty)| scalar_bits(number, ty, 1)));
+    Ok(words)
 }

@@ -1,7 +1,8 @@
 //! Modules and kernels: loading code onto a device and launching it.
 //!
-//! Reading order: this file ([`Module`], [`Kernel`]), `arguments` (what a launch takes), `ptx` (what parameters a text
-//! declares), `own` (kernels of our own: `sleep`, `condition`), `tensor_map` (a parameter that describes a tensor).
+//! Reading order: this file ([`Module`], [`Kernel`]), `arguments` (what a launch takes), `prepared` (launches that are
+//! checked once and repeated), `ptx` (what parameters a text declares), `own` (kernels of our own: `sleep`, `condition`),
+//! `tensor_map` (a parameter that describes a tensor).
 //!
 //! **Invariants:** a module stays loaded as long as anybody holds it or one of its kernels, graphs that captured one of
 //! them included. It is unloaded when the program next waits for its device, because unloading may block and dropping a
@@ -17,6 +18,7 @@ mod builder;
 mod condition;
 mod detached;
 mod own;
+mod prepared;
 mod ptx;
 mod sleep;
 mod tensor_map;
@@ -33,16 +35,18 @@ pub use arguments::{Arg, LaunchConfig};
 pub use builder::{Dim3, LaunchBuilder};
 pub(crate) use condition::launch_set_condition;
 pub use detached::DetachedKernel;
+pub use prepared::PreparedLaunch;
 pub(crate) use sleep::queue_sleep;
 pub use tensor_map::TensorMap;
 
 use crate::api::arg::StreamArg;
+use crate::api::buffers::DeviceBuffer;
 use crate::api::stream::Stream;
 use crate::base::device::{Device, DeviceIndex};
 use crate::base::error::{Error, LaunchError, LaunchErrorKind, ModuleError, Result};
 use crate::base::handles::StreamRef;
 use crate::base::process;
-use crate::driver::{FunctionHandle, ModuleHandle, Shape, Value, with_array};
+use crate::driver::{Api, FunctionHandle, ModuleHandle, Shape, Value, with_array};
 use crate::runtime::{Runtime, Started, WeakRuntime};
 use crate::state::captures::{KeptId, Told};
 use crate::state::launches::NameId;
@@ -264,6 +268,102 @@ impl Function {
     }
 }
 
+impl Function {
+    fn refuse(&self, kind: LaunchErrorKind) -> Error {
+        LaunchError { kernel: self.name.clone(), kind }.into()
+    }
+
+    fn check_device(&self, what: &'static str, expected: DeviceIndex, found: DeviceIndex) -> Result<()> {
+        if found == expected { Ok(()) } else { Err(self.refuse(LaunchErrorKind::Device { what, expected, found })) }
+    }
+
+    fn check_shape(&self, config: &LaunchConfig) -> Result<()> {
+        let parts = [("grid", config.grid, self.grid_limits), ("block", config.block, self.block_limits)];
+        for (what, sizes, limits) in parts {
+            if sizes.iter().zip(limits).any(|(&size, limit)| size == 0 || size > limit) {
+                return Err(self.refuse(LaunchErrorKind::Dimensions { what, sizes, limits }));
+            }
+        }
+        let threads = config.block.iter().fold(1_u64, |threads, &size| threads.saturating_mul(size.into()));
+        let limit = self.attributes.max_threads_per_block;
+        if threads > u64::from(limit) {
+            return Err(self.refuse(LaunchErrorKind::Threads { threads, limit }));
+        }
+        let (asked, limit) = (config.shared_bytes, self.dynamic_shared.load(Ordering::Acquire));
+        if asked > limit {
+            return Err(self.refuse(LaunchErrorKind::SharedMemory { asked, limit }));
+        }
+        Ok(())
+    }
+
+    /// Compares the sizes of arguments with those of the parameters, as far as these are known.
+    fn check_sizes(&self, found: impl ExactSizeIterator<Item = usize>) -> Result<()> {
+        let Some(sizes) = &self.parameters else { return Ok(()) };
+        if sizes.len() != found.len() {
+            return Err(self.refuse(LaunchErrorKind::ArgumentCount { expected: sizes.len(), found: found.len() }));
+        }
+        for (index, (&expected, found)) in sizes.iter().zip(found).enumerate() {
+            if expected != found {
+                return Err(self.refuse(LaunchErrorKind::ArgumentSize { index, expected, found }));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A launch whose shape and arguments were checked.
+#[derive(Clone, Copy)]
+struct Launch<'a> {
+    runtime: &'a Runtime,
+    loaded: &'a Arc<Loaded>,
+    function: &'a Function,
+}
+
+impl Launch<'_> {
+    /// Calls `queue`, after the buffers were noted as used on the stream, and notes the launch.
+    #[inline]
+    fn run<'b>(
+        self,
+        shape: &Shape,
+        stream: StreamRef,
+        buffers: impl Iterator<Item = &'b DeviceBuffer>,
+        queue: impl FnOnce(&Api, FunctionHandle) -> Result<()>,
+    ) -> Result<()> {
+        let Self { runtime, loaded, function } = self;
+        let ready = runtime.ready()?;
+        let capture = ready.captures.of(&ready.api, stream)?;
+        for buffer in buffers {
+            runtime.check_same(buffer.runtime(), "buffer")?;
+            buffer.use_in(ready, stream, capture)?;
+        }
+        if let Some(capture) = capture {
+            loaded.told.once(capture, || ready.captures.keep(capture.id, KeptId::of(loaded), || loaded.clone()));
+        }
+        let queued = queue(&ready.api, function.handle);
+        if capture.is_some() {
+            return queued;
+        }
+        if queued.is_err() || ready.launches.blocking {
+            return self.settle(ready, shape, stream, queued);
+        }
+        ready.launches.note(function.noted, shape, stream);
+        Ok(())
+    }
+
+    /// A launch that failed, or that is waited for because `CUDA_LAUNCH_BLOCKING` says so.
+    #[cold]
+    fn settle(self, ready: &Started, shape: &Shape, stream: StreamRef, queued: Result<()>) -> Result<()> {
+        let name = self.function.noted;
+        if !ready.launches.blocking {
+            return queued.map_err(|error| ready.launches.explain(stream.device, error));
+        }
+        let done = queued.and_then(|()| ready.api.stream_wait_on_host(stream));
+        done.map_err(|error| ready.launches.blame(error, name, shape, stream))?;
+        ready.launches.note(name, shape, stream);
+        self.runtime.waited(ready, stream.device, Ok(()))
+    }
+}
+
 /// A count of the driver, which is never negative.
 fn count(number: i32) -> u32 {
     u32::try_from(number).unwrap_or(0)
@@ -354,7 +454,7 @@ impl Kernel {
             }
             None => runtime.streams().current_ref(device),
         };
-        self.check_shape(config)?;
+        self.function.check_shape(config)?;
         with_array(arguments.len(), Value::Word(0), |values| {
             self.check_arguments(arguments, values)?;
             // SAFETY: the caller's promise; there are as many values as parameters, where that is known.
@@ -373,85 +473,24 @@ impl Kernel {
         values: &[Value<'_>],
         stream: StreamRef,
     ) -> Result<()> {
-        let (runtime, loaded) = (&self.module.runtime, &self.module.loaded);
-        let ready = runtime.ready()?;
-        let capture = ready.captures.of(&ready.api, stream)?;
-        for buffer in arguments.iter().filter_map(Arg::buffer) {
-            runtime.check_same(buffer.runtime(), "buffer")?;
-            buffer.use_in(ready, stream, capture)?;
-        }
-        if let Some(capture) = capture {
-            loaded.told.once(capture, || ready.captures.keep(capture.id, KeptId::of(loaded), || loaded.clone()));
-        }
         let shape = Shape { grid: config.grid, block: config.block, shared_bytes: config.shared_bytes };
+        let launch = Launch { runtime: &self.module.runtime, loaded: &self.module.loaded, function: &self.function };
         // SAFETY: as many values as parameters and of their sizes, where those are known; the rest is the caller's promise.
-        let queued = unsafe { ready.api.launch(self.function.handle, shape, values, stream) };
-        if capture.is_some() {
-            return queued;
-        }
-        if queued.is_err() || ready.launches.blocking {
-            return self.settle(ready, &shape, stream, queued);
-        }
-        ready.launches.note(self.function.noted, &shape, stream);
-        Ok(())
-    }
-
-    /// A launch that failed, or that is waited for because `CUDA_LAUNCH_BLOCKING` says so.
-    #[cold]
-    fn settle(&self, ready: &Started, shape: &Shape, stream: StreamRef, queued: Result<()>) -> Result<()> {
-        let name = self.function.noted;
-        if !ready.launches.blocking {
-            return queued.map_err(|error| ready.launches.explain(stream.device, error));
-        }
-        let done = queued.and_then(|()| ready.api.stream_wait_on_host(stream));
-        done.map_err(|error| ready.launches.blame(error, name, shape, stream))?;
-        ready.launches.note(name, shape, stream);
-        self.module.runtime.waited(ready, stream.device, Ok(()))
+        let queue = |api: &Api, handle| unsafe { api.launch(handle, shape, values, stream) };
+        launch.run(&shape, stream, arguments.iter().filter_map(Arg::buffer), queue)
     }
 
     fn refuse(&self, kind: LaunchErrorKind) -> Error {
-        LaunchError { kernel: self.function.name.clone(), kind }.into()
+        self.function.refuse(kind)
     }
 
     fn check_device(&self, what: &'static str, found: DeviceIndex) -> Result<()> {
-        let expected = self.module.loaded.device;
-        if found == expected { Ok(()) } else { Err(self.refuse(LaunchErrorKind::Device { what, expected, found })) }
-    }
-
-    fn check_shape(&self, config: &LaunchConfig) -> Result<()> {
-        let function = &self.function;
-        let parts = [("grid", config.grid, function.grid_limits), ("block", config.block, function.block_limits)];
-        for (what, sizes, limits) in parts {
-            if sizes.iter().zip(limits).any(|(&size, limit)| size == 0 || size > limit) {
-                return Err(self.refuse(LaunchErrorKind::Dimensions { what, sizes, limits }));
-            }
-        }
-        let threads = config.block.iter().fold(1_u64, |threads, &size| threads.saturating_mul(size.into()));
-        let limit = function.attributes.max_threads_per_block;
-        if threads > u64::from(limit) {
-            return Err(self.refuse(LaunchErrorKind::Threads { threads, limit }));
-        }
-        let (asked, limit) = (config.shared_bytes, self.max_dynamic_shared_memory());
-        if asked > limit {
-            return Err(self.refuse(LaunchErrorKind::SharedMemory { asked, limit }));
-        }
-        Ok(())
+        self.function.check_device(what, self.module.loaded.device, found)
     }
 
     /// Compares the arguments with the parameters, as far as those are known, and writes their values.
     fn check_arguments<'a>(&self, arguments: &[Arg<'a>], values: &mut [Value<'a>]) -> Result<()> {
-        if let Some(sizes) = &self.function.parameters {
-            let (expected, found) = (sizes.len(), arguments.len());
-            if expected != found {
-                return Err(self.refuse(LaunchErrorKind::ArgumentCount { expected, found }));
-            }
-            for (index, (&expected, argument)) in sizes.iter().zip(arguments).enumerate() {
-                let found = argument.size();
-                if expected != found {
-                    return Err(self.refuse(LaunchErrorKind::ArgumentSize { index, expected, found }));
-                }
-            }
-        }
+        self.function.check_sizes(arguments.iter().map(Arg::size))?;
         for buffer in arguments.iter().filter_map(Arg::buffer) {
             self.check_device("buffer", buffer.device_index())?;
         }

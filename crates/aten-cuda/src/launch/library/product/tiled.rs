@@ -5,13 +5,14 @@
 use bytemuck::{Pod, Zeroable};
 use c10_core::{Arg, LaunchConfig};
 
-use super::{Text, launch, matmul_half, whole};
+use super::operand::tiles;
+use super::{Problem, three};
 use crate::base::dtype::DType;
 use crate::base::error::{Result, TensorError};
-use crate::base::scalar::Scalar;
+use crate::launch::library::{Text, launch, whole};
 use crate::tensor::Tensor;
 
-pub(super) static TEXT: Text = Text { name: "matmul", ptx: include_str!("../../../kernels/matmul.ptx") };
+pub(super) static TEXT: Text = Text { name: "matmul", ptx: include_str!("../../../../kernels/matmul.ptx") };
 
 /// Elements of a tile along one side, and threads of a block.
 const TILE: i64 = 64;
@@ -30,7 +31,7 @@ pub(super) struct Strides {
 
 impl Strides {
     /// Those of a batch of matrices.
-    fn of(tensor: &Tensor) -> Self {
+    pub(super) fn of(tensor: &Tensor) -> Self {
         let [batch, row, column] = three(tensor.strides());
         Self { batch, row, column }
     }
@@ -52,16 +53,28 @@ pub(super) struct Sizes {
     pub(super) beta: [f64; 2],
 }
 
-/// `out = alpha * a @ b + beta * c` for batches of matrices on one device: `a` is (batch, m, k), `b` (batch, k, n), `c`
-/// and `out` (batch, m, n), all of one floating or complex dtype. `out` shares no memory with the others.
-pub(crate) fn product(
-    out: &Tensor,
-    a: &Tensor,
-    b: &Tensor,
-    c: Option<&Tensor>,
-    alpha: Scalar,
-    beta: Scalar,
-) -> Result<()> {
+impl Sizes {
+    /// Those of a problem.
+    pub(super) fn of(problem: &Problem<'_>) -> Self {
+        let [batches, m, n, k] = problem.sizes();
+        Self {
+            batches,
+            m,
+            n,
+            k,
+            out: Strides::of(problem.out),
+            a: Strides::of(problem.a),
+            b: Strides::of(problem.b),
+            c: problem.c.map_or_else(Strides::zeroed, Strides::of),
+            alpha: [problem.alpha.to_f64(), problem.alpha.imaginary()],
+            beta: [problem.beta.to_f64(), problem.beta.imaginary()],
+        }
+    }
+}
+
+/// Computes the problem, which has no bias and no activation.
+pub(super) fn run(problem: &Problem<'_>) -> Result<()> {
+    let out = problem.out;
     let kernel = match out.dtype() {
         DType::F16 => "matmul_f16",
         DType::BF16 => "matmul_bf16",
@@ -71,40 +84,16 @@ pub(crate) fn product(
         DType::C128 => "matmul_c128",
         dtype => return Err(TensorError::NotImplemented { kernel: "addmm_cuda".to_owned(), dtype }.into()),
     };
-    let [batches, m, n] = three(out.sizes());
-    let [_, _, k] = three(a.sizes());
-    assert!(three(a.sizes()) == [batches, m, k] && three(b.sizes()) == [batches, k, n], "the factors fit each other");
-    assert!(c.is_none_or(|c| c.sizes() == out.sizes()), "what is added has the result's sizes");
-    let tensors = [Some(out), Some(a), Some(b), c];
-    assert!(tensors.iter().flatten().all(|tensor| tensor.dtype() == out.dtype()), "all have one dtype");
-    if out.numel() == 0 {
-        return Ok(());
-    }
-    let sizes = Sizes {
-        batches,
-        m,
-        n,
-        k,
-        out: Strides::of(out),
-        a: Strides::of(a),
-        b: Strides::of(b),
-        c: c.map_or_else(Strides::zeroed, Strides::of),
-        alpha: [alpha.to_f64(), alpha.imaginary()],
-        beta: [beta.to_f64(), beta.imaginary()],
-    };
-    let is_half = matches!(out.dtype(), DType::F16 | DType::BF16);
-    if is_half && matmul_half::product(out, a, b, c, &sizes)? {
-        return Ok(());
-    }
-    let tiles = (m + TILE - 1) / TILE * ((n + TILE - 1) / TILE);
+    let sizes = Sizes::of(problem);
+    let tiles = tiles(sizes.m, TILE).checked_mul(tiles(sizes.n, TILE));
     let too_large = || TensorError::TooLarge { sizes: out.sizes().to_vec() };
     let grid = [
-        u32::try_from(tiles).map_err(|_| too_large())?,
-        u32::try_from(batches.min(MOST_BATCHES)).map_err(|_| too_large())?,
+        tiles.and_then(|tiles| i32::try_from(tiles).ok()).ok_or_else(too_large)?.unsigned_abs(),
+        u32::try_from(sizes.batches.min(MOST_BATCHES)).map_err(|_| too_large())?,
         1,
     ];
     let mut arguments = Vec::with_capacity(5);
-    for tensor in tensors {
+    for tensor in [Some(out), Some(problem.a), Some(problem.b), problem.c] {
         arguments.push(tensor.map_or(Ok(Arg::U64(0)), whole)?);
     }
     arguments.push((&sizes).into());
@@ -114,11 +103,4 @@ pub(crate) fn product(
     // lies inside its storage. It adds nothing where the address of `c` is null.
     unsafe { launch(&TEXT, kernel, device, &config, &arguments)? };
     Ok(())
-}
-
-fn three(sizes: &[i64]) -> [i64; 3] {
-    let mut found = [0; 3];
-    assert!(sizes.len() == 3, "a batch of matrices has three dimensions");
-    found.copy_from_slice(sizes);
-    found
 }

@@ -1,0 +1,139 @@
+//! Launches that are checked once and repeated.
+//!
+//! What a kernel takes and which blocks it has do not change from call to call, so they are compared with its parameters and
+//! limits once. What is left for each call is the grid, the buffers and the numbers.
+//!
+//! **Invariants:** as many buffers and words as the launch was prepared for are the kernel's parameters, where those are
+//! known.
+//!
+//! # Safety
+//! [`PreparedLaunch::launch`] passes the caller's promise on, as [`Kernel::launch`] does.
+#![expect(unsafe_code, reason = "launches of kernels that are somebody else's")]
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::api::buffers::DeviceBuffer;
+use crate::api::launch::{Function, Kernel, Launch, LaunchConfig, Loaded};
+use crate::base::error::{Error, LaunchErrorKind, Result};
+use crate::base::ids::RuntimeId;
+use crate::driver::{Api, FunctionHandle, Shape, check_part};
+use crate::runtime::Runtime;
+
+/// The most buffers of a prepared launch.
+const MOST_BUFFERS: usize = 7;
+
+/// A launch of a kernel over a row of blocks that is repeated with other buffers and numbers. The parameters are buffers,
+/// then one block of 64-bit words.
+///
+/// Like [`crate::DetachedKernel`] it keeps the module loaded, but not the runtime alive.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{DeviceBuffer, Module, Runtime};
+///
+/// let runtime = Runtime::current();
+/// # let text = ".version 7.8 .target sm_75 .address_size 64
+/// #     .visible .entry nothing(.param .u64 a, .param .align 8 .b8 numbers[8]) { ret; }";
+/// let prepared = Module::from_ptx(&runtime, 0, text)?.kernel("nothing")?.prepare([256, 1, 1], 1, 1)?;
+/// let buffer = DeviceBuffer::new(1024, None)?;
+/// // SAFETY: the kernel does nothing.
+/// unsafe { prepared.launch(&runtime, 4, &[(&buffer, 0..1024)], &[1024])? };
+/// # Ok::<(), c10_core::Error>(())
+/// ```
+pub struct PreparedLaunch {
+    loaded: Arc<Loaded>,
+    function: Arc<Function>,
+    home: RuntimeId,
+    block: [u32; 3],
+    buffers: usize,
+    words: usize,
+}
+
+impl Kernel {
+    /// Prepares launches with these threads of a block, this many buffers, at most seven, and then this many words of 64
+    /// bits.
+    ///
+    /// # Errors
+    /// The device or the kernel does not take such blocks, or the parameters are others.
+    pub fn prepare(&self, block: [u32; 3], buffers: usize, words: usize) -> Result<PreparedLaunch> {
+        let (function, loaded) = (&self.function, &self.module.loaded);
+        function.check_shape(&LaunchConfig { block, ..LaunchConfig::default() })?;
+        if buffers > MOST_BUFFERS {
+            return Err(function.refuse(LaunchErrorKind::ArgumentCount { expected: MOST_BUFFERS, found: buffers }));
+        }
+        let sizes: Vec<usize> = std::iter::repeat_n(8, buffers).chain([8 * words]).collect();
+        function.check_sizes(sizes.into_iter())?;
+        let (loaded, function) = (Arc::clone(loaded), Arc::clone(function));
+        Ok(PreparedLaunch { loaded, function, home: self.module.runtime.id(), block, buffers, words })
+    }
+}
+
+impl PreparedLaunch {
+    /// Whether the kernel is of this runtime.
+    #[must_use]
+    #[inline]
+    pub fn is_of(&self, runtime: &Runtime) -> bool {
+        self.home == runtime.id()
+    }
+
+    /// Queues the launch of a row of blocks on the current stream of the kernel's device. Returns before the launch is done.
+    /// Each buffer comes with the bytes that the kernel may use.
+    ///
+    /// # Safety
+    /// - The duties of [`Kernel::launch`].
+    ///
+    /// # Errors
+    /// As for [`Kernel::launch`].
+    pub unsafe fn launch(
+        &self,
+        runtime: &Runtime,
+        grid: u32,
+        buffers: &[(&DeviceBuffer, Range<usize>)],
+        words: &[u64],
+    ) -> Result<()> {
+        if !self.is_of(runtime) {
+            return Err(Error::OtherRuntime { what: "kernel" });
+        }
+        let (function, device) = (&*self.function, self.loaded.device);
+        self.check_counts(buffers.len(), words.len())?;
+        let mut addresses = [0; MOST_BUFFERS];
+        for (address, (buffer, range)) in addresses.iter_mut().zip(buffers) {
+            function.check_device("buffer", device, buffer.device_index())?;
+            check_part(range, buffer.len())?;
+            *address = buffer.address() + range.start as u64;
+        }
+        if grid == 0 || grid > function.grid_limits[0] {
+            function.check_shape(&LaunchConfig { grid: [grid, 1, 1], block: self.block, shared_bytes: 0 })?;
+        }
+        let stream = runtime.streams().current_ref(device);
+        let shape = Shape { grid: [grid, 1, 1], block: self.block, shared_bytes: 0 };
+        let launch = Launch { runtime, loaded: &self.loaded, function };
+        let addresses = &addresses[..buffers.len()];
+        // SAFETY: the parameters were compared with as many addresses and words, where they are known; the rest is the
+        // caller's promise.
+        let queue =
+            |api: &Api, handle: FunctionHandle| unsafe { api.launch_words(handle, shape, addresses, words, stream) };
+        launch.run(&shape, stream, buffers.iter().map(|(buffer, _)| *buffer), queue)
+    }
+
+    #[inline]
+    fn check_counts(&self, buffers: usize, words: usize) -> Result<()> {
+        if buffers != self.buffers {
+            let (expected, found) = (self.buffers + 1, buffers + 1);
+            return Err(self.function.refuse(LaunchErrorKind::ArgumentCount { expected, found }));
+        }
+        if words != self.words {
+            let (expected, found) = (8 * self.words, 8 * words);
+            return Err(self.function.refuse(LaunchErrorKind::ArgumentSize { index: buffers, expected, found }));
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for PreparedLaunch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PreparedLaunch").field("kernel", &self.function.name).field("block", &self.block).finish()
+    }
+}
