@@ -4,7 +4,7 @@
 use bytemuck::{Pod, Zeroable};
 use c10_core::{Device, LaunchConfig};
 
-use super::{Text, attention_hopper, capability, launch, whole};
+use super::{Text, attention_hopper, launch, traits, whole};
 use crate::base::dtype::DType;
 use crate::base::error::{Result, TensorError};
 use crate::tensor::Tensor;
@@ -70,7 +70,7 @@ pub(super) struct Sizes {
 /// Whether a device has what the kernels need.
 pub(crate) fn is_supported(device: Device) -> Result<bool> {
     let device = device.cuda_index()?.unwrap_or(0);
-    Ok(capability(device)?.0 >= 8)
+    Ok(traits(device)?.capability.0 >= 8)
 }
 
 /// Whether a tensor of four dimensions lies as the kernels take it: lines together, which begin at multiples of 16 bytes.

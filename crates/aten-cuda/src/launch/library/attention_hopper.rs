@@ -1,10 +1,10 @@
 //! `kernels/attention_hopper.cu`: attention of 16-bit floats by what compute capability 9.0 alone has.
 #![expect(unsafe_code, reason = "the launch of a kernel that is written in CUDA C++")]
 
-use c10_core::{Arg, Device, LaunchConfig, Runtime, TensorMap, TensorMapDim, TensorMapElement, TensorMapLayout};
+use c10_core::{Arg, Device, LaunchConfig, TensorMap, TensorMapDim, TensorMapElement, TensorMapLayout};
 
 use super::attention::{Operands, Sizes, blocks, four};
-use super::{Text, capability, launch, whole};
+use super::{Text, launch, traits, whole};
 use crate::base::dtype::DType;
 use crate::base::error::Result;
 use crate::tensor::Tensor;
@@ -63,7 +63,7 @@ pub(super) fn attend(operands: &Operands<'_>, sizes: &Sizes) -> Result<bool> {
 /// Whether a device has the instructions, which those of other versions have not, and its driver describes tensors.
 fn is_supported(device: Device) -> Result<bool> {
     let device = device.cuda_index()?.unwrap_or(0);
-    Ok(capability(device)? == (9, 0) && Runtime::with_current(|runtime| TensorMap::is_available(runtime, device))?)
+    Ok(traits(device)?.has_wgmma)
 }
 
 /// Whether sizes and steps are those of a description: numbers of 32 bits, and no line stands for several.
