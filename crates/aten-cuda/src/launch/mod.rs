@@ -13,7 +13,7 @@ mod pinned;
 pub(crate) mod rows;
 
 pub use arch::ARCHITECTURES;
-pub(crate) use device::{WholeKernel, run_whole, whole_kernel};
+pub(crate) use device::{WholeKernel, whole_kernel};
 pub use library::kernel_texts_of_one_architecture;
 pub use library::product as own_products;
 pub use module::{KernelText, kernel_texts, kernel_texts_for};
