@@ -5,7 +5,8 @@
 
 use std::path::Path;
 
-use aten_cuda::{DType, KernelText, Result, Tensor, kernel_texts};
+use aten_cuda::attention::Attention;
+use aten_cuda::{DType, KernelText, Result, Tensor, kernel_texts, kernel_texts_of_one_architecture};
 use testkit::{Config, Simulation};
 
 type Failure = Box<dyn std::error::Error>;
@@ -17,7 +18,8 @@ type Failure = Box<dyn std::error::Error>;
 pub fn write(folder: &Path) -> std::result::Result<(), Failure> {
     let simulation = Simulation::new(Config::default());
     let _bound = simulation.runtime().bind();
-    write_texts(folder, &kernel_texts(calls)?)
+    write_texts(folder, &kernel_texts(calls)?)?;
+    write_texts(folder, &kernel_texts_of_one_architecture())
 }
 
 /// Writes each text into a file that is named after its fingerprint.
@@ -142,6 +144,8 @@ fn sources() -> Result<()> {
         wide.sort(0, false)?;
         wide.topk(2, -1, true)?;
     }
+    let heads = Tensor::ones(&[1, 1, 16, 128], DType::BF16, "cuda")?;
+    heads.scaled_dot_product_attention(&heads, &heads, &Attention::default())?;
     products()
 }
 

@@ -71,7 +71,7 @@ pub use interop::dlpack;
 pub use interop::safetensors;
 #[doc(hidden)]
 pub use launch::own_products;
-pub use launch::{ARCHITECTURES, KernelText, kernel_texts, kernel_texts_for};
+pub use launch::{ARCHITECTURES, KernelText, kernel_texts, kernel_texts_for, kernel_texts_of_one_architecture};
 pub use num_complex::{Complex32, Complex64};
 pub use ops::{CrossEntropy, Dim, LossReduction, Operation, Reduction, reductions, scans, table};
 pub use random::Generator;

@@ -27,10 +27,12 @@ const ENTRY: usize = 32;
 /// A text cannot be made or assembled, the packs are too large, or one differs while checking.
 pub(crate) fn update(write: bool, requirements: &Path) -> Result<()> {
     let texts = texts::files(&texts::written("texts", &[])?)?;
-    let assembler = Assembler::of(requirements, "80")?;
     let mut bytes = 0;
     for architecture in ARCHITECTURES {
-        let pack = pack(&assembled(&texts, architecture, &assembler)?);
+        let own = texts.iter().map(|text| Ok((text, target(text, architecture)?)));
+        let own: Vec<(&PathBuf, Option<String>)> = own.collect::<Result<_>>()?;
+        let own: Vec<(&PathBuf, String)> = own.into_iter().filter_map(|(text, own)| Some((text, own?))).collect();
+        let pack = pack(&assembled(&own, architecture, requirements)?);
         bytes += pack.len();
         let path = shell::root().join(FOLDER).join(format!("sm_{architecture}.bin"));
         if std::fs::read(&path).is_ok_and(|committed| committed == pack) {
@@ -43,20 +45,32 @@ pub(crate) fn update(write: bool, requirements: &Path) -> Result<()> {
             ));
         }
         std::fs::write(&path, &pack).map_err(|error| format!("cannot write {}: {error}", path.display()))?;
-        shell::say(&format!("wrote {} ({} texts, {} bytes)", path.display(), texts.len(), pack.len()));
+        shell::say(&format!("wrote {} ({} texts, {} bytes)", path.display(), own.len(), pack.len()));
     }
     if bytes > BYTES_MAX { Err(format!("the packs have {bytes} bytes, more than {BYTES_MAX}")) } else { Ok(()) }
 }
 
-/// The machine code of each text, with its fingerprint. What was assembled before is taken from where it was kept.
-fn assembled(texts: &[PathBuf], architecture: u32, assembler: &Assembler) -> Result<Vec<(u128, Vec<u8>)>> {
+/// The architecture that a text is assembled for in the pack of one, or `None` if it is not in that pack: a text for one
+/// architecture alone says so.
+fn target(text: &Path, architecture: u32) -> Result<Option<String>> {
+    let said = shell::read(text)?.lines().find_map(|line| line.strip_prefix(".target sm_").map(str::to_owned));
+    let own = architecture.to_string();
+    Ok(match said {
+        Some(said) if said.ends_with('a') => (said.trim_end_matches('a') == own).then_some(said),
+        _ => Some(own),
+    })
+}
+
+/// The machine code of each text for its architecture, with its fingerprint. What was assembled before is taken from where
+/// it was kept.
+fn assembled(texts: &[(&PathBuf, String)], architecture: u32, requirements: &Path) -> Result<Vec<(u128, Vec<u8>)>> {
     let folder = shell::target_dir().join(format!("kernels/sm_{architecture}"));
     std::fs::create_dir_all(&folder).map_err(|error| format!("cannot create {}: {error}", folder.display()))?;
-    let failed = texts::for_each(texts, |text| assemble(text, &image_of(text, &folder), architecture, assembler));
+    let failed = texts::for_each(texts, |(text, own)| assemble(text, &image_of(text, &folder), own, requirements));
     if let Some(error) = failed.into_iter().next() {
         return Err(error);
     }
-    let read = |text: &PathBuf| {
+    let read = |(text, _): &(&PathBuf, String)| {
         let name = text.file_stem().and_then(|name| name.to_str()).unwrap_or_default();
         let fingerprint = u128::from_str_radix(name, 16).map_err(|error| format!("{}: {error}", text.display()))?;
         let image = image_of(text, &folder);
@@ -70,12 +84,12 @@ fn image_of(text: &Path, folder: &Path) -> PathBuf {
     folder.join(text.file_name().unwrap_or_default()).with_extension("cubin")
 }
 
-fn assemble(text: &Path, image: &Path, architecture: u32, assembler: &Assembler) -> Result<()> {
+fn assemble(text: &Path, image: &Path, architecture: &str, requirements: &Path) -> Result<()> {
     if image.exists() {
         return Ok(());
     }
     let part = image.with_extension("part");
-    assembler.assemble(text, &architecture.to_string(), &part)?;
+    Assembler::of(requirements, architecture)?.assemble(text, architecture, &part)?;
     std::fs::rename(&part, image).map_err(|error| format!("cannot rename {}: {error}", part.display()))
 }
 

@@ -14,6 +14,7 @@ pub(crate) mod rows;
 
 pub use arch::ARCHITECTURES;
 pub(crate) use device::{WholeKernel, whole_kernel};
+pub use library::kernel_texts_of_one_architecture;
 pub use library::product as own_products;
 pub use module::{KernelText, kernel_texts, kernel_texts_for};
 

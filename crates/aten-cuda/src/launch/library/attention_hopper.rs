@@ -11,6 +11,9 @@ use crate::tensor::Tensor;
 
 static TEXT: Text = Text { name: "attention_hopper", ptx: include_str!("../../../kernels/attention_hopper.ptx") };
 
+/// Kernels that machine code is brought along for.
+pub(super) static COMMON: (&Text, &[&str]) = (&TEXT, &["attend_64_bf16", "attend_128_f16", "attend_128_bf16"]);
+
 /// Elements of a line of a box that is copied at once: 128 bytes.
 const BOX: u32 = 64;
 /// Stages of the rings of tiles.

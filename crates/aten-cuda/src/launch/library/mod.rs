@@ -25,7 +25,7 @@ use std::sync::{PoisonError, RwLock};
 use c10_core::{Arg, DetachedKernel, DeviceIndex, LaunchConfig, Runtime, TensorMap};
 
 use crate::base::error::{Result, TensorError};
-use crate::launch::module;
+use crate::launch::module::{self, KernelText};
 
 /// The text of one source.
 #[derive(Debug)]
@@ -121,6 +121,21 @@ fn traits(device: DeviceIndex) -> c10_core::Result<Traits> {
         loaded.traits.write().unwrap_or_else(PoisonError::into_inner).insert(device, found);
         Ok(found)
     })
+}
+
+/// The commonest kernels of sources for one architecture alone, which no call on another device launches. Machine code of
+/// them comes along.
+///
+/// ```
+/// let texts = aten_cuda::kernel_texts_of_one_architecture();
+/// assert!(texts.iter().all(|kernel| kernel.text.contains(".target sm_90a")));
+/// assert!(texts.iter().any(|kernel| kernel.name == "attend_128_bf16"));
+/// ```
+#[must_use]
+pub fn kernel_texts_of_one_architecture() -> Vec<KernelText> {
+    let common = [&attention_hopper::COMMON];
+    let texts = common.into_iter().flat_map(|(text, kernels)| kernels.iter().map(move |&name| (text, name)));
+    texts.map(|(text, name)| KernelText { name: name.to_owned(), text: only(text.ptx, name) }).collect()
 }
 
 /// A text without its other kernels: drivers compile all that they are given, which takes long, and the machine code that
