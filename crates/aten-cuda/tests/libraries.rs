@@ -241,3 +241,52 @@ fn without_a_library_the_kernels_of_the_crate_compute() -> Result<()> {
     assert!(blas::current_blas_handle(None).is_err());
     Ok(())
 }
+
+/// What a product on a device allocates besides its result, in bytes.
+fn bytes_of(product: impl FnOnce(&Tensor) -> Result<Tensor>) -> Result<i64> {
+    let allocated =
+        || Ok::<_, Error>(Runtime::current().memory().stats(0).map_err(Error::from)?.allocated_bytes.all.current);
+    let a = numbers(&[64, 64], DType::F32)?.cuda(None)?;
+    let before = allocated()?;
+    let made = product(&a)?;
+    drop(made);
+    Ok(allocated()? - before)
+}
+
+#[test]
+fn workspaces_are_of_the_sizes_that_the_environment_says() {
+    let variables = [("CUBLAS_WORKSPACE_CONFIG", ":16:8"), ("CUBLASLT_WORKSPACE_SIZE", "4096")];
+    testkit::with_environment("workspaces_are_of_the_sizes_that_the_environment_says", &variables, || {
+        let _fixture = fixture();
+        assert_eq!(bytes_of(|a| a.mm(a)).expect("the product is computed"), 128 << 10);
+        // No more than the workspace of cuBLAS has.
+        let with_bias = bytes_of(|a| a.select(0, 0)?.addmm(a, a, 1, 1));
+        assert_eq!(with_bias.expect("the product is computed"), 128 << 10);
+    });
+}
+
+#[test]
+fn the_environment_keeps_a_bias_out_of_the_product() {
+    let variables = [("DISABLE_ADDMM_CUDA_LT", "1")];
+    testkit::with_environment("the_environment_keeps_a_bias_out_of_the_product", &variables, || {
+        let fixture = fixture();
+        bytes_of(|a| a.select(0, 0)?.addmm(a, a, 1, 1)).expect("the product is computed");
+        assert_eq!(fixture.names().last().map(String::as_str), Some("cublasSgemm_v2"));
+    });
+}
+
+#[test]
+fn the_environment_chooses_library_and_precision() {
+    let variables = [
+        ("TORCH_BLAS_PREFER_CUBLASLT", "1"),
+        ("TORCH_ALLOW_TF32_CUBLAS_OVERRIDE", "1"),
+        ("TORCH_LINALG_PREFER_CUSOLVER", "1"),
+    ];
+    testkit::with_environment("the_environment_chooses_library_and_precision", &variables, || {
+        let _fixture = fixture();
+        assert_eq!(blas::preferred_blas_library(), blas::BlasBackend::Cublaslt);
+        assert_eq!(blas::allow_tf32().ok(), Some(true));
+        assert_eq!(blas::float32_matmul_precision().ok(), Some(blas::Float32MatmulPrecision::High));
+        assert_eq!(aten_cuda::linalg::preferred_linalg_library(), aten_cuda::linalg::LinalgBackend::Cusolver);
+    });
+}

@@ -3,7 +3,7 @@
 //! Reading order: this file (what is refused, in torch's words; shapes; batches), `library` (cuSOLVER), `host`.
 //!
 //! Matrices are the last two dimensions; those before them are a batch. Both ways take and give them one after the other,
-//! each by columns, as LAPACK does: a [`Packed`] tensor. Calls on devices are ordered by the current stream, and wait where
+//! each by columns, as LAPACK does: a `Packed` tensor. Calls on devices are ordered by the current stream, and wait where
 //! torch waits: to see whether a factorisation failed.
 
 mod host;

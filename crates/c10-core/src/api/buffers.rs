@@ -97,6 +97,14 @@ impl Drop for DeviceMemory {
 ///
 /// What a runtime keeps for a crate above ([`Runtime::extension`]) cannot hold a [`DeviceBuffer`], which holds the
 /// runtime.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// let buffer = c10_core::DeviceBuffer::new(512, None)?;
+/// let detached = buffer.detach();
+/// assert_eq!((detached.address(), detached.len()), (buffer.address(), 512));
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct DetachedBuffer(Arc<DeviceMemory>);
 

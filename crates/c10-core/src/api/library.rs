@@ -17,10 +17,28 @@ use crate::state::launches::NameId;
 const NO_SHAPE: Shape = Shape { grid: [0; 3], block: [0; 3], shared_bytes: 0 };
 
 /// A library's function, as [`Runtime::last_launches`] names it; made by [`Runtime::library_function`].
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// let runtime = c10_core::Runtime::current();
+/// assert_eq!(runtime.library_function("cublasSgemm")?, runtime.library_function("cublasSgemm")?);
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LibraryFunction(NameId);
 
-/// The stream on which a library is to queue its work.
+/// The stream on which a library is to queue its work; given by [`Runtime::queue_by_library`].
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{DeviceIndex, Error, LibraryStream, Runtime};
+///
+/// let runtime = Runtime::current();
+/// let function = runtime.library_function("cublasSetStream")?;
+/// let stream = runtime.queue_by_library(function, DeviceIndex(0), [], |stream| Ok::<_, Error>(stream))?;
+/// assert_eq!(stream, LibraryStream { handle: 0, is_capturing: false });
+/// # Ok::<(), Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LibraryStream {
     /// The driver's handle, 0 for the default stream.
@@ -30,6 +48,16 @@ pub struct LibraryStream {
 }
 
 /// Where the libraries that work with a runtime's driver are to be found; answered by [`Runtime::library_source`].
+///
+/// ```
+/// use c10_core::{LibrarySource, Runtime};
+///
+/// let folder = match Runtime::default_runtime().library_source() {
+///     LibrarySource::Beside(folder) => Some(folder),
+///     _ => None,
+/// };
+/// assert_eq!(folder.is_some(), std::env::var_os("CUDA_SYS_LIBCUDA").is_some_and(|path| !path.is_empty()));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LibrarySource {

@@ -1,6 +1,12 @@
 //! What is said of tensors in memory to describe them to the unit that copies tiles of them.
 
 /// What the elements of a [`crate::TensorMap`] are. Zeros of this type stand for what lies outside the tensor.
+///
+/// ```
+/// use c10_core::TensorMapElement;
+///
+/// assert_eq!((TensorMapElement::BF16.size(), TensorMapElement::TF32.size()), (2, 4));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TensorMapElement {
@@ -26,6 +32,14 @@ impl TensorMapElement {
 }
 
 /// One dimension of a [`crate::TensorMap`].
+///
+/// ```
+/// use c10_core::TensorMapDim;
+///
+/// // The rows of a matrix of 4096 columns of 16-bit floats, 128 of them at once.
+/// let rows = TensorMapDim { size: 1000, step: 4096 * 2, tile: 128 };
+/// assert_eq!(rows.size.div_ceil(rows.tile.into()), 8);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TensorMapDim {
     /// Elements.
@@ -38,6 +52,15 @@ pub struct TensorMapDim {
 }
 
 /// What a [`crate::TensorMap`] describes: the elements in memory and the tiles that are copied at once.
+///
+/// ```
+/// use c10_core::{TensorMapDim, TensorMapElement, TensorMapLayout};
+///
+/// let dims = [TensorMapDim { size: 4096, step: 2, tile: 64 }, TensorMapDim { size: 1000, step: 8192, tile: 128 }];
+/// let layout = TensorMapLayout { element: TensorMapElement::BF16, dims: &dims };
+/// let tile: u32 = layout.dims.iter().map(|dim| dim.tile).product();
+/// assert_eq!(tile * 2, 16_384, "bytes of shared memory that a tile takes");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TensorMapLayout<'a> {
     /// What the elements are.

@@ -19,6 +19,10 @@ pub(crate) use warning;
 
 /// Warns the person who runs the program, for a crate above that warns of each thing once: by `tracing`, and on the error
 /// output where the program does not listen to that.
+///
+/// ```
+/// c10_core::warn("the file of results is of another version and is not used");
+/// ```
 pub fn warn(text: &str) {
     tracing::warn!("{text}");
     write_unless_heard(&AtomicBool::new(false), format_args!("{text}"));

@@ -260,7 +260,7 @@ mod half {
 
     fn factor(scalar: Scalar, compute: cublasComputeType_t) -> Factor {
         if compute == cublasComputeType_t::CUBLAS_COMPUTE_16F {
-            Factor { half: crate::f16::from_f64(scalar.to_f64()).to_ne_bytes() }
+            Factor { half: ::half::f16::from_f64(scalar.to_f64()).to_ne_bytes() }
         } else {
             Factor { single: single(scalar.to_f64()) }
         }

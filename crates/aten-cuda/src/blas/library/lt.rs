@@ -329,7 +329,7 @@ fn factor(dtype: DType, scalar: crate::base::scalar::Scalar) -> [u8; 16] {
     let (real, imaginary) = (scalar.to_f64(), scalar.imaginary());
     #[expect(clippy::cast_possible_truncation, reason = "the precision of the sums")]
     match types(dtype).2 {
-        cudaDataType_t::CUDA_R_16F => bytes[..2].copy_from_slice(&crate::f16::from_f64(real).to_ne_bytes()),
+        cudaDataType_t::CUDA_R_16F => bytes[..2].copy_from_slice(&half::f16::from_f64(real).to_ne_bytes()),
         cudaDataType_t::CUDA_R_64F => bytes[..8].copy_from_slice(&real.to_ne_bytes()),
         cudaDataType_t::CUDA_C_64F => {
             bytes[..8].copy_from_slice(&real.to_ne_bytes());

@@ -17,6 +17,15 @@ use crate::runtime::Runtime;
 ///
 /// Devices of compute capability 9.0 and later copy by such maps; [`Self::is_available`] tells whether driver and device
 /// do. A map does not keep its memory alive: a launch that uses it takes the buffer as an argument too.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{DeviceIndex, Runtime, TensorMap};
+///
+/// // The simulated driver makes no maps.
+/// assert!(!TensorMap::is_available(&Runtime::current(), DeviceIndex(0))?);
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 #[doc(alias = "cuTensorMapEncodeTiled")]
 pub struct TensorMap {
