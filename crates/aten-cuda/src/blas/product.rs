@@ -185,8 +185,7 @@ impl<'a> Product<'a> {
 
     /// Hands on the product as the kernels of this crate take it: with what follows it, and without.
     fn for_own_kernels<R>(&self, out: &Tensor, f: impl FnOnce(&Problem<'_>, &Problem<'_>) -> Result<R>) -> Result<R> {
-        let batch = |tensor: &Tensor| if tensor.dim() == 2 { tensor.unsqueeze(0) } else { Ok(tensor.clone()) };
-        let (out, a, b) = (batch(out)?, batch(self.a)?, batch(self.b)?);
+        let (out, a, b) = (batched(out)?, batched(self.a)?, batched(self.b)?);
         let c = self.c.map(|c| c.expand(out.sizes())).transpose()?;
         let plain = Problem {
             allow_tf32: settings::uses_tf32(),
@@ -202,8 +201,7 @@ impl<'a> Product<'a> {
     }
 
     fn on_host(&self, out: &Tensor) -> Result<()> {
-        let batch = |tensor: &Tensor| if tensor.dim() == 2 { tensor.unsqueeze(0) } else { Ok(tensor.clone()) };
-        let (out3, a, b) = (batch(out)?, batch(self.a)?, batch(self.b)?);
+        let (out3, a, b) = (batched(out)?, batched(self.a)?, batched(self.b)?);
         let c = self.c.map(|c| c.expand(out3.sizes())).transpose()?;
         host::product(&out3, &a, &b, c.as_ref(), self.alpha, self.beta)?;
         self.finish(out)
@@ -226,6 +224,11 @@ enum Asked<'a> {
     Cublas,
     /// cuBLASLt by this algorithm.
     Lt(&'a Algorithm),
+}
+
+/// A matrix as a batch of one; a batch as it is.
+fn batched(tensor: &Tensor) -> Result<Tensor> {
+    if tensor.dim() == 2 { tensor.unsqueeze(0) } else { Ok(tensor.clone()) }
 }
 
 /// Whether two tensors are the same elements.
