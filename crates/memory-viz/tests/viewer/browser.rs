@@ -155,7 +155,10 @@ impl Browser {
 
     pub(crate) fn key(&mut self, key: &str) {
         for kind in ["keyDown", "keyUp"] {
-            self.send("Input.dispatchKeyEvent", json!({"type": kind, "key": key, "text": if kind == "keyDown" { key } else { "" }}));
+            self.send(
+                "Input.dispatchKeyEvent",
+                json!({"type": kind, "key": key, "text": if kind == "keyDown" { key } else { "" }}),
+            );
         }
     }
 
