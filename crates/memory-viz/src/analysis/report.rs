@@ -8,6 +8,11 @@ use crate::model::{Names, Segment, Snapshot, StackId};
 /// How many stacks a report lists.
 const LISTED_MAX: usize = 20;
 
+/// A number of things, in the singular where there is one.
+fn counted(count: u64, thing: &str) -> String {
+    if count == 1 { format!("1 {thing}") } else { format!("{count} {thing}s") }
+}
+
 /// How many frames of a stack a report shows.
 const FRAMES_MAX: usize = 6;
 
@@ -79,7 +84,7 @@ fn held(text: &mut String, snapshot: &Snapshot) {
     let holders = holders(snapshot);
     let _ = writeln!(text, "\nWho holds the memory ({} stacks)", holders.len());
     for holder in holders.iter().take(LISTED_MAX) {
-        let _ = writeln!(text, "{:>12} in {} blocks", bytes(holder.bytes), holder.blocks);
+        let _ = writeln!(text, "{:>12} in {}", bytes(holder.bytes), counted(holder.blocks, "block"));
         stack(text, &snapshot.names, holder.stack);
     }
 }
