@@ -17,4 +17,8 @@
 //! assert_eq!(nvtx::range_pop(), -2);
 //! ```
 
-pub use c10_core::nvtx::*;
+pub use c10_core::nvtx::{
+    Attributes, DeviceRange, Domain, DomainMessage, Message, NvtxError, Payload, Range, RangeId, RegisteredText,
+    device_range_end, device_range_start, in_range, mark, mark_with, name_category, name_device, name_stream,
+    name_thread, range, range_end, range_pop, range_push, range_start, tool,
+};

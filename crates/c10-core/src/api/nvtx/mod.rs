@@ -143,6 +143,17 @@ pub fn in_range<R>(message: impl Message, f: impl FnOnce() -> R) -> R {
 }
 
 /// Names a category for marks that have no domain.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{DeviceIndex, Stream, nvtx};
+///
+/// nvtx::name_category(1, "loading");
+/// nvtx::name_thread("main");
+/// nvtx::name_device(DeviceIndex(0), "the first");
+/// nvtx::name_stream(&Stream::new(None, 0)?, "copies");
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 pub fn name_category(category: u32, name: impl Message) {
     if let Some(tool) = attached() {
         name.with(|name| tool.name_category(category, name));
