@@ -131,11 +131,17 @@ impl Tensor {
         self.full_like(1)
     }
 
-    /// Elements that are not set, with this tensor's sizes, dtype, device and layout (`torch.empty_like`).
+    /// Elements that are not set, with this tensor's sizes, dtype, device and layout (`torch.empty_like`), filled as
+    /// [`Self::empty`] is while deterministic algorithms are used.
     ///
     /// # Errors
     /// There is not enough memory.
     pub fn empty_like(&self) -> Result<Self> {
+        self.uninitialized_like()?.with_values()
+    }
+
+    /// As [`Self::empty_like`], for an operation that writes all elements.
+    pub(crate) fn uninitialized_like(&self) -> Result<Self> {
         empty_strided(self.sizes(), &preserved_strides(self), self.dtype(), self.device())
     }
 
