@@ -89,7 +89,7 @@ impl Tensor {
         empty_strided(sizes, &contiguous_strides(sizes), dtype, device.to_device()?)
     }
 
-    /// The tensor, filled where deterministic algorithms are used and want it.
+    /// The tensor, which has new memory, filled where deterministic algorithms are used and want it.
     pub(crate) fn with_values(self) -> Result<Self> {
         if deterministic::fills() {
             let value = match self.dtype() {
@@ -101,7 +101,10 @@ impl Tensor {
                 DType::I64 => Scalar::Int(i64::MAX),
                 _ => Scalar::Float(f64::NAN),
             };
-            self.fill_(value)?;
+            // The elements may lie with gaps, and more than one at a place.
+            let all = shape::extent(self.sizes(), self.strides()).unwrap_or(0);
+            let one = Dims::from_elem(1, 1);
+            Self::view_of(self.storage().clone(), self.dtype(), Dims::from_elem(all, 1), one, 0).fill_(value)?;
         }
         Ok(self)
     }
