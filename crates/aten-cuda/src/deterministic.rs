@@ -64,9 +64,7 @@ impl TryFrom<i32> for DeterministicDebugMode {
             0 => Ok(Self::Default),
             1 => Ok(Self::Warn),
             2 => Ok(Self::Error),
-            other => {
-                Err(invalid(format!("invalid value of debug_mode, expected 0, 1, or 2, but got {other}")))
-            }
+            other => Err(invalid(format!("invalid value of debug_mode, expected 0, 1, or 2, but got {other}"))),
         }
     }
 }
