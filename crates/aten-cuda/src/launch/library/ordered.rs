@@ -47,7 +47,7 @@ pub(crate) struct Lists<'a> {
 /// that is out of range is reported and becomes the greatest key.
 pub(crate) fn keys(index: &Tensor, along: &Along) -> Result<Tensor> {
     let dtype = if i32::try_from(along.size).is_ok() { DType::I32 } else { DType::I64 };
-    let keys = Tensor::empty(index.sizes(), dtype, index)?;
+    let keys = Tensor::uninitialized(index.sizes(), dtype, index)?;
     let iteration = Iteration::new(index.sizes(), &[&keys, index], false);
     let (plan, along) = (plan(&iteration)?, packed_along(along, 0, index, false));
     let device = device(index)?;

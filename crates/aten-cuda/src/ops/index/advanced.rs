@@ -39,7 +39,7 @@ impl Tensor {
     pub fn index(&self, indices: &[Option<&Self>]) -> Result<Self> {
         let run = || {
             let combined = self.combined(indices, Reporter::Index)?;
-            let out = Self::empty(combined.places.sizes(), self.dtype(), self)?;
+            let out = Self::uninitialized(combined.places.sizes(), self.dtype(), self)?;
             apply(&combined.indexed(&out), combined.lists.clone(), Action::Gather)?;
             Ok(out)
         };

@@ -117,7 +117,7 @@ pub(crate) fn sorted_rows(rows: &Tensor) -> Result<(Tensor, Tensor)> {
 }
 
 fn on_device(rows: &Tensor, n: i64, order: Order, keep: i64, sizes: &[i64]) -> Result<(Tensor, Tensor)> {
-    let empty = |sizes: &[i64], dtype: DType| Tensor::empty(sizes, dtype, rows);
+    let empty = |sizes: &[i64], dtype: DType| Tensor::uninitialized(sizes, dtype, rows);
     if rows.numel() == 0 || keep == 0 {
         return Ok((empty(sizes, rows.dtype())?, empty(sizes, DType::I64)?));
     }
