@@ -18,6 +18,7 @@ const PROGRAMS: &[&str] = &[
     "attention",
     "conformance",
     "cuda_kernels",
+    "determinism",
     "product_kernels",
     "demo",
     "03_failures",

@@ -46,6 +46,8 @@ if [ "$driver" != sim ]; then step conformance "$bin/conformance" --arm "$arm"; 
 if [ "$driver" = real ]; then step products "$bin/product_kernels"; fi
 step kernels "$bin/cuda_kernels" --folder "$here/kernels" --driver "$driver"
 step attention "$bin/attention" --driver "$driver"
+if [ "$driver" = real ]; then runs=100; else runs=5; fi
+step determinism "$bin/determinism" --driver "$driver" --runs "$runs"
 step demo "$bin/demo" --driver "$driver" --trace "$here/data/demo.trace.gz"
 step failures "$bin/03_failures"
 step ipc "$bin/ipc"
