@@ -202,7 +202,7 @@ fn cpp_name(dtype: DType) -> &'static str {
         DType::C32 => "c10::complex<c10::Half>",
         DType::C64 => "c10::complex<float>",
         DType::C128 => "c10::complex<double>",
-        DType::Bool => "bool",
+        DType::Bool | DType::F8E4M3FN | DType::F8E5M2 => dtype.cpp_name(),
     }
 }
 
