@@ -49,7 +49,7 @@ fn products_of_library(simulated: &SimulatedRuntime) -> usize {
 
 /// Whole numbers that look random, by a seed: as they were made for PyTorch.
 fn words(count: u64, seed: u64) -> impl Iterator<Item = u64> {
-    (0..count).map(move |at| (at * 2_654_435_761 + seed * 40_503 + 12_345) % (1 << 32) >> 16)
+    (0..count).map(move |at| ((at * 2_654_435_761 + seed * 40_503 + 12_345) % (1 << 32)) >> 16)
 }
 
 fn of(numbers: Vec<f32>, sizes: &[i64], dtype: DType) -> Result<Tensor> {
@@ -75,7 +75,7 @@ fn scales(m: i64, n: i64, is_each: bool) -> Result<[Tensor; 2]> {
         return Ok([of(vec![0.75], &[], DType::F32)?, of(vec![2.5], &[], DType::F32)?]);
     }
     let steps = |count: i64, first: f32, step: f32| {
-        (0_u8..).map(move |at| first + f32::from(at) * step).take(count.unsigned_abs() as usize)
+        (0_u8..).map(move |at| first + f32::from(at) * step).take(usize::try_from(count).unwrap_or(0))
     };
     let rows = of(steps(m, 0.5, 1.0 / 64.0).collect(), &[m, 1], DType::F32)?;
     Ok([rows, of(steps(n, 0.25, 1.0 / 32.0).collect(), &[1, n], DType::F32)?])
