@@ -22,7 +22,7 @@ pub(crate) mod transpose;
 use std::collections::HashMap;
 use std::sync::{PoisonError, RwLock};
 
-use c10_core::{Arg, DetachedKernel, DeviceIndex, LaunchConfig, Runtime, TensorMap};
+use c10_core::{Arg, DetachedKernel, DeviceIndex, LaunchConfig, PreparedLaunch, Runtime, TensorMap};
 
 use crate::base::error::{Result, TensorError};
 use crate::launch::module::{self, KernelText};
@@ -70,6 +70,20 @@ pub(super) unsafe fn launch(
         }
         // SAFETY: the caller's promise.
         unsafe { kernel.launch(config, arguments, None) }
+    })
+}
+
+/// Prepares launches of a kernel of a source: its parameters are so many buffers and then so many words of 64 bits.
+fn prepare(
+    text: &'static Text,
+    kernel: &'static str,
+    device: DeviceIndex,
+    threads: u32,
+    (buffers, words): (usize, usize),
+) -> c10_core::Result<PreparedLaunch> {
+    Runtime::with_current(|runtime| {
+        let kernel = runtime.extension::<Loaded>().kernel(runtime, text, kernel, device)?;
+        kernel.prepare([threads, 1, 1], buffers, words)
     })
 }
 
