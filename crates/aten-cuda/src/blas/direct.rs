@@ -9,9 +9,10 @@
 //! in torch.
 
 use std::cell::RefCell;
+use std::ops::Range;
 use std::rc::Rc;
 
-use c10_core::{DeviceBuffer, DeviceIndex, LibraryStream, Runtime};
+use c10_core::{Device, DeviceBuffer, DeviceIndex, LibraryStream, Runtime};
 
 use super::library::handle::{Blas, Handle};
 use super::library::workspace::Generation;
@@ -19,8 +20,9 @@ use super::settings::{self, BlasBackend};
 use super::tune;
 use crate::base::dtype::DType;
 use crate::base::error::Result;
+use crate::base::shape::Dims;
 use crate::launch::own_products::direct::{Direct, Numbers};
-use crate::tensor::{Context, Tensor, empty_strided};
+use crate::tensor::{Context, Tensor, storage_of};
 
 /// The largest result and the longest sums that take a device no longer here than in a library.
 const MOST_ELEMENTS: i64 = 128 * 128;
@@ -47,9 +49,12 @@ pub(super) struct Small<'a> {
     dtype: DType,
     device: DeviceIndex,
     numbers: Numbers,
-    a: (&'a Tensor, &'a DeviceBuffer),
-    b: (&'a Tensor, &'a DeviceBuffer),
+    sizes: [i64; 2],
+    factors: [Part<'a>; 2],
 }
+
+/// Bytes that a kernel uses.
+type Part<'a> = (&'a DeviceBuffer, Range<usize>);
 
 impl<'a> Small<'a> {
     /// `alpha * a @ b` of two matrices that fit each other, if that goes this way.
@@ -65,63 +70,82 @@ impl<'a> Small<'a> {
         if second.device_index() != device || !settings::asks_for(BlasBackend::Default) {
             return None;
         }
-        let numbers = Numbers::of(a, b, None, alpha)?;
-        Some(Self { dtype, device, numbers, a: (a, first), b: (b, second) })
+        let (numbers, [left, right]) = Numbers::of(a, b, None, alpha)?;
+        let size = dtype.itemsize();
+        let part = |tensor: &Tensor, extent: usize| tensor.byte_offset()..tensor.byte_offset() + extent * size;
+        let factors = [(first, part(a, left)), (second, part(b, right))];
+        Some(Self { dtype, device, numbers, sizes: [m, n], factors })
+    }
+
+    /// Bytes of the result.
+    fn bytes(&self) -> usize {
+        let [m, n] = self.sizes.map(|size| usize::try_from(size).unwrap_or(0));
+        m * n * self.dtype.itemsize()
     }
 
     /// The result in a new tensor.
     #[inline]
-    fn made(&self) -> Result<Tensor> {
-        let (m, n) = (self.a.0.sizes()[0], self.b.0.sizes()[1]);
-        let out = empty_strided(&[m, n], &[n, 1], self.dtype, self.a.0.device())?;
-        self.write(&out)?;
-        Ok(out)
+    fn made(self) -> Result<Tensor> {
+        let (sizes, dtype, bytes) = (self.sizes, self.dtype, self.bytes());
+        let storage = storage_of(&sizes, dtype, bytes, Device::cuda(self.device))?;
+        if let Some(buffer) = storage.buffer() {
+            self.queue((buffer, 0..bytes))?;
+        }
+        Ok(Tensor::view_of(storage, dtype, Dims::from_slice(&sizes), Dims::from_slice(&[sizes[1], 1]), 0))
     }
 
     /// Writes the result to a contiguous tensor of its sizes and dtype on the same device.
-    #[inline]
-    pub(super) fn write(&self, out: &Tensor) -> Result<()> {
+    pub(super) fn write(self, out: &Tensor) -> Result<()> {
         let Some(buffer) = out.storage().buffer() else { return Ok(()) };
-        let from = |tensor: &Tensor| tensor.byte_offset()..tensor.byte_offset() + tensor.byte_extent();
-        let parts = [(buffer, from(out)), (self.a.1, from(self.a.0)), (self.b.1, from(self.b.0))];
+        let start = out.byte_offset();
+        let bytes = self.bytes();
+        self.queue((buffer, start..start + bytes))
+    }
+
+    /// Queues the product on the current stream.
+    #[inline]
+    fn queue(self, out: Part<'_>) -> Result<()> {
+        let Self { dtype, device, numbers, factors: [a, b], .. } = self;
+        let parts = [out, a, b];
         Runtime::with_current(|runtime| {
-            let stream = runtime.library_stream(self.device)?;
-            match find(self.dtype, self.device).filter(|entry| entry.is_ready(runtime, stream)) {
-                Some(entry) => entry.kernel.run(runtime, &parts, &self.numbers),
-                None => self.prepare(runtime, stream, |entry| entry.kernel.run(runtime, &parts, &self.numbers)),
+            let stream = runtime.library_stream(device)?;
+            match find(dtype, device).filter(|entry| entry.is_ready(runtime, stream)) {
+                Some(entry) => entry.kernel.run(runtime, &parts, &numbers),
+                None => {
+                    with_new(runtime, (dtype, device), stream, |entry| entry.kernel.run(runtime, &parts, &numbers))
+                }
             }
         })
     }
+}
 
-    /// Makes the entry, binds the handle, and calls `run` while what it is bound to is there.
-    #[cold]
-    fn prepare(
-        &self,
-        runtime: &Runtime,
-        stream: LibraryStream,
-        run: impl FnOnce(&Entry) -> Result<()>,
-    ) -> Result<()> {
-        let Self { dtype, device, .. } = *self;
-        let blas = Blas::of(runtime);
-        let generation = blas.workspaces.generation().clone();
-        let looked = generation.now();
-        let handle = blas.handle(runtime, device)?;
-        let kernel = Direct::new(dtype, device)?;
-        let entry = Rc::new(Entry { dtype, device, kernel, handle, generation, looked });
-        let bind = |handle: &Rc<Handle>| runtime.with_library(device, || handle.bind(&blas, stream));
-        let kept = entry.handle.as_ref().map(bind).transpose()?;
-        let replaced = ENTRIES_OF_THREAD.with_borrow_mut(|entries| {
-            let place = entries.iter().position(|known| (known.dtype, known.device) == (dtype, device));
-            let replaced = place.map(|place| entries.swap_remove(place));
-            entries.push(Rc::clone(&entry));
-            replaced
-        });
-        // Dropped only here, after the borrow: unloading a module may look at this thread's entries again.
-        drop(replaced);
-        let done = run(&entry);
-        drop(kept);
-        done
-    }
+/// Makes the entry, binds the handle, and calls `run` while what it is bound to is there.
+#[cold]
+fn with_new(
+    runtime: &Runtime,
+    (dtype, device): (DType, DeviceIndex),
+    stream: LibraryStream,
+    run: impl FnOnce(&Entry) -> Result<()>,
+) -> Result<()> {
+    let blas = Blas::of(runtime);
+    let generation = blas.workspaces.generation().clone();
+    let looked = generation.now();
+    let handle = blas.handle(runtime, device)?;
+    let kernel = Direct::new(dtype, device)?;
+    let entry = Rc::new(Entry { dtype, device, kernel, handle, generation, looked });
+    let bind = |handle: &Rc<Handle>| runtime.with_library(device, || handle.bind(&blas, stream));
+    let kept = entry.handle.as_ref().map(bind).transpose()?;
+    let replaced = ENTRIES_OF_THREAD.with_borrow_mut(|entries| {
+        let place = entries.iter().position(|known| (known.dtype, known.device) == (dtype, device));
+        let replaced = place.map(|place| entries.swap_remove(place));
+        entries.push(Rc::clone(&entry));
+        replaced
+    });
+    // Dropped only here, after the borrow: unloading a module may look at this thread's entries again.
+    drop(replaced);
+    let done = run(&entry);
+    drop(kept);
+    done
 }
 
 impl Entry {

@@ -47,10 +47,10 @@ pub(crate) struct Numbers {
 }
 
 impl Numbers {
-    /// Those of a product, whose factors are the last two dimensions; `None` where the kernel does not compute it. Lines of
-    /// the result begin so many elements behind each other.
+    /// Those of a product, whose factors are the last two dimensions, and the elements from the first to the last one of each
+    /// factor; `None` where the kernel does not compute it. Lines of the result begin so many elements behind each other.
     #[inline]
-    pub(crate) fn of(a: &Tensor, b: &Tensor, out_step: Option<i64>, alpha: f64) -> Option<Self> {
+    pub(crate) fn of(a: &Tensor, b: &Tensor, out_step: Option<i64>, alpha: f64) -> Option<(Self, [usize; 2])> {
         let (left, right) = (Factor::of(a), Factor::of(b));
         let [m, k] = left.sizes;
         let n = right.sizes[1];
@@ -58,12 +58,13 @@ impl Numbers {
         if ![m, n, k].iter().all(|size| (1..=MOST).contains(size)) || !(n..=MOST).contains(&out_step) {
             return None;
         }
-        let (a_flags, a_step) = left.lies([1, 0], INNER[0], VECTORS[0])?;
-        let (b_flags, b_step) = right.lies([0, 1], INNER[1], VECTORS[1])?;
+        let (a_lies, b_lies) = (left.lies(1)?, right.lies(0)?);
+        let flags = a_lies.flags(INNER[0], VECTORS[0]) | b_lies.flags(INNER[1], VECTORS[1]);
+        let (a_step, b_step) = (a_lies.step, b_lies.step);
         let [m, n, k, out_step] = [m, n, k, out_step].map(narrow);
         #[expect(clippy::cast_possible_truncation, reason = "sums are floats")]
         let alpha = alpha as f32;
-        Some(Self { m, n, k, flags: a_flags | b_flags, out_step, a_step, b_step, alpha })
+        Some((Self { m, n, k, flags, out_step, a_step, b_step, alpha }, [a_lies.extent, b_lies.extent]))
     }
 
     /// Blocks of the launch.
@@ -81,9 +82,19 @@ fn narrow(number: i64) -> u32 {
 struct Factor {
     sizes: [i64; 2],
     steps: [i64; 2],
-    /// Elements of a vector of 16 bytes.
-    vector: i64,
-    is_aligned: bool,
+    /// Bits of a number of elements, and of an address, that are 0 where it is one of whole vectors.
+    below_vector: i64,
+    address: u64,
+}
+
+/// How a factor lies.
+struct Lies {
+    is_inner: bool,
+    has_vectors: bool,
+    /// From one line to the next.
+    step: u32,
+    /// Elements from the first to the last one.
+    extent: usize,
 }
 
 impl Factor {
@@ -93,22 +104,32 @@ impl Factor {
             [.., first, second] => [*first, *second],
             _ => [0, 0],
         };
-        let vector = if tensor.dtype() == DType::F32 { 4 } else { 8 };
-        let is_aligned = tensor.data_ptr().is_multiple_of(16);
-        Self { sizes: last(tensor.sizes()), steps: last(tensor.strides()), vector, is_aligned }
+        let below_vector = if tensor.dtype() == DType::F32 { 3 } else { 7 };
+        let address = tensor.data_ptr();
+        Self { sizes: last(tensor.sizes()), steps: last(tensor.strides()), below_vector, address }
     }
 
-    /// How neighbours lie, along the inner dimension first, and the step from line to line.
+    /// How neighbours lie, along the inner dimension first.
     #[inline]
-    fn lies(&self, [inner, outer]: [usize; 2], lies_inner: u32, has_vectors: u32) -> Option<(u32, u32)> {
-        for (fast, slow, flag) in [(inner, outer, lies_inner), (outer, inner, 0)] {
-            if self.steps[fast] == 1 || self.sizes[fast] == 1 {
-                let step = if self.sizes[slow] == 1 { 0 } else { self.steps[slow] };
-                let is_whole = self.is_aligned && step % self.vector == 0 && self.sizes[fast] % self.vector == 0;
-                return (0..=MOST).contains(&step).then(|| (flag | if is_whole { has_vectors } else { 0 }, narrow(step)));
-            }
+    fn lies(&self, inner: usize) -> Option<Lies> {
+        let is_inner = self.steps[inner] == 1 || self.sizes[inner] == 1;
+        let fast = if is_inner { inner } else { 1 - inner };
+        let slow = 1 - fast;
+        let step = if self.sizes[slow] == 1 { 0 } else { self.steps[slow] };
+        let is_line = is_inner || self.steps[fast] == 1 || self.sizes[fast] == 1;
+        if !is_line || !(0..=MOST).contains(&step) {
+            return None;
         }
-        None
+        let has_vectors = self.address & 15 == 0 && (step | self.sizes[fast]) & self.below_vector == 0;
+        let extent = usize::try_from((self.sizes[slow] - 1) * step + self.sizes[fast]).ok()?;
+        Some(Lies { is_inner, has_vectors, step: narrow(step), extent })
+    }
+}
+
+impl Lies {
+    #[inline]
+    fn flags(&self, inner: u32, vectors: u32) -> u32 {
+        (if self.is_inner { inner } else { 0 }) | if self.has_vectors { vectors } else { 0 }
     }
 }
 
@@ -170,7 +191,10 @@ fn numbers(problem: &Problem<'_>) -> Option<Numbers> {
     let is_plain = batches == 1 && problem.c.is_none() && !problem.is_followed() && Direct::serves(out.dtype());
     let lies = out.strides()[2] == 1 || n == 1;
     let step = if out.sizes()[1] == 1 { n } else { out.strides()[1] };
-    if is_plain && lies { Numbers::of(problem.a, problem.b, Some(step), problem.alpha.to_f64()) } else { None }
+    if !is_plain || !lies {
+        return None;
+    }
+    Numbers::of(problem.a, problem.b, Some(step), problem.alpha.to_f64()).map(|(numbers, _)| numbers)
 }
 
 /// Whether it is one product of these dtypes without anything else, of factors that lie in lines.

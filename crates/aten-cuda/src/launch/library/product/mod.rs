@@ -128,7 +128,7 @@ enum Kind {
 }
 
 /// All there are; those that are quick where they serve come first.
-const ALL: [Kind; 16] = [
+const ALL: [Kind; 17] = [
     Kind::Vector(vector::Way::Rows),
     Kind::Vector(vector::Way::Cluster),
     Kind::Vector(vector::Way::Columns),
@@ -137,6 +137,7 @@ const ALL: [Kind; 16] = [
     Kind::Wgmma(wgmma::Shape::Large),
     Kind::Wgmma(wgmma::Shape::Middle),
     Kind::Wgmma(wgmma::Shape::Small),
+    Kind::Wgmma(wgmma::Shape::Whole),
     Kind::Wgmma(wgmma::Shape::Undivided),
     Kind::Wgmma(wgmma::Shape::Halved),
     Kind::Wgmma(wgmma::Shape::Quartered),
