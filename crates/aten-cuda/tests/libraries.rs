@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use aten_cuda::blas::{self, BlasBackend, ProductLibrary, einsum};
 use aten_cuda::{DType, Error, Result, Scalar, Tensor};
-use c10_core::{CUDAGraph, CaptureMode, Runtime, Stream};
+use c10_core::{CUDAGraph, CaptureMode, DeviceIndex, Runtime, Stream};
 use testkit::{Config, Fault, LibraryCall, SimulatedRuntime, Simulation};
 
 static SETTINGS: Mutex<()> = Mutex::new(());
@@ -190,7 +190,7 @@ fn small_products_follow_streams_captures_and_libraries() -> Result<()> {
     fixture.calls();
     a.copy_(&numbers(&[16, 16], DType::F32)?)?;
     let side = Stream::new(None, 0)?;
-    side.wait_stream(&Stream::current(None)?)?;
+    side.wait_stream(&Runtime::current().streams().current(DeviceIndex(0))?)?;
     let current = side.guard();
     equal(&a.mm(&a)?, &wanted)?;
     drop(current);
@@ -367,7 +367,7 @@ fn the_environment_chooses_library_and_precision() {
     ];
     testkit::with_environment("the_environment_chooses_library_and_precision", &variables, || {
         let _fixture = fixture();
-        assert_eq!(blas::preferred_blas_library(), blas::BlasBackend::Cublaslt);
+        assert_eq!(blas::preferred_blas_library(), BlasBackend::Cublaslt);
         assert_eq!(blas::allow_tf32().ok(), Some(true));
         assert_eq!(blas::float32_matmul_precision().ok(), Some(blas::Float32MatmulPrecision::High));
         assert_eq!(aten_cuda::linalg::preferred_linalg_library(), aten_cuda::linalg::LinalgBackend::Cusolver);
