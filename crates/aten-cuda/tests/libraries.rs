@@ -162,7 +162,10 @@ fn small_products_need_no_library() -> Result<()> {
             da.mm_out(&db, &out)?;
             let added = out.addmm(&da, &db, 0, 1)?;
             for other in [out, added] {
-                assert!(other.eq(&made)?.all((), false)?.item()?.is_true(), "a product has the same bits however asked for");
+                assert!(
+                    other.eq(&made)?.all((), false)?.item()?.is_true(),
+                    "a product has the same bits however asked for"
+                );
             }
         }
     }

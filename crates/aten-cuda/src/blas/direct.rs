@@ -111,9 +111,7 @@ impl<'a> Small<'a> {
             let stream = runtime.library_stream(device)?;
             match find(dtype, device).filter(|entry| entry.is_ready(runtime, stream)) {
                 Some(entry) => entry.kernel.run(runtime, &parts, &numbers),
-                None => {
-                    with_new(runtime, (dtype, device), stream, |entry| entry.kernel.run(runtime, &parts, &numbers))
-                }
+                None => with_new(runtime, (dtype, device), stream, |entry| entry.kernel.run(runtime, &parts, &numbers)),
             }
         })
     }

@@ -66,18 +66,8 @@ struct Kind {
 impl Shape {
     const fn kind(self) -> Kind {
         let (rows, columns, stages, groups, cluster) = (64, 64, 8, 1, 1);
-        let kind = Kind {
-            name: "",
-            kernel: "",
-            rows,
-            columns,
-            stages,
-            groups,
-            cluster,
-            divides: true,
-            asks: true,
-            blocks: 1,
-        };
+        let kind =
+            Kind { name: "", kernel: "", rows, columns, stages, groups, cluster, divides: true, asks: true, blocks: 1 };
         let shared = Kind { rows: 128, groups: 2, cluster: 2, divides: false, ..kind };
         let large = Kind { columns: 256, stages: 4, ..shared };
         let middle = Kind { columns: 128, stages: 6, ..shared };
