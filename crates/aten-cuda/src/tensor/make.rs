@@ -197,6 +197,12 @@ pub(crate) fn empty_strided(sizes: &[i64], strides: &[i64], dtype: DType, device
     Ok(Tensor::view_of(storage, dtype, Dims::from_slice(sizes), Dims::from_slice(strides), 0))
 }
 
+/// New memory for a tensor of these sizes, which has so many bytes.
+#[inline]
+pub(crate) fn storage_of(sizes: &[i64], dtype: DType, bytes: usize, device: Device) -> Result<Storage> {
+    Storage::new(bytes, device).map_err(|error| no_memory(error, sizes, dtype, device))
+}
+
 /// New memory for as many elements as a tensor has, on its device.
 pub(crate) fn storage_like(like: &Tensor, dtype: DType) -> Result<Storage> {
     let bytes = usize::try_from(like.numel()).unwrap_or(0) * dtype.itemsize();
