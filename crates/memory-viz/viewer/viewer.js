@@ -56,6 +56,7 @@ async function begin() {
   fit();
   show(devices[state.device].entries || !devices[state.device].segments.length ? 0 : 2);
   say('');
+  viewer.times.shown = performance.now() - began;
 }
 
 const device = () => devices[state.device];
