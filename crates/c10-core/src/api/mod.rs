@@ -26,3 +26,4 @@ pub(crate) mod properties;
 pub(crate) mod restore;
 pub(crate) mod stream;
 pub(crate) mod sync_debug;
+pub(crate) mod trace;

@@ -7,6 +7,7 @@ use crate::caching::block::{Block, State};
 use crate::caching::slow::DeviceAllocator;
 
 use crate::caching::shard::Books;
+use crate::trace::TraceBlock;
 
 /// What a block is doing.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -116,6 +117,24 @@ impl DeviceAllocator {
         });
         segments.sort_by_key(|segment| segment.address);
         segments
+    }
+
+    /// What is handed out of a pool.
+    pub(crate) fn live_blocks(&self, only: Option<PoolId>) -> Vec<TraceBlock> {
+        let live = |segment: &SegmentInfo| {
+            let &SegmentInfo { device, stream, pool, .. } = segment;
+            let allocated = segment.blocks.iter().filter(|block| block.state == BlockState::ActiveAllocated);
+            let of = |&BlockInfo { address, size, requested_size: requested, .. }: &BlockInfo| TraceBlock {
+                device,
+                address,
+                requested,
+                size,
+                stream,
+                pool,
+            };
+            allocated.map(of).collect::<Vec<_>>()
+        };
+        self.snapshot(only).iter().flat_map(live).collect()
     }
 
     fn segments_of(&self, state: &Books) -> Vec<SegmentInfo> {
