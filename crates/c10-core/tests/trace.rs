@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use c10_core::{
-    BlockState, DeviceBuffer, Event, EventOptions, HistoryContext, HistoryOptions, HistoryStacks, MemPoolOptions,
+    BlockState, Event, EventOptions, HistoryContext, HistoryOptions, HistoryStacks, MemPoolOptions,
     MemorySnapshot, TraceAction, TraceEntry, TraceEvent, TraceKind, TraceKinds,
 };
 use common::{DEVICE, Rig, config, rig};
@@ -302,7 +302,7 @@ fn texts_go_with_what_the_thread_does() {
 
 #[test]
 fn running_out_is_an_entry_with_the_free_bytes() {
-    let rig = Rig::new(config().memory(64 * MIB));
+    let rig = Rig::new(config().capacity(64 * MIB));
     record(&rig, &bare());
     assert!(rig.runtime.memory().alloc(100 * MIB, &rig.stream()).is_err());
     let taken = snapshot(&rig);
@@ -383,7 +383,7 @@ fn every_hook_is_called_for_its_event() {
     assert_eq!(take(), expected);
     runtime.streams().pooled(DEVICE, -1).unwrap();
     assert_eq!(take().iter().filter(|(what, _)| *what == "stream").count(), 32, "a pool is made at once");
-    let buffer = DeviceBuffer::new(8, &stream).unwrap();
+    let buffer = runtime.memory().buffer(8, &stream).unwrap();
     buffer.copy_from_slice(0, &[1; 8]).unwrap();
     assert_eq!(take().iter().map(|(what, _)| *what).collect::<Vec<_>>(), ["stream sync"], "a copy that blocks");
 }
@@ -464,13 +464,13 @@ fn check_replay(steps: &[Step], settings: &str) {
     memory.set_settings(settings).unwrap();
     record(&rig, &bare());
     let streams = [rig.runtime.streams().default(DEVICE).unwrap(), rig.stream(), rig.stream()];
-    let pool = rig.runtime.mem_pools().create(MemPoolOptions::default());
+    let pool = rig.runtime.mem_pools().create(MemPoolOptions::default()).unwrap();
     let mut live: Vec<u64> = Vec::new();
     for step in steps {
         match *step {
             Step::Alloc { bytes, stream } => live.extend(memory.alloc(bytes, &streams[stream])),
             Step::Pool(bytes) => {
-                let _scope = pool.activate(DEVICE).unwrap();
+                let _scope = rig.runtime.mem_pools().enter(&pool, DEVICE).unwrap();
                 live.extend(memory.alloc(bytes, &streams[1]));
             }
             Step::Free(block) if !live.is_empty() => memory.free(live.swap_remove(block % live.len())).unwrap(),
