@@ -1,0 +1,1 @@
+//! The viewer: one HTML file with everything in it.
