@@ -45,6 +45,7 @@ pub mod buffers;
 pub mod device;
 pub mod graphs;
 pub mod green_contexts;
+mod history;
 pub mod kernels;
 pub mod memory;
 mod old;
