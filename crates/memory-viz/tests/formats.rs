@@ -1,5 +1,7 @@
 //! Files: written and read again, read after Python has written them, and refused when they are not whole or not honest.
 
+#![expect(clippy::unwrap_used, reason = "what fails here fails the test")]
+
 mod common;
 
 use memory_viz::{Error, Limits, PickleFault, Snapshot, file};
@@ -93,7 +95,10 @@ fn well_formed_files_that_hold_something_else_are_named() {
             b"[{\"address\": -1, \"total_size\": 4, \"blocks\": []}]",
             "not a memory snapshot: segments[].address should be a number of at least 0, found a negative number",
         ),
-        (b"[1, 2", "not a snapshot that can be read: a comma or the end of the list should stand here (byte 5 of the JSON text)"),
+        (
+            b"[1, 2",
+            "not a snapshot that can be read: a comma or the end of the list should stand here (byte 5 of the JSON text)",
+        ),
     ] {
         assert_eq!(file::parse(bytes).unwrap_err().to_string(), says);
     }
@@ -120,7 +125,10 @@ fn a_small_file_cannot_grow_without_bound() {
     bomb.extend(b"h\0".repeat(100_000));
     bomb.extend(b"eu.");
     let limits = Limits { entries_max: 1_000_000, ..Limits::default() };
-    assert!(matches!(file::parse_with(&bomb, &limits), Err(Error::Limit { limit: 1_000_000, field: "entries_max", .. })));
+    assert!(matches!(
+        file::parse_with(&bomb, &limits),
+        Err(Error::Limit { limit: 1_000_000, field: "entries_max", .. })
+    ));
 }
 
 #[test]

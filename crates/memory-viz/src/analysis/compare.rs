@@ -34,8 +34,7 @@ pub fn changes(before: &Snapshot, after: &Snapshot) -> Vec<Change> {
     for (snapshot, is_after) in [(before, false), (after, true)] {
         for holder in holders(snapshot) {
             let frames = texts(&snapshot.names, holder.stack);
-            let change =
-                by_frames.entry(frames.clone()).or_insert(Change { frames, before: (0, 0), after: (0, 0) });
+            let change = by_frames.entry(frames.clone()).or_insert(Change { frames, before: (0, 0), after: (0, 0) });
             let side = if is_after { &mut change.after } else { &mut change.before };
             *side = (side.0.saturating_add(holder.bytes), side.1 + holder.blocks);
         }
@@ -60,7 +59,10 @@ pub struct SegmentChanges<'snapshot> {
 
 /// Compares the segments of two snapshots.
 #[must_use]
-pub fn segment_changes<'snapshot>(before: &'snapshot Snapshot, after: &'snapshot Snapshot) -> SegmentChanges<'snapshot> {
+pub fn segment_changes<'snapshot>(
+    before: &'snapshot Snapshot,
+    after: &'snapshot Snapshot,
+) -> SegmentChanges<'snapshot> {
     let only = |one: &'snapshot Snapshot, other: &Snapshot| {
         let known: BTreeSet<(u64, u64)> = other.segments.iter().map(identity).collect();
         one.segments.iter().filter(|segment| !known.contains(&identity(segment))).collect()

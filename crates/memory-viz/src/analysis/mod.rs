@@ -3,7 +3,7 @@
 //! Nothing here trusts a snapshot: sums saturate, and a block outside its segment is counted where it says it is.
 
 mod compare;
-mod flame;
+pub mod flame;
 mod fragmentation;
 mod holders;
 mod report;
@@ -11,7 +11,6 @@ mod shortage;
 mod timeline;
 
 pub use compare::{Change, SegmentChanges, changes, segment_changes};
-pub use flame::{compare as flame_compare, memory as flame_memory, segments as flame_segments};
 pub use fragmentation::{Fragmentation, Group, by_group, fragmentation};
 pub use holders::{Holder, holders};
 pub use report::{bytes as human_bytes, compare as compare_report, report};

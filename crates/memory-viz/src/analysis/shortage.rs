@@ -71,7 +71,8 @@ impl Shortage {
     /// Why. Without [`Shortage::holes`] what is reserved and not in use counts as one hole of unknown shape.
     #[must_use]
     pub fn reason(&self) -> Reason {
-        let holes = self.holes.unwrap_or(Holes { total: self.reserved.saturating_sub(self.live), largest: 0, count: 0 });
+        let holes =
+            self.holes.unwrap_or(Holes { total: self.reserved.saturating_sub(self.live), largest: 0, count: 0 });
         if self.device_free >= self.requested {
             Reason::Limit
         } else if holes.largest >= self.requested {

@@ -39,7 +39,9 @@ pub(crate) fn quote(text: &str) -> String {
             '"' => quoted.push_str("\\\""),
             '\\' => quoted.push_str("\\\\"),
             '\n' => quoted.push_str("\\n"),
-            '<' | '\u{2028}' | '\u{2029}' | '\0'..='\u{1f}' => quoted.push_str(&format!("\\u{:04x}", u32::from(letter))),
+            '<' | '\u{2028}' | '\u{2029}' | '\0'..='\u{1f}' => {
+                quoted.push_str(&format!("\\u{:04x}", u32::from(letter)))
+            }
             _ => quoted.push(letter),
         }
     }

@@ -161,20 +161,19 @@ impl<W: Write> Sink for Pickler<W> {
         if let Ok(value) = u8::try_from(value) {
             return self.out.write_all(&[op::BININT1, value]);
         }
-        let (code, length) = match value {
-            0..=0xffff => (op::BININT2, 2),
-            0..=0x7fff_ffff => (op::BININT, 4),
-            0..=0x7fff_ffff_ffff_ffff => (op::LONG1, 8),
-            _ => (op::LONG1, 9),
-        };
-        self.code(code)?;
-        let mut bytes = [0; 9];
-        bytes[..8].copy_from_slice(&value.to_le_bytes());
-        if code == op::LONG1 {
-            // The page reads up to eight bytes as a number of its own; the ninth keeps a large one positive.
-            self.code(if length == 9 { 9 } else { 8 })?;
+        if let Ok(value) = u16::try_from(value) {
+            self.code(op::BININT2)?;
+            return self.out.write_all(&value.to_le_bytes());
         }
-        self.out.write_all(&bytes[..length])
+        if let Ok(value) = i32::try_from(value) {
+            self.code(op::BININT)?;
+            return self.out.write_all(&value.to_le_bytes());
+        }
+        // A ninth byte keeps a number positive whose highest bit is set.
+        let is_high = i64::try_from(value).is_err();
+        self.out.write_all(&[op::LONG1, if is_high { 9 } else { 8 }])?;
+        self.out.write_all(&value.to_le_bytes())?;
+        if is_high { self.out.write_all(&[0]) } else { Ok(()) }
     }
 
     fn float(&mut self, value: f64) -> io::Result<()> {

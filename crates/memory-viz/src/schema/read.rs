@@ -69,9 +69,8 @@ impl Reader<'_> {
         let segments = entries.get(Key::Segments).ok_or_else(|| missing("segments", "a list"))?;
         snapshot.segments = self.list(segments, "segments", Self::segment)?;
         if let Some(traces) = entries.get(Key::DeviceTraces) {
-            snapshot.device_traces = self.list(traces, "device_traces", |reader, trace| {
-                reader.list(trace, "device_traces[]", Self::entry)
-            })?;
+            snapshot.device_traces =
+                self.list(traces, "device_traces", |reader, trace| reader.list(trace, "device_traces[]", Self::entry))?;
         }
         if let Some(settings) = entries.get(Key::AllocatorSettings) {
             snapshot.allocator_settings = self.settings(settings, 4)?;
@@ -239,11 +238,8 @@ impl Reader<'_> {
         let node = match value {
             Value::Dict(node) => node,
             Value::Text(_) => {
-                let frame = Frame {
-                    name: self.name(Some(value)).unwrap_or_default(),
-                    filename: self.names.text(""),
-                    line: 0,
-                };
+                let frame =
+                    Frame { name: self.name(Some(value)).unwrap_or_default(), filename: self.names.text(""), line: 0 };
                 return Ok(self.names.frame(frame));
             }
             other => return Err(shape(path, "a list of frames", other)),

@@ -1,6 +1,8 @@
 //! A made training run: a small caching allocator that keeps its own history, so that segments, blocks and entries
 //! agree with each other as those of a real one do.
 
+#![expect(clippy::unwrap_used, reason = "what is missing here is a fault of the test")]
+
 use std::collections::BTreeMap;
 
 use memory_viz::{
@@ -117,13 +119,7 @@ impl Run {
 
     fn finish(mut self) -> Snapshot {
         for (address, total_size, stack) in std::mem::take(&mut self.segments) {
-            let mut segment = Segment {
-                address,
-                total_size,
-                kind: SegmentKind::Large,
-                stack,
-                ..Segment::default()
-            };
+            let mut segment = Segment { address, total_size, kind: SegmentKind::Large, stack, ..Segment::default() };
             let mut at = address;
             while at < address + total_size {
                 let block = match self.live.get(&at) {
@@ -166,7 +162,15 @@ pub(crate) fn training(entries: usize, seed: u64) -> Snapshot {
     };
     settings(&mut run.snapshot);
     let layers: Vec<StackId> = (0..24)
-        .map(|layer| run.stack(&[("linear::forward", 114), ("block::forward", 60 + layer), ("model::forward", 31), ("train::step", 12), ("train::main", 80)]))
+        .map(|layer| {
+            run.stack(&[
+                ("linear::forward", 114),
+                ("block::forward", 60 + layer),
+                ("model::forward", 31),
+                ("train::step", 12),
+                ("train::main", 80),
+            ])
+        })
         .collect();
     let weights = run.stack(&[("linear::__init__", 96), ("model::__init__", 17), ("train::main", 64)]);
     let gradients = run.stack(&[("autograd::backward", 220), ("train::step", 14), ("train::main", 80)]);

@@ -1,5 +1,9 @@
 //! Lines for a flame graph, as the commands of PyTorch's `_memory_viz.py` write them: names separated by `;`, a space,
-//! and bytes.
+//! and bytes. [`svg`] draws them.
+
+mod svg;
+
+pub use svg::svg;
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -45,7 +49,7 @@ pub fn compare(before: &Snapshot, after: &Snapshot) -> String {
 }
 
 /// What makes a segment the same in two snapshots.
-pub(super) fn identity(segment: &Segment) -> (u64, u64) {
+pub(in crate::analysis) fn identity(segment: &Segment) -> (u64, u64) {
     (segment.address, segment.total_size)
 }
 
@@ -100,7 +104,7 @@ const OMITTED_FILES: [&str; 10] = [
 ];
 
 /// The frames of a stack that PyTorch's tools show, innermost first.
-pub(super) fn shown(names: &Names, stack: StackId) -> impl DoubleEndedIterator<Item = FrameId> {
+pub(in crate::analysis) fn shown(names: &Names, stack: StackId) -> impl DoubleEndedIterator<Item = FrameId> {
     names.frames_of(stack).iter().copied().filter(|id| {
         let frame = names.frame_of(*id);
         let (name, file) = (names.text_of(frame.name), names.text_of(frame.filename));
