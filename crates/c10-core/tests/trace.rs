@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use c10_core::{
-    BlockState, Event, EventOptions, HistoryContext, HistoryOptions, HistoryStacks, MemPoolOptions,
-    MemorySnapshot, TraceAction, TraceEntry, TraceEvent, TraceKind, TraceKinds,
+    BlockState, Event, EventOptions, HistoryContext, HistoryOptions, HistoryStacks, MemPoolOptions, MemorySnapshot,
+    TraceAction, TraceEntry, TraceEvent, TraceKind, TraceKinds,
 };
 use common::{DEVICE, Rig, config, rig};
 use proptest::prelude::*;
@@ -119,7 +119,15 @@ fn the_first_allocation_and_its_free_are_four_entries() {
     let of = |entry: &TraceEntry| (entry.address, entry.size, entry.stream);
     let handle = stream.cuda_stream() as u64;
     let entries: Vec<_> = first.device_traces[0].iter().map(of).collect();
-    assert_eq!(entries, [(address, 20 * MIB, handle), (address, 3_000_000, handle), (address, 3_000_000, handle), (address, 3_000_000, handle)]);
+    assert_eq!(
+        entries,
+        [
+            (address, 20 * MIB, handle),
+            (address, 3_000_000, handle),
+            (address, 3_000_000, handle),
+            (address, 3_000_000, handle)
+        ]
+    );
     assert!(first.device_traces[0].is_sorted_by_key(|entry| entry.time_us));
     let second = snapshot(&rig);
     assert_eq!(actions(&second).last(), Some(&"snapshot"), "the first snapshot shows in the second");
@@ -277,7 +285,10 @@ fn texts_go_with_what_the_thread_does() {
     let memory = rig.runtime.memory();
     assert_eq!(memory.metadata(), "");
     memory.set_metadata("layer 3");
-    assert_eq!((memory.metadata(), std::thread::spawn(|| c10_core::Runtime::current().memory().metadata()).join().unwrap()), ("layer 3".to_owned(), String::new()));
+    assert_eq!(
+        (memory.metadata(), std::thread::spawn(|| c10_core::Runtime::current().memory().metadata()).join().unwrap()),
+        ("layer 3".to_owned(), String::new())
+    );
     let outer = memory.compile_context("outer");
     let inner = memory.compile_context("inner");
     let first = memory.alloc(1, &rig.stream()).unwrap();
@@ -288,7 +299,9 @@ fn texts_go_with_what_the_thread_does() {
     memory.set_metadata("");
     let second = memory.alloc(1, &rig.stream()).unwrap();
     let taken = snapshot(&rig);
-    let of = |entry: &TraceEntry| (entry.action.name(), entry.compile_context.as_deref().map(str::to_owned), entry.user_metadata.to_string());
+    let of = |entry: &TraceEntry| {
+        (entry.action.name(), entry.compile_context.as_deref().map(str::to_owned), entry.user_metadata.to_string())
+    };
     let said: Vec<_> = taken.device_traces[0].iter().map(of).collect();
     let say = |name, context: Option<&str>, text: &str| (name, context.map(str::to_owned), text.to_owned());
     let mut expected = vec![say("segment_alloc", Some("inner"), "layer 3"), say("alloc", Some("inner"), "layer 3")];
@@ -501,9 +514,8 @@ fn check_replay(steps: &[Step], settings: &str) {
 /// Sums over the snapshot give the statistics back.
 fn check_sums(rig: &Rig, taken: &MemorySnapshot) {
     let stats = rig.runtime.memory().stats(DEVICE).unwrap();
-    let sum = |of: fn(&c10_core::SegmentInfo) -> u64| {
-        i64::try_from(taken.segments.iter().map(of).sum::<u64>()).unwrap()
-    };
+    let sum =
+        |of: fn(&c10_core::SegmentInfo) -> u64| i64::try_from(taken.segments.iter().map(of).sum::<u64>()).unwrap();
     assert_eq!(sum(|segment| segment.total_size), stats.reserved_bytes.all.current);
     assert_eq!(sum(|segment| segment.allocated_size), stats.allocated_bytes.all.current);
     assert_eq!(sum(|segment| segment.active_size), stats.active_bytes.all.current);
@@ -540,8 +552,9 @@ fn entries_of_threads_are_in_the_order_of_what_happened() {
             scope.spawn(|| {
                 let _bound = rig.machine.bind();
                 for round in 0..300 {
-                    let held: Vec<_> =
-                        (0..4).map(|size| rig.runtime.memory().alloc(1 + size * 600 + round % 5, &stream).unwrap()).collect();
+                    let held: Vec<_> = (0..4)
+                        .map(|size| rig.runtime.memory().alloc(1 + size * 600 + round % 5, &stream).unwrap())
+                        .collect();
                     held.into_iter().for_each(|address| rig.runtime.memory().free(address).unwrap());
                 }
             });

@@ -81,9 +81,8 @@ impl MemoryHistory<'_> {
     };
 
     fn options(&self) -> Result<Option<HistoryOptions>> {
-        let refuse = |expected, found: &str| {
-            Err(Error::Memory(MemoryError::HistoryOption { expected, found: found.into() }))
-        };
+        let refuse =
+            |expected, found: &str| Err(Error::Memory(MemoryError::HistoryOption { expected, found: found.into() }));
         let max_entries = match self.enabled {
             Some("state") => 1,
             None | Some("all") => self.max_entries,
@@ -237,19 +236,18 @@ impl HostAllocator {
     }
 }
 
-/// What is held of all devices and how it came to that, as files have it; torch's `_snapshot`. The device is checked only:
-/// as in torch, a snapshot has all.
+/// What is held of all devices and how it came to that, as files have it; torch's `_snapshot`. As in torch, a snapshot has
+/// all devices, whichever is named.
 ///
 /// # Errors
-/// The device does not exist; this process was forked from one that had used a GPU.
-pub fn snapshot(device: impl DeviceArg) -> Result<Snapshot> {
-    let runtime = Runtime::current();
-    let taken = runtime.memory().take_snapshot(None, true)?;
-    // Before anything was started there is no device to check.
-    if runtime.is_initialized() {
-        device.resolve(&runtime)?;
-    }
-    Ok(Converter::default().convert(&taken))
+/// This process was forked from one that had used a GPU.
+pub fn snapshot(_device: impl DeviceArg) -> Result<Snapshot> {
+    Ok(Converter::default().convert(&Runtime::current().memory().take_snapshot(None, true)?))
+}
+
+/// What is held of all devices, without the history; adds no entry to that.
+pub(crate) fn state() -> Result<Snapshot> {
+    Ok(Converter::default().convert(&Runtime::current().memory().state()?))
 }
 
 /// Turns what a runtime says into the model of a file.
@@ -268,7 +266,7 @@ impl Converter {
         let annotation = |annotation: &c10_core::TraceAnnotation| Annotation {
             name: self.names.text(&annotation.name),
             stage: self.names.text(if annotation.is_end { "END" } else { "START" }),
-            device: i64::from(annotation.device.0),
+            device: i64::from(annotation.device),
             time_us: annotation.time_us.cast_signed(),
         };
         let external_annotations = taken.external_annotations.iter().map(annotation).collect();
@@ -278,7 +276,7 @@ impl Converter {
 
     fn segment(&mut self, taken: &MemorySnapshot, segment: &SegmentInfo) -> Segment {
         Segment {
-            device: u32::try_from(segment.device.0).unwrap_or(0),
+            device: u32::try_from(segment.device).unwrap_or(0),
             address: segment.address,
             total_size: segment.total_size,
             allocated_size: segment.allocated_size,

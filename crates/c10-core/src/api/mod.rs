@@ -19,6 +19,7 @@ pub(crate) mod mem_pool;
 pub(crate) mod memory;
 pub(crate) mod nvml;
 pub(crate) mod out_of_memory;
+pub(crate) mod outlook;
 pub(crate) mod pinned;
 pub(crate) mod pointer;
 pub(crate) mod pool_routes;

@@ -26,7 +26,11 @@ impl Runtime {
     /// device are put in order.
     ///
     /// A subscriber that holds a [`Runtime`] keeps it alive until the subscription ends.
-    pub fn subscribe(&self, kinds: TraceKinds, subscriber: impl Fn(&TraceEvent) + Send + Sync + 'static) -> SubscriptionId {
+    pub fn subscribe(
+        &self,
+        kinds: TraceKinds,
+        subscriber: impl Fn(&TraceEvent) + Send + Sync + 'static,
+    ) -> SubscriptionId {
         self.subscribe_as(None, kinds, subscriber)
     }
 
@@ -212,6 +216,19 @@ impl Memory<'_> {
     /// This process was forked from one in which a runtime had started.
     pub fn take_snapshot(self, mempool_id: Option<PoolId>, include_traces: bool) -> Result<MemorySnapshot> {
         refuse_fork()?;
+        self.collect(mempool_id, Contents { traces: include_traces, is_noted: true })
+    }
+
+    /// What is held from the driver, without the history, to which nothing is added.
+    ///
+    /// # Errors
+    /// As for [`Self::take_snapshot`].
+    pub fn state(self) -> Result<MemorySnapshot> {
+        refuse_fork()?;
+        self.collect(None, Contents { traces: false, is_noted: false })
+    }
+
+    fn collect(self, mempool_id: Option<PoolId>, contents: Contents) -> Result<MemorySnapshot> {
         let runtime = self.runtime();
         let mut snapshot = MemorySnapshot {
             segments: Vec::new(),
@@ -223,7 +240,7 @@ impl Memory<'_> {
         };
         let devices = runtime.started().map_or(0, |ready| ready.api.device_count());
         for device in (0..).map(DeviceIndex).take(devices) {
-            runtime.trace().look_at(device, || snapshot.add_device(runtime, device, mempool_id, include_traces));
+            runtime.trace().look_at(device, || snapshot.add_device(runtime, device, mempool_id, contents));
         }
         Ok(snapshot)
     }
@@ -260,19 +277,30 @@ impl Memory<'_> {
     }
 }
 
+/// What goes into a snapshot, and what becomes of it.
+#[derive(Clone, Copy)]
+struct Contents {
+    /// The history.
+    traces: bool,
+    /// The history tells that the snapshot was taken.
+    is_noted: bool,
+}
+
 impl MemorySnapshot {
     /// Adds what a device holds. Its memory does not change meanwhile, if anybody listens.
-    fn add_device(&mut self, runtime: &Runtime, device: DeviceIndex, pool: Option<PoolId>, traces: bool) {
+    fn add_device(&mut self, runtime: &Runtime, device: DeviceIndex, pool: Option<PoolId>, contents: Contents) {
         let Some(ready) = runtime.started() else { return };
         let trace = runtime.trace();
-        self.device_traces.push(if traces { trace.entries(device) } else { Vec::new() });
+        self.device_traces.push(if contents.traces { trace.entries(device) } else { Vec::new() });
         let segments = ready.allocator.snapshot_of(device, pool);
         let [blocks, made] = trace.live(device);
         self.blocks.extend(blocks);
         self.made_segments.extend(made);
         let active = segments.iter().map(|segment| segment.active_size).sum();
         self.segments.extend(segments);
-        trace.note_snapshot(device, active);
+        if contents.is_noted {
+            trace.note_snapshot(device, active);
+        }
     }
 }
 

@@ -19,13 +19,14 @@ mod stats;
 mod tests;
 
 pub(crate) use pools::{Filter, PoolOptions, Request};
+pub(crate) use slow::RequestSizes;
 pub use slow::{BlockCheckpoint, PoolCheckpoint, RestoreResult, SegmentCheckpoint};
 pub use slow::{BlockInfo, BlockState, SegmentInfo, SegmentType};
 pub use stats::{DeviceStats, StatByPool};
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use crate::base::config::AllocatorConfig;
 use crate::base::device::DeviceIndex;
@@ -41,8 +42,8 @@ use crate::trace::{Purpose, Trace, TraceBlock, TraceEvent, TraceKind};
 pub(crate) use block::Owner;
 use block::{Asked, Claim, SIZE_LIMIT};
 use device::{FreeOfLast, Hit, Shared};
-use shard::Shard;
 use remote::Place;
+use shard::Shard;
 use slow::{DeviceAllocator, Uncached};
 
 /// The allocators of all devices.

@@ -350,8 +350,8 @@ impl DeviceHistory {
         let stack = stack.filter(|_| self.settings.context >= HistoryContext::Alloc);
         let compiled = notes.compile_context.as_ref().filter(|_| self.settings.compile_context);
         let is_bare = compiled.is_none() && notes.metadata.is_none();
-        let notes =
-            (!is_bare).then(|| Box::new(Notes { compile_context: compiled.cloned(), metadata: notes.metadata.clone() }));
+        let notes = (!is_bare)
+            .then(|| Box::new(Notes { compile_context: compiled.cloned(), metadata: notes.metadata.clone() }));
         self.ring.push(Record { action, time: clock::now(), address, size, stream, pool, stack, notes });
     }
 
@@ -508,7 +508,9 @@ mod tests {
     fn skipped_actions_leave_no_entry() {
         let skip_actions = vec![TraceAction::FreeRequested, TraceAction::Oom];
         let mut history = history(&HistoryOptions { skip_actions, ..HistoryOptions::default() });
-        for event in [TraceEvent::Allocated(block(1)), TraceEvent::FreeRequested(block(1)), TraceEvent::FreeCompleted(block(1))] {
+        for event in
+            [TraceEvent::Allocated(block(1)), TraceEvent::FreeRequested(block(1)), TraceEvent::FreeCompleted(block(1))]
+        {
             history.note(&event, None, &Notes::default());
         }
         let entries = history.entries(&mut Names::new(HistoryStacks::All));

@@ -15,6 +15,7 @@ mod clock;
 mod event;
 mod history;
 mod stack;
+mod walk;
 
 pub use event::{TraceBlock, TraceCopy, TraceEvent, TraceKind, TraceKinds, TraceSegment, TraceStream};
 pub use history::{HistoryContext, HistoryOptions, HistoryStacks, TraceAction, TraceAnnotation, TraceEntry};
@@ -23,7 +24,7 @@ pub use stack::TraceFrame;
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use crossbeam_utils::CachePadded;
@@ -60,6 +61,8 @@ pub(crate) struct Trace {
     subscribers: Mutex<(u64, Arc<[Subscription]>)>,
     /// Whether the history is recorded.
     records: AtomicBool,
+    /// Where its stacks go, as a number.
+    context: AtomicU8,
     settings: Mutex<Settings>,
     /// From the start of the runtime on.
     devices: OnceLock<Box<[CachePadded<PerDevice>]>>,
@@ -207,7 +210,7 @@ impl Trace {
             return Some(Order { trace: self, lock: None });
         }
         let per_device = self.device(device)?;
-        let stack = self.records.load(Ordering::Relaxed).then(|| self.stack_for(per_device, purpose)).flatten();
+        let stack = self.stack_for(purpose);
         let guard = lock(&per_device.order);
         let _ = OPERATION.try_with(|operation| {
             operation.is_ordered.set(true);
@@ -220,14 +223,13 @@ impl Trace {
     }
 
     /// The stack of this thread, if such a call records it.
-    fn stack_for(&self, device: &PerDevice, purpose: Purpose) -> Option<Arc<Stack>> {
+    fn stack_for(&self, purpose: Purpose) -> Option<Arc<Stack>> {
         let least = if purpose == Purpose::Alloc { HistoryContext::State } else { HistoryContext::All };
-        let context = lock(&device.history).settings.context;
-        (context >= least).then(|| self.stacks.capture())
+        (self.context.load(Ordering::Relaxed) >= least as u8).then(|| self.stacks.capture())
     }
 
     /// Enters an event into the history, and keeps it for subscribers, as each wants.
-    #[cold]
+    #[inline(never)]
     pub(crate) fn tell(&self, event: &TraceEvent) {
         let _ = OPERATION.try_with(|operation| {
             if let TraceEvent::FreeCompleted(block) = event {
@@ -308,6 +310,7 @@ impl Trace {
         }
         drop(known);
         let subscribers = lock(&self.subscribers);
+        self.context.store(if settings.on { settings.context as u8 } else { 0 }, Ordering::Relaxed);
         self.records.store(settings.on, Ordering::Relaxed);
         self.want(&subscribers.1);
     }

@@ -1,26 +1,18 @@
 //! Call stacks: where a thread is, as addresses, and what these are called when somebody asks.
 //!
-//! Walking a stack by the unwinder gives addresses. Each stack that was not seen before is kept once, together with what
+//! A walk over the stack gives addresses. Each stack that was not seen before is kept once, together with what
 //! the standard library needs to name its functions. So most captures are a walk and a look into a table.
 //!
 //! **Invariants:** two stacks are one exactly if their addresses are. Names are looked for when a snapshot is taken, once
 //! for each stack.
-//!
-//! # Safety
-//! The unwinder that every program of the standard library contains is called by its C interface: it calls a function of
-//! this file for each frame, with the pointer that it was given.
-#![expect(unsafe_code, reason = "calls of the unwinder")]
 
 use std::backtrace::Backtrace;
 use std::collections::HashMap;
-use std::ffi::{c_int, c_void};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use crate::sync::lock;
-
-/// Frames that are walked at most.
-const DEPTH_MAX: usize = 64;
+use crate::trace::walk::Walk;
 
 /// A function that was being called.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -56,59 +48,26 @@ type Known = HashMap<Box<[usize]>, Arc<Stack>, BuildHasherDefault<WordHasher>>;
 
 impl Stacks {
     /// The stack of this thread.
+    #[inline(never)]
     pub(crate) fn capture(&self) -> Arc<Stack> {
-        let mut walk = Walk { addresses: [0; DEPTH_MAX], len: 0 };
-        walk.run();
-        let addresses = &walk.addresses[..walk.len];
-        if let Some(stack) = lock(&self.0).get(addresses) {
-            return Arc::clone(stack);
-        }
+        // Where a walk cannot be believed, the next one is made by the unwinder.
+        let walk = loop {
+            let walk = Walk::new();
+            if let Some(stack) = lock(&self.0).get(walk.addresses()) {
+                return Arc::clone(stack);
+            }
+            if walk.is_confirmed() {
+                break walk;
+            }
+        };
         // Made with the table unlocked: it takes long, and two threads may well do it for one stack.
         let stack = Arc::new(Stack { unresolved: Backtrace::force_capture(), frames: OnceLock::new() });
-        Arc::clone(lock(&self.0).entry(addresses.into()).or_insert(stack))
+        Arc::clone(lock(&self.0).entry(walk.addresses().into()).or_insert(stack))
     }
 
     /// Forgets every stack; whoever holds one keeps it.
     pub(crate) fn clear(&self) {
         lock(&self.0).clear();
-    }
-}
-
-/// Addresses of a walk.
-struct Walk {
-    addresses: [usize; DEPTH_MAX],
-    len: usize,
-}
-
-type Context = c_void;
-
-unsafe extern "C-unwind" {
-    fn _Unwind_Backtrace(step: extern "C" fn(*mut Context, *mut c_void) -> c_int, argument: *mut c_void) -> c_int;
-    fn _Unwind_GetIP(context: *mut Context) -> usize;
-}
-
-/// The answers of a step: go on, or end (`_URC_NO_REASON`, `_URC_END_OF_STACK`).
-const GO_ON: c_int = 0;
-const END: c_int = 5;
-
-extern "C" fn step(context: *mut Context, walk: *mut c_void) -> c_int {
-    // SAFETY: the pointer that `run` gave to the unwinder, which calls this before it returns.
-    let walk = unsafe { &mut *walk.cast::<Walk>() };
-    // SAFETY: the frame that the unwinder is at.
-    let address = unsafe { _Unwind_GetIP(context) };
-    if address == 0 || walk.len == DEPTH_MAX {
-        return END;
-    }
-    walk.addresses[walk.len] = address;
-    walk.len += 1;
-    GO_ON
-}
-
-impl Walk {
-    #[inline(never)]
-    fn run(&mut self) {
-        // SAFETY: the unwinder walks the stack of this thread and calls `step` with the pointer, both until it returns.
-        let _ = unsafe { _Unwind_Backtrace(step, std::ptr::from_mut(self).cast()) };
     }
 }
 

@@ -187,8 +187,9 @@ impl DeviceCache {
 
     /// What is reported of a block of a shard that is handed out or pending.
     pub(crate) fn describe(&self, shard: &Shard, block: Index) -> TraceBlock {
-        let state = shard.lock_flushed();
-        let found = state.blocks.get(block);
+        // What the note about the last allocation says does not change these.
+        let locked = shard.lock();
+        let (state, found) = (locked.books(), locked.books().blocks.get(block));
         TraceBlock {
             device: self.index,
             address: found.address,
