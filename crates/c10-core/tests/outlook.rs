@@ -1,4 +1,5 @@
 //! What is said about a request before it is made is what becomes of it.
+#![expect(clippy::unwrap_used, reason = "what fails in a helper fails the test")]
 
 mod common;
 

@@ -1,4 +1,5 @@
 //! What a runtime reports: the history of device memory against the memory itself, hooks, and who is told in which order.
+#![expect(clippy::unwrap_used, reason = "what fails in a helper fails the test")]
 
 mod common;
 
@@ -352,11 +353,14 @@ fn hooks_are_called_in_order_and_a_panic_stops_nobody() {
     runtime.memory().free(address).unwrap();
 }
 
+/// What was called, with which numbers.
+type Log = Arc<Mutex<Vec<(&'static str, Vec<u64>)>>>;
+
 #[test]
 fn every_hook_is_called_for_its_event() {
     let rig = rig();
     let runtime = &rig.runtime;
-    let log: Arc<Mutex<Vec<(&str, Vec<u64>)>>> = Arc::default();
+    let log: Log = Arc::default();
     let one = |what: &'static str| {
         let log = Arc::clone(&log);
         move |number: u64| log.lock().unwrap().push((what, vec![number]))

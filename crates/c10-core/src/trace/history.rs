@@ -314,7 +314,25 @@ impl DeviceHistory {
             &TraceEvent::OutOfMemory { stream, size, device_free, pool, .. } => {
                 self.push(Action::Oom, (device_free, size, stream, pool), stack.cloned(), notes);
             }
-            _ => {}
+            // These have no place in a history of cached memory.
+            TraceEvent::UncachedAllocated { .. }
+            | TraceEvent::UncachedFreed { .. }
+            | TraceEvent::PinnedAllocated { .. }
+            | TraceEvent::PinnedFreed { .. }
+            | TraceEvent::StreamCreated(_)
+            | TraceEvent::EventCreated { .. }
+            | TraceEvent::EventDeleted { .. }
+            | TraceEvent::EventRecorded { .. }
+            | TraceEvent::EventWaited { .. }
+            | TraceEvent::EventSynchronized { .. }
+            | TraceEvent::StreamSynchronized(_)
+            | TraceEvent::DeviceSynchronized(_)
+            | TraceEvent::CaptureBegun(_)
+            | TraceEvent::CaptureEnded(_)
+            | TraceEvent::GraphReplayed { .. }
+            | TraceEvent::Copied { .. }
+            | TraceEvent::Filled { .. }
+            | TraceEvent::Launched { .. } => {}
         }
     }
 

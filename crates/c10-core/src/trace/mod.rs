@@ -418,15 +418,17 @@ impl Drop for Order<'_> {
 impl TraceEvent {
     /// The device whose history an event belongs to.
     fn device_of_memory(&self) -> Option<DeviceIndex> {
-        match self {
-            Self::Allocated(block) | Self::FreeRequested(block) | Self::FreeCompleted(block) => Some(block.device),
-            Self::SegmentAllocated(segment)
-            | Self::SegmentFreed(segment)
-            | Self::SegmentMapped(segment)
-            | Self::SegmentUnmapped(segment) => Some(segment.device),
-            Self::OutOfMemory { device, .. } => Some(*device),
-            _ => None,
+        if let Self::Allocated(block) | Self::FreeRequested(block) | Self::FreeCompleted(block) = self {
+            return Some(block.device);
         }
+        if let Self::SegmentAllocated(of)
+        | Self::SegmentFreed(of)
+        | Self::SegmentMapped(of)
+        | Self::SegmentUnmapped(of) = self
+        {
+            return Some(of.device);
+        }
+        if let Self::OutOfMemory { device, .. } = self { Some(*device) } else { None }
     }
 }
 

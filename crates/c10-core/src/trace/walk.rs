@@ -140,8 +140,10 @@ mod pointers {
     /// What the system says about the stack of this thread.
     fn bounds() -> Option<(usize, usize)> {
         let mut attributes = MaybeUninit::<libc::pthread_attr_t>::uninit();
+        // SAFETY: a question without a condition.
+        let own = unsafe { libc::pthread_self() };
         // SAFETY: `attributes` outlives the call, which fills it in if it succeeds.
-        if unsafe { libc::pthread_getattr_np(libc::pthread_self(), attributes.as_mut_ptr()) } != 0 {
+        if unsafe { libc::pthread_getattr_np(own, attributes.as_mut_ptr()) } != 0 {
             return None;
         }
         let (mut low, mut size) = (ptr::null_mut(), 0);
@@ -172,7 +174,7 @@ mod pointers {
 
     /// A word of this thread's stack.
     fn word(stack: &Range<usize>, address: usize) -> usize {
-        debug_assert!(stack.contains(&address) && address % size_of::<usize>() == 0, "checked by the caller");
+        debug_assert!(stack.contains(&address) && address.is_multiple_of(size_of::<usize>()), "checked by the caller");
         // SAFETY: a word of this thread's stack, which is there as long as the thread is.
         unsafe { ptr::read_volatile(ptr::with_exposed_provenance::<usize>(address)) }
     }
@@ -187,7 +189,7 @@ mod pointers {
         }
         // Only what lies above the present frame is a frame of a caller.
         let (mut least, mut frame) = (here, own());
-        while frame > least && frame % WORD == 0 && frame < stack.end - 2 * WORD {
+        while frame > least && frame.is_multiple_of(WORD) && frame < stack.end - 2 * WORD {
             if !walk.push(word(&stack, frame + WORD)) {
                 break;
             }
