@@ -48,7 +48,7 @@ fn child(runtime: &Runtime, buffer: c10_core::DeviceBuffer, event: Event) -> i32
 }
 
 fn runtime_listens(runtime: &Runtime) {
-    runtime.memory().record_history(Some(&HistoryOptions::default())).unwrap();
+    assert_eq!(runtime.memory().record_history(Some(&HistoryOptions::default())), Ok(()));
     runtime.subscribe(TraceKinds::ALL, |_| assert!(!Runtime::is_in_bad_fork(), "a child reports"));
 }
 

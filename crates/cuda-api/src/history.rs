@@ -312,10 +312,8 @@ impl Converter {
     }
 
     fn entry(&mut self, entry: &TraceEntry) -> FileEntry {
-        let (addr, device_free) = match entry.action {
-            TraceAction::Oom => (0, entry.address),
-            _ => (entry.address, 0),
-        };
+        let is_oom = entry.action == TraceAction::Oom;
+        let (addr, device_free) = if is_oom { (0, entry.address) } else { (entry.address, 0) };
         FileEntry {
             action: action(entry.action),
             addr,
