@@ -1,4 +1,5 @@
 //! The history of device memory under torch's names, and what is written to files.
+#![expect(clippy::unwrap_used, reason = "what fails in a helper fails the test")]
 
 mod common;
 
@@ -68,11 +69,11 @@ fn scene() -> (Vec<u64>, Stream) {
 
 #[test]
 fn a_snapshot_has_what_torchs_has() {
-    let _rig = on(Config::default().seed(2).devices(2).late_events(true));
+    let rig = on(Config::default().seed(2).devices(2).late_events(true));
     set_allocator_settings("max_split_size_mb:64,roundup_power2_divisions:4").unwrap();
     let (held, side) = scene();
     let taken = snapshot(None).unwrap();
-    assert_eq!(taken.device_traces.len(), 2);
+    assert_eq!((taken.device_traces.len(), taken.segments.len()), (2, rig.machine.live().allocations));
     assert_eq!(actions(&taken).iter().filter(|action| **action == "alloc").count(), 4);
     let states = [BlockState::ActiveAllocated, BlockState::ActivePendingFree, BlockState::Inactive];
     for state in states {
