@@ -15,6 +15,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("aten-cuda", &["c10-core", "cuda-sys", "kernel-ir"]),
     ("cuda-api", &["aten-cuda", "c10-core", "memory-viz"]),
     ("memory-viz", &[]),
+    ("cuda-cli", &["cuda-api", "memory-viz"]),
     ("ptx-sim", &[]),
     ("cuda-sim", &["cuda-sys", "ptx-sim"]),
     ("libcuda-sim", &["cuda-sim", "cuda-sys"]),

@@ -28,10 +28,12 @@
 //! From the lowest up; each imports only those before it:
 //!
 //! - `model`: what a snapshot holds
-//! - `error`, `limits`: what can go wrong, and how much is accepted
+//! - `error`: what can go wrong
+//! - `limits`: how much of a file is accepted
 //! - `tree`: what a file says, before anybody asks whether it is a snapshot
 //! - `schema`: which key is which field
-//! - `pickle`, `json`: the two formats
+//! - `pickle`: Python's format
+//! - `json`: the same as JSON
 //! - `file`: files, and whole files only
 //! - `analysis`: answers as text and tables
 //! - `page`: the page

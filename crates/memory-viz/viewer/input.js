@@ -99,7 +99,7 @@ async function pointLife({ x, y, width, height, hold }) {
   if (column < 0 || column >= picture.width) return;
   state.hover = { x, column };
   const moment = picture.moments[column];
-  status();
+  tell();
   if (state.held && !hold) return;
   const life = state.tab === 0 ? await ask({ ask: 'pick', device: state.device, moment, height: view.low + (1 - y / height) * (view.high - view.low) }) : null;
   if (hold) {
@@ -147,4 +147,4 @@ function key(event) {
   event.preventDefault();
 }
 
-open().catch(error => say(`The snapshot cannot be shown: ${error.message}`));
+begin().catch(error => say(`The snapshot cannot be shown: ${error.message}`));

@@ -30,7 +30,7 @@ function say(text) {
   $('message').hidden = !text;
 }
 
-async function open() {
+async function begin() {
   document.documentElement.dataset.theme = state.dark ? 'dark' : 'light';
   $('title').textContent = meta.title;
   worker = new Worker(URL.createObjectURL(new Blob([$('worker').textContent], { type: 'text/javascript' })));
@@ -189,11 +189,11 @@ async function refresh(width, height) {
   state.busy = false;
   viewer.times.picture = answer.took;
   viewer.times.firstPicture ??= performance.now() - began;
-  status();
+  tell();
   schedule();
 }
 
-function status() {
+function tell() {
   const { picture, hover } = state, one = device();
   const parts = [`${humanCount(one.entries)} entries, ${humanCount(one.lives)} allocations`, `peak ${humanBytes(one.most)} at entry ${humanCount(one.peak)}`];
   if (hover && picture && hover.column !== undefined) {

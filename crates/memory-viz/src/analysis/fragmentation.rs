@@ -45,6 +45,12 @@ impl Fragmentation {
         ratio(self.free, self.reserved)
     }
 
+    /// In blocks that are in use or pending.
+    #[must_use]
+    pub fn active(&self) -> u64 {
+        self.allocated.saturating_add(self.pending)
+    }
+
     fn add(&mut self, segment: &Segment) {
         self.segments += 1;
         self.reserved = self.reserved.saturating_add(segment.total_size);

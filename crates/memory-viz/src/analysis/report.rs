@@ -8,6 +8,11 @@ use crate::model::{Names, Segment, Snapshot, StackId};
 /// How many stacks a report lists.
 const LISTED_MAX: usize = 20;
 
+/// A number of things, in the singular where there is one.
+fn counted(count: u64, thing: &str) -> String {
+    if count == 1 { format!("1 {thing}") } else { format!("{count} {thing}s") }
+}
+
 /// How many frames of a stack a report shows.
 const FRAMES_MAX: usize = 6;
 
@@ -48,7 +53,7 @@ pub fn report(snapshot: &Snapshot) -> String {
             format!("{:#x}", group.stream),
             if group.is_large { "large" } else { "small" },
             bytes(sums.reserved),
-            bytes(sums.allocated + sums.pending),
+            bytes(sums.active()),
             bytes(sums.free),
             bytes(sums.largest_free),
             100.0 * sums.unused()
@@ -60,7 +65,7 @@ pub fn report(snapshot: &Snapshot) -> String {
 }
 
 fn sums(text: &mut String, all: &Fragmentation) {
-    let lost = (all.allocated + all.pending).saturating_sub(all.requested);
+    let lost = all.active().saturating_sub(all.requested);
     for (name, value) in [
         ("reserved", all.reserved),
         ("in use", all.allocated),
@@ -79,7 +84,7 @@ fn held(text: &mut String, snapshot: &Snapshot) {
     let holders = holders(snapshot);
     let _ = writeln!(text, "\nWho holds the memory ({} stacks)", holders.len());
     for holder in holders.iter().take(LISTED_MAX) {
-        let _ = writeln!(text, "{:>12} in {} blocks", bytes(holder.bytes), holder.blocks);
+        let _ = writeln!(text, "{:>12} in {}", bytes(holder.bytes), counted(holder.blocks, "block"));
         stack(text, &snapshot.names, holder.stack);
     }
 }
@@ -159,4 +164,26 @@ pub fn compare(before: &Snapshot, after: &Snapshot) -> String {
 fn signed(change: i128) -> String {
     let amount = bytes(u64::try_from(change.unsigned_abs()).unwrap_or(u64::MAX));
     if change < 0 { format!("-{amount}") } else { format!("+{amount}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Block, BlockState};
+
+    /// Found by the property tests.
+    #[test]
+    fn sums_beyond_64_bits_do_not_overflow() {
+        let block = |state| Block { size: u64::MAX, requested_size: u64::MAX, state, ..Block::default() };
+        let blocks = vec![block(BlockState::ActiveAllocated), block(BlockState::ActivePendingFree)];
+        let segment = Segment { total_size: u64::MAX, blocks, ..Segment::default() };
+        let snapshot = Snapshot { segments: vec![segment.clone(), segment], ..Snapshot::default() };
+        assert!(report(&snapshot).contains("16777216.0 TiB"));
+    }
+
+    #[test]
+    fn bytes_are_told_in_the_largest_unit_that_leaves_a_whole() {
+        let told: Vec<String> = [0, 1023, 1024, 1536, 1 << 30, 5 << 40].into_iter().map(bytes).collect();
+        assert_eq!(told, ["0 B", "1023 B", "1.0 KiB", "1.5 KiB", "1.0 GiB", "5.0 TiB"]);
+    }
 }
