@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use aten_cuda::deterministic::{self, DeterministicDebugMode};
 use aten_cuda::{DType, Error, Result, Tensor, TensorError};
+use c10_core::{CUDAGraph, CaptureMode, Stream};
 use common::{assert_same, numbers, random};
 
 /// The settings are the process's: a test has them for itself, and leaves them as they are at the start.
@@ -258,6 +259,31 @@ fn places_beyond_32_bits_are_found() -> Result<()> {
         into.index_copy_(0, &list, &source)?;
         let last = |place: i64| -> Result<i64> { Ok(i64::from(into.narrow(0, place, 1)?.to_vec::<u8>()?[0])) };
         assert_eq!([last(far)?, last(near)?], if n == 3 { [2, 1] } else { [2098 % 256, 2099 % 256] });
+    }
+    Ok(())
+}
+
+#[test]
+fn captured_sums_are_replayed_in_order() -> Result<()> {
+    let _simulated = testkit::simulated_runtime();
+    let _held = Settings::deterministic();
+    let n = 3000;
+    let (list, values, into) = (numbers(n, 9)?, floats(&[n], DType::F32)?, floats(&[9], DType::F32)?);
+    let (there, its_list, its_values) = (into.cuda(None)?, list.cuda(None)?, values.cuda(None)?);
+    // What was not used yet is loaded before the capture.
+    there.index_add(0, &its_list, &its_values, 1)?;
+    let mut graph = CUDAGraph::new();
+    let mut made = None;
+    graph.record(&Stream::new(None, 0)?, None, CaptureMode::Global, |_| {
+        made = Some(there.index_add(0, &its_list, &its_values, 1)?);
+        Ok::<(), Error>(())
+    })?;
+    let made = made.expect("the capture ran");
+    for start in [0, 1] {
+        // Another index each time.
+        its_list.copy_(&list.add(start)?.remainder(9)?)?;
+        graph.replay()?;
+        assert_same(&into.index_add(0, &list.add(start)?.remainder(9)?, &values, 1)?, &made);
     }
     Ok(())
 }
