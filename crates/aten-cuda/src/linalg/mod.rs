@@ -380,7 +380,7 @@ fn check_square(operation: &str, a: &Tensor) -> Result<()> {
 fn check_dtype(operation: &str, a: &Tensor, kernel: &str) -> Result<()> {
     match a.dtype() {
         DType::F32 | DType::F64 | DType::C64 | DType::C128 => Ok(()),
-        dtype @ (DType::F16 | DType::BF16) => {
+        dtype @ (DType::F16 | DType::BF16 | DType::F8E4M3FN | DType::F8E5M2) => {
             let place = if a.is_cuda() { "cusolver" } else { "cpu" };
             Err(TensorError::NotImplemented { kernel: format!("{kernel}_{place}"), dtype }.into())
         }

@@ -1,12 +1,12 @@
 //! Tensors whose elements follow from their places, and parts of matrices.
 
 use c10_core::Device;
-use kernel_ir::{Binary, Compare, Graph, GraphError, Type, Unary, Value};
+use kernel_ir::{Binary, Compare, Graph, GraphError, Kind, Type, Unary, Value};
 use num_complex::Complex64;
 use smallvec::SmallVec;
 
 use crate::base::dtype::{Category, DType};
-use crate::base::error::{Result, TensorError, invalid};
+use crate::base::error::{Result, TensorError, invalid, refuse_float8};
 use crate::base::scalar::Scalar;
 use crate::launch::{self, ProgramKey, Work};
 use crate::ops::copy::preserved_strides;
@@ -74,7 +74,7 @@ impl Tensor {
             out.fill_(start)?;
             return Ok(out);
         }
-        if matches!(dtype, DType::Bool | DType::C32) {
+        if matches!(dtype, DType::Bool | DType::C32) || dtype.is_float8() {
             return Err(TensorError::NotImplemented { kernel: "linspace_cuda".to_owned(), dtype }.into());
         }
         let ty = if dtype.is_integral() { Type::F32 } else { dtype.compute_type() };
@@ -166,6 +166,7 @@ impl Tensor {
         let &[.., rows, columns] = self.sizes() else {
             return Err(invalid(format!("{name}: input tensor must have at least 2 dimensions")));
         };
+        refuse_float8("triu_tril_cuda_template", self.dtype())?;
         let out = Self::uninitialized(self.sizes(), self.dtype(), self)?;
         let (ty, parts) = (self.dtype().part(), self.dtype().parts());
         let key = ProgramKey { operation: name, variant: self.dtype() as u64 };
@@ -195,8 +196,8 @@ impl Tensor {
 }
 
 fn zero(graph: &mut Graph, ty: Type) -> Value {
-    match ty {
-        Type::F16 | Type::BF16 => {
+    match ty.kind() {
+        Kind::Short => {
             let zero = graph.number(Type::F32, 0);
             graph.convert(zero, ty)
         }
@@ -223,6 +224,7 @@ fn fill_by_index(
 }
 
 fn check_numeric(dtype: DType, kernel: &str) -> Result<()> {
+    refuse_float8(kernel, dtype)?;
     match dtype.category() {
         Category::Integral | Category::Floating => Ok(()),
         _ => Err(TensorError::NotImplemented { kernel: kernel.to_owned(), dtype }.into()),

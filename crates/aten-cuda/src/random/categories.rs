@@ -7,7 +7,7 @@
 use c10_core::Runtime;
 
 use crate::base::dtype::DType;
-use crate::base::error::{Result, invalid};
+use crate::base::error::{Result, invalid, refuse_float8};
 use crate::base::random_error::RandomError;
 use crate::launch::library::random::{self as kernels, Rows};
 use crate::random::fill::{Source, refused};
@@ -100,6 +100,7 @@ impl Tensor {
             let name = self.dtype().scalar_type_name();
             return refuse(&format!("multinomial only supports floating-point dtypes for input, got: {name}"));
         }
+        refuse_float8("min_all_cuda", self.dtype())?;
         if samples <= 0 {
             return refuse("cannot sample n_sample <= 0 samples");
         }

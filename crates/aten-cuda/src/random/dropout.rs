@@ -1,7 +1,7 @@
 //! Dropout.
 
 use crate::base::dtype::DType;
-use crate::base::error::{Result, TensorError};
+use crate::base::error::{Result, TensorError, refuse_float8};
 use crate::base::shape::is_non_overlapping_and_dense;
 use crate::launch::library::random::{self as kernels, Dropout, Schedule};
 use crate::random::fill::{DeviceSource, Source, refused};
@@ -48,6 +48,7 @@ impl Tensor {
                 output.zero_()?;
                 return Ok((output, Self::zeros(self.sizes(), DType::Bool, self)?));
             }
+            refuse_float8("fused_dropout", self.dtype())?;
             let source = match Source::of(self, None, "native_dropout")? {
                 Source::Device(source) => source,
                 Source::Host(_) => {

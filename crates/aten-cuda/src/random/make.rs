@@ -1,7 +1,7 @@
 //! New tensors of random numbers.
 
 use crate::base::dtype::DType;
-use crate::base::error::{Result, TensorError};
+use crate::base::error::{Result, TensorError, refuse_float8};
 use crate::base::shape;
 use crate::iterate;
 use crate::launch;
@@ -174,6 +174,7 @@ pub(super) fn check_holds(n: i64, dtype: DType) -> Result<()> {
         DType::I8 if i8::try_from(last).is_err() => overflows("int8_t"),
         DType::I16 if i16::try_from(last).is_err() => overflows("int16_t"),
         DType::I32 if i32::try_from(last).is_err() => overflows("int"),
+        DType::F8E4M3FN | DType::F8E5M2 => refuse_float8("arange_cuda", dtype),
         DType::Bool | DType::C32 | DType::C64 | DType::C128 => {
             Err(TensorError::NotImplemented { kernel: "randperm".to_owned(), dtype }.into())
         }

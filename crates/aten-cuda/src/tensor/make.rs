@@ -1,6 +1,7 @@
 //! Tensors from values, and without any.
 
 use c10_core::Device;
+use kernel_ir::float8;
 
 use crate::base::dtype::{DType, Element};
 use crate::base::error::{Error, Result, Step, TensorError, invalid};
@@ -228,6 +229,8 @@ pub(crate) fn scalar_bytes(number: Scalar, dtype: DType) -> Vec<u8> {
         DType::BF16 => half::bf16::from_f32(single(real)).to_le_bytes().to_vec(),
         DType::F32 => single(real).to_le_bytes().to_vec(),
         DType::F64 => real.to_le_bytes().to_vec(),
+        DType::F8E4M3FN => vec![float8::E4M3.round(single(real))],
+        DType::F8E5M2 => vec![float8::E5M2.round(single(real))],
         DType::C32 => {
             [real, imaginary].iter().flat_map(|&part| half::f16::from_f32(single(part)).to_le_bytes()).collect()
         }

@@ -106,6 +106,10 @@ dtypes! {
     complex64 = C64;
     /// `torch.complex128`.
     complex128 = C128;
+    /// `torch.float8_e4m3fn`.
+    float8_e4m3fn = F8E4M3FN;
+    /// `torch.float8_e5m2`.
+    float8_e5m2 = F8E5M2;
     /// `torch.half`.
     half = F16;
     /// `torch.float`.

@@ -205,6 +205,8 @@ fn adder(dtype: DType) -> &'static str {
         DType::C32 => "add_half_pair",
         DType::C64 => "add_float_pair",
         DType::C128 => "add_double_pair",
+        // Sums of these are made in `f32`.
+        DType::F8E4M3FN | DType::F8E5M2 => "add_float",
     }
 }
 

@@ -62,6 +62,12 @@ impl Tensor {
                     "shape mismatch: value tensor of shape {given:?} cannot be broadcast to indexing result of shape {sizes:?}"
                 )));
             };
+            if accumulate && self.dtype().is_float8() {
+                // Added in `f32`, and rounded once.
+                let sums = self.to_dtype(DType::F32)?;
+                sums.index_put_(indices, &values.to_dtype(DType::F32)?, true)?;
+                return self.copy_(&sums);
+            }
             let action = if accumulate { Action::Add } else { Action::Scatter };
             apply(&combined.indexed(&given.apart_from(self)?), combined.lists.clone(), action)?;
             Ok(self)

@@ -1,7 +1,7 @@
 //! Elements that a mask keeps, and where elements are not zero.
 
 use crate::base::dtype::DType;
-use crate::base::error::{Result, invalid};
+use crate::base::error::{Result, invalid, refuse_float8};
 use crate::base::shape::{self, Dims};
 use crate::launch::common_device;
 use crate::launch::library::select::Kept;
@@ -16,6 +16,7 @@ impl Tensor {
     /// There is not enough memory, or the device failed.
     pub fn nonzero(&self) -> Result<Self> {
         let run = || {
+            refuse_float8("nonzero_cuda", self.dtype())?;
             let mask = self.to_dtype(DType::Bool)?.contiguous()?;
             let rank = i64::try_from(self.dim()).unwrap_or(0);
             let (numel, sizes) = (self.numel(), self.sizes());
@@ -89,6 +90,7 @@ impl Tensor {
         if self.dtype() != source.dtype() {
             return Err(invalid("masked_scatter: expected self and source to have same dtypes"));
         }
+        refuse_float8("masked_scatter_", self.dtype())?;
         common_device([self, mask, source])?;
         let sizes: Dims = shape::broadcast(self.sizes(), mask.sizes())?;
         let (out, mask) = (self.expand(&sizes)?.contiguous_copy()?, mask.expand(&sizes)?.contiguous()?);

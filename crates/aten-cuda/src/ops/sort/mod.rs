@@ -7,7 +7,7 @@ mod order;
 mod unique;
 
 use crate::base::dtype::DType;
-use crate::base::error::{Result, invalid};
+use crate::base::error::{Result, invalid, refuse_float8};
 use crate::base::shape::{Dims, contiguous_strides, wrap_dim};
 use crate::launch::library::sort::{self, Rows};
 use crate::ops::copy::preserved_strides;
@@ -30,6 +30,7 @@ impl Tensor {
     pub fn sort(&self, dim: i64, descending: bool) -> Result<(Self, Self)> {
         let at = wrap_dim(dim, self.dim())?;
         check_ordered(self)?;
+        refuse_float8("sortKeyValueInplace", self.dtype())?;
         let strides = preserved_strides(self);
         let (values, places) = sorted(self, at, Order { descending, nan_greatest: false }, None)?;
         Ok((laid_out(values, &strides)?, laid_out(places, &strides)?))
@@ -57,6 +58,7 @@ impl Tensor {
             return Err(invalid("\"topk_out\" not implemented for 'Bool'"));
         }
         check_ordered(self)?;
+        refuse_float8("topk_out_cuda", self.dtype())?;
         let (values, places) = sorted(self, at, Order { descending: largest, nan_greatest: true }, Some(k))?;
         let strides = contiguous_strides(values.sizes());
         Ok((laid_out(values, &strides)?, laid_out(places, &strides)?))

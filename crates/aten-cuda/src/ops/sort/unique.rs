@@ -2,7 +2,7 @@
 
 use super::check_ordered;
 use crate::base::dtype::DType;
-use crate::base::error::Result;
+use crate::base::error::{Result, refuse_float8};
 use crate::ops::index::nonzero_flat;
 use crate::tensor::{Context, Tensor, is_host};
 
@@ -16,6 +16,7 @@ impl Tensor {
     pub fn unique(&self) -> Result<(Self, Self, Self)> {
         let run = || {
             check_ordered(self)?;
+            refuse_float8("unique", self.dtype())?;
             let n = self.numel();
             if n == 0 {
                 let empty = |dtype| Self::uninitialized(&[0], dtype, self);

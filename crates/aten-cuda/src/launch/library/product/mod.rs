@@ -5,13 +5,15 @@
 //! likely to be quick, [`run`] computes.
 //!
 //! Reading order: this file, `operand` (how a factor lies), `tiled` (any strides, any dtype), `mma` (tensor cores from
-//! compute capability 8.0 on), `wgmma` (those of 9.0), `vector` (a matrix and a vector), `small` (batches of small ones).
+//! compute capability 8.0 on), `wgmma` (those of 9.0), `vector` (a matrix and a vector), `small` (batches of small ones),
+//! `bytes` (8-bit integers and scaled floats, which are no solutions).
 //!
 //! The module is public for programs that compare kernels; others compute products by the operations of tensors.
 //!
 //! **Invariants:** each solution gives the same bits at every run on one device: sums are taken in an order that follows
 //! from sizes and strides. `out` shares no memory with `a`, `b` and `bias`; it may be `c` itself.
 
+pub(crate) mod bytes;
 mod mma;
 mod operand;
 mod small;
