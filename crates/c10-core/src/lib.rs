@@ -73,6 +73,7 @@ pub use api::library::{LibraryFunction, LibrarySource, LibraryStream};
 pub use api::mem_pool::{MemPool, MemPoolGuard, MemPoolOptions, MemPools};
 pub use api::memory::Memory;
 pub use api::nvml::Telemetry;
+pub use api::nvtx;
 pub use api::pinned::{PinnedBuffer, PinnedCursor, PinnedMemory};
 pub use api::pointer::PtrArg;
 pub use api::properties::{DeviceProperties, Devices};
@@ -97,6 +98,10 @@ pub use base::handles::{CaptureMode, MemInfo};
 pub use base::ids::{PoolId, StreamId};
 pub use base::loading::ModuleLoading;
 pub use base::pointer::{PointerInfo, PointerKind};
+pub use base::readings::{
+    ClockLimits, ClockReadings, ComputeMode, DeviceReadings, EccReadings, LoadReadings, MemoryReadings, NoReading,
+    NvLinkReadings, OfMax, PcieReadings, PcieThroughput, PowerReadings, Reading, RemappedRows, TemperatureReadings,
+};
 pub use base::stat::{NestedStat, Stat};
 pub use base::tensor_map::{TensorMapDim, TensorMapElement, TensorMapLayout};
 pub use base::uuid::Uuid;

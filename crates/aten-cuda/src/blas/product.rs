@@ -93,7 +93,7 @@ impl<'a> Product<'a> {
             return self.on_host(out);
         }
         if !matches!(out.dtype(), DType::F16 | DType::BF16 | DType::F32 | DType::F64 | DType::C64 | DType::C128) {
-            let kernel = "addmm_cuda".to_owned();
+            let kernel = if self.a.dim() == 3 { "baddbmm_cuda" } else { "addmm_cuda" }.to_owned();
             return Err(TensorError::NotImplemented { kernel, dtype: out.dtype() }.into());
         }
         if self.a.numel() == 0 {

@@ -156,7 +156,7 @@ impl Packed {
     }
 
     fn workspace(&self, bytes: usize) -> Result<Tensor> {
-        Tensor::empty(&[i64::try_from(bytes.max(1)).unwrap_or(i64::MAX)], DType::U8, &self.tensor)
+        Tensor::uninitialized(&[i64::try_from(bytes.max(1)).unwrap_or(i64::MAX)], DType::U8, &self.tensor)
     }
 
     fn shape(&self) -> String {
@@ -251,7 +251,7 @@ pub(super) fn solve(a: &Packed, b: &Packed) -> Result<Vec<i32>> {
         }
     })?;
     let (info, solved, workspace) = (a.info()?, a.info()?, a.workspace(bytes)?);
-    let pivots = Tensor::empty(&[a.batch, n], DType::I64, &a.tensor)?;
+    let pivots = Tensor::uninitialized(&[a.batch, n], DType::I64, &a.tensor)?;
     let tensors = [&a.tensor, &b.tensor, &info, &solved, &workspace, &pivots];
     queue(OPERATION, "cusolverDnXgetrf", &tensors, |calling| {
         (0..a.batch).try_for_each(|at| {
@@ -305,7 +305,7 @@ pub(super) fn solve(a: &Packed, b: &Packed) -> Result<Vec<i32>> {
 pub(super) fn qr(a: &Packed, wanted: Option<i64>) -> Result<(Option<Packed>, Packed)> {
     const OPERATION: &str = "linalg.qr";
     let (none, ty, count) = (ptr::null_mut(), a.ty(), a.rows.min(a.columns));
-    let tau = Tensor::empty(&[a.batch, count.max(1)], a.tensor.dtype(), &a.tensor)?;
+    let tau = Tensor::uninitialized(&[a.batch, count.max(1)], a.tensor.dtype(), &a.tensor)?;
     let (bytes, mut host) = needed(OPERATION, "cusolverDnXgeqrf_bufferSize", a, |calling, device, host| {
         let (matrix, factors) = (a.at::<c_void>(0), place::<c_void>(&tau, 0));
         // SAFETY: the sizes are written to; nothing else is read.

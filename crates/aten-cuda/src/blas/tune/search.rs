@@ -149,7 +149,7 @@ impl EventTimer {
         let device = stream.device();
         let size = i64::try_from(cache).unwrap_or(0);
         // Without memory for it the cache stays as it is.
-        let filling = if size == 0 { None } else { Tensor::empty(&[size], DType::U8, device).ok() };
+        let filling = if size == 0 { None } else { Tensor::uninitialized(&[size], DType::U8, device).ok() };
         Self { stream, events: Vec::new(), filling, cycles: QUEUEING * i64::from(kilohertz) / 1000 }
     }
 }

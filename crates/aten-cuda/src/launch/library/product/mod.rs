@@ -6,13 +6,14 @@
 //!
 //! Reading order: this file, `operand` (how a factor lies), `tiled` (any strides, any dtype), `mma` (tensor cores from
 //! compute capability 8.0 on), `wgmma` (those of 9.0), `vector` (a matrix and a vector), `small` (batches of small ones),
-//! `direct` (single small ones).
+//! `direct` (single small ones), `bytes` (8-bit integers and scaled floats, which are no solutions).
 //!
 //! The module is public for programs that compare kernels; others compute products by the operations of tensors.
 //!
 //! **Invariants:** each solution gives the same bits at every run on one device: sums are taken in an order that follows
 //! from sizes and strides. `out` shares no memory with `a`, `b` and `bias`; it may be `c` itself.
 
+pub(crate) mod bytes;
 pub(crate) mod direct;
 mod mma;
 mod operand;
