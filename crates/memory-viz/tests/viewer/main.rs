@@ -140,6 +140,7 @@ fn keys_and_wheel_move_the_view() {
     browser.key("x");
     browser.rest();
     assert_eq!(browser.value("viewer.state.axis"), Value::from("time"));
+    browser.screenshot("time");
     browser.key("x");
     browser.key("0");
     assert_eq!(view(&mut browser), whole);
