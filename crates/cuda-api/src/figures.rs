@@ -35,7 +35,11 @@ pub fn memory_fragmentation(device: impl DeviceArg) -> Result<Fragmentation> {
 pub fn memory_tables(device: impl DeviceArg) -> Result<String> {
     let (device, snapshot) = of_device(device)?;
     let mut table = format!("memory of device {device} by stream and pool\n");
-    table += "stream             pool         serves   segments    reserved   allocated     pending        free     largest    stuck\n";
+    let _ = write!(table, "{:<18} {:<12} {:<8} {:>8}", "stream", "pool", "serves", "segments");
+    for name in ["reserved", "allocated", "pending", "free", "largest", "stuck"] {
+        let _ = write!(table, " {name:>11}");
+    }
+    table.push('\n');
     for (group, of) in analysis::by_group(&snapshot) {
         let stream = format!("{:#x}", group.stream);
         let pool = match group.pool_id {
