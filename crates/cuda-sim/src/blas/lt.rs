@@ -324,6 +324,11 @@ pub(super) fn matmul(
     if mode.0 > 1 {
         return Err(call.not_simulated("a vector of factors"));
     }
+    // What is added may lie where the result goes only if both are described alike.
+    let alike = (product.c.ty, product.c.leading) == (product.d.ty, product.d.leading);
+    if c.address() == d.address() && !alike {
+        return Err(INVALID_VALUE);
+    }
     let (alpha, beta) = (scalar(alpha, scale_type, mode)?, scalar(beta, scale_type, mode)?);
     check_addresses(&product, [a, b, c, d].map(Ptr::address))?;
     let product = Product {
