@@ -19,6 +19,7 @@ const PROGRAMS: &[&str] = &[
     "byte_products",
     "conformance",
     "cuda_kernels",
+    "determinism",
     "product_kernels",
     "demo",
     "03_failures",

@@ -47,6 +47,8 @@ if [ "$driver" = real ]; then step products "$bin/product_kernels"; fi
 if [ "$driver" = real ]; then step bytes "$bin/byte_products"; fi
 step kernels "$bin/cuda_kernels" --folder "$here/kernels" --driver "$driver"
 step attention "$bin/attention" --driver "$driver"
+if [ "$driver" = real ]; then runs=100; else runs=5; fi
+step determinism "$bin/determinism" --driver "$driver" --runs "$runs"
 step demo "$bin/demo" --driver "$driver" --trace "$here/data/demo.trace.gz"
 step failures "$bin/03_failures"
 step ipc "$bin/ipc"

@@ -187,6 +187,17 @@ pub enum TensorError {
         /// The sizes.
         sizes: Vec<i64>,
     },
+    /// Deterministic algorithms are asked for, and the operation has none.
+    #[error(
+        "{operation} does not have a deterministic implementation, but you set \
+         'torch.use_deterministic_algorithms(True)'. You can turn off determinism just for this operation, or you can use \
+         the 'warn_only=True' option, if that's acceptable for your application. You can also file an issue at \
+         https://github.com/pytorch/pytorch/issues to help us prioritize adding deterministic support for this operation."
+    )]
+    NotDeterministic {
+        /// The operation.
+        operation: &'static str,
+    },
     /// Sizes do not broadcast.
     #[error(
         "The size of tensor a ({first}) must match the size of tensor b ({second}) at non-singleton dimension {dim}"

@@ -4,6 +4,7 @@
 //! - `operand`: factors and results as the libraries take them;
 //! - `library`: the libraries, their handles and workspaces, and the calls;
 //! - `host`: products on the host;
+//! - `direct`: the short way of small products;
 //! - `product`: one product, by whoever computes it best;
 //! - `candidates`: the ways to one product that the tuner compares;
 //! - `checks`: what products refuse, in torch's words;
@@ -18,6 +19,7 @@
 
 mod candidates;
 mod checks;
+mod direct;
 mod einsum;
 mod host;
 mod int_mm;

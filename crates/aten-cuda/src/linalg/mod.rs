@@ -192,7 +192,7 @@ pub fn qr(a: &Tensor, mode: &str) -> Result<(Tensor, Tensor)> {
     let r = r.matrices()?.narrow(-2, 0, rows)?.triu(0)?;
     match q {
         Some(q) if mode != "r" => Ok((q.matrices()?, r)),
-        _ => Ok((Tensor::empty(&[0], a.dtype(), a)?, r)),
+        _ => Ok((Tensor::uninitialized(&[0], a.dtype(), a)?, r)),
     }
 }
 
@@ -231,7 +231,7 @@ pub fn svd(a: &Tensor, full_matrices: bool, driver: Option<&str>) -> Result<(Ten
     }
     let packed = Packed::of(a)?;
     let (u, v) = (packed.with_columns(m, columns)?, packed.with_columns(rows, n)?);
-    let values = Tensor::empty(&[packed.batch, count], real_of(a.dtype()), a)?;
+    let values = Tensor::uninitialized(&[packed.batch, count], real_of(a.dtype()), a)?;
     if packed.is_cuda() {
         let info = library::svd(&packed, &values, &u, &v)?;
         if let Some(at) = info.iter().position(|&failed| failed != 0) {
@@ -289,7 +289,7 @@ impl Packed {
     }
 
     fn empty(like: &Tensor, batches: Vec<i64>, batch: i64, rows: i64, columns: i64) -> Result<Self> {
-        let tensor = Tensor::empty(&[batch, columns, rows], like.dtype(), like)?;
+        let tensor = Tensor::uninitialized(&[batch, columns, rows], like.dtype(), like)?;
         Ok(Self { tensor, batch, rows, columns, batches })
     }
 

@@ -179,13 +179,14 @@ impl Tensor {
         run().of("to", &[self])
     }
 
-    /// A tensor in pinned memory of the host whose elements are not set (`torch.empty(pin_memory=True)`).
+    /// A tensor in pinned memory of the host whose elements are not set (`torch.empty(pin_memory=True)`), filled as
+    /// [`Self::empty`] is while deterministic algorithms are used.
     ///
     /// # Errors
     /// A size is negative, there is not enough memory to pin, or the runtime cannot start.
     pub fn empty_pinned(sizes: &[i64], dtype: DType) -> Result<Self> {
         shape::checked_numel(sizes)?;
-        pinned_strided(sizes, &contiguous_strides(sizes), dtype)
+        pinned_strided(sizes, &contiguous_strides(sizes), dtype)?.with_values()
     }
 
     /// The elements in pinned memory of the host; the tensor itself where it is in such (`pin_memory`). Devices copy from

@@ -38,7 +38,7 @@ impl Tensor {
         let whole = [start, end, step].iter().all(|number| number.default_dtype().category() <= Category::Integral);
         let dtype = dtype.unwrap_or(if whole { DType::I64 } else { DType::F32 });
         check_numeric(dtype, "arange_cuda")?;
-        let out = Self::empty(&[arange_length(start, end, step, dtype)?], dtype, device)?;
+        let out = Self::uninitialized(&[arange_length(start, end, step, dtype)?], dtype, device)?;
         let ty = accumulated(dtype);
         let numbers = [start, step].map(|number| scalar_bits(number, ty, 1)[0]);
         fill_by_index("arange", dtype as u64, &out, &numbers, |graph| {
@@ -69,7 +69,7 @@ impl Tensor {
         if steps < 0 {
             return Err(invalid("number of steps must be non-negative"));
         }
-        let out = Self::empty(&[steps], dtype, device)?;
+        let out = Self::uninitialized(&[steps], dtype, device)?;
         if steps <= 1 {
             out.fill_(start)?;
             return Ok(out);
@@ -110,7 +110,7 @@ impl Tensor {
     /// # Errors
     /// There is not enough memory.
     pub fn full_like(&self, value: impl Into<Scalar>) -> Result<Self> {
-        let made = self.empty_like()?;
+        let made = self.uninitialized_like()?;
         made.fill_(value)?;
         Ok(made)
     }
@@ -131,11 +131,17 @@ impl Tensor {
         self.full_like(1)
     }
 
-    /// Elements that are not set, with this tensor's sizes, dtype, device and layout (`torch.empty_like`).
+    /// Elements that are not set, with this tensor's sizes, dtype, device and layout (`torch.empty_like`), filled as
+    /// [`Self::empty`] is while deterministic algorithms are used.
     ///
     /// # Errors
     /// There is not enough memory.
     pub fn empty_like(&self) -> Result<Self> {
+        self.uninitialized_like()?.with_values()
+    }
+
+    /// As [`Self::empty_like`], for an operation that writes all elements.
+    pub(crate) fn uninitialized_like(&self) -> Result<Self> {
         empty_strided(self.sizes(), &preserved_strides(self), self.dtype(), self.device())
     }
 
@@ -161,7 +167,7 @@ impl Tensor {
             return Err(invalid(format!("{name}: input tensor must have at least 2 dimensions")));
         };
         refuse_float8("triu_tril_cuda_template", self.dtype())?;
-        let out = Self::empty(self.sizes(), self.dtype(), self)?;
+        let out = Self::uninitialized(self.sizes(), self.dtype(), self)?;
         let (ty, parts) = (self.dtype().part(), self.dtype().parts());
         let key = ProgramKey { operation: name, variant: self.dtype() as u64 };
         let program = launch::program(key, || {

@@ -31,7 +31,7 @@ impl Tensor {
             tensors.iter().copied().enumerate().filter(|(_, tensor)| tensor.sizes() != [0]).collect();
         let Some(&(_, shaped)) = joined.first() else {
             wrap_dim(dim, 1)?;
-            return Self::empty(&[0], dtype, first);
+            return Self::uninitialized(&[0], dtype, first);
         };
         let at = wrap_dim(dim, shaped.dim())?;
         let mut sizes = Dims::from_slice(shaped.sizes());
@@ -158,7 +158,7 @@ impl Tensor {
             turned.push(at);
         }
         turned.retain(|at| self.dim() > *at);
-        let out = self.empty_like()?;
+        let out = self.uninitialized_like()?;
         if self.numel() == 0 {
             return Ok(out);
         }
@@ -238,7 +238,7 @@ impl Tensor {
             single.extend([1, size]);
             double.extend([count, size]);
         }
-        let out = Self::empty(&target, self.dtype(), self)?;
+        let out = Self::uninitialized(&target, self.dtype(), self)?;
         if out.numel() > 0 {
             // Each dimension as a dimension of repetitions over one of its own places.
             out.view(&double)?.copy_(&self.as_repeated(&single, new)?.expand(&double)?)?;

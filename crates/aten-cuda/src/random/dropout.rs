@@ -25,7 +25,7 @@ impl Tensor {
         }
         if !self.is_cuda() {
             // On the host torch makes the factors as a tensor of their own.
-            let factors = self.empty_like()?;
+            let factors = self.uninitialized_like()?;
             factors.bernoulli_(1.0 - p, None)?.div_(1.0 - p)?;
             return self.mul(&factors);
         }
@@ -52,7 +52,7 @@ impl Tensor {
             let source = match Source::of(self, None, "native_dropout")? {
                 Source::Device(source) => source,
                 Source::Host(_) => {
-                    let mask = Self::empty(self.sizes(), DType::Bool, self)?;
+                    let mask = Self::uninitialized(self.sizes(), DType::Bool, self)?;
                     mask.bernoulli_(1.0 - p, None)?;
                     let output = self.mul(&mask)?;
                     output.mul_(1.0 / (1.0 - p))?;

@@ -5,7 +5,7 @@
 //!
 //! The functions stand in files by what they do: tensors from values (`make`), elements at the same place
 //! (`pointwise`), all elements along dimensions (`reduce`), joining, views, indices and order (`join`), products of
-//! matrices (`matrix`), random numbers (`random`). Those of `torch.nn.functional` are in [`functional`].
+//! matrices (`matrix`), random numbers (`random`), what is asked of all operations (`settings`). Those of `torch.nn.functional` are in [`functional`].
 //!
 //! ```
 //! # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/simulated.rs"));
@@ -36,6 +36,7 @@ mod matrix;
 mod pointwise;
 mod random;
 mod reduce;
+mod settings;
 
 pub use join::*;
 pub use make::*;
@@ -43,6 +44,7 @@ pub use matrix::*;
 pub use pointwise::*;
 pub use random::*;
 pub use reduce::*;
+pub use settings::*;
 
 pub use aten_cuda::OperationError;
 /// Files of tensors, as Python's `safetensors.torch` reads and writes them.
@@ -56,6 +58,11 @@ pub use aten_cuda::{
 /// `torch.utils`.
 pub mod utils {
     pub use aten_cuda::dlpack;
+
+    /// `torch.utils.deterministic`.
+    pub mod deterministic {
+        pub use aten_cuda::deterministic::{fill_uninitialized_memory, set_fill_uninitialized_memory};
+    }
 }
 
 /// A tensor of the memory that another library lends (`torch.from_dlpack`); see [`Tensor::from_dlpack`].

@@ -211,7 +211,7 @@ fn adder(dtype: DType) -> &'static str {
 }
 
 /// `struct Plan` of the source.
-fn plan(iteration: &Iteration) -> Result<Packed> {
+pub(super) fn plan(iteration: &Iteration) -> Result<Packed> {
     let rank = iteration.sizes.len();
     if rank > RANK {
         return Err(invalid(format!(
@@ -230,7 +230,7 @@ fn plan(iteration: &Iteration) -> Result<Packed> {
 }
 
 /// `struct Along` of the source.
-fn packed_along(along: &Along, step: i64, index: &Tensor, first: bool) -> Packed {
+pub(super) fn packed_along(along: &Along, step: i64, index: &Tensor, first: bool) -> Packed {
     let mut packed = Packed::default();
     packed.word(along.size);
     packed.word(step);

@@ -65,7 +65,7 @@ pub(crate) fn scan(running: Running, out: &Tensor, input: &Tensor) -> Result<boo
     let Ok(blocks) = i32::try_from(tiles * rows) else { return Ok(false) };
     let told = rows * (tiles + groups) * kernels.words;
     // What is told, and behind it the ticket.
-    let scratch = Tensor::empty(&[told + 1], DType::I64, input)?;
+    let scratch = Tensor::uninitialized(&[told + 1], DType::I64, input)?;
     if let Some(buffer) = scratch.storage().buffer() {
         buffer.fill(.., 0, None)?;
     }

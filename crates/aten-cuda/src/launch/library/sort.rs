@@ -102,7 +102,7 @@ pub(crate) fn long(rows: &Rows<'_>, values: &Tensor, places: &Tensor) -> Result<
     }
     let passes = i64::try_from(rows.elements.element_size()).unwrap_or(8);
     let key = if wide { DType::I64 } else { DType::I32 };
-    let scratch = |count: i64, dtype: DType| Tensor::empty(&[count], dtype, rows.elements);
+    let scratch = |count: i64, dtype: DType| Tensor::uninitialized(&[count], dtype, rows.elements);
     let starts = starts(rows, passes, kind, wide)?;
     let numel = rows.rows * rows.n;
     // One pass needs nothing between, two need one memory, more need two.

@@ -16,7 +16,8 @@ use crate::tensor::{Context, Operand, Tensor};
 
 impl Tensor {
     /// A copy with the elements of `source` written where `index` names their places along `dim` (`scatter`). Which of
-    /// several elements for one place is kept, nobody knows.
+    /// several elements for one place is kept, nobody knows on a device; it is the last one while [deterministic
+    /// algorithms](crate::deterministic) are used.
     ///
     /// # Errors
     /// The sizes or dtypes do not fit, or an index is negative or too large.
@@ -48,7 +49,8 @@ impl Tensor {
     }
 
     /// A copy with the elements of `source` added where `index` names their places along `dim` (`scatter_add`). Floats
-    /// are added in no particular order on a device.
+    /// are added in no particular order on a device, in that of the index while [deterministic
+    /// algorithms](crate::deterministic) are used.
     ///
     /// # Errors
     /// As for [`Self::scatter`].

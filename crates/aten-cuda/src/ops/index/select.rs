@@ -21,7 +21,7 @@ impl Tensor {
             let rank = i64::try_from(self.dim()).unwrap_or(0);
             let (numel, sizes) = (self.numel(), self.sizes());
             // Each dimension's numbers lie together, as torch has it.
-            let rows = |total: i64| Self::empty(&[rank, total], DType::I64, self);
+            let rows = |total: i64| Self::uninitialized(&[rank, total], DType::I64, self);
             if numel == 0 {
                 return rows(0)?.t();
             }
@@ -57,7 +57,7 @@ impl Tensor {
             common_device([self, mask])?;
             let sizes = shape::broadcast(self.sizes(), mask.sizes())?;
             let (elements, mask) = (self.expand(&sizes)?.contiguous()?, mask.expand(&sizes)?.contiguous()?);
-            let empty = |total: i64| Self::empty(&[total], self.dtype(), self);
+            let empty = |total: i64| Self::uninitialized(&[total], self.dtype(), self);
             if mask.numel() == 0 {
                 return empty(0);
             }
@@ -138,7 +138,7 @@ pub(crate) fn nonzero_flat(mask: &Tensor) -> Result<(Tensor, Option<Kept<'_>>)> 
     }
     let kept = Kept::count(mask)?;
     let total = kept.total()?;
-    let out = Tensor::empty(&[total], DType::I64, mask)?;
+    let out = Tensor::uninitialized(&[total], DType::I64, mask)?;
     if total > 0 {
         kept.coordinates(&out, mask.sizes(), total)?;
     }

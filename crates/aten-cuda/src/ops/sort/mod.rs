@@ -112,8 +112,14 @@ fn sorted(tensor: &Tensor, dim: usize, order: Order, keep: Option<i64>) -> Resul
     run().of(if keep.is_some() { "topk" } else { "sort" }, &[tensor])
 }
 
+/// Sorts contiguous rows, which have elements, on a device: the values, and the places that they had in their rows.
+pub(crate) fn sorted_rows(rows: &Tensor) -> Result<(Tensor, Tensor)> {
+    let n = rows.sizes().last().copied().unwrap_or(1);
+    on_device(rows, n, Order { descending: false, nan_greatest: false }, n, rows.sizes())
+}
+
 fn on_device(rows: &Tensor, n: i64, order: Order, keep: i64, sizes: &[i64]) -> Result<(Tensor, Tensor)> {
-    let empty = |sizes: &[i64], dtype: DType| Tensor::empty(sizes, dtype, rows);
+    let empty = |sizes: &[i64], dtype: DType| Tensor::uninitialized(sizes, dtype, rows);
     if rows.numel() == 0 || keep == 0 {
         return Ok((empty(sizes, rows.dtype())?, empty(sizes, DType::I64)?));
     }

@@ -19,8 +19,12 @@ impl Tensor {
             refuse_float8("unique", self.dtype())?;
             let n = self.numel();
             if n == 0 {
-                let empty = |dtype| Self::empty(&[0], dtype, self);
-                return Ok((empty(self.dtype())?, Self::empty(self.sizes(), DType::I64, self)?, empty(DType::I64)?));
+                let empty = |dtype| Self::uninitialized(&[0], dtype, self);
+                return Ok((
+                    empty(self.dtype())?,
+                    Self::uninitialized(self.sizes(), DType::I64, self)?,
+                    empty(DType::I64)?,
+                ));
             }
             let (values, places) = self.flatten()?.sort(0, false)?;
             // A value begins where an element differs from the one before it.
@@ -33,7 +37,7 @@ impl Tensor {
                 )?)?)?;
             }
             let (starts, kept) = nonzero_flat(&begins)?;
-            let inverse = Self::empty(&[n], DType::I64, self)?;
+            let inverse = Self::uninitialized(&[n], DType::I64, self)?;
             match &kept {
                 Some(kept) => kept.groups(&inverse, &places)?,
                 None => groups_on_host(&inverse, &begins, &places)?,
