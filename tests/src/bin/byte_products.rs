@@ -6,6 +6,8 @@
 //! with the number of comparisons and the largest error, and how long large products take; the exit code is 1 where an
 //! error is too large.
 
+#![expect(clippy::wildcard_enum_match_arm, reason = "results have a few of the dtypes")]
+
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -132,8 +134,9 @@ fn half_unit(dtype: DType) -> f64 {
 }
 
 fn floats(name: &str) -> Result<bool> {
-    // Parts of the sum of magnitudes: fourteen bits of tensor cores, and `f32`.
-    let allowed = if name == "own" { 2_f64.powi(-20) } else { 2_f64.powi(-12) };
+    // Parts of the sum of magnitudes. Tensor cores keep some fourteen bits of each product beside the largest one: on an
+    // H200 PyTorch's own results are off by up to 2^-10.6.
+    let allowed = if name == "own" { 2_f64.powi(-20) } else { 2_f64.powi(-10) };
     let pairs = [(FORMATS[0], FORMATS[0]), (FORMATS[0], FORMATS[1]), (FORMATS[1], FORMATS[0])];
     let mut is_good = true;
     for dtype in [DType::F32, DType::BF16, DType::F16, DType::F8E4M3FN, DType::F8E5M2] {

@@ -24,7 +24,7 @@ use cudaDataType_t as Type;
 use super::algorithms::{Algorithm, Described, chosen};
 use super::descriptors::{Descriptor, Kind};
 use super::gemm::{arithmetic, scalar};
-use super::product::{Activation, Arithmetic, Bias, Factor, Product, Scale, is_transposed};
+use super::product::{Activation, Arithmetic, Bias, Factor, Product, Scalar, Scale, is_transposed};
 use super::queue::{check_op, stride_bytes};
 use super::{ALLOC_FAILED, Answer, EXECUTION_FAILED, INVALID_VALUE, NOT_INITIALIZED, NOT_SUPPORTED, word};
 use crate::call::Call;
@@ -324,8 +324,14 @@ pub(super) fn matmul(
     if mode.0 > 1 {
         return Err(call.not_simulated("a vector of factors"));
     }
+    // What is added may lie where the result goes only if both are described alike.
+    let alike = (product.c.ty, product.c.leading) == (product.d.ty, product.d.leading);
+    if c.address() == d.address() && !alike {
+        return Err(INVALID_VALUE);
+    }
     let (alpha, beta) = (scalar(alpha, scale_type, mode)?, scalar(beta, scale_type, mode)?);
-    check_addresses(&product, [a, b, c, d].map(Ptr::address))?;
+    let reads_c = beta != Scalar::Known([0.0, 0.0]);
+    check_addresses(&product, [a, b, c, d].map(Ptr::address), reads_c)?;
     let product = Product {
         a: Factor { matrix: at(product.a.matrix, a.address()), ..product.a },
         b: Factor { matrix: at(product.b.matrix, b.address()), ..product.b },
@@ -340,9 +346,9 @@ pub(super) fn matmul(
     call.queue_on(context, stream.address(), product)
 }
 
-/// Refuses addresses that there is no algorithm for.
-fn check_addresses(product: &Product, [a, b, c, d]: [u64; 4]) -> Answer {
-    if a == 0 || b == 0 || c == 0 || d == 0 {
+/// Refuses addresses that there is no algorithm for. What is added needs none where its factor is zero.
+fn check_addresses(product: &Product, [a, b, c, d]: [u64; 4], reads_c: bool) -> Answer {
+    if a == 0 || b == 0 || d == 0 || (c == 0 && reads_c) {
         return Err(INVALID_VALUE);
     }
     if product.bias.is_some_and(|bias| bias.address == 0) {

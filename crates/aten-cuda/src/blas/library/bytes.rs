@@ -124,11 +124,13 @@ pub(in crate::blas) fn run(runtime: &Runtime, blas: &Blas, handle: &Handle, prod
         let (alpha, beta) = factors(product.scales.is_some());
         let [a, b] = [product.b, product.a].map(|tensor| place::<c_void>(tensor).cast_const());
         let out = place::<c_void>(product.out);
+        // What is added has the result's place only where it has its dtype; it is not read, since its factor is zero.
+        let added = if product.out.dtype().is_float8() { ptr::null() } else { out.cast_const() };
         let [layout_a, layout_b, layout_c, layout_d] = plan.layouts();
         let memory = ptr::with_exposed_provenance_mut(usize::try_from(workspace.address).unwrap_or(0));
         let stream = ptr::with_exposed_provenance_mut(stream.handle);
-        // SAFETY: the plan was made for matrices of these sizes, which outlive the call; what is added is not read, since
-        // its factor is zero; and the workspace is kept until the work is queued.
+        // SAFETY: the plan was made for matrices of these sizes, which outlive the call; what is added is not read; and the
+        // workspace is kept until the work is queued.
         let queued = unsafe {
             library.cublasLtMatmul(
                 lt,
@@ -139,7 +141,7 @@ pub(in crate::blas) fn run(runtime: &Runtime, blas: &Blas, handle: &Handle, prod
                 b,
                 layout_b,
                 ptr::from_ref(&beta).cast(),
-                out.cast_const(),
+                added,
                 layout_c,
                 out,
                 layout_d,
