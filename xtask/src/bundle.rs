@@ -18,6 +18,7 @@ const PROGRAMS: &[&str] = &[
     "attention",
     "conformance",
     "cuda_kernels",
+    "linalg_and_fft",
     "product_kernels",
     "demo",
     "03_failures",
