@@ -96,7 +96,7 @@ impl<'a> Operand<'a> {
         }
         let is_repeated = matrices.batches > 1 && matrices.batch_stride == 0;
         let source = if is_repeated { matrices.tensor.narrow(0, 0, 1)? } else { matrices.tensor.clone() };
-        let copy = source.contiguous()?;
+        let copy = source.packed()?;
         let batch_stride = if is_repeated { 0 } else { matrices.rows * matrices.columns };
         let ld = matrices.columns.max(1);
         Ok(Self { tensor: Given::Copy(copy), transpose: Transpose::No, ld, batch_stride })

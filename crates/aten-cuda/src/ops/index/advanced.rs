@@ -105,8 +105,8 @@ impl Tensor {
         }
         shape::checked_numel(&sizes)?;
         let along = Along { size: i64::MAX, stride: 1, wraps: false, operation };
-        let view = Self::view_of(self.storage().clone(), self.dtype(), sizes.clone(), strides, self.storage_offset());
-        let places = Self::view_of(places.storage().clone(), DType::I64, sizes, place_strides, 0);
+        let view = self.with_layout(sizes.clone(), strides, self.storage_offset());
+        let places = places.with_layout(sizes, place_strides, 0);
         Ok(Combined { places, view, along })
     }
 

@@ -19,7 +19,7 @@ use crate::base::dtype::{Category, DType};
 use crate::base::error::{Result, TensorError, invalid};
 use crate::base::shape::{contiguous_strides, wrap_dim};
 use crate::launch::library::scan::{self as library, Running};
-use crate::tensor::{Context, Tensor, empty_strided, is_host};
+use crate::tensor::{Context, Signs, Tensor, empty_strided, is_host};
 
 static CUMSUM: Operation = Operation {
     name: "cumsum",
@@ -158,7 +158,7 @@ fn run(operation: &'static Operation, input: &Tensor, dim: i64, computed: DType,
             turned.finish(outputs, at)
         }
         Plan::Shared(running) => {
-            let (input, turned) = (turn(input, at)?.to_dtype(computed)?.contiguous()?, Turned::of(outputs, at)?);
+            let (input, turned) = (turn(input, at)?.to_dtype(computed)?.packed()?, Turned::of(outputs, at)?);
             if !library::scan(running, &turned.made[0], &input).of(operation.name, &[&input])? {
                 rows(operation, &input, -1, computed, &[&turned.made[0]])?;
             }
@@ -213,7 +213,7 @@ impl Turned {
         let made = outputs.iter().map(|output| {
             let view = turn(output, at)?;
             let strides = contiguous_strides(view.sizes());
-            if view.is_contiguous() {
+            if view.is_contiguous() && view.signs() == Signs::PLAIN {
                 Ok(view)
             } else {
                 empty_strided(view.sizes(), &strides, view.dtype(), view.device())
