@@ -146,7 +146,8 @@ fn room(tensor: &Tensor) -> (i64, i64) {
 
 /// A tensor over other memory that lies as `tensor` does.
 fn over(memory: &Tensor, tensor: &Tensor, offset: i64) -> Result<Tensor> {
-    Tensor::from_storage(memory.storage().clone(), tensor.dtype(), tensor.sizes(), tensor.strides(), offset)
+    let (storage, dtype) = (memory.storage().clone(), tensor.dtype());
+    Ok(Tensor::from_storage(storage, dtype, tensor.sizes(), tensor.strides(), offset)?.with_signs(tensor.signs()))
 }
 
 /// A tensor that lies as another does, with nothing in it.
@@ -190,7 +191,7 @@ pub(super) fn problem(product: &Product<'_>, gemm: &Gemm<'_>) -> Option<Problem>
     Some(Problem {
         kind,
         elements: [element; 3],
-        transposed: [&gemm.a, &gemm.b].map(|operand| operand.transpose == Transpose::Yes),
+        transposed: [&gemm.a, &gemm.b].map(|operand| operand.transpose != Transpose::No),
         sizes: [gemm.m, gemm.n, gemm.k].map(unsigned),
         batches: unsigned(gemm.batches),
         leading: [gemm.lda, gemm.ldb, gemm.ldc].map(unsigned),
@@ -233,6 +234,8 @@ fn variant(product: &Product<'_>, gemm: &Gemm<'_>) -> u32 {
         (u32::from(gemm.dtype == DType::F16 && settings::allow_fp16_accumulation()), 1),
         (distance(gemm.a.batch_stride, gemm.m, gemm.k), 2),
         (distance(gemm.b.batch_stride, gemm.k, gemm.n), 2),
+        (u32::from(gemm.a.transpose == Transpose::Conjugated), 1),
+        (u32::from(gemm.b.transpose == Transpose::Conjugated), 1),
     ];
     let (bits, _) = parts.into_iter().fold((0, 0), |(bits, at), (part, width)| (bits | part << at, at + width));
     bits

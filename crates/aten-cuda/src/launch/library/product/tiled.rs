@@ -95,8 +95,10 @@ pub(super) fn run(problem: &Problem<'_>) -> Result<()> {
     // The kernel is told which operands are conjugates.
     let operands = [Some(problem.a), Some(problem.b), problem.c];
     let is_conj = |operand: &Option<&Tensor>| operand.is_some_and(Tensor::is_conj);
-    let conjugated = operands.iter().enumerate().fold(0, |bits, (at, operand)| bits | u32::from(is_conj(operand)) << at);
-    let stored = operands.map(|operand| operand.map(|tensor| if is_conj(&operand) { tensor.conj() } else { tensor.clone() }));
+    let conjugated =
+        operands.iter().enumerate().fold(0, |bits, (at, operand)| bits | u32::from(is_conj(operand)) << at);
+    let stored =
+        operands.map(|operand| operand.map(|tensor| if is_conj(&operand) { tensor.conj() } else { tensor.clone() }));
     let mut arguments = Vec::with_capacity(6);
     arguments.push(whole(out)?);
     for tensor in &stored {
