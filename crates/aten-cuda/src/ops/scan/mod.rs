@@ -14,7 +14,7 @@ use smallvec::SmallVec;
 use super::reduce::exponentials::{LOG_SUM_EXP, LOG_SUM_EXP_SO_FAR};
 use super::reduce::extremes::with_place;
 use super::reduce::sums::{PROD, SUM};
-use super::reduce::{Call, Operation, Recipe, Start, as_computed, as_they_are, check_output, launch, widened};
+use super::reduce::{Call, Operation, Recipe, Start, as_computed, as_they_are, check_output, launch, reduce, widened};
 use crate::base::dtype::{Category, DType};
 use crate::base::error::{Result, TensorError, invalid};
 use crate::base::shape::{contiguous_strides, wrap_dim};
@@ -112,6 +112,23 @@ fn last_extreme(graph: &mut Graph, as_good: Compare, a: &[Value], b: &[Value]) -
         wins
     };
     vec![graph.select(wins, b[0], a[0]), graph.select(wins, b[1], a[1])]
+}
+
+impl Operation {
+    /// The results of a row of [`reductions`](crate::reductions) for each row of elements along a dimension, or of
+    /// [`scans`](crate::scans) for each element, with ones for the numbers that it takes.
+    ///
+    /// # Errors
+    /// There is no such dimension, the operation is not there for the dtype, there is not enough memory, or the device
+    /// failed.
+    pub fn apply(&'static self, input: &Tensor, dim: i64) -> Result<Vec<Tensor>> {
+        let is_scan = table().any(|row| std::ptr::eq(row, self));
+        if is_scan {
+            return Ok(scan(self, input, dim, None)?.into_vec());
+        }
+        let numbers = vec![1.into(); self.recipe_for(input.dtype()).numbers];
+        Ok(reduce(&Call::new(self, input, dim, false).with(&numbers))?.into_vec())
+    }
 }
 
 /// The results as new tensors.
