@@ -4,7 +4,7 @@
 //! arguments with defaults, the functions take `impl Into<Option<…>>`, so that `None` and a plain value both work.
 //!
 //! The functions stand in files by what they do: tensors from values (`make`), elements at the same place
-//! (`pointwise`), all elements along dimensions (`reduce`), joining, views, indices and order (`join`), products of
+//! (`pointwise`), conjugates (`conjugate`), all elements along dimensions (`reduce`), joining, views, indices and order (`join`), products of
 //! matrices (`matrix`), random numbers (`random`). Those of `torch.nn.functional` are in [`functional`].
 //!
 //! ```
@@ -20,6 +20,7 @@
 
 #![expect(non_upper_case_globals, reason = "the names are torch's")]
 
+mod conjugate;
 /// Fourier transforms (`torch.fft`).
 pub mod fft {
     pub use aten_cuda::fft::{Norm, fft, ifft, irfft, rfft};
@@ -37,6 +38,7 @@ mod pointwise;
 mod random;
 mod reduce;
 
+pub use conjugate::*;
 pub use join::*;
 pub use make::*;
 pub use matrix::*;
