@@ -18,6 +18,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("cuda-sim", &["cuda-sys", "ptx-sim"]),
     ("libcuda-sim", &["cuda-sim", "cuda-sys"]),
     ("libnvml-sim", &["cuda-sim", "cuda-sys"]),
+    ("libnvtx-sim", &[]),
     ("libcublas-sim", &["cuda-sim", "cuda-sys"]),
     ("testkit", &["c10-core", "cuda-sim", "cuda-sys"]),
     ("conformance", &["cuda-sim", "cuda-sys"]),

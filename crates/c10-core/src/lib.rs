@@ -73,6 +73,7 @@ pub use api::library::{LibraryFunction, LibrarySource, LibraryStream};
 pub use api::mem_pool::{MemPool, MemPoolGuard, MemPoolOptions, MemPools};
 pub use api::memory::Memory;
 pub use api::nvml::Telemetry;
+pub use api::nvtx;
 pub use api::pinned::{PinnedBuffer, PinnedCursor, PinnedMemory};
 pub use api::pointer::PtrArg;
 pub use api::properties::{DeviceProperties, Devices};

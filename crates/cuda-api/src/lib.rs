@@ -31,7 +31,8 @@
 //! The modules are those of torch, one for each page of its documentation: [`mod@device`], [`streams`], [`memory`],
 //! [`graphs`], [`green_contexts`]. Beside them [`buffers`] has untyped memory, and [`kernels`] what launches code. As in
 //! torch, what they have is at the root, too. The types are `c10-core`'s own. Names of `torch` itself, tensors above all,
-//! are in [`torch`], and those of `torch.cuda.tunable`, as there, in a module of that name alone ([`tunable`]).
+//! are in [`torch`], and those of `torch.cuda.tunable` and `torch.cuda.nvtx`, as there, in modules of those names alone
+//! ([`tunable`], [`nvtx`]).
 //!
 //! # Invariants
 //! No unsafe code and no state: everything is kept by [`Runtime::current`], which is the process-wide runtime unless
@@ -47,6 +48,7 @@ pub mod graphs;
 pub mod green_contexts;
 pub mod kernels;
 pub mod memory;
+pub mod nvtx;
 mod old;
 mod pointer;
 mod pools;

@@ -45,6 +45,7 @@ pub mod cufft;
 pub mod cusolver;
 pub mod driver;
 pub mod nvml;
+pub mod nvtx;
 
 pub use cublas::{Cublas, CublasError, cublasStatus_t};
 pub use cublaslt::CublasLt;

@@ -212,7 +212,7 @@ fn is_stub_path(path: &Path) -> bool {
 }
 
 /// The loader's own text is the source of libloading's error, not its `Display`.
-fn text_of(error: &libloading::Error) -> String {
+pub(crate) fn text_of(error: &libloading::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(inner) = source {

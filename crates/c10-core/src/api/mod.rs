@@ -18,6 +18,7 @@ pub(crate) mod library;
 pub(crate) mod mem_pool;
 pub(crate) mod memory;
 pub(crate) mod nvml;
+pub mod nvtx;
 pub(crate) mod out_of_memory;
 pub(crate) mod pinned;
 pub(crate) mod pointer;

@@ -21,6 +21,7 @@ mod ipc;
 mod memory;
 mod module;
 mod nvml;
+pub(crate) mod nvtx;
 mod pinned;
 mod pointer;
 mod source;

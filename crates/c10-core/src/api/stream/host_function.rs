@@ -43,6 +43,20 @@ impl Stream {
     }
 }
 
+impl Stream {
+    /// Queues a call of a function on the host; while the stream captures, records it for each replay.
+    pub(crate) fn queue_on_host(&self, function: impl Fn() + Send + Sync + 'static) -> Result<()> {
+        let ready = self.ready()?;
+        let Some(capture) = ready.captures.of(&ready.api, self.reference())? else {
+            return ready.api.call_on_host(self.reference(), Box::new(function));
+        };
+        let function = Arc::new(Repeated::new(function));
+        ready.api.capture_call_on_host(self.reference(), &function)?;
+        ready.captures.keep(capture.id, KeptId::of(&function), || function);
+        Ok(())
+    }
+}
+
 impl CaptureScope<'_> {
     /// Records a call of a function on the host. The graph keeps the function and calls it at each replay; otherwise as
     /// [`Stream::launch_host_func`].
@@ -51,12 +65,10 @@ impl CaptureScope<'_> {
     /// The driver's error.
     #[doc(alias = "cuLaunchHostFunc")]
     pub fn launch_host_func(&self, function: impl Fn() + Send + Sync + 'static) -> Result<()> {
-        let (ready, stream) = (self.stream.ready()?, self.stream.reference());
-        let capture =
-            ready.captures.of(&ready.api, stream)?.ok_or(Error::Graph(crate::base::error::GraphError::NotCapturing))?;
-        let function = Arc::new(Repeated::new(function));
-        ready.api.capture_call_on_host(stream, &function)?;
-        ready.captures.keep(capture.id, KeptId::of(&function), || function);
-        Ok(())
+        let ready = self.stream.ready()?;
+        if ready.captures.of(&ready.api, self.stream.reference())?.is_none() {
+            return Err(Error::Graph(crate::base::error::GraphError::NotCapturing));
+        }
+        self.stream.queue_on_host(function)
     }
 }
