@@ -1,14 +1,16 @@
-//! Factorisations of matrices and Fourier transforms by the GPU's libraries, against the host in `f64`: `linalg_and_fft`.
+//! Factorisations of matrices, Fourier transforms and complex products by the GPU's libraries, against the host in `f64`:
+//! `linalg_and_fft`. Products are also computed by the crate's kernels.
 //!
 //! Factors are multiplied again, orthonormal columns are multiplied with themselves, and what is unique is compared with the
 //! host's loops. Prints a line for each question and dtype with the number of problems and the largest error; the exit code
-//! is 1 where one is beyond its bound, 0 where a library is not installed. An error is counted in units of the dtype's precision beside the largest number,
-//! times the number of rounded steps that one number takes: the longer side of a matrix, or the logarithm of a signal.
+//! is 1 where one is beyond its bound, 0 where a library is not installed. An error is counted in units of the dtype's
+//! precision beside the largest number, times the number of rounded steps that one number takes: the longer side of a
+//! matrix, or the logarithm of a signal.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 
-use aten_cuda::{Complex64, DType, Error, LinalgError, Result, Tensor, fft, linalg};
+use aten_cuda::{Complex64, DType, Error, LinalgError, Result, Tensor, blas, fft, linalg};
 
 /// Sizes of matrices with the batch in front: single numbers, odd sizes, such that fill tiles and such that do not.
 const SIZES: [&[i64]; 7] = [&[1, 1], &[5, 5], &[33, 20], &[20, 33], &[3, 2, 17, 17], &[2, 64, 96], &[130, 130]];
@@ -85,8 +87,47 @@ fn all() -> Result<bool> {
             check_fft(&mut seen, length, dtype)?;
         }
     }
+    for dtype in [DType::C64, DType::C128] {
+        check_products(&mut seen, ["mm by the library", "bmm by the library"], dtype)?;
+    }
+    blas::set_libraries(None, None);
+    for dtype in [DType::C64, DType::C128] {
+        check_products(&mut seen, ["mm by own kernels", "bmm by own kernels"], dtype)?;
+    }
     let is_good = seen.told();
     Ok(refusals()? && is_good)
+}
+
+/// Products of complex numbers, by rows and by columns, of which each operand is a conjugate or not.
+fn check_products(seen: &mut Seen, questions: [&'static str; 2], dtype: DType) -> Result<()> {
+    let (alpha, beta) = (Complex64::new(0.5, -1.0), Complex64::new(2.0, 0.25));
+    for bits in 0..32 {
+        let is_set = |bit: u32| bits >> bit & 1 == 1;
+        let factor = |rows: i64, columns: i64, first: u32| -> Result<Tensor> {
+            let made = if is_set(first) {
+                random(&[3, columns, rows], dtype)?.transpose(1, 2)?
+            } else {
+                random(&[3, rows, columns], dtype)?
+            };
+            Ok(if is_set(first + 1) { made.conj() } else { made })
+        };
+        let (a, b, c) = (factor(65, 70, 0)?, factor(70, 33, 2)?, random(&[65, 33], dtype)?);
+        let c = if is_set(4) { c.conj() } else { c };
+        let there = |tensor: &Tensor| -> Result<Tensor> {
+            // The copy lies as the tensor does.
+            let plain = if tensor.is_conj() { tensor.conj() } else { tensor.clone() };
+            Ok(if tensor.is_conj() { plain.cuda(None)?.conj() } else { plain.cuda(None)? })
+        };
+        let (there_a, there_b, there_c) = (there(&a)?, there(&b)?, there(&c)?);
+        let (wide_a, wide_b, wide_c) = (wide(&a)?, wide(&b)?, wide(&c)?);
+        let found = wide(&there_c.addmm(&there_a.select(0, 1)?, &there_b.select(0, 2)?, beta, alpha)?)?;
+        let wanted = wide_c.addmm(&wide_a.select(0, 1)?, &wide_b.select(0, 2)?, beta, alpha)?;
+        seen.note(questions[0], dtype, &found.sub(&wanted)?, size_of(&wanted)?, 70.0)?;
+        let found = wide(&there_c.baddbmm(&there_a, &there_b, beta, alpha)?)?;
+        let wanted = wide_c.baddbmm(&wide_a, &wide_b, beta, alpha)?;
+        seen.note(questions[1], dtype, &found.sub(&wanted)?, size_of(&wanted)?, 70.0)?;
+    }
+    Ok(())
 }
 
 /// Random numbers of the dtype on the host.
@@ -106,10 +147,6 @@ fn size_of(tensor: &Tensor) -> Result<f64> {
     Ok(sizes.fold(0.0_f64, |most, size| if size.is_nan() { f64::INFINITY } else { most.max(size) }))
 }
 
-fn adjoint(tensor: &Tensor) -> Result<Tensor> {
-    tensor.transpose(-2, -1)?.conj_physical()
-}
-
 /// How many rounded steps a number of a matrix takes.
 fn steps_of(tensor: &Tensor) -> f64 {
     let longer = tensor.sizes().iter().rev().take(2).copied().max().unwrap_or(1);
@@ -127,18 +164,18 @@ fn unit_like(tensor: &Tensor) -> Result<Tensor> {
 
 /// Whether columns are orthonormal.
 fn check_orthonormal(seen: &mut Seen, question: &'static str, q: &Tensor, dtype: DType) -> Result<()> {
-    let off = adjoint(q)?.matmul(q)?.sub(&unit_like(q)?)?;
+    let off = q.mh()?.matmul(q)?.sub(&unit_like(q)?)?;
     seen.note(question, dtype, &off, 1.0, steps_of(q))
 }
 
 fn check_cholesky(seen: &mut Seen, sizes: &[i64], dtype: DType) -> Result<()> {
     let a = random(sizes, dtype)?;
     let n = a.size(-1)?;
-    let positive = a.matmul(&adjoint(&a)?)?.add(&unit_like(&a)?.mul(n)?)?;
+    let positive = a.matmul(&a.mh()?)?.add(&unit_like(&a)?.mul(n)?)?;
     for upper in [false, true] {
         let found = wide(&linalg::cholesky(&positive.cuda(None)?, upper)?)?;
         let (exact, wanted) = (wide(&positive)?, linalg::cholesky(&wide(&positive)?, upper)?);
-        let product = if upper { adjoint(&found)?.matmul(&found)? } else { found.matmul(&adjoint(&found)?)? };
+        let product = if upper { found.mh()?.matmul(&found)? } else { found.matmul(&found.mh()?)? };
         seen.note("cholesky: product", dtype, &product.sub(&exact)?, size_of(&exact)?, steps_of(&a))?;
         seen.note("cholesky: factor", dtype, &found.sub(&wanted)?, size_of(&wanted)?, steps_of(&a))?;
     }
@@ -198,7 +235,7 @@ fn check_svd(seen: &mut Seen, sizes: &[i64], dtype: DType) -> Result<()> {
         seen.note("svd: product", dtype, &product.sub(&exact)?, largest, steps_of(&a))?;
         seen.note("svd: values", dtype, &values.sub(&wanted)?, largest, steps_of(&a))?;
         check_orthonormal(seen, "svd: orthonormal U", &u, dtype)?;
-        check_orthonormal(seen, "svd: orthonormal V", &adjoint(&v)?, dtype)?;
+        check_orthonormal(seen, "svd: orthonormal V", &v.mh()?, dtype)?;
     }
     Ok(())
 }

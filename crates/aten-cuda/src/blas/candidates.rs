@@ -17,7 +17,6 @@ use crate::base::dtype::DType;
 use crate::base::error::Result;
 use crate::base::shape::{Dims, contiguous_strides};
 use crate::base::tune_error::TuneError;
-use crate::blas::Activation;
 use crate::launch::own_products::Solution;
 use crate::random::Generator;
 use crate::tensor::{Tensor, empty_strided};
@@ -206,11 +205,6 @@ fn variant(product: &Product<'_>, gemm: &Gemm<'_>) -> u32 {
     let lack = |tensor: &Tensor| {
         ALIGNMENT.trailing_zeros() - tensor.data_ptr().trailing_zeros().min(ALIGNMENT.trailing_zeros())
     };
-    let activation = match product.activation {
-        Activation::None => 0,
-        Activation::Relu => 1,
-        Activation::Gelu => 2,
-    };
     let reduction = match gemm.dtype {
         DType::F16 => Some(settings::fp16_reduction()),
         DType::BF16 => Some(settings::bf16_reduction()),
@@ -227,7 +221,7 @@ fn variant(product: &Product<'_>, gemm: &Gemm<'_>) -> u32 {
         (lack(gemm.b.tensor()), 3),
         (lack(gemm.out), 3),
         (u32::from(product.c.is_some()), 1),
-        (activation, 2),
+        (product.activation.code(), 2),
         (u32::from(product.bias.is_some() && gemm.batches != 1), 1),
         (u32::from(reduction.is_some_and(|reduction| !reduction.is_reduced)), 1),
         (u32::from(reduction.is_some_and(|reduction| !reduction.may_split)), 1),

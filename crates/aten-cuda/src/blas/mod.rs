@@ -32,8 +32,8 @@ use std::sync::{Mutex, PoisonError};
 use c10_core::{DeviceArg, Runtime};
 use cuda_sys::{Cublas, CublasLt};
 
+pub use crate::launch::own_products::Activation;
 pub use einsum::einsum;
-pub use linear::Activation;
 pub use settings::{
     BlasBackend, Float32MatmulPrecision, Fp32Precision, ReducedPrecision, allow_fp16_accumulation, allow_tf32,
     bf16_reduction, float32_matmul_precision, fp16_reduction, fp32_precision, matmul_fp32_precision,

@@ -230,13 +230,8 @@ impl<'a> Product<'a> {
             allow_tf32: settings::uses_tf32(),
             ..Problem::new(&out, &a, &b, c.as_ref(), self.alpha, self.beta)
         };
-        let activation = match self.activation {
-            Activation::None => own_products::Activation::None,
-            Activation::Relu => own_products::Activation::Relu,
-            Activation::Gelu => own_products::Activation::Gelu,
-        };
         let bias = self.bias.map(|bias| bias.expand(&[out.sizes()[2]])).transpose()?;
-        f(&Problem { bias: bias.as_ref(), activation, ..plain }, &plain)
+        f(&Problem { bias: bias.as_ref(), activation: self.activation, ..plain }, &plain)
     }
 
     fn on_host(&self, out: &Tensor) -> Result<()> {
