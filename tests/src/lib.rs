@@ -9,7 +9,8 @@ pub mod attention;
 pub mod common;
 #[forbid(unsafe_code)]
 pub mod conformance;
-
+#[forbid(unsafe_code)]
+pub mod determinism;
 #[forbid(unsafe_code)]
 pub mod every;
 #[forbid(unsafe_code)]

@@ -2,8 +2,11 @@
 //! answers where there is one; running out of memory says what PyTorch says.
 
 use std::path::PathBuf;
+use std::process::Command;
 
-use c10_core::{DeviceIndex, Error, OutOfMemory, ProcessMemory, Runtime, TelemetryError};
+use c10_core::{
+    DeviceIndex, DeviceReadings, Error, NoReading, OutOfMemory, ProcessMemory, Reading, Runtime, TelemetryError,
+};
 
 const DEVICE: DeviceIndex = DeviceIndex(0);
 const MIB: u64 = 1 << 20;
@@ -66,6 +69,55 @@ fn look() {
     drop(buffer);
 }
 
+/// A row of figures that do not move, as `nvidia-smi` prints them and as they are read here.
+type Row<'a> = (&'a str, fn(&DeviceReadings) -> String);
+
+/// Figures beside those of `nvidia-smi`.
+const BESIDE: [Row<'static>; 12] = [
+    ("name", |readings| readings.name.clone().unwrap_or_default()),
+    ("uuid", |readings| readings.uuid.clone().unwrap_or_default()),
+    ("memory.total", |readings| readings.memory.map_or_else(text, |memory| (memory.total >> 20).to_string())),
+    ("power.limit", |readings| {
+        readings.power.limit.map_or_else(text, |limit| format!("{}.{:02}", limit / 1000, limit % 1000 / 10))
+    }),
+    ("clocks.max.sm", |readings| readings.clocks.sm.map_or_else(text, |clock| clock.max.to_string())),
+    ("clocks.max.memory", |readings| readings.clocks.memory.map_or_else(text, |clock| clock.max.to_string())),
+    ("ecc.mode.current", |readings| readings.ecc.map_or_else(text, |_| "Enabled".to_owned())),
+    ("ecc.errors.uncorrected.aggregate.total", |readings| {
+        readings.ecc.and_then(|ecc| ecc.uncorrected_ever).map_or_else(text, |count| count.to_string())
+    }),
+    ("pcie.link.gen.max", |readings| readings.pcie.generation.map_or_else(text, |link| link.max.to_string())),
+    ("pcie.link.width.current", |readings| readings.pcie.lanes.map_or_else(text, |link| link.now.to_string())),
+    ("mig.mode.current", |readings| on(readings.mig)),
+    ("persistence_mode", |readings| on(readings.persistence)),
+];
+
+fn on(reading: Reading<bool>) -> String {
+    reading.map_or_else(text, |is_on| if is_on { "Enabled" } else { "Disabled" }.to_owned())
+}
+
+fn text(reason: NoReading) -> String {
+    if reason == NoReading::NotSupported { "[N/A]".to_owned() } else { reason.to_string() }
+}
+
+/// Reads a device and asks `nvidia-smi` for the same.
+#[expect(clippy::print_stdout, reason = "what a test on a GPU found is looked at")]
+fn beside_nvidia_smi(runtime: &Runtime) {
+    let names: Vec<&str> = BESIDE.iter().map(|(name, _)| *name).collect();
+    let readings = runtime.telemetry().readings(DEVICE).expect("NVML answers for a device that CUDA has");
+    println!("{readings:?}");
+    println!("{:?}", runtime.telemetry().pcie_throughput(DEVICE));
+    let query = format!("--query-gpu={}", names.join(","));
+    let uuid = readings.uuid.clone().expect("every device has an identity");
+    let asked = Command::new("nvidia-smi").args([&query, "--format=csv,noheader,nounits", "-i", &uuid]).output();
+    let Ok(answer) = asked else { return println!("skipped: there is no nvidia-smi") };
+    let line = String::from_utf8_lossy(&answer.stdout).trim().to_owned();
+    let expected: Vec<&str> = line.split(", ").collect();
+    let found: Vec<String> = BESIDE.iter().map(|(_, read)| read(&readings)).collect();
+    println!("nvidia-smi says {line}");
+    assert_eq!(found, expected, "{names:?}");
+}
+
 /// What the real libraries say of the first device, where there is one.
 #[test]
 fn the_real_nvml_where_there_is_a_gpu() {
@@ -91,6 +143,7 @@ fn the_real_nvml_where_there_is_a_gpu() {
     assert!(gpu <= 100 && memory <= 100);
     assert!((1..120).contains(&celsius) && (1_000..2_000_000).contains(&milliwatts) && (100..5_000).contains(&mhz));
     assert_eq!(runtime.telemetry().device_count(), Some(runtime.device_count()));
+    beside_nvidia_smi(&runtime);
     let stream = runtime.streams().default(DEVICE).expect("a device");
     let _held = runtime.memory().buffer(300 << 20, &stream).expect("enough memory");
     let this = |processes: &[ProcessMemory]| {

@@ -16,8 +16,10 @@ use crate::test::DEMO_TRACE;
 /// Programs that are packed beside the benches: those that say something on a real GPU.
 const PROGRAMS: &[&str] = &[
     "attention",
+    "byte_products",
     "conformance",
     "cuda_kernels",
+    "determinism",
     "linalg_and_fft",
     "product_kernels",
     "demo",

@@ -9,7 +9,9 @@ use std::ffi::OsString;
 use lexopt::{Arg, Parser, ValueExt as _};
 
 use crate::shell::Result;
-use crate::{bench, check, codegen, demo, differential, fills, foreign, gpu_test, kernels, lint, replay, survey, test};
+use crate::{
+    bench, check, codegen, demo, differential, fills, foreign, gpu_test, kernels, lint, replay, survey, test, viewer,
+};
 
 /// One command of `cargo xtask`.
 #[derive(Debug)]
@@ -116,6 +118,14 @@ pub(crate) const COMMANDS: &[Command] = &[
             Opt { name: "--all", value: None, about: "assembles every generated text (a third of them)" },
         ],
         run: kernels::run,
+    },
+    Command {
+        name: "viewer",
+        about: "the page of memory-viz in a real browser without a screen; says so where none can be had",
+        files: "A Chromium is fetched by npm at a pinned version into `viewer` in the target folder, or CHROMIUM names one. Screenshots\n\
+                land in `tmp` there.",
+        options: &[DRIVER],
+        run: viewer::run,
     },
     Command {
         name: "codegen",

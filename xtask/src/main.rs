@@ -22,6 +22,7 @@ mod kernels;
 mod lint;
 mod replay;
 mod test;
+mod viewer;
 
 mod dependencies;
 mod docs;

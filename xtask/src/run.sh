@@ -44,9 +44,12 @@ step conformance-table "$bin/conformance" --arm table
 step conformance-shared "$bin/conformance" --arm "shared:$bin/libcuda_sim_driver.so"
 if [ "$driver" != sim ]; then step conformance "$bin/conformance" --arm "$arm"; fi
 if [ "$driver" = real ]; then step products "$bin/product_kernels"; fi
+if [ "$driver" = real ]; then step bytes "$bin/byte_products"; fi
 if [ "$driver" = real ]; then step linalg "$bin/linalg_and_fft"; fi
 step kernels "$bin/cuda_kernels" --folder "$here/kernels" --driver "$driver"
 step attention "$bin/attention" --driver "$driver"
+if [ "$driver" = real ]; then runs=100; else runs=5; fi
+step determinism "$bin/determinism" --driver "$driver" --runs "$runs"
 step demo "$bin/demo" --driver "$driver" --trace "$here/data/demo.trace.gz"
 step failures "$bin/03_failures"
 step ipc "$bin/ipc"

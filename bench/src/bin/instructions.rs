@@ -107,6 +107,15 @@ fn small_add(a: &Tensor, b: &Tensor) -> Outcome {
     Ok(())
 }
 
+/// Multiplies two small matrices, and lets the result go.
+#[inline(never)]
+fn small_mm(a: &Tensor, b: &Tensor) -> Outcome {
+    for _ in 0..CALLS / 10 {
+        black_box(a.mm(b)?);
+    }
+    Ok(())
+}
+
 fn run(kind: &str) -> Outcome {
     let runtime = Runtime::default_runtime();
     let stream = runtime.streams().pooled(DeviceIndex(0), 0)?;
@@ -136,7 +145,15 @@ fn run(kind: &str) -> Outcome {
             a.add(&a)?;
             small_add(&a, &a)?;
         }
-        _ => return Err("usage: instructions pair|fresh_hit|free_any|remote_free|record_stream".into()),
+        "small_mm" => {
+            let a = Tensor::ones(&[16, 16], DType::F32, "cuda")?;
+            a.mm(&a)?;
+            small_mm(&a, &a)?;
+        }
+        _ => {
+            let usage = "usage: instructions pair|fresh_hit|free_any|remote_free|record_stream|small_add|small_mm";
+            return Err(usage.into());
+        }
     }
     addresses.drain(..).try_for_each(free)
 }

@@ -12,6 +12,9 @@
 // one, then a tile consists of parts with 64 elements in a line. The chunks of 16 bytes of a line are permuted by the
 // number of the line, which the accelerator and the multiplication both do (swizzle of 128 bytes).
 //
+// Blocks begin before the work before them on the stream is done: they wait for it once their barriers stand, before they
+// touch memory, and let the next launch begin then.
+//
 // What lies outside the matrices comes as zeros. Two blocks of a cluster take tiles below each other: each asks for
 // half of the tile of b, which goes to both.
 
@@ -137,6 +140,13 @@ __device__ __forceinline__ void join_cluster()
     asm volatile("barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
+// Waits until the work before this launch on the stream is done and seen, and lets the next launch begin.
+__device__ __forceinline__ void await_turn()
+{
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+}
+
 // Waits for the four warps of a group.
 __device__ __forceinline__ void join_group(u32 group) { asm volatile("bar.sync %0, 128;" ::"r"(group + 1) : "memory"); }
 
@@ -185,6 +195,7 @@ template <int COUNT> __device__ __forceinline__ void await_products()
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(COUNT) : "memory");
 }
 
+#define NAMES_16 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15"
 #define NAMES_32 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15," \
     "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
 #define NAMES_64 NAMES_32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47," \
@@ -196,6 +207,7 @@ template <int COUNT> __device__ __forceinline__ void await_products()
 #define SUMS_8(at) "+f"(d[at]), "+f"(d[at + 1]), "+f"(d[at + 2]), "+f"(d[at + 3]), "+f"(d[at + 4]), "+f"(d[at + 5]), \
     "+f"(d[at + 6]), "+f"(d[at + 7])
 #define SUMS_32_FROM(at) SUMS_8(at), SUMS_8(at + 8), SUMS_8(at + 16), SUMS_8(at + 24)
+#define SUMS_16 SUMS_8(0), SUMS_8(8)
 #define SUMS_32 SUMS_32_FROM(0)
 #define SUMS_64 SUMS_32, SUMS_32_FROM(32)
 #define SUMS_96 SUMS_64, SUMS_32_FROM(64)
@@ -229,6 +241,7 @@ template <class T, int COLUMNS, bool A_INNER, bool B_INNER> struct Products;
     PRODUCTS_16(Brain, "bf16", columns, count, at_a, at_b, at_p, at_ta, at_tb)                                     \
     PRODUCTS_32(columns, count, at_a, at_b, at_p)
 
+PRODUCTS(32, 16, "%16", "%17", "%18", "%19", "%20")
 PRODUCTS(64, 32, "%32", "%33", "%34", "%35", "%36")
 PRODUCTS(128, 64, "%64", "%65", "%66", "%67", "%68")
 PRODUCTS(256, 128, "%128", "%129", "%130", "%131", "%132")
@@ -338,12 +351,12 @@ template <class T> struct Result {
 // the line.
 __device__ __forceinline__ u32 sum_place(u32 row, u32 column) { return row * 256 + (column * 4 ^ row % 8 * 32); }
 
-// A group's sums of 64 x 64 elements to shared memory.
-__device__ __forceinline__ void leave_sums(u8 *to, const float *sums)
+// A group's sums of 64 x COLUMNS elements to shared memory.
+template <int COLUMNS = 64> __device__ __forceinline__ void leave_sums(u8 *to, const float *sums)
 {
     const u32 lane = threadIdx.x % 32, row = threadIdx.x % 128 / 32 * 16 + lane / 4;
 #pragma unroll
-    for (int j = 0; j < 8; ++j)
+    for (int j = 0; j < COLUMNS / 8; ++j)
 #pragma unroll
         for (int half = 0; half < 2; ++half)
             *(float2 *)(to + sum_place(row + half * 8, j * 8 + lane % 4 * 2)) =
@@ -454,6 +467,7 @@ __device__ __forceinline__ void tiled_product(const Map &a_map, const Map &b_map
         join_cluster();
     else
         __syncthreads();
+    await_turn();
 
     Ring<STAGES> ring;
     if (group == GROUPS) {
@@ -553,6 +567,7 @@ __device__ __forceinline__ void divided_product(const Map &a_map, const Map &b_m
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
     __syncthreads();
+    await_turn();
     Ring<STAGES> ring;
     float sums[COLUMNS / 2];
     if (threadIdx.x == 128) {
@@ -620,6 +635,100 @@ __device__ __forceinline__ void divided_product(const Map &a_map, const Map &b_m
     if (SHARES > 1) join_cluster();
 }
 
+// A tile of the right factor with 32 columns, 64 elements of the inner dimension. Where neighbours lie along the columns,
+// a line has 64 bytes, whose chunks are permuted as such lines are (swizzle of 64 bytes).
+template <class T, bool INNER> struct NarrowFactor {
+    static constexpr u32 BYTES = 32 * 128, NEXT = INNER ? 32 : 1024;
+    static __device__ __forceinline__ u64 place(u32 tile)
+    {
+        return INNER ? Factor<T, 32, true>::place(tile) : (u64)2 << 62 | (u64)(512 / 16) << 32 | (tile & 0x3ffff) >> 4;
+    }
+    static __device__ __forceinline__ void load(u32 to, const Map &map, u32 barrier, u32 outer, u32 inner, u32 batch)
+    {
+        load_box(to, map, barrier, INNER ? inner : outer, INNER ? outer : inner, batch);
+    }
+};
+
+// Blocks: tiles of 64 x 32 elements of all results, of at most CHUNKS times 64 elements along the inner dimension: all of
+// it is asked for at once. Its one group of warps does everything.
+template <class T, bool A_INNER, bool B_INNER, int CHUNKS>
+__device__ __forceinline__ void whole_product(const Map &a_map, const Map &b_map, T *out, const T *c, const T *bias,
+                                              const Sizes &s)
+{
+    typedef Factor<T, 64, A_INNER> Left;
+    typedef NarrowFactor<T, B_INNER> Right;
+    constexpr u32 CHUNK = Left::BYTES + Right::BYTES, STEP = Left::STEP;
+    extern __shared__ __align__(1024) u8 memory[];
+    const u32 shared = shared_place(memory), full = shared + CHUNKS * CHUNK;
+    const u32 down = (s.m + 63) / 64, across = (s.n + 31) / 32, steps = (s.k + STEP - 1) / STEP;
+    const Tile tile(blockIdx.x, down, across, s.band);
+    const u32 row = tile.row * 64, column = tile.column * 32;
+
+    if (threadIdx.x == 0) {
+        fetch_map(a_map);
+        fetch_map(b_map);
+        for (u32 chunk = 0; chunk < CHUNKS; ++chunk) begin_barrier(full + chunk * 8, 1);
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+        for (u32 chunk = 0; chunk < steps; ++chunk) expect_bytes(full + chunk * 8, CHUNK);
+    }
+    __syncthreads();
+    await_turn();
+    if (threadIdx.x == 0)
+#pragma unroll 1
+        for (u32 chunk = 0; chunk < steps; ++chunk) {
+            const u32 barrier = full + chunk * 8, place = shared + chunk * CHUNK;
+            Left::template load<1>(place, a_map, barrier, row, chunk * STEP, tile.batch * s.a_step, 0);
+            Right::load(place + Left::BYTES, b_map, barrier, column, chunk * STEP, tile.batch * s.b_step);
+        }
+    __syncwarp();
+    float sums[16];
+#pragma unroll
+    for (int i = 0; i < 16; ++i) sums[i] = 0;
+#pragma unroll
+    for (u32 chunk = 0; chunk < CHUNKS; ++chunk) {
+        if (chunk >= steps) break;
+        const u32 place = shared + chunk * CHUNK;
+        const u64 left = Left::place(place), right = Right::place(place + Left::BYTES);
+        await(full + chunk * 8, 0);
+        begin_products();
+#pragma unroll
+        for (u32 part = 0; part < 4; ++part)
+            Products<T, 32, A_INNER, B_INNER>::add(sums, left + part * Left::NEXT / 16, right + part * Right::NEXT / 16,
+                                                   1);
+        close_products();
+    }
+    await_products<0>();
+
+    const bool is_plain = !c && !bias && s.activation == NONE && s.out.column == 1 && s.n % 2 == 0;
+    if (is_plain && (((u64)out / sizeof(T)) | (u64)s.out.row | (u64)s.out.batch) % 2 == 0) {
+        const u32 lane = threadIdx.x % 32, first = row + threadIdx.x / 32 * 16 + lane / 4;
+        T *const to = out + (i64)tile.batch * s.out.batch;
+#pragma unroll
+        for (u32 j = 0; j < 4; ++j)
+#pragma unroll
+            for (u32 half = 0; half < 2; ++half) {
+                const u32 line = first + half * 8, at = column + j * 8 + lane % 4 * 2;
+                const float *two = sums + j * 4 + half * 2;
+                if (line < s.m && at < s.n)
+                    *(u32 *)(to + (i64)line * s.out.row + at) = Element<T>::narrowed(s.alpha * two[0], s.alpha * two[1]);
+            }
+        return;
+    }
+    // All that was asked for has come and been read: the memory now takes the sums.
+    __syncthreads();
+    leave_sums<32>(memory, sums);
+    __syncthreads();
+    const Result<T> result{out, c, bias, s, tile.batch};
+#pragma unroll 1
+    for (u32 at = threadIdx.x; at < 64 * 4; at += 128) {
+        const u32 line = at / 4, across_line = at % 4 * 8;
+        float values[8];
+        *(float4 *)values = *(const float4 *)(memory + sum_place(line, across_line));
+        *(float4 *)(values + 4) = *(const float4 *)(memory + sum_place(line, across_line) + 16);
+        result.store(values, row + line, column + across_line);
+    }
+}
+
 // Kernels: the way that the factors lie stands at the end of a name, the left factor first: neighbours along the inner
 // dimension (i) or along the outer one (o). `c` and `bias` may be null. The factors come by their maps; their addresses
 // are there so that a launch names all memory that it uses.
@@ -637,6 +746,11 @@ __device__ __forceinline__ void divided_product(const Map &a_map, const Map &b_m
     extern "C" __global__ void __cluster_dims__(SHARES, 1, 1) __launch_bounds__(160) name(ARGUMENTS(T))                \
     {                                                                                                                  \
         divided_product<T, A_INNER, B_INNER, COLUMNS, STAGES, SHARES>(a_map, b_map, out, c, bias, sizes);              \
+    }
+#define WHOLE(name, T, A_INNER, B_INNER, CHUNKS)                                                                       \
+    extern "C" __global__ void __launch_bounds__(128) name(ARGUMENTS(T))                                               \
+    {                                                                                                                  \
+        whole_product<T, A_INNER, B_INNER, CHUNKS>(a_map, b_map, out, c, bias, sizes);                                 \
     }
 #define LAYOUTS(KERNEL, name, T, ...)                                                                                  \
     KERNEL(name##_ii, T, true, true, __VA_ARGS__)                                                                      \
@@ -660,3 +774,4 @@ TILED(t128x128_tf32_ii, float, true, true, 128, 128, 6, 2, 2, 1)
 ROWS_INNER(DIVIDED, d64x64_1, 64, 8, 1)
 ROWS_INNER(DIVIDED, d64x64_2, 64, 8, 2)
 ROWS_INNER(DIVIDED, d64x64_4, 64, 8, 4)
+ROWS_INNER(WHOLE, w64x32, 8)

@@ -19,6 +19,7 @@
 //! The folders, from the lowest up, which is the reading order; each imports only those before it:
 //!
 //! - `base`: dtypes, scalars, promotion, shapes, errors
+//! - `deterministic`: whether the same bits are wanted at every run
 //! - `report`: errors that kernels find
 //! - `storage`: the memory behind tensors
 //! - `tensor`: the tensor, its views and how it is made, read and printed
@@ -43,6 +44,7 @@
 pub mod attention;
 mod base;
 pub mod blas;
+pub mod deterministic;
 pub mod fft;
 mod graphed;
 mod interop;

@@ -5,14 +5,14 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use aten_cuda::blas::{self, ProductLibrary, einsum};
+use aten_cuda::blas::{self, BlasBackend, ProductLibrary, einsum};
 use aten_cuda::{DType, Error, Result, Scalar, Tensor};
-use c10_core::{CUDAGraph, CaptureMode, Runtime, Stream};
+use c10_core::{CUDAGraph, CaptureMode, DeviceIndex, Runtime, Stream};
 use testkit::{Config, Fault, LibraryCall, SimulatedRuntime, Simulation};
 
 static SETTINGS: Mutex<()> = Mutex::new(());
 
-/// A simulated machine with both libraries; nobody else changes a setting meanwhile.
+/// A simulated machine with both libraries, which compute small products too; nobody else changes a setting meanwhile.
 struct Fixture {
     _turn: MutexGuard<'static, ()>,
     simulated: SimulatedRuntime,
@@ -22,7 +22,17 @@ fn fixture() -> Fixture {
     let turn = SETTINGS.lock().unwrap_or_else(PoisonError::into_inner);
     let simulated = Simulation::new(Config::default()).here();
     blas::set_libraries(Some(testkit::cublas()), Some(testkit::cublaslt()));
+    if blas::preferred_blas_library() == BlasBackend::Cublas {
+        blas::set_preferred_blas_library(BlasBackend::Cublas).expect("there is such a library");
+    }
     Fixture { _turn: turn, simulated }
+}
+
+/// The same where nobody has asked for a library.
+fn undecided() -> Fixture {
+    let fixture = fixture();
+    blas::set_preferred_blas_library("default").expect("there is such a choice");
+    fixture
 }
 
 impl Fixture {
@@ -127,10 +137,86 @@ fn outputs_may_be_operands_and_have_gaps() -> Result<()> {
     Ok(())
 }
 
-/// The steps and the sums were taken from PyTorch 2.11 on an H200.
+#[test]
+fn small_products_need_no_library() -> Result<()> {
+    let fixture = undecided();
+    let bound = ["cublasCreate_v2", "cublasSetStream_v2", "cublasSetWorkspace_v2"];
+    let a = numbers(&[64, 64], DType::F32)?;
+    equal(&a.cuda(None)?.mm(&a.cuda(None)?)?, &a.mm(&a)?)?;
+    assert_eq!(fixture.names(), bound);
+    let sizes = [[1, 1, 1], [8, 8, 8], [5, 9, 7], [16, 64, 32], [33, 20, 70], [128, 64, 128], [1, 3, 200]];
+    for dtype in [DType::F16, DType::BF16, DType::F32] {
+        for ([m, k, n], turned) in sizes.into_iter().flat_map(|sizes| (0..4).map(move |turned| (sizes, turned))) {
+            let of = |rows, columns, is_turned: bool, gap: i64| {
+                let wide = numbers(&if is_turned { [columns, rows + gap] } else { [rows, columns + gap] }, dtype)?;
+                let there = wide.cuda(None)?;
+                let part = |wide: Tensor| wide.narrow(1, 0, wide.sizes()[1] - gap);
+                let pair = [part(wide)?, part(there)?];
+                if is_turned { Ok::<_, Error>([pair[0].t()?, pair[1].t()?]) } else { Ok(pair) }
+            };
+            let gap = [0, 8, 3][turned % 3];
+            let ([a, da], [b, db]) = (of(m, k, turned & 1 == 1, gap)?, of(k, n, turned & 2 == 2, gap)?);
+            let made = da.mm(&db)?;
+            equal(&made, &a.mm(&b)?)?;
+            let out = Tensor::empty(&[m, n], dtype, "cuda")?;
+            da.mm_out(&db, &out)?;
+            let added = out.addmm(&da, &db, 0, 1)?;
+            for other in [out, added] {
+                assert!(
+                    other.eq(&made)?.all((), false)?.item()?.is_true(),
+                    "a product has the same bits however asked for"
+                );
+            }
+        }
+    }
+    assert_eq!(fixture.names(), Vec::<String>::new());
+    // Whoever asks for a library has it compute, and so do larger products.
+    let (small, long) = (numbers(&[8, 8], DType::F32)?.cuda(None)?, numbers(&[8, 80], DType::F32)?.cuda(None)?);
+    long.mm(&long.t()?)?;
+    blas::set_preferred_blas_library("cublas")?;
+    small.mm(&small)?;
+    assert_eq!(fixture.names(), ["cublasSgemm_v2", "cublasSgemm_v2"]);
+    Ok(())
+}
+
+#[test]
+fn small_products_follow_streams_captures_and_libraries() -> Result<()> {
+    let fixture = undecided();
+    let a = numbers(&[16, 16], DType::F32)?.cuda(None)?;
+    let wanted = a.cpu()?.mm(&a.cpu()?)?;
+    equal(&a.mm(&a)?, &wanted)?;
+    let (mut graph, stream) = (CUDAGraph::new(), Stream::new(None, 0)?);
+    let out = graph.capture(&stream, None, CaptureMode::Global, || a.mm(&a))?;
+    a.fill_(0)?;
+    graph.replay()?;
+    equal(&out, &Tensor::zeros(&[16, 16], DType::F32, "cpu")?)?;
+    fixture.calls();
+    a.copy_(&numbers(&[16, 16], DType::F32)?)?;
+    let side = Stream::new(None, 0)?;
+    side.wait_stream(&Runtime::current().streams().current(DeviceIndex(0))?)?;
+    let current = side.guard();
+    equal(&a.mm(&a)?, &wanted)?;
+    drop(current);
+    assert_eq!(fixture.names(), ["cublasSetStream_v2", "cublasSetWorkspace_v2"]);
+    // Without a library nothing is bound.
+    blas::set_libraries(None, None);
+    equal(&a.mm(&a)?, &wanted)?;
+    equal(&a.mm(&a)?, &wanted)?;
+    assert_eq!(fixture.names(), Vec::<String>::new());
+    blas::set_libraries(Some(testkit::cublas()), Some(testkit::cublaslt()));
+    equal(&a.mm(&a)?, &wanted)?;
+    assert_eq!(fixture.names(), ["cublasCreate_v2", "cublasSetStream_v2", "cublasSetWorkspace_v2"]);
+    Ok(())
+}
+
 #[test]
 fn workspaces_stand_in_the_memory_statistics_as_in_torch() -> Result<()> {
-    let _fixture = fixture();
+    workspaces_are_in_the_statistics(&fixture())?;
+    workspaces_are_in_the_statistics(&undecided())
+}
+
+/// The steps and the sums were taken from PyTorch 2.11 on an H200.
+fn workspaces_are_in_the_statistics(_: &Fixture) -> Result<()> {
     let allocated =
         || Ok::<_, Error>(Runtime::current().memory().stats(0).map_err(Error::from)?.allocated_bytes.all.current);
     let (a, b) = (numbers(&[64, 64], DType::F32)?.cuda(None)?, numbers(&[64, 64], DType::F32)?.cuda(None)?);
@@ -284,7 +370,7 @@ fn the_environment_chooses_library_and_precision() {
     ];
     testkit::with_environment("the_environment_chooses_library_and_precision", &variables, || {
         let _fixture = fixture();
-        assert_eq!(blas::preferred_blas_library(), blas::BlasBackend::Cublaslt);
+        assert_eq!(blas::preferred_blas_library(), BlasBackend::Cublaslt);
         assert_eq!(blas::allow_tf32().ok(), Some(true));
         assert_eq!(blas::float32_matmul_precision().ok(), Some(blas::Float32MatmulPrecision::High));
         assert_eq!(aten_cuda::linalg::preferred_linalg_library(), aten_cuda::linalg::LinalgBackend::Cusolver);

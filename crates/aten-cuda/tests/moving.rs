@@ -20,11 +20,15 @@ fn joins_and_repetitions() -> Result<()> {
                 for dim in 0..rank {
                     results.push(Tensor::cat(&[tensor, tensor, tensor], dim)?);
                     results.push(tensor.flip(&[dim])?);
-                    results.push(tensor.roll(&[2], &[dim])?);
+                    if !dtype.is_float8() {
+                        results.push(tensor.roll(&[2], &[dim])?);
+                    }
                     results.extend(tensor.chunk(3, dim)?);
                 }
                 results.push(tensor.flip(&(0..rank).collect::<Vec<_>>())?);
-                results.push(tensor.roll(&[-3], &[])?);
+                if !dtype.is_float8() {
+                    results.push(tensor.roll(&[-3], &[])?);
+                }
                 Ok(results)
             })?;
         }
@@ -38,7 +42,7 @@ fn triangles_and_likes() -> Result<()> {
         for source in layouts(dtype)? {
             on_both(&source, |tensor| {
                 let mut results = vec![tensor.full_like(3)?, tensor.ones_like()?, tensor.zeros_like()?];
-                if tensor.dim() >= 2 {
+                if tensor.dim() >= 2 && !dtype.is_float8() {
                     for diagonal in [-30, -1, 0, 2, i64::MAX, i64::MIN] {
                         results.push(tensor.tril(diagonal)?);
                         results.push(tensor.triu(diagonal)?);
@@ -127,6 +131,9 @@ fn elements_written_and_added() -> Result<()> {
                     spread[dim] = size;
                     let index = list.view(&spread)?.expand(tensor.sizes())?;
                     let into = tensor.contiguous()?.full_like(1)?;
+                    if dtype.is_float8() {
+                        return Ok(vec![into.scatter(at, &index, tensor)?]);
+                    }
                     Ok(vec![
                         into.index_add(at, &list, tensor, 1)?,
                         into.index_copy(at, &list, tensor)?,

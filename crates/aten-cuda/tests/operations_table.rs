@@ -15,8 +15,11 @@ use common::operations::{Try, drawing, indexing, making, matrices_and_rows, poin
 /// What PyTorch 2.11 answered on an H200: an operation, and for each dtype that of its result, or nothing.
 const TORCH: &str = include_str!("data/torch_dtypes.txt");
 
+/// What PyTorch 2.11 answered on an H200 where it refuses floats of 8 bits.
+const FLOAT8: &str = include_str!("data/torch_float8.txt");
+
 /// The dtypes in the order of the columns, with the short names of the page.
-const DTYPES: [(DType, &str); 13] = [
+const DTYPES: [(DType, &str); 15] = [
     (DType::Bool, "bool"),
     (DType::U8, "u8"),
     (DType::I8, "i8"),
@@ -30,6 +33,8 @@ const DTYPES: [(DType, &str); 13] = [
     (DType::C32, "c32"),
     (DType::C64, "c64"),
     (DType::C128, "c128"),
+    (DType::F8E4M3FN, "e4m3fn"),
+    (DType::F8E5M2, "e5m2"),
 ];
 
 /// The begin of the page.
@@ -173,4 +178,61 @@ fn the_page_is_that_of_the_declarations() {
     }
     let found = std::fs::read_to_string(&path).unwrap_or_default();
     assert!(found == text, "docs/operations.md is not what the code says; WRITE_OPERATIONS=1 writes it");
+}
+
+/// Calls beside those of the page.
+fn more_calls() -> Vec<(&'static str, Try)> {
+    let single = |x: &Tensor| Tensor::ones(&[2, 2], DType::F32, x);
+    let other = |x: &Tensor| if x.dtype() == DType::F8E5M2 { DType::F8E4M3FN } else { DType::F8E5M2 };
+    vec![
+        ("add_number", Box::new(|x| x.add(2.0))),
+        ("add_f32", Box::new(move |x| x.add(&single(x)?))),
+        ("add_f32_0d", Box::new(move |x| x.add(&single(x)?.select(0, 0)?.select(0, 0)?))),
+        ("add_bool", Box::new(|x| x.add(&Tensor::ones(&[2, 2], DType::Bool, x)?))),
+        ("add_", Box::new(|x| x.add_(x).cloned())),
+        ("add_f32_", Box::new(move |x| single(x)?.add_(x).cloned())),
+        ("eq_f32", Box::new(move |x| x.eq(&single(x)?))),
+        ("eq_bool", Box::new(|x| x.eq(&Tensor::ones(&[2, 2], DType::Bool, x)?))),
+        ("cat_f32", Box::new(move |x| Tensor::cat(&[x, &single(x)?], 0))),
+        ("cat_e", Box::new(move |x| Tensor::cat(&[x, &x.to_dtype(other(x))?], 0))),
+        ("where_f32", Box::new(move |x| Tensor::ones(&[2, 2], DType::Bool, x)?.where_cond(x, &single(x)?))),
+        ("full_big", Box::new(|x| Tensor::full(&[2], 1e9, x.dtype(), x))),
+        ("full_500", Box::new(|x| Tensor::full(&[2], 500, x.dtype(), x))),
+        ("full_460", Box::new(|x| Tensor::full(&[2], 460, x.dtype(), x))),
+        ("fill_inf", Box::new(|x| x.fill_(f64::INFINITY).cloned())),
+        ("fill_complex", Box::new(|x| x.fill_(num_complex::Complex64::new(0.0, 1.0)).cloned())),
+        ("scatter_value", Box::new(|x| x.scatter(0, &places(&[0; 4], &[2, 2])?, 1.0))),
+        ("sum", Box::new(|x| x.sum((), false, None))),
+        ("sum_f32_to_e", Box::new(move |x| single(x)?.sum((), false, x.dtype()))),
+        ("mean", Box::new(|x| x.mean((), false, None))),
+        ("cumsum", Box::new(|x| x.cumsum(0, None))),
+        ("cumprod", Box::new(|x| x.cumprod(0, None))),
+        ("amax", Box::new(|x| x.amax((), false))),
+        ("max", Box::new(Tensor::max)),
+        ("argmax", Box::new(|x| x.argmax(None, false))),
+        ("linear", Box::new(|x| x.linear(x, None))),
+        ("einsum", Box::new(|x| aten_cuda::blas::einsum("ij,jk->ik", &[x, x]))),
+    ]
+}
+
+/// Floats of 8 bits are refused as in PyTorch, in its words.
+#[test]
+fn refusals_of_floats_of_8_bits_are_those_of_torch() {
+    let _simulated = testkit::simulated_runtime();
+    let families = [pointwise(), indexing(), matrices_and_rows(), making(), drawing(), more_calls()];
+    let calls: BTreeMap<&str, Try> = families.into_iter().flatten().collect();
+    let (mut compared, mut wrong) = (0, Vec::new());
+    for line in FLOAT8.lines().filter(|line| !line.starts_with('#')) {
+        let (call, wanted) = line.split_once(" = ").expect("a call and a message");
+        let (name, operation) = call.split_once(' ').expect("a dtype and an operation");
+        let Some(run) = calls.get(operation) else { continue };
+        let dtype = if name == "e5m2" { DType::F8E5M2 } else { DType::F8E4M3FN };
+        let ones = Tensor::ones(&[2, 2], dtype, "cuda").expect("every dtype can be made");
+        let found = run(&ones).map_or_else(|error| error.to_string(), |made| format!("gave {}", made.dtype()));
+        compared += 1;
+        if found != wanted {
+            wrong.push(format!("{call}: {found}"));
+        }
+    }
+    assert_eq!((compared > 250, wrong), (true, Vec::new()), "of {compared}");
 }

@@ -330,7 +330,7 @@ fn distributions_have_their_moments() -> Result<()> {
 fn integers_fill_their_range_in_every_dtype() -> Result<()> {
     let _simulated = testkit::simulated_runtime();
     random::manual_seed(7)?;
-    for dtype in DType::ALL.into_iter().filter(|dtype| !dtype.is_complex()) {
+    for dtype in DType::ALL.into_iter().filter(|dtype| !dtype.is_complex() && !dtype.is_float8()) {
         let tensor = empty(&[4000], dtype);
         let (low, high) = if dtype == DType::Bool { (0, 2) } else { (3, 11) };
         let mut seen = numbers(tensor.random_from_to_(low, Some(high), None)?);
@@ -353,7 +353,9 @@ fn integers_fill_their_range_in_every_dtype() -> Result<()> {
             DType::F16 => 2048.0,
             DType::BF16 => 256.0,
             DType::F32 => 16_777_216.0,
-            DType::F64 | DType::C32 | DType::C64 | DType::C128 => 9_007_199_254_740_992.0,
+            DType::F64 | DType::C32 | DType::C64 | DType::C128 | DType::F8E4M3FN | DType::F8E5M2 => {
+                9_007_199_254_740_992.0
+            }
         };
         let found = whole.iter().copied().fold(0.0, f64::max);
         assert!(found <= largest && found > 0.98 * largest, "{dtype}: {found}");

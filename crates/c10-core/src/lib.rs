@@ -98,6 +98,10 @@ pub use base::handles::{CaptureMode, MemInfo};
 pub use base::ids::{PoolId, StreamId};
 pub use base::loading::ModuleLoading;
 pub use base::pointer::{PointerInfo, PointerKind};
+pub use base::readings::{
+    ClockLimits, ClockReadings, ComputeMode, DeviceReadings, EccReadings, LoadReadings, MemoryReadings, NoReading,
+    NvLinkReadings, OfMax, PcieReadings, PcieThroughput, PowerReadings, Reading, RemappedRows, TemperatureReadings,
+};
 pub use base::stat::{NestedStat, Stat};
 pub use base::tensor_map::{TensorMapDim, TensorMapElement, TensorMapLayout};
 pub use base::uuid::Uuid;

@@ -13,6 +13,8 @@ use c10_core::{
     TensorMapLayout,
 };
 use common::{DEVICE, Rig, config, fail_each_call, rig};
+use cuda_sim::Fault;
+use cuda_sys::CUresult;
 
 const WORDS: usize = 1000;
 
@@ -252,6 +254,62 @@ fn a_graph_keeps_its_kernels_and_their_buffers() {
     rig.runtime.synchronize(DEVICE).unwrap();
     rig.runtime.synchronize(DEVICE).unwrap();
     assert_eq!(rig.machine.live().modules, 0);
+    assert!(rig.machine.take_reports().is_empty());
+}
+
+/// A kernel that waits for its turn itself.
+const WAITING: &str = "
+.version 7.8
+.target sm_90
+.address_size 64
+.visible .entry add_later(.param .u64 out, .param .u32 n, .param .u32 step)
+{
+    .reg .pred %p; .reg .b32 %r<8>; .reg .b64 %d<4>;
+    ld.param.u64 %d0, [out]; ld.param.u32 %r0, [n]; ld.param.u32 %r1, [step];
+    mov.u32 %r2, %ctaid.x; mov.u32 %r3, %ntid.x; mov.u32 %r4, %tid.x; mad.lo.u32 %r5, %r2, %r3, %r4;
+    setp.ge.u32 %p, %r5, %r0;
+    @%p ret;
+    griddepcontrol.wait; griddepcontrol.launch_dependents;
+    mul.wide.u32 %d1, %r5, 4; add.s64 %d2, %d0, %d1;
+    ld.global.u32 %r6, [%d2]; add.u32 %r7, %r6, %r1; st.global.u32 [%d2], %r7;
+    ret;
+}
+";
+
+fn calls_to(rig: &Rig, call: &str) -> u64 {
+    rig.machine.calls().iter().filter(|(name, ..)| *name == call).map(|(.., count)| count).sum()
+}
+
+fn add_early(kernel: &Kernel, buffer: &DeviceBuffer, step: u32, stream: &Stream) -> Result<()> {
+    let count = u32::try_from(buffer.len() / 4).unwrap();
+    let arguments = [Arg::from(buffer), count.into(), step.into()];
+    // SAFETY: the kernel changes as many words as the buffer has, after it has waited.
+    unsafe { kernel.launch_early(&LaunchConfig::linear(count, 128), &arguments, stream) }
+}
+
+#[test]
+fn a_kernel_that_waits_itself_may_begin_early() {
+    let rig = rig();
+    let stream = rig.stream();
+    let kernel = Module::from_ptx(&rig.runtime, DEVICE, WAITING).unwrap().kernel("add_later").unwrap();
+    let buffer = words(&rig, &stream);
+    for step in 1..=10 {
+        add_early(&kernel, &buffer, step, &stream).unwrap();
+    }
+    stream.synchronize().unwrap();
+    assert_eq!(read(&buffer), [55; WORDS]);
+    assert_eq!(rig.runtime.last_launches(DEVICE).unwrap()[0].kernel.as_deref(), Some("add_later"));
+    assert_eq!((calls_to(&rig, "cuLaunchKernelEx"), calls_to(&rig, "cuLaunchKernel")), (10, 0));
+    // A driver without such launches makes usual ones.
+    rig.machine.inject(Fault { call: "cuLaunchKernelEx", occurrence: 1, code: CUresult::CUDA_ERROR_NOT_SUPPORTED });
+    add_early(&kernel, &buffer, 0, &stream).unwrap();
+    assert_eq!(calls_to(&rig, "cuLaunchKernel"), 1);
+    let mut graph = CUDAGraph::on(&rig.runtime, false);
+    graph.capture(&stream, None, CaptureMode::Global, || add_early(&kernel, &buffer, 5, &stream)).unwrap();
+    assert_eq!(calls_to(&rig, "cuLaunchKernel"), 2, "nodes of a graph begin in their order");
+    graph.replay().unwrap();
+    rig.runtime.synchronize(DEVICE).unwrap();
+    assert_eq!(read(&buffer), [60; WORDS]);
     assert!(rig.machine.take_reports().is_empty());
 }
 

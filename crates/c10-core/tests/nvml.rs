@@ -2,7 +2,9 @@
 
 mod common;
 
-use c10_core::{DeviceIndex, Error, OutOfMemoryHint, ProcessMemory, TelemetryError};
+use c10_core::{
+    ClockLimits, ComputeMode, DeviceIndex, Error, NoReading, OfMax, OutOfMemoryHint, ProcessMemory, TelemetryError,
+};
 use common::{DEVICE, Rig, config};
 use cuda_sim::{Config, Fault};
 use cuda_sys::CUresult;
@@ -149,4 +151,55 @@ fn availability_can_be_asked_without_the_driver() {
         let without = Rig::new(config());
         assert!(without.runtime.is_available() && !without.runtime.is_initialized());
     });
+}
+
+#[test]
+fn readings_say_for_each_figure_why_there_is_none() {
+    let rig = rig(config().devices(2).other_process(5, MIB));
+    let telemetry = rig.runtime.telemetry();
+    let readings = telemetry.readings(DEVICE).unwrap();
+    assert_eq!(readings.memory.unwrap().used, MIB);
+    assert_eq!(readings.power.limit, Ok(700_000));
+    assert_eq!(readings.clocks.memory, Ok(OfMax { now: 3201, max: 3201 }));
+    assert_eq!(readings.nvlink.links, Ok(OfMax { now: 18, max: 18 }));
+    assert_eq!(readings.nvlink.sent, Ok(0));
+    assert_eq!(
+        (readings.mig, readings.persistence, readings.compute_mode),
+        (Ok(false), Ok(true), Ok(ComputeMode::Default))
+    );
+    assert_eq!(readings.remapped_rows.map(|rows| (rows.pending, rows.failed)), Ok((false, false)));
+    assert_eq!(readings.compute_processes.unwrap()[0].pid, 5);
+    assert_eq!(readings.graphics_processes, Ok(vec![]));
+    assert_eq!((readings.fan_speed, readings.clock_limits), (Err(NoReading::NotSupported), Ok(ClockLimits(1))));
+    assert!(!rig.runtime.is_initialized());
+    let fault = |call, code| rig.machine.inject(Fault { call, occurrence: 1, code: CUresult(code) });
+    fault("nvmlDeviceGetTotalEccErrors", 4);
+    fault("nvmlDeviceGetFieldValues", 3);
+    let refused = telemetry.readings(DEVICE).unwrap();
+    let ecc = refused.ecc.unwrap();
+    assert_eq!((ecc.corrected, ecc.uncorrected), (Err(NoReading::NoPermission), Ok(0)));
+    assert_eq!((refused.nvlink.sent, refused.nvlink.received), (Err(NoReading::NotSupported), Ok(0)));
+    fault("nvmlDeviceGetName", 15);
+    let lost = telemetry.readings(DEVICE).unwrap_err().to_string();
+    assert_eq!(lost, "GPU is lost (nvmlDeviceGetName: NVML_ERROR_GPU_IS_LOST)");
+    let buffer = rig.runtime.memory().buffer(1 << 20, &rig.stream()).unwrap();
+    buffer.fill(0..1 << 20, 1, rig.stream()).unwrap();
+    assert_eq!(telemetry.readings(DEVICE).unwrap().clock_limits, Ok(ClockLimits(0)), "the device works");
+}
+
+#[test]
+fn readings_of_an_older_nvml_lack_what_is_newer() {
+    let rig = rig(config());
+    assert_eq!(rig.runtime.telemetry().readings(DEVICE).unwrap().nvlink.links, Ok(OfMax { now: 0, max: 18 }));
+    let missing = [
+        "nvmlDeviceGetCurrentClocksEventReasons",
+        "nvmlDeviceGetRemappedRows",
+        "nvmlDeviceGetGraphicsRunningProcesses_v3",
+        "nvmlDeviceGetFieldValues",
+    ];
+    rig.runtime.telemetry().set_nvml(cuda_sim::nvml_without(&missing));
+    let readings = rig.runtime.telemetry().readings(DEVICE).unwrap();
+    assert_eq!(readings.clock_limits, Ok(ClockLimits(1)), "the older name serves");
+    assert_eq!(readings.graphics_processes, Ok(vec![]), "the older function serves");
+    assert_eq!((readings.remapped_rows, readings.nvlink.sent), (Err(NoReading::TooOld), Err(NoReading::TooOld)));
 }

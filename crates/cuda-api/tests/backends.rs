@@ -1,5 +1,6 @@
 //! The names of `torch.backends.cuda` and of products at the root: answers as PyTorch 2.11 gives them, on a simulated
-//! machine with simulated libraries. The settings are the process's, so one test changes them all.
+//! machine with simulated libraries. The settings are the process's, so one test changes them all, and another one those of
+//! deterministic algorithms.
 
 use cuda_api::backends::cuda::{
     BlasBackend, cufft_plan_cache, is_built, matmul, preferred_blas_library, preferred_linalg_library, product_library,
@@ -10,6 +11,35 @@ use cuda_api::{backends, clear_cublas_workspaces, current_blas_handle, memory_al
 
 fn text(error: torch::Error) -> String {
     error.to_string().lines().next().unwrap_or_default().to_owned()
+}
+
+/// No other test here depends on these settings.
+#[test]
+fn deterministic_algorithms_are_asked_for() -> torch::Result<()> {
+    use torch::utils::deterministic::{fill_uninitialized_memory, set_fill_uninitialized_memory};
+    let state = || {
+        (
+            torch::are_deterministic_algorithms_enabled(),
+            torch::is_deterministic_algorithms_warn_only_enabled(),
+            torch::get_deterministic_debug_mode(),
+        )
+    };
+    assert_eq!(state(), (false, false, torch::DeterministicDebugMode::Default));
+    torch::use_deterministic_algorithms(true, true);
+    assert_eq!(state(), (true, true, torch::DeterministicDebugMode::Warn));
+    torch::set_deterministic_debug_mode("error")?;
+    assert_eq!(state(), (true, false, torch::DeterministicDebugMode::Error));
+    let wrong = torch::set_deterministic_debug_mode(5).map_err(text);
+    assert_eq!(wrong, Err("invalid value of debug_mode, expected 0, 1, or 2, but got 5".to_owned()));
+    assert!(fill_uninitialized_memory());
+    let made = torch::empty_strided(&[2, 2], &[1, 2], torch::int16, "cpu")?;
+    assert_eq!((made.strides(), made.to_vec::<i16>()?), (&[1, 2][..], vec![i16::MAX; 4]));
+    set_fill_uninitialized_memory(false);
+    assert_eq!(torch::empty(&[2], torch::int16, "cpu")?.to_vec::<i16>()?, [0; 2]);
+    set_fill_uninitialized_memory(true);
+    torch::use_deterministic_algorithms(false, None);
+    assert_eq!(state(), (false, false, torch::DeterministicDebugMode::Default));
+    Ok(())
 }
 
 #[test]

@@ -226,6 +226,10 @@ plain_values! {
     cuda_sys::cusolver::types::cusolverEigMode_t,
     cuda_sys::nvml::types::nvmlTemperatureSensors_t,
     cuda_sys::nvml::types::nvmlClockType_t,
+    cuda_sys::nvml::types::nvmlEccCounterType_t,
+    cuda_sys::nvml::types::nvmlMemoryErrorType_t,
+    cuda_sys::nvml::types::nvmlPcieUtilCounter_t,
+    cuda_sys::nvml::types::nvmlTemperatureThresholds_t,
 }
 
 /// A handle as a number of the program's choice; only looked up, never followed.

@@ -8,6 +8,8 @@
 //! written. A handle is looked up, so a wrong one is an error and no more.
 #![expect(unsafe_code, reason = "the C interface of NVML")]
 
+mod health;
+
 use std::collections::BTreeMap;
 use std::ffi::{CString, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -20,6 +22,11 @@ use cuda_sys::nvml::types::*;
 use crate::claim::{IntoModel, Ptr, handle};
 use crate::machine::Machine;
 use crate::model::{State, profile};
+use health::{
+    clock_limits, codec, compute_mode, ecc_errors, ecc_mode, energy, fan, field_values, graphics_processes, mig_mode,
+    name, nvlink_state, nvml_version, pcie_generation, pcie_lanes, pcie_replays, pcie_throughput, performance_state,
+    persistence_mode, power_limit, process_name, remapped_rows, temperature_threshold,
+};
 
 /// What a function answers.
 type Answer<T = ()> = Result<T, nvmlReturn_t>;
@@ -41,20 +48,49 @@ macro_rules! for_each_nvml_export {
     ($callback:ident) => {
         $callback! {
             nvmlDeviceGetClockInfo (device: nvmlDevice_t, type_: nvmlClockType_t, clock: *mut core::ffi::c_uint) => clock;
+            nvmlDeviceGetComputeMode (device: nvmlDevice_t, mode: *mut nvmlComputeMode_t) => compute_mode;
             nvmlDeviceGetComputeRunningProcesses_v2 (device: nvmlDevice_t, infoCount: *mut core::ffi::c_uint, infos: *mut nvmlProcessInfo_v2_t) => processes;
             nvmlDeviceGetComputeRunningProcesses_v3 (device: nvmlDevice_t, infoCount: *mut core::ffi::c_uint, infos: *mut nvmlProcessInfo_t) => processes;
             nvmlDeviceGetCount_v2 (deviceCount: *mut core::ffi::c_uint) => count;
+            nvmlDeviceGetCurrPcieLinkGeneration (device: nvmlDevice_t, currLinkGen: *mut core::ffi::c_uint) => pcie_generation;
+            nvmlDeviceGetCurrPcieLinkWidth (device: nvmlDevice_t, currLinkWidth: *mut core::ffi::c_uint) => pcie_lanes;
+            nvmlDeviceGetCurrentClocksEventReasons (device: nvmlDevice_t, clocksEventReasons: *mut core::ffi::c_ulonglong) => clock_limits;
+            nvmlDeviceGetCurrentClocksThrottleReasons (device: nvmlDevice_t, clocksThrottleReasons: *mut core::ffi::c_ulonglong) => clock_limits;
+            nvmlDeviceGetDecoderUtilization (device: nvmlDevice_t, utilization: *mut core::ffi::c_uint, samplingPeriodUs: *mut core::ffi::c_uint) => codec;
+            nvmlDeviceGetEccMode (device: nvmlDevice_t, current: *mut nvmlEnableState_t, pending: *mut nvmlEnableState_t) => ecc_mode;
+            nvmlDeviceGetEncoderUtilization (device: nvmlDevice_t, utilization: *mut core::ffi::c_uint, samplingPeriodUs: *mut core::ffi::c_uint) => codec;
+            nvmlDeviceGetEnforcedPowerLimit (device: nvmlDevice_t, limit: *mut core::ffi::c_uint) => power_limit;
+            nvmlDeviceGetFanSpeed (device: nvmlDevice_t, speed: *mut core::ffi::c_uint) => fan;
+            nvmlDeviceGetFieldValues (device: nvmlDevice_t, valuesCount: core::ffi::c_int, values: *mut nvmlFieldValue_t) => field_values;
+            nvmlDeviceGetGraphicsRunningProcesses_v2 (device: nvmlDevice_t, infoCount: *mut core::ffi::c_uint, infos: *mut nvmlProcessInfo_v2_t) => graphics_processes;
+            nvmlDeviceGetGraphicsRunningProcesses_v3 (device: nvmlDevice_t, infoCount: *mut core::ffi::c_uint, infos: *mut nvmlProcessInfo_t) => graphics_processes;
             nvmlDeviceGetHandleByIndex_v2 (index: core::ffi::c_uint, device: *mut nvmlDevice_t) => by_index;
             nvmlDeviceGetHandleByPciBusId_v2 (pciBusId: *const core::ffi::c_char, device: *mut nvmlDevice_t) => by_pci_bus_id;
             nvmlDeviceGetHandleByUUID (uuid: *const core::ffi::c_char, device: *mut nvmlDevice_t) => by_uuid;
+            nvmlDeviceGetMaxClockInfo (device: nvmlDevice_t, type_: nvmlClockType_t, clock: *mut core::ffi::c_uint) => clock;
+            nvmlDeviceGetMaxPcieLinkGeneration (device: nvmlDevice_t, maxLinkGen: *mut core::ffi::c_uint) => pcie_generation;
+            nvmlDeviceGetMaxPcieLinkWidth (device: nvmlDevice_t, maxLinkWidth: *mut core::ffi::c_uint) => pcie_lanes;
             nvmlDeviceGetMemoryInfo (device: nvmlDevice_t, memory: *mut nvmlMemory_t) => memory;
+            nvmlDeviceGetMigMode (device: nvmlDevice_t, currentMode: *mut core::ffi::c_uint, pendingMode: *mut core::ffi::c_uint) => mig_mode;
+            nvmlDeviceGetName (device: nvmlDevice_t, name: *mut core::ffi::c_char, length: core::ffi::c_uint) => name;
+            nvmlDeviceGetNvLinkState (device: nvmlDevice_t, link: core::ffi::c_uint, isActive: *mut nvmlEnableState_t) => nvlink_state;
+            nvmlDeviceGetPcieReplayCounter (device: nvmlDevice_t, value: *mut core::ffi::c_uint) => pcie_replays;
+            nvmlDeviceGetPcieThroughput (device: nvmlDevice_t, counter: nvmlPcieUtilCounter_t, value: *mut core::ffi::c_uint) => pcie_throughput;
+            nvmlDeviceGetPerformanceState (device: nvmlDevice_t, pState: *mut nvmlPstates_t) => performance_state;
+            nvmlDeviceGetPersistenceMode (device: nvmlDevice_t, mode: *mut nvmlEnableState_t) => persistence_mode;
             nvmlDeviceGetPowerUsage (device: nvmlDevice_t, power: *mut core::ffi::c_uint) => power;
+            nvmlDeviceGetRemappedRows (device: nvmlDevice_t, corrRows: *mut core::ffi::c_uint, uncRows: *mut core::ffi::c_uint, isPending: *mut core::ffi::c_uint, failureOccurred: *mut core::ffi::c_uint) => remapped_rows;
             nvmlDeviceGetTemperature (device: nvmlDevice_t, sensorType: nvmlTemperatureSensors_t, temp: *mut core::ffi::c_uint) => temperature;
+            nvmlDeviceGetTemperatureThreshold (device: nvmlDevice_t, thresholdType: nvmlTemperatureThresholds_t, temp: *mut core::ffi::c_uint) => temperature_threshold;
+            nvmlDeviceGetTotalEccErrors (device: nvmlDevice_t, errorType: nvmlMemoryErrorType_t, counterType: nvmlEccCounterType_t, eccCounts: *mut core::ffi::c_ulonglong) => ecc_errors;
+            nvmlDeviceGetTotalEnergyConsumption (device: nvmlDevice_t, energy: *mut core::ffi::c_ulonglong) => energy;
             nvmlDeviceGetUUID (device: nvmlDevice_t, uuid: *mut core::ffi::c_char, length: core::ffi::c_uint) => uuid;
             nvmlDeviceGetUtilizationRates (device: nvmlDevice_t, utilization: *mut nvmlUtilization_t) => utilization;
             nvmlInit_v2 () => init;
             nvmlShutdown () => shutdown;
             nvmlSystemGetDriverVersion (version: *mut core::ffi::c_char, length: core::ffi::c_uint) => driver_version;
+            nvmlSystemGetNVMLVersion (version: *mut core::ffi::c_char, length: core::ffi::c_uint) => nvml_version;
+            nvmlSystemGetProcessName (pid: core::ffi::c_uint, name: *mut core::ffi::c_char, length: core::ffi::c_uint) => process_name;
         }
     };
 }

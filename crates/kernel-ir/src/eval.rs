@@ -1,12 +1,13 @@
 //! Programs on the host, a row of elements at a time.
 //!
 //! A [`Row`] has the values of one node for up to [`ROW`] elements. Integers of every width are kept as `i64` that hold
-//! the value (unsigned 64-bit ones as their two's complement); 16-bit floats as the `f32` of the same value.
+//! the value (unsigned 64-bit ones as their two's complement); floats of 8 and 16 bits as the `f32` of the same value.
 
 mod operate;
 
 use half::{bf16, f16};
 
+use crate::float8;
 use crate::graph::{Node, Program, Value};
 use crate::types::Type;
 
@@ -18,7 +19,7 @@ pub const ROW: usize = 512;
 pub enum Row {
     /// Booleans as 0 and 1, and integers.
     Int(Vec<i64>),
-    /// [`Type::F16`], [`Type::BF16`] and [`Type::F32`].
+    /// [`Type::F32`] and shorter floats.
     F32(Vec<f32>),
     /// [`Type::F64`].
     F64(Vec<f64>),
@@ -47,6 +48,8 @@ impl Row {
             Type::F32 => Self::F32(bits.map(|bits| f32::from_bits(low32(bits))).collect()),
             Type::F16 => Self::F32(bits.map(|bits| f16::from_bits(low16(bits)).to_f32()).collect()),
             Type::BF16 => Self::F32(bits.map(|bits| bf16::from_bits(low16(bits)).to_f32()).collect()),
+            Type::F8E4M3 => Self::F32(bits.map(|bits| float8::E4M3.value(low8(bits))).collect()),
+            Type::F8E5M2 => Self::F32(bits.map(|bits| float8::E5M2.value(low8(bits))).collect()),
             Type::Bool => Self::Int(bits.map(|bits| i64::from(bits != 0)).collect()),
             _ => Self::Int(bits.map(|bits| operate::wrap(ty, bits.cast_signed())).collect()),
         }
@@ -61,6 +64,8 @@ impl Row {
             Self::F32(values) => match ty {
                 Type::F16 => u64::from(f16::from_f32(values[at]).to_bits()),
                 Type::BF16 => u64::from(bf16::from_f32(values[at]).to_bits()),
+                Type::F8E4M3 => u64::from(float8::E4M3.code(values[at])),
+                Type::F8E5M2 => u64::from(float8::E5M2.code(values[at])),
                 _ => u64::from(values[at].to_bits()),
             },
         }
@@ -125,6 +130,10 @@ fn node_row(
 
 fn low32(bits: u64) -> u32 {
     u32::try_from(bits & 0xffff_ffff).unwrap_or(0)
+}
+
+fn low8(bits: u64) -> u8 {
+    u8::try_from(bits & 0xff).unwrap_or(0)
 }
 
 fn low16(bits: u64) -> u16 {

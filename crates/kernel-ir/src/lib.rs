@@ -29,6 +29,7 @@
 //! From the lowest up; each imports only those before it:
 //!
 //! - `types`: the types of values
+//! - `float8`: codes of floats of 8 bits
 //! - `math`: functions that are more than an instruction
 //! - `graph`: typed expressions, checked as they are built
 //! - `eval`: programs on the host
@@ -50,6 +51,7 @@
 pub struct Readme;
 
 pub mod eval;
+pub mod float8;
 mod graph;
 pub mod math;
 pub mod pointwise;

@@ -4,8 +4,8 @@ use std::fmt;
 
 /// The type of a value.
 ///
-/// Arithmetic on [`Type::F16`] and [`Type::BF16`] does not exist: a program converts them to [`Type::F32`] first, as
-/// PyTorch's kernels do. Integers wrap around.
+/// Arithmetic on floats of 8 and 16 bits does not exist: a program converts them to [`Type::F32`] first, as PyTorch's
+/// kernels do. Integers wrap around.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Type {
     /// A boolean; one byte in memory, where every byte but zero is true.
@@ -24,6 +24,10 @@ pub enum Type {
     I64,
     /// An unsigned integer of 64 bits.
     U64,
+    /// A float of 8 bits with 4 bits of exponent, which has no infinity (`e4m3fn`).
+    F8E4M3,
+    /// A float of 8 bits with 5 bits of exponent (`e5m2`).
+    F8E5M2,
     /// A float of 16 bits with 5 bits of exponent (IEEE binary16).
     F16,
     /// A float of 16 bits with 8 bits of exponent.
@@ -44,15 +48,15 @@ pub enum Kind {
         /// Whether it has a sign.
         signed: bool,
     },
-    /// A float of 16 bits, which is only converted.
-    Half,
+    /// A float of 8 or 16 bits, which is only converted.
+    Short,
     /// A float of 32 or 64 bits.
     Float,
 }
 
 impl Type {
     /// Every type.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 14] = [
         Self::Bool,
         Self::U8,
         Self::I8,
@@ -61,6 +65,8 @@ impl Type {
         Self::U32,
         Self::I64,
         Self::U64,
+        Self::F8E4M3,
+        Self::F8E5M2,
         Self::F16,
         Self::BF16,
         Self::F32,
@@ -71,7 +77,7 @@ impl Type {
     #[must_use]
     pub const fn bytes(self) -> usize {
         match self {
-            Self::Bool | Self::U8 | Self::I8 => 1,
+            Self::Bool | Self::U8 | Self::I8 | Self::F8E4M3 | Self::F8E5M2 => 1,
             Self::I16 | Self::F16 | Self::BF16 => 2,
             Self::I32 | Self::U32 | Self::F32 => 4,
             Self::I64 | Self::U64 | Self::F64 => 8,
@@ -96,7 +102,7 @@ impl Type {
             Self::Bool => Kind::Bool,
             Self::U8 | Self::U32 | Self::U64 => Kind::Int { signed: false },
             Self::I8 | Self::I16 | Self::I32 | Self::I64 => Kind::Int { signed: true },
-            Self::F16 | Self::BF16 => Kind::Half,
+            Self::F8E4M3 | Self::F8E5M2 | Self::F16 | Self::BF16 => Kind::Short,
             Self::F32 | Self::F64 => Kind::Float,
         }
     }
@@ -125,6 +131,8 @@ impl Type {
             Self::U32 => "u32",
             Self::I64 => "i64",
             Self::U64 => "u64",
+            Self::F8E4M3 => "f8e4m3",
+            Self::F8E5M2 => "f8e5m2",
             Self::F16 => "f16",
             Self::BF16 => "bf16",
             Self::F32 => "f32",

@@ -50,7 +50,7 @@ fn add_node(graph: &mut Graph, values: &[Value], (kind, a, b, c): Step) -> Optio
         3 => {
             let second = same(graph, b);
             let ops = [Compare::Eq, Compare::Ne, Compare::Lt, Compare::Le, Compare::Gt, Compare::Ge];
-            if matches!(ty, Type::F16 | Type::BF16) {
+            if matches!(ty, Type::F8E4M3 | Type::F8E5M2 | Type::F16 | Type::BF16) {
                 return None;
             }
             graph.compare(*pick(&ops, c)?, first, second)
@@ -83,7 +83,7 @@ fn add_node(graph: &mut Graph, values: &[Value], (kind, a, b, c): Step) -> Optio
 fn same_bits(graph: &mut Graph, value: Value, choice: u16) -> Option<Value> {
     let ty = graph.type_of(value);
     let value = match ty {
-        Type::Bool | Type::F16 | Type::BF16 => return None,
+        Type::Bool | Type::F8E4M3 | Type::F8E5M2 | Type::F16 | Type::BF16 => return None,
         _ if ty.is_float() => {
             let (is_number, zero) = (graph.compare(Compare::Eq, value, value), graph.float(ty, 0.0));
             graph.select(is_number, value, zero)
@@ -98,7 +98,7 @@ fn same_bits(graph: &mut Graph, value: Value, choice: u16) -> Option<Value> {
 fn unary_of(ty: Type) -> &'static [Unary] {
     match ty {
         Type::Bool => &[Unary::Not],
-        Type::F16 | Type::BF16 => &[],
+        Type::F8E4M3 | Type::F8E5M2 | Type::F16 | Type::BF16 => &[],
         Type::F32 | Type::F64 => {
             &[Unary::Neg, Unary::Abs, Unary::Sqrt, Unary::Floor, Unary::Ceil, Unary::Trunc, Unary::Round]
         }
@@ -109,7 +109,7 @@ fn unary_of(ty: Type) -> &'static [Unary] {
 fn binary_of(ty: Type) -> &'static [Binary] {
     match ty {
         Type::Bool => &[Binary::And, Binary::Or, Binary::Xor],
-        Type::F16 | Type::BF16 => &[],
+        Type::F8E4M3 | Type::F8E5M2 | Type::F16 | Type::BF16 => &[],
         Type::F32 | Type::F64 => &[Binary::Add, Binary::Sub, Binary::Mul, Binary::Div, Binary::Min, Binary::Max],
         _ => &[
             Binary::Add,

@@ -1,5 +1,7 @@
-//! Every kernel for products that can compute a problem on the GPU of this machine, against the host in `f64`:
-//! `product_kernels`. What simulated devices lack (`wgmma`) is tested here alone.
+//! Every kernel for products that can compute a problem on the GPU of this machine, against one in `f64`:
+//! `product_kernels [--quick]`. What simulated devices lack (`wgmma`) is tested here alone.
+//!
+//! `--quick` takes small problems, each once, so that tools that slow a kernel down by a factor of a thousand come to an end.
 //!
 //! Prints a line for each kernel with the number of problems and the largest error, in units of the dtype's last place
 //! beside the largest element; the exit code is 1 where one is beyond what the precision allows (tf32: 2^-9 of the largest element).
@@ -26,8 +28,20 @@ const SIZES: [[i64; 4]; 12] = [
     [5, 33, 63, 7],
 ];
 
+/// The problems of `--quick`: they cut tiles, fill them, and divide long sums among blocks and groups of threads.
+const QUICK_SIZES: [[i64; 4]; 7] = [
+    [1, 128, 64, 128],
+    [2, 40, 24, 36],
+    [1, 136, 264, 72],
+    [1, 64, 64, 2048],
+    [1, 1, 264, 300],
+    [1, 260, 1, 300],
+    [3, 33, 31, 7],
+];
+
 fn main() -> ExitCode {
-    match all() {
+    let is_quick = std::env::args().skip(1).any(|word| word == "--quick");
+    match if is_quick { quick() } else { all() } {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
@@ -45,17 +59,36 @@ fn say(text: &str) {
 /// Problems of a kernel and its largest error.
 type Seen = BTreeMap<(String, String), (u32, f64)>;
 
+/// Ways that the factors lie in: whether each has lines along its first dimension.
+const LAYOUTS: [[bool; 2]; 4] = [[false, false], [false, true], [true, false], [true, true]];
+
+fn quick() -> Result<bool> {
+    let mut seen = Seen::new();
+    for (first, dtype) in [DType::F16, DType::F32].into_iter().enumerate() {
+        for (at, sizes) in QUICK_SIZES.into_iter().enumerate() {
+            let number = first + at;
+            check(&mut seen, dtype, sizes, LAYOUTS[number % 4], [0, 8, 3][number / 2 % 3], number % 3)?;
+        }
+    }
+    Ok(tell(seen))
+}
+
 fn all() -> Result<bool> {
     let mut seen = Seen::new();
     for dtype in [DType::F16, DType::BF16, DType::F32, DType::F64] {
         for sizes in SIZES {
-            for (at, turned) in [[false, false], [false, true], [true, false], [true, true]].into_iter().enumerate() {
+            for (at, turned) in LAYOUTS.into_iter().enumerate() {
                 for step in 0..3 {
                     check(&mut seen, dtype, sizes, turned, [0, 8, 3][(at + step) % 3], step)?;
                 }
             }
         }
     }
+    Ok(tell(seen))
+}
+
+/// Prints what was seen, and says whether it is within the bounds.
+fn tell(seen: Seen) -> bool {
     let mut is_good = true;
     for ((name, dtype), (count, worst)) in seen {
         let most = bound(&name, &dtype);
@@ -65,7 +98,7 @@ fn all() -> Result<bool> {
             if worst <= most { "" } else { " TOO FAR OFF" }
         ));
     }
-    Ok(is_good)
+    is_good
 }
 
 /// The largest error that is allowed, in the units that errors are counted in.

@@ -131,19 +131,30 @@ const DRIVER: Library = Library {
     is_heavy: false,
 };
 
-/// Only what the runtime asks for: what a device does now, and who uses it.
+/// What a device does now, what holds it back, what went wrong on it, and who uses it.
 const NVML: Library = Library {
     module: "nvml",
     include: INCLUDE,
     headers: &["nvml.h"],
     // Without it the header renames functions to their newest version and hides the older ones.
     defines: &["NVML_NO_UNVERSIONED_FUNC_DEFS"],
-    functions: "nvmlInit_v2|nvmlShutdown|nvmlErrorString|nvmlSystemGetDriverVersion|nvmlDeviceGet(Count_v2\
-        |HandleByIndex_v2|HandleByUUID|HandleByPciBusId_v2|UUID|MemoryInfo|UtilizationRates|Temperature|PowerUsage\
-        |ClockInfo|ComputeRunningProcesses_v[23])",
+    functions: "nvmlInit_v2|nvmlShutdown|nvmlErrorString|nvmlSystemGet(DriverVersion|NVMLVersion|ProcessName)\
+        |nvmlDeviceGet(Count_v2|HandleByIndex_v2|HandleByUUID|HandleByPciBusId_v2|UUID|Name|MemoryInfo\
+        |UtilizationRates|EncoderUtilization|DecoderUtilization|Temperature|TemperatureThreshold|FanSpeed|PowerUsage\
+        |EnforcedPowerLimit|TotalEnergyConsumption|ClockInfo|MaxClockInfo|PerformanceState\
+        |CurrentClocks(Event|Throttle)Reasons|EccMode|TotalEccErrors|RemappedRows|CurrPcieLink(Generation|Width)\
+        |MaxPcieLink(Generation|Width)|PcieThroughput|PcieReplayCounter|NvLinkState|FieldValues|MigMode\
+        |PersistenceMode|ComputeMode|(Compute|Graphics)RunningProcesses_v[23])",
     excluded: &[],
     types: &[],
-    constants: &["NVML_DEVICE_UUID_(V2_)?BUFFER_SIZE", "NVML_SYSTEM_DRIVER_VERSION_BUFFER_SIZE"],
+    constants: &[
+        "NVML_DEVICE_UUID_(V2_)?BUFFER_SIZE",
+        "NVML_DEVICE_NAME_(V2_)?BUFFER_SIZE",
+        "NVML_SYSTEM_(DRIVER|NVML)_VERSION_BUFFER_SIZE",
+        "nvmlClocks(Event|Throttle)Reason.*",
+        "NVML_NVLINK_MAX_LINKS",
+        "NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_[TR]X",
+    ],
     table: "Nvml",
     status: "nvmlReturn_enum",
     status_alias: "nvmlReturn_t",

@@ -1,7 +1,7 @@
 //! Rows of products of matrices: by the installed libraries, and by the kernels of the crate alone.
 
 use aten_cuda::blas::{self, Fp32Precision};
-use aten_cuda::{DType, Tensor};
+use aten_cuda::{DType, Tensor, tunable};
 
 use crate::rows::{Beneath, Row, Unit, Work};
 use crate::{Failure, raw};
@@ -21,12 +21,11 @@ pub(crate) const ROWS: &[Row] = &[
     row("bmm f32 64 of 512", 4, |small| by_library(small, [64, 512, 512, 512], DType::F32)),
     row("linear gelu bf16", 4, |small| {
         libraries(true);
-        let [rows, inner, columns] = if small { [64; 3] } else { [8192, 1024, 4096] };
-        let input = Tensor::randn(&[rows, inner], DType::BF16, "cuda", None)?;
-        let weight = Tensor::randn(&[columns, inner], DType::BF16, "cuda", None)?.t()?;
-        let bias = Tensor::randn(&[columns], DType::BF16, "cuda", None)?;
-        let amount = flops([1, rows, inner, columns]);
-        Ok(Work::new(amount, move || bias.addmm_activation(&input, &weight, 1, 1, true)))
+        linear_gelu(small)
+    }),
+    row("own linear gelu bf16", 4, |small| {
+        libraries(false);
+        linear_gelu(small)
     }),
     row("own mm bf16 8192", 2, |small| alone(small, [1, 8192, 8192, 8192], DType::BF16)),
     row("own mm f16 8192", 2, |small| alone(small, [1, 8192, 8192, 8192], DType::F16)),
@@ -58,10 +57,28 @@ pub(crate) const ROWS: &[Row] = &[
             Ok(Work { beneath: Some(beneath), ..Work::new(1.0, move || a.mm(&a)) })
         },
     },
+    // The tuner stays on: this is the last row of products.
+    row("linear gelu bf16 tuned", 4, |small| {
+        libraries(true);
+        let file = std::env::temp_dir().join(format!("tensors-{}.csv", std::process::id()));
+        tunable::set_filename(&file.to_string_lossy(), false);
+        tunable::enable(true);
+        linear_gelu(small)
+    }),
 ];
 
 const fn row(name: &'static str, calls: u32, prepare: fn(bool) -> Result<Work, Failure>) -> Row {
     Row { name, unit: Unit::TeraflopPerSecond, calls, prepare }
+}
+
+/// A product with a bias and GELU.
+fn linear_gelu(small: bool) -> Result<Work, Failure> {
+    let [rows, inner, columns] = if small { [64; 3] } else { [8192, 1024, 4096] };
+    let input = Tensor::randn(&[rows, inner], DType::BF16, "cuda", None)?;
+    let weight = Tensor::randn(&[columns, inner], DType::BF16, "cuda", None)?.t()?;
+    let bias = Tensor::randn(&[columns], DType::BF16, "cuda", None)?;
+    let amount = flops([1, rows, inner, columns]);
+    Ok(Work::new(amount, move || bias.addmm_activation(&input, &weight, 1, 1, true)))
 }
 
 /// With the libraries of the system where there are some, or with none.

@@ -24,9 +24,9 @@ pub(super) fn attend(query: &Tensor, key: &Tensor, value: &Tensor, options: &Att
     let heads_lie_together = query.strides()[1] < query.strides()[2];
     let [batches, heads, queries, padded] = [0, 1, 2, 3].map(|dim| query.sizes()[dim]);
     let out = if heads_lie_together {
-        Tensor::empty(&[batches, queries, heads, padded], query.dtype(), &query)?.transpose(1, 2)?
+        Tensor::uninitialized(&[batches, queries, heads, padded], query.dtype(), &query)?.transpose(1, 2)?
     } else {
-        Tensor::empty(&[batches, heads, queries, padded], query.dtype(), &query)?
+        Tensor::uninitialized(&[batches, heads, queries, padded], query.dtype(), &query)?
     };
     let operands = Operands { out: &out, query: &query, key: &key, value: &value };
     attention::attend(&operands, scale, options.is_causal)?;

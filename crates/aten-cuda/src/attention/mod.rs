@@ -33,7 +33,7 @@ pub use settings::{
 };
 
 use crate::base::dtype::DType;
-use crate::base::error::{Error, Result, TensorError, invalid};
+use crate::base::error::{Error, Result, TensorError, invalid, refuse_float8};
 use crate::tensor::{Context, Tensor, is_host};
 
 /// The options of [`Tensor::scaled_dot_product_attention`], with torch's defaults.
@@ -153,6 +153,7 @@ fn check_dtype(query: &Tensor) -> Result<()> {
         let kernel = if is_host(query.device()) { "softmax_lastdim_kernel_impl" } else { "host_softmax" };
         return Err(TensorError::NotImplemented { kernel: kernel.to_owned(), dtype }.into());
     }
+    refuse_float8("mul_cuda", dtype)?;
     if dtype.is_floating_point() {
         return Ok(());
     }

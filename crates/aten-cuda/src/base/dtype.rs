@@ -3,7 +3,7 @@
 use std::fmt;
 
 use half::{bf16, f16};
-use kernel_ir::Type;
+use kernel_ir::{Kind, Type};
 use num_complex::{Complex32, Complex64};
 
 /// The type of a tensor's elements (`torch.dtype`).
@@ -35,6 +35,10 @@ pub enum DType {
     C128,
     /// Booleans of one byte (`torch.bool`).
     Bool,
+    /// Floats of 8 bits with 4 bits of exponent and no infinity (`torch.float8_e4m3fn`).
+    F8E4M3FN,
+    /// Floats of 8 bits with 5 bits of exponent (`torch.float8_e5m2`).
+    F8E5M2,
 }
 
 /// How dtypes rank in promotion: a higher category wins, whatever the widths.
@@ -48,7 +52,7 @@ pub(crate) enum Category {
 
 impl DType {
     /// Every dtype.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 15] = [
         Self::U8,
         Self::I8,
         Self::I16,
@@ -62,6 +66,8 @@ impl DType {
         Self::C64,
         Self::C128,
         Self::Bool,
+        Self::F8E4M3FN,
+        Self::F8E5M2,
     ];
 
     /// Bytes of an element (`torch.dtype.itemsize`).
@@ -74,6 +80,12 @@ impl DType {
     #[must_use]
     pub const fn is_floating_point(self) -> bool {
         matches!(self.category(), Category::Floating)
+    }
+
+    /// Whether it is a float of 8 bits. Of these there are copies, fills and scaled products, and no arithmetic.
+    #[must_use]
+    pub const fn is_float8(self) -> bool {
+        matches!(self, Self::F8E4M3FN | Self::F8E5M2)
     }
 
     /// Whether it is complex (`torch.dtype.is_complex`).
@@ -111,6 +123,8 @@ impl DType {
             Self::C64 => "torch.complex64",
             Self::C128 => "torch.complex128",
             Self::Bool => "torch.bool",
+            Self::F8E4M3FN => "torch.float8_e4m3fn",
+            Self::F8E5M2 => "torch.float8_e5m2",
         }
     }
 
@@ -131,6 +145,8 @@ impl DType {
             Self::C64 => "ComplexFloat",
             Self::C128 => "ComplexDouble",
             Self::Bool => "Bool",
+            Self::F8E4M3FN => "Float8_e4m3fn",
+            Self::F8E5M2 => "Float8_e5m2",
         }
     }
 
@@ -151,6 +167,8 @@ impl DType {
             Self::C64 => "c10::complex<float>",
             Self::C128 => "c10::complex<double>",
             Self::Bool => "bool",
+            Self::F8E4M3FN => "c10::Float8_e4m3fn",
+            Self::F8E5M2 => "c10::Float8_e5m2",
         }
     }
 
@@ -168,6 +186,8 @@ impl DType {
             Self::F32 | Self::C64 => Type::F32,
             Self::F64 | Self::C128 => Type::F64,
             Self::Bool => Type::Bool,
+            Self::F8E4M3FN => Type::F8E4M3,
+            Self::F8E5M2 => Type::F8E5M2,
         }
     }
 
@@ -181,7 +201,7 @@ impl DType {
         match self {
             Self::Bool => Category::Bool,
             Self::U8 | Self::I8 | Self::I16 | Self::I32 | Self::I64 => Category::Integral,
-            Self::F16 | Self::BF16 | Self::F32 | Self::F64 => Category::Floating,
+            Self::F8E4M3FN | Self::F8E5M2 | Self::F16 | Self::BF16 | Self::F32 | Self::F64 => Category::Floating,
             Self::C32 | Self::C64 | Self::C128 => Category::Complex,
         }
     }
@@ -207,12 +227,12 @@ impl DType {
         }
     }
 
-    /// The type that a kernel computes in: `f32` for 16-bit floats (`at::opmath_type`).
+    /// The type that a kernel computes in: `f32` for floats of 8 and 16 bits (`at::opmath_type`).
     #[must_use]
     pub(crate) const fn compute_type(self) -> Type {
-        match self.part() {
-            Type::F16 | Type::BF16 => Type::F32,
-            other => other,
+        match self.part().kind() {
+            Kind::Short => Type::F32,
+            _ => self.part(),
         }
     }
 }

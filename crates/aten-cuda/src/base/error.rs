@@ -44,6 +44,14 @@ pub enum Error {
     Graph(#[from] kernel_ir::GraphError),
 }
 
+/// Refuses floats of 8 bits, of which torch has no kernel of this name.
+pub(crate) fn refuse_float8(kernel: &str, dtype: DType) -> Result<()> {
+    if dtype.is_float8() {
+        return Err(TensorError::NotImplemented { kernel: kernel.to_owned(), dtype }.into());
+    }
+    Ok(())
+}
+
 impl From<LinalgError> for Error {
     fn from(error: LinalgError) -> Self {
         Self::Linalg(Box::new(error))
@@ -179,6 +187,17 @@ pub enum TensorError {
         /// The sizes.
         sizes: Vec<i64>,
     },
+    /// Deterministic algorithms are asked for, and the operation has none.
+    #[error(
+        "{operation} does not have a deterministic implementation, but you set \
+         'torch.use_deterministic_algorithms(True)'. You can turn off determinism just for this operation, or you can use \
+         the 'warn_only=True' option, if that's acceptable for your application. You can also file an issue at \
+         https://github.com/pytorch/pytorch/issues to help us prioritize adding deterministic support for this operation."
+    )]
+    NotDeterministic {
+        /// The operation.
+        operation: &'static str,
+    },
     /// Sizes do not broadcast.
     #[error(
         "The size of tensor a ({first}) must match the size of tensor b ({second}) at non-singleton dimension {dim}"
@@ -239,6 +258,24 @@ pub enum TensorError {
         kernel: String,
         /// The dtype.
         dtype: DType,
+    },
+    /// There are no complex numbers of two floats of 8 bits.
+    #[error("Unknown Complex ScalarType for {}", dtype.scalar_type_name())]
+    Float8Complex {
+        /// The dtype.
+        dtype: DType,
+    },
+    /// Floats of 8 bits have no dtype in common with others.
+    #[error(
+        "Promotion for Float8 Types is not supported, attempted to promote {} and {}",
+        first.scalar_type_name(),
+        second.scalar_type_name()
+    )]
+    Float8Promotion {
+        /// One dtype.
+        first: DType,
+        /// The other one.
+        second: DType,
     },
     /// Tensors of one operation are on several devices.
     #[error("Expected all tensors to be on the same device, but found at least two devices, {first} and {second}!")]

@@ -152,7 +152,7 @@ fn over(memory: &Tensor, tensor: &Tensor, offset: i64) -> Result<Tensor> {
 /// A tensor that lies as another does, with nothing in it.
 fn like(tensor: &Tensor) -> Result<Tensor> {
     let (elements, offset) = room(tensor);
-    over(&Tensor::empty(&[elements], tensor.dtype(), tensor.device())?, tensor, offset)
+    over(&Tensor::uninitialized(&[elements], tensor.dtype(), tensor.device())?, tensor, offset)
 }
 
 /// As [`like`], with what is not a number in it.

@@ -1,7 +1,7 @@
 //! What products refuse, in torch's words.
 
 use crate::base::dtype::DType;
-use crate::base::error::{Result, TensorError, invalid};
+use crate::base::error::{Result, TensorError, invalid, refuse_float8};
 use crate::tensor::{Tensor, is_host};
 
 /// Refuses operands of `mm` that do not fit each other.
@@ -111,6 +111,9 @@ pub(super) fn mv(matrix: &Tensor, vector: &Tensor, added: Option<&Tensor>) -> Re
             "size mismatch, got input ({added_numel}), mat ({rows}x{columns}), vec ({length})"
         )));
     }
+    if !is_host(matrix.device()) {
+        refuse_float8("addmv_impl_cuda", matrix.dtype())?;
+    }
     same_type(matrix, vector)
 }
 
@@ -131,7 +134,7 @@ pub(super) fn dot(a: &Tensor, b: &Tensor) -> Result<()> {
              but got {first} and {second} elements respectively"
         )));
     }
-    let is_other = !a.dtype().is_floating_point() && !a.dtype().is_complex();
+    let is_other = !a.dtype().is_floating_point() && !a.dtype().is_complex() || a.dtype().is_float8();
     if is_other && !is_host(a.device()) {
         return Err(TensorError::NotImplemented { kernel: "dot".to_owned(), dtype: a.dtype() }.into());
     }

@@ -4,11 +4,14 @@
 //! - `operand`: factors and results as the libraries take them;
 //! - `library`: the libraries, their handles and workspaces, and the calls;
 //! - `host`: products on the host;
+//! - `direct`: the short way of small products;
 //! - `product`: one product, by whoever computes it best;
 //! - `candidates`: the ways to one product that the tuner compares;
 //! - `checks`: what products refuse, in torch's words;
 //! - `operators`: `mm`, `addmm`, `bmm` and the like;
 //! - `linear`: products with a bias and an activation;
+//! - `int_mm`: products of 8-bit integers;
+//! - `scaled`: products of 8-bit floats with scales;
 //! - `einsum`: sums of products over named dimensions;
 //! - `tune`: the tuner, which finds the quickest way to each product.
 //!
@@ -16,13 +19,16 @@
 
 mod candidates;
 mod checks;
+mod direct;
 mod einsum;
 mod host;
+mod int_mm;
 mod library;
 mod linear;
 mod operand;
 mod operators;
 mod product;
+mod scaled;
 mod settings;
 pub(crate) mod tune;
 
@@ -34,6 +40,7 @@ use cuda_sys::{Cublas, CublasLt};
 
 pub use crate::launch::own_products::Activation;
 pub use einsum::einsum;
+pub use scaled::ScaledMm;
 pub use settings::{
     BlasBackend, Float32MatmulPrecision, Fp32Precision, ReducedPrecision, allow_fp16_accumulation, allow_tf32,
     bf16_reduction, float32_matmul_precision, fp16_reduction, fp32_precision, matmul_fp32_precision,

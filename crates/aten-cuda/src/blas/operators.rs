@@ -1,8 +1,8 @@
 //! `mm`, `addmm`, `bmm` and the like: what torch calls products of matrices and vectors.
 
-use super::checks;
 use super::linear::is_bias;
 use super::product::Product;
+use super::{checks, direct};
 use crate::base::error::{Result, invalid};
 use crate::base::scalar::Scalar;
 use crate::base::shape::{self, Dims};
@@ -16,7 +16,10 @@ impl Tensor {
     /// memory, or the device or a library failed.
     pub fn mm(&self, other: &Self) -> Result<Self> {
         checks::matrices("self", self, other)?;
-        Product::new(self, other).made()
+        match direct::product(self, other)? {
+            Some(made) => Ok(made),
+            None => Product::new(self, other).made(),
+        }
     }
 
     /// [`Self::mm`] into `out` (m, n).

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use c10_core::Runtime;
 
 use super::candidates::{self, Way, Ways};
+use super::direct::Small;
 use super::library::gemm::{self, Gemm};
 use super::library::handle::Blas;
 use super::library::lt::{self, Algorithm, Epilogue};
@@ -127,7 +128,7 @@ impl<'a> Product<'a> {
             return self.on_host(out);
         }
         if !matches!(out.dtype(), DType::F16 | DType::BF16 | DType::F32 | DType::F64 | DType::C64 | DType::C128) {
-            let kernel = "addmm_cuda".to_owned();
+            let kernel = if self.a.dim() == 3 { "baddbmm_cuda" } else { "addmm_cuda" }.to_owned();
             return Err(TensorError::NotImplemented { kernel, dtype: out.dtype() }.into());
         }
         if self.a.numel() == 0 {
@@ -152,12 +153,23 @@ impl<'a> Product<'a> {
     /// The result by one of the ways to it.
     pub(super) fn by(&self, way: &Way, out: &Tensor) -> Result<()> {
         let is_done = match way {
-            Way::Default => self.by_library(out, Asked::Either)? || self.by_own_kernels(out, None).map(|()| true)?,
+            Way::Default => {
+                self.directly(out)?
+                    || self.by_library(out, Asked::Either)?
+                    || self.by_own_kernels(out, None).map(|()| true)?
+            }
             Way::Cublas => self.by_library(out, Asked::Cublas)?,
             Way::Lt(algorithm) => self.by_library(out, Asked::Lt(algorithm))?,
             Way::Own(solution) => self.by_own_kernels(out, Some(*solution)).map(|()| true)?,
         };
         if is_done { Ok(()) } else { Err(invalid("no library computes this product so")) }
+    }
+
+    /// By the short way, if it is a small product with nothing else; else `false`, and nothing was done.
+    fn directly(&self, out: &Tensor) -> Result<bool> {
+        let is_plain = self.c.is_none() && self.bias.is_none() && self.activation == Activation::None;
+        let small = if is_plain { Small::of(self.a, self.b, self.alpha.to_f64()) } else { None };
+        small.map_or(Ok(false), |small| small.write(out).map(|()| true))
     }
 
     /// What follows the product.

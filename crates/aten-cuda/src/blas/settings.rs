@@ -37,6 +37,8 @@ pub enum Float32MatmulPrecision {
 /// Which library computes products first (`torch.backends.cuda.preferred_blas_library`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlasBackend {
+    /// Whatever is quickest: cuBLAS, and kernels of this crate for small products of matrices.
+    Default,
     /// cuBLAS.
     Cublas,
     /// cuBLASLt.
@@ -99,7 +101,7 @@ names! { Float32MatmulPrecision,
 names! { BlasBackend,
     |text| if text == "ck" { "Cannot set preferred blas backend to CK since following platforms are supported: ROCm".to_owned() }
            else { "Unknown input value. Choose from: default, cublas, hipblas, cublaslt, hipblaslt, ck.".to_owned() },
-    "default" => Cublas, "cublas" => Cublas, "hipblas" => Cublas, "cublaslt" => Cublaslt, "hipblaslt" => Cublaslt,
+    "default" => Default, "cublas" => Cublas, "hipblas" => Cublas, "cublaslt" => Cublaslt, "hipblaslt" => Cublaslt,
 }
 
 impl fmt::Display for Fp32Precision {
@@ -151,7 +153,7 @@ fn settings() -> &'static Settings {
             fp16_reduction: AtomicU8::new(BOTH),
             bf16_reduction: AtomicU8::new(BOTH),
             fp16_accumulation: AtomicU8::new(0),
-            backend: AtomicU8::new(u8::from(prefers_lt)),
+            backend: AtomicU8::new(if prefers_lt { BlasBackend::Cublaslt } else { BlasBackend::Default } as u8),
         }
     })
 }
@@ -342,10 +344,17 @@ pub fn set_allow_fp16_accumulation(allow: bool) {
     settings().fp16_accumulation.store(u8::from(allow), Ordering::Relaxed);
 }
 
-/// Which library computes products first (`torch.backends.cuda.preferred_blas_library()`).
+/// Which library computes products first (`torch.backends.cuda.preferred_blas_library()`). Where none was asked for, that is
+/// cuBLAS, as torch has it.
 #[must_use]
 pub fn preferred_blas_library() -> BlasBackend {
-    if settings().backend.load(Ordering::Relaxed) == 0 { BlasBackend::Cublas } else { BlasBackend::Cublaslt }
+    if asks_for(BlasBackend::Cublaslt) { BlasBackend::Cublaslt } else { BlasBackend::Cublas }
+}
+
+/// Whether this is what was asked for last, or [`BlasBackend::Default`] and nothing was.
+#[inline]
+pub(super) fn asks_for(backend: BlasBackend) -> bool {
+    settings().backend.load(Ordering::Relaxed) == backend as u8
 }
 
 /// Sets [`preferred_blas_library`]. torch takes `ck` too, which is for AMD devices; here that is an error.
@@ -354,6 +363,6 @@ pub fn preferred_blas_library() -> BlasBackend {
 /// A text that names no library.
 pub fn set_preferred_blas_library<B: TryInto<BlasBackend, Error: Into<Error>>>(value: B) -> Result<()> {
     let value = value.try_into().map_err(Into::into)?;
-    settings().backend.store(u8::from(value == BlasBackend::Cublaslt), Ordering::Relaxed);
+    settings().backend.store(value as u8, Ordering::Relaxed);
     Ok(())
 }

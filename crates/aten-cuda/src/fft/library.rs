@@ -219,7 +219,7 @@ pub(super) fn transform(input: &Tensor, out: &Tensor, length: i64, kind: Kind) -
             None => runtime.with_library(device, || new_plan(library, &key))?,
         };
         let bytes = i64::try_from(plan.bytes.max(1)).unwrap_or(i64::MAX);
-        let area = Tensor::empty(&[bytes], DType::U8, input)?;
+        let area = Tensor::uninitialized(&[bytes], DType::U8, input)?;
         queue(runtime, device, &plan, &key, [input, out, &area])?;
         plans.kept.push((key, plan));
         plans.shrink();

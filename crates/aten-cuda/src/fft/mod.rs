@@ -223,7 +223,7 @@ fn transform(signal: &Signal, kind: Kind) -> Result<Tensor> {
     if let Some(size) = sizes.last_mut() {
         *size = last;
     }
-    let out = Tensor::empty(&sizes, dtype, &signal.tensor)?;
+    let out = Tensor::uninitialized(&sizes, dtype, &signal.tensor)?;
     if out.numel() > 0 {
         if out.is_cuda() {
             library::transform(&signal.tensor, &out, length, kind)?;

@@ -360,7 +360,7 @@ fn refused(reason: &str) -> crate::base::error::Error {
 }
 
 /// The kinds of elements, as DLPack numbers them.
-const CODES: [(DType, u8); 13] = [
+const CODES: [(DType, u8); 15] = [
     (DType::I8, 0),
     (DType::I16, 0),
     (DType::I32, 0),
@@ -374,6 +374,8 @@ const CODES: [(DType, u8); 13] = [
     (DType::C64, 5),
     (DType::C128, 5),
     (DType::Bool, 6),
+    (DType::F8E4M3FN, 10),
+    (DType::F8E5M2, 12),
 ];
 
 fn bits(dtype: DType) -> u8 {

@@ -25,7 +25,7 @@ use crate::base::error::{Error, Result, invalid};
 use crate::tensor::{Tensor, ToDevice};
 
 /// The dtypes that the format has. It has no complex numbers but those of two floats of 32 bits.
-const DTYPES: [(DType, Dtype); 11] = [
+const DTYPES: [(DType, Dtype); 13] = [
     (DType::Bool, Dtype::BOOL),
     (DType::U8, Dtype::U8),
     (DType::I8, Dtype::I8),
@@ -37,6 +37,8 @@ const DTYPES: [(DType, Dtype); 11] = [
     (DType::F32, Dtype::F32),
     (DType::F64, Dtype::F64),
     (DType::C64, Dtype::C64),
+    (DType::F8E4M3FN, Dtype::F8_E4M3),
+    (DType::F8E5M2, Dtype::F8_E5M2),
 ];
 
 /// A tensor as the format has it.

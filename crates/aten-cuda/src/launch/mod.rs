@@ -16,6 +16,7 @@ pub use arch::ARCHITECTURES;
 pub(crate) use device::{WholeKernel, whole_kernel};
 pub use library::kernel_texts_of_one_architecture;
 pub use library::product as own_products;
+pub(crate) use library::product::bytes as byte_products;
 pub use module::{KernelText, kernel_texts, kernel_texts_for};
 
 use std::collections::HashMap;

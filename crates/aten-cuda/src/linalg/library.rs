@@ -156,7 +156,7 @@ impl Packed {
     }
 
     fn workspace(&self, bytes: usize) -> Result<Tensor> {
-        Tensor::empty(&[i64::try_from(bytes.max(1)).unwrap_or(i64::MAX)], DType::U8, &self.tensor)
+        Tensor::uninitialized(&[i64::try_from(bytes.max(1)).unwrap_or(i64::MAX)], DType::U8, &self.tensor)
     }
 
     fn shape(&self) -> String {
@@ -265,7 +265,7 @@ pub(super) fn solve(a: &Packed, b: &Packed) -> Result<Vec<i32>> {
     let (none, n, ty, op) = (ptr::null_mut(), a.rows, a.ty(), cublasOperation_t::CUBLAS_OP_N);
     let (ld, ld_b, columns) = (a.leading(), b.leading(), b.columns);
     let solved = a.info()?;
-    let pivots = Tensor::empty(&[a.batch, n], DType::I64, &a.tensor)?;
+    let pivots = Tensor::uninitialized(&[a.batch, n], DType::I64, &a.tensor)?;
     let functions = ["cusolverDnXgetrf_bufferSize", "cusolverDnXgetrf"];
     let others = [&b.tensor, &solved, &pivots];
     let info = Factorisation { operation: "linalg.solve", functions, matrices: a, others: &others }.run(
@@ -327,7 +327,7 @@ pub(super) fn solve(a: &Packed, b: &Packed) -> Result<Vec<i32>> {
 pub(super) fn qr(a: &Packed, wanted: Option<i64>) -> Result<(Option<Packed>, Packed)> {
     let (none, ty, count) = (ptr::null_mut(), a.ty(), a.rows.min(a.columns));
     let (m, n, ld) = (a.rows, a.columns, a.leading());
-    let tau = Tensor::empty(&[a.batch, count.max(1)], a.tensor.dtype(), &a.tensor)?;
+    let tau = Tensor::uninitialized(&[a.batch, count.max(1)], a.tensor.dtype(), &a.tensor)?;
     let functions = ["cusolverDnXgeqrf_bufferSize", "cusolverDnXgeqrf"];
     Factorisation { operation: "linalg.qr", functions, matrices: a, others: &[&tau] }.run(
         |Calling { library, handle }, device, host| {

@@ -192,7 +192,7 @@ pub fn qr(a: &Tensor, mode: &str) -> Result<(Tensor, Tensor)> {
     let r = r.matrices()?.narrow(-2, 0, rows)?.triu(0)?;
     match q {
         Some(q) if mode != "r" => Ok((q.matrices()?, r)),
-        _ => Ok((Tensor::empty(&[0], a.dtype(), a)?, r)),
+        _ => Ok((Tensor::uninitialized(&[0], a.dtype(), a)?, r)),
     }
 }
 
@@ -231,7 +231,7 @@ pub fn svd(a: &Tensor, full_matrices: bool, driver: Option<&str>) -> Result<(Ten
     }
     let packed = Packed::of(a)?;
     let (u, v) = (packed.with_columns(m, columns)?, packed.with_columns(rows, n)?);
-    let values = Tensor::empty(&[packed.batch, count], real_of(a.dtype()), a)?;
+    let values = Tensor::uninitialized(&[packed.batch, count], real_of(a.dtype()), a)?;
     if packed.is_cuda() {
         let info = library::svd(&packed, &values, &u, &v)?;
         if let Some(at) = info.iter().position(|&failed| failed != 0) {
@@ -289,7 +289,7 @@ impl Packed {
     }
 
     fn empty(like: &Tensor, batches: Vec<i64>, batch: i64, rows: i64, columns: i64) -> Result<Self> {
-        let tensor = Tensor::empty(&[batch, columns, rows], like.dtype(), like)?;
+        let tensor = Tensor::uninitialized(&[batch, columns, rows], like.dtype(), like)?;
         Ok(Self { tensor, batch, rows, columns, batches })
     }
 
@@ -374,7 +374,7 @@ fn check_square(operation: &str, a: &Tensor) -> Result<()> {
 fn check_dtype(operation: &str, a: &Tensor, kernel: &str) -> Result<()> {
     match a.dtype() {
         DType::F32 | DType::F64 | DType::C64 | DType::C128 => Ok(()),
-        dtype @ (DType::F16 | DType::BF16) => {
+        dtype @ (DType::F16 | DType::BF16 | DType::F8E4M3FN | DType::F8E5M2) => {
             let place = if a.is_cuda() { "cusolver" } else { "cpu" };
             Err(TensorError::NotImplemented { kernel: format!("{kernel}_{place}"), dtype }.into())
         }

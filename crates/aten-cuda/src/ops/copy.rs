@@ -23,8 +23,10 @@ impl Tensor {
     /// Sets every element to a value (`fill_`).
     ///
     /// # Errors
-    /// Several elements lie at one place, or the device failed.
+    /// Several elements lie at one place, a float of 8 bits does not hold the value, or the device failed.
     pub fn fill_(&self, value: impl Into<Scalar>) -> Result<&Self> {
+        let value = value.into();
+        check_holds(self.dtype(), value)?;
         let (ty, parts) = (self.dtype().compute_type(), self.dtype().parts());
         let key = ProgramKey::new("fill", self.dtype() as u64);
         let program = launch::program(key, || {
@@ -37,7 +39,7 @@ impl Tensor {
             graph.finish()
         })?;
         crate::ops::pointwise::check_overlap(self, &[])?;
-        let scalars = scalar_bits(value.into(), ty, parts);
+        let scalars = scalar_bits(value, ty, parts);
         let work = Work { key, program, outputs: &[self], inputs: &[], scalars: &scalars };
         launch::run(&work, self.sizes())?;
         Ok(self)
@@ -177,13 +179,14 @@ impl Tensor {
         run().of("to", &[self])
     }
 
-    /// A tensor in pinned memory of the host whose elements are not set (`torch.empty(pin_memory=True)`).
+    /// A tensor in pinned memory of the host whose elements are not set (`torch.empty(pin_memory=True)`), filled as
+    /// [`Self::empty`] is while deterministic algorithms are used.
     ///
     /// # Errors
     /// A size is negative, there is not enough memory to pin, or the runtime cannot start.
     pub fn empty_pinned(sizes: &[i64], dtype: DType) -> Result<Self> {
         shape::checked_numel(sizes)?;
-        pinned_strided(sizes, &contiguous_strides(sizes), dtype)
+        pinned_strided(sizes, &contiguous_strides(sizes), dtype)?.with_values()
     }
 
     /// The elements in pinned memory of the host; the tensor itself where it is in such (`pin_memory`). Devices copy from
@@ -241,6 +244,21 @@ impl Tensor {
         let stored = self.as_stored();
         copy_by_program(&stored, &stored.with_signs(signs))
     }
+}
+
+/// Refuses numbers that a float of 8 bits does not hold, as torch does.
+fn check_holds(dtype: DType, value: Scalar) -> Result<()> {
+    let largest = match dtype {
+        DType::F8E4M3FN => 448.0,
+        DType::F8E5M2 => 57344.0,
+        _ => return Ok(()),
+    };
+    let number = value.to_f64();
+    let is_held = number.is_nan() || number.abs() <= largest || (number.is_infinite() && dtype == DType::F8E5M2);
+    if is_held && value.imaginary() == 0.0 {
+        return Ok(());
+    }
+    Err(invalid(format!("value cannot be converted to type {} without overflow", dtype.cpp_name())))
 }
 
 /// The strides of a copy: the same where they leave no gap, else the order of memory (`torch.preserve_format`).

@@ -1,12 +1,12 @@
 //! Tensors whose elements follow from their places, and parts of matrices.
 
 use c10_core::Device;
-use kernel_ir::{Binary, Compare, Graph, GraphError, Type, Unary, Value};
+use kernel_ir::{Binary, Compare, Graph, GraphError, Kind, Type, Unary, Value};
 use num_complex::Complex64;
 use smallvec::SmallVec;
 
 use crate::base::dtype::{Category, DType};
-use crate::base::error::{Result, TensorError, invalid};
+use crate::base::error::{Result, TensorError, invalid, refuse_float8};
 use crate::base::scalar::Scalar;
 use crate::launch::{self, ProgramKey, Work};
 use crate::ops::copy::preserved_strides;
@@ -38,7 +38,7 @@ impl Tensor {
         let whole = [start, end, step].iter().all(|number| number.default_dtype().category() <= Category::Integral);
         let dtype = dtype.unwrap_or(if whole { DType::I64 } else { DType::F32 });
         check_numeric(dtype, "arange_cuda")?;
-        let out = Self::empty(&[arange_length(start, end, step, dtype)?], dtype, device)?;
+        let out = Self::uninitialized(&[arange_length(start, end, step, dtype)?], dtype, device)?;
         let ty = accumulated(dtype);
         let numbers = [start, step].map(|number| scalar_bits(number, ty, 1)[0]);
         fill_by_index("arange", dtype as u64, &out, &numbers, |graph| {
@@ -69,12 +69,12 @@ impl Tensor {
         if steps < 0 {
             return Err(invalid("number of steps must be non-negative"));
         }
-        let out = Self::empty(&[steps], dtype, device)?;
+        let out = Self::uninitialized(&[steps], dtype, device)?;
         if steps <= 1 {
             out.fill_(start)?;
             return Ok(out);
         }
-        if matches!(dtype, DType::Bool | DType::C32) {
+        if matches!(dtype, DType::Bool | DType::C32) || dtype.is_float8() {
             return Err(TensorError::NotImplemented { kernel: "linspace_cuda".to_owned(), dtype }.into());
         }
         let ty = if dtype.is_integral() { Type::F32 } else { dtype.compute_type() };
@@ -110,7 +110,7 @@ impl Tensor {
     /// # Errors
     /// There is not enough memory.
     pub fn full_like(&self, value: impl Into<Scalar>) -> Result<Self> {
-        let made = self.empty_like()?;
+        let made = self.uninitialized_like()?;
         made.fill_(value)?;
         Ok(made)
     }
@@ -131,11 +131,17 @@ impl Tensor {
         self.full_like(1)
     }
 
-    /// Elements that are not set, with this tensor's sizes, dtype, device and layout (`torch.empty_like`).
+    /// Elements that are not set, with this tensor's sizes, dtype, device and layout (`torch.empty_like`), filled as
+    /// [`Self::empty`] is while deterministic algorithms are used.
     ///
     /// # Errors
     /// There is not enough memory.
     pub fn empty_like(&self) -> Result<Self> {
+        self.uninitialized_like()?.with_values()
+    }
+
+    /// As [`Self::empty_like`], for an operation that writes all elements.
+    pub(crate) fn uninitialized_like(&self) -> Result<Self> {
         empty_strided(self.sizes(), &preserved_strides(self), self.dtype(), self.device())
     }
 
@@ -160,7 +166,8 @@ impl Tensor {
         let &[.., rows, columns] = self.sizes() else {
             return Err(invalid(format!("{name}: input tensor must have at least 2 dimensions")));
         };
-        let out = Self::empty(self.sizes(), self.dtype(), self)?;
+        refuse_float8("triu_tril_cuda_template", self.dtype())?;
+        let out = Self::uninitialized(self.sizes(), self.dtype(), self)?;
         let (ty, parts) = (self.dtype().part(), self.dtype().parts());
         let key = ProgramKey::new(name, self.dtype() as u64);
         let program = launch::program(key, || {
@@ -189,8 +196,8 @@ impl Tensor {
 }
 
 fn zero(graph: &mut Graph, ty: Type) -> Value {
-    match ty {
-        Type::F16 | Type::BF16 => {
+    match ty.kind() {
+        Kind::Short => {
             let zero = graph.number(Type::F32, 0);
             graph.convert(zero, ty)
         }
@@ -217,6 +224,7 @@ fn fill_by_index(
 }
 
 fn check_numeric(dtype: DType, kernel: &str) -> Result<()> {
+    refuse_float8(kernel, dtype)?;
     match dtype.category() {
         Category::Integral | Category::Floating => Ok(()),
         _ => Err(TensorError::NotImplemented { kernel: kernel.to_owned(), dtype }.into()),

@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use crate::base::error::{Result, invalid};
+use crate::base::error::{Result, invalid, refuse_float8};
 use crate::base::promotion::Participants;
 use crate::base::shape::{self, Dims, wrap_dim};
 use crate::launch;
@@ -24,13 +24,14 @@ impl Tensor {
             return Err(invalid(format!("zero-dimensional tensor (at position {at}) cannot be concatenated")));
         }
         let mut participants = Participants::default();
-        tensors.iter().for_each(|tensor| participants.tensor(tensor.dtype(), tensor.dim()));
+        tensors.iter().try_for_each(|tensor| participants.tensor(tensor.dtype(), tensor.dim()))?;
+        let dtype = participants.result()?;
         launch::common_device(tensors.iter().copied())?;
         let joined: SmallVec<[(usize, &Self); 8]> =
             tensors.iter().copied().enumerate().filter(|(_, tensor)| tensor.sizes() != [0]).collect();
         let Some(&(_, shaped)) = joined.first() else {
             wrap_dim(dim, 1)?;
-            return Self::empty(&[0], participants.result(), first);
+            return Self::uninitialized(&[0], dtype, first);
         };
         let at = wrap_dim(dim, shaped.dim())?;
         let mut sizes = Dims::from_slice(shaped.sizes());
@@ -41,7 +42,7 @@ impl Tensor {
         }
         let run = || {
             let strides = joined_strides(tensors, &sizes);
-            let out = empty_strided(&sizes, &strides, participants.result(), first.device())?;
+            let out = empty_strided(&sizes, &strides, dtype, first.device())?;
             let mut start = 0;
             for (_, tensor) in joined {
                 let length = tensor.sizes()[at];
@@ -157,7 +158,7 @@ impl Tensor {
             turned.push(at);
         }
         turned.retain(|at| self.dim() > *at);
-        let out = self.empty_like()?;
+        let out = self.uninitialized_like()?;
         if self.numel() == 0 {
             return Ok(out);
         }
@@ -207,6 +208,7 @@ impl Tensor {
     }
 
     fn rolled(&self, shift: i64, dim: i64) -> Result<Self> {
+        refuse_float8("roll_cuda", self.dtype())?;
         if self.numel() == 0 {
             return self.contiguous_copy();
         }
@@ -237,7 +239,7 @@ impl Tensor {
             single.extend([1, size]);
             double.extend([count, size]);
         }
-        let out = Self::empty(&target, self.dtype(), self)?;
+        let out = Self::uninitialized(&target, self.dtype(), self)?;
         if out.numel() > 0 {
             // Each dimension as a dimension of repetitions over one of its own places.
             out.view(&double)?.copy_(&self.as_repeated(&single, new)?.expand(&double)?)?;

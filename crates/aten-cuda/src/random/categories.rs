@@ -7,7 +7,7 @@
 use c10_core::Runtime;
 
 use crate::base::dtype::DType;
-use crate::base::error::{Result, invalid};
+use crate::base::error::{Result, invalid, refuse_float8};
 use crate::base::random_error::RandomError;
 use crate::launch::library::random::{self as kernels, Rows};
 use crate::random::fill::{Source, refused};
@@ -33,7 +33,7 @@ impl Tensor {
             let is_matrix = self.dim() == 2;
             let count = if is_matrix { self.sizes()[0] } else { 1 };
             let sizes: &[i64] = if is_matrix { &[count, samples] } else { &[samples] };
-            let to = Self::empty(sizes, DType::I64, self)?;
+            let to = Self::uninitialized(sizes, DType::I64, self)?;
             if to.numel() == 0 {
                 return Ok(to);
             }
@@ -55,7 +55,7 @@ impl Tensor {
                 kernels::sample_rows(&rows, &to, samples, &drawn)?;
                 return Ok(to);
             }
-            let q = Self::empty(p.sizes(), p.dtype(), &p)?;
+            let q = Self::uninitialized(p.sizes(), p.dtype(), &p)?;
             q.exponential_(1.0, generator)?;
             if samples == 1 {
                 kernels::largest_of_rows(&rows, &q, &to)?;
@@ -84,7 +84,7 @@ impl Tensor {
             let drawn = host_fill::sample(&p, columns, samples, self.dtype() == DType::F64, host);
             return to.copy_(&Self::from_slice(&drawn, to.sizes())?).map(drop);
         }
-        let q = Self::empty(self.sizes(), self.dtype(), self)?;
+        let q = Self::uninitialized(self.sizes(), self.dtype(), self)?;
         q.exponential_(1.0, generator)?;
         let quotients = self.div(&q)?.reshape(&[rows, -1])?;
         to.copy_(&quotients.topk(samples, -1, true)?.1.reshape(to.sizes())?).map(drop)
@@ -100,6 +100,7 @@ impl Tensor {
             let name = self.dtype().scalar_type_name();
             return refuse(&format!("multinomial only supports floating-point dtypes for input, got: {name}"));
         }
+        refuse_float8("min_all_cuda", self.dtype())?;
         if samples <= 0 {
             return refuse("cannot sample n_sample <= 0 samples");
         }

@@ -1,7 +1,7 @@
 //! Dropout.
 
 use crate::base::dtype::DType;
-use crate::base::error::{Result, TensorError};
+use crate::base::error::{Result, TensorError, refuse_float8};
 use crate::base::shape::is_non_overlapping_and_dense;
 use crate::launch::library::random::{self as kernels, Dropout, Schedule};
 use crate::random::fill::{DeviceSource, Source, refused};
@@ -25,7 +25,7 @@ impl Tensor {
         }
         if !self.is_cuda() {
             // On the host torch makes the factors as a tensor of their own.
-            let factors = self.empty_like()?;
+            let factors = self.uninitialized_like()?;
             factors.bernoulli_(1.0 - p, None)?.div_(1.0 - p)?;
             return self.mul(&factors);
         }
@@ -48,10 +48,11 @@ impl Tensor {
                 output.zero_()?;
                 return Ok((output, Self::zeros(self.sizes(), DType::Bool, self)?));
             }
+            refuse_float8("fused_dropout", self.dtype())?;
             let source = match Source::of(self, None, "native_dropout")? {
                 Source::Device(source) => source,
                 Source::Host(_) => {
-                    let mask = Self::empty(self.sizes(), DType::Bool, self)?;
+                    let mask = Self::uninitialized(self.sizes(), DType::Bool, self)?;
                     mask.bernoulli_(1.0 - p, None)?;
                     let output = self.mul(&mask)?;
                     output.mul_(1.0 / (1.0 - p))?;

@@ -6,7 +6,7 @@
 use c10_core::DeviceIndex;
 
 use crate::base::dtype::DType;
-use crate::base::error::{Result, TensorError};
+use crate::base::error::{Result, TensorError, refuse_float8};
 use crate::base::random_error::RandomError;
 use crate::base::shape::Dims;
 use crate::launch::library::random::{self as kernels, Drawn, Floats, Part, Schedule, WideView};
@@ -242,6 +242,7 @@ impl Tensor {
                  specified {name}"
             )));
         }
+        refuse_float8(&kernel(self, "cauchy"), self.dtype())?;
         let numbers = [median, sigma, 0.0];
         let numbers = if self.dtype() == DType::F64 { numbers } else { singles(numbers) };
         fill_floats(
@@ -265,6 +266,7 @@ impl Tensor {
         if self.dtype().is_complex() || self.dtype() == DType::Bool {
             return Err(not_implemented(&kernel(self, "geometric"), self.dtype()));
         }
+        refuse_float8(&kernel(self, "geometric"), self.dtype())?;
         let law = Law::Geometric { p };
         let p = if self.dtype() == DType::F64 { p } else { f64::from(single(p)) };
         let distribution = Floats { single: "geometric_single", double: "geometric_double", numbers: [p, 0.0, 0.0] };
@@ -285,6 +287,7 @@ impl Tensor {
         if self.dtype().is_complex() {
             return Err(not_implemented(&format!("{}_", kernel(self, "bernoulli_scalar")), self.dtype()));
         }
+        refuse_float8(&format!("{}_", kernel(self, "bernoulli_scalar")), self.dtype())?;
         let law = Law::Bernoulli { p };
         let p = if self.dtype() == DType::F64 { p } else { f64::from(single(p)) };
         let distribution = Floats { single: "bernoulli_single", double: "bernoulli_double", numbers: [p, 0.0, 0.0] };
@@ -313,6 +316,7 @@ impl Tensor {
             if self.dtype().is_complex() {
                 return Err(not_implemented(&format!("{}_self_", kernel(self, "bernoulli_tensor")), self.dtype()));
             }
+            refuse_float8(&format!("{}_self_", kernel(self, "bernoulli_tensor")), self.dtype())?;
             check_float(p.dtype(), p.dtype(), &format!("{}_p_", kernel(self, "bernoulli_tensor")))?;
             let p = p.to_device(self.device())?.expand(self.sizes())?;
             let p = if p.storage().is_same(self.storage()) { p.copy()? } else { p.resolved()? };
@@ -365,7 +369,7 @@ impl Tensor {
             DType::BF16 => (1 << 8) + 1,
             DType::F32 => (1 << 24) + 1,
             DType::F64 => (1 << 53) + 1,
-            DType::C32 | DType::C64 | DType::C128 => {
+            DType::F8E4M3FN | DType::F8E5M2 | DType::C32 | DType::C64 | DType::C128 => {
                 return Err(not_implemented(&kernel(self, "random_kernel"), self.dtype()));
             }
         };
@@ -394,6 +398,7 @@ impl Tensor {
                 "random_from_to_impl handles only integral, floating-point and boolean types".to_owned(),
             ));
         }
+        refuse_float8("random_update_from_to", dtype)?;
         let Some(to) = to else {
             if from == i64::MIN {
                 return self.random_any(&source);
@@ -506,7 +511,7 @@ fn not_implemented(kernel: &str, dtype: DType) -> crate::base::error::Error {
 
 /// Checks that a distribution of floats can be stored in the dtype, of which the second one is the real part.
 fn check_float(dtype: DType, real: DType, kernel: &str) -> Result<()> {
-    if real.is_floating_point() { Ok(()) } else { Err(not_implemented(kernel, dtype)) }
+    if real.is_floating_point() && !real.is_float8() { Ok(()) } else { Err(not_implemented(kernel, dtype)) }
 }
 
 fn check_uniform(from: f64, to: f64, dtype: DType) -> Result<()> {

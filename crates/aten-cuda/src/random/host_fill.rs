@@ -160,6 +160,8 @@ fn write(bytes: &mut [u8], dtype: DType, number: Number) {
         DType::F16 => bytes.copy_from_slice(&f16::from_f32(single()).to_le_bytes()),
         DType::BF16 => bytes.copy_from_slice(&bf16::from_f32(single()).to_le_bytes()),
         DType::F32 => bytes.copy_from_slice(&single().to_le_bytes()),
+        // Floats of 8 bits are refused before.
+        DType::F8E4M3FN | DType::F8E5M2 => {}
         // Complex numbers are filled as pairs of their parts.
         DType::F64 | DType::C32 | DType::C64 | DType::C128 => bytes.copy_from_slice(&float().to_le_bytes()),
     }

@@ -1,7 +1,7 @@
 //! New tensors of random numbers.
 
 use crate::base::dtype::DType;
-use crate::base::error::{Result, TensorError};
+use crate::base::error::{Result, TensorError, refuse_float8};
 use crate::base::shape;
 use crate::iterate;
 use crate::launch;
@@ -15,7 +15,7 @@ impl Tensor {
     /// # Errors
     /// A size is negative, there is not enough memory, or as for [`Self::uniform_`].
     pub fn rand(sizes: &[i64], dtype: DType, device: impl ToDevice, generator: Option<&Generator>) -> Result<Self> {
-        let made = Self::empty(sizes, dtype, device)?;
+        let made = Self::uninitialized(sizes, dtype, device)?;
         made.uniform_(0.0, 1.0, generator)?;
         Ok(made)
     }
@@ -25,7 +25,7 @@ impl Tensor {
     /// # Errors
     /// A size is negative, there is not enough memory, or as for [`Self::normal_`].
     pub fn randn(sizes: &[i64], dtype: DType, device: impl ToDevice, generator: Option<&Generator>) -> Result<Self> {
-        let made = Self::empty(sizes, dtype, device)?;
+        let made = Self::uninitialized(sizes, dtype, device)?;
         made.normal_(0.0, 1.0, generator)?;
         Ok(made)
     }
@@ -42,7 +42,7 @@ impl Tensor {
         device: impl ToDevice,
         generator: Option<&Generator>,
     ) -> Result<Self> {
-        let made = Self::empty(sizes, dtype, device)?;
+        let made = Self::uninitialized(sizes, dtype, device)?;
         made.random_from_to_(low, Some(high), generator)?;
         Ok(made)
     }
@@ -85,7 +85,7 @@ impl Tensor {
         if std.is_nan() || std < 0.0 {
             return Err(refused(format!("normal expects std >= 0.0, but found std {std}")));
         }
-        let made = Self::empty(self.sizes(), self.dtype(), self.device())?;
+        let made = Self::uninitialized(self.sizes(), self.dtype(), self.device())?;
         made.normal_(0.0, std, generator)?;
         made.add_(self)?;
         Ok(made)
@@ -146,7 +146,7 @@ fn scaled(sizes: &[i64], like: &Tensor, std: &Tensor, generator: Option<&Generat
     if std.numel() > 0 && !std.min()?.ge(0)?.item()?.is_true() {
         return Err(refused("normal expects all elements of std >= 0.0".to_owned()));
     }
-    let made = Tensor::empty(sizes, like.dtype(), like)?;
+    let made = Tensor::uninitialized(sizes, like.dtype(), like)?;
     made.normal_(0.0, 1.0, generator)?;
     made.mul_(std)?;
     Ok(made)
@@ -174,6 +174,7 @@ pub(super) fn check_holds(n: i64, dtype: DType) -> Result<()> {
         DType::I8 if i8::try_from(last).is_err() => overflows("int8_t"),
         DType::I16 if i16::try_from(last).is_err() => overflows("int16_t"),
         DType::I32 if i32::try_from(last).is_err() => overflows("int"),
+        DType::F8E4M3FN | DType::F8E5M2 => refuse_float8("arange_cuda", dtype),
         DType::Bool | DType::C32 | DType::C64 | DType::C128 => {
             Err(TensorError::NotImplemented { kernel: "randperm".to_owned(), dtype }.into())
         }

@@ -32,7 +32,7 @@ impl Tensor {
                 let text = "randperm of tensors larger than INT_MAX is not supported yet in pytorch";
                 return Err(refused(text.to_owned()));
             }
-            let made = Self::empty(&[n], DType::I64, device)?;
+            let made = Self::uninitialized(&[n], DType::I64, device)?;
             match Source::of(&made, generator, "randperm")? {
                 Source::Host(generator) => host_fill::permute(&made, &generator)?,
                 Source::Device(source) if n > 0 => made.permute_numbers(&source, key_bits(n))?,
@@ -46,7 +46,7 @@ impl Tensor {
     fn permute_numbers(&self, source: &DeviceSource, bits: u32) -> Result<()> {
         let (dtype, low, high) =
             if bits <= 32 { (DType::I32, i32::MIN.into(), i32::MAX.into()) } else { (DType::I64, i64::MIN, i64::MAX) };
-        let keys = Self::empty(self.sizes(), dtype, self)?;
+        let keys = Self::uninitialized(self.sizes(), dtype, self)?;
         keys.random_from_source(source, low, high)?;
         // Where the sign takes part, negative keys come first.
         let flip = if bits == 32 || bits == 64 { 1 << (bits - 1) } else { 0 };

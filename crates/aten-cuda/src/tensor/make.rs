@@ -1,11 +1,13 @@
 //! Tensors from values, and without any.
 
 use c10_core::Device;
+use kernel_ir::float8;
 
 use crate::base::dtype::{DType, Element};
-use crate::base::error::{Error, Result, Step, TensorError};
+use crate::base::error::{Error, Result, Step, TensorError, invalid};
 use crate::base::scalar::Scalar;
 use crate::base::shape::{self, Dims, contiguous_strides};
+use crate::deterministic;
 use crate::storage::Storage;
 use crate::tensor::{Tensor, ToDevice};
 
@@ -49,13 +51,63 @@ impl Tensor {
         Self::from_bytes(&scalar_bytes(number, number.default_dtype()), &[], number.default_dtype())
     }
 
-    /// A tensor whose elements are not set: zeros on the host, on a device whatever was there before (`torch.empty`).
+    /// A tensor whose elements are not set: zeros on the host, on a device whatever was there before (`torch.empty`). While
+    /// deterministic algorithms are used they have a value: see [`fill_uninitialized_memory`].
+    ///
+    /// [`fill_uninitialized_memory`]: crate::deterministic::fill_uninitialized_memory
     ///
     /// # Errors
     /// A size is negative, or there is not enough memory.
     pub fn empty(sizes: &[i64], dtype: DType, device: impl ToDevice) -> Result<Self> {
+        Self::uninitialized(sizes, dtype, device)?.with_values()
+    }
+
+    /// As [`Self::empty`], with strides in elements, which may leave gaps and reach an element twice
+    /// (`torch.empty_strided`).
+    ///
+    /// # Errors
+    /// A size or a stride is negative, there are not as many strides as sizes, or there is not enough memory.
+    pub fn empty_strided(sizes: &[i64], strides: &[i64], dtype: DType, device: impl ToDevice) -> Result<Self> {
+        if sizes.len() != strides.len() {
+            return Err(invalid(format!(
+                "dimensionality of sizes ({}) must match dimensionality of strides ({})",
+                sizes.len(),
+                strides.len()
+            )));
+        }
+        shape::checked_numel(sizes)?;
+        if let Some(stride) = strides.iter().find(|&&stride| stride < 0) {
+            return Err(invalid(format!(
+                "as_strided: Negative strides are not supported at the moment, got strides: {strides:?}, {stride}"
+            )));
+        }
+        empty_strided(sizes, strides, dtype, device.to_device()?)?.with_values()
+    }
+
+    /// A tensor that an operation writes all of: its elements are never seen before.
+    pub(crate) fn uninitialized(sizes: &[i64], dtype: DType, device: impl ToDevice) -> Result<Self> {
         shape::checked_numel(sizes)?;
         empty_strided(sizes, &contiguous_strides(sizes), dtype, device.to_device()?)
+    }
+
+    /// The tensor, which has new memory, filled where deterministic algorithms are used and want it.
+    pub(crate) fn with_values(self) -> Result<Self> {
+        if deterministic::fills() {
+            let value = match self.dtype() {
+                DType::Bool => Scalar::Bool(true),
+                DType::U8 => Scalar::Int(u8::MAX.into()),
+                DType::I8 => Scalar::Int(i8::MAX.into()),
+                DType::I16 => Scalar::Int(i16::MAX.into()),
+                DType::I32 => Scalar::Int(i32::MAX.into()),
+                DType::I64 => Scalar::Int(i64::MAX),
+                _ => Scalar::Float(f64::NAN),
+            };
+            // The elements may lie with gaps, and more than one at a place.
+            let all = shape::extent(self.sizes(), self.strides()).unwrap_or(0);
+            let one = Dims::from_elem(1, 1);
+            Self::view_of(self.storage().clone(), self.dtype(), Dims::from_elem(all, 1), one, 0).fill_(value)?;
+        }
+        Ok(self)
     }
 
     /// Elements of the same value (`torch.full`).
@@ -63,7 +115,7 @@ impl Tensor {
     /// # Errors
     /// A size is negative, or there is not enough memory.
     pub fn full(sizes: &[i64], value: impl Into<Scalar>, dtype: DType, device: impl ToDevice) -> Result<Self> {
-        let made = Self::empty(sizes, dtype, device)?;
+        let made = Self::uninitialized(sizes, dtype, device)?;
         made.fill_(value)?;
         Ok(made)
     }
@@ -145,6 +197,12 @@ pub(crate) fn empty_strided(sizes: &[i64], strides: &[i64], dtype: DType, device
     Ok(Tensor::view_of(storage, dtype, Dims::from_slice(sizes), Dims::from_slice(strides), 0))
 }
 
+/// New memory for a tensor of these sizes, which has so many bytes.
+#[inline]
+pub(crate) fn storage_of(sizes: &[i64], dtype: DType, bytes: usize, device: Device) -> Result<Storage> {
+    Storage::new(bytes, device).map_err(|error| no_memory(error, sizes, dtype, device))
+}
+
 /// New memory for as many elements as a tensor has, on its device.
 pub(crate) fn storage_like(like: &Tensor, dtype: DType) -> Result<Storage> {
     let bytes = usize::try_from(like.numel()).unwrap_or(0) * dtype.itemsize();
@@ -177,6 +235,8 @@ pub(crate) fn scalar_bytes(number: Scalar, dtype: DType) -> Vec<u8> {
         DType::BF16 => half::bf16::from_f32(single(real)).to_le_bytes().to_vec(),
         DType::F32 => single(real).to_le_bytes().to_vec(),
         DType::F64 => real.to_le_bytes().to_vec(),
+        DType::F8E4M3FN => vec![float8::E4M3.round(single(real))],
+        DType::F8E5M2 => vec![float8::E5M2.round(single(real))],
         DType::C32 => {
             [real, imaginary].iter().flat_map(|&part| half::f16::from_f32(single(part)).to_le_bytes()).collect()
         }

@@ -16,7 +16,7 @@ mod view;
 use c10_core::{Device, DeviceType};
 
 pub(crate) use context::Context;
-pub(crate) use make::{empty_strided, scalar_bytes, storage_like};
+pub(crate) use make::{empty_strided, scalar_bytes, storage_like, storage_of};
 pub use place::ToDevice;
 pub(crate) use read::{Places, read_complex, scalar_of};
 pub(crate) use signs::Signs;

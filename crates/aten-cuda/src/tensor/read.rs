@@ -1,5 +1,6 @@
 //! Values from tensors.
 
+use kernel_ir::float8;
 use num_complex::Complex64;
 
 use crate::base::dtype::{DType, Element};
@@ -89,6 +90,8 @@ pub(crate) fn scalar_of(bytes: &[u8], dtype: DType) -> Scalar {
         DType::BF16 => Scalar::Float(bytemuck::pod_read_unaligned::<half::bf16>(bytes).to_f64()),
         DType::F32 => Scalar::Float(single(bytes)),
         DType::F64 => Scalar::Float(bytemuck::pod_read_unaligned(bytes)),
+        DType::F8E4M3FN => Scalar::Float(float8::E4M3.value(bytes[0]).into()),
+        DType::F8E5M2 => Scalar::Float(float8::E5M2.value(bytes[0]).into()),
         DType::C32 => pair(half),
         DType::C64 => pair(single),
         DType::C128 => pair(bytemuck::pod_read_unaligned),

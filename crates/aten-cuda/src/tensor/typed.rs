@@ -151,6 +151,7 @@ fn name_of(dtype: DType) -> &'static str {
         DType::C64 => num_complex::Complex32::NAME,
         DType::C128 => num_complex::Complex64::NAME,
         DType::Bool => bool::NAME,
+        DType::F8E4M3FN | DType::F8E5M2 => dtype.scalar_type_name(),
     }
 }
 

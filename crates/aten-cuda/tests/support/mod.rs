@@ -4,6 +4,7 @@
 
 use aten_cuda::{DType, Tensor};
 use half::{bf16, f16};
+use kernel_ir::float8;
 
 /// Numbers that each float dtype has in some form: zeros, infinities, NaN, edges, halves between whole numbers.
 const FLOATS: [f64; 24] = [
@@ -68,6 +69,8 @@ pub(crate) fn float(number: f64, dtype: DType) -> Vec<u8> {
         DType::F16 => f16::from_f64(number).to_le_bytes().to_vec(),
         DType::BF16 => bf16::from_f64(number).to_le_bytes().to_vec(),
         DType::F32 => (number as f32).to_le_bytes().to_vec(),
+        DType::F8E4M3FN => vec![float8::E4M3.round(number as f32)],
+        DType::F8E5M2 => vec![float8::E5M2.round(number as f32)],
         _ => number.to_le_bytes().to_vec(),
     }
 }

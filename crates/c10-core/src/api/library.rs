@@ -115,6 +115,27 @@ impl Runtime {
         call()
     }
 
+    /// The current stream of a device as a library takes it. Starts the runtime.
+    ///
+    /// ```
+    /// # testkit::make_default(testkit::Config::default()).unwrap();
+    /// use c10_core::{DeviceIndex, LibraryStream, Runtime};
+    ///
+    /// let stream = Runtime::current().library_stream(DeviceIndex(0))?;
+    /// assert_eq!(stream, LibraryStream { handle: 0, is_capturing: false });
+    /// # Ok::<(), c10_core::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The runtime cannot start, or the driver's error.
+    #[inline]
+    pub fn library_stream(&self, device: DeviceIndex) -> Result<LibraryStream> {
+        let ready = self.ready()?;
+        let stream = self.streams().current_ref(device);
+        let is_capturing = ready.captures.of(&ready.api, stream)?.is_some();
+        Ok(LibraryStream { handle: stream.handle.0, is_capturing })
+    }
+
     /// Lets a library queue work on the current stream of a device. `call` is given the stream, and may read and write
     /// the buffers until that work is done. The work stands in the list of last launches, and with
     /// `CUDA_LAUNCH_BLOCKING` in the environment it is waited for.

@@ -13,6 +13,7 @@ use cuda_sys::Nvml as Table;
 
 use crate::base::device::DeviceIndex;
 use crate::base::error::{DeviceError, Error, ProcessMemory, Result, TelemetryError};
+use crate::base::readings::{DeviceReadings, PcieThroughput, Reading};
 use crate::base::uuid::Uuid;
 use crate::base::visible::VisibleDevices;
 use crate::driver::{Api, Nvml};
@@ -160,6 +161,67 @@ impl Telemetry<'_> {
     pub fn processes(self, device: DeviceIndex) -> Result<Vec<ProcessMemory>> {
         let (nvml, index) = self.nvml_of(device)?;
         nvml.processes(index)
+    }
+
+    /// All that NVML tells of a device's health: load, heat, power, clocks and what holds them back, errors of memory,
+    /// links, processes. A figure that a device does not have, or does not tell this user, says so in its place.
+    ///
+    /// # Errors
+    /// As for [`Self::memory_used`].
+    pub fn readings(self, device: DeviceIndex) -> Result<DeviceReadings> {
+        let (nvml, index) = self.nvml_of(device)?;
+        nvml.readings(index)
+    }
+
+    /// Traffic of a device's link to the host. NVML measures for 40 milliseconds, and the call takes as long.
+    ///
+    /// ```
+    /// # let simulated = testkit::Simulation::new(testkit::Config::default()).with_nvml().here();
+    /// use c10_core::Runtime;
+    ///
+    /// assert_eq!(Runtime::current().telemetry().pcie_throughput(0)?.sent, Ok(0));
+    /// # Ok::<(), c10_core::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`Self::memory_used`].
+    pub fn pcie_throughput(self, device: DeviceIndex) -> Result<PcieThroughput> {
+        let (nvml, index) = self.nvml_of(device)?;
+        nvml.pcie_throughput(index)
+    }
+
+    /// The program of a process that [`readings`](Self::readings) lists.
+    ///
+    /// ```
+    /// # let simulated = testkit::Simulation::new(testkit::Config::default()).with_nvml().here();
+    /// use c10_core::Runtime;
+    ///
+    /// let program = Runtime::current().telemetry().process_name(std::process::id())?;
+    /// assert!(!program?.is_empty());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// No such process, which is NVML's error; as for [`Self::raw_device_count`].
+    pub fn process_name(self, pid: u32) -> Result<Reading<String>> {
+        self.nvml()?.process_name(pid)
+    }
+
+    /// Versions of the display driver and of NVML.
+    ///
+    /// ```
+    /// # let simulated = testkit::Simulation::new(testkit::Config::default()).with_nvml().here();
+    /// use c10_core::Runtime;
+    ///
+    /// let (driver, nvml) = Runtime::current().telemetry().versions()?;
+    /// assert!(nvml.ends_with(&driver));
+    /// # Ok::<(), c10_core::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`Self::raw_device_count`].
+    pub fn versions(self) -> Result<(String, String)> {
+        self.nvml()?.versions()
     }
 
     /// Processes that compute on a device, for messages; empty where NVML cannot tell. The device is found by its UUID,

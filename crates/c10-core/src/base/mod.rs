@@ -9,6 +9,7 @@ pub(crate) mod ids;
 pub(crate) mod loading;
 pub(crate) mod pointer;
 pub(crate) mod process;
+pub(crate) mod readings;
 pub(crate) mod size;
 pub(crate) mod stat;
 pub(crate) mod tensor_map;

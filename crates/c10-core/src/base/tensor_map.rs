@@ -66,11 +66,17 @@ pub struct TensorMapLayout<'a> {
     /// What the elements are.
     pub element: TensorMapElement,
     /// One to five dimensions. Neighbours along the first one lie together in memory; a tile has at most 128 bytes along
-    /// it, whose chunks of 16 bytes are permuted in shared memory by the number of the line (swizzle of 128 bytes).
+    /// it, whose chunks of 16 bytes are permuted in shared memory by the number of the line (swizzle of 128 bytes; of 64
+    /// bytes where a tile has exactly as many along it).
     pub dims: &'a [TensorMapDim],
 }
 
 impl TensorMapLayout<'_> {
+    /// Bytes of a tile along the first dimension.
+    pub(crate) fn line(&self) -> u64 {
+        self.dims.first().map_or(0, |dim| u64::from(dim.tile) * self.element.size())
+    }
+
     /// Bytes from the first element to the end of the last one; `None` if they cannot be counted.
     pub(crate) fn extent(&self) -> Option<u64> {
         if self.dims.iter().any(|dim| dim.size == 0) {

@@ -9,7 +9,10 @@
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr;
 
-use cuda_sys::driver::types::{CUfunction, CUfunction_attribute, CUjit_option, CUmodule, CUmoduleLoadingMode};
+use cuda_sys::driver::types::{
+    CUfunction, CUfunction_attribute, CUjit_option, CUlaunchAttribute, CUlaunchAttributeID, CUlaunchAttributeValue,
+    CUlaunchConfig, CUmodule, CUmoduleLoadingMode,
+};
 use cuda_sys::{CUresult, CallError};
 
 use crate::base::device::DeviceIndex;
@@ -182,6 +185,53 @@ impl Api {
             pointers.iter_mut().zip(addresses).for_each(|(pointer, address)| *pointer = address);
             // SAFETY: the caller's promise; each pointer is that of a value.
             unsafe { self.launch_at(function, shape, pointers, stream) }
+        })
+    }
+
+    /// Queues a launch as [`Self::launch`] does, which may begin before the work before it on the stream is done. `false`
+    /// where the driver has no such launches, and nothing was queued.
+    ///
+    /// # Safety
+    /// - The duties of [`Self::launch`].
+    /// - The kernel waits for that work itself before it touches any memory (`griddepcontrol.wait`).
+    pub(crate) unsafe fn launch_early(
+        &self,
+        function: FunctionHandle,
+        shape: Shape,
+        values: &[Value<'_>],
+        stream: StreamRef,
+    ) -> Result<bool> {
+        self.bind(stream.device)?;
+        let mut attribute = CUlaunchAttribute {
+            id: CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+            pad: [0; 4],
+            value: CUlaunchAttributeValue { programmaticStreamSerializationAllowed: 1 },
+        };
+        let Shape { grid: [grid_x, grid_y, grid_z], block: [block_x, block_y, block_z], shared_bytes } = shape;
+        let config = CUlaunchConfig {
+            gridDimX: grid_x,
+            gridDimY: grid_y,
+            gridDimZ: grid_z,
+            blockDimX: block_x,
+            blockDimY: block_y,
+            blockDimZ: block_z,
+            sharedMemBytes: shared_bytes,
+            hStream: raw(stream),
+            attrs: &raw mut attribute,
+            numAttrs: 1,
+        };
+        with_array(values.len(), ptr::null_mut(), |pointers: &mut [*mut c_void]| {
+            let addresses = values.iter().map(|value| value.place().cast_mut());
+            pointers.iter_mut().zip(addresses).for_each(|(pointer, address)| *pointer = address);
+            let (function, pointers) = (raw_function(function), pointers.as_mut_ptr());
+            // SAFETY: the caller's promise; each pointer is that of a value, and the attribute outlives the call.
+            match unsafe { self.table.cuLaunchKernelEx(&config, function, pointers, ptr::null_mut()) } {
+                Ok(()) => Ok(true),
+                Err(CallError::Missing(_) | CallError::Failed { status: CUresult::CUDA_ERROR_NOT_SUPPORTED, .. }) => {
+                    Ok(false)
+                }
+                Err(error) => Err(error.into()),
+            }
         })
     }
 

@@ -36,6 +36,11 @@ impl Api {
             TensorMapElement::F32 => CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_FLOAT32,
             TensorMapElement::TF32 => CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_TFLOAT32,
         };
+        let swizzle = if layout.line() == 64 {
+            CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_64B
+        } else {
+            CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_128B
+        };
         let sizes: Vec<u64> = layout.dims.iter().map(|dim| dim.size).collect();
         let steps: Vec<u64> = layout.dims.iter().skip(1).map(|dim| dim.step).collect();
         let tile: Vec<u32> = layout.dims.iter().map(|dim| dim.tile).collect();
@@ -54,7 +59,7 @@ impl Api {
                 tile.as_ptr(),
                 every.as_ptr(),
                 CUtensorMapInterleave::CU_TENSOR_MAP_INTERLEAVE_NONE,
-                CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_128B,
+                swizzle,
                 CUtensorMapL2promotion::CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
                 CUtensorMapFloatOOBfill::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
             )

@@ -21,6 +21,15 @@ pub fn empty(sizes: &[i64], dtype: DType, device: impl ToDevice) -> Result<Tenso
     Tensor::empty(sizes, dtype, device)
 }
 
+/// A tensor with these strides whose elements are not set (`torch.empty_strided`); see [`Tensor::empty_strided`].
+///
+/// # Errors
+/// A size or a stride is negative, there are not as many strides as sizes, the device does not exist, or there is not
+/// enough memory.
+pub fn empty_strided(sizes: &[i64], strides: &[i64], dtype: DType, device: impl ToDevice) -> Result<Tensor> {
+    Tensor::empty_strided(sizes, strides, dtype, device)
+}
+
 /// Zeros (`torch.zeros`).
 ///
 /// # Errors

@@ -1,6 +1,6 @@
 //! Products of matrices and vectors: `torch.matmul` and the like.
 
-pub use aten_cuda::blas::Float32MatmulPrecision;
+pub use aten_cuda::blas::{Float32MatmulPrecision, ScaledMm};
 use aten_cuda::{Result, Scalar, Tensor};
 
 /// The product of two tensors (`torch.matmul`); see [`Tensor::matmul`].
@@ -17,6 +17,24 @@ pub fn matmul(a: &Tensor, b: &Tensor) -> Result<Tensor> {
 /// As for the method.
 pub fn mm(a: &Tensor, b: &Tensor) -> Result<Tensor> {
     a.mm(b)
+}
+
+/// The product of two matrices of 8-bit integers, in 32 bits (`torch._int_mm`); see [`Tensor::int_mm`].
+///
+/// # Errors
+/// As for the method.
+#[doc(alias = "_int_mm")]
+pub fn int_mm(a: &Tensor, b: &Tensor) -> Result<Tensor> {
+    a.int_mm(b)
+}
+
+/// The product of two matrices of 8-bit floats with scales (`torch._scaled_mm`); see [`Tensor::scaled_mm`].
+///
+/// # Errors
+/// As for the method.
+#[doc(alias = "_scaled_mm")]
+pub fn scaled_mm(a: &Tensor, b: &Tensor, scale_a: &Tensor, scale_b: &Tensor, options: &ScaledMm<'_>) -> Result<Tensor> {
+    a.scaled_mm(b, scale_a, scale_b, options)
 }
 
 /// The products of two batches of matrices (`torch.bmm`); see [`Tensor::bmm`].

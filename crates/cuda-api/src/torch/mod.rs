@@ -4,8 +4,9 @@
 //! arguments with defaults, the functions take `impl Into<Option<…>>`, so that `None` and a plain value both work.
 //!
 //! The functions stand in files by what they do: tensors from values (`make`), elements at the same place
-//! (`pointwise`), conjugates (`conjugate`), all elements along dimensions (`reduce`), joining, views, indices and order (`join`), products of
-//! matrices (`matrix`), random numbers (`random`). Those of `torch.nn.functional` are in [`functional`].
+//! (`pointwise`), conjugates (`conjugate`), all elements along dimensions (`reduce`), joining, views, indices and order
+//! (`join`), products of matrices (`matrix`), random numbers (`random`), what is asked of all operations (`settings`).
+//! Those of `torch.nn.functional` are in [`functional`].
 //!
 //! ```
 //! # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/simulated.rs"));
@@ -37,6 +38,7 @@ mod matrix;
 mod pointwise;
 mod random;
 mod reduce;
+mod settings;
 
 pub use conjugate::*;
 pub use join::*;
@@ -45,6 +47,7 @@ pub use matrix::*;
 pub use pointwise::*;
 pub use random::*;
 pub use reduce::*;
+pub use settings::*;
 
 pub use aten_cuda::OperationError;
 /// Files of tensors, as Python's `safetensors.torch` reads and writes them.
@@ -58,6 +61,11 @@ pub use aten_cuda::{
 /// `torch.utils`.
 pub mod utils {
     pub use aten_cuda::dlpack;
+
+    /// `torch.utils.deterministic`.
+    pub mod deterministic {
+        pub use aten_cuda::deterministic::{fill_uninitialized_memory, set_fill_uninitialized_memory};
+    }
 }
 
 /// A tensor of the memory that another library lends (`torch.from_dlpack`); see [`Tensor::from_dlpack`].
@@ -101,6 +109,10 @@ dtypes! {
     complex64 = C64;
     /// `torch.complex128`.
     complex128 = C128;
+    /// `torch.float8_e4m3fn`.
+    float8_e4m3fn = F8E4M3FN;
+    /// `torch.float8_e5m2`.
+    float8_e5m2 = F8E5M2;
     /// `torch.half`.
     half = F16;
     /// `torch.float`.

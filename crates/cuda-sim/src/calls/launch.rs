@@ -234,9 +234,12 @@ fn asks_for_cooperation(config: &CUlaunchConfig) -> Answer<bool> {
     let mut cooperative = false;
     for index in 0..usize::try_from(config.numAttrs).unwrap_or(0) {
         let attribute = attributes.read_at(index)?;
-        // A priority orders nothing here; of what else can be asked nothing is simulated.
+        // A priority orders nothing here, and a launch that may begin early begins in its turn; of what else can be asked
+        // nothing is simulated.
         match attribute.id {
-            CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_IGNORE | CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PRIORITY => {}
+            CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_IGNORE
+            | CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PRIORITY
+            | CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION => {}
             CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_COOPERATIVE => cooperative = attribute.value != 0,
             CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION if attribute.is_one_block() => {}
             _ => return Err(NOT_SUPPORTED),

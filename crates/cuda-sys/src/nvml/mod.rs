@@ -2,8 +2,10 @@
 
 #[expect(
     missing_docs,
+    missing_debug_implementations,
     non_camel_case_types,
     non_snake_case,
+    non_upper_case_globals,
     clippy::allow_attributes_without_reason,
     reason = "generated from the header"
 )]

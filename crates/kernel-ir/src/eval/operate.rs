@@ -5,6 +5,7 @@ use std::ops::{Add, Div, Mul, Neg, Sub};
 use half::{bf16, f16};
 
 use super::Row;
+use crate::float8;
 use crate::graph::{Binary, Compare, Unary};
 use crate::math::{self, Math};
 use crate::types::Type;
@@ -286,6 +287,8 @@ fn from_floats(exact: Vec<f64>, single: &[f32], from: Type, to: Type) -> Row {
         Type::F32 => Row::F32(single.to_vec()),
         Type::F16 => Row::F32(map(single, |a| f16::from_f32(a).to_f32())),
         Type::BF16 => Row::F32(map(single, |a| bf16::from_f32(a).to_f32())),
+        Type::F8E4M3 => Row::F32(map(single, |a| float8::E4M3.value(float8::E4M3.round(a)))),
+        Type::F8E5M2 => Row::F32(map(single, |a| float8::E5M2.value(float8::E5M2.round(a)))),
         _ => Row::Int(map(&exact, |a| towards_zero(a, from, to))),
     }
 }

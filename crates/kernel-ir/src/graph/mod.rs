@@ -126,7 +126,7 @@ impl Graph {
         if ty != other {
             return self.refuse(GraphError::Mismatch { first: ty, second: other });
         }
-        if ty.kind() == Kind::Half {
+        if ty.kind() == Kind::Short {
             return self.refuse(GraphError::Compare { ty });
         }
         self.add(Node::Compare(op, a, b), Type::Bool)
@@ -159,13 +159,14 @@ impl Graph {
     }
 
     /// The value in another type, as a C++ cast makes it: integers wrap around, floats lose their fraction towards
-    /// zero, and everything but zero is true. 16-bit floats convert by way of [`Type::F32`].
+    /// zero, and everything but zero is true. Floats of 8 and 16 bits convert by way of
+    /// [`Type::F32`].
     pub fn convert(&mut self, a: Value, to: Type) -> Value {
         let from = self.type_of(a);
         if from == to {
             return a;
         }
-        let through = from.kind() == Kind::Half || to.kind() == Kind::Half;
+        let through = from.kind() == Kind::Short || to.kind() == Kind::Short;
         if through && from != Type::F32 && to != Type::F32 {
             let middle = self.convert(a, Type::F32);
             return self.convert(middle, to);

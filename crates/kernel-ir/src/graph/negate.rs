@@ -47,7 +47,7 @@ impl Graph {
         let ty = self.type_of(value);
         match ty.kind() {
             Kind::Bool => value,
-            Kind::Half => {
+            Kind::Short => {
                 let wide = self.convert(value, crate::types::Type::F32);
                 let negative = self.unary(Unary::Neg, wide);
                 self.convert(negative, ty)

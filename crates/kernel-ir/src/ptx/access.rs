@@ -128,7 +128,7 @@ impl Writer {
 /// How a load or store of one element writes its type.
 const fn suffix(ty: Type) -> &'static str {
     match ty {
-        Type::Bool | Type::U8 => "u8",
+        Type::Bool | Type::U8 | Type::F8E4M3 | Type::F8E5M2 => "u8",
         Type::I8 => "s8",
         Type::I16 => "s16",
         Type::F16 | Type::BF16 => "b16",

@@ -4,7 +4,7 @@
 //! `access` (elements in memory, one or several at a time).
 //!
 //! **Invariants:** a value of an integer type narrower than 32 bits is in a register of 32 bits, always extended by its
-//! sign or by zeros. A boolean is a predicate. Rounding is always written out, so that the assembler does not contract
+//! sign or by zeros. So is a float of 8 bits, by zeros. A boolean is a predicate. Rounding is always written out, so that the assembler does not contract
 //! a product and a sum.
 
 mod access;
@@ -39,7 +39,7 @@ impl Class {
         match ty {
             Type::Bool => Self::Predicate,
             Type::F16 | Type::BF16 => Self::Bits16,
-            Type::U8 | Type::I8 | Type::I16 | Type::I32 | Type::U32 => Self::Bits32,
+            Type::U8 | Type::I8 | Type::I16 | Type::I32 | Type::U32 | Type::F8E4M3 | Type::F8E5M2 => Self::Bits32,
             Type::I64 | Type::U64 => Self::Bits64,
             Type::F32 => Self::Float32,
             Type::F64 => Self::Float64,

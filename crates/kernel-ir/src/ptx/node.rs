@@ -65,6 +65,7 @@ impl Writer {
             Type::F64 => self.make(Class::Float64, "mov.f64", format_args!("0d{bits:016X}")),
             Type::I64 | Type::U64 => self.make(Class::Bits64, "mov.b64", format_args!("{}", bits.cast_signed())),
             Type::F16 | Type::BF16 => self.make(Class::Bits16, "mov.b16", format_args!("{}", bits & 0xffff)),
+            Type::F8E4M3 | Type::F8E5M2 => self.make(Class::Bits32, "mov.b32", format_args!("{}", bits & 0xff)),
             Type::U8 | Type::I8 | Type::I16 | Type::I32 | Type::U32 => {
                 let all = self.make(Class::Bits32, "mov.b32", format_args!("{}", bits & 0xffff_ffff));
                 self.narrow(ty, all)
@@ -234,10 +235,10 @@ impl Writer {
         self.make(Class::Bits32, "selp.u32", format_args!("1, 0, {predicate}"))
     }
 
-    /// A value of a narrow integer type, extended again after an operation on 32 bits.
+    /// A value of a narrow type, extended again after an operation on 32 bits.
     pub(crate) fn narrow(&mut self, ty: Type, a: Reg) -> Reg {
         match ty {
-            Type::U8 => self.make(Class::Bits32, "and.b32", format_args!("{a}, 255")),
+            Type::U8 | Type::F8E4M3 | Type::F8E5M2 => self.make(Class::Bits32, "and.b32", format_args!("{a}, 255")),
             Type::I8 => self.make(Class::Bits32, "bfe.s32", format_args!("{a}, 0, 8")),
             Type::I16 => self.make(Class::Bits32, "bfe.s32", format_args!("{a}, 0, 16")),
             _ => a,

@@ -153,14 +153,16 @@ fn is_nan(ty: Type, bytes: &[u8]) -> bool {
     let mut all = [0; 8];
     all[..bytes.len()].copy_from_slice(bytes);
     let bits = u64::from_le_bytes(all);
-    let infinity = match ty {
+    let largest = match ty {
+        Type::F8E4M3 => 0x7e,
+        Type::F8E5M2 => 0x7c,
         Type::F16 => 0x7c00,
         Type::BF16 => 0x7f80,
         Type::F32 => 0x7f80_0000,
         Type::F64 => 0x7ff0_0000_0000_0000,
         _ => return false,
     };
-    bits & (u64::MAX >> (65 - ty.bits())) > infinity
+    bits & (u64::MAX >> (65 - ty.bits())) > largest
 }
 
 /// Numbers drawn from a seed (SplitMix64).

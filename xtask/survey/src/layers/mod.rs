@@ -18,7 +18,8 @@ use crate::modules::{self, Source, Tree};
 use crate::{Result, verdict};
 
 /// The crates whose folders have an order, by the folders of their sources.
-const CRATES: &[&str] = &["crates/c10-core/src", "crates/kernel-ir/src", "crates/aten-cuda/src"];
+const CRATES: &[&str] =
+    &["crates/c10-core/src", "crates/kernel-ir/src", "crates/aten-cuda/src", "crates/memory-viz/src"];
 
 /// The heading above the list.
 const HEADING: &str = "# Layers";

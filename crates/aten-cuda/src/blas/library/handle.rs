@@ -22,7 +22,7 @@ use cuda_sys::cublas::types::{cublasHandle_t, cublasMath_t};
 use cuda_sys::{Cublas, CublasError};
 
 use super::Libraries;
-use super::workspace::{self, Key, Purpose, Workspaces};
+use super::workspace::{self, Generation, Key, Purpose, Workspaces};
 use crate::base::error::{Error, LibraryError, Result};
 
 /// What a runtime keeps for the libraries.
@@ -129,6 +129,7 @@ impl Blas {
         self.free().clear();
         RESERVED.with_borrow_mut(|all| all.retain(|known| !ptr::eq(known.blas.as_ptr(), self)));
         self.free().clear();
+        self.workspaces.forget_handles();
     }
 
     fn free(&self) -> std::sync::MutexGuard<'_, HashMap<DeviceIndex, Vec<Handle>>> {
@@ -171,13 +172,20 @@ impl Handle {
         Ok(made)
     }
 
+    /// Whether the handle is bound to a stream that nothing captures, with a workspace that was not given back since.
+    #[inline]
+    pub(in crate::blas) fn is_bound(&self, generation: &Generation, stream: LibraryStream) -> bool {
+        let wanted = Bound { stream: stream.handle, generation: generation.now() };
+        !stream.is_capturing && self.bound.get() == Some(wanted)
+    }
+
     /// Binds the handle to a stream, with the workspace that it has there. What comes back is to be kept until the work is
     /// queued.
     pub(in crate::blas) fn bind(&self, blas: &Blas, stream: LibraryStream) -> Result<Option<DeviceBuffer>> {
-        let wanted = Bound { stream: stream.handle, generation: blas.workspaces.generation() };
-        if !stream.is_capturing && self.bound.get() == Some(wanted) {
+        if self.is_bound(blas.workspaces.generation(), stream) {
             return Ok(None);
         }
+        let wanted = Bound { stream: stream.handle, generation: blas.workspaces.generation().now() };
         // Until all of it is done, the handle is bound to nothing.
         self.bound.set(None);
         let raw_stream = ptr::with_exposed_provenance_mut(stream.handle);

@@ -40,16 +40,16 @@ use crate::tensor::Tensor;
 const MOST_PLANS: usize = 512;
 
 /// The library's numbers of what follows a product.
-const EPILOGUE_DEFAULT: u32 = 1;
+pub(super) const EPILOGUE_DEFAULT: u32 = 1;
 const EPILOGUE_RELU: u32 = 2;
-const EPILOGUE_BIAS: u32 = 4;
+pub(super) const EPILOGUE_BIAS: u32 = 4;
 const EPILOGUE_GELU: u32 = 32;
 
 /// The library's numbers of the ways in which parts of a sum are added: in the precision of the sum, and any.
 const REDUCTION_COMPUTE_TYPE: u32 = 2;
-const REDUCTION_ANY: u32 = 7;
+pub(super) const REDUCTION_ANY: u32 = 7;
 
-const MATMUL: &str = "ltHandle, computeDesc.descriptor(), &alpha_val, mat1_ptr, Adesc.descriptor(), mat2_ptr, \
+pub(super) const MATMUL: &str = "ltHandle, computeDesc.descriptor(), &alpha_val, mat1_ptr, Adesc.descriptor(), mat2_ptr, \
                       Bdesc.descriptor(), &beta_val, result_ptr, Cdesc.descriptor(), result_ptr, Cdesc.descriptor(), \
                       &heuristicResult.algo, ltworkspace.ptr, ltworkspace.size, at::cuda::getCurrentCUDAStream()";
 
@@ -94,6 +94,13 @@ struct Key {
     chosen: Option<[u64; 8]>,
 }
 
+impl Key {
+    fn wishes(&self) -> Wishes {
+        let [a, b, c, _] = self.alignments;
+        Wishes { alignments: [a, b, c], reduction: self.reduction, sizes: self.sizes }
+    }
+}
+
 /// An algorithm that the library offers for a product.
 #[derive(Clone, Debug)]
 pub(in crate::blas) struct Algorithm {
@@ -103,11 +110,30 @@ pub(in crate::blas) struct Algorithm {
 }
 
 /// What a product needs besides its memory.
-struct Plan {
-    library: Arc<CublasLt>,
-    operation: cublasLtMatmulDesc_t,
-    layouts: [cublasLtMatrixLayout_t; 3],
-    algo: cublasLtMatmulAlgo_t,
+pub(super) struct Plan {
+    pub(super) library: Arc<CublasLt>,
+    pub(super) operation: cublasLtMatmulDesc_t,
+    /// Of the factors, of what is added and of the result, where that differs.
+    pub(super) layouts: [cublasLtMatrixLayout_t; 4],
+    pub(super) algo: cublasLtMatmulAlgo_t,
+}
+
+/// What decides about the algorithms that the library proposes.
+pub(super) struct Wishes {
+    /// What the matrices begin at a multiple of.
+    pub(super) alignments: [u32; 3],
+    /// How parts of a sum may be added.
+    pub(super) reduction: u32,
+    /// The sizes, for errors.
+    pub(super) sizes: [c_int; 7],
+}
+
+impl Plan {
+    /// The descriptions of the factors, of what is added and of the result.
+    pub(super) fn layouts(&self) -> [cublasLtMatrixLayout_t; 4] {
+        let [a, b, c, d] = self.layouts;
+        [a, b, c, if d.is_null() { c } else { d }]
+    }
 }
 
 impl Drop for Plan {
@@ -155,7 +181,7 @@ pub(in crate::blas) fn run(
         let (alpha, beta): (*const c_void, *const c_void) = (alpha.as_ptr().cast(), beta.as_ptr().cast());
         let [a, b] = [&gemm.a, &gemm.b].map(|operand| place::<c_void>(operand.tensor()).cast_const());
         let out = place::<c_void>(gemm.out);
-        let [layout_a, layout_b, layout_c] = plan.layouts;
+        let [layout_a, layout_b, layout_c, layout_d] = plan.layouts();
         let memory = ptr::with_exposed_provenance_mut(usize::try_from(workspace.address).unwrap_or(0));
         let stream = ptr::with_exposed_provenance_mut(stream.handle);
         // SAFETY: the plan was made for matrices of these sizes, the factors outlive the call, and the workspace is kept
@@ -173,7 +199,7 @@ pub(in crate::blas) fn run(
                 out.cast_const(),
                 layout_c,
                 out,
-                layout_c,
+                layout_d,
                 &plan.algo,
                 memory,
                 workspace.bytes,
@@ -199,7 +225,7 @@ pub(in crate::blas) fn algorithms(
     let key = key(&library, gemm, epilogue, None);
     // Dropped with its descriptions when this returns.
     let plan = describe(&library, &key, gemm)?;
-    let found = propose(&library, lt, &plan, &key, handle, most)?;
+    let found = propose(&library, lt, &plan, &key.wishes(), handle, most)?;
     Ok(found.into_iter().map(|result| Algorithm::of(&library, &result)).collect())
 }
 
@@ -255,7 +281,7 @@ impl Algorithm {
 }
 
 /// The calling thread's handle of the library.
-fn lt_handle(runtime: &Runtime, library: &Arc<CublasLt>, device: DeviceIndex) -> Result<cublasLtHandle_t> {
+pub(super) fn lt_handle(runtime: &Runtime, library: &Arc<CublasLt>, device: DeviceIndex) -> Result<cublasLtHandle_t> {
     let is_own = |known: &&(Arc<CublasLt>, DeviceIndex, usize)| Arc::ptr_eq(&known.0, library) && known.1 == device;
     if let Some(known) = HANDLES.with_borrow(|handles| handles.iter().find(is_own).map(|known| known.2)) {
         return Ok(ptr::with_exposed_provenance_mut(known));
@@ -301,7 +327,7 @@ fn key(library: &Arc<CublasLt>, gemm: &Gemm<'_>, epilogue: Epilogue<'_>, chosen:
 }
 
 /// What an address is a multiple of, up to 256.
-fn alignment(address: u64) -> u32 {
+pub(super) fn alignment(address: u64) -> u32 {
     1 << address.trailing_zeros().min(8)
 }
 
@@ -360,7 +386,9 @@ fn plan(
     let mut plan = describe(library, &key, gemm)?;
     plan.algo = cublasLtMatmulAlgo_t { data: key.chosen.unwrap_or_default() };
     if key.chosen.is_none() {
-        let Some(best) = propose(library, lt, &plan, &key, handle, 1)?.into_iter().next() else { return Ok(None) };
+        let Some(best) = propose(library, lt, &plan, &key.wishes(), handle, 1)?.into_iter().next() else {
+            return Ok(None);
+        };
         plan.algo = best.algo;
     }
     let plan = Rc::new(plan);
@@ -377,7 +405,7 @@ fn plan(
 ///
 /// # Safety
 /// - The operation is alive and this thread's, and the attribute is a `T`.
-unsafe fn set<T>(
+pub(super) unsafe fn set<T>(
     library: &CublasLt,
     operation: cublasLtMatmulDesc_t,
     attribute: Attribute,
@@ -397,7 +425,7 @@ fn describe(library: &Arc<CublasLt>, key: &Key, gemm: &Gemm<'_>) -> Result<Plan>
     let none = cublasLtMatmulAlgo_t { data: [0; 8] };
     // Destroys what was made if a later call fails.
     let mut made =
-        Plan { library: Arc::clone(library), operation: operation_desc, layouts: [ptr::null_mut(); 3], algo: none };
+        Plan { library: Arc::clone(library), operation: operation_desc, layouts: [ptr::null_mut(); 4], algo: none };
     let transposes = [Attribute::CUBLASLT_MATMUL_DESC_TRANSA, Attribute::CUBLASLT_MATMUL_DESC_TRANSB];
     for (attribute, transpose) in transposes.into_iter().zip(key.transposes) {
         // SAFETY: the operation is alive; the attribute is an operation of 32 bits.
@@ -434,24 +462,24 @@ fn describe(library: &Arc<CublasLt>, key: &Key, gemm: &Gemm<'_>) -> Result<Plan>
 }
 
 /// What the library proposes.
-fn propose(
+pub(super) fn propose(
     library: &CublasLt,
     lt: cublasLtHandle_t,
     plan: &Plan,
-    key: &Key,
+    wishes: &Wishes,
     handle: &Handle,
     most: usize,
 ) -> Result<Vec<cublasLtMatmulHeuristicResult_t>> {
-    let told = |cause| failed(cause, "preference, attr, &value, sizeof(value)", format!("{:?}", key.sizes));
+    let told = |cause| failed(cause, "preference, attr, &value, sizeof(value)", format!("{:?}", wishes.sizes));
     let mut preference: cublasLtMatmulPreference_t = ptr::null_mut();
     // SAFETY: the place outlives the call.
     unsafe { library.cublasLtMatmulPreferenceCreate(&mut preference) }.map_err(told)?;
-    let asked = prefer(library, preference, key, handle).map(|()| {
+    let asked = prefer(library, preference, wishes, handle).map(|()| {
         // SAFETY: all zeros are a result that says nothing.
         let empty = || unsafe { std::mem::zeroed::<cublasLtMatmulHeuristicResult_t>() };
         let mut results: Vec<_> = std::iter::repeat_with(empty).take(most).collect();
         let mut found: c_int = 0;
-        let [a, b, c] = plan.layouts;
+        let [a, b, c, d] = plan.layouts();
         let count = c_int::try_from(most).unwrap_or(1);
         // SAFETY: the descriptions are alive, and there is room for as many results.
         let got = unsafe {
@@ -461,7 +489,7 @@ fn propose(
                 a,
                 b,
                 c,
-                c,
+                d,
                 preference,
                 count,
                 results.as_mut_ptr(),
@@ -479,8 +507,8 @@ fn propose(
 }
 
 /// Says what an algorithm may use.
-fn prefer(library: &CublasLt, preference: cublasLtMatmulPreference_t, key: &Key, handle: &Handle) -> Result<()> {
-    let told = |cause| failed(cause, "preference, attr, &value, sizeof(value)", format!("{:?}", key.sizes));
+fn prefer(library: &CublasLt, preference: cublasLtMatmulPreference_t, wishes: &Wishes, handle: &Handle) -> Result<()> {
+    let told = |cause| failed(cause, "preference, attr, &value, sizeof(value)", format!("{:?}", wishes.sizes));
     let bytes = workspace::lt_bytes(handle.major());
     let place = Preference::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES;
     // SAFETY: the preference is alive; the attribute is a size.
@@ -493,13 +521,13 @@ fn prefer(library: &CublasLt, preference: cublasLtMatmulPreference_t, key: &Key,
         )
     }
     .map_err(told)?;
-    let [a, b, c, _] = key.alignments;
+    let [a, b, c] = wishes.alignments;
     let numbers = [
         (Preference::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, a),
         (Preference::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, b),
         (Preference::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, c),
         (Preference::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, c),
-        (Preference::CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, key.reduction),
+        (Preference::CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, wishes.reduction),
     ];
     for (attribute, number) in numbers {
         // SAFETY: the preference is alive; the attribute is a number of 32 bits.

@@ -1,11 +1,13 @@
 //! cuBLAS and cuBLASLt: where they come from, their handles and workspaces, and the calls.
 //!
 //! Reading order: this file (which libraries a runtime has), `workspace` (memory that calls may use), `handle` (what a call
-//! goes through), `gemm` (products by cuBLAS), `lt` (products by cuBLASLt).
+//! goes through), `gemm` (products by cuBLAS), `lt` (products by cuBLASLt), `bytes` (those of
+//! matrices of bytes).
 //!
 //! **Invariants:** a library is looked for once for each runtime, and only beside the driver that the runtime uses: a
 //! library of the system does not know a simulated device. Without it, nothing here is called.
 
+pub(super) mod bytes;
 pub(super) mod gemm;
 pub(super) mod handle;
 pub(super) mod lt;

@@ -9,7 +9,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use c10_core::{DetachedBuffer, Device, DeviceBuffer, DeviceIndex};
 
@@ -35,7 +35,23 @@ pub(in crate::blas) enum Purpose {
 pub(in crate::blas) struct Workspaces {
     kept: Mutex<HashMap<Key, DetachedBuffer>>,
     /// Counts how often they were given back.
-    generation: AtomicU64,
+    generation: Generation,
+}
+
+/// A count of what makes handles and workspaces that were handed out hold no more.
+#[derive(Clone, Debug, Default)]
+pub(in crate::blas) struct Generation(Arc<AtomicU64>);
+
+impl Generation {
+    #[inline]
+    pub(in crate::blas) fn now(&self) -> u64 {
+        self.0.load(Ordering::Acquire)
+    }
+
+    /// What was handed out before holds no more.
+    fn advance(&self) {
+        self.0.fetch_add(1, Ordering::AcqRel);
+    }
 }
 
 /// Whose a workspace is.
@@ -49,8 +65,13 @@ pub(super) struct Key {
 
 impl Workspaces {
     /// Changes when workspaces were given back, so that what was handed out before holds no more.
-    pub(super) fn generation(&self) -> u64 {
-        self.generation.load(Ordering::Acquire)
+    pub(in crate::blas) fn generation(&self) -> &Generation {
+        &self.generation
+    }
+
+    /// Has handles be looked for anew, after the libraries were changed.
+    pub(super) fn forget_handles(&self) {
+        self.generation.advance();
     }
 
     /// The workspace of a handle and the current stream.
@@ -65,7 +86,7 @@ impl Workspaces {
     /// Gives all of them back.
     pub(in crate::blas) fn clear(&self) {
         let kept = std::mem::take(&mut *self.kept());
-        self.generation.fetch_add(1, Ordering::AcqRel);
+        self.generation.advance();
         // Dropped outside the lock, since that gives memory back.
         drop(kept);
     }

@@ -2,9 +2,10 @@
 //!
 //! The default comes first and is what everything is compared with. Another candidate is timed three times and given up
 //! when it takes more than 1.5 times as long as the best so far, then ten times with a limit of 1.15; one that is still
-//! there has its result compared, and is then timed for as long and as often as the limits allow. The lowest mean wins.
-//! Beyond torch, the winner then meets the default once more, in turn, so that neither a GPU that was still cold for the
-//! first candidate nor chance decides.
+//! there has its result compared, and is then timed for as long and as often as the limits allow. Beyond torch, the best few
+//! then meet the default once more, in turn and in bursts of runs that follow each other at once, as those of a program do:
+//! so neither a GPU that was still cold for the first candidate nor chance decides, and what a kernel does while the one
+//! before it ends counts for it. The lowest mean wins; where the default is as good, it stays.
 //!
 //! Two comparisons keep wrong numbers out. One is always made, on normal random operands, against the largest number of
 //! the default's result. The other is the user's (`set_numerical_check_tolerances`), on the real operands, as torch has it.
@@ -42,8 +43,14 @@ const SECOND: (usize, f64) = (10, 1.15);
 /// Timed runs where nothing limits them.
 const RUNS: i64 = 100;
 
-/// Rounds of the comparison of the winner with the default.
+/// Rounds of the comparison of the best with the default.
 const ROUNDS: usize = 4;
+
+/// The most candidates that are compared with the default once more, and how much slower than the best one they may be.
+const FINALISTS: (usize, f64) = (4, 1.15);
+
+/// What a candidate may take of the time of the default to be chosen: a gain that is less is chance.
+const GAIN: f64 = 0.995;
 
 /// The most copies of the operands. Between two runs with one copy lie at least as many others, and the cache is emptied
 /// before they are timed, so that more would make no difference.
@@ -111,6 +118,13 @@ pub(crate) trait Timer {
     /// # Errors
     /// That of `run`, or the device failed.
     fn times(&mut self, count: usize, run: &mut dyn FnMut() -> Result<()>) -> Result<Vec<f64>>;
+
+    /// Runs `run` so many times, one right after the other, and answers the milliseconds of one run. All work that was
+    /// queued is done then.
+    ///
+    /// # Errors
+    /// As for [`Self::times`].
+    fn burst(&mut self, count: usize, run: &mut dyn FnMut() -> Result<()>) -> Result<f64>;
 }
 
 /// A timer by events.
@@ -135,20 +149,40 @@ impl EventTimer {
         let device = stream.device();
         let size = i64::try_from(cache).unwrap_or(0);
         // Without memory for it the cache stays as it is.
-        let filling = if size == 0 { None } else { Tensor::empty(&[size], DType::U8, device).ok() };
+        let filling = if size == 0 { None } else { Tensor::uninitialized(&[size], DType::U8, device).ok() };
         Self { stream, events: Vec::new(), filling, cycles: QUEUEING * i64::from(kilohertz) / 1000 }
     }
 }
 
-impl Timer for EventTimer {
-    fn times(&mut self, count: usize, run: &mut dyn FnMut() -> Result<()>) -> Result<Vec<f64>> {
-        while self.events.len() < count {
+impl EventTimer {
+    /// So many pairs of events are there then, the stream is busy until as many runs are queued, and the cache is filled.
+    fn begin(&mut self, pairs: usize, runs: usize) -> Result<()> {
+        while self.events.len() < pairs {
             self.events.push((Event::new(EventOptions::TIMING), Event::new(EventOptions::TIMING)));
         }
-        self.stream.sleep(self.cycles.saturating_mul(i64::try_from(count).unwrap_or(1)))?;
-        if let Some(filling) = &self.filling {
-            filling.zero_()?;
+        self.stream.sleep(self.cycles.saturating_mul(i64::try_from(runs).unwrap_or(1)))?;
+        match &self.filling {
+            Some(filling) => filling.zero_().map(drop),
+            None => Ok(()),
         }
+    }
+}
+
+impl Timer for EventTimer {
+    fn burst(&mut self, count: usize, run: &mut dyn FnMut() -> Result<()>) -> Result<f64> {
+        self.begin(1, count)?;
+        let (start, end) = &self.events[0];
+        start.record(&self.stream)?;
+        for _ in 0..count {
+            run()?;
+        }
+        end.record(&self.stream)?;
+        end.synchronize()?;
+        Ok(f64::from(start.elapsed_time(end)?) / f64::from(u32::try_from(count.max(1)).unwrap_or(u32::MAX)))
+    }
+
+    fn times(&mut self, count: usize, run: &mut dyn FnMut() -> Result<()>) -> Result<Vec<f64>> {
+        self.begin(count, count)?;
         for (start, end) in &self.events[..count] {
             start.record(&self.stream)?;
             run()?;
@@ -277,8 +311,8 @@ struct References {
     real: Option<(Tensor, Tolerances)>,
 }
 
-/// The best candidate so far.
-struct Best<C> {
+/// A candidate with the milliseconds that it takes.
+struct Timed<C> {
     name: String,
     candidate: C,
     time: f64,
@@ -295,7 +329,8 @@ struct Search<'a, C: Candidates> {
     /// Which copy is next.
     offset: usize,
     references: Option<References>,
-    best: Option<Best<C::Candidate>>,
+    /// Milliseconds of the best candidate so far.
+    best: Option<f64>,
 }
 
 /// How a trial ended.
@@ -307,7 +342,7 @@ enum Trialled {
 
 impl<C: Candidates> Search<'_, C> {
     fn run(mut self, named: Vec<(String, C::Candidate)>) -> Result<Found<C::Candidate>> {
-        let (mut default, mut dropped) = (None, Vec::new());
+        let (mut default, mut others, mut dropped) = (None, Vec::new(), Vec::new());
         for (at, (name, candidate)) in named.into_iter().enumerate() {
             let trialled = if at == 0 { self.default(&candidate)? } else { self.other(&name, &candidate)? };
             match trialled {
@@ -316,49 +351,58 @@ impl<C: Candidates> Search<'_, C> {
                     dropped.push((name, reason));
                 }
                 Trialled::Timed(time) => {
-                    if at == 0 {
-                        default = Some((candidate.clone(), time));
-                    }
-                    let slower = match &mut self.best {
-                        Some(best) if best.time <= time => Some(name),
-                        best => best.replace(Best { name, candidate, time }).map(|best| best.name),
-                    };
-                    dropped.extend(slower.map(|name| (name, Dropped::Slow)));
+                    self.best = Some(self.best.map_or(time, |best| best.min(time)));
+                    let timed = Timed { name, candidate, time };
+                    if at == 0 { default = Some(timed) } else { others.push(timed) }
                 }
             }
         }
-        let (candidate, time) = default.ok_or_else(|| self.unknown(DEFAULT))?;
-        self.decide(candidate, time, dropped)
+        let default = default.ok_or_else(|| self.unknown(DEFAULT))?;
+        self.decide(default, others, dropped)
     }
 
-    /// The winner against the default, run in turn.
+    /// The best of the others and the default, run in turn.
     fn decide(
         mut self,
-        default: C::Candidate,
-        default_time: f64,
+        default: Timed<C::Candidate>,
+        mut others: Vec<Timed<C::Candidate>>,
         mut dropped: Vec<(String, Dropped)>,
     ) -> Result<Found<C::Candidate>> {
-        let best = self.best.take().ok_or_else(|| self.unknown(DEFAULT))?;
-        let mut times = (best.time, default_time);
-        let mut chosen = best;
-        if chosen.name != DEFAULT {
-            let runs = self.timed_runs(chosen.time).div_ceil(ROUNDS);
-            let rounds: Result<Vec<(f64, f64)>> = (0..ROUNDS)
-                .map(|_| Ok((self.time(&chosen.candidate, runs)?.mean, self.time(&default, runs)?.mean)))
-                .collect();
-            let rounds = rounds.map_err(|error| self.fatal(&chosen.name, error))?;
-            let count = f64::from(u32::try_from(ROUNDS).unwrap_or(1));
-            times = rounds.iter().fold((0.0, 0.0), |sums, times| (sums.0 + times.0 / count, sums.1 + times.1 / count));
-            if times.0 >= times.1 {
-                dropped.push((chosen.name, Dropped::Slow));
-                chosen = Best { name: DEFAULT.to_owned(), candidate: default, time: times.1 };
-                times.0 = times.1;
+        others.sort_by(|one, other| one.time.total_cmp(&other.time));
+        let (most, factor) = FINALISTS;
+        let best = self.best.unwrap_or(default.time);
+        let count = others.iter().take(most).take_while(|timed| timed.time <= factor * best).count();
+        let left = others.split_off(count);
+        dropped.extend(left.into_iter().map(|timed| (timed.name, Dropped::Slow)));
+        let mut finalists = vec![default];
+        finalists.append(&mut others);
+        if finalists.len() > 1 {
+            self.compare(&mut finalists, best)?;
+        }
+        let default_time = finalists[0].time;
+        let limit = GAIN * default_time;
+        let fastest = (1..finalists.len()).min_by(|&a, &b| finalists[a].time.total_cmp(&finalists[b].time));
+        let chosen = fastest.filter(|&at| finalists[at].time < limit).unwrap_or(0);
+        let Timed { name, candidate, time } = finalists.swap_remove(chosen);
+        dropped.extend(finalists.into_iter().map(|timed| (timed.name, Dropped::Slow)));
+        let (op, params) = (self.problem.op(), self.problem.own_params());
+        self.log.say(2, format_args!("└──found fastest for {op}({params}) {name}"));
+        Ok(Found { name, candidate, time, default_time, dropped })
+    }
+
+    /// Times candidates in turn, in bursts as long as the limits allow for one that takes `best`.
+    fn compare(&mut self, finalists: &mut [Timed<C::Candidate>], best: f64) -> Result<()> {
+        let runs = self.timed_runs(best).div_ceil(ROUNDS);
+        let mut sums = vec![0.0; finalists.len()];
+        for _ in 0..ROUNDS {
+            for (sum, timed) in sums.iter_mut().zip(&*finalists) {
+                *sum += self.burst(&timed.candidate, runs).map_err(|error| self.fatal(&timed.name, error))?;
             }
         }
-        let (op, params) = (self.problem.op(), self.problem.own_params());
-        self.log.say(2, format_args!("└──found fastest for {op}({params}) {}", chosen.name));
-        let Best { name, candidate, .. } = chosen;
-        Ok(Found { name, candidate, time: times.0, default_time: times.1, dropped })
+        for (timed, sum) in finalists.iter_mut().zip(sums) {
+            timed.time = sum / f64::from(u32::try_from(ROUNDS).unwrap_or(1));
+        }
+        Ok(())
     }
 
     /// Times the default, after its results were kept for the comparisons. Its errors are those of the search.
@@ -396,7 +440,7 @@ impl<C: Candidates> Search<'_, C> {
         let mut approximate = 0.0;
         for (runs, factor) in [FIRST, SECOND] {
             approximate = self.time(candidate, runs)?.mean;
-            if self.best.as_ref().is_some_and(|best| approximate > factor * best.time) {
+            if self.best.is_some_and(|best| approximate > factor * best) {
                 return Ok(Trialled::Dropped(Dropped::Slow));
             }
         }
@@ -436,6 +480,18 @@ impl<C: Candidates> Search<'_, C> {
             candidates.run(candidate, &copies[*offset])
         })?;
         Ok(Stats::of(&times))
+    }
+
+    /// The milliseconds of one of so many runs in a row, after some that are not timed.
+    fn burst(&mut self, candidate: &C::Candidate, runs: usize) -> Result<f64> {
+        for _ in 0..UNTIMED {
+            self.once(candidate)?;
+        }
+        let Self { candidates, timer, copies, offset, .. } = self;
+        timer.burst(runs, &mut || {
+            *offset = (*offset + 1) % copies.len();
+            candidates.run(candidate, &copies[*offset])
+        })
     }
 
     /// One run on the next copy.

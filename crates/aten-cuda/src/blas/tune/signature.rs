@@ -86,7 +86,9 @@ impl Element {
             Self::Half => DType::F16,
             Self::ComplexFloat => DType::C64,
             Self::ComplexDouble => DType::C128,
-            Self::Float8E4m3fn | Self::Float8E5m2 | Self::Float8E4m3fnuz | Self::Float8E5m2fnuz => return None,
+            Self::Float8E4m3fn => DType::F8E4M3FN,
+            Self::Float8E5m2 => DType::F8E5M2,
+            Self::Float8E4m3fnuz | Self::Float8E5m2fnuz => return None,
         })
     }
 
@@ -100,6 +102,8 @@ impl Element {
             DType::F16 => Self::Half,
             DType::C64 => Self::ComplexFloat,
             DType::C128 => Self::ComplexDouble,
+            DType::F8E4M3FN => Self::Float8E4m3fn,
+            DType::F8E5M2 => Self::Float8E5m2,
             DType::U8 | DType::I8 | DType::I16 | DType::I32 | DType::I64 | DType::C32 | DType::Bool => return None,
         })
     }

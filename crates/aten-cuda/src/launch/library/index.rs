@@ -207,11 +207,13 @@ fn adder(dtype: DType) -> &'static str {
         DType::C32 => "add_half_pair",
         DType::C64 => "add_float_pair",
         DType::C128 => "add_double_pair",
+        // Sums of these are made in `f32`.
+        DType::F8E4M3FN | DType::F8E5M2 => "add_float",
     }
 }
 
 /// `struct Plan` of the source.
-fn plan(iteration: &Iteration) -> Result<Packed> {
+pub(super) fn plan(iteration: &Iteration) -> Result<Packed> {
     let rank = iteration.sizes.len();
     if rank > RANK {
         return Err(invalid(format!(
@@ -230,7 +232,7 @@ fn plan(iteration: &Iteration) -> Result<Packed> {
 }
 
 /// `struct Along` of the source.
-fn packed_along(along: &Along, step: i64, index: &Tensor, first: bool) -> Packed {
+pub(super) fn packed_along(along: &Along, step: i64, index: &Tensor, first: bool) -> Packed {
     let mut packed = Packed::default();
     packed.word(along.size);
     packed.word(step);

@@ -12,6 +12,7 @@
 pub(crate) mod attention;
 mod attention_hopper;
 pub(crate) mod index;
+pub(crate) mod ordered;
 pub mod product;
 pub(crate) mod random;
 pub(crate) mod scan;
@@ -22,7 +23,7 @@ pub(crate) mod transpose;
 use std::collections::HashMap;
 use std::sync::{PoisonError, RwLock};
 
-use c10_core::{Arg, DetachedKernel, DeviceIndex, LaunchConfig, Runtime, TensorMap};
+use c10_core::{Arg, DetachedKernel, DeviceIndex, LaunchConfig, PreparedLaunch, Runtime, TensorMap};
 
 use crate::base::error::{Result, TensorError};
 use crate::launch::module::{self, KernelText};
@@ -63,13 +64,57 @@ pub(super) unsafe fn launch(
     config: &LaunchConfig,
     arguments: &[Arg<'_>],
 ) -> c10_core::Result<()> {
+    let kernel = ready(text, kernel, device, config)?;
+    // SAFETY: the caller's promise.
+    unsafe { kernel.launch(config, arguments, None) }
+}
+
+/// As [`launch`], for a kernel whose blocks wait themselves for the work before it.
+///
+/// # Safety
+/// - The duties of [`c10_core::Kernel::launch_early`].
+///
+/// # Errors
+/// As there.
+unsafe fn launch_early(
+    text: &'static Text,
+    kernel: &'static str,
+    device: DeviceIndex,
+    config: &LaunchConfig,
+    arguments: &[Arg<'_>],
+) -> c10_core::Result<()> {
+    let kernel = ready(text, kernel, device, config)?;
+    // SAFETY: the caller's promise.
+    unsafe { kernel.launch_early(config, arguments, None) }
+}
+
+/// A kernel of a source that may be launched with a configuration.
+fn ready(
+    text: &'static Text,
+    kernel: &'static str,
+    device: DeviceIndex,
+    config: &LaunchConfig,
+) -> c10_core::Result<c10_core::Kernel> {
     Runtime::with_current(|runtime| {
         let kernel = runtime.extension::<Loaded>().kernel(runtime, text, kernel, device)?;
         if config.shared_bytes > kernel.max_dynamic_shared_memory() {
             kernel.set_max_dynamic_shared_memory(config.shared_bytes)?;
         }
-        // SAFETY: the caller's promise.
-        unsafe { kernel.launch(config, arguments, None) }
+        Ok(kernel)
+    })
+}
+
+/// Prepares launches of a kernel of a source: its parameters are so many buffers and then so many words of 64 bits.
+fn prepare(
+    text: &'static Text,
+    kernel: &'static str,
+    device: DeviceIndex,
+    threads: u32,
+    (buffers, words): (usize, usize),
+) -> c10_core::Result<PreparedLaunch> {
+    Runtime::with_current(|runtime| {
+        let kernel = runtime.extension::<Loaded>().kernel(runtime, text, kernel, device)?;
+        kernel.prepare([threads, 1, 1], buffers, words)
     })
 }
 

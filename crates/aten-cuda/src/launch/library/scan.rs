@@ -41,6 +41,7 @@ fn kernels(dtype: DType) -> Option<Kernels> {
         DType::C64 => (["cumsum_c64", "cumprod_c64"], 256, 12, 2),
         DType::C128 => (["cumsum_c128", "cumprod_c128"], 256, 8, 4),
         DType::Bool | DType::U8 | DType::I8 | DType::I16 | DType::I32 | DType::C32 => return None,
+        DType::F8E4M3FN | DType::F8E5M2 => return None,
     };
     let tile = i64::from(threads) * vectors * 16 / i64::try_from(dtype.itemsize()).unwrap_or(16);
     Some(Kernels { names, threads, tile, words })
@@ -64,7 +65,7 @@ pub(crate) fn scan(running: Running, out: &Tensor, input: &Tensor) -> Result<boo
     let Ok(blocks) = i32::try_from(tiles * rows) else { return Ok(false) };
     let told = rows * (tiles + groups) * kernels.words;
     // What is told, and behind it the ticket.
-    let scratch = Tensor::empty(&[told + 1], DType::I64, input)?;
+    let scratch = Tensor::uninitialized(&[told + 1], DType::I64, input)?;
     if let Some(buffer) = scratch.storage().buffer() {
         buffer.fill(.., 0, None)?;
     }

@@ -33,7 +33,7 @@ impl<'a> Kept<'a> {
     pub(crate) fn count(mask: &'a Tensor) -> Result<Self> {
         let numel = mask.numel().unsigned_abs();
         let config = super::row(numel.div_ceil(BLOCK) * u64::from(THREADS), THREADS)?;
-        let counts = Tensor::empty(&[i64::from(config.grid[0]) + 1], DType::I64, mask)?;
+        let counts = Tensor::uninitialized(&[i64::from(config.grid[0]) + 1], DType::I64, mask)?;
         let Some(buffer) = mask.storage().buffer() else { return Err(invalid("a mask on no device")) };
         debug_assert!(mask.is_contiguous() && mask.dtype() == DType::Bool, "the mask is bytes one after another");
         let kept = Self { mask, counts, config, device: buffer.device_index() };

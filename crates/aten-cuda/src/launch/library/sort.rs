@@ -49,6 +49,11 @@ fn kind(rows: &Rows<'_>) -> Result<(i32, bool)> {
     Ok((if rows.nan_greatest { kind | 16 } else { kind }, wide))
 }
 
+/// torch has no kernel for floats of 8 bits.
+fn not_sorted(dtype: DType) -> TensorError {
+    TensorError::NotImplemented { kernel: "sortKeyValueInplace".to_owned(), dtype }
+}
+
 fn kind_of(dtype: DType) -> Result<(i32, bool)> {
     Ok(match dtype {
         DType::U8 | DType::Bool => (0, false),
@@ -61,6 +66,7 @@ fn kind_of(dtype: DType) -> Result<(i32, bool)> {
         DType::F32 => (7, false),
         DType::F64 => (8, true),
         DType::C32 | DType::C64 | DType::C128 => return Err(invalid("Sort does not support complex dtypes on CUDA")),
+        DType::F8E4M3FN | DType::F8E5M2 => return Err(not_sorted(dtype).into()),
     })
 }
 
@@ -96,7 +102,7 @@ pub(crate) fn long(rows: &Rows<'_>, values: &Tensor, places: &Tensor) -> Result<
     }
     let passes = i64::try_from(rows.elements.element_size()).unwrap_or(8);
     let key = if wide { DType::I64 } else { DType::I32 };
-    let scratch = |count: i64, dtype: DType| Tensor::empty(&[count], dtype, rows.elements);
+    let scratch = |count: i64, dtype: DType| Tensor::uninitialized(&[count], dtype, rows.elements);
     let starts = starts(rows, passes, kind, wide)?;
     let numel = rows.rows * rows.n;
     // One pass needs nothing between, two need one memory, more need two.

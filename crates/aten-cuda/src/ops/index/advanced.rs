@@ -3,6 +3,8 @@
 //! The indices broadcast to one shape. For each place of it they are combined to one place in the tensor, and with that
 //! the dimensions that are left are gone through.
 
+use std::ops::Range;
+
 use super::scatter::check_same_dtype;
 use super::{apply, checked, values};
 use crate::base::dtype::DType;
@@ -21,6 +23,8 @@ struct Combined {
     /// The tensor without a step along the indices' dimensions, with the sizes of the result.
     view: Tensor,
     along: Along,
+    /// The dimensions of the result that the indices have.
+    lists: Range<usize>,
 }
 
 impl Tensor {
@@ -35,8 +39,8 @@ impl Tensor {
     pub fn index(&self, indices: &[Option<&Self>]) -> Result<Self> {
         let run = || {
             let combined = self.combined(indices, Reporter::Index)?;
-            let out = Self::empty(combined.places.sizes(), self.dtype(), self)?;
-            apply(&combined.indexed(&out), Action::Gather)?;
+            let out = Self::uninitialized(combined.places.sizes(), self.dtype(), self)?;
+            apply(&combined.indexed(&out), combined.lists.clone(), Action::Gather)?;
             Ok(out)
         };
         run().of("index", &[self])
@@ -58,8 +62,14 @@ impl Tensor {
                     "shape mismatch: value tensor of shape {given:?} cannot be broadcast to indexing result of shape {sizes:?}"
                 )));
             };
+            if accumulate && self.dtype().is_float8() {
+                // Added in `f32`, and rounded once.
+                let sums = self.to_dtype(DType::F32)?;
+                sums.index_put_(indices, &values.to_dtype(DType::F32)?, true)?;
+                return self.copy_(&sums);
+            }
             let action = if accumulate { Action::Add } else { Action::Scatter };
-            apply(&combined.indexed(&given.apart_from(self)?), action)?;
+            apply(&combined.indexed(&given.apart_from(self)?), combined.lists.clone(), action)?;
             Ok(self)
         };
         run().of("index_put_", &[self, values])
@@ -104,10 +114,12 @@ impl Tensor {
             place_strides.insert(first + at, stride);
         }
         shape::checked_numel(&sizes)?;
-        let along = Along { size: i64::MAX, stride: 1, wraps: false, operation };
+        // An index that is out of range has been reported, and stands for the first place, which may not be there.
+        let size = shape::extent(self.sizes(), self.strides()).unwrap_or(i64::MAX);
+        let along = Along { size, stride: 1, wraps: false, operation };
         let view = self.with_layout(sizes.clone(), strides, self.storage_offset());
         let places = places.with_layout(sizes, place_strides, 0);
-        Ok(Combined { places, view, along })
+        Ok(Combined { places, view, along, lists: first..first + shape.len() })
     }
 
     /// For each place of the indices' shape, how many elements it is from the tensor's first one.

@@ -27,7 +27,7 @@ impl Tensor {
             if indices.numel() > 0 {
                 check_inside(&source, &indices, at)?;
             }
-            let out = Self::empty(indices.sizes(), self.dtype(), self)?;
+            let out = Self::uninitialized(indices.sizes(), self.dtype(), self)?;
             along_dim(&source, at, &indices, &out, Action::Gather, operation)?;
             out.view(index.sizes())
         };
@@ -88,7 +88,7 @@ impl Tensor {
             let source = with_dimension(self)?;
             let mut sizes = Dims::from_slice(source.sizes());
             sizes[at] = index.numel();
-            let out = Self::empty(&sizes, self.dtype(), self)?;
+            let out = Self::uninitialized(&sizes, self.dtype(), self)?;
             along_dim(&source, at, &spread(index, &sizes, at)?, &out, Action::Gather, operation)?;
             if self.dim() == 0 { out.view(&[]) } else { Ok(out) }
         };

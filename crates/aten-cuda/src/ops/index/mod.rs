@@ -1,18 +1,21 @@
 //! Elements at places that another tensor tells.
 //!
 //! Reading order: this file (how indices are applied, on the host and on a device), `gather` (reading), `scatter`
-//! (writing and adding), `advanced` (indices for several dimensions at once), `select` (places that a mask or a value
-//! tells).
+//! (writing and adding), `advanced` (indices for several dimensions at once), `ordered` (writing and adding in the order of
+//! the index on a device), `select` (places that a mask or a value tells).
 //!
 //! **Invariants:** an index is checked where it is used: on the host before anything is written, on a device by the
 //! kernel, which leaves the element out and reports the index ([`TensorError::IndexOutOfRange`]).
 
 mod advanced;
 mod gather;
+mod ordered;
 mod scatter;
 mod select;
 
 pub(crate) use select::nonzero_flat;
+
+use std::ops::Range;
 
 use crate::base::dtype::DType;
 use crate::base::error::{Result, TensorError, invalid};
@@ -38,11 +41,11 @@ fn along_dim(
     let sizes = Dims::from_slice(index.sizes());
     let view = pointed.with_layout(sizes, strides, pointed.storage_offset());
     let along = Along { size, stride, wraps: false, operation };
-    apply(&Indexed { pointed: &view, along, index, other }, action)
+    apply(&Indexed { pointed: &view, along, index, other }, dim..dim + 1, action)
 }
 
-/// Applies indices on the device of the tensors.
-fn apply(indexed: &Indexed<'_>, action: Action) -> Result<()> {
+/// Applies indices on the device of the tensors. `lists` are the dimensions along which indices may name a place twice.
+fn apply(indexed: &Indexed<'_>, lists: Range<usize>, action: Action) -> Result<()> {
     launch::common_device([indexed.pointed, indexed.index, indexed.other])?;
     if indexed.index.numel() == 0 {
         return Ok(());
@@ -52,20 +55,24 @@ fn apply(indexed: &Indexed<'_>, action: Action) -> Result<()> {
     match action {
         // Elements are read as they lie in memory; signs are turned in what comes out.
         Action::Gather => {
-            apply_as_stored(&Indexed { pointed, ..*indexed }, action)?;
+            apply_as_stored(&Indexed { pointed, ..*indexed }, lists, action)?;
             indexed.other.turn_signs(signs)
         }
         // Signs of sums are sums of signs.
         Action::Scatter | Action::Add => {
             let other = &indexed.other.with_signs(indexed.other.signs().towards(signs)).resolved()?;
-            apply_as_stored(&Indexed { pointed, other, ..*indexed }, action)
+            apply_as_stored(&Indexed { pointed, other, ..*indexed }, lists, action)
         }
     }
 }
 
-fn apply_as_stored(indexed: &Indexed<'_>, action: Action) -> Result<()> {
+fn apply_as_stored(indexed: &Indexed<'_>, lists: Range<usize>, action: Action) -> Result<()> {
     if !is_host(indexed.pointed.device()) {
-        return index::run(indexed, action);
+        return if ordered::is_needed(indexed, &lists, action) {
+            ordered::run(indexed, lists, action)
+        } else {
+            index::run(indexed, action)
+        };
     }
     // Whatever shares memory with the tensor that is written is read before.
     let places = places(indexed)?;

@@ -5,7 +5,7 @@ use half::{bf16, f16};
 use super::gather::check_inside;
 use super::{along_dim, check_integers, spread, with_dimension};
 use crate::base::dtype::{Category, DType};
-use crate::base::error::{Result, TensorError, invalid};
+use crate::base::error::{Result, TensorError, invalid, refuse_float8};
 use crate::base::scalar::Scalar;
 use crate::base::shape::{contiguous_strides, wrap_dim};
 use crate::launch::library::index::Action;
@@ -16,7 +16,8 @@ use crate::tensor::{Context, Operand, Tensor};
 
 impl Tensor {
     /// A copy with the elements of `source` written where `index` names their places along `dim` (`scatter`). Which of
-    /// several elements for one place is kept, nobody knows.
+    /// several elements for one place is kept, nobody knows on a device; it is the last one while [deterministic
+    /// algorithms](crate::deterministic) are used.
     ///
     /// # Errors
     /// The sizes or dtypes do not fit, or an index is negative or too large.
@@ -32,18 +33,24 @@ impl Tensor {
     /// As for [`Self::scatter`], or several elements of the tensor lie at one place.
     pub fn scatter_<'a>(&self, dim: i64, index: &Self, source: impl Into<Operand<'a>>) -> Result<&Self> {
         let number;
-        let source = match source.into() {
+        let source = source.into();
+        let is_number = matches!(source, Operand::Number(_));
+        let source = match source {
             Operand::Tensor(source) => source,
             Operand::Number(value) => {
                 number = Self::full(&[], value, self.dtype(), self)?.expand(index.sizes())?;
                 &number
             }
         };
+        if is_number {
+            refuse_float8("cuda_scatter_fill_base_kernel_func", self.dtype())?;
+        }
         self.scatter_for(dim, index, source, Action::Scatter, Reporter::Scatter)
     }
 
     /// A copy with the elements of `source` added where `index` names their places along `dim` (`scatter_add`). Floats
-    /// are added in no particular order on a device.
+    /// are added in no particular order on a device, in that of the index while [deterministic
+    /// algorithms](crate::deterministic) are used.
     ///
     /// # Errors
     /// As for [`Self::scatter`].
@@ -58,6 +65,7 @@ impl Tensor {
     /// # Errors
     /// As for [`Self::scatter_`].
     pub fn scatter_add_(&self, dim: i64, index: &Self, source: &Self) -> Result<&Self> {
+        refuse_float8("cuda_scatter_gather_base_kernel_func", self.dtype())?;
         self.scatter_for(dim, index, source, Action::Add, Reporter::ScatterAdd)
     }
 
@@ -110,6 +118,7 @@ impl Tensor {
         if alpha.default_dtype().category() > self.dtype().category().max(Category::Integral) {
             return Err(invalid("For integral input tensors, argument alpha must not be a floating point number."));
         }
+        refuse_float8("index_add", self.dtype())?;
         let unit = !matches!(alpha, Scalar::Complex(_)) && alpha.to_f64().to_bits() == 1.0_f64.to_bits();
         let scaled = if unit { source.clone() } else { source.mul(alpha)? };
         self.slices_for(dim, index, &scaled, Action::Add, Reporter::IndexAdd)
@@ -130,6 +139,7 @@ impl Tensor {
     /// # Errors
     /// As for [`Self::index_add_`].
     pub fn index_copy_(&self, dim: i64, index: &Self, source: &Self) -> Result<&Self> {
+        refuse_float8("index_copy_cuda", self.dtype())?;
         self.slices_for(dim, index, source, Action::Scatter, Reporter::IndexCopy)
     }
 
@@ -210,7 +220,7 @@ pub(super) fn add(to: &mut [u8], from: &[u8], dtype: DType) {
         DType::BF16 => sum!(bf16, |a, b| bf16::from_f32(a.to_f32() + b.to_f32())),
         DType::F32 => sum!(f32, |a, b| a + b),
         DType::F64 => sum!(f64, |a, b| a + b),
-        DType::C32 | DType::C64 | DType::C128 => {
+        DType::F8E4M3FN | DType::F8E5M2 | DType::C32 | DType::C64 | DType::C128 => {
             let half = to.len() / 2;
             add(&mut to[..half], &from[..half], dtype.to_real());
             add(&mut to[half..], &from[half..], dtype.to_real());

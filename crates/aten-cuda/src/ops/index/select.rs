@@ -1,7 +1,7 @@
 //! Elements that a mask keeps, and where elements are not zero.
 
 use crate::base::dtype::DType;
-use crate::base::error::{Result, invalid};
+use crate::base::error::{Result, invalid, refuse_float8};
 use crate::base::shape::{self, Dims};
 use crate::launch::common_device;
 use crate::launch::library::select::Kept;
@@ -16,11 +16,12 @@ impl Tensor {
     /// There is not enough memory, or the device failed.
     pub fn nonzero(&self) -> Result<Self> {
         let run = || {
+            refuse_float8("nonzero_cuda", self.dtype())?;
             let mask = self.to_dtype(DType::Bool)?.contiguous()?;
             let rank = i64::try_from(self.dim()).unwrap_or(0);
             let (numel, sizes) = (self.numel(), self.sizes());
             // Each dimension's numbers lie together, as torch has it.
-            let rows = |total: i64| Self::empty(&[rank, total], DType::I64, self);
+            let rows = |total: i64| Self::uninitialized(&[rank, total], DType::I64, self);
             if numel == 0 {
                 return rows(0)?.t();
             }
@@ -56,7 +57,7 @@ impl Tensor {
             common_device([self, mask])?;
             let sizes = shape::broadcast(self.sizes(), mask.sizes())?;
             let (elements, mask) = (self.expand(&sizes)?.packed()?, mask.expand(&sizes)?.contiguous()?);
-            let empty = |total: i64| Self::empty(&[total], self.dtype(), self);
+            let empty = |total: i64| Self::uninitialized(&[total], self.dtype(), self);
             if mask.numel() == 0 {
                 return empty(0);
             }
@@ -89,6 +90,7 @@ impl Tensor {
         if self.dtype() != source.dtype() {
             return Err(invalid("masked_scatter: expected self and source to have same dtypes"));
         }
+        refuse_float8("masked_scatter_", self.dtype())?;
         common_device([self, mask, source])?;
         let sizes: Dims = shape::broadcast(self.sizes(), mask.sizes())?;
         let (out, mask) = (self.expand(&sizes)?.contiguous_copy()?, mask.expand(&sizes)?.contiguous()?);
@@ -136,7 +138,7 @@ pub(crate) fn nonzero_flat(mask: &Tensor) -> Result<(Tensor, Option<Kept<'_>>)> 
     }
     let kept = Kept::count(mask)?;
     let total = kept.total()?;
-    let out = Tensor::empty(&[total], DType::I64, mask)?;
+    let out = Tensor::uninitialized(&[total], DType::I64, mask)?;
     if total > 0 {
         kept.coordinates(&out, mask.sizes(), total)?;
     }

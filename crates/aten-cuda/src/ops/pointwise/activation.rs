@@ -13,7 +13,7 @@ use crate::tensor::Tensor;
 
 operations! {
     /// Each element, or zero where it is negative (`torch.relu`).
-    relu, relu_, relu_out(): Operation::new("relu", "clamp_min_scalar_cuda", Rule::Common, accept::real_but_bool,
+    relu, relu_, relu_out(): Operation::new("relu", "clamp_scalar_cuda", Rule::Common, accept::real_but_bool,
         relu_of).check(|p| (p.common == DType::Bool).then(|| "Boolean inputs not supported for relu".to_owned()));
     /// Each element, times `slope` where it is negative (`torch.nn.functional.leaky_relu`).
     leaky_relu, leaky_relu_, leaky_relu_out(; slope): Operation::new("leaky_relu", "leaky_relu_cuda", Rule::Common,

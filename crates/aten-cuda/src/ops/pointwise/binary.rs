@@ -11,19 +11,19 @@ use crate::tensor::{Operand, Tensor};
 
 operations! {
     /// The sum of the elements; of booleans, whether one of them is true (`torch.add`).
-    add, add_, add_out(other): Operation::new("add", "add_cuda", Rule::Common, accept::real,
+    add, add_, add_out(other): Operation::new("add", "ufunc_add_CUDA", Rule::Common, accept::real,
         |g, _, v| sum_of(g, v[0], v[1])).complex(|g, _, v| complex::add(g, v[0], v[1]));
     /// The elements plus `alpha` times those of `other` (`torch.add` with `alpha`).
-    add_alpha, add_alpha_, add_alpha_out(other; alpha): Operation::new("add_alpha", "add_cuda", Rule::Common,
+    add_alpha, add_alpha_, add_alpha_out(other; alpha): Operation::new("add_alpha", "ufunc_add_CUDA", Rule::Common,
         accept::real, add_scaled).complex(|g, _, v| {
         let scaled = complex::mul(g, v[2], v[1]);
         complex::add(g, v[0], scaled)
     }).check(wrong_alpha);
     /// The difference of the elements (`torch.sub`).
-    sub, sub_, sub_out(other): Operation::new("sub", "sub_cuda", Rule::Common, accept::real_but_bool,
+    sub, sub_, sub_out(other): Operation::new("sub", "ufunc_add_CUDA", Rule::Common, accept::real_but_bool,
         |g, _, v| formula::sub(g, v[0], v[1])).complex(|g, _, v| complex::sub(g, v[0], v[1])).check(no_bools);
     /// The elements less `alpha` times those of `other` (`torch.sub` with `alpha`).
-    sub_alpha, sub_alpha_, sub_alpha_out(other; alpha): Operation::new("sub_alpha", "sub_cuda", Rule::Common,
+    sub_alpha, sub_alpha_, sub_alpha_out(other; alpha): Operation::new("sub_alpha", "ufunc_add_CUDA", Rule::Common,
         accept::real_but_bool, sub_scaled).complex(|g, _, v| {
         let scaled = complex::mul(g, v[2], v[1]);
         complex::sub(g, v[0], scaled)

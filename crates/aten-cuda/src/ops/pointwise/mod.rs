@@ -70,6 +70,8 @@ pub struct Operation {
     pub(crate) rounds_numbers: bool,
     /// How a new result lies in memory.
     pub(crate) layout: Layout,
+    /// Whether it takes floats of 8 bits.
+    pub(crate) takes_float8: bool,
 }
 
 /// How a new result lies in memory.
@@ -159,6 +161,7 @@ impl Operation {
             wraps_numbers: true,
             rounds_numbers: false,
             layout: Layout::Visited,
+            takes_float8: false,
         }
     }
 
@@ -182,6 +185,11 @@ impl Operation {
         Self { layout, ..self }
     }
 
+    /// The row for floats of 8 bits too.
+    pub(crate) const fn float8(self) -> Self {
+        Self { takes_float8: true, ..self }
+    }
+
     /// The row with numbers that are rounded to the common dtype.
     pub(crate) const fn rounded_numbers(self) -> Self {
         Self { rounds_numbers: true, ..self }
@@ -192,7 +200,7 @@ impl Operation {
     pub fn accepts(&self, dtype: DType) -> bool {
         match self.rule.computed(dtype).is_complex() {
             true => self.complex.is_some(),
-            false => (self.accepts)(dtype),
+            false => (self.accepts)(dtype) && (self.takes_float8 || !dtype.is_float8()),
         }
     }
 

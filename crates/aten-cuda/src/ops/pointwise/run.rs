@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use c10_core::Device;
-use kernel_ir::{Graph, GraphError, Program, Type, Value};
+use kernel_ir::{Graph, GraphError, Kind, Program, Type, Value};
 use smallvec::SmallVec;
 
 use super::{Layout, Operation, Pair, Participating, whole};
@@ -138,7 +138,7 @@ impl<'a> Prepared<'a> {
             match operand {
                 Operand::Tensor(tensor) => {
                     if counts {
-                        participants.tensor(tensor.dtype(), tensor.dim());
+                        participants.tensor(tensor.dtype(), tensor.dim())?;
                     }
                     if sizes.as_slice() != tensor.sizes() {
                         sizes = shape::broadcast(&sizes, tensor.sizes())?;
@@ -148,7 +148,7 @@ impl<'a> Prepared<'a> {
                 Operand::Number(_) => {}
             }
         }
-        let common = participants.result();
+        let common = participants.result()?;
         check(operation, common, operands, numbers)?;
         Ok(Self { operation, given, numbers, common, sizes, device })
     }
@@ -278,10 +278,8 @@ fn check(operation: &'static Operation, common: DType, operands: &[Operand<'_>],
 
 /// The type of a value, or one that constants exist of.
 fn ty_or_float(graph: &Graph, value: Value) -> Type {
-    match graph.type_of(value) {
-        Type::F16 | Type::BF16 => Type::F32,
-        other => other,
-    }
+    let ty = graph.type_of(value);
+    if ty.kind() == Kind::Short { Type::F32 } else { ty }
 }
 
 /// A tensor's element in the type that is computed in, rounded to the common dtype on the way.

@@ -29,7 +29,7 @@ operations! {
     select(condition, yes, no): Operation { takes_condition: true, ..Operation::new("where", "where_cuda", Rule::Common,
         accept::real, |g, _, v| g.select(v[0], v[1], v[2])) }.complex(|g, _, v| {
         (g.select(v[0].0, v[1].0, v[2].0), g.select(v[0].0, v[1].1, v[2].1))
-    }).check(no_condition);
+    }).check(no_condition).float8();
     /// A mask, the elements, and the number that they become where it is true.
     fill(mask, elements; value): Operation { takes_condition: true, layout: Layout::Rows, ..Operation::new(
         "masked_fill", "masked_fill_", Rule::Common, accept::real, |g, _, v| g.select(v[0], v[2], v[1])) }
@@ -43,7 +43,7 @@ operations! {
             extreme_or_nan(g, Binary::Min, above, v[2])
         }).plain_numbers().check(|p| no_order(p, "clamp"));
     /// The elements and the lower bound.
-    clamp_min(elements, low): Operation::new("clamp_min", "clamp_min_scalar_cuda", Rule::Common, accept::real_but_bool,
+    clamp_min(elements, low): Operation::new("clamp_min", "clamp_scalar_cuda", Rule::Common, accept::real_but_bool,
         |g, _, v| extreme_or_nan(g, Binary::Max, v[0], v[1])).plain_numbers().check(|p| no_order(p, "clamp"));
     /// The elements and the upper bound.
     clamp_max(elements, high): Operation::new("clamp_max", "clamp_max_scalar_cuda", Rule::Common, accept::real_but_bool,

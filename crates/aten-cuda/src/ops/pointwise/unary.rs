@@ -15,7 +15,7 @@ operations! {
     /// The complex conjugate of each element in new memory; of real numbers they themselves (`torch.conj_physical`).
     /// [`Tensor::conj`] is a view.
     conj_physical, conj_physical_, conj_physical_out(): Operation::new("conj_physical", "conj_cuda", Rule::Common,
-        accept::real, |_, _, v| v[0]).complex(|g, _, v| complex::conj(g, v[0]));
+        accept::real, |_, _, v| v[0]).complex(|g, _, v| complex::conj(g, v[0])).float8();
     /// The negative of each element (`torch.neg`).
     neg, neg_, neg_out(): Operation::new("neg", "neg_cuda", Rule::Common, accept::real_but_bool,
         |g, _, v| g.unary(Unary::Neg, v[0])).complex(|g, _, v| complex::neg(g, v[0])).check(no_negative_bools);
@@ -60,17 +60,17 @@ operations! {
     frac, frac_, frac_out(): Operation::new("frac", "frac_cuda", Rule::Common, accept::float, frac_of);
     /// Whether each element is no number (`torch.isnan`).
     isnan, isnan_, isnan_out(): Operation::new("isnan", "isnan_cuda", Rule::Bool, accept::real,
-        |g, _, v| is_nan(g, v[0])).complex(|g, _, v| complex::either(g, v[0], is_nan));
+        |g, _, v| is_nan(g, v[0])).complex(|g, _, v| complex::either(g, v[0], is_nan)).float8();
     /// Whether each element is infinite (`torch.isinf`).
-    isinf, isinf_, isinf_out(): Operation::new("isinf", "isinf_cuda", Rule::Bool, accept::real,
+    isinf, isinf_, isinf_out(): Operation::new("isinf", "isinf", Rule::Bool, accept::real,
         |g, _, v| is_infinite(g, v[0])).complex(|g, _, v| complex::either(g, v[0], is_infinite))
-        .layout(Layout::CopiedIntegers);
+        .layout(Layout::CopiedIntegers).check(no_magnitude);
     /// Whether each element is finite (`torch.isfinite`).
-    isfinite, isfinite_, isfinite_out(): Operation::new("isfinite", "isfinite_cuda", Rule::Bool, accept::real,
+    isfinite, isfinite_, isfinite_out(): Operation::new("isfinite", "isfinite", Rule::Bool, accept::real,
         |g, _, v| is_finite(g, v[0])).complex(|g, _, v| {
         let (not_finite, zero) = complex::either(g, v[0], is_not_finite);
         (g.unary(Unary::Not, not_finite), zero)
-    }).layout(Layout::CopiedIntegers);
+    }).layout(Layout::CopiedIntegers).check(no_magnitude);
     [rows without methods]
     /// With a power of ten that they are multiplied by before they are rounded, and divided by after.
     round_finer(value; power): Operation::new("round_finer", "round_cuda", Rule::Common, accept::float,
@@ -111,6 +111,11 @@ impl Tensor {
             _ => Ok(self.clone()),
         }
     }
+}
+
+/// Of the format with infinities torch takes the magnitude first, and has no kernel for that.
+fn no_magnitude(p: &Participating<'_>) -> Option<String> {
+    (p.common == DType::F8E5M2).then(|| "\"abs_cuda\" not implemented for 'Float8_e5m2'".to_owned())
 }
 
 fn round_call(elements: &Tensor, decimals: i64) -> Call<[Operand<'_>; 1], Several<Scalar>> {
@@ -222,6 +227,8 @@ fn largest(dtype: DType) -> f64 {
     match dtype.part() {
         Type::F16 => half::f16::MAX.to_f64(),
         Type::BF16 => half::bf16::MAX.to_f64(),
+        Type::F8E4M3 => 448.0,
+        Type::F8E5M2 => 57344.0,
         Type::F32 => f64::from(f32::MAX),
         _ => f64::MAX,
     }

@@ -8,13 +8,16 @@ use kernel_ir::{Binary, Compare, Graph, Math, Unary, Value};
 use super::sums::over_dimensions;
 use super::{Element, Operation, Recipe, Start, as_computed, as_they_are};
 use crate::base::dtype::{Category, DType};
-use crate::base::error::Result;
+use crate::base::error::{Result, refuse_float8};
 use crate::ops::pointwise::complex;
 use crate::tensor::Tensor;
 
 static LOGSUMEXP: Operation = Operation {
     name: "logsumexp",
-    computed: |dtype, _| Ok(if dtype.category() >= Category::Floating { dtype } else { DType::F32 }),
+    computed: |dtype, _| {
+        refuse_float8("max_values_cuda", dtype)?;
+        Ok(if dtype.category() >= Category::Floating { dtype } else { DType::F32 })
+    },
     results: as_computed,
     of_nothing: true,
     recipe: LOG_SUM_EXP,

@@ -16,7 +16,7 @@ macro_rules! extreme {
         $start:ident, $better:ident, $kernel:literal) => {
         static $value: Operation = Operation {
             name: $name,
-            computed: |dtype, asked| real(concat!($name, "_cuda"), dtype, asked),
+            computed: |dtype, asked| real(concat!($all_name, "_values_cuda"), dtype, asked),
             results: as_computed,
             of_nothing: false,
             complex: None,
@@ -34,7 +34,7 @@ macro_rules! extreme {
 
         static $all: Operation = Operation {
             name: $all_name,
-            computed: |dtype, asked| real(concat!($all_name, "_values_cuda"), dtype, asked),
+            computed: |dtype, asked| real(concat!($all_name, "_all_cuda"), dtype, asked),
             results: as_computed,
             of_nothing: false,
             complex: None,
@@ -91,14 +91,14 @@ macro_rules! extreme {
     };
 }
 
-extreme! { AMAX "amax", MAX_ALL "max", MAX "max_dim", ARGMAX "argmax": Lowest, Gt, "max_values_cuda" }
-extreme! { AMIN "amin", MIN_ALL "min", MIN "min_dim", ARGMIN "argmin": Highest, Lt, "min_values_cuda" }
+extreme! { AMAX "amax", MAX_ALL "max", MAX "max_dim", ARGMAX "argmax": Lowest, Gt, "max_cuda" }
+extreme! { AMIN "amin", MIN_ALL "min", MIN "min_dim", ARGMIN "argmin": Highest, Lt, "min_cuda" }
 
 /// The rows of the family.
 pub(super) static TABLE: &[&Operation] = &[&AMAX, &AMIN, &MAX_ALL, &MIN_ALL, &MAX, &MIN, &ARGMAX, &ARGMIN];
 
 fn real(kernel: &str, dtype: DType, asked: Option<DType>) -> Result<DType> {
-    if dtype.is_complex() {
+    if dtype.is_complex() || dtype.is_float8() {
         return Err(TensorError::NotImplemented { kernel: kernel.to_owned(), dtype }.into());
     }
     same(dtype, asked)

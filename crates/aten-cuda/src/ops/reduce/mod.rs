@@ -22,10 +22,10 @@ pub(crate) mod sums;
 use kernel_ir::{Graph, Type, Value};
 
 pub use run::Dim;
-pub(crate) use run::{Call, check_output, launch, reduce, reduce_into};
+pub(crate) use run::{Call, check_output, cpp_name, launch, reduce, reduce_into};
 
 use crate::base::dtype::{Category, DType};
-use crate::base::error::Result;
+use crate::base::error::{Result, refuse_float8};
 
 /// A reduction.
 #[derive(Debug)]
@@ -184,9 +184,11 @@ impl Operation {
     }
 }
 
-/// The dtype of sums: 64-bit integers for integers and booleans.
-pub(crate) fn widened(dtype: DType, asked: Option<DType>) -> Result<DType> {
-    Ok(asked.unwrap_or(if dtype.category() <= Category::Integral { DType::I64 } else { dtype }))
+/// The dtype of sums: 64-bit integers for integers and booleans. torch's kernel has this name.
+pub(crate) fn widened(kernel: &str, dtype: DType, asked: Option<DType>) -> Result<DType> {
+    let computed = asked.unwrap_or(if dtype.category() <= Category::Integral { DType::I64 } else { dtype });
+    refuse_float8(kernel, computed)?;
+    Ok(computed)
 }
 
 /// The dtype of the input, or the one that is asked for.

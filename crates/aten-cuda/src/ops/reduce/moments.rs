@@ -8,7 +8,7 @@ use kernel_ir::{Binary, Compare, Graph, Type, Unary, Value};
 use super::sums::one;
 use super::{Call, Element, Ending, Finish, Operation, Recipe, Start, reduce_into};
 use crate::base::dtype::{Category, DType};
-use crate::base::error::{Result, TensorError, invalid};
+use crate::base::error::{Result, TensorError, invalid, refuse_float8};
 use crate::base::scalar::Scalar;
 use crate::ops::reduce::run::Dim;
 use crate::tensor::Tensor;
@@ -61,6 +61,7 @@ fn moments_of(dtype: DType, result: Option<DType>) -> Result<DType> {
     if dtype.category() < Category::Floating {
         return Err(invalid("std and var only support floating point and complex dtypes"));
     }
+    refuse_float8("std_cuda", result.unwrap_or(dtype))?;
     match result {
         None => Ok(dtype),
         Some(real) if real.is_floating_point() => Ok(if dtype.is_complex() { real.to_complex() } else { real }),

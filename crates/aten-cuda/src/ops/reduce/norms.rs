@@ -5,7 +5,8 @@ use kernel_ir::{Binary, Compare, Graph, Math, Type, Unary, Value};
 use super::sums::one;
 use super::{Call, Element, Finish, Operation, Recipe, Start, as_they_are, reduce_into};
 use crate::base::dtype::{Category, DType};
-use crate::base::error::{Result, invalid};
+use crate::base::error::{Result, invalid, refuse_float8};
+use crate::base::promotion::promote_types;
 use crate::base::scalar::Scalar;
 use crate::ops::reduce::run::Dim;
 use crate::tensor::Tensor;
@@ -111,6 +112,12 @@ fn float(dtype: DType, asked: Option<DType>) -> Result<DType> {
         let text = "linalg.vector_norm: Expected a floating point or complex tensor as input. Got ";
         return Err(invalid(format!("{text}{name}")));
     }
+    if let Some(asked) = asked
+        && dtype.is_float8()
+    {
+        return promote_types(dtype, asked);
+    }
+    refuse_float8("norm_cuda", dtype)?;
     Ok(asked.unwrap_or(dtype))
 }
 

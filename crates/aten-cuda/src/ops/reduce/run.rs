@@ -187,8 +187,8 @@ pub(crate) fn dtype_error(wanted: DType, found: DType) -> crate::base::error::Er
     invalid(format!("Expected out tensor to have dtype {}, but got {} instead", cpp_name(wanted), cpp_name(found)))
 }
 
-/// What C++ calls the type of elements.
-fn cpp_name(dtype: DType) -> &'static str {
+/// What C++ calls the type of elements, as messages write it that print a `TypeMeta`.
+pub(crate) fn cpp_name(dtype: DType) -> &'static str {
     match dtype {
         DType::U8 => "unsigned char",
         DType::I8 => "signed char",
@@ -202,7 +202,7 @@ fn cpp_name(dtype: DType) -> &'static str {
         DType::C32 => "c10::complex<c10::Half>",
         DType::C64 => "c10::complex<float>",
         DType::C128 => "c10::complex<double>",
-        DType::Bool => "bool",
+        DType::Bool | DType::F8E4M3FN | DType::F8E5M2 => dtype.cpp_name(),
     }
 }
 

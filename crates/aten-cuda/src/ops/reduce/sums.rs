@@ -4,14 +4,14 @@ use kernel_ir::{Binary, Compare, Graph, Type, Value};
 
 use super::{Call, Element, Operation, Recipe, Start, as_computed, as_they_are, reduce, reduce_into, widened};
 use crate::base::dtype::{Category, DType};
-use crate::base::error::{Result, TensorError, invalid};
+use crate::base::error::{Result, TensorError, invalid, refuse_float8};
 use crate::base::scalar::Scalar;
 use crate::ops::reduce::run::Dim;
 use crate::tensor::Tensor;
 
 pub(crate) static SUM: Operation = Operation {
     name: "sum",
-    computed: widened,
+    computed: |dtype, asked| widened("sum_cuda", dtype, asked),
     results: as_computed,
     of_nothing: true,
     complex: None,
@@ -29,7 +29,7 @@ pub(crate) static SUM: Operation = Operation {
 
 static NANSUM: Operation = Operation {
     name: "nansum",
-    computed: widened,
+    computed: |dtype, asked| widened("nansum_cuda", dtype, asked),
     results: as_computed,
     of_nothing: true,
     complex: None,
@@ -50,6 +50,7 @@ static MEAN: Operation = Operation {
     computed: |dtype, asked| {
         let found = asked.unwrap_or(dtype);
         if found.category() >= Category::Floating {
+            refuse_float8("mean_cuda", found)?;
             return Ok(found);
         }
         let which = if asked.is_some() { "Optional" } else { "Input" };
@@ -75,7 +76,7 @@ static MEAN: Operation = Operation {
 
 pub(crate) static PROD: Operation = Operation {
     name: "prod",
-    computed: widened,
+    computed: |dtype, asked| widened("prod_cuda", dtype, asked),
     results: as_computed,
     of_nothing: true,
     complex: None,
@@ -114,7 +115,7 @@ static COUNT_NONZERO: Operation = Operation {
 
 static ANY: Operation = Operation {
     name: "any",
-    computed: |dtype, _| Ok(dtype),
+    computed: |dtype, _| refuse_float8("or_cuda", dtype).map(|()| dtype),
     results: truth,
     of_nothing: true,
     complex: None,
@@ -132,7 +133,7 @@ static ANY: Operation = Operation {
 
 static ALL: Operation = Operation {
     name: "all",
-    computed: |dtype, _| Ok(dtype),
+    computed: |dtype, _| refuse_float8("and_cuda", dtype).map(|()| dtype),
     results: truth,
     of_nothing: true,
     complex: None,

@@ -80,7 +80,7 @@ fn check(input: &Tensor, shape: &[i64], weight: Option<&Tensor>, bias: Option<&T
             "Given normalized_shape={given:?}, expected input with shape [*{wanted}], but got input of size{sizes:?}"
         )));
     }
-    if !input.dtype().is_floating_point() {
+    if !input.dtype().is_floating_point() || input.dtype().is_float8() {
         let kernel = "LayerNormKernelImpl".to_owned();
         return Err(TensorError::NotImplemented { kernel, dtype: input.dtype() }.into());
     }

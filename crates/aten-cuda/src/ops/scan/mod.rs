@@ -16,14 +16,14 @@ use super::reduce::extremes::with_place;
 use super::reduce::sums::{PROD, SUM};
 use super::reduce::{Call, Operation, Recipe, Start, as_computed, as_they_are, check_output, launch, reduce, widened};
 use crate::base::dtype::{Category, DType};
-use crate::base::error::{Result, TensorError, invalid};
+use crate::base::error::{Result, TensorError, invalid, refuse_float8};
 use crate::base::shape::{contiguous_strides, wrap_dim};
 use crate::launch::library::scan::{self as library, Running};
 use crate::tensor::{Context, Signs, Tensor, empty_strided, is_host};
 
 static CUMSUM: Operation = Operation {
     name: "cumsum",
-    computed: widened,
+    computed: |dtype, asked| widened("cumsum_cuda", dtype, asked),
     results: as_computed,
     of_nothing: true,
     complex: None,
@@ -32,7 +32,7 @@ static CUMSUM: Operation = Operation {
 
 static CUMPROD: Operation = Operation {
     name: "cumprod",
-    computed: widened,
+    computed: |dtype, asked| widened("cumprod_cuda", dtype, asked),
     results: as_computed,
     of_nothing: true,
     complex: None,
@@ -78,7 +78,7 @@ static CUMMIN: Operation = Operation {
 static LOGCUMSUMEXP: Operation = Operation {
     name: "logcumsumexp",
     computed: |dtype, _| match dtype.category() {
-        Category::Floating => Ok(dtype),
+        Category::Floating if !dtype.is_float8() => Ok(dtype),
         Category::Complex if dtype != DType::C32 => Ok(dtype),
         _ => Err(TensorError::NotImplemented { kernel: "logcumsumexp_cuda".to_owned(), dtype }.into()),
     },
@@ -98,7 +98,7 @@ pub fn table() -> impl Iterator<Item = &'static Operation> {
 fn real(kernel: &str, dtype: DType) -> Result<DType> {
     match dtype.category() {
         Category::Complex => Err(TensorError::NotImplemented { kernel: kernel.to_owned(), dtype }.into()),
-        _ => Ok(dtype),
+        _ => refuse_float8(kernel, dtype).map(|()| dtype),
     }
 }
 

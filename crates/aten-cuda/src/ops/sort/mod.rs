@@ -7,7 +7,7 @@ mod order;
 mod unique;
 
 use crate::base::dtype::DType;
-use crate::base::error::{Result, invalid};
+use crate::base::error::{Result, invalid, refuse_float8};
 use crate::base::shape::{Dims, contiguous_strides, wrap_dim};
 use crate::launch::library::sort::{self, Rows};
 use crate::ops::copy::preserved_strides;
@@ -30,6 +30,7 @@ impl Tensor {
     pub fn sort(&self, dim: i64, descending: bool) -> Result<(Self, Self)> {
         let at = wrap_dim(dim, self.dim())?;
         check_ordered(self)?;
+        refuse_float8("sortKeyValueInplace", self.dtype())?;
         let strides = preserved_strides(self);
         let (values, places) = sorted(self, at, Order { descending, nan_greatest: false }, None)?;
         Ok((laid_out(values, &strides)?, laid_out(places, &strides)?))
@@ -57,6 +58,7 @@ impl Tensor {
             return Err(invalid("\"topk_out\" not implemented for 'Bool'"));
         }
         check_ordered(self)?;
+        refuse_float8("topk_out_cuda", self.dtype())?;
         let (values, places) = sorted(self, at, Order { descending: largest, nan_greatest: true }, Some(k))?;
         let strides = contiguous_strides(values.sizes());
         Ok((laid_out(values, &strides)?, laid_out(places, &strides)?))
@@ -110,8 +112,14 @@ fn sorted(tensor: &Tensor, dim: usize, order: Order, keep: Option<i64>) -> Resul
     run().of(if keep.is_some() { "topk" } else { "sort" }, &[tensor])
 }
 
+/// Sorts contiguous rows, which have elements, on a device: the values, and the places that they had in their rows.
+pub(crate) fn sorted_rows(rows: &Tensor) -> Result<(Tensor, Tensor)> {
+    let n = rows.sizes().last().copied().unwrap_or(1);
+    on_device(rows, n, Order { descending: false, nan_greatest: false }, n, rows.sizes())
+}
+
 fn on_device(rows: &Tensor, n: i64, order: Order, keep: i64, sizes: &[i64]) -> Result<(Tensor, Tensor)> {
-    let empty = |sizes: &[i64], dtype: DType| Tensor::empty(sizes, dtype, rows);
+    let empty = |sizes: &[i64], dtype: DType| Tensor::uninitialized(sizes, dtype, rows);
     if rows.numel() == 0 || keep == 0 {
         return Ok((empty(sizes, rows.dtype())?, empty(sizes, DType::I64)?));
     }

@@ -37,6 +37,8 @@ fn key(element: &[u8], dtype: DType, order: Order) -> u64 {
         DType::BF16 => float(bytemuck::pod_read_unaligned::<bf16>(element).to_f64(), order),
         DType::F32 => float(bytemuck::pod_read_unaligned::<f32>(element).into(), order),
         DType::F64 => float(bytemuck::pod_read_unaligned(element), order),
+        // Complex numbers and floats of 8 bits are refused before.
+        DType::F8E4M3FN | DType::F8E5M2 => u64::from(element[0]),
         DType::I64 | DType::C32 | DType::C64 | DType::C128 => {
             signed(bytemuck::pod_read_unaligned(&element[..8.min(element.len())]))
         }

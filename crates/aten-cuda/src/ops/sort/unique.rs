@@ -2,7 +2,7 @@
 
 use super::check_ordered;
 use crate::base::dtype::DType;
-use crate::base::error::Result;
+use crate::base::error::{Result, refuse_float8};
 use crate::ops::index::nonzero_flat;
 use crate::tensor::{Context, Tensor, is_host};
 
@@ -16,10 +16,15 @@ impl Tensor {
     pub fn unique(&self) -> Result<(Self, Self, Self)> {
         let run = || {
             check_ordered(self)?;
+            refuse_float8("unique", self.dtype())?;
             let n = self.numel();
             if n == 0 {
-                let empty = |dtype| Self::empty(&[0], dtype, self);
-                return Ok((empty(self.dtype())?, Self::empty(self.sizes(), DType::I64, self)?, empty(DType::I64)?));
+                let empty = |dtype| Self::uninitialized(&[0], dtype, self);
+                return Ok((
+                    empty(self.dtype())?,
+                    Self::uninitialized(self.sizes(), DType::I64, self)?,
+                    empty(DType::I64)?,
+                ));
             }
             let (values, places) = self.flatten()?.sort(0, false)?;
             // A value begins where an element differs from the one before it.
@@ -32,7 +37,7 @@ impl Tensor {
                 )?)?)?;
             }
             let (starts, kept) = nonzero_flat(&begins)?;
-            let inverse = Self::empty(&[n], DType::I64, self)?;
+            let inverse = Self::uninitialized(&[n], DType::I64, self)?;
             match &kept {
                 Some(kept) => kept.groups(&inverse, &places)?,
                 None => groups_on_host(&inverse, &begins, &places)?,

@@ -311,6 +311,15 @@ impl Function {
     }
 }
 
+/// When the blocks of a launch may begin.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Begin {
+    /// After the work before it on the stream.
+    InOrder,
+    /// Before that is done.
+    Early,
+}
+
 /// A launch whose shape and arguments were checked.
 #[derive(Clone, Copy)]
 struct Launch<'a> {
@@ -320,14 +329,15 @@ struct Launch<'a> {
 }
 
 impl Launch<'_> {
-    /// Calls `queue`, after the buffers were noted as used on the stream, and notes the launch.
+    /// Calls `queue`, after the buffers were noted as used on the stream, and notes the launch. `queue` is told whether the
+    /// stream is captured.
     #[inline]
     fn run<'b>(
         self,
         shape: &Shape,
         stream: StreamRef,
         buffers: impl Iterator<Item = &'b DeviceBuffer>,
-        queue: impl FnOnce(&Api, FunctionHandle) -> Result<()>,
+        queue: impl FnOnce(&Api, FunctionHandle, bool) -> Result<()>,
     ) -> Result<()> {
         let Self { runtime, loaded, function } = self;
         let ready = runtime.ready()?;
@@ -339,7 +349,7 @@ impl Launch<'_> {
         if let Some(capture) = capture {
             loaded.told.once(capture, || ready.captures.keep(capture.id, KeptId::of(loaded), || loaded.clone()));
         }
-        let queued = queue(&ready.api, function.handle);
+        let queued = queue(&ready.api, function.handle, capture.is_some());
         if capture.is_some() {
             return queued;
         }
@@ -437,14 +447,40 @@ impl Kernel {
     /// stream captures, and returns its error ([`Error::DeviceFault`], [`Error::DeviceAssertion`]).
     pub unsafe fn launch(&self, config: &LaunchConfig, arguments: &[Arg<'_>], stream: impl StreamArg) -> Result<()> {
         // SAFETY: the caller's promise.
-        stream.with_stream(|stream| unsafe { self.launch_on(config, arguments, stream) })
+        stream.with_stream(|stream| unsafe { self.launch_on(config, arguments, stream, Begin::InOrder) })
     }
 
-    /// As [`Self::launch`].
+    /// As [`Self::launch`], for a kernel that waits itself until the work before it on the stream is done
+    /// (`griddepcontrol.wait`): its blocks may begin before that, so that what they do first takes no time of its own. Where
+    /// the driver has no such launches, and in a capture, the launch is a usual one.
     ///
     /// # Safety
     /// - The duties of [`Self::launch`].
-    unsafe fn launch_on(&self, config: &LaunchConfig, arguments: &[Arg<'_>], stream: Option<&Stream>) -> Result<()> {
+    /// - The kernel touches no memory but that of its own blocks before it has waited.
+    ///
+    /// # Errors
+    /// As for [`Self::launch`].
+    pub unsafe fn launch_early(
+        &self,
+        config: &LaunchConfig,
+        arguments: &[Arg<'_>],
+        stream: impl StreamArg,
+    ) -> Result<()> {
+        // SAFETY: the caller's promise.
+        stream.with_stream(|stream| unsafe { self.launch_on(config, arguments, stream, Begin::Early) })
+    }
+
+    /// As [`Self::launch`] or [`Self::launch_early`].
+    ///
+    /// # Safety
+    /// - The duties of that function.
+    unsafe fn launch_on(
+        &self,
+        config: &LaunchConfig,
+        arguments: &[Arg<'_>],
+        stream: Option<&Stream>,
+        begin: Begin,
+    ) -> Result<()> {
         let (runtime, device) = (&self.module.runtime, self.module.loaded.device);
         let stream = match stream {
             Some(stream) => {
@@ -458,25 +494,33 @@ impl Kernel {
         with_array(arguments.len(), Value::Word(0), |values| {
             self.check_arguments(arguments, values)?;
             // SAFETY: the caller's promise; there are as many values as parameters, where that is known.
-            unsafe { self.launch_checked(config, arguments, values, stream) }
+            unsafe { self.launch_checked(config, arguments, values, stream, begin) }
         })
     }
 
     /// Queues a launch after everything that can be checked was checked.
     ///
     /// # Safety
-    /// - The duties of [`Self::launch`]; the values are those of the arguments.
+    /// - The duties of [`Self::launch`] or [`Self::launch_early`]; the values are those of the arguments.
     unsafe fn launch_checked(
         &self,
         config: &LaunchConfig,
         arguments: &[Arg<'_>],
         values: &[Value<'_>],
         stream: StreamRef,
+        begin: Begin,
     ) -> Result<()> {
         let shape = Shape { grid: config.grid, block: config.block, shared_bytes: config.shared_bytes };
         let launch = Launch { runtime: &self.module.runtime, loaded: &self.module.loaded, function: &self.function };
-        // SAFETY: as many values as parameters and of their sizes, where those are known; the rest is the caller's promise.
-        let queue = |api: &Api, handle| unsafe { api.launch(handle, shape, values, stream) };
+        let queue = |api: &Api, handle, is_captured: bool| {
+            // SAFETY: as many values as parameters and of their sizes, where those are known; the rest is the caller's
+            // promise.
+            if begin == Begin::Early && !is_captured && unsafe { api.launch_early(handle, shape, values, stream)? } {
+                return Ok(());
+            }
+            // SAFETY: the same.
+            unsafe { api.launch(handle, shape, values, stream) }
+        };
         launch.run(&shape, stream, arguments.iter().filter_map(Arg::buffer), queue)
     }
 

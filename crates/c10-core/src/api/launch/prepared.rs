@@ -114,7 +114,7 @@ impl PreparedLaunch {
         // SAFETY: the parameters were compared with as many addresses and words, where they are known; the rest is the
         // caller's promise.
         let queue =
-            |api: &Api, handle: FunctionHandle| unsafe { api.launch_words(handle, shape, addresses, words, stream) };
+            |api: &Api, handle: FunctionHandle, _| unsafe { api.launch_words(handle, shape, addresses, words, stream) };
         launch.run(&shape, stream, buffers.iter().map(|(buffer, _)| *buffer), queue)
     }
 

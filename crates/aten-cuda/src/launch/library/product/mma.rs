@@ -146,7 +146,7 @@ fn aligned(factor: &Tensor, dims: [usize; 2]) -> Result<Factor> {
     let matrices = if is_repeated { factor.narrow(0, 0, 1)? } else { factor.clone() };
     let [batches, rows, columns] = [0, 1, 2].map(|dim| matrices.sizes()[dim]);
     let padded = (columns + VECTOR - 1) / VECTOR * VECTOR;
-    let room = Tensor::empty(&[batches, rows, padded], factor.dtype(), factor)?;
+    let room = Tensor::uninitialized(&[batches, rows, padded], factor.dtype(), factor)?;
     // The kernel asks for whole vectors, of which it uses what is inside.
     room.narrow(2, columns, padded - columns)?.zero_()?;
     let copy = room.narrow(2, 0, columns)?;

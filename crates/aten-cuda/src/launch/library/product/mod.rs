@@ -5,13 +5,16 @@
 //! likely to be quick, [`run`] computes.
 //!
 //! Reading order: this file, `operand` (how a factor lies), `tiled` (any strides, any dtype), `mma` (tensor cores from
-//! compute capability 8.0 on), `wgmma` (those of 9.0), `vector` (a matrix and a vector), `small` (batches of small ones).
+//! compute capability 8.0 on), `wgmma` (those of 9.0), `vector` (a matrix and a vector), `small` (batches of small ones),
+//! `direct` (single small ones), `bytes` (8-bit integers and scaled floats, which are no solutions).
 //!
 //! The module is public for programs that compare kernels; others compute products by the operations of tensors.
 //!
 //! **Invariants:** each solution gives the same bits at every run on one device: sums are taken in an order that follows
 //! from sizes and strides. `out` shares no memory with `a`, `b` and `bias`; it may be `c` itself.
 
+pub(crate) mod bytes;
+pub(crate) mod direct;
 mod mma;
 mod operand;
 mod small;
@@ -119,20 +122,23 @@ pub struct Solution(Kind);
 enum Kind {
     Tiled,
     Small,
+    Direct,
     Mma(mma::Shape),
     Vector(vector::Way),
     Wgmma(wgmma::Shape),
 }
 
 /// All there are; those that are quick where they serve come first.
-const ALL: [Kind; 15] = [
+const ALL: [Kind; 17] = [
     Kind::Vector(vector::Way::Rows),
     Kind::Vector(vector::Way::Cluster),
     Kind::Vector(vector::Way::Columns),
     Kind::Small,
+    Kind::Direct,
     Kind::Wgmma(wgmma::Shape::Large),
     Kind::Wgmma(wgmma::Shape::Middle),
     Kind::Wgmma(wgmma::Shape::Small),
+    Kind::Wgmma(wgmma::Shape::Whole),
     Kind::Wgmma(wgmma::Shape::Undivided),
     Kind::Wgmma(wgmma::Shape::Halved),
     Kind::Wgmma(wgmma::Shape::Quartered),
@@ -150,6 +156,7 @@ impl Solution {
         match self.0 {
             Kind::Tiled => "own_tiled_64x64x16",
             Kind::Small => "own_small_64x64x64",
+            Kind::Direct => "own_direct_16x32x64",
             Kind::Mma(shape) => shape.name(),
             Kind::Vector(way) => way.name(),
             Kind::Wgmma(shape) => shape.name(),
@@ -170,6 +177,7 @@ impl Solution {
         match self.0 {
             Kind::Tiled => Ok(!problem.is_followed()),
             Kind::Small => Ok(small::can_run(problem)),
+            Kind::Direct => Ok(direct::can_run(problem)),
             Kind::Mma(shape) => mma::can_run(shape, problem),
             Kind::Vector(way) => vector::can_run(way, problem),
             Kind::Wgmma(shape) => wgmma::can_run(shape, problem),
@@ -230,6 +238,7 @@ pub fn run(solution: Solution, problem: &Problem<'_>) -> Result<()> {
     match solution.0 {
         Kind::Tiled => tiled::run(problem),
         Kind::Small => small::run(problem),
+        Kind::Direct => direct::run(problem),
         Kind::Mma(shape) => mma::run(shape, problem),
         Kind::Vector(way) => vector::run(way, problem),
         Kind::Wgmma(shape) => wgmma::run(shape, problem),
@@ -244,9 +253,9 @@ fn three(sizes: &[i64]) -> [i64; 3] {
 }
 
 /// The texts of all kernels.
-pub(super) fn texts() -> [&'static super::Text; 6] {
+pub(super) fn texts() -> [&'static super::Text; 7] {
     let [vector, cluster] = vector::texts();
-    [&tiled::TEXT, &mma::TEXT, &wgmma::TEXT, &small::TEXT, vector, cluster]
+    [&tiled::TEXT, &mma::TEXT, &wgmma::TEXT, &small::TEXT, &direct::TEXT, vector, cluster]
 }
 
 /// Whether a dtype is one of 16 bits.

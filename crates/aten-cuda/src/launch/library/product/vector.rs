@@ -229,7 +229,7 @@ impl Launch<'_> {
             return self.queue(&TEXT, name, grid, THREADS, &[Arg::U64(0)], &sizes);
         }
         let dtype = if self.problem.out.dtype() == DType::F64 { DType::F64 } else { DType::F32 };
-        let room = Tensor::empty(&[shares, self.batches, sizes.n], dtype, self.problem.out)?;
+        let room = Tensor::uninitialized(&[shares, self.batches, sizes.n], dtype, self.problem.out)?;
         self.queue(&TEXT, name, grid, THREADS, &[whole(&room)?], &sizes)?;
         let grid = [tiles(sizes.n, FINISH_THREADS.into()), self.batches, 1];
         self.queue_finish(finish, grid, &whole(&room)?, &sizes)

@@ -10,13 +10,15 @@ use super::tiled::Strides;
 use super::{Problem, is_half};
 use crate::base::dtype::DType;
 use crate::base::error::{Result, TensorError};
-use crate::launch::library::{Text, launch, traits, whole};
+use crate::launch::library::{Text, launch_early, traits, whole};
 use crate::tensor::Tensor;
 
 pub(super) static TEXT: Text = Text { name: "matmul_wgmma", ptx: include_str!("../../../../kernels/matmul_wgmma.ptx") };
 
 /// Bytes of a line of a tile, whose lines lie together in memory.
 const LINE: i64 = 128;
+/// Steps of the inner dimension that the kernel which asks for all of it has room for.
+const WHOLE_STEPS: i64 = 8;
 /// Tiles that blocks at work together go down before they go across.
 const BAND: u32 = 8;
 
@@ -29,6 +31,8 @@ pub(super) enum Shape {
     Middle,
     /// Tiles of 64 x 64.
     Small,
+    /// Tiles of 64 x 32, a block for each that asks for all of the inner dimension at once.
+    Whole,
     /// Tiles of 64 x 64, a block for each.
     Undivided,
     /// The same, two blocks for each: they divide the inner dimension.
@@ -53,6 +57,8 @@ struct Kind {
     /// Blocks of a cluster: they share the right factor, or they divide the inner dimension.
     cluster: i64,
     divides: bool,
+    /// Whether a warp does nothing but ask for tiles.
+    asks: bool,
     /// Blocks of a multiprocessor that tiles are shared among.
     blocks: i64,
 }
@@ -60,7 +66,8 @@ struct Kind {
 impl Shape {
     const fn kind(self) -> Kind {
         let (rows, columns, stages, groups, cluster) = (64, 64, 8, 1, 1);
-        let kind = Kind { name: "", kernel: "", rows, columns, stages, groups, cluster, divides: true, blocks: 1 };
+        let kind =
+            Kind { name: "", kernel: "", rows, columns, stages, groups, cluster, divides: true, asks: true, blocks: 1 };
         let shared = Kind { rows: 128, groups: 2, cluster: 2, divides: false, ..kind };
         let large = Kind { columns: 256, stages: 4, ..shared };
         let middle = Kind { columns: 128, stages: 6, ..shared };
@@ -72,6 +79,7 @@ impl Shape {
             Self::Small => {
                 Kind { name: "own_wgmma_64x64x64_s4", kernel: "t64x64", stages: 4, divides: false, blocks: 2, ..kind }
             }
+            Self::Whole => Kind { name: "own_wgmma_64x32x512_s1", kernel: "w64x32", columns: 32, asks: false, ..kind },
             Self::Undivided => Kind { name: "own_wgmma_64x64x64_k1_s8", kernel: "d64x64_1", ..kind },
             Self::Halved => Kind { name: "own_wgmma_64x64x64_k2_s8", kernel: "d64x64_2", cluster: 2, ..kind },
             Self::Quartered => Kind { name: "own_wgmma_64x64x64_k4_s8", kernel: "d64x64_4", cluster: 4, ..kind },
@@ -90,7 +98,12 @@ impl Shape {
 impl Kind {
     fn threads(&self) -> u32 {
         // One warp asks for tiles; where registers are handed from it to the others, it is four.
-        self.groups * 128 + if self.groups > 1 { 128 } else { 32 }
+        self.groups * 128
+            + match self.groups {
+                _ if !self.asks => 0,
+                1 => 32,
+                _ => 128,
+            }
     }
 
     fn shared_bytes(&self) -> u32 {
@@ -142,6 +155,7 @@ pub(super) fn can_run(shape: Shape, problem: &Problem<'_>) -> Result<bool> {
         is_half(problem.out.dtype())
     };
     let fits = sizes.iter().all(|&size| size > 0 && i32::try_from(size).is_ok());
+    let fits = fits && (shape != Shape::Whole || tiles(sizes[3], 64) <= WHOLE_STEPS);
     let bias = problem.bias.map_or(0, |bias| bias.strides()[0]);
     if !is_served || !fits || shape.kind().tiles(sizes).is_none() || u32::try_from(bias).is_err() {
         return Ok(false);
@@ -176,6 +190,10 @@ fn likely(sizes: [i64; 4], is_tf32: bool, multiprocessors: i64) -> Vec<Shape> {
     let (large, middle) = if is_tf32 { (Shape::LargeTf32, Shape::MiddleTf32) } else { (Shape::Large, Shape::Middle) };
     let mut shapes = vec![large, middle];
     if !is_tf32 {
+        let narrow = Shape::Whole.kind().tiles(sizes).unwrap_or(i64::MAX);
+        if narrow <= multiprocessors && steps <= WHOLE_STEPS {
+            return vec![Shape::Whole, Shape::Small, middle, large];
+        }
         let all = Shape::Small.kind().tiles(sizes).unwrap_or(i64::MAX);
         // Few tiles with long sums: as many blocks for each as the device has room for.
         let divided = [(4, Shape::Quartered), (2, Shape::Halved), (1, Shape::Undivided)];
@@ -252,10 +270,10 @@ pub(super) fn run(shape: Shape, problem: &Problem<'_>) -> Result<()> {
         block: [kind.threads(), 1, 1],
         shared_bytes: kind.shared_bytes(),
     };
-    // SAFETY: the kernel reads the factors by their maps, which cover the views and no more, and writes the result by its
+    // SAFETY: the kernel waits for its turn before it touches memory. It reads the factors by their maps, which cover the views and no more, and writes the result by its
     // map or at places inside the sizes above, which are those of the views; a view lies inside its storage. Nothing is
     // read where an address is null. The grid is a multiple of the cluster.
-    unsafe { launch(&TEXT, kernel(shape, out.dtype(), &a, &b), device, &config, &arguments)? };
+    unsafe { launch_early(&TEXT, kernel(shape, out.dtype(), &a, &b), device, &config, &arguments)? };
     Ok(())
 }
 
@@ -281,7 +299,7 @@ fn kernel(shape: Shape, dtype: DType, a: &Lines, b: &Lines) -> &'static str {
             if b.lies_inner { concat!($name, $dtype, "_ii") } else { concat!($name, $dtype, "_io") }
         };
     }
-    of_layout!("t128x256" all, "t128x128" all, "t64x64" all, "d64x64_1" inner, "d64x64_2" inner, "d64x64_4" inner)
+    of_layout!("t128x256" all, "t128x128" all, "t64x64" all, "w64x32" inner, "d64x64_1" inner, "d64x64_2" inner, "d64x64_4" inner)
 }
 
 /// What the elements of the factors are on their way.
@@ -316,7 +334,7 @@ fn factor_map(
         (inner, outer, [step, width / shares])
     } else {
         // Parts of 64 elements, of which each block asks for some lines.
-        (outer, inner, [step, step / shares])
+        (outer, inner, [step.min(width), step / shares])
     };
     let batches = if lines.batch == 0 { 1 } else { factor.sizes()[0] };
     map(factor, element, [factor.sizes()[fast], factor.sizes()[slow], batches], [lines.step, lines.batch], tile)
@@ -372,7 +390,8 @@ mod tests {
         let first = |sizes| likely(sizes, false, 132)[0];
         assert_eq!(first([1, 8192, 8192, 8192]), Shape::Large);
         assert_eq!(first([1, 2048, 2048, 2048]), Shape::Large);
-        assert_eq!(first([1, 512, 512, 512]), Shape::Undivided);
+        assert_eq!(first([1, 512, 512, 512]), Shape::Whole);
+        assert_eq!(first([1, 512, 512, 640]), Shape::Undivided);
         assert_eq!(first([1, 64, 4096, 4096]), Shape::Halved);
         assert_eq!(first([1, 16, 1024, 8192]), Shape::Quartered);
         assert_eq!(first([4096, 64, 64, 64]), Shape::Small);
@@ -381,7 +400,7 @@ mod tests {
 
     #[test]
     fn blocks_fit_a_multiprocessor() {
-        for shape in [Shape::Large, Shape::Middle, Shape::Small, Shape::Undivided, Shape::Quartered] {
+        for shape in [Shape::Large, Shape::Middle, Shape::Small, Shape::Whole, Shape::Quartered] {
             let kind = shape.kind();
             assert!(i64::from(kind.shared_bytes()) * kind.blocks <= 227 * 1024, "{}", kind.name);
             let tiles = kind.tiles([3, 1000, 1000, 64]).unwrap_or(0);

@@ -364,8 +364,8 @@ pub(crate) fn sort(keys: &Tensor, numbers: Option<&Tensor>, bits: u32, flip: u64
     let is_wide = keys.element_size() == 8;
     let tiles = n.div_ceil(TILE);
     let length = tiles * 256;
-    let counts = Tensor::empty(&[i64::from(length)], DType::I32, keys)?;
-    let like = |dtype| Tensor::empty(&[i64::from(n)], dtype, keys);
+    let counts = Tensor::uninitialized(&[i64::from(length)], DType::I32, keys)?;
+    let like = |dtype| Tensor::uninitialized(&[i64::from(n)], dtype, keys);
     let mut sorted = Sorted { keys: keys.clone(), numbers: numbers.cloned().map_or_else(|| like(DType::I32), Ok)? };
     let mut has_numbers = numbers.is_some();
     let flip_of = || if is_wide { Arg::U64(flip) } else { Arg::U32(words(flip)[0]) };
@@ -468,13 +468,13 @@ pub(crate) fn largest_of_rows(rows: &Rows<'_>, q: &Tensor, to: &Tensor) -> Resul
 pub(crate) fn largest_few(rows: &Rows<'_>, q: &Tensor, to: &Tensor, samples: u32) -> Result<()> {
     let (_, index) = device(rows.p)?;
     let n = u32::try_from(rows.p.numel()).map_err(|_| invalid("there are too many probabilities"))?;
-    let keys = Tensor::empty(&[i64::from(n)], DType::I64, rows.p)?;
+    let keys = Tensor::uninitialized(&[i64::from(n)], DType::I64, rows.p)?;
     let cover = LaunchConfig::linear(n, 256);
     let arguments = [dense(rows.p)?, dense(q)?, dense(&keys)?, n.into(), rows.ty().into()];
     // SAFETY: the kernel reads `n` numbers of two tensors that have them, and writes as many keys.
     unsafe { launch(&TEXT, "quotient_keys", index, &cover, &arguments)? };
     let by_quotient = sort(&keys, None, 64, 0)?;
-    let keys = Tensor::empty(&[i64::from(n)], DType::I32, rows.p)?;
+    let keys = Tensor::uninitialized(&[i64::from(n)], DType::I32, rows.p)?;
     let arguments = [dense(&by_quotient.numbers)?, dense(&keys)?, n.into(), rows.columns.into()];
     // SAFETY: the kernel reads `n` numbers and writes as many keys.
     unsafe { launch(&TEXT, "row_keys", index, &cover, &arguments)? };
@@ -498,7 +498,7 @@ pub(crate) fn sample_grid(rows: u32, samples: u32) -> [u32; 2] {
 /// Draws categories of each row with replacement.
 pub(crate) fn sample_rows(rows: &Rows<'_>, to: &Tensor, samples: u32, drawn: &Drawn) -> Result<()> {
     let (_, index) = device(rows.p)?;
-    let sums = Tensor::empty(&[rows.p.numel()], DType::F64, rows.p)?;
+    let sums = Tensor::uninitialized(&[rows.p.numel()], DType::F64, rows.p)?;
     let arguments = [dense(rows.p)?, dense(&sums)?, rows.rows.into(), rows.columns.into(), rows.ty().into()];
     // SAFETY: the kernel reads the numbers of the rows and writes as many sums.
     unsafe { launch(&TEXT, "add_up_rows", index, &rows.config(), &arguments)? };

@@ -1,12 +1,14 @@
 //! NVML: what devices do and who uses them, without CUDA.
 //!
 //! **Invariant:** NVML is initialised when a value is made and shut down when it is dropped; handles do not leave this
-//! file.
+//! folder.
 //!
 //! # Safety
 //! Every unsafe block is one call through the function table. Out pointers are locals that outlive the call; handles
 //! come from NVML itself.
 #![expect(unsafe_code, reason = "calls of C functions")]
+
+mod readings;
 
 use std::ffi::{CStr, CString};
 use std::fmt;
@@ -132,34 +134,53 @@ impl Nvml {
     }
 
     fn processes_of(&self, device: nvmlDevice_t) -> Result<Vec<ProcessMemory>> {
-        let mut room = PROCESSES_AT_FIRST;
-        for _ in 1..ATTEMPTS {
-            match self.list_processes(device, room) {
-                Err(error) if error.status() == Some(nvmlReturn_t::NVML_ERROR_INSUFFICIENT_SIZE) => room *= 2,
-                answered => return Ok(answered?),
-            }
-        }
-        Ok(self.list_processes(device, room)?)
+        Ok(self.list(|count, infos| self.compute_processes(device, count, infos))?)
     }
 
-    /// At most `room` processes; an error of its own when there are more.
-    fn list_processes(&self, device: nvmlDevice_t, room: usize) -> Result<Vec<ProcessMemory>, NvmlError> {
-        let empty = nvmlProcessInfo_t { pid: 0, usedGpuMemory: 0, gpuInstanceId: 0, computeInstanceId: 0 };
-        let mut infos = vec![empty; room];
-        let mut count = u32::try_from(room).unwrap_or(u32::MAX);
-        let has_newest = self.table.functions().nvmlDeviceGetComputeRunningProcesses_v3.is_some();
-        if has_newest {
-            // SAFETY: the array has as many elements as `count` says; both outlive the call.
-            unsafe { self.table.nvmlDeviceGetComputeRunningProcesses_v3(device, &mut count, infos.as_mut_ptr()) }?;
-        } else {
-            // SAFETY: as above; the older function fills the same structure.
-            unsafe { self.table.nvmlDeviceGetComputeRunningProcesses_v2(device, &mut count, infos.as_mut_ptr()) }?;
+    /// Asks for a list of processes with more and more room, until it is enough.
+    fn list(
+        &self,
+        ask: impl Fn(&mut u32, *mut nvmlProcessInfo_t) -> Result<(), NvmlError>,
+    ) -> Result<Vec<ProcessMemory>, NvmlError> {
+        let mut room = PROCESSES_AT_FIRST;
+        for _ in 1..ATTEMPTS {
+            match list_once(&ask, room) {
+                Err(error) if error.status() == Some(nvmlReturn_t::NVML_ERROR_INSUFFICIENT_SIZE) => room *= 2,
+                answered => return answered,
+            }
         }
-        let known = infos.iter().take(usize::try_from(count).unwrap_or(room));
-        // All ones stand for an amount that the driver does not know.
-        let used = |bytes: u64| (bytes != u64::MAX).then_some(bytes);
-        Ok(known.map(|info| ProcessMemory { pid: info.pid, used_bytes: used(info.usedGpuMemory) }).collect())
+        list_once(&ask, room)
     }
+
+    /// Fills in processes that compute. `infos` has room for as many as `count` says.
+    fn compute_processes(
+        &self,
+        device: nvmlDevice_t,
+        count: &mut u32,
+        infos: *mut nvmlProcessInfo_t,
+    ) -> Result<(), NvmlError> {
+        if self.table.functions().nvmlDeviceGetComputeRunningProcesses_v3.is_some() {
+            // SAFETY: the array has as many elements as `count` says; both outlive the call.
+            return unsafe { self.table.nvmlDeviceGetComputeRunningProcesses_v3(device, count, infos) };
+        }
+        // SAFETY: as above; the older function fills the same structure.
+        unsafe { self.table.nvmlDeviceGetComputeRunningProcesses_v2(device, count, infos) }
+    }
+}
+
+/// At most `room` processes; an error of its own when there are more.
+fn list_once(
+    ask: impl Fn(&mut u32, *mut nvmlProcessInfo_t) -> Result<(), NvmlError>,
+    room: usize,
+) -> Result<Vec<ProcessMemory>, NvmlError> {
+    let empty = nvmlProcessInfo_t { pid: 0, usedGpuMemory: 0, gpuInstanceId: 0, computeInstanceId: 0 };
+    let mut infos = vec![empty; room];
+    let mut count = u32::try_from(room).unwrap_or(u32::MAX);
+    ask(&mut count, infos.as_mut_ptr())?;
+    let known = infos.iter().take(usize::try_from(count).unwrap_or(room));
+    // All ones stand for an amount that the driver does not know.
+    let used = |bytes: u64| (bytes != u64::MAX).then_some(bytes);
+    Ok(known.map(|info| ProcessMemory { pid: info.pid, used_bytes: used(info.usedGpuMemory) }).collect())
 }
 
 impl Drop for Nvml {

@@ -1,0 +1,335 @@
+//! Products of matrices of 8-bit floats with scales (`torch._scaled_mm`): by cuBLASLt, or by a kernel of this crate.
+//!
+//! **Invariants:** sums are multiplied by the scales of their row and column in `f32`, a bias is added, and the result is
+//! rounded once. On a device a result of 8 bits that is too large becomes the largest number, as in torch; on the host it
+//! becomes an infinity or a NaN, as in torch there.
+
+use c10_core::Runtime;
+
+use super::int_mm::by_rows;
+use super::library::bytes::{self, Bytes};
+use super::library::handle::Blas;
+use crate::base::dtype::DType;
+use crate::base::error::{Result, TensorError, invalid};
+use crate::base::scalar::Scalar;
+use crate::base::shape::contiguous_strides;
+use crate::launch::byte_products::{self, Scales};
+use crate::launch::common_device;
+use crate::tensor::{Context, Tensor, empty_strided, is_host, read_complex, scalar_bytes};
+
+/// What [`Tensor::scaled_mm`] may be given besides the factors and their scales.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ScaledMm<'a> {
+    /// A number for each column, which is added: of `bf16`, or of `f16` where the result is `f16` or has 8 bits.
+    pub bias: Option<&'a Tensor>,
+    /// One `f32`; torch checks it and has no further use for it.
+    pub scale_result: Option<&'a Tensor>,
+    /// The dtype of the result: a float of 8 bits, `bf16`, `f16` or `f32`. Without one it is that of the first factor.
+    pub out_dtype: Option<DType>,
+    /// Whether cuBLASLt may add less exactly.
+    pub use_fast_accum: bool,
+}
+
+impl Tensor {
+    /// `self @ mat2 * scale_a * scale_b + bias` for matrices of 8-bit floats, (m, k) by (k, n) (`torch._scaled_mm`).
+    ///
+    /// The scales are `f32`: one number each, or (m, 1) and (1, n). On a device `self` lies by rows and `mat2` by columns,
+    /// and `k` and `n` are multiples of 16. Work is queued on the current stream.
+    ///
+    /// ```
+    /// # testkit::make_default(testkit::Config::default()).unwrap();
+    /// use aten_cuda::blas::ScaledMm;
+    /// use aten_cuda::{DType, Tensor};
+    ///
+    /// let a = Tensor::full(&[2, 16], 1.5, DType::F8E4M3FN, "cuda")?;
+    /// let b = Tensor::full(&[16, 16], 2, DType::F8E5M2, "cuda")?.t()?;
+    /// let scale = Tensor::full(&[], 0.5, DType::F32, "cuda")?;
+    /// let options = ScaledMm { out_dtype: Some(DType::F32), ..ScaledMm::default() };
+    /// assert_eq!(a.scaled_mm(&b, &scale, &scale, &options)?.to_vec::<f32>()?[0], 12.0);
+    /// # Ok::<(), aten_cuda::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The operands are no such matrices, do not fit each other, or are on several devices; the scales are of another kind
+    /// (scales of blocks are not supported); there is not enough memory, or the device or the library failed.
+    #[doc(alias = "_scaled_mm")]
+    pub fn scaled_mm(&self, mat2: &Self, scale_a: &Self, scale_b: &Self, options: &ScaledMm<'_>) -> Result<Self> {
+        let run = || {
+            let product = Scaled::new([self, mat2], [scale_a, scale_b], options)?;
+            let dtype = options.out_dtype.unwrap_or(self.dtype());
+            product.check(dtype)?;
+            let sizes = [self.sizes()[0], mat2.sizes()[1]];
+            let out = empty_strided(&sizes, &contiguous_strides(&sizes), dtype, self.device())?;
+            product.compute(&out)?;
+            Ok(out)
+        };
+        run().of("_scaled_mm", &[self, mat2])
+    }
+
+    /// [`Self::scaled_mm`] into `out` (m, n), whose dtype is that of the result.
+    ///
+    /// # Errors
+    /// As there, or `out` has another dtype than is asked for, other sizes, or another device.
+    #[doc(alias = "_scaled_mm_out")]
+    pub fn scaled_mm_out(
+        &self,
+        mat2: &Self,
+        scale_a: &Self,
+        scale_b: &Self,
+        options: &ScaledMm<'_>,
+        out: &Self,
+    ) -> Result<()> {
+        let run = || {
+            common_device([out, self])?;
+            let product = Scaled::new([self, mat2], [scale_a, scale_b], options)?;
+            product.check_sizes()?;
+            if options.out_dtype.is_some_and(|dtype| dtype != out.dtype()) {
+                return Err(invalid("out_dtype must match output matrix type"));
+            }
+            product.check(out.dtype())?;
+            let sizes = [self.sizes()[0], mat2.sizes()[1]];
+            if out.sizes() != sizes {
+                return Err(TensorError::OutputShape { output: out.sizes().to_vec(), result: sizes.to_vec() }.into());
+            }
+            let operands = [Some(self), Some(mat2), Some(scale_a), Some(scale_b), options.bias];
+            let shares = operands.into_iter().flatten().any(|operand| operand.storage().is_same(out.storage()));
+            if out.is_contiguous() && !shares {
+                return product.compute(out);
+            }
+            let options = ScaledMm { out_dtype: Some(out.dtype()), ..*options };
+            out.copy_(&self.scaled_mm(mat2, scale_a, scale_b, &options)?).map(drop)
+        };
+        run().of("_scaled_mm", &[out, self, mat2])
+    }
+}
+
+/// A product with all that it is given, on one device.
+struct Scaled<'a> {
+    a: &'a Tensor,
+    b: &'a Tensor,
+    scales: [&'a Tensor; 2],
+    options: &'a ScaledMm<'a>,
+}
+
+impl<'a> Scaled<'a> {
+    fn new([a, b]: [&'a Tensor; 2], scales: [&'a Tensor; 2], options: &'a ScaledMm<'a>) -> Result<Self> {
+        let beside = [options.bias, options.scale_result].into_iter().flatten();
+        common_device([a, b].into_iter().chain(scales).chain(beside))?;
+        Ok(Self { a, b, scales, options })
+    }
+
+    /// m, n and k.
+    fn sizes(&self) -> [i64; 3] {
+        [self.a.sizes()[0], self.b.sizes()[1], self.a.sizes()[1]]
+    }
+
+    fn is_on_host(&self) -> bool {
+        is_host(self.a.device())
+    }
+
+    /// Checks in the order in which torch does, for a result of this dtype.
+    fn check(&self, out: DType) -> Result<()> {
+        self.check_sizes()?;
+        let [m, n, k] = self.sizes();
+        if !self.is_on_host() {
+            if k % 16 != 0 {
+                return Err(invalid(format!(
+                    "Expected trailing dimension of mat1 to be divisible by 16 but got mat1 shape: ({m}x{k})."
+                )));
+            }
+            if n % 16 != 0 {
+                return Err(invalid(format!("mat2 shape ({k}x{n}) must be divisible by 16")));
+            }
+            if [self.a, self.b].iter().all(|factor| factor.dtype() == DType::F8E5M2) {
+                return Err(invalid("Multiplication of two Float8_e5m2 matrices is not supported"));
+            }
+            self.check_bias(out)?;
+        }
+        if !out.is_float8() && !matches!(out, DType::F16 | DType::BF16 | DType::F32) {
+            return Err(TensorError::NotImplemented { kernel: "_scaled_mm".to_owned(), dtype: out }.into());
+        }
+        let has_elements = m != 0 && n != 0 && k != 0;
+        if has_elements && !self.is_on_host() && !(lies_by_rows(self.a, true) && lies_by_rows(&self.b.t()?, false)) {
+            return Err(invalid("Only multiplication of row-major and column-major matrices is supported by cuBLASLt"));
+        }
+        Ok(())
+    }
+
+    /// Checks sizes and scales.
+    fn check_sizes(&self) -> Result<()> {
+        for (name, matrix) in [("mat1", self.a), ("mat2", self.b)] {
+            if matrix.dim() != 2 {
+                return Err(invalid(format!("{name} must be a matrix")));
+            }
+        }
+        let ([m, n, k], inner) = (self.sizes(), self.b.sizes()[0]);
+        if k != inner {
+            return Err(invalid(format!("mat1 and mat2 shapes cannot be multiplied ({m}x{k} and {inner}x{n})")));
+        }
+        if self.is_on_host() {
+            for (name, matrix) in [("mat1", self.a), ("mat2", self.b)] {
+                if !matrix.dtype().is_float8() {
+                    let found = matrix.dtype().scalar_type_name();
+                    return Err(invalid(format!("Expected {name} to be Float8 matrix got {found}")));
+                }
+            }
+        }
+        self.check_scales()?;
+        if self.options.scale_result.is_some_and(|scale| scale.numel() != 1 || scale.dtype() != DType::F32) {
+            return Err(invalid("scale_result must be a float scalar"));
+        }
+        match self.options.bias {
+            Some(bias) if bias.numel() != n => Err(invalid(format!("Bias must be size {n} but got {}", bias.numel()))),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether there is one scale for each factor, or one for each row and each column.
+    fn check_scales(&self) -> Result<()> {
+        let [m, n, k] = self.sizes();
+        let are_floats = self.scales.iter().all(|scale| scale.dtype() == DType::F32);
+        let fit = are_floats && self.a.dtype().is_float8() && self.b.dtype().is_float8();
+        let [a, b] = self.scales;
+        let is_one = a.numel() == 1 && b.numel() == 1;
+        let is_each = a.sizes() == [m, 1] && b.sizes() == [1, n] && a.is_contiguous() && b.is_contiguous();
+        if fit && (is_one || is_each) {
+            return Ok(());
+        }
+        let (along, rows, columns) = (blocks(k, 128), blocks(m, 128), blocks(n, 128));
+        let is_of_blocks = (a.sizes() == [m, along] || a.sizes() == [rows, along])
+            && (b.sizes() == [along, n] || b.sizes() == [along, columns]);
+        if fit && is_of_blocks {
+            return Err(invalid("_scaled_mm: scales of blocks are not supported here, only of tensors and of rows"));
+        }
+        Err(invalid(self.configurations()))
+    }
+
+    /// torch's text of the scales that there are.
+    fn configurations(&self) -> String {
+        let [m, n, k] = self.sizes();
+        let (along, rows, columns) = (blocks(k, 128), blocks(m, 128), blocks(n, 128));
+        let swizzled = |size: i64, parts: i64| blocks(size, 128) * 128 * (blocks(parts, 4) * 4);
+        let [m32, n32] = [m, n].map(|size| swizzled(size, blocks(k, 32)));
+        let [m16, n16] = [m, n].map(|size| swizzled(size, blocks(2 * k, 16)));
+        let floats = "a and b should be float8, scales should be float";
+        let got = |name: &str, factor: &Tensor, scale: &Tensor, and: &str| {
+            format!(
+                "{name}.dtype()={}, scale_{name}.dtype()={}, scale_{name}.size()={:?}{and} scale_{name}.stride()={:?}",
+                factor.dtype().scalar_type_name(),
+                scale.dtype().scalar_type_name(),
+                scale.sizes(),
+                scale.strides()
+            )
+        };
+        let [scale_a, scale_b] = self.scales;
+        [
+            "Invalid scaling configuration.".to_owned(),
+            format!("- For TensorWise scaling, {floats} and singletons."),
+            format!(
+                "- For RowWise scaling, {floats}, scale_a should be ({m}, 1) and scale_b should be (1, {n}), and both should \
+                 be contiguous."
+            ),
+            format!(
+                "- For BlockWise 1x128 scaling, {floats}, scale_a should be ({m}, {along}) and scale_b should be ({along}, \
+                 {n}), and both should be outer-dim-major."
+            ),
+            format!(
+                "- For BlockWise 128x128 scaling, {floats}, scale_a should be ({rows}, {along}) and scale_b should be \
+                 ({along}, {columns}), and both should be near-inner-dim-major (with 16-byte aligned strides)."
+            ),
+            format!(
+                "- For Blockwise 1x32 scaling, a and b should be float8, scales should be float8_e8m0fnu, scale_a should \
+                 have {m32} elements and scale_b should have {n32} elements, and both should be contiguous."
+            ),
+            format!(
+                "- For Blockwise 1x16 scaling, a and b should be float4 (packed 2x), scales should be float8_e4m3fn, \
+                 scale_a should have {m16} elements and scale_b should have {n16} elements, and both should be contiguous."
+            ),
+            format!("Got {}, {}", got("a", self.a, scale_a, ","), got("b", self.b, scale_b, " and")),
+        ]
+        .join("\n")
+    }
+
+    fn check_bias(&self, out: DType) -> Result<()> {
+        let Some(bias) = self.options.bias else { return Ok(()) };
+        let (found, result) = (bias.dtype().scalar_type_name(), out.scalar_type_name());
+        match (out, bias.dtype()) {
+            (DType::F32, _) => Err(invalid("Bias is not supported when out_dtype is set to Float32")),
+            (DType::BF16, DType::F16) => {
+                Err(invalid(format!("Bias must be BFloat16 to compute {result} output, but got {found}")))
+            }
+            (DType::F16, DType::BF16) => {
+                Err(invalid(format!("Bias must be Float16 to compute {result} output, but got {found}")))
+            }
+            (_, DType::F16 | DType::BF16) => Ok(()),
+            _ => Err(invalid(format!("Bias must be BFloat16 or Half, but got {found}"))),
+        }
+    }
+
+    fn compute(&self, out: &Tensor) -> Result<()> {
+        let [m, n, k] = self.sizes();
+        if m == 0 || n == 0 {
+            return Ok(());
+        }
+        if k == 0 {
+            return out.zero_().map(drop);
+        }
+        if self.is_on_host() {
+            return self.on_host(out);
+        }
+        let bias = self.options.bias.map(|bias| bias.reshape(&[n])?.packed()).transpose()?;
+        let [a, b] = self.scales.map(Tensor::resolved);
+        let scales = Scales { a: &a?, b: &b?, bias: bias.as_ref() };
+        if self.by_library(out, scales)? { Ok(()) } else { byte_products::floats(out, self.a, self.b, &scales) }
+    }
+
+    /// By cuBLASLt; `false` where it is not there or does not compute it.
+    fn by_library(&self, out: &Tensor, scales: Scales<'_>) -> Result<bool> {
+        Runtime::with_current(|runtime| {
+            let blas = Blas::of(runtime);
+            let device = out.device().cuda_index()?.unwrap_or_default();
+            let Some(handle) = blas.handle(runtime, device)? else { return Ok(false) };
+            if blas.libraries.lt(runtime).is_err() {
+                return Ok(false);
+            }
+            let (a, b) = (by_rows(self.a)?, by_rows(&self.b.t()?)?.t()?);
+            let fast = self.options.use_fast_accum;
+            bytes::run(runtime, &blas, &handle, &Bytes { out, a: &a, b: &b, scales: Some(scales), fast })
+        })
+    }
+
+    /// Sums in `f64`, the reference of the tests.
+    fn on_host(&self, out: &Tensor) -> Result<()> {
+        let [m, n, k] = self.sizes().map(|size| usize::try_from(size).unwrap_or(0));
+        let numbers = |tensor: &Tensor| -> Result<Vec<f64>> {
+            Ok(read_complex(tensor)?.into_iter().map(|number| number.re).collect())
+        };
+        let (left, right) = (numbers(self.a)?, numbers(self.b)?);
+        let [rows, columns] = [numbers(self.scales[0])?, numbers(self.scales[1])?];
+        let bias = self.options.bias.map(numbers).transpose()?;
+        let of = |all: &[f64], at: usize| if all.len() == 1 { all[0] } else { all[at] };
+        let mut written = Vec::with_capacity(out.nbytes());
+        for at in 0..m * n {
+            let (row, column) = (at / n, at % n);
+            let sum: f64 = (0..k).map(|inner| left[row * k + inner] * right[inner * n + column]).sum();
+            let scaled = sum * of(&rows, row) * of(&columns, column);
+            let value = scaled + bias.as_ref().map_or(0.0, |bias| bias[column]);
+            written.extend(scalar_bytes(Scalar::Float(value), out.dtype()));
+        }
+        out.plain_storage()?.write(out.byte_offset(), &written)
+    }
+}
+
+/// Blocks of so many that a size takes.
+fn blocks(size: i64, of: i64) -> i64 {
+    (size + of - 1) / of
+}
+
+/// Whether rows lie one after another, or (if that may be) neither rows nor columns do, so that a copy is made.
+fn lies_by_rows(matrix: &Tensor, may_be_copied: bool) -> bool {
+    let ([rows, columns], [row, column]) =
+        ([matrix.sizes()[0], matrix.sizes()[1]], [matrix.strides()[0], matrix.strides()[1]]);
+    let by_rows = column == 1 && (row >= columns || rows == 1);
+    let by_columns = row == 1 && column >= rows;
+    by_rows || (may_be_copied && !by_columns)
+}

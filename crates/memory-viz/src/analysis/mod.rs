@@ -1,0 +1,18 @@
+//! Questions about snapshots, answered as tables and as text.
+//!
+//! Nothing here trusts a snapshot: sums saturate, and a block outside its segment is counted where it says it is.
+
+mod compare;
+pub mod flame;
+mod fragmentation;
+mod holders;
+mod report;
+mod shortage;
+mod timeline;
+
+pub use compare::{Change, SegmentChanges, changes, segment_changes};
+pub use fragmentation::{Fragmentation, Group, by_group, fragmentation};
+pub use holders::{Holder, holders};
+pub use report::{bytes as human_bytes, compare as compare_report, report};
+pub use shortage::{Holes, Reason, Shortage, shortages};
+pub use timeline::{Life, Timeline, timeline};

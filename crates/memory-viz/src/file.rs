@@ -1,0 +1,194 @@
+//! Snapshot files: read, told apart by their first byte, and written so that a good file is never lost.
+//!
+//! Invariant: a file that is written is either the old one or the whole new one, whenever the program or the disk
+//! gives up. The new one is written beside it under another name, brought to the disk, and then takes its place.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufWriter, Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::error::{Error, Result};
+use crate::json::{self, JsonWriter};
+use crate::limits::Limits;
+use crate::model::Snapshot;
+use crate::pickle::{self, Pickler};
+use crate::schema;
+
+/// Reads a snapshot file, pickle or JSON, with the default limits.
+///
+/// # Errors
+/// The file cannot be read, is cut short, is something else, or is too large.
+pub fn read(path: &Path) -> Result<Snapshot> {
+    read_with(path, &Limits::default())
+}
+
+/// Reads a snapshot file, pickle or JSON.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_with(path: &Path, limits: &Limits) -> Result<Snapshot> {
+    let failed = |source| Error::Io { verb: "read", path: path.to_owned(), source };
+    let limit = limits.bytes_max.min(u64::from(u32::MAX));
+    let file = File::open(path).map_err(failed)?;
+    let mut bytes = Vec::new();
+    file.take(limit.saturating_add(1)).read_to_end(&mut bytes).map_err(failed)?;
+    parse_with(&bytes, limits)
+}
+
+/// Reads the bytes of a snapshot file, pickle or JSON, with the default limits.
+///
+/// # Errors
+/// They are cut short, are something else, or are too many.
+pub fn parse(bytes: &[u8]) -> Result<Snapshot> {
+    parse_with(bytes, &Limits::default())
+}
+
+/// Reads the bytes of a snapshot file, pickle or JSON.
+///
+/// # Errors
+/// As [`parse`].
+pub fn parse_with(bytes: &[u8], limits: &Limits) -> Result<Snapshot> {
+    let limit = limits.bytes_max.min(u64::from(u32::MAX));
+    if bytes.len() as u64 > limit {
+        return Err(Error::Limit { what: "bytes", limit, field: "bytes_max" });
+    }
+    let first = bytes.iter().find(|byte| !byte.is_ascii_whitespace());
+    let is_json = !pickle::is_pickle(bytes) && matches!(first, Some(b'{' | b'['));
+    let tree = if is_json { json::read(bytes, limits)? } else { pickle::read(bytes, limits)? };
+    schema::snapshot(&tree, limits)
+}
+
+/// Writes a snapshot as a pickle that PyTorch's tools and its page read (`torch.cuda.memory._dump_snapshot`).
+///
+/// # Errors
+/// The system refuses to write; a file that was there is left as it was.
+#[doc(alias = "_dump_snapshot")]
+pub fn write_pickle(snapshot: &Snapshot, path: &Path) -> Result<()> {
+    replace(path, |out| pickle_to(snapshot, out))
+}
+
+/// Writes a snapshot as JSON, with the keys of the pickle.
+///
+/// # Errors
+/// As [`write_pickle`].
+pub fn write_json(snapshot: &Snapshot, path: &Path) -> Result<()> {
+    replace(path, |out| json_to(snapshot, out))
+}
+
+/// Writes a text, such as the viewer's page.
+///
+/// # Errors
+/// As [`write_pickle`].
+pub fn write_text(text: &str, path: &Path) -> Result<()> {
+    replace(path, |out| out.write_all(text.as_bytes()))
+}
+
+/// Writes a snapshot as a pickle to anything that takes bytes. They come in small pieces: buffer them.
+///
+/// # Errors
+/// Those of the writer.
+pub fn pickle_to(snapshot: &Snapshot, out: impl Write) -> io::Result<()> {
+    let mut pickler = Pickler::new(out)?;
+    schema::emit(snapshot, &mut pickler)?;
+    pickler.finish().map(drop)
+}
+
+/// Writes a snapshot as JSON to anything that takes bytes. They come in small pieces: buffer them.
+///
+/// # Errors
+/// Those of the writer.
+pub fn json_to(snapshot: &Snapshot, out: impl Write) -> io::Result<()> {
+    let mut writer = JsonWriter::new(out);
+    schema::emit(snapshot, &mut writer)?;
+    writer.finish().map(drop)
+}
+
+/// Writes a file beside the one at a path and puts it in its place once it is whole.
+fn replace(path: &Path, write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) -> Result<()> {
+    let failed = |source| Error::Io { verb: "write", path: path.to_owned(), source };
+    // A link stays a link: what it leads to is replaced.
+    let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    if fs::metadata(&path).is_ok_and(|there| !there.is_file()) {
+        // A device or a pipe has no content that could be lost, and must not be replaced by a file.
+        return File::create(&path).and_then(|file| filled(file, write)).map(drop).map_err(failed);
+    }
+    let beside = beside(&path);
+    let file = OpenOptions::new().write(true).create_new(true).open(&beside).map_err(failed)?;
+    let outcome = filled(file, write).and_then(|file| file.sync_all()).and_then(|()| fs::rename(&beside, &path));
+    outcome.map_err(|error| {
+        // What was begun is of no use; that it cannot be removed is no better news than that it could not be written.
+        let _ = fs::remove_file(&beside);
+        failed(error)
+    })
+}
+
+fn filled(file: File, write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) -> io::Result<File> {
+    let mut out = BufWriter::with_capacity(1 << 16, file);
+    write(&mut out)?;
+    out.into_inner().map_err(io::IntoInnerError::into_error)
+}
+
+/// A name in the same folder that nobody else uses.
+fn beside(path: &Path) -> PathBuf {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    let mut name = std::ffi::OsString::from(".");
+    name.push(path.file_name().unwrap_or_default());
+    name.push(format!(".{}-{count}.unfinished", std::process::id()));
+    path.with_file_name(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn folder(name: &str) -> PathBuf {
+        let folder = std::env::temp_dir().join(format!("memory-viz-{name}-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        folder
+    }
+
+    #[test]
+    fn a_write_that_fails_leaves_the_old_file_and_nothing_else() {
+        let folder = folder("fails");
+        let path = folder.join("snapshot.pickle");
+        write_pickle(&Snapshot::default(), &path).unwrap();
+        let before = fs::read(&path).unwrap();
+        let outcome = replace(&path, |out| {
+            out.write_all(b"half of a file")?;
+            Err(io::Error::from(io::ErrorKind::StorageFull))
+        });
+        assert!(matches!(outcome, Err(Error::Io { verb: "write", .. })), "{outcome:?}");
+        assert_eq!(fs::read(&path).unwrap(), before);
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 1);
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn a_full_device_is_an_error_and_stays_a_device() {
+        let full = Path::new("/dev/full");
+        if full.exists() {
+            assert!(matches!(write_pickle(&Snapshot::default(), full), Err(Error::Io { .. })));
+            assert!(!fs::metadata(full).unwrap().is_file());
+        }
+    }
+
+    #[test]
+    fn a_link_stays_a_link() {
+        let folder = folder("link");
+        let (path, link) = (folder.join("real.json"), folder.join("link.json"));
+        fs::write(&path, "old").unwrap();
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        write_json(&Snapshot::default(), &link).unwrap();
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert_eq!(read(&path).unwrap(), Snapshot::default());
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn a_folder_that_is_not_there_is_named() {
+        let error = write_text("", Path::new("/nowhere/at/all")).unwrap_err();
+        assert!(error.to_string().starts_with("cannot write /nowhere/at/all: "), "{error}");
+    }
+}
