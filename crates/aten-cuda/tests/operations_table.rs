@@ -10,7 +10,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use aten_cuda::{DType, Tensor, reductions, scans};
-use common::operations::{Try, drawing, indexing, making, matrices_and_rows, pointwise};
+use common::operations::{Try, drawing, indexing, making, matrices_and_rows, places, pointwise};
 
 /// What PyTorch 2.11 answered on an H200: an operation, and for each dtype that of its result, or nothing.
 const TORCH: &str = include_str!("data/torch_dtypes.txt");

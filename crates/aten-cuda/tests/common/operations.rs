@@ -36,7 +36,7 @@ pub fn pointwise() -> Vec<(&'static str, Try)> {
 }
 
 /// Tensors of indices.
-fn places(numbers: &[i64], sizes: &[i64]) -> Result<Tensor> {
+pub fn places(numbers: &[i64], sizes: &[i64]) -> Result<Tensor> {
     Tensor::from_slice(numbers, sizes)?.cuda(None)
 }
 
