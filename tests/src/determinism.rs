@@ -19,12 +19,14 @@ const SEED: i64 = 7;
 /// What makes cuBLAS reproducible, as its documentation has it.
 const WORKSPACE: (&str, &str) = ("CUBLAS_WORKSPACE_CONFIG", ":4096:8");
 
-const USAGE: &str = "determinism [--driver sim|real|PATH] [--runs N] [--off] [--one]";
+const USAGE: &str = "determinism [--driver sim|real|PATH] [--runs N] [--only TEXT] [--off] [--one]";
 
 /// What is asked for on the command line.
 struct Options {
     driver: String,
     runs: usize,
+    /// Cases whose names have this text.
+    only: String,
     /// Deterministic algorithms are not asked for; what differs is told and no failure.
     off: bool,
     /// One process, as it was started.
@@ -33,13 +35,14 @@ struct Options {
 
 impl Options {
     fn read(arguments: Vec<String>) -> std::result::Result<Self, String> {
-        let mut options = Self { driver: "sim".to_owned(), runs: 100, off: false, one: false };
+        let mut options = Self { driver: "sim".to_owned(), runs: 100, only: String::new(), off: false, one: false };
         let mut words = arguments.into_iter();
         while let Some(word) = words.next() {
             let mut value = || words.next().ok_or_else(|| USAGE.to_owned());
             match word.as_str() {
                 "--driver" => options.driver = value()?,
                 "--runs" => options.runs = value()?.parse().map_err(|_| USAGE.to_owned())?,
+                "--only" => options.only = value()?,
                 "--off" => options.off = true,
                 "--one" => options.one = true,
                 _ => return Err(USAGE.to_owned()),
@@ -155,6 +158,9 @@ fn all(options: &Options) -> Result<Vec<(String, bool)>> {
 impl Checks<'_> {
     /// Computes a result again and again, on several streams at once, and notes its digest.
     fn case(&mut self, name: &str, run: impl Fn() -> Result<Tensor>) -> Result<()> {
+        if !name.contains(&self.options.only) {
+            return Ok(());
+        }
         // What operands are made of has been done before other streams read it.
         aten_cuda::synchronize(None)?;
         let first = run()?.contiguous()?;

@@ -294,7 +294,8 @@ __device__ __forceinline__ float activated(float value, u32 activation)
     // value * (1 + tanh(t)) / 2 is value / (1 + exp(-2 t)).
     if (activation != GELU) return value;
     const float t = 0.7978845608028654f * (value + 0.044715f * value * value * value);
-    return value / (1 + __expf(-2 * t));
+    // The quick division is exact to some 2 units of 2^-23, and 0 where the exponential is beyond 2^126.
+    return __fdividef(value, 1 + __expf(-2 * t));
 }
 
 template <class T> struct Result {

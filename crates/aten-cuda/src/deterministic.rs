@@ -5,6 +5,8 @@
 //!   `index_put`) sort the index on a device and take the elements in its order, as the host does always. Without it
 //!   blocks write and add in the order in which they come. Where that makes no difference, as for sums of integers, nothing
 //!   is sorted.
+//! - Factorisations by cuSOLVER are queued on the device's default stream, which waits for the current one before and is
+//!   waited for after: the library takes other ways on one stream than on another.
 //! - Tensors that are made without values have some: see [`fill_uninitialized_memory`].
 //!
 //! # What is deterministic always

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use aten_cuda::deterministic::{self, DeterministicDebugMode};
 use aten_cuda::{DType, Error, Result, Tensor, TensorError};
+use c10_core::{CUDAGraph, CaptureMode, Stream};
 use common::{assert_same, numbers, random};
 
 /// The settings are the process's: a test has them for itself, and leaves them as they are at the start.
@@ -161,50 +162,94 @@ fn floats(sizes: &[i64], dtype: DType) -> Result<Tensor> {
     Tensor::from_slice(&numbers[..usize::try_from(count).unwrap_or(0)], sizes)?.to_dtype(dtype)
 }
 
-/// All operations that go by an index, with indices that name places often, seldom and in long rows.
-fn by_index(made: impl Fn(&Tensor) -> Result<Tensor>, dtype: DType, places: i64) -> Result<Vec<Tensor>> {
-    let n = 700;
-    let mut results = Vec::new();
-    let mut keep = |tensor: Tensor| results.push(tensor);
-    let list = made(&numbers(n, places)?)?;
-    let into = made(&floats(&[places, 3, 5], dtype)?)?;
-    let source = made(&floats(&[n, 3, 5], dtype)?)?;
-    keep(into.index_add(0, &list, &source, 1)?);
-    keep(into.index_add(0, &list.to_dtype(DType::I32)?, &source, 1)?);
-    keep(into.index_copy(0, &list, &source)?);
-    // Along the last dimension and one between, of tensors that are not contiguous.
-    let (turned, turned_source) = (into.transpose(0, 2)?, source.transpose(0, 2)?);
-    keep(turned.index_add(2, &list, &turned_source, 1)?);
-    keep(into.transpose(0, 1)?.index_add(1, &list, &source.transpose(0, 1)?, 1)?);
-    keep(into.transpose(0, 1)?.index_copy(1, &list, &source.transpose(0, 1)?)?);
-    // An index of its own for each element, of a part of the tensor.
-    let each = made(&numbers(n * 2 * 5, places)?.view(&[n, 2, 5])?)?;
-    keep(into.scatter_add(0, &each, &source)?);
-    keep(into.scatter(0, &each, &source)?);
-    keep(into.scatter(0, &each, 7)?);
-    let each = each.transpose(0, 2)?;
-    keep(turned.scatter_add(2, &each, &turned_source)?);
-    keep(turned.scatter(2, &each, &turned_source)?);
-    keep(into.scatter_add(0, &list.view(&[n, 1, 1])?.expand(&[n, 3, 5])?, &source)?);
-    // Indices of several dimensions, neighbours or not, negative ones, and values that are repeated.
-    let rows = made(&numbers(n, places)?.sub(places)?.view(&[n / 10, 10])?)?;
-    let columns = made(&numbers(10, 5)?)?;
-    let all = made(&floats(&[n / 10, 10, 5], dtype)?)?;
-    for accumulate in [false, true] {
-        keep(into.index_put(&[Some(&rows), Some(&columns.remainder(3)?)], &all, accumulate)?);
-        keep(into.index_put(&[Some(&rows), None, Some(&columns)], &all.narrow(2, 0, 3)?, accumulate)?);
-        keep(turned.index_put(&[Some(&columns), None, Some(&rows)], &all.narrow(2, 0, 1)?, accumulate)?);
-        keep(into.index_put(&[Some(&list)], &source.narrow(0, 1, 1)?, accumulate)?);
+/// How many indices a list has.
+const N: i64 = 700;
+
+/// Tensors with indices that name places often, seldom and in long rows.
+struct Operands {
+    into: Tensor,
+    source: Tensor,
+    list: Tensor,
+    /// An index of its own for each element, of a part of the tensor.
+    each: Tensor,
+    /// Negative indices, in two dimensions.
+    rows: Tensor,
+    columns: Tensor,
+    all: Tensor,
+    /// Without other dimensions.
+    flat: Tensor,
+    values: Tensor,
+}
+
+impl Operands {
+    fn new(made: impl Fn(&Tensor) -> Result<Tensor>, dtype: DType, places: i64) -> Result<Self> {
+        Ok(Self {
+            into: made(&floats(&[places, 3, 5], dtype)?)?,
+            source: made(&floats(&[N, 3, 5], dtype)?)?,
+            list: made(&numbers(N, places)?)?,
+            each: made(&numbers(N * 2 * 5, places)?.view(&[N, 2, 5])?)?,
+            rows: made(&numbers(N, places)?.sub(places)?.view(&[N / 10, 10])?)?,
+            columns: made(&numbers(10, 5)?)?,
+            all: made(&floats(&[N / 10, 10, 5], dtype)?)?,
+            flat: made(&floats(&[places], dtype)?)?,
+            values: made(&floats(&[N], dtype)?)?,
+        })
     }
-    // Without other dimensions.
-    let flat = made(&floats(&[places], dtype)?)?;
-    let values = made(&floats(&[n], dtype)?)?;
-    keep(flat.index_add(0, &list, &values, 1)?);
-    keep(flat.scatter_add(0, &list, &values)?);
-    keep(flat.scatter(0, &list, &values)?);
-    keep(flat.index_put(&[Some(&list)], &values, true)?);
-    keep(flat.index_put(&[Some(&list)], &values, false)?);
-    Ok(results)
+
+    /// Indices of several dimensions, neighbours or not, and values that are repeated.
+    fn put(&self, accumulate: bool) -> Result<Vec<Tensor>> {
+        let Self { into, source, list, rows, columns, all, flat, values, .. } = self;
+        let turned = into.transpose(0, 2)?;
+        Ok(vec![
+            into.index_put(&[Some(rows), Some(&columns.remainder(3)?)], all, accumulate)?,
+            into.index_put(&[Some(rows), None, Some(columns)], &all.narrow(2, 0, 3)?, accumulate)?,
+            turned.index_put(&[Some(columns), None, Some(rows)], &all.narrow(2, 0, 1)?, accumulate)?,
+            into.index_put(&[Some(list)], &source.narrow(0, 1, 1)?, accumulate)?,
+            flat.index_put(&[Some(list)], values, accumulate)?,
+        ])
+    }
+
+    fn written(&self) -> Result<Vec<Tensor>> {
+        let Self { into, source, list, each, flat, values, .. } = self;
+        let (turned, turned_source) = (into.transpose(0, 2)?, source.transpose(0, 2)?);
+        let mut results = vec![
+            into.index_copy(0, list, source)?,
+            into.transpose(0, 1)?.index_copy(1, list, &source.transpose(0, 1)?)?,
+            into.scatter(0, each, source)?,
+            into.scatter(0, each, 7)?,
+            turned.scatter(2, &each.transpose(0, 2)?, &turned_source)?,
+            flat.scatter(0, list, values)?,
+        ];
+        results.extend(self.put(false)?);
+        Ok(results)
+    }
+
+    fn added(&self) -> Result<Vec<Tensor>> {
+        let Self { into, source, list, each, flat, values, .. } = self;
+        let (turned, turned_source) = (into.transpose(0, 2)?, source.transpose(0, 2)?);
+        let mut results = vec![
+            into.index_add(0, list, source, 1)?,
+            into.index_add(0, &list.to_dtype(DType::I32)?, source, 1)?,
+            turned.index_add(2, list, &turned_source, 1)?,
+            into.transpose(0, 1)?.index_add(1, list, &source.transpose(0, 1)?, 1)?,
+            into.scatter_add(0, each, source)?,
+            turned.scatter_add(2, &each.transpose(0, 2)?, &turned_source)?,
+            into.scatter_add(0, &list.view(&[N, 1, 1])?.expand(&[N, 3, 5])?, source)?,
+            flat.index_add(0, list, values, 1)?,
+            flat.scatter_add(0, list, values)?,
+        ];
+        results.extend(self.put(true)?);
+        Ok(results)
+    }
+}
+
+/// All operations that go by an index. Floats of 8 bits have few of them.
+fn by_index(made: impl Fn(&Tensor) -> Result<Tensor>, dtype: DType, places: i64) -> Result<Vec<Tensor>> {
+    let operands = Operands::new(made, dtype, places)?;
+    if dtype.is_float8() {
+        return operands.put(false);
+    }
+    Ok([operands.written()?, operands.added()?].concat())
 }
 
 fn compare(dtype: DType, places: i64) -> Result<()> {
@@ -263,6 +308,31 @@ fn places_beyond_32_bits_are_found() -> Result<()> {
 }
 
 #[test]
+fn captured_sums_are_replayed_in_order() -> Result<()> {
+    let _simulated = testkit::simulated_runtime();
+    let _held = Settings::deterministic();
+    let n = 3000;
+    let (list, values, into) = (numbers(n, 9)?, floats(&[n], DType::F32)?, floats(&[9], DType::F32)?);
+    let (there, its_list, its_values) = (into.cuda(None)?, list.cuda(None)?, values.cuda(None)?);
+    // What was not used yet is loaded before the capture.
+    there.index_add(0, &its_list, &its_values, 1)?;
+    let mut graph = CUDAGraph::new();
+    let mut made = None;
+    graph.record(&Stream::new(None, 0)?, None, CaptureMode::Global, |_| {
+        made = Some(there.index_add(0, &its_list, &its_values, 1)?);
+        Ok::<(), Error>(())
+    })?;
+    let made = made.expect("the capture ran");
+    for start in [0, 1] {
+        // Another index each time.
+        its_list.copy_(&list.add(start)?.remainder(9)?)?;
+        graph.replay()?;
+        assert_same(&into.index_add(0, &list.add(start)?.remainder(9)?, &values, 1)?, &made);
+    }
+    Ok(())
+}
+
+#[test]
 fn indices_out_of_range_are_reported_and_left_out() -> Result<()> {
     let _simulated = testkit::simulated_runtime();
     let _held = Settings::deterministic();
@@ -303,7 +373,7 @@ fn tensors_without_values_are_filled() -> Result<()> {
         assert_eq!(empty(DType::I16)?.to_vec::<i16>()?, [i16::MAX; 6]);
         assert_eq!(empty(DType::I32)?.to_vec::<i32>()?, [i32::MAX; 6]);
         assert_eq!(empty(DType::I64)?.to_vec::<i64>()?, [i64::MAX; 6]);
-        for dtype in [DType::F16, DType::BF16, DType::F32, DType::F64] {
+        for dtype in DType::ALL.into_iter().filter(|dtype| dtype.is_floating_point()) {
             for made in [empty(dtype)?, empty(dtype)?.t()?.empty_like()?] {
                 assert!(made.to_dtype(DType::F64)?.to_vec::<f64>()?.iter().all(|number| number.is_nan()), "{dtype}");
             }

@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use aten_cuda::{CrossEntropy, DType, Error, Result, Scalar, Tensor, random};
+use aten_cuda::{CrossEntropy, DType, Error, Result, Scalar, Tensor, deterministic, random};
 use c10_core::{CUDAGraph, CaptureMode, Stream};
 use testkit::{CUresult, Config, Fault, SimulatedRuntime};
 
@@ -49,6 +49,16 @@ const SCENARIOS: &[Scenario] = &[
             let to = ramp(&[10, 4])?;
             to.index_put_(&[Some(&places(3, 10)?)], &Tensor::ones(&[3, 4], DType::F32, "cuda")?, true)?;
             to.to_bytes()
+        },
+    },
+    Scenario {
+        name: "index_add in the order of the index",
+        run: || {
+            // The operations of other tests are right either way.
+            deterministic::use_deterministic_algorithms(true, false);
+            let to = ramp(&[9])?.index_add(0, &places(2500, 9)?, &ramp(&[2500])?, 1);
+            deterministic::use_deterministic_algorithms(false, false);
+            to?.to_bytes()
         },
     },
     Scenario {

@@ -1,7 +1,8 @@
 //! Factorisations and Fourier transforms: on the host, on a simulated device with simulated libraries, and without them;
 //! torch's texts.
 
-use aten_cuda::{Complex64, DType, Error, LinalgError, Result, Tensor, fft, linalg};
+use aten_cuda::{Complex64, DType, Error, LinalgError, Result, Tensor, deterministic, fft, linalg};
+use c10_core::Stream;
 use testkit::{CUresult, Config, Fault, SimulatedRuntime};
 
 /// A simulated device with both libraries.
@@ -214,5 +215,35 @@ fn without_a_library_or_when_it_fails_the_error_says_so() -> Result<()> {
     // That machine code is not simulated has to do with kernels.
     let reports = simulated.machine().reports();
     assert!(reports.iter().all(|report| report.call == "cuModuleLoadDataEx"), "{reports:?}");
+    Ok(())
+}
+
+#[test]
+fn one_stream_factorises_while_deterministic_algorithms_are_used() -> Result<()> {
+    let simulated = with_libraries(Config::default());
+    let streams = [Stream::new(None, 0)?, Stream::new(None, 0)?];
+    let used = || -> Vec<Option<u64>> {
+        let calls = simulated.machine().take_library_calls();
+        let mut used: Vec<_> =
+            calls.iter().filter(|call| call.symbol.starts_with("cusolverDnX")).map(|call| call.stream).collect();
+        assert!(!used.is_empty());
+        used.dedup();
+        used
+    };
+    let a = tensor(&[4, 4], "cuda")?;
+    for is_deterministic in [false, true] {
+        deterministic::use_deterministic_algorithms(is_deterministic, false);
+        for stream in &streams {
+            let _current = stream.guard();
+            let (q, r) = linalg::qr(&a, "reduced")?;
+            assert_near(&product(&q, &r)?, &a)?;
+            assert_near(&product(&a, &linalg::solve(&a, &a)?)?, &a)?;
+            let own = u64::try_from(stream.cuda_stream()).expect("an address");
+            assert_eq!(used(), [Some(if is_deterministic { 0 } else { own })]);
+        }
+    }
+    deterministic::use_deterministic_algorithms(false, false);
+    drop((a, streams));
+    simulated.close_clean();
     Ok(())
 }

@@ -8,6 +8,7 @@
 //! - `base`: what every layer speaks of: devices, errors, options, the process.
 //! - `sync`: locks and owning handles that know nothing of devices.
 //! - `thread`: what is current on a thread.
+//! - `trace`: what a runtime reports: one type of events, subscribers, the history of device memory.
 //! - `driver`: the only place that calls the driver, and the narrow traits that the allocators are written against.
 //! - `events`: queues of recorded events with what waits for them, and stocks of spare events.
 //! - `caching/block`: blocks: how requests are rounded, what a block is, and which streams use it.
@@ -54,6 +55,7 @@ mod runtime;
 mod state;
 mod sync;
 mod thread;
+mod trace;
 
 pub use api::any_event::AnyEvent;
 pub use api::arg::{DeviceArg, DeviceOf, StreamArg};
@@ -74,12 +76,14 @@ pub use api::mem_pool::{MemPool, MemPoolGuard, MemPoolOptions, MemPools};
 pub use api::memory::Memory;
 pub use api::nvml::Telemetry;
 pub use api::nvtx;
+pub use api::outlook::{RequestAnswer, RequestOutlook};
 pub use api::pinned::{PinnedBuffer, PinnedCursor, PinnedMemory};
 pub use api::pointer::PtrArg;
 pub use api::properties::{DeviceProperties, Devices};
 pub use api::restore::{RestoredPool, StaleMemory};
 pub use api::stream::{ExternalStream, Stream, Streams, get_stream_from_external};
 pub use api::sync_debug::SyncDebug;
+pub use api::trace::{HistoryScope, MemorySnapshot};
 pub use base::arch::{
     ARCH_LIST, CheckedDevice, Compat, CompatInterval, CompatSet, CompatTable, UnsupportedCode, UnsupportedCubins,
     extract_arch_version, gencode_flags,
@@ -115,3 +119,7 @@ pub use pinned::{DurationStat, HostStats};
 pub use runtime::{DeviceGuard, Runtime, RuntimeGuard};
 pub use state::observers::ObserverId;
 pub use state::sync_debug::SyncDebugMode;
+pub use trace::{
+    HistoryContext, HistoryOptions, HistoryStacks, SubscriptionId, TraceAction, TraceAnnotation, TraceBlock, TraceCopy,
+    TraceEntry, TraceEvent, TraceFrame, TraceKind, TraceKinds, TraceSegment, TraceStream,
+};

@@ -6,7 +6,7 @@
 
 mod common;
 
-use c10_core::{Error, Event, Runtime, StartError};
+use c10_core::{Error, Event, HistoryOptions, Runtime, StartError, TraceKinds};
 use common::{DEVICE, rig};
 
 /// What the child sees; 0 when all is as it should be.
@@ -30,6 +30,8 @@ fn child(runtime: &Runtime, buffer: c10_core::DeviceBuffer, event: Event) -> i32
         runtime.set_device(DEVICE) == Err(Error::Start(StartError::BadFork)),
         runtime.maybe_exchange_device(DEVICE) == Err(Error::Start(StartError::BadFork)),
         runtime.devices().can_access_peer(DEVICE, DEVICE) == Err(Error::Start(StartError::BadFork)),
+        runtime.memory().record_history(None) == Err(Error::Start(StartError::BadFork)),
+        runtime.memory().take_snapshot(None, true).is_err_and(|error| error == Error::Start(StartError::BadFork)),
         runtime.sync_debug().set(1) == Err(Error::Start(StartError::BadFork)),
         runtime.sync_debug().mode() == Err(Error::Start(StartError::BadFork)),
         runtime.cudart().is_err_and(|error| error == Error::Start(StartError::BadFork)),
@@ -45,11 +47,18 @@ fn child(runtime: &Runtime, buffer: c10_core::DeviceBuffer, event: Event) -> i32
     checks.iter().position(|passed| !passed).map_or(0, |failed| i32::try_from(failed).map_or(99, |failed| failed + 1))
 }
 
+fn runtime_listens(runtime: &Runtime) {
+    assert_eq!(runtime.memory().record_history(Some(&HistoryOptions::default())), Ok(()));
+    runtime.subscribe(TraceKinds::ALL, |_| assert!(!Runtime::is_in_bad_fork(), "a child reports"));
+}
+
 #[test]
 fn a_forked_child_is_refused() {
     let rig = rig();
     let buffer = rig.runtime.memory().buffer(100, &rig.stream()).unwrap();
     let event = rig.stream().record_event().unwrap();
+    // The child drops what is inherited while somebody listens.
+    runtime_listens(&rig.runtime);
     // SAFETY: the child calls only code that takes no lock another thread could hold, and leaves by `_exit`.
     let pid = unsafe { libc::fork() };
     assert!(pid >= 0);

@@ -11,6 +11,27 @@ pub use c10_core::{
     SegmentCheckpoint, SegmentInfo, SegmentType, StaleMemory, Stat, StatByPool,
 };
 
+pub use c10_core::{
+    HistoryContext, HistoryOptions, HistoryScope, HistoryStacks, MemorySnapshot, RequestAnswer, RequestOutlook,
+    SubscriptionId, TraceAction, TraceAnnotation, TraceBlock, TraceCopy, TraceEntry, TraceEvent, TraceFrame, TraceKind,
+    TraceKinds, TraceSegment, TraceStream,
+};
+pub use memory_viz;
+
+pub use crate::figures::{explain_memory_request, memory_fragmentation, memory_stats_prometheus, memory_tables};
+pub use crate::history::{
+    HostAllocator, LegacyMemoryHistory, MemoryHistory, SnapshotError, dump_snapshot, dump_snapshot_json,
+    dump_snapshot_when_out_of_memory, get_memory_metadata, host_allocator, record_memory_history,
+    record_memory_history_impl, record_memory_history_legacy, save_memory_usage, save_segment_usage, segments,
+    set_memory_metadata, snapshot,
+};
+pub use crate::hooks::{
+    register_callback_for_device_synchronization, register_callback_for_event_creation,
+    register_callback_for_event_deletion, register_callback_for_event_record,
+    register_callback_for_event_synchronization, register_callback_for_event_wait,
+    register_callback_for_memory_allocation, register_callback_for_memory_deallocation,
+    register_callback_for_stream_creation, register_callback_for_stream_synchronization,
+};
 #[expect(deprecated, reason = "torch keeps them, too")]
 pub use crate::old::{max_memory_cached, memory_cached, reset_max_memory_allocated, reset_max_memory_cached};
 pub use crate::pointer::is_pinned;

@@ -63,7 +63,6 @@ pub fn parse_with(bytes: &[u8], limits: &Limits) -> Result<Snapshot> {
 ///
 /// # Errors
 /// The system refuses to write; a file that was there is left as it was.
-#[doc(alias = "_dump_snapshot")]
 pub fn write_pickle(snapshot: &Snapshot, path: &Path) -> Result<()> {
     replace(path, |out| pickle_to(snapshot, out))
 }

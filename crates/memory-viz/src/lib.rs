@@ -1,7 +1,7 @@
 //! Memory snapshot files, what they say, and a page that shows it.
 //!
 //! A [`Snapshot`] is what `torch.cuda.memory._snapshot()` returns: the segments and blocks of the caching allocator,
-//! and what happened to them. [`file`] reads and writes it in PyTorch's format and as JSON; [`analysis`] answers
+//! and what happened to them. [`mod@file`] reads and writes it in PyTorch's format and as JSON; [`analysis`] answers
 //! questions about it as text; [`page`] makes one HTML file that shows it in any browser without a network.
 //!
 //! ```

@@ -102,6 +102,21 @@ function drawFragmentation(context, width, height, view, picture) {
   }
 }
 
+// Where the ranges of a profiler begin and end; names only where there is room.
+function drawAnnotations(context, width, height, view, annotations, first) {
+  let free = 0;
+  for (const [name, stage, , time] of annotations) {
+    const x = (time - first - view.from) / (view.to - view.from) * width;
+    if (x < 0 || x > width) continue;
+    context.fillStyle = css(stage === 'START' ? '--good' : '--faint');
+    context.fillRect(Math.round(x), 0, 1, stage === 'START' ? height : 10);
+    if (stage !== 'START' || x < free) continue;
+    context.textBaseline = 'top';
+    label(context, name, x + 3, 2);
+    free = x + 8 + context.measureText(name).width;
+  }
+}
+
 const ROW = 24, LABEL = 330;
 
 // The segments as rows of blocks; only those that can be seen are drawn.

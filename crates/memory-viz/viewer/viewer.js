@@ -56,6 +56,7 @@ async function begin() {
   fit();
   show(devices[state.device].entries || !devices[state.device].segments.length ? 0 : 2);
   say('');
+  viewer.times.shown = performance.now() - began;
 }
 
 const device = () => devices[state.device];
@@ -91,13 +92,16 @@ function chooseStack(stack) {
   search().then(() => show(state.tab));
 }
 
+// Where on the axis a request failed.
+const placeOf = shortage => state.axis === 'time' ? shortage.time - device().first : shortage.entry;
+
 // To a request that could not be served, with some entries around it.
-async function goTo(shortage) {
+function goTo(shortage) {
   state.device = shortage.device;
   $('device').value = shortage.device;
   fit();
   const around = state.axis === 'time' ? length() / 50 : Math.min(device().entries, 400) / 2;
-  const place = state.axis === 'time' ? await ask({ ask: 'timeOf', device: state.device, entry: shortage.entry }) - device().first : shortage.entry;
+  const place = placeOf(shortage);
   Object.assign(state.view, { from: place - around, to: place + around });
   state.moment = shortage.entry;
   state.shortage = shortage;
@@ -161,9 +165,10 @@ function drawPicture(back, context, width, height) {
     drawCurve(context, width, height, view, picture, picture.reserved, bytes => (bytes - view.low) / (view.high - view.low), css('--reserved'), true);
   }
   if (state.tab === 0) drawAxes(context, width, height, view, state.axis === 'time' ? humanTime : humanCount);
-  for (const one of state.axis === 'entries' ? meta.shortages : []) {
-    if (one.device === state.device) drawMark(context, (one.entry - view.from) / (view.to - view.from) * width, height, css('--alarm'), one === state.shortage);
+  for (const one of meta.shortages) {
+    if (one.device === state.device) drawMark(context, (placeOf(one) - view.from) / (view.to - view.from) * width, height, css('--alarm'), one === state.shortage);
   }
+  if (state.axis === 'time') drawAnnotations(context, width, height, view, meta.annotations.filter(one => one[2] === state.device), device().first);
   if (state.hover) drawMark(context, state.hover.x, height, css('--faint'), false);
 }
 

@@ -34,7 +34,6 @@ const answers = {
   },
   pick: request => engines[request.device].pick(request.moment, request.height),
   holders: request => engines[request.device].holders(request.moment, names.stacks.length, 500),
-  timeOf: request => engines[request.device].entries.time[request.entry],
   // Which stacks have a frame with the text, or are the one asked for.
   search(request) {
     const text = request.text.toLowerCase();

@@ -3,6 +3,9 @@
 //! A runtime has one handle for each device, which a call has to itself while it queues its work, and which is bound to the
 //! current stream each time. Workspaces are tensors, so the caching allocator keeps them until the stream is done with them.
 //!
+//! The library takes other ways to a result on one stream than on another, or where a handle is at work on several. While
+//! deterministic algorithms are used, a second handle serves, whose work is on the device's default stream alone.
+//!
 //! # Safety
 //! The library reads and writes matrices of the sizes that it is given: those of packed tensors, which are contiguous. The
 //! storages are handed to the runtime, which orders their use. A handle is alive as long as its runtime.
@@ -24,14 +27,18 @@ use crate::base::dtype::DType;
 use crate::base::error::{Error, Result};
 use crate::base::linalg_error::LinalgError;
 use crate::blas::Slot;
+use crate::deterministic;
 use crate::tensor::Tensor;
 
 /// What a runtime keeps for cuSOLVER.
 #[derive(Debug, Default)]
 struct Solver {
     library: Slot<Cusolver>,
-    handles: Mutex<BTreeMap<DeviceIndex, Handle>>,
+    handles: Mutex<Handles>,
 }
+
+/// For each device the handle for all streams and that for the default stream, as the second half of the key says.
+type Handles = BTreeMap<(DeviceIndex, bool), Handle>;
 
 /// A handle, as an address, and the library that made it.
 #[derive(Clone, Debug)]
@@ -66,7 +73,7 @@ pub(super) fn set(runtime: &Runtime, cusolver: Option<Cusolver>) {
     }
 }
 
-fn handles(solver: &Solver) -> std::sync::MutexGuard<'_, BTreeMap<DeviceIndex, Handle>> {
+fn handles(solver: &Solver) -> std::sync::MutexGuard<'_, Handles> {
     solver.handles.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -80,20 +87,47 @@ struct Calling<'a> {
     handle: cusolverDnHandle_t,
 }
 
-/// Queues work on the current stream of the tensors' device.
+/// Queues work in the order of the current stream of the tensors' device.
 fn queue(
     operation: &'static str,
     function: &'static str,
     tensors: &[&Tensor],
     body: impl FnOnce(&Calling<'_>) -> Result<()>,
 ) -> Result<()> {
+    let device = tensors[0].device().cuda_index()?.unwrap_or(DeviceIndex(0));
+    if !deterministic::are_deterministic_algorithms_enabled() {
+        return queue_here(operation, function, (device, false), tensors, body);
+    }
+    let (current, default) = Runtime::with_current(|runtime| {
+        Ok::<_, Error>((runtime.streams().current(device)?, runtime.streams().default(device)?))
+    })?;
+    // Work of the default stream cannot be captured with that of others.
+    if current == default || current.is_capturing()? {
+        return queue_here(operation, function, (device, true), tensors, body);
+    }
+    default.wait_stream(&current)?;
+    let queued = {
+        let _on_default = default.guard();
+        queue_here(operation, function, (device, true), tensors, body)
+    };
+    current.wait_stream(&default)?;
+    queued
+}
+
+/// Queues work on the current stream by one of the handles.
+fn queue_here(
+    operation: &'static str,
+    function: &'static str,
+    (device, on_default): (DeviceIndex, bool),
+    tensors: &[&Tensor],
+    body: impl FnOnce(&Calling<'_>) -> Result<()>,
+) -> Result<()> {
     Runtime::with_current(|runtime| {
-        let device = tensors[0].device().cuda_index()?.unwrap_or(DeviceIndex(0));
         let solver = runtime.extension::<Solver>();
         let found = solver.library.find(runtime, Cusolver::load, "libcusolver.so", Cusolver::load_from);
         let library = found.map_err(|reason| LinalgError::Missing { operation, library: "cuSOLVER", reason })?;
         let mut handles = handles(&solver);
-        let handle = match handles.entry(device) {
+        let handle = match handles.entry((device, on_default)) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(place) => place.insert(new_handle(runtime, library, device)?),
         };

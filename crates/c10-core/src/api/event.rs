@@ -24,6 +24,7 @@ use crate::driver::{Driver, EVENT_BLOCKING_SYNC, EVENT_DISABLE_TIMING, EVENT_EXT
 use crate::runtime::{Runtime, Started, WeakRuntime};
 use crate::state::captures::KeptId;
 use crate::state::deferred_destroy::DriverObject;
+use crate::trace::{TraceEvent, TraceKind};
 
 /// Which abilities an event has.
 ///
@@ -213,6 +214,8 @@ impl Event {
         match ready.api.event_record_with_flags(native.handle, stream, flags) {
             Ok(()) => {
                 self.recorded.store(true, Ordering::Release);
+                let event = || TraceEvent::EventRecorded { event: native.handle.0 as u64, stream: stream.into() };
+                ready.api.trace.report_now(TraceKind::Event, event);
                 Ok(())
             }
             Err(error) => {
@@ -250,7 +253,10 @@ impl Event {
         let Some(native) = self.recorded() else { return Ok(()) };
         let flags = self.use_on(ready, native, stream)?;
         let queued = ready.api.stream_wait_event(stream, native.handle, flags);
-        queued.map_err(|error| ready.launches.explain(stream.device, error))
+        queued.map_err(|error| ready.launches.explain(stream.device, error))?;
+        let event = || TraceEvent::EventWaited { event: native.handle.0 as u64, stream: stream.into() };
+        ready.api.trace.report_now(TraceKind::Event, event);
+        Ok(())
     }
 
     /// Whether the work before the event is done. Does not block.
@@ -273,6 +279,9 @@ impl Event {
         let ready = self.runtime.ready()?;
         let waited = ready.api.event_wait_on_host(native.handle);
         if waited.is_ok() {
+            let Native { handle, device } = native;
+            let event = || TraceEvent::EventSynchronized { event: handle.0 as u64, device };
+            ready.api.trace.report_now(TraceKind::Synchronize, event);
             ready.sweep();
         }
         self.runtime.waited(ready, native.device, waited)
@@ -339,6 +348,9 @@ impl Event {
         if first.handle != handle {
             // Another thread was first, and this driver event was never used.
             give_up(ready, native, flags);
+        } else {
+            let event = || TraceEvent::EventCreated { event: handle.0 as u64, device };
+            ready.api.trace.report_now(TraceKind::Event, event);
         }
         Ok(first)
     }
@@ -420,10 +432,15 @@ impl fmt::Display for Event {
 impl Drop for Event {
     fn drop(&mut self) {
         let Some(native) = self.native.get().copied() else { return };
-        if process::in_bad_fork() || self.of_graphs.get().is_some() {
+        if process::in_bad_fork() {
             return;
         }
         let Some(ready) = self.runtime.started() else { return };
+        let event = || TraceEvent::EventDeleted { event: native.handle.0 as u64, device: native.device };
+        ready.api.trace.report_now(TraceKind::Event, event);
+        if self.of_graphs.get().is_some() {
+            return;
+        }
         if *self.spent.get_mut() {
             // There is nobody to tell, and nothing waits for an event that is being dropped.
             let _ = ready.destroy(DriverObject::Event(native.handle));

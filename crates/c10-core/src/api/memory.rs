@@ -48,6 +48,12 @@ impl Runtime {
     }
 }
 
+impl<'a> Memory<'a> {
+    pub(crate) fn runtime(self) -> &'a Runtime {
+        self.0
+    }
+}
+
 impl Memory<'_> {
     /// Changes the allocator's options by a text such as `max_split_size_mb:128,expandable_segments:True`; torch's
     /// `torch.cuda.memory._set_allocator_settings`. Can be called before the runtime starts and after. The options

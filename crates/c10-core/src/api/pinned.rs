@@ -27,6 +27,7 @@ use crate::runtime::{Runtime, Started};
 use crate::state::captures::{Capture, KeptId, Told};
 use crate::state::holds::Held;
 use crate::thread;
+use crate::trace::{TraceEvent, TraceKind};
 
 /// Page-locked (pinned) host memory, which the device can read and write while the host does other things.
 ///
@@ -240,7 +241,12 @@ impl PinnedMemory<'_> {
         let ready = self.0.ready()?;
         let device = || ready.host_device(thread::device(self.0.id()));
         let block = if len == 0 { None } else { Some(ready.pinned.cache.alloc(&ready.api, device, len)?) };
-        Ok(PinnedBuffer { home: ready.pinned, owner: self.0.id(), block, len, told: Told::default() })
+        let buffer = PinnedBuffer { home: ready.pinned, owner: self.0.id(), block, len, told: Told::default() };
+        if block.is_some() {
+            let (address, requested) = (buffer.address() as u64, len as u64);
+            ready.api.trace.report_now(TraceKind::Pinned, || TraceEvent::PinnedAllocated { address, requested });
+        }
+        Ok(buffer)
     }
 
     /// Gives unused pinned memory back to the driver; may wait for the devices. Memory that a graph or a capture under

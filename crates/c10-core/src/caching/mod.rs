@@ -19,13 +19,14 @@ mod stats;
 mod tests;
 
 pub(crate) use pools::{Filter, PoolOptions, Request};
+pub(crate) use slow::RequestSizes;
 pub use slow::{BlockCheckpoint, PoolCheckpoint, RestoreResult, SegmentCheckpoint};
 pub use slow::{BlockInfo, BlockState, SegmentInfo, SegmentType};
 pub use stats::{DeviceStats, StatByPool};
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use crate::base::config::AllocatorConfig;
 use crate::base::device::DeviceIndex;
@@ -35,11 +36,14 @@ use crate::base::error::{Error, Result};
 use crate::base::handles::StreamRef;
 use crate::base::ids::PoolId;
 use crate::driver::{Driver, Relaxed};
+use crate::sync::lock;
 use crate::thread;
+use crate::trace::{Purpose, Trace, TraceBlock, TraceEvent, TraceKind};
 pub(crate) use block::Owner;
 use block::{Asked, Claim, SIZE_LIMIT};
 use device::{FreeOfLast, Hit, Shared};
 use remote::Place;
+use shard::Shard;
 use slow::{DeviceAllocator, Uncached};
 
 /// The allocators of all devices.
@@ -53,14 +57,22 @@ pub(crate) struct CachingAllocator {
     uncached: Uncached,
     /// The driver is told of each block that is handed out or given back.
     tells: bool,
-    /// Whether every request takes the long way: memory goes past the cache, or the driver is told of it.
+    /// Whether every request takes the long way: memory goes past the cache, or somebody is told of it.
     takes_long_way: AtomicBool,
+    /// Held while that is decided.
+    way: Mutex<()>,
 }
 
 impl CachingAllocator {
     /// Allocators that hold nothing.
+    #[cfg(test)]
     pub(crate) fn new(device_count: usize, config: &Arc<AllocatorConfig>) -> Self {
-        let shared = Arc::new(Shared::new());
+        Self::traced(device_count, config, Arc::default())
+    }
+
+    /// Allocators that hold nothing, and report what they do.
+    pub(crate) fn traced(device_count: usize, config: &Arc<AllocatorConfig>, trace: Arc<Trace>) -> Self {
+        let shared = Arc::new(Shared::new(trace));
         let devices = (0..).map(DeviceIndex).enumerate().take(device_count);
         Self {
             devices: devices
@@ -71,6 +83,7 @@ impl CachingAllocator {
             uncached: Uncached::default(),
             tells: false,
             takes_long_way: AtomicBool::new(false),
+            way: Mutex::default(),
         }
     }
 
@@ -98,7 +111,19 @@ impl CachingAllocator {
     /// Switches the cache on or off for requests to come.
     pub(crate) fn enable(&self, enabled: bool) {
         self.uncached.switch(!enabled);
-        self.takes_long_way.store(!enabled || self.tells, Ordering::Release);
+        self.choose_way();
+    }
+
+    /// Decides whether requests take the long way; to be called when somebody begins or ends to listen.
+    pub(crate) fn choose_way(&self) {
+        let _deciding = lock(&self.way);
+        let is_heard = self.shared.trace.wants(TraceKind::Memory);
+        let is_long = self.uncached.is_on() || self.tells || is_heard;
+        self.takes_long_way.store(is_long, Ordering::Release);
+        if is_heard {
+            // Giving back what was handed out before is reported too.
+            self.shared.forget_handed_out();
+        }
     }
 
     /// Memory of at least `bytes` bytes for use on `stream`; its address, or 0 for no bytes. Only that kind of owner gives it
@@ -136,7 +161,7 @@ impl CachingAllocator {
         }
     }
 
-    /// The same when scopes are open, nothing is cached or the driver is told, and for requests that are refused.
+    /// The same when scopes are open, nothing is cached or somebody is told, and for requests that are refused.
     #[cold]
     fn alloc_specially<D: Driver>(&self, driver: &D, stream: StreamRef, bytes: u64, owner: Owner) -> Result<u64> {
         if bytes == 0 {
@@ -147,6 +172,7 @@ impl CachingAllocator {
             return Err(Error::Memory(MemoryError::RequestTooLarge { requested: bytes }));
         }
         let asked = Asked::new(bytes, owner);
+        let order = self.shared.trace.order(stream.device, Purpose::Alloc);
         if self.uncached.is_on() {
             return self.alloc_uncached(driver, stream.device, asked);
         }
@@ -156,10 +182,25 @@ impl CachingAllocator {
         }?;
         if self.tells {
             driver.tell_handed_out(address, bytes, stream);
+        }
+        if order.is_some() {
+            self.report_allocated(address);
+        }
+        if self.tells || order.is_some() {
             // Giving it back is told too, which undoing the last allocation does not do.
             thread::forget_handed_out();
         }
         Ok(address)
+    }
+
+    /// Reports that a block was handed out. This thread has the order.
+    fn report_allocated(&self, address: u64) {
+        let place = self.shared.pages.find(address);
+        let found = place.and_then(|place| self.shared.shard(place.shard).map(|shard| (shard, place.block())));
+        if let Some((shard, block)) = found {
+            let block = self.devices[shard.device].cache.describe(shard, block);
+            self.shared.trace.tell(&TraceEvent::Allocated(block));
+        }
     }
 
     /// The same when nothing is cached.
@@ -167,7 +208,10 @@ impl CachingAllocator {
         let _relaxed = Relaxed::new(driver, self.is_scoped())?;
         // What the driver does not take back now it is offered again.
         let _ = self.free_late(driver);
-        self.uncached.alloc(driver, device, asked)
+        let address = self.uncached.alloc(driver, device, asked)?;
+        let size = asked.bytes();
+        self.shared.trace.report(TraceKind::Memory, || TraceEvent::UncachedAllocated { device, address, size });
+        Ok(address)
     }
 
     /// The same when scopes are open.
@@ -214,9 +258,7 @@ impl CachingAllocator {
         }
         let found = self.shared.pages.slot_at(address);
         let found = found.and_then(|(id, slot)| self.shared.shard(id).map(|shard| (shard, slot)));
-        let Some((shard, slot)) = found else {
-            return self.uncached.free(driver, claim, self.shared.is_capturing(), self.is_scoped());
-        };
+        let Some((shard, slot)) = found else { return self.free_uncached(driver, claim) };
         let cache = &self.devices[shard.device].cache;
         let is_here = shard.is_owner(thread::number());
         let seen = if is_here { slot.look() } else { slot.look_for_write() };
@@ -226,14 +268,53 @@ impl CachingAllocator {
         if place.owner() != claim.owner() {
             return Err(Error::Memory(MemoryError::OwnedByBuffer { address }));
         }
-        if self.tells {
-            driver.tell_given_back(address);
+        if self.takes_long_way.load(Ordering::Relaxed) {
+            return self.free_told(driver, shard, claim);
         }
         if is_here {
             cache.free(driver, shard, &place, claim)
         } else {
             cache.free_remotely(driver, shard, &place, claim)
         }
+    }
+
+    #[cold]
+    fn free_uncached<D: Driver>(&self, driver: &D, claim: Claim) -> Result<()> {
+        self.uncached.free(driver, claim, self.shared.is_capturing(), self.is_scoped())?;
+        let address = claim.address();
+        self.shared.trace.report(TraceKind::Memory, || TraceEvent::UncachedFreed { address });
+        self.shared.trace.deliver();
+        Ok(())
+    }
+
+    /// The same for a block of a shard, where somebody may be told of it.
+    #[cold]
+    fn free_told<D: Driver>(&self, driver: &D, shard: &Shard, claim: Claim) -> Result<()> {
+        let (address, cache) = (claim.address(), &self.devices[shard.device].cache);
+        let order = self.shared.trace.order(cache.index, Purpose::Free);
+        // Looked for again: another thread may have given it back before this one had the order.
+        let place = self.shared.pages.find(address).filter(|place| place.shard == shard.id);
+        let Some(place) = place.filter(|place| place.owner() == claim.owner()) else {
+            return Err(Error::Memory(MemoryError::InvalidPointer { address }));
+        };
+        if self.tells {
+            driver.tell_given_back(address);
+        }
+        let block = order.as_ref().map(|_| cache.describe(shard, place.block()));
+        if let Some(block) = block {
+            self.shared.trace.tell(&TraceEvent::FreeRequested(block));
+        }
+        let pending = cache.pending_count();
+        let freed = if shard.is_owner(thread::number()) {
+            cache.free(driver, shard, &place, claim)
+        } else {
+            cache.free_remotely(driver, shard, &place, claim)
+        };
+        // A block that waits for streams is reported when it has waited, which may have been at once.
+        if let Some(block) = block.filter(|_| cache.pending_count() == pending && Trace::completed() != address) {
+            self.shared.trace.tell(&TraceEvent::FreeCompleted(block));
+        }
+        freed
     }
 
     /// Notes that memory is used on another stream than the one it was allocated for.
@@ -272,20 +353,31 @@ impl CachingAllocator {
     pub(crate) fn empty_cache<D: Driver>(&self, driver: &D) -> Result<()> {
         let _relaxed = Relaxed::new(driver, self.is_scoped())?;
         let late = self.free_late(driver);
-        let each = self.devices.iter().map(|device| device.release_cached(driver));
+        let each = self.devices.iter().map(|device| {
+            let _order = self.shared.trace.order(device.cache.index, Purpose::Free);
+            device.release_cached(driver)
+        });
         each.fold(late, Result::and)
     }
 
     /// Gives the free memory of one private pool, if nobody uses it any more, back to the driver.
     pub(crate) fn empty_pool<D: Driver>(&self, driver: &D, pool: PoolId) -> Result<()> {
         let _relaxed = Relaxed::new(driver, self.is_scoped())?;
-        let each = self.devices.iter().map(|device| device.release_cached_pool(driver, pool));
+        let each = self.devices.iter().map(|device| {
+            let _order = self.shared.trace.order(device.cache.index, Purpose::Free);
+            device.release_cached_pool(driver, pool)
+        });
         each.fold(Ok(()), Result::and)
     }
 
     /// All memory held from the driver, or that of one private pool, by device and address.
     pub(crate) fn snapshot(&self, pool: Option<PoolId>) -> Vec<SegmentInfo> {
         self.devices.iter().flat_map(|device| device.snapshot(pool)).collect()
+    }
+
+    /// The same of one device.
+    pub(crate) fn snapshot_of(&self, device: DeviceIndex, pool: Option<PoolId>) -> Vec<SegmentInfo> {
+        self.device(device).map_or_else(Vec::new, |device| device.snapshot(pool))
     }
 
     /// Figures of a device.
@@ -379,6 +471,7 @@ impl CachingAllocator {
         device: DeviceIndex,
         pool: PoolId,
     ) -> Result<PoolCheckpoint> {
+        let _order = self.shared.trace.order(device, Purpose::Free);
         let _relaxed = Relaxed::new(driver, self.is_scoped())?;
         self.existing(device)?.checkpoint_pool(driver, pool)
     }
@@ -392,8 +485,26 @@ impl CachingAllocator {
         checkpoint: &PoolCheckpoint,
         given_up: Option<&BTreeSet<u64>>,
     ) -> Result<RestoreResult> {
+        let order = self.shared.trace.order(device, Purpose::Free);
         let _relaxed = Relaxed::new(driver, self.is_scoped())?;
-        self.existing(device)?.restore_pool(driver, checkpoint, given_up)
+        let (pool, existing) = (Some(checkpoint.pool()), self.existing(device)?);
+        let before = order.as_ref().map(|_| existing.live_blocks(pool));
+        let restored = existing.restore_pool(driver, checkpoint, given_up);
+        if let Some(before) = before {
+            self.report_difference(&before, &existing.live_blocks(pool));
+        }
+        restored
+    }
+
+    /// Reports what is handed out now and was not before, and the other way round.
+    #[cold]
+    fn report_difference(&self, before: &[TraceBlock], now: &[TraceBlock]) {
+        let (before, now): (BTreeSet<_>, BTreeSet<_>) = (before.iter().collect(), now.iter().collect());
+        for gone in before.difference(&now) {
+            self.shared.trace.tell(&TraceEvent::FreeRequested(**gone));
+            self.shared.trace.tell(&TraceEvent::FreeCompleted(**gone));
+        }
+        now.difference(&before).for_each(|new| self.shared.trace.tell(&TraceEvent::Allocated(**new)));
     }
 
     /// Whether exactly these addresses of a device's private pool are handed out.

@@ -24,6 +24,7 @@ use crate::driver::blocks::Listener;
 use crate::driver::captures::OwnCaptures;
 use crate::driver::conditional::Bodies;
 use crate::driver::vmm::Mappings;
+use crate::trace::Trace;
 
 /// A driver that has been initialised.
 pub(crate) struct Api {
@@ -33,6 +34,8 @@ pub(crate) struct Api {
     pub(super) bodies: Bodies,
     captures: OwnCaptures,
     pub(super) listener: Option<Listener>,
+    /// Who is told what is queued.
+    pub(crate) trace: Arc<Trace>,
 }
 
 /// The primary context of one device.
@@ -46,11 +49,12 @@ struct Context {
 
 impl Api {
     /// Initialises the driver.
-    pub(crate) fn new(table: Arc<Table>) -> Result<Self> {
+    pub(crate) fn new(table: Arc<Table>, trace: Arc<Trace>) -> Result<Self> {
         let contexts = (0..count_devices(&table)?).map(|_| Context::default()).collect();
         let captures = OwnCaptures::new(&table);
         let listener = Listener::find(&table);
-        Ok(Self { table, contexts, mappings: Mutex::default(), bodies: Bodies::default(), captures, listener })
+        let (mappings, bodies) = Default::default();
+        Ok(Self { table, contexts, mappings, bodies, captures, listener, trace })
     }
 
     /// The captures of this runtime, as other runtimes see them.

@@ -19,6 +19,7 @@ use crate::base::error::{Error, GraphError, Result};
 use crate::base::handles::{CaptureMode, NodeHandle, StreamRef};
 use crate::driver::Api;
 use crate::driver::stream::mode_to_raw;
+use crate::trace::{TraceEvent, TraceKind};
 
 /// A `CUgraph`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -53,7 +54,9 @@ impl Api {
     pub(crate) fn begin_capture(&self, stream: StreamRef, mode: CaptureMode) -> Result<()> {
         self.bind(stream.device)?;
         // SAFETY: the stream is alive.
-        Ok(unsafe { self.table.cuStreamBeginCapture_v2(raw(stream), mode_to_raw(mode)) }?)
+        unsafe { self.table.cuStreamBeginCapture_v2(raw(stream), mode_to_raw(mode)) }?;
+        self.trace.report_now(TraceKind::Graph, || TraceEvent::CaptureBegun(stream.into()));
+        Ok(())
     }
 
     /// Ends a capture; `None` when the driver made no graph of it.
@@ -62,6 +65,7 @@ impl Api {
         let mut graph: CUgraph = ptr::null_mut();
         // SAFETY: the stream is alive; `graph` outlives the call.
         unsafe { self.table.cuStreamEndCapture(raw(stream), &mut graph) }?;
+        self.trace.report_now(TraceKind::Graph, || TraceEvent::CaptureEnded(stream.into()));
         Ok((!graph.is_null()).then(|| GraphHandle(graph.expose_provenance())))
     }
 
@@ -138,7 +142,10 @@ impl Api {
     pub(crate) fn graph_launch(&self, exec: GraphExecHandle, stream: StreamRef) -> Result<()> {
         self.bind_unless_named(stream)?;
         // SAFETY: graph and stream are alive, and the owner launches from one thread at a time.
-        Ok(unsafe { self.table.cuGraphLaunch(raw_exec(exec), raw(stream)) }?)
+        unsafe { self.table.cuGraphLaunch(raw_exec(exec), raw(stream)) }?;
+        let event = || TraceEvent::GraphReplayed { graph: exec.0 as u64, stream: stream.into() };
+        self.trace.report_now(TraceKind::Graph, event);
+        Ok(())
     }
 
     /// Gives an executable graph the parameters of a graph of the same shape. When it cannot take them, nothing has

@@ -15,6 +15,7 @@ use crate::base::error::{Error, MemoryError, Result};
 use crate::base::handles::{CaptureMode, CapturePoint, EventHandle, MemInfo, NodeHandle, StreamRef};
 use crate::driver::stream::EVENT_DISABLE_TIMING;
 use crate::driver::{Api, Driver};
+use crate::trace::{TraceCopy, TraceEvent, TraceKind};
 
 /// Refuses ranges that leave a buffer.
 pub(crate) fn check_range(offset: usize, bytes: usize, len: usize) -> Result<()> {
@@ -141,7 +142,10 @@ impl Api {
         // the target range was checked by the caller.
         unsafe { self.table.cuMemcpyHtoD_v2(to, from.as_ptr().cast::<c_void>(), from.len()) }?;
         // The last part may still be in transfer on the default stream, which pool streams do not wait for.
-        self.stream_wait_on_host(StreamRef { device: stream.device, handle: Default::default() })
+        self.stream_wait_on_host(StreamRef { device: stream.device, handle: Default::default() })?;
+        self.report_copy(TraceCopy::ToDevice, to, from.as_ptr().addr() as u64, from.len(), stream);
+        self.trace.report_now(TraceKind::Synchronize, || TraceEvent::StreamSynchronized(stream.into()));
+        Ok(())
     }
 
     /// Copies device memory to plain host memory, after the work of `stream`; done when it returns.
@@ -149,35 +153,60 @@ impl Api {
         let _spared = self.spare_others()?;
         self.stream_wait_on_host(stream)?;
         // SAFETY: `to` is writable for its length; the call returns after the last byte is written.
-        Ok(unsafe { self.table.cuMemcpyDtoH_v2(to.as_mut_ptr().cast::<c_void>(), from, to.len()) }?)
+        unsafe { self.table.cuMemcpyDtoH_v2(to.as_mut_ptr().cast::<c_void>(), from, to.len()) }?;
+        self.report_copy(TraceCopy::ToHost, to.as_ptr().addr() as u64, from, to.len(), stream);
+        self.trace.report_now(TraceKind::Synchronize, || TraceEvent::StreamSynchronized(stream.into()));
+        Ok(())
+    }
+
+    /// Reports that a copy was queued.
+    #[inline]
+    pub(super) fn report_copy(&self, kind: TraceCopy, to: u64, from: u64, bytes: usize, stream: StreamRef) {
+        let event = || TraceEvent::Copied { kind, to, from, size: bytes as u64, stream: stream.into() };
+        self.trace.report_now(TraceKind::Copy, event);
+    }
+
+    /// Reports that a fill was queued.
+    #[inline]
+    fn report_fill(&self, to: u64, bytes: usize, stream: StreamRef) {
+        let event = || TraceEvent::Filled { to, size: bytes as u64, stream: stream.into() };
+        self.trace.report_now(TraceKind::Copy, event);
     }
 
     /// Queues a copy between two places of device memory, on one device or two.
     pub(crate) fn copy_on_device(&self, to: u64, from: u64, bytes: usize, stream: StreamRef) -> Result<()> {
         self.bind(stream.device)?;
         // SAFETY: both ranges were checked by the caller; addresses of all devices are distinct.
-        Ok(unsafe { self.table.cuMemcpyAsync(to, from, bytes, raw(stream)) }?)
+        unsafe { self.table.cuMemcpyAsync(to, from, bytes, raw(stream)) }?;
+        self.report_copy(TraceCopy::OnDevice, to, from, bytes, stream);
+        Ok(())
     }
 
     /// Queues a fill with a number of 2 bytes, at an address that is a multiple of 2.
     pub(crate) fn set_halves(&self, to: u64, value: u16, count: usize, stream: StreamRef) -> Result<()> {
         self.bind(stream.device)?;
         // SAFETY: the range was checked by the caller.
-        Ok(unsafe { self.table.cuMemsetD16Async(to, value, count, raw(stream)) }?)
+        unsafe { self.table.cuMemsetD16Async(to, value, count, raw(stream)) }?;
+        self.report_fill(to, 2 * count, stream);
+        Ok(())
     }
 
     /// Queues a fill with a number of 4 bytes, at an address that is a multiple of 4.
     pub(crate) fn set_words(&self, to: u64, value: u32, count: usize, stream: StreamRef) -> Result<()> {
         self.bind(stream.device)?;
         // SAFETY: the range was checked by the caller.
-        Ok(unsafe { self.table.cuMemsetD32Async(to, value, count, raw(stream)) }?)
+        unsafe { self.table.cuMemsetD32Async(to, value, count, raw(stream)) }?;
+        self.report_fill(to, 4 * count, stream);
+        Ok(())
     }
 
     /// Queues a fill with a byte.
     pub(crate) fn set_bytes(&self, to: u64, value: u8, bytes: usize, stream: StreamRef) -> Result<()> {
         self.bind(stream.device)?;
         // SAFETY: the range was checked by the caller.
-        Ok(unsafe { self.table.cuMemsetD8Async(to, value, bytes, raw(stream)) }?)
+        unsafe { self.table.cuMemsetD8Async(to, value, bytes, raw(stream)) }?;
+        self.report_fill(to, bytes, stream);
+        Ok(())
     }
 }
 

@@ -21,6 +21,7 @@ use crate::base::handles::StreamRef;
 use crate::base::loading::ModuleLoading;
 use crate::driver::Api;
 use crate::driver::memory::raw;
+use crate::trace::{TraceEvent, TraceKind};
 
 /// A `CUmodule`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -284,7 +285,10 @@ impl Api {
                 ptr::null_mut(),
             )
         };
-        Ok(launched?)
+        launched?;
+        let event = || TraceEvent::Launched { function: function.0 as u64, stream: stream.into() };
+        self.trace.report_now(TraceKind::Launch, event);
+        Ok(())
     }
 }
 

@@ -34,6 +34,7 @@ use crate::state::observers::Observers;
 use crate::state::sync_debug::SyncDebugState;
 use crate::sync::lasting::{Lasting, WeakLasting};
 use crate::thread;
+use crate::trace::{Trace, TraceEvent, TraceKind};
 
 /// The runtime: one driver with everything that is kept for it.
 ///
@@ -79,6 +80,7 @@ pub(crate) struct Inner {
     graph_debug: AtomicBool,
     extensions: Extensions,
     checks: Checks,
+    trace: Arc<Trace>,
 }
 
 impl Runtime {
@@ -119,6 +121,7 @@ impl Runtime {
             graph_debug: AtomicBool::new(false),
             extensions: Extensions::default(),
             checks: Checks::default(),
+            trace: Arc::default(),
         }))
     }
 
@@ -381,6 +384,11 @@ impl Runtime {
         &self.0.observers
     }
 
+    /// Who is told what happens.
+    pub(crate) fn trace(&self) -> &Arc<Trace> {
+        &self.0.trace
+    }
+
     pub(crate) fn nvml_slot(&self) -> &NvmlSlot {
         &self.0.nvml
     }
@@ -513,6 +521,7 @@ impl Runtime {
         let ready = self.check_device(device)?;
         let retired = ready.modules.retired(device);
         ready.api.synchronize_device(device).map_err(|error| ready.launches.explain(device, error))?;
+        ready.api.trace.report_now(TraceKind::Synchronize, || TraceEvent::DeviceSynchronized(device));
         ready.unload(&retired);
         ready.sweep();
         self.0.checks.run(device)
@@ -563,8 +572,9 @@ impl Inner {
         // The driver is started first: where there is no device, wrong options do not matter.
         let table = Arc::clone(self.table()?);
         process::watch_forks();
-        let api = Api::new(table)?;
+        let api = Api::new(table, Arc::clone(&self.trace))?;
         let config = self.config()?;
+        self.trace.set_devices(api.device_count());
         let ready = Started::new(api, &config);
         if let Err(error) = ready.set_first_limits(config.per_process_memory_fraction) {
             ready.pinned.close(ready);
@@ -577,7 +587,10 @@ impl Inner {
             ready.pinned.cache.set_config(config);
         }
         ready.allocator.enable(self.caching.load(Ordering::Acquire));
-        Ok(self.ready.get_or_init(|| ready))
+        let ready = self.ready.get_or_init(|| ready);
+        // Whoever began to listen meanwhile did not find the allocator.
+        ready.follow_trace();
+        Ok(ready)
     }
 
     fn lock_config(&self) -> MutexGuard<'_, Option<Arc<AllocatorConfig>>> {

@@ -23,6 +23,7 @@ use crate::pinned::{Block, BlockId, PinnedCache, Released};
 use crate::runtime::handle::{Runtime, WeakRuntime};
 use crate::runtime::shutdown;
 use crate::runtime::started::Started;
+use crate::trace::{TraceEvent, TraceKind};
 
 /// Much longer than a processor takes to make a store visible to the others.
 const GRACE: Duration = Duration::from_millis(1);
@@ -34,6 +35,8 @@ pub(crate) struct Home {
     pub(crate) cache: PinnedCache,
     /// Whether the runtime is gone.
     closed: AtomicBool,
+    /// Whether somebody wants to know what is given back.
+    heard: AtomicBool,
     runtime: Mutex<Option<WeakRuntime>>,
     /// The parts of a runtime that the thread which drops the last buffer frees.
     left: Mutex<Option<Box<Started>>>,
@@ -48,12 +51,14 @@ impl Home {
             Box::leak(Box::new(Self {
                 cache,
                 closed: AtomicBool::new(false),
+                heard: AtomicBool::new(false),
                 runtime: Mutex::default(),
                 left: Mutex::default(),
             }))
         });
         home.cache.restart(config);
         home.closed.store(false, Ordering::Release);
+        home.hear(false);
         home
     }
 
@@ -72,11 +77,33 @@ impl Home {
         lock(&self.runtime).as_ref().and_then(Runtime::upgrade)
     }
 
+    /// Reports from now on, or no more, what is given back.
+    pub(crate) fn hear(&self, heard: bool) {
+        self.heard.store(heard, Ordering::Relaxed);
+    }
+
     /// Ends one ownership of a block.
     #[inline]
     pub(crate) fn release(&'static self, (id, block): (BlockId, &Block)) {
+        if self.heard.load(Ordering::Relaxed) {
+            return self.release_heard((id, block));
+        }
         if self.cache.release_if_unused((id, block)) == Released::Waits {
             self.release_used(id);
+        }
+        self.released();
+    }
+
+    /// The same where somebody wants to know.
+    #[cold]
+    fn release_heard(&'static self, (id, block): (BlockId, &Block)) {
+        let (address, runtime) = (block.memory().address as u64, self.runtime());
+        let released = self.cache.release_if_unused((id, block));
+        if released == Released::Waits {
+            self.release_used(id);
+        }
+        if let Some(runtime) = runtime.filter(|_| released != Released::Shared) {
+            runtime.trace().report_now(TraceKind::Pinned, || TraceEvent::PinnedFreed { address });
         }
         self.released();
     }

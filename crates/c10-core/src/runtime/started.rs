@@ -24,6 +24,7 @@ use crate::state::peer::Peers;
 use crate::state::pool_routes::PoolRoutes;
 use crate::state::stream_pools::StreamPools;
 use crate::state::wakers::Wakers;
+use crate::trace::TraceKind;
 
 /// A started runtime.
 #[derive(Debug)]
@@ -49,7 +50,7 @@ pub(crate) struct Started {
 impl Started {
     pub(crate) fn new(api: Api, config: &Arc<AllocatorConfig>) -> Self {
         let devices = api.device_count();
-        let allocator = CachingAllocator::new(devices, config).telling(api.listens());
+        let allocator = CachingAllocator::traced(devices, config, Arc::clone(&api.trace)).telling(api.listens());
         Self {
             api,
             allocator,
@@ -68,6 +69,12 @@ impl Started {
             wakers: Wakers::default(),
             ipc: IpcState::default(),
         }
+    }
+
+    /// Somebody begins or ends to listen.
+    pub(crate) fn follow_trace(&self) {
+        self.allocator.choose_way();
+        self.pinned.hear(self.api.trace.wants(TraceKind::Pinned));
     }
 
     /// Limits every device to the fraction of its memory that the options name.

@@ -13,6 +13,7 @@ use crate::base::ids::StreamId;
 use crate::base::ids::StreamKey;
 use crate::base::ids::priority_of;
 use crate::driver::Api;
+use crate::trace::{TraceEvent, TraceKind};
 
 /// The pools of all devices.
 #[derive(Debug)]
@@ -52,6 +53,12 @@ impl StreamPools {
             }
         }
     }
+}
+
+/// Notes that a stream was made; subscribers are told when the pools are unlocked.
+fn report(api: &Api, device: DeviceIndex, handle: StreamHandle) {
+    let event = || TraceEvent::StreamCreated(StreamRef { device, handle }.into());
+    api.trace.report(TraceKind::Stream, event);
 }
 
 fn destroy(api: &Api, device: DeviceIndex, handle: StreamHandle) {
@@ -106,6 +113,7 @@ impl DevicePools {
             }
             None => {
                 let handle = api.stream_create(device, priority_of(level))?;
+                report(api, device, handle);
                 self.unpooled.push((handle, level, true));
                 handle
             }
@@ -154,6 +162,7 @@ impl DevicePools {
                     }
                 }
             }
+            streams.iter().for_each(|stream| report(api, device, *stream));
             *slot = Some(Pool { streams, next: 0 });
         }
         Ok(slot.as_mut().expect("filled above"))

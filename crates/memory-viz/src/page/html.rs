@@ -77,10 +77,11 @@ fn names(page: &Page<'_>, devices: usize) -> String {
         .filter(|shortage| shortage.device < devices)
         .map(|one| {
             format!(
-                "{{\"device\":{},\"entry\":{},\"requested\":{},\"device_free\":{},\"reserved\":{},\"live\":{},\
+                "{{\"device\":{},\"entry\":{},\"time\":{},\"requested\":{},\"device_free\":{},\"reserved\":{},\"live\":{},\
                  \"stack\":{},\"reason\":{}}}",
                 one.device,
                 one.entry,
+                one.time_us,
                 one.requested,
                 one.device_free,
                 one.reserved,

@@ -27,7 +27,7 @@ fn opened(name: &str, snapshot: &Snapshot, before: Option<&Snapshot>) -> Option<
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.html"));
     file::write_text(&html, &path).unwrap();
     browser.open(&path);
-    browser.wait("!!(window.viewer && viewer.times.firstPicture) || !!document.getElementById('message')?.textContent.includes('cannot')");
+    browser.wait("!!(window.viewer && viewer.times.shown && (viewer.state.tab === 2 || viewer.times.firstPicture)) || !!document.getElementById('message')?.textContent.includes('cannot')");
     assert_eq!(browser.faults(), Vec::<String>::new());
     Some(browser)
 }
@@ -121,6 +121,34 @@ fn every_view_shows_what_the_snapshot_holds() {
 }
 
 #[test]
+fn a_snapshot_without_history_shows_its_segments() {
+    let mut snapshot = common::training(2000, 12);
+    snapshot.device_traces.clear();
+    for segment in &mut snapshot.segments {
+        segment.device = 2;
+    }
+    let Some(mut browser) = opened("segments", &snapshot, None) else { return };
+    assert_eq!(browser.number("viewer.state.tab"), 2.0);
+    assert_eq!(browser.number("viewer.state.device"), 2.0);
+    assert_eq!(browser.number("viewer.state.rows.length"), snapshot.segments.len() as f64);
+    browser.move_to(500, 60);
+    browser.wait("!!document.querySelector('#details h2')?.textContent.startsWith('Block of')");
+    browser.key("1");
+    browser.rest();
+    let held: u64 = holders(&snapshot).iter().map(|holder| holder.blocks).sum();
+    let shown = browser.ask(&json!({"ask": "holders", "device": 2, "moment": 0}));
+    let blocks: u64 = shown["rows"].as_array().unwrap().iter().map(|row| row["blocks"].as_u64().unwrap()).sum();
+    assert_eq!(blocks, held);
+    assert_eq!(browser.faults(), Vec::<String>::new());
+    let Some(mut browser) = opened("empty", &Snapshot::default(), None) else { return };
+    for key in ["1", "2", "3", "4", "5", "6", "w", "d", "n"] {
+        browser.key(key);
+        browser.rest();
+    }
+    assert_eq!(browser.faults(), Vec::<String>::new());
+}
+
+#[test]
 fn keys_and_wheel_move_the_view() {
     let Some(mut browser) = opened("keys", &common::training(10_000, 4), None) else { return };
     let view = |browser: &mut Browser| {
@@ -140,6 +168,7 @@ fn keys_and_wheel_move_the_view() {
     browser.key("x");
     browser.rest();
     assert_eq!(browser.value("viewer.state.axis"), Value::from("time"));
+    browser.screenshot("time");
     browser.key("x");
     browser.key("0");
     assert_eq!(view(&mut browser), whole);

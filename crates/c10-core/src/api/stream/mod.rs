@@ -29,6 +29,7 @@ use crate::base::process;
 use crate::driver::Driver;
 use crate::runtime::{Runtime, Started, WeakRuntime};
 use crate::thread;
+use crate::trace::{TraceEvent, TraceKind};
 
 /// `CU_STREAM_LEGACY`: the default stream by another handle.
 const LEGACY: usize = 1;
@@ -240,6 +241,8 @@ impl Stream {
         self.runtime.sync_debug_state().police()?;
         let waited = ready.api.stream_wait_on_host(self.reference());
         if waited.is_ok() {
+            let event = || TraceEvent::StreamSynchronized(self.reference().into());
+            ready.api.trace.report_now(TraceKind::Synchronize, event);
             ready.sweep();
         }
         self.runtime.waited(ready, self.device, waited)
@@ -389,6 +392,7 @@ impl Streams<'_> {
         let ready = self.0.check_device(device)?;
         let _relaxed = ready.relaxed()?;
         let key = ready.streams.of(device)?.next(&ready.api, device, priority)?;
+        ready.api.trace.deliver();
         Ok(Stream { runtime: self.0.clone(), device, key, _lease: None })
     }
 
@@ -400,6 +404,7 @@ impl Streams<'_> {
         let ready = self.0.check_device(device)?;
         let _relaxed = ready.relaxed()?;
         let key = ready.streams.of(device)?.take_unpooled(&ready.api, device, priority)?;
+        ready.api.trace.deliver();
         let lease = Lease { home: self.0.downgrade(), device, handle: key.handle };
         Ok(Stream { runtime: self.0.clone(), device, key, _lease: Some(Arc::new(lease)) })
     }
@@ -486,6 +491,7 @@ impl Streams<'_> {
         }
         let (level, index) = id.pool().ok_or(Error::Stream(StreamError::Unknown { id: id.0 }))?;
         let key = ready.streams.of(device)?.find(&ready.api, device, level, index)?;
+        ready.api.trace.deliver();
         Ok(Stream {
             runtime: self.0.clone(),
             device,

@@ -72,6 +72,14 @@ pub enum MemoryError {
         /// The byte after the last.
         end: usize,
     },
+    /// An option of the history of device memory has a value that it cannot have.
+    #[error("expected {expected}, not '{found}'")]
+    HistoryOption {
+        /// The option and what it can be, as torch says it.
+        expected: &'static str,
+        /// The value.
+        found: Box<str>,
+    },
 }
 
 /// A number that is no fraction; equal to another one of the same bits.

@@ -11,7 +11,7 @@ use crossbeam_utils::CachePadded;
 use crate::base::config::AllocatorConfig;
 use crate::base::device::DeviceIndex;
 use crate::base::ids::PoolId;
-use crate::caching::block::Claim;
+use crate::caching::block::{Claim, Index};
 use crate::caching::device::all_shards::Figures;
 use crate::caching::pools::Pending;
 use crate::caching::remote::{Pages, RemoteFreeFlags, ShardId};
@@ -20,12 +20,18 @@ use crate::caching::stats::DeviceStats;
 use crate::sync::hybrid_lock::HybridLock;
 use crate::sync::lock;
 use crate::thread::{self, HandedOut};
+use crate::trace::{Trace, TraceBlock};
 
 /// What the caches of all devices share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     /// Tells allocators apart; never 0.
     pub(crate) number: u64,
+    /// Tells what threads were handed out lately from what all of them have to forget; never 0 and never that of another
+    /// allocator.
+    session: AtomicU64,
+    /// Who is told what happens.
+    pub(crate) trace: Arc<Trace>,
     pub(crate) pages: Arc<Pages>,
     shards: Box<[ShardBatch; SHARD_BATCHES]>,
     /// Number of shards.
@@ -40,10 +46,11 @@ const SHARDS_OF_BATCH: usize = 64;
 const SHARD_BATCHES: usize = 1024;
 
 impl Shared {
-    pub(crate) fn new() -> Self {
-        static NEXT: AtomicU64 = AtomicU64::new(1);
+    pub(crate) fn new(trace: Arc<Trace>) -> Self {
         Self {
-            number: NEXT.fetch_add(1, Ordering::Relaxed),
+            number: new_number(),
+            session: AtomicU64::new(new_number()),
+            trace,
             pages: Arc::new(Pages::new()),
             shards: Box::new([const { OnceLock::new() }; SHARD_BATCHES]),
             made: AtomicU32::new(0),
@@ -58,17 +65,27 @@ impl Shared {
         self.shards[number / SHARDS_OF_BATCH % SHARD_BATCHES].get()?[number % SHARDS_OF_BATCH].get()
     }
 
+    #[inline]
+    fn session(&self) -> u64 {
+        self.session.load(Ordering::Relaxed)
+    }
+
+    /// Makes all threads forget what they were handed out, so that giving it back takes the long way.
+    pub(crate) fn forget_handed_out(&self) {
+        self.session.store(new_number(), Ordering::Relaxed);
+    }
+
     /// Notes what this thread was handed out, for it to be found quickly if that is given back next.
     #[inline]
     pub(super) fn note_handed_out(&self, claim: Claim, shard: ShardId) {
-        thread::set_handed_out(HandedOut { allocator: self.number, claim: claim.word(), shard: shard.0 });
+        thread::set_handed_out(HandedOut { allocator: self.session(), claim: claim.word(), shard: shard.0 });
     }
 
     /// The shard that this thread was handed out the claimed memory from, if that was the last it was handed out.
     #[inline]
     pub(crate) fn shard_of_last(&self, claim: Claim) -> Option<&Arc<Shard>> {
         let last = thread::handed_out();
-        let is_it = last.claim == claim.word() && last.allocator == self.number;
+        let is_it = last.claim == claim.word() && last.allocator == self.session();
         if is_it { self.shard(ShardId(last.shard)) } else { None }
     }
 
@@ -100,6 +117,12 @@ impl Shared {
     pub(crate) fn end_capture(&self) {
         self.captures.fetch_sub(1, Ordering::AcqRel);
     }
+}
+
+/// A number that no allocator of the process has had.
+fn new_number() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 /// The cached memory of one device.
@@ -155,6 +178,26 @@ impl DeviceCache {
     #[inline]
     pub(crate) fn has_pending(&self) -> bool {
         self.pending_count.load(Ordering::Acquire) > 0
+    }
+
+    /// Number of pending blocks.
+    pub(crate) fn pending_count(&self) -> usize {
+        self.pending_count.load(Ordering::Acquire)
+    }
+
+    /// What is reported of a block of a shard that is handed out or pending.
+    pub(crate) fn describe(&self, shard: &Shard, block: Index) -> TraceBlock {
+        // What the note about the last allocation says does not change these.
+        let locked = shard.lock();
+        let (state, found) = (locked.books(), locked.books().blocks.get(block));
+        TraceBlock {
+            device: self.index,
+            address: found.address,
+            requested: found.requested,
+            size: found.size,
+            stream: state.key.stream.0 as u64,
+            pool: state.key.owner.unwrap_or(PoolId(0, 0)),
+        }
     }
 
     /// Makes a shard.

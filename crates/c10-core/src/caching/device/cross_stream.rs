@@ -24,6 +24,7 @@ use crate::caching::remote::Place;
 use crate::caching::shard::{Books, Flushed, Key, Shard};
 use crate::driver::Driver;
 use crate::sync::lock;
+use crate::trace::{TraceEvent, TraceKind};
 
 impl DeviceCache {
     /// Whether a stream is the one that a shard serves.
@@ -125,7 +126,7 @@ impl DeviceCache {
     ) -> Result<()> {
         let mut pending = self.pending.lock();
         if self.is_scoped() {
-            let waiting = self.describe(&mut pending, shard, waiter, used);
+            let waiting = self.describe_waiting(&mut pending, shard, waiter, used);
             return self.wait_for_events(driver, &mut pending, waiting);
         }
         match pending.wait_alone(driver, used.stream, waiter) {
@@ -134,7 +135,7 @@ impl DeviceCache {
                 Ok(())
             }
             Err(error) => {
-                let waiting = self.describe(&mut pending, shard, waiter, StreamUse { in_scope: false, ..used });
+                let waiting = self.describe_waiting(&mut pending, shard, waiter, StreamUse { in_scope: false, ..used });
                 pending.defer(waiting);
                 self.pending_count.store(pending.count(), Ordering::Release);
                 Err(error)
@@ -144,7 +145,7 @@ impl DeviceCache {
 
     /// What is to be known of a block with one other stream that does not wait alone.
     #[cold]
-    fn describe(&self, pending: &mut Pending, shard: &Shard, waiter: Waiter, used: StreamUse) -> Waiting {
+    fn describe_waiting(&self, pending: &mut Pending, shard: &Shard, waiter: Waiter, used: StreamUse) -> Waiting {
         let mut uses = pending.list();
         uses.push(used);
         let handle = shard.lock().key().stream;
@@ -198,6 +199,7 @@ impl DeviceCache {
     pub(crate) fn free_pending(&self, waiter: Waiter) {
         let Some(shard) = self.shared.shard(waiter.shard) else { return };
         let index = waiter.block;
+        self.shared.trace.report(TraceKind::Memory, || TraceEvent::FreeCompleted(self.describe(shard, index)));
         if let Some(mut drained) = shard.lock().drain(&self.remote_frees) {
             if drained.end_wait_of_last(index) {
                 return;
@@ -248,7 +250,8 @@ impl DeviceCache {
     /// Frees a pending block that waits for no stream any more, and serves a request if that gets the same block again.
     #[inline]
     fn free_and_hit(&self, last: Waiter, stream: StreamHandle, asked: Asked) -> Option<u64> {
-        if let Some(shard) = self.shared.shard(last.shard)
+        if !self.shared.trace.wants(TraceKind::Memory)
+            && let Some(shard) = self.shared.shard(last.shard)
             && let Some(locked) = shard.try_lock()
             && (locked.key().stream == stream && locked.key().owner.is_none())
             && let Some(mut drained) = locked.drain(&self.remote_frees)

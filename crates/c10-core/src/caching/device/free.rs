@@ -66,6 +66,8 @@ impl DeviceCache {
 
     /// The same by a thread that was not the last to allocate from the shard: the block joins the shard's chain, since the
     /// other thread takes the shard's lock again and again.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "of its two callers one is cold")]
     pub(crate) fn free_remotely<D: Driver>(
         &self,
         driver: &D,

@@ -22,6 +22,7 @@ use crate::caching::slow::DeviceAllocator;
 use crate::caching::slow::growth::{Growth, Plan};
 use crate::driver::Driver;
 use crate::sync::lock;
+use crate::trace::TraceEvent;
 
 /// An address range.
 #[derive(Clone, Copy, Debug)]
@@ -158,6 +159,7 @@ impl DeviceAllocator {
         figures.stats_mut().reserved_bytes.change(class, signed(size));
         figures.stats_mut().num_device_alloc += 1;
         let mut state = shard.lock_flushed();
+        let place = (address, size, state.key.stream, state.key.owner);
         if size < whole {
             let rest = state.blocks.split_back(index, size);
             state.put_unmapped(rest);
@@ -167,6 +169,8 @@ impl DeviceAllocator {
             state.blocks.merge(index, before);
         }
         state.join_neighbours(index, State::Free);
+        drop((state, figures));
+        self.report_segment(TraceEvent::SegmentMapped, place);
         Ok(true)
     }
 
@@ -204,6 +208,7 @@ impl DeviceAllocator {
         self.cache.shared.pages.unregister(pages.address, pages.size);
         let mut figures = lock(&self.cache.figures);
         let mut state = shard.lock_flushed();
+        let place = (pages.address, pages.size, state.key.stream, state.key.owner);
         let class = state.blocks.get(index).class;
         figures.stats_mut().reserved_bytes.change(class, -signed(pages.size));
         figures.stats_mut().num_device_free += 1;
@@ -220,6 +225,8 @@ impl DeviceAllocator {
         }
         state.join_neighbours(index, State::Unmapped);
         state.put_unmapped(index);
+        drop((state, figures));
+        self.report_segment(TraceEvent::SegmentUnmapped, place);
     }
 
     fn release_range_if_bare<D: Driver>(

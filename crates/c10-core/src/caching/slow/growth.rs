@@ -24,6 +24,7 @@ use crate::caching::slow::DeviceAllocator;
 use crate::caching::slow::expandable::Range;
 use crate::driver::Driver;
 use crate::sync::lock;
+use crate::trace::{TraceEvent, TraceKind, TraceSegment};
 
 /// State of a device that hits do not need.
 #[derive(Debug)]
@@ -209,7 +210,7 @@ impl DeviceAllocator {
                 return Ok(self.hand_out(growth, plan, &memory));
             }
         }
-        Err(self.out_of_memory(driver, growth, request, plan.segment))
+        Err(self.out_of_memory(driver, growth, request, plan))
     }
 
     /// A free block of a private pool that helps out when memory is short; only for requests of the default pools.
@@ -274,13 +275,27 @@ impl DeviceAllocator {
         Ok(address.map(|address| Memory::Segment { address }))
     }
 
+    /// Reports what was done to memory of the driver: its address, bytes, stream and pool.
+    pub(crate) fn report_segment(
+        &self,
+        event: fn(TraceSegment) -> TraceEvent,
+        (address, size, stream, pool): (u64, u64, StreamHandle, Option<PoolId>),
+    ) {
+        let (device, pool) = (self.cache.index, pool.unwrap_or(PoolId(0, 0)));
+        let segment = || event(TraceSegment { device, address, size, stream: stream.0 as u64, pool });
+        self.cache.shared.trace.report(TraceKind::Memory, segment);
+    }
+
     /// Enters new memory into the books and hands out what the request needs of it.
     fn hand_out(&self, growth: &mut Growth, plan: &Plan, memory: &Memory) -> u64 {
         let Plan { shard, segment, class, .. } = plan;
         let oversize = max_split_size(&growth.config);
         if let Memory::Segment { address } = memory {
             self.cache.shared.pages.register(*address, *segment, shard.id, *class);
-            growth.count_segments(growth.pools.get(plan.pool).owner, 1);
+            let owner = growth.pools.get(plan.pool).owner;
+            growth.count_segments(owner, 1);
+            let place = (*address, *segment, plan.stream.handle, owner);
+            self.report_segment(TraceEvent::SegmentAllocated, place);
         }
         self.cache.all_shards(|all| {
             let state = &mut all.states[shard.position];

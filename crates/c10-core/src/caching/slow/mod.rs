@@ -16,6 +16,7 @@ mod uncached;
 mod validity;
 
 pub use checkpoint::{BlockCheckpoint, PoolCheckpoint, RestoreResult, SegmentCheckpoint};
+pub(crate) use snapshot::RequestSizes;
 pub use snapshot::{BlockInfo, BlockState, SegmentInfo, SegmentType};
 pub(crate) use uncached::Uncached;
 

@@ -20,6 +20,7 @@ use crate::caching::slow::DeviceAllocator;
 use crate::caching::slow::growth::{Growth, Plan};
 use crate::driver::Driver;
 use crate::sync::lock;
+use crate::trace::{TraceEvent, TraceKind};
 
 /// A free block of a shard.
 type Place = (Arc<Shard>, BlockId);
@@ -111,14 +112,14 @@ impl DeviceAllocator {
 
     /// Gives a segment that is one free block back to where it came from; its bytes. Does nothing if it is that no more.
     fn release_segment<D: Driver>(&self, driver: &D, growth: &mut Growth, (shard, id): &Place) -> Result<u64> {
-        let (address, size, class, owner) = {
+        let (address, size, class, stream, owner) = {
             let mut state = shard.lock_flushed();
             if !state.is_whole(*id) {
                 return Ok(0);
             }
             state.hold(id.index);
             let block = state.blocks.get(id.index);
-            (block.address, block.size, block.class, state.key.owner)
+            (block.address, block.size, block.class, state.key.stream, state.key.owner)
         };
         self.cache.shared.pages.unregister(address, size);
         if let Err(error) = growth.source(owner, &FromDriver(driver)).free(self.cache.index, address, size) {
@@ -130,7 +131,9 @@ impl DeviceAllocator {
         let mut figures = lock(&self.cache.figures);
         count_segment(figures.stats_mut(), class, size, -1, oversize);
         shard.lock_flushed().blocks.remove(id.index);
+        drop(figures);
         growth.count_segments(owner, -1);
+        self.report_segment(TraceEvent::SegmentFreed, (address, size, stream, owner));
         Ok(size)
     }
 
@@ -212,7 +215,7 @@ impl DeviceAllocator {
         driver: &D,
         growth: &Growth,
         request: &Request,
-        segment: u64,
+        plan: &Plan,
     ) -> Error {
         let info = match driver.mem_get_info(self.cache.index) {
             Ok(info) => info,
@@ -229,11 +232,18 @@ impl DeviceAllocator {
             }
             (all.stats(), cached, largest)
         });
+        self.cache.shared.trace.report(TraceKind::Memory, || TraceEvent::OutOfMemory {
+            device: self.cache.index,
+            stream: request.stream.handle.0 as u64,
+            size: plan.segment,
+            device_free: info.free,
+            pool: growth.pools.get(plan.pool).owner.unwrap_or(PoolId(0, 0)),
+        });
         let bytes = |stat: i64| u64::try_from(stat).unwrap_or(0);
         OutOfMemory {
             device: self.cache.index,
             requested: request.asked.bytes(),
-            segment,
+            segment: plan.segment,
             total: info.total,
             free: info.free,
             allowed: growth.limit,

@@ -1,12 +1,14 @@
 //! What the allocator holds, segment by segment and block by block.
 
+use crate::base::config::AllocatorConfig;
 use crate::base::device::DeviceIndex;
 use crate::base::ids::PoolId;
-use crate::caching::block::SizeClass;
 use crate::caching::block::{Block, State};
+use crate::caching::block::{Rules, SIZE_LIMIT, SizeClass, round_size, segment_size, size_class};
 use crate::caching::slow::DeviceAllocator;
 
 use crate::caching::shard::Books;
+use crate::trace::TraceBlock;
 
 /// What a block is doing.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -106,6 +108,32 @@ pub struct SegmentInfo {
     pub blocks: Vec<BlockInfo>,
 }
 
+/// The sizes that a request leads to.
+#[derive(Clone, Debug)]
+pub(crate) struct RequestSizes {
+    /// Of the block.
+    pub(crate) rounded: u64,
+    /// Of the segment that the driver would be asked for.
+    pub(crate) segment: u64,
+    /// Which segments serve it.
+    pub(crate) segment_type: SegmentType,
+    rules: Rules,
+}
+
+impl RequestSizes {
+    /// `None` for a request that is refused for its size.
+    pub(crate) fn new(config: &AllocatorConfig, bytes: u64) -> Option<Self> {
+        let rounded = (bytes < SIZE_LIMIT).then(|| round_size(config, bytes))?;
+        let (segment, segment_type) = (segment_size(config, rounded), size_class(rounded).into());
+        Some(Self { rounded, segment, segment_type, rules: Rules::new(config, false) })
+    }
+
+    /// Whether the smallest free block that is large enough may be used.
+    pub(crate) fn may_use(&self, block: u64) -> bool {
+        self.rules.may_use(self.rounded, block)
+    }
+}
+
 impl DeviceAllocator {
     /// Everything held from the driver, or what one private pool holds, by address.
     pub(crate) fn snapshot(&self, only: Option<PoolId>) -> Vec<SegmentInfo> {
@@ -116,6 +144,24 @@ impl DeviceAllocator {
         });
         segments.sort_by_key(|segment| segment.address);
         segments
+    }
+
+    /// What is handed out of a pool.
+    pub(crate) fn live_blocks(&self, only: Option<PoolId>) -> Vec<TraceBlock> {
+        let live = |segment: &SegmentInfo| {
+            let &SegmentInfo { device, stream, pool, .. } = segment;
+            let allocated = segment.blocks.iter().filter(|block| block.state == BlockState::ActiveAllocated);
+            let of = |&BlockInfo { address, size, requested_size: requested, .. }: &BlockInfo| TraceBlock {
+                device,
+                address,
+                requested,
+                size,
+                stream,
+                pool,
+            };
+            allocated.map(of).collect::<Vec<_>>()
+        };
+        self.snapshot(only).iter().flat_map(live).collect()
     }
 
     fn segments_of(&self, state: &Books) -> Vec<SegmentInfo> {

@@ -12,7 +12,6 @@ use crate::model::{BlockState, FrameId, Names, Segment, Snapshot, StackId};
 
 /// A line for each block: stream, segment, state and frames, outermost first (`_memory_viz.py segments`).
 #[must_use]
-#[doc(alias = "_memory_viz.segments")]
 pub fn segments(snapshot: &Snapshot) -> String {
     let mut lines = String::new();
     for segment in &snapshot.segments {
@@ -24,7 +23,6 @@ pub fn segments(snapshot: &Snapshot) -> String {
 
 /// As [`segments`], without the segment (`_memory_viz.py memory`).
 #[must_use]
-#[doc(alias = "_memory_viz.memory")]
 pub fn memory(snapshot: &Snapshot) -> String {
     let mut lines = String::new();
     for segment in &snapshot.segments {
@@ -35,7 +33,6 @@ pub fn memory(snapshot: &Snapshot) -> String {
 
 /// The segments that only one of two snapshots has, by address and size (`_memory_viz.py compare`).
 #[must_use]
-#[doc(alias = "_memory_viz.compare")]
 pub fn compare(before: &Snapshot, after: &Snapshot) -> String {
     let mut lines = String::new();
     for (name, one, other) in [("only_before", before, after), ("only_after", after, before)] {

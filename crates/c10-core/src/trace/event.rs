@@ -1,0 +1,323 @@
+//! What a runtime reports: one closed type.
+//!
+//! **Invariant:** an event is a few numbers. It holds nothing alive, so it can be kept as long as one likes.
+
+use crate::base::device::DeviceIndex;
+use crate::base::ids::PoolId;
+
+/// A block of device memory that changes hands. Sizes are bytes.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct TraceBlock {
+    /// The device that the memory is on.
+    pub device: DeviceIndex,
+    /// First byte.
+    pub address: u64,
+    /// Bytes that were asked for.
+    pub requested: u64,
+    /// Bytes of the block.
+    pub size: u64,
+    /// Handle of the stream that the block serves, 0 for the default stream.
+    pub stream: u64,
+    /// The private pool it belongs to; `PoolId(0, 0)` for none.
+    pub pool: PoolId,
+}
+
+/// Memory that the allocator took from the driver or gave back to it. Sizes are bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct TraceSegment {
+    /// The device that the memory is on.
+    pub device: DeviceIndex,
+    /// First byte.
+    pub address: u64,
+    /// Bytes.
+    pub size: u64,
+    /// Handle of the stream that the memory serves, 0 for the default stream.
+    pub stream: u64,
+    /// The private pool it belongs to; `PoolId(0, 0)` for none.
+    pub pool: PoolId,
+}
+
+/// A stream with its device.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct TraceStream {
+    /// The device of the stream.
+    pub device: DeviceIndex,
+    /// Its handle, 0 for the default stream.
+    pub handle: u64,
+}
+
+/// Between which memories a copy goes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum TraceCopy {
+    /// From device memory to device memory.
+    OnDevice,
+    /// From host memory to device memory.
+    ToDevice,
+    /// From device memory to host memory.
+    ToHost,
+}
+
+/// What a runtime reports to whoever subscribed ([`crate::Runtime::subscribe`]).
+///
+/// An event is reported when it has happened; what failed is not reported.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{DeviceBuffer, Runtime, TraceEvent, TraceKind};
+///
+/// let (tell, told) = std::sync::mpsc::channel();
+/// let id = Runtime::current().subscribe(TraceKind::Memory.into(), move |event| {
+///     let _ = tell.send(*event);
+/// });
+/// let buffer = DeviceBuffer::new(1000, 0)?;
+/// assert!(matches!(told.recv(), Ok(TraceEvent::SegmentAllocated(segment)) if segment.size == 2 << 20));
+/// assert!(matches!(told.recv(), Ok(TraceEvent::Allocated(block)) if block.address == buffer.address()));
+/// assert!(Runtime::current().unsubscribe(id));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum TraceEvent {
+    /// Device memory was handed out.
+    Allocated(TraceBlock),
+    /// Device memory was given back. It may be in use by other streams still.
+    FreeRequested(TraceBlock),
+    /// Device memory that was given back can serve again.
+    FreeCompleted(TraceBlock),
+    /// A segment was taken from the driver, or from what serves a private pool.
+    SegmentAllocated(TraceSegment),
+    /// A segment was given back.
+    SegmentFreed(TraceSegment),
+    /// Memory was put behind a part of an expandable segment.
+    SegmentMapped(TraceSegment),
+    /// Memory behind a part of an expandable segment was given back.
+    SegmentUnmapped(TraceSegment),
+    /// A request could not be served.
+    OutOfMemory {
+        /// The device.
+        device: DeviceIndex,
+        /// The stream that the memory was for.
+        stream: u64,
+        /// Rounded bytes of the request.
+        size: u64,
+        /// Free bytes of the device.
+        device_free: u64,
+        /// The private pool that the request went to.
+        pool: PoolId,
+    },
+    /// Device memory was handed out past the cache.
+    UncachedAllocated {
+        /// The device.
+        device: DeviceIndex,
+        /// First byte.
+        address: u64,
+        /// Bytes.
+        size: u64,
+    },
+    /// Device memory that was handed out past the cache was given back.
+    UncachedFreed {
+        /// First byte.
+        address: u64,
+    },
+    /// Pinned memory was handed out.
+    PinnedAllocated {
+        /// First byte.
+        address: u64,
+        /// Bytes that were asked for.
+        requested: u64,
+    },
+    /// Pinned memory was given back by its last owner. Streams may use it still.
+    PinnedFreed {
+        /// First byte.
+        address: u64,
+    },
+    /// A stream was made.
+    StreamCreated(TraceStream),
+    /// An event got a handle of the driver.
+    EventCreated {
+        /// The handle.
+        event: u64,
+        /// The device of the event.
+        device: DeviceIndex,
+    },
+    /// An event gave its handle up.
+    EventDeleted {
+        /// The handle.
+        event: u64,
+        /// The device of the event.
+        device: DeviceIndex,
+    },
+    /// An event was recorded on a stream.
+    EventRecorded {
+        /// The event's handle.
+        event: u64,
+        /// The stream.
+        stream: TraceStream,
+    },
+    /// Later work of a stream waits for an event.
+    EventWaited {
+        /// The event's handle.
+        event: u64,
+        /// The stream.
+        stream: TraceStream,
+    },
+    /// The host has waited for an event.
+    EventSynchronized {
+        /// The event's handle.
+        event: u64,
+        /// The device of the event.
+        device: DeviceIndex,
+    },
+    /// The host has waited for a stream.
+    StreamSynchronized(TraceStream),
+    /// The host has waited for a device.
+    DeviceSynchronized(DeviceIndex),
+    /// A stream began to capture a graph.
+    CaptureBegun(TraceStream),
+    /// A stream ended the capture of a graph.
+    CaptureEnded(TraceStream),
+    /// A graph was launched.
+    GraphReplayed {
+        /// Handle of the executable graph.
+        graph: u64,
+        /// The stream it was launched on.
+        stream: TraceStream,
+    },
+    /// A copy was queued.
+    Copied {
+        /// Between which memories.
+        kind: TraceCopy,
+        /// Address of the first byte to be written.
+        to: u64,
+        /// Address of the first byte to be read.
+        from: u64,
+        /// Bytes.
+        size: u64,
+        /// The stream.
+        stream: TraceStream,
+    },
+    /// A fill was queued.
+    Filled {
+        /// Address of the first byte to be written.
+        to: u64,
+        /// Bytes.
+        size: u64,
+        /// The stream.
+        stream: TraceStream,
+    },
+    /// A kernel was queued.
+    Launched {
+        /// Handle of the kernel.
+        function: u64,
+        /// The stream.
+        stream: TraceStream,
+    },
+}
+
+/// Sorts of events; a subscriber says which it wants.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum TraceKind {
+    /// Device memory: blocks, segments, and requests that could not be served.
+    Memory,
+    /// Pinned memory.
+    Pinned,
+    /// New streams.
+    Stream,
+    /// Events: made, given up, recorded, waited for by streams.
+    Event,
+    /// The host waits for a device, a stream or an event.
+    Synchronize,
+    /// Captures and launches of graphs.
+    Graph,
+    /// Copies and fills.
+    Copy,
+    /// Launches of kernels.
+    Launch,
+}
+
+/// A set of [`TraceKind`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct TraceKinds(u32);
+
+impl TraceKind {
+    /// Every sort.
+    pub const ALL: [Self; 8] = [
+        Self::Memory,
+        Self::Pinned,
+        Self::Stream,
+        Self::Event,
+        Self::Synchronize,
+        Self::Graph,
+        Self::Copy,
+        Self::Launch,
+    ];
+
+    pub(crate) const fn bit(self) -> u32 {
+        1 << self as u32
+    }
+}
+
+impl TraceKinds {
+    /// No sort.
+    pub const NONE: Self = Self(0);
+    /// Every sort.
+    pub const ALL: Self = Self((1 << TraceKind::ALL.len()) - 1);
+
+    pub(crate) const fn bits(self) -> u32 {
+        self.0
+    }
+
+    /// The sorts of both.
+    #[must_use]
+    pub const fn and(self, kind: TraceKind) -> Self {
+        Self(self.0 | kind.bit())
+    }
+
+    /// Whether a sort is among them.
+    #[must_use]
+    pub const fn has(self, kind: TraceKind) -> bool {
+        self.0 & kind.bit() != 0
+    }
+}
+
+impl From<TraceKind> for TraceKinds {
+    fn from(kind: TraceKind) -> Self {
+        Self(kind.bit())
+    }
+}
+
+impl std::fmt::Debug for TraceKinds {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_set().entries(TraceKind::ALL.into_iter().filter(|kind| self.has(*kind))).finish()
+    }
+}
+
+impl TraceEvent {
+    /// The sort of the event.
+    #[must_use]
+    pub const fn kind(&self) -> TraceKind {
+        match self {
+            Self::Allocated(_)
+            | Self::FreeRequested(_)
+            | Self::FreeCompleted(_)
+            | Self::SegmentAllocated(_)
+            | Self::SegmentFreed(_)
+            | Self::SegmentMapped(_)
+            | Self::SegmentUnmapped(_)
+            | Self::OutOfMemory { .. }
+            | Self::UncachedAllocated { .. }
+            | Self::UncachedFreed { .. } => TraceKind::Memory,
+            Self::PinnedAllocated { .. } | Self::PinnedFreed { .. } => TraceKind::Pinned,
+            Self::StreamCreated(_) => TraceKind::Stream,
+            Self::EventCreated { .. }
+            | Self::EventDeleted { .. }
+            | Self::EventRecorded { .. }
+            | Self::EventWaited { .. } => TraceKind::Event,
+            Self::EventSynchronized { .. } | Self::StreamSynchronized(_) | Self::DeviceSynchronized(_) => {
+                TraceKind::Synchronize
+            }
+            Self::CaptureBegun(_) | Self::CaptureEnded(_) | Self::GraphReplayed { .. } => TraceKind::Graph,
+            Self::Copied { .. } | Self::Filled { .. } => TraceKind::Copy,
+            Self::Launched { .. } => TraceKind::Launch,
+        }
+    }
+}

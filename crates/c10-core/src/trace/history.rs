@@ -1,0 +1,546 @@
+//! What happened to the memory of a device, in order: torch's history.
+//!
+//! Each device has a ring of entries. When it is full, the oldest entry goes. Blocks and segments that live have the stack
+//! of the call that made them, if stacks are recorded.
+//!
+//! **Invariants:** an entry is a few words; times, names and texts become what they say when somebody asks. Entries of a
+//! device are in the order in which they happened, because they are made under the lock that its allocations are made
+//! under ([`super::Order`]). A ring holds one entry at least and never more than the options say.
+
+use std::collections::HashMap;
+use std::hash::BuildHasherDefault;
+use std::sync::Arc;
+
+use crate::base::device::DeviceIndex;
+use crate::base::ids::PoolId;
+use crate::trace::clock::{self, Converter, Ticks};
+use crate::trace::event::{TraceBlock, TraceEvent, TraceSegment};
+use crate::trace::stack::{Stack, TraceFrame, WordHasher};
+
+/// What a [`TraceEntry`] tells of.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub enum TraceAction {
+    /// Memory was handed out.
+    Alloc,
+    /// Memory was given back.
+    FreeRequested,
+    /// Memory that was given back can serve again.
+    FreeCompleted,
+    /// A segment was taken from the driver.
+    SegmentAlloc,
+    /// A segment was given back.
+    SegmentFree,
+    /// Memory was put behind a part of an expandable segment.
+    SegmentMap,
+    /// Memory behind a part of an expandable segment was given back.
+    SegmentUnmap,
+    /// A snapshot was taken.
+    Snapshot,
+    /// A request could not be served.
+    Oom,
+}
+
+impl TraceAction {
+    /// Every action.
+    pub const ALL: [Self; 9] = [
+        Self::Alloc,
+        Self::FreeRequested,
+        Self::FreeCompleted,
+        Self::SegmentAlloc,
+        Self::SegmentFree,
+        Self::SegmentMap,
+        Self::SegmentUnmap,
+        Self::Snapshot,
+        Self::Oom,
+    ];
+
+    /// The name in torch's snapshots.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Alloc => "alloc",
+            Self::FreeRequested => "free_requested",
+            Self::FreeCompleted => "free_completed",
+            Self::SegmentAlloc => "segment_alloc",
+            Self::SegmentFree => "segment_free",
+            Self::SegmentMap => "segment_map",
+            Self::SegmentUnmap => "segment_unmap",
+            Self::Snapshot => "snapshot",
+            Self::Oom => "oom",
+        }
+    }
+
+    /// The action of a name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|action| action.name() == name)
+    }
+}
+
+/// Where stacks go. Each level records all that the one before does.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub enum HistoryContext {
+    /// No stacks.
+    Never,
+    /// To blocks and segments that live.
+    State,
+    /// To the entries about memory that is handed out too. Those about memory that is given back have the same stack.
+    Alloc,
+    /// Entries about memory that is given back have the stack of the call that did so.
+    #[default]
+    All,
+}
+
+/// Which functions of a stack are shown.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum HistoryStacks {
+    /// Those of the program: not those of the standard library and of this crate.
+    Program,
+    /// All.
+    #[default]
+    All,
+}
+
+/// What to record; [`crate::Memory::record_history`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct HistoryOptions {
+    /// Where stacks go.
+    pub context: HistoryContext,
+    /// Which functions of a stack are shown.
+    pub stacks: HistoryStacks,
+    /// Entries that a device keeps; 0 counts as 1.
+    pub max_entries: usize,
+    /// Forget what was recorded before.
+    pub clear_history: bool,
+    /// Record what [`crate::Memory::compile_context`] says.
+    pub compile_context: bool,
+    /// Record what [`crate::Memory::annotate`] says.
+    pub global_record_annotations: bool,
+    /// Actions that get no entry.
+    pub skip_actions: Vec<TraceAction>,
+}
+
+impl Default for HistoryOptions {
+    fn default() -> Self {
+        Self {
+            context: HistoryContext::default(),
+            stacks: HistoryStacks::default(),
+            max_entries: usize::MAX,
+            clear_history: false,
+            compile_context: false,
+            global_record_annotations: false,
+            skip_actions: Vec::new(),
+        }
+    }
+}
+
+/// One thing that happened to the memory of a device.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct TraceEntry {
+    /// What happened.
+    pub action: TraceAction,
+    /// The device.
+    pub device: DeviceIndex,
+    /// First byte; for [`TraceAction::Oom`] the free bytes of the device.
+    pub address: u64,
+    /// Bytes that were asked for, of the segment, or, of a snapshot, of the active blocks.
+    pub size: u64,
+    /// Handle of the stream, 0 for the default stream.
+    pub stream: u64,
+    /// The private pool; `PoolId(0, 0)` for none.
+    pub pool: PoolId,
+    /// Microseconds since 1970.
+    pub time_us: u64,
+    /// What was being compiled, if that was recorded.
+    pub compile_context: Option<Arc<str>>,
+    /// The text that the thread had set; empty if none.
+    pub user_metadata: Arc<str>,
+    /// The call stack, innermost function first; empty where none was recorded.
+    pub frames: Arc<[TraceFrame]>,
+}
+
+/// The texts that go with what a thread does.
+#[derive(Default, Debug)]
+pub(super) struct Notes {
+    pub(super) compile_context: Option<Arc<str>>,
+    pub(super) metadata: Option<Arc<str>>,
+}
+
+/// An entry as it is kept.
+#[derive(Debug)]
+struct Record {
+    action: TraceAction,
+    time: Ticks,
+    address: u64,
+    size: u64,
+    stream: u64,
+    pool: PoolId,
+    stack: Option<Arc<Stack>>,
+    /// Most threads have none.
+    notes: Option<Box<Notes>>,
+}
+
+/// Entries, the newest of which take the place of the oldest.
+#[derive(Debug)]
+struct Ring {
+    records: Vec<Record>,
+    /// The oldest, once the ring is full.
+    oldest: usize,
+    max: usize,
+}
+
+impl Ring {
+    fn push(&mut self, record: Record) {
+        if self.records.len() < self.max {
+            self.records.push(record);
+        } else {
+            self.records[self.oldest] = record;
+            self.oldest = (self.oldest + 1) % self.max;
+        }
+    }
+
+    fn clear(&mut self) {
+        (self.records, self.oldest) = (Vec::new(), 0);
+    }
+
+    /// Keeps at most so many from now on, and of what there is the newest.
+    fn set_max(&mut self, max: usize) {
+        let max = max.max(1);
+        if max == self.max {
+            return;
+        }
+        self.records.rotate_left(self.oldest);
+        self.oldest = 0;
+        let surplus = self.records.len().saturating_sub(max);
+        drop(self.records.drain(..surplus));
+        self.max = max;
+    }
+
+    /// By time.
+    fn iter(&self) -> impl Iterator<Item = &Record> {
+        let (newer, older) = self.records.split_at(self.oldest);
+        older.iter().chain(newer)
+    }
+}
+
+type StackOf = HashMap<u64, Arc<Stack>, BuildHasherDefault<WordHasher>>;
+
+/// The history of one device.
+#[derive(Debug)]
+pub(super) struct DeviceHistory {
+    device: DeviceIndex,
+    pub(super) settings: Settings,
+    ring: Ring,
+    blocks: StackOf,
+    segments: StackOf,
+}
+
+/// What a device records.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Settings {
+    pub(super) on: bool,
+    pub(super) context: HistoryContext,
+    pub(super) stacks: HistoryStacks,
+    pub(super) max_entries: usize,
+    pub(super) compile_context: bool,
+    pub(super) annotations: bool,
+    /// A bit for each action without entries.
+    skipped: u16,
+}
+
+impl Settings {
+    pub(super) fn new(options: &HistoryOptions) -> Self {
+        Self {
+            on: true,
+            context: options.context,
+            stacks: options.stacks,
+            max_entries: options.max_entries,
+            compile_context: options.compile_context,
+            annotations: options.global_record_annotations,
+            skipped: options.skip_actions.iter().fold(0, |bits, action| bits | 1 << *action as u16),
+        }
+    }
+}
+
+impl DeviceHistory {
+    pub(super) fn new(device: DeviceIndex, settings: Settings) -> Self {
+        let ring = Ring { records: Vec::new(), oldest: 0, max: settings.max_entries.max(1) };
+        Self { device, settings, ring, blocks: StackOf::default(), segments: StackOf::default() }
+    }
+
+    /// Records by other options from now on.
+    pub(super) fn set(&mut self, settings: Settings, clear: bool) {
+        self.settings = settings;
+        self.ring.set_max(settings.max_entries);
+        if clear || !settings.on {
+            self.ring.clear();
+        }
+        if !settings.on {
+            (self.blocks, self.segments) = Default::default();
+        }
+    }
+
+    /// Enters what happened, by a call with that stack.
+    pub(super) fn note(&mut self, event: &TraceEvent, stack: Option<&Arc<Stack>>, notes: &Notes) {
+        use TraceAction as Action;
+        match event {
+            TraceEvent::Allocated(block) => {
+                keep(&mut self.blocks, block.address, stack);
+                self.note_block(Action::Alloc, block, stack.cloned(), notes);
+            }
+            TraceEvent::FreeRequested(block) => {
+                let stack = self.stack_of_free(stack).or_else(|| self.blocks.get(&block.address).cloned());
+                self.note_block(Action::FreeRequested, block, stack, notes);
+            }
+            TraceEvent::FreeCompleted(block) => {
+                let of_alloc = if self.blocks.is_empty() { None } else { self.blocks.remove(&block.address) };
+                self.note_block(Action::FreeCompleted, block, self.stack_of_free(stack).or(of_alloc), notes);
+            }
+            TraceEvent::SegmentAllocated(segment) | TraceEvent::SegmentMapped(segment) => {
+                keep(&mut self.segments, segment.address, stack);
+                let is_new = matches!(event, TraceEvent::SegmentAllocated(_));
+                let action = if is_new { Action::SegmentAlloc } else { Action::SegmentMap };
+                self.note_segment(action, segment, stack.cloned(), notes);
+            }
+            TraceEvent::SegmentFreed(segment) | TraceEvent::SegmentUnmapped(segment) => {
+                let of_alloc = self.segments.remove(&segment.address);
+                let is_whole = matches!(event, TraceEvent::SegmentFreed(_));
+                let action = if is_whole { Action::SegmentFree } else { Action::SegmentUnmap };
+                self.note_segment(action, segment, self.stack_of_free(stack).or(of_alloc), notes);
+            }
+            &TraceEvent::OutOfMemory { stream, size, device_free, pool, .. } => {
+                self.push(Action::Oom, (device_free, size, stream, pool), stack.cloned(), notes);
+            }
+            // These have no place in a history of cached memory.
+            TraceEvent::UncachedAllocated { .. }
+            | TraceEvent::UncachedFreed { .. }
+            | TraceEvent::PinnedAllocated { .. }
+            | TraceEvent::PinnedFreed { .. }
+            | TraceEvent::StreamCreated(_)
+            | TraceEvent::EventCreated { .. }
+            | TraceEvent::EventDeleted { .. }
+            | TraceEvent::EventRecorded { .. }
+            | TraceEvent::EventWaited { .. }
+            | TraceEvent::EventSynchronized { .. }
+            | TraceEvent::StreamSynchronized(_)
+            | TraceEvent::DeviceSynchronized(_)
+            | TraceEvent::CaptureBegun(_)
+            | TraceEvent::CaptureEnded(_)
+            | TraceEvent::GraphReplayed { .. }
+            | TraceEvent::Copied { .. }
+            | TraceEvent::Filled { .. }
+            | TraceEvent::Launched { .. } => {}
+        }
+    }
+
+    /// Enters that a snapshot was taken while so many bytes were active.
+    pub(super) fn note_snapshot(&mut self, active: u64, notes: &Notes) {
+        self.push(TraceAction::Snapshot, (0, active, 0, PoolId(0, 0)), None, notes);
+    }
+
+    fn stack_of_free(&self, stack: Option<&Arc<Stack>>) -> Option<Arc<Stack>> {
+        stack.filter(|_| self.settings.context == HistoryContext::All).cloned()
+    }
+
+    #[inline]
+    fn note_block(&mut self, action: TraceAction, block: &TraceBlock, stack: Option<Arc<Stack>>, notes: &Notes) {
+        self.push(action, (block.address, block.requested, block.stream, block.pool), stack, notes);
+    }
+
+    fn note_segment(&mut self, action: TraceAction, of: &TraceSegment, stack: Option<Arc<Stack>>, notes: &Notes) {
+        self.push(action, (of.address, of.size, of.stream, of.pool), stack, notes);
+    }
+
+    #[inline]
+    fn push(
+        &mut self,
+        action: TraceAction,
+        (address, size, stream, pool): (u64, u64, u64, PoolId),
+        stack: Option<Arc<Stack>>,
+        notes: &Notes,
+    ) {
+        if self.settings.skipped & 1 << action as u16 != 0 {
+            return;
+        }
+        let stack = stack.filter(|_| self.settings.context >= HistoryContext::Alloc);
+        let compiled = notes.compile_context.as_ref().filter(|_| self.settings.compile_context);
+        let is_bare = compiled.is_none() && notes.metadata.is_none();
+        let notes = (!is_bare)
+            .then(|| Box::new(Notes { compile_context: compiled.cloned(), metadata: notes.metadata.clone() }));
+        self.ring.push(Record { action, time: clock::now(), address, size, stream, pool, stack, notes });
+    }
+
+    /// The entries by time.
+    pub(super) fn entries(&self, names: &mut Names) -> Vec<TraceEntry> {
+        let (converter, nothing) = (Converter::new(), Arc::<str>::from(""));
+        let entry = |record: &Record| {
+            let notes = record.notes.as_deref();
+            TraceEntry {
+                action: record.action,
+                device: self.device,
+                address: record.address,
+                size: record.size,
+                stream: record.stream,
+                pool: record.pool,
+                time_us: converter.micros(record.time),
+                compile_context: notes.and_then(|notes| notes.compile_context.clone()),
+                user_metadata: notes.and_then(|notes| notes.metadata.clone()).unwrap_or_else(|| Arc::clone(&nothing)),
+                frames: names.frames(record.stack.as_ref()),
+            }
+        };
+        self.ring.iter().map(entry).collect()
+    }
+
+    /// The stacks of the blocks, and those of the segments, that live.
+    pub(super) fn live(&self, names: &mut Names) -> [Vec<(u64, Arc<[TraceFrame]>)>; 2] {
+        [&self.blocks, &self.segments].map(|stacks| {
+            let named = stacks.iter().map(|(address, stack)| (*address, names.frames(Some(stack))));
+            named.collect()
+        })
+    }
+}
+
+/// Keeps the stack of what is at an address from now on.
+#[inline]
+fn keep(stacks: &mut StackOf, address: u64, stack: Option<&Arc<Stack>>) {
+    match stack {
+        Some(stack) => drop(stacks.insert(address, Arc::clone(stack))),
+        None if stacks.is_empty() => {}
+        None => drop(stacks.remove(&address)),
+    }
+}
+
+/// The functions of stacks, each looked for once.
+#[derive(Debug)]
+pub(super) struct Names {
+    stacks: HistoryStacks,
+    none: Arc<[TraceFrame]>,
+    known: HashMap<usize, Arc<[TraceFrame]>, BuildHasherDefault<WordHasher>>,
+}
+
+impl Names {
+    pub(super) fn new(stacks: HistoryStacks) -> Self {
+        Self { stacks, none: Arc::new([]), known: HashMap::default() }
+    }
+
+    fn frames(&mut self, stack: Option<&Arc<Stack>>) -> Arc<[TraceFrame]> {
+        let Some(stack) = stack else { return Arc::clone(&self.none) };
+        if self.stacks == HistoryStacks::All {
+            return stack.frames();
+        }
+        // A stack is alive as long as the history holds it, so its address names it.
+        let known = self.known.entry(Arc::as_ptr(stack).addr());
+        let of_program = || stack.frames().iter().filter(|frame| is_of_program(&frame.name)).cloned().collect();
+        Arc::clone(known.or_insert_with(of_program))
+    }
+}
+
+/// Whether a function belongs to the program, and not to what runs it.
+fn is_of_program(name: &str) -> bool {
+    let inner = name.trim_start_matches('<');
+    let libraries = ["std::", "core::", "alloc::", "c10_core::", "__rust", "__libc", "_start", "clone", "start_thread"];
+    !libraries.iter().any(|library| inner.starts_with(library))
+}
+
+/// A moment at which a named stretch of the program begins or ends.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct TraceAnnotation {
+    /// The name.
+    pub name: Arc<str>,
+    /// Whether it ends there; else it begins.
+    pub is_end: bool,
+    /// The device that was current.
+    pub device: DeviceIndex,
+    /// Microseconds since 1970.
+    pub time_us: u64,
+}
+
+/// Annotations as they are kept.
+#[derive(Debug, Default)]
+pub(super) struct Annotations(Vec<(Arc<str>, bool, DeviceIndex, Ticks)>);
+
+impl Annotations {
+    pub(super) fn push(&mut self, name: Arc<str>, is_end: bool, device: DeviceIndex) {
+        self.0.push((name, is_end, device, clock::now()));
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    pub(super) fn entries(&self) -> Vec<TraceAnnotation> {
+        let converter = Converter::new();
+        let entry = |(name, is_end, device, time): &(Arc<str>, bool, DeviceIndex, Ticks)| TraceAnnotation {
+            name: Arc::clone(name),
+            is_end: *is_end,
+            device: *device,
+            time_us: converter.micros(*time),
+        };
+        self.0.iter().map(entry).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn block(address: u64) -> TraceBlock {
+        TraceBlock { device: DeviceIndex(0), address, requested: 7, size: 512, stream: 0, pool: PoolId(0, 0) }
+    }
+
+    fn history(options: &HistoryOptions) -> DeviceHistory {
+        DeviceHistory::new(DeviceIndex(0), Settings::new(options))
+    }
+
+    fn addresses(history: &DeviceHistory) -> Vec<u64> {
+        let entries = history.entries(&mut Names::new(HistoryStacks::All));
+        assert!(entries.is_sorted_by_key(|entry| entry.time_us));
+        entries.iter().map(|entry| entry.address).collect()
+    }
+
+    #[test]
+    fn a_full_ring_loses_the_oldest_and_keeps_the_order() {
+        let mut history = history(&HistoryOptions { max_entries: 3, ..HistoryOptions::default() });
+        for address in 1..=8 {
+            history.note(&TraceEvent::Allocated(block(address)), None, &Notes::default());
+            let expected: Vec<u64> = (address.saturating_sub(2).max(1)..=address).collect();
+            assert_eq!(addresses(&history), expected);
+        }
+        let smaller = Settings { max_entries: 2, ..history.settings };
+        history.set(smaller, false);
+        assert_eq!(addresses(&history), [7, 8]);
+        history.set(Settings { max_entries: 0, ..smaller }, false);
+        assert_eq!(addresses(&history), [8]);
+        history.set(Settings { max_entries: 4, ..smaller }, false);
+        (9..13).for_each(|address| history.note(&TraceEvent::Allocated(block(address)), None, &Notes::default()));
+        assert_eq!(addresses(&history), [9, 10, 11, 12]);
+        history.set(history.settings, true);
+        assert_eq!(addresses(&history), []);
+    }
+
+    #[test]
+    fn skipped_actions_leave_no_entry() {
+        let skip_actions = vec![TraceAction::FreeRequested, TraceAction::Oom];
+        let mut history = history(&HistoryOptions { skip_actions, ..HistoryOptions::default() });
+        for event in
+            [TraceEvent::Allocated(block(1)), TraceEvent::FreeRequested(block(1)), TraceEvent::FreeCompleted(block(1))]
+        {
+            history.note(&event, None, &Notes::default());
+        }
+        let entries = history.entries(&mut Names::new(HistoryStacks::All));
+        let actions: Vec<_> = entries.iter().map(|entry| entry.action).collect();
+        assert_eq!(actions, [TraceAction::Alloc, TraceAction::FreeCompleted]);
+    }
+
+    #[test]
+    fn names_of_actions_are_torchs() {
+        for action in TraceAction::ALL {
+            assert_eq!(TraceAction::from_name(action.name()), Some(action));
+        }
+        assert_eq!(TraceAction::from_name("malloc"), None);
+    }
+}

@@ -1,0 +1,445 @@
+//! What a runtime reports, and to whom.
+//!
+//! The allocators, streams, events, graphs, copies and launches report what happens as a [`TraceEvent`]. The history of
+//! device memory is one listener, and any number of subscribers are others. A sort of events that nobody wants costs the
+//! load of one word.
+//!
+//! **Invariants:**
+//! - Events of one device's memory reach the history in the order in which they happened: whoever changes that memory
+//!   holds the device's [`Order`] meanwhile, if anybody listens.
+//! - Subscribers are called with no lock held, each thread's events in order. One that panics keeps neither the others from
+//!   being called nor the runtime from going on. While a thread calls subscribers, it tells them nothing of what they do.
+//! - Reporting never fails, and never waits for anything but another report.
+
+mod clock;
+mod event;
+mod history;
+mod stack;
+mod walk;
+
+pub use event::{TraceBlock, TraceCopy, TraceEvent, TraceKind, TraceKinds, TraceSegment, TraceStream};
+pub use history::{HistoryContext, HistoryOptions, HistoryStacks, TraceAction, TraceAnnotation, TraceEntry};
+pub use stack::TraceFrame;
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+
+use crossbeam_utils::CachePadded;
+
+use crate::base::device::DeviceIndex;
+use crate::base::handles::StreamRef;
+use crate::sync::lock;
+use history::{Annotations, DeviceHistory, Names, Notes, Settings};
+use stack::{Stack, Stacks};
+
+/// A function that is called with each event.
+type Subscriber = dyn Fn(&TraceEvent) + Send + Sync;
+
+/// The number of a subscriber, for ending the subscription.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct SubscriptionId(u64);
+
+#[derive(Clone)]
+struct Subscription {
+    id: SubscriptionId,
+    kinds: TraceKinds,
+    /// What is said when it panics.
+    name: Option<&'static str>,
+    call: Arc<Subscriber>,
+}
+
+/// What a runtime reports, and to whom.
+#[derive(Default)]
+pub(crate) struct Trace {
+    /// A bit for each sort of events that somebody wants.
+    wanted: AtomicU32,
+    /// A bit for each sort that subscribers want.
+    told: AtomicU32,
+    subscribers: Mutex<(u64, Arc<[Subscription]>)>,
+    /// Whether the history is recorded.
+    records: AtomicBool,
+    /// Where its stacks go, as a number.
+    context: AtomicU8,
+    settings: Mutex<Settings>,
+    /// From the start of the runtime on.
+    devices: OnceLock<Box<[CachePadded<PerDevice>]>>,
+    annotations: Mutex<Annotations>,
+    stacks: Stacks,
+}
+
+#[derive(Debug)]
+struct PerDevice {
+    order: Mutex<()>,
+    history: Mutex<DeviceHistory>,
+}
+
+/// What a thread is about while it changes the memory of a device.
+struct Operation {
+    /// Whether it holds an [`Order`].
+    is_ordered: Cell<bool>,
+    /// Whether it calls subscribers.
+    is_telling: Cell<bool>,
+    /// The block that was last noted as free again.
+    completed: Cell<u64>,
+    stack: RefCell<Option<Arc<Stack>>>,
+    /// Events that subscribers are told of when the lock is free.
+    deferred: RefCell<Vec<TraceEvent>>,
+    notes: RefCell<Notes>,
+    compiled: RefCell<Vec<Arc<str>>>,
+}
+
+thread_local! {
+    static OPERATION: Operation = const {
+        Operation {
+            is_ordered: Cell::new(false),
+            is_telling: Cell::new(false),
+            completed: Cell::new(0),
+            stack: RefCell::new(None),
+            deferred: RefCell::new(Vec::new()),
+            notes: RefCell::new(Notes { compile_context: None, metadata: None }),
+            compiled: RefCell::new(Vec::new()),
+        }
+    };
+}
+
+/// Why a device's memory is about to change.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// Memory is handed out.
+    Alloc,
+    /// Memory is given back, to the allocator or to the driver.
+    Free,
+}
+
+/// The right to change the memory of a device while somebody listens; subscribers are told when it is dropped.
+pub(crate) struct Order<'a> {
+    trace: &'a Trace,
+    lock: Option<MutexGuard<'a, ()>>,
+}
+
+impl Trace {
+    /// Whether anybody wants to know of such events.
+    #[inline]
+    pub(crate) fn wants(&self, kind: TraceKind) -> bool {
+        self.wanted.load(Ordering::Relaxed) & kind.bit() != 0
+    }
+
+    /// Notes what has happened, if anybody wants to know. Subscribers are told by [`Self::deliver`].
+    #[inline]
+    pub(crate) fn report(&self, kind: TraceKind, event: impl FnOnce() -> TraceEvent) {
+        if self.wants(kind) {
+            self.tell(&event());
+        }
+    }
+
+    /// The same, and tells subscribers at once. No lock may be held.
+    #[inline]
+    pub(crate) fn report_now(&self, kind: TraceKind, event: impl FnOnce() -> TraceEvent) {
+        if self.wants(kind) {
+            self.tell(&event());
+            self.deliver_all();
+        }
+    }
+
+    /// The runtime has started with so many devices.
+    pub(crate) fn set_devices(&self, count: usize) {
+        let settings = lock(&self.settings);
+        let device = |index| {
+            let history = Mutex::new(DeviceHistory::new(index, *settings));
+            CachePadded::new(PerDevice { order: Mutex::default(), history })
+        };
+        let _ = self.devices.set((0..).map(DeviceIndex).take(count).map(device).collect());
+    }
+
+    fn device(&self, device: DeviceIndex) -> Option<&PerDevice> {
+        let position = usize::try_from(device).ok()?;
+        self.devices.get()?.get(position).map(|device| &**device)
+    }
+
+    /// Adds a subscriber. What it panics with is reported under that name, if it has one.
+    pub(crate) fn subscribe(
+        &self,
+        kinds: TraceKinds,
+        name: Option<&'static str>,
+        call: Arc<Subscriber>,
+    ) -> SubscriptionId {
+        let mut subscribers = lock(&self.subscribers);
+        subscribers.0 += 1;
+        let id = SubscriptionId(subscribers.0);
+        let new = Subscription { id, kinds, name, call };
+        subscribers.1 = subscribers.1.iter().cloned().chain([new]).collect();
+        self.want(&subscribers.1);
+        id
+    }
+
+    /// Ends a subscription; whether there was one.
+    pub(crate) fn unsubscribe(&self, id: SubscriptionId) -> bool {
+        let mut subscribers = lock(&self.subscribers);
+        let rest: Arc<[_]> = subscribers.1.iter().filter(|known| known.id != id).cloned().collect();
+        let before = std::mem::replace(&mut subscribers.1, rest);
+        let was_there = before.len() > subscribers.1.len();
+        self.want(&subscribers.1);
+        drop(subscribers);
+        // The subscriber is dropped with nothing locked: it may hold anything.
+        drop(before);
+        was_there
+    }
+
+    /// Notes what is wanted. The subscribers are locked.
+    fn want(&self, subscribers: &[Subscription]) {
+        let told = subscribers.iter().fold(0, |bits, known| bits | known.kinds.bits());
+        let records = self.records.load(Ordering::Relaxed);
+        let wanted = told | if records { TraceKind::Memory.bit() } else { 0 };
+        self.told.store(told, Ordering::Relaxed);
+        self.wanted.store(wanted, Ordering::Relaxed);
+    }
+
+    /// Takes the lock under which the memory of a device changes, if anybody wants to know. A thread that has one gets
+    /// another without waiting: what it does is a part of what it is doing.
+    #[inline]
+    pub(crate) fn order(&self, device: DeviceIndex, purpose: Purpose) -> Option<Order<'_>> {
+        if self.wants(TraceKind::Memory) { self.take_order(device, purpose) } else { None }
+    }
+
+    fn take_order(&self, device: DeviceIndex, purpose: Purpose) -> Option<Order<'_>> {
+        let is_nested = OPERATION.try_with(|operation| operation.is_ordered.get()).ok()?;
+        if is_nested {
+            return Some(Order { trace: self, lock: None });
+        }
+        let per_device = self.device(device)?;
+        let stack = self.stack_for(purpose);
+        let guard = lock(&per_device.order);
+        let _ = OPERATION.try_with(|operation| {
+            operation.is_ordered.set(true);
+            operation.completed.set(0);
+            if stack.is_some() {
+                operation.stack.replace(stack);
+            }
+        });
+        Some(Order { trace: self, lock: Some(guard) })
+    }
+
+    /// The stack of this thread, if such a call records it.
+    fn stack_for(&self, purpose: Purpose) -> Option<Arc<Stack>> {
+        let least = if purpose == Purpose::Alloc { HistoryContext::State } else { HistoryContext::All };
+        (self.context.load(Ordering::Relaxed) >= least as u8).then(|| self.stacks.capture())
+    }
+
+    /// Enters an event into the history, and keeps it for subscribers, as each wants.
+    #[inline(never)]
+    pub(crate) fn tell(&self, event: &TraceEvent) {
+        let _ = OPERATION.try_with(|operation| {
+            if let TraceEvent::FreeCompleted(block) = event {
+                operation.completed.set(block.address);
+            }
+            if let Some(device) = event.device_of_memory().filter(|_| self.records.load(Ordering::Relaxed)) {
+                self.note(operation, device, event);
+            }
+            if self.told.load(Ordering::Relaxed) & event.kind().bit() == 0 || operation.is_telling.get() {
+                return;
+            }
+            operation.deferred.borrow_mut().push(*event);
+        });
+    }
+
+    /// Tells subscribers of what this thread has noted since it last did, unless it holds an order. No lock may be held.
+    #[inline]
+    pub(crate) fn deliver(&self) {
+        if self.wanted.load(Ordering::Relaxed) != 0 {
+            self.deliver_all();
+        }
+    }
+
+    #[cold]
+    fn deliver_all(&self) {
+        let _ = OPERATION.try_with(|operation| {
+            if operation.is_ordered.get() || operation.is_telling.get() {
+                return;
+            }
+            let mut events = operation.deferred.take();
+            if !events.is_empty() {
+                self.tell_subscribers(operation, &events);
+                events.clear();
+                operation.deferred.replace(events);
+            }
+        });
+    }
+
+    /// Enters an event into the history.
+    fn note(&self, operation: &Operation, device: DeviceIndex, event: &TraceEvent) {
+        if let Some(device) = self.device(device) {
+            let (stack, notes) = (operation.stack.borrow(), operation.notes.borrow());
+            lock(&device.history).note(event, stack.as_ref(), &notes);
+        }
+    }
+
+    /// Calls the subscribers with no lock held.
+    fn tell_subscribers(&self, operation: &Operation, events: &[TraceEvent]) {
+        let subscribers = Arc::clone(&lock(&self.subscribers).1);
+        operation.is_telling.set(true);
+        for event in events {
+            for known in subscribers.iter().filter(|known| known.kinds.has(event.kind())) {
+                let outcome = catch_unwind(AssertUnwindSafe(|| (known.call)(event)));
+                if outcome.is_err() {
+                    log_panic(known.name);
+                }
+            }
+        }
+        operation.is_telling.set(false);
+    }
+
+    /// Records the history by these options, or not at all.
+    pub(crate) fn record(&self, options: Option<&HistoryOptions>) {
+        clock::begin();
+        let (settings, clear) = match options {
+            Some(options) => (Settings::new(options), options.clear_history),
+            None => (Settings::default(), true),
+        };
+        let mut known = lock(&self.settings);
+        *known = settings;
+        for device in self.devices.get().into_iter().flatten() {
+            let _order = lock(&device.order);
+            lock(&device.history).set(settings, clear);
+        }
+        if clear {
+            lock(&self.annotations).clear();
+            self.stacks.clear();
+        }
+        drop(known);
+        let subscribers = lock(&self.subscribers);
+        self.context.store(if settings.on { settings.context as u8 } else { 0 }, Ordering::Relaxed);
+        self.records.store(settings.on, Ordering::Relaxed);
+        self.want(&subscribers.1);
+    }
+
+    /// Whether the history is recorded.
+    pub(crate) fn is_recording(&self) -> bool {
+        self.records.load(Ordering::Relaxed)
+    }
+
+    /// Runs with the memory of a device left alone by whoever reports.
+    pub(crate) fn look_at<R>(&self, device: DeviceIndex, look: impl FnOnce() -> R) -> R {
+        let _order = self.order(device, Purpose::Alloc);
+        look()
+    }
+
+    /// The entries of a device by time.
+    pub(crate) fn entries(&self, device: DeviceIndex) -> Vec<TraceEntry> {
+        let Some(device) = self.device(device) else { return Vec::new() };
+        let history = lock(&device.history);
+        history.entries(&mut Names::new(history.settings.stacks))
+    }
+
+    /// The stacks of the blocks, and those of the segments, of a device that live.
+    pub(crate) fn live(&self, device: DeviceIndex) -> [Vec<(u64, Arc<[TraceFrame]>)>; 2] {
+        let Some(device) = self.device(device) else { return Default::default() };
+        let history = lock(&device.history);
+        history.live(&mut Names::new(history.settings.stacks))
+    }
+
+    /// Enters that a snapshot of a device was taken while so many bytes were active.
+    pub(crate) fn note_snapshot(&self, device: DeviceIndex, active: u64) {
+        let Some(device) = self.device(device).filter(|_| self.is_recording()) else { return };
+        let _ = OPERATION.try_with(|operation| {
+            lock(&device.history).note_snapshot(active, &operation.notes.borrow());
+        });
+    }
+
+    /// The block that this thread last noted as free again since it took the order.
+    pub(crate) fn completed() -> u64 {
+        OPERATION.try_with(|operation| operation.completed.get()).unwrap_or(0)
+    }
+
+    /// Enters that a named stretch of the program begins or ends, if that is recorded.
+    pub(crate) fn annotate(&self, name: &Arc<str>, is_end: bool, device: DeviceIndex) {
+        if self.is_recording() && lock(&self.settings).annotations {
+            lock(&self.annotations).push(Arc::clone(name), is_end, device);
+        }
+    }
+
+    /// The annotations by time.
+    pub(crate) fn annotations(&self) -> Vec<TraceAnnotation> {
+        lock(&self.annotations).entries()
+    }
+}
+
+/// Sets the text that goes with what this thread does from now on; `None` for none.
+pub(crate) fn set_metadata(text: Option<Arc<str>>) {
+    let _ = OPERATION.try_with(|operation| operation.notes.borrow_mut().metadata = text);
+}
+
+/// The text that goes with what this thread does.
+pub(crate) fn metadata() -> Option<Arc<str>> {
+    OPERATION.try_with(|operation| operation.notes.borrow().metadata.clone()).ok().flatten()
+}
+
+/// This thread compiles something from now on.
+pub(crate) fn push_compile_context(text: Arc<str>) {
+    let _ = OPERATION.try_with(|operation| {
+        operation.compiled.borrow_mut().push(Arc::clone(&text));
+        operation.notes.borrow_mut().compile_context = Some(text);
+    });
+}
+
+/// This thread compiles what it did before again, or nothing.
+pub(crate) fn pop_compile_context() {
+    let _ = OPERATION.try_with(|operation| {
+        let mut compiled = operation.compiled.borrow_mut();
+        compiled.pop();
+        operation.notes.borrow_mut().compile_context = compiled.last().cloned();
+    });
+}
+
+/// The panic itself was shown by the program's hook.
+fn log_panic(name: Option<&'static str>) {
+    match name {
+        Some(name) => tracing::error!("Exception in callback for {name} registered with gpu trace"),
+        None => tracing::error!("a subscriber of a runtime's events panicked"),
+    }
+}
+
+impl Drop for Order<'_> {
+    fn drop(&mut self) {
+        let Some(guard) = self.lock.take() else { return };
+        let _ = OPERATION.try_with(|operation| {
+            operation.is_ordered.set(false);
+            operation.stack.take();
+        });
+        drop(guard);
+        if self.trace.told.load(Ordering::Relaxed) != 0 {
+            self.trace.deliver_all();
+        }
+    }
+}
+
+impl TraceEvent {
+    /// The device whose history an event belongs to.
+    fn device_of_memory(&self) -> Option<DeviceIndex> {
+        if let Self::Allocated(block) | Self::FreeRequested(block) | Self::FreeCompleted(block) = self {
+            return Some(block.device);
+        }
+        if let Self::SegmentAllocated(of)
+        | Self::SegmentFreed(of)
+        | Self::SegmentMapped(of)
+        | Self::SegmentUnmapped(of) = self
+        {
+            return Some(of.device);
+        }
+        if let Self::OutOfMemory { device, .. } = self { Some(*device) } else { None }
+    }
+}
+
+impl From<StreamRef> for TraceStream {
+    fn from(stream: StreamRef) -> Self {
+        Self { device: stream.device, handle: stream.handle.0 as u64 }
+    }
+}
+
+impl fmt::Debug for Trace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Trace {{ wanted: {:#x}, records: {} }}", self.wanted.load(Ordering::Relaxed), self.is_recording())
+    }
+}
