@@ -20,6 +20,7 @@ const PROGRAMS: &[&str] = &[
     "conformance",
     "cuda_kernels",
     "determinism",
+    "linalg_and_fft",
     "product_kernels",
     "demo",
     "03_failures",

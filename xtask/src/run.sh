@@ -45,6 +45,7 @@ step conformance-shared "$bin/conformance" --arm "shared:$bin/libcuda_sim_driver
 if [ "$driver" != sim ]; then step conformance "$bin/conformance" --arm "$arm"; fi
 if [ "$driver" = real ]; then step products "$bin/product_kernels"; fi
 if [ "$driver" = real ]; then step bytes "$bin/byte_products"; fi
+if [ "$driver" = real ]; then step linalg "$bin/linalg_and_fft"; fi
 step kernels "$bin/cuda_kernels" --folder "$here/kernels" --driver "$driver"
 step attention "$bin/attention" --driver "$driver"
 if [ "$driver" = real ]; then runs=100; else runs=5; fi

@@ -38,6 +38,7 @@ template <typename T> struct Real {
     static __device__ acc plus(acc a, acc b, acc c) { return fma(a, b, c); }
     static __device__ acc load(T value) { return value; }
     static __device__ T store(acc value) { return value; }
+    static __device__ acc conjugate(acc value, bool) { return value; }
 };
 
 template <> struct Arithmetic<float> : Real<float> {};
@@ -80,12 +81,13 @@ template <typename T> struct Arithmetic<pair<T>> {
     static __device__ acc times(acc a, acc b) { return plus(a, b, zero()); }
     static __device__ acc load(acc value) { return value; }
     static __device__ acc store(acc value) { return value; }
+    static __device__ acc conjugate(acc value, bool turns) { return acc{value.re, turns ? -value.im : value.im}; }
 };
 
 // Fills a tile of shared memory: STEP x TILE elements, zero outside the matrix.
 template <typename T, typename acc>
 __device__ __forceinline__ void fill(acc (*tile)[TILE + 1], const T* from, i64 first, i64 inner, i64 lines, i64 k,
-                                     i64 line_stride, i64 inner_stride, u32 thread)
+                                     i64 line_stride, i64 inner_stride, bool is_conjugated, u32 thread)
 {
     const bool inner_is_fast = inner_stride <= line_stride;
     for (u32 at = thread; at < TILE * STEP; at += SIDE * SIDE) {
@@ -93,12 +95,14 @@ __device__ __forceinline__ void fill(acc (*tile)[TILE + 1], const T* from, i64 f
         const u32 line = inner_is_fast ? at / STEP : at % TILE;
         const bool inside = first + line < lines && inner + step < k;
         tile[step][line] = inside
-            ? Arithmetic<T>::load(from[(first + line) * line_stride + (inner + step) * inner_stride])
+            ? Arithmetic<T>::conjugate(
+                  Arithmetic<T>::load(from[(first + line) * line_stride + (inner + step) * inner_stride]), is_conjugated)
             : Arithmetic<T>::zero();
     }
 }
 
-template <typename T> __device__ __forceinline__ void product(T* out, const T* a, const T* b, const T* c, const Sizes& s)
+template <typename T> __device__ __forceinline__ void product(T* out, const T* a, const T* b, const T* c, const Sizes& s,
+                                                               u32 conjugated)
 {
     typedef Arithmetic<T> A;
     typedef typename A::acc acc;
@@ -106,6 +110,7 @@ template <typename T> __device__ __forceinline__ void product(T* out, const T* a
     __shared__ acc right[STEP][TILE + 1];
     const u32 thread = threadIdx.x;
     const u32 row = thread / SIDE, column = thread % SIDE;
+    const bool turns_a = conjugated & 1, turns_b = conjugated & 2, turns_c = conjugated & 4;
     const i64 columns = (s.n + TILE - 1) / TILE;
     const i64 first_row = (i64)blockIdx.x / columns * TILE, first_column = (i64)blockIdx.x % columns * TILE;
     for (i64 batch = blockIdx.y; batch < s.batches; batch += gridDim.y) {
@@ -113,8 +118,8 @@ template <typename T> __device__ __forceinline__ void product(T* out, const T* a
         for (int i = 0; i < 4; i++)
             for (int j = 0; j < 4; j++) sums[i][j] = A::zero();
         for (i64 inner = 0; inner < s.k; inner += STEP) {
-            fill(left, a + batch * s.a.batch, first_row, inner, s.m, s.k, s.a.row, s.a.column, thread);
-            fill(right, b + batch * s.b.batch, first_column, inner, s.n, s.k, s.b.column, s.b.row, thread);
+            fill(left, a + batch * s.a.batch, first_row, inner, s.m, s.k, s.a.row, s.a.column, turns_a, thread);
+            fill(right, b + batch * s.b.batch, first_column, inner, s.n, s.k, s.b.column, s.b.row, turns_b, thread);
             __syncthreads();
             const int steps = (int)min((i64)STEP, s.k - inner);
 #pragma unroll 4
@@ -134,7 +139,8 @@ template <typename T> __device__ __forceinline__ void product(T* out, const T* a
                 if (at_row >= s.m || at_column >= s.n) continue;
                 acc value = A::times(alpha, sums[i][j]);
                 if (c) {
-                    const acc before = A::load(c[batch * s.c.batch + at_row * s.c.row + at_column * s.c.column]);
+                    const acc before =
+                        A::conjugate(A::load(c[batch * s.c.batch + at_row * s.c.row + at_column * s.c.column]), turns_c);
                     value = A::plus(beta, before, value);
                 }
                 out[batch * s.out.batch + at_row * s.out.row + at_column * s.out.column] = A::store(value);
@@ -142,12 +148,13 @@ template <typename T> __device__ __forceinline__ void product(T* out, const T* a
     }
 }
 
-// Blocks: tiles of the result along x, matrices of the batch along y. 256 threads each. c may be null.
+// Blocks: tiles of the result along x, matrices of the batch along y. 256 threads each. c may be null. Of complex numbers
+// bits 0, 1 and 2 of `conjugated` say whether a, b and c are conjugates of what lies in memory.
 #define PRODUCT(name, T)                                                                                            \
     extern "C" __global__ __launch_bounds__(SIDE * SIDE) void name(T* out, const T* a, const T* b, const T* c,      \
-                                                                   const Sizes sizes)                              \
+                                                                   const Sizes sizes, const u32 conjugated)        \
     {                                                                                                               \
-        product<T>(out, a, b, c, sizes);                                                                           \
+        product<T>(out, a, b, c, sizes, conjugated);                                                               \
     }
 
 PRODUCT(matmul_f16, half_bits)

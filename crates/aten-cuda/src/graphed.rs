@@ -286,7 +286,7 @@ fn stage(given: &[Tensor], fixed: &[Tensor]) -> Result<Vec<Tensor>> {
 
 /// Whether both are the same elements in the same places.
 fn is_at(first: &Tensor, second: &Tensor) -> bool {
-    first.data_ptr() == second.data_ptr() && first.strides() == second.strides()
+    first.data_ptr() == second.data_ptr() && first.strides() == second.strides() && first.signs() == second.signs()
 }
 
 /// The one device of all sample arguments; the current one where there are none.

@@ -41,6 +41,20 @@ fn functions_of_elements() -> Result<()> {
 }
 
 #[test]
+fn functions_of_complex_numbers() -> Result<()> {
+    let pairs = torch::tensor(&[1.0_f32, 2.0, 3.0, -4.0], &[1, 2, 2])?;
+    let a = torch::view_as_complex(&pairs)?;
+    let turned = torch::conj(&a);
+    assert!(torch::is_conj(&turned) && !torch::is_conj(&a) && !torch::is_conj(&torch::resolve_conj(&turned)?));
+    same(&torch::view_as_real(&a)?, &pairs);
+    same(&torch::real(&turned)?, &torch::tensor(&[1.0_f32, 3.0], &[1, 2])?);
+    same(&torch::imag(&turned)?, &torch::tensor(&[-2.0_f32, 4.0], &[1, 2])?);
+    assert!(torch::is_neg(&torch::imag(&turned)?) && !torch::is_neg(&torch::resolve_neg(&torch::imag(&turned)?)?));
+    same(&torch::adjoint(&a)?, &torch::conj_physical(&a)?.t()?);
+    Ok(())
+}
+
+#[test]
 fn functions_along_dimensions() -> Result<()> {
     let matrix = torch::tensor(&[1.0_f32, 4.0, 3.0, -2.0], &[2, 2])?;
     same(&torch::sum(&matrix, 1, false, None)?, &row(&[5.0, 1.0])?);

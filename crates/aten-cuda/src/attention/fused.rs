@@ -38,7 +38,8 @@ fn aligned(tensor: &Tensor) -> Result<Tensor> {
     let [batches, heads, rows, width] = [0, 1, 2, 3].map(|dim| tensor.sizes()[dim]);
     let padded = (width + VECTOR - 1) / VECTOR * VECTOR;
     if padded == width {
-        return if attention::is_aligned(tensor) { Ok(tensor.clone()) } else { tensor.copy()?.contiguous() };
+        let resolved = tensor.resolved()?;
+        return if attention::is_aligned(&resolved) { Ok(resolved) } else { resolved.copy()?.contiguous() };
     }
     let copy = Tensor::zeros(&[batches, heads, rows, padded], tensor.dtype(), tensor)?;
     copy.narrow(3, 0, width)?.copy_(tensor)?;

@@ -59,6 +59,12 @@ impl Scalar {
         if let Self::Complex(value) = self { value.im } else { 0.0 }
     }
 
+    /// The complex conjugate.
+    #[must_use]
+    pub fn conj(self) -> Self {
+        if let Self::Complex(value) = self { Self::Complex(value.conj()) } else { self }
+    }
+
     /// Whether it is anything but zero.
     #[must_use]
     pub fn is_true(self) -> bool {

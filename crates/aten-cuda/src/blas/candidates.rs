@@ -17,7 +17,6 @@ use crate::base::dtype::DType;
 use crate::base::error::Result;
 use crate::base::shape::{Dims, contiguous_strides};
 use crate::base::tune_error::TuneError;
-use crate::blas::Activation;
 use crate::launch::own_products::Solution;
 use crate::random::Generator;
 use crate::tensor::{Tensor, empty_strided};
@@ -146,7 +145,8 @@ fn room(tensor: &Tensor) -> (i64, i64) {
 
 /// A tensor over other memory that lies as `tensor` does.
 fn over(memory: &Tensor, tensor: &Tensor, offset: i64) -> Result<Tensor> {
-    Tensor::from_storage(memory.storage().clone(), tensor.dtype(), tensor.sizes(), tensor.strides(), offset)
+    let (storage, dtype) = (memory.storage().clone(), tensor.dtype());
+    Ok(Tensor::from_storage(storage, dtype, tensor.sizes(), tensor.strides(), offset)?.with_signs(tensor.signs()))
 }
 
 /// A tensor that lies as another does, with nothing in it.
@@ -190,7 +190,7 @@ pub(super) fn problem(product: &Product<'_>, gemm: &Gemm<'_>) -> Option<Problem>
     Some(Problem {
         kind,
         elements: [element; 3],
-        transposed: [&gemm.a, &gemm.b].map(|operand| operand.transpose == Transpose::Yes),
+        transposed: [&gemm.a, &gemm.b].map(|operand| operand.transpose != Transpose::No),
         sizes: [gemm.m, gemm.n, gemm.k].map(unsigned),
         batches: unsigned(gemm.batches),
         leading: [gemm.lda, gemm.ldb, gemm.ldc].map(unsigned),
@@ -204,11 +204,6 @@ pub(super) fn problem(product: &Product<'_>, gemm: &Gemm<'_>) -> Option<Problem>
 fn variant(product: &Product<'_>, gemm: &Gemm<'_>) -> u32 {
     let lack = |tensor: &Tensor| {
         ALIGNMENT.trailing_zeros() - tensor.data_ptr().trailing_zeros().min(ALIGNMENT.trailing_zeros())
-    };
-    let activation = match product.activation {
-        Activation::None => 0,
-        Activation::Relu => 1,
-        Activation::Gelu => 2,
     };
     let reduction = match gemm.dtype {
         DType::F16 => Some(settings::fp16_reduction()),
@@ -226,13 +221,15 @@ fn variant(product: &Product<'_>, gemm: &Gemm<'_>) -> u32 {
         (lack(gemm.b.tensor()), 3),
         (lack(gemm.out), 3),
         (u32::from(product.c.is_some()), 1),
-        (activation, 2),
+        (product.activation.code(), 2),
         (u32::from(product.bias.is_some() && gemm.batches != 1), 1),
         (u32::from(reduction.is_some_and(|reduction| !reduction.is_reduced)), 1),
         (u32::from(reduction.is_some_and(|reduction| !reduction.may_split)), 1),
         (u32::from(gemm.dtype == DType::F16 && settings::allow_fp16_accumulation()), 1),
         (distance(gemm.a.batch_stride, gemm.m, gemm.k), 2),
         (distance(gemm.b.batch_stride, gemm.k, gemm.n), 2),
+        (u32::from(gemm.a.transpose == Transpose::Conjugated), 1),
+        (u32::from(gemm.b.transpose == Transpose::Conjugated), 1),
     ];
     let (bits, _) = parts.into_iter().fold((0, 0), |(bits, at), (part, width)| (bits | part << at, at + width));
     bits

@@ -65,7 +65,7 @@ impl<'a> Small<'a> {
         if m.saturating_mul(n) > MOST_ELEMENTS || k > MOST_STEPS || !Direct::serves(dtype) || b.dtype() != dtype {
             return None;
         }
-        let (first, second) = (a.storage().buffer()?, b.storage().buffer()?);
+        let (first, second) = (a.plain_storage().ok()?.buffer()?, b.plain_storage().ok()?.buffer()?);
         let device = first.device_index();
         if second.device_index() != device || !settings::asks_for(BlasBackend::Default) {
             return None;

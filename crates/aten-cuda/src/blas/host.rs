@@ -45,7 +45,7 @@ pub(super) fn product(
         }
         bytes.extend(scalar_bytes(Scalar::Complex(value), out.dtype()));
     }
-    out.storage().write(out.byte_offset(), &bytes)
+    out.plain_storage()?.write(out.byte_offset(), &bytes)
 }
 
 fn integers_on_host(
@@ -71,7 +71,7 @@ fn integers_on_host(
         let value = alpha.to_i64().wrapping_mul(sum).wrapping_add(before);
         bytes.extend(scalar_bytes(Scalar::Int(value), out.dtype()));
     }
-    out.storage().write(out.byte_offset(), &bytes)
+    out.plain_storage()?.write(out.byte_offset(), &bytes)
 }
 
 fn three(sizes: &[i64]) -> [usize; 3] {

@@ -8,18 +8,8 @@ use crate::base::dtype::DType;
 use crate::base::error::{Result, invalid};
 use crate::base::scalar::Scalar;
 use crate::base::shape::Dims;
+use crate::launch::own_products::Activation;
 use crate::tensor::Tensor;
-
-/// What is applied to each element of a product.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Activation {
-    /// Nothing.
-    None,
-    /// The larger one of the element and zero.
-    Relu,
-    /// GELU by way of a hyperbolic tangent, the form that cuBLASLt has.
-    Gelu,
-}
 
 impl Activation {
     /// Applies it in place.

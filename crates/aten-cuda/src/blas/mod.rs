@@ -38,8 +38,8 @@ use std::sync::{Mutex, PoisonError};
 use c10_core::{DeviceArg, Runtime};
 use cuda_sys::{Cublas, CublasLt};
 
+pub use crate::launch::own_products::Activation;
 pub use einsum::einsum;
-pub use linear::Activation;
 pub use scaled::ScaledMm;
 pub use settings::{
     BlasBackend, Float32MatmulPrecision, Fp32Precision, ReducedPrecision, allow_fp16_accumulation, allow_tf32,

@@ -3,6 +3,9 @@
 //! A product of row-major matrices is that of their transposes in the other order: rows of the result are columns of what
 //! the library writes. A factor that lies neither by rows nor by columns is copied. The choices are torch's, so that the
 //! library takes the same way and gives the same bits.
+//!
+//! The library conjugates a factor along with exchanging rows and columns, which fits conjugates that lie by columns.
+//! Others are copied, or the conjugate of the whole product is computed instead ([`is_better_conjugated`]).
 
 use c10_core::DeviceBuffer;
 
@@ -16,6 +19,8 @@ pub(super) enum Transpose {
     No,
     /// With rows and columns exchanged.
     Yes,
+    /// With rows and columns exchanged, and conjugated.
+    Conjugated,
 }
 
 /// A tensor of two or three dimensions as a batch of matrices.
@@ -42,6 +47,20 @@ impl<'a> Matrices<'a> {
             batch_stride,
             strides: [strides[last], strides[last + 1]],
         }
+    }
+
+    /// The distance between columns, if the matrices lie by columns. That of a single column does not matter.
+    fn by_columns(&self) -> Option<i64> {
+        let [row, column] = self.strides;
+        let lines = self.rows.max(1);
+        let lies_so = (row == 1 || self.rows == 1) && (column >= lines || self.columns == 1);
+        lies_so.then_some(column.max(lines))
+    }
+
+    /// Elements that are copied to read the matrices as conjugates.
+    fn cost_of_conjugate(&self) -> i64 {
+        let batches = if self.batch_stride == 0 { 1 } else { self.batches };
+        if self.by_columns().is_some() { 0 } else { batches * self.rows * self.columns }
     }
 
     /// How the matrices lie, if the library can read them so: by rows or by columns, and the distance between lines.
@@ -89,14 +108,19 @@ enum Given<'a> {
 impl<'a> Operand<'a> {
     /// A factor of a product whose result lies by rows, so that the library sees everything transposed.
     pub(super) fn new(matrices: Matrices<'a>) -> Result<Self> {
-        if let Some((lying, ld)) = matrices.lying() {
-            let transpose = if lying == Lying::ByRows { Transpose::No } else { Transpose::Yes };
+        let found = if matrices.tensor.is_conj() {
+            matrices.by_columns().map(|ld| (Transpose::Conjugated, ld))
+        } else {
+            let transpose = |lying| if lying == Lying::ByRows { Transpose::No } else { Transpose::Yes };
+            matrices.lying().map(|(lying, ld)| (transpose(lying), ld))
+        };
+        if let Some((transpose, ld)) = found {
             let tensor = Given::Same(matrices.tensor);
             return Ok(Self { tensor, transpose, ld, batch_stride: matrices.batch_stride });
         }
         let is_repeated = matrices.batches > 1 && matrices.batch_stride == 0;
         let source = if is_repeated { matrices.tensor.narrow(0, 0, 1)? } else { matrices.tensor.clone() };
-        let copy = source.contiguous()?;
+        let copy = source.packed()?;
         let batch_stride = if is_repeated { 0 } else { matrices.rows * matrices.columns };
         let ld = matrices.columns.max(1);
         Ok(Self { tensor: Given::Copy(copy), transpose: Transpose::No, ld, batch_stride })
@@ -113,4 +137,14 @@ impl<'a> Operand<'a> {
     pub(super) fn buffer(&self) -> Option<&DeviceBuffer> {
         self.tensor().storage().buffer()
     }
+}
+
+/// Whether less is copied for the conjugate of a product, whose elements are conjugated in place then, than for the product
+/// itself.
+pub(super) fn is_better_conjugated(out: &Tensor, a: &Tensor, b: &Tensor) -> bool {
+    let cost = |conjugates: bool| -> i64 {
+        let read_so = [a, b].into_iter().filter(|factor| factor.is_conj() == conjugates);
+        read_so.map(|factor| Matrices::of(factor).cost_of_conjugate()).sum()
+    };
+    (a.is_conj() || b.is_conj()) && cost(false).saturating_add(out.numel()) < cost(true)
 }

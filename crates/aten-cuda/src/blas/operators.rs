@@ -253,7 +253,7 @@ impl Tensor {
     /// As there.
     pub fn vdot(&self, other: &Self) -> Result<Self> {
         checks::dot(self, other)?;
-        if self.dtype().is_complex() { self.conj_physical()?.dot(other) } else { self.dot(other) }
+        self.conj().dot(other)
     }
 
     /// Every product of an element of one vector and one of another, (m) and (n) to (m, n) (`torch.outer`).

@@ -12,6 +12,7 @@ use super::direct::Small;
 use super::library::gemm::{self, Gemm};
 use super::library::handle::Blas;
 use super::library::lt::{self, Algorithm, Epilogue};
+use super::operand::is_better_conjugated;
 use super::settings::{self, BlasBackend};
 use super::{Activation, host, tune};
 use crate::base::dtype::DType;
@@ -59,6 +60,9 @@ impl<'a> Product<'a> {
 
     /// The result in a new tensor.
     pub(super) fn made(self) -> Result<Tensor> {
+        if self.has_negatives() {
+            return self.without_negatives(|product| product.made());
+        }
         let run = || {
             let operands = [Some(self.a), Some(self.b), self.c, self.bias].into_iter().flatten();
             let device = launch::common_device(operands)?.unwrap_or(self.a.device());
@@ -73,9 +77,21 @@ impl<'a> Product<'a> {
     /// The result in a tensor of the caller's, which has the sizes and the dtype of the result. It may be one of the
     /// operands.
     pub(super) fn written(self, out: &Tensor) -> Result<()> {
+        if self.has_negatives() {
+            return self.without_negatives(|product| product.written(out));
+        }
+        if out.is_conj() && !out.is_neg() {
+            return self.conjugated(|product| product.written(&out.conj()));
+        }
         let shares = |tensor: &Tensor| tensor.storage().is_same(out.storage());
         let is_added = self.c.is_some_and(|c| shares(c) && !is_same_view(c, out));
-        if out.is_contiguous() && !shares(self.a) && !shares(self.b) && !self.bias.is_some_and(shares) && !is_added {
+        if out.is_contiguous()
+            && !out.is_neg()
+            && !shares(self.a)
+            && !shares(self.b)
+            && !self.bias.is_some_and(shares)
+            && !is_added
+        {
             let run = || {
                 launch::common_device([out, self.a, self.b].into_iter().chain(self.c).chain(self.bias))?;
                 self.compute(out)
@@ -83,6 +99,25 @@ impl<'a> Product<'a> {
             return run().of("matmul", &[out, self.a, self.b]);
         }
         out.copy_(&self.made()?).map(drop)
+    }
+
+    fn has_negatives(&self) -> bool {
+        [Some(self.a), Some(self.b), self.c, self.bias].into_iter().flatten().any(Tensor::is_neg)
+    }
+
+    /// Hands on the product with copies of operands that are negatives of what lies in memory.
+    fn without_negatives<R>(&self, f: impl FnOnce(Product<'_>) -> Result<R>) -> Result<R> {
+        let (a, b) = (self.a.resolve_neg()?, self.b.resolve_neg()?);
+        let (c, bias) = (self.c.map(Tensor::resolve_neg).transpose()?, self.bias.map(Tensor::resolve_neg).transpose()?);
+        f(Product { a: &a, b: &b, c: c.as_ref(), bias: bias.as_ref(), ..*self })
+    }
+
+    /// Hands on the product whose result is the conjugate of this one's.
+    fn conjugated<R>(&self, f: impl FnOnce(Product<'_>) -> Result<R>) -> Result<R> {
+        let (a, b) = (self.a.conj(), self.b.conj());
+        let (c, bias) = (self.c.map(Tensor::conj), self.bias.map(Tensor::conj));
+        let (alpha, beta) = (self.alpha.conj(), self.beta.conj());
+        f(Product { a: &a, b: &b, c: c.as_ref(), bias: bias.as_ref(), alpha, beta, ..*self })
     }
 
     fn compute(&self, out: &Tensor) -> Result<()> {
@@ -148,6 +183,10 @@ impl<'a> Product<'a> {
             let blas = Blas::of(runtime);
             let device = out.device().cuda_index()?.unwrap_or_default();
             let Some(handle) = blas.handle(runtime, device)? else { return Ok(false) };
+            if is_better_conjugated(out, self.a, self.b) {
+                let is_done = self.conjugated(|product| product.by_library(out, asked))?;
+                return if is_done { out.copy_(&out.conj()).map(|_| true) } else { Ok(false) };
+            }
             let Some(gemm) = Gemm::new(out, self.a, self.b, self.alpha, self.beta)? else { return Ok(false) };
             if let Some(c) = self.c.filter(|c| !is_same_view(c, out)) {
                 out.copy_(c)?;
@@ -203,13 +242,8 @@ impl<'a> Product<'a> {
             allow_tf32: settings::uses_tf32(),
             ..Problem::new(&out, &a, &b, c.as_ref(), self.alpha, self.beta)
         };
-        let activation = match self.activation {
-            Activation::None => own_products::Activation::None,
-            Activation::Relu => own_products::Activation::Relu,
-            Activation::Gelu => own_products::Activation::Gelu,
-        };
         let bias = self.bias.map(|bias| bias.expand(&[out.sizes()[2]])).transpose()?;
-        f(&Problem { bias: bias.as_ref(), activation, ..plain }, &plain)
+        f(&Problem { bias: bias.as_ref(), activation: self.activation, ..plain }, &plain)
     }
 
     fn on_host(&self, out: &Tensor) -> Result<()> {
@@ -250,4 +284,5 @@ pub(super) fn is_same_view(a: &Tensor, b: &Tensor) -> bool {
         && a.sizes() == b.sizes()
         && a.strides() == b.strides()
         && a.dtype() == b.dtype()
+        && a.signs() == b.signs()
 }

@@ -277,8 +277,9 @@ impl<'a> Scaled<'a> {
         if self.is_on_host() {
             return self.on_host(out);
         }
-        let bias = self.options.bias.map(|bias| bias.reshape(&[n])?.contiguous()).transpose()?;
-        let scales = Scales { a: self.scales[0], b: self.scales[1], bias: bias.as_ref() };
+        let bias = self.options.bias.map(|bias| bias.reshape(&[n])?.packed()).transpose()?;
+        let [a, b] = self.scales.map(Tensor::resolved);
+        let scales = Scales { a: &a?, b: &b?, bias: bias.as_ref() };
         if self.by_library(out, scales)? { Ok(()) } else { byte_products::floats(out, self.a, self.b, &scales) }
     }
 
@@ -315,7 +316,7 @@ impl<'a> Scaled<'a> {
             let value = scaled + bias.as_ref().map_or(0.0, |bias| bias[column]);
             written.extend(scalar_bytes(Scalar::Float(value), out.dtype()));
         }
-        out.storage().write(out.byte_offset(), &written)
+        out.plain_storage()?.write(out.byte_offset(), &written)
     }
 }
 

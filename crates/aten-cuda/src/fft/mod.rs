@@ -159,7 +159,7 @@ impl Signal {
         }
         let last = i64::try_from(dim).unwrap_or(0);
         let moved = input.to_dtype(dtype)?.transpose(last, -1)?;
-        let tensor = fitted(&moved, kept(length))?.contiguous()?;
+        let tensor = fitted(&moved, kept(length))?.packed()?;
         Ok(Self { tensor, length, dim, norm })
     }
 }
@@ -269,5 +269,5 @@ fn on_host(input: &Tensor, out: &Tensor, length: i64, kind: Kind) -> Result<()> 
             bytes.extend(scalar_bytes(Scalar::Complex(sum), out.dtype()));
         }
     }
-    out.storage().write(out.byte_offset(), &bytes)
+    out.plain_storage()?.write(out.byte_offset(), &bytes)
 }

@@ -217,8 +217,13 @@ impl Tensor {
     /// ends.
     ///
     /// # Errors
-    /// The borrower's stream is of another device or runtime, or the driver's error.
+    /// The elements are conjugates or negatives of what lies in memory, the borrower's stream is of another device or
+    /// runtime, or the driver's error.
     pub fn to_dlpack(&self, consumer: Consumer<'_>) -> Result<DLPack> {
+        if self.is_conj() {
+            return Err(invalid("Can't export tensors with the conjugate bit set"));
+        }
+        self.plain_storage()?;
         self.order_for(consumer)?;
         let sizes = Dims::from_slice(self.sizes());
         // The stride of a dimension of one element says nothing; readers take 1 for granted.

@@ -38,6 +38,26 @@ pub(crate) struct ProgramKey {
     pub(crate) operation: &'static str,
     /// Dtypes and flags, as the operation packs them.
     pub(crate) variant: u64,
+    /// A bit for each operand, outputs first, that lies in memory with the opposite sign.
+    turned: u64,
+}
+
+impl ProgramKey {
+    /// The key of a program for operands that lie in memory as they are.
+    pub(crate) fn new(operation: &'static str, variant: u64) -> Self {
+        Self { operation, variant, turned: 0 }
+    }
+
+    /// That of the same program for operands with signs; `None` where the key is of them already.
+    fn turned_for(self, parts: &[Part<'_>]) -> Option<Self> {
+        let turned = parts.iter().enumerate().fold(0, |bits, (at, part)| bits | u64::from(part.is_turned) << at);
+        (turned != self.turned).then_some(Self { turned, ..self })
+    }
+
+    /// Whether an operand lies in memory with the opposite sign.
+    fn turns(self, operand: usize) -> bool {
+        self.turned >> operand & 1 == 1
+    }
 }
 
 /// A program with the tensors that it works on.
@@ -61,6 +81,8 @@ struct Part<'a> {
     /// The first byte.
     offset: usize,
     ty: Type,
+    /// Whether the elements lie in memory with the opposite sign.
+    is_turned: bool,
 }
 
 /// The program of a key, built once.
@@ -86,6 +108,11 @@ pub(crate) fn run(work: &Work<'_>, sizes: &[i64]) -> Result<()> {
         return Ok(());
     }
     let parts = parts(work.outputs, work.inputs);
+    if let Some(key) = work.key.turned_for(&parts) {
+        let outputs = work.program.outputs().len();
+        let negating = || Ok(work.program.negating(|input| key.turns(outputs + input), |output| key.turns(output)));
+        return run(&Work { key, program: program(key, negating)?, ..*work }, sizes);
+    }
     let types = work.program.output_types().chain(work.program.inputs().iter().copied());
     debug_assert!(parts.iter().map(|part| part.ty).eq(types), "the tensors are those that the program is for");
     match operands.first() {
@@ -107,7 +134,8 @@ fn parts<'a>(outputs: &[&'a Tensor], inputs: &[&'a Tensor]) -> SmallVec<[Part<'a
     for (operand, &tensor) in outputs.iter().chain(inputs).enumerate() {
         let ty = tensor.dtype().part();
         for half in 0..tensor.dtype().parts() {
-            parts.push(Part { tensor, operand, offset: tensor.byte_offset() + half * ty.bytes(), ty });
+            let (offset, is_turned) = (tensor.byte_offset() + half * ty.bytes(), tensor.signs().turns(half));
+            parts.push(Part { tensor, operand, offset, ty, is_turned });
         }
     }
     parts

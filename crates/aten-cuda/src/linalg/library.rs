@@ -198,195 +198,218 @@ impl Packed {
     }
 }
 
-/// How much memory a call needs, on the device and on the host, as a function of the library tells.
-fn needed(
+/// What the library gets for one matrix besides that: workspaces on the device and on the host, and where it says what
+/// failed.
+struct Room {
+    device: *mut c_void,
+    device_bytes: usize,
+    host: *mut c_void,
+    host_bytes: usize,
+    info: *mut c_int,
+}
+
+/// A factorisation of every matrix of a batch, one call each.
+struct Factorisation<'a> {
     operation: &'static str,
-    function: &'static str,
-    packed: &Packed,
-    ask: impl FnOnce(&Calling<'_>, &mut usize, &mut usize) -> std::result::Result<(), CusolverError>,
-) -> Result<(usize, Vec<u8>)> {
-    let (mut device, mut host) = (0, 0);
-    queue(operation, function, &[&packed.tensor], |calling| {
-        ask(calling, &mut device, &mut host).map_err(|cause| failed(cause, packed.shape()))
-    })?;
-    Ok((device, vec![0; host]))
+    /// The functions that tell how much memory is needed, and that factorise.
+    functions: [&'static str; 2],
+    matrices: &'a Packed,
+    /// What is read and written besides the matrices.
+    others: &'a [&'a Tensor],
+}
+
+impl Factorisation<'_> {
+    /// Asks how much memory a call needs, on the device and on the host, and queues a call for each matrix. The result says of
+    /// each what failed, once the device is done.
+    fn run(
+        &self,
+        ask: impl FnOnce(&Calling<'_>, &mut usize, &mut usize) -> std::result::Result<(), CusolverError>,
+        mut call: impl FnMut(&Calling<'_>, i64, &Room) -> Result<()>,
+    ) -> Result<Tensor> {
+        let (operation, [asked, called], a) = (self.operation, self.functions, self.matrices);
+        let (mut device_bytes, mut host_bytes) = (0, 0);
+        queue(operation, asked, &[&a.tensor], |calling| {
+            ask(calling, &mut device_bytes, &mut host_bytes).map_err(|cause| failed(cause, a.shape()))
+        })?;
+        let mut on_host = vec![0_u8; host_bytes];
+        let (info, workspace) = (a.info()?, a.workspace(device_bytes)?);
+        let own = [&a.tensor, &info, &workspace];
+        let tensors: Vec<&Tensor> = own.into_iter().chain(self.others.iter().copied()).collect();
+        queue(operation, called, &tensors, |calling| {
+            (0..a.batch).try_for_each(|at| {
+                let (device, host) = (place(&workspace, 0), on_host.as_mut_ptr().cast());
+                call(calling, at, &Room { device, device_bytes, host, host_bytes, info: place(&info, at) })
+            })
+        })?;
+        Ok(info)
+    }
 }
 
 /// Replaces matrices by their lower factors.
 pub(super) fn cholesky(a: &Packed) -> Result<Vec<i32>> {
-    const OPERATION: &str = "linalg.cholesky";
     let (lower, none, n, ty) = (cublasFillMode_t::CUBLAS_FILL_MODE_LOWER, ptr::null_mut(), a.rows, a.ty());
-    let (bytes, mut host) = needed(OPERATION, "cusolverDnXpotrf_bufferSize", a, |calling, device, host| {
-        let matrix = a.at::<c_void>(0);
-        // SAFETY: the sizes are written to; nothing else is read.
-        unsafe {
-            calling.library.cusolverDnXpotrf_bufferSize(
-                calling.handle,
-                none,
-                lower,
-                n,
-                ty,
-                matrix,
-                a.leading(),
-                ty,
-                device,
-                host,
-            )
-        }
-    })?;
-    let (info, workspace) = (a.info()?, a.workspace(bytes)?);
-    queue(OPERATION, "cusolverDnXpotrf", &[&a.tensor, &info, &workspace], |calling| {
-        (0..a.batch).try_for_each(|at| {
-            let (room, out) = (place(&workspace, 0), place(&info, at));
-            // SAFETY: see the module: matrix, workspace and number are of the sizes given.
+    let ld = a.leading();
+    let functions = ["cusolverDnXpotrf_bufferSize", "cusolverDnXpotrf"];
+    let info = Factorisation { operation: "linalg.cholesky", functions, matrices: a, others: &[] }.run(
+        |Calling { library, handle }, device, host| {
+            // SAFETY: the sizes are written to; nothing else is read.
+            unsafe {
+                library.cusolverDnXpotrf_bufferSize(
+                    *handle,
+                    none,
+                    lower,
+                    n,
+                    ty,
+                    a.at::<c_void>(0),
+                    ld,
+                    ty,
+                    device,
+                    host,
+                )
+            }
+        },
+        |Calling { library, handle }, at, room| {
+            let Room { device, device_bytes, host, host_bytes, info } = *room;
+            // SAFETY: see the module: matrix, workspaces and number are of the sizes given.
             let queued = unsafe {
-                calling.library.cusolverDnXpotrf(
-                    calling.handle,
+                library.cusolverDnXpotrf(
+                    *handle,
                     none,
                     lower,
                     n,
                     ty,
                     a.at(at),
-                    a.leading(),
+                    ld,
                     ty,
-                    room,
-                    bytes,
-                    host.as_mut_ptr().cast(),
-                    host.len(),
-                    out,
+                    device,
+                    device_bytes,
+                    host,
+                    host_bytes,
+                    info,
                 )
             };
             queued.map_err(|cause| failed(cause, a.shape()))
-        })
-    })?;
+        },
+    )?;
     info.to_vec::<i32>()
 }
 
 /// Replaces right sides by solutions, and matrices by their factors.
 pub(super) fn solve(a: &Packed, b: &Packed) -> Result<Vec<i32>> {
-    const OPERATION: &str = "linalg.solve";
     let (none, n, ty, op) = (ptr::null_mut(), a.rows, a.ty(), cublasOperation_t::CUBLAS_OP_N);
-    let (bytes, mut host) = needed(OPERATION, "cusolverDnXgetrf_bufferSize", a, |calling, device, host| {
-        let matrix = a.at::<c_void>(0);
-        // SAFETY: the sizes are written to; nothing else is read.
-        unsafe {
-            calling.library.cusolverDnXgetrf_bufferSize(
-                calling.handle,
-                none,
-                n,
-                n,
-                ty,
-                matrix,
-                a.leading(),
-                ty,
-                device,
-                host,
-            )
-        }
-    })?;
-    let (info, solved, workspace) = (a.info()?, a.info()?, a.workspace(bytes)?);
+    let (ld, ld_b, columns) = (a.leading(), b.leading(), b.columns);
+    let solved = a.info()?;
     let pivots = Tensor::uninitialized(&[a.batch, n], DType::I64, &a.tensor)?;
-    let tensors = [&a.tensor, &b.tensor, &info, &solved, &workspace, &pivots];
-    queue(OPERATION, "cusolverDnXgetrf", &tensors, |calling| {
-        (0..a.batch).try_for_each(|at| {
-            let (room, swapped, out) = (place(&workspace, 0), place(&pivots, at * n), place(&info, at));
-            // SAFETY: see the module: matrix, pivots, workspace and number are of the sizes given.
+    let functions = ["cusolverDnXgetrf_bufferSize", "cusolverDnXgetrf"];
+    let others = [&b.tensor, &solved, &pivots];
+    let info = Factorisation { operation: "linalg.solve", functions, matrices: a, others: &others }.run(
+        |Calling { library, handle }, device, host| {
+            // SAFETY: the sizes are written to; nothing else is read.
+            unsafe {
+                library.cusolverDnXgetrf_bufferSize(*handle, none, n, n, ty, a.at::<c_void>(0), ld, ty, device, host)
+            }
+        },
+        |Calling { library, handle }, at, room| {
+            let Room { device, device_bytes, host, host_bytes, info } = *room;
+            let swapped = place(&pivots, at * n);
+            // SAFETY: see the module: matrix, pivots, workspaces and number are of the sizes given.
             let queued = unsafe {
-                calling.library.cusolverDnXgetrf(
-                    calling.handle,
+                library.cusolverDnXgetrf(
+                    *handle,
                     none,
                     n,
                     n,
                     ty,
                     a.at(at),
-                    a.leading(),
+                    ld,
                     swapped,
                     ty,
-                    room,
-                    bytes,
-                    host.as_mut_ptr().cast(),
-                    host.len(),
-                    out,
+                    device,
+                    device_bytes,
+                    host,
+                    host_bytes,
+                    info,
                 )
             };
             queued.map_err(|cause| failed(cause, a.shape()))?;
             let out = place(&solved, at);
             // SAFETY: as above; the right side has as many rows.
             let queued = unsafe {
-                calling.library.cusolverDnXgetrs(
-                    calling.handle,
+                library.cusolverDnXgetrs(
+                    *handle,
                     none,
                     op,
                     n,
-                    b.columns,
+                    columns,
                     ty,
                     a.at(at),
-                    a.leading(),
+                    ld,
                     swapped,
                     ty,
                     b.at(at),
-                    b.leading(),
+                    ld_b,
                     out,
                 )
             };
             queued.map_err(|cause| failed(cause, b.shape()))
-        })
-    })?;
+        },
+    )?;
     info.to_vec::<i32>()
 }
 
 /// Factors of matrices: `Q` with so many columns, and a tensor whose upper triangle is `R`.
 pub(super) fn qr(a: &Packed, wanted: Option<i64>) -> Result<(Option<Packed>, Packed)> {
-    const OPERATION: &str = "linalg.qr";
     let (none, ty, count) = (ptr::null_mut(), a.ty(), a.rows.min(a.columns));
+    let (m, n, ld) = (a.rows, a.columns, a.leading());
     let tau = Tensor::uninitialized(&[a.batch, count.max(1)], a.tensor.dtype(), &a.tensor)?;
-    let (bytes, mut host) = needed(OPERATION, "cusolverDnXgeqrf_bufferSize", a, |calling, device, host| {
-        let (matrix, factors) = (a.at::<c_void>(0), place::<c_void>(&tau, 0));
-        // SAFETY: the sizes are written to; nothing else is read.
-        unsafe {
-            calling.library.cusolverDnXgeqrf_bufferSize(
-                calling.handle,
-                none,
-                a.rows,
-                a.columns,
-                ty,
-                matrix,
-                a.leading(),
-                ty,
-                factors,
-                ty,
-                device,
-                host,
-            )
-        }
-    })?;
-    let (info, workspace) = (a.info()?, a.workspace(bytes)?);
-    queue(OPERATION, "cusolverDnXgeqrf", &[&a.tensor, &tau, &info, &workspace], |calling| {
-        (0..a.batch).try_for_each(|at| {
-            let (factors, room, out) = (place(&tau, at * count), place(&workspace, 0), place(&info, at));
-            // SAFETY: see the module: matrix, factors, workspace and number are of the sizes given.
-            let queued = unsafe {
-                calling.library.cusolverDnXgeqrf(
-                    calling.handle,
+    let functions = ["cusolverDnXgeqrf_bufferSize", "cusolverDnXgeqrf"];
+    Factorisation { operation: "linalg.qr", functions, matrices: a, others: &[&tau] }.run(
+        |Calling { library, handle }, device, host| {
+            let factors = place::<c_void>(&tau, 0);
+            // SAFETY: the sizes are written to; nothing else is read.
+            unsafe {
+                library.cusolverDnXgeqrf_bufferSize(
+                    *handle,
                     none,
-                    a.rows,
-                    a.columns,
+                    m,
+                    n,
                     ty,
-                    a.at(at),
-                    a.leading(),
+                    a.at::<c_void>(0),
+                    ld,
                     ty,
                     factors,
                     ty,
-                    room,
-                    bytes,
-                    host.as_mut_ptr().cast(),
-                    host.len(),
-                    out,
+                    device,
+                    host,
+                )
+            }
+        },
+        |Calling { library, handle }, at, room| {
+            let Room { device, device_bytes, host, host_bytes, info } = *room;
+            let factors = place(&tau, at * count);
+            // SAFETY: see the module: matrix, factors, workspaces and number are of the sizes given.
+            let queued = unsafe {
+                library.cusolverDnXgeqrf(
+                    *handle,
+                    none,
+                    m,
+                    n,
+                    ty,
+                    a.at(at),
+                    ld,
+                    ty,
+                    factors,
+                    ty,
+                    device,
+                    device_bytes,
+                    host,
+                    host_bytes,
+                    info,
                 )
             };
             queued.map_err(|cause| failed(cause, a.shape()))
-        })
-    })?;
+        },
+    )?;
     let Some(wanted) = wanted else { return Ok((None, a.clone())) };
     let q = a.with_columns(a.rows, wanted)?;
     let shared = wanted.min(a.columns);
@@ -492,73 +515,74 @@ fn unitary<T: Reflected>(q: &Packed, tau: &Tensor, factors: i64) -> Result<()> {
 
 /// Singular values and vectors of matrices that have no fewer rows than columns. The matrices are lost.
 pub(super) fn svd(a: &Packed, values: &Tensor, u: &Packed, v: &Packed) -> Result<Vec<i32>> {
-    const OPERATION: &str = "linalg.svd";
     let (none, ty, real) = (ptr::null_mut(), a.ty(), type_of(real_of(a.tensor.dtype())));
     let letter = |all: bool| if all { b'A' } else { b'S' }.cast_signed();
     let (job_u, job_v) = (letter(u.columns == a.rows), letter(v.rows == a.columns));
-    let (bytes, mut host) = needed(OPERATION, "cusolverDnXgesvd_bufferSize", a, |calling, device, host| {
-        let (matrix, singular) = (a.at::<c_void>(0), place::<c_void>(values, 0));
-        // SAFETY: the sizes are written to; nothing else is read.
-        unsafe {
-            calling.library.cusolverDnXgesvd_bufferSize(
-                calling.handle,
-                none,
-                job_u,
-                job_v,
-                a.rows,
-                a.columns,
-                ty,
-                matrix,
-                a.leading(),
-                real,
-                singular,
-                ty,
-                u.at(0),
-                u.leading(),
-                ty,
-                v.at(0),
-                v.leading(),
-                ty,
-                device,
-                host,
-            )
-        }
-    })?;
-    let (info, workspace) = (a.info()?, a.workspace(bytes)?);
-    let tensors = [&a.tensor, values, &u.tensor, &v.tensor, &info, &workspace];
-    queue(OPERATION, "cusolverDnXgesvd", &tensors, |calling| {
-        (0..a.batch).try_for_each(|at| {
-            let (singular, room, out) = (place(values, at * a.columns), place(&workspace, 0), place(&info, at));
-            // SAFETY: see the module: matrices, values, workspace and number are of the sizes given.
-            let queued = unsafe {
-                calling.library.cusolverDnXgesvd(
-                    calling.handle,
+    let (m, n, [ld, ld_u, ld_v]) = (a.rows, a.columns, [a, u, v].map(Packed::leading));
+    let functions = ["cusolverDnXgesvd_bufferSize", "cusolverDnXgesvd"];
+    let others = [values, &u.tensor, &v.tensor];
+    let info = Factorisation { operation: "linalg.svd", functions, matrices: a, others: &others }.run(
+        |Calling { library, handle }, device, host| {
+            let singular = place::<c_void>(values, 0);
+            // SAFETY: the sizes are written to; nothing else is read.
+            unsafe {
+                library.cusolverDnXgesvd_bufferSize(
+                    *handle,
                     none,
                     job_u,
                     job_v,
-                    a.rows,
-                    a.columns,
+                    m,
+                    n,
+                    ty,
+                    a.at::<c_void>(0),
+                    ld,
+                    real,
+                    singular,
+                    ty,
+                    u.at::<c_void>(0),
+                    ld_u,
+                    ty,
+                    v.at::<c_void>(0),
+                    ld_v,
+                    ty,
+                    device,
+                    host,
+                )
+            }
+        },
+        |Calling { library, handle }, at, room| {
+            let Room { device, device_bytes, host, host_bytes, info } = *room;
+            let singular = place(values, at * n);
+            // SAFETY: see the module: matrices, values, workspaces and number are of the sizes given.
+            let queued = unsafe {
+                library.cusolverDnXgesvd(
+                    *handle,
+                    none,
+                    job_u,
+                    job_v,
+                    m,
+                    n,
                     ty,
                     a.at(at),
-                    a.leading(),
+                    ld,
                     real,
                     singular,
                     ty,
                     u.at(at),
-                    u.leading(),
+                    ld_u,
                     ty,
                     v.at(at),
-                    v.leading(),
+                    ld_v,
                     ty,
-                    room,
-                    bytes,
-                    host.as_mut_ptr().cast(),
-                    host.len(),
-                    out,
+                    device,
+                    device_bytes,
+                    host,
+                    host_bytes,
+                    info,
                 )
             };
             queued.map_err(|cause| failed(cause, a.shape()))
-        })
-    })?;
+        },
+    )?;
     info.to_vec::<i32>()
 }

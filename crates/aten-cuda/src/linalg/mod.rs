@@ -111,7 +111,7 @@ pub fn cholesky(a: &Tensor, upper: bool) -> Result<Tensor> {
         return Err(LinalgError::NotPositive { batch: batch(at), order }.into());
     }
     let lower = packed.matrices()?.tril(0)?;
-    if upper { adjoint(&lower) } else { Ok(lower) }
+    if upper { lower.mh()?.resolve_conj() } else { Ok(lower) }
 }
 
 /// The solution of `A X = B` (`torch.linalg.solve`). `a` has the sizes `(*, n, n)`, `b` `(*, n, k)`, or `(*, n)` for vectors;
@@ -226,8 +226,8 @@ pub fn svd(a: &Tensor, full_matrices: bool, driver: Option<&str>) -> Result<(Ten
     let (columns, rows) = if full_matrices { (m, n) } else { (count, count) };
     if a.is_cuda() && m < n {
         // cuSOLVER wants no fewer rows than columns.
-        let (v, values, u) = svd(&adjoint(a)?, full_matrices, driver)?;
-        return Ok((adjoint(&u)?, values, adjoint(&v)?));
+        let (v, values, u) = svd(&a.mh()?, full_matrices, driver)?;
+        return Ok((u.mh()?.resolve_conj()?, values, v.mh()?.resolve_conj()?));
     }
     let packed = Packed::of(a)?;
     let (u, v) = (packed.with_columns(m, columns)?, packed.with_columns(rows, n)?);
@@ -342,13 +342,7 @@ impl Packed {
 fn write(tensor: &Tensor, numbers: impl IntoIterator<Item = Complex64>) -> Result<()> {
     let dtype = tensor.dtype();
     let bytes: Vec<u8> = numbers.into_iter().flat_map(|value| scalar_bytes(Scalar::Complex(value), dtype)).collect();
-    tensor.storage().write(tensor.byte_offset(), &bytes)
-}
-
-/// The conjugate transpose.
-fn adjoint(a: &Tensor) -> Result<Tensor> {
-    let turned = a.transpose(-2, -1)?;
-    if a.dtype().is_complex() { turned.conj_physical() } else { Ok(turned) }
+    tensor.plain_storage()?.write(tensor.byte_offset(), &bytes)
 }
 
 /// The dtype of singular values.

@@ -10,7 +10,7 @@ use crate::base::shape::{self, Dims, contiguous_strides, is_non_overlapping_and_
 use crate::launch::{self, ProgramKey, Work};
 use crate::ops::pointwise::{scalar_bits, store};
 use crate::storage::Storage;
-use crate::tensor::{Context, Tensor, ToDevice, empty_strided, is_host};
+use crate::tensor::{Context, Signs, Tensor, ToDevice, empty_strided, is_host};
 
 /// Whether a copy between the host and a device is waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +28,7 @@ impl Tensor {
         let value = value.into();
         check_holds(self.dtype(), value)?;
         let (ty, parts) = (self.dtype().compute_type(), self.dtype().parts());
-        let key = ProgramKey { operation: "fill", variant: self.dtype() as u64 };
+        let key = ProgramKey::new("fill", self.dtype() as u64);
         let program = launch::program(key, || {
             let mut graph = Graph::new();
             for _ in 0..parts {
@@ -229,6 +229,21 @@ impl Tensor {
         }
         convert(self, self.dtype(), &contiguous_strides(self.sizes()))
     }
+
+    /// The elements one after another in memory as they are, the last dimension fastest; the tensor itself where they lie
+    /// so.
+    pub(crate) fn packed(&self) -> Result<Self> {
+        if self.is_contiguous() { self.resolved() } else { self.contiguous() }
+    }
+
+    /// Turns signs of all elements as they lie in memory.
+    pub(crate) fn turn_signs(&self, signs: Signs) -> Result<()> {
+        if signs == Signs::PLAIN {
+            return Ok(());
+        }
+        let stored = self.as_stored();
+        copy_by_program(&stored, &stored.with_signs(signs))
+    }
 }
 
 /// Refuses numbers that a float of 8 bits does not hold, as torch does.
@@ -263,14 +278,20 @@ pub(crate) fn convert(source: &Tensor, dtype: DType, strides: &[i64]) -> Result<
 
 /// Copies elements, which may change their dtype. Both tensors have the same sizes and device.
 fn copy_on_device(target: &Tensor, source: &Tensor) -> Result<()> {
-    let (from, to) = (source.dtype(), target.dtype());
-    if from == to
+    let signs = source.signs().towards(target.signs());
+    let target = &target.as_stored();
+    if source.dtype() == target.dtype()
         && !is_host(target.device())
-        && launch::library::transpose::copy(target, source).of("copy", &[target, source])?
+        && launch::library::transpose::copy(target, &source.as_stored()).of("copy", &[target, source])?
     {
-        return Ok(());
+        return target.turn_signs(signs);
     }
-    let key = ProgramKey { operation: "copy", variant: (from as u64) << 4 | to as u64 };
+    copy_by_program(target, &source.with_signs(signs))
+}
+
+fn copy_by_program(target: &Tensor, source: &Tensor) -> Result<()> {
+    let (from, to) = (source.dtype(), target.dtype());
+    let key = ProgramKey::new("copy", (from as u64) << 4 | to as u64);
     let program = launch::program(key, || {
         let mut graph = Graph::new();
         let parts: Vec<_> = (0..from.parts()).map(|_| graph.input(from.part())).collect();
@@ -294,7 +315,10 @@ fn cuda_device(device: impl c10_core::DeviceArg) -> Result<Device> {
 /// Copies between the host and a device, or between two devices. Elements are converted before they travel, and laid
 /// out as the target has them.
 fn copy_across(target: &Tensor, source: &Tensor, waiting: Waiting) -> Result<()> {
-    let fits = |tensor: &Tensor| tensor.strides() == target.strides() && tensor.dtype() == target.dtype();
+    let (source, target) = (&source.with_signs(source.signs().towards(target.signs())), &target.as_stored());
+    let fits = |tensor: &Tensor| {
+        tensor.strides() == target.strides() && tensor.dtype() == target.dtype() && tensor.signs() == Signs::PLAIN
+    };
     if !is_non_overlapping_and_dense(target.sizes(), target.strides()) {
         let made = empty_strided(target.sizes(), &contiguous_strides(target.sizes()), target.dtype(), target.device())?;
         copy_across(&made, source, waiting)?;
@@ -313,7 +337,7 @@ fn copy_across(target: &Tensor, source: &Tensor, waiting: Waiting) -> Result<()>
         }
         Waiting::No => Ok(()),
     };
-    let (from, to) = (laid_out.storage(), target.storage());
+    let (from, to) = (laid_out.plain_storage()?, target.plain_storage()?);
     match (from.buffer(), to.buffer(), from.pinned(), to.pinned()) {
         (Some(from), Some(to), ..) => Ok(to.copy_from_buffer(at, from, range, None)?),
         (_, Some(to), Some(from), _) => {
@@ -326,7 +350,7 @@ fn copy_across(target: &Tensor, source: &Tensor, waiting: Waiting) -> Result<()>
         }
         (_, Some(to), ..) if waiting == Waiting::No => {
             let staged = PinnedBuffer::new(bytes)?;
-            staged.write(0, &laid_out.storage().read(range.start, bytes)?)?;
+            staged.write(0, &from.read(range.start, bytes)?)?;
             Ok(to.copy_from_pinned(at, &staged, .., None)?)
         }
         (Some(_), ..) => to.write(at, &from.read(range.start, bytes)?),

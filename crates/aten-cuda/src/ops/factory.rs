@@ -169,7 +169,7 @@ impl Tensor {
         refuse_float8("triu_tril_cuda_template", self.dtype())?;
         let out = Self::uninitialized(self.sizes(), self.dtype(), self)?;
         let (ty, parts) = (self.dtype().part(), self.dtype().parts());
-        let key = ProgramKey { operation: name, variant: self.dtype() as u64 };
+        let key = ProgramKey::new(name, self.dtype() as u64);
         let program = launch::program(key, || {
             let mut graph = Graph::new();
             let elements: Vec<Value> = (0..parts).map(|_| graph.input(ty)).collect();
@@ -213,7 +213,7 @@ fn fill_by_index(
     scalars: &[u64],
     build: impl FnOnce(&mut Graph) -> std::result::Result<Vec<Value>, GraphError>,
 ) -> Result<()> {
-    let key = ProgramKey { operation: name, variant };
+    let key = ProgramKey::new(name, variant);
     let program = launch::program(key, || {
         let mut graph = Graph::new();
         let parts = build(&mut graph)?;

@@ -163,7 +163,8 @@ impl Tensor {
             return Ok(out);
         }
         if !is_host(self.device()) {
-            index::reversed(&out, self, &turned)?;
+            index::reversed(&out, &self.as_stored(), &turned)?;
+            out.turn_signs(self.signs())?;
             return Ok(out);
         }
         let (bytes, width) = (self.to_bytes()?, self.element_size());
@@ -176,7 +177,7 @@ impl Tensor {
                 .sum();
             usize::try_from(place + moved).unwrap_or(0)
         };
-        if let Some(mut to) = out.storage().host_mut() {
+        if let Some(mut to) = out.plain_storage()?.host_mut() {
             for (place, at) in Places::new(out.sizes(), out.strides()).enumerate() {
                 let from = reversed(place) * width;
                 to[at * width..(at + 1) * width].copy_from_slice(&bytes[from..from + width]);

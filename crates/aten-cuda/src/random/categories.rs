@@ -37,7 +37,7 @@ impl Tensor {
             if to.numel() == 0 {
                 return Ok(to);
             }
-            let p = self.contiguous()?;
+            let p = self.packed()?;
             let source = match source {
                 Source::Host(host) => {
                     p.sample_on_host(&to, (count, columns, samples), replacement, &host, generator)?;

@@ -66,7 +66,7 @@ impl Tensor {
             }
             let (output, mask) = (like(self, self.dtype())?, like(self, DType::Bool)?);
             if self.numel() > 0 {
-                drop_elements(self, &output, &mask, 1.0 - p, &source)?;
+                drop_elements(&self.resolved()?, &output, &mask, 1.0 - p, &source)?;
             }
             Ok((output, mask))
         };

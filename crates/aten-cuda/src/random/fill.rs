@@ -16,7 +16,7 @@ use crate::random::host::HostGenerator;
 use crate::random::host_fill::{self, Law};
 use crate::random::make::like;
 use crate::random::seeding::{default_generator, default_host_generator};
-use crate::tensor::{Context, Tensor};
+use crate::tensor::{Context, Signs, Tensor};
 
 /// A generator to draw from.
 #[derive(Debug)]
@@ -81,7 +81,9 @@ pub(super) fn fill(
     if tensor.numel() == 0 {
         return Ok(());
     }
-    fill_part(tensor, &kernels::whole(tensor), source, unroll, run)
+    let stored = tensor.as_stored();
+    fill_part(&stored, &kernels::whole(&stored), source, unroll, run)?;
+    tensor.turn_signs(tensor.signs())
 }
 
 fn fill_part(
@@ -126,14 +128,15 @@ fn fill_floats(tensor: &Tensor, source: &Source, law: Law, distribution: &Floats
     let filled = fill(&real, source, unroll(real.dtype()), &mut |tensor, part, drawn, schedule| {
         kernels::floats(tensor, part, drawn, schedule, distribution)
     });
-    filled.of(source.call, &[tensor])
+    filled.of(source.call, &[tensor])?;
+    tensor.turn_signs(tensor.signs())
 }
 
 impl Tensor {
-    /// The halves of complex numbers as a dimension of their own; other tensors as they are.
+    /// The halves of complex numbers as a dimension of their own, other tensors as they are; all as they lie in memory.
     pub(super) fn halves(&self) -> Self {
         if !self.dtype().is_complex() {
-            return self.clone();
+            return self.as_stored();
         }
         let mut sizes = Dims::from_slice(self.sizes());
         sizes.push(2);
@@ -299,6 +302,11 @@ impl Tensor {
     /// # Errors
     /// The dtype is complex, the probabilities are no floats or do not broadcast, or as for [`Self::uniform_`].
     pub fn bernoulli_of_(&self, p: &Self, generator: Option<&Generator>) -> Result<&Self> {
+        if self.signs() != Signs::PLAIN {
+            self.as_stored().bernoulli_of_(p, generator)?;
+            self.turn_signs(self.signs())?;
+            return Ok(self);
+        }
         let run = || {
             let source = Source::of(self, generator, "bernoulli_")?;
             if self.numel() == 0 {
@@ -311,7 +319,7 @@ impl Tensor {
             refuse_float8(&format!("{}_self_", kernel(self, "bernoulli_tensor")), self.dtype())?;
             check_float(p.dtype(), p.dtype(), &format!("{}_p_", kernel(self, "bernoulli_tensor")))?;
             let p = p.to_device(self.device())?.expand(self.sizes())?;
-            let p = if p.storage().is_same(self.storage()) { p.copy()? } else { p };
+            let p = if p.storage().is_same(self.storage()) { p.copy()? } else { p.resolved()? };
             let source = match source {
                 Source::Host(generator) => {
                     host_fill::fill_by(self, &p, &generator)?;

@@ -68,11 +68,11 @@ pub(super) fn fill(tensor: &Tensor, generator: &HostGenerator, law: Law) -> Resu
     match law {
         Law::Normal { mean, std } if count >= BLOCK && real.is_contiguous() => {
             let mut numbers = normal_blocks(&mut engine, real.dtype(), count, [mean, std]).into_iter();
-            put(&real, |_| numbers.next().map_or(Number::Int(0), Number::Float));
+            put(&real, |_| numbers.next().map_or(Number::Int(0), Number::Float))?;
         }
-        _ => put(&real, |dtype| draw(&mut engine, law, dtype)),
+        _ => put(&real, |dtype| draw(&mut engine, law, dtype))?,
     }
-    Ok(())
+    tensor.turn_signs(tensor.signs())
 }
 
 /// Fills a tensor with ones, each of its own probability, and zeros. Both have the same sizes.
@@ -87,12 +87,11 @@ pub(super) fn fill_by(tensor: &Tensor, p: &Tensor, generator: &HostGenerator) ->
         let p = p.next().unwrap_or_default();
         let drawn = if is_double { engine.double() } else { engine.single(24).into() };
         Number::Int((drawn < p).into())
-    });
-    Ok(())
+    })
 }
 
 /// The numbers below the length of a contiguous tensor of `i64`, in random order.
-pub(super) fn permute(tensor: &Tensor, generator: &HostGenerator) {
+pub(super) fn permute(tensor: &Tensor, generator: &HostGenerator) -> Result<()> {
     let mut engine = generator.lock();
     let mut numbers: Vec<i64> = (0..tensor.numel()).collect();
     let is_wide = numbers.len() as u64 >= u64::from(u32::MAX / 20);
@@ -103,7 +102,7 @@ pub(super) fn permute(tensor: &Tensor, generator: &HostGenerator) {
         numbers.swap(at, other);
     }
     let mut numbers = numbers.into_iter();
-    put(tensor, |_| Number::Int(numbers.next().unwrap_or_default()));
+    put(tensor, |_| Number::Int(numbers.next().unwrap_or_default()))
 }
 
 /// The dimensions with falling strides: row-major order over them is the order of memory.
@@ -118,16 +117,17 @@ fn permuted(tensor: &Tensor, order: &[i64]) -> Result<Tensor> {
 }
 
 /// Sets the elements, in the order of memory, to what is made for each.
-fn put(tensor: &Tensor, mut make: impl FnMut(DType) -> Number) {
+fn put(tensor: &Tensor, mut make: impl FnMut(DType) -> Number) -> Result<()> {
     let (dtype, size) = (tensor.dtype(), tensor.element_size());
     let order = falling(tensor);
     let of = |list: &[i64]| -> Dims { order.iter().map(|&dim| list[usize::try_from(dim).unwrap_or(0)]).collect() };
     let (sizes, strides) = (of(tensor.sizes()), of(tensor.strides()));
-    let Some(mut bytes) = tensor.storage().host_mut() else { return };
+    let Some(mut bytes) = tensor.plain_storage()?.host_mut() else { return Ok(()) };
     for place in Places::new(&sizes, &strides) {
         let at = tensor.byte_offset() + place * size;
         write(&mut bytes[at..at + size], dtype, make(dtype));
     }
+    Ok(())
 }
 
 #[expect(

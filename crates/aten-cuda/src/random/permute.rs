@@ -34,7 +34,7 @@ impl Tensor {
             }
             let made = Self::uninitialized(&[n], DType::I64, device)?;
             match Source::of(&made, generator, "randperm")? {
-                Source::Host(generator) => host_fill::permute(&made, &generator),
+                Source::Host(generator) => host_fill::permute(&made, &generator)?,
                 Source::Device(source) if n > 0 => made.permute_numbers(&source, key_bits(n))?,
                 Source::Device(_) => {}
             }

@@ -2,13 +2,14 @@
 //!
 //! Reading order: this file ([`Tensor`] and its properties), `make` (tensors from values), `read` (values from tensors),
 //! `context` (which operation failed), `view` (other sizes and strides over the same storage), `place` (which device),
-//! `typed` (torch's types of tensors), `display` (as torch prints it).
+//! `signs` (conjugates that are views), `typed` (torch's types of tensors), `display` (as torch prints it).
 
 mod context;
 mod display;
 mod make;
 mod place;
 mod read;
+mod signs;
 mod typed;
 mod view;
 
@@ -18,6 +19,7 @@ pub(crate) use context::Context;
 pub(crate) use make::{empty_strided, scalar_bytes, storage_like, storage_of};
 pub use place::ToDevice;
 pub(crate) use read::{Places, read_complex, scalar_of};
+pub(crate) use signs::Signs;
 pub use typed::{TypedElement, TypedStorage, TypedTensor};
 
 use crate::base::dtype::DType;
@@ -38,6 +40,7 @@ pub struct Tensor {
     strides: Dims,
     /// The place of the first element in the storage, in elements.
     offset: i64,
+    signs: Signs,
 }
 
 /// What stands beside a tensor in an operation: another tensor or a number.
@@ -72,9 +75,24 @@ impl<T: Into<Scalar>> From<T> for Operand<'_> {
 }
 
 impl Tensor {
-    /// A view; the caller has checked that it is inside the storage.
+    /// A view of elements as they lie in the storage; the caller has checked that it is inside.
     pub(crate) fn view_of(storage: Storage, dtype: DType, sizes: Dims, strides: Dims, offset: i64) -> Self {
-        Self { storage, dtype, sizes, strides, offset }
+        Self { storage, dtype, sizes, strides, offset, signs: Signs::PLAIN }
+    }
+
+    /// The same elements with other sizes and strides; the caller has checked that they are inside the storage.
+    pub(crate) fn with_layout(&self, sizes: Dims, strides: Dims, offset: i64) -> Self {
+        Self { storage: self.storage.clone(), sizes, strides, offset, ..*self }
+    }
+
+    /// The same memory with other signs.
+    pub(crate) fn with_signs(&self, signs: Signs) -> Self {
+        Self { signs, ..self.clone() }
+    }
+
+    /// Which parts of the elements lie in memory with the opposite sign.
+    pub(crate) fn signs(&self) -> Signs {
+        self.signs
     }
 
     /// The type of the elements (`dtype`).

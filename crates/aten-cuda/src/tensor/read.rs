@@ -37,7 +37,8 @@ impl Tensor {
     /// # Errors
     /// The device failed.
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
-        let stored = self.storage().read(self.byte_offset(), self.byte_extent())?;
+        let mut stored = self.storage().read(self.byte_offset(), self.byte_extent())?;
+        self.signs().turn(&mut stored, self.dtype());
         if self.is_contiguous() {
             return Ok(stored);
         }

@@ -7,10 +7,6 @@ use crate::tensor::Tensor;
 use crate::tensor::make::check_inside;
 
 impl Tensor {
-    fn with_layout(&self, sizes: Dims, strides: Dims, offset: i64) -> Self {
-        Self::view_of(self.storage().clone(), self.dtype(), sizes, strides, offset)
-    }
-
     /// Sizes and strides over the storage, from `offset` on or from the tensor's own first element (`as_strided`).
     ///
     /// # Errors

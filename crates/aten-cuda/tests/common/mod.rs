@@ -1,6 +1,8 @@
 //! Tensors of all layouts, and comparing results of the simulated device with those of the host.
 #![allow(clippy::allow_attributes, dead_code, unreachable_pub, reason = "each test program uses a part of this")]
 
+pub mod operations;
+
 use aten_cuda::{DType, Result, Tensor};
 
 /// Numbers from 0 up to `below`, in no order, as `i64` on the host.

@@ -4,8 +4,9 @@
 //! arguments with defaults, the functions take `impl Into<Option<…>>`, so that `None` and a plain value both work.
 //!
 //! The functions stand in files by what they do: tensors from values (`make`), elements at the same place
-//! (`pointwise`), all elements along dimensions (`reduce`), joining, views, indices and order (`join`), products of
-//! matrices (`matrix`), random numbers (`random`), what is asked of all operations (`settings`). Those of `torch.nn.functional` are in [`functional`].
+//! (`pointwise`), conjugates (`conjugate`), all elements along dimensions (`reduce`), joining, views, indices and order
+//! (`join`), products of matrices (`matrix`), random numbers (`random`), what is asked of all operations (`settings`).
+//! Those of `torch.nn.functional` are in [`functional`].
 //!
 //! ```
 //! # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/simulated.rs"));
@@ -20,6 +21,7 @@
 
 #![expect(non_upper_case_globals, reason = "the names are torch's")]
 
+mod conjugate;
 /// Fourier transforms (`torch.fft`).
 pub mod fft {
     pub use aten_cuda::fft::{Norm, fft, ifft, irfft, rfft};
@@ -38,6 +40,7 @@ mod random;
 mod reduce;
 mod settings;
 
+pub use conjugate::*;
 pub use join::*;
 pub use make::*;
 pub use matrix::*;

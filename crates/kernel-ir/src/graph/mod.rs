@@ -4,6 +4,7 @@
 //! builder keeps the first error that was made and [`Graph::finish`] returns it.
 
 mod error;
+mod negate;
 mod node;
 
 use std::collections::HashMap;

@@ -63,6 +63,21 @@ impl Node {
         };
         of.into_iter().flatten()
     }
+
+    /// The node with other values in their place.
+    pub(super) fn with_operands(self, other: impl Fn(Value) -> Value) -> Self {
+        match self {
+            Self::Input(_) | Self::Scalar(_) | Self::Constant { .. } | Self::Index => self,
+            Self::Unary(op, a) => Self::Unary(op, other(a)),
+            Self::Convert(a) => Self::Convert(other(a)),
+            Self::Bitcast(a) => Self::Bitcast(other(a)),
+            Self::Binary(op, a, b) => Self::Binary(op, other(a), other(b)),
+            Self::Compare(op, a, b) => Self::Compare(op, other(a), other(b)),
+            Self::Select(a, b, c) => Self::Select(other(a), other(b), other(c)),
+            Self::Fma(a, b, c) => Self::Fma(other(a), other(b), other(c)),
+            Self::Call(function, a, b) => Self::Call(function, other(a), b.map(other)),
+        }
+    }
 }
 
 /// An operation on one value.

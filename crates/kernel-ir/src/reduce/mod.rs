@@ -159,6 +159,26 @@ impl Reduction {
         Self::new(inputs, self.scalars.clone(), vec![pass], Last::Row)
     }
 
+    /// The same reduction for inputs, and with outputs, that lie in memory with the opposite sign: those by number for
+    /// which the functions say so.
+    #[must_use]
+    pub fn negating(&self, input: impl Fn(usize) -> bool, output: impl Fn(usize) -> bool) -> Self {
+        let mut made = self.clone();
+        for pass in &mut made.passes {
+            let before = pass.identity.len();
+            let is_input = |at: usize| at.checked_sub(before).is_some_and(|at| at < self.inputs.len() && input(at));
+            pass.accumulate = pass.accumulate.negating(is_input, |_| false);
+        }
+        match (&mut made.last, made.passes.last_mut()) {
+            (Last::Each(program), _) => {
+                *program = program.negating(|at| at < self.inputs.len() && input(at), output);
+            }
+            (Last::Row | Last::Running, Some(pass)) => pass.finish = pass.finish.negating(|_| false, output),
+            (Last::Row | Last::Running, None) => {}
+        }
+        made
+    }
+
     fn only_pass(&self) -> Result<&Pass, GraphError> {
         match self.passes.as_slice() {
             [pass] if self.last == Last::Row => Ok(pass),

@@ -82,7 +82,11 @@ impl<'a> Gemm<'a> {
 impl fmt::Display for Gemm<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { m, n, k, batches, lda, ldb, ldc, dtype, .. } = self;
-        let [a, b] = [&self.a, &self.b].map(|operand| if operand.transpose == Transpose::No { 'n' } else { 't' });
+        let [a, b] = [&self.a, &self.b].map(|operand| match operand.transpose {
+            Transpose::No => 'n',
+            Transpose::Yes => 't',
+            Transpose::Conjugated => 'c',
+        });
         write!(
             f,
             "opa {a}, opb {b}, m {m}, n {n}, k {k}, lda {lda}, ldb {ldb}, ldc {ldc}, {batches} batches of {dtype}"
@@ -158,6 +162,7 @@ pub(super) fn operation(transpose: Transpose) -> cublasOperation_t {
     match transpose {
         Transpose::No => cublasOperation_t::CUBLAS_OP_N,
         Transpose::Yes => cublasOperation_t::CUBLAS_OP_T,
+        Transpose::Conjugated => cublasOperation_t::CUBLAS_OP_C,
     }
 }
 

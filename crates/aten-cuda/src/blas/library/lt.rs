@@ -436,7 +436,7 @@ fn describe(library: &Arc<CublasLt>, key: &Key, gemm: &Gemm<'_>) -> Result<Plan>
     let [m, n, k, batches, lda, ldb, ldc] = key.sizes;
     let turned = |transpose: Transpose, rows: c_int, columns: c_int| match transpose {
         Transpose::No => (rows, columns),
-        Transpose::Yes => (columns, rows),
+        Transpose::Yes | Transpose::Conjugated => (columns, rows),
     };
     let [a, b] = [turned(key.transposes[0], m, k), turned(key.transposes[1], k, n)];
     let strides = [key.batch_strides[0], key.batch_strides[1], i64::from(m) * i64::from(n)];

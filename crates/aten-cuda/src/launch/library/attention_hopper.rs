@@ -86,7 +86,7 @@ fn map(tensor: &Tensor, rows: u32) -> Result<TensorMap> {
     let element = if tensor.dtype() == DType::BF16 { TensorMapElement::BF16 } else { TensorMapElement::F16 };
     let layout = TensorMapLayout { element, dims: &[dim(3, BOX), dim(2, rows), dim(1, 1), dim(0, 1)] };
     let refused = || crate::base::error::invalid("the tensor is on the host");
-    let buffer = tensor.storage().buffer().ok_or_else(refused)?;
+    let buffer = tensor.plain_storage()?.buffer().ok_or_else(refused)?;
     let start = tensor.byte_offset();
     Ok(TensorMap::new(buffer, start..start + tensor.byte_extent(), &layout)?)
 }

@@ -133,7 +133,7 @@ pub(crate) fn reversed(out: &Tensor, source: &Tensor, dims: &[usize]) -> Result<
     }
     let mut iteration = iteration.joined();
     let one = Dims::from_elem(1, 1);
-    let from = Tensor::view_of(source.storage().clone(), source.dtype(), one.clone(), one, start);
+    let from = source.with_layout(one.clone(), one, start);
     let width = widen(&mut iteration, width, &[0, 1], None, [out.data_ptr(), from.data_ptr()], 0);
     let plan = plan(&iteration)?;
     let kernel = ["move_1", "move_2", "move_4", "move_8", "move_16"][width.trailing_zeros() as usize];
@@ -172,8 +172,10 @@ fn widen(
 }
 
 fn launch(kernel: &'static str, numel: i64, tensors: &[&Tensor], structs: &[&Packed], reports: bool) -> Result<()> {
-    let buffers: SmallVec<[(&DeviceBuffer, &Tensor); 3]> =
-        tensors.iter().filter_map(|&tensor| Some((tensor.storage().buffer()?, tensor))).collect();
+    let mut buffers: SmallVec<[(&DeviceBuffer, &Tensor); 3]> = SmallVec::new();
+    for tensor in tensors {
+        buffers.extend(tensor.plain_storage()?.buffer().map(|buffer| (buffer, *tensor)));
+    }
     let Some(&(first, _)) = buffers.first() else { return Ok(()) };
     let device: DeviceIndex = first.device_index();
     let mut arguments: SmallVec<[Arg<'_>; 6]> = buffers

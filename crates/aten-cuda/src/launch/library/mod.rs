@@ -238,17 +238,17 @@ impl Packed {
 }
 
 /// The memory of a contiguous tensor.
-fn memory(tensor: &crate::tensor::Tensor) -> Arg<'_> {
-    match tensor.storage().buffer() {
+fn memory(tensor: &crate::tensor::Tensor) -> Result<Arg<'_>> {
+    Ok(match tensor.plain_storage()?.buffer() {
         Some(buffer) => Arg::range(buffer, tensor.byte_offset()..tensor.byte_offset() + tensor.nbytes()),
         None => Arg::U64(0),
-    }
+    })
 }
 
 /// A view as an argument: from its first element to its end.
 fn whole(tensor: &crate::tensor::Tensor) -> Result<Arg<'_>> {
-    let buffer =
-        tensor.storage().buffer().ok_or_else(|| TensorError::Invalid("the tensor is on the host".to_owned()))?;
+    let on_host = || TensorError::Invalid("the tensor is on the host".to_owned());
+    let buffer = tensor.plain_storage()?.buffer().ok_or_else(on_host)?;
     Ok(Arg::range(buffer, tensor.byte_offset()..tensor.byte_offset() + tensor.byte_extent()))
 }
 

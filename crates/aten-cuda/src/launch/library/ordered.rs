@@ -52,7 +52,7 @@ pub(crate) fn keys(index: &Tensor, along: &Along) -> Result<Tensor> {
     let (plan, along) = (plan(&iteration)?, packed_along(along, 0, index, false));
     let device = device(index)?;
     let slot = Runtime::with_current(|runtime| report::slot(runtime, device))?;
-    let arguments = [memory(&keys), whole(index)?, plan.argument(), along.argument(), Arg::U64(slot)];
+    let arguments = [memory(&keys)?, whole(index)?, plan.argument(), along.argument(), Arg::U64(slot)];
     let kernel = if dtype == DType::I32 { "keys_4" } else { "keys_8" };
     // SAFETY: the plan is of these two tensors; the slot of reports lives as long as the runtime.
     unsafe { super::launch(&TEXT, kernel, device, &row(iteration.numel.unsigned_abs(), THREADS)?, &arguments)? };
@@ -93,7 +93,7 @@ fn queue(lists: &Lists<'_>, kernel: &'static str) -> Result<()> {
     list.half(i32::from(iteration.strides[1][0] != width));
     let plan = plan(&iteration)?;
     let [to, from] = [pointed, other].map(beginning);
-    let arguments = [to?, memory(keys), memory(places), from?, plan.argument(), list.argument()];
+    let arguments = [to?, memory(keys)?, memory(places)?, from?, plan.argument(), list.argument()];
     // SAFETY: the plan is of these tensors, and keys below `size` lead to elements of the tensor that is written.
     unsafe { super::launch(&TEXT, kernel, device(keys)?, &row(threads.unsigned_abs(), THREADS)?, &arguments)? };
     Ok(())
@@ -101,7 +101,7 @@ fn queue(lists: &Lists<'_>, kernel: &'static str) -> Result<()> {
 
 /// The memory from a view's first element to the end of the storage.
 fn beginning(view: &Tensor) -> Result<Arg<'_>> {
-    let buffer = view.storage().buffer().ok_or_else(|| invalid("the tensor is on the host"))?;
+    let buffer = view.plain_storage()?.buffer().ok_or_else(|| invalid("the tensor is on the host"))?;
     Ok(Arg::range(buffer, view.byte_offset()..view.storage().nbytes()))
 }
 

@@ -77,7 +77,7 @@ pub(crate) fn scan(running: Running, out: &Tensor, input: &Tensor) -> Result<boo
     let config = row(u64::from(blocks.unsigned_abs()) * u64::from(kernels.threads), kernels.threads)?;
     let device = input.device().cuda_index()?.unwrap_or(0);
     let kernel = kernels.names[usize::from(running == Running::Product)];
-    let arguments = [memory(out), memory(input), memory(&scratch), packed.argument()];
+    let arguments = [memory(out)?, memory(input)?, memory(&scratch)?, packed.argument()];
     // SAFETY: `rows` times `n` elements in both tensors, and words for every tile and group of every row. The tensors
     // live until the work that is queued here is done.
     unsafe { launch(&TEXT, kernel, device, &config, &arguments)? };

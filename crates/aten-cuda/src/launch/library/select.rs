@@ -37,13 +37,13 @@ impl<'a> Kept<'a> {
         let Some(buffer) = mask.storage().buffer() else { return Err(invalid("a mask on no device")) };
         debug_assert!(mask.is_contiguous() && mask.dtype() == DType::Bool, "the mask is bytes one after another");
         let kept = Self { mask, counts, config, device: buffer.device_index() };
-        let arguments = [kept.counts(), memory(mask), Arg::I64(mask.numel())];
+        let arguments = [kept.counts()?, memory(mask)?, Arg::I64(mask.numel())];
         // SAFETY: a count for each block, and `numel` bytes of the mask.
         unsafe { super::launch(&TEXT, "count_kept", kept.device, &config, &arguments)? };
         let one = LaunchConfig { grid: [1; 3], ..config };
         // SAFETY: the counts and behind them the place of their sum.
         unsafe {
-            super::launch(&TEXT, "sum_counts", kept.device, &one, &[kept.counts(), Arg::I64(config.grid[0].into())])?
+            super::launch(&TEXT, "sum_counts", kept.device, &one, &[kept.counts()?, Arg::I64(config.grid[0].into())])?
         };
         Ok(kept)
     }
@@ -65,9 +65,9 @@ impl<'a> Kept<'a> {
         shape.half(0);
         shape.words(&sizes.iter().rev().copied().collect::<Vec<i64>>(), RANK);
         let arguments = [
-            memory(out),
-            self.counts(),
-            memory(self.mask),
+            memory(out)?,
+            self.counts()?,
+            memory(self.mask)?,
             Arg::I64(self.mask.numel()),
             Arg::I64(total),
             shape.argument(),
@@ -81,7 +81,7 @@ impl<'a> Kept<'a> {
     pub(crate) fn elements(&self, out: &Tensor, from: &Tensor) -> Result<()> {
         debug_assert!(from.is_contiguous() && from.numel() == self.mask.numel(), "an element for each of the mask");
         let kernel = ["place_1", "place_2", "place_4", "place_8", "place_16"][width(from)];
-        let arguments = [memory(out), self.counts(), memory(self.mask), memory(from), Arg::I64(from.numel())];
+        let arguments = [memory(out)?, self.counts()?, memory(self.mask)?, memory(from)?, Arg::I64(from.numel())];
         // SAFETY: `from` has an element for each of the mask, and `out` one for each that is kept.
         unsafe { super::launch(&TEXT, kernel, self.device, &self.config, &arguments)? };
         Ok(())
@@ -91,7 +91,7 @@ impl<'a> Kept<'a> {
     pub(crate) fn fill(&self, out: &Tensor, from: &Tensor) -> Result<()> {
         debug_assert!(out.is_contiguous() && out.numel() == self.mask.numel(), "an element for each of the mask");
         let kernel = ["fill_1", "fill_2", "fill_4", "fill_8", "fill_16"][width(from)];
-        let arguments = [memory(out), self.counts(), memory(self.mask), memory(from), Arg::I64(out.numel())];
+        let arguments = [memory(out)?, self.counts()?, memory(self.mask)?, memory(from)?, Arg::I64(out.numel())];
         // SAFETY: `out` has an element for each of the mask, and `from` one for each that is kept.
         unsafe { super::launch(&TEXT, kernel, self.device, &self.config, &arguments)? };
         Ok(())
@@ -101,13 +101,13 @@ impl<'a> Kept<'a> {
     /// its place in `out`.
     pub(crate) fn groups(&self, out: &Tensor, places: &Tensor) -> Result<()> {
         debug_assert!(places.is_contiguous() && places.numel() == self.mask.numel(), "a place for each of the mask");
-        let arguments = [memory(out), self.counts(), memory(self.mask), memory(places), Arg::I64(places.numel())];
+        let arguments = [memory(out)?, self.counts()?, memory(self.mask)?, memory(places)?, Arg::I64(places.numel())];
         // SAFETY: the places are those of a sort of `numel` elements, each of which is there once.
         unsafe { super::launch(&TEXT, "place_groups", self.device, &self.config, &arguments)? };
         Ok(())
     }
 
-    fn counts(&self) -> Arg<'_> {
+    fn counts(&self) -> Result<Arg<'_>> {
         memory(&self.counts)
     }
 }

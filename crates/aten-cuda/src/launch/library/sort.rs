@@ -78,9 +78,9 @@ pub(crate) fn short(rows: &Rows<'_>, values: &Tensor, places: &Tensor, keep: i64
     let config = super::row(blocks * u64::from(THREADS), THREADS)?;
     let small = |number: i64| Arg::U32(u32::try_from(number).unwrap_or(0));
     let arguments = [
-        memory(rows.elements),
-        memory(values),
-        memory(places),
+        memory(rows.elements)?,
+        memory(values)?,
+        memory(places)?,
         Arg::I64(rows.rows),
         small(rows.n),
         small(width.cast_signed()),
@@ -168,8 +168,8 @@ fn starts(rows: &Rows<'_>, passes: i64, kind: i32, wide: bool) -> Result<Tensor>
     let parts = (rows.n + COUNTED - 1) / COUNTED;
     let config = super::row((parts * rows.rows).unsigned_abs() * u64::from(THREADS), THREADS)?;
     let arguments = [
-        memory(&counts),
-        memory(rows.elements),
+        memory(&counts)?,
+        memory(rows.elements)?,
         Arg::I64(rows.n),
         Arg::U32(u32::try_from(parts).unwrap_or(0)),
         Arg::U32(u32::try_from(passes).unwrap_or(0)),
@@ -181,11 +181,11 @@ fn starts(rows: &Rows<'_>, passes: i64, kind: i32, wide: bool) -> Result<Tensor>
     unsafe { super::launch(&TEXT, kernel, device(rows)?, &config, &arguments)? };
     let config = LaunchConfig { grid: [u32::try_from(rows.rows * passes).unwrap_or(0), 1, 1], ..config };
     // SAFETY: a block for each pass of each row.
-    unsafe { super::launch(&TEXT, "start_digits", device(rows)?, &config, &[memory(&counts)])? };
+    unsafe { super::launch(&TEXT, "start_digits", device(rows)?, &config, &[memory(&counts)?])? };
     Ok(counts)
 }
 
 fn device(rows: &Rows<'_>) -> Result<DeviceIndex> {
-    let buffer: Option<&DeviceBuffer> = rows.elements.storage().buffer();
+    let buffer: Option<&DeviceBuffer> = rows.elements.plain_storage()?.buffer();
     buffer.map(DeviceBuffer::device_index).ok_or_else(|| invalid("elements on no device"))
 }

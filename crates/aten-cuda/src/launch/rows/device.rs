@@ -33,7 +33,7 @@ fn split(work: &RowWork<'_>, frame: &Frame, parts: &[Part<'_>], plan: &Plan, dev
         .iter()
         .zip(&made)
         .enumerate()
-        .map(|(operand, (&ty, tensor))| Part { tensor, operand, offset: 0, ty })
+        .map(|(operand, (&ty, tensor))| Part { tensor, operand, offset: 0, ty, is_turned: false })
         .collect();
     let first: Vec<Part<'_>> = stored.iter().chain(&parts[outputs..]).cloned().collect();
     let mut strides = strides(frame, &first[types.len()..], &types);

@@ -67,6 +67,11 @@ pub(crate) fn run(work: &RowWork<'_>) -> Result<()> {
         return Ok(());
     }
     let parts = parts(work.outputs, work.inputs);
+    if let Some(key) = work.key.turned_for(&parts) {
+        let outputs = work.reduction.output_types().len();
+        let negating = || Ok(work.reduction.negating(|input| key.turns(outputs + input), |output| key.turns(output)));
+        return run(&RowWork { key, reduction: reduction(key, negating)?, ..*work });
+    }
     let types = work.reduction.output_types().into_iter().chain(work.reduction.inputs().iter().copied());
     debug_assert!(parts.iter().map(|part| part.ty).eq(types), "the tensors are those that the reduction is for");
     if is_host(first.device()) {
@@ -122,11 +127,11 @@ fn iteration(operands: impl Iterator<Item = Tensor>, dims: &[usize], sizes: &[i6
 fn part_of(tensor: &Tensor, dims: &[usize]) -> Tensor {
     let pick = |of: &[i64]| -> Dims { dims.iter().map(|&dim| of[dim]).collect() };
     let (sizes, strides) = (pick(tensor.sizes()), pick(tensor.strides()));
-    Tensor::view_of(tensor.storage().clone(), tensor.dtype(), sizes, strides, tensor.storage_offset())
+    tensor.with_layout(sizes, strides, tensor.storage_offset())
 }
 
 /// The first element of a tensor at every place of other sizes.
 fn repeated(tensor: &Tensor, sizes: &[i64]) -> Tensor {
     let (sizes, strides) = (Dims::from_slice(sizes), Dims::from_elem(0, sizes.len()));
-    Tensor::view_of(tensor.storage().clone(), tensor.dtype(), sizes, strides, tensor.storage_offset())
+    tensor.with_layout(sizes, strides, tensor.storage_offset())
 }

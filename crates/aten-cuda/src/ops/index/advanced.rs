@@ -117,8 +117,8 @@ impl Tensor {
         // An index that is out of range has been reported, and stands for the first place, which may not be there.
         let size = shape::extent(self.sizes(), self.strides()).unwrap_or(i64::MAX);
         let along = Along { size, stride: 1, wraps: false, operation };
-        let view = Self::view_of(self.storage().clone(), self.dtype(), sizes.clone(), strides, self.storage_offset());
-        let places = Self::view_of(places.storage().clone(), DType::I64, sizes, place_strides, 0);
+        let view = self.with_layout(sizes.clone(), strides, self.storage_offset());
+        let places = places.with_layout(sizes, place_strides, 0);
         Ok(Combined { places, view, along, lists: first..first + shape.len() })
     }
 

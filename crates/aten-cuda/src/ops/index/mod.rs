@@ -39,7 +39,7 @@ fn along_dim(
     let mut strides = Dims::from_slice(pointed.strides());
     strides[dim] = 0;
     let sizes = Dims::from_slice(index.sizes());
-    let view = Tensor::view_of(pointed.storage().clone(), pointed.dtype(), sizes, strides, pointed.storage_offset());
+    let view = pointed.with_layout(sizes, strides, pointed.storage_offset());
     let along = Along { size, stride, wraps: false, operation };
     apply(&Indexed { pointed: &view, along, index, other }, dim..dim + 1, action)
 }
@@ -50,6 +50,23 @@ fn apply(indexed: &Indexed<'_>, lists: Range<usize>, action: Action) -> Result<(
     if indexed.index.numel() == 0 {
         return Ok(());
     }
+    let signs = indexed.pointed.signs();
+    let pointed = &indexed.pointed.as_stored();
+    match action {
+        // Elements are read as they lie in memory; signs are turned in what comes out.
+        Action::Gather => {
+            apply_as_stored(&Indexed { pointed, ..*indexed }, lists, action)?;
+            indexed.other.turn_signs(signs)
+        }
+        // Signs of sums are sums of signs.
+        Action::Scatter | Action::Add => {
+            let other = &indexed.other.with_signs(indexed.other.signs().towards(signs)).resolved()?;
+            apply_as_stored(&Indexed { pointed, other, ..*indexed }, lists, action)
+        }
+    }
+}
+
+fn apply_as_stored(indexed: &Indexed<'_>, lists: Range<usize>, action: Action) -> Result<()> {
     if !is_host(indexed.pointed.device()) {
         return if ordered::is_needed(indexed, &lists, action) {
             ordered::run(indexed, lists, action)
@@ -102,8 +119,8 @@ fn places(indexed: &Indexed<'_>) -> Result<Vec<usize>> {
 
 fn read(indexed: &Indexed<'_>, places: &[usize]) -> Result<()> {
     let (out, width) = (indexed.other, indexed.other.element_size());
-    let from = indexed.pointed.storage().host().map(|bytes| bytes.to_vec()).unwrap_or_default();
-    let Some(mut to) = out.storage().host_mut() else { return Ok(()) };
+    let from = indexed.pointed.plain_storage()?.host().map(|bytes| bytes.to_vec()).unwrap_or_default();
+    let Some(mut to) = out.plain_storage()?.host_mut() else { return Ok(()) };
     for (place, &source) in Places::new(out.sizes(), out.strides()).zip(places) {
         let at = out.byte_offset() + place * width;
         to[at..at + width].copy_from_slice(&from[source..source + width]);
@@ -114,7 +131,7 @@ fn read(indexed: &Indexed<'_>, places: &[usize]) -> Result<()> {
 fn write(indexed: &Indexed<'_>, places: &[usize], put: impl Fn(&mut [u8], &[u8], DType)) -> Result<()> {
     let width = indexed.pointed.element_size();
     let from = indexed.other.to_bytes()?;
-    let Some(mut to) = indexed.pointed.storage().host_mut() else { return Ok(()) };
+    let Some(mut to) = indexed.pointed.plain_storage()?.host_mut() else { return Ok(()) };
     for (&at, element) in places.iter().zip(from.chunks_exact(width)) {
         put(&mut to[at..at + width], element, indexed.pointed.dtype());
     }

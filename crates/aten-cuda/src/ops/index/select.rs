@@ -56,7 +56,7 @@ impl Tensor {
             check_mask(mask, "masked_select: expected BoolTensor for mask")?;
             common_device([self, mask])?;
             let sizes = shape::broadcast(self.sizes(), mask.sizes())?;
-            let (elements, mask) = (self.expand(&sizes)?.contiguous()?, mask.expand(&sizes)?.contiguous()?);
+            let (elements, mask) = (self.expand(&sizes)?.packed()?, mask.expand(&sizes)?.contiguous()?);
             let empty = |total: i64| Self::uninitialized(&[total], self.dtype(), self);
             if mask.numel() == 0 {
                 return empty(0);
@@ -94,7 +94,7 @@ impl Tensor {
         common_device([self, mask, source])?;
         let sizes: Dims = shape::broadcast(self.sizes(), mask.sizes())?;
         let (out, mask) = (self.expand(&sizes)?.contiguous_copy()?, mask.expand(&sizes)?.contiguous()?);
-        let source = source.contiguous()?;
+        let source = source.packed()?;
         if mask.numel() == 0 {
             return Ok(out);
         }
@@ -106,7 +106,7 @@ impl Tensor {
             let kept = kept_on_host(&mask)?;
             enough(i64::try_from(kept.len()).unwrap_or(0))?;
             let (from, width) = (source.to_bytes()?, self.element_size());
-            if let Some(mut to) = out.storage().host_mut() {
+            if let Some(mut to) = out.plain_storage()?.host_mut() {
                 for (&place, element) in kept.iter().zip(from.chunks_exact(width)) {
                     let at = usize::try_from(place).unwrap_or(0) * width;
                     to[at..at + width].copy_from_slice(element);

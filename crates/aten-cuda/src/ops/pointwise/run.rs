@@ -179,7 +179,7 @@ impl<'a> Prepared<'a> {
 
     /// The program whose result goes into a tensor of this dtype, and its name.
     pub(super) fn program(&self, out: DType) -> Result<(ProgramKey, Arc<Program>)> {
-        let key = ProgramKey { operation: self.operation.name, variant: self.variant(out) };
+        let key = ProgramKey::new(self.operation.name, self.variant(out));
         let kinds = self.kinds();
         Ok((key, launch::program(key, || program(self.operation, self.common, &kinds, out))?))
     }

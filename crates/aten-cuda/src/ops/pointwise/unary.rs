@@ -12,8 +12,8 @@ use crate::tensor::{Operand, Tensor};
 operations! {
     /// The magnitude of each element; of complex numbers a real one (`torch.abs`).
     abs, abs_, abs_out(): Operation::new("abs", "abs_cuda", Rule::Real, accept::real, abs_of).complex(complex::abs);
-    /// The complex conjugate of each element; of real numbers they themselves (`torch.conj_physical`). torch's lazy
-    /// `torch.conj` is this as well: it has the same elements.
+    /// The complex conjugate of each element in new memory; of real numbers they themselves (`torch.conj_physical`).
+    /// [`Tensor::conj`] is a view.
     conj_physical, conj_physical_, conj_physical_out(): Operation::new("conj_physical", "conj_cuda", Rule::Common,
         accept::real, |_, _, v| v[0]).complex(|g, _, v| complex::conj(g, v[0])).float8();
     /// The negative of each element (`torch.neg`).

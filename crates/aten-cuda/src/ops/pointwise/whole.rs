@@ -22,7 +22,7 @@ use crate::base::error::{Result, invalid};
 use crate::base::scalar::Scalar;
 use crate::launch::{self, WholeKernel};
 use crate::storage::Storage;
-use crate::tensor::{Operand, Tensor, storage_like};
+use crate::tensor::{Operand, Signs, Tensor, storage_like};
 
 /// What the first byte of each operand lies at a multiple of, so that threads can load 16 bytes at once.
 const ALIGNMENT: u64 = 16;
@@ -157,7 +157,7 @@ fn is_whole(tensor: &Tensor) -> bool {
         }
         expected *= size;
     }
-    tensor.dim() > 0 && !tensor.dtype().is_complex() && tensor.data_ptr().is_multiple_of(ALIGNMENT)
+    tensor.dim() > 0 && is_real(tensor) && tensor.data_ptr().is_multiple_of(ALIGNMENT)
 }
 
 /// Whether a tensor is whole and of the device and the sizes of the first.
@@ -165,8 +165,13 @@ fn is_alike(tensor: &Tensor, first: &Tensor) -> bool {
     tensor.sizes() == first.sizes()
         && tensor.strides() == first.strides()
         && tensor.device() == first.device()
-        && !tensor.dtype().is_complex()
+        && is_real(tensor)
         && tensor.data_ptr().is_multiple_of(ALIGNMENT)
+}
+
+/// Whether elements are real numbers that lie in memory as they are.
+fn is_real(tensor: &Tensor) -> bool {
+    !tensor.dtype().is_complex() && tensor.signs() == Signs::PLAIN
 }
 
 impl Key {

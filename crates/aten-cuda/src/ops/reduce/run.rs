@@ -226,7 +226,7 @@ pub(crate) fn launch(
     input: &Tensor,
 ) -> Result<()> {
     let pack = [input.dtype(), computed].iter().chain(results).fold(1_u64, |sum, &dtype| sum << 4 | dtype as u64);
-    let key = ProgramKey { operation: call.operation.name, variant: pack };
+    let key = ProgramKey::new(call.operation.name, pack);
     let reduction = rows::reduction(key, || build(call.operation, input.dtype(), computed, results, last))?;
     let scalars: SmallVec<[u64; 2]> =
         call.numbers.iter().flat_map(|&number| scalar_bits(number, Type::F64, 1)).collect();
@@ -246,8 +246,7 @@ fn first_of_rows(input: &Tensor, dims: &[usize]) -> Tensor {
     for &dim in dims {
         strides[dim] = 0;
     }
-    let (storage, sizes) = (input.storage().clone(), Dims::from_slice(input.sizes()));
-    Tensor::view_of(storage, input.dtype(), sizes, strides, input.storage_offset())
+    input.with_layout(Dims::from_slice(input.sizes()), strides, input.storage_offset())
 }
 
 /// A result with a dimension of one element in place of each that went away.
@@ -258,8 +257,7 @@ fn with_dims(output: &Tensor, full: &[i64], dims: &[usize]) -> Tensor {
             strides.insert(dim, 0);
         }
     }
-    let (storage, offset) = (output.storage().clone(), output.storage_offset());
-    Tensor::view_of(storage, output.dtype(), Dims::from_slice(full), strides, offset)
+    output.with_layout(Dims::from_slice(full), strides, output.storage_offset())
 }
 
 /// The reduction of a row of the table, for these dtypes.

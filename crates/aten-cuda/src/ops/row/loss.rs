@@ -194,7 +194,7 @@ fn losses(input: &Tensor, target: &Tensor, options: &CrossEntropy<'_>, dim: usiz
     }
     let inputs: SmallVec<[&Tensor; 3]> = inputs.iter().collect();
     let variant = (input.dtype() as u64) << 1 | u64::from(options.weight.is_some());
-    let key = ProgramKey { operation: "cross_entropy", variant };
+    let key = ProgramKey::new("cross_entropy", variant);
     let reduction = rows::reduction(key, || build(input.dtype(), options.weight.is_some()))?;
     let ty = input.dtype().compute_type();
     let classes = input.sizes()[dim].max(1);

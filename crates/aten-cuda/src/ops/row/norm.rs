@@ -33,7 +33,7 @@ impl Tensor {
             check(self, normalized_shape, weight, bias)?;
             let out = empty_strided(self.sizes(), &contiguous_strides(self.sizes()), self.dtype(), self.device())?;
             let flags = u64::from(weight.is_some()) << 1 | u64::from(bias.is_some());
-            let key = ProgramKey { operation: "layer_norm", variant: (self.dtype() as u64) << 2 | flags };
+            let key = ProgramKey::new("layer_norm", (self.dtype() as u64) << 2 | flags);
             let reduction = rows::reduction(key, || build(self.dtype(), weight.is_some(), bias.is_some()))?;
             let extras = [weight, bias].into_iter().flatten().map(|extra| extra.expand(self.sizes()));
             let extras: SmallVec<[Self; 2]> = extras.collect::<Result<_>>()?;

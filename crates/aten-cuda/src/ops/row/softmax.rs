@@ -91,7 +91,7 @@ fn run(form: Form, input: &Tensor, dim: i64, out: &Tensor) -> Result<()> {
     if input.dtype().is_complex() {
         check(input.dtype())?;
     }
-    let key = ProgramKey { operation: form.name(), variant: (input.dtype() as u64) << 4 | out.dtype() as u64 };
+    let key = ProgramKey::new(form.name(), (input.dtype() as u64) << 4 | out.dtype() as u64);
     let reduction = rows::reduction(key, || build(form, input.dtype(), out.dtype()))?;
     let dims: SmallVec<[usize; 1]> = Some(at).filter(|&at| at < input.dim()).into_iter().collect();
     rows::run(&RowWork { key, reduction, outputs: &[out], inputs: &[input], dims: &dims, scalars: &[] })

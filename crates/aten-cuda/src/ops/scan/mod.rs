@@ -14,12 +14,12 @@ use smallvec::SmallVec;
 use super::reduce::exponentials::{LOG_SUM_EXP, LOG_SUM_EXP_SO_FAR};
 use super::reduce::extremes::with_place;
 use super::reduce::sums::{PROD, SUM};
-use super::reduce::{Call, Operation, Recipe, Start, as_computed, as_they_are, check_output, launch, widened};
+use super::reduce::{Call, Operation, Recipe, Start, as_computed, as_they_are, check_output, launch, reduce, widened};
 use crate::base::dtype::{Category, DType};
 use crate::base::error::{Result, TensorError, invalid, refuse_float8};
 use crate::base::shape::{contiguous_strides, wrap_dim};
 use crate::launch::library::scan::{self as library, Running};
-use crate::tensor::{Context, Tensor, empty_strided, is_host};
+use crate::tensor::{Context, Signs, Tensor, empty_strided, is_host};
 
 static CUMSUM: Operation = Operation {
     name: "cumsum",
@@ -114,6 +114,23 @@ fn last_extreme(graph: &mut Graph, as_good: Compare, a: &[Value], b: &[Value]) -
     vec![graph.select(wins, b[0], a[0]), graph.select(wins, b[1], a[1])]
 }
 
+impl Operation {
+    /// The results of a row of [`reductions`](crate::reductions) for each row of elements along a dimension, or of
+    /// [`scans`](crate::scans) for each element, with ones for the numbers that it takes.
+    ///
+    /// # Errors
+    /// There is no such dimension, the operation is not there for the dtype, there is not enough memory, or the device
+    /// failed.
+    pub fn apply(&'static self, input: &Tensor, dim: i64) -> Result<Vec<Tensor>> {
+        let is_scan = table().any(|row| std::ptr::eq(row, self));
+        if is_scan {
+            return Ok(scan(self, input, dim, None)?.into_vec());
+        }
+        let numbers = vec![1.into(); self.recipe_for(input.dtype()).numbers];
+        Ok(reduce(&Call::new(self, input, dim, false).with(&numbers))?.into_vec())
+    }
+}
+
 /// The results as new tensors.
 fn scan(
     operation: &'static Operation,
@@ -158,7 +175,7 @@ fn run(operation: &'static Operation, input: &Tensor, dim: i64, computed: DType,
             turned.finish(outputs, at)
         }
         Plan::Shared(running) => {
-            let (input, turned) = (turn(input, at)?.to_dtype(computed)?.contiguous()?, Turned::of(outputs, at)?);
+            let (input, turned) = (turn(input, at)?.to_dtype(computed)?.packed()?, Turned::of(outputs, at)?);
             if !library::scan(running, &turned.made[0], &input).of(operation.name, &[&input])? {
                 rows(operation, &input, -1, computed, &[&turned.made[0]])?;
             }
@@ -213,7 +230,7 @@ impl Turned {
         let made = outputs.iter().map(|output| {
             let view = turn(output, at)?;
             let strides = contiguous_strides(view.sizes());
-            if view.is_contiguous() {
+            if view.is_contiguous() && view.signs() == Signs::PLAIN {
                 Ok(view)
             } else {
                 empty_strided(view.sizes(), &strides, view.dtype(), view.device())

@@ -76,7 +76,7 @@ fn laid_out(tensor: Tensor, strides: &[i64]) -> Result<Tensor> {
     }
     if tensor.numel() <= 1 || same_but_for_ones(&tensor, strides) {
         let (sizes, strides) = (Dims::from_slice(tensor.sizes()), Dims::from_slice(strides));
-        return Ok(Tensor::view_of(tensor.storage().clone(), tensor.dtype(), sizes, strides, tensor.storage_offset()));
+        return Ok(tensor.with_layout(sizes, strides, tensor.storage_offset()));
     }
     let made = empty_strided(tensor.sizes(), strides, tensor.dtype(), tensor.device())?;
     made.copy_(&tensor)?;
@@ -97,7 +97,7 @@ fn sorted(tensor: &Tensor, dim: usize, order: Order, keep: Option<i64>) -> Resul
             return if count == 1 { Ok((values.view(&[])?, places.view(&[])?)) } else { Ok((values, places)) };
         }
         let (at, last) = (i64::try_from(dim).unwrap_or(0), i64::try_from(tensor.dim() - 1).unwrap_or(0));
-        let rows = tensor.transpose(at, last)?.contiguous()?;
+        let rows = tensor.transpose(at, last)?.packed()?;
         let n = tensor.sizes()[dim];
         let wanted = keep.unwrap_or(n);
         let mut sizes = Dims::from_slice(rows.sizes());

@@ -27,20 +27,20 @@ use crate::base::error::{Result, TensorError};
 use crate::base::scalar::Scalar;
 use crate::tensor::Tensor;
 
-/// What is applied to each element at the end.
+/// What is applied to each element of a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Activation {
     /// Nothing.
     None,
     /// The larger one of the element and zero.
     Relu,
-    /// GELU by way of a hyperbolic tangent.
+    /// GELU by way of a hyperbolic tangent, the form that cuBLASLt has.
     Gelu,
 }
 
 impl Activation {
-    /// As kernels know it.
-    fn code(self) -> u32 {
+    /// As kernels and the tuner's names of problems know it.
+    pub(crate) fn code(self) -> u32 {
         match self {
             Self::None => 0,
             Self::Relu => 1,

@@ -92,11 +92,19 @@ pub(super) fn run(problem: &Problem<'_>) -> Result<()> {
         u32::try_from(sizes.batches.min(MOST_BATCHES)).map_err(|_| too_large())?,
         1,
     ];
-    let mut arguments = Vec::with_capacity(5);
-    for tensor in [Some(out), Some(problem.a), Some(problem.b), problem.c] {
-        arguments.push(tensor.map_or(Ok(Arg::U64(0)), whole)?);
+    // The kernel is told which operands are conjugates.
+    let operands = [Some(problem.a), Some(problem.b), problem.c];
+    let is_conj = |operand: &Option<&Tensor>| operand.is_some_and(Tensor::is_conj);
+    let conjugated =
+        operands.iter().enumerate().fold(0, |bits, (at, operand)| bits | u32::from(is_conj(operand)) << at);
+    let stored =
+        operands.map(|operand| operand.map(|tensor| if is_conj(&operand) { tensor.conj() } else { tensor.clone() }));
+    let mut arguments = Vec::with_capacity(6);
+    arguments.push(whole(out)?);
+    for tensor in &stored {
+        arguments.push(tensor.as_ref().map_or(Ok(Arg::U64(0)), whole)?);
     }
-    arguments.push((&sizes).into());
+    arguments.extend([(&sizes).into(), Arg::U32(conjugated)]);
     let config = LaunchConfig { grid, block: [THREADS, 1, 1], shared_bytes: 0 };
     let device = out.device().cuda_index()?.unwrap_or(0);
     // SAFETY: the kernel reads and writes elements at places inside the sizes above, which are those of the views; a view

@@ -366,8 +366,8 @@ fn map(
     steps: [i64; 2],
     tile: [i64; 2],
 ) -> Result<TensorMap> {
-    let buffer =
-        tensor.storage().buffer().ok_or_else(|| TensorError::Invalid("the tensor is on the host".to_owned()))?;
+    let on_host = || TensorError::Invalid("the tensor is on the host".to_owned());
+    let buffer = tensor.plain_storage()?.buffer().ok_or_else(on_host)?;
     let bytes = i64::try_from(tensor.element_size()).unwrap_or(1);
     // A step that does not matter has to be a multiple of 16 bytes all the same.
     let step = |step: i64| if step == 0 { 16 } else { (step * bytes).unsigned_abs() };

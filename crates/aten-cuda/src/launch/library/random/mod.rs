@@ -128,7 +128,7 @@ fn place(drawn: &Drawn) -> Arg<'_> {
 }
 
 fn device(tensor: &Tensor) -> Result<(&DeviceBuffer, DeviceIndex)> {
-    let buffer = tensor.storage().buffer().ok_or_else(|| invalid("the tensor is not on a CUDA device"))?;
+    let buffer = tensor.plain_storage()?.buffer().ok_or_else(|| invalid("the tensor is not on a CUDA device"))?;
     Ok((buffer, buffer.device_index()))
 }
 
