@@ -125,7 +125,8 @@ impl Tensor {
     /// For each place of the indices' shape, how many elements it is from the tensor's first one.
     fn places_of(&self, lists: &[Option<Self>], shape: &[i64], operation: Reporter) -> Result<Self> {
         let out = Self::zeros(shape, DType::I64, self)?;
-        let mut sums = vec![0_i64; usize::try_from(out.numel()).unwrap_or(0)];
+        let on_host = if is_host(self.device()) { out.numel() } else { 0 };
+        let mut sums = vec![0_i64; usize::try_from(on_host).unwrap_or(0)];
         let mut first = true;
         for (dim, list) in lists.iter().enumerate() {
             let Some(list) = list else { continue };
