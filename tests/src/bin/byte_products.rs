@@ -127,7 +127,7 @@ fn half_unit(dtype: DType) -> f64 {
     match dtype {
         DType::F8E5M2 => 2_f64.powi(-3),
         DType::F8E4M3FN => 2_f64.powi(-4),
-        DType::BF16 => 2_f64.powi(-9),
+        DType::BF16 => 2_f64.powi(-8),
         DType::F16 => 2_f64.powi(-11),
         _ => 2_f64.powi(-24),
     }
