@@ -15,6 +15,18 @@ use crate::caching::{BlockState, RequestSizes, SegmentInfo};
 use crate::driver::Driver;
 
 /// Where the memory for a request would come from.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{RequestAnswer, Runtime, Stream};
+///
+/// let (runtime, stream) = (Runtime::current(), Stream::new(None, 0)?);
+/// let answer = || Ok::<_, c10_core::Error>(runtime.memory().outlook(1 << 20, &stream)?.answer);
+/// assert_eq!(answer()?, RequestAnswer::NewMemory);
+/// drop(runtime.memory().buffer(1 << 20, &stream)?);
+/// assert_eq!(answer()?, RequestAnswer::Cached);
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum RequestAnswer {
     /// From a free block of the stream.

@@ -121,6 +121,20 @@ hooks! {
 type StackOf = HashMap<u64, Arc<[TraceFrame]>>;
 
 /// What a runtime holds, and what it did to come to that; [`Memory::take_snapshot`].
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{DeviceBuffer, HistoryOptions, Runtime};
+///
+/// let memory = Runtime::current();
+/// memory.memory().record_history(Some(&HistoryOptions::default()))?;
+/// let buffer = DeviceBuffer::new(1000, None)?;
+/// let snapshot = memory.memory().take_snapshot(None, true)?;
+/// let names = snapshot.device_traces[0].iter().map(|entry| entry.action.name());
+/// assert!(names.eq(["segment_alloc", "alloc"]));
+/// assert!(!snapshot.frames_of_block(buffer.address()).is_empty());
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct MemorySnapshot {
@@ -151,6 +165,20 @@ impl MemorySnapshot {
 }
 
 /// A stretch of the program with a name, until dropped; made by [`Memory::annotate`] and [`Memory::compile_context`].
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{HistoryOptions, Runtime};
+///
+/// let runtime = Runtime::current();
+/// runtime.init()?;
+/// let options = HistoryOptions { global_record_annotations: true, ..HistoryOptions::default() };
+/// runtime.memory().record_history(Some(&options))?;
+/// drop(runtime.memory().annotate("forward")?);
+/// let marked = runtime.memory().take_snapshot(None, false)?.external_annotations;
+/// assert!(marked.iter().map(|mark| (&*mark.name, mark.is_end)).eq([("forward", false), ("forward", true)]));
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 #[derive(Debug)]
 #[must_use = "the stretch ends when this is dropped"]
 pub struct HistoryScope(Scope);

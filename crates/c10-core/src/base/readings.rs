@@ -8,6 +8,16 @@ use crate::base::error::ProcessMemory;
 pub type Reading<T> = Result<T, NoReading>;
 
 /// Why a device does not tell a figure, though NVML works.
+///
+/// ```
+/// # let simulated = testkit::Simulation::new(testkit::Config::default()).with_nvml().here();
+/// use c10_core::{NoReading, Runtime};
+///
+/// let readings = Runtime::current().telemetry().readings(0)?;
+/// assert_eq!(readings.fan_speed, Err(NoReading::NotSupported));
+/// assert_eq!(NoReading::NoPermission.to_string(), "no permission");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum NoReading {
@@ -81,6 +91,16 @@ pub struct DeviceReadings {
 }
 
 /// Memory of a device, in bytes.
+///
+/// ```
+/// # let simulated = testkit::Simulation::new(testkit::Config::default()).with_nvml().here();
+/// use c10_core::{Runtime};
+///
+/// let readings = Runtime::current().telemetry().readings(0)?;
+/// let memory = readings.memory?;
+/// assert_eq!(memory.used, memory.total - memory.free);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemoryReadings {
     /// All of it.
@@ -92,6 +112,15 @@ pub struct MemoryReadings {
 }
 
 /// Load of a device, in percent of the last sample period.
+///
+/// ```
+/// # let simulated = testkit::Simulation::new(testkit::Config::default()).with_nvml().here();
+/// use c10_core::{Runtime};
+///
+/// let readings = Runtime::current().telemetry().readings(0)?;
+/// assert_eq!((readings.load.kernels?, readings.load.memory?), (0, 0), "nothing runs");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LoadReadings {
     /// How long a kernel ran.
@@ -105,6 +134,16 @@ pub struct LoadReadings {
 }
 
 /// Heat of a device, in degrees Celsius.
+///
+/// ```
+/// # let simulated = testkit::Simulation::new(testkit::Config::default()).with_nvml().here();
+/// use c10_core::{Runtime};
+///
+/// let readings = Runtime::current().telemetry().readings(0)?;
+/// let heat = readings.temperature;
+/// assert!(heat.now? < heat.slowdown? && heat.slowdown? < heat.shutdown?);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TemperatureReadings {
     /// The chip's.
@@ -116,6 +155,15 @@ pub struct TemperatureReadings {
 }
 
 /// Power of a device.
+///
+/// ```
+/// # let simulated = testkit::Simulation::new(testkit::Config::default()).with_nvml().here();
+/// use c10_core::{Runtime};
+///
+/// let readings = Runtime::current().telemetry().readings(0)?;
+/// assert!(readings.power.draw? < readings.power.limit?);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PowerReadings {
     /// Milliwatts that it draws.
@@ -127,6 +175,16 @@ pub struct PowerReadings {
 }
 
 /// A figure of now and the highest that it can be.
+///
+/// ```
+/// # let simulated = testkit::Simulation::new(testkit::Config::default()).with_nvml().here();
+/// use c10_core::{Runtime};
+///
+/// let readings = Runtime::current().telemetry().readings(0)?;
+/// let clock = readings.clocks.sm?;
+/// assert!(clock.now <= clock.max);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OfMax {
     /// The figure of now.
@@ -136,6 +194,15 @@ pub struct OfMax {
 }
 
 /// Clocks of a device, in MHz.
+///
+/// ```
+/// # let simulated = testkit::Simulation::new(testkit::Config::default()).with_nvml().here();
+/// use c10_core::{Runtime};
+///
+/// let readings = Runtime::current().telemetry().readings(0)?;
+/// assert!(readings.clocks.sm?.max > 1000 && readings.clocks.memory?.max > 1000);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClockReadings {
     /// Of the multiprocessors.
@@ -201,6 +268,15 @@ impl fmt::Display for ClockLimits {
 }
 
 /// Errors of memory that were found, by whether they could be corrected.
+///
+/// ```
+/// # let simulated = testkit::Simulation::new(testkit::Config::default()).with_nvml().here();
+/// use c10_core::{Runtime};
+///
+/// let readings = Runtime::current().telemetry().readings(0)?;
+/// assert_eq!(readings.ecc?.uncorrected_ever, Ok(0));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EccReadings {
     /// Corrected since the driver was loaded.
@@ -214,6 +290,15 @@ pub struct EccReadings {
 }
 
 /// Rows of memory that were replaced by spare ones.
+///
+/// ```
+/// # let simulated = testkit::Simulation::new(testkit::Config::default()).with_nvml().here();
+/// use c10_core::{Runtime};
+///
+/// let readings = Runtime::current().telemetry().readings(0)?;
+/// assert!(!readings.remapped_rows?.failed);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RemappedRows {
     /// For errors that were corrected.
@@ -227,6 +312,15 @@ pub struct RemappedRows {
 }
 
 /// The link between a device and the host.
+///
+/// ```
+/// # let simulated = testkit::Simulation::new(testkit::Config::default()).with_nvml().here();
+/// use c10_core::{Runtime};
+///
+/// let readings = Runtime::current().telemetry().readings(0)?;
+/// assert_eq!((readings.pcie.generation?.now, readings.pcie.lanes?.now), (5, 16));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PcieReadings {
     /// Generation of PCIe. An idle link may be slower than it can be.
@@ -238,6 +332,15 @@ pub struct PcieReadings {
 }
 
 /// Traffic of the link to the host, in kilobytes a second.
+///
+/// ```
+/// # let simulated = testkit::Simulation::new(testkit::Config::default()).with_nvml().here();
+/// use c10_core::Runtime;
+///
+/// let traffic = Runtime::current().telemetry().pcie_throughput(0)?;
+/// assert_eq!((traffic.sent?, traffic.received?), (0, 0));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PcieThroughput {
     /// From the device.
@@ -247,6 +350,15 @@ pub struct PcieThroughput {
 }
 
 /// The links between a device and others.
+///
+/// ```
+/// # let simulated = testkit::Simulation::new(testkit::Config::default()).with_nvml().here();
+/// use c10_core::{Runtime};
+///
+/// let readings = Runtime::current().telemetry().readings(0)?;
+/// assert_eq!(readings.nvlink.links?.now, 0, "the device is alone");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NvLinkReadings {
     /// How many links work, and how many there are.
@@ -258,6 +370,15 @@ pub struct NvLinkReadings {
 }
 
 /// Who may use a device.
+///
+/// ```
+/// # let simulated = testkit::Simulation::new(testkit::Config::default()).with_nvml().here();
+/// use c10_core::{ComputeMode, Runtime};
+///
+/// let readings = Runtime::current().telemetry().readings(0)?;
+/// assert_eq!(readings.compute_mode?, ComputeMode::Default);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ComputeMode {

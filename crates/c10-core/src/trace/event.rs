@@ -6,6 +6,22 @@ use crate::base::device::DeviceIndex;
 use crate::base::ids::PoolId;
 
 /// A block of device memory that changes hands. Sizes are bytes.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{DeviceBuffer, Runtime, TraceEvent, TraceKind};
+///
+/// let (tell, told) = std::sync::mpsc::channel();
+/// Runtime::current().subscribe(TraceKind::Memory.into(), move |event| {
+///     if let TraceEvent::Allocated(block) = *event {
+///         let _ = tell.send(block);
+///     }
+/// });
+/// let buffer = DeviceBuffer::new(1000, None)?;
+/// let block = told.recv().expect("the buffer is reported");
+/// assert_eq!((block.address, block.requested, block.size), (buffer.address(), 1000, 1024));
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct TraceBlock {
     /// The device that the memory is on.
@@ -23,6 +39,21 @@ pub struct TraceBlock {
 }
 
 /// Memory that the allocator took from the driver or gave back to it. Sizes are bytes.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{DeviceBuffer, Runtime, TraceEvent, TraceKind};
+///
+/// let (tell, told) = std::sync::mpsc::channel();
+/// Runtime::current().subscribe(TraceKind::Memory.into(), move |event| {
+///     if let TraceEvent::SegmentAllocated(segment) = *event {
+///         let _ = tell.send(segment.size);
+///     }
+/// });
+/// let _buffer = DeviceBuffer::new(1000, None)?;
+/// assert_eq!(told.recv(), Ok(2 << 20), "small requests share segments of 2 MiB");
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct TraceSegment {
     /// The device that the memory is on.
@@ -38,6 +69,23 @@ pub struct TraceSegment {
 }
 
 /// A stream with its device.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{Runtime, Stream, TraceEvent, TraceKind};
+///
+/// let stream = Stream::new(None, 0)?;
+/// let (tell, told) = std::sync::mpsc::channel();
+/// Runtime::current().subscribe(TraceKind::Synchronize.into(), move |event| {
+///     if let TraceEvent::StreamSynchronized(stream) = *event {
+///         let _ = tell.send(stream);
+///     }
+/// });
+/// stream.synchronize()?;
+/// let waited = told.recv().expect("the wait is reported");
+/// assert_eq!((waited.device, waited.handle), (0, stream.cuda_stream() as u64));
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct TraceStream {
     /// The device of the stream.
@@ -47,6 +95,23 @@ pub struct TraceStream {
 }
 
 /// Between which memories a copy goes.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{DeviceBuffer, Runtime, TraceCopy, TraceEvent, TraceKind};
+///
+/// let (tell, told) = std::sync::mpsc::channel();
+/// Runtime::current().subscribe(TraceKind::Copy.into(), move |event| {
+///     if let TraceEvent::Copied { kind, .. } = *event {
+///         let _ = tell.send(kind);
+///     }
+/// });
+/// let buffer = DeviceBuffer::new(4, None)?;
+/// buffer.fill(.., 7, None)?;
+/// assert_eq!(buffer.to_vec()?, [7; 4]);
+/// assert_eq!(told.recv(), Ok(TraceCopy::ToHost));
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum TraceCopy {
     /// From device memory to device memory.
@@ -214,6 +279,14 @@ pub enum TraceEvent {
 }
 
 /// Sorts of events; a subscriber says which it wants.
+///
+/// ```
+/// use c10_core::{TraceKind, TraceKinds};
+///
+/// let both = TraceKinds::from(TraceKind::Stream).and(TraceKind::Event);
+/// assert!(both.has(TraceKind::Event) && !both.has(TraceKind::Memory));
+/// assert!(TraceKind::ALL.into_iter().all(|kind| TraceKinds::ALL.has(kind)));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum TraceKind {
     /// Device memory: blocks, segments, and requests that could not be served.
@@ -235,6 +308,13 @@ pub enum TraceKind {
 }
 
 /// A set of [`TraceKind`].
+///
+/// ```
+/// use c10_core::{TraceKind, TraceKinds};
+///
+/// assert_eq!(format!("{:?}", TraceKinds::NONE.and(TraceKind::Graph)), "{Graph}");
+/// assert!(TraceKinds::ALL.has(TraceKind::Launch));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct TraceKinds(u32);
 

@@ -18,6 +18,13 @@ use crate::trace::event::{TraceBlock, TraceEvent, TraceSegment};
 use crate::trace::stack::{Stack, TraceFrame, WordHasher};
 
 /// What a [`TraceEntry`] tells of.
+///
+/// ```
+/// use c10_core::TraceAction;
+///
+/// assert_eq!(TraceAction::SegmentAlloc.name(), "segment_alloc");
+/// assert!(TraceAction::ALL.iter().all(|action| TraceAction::from_name(action.name()) == Some(*action)));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum TraceAction {
@@ -79,6 +86,20 @@ impl TraceAction {
 }
 
 /// Where stacks go. Each level records all that the one before does.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{DeviceBuffer, HistoryContext, HistoryOptions, Runtime};
+///
+/// let runtime = Runtime::current();
+/// let options = HistoryOptions { context: HistoryContext::State, ..HistoryOptions::default() };
+/// runtime.memory().record_history(Some(&options))?;
+/// let buffer = DeviceBuffer::new(1000, None)?;
+/// let snapshot = runtime.memory().take_snapshot(None, true)?;
+/// assert!(!snapshot.frames_of_block(buffer.address()).is_empty(), "the block lives");
+/// assert!(snapshot.device_traces[0].iter().all(|entry| entry.frames.is_empty()));
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub enum HistoryContext {
     /// No stacks.
@@ -93,6 +114,20 @@ pub enum HistoryContext {
 }
 
 /// Which functions of a stack are shown.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{DeviceBuffer, HistoryOptions, HistoryStacks, Runtime};
+///
+/// let runtime = Runtime::current();
+/// let options = HistoryOptions { stacks: HistoryStacks::Program, ..HistoryOptions::default() };
+/// runtime.memory().record_history(Some(&options))?;
+/// let buffer = DeviceBuffer::new(1000, None)?;
+/// let snapshot = runtime.memory().take_snapshot(None, false)?;
+/// let frames = snapshot.frames_of_block(buffer.address());
+/// assert!(frames.iter().all(|frame| !frame.name.starts_with("c10_core::")));
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum HistoryStacks {
     /// Those of the program: not those of the standard library and of this crate.
@@ -103,6 +138,20 @@ pub enum HistoryStacks {
 }
 
 /// What to record; [`crate::Memory::record_history`].
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{DeviceBuffer, HistoryOptions, Runtime, TraceAction};
+///
+/// let runtime = Runtime::current();
+/// let options = HistoryOptions { max_entries: 2, skip_actions: vec![TraceAction::SegmentAlloc], ..Default::default() };
+/// runtime.memory().record_history(Some(&options))?;
+/// for _ in 0..3 {
+///     drop(DeviceBuffer::new(1000, None)?);
+/// }
+/// assert_eq!(runtime.memory().take_snapshot(None, true)?.device_traces[0].len(), 2);
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HistoryOptions {
     /// Where stacks go.
@@ -136,6 +185,19 @@ impl Default for HistoryOptions {
 }
 
 /// One thing that happened to the memory of a device.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{DeviceBuffer, HistoryOptions, Runtime, TraceAction};
+///
+/// let runtime = Runtime::current();
+/// runtime.memory().record_history(Some(&HistoryOptions::default()))?;
+/// let buffer = DeviceBuffer::new(1000, None)?;
+/// let snapshot = runtime.memory().take_snapshot(None, true)?;
+/// let entry = snapshot.device_traces[0].last().expect("the buffer has an entry");
+/// assert_eq!((entry.action, entry.size, entry.address), (TraceAction::Alloc, 1000, buffer.address()));
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
@@ -446,6 +508,21 @@ fn is_of_program(name: &str) -> bool {
 }
 
 /// A moment at which a named stretch of the program begins or ends.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{HistoryOptions, Runtime};
+///
+/// let runtime = Runtime::current();
+/// runtime.init()?;
+/// let options = HistoryOptions { global_record_annotations: true, ..HistoryOptions::default() };
+/// runtime.memory().record_history(Some(&options))?;
+/// let step = runtime.memory().annotate("step")?;
+/// let begun = runtime.memory().take_snapshot(None, false)?.external_annotations;
+/// assert!(&*begun[0].name == "step" && !begun[0].is_end);
+/// drop(step);
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct TraceAnnotation {

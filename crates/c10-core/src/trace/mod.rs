@@ -39,6 +39,16 @@ use stack::{Stack, Stacks};
 type Subscriber = dyn Fn(&TraceEvent) + Send + Sync;
 
 /// The number of a subscriber, for ending the subscription.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{Runtime, TraceKinds};
+///
+/// let runtime = Runtime::current();
+/// let id = runtime.subscribe(TraceKinds::ALL, |event| drop(*event));
+/// assert!(runtime.unsubscribe(id));
+/// assert!(!runtime.unsubscribe(id), "it has ended");
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SubscriptionId(u64);
 

@@ -15,6 +15,21 @@ use crate::sync::lock;
 use crate::trace::walk::Walk;
 
 /// A function that was being called.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{DeviceBuffer, HistoryOptions, Runtime};
+///
+/// let runtime = Runtime::current();
+/// runtime.memory().record_history(Some(&HistoryOptions::default()))?;
+/// let buffer = DeviceBuffer::new(1000, None)?;
+/// let snapshot = runtime.memory().take_snapshot(None, false)?;
+/// for frame in snapshot.frames_of_block(buffer.address()) {
+///     println!("{} at {}:{}", frame.name, frame.filename, frame.line);
+/// }
+/// # assert!(snapshot.frames_of_block(buffer.address()).iter().any(|frame| frame.name.contains("main")));
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct TraceFrame {
