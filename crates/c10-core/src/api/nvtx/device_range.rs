@@ -12,6 +12,17 @@ use crate::base::error::Result;
 use crate::driver::nvtx::tool;
 
 /// A range that a stream began. It goes on until [`device_range_end`] is queued.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{Stream, nvtx};
+///
+/// let stream = Stream::new(None, 0)?;
+/// let range: nvtx::DeviceRange = nvtx::device_range_start("work", &stream)?;
+/// stream.sleep(100)?;
+/// nvtx::device_range_end(range, &stream)?;
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 #[derive(Debug)]
 #[must_use = "the range goes on until it is ended"]
 pub struct DeviceRange(Option<Arc<Begun>>);
@@ -52,6 +63,17 @@ pub fn device_range_start(message: impl Message, stream: &Stream) -> Result<Devi
 
 /// Ends a range when the device comes to this place of the stream; torch's `_device_range_end`. The stream may be another
 /// than the one that began it; which of the two comes first is for the program to order.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{Stream, nvtx};
+///
+/// let stream = Stream::new(None, 0)?;
+/// let range: nvtx::DeviceRange = nvtx::device_range_start("work", &stream)?;
+/// stream.sleep(100)?;
+/// nvtx::device_range_end(range, &stream)?;
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 ///
 /// # Errors
 /// The driver's error. The range then goes on.

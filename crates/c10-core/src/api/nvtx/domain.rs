@@ -10,6 +10,12 @@ use crate::api::nvtx::{Range, RangeId};
 use crate::driver::nvtx::{self, ToolDomain, ToolText};
 
 /// A value that a mark or range carries.
+///
+/// ```
+/// use c10_core::nvtx::{self, Attributes, Payload};
+///
+/// nvtx::mark_with("loss", Attributes::default().payload(Payload::F64(0.25)));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub enum Payload {
@@ -106,6 +112,16 @@ impl Attributes {
 pub struct Domain(Option<Arc<ToolDomain>>);
 
 /// A text that the tool of a domain was given once: NVTX's `nvtxDomainRegisterString`. It saves a copy at each use.
+///
+/// ```
+/// use c10_core::nvtx::{Attributes, Domain, RegisteredText};
+///
+/// let domain = Domain::new("loader");
+/// let step: RegisteredText = domain.register("step");
+/// for _ in 0..3 {
+///     let _range = domain.range(&step, Attributes::default());
+/// }
+/// ```
 #[derive(Debug, Clone)]
 pub struct RegisteredText {
     text: String,
@@ -113,6 +129,15 @@ pub struct RegisteredText {
 }
 
 /// What may be given for the text of a mark or range in a domain: a [`Message`], or a text that the domain knows.
+///
+/// ```
+/// use c10_core::nvtx::{Attributes, Domain};
+///
+/// let domain = Domain::new("loader");
+/// let known = domain.register("read");
+/// domain.mark(&known, Attributes::default());
+/// domain.mark(format_args!("file {}", 3), Attributes::default());
+/// ```
 pub trait DomainMessage: sealed::Sealed {
     #[doc(hidden)]
     fn with_event<R>(self, domain: &Domain, f: impl FnOnce(EventAttributes<'_>) -> R) -> R;

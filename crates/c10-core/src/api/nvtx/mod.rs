@@ -35,6 +35,15 @@ use crate::base::device::DeviceIndex;
 use crate::driver::nvtx::{os_thread, tool as attached};
 
 /// The tool that the environment names cannot be attached.
+///
+/// ```
+/// use c10_core::nvtx;
+///
+/// match nvtx::tool() {
+///     Ok(tool) => assert_eq!(tool, None, "no tool is named here"),
+///     Err(nvtx::NvtxError { path, reason, .. }) => eprintln!("{}: {reason}", path.display()),
+/// }
+/// ```
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("the NVTX tool {} is not attached: {reason}. NVTX_INJECTION64_PATH names it", path.display())]
 #[non_exhaustive]
@@ -46,6 +55,10 @@ pub struct NvtxError {
 }
 
 /// The file of the tool that is attached, `None` without one. The first call of any function here looks for it.
+///
+/// ```
+/// assert_eq!(c10_core::nvtx::tool().unwrap(), None, "no tool is named here");
+/// ```
 ///
 /// # Errors
 /// [`NvtxError`] if the environment names a tool that cannot be attached. All functions then do nothing.
@@ -59,6 +72,10 @@ pub fn tool() -> Result<Option<&'static Path>, NvtxError> {
 }
 
 /// Marks an instant; torch's `mark`.
+///
+/// ```
+/// c10_core::nvtx::mark(format_args!("step {}", 7));
+/// ```
 #[inline]
 pub fn mark(message: impl Message) {
     if let Some(tool) = attached() {
@@ -67,6 +84,12 @@ pub fn mark(message: impl Message) {
 }
 
 /// Marks an instant, with a colour, a category or a value.
+///
+/// ```
+/// use c10_core::nvtx::{self, Attributes};
+///
+/// nvtx::mark_with("checkpoint", Attributes::default().color(0xff_00_80_ff));
+/// ```
 #[inline]
 pub fn mark_with(message: impl Message, attributes: Attributes) {
     if let Some(tool) = attached() {
@@ -76,6 +99,13 @@ pub fn mark_with(message: impl Message, attributes: Attributes) {
 
 /// Begins a range of this thread, inside those that it has begun; torch's `range_push`. Returns its depth, counted from
 /// zero, or -2 if no tool counts.
+///
+/// ```
+/// use c10_core::nvtx;
+///
+/// // Depths count from zero where a tool is attached.
+/// assert_eq!((nvtx::range_push("outer"), nvtx::range_pop()), (-2, -2), "no tool is attached here");
+/// ```
 #[inline]
 pub fn range_push(message: impl Message) -> i32 {
     attached().map_or(NVTX_NO_PUSH_POP_TRACKING, |tool| message.with(|text| tool.range_push(text)))
@@ -83,22 +113,50 @@ pub fn range_push(message: impl Message) -> i32 {
 
 /// Ends the range that this thread began last; torch's `range_pop`. Returns its depth, or -2 if no tool counts. What a
 /// tool answers when no range is left is its own matter; tools answer a negative number.
+///
+/// ```
+/// use c10_core::nvtx;
+///
+/// // Depths count from zero where a tool is attached.
+/// assert_eq!((nvtx::range_push("outer"), nvtx::range_pop()), (-2, -2), "no tool is attached here");
+/// ```
 #[inline]
 pub fn range_pop() -> i32 {
     attached().map_or(NVTX_NO_PUSH_POP_TRACKING, Tool::range_pop)
 }
 
 /// A tool's number of a range. Zero where no tool is attached.
+///
+/// ```
+/// use c10_core::nvtx;
+///
+/// let id: nvtx::RangeId = nvtx::range_start("load");
+/// std::thread::spawn(move || nvtx::range_end(id)).join().unwrap();
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RangeId(pub u64);
 
 /// Begins a range that another thread may end, and that may overlap others; torch's `range_start`.
+///
+/// ```
+/// use c10_core::nvtx;
+///
+/// let id: nvtx::RangeId = nvtx::range_start("load");
+/// std::thread::spawn(move || nvtx::range_end(id)).join().unwrap();
+/// ```
 #[inline]
 pub fn range_start(message: impl Message) -> RangeId {
     RangeId(attached().map_or(0, |tool| message.with(|text| tool.range_start(text))))
 }
 
 /// Ends a range that [`range_start`] began; torch's `range_end`. A number that names no range is the tool's to refuse.
+///
+/// ```
+/// use c10_core::nvtx;
+///
+/// let id: nvtx::RangeId = nvtx::range_start("load");
+/// std::thread::spawn(move || nvtx::range_end(id)).join().unwrap();
+/// ```
 #[inline]
 pub fn range_end(id: RangeId) {
     if let Some(tool) = attached() {
@@ -107,6 +165,13 @@ pub fn range_end(id: RangeId) {
 }
 
 /// A range of this thread that ends when this is dropped, also by a panic.
+///
+/// ```
+/// use c10_core::nvtx;
+///
+/// let range: nvtx::Range<'_> = nvtx::range("forward");
+/// drop(range);
+/// ```
 #[derive(Debug)]
 #[must_use = "the range ends when this is dropped"]
 pub struct Range<'domain> {
@@ -126,6 +191,14 @@ impl Drop for Range<'_> {
 }
 
 /// Begins a range that ends when the value is dropped; torch's `range` as a context manager.
+///
+/// ```
+/// use c10_core::nvtx;
+///
+/// for step in 0..2 {
+///     let _range = nvtx::range(format_args!("step {step}"));
+/// }
+/// ```
 #[inline]
 pub fn range(message: impl Message) -> Range<'static> {
     let tool = attached();
@@ -136,6 +209,10 @@ pub fn range(message: impl Message) -> Range<'static> {
 }
 
 /// Calls a function inside a range; torch's `range` as a decorator.
+///
+/// ```
+/// assert_eq!(c10_core::nvtx::in_range("sum", || 1 + 2), 3);
+/// ```
 #[inline]
 pub fn in_range<R>(message: impl Message, f: impl FnOnce() -> R) -> R {
     let _range = range(message);
@@ -145,14 +222,7 @@ pub fn in_range<R>(message: impl Message, f: impl FnOnce() -> R) -> R {
 /// Names a category for marks that have no domain.
 ///
 /// ```
-/// # testkit::make_default(testkit::Config::default()).unwrap();
-/// use c10_core::{DeviceIndex, Stream, nvtx};
-///
-/// nvtx::name_category(1, "loading");
-/// nvtx::name_thread("main");
-/// nvtx::name_device(DeviceIndex(0), "the first");
-/// nvtx::name_stream(&Stream::new(None, 0)?, "copies");
-/// # Ok::<(), c10_core::Error>(())
+/// c10_core::nvtx::name_category(1, "loading");
 /// ```
 pub fn name_category(category: u32, name: impl Message) {
     if let Some(tool) = attached() {
@@ -161,6 +231,10 @@ pub fn name_category(category: u32, name: impl Message) {
 }
 
 /// Names this thread in the tool.
+///
+/// ```
+/// c10_core::nvtx::name_thread("loader");
+/// ```
 pub fn name_thread(name: impl Message) {
     if let Some(tool) = attached() {
         name.with(|name| tool.name_os_thread(os_thread(), name));
@@ -168,6 +242,10 @@ pub fn name_thread(name: impl Message) {
 }
 
 /// Names a device in the tool.
+///
+/// ```
+/// c10_core::nvtx::name_device(c10_core::DeviceIndex(0), "the first");
+/// ```
 pub fn name_device(device: DeviceIndex, name: impl Message) {
     if let Some(tool) = attached() {
         name.with(|name| tool.name_device(device, name));
@@ -175,6 +253,14 @@ pub fn name_device(device: DeviceIndex, name: impl Message) {
 }
 
 /// Names a stream in the tool.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{Stream, nvtx};
+///
+/// nvtx::name_stream(&Stream::new(None, 0)?, "copies");
+/// # Ok::<(), c10_core::Error>(())
+/// ```
 pub fn name_stream(stream: &Stream, name: impl Message) {
     if let Some(tool) = attached() {
         name.with(|name| tool.name_stream(stream.cuda_stream(), name));
