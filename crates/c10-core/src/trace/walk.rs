@@ -24,6 +24,10 @@ const DEPTH_MAX: usize = 64;
 /// Frames at the bottom of a stack, of the system's library, that may lack frame pointers.
 const BOTTOM_MAX: usize = 4;
 
+/// Addresses at the top of a walk that lie in this file. The first frame pointer that is read may be none, so they are
+/// not always the same, and nobody asks for them.
+const OWN: usize = 2;
+
 /// Whether frame pointers have told the truth so far.
 static FOLLOWS_FRAME_POINTERS: AtomicBool = AtomicBool::new(true);
 
@@ -48,9 +52,9 @@ impl Walk {
         walk
     }
 
-    /// The addresses.
+    /// The addresses, without those of this file.
     pub(super) fn addresses(&self) -> &[usize] {
-        &self.addresses[..self.len]
+        &self.addresses[OWN.min(self.len)..self.len]
     }
 
     /// Compares a walk that was not seen before with what the unwinder says, called by the same function; whether it can be
@@ -63,10 +67,10 @@ impl Walk {
         let mut slow = Self { addresses: [0; DEPTH_MAX], len: 0, is_quick: false };
         slow.unwind();
         let (quick, slow) = (self.addresses(), slow.addresses());
-        // The first two addresses are where this walk was made; from the caller of whoever asked for it on they agree.
-        let found = quick.get(2).and_then(|first| slow.iter().take(4).position(|address| address == first));
+        // From the caller of whoever asked for it on they agree.
+        let found = quick.first().and_then(|first| slow.iter().take(2).position(|address| address == first));
         let agrees = found.is_some_and(|from| {
-            let (quick, slow) = (&quick[2..], &slow[from..]);
+            let slow = &slow[from..];
             let shared = quick.len().min(slow.len());
             quick[..shared] == slow[..shared] && slow.len() <= shared + BOTTOM_MAX
         });
@@ -195,7 +199,7 @@ mod pointers {
             }
             (least, frame) = (frame, word(&stack, frame));
         }
-        walk.len > 1
+        walk.len > super::OWN
     }
 }
 
@@ -208,9 +212,14 @@ mod pointers {
     }
 }
 
+/// Held by tests that compare walks, since any of them may end the following of frame pointers for all.
+#[cfg(test)]
+pub(super) static COMPARING: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sync::lock;
 
     #[inline(never)]
     fn walk() -> Walk {
@@ -235,10 +244,14 @@ mod tests {
     /// Whatever way is taken, one place has the same addresses each time, and places differ.
     #[test]
     fn walks_tell_places_apart() {
+        let _alone = lock(&COMPARING);
         let mut walks = Vec::new();
         // The first may be the one after which frame pointers are not followed any more.
         let _ = walk();
-        (0..6).for_each(|depth| deep(depth / 2, &mut walks));
+        // Of an unknown number of turns: the calls of a loop that is unrolled are several places.
+        for depth in 0..std::hint::black_box(6) {
+            deep(depth / 2, &mut walks);
+        }
         for (number, walk) in walks.iter().enumerate() {
             for (other, known) in walks.iter().enumerate() {
                 assert_eq!(walk.addresses() == known.addresses(), number / 2 == other / 2, "{number} and {other}");
@@ -250,6 +263,7 @@ mod tests {
     /// A stack that is not the thread's own is left to the unwinder.
     #[test]
     fn made_up_frames_are_not_believed() {
+        let _alone = lock(&COMPARING);
         let mut walk = Walk::new();
         walk.is_quick = true;
         walk.addresses = [7; DEPTH_MAX];
