@@ -27,7 +27,7 @@ use cuda_sys::cublaslt::types::{
 use super::gemm::place;
 use super::handle::{Blas, Handle, failed};
 use super::lt::{
-    EPILOGUE_BIAS, EPILOGUE_DEFAULT, MATMUL, Plan, REDUCTION_ANY, Wishes, alignment, lt_handle, propose, set,
+    EPILOGUE_BIAS, EPILOGUE_DEFAULT, MATMUL, Places, Plan, REDUCTION_ANY, Wishes, alignment, lt_handle, propose, set,
 };
 use crate::base::dtype::DType;
 use crate::base::error::Result;
@@ -126,31 +126,11 @@ pub(in crate::blas) fn run(runtime: &Runtime, blas: &Blas, handle: &Handle, prod
         let out = place::<c_void>(product.out);
         // What is added has the result's place only where it has its dtype; it is not read, since its factor is zero.
         let added = if product.out.dtype().is_float8() { ptr::null() } else { out.cast_const() };
-        let [layout_a, layout_b, layout_c, layout_d] = plan.layouts();
-        let memory = ptr::with_exposed_provenance_mut(usize::try_from(workspace.address).unwrap_or(0));
-        let stream = ptr::with_exposed_provenance_mut(stream.handle);
-        // SAFETY: the plan was made for matrices of these sizes, which outlive the call; what is added is not read; and the
-        // workspace is kept until the work is queued.
-        let queued = unsafe {
-            library.cublasLtMatmul(
-                lt,
-                plan.operation,
-                ptr::from_ref(&alpha).cast(),
-                a,
-                layout_a,
-                b,
-                layout_b,
-                ptr::from_ref(&beta).cast(),
-                added,
-                layout_c,
-                out,
-                layout_d,
-                &plan.algo,
-                memory,
-                workspace.bytes,
-                stream,
-            )
-        };
+        let (alpha, beta) = (ptr::from_ref(&alpha).cast(), ptr::from_ref(&beta).cast());
+        let places = Places { alpha, a, b, beta, c: added, out };
+        // SAFETY: the plan was made for matrices of these sizes, the factors outlive the call; what is added is not read; and
+        // the workspace is kept until the work is queued.
+        let queued = unsafe { plan.queue(lt, &places, &workspace, stream.handle) };
         queued.map_err(|cause| failed(cause, MATMUL, product.to_string()))
     })?;
     Ok(true)

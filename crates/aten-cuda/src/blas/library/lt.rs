@@ -27,7 +27,7 @@ use cuda_sys::cublaslt::types::{
 use cuda_sys::{CublasError, CublasLt};
 
 use super::gemm::{Gemm, operation, place};
-use super::handle::{Blas, Handle, failed};
+use super::handle::{Blas, Handle, LtWorkspace, failed};
 use super::workspace;
 use crate::base::dtype::DType;
 use crate::base::error::{Error, Result};
@@ -136,6 +136,46 @@ impl Plan {
     }
 }
 
+/// Where a planned product finds its numbers, and where it puts the result.
+pub(super) struct Places {
+    pub(super) alpha: *const c_void,
+    pub(super) a: *const c_void,
+    pub(super) b: *const c_void,
+    pub(super) beta: *const c_void,
+    /// What is added.
+    pub(super) c: *const c_void,
+    pub(super) out: *mut c_void,
+}
+
+impl Plan {
+    /// Queues the product on a stream.
+    ///
+    /// # Safety
+    /// - The places must be those of matrices that the plan was made for, and the factors outlive the call. What is added
+    ///   may be null only if its factor is zero.
+    /// - The workspace must be kept until the work is queued.
+    pub(super) unsafe fn queue(
+        &self,
+        lt: cublasLtHandle_t,
+        places: &Places,
+        workspace: &LtWorkspace,
+        stream: usize,
+    ) -> std::result::Result<(), CublasError> {
+        let &Places { alpha, a, b, beta, c, out } = places;
+        let [layout_a, layout_b, layout_c, layout_d] = self.layouts();
+        let memory = ptr::with_exposed_provenance_mut(usize::try_from(workspace.address).unwrap_or(0));
+        let stream = ptr::with_exposed_provenance_mut(stream);
+        let (operation, bytes) = (self.operation, workspace.bytes);
+        // SAFETY: the caller's promises.
+        unsafe {
+            self.library.cublasLtMatmul(
+                lt, operation, alpha, a, layout_a, b, layout_b, beta, c, layout_c, out, layout_d, &self.algo, memory,
+                bytes, stream,
+            )
+        }
+    }
+}
+
 impl Drop for Plan {
     fn drop(&mut self) {
         // Neither call can fail for what the library has made.
@@ -181,31 +221,10 @@ pub(in crate::blas) fn run(
         let (alpha, beta): (*const c_void, *const c_void) = (alpha.as_ptr().cast(), beta.as_ptr().cast());
         let [a, b] = [&gemm.a, &gemm.b].map(|operand| place::<c_void>(operand.tensor()).cast_const());
         let out = place::<c_void>(gemm.out);
-        let [layout_a, layout_b, layout_c, layout_d] = plan.layouts();
-        let memory = ptr::with_exposed_provenance_mut(usize::try_from(workspace.address).unwrap_or(0));
-        let stream = ptr::with_exposed_provenance_mut(stream.handle);
+        let places = Places { alpha, a, b, beta, c: out.cast_const(), out };
         // SAFETY: the plan was made for matrices of these sizes, the factors outlive the call, and the workspace is kept
         // until the work is queued.
-        let queued = unsafe {
-            library.cublasLtMatmul(
-                lt,
-                plan.operation,
-                alpha,
-                a,
-                layout_a,
-                b,
-                layout_b,
-                beta,
-                out.cast_const(),
-                layout_c,
-                out,
-                layout_d,
-                &plan.algo,
-                memory,
-                workspace.bytes,
-                stream,
-            )
-        };
+        let queued = unsafe { plan.queue(lt, &places, &workspace, stream.handle) };
         queued.map_err(|cause| failed(cause, MATMUL, gemm.to_string()))
     })?;
     Ok(true)
