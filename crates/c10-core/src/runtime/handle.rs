@@ -359,14 +359,18 @@ impl Runtime {
         self.started().into_iter().for_each(|ready| ready.allocator.enable(enabled));
     }
 
-    /// Changes the allocator's options, now or for when the runtime starts.
-    pub(crate) fn change_config(&self, change: impl FnOnce(&AllocatorConfig) -> Result<AllocatorConfig>) -> Result<()> {
+    /// Changes the allocator's options, now or for when the runtime starts; `change` is told whether it has started.
+    pub(crate) fn change_config(
+        &self,
+        change: impl FnOnce(&AllocatorConfig, bool) -> Result<AllocatorConfig>,
+    ) -> Result<()> {
         let _first = self.config();
         let _starting = self.0.starting.lock().unwrap_or_else(PoisonError::into_inner);
         let mut config = self.0.lock_config();
         let before = config.clone().unwrap_or_default();
-        let changed = Arc::new(change(&before)?);
-        if let Some(ready) = self.started() {
+        let started = self.started();
+        let changed = Arc::new(change(&before, started.is_some())?);
+        if let Some(ready) = started {
             ready.allocator.set_config(&changed);
             ready.pinned.cache.set_config(&changed);
         }

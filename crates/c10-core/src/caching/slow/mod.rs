@@ -6,6 +6,7 @@
 //! **Invariant:** one thread at a time is here: [`Growth`] is behind a lock, which is taken before all others.
 
 mod checkpoint;
+mod elastic;
 mod expandable;
 mod growth;
 mod reclaim;

@@ -11,6 +11,7 @@ pub(crate) mod fake;
 pub(crate) mod scripts;
 
 mod differential;
+mod elastic;
 mod failures;
 mod figures;
 mod golden;

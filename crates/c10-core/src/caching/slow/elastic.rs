@@ -1,0 +1,618 @@
+//! The elastic backend: address ranges whose pages move to where they are needed.
+//!
+//! A request that nothing cached fits gets a *window*: neighbouring unused blocks of its stream, of which the fewest pages
+//! are missing. What is missing comes from pages that are behind no address, from whole free pages of the same stream,
+//! from those of other streams behind events that the stream waits for, and only then from the driver. A page that moves
+//! is mapped a second time; the old mapping is dropped in batches, when the event behind the work of its stream has passed.
+//!
+//! **Invariants:** all blocks concerned are held while the driver is asked, and a failed call leaves every page where it
+//! was. A mapping that cannot be undone counts as left. Private pools give no pages away, and a stream that captures gets
+//! only pages that nobody had.
+
+use std::sync::Arc;
+
+use crate::base::error::Result;
+use crate::base::handles::{EventHandle, PageHandle, StreamHandle, StreamRef};
+use crate::caching::block::{Block, ELASTIC_PAGE, Index, SizeClass, State};
+use crate::caching::pools::{Left, Pools};
+use crate::caching::shard::{Books, Flushed, Shard, signed};
+use crate::caching::slow::DeviceAllocator;
+use crate::caching::slow::expandable::{Stretch, whole_pages};
+use crate::caching::slow::growth::{Growth, Plan};
+use crate::driver::Driver;
+use crate::sync::lock;
+use crate::trace::TraceEvent;
+
+/// Bytes that are left before old mappings are dropped.
+const BATCH: u64 = 32 * ELASTIC_PAGE;
+
+/// Neighbouring unused blocks as one held block, and the pages that are missing in it.
+struct Window {
+    block: Index,
+    /// Addresses of the missing pages, ascending.
+    missing: Vec<u64>,
+}
+
+/// Whole free pages, as a held block.
+struct Donor {
+    shard: Arc<Shard>,
+    block: Index,
+    address: u64,
+    size: u64,
+    class: SizeClass,
+}
+
+/// Pages of one stream, and an event behind the work that may use them.
+struct Donation {
+    stream: StreamRef,
+    event: EventHandle,
+    donors: Vec<Donor>,
+}
+
+/// Where the missing pages come from.
+#[derive(Default)]
+struct Supply {
+    donations: Vec<Donation>,
+    /// Pages that are behind no address.
+    idle: Vec<PageHandle>,
+    /// Pages of the driver.
+    new: Vec<PageHandle>,
+}
+
+impl Supply {
+    fn donors(&self) -> impl Iterator<Item = &Donor> {
+        self.donations.iter().flat_map(|donation| &donation.donors)
+    }
+}
+
+impl DeviceAllocator {
+    /// Memory for a request, held; `None` when there is none.
+    pub(crate) fn expand_elastic<D: Driver>(
+        &self,
+        driver: &D,
+        growth: &mut Growth,
+        plan: &Plan,
+    ) -> Result<Option<Index>> {
+        self.drop_left_in_batches(driver, growth)?;
+        let window = loop {
+            let held = hold_window(&mut plan.shard.lock_flushed(), plan.class, plan.size);
+            match held {
+                Some(window) => break window,
+                None if self.new_range(driver, growth, plan)?.is_some() => {}
+                None => return Ok(None),
+            }
+        };
+        let mut remains = Vec::new();
+        let backed = self.back(driver, growth, plan, &window.missing, &mut remains);
+        let mut state = plan.shard.lock_flushed();
+        if let Ok(true) = backed {
+            state.join_neighbours(window.block, State::Free);
+            return Ok(Some(window.block));
+        }
+        let left = take_apart(&mut state, &window, &remains);
+        drop(state);
+        for (address, block) in left {
+            growth.stock.leave_unused(Left { address, size: ELASTIC_PAGE, shard: plan.shard.id, block });
+        }
+        backed.map(|_| None)
+    }
+
+    /// Puts pages behind addresses; whether there were enough. After a failure those in `remains` are still mapped.
+    fn back<D: Driver>(
+        &self,
+        driver: &D,
+        growth: &mut Growth,
+        plan: &Plan,
+        missing: &[u64],
+        remains: &mut Vec<u64>,
+    ) -> Result<bool> {
+        let mut supply = Supply::default();
+        let supplied = self.supply(driver, growth, plan, missing.len(), &mut supply);
+        let mapped = supplied.and_then(|enough| {
+            if enough {
+                self.map_supply(driver, growth, missing, &supply, remains)?;
+            }
+            Ok(enough)
+        });
+        match mapped {
+            Ok(true) => self.enter_supply(growth, plan, missing, supply),
+            _ => self.return_supply(driver, growth, supply),
+        }
+        mapped
+    }
+
+    /// Finds so many pages; whether there are enough.
+    fn supply<D: Driver>(
+        &self,
+        driver: &D,
+        growth: &mut Growth,
+        plan: &Plan,
+        count: usize,
+        supply: &mut Supply,
+    ) -> Result<bool> {
+        while supply.idle.len() < count
+            && let Some(page) = growth.stock.take_idle()
+        {
+            supply.idle.push(page);
+        }
+        let mut wanted = count - supply.idle.len();
+        if wanted > 0 && driver.capture_id(plan.stream)?.is_none() {
+            self.take_free_pages(driver, growth, plan.stream, &mut wanted, supply)?;
+        }
+        let room = growth.limit.map_or(u64::MAX, |limit| limit.saturating_sub(self.cache.held()));
+        if (wanted as u64).saturating_mul(ELASTIC_PAGE) > room {
+            return Ok(false);
+        }
+        for _ in 0..wanted {
+            match driver.create_page(self.cache.index, ELASTIC_PAGE) {
+                Ok(page) => supply.new.push(page),
+                Err(error) if error.driver_is_out_of_memory() => return Ok(false),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(true)
+    }
+
+    /// Takes whole free pages of the default pools, first of the stream that wants them, which waits for the others.
+    fn take_free_pages<D: Driver>(
+        &self,
+        driver: &D,
+        growth: &mut Growth,
+        stream: StreamRef,
+        wanted: &mut usize,
+        supply: &mut Supply,
+    ) -> Result<()> {
+        // What other threads gave back is free.
+        self.cache.all_shards(|_| ());
+        let mut streams: Vec<StreamHandle> = growth.pools.get(Pools::DEFAULT).shards.keys().copied().collect();
+        streams.sort_by_key(|handle| *handle != stream.handle);
+        for handle in streams {
+            if *wanted == 0 {
+                break;
+            }
+            let from = StreamRef { handle, ..stream };
+            let donors = self.hold_free_pages(growth, handle, *wanted);
+            if donors.is_empty() {
+                continue;
+            }
+            match self.order(driver, growth, from, stream) {
+                Ok(Some(event)) => {
+                    let pages: u64 = donors.iter().map(|donor| donor.size / ELASTIC_PAGE).sum();
+                    *wanted -= usize::try_from(pages).unwrap_or(*wanted);
+                    supply.donations.push(Donation { stream: from, event, donors });
+                }
+                unordered => {
+                    donors.iter().for_each(put_back);
+                    unordered?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// An event behind the work of a stream, which another one waits for; `None` when the first captures, or whoever lent
+    /// it has destroyed it, so that nobody can tell when its memory is used no more.
+    fn order<D: Driver>(
+        &self,
+        driver: &D,
+        growth: &mut Growth,
+        from: StreamRef,
+        to: StreamRef,
+    ) -> Result<Option<EventHandle>> {
+        match driver.capture_id(from) {
+            Ok(None) => {}
+            Ok(Some(_)) => return Ok(None),
+            Err(error) if error.is_invalid_handle() => return Ok(None),
+            Err(error) => return Err(error),
+        }
+        let event = growth.stock.event_behind(driver, from)?;
+        if from != to
+            && let Err(error) = driver.stream_wait(to, event)
+        {
+            growth.stock.keep_event(from, event);
+            return Err(error);
+        }
+        Ok(Some(event))
+    }
+
+    /// Holds up to so many whole free pages of a stream's default pool.
+    fn hold_free_pages(&self, growth: &Growth, stream: StreamHandle, wanted: usize) -> Vec<Donor> {
+        let Some(shard) = growth.pools.get(Pools::DEFAULT).shards.get(&stream) else { return Vec::new() };
+        let mut state = shard.lock_flushed();
+        let mut found: Vec<(u64, Index, Stretch)> = state
+            .free_blocks()
+            .filter_map(|index| {
+                let block = state.blocks.get(index);
+                let pages = block.in_range.then(|| whole_pages(block, &growth.range_at(block.address))).flatten()?;
+                Some((block.size, index, pages))
+            })
+            .collect();
+        found.sort_by_key(|(size, _, pages)| (*size, pages.address));
+        let mut wanted = wanted as u64 * ELASTIC_PAGE;
+        let mut donors = Vec::new();
+        for (_, index, pages) in found {
+            if wanted == 0 {
+                break;
+            }
+            let size = pages.size.min(wanted);
+            wanted -= size;
+            // From its end: what stays in front can still grow into what comes after it.
+            let address = pages.address + pages.size - size;
+            let class = state.blocks.get(index).class;
+            state.hold(index);
+            let block = cut_out(&mut state, index, address, size);
+            donors.push(Donor { shard: Arc::clone(shard), block, address, size, class });
+        }
+        donors
+    }
+
+    /// Maps a page behind each address. After a failure none is, but those in `remains`.
+    fn map_supply<D: Driver>(
+        &self,
+        driver: &D,
+        growth: &Growth,
+        missing: &[u64],
+        supply: &Supply,
+        remains: &mut Vec<u64>,
+    ) -> Result<()> {
+        let pages = pages_of(growth, supply);
+        let mut mapped = 0;
+        let mut result = Ok(());
+        for (address, page) in missing.iter().zip(pages) {
+            result = driver.map_page(self.cache.index, *address, ELASTIC_PAGE, page);
+            if result.is_err() {
+                break;
+            }
+            mapped += 1;
+        }
+        if result.is_ok() {
+            result = runs(missing)
+                .into_iter()
+                .try_for_each(|run| driver.allow_access(self.cache.index, run.address, run.size));
+        }
+        if result.is_err() {
+            let undo = |address: &&u64| driver.unmap_page(self.cache.index, **address, ELASTIC_PAGE).is_err();
+            remains.extend(missing[..mapped].iter().filter(undo));
+        }
+        result
+    }
+
+    /// Enters pages that were mapped into the books.
+    fn enter_supply(&self, growth: &mut Growth, plan: &Plan, missing: &[u64], supply: Supply) {
+        let pages = pages_of(growth, &supply);
+        let (idle, new) = (bytes_of(&supply.idle), bytes_of(&supply.new));
+        let mut figures = lock(&self.cache.figures);
+        let stats = figures.stats_mut();
+        for donor in supply.donors() {
+            stats.reserved_bytes.change(donor.class, -signed(donor.size));
+        }
+        stats.reserved_bytes.change(SizeClass::Large, -idle);
+        stats.reserved_bytes.change(plan.class, signed(missing.len() as u64 * ELASTIC_PAGE));
+        stats.num_device_alloc += u64::from(new > 0);
+        drop(figures);
+        for donation in supply.donations {
+            let left = donation.donors.iter().map(|donor| self.leave(growth, donor)).collect();
+            growth.stock.leave(donation.stream, donation.event, left);
+        }
+        for (address, page) in missing.iter().zip(pages) {
+            growth.stock.place(*address, page);
+        }
+        for run in runs(missing) {
+            self.cache.shared.pages.register(run.address, run.size, plan.shard.id, plan.class);
+            let owner = growth.pools.get(plan.pool).owner;
+            self.report_segment(TraceEvent::SegmentMapped, (run.address, run.size, plan.stream.handle, owner));
+        }
+    }
+
+    /// The pages of a held block are elsewhere.
+    fn leave(&self, growth: &mut Growth, donor: &Donor) -> Left {
+        for address in each_page(donor.address, donor.size) {
+            growth.stock.displace(address);
+        }
+        self.cache.shared.pages.unregister(donor.address, donor.size);
+        let mut state = donor.shard.lock_flushed();
+        state.blocks.get_mut(donor.block).state = State::Left;
+        let place = (donor.address, donor.size, state.key.stream, state.key.owner);
+        drop(state);
+        self.report_segment(TraceEvent::SegmentUnmapped, place);
+        Left { address: donor.address, size: donor.size, shard: donor.shard.id, block: donor.block }
+    }
+
+    /// Gives everything back to where it came from.
+    fn return_supply<D: Driver>(&self, driver: &D, growth: &mut Growth, supply: Supply) {
+        for Donation { stream, event, donors } in supply.donations {
+            donors.iter().for_each(put_back);
+            growth.stock.keep_event(stream, event);
+        }
+        supply.idle.into_iter().for_each(|page| growth.stock.keep_idle(page));
+        for page in supply.new {
+            self.release_or_keep(driver, growth, page);
+        }
+    }
+
+    /// Gives a page back to the driver; one that it does not take is idle, and counts as held.
+    fn release_or_keep<D: Driver>(&self, driver: &D, growth: &mut Growth, page: PageHandle) -> bool {
+        let released = driver.release_page(self.cache.index, page).is_ok();
+        if !released {
+            growth.stock.keep_idle(page);
+            lock(&self.cache.figures).stats_mut().reserved_bytes.change(SizeClass::Large, signed(ELASTIC_PAGE));
+        }
+        released
+    }
+
+    /// Gives idle pages back to the driver.
+    pub(crate) fn release_idle<D: Driver>(&self, driver: &D, growth: &mut Growth) -> Result<()> {
+        while let Some(page) = growth.stock.take_idle() {
+            if let Err(error) = driver.release_page(self.cache.index, page) {
+                growth.stock.keep_idle(page);
+                return Err(error);
+            }
+            lock(&self.cache.figures).stats_mut().reserved_bytes.change(SizeClass::Large, -signed(ELASTIC_PAGE));
+        }
+        Ok(())
+    }
+
+    /// Drops old mappings that nothing uses any more, if there are many.
+    fn drop_left_in_batches<D: Driver>(&self, driver: &D, growth: &mut Growth) -> Result<()> {
+        if growth.stock.left_bytes() < BATCH || self.cache.shared.is_capturing() {
+            return Ok(());
+        }
+        growth.stock.poll(driver)?;
+        self.drop_passed(driver, growth)
+    }
+
+    /// Waits until nothing uses old mappings any more, and drops them.
+    pub(crate) fn drop_left<D: Driver>(&self, driver: &D, growth: &mut Growth) -> Result<()> {
+        growth.stock.synchronize(driver)?;
+        self.drop_passed(driver, growth)
+    }
+
+    fn drop_passed<D: Driver>(&self, driver: &D, growth: &mut Growth) -> Result<()> {
+        while let Some(left) = growth.stock.passed() {
+            if left.size > 0 {
+                driver.unmap_page(self.cache.index, left.address, ELASTIC_PAGE)?;
+                growth.stock.shorten_passed(ELASTIC_PAGE);
+            } else if let Some(Left { shard, block, .. }) = growth.stock.finish_passed()
+                && let Some(shard) = self.cache.shared.shard(shard)
+            {
+                let mut state = shard.lock_flushed();
+                state.join_neighbours(block, State::Unmapped);
+                state.put_unmapped(block);
+            }
+        }
+        Ok(())
+    }
+
+    /// Unmaps pages of held blocks and gives them back to the driver, from the front; the bytes that are unmapped, and
+    /// the error if not all are or one was not taken back.
+    pub(crate) fn unmap_elastic<D: Driver>(
+        &self,
+        driver: &D,
+        growth: &mut Growth,
+        pages: Stretch,
+    ) -> (u64, Result<()>) {
+        for address in each_page(pages.address, pages.size) {
+            let done = address - pages.address;
+            if let Err(error) = driver.unmap_page(self.cache.index, address, ELASTIC_PAGE) {
+                return (done, Err(error));
+            }
+            if let Some(page) = growth.stock.displace(address) {
+                self.release_or_keep(driver, growth, page);
+            }
+        }
+        (pages.size, Ok(()))
+    }
+
+    /// Gives every page back, with its mappings. Errors are passed over.
+    pub(crate) fn dismantle_stock<D: Driver>(&self, driver: &D, growth: &mut Growth) {
+        let index = self.cache.index;
+        for event in growth.stock.take_events() {
+            let _ = driver.event_destroy(event);
+        }
+        let left: Vec<Left> = growth.stock.all_left().copied().collect();
+        for address in left.iter().flat_map(|left| each_page(left.address, left.size)) {
+            let _ = driver.unmap_page(index, address, ELASTIC_PAGE);
+        }
+        let placed: Vec<(u64, PageHandle)> = growth.stock.places().collect();
+        for (address, page) in placed {
+            let _ = driver.unmap_page(index, address, ELASTIC_PAGE);
+            let _ = driver.release_page(index, page);
+        }
+        while let Some(page) = growth.stock.take_idle() {
+            let _ = driver.release_page(index, page);
+        }
+    }
+}
+
+/// Bytes of pages, as figures count them.
+fn bytes_of(pages: &[PageHandle]) -> i64 {
+    signed(pages.len() as u64 * ELASTIC_PAGE)
+}
+
+/// The addresses of the pages in a stretch.
+fn each_page(address: u64, size: u64) -> impl Iterator<Item = u64> {
+    (0..size / ELASTIC_PAGE).map(move |page| address + page * ELASTIC_PAGE)
+}
+
+/// The pages of a supply: what nobody had first.
+fn pages_of(growth: &Growth, supply: &Supply) -> Vec<PageHandle> {
+    let moved = supply.donors().flat_map(|donor| each_page(donor.address, donor.size));
+    let moved = moved.filter_map(|address| growth.stock.page_at(address));
+    supply.idle.iter().chain(&supply.new).copied().chain(moved).collect()
+}
+
+/// Ascending addresses of pages as stretches.
+fn runs(addresses: &[u64]) -> Vec<Stretch> {
+    let mut runs: Vec<Stretch> = Vec::new();
+    for &address in addresses {
+        match runs.last_mut() {
+            Some(last) if last.address + last.size == address => last.size += ELASTIC_PAGE,
+            _ => runs.push(Stretch { address, size: ELASTIC_PAGE }),
+        }
+    }
+    runs
+}
+
+/// A held block is free as it was.
+fn put_back(donor: &Donor) {
+    let mut state = donor.shard.lock_flushed();
+    state.join_neighbours(donor.block, State::Free);
+    state.put(donor.block);
+}
+
+/// Cuts a part out of a held block; what is before and behind it is free. The part's block.
+fn cut_out(state: &mut Flushed<'_>, index: Index, address: u64, size: u64) -> Index {
+    let begin = state.blocks.get(index).address;
+    if address > begin {
+        let front = state.blocks.split_front(index, address - begin);
+        state.put(front);
+    }
+    if state.blocks.get(index).size > size {
+        let back = state.blocks.split_back(index, size);
+        state.put(back);
+    }
+    index
+}
+
+/// An unused block of a run.
+#[derive(Clone, Copy)]
+struct Piece {
+    index: Index,
+    address: u64,
+    size: u64,
+    is_mapped: bool,
+}
+
+impl Piece {
+    fn of(index: Index, block: &Block) -> Self {
+        Self { index, address: block.address, size: block.size, is_mapped: block.state == State::Free }
+    }
+
+    fn end(&self) -> u64 {
+        self.address + self.size
+    }
+
+    /// The part of it that has to be mapped, or is used, for what lies between two addresses: whole pages, or all.
+    fn part(&self, from: u64, to: u64) -> Stretch {
+        if self.is_mapped {
+            return Stretch { address: self.address, size: self.size };
+        }
+        let begin = (from.max(self.address) - self.address) / ELASTIC_PAGE * ELASTIC_PAGE;
+        let end = (to.min(self.end()) - self.address).next_multiple_of(ELASTIC_PAGE);
+        Stretch { address: self.address + begin, size: end - begin }
+    }
+}
+
+/// Holds the place where the fewest pages are missing for a request, the lowest in the shortest run of unused blocks.
+fn hold_window(state: &mut Flushed<'_>, class: SizeClass, size: u64) -> Option<Window> {
+    let mut best: Option<((u64, u64, u64), Vec<Piece>, u64)> = None;
+    let mut seen = 0;
+    for (address, index) in state.unmapped(class) {
+        if *address < seen {
+            continue;
+        }
+        let run = run_around(state, *index);
+        let (begin, end) = (run[0].address, run[run.len() - 1].end());
+        // Unmapped blocks come by address, so those of this run come next.
+        seen = end;
+        if end - begin < size {
+            continue;
+        }
+        for from in starts(&run, size) {
+            let cost = (missing(&run, from, from + size), end - begin, from);
+            if best.as_ref().is_none_or(|(least, ..)| cost < *least) {
+                best = Some((cost, run.clone(), from));
+            }
+        }
+    }
+    let (_, run, from) = best?;
+    Some(hold_run(state, &run, from, from + size))
+}
+
+/// The unused neighbours of an unused block, with it.
+fn run_around(state: &Books, index: Index) -> Vec<Piece> {
+    let unused = |index: &Index| state.blocks.find(*index).is_some_and(Block::is_unused);
+    let before = |index: &Index| Some(state.blocks.get(*index).prev).filter(unused);
+    let after = |index: &Index| Some(state.blocks.get(*index).next).filter(unused);
+    let first = std::iter::successors(Some(index), before).last().unwrap_or(index);
+    std::iter::successors(Some(first), after).map(|index| Piece::of(index, state.blocks.get(index))).collect()
+}
+
+/// Where a window may begin: so that it begins or ends where a block does.
+fn starts(run: &[Piece], size: u64) -> impl Iterator<Item = u64> {
+    let (begin, end) = (run[0].address, run[run.len() - 1].end());
+    let each = run.iter().flat_map(move |piece| [Some(piece.address), piece.end().checked_sub(size)]);
+    each.flatten().filter(move |from| *from >= begin && *from + size <= end)
+}
+
+/// How many pages are missing between two addresses.
+fn missing(run: &[Piece], from: u64, to: u64) -> u64 {
+    let within = run.iter().filter(|piece| !piece.is_mapped && piece.address < to && piece.end() > from);
+    within.map(|piece| piece.part(from, to).size / ELASTIC_PAGE).sum()
+}
+
+/// Holds what lies between two addresses as one block.
+fn hold_run(state: &mut Flushed<'_>, run: &[Piece], from: u64, to: u64) -> Window {
+    let mut window = Window { block: run[0].index, missing: Vec::new() };
+    let mut is_first = true;
+    for piece in run.iter().filter(|piece| piece.address < to && piece.end() > from) {
+        if piece.is_mapped {
+            state.hold(piece.index);
+        } else {
+            let part = piece.part(from, to);
+            state.take_unmapped(piece.index);
+            window.missing.extend(each_page(part.address, part.size));
+            if part.address > piece.address {
+                let front = state.blocks.split_front(piece.index, part.address - piece.address);
+                state.put_unmapped(front);
+            }
+            if part.address + part.size < piece.end() {
+                let back = state.blocks.split_back(piece.index, part.size);
+                state.put_unmapped(back);
+            }
+        }
+        if is_first {
+            (window.block, is_first) = (piece.index, false);
+        } else {
+            state.blocks.merge(window.block, piece.index);
+        }
+    }
+    window
+}
+
+/// Makes unused blocks of a window again; those where a mapping remains are left, and are returned with their addresses.
+fn take_apart(state: &mut Flushed<'_>, window: &Window, remains: &[u64]) -> Vec<(u64, Index)> {
+    let mut left = Vec::new();
+    let mut rest = Some(window.block);
+    for address in &window.missing {
+        let Some(block) = rest else { break };
+        let before = address - state.blocks.get(block).address;
+        if before > 0 {
+            let free = state.blocks.split_front(block, before);
+            settle(state, free, State::Free);
+        }
+        let whole = state.blocks.get(block).size == ELASTIC_PAGE;
+        let page = if whole { block } else { state.blocks.split_front(block, ELASTIC_PAGE) };
+        rest = (!whole).then_some(block);
+        if remains.contains(address) {
+            state.blocks.get_mut(page).state = State::Left;
+            left.push((*address, page));
+        } else {
+            settle(state, page, State::Unmapped);
+        }
+    }
+    if let Some(block) = rest {
+        settle(state, block, State::Free);
+    }
+    left
+}
+
+/// A held block is free or unmapped, and is joined with its neighbours that are.
+fn settle(state: &mut Flushed<'_>, block: Index, to: State) {
+    state.join_neighbours(block, to);
+    if to == State::Free {
+        state.put(block);
+    } else {
+        state.put_unmapped(block);
+    }
+}
