@@ -62,8 +62,17 @@ fn program(rig: &Rig) -> Result<()> {
 
 /// Memory in expandable segments and in a pool, with gaps, growth and shrinking.
 fn expanding_program(rig: &Rig) -> Result<()> {
+    growing_program(rig, "expandable_segments:True")
+}
+
+/// The same in pages that move.
+fn elastic_program(rig: &Rig) -> Result<()> {
+    growing_program(rig, "backend:elastic")
+}
+
+fn growing_program(rig: &Rig, settings: &str) -> Result<()> {
     let runtime = &rig.runtime;
-    runtime.memory().set_settings("expandable_segments:True")?;
+    runtime.memory().set_settings(settings)?;
     runtime.init()?;
     let (stream, side) = (runtime.streams().pooled(DEVICE, 0)?, runtime.streams().pooled(DEVICE, 0)?);
     let first = runtime.memory().buffer(50 << 20, &stream)?;
@@ -122,15 +131,24 @@ fn any_driver_call_may_fail() {
 
 #[test]
 fn any_call_for_virtual_memory_may_fail() {
+    fail_virtual_memory(expanding_program);
+}
+
+#[test]
+fn any_call_for_pages_that_move_may_fail() {
+    fail_virtual_memory(elastic_program);
+}
+
+fn fail_virtual_memory(program: fn(&Rig) -> Result<()>) {
     let rig = Rig::new(config().devices(2));
-    expanding_program(&rig).unwrap();
+    program(&rig).unwrap();
     let calls = rig.machine.calls();
     assert_eq!(rig.left(), LiveHandles::default());
     let (mut tried, mut failed) = (0, std::collections::BTreeSet::new());
     for code in [CUresult::CUDA_ERROR_OUT_OF_MEMORY, CUresult::CUDA_ERROR_NOT_PERMITTED] {
         for (call, _, count) in calls.iter().filter(|(call, ..)| VIRTUAL_MEMORY.contains(call)) {
             for occurrence in 1..=*count {
-                run_with(expanding_program, Fault { call, occurrence, code });
+                run_with(program, Fault { call, occurrence, code });
                 tried += 1;
                 failed.insert(*call);
             }

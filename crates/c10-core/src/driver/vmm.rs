@@ -18,7 +18,7 @@ use std::ptr;
 use std::sync::{MutexGuard, PoisonError};
 
 use cuda_sys::driver::types::{
-    CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationHandleType, CUmemAllocationProp,
+    CUdevice_attribute, CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationHandleType, CUmemAllocationProp,
     CUmemAllocationProp_st__bindgen_ty_1, CUmemAllocationType, CUmemLocation, CUmemLocationType,
 };
 
@@ -46,6 +46,12 @@ struct Page {
 impl Api {
     fn mappings(&self) -> MutexGuard<'_, Mappings> {
         self.mappings.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether memory can be put behind addresses of a device.
+    pub(crate) fn has_virtual_memory(&self, device: DeviceIndex) -> Result<bool> {
+        let attribute = CUdevice_attribute::CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED;
+        self.attribute(device, attribute).map(|supported| supported != 0)
     }
 
     /// Takes a range of addresses.

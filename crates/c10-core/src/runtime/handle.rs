@@ -580,7 +580,9 @@ impl Inner {
         let config = self.config()?;
         self.trace.set_devices(api.device_count());
         let ready = Started::new(api, &config);
-        if let Err(error) = ready.set_first_limits(config.per_process_memory_fraction) {
+        if let Err(error) =
+            ready.set_first_limits(config.per_process_memory_fraction).and_then(|()| ready.check_backend(&config))
+        {
             ready.pinned.close(ready);
             return Err(error);
         }

@@ -39,6 +39,10 @@ pub(crate) struct Stock {
     passed: Vec<Left>,
     /// Bytes of all that was left.
     left_bytes: u64,
+    /// How many pages were made.
+    made: u64,
+    /// How often one moved.
+    moved: u64,
 }
 
 impl Stock {
@@ -55,6 +59,16 @@ impl Stock {
     /// The pages that are behind no address.
     pub(crate) fn idle(&self) -> impl Iterator<Item = PageHandle> {
         self.idle.iter().copied()
+    }
+
+    /// How many moves are due before pages are made instead: three for every two pages that were made.
+    pub(crate) fn moves_due(&self) -> u64 {
+        (self.made * 3 / 2).saturating_sub(self.moved)
+    }
+
+    /// Counts pages that were made, and moves.
+    pub(crate) fn count(&mut self, made: u64, moved: u64) {
+        (self.made, self.moved) = (self.made + made, self.moved + moved);
     }
 
     /// The page behind a place.

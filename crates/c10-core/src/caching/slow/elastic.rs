@@ -2,8 +2,10 @@
 //!
 //! A request that nothing cached fits gets a *window*: neighbouring unused blocks of its stream, of which the fewest pages
 //! are missing. What is missing comes from pages that are behind no address, from whole free pages of the same stream,
-//! from those of other streams behind events that the stream waits for, and only then from the driver. A page that moves
-//! is mapped a second time; the old mapping is dropped in batches, when the event behind the work of its stream has passed.
+//! from those of other streams behind events that the stream waits for, and only then from the driver. Where pages have
+//! moved three times for every two that were made, the driver is asked first, as long as it has memory: so a loop that
+//! repeats comes to rest. A page that moves is mapped a second time; the old mapping is dropped in batches, when the event
+//! behind the work of its stream has passed.
 //!
 //! **Invariants:** all blocks concerned are held while the driver is asked, and a failed call leaves every page where it
 //! was. A mapping that cannot be undone counts as left. Private pools give no pages away, and a stream that captures gets
@@ -135,50 +137,60 @@ impl DeviceAllocator {
         {
             supply.idle.push(page);
         }
-        let mut wanted = count - supply.idle.len();
-        if wanted > 0 && driver.capture_id(plan.stream)?.is_none() {
-            self.take_free_pages(driver, growth, plan.stream, &mut wanted, supply)?;
+        let mut missing = (count - supply.idle.len()) as u64;
+        let may_move = missing > 0 && driver.capture_id(plan.stream)?.is_none();
+        if may_move {
+            let due = growth.stock.moves_due().min(missing);
+            missing -= self.take_free_pages(driver, growth, plan.stream, due, supply)?;
         }
+        missing -= self.make_pages(driver, growth, missing, supply)?;
+        if may_move {
+            missing -= self.take_free_pages(driver, growth, plan.stream, missing, supply)?;
+        }
+        Ok(missing == 0)
+    }
+
+    /// Makes so many pages, or as many as there is memory for; how many.
+    fn make_pages<D: Driver>(&self, driver: &D, growth: &Growth, wanted: u64, supply: &mut Supply) -> Result<u64> {
         let room = growth.limit.map_or(u64::MAX, |limit| limit.saturating_sub(self.cache.held()));
-        if (wanted as u64).saturating_mul(ELASTIC_PAGE) > room {
-            return Ok(false);
-        }
-        for _ in 0..wanted {
+        // The idle pages that are in the supply are held already.
+        for made in 0..wanted.min(room / ELASTIC_PAGE) {
             match driver.create_page(self.cache.index, ELASTIC_PAGE) {
                 Ok(page) => supply.new.push(page),
-                Err(error) if error.driver_is_out_of_memory() => return Ok(false),
+                Err(error) if error.driver_is_out_of_memory() => return Ok(made),
                 Err(error) => return Err(error),
             }
         }
-        Ok(true)
+        Ok(wanted.min(room / ELASTIC_PAGE))
     }
 
-    /// Takes whole free pages of the default pools, first of the stream that wants them, which waits for the others.
+    /// Takes up to so many whole free pages of the default pools, first of the stream that wants them, which waits for the
+    /// others; how many.
     fn take_free_pages<D: Driver>(
         &self,
         driver: &D,
         growth: &mut Growth,
         stream: StreamRef,
-        wanted: &mut usize,
+        wanted: u64,
         supply: &mut Supply,
-    ) -> Result<()> {
+    ) -> Result<u64> {
+        if wanted == 0 {
+            return Ok(0);
+        }
         // What other threads gave back is free.
         self.cache.all_shards(|_| ());
         let mut streams: Vec<StreamHandle> = growth.pools.get(Pools::DEFAULT).shards.keys().copied().collect();
         streams.sort_by_key(|handle| *handle != stream.handle);
+        let mut taken = 0;
         for handle in streams {
-            if *wanted == 0 {
-                break;
-            }
             let from = StreamRef { handle, ..stream };
-            let donors = self.hold_free_pages(growth, handle, *wanted);
+            let donors = self.hold_free_pages(growth, handle, wanted - taken);
             if donors.is_empty() {
                 continue;
             }
             match self.order(driver, growth, from, stream) {
                 Ok(Some(event)) => {
-                    let pages: u64 = donors.iter().map(|donor| donor.size / ELASTIC_PAGE).sum();
-                    *wanted -= usize::try_from(pages).unwrap_or(*wanted);
+                    taken += donors.iter().map(|donor| donor.size / ELASTIC_PAGE).sum::<u64>();
                     supply.donations.push(Donation { stream: from, event, donors });
                 }
                 unordered => {
@@ -187,7 +199,7 @@ impl DeviceAllocator {
                 }
             }
         }
-        Ok(())
+        Ok(taken)
     }
 
     /// An event behind the work of a stream, which another one waits for; `None` when the first captures, or whoever lent
@@ -216,7 +228,7 @@ impl DeviceAllocator {
     }
 
     /// Holds up to so many whole free pages of a stream's default pool.
-    fn hold_free_pages(&self, growth: &Growth, stream: StreamHandle, wanted: usize) -> Vec<Donor> {
+    fn hold_free_pages(&self, growth: &Growth, stream: StreamHandle, wanted: u64) -> Vec<Donor> {
         let Some(shard) = growth.pools.get(Pools::DEFAULT).shards.get(&stream) else { return Vec::new() };
         let mut state = shard.lock_flushed();
         let mut found: Vec<(u64, Index, Stretch)> = state
@@ -228,7 +240,7 @@ impl DeviceAllocator {
             })
             .collect();
         found.sort_by_key(|(size, _, pages)| (*size, pages.address));
-        let mut wanted = wanted as u64 * ELASTIC_PAGE;
+        let mut wanted = wanted * ELASTIC_PAGE;
         let mut donors = Vec::new();
         for (_, index, pages) in found {
             if wanted == 0 {
@@ -236,9 +248,10 @@ impl DeviceAllocator {
             }
             let size = pages.size.min(wanted);
             wanted -= size;
-            // From its end: what stays in front can still grow into what comes after it.
-            let address = pages.address + pages.size - size;
-            let class = state.blocks.get(index).class;
+            // What stays is the end that can still grow.
+            let Block { next, class, .. } = *state.blocks.get(index);
+            let grows_behind = state.blocks.find(next).is_some_and(|next| next.state == State::Unmapped);
+            let address = if grows_behind { pages.address } else { pages.address + pages.size - size };
             state.hold(index);
             let block = cut_out(&mut state, index, address, size);
             donors.push(Donor { shard: Arc::clone(shard), block, address, size, class });
@@ -280,15 +293,18 @@ impl DeviceAllocator {
     /// Enters pages that were mapped into the books.
     fn enter_supply(&self, growth: &mut Growth, plan: &Plan, missing: &[u64], supply: Supply) {
         let pages = pages_of(growth, &supply);
-        let (idle, new) = (bytes_of(&supply.idle), bytes_of(&supply.new));
+        let (idle, new) = (supply.idle.len() as u64, supply.new.len() as u64);
+        let moved = missing.len() as u64 - idle - new;
+        growth.stock.count(new, moved);
         let mut figures = lock(&self.cache.figures);
         let stats = figures.stats_mut();
         for donor in supply.donors() {
             stats.reserved_bytes.change(donor.class, -signed(donor.size));
         }
-        stats.reserved_bytes.change(SizeClass::Large, -idle);
+        stats.reserved_bytes.change(SizeClass::Large, -signed(idle * ELASTIC_PAGE));
         stats.reserved_bytes.change(plan.class, signed(missing.len() as u64 * ELASTIC_PAGE));
         stats.num_device_alloc += u64::from(new > 0);
+        (stats.pages_made, stats.pages_moved) = (stats.pages_made + new, stats.pages_moved + moved);
         drop(figures);
         for donation in supply.donations {
             let left = donation.donors.iter().map(|donor| self.leave(growth, donor)).collect();
@@ -422,11 +438,6 @@ impl DeviceAllocator {
             let _ = driver.release_page(index, page);
         }
     }
-}
-
-/// Bytes of pages, as figures count them.
-fn bytes_of(pages: &[PageHandle]) -> i64 {
-    signed(pages.len() as u64 * ELASTIC_PAGE)
 }
 
 /// The addresses of the pages in a stretch.

@@ -13,7 +13,7 @@ use crate::base::config::AllocatorConfig;
 use crate::base::error::Result;
 use crate::base::handles::{StreamHandle, StreamRef};
 use crate::base::ids::PoolId;
-use crate::caching::block::{Asked, Block, Index};
+use crate::caching::block::{Asked, Block, Index, State};
 use crate::caching::block::{SizeClass, max_split_size, round_size, segment_size, size_class};
 use crate::caching::device::{DeviceCache, Hit, count_segment};
 use crate::caching::pools::{FromDriver, new_segment};
@@ -310,7 +310,11 @@ impl DeviceAllocator {
                     count_segment(all.stats, *class, *segment, 1, oversize);
                     state.blocks.insert(Block::segment(*address, *segment, *class, false))
                 }
-                Memory::Block(index) => *index,
+                Memory::Block(index) => {
+                    // What was given back beside it meanwhile did not join it: it was held.
+                    state.join_neighbours(*index, State::Free);
+                    *index
+                }
             };
             let taking = state.plan_take(index, plan.size, plan.asked, plan.expandable);
             shard.set_owner(crate::thread::number());

@@ -1,7 +1,7 @@
 //! What is rare: growing, giving memory back to the driver, private pools, checkpoints, snapshots, and checking the books.
 //!
 //! Reading order: this file ([`DeviceAllocator`]), `growth` (segments from the driver), `expandable` (segments that grow),
-//! `reclaim` (what goes back), `scopes` (private pools), `uncached`, `checkpoint`, `snapshot`, `validity`.
+//! `elastic` (pages that move), `reclaim` (what goes back), `scopes` (private pools), `uncached`, `checkpoint`, `snapshot`, `validity`.
 //!
 //! **Invariant:** one thread at a time is here: [`Growth`] is behind a lock, which is taken before all others.
 

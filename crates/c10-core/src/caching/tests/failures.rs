@@ -44,7 +44,7 @@ fn any_driver_call_may_fail() {
     }
     println!("failed {points} calls of {failed:?}");
     // Events are destroyed only at the end, when failures are passed over.
-    assert_eq!(failed.len(), 17, "not every function of the driver has failed: {failed:?}");
+    assert_eq!(failed.len(), 23, "not every function of the driver has failed: {failed:?}");
     assert!(points > 150, "only {points} calls failed");
 }
 
