@@ -13,7 +13,7 @@ const MIB: usize = 1 << 20;
 
 fn elastic(seed: u64, capacity: usize) -> Rig {
     let rig = Rig::new(config().seed(seed).late_events(true).capacity(capacity as u64));
-    rig.runtime.memory().set_settings("backend:elastic").unwrap();
+    rig.runtime.memory().set_settings("backend:elastic").expect("the backend can be chosen");
     assert_eq!(rig.runtime.memory().config().backend, Backend::Elastic);
     rig
 }
@@ -21,7 +21,7 @@ fn elastic(seed: u64, capacity: usize) -> Rig {
 /// The next of a row of numbers that follows from the first.
 fn next(state: &mut u64) -> usize {
     *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-    usize::try_from(*state >> 40).unwrap()
+    usize::try_from(*state >> 40).expect("24 bits")
 }
 
 /// A buffer with the byte it was filled with on its stream.
@@ -29,7 +29,7 @@ type Filled = (DeviceBuffer, u8);
 
 fn check(filled: &Filled) {
     let (buffer, byte) = filled;
-    let found = buffer.to_vec().unwrap();
+    let found = buffer.to_vec().expect("the memory can be read");
     assert!(found.iter().all(|found| found == byte), "memory of {} bytes was overwritten", buffer.len());
 }
 
@@ -40,7 +40,7 @@ fn play(rig: &Rig, streams: &[Stream], seed: u64) -> Result<BTreeMap<usize, Fill
         if next(&mut state) % 5 < 3 {
             let stream = &streams[next(&mut state) % streams.len()];
             let len = [3000, 700_000, 3 * MIB, 7 * MIB][next(&mut state) % 4] + next(&mut state) % 5000;
-            let byte = u8::try_from(step % 251).unwrap();
+            let byte = u8::try_from(step % 251).expect("below 251");
             let buffer = rig.runtime.memory().buffer(len, stream)?;
             buffer.fill(0..len, byte, stream)?;
             live.insert(step, (buffer, byte));

@@ -17,23 +17,17 @@ use crate::base::error::Result;
 use crate::base::handles::{EventHandle, PageHandle, StreamHandle, StreamRef};
 use crate::caching::block::{Block, ELASTIC_PAGE, Index, SizeClass, State};
 use crate::caching::pools::{Left, Pools};
-use crate::caching::shard::{Books, Flushed, Shard, signed};
+use crate::caching::shard::{Flushed, Shard, signed};
 use crate::caching::slow::DeviceAllocator;
 use crate::caching::slow::expandable::{Stretch, whole_pages};
 use crate::caching::slow::growth::{Growth, Plan};
+use crate::caching::slow::window::{each_page, hold_window, take_apart};
 use crate::driver::Driver;
 use crate::sync::lock;
 use crate::trace::TraceEvent;
 
 /// Bytes that are left before old mappings are dropped.
 const BATCH: u64 = 32 * ELASTIC_PAGE;
-
-/// Neighbouring unused blocks as one held block, and the pages that are missing in it.
-struct Window {
-    block: Index,
-    /// Addresses of the missing pages, ascending.
-    missing: Vec<u64>,
-}
 
 /// Whole free pages, as a held block.
 struct Donor {
@@ -440,11 +434,6 @@ impl DeviceAllocator {
     }
 }
 
-/// The addresses of the pages in a stretch.
-fn each_page(address: u64, size: u64) -> impl Iterator<Item = u64> {
-    (0..size / ELASTIC_PAGE).map(move |page| address + page * ELASTIC_PAGE)
-}
-
 /// The pages of a supply: what nobody had first.
 fn pages_of(growth: &Growth, supply: &Supply) -> Vec<PageHandle> {
     let moved = supply.donors().flat_map(|donor| each_page(donor.address, donor.size));
@@ -483,147 +472,4 @@ fn cut_out(state: &mut Flushed<'_>, index: Index, address: u64, size: u64) -> In
         state.put(back);
     }
     index
-}
-
-/// An unused block of a run.
-#[derive(Clone, Copy)]
-struct Piece {
-    index: Index,
-    address: u64,
-    size: u64,
-    is_mapped: bool,
-}
-
-impl Piece {
-    fn of(index: Index, block: &Block) -> Self {
-        Self { index, address: block.address, size: block.size, is_mapped: block.state == State::Free }
-    }
-
-    fn end(&self) -> u64 {
-        self.address + self.size
-    }
-
-    /// The part of it that has to be mapped, or is used, for what lies between two addresses: whole pages, or all.
-    fn part(&self, from: u64, to: u64) -> Stretch {
-        if self.is_mapped {
-            return Stretch { address: self.address, size: self.size };
-        }
-        let begin = (from.max(self.address) - self.address) / ELASTIC_PAGE * ELASTIC_PAGE;
-        let end = (to.min(self.end()) - self.address).next_multiple_of(ELASTIC_PAGE);
-        Stretch { address: self.address + begin, size: end - begin }
-    }
-}
-
-/// Holds the place where the fewest pages are missing for a request, the lowest in the shortest run of unused blocks.
-fn hold_window(state: &mut Flushed<'_>, class: SizeClass, size: u64) -> Option<Window> {
-    let mut best: Option<((u64, u64, u64), Vec<Piece>, u64)> = None;
-    let mut seen = 0;
-    for (address, index) in state.unmapped(class) {
-        if *address < seen {
-            continue;
-        }
-        let run = run_around(state, *index);
-        let (begin, end) = (run[0].address, run[run.len() - 1].end());
-        // Unmapped blocks come by address, so those of this run come next.
-        seen = end;
-        if end - begin < size {
-            continue;
-        }
-        for from in starts(&run, size) {
-            let cost = (missing(&run, from, from + size), end - begin, from);
-            if best.as_ref().is_none_or(|(least, ..)| cost < *least) {
-                best = Some((cost, run.clone(), from));
-            }
-        }
-    }
-    let (_, run, from) = best?;
-    Some(hold_run(state, &run, from, from + size))
-}
-
-/// The unused neighbours of an unused block, with it.
-fn run_around(state: &Books, index: Index) -> Vec<Piece> {
-    let unused = |index: &Index| state.blocks.find(*index).is_some_and(Block::is_unused);
-    let before = |index: &Index| Some(state.blocks.get(*index).prev).filter(unused);
-    let after = |index: &Index| Some(state.blocks.get(*index).next).filter(unused);
-    let first = std::iter::successors(Some(index), before).last().unwrap_or(index);
-    std::iter::successors(Some(first), after).map(|index| Piece::of(index, state.blocks.get(index))).collect()
-}
-
-/// Where a window may begin: so that it begins or ends where a block does.
-fn starts(run: &[Piece], size: u64) -> impl Iterator<Item = u64> {
-    let (begin, end) = (run[0].address, run[run.len() - 1].end());
-    let each = run.iter().flat_map(move |piece| [Some(piece.address), piece.end().checked_sub(size)]);
-    each.flatten().filter(move |from| *from >= begin && *from + size <= end)
-}
-
-/// How many pages are missing between two addresses.
-fn missing(run: &[Piece], from: u64, to: u64) -> u64 {
-    let within = run.iter().filter(|piece| !piece.is_mapped && piece.address < to && piece.end() > from);
-    within.map(|piece| piece.part(from, to).size / ELASTIC_PAGE).sum()
-}
-
-/// Holds what lies between two addresses as one block.
-fn hold_run(state: &mut Flushed<'_>, run: &[Piece], from: u64, to: u64) -> Window {
-    let mut window = Window { block: run[0].index, missing: Vec::new() };
-    let mut is_first = true;
-    for piece in run.iter().filter(|piece| piece.address < to && piece.end() > from) {
-        if piece.is_mapped {
-            state.hold(piece.index);
-        } else {
-            let part = piece.part(from, to);
-            state.take_unmapped(piece.index);
-            window.missing.extend(each_page(part.address, part.size));
-            if part.address > piece.address {
-                let front = state.blocks.split_front(piece.index, part.address - piece.address);
-                state.put_unmapped(front);
-            }
-            if part.address + part.size < piece.end() {
-                let back = state.blocks.split_back(piece.index, part.size);
-                state.put_unmapped(back);
-            }
-        }
-        if is_first {
-            (window.block, is_first) = (piece.index, false);
-        } else {
-            state.blocks.merge(window.block, piece.index);
-        }
-    }
-    window
-}
-
-/// Makes unused blocks of a window again; those where a mapping remains are left, and are returned with their addresses.
-fn take_apart(state: &mut Flushed<'_>, window: &Window, remains: &[u64]) -> Vec<(u64, Index)> {
-    let mut left = Vec::new();
-    let mut rest = Some(window.block);
-    for address in &window.missing {
-        let Some(block) = rest else { break };
-        let before = address - state.blocks.get(block).address;
-        if before > 0 {
-            let free = state.blocks.split_front(block, before);
-            settle(state, free, State::Free);
-        }
-        let whole = state.blocks.get(block).size == ELASTIC_PAGE;
-        let page = if whole { block } else { state.blocks.split_front(block, ELASTIC_PAGE) };
-        rest = (!whole).then_some(block);
-        if remains.contains(address) {
-            state.blocks.get_mut(page).state = State::Left;
-            left.push((*address, page));
-        } else {
-            settle(state, page, State::Unmapped);
-        }
-    }
-    if let Some(block) = rest {
-        settle(state, block, State::Free);
-    }
-    left
-}
-
-/// A held block is free or unmapped, and is joined with its neighbours that are.
-fn settle(state: &mut Flushed<'_>, block: Index, to: State) {
-    state.join_neighbours(block, to);
-    if to == State::Free {
-        state.put(block);
-    } else {
-        state.put_unmapped(block);
-    }
 }
