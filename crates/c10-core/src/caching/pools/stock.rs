@@ -43,7 +43,14 @@ pub(crate) struct Stock {
     made: u64,
     /// How often one moved.
     moved: u64,
+    /// How often pages moved for a request of a size.
+    repeats: BTreeMap<u64, u32>,
 }
+
+/// Pages move so often for requests of one size before that counts as a loop.
+const REPEATS: u32 = 3;
+/// Sizes that are remembered at most.
+const SIZES: usize = 4096;
 
 impl Stock {
     /// Takes a page that is behind no address.
@@ -61,14 +68,23 @@ impl Stock {
         self.idle.iter().copied()
     }
 
-    /// How many moves are due before pages are made instead: three for every two pages that were made.
-    pub(crate) fn moves_due(&self) -> u64 {
-        (self.made * 3 / 2).saturating_sub(self.moved)
+    /// How many pages may move for a request of a size before pages are made instead. In a loop those are three for every
+    /// two pages that were made.
+    pub(crate) fn moves_due(&self, size: u64) -> u64 {
+        let is_loop = self.repeats.get(&size).is_some_and(|repeats| *repeats >= REPEATS);
+        if is_loop { (self.made * 3 / 2).saturating_sub(self.moved) } else { u64::MAX }
     }
 
-    /// Counts pages that were made, and moves.
-    pub(crate) fn count(&mut self, made: u64, moved: u64) {
+    /// Counts pages that were made, and moves, for a request of a size.
+    pub(crate) fn count(&mut self, made: u64, moved: u64, size: u64) {
         (self.made, self.moved) = (self.made + made, self.moved + moved);
+        if moved > 0 {
+            if self.repeats.len() >= SIZES {
+                self.repeats.clear();
+            }
+            let repeats = self.repeats.entry(size).or_default();
+            *repeats = repeats.saturating_add(1);
+        }
     }
 
     /// The page behind a place.

@@ -3,8 +3,8 @@
 //! A request that nothing cached fits gets a *window*: neighbouring unused blocks of its stream, of which the fewest pages
 //! are missing. What is missing comes from pages that are behind no address, from whole free pages of the same stream,
 //! from those of other streams behind events that the stream waits for, and only then from the driver. Where pages have
-//! moved three times for every two that were made, the driver is asked first, as long as it has memory: so a loop that
-//! repeats comes to rest. A page that moves is mapped a second time; the old mapping is dropped in batches, when the event
+//! moved three times for every two that were made, and for this size again and again, the driver is asked first, as long as
+//! it has memory: so a loop that repeats comes to rest. A page that moves is mapped a second time; the old mapping is dropped in batches, when the event
 //! behind the work of its stream has passed.
 //!
 //! **Invariants:** all blocks concerned are held while the driver is asked, and a failed call leaves every page where it
@@ -134,7 +134,7 @@ impl DeviceAllocator {
         let mut missing = (count - supply.idle.len()) as u64;
         let may_move = missing > 0 && driver.capture_id(plan.stream)?.is_none();
         if may_move {
-            let due = growth.stock.moves_due().min(missing);
+            let due = growth.stock.moves_due(plan.size).min(missing);
             missing -= self.take_free_pages(driver, growth, plan.stream, due, supply)?;
         }
         missing -= self.make_pages(driver, growth, missing, supply)?;
@@ -289,7 +289,7 @@ impl DeviceAllocator {
         let pages = pages_of(growth, &supply);
         let (idle, new) = (supply.idle.len() as u64, supply.new.len() as u64);
         let moved = missing.len() as u64 - idle - new;
-        growth.stock.count(new, moved);
+        growth.stock.count(new, moved, plan.size);
         let mut figures = lock(&self.cache.figures);
         let stats = figures.stats_mut();
         for donor in supply.donors() {
