@@ -17,8 +17,14 @@ pub struct Readme;
 mod commands;
 mod doctor;
 mod error;
+mod exports;
 mod info;
+mod machine;
+mod readings;
 mod snapshot;
+mod stats;
+mod table;
+mod top;
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -42,6 +48,8 @@ pub fn run(args: impl IntoIterator<Item = OsString>, out: &mut dyn Write) -> Res
     match matches.subcommand() {
         Some(("info", _)) => info::run(out),
         Some(("doctor", _)) => doctor::run(out),
+        Some(("top", given)) => top::run(given, out),
+        Some(("stats", given)) => stats::run(given, out),
         Some(("snapshot", given)) => snapshot::report(given, out),
         Some(("viz", given)) => snapshot::page(given, out),
         Some(("completions", given)) => commands::completions(given, out),
