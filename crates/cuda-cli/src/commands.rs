@@ -27,6 +27,8 @@ pub(crate) fn all() -> Command {
         )
         .subcommand(top())
         .subcommand(stats())
+        .subcommand(replay())
+        .subcommand(bench())
         .subcommand(
             Command::new("snapshot")
                 .about("Tells what a memory snapshot holds: fragmentation, holders, requests that failed")
@@ -81,14 +83,7 @@ fn top() -> Command {
                 .default_value("1")
                 .help("Time between two looks, 0.1 to 3600"),
         )
-        .arg(
-            Arg::new("device")
-                .short('d')
-                .long("device")
-                .value_name("NUMBER")
-                .value_parser(value_parser!(i32).range(0..))
-                .help("Shows one device alone"),
-        )
+        .arg(device("Shows one device alone"))
         .arg(
             Arg::new("sort")
                 .short('s')
@@ -113,6 +108,63 @@ fn stats() -> Command {
         )
         .arg(flag("json", "Prints JSON").conflicts_with("prometheus"))
         .arg(flag("prometheus", "Prints the text format of Prometheus"))
+}
+
+fn replay() -> Command {
+    Command::new("replay")
+        .about("Replays recorded allocations under one or several sets of the allocator's options")
+        .long_about(
+            "Replays recorded allocations on this machine's device and tells for each set of options how much memory is \
+             taken for how much, how often the driver is asked, and how long a step takes. A recording is a trace (lines \
+             `a ID BYTES STREAM` and `f ID`, plain or .gz) or the history of a snapshot, PyTorch's or ours. The options of \
+             the environment (PYTORCH_CUDA_ALLOC_CONF) hold in every set.",
+        )
+        .arg(
+            Arg::new("trace")
+                .value_name("TRACE or SNAPSHOT")
+                .required(true)
+                .value_parser(value_parser!(PathBuf))
+                .help("What was recorded"),
+        )
+        .arg(
+            Arg::new("conf")
+                .short('c')
+                .long("conf")
+                .value_name("OPTIONS")
+                .action(ArgAction::Append)
+                .help("A set of options as PYTORCH_CUDA_ALLOC_CONF takes them; may be given several times"),
+        )
+        .arg(device("The device to replay on"))
+        .arg(
+            Arg::new("of-device")
+                .long("of-device")
+                .value_name("NUMBER")
+                .value_parser(value_parser!(u32))
+                .help("The device of a snapshot whose history is replayed; without it, the one with the longest"),
+        )
+        .arg(flag("json", "Prints JSON"))
+}
+
+fn bench() -> Command {
+    Command::new("bench")
+        .about("Measures a handful of figures of this machine")
+        .long_about(
+            "Measures a handful of figures of this machine: what an allocation, a launch, an event and a graph cost the \
+             host, and how fast copies are. Each is the median of 15 samples beside the lowest and the highest, and each \
+             is checked: what was copied arrived, and what was launched ran. Takes a few seconds and 200 MB of the device.",
+        )
+        .arg(device("The device to measure"))
+        .arg(flag("quick", "Takes few and short samples, to see that everything works"))
+        .arg(flag("json", "Prints JSON"))
+}
+
+fn device(help: &'static str) -> Arg {
+    Arg::new("device")
+        .short('d')
+        .long("device")
+        .value_name("NUMBER")
+        .value_parser(value_parser!(i32).range(0..))
+        .help(help)
 }
 
 fn flag(name: &'static str, help: &'static str) -> Arg {

@@ -14,13 +14,16 @@
 #[derive(Debug)]
 pub struct Readme;
 
+mod bench;
 mod commands;
 mod doctor;
 mod error;
 mod exports;
 mod info;
 mod machine;
+mod progress;
 mod readings;
+mod replay;
 mod snapshot;
 mod stats;
 mod table;
@@ -50,6 +53,8 @@ pub fn run(args: impl IntoIterator<Item = OsString>, out: &mut dyn Write) -> Res
         Some(("doctor", _)) => doctor::run(out),
         Some(("top", given)) => top::run(given, out),
         Some(("stats", given)) => stats::run(given, out),
+        Some(("replay", given)) => replay::run(given, out),
+        Some(("bench", given)) => bench::run(given, out),
         Some(("snapshot", given)) => snapshot::report(given, out),
         Some(("viz", given)) => snapshot::page(given, out),
         Some(("completions", given)) => commands::completions(given, out),

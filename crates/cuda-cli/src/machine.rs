@@ -145,7 +145,7 @@ impl Machine {
                 pid: program.pid,
                 kind: program.kind,
                 used: program.used,
-                name: program.name.clone(),
+                name: exporter.filter(|_| program.name == "?").map_or(&program.name, |known| &known.program).clone(),
                 pools: own.and_then(|(figures, own)| pools(figures, own)),
                 note: String::new(),
             }

@@ -34,6 +34,9 @@ pub(crate) struct Table {
 /// Blanks between two columns.
 const GAP: usize = 2;
 
+/// Places of the last column that are worth more than another column.
+const LAST: usize = 12;
+
 fn width(text: &str) -> usize {
     Span::raw(text).width()
 }
@@ -44,7 +47,7 @@ impl Table {
         let widths: Vec<usize> = (0..self.columns.len()).map(|column| self.width_of(column)).collect();
         let room = room.unwrap_or(usize::MAX);
         let mut shown: Vec<usize> = (0..self.columns.len()).collect();
-        while needs(&shown, &widths) > room && self.give_up(&mut shown) {}
+        while self.needs(&shown, &widths) > room && self.give_up(&mut shown) {}
         let titles: Vec<String> = self.columns.iter().map(|column| column.title.to_owned()).collect();
         std::iter::once(&titles).chain(&self.rows).map(|row| self.line(row, &shown, &widths, room)).collect()
     }
@@ -53,6 +56,16 @@ impl Table {
         let cells = self.rows.iter().filter_map(|row| row.get(column)).map(|cell| width(cell));
         let title = self.columns.get(column).map_or(0, |column| width(column.title));
         cells.chain([title]).max().unwrap_or(0)
+    }
+
+    /// Places that the shown columns take. Long texts in the last one may be cut.
+    fn needs(&self, shown: &[usize], widths: &[usize]) -> usize {
+        let place = |position: &usize| {
+            let wide = widths.get(*position).copied().unwrap_or(0);
+            let may_be_cut = *position + 1 == self.columns.len();
+            if may_be_cut { wide.min(LAST) } else { wide }
+        };
+        shown.iter().map(place).sum::<usize>() + GAP * shown.len().saturating_sub(1)
     }
 
     /// Gives up the shown column of the highest rank; `false` if none may go.
@@ -82,12 +95,6 @@ impl Table {
     }
 }
 
-/// Places that the shown columns take.
-fn needs(shown: &[usize], widths: &[usize]) -> usize {
-    let cells: usize = shown.iter().filter_map(|position| widths.get(*position)).sum();
-    cells + GAP * shown.len().saturating_sub(1)
-}
-
 /// A line as far as there is room for it.
 pub(crate) fn cut(line: &str, room: usize) -> String {
     let mut text = line.to_owned();
@@ -111,6 +118,7 @@ mod tests {
         ];
         let table = Table { columns: COLUMNS, rows };
         assert_eq!(table.lines(None), ["NAME   BYTES  NOTE", "a         12  long note", "größe      7"]);
+        assert_eq!(table.lines(Some(23)), ["NAME   BYTES  NOTE", "a         12  long note", "größe      7"]);
         assert_eq!(table.lines(Some(20)), ["NAME   BYTES", "a         12", "größe      7"]);
         assert_eq!(table.lines(Some(11)), ["NAME", "a", "größe"]);
         assert_eq!(table.lines(Some(3)), ["NAM", "a", "grö"]);

@@ -101,21 +101,15 @@ pub(super) fn title(machine: &Machine) -> String {
 
 /// Both tables as text.
 pub(super) fn text(machine: &Machine, choice: Choice) -> String {
-    let mut lines = vec![title(machine), String::new()];
-    lines.extend(devices(machine, choice, Readings::load_cell).lines(None));
     let rows = choice.rows(machine);
-    lines.push(String::new());
-    if rows.is_empty() {
-        lines.push("no processes".to_owned());
-    } else {
-        lines.extend(processes(&rows).lines(None));
+    let mut parts = vec![vec![title(machine)]];
+    if !machine.devices.is_empty() {
+        parts.push(devices(machine, choice, Readings::load_cell).lines(None));
     }
-    let notes = notes(machine);
-    if !notes.is_empty() {
-        lines.push(String::new());
-        lines.extend(notes);
-    }
-    lines.iter().map(|line| format!("{line}\n")).collect()
+    parts.push(if rows.is_empty() { vec!["no processes".to_owned()] } else { processes(&rows).lines(None) });
+    parts.push(notes(machine));
+    parts.retain(|lines| !lines.is_empty());
+    parts.iter().map(|lines| lines.join("\n") + "\n").collect::<Vec<_>>().join("\n")
 }
 
 /// All of it for programs.
