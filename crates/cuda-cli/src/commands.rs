@@ -16,7 +16,7 @@ const PROGRAM: &str = "torch-cuda";
 /// All commands with their options.
 pub(crate) fn all() -> Command {
     Command::new(PROGRAM)
-        .about("Devices, what is missing on this machine, and memory snapshots")
+        .about("Devices, allocators of running programs, what is missing on this machine, and memory snapshots")
         .version(env!("CARGO_PKG_VERSION"))
         .subcommand_required(true)
         .arg_required_else_help(true)

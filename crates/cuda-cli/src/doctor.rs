@@ -17,24 +17,20 @@ use crate::machine::one_line;
 /// Prints a line for each thing that is looked for. The exit code is 1 if something that everything needs is missing.
 pub(crate) fn run(out: &mut dyn Write) -> Result<u8, Error> {
     nodes(out)?;
-    if let Err(error) = cuda_api::init() {
-        missing(out, "driver", &error, "no device can be used; install NVIDIA's driver, 520 or newer")?;
-        nvml(out)?;
-        return Ok(1);
-    }
     match Runtime::current().driver_version() {
         Ok((version, _)) => {
             there(out, "driver", &format!("CUDA {}.{}", version / 1000, version % 1000 / 10), mapped("libcuda"))?;
         }
-        Err(error) => missing(out, "driver", &error, "its version is not known")?,
+        Err(error) => missing(out, "driver", &error, "no device can be used; install NVIDIA's driver, 520 or newer")?,
     }
-    let count = cuda_api::device_count();
-    if count == 0 {
+    if let Err(error) = cuda_api::init() {
         let hidden = std::env::var("CUDA_VISIBLE_DEVICES");
-        let why = hidden.map_or_else(|_| "none is there".to_owned(), |value| format!("CUDA_VISIBLE_DEVICES={value}"));
-        missing(out, "devices", &why, "everything that needs one fails")?;
+        let hidden = hidden.map_or_else(|_| String::new(), |value| format!(" (CUDA_VISIBLE_DEVICES={value})"));
+        missing(out, "devices", &format!("{error}{hidden}"), "everything that needs one fails")?;
+        nvml(out)?;
         return Ok(1);
     }
+    let count = cuda_api::device_count();
     there(out, "devices", &count.to_string(), None)?;
     let mut code = 0;
     for device in 0..count {
@@ -66,10 +62,12 @@ const OWN_PRODUCTS: &str = "products of matrices run on own kernels, which know 
 /// The libraries of the toolkit. None is needed to start.
 fn libraries(out: &mut dyn Write) -> Result<(), Error> {
     match product_library() {
-        ProductLibrary::Cublas { version, lt_version, .. } => {
-            there(out, "cuBLAS", &version, mapped("libcublas.so"))?;
+        ProductLibrary::Cublas { version, lt_version, origin, .. } => {
+            there(out, "cuBLAS", &version, Some(origin))?;
             match lt_version {
-                Some(version) => there(out, "cuBLASLt", &version, mapped("libcublasLt"))?,
+                Some(version) => {
+                    there(out, "cuBLASLt", &version, mapped("libcublasLt").or_else(|| mapped("libcublas")))?
+                }
                 None => {
                     missing(out, "cuBLASLt", &"not found", "products with 8-bit and 4-bit floats are not to be had")?
                 }

@@ -1,4 +1,4 @@
-//! The commands of `torch-cuda`: `info`, `doctor`, `snapshot`, `viz`, `completions`.
+//! The commands of `torch-cuda`: `info`, `doctor`, `top`, `stats`, `replay`, `bench`, `snapshot`, `viz`, `completions`.
 //!
 //! A command writes its answer to what it is given and nothing else; errors are one sentence. Exit codes: 0 for done, 1
 //! for an error or for something that `doctor` found missing, 2 for a command line that makes no sense.

@@ -18,8 +18,8 @@ fn a_process_that_exports_is_read_while_it_runs() {
     let _held = DeviceBuffer::new(1000, None).unwrap();
     let export = cuda_api::export_figures().unwrap();
     let own = std::process::id().to_string();
-    let place = export.socket().parent().unwrap();
-    let ask = |words: &[&str]| told(program(words).env("TORCH_CUDA_EXPORT_FOLDER", place));
+    let place = export.socket().parent().unwrap().to_owned();
+    let ask = |words: &[&str]| told(program(words).env("TORCH_CUDA_EXPORT_FOLDER", &place));
     let (code, text, error) = ask(&["stats", &own]);
     assert_eq!((code, error.as_str()), (0, ""));
     let line = text.lines().find(|line| line.starts_with("allocated_bytes") && line.contains(" all ")).unwrap();

@@ -24,22 +24,22 @@ fn json(words: &[&str]) -> (i32, Value) {
 
 #[test]
 fn options_are_compared_on_one_trace() {
-    let path = trace("compare", "a 1 1000 0\na 2 3145728 1\nf 1\nf 2\n");
+    let path = trace("compare", "a 1 1000 0\na 2 2621440 1\nf 1\nf 2\n");
     let path = path.to_str().unwrap();
-    let sets = ["replay", path, "-c", "", "-c", "expandable_segments:True", "--json"];
+    let sets = ["replay", path, "-c", "", "-c", "roundup_power2_divisions:2", "--json"];
     let (code, told_json) = json(&sets);
     assert_eq!((code, &told_json["steps"]), (0, &4.into()));
-    let (common, expandable) = (&told_json["outcomes"][0], &told_json["outcomes"][1]);
-    assert_eq!(common["first"]["peak_requested_bytes"], 1000 + (3 << 20));
+    let (common, rounded) = (&told_json["outcomes"][0], &told_json["outcomes"][1]);
+    assert_eq!(common["first"]["peak_requested_bytes"], 1000 + 2_621_440);
     assert_eq!(common["first"]["peak_reserved_bytes"], 22 << 20);
     assert_eq!(common["first"]["segments_taken"], 2);
     assert_eq!(common["again"]["segments_taken"], 0);
-    assert_eq!(expandable["first"]["peak_allocated_bytes"], common["first"]["peak_allocated_bytes"]);
-    assert_eq!(expandable["first"]["peak_reserved_bytes"], 2 << 20 | 4 << 20, "pages of 2 MiB");
-    let (code, text, error) =
-        told(program(&["replay", path]).env("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"));
+    assert_eq!(common["first"]["peak_allocated_bytes"], 1024 + 2_621_440);
+    assert_eq!(rounded["first"]["peak_allocated_bytes"], 1024 + (3 << 20));
+    let mut command = program(&["replay", path]);
+    let (code, text, error) = told(command.env("PYTORCH_CUDA_ALLOC_CONF", "roundup_power2_divisions:2"));
     assert_eq!((code, error.as_str()), (0, ""), "there is no bar where nobody sees it");
-    assert!(text.contains("(as the environment says)") && text.contains("6.0 MiB"), "{text}");
+    assert!(text.contains("(as the environment says)") && text.contains("3.0 MiB"), "{text}");
 }
 
 #[test]

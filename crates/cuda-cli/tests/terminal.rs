@@ -61,14 +61,17 @@ impl Window {
         String::from_utf8_lossy(&self.seen.lock().unwrap()).into_owned()
     }
 
-    /// Waits until something is written to the terminal, and forgets what was written before it.
-    fn wait_for(&self, text: &str) {
+    /// Waits until the screen is as it should be.
+    fn wait_until(&self, what: &str, is_so: impl Fn(&str) -> bool) {
         let begin = Instant::now();
-        while !self.seen().contains(text) {
-            assert!(begin.elapsed() < PATIENCE, "{text:?} did not come: {:?}", self.seen());
+        while !is_so(&screen(&self.seen())) {
+            assert!(begin.elapsed() < PATIENCE, "{what} did not come:\n{}", screen(&self.seen()));
             thread::sleep(Duration::from_millis(10));
         }
-        self.seen.lock().unwrap().clear();
+    }
+
+    fn wait_for(&self, text: &str) {
+        self.wait_until(text, |screen| screen.contains(text));
     }
 
     fn press(&mut self, keys: &str) {
@@ -77,14 +80,48 @@ impl Window {
 
     /// Waits for the end: it is a good one, and the terminal is as it was.
     fn end(mut self) {
-        self.wait_for("\u{1b}[?1049l");
         let status = self.child.wait().unwrap();
         let mut complaint = String::new();
         self.child.stderr.take().unwrap().read_to_string(&mut complaint).unwrap();
         assert!(status.success() && complaint.is_empty(), "{status}: {complaint}");
+        let begin = Instant::now();
+        while !self.seen().contains("\u{1b}[?1049l") {
+            assert!(begin.elapsed() < PATIENCE, "the screen from before is not back");
+            thread::sleep(Duration::from_millis(10));
+        }
         let modes = tcgetattr(&self.terminal).unwrap().local_modes;
         assert!(modes.contains(LocalModes::ECHO | LocalModes::ICANON), "{modes:?}");
     }
+}
+
+/// What a terminal shows that was told so: positions, clearing and signs are followed, colours are not.
+fn screen(told: &str) -> String {
+    let mut rows = vec![[' '; 200]; 60];
+    let (mut row, mut column) = (0, 0);
+    let mut signs = told.chars();
+    while let Some(sign) = signs.next() {
+        if sign != '\u{1b}' {
+            rows[row % 60][column % 200] = sign;
+            column += 1;
+            continue;
+        }
+        let mut words = String::new();
+        for sign in signs.by_ref().skip(1) {
+            words.push(sign);
+            if sign.is_ascii_alphabetic() {
+                break;
+            }
+        }
+        match words.chars().last() {
+            Some('H') => {
+                let mut place = words.trim_end_matches('H').split(';').map(|number| number.parse().unwrap_or(1_usize));
+                (row, column) = (place.next().unwrap_or(1) - 1, place.next().unwrap_or(1) - 1);
+            }
+            Some('J') => rows.fill([' '; 200]),
+            _ => {}
+        }
+    }
+    rows.iter().map(|row| row.iter().collect::<String>() + "\n").collect()
 }
 
 #[test]
@@ -93,17 +130,17 @@ fn keys_and_sizes_are_followed_and_the_terminal_is_given_back() {
     window.wait_for("7000001");
     assert!(!tcgetattr(&window.terminal).unwrap().local_modes.contains(LocalModes::ICANON), "keys come one by one");
     window.press("s");
-    window.wait_for("reserved");
+    window.wait_for("by reserved");
     window.press("p");
     window.wait_for("paused");
     window.press("?");
-    window.wait_for("keys");
+    window.wait_for(" keys ");
     window.press("\u{1b}");
-    window.wait_for("7000001");
+    window.wait_until("the table", |screen| !screen.contains(" keys ") && screen.contains("7000001"));
     tcsetwinsize(&window.terminal, size(20, 5)).unwrap();
     let pid = Pid::from_raw(i32::try_from(window.child.id()).unwrap()).unwrap();
     kill_process(pid, Signal::WINCH).unwrap();
-    window.wait_for("small");
+    window.wait_until("the warning", |screen| screen.contains("too small") && !screen.contains("7000001"));
     tcsetwinsize(&window.terminal, size(100, 20)).unwrap();
     kill_process(pid, Signal::WINCH).unwrap();
     window.wait_for("7000001");

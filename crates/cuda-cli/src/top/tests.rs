@@ -51,6 +51,20 @@ fn scene() -> Machine {
     machine
 }
 
+/// Compares a part of the README with a text, or writes it there.
+fn in_readme(name: &str, text: &str) {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("README.md");
+    let readme = std::fs::read_to_string(&path).unwrap();
+    let (before, rest) = readme.split_once(&format!("<!-- {name} -->\n")).unwrap();
+    let (part, after) = rest.split_once("<!-- end -->").unwrap();
+    let wanted = format!("```text\n{text}```\n");
+    if std::env::var_os("TORCH_CUDA_BLESS").is_some() {
+        std::fs::write(&path, format!("{before}<!-- {name} -->\n{wanted}<!-- end -->{after}")).unwrap();
+    } else {
+        assert!(part == wanted, "the README shows\n{part}\ninstead of\n{wanted}");
+    }
+}
+
 /// Compares with what was recorded, or records.
 fn golden(name: &str, text: &str) {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
@@ -79,7 +93,9 @@ fn press(state: &mut State, code: KeyCode, machine: &Machine) {
 
 #[test]
 fn a_single_table_has_devices_processes_and_pools() {
-    golden("top_once.txt", &plain::text(&scene(), Choice::default()));
+    let text = plain::text(&scene(), Choice::default());
+    golden("top_once.txt", &text);
+    in_readme("top", &text);
 }
 
 #[test]

@@ -7,12 +7,12 @@ use std::path::PathBuf;
 use std::process::Command;
 
 /// A shared object, which cargo builds beside this test's executable.
-pub fn shared_object(name: &str) -> PathBuf {
+pub(crate) fn shared_object(name: &str) -> PathBuf {
     std::env::current_exe().unwrap().with_file_name(name)
 }
 
 /// A folder of this test alone, empty.
-pub fn folder(name: &str) -> PathBuf {
+pub(crate) fn folder(name: &str) -> PathBuf {
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
     let _ = std::fs::remove_dir_all(&path);
     std::fs::create_dir_all(&path).unwrap();
@@ -20,7 +20,7 @@ pub fn folder(name: &str) -> PathBuf {
 }
 
 /// The program on a simulated machine with two devices, where nobody exports figures.
-pub fn program(words: &[&str]) -> Command {
+pub(crate) fn program(words: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_torch-cuda"));
     command
         .args(words)
@@ -33,14 +33,14 @@ pub fn program(words: &[&str]) -> Command {
 }
 
 /// Exit code, output and error output.
-pub fn told(command: &mut Command) -> (i32, String, String) {
+pub(crate) fn told(command: &mut Command) -> (i32, String, String) {
     let output = command.output().unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
     (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
 }
 
 /// When this process was started, as names of sockets have it.
-pub fn own_start() -> u64 {
+pub(crate) fn own_start() -> u64 {
     let text = std::fs::read_to_string("/proc/self/stat").unwrap();
     text.rsplit_once(')').unwrap().1.split_ascii_whitespace().nth(19).unwrap().parse().unwrap()
 }
