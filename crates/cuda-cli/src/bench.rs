@@ -65,8 +65,11 @@ impl From<cuda_api::torch::Error> for Failure {
 
 type Measured = Result<Figure, Failure>;
 
+/// The name of a figure, and what measures it.
+type Task = (&'static str, fn(&Bench) -> Measured);
+
 /// Everything that is measured, in the order of the table.
-const FIGURES: [(&str, fn(&Bench) -> Measured); 10] = [
+const FIGURES: [Task; 10] = [
     ("allocation and free, cached", Bench::pair),
     ("event recorded and queried", Bench::event),
     ("kernel queued", Bench::launch),

@@ -105,7 +105,19 @@ fn program(runtime: &Runtime, pid: u32) -> String {
 
 /// Errors of libraries that were looked for have many lines; tables have one for each.
 pub(crate) fn one_line(text: &str) -> String {
-    exports::printable_long(&text.split_whitespace().collect::<Vec<_>>().join(" "))
+    let mut line = String::new();
+    for part in text.lines().map(str::trim).filter(|part| !part.is_empty()) {
+        let needs_mark = line.chars().last().is_some_and(char::is_alphanumeric);
+        line.push_str(if line.is_empty() {
+            ""
+        } else if needs_mark {
+            "; "
+        } else {
+            " "
+        });
+        line.push_str(part);
+    }
+    exports::printable_long(&line)
 }
 
 impl Machine {

@@ -1,7 +1,5 @@
 //! `stats`: of this process, of others that are hostile, and of snapshots.
 
-#![expect(clippy::unwrap_used, reason = "what fails here fails the test")]
-
 mod common;
 
 use std::io::Write;

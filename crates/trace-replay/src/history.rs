@@ -31,20 +31,17 @@ pub fn steps_of(snapshot: &Snapshot, device: u32) -> Vec<Step> {
     let mut maker = Maker::default();
     let history = usize::try_from(device).ok().and_then(|device| snapshot.device_traces.get(device));
     for entry in history.into_iter().flatten() {
-        match entry.action {
-            Action::Alloc => {
-                // Two allocations of one address: the free between them was not kept.
-                maker.free(entry.addr);
-                let step = maker.alloc(entry.addr, entry.size, entry.stream);
-                maker.steps.push(step);
+        if entry.action == Action::Alloc {
+            // Two allocations of one address: the free between them was not kept.
+            maker.free(entry.addr);
+            let step = maker.alloc(entry.addr, entry.size, entry.stream);
+            maker.steps.push(step);
+        }
+        if entry.action == Action::FreeRequested {
+            if !maker.live.contains_key(&entry.addr) {
+                maker.before(entry.addr, entry.size, entry.stream);
             }
-            Action::FreeRequested => {
-                if !maker.live.contains_key(&entry.addr) {
-                    maker.before(entry.addr, entry.size, entry.stream);
-                }
-                maker.free(entry.addr);
-            }
-            _ => {}
+            maker.free(entry.addr);
         }
     }
     for segment in snapshot.segments.iter().filter(|segment| segment.device == device) {

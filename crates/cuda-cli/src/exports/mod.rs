@@ -88,10 +88,8 @@ fn open(socket: &Path) -> Result<UnixStream, Fault> {
         stream.set_nonblocking(false)?;
         Ok(stream)
     };
-    connected().map_err(|error| match error.kind() {
-        io::ErrorKind::WouldBlock => Fault::Silent,
-        kind => Fault::System(kind),
-    })
+    let is_full = |error: &io::Error| error.kind() == io::ErrorKind::WouldBlock;
+    connected().map_err(|error| if is_full(&error) { Fault::Silent } else { Fault::System(error.kind()) })
 }
 
 /// What a process says until it hangs up.

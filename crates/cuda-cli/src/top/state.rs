@@ -104,6 +104,7 @@ impl State {
     }
 
     /// A key was pressed.
+    #[expect(clippy::wildcard_enum_match_arm, reason = "keys that mean nothing here are most of them")]
     pub(crate) fn press(&mut self, key: KeyEvent, machine: Option<&Machine>) {
         let devices = machine.map_or(0, |machine| i32::try_from(machine.devices.len()).unwrap_or(i32::MAX));
         let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
