@@ -242,10 +242,9 @@ impl DeviceAllocator {
             }
             let size = pages.size.min(wanted);
             wanted -= size;
-            // What stays is the end that can still grow.
-            let Block { next, class, .. } = *state.blocks.get(index);
-            let grows_behind = state.blocks.find(next).is_some_and(|next| next.state == State::Unmapped);
-            let address = if grows_behind { pages.address } else { pages.address + pages.size - size };
+            // From its end: what stays in front can still grow into what comes after it.
+            let address = pages.address + pages.size - size;
+            let class = state.blocks.get(index).class;
             state.hold(index);
             let block = cut_out(&mut state, index, address, size);
             donors.push(Donor { shard: Arc::clone(shard), block, address, size, class });
