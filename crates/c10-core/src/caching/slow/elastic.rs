@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use crate::base::error::Result;
 use crate::base::handles::{EventHandle, PageHandle, StreamHandle, StreamRef};
-use crate::caching::block::{Block, ELASTIC_PAGE, Index, SizeClass, State};
+use crate::caching::block::{ELASTIC_PAGE, Index, SizeClass, State};
 use crate::caching::pools::{Left, Pools};
 use crate::caching::shard::{Flushed, Shard, signed};
 use crate::caching::slow::DeviceAllocator;
@@ -242,7 +242,7 @@ impl DeviceAllocator {
             }
             let size = pages.size.min(wanted);
             wanted -= size;
-            // From its end: what stays in front can still grow into what comes after it.
+            // From its end: on recorded workloads that moves fewer pages than taking the end that cannot grow.
             let address = pages.address + pages.size - size;
             let class = state.blocks.get(index).class;
             state.hold(index);
