@@ -31,7 +31,7 @@ use super::lt::{
 };
 use crate::base::dtype::DType;
 use crate::base::error::Result;
-use crate::launch::byte_products::Scales;
+use crate::launch::byte_products::{Scales, Scaling};
 use crate::tensor::Tensor;
 
 /// Plans that a thread keeps.
@@ -56,7 +56,8 @@ struct Key {
     device: DeviceIndex,
     dtypes: [DType; 3],
     bias: Option<DType>,
-    has_row_scales: bool,
+    /// What scales are for, of the library's first factor and of its second one.
+    scaling: Option<[Scaling; 2]>,
     fast: bool,
     /// m, n and k of the library, then leading dimensions.
     sizes: [c_int; 6],
@@ -92,7 +93,7 @@ impl Bytes<'_> {
             device,
             dtypes: [b, a, out].map(Tensor::dtype),
             bias: self.scales.and_then(|scales| scales.bias).map(Tensor::dtype),
-            has_row_scales: self.scales.is_some_and(|scales| scales.a.numel() != 1 || scales.b.numel() != 1),
+            scaling: self.scales.map(|Scales { kinds: [a, b], .. }| [b, a]),
             fast: self.fast,
             sizes: all,
             alignments: [b, a, out].map(|tensor| alignment(tensor.data_ptr())),
@@ -249,7 +250,7 @@ fn describe(library: &Arc<CublasLt>, key: &Key, product: &Bytes<'_>) -> Result<O
     Ok(Some(made))
 }
 
-/// Describes scales, bias and sums; `false` where the library does not know scales for each row.
+/// Describes scales, bias and sums; `false` where the library does not know such scales.
 fn describe_floats(
     library: &CublasLt,
     operation: cublasLtMatmulDesc_t,
@@ -267,13 +268,18 @@ fn describe_floats(
         // SAFETY: as above, a type of 32 bits.
         unsafe { set(library, operation, Attribute::CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &bias.0) }.map_err(told)?;
     }
-    if key.has_row_scales {
-        let mode = ScaleMode::CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F.0;
-        for attribute in [Attribute::CUBLASLT_MATMUL_DESC_A_SCALE_MODE, Attribute::CUBLASLT_MATMUL_DESC_B_SCALE_MODE] {
-            // SAFETY: as above, a number of 32 bits. Versions that do not have it refuse it.
-            if unsafe { set(library, operation, attribute, &mode) }.is_err() {
-                return Ok(false);
-            }
+    let attributes = [Attribute::CUBLASLT_MATMUL_DESC_A_SCALE_MODE, Attribute::CUBLASLT_MATMUL_DESC_B_SCALE_MODE];
+    for (attribute, kind) in attributes.into_iter().zip(key.scaling.into_iter().flatten()) {
+        let mode = match kind {
+            // The one that descriptions have at first, and the only one that older versions know.
+            Scaling::Whole => continue,
+            Scaling::Lines => ScaleMode::CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F,
+            Scaling::Parts => ScaleMode::CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F,
+            Scaling::Blocks => ScaleMode::CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F,
+        };
+        // SAFETY: as above, a number of 32 bits. Versions that do not have it refuse it.
+        if unsafe { set(library, operation, attribute, &mode.0) }.is_err() {
+            return Ok(false);
         }
     }
     Ok(true)

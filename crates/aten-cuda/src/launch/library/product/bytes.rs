@@ -17,12 +17,36 @@ pub(super) static TEXT: Text = Text { name: "matmul_bytes", ptx: include_str!(".
 const TILE: i64 = 64;
 const THREADS: u32 = 256;
 
-/// What follows a product of floats of 8 bits: `f32` scales for each row and each column, or one for all, and a bias for
-/// each column.
+/// Elements that one scale of a part or of a block is for, along one dimension.
+pub(crate) const BLOCK: i64 = 128;
+
+/// What a scale of a factor is for. A factor's lines are its rows on the left and its columns on the right.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Scaling {
+    /// The whole factor.
+    Whole,
+    /// A line.
+    Lines,
+    /// A part of a line along the inner dimension, [`BLOCK`] elements long.
+    Parts,
+    /// A square block of [`BLOCK`] lines.
+    Blocks,
+}
+
+impl Scaling {
+    /// Whether there is more than one scale along the inner dimension.
+    pub(crate) fn is_divided(self) -> bool {
+        matches!(self, Self::Parts | Self::Blocks)
+    }
+}
+
+/// What follows a product of floats of 8 bits: `f32` scales of both factors, and a bias for each column.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scales<'a> {
     pub(crate) a: &'a Tensor,
     pub(crate) b: &'a Tensor,
+    /// What the scales of `a` and of `b` are for.
+    pub(crate) kinds: [Scaling; 2],
     pub(crate) bias: Option<&'a Tensor>,
 }
 
@@ -50,10 +74,42 @@ struct Sizes {
     out: Strides,
     a: Strides,
     b: Strides,
-    scale_a: i64,
-    scale_b: i64,
+    scale_a: ScaleSteps,
+    scale_b: ScaleSteps,
     bias: i64,
     kinds: [i32; 4],
+    is_divided: i64,
+}
+
+/// Steps between the scales of a factor, and lines that share one.
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct ScaleSteps {
+    line: i64,
+    part: i64,
+    shared: i64,
+}
+
+impl ScaleSteps {
+    const NONE: Self = Self { line: 0, part: 0, shared: 1 };
+
+    /// For scales as (lines, parts) of a factor of as many lines, `inner` long.
+    fn of(scale: &Tensor, kind: Scaling, [lines, inner]: [i64; 2]) -> Self {
+        assert!(scale.dtype() == DType::F32, "scales are floats");
+        let parts = tiles(inner, BLOCK);
+        let sizes = match kind {
+            Scaling::Whole => {
+                assert!(scale.numel() == 1, "there is one scale");
+                return Self::NONE;
+            }
+            Scaling::Lines => [lines, 1],
+            Scaling::Parts => [lines, parts],
+            Scaling::Blocks => [tiles(lines, BLOCK), parts],
+        };
+        assert!(scale.sizes() == sizes, "there is a scale for each part");
+        let part = if kind.is_divided() { scale.strides()[1] } else { 0 };
+        Self { line: scale.strides()[0], part, shared: if kind == Scaling::Blocks { BLOCK } else { 1 } }
+    }
 }
 
 impl Sizes {
@@ -62,7 +118,8 @@ impl Sizes {
         let ([m, n], k) = ([out.sizes()[0], out.sizes()[1]], a.sizes()[1]);
         assert!(a.sizes() == [m, k] && b.sizes() == [k, n], "the factors fit the result and each other");
         let [out, a, b] = [out, a, b].map(Strides::of);
-        Self { m, n, k, out, a, b, scale_a: 0, scale_b: 0, bias: 0, kinds: [0; 4] }
+        let (scale_a, scale_b) = (ScaleSteps::NONE, ScaleSteps::NONE);
+        Self { m, n, k, out, a, b, scale_a, scale_b, bias: 0, kinds: [0; 4], is_divided: 0 }
     }
 }
 
@@ -78,13 +135,6 @@ fn kind(dtype: DType) -> Result<i32> {
     })
 }
 
-/// Elements between scales that are one for each of `count`; nothing between one for all.
-fn step(scale: &Tensor, count: i64) -> i64 {
-    assert!(scale.dtype() == DType::F32 && scale.is_contiguous(), "scales are floats, one after another");
-    assert!(scale.numel() == 1 || scale.numel() == count, "there is one scale, or one for each");
-    i64::from(scale.numel() != 1)
-}
-
 /// `out = a @ b` for `i8` factors and an `i32` result.
 pub(crate) fn integers(out: &Tensor, a: &Tensor, b: &Tensor) -> Result<()> {
     assert!([a, b].iter().all(|factor| factor.dtype() == DType::I8) && out.dtype() == DType::I32, "they are integers");
@@ -97,7 +147,11 @@ pub(crate) fn integers(out: &Tensor, a: &Tensor, b: &Tensor) -> Result<()> {
 pub(crate) fn floats(out: &Tensor, a: &Tensor, b: &Tensor, scales: &Scales<'_>) -> Result<()> {
     assert!(a.dtype().is_float8() && b.dtype().is_float8(), "the factors are floats of 8 bits");
     let mut sizes = Sizes::of(out, a, b);
-    (sizes.scale_a, sizes.scale_b) = (step(scales.a, sizes.m), step(scales.b, sizes.n));
+    let [kind_a, kind_b] = scales.kinds;
+    sizes.scale_a = ScaleSteps::of(scales.a, kind_a, [sizes.m, sizes.k]);
+    let turned = if kind_b == Scaling::Whole { scales.b.clone() } else { scales.b.t()? };
+    sizes.scale_b = ScaleSteps::of(&turned, kind_b, [sizes.n, sizes.k]);
+    sizes.is_divided = i64::from(scales.kinds.iter().any(|kind| kind.is_divided()));
     let bias_kind = scales.bias.map_or(Ok(0), |bias| kind(bias.dtype()))?;
     sizes.kinds = [kind(a.dtype())?, kind(b.dtype())?, kind(out.dtype())?, bias_kind];
     if let Some(bias) = scales.bias {
