@@ -392,24 +392,26 @@ __device__ __forceinline__ void product(const Map &a_map, const Map &b_map, cons
                     rows[half] = result.scale_a + (i64)(min(row + line + half * 8, s.m - 1) / s.scale_a.shared) * s.scale_a.line;
                 columns = result.scale_b + (WAY == BLOCKS ? (i64)(column / s.scale_b.shared) * s.scale_b.line : (i64)column);
             }
+            // The scales of a step are read a step ahead.
+            float of_row[2], of_column[WAY == PARTS ? COLUMNS / 4 : 1];
+            auto read_scales = [&](u32 step) {
+#pragma unroll
+                for (int half = 0; half < 2; ++half) of_row[half] = rows[half][(i64)step * s.scale_a.part];
+                const float *const from = columns + (i64)step * s.scale_b.part;
+                if (WAY == BLOCKS) of_column[0] = *from;
+                if (WAY == PARTS)
+#pragma unroll
+                    for (int j = 0; j < COLUMNS / 8; ++j) {
+                        const u32 at = j * 8 + lane % 4 * 2;
+                        const float2 two = column + at < s.n ? *(const float2 *)(from + at) : make_float2(0, 0);
+                        of_column[j * 2] = two.x;
+                        of_column[j * 2 + 1] = two.y;
+                    }
+            };
+            if (WAY == BLOCKS || WAY == PARTS) read_scales(0);
             u32 done = 0;
 #pragma unroll 1
             for (u32 step = 0; step < steps; ++step) {
-                float of_row[2], of_column[WAY == PARTS ? COLUMNS / 4 : 1];
-                if (WAY == BLOCKS || WAY == PARTS) {
-#pragma unroll
-                    for (int half = 0; half < 2; ++half) of_row[half] = rows[half][(i64)step * s.scale_a.part];
-                    const float *const from = columns + (i64)step * s.scale_b.part;
-                    if (WAY == BLOCKS) of_column[0] = *from;
-                    if (WAY == PARTS)
-#pragma unroll
-                        for (int j = 0; j < COLUMNS / 8; ++j) {
-                            const u32 at = j * 8 + lane % 4 * 2;
-                            const float2 two = column + at < s.n ? *(const float2 *)(from + at) : make_float2(0, 0);
-                            of_column[j * 2] = two.x;
-                            of_column[j * 2 + 1] = two.y;
-                        }
-                }
                 const u32 stage = shared + ring.stage * STAGE;
                 const u64 left = place(stage + group * 8192), right = place(stage + LEFT);
                 await(full + ring.stage * 8, ring.phase);
@@ -424,6 +426,14 @@ __device__ __forceinline__ void product(const Map &a_map, const Map &b_map, cons
                     if (step > 0) release_stage<CLUSTER>(empty + done * 8);
                     done = ring.stage;
                 } else {
+                    float row_now[2], column_now[WAY == PARTS ? COLUMNS / 4 : 1];
+                    if (WAY == BLOCKS || WAY == PARTS) {
+                        row_now[0] = of_row[0];
+                        row_now[1] = of_row[1];
+#pragma unroll
+                        for (int at = 0; at < (WAY == PARTS ? COLUMNS / 4 : 1); ++at) column_now[at] = of_column[at];
+                        read_scales(min(step + 1, steps - 1));
+                    }
                     await_products<0>();
                     release_stage<CLUSTER>(empty + ring.stage * 8);
 #pragma unroll
@@ -431,7 +441,7 @@ __device__ __forceinline__ void product(const Map &a_map, const Map &b_map, cons
                         if (WAY == ADDED)
                             totals[i] += sums[i];
                         else
-                            totals[i] = fmaf(sums[i], of_row[i / 2 % 2] * of_column[WAY == PARTS ? i / 4 * 2 + i % 2 : 0], totals[i]);
+                            totals[i] = fmaf(sums[i], row_now[i / 2 % 2] * column_now[WAY == PARTS ? i / 4 * 2 + i % 2 : 0], totals[i]);
                     }
                 }
                 ring.next();

@@ -42,6 +42,12 @@ impl Place {
     }
 }
 
+/// A contiguous result that begins at no multiple of 16 bytes: only the kernel for any strides writes to it.
+fn odd_result(sizes: &[i64], dtype: DType) -> Result<Tensor> {
+    let count: i64 = sizes.iter().product();
+    Tensor::empty(&[count + 1], dtype, &Tensor::empty(&[0], dtype, "cuda")?)?.narrow(0, 1, count)?.reshape(sizes)
+}
+
 /// How many products cuBLASLt was given since the last time.
 fn products_of_library(simulated: &SimulatedRuntime) -> usize {
     simulated.machine().take_library_calls().iter().filter(|call| call.symbol == "cublasLtMatmul").count()
@@ -144,7 +150,9 @@ fn integers_of_all_layouts_and_sizes() -> Result<()> {
             for place in PLACES {
                 let simulated = place.start();
                 let (a, b) = (place.has(&a)?, place.has(&b)?);
-                let out = Tensor::empty(&[m, n], DType::I32, &a)?;
+                let is_own = place == Place::Own;
+                let out =
+                    if is_own { odd_result(&[m, n], DType::I32)? } else { Tensor::empty(&[m, n], DType::I32, &a)? };
                 a.int_mm_out(&b, &out)?;
                 for made in [a.int_mm(&b)?, out] {
                     assert_eq!((made.dtype(), made.sizes()), (DType::I32, &[m, n][..]));
@@ -193,7 +201,8 @@ fn floats_of_all_formats_and_sizes() -> Result<()> {
                     let options = ScaledMm { bias: bias.as_ref(), out_dtype: Some(dtype), ..ScaledMm::default() };
                     let (a, b) = (place.has(&a)?, place.has(&b)?.t()?);
                     let [scale_a, scale_b] = [place.has(&scale_a)?, place.has(&scale_b)?];
-                    let out = Tensor::empty(&[m, n], dtype, &a)?;
+                    let is_own = place == Place::Own;
+                    let out = if is_own { odd_result(&[m, n], dtype)? } else { Tensor::empty(&[m, n], dtype, &a)? };
                     a.scaled_mm_out(&b, &scale_a, &scale_b, &options, &out)?;
                     let made = a.scaled_mm(&b, &scale_a, &scale_b, &options)?;
                     assert_eq!(made.to_bytes()?, wanted, "{m} {k} {n} {first} {second} {dtype} {is_each} {place:?}");
@@ -252,27 +261,27 @@ fn scales_of_parts_and_of_blocks() -> Result<()> {
             // Every sum is exact in `f32`.
             let exact = scaled(&a, &scale_a)?.mm(&scaled(&b, &scale_b)?.t()?)?;
             for dtype in [DType::F32, DType::BF16, DType::F16, DType::F8E5M2] {
-                let added = Some(bias(n, if dtype == DType::F16 { dtype } else { DType::BF16 })?);
-                for added in [None, added.filter(|_| dtype == DType::BF16)] {
-                    if added.is_none() != (dtype != DType::BF16) {
-                        continue;
+                let added = if dtype == DType::BF16 { Some(bias(n, dtype)?) } else { None };
+                let wanted = match &added {
+                    Some(bias) => exact.add(&bias.to_dtype(DType::F64)?)?,
+                    None => exact.clone(),
+                };
+                let wanted = wanted.to_dtype(DType::F32)?.to_dtype(dtype)?.to_bytes()?;
+                for place in PLACES {
+                    let simulated = place.start();
+                    let bias = added.as_ref().map(|bias| place.has(bias)).transpose()?;
+                    let options = ScaledMm { bias: bias.as_ref(), out_dtype: Some(dtype), ..ScaledMm::default() };
+                    let (a, b) = (place.has(&a)?, place.has(&b)?.t()?);
+                    let (scale_a, scale_b) = (place.has(&scale_a)?, place.has(&scale_b)?.t()?);
+                    let made = a.scaled_mm(&b, &scale_a, &scale_b, &options)?;
+                    let what = format!("{m} {k} {n} {square_a} {square_b} {dtype} {place:?}");
+                    assert_eq!(made.to_bytes()?, wanted, "{what}");
+                    if place == Place::Own {
+                        let out = odd_result(&[m, n], dtype)?;
+                        a.scaled_mm_out(&b, &scale_a, &scale_b, &options, &out)?;
+                        assert_eq!(out.to_bytes()?, wanted, "{what}, any strides");
                     }
-                    let wanted = match &added {
-                        Some(bias) => exact.add(&bias.to_dtype(DType::F64)?)?,
-                        None => exact.clone(),
-                    };
-                    let wanted = wanted.to_dtype(DType::F32)?.to_dtype(dtype)?.to_bytes()?;
-                    for place in PLACES {
-                        let simulated = place.start();
-                        let bias = added.as_ref().map(|bias| place.has(bias)).transpose()?;
-                        let options = ScaledMm { bias: bias.as_ref(), out_dtype: Some(dtype), ..ScaledMm::default() };
-                        let (a, b) = (place.has(&a)?, place.has(&b)?.t()?);
-                        let (scale_a, scale_b) = (place.has(&scale_a)?, place.has(&scale_b)?.t()?);
-                        let made = a.scaled_mm(&b, &scale_a, &scale_b, &options)?;
-                        let what = format!("{m} {k} {n} {square_a} {square_b} {dtype} {place:?}");
-                        assert_eq!(made.to_bytes()?, wanted, "{what}");
-                        by_library += products_of_library(&simulated);
-                    }
+                    by_library += products_of_library(&simulated);
                 }
             }
         }
@@ -295,6 +304,40 @@ fn what_the_library_refuses_is_computed_all_the_same() -> Result<()> {
     let made = there(&a)?.scaled_mm(&there(&b)?.t()?, &there(&scale_a)?, &there(&scale_b)?, &options)?;
     assert_eq!(made.to_vec::<f32>()?, wanted.to_vec::<f32>()?);
     assert_eq!(products_of_library(&simulated), 0);
+    Ok(())
+}
+
+/// Every code, each in a row of its own, by one: subnormal numbers, infinities and what is none.
+#[test]
+fn every_code_is_multiplied() -> Result<()> {
+    for (first, second) in
+        [(DType::F8E4M3FN, DType::F8E4M3FN), (DType::F8E4M3FN, DType::F8E5M2), (DType::F8E5M2, DType::F8E4M3FN)]
+    {
+        let mut codes = vec![0; 256 * 16];
+        for code in 0..=u8::MAX {
+            codes[usize::from(code) * 16 + usize::from(code) % 16] = code;
+        }
+        let rows = Tensor::from_bytes(&codes, &[256, 16], first)?;
+        let columns = Tensor::from_bytes(&codes, &[256, 16], second)?;
+        let ones = |dtype: DType| Tensor::ones(&[16, 16], DType::F32, "cpu")?.to_dtype(dtype);
+        let options = ScaledMm { out_dtype: Some(DType::F32), ..ScaledMm::default() };
+        let mut found = Vec::new();
+        for place in PLACES {
+            let _simulated = place.start();
+            let one = place.has(&of(vec![1.0], &[], DType::F32)?)?;
+            let left = place.has(&rows)?.scaled_mm(&place.has(&ones(second)?)?.t()?, &one, &one, &options)?;
+            let right = place.has(&ones(first)?)?.scaled_mm(&place.has(&columns)?.t()?, &one, &one, &options)?;
+            let numbers = [left, right.t()?].map(|made| made.to_vec::<f32>());
+            // All that is no number is alike.
+            let words = |number: f32| if number.is_nan() { u32::MAX } else { number.to_bits() };
+            for numbers in numbers {
+                found.push(numbers?.into_iter().map(words).collect::<Vec<u32>>());
+            }
+        }
+        for place in found.chunks(2).skip(1) {
+            assert_eq!(place, &found[..2], "{first} {second}");
+        }
+    }
     Ok(())
 }
 

@@ -1,19 +1,15 @@
-//! Products of matrices of 8-bit floats with scales (`torch._scaled_mm`): by cuBLASLt, or by a kernel of this crate.
+//! Products of matrices of 8-bit floats with scales (`torch._scaled_mm`).
 //!
 //! **Invariants:** sums are multiplied by the scales of their row and column in `f32`, where scales differ along the inner
 //! dimension the sum of each 128 steps by itself; a bias is added, and the result is rounded once. On a device a result of 8 bits that is too large becomes the largest number, as in torch; on the host it
 //! becomes an infinity or a NaN, as in torch there.
 
-use c10_core::Runtime;
-
-use super::int_mm::by_rows;
-use super::library::bytes::{self, Bytes};
-use super::library::handle::Blas;
+use super::bytes::{self, aligned};
 use crate::base::dtype::DType;
 use crate::base::error::{Result, TensorError, invalid};
 use crate::base::scalar::Scalar;
 use crate::base::shape::contiguous_strides;
-use crate::launch::byte_products::{self, BLOCK, Scales, Scaling};
+use crate::launch::byte_products::{BLOCK, Problem, Scales, Scaling};
 use crate::launch::common_device;
 use crate::tensor::{Context, Tensor, empty_strided, is_host, read_complex, scalar_bytes};
 
@@ -285,30 +281,8 @@ impl<'a> Scaled<'a> {
         let bias = self.options.bias.map(|bias| bias.reshape(&[n])?.packed()).transpose()?;
         let [a, b] = self.scales.map(Tensor::resolved);
         let scales = Scales { a: &a?, b: &b?, kinds: self.scaling()?, bias: bias.as_ref() };
-        if self.by_library(out, scales)? { Ok(()) } else { byte_products::floats(out, self.a, self.b, &scales) }
-    }
-
-    /// By cuBLASLt; `false` where it is not there or does not compute it.
-    fn by_library(&self, out: &Tensor, scales: Scales<'_>) -> Result<bool> {
-        Runtime::with_current(|runtime| {
-            let blas = Blas::of(runtime);
-            let device = out.device().cuda_index()?.unwrap_or_default();
-            let Some(handle) = blas.handle(runtime, device)? else { return Ok(false) };
-            if blas.libraries.lt(runtime).is_err() {
-                return Ok(false);
-            }
-            let (a, b) = (by_rows(self.a)?, by_rows(&self.b.t()?)?.t()?);
-            let [scale_a, scale_b] = [
-                for_library(scales.a, scales.kinds[0])?,
-                match scales.kinds[1] {
-                    Scaling::Whole => scales.b.clone(),
-                    kind => for_library(&scales.b.t()?, kind)?.t()?,
-                },
-            ];
-            let scales = Scales { a: &scale_a, b: &scale_b, ..scales };
-            let fast = self.options.use_fast_accum;
-            bytes::run(runtime, &blas, &handle, &Bytes { out, a: &a, b: &b, scales: Some(scales), fast })
-        })
+        let (a, b, fast) = (self.a, self.b, self.options.use_fast_accum);
+        bytes::compute(&Problem { out, a, b, scales: Some(scales), fast })
     }
 
     /// Sums in `f64`, the reference of the tests.
@@ -365,32 +339,8 @@ fn fits(scale: &Tensor, kind: Scaling, [lines, inner]: [i64; 2]) -> bool {
     }
 }
 
-/// Scales as cuBLASLt reads them: those of blocks have lines of a multiple of 16 bytes.
-fn for_library(scale: &Tensor, kind: Scaling) -> Result<Tensor> {
-    match kind {
-        Scaling::Whole => Ok(scale.clone()),
-        Scaling::Lines => scale.contiguous(),
-        Scaling::Parts => scale.t()?.contiguous()?.t(),
-        Scaling::Blocks => {
-            let (count, parts) = (scale.sizes()[0], scale.sizes()[1]);
-            if parts == aligned(parts) {
-                return scale.contiguous();
-            }
-            let room = Tensor::zeros(&[count, aligned(parts)], DType::F32, scale.device())?;
-            let lines = room.narrow(1, 0, parts)?;
-            lines.copy_(scale)?;
-            Ok(lines)
-        }
-    }
-}
-
-/// So many `f32` rounded up to a multiple of 16 bytes.
-fn aligned(count: i64) -> i64 {
-    blocks(count, 4) * 4
-}
-
 /// [`BLOCK`], for places.
-const ON_ONE: usize = BLOCK.unsigned_abs() as usize;
+const ON_ONE: usize = 128;
 
 /// The scales of a factor on the host.
 struct OnHost {
