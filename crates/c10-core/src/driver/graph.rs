@@ -141,6 +141,7 @@ impl Api {
     #[inline]
     pub(crate) fn graph_launch(&self, exec: GraphExecHandle, stream: StreamRef) -> Result<()> {
         self.bind_unless_named(stream)?;
+        self.trace.begin(TraceKind::Graph, stream);
         // SAFETY: graph and stream are alive, and the owner launches from one thread at a time.
         unsafe { self.table.cuGraphLaunch(raw_exec(exec), raw(stream)) }?;
         let event = || TraceEvent::GraphReplayed { graph: exec.0 as u64, stream: stream.into() };
