@@ -70,7 +70,7 @@ impl Runtime {
     #[must_use]
     pub fn traced_name(&self, event: &TraceEvent) -> Option<Arc<str>> {
         match *event {
-            TraceEvent::Launched { function, .. } => self.trace().kernel_name(function),
+            TraceEvent::Launched { function, .. } | TraceEvent::Begun { function, .. } => self.trace().kernel_name(function),
             TraceEvent::LibraryQueued { function, .. } => self.started()?.launches.name_of(function),
             _ => None,
         }
@@ -281,6 +281,7 @@ impl Memory<'_> {
     }
 
     fn collect(self, mempool_id: Option<PoolId>, contents: Contents) -> Result<MemorySnapshot> {
+        let _span = tracing::debug_span!("snapshot").entered();
         let runtime = self.runtime();
         let mut snapshot = MemorySnapshot {
             segments: Vec::new(),

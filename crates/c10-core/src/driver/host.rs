@@ -95,6 +95,7 @@ impl EventQuery for Api {
 
 impl HostDriver for Api {
     fn host_alloc(&self, device: DeviceIndex, bytes: usize) -> Result<usize> {
+        let _span = tracing::debug_span!("pinned_alloc", bytes).entered();
         self.bind(device)?;
         let mut address: *mut c_void = ptr::null_mut();
         // SAFETY: `address` outlives the call.

@@ -34,6 +34,7 @@ pub(crate) fn check_part(range: &Range<usize>, len: usize) -> Result<usize> {
 
 impl Driver for Api {
     fn mem_alloc(&self, device: DeviceIndex, bytes: u64) -> Result<u64> {
+        let _span = tracing::debug_span!("segment_alloc", device = device, bytes).entered();
         let _spared = self.spare_others()?;
         self.bind(device)?;
         let size =
@@ -45,6 +46,7 @@ impl Driver for Api {
     }
 
     fn mem_free(&self, device: DeviceIndex, address: u64) -> Result<()> {
+        let _span = tracing::debug_span!("segment_free", device = device, address).entered();
         let _spared = self.spare_others()?;
         self.bind(device)?;
         // SAFETY: the allocator frees each address it got from `mem_alloc` once.

@@ -82,6 +82,8 @@ impl Api {
     /// # Safety
     /// - The image is whole: how long it is, the driver reads in it.
     pub(crate) unsafe fn module_from_image(&self, device: DeviceIndex, image: &[u8]) -> Result<ModuleHandle> {
+        // The driver compiles PTX here.
+        let _span = tracing::debug_span!("load_module", device = device, bytes = image.len()).entered();
         self.bind(device)?;
         let mut module: CUmodule = ptr::null_mut();
         let mut log = vec![0_u8; LOG_BYTES];
@@ -228,7 +230,7 @@ impl Api {
         with_array(values.len(), ptr::null_mut(), |pointers: &mut [*mut c_void]| {
             let addresses = values.iter().map(|value| value.place().cast_mut());
             pointers.iter_mut().zip(addresses).for_each(|(pointer, address)| *pointer = address);
-            self.trace.begin(TraceKind::Launch, stream);
+            self.trace.begin_launch(function.0 as u64, stream);
             let (raw, pointers) = (raw_function(function), pointers.as_mut_ptr());
             // SAFETY: the caller's promise; each pointer is that of a value, and the attribute outlives the call.
             match unsafe { self.table.cuLaunchKernelEx(&config, raw, pointers, ptr::null_mut()) } {
@@ -277,7 +279,7 @@ impl Api {
         stream: StreamRef,
     ) -> Result<()> {
         let Shape { grid: [grid_x, grid_y, grid_z], block: [block_x, block_y, block_z], shared_bytes } = shape;
-        self.trace.begin(TraceKind::Launch, stream);
+        self.trace.begin_launch(function.0 as u64, stream);
         // SAFETY: the function's module is loaded and the stream alive; the values are copied before the call returns.
         let launched = unsafe {
             self.table.cuLaunchKernel(

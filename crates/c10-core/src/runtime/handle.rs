@@ -571,6 +571,7 @@ impl Inner {
         if let Some(ready) = self.ready.get() {
             return Ok(ready);
         }
+        let _span = tracing::debug_span!("start_runtime").entered();
         // The driver is started first: where there is no device, wrong options do not matter.
         let table = Arc::clone(self.table()?);
         process::watch_forks();

@@ -133,7 +133,7 @@ impl Books {
         }
         let Some(ready) = runtime.started() else { return };
         match *event {
-            TraceEvent::Begun { what, stream } => self.begin(ready, what, stream),
+            TraceEvent::Begun { what, stream, .. } => self.begin(ready, what, stream),
             TraceEvent::Launched { stream, .. } => {
                 let name = runtime.traced_name(event);
                 self.done(ready, TraceKind::Launch, What::Kernel, stream, name, 0);

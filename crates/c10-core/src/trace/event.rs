@@ -287,6 +287,8 @@ pub enum TraceEvent {
     Begun {
         /// The sort of that event.
         what: TraceKind,
+        /// Handle of the kernel that is launched, else 0.
+        function: u64,
         /// The stream; the default one for what is about no stream.
         stream: TraceStream,
     },

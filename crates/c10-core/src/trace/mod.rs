@@ -160,7 +160,14 @@ impl Trace {
     /// Notes that something begins which is reported when it was done, and tells subscribers at once. No lock may be held.
     #[inline]
     pub(crate) fn begin(&self, what: TraceKind, stream: StreamRef) {
-        self.report_now(TraceKind::Begin, || TraceEvent::Begun { what, stream: stream.into() });
+        self.report_now(TraceKind::Begin, || TraceEvent::Begun { what, function: 0, stream: stream.into() });
+    }
+
+    /// The same of the launch of a kernel.
+    #[inline]
+    pub(crate) fn begin_launch(&self, function: u64, stream: StreamRef) {
+        let what = TraceKind::Launch;
+        self.report_now(TraceKind::Begin, || TraceEvent::Begun { what, function, stream: stream.into() });
     }
 
     /// Keeps the name of a kernel for those who hear of its launches.
