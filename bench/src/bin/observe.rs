@@ -143,10 +143,7 @@ fn time_line() -> Result<Vec<Row>, Failure> {
         Ok(recorded - plain)
     };
     let row = |name, ours| Row { name, unit: "ns", ours, target: None, torch: None };
-    Ok(vec![
-        row("time line, a call", recorded(false)?),
-        row("time line, a call with device times", recorded(true)?),
-    ])
+    Ok(vec![row("time line, a call", recorded(false)?), row("time line, a call with device times", recorded(true)?)])
 }
 
 /// A snapshot of many blocks, every other of which is free, and its file.

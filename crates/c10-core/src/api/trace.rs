@@ -68,9 +68,12 @@ impl Runtime {
     /// # Ok::<(), Error>(())
     /// ```
     #[must_use]
+    #[expect(clippy::wildcard_enum_match_arm, reason = "most events are about nothing with a name")]
     pub fn traced_name(&self, event: &TraceEvent) -> Option<Arc<str>> {
         match *event {
-            TraceEvent::Launched { function, .. } | TraceEvent::Begun { function, .. } => self.trace().kernel_name(function),
+            TraceEvent::Launched { function, .. } | TraceEvent::Begun { function, .. } => {
+                self.trace().kernel_name(function)
+            }
             TraceEvent::LibraryQueued { function, .. } => self.started()?.launches.name_of(function),
             _ => None,
         }

@@ -127,6 +127,7 @@ impl Books {
     }
 
     /// Notes what a runtime reports.
+    #[expect(clippy::wildcard_enum_match_arm, reason = "the others are told apart by the functions below")]
     pub(super) fn note(&mut self, runtime: &Runtime, event: &TraceEvent) {
         if self.is_over {
             return;
@@ -156,6 +157,7 @@ impl Books {
     }
 
     /// Notes what orders streams, and what happens to memory.
+    #[expect(clippy::wildcard_enum_match_arm, reason = "the others are told apart by the function for memory")]
     fn note_order_or_memory(&mut self, ready: &Started, event: &TraceEvent) {
         match *event {
             TraceEvent::EventRecorded { event, stream } => self.record(ready, event, stream),
@@ -285,6 +287,7 @@ impl Books {
         Some(self.records.works.len() - 1)
     }
 
+    #[expect(clippy::wildcard_enum_match_arm, reason = "the others leave no note")]
     fn note_memory(&mut self, ready: &Started, event: &TraceEvent) {
         let of_block = |action, TraceBlock { device, address, size, .. }: TraceBlock| (action, device, address, size);
         let of_segment =

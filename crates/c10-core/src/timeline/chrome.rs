@@ -99,9 +99,8 @@ impl<W: Write> File<W> {
 
     /// What is said of a process or of a thread in it.
     fn about(&mut self, what: &str, process: u32, thread: usize, arguments: fmt::Arguments<'_>) -> io::Result<()> {
-        let fields = format_args!(
-            r#""ph":"M","name":"{what}","pid":{process},"tid":{thread},"ts":0,"args":{{{arguments}}}"#
-        );
+        let fields =
+            format_args!(r#""ph":"M","name":"{what}","pid":{process},"tid":{thread},"ts":0,"args":{{{arguments}}}"#);
         self.event(fields)
     }
 
@@ -192,7 +191,8 @@ impl<W: Write> File<W> {
         let mut last: Vec<(i64, i64)> = Vec::new();
         for note in notes {
             let &MemoryNote { at, thread, device, action, address, size, allocated, reserved } = note;
-            let (name, thread, at) = (if action == "oom" { "out of memory" } else { "[memory]" }, thread + 1, Micros(at));
+            let (name, thread, at) =
+                (if action == "oom" { "out of memory" } else { "[memory]" }, thread + 1, Micros(at));
             self.event(format_args!(
                 r#""ph":"i","s":"t","cat":"cpu_instant_event","name":"{name}","pid":{host},"tid":{thread},"ts":{at},"args":{{"Action":"{action}","Device Type":1,"Device Id":{device},"Addr":{address},"Bytes":{size},"Total Allocated":{allocated},"Total Reserved":{reserved}}}"#
             ))?;
@@ -200,9 +200,10 @@ impl<W: Write> File<W> {
             last.resize(last.len().max(place + 1), (-1, -1));
             let before = std::mem::replace(&mut last[place], (allocated, reserved));
             let process = process(device);
-            for (name, is_new, bytes) in
-                [("allocated bytes", before.0 != allocated, allocated), ("reserved bytes", before.1 != reserved, reserved)]
-            {
+            for (name, is_new, bytes) in [
+                ("allocated bytes", before.0 != allocated, allocated),
+                ("reserved bytes", before.1 != reserved, reserved),
+            ] {
                 if is_new {
                     self.event(format_args!(
                         r#""ph":"C","name":"{name}","pid":{process},"tid":0,"ts":{at},"args":{{"bytes":{bytes}}}"#

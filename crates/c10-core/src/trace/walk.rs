@@ -251,7 +251,7 @@ mod sizes {
     use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
     use super::pointers::{stack, word};
-    use super::{Context, END, GO_ON, OWN, Walk, _Unwind_Backtrace, _Unwind_GetCFA, _Unwind_GetIP};
+    use super::{_Unwind_Backtrace, _Unwind_GetCFA, _Unwind_GetIP, Context, END, GO_ON, OWN, Walk};
 
     /// Frames that are followed at most, those that are not kept among them.
     const FRAMES_MAX: usize = 1024;

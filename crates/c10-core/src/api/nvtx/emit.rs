@@ -58,6 +58,7 @@ fn subscribe(runtime: &Runtime) -> SubscriptionId {
     })
 }
 
+#[expect(clippy::wildcard_enum_match_arm, reason = "most events are no range")]
 fn show(runtime: &Runtime, domain: &Domain, event: &TraceEvent) {
     match *event {
         TraceEvent::Begun { what, .. } => {
