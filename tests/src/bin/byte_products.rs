@@ -38,6 +38,7 @@ fn say(text: &str) {
 }
 
 fn all() -> Result<bool> {
+    index_times()?;
     let mut is_good = conversions()?;
     if let ProductLibrary::Cublas { version, lt_version, .. } = blas::product_library() {
         say(&format!("cuBLAS {version}, cuBLASLt {}", lt_version.as_deref().unwrap_or("none")));
@@ -45,7 +46,6 @@ fn all() -> Result<bool> {
     }
     blas::set_libraries(None, None);
     is_good &= products("own")?;
-    index_times()?;
     Ok(is_good & integers("any strides")? & floats("any strides")?)
 }
 
