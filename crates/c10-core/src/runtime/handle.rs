@@ -18,6 +18,7 @@ use cuda_sys::Driver as Table;
 use crate::base::config::AllocatorConfig;
 use crate::base::device::DeviceIndex;
 use crate::base::error::{DeviceAssertionError, DeviceError, Error, LaunchRecord, Result, StartError};
+use crate::base::handles::StreamRef;
 use crate::base::ids::RuntimeId;
 use crate::base::process;
 use crate::base::warning::warning;
@@ -542,6 +543,7 @@ impl Runtime {
     pub fn synchronize(&self, device: DeviceIndex) -> Result<()> {
         let ready = self.check_device(device)?;
         let retired = ready.modules.retired(device);
+        ready.api.trace.begin(TraceKind::Synchronize, StreamRef { device, handle: Default::default() });
         ready.api.synchronize_device(device).map_err(|error| ready.launches.explain(device, error))?;
         ready.api.trace.report_now(TraceKind::Synchronize, || TraceEvent::DeviceSynchronized(device));
         ready.unload(&retired);
@@ -591,6 +593,7 @@ impl Inner {
         if let Some(ready) = self.ready.get() {
             return Ok(ready);
         }
+        let _span = tracing::debug_span!("start_runtime").entered();
         // The driver is started first: where there is no device, wrong options do not matter.
         let table = Arc::clone(self.table()?);
         process::watch_forks();
