@@ -28,6 +28,9 @@ const SIZES: [[i64; 4]; 12] = [
     [5, 33, 63, 7],
 ];
 
+/// More large tiles than a device has multiprocessors, so that workers have tiles to share and whole ones.
+const MANY_TILES: [i64; 4] = [1, 3000, 2900, 520];
+
 /// The problems of `--quick`: they cut tiles, fill them, and divide long sums among blocks and groups of threads.
 const QUICK_SIZES: [[i64; 4]; 7] = [
     [1, 128, 64, 128],
@@ -83,6 +86,9 @@ fn all() -> Result<bool> {
                 }
             }
         }
+    }
+    for (at, dtype) in [DType::F16, DType::BF16].into_iter().enumerate() {
+        check(&mut seen, dtype, MANY_TILES, LAYOUTS[1 + at], 8, 2)?;
     }
     Ok(tell(seen))
 }
