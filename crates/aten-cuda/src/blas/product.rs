@@ -145,8 +145,7 @@ impl<'a> Product<'a> {
     /// The way that the tuner has found; `None` for the usual one.
     fn tuned(&self, out: &Tensor) -> Result<Option<Arc<Way>>> {
         let device = out.device().cuda_index()?.unwrap_or_default();
-        let Some(gemm) = Gemm::new(out, self.a, self.b, self.alpha, self.beta)? else { return Ok(None) };
-        let Some(problem) = candidates::problem(self, &gemm) else { return Ok(None) };
+        let Some(problem) = candidates::problem(self, out) else { return Ok(None) };
         tune::choose(&problem, device, || Ok(Ways { product: *self, out }))
     }
 

@@ -19,9 +19,7 @@ const STEP_BYTES: i64 = 128;
 const STAGES: i64 = 3;
 /// Steps that a worker has at least.
 const LEAST_STEPS: i64 = 4;
-/// Measured: how many steps of a large tile the handing on of sums takes, and how many small tiles a multiprocessor computes
-/// in the time of a large one.
-const STREAM_STEPS: i64 = 16;
+/// Small tiles that a multiprocessor computes at once.
 const SMALL_AT_ONCE: i64 = 4;
 
 /// What a kernel is made for.
@@ -112,21 +110,37 @@ pub(super) fn choose(problem: &Problem<'_>) -> Result<Option<Shape>> {
 }
 
 /// Shapes in the order of the time that they are likely to take.
-fn likely([batches, m, n, k]: [i64; 4], is_tf32: bool, multiprocessors: i64) -> Vec<Shape> {
-    let mut shapes =
-        if is_tf32 { vec![Shape::LargeTf32, Shape::SmallTf32] } else { vec![Shape::Large, Shape::Stream, Shape::Small] };
-    let time = |shape: Shape| {
-        let [rows, columns] = shape.tile();
-        let all = operand::tiles(m, rows).saturating_mul(operand::tiles(n, columns)).saturating_mul(batches);
-        let steps = shape.steps(k);
-        match shape {
-            Shape::Large | Shape::LargeTf32 => operand::tiles(all, multiprocessors).saturating_mul(steps),
-            Shape::Stream => (all.saturating_mul(steps) / multiprocessors).saturating_add(STREAM_STEPS),
-            Shape::Small | Shape::SmallTf32 => operand::tiles(all, SMALL_AT_ONCE * multiprocessors).saturating_mul(steps),
-        }
+fn likely(sizes: [i64; 4], is_tf32: bool, multiprocessors: i64) -> Vec<Shape> {
+    let mut shapes = if is_tf32 {
+        vec![Shape::LargeTf32, Shape::SmallTf32]
+    } else {
+        vec![Shape::Large, Shape::Stream, Shape::Small]
     };
-    shapes.sort_by_key(|&shape| time(shape));
+    shapes.sort_by_key(|&shape| likely_time(shape, sizes, multiprocessors));
     shapes
+}
+
+/// How long a shape is likely to take, in hundredths of a step of a large tile, as measured on a device with 132
+/// multiprocessors. Beginning and finishing a tile takes as long as some steps.
+fn likely_time(shape: Shape, [batches, m, n, k]: [i64; 4], multiprocessors: i64) -> i64 {
+    let ([rows, columns], steps) = (shape.tile(), shape.steps(k));
+    let all = operand::tiles(m, rows).saturating_mul(operand::tiles(n, columns)).saturating_mul(batches);
+    match shape {
+        Shape::Large | Shape::LargeTf32 => {
+            operand::tiles(all, multiprocessors).saturating_mul(steps.saturating_add(4)).saturating_mul(100)
+        }
+        Shape::Stream => {
+            // Steps take a little longer. Sums are left and waited for, and those of each further worker at a tile are added.
+            let work = all.saturating_mul(steps.saturating_add(4)).saturating_mul(105) / multiprocessors;
+            work.saturating_add(1000).saturating_add(200 * multiprocessors / all.max(1))
+        }
+        Shape::Small | Shape::SmallTf32 => {
+            let at_once = SMALL_AT_ONCE * multiprocessors;
+            let rest = operand::tiles(all % at_once, multiprocessors);
+            let last = if rest == 0 { 0 } else { (20 * rest).max(26) };
+            (all / at_once).saturating_mul(78).saturating_add(last).saturating_mul(steps.saturating_add(3))
+        }
+    }
 }
 
 /// Computes a problem that [`can_run`].
@@ -266,4 +280,35 @@ fn aligned(factor: &Tensor, dims: [usize; 2]) -> Result<Factor> {
     let step = |dim| operand::step(&tensor, dim);
     let lines = Lines { lies_inner: dims[1] == 2, step: step(1), batch: step(0) };
     Ok(Factor { tensor, lines })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Shape, Shares, likely};
+
+    #[test]
+    fn the_shape_follows_from_the_number_of_tiles() {
+        let first = |sizes| likely(sizes, false, 132)[0];
+        assert_eq!(first([1, 8192, 8192, 8192]), Shape::Large);
+        assert_eq!(first([1, 2048, 2048, 2048]), Shape::Large);
+        assert_eq!(first([1, 4096, 4608, 4096]), Shape::Stream);
+        assert_eq!(first([1, 1280, 1280, 8192]), Shape::Stream);
+        assert_eq!(first([1, 512, 512, 16384]), Shape::Stream);
+        assert_eq!(first([1, 1024, 1024, 4096]), Shape::Small);
+        assert_eq!(first([1, 64, 64, 64]), Shape::Small);
+        assert_eq!(likely([1, 8192, 8192, 8192], true, 132)[0], Shape::LargeTf32);
+        assert_eq!(likely([i64::MAX; 4], false, 132).len(), 3);
+    }
+
+    #[test]
+    fn steps_are_shared_evenly() {
+        let of = |tiles, steps| Shares::of_steps(tiles, steps, 132).map(|shares| (shares.workers, shares.tiles));
+        assert_eq!(of(576, 64), Some((132, 180)));
+        assert_eq!(of(264, 64), Some((132, 0)));
+        assert_eq!(of(50, 128), Some((132, 50)));
+        assert_eq!(of(1, 3), Some((1, 0)));
+        assert_eq!(of(2, 12), Some((6, 2)));
+        assert_eq!(of(2, 0), None);
+        assert_eq!(of(i64::MAX, 2), None);
+    }
 }
