@@ -55,6 +55,7 @@ template <> struct Arithmetic<Half> {
         asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(second), "f"(first));
         return both;
     }
+    static __device__ __forceinline__ Half rounded(float value) { return Half{(u16)narrowed(value, 0)}; }
     static __device__ __forceinline__ u32 factor(u32 bits) { return bits; }
     static __device__ __forceinline__ void add_product(float *sums, const u32 *a, const u32 *b)
     {
@@ -72,6 +73,7 @@ template <> struct Arithmetic<Brain> {
         asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(second), "f"(first));
         return both;
     }
+    static __device__ __forceinline__ Brain rounded(float value) { return Brain{(u16)narrowed(value, 0)}; }
     static __device__ __forceinline__ u32 factor(u32 bits) { return bits; }
     static __device__ __forceinline__ void add_product(float *sums, const u32 *a, const u32 *b)
     {
@@ -83,6 +85,7 @@ template <> struct Arithmetic<Brain> {
 
 template <> struct Arithmetic<float> {
     static __device__ __forceinline__ float widened(float value) { return value; }
+    static __device__ __forceinline__ float rounded(float value) { return value; }
     // A float rounded to tf32. The multiplication cuts the lower 13 bits off, so a third to two thirds of a last place of
     // tf32 are added before, in proportion to the float: what comes out is off by two thirds of a last place at most, by
     // nothing where the float is one of tf32, and by nothing on average. The conversion to the nearest one is off by half
@@ -131,6 +134,8 @@ __device__ __forceinline__ u32 read_word(u32 place)
     return word;
 }
 
+__device__ __forceinline__ float relu(float value) { return value < 0 ? 0 : value; }
+
 // value / (1 + exp(-2 t)) by the quick instructions, whose last two bits are lost in the rounding of the result, or among
 // what tf32 has lost.
 __device__ __forceinline__ float gelu(float value)
@@ -142,22 +147,17 @@ __device__ __forceinline__ float gelu(float value)
     return value * inverse;
 }
 
-// Eight neighbours of a row as floats, of which `count` are inside; those that are not are 0.
-template <class T> __device__ __forceinline__ void load_eight(float *into, const T *from, i64 step, i64 count, bool is_aligned)
+// Eight neighbours that begin at a multiple of 16 bytes, as floats.
+template <class T> __device__ __forceinline__ void load_eight(float *into, const T *from)
 {
-    if (is_aligned && count >= 8) {
-        union {
-            uint4 vectors[sizeof(T) / 2];
-            T elements[8];
-        } loaded;
+    union {
+        uint4 vectors[sizeof(T) / 2];
+        T elements[8];
+    } loaded;
 #pragma unroll
-        for (int at = 0; at < (int)sizeof(T) / 2; ++at) loaded.vectors[at] = ((const uint4 *)from)[at];
+    for (int at = 0; at < (int)sizeof(T) / 2; ++at) loaded.vectors[at] = ((const uint4 *)from)[at];
 #pragma unroll
-        for (int e = 0; e < 8; ++e) into[e] = Arithmetic<T>::widened(loaded.elements[e]);
-    } else {
-#pragma unroll
-        for (int e = 0; e < 8; ++e) into[e] = e < count ? Arithmetic<T>::widened(from[e * step]) : 0;
-    }
+    for (int e = 0; e < 8; ++e) into[e] = Arithmetic<T>::widened(loaded.elements[e]);
 }
 
 template <class T> __device__ __forceinline__ bool is_aligned(const T *matrix, const Strides &steps)
@@ -168,13 +168,19 @@ template <class T> __device__ __forceinline__ bool is_aligned(const T *matrix, c
 // A factor's tile: OUTER elements along the dimension that the result has, STEP along the inner one.
 template <class T, int OUTER, int STEP, bool INNER, int THREADS>
 struct Factor {
-    // Elements of a chunk, and of a fragment along the inner dimension.
-    static constexpr int CHUNK = 16 / sizeof(T), DEPTH = 32 / sizeof(T);
-    static constexpr int LINES = INNER ? OUTER : STEP, CHUNKS = (INNER ? STEP : OUTER) / CHUNK;
-    // Floats across lines are read one by one, those of two chunks in four lines at once. Their lines are longer instead.
-    static constexpr bool IS_PERMUTED = INNER || sizeof(T) == 2;
-    static constexpr int LINE = CHUNKS * 16 + (IS_PERMUTED ? 0 : 32);
-    static constexpr int BYTES = LINES * LINE, PASSES = LINES * CHUNKS / THREADS;
+    // Numbers that are no variables: each of those would be one of the text too.
+    enum : int {
+        // Elements of a chunk, and of a fragment along the inner dimension.
+        CHUNK = 16 / sizeof(T),
+        DEPTH = 32 / sizeof(T),
+        LINES = INNER ? OUTER : STEP,
+        CHUNKS = (INNER ? STEP : OUTER) / CHUNK,
+        // Floats across lines are read one by one, those of two chunks in four lines at once. Their lines are longer instead.
+        IS_PERMUTED = INNER || sizeof(T) == 2,
+        LINE = CHUNKS * 16 + (IS_PERMUTED ? 0 : 32),
+        BYTES = LINES * LINE,
+        PASSES = LINES * CHUNKS / THREADS,
+    };
     static_assert(LINES * CHUNKS % THREADS == 0 && THREADS % CHUNKS == 0, "threads share the tile evenly");
     static_assert(CHUNKS % 8 == 0, "a line fills all banks");
 
@@ -251,19 +257,25 @@ struct Place {
 // A tile of the result and how it is computed. STEP elements of the inner dimension, 128 bytes, pass at a time.
 template <class T, bool A_INNER, bool B_INNER, int ROWS, int COLUMNS, int STAGES, int WARPS_DOWN, int WARPS_ACROSS>
 struct Tile {
-    static constexpr int THREADS = 32 * WARPS_DOWN * WARPS_ACROSS, STEP = 128 / sizeof(T), STEPS = 4;
-    // A warp's part of the tile, and its fragments.
-    static constexpr int HEIGHT = ROWS / WARPS_DOWN, WIDTH = COLUMNS / WARPS_ACROSS;
-    static constexpr int DOWN = HEIGHT / 16, ACROSS = WIDTH / 8;
-    // Vectors of four sums that a thread has.
-    static constexpr int VECTORS = DOWN * ACROSS;
-    // Lines of a warp's part in shared memory are longer by 8 floats, so that the rows of a fragment lie in different
-    // banks.
-    static constexpr int LINE = WIDTH + 8;
+    enum : int {
+        THREADS = 32 * WARPS_DOWN * WARPS_ACROSS,
+        STEP = 128 / sizeof(T),
+        STEPS = 4,
+        // A warp's part of the tile, and its fragments.
+        HEIGHT = ROWS / WARPS_DOWN,
+        WIDTH = COLUMNS / WARPS_ACROSS,
+        DOWN = HEIGHT / 16,
+        ACROSS = WIDTH / 8,
+        // Vectors of four sums that a thread has.
+        VECTORS = DOWN * ACROSS,
+        // Lines of a warp's part in shared memory are longer by 8 floats, so that the rows of a fragment lie in different
+        // banks.
+        LINE = WIDTH + 8,
+    };
     typedef Factor<T, ROWS, STEP, A_INNER, THREADS> Left;
     typedef Factor<T, COLUMNS, STEP, B_INNER, THREADS> Right;
-    static constexpr u32 STAGE = Left::BYTES + Right::BYTES;
-    static_assert(WARPS_DOWN * WARPS_ACROSS * HEIGHT * LINE * 4 <= STAGES * STAGE, "the sums have room in shared memory");
+    enum : u32 { STAGE = (u32)Left::BYTES + (u32)Right::BYTES };
+    static_assert(WARPS_DOWN * WARPS_ACROSS * HEIGHT * LINE * 4 <= STAGES * (int)STAGE, "the sums have room in shared memory");
 
     float sums[DOWN][ACROSS][4];
 
@@ -283,7 +295,8 @@ struct Tile {
     }
 
     // The sums over `count` steps from step `first` on. All threads may use shared memory afterwards.
-    __device__ __forceinline__ void multiply(char *memory, const T *a, const T *b, const Sizes &s, Place at, u32 first, u32 count)
+    __device__ __forceinline__ void multiply(char *memory, const T *a, const T *b, const Sizes &s, Place at, u32 first,
+                                             u32 count)
     {
         const u32 shared = (u32)__cvta_generic_to_shared(memory), lane = threadIdx.x % 32;
         const i64 begin = (i64)first * STEP, end = min(s.k, (i64)(first + count) * STEP);
@@ -392,35 +405,78 @@ struct Tile {
         }
     }
 
-    // Stores eight neighbours of a row, of which `count` are inside.
-    static __device__ __forceinline__ void store_eight(T *to, const float *values, i64 step, i64 count, bool is_aligned)
+    // Stores eight neighbours from a multiple of 16 bytes on.
+    static __device__ __forceinline__ void store_eight(T *to, const float *values)
     {
-        const bool is_whole = is_aligned && count >= 8;
         if constexpr (sizeof(T) == 4) {
-            if (is_whole) {
-                *(float4 *)to = make_float4(values[0], values[1], values[2], values[3]);
-                *(float4 *)(to + 4) = make_float4(values[4], values[5], values[6], values[7]);
-                return;
-            }
-#pragma unroll
-            for (int e = 0; e < 8; ++e)
-                if (e < count) to[e * step] = values[e];
+            *(float4 *)to = make_float4(values[0], values[1], values[2], values[3]);
+            *(float4 *)(to + 4) = make_float4(values[4], values[5], values[6], values[7]);
         } else {
             u32 pairs[4];
 #pragma unroll
             for (int e = 0; e < 4; ++e) pairs[e] = Arithmetic<T>::narrowed(values[2 * e], values[2 * e + 1]);
-            if (is_whole) {
-                *(uint4 *)to = make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
-                return;
-            }
+            *(uint4 *)to = make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
+        }
+    }
+
+    // Finishes a warp's part of the sums that lies in lines of 16 bytes: 8 columns a lane. Places are the first ones of the
+    // part; there are `rows` rows.
+    static __device__ __forceinline__ void finish_eights(const float *part, T *out, const T *c, const T *bias, const Sizes &s,
+                                                         i64 rows)
+    {
+        const u32 lane = threadIdx.x % 32, column = lane % (WIDTH / 8) * 8;
+        const float alpha = (float)s.alpha[0], beta = (float)s.beta[0];
+        float of_bias[8] = {};
+        if (bias) {
 #pragma unroll
-            for (int e = 0; e < 8; ++e)
-                if (e < count) to[e * step].bits = (u16)(pairs[e / 2] >> e % 2 * 16);
+            for (int e = 0; e < 8; ++e) of_bias[e] = Arithmetic<T>::widened(bias[(column + e) * s.bias_step]);
+        }
+#pragma unroll 1
+        for (int row = lane / (WIDTH / 8); row < HEIGHT && row < rows; row += 32 / (WIDTH / 8)) {
+            const float *from = part + row * LINE + column;
+            float values[8], of_c[8];
+            *(float4 *)values = *(const float4 *)from;
+            *(float4 *)(values + 4) = *(const float4 *)(from + 4);
+            if (c) load_eight(of_c, c + row * s.c.row + column);
+#pragma unroll
+            for (int e = 0; e < 8; ++e) {
+                values[e] *= alpha;
+                if (c) values[e] = fmaf(beta, of_c[e], values[e]);
+                values[e] += of_bias[e];
+            }
+            // One branch for all eight, which are at work together then.
+            if (s.activation == RELU) {
+#pragma unroll
+                for (int e = 0; e < 8; ++e) values[e] = relu(values[e]);
+            } else if (s.activation == GELU) {
+#pragma unroll
+                for (int e = 0; e < 8; ++e) values[e] = gelu(values[e]);
+            }
+            store_eight(out + row * s.out.row + column, values);
+        }
+    }
+
+    // The same for any strides and a part of which `columns` columns are inside: neighbours by neighbouring lanes.
+    static __device__ __forceinline__ void finish_any(const float *part, T *out, const T *c, const T *bias, const Sizes &s,
+                                                      i64 rows, i64 columns)
+    {
+        const float alpha = (float)s.alpha[0], beta = (float)s.beta[0];
+#pragma unroll 1
+        for (u32 at = threadIdx.x % 32; at < HEIGHT * WIDTH; at += 32) {
+            const u32 row = at / WIDTH, column = at % WIDTH;
+            if (row >= rows) break;
+            if (column >= columns) continue;
+            float value = alpha * part[row * LINE + column];
+            if (c) value = fmaf(beta, Arithmetic<T>::widened(c[row * s.c.row + column * s.c.column]), value);
+            if (bias) value += Arithmetic<T>::widened(bias[column * s.bias_step]);
+            if (s.activation == RELU) value = relu(value);
+            if (s.activation == GELU) value = gelu(value);
+            out[row * s.out.row + column * s.out.column] = Arithmetic<T>::rounded(value);
         }
     }
 
     // Finishes the sums and stores them. Each warp leaves them in a part of shared memory of its own and goes over it by
-    // rows, 8 columns a lane.
+    // rows.
     __device__ __forceinline__ void store(char *memory, T *out, const T *c, const T *bias, const Sizes &s, Place at) const
     {
         const u32 lane = threadIdx.x % 32;
@@ -434,39 +490,16 @@ struct Tile {
                 *(float2 *)(to + 8 * LINE) = make_float2(sums[i][j][2], sums[i][j][3]);
             }
         __syncwarp();
-        const float alpha = (float)s.alpha[0], beta = (float)s.beta[0];
-        const u32 in_part = lane % (WIDTH / 8) * 8;
-        const i64 column = at.column + warp_column() + in_part, count = s.n - column;
-        const bool out_aligned = is_aligned(out, s.out), c_aligned = is_aligned(c, s.c);
-        out += at.batch * s.out.batch + column * s.out.column;
-        if (c) c += at.batch * s.c.batch + column * s.c.column;
-        float of_bias[8] = {};
-        if (bias) load_eight(of_bias, bias + column * s.bias_step, s.bias_step, count, false);
-#pragma unroll 1
-        for (int line = lane / (WIDTH / 8); line < HEIGHT; line += 32 / (WIDTH / 8)) {
-            const i64 row = at.row + warp_row() + line;
-            if (row >= s.m) break;
-            const float *from = part + line * LINE + in_part;
-            float values[8], of_c[8];
-            *(float4 *)values = *(const float4 *)from;
-            *(float4 *)(values + 4) = *(const float4 *)(from + 4);
-            if (c) load_eight(of_c, c + row * s.c.row, s.c.column, count, c_aligned);
-#pragma unroll
-            for (int e = 0; e < 8; ++e) {
-                values[e] *= alpha;
-                if (c) values[e] = fmaf(beta, of_c[e], values[e]);
-                if (bias) values[e] += of_bias[e];
-            }
-            // One branch for all eight, which are at work together then.
-            if (s.activation == RELU) {
-#pragma unroll
-                for (int e = 0; e < 8; ++e) values[e] = values[e] < 0 ? 0 : values[e];
-            } else if (s.activation == GELU) {
-#pragma unroll
-                for (int e = 0; e < 8; ++e) values[e] = gelu(values[e]);
-            }
-            store_eight(out + row * s.out.row, values, s.out.column, count, out_aligned);
-        }
+        const i64 row = at.row + warp_row(), column = at.column + warp_column();
+        const i64 rows = s.m - row, columns = s.n - column;
+        const bool is_whole = columns >= WIDTH && is_aligned(out, s.out) && (!c || is_aligned(c, s.c));
+        out += at.batch * s.out.batch + row * s.out.row + column * s.out.column;
+        if (c) c += at.batch * s.c.batch + row * s.c.row + column * s.c.column;
+        if (bias) bias += column * s.bias_step;
+        if (is_whole)
+            finish_eights(part, out, c, bias, s, rows);
+        else
+            finish_any(part, out, c, bias, s, rows, columns);
     }
 };
 
