@@ -24,6 +24,7 @@
 //! - `state`: what else a runtime keeps: streams, captures, modules, what waits to be destroyed.
 //! - `runtime`: [`Runtime`], a value: its handle, its start and its end.
 //! - `api`: what users hold and call: streams, events, buffers, graphs, kernels, and the parts of a runtime.
+//! - `timeline`: what the host and the devices did, on one time line, as a file for Perfetto.
 //!
 //! # Invariants
 //! - A device's primary context is retained once when the device is first used, and never for a device that is not.
@@ -55,6 +56,7 @@ mod runtime;
 mod state;
 mod sync;
 mod thread;
+mod timeline;
 mod trace;
 
 pub use api::any_event::AnyEvent;
@@ -92,11 +94,11 @@ pub use base::config::{AllocatorConfig, Backend, ConfigError, EnvironmentError, 
 pub use base::device::{Device, DeviceIndex, DeviceType};
 pub use base::error::{
     AcceleratorError, BufferError, CudaError, DeferredCudaCallError, DeviceAssertionError, DeviceError,
-    DeviceFaultError, Error, EventError, GraphError, GraphNode, GraphNodeKind, GraphUpdateError, GraphUpdateFailure,
-    GraphedError, GreenContextError, HostOutOfMemoryError, IpcError, LaunchError, LaunchErrorKind, LaunchRecord,
-    MemoryError, ModuleError, NoDriver, NvmlMissing, OutOfMemory, OutOfMemoryError, OutOfMemoryHint, PoolError,
-    ProcessMemory, RefusedFraction, Result, StartError, StreamError, SyncDebugError, SystemError, TelemetryError,
-    Unavailable, check_error, cudaStatus,
+    DeviceFaultError, Error, EventError, ExportError, GraphError, GraphNode, GraphNodeKind, GraphUpdateError,
+    GraphUpdateFailure, GraphedError, GreenContextError, HostOutOfMemoryError, IpcError, LaunchError, LaunchErrorKind,
+    LaunchRecord, MemoryError, ModuleError, NoDriver, NvmlMissing, OutOfMemory, OutOfMemoryError, OutOfMemoryHint,
+    PoolError, ProcessMemory, RefusedFraction, Result, StartError, StreamError, SyncDebugError, SystemError,
+    TelemetryError, Unavailable, check_error, cudaStatus,
 };
 pub use base::handles::{CaptureMode, MemInfo};
 pub use base::ids::{PoolId, StreamId};
@@ -116,9 +118,10 @@ pub use caching::{
     SegmentType, StatByPool,
 };
 pub use pinned::{DurationStat, HostStats};
-pub use runtime::{DeviceGuard, Runtime, RuntimeGuard};
+pub use runtime::{DeviceGuard, ExportedFigures, FigureExport, Runtime, RuntimeGuard, figure_exports};
 pub use state::observers::ObserverId;
 pub use state::sync_debug::SyncDebugMode;
+pub use timeline::{Timeline, TimelineOptions, TimelineRecorder};
 pub use trace::{
     HistoryContext, HistoryOptions, HistoryStacks, SubscriptionId, TraceAction, TraceAnnotation, TraceBlock, TraceCopy,
     TraceEntry, TraceEvent, TraceFrame, TraceKind, TraceKinds, TraceSegment, TraceStream,

@@ -18,12 +18,14 @@ use cuda_sys::Driver as Table;
 use crate::base::config::AllocatorConfig;
 use crate::base::device::DeviceIndex;
 use crate::base::error::{DeviceAssertionError, DeviceError, Error, LaunchRecord, Result, StartError};
+use crate::base::handles::StreamRef;
 use crate::base::ids::RuntimeId;
 use crate::base::process;
 use crate::base::warning::warning;
 use crate::driver::{Api, Source, count_devices};
 use crate::runtime::bound::{self, RuntimeGuard};
 use crate::runtime::checks::Checks;
+use crate::runtime::export::FigureExport;
 use crate::runtime::extensions::Extensions;
 use crate::runtime::guard::DeviceGuard;
 use crate::runtime::lazy::Queue;
@@ -81,6 +83,10 @@ pub(crate) struct Inner {
     extensions: Extensions,
     checks: Checks,
     trace: Arc<Trace>,
+    /// The export that the environment asked for when the runtime started.
+    export: OnceLock<Option<FigureExport>>,
+    /// Whether somebody exports the figures, or did.
+    exports: AtomicBool,
 }
 
 impl Runtime {
@@ -122,6 +128,8 @@ impl Runtime {
             extensions: Extensions::default(),
             checks: Checks::default(),
             trace: Arc::default(),
+            export: OnceLock::new(),
+            exports: AtomicBool::new(false),
         }))
     }
 
@@ -342,6 +350,8 @@ impl Runtime {
         }
         let ready = self.0.start()?;
         ready.pinned.belong_to(self.downgrade());
+        self.0.export.get_or_init(|| self.export_if_asked());
+        self.prepare_export();
         self.queue().run(self)?;
         Ok(ready)
     }
@@ -350,6 +360,19 @@ impl Runtime {
     #[inline]
     pub(crate) fn started(&self) -> Option<&Started> {
         self.0.ready.get()
+    }
+
+    /// Notes that the figures are exported.
+    pub(super) fn set_exports(&self) {
+        self.0.exports.store(true, Ordering::Release);
+        self.prepare_export();
+    }
+
+    /// Asks for what an export needs of the driver, so that the thread that answers need not call it.
+    fn prepare_export(&self) {
+        if self.0.exports.load(Ordering::Acquire) {
+            self.started().into_iter().for_each(|ready| drop(ready.uuids()));
+        }
     }
 
     /// Whether device memory is cached from now on.
@@ -520,6 +543,7 @@ impl Runtime {
     pub fn synchronize(&self, device: DeviceIndex) -> Result<()> {
         let ready = self.check_device(device)?;
         let retired = ready.modules.retired(device);
+        ready.api.trace.begin(TraceKind::Synchronize, StreamRef { device, handle: Default::default() });
         ready.api.synchronize_device(device).map_err(|error| ready.launches.explain(device, error))?;
         ready.api.trace.report_now(TraceKind::Synchronize, || TraceEvent::DeviceSynchronized(device));
         ready.unload(&retired);
@@ -569,6 +593,7 @@ impl Inner {
         if let Some(ready) = self.ready.get() {
             return Ok(ready);
         }
+        let _span = tracing::debug_span!("start_runtime").entered();
         // The driver is started first: where there is no device, wrong options do not matter.
         let table = Arc::clone(self.table()?);
         process::watch_forks();

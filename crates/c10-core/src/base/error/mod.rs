@@ -9,6 +9,7 @@ mod deferred;
 mod device;
 mod driver;
 mod event;
+mod export;
 mod fault;
 mod graph;
 mod graphed;
@@ -36,6 +37,7 @@ pub use device::DeviceError;
 pub(crate) use driver::launch_blocking;
 pub use driver::{AcceleratorError, Unavailable};
 pub use event::EventError;
+pub use export::ExportError;
 pub use fault::{DeviceAssertionError, DeviceFaultError, LaunchRecord};
 pub use graph::{GraphError, GraphNode, GraphNodeKind, GraphUpdateError, GraphUpdateFailure};
 pub use graphed::GraphedError;
@@ -147,6 +149,9 @@ pub enum Error {
     /// Why NVML did not tell what a device does.
     #[error(transparent)]
     Telemetry(#[from] TelemetryError),
+    /// Why figures cannot be shown to other processes.
+    #[error(transparent)]
+    Export(Box<ExportError>),
 }
 
 /// Results carry errors through the fast paths: what is large lies behind a pointer.
@@ -259,6 +264,12 @@ impl fmt::Debug for Error {
             write!(f, "\n{}", failed.hint())?;
         }
         Ok(())
+    }
+}
+
+impl From<ExportError> for Error {
+    fn from(error: ExportError) -> Self {
+        Self::Export(Box::new(error))
     }
 }
 

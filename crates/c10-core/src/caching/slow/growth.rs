@@ -186,6 +186,8 @@ impl DeviceAllocator {
         request: &Request,
         plan: &Plan,
     ) -> Result<u64> {
+        let device = self.cache.index;
+        let _span = tracing::debug_span!("grow", device, bytes = plan.segment).entered();
         if growth.collects_garbage() {
             self.collect_garbage(driver, &mut growth)?;
         }
@@ -204,6 +206,7 @@ impl DeviceAllocator {
         }
         // A capture forbids the waiting that giving the cache back needs.
         if growth.scopes.is_empty() {
+            let _span = tracing::debug_span!("retry", device, bytes = plan.segment).entered();
             self.release_cached_of(driver, growth)?;
             lock(&self.cache.figures).stats_mut().num_alloc_retries += 1;
             if let Some(memory) = self.new_memory(driver, growth, plan)? {

@@ -29,6 +29,7 @@ impl DeviceAllocator {
     /// Gives all memory that is wholly free back to the driver. While a scope is open only pools that nobody uses any
     /// more are emptied, and while a graph is captured nothing is.
     pub(crate) fn release_cached<D: Driver>(&self, driver: &D) -> Result<()> {
+        let _span = tracing::debug_span!("empty_cache", device = self.cache.index).entered();
         self.release_cached_of(driver, &mut lock(&self.growth))
     }
 
@@ -179,6 +180,7 @@ impl DeviceAllocator {
     )]
     pub(crate) fn collect_garbage<D: Driver>(&self, driver: &D, growth: &mut Growth) -> Result<()> {
         let Some(limit) = growth.limit.filter(|_| !self.cache.shared.is_capturing()) else { return Ok(()) };
+        let _span = tracing::debug_span!("collect_garbage", device = self.cache.index).entered();
         let threshold = (growth.config.garbage_collection_threshold * limit as f64) as u64;
         let target = self.cache.held().saturating_sub(threshold);
         let (mut reclaimed, mut progress) = (0, true);
@@ -217,6 +219,7 @@ impl DeviceAllocator {
         request: &Request,
         plan: &Plan,
     ) -> Error {
+        let _span = tracing::debug_span!("out_of_memory", device = self.cache.index, bytes = plan.segment).entered();
         let info = match driver.mem_get_info(self.cache.index) {
             Ok(info) => info,
             Err(error) => return error,
