@@ -12,7 +12,7 @@ use std::ptr;
 
 use crate::base::device::DeviceIndex;
 use crate::base::error::{Error, MemoryError, Result};
-use crate::base::handles::{CaptureMode, CapturePoint, EventHandle, MemInfo, NodeHandle, StreamRef};
+use crate::base::handles::{CaptureMode, CapturePoint, EventHandle, MemInfo, NodeHandle, PageHandle, StreamRef};
 use crate::driver::stream::EVENT_DISABLE_TIMING;
 use crate::driver::{Api, Driver};
 use crate::trace::{TraceCopy, TraceEvent, TraceKind};
@@ -79,6 +79,35 @@ impl Driver for Api {
 
     fn unmap_pages(&self, device: DeviceIndex, address: u64, bytes: u64, page: u64) -> (u64, Result<()>) {
         self.unmap_and_release(device, address, bytes, page)
+    }
+
+    fn create_page(&self, device: DeviceIndex, bytes: u64) -> Result<PageHandle> {
+        self.bind(device)?;
+        self.create_memory(device, bytes)
+    }
+
+    fn release_page(&self, device: DeviceIndex, page: PageHandle) -> Result<()> {
+        self.bind(device)?;
+        self.release_memory(page)
+    }
+
+    fn map_page(&self, device: DeviceIndex, address: u64, bytes: u64, page: PageHandle) -> Result<()> {
+        self.bind(device)?;
+        self.map_memory(address, bytes, page)
+    }
+
+    fn allow_access(&self, device: DeviceIndex, address: u64, bytes: u64) -> Result<()> {
+        self.bind(device)?;
+        self.allow_access_to(device, address, bytes)
+    }
+
+    fn unmap_page(&self, device: DeviceIndex, address: u64, bytes: u64) -> Result<()> {
+        self.bind(device)?;
+        self.unmap_memory(address, bytes)
+    }
+
+    fn stream_wait(&self, stream: StreamRef, event: EventHandle) -> Result<()> {
+        self.stream_wait_event(stream, event, 0)
     }
 
     fn stream_synchronize(&self, stream: StreamRef) -> Result<()> {

@@ -382,14 +382,18 @@ impl Runtime {
         self.started().into_iter().for_each(|ready| ready.allocator.enable(enabled));
     }
 
-    /// Changes the allocator's options, now or for when the runtime starts.
-    pub(crate) fn change_config(&self, change: impl FnOnce(&AllocatorConfig) -> Result<AllocatorConfig>) -> Result<()> {
+    /// Changes the allocator's options, now or for when the runtime starts; `change` is told whether it has started.
+    pub(crate) fn change_config(
+        &self,
+        change: impl FnOnce(&AllocatorConfig, bool) -> Result<AllocatorConfig>,
+    ) -> Result<()> {
         let _first = self.config();
         let _starting = self.0.starting.lock().unwrap_or_else(PoisonError::into_inner);
         let mut config = self.0.lock_config();
         let before = config.clone().unwrap_or_default();
-        let changed = Arc::new(change(&before)?);
-        if let Some(ready) = self.started() {
+        let started = self.started();
+        let changed = Arc::new(change(&before, started.is_some())?);
+        if let Some(ready) = started {
             ready.allocator.set_config(&changed);
             ready.pinned.cache.set_config(&changed);
         }
@@ -601,7 +605,9 @@ impl Inner {
         let config = self.config()?;
         self.trace.set_devices(api.device_count());
         let ready = Started::new(api, &config);
-        if let Err(error) = ready.set_first_limits(config.per_process_memory_fraction) {
+        if let Err(error) =
+            ready.set_first_limits(config.per_process_memory_fraction).and_then(|()| ready.check_backend(&config))
+        {
             ready.pinned.close(ready);
             return Err(error);
         }

@@ -41,10 +41,23 @@ impl DeviceAllocator {
             self.cache.synchronize_and_free_events(driver, None)?;
             self.release_free(driver, growth, Pools::DEFAULT, SizeClass::Large)?;
             self.release_free(driver, growth, Pools::DEFAULT, SizeClass::Small)?;
+            self.release_left(driver, growth)?;
         }
         let unused = growth.private.iter().filter(|(_, pool)| pool.use_count == 0).map(|(id, _)| *id);
         let unused: Vec<PoolId> = unused.collect();
         unused.into_iter().try_for_each(|id| self.release_private(driver, growth, id))
+    }
+
+    /// Under the elastic backend: drops old mappings, and gives back pages and ranges that nobody uses.
+    fn release_left<D: Driver>(&self, driver: &D, growth: &mut Growth) -> Result<()> {
+        if !growth.config.is_elastic() {
+            return Ok(());
+        }
+        self.drop_left(driver, growth)?;
+        self.release_idle(driver, growth)?;
+        [SizeClass::Large, SizeClass::Small]
+            .into_iter()
+            .try_for_each(|class| self.release_bare_ranges(driver, growth, Pools::DEFAULT, class))
     }
 
     /// Gives the free memory of one private pool back to the driver, if nobody uses the pool any more; waits for the
@@ -261,7 +274,7 @@ impl DeviceAllocator {
     /// Gives everything back to the driver, whether in use or not; nothing may be asked of the device afterwards.
     /// Errors are passed over: this is the end.
     pub(crate) fn dismantle<D: Driver>(&self, driver: &D) {
-        let growth = lock(&self.growth);
+        let mut growth = lock(&self.growth);
         for event in self.cache.pending.lock().take_events() {
             let _ = driver.event_destroy(event);
         }
@@ -270,6 +283,6 @@ impl DeviceAllocator {
             let source = growth.source(Some(segment.pool), &driver);
             let _ = source.free(self.cache.index, segment.address, segment.total_size);
         }
-        self.dismantle_ranges(driver, &growth);
+        self.dismantle_ranges(driver, &mut growth);
     }
 }
