@@ -1,6 +1,6 @@
 //! Recording a time line changes nothing: no failure of a driver call is new, none leaves anything behind, and nothing is
 //! recorded wrongly where threads record at once.
-#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "what fails in a helper fails the test")]
+#![expect(clippy::unwrap_used, reason = "what fails in a helper fails the test")]
 
 mod common;
 

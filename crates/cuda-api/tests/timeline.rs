@@ -1,9 +1,10 @@
 //! The time line as a file: what Perfetto demands of it, and that it tells the truth about the simulated device.
-#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "what fails in a helper fails the test")]
+#![expect(clippy::unwrap_used, reason = "what fails in a helper fails the test")]
 
 mod common;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use common::rig;
 use cuda_api::timeline::{self, Timeline, TimelineOptions};
@@ -42,7 +43,7 @@ impl File {
 
 /// Nanoseconds of a time of the file, which has three digits behind the point.
 fn nanos(time: &Value) -> i64 {
-    (time.as_f64().unwrap() * 1e3).round() as i64
+    Duration::from_secs_f64(time.as_f64().unwrap().max(0.0) / 1e6).as_nanos().try_into().unwrap()
 }
 
 fn place(event: &Value) -> (u64, u64) {
@@ -140,7 +141,7 @@ fn times_are_those_of_events_around_the_work() {
         end.record(None).unwrap();
     });
     check(&file);
-    let expected = start.elapsed(&end).unwrap().as_nanos() as i64;
+    let expected = i64::try_from(start.elapsed(&end).unwrap().as_nanos()).unwrap();
     let (from, to) = span(file.named("Memset")[0]);
     // The program's events lie around those of the recorder, each of which takes some microseconds itself.
     assert!((0..=12_000).contains(&(expected - (to - from))), "{} and {expected}", to - from);
