@@ -7,6 +7,6 @@ mod source;
 mod table;
 
 pub(crate) use pending::{Pending, Waiter, Waiting};
-pub(crate) use private_pool::{Filter, PoolOptions, PrivatePool, Request, Scope, route};
+pub(crate) use private_pool::{Filter, PoolOptions, Predicate, PrivatePool, Request, Scope, route};
 pub(crate) use source::{FromDriver, SegmentSource, new_segment};
 pub(crate) use table::{Pool, PoolIndex, Pools};
