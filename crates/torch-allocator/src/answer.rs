@@ -7,10 +7,10 @@
 //! Without such a function, and on processors other than x86-64, the answer is null.
 //!
 //! # Safety
-//! The function to jump to has the signature of [`Raise`], by the word of the caller of [`torch_allocator_set_raise`].
+//! The function to jump to has the signature that [`torch_allocator_set_raise`] asks for, by the word of its caller.
 #![expect(unsafe_code, reason = "exports C functions, one of them in assembly")]
 
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{c_int, c_void};
 use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -18,10 +18,6 @@ use c10_core::Runtime;
 
 use crate::last_error::{Failure, guarded, raised};
 use crate::streams;
-
-/// PyTorch's function that throws an error: the names of a function and a file, a line, the text. It does not return;
-/// in a test it may, and what it returns is the answer to the request.
-type Raise = unsafe extern "C" fn(*const c_char, *const c_char, u32, *const c_char) -> *mut c_void;
 
 /// The address of the function that raises errors, 0 for none.
 static RAISE: AtomicUsize = AtomicUsize::new(0);
@@ -36,10 +32,11 @@ struct Answer {
 }
 
 /// Names the function that raises errors of requests, null for none: `c10::detail::torchCheckFail`, which throws what
-/// Python sees as `RuntimeError`.
+/// Python sees as `RuntimeError`. It takes the names of a function and of a file, a line and the error's text.
 ///
 /// # Safety
-/// The function has the signature of [`Raise`] and stays where it is while memory is asked for.
+/// The function has the signature `void (const char *, const char *, uint32_t, const char *)` and stays where it is while
+/// memory is asked for. It does not return; one that does, in a test, returns the answer to the request, a pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn torch_allocator_set_raise(raise: *const c_void) {
     RAISE.store(raise.addr(), Ordering::Release);

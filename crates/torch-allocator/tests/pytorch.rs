@@ -42,8 +42,9 @@ impl Torch {
         self.simulated.runtime().streams().unpooled(DeviceIndex(0), 0).unwrap()
     }
 
-    /// Ends the test: everything was given back and the books balance.
-    fn close(self) {
+    /// Ends the test: its streams end, everything was given back and the books balance.
+    fn close<const N: usize>(self, streams: [Stream; N]) {
+        drop(streams);
         torch_allocator_reset();
         assert_eq!(last_error(), "");
         assert_eq!(figure("reserved_bytes.all.current"), 0);
@@ -114,7 +115,7 @@ fn streams_keep_their_memory_apart() {
     let on_default = alloc(100, 0, ptr::null_mut());
     assert_eq!(figure("allocated_bytes.all.current"), 512);
     free(on_default, 100);
-    torch.close();
+    torch.close([one, two]);
 }
 
 #[test]
@@ -136,7 +137,7 @@ fn memory_waits_for_the_streams_that_use_it() {
     assert_eq!(last_error(), "");
     record(used, &user);
     assert!(taken_error().contains(&format!("{:#x}", used.addr())));
-    torch.close();
+    torch.close([owner, user]);
 }
 
 #[test]
@@ -168,7 +169,7 @@ fn wrong_addresses_and_devices_are_refused() {
     // No stream has an odd handle.
     assert_eq!(alloc(MIB, 0, ptr::without_provenance_mut(0x1001)), ptr::null_mut());
     assert_ne!(taken_error(), "");
-    torch.close();
+    torch.close([]);
 }
 
 thread_local! {
@@ -213,7 +214,7 @@ fn a_failed_request_raises() {
     assert_ne!(taken_error(), "");
     // SAFETY: null is no function.
     unsafe { torch_allocator_set_raise(ptr::null()) };
-    torch.close();
+    torch.close([]);
 }
 
 /// Copies of the filter that are alive.
@@ -280,7 +281,7 @@ fn pools_take_the_streams_that_the_filter_takes() {
     assert!(!segments().contains("[3,7]"));
     free(other, 30 * MIB);
     assert_eq!(last_error(), "");
-    torch.close();
+    torch.close([inside, outside]);
 }
 
 #[test]
@@ -305,7 +306,7 @@ fn wrong_pools_are_refused() {
     torch_allocator_end_allocate_to_pool(0, 1, 7);
     torch_allocator_release_pool(0, 1, 7);
     assert_eq!(COPIES.load(Ordering::Relaxed), 0);
-    torch.close();
+    torch.close([stream]);
 }
 
 #[test]
@@ -336,5 +337,5 @@ fn figures_and_places_agree() {
     };
     assert_eq!(statuses, [0, -1, -1]);
     torch_allocator_forget_error();
-    torch.close();
+    torch.close([]);
 }

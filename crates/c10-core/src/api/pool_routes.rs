@@ -68,8 +68,8 @@ impl MemPools<'_> {
     }
 
     /// As [`Self::begin_allocate`], for streams whose raw handle `takes` answers with true; torch's C++
-    /// `beginAllocateToPool` with its filter. `takes` is asked for each request that the cache cannot serve at once, on the
-    /// thread that asks, and may not use the runtime: the device's books are locked meanwhile.
+    /// `beginAllocateToPool` with its filter. `takes` is asked for each request on the device while the route is open, on
+    /// the thread that asks, and may not use the runtime: the device's books are locked meanwhile.
     ///
     /// ```
     /// # testkit::make_default(testkit::Config::default()).unwrap();
