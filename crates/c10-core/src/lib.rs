@@ -24,6 +24,7 @@
 //! - `state`: what else a runtime keeps: streams, captures, modules, what waits to be destroyed.
 //! - `runtime`: [`Runtime`], a value: its handle, its start and its end.
 //! - `api`: what users hold and call: streams, events, buffers, graphs, kernels, and the parts of a runtime.
+//! - `timeline`: what the host and the devices did, on one time line, as a file for Perfetto.
 //!
 //! # Invariants
 //! - A device's primary context is retained once when the device is first used, and never for a device that is not.
@@ -55,6 +56,7 @@ mod runtime;
 mod state;
 mod sync;
 mod thread;
+mod timeline;
 mod trace;
 
 pub use api::any_event::AnyEvent;
@@ -119,6 +121,7 @@ pub use pinned::{DurationStat, HostStats};
 pub use runtime::{DeviceGuard, ExportedFigures, FigureExport, Runtime, RuntimeGuard, figure_exports};
 pub use state::observers::ObserverId;
 pub use state::sync_debug::SyncDebugMode;
+pub use timeline::{Timeline, TimelineOptions, TimelineRecorder};
 pub use trace::{
     HistoryContext, HistoryOptions, HistoryStacks, SubscriptionId, TraceAction, TraceAnnotation, TraceBlock, TraceCopy,
     TraceEntry, TraceEvent, TraceFrame, TraceKind, TraceKinds, TraceSegment, TraceStream,

@@ -12,6 +12,7 @@ use crate::base::handles::StreamRef;
 use crate::driver::{Shape, Source};
 use crate::runtime::{Runtime, Started};
 use crate::state::launches::NameId;
+use crate::trace::{TraceEvent, TraceKind};
 
 /// Work of a library has no blocks and threads that this crate knows of.
 const NO_SHAPE: Shape = Shape { grid: [0; 3], block: [0; 3], shared_bytes: 0 };
@@ -169,7 +170,11 @@ impl Runtime {
             buffer.use_in(ready, stream, capture)?;
         }
         ready.api.bind(device)?;
+        ready.api.trace.begin(TraceKind::Launch, stream);
         let made = call(LibraryStream { handle: stream.handle.0, is_capturing: capture.is_some() })?;
+        let LibraryFunction(name) = function;
+        let event = || TraceEvent::LibraryQueued { function: name.number(), stream: stream.into() };
+        ready.api.trace.report_now(TraceKind::Launch, event);
         if capture.is_none() {
             note(ready, function, stream)?;
         }

@@ -276,6 +276,22 @@ pub enum TraceEvent {
         /// The stream.
         stream: TraceStream,
     },
+    /// A library has queued work.
+    LibraryQueued {
+        /// The number of the library's function; [`crate::Runtime::traced_name`] knows its name.
+        function: u32,
+        /// The stream.
+        stream: TraceStream,
+    },
+    /// Something begins that is reported by an event of its own when it was done, if it does not fail.
+    Begun {
+        /// The sort of that event.
+        what: TraceKind,
+        /// Handle of the kernel that is launched, else 0.
+        function: u64,
+        /// The stream; the default one for what is about no stream.
+        stream: TraceStream,
+    },
 }
 
 /// Sorts of events; a subscriber says which it wants.
@@ -303,8 +319,10 @@ pub enum TraceKind {
     Graph,
     /// Copies and fills.
     Copy,
-    /// Launches of kernels.
+    /// Launches of kernels, and work of libraries.
     Launch,
+    /// What takes time begins: launches, copies, fills, replays of graphs, waits.
+    Begin,
 }
 
 /// A set of [`TraceKind`].
@@ -320,7 +338,7 @@ pub struct TraceKinds(u32);
 
 impl TraceKind {
     /// Every sort.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Memory,
         Self::Pinned,
         Self::Stream,
@@ -329,6 +347,7 @@ impl TraceKind {
         Self::Graph,
         Self::Copy,
         Self::Launch,
+        Self::Begin,
     ];
 
     pub(crate) const fn bit(self) -> u32 {
@@ -397,7 +416,8 @@ impl TraceEvent {
             }
             Self::CaptureBegun(_) | Self::CaptureEnded(_) | Self::GraphReplayed { .. } => TraceKind::Graph,
             Self::Copied { .. } | Self::Filled { .. } => TraceKind::Copy,
-            Self::Launched { .. } => TraceKind::Launch,
+            Self::Launched { .. } | Self::LibraryQueued { .. } => TraceKind::Launch,
+            Self::Begun { .. } => TraceKind::Begin,
         }
     }
 }

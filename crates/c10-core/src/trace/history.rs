@@ -394,7 +394,9 @@ impl DeviceHistory {
             | TraceEvent::GraphReplayed { .. }
             | TraceEvent::Copied { .. }
             | TraceEvent::Filled { .. }
-            | TraceEvent::Launched { .. } => {}
+            | TraceEvent::Launched { .. }
+            | TraceEvent::LibraryQueued { .. }
+            | TraceEvent::Begun { .. } => {}
         }
     }
 
