@@ -1,6 +1,8 @@
 """What a program does with memory beside training, under this allocator: prints a line for each check.
 
 Streams, CUDA graphs, running out of memory, limits, figures, snapshots, forks. Exits with 1 if a check fails.
+
+    checks.py [settings]
 """
 
 import os
@@ -26,7 +28,7 @@ def check(name):
     return run
 
 
-torch_allocator.enable()
+torch_allocator.enable(sys.argv[1] if len(sys.argv) > 1 else "")
 assert torch.cuda.get_allocator_backend() == "pluggable"
 
 

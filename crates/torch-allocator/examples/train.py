@@ -1,6 +1,6 @@
 """Trains three models for a few steps under one of the allocators and prints a line of JSON for each.
 
-    train.py native | expandable | plugin | plugin-expandable
+    train.py native | expandable | plugin | plugin-expandable | plugin-elastic
 
 A model of GPT-2's size with sequences of varying length; the same with its weights frozen, adapters of rank 16 and
 layers that are computed again in the backward pass; a U-Net with images of varying size. Algorithms are deterministic,
@@ -27,7 +27,8 @@ from torch.utils.checkpoint import checkpoint  # noqa: E402
 if MODE.startswith("plugin"):
     import torch_allocator
 
-    torch_allocator.enable("expandable_segments:True" if MODE == "plugin-expandable" else "")
+    settings = {"plugin-expandable": "expandable_segments:True", "plugin-elastic": "backend:elastic"}
+    torch_allocator.enable(settings.get(MODE, ""))
 
 LAYERS, WIDTH, HEADS, WORDS, BATCH, LONGEST = 12, 768, 12, 50257, 4, 1024
 
