@@ -326,10 +326,10 @@ fn figures_and_places_agree() {
     assert_eq!(torch_allocator_reset_peak_stats(0), 0);
     assert_eq!(torch_allocator_reset_accumulated_stats(0), 0);
     assert_eq!((figure("allocated_bytes.all.peak"), figure("allocation.all.allocated")), (0, 0));
-    let mut short = [1 as c_char; 4];
+    let mut short: [c_char; 4] = [1; 4];
     // SAFETY: the place is as long as is said.
     let length = unsafe { torch_allocator_segments(short.as_mut_ptr(), short.len()) };
-    assert!(length > 100 && short[3] == 0 && short[0] == b'[' as c_char);
+    assert!(length > 100 && short[3] == 0 && short[2] != 0);
     // SAFETY: a text, and null.
     let statuses = unsafe {
         [c"max_split_size_mb:100".as_ptr(), c"no_such_option:1".as_ptr(), ptr::null()]
