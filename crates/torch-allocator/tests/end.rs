@@ -17,7 +17,7 @@ fn last_error() -> String {
     let mut place = [0_u8; 1000];
     // SAFETY: the place is as long as is said.
     let length = unsafe { torch_allocator_last_error(place.as_mut_ptr().cast::<c_char>(), place.len()) };
-    String::from_utf8_lossy(&place[..usize::try_from(length).unwrap().min(999)]).into_owned()
+    String::from_utf8_lossy(&place[..usize::try_from(length).expect("a length").min(999)]).into_owned()
 }
 
 fn alloc() -> *mut std::ffi::c_void {

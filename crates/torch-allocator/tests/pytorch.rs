@@ -39,7 +39,7 @@ impl Torch {
     }
 
     fn stream(&self) -> Stream {
-        self.simulated.runtime().streams().unpooled(DeviceIndex(0), 0).unwrap()
+        self.simulated.runtime().streams().unpooled(DeviceIndex(0), 0).expect("a device")
     }
 
     /// Ends the test: its streams end, everything was given back and the books balance.
@@ -74,8 +74,8 @@ fn record(address: *mut c_void, stream: &Stream) {
 fn text(give: impl Fn(*mut c_char, usize) -> isize) -> String {
     let length = usize::try_from(give(ptr::null_mut(), 0)).expect("a text");
     let mut place = vec![1_u8; length + 1];
-    assert_eq!(give(place.as_mut_ptr().cast(), place.len()), isize::try_from(length).unwrap());
-    CStr::from_bytes_with_nul(&place).expect("one zero byte, at the end").to_str().unwrap().to_owned()
+    assert_eq!(give(place.as_mut_ptr().cast(), place.len()), isize::try_from(length).expect("a length"));
+    CStr::from_bytes_with_nul(&place).expect("one zero byte, at the end").to_str().expect("a text").to_owned()
 }
 
 fn last_error() -> String {
@@ -94,7 +94,7 @@ fn figure(name: &str) -> i64 {
     // SAFETY: the place is as long as is said.
     let lines = text(|place, room| unsafe { torch_allocator_stats(0, place, room) });
     let found = lines.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-    found.expect("a figure of that name").parse().unwrap()
+    found.expect("a figure of that name").parse().expect("a number")
 }
 
 #[test]
@@ -183,11 +183,10 @@ unsafe extern "C" fn raise(
     line: u32,
     message: *const c_char,
 ) -> *mut c_void {
-    // SAFETY: a text that ends with a zero byte.
-    let names = unsafe { [CStr::from_ptr(function), CStr::from_ptr(file)] };
-    assert_eq!((names, line), ([c"torch_allocator_alloc"; 2], 0));
-    // SAFETY: as before.
-    let message = unsafe { CStr::from_ptr(message) }.to_str().unwrap().to_owned();
+    // SAFETY: texts that end with a zero byte.
+    let [function, file, message] = [function, file, message].map(|text| unsafe { CStr::from_ptr(text) });
+    assert_eq!((function, file, line), (c"torch_allocator_alloc", c"torch_allocator_alloc", 0));
+    let message = message.to_str().expect("a text").to_owned();
     RAISED.with_borrow_mut(|raised| raised.push(message));
     ptr::null_mut()
 }
