@@ -17,6 +17,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("cuda-api", &["aten-cuda", "c10-core", "memory-viz"]),
     ("memory-viz", &[]),
     ("trace-replay", &["c10-core", "memory-viz"]),
+    ("torch-allocator", &["c10-core"]),
     ("cuda-cli", &["cuda-api", "memory-viz", "trace-replay"]),
     ("ptx-sim", &[]),
     ("cuda-sim", &["cuda-sys", "dense-factors", "ptx-sim"]),

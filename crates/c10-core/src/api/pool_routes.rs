@@ -5,12 +5,14 @@
 //!
 //! **Invariant:** a program ends only what it began here: never the route of a guard or of a capture.
 
+use std::sync::Arc;
+
 use crate::api::mem_pool::MemPools;
 use crate::base::device::DeviceIndex;
 use crate::base::error::PoolError;
 use crate::base::error::{Error, Result};
 use crate::base::ids::PoolId;
-use crate::caching::Filter;
+use crate::caching::{Filter, Predicate};
 use crate::thread;
 
 /// The name of the memory outside of all pools. No route leads there.
@@ -63,6 +65,36 @@ impl MemPools<'_> {
     pub fn begin_allocate_on_stream(self, device: DeviceIndex, pool: PoolId) -> Result<()> {
         self.0.check_device_id(device)?;
         self.begin(device, pool, Filter::Stream(thread::stream(self.0.id(), device).handle))
+    }
+
+    /// As [`Self::begin_allocate`], for streams whose raw handle `takes` answers with true; torch's C++
+    /// `beginAllocateToPool` with its filter. `takes` is asked for each request on the device while the route is open, on
+    /// the thread that asks, and may not use the runtime: the device's books are locked meanwhile.
+    ///
+    /// ```
+    /// # testkit::make_default(testkit::Config::default()).unwrap();
+    /// use c10_core::{PoolId, Runtime, Stream};
+    ///
+    /// let (runtime, pool, stream) = (Runtime::current(), PoolId::handle(), Stream::new(None, 0)?);
+    /// let wanted = stream.cuda_stream();
+    /// runtime.mem_pools().begin_allocate_where(0, pool, move |handle| handle == wanted)?;
+    /// let address = runtime.memory().alloc(100, &stream)?;
+    /// runtime.mem_pools().end_allocate(0, pool)?;
+    /// assert_eq!(runtime.memory().snapshot(Some(pool))[0].blocks[0].address, address);
+    /// runtime.memory().free(address)?;
+    /// runtime.mem_pools().release(0, pool)?;
+    /// # Ok::<(), c10_core::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`Self::begin_allocate`].
+    pub fn begin_allocate_where(
+        self,
+        device: DeviceIndex,
+        pool: PoolId,
+        takes: impl Fn(usize) -> bool + Send + Sync + 'static,
+    ) -> Result<()> {
+        self.begin(device, pool, Filter::Where(Predicate(Arc::new(takes))))
     }
 
     /// Closes the route that one of the calls above opened; torch's `_cuda_endAllocateToPool`. The program still counts

@@ -18,7 +18,7 @@ mod stats;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use pools::{Filter, PoolOptions, Request};
+pub(crate) use pools::{Filter, PoolOptions, Predicate, Request};
 pub(crate) use slow::RequestSizes;
 pub use slow::{BlockCheckpoint, PoolCheckpoint, RestoreResult, SegmentCheckpoint};
 pub use slow::{BlockInfo, BlockState, SegmentInfo, SegmentType};

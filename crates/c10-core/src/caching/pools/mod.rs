@@ -8,7 +8,7 @@ mod stock;
 mod table;
 
 pub(crate) use pending::{Pending, Waiter, Waiting};
-pub(crate) use private_pool::{Filter, PoolOptions, PrivatePool, Request, Scope, route};
+pub(crate) use private_pool::{Filter, PoolOptions, Predicate, PrivatePool, Request, Scope, route};
 pub(crate) use source::{FromDriver, SegmentSource, new_segment};
 pub(crate) use stock::{Left, Stock};
 pub(crate) use table::{Pool, PoolIndex, Pools};

@@ -5,6 +5,7 @@
 //! begun and its last segment has gone back to the driver. While a scope is open on a device, cached memory of the
 //! default pools is not given back and no events are waited for there: both are forbidden to a thread that captures.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -23,8 +24,21 @@ pub(crate) enum Filter {
     Thread(u64),
     /// Those for that stream of the device.
     Stream(StreamHandle),
+    /// Those for streams whose handle a function of the program takes.
+    Where(Predicate),
     /// All.
     Any,
+}
+
+/// A function of the program that says which streams a scope takes. It is called with the device's growth locked, so that
+/// it may not use the runtime.
+#[derive(Clone)]
+pub(crate) struct Predicate(pub(crate) Arc<dyn Fn(usize) -> bool + Send + Sync>);
+
+impl fmt::Debug for Predicate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Predicate")
+    }
 }
 
 impl Filter {
@@ -33,6 +47,7 @@ impl Filter {
             Self::Capture(id) => request.capture.is_some_and(|capture| capture == id.load(Ordering::Acquire)),
             Self::Thread(thread) => request.thread == Some(*thread),
             Self::Stream(stream) => request.stream.handle == *stream,
+            Self::Where(predicate) => predicate.0(request.stream.handle.0),
             Self::Any => true,
         }
     }

@@ -1,0 +1,101 @@
+"""The shared object and the signatures of its functions; knows nothing of torch, so that it can be tested without.
+
+Every function that can fail raises `AllocatorError` with the library's text.
+"""
+
+import atexit
+import ctypes
+import json
+import os
+from pathlib import Path
+
+ALLOC = "torch_allocator_alloc"
+FREE = "torch_allocator_free"
+
+
+class AllocatorError(RuntimeError):
+    """What the library said of its last error."""
+
+
+def path() -> str:
+    """Where the shared object is: beside this file, or where `TORCH_ALLOCATOR_LIBRARY` says."""
+    return os.environ.get("TORCH_ALLOCATOR_LIBRARY") or str(Path(__file__).with_name("libtorch_allocator.so"))
+
+
+def _open() -> ctypes.CDLL:
+    library = ctypes.CDLL(path())
+    text = [ctypes.c_char_p, ctypes.c_size_t]
+    signatures = {
+        "torch_allocator_last_error": (ctypes.c_ssize_t, text),
+        "torch_allocator_forget_error": (None, []),
+        "torch_allocator_stats": (ctypes.c_ssize_t, [ctypes.c_int, *text]),
+        "torch_allocator_segments": (ctypes.c_ssize_t, text),
+        "torch_allocator_reset_peak_stats": (ctypes.c_int, [ctypes.c_int]),
+        "torch_allocator_reset_accumulated_stats": (ctypes.c_int, [ctypes.c_int]),
+        "torch_allocator_set_settings": (ctypes.c_int, [ctypes.c_char_p]),
+        "torch_allocator_get_memory_fraction": (ctypes.c_double, [ctypes.c_int]),
+        "torch_allocator_is_valid": (ctypes.c_int, []),
+        "torch_allocator_set_raise": (None, [ctypes.c_void_p]),
+        "torch_allocator_shutdown": (None, []),
+        "torch_allocator_reset": (None, []),
+        "torch_allocator_init": (None, [ctypes.c_int]),
+        "torch_allocator_memory_fraction": (None, [ctypes.c_double, ctypes.c_int]),
+        ALLOC: (ctypes.c_void_p, [ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p]),
+        FREE: (None, [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p]),
+        "torch_allocator_record_stream": (None, [ctypes.c_void_p, ctypes.c_void_p]),
+    }
+    for name, (result, arguments) in signatures.items():
+        function = getattr(library, name)
+        function.restype, function.argtypes = result, arguments
+    atexit.register(library.torch_allocator_shutdown)
+    return library
+
+
+library = _open()
+
+
+def address_of(name: str) -> int:
+    """The address of one of the library's functions."""
+    return ctypes.cast(getattr(library, name), ctypes.c_void_p).value
+
+
+def last_error() -> str:
+    """The text of the last error that any thread met; empty if there was none."""
+    return _text(library.torch_allocator_last_error)
+
+
+def forget_error() -> None:
+    """Forgets the last error."""
+    library.torch_allocator_forget_error()
+
+
+def stats(device: int) -> dict:
+    """Every figure of a device by torch's flat name."""
+    lines = _text(library.torch_allocator_stats, device).splitlines()
+    return {name: int(value) for name, value in (line.split(" ") for line in lines)}
+
+
+def segments() -> list:
+    """All memory held from the driver, as torch's `memory_snapshot` lists it."""
+    listed = json.loads(_text(library.torch_allocator_segments))
+    for segment in listed:
+        segment["segment_pool_id"] = tuple(segment["segment_pool_id"])
+    return listed
+
+
+def check(status: int) -> None:
+    """Raises the last error if a call failed."""
+    if status != 0:
+        raise AllocatorError(last_error())
+
+
+def _text(function, *arguments) -> str:
+    room = 1 << 16
+    while True:
+        place = ctypes.create_string_buffer(room)
+        length = function(*arguments, place, room)
+        if length < 0:
+            raise AllocatorError(last_error())
+        if length < room:
+            return place.value.decode()
+        room = length + 1 + length // 8
