@@ -394,7 +394,16 @@ impl DeviceHistory {
             | TraceEvent::GraphReplayed { .. }
             | TraceEvent::Copied { .. }
             | TraceEvent::Filled { .. }
-            | TraceEvent::Launched { .. } => {}
+            | TraceEvent::Launched { .. }
+            | TraceEvent::Accessed(_)
+            | TraceEvent::MarkPlaced { .. }
+            | TraceEvent::MarkAwaited { .. }
+            | TraceEvent::StreamFollowed { .. }
+            | TraceEvent::MarkSeen { .. }
+            | TraceEvent::StreamSeen(_)
+            | TraceEvent::DeviceSeen(_)
+            | TraceEvent::GraphCaptured { .. }
+            | TraceEvent::GraphInstantiated { .. } => {}
         }
     }
 
