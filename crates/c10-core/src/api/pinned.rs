@@ -143,7 +143,8 @@ impl PinnedBuffer {
     fn tell_host_access(&self, offset: usize, bytes: usize, is_write: bool) -> Result<()> {
         let Some(runtime) = self.home.runtime() else { return Ok(()) };
         let (address, operation) = ((self.address() + offset) as u64, if is_write { "write" } else { "read" });
-        let used = MemoryUse { address, size: bytes as u64, argument: "self", is_write, is_output: false };
+        let used =
+            MemoryUse { address, size: bytes as u64, argument: "self", is_write, is_output: false, is_on_host: true };
         runtime.trace().report_accesses(None, operation, || [used])
     }
 

@@ -177,8 +177,9 @@ impl Api {
         let size = bytes as u64;
         let event = || TraceEvent::Copied { kind, to, from, size, stream: stream.into() };
         self.trace.report_now(TraceKind::Copy, event);
-        let uses = [MemoryUse::of_copy(to, size, true), MemoryUse::of_copy(from, size, false)];
-        self.trace.report_accesses(Some(stream), "copy_", || uses)
+        let written = MemoryUse::of_copy(to, size, true, kind == TraceCopy::ToHost);
+        let read = MemoryUse::of_copy(from, size, false, kind == TraceCopy::ToDevice);
+        self.trace.report_accesses(Some(stream), "copy_", || [written, read])
     }
 
     /// Reports a copy between a device and memory of the host that the driver does not know. It runs on the default stream,
@@ -190,7 +191,12 @@ impl Api {
         let default = StreamRef { device: stream.device, handle: Default::default() };
         let follows = || TraceEvent::StreamFollowed { earlier: default.into(), stream: stream.into() };
         self.trace.report(TraceKind::Order, follows);
-        let told = self.tell_copy(kind, to, from, bytes, stream);
+        let event = || TraceEvent::Copied { kind, to, from, size: bytes as u64, stream: stream.into() };
+        self.trace.report_now(TraceKind::Copy, event);
+        // The host's memory is the program's own, and nobody else's until the call returns.
+        let is_write = kind == TraceCopy::ToDevice;
+        let used = MemoryUse::of_copy(if is_write { to } else { from }, bytes as u64, is_write, false);
+        let told = self.trace.report_accesses(Some(stream), "copy_", || [used]);
         self.trace.report(TraceKind::Order, || TraceEvent::StreamSeen(default.into()));
         self.trace.report_now(TraceKind::Order, || TraceEvent::StreamSeen(stream.into()));
         told
@@ -207,7 +213,7 @@ impl Api {
         let size = bytes as u64;
         let event = || TraceEvent::Filled { to, size, stream: stream.into() };
         self.trace.report_now(TraceKind::Copy, event);
-        self.trace.report_accesses(Some(stream), "fill", || [MemoryUse::of_copy(to, size, true)])
+        self.trace.report_accesses(Some(stream), "fill", || [MemoryUse::of_copy(to, size, true, false)])
     }
 
     /// Queues a copy between two places of device memory, on one device or two.

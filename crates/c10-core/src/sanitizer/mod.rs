@@ -138,7 +138,9 @@ impl Checker {
         if access.rest > 0 {
             return;
         }
-        self.work += 1;
+        // Torch does not see what the host does.
+        let is_seen = access.stream.is_some() || matches!(self.rules, Rules::Ranges(_));
+        self.work += u64::from(is_seen);
         // Another thread's work may have begun meanwhile; usually there is none.
         let (mut accesses, others) =
             std::mem::take(&mut self.begun).into_iter().partition::<Vec<_>, _>(|begun| begun.work == access.work);
@@ -264,7 +266,7 @@ impl ByTensor {
                 let is_same = |other: &&TraceAccess| other.address == access.address && other.size > 0;
                 let is_written = told.iter().filter(is_same).any(|other| other.is_write);
                 let is_first = !told[..position].iter().any(|other| is_same(&other));
-                if access.size == 0 || is_written != is_write || !is_first {
+                if access.size == 0 || access.is_on_host || is_written != is_write || !is_first {
                     continue;
                 }
                 let mut arguments = Arguments::One("");

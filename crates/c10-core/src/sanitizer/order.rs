@@ -67,8 +67,13 @@ impl Order {
         }
     }
 
+    /// A stream that was used.
+    fn known_stream(&self, stream: TraceStream) -> Option<Agent> {
+        self.streams.get(&(stream.device, stream.handle)).copied()
+    }
+
     /// A stream that a thread is about to queue something on.
-    pub(super) fn stream(&mut self, stream: TraceStream, thread: HostThread) -> Agent {
+    fn stream(&mut self, stream: TraceStream, thread: HostThread) -> Agent {
         let key = (stream.device, stream.handle);
         let agent = match self.streams.get(&key) {
             Some(&known) => known,
@@ -124,8 +129,8 @@ impl Order {
 
     /// Later work of a stream comes after the work of another so far.
     pub(super) fn follow(&mut self, stream: TraceStream, earlier: TraceStream, thread: HostThread) {
-        let (agent, earlier) = (self.stream(stream, thread), self.stream(earlier, thread));
-        if agent != earlier {
+        let (agent, earlier) = (self.stream(stream, thread), self.known_stream(earlier));
+        if let Some(earlier) = earlier.filter(|earlier| *earlier != agent) {
             let (state, earlier) = self.both(agent, earlier);
             state.clock.join(&earlier.clock);
         }
@@ -147,7 +152,8 @@ impl Order {
 
     /// A thread of the host learns that the work of a stream is over.
     pub(super) fn learn_stream(&mut self, thread: HostThread, stream: TraceStream) {
-        let (agent, host) = (self.stream(stream, thread), self.host(thread));
+        let Some(agent) = self.known_stream(stream) else { return };
+        let host = self.host(thread);
         let (state, stream) = self.both(host, agent);
         state.clock.join(&stream.clock);
         state.version += 1;

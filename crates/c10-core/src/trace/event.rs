@@ -162,6 +162,8 @@ pub struct TraceAccess {
     pub is_write: bool,
     /// Whether the memory is a result of the work.
     pub is_output: bool,
+    /// Whether it is memory of the host.
+    pub is_on_host: bool,
 }
 
 /// What a runtime reports to whoever subscribed ([`crate::Runtime::subscribe`]).

@@ -158,11 +158,22 @@ impl Trace {
         }
     }
 
-    /// The same, and tells subscribers at once. No lock may be held.
+    /// The same, and tells subscribers at once, also of what the driver was told before. No lock may be held.
     #[inline]
     pub(crate) fn report_now(&self, kind: TraceKind, event: impl FnOnce() -> TraceEvent) {
-        if self.wants(kind) {
-            self.tell(&event());
+        let wanted = self.wanted.load(Ordering::Relaxed);
+        if wanted & (kind.bit() | TraceKind::Order.bit()) != 0 {
+            if wanted & kind.bit() != 0 {
+                self.tell(&event());
+            }
+            self.deliver_all();
+        }
+    }
+
+    /// Tells subscribers of what the driver was told and has told. No lock may be held.
+    #[inline]
+    pub(crate) fn deliver_order(&self) {
+        if self.wants(TraceKind::Order) {
             self.deliver_all();
         }
     }
@@ -196,7 +207,7 @@ impl Trace {
         let stream = stream.map(TraceStream::from);
         for (position, used) in accesses.iter().enumerate() {
             let rest = u32::try_from(accesses.len() - 1 - position).unwrap_or(u32::MAX);
-            let MemoryUse { address, size, argument, is_write, is_output } = *used;
+            let MemoryUse { address, size, argument, is_write, is_output, is_on_host } = *used;
             self.tell(&TraceEvent::Accessed(TraceAccess {
                 work,
                 rest,
@@ -207,6 +218,7 @@ impl Trace {
                 size,
                 is_write,
                 is_output,
+                is_on_host,
             }));
         }
         self.deliver_all();
@@ -444,13 +456,14 @@ pub(crate) struct MemoryUse {
     pub(crate) argument: &'static str,
     pub(crate) is_write: bool,
     pub(crate) is_output: bool,
+    pub(crate) is_on_host: bool,
 }
 
 impl MemoryUse {
     /// What a copy or a fill writes, or a copy reads.
-    pub(crate) fn of_copy(address: u64, size: u64, is_write: bool) -> Self {
+    pub(crate) fn of_copy(address: u64, size: u64, is_write: bool, is_on_host: bool) -> Self {
         let argument = if is_write { "" } else { "src" };
-        Self { address, size, argument, is_write, is_output: is_write }
+        Self { address, size, argument, is_write, is_output: is_write, is_on_host }
     }
 }
 

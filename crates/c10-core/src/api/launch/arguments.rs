@@ -154,6 +154,7 @@ impl MemoryAccess {
             argument,
             is_write: self.writes(),
             is_output: self == Self::Output,
+            is_on_host: false,
         })
     }
 }

@@ -123,6 +123,8 @@ impl PinnedBuffer {
         // Without its last handle the runtime is waiting for its devices just now.
         let runtime = self.home.runtime().ok_or(BufferError::PinnedInUse { device: first.device })?;
         let ready = runtime.ready()?;
-        streams.into_iter().try_for_each(|stream| look(ready, stream))
+        let looked = streams.into_iter().try_for_each(|stream| look(ready, stream));
+        ready.api.trace.deliver_order();
+        looked
     }
 }
