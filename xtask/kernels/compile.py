@@ -1,7 +1,7 @@
 """Compiles CUDA C++ to PTX with NVRTC: `compile.py LIBRARIES HEADERS ARCHITECTURE TARGET [--OPTION...] SOURCE...`.
 
-LIBRARIES is the folder of libnvrtc, HEADERS that of cuda_fp16.h; options go to NVRTC as they are. Each SOURCE `name.cu`
-becomes `TARGET/name.ptx`; one whose first line is `// needs N` is left out for architectures below N. An ARCHITECTURE may
+LIBRARIES is the folder of libnvrtc, HEADERS that of cuda_fp16.h; options go to NVRTC as they are. A source may include
+headers that lie beside it. Each SOURCE `name.cu` becomes `TARGET/name.ptx`; one whose first line is `// needs N` is left out for architectures below N. An ARCHITECTURE may
 end with a letter, as `90a`.
 """
 
@@ -31,6 +31,7 @@ def text_of(library, size, get, program):
 def compile_one(library, source, options):
     """The PTX of a source; its errors end the program."""
     program = ctypes.c_void_p()
+    options = [*options, f"--include-path={source.parent}"]
     library.nvrtcCreateProgram(ctypes.byref(program), source.read_bytes(), source.name.encode(), 0, None, None)
     words = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
     code = library.nvrtcCompileProgram(program, len(options), words)

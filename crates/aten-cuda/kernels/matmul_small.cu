@@ -4,6 +4,8 @@
 // multiples of that, then each thread computes 8 x 4 elements, four steps of the inner dimension at a time. What is
 // outside the factors is zero there. Sums are taken in the order of the inner dimension, each step with one rounding.
 
+#include "activation.cuh"
+
 typedef unsigned int u32;
 typedef long long i64;
 
@@ -20,20 +22,10 @@ struct Sizes {
     i64 activation;
 };
 
-enum { NONE = 0, RELU = 1, GELU = 2 };
-
 #define SIDE 64
 #define THREADS 128
 // Lines of the left factor are longer, so that the rows that a warp reads together lie in different banks.
 #define LEFT_LINE 68
-
-__device__ __forceinline__ float activated(float value, i64 activation)
-{
-    if (activation == RELU) return value < 0 ? 0 : value;
-    if (activation != GELU) return value;
-    const float t = 0.7978845608028654f * (value + 0.044715f * value * value * value);
-    return value / (1 + expf(-2 * t));
-}
 
 // A factor of `rows` x `columns` elements to shared memory, where rows have LINE floats. Neighbours in memory lie along
 // the columns (ALONG) or along the rows, in lines that begin at multiples of 16 bytes, and there are whole vectors.

@@ -8,34 +8,7 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
-constexpr int RANK = 16;
-
-// How operands are gone through: dimensions from the fastest to the slowest. The layout of launch/library/index.rs.
-struct Plan {
-    unsigned long long numel;
-    int rank;
-    int operands;
-    long long sizes[RANK];
-    long long strides[3][RANK];
-};
-
-struct Along {
-    long long size;
-    long long stride;
-    int index_bytes;
-    int wraps;
-    int operation;
-    int first;
-};
-
-// The first index that was out of range: `state` becomes 1 when somebody begins to write and 2 when all is there.
-struct Report {
-    unsigned state;
-    unsigned operation;
-    long long element;
-    long long value;
-    long long size;
-};
+#include "index.cuh"
 
 // Where the elements of a list lie. The layout of launch/library/ordered.rs.
 struct List {
@@ -51,21 +24,6 @@ struct List {
     // Whether neighbouring threads have neighbouring keys, rather than neighbouring elements beside the list.
     int keys_first;
 };
-
-struct alignas(16) Sixteen {
-    unsigned long long words[2];
-};
-
-__device__ void report(Report *to, int operation, long long element, long long value, long long size) {
-    if (atomicCAS(&to->state, 0u, 1u) != 0) return;
-    volatile Report *slot = to;
-    slot->operation = operation;
-    slot->element = element;
-    slot->value = value;
-    slot->size = size;
-    __threadfence_system();
-    slot->state = 2;
-}
 
 // The bytes from each operand's first element to its element at a place.
 template <int N>

@@ -79,4 +79,4 @@ pub use ops::{CrossEntropy, Dim, LossReduction, Operation, Reduction, reductions
 pub use random::Generator;
 pub use report::synchronize;
 pub use storage::Storage;
-pub use tensor::{Operand, Tensor, ToDevice, TypedElement, TypedStorage, TypedTensor};
+pub use tensor::{Destination, Operand, Tensor, ToDevice, TypedElement, TypedStorage, TypedTensor};

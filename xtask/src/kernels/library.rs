@@ -97,8 +97,9 @@ fn compare(sources: &[PathBuf], made: &Path) -> Result<Vec<(PathBuf, String)>> {
 
 /// The folder of the texts made of these sources.
 fn compiled(library: &Library, sources: &[PathBuf], script: &Path, requirements: &Path) -> Result<PathBuf> {
+    let headers = super::with_extension(&shell::root().join(library.folder), "cuh")?;
     let mut all = library.options.concat();
-    for path in [requirements, script].into_iter().chain(sources.iter().map(PathBuf::as_path)) {
+    for path in [requirements, script].into_iter().chain(sources.iter().chain(&headers).map(PathBuf::as_path)) {
         all.push_str(&shell::read(path)?);
     }
     let key = wheels::fingerprint(all.as_bytes());

@@ -97,9 +97,13 @@ pub(crate) fn texts() -> Result<PathBuf> {
 
 /// The sources in a folder, in the order of their names.
 fn sources(folder: &Path) -> Result<Vec<PathBuf>> {
-    let mut sources = texts::files(folder)?;
-    sources.retain(|path| path.extension().is_some_and(|extension| extension == "cu"));
-    Ok(sources)
+    with_extension(folder, "cu")
+}
+
+fn with_extension(folder: &Path, wanted: &str) -> Result<Vec<PathBuf>> {
+    let mut files = texts::files(folder)?;
+    files.retain(|path| path.extension().is_some_and(|extension| extension == wanted));
+    Ok(files)
 }
 
 fn compile(compiler: &Compiler, unpacked: &Path, script: &Path, sources: &[PathBuf], folder: &Path) -> Result<()> {

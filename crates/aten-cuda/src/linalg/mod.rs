@@ -1,21 +1,21 @@
 //! Factorisations of matrices (`torch.linalg`): by cuSOLVER on devices, by loops on the host.
 //!
-//! Reading order: this file (what is refused, in torch's words; shapes; batches), `library` (cuSOLVER), `host`.
+//! Reading order: this file (what is refused, in torch's words; shapes; batches; the host, by `dense-factors`), `library`
+//! (cuSOLVER).
 //!
 //! Matrices are the last two dimensions; those before them are a batch. Both ways take and give them one after the other,
 //! each by columns, as LAPACK does: a `Packed` tensor. Calls on devices are ordered by the current stream, and wait where
 //! torch waits: to see whether a factorisation failed.
 
-mod host;
 mod library;
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use c10_core::Runtime;
 use cuda_sys::Cusolver;
+use dense_factors::{Table, Triangle};
 use num_complex::Complex64;
 
-use self::host::{Table, Triangle};
 use crate::base::dtype::DType;
 use crate::base::error::{Error, Result, TensorError, invalid};
 use crate::base::linalg_error::LinalgError;
@@ -104,7 +104,7 @@ pub fn cholesky(a: &Tensor, upper: bool) -> Result<Tensor> {
     let info = if packed.is_cuda() {
         library::cholesky(&packed)?
     } else {
-        packed.each(|table| (host::cholesky(table), Vec::new()))?.0
+        packed.each(|table| (dense_factors::cholesky(table), Vec::new()))?.0
     };
     let batch = |at| (a.dim() > 2).then_some(at);
     if let Some((at, &order)) = info.iter().enumerate().find(|&(_, &order)| order != 0) {
@@ -155,12 +155,11 @@ fn solve_on_host(left: &Packed, right: &mut Packed) -> Result<Vec<i32>> {
     let mut info = Vec::new();
     let mut solved = Vec::new();
     for (mut a, mut b) in factors.into_iter().zip(sides) {
-        let (swapped, order) = host::lu(&mut a, true);
+        let (swapped, order) = dense_factors::lu(&mut a, true);
         info.push(i32::try_from(order).unwrap_or(i32::MAX));
-        host::swap(&mut b, &swapped, false);
-        let triangle = |lower| Triangle { lower, unit: lower, transposed: false, conjugated: false };
-        host::solve(&a, triangle(true), &mut b);
-        host::solve(&a, triangle(false), &mut b);
+        dense_factors::swap_rows(&mut b, &swapped, false);
+        dense_factors::solve(&a, Triangle::UNIT_LOWER, &mut b);
+        dense_factors::solve(&a, Triangle::UPPER, &mut b);
         solved.push(b);
     }
     right.store(&solved)?;
@@ -199,9 +198,9 @@ pub fn qr(a: &Tensor, mode: &str) -> Result<(Tensor, Tensor)> {
 fn qr_on_host(packed: &Packed, wanted: i64) -> Result<(Option<Packed>, Packed)> {
     let (mut left, mut right) = (Vec::new(), Vec::new());
     for mut a in packed.tables()? {
-        let factors = host::qr(&mut a);
+        let factors = dense_factors::qr(&mut a);
         let columns = usize::try_from(wanted).unwrap_or(0);
-        left.push(host::unitary(&mut a.first_columns(columns), &factors));
+        left.push(dense_factors::unitary(&a.first_columns(columns), &factors));
         right.push(a);
     }
     let q = packed.with_columns(packed.rows, wanted)?;
@@ -248,7 +247,7 @@ pub fn svd(a: &Tensor, full_matrices: bool, driver: Option<&str>) -> Result<(Ten
 fn svd_on_host(packed: &Packed, values: &Tensor, u: &Packed, v: &Packed) -> Result<()> {
     let (mut left, mut right, mut numbers) = (Vec::new(), Vec::new(), Vec::new());
     for a in packed.tables()? {
-        let (full_u, singular, full_v) = host::svd(&a);
+        let (full_u, singular, full_v) = dense_factors::svd(&a);
         left.push(full_u.first_columns(usize::try_from(u.columns).unwrap_or(0)));
         right.push(full_v.first_columns(usize::try_from(v.rows).unwrap_or(0)).adjoint());
         numbers.extend(singular.into_iter().map(Complex64::from));

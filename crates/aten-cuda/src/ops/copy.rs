@@ -10,7 +10,7 @@ use crate::base::shape::{self, Dims, contiguous_strides, is_non_overlapping_and_
 use crate::launch::{self, ProgramKey, Work};
 use crate::ops::pointwise::{scalar_bits, store};
 use crate::storage::Storage;
-use crate::tensor::{Context, Signs, Tensor, ToDevice, empty_strided, is_host};
+use crate::tensor::{Context, Destination, Signs, Tensor, ToDevice, empty_strided, is_host};
 
 /// Whether a copy between the host and a device is waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,6 +107,35 @@ impl Tensor {
             Ok(self)
         };
         run().of("copy_", &[self, source])
+    }
+
+    /// The elements on another device, in another dtype, or as another tensor has them (`to`); the tensor itself where
+    /// nothing changes. How copies are ordered and waited for, [`Self::copy_`] says.
+    ///
+    /// ```
+    /// # testkit::make_default(testkit::Config::default()).unwrap();
+    /// use aten_cuda::{DType, Tensor};
+    ///
+    /// let host = Tensor::from_slice(&[1.5_f64, -2.5], &[2])?;
+    /// let device = host.to("cuda")?;
+    /// assert_eq!(device.to(DType::I32)?.to_vec::<i32>()?, [1, -2]);
+    /// let half = host.to(("cuda:0", DType::F16))?;
+    /// assert_eq!((half.to(&host)?.dtype(), half.to(&host)?.device()), (DType::F64, host.device()));
+    /// # Ok::<(), aten_cuda::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The device does not exist, there is not enough memory, or a device failed.
+    pub fn to(&self, destination: impl Destination) -> Result<Self> {
+        let (device, dtype) = destination.destination()?;
+        let device = device.unwrap_or(self.device());
+        let dtype = dtype.unwrap_or(self.dtype());
+        // The smaller elements are those that travel.
+        if dtype.itemsize() < self.dtype().itemsize() {
+            self.to_dtype(dtype)?.moved(device, Waiting::Yes)
+        } else {
+            self.moved(device, Waiting::Yes)?.to_dtype(dtype)
+        }
     }
 
     /// The elements in another dtype; the tensor itself where it has that dtype already (`to(dtype)`).

@@ -17,7 +17,7 @@ use c10_core::{Device, DeviceType};
 
 pub(crate) use context::Context;
 pub(crate) use make::{empty_strided, scalar_bytes, storage_like, storage_of};
-pub use place::ToDevice;
+pub use place::{Destination, ToDevice};
 pub(crate) use read::{Places, read_complex, scalar_of};
 pub(crate) use signs::Signs;
 pub use typed::{TypedElement, TypedStorage, TypedTensor};

@@ -1,8 +1,10 @@
-//! What may be given where torch takes `device=`.
+//! What may be given where torch takes `device=`, and what `to` takes.
 
 use c10_core::{Device, DeviceType, Runtime};
 
+use crate::base::dtype::DType;
 use crate::base::error::Result;
+use crate::tensor::Tensor;
 
 /// A device: a [`Device`], a text such as `"cpu"`, `"cuda"` or `"cuda:1"`, or the device of a tensor.
 pub trait ToDevice: sealed::Sealed {
@@ -18,6 +20,8 @@ mod sealed {
     impl Sealed for c10_core::Device {}
     impl Sealed for &str {}
     impl Sealed for &crate::tensor::Tensor {}
+    impl Sealed for crate::base::dtype::DType {}
+    impl<D: super::ToDevice> Sealed for (D, crate::base::dtype::DType) {}
 }
 
 impl ToDevice for Device {
@@ -39,8 +43,47 @@ impl ToDevice for &str {
     }
 }
 
-impl ToDevice for &crate::tensor::Tensor {
+impl ToDevice for &Tensor {
     fn to_device(self) -> Result<Device> {
         Ok(self.device())
+    }
+}
+
+/// Where [`Tensor::to`] takes elements: a device, a dtype, both of them, or those of another tensor.
+pub trait Destination: sealed::Sealed {
+    /// The device and the dtype, each as far as it is told.
+    ///
+    /// # Errors
+    /// The text names no device, or the runtime cannot start.
+    fn destination(self) -> Result<(Option<Device>, Option<DType>)>;
+}
+
+impl Destination for Device {
+    fn destination(self) -> Result<(Option<Device>, Option<DType>)> {
+        Ok((Some(self.to_device()?), None))
+    }
+}
+
+impl Destination for &str {
+    fn destination(self) -> Result<(Option<Device>, Option<DType>)> {
+        Ok((Some(self.to_device()?), None))
+    }
+}
+
+impl Destination for DType {
+    fn destination(self) -> Result<(Option<Device>, Option<DType>)> {
+        Ok((None, Some(self)))
+    }
+}
+
+impl<D: ToDevice> Destination for (D, DType) {
+    fn destination(self) -> Result<(Option<Device>, Option<DType>)> {
+        Ok((Some(self.0.to_device()?), Some(self.1)))
+    }
+}
+
+impl Destination for &Tensor {
+    fn destination(self) -> Result<(Option<Device>, Option<DType>)> {
+        Ok((Some(self.device()), Some(self.dtype())))
     }
 }

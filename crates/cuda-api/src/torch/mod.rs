@@ -54,8 +54,8 @@ pub use aten_cuda::OperationError;
 #[cfg(feature = "safetensors")]
 pub use aten_cuda::safetensors;
 pub use aten_cuda::{
-    Complex32, Complex64, DType, Device, Dim, Element, Error, Generator, Operand, Result, Scalar, Storage, Tensor,
-    TensorError, ToDevice, bf16, f16, promote_types, result_type,
+    Complex32, Complex64, DType, Destination, Device, Dim, Element, Error, Generator, Operand, Result, Scalar, Storage,
+    Tensor, TensorError, ToDevice, bf16, f16, promote_types, result_type,
 };
 
 /// `torch.utils`.

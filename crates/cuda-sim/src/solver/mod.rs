@@ -11,7 +11,6 @@
 #![expect(unsafe_code, reason = "the C interface of the library")]
 
 mod calls;
-mod dense;
 mod exports;
 mod handles;
 mod typed;

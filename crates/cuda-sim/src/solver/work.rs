@@ -1,8 +1,8 @@
 //! Factorisations as pieces of work.
 
 use cuda_sys::cublas::types::{cublasOperation_t, cudaDataType_t};
+use dense_factors::{self as dense, Complex64, Table, Triangle};
 
-use super::dense::{self, Table, Triangle, Z};
 use crate::model::library_work::{LibraryWork, Touch, Use};
 use crate::model::memory::{BadAddress, Endpoint, Memory};
 use crate::toolkit::matrix::{Base, Matrix};
@@ -65,11 +65,11 @@ fn address(matrix: &Matrix) -> u64 {
 
 fn read(matrix: &Matrix, memory: &Memory) -> Result<Table, BadAddress> {
     let numbers = matrix.read(address(matrix), memory)?;
-    let numbers = numbers.into_iter().map(|[re, im]| Z { re, im }).collect();
+    let numbers = numbers.into_iter().map(|[re, im]| Complex64 { re, im }).collect();
     Ok(Table::new(index(matrix.rows), index(matrix.columns), numbers))
 }
 
-fn write(matrix: &Matrix, numbers: &[Z], memory: &Memory) -> Result<(), BadAddress> {
+fn write(matrix: &Matrix, numbers: &[Complex64], memory: &Memory) -> Result<(), BadAddress> {
     let pairs: Vec<[f64; 2]> = numbers.iter().map(|value| [value.re, value.im]).collect();
     matrix.write(address(matrix), &pairs, memory)
 }
@@ -121,12 +121,12 @@ impl Dense {
                 Ok(0)
             }
             Task::Unitary => {
-                let mut a = read(&self.a, memory)?;
+                let a = read(&self.a, memory)?;
                 let factors = self
                     .values
                     .as_ref()
                     .map_or(Ok(Vec::new()), |values| Ok(read(values, memory)?.numbers().to_vec()))?;
-                write(&self.a, dense::unitary(&mut a, &factors).numbers(), memory)?;
+                write(&self.a, dense::unitary(&a, &factors).numbers(), memory)?;
                 Ok(0)
             }
             Task::Svd { adjoint } => self.svd(adjoint, memory),
@@ -139,7 +139,7 @@ impl Dense {
         let mut a = if lower { whole.clone() } else { whole.adjoint() };
         let info = dense::cholesky(&mut a);
         let factor = if lower { a } else { a.adjoint() };
-        let size = whole.rows;
+        let size = whole.rows();
         let mut result = whole;
         for column in 0..size {
             let rows = if lower { column..size } else { 0..column + 1 };
@@ -169,12 +169,12 @@ impl Dense {
         let conjugated = op == cublasOperation_t::CUBLAS_OP_C;
         let triangle = |lower| Triangle { lower, unit: lower, transposed, conjugated };
         if !transposed {
-            dense::swap(&mut b, &swapped, false);
+            dense::swap_rows(&mut b, &swapped, false);
         }
         dense::solve(&a, triangle(!transposed), &mut b);
         dense::solve(&a, triangle(transposed), &mut b);
         if transposed {
-            dense::swap(&mut b, &swapped, true);
+            dense::swap_rows(&mut b, &swapped, true);
         }
         write(right, b.numbers(), memory)?;
         Ok(0)
@@ -183,7 +183,7 @@ impl Dense {
     fn svd(&self, adjoint: bool, memory: &Memory) -> Result<usize, BadAddress> {
         let (u, singular, v) = dense::svd(&read(&self.a, memory)?);
         if let Some(values) = &self.values {
-            write(values, &singular.into_iter().map(Z::real).collect::<Vec<_>>(), memory)?;
+            write(values, &singular.into_iter().map(Complex64::from).collect::<Vec<_>>(), memory)?;
         }
         if let Some(left) = &self.b {
             write(left, u.first_columns(index(left.columns)).numbers(), memory)?;

@@ -1,109 +1,90 @@
-//! Factorisations of dense matrices, as LAPACK defines them, in double precision whatever the numbers of the program are.
+//! Factorisations of dense matrices by plain loops in double precision, as LAPACK defines them.
 //!
-//! A matrix is a table of columns. What a factorisation cannot do is a number as LAPACK's `info`: which leading minor is not
-//! positive, or which pivot is zero, counted from 1.
+//! A matrix is a [`Table`] of columns. What a factorisation cannot do is a number as LAPACK's `info`, counted from 1: the
+//! leading minor that is not positive, or the pivot that is zero; 0 where all is well.
+//!
+//! ```
+//! use dense_factors::{Complex64, Table, cholesky};
+//!
+//! let number = |value: f64| Complex64::new(value, 0.0);
+//! let mut matrix = Table::new(2, 2, [4.0, 2.0, 2.0, 5.0].map(number).to_vec());
+//! assert_eq!(cholesky(&mut matrix), 0);
+//! assert_eq!([matrix.at(0, 0), matrix.at(1, 0), matrix.at(1, 1)], [2.0, 1.0, 2.0].map(number));
+//! ```
 
-use std::ops::{Add, Div, Mul, Neg, Sub};
+#![forbid(unsafe_code)]
 
-/// A complex number.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Z {
-    pub(super) re: f64,
-    pub(super) im: f64,
-}
+pub use num_complex::Complex64;
 
-impl Z {
-    pub(super) const ZERO: Self = Self { re: 0.0, im: 0.0 };
-    pub(super) const ONE: Self = Self { re: 1.0, im: 0.0 };
+/// The example of the README, which is tested with those of the documentation.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+#[derive(Debug)]
+pub struct Readme;
 
-    pub(super) fn real(re: f64) -> Self {
-        Self { re, im: 0.0 }
-    }
-
-    pub(super) fn conj(self) -> Self {
-        Self { re: self.re, im: -self.im }
-    }
-
-    fn square(self) -> f64 {
-        self.re * self.re + self.im * self.im
-    }
-
-    pub(super) fn size(self) -> f64 {
-        self.re.hypot(self.im)
-    }
-
-    fn scaled(self, factor: f64) -> Self {
-        Self { re: self.re * factor, im: self.im * factor }
-    }
-}
-
-impl Add for Z {
-    type Output = Self;
-    fn add(self, other: Self) -> Self {
-        Self { re: self.re + other.re, im: self.im + other.im }
-    }
-}
-
-impl Sub for Z {
-    type Output = Self;
-    fn sub(self, other: Self) -> Self {
-        Self { re: self.re - other.re, im: self.im - other.im }
-    }
-}
-
-impl Mul for Z {
-    type Output = Self;
-    fn mul(self, other: Self) -> Self {
-        Self { re: self.re * other.re - self.im * other.im, im: self.re * other.im + self.im * other.re }
-    }
-}
-
-impl Div for Z {
-    type Output = Self;
-    fn div(self, other: Self) -> Self {
-        (self * other.conj()).scaled(1.0 / other.square())
-    }
-}
-
-impl Neg for Z {
-    type Output = Self;
-    fn neg(self) -> Self {
-        Self { re: -self.re, im: -self.im }
-    }
-}
+const ZERO: Complex64 = Complex64::new(0.0, 0.0);
+const ONE: Complex64 = Complex64::new(1.0, 0.0);
 
 /// A matrix by columns.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Table {
-    pub(super) rows: usize,
-    pub(super) columns: usize,
-    numbers: Vec<Z>,
+pub struct Table {
+    rows: usize,
+    columns: usize,
+    numbers: Vec<Complex64>,
 }
 
 impl Table {
-    pub(super) fn new(rows: usize, columns: usize, numbers: Vec<Z>) -> Self {
+    /// A matrix with these numbers, column after column.
+    ///
+    /// # Panics
+    /// There are not as many numbers as places.
+    #[must_use]
+    pub fn new(rows: usize, columns: usize, numbers: Vec<Complex64>) -> Self {
         assert_eq!(numbers.len(), rows * columns, "a table has all its numbers");
         Self { rows, columns, numbers }
     }
 
     fn identity(rows: usize, columns: usize) -> Self {
-        let numbers = (0..rows * columns).map(|place| if place % rows == place / rows { Z::ONE } else { Z::ZERO });
+        let numbers = (0..rows * columns).map(|place| if place % rows == place / rows { ONE } else { ZERO });
         Self::new(rows, columns, numbers.collect())
     }
 
-    pub(super) fn numbers(&self) -> &[Z] {
+    /// How many rows there are.
+    #[must_use]
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// How many columns there are.
+    #[must_use]
+    pub fn columns(&self) -> usize {
+        self.columns
+    }
+
+    /// All numbers, column after column.
+    #[must_use]
+    pub fn numbers(&self) -> &[Complex64] {
         &self.numbers
     }
 
-    pub(super) fn at(&self, row: usize, column: usize) -> Z {
+    /// The number at a place; both counts begin at 0.
+    ///
+    /// # Panics
+    /// The place is behind the last one.
+    #[must_use]
+    pub fn at(&self, row: usize, column: usize) -> Complex64 {
         self.numbers[column * self.rows + row]
     }
 
-    pub(super) fn set(&mut self, row: usize, column: usize, value: Z) {
+    /// Writes the number at a place.
+    ///
+    /// # Panics
+    /// The place is behind the last one.
+    pub fn set(&mut self, row: usize, column: usize, value: Complex64) {
         self.numbers[column * self.rows + row] = value;
     }
 
-    fn column(&self, column: usize) -> &[Z] {
+    fn column(&self, column: usize) -> &[Complex64] {
         &self.numbers[column * self.rows..(column + 1) * self.rows]
     }
 
@@ -114,48 +95,50 @@ impl Table {
     }
 
     /// The conjugate transpose.
-    pub(super) fn adjoint(&self) -> Self {
+    #[must_use]
+    pub fn adjoint(&self) -> Self {
         let numbers = (0..self.rows).flat_map(|row| (0..self.columns).map(move |column| self.at(row, column).conj()));
         Self::new(self.columns, self.rows, numbers.collect())
     }
 
     /// The first columns, or the same with columns of zeros added.
-    pub(super) fn first_columns(&self, columns: usize) -> Self {
+    #[must_use]
+    pub fn first_columns(&self, columns: usize) -> Self {
         let mut numbers = self.numbers.clone();
-        numbers.resize(self.rows * columns, Z::ZERO);
+        numbers.resize(self.rows * columns, ZERO);
         Self::new(self.rows, columns, numbers)
     }
 }
 
 /// `A = L L'`: the lower triangle becomes `L`. The other triangle is left as it is.
-pub(super) fn cholesky(a: &mut Table) -> usize {
+pub fn cholesky(a: &mut Table) -> usize {
     for step in 0..a.rows {
-        let row: f64 = (0..step).map(|before| a.at(step, before).square()).sum();
+        let row: f64 = (0..step).map(|before| a.at(step, before).norm_sqr()).sum();
         let pivot = a.at(step, step).re - row;
         if pivot.is_nan() || pivot <= 0.0 {
             return step + 1;
         }
         let root = pivot.sqrt();
-        a.set(step, step, Z::real(root));
+        a.set(step, step, Complex64::from(root));
         for below in step + 1..a.rows {
-            let sum = (0..step).fold(Z::ZERO, |sum, before| sum + a.at(below, before) * a.at(step, before).conj());
-            a.set(below, step, (a.at(below, step) - sum).scaled(1.0 / root));
+            let sum = (0..step).fold(ZERO, |sum, before| sum + a.at(below, before) * a.at(step, before).conj());
+            a.set(below, step, (a.at(below, step) - sum).scale(1.0 / root));
         }
     }
     0
 }
 
 /// `P A = L U` in place of `A`, with the rows that were swapped, counted from 1; without swaps where `pivots` is false.
-pub(super) fn lu(a: &mut Table, pivots: bool) -> (Vec<usize>, usize) {
+pub fn lu(a: &mut Table, pivots: bool) -> (Vec<usize>, usize) {
     let mut info = 0;
     let mut swapped = Vec::new();
-    let weight = |value: Z| value.re.abs() + value.im.abs();
+    let weight = |value: Complex64| value.re.abs() + value.im.abs();
     for step in 0..a.rows.min(a.columns) {
         let best =
             |best: usize, row: usize| if weight(a.at(row, step)) > weight(a.at(best, step)) { row } else { best };
         let pivot = if pivots { (step..a.rows).fold(step, best) } else { step };
         swapped.push(pivot + 1);
-        if a.at(pivot, step) == Z::ZERO {
+        if a.at(pivot, step) == ZERO {
             info = if info == 0 { step + 1 } else { info };
             continue;
         }
@@ -172,17 +155,30 @@ pub(super) fn lu(a: &mut Table, pivots: bool) -> (Vec<usize>, usize) {
 }
 
 /// Which triangle of a system's matrix is used, and how.
-#[derive(Clone, Copy)]
-pub(super) struct Triangle {
-    pub(super) lower: bool,
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Triangle {
+    /// Whether it is the lower one.
+    pub lower: bool,
     /// Whether the diagonal is ones, whatever is there.
-    pub(super) unit: bool,
-    pub(super) transposed: bool,
-    pub(super) conjugated: bool,
+    pub unit: bool,
+    /// Whether the matrix of the system is the transpose.
+    pub transposed: bool,
+    /// Whether the matrix of the system has the conjugate numbers.
+    pub conjugated: bool,
 }
 
-/// Solves a triangular system in place of its right side.
-pub(super) fn solve(a: &Table, triangle: Triangle, b: &mut Table) {
+impl Triangle {
+    /// The upper triangle, as it is.
+    pub const UPPER: Self = Self { lower: false, unit: false, transposed: false, conjugated: false };
+    /// The lower triangle with ones on its diagonal: the left factor of [`lu`].
+    pub const UNIT_LOWER: Self = Self { lower: true, unit: true, transposed: false, conjugated: false };
+}
+
+/// Solves a triangular system in place of its right side. A pivot of zero gives infinities, as a division does.
+///
+/// # Panics
+/// The right side has fewer rows than the matrix.
+pub fn solve(a: &Table, triangle: Triangle, b: &mut Table) {
     let Triangle { lower, unit, transposed, conjugated } = triangle;
     let get = |row: usize, column: usize| {
         let value = if transposed { a.at(column, row) } else { a.at(row, column) };
@@ -194,15 +190,15 @@ pub(super) fn solve(a: &Table, triangle: Triangle, b: &mut Table) {
         for step in 0..size {
             let row = if forward { step } else { size - 1 - step };
             let known: Vec<usize> = if forward { (0..row).collect() } else { (row + 1..size).collect() };
-            let sum = known.into_iter().fold(Z::ZERO, |sum, other| sum + get(row, other) * b.at(other, column));
+            let sum = known.into_iter().fold(ZERO, |sum, other| sum + get(row, other) * b.at(other, column));
             let value = b.at(row, column) - sum;
             b.set(row, column, if unit { value } else { value / get(row, row) });
         }
     }
 }
 
-/// Swaps rows of a right side as `lu` did, or back.
-pub(super) fn swap(b: &mut Table, swapped: &[usize], back: bool) {
+/// Swaps rows of a right side as [`lu`] did, or back. Rows that the right side lacks are left out.
+pub fn swap_rows(b: &mut Table, swapped: &[usize], back: bool) {
     let mut steps: Vec<(usize, usize)> = swapped.iter().map(|&row| row.max(1) - 1).enumerate().collect();
     if back {
         steps.reverse();
@@ -214,51 +210,55 @@ pub(super) fn swap(b: &mut Table, swapped: &[usize], back: bool) {
 }
 
 /// `A = Q R` in place of `A`: `R` above, the reflectors below; their factors.
-pub(super) fn qr(a: &mut Table) -> Vec<Z> {
+pub fn qr(a: &mut Table) -> Vec<Complex64> {
     (0..a.rows.min(a.columns)).map(|step| reflect(a, step)).collect()
 }
 
 /// Makes the reflector of one column and applies it to those after it.
-fn reflect(a: &mut Table, step: usize) -> Z {
+fn reflect(a: &mut Table, step: usize) -> Complex64 {
     let alpha = a.at(step, step);
-    let below: f64 = (step + 1..a.rows).map(|row| a.at(row, step).square()).sum();
+    let below: f64 = (step + 1..a.rows).map(|row| a.at(row, step).norm_sqr()).sum();
     if below == 0.0 && alpha.im == 0.0 {
-        return Z::ZERO;
+        return ZERO;
     }
-    let norm = (alpha.square() + below).sqrt();
+    let norm = (alpha.norm_sqr() + below).sqrt();
     let beta = if alpha.re >= 0.0 { -norm } else { norm };
-    let tau = Z { re: (beta - alpha.re) / beta, im: -alpha.im / beta };
-    let scale = Z::ONE / (alpha - Z::real(beta));
+    let tau = Complex64 { re: (beta - alpha.re) / beta, im: -alpha.im / beta };
+    let scale = ONE / (alpha - Complex64::from(beta));
     for row in step + 1..a.rows {
         a.set(row, step, a.at(row, step) * scale);
     }
-    a.set(step, step, Z::real(beta));
+    a.set(step, step, Complex64::from(beta));
+    let reflector = reflector(a, step);
     for column in step + 1..a.columns {
-        apply(a, (step, column), tau.conj(), None);
+        apply(&reflector, tau.conj(), a, (step, column));
     }
     tau
 }
 
-/// Applies a reflector, which lies below the diagonal of a column, to another column of the same table or of another one.
-fn apply(a: &mut Table, (step, column): (usize, usize), tau: Z, other: Option<&mut Table>) {
-    let reflector: Vec<Z> = std::iter::once(Z::ONE).chain((step + 1..a.rows).map(|row| a.at(row, step))).collect();
-    let target = other.unwrap_or(a);
-    let product = reflector
-        .iter()
-        .enumerate()
-        .fold(Z::ZERO, |sum, (index, &part)| sum + part.conj() * target.at(step + index, column));
-    for (index, &part) in reflector.iter().enumerate() {
+/// The reflector of a step: one, and what lies below the diagonal of its column.
+fn reflector(a: &Table, step: usize) -> Vec<Complex64> {
+    std::iter::once(ONE).chain((step + 1..a.rows).map(|row| a.at(row, step))).collect()
+}
+
+/// Applies the reflector of a step to a column.
+fn apply(reflector: &[Complex64], tau: Complex64, target: &mut Table, (step, column): (usize, usize)) {
+    let parts = reflector.iter().enumerate();
+    let product = parts.clone().fold(ZERO, |sum, (index, &part)| sum + part.conj() * target.at(step + index, column));
+    for (index, &part) in parts {
         let value = target.at(step + index, column) - tau * part * product;
         target.set(step + index, column, value);
     }
 }
 
-/// The first columns of `Q`, from what [`qr`] left.
-pub(super) fn unitary(a: &mut Table, factors: &[Z]) -> Table {
+/// The first columns of `Q`, as many as the matrix has, from what [`qr`] left.
+#[must_use]
+pub fn unitary(a: &Table, factors: &[Complex64]) -> Table {
     let mut q = Table::identity(a.rows, a.columns);
     for (step, &tau) in factors.iter().enumerate().rev() {
+        let reflector = reflector(a, step);
         for column in 0..q.columns {
-            apply(a, (step, column), tau, Some(&mut q));
+            apply(&reflector, tau, &mut q, (step, column));
         }
     }
     q
@@ -283,13 +283,13 @@ fn tall_svd(a: &Table) -> (Table, Vec<f64>, Table) {
         }
     }
     let norms: Vec<f64> = (0..a.columns)
-        .map(|column| work.column(column).iter().map(|value| value.square()).sum::<f64>().sqrt())
+        .map(|column| work.column(column).iter().map(|value| value.norm_sqr()).sum::<f64>().sqrt())
         .collect();
     let mut order: Vec<usize> = (0..a.columns).collect();
     order.sort_by(|&one, &other| norms[other].total_cmp(&norms[one]));
     let sorted = |table: &Table, scale: &dyn Fn(usize) -> f64| {
         let numbers = order.iter().flat_map(|&column| table.column(column).iter().map(move |value| (column, *value)));
-        Table::new(table.rows, table.columns, numbers.map(|(column, value)| value.scaled(scale(column))).collect())
+        Table::new(table.rows, table.columns, numbers.map(|(column, value)| value.scale(scale(column))).collect())
     };
     let u = sorted(&work, &|column| if norms[column] > 0.0 { 1.0 / norms[column] } else { 0.0 });
     let singular: Vec<f64> = order.iter().map(|&column| norms[column]).collect();
@@ -298,23 +298,23 @@ fn tall_svd(a: &Table) -> (Table, Vec<f64>, Table) {
 
 /// Makes two columns orthogonal; false where they are.
 fn turn(work: &mut Table, v: &mut Table, left: usize, right: usize) -> bool {
-    let square = |table: &Table, column: usize| table.column(column).iter().map(|value| value.square()).sum::<f64>();
+    let square = |table: &Table, column: usize| table.column(column).iter().map(|value| value.norm_sqr()).sum::<f64>();
     let (alpha, beta) = (square(work, left), square(work, right));
     let pairs = work.column(left).iter().zip(work.column(right));
-    let gamma = pairs.fold(Z::ZERO, |sum, (&one, &other)| sum + one.conj() * other);
-    let size = gamma.size();
+    let gamma = pairs.fold(ZERO, |sum, (&one, &other)| sum + one.conj() * other);
+    let size = gamma.norm_sqr().sqrt();
     if size == 0.0 || size <= 1e-15 * (alpha * beta).sqrt() {
         return false;
     }
     let zeta = (beta - alpha) / (2.0 * size);
     let tangent = if zeta >= 0.0 { 1.0 } else { -1.0 } / (zeta.abs() + (1.0 + zeta * zeta).sqrt());
     let cosine = 1.0 / (1.0 + tangent * tangent).sqrt();
-    let sine = gamma.scaled(cosine * tangent / size);
+    let sine = gamma.scale(cosine * tangent / size);
     for table in [work, v] {
         for row in 0..table.rows {
             let (one, other) = (table.at(row, left), table.at(row, right));
-            table.set(row, left, one.scaled(cosine) - sine.conj() * other);
-            table.set(row, right, sine * one + other.scaled(cosine));
+            table.set(row, left, one.scale(cosine) - sine.conj() * other);
+            table.set(row, right, sine * one + other.scale(cosine));
         }
     }
     true
@@ -324,7 +324,7 @@ fn turn(work: &mut Table, v: &mut Table, left: usize, right: usize) -> bool {
 fn completed(u: Table, singular: &[f64]) -> Table {
     let rows = u.rows;
     let tiny = singular.first().copied().unwrap_or(0.0) * 1e-15;
-    let mut columns: Vec<Vec<Z>> = singular
+    let mut columns: Vec<Vec<Complex64>> = singular
         .iter()
         .take_while(|&&value| value > tiny)
         .enumerate()
@@ -332,23 +332,24 @@ fn completed(u: Table, singular: &[f64]) -> Table {
         .collect();
     let mut unit = 0;
     while columns.len() < rows && unit < rows {
-        let mut next: Vec<Z> = (0..rows).map(|row| if row == unit { Z::ONE } else { Z::ZERO }).collect();
+        let mut next: Vec<Complex64> = (0..rows).map(|row| if row == unit { ONE } else { ZERO }).collect();
         // Twice, since one pass leaves what rounding made of it.
         for column in columns.iter().chain(&columns) {
-            let part = column.iter().zip(&next).fold(Z::ZERO, |sum, (&one, &other)| sum + one.conj() * other);
-            next.iter_mut().zip(column).for_each(|(value, &one)| *value = *value - part * one);
+            let part = column.iter().zip(&next).fold(ZERO, |sum, (&one, &other)| sum + one.conj() * other);
+            next.iter_mut().zip(column).for_each(|(value, &one)| *value -= part * one);
         }
-        let norm = next.iter().map(|value| value.square()).sum::<f64>().sqrt();
+        let norm = next.iter().map(|value| value.norm_sqr()).sum::<f64>().sqrt();
         if norm > 1e-3 {
-            columns.push(next.into_iter().map(|value| value.scaled(1.0 / norm)).collect());
+            columns.push(next.into_iter().map(|value| value.scale(1.0 / norm)).collect());
         }
         unit += 1;
     }
     Table::new(rows, rows, columns.concat())
 }
 
-/// `A = U S V'`: square `U` and `V`, and the singular values, the largest first.
-pub(super) fn svd(a: &Table) -> (Table, Vec<f64>, Table) {
+/// `A = U S V'`: square `U` and `V`, and the singular values, the largest first, by one-sided Jacobi rotations.
+#[must_use]
+pub fn svd(a: &Table) -> (Table, Vec<f64>, Table) {
     if a.rows >= a.columns {
         return tall_svd(a);
     }
@@ -363,20 +364,20 @@ mod tests {
     fn table(rows: usize, columns: usize) -> Table {
         let number = |place: usize| {
             let value = |step: usize| f64::from(u8::try_from(place * step % 23).expect("small")) - 11.0;
-            Z { re: value(7), im: value(5) }
+            Complex64 { re: value(7), im: value(5) }
         };
         Table::new(rows, columns, (0..rows * columns).map(number).collect())
     }
 
     fn product(a: &Table, b: &Table) -> Table {
         let numbers = (0..b.columns).flat_map(|column| (0..a.rows).map(move |row| (row, column)));
-        let sum = |(row, column)| (0..a.columns).fold(Z::ZERO, |sum, step| sum + a.at(row, step) * b.at(step, column));
+        let sum = |(row, column)| (0..a.columns).fold(ZERO, |sum, step| sum + a.at(row, step) * b.at(step, column));
         Table::new(a.rows, b.columns, numbers.map(sum).collect())
     }
 
     fn assert_near(one: &Table, other: &Table) {
         assert_eq!((one.rows, one.columns), (other.rows, other.columns));
-        let distance = one.numbers.iter().zip(&other.numbers).map(|(&one, &other)| (one - other).size());
+        let distance = one.numbers.iter().zip(&other.numbers).map(|(&one, &other)| (one - other).norm_sqr().sqrt());
         let most = distance.fold(0.0, f64::max);
         assert!(most < 1e-9, "{most}");
     }
@@ -387,10 +388,10 @@ mod tests {
         let mut found = a.clone();
         assert_eq!(cholesky(&mut found), 0);
         for column in 1..4 {
-            (0..column).for_each(|row| found.set(row, column, Z::ZERO));
+            (0..column).for_each(|row| found.set(row, column, ZERO));
         }
         assert_near(&product(&found, &found.adjoint()), &a);
-        let mut negative = Table::new(2, 2, vec![Z::ONE, Z::ZERO, Z::ZERO, Z::real(-1.0)]);
+        let mut negative = Table::new(2, 2, vec![ONE, ZERO, ZERO, Complex64::from(-1.0)]);
         assert_eq!(cholesky(&mut negative), 2);
     }
 
@@ -400,12 +401,11 @@ mod tests {
         let (mut factors, right) = (a.clone(), b.clone());
         let (swapped, info) = lu(&mut factors, true);
         assert_eq!(info, 0);
-        swap(&mut b, &swapped, false);
-        let triangle = |lower, unit| Triangle { lower, unit, transposed: false, conjugated: false };
-        solve(&factors, triangle(true, true), &mut b);
-        solve(&factors, triangle(false, false), &mut b);
+        swap_rows(&mut b, &swapped, false);
+        solve(&factors, Triangle::UNIT_LOWER, &mut b);
+        solve(&factors, Triangle::UPPER, &mut b);
         assert_near(&product(&a, &b), &right);
-        assert_eq!(lu(&mut Table::new(2, 2, vec![Z::ZERO; 4]), true).1, 1);
+        assert_eq!(lu(&mut Table::new(2, 2, vec![ZERO; 4]), true).1, 1);
     }
 
     #[test]
@@ -413,11 +413,11 @@ mod tests {
         let a = table(5, 3);
         let mut packed = a.clone();
         let factors = qr(&mut packed);
-        let mut r = Table::new(3, 3, vec![Z::ZERO; 9]);
+        let mut r = Table::new(3, 3, vec![ZERO; 9]);
         for column in 0..3 {
             (0..=column).for_each(|row| r.set(row, column, packed.at(row, column)));
         }
-        let q = unitary(&mut packed, &factors);
+        let q = unitary(&packed, &factors);
         assert_near(&product(&q, &r), &a);
         assert_near(&product(&q.adjoint(), &q), &Table::identity(3, 3));
     }
@@ -427,13 +427,13 @@ mod tests {
         for (rows, columns) in [(5, 3), (3, 5), (4, 4)] {
             let a = table(rows, columns);
             let (u, singular, v) = svd(&a);
-            let mut middle = Table::new(rows, columns, vec![Z::ZERO; rows * columns]);
-            singular.iter().enumerate().for_each(|(index, &value)| middle.set(index, index, Z::real(value)));
+            let mut middle = Table::new(rows, columns, vec![ZERO; rows * columns]);
+            singular.iter().enumerate().for_each(|(index, &value)| middle.set(index, index, Complex64::from(value)));
             assert_near(&product(&product(&u, &middle), &v.adjoint()), &a);
             assert_near(&product(&u.adjoint(), &u), &Table::identity(rows, rows));
             assert!(singular.windows(2).all(|pair| pair[0] >= pair[1]));
         }
-        let (u, singular, _) = svd(&Table::new(2, 2, vec![Z::ZERO; 4]));
+        let (u, singular, _) = svd(&Table::new(2, 2, vec![ZERO; 4]));
         assert_eq!((singular, u), (vec![0.0; 2], Table::identity(2, 2)));
     }
 }
