@@ -755,3 +755,88 @@ fn reports_equal_it_for_more_programs() {
 fn reports_equal_it_for_the_last_programs() {
     run_all(750..1000);
 }
+
+/// Work of two streams on one buffer, and what is found of it by torch's rules and by bytes.
+fn two_streams(between: impl FnOnce(&Simulation, &Stream, &Stream)) -> [usize; 2] {
+    let simulation = Simulation::new(Config::default());
+    let _here = simulation.enter();
+    let runtime = simulation.runtime();
+    let [first, second] = [0, 0].map(|device| runtime.streams().pooled(DeviceIndex(device), 0).unwrap());
+    let by_tensors = runtime.enable_sanitizer(options(SanitizerMode::Tensors, false));
+    let by_ranges = runtime.enable_sanitizer(options(SanitizerMode::Ranges, false));
+    let buffer = runtime.memory().buffer(LEN, &first).unwrap();
+    buffer.fill(.., 1, &first).unwrap();
+    between(&simulation, &first, &second);
+    buffer.fill(.., 2, &second).unwrap();
+    assert_eq!([by_tensors.count(), by_ranges.count()].map(|count| count > 1), [false; 2]);
+    [by_tensors, by_ranges].map(|sanitizer| sanitizer.take_errors().len())
+}
+
+#[test]
+fn what_the_host_was_told_counts_by_bytes() {
+    assert_eq!(two_streams(|_, _, _| ()), [1, 1]);
+    assert_eq!(two_streams(|_, first, second| second.wait_stream(first).unwrap()), [0, 0]);
+    assert_eq!(two_streams(|_, first, _| first.synchronize().unwrap()), [0, 0]);
+    // Torch has no hook for a question.
+    let asks = |simulation: &Simulation, first: &Stream, _: &Stream| {
+        simulation.machine().settle();
+        assert!(first.query().unwrap());
+    };
+    assert_eq!(two_streams(asks), [1, 0]);
+}
+
+#[test]
+fn a_race_is_raised_with_a_report_that_says_where() {
+    let simulation = Simulation::new(Config::default());
+    let _here = simulation.enter();
+    let runtime = simulation.runtime();
+    let (buffer, other) = (DeviceBuffer::new(LEN, 0).unwrap(), runtime.streams().pooled(DeviceIndex(0), 0).unwrap());
+    let sanitizer = runtime.enable_sanitizer(SanitizerOptions::default());
+    buffer.fill(.., 1, None).unwrap();
+    let raised = buffer.fill(.., 2, &other).unwrap_err();
+    let c10_core::Error::Sanitizer(errors) = raised else { panic!("{raised:?}") };
+    let text = errors.errors[0].to_string();
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines[0], "=".repeat(28));
+    assert_eq!(
+        lines[1],
+        format!("CSAN detected a possible data race on tensor with data pointer {}", buffer.address())
+    );
+    assert_eq!(lines[2], format!("Access by stream {} during kernel:", other.cuda_stream()));
+    assert_eq!(lines[3..6], ["fill", "writing to the output", "With stack trace:"]);
+    assert!(
+        text.contains("in a_race_is_raised_with_a_report_that_says_where") || text.contains("sanitizer::a_race"),
+        "{text}"
+    );
+    assert!(text.ends_with("Trace for tensor allocation not found."), "the buffer was there before");
+    assert!(sanitizer.disable() && !sanitizer.disable());
+    buffer.fill(.., 3, &other).unwrap();
+    assert_eq!(sanitizer.count(), 1);
+}
+
+#[test]
+fn counting_keeps_nothing() {
+    let simulation = Simulation::new(Config::default());
+    let _here = simulation.enter();
+    let runtime = simulation.runtime();
+    let counts = SanitizerOptions { action: SanitizerAction::Count, ..SanitizerOptions::ranges() };
+    let (sanitizer, pinned) = (runtime.enable_sanitizer(counts), runtime.pinned().buffer(LEN).unwrap());
+    let (buffer, other) = (DeviceBuffer::new(LEN, 0).unwrap(), runtime.streams().pooled(DeviceIndex(0), 0).unwrap());
+    buffer.copy_from_pinned(0, &pinned, .., &other).unwrap();
+    pinned.write(0, &[1]).unwrap();
+    buffer.fill(..1, 2, None).unwrap();
+    assert_eq!((sanitizer.count(), sanitizer.take_errors().len()), (2, 0));
+}
+
+/// The environment is read when a runtime is made.
+#[test]
+fn the_environment_switches_it_on() {
+    testkit::with_environment("the_environment_switches_it_on", &[("TORCH_CUDA_SANITIZER", "0")], || {
+        let simulation = Simulation::new(Config::default());
+        let _here = simulation.enter();
+        let other = simulation.runtime().streams().pooled(DeviceIndex(0), 0).unwrap();
+        let buffer = DeviceBuffer::new(LEN, 0).unwrap();
+        buffer.fill(.., 1, None).unwrap();
+        assert!(buffer.fill(.., 2, &other).is_err());
+    });
+}

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::base::error::UnsynchronizedAccessError;
 use crate::runtime::{Runtime, WeakRuntime};
 use crate::sanitizer::{Knowledge, Listener, SanitizerOptions, listen};
-use crate::trace::SubscriptionId;
+use crate::trace::{SubscriptionId, TraceKind};
 
 /// A stream sanitizer that is on; made by [`Runtime::enable_sanitizer`]. It stays on when this is dropped.
 ///
@@ -83,6 +83,24 @@ impl Runtime {
         let (id, listener) = listen(self.trace(), options);
         self.follow_trace();
         Sanitizer { home: Arc::new(self.downgrade()), id, listener }
+    }
+}
+
+impl Runtime {
+    /// Whether anybody wants to know what work does to memory, so that a crate above can leave out finding it out.
+    ///
+    /// ```
+    /// # testkit::make_default(testkit::Config::default()).unwrap();
+    /// use c10_core::{Runtime, SanitizerOptions};
+    ///
+    /// let runtime = Runtime::current();
+    /// let sanitizer = runtime.enable_sanitizer(SanitizerOptions::default());
+    /// assert!(runtime.reports_accesses() && sanitizer.disable() && !runtime.reports_accesses());
+    /// ```
+    #[must_use]
+    #[inline]
+    pub fn reports_accesses(&self) -> bool {
+        self.trace().wants(TraceKind::Access)
     }
 }
 

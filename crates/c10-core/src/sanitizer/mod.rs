@@ -307,3 +307,6 @@ impl Worlds {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -16,7 +16,7 @@ use std::ptr;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use c10_core::{DeviceBuffer, DeviceIndex, Runtime};
+use c10_core::{Arg, DeviceIndex, MemoryAccess, Runtime};
 use cuda_sys::CublasLt;
 use cuda_sys::cublas::types::{cublasComputeType_t, cublasOperation_t, cudaDataType_t};
 use cuda_sys::cublaslt::types::{
@@ -99,10 +99,12 @@ impl Bytes<'_> {
         })
     }
 
-    fn buffers(&self) -> impl Iterator<Item = &DeviceBuffer> {
+    fn buffers(&self) -> impl Iterator<Item = Arg<'_>> {
         let scales = self.scales.map(|scales| [Some(scales.a), Some(scales.b), scales.bias]);
         let beside = scales.into_iter().flatten().flatten();
-        [self.out, self.a, self.b].into_iter().chain(beside).filter_map(|tensor| tensor.storage().buffer())
+        let read = [self.a, self.b].into_iter().chain(beside).zip(["self", "mat2", "scale_a", "scale_b", "bias"]);
+        let read = read.filter_map(|(tensor, name)| tensor.used(MemoryAccess::Reads(name)));
+        self.out.used(MemoryAccess::Output).into_iter().chain(read)
     }
 }
 
@@ -115,7 +117,7 @@ pub(in crate::blas) fn run(runtime: &Runtime, blas: &Blas, handle: &Handle, prod
     let lt = lt_handle(runtime, &library, device)?;
     let Some(plan) = plan(handle, &library, lt, &key, product)? else { return Ok(false) };
     let function = handle.function(runtime, "cublasLtMatmul")?;
-    let buffers: smallvec::SmallVec<[&DeviceBuffer; 6]> = product.buffers().collect();
+    let buffers: smallvec::SmallVec<[Arg<'_>; 6]> = product.buffers().collect();
     runtime.queue_by_library(function, device, buffers, |stream| {
         if let Some(scales) = &product.scales {
             point(&library, plan.operation, scales).map_err(|cause| failed(cause, DESCRIBE, product.to_string()))?;
