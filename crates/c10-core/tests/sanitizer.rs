@@ -46,13 +46,16 @@ fn sorted(mut found: Vec<Found>) -> Vec<Found> {
 
 type Clock = BTreeMap<u64, u64>;
 
+/// The reads of a tensor since its last write, and that write: streams and numbers.
+type Tensor = (Vec<(u64, u64)>, Option<(u64, u64)>);
+
 /// What torch remembers. Streams are handles, and every stream is told at once of all that the host learns.
 #[derive(Default)]
 struct Torch {
     streams: BTreeMap<u64, Clock>,
     host: Clock,
     events: BTreeMap<u64, Clock>,
-    tensors: BTreeMap<u64, (Vec<(u64, u64)>, Option<(u64, u64)>)>,
+    tensors: BTreeMap<u64, Tensor>,
     begun: Vec<TraceAccess>,
     seq: u64,
     found: Vec<Found>,
@@ -76,6 +79,7 @@ impl Torch {
         join(&mut self.host, clock);
     }
 
+    #[expect(clippy::wildcard_enum_match_arm, reason = "torch goes by these events alone")]
     fn observe(&mut self, event: &TraceEvent) {
         match *event {
             TraceEvent::EventCreated { event, .. } => drop(self.events.insert(event, Clock::new())),
@@ -233,15 +237,13 @@ enum Did {
 fn grouped(events: &[TraceEvent]) -> Vec<Did> {
     let (mut did, mut begun) = (Vec::new(), Vec::new());
     for event in events {
-        match *event {
-            TraceEvent::Accessed(access) => {
-                begun.push(access);
-                if access.rest == 0 {
-                    did.push(Did::Work(std::mem::take(&mut begun)));
-                }
+        if let TraceEvent::Accessed(access) = *event {
+            begun.push(access);
+            if access.rest == 0 {
+                did.push(Did::Work(std::mem::take(&mut begun)));
             }
-            TraceEvent::GraphReplayed { .. } => did.push(Did::Replay),
-            _ => {}
+        } else if let TraceEvent::GraphReplayed { .. } = event {
+            did.push(Did::Replay);
         }
     }
     did
@@ -382,6 +384,10 @@ impl Rng {
         let last = first + 1 + self.below(LEN / STEP - first);
         first * STEP..last * STEP
     }
+}
+
+fn index(device: usize) -> DeviceIndex {
+    DeviceIndex(i32::try_from(device).unwrap())
 }
 
 /// What a program has.
@@ -539,7 +545,7 @@ impl Program {
                 let other = self.rng.of(&self.streams[device]).clone();
                 stream.wait_stream(&other).unwrap();
             }
-            _ if self.rng.below(3) == 0 => self.runtime.synchronize(DeviceIndex(device as i32)).unwrap(),
+            _ if self.rng.below(3) == 0 => self.runtime.synchronize(index(device)).unwrap(),
             _ => self.events[event] = Event::new(EventOptions::default()),
         }
     }
@@ -559,10 +565,9 @@ impl Program {
             _ => {
                 let address = self.runtime.memory().alloc(LEN as u64 + 512, stream).unwrap();
                 self.raw.push(address);
-                let index = DeviceIndex(device as i32);
                 // SAFETY: the machine keeps the memory mapped. The allocator does not know the address of the buffer, and
                 // does not wait for streams that use it.
-                let inner = unsafe { construct_storage_from_data_pointer(address + 512, index, LEN) };
+                let inner = unsafe { construct_storage_from_data_pointer(address + 512, index(device), LEN) };
                 self.buffers[device][place] = inner.unwrap();
             }
         }
@@ -673,7 +678,7 @@ fn work(simulation: &Simulation, program: &Mutex<Option<Program>>, asked: &Recei
 /// Runs a program; how many races there were by each of the rules.
 fn run(seed: u64) -> [usize; 2] {
     let separate_threads = seed % 4 == 3;
-    let threads = if separate_threads { 2 } else { 1 + seed as usize % 2 };
+    let threads = if separate_threads { 2 } else { 1 + usize::from(seed % 2 == 1) };
     let simulation = Simulation::new(Config::default().devices(DEVICES as u32).seed(seed));
     let _here = simulation.enter();
     let (runtime, machine) = (simulation.runtime().clone(), simulation.machine().clone());

@@ -102,11 +102,8 @@ impl Checker {
 
     /// Whether an event may be followed by races, or its stack is of use.
     pub(crate) fn uses_stack(event: &TraceEvent) -> bool {
-        match event {
-            TraceEvent::Accessed(access) => access.rest == 0,
-            TraceEvent::Allocated(_) | TraceEvent::GraphReplayed { .. } => true,
-            _ => false,
-        }
+        matches!(event, TraceEvent::Allocated(_) | TraceEvent::GraphReplayed { .. })
+            || matches!(event, TraceEvent::Accessed(access) if access.rest == 0)
     }
 
     /// Takes an event in, and adds the races that it brings.
@@ -195,17 +192,29 @@ impl ByTensor {
         });
     }
 
+    fn create_event(&mut self, event: u64) {
+        if self.events.insert(event, None).is_some() {
+            tracing::info!(
+                "Found duplicate event creation in the trace for event with id: {event}. Assuming the trace for event deletion \
+                 wasn't caught and backfilling it now. Perhaps the sanitizer was enabled after some torch operations?"
+            );
+        }
+    }
+
+    fn create_stream(&mut self, stream: TraceStream) {
+        if self.streams.insert(stream.handle, ()).is_some() {
+            tracing::info!(
+                "Found duplicate Stream creation in the trace for Stream with id: {}. PyTorch Streams are only created once, \
+                 so this trace entry is ignored.",
+                stream.handle
+            );
+        }
+    }
+
+    #[expect(clippy::wildcard_enum_match_arm, reason = "torch's rules go by these events, and by no new one")]
     fn observe(&mut self, event: &TraceEvent, stack: Option<&Arc<Stack>>) {
         match *event {
-            TraceEvent::EventCreated { event, .. } => {
-                if self.events.insert(event, None).is_some() {
-                    tracing::info!(
-                        "Found duplicate event creation in the trace for event with id: {event}. Assuming the trace for \
-                         event deletion wasn't caught and backfilling it now. Perhaps the sanitizer was enabled after some \
-                         torch operations?"
-                    );
-                }
-            }
+            TraceEvent::EventCreated { event, .. } => self.create_event(event),
             TraceEvent::EventDeleted { event, .. } => {
                 self.know_event(event);
                 self.events.remove(&event);
@@ -234,15 +243,7 @@ impl ByTensor {
                 self.order.learn_stream(HOST, stream);
             }
             TraceEvent::DeviceSynchronized(_) => self.order.learn_device(HOST, None),
-            TraceEvent::StreamCreated(stream) => {
-                if self.streams.insert(stream.handle, ()).is_some() {
-                    tracing::info!(
-                        "Found duplicate Stream creation in the trace for Stream with id: {}. PyTorch Streams are only \
-                         created once, so this trace entry is ignored.",
-                        stream.handle
-                    );
-                }
-            }
+            TraceEvent::StreamCreated(stream) => self.create_stream(stream),
             TraceEvent::Allocated(TraceBlock { address, .. }) | TraceEvent::UncachedAllocated { address, .. } => {
                 self.tensors.allocate(address, stack.cloned());
             }
@@ -285,6 +286,7 @@ impl ByTensor {
 
 impl Worlds {
     /// Takes in what is no work.
+    #[expect(clippy::wildcard_enum_match_arm, reason = "the rules go by these events, and by no new one")]
     fn observe(&mut self, event: &TraceEvent, thread: HostThread, work: u64, stack: Option<&Arc<Stack>>) {
         match *event {
             TraceEvent::MarkPlaced { event, stream } => self.place(event, stream, thread),
