@@ -19,8 +19,7 @@ fn accesses(body: impl FnOnce() -> Result<(), torch::Error>) -> Vec<TraceAccess>
     });
     body().expect("the operations succeed");
     runtime.unsubscribe(id);
-    let all = seen.lock().expect("nobody panics").clone();
-    all
+    seen.lock().expect("nobody panics").clone()
 }
 
 fn covers(access: &TraceAccess, tensor: &Tensor) -> bool {
