@@ -23,5 +23,3 @@ pub mod replay;
 pub mod script;
 #[forbid(unsafe_code)]
 pub mod table;
-#[forbid(unsafe_code)]
-pub mod trace;

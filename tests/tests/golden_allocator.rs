@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 
 use tests::replay::{Outcome, measure, replay};
 use tests::script::{self, Action, Script};
-use tests::trace;
 
 /// Scripts of each class, which is the name less its number.
 const SCRIPTS_PER_CLASS: usize = 5;
@@ -100,9 +99,9 @@ const UTILISATION: [(&str, f64, f64); 4] = [
 fn recorded_workloads_need_as_much_memory_as_they_did() {
     for (name, default, expandable) in UTILISATION {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("data/traces/{name}.trace.gz"));
-        let steps = trace::read(&path).expect("it is well formed");
+        let steps = trace_replay::read(&path).expect("it is well formed");
         for (conf, expected) in [("", default), ("expandable_segments:True", expandable)] {
-            let got = measure(&steps, conf).expect("the device has enough memory").first.utilisation();
+            let got = measure(&steps, conf).expect("the device has enough memory").first.figures.utilisation();
             assert!((got - expected).abs() < 0.0006, "{name} with `{conf}`: {got:.4} instead of {expected}");
         }
     }

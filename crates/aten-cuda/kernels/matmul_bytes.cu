@@ -3,7 +3,8 @@
 //
 // A block computes a tile of 64 x 64 elements, a thread 4 x 4 of them. Tiles of both factors pass through shared memory.
 // Sums of integers wrap around. Products of floats of 8 bits are exact in float; their sums are taken in the order of the
-// inner dimension, each step with one rounding (fma), and then scaled.
+// inner dimension, each step with one rounding (fma), and then scaled. Where scales differ along the inner dimension, the
+// sum of each 128 steps is scaled and added to the result by itself.
 
 typedef unsigned char u8;
 typedef unsigned short u16;
@@ -15,19 +16,27 @@ typedef long long i64;
 // Words of four steps, and single steps, that pass through shared memory at a time.
 #define WORDS 8
 #define STEPS 16
+// Steps that have scales of their own.
+#define BLOCK 128
 
 struct Strides {
     i64 row, column;
+};
+
+// Elements between the scales of lines and between those of parts of a line, and lines that share one; zero for one of all.
+struct ScaleSteps {
+    i64 line, part, shared;
 };
 
 // The layout of launch/library/product/bytes.rs.
 struct Sizes {
     i64 m, n, k;
     Strides out, a, b;
-    // Steps between the scales of rows and of columns, and between elements of the bias; zero for one scale of all.
-    i64 scale_a, scale_b, bias;
+    ScaleSteps scale_a, scale_b;
+    i64 bias;
     // Which floats the factors, the result and the bias are.
     int kind_a, kind_b, kind_out, kind_bias;
+    i64 is_divided;
 };
 
 enum Kind { E4M3, E5M2, HALF, BRAIN, SINGLE };
@@ -155,13 +164,33 @@ extern "C" __global__ void __launch_bounds__(256) matmul_i8(int* out, const sign
     }
 }
 
+static __device__ float scale_of(const float* scales, const ScaleSteps& steps, i64 line, i64 part)
+{
+    return scales[line / steps.shared * steps.line + part * steps.part];
+}
+
+// The scaled sums of the block's threads, of the part of the inner dimension.
+static __device__ __forceinline__ void scale(
+    float (*sums)[4], const float* scale_a, const float* scale_b, const Sizes& sizes, i64 row, i64 column, i64 part)
+{
+    for (int i = 0; i < 4; i++) {
+        for (int j = 0; j < 4; j++) {
+            i64 r = row + SIDE * i, c = column + SIDE * j;
+            if (r < sizes.m && c < sizes.n) {
+                sums[i][j] *= scale_of(scale_a, sizes.scale_a, r, part) * scale_of(scale_b, sizes.scale_b, c, part);
+            }
+        }
+    }
+}
+
 extern "C" __global__ void __launch_bounds__(256) matmul_f8(
     void* out, const u8* a, const u8* b, const float* scale_a, const float* scale_b, const void* bias, Sizes sizes)
 {
     __shared__ float left[STEPS][TILE + 1], right[STEPS][TILE + 1];
     Place place(sizes);
     int row = threadIdx.x / SIDE, column = threadIdx.x % SIDE;
-    float sums[4][4] = {};
+    i64 first_row = place.row + row, first_column = place.column + column;
+    float sums[4][4] = {}, scaled[4][4] = {};
     for (i64 step = 0; step < sizes.k; step += STEPS) {
         for (int at = threadIdx.x; at < STEPS * TILE; at += SIDE * SIDE) {
             int line = at / STEPS, taken = at % STEPS;
@@ -181,12 +210,22 @@ extern "C" __global__ void __launch_bounds__(256) matmul_f8(
             }
         }
         __syncthreads();
+        bool is_last = step + STEPS >= sizes.k;
+        if (is_last || (sizes.is_divided && (step + STEPS) % BLOCK == 0)) {
+            scale(sums, scale_a, scale_b, sizes, first_row, first_column, step / BLOCK);
+            for (int i = 0; i < 4; i++) {
+                for (int j = 0; j < 4; j++) {
+                    scaled[i][j] += sums[i][j];
+                    sums[i][j] = 0.0f;
+                }
+            }
+        }
     }
     for (int i = 0; i < 4; i++) {
         for (int j = 0; j < 4; j++) {
-            i64 r = place.row + row + SIDE * i, c = place.column + column + SIDE * j;
+            i64 r = first_row + SIDE * i, c = first_column + SIDE * j;
             if (r < sizes.m && c < sizes.n) {
-                float value = sums[i][j] * (scale_a[r * sizes.scale_a] * scale_b[c * sizes.scale_b]);
+                float value = scaled[i][j];
                 if (bias) {
                     value += load(bias, c * sizes.bias, sizes.kind_bias);
                 }

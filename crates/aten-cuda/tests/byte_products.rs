@@ -42,6 +42,12 @@ impl Place {
     }
 }
 
+/// A contiguous result that begins at no multiple of 16 bytes: only the kernel for any strides writes to it.
+fn odd_result(sizes: &[i64], dtype: DType) -> Result<Tensor> {
+    let count: i64 = sizes.iter().product();
+    Tensor::empty(&[count + 1], dtype, &Tensor::empty(&[0], dtype, "cuda")?)?.narrow(0, 1, count)?.reshape(sizes)
+}
+
 /// How many products cuBLASLt was given since the last time.
 fn products_of_library(simulated: &SimulatedRuntime) -> usize {
     simulated.machine().take_library_calls().iter().filter(|call| call.symbol == "cublasLtMatmul").count()
@@ -144,7 +150,9 @@ fn integers_of_all_layouts_and_sizes() -> Result<()> {
             for place in PLACES {
                 let simulated = place.start();
                 let (a, b) = (place.has(&a)?, place.has(&b)?);
-                let out = Tensor::empty(&[m, n], DType::I32, &a)?;
+                let is_own = place == Place::Own;
+                let out =
+                    if is_own { odd_result(&[m, n], DType::I32)? } else { Tensor::empty(&[m, n], DType::I32, &a)? };
                 a.int_mm_out(&b, &out)?;
                 for made in [a.int_mm(&b)?, out] {
                     assert_eq!((made.dtype(), made.sizes()), (DType::I32, &[m, n][..]));
@@ -193,7 +201,8 @@ fn floats_of_all_formats_and_sizes() -> Result<()> {
                     let options = ScaledMm { bias: bias.as_ref(), out_dtype: Some(dtype), ..ScaledMm::default() };
                     let (a, b) = (place.has(&a)?, place.has(&b)?.t()?);
                     let [scale_a, scale_b] = [place.has(&scale_a)?, place.has(&scale_b)?];
-                    let out = Tensor::empty(&[m, n], dtype, &a)?;
+                    let is_own = place == Place::Own;
+                    let out = if is_own { odd_result(&[m, n], dtype)? } else { Tensor::empty(&[m, n], dtype, &a)? };
                     a.scaled_mm_out(&b, &scale_a, &scale_b, &options, &out)?;
                     let made = a.scaled_mm(&b, &scale_a, &scale_b, &options)?;
                     assert_eq!(made.to_bytes()?, wanted, "{m} {k} {n} {first} {second} {dtype} {is_each} {place:?}");
@@ -202,6 +211,83 @@ fn floats_of_all_formats_and_sizes() -> Result<()> {
             }
         }
     }
+    Ok(())
+}
+
+/// Elements that a scale of a part is for, along one dimension.
+const PART: i64 = 128;
+
+/// Scales of a factor of so many lines, a multiple of an eighth each: of parts of lines, or of square blocks with lines of
+/// `step` elements. By lines.
+fn scales_of(lines: i64, inner: i64, is_square: bool, step: Option<i64>, seed: u64) -> Result<Tensor> {
+    const NUMBERS: [f32; 4] = [0.5, 0.75, 1.0, 0.125];
+    let over = |size: i64| (size + PART - 1) / PART;
+    let (count, parts) = (if is_square { over(lines) } else { lines }, over(inner));
+    let numbers = |count: i64| {
+        let numbers = words(count.unsigned_abs(), seed).map(|word| NUMBERS[usize::try_from(word % 4).unwrap_or(0)]);
+        numbers.collect::<Vec<f32>>()
+    };
+    if is_square {
+        let step = step.unwrap_or(parts);
+        return of(numbers(count * step), &[count, step], DType::F32)?.narrow(1, 0, parts);
+    }
+    of(numbers(count * parts), &[parts, count], DType::F32)?.t()
+}
+
+/// What a scale says of each element of a factor: the factor as (lines, inner) with its scales taken into it.
+fn scaled(factor: &Tensor, scales: &Tensor) -> Result<Tensor> {
+    let (lines, inner) = (factor.sizes()[0], factor.sizes()[1]);
+    let along = |count: i64, of: i64| Tensor::arange(0, count, 1, Some(DType::I64), "cpu")?.floor_divide(of);
+    let down = along(lines, if scales.sizes()[0] == lines { 1 } else { PART })?;
+    let each = scales.index_select(0, &down)?.index_select(1, &along(inner, PART)?)?;
+    factor.to_dtype(DType::F64)?.mul(&each.to_dtype(DType::F64)?)
+}
+
+#[test]
+fn scales_of_parts_and_of_blocks() -> Result<()> {
+    let formats =
+        [(DType::F8E4M3FN, DType::F8E4M3FN), (DType::F8E4M3FN, DType::F8E5M2), (DType::F8E5M2, DType::F8E4M3FN)];
+    let kinds = [(false, false), (true, false), (false, true)];
+    let sizes = [[48, 512, 144], [132, 272, 16], [136, 640, 144], [1, 256, 32], [17, 144, 16]];
+    let mut by_library = 0;
+    for (at, [m, k, n]) in sizes.into_iter().enumerate() {
+        let (first, second) = formats[at % 3];
+        let (a, b) = (floats(m, k, 9, first)?, floats(n, k, 10, second)?);
+        for (square_a, square_b) in kinds {
+            let aligned =
+                Some((k + PART - 1) / PART / 4 * 4 + 4).filter(|_| at % 2 == 1 && (k + PART - 1) / PART % 4 != 0);
+            let scale_a = scales_of(m, k, square_a, aligned, 11)?;
+            let scale_b = scales_of(n, k, square_b, None, 12)?;
+            // Every sum is exact in `f32`.
+            let exact = scaled(&a, &scale_a)?.mm(&scaled(&b, &scale_b)?.t()?)?;
+            for dtype in [DType::F32, DType::BF16, DType::F16, DType::F8E5M2] {
+                let added = if dtype == DType::BF16 { Some(bias(n, dtype)?) } else { None };
+                let wanted = match &added {
+                    Some(bias) => exact.add(&bias.to_dtype(DType::F64)?)?,
+                    None => exact.clone(),
+                };
+                let wanted = wanted.to_dtype(DType::F32)?.to_dtype(dtype)?.to_bytes()?;
+                for place in PLACES {
+                    let simulated = place.start();
+                    let bias = added.as_ref().map(|bias| place.has(bias)).transpose()?;
+                    let options = ScaledMm { bias: bias.as_ref(), out_dtype: Some(dtype), ..ScaledMm::default() };
+                    let (a, b) = (place.has(&a)?, place.has(&b)?.t()?);
+                    let (scale_a, scale_b) = (place.has(&scale_a)?, place.has(&scale_b)?.t()?);
+                    let made = a.scaled_mm(&b, &scale_a, &scale_b, &options)?;
+                    let what = format!("{m} {k} {n} {square_a} {square_b} {dtype} {place:?}");
+                    assert_eq!(made.to_bytes()?, wanted, "{what}");
+                    if place == Place::Own {
+                        let out = odd_result(&[m, n], dtype)?;
+                        a.scaled_mm_out(&b, &scale_a, &scale_b, &options, &out)?;
+                        assert_eq!(out.to_bytes()?, wanted, "{what}, any strides");
+                    }
+                    by_library += products_of_library(&simulated);
+                }
+            }
+        }
+    }
+    // Not by the library: results of 8 bits, and parts of a number of rows that is no multiple of 4.
+    assert_eq!(by_library, 3 * (3 * 3 + 2 + 1));
     Ok(())
 }
 
@@ -218,6 +304,40 @@ fn what_the_library_refuses_is_computed_all_the_same() -> Result<()> {
     let made = there(&a)?.scaled_mm(&there(&b)?.t()?, &there(&scale_a)?, &there(&scale_b)?, &options)?;
     assert_eq!(made.to_vec::<f32>()?, wanted.to_vec::<f32>()?);
     assert_eq!(products_of_library(&simulated), 0);
+    Ok(())
+}
+
+/// Every code, each in a row of its own, by one: subnormal numbers, infinities and what is none.
+#[test]
+fn every_code_is_multiplied() -> Result<()> {
+    for (first, second) in
+        [(DType::F8E4M3FN, DType::F8E4M3FN), (DType::F8E4M3FN, DType::F8E5M2), (DType::F8E5M2, DType::F8E4M3FN)]
+    {
+        let mut codes = vec![0; 256 * 16];
+        for code in 0..=u8::MAX {
+            codes[usize::from(code) * 16 + usize::from(code) % 16] = code;
+        }
+        let rows = Tensor::from_bytes(&codes, &[256, 16], first)?;
+        let columns = Tensor::from_bytes(&codes, &[256, 16], second)?;
+        let ones = |dtype: DType| Tensor::ones(&[16, 16], DType::F32, "cpu")?.to_dtype(dtype);
+        let options = ScaledMm { out_dtype: Some(DType::F32), ..ScaledMm::default() };
+        let mut found = Vec::new();
+        for place in PLACES {
+            let _simulated = place.start();
+            let one = place.has(&of(vec![1.0], &[], DType::F32)?)?;
+            let left = place.has(&rows)?.scaled_mm(&place.has(&ones(second)?)?.t()?, &one, &one, &options)?;
+            let right = place.has(&ones(first)?)?.scaled_mm(&place.has(&columns)?.t()?, &one, &one, &options)?;
+            let numbers = [left, right.t()?].map(|made| made.to_vec::<f32>());
+            // All that is no number is alike.
+            let words = |number: f32| if number.is_nan() { u32::MAX } else { number.to_bits() };
+            for numbers in numbers {
+                found.push(numbers?.into_iter().map(words).collect::<Vec<u32>>());
+            }
+        }
+        for place in found.chunks(2).skip(1) {
+            assert_eq!(place, &found[..2], "{first} {second}");
+        }
+    }
     Ok(())
 }
 
@@ -424,13 +544,33 @@ fn floats_that_do_not_fit_are_refused_as_in_torch() -> Result<()> {
         assert_eq!(message(a.scaled_mm(&b, &vector, &one, &plain)), wanted);
         let single = ones(&[16, 32], DType::F32)?;
         assert!(message(single.scaled_mm(&b, &one, &one, &plain)).starts_with("Invalid scaling configuration."));
-        let blocks = message(ones(&[16, 256], E4)?.scaled_mm(
-            &columns(256, 16, E4)?,
-            &ones(&[16, 2], DType::F32)?,
-            &ones(&[2, 16], DType::F32)?,
-            &plain,
-        ));
-        assert!(blocks.contains("scales of blocks are not supported here"), "{blocks}");
+        let (wide, tall) = (ones(&[16, 384], E4)?, columns(384, 16, E4)?);
+        let [parts, turned] = [ones(&[3, 16], DType::F32)?.t()?, ones(&[3, 16], DType::F32)?];
+        let squares = ones(&[1, 3], DType::F32)?;
+        let by = |scale_a: &Tensor, scale_b: &Tensor, use_fast_accum: bool| {
+            message(wide.scaled_mm(&tall, scale_a, scale_b, &ScaledMm { use_fast_accum, ..plain }))
+        };
+        let refused = "Invalid scaling configuration.";
+        let fast = |name: &str| format!("scaled_gemm doesn't support fast accum with {name} blockwise scaling");
+        let blocks = [
+            (by(&parts, &turned, false), "made [16, 16] of torch.float8_e4m3fn".to_owned()),
+            (by(&squares, &turned, false), "made [16, 16] of torch.float8_e4m3fn".to_owned()),
+            (by(&parts, &squares.t()?, false), "made [16, 16] of torch.float8_e4m3fn".to_owned()),
+            (by(&parts, &turned, true), fast("1x128")),
+            (by(&squares, &turned, true), fast("1x128")),
+            (by(&parts, &squares.t()?, true), fast("128x128")),
+            // Blocks of both, parts beside one for all, wrong orders and wrong numbers.
+            (by(&squares, &squares.t()?, false), refused.to_owned()),
+            (by(&parts, &one, false), refused.to_owned()),
+            (by(&parts.contiguous()?, &turned, false), refused.to_owned()),
+            (by(&parts, &turned.t()?.contiguous()?.t()?, false), refused.to_owned()),
+            (by(&parts.narrow(1, 0, 2)?, &turned, false), refused.to_owned()),
+            (by(&parts.to_dtype(DType::F64)?, &turned, false), refused.to_owned()),
+            (by(&squares.expand(&[2, 3])?, &turned, false), refused.to_owned()),
+        ];
+        for (found, wanted) in blocks {
+            assert!(found.starts_with(&wanted), "{place:?}: {found}, {wanted}");
+        }
         let elsewhere = of(vec![1.0], &[], DType::F32)?;
         assert!(
             message(a.scaled_mm(&b, &elsewhere, &one, &plain))

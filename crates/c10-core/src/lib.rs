@@ -97,11 +97,12 @@ pub use base::config::{AllocatorConfig, Backend, ConfigError, EnvironmentError, 
 pub use base::device::{Device, DeviceIndex, DeviceType};
 pub use base::error::{
     AcceleratorError, AccessType, BufferError, CUDASanitizerErrors, CudaError, DeferredCudaCallError,
-    DeviceAssertionError, DeviceError, DeviceFaultError, Error, EventError, GraphError, GraphNode, GraphNodeKind,
-    GraphUpdateError, GraphUpdateFailure, GraphedError, GreenContextError, HostOutOfMemoryError, IpcError, LaunchError,
-    LaunchErrorKind, LaunchRecord, MemoryError, ModuleError, NoDriver, NvmlMissing, OutOfMemory, OutOfMemoryError,
-    OutOfMemoryHint, PoolError, ProcessMemory, RefusedFraction, Result, SanitizedAccess, StartError, StreamError,
-    SyncDebugError, SystemError, TelemetryError, Unavailable, UnsynchronizedAccessError, check_error, cudaStatus,
+    DeviceAssertionError, DeviceError, DeviceFaultError, Error, EventError, ExportError, GraphError, GraphNode,
+    GraphNodeKind, GraphUpdateError, GraphUpdateFailure, GraphedError, GreenContextError, HostOutOfMemoryError,
+    IpcError, LaunchError, LaunchErrorKind, LaunchRecord, MemoryError, ModuleError, NoDriver, NvmlMissing, OutOfMemory,
+    OutOfMemoryError, OutOfMemoryHint, PoolError, ProcessMemory, RefusedFraction, Result, SanitizedAccess, StartError,
+    StreamError, SyncDebugError, SystemError, TelemetryError, Unavailable, UnsynchronizedAccessError, check_error,
+    cudaStatus,
 };
 pub use base::handles::{CaptureMode, MemInfo};
 pub use base::ids::{PoolId, StreamId};
@@ -121,7 +122,7 @@ pub use caching::{
     SegmentType, StatByPool,
 };
 pub use pinned::{DurationStat, HostStats};
-pub use runtime::{DeviceGuard, Runtime, RuntimeGuard};
+pub use runtime::{DeviceGuard, ExportedFigures, FigureExport, Runtime, RuntimeGuard, figure_exports};
 pub use sanitizer::{SanitizerAction, SanitizerMode, SanitizerOptions};
 pub use state::observers::ObserverId;
 pub use state::sync_debug::SyncDebugMode;

@@ -23,6 +23,10 @@ pub use c10_core::{
     CheckedDevice, Compat, CompatInterval, CompatSet, CompatTable, ModuleLoading, PointerInfo, PointerKind, PtrArg,
     UnsupportedCode, UnsupportedCubins, VisibleDevices,
 };
+pub use c10_core::{
+    ClockLimits, ClockReadings, ComputeMode, DeviceReadings, EccReadings, LoadReadings, MemoryReadings, NoReading,
+    NvLinkReadings, OfMax, PcieReadings, PcieThroughput, PowerReadings, Reading, RemappedRows, TemperatureReadings,
+};
 
 /// Starts the runtime, if it was not; torch's `init`. Everything that needs it does so by itself. Creates no context.
 ///

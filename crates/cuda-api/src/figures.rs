@@ -3,10 +3,9 @@
 //!
 //! **Invariant:** nothing changes by asking, and nothing is started: before [`crate::init`] all figures are 0.
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use c10_core::{DeviceArg, DeviceIndex, RequestOutlook, Result, Runtime, StreamArg};
+use c10_core::{DeviceArg, DeviceIndex, FigureExport, RequestOutlook, Result, Runtime, StreamArg};
 use memory_viz::Snapshot;
 use memory_viz::analysis::{self, Fragmentation, human_bytes};
 
@@ -99,68 +98,21 @@ fn of_device(device: impl DeviceArg) -> Result<(DeviceIndex, Snapshot)> {
 /// # Errors
 /// The driver's error.
 pub fn memory_stats_prometheus() -> Result<String> {
-    let mut metrics = Metrics::default();
-    if crate::is_initialized() {
-        for device in (0..).take(crate::device_count()) {
-            for (name, value) in crate::memory_stats(device)?.flatten() {
-                metrics.add("torch_cuda_", name, Some(device), value);
-            }
-        }
-    }
-    for (name, value) in crate::host_memory_stats().flatten() {
-        metrics.add("torch_cuda_host_", &name, None, value);
-    }
-    Ok(metrics.text())
+    Runtime::current().figures_text()
 }
 
-/// Samples by the metric they belong to, whether that is a counter, and in the order in which they were added.
-#[derive(Default)]
-struct Metrics(BTreeMap<String, (bool, Vec<String>)>);
-
-impl Metrics {
-    /// Adds a figure by torch's name for it: a family, perhaps a pool, perhaps a leaf.
-    fn add(&mut self, prefix: &str, name: &str, device: Option<DeviceIndex>, value: i64) {
-        let parts: Vec<&str> = name.split('.').collect();
-        let (family, pool, leaf) = match parts.as_slice() {
-            [family, pool, leaf] => (*family, Some(*pool), *leaf),
-            [family, leaf] => (*family, None, *leaf),
-            _ => (name, None, ""),
-        };
-        let (suffix, counts) = match leaf {
-            "current" => ("", false),
-            "" => {
-                if family.starts_with("num_") {
-                    ("_total", true)
-                } else {
-                    ("", false)
-                }
-            }
-            "allocated" => ("_increases_total", true),
-            "freed" => ("_decreases_total", true),
-            "total" => ("_microseconds_total", true),
-            "count" => ("_calls_total", true),
-            "peak" => ("_peak", false),
-            "max" => ("_microseconds_max", false),
-            "min" => ("_microseconds_min", false),
-            _ => ("_microseconds_mean", false),
-        };
-        let device = device.map(|device| format!("device=\"{device}\""));
-        let labels: Vec<String> = device.into_iter().chain(pool.map(|pool| format!("pool=\"{pool}\""))).collect();
-        let labels = if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
-        let family = family.trim_start_matches(if prefix.ends_with("host_") { "host_" } else { "" });
-        let metric = format!("{prefix}{family}{suffix}");
-        let sample = format!("{metric}{labels} {value}");
-        self.0.entry(metric).or_insert_with(|| (counts, Vec::new())).1.push(sample);
-    }
-
-    fn text(&self) -> String {
-        let mut text = String::new();
-        for (metric, (counts, samples)) in &self.0 {
-            let _ = writeln!(text, "# TYPE {metric} {}", if *counts { "counter" } else { "gauge" });
-            samples.iter().for_each(|sample| {
-                let _ = writeln!(text, "{sample}");
-            });
-        }
-        text
-    }
+/// Lets `torch-cuda top` and `torch-cuda stats` of the same user read this process's figures, as long as the value lives.
+/// The environment variable `TORCH_CUDA_EXPORT=1` does the same for a program that does not call this. Beyond torch.
+///
+/// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/simulated.rs"));
+/// let export = cuda_api::export_figures()?;
+/// assert!(cuda_api::figure_exports()?.iter().any(|listed| listed.socket == export.socket()));
+/// # Ok::<(), cuda_api::Error>(())
+/// ```
+///
+/// # Errors
+/// The folder of exports cannot be used, or no thread be started.
+pub fn export_figures() -> Result<FigureExport> {
+    Runtime::current().export_figures()
 }

@@ -11,6 +11,7 @@ pub use c10_core::{
     SegmentCheckpoint, SegmentInfo, SegmentType, StaleMemory, Stat, StatByPool,
 };
 
+pub use c10_core::{ExportError, ExportedFigures, FigureExport, figure_exports};
 pub use c10_core::{
     HistoryContext, HistoryOptions, HistoryScope, HistoryStacks, MemorySnapshot, RequestAnswer, RequestOutlook,
     SubscriptionId, TraceAction, TraceAnnotation, TraceBlock, TraceCopy, TraceEntry, TraceEvent, TraceFrame, TraceKind,
@@ -18,7 +19,9 @@ pub use c10_core::{
 };
 pub use memory_viz;
 
-pub use crate::figures::{explain_memory_request, memory_fragmentation, memory_stats_prometheus, memory_tables};
+pub use crate::figures::{
+    explain_memory_request, export_figures, memory_fragmentation, memory_stats_prometheus, memory_tables,
+};
 pub use crate::history::{
     HostAllocator, LegacyMemoryHistory, MemoryHistory, SnapshotError, dump_snapshot, dump_snapshot_json,
     dump_snapshot_when_out_of_memory, get_memory_metadata, host_allocator, record_memory_history,

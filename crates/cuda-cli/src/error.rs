@@ -14,6 +14,24 @@ pub enum Error {
         /// What is wrong.
         source: memory_viz::Error,
     },
+    /// A trace of allocations cannot be read.
+    Trace {
+        /// The file that was named.
+        file: std::path::PathBuf,
+        /// What is wrong.
+        source: trace_replay::TraceError,
+    },
+    /// A process does not tell its figures.
+    Process {
+        /// Its number.
+        pid: u32,
+        /// Why not.
+        why: String,
+    },
+    /// The processes that export their figures cannot be listed.
+    Exports(String),
+    /// The terminal cannot be used.
+    Terminal(io::Error),
     /// The output cannot be written.
     Output(io::Error),
 }
@@ -32,6 +50,10 @@ impl fmt::Display for Error {
             // This error names the file itself.
             Self::Snapshot { source: source @ memory_viz::Error::Io { .. }, .. } => write!(f, "{source}"),
             Self::Snapshot { file, source } => write!(f, "{}: {source}", file.display()),
+            Self::Trace { file, source } => write!(f, "{}: {source}", file.display()),
+            Self::Process { pid, why } => write!(f, "process {pid} does not tell its figures: {why}"),
+            Self::Exports(why) => f.write_str(why),
+            Self::Terminal(error) => write!(f, "cannot use the terminal: {error}; `--once` needs none"),
             Self::Output(error) => write!(f, "cannot write the output: {error}"),
         }
     }

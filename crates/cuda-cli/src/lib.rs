@@ -1,4 +1,4 @@
-//! The commands of `torch-cuda`: `info`, `doctor`, `snapshot`, `viz`, `completions`.
+//! The commands of `torch-cuda`: `info`, `doctor`, `top`, `stats`, `replay`, `bench`, `snapshot`, `viz`, `completions`.
 //!
 //! A command writes its answer to what it is given and nothing else; errors are one sentence. Exit codes: 0 for done, 1
 //! for an error or for something that `doctor` found missing, 2 for a command line that makes no sense.
@@ -14,11 +14,20 @@
 #[derive(Debug)]
 pub struct Readme;
 
+mod bench;
 mod commands;
 mod doctor;
 mod error;
+mod exports;
 mod info;
+mod machine;
+mod progress;
+mod readings;
+mod replay;
 mod snapshot;
+mod stats;
+mod table;
+mod top;
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -42,6 +51,10 @@ pub fn run(args: impl IntoIterator<Item = OsString>, out: &mut dyn Write) -> Res
     match matches.subcommand() {
         Some(("info", _)) => info::run(out),
         Some(("doctor", _)) => doctor::run(out),
+        Some(("top", given)) => top::run(given, out),
+        Some(("stats", given)) => stats::run(given, out),
+        Some(("replay", given)) => replay::run(given, out),
+        Some(("bench", given)) => bench::run(given, out),
         Some(("snapshot", given)) => snapshot::report(given, out),
         Some(("viz", given)) => snapshot::page(given, out),
         Some(("completions", given)) => commands::completions(given, out),

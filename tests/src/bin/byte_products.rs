@@ -2,9 +2,10 @@
 //!
 //! Conversions of every number of 16 bits and of every code; `_int_mm` and `_scaled_mm` by cuBLASLt (where there is one)
 //! and by the kernels of the crate. Products of integers are exact. Of floats an error is measured beside the sum of all
-//! magnitudes: kernels of the crate add in `f32`, cuBLASLt on tensor cores with fewer bits. Prints a line for each kind
-//! with the number of comparisons and the largest error, and how long large products take; the exit code is 1 where an
-//! error is too large.
+//! magnitudes: tensor cores add with fewer bits than `f32` has, the kernel for any strides, which results that begin at no
+//! multiple of 16 bytes go to, adds in `f32`. Scales are those of tensors, of rows, of parts of 128 elements and of blocks of
+//! 128 x 128. Prints a line for each kind with the number of comparisons and the largest error, and how long large products
+//! and sums by index take; the exit code is 1 where an error is too large.
 
 #![expect(clippy::wildcard_enum_match_arm, reason = "results have a few of the dtypes")]
 
@@ -43,7 +44,15 @@ fn all() -> Result<bool> {
         is_good &= products("library")?;
     }
     blas::set_libraries(None, None);
-    Ok(is_good & products("own")?)
+    is_good &= products("own")? & integers("any strides")? & floats("any strides")?;
+    index_times()?;
+    Ok(is_good)
+}
+
+/// A contiguous result on the device that begins at no multiple of 16 bytes.
+fn odd_result(sizes: &[i64], dtype: DType) -> Result<Tensor> {
+    let count: i64 = sizes.iter().product();
+    Tensor::zeros(&[count + 1], dtype, "cuda")?.narrow(0, 1, count)?.reshape(sizes)
 }
 
 /// Bytes that look random.
@@ -107,7 +116,14 @@ fn integers(name: &str) -> Result<bool> {
             let there = |tensor: &Tensor, turned: bool| -> Result<Tensor> {
                 if turned { tensor.t()?.cuda(None)?.t() } else { tensor.cuda(None) }
             };
-            let found = there(&a, turned_a)?.int_mm(&there(&b, turned_b)?)?.to_vec::<i32>()?;
+            let (a, b) = (there(&a, turned_a)?, there(&b, turned_b)?);
+            let found = if name == "any strides" {
+                let out = odd_result(&[m, n], DType::I32)?;
+                a.int_mm_out(&b, &out)?;
+                out.to_vec::<i32>()?
+            } else {
+                a.int_mm(&b)?.to_vec::<i32>()?
+            };
             compared += found.len();
             different += found.iter().zip(&wanted).filter(|(found, wanted)| found != wanted).count();
         }
@@ -133,10 +149,56 @@ fn half_unit(dtype: DType) -> f64 {
     }
 }
 
+/// What a scale is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Whole,
+    Rows,
+    Parts,
+    Blocks,
+}
+
+/// The kinds of both factors that go together.
+const KINDS: [[Kind; 2]; 5] = [
+    [Kind::Whole, Kind::Whole],
+    [Kind::Rows, Kind::Rows],
+    [Kind::Blocks, Kind::Parts],
+    [Kind::Parts, Kind::Blocks],
+    [Kind::Parts, Kind::Parts],
+];
+
+/// Elements that a scale of a part is for.
+const PART: i64 = 128;
+
+/// Scales of a factor by its lines, and the same for each element as `f64`.
+fn scales(lines: i64, inner: i64, kind: Kind) -> Result<(Tensor, Tensor)> {
+    let over = |size: i64| (size + PART - 1) / PART;
+    let made = |count: i64, parts: i64| -> Result<Tensor> {
+        let numbers: Vec<f32> = codes(count * parts, 7).map(|code| 0.125 + f32::from(code) / 256.0).collect();
+        Tensor::from_slice(&numbers, &[count, parts])
+    };
+    let along = |count: i64, of: i64| Tensor::arange(0, count, 1, Some(DType::I64), "cpu")?.floor_divide(of);
+    let (scale, shared) = match kind {
+        Kind::Whole => (made(1, 1)?, lines),
+        Kind::Rows => (made(lines, 1)?, 1),
+        Kind::Parts => (made(over(inner), lines)?.t()?, 1),
+        Kind::Blocks => (made(over(lines), over(inner))?, PART),
+    };
+    let inner_shared = if matches!(kind, Kind::Whole | Kind::Rows) { inner } else { PART };
+    let each = scale.index_select(0, &along(lines, shared)?)?.index_select(1, &along(inner, inner_shared)?)?;
+    let scale = if kind == Kind::Whole { scale.reshape(&[1])? } else { scale };
+    Ok((scale, each.to_dtype(DType::F64)?))
+}
+
+/// A matrix on the device with the strides that it has on the host.
+fn lying(scale: &Tensor) -> Result<Tensor> {
+    if scale.is_contiguous() { scale.cuda(None) } else { scale.t()?.cuda(None)?.t() }
+}
+
 fn floats(name: &str) -> Result<bool> {
     // Parts of the sum of magnitudes. Tensor cores keep some fourteen bits of each product beside the largest one: on an
     // H200 PyTorch's own results are off by up to 2^-10.6.
-    let allowed = if name == "own" { 2_f64.powi(-20) } else { 2_f64.powi(-10) };
+    let allowed = if name == "any strides" { 2_f64.powi(-20) } else { 2_f64.powi(-10) };
     let pairs = [(FORMATS[0], FORMATS[0]), (FORMATS[0], FORMATS[1]), (FORMATS[1], FORMATS[0])];
     let mut is_good = true;
     for dtype in [DType::F32, DType::BF16, DType::F16, DType::F8E4M3FN, DType::F8E5M2] {
@@ -144,27 +206,17 @@ fn floats(name: &str) -> Result<bool> {
         for ([m, k, n], (first, second)) in SIZES.into_iter().flat_map(|sizes| pairs.map(|pair| (sizes, pair))) {
             let (a, b) = (factor(m, k, 3, first)?, factor(n, k, 4, second)?);
             let wide = |tensor: &Tensor| tensor.to_dtype(DType::F64);
-            let sums = wide(&a)?.mm(&wide(&b)?.t()?)?;
-            let magnitudes = wide(&a)?.abs()?.mm(&wide(&b)?.abs()?.t()?)?;
-            for is_each in [false, true] {
+            for kind in KINDS {
+                let [(rows, each_a), (columns, each_b)] = [scales(m, k, kind[0])?, scales(n, k, kind[1])?];
+                // Factors with their scales, and the sums of their products and of the sizes of these.
+                let (left, right) = (wide(&a)?.mul(&each_a)?, wide(&b)?.mul(&each_b)?);
+                let sums = left.mm(&right.t()?)?;
+                let magnitudes = left.abs()?.mm(&right.abs()?.t()?)?;
                 for has_bias in [false, true].into_iter().filter(|has_bias| !has_bias || dtype != DType::F32) {
-                    let scale = |sizes: &[i64], step: f64| -> Result<Tensor> {
-                        let count: i64 = sizes.iter().product();
-                        Tensor::arange(0, count, 1, Some(DType::F32), "cpu")?.mul(step)?.add(0.125)?.reshape(sizes)
-                    };
-                    let [rows, columns] = if is_each {
-                        [scale(&[m, 1], 1.0 / 512.0)?, scale(&[1, n], 1.0 / 512.0)?]
-                    } else {
-                        [scale(&[], 1.0)?, scale(&[], 1.0)?]
-                    };
-                    let kind = if dtype == DType::F16 { DType::F16 } else { DType::BF16 };
-                    let bias = Tensor::arange(-8, n - 8, 1, Some(DType::F32), "cpu")?.div(64)?.to_dtype(kind)?;
-                    let scaling = wide(&rows)?.mul(&wide(&columns)?)?;
-                    let mut exact = sums.mul(&scaling)?;
-                    if has_bias {
-                        exact = exact.add(&wide(&bias)?)?;
-                    }
-                    let near = magnitudes.mul(&scaling)?.mul(allowed)?;
+                    let near = magnitudes.mul(allowed)?;
+                    let narrow = if dtype == DType::F16 { DType::F16 } else { DType::BF16 };
+                    let bias = Tensor::arange(-8, n - 8, 1, Some(DType::F32), "cpu")?.div(64)?.to_dtype(narrow)?;
+                    let exact = if has_bias { sums.add(&wide(&bias)?)? } else { sums.clone() };
                     let bias = bias.cuda(None)?;
                     let options = ScaledMm {
                         bias: Some(&bias).filter(|_| has_bias),
@@ -172,7 +224,15 @@ fn floats(name: &str) -> Result<bool> {
                         ..ScaledMm::default()
                     };
                     let (a, b) = (a.cuda(None)?, b.cuda(None)?.t()?);
-                    let found = a.scaled_mm(&b, &rows.cuda(None)?, &columns.cuda(None)?, &options)?;
+                    let turned = if kind[1] == Kind::Whole { columns.clone() } else { columns.t()? };
+                    let (rows, columns) = (lying(&rows)?, lying(&turned)?);
+                    let found = if name == "any strides" {
+                        let out = odd_result(&[m, n], dtype)?;
+                        a.scaled_mm_out(&b, &rows, &columns, &options, &out)?;
+                        out
+                    } else {
+                        a.scaled_mm(&b, &rows, &columns, &options)?
+                    };
                     let found = wide(&found.cpu()?)?.to_vec::<f64>()?;
                     let parts = exact.to_vec::<f64>()?.into_iter().zip(near.to_vec::<f64>()?);
                     for (found, (exact, near)) in found.into_iter().zip(parts) {
@@ -220,7 +280,15 @@ fn times(name: &str) -> Result<()> {
     let wide = Tensor::ones(&[1 << 26], DType::F32, "cuda")?;
     let narrow = wide.to_dtype(FORMATS[0])?;
     type Run<'a> = Box<dyn Fn() -> Result<Tensor> + 'a>;
-    let runs: [(&str, Run<'_>); 7] = [
+    let blocks = Tensor::ones(&[size / PART, size / PART], DType::F32, "cuda")?;
+    let (parts, turned_parts) = {
+        let made = Tensor::ones(&[size / PART, size], DType::F32, "cuda")?;
+        (made.t()?, made)
+    };
+    let runs: [(&str, Run<'_>); 10] = [
+        ("scaled_mm 1x128 by 1x128", Box::new(|| a.scaled_mm(&b, &parts, &turned_parts, &options))),
+        ("1x128 by 128x128", Box::new(|| a.scaled_mm(&b, &parts, &blocks.t()?, &options))),
+        ("128x128 by 1x128", Box::new(|| a.scaled_mm(&b, &blocks, &turned_parts, &options))),
         ("scaled_mm", Box::new(|| a.scaled_mm(&b, &one, &one, &options))),
         ("scaled_mm fast", Box::new(|| a.scaled_mm(&b, &one, &one, &fast))),
         ("scaled_mm rows", Box::new(|| a.scaled_mm(&b, &rows, &columns, &options))),
@@ -231,19 +299,60 @@ fn times(name: &str) -> Result<()> {
     ];
     let mut line = format!("{name} at {size}, ms:");
     for (what, run) in runs {
-        let mut best = f64::INFINITY;
-        for _ in 0..4 {
-            run()?;
-            aten_cuda::synchronize(None)?;
-            let begin = Instant::now();
-            for _ in 0..5 {
-                run()?;
-            }
-            aten_cuda::synchronize(None)?;
-            best = best.min(begin.elapsed().as_secs_f64() * 1e3 / 5.0);
-        }
-        line.push_str(&format!(" {what} {best:.4};"));
+        line.push_str(&format!(" {what} {:.4};", time(&run)?));
     }
     say(&line);
+    Ok(())
+}
+
+/// The milliseconds of one of several runs in a row, in the best of a few rounds.
+fn time(run: &dyn Fn() -> Result<Tensor>) -> Result<f64> {
+    const RUNS: u8 = 20;
+    let mut best = f64::INFINITY;
+    for _ in 0..4 {
+        run()?;
+        aten_cuda::synchronize(None)?;
+        let begin = Instant::now();
+        for _ in 0..RUNS {
+            run()?;
+        }
+        aten_cuda::synchronize(None)?;
+        best = best.min(begin.elapsed().as_secs_f64() * 1e3 / f64::from(RUNS));
+    }
+    Ok(best)
+}
+
+/// How long sums by index take, with deterministic algorithms and without: 4 Mi numbers into few places and into many, 64 Ki
+/// rows of 256, and 1 Mi numbers that are put or added to as many places.
+fn index_times() -> Result<()> {
+    let random = |count: i64, below: i64, seed: u64| -> Result<Tensor> {
+        let bytes: Vec<u8> = codes(count * 4, seed).collect();
+        let words = Tensor::from_bytes(&bytes, &[count], DType::I32)?.to_dtype(DType::I64)?;
+        words.remainder(below)?.cuda(None)
+    };
+    for is_on in [false, true] {
+        aten_cuda::deterministic::use_deterministic_algorithms(is_on, true);
+        let mut line = format!("sums by index, deterministic {is_on}, ms:");
+        for places in [1 << 10, 1 << 16, 1 << 20] {
+            let (out, index) = (Tensor::zeros(&[places], DType::F32, "cuda")?, random(1 << 22, places, 3)?);
+            let numbers = Tensor::ones(&[1 << 22], DType::F32, "cuda")?;
+            let best = time(&|| out.index_add_(0, &index, &numbers, 1).cloned())?;
+            line.push_str(&format!(" 4Mi into {places} {best:.4};"));
+        }
+        let (out, index) = (Tensor::zeros(&[1 << 20], DType::F32, "cuda")?, random(1 << 20, 1 << 20, 4)?);
+        let numbers = Tensor::ones(&[1 << 20], DType::F32, "cuda")?;
+        for (what, adds) in [("put", false), ("add", true)] {
+            let best = time(&|| out.index_put_(&[Some(&index)], &numbers, adds).cloned())?;
+            line.push_str(&format!(" {what} 1Mi {best:.4};"));
+        }
+        for places in [1 << 10, 1 << 16] {
+            let (out, index) = (Tensor::zeros(&[places, 256], DType::F32, "cuda")?, random(1 << 16, places, 5)?);
+            let numbers = Tensor::ones(&[1 << 16, 256], DType::F32, "cuda")?;
+            let best = time(&|| out.index_add_(0, &index, &numbers, 1).cloned())?;
+            line.push_str(&format!(" rows into {places} {best:.4};"));
+        }
+        say(&line);
+    }
+    aten_cuda::deterministic::use_deterministic_algorithms(false, false);
     Ok(())
 }

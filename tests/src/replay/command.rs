@@ -6,7 +6,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use crate::{script, trace};
+use crate::script;
 
 use super::run::replay;
 use super::trace::{Pass, TraceReport, measure};
@@ -95,7 +95,7 @@ fn name(path: &Path) -> String {
 }
 
 fn run_trace(file: &Path, conf: &str, json: bool) -> Result<(), String> {
-    let steps = trace::read(file).map_err(|error| format!("{}: {error}", file.display()))?;
+    let steps = trace_replay::read(file).map_err(|error| format!("{}: {error}", file.display()))?;
     let report = measure(&steps, conf).map_err(|error| error.to_string())?;
     say(&format!("{}: {} operations, configuration `{conf}`", file.display(), steps.len()));
     say(&table("first pass", &report.first));
@@ -111,11 +111,11 @@ fn table(title: &str, pass: &Pass) -> String {
     let mut row = |name: &str, value: String| {
         let _ = write!(text, "\n  {name:<22} {value}");
     };
-    row("peak requested bytes", pass.peak_requested_bytes.to_string());
-    row("peak allocated bytes", pass.peak_allocated_bytes.to_string());
-    row("peak reserved bytes", pass.peak_reserved_bytes.to_string());
-    row("utilisation", format!("{:.4}", pass.utilisation()));
-    row("ns per operation", format!("{:.1}", pass.ns_per_op));
+    row("peak requested bytes", pass.figures.peak_requested_bytes.to_string());
+    row("peak allocated bytes", pass.figures.peak_allocated_bytes.to_string());
+    row("peak reserved bytes", pass.figures.peak_reserved_bytes.to_string());
+    row("utilisation", format!("{:.4}", pass.figures.utilisation()));
+    row("ns per operation", format!("{:.1}", pass.figures.ns_per_step));
     for (call, count) in &pass.driver_calls {
         row(call, count.to_string());
     }
@@ -132,14 +132,14 @@ fn object(report: &TraceReport) -> String {
     format!(
         "{{\"peak_requested_bytes\":{},\"peak_allocated_bytes\":{},\"peak_reserved_bytes\":{},\"utilisation\":{:.6},\
          \"driver_calls\":{},\"driver_calls_second\":{},\"ns_per_op\":[{:.1},{:.1}]}}",
-        first.peak_requested_bytes,
-        first.peak_allocated_bytes,
-        first.peak_reserved_bytes,
-        first.utilisation(),
+        first.figures.peak_requested_bytes,
+        first.figures.peak_allocated_bytes,
+        first.figures.peak_reserved_bytes,
+        first.figures.utilisation(),
         calls(first),
         calls(second),
-        first.ns_per_op,
-        second.ns_per_op,
+        first.figures.ns_per_step,
+        second.figures.ns_per_step,
     )
 }
 
@@ -180,13 +180,15 @@ mod tests {
     #[test]
     fn a_report_is_one_object() {
         let calls = std::collections::BTreeMap::from([("cuMemAlloc_v2", 2)]);
-        let pass = Pass {
+        let figures = trace_replay::Pass {
             peak_requested_bytes: 1,
             peak_allocated_bytes: 2,
             peak_reserved_bytes: 4,
-            driver_calls: calls,
-            ns_per_op: 1.5,
+            segments_taken: 2,
+            segments_given_back: 0,
+            ns_per_step: 1.5,
         };
+        let pass = Pass { figures, driver_calls: calls };
         let text = object(&TraceReport { first: pass.clone(), second: pass });
         assert!(
             text.starts_with("{\"peak_requested_bytes\":1,") && text.ends_with("\"ns_per_op\":[1.5,1.5]}"),

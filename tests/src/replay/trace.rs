@@ -3,11 +3,10 @@
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
-use std::time::Instant;
 
-use crate::trace::Step;
-use c10_core::{DeviceIndex, Runtime, Stream};
+use c10_core::{DeviceIndex, Runtime};
 use cuda_sim::{Config, Machine};
+use trace_replay::{Replay, Step};
 
 const DEVICE: DeviceIndex = DeviceIndex(0);
 
@@ -29,27 +28,10 @@ const COUNTED: [&str; 8] = [
 /// What one pass over a trace came to.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Pass {
-    /// Most bytes that were asked for at one time.
-    pub peak_requested_bytes: i64,
-    /// Most bytes in blocks that were handed out.
-    pub peak_allocated_bytes: i64,
-    /// Most bytes held from the driver.
-    pub peak_reserved_bytes: i64,
-    /// Driver calls for device memory, by name.
+    /// The allocator's figures and the time.
+    pub figures: trace_replay::Pass,
+    /// Driver calls for device memory, by name, with those that give back what the pass has left.
     pub driver_calls: BTreeMap<&'static str, u64>,
-    /// Time of an allocation or a free, on average.
-    pub ns_per_op: f64,
-}
-
-impl Pass {
-    /// Peak of the allocated over peak of the reserved bytes.
-    #[must_use]
-    pub fn utilisation(&self) -> f64 {
-        if self.peak_reserved_bytes == 0 {
-            return 0.0;
-        }
-        real(self.peak_allocated_bytes) / real(self.peak_reserved_bytes)
-    }
 }
 
 /// A trace, twice in a row.
@@ -72,61 +54,18 @@ pub fn measure(steps: &[Step], conf: &str) -> Result<TraceReport, Box<dyn std::e
     if !conf.is_empty() {
         runtime.memory().set_settings(conf)?;
     }
-    let streams = streams(&runtime, steps)?;
-    let first = pass(&machine, &runtime, &streams, steps)?;
-    let second = pass(&machine, &runtime, &streams, steps)?;
+    let replay = Replay::new(&runtime, DEVICE, steps)?;
+    let first = pass(&machine, &replay)?;
+    let second = pass(&machine, &replay)?;
     Ok(TraceReport { first, second })
 }
 
-fn streams(runtime: &Runtime, steps: &[Step]) -> Result<BTreeMap<u32, Stream>, c10_core::Error> {
-    let mut streams = BTreeMap::from([(0, runtime.streams().default(DEVICE)?)]);
-    for step in steps {
-        if let Step::Alloc { stream, .. } = step
-            && !streams.contains_key(stream)
-        {
-            streams.insert(*stream, runtime.streams().pooled(DEVICE, 0)?);
-        }
-    }
-    Ok(streams)
-}
-
-fn pass(
-    machine: &Machine,
-    runtime: &Runtime,
-    streams: &BTreeMap<u32, Stream>,
-    steps: &[Step],
-) -> Result<Pass, Box<dyn std::error::Error>> {
-    // The context comes with the first use; it is no part of the trace.
-    runtime.memory().info(DEVICE)?;
-    runtime.memory().reset_peak_stats(DEVICE)?;
+fn pass(machine: &Machine, replay: &Replay<'_>) -> Result<Pass, Box<dyn std::error::Error>> {
     let before = counts(machine);
-    let mut live = BTreeMap::new();
-    let begin = Instant::now();
-    for step in steps {
-        match step {
-            Step::Alloc { id, bytes, stream } => {
-                live.insert(*id, runtime.memory().alloc(*bytes, &streams[stream])?);
-            }
-            Step::Free { id } => {
-                let address = live.remove(id).ok_or_else(|| format!("the trace frees {id}, which is not allocated"))?;
-                runtime.memory().free(address)?;
-            }
-        }
-    }
-    let elapsed = begin.elapsed();
-    let figures: BTreeMap<&str, i64> = runtime.memory().stats(DEVICE)?.flatten().into_iter().collect();
-    let after = counts(machine);
-    live.into_values().try_for_each(|address| runtime.memory().free(address))?;
-    let peak = |name: &str| figures.get(format!("{name}.all.peak").as_str()).copied().unwrap_or(0);
-    let made = after.into_iter().map(|(name, count)| (name, count - before.get(name).copied().unwrap_or(0)));
-    let steps = i64::try_from(steps.len().max(1)).map_or(1.0, real);
-    Ok(Pass {
-        peak_requested_bytes: peak("requested_bytes"),
-        peak_allocated_bytes: peak("allocated_bytes"),
-        peak_reserved_bytes: peak("reserved_bytes"),
-        driver_calls: made.filter(|(_, count)| *count != 0).collect(),
-        ns_per_op: elapsed.as_secs_f64() * 1e9 / steps,
-    })
+    let figures = replay.pass(|_| ())?;
+    let made = counts(machine).into_iter();
+    let made = made.map(|(name, count)| (name, count - before.get(name).copied().unwrap_or(0)));
+    Ok(Pass { figures, driver_calls: made.filter(|(_, count)| *count != 0).collect() })
 }
 
 /// Calls answered so far, by name.
@@ -138,12 +77,6 @@ fn counts(machine: &Machine) -> BTreeMap<&'static str, u64> {
         }
     }
     counts
-}
-
-/// Bytes as a number to divide.
-#[expect(clippy::cast_precision_loss, reason = "a device has fewer than 2^53 bytes")]
-fn real(bytes: i64) -> f64 {
-    bytes as f64
 }
 
 #[cfg(test)]
@@ -158,12 +91,12 @@ mod tests {
             Step::Free { id: 1 },
         ];
         let report = measure(&steps, "").unwrap();
-        assert_eq!(report.first.peak_requested_bytes, 1000 + (3 << 20));
-        assert_eq!(report.first.peak_allocated_bytes, 1024 + (3 << 20));
-        assert_eq!(report.first.peak_reserved_bytes, 22 << 20);
+        assert_eq!(report.first.figures.peak_requested_bytes, 1000 + (3 << 20));
+        assert_eq!(report.first.figures.peak_allocated_bytes, 1024 + (3 << 20));
+        assert_eq!(report.first.figures.peak_reserved_bytes, 22 << 20);
         assert_eq!(report.first.driver_calls, BTreeMap::from([("cuMemAlloc_v2", 2)]));
         assert_eq!(report.second.driver_calls, BTreeMap::new());
-        assert_eq!(report.second.peak_allocated_bytes, report.first.peak_allocated_bytes);
+        assert_eq!(report.second.figures.peak_allocated_bytes, report.first.figures.peak_allocated_bytes);
     }
 
     #[test]

@@ -135,7 +135,7 @@ impl Ways<'_> {
 }
 
 /// Memory that lies as a tensor's does, as elements in a row, and the place of the first one in it.
-fn room(tensor: &Tensor) -> (i64, i64) {
+pub(super) fn room(tensor: &Tensor) -> (i64, i64) {
     let size = tensor.element_size();
     let elements = tensor.byte_extent() / size.max(1);
     let misplaced = usize::try_from(tensor.data_ptr() % ALIGNMENT).unwrap_or(0) / size.max(1);
@@ -144,13 +144,13 @@ fn room(tensor: &Tensor) -> (i64, i64) {
 }
 
 /// A tensor over other memory that lies as `tensor` does.
-fn over(memory: &Tensor, tensor: &Tensor, offset: i64) -> Result<Tensor> {
+pub(super) fn over(memory: &Tensor, tensor: &Tensor, offset: i64) -> Result<Tensor> {
     let (storage, dtype) = (memory.storage().clone(), tensor.dtype());
     Ok(Tensor::from_storage(storage, dtype, tensor.sizes(), tensor.strides(), offset)?.with_signs(tensor.signs()))
 }
 
 /// A tensor that lies as another does, with nothing in it.
-fn like(tensor: &Tensor) -> Result<Tensor> {
+pub(super) fn like(tensor: &Tensor) -> Result<Tensor> {
     let (elements, offset) = room(tensor);
     over(&Tensor::uninitialized(&[elements], tensor.dtype(), tensor.device())?, tensor, offset)
 }
@@ -163,7 +163,7 @@ fn unwritten(tensor: &Tensor) -> Result<Tensor> {
 }
 
 /// As [`like`], with the same elements, also between those of the tensor.
-fn copied(tensor: &Tensor) -> Result<Tensor> {
+pub(super) fn copied(tensor: &Tensor) -> Result<Tensor> {
     let made = like(tensor)?;
     let elements = i64::try_from(tensor.byte_extent() / tensor.element_size().max(1)).unwrap_or(0);
     let row =
@@ -277,8 +277,8 @@ fn check(problem: &Problem) -> std::result::Result<(), &'static str> {
     if problem.leading.iter().zip(lines).any(|(leading, line)| *leading < line) {
         return Err("a leading dimension is shorter than its lines");
     }
-    if problem.kind == Kind::Scaled || problem.elements[0].dtype().is_none() {
-        return Err("scaled products are tuned when they are computed");
+    if problem.elements[0].dtype().is_none() {
+        return Err("its elements have no dtype here");
     }
     Ok(())
 }

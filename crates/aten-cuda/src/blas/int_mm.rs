@@ -1,14 +1,11 @@
-//! Products of matrices of 8-bit integers (`torch._int_mm`): by cuBLASLt, or by a kernel of this crate.
+//! Products of matrices of 8-bit integers (`torch._int_mm`).
 
-use c10_core::Runtime;
-
-use super::host;
-use super::library::bytes::{self, Bytes};
-use super::library::handle::Blas;
+use super::{bytes, host};
 use crate::base::dtype::DType;
 use crate::base::error::{Result, invalid};
 use crate::base::shape::{contiguous_strides, wrap_dim};
-use crate::launch::{byte_products, common_device};
+use crate::launch::byte_products::Problem;
+use crate::launch::common_device;
 use crate::ops::cpp_name;
 use crate::tensor::{Context, Tensor, empty_strided, is_host};
 
@@ -138,25 +135,5 @@ fn compute(out: &Tensor, a: &Tensor, b: &Tensor) -> Result<()> {
     if is_host(out.device()) {
         return host::product(&out.unsqueeze(0)?, &a.unsqueeze(0)?, &b.unsqueeze(0)?, None, 1.into(), 0.into());
     }
-    if by_library(out, a, b)? { Ok(()) } else { byte_products::integers(out, a, b) }
-}
-
-/// By cuBLASLt; `false` where it is not there or does not compute it.
-fn by_library(out: &Tensor, a: &Tensor, b: &Tensor) -> Result<bool> {
-    Runtime::with_current(|runtime| {
-        let blas = Blas::of(runtime);
-        let device = out.device().cuda_index()?.unwrap_or_default();
-        let Some(handle) = blas.handle(runtime, device)? else { return Ok(false) };
-        if blas.libraries.lt(runtime).is_err() {
-            return Ok(false);
-        }
-        let (a, b) = (by_rows(a)?, by_rows(&b.t()?)?.t()?);
-        bytes::run(runtime, &blas, &handle, &Bytes { out, a: &a, b: &b, scales: None, fast: false })
-    })
-}
-
-/// The matrix with each row's elements one after another: itself where it lies so.
-pub(super) fn by_rows(matrix: &Tensor) -> Result<Tensor> {
-    let (sizes, strides) = (matrix.sizes(), matrix.strides());
-    if strides[1] == 1 && strides[0] >= sizes[1] { Ok(matrix.clone()) } else { matrix.contiguous() }
+    bytes::compute(&Problem { out, a, b, scales: None, fast: false })
 }

@@ -7,6 +7,8 @@
 //! - `direct`: the short way of small products;
 //! - `product`: one product, by whoever computes it best;
 //! - `candidates`: the ways to one product that the tuner compares;
+//! - `bytes`: one product of matrices of bytes, by whoever computes it best;
+//! - `byte_candidates`: the ways to one such product that the tuner compares;
 //! - `checks`: what products refuse, in torch's words;
 //! - `operators`: `mm`, `addmm`, `bmm` and the like;
 //! - `linear`: products with a bias and an activation;
@@ -17,6 +19,8 @@
 //!
 //! Nothing here needs a library: without cuBLAS the kernels of this crate serve ([`product_library`]).
 
+mod byte_candidates;
+mod bytes;
 mod candidates;
 mod checks;
 mod direct;

@@ -1,19 +1,15 @@
-//! Products of matrices of 8-bit floats with scales (`torch._scaled_mm`): by cuBLASLt, or by a kernel of this crate.
+//! Products of matrices of 8-bit floats with scales (`torch._scaled_mm`).
 //!
-//! **Invariants:** sums are multiplied by the scales of their row and column in `f32`, a bias is added, and the result is
-//! rounded once. On a device a result of 8 bits that is too large becomes the largest number, as in torch; on the host it
+//! **Invariants:** sums are multiplied by the scales of their row and column in `f32`, where scales differ along the inner
+//! dimension the sum of each 128 steps by itself; a bias is added, and the result is rounded once. On a device a result of 8 bits that is too large becomes the largest number, as in torch; on the host it
 //! becomes an infinity or a NaN, as in torch there.
 
-use c10_core::Runtime;
-
-use super::int_mm::by_rows;
-use super::library::bytes::{self, Bytes};
-use super::library::handle::Blas;
+use super::bytes::{self, aligned};
 use crate::base::dtype::DType;
 use crate::base::error::{Result, TensorError, invalid};
 use crate::base::scalar::Scalar;
 use crate::base::shape::contiguous_strides;
-use crate::launch::byte_products::{self, Scales};
+use crate::launch::byte_products::{BLOCK, Problem, Scales, Scaling};
 use crate::launch::common_device;
 use crate::tensor::{Context, Tensor, empty_strided, is_host, read_complex, scalar_bytes};
 
@@ -33,8 +29,14 @@ pub struct ScaledMm<'a> {
 impl Tensor {
     /// `self @ mat2 * scale_a * scale_b + bias` for matrices of 8-bit floats, (m, k) by (k, n) (`torch._scaled_mm`).
     ///
-    /// The scales are `f32`: one number each, or (m, 1) and (1, n). On a device `self` lies by rows and `mat2` by columns,
-    /// and `k` and `n` are multiples of 16. Work is queued on the current stream.
+    /// The scales are `f32`: one number each, or (m, 1) and (1, n), or one for each 128 elements along k, or one for each
+    /// block of 128 by 128 of one factor (the other then has one for each 128 elements). Those of 128 elements are (m, l)
+    /// and (l, n) with l = k / 128 rounded up, and those of different lines lie one after another; those of blocks are
+    /// (m / 128, l) and (l, n / 128) rounded up, and those along k lie one after another, with lines as long as they are or
+    /// rounded up to a multiple of 16 bytes. On a device `self` lies by rows and `mat2` by columns, and `k` and `n` are
+    /// multiples of 16. Work is queued on the current stream.
+    ///
+    /// Blocks of 32 elements, which have scales of 8 bits, take compute capability 10.0 and a dtype that there is not here.
     ///
     /// ```
     /// # testkit::make_default(testkit::Config::default()).unwrap();
@@ -50,8 +52,8 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// The operands are no such matrices, do not fit each other, or are on several devices; the scales are of another kind
-    /// (scales of blocks are not supported); there is not enough memory, or the device or the library failed.
+    /// The operands are no such matrices, do not fit each other, or are on several devices; the scales are of another kind;
+    /// there is not enough memory, or the device or the library failed.
     #[doc(alias = "_scaled_mm")]
     pub fn scaled_mm(&self, mat2: &Self, scale_a: &Self, scale_b: &Self, options: &ScaledMm<'_>) -> Result<Self> {
         let run = || {
@@ -152,6 +154,12 @@ impl<'a> Scaled<'a> {
         if has_elements && !self.is_on_host() && !(lies_by_rows(self.a, true) && lies_by_rows(&self.b.t()?, false)) {
             return Err(invalid("Only multiplication of row-major and column-major matrices is supported by cuBLASLt"));
         }
+        // Of several sides torch names the one that comes first for cuBLASLt.
+        let divided = self.scaling()?.into_iter().rev().find(|kind| kind.is_divided());
+        if let Some(kind) = divided.filter(|_| has_elements && self.options.use_fast_accum && !self.is_on_host()) {
+            let name = if kind == Scaling::Blocks { "128x128" } else { "1x128" };
+            return Err(invalid(format!("scaled_gemm doesn't support fast accum with {name} blockwise scaling")));
+        }
         Ok(())
     }
 
@@ -174,7 +182,7 @@ impl<'a> Scaled<'a> {
                 }
             }
         }
-        self.check_scales()?;
+        self.scaling()?;
         if self.options.scale_result.is_some_and(|scale| scale.numel() != 1 || scale.dtype() != DType::F32) {
             return Err(invalid("scale_result must be a float scalar"));
         }
@@ -184,24 +192,17 @@ impl<'a> Scaled<'a> {
         }
     }
 
-    /// Whether there is one scale for each factor, or one for each row and each column.
-    fn check_scales(&self) -> Result<()> {
+    /// What the scales are for: the first of torch's configurations that they fit.
+    fn scaling(&self) -> Result<[Scaling; 2]> {
+        use Scaling::{Blocks, Lines, Parts, Whole};
+        const CONFIGURATIONS: [[Scaling; 2]; 5] =
+            [[Whole, Whole], [Lines, Lines], [Blocks, Parts], [Parts, Blocks], [Parts, Parts]];
         let [m, n, k] = self.sizes();
-        let are_floats = self.scales.iter().all(|scale| scale.dtype() == DType::F32);
-        let fit = are_floats && self.a.dtype().is_float8() && self.b.dtype().is_float8();
-        let [a, b] = self.scales;
-        let is_one = a.numel() == 1 && b.numel() == 1;
-        let is_each = a.sizes() == [m, 1] && b.sizes() == [1, n] && a.is_contiguous() && b.is_contiguous();
-        if fit && (is_one || is_each) {
-            return Ok(());
-        }
-        let (along, rows, columns) = (blocks(k, 128), blocks(m, 128), blocks(n, 128));
-        let is_of_blocks = (a.sizes() == [m, along] || a.sizes() == [rows, along])
-            && (b.sizes() == [along, n] || b.sizes() == [along, columns]);
-        if fit && is_of_blocks {
-            return Err(invalid("_scaled_mm: scales of blocks are not supported here, only of tensors and of rows"));
-        }
-        Err(invalid(self.configurations()))
+        let turned = if self.scales[1].dim() == 2 { self.scales[1].t()? } else { self.scales[1].clone() };
+        let are_small = self.a.dtype().is_float8() && self.b.dtype().is_float8();
+        let fits = |&[a, b]: &[Scaling; 2]| fits(self.scales[0], a, [m, k]) && fits(&turned, b, [n, k]);
+        let found = CONFIGURATIONS.into_iter().filter(|_| are_small).find(|kinds| fits(kinds));
+        found.ok_or_else(|| invalid(self.configurations()))
     }
 
     /// torch's text of the scales that there are.
@@ -279,23 +280,9 @@ impl<'a> Scaled<'a> {
         }
         let bias = self.options.bias.map(|bias| bias.reshape(&[n])?.packed()).transpose()?;
         let [a, b] = self.scales.map(Tensor::resolved);
-        let scales = Scales { a: &a?, b: &b?, bias: bias.as_ref() };
-        if self.by_library(out, scales)? { Ok(()) } else { byte_products::floats(out, self.a, self.b, &scales) }
-    }
-
-    /// By cuBLASLt; `false` where it is not there or does not compute it.
-    fn by_library(&self, out: &Tensor, scales: Scales<'_>) -> Result<bool> {
-        Runtime::with_current(|runtime| {
-            let blas = Blas::of(runtime);
-            let device = out.device().cuda_index()?.unwrap_or_default();
-            let Some(handle) = blas.handle(runtime, device)? else { return Ok(false) };
-            if blas.libraries.lt(runtime).is_err() {
-                return Ok(false);
-            }
-            let (a, b) = (by_rows(self.a)?, by_rows(&self.b.t()?)?.t()?);
-            let fast = self.options.use_fast_accum;
-            bytes::run(runtime, &blas, &handle, &Bytes { out, a: &a, b: &b, scales: Some(scales), fast })
-        })
+        let scales = Scales { a: &a?, b: &b?, kinds: self.scaling()?, bias: bias.as_ref() };
+        let (a, b, fast) = (self.a, self.b, self.options.use_fast_accum);
+        bytes::compute(&Problem { out, a, b, scales: Some(scales), fast })
     }
 
     /// Sums in `f64`, the reference of the tests.
@@ -305,18 +292,77 @@ impl<'a> Scaled<'a> {
             Ok(read_complex(tensor)?.into_iter().map(|number| number.re).collect())
         };
         let (left, right) = (numbers(self.a)?, numbers(self.b)?);
-        let [rows, columns] = [numbers(self.scales[0])?, numbers(self.scales[1])?];
+        let [kind_a, kind_b] = self.scaling()?;
+        let rows = OnHost::new(numbers(self.scales[0])?, kind_a, k);
+        let turned = if kind_b == Scaling::Whole { self.scales[1].clone() } else { self.scales[1].t()? };
+        let columns = OnHost::new(numbers(&turned)?, kind_b, k);
         let bias = self.options.bias.map(numbers).transpose()?;
-        let of = |all: &[f64], at: usize| if all.len() == 1 { all[0] } else { all[at] };
         let mut written = Vec::with_capacity(out.nbytes());
         for at in 0..m * n {
             let (row, column) = (at / n, at % n);
-            let sum: f64 = (0..k).map(|inner| left[row * k + inner] * right[inner * n + column]).sum();
-            let scaled = sum * of(&rows, row) * of(&columns, column);
+            let length = if kind_a.is_divided() || kind_b.is_divided() { ON_ONE } else { k };
+            let parts = (0..k).step_by(length).map(|first| {
+                let part = first..(first + length).min(k);
+                let sum: f64 = part.map(|inner| left[row * k + inner] * right[inner * n + column]).sum();
+                sum * rows.of(row, first) * columns.of(column, first)
+            });
+            let scaled: f64 = parts.sum();
             let value = scaled + bias.as_ref().map_or(0.0, |bias| bias[column]);
             written.extend(scalar_bytes(Scalar::Float(value), out.dtype()));
         }
         out.plain_storage()?.write(out.byte_offset(), &written)
+    }
+}
+
+/// Whether scales, as (lines, parts), are of a kind for a factor of as many lines, `inner` long.
+fn fits(scale: &Tensor, kind: Scaling, [lines, inner]: [i64; 2]) -> bool {
+    let parts = blocks(inner, BLOCK);
+    if scale.dtype() != DType::F32 {
+        return false;
+    }
+    if kind == Scaling::Whole || scale.dim() != 2 {
+        return kind == Scaling::Whole && scale.numel() == 1;
+    }
+    let ([first, second], [over, along]) =
+        ([scale.sizes()[0], scale.sizes()[1]], [scale.strides()[0], scale.strides()[1]]);
+    match kind {
+        Scaling::Whole => false,
+        Scaling::Lines => [first, second] == [lines, 1] && scale.is_contiguous(),
+        Scaling::Parts => {
+            [first, second] == [lines, parts] && (lines <= 1 || over == 1) && (parts <= 1 || along == lines)
+        }
+        Scaling::Blocks => {
+            let count = blocks(lines, BLOCK);
+            let is_line = over == parts || over == aligned(parts);
+            [first, second] == [count, parts] && (count <= 1 || is_line) && (parts <= 1 || along == 1)
+        }
+    }
+}
+
+/// [`BLOCK`], for places.
+const ON_ONE: usize = 128;
+
+/// The scales of a factor on the host.
+struct OnHost {
+    numbers: Vec<f64>,
+    kind: Scaling,
+    parts: usize,
+}
+
+impl OnHost {
+    /// Of scales by lines, for a factor that is `inner` long.
+    fn new(numbers: Vec<f64>, kind: Scaling, inner: usize) -> Self {
+        Self { numbers, kind, parts: inner.div_ceil(ON_ONE) }
+    }
+
+    fn of(&self, line: usize, inner: usize) -> f64 {
+        let part = inner / ON_ONE;
+        self.numbers[match self.kind {
+            Scaling::Whole => 0,
+            Scaling::Lines => line,
+            Scaling::Parts => line * self.parts + part,
+            Scaling::Blocks => line / ON_ONE * self.parts + part,
+        }]
     }
 }
 

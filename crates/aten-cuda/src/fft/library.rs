@@ -87,6 +87,11 @@ impl Fft {
     }
 }
 
+/// The library of a runtime, which is looked for where that was not done; else why it is not there.
+pub(super) fn find(runtime: &Runtime) -> std::result::Result<Arc<Cufft>, String> {
+    runtime.extension::<Fft>().library.find(runtime, Cufft::load, "libcufft.so", Cufft::load_from)
+}
+
 /// Has a runtime use this library from now on.
 pub(super) fn set(runtime: &Runtime, cufft: Option<Cufft>) {
     let fft = runtime.extension::<Fft>();
@@ -208,9 +213,8 @@ pub(super) fn transform(input: &Tensor, out: &Tensor, length: i64, kind: Kind) -
         let is_double = matches!(input.dtype(), DType::F64 | DType::C128);
         let key = Key { length, batch, is_double, kind };
         let fft = runtime.extension::<Fft>();
-        let found = fft.library.find(runtime, Cufft::load, "libcufft.so", Cufft::load_from);
         let missing = |reason| LinalgError::Missing { operation: "fft", library: "cuFFT", reason };
-        let library = found.map_err(missing)?;
+        let library = find(runtime).map_err(missing)?;
         let mut all = fft.plans();
         let plans = all.entry(device).or_default();
         let place = plans.kept.iter().position(|(known, _)| *known == key);

@@ -12,6 +12,7 @@ use num_complex::Complex64;
 
 use crate::base::dtype::DType;
 use crate::base::error::{Error, Result, invalid};
+use crate::base::linalg_error::LinalgError;
 use crate::base::scalar::Scalar;
 use crate::base::shape::wrap_dim;
 use crate::tensor::{Tensor, read_complex, scalar_bytes};
@@ -45,6 +46,23 @@ impl TryFrom<&str> for Norm {
 /// Has the current runtime use this cuFFT from now on: a simulated one, or none. Forgets all plans.
 pub fn set_library(cufft: Option<Cufft>) {
     Runtime::with_current(|runtime| library::set(runtime, cufft));
+}
+
+/// The version of the cuFFT that the current runtime uses, and where it was loaded from; it is looked for where that was not
+/// done. Torch has no such thing.
+///
+/// ```
+/// # let simulated = testkit::simulated_runtime();
+/// let missing = aten_cuda::fft::loaded_library().unwrap_err();
+/// assert!(missing.to_string().starts_with("torch.fft on CUDA tensors needs cuFFT, which is not there"));
+/// ```
+///
+/// # Errors
+/// [`LinalgError::Missing`] says what was looked for.
+pub fn loaded_library() -> Result<(String, String)> {
+    let missing = |reason| LinalgError::Missing { operation: "torch.fft", library: "cuFFT", reason };
+    let library = Runtime::with_current(library::find).map_err(missing)?;
+    Ok((library.version().to_string(), library.origin().to_owned()))
 }
 
 /// The plans that are kept for a device (`torch.backends.cuda.cufft_plan_cache`).

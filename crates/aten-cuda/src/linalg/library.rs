@@ -73,6 +73,12 @@ pub(super) fn set(runtime: &Runtime, cusolver: Option<Cusolver>) {
     }
 }
 
+/// The library of a runtime, which is looked for where that was not done; else why it is not there.
+pub(super) fn find(runtime: &Runtime) -> std::result::Result<Arc<Cusolver>, String> {
+    let solver = runtime.extension::<Solver>();
+    solver.library.find(runtime, Cusolver::load, "libcusolver.so", Cusolver::load_from)
+}
+
 fn handles(solver: &Solver) -> std::sync::MutexGuard<'_, Handles> {
     solver.handles.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -124,8 +130,8 @@ fn queue_here(
 ) -> Result<()> {
     Runtime::with_current(|runtime| {
         let solver = runtime.extension::<Solver>();
-        let found = solver.library.find(runtime, Cusolver::load, "libcusolver.so", Cusolver::load_from);
-        let library = found.map_err(|reason| LinalgError::Missing { operation, library: "cuSOLVER", reason })?;
+        let library =
+            find(runtime).map_err(|reason| LinalgError::Missing { operation, library: "cuSOLVER", reason })?;
         let mut handles = handles(&solver);
         let handle = match handles.entry((device, on_default)) {
             Entry::Occupied(known) => known.into_mut(),

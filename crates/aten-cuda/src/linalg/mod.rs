@@ -84,6 +84,23 @@ pub fn set_library(cusolver: Option<Cusolver>) {
     Runtime::with_current(|runtime| library::set(runtime, cusolver));
 }
 
+/// The version of the cuSOLVER that the current runtime uses, and where it was loaded from; it is looked for where that was
+/// not done. Torch has no such thing.
+///
+/// ```
+/// # let simulated = testkit::simulated_runtime();
+/// let missing = aten_cuda::linalg::loaded_library().unwrap_err();
+/// assert!(missing.to_string().starts_with("torch.linalg on CUDA tensors needs cuSOLVER, which is not there"));
+/// ```
+///
+/// # Errors
+/// [`LinalgError::Missing`] says what was looked for.
+pub fn loaded_library() -> Result<(String, String)> {
+    let missing = |reason| LinalgError::Missing { operation: "torch.linalg", library: "cuSOLVER", reason };
+    let library = Runtime::with_current(library::find).map_err(missing)?;
+    Ok((library.version().to_string(), library.origin().to_owned()))
+}
+
 /// The Cholesky factor of positive matrices: `A = L L'`, or `A = U' U` where `upper` is asked for (`torch.linalg.cholesky`).
 /// `a` has the sizes `(*, n, n)` and a float or complex dtype. Waits for the device.
 ///

@@ -10,6 +10,8 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TensorMapElement {
+    /// Bytes.
+    U8,
     /// 16-bit floats with 10 bits of mantissa.
     F16,
     /// 16-bit floats with 7 bits of mantissa.
@@ -25,6 +27,7 @@ impl TensorMapElement {
     #[must_use]
     pub fn size(self) -> u64 {
         match self {
+            Self::U8 => 1,
             Self::F16 | Self::BF16 => 2,
             Self::F32 | Self::TF32 => 4,
         }

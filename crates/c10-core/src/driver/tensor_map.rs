@@ -31,6 +31,7 @@ impl Api {
     ) -> Result<[u64; 16]> {
         self.bind(device)?;
         let element = match layout.element {
+            TensorMapElement::U8 => CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_UINT8,
             TensorMapElement::F16 => CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
             TensorMapElement::BF16 => CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
             TensorMapElement::F32 => CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_FLOAT32,

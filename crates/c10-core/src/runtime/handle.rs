@@ -24,6 +24,7 @@ use crate::base::warning::warning;
 use crate::driver::{Api, Source, count_devices};
 use crate::runtime::bound::{self, RuntimeGuard};
 use crate::runtime::checks::Checks;
+use crate::runtime::export::FigureExport;
 use crate::runtime::extensions::Extensions;
 use crate::runtime::guard::DeviceGuard;
 use crate::runtime::lazy::Queue;
@@ -82,6 +83,10 @@ pub(crate) struct Inner {
     extensions: Extensions,
     checks: Checks,
     trace: Arc<Trace>,
+    /// The export that the environment asked for when the runtime started.
+    export: OnceLock<Option<FigureExport>>,
+    /// Whether somebody exports the figures, or did.
+    exports: AtomicBool,
 }
 
 impl Runtime {
@@ -125,6 +130,8 @@ impl Runtime {
             extensions: Extensions::default(),
             checks: Checks::default(),
             trace,
+            export: OnceLock::new(),
+            exports: AtomicBool::new(false),
         }))
     }
 
@@ -345,6 +352,8 @@ impl Runtime {
         }
         let ready = self.0.start()?;
         ready.pinned.belong_to(self.downgrade());
+        self.0.export.get_or_init(|| self.export_if_asked());
+        self.prepare_export();
         self.queue().run(self)?;
         Ok(ready)
     }
@@ -353,6 +362,19 @@ impl Runtime {
     #[inline]
     pub(crate) fn started(&self) -> Option<&Started> {
         self.0.ready.get()
+    }
+
+    /// Notes that the figures are exported.
+    pub(super) fn set_exports(&self) {
+        self.0.exports.store(true, Ordering::Release);
+        self.prepare_export();
+    }
+
+    /// Asks for what an export needs of the driver, so that the thread that answers need not call it.
+    fn prepare_export(&self) {
+        if self.0.exports.load(Ordering::Acquire) {
+            self.started().into_iter().for_each(|ready| drop(ready.uuids()));
+        }
     }
 
     /// Whether device memory is cached from now on.

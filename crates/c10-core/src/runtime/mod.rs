@@ -2,6 +2,7 @@
 
 mod bound;
 mod checks;
+mod export;
 mod extensions;
 mod guard;
 mod handle;
@@ -11,6 +12,7 @@ mod shutdown;
 mod started;
 
 pub use bound::RuntimeGuard;
+pub use export::{ExportedFigures, FigureExport, figure_exports};
 pub use guard::DeviceGuard;
 pub use handle::Runtime;
 pub(crate) use handle::WeakRuntime;

@@ -3,11 +3,12 @@
 //! **Invariant:** the functions here relax the capture mode before they call the driver, where a capture of this
 //! runtime may be under way. So the calls neither fail because of that capture nor spoil it.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use crate::base::config::AllocatorConfig;
 use crate::base::device::DeviceIndex;
 use crate::base::error::{Result, launch_blocking};
+use crate::base::uuid::Uuid;
 use crate::caching::CachingAllocator;
 use crate::driver::{Api, ModuleHandle, Relaxed};
 use crate::events::stock::SharedSpareEvents;
@@ -45,6 +46,8 @@ pub(crate) struct Started {
     pub(crate) pool_routes: PoolRoutes,
     pub(crate) wakers: Wakers,
     pub(crate) ipc: IpcState,
+    /// Identities of the devices, once somebody has asked.
+    uuids: OnceLock<Vec<Uuid>>,
 }
 
 impl Started {
@@ -68,6 +71,7 @@ impl Started {
             pool_routes: PoolRoutes::default(),
             wakers: Wakers::default(),
             ipc: IpcState::default(),
+            uuids: OnceLock::new(),
         }
     }
 
@@ -75,6 +79,16 @@ impl Started {
     pub(crate) fn follow_trace(&self) {
         self.allocator.choose_way();
         self.pinned.hear(self.api.trace.wants(TraceKind::Pinned));
+    }
+
+    /// Identities of the devices, in order. The driver is asked once.
+    pub(crate) fn uuids(&self) -> Result<&[Uuid]> {
+        if let Some(known) = self.uuids.get() {
+            return Ok(known);
+        }
+        let devices = (0..).map(DeviceIndex).take(self.api.device_count());
+        let asked = devices.map(|device| Ok(Uuid { bytes: self.api.gpu_uuid(device)? })).collect::<Result<_>>()?;
+        Ok(self.uuids.get_or_init(|| asked))
     }
 
     /// Limits every device to the fraction of its memory that the options name.

@@ -200,16 +200,38 @@ impl Call<'_> {
                 _ if address == 0 => Scale::None,
                 ScaleMode::CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F => Scale::One(address),
                 ScaleMode::CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F if side < 2 => Scale::Each(address),
+                ScaleMode::CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F if side < 2 => Scale::Parts(address),
+                ScaleMode::CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F if side < 2 => Scale::Blocks(address),
                 _ => return Err(self.not_simulated("this mode of scales")),
             };
         }
         let each = |side: usize| matches!(product.scales[side], Scale::Each(_));
-        if each(0) != each(1) {
+        if each(0) != each(1) || !supports_parts(desc, product) {
             return Err(NOT_SUPPORTED);
         }
         product.largest = desc.get(Matmul::CUBLASLT_MATMUL_DESC_AMAX_D_POINTER.0);
         Ok(())
     }
+}
+
+/// Whether the library has an algorithm for scales that differ along the inner dimension, where there are any: with sums
+/// that are as exact as can be, for results of 16 or 32 bits.
+fn supports_parts(desc: &Descriptor, product: &Product) -> bool {
+    let [left, right, ..] = product.scales;
+    if !left.is_divided() && !right.is_divided() {
+        return true;
+    }
+    let both = left.is_divided() && right.is_divided();
+    let squares = [left, right].iter().filter(|scale| matches!(scale, Scale::Blocks(_))).count();
+    let fast = desc.get(Matmul::CUBLASLT_MATMUL_DESC_FAST_ACCUM.0) != 0;
+    // Scales are copied by 16 bytes.
+    let lines = [(left, product.rows), (right, product.columns)];
+    let fits = lines.iter().all(|&(scale, lines)| match scale {
+        Scale::Parts(address) => address.is_multiple_of(16) && lines.is_multiple_of(4),
+        Scale::Blocks(address) => address.is_multiple_of(16),
+        Scale::None | Scale::One(_) | Scale::Each(_) => true,
+    });
+    both && squares < 2 && !fast && fits && !is_eight_bits(product.d.ty)
 }
 
 /// A product of matrices whose sizes go together.

@@ -132,26 +132,71 @@ pub(super) enum Scale {
     One(u64),
     /// One for each row of the left factor, or for each column of the right one.
     Each(u64),
+    /// One for each 128 numbers of a row or a column; those of all rows or columns lie together.
+    Parts(u64),
+    /// One for each square of 128 numbers; those of the same rows or columns lie together, in lines of a multiple of 16
+    /// bytes.
+    Blocks(u64),
 }
 
+/// Numbers along a dimension that share a scale of a part or a square.
+pub(super) const SHARED: u64 = 128;
+
 impl Scale {
-    fn touch(self, count: u64) -> Option<Touch> {
-        let how = Use::Reads;
-        match self {
-            Self::None => None,
-            Self::One(address) => Some(Touch { address, length: 4, how }),
-            Self::Each(address) => Some(Touch { address, length: 4 * count, how }),
-        }
+    /// Where the scales of so many rows or columns of a length lie, and how many numbers that is.
+    fn span(self, [lines, inner]: [u64; 2]) -> Option<(u64, u64)> {
+        let parts = inner.div_ceil(SHARED);
+        Some(match self {
+            Self::None => return None,
+            Self::One(address) => (address, 1),
+            Self::Each(address) => (address, lines),
+            Self::Parts(address) => (address, lines * parts),
+            Self::Blocks(address) => (address, lines.div_ceil(SHARED) * parts.next_multiple_of(4)),
+        })
     }
 
-    fn read(self, count: u64, memory: &Memory) -> Result<Vec<f64>, BadAddress> {
-        let all = |address, count| memory.stage(&Endpoint::linear(address), 4 * count, 1, 1);
-        let bytes = match self {
-            Self::None => return Ok(vec![1.0; index(count)]),
-            Self::One(address) => all(address, 1)?.repeat(index(count)),
-            Self::Each(address) => all(address, count)?,
+    fn touch(self, shape: [u64; 2]) -> Option<Touch> {
+        let (address, count) = self.span(shape)?;
+        Some(Touch { address, length: 4 * count, how: Use::Reads })
+    }
+
+    fn read(self, shape: [u64; 2], memory: &Memory) -> Result<Scales, BadAddress> {
+        let numbers = match self.span(shape) {
+            None => vec![1.0],
+            Some((address, count)) => {
+                let bytes = memory.stage(&Endpoint::linear(address), 4 * count, 1, 1)?;
+                decode(cudaDataType_t::CUDA_R_32F, &bytes).into_iter().map(|[value, _]| value).collect()
+            }
         };
-        Ok(decode(cudaDataType_t::CUDA_R_32F, &bytes).into_iter().map(|[value, _]| value).collect())
+        let [lines, inner] = shape;
+        let line = index(inner.div_ceil(SHARED).next_multiple_of(4));
+        let (shared, steps) = match self {
+            Self::None | Self::One(_) => (1, [0, 0]),
+            Self::Each(_) => (1, [1, 0]),
+            Self::Parts(_) => (1, [1, index(lines)]),
+            Self::Blocks(_) => (index(SHARED), [line, 1]),
+        };
+        Ok(Scales { numbers, shared, steps })
+    }
+
+    /// Whether there are several along the inner dimension.
+    pub(super) fn is_divided(self) -> bool {
+        matches!(self, Self::Parts(_) | Self::Blocks(_))
+    }
+}
+
+/// The scales of a factor.
+struct Scales {
+    numbers: Vec<f64>,
+    /// Rows or columns that share one.
+    shared: usize,
+    /// Numbers from one row or column to the next one that has another, and from one part to the next.
+    steps: [usize; 2],
+}
+
+impl Scales {
+    fn of(&self, line: usize, part: usize) -> f64 {
+        self.numbers[line / self.shared * self.steps[0] + part * self.steps[1]]
     }
 }
 
@@ -243,7 +288,8 @@ impl Product {
     fn touches_beside(&self) -> Vec<Touch> {
         let mut touches: Vec<Touch> = [self.alpha.touch(), self.beta.touch()].into_iter().flatten().collect();
         let [a, b, c, d] = self.scales;
-        let scales = [a.touch(self.rows), b.touch(self.columns), c.touch(1), d.touch(1)];
+        let (one, inner) = ([1, 1], self.inner);
+        let scales = [a.touch([self.rows, inner]), b.touch([self.columns, inner]), c.touch(one), d.touch(one)];
         touches.extend(scales.into_iter().flatten());
         if let Some(bias) = self.bias {
             let base = Base::Strided { address: bias.address, stride_bytes: bias.stride_bytes };
@@ -262,13 +308,16 @@ impl Product {
 
     fn run_in<T: Number>(&self, memory: &Memory) -> Result<(), BadAddress> {
         let (alpha, beta) = (self.alpha.read(memory)?, self.beta.read(memory)?);
-        let scales = [self.scales[0].read(self.rows, memory)?, self.scales[1].read(self.columns, memory)?];
+        let scales = [
+            self.scales[0].read([self.rows, self.inner], memory)?,
+            self.scales[1].read([self.columns, self.inner], memory)?,
+        ];
         let mut largest = 0.0_f64;
         for index in 0..self.batch {
-            let sums = self.sums::<T>(index, alpha, memory)?;
-            let result = self.finish(index, &sums, (alpha, beta), &scales, memory)?;
+            let sums = self.sums::<T>(index, alpha, &scales, memory)?;
+            let result = self.finish(index, &sums, (alpha, beta), memory)?;
             largest = result.iter().fold(largest, |largest, [value, _]| largest.max(value.abs()));
-            let scale = self.scales[3].read(1, memory)?[0];
+            let scale = self.scales[3].read([1, 1], memory)?.of(0, 0);
             let scaled: Vec<[f64; 2]> = result.into_iter().map(|[real, imaginary]| [real * scale, imaginary]).collect();
             self.d.write(self.d.base.at(index, memory)?, &scaled, memory)?;
         }
@@ -278,23 +327,45 @@ impl Product {
         Ok(())
     }
 
-    /// The sums of products of one matrix of the batch, by columns.
-    fn sums<T: Number>(&self, index_in_batch: u64, alpha: [f64; 2], memory: &Memory) -> Result<Vec<T>, BadAddress> {
+    /// The scaled sums of products of one matrix of the batch, by columns.
+    fn sums<T: Number>(
+        &self,
+        index_in_batch: u64,
+        alpha: [f64; 2],
+        scales: &[Scales; 2],
+        memory: &Memory,
+    ) -> Result<Vec<T>, BadAddress> {
         let (rows, columns, inner) = (index(self.rows), index(self.columns), index(self.inner));
-        let mut sums = vec![T::of([0.0; 2]); rows * columns];
+        let mut all = vec![T::of([0.0; 2]); rows * columns];
         if inner == 0 || alpha == [0.0; 2] {
-            return Ok(sums);
+            return Ok(all);
         }
         let left: Vec<T> = self.a.read(self.a.matrix.base.at(index_in_batch, memory)?, self.rounding, memory)?;
         let right: Vec<T> = self.b.read(self.b.matrix.base.at(index_in_batch, memory)?, self.rounding, memory)?;
-        for (column, sums) in sums.chunks_exact_mut(rows).enumerate() {
-            for (step, &factor) in right[column * inner..(column + 1) * inner].iter().enumerate() {
-                for (sum, &number) in sums.iter_mut().zip(&left[step * rows..(step + 1) * rows]) {
-                    *sum = sum.plus(number, factor);
+        let is_scaled = self.scales[..2].iter().any(|scale| *scale != Scale::None);
+        let is_divided = self.scales.iter().any(|scale| scale.is_divided());
+        let length = if is_divided { index(SHARED) } else { inner };
+        for (column, all) in all.chunks_exact_mut(rows).enumerate() {
+            for (part, factors) in right[column * inner..(column + 1) * inner].chunks(length).enumerate() {
+                let mut sums = vec![T::of([0.0; 2]); rows];
+                for (step, &factor) in factors.iter().enumerate() {
+                    let first = (part * length + step) * rows;
+                    for (sum, &number) in sums.iter_mut().zip(&left[first..first + rows]) {
+                        *sum = sum.plus(number, factor);
+                    }
+                }
+                if !is_scaled {
+                    all.copy_from_slice(&sums);
+                    continue;
+                }
+                for (row, (all, sum)) in all.iter_mut().zip(sums).enumerate() {
+                    let scale = scales[0].of(row, part) * scales[1].of(column, part);
+                    let [real, imaginary] = sum.parts();
+                    *all = all.plus(T::of([1.0, 0.0]), T::of([real * scale, imaginary * scale]));
                 }
             }
         }
-        Ok(sums)
+        Ok(all)
     }
 
     /// The result of one matrix of the batch before it is scaled for its type.
@@ -303,19 +374,16 @@ impl Product {
         index_in_batch: u64,
         sums: &[T],
         (alpha, beta): ([f64; 2], [f64; 2]),
-        scales: &[Vec<f64>; 2],
         memory: &Memory,
     ) -> Result<Vec<[f64; 2]>, BadAddress> {
         let rows = index(self.rows);
         let c =
             if beta == [0.0; 2] { Vec::new() } else { self.c.read(self.c.base.at(index_in_batch, memory)?, memory)? };
-        let c_scale = self.scales[2].read(1, memory)?[0];
+        let c_scale = self.scales[2].read([1, 1], memory)?.of(0, 0);
         let bias = self.bias_of(index_in_batch, memory)?;
         let finished = sums.iter().enumerate().map(|(place, sum)| {
-            let (row, column) = (place % rows, place / rows);
-            let [real, imaginary] = sum.parts();
-            let scale = scales[0][row] * scales[1][column];
-            let mut value = T::of([0.0; 2]).plus(T::of(alpha), T::of([real * scale, imaginary * scale]));
+            let row = place % rows;
+            let mut value = T::of([0.0; 2]).plus(T::of(alpha), *sum);
             if let Some([real, imaginary]) = c.get(place) {
                 value = value.plus(T::of(beta), T::of([real * c_scale, *imaginary]));
             }

@@ -11,7 +11,6 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
-use std::fmt;
 use std::ptr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -27,27 +26,18 @@ use cuda_sys::cublaslt::types::{
 use super::gemm::place;
 use super::handle::{Blas, Handle, failed};
 use super::lt::{
-    EPILOGUE_BIAS, EPILOGUE_DEFAULT, MATMUL, Places, Plan, REDUCTION_ANY, Wishes, alignment, lt_handle, propose, set,
+    Algorithm, EPILOGUE_BIAS, EPILOGUE_DEFAULT, MATMUL, Places, Plan, REDUCTION_ANY, Wishes, alignment, lt_handle,
+    propose, set,
 };
 use crate::base::dtype::DType;
 use crate::base::error::Result;
-use crate::launch::byte_products::Scales;
+use crate::launch::byte_products::{Problem, Scales, Scaling};
 use crate::tensor::Tensor;
 
 /// Plans that a thread keeps.
 const MOST_PLANS: usize = 256;
 
 const DESCRIBE: &str = "descriptor(), attr, &value, sizeof(value)";
-
-/// A product `out = a @ b`, with scales and a bias where the factors are floats.
-pub(in crate::blas) struct Bytes<'a> {
-    pub(in crate::blas) out: &'a Tensor,
-    pub(in crate::blas) a: &'a Tensor,
-    pub(in crate::blas) b: &'a Tensor,
-    pub(in crate::blas) scales: Option<Scales<'a>>,
-    /// Whether sums of floats may be less exact.
-    pub(in crate::blas) fast: bool,
-}
 
 /// Everything that a plan depends on.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -56,11 +46,21 @@ struct Key {
     device: DeviceIndex,
     dtypes: [DType; 3],
     bias: Option<DType>,
-    has_row_scales: bool,
+    /// What scales are for, of the library's first factor and of its second one.
+    scaling: Option<[Scaling; 2]>,
     fast: bool,
     /// m, n and k of the library, then leading dimensions.
     sizes: [c_int; 6],
     alignments: [u32; 3],
+    /// The algorithm, where it is not the library's choice.
+    chosen: Option<[u64; 8]>,
+}
+
+impl Key {
+    fn wishes(&self) -> Wishes {
+        let [m, n, k, lda, ldb, ldc] = self.sizes;
+        Wishes { alignments: self.alignments, reduction: REDUCTION_ANY, sizes: [m, n, k, 1, lda, ldb, ldc] }
+    }
 }
 
 /// A plan, or that the library has none.
@@ -70,57 +70,63 @@ thread_local! {
     static PLANS: RefCell<HashMap<Key, Known>> = RefCell::new(HashMap::new());
 }
 
-impl fmt::Display for Bytes<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (out, a, b) = (self.out, self.a, self.b);
-        let (m, n, k) = (out.sizes()[1], out.sizes()[0], a.sizes()[1]);
-        write!(f, "opa t, opb n, m {m}, n {n}, k {k}, of {} and {} into {}", b.dtype(), a.dtype(), out.dtype())
-    }
+/// A product in words, for errors.
+fn told(product: &Problem<'_>) -> String {
+    let Problem { out, a, b, .. } = product;
+    let [n, m, k] = product.sizes();
+    format!("opa t, opb n, m {m}, n {n}, k {k}, of {} and {} into {}", b.dtype(), a.dtype(), out.dtype())
 }
 
-impl Bytes<'_> {
-    fn key(&self, library: &Arc<CublasLt>, device: DeviceIndex) -> Option<Key> {
-        let (out, a, b) = (self.out, self.a, self.b);
-        let lines = [b.strides()[1], a.strides()[0], out.strides()[0]];
-        let sizes = [out.sizes()[1], out.sizes()[0], a.sizes()[1], lines[0], lines[1], lines[2]];
-        let mut all = [0; 6];
-        for (to, size) in all.iter_mut().zip(sizes) {
-            *to = c_int::try_from(size).ok()?;
-        }
-        Some(Key {
-            library: Arc::as_ptr(library).addr(),
-            device,
-            dtypes: [b, a, out].map(Tensor::dtype),
-            bias: self.scales.and_then(|scales| scales.bias).map(Tensor::dtype),
-            has_row_scales: self.scales.is_some_and(|scales| scales.a.numel() != 1 || scales.b.numel() != 1),
-            fast: self.fast,
-            sizes: all,
-            alignments: [b, a, out].map(|tensor| alignment(tensor.data_ptr())),
-        })
+fn key(library: &Arc<CublasLt>, device: DeviceIndex, product: &Problem<'_>, chosen: Option<&Algorithm>) -> Option<Key> {
+    let Problem { out, a, b, scales, fast } = *product;
+    let lines = [b.strides()[1], a.strides()[0], out.strides()[0]];
+    let sizes = [out.sizes()[1], out.sizes()[0], a.sizes()[1], lines[0], lines[1], lines[2]];
+    let mut all = [0; 6];
+    for (to, size) in all.iter_mut().zip(sizes) {
+        *to = c_int::try_from(size).ok()?;
     }
-
-    fn buffers(&self) -> impl Iterator<Item = Arg<'_>> {
-        let scales = self.scales.map(|scales| [Some(scales.a), Some(scales.b), scales.bias]);
-        let beside = scales.into_iter().flatten().flatten();
-        let read = [self.a, self.b].into_iter().chain(beside).zip(["self", "mat2", "scale_a", "scale_b", "bias"]);
-        let read = read.filter_map(|(tensor, name)| tensor.used(MemoryAccess::Reads(name)));
-        self.out.used(MemoryAccess::Output).into_iter().chain(read)
-    }
+    Some(Key {
+        library: Arc::as_ptr(library).addr(),
+        device,
+        dtypes: [b, a, out].map(Tensor::dtype),
+        bias: scales.and_then(|scales| scales.bias).map(Tensor::dtype),
+        scaling: scales.map(|Scales { kinds: [a, b], .. }| [b, a]),
+        fast,
+        sizes: all,
+        alignments: [b, a, out].map(|tensor| alignment(tensor.data_ptr())),
+        chosen: chosen.map(|algorithm| algorithm.data),
+    })
 }
 
-/// Queues a product on the current stream; `false` where there is no cuBLASLt or it does not compute this product, and
-/// nothing was done. Rows of `a` and `out` and columns of `b` lie one after another.
-pub(in crate::blas) fn run(runtime: &Runtime, blas: &Blas, handle: &Handle, product: &Bytes<'_>) -> Result<bool> {
+fn buffers<'a>(product: &Problem<'a>) -> impl Iterator<Item = Arg<'a>> {
+    let scales = product.scales.map(|scales| [Some(scales.a), Some(scales.b), scales.bias]);
+    let beside = scales.into_iter().flatten().flatten();
+    let read = [product.a, product.b].into_iter().chain(beside);
+    let read = read.zip(["self", "mat2", "scale_a", "scale_b", "bias"]);
+    let read = read.filter_map(|(tensor, name)| tensor.used(MemoryAccess::Reads(name)));
+    product.out.used(MemoryAccess::Output).into_iter().chain(read)
+}
+
+/// Queues a product on the current stream, by an algorithm or by the one that the library chooses; `false` where there is no
+/// cuBLASLt or it does not compute this product, and nothing was done. Rows of `a` and `out` and columns of `b` lie one after
+/// another, and scales as the library reads them.
+pub(in crate::blas) fn run(
+    runtime: &Runtime,
+    blas: &Blas,
+    handle: &Handle,
+    product: &Problem<'_>,
+    algorithm: Option<&Algorithm>,
+) -> Result<bool> {
     let Ok(library) = blas.libraries.lt(runtime) else { return Ok(false) };
     let device = product.out.device().cuda_index()?.unwrap_or_default();
-    let Some(key) = product.key(&library, device) else { return Ok(false) };
+    let Some(key) = key(&library, device, product, algorithm) else { return Ok(false) };
     let lt = lt_handle(runtime, &library, device)?;
     let Some(plan) = plan(handle, &library, lt, &key, product)? else { return Ok(false) };
     let function = handle.function(runtime, "cublasLtMatmul")?;
-    let buffers: smallvec::SmallVec<[Arg<'_>; 6]> = product.buffers().collect();
+    let buffers: smallvec::SmallVec<[Arg<'_>; 6]> = buffers(product).collect();
     runtime.queue_by_library(function, device, buffers, |stream| {
         if let Some(scales) = &product.scales {
-            point(&library, plan.operation, scales).map_err(|cause| failed(cause, DESCRIBE, product.to_string()))?;
+            point(&library, plan.operation, scales).map_err(|cause| failed(cause, DESCRIBE, told(product)))?;
         }
         let workspace = handle.lt_workspace(blas, stream)?;
         let (alpha, beta) = factors(product.scales.is_some());
@@ -133,9 +139,28 @@ pub(in crate::blas) fn run(runtime: &Runtime, blas: &Blas, handle: &Handle, prod
         // SAFETY: the plan was made for matrices of these sizes, the factors outlive the call; what is added is not read; and
         // the workspace is kept until the work is queued.
         let queued = unsafe { plan.queue(lt, &places, &workspace, stream.handle) };
-        queued.map_err(|cause| failed(cause, MATMUL, product.to_string()))
+        queued.map_err(|cause| failed(cause, MATMUL, told(product)))
     })?;
     Ok(true)
+}
+
+/// The algorithms that the library proposes for a product, the one that it holds for the quickest first. Operands lie as for
+/// [`run`].
+pub(in crate::blas) fn algorithms(
+    runtime: &Runtime,
+    blas: &Blas,
+    handle: &Handle,
+    product: &Problem<'_>,
+    most: usize,
+) -> Result<Vec<Algorithm>> {
+    let Ok(library) = blas.libraries.lt(runtime) else { return Ok(Vec::new()) };
+    let device = product.out.device().cuda_index()?.unwrap_or_default();
+    let Some(key) = key(&library, device, product, None) else { return Ok(Vec::new()) };
+    let lt = lt_handle(runtime, &library, device)?;
+    // Dropped with its descriptions when this returns.
+    let Some(plan) = described(&library, &key, product)? else { return Ok(Vec::new()) };
+    let found = propose(&library, lt, &plan, &key.wishes(), handle, most)?;
+    Ok(found.into_iter().map(|result| Algorithm::of(&library, &result)).collect())
 }
 
 /// One and zero, as the library takes them for sums of floats or of integers.
@@ -170,22 +195,19 @@ fn plan(
     library: &Arc<CublasLt>,
     lt: cublasLtHandle_t,
     key: &Key,
-    product: &Bytes<'_>,
+    product: &Problem<'_>,
 ) -> Result<Known> {
     if let Some(known) = PLANS.with_borrow(|plans| plans.get(key).cloned()) {
         return Ok(known);
     }
-    let mut made = describe(library, key, product)?;
-    if let (Some(plan), Some(scales)) = (&made, &product.scales) {
-        // What the library proposes may depend on where these are.
-        point(library, plan.operation, scales).map_err(|cause| failed(cause, DESCRIBE, product.to_string()))?;
-    }
-    let [m, n, k, lda, ldb, ldc] = key.sizes;
-    let wishes = Wishes { alignments: key.alignments, reduction: REDUCTION_ANY, sizes: [m, n, k, 1, lda, ldb, ldc] };
+    let mut made = described(library, key, product)?;
     if let Some(plan) = &mut made {
-        match propose(library, lt, plan, &wishes, handle, 1)?.into_iter().next() {
-            Some(best) => plan.algo = best.algo,
-            None => made = None,
+        match key.chosen {
+            Some(data) => plan.algo = cublasLtMatmulAlgo_t { data },
+            None => match propose(library, lt, plan, &key.wishes(), handle, 1)?.into_iter().next() {
+                Some(best) => plan.algo = best.algo,
+                None => made = None,
+            },
         }
     }
     let known = made.map(Rc::new);
@@ -196,6 +218,15 @@ fn plan(
         plans.insert(*key, known.clone());
     });
     Ok(known)
+}
+
+/// A plan without an algorithm that knows where the scales are: what the library proposes may depend on it.
+fn described(library: &Arc<CublasLt>, key: &Key, product: &Problem<'_>) -> Result<Option<Plan>> {
+    let made = describe(library, key, product)?;
+    if let (Some(plan), Some(scales)) = (&made, &product.scales) {
+        point(library, plan.operation, scales).map_err(|cause| failed(cause, DESCRIBE, told(product)))?;
+    }
+    Ok(made)
 }
 
 fn data_type(dtype: DType) -> Option<cudaDataType_t> {
@@ -212,8 +243,8 @@ fn data_type(dtype: DType) -> Option<cudaDataType_t> {
 }
 
 /// A plan without an algorithm; `None` where this version of the library does not know an attribute that it takes.
-fn describe(library: &Arc<CublasLt>, key: &Key, product: &Bytes<'_>) -> Result<Option<Plan>> {
-    let told = |cause| failed(cause, DESCRIBE, product.to_string());
+fn describe(library: &Arc<CublasLt>, key: &Key, product: &Problem<'_>) -> Result<Option<Plan>> {
+    let failed_so = |cause| failed(cause, DESCRIBE, told(product));
     let types = key.dtypes.map(data_type);
     let ([Some(a), Some(b), Some(d)], is_float) = (types, product.scales.is_some()) else { return Ok(None) };
     let (compute, scale) = match is_float {
@@ -222,13 +253,13 @@ fn describe(library: &Arc<CublasLt>, key: &Key, product: &Bytes<'_>) -> Result<O
     };
     let mut operation: cublasLtMatmulDesc_t = ptr::null_mut();
     // SAFETY: the place outlives the call.
-    unsafe { library.cublasLtMatmulDescCreate(&mut operation, compute, scale) }.map_err(told)?;
+    unsafe { library.cublasLtMatmulDescCreate(&mut operation, compute, scale) }.map_err(failed_so)?;
     let none = cublasLtMatmulAlgo_t { data: [0; 8] };
     // Destroys what was made if a later call fails.
     let mut made = Plan { library: Arc::clone(library), operation, layouts: [ptr::null_mut(); 4], algo: none };
     let transposed = cublasOperation_t::CUBLAS_OP_T.0;
     // SAFETY: the operation is alive; the attribute is an operation of 32 bits.
-    unsafe { set(library, operation, Attribute::CUBLASLT_MATMUL_DESC_TRANSA, &transposed) }.map_err(told)?;
+    unsafe { set(library, operation, Attribute::CUBLASLT_MATMUL_DESC_TRANSA, &transposed) }.map_err(failed_so)?;
     if is_float && !describe_floats(library, operation, key, product)? {
         return Ok(None);
     }
@@ -246,36 +277,42 @@ fn describe(library: &Arc<CublasLt>, key: &Key, product: &Bytes<'_>) -> Result<O
         let (rows, columns) = (u64::from(rows.unsigned_abs()), u64::from(columns.unsigned_abs()));
         // SAFETY: the place outlives the call.
         unsafe { library.cublasLtMatrixLayoutCreate(&mut made.layouts[at], ty, rows, columns, i64::from(ld)) }
-            .map_err(told)?;
+            .map_err(failed_so)?;
     }
     Ok(Some(made))
 }
 
-/// Describes scales, bias and sums; `false` where the library does not know scales for each row.
+/// Describes scales, bias and sums; `false` where the library does not know such scales.
 fn describe_floats(
     library: &CublasLt,
     operation: cublasLtMatmulDesc_t,
     key: &Key,
-    product: &Bytes<'_>,
+    product: &Problem<'_>,
 ) -> Result<bool> {
-    let told = |cause| failed(cause, DESCRIBE, product.to_string());
+    let failed_so = |cause| failed(cause, DESCRIBE, told(product));
     // SAFETY: the operation is alive; the attribute is a number of 8 bits.
     unsafe { set(library, operation, Attribute::CUBLASLT_MATMUL_DESC_FAST_ACCUM, &u8::from(key.fast)) }
-        .map_err(told)?;
+        .map_err(failed_so)?;
     let epilogue = if key.bias.is_some() { EPILOGUE_BIAS } else { EPILOGUE_DEFAULT };
     // SAFETY: as above, a number of 32 bits.
-    unsafe { set(library, operation, Attribute::CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue) }.map_err(told)?;
+    unsafe { set(library, operation, Attribute::CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue) }.map_err(failed_so)?;
     if let Some(bias) = key.bias.and_then(data_type) {
         // SAFETY: as above, a type of 32 bits.
-        unsafe { set(library, operation, Attribute::CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &bias.0) }.map_err(told)?;
+        unsafe { set(library, operation, Attribute::CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &bias.0) }
+            .map_err(failed_so)?;
     }
-    if key.has_row_scales {
-        let mode = ScaleMode::CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F.0;
-        for attribute in [Attribute::CUBLASLT_MATMUL_DESC_A_SCALE_MODE, Attribute::CUBLASLT_MATMUL_DESC_B_SCALE_MODE] {
-            // SAFETY: as above, a number of 32 bits. Versions that do not have it refuse it.
-            if unsafe { set(library, operation, attribute, &mode) }.is_err() {
-                return Ok(false);
-            }
+    let attributes = [Attribute::CUBLASLT_MATMUL_DESC_A_SCALE_MODE, Attribute::CUBLASLT_MATMUL_DESC_B_SCALE_MODE];
+    for (attribute, kind) in attributes.into_iter().zip(key.scaling.into_iter().flatten()) {
+        let mode = match kind {
+            // The one that descriptions have at first, and the only one that older versions know.
+            Scaling::Whole => continue,
+            Scaling::Lines => ScaleMode::CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F,
+            Scaling::Parts => ScaleMode::CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F,
+            Scaling::Blocks => ScaleMode::CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F,
+        };
+        // SAFETY: as above, a number of 32 bits. Versions that do not have it refuse it.
+        if unsafe { set(library, operation, attribute, &mode.0) }.is_err() {
+            return Ok(false);
         }
     }
     Ok(true)

@@ -106,7 +106,7 @@ impl Key {
 pub(in crate::blas) struct Algorithm {
     /// Its configuration: the same name means the same algorithm in any process with the same version of the library.
     pub(in crate::blas) name: String,
-    data: [u64; 8],
+    pub(super) data: [u64; 8],
 }
 
 /// What a product needs besides its memory.
@@ -249,7 +249,7 @@ pub(in crate::blas) fn algorithms(
 }
 
 impl Algorithm {
-    fn of(library: &CublasLt, result: &cublasLtMatmulHeuristicResult_t) -> Self {
+    pub(super) fn of(library: &CublasLt, result: &cublasLtMatmulHeuristicResult_t) -> Self {
         let parts: [(&str, Config); 9] = [
             ("a", Config::CUBLASLT_ALGO_CONFIG_ID),
             ("t", Config::CUBLASLT_ALGO_CONFIG_TILE_ID),

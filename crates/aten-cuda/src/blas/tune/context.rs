@@ -317,20 +317,23 @@ impl Context {
         let entry = results.set(*problem, entry);
         if !self.settings(|settings| settings.is_recording()) {
             let path = PathBuf::from(self.filename(device));
-            let torch = Row {
+            let torch = problem.kind.is_torchs().then(|| Row {
                 op: problem.op(),
                 params: problem.params(),
                 solution: "Default".to_owned(),
                 time: found.default_time,
-            };
+            });
             let own = Row { op, params, solution: found.name, time: found.time };
             results.append(&path, torch, &own, self.log());
         }
         entry
     }
 
-    /// Writes an untuned product down, once.
+    /// Writes an untuned product down, once, if torch has a name for it.
     fn record(&self, problem: &Problem, results: &DeviceResults, device: DeviceIndex) {
+        if !problem.kind.is_torchs() {
+            return;
+        }
         let (op, params) = (problem.op(), problem.params());
         if !locked(&results.untuned).insert((op.clone(), params.clone())) {
             return;
@@ -537,16 +540,12 @@ impl DeviceResults {
         Ok(())
     }
 
-    /// Adds a result to both files.
-    fn append(&self, path: &Path, torch: Row, own: &Row, log: &Log) {
-        let is_new = locked(&self.written).insert((torch.op.clone(), torch.params.clone()));
+    /// Adds a result to both files, or to our own alone.
+    fn append(&self, path: &Path, torch: Option<Row>, own: &Row, log: &Log) {
+        let torch = torch.filter(|row| locked(&self.written).insert((row.op.clone(), row.params.clone())));
         let solutions = file::solutions_of(path);
-        let rows =
-            [(is_new, path, file::torch_validators(), &torch), (true, &*solutions, self.validators.clone(), own)];
-        for (writes, path, validators, row) in rows {
-            if !writes {
-                continue;
-            }
+        let torch = torch.as_ref().map(|row| (path, file::torch_validators(), row));
+        for (path, validators, row) in torch.into_iter().chain([(&*solutions, self.validators.clone(), own)]) {
             match self.append_valid(path, &validators, row) {
                 Ok(()) => log.say(3, format_args!("Realtime append: {}({}) -> {}", row.op, row.params, row.solution)),
                 Err(error) => warn(format_args!("{error}; the result is kept for this process alone")),

@@ -21,7 +21,7 @@ use super::settings::Settings;
 use super::signature::{Kind, Problem};
 use crate::base::error::{Error, Result};
 use crate::base::tune_error::TuneError;
-use crate::blas::candidates;
+use crate::blas::{byte_candidates, candidates};
 
 /// Tunes the products in a file on the current device.
 pub(super) fn tune_file(path: &Path) -> Result<()> {
@@ -135,8 +135,13 @@ fn tune(
     problem: &Problem,
     progress: &Progress,
 ) -> Result<()> {
-    let tuned =
-        candidates::with_operands(problem, device, |problem, ways| context.tune(problem, runtime, device, || Ok(ways)));
+    let tuned = if problem.kind == Kind::Scaled {
+        byte_candidates::with_operands(problem, device, |problem, ways| {
+            context.tune(problem, runtime, device, || Ok(ways))
+        })
+    } else {
+        candidates::with_operands(problem, device, |problem, ways| context.tune(problem, runtime, device, || Ok(ways)))
+    };
     let gain = match tuned {
         Ok(gain) => gain,
         Err(error) if is_of_product(&error) => {

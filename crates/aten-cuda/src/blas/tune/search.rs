@@ -595,6 +595,7 @@ fn note(written: std::result::Result<(), TuneError>) {
 /// sums kept in the dtype of the result may make, and less than a product in a smaller type makes.
 fn tolerance(element: Element) -> f64 {
     match element {
+        Element::Int8 => 0.0,
         Element::Double | Element::ComplexDouble => 1e-10,
         Element::Float | Element::ComplexFloat => 5e-5,
         Element::Tf32 => 2e-3,

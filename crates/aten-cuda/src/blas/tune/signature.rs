@@ -25,10 +25,12 @@ pub(crate) enum Element {
     Float8E5m2,
     Float8E4m3fnuz,
     Float8E5m2fnuz,
+    /// Integers of 8 bits, whose products have 32. Torch does not tune them.
+    Int8,
 }
 
 impl Element {
-    const ALL: [Self; 11] = [
+    const ALL: [Self; 12] = [
         Self::Float,
         Self::Tf32,
         Self::Double,
@@ -40,6 +42,7 @@ impl Element {
         Self::Float8E5m2,
         Self::Float8E4m3fnuz,
         Self::Float8E5m2fnuz,
+        Self::Int8,
     ];
 
     pub(crate) const fn name(self) -> &'static str {
@@ -55,6 +58,7 @@ impl Element {
             Self::Float8E5m2 => "Float8_e5m2",
             Self::Float8E4m3fnuz => "Float8_e4m3fnuz",
             Self::Float8E5m2fnuz => "Float8_e5m2fnuz",
+            Self::Int8 => "int8",
         }
     }
 
@@ -88,6 +92,7 @@ impl Element {
             Self::ComplexDouble => DType::C128,
             Self::Float8E4m3fn => DType::F8E4M3FN,
             Self::Float8E5m2 => DType::F8E5M2,
+            Self::Int8 => DType::I8,
             Self::Float8E4m3fnuz | Self::Float8E5m2fnuz => return None,
         })
     }
@@ -104,22 +109,25 @@ impl Element {
             DType::C128 => Self::ComplexDouble,
             DType::F8E4M3FN => Self::Float8E4m3fn,
             DType::F8E5M2 => Self::Float8E5m2,
-            DType::U8 | DType::I8 | DType::I16 | DType::I32 | DType::I64 | DType::C32 | DType::Bool => return None,
+            DType::I8 => Self::Int8,
+            DType::U8 | DType::I16 | DType::I32 | DType::I64 | DType::C32 | DType::Bool => return None,
         })
     }
 }
 
-/// The kinds of products that torch tunes.
+/// The kinds of products that are tuned: torch's, and one of our own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Kind {
     Gemm,
     StridedBatched,
     AndBias,
     Scaled,
+    /// Of integers of 8 bits.
+    Integers,
 }
 
 impl Kind {
-    const ALL: [Self; 4] = [Self::Gemm, Self::StridedBatched, Self::AndBias, Self::Scaled];
+    const ALL: [Self; 5] = [Self::Gemm, Self::StridedBatched, Self::AndBias, Self::Scaled, Self::Integers];
 
     const fn name(self) -> &'static str {
         match self {
@@ -127,7 +135,18 @@ impl Kind {
             Self::StridedBatched => "GemmStridedBatchedTunableOp",
             Self::AndBias => "GemmAndBiasTunableOp",
             Self::Scaled => "ScaledGemmTunableOp",
+            Self::Integers => "IntegerGemmTunableOp",
         }
+    }
+
+    /// Whether torch tunes such products, so that its files may tell of them.
+    pub(super) const fn is_torchs(self) -> bool {
+        !matches!(self, Self::Integers)
+    }
+
+    /// Whether products of the kind may have such elements.
+    fn has(self, element: Element) -> bool {
+        (element == Element::Int8) == (self == Self::Integers)
     }
 
     /// Whether this is the name of a kind.
@@ -197,7 +216,9 @@ impl Problem {
         let [first, second] = self.transposed.map(|is| if is { 'T' } else { 'N' });
         match self.kind {
             Kind::Scaled => format!("{}_{a}_{b}_{c}_{first}{second}", self.kind.name()),
-            Kind::Gemm | Kind::StridedBatched | Kind::AndBias => format!("{}_{a}_{first}{second}", self.kind.name()),
+            Kind::Gemm | Kind::StridedBatched | Kind::AndBias | Kind::Integers => {
+                format!("{}_{a}_{first}{second}", self.kind.name())
+            }
         }
     }
 
@@ -265,8 +286,11 @@ fn parse_op(op: &str) -> Result<(Kind, [Element; 3], [bool; 2]), TuneError> {
     };
     let elements = match kind {
         Kind::Scaled => three_elements(elements),
-        Kind::Gemm | Kind::StridedBatched | Kind::AndBias => Element::parse(elements).map(|element| [element; 3]),
+        Kind::Gemm | Kind::StridedBatched | Kind::AndBias | Kind::Integers => {
+            Element::parse(elements).map(|element| [element; 3])
+        }
     };
+    let elements = elements.filter(|elements| elements.iter().all(|&element| kind.has(element)));
     Ok((kind, elements.ok_or_else(|| refused(op, "its elements have no such type"))?, transposed))
 }
 
@@ -299,7 +323,7 @@ fn parse_params(kind: Kind, text: &str) -> Option<Parameters> {
             (words.next()? == "B").then_some(())?;
             number(words.next()?)?
         }
-        Kind::Gemm | Kind::AndBias | Kind::Scaled => 1,
+        Kind::Gemm | Kind::AndBias | Kind::Scaled | Kind::Integers => 1,
     };
     (words.next()? == "ld").then_some(())?;
     let leading = three(&mut words)?;
@@ -317,7 +341,8 @@ fn parse_params(kind: Kind, text: &str) -> Option<Parameters> {
         if let Some(end) = words.next_if(|word| word.starts_with('e')) {
             name = format!("{name}_{end}");
         }
-        bias = if name == "None" { None } else { Some(Element::parse_bias(&name)?) };
+        let known = |name: &str| Element::parse_bias(name).filter(|element| *element != Element::Int8);
+        bias = if name == "None" { None } else { Some(known(&name)?) };
     }
     let variant = match words.next() {
         None => 0,
@@ -369,6 +394,8 @@ mod tests {
         let op = "ScaledGemmTunableOp_Float8_e4m3fn_Float8_e5m2_BFloat16_TN";
         check(&scaled, op, "tn_64_48_32_ld_64_48_64_rw_1_bias_None");
         check(&Problem { bias: Some(Element::Half), ..scaled }, op, "tn_64_48_32_ld_64_48_64_rw_1_bias_Half");
+        let integers = Problem { kind: Kind::Integers, elements: [Element::Int8; 3], ..gemm };
+        check(&integers, "IntegerGemmTunableOp_int8_NT", "nt_64_48_32_ld_64_48_64");
     }
 
     #[test]
@@ -387,15 +414,22 @@ mod tests {
         ] {
             assert!(Problem::parse(op, params).is_err(), "{params}");
         }
-        for op in
-            ["", "Gemm", "GemmTunableOp", "GemmTunableOp_int_NN", "GemmTunableOp_float_XN", "FooTunableOp_float_NN"]
-        {
+        for op in [
+            "",
+            "Gemm",
+            "GemmTunableOp",
+            "GemmTunableOp_int_NN",
+            "GemmTunableOp_float_XN",
+            "FooTunableOp_float_NN",
+            "GemmTunableOp_int8_NN",
+            "IntegerGemmTunableOp_float_NN",
+        ] {
             assert!(Problem::parse(op, "nn_1_2_3_ld_1_2_3").is_err(), "{op}");
         }
     }
 
     fn element() -> impl Strategy<Value = Element> {
-        (0..Element::ALL.len()).prop_map(|at| Element::ALL[at])
+        (0..Element::ALL.len() - 1).prop_map(|at| Element::ALL[at])
     }
 
     /// Any problem that the operators can have.
@@ -404,7 +438,7 @@ mod tests {
         let three = move || [size(), size(), size()];
         let bias = proptest::option::of(element().prop_filter("a bias is not tf32", |bias| *bias != Element::Tf32));
         let parts = (
-            (0..4_usize),
+            (0..Kind::ALL.len()),
             [element(), element(), element()],
             any::<[bool; 2]>(),
             three(),
@@ -418,7 +452,7 @@ mod tests {
             let kind = Kind::ALL[kind];
             let is_scaled = kind == Kind::Scaled;
             if !is_scaled {
-                elements = [elements[0]; 3];
+                elements = [if kind == Kind::Integers { Element::Int8 } else { elements[0] }; 3];
             }
             let batches = if kind == Kind::StridedBatched { batches } else { 1 };
             let bias = bias.filter(|_| is_scaled);

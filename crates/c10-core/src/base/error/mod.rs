@@ -9,6 +9,7 @@ mod deferred;
 mod device;
 mod driver;
 mod event;
+mod export;
 mod fault;
 mod graph;
 mod graphed;
@@ -37,6 +38,7 @@ pub use device::DeviceError;
 pub(crate) use driver::launch_blocking;
 pub use driver::{AcceleratorError, Unavailable};
 pub use event::EventError;
+pub use export::ExportError;
 pub use fault::{DeviceAssertionError, DeviceFaultError, LaunchRecord};
 pub use graph::{GraphError, GraphNode, GraphNodeKind, GraphUpdateError, GraphUpdateFailure};
 pub use graphed::GraphedError;
@@ -152,6 +154,9 @@ pub enum Error {
     /// The work was queued, and takes part in races that the stream sanitizer has found.
     #[error(transparent)]
     Sanitizer(Box<CUDASanitizerErrors>),
+    /// Why figures cannot be shown to other processes.
+    #[error(transparent)]
+    Export(Box<ExportError>),
 }
 
 /// Results carry errors through the fast paths: what is large lies behind a pointer.
@@ -264,6 +269,12 @@ impl fmt::Debug for Error {
             write!(f, "\n{}", failed.hint())?;
         }
         Ok(())
+    }
+}
+
+impl From<ExportError> for Error {
+    fn from(error: ExportError) -> Self {
+        Self::Export(Box::new(error))
     }
 }
 

@@ -6,7 +6,7 @@
 //!
 //! Reading order: this file, `operand` (how a factor lies), `tiled` (any strides, any dtype), `mma` (tensor cores from
 //! compute capability 8.0 on), `wgmma` (those of 9.0), `vector` (a matrix and a vector), `small` (batches of small ones),
-//! `direct` (single small ones), `bytes` (8-bit integers and scaled floats, which are no solutions).
+//! `direct` (single small ones), `bytes` (8-bit integers and scaled floats, which have solutions of their own).
 //!
 //! The module is public for programs that compare kernels; others compute products by the operations of tensors.
 //!
@@ -253,9 +253,11 @@ fn three(sizes: &[i64]) -> [i64; 3] {
 }
 
 /// The texts of all kernels.
-pub(super) fn texts() -> [&'static super::Text; 7] {
+pub(super) fn texts() -> [&'static super::Text; 10] {
     let [vector, cluster] = vector::texts();
-    [&tiled::TEXT, &mma::TEXT, &wgmma::TEXT, &small::TEXT, &direct::TEXT, vector, cluster]
+    let [bytes, bytes_mma, bytes_wgmma] = bytes::texts();
+    let (small, direct) = (&small::TEXT, &direct::TEXT);
+    [&tiled::TEXT, &mma::TEXT, &wgmma::TEXT, small, direct, vector, cluster, bytes, bytes_mma, bytes_wgmma]
 }
 
 /// Whether a dtype is one of 16 bits.

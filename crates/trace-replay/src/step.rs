@@ -1,0 +1,158 @@
+//! Steps of a trace as text lines, plain or compressed with gzip.
+//!
+//! A line is `a ID BYTES STREAM` for an allocation or `f ID` for a free; empty lines and lines that begin with `#` are
+//! passed over. An identifier is used again only after its free.
+//!
+//! **Invariant:** a file takes no more memory than [`STEPS_MAX`] steps, however it was made: lines have a greatest length.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::Path;
+
+use flate2::read::MultiGzDecoder;
+
+/// One step of a trace.
+///
+/// ```
+/// use trace_replay::{Step, parse};
+///
+/// assert_eq!(parse("f 7".as_bytes())?, [Step::Free { id: 7 }]);
+/// # Ok::<(), trace_replay::TraceError>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// Memory was asked for.
+    Alloc {
+        /// Name of the allocation within the trace.
+        id: u64,
+        /// Size in bytes.
+        bytes: u64,
+        /// Number of the stream it is for.
+        stream: u32,
+    },
+    /// The memory of an allocation was given back.
+    Free {
+        /// Name of the allocation.
+        id: u64,
+    },
+}
+
+/// Most steps of a trace.
+const STEPS_MAX: usize = 1 << 26;
+
+/// Most bytes of a line.
+const LINE_MAX: u64 = 1 << 10;
+
+/// Why a trace could not be read.
+///
+/// ```
+/// use trace_replay::{TraceError, parse};
+///
+/// let refused = parse("a 1 512 0\nb 1\n".as_bytes()).unwrap_err();
+/// assert!(matches!(refused, TraceError::Line(2, _)));
+/// assert_eq!(refused.to_string(), "line 2 of the trace is no step: b 1");
+/// ```
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TraceError {
+    /// The file could not be read.
+    #[error("the trace cannot be read: {0}")]
+    Read(#[from] io::Error),
+    /// A line is no step; its number, counted from 1, and its text.
+    #[error("line {0} of the trace is no step: {text}", text = printable(.1))]
+    Line(usize, String),
+    /// There are more steps than can be replayed.
+    #[error("the trace has more than {STEPS_MAX} steps")]
+    TooLong,
+}
+
+/// A text that others wrote, as far as a terminal should see it.
+fn printable(text: &str) -> String {
+    text.chars().map(|sign| if sign.is_control() { '?' } else { sign }).take(80).collect()
+}
+
+/// Reads a trace from a file; one whose name ends in `.gz` is decompressed.
+///
+/// ```
+/// let refused = trace_replay::read("/nowhere.trace".as_ref()).unwrap_err();
+/// assert!(refused.to_string().starts_with("the trace cannot be read: "));
+/// ```
+///
+/// # Errors
+/// The file cannot be read, or a line of it is no step.
+pub fn read(path: &Path) -> Result<Vec<Step>, TraceError> {
+    let file = File::open(path)?;
+    let compressed = path.extension().is_some_and(|extension| extension == "gz");
+    if compressed { parse(MultiGzDecoder::new(file)) } else { parse(file) }
+}
+
+/// Reads a trace from uncompressed text.
+///
+/// ```
+/// use trace_replay::{Step, parse};
+///
+/// let steps = parse("# a comment\na 1 512 0\nf 1\n".as_bytes())?;
+/// assert_eq!(steps, [Step::Alloc { id: 1, bytes: 512, stream: 0 }, Step::Free { id: 1 }]);
+/// # Ok::<(), trace_replay::TraceError>(())
+/// ```
+///
+/// # Errors
+/// The text cannot be read, or a line of it is no step.
+pub fn parse(text: impl Read) -> Result<Vec<Step>, TraceError> {
+    let (mut text, mut steps, mut line) = (BufReader::new(text), Vec::new(), Vec::new());
+    for number in 1.. {
+        line.clear();
+        if (&mut text).take(LINE_MAX).read_until(b'\n', &mut line)? == 0 {
+            break;
+        }
+        let words = String::from_utf8_lossy(&line);
+        let words = words.trim();
+        if !words.is_empty() && !words.starts_with('#') {
+            steps.push(step(words).ok_or_else(|| TraceError::Line(number, words.to_owned()))?);
+        }
+        if steps.len() > STEPS_MAX {
+            return Err(TraceError::TooLong);
+        }
+    }
+    Ok(steps)
+}
+
+fn step(line: &str) -> Option<Step> {
+    let mut words = line.split_ascii_whitespace();
+    let kind = words.next()?;
+    let id = words.next()?.parse().ok()?;
+    let step = match kind {
+        "a" => Step::Alloc { id, bytes: words.next()?.parse().ok()?, stream: words.next()?.parse().ok()? },
+        "f" => Step::Free { id },
+        _ => return None,
+    };
+    words.next().is_none().then_some(step)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_are_read() {
+        let steps = parse("# a comment\na 1 512 0\n\nf 1\n".as_bytes()).unwrap();
+        assert_eq!(steps, [Step::Alloc { id: 1, bytes: 512, stream: 0 }, Step::Free { id: 1 }]);
+    }
+
+    #[test]
+    fn hostile_text_is_refused_in_short() {
+        let endless = parse(io::repeat(b'1'));
+        assert!(matches!(&endless, Err(TraceError::Line(1, text)) if text.len() == 1024));
+        let told = parse("\u{1b}[2J".as_bytes()).unwrap_err().to_string();
+        assert_eq!(told, "line 1 of the trace is no step: ?[2J");
+        assert!(parse([0xff, 0xfe].as_slice()).is_err());
+    }
+
+    #[test]
+    fn bad_lines_are_named() {
+        for bad in ["a 1 512", "f", "x 1", "a 1 512 0 9", "f one"] {
+            let text = format!("f 1\n{bad}\n");
+            assert!(matches!(parse(text.as_bytes()), Err(TraceError::Line(2, _))), "{bad}");
+        }
+    }
+}
