@@ -105,12 +105,11 @@ impl Race {
 /// A stack as torch writes one: a line for each function, the innermost last, without those that report and record.
 fn trace_of(stack: &Stack) -> String {
     let frames = stack.frames();
-    let is_ours = |frame: &TraceFrame| {
-        ["c10_core::sanitizer", "c10_core::api::sanitizer", "std::panic", "__rust_try"]
-            .iter()
-            .any(|part| frame.name.contains(part))
-    };
-    let first = frames.iter().rposition(is_ours).map_or(0, |last| last + 1);
+    // What told the sanitizer, between it and whoever queued the work.
+    let parts =
+        ["c10_core::sanitizer", "core::ops::function", "core::panic", "std::panic", "__rust_try", "alloc::sync"];
+    let is_ours = |frame: &TraceFrame| parts.iter().any(|part| frame.name.contains(part));
+    let first = frames.iter().take_while(|frame| is_ours(frame)).count();
     let line = |frame: &TraceFrame| format!("  File \"{}\", line {}, in {}\n", frame.filename, frame.line, frame.name);
     frames[first..].iter().rev().map(line).collect()
 }
