@@ -6,13 +6,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 const DEMO: &str = env!("CARGO_BIN_EXE_demo");
-const PROGRAMS: [&str; 6] = [
+const PROGRAMS: [&str; 7] = [
     env!("CARGO_BIN_EXE_01_alloc"),
     env!("CARGO_BIN_EXE_02_streams"),
     env!("CARGO_BIN_EXE_03_failures"),
     env!("CARGO_BIN_EXE_04_overlap"),
     env!("CARGO_BIN_EXE_05_replay"),
     env!("CARGO_BIN_EXE_06_tensors"),
+    env!("CARGO_BIN_EXE_07_observe"),
 ];
 const IPC: &str = env!("CARGO_BIN_EXE_ipc");
 

@@ -9,9 +9,13 @@ use std::process::{Command, Output};
 
 /// Runs the program with an environment and without the variables of tools that the tests are run with.
 fn program(environment: &[(&str, &Path)]) -> Output {
+    program_with(environment, &[])
+}
+
+fn program_with(environment: &[(&str, &Path)], arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_nvtx_program"));
     command.env_remove("NVTX_INJECTION64_PATH").env_remove("NVTX_SIM_REFUSE");
-    command.envs(environment.iter().copied());
+    command.envs(environment.iter().copied()).args(arguments);
     let output = command.output().expect("the program runs");
     assert!(output.status.success(), "{output:?}");
     output
@@ -75,6 +79,42 @@ end 5
     assert_eq!(told, expected);
     let answers = "tool attached\npush 0 1\npop 1 0\npush 0\npop 0\nid 1\n";
     assert_eq!(text(&output.stdout), answers);
+}
+
+#[test]
+fn a_tool_sees_what_the_runtime_does() {
+    let log = std::env::temp_dir().join(format!("nvtx-emit-{}", std::process::id()));
+    let output = program_with(&[("NVTX_INJECTION64_PATH", &tool()), ("NVTX_SIM_LOG", &log)], &["emit"]);
+    let told = fs::read_to_string(&log).expect("the tool wrote its log");
+    fs::remove_file(&log).expect("the log is this test's");
+    assert_eq!(text(&output.stdout), "tool attached\nshown true\nshown false\n");
+    // What comes after the text of a mark or a range is its payload.
+    let brief = |line: &str| line.rsplit_once("\" v3").map_or(line, |(brief, _)| brief).replace('"', "");
+    let lines: Vec<String> = told.lines().map(brief).collect();
+    let expected = "domain 100 torch-cuda
+domain 100 mark segment_alloc
+domain 100 mark alloc
+domain 100 start 1 copy
+domain 100 end 1
+domain 100 start 2 event wait
+domain 100 end 2
+domain 100 start 3 synchronize
+domain 100 end 3
+domain 100 start 4 synchronize
+domain 100 end 4
+domain 100 start 5 capture
+domain 100 start 6 copy
+domain 100 end 6
+domain 100 end 5
+domain 100 start 7 graph replay
+domain 100 end 7
+domain 100 start 8 synchronize
+domain 100 end 8
+domain 100 mark free
+domain 100 ends";
+    assert_eq!(lines, expected.lines().collect::<Vec<_>>());
+    let output = program_with(&[], &["emit"]);
+    assert_eq!(text(&output.stdout), "tool none\nshown false\nshown false\n");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! `cargo xtask bench`: our costs beside those of the raw driver; with `alloc` those of the caching allocator, with
-//! `streams` and `graphs` those of streams, events and graphs, with `tensors` those of operations on tensors.
+//! `streams` and `graphs` those of streams, events and graphs, with `tensors` those of operations on tensors, with `observe`
+//! what the history, snapshots, marks and the time line cost.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -32,6 +33,9 @@ fn arguments(flags: &Flags) -> Result<(&'static str, Vec<OsString>)> {
     if words == ["tensors"] {
         return Ok(("tensors", of_tensors(flags)?));
     }
+    if words == ["observe"] {
+        return Ok(("observe", of_observe(flags)?));
+    }
     if let Some(name) = ["--filter", "--small"].into_iter().find(|name| flags.has(name)) {
         return Err(format!("{name} goes with `tensors`"));
     }
@@ -61,6 +65,15 @@ fn of_tensors(flags: &Flags) -> Result<Vec<OsString>> {
     Ok(arguments)
 }
 
+/// The words for `observe`.
+fn of_observe(flags: &Flags) -> Result<Vec<OsString>> {
+    let others = ["--cold", "--figures", "--peer", "--filter", "--small"];
+    match others.into_iter().find(|name| flags.has(name)) {
+        Some(name) => Err(format!("{name} does not go with `observe`")),
+        None => Ok(if flags.has("--json") { vec!["--json".into()] } else { Vec::new() }),
+    }
+}
+
 fn has_pytorch() -> bool {
     let found = Command::new("python3").args(["-c", "import torch"]).stderr(Stdio::null()).status();
     found.is_ok_and(|status| status.success())
@@ -75,7 +88,7 @@ fn of_runtime(flags: &Flags, words: &[&str]) -> Result<Vec<OsString>> {
         ["streams"] | ["graphs"] | ["streams", "graphs"] => (false, true),
         words => {
             return Err(format!(
-                "`bench` takes `alloc`, `streams`, `graphs`, `tensors` or nothing, not `{}`",
+                "`bench` takes `alloc`, `streams`, `graphs`, `tensors`, `observe` or nothing, not `{}`",
                 words.join(" ")
             ));
         }
@@ -132,6 +145,7 @@ mod tests {
     fn options_are_handed_on() {
         assert_eq!(given("bench"), Ok(vec![]));
         assert_eq!(given("bench --json"), Ok(vec!["--json".to_owned()]));
+        assert_eq!(given("bench observe --json"), Ok(vec!["--json".to_owned()]));
         let words = ["alloc", "--peer", "/bin/sh", "--json"].map(str::to_owned);
         assert_eq!(given("bench --json --peer /bin/sh alloc"), Ok(words.to_vec()));
         let words = ["--peer", "/bin/sh", "--filter", "add", "--small"].map(str::to_owned);
@@ -143,9 +157,10 @@ mod tests {
     #[test]
     fn what_means_nothing_is_refused_before_anything_is_built() {
         for (line, reason) in [
-            ("bench events", "`tensors` or nothing"),
-            ("bench alloc alloc", "`tensors` or nothing"),
+            ("bench events", "`observe` or nothing"),
+            ("bench alloc alloc", "`observe` or nothing"),
             ("bench alloc --small", "goes with `tensors`"),
+            ("bench observe --cold", "does not go with `observe`"),
             ("bench tensors --cold", "does not go with `tensors`"),
             ("bench tensors --peer /there/is/no/program", "no file `/there/is/no/program`"),
             ("bench alloc --cold", "goes with `streams`"),

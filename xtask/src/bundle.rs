@@ -26,6 +26,7 @@ const PROGRAMS: &[&str] = &[
     "03_failures",
     "04_overlap",
     "05_replay",
+    "07_observe",
     "ipc",
     SIMULATED,
 ];

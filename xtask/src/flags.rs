@@ -169,6 +169,11 @@ pub(crate) const COMMANDS: &[Command] = &[
                 value: None,
                 about: "measures operations on tensors, on a real GPU beside PyTorch's",
             },
+            Opt {
+                name: "observe",
+                value: None,
+                about: "measures the history, snapshots, marks and the time line, beside their targets",
+            },
             Opt { name: "--cold", value: None, about: "with `streams`: also pinned memory that nothing is cached for" },
             Opt {
                 name: "--figures",

@@ -1,4 +1,4 @@
-// Products of matrices with any strides, in batches: out = alpha * a @ b + beta * c.
+// Products of matrices with any strides, in batches: out = act(alpha * a @ b + beta * c + bias).
 //
 // A block computes a tile of 64 x 64 elements, a thread 4 x 4 of them. Tiles of both factors pass through shared memory,
 // 16 steps of the inner dimension at a time. Sums are kept in the accumulate type: float for halves, the type itself
@@ -16,12 +16,15 @@ struct Strides {
     i64 batch, row, column;
 };
 
-// The layout of launch/library/matmul.rs.
+// The layout of launch/library/product/tiled.rs.
 struct Sizes {
     i64 batches, m, n, k;
     Strides out, a, b, c;
     double alpha[2], beta[2];
+    i64 bias_step, activation;
 };
+
+enum { NONE = 0, RELU = 1, GELU = 2 };
 
 struct half_bits { u16 bits; };
 struct bfloat_bits { u16 bits; };
@@ -39,6 +42,14 @@ template <typename T> struct Real {
     static __device__ acc load(T value) { return value; }
     static __device__ T store(acc value) { return value; }
     static __device__ acc conjugate(acc value, bool) { return value; }
+    static __device__ acc added(acc a, acc b) { return a + b; }
+    // Called, since sixteen copies of it would take the registers of the sums.
+    static __device__ __noinline__ acc activated(acc value, i64 activation)
+    {
+        if (activation == RELU) return value < 0 ? 0 : value;
+        const acc t = (acc)0.7978845608028654 * (value + (acc)0.044715 * value * value * value);
+        return value / (1 + exp(-2 * t));
+    }
 };
 
 template <> struct Arithmetic<float> : Real<float> {};
@@ -82,6 +93,9 @@ template <typename T> struct Arithmetic<pair<T>> {
     static __device__ acc load(acc value) { return value; }
     static __device__ acc store(acc value) { return value; }
     static __device__ acc conjugate(acc value, bool turns) { return acc{value.re, turns ? -value.im : value.im}; }
+    static __device__ acc added(acc a, acc b) { return acc{a.re + b.re, a.im + b.im}; }
+    // There are none of complex numbers.
+    static __device__ acc activated(acc value, i64) { return value; }
 };
 
 // Fills a tile of shared memory: STEP x TILE elements, zero outside the matrix.
@@ -101,8 +115,8 @@ __device__ __forceinline__ void fill(acc (*tile)[TILE + 1], const T* from, i64 f
     }
 }
 
-template <typename T> __device__ __forceinline__ void product(T* out, const T* a, const T* b, const T* c, const Sizes& s,
-                                                               u32 conjugated)
+template <typename T> __device__ __forceinline__ void product(T* out, const T* a, const T* b, const T* c, const T* bias,
+                                                               const Sizes& s, u32 conjugated)
 {
     typedef Arithmetic<T> A;
     typedef typename A::acc acc;
@@ -110,7 +124,7 @@ template <typename T> __device__ __forceinline__ void product(T* out, const T* a
     __shared__ acc right[STEP][TILE + 1];
     const u32 thread = threadIdx.x;
     const u32 row = thread / SIDE, column = thread % SIDE;
-    const bool turns_a = conjugated & 1, turns_b = conjugated & 2, turns_c = conjugated & 4;
+    const bool turns_a = conjugated & 1, turns_b = conjugated & 2, turns_c = conjugated & 4, turns_bias = conjugated & 8;
     const i64 columns = (s.n + TILE - 1) / TILE;
     const i64 first_row = (i64)blockIdx.x / columns * TILE, first_column = (i64)blockIdx.x % columns * TILE;
     for (i64 batch = blockIdx.y; batch < s.batches; batch += gridDim.y) {
@@ -133,7 +147,10 @@ template <typename T> __device__ __forceinline__ void product(T* out, const T* a
             __syncthreads();
         }
         const acc alpha = A::of(s.alpha), beta = A::of(s.beta);
+        // Unrolled, so that the sums stay in registers.
+#pragma unroll
         for (int i = 0; i < 4; i++)
+#pragma unroll
             for (int j = 0; j < 4; j++) {
                 const i64 at_row = first_row + row + i * SIDE, at_column = first_column + column + j * SIDE;
                 if (at_row >= s.m || at_column >= s.n) continue;
@@ -143,23 +160,26 @@ template <typename T> __device__ __forceinline__ void product(T* out, const T* a
                         A::conjugate(A::load(c[batch * s.c.batch + at_row * s.c.row + at_column * s.c.column]), turns_c);
                     value = A::plus(beta, before, value);
                 }
+                if (bias) value = A::added(value, A::conjugate(A::load(bias[at_column * s.bias_step]), turns_bias));
+                if (s.activation != NONE) value = A::activated(value, s.activation);
                 out[batch * s.out.batch + at_row * s.out.row + at_column * s.out.column] = A::store(value);
             }
     }
 }
 
-// Blocks: tiles of the result along x, matrices of the batch along y. 256 threads each. c may be null. Of complex numbers
-// bits 0, 1 and 2 of `conjugated` say whether a, b and c are conjugates of what lies in memory.
-#define PRODUCT(name, T)                                                                                            \
-    extern "C" __global__ __launch_bounds__(SIDE * SIDE) void name(T* out, const T* a, const T* b, const T* c,      \
-                                                                   const Sizes sizes, const u32 conjugated)        \
-    {                                                                                                               \
-        product<T>(out, a, b, c, sizes, conjugated);                                                               \
+// Blocks: tiles of the result along x, matrices of the batch along y; 256 threads each, so many BLOCKS on a multiprocessor
+// at once. c and bias may be null. Of complex numbers bits 0 to 3 of `conjugated` say whether a, b, c and bias are
+// conjugates of what lies in memory.
+#define PRODUCT(name, T, BLOCKS)                                                                                        \
+    extern "C" __global__ __launch_bounds__(SIDE * SIDE, BLOCKS) void name(                                             \
+        T* out, const T* a, const T* b, const T* c, const T* bias, const Sizes sizes, const u32 conjugated)             \
+    {                                                                                                                   \
+        product<T>(out, a, b, c, bias, sizes, conjugated);                                                              \
     }
 
-PRODUCT(matmul_f16, half_bits)
-PRODUCT(matmul_bf16, bfloat_bits)
-PRODUCT(matmul_f32, float)
-PRODUCT(matmul_f64, double)
-PRODUCT(matmul_c64, pair<float>)
-PRODUCT(matmul_c128, pair<double>)
+PRODUCT(matmul_f16, half_bits, 4)
+PRODUCT(matmul_bf16, bfloat_bits, 4)
+PRODUCT(matmul_f32, float, 4)
+PRODUCT(matmul_f64, double, 3)
+PRODUCT(matmul_c64, pair<float>, 3)
+PRODUCT(matmul_c128, pair<double>, 2)

@@ -2,8 +2,9 @@
 // those of a loop over the index.
 //
 // A list of indices is copied to keys and sorted, equal keys staying in order (`sort.cu`). The thread of the first of
-// equal keys then adds all of them, one after another; where elements are written, that of the last one writes. An index
-// outside its dimension is reported and becomes the greatest key, which nobody uses.
+// equal keys then adds all of them, one after another; where elements are written, that of the last one writes. Where
+// neighbouring threads have neighbouring keys and there are many equal ones, the warp loads what the thread adds. An index
+// outside its dimension is reported and becomes the key behind the last place, which nobody uses.
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -23,6 +24,9 @@ struct List {
     int key_bytes;
     // Whether neighbouring threads have neighbouring keys, rather than neighbouring elements beside the list.
     int keys_first;
+    // Whether there is one list.
+    int is_only;
+    int padding;
 };
 
 // The bytes from each operand's first element to its element at a place.
@@ -53,7 +57,7 @@ __device__ __forceinline__ void make_key(char *keys, const char *index, const Pl
     long long given = along.index_bytes == 4 ? (long long)*(const int *)(index + at[1]) : *(const long long *)(index + at[1]);
     bool is_inside = given >= 0 && given < along.size;
     if (!is_inside) report(to, along.operation, at[1] / along.index_bytes, given, along.size);
-    *(Key *)(keys + at[0]) = is_inside ? Key(given) : Key((1ull << (sizeof(Key) * 8 - 1)) - 1);
+    *(Key *)(keys + at[0]) = is_inside ? Key(given) : Key(along.size);
 }
 
 extern "C" __global__ void keys_4(char *keys, const char *index, const Plan plan, const Along along, Report *to) {
@@ -78,8 +82,10 @@ struct Own {
     }
 };
 
-// Operands of the plan: the tensor that is written and the one that is read, which do not move along the list, and the
-// places, which move from list to list.
+// Whether the thread's key is the last or the first of equal ones, and one that is used; then all that lies beside the list
+// is found. Operands of the plan: the tensor that is written and the one that is read, which do not move along the list, and
+// the places, which move from list to list.
+template <bool LAST>
 __device__ __forceinline__ bool begin(Own &own, char *out, const char *keys, const long long *places, const char *from,
                                       const Plan &plan, const List &list) {
     unsigned long long thread = (unsigned long long)blockIdx.x * blockDim.x + threadIdx.x;
@@ -88,26 +94,34 @@ __device__ __forceinline__ bool begin(Own &own, char *out, const char *keys, con
     if ((thread | one) >> 32 == 0) beyond = unsigned(thread) / unsigned(one);
     else beyond = thread / one;
     within = thread - beyond * one;
+    own.is_wide = list.key_bytes == 8;
+    own.at = list.keys_first ? within : beyond;
+    own.n = list.n;
+    auto is_wanted = [&]() {
+        own.key = own.key_of(own.at);
+        if (own.key >= list.size) return false;
+        if (LAST) return own.at + 1 == own.n || own.key_of(own.at + 1) != own.key;
+        return own.at == 0 || own.key_of(own.at - 1) != own.key;
+    };
+    own.keys = keys;
+    // Most threads have nothing to do, and are told soon where they need not look for their list.
+    if (list.is_only && !is_wanted()) return false;
     long long at[3];
     find(plan, list.keys_first ? beyond : within, at);
     long long row = at[2] / 8;
-    own.is_wide = list.key_bytes == 8;
     own.keys = keys + row * list.key_bytes;
     own.places = places + row;
-    own.at = list.keys_first ? within : beyond;
-    own.n = list.n;
-    own.key = own.key_of(own.at);
+    if (!list.is_only && !is_wanted()) return false;
     own.out = out + at[0] + own.key * list.stride;
     own.from = from + at[1];
-    return own.key < list.size;
+    return true;
 }
 
 template <class Word>
 __device__ __forceinline__ void write(char *out, const char *keys, const long long *places, const char *from,
                                       const Plan &plan, const List &list) {
     Own own;
-    if (!begin(own, out, keys, places, from, plan, list)) return;
-    if (own.at + 1 < own.n && own.key_of(own.at + 1) == own.key) return;
+    if (!begin<true>(own, out, keys, places, from, plan, list)) return;
     *(Word *)own.out = *(const Word *)(own.from + own.places[own.at] * list.step);
 }
 
@@ -156,31 +170,94 @@ struct Pair {
 
 // How many elements are loaded before the first of them is added.
 constexpr int AHEAD = 8;
+// The same for each lane of a warp that helps a thread.
+constexpr int EACH = 4;
+
+// The value of another lane.
+template <class T>
+__device__ __forceinline__ T of_lane(const T &value, int lane) {
+    constexpr int WORDS = (sizeof(T) + 3) / 4;
+    union {
+        unsigned words[WORDS];
+        T whole;
+    } own = {}, other = {};
+    own.whole = value;
+#pragma unroll
+    for (int k = 0; k < WORDS; ++k) other.words[k] = __shfl_sync(~0u, own.words[k], lane);
+    return other.whole;
+}
+
+// Adds the elements from `start` on whose key a lane of the warp has: all lanes load, and each adds all of them in order.
+template <class T>
+__device__ __forceinline__ T add_together(T sum, const Own &of, int leader, const List &list) {
+    Own own;
+    own.is_wide = list.key_bytes == 8;
+    own.keys = of_lane(of.keys, leader);
+    own.places = of_lane(of.places, leader);
+    own.from = of_lane(of.from, leader);
+    own.key = of_lane(of.key, leader);
+    own.n = list.n;
+    sum = of_lane(sum, leader);
+    unsigned long long start = of_lane(of.at, leader) + AHEAD;
+    for (bool goes_on = true; goes_on; start += 32 * EACH) {
+        T values[EACH];
+        unsigned counts[EACH];
+#pragma unroll
+        for (int k = 0; k < EACH; ++k) {
+            unsigned long long at = start + 32 * k + threadIdx.x % 32;
+            bool is_there = at < own.n && own.key_of(at) == own.key;
+            values[k] = T();
+            if (is_there) values[k] = *(const T *)(own.from + own.places[at] * list.step);
+            // Equal keys are neighbours.
+            counts[k] = __popc(__ballot_sync(~0u, is_there));
+        }
+#pragma unroll
+        for (int k = 0; k < EACH; ++k) {
+            if (counts[k] == 32) {
+#pragma unroll
+                for (int lane = 0; lane < 32; ++lane) sum.add(of_lane(values[k], lane));
+            } else {
+#pragma unroll 1
+                for (int lane = 0; lane < counts[k]; ++lane) sum.add(of_lane(values[k], lane));
+            }
+        }
+        goes_on = counts[EACH - 1] == 32;
+    }
+    return sum;
+}
 
 template <class T>
 __device__ __forceinline__ void accumulate(char *out, const char *keys, const long long *places, const char *from,
                                            const Plan &plan, const List &list) {
-    Own own;
-    if (!begin(own, out, keys, places, from, plan, list)) return;
-    if (own.at > 0 && own.key_of(own.at - 1) == own.key) return;
-    T sum = *(const T *)own.out;
-    bool goes_on = true;
-    for (unsigned long long start = own.at; goes_on; start += AHEAD) {
-        T values[AHEAD];
-        bool is_there[AHEAD];
+    Own own = {};
+    T sum = T();
+    bool is_first = begin<false>(own, out, keys, places, from, plan, list), goes_on = is_first;
+    if (is_first) {
+        sum = *(const T *)own.out;
+        for (unsigned long long start = own.at; goes_on; start += AHEAD) {
+            T values[AHEAD];
+            bool is_there[AHEAD];
 #pragma unroll
-        for (int k = 0; k < AHEAD; ++k) {
-            // Equal keys are neighbours.
-            is_there[k] = start + k < own.n && own.key_of(start + k) == own.key;
-            values[k] = T();
-            if (is_there[k]) values[k] = *(const T *)(own.from + own.places[start + k] * list.step);
+            for (int k = 0; k < AHEAD; ++k) {
+                is_there[k] = start + k < own.n && own.key_of(start + k) == own.key;
+                values[k] = T();
+                if (is_there[k]) values[k] = *(const T *)(own.from + own.places[start + k] * list.step);
+            }
+#pragma unroll
+            for (int k = 0; k < AHEAD; ++k)
+                if (is_there[k]) sum.add(values[k]);
+            goes_on = is_there[AHEAD - 1];
+            if (list.keys_first) break;
         }
-#pragma unroll
-        for (int k = 0; k < AHEAD; ++k)
-            if (is_there[k]) sum.add(values[k]);
-        goes_on = is_there[AHEAD - 1];
     }
-    *(T *)own.out = sum;
+    if (list.keys_first) {
+        for (unsigned waiting = __ballot_sync(~0u, goes_on); waiting; waiting &= waiting - 1) {
+            int leader = __ffs(waiting) - 1;
+            T added = add_together(sum, own, leader, list);
+            if (threadIdx.x % 32 == leader) sum = added;
+        }
+    }
+    if (is_first) *(T *)own.out = sum;
 }
 
 #define ADDER(name, T)                                                                                                     \

@@ -248,7 +248,8 @@ struct Pass {
     unsigned passes;
     int kind;
     int descending;
-    int padding;
+    // Passes that are made: fewer than there are digits where all keys have the same higher ones.
+    unsigned taken;
 };
 
 // What a state counts: the keys of the tile's own, or those of all tiles up to it.
@@ -465,11 +466,11 @@ struct Sorter {
         rank_keys();
         exchange();
         if (threadIdx.x < DIGITS) {
-            unsigned long long begin = pass.starts[(row * pass.passes + pass.pass) * DIGITS + threadIdx.x];
+            unsigned long long begin = pass.starts[(row * pass.taken + pass.pass) * DIGITS + threadIdx.x];
             memory.shifts[threadIdx.x] = (long long)(begin + look_back(states, number, count)) - (long long)rank;
         }
         __syncthreads();
-        if (pass.pass + 1 < pass.passes) store_keys();
+        if (pass.pass + 1 < pass.taken) store_keys();
         else if (sizeof(Key) == 8) store_elements<Key>();
         else if (pass.passes == 4) store_elements<unsigned>();
         else if (pass.passes == 2) store_elements<unsigned short>();

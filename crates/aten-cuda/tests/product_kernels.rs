@@ -83,7 +83,7 @@ fn check(case: &Case) -> Result<Vec<&'static str>> {
         ..Problem::new(&out, &a, &b, case.is_added.then_some(&c), 0.5.into(), (-2).into())
     };
     let all = solutions(&problem)?;
-    assert!(choose(&problem)?.is_none_or(|chosen| all.contains(&chosen)));
+    assert!(all.contains(&choose(&problem)?));
     for solution in all {
         out.fill_(f64::NAN)?;
         run(solution, &problem)?;
@@ -171,7 +171,42 @@ fn halves_of_all_sizes() -> Result<()> {
     for dtype in [DType::F16, DType::BF16] {
         for sizes in [[1, 130, 72, 96], [2, 65, 33, 50]] {
             let names = all_layouts(dtype, sizes, &[0, 8])?;
-            assert!(names.contains(&"own_mma_64x64x64_s3") && names.contains(&"own_mma_128x256x64_s3"), "{names:?}");
+            for name in ["own_mma_64x64x64_s3", "own_mma_128x256x64_s3", "own_mma_stream_128x256x64_s3"] {
+                assert!(names.contains(&name), "{name}: {names:?}");
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn floats_of_all_sizes_in_tf32() -> Result<()> {
+    let _simulated = testkit::simulated_runtime();
+    for sizes in [[1, 130, 72, 96], [2, 65, 33, 50]] {
+        let names = all_layouts(DType::F32, sizes, &[0, 4, 3])?;
+        for name in ["own_mma_tf32_64x64x32_s3", "own_mma_tf32_128x256x32_s3"] {
+            assert!(names.contains(&name), "{name}: {names:?}");
+        }
+    }
+    Ok(())
+}
+
+/// Tiles whose steps two, three and many workers share, and such that workers have whole.
+#[test]
+fn steps_that_workers_share() -> Result<()> {
+    let _simulated = testkit::simulated_runtime();
+    for sizes in [[1, 40, 24, 1000], [3, 130, 16, 400], [5, 8, 260, 330]] {
+        let case = |turned, has_bias| Case {
+            dtype: DType::F16,
+            sizes,
+            turned,
+            gap: 8,
+            is_added: has_bias,
+            has_bias,
+            activation: if has_bias { Activation::Gelu } else { Activation::None },
+        };
+        for case in [case([false, true], false), case([true, false], true)] {
+            assert!(check(&case)?.contains(&"own_mma_stream_128x256x64_s3"));
         }
     }
     Ok(())

@@ -25,6 +25,7 @@
 //! - `state`: what else a runtime keeps: streams, captures, modules, what waits to be destroyed.
 //! - `runtime`: [`Runtime`], a value: its handle, its start and its end.
 //! - `api`: what users hold and call: streams, events, buffers, graphs, kernels, and the parts of a runtime.
+//! - `timeline`: what the host and the devices did, on one time line, as a file for Perfetto.
 //!
 //! # Invariants
 //! - A device's primary context is retained once when the device is first used, and never for a device that is not.
@@ -58,6 +59,7 @@ mod sanitizer;
 mod state;
 mod sync;
 mod thread;
+mod timeline;
 mod trace;
 
 pub use api::any_event::AnyEvent;
@@ -126,6 +128,7 @@ pub use runtime::{DeviceGuard, ExportedFigures, FigureExport, Runtime, RuntimeGu
 pub use sanitizer::{SanitizerAction, SanitizerMode, SanitizerOptions};
 pub use state::observers::ObserverId;
 pub use state::sync_debug::SyncDebugMode;
+pub use timeline::{Timeline, TimelineOptions, TimelineRecorder};
 pub use trace::{
     HistoryContext, HistoryOptions, HistoryStacks, SubscriptionId, TraceAccess, TraceAction, TraceAnnotation,
     TraceBlock, TraceCopy, TraceEntry, TraceEvent, TraceFrame, TraceKind, TraceKinds, TraceSegment, TraceStream,

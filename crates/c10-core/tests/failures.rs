@@ -62,8 +62,25 @@ fn program(rig: &Rig) -> Result<()> {
 
 /// Memory in expandable segments and in a pool, with gaps, growth and shrinking.
 fn expanding_program(rig: &Rig) -> Result<()> {
+    growing_program(rig, "expandable_segments:True")
+}
+
+/// The same in pages that move, from one stream to another and within one.
+fn elastic_program(rig: &Rig) -> Result<()> {
+    growing_program(rig, "backend:elastic")?;
+    let memory = rig.runtime.memory();
+    let (stream, side) = (rig.runtime.streams().pooled(DEVICE, 0)?, rig.runtime.streams().pooled(DEVICE, 0)?);
+    let (first, second) = (memory.buffer(6 << 20, &stream)?, memory.buffer(6 << 20, &stream)?);
+    drop(first);
+    let third = memory.buffer(8 << 20, &stream)?;
+    drop(second);
+    drop((memory.buffer(6 << 20, &side)?, third));
+    memory.empty_cache()
+}
+
+fn growing_program(rig: &Rig, settings: &str) -> Result<()> {
     let runtime = &rig.runtime;
-    runtime.memory().set_settings("expandable_segments:True")?;
+    runtime.memory().set_settings(settings)?;
     runtime.init()?;
     let (stream, side) = (runtime.streams().pooled(DEVICE, 0)?, runtime.streams().pooled(DEVICE, 0)?);
     let first = runtime.memory().buffer(50 << 20, &stream)?;
@@ -122,22 +139,30 @@ fn any_driver_call_may_fail() {
 
 #[test]
 fn any_call_for_virtual_memory_may_fail() {
+    for program in [expanding_program, elastic_program] {
+        let tried = fail_virtual_memory(program).unwrap();
+        println!("failed {tried} calls for virtual memory");
+    }
+}
+
+/// How many calls have failed.
+fn fail_virtual_memory(program: fn(&Rig) -> Result<()>) -> Result<usize> {
     let rig = Rig::new(config().devices(2));
-    expanding_program(&rig).unwrap();
+    program(&rig)?;
     let calls = rig.machine.calls();
     assert_eq!(rig.left(), LiveHandles::default());
     let (mut tried, mut failed) = (0, std::collections::BTreeSet::new());
     for code in [CUresult::CUDA_ERROR_OUT_OF_MEMORY, CUresult::CUDA_ERROR_NOT_PERMITTED] {
         for (call, _, count) in calls.iter().filter(|(call, ..)| VIRTUAL_MEMORY.contains(call)) {
             for occurrence in 1..=*count {
-                run_with(expanding_program, Fault { call, occurrence, code });
+                run_with(program, Fault { call, occurrence, code });
                 tried += 1;
                 failed.insert(*call);
             }
         }
     }
-    println!("failed {tried} calls for virtual memory");
     assert_eq!(failed.len(), VIRTUAL_MEMORY.len(), "{failed:?}");
+    Ok(tried)
 }
 
 const VIRTUAL_MEMORY: [&str; 8] = [

@@ -6,11 +6,14 @@
 
 mod common;
 
-use c10_core::{Error, Event, HistoryOptions, Runtime, StartError, TraceKinds};
+use std::io::Read;
+use std::os::unix::net::UnixStream;
+
+use c10_core::{Error, Event, FigureExport, HistoryOptions, Runtime, StartError, TraceKinds};
 use common::{DEVICE, rig};
 
 /// What the child sees; 0 when all is as it should be.
-fn child(runtime: &Runtime, buffer: c10_core::DeviceBuffer, event: Event) -> i32 {
+fn child(runtime: &Runtime, buffer: c10_core::DeviceBuffer, event: Event, export: FigureExport) -> i32 {
     // Torch's first sentence; its advice is about Python.
     let text = "Cannot re-initialize CUDA in forked subprocess. The driver does not work in a child";
     let refused = runtime.current_device();
@@ -42,8 +45,10 @@ fn child(runtime: &Runtime, buffer: c10_core::DeviceBuffer, event: Event) -> i32
         event.query() == Err(Error::Start(StartError::BadFork)),
         event.wait(None) == Err(Error::Start(StartError::BadFork)),
         event.synchronize() == Err(Error::Start(StartError::BadFork)),
+        runtime.export_figures().is_err_and(|error| error == Error::Start(StartError::BadFork)),
+        runtime.figures_text().is_ok_and(|text| !text.contains("device=")),
     ];
-    drop((buffer, event));
+    drop((buffer, event, export));
     checks.iter().position(|passed| !passed).map_or(0, |failed| i32::try_from(failed).map_or(99, |failed| failed + 1))
 }
 
@@ -57,13 +62,14 @@ fn a_forked_child_is_refused() {
     let rig = rig();
     let buffer = rig.runtime.memory().buffer(100, &rig.stream()).unwrap();
     let event = rig.stream().record_event().unwrap();
+    let export = rig.runtime.export_figures().unwrap();
     // The child drops what is inherited while somebody listens.
     runtime_listens(&rig.runtime);
     // SAFETY: the child calls only code that takes no lock another thread could hold, and leaves by `_exit`.
     let pid = unsafe { libc::fork() };
     assert!(pid >= 0);
     if pid == 0 {
-        let failed = child(&rig.runtime, buffer, event);
+        let failed = child(&rig.runtime, buffer, event, export);
         // SAFETY: ends the child at once, as it should end after a fork.
         unsafe { libc::_exit(failed) };
     }
@@ -74,6 +80,9 @@ fn a_forked_child_is_refused() {
     assert!(libc::WIFEXITED(status));
     assert_eq!(libc::WEXITSTATUS(status), 0, "number of the first check that failed");
     drop((buffer, event));
+    let mut told = String::new();
+    UnixStream::connect(export.socket()).unwrap().read_to_string(&mut told).unwrap();
+    assert!(told.contains("device=\"0\""), "the parent goes on exporting");
     assert!(rig.runtime.is_valid());
     rig.runtime.memory().empty_cache().unwrap();
 }

@@ -32,7 +32,7 @@
 //! [`graphs`], [`green_contexts`]. Beside them [`buffers`] has untyped memory, and [`kernels`] what launches code. As in
 //! torch, what they have is at the root, too. The types are `c10-core`'s own. Names of `torch` itself, tensors above all,
 //! are in [`torch`], and those of `torch.cuda.tunable` and `torch.cuda.nvtx`, as there, in modules of those names alone
-//! ([`tunable`], [`nvtx`], [`sanitizer`]).
+//! ([`tunable`], [`nvtx`], [`sanitizer`]). Beyond torch, [`timeline`] records what the program and the devices did.
 //!
 //! # Invariants
 //! No unsafe code and no state: everything is kept by [`Runtime::current`], which is the process-wide runtime unless
@@ -61,6 +61,7 @@ mod selection;
 pub mod streams;
 mod summary;
 pub mod tensors;
+pub mod timeline;
 pub mod torch;
 pub mod tunable;
 mod visibility;

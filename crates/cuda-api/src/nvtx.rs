@@ -19,6 +19,6 @@
 
 pub use c10_core::nvtx::{
     Attributes, DeviceRange, Domain, DomainMessage, Message, NvtxError, Payload, Range, RangeId, RegisteredText,
-    device_range_end, device_range_start, in_range, mark, mark_with, name_category, name_device, name_stream,
-    name_thread, range, range_end, range_pop, range_push, range_start, tool,
+    device_range_end, device_range_start, emit_ranges, in_range, mark, mark_with, name_category, name_device,
+    name_stream, name_thread, range, range_end, range_pop, range_push, range_start, tool,
 };

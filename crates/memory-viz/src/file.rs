@@ -83,6 +83,24 @@ pub fn write_text(text: &str, path: &Path) -> Result<()> {
     replace(path, |out| out.write_all(text.as_bytes()))
 }
 
+/// Writes a file of any content, which `write` writes: it takes the place of the old one when it is whole.
+///
+/// ```
+/// use std::io::Write;
+///
+/// let path = std::env::temp_dir().join(format!("memory-viz-{}.txt", std::process::id()));
+/// memory_viz::file::write_with(&path, |out| out.write_all(b"whole"))?;
+/// assert_eq!(std::fs::read(&path).unwrap(), b"whole");
+/// # std::fs::remove_file(&path).unwrap();
+/// # Ok::<(), memory_viz::Error>(())
+/// ```
+///
+/// # Errors
+/// Those of `write`; as [`write_pickle`].
+pub fn write_with(path: &Path, write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) -> Result<()> {
+    replace(path, write)
+}
+
 /// Writes a snapshot as a pickle to anything that takes bytes. They come in small pieces: buffer them.
 ///
 /// # Errors

@@ -38,15 +38,15 @@ fn say(text: &str) {
 }
 
 fn all() -> Result<bool> {
+    index_times()?;
     let mut is_good = conversions()?;
     if let ProductLibrary::Cublas { version, lt_version, .. } = blas::product_library() {
         say(&format!("cuBLAS {version}, cuBLASLt {}", lt_version.as_deref().unwrap_or("none")));
         is_good &= products("library")?;
     }
     blas::set_libraries(None, None);
-    is_good &= products("own")? & integers("any strides")? & floats("any strides")?;
-    index_times()?;
-    Ok(is_good)
+    is_good &= products("own")?;
+    Ok(is_good & integers("any strides")? & floats("any strides")?)
 }
 
 /// A contiguous result on the device that begins at no multiple of 16 bytes.
@@ -201,7 +201,10 @@ fn floats(name: &str) -> Result<bool> {
     let allowed = if name == "any strides" { 2_f64.powi(-20) } else { 2_f64.powi(-10) };
     let pairs = [(FORMATS[0], FORMATS[0]), (FORMATS[0], FORMATS[1]), (FORMATS[1], FORMATS[0])];
     let mut is_good = true;
-    for dtype in [DType::F32, DType::BF16, DType::F16, DType::F8E4M3FN, DType::F8E5M2] {
+    // What is rounded to other dtypes shows nothing of how sums are taken.
+    let all = [DType::F32, DType::BF16, DType::F16, DType::F8E4M3FN, DType::F8E5M2];
+    let dtypes = if name == "any strides" { &all[..1] } else { &all[..] };
+    for &dtype in dtypes {
         let (mut compared, mut worst) = (0_usize, 0.0_f64);
         for ([m, k, n], (first, second)) in SIZES.into_iter().flat_map(|sizes| pairs.map(|pair| (sizes, pair))) {
             let (a, b) = (factor(m, k, 3, first)?, factor(n, k, 4, second)?);

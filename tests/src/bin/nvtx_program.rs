@@ -4,7 +4,7 @@
 #![expect(clippy::print_stdout, reason = "a program that reports")]
 
 use c10_core::nvtx::{self, Attributes, Domain, Payload, RangeId};
-use c10_core::{CUDAGraph, CaptureMode, Result, Runtime, Stream};
+use c10_core::{CUDAGraph, CaptureMode, DeviceBuffer, Result, Runtime, Stream};
 
 fn main() -> Result<()> {
     testkit::make_default(testkit::Config::default()).expect("no runtime was chosen before");
@@ -12,11 +12,35 @@ fn main() -> Result<()> {
         Ok(tool) => println!("tool {}", if tool.is_some() { "attached" } else { "none" }),
         Err(error) => println!("error {error}"),
     }
+    if std::env::args().nth(1).as_deref() == Some("emit") {
+        return what_a_runtime_does();
+    }
     ranges_of_a_thread();
     ranges_of_threads();
     names();
     domains();
     on_a_stream()
+}
+
+/// The runtime shows what it does as ranges, until it is told not to.
+fn what_a_runtime_does() -> Result<()> {
+    println!("shown {}", nvtx::emit_ranges(true));
+    let stream = Stream::new(None, 0)?;
+    let buffer = DeviceBuffer::new(1 << 20, None)?;
+    buffer.fill(.., 1, &stream)?;
+    let event = stream.record_event()?;
+    event.wait(None)?;
+    event.synchronize()?;
+    stream.synchronize()?;
+    let mut graph = CUDAGraph::new();
+    graph.capture(&stream, None, CaptureMode::Global, || buffer.fill(.., 2, &stream))?;
+    graph.replay()?;
+    drop(graph);
+    Runtime::current().synchronize(0)?;
+    drop(buffer);
+    println!("shown {}", nvtx::emit_ranges(false));
+    drop(DeviceBuffer::new(1 << 20, None)?);
+    Ok(())
 }
 
 fn ranges_of_a_thread() {

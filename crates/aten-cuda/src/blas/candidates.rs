@@ -6,10 +6,10 @@
 
 use c10_core::{Device, DeviceIndex, Runtime};
 
-use super::library::gemm::Gemm;
+use super::library::gemm::{Gemm, Outline};
 use super::library::handle::Blas;
 use super::library::lt::{self, Algorithm};
-use super::operand::Transpose;
+use super::operand::{Reading, Transpose};
 use super::product::{Product, is_same_view};
 use super::settings;
 use super::tune::{Candidates, DEFAULT, Element, Inputs, Kind, Problem};
@@ -179,10 +179,12 @@ fn random(tensor: &Tensor, generator: &Generator) -> Result<Tensor> {
 }
 
 /// The problem of a product, as the tuner names it; `None` where torch has no name for it.
-pub(super) fn problem(product: &Product<'_>, gemm: &Gemm<'_>) -> Option<Problem> {
-    let element = Element::of(gemm.dtype, settings::uses_tf32())?;
+#[inline]
+pub(super) fn problem(product: &Product<'_>, out: &Tensor) -> Option<Problem> {
+    let outline = Outline::of(out, product.a, product.b)?;
+    let element = Element::of(out.dtype(), out.dtype() == DType::F32 && settings::uses_tf32())?;
     let unsigned = |number: std::ffi::c_int| u64::from(number.unsigned_abs());
-    let kind = match (product.bias.is_some(), gemm.batches) {
+    let kind = match (product.bias.is_some(), outline.batches) {
         (_, count) if count != 1 => Kind::StridedBatched,
         (true, _) => Kind::AndBias,
         (false, _) => Kind::Gemm,
@@ -190,46 +192,47 @@ pub(super) fn problem(product: &Product<'_>, gemm: &Gemm<'_>) -> Option<Problem>
     Some(Problem {
         kind,
         elements: [element; 3],
-        transposed: [&gemm.a, &gemm.b].map(|operand| operand.transpose != Transpose::No),
-        sizes: [gemm.m, gemm.n, gemm.k].map(unsigned),
-        batches: unsigned(gemm.batches),
-        leading: [gemm.lda, gemm.ldb, gemm.ldc].map(unsigned),
+        transposed: [outline.a, outline.b].map(|reading| reading.transpose != Transpose::No),
+        sizes: [outline.m, outline.n, outline.k].map(unsigned),
+        batches: unsigned(outline.batches),
+        leading: [outline.lda, outline.ldb, outline.ldc].map(unsigned),
         rowwise: false,
         bias: None,
-        variant: variant(product, gemm),
+        variant: variant(product, out, &outline),
     })
 }
 
 /// What decides about ways beside the signature; each part is 0 for the usual case.
-fn variant(product: &Product<'_>, gemm: &Gemm<'_>) -> u32 {
-    let lack = |tensor: &Tensor| {
-        ALIGNMENT.trailing_zeros() - tensor.data_ptr().trailing_zeros().min(ALIGNMENT.trailing_zeros())
-    };
-    let reduction = match gemm.dtype {
+fn variant(product: &Product<'_>, out: &Tensor, outline: &Outline) -> u32 {
+    let lack = |tensor: &Tensor| ALIGNMENT.trailing_zeros() - (tensor.data_ptr() | ALIGNMENT).trailing_zeros();
+    // A copy has memory of its own.
+    let lack_of = |tensor: &Tensor, reading: &Reading| if reading.is_copied { 0 } else { lack(tensor) };
+    let reduction = match out.dtype() {
         DType::F16 => Some(settings::fp16_reduction()),
         DType::BF16 => Some(settings::bf16_reduction()),
         _ => None,
     };
     // Distances between matrices that are not those of whole ones: 1, and 2 where all are the same one.
     let distance = |stride: i64, rows: std::ffi::c_int, columns: std::ffi::c_int| match stride {
-        _ if gemm.batches == 1 => 0,
+        _ if outline.batches == 1 => 0,
         0 => 2,
         stride => u32::from(stride != i64::from(rows) * i64::from(columns)),
     };
+    let Outline { m, n, k, a, b, .. } = outline;
     let parts = [
-        (lack(gemm.a.tensor()), 3),
-        (lack(gemm.b.tensor()), 3),
-        (lack(gemm.out), 3),
+        (lack_of(product.b, a), 3),
+        (lack_of(product.a, b), 3),
+        (lack(out), 3),
         (u32::from(product.c.is_some()), 1),
         (product.activation.code(), 2),
-        (u32::from(product.bias.is_some() && gemm.batches != 1), 1),
+        (u32::from(product.bias.is_some() && outline.batches != 1), 1),
         (u32::from(reduction.is_some_and(|reduction| !reduction.is_reduced)), 1),
         (u32::from(reduction.is_some_and(|reduction| !reduction.may_split)), 1),
-        (u32::from(gemm.dtype == DType::F16 && settings::allow_fp16_accumulation()), 1),
-        (distance(gemm.a.batch_stride, gemm.m, gemm.k), 2),
-        (distance(gemm.b.batch_stride, gemm.k, gemm.n), 2),
-        (u32::from(gemm.a.transpose == Transpose::Conjugated), 1),
-        (u32::from(gemm.b.transpose == Transpose::Conjugated), 1),
+        (u32::from(out.dtype() == DType::F16 && settings::allow_fp16_accumulation()), 1),
+        (distance(a.batch_stride, *m, *k), 2),
+        (distance(b.batch_stride, *k, *n), 2),
+        (u32::from(a.transpose == Transpose::Conjugated), 1),
+        (u32::from(b.transpose == Transpose::Conjugated), 1),
     ];
     let (bits, _) = parts.into_iter().fold((0, 0), |(bits, at), (part, width)| (bits | part << at, at + width));
     bits
@@ -254,10 +257,7 @@ pub(super) fn with_operands<R>(
     let out = empty_strided(&sizes, &contiguous_strides(&sizes), first.dtype(), first.device())?;
     let product = Product { bias: bias.as_ref(), ..Product::new(&first, &second) };
     settings::with_tf32(problem.elements[0] == Element::Tf32, || {
-        let made = match Gemm::new(&out, &first, &second, product.alpha, product.beta)? {
-            Some(gemm) => self::problem(&product, &gemm),
-            None => None,
-        };
+        let made = self::problem(&product, &out);
         // Of matrices with one row or column there are several signatures, of which a call has one.
         match made.filter(|made| made.op() == problem.op() && made.params() == problem.params()) {
             Some(made) => tune(&made, Ways { product, out: &out }),

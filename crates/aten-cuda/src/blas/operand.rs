@@ -57,6 +57,17 @@ impl<'a> Matrices<'a> {
         lies_so.then_some(column.max(lines))
     }
 
+    /// Whether one matrix stands for the whole batch.
+    fn is_repeated(&self) -> bool {
+        self.batches > 1 && self.batch_stride == 0
+    }
+
+    /// The matrices by rows, one after another.
+    fn copied(&self) -> Result<Tensor> {
+        let source = if self.is_repeated() { self.tensor.narrow(0, 0, 1)? } else { self.tensor.clone() };
+        source.packed()
+    }
+
     /// Elements that are copied to read the matrices as conjugates.
     fn cost_of_conjugate(&self) -> i64 {
         let batches = if self.batch_stride == 0 { 1 } else { self.batches };
@@ -88,13 +99,40 @@ enum Lying {
     ByColumns,
 }
 
+/// How the library reads a factor: as it lies, or as a copy of it does.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reading {
+    pub(super) transpose: Transpose,
+    /// The distance between columns in elements.
+    pub(super) ld: i64,
+    /// The distance between matrices in elements.
+    pub(super) batch_stride: i64,
+    pub(super) is_copied: bool,
+}
+
+impl Reading {
+    /// That of a factor of a product whose result lies by rows, so that the library sees everything transposed.
+    #[inline]
+    pub(super) fn of(matrices: &Matrices<'_>) -> Self {
+        let found = if matrices.tensor.is_conj() {
+            matrices.by_columns().map(|ld| (Transpose::Conjugated, ld))
+        } else {
+            let transpose = |lying| if lying == Lying::ByRows { Transpose::No } else { Transpose::Yes };
+            matrices.lying().map(|(lying, ld)| (transpose(lying), ld))
+        };
+        if let Some((transpose, ld)) = found {
+            return Self { transpose, ld, batch_stride: matrices.batch_stride, is_copied: false };
+        }
+        let batch_stride = if matrices.is_repeated() { 0 } else { matrices.rows * matrices.columns };
+        Self { transpose: Transpose::No, ld: matrices.columns.max(1), batch_stride, is_copied: true }
+    }
+}
+
 /// A factor ready for the library.
 pub(super) struct Operand<'a> {
     tensor: Given<'a>,
     /// How the library reads it.
     pub(super) transpose: Transpose,
-    /// The distance between columns in elements.
-    pub(super) ld: i64,
     /// The distance between matrices in elements.
     pub(super) batch_stride: i64,
 }
@@ -106,24 +144,11 @@ enum Given<'a> {
 }
 
 impl<'a> Operand<'a> {
-    /// A factor of a product whose result lies by rows, so that the library sees everything transposed.
-    pub(super) fn new(matrices: Matrices<'a>) -> Result<Self> {
-        let found = if matrices.tensor.is_conj() {
-            matrices.by_columns().map(|ld| (Transpose::Conjugated, ld))
-        } else {
-            let transpose = |lying| if lying == Lying::ByRows { Transpose::No } else { Transpose::Yes };
-            matrices.lying().map(|(lying, ld)| (transpose(lying), ld))
-        };
-        if let Some((transpose, ld)) = found {
-            let tensor = Given::Same(matrices.tensor);
-            return Ok(Self { tensor, transpose, ld, batch_stride: matrices.batch_stride });
-        }
-        let is_repeated = matrices.batches > 1 && matrices.batch_stride == 0;
-        let source = if is_repeated { matrices.tensor.narrow(0, 0, 1)? } else { matrices.tensor.clone() };
-        let copy = source.packed()?;
-        let batch_stride = if is_repeated { 0 } else { matrices.rows * matrices.columns };
-        let ld = matrices.columns.max(1);
-        Ok(Self { tensor: Given::Copy(copy), transpose: Transpose::No, ld, batch_stride })
+    /// The factor as it is read.
+    pub(super) fn new(matrices: &Matrices<'a>, reading: &Reading) -> Result<Self> {
+        let &Reading { transpose, batch_stride, is_copied, .. } = reading;
+        let tensor = if is_copied { Given::Copy(matrices.copied()?) } else { Given::Same(matrices.tensor) };
+        Ok(Self { tensor, transpose, batch_stride })
     }
 
     pub(super) fn tensor(&self) -> &Tensor {

@@ -145,8 +145,7 @@ impl<'a> Product<'a> {
     /// The way that the tuner has found; `None` for the usual one.
     fn tuned(&self, out: &Tensor) -> Result<Option<Arc<Way>>> {
         let device = out.device().cuda_index()?.unwrap_or_default();
-        let Some(gemm) = Gemm::new(out, self.a, self.b, self.alpha, self.beta)? else { return Ok(None) };
-        let Some(problem) = candidates::problem(self, &gemm) else { return Ok(None) };
+        let Some(problem) = candidates::problem(self, out) else { return Ok(None) };
         tune::choose(&problem, device, || Ok(Ways { product: *self, out }))
     }
 
@@ -215,35 +214,30 @@ impl<'a> Product<'a> {
         is_lt_real && (is_followed || !may_split || settings::preferred_blas_library() == BlasBackend::Cublaslt)
     }
 
-    /// By kernels of this crate: those of a solution, or of the one that is likely to be quick.
+    /// By a kernel of this crate: that of a solution, or of the one that is likely to be quick.
     fn by_own_kernels(&self, out: &Tensor, solution: Option<Solution>) -> Result<()> {
-        self.for_own_kernels(out, |whole, plain| {
-            let chosen = solution.map_or_else(|| own_products::choose(whole), |solution| Ok(Some(solution)))?;
-            if let Some(solution) = chosen.filter(|solution| solution.can_run(whole).unwrap_or(false)) {
-                return own_products::run(solution, whole);
-            }
-            // What follows the product takes kernels of its own.
-            let chosen = solution.map_or_else(|| own_products::choose(plain), |solution| Ok(Some(solution)))?;
-            chosen.map_or(Ok(()), |solution| own_products::run(solution, plain))?;
-            self.finish(out)
+        self.for_own_kernels(out, |problem| {
+            let solution = solution.map_or_else(|| own_products::choose(problem), Ok)?;
+            own_products::run(solution, problem)
         })
     }
 
     /// The solutions of this crate.
     pub(super) fn own_solutions(&self, out: &Tensor) -> Result<Vec<Solution>> {
-        self.for_own_kernels(out, |_, plain| own_products::solutions(plain))
+        self.for_own_kernels(out, own_products::solutions)
     }
 
-    /// Hands on the product as the kernels of this crate take it: with what follows it, and without.
-    fn for_own_kernels<R>(&self, out: &Tensor, f: impl FnOnce(&Problem<'_>, &Problem<'_>) -> Result<R>) -> Result<R> {
+    /// Hands on the product as the kernels of this crate take it.
+    fn for_own_kernels<R>(&self, out: &Tensor, f: impl FnOnce(&Problem<'_>) -> Result<R>) -> Result<R> {
         let (out, a, b) = (batched(out)?, batched(self.a)?, batched(self.b)?);
         let c = self.c.map(|c| c.expand(out.sizes())).transpose()?;
-        let plain = Problem {
-            allow_tf32: settings::uses_tf32(),
-            ..Problem::new(&out, &a, &b, c.as_ref(), self.alpha, self.beta)
-        };
         let bias = self.bias.map(|bias| bias.expand(&[out.sizes()[2]])).transpose()?;
-        f(&Problem { bias: bias.as_ref(), activation: self.activation, ..plain }, &plain)
+        f(&Problem {
+            allow_tf32: settings::uses_tf32(),
+            bias: bias.as_ref(),
+            activation: self.activation,
+            ..Problem::new(&out, &a, &b, c.as_ref(), self.alpha, self.beta)
+        })
     }
 
     fn on_host(&self, out: &Tensor) -> Result<()> {

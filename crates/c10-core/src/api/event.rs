@@ -252,6 +252,7 @@ impl Event {
         let stream = stream.with_stream(|stream| self.runtime.streams().or_current(stream))?;
         let Some(native) = self.recorded() else { return Ok(()) };
         let flags = self.use_on(ready, native, stream)?;
+        ready.api.trace.begin(TraceKind::Event, stream);
         let queued = ready.api.stream_wait_event(stream, native.handle, flags);
         queued.map_err(|error| ready.launches.explain(stream.device, error))?;
         let event = || TraceEvent::EventWaited { event: native.handle.0 as u64, stream: stream.into() };
@@ -279,6 +280,7 @@ impl Event {
     pub fn synchronize(&self) -> Result<()> {
         let Some(native) = self.recorded() else { return Ok(()) };
         let ready = self.runtime.ready()?;
+        ready.api.trace.begin(TraceKind::Synchronize, StreamRef { device: native.device, handle: Default::default() });
         let waited = ready.api.event_wait_on_host(native.handle);
         if waited.is_ok() {
             let Native { handle, device } = native;

@@ -12,7 +12,7 @@ use crate::base::handles::StreamRef;
 use crate::driver::{Shape, Source};
 use crate::runtime::{Runtime, Started};
 use crate::state::launches::NameId;
-use crate::trace::lasting_name;
+use crate::trace::{TraceEvent, TraceKind, lasting_name};
 
 /// Work of a library has no blocks and threads that this crate knows of.
 const NO_SHAPE: Shape = Shape { grid: [0; 3], block: [0; 3], shared_bytes: 0 };
@@ -172,12 +172,16 @@ impl Runtime {
             buffer.use_in(ready, stream, capture)?;
         }
         ready.api.bind(device)?;
+        ready.api.trace.begin(TraceKind::Launch, stream);
         let made = call(LibraryStream { handle: stream.handle.0, is_capturing: capture.is_some() })?;
+        let LibraryFunction(name, reported) = function;
+        let event = || TraceEvent::LibraryQueued { function: name.number(), stream: stream.into() };
+        ready.api.trace.report_now(TraceKind::Launch, event);
         if capture.is_none() {
             note(ready, function, stream)?;
         }
         let uses = || buffers.filter_map(|argument| argument.memory_use()).collect::<Vec<_>>();
-        ready.api.trace.report_accesses(Some(stream), function.1, uses)?;
+        ready.api.trace.report_accesses(Some(stream), reported, uses)?;
         Ok(made)
     }
 }

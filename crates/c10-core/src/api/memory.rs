@@ -64,7 +64,9 @@ impl Memory<'_> {
     /// # Errors
     /// The first setting that is refused; nothing is changed then.
     pub fn set_settings(self, settings: &str) -> Result<()> {
-        self.0.change_config(|config| Ok(config.parse(settings)?))?;
+        self.0.change_config(|config, started| {
+            Ok(if started { config.parse(settings) } else { config.parse_at_start(settings) }?)
+        })?;
         if self.0.is_initialized() && AllocatorConfig::names(settings, "per_process_memory_fraction") {
             warning!(
                 "the setting per_process_memory_fraction has no effect once the runtime has started; call \

@@ -12,7 +12,7 @@ use crate::runtime::Runtime;
 pub(crate) fn complete(runtime: &Runtime, api: &Api, error: Error) -> Error {
     let Error::OutOfMemory(mut failed) = error else { return error };
     failed.processes = runtime.telemetry().processes_for_message(api, failed.figures.device);
-    failed.expandable_segments = runtime.config().expandable_segments;
+    failed.expandable_segments = runtime.config().expands();
     runtime.observers().tell(&failed.figures);
     Error::OutOfMemory(failed)
 }

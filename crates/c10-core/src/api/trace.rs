@@ -52,6 +52,33 @@ impl Runtime {
         was_there
     }
 
+    /// The name of the kernel, or of the library's function, that an event is about.
+    ///
+    /// ```
+    /// # testkit::make_default(testkit::Config::default()).unwrap();
+    /// use c10_core::{DeviceIndex, Error, Runtime, TraceEvent, TraceKind};
+    ///
+    /// let runtime = Runtime::current();
+    /// let (tell, told) = std::sync::mpsc::channel();
+    /// runtime.subscribe(TraceKind::Launch.into(), move |event| drop(tell.send(*event)));
+    /// let function = runtime.library_function("cublasSgemm")?;
+    /// runtime.queue_by_library(function, DeviceIndex(0), [], |_| Ok::<_, Error>(()))?;
+    /// let event = told.recv().expect("the work is reported");
+    /// assert_eq!(runtime.traced_name(&event).as_deref(), Some("cublasSgemm"));
+    /// # Ok::<(), Error>(())
+    /// ```
+    #[must_use]
+    #[expect(clippy::wildcard_enum_match_arm, reason = "most events are about nothing with a name")]
+    pub fn traced_name(&self, event: &TraceEvent) -> Option<Arc<str>> {
+        match *event {
+            TraceEvent::Launched { function, .. } | TraceEvent::Begun { function, .. } => {
+                self.trace().kernel_name(function)
+            }
+            TraceEvent::LibraryQueued { function, .. } => self.started()?.launches.name_of(function),
+            _ => None,
+        }
+    }
+
     /// Lets the allocators report what is wanted now.
     pub(crate) fn follow_trace(&self) {
         if let Some(ready) = self.started().filter(|_| !process::in_bad_fork()) {
@@ -258,6 +285,7 @@ impl Memory<'_> {
     }
 
     fn collect(self, mempool_id: Option<PoolId>, contents: Contents) -> Result<MemorySnapshot> {
+        let _span = tracing::debug_span!("snapshot").entered();
         let runtime = self.runtime();
         let mut snapshot = MemorySnapshot {
             segments: Vec::new(),

@@ -27,6 +27,10 @@ pub(crate) struct GreenHandle(pub(crate) usize);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct EventHandle(pub(crate) usize);
 
+/// A `CUmemGenericAllocationHandle`: memory that can be put behind addresses.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) struct PageHandle(pub(crate) u64);
+
 /// A stream with its device: the default streams of two devices have the same handle.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct StreamRef {

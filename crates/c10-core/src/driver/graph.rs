@@ -127,6 +127,7 @@ impl Api {
 
     /// Makes an executable graph.
     pub(crate) fn graph_instantiate(&self, graph: GraphHandle) -> Result<GraphExecHandle> {
+        let _span = tracing::debug_span!("instantiate_graph").entered();
         let _spared = self.spare_others()?;
         let flags = AUTO_FREE_ON_LAUNCH | USE_NODE_PRIORITY;
         let mut exec: CUgraphExec = ptr::null_mut();
@@ -145,6 +146,7 @@ impl Api {
 
     /// Moves what a launch needs to the device, in the order of the stream.
     pub(crate) fn graph_upload(&self, exec: GraphExecHandle, stream: StreamRef) -> Result<()> {
+        let _span = tracing::debug_span!("upload_graph", device = stream.device).entered();
         self.bind_unless_named(stream)?;
         // SAFETY: graph and stream are alive.
         Ok(unsafe { self.table.cuGraphUpload(raw_exec(exec), raw(stream)) }?)
@@ -154,6 +156,7 @@ impl Api {
     #[inline]
     pub(crate) fn graph_launch(&self, exec: GraphExecHandle, stream: StreamRef) -> Result<()> {
         self.bind_unless_named(stream)?;
+        self.trace.begin(TraceKind::Graph, stream);
         // SAFETY: graph and stream are alive, and the owner launches from one thread at a time.
         unsafe { self.table.cuGraphLaunch(raw_exec(exec), raw(stream)) }?;
         let event = || TraceEvent::GraphReplayed { graph: exec.0 as u64, stream: stream.into() };

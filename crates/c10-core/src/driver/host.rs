@@ -24,7 +24,7 @@ use crate::base::handles::{CaptureMode, EventHandle, StreamRef};
 use crate::driver::memory::{check_range, raw};
 use crate::driver::stream::{EVENT_DISABLE_TIMING, mode_from_raw, mode_to_raw, raw_event, ready};
 use crate::driver::{Api, EventQuery, HostDriver};
-use crate::trace::TraceCopy;
+use crate::trace::{TraceCopy, TraceKind};
 
 /// The pages that are touched; the system's are as large or larger.
 const PAGE: usize = 4096;
@@ -95,6 +95,7 @@ impl EventQuery for Api {
 
 impl HostDriver for Api {
     fn host_alloc(&self, device: DeviceIndex, bytes: usize) -> Result<usize> {
+        let _span = tracing::debug_span!("pinned_alloc", bytes).entered();
         self.bind(device)?;
         let mut address: *mut c_void = ptr::null_mut();
         // SAFETY: `address` outlives the call.
@@ -166,6 +167,7 @@ impl Api {
     ) -> Result<()> {
         check_range(offset, bytes, from.len)?;
         self.bind(stream.device)?;
+        self.trace.begin(TraceKind::Copy, stream);
         // SAFETY: both ranges are checked; the callers keep the block alive until the stream has passed the copy.
         unsafe { self.table.cuMemcpyHtoDAsync_v2(to, from.at(offset), bytes, raw(stream)) }?;
         self.report_copy(TraceCopy::ToDevice, to, (from.address() + offset) as u64, bytes, stream)
@@ -182,6 +184,7 @@ impl Api {
     ) -> Result<()> {
         check_range(offset, bytes, to.len)?;
         self.bind(stream.device)?;
+        self.trace.begin(TraceKind::Copy, stream);
         // SAFETY: as in `copy_from_pinned`.
         unsafe { self.table.cuMemcpyDtoHAsync_v2(to.at(offset), from, bytes, raw(stream)) }?;
         self.report_copy(TraceCopy::ToHost, (to.address() + offset) as u64, from, bytes, stream)

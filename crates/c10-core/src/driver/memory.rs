@@ -12,7 +12,7 @@ use std::ptr;
 
 use crate::base::device::DeviceIndex;
 use crate::base::error::{Error, MemoryError, Result};
-use crate::base::handles::{CaptureMode, CapturePoint, EventHandle, MemInfo, NodeHandle, StreamRef};
+use crate::base::handles::{CaptureMode, CapturePoint, EventHandle, MemInfo, NodeHandle, PageHandle, StreamRef};
 use crate::driver::stream::EVENT_DISABLE_TIMING;
 use crate::driver::{Api, Driver};
 use crate::trace::{MemoryUse, TraceCopy, TraceEvent, TraceKind, TraceKinds};
@@ -34,6 +34,7 @@ pub(crate) fn check_part(range: &Range<usize>, len: usize) -> Result<usize> {
 
 impl Driver for Api {
     fn mem_alloc(&self, device: DeviceIndex, bytes: u64) -> Result<u64> {
+        let _span = tracing::debug_span!("segment_alloc", device = device, bytes).entered();
         let _spared = self.spare_others()?;
         self.bind(device)?;
         let size =
@@ -45,6 +46,7 @@ impl Driver for Api {
     }
 
     fn mem_free(&self, device: DeviceIndex, address: u64) -> Result<()> {
+        let _span = tracing::debug_span!("segment_free", device = device, address).entered();
         let _spared = self.spare_others()?;
         self.bind(device)?;
         // SAFETY: the allocator frees each address it got from `mem_alloc` once.
@@ -77,6 +79,35 @@ impl Driver for Api {
 
     fn unmap_pages(&self, device: DeviceIndex, address: u64, bytes: u64, page: u64) -> (u64, Result<()>) {
         self.unmap_and_release(device, address, bytes, page)
+    }
+
+    fn create_page(&self, device: DeviceIndex, bytes: u64) -> Result<PageHandle> {
+        self.bind(device)?;
+        self.create_memory(device, bytes)
+    }
+
+    fn release_page(&self, device: DeviceIndex, page: PageHandle) -> Result<()> {
+        self.bind(device)?;
+        self.release_memory(page)
+    }
+
+    fn map_page(&self, device: DeviceIndex, address: u64, bytes: u64, page: PageHandle) -> Result<()> {
+        self.bind(device)?;
+        self.map_memory(address, bytes, page)
+    }
+
+    fn allow_access(&self, device: DeviceIndex, address: u64, bytes: u64) -> Result<()> {
+        self.bind(device)?;
+        self.allow_access_to(device, address, bytes)
+    }
+
+    fn unmap_page(&self, device: DeviceIndex, address: u64, bytes: u64) -> Result<()> {
+        self.bind(device)?;
+        self.unmap_memory(address, bytes)
+    }
+
+    fn stream_wait(&self, stream: StreamRef, event: EventHandle) -> Result<()> {
+        self.stream_wait_event(stream, event, 0)
     }
 
     fn stream_synchronize(&self, stream: StreamRef) -> Result<()> {
@@ -138,6 +169,7 @@ impl Api {
     pub(crate) fn copy_from_slice(&self, to: u64, from: &[u8], stream: StreamRef) -> Result<()> {
         let _spared = self.spare_others()?;
         self.stream_wait_on_host(stream)?;
+        self.trace.begin(TraceKind::Copy, stream);
         // SAFETY: `from` is readable for its length and unregistered memory is staged before the call returns;
         // the target range was checked by the caller.
         unsafe { self.table.cuMemcpyHtoD_v2(to, from.as_ptr().cast::<c_void>(), from.len()) }?;
@@ -152,6 +184,7 @@ impl Api {
     pub(crate) fn copy_to_slice(&self, to: &mut [u8], from: u64, stream: StreamRef) -> Result<()> {
         let _spared = self.spare_others()?;
         self.stream_wait_on_host(stream)?;
+        self.trace.begin(TraceKind::Copy, stream);
         // SAFETY: `to` is writable for its length; the call returns after the last byte is written.
         unsafe { self.table.cuMemcpyDtoH_v2(to.as_mut_ptr().cast::<c_void>(), from, to.len()) }?;
         self.report_blocking_copy(TraceCopy::ToHost, to.as_ptr().addr() as u64, from, to.len(), stream)?;
@@ -219,6 +252,7 @@ impl Api {
     /// Queues a copy between two places of device memory, on one device or two.
     pub(crate) fn copy_on_device(&self, to: u64, from: u64, bytes: usize, stream: StreamRef) -> Result<()> {
         self.bind(stream.device)?;
+        self.trace.begin(TraceKind::Copy, stream);
         // SAFETY: both ranges were checked by the caller; addresses of all devices are distinct.
         unsafe { self.table.cuMemcpyAsync(to, from, bytes, raw(stream)) }?;
         self.report_copy(TraceCopy::OnDevice, to, from, bytes, stream)
@@ -227,6 +261,7 @@ impl Api {
     /// Queues a fill with a number of 2 bytes, at an address that is a multiple of 2.
     pub(crate) fn set_halves(&self, to: u64, value: u16, count: usize, stream: StreamRef) -> Result<()> {
         self.bind(stream.device)?;
+        self.trace.begin(TraceKind::Copy, stream);
         // SAFETY: the range was checked by the caller.
         unsafe { self.table.cuMemsetD16Async(to, value, count, raw(stream)) }?;
         self.report_fill(to, 2 * count, stream)
@@ -235,6 +270,7 @@ impl Api {
     /// Queues a fill with a number of 4 bytes, at an address that is a multiple of 4.
     pub(crate) fn set_words(&self, to: u64, value: u32, count: usize, stream: StreamRef) -> Result<()> {
         self.bind(stream.device)?;
+        self.trace.begin(TraceKind::Copy, stream);
         // SAFETY: the range was checked by the caller.
         unsafe { self.table.cuMemsetD32Async(to, value, count, raw(stream)) }?;
         self.report_fill(to, 4 * count, stream)
@@ -243,6 +279,7 @@ impl Api {
     /// Queues a fill with a byte.
     pub(crate) fn set_bytes(&self, to: u64, value: u8, bytes: usize, stream: StreamRef) -> Result<()> {
         self.bind(stream.device)?;
+        self.trace.begin(TraceKind::Copy, stream);
         // SAFETY: the range was checked by the caller.
         unsafe { self.table.cuMemsetD8Async(to, value, bytes, raw(stream)) }?;
         self.report_fill(to, bytes, stream)

@@ -45,7 +45,7 @@ pub(crate) use stream::{EVENT_BLOCKING_SYNC, EVENT_DISABLE_TIMING, EVENT_EXTERNA
 use crate::base::device::DeviceIndex;
 use crate::base::error::Result;
 pub(crate) use crate::base::handles::{CaptureMode, MemInfo};
-pub(crate) use crate::base::handles::{CapturePoint, EventHandle, NodeHandle, StreamRef};
+pub(crate) use crate::base::handles::{CapturePoint, EventHandle, NodeHandle, PageHandle, StreamRef};
 
 /// What the caching allocator needs of a driver.
 ///
@@ -97,6 +97,43 @@ pub(crate) trait Driver {
     /// Unmaps and frees the memory behind a part of a range, page by page. Returns the bytes that are no longer mapped,
     /// counted from the front, and the driver's error if those are not all.
     fn unmap_pages(&self, device: DeviceIndex, address: u64, bytes: u64, page: u64) -> (u64, Result<()>);
+
+    /// Makes a page of `bytes` bytes, which is behind no address yet.
+    ///
+    /// # Errors
+    /// The driver's error.
+    fn create_page(&self, device: DeviceIndex, bytes: u64) -> Result<PageHandle>;
+
+    /// Gives a page back. Where it is still mapped its memory goes with the last mapping.
+    ///
+    /// # Errors
+    /// The driver's error; the page then still counts as made.
+    fn release_page(&self, device: DeviceIndex, page: PageHandle) -> Result<()>;
+
+    /// Puts a page of `bytes` bytes behind a part of a range that has none; it may be behind another part too. Nothing can
+    /// be read or written there before [`Self::allow_access`].
+    ///
+    /// # Errors
+    /// The driver's error.
+    fn map_page(&self, device: DeviceIndex, address: u64, bytes: u64, page: PageHandle) -> Result<()>;
+
+    /// Lets the device read and write pages that are behind a part of a range.
+    ///
+    /// # Errors
+    /// The driver's error.
+    fn allow_access(&self, device: DeviceIndex, address: u64, bytes: u64) -> Result<()>;
+
+    /// Takes the page of `bytes` bytes away from behind an address.
+    ///
+    /// # Errors
+    /// The driver's error; the page is still there then.
+    fn unmap_page(&self, device: DeviceIndex, address: u64, bytes: u64) -> Result<()>;
+
+    /// Makes later work of a stream wait for an event, on the device.
+    ///
+    /// # Errors
+    /// The driver's error.
+    fn stream_wait(&self, stream: StreamRef, event: EventHandle) -> Result<()>;
 
     /// Blocks until the work queued on a stream is done.
     ///

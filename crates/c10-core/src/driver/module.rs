@@ -82,6 +82,8 @@ impl Api {
     /// # Safety
     /// - The image is whole: how long it is, the driver reads in it.
     pub(crate) unsafe fn module_from_image(&self, device: DeviceIndex, image: &[u8]) -> Result<ModuleHandle> {
+        // The driver compiles PTX here.
+        let _span = tracing::debug_span!("load_module", device = device, bytes = image.len()).entered();
         self.bind(device)?;
         let mut module: CUmodule = ptr::null_mut();
         let mut log = vec![0_u8; LOG_BYTES];
@@ -119,7 +121,11 @@ impl Api {
         let mut function: CUfunction = ptr::null_mut();
         // SAFETY: the module is loaded; `function` outlives the call; the name ends with a zero byte.
         match unsafe { self.table.cuModuleGetFunction(&mut function, raw_module(module), name.as_ptr()) } {
-            Ok(()) => Ok(Some(FunctionHandle(function.expose_provenance()))),
+            Ok(()) => {
+                let handle = FunctionHandle(function.expose_provenance());
+                self.trace.name_kernel(handle.0 as u64, &name.to_string_lossy());
+                Ok(Some(handle))
+            }
             Err(CallError::Failed { status: CUresult::CUDA_ERROR_NOT_FOUND, .. }) => Ok(None),
             Err(error) => Err(error.into()),
         }
@@ -224,10 +230,14 @@ impl Api {
         with_array(values.len(), ptr::null_mut(), |pointers: &mut [*mut c_void]| {
             let addresses = values.iter().map(|value| value.place().cast_mut());
             pointers.iter_mut().zip(addresses).for_each(|(pointer, address)| *pointer = address);
-            let (function, pointers) = (raw_function(function), pointers.as_mut_ptr());
+            self.trace.begin_launch(function.0 as u64, stream);
+            let (raw, pointers) = (raw_function(function), pointers.as_mut_ptr());
             // SAFETY: the caller's promise; each pointer is that of a value, and the attribute outlives the call.
-            match unsafe { self.table.cuLaunchKernelEx(&config, function, pointers, ptr::null_mut()) } {
-                Ok(()) => Ok(true),
+            match unsafe { self.table.cuLaunchKernelEx(&config, raw, pointers, ptr::null_mut()) } {
+                Ok(()) => {
+                    self.report_launch(function, stream);
+                    Ok(true)
+                }
                 Err(CallError::Missing(_) | CallError::Failed { status: CUresult::CUDA_ERROR_NOT_SUPPORTED, .. }) => {
                     Ok(false)
                 }
@@ -269,6 +279,7 @@ impl Api {
         stream: StreamRef,
     ) -> Result<()> {
         let Shape { grid: [grid_x, grid_y, grid_z], block: [block_x, block_y, block_z], shared_bytes } = shape;
+        self.trace.begin_launch(function.0 as u64, stream);
         // SAFETY: the function's module is loaded and the stream alive; the values are copied before the call returns.
         let launched = unsafe {
             self.table.cuLaunchKernel(
@@ -286,9 +297,15 @@ impl Api {
             )
         };
         launched?;
+        self.report_launch(function, stream);
+        Ok(())
+    }
+
+    /// Reports that a kernel was queued.
+    #[inline]
+    fn report_launch(&self, function: FunctionHandle, stream: StreamRef) {
         let event = || TraceEvent::Launched { function: function.0 as u64, stream: stream.into() };
         self.trace.report_now(TraceKind::Launch, event);
-        Ok(())
     }
 }
 

@@ -24,6 +24,7 @@ pub(crate) enum Source {
 impl Source {
     /// Loads the driver.
     pub(crate) fn load(&self) -> Result<Table> {
+        let _span = tracing::debug_span!("load_library", name = "libcuda").entered();
         Ok(match self {
             Self::File(path) => Table::load_from(path)?,
             Self::Search | Self::Given => Table::load()?,
@@ -32,6 +33,7 @@ impl Source {
 
     /// Loads the NVML that belongs to the driver.
     pub(crate) fn load_nvml(&self) -> Result<NvmlTable> {
+        let _span = tracing::debug_span!("load_library", name = "libnvidia-ml").entered();
         let named = |name: &str| std::env::var_os(name).filter(|path: &OsString| !path.is_empty());
         let beside = |driver: &Path| match driver.parent() {
             Some(folder) if named("CUDA_SYS_LIBNVML").is_none() => {

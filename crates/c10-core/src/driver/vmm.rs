@@ -1,6 +1,8 @@
 //! Virtual memory: address ranges, and the pages of memory that are put behind them.
 //!
-//! **Invariants:** each page that is mapped has one handle, listed under its address. What could not be undone after a
+//! The elastic backend keeps the books of its pages itself, and calls what stands for one call each.
+//!
+//! **Invariants:** each page that is mapped for `map_pages` has one handle, listed under its address. What could not be undone after a
 //! failure (a page still mapped, a handle still held) stays listed. The next call that maps, unmaps or gives a range
 //! back tries again, and a range is not given back before.
 //!
@@ -16,16 +18,14 @@ use std::ptr;
 use std::sync::{MutexGuard, PoisonError};
 
 use cuda_sys::driver::types::{
-    CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationHandleType, CUmemAllocationProp,
+    CUdevice_attribute, CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationHandleType, CUmemAllocationProp,
     CUmemAllocationProp_st__bindgen_ty_1, CUmemAllocationType, CUmemLocation, CUmemLocationType,
 };
 
 use crate::base::device::DeviceIndex;
 use crate::base::error::{Error, MemoryError, Result};
+use crate::base::handles::PageHandle;
 use crate::driver::Api;
-
-/// A `CUmemGenericAllocationHandle`.
-type PageHandle = u64;
 
 /// The mapped pages, and the remains of failed calls.
 #[derive(Debug, Default)]
@@ -46,6 +46,12 @@ struct Page {
 impl Api {
     fn mappings(&self) -> MutexGuard<'_, Mappings> {
         self.mappings.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether memory can be put behind addresses of a device.
+    pub(crate) fn has_virtual_memory(&self, device: DeviceIndex) -> Result<bool> {
+        let attribute = CUdevice_attribute::CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED;
+        self.attribute(device, attribute).map(|supported| supported != 0)
     }
 
     /// Takes a range of addresses.
@@ -73,7 +79,7 @@ impl Api {
         self.tidy(&mut mappings)?;
         let mut handles = Vec::new();
         for _ in 0..bytes / page {
-            match self.create_page(device, page) {
+            match self.create_memory(device, page) {
                 Ok(handle) => handles.push(handle),
                 Err(error) => {
                     self.release_pages(&mut mappings, handles);
@@ -82,7 +88,7 @@ impl Api {
             }
         }
         let mapped = self.map_all(&mut mappings, address, page, handles);
-        let usable = mapped.and_then(|()| self.allow_access(device, address, bytes));
+        let usable = mapped.and_then(|()| self.allow_access_to(device, address, bytes));
         if usable.is_err() {
             mappings.pages.range_mut(address..address + bytes).for_each(|(_, page)| page.leftover = true);
             // Tried again later; the error above is the one to return.
@@ -96,7 +102,7 @@ impl Api {
         let mut handles = handles.into_iter();
         let mut at = address;
         while let Some(handle) = handles.next() {
-            if let Err(error) = self.map_page(at, size, handle) {
+            if let Err(error) = self.map_memory(at, size, handle) {
                 self.release_pages(mappings, std::iter::once(handle).chain(handles).collect());
                 return Err(error);
             }
@@ -120,7 +126,7 @@ impl Api {
         }
         let mut done = 0;
         while done < bytes {
-            if let Err(error) = self.unmap_page(&mut mappings, address + done) {
+            if let Err(error) = self.unmap_listed(&mut mappings, address + done) {
                 return (done, Err(error));
             }
             done += page;
@@ -128,7 +134,8 @@ impl Api {
         (done, Ok(()))
     }
 
-    fn create_page(&self, device: DeviceIndex, bytes: u64) -> Result<PageHandle> {
+    /// Makes memory that is behind no address.
+    pub(super) fn create_memory(&self, device: DeviceIndex, bytes: u64) -> Result<PageHandle> {
         let properties = CUmemAllocationProp {
             type_: CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED,
             requestedHandleTypes: CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_NONE,
@@ -145,16 +152,18 @@ impl Api {
         let mut handle = 0;
         // SAFETY: `handle` and `properties` outlive the call.
         unsafe { self.table.cuMemCreate(&mut handle, bytes, &properties, 0) }?;
-        Ok(handle)
+        Ok(PageHandle(handle))
     }
 
-    fn map_page(&self, address: u64, bytes: u64, handle: PageHandle) -> Result<()> {
+    /// Puts memory behind addresses.
+    pub(super) fn map_memory(&self, address: u64, bytes: u64, handle: PageHandle) -> Result<()> {
         let bytes = length(bytes)?;
         // SAFETY: the part of a reserved range is unmapped, and the handle is of a page of this size.
-        Ok(unsafe { self.table.cuMemMap(address, bytes, 0, handle, 0) }?)
+        Ok(unsafe { self.table.cuMemMap(address, bytes, 0, handle.0, 0) }?)
     }
 
-    fn allow_access(&self, device: DeviceIndex, address: u64, bytes: u64) -> Result<()> {
+    /// Lets a device use what is behind addresses.
+    pub(super) fn allow_access_to(&self, device: DeviceIndex, address: u64, bytes: u64) -> Result<()> {
         let access = CUmemAccessDesc {
             location: location(device),
             flags: CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
@@ -164,11 +173,16 @@ impl Api {
         Ok(unsafe { self.table.cuMemSetAccess(address, bytes, &access, 1) }?)
     }
 
-    fn unmap_page(&self, mappings: &mut Mappings, address: u64) -> Result<()> {
+    /// Takes memory away from behind addresses.
+    pub(super) fn unmap_memory(&self, address: u64, bytes: u64) -> Result<()> {
+        let bytes = length(bytes)?;
+        // SAFETY: one handle is mapped there as a whole, and nobody uses it at these addresses any more.
+        Ok(unsafe { self.table.cuMemUnmap(address, bytes) }?)
+    }
+
+    fn unmap_listed(&self, mappings: &mut Mappings, address: u64) -> Result<()> {
         let Some(page) = mappings.pages.get(&address).copied() else { return Ok(()) };
-        let bytes = length(page.size)?;
-        // SAFETY: the page is mapped there as a whole, and nobody uses it any more.
-        unsafe { self.table.cuMemUnmap(address, bytes) }?;
+        self.unmap_memory(address, page.size)?;
         mappings.pages.remove(&address);
         self.release_pages(mappings, vec![page.handle]);
         Ok(())
@@ -177,18 +191,23 @@ impl Api {
     /// Releases pages that are not mapped; those that cannot be are listed for later.
     fn release_pages(&self, mappings: &mut Mappings, handles: Vec<PageHandle>) {
         for handle in handles {
-            // SAFETY: the handle is released once: only a failed release is tried again.
-            if unsafe { self.table.cuMemRelease(handle) }.is_err() {
+            if self.release_memory(handle).is_err() {
                 mappings.unreleased.push(handle);
             }
         }
+    }
+
+    /// Gives memory back.
+    pub(super) fn release_memory(&self, page: PageHandle) -> Result<()> {
+        // SAFETY: the handle is released once: only a failed release is tried again.
+        Ok(unsafe { self.table.cuMemRelease(page.0) }?)
     }
 
     /// Tries again what could not be undone before.
     fn tidy(&self, mappings: &mut Mappings) -> Result<()> {
         let left: Vec<u64> =
             mappings.pages.iter().filter(|(_, page)| page.leftover).map(|(address, _)| *address).collect();
-        left.into_iter().try_for_each(|address| self.unmap_page(mappings, address))?;
+        left.into_iter().try_for_each(|address| self.unmap_listed(mappings, address))?;
         let unreleased = std::mem::take(&mut mappings.unreleased);
         self.release_pages(mappings, unreleased);
         Ok(())

@@ -18,6 +18,7 @@ use cuda_sys::Driver as Table;
 use crate::base::config::AllocatorConfig;
 use crate::base::device::DeviceIndex;
 use crate::base::error::{DeviceAssertionError, DeviceError, Error, LaunchRecord, Result, StartError};
+use crate::base::handles::StreamRef;
 use crate::base::ids::RuntimeId;
 use crate::base::process;
 use crate::base::warning::warning;
@@ -384,14 +385,18 @@ impl Runtime {
         self.started().into_iter().for_each(|ready| ready.allocator.enable(enabled));
     }
 
-    /// Changes the allocator's options, now or for when the runtime starts.
-    pub(crate) fn change_config(&self, change: impl FnOnce(&AllocatorConfig) -> Result<AllocatorConfig>) -> Result<()> {
+    /// Changes the allocator's options, now or for when the runtime starts; `change` is told whether it has started.
+    pub(crate) fn change_config(
+        &self,
+        change: impl FnOnce(&AllocatorConfig, bool) -> Result<AllocatorConfig>,
+    ) -> Result<()> {
         let _first = self.config();
         let _starting = self.0.starting.lock().unwrap_or_else(PoisonError::into_inner);
         let mut config = self.0.lock_config();
         let before = config.clone().unwrap_or_default();
-        let changed = Arc::new(change(&before)?);
-        if let Some(ready) = self.started() {
+        let started = self.started();
+        let changed = Arc::new(change(&before, started.is_some())?);
+        if let Some(ready) = started {
             ready.allocator.set_config(&changed);
             ready.pinned.cache.set_config(&changed);
         }
@@ -545,6 +550,7 @@ impl Runtime {
     pub fn synchronize(&self, device: DeviceIndex) -> Result<()> {
         let ready = self.check_device(device)?;
         let retired = ready.modules.retired(device);
+        ready.api.trace.begin(TraceKind::Synchronize, StreamRef { device, handle: Default::default() });
         ready.api.synchronize_device(device).map_err(|error| ready.launches.explain(device, error))?;
         ready.api.trace.report_now(TraceKind::Synchronize, || TraceEvent::DeviceSynchronized(device));
         ready.unload(&retired);
@@ -594,6 +600,7 @@ impl Inner {
         if let Some(ready) = self.ready.get() {
             return Ok(ready);
         }
+        let _span = tracing::debug_span!("start_runtime").entered();
         // The driver is started first: where there is no device, wrong options do not matter.
         let table = Arc::clone(self.table()?);
         process::watch_forks();
@@ -601,7 +608,9 @@ impl Inner {
         let config = self.config()?;
         self.trace.set_devices(api.device_count());
         let ready = Started::new(api, &config);
-        if let Err(error) = ready.set_first_limits(config.per_process_memory_fraction) {
+        if let Err(error) =
+            ready.set_first_limits(config.per_process_memory_fraction).and_then(|()| ready.check_backend(&config))
+        {
             ready.pinned.close(ready);
             return Err(error);
         }

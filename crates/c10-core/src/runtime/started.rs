@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use crate::base::config::AllocatorConfig;
 use crate::base::device::DeviceIndex;
-use crate::base::error::{Result, launch_blocking};
+use crate::base::error::{Error, Result, StartError, launch_blocking};
 use crate::base::uuid::Uuid;
 use crate::caching::CachingAllocator;
 use crate::driver::{Api, ModuleHandle, Relaxed};
@@ -100,6 +100,16 @@ impl Started {
         devices.try_for_each(|device| self.limit_memory(device, fraction))
     }
 
+    /// Whether every device can do what the backend needs.
+    pub(crate) fn check_backend(&self, config: &AllocatorConfig) -> Result<()> {
+        let devices = (0..).map(DeviceIndex).take(self.api.device_count());
+        if config.is_elastic() {
+            require_virtual_memory(devices, |device| self.api.has_virtual_memory(device))
+        } else {
+            Ok(())
+        }
+    }
+
     /// Limits a device to a fraction of its memory.
     pub(crate) fn limit_memory(&self, device: DeviceIndex, fraction: f64) -> Result<()> {
         let total = self.api.total_memory_of(device)?;
@@ -170,4 +180,33 @@ impl Started {
 )]
 fn part(total: u64, fraction: f64) -> u64 {
     (total as f64 * fraction) as u64
+}
+
+/// Refuses the first device that cannot put memory behind addresses.
+fn require_virtual_memory(
+    mut devices: impl Iterator<Item = DeviceIndex>,
+    has: impl Fn(DeviceIndex) -> Result<bool>,
+) -> Result<()> {
+    devices.try_for_each(
+        |device| {
+            if has(device)? { Ok(()) } else { Err(Error::Start(StartError::NoVirtualMemory { device })) }
+        },
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_device_without_virtual_memory_is_named() {
+        let devices = || (0..3).map(DeviceIndex);
+        let without = |missing| require_virtual_memory(devices(), |device| Ok(device != missing));
+        assert_eq!(without(DeviceIndex(7)), Ok(()));
+        let error = without(DeviceIndex(1)).unwrap_err();
+        assert_eq!(error, Error::Start(StartError::NoVirtualMemory { device: DeviceIndex(1) }));
+        assert!(error.to_string().ends_with("which device 1 has not, use native"), "{error}");
+        let lost = || Error::Start(StartError::NoDevices);
+        assert_eq!(require_virtual_memory(devices(), |_| Err(lost())), Err(lost()));
+    }
 }

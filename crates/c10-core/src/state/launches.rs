@@ -20,6 +20,13 @@ const KEPT: usize = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NameId(u32);
 
+impl NameId {
+    /// The number that stands for it outside.
+    pub(crate) fn number(self) -> u32 {
+        self.0
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Launches {
     rings: Box<[Ring]>,
@@ -78,6 +85,13 @@ impl Launches {
         id
     }
 
+    /// The name that a number stands for.
+    pub(crate) fn name_of(&self, number: u32) -> Option<Arc<str>> {
+        let names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = usize::try_from(number).ok()?.checked_sub(1)?;
+        names.names.get(at).cloned()
+    }
+
     /// Notes the launch of a kernel that was queued.
     #[inline]
     pub(crate) fn note(&self, name: NameId, shape: &Shape, stream: StreamRef) {
@@ -124,9 +138,7 @@ impl Launches {
         if slot.number.load(Ordering::Relaxed) != number {
             return None;
         }
-        let names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
-        let at = usize::try_from(name).ok().and_then(|name| name.checked_sub(1));
-        let kernel = at.and_then(|at| names.names.get(at).cloned());
+        let kernel = self.name_of(name);
         Some(LaunchRecord { number, device, kernel, stream, grid: [gx, gy, gz], block: [bx, by, bz], shared_bytes })
     }
 

@@ -147,8 +147,19 @@ impl DevicePools {
         Ok(Some(StreamKey { id: StreamId::of_pool(level, index), handle }))
     }
 
-    /// The pool of a level, made on first use: all its streams or none.
+    /// The pool of a level, made on first use. While somebody listens, those of all levels are made together, as torch
+    /// makes them: each is reported 32 times the number of levels at once.
     fn pool(&mut self, api: &Api, device: DeviceIndex, level: usize) -> Result<&mut Pool> {
+        if self.levels[level].is_none() && api.trace.wants(TraceKind::Stream) {
+            for each in 0..self.level_count(api, device)? {
+                self.make_pool(api, device, each)?;
+            }
+        }
+        self.make_pool(api, device, level)
+    }
+
+    /// The pool of a level: all its streams or none.
+    fn make_pool(&mut self, api: &Api, device: DeviceIndex, level: usize) -> Result<&mut Pool> {
         let slot = &mut self.levels[level];
         if slot.is_none() {
             let priority = priority_of(level);

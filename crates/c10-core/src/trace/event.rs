@@ -366,6 +366,22 @@ pub enum TraceEvent {
         /// Handle of the executable graph.
         exec: u64,
     },
+    /// A library has queued work.
+    LibraryQueued {
+        /// The number of the library's function; [`crate::Runtime::traced_name`] knows its name.
+        function: u32,
+        /// The stream.
+        stream: TraceStream,
+    },
+    /// Something begins that is reported by an event of its own when it was done, if it does not fail.
+    Begun {
+        /// The sort of that event.
+        what: TraceKind,
+        /// Handle of the kernel that is launched, else 0.
+        function: u64,
+        /// The stream; the default one for what is about no stream.
+        stream: TraceStream,
+    },
 }
 
 /// Sorts of events; a subscriber says which it wants.
@@ -393,12 +409,14 @@ pub enum TraceKind {
     Graph,
     /// Copies and fills.
     Copy,
-    /// Launches of kernels.
+    /// Launches of kernels, and work of libraries.
     Launch,
     /// Memory that is read and written.
     Access,
     /// What the order of work follows from, as the driver is told and tells it.
     Order,
+    /// What takes time begins: launches, copies, fills, replays of graphs, waits.
+    Begin,
 }
 
 /// A set of [`TraceKind`].
@@ -414,7 +432,7 @@ pub struct TraceKinds(u32);
 
 impl TraceKind {
     /// Every sort.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Memory,
         Self::Pinned,
         Self::Stream,
@@ -425,6 +443,7 @@ impl TraceKind {
         Self::Launch,
         Self::Access,
         Self::Order,
+        Self::Begin,
     ];
 
     pub(crate) const fn bit(self) -> u32 {
@@ -496,7 +515,8 @@ impl TraceEvent {
             }
             Self::CaptureBegun(_) | Self::CaptureEnded(_) | Self::GraphReplayed { .. } => TraceKind::Graph,
             Self::Copied { .. } | Self::Filled { .. } => TraceKind::Copy,
-            Self::Launched { .. } => TraceKind::Launch,
+            Self::Launched { .. } | Self::LibraryQueued { .. } => TraceKind::Launch,
+            Self::Begun { .. } => TraceKind::Begin,
             Self::Accessed(_) => TraceKind::Access,
             Self::MarkPlaced { .. }
             | Self::MarkAwaited { .. }

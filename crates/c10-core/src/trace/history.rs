@@ -403,7 +403,9 @@ impl DeviceHistory {
             | TraceEvent::StreamSeen(_)
             | TraceEvent::DeviceSeen(_)
             | TraceEvent::GraphCaptured { .. }
-            | TraceEvent::GraphInstantiated { .. } => {}
+            | TraceEvent::GraphInstantiated { .. }
+            | TraceEvent::LibraryQueued { .. }
+            | TraceEvent::Begun { .. } => {}
         }
     }
 

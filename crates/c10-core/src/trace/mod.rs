@@ -23,7 +23,7 @@ pub use stack::TraceFrame;
 pub(crate) use stack::{Stack, Stacks, WordHasher};
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
@@ -82,6 +82,8 @@ pub(crate) struct Trace {
     stacks: Stacks,
     /// Number of the last work whose accesses were told.
     work: AtomicU64,
+    /// Names of kernels by their handles. The driver may give a handle again, to a kernel that is named then.
+    kernels: Mutex<HashMap<u64, Arc<str>>>,
 }
 
 #[derive(Debug)]
@@ -223,6 +225,29 @@ impl Trace {
         }
         self.deliver_all();
         refused()
+    }
+
+    /// Notes that something begins which is reported when it was done, and tells subscribers at once. No lock may be held.
+    #[inline]
+    pub(crate) fn begin(&self, what: TraceKind, stream: StreamRef) {
+        self.report_now(TraceKind::Begin, || TraceEvent::Begun { what, function: 0, stream: stream.into() });
+    }
+
+    /// The same of the launch of a kernel.
+    #[inline]
+    pub(crate) fn begin_launch(&self, function: u64, stream: StreamRef) {
+        let what = TraceKind::Launch;
+        self.report_now(TraceKind::Begin, || TraceEvent::Begun { what, function, stream: stream.into() });
+    }
+
+    /// Keeps the name of a kernel for those who hear of its launches.
+    pub(crate) fn name_kernel(&self, function: u64, name: &str) {
+        lock(&self.kernels).insert(function, name.into());
+    }
+
+    /// The name of a kernel.
+    pub(crate) fn kernel_name(&self, function: u64) -> Option<Arc<str>> {
+        lock(&self.kernels).get(&function).cloned()
     }
 
     /// The runtime has started with so many devices.

@@ -132,7 +132,11 @@ fn parse(text: &str) -> Vec<TraceFrame> {
             frames.push(TraceFrame { name: name.to_owned(), filename: "??".to_owned(), line: 0 });
         }
     }
-    let captures = |frame: &TraceFrame| frame.name.contains("Backtrace") || frame.name.contains("c10_core::trace::");
+    // Names have no path where the program keeps line tables alone.
+    let is_own = |file: &str| file.contains("c10-core") && file.contains("/src/trace/");
+    let captures = |frame: &TraceFrame| {
+        frame.name.contains("Backtrace") || frame.name.contains("c10_core::trace::") || is_own(&frame.filename)
+    };
     frames.retain(|frame| !captures(frame));
     frames
 }

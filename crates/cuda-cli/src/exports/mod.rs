@@ -172,7 +172,7 @@ mod tests {
         assert_eq!(open(&socket).err(), Some(Fault::Silent), "after {} that wait", waiting.len());
         drop(waiting);
         std::fs::remove_file(&socket).unwrap();
-        assert!(begin.elapsed() < 4 * PATIENCE, "{:?}", begin.elapsed());
+        assert!(begin.elapsed() < 20 * PATIENCE, "{:?}", begin.elapsed());
     }
 
     #[test]

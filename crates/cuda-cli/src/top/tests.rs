@@ -181,7 +181,7 @@ fn keys_change_what_is_shown() {
 #[test]
 fn what_nvml_does_not_tell_has_its_reason() {
     let fault = |call, code| Fault { call, occurrence: 1, code: CUresult(code) };
-    // NVML_ERROR_NO_PERMISSION, and a device that is split, which has no load of its own.
+    // NVML_ERROR_NO_PERMISSION twice, and NVML_ERROR_NOT_SUPPORTED.
     let sim = simulated(
         Config::default()
             .fault(fault("nvmlDeviceGetPowerUsage", 4))
@@ -191,6 +191,12 @@ fn what_nvml_does_not_tell_has_its_reason() {
     let mut machine = machine::look(sim.runtime());
     machine.exporters.clear();
     golden("top_denied.txt", &plain::text(&machine, Choice::default()));
+    // A device that is split into instances has no load of its own.
+    if let Ok(of) = &mut machine.devices[0].readings {
+        of.is_split = true;
+    }
+    assert!(plain::text(&machine, Choice::default()).contains("  MIG, idle\n"));
+    assert_eq!(plain::json(&machine, Choice::default())["devices"][0]["mig"], true);
     let none = SimulatedRuntime::new(Config::default());
     let mut machine = machine::look(none.runtime());
     machine.exporters.clear();

@@ -19,12 +19,47 @@ use super::handle::{Blas, Handle, failed};
 use crate::base::dtype::DType;
 use crate::base::error::Result;
 use crate::base::scalar::Scalar;
-use crate::blas::operand::{Matrices, Operand, Transpose};
+use crate::blas::operand::{Matrices, Operand, Reading, Transpose};
 use crate::blas::settings;
 use crate::tensor::Tensor;
 
 /// The most matrices of a batch in one call for 16-bit floats.
 const MOST_BATCHES: c_int = 65_535;
+
+/// The numbers of a product in the library's terms, and how it reads the factors: what can be told without their memory.
+#[derive(Clone, Copy)]
+pub(in crate::blas) struct Outline {
+    pub(in crate::blas) m: c_int,
+    pub(in crate::blas) n: c_int,
+    pub(in crate::blas) k: c_int,
+    pub(in crate::blas) batches: c_int,
+    pub(in crate::blas) lda: c_int,
+    pub(in crate::blas) ldb: c_int,
+    pub(in crate::blas) ldc: c_int,
+    pub(in crate::blas) a: Reading,
+    pub(in crate::blas) b: Reading,
+}
+
+impl Outline {
+    /// Those of `out = a @ b`, of two or three dimensions all of them. `None` where a size is beyond the library's.
+    #[inline]
+    pub(in crate::blas) fn of(out: &Tensor, a: &Tensor, b: &Tensor) -> Option<Self> {
+        let (left, right, made) = (Matrices::of(a), Matrices::of(b), Matrices::of(out));
+        let (first, second) = (Reading::of(&right), Reading::of(&left));
+        let int = |size: i64| c_int::try_from(size).ok();
+        Some(Self {
+            m: int(made.columns)?,
+            n: int(made.rows)?,
+            k: int(left.columns)?,
+            batches: int(made.batches)?,
+            lda: int(first.ld)?,
+            ldb: int(second.ld)?,
+            ldc: int(made.columns.max(1))?,
+            a: first,
+            b: second,
+        })
+    }
+}
 
 /// A product in the library's terms: everything by columns, so the factors stand in the other order.
 pub(in crate::blas) struct Gemm<'a> {
@@ -54,15 +89,11 @@ impl<'a> Gemm<'a> {
         alpha: Scalar,
         beta: Scalar,
     ) -> Result<Option<Self>> {
-        let (left, right, made) = (Matrices::of(a), Matrices::of(b), Matrices::of(out));
-        let (first, second) = (Operand::new(right)?, Operand::new(left)?);
-        let int = |size: i64| c_int::try_from(size).ok();
-        let sizes = [made.columns, made.rows, left.columns, made.batches, first.ld, second.ld, made.columns.max(1)];
-        let Some(sizes) = sizes.into_iter().map(int).collect::<Option<smallvec::SmallVec<[c_int; 8]>>>() else {
-            return Ok(None);
-        };
+        let Some(outline) = Outline::of(out, a, b) else { return Ok(None) };
+        let Outline { m, n, k, batches, lda, ldb, ldc, .. } = outline;
+        let first = Operand::new(&Matrices::of(b), &outline.a)?;
+        let second = Operand::new(&Matrices::of(a), &outline.b)?;
         let device = out.device().cuda_index()?.unwrap_or(DeviceIndex(0));
-        let &[m, n, k, batches, lda, ldb, ldc] = sizes.as_slice() else { return Ok(None) };
         let dtype = out.dtype();
         Ok(Some(Self { device, dtype, m, n, k, batches, a: first, b: second, lda, ldb, ldc, out, alpha, beta }))
     }

@@ -85,6 +85,7 @@ fn look<T>(
     file: &str,
     open: impl FnOnce(std::path::PathBuf) -> Result<T, LoadError>,
 ) -> Looked<T> {
+    let _span = tracing::debug_span!("load_library", name = file).entered();
     let found = match runtime.library_source() {
         LibrarySource::Beside(folder) if !is_named(file) => open(beside(&folder, file)),
         LibrarySource::Beside(_) | LibrarySource::System => search(),

@@ -6,6 +6,7 @@
 //! **Invariants:** pure; what is written is read back as the same problem; reading never panics, whatever the text is.
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
 
 use crate::base::dtype::DType;
 use crate::base::tune_error::TuneError;
@@ -160,7 +161,7 @@ impl Kind {
 /// ```text
 /// C (m x n) = op(A) (m x k) * op(B) (k x n), all column-major
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Problem {
     pub(crate) kind: Kind,
     /// Of A, B and C: the same one, but for scaled products.
@@ -180,6 +181,24 @@ pub(crate) struct Problem {
     /// What else decides about the candidates and torch's signature does not tell: alignment, the epilogue, what may be
     /// rounded. 0 for the usual case. Whoever makes the problem gives the bits their meaning.
     pub(crate) variant: u32,
+}
+
+/// By a few words, since every product that the tuner sees is hashed. Those of sizes below 2^32 differ where the sizes do.
+impl Hash for Problem {
+    #[inline]
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let Self { elements: [a, b, c], sizes: [m, n, k], leading: [lda, ldb, ldc], .. } = *self;
+        let [first, second] = self.transposed.map(u64::from);
+        let bias = self.bias.map_or(0, |bias| 1 + bias as u64);
+        let codes =
+            [bias, a as u64, b as u64, c as u64, self.kind as u64].into_iter().fold(0, |all, code| all << 4 | code);
+        let flags = codes << 3 | first << 2 | second << 1 | u64::from(self.rowwise);
+        state.write_u64(flags << 32 | u64::from(self.variant));
+        state.write_u64(m.rotate_left(32) ^ n);
+        state.write_u64(k.rotate_left(32) ^ self.batches);
+        state.write_u64(lda.rotate_left(32) ^ ldb);
+        state.write_u64(ldc);
+    }
 }
 
 /// What the parameters say, beside the operation.

@@ -135,24 +135,8 @@ impl Hasher for Quick {
         bytes.iter().for_each(|byte| self.add(u64::from(*byte)));
     }
 
-    fn write_u8(&mut self, number: u8) {
-        self.add(u64::from(number));
-    }
-
-    fn write_u32(&mut self, number: u32) {
-        self.add(u64::from(number));
-    }
-
     fn write_u64(&mut self, number: u64) {
         self.add(number);
-    }
-
-    fn write_usize(&mut self, number: usize) {
-        self.add(u64::try_from(number).unwrap_or(0));
-    }
-
-    fn write_isize(&mut self, number: isize) {
-        self.add(number.unsigned_abs().try_into().unwrap_or(0));
     }
 
     fn finish(&self) -> u64 {

@@ -44,7 +44,7 @@ pub(crate) struct Lists<'a> {
 }
 
 /// Copies indices to contiguous keys of the same sizes, which are of 32 bits where `along` has no more places. An index
-/// that is out of range is reported and becomes the greatest key.
+/// that is out of range is reported and becomes the key behind the last place.
 pub(crate) fn keys(index: &Tensor, along: &Along) -> Result<Tensor> {
     let dtype = if i32::try_from(along.size).is_ok() { DType::I32 } else { DType::I64 };
     let keys = Tensor::uninitialized(index.sizes(), dtype, index)?;
@@ -91,6 +91,8 @@ fn queue(lists: &Lists<'_>, kernel: &'static str) -> Result<()> {
     [n, stride * width, step * width, size].into_iter().for_each(|number| list.word(number));
     list.half(i32::try_from(keys.element_size()).unwrap_or(0));
     list.half(i32::from(iteration.strides[1][0] != width));
+    list.half(i32::from(keys.numel() == n));
+    list.half(0);
     let plan = plan(&iteration)?;
     let [to, from] = [pointed, other].map(beginning);
     let arguments = [to?, memory(keys)?, memory(places)?, from?, plan.argument(), list.argument()];

@@ -36,6 +36,9 @@ pub(crate) struct Rows<'a> {
     pub(crate) descending: bool,
     /// Whether every NaN is the greatest, also one with a negative sign, which else is the least.
     pub(crate) nan_greatest: bool,
+    /// The greatest element, where they are integers that are not negative and it is known: digits above its own are not
+    /// looked at.
+    pub(crate) greatest: Option<i64>,
 }
 
 /// Whether rows of this length are sorted by one block, which can leave out what is not wanted of them.
@@ -101,14 +104,16 @@ pub(crate) fn long(rows: &Rows<'_>, values: &Tensor, places: &Tensor) -> Result<
         return Err(TensorError::TooLarge { sizes: vec![rows.rows, rows.n] }.into());
     }
     let passes = i64::try_from(rows.elements.element_size()).unwrap_or(8);
+    let bits = rows.greatest.map_or(64, |greatest| 64 - i64::from(greatest.leading_zeros()));
+    let taken = passes.min((bits + 7) / 8).max(1);
     let key = if wide { DType::I64 } else { DType::I32 };
     let scratch = |count: i64, dtype: DType| Tensor::uninitialized(&[count], dtype, rows.elements);
-    let starts = starts(rows, passes, kind, wide)?;
+    let starts = starts(rows, taken, kind, wide)?;
     let numel = rows.rows * rows.n;
     // One pass needs nothing between, two need one memory, more need two.
     let between = |needed: bool| if needed { numel } else { 0 };
-    let keys = [scratch(between(passes > 1), key)?, scratch(between(passes > 2), key)?];
-    let was = [scratch(between(passes > 1), DType::I32)?, scratch(between(passes > 2), DType::I32)?];
+    let keys = [scratch(between(taken > 1), key)?, scratch(between(taken > 2), key)?];
+    let was = [scratch(between(taken > 1), DType::I32)?, scratch(between(taken > 2), DType::I32)?];
     let (each, bytes) = PASS_KEYS[usize::from(wide)];
     let tiles = rows.n.unsigned_abs().div_ceil(u64::from(PASS_THREADS * each));
     let blocks = tiles * rows.rows.unsigned_abs();
@@ -117,7 +122,7 @@ pub(crate) fn long(rows: &Rows<'_>, values: &Tensor, places: &Tensor) -> Result<
     // The states of all tiles, and behind them the ticket.
     let words = i64::try_from(blocks).unwrap_or(0) * DIGITS as i64;
     let states = scratch(words + 1, DType::I64)?;
-    for pass in 0..passes {
+    for pass in 0..taken {
         let Some(buffer) = states.storage().buffer() else { continue };
         buffer.fill(.., 0, None)?;
         // The memory that the pass before has written, if it was not the first one.
@@ -126,7 +131,14 @@ pub(crate) fn long(rows: &Rows<'_>, values: &Tensor, places: &Tensor) -> Result<
             tensors: [rows.elements, values, places, &keys[from], &was[from], &keys[to], &was[to], &starts, &states],
             ticket: states.data_ptr() + words.unsigned_abs() * 8,
             n: rows.n,
-            numbers: [i32::try_from(tiles).unwrap_or(0), small(pass), small(passes), kind, rows.descending.into()],
+            numbers: [
+                i32::try_from(tiles).unwrap_or(0),
+                small(pass),
+                small(passes),
+                kind,
+                rows.descending.into(),
+                small(taken),
+            ],
         };
         let packed = work.packed();
         let kernel = if wide { "sort_pass_64" } else { "sort_pass_32" };
@@ -146,8 +158,8 @@ struct Pass<'a> {
     tensors: [&'a Tensor; 9],
     ticket: u64,
     n: i64,
-    /// Tiles, pass, passes, kind, order.
-    numbers: [i32; 5],
+    /// Tiles, pass, digits of a key, kind, order, passes.
+    numbers: [i32; 6],
 }
 
 impl Pass<'_> {
@@ -157,7 +169,6 @@ impl Pass<'_> {
         packed.word(self.ticket.cast_signed());
         packed.word(self.n);
         self.numbers.iter().for_each(|&number| packed.half(number));
-        packed.half(0);
         packed
     }
 }

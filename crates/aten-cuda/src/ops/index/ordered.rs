@@ -83,5 +83,5 @@ fn sorted_keys(index: &Tensor, list: usize, along: &Along) -> Result<(Tensor, Te
     let rows = different.transpose(i64::try_from(list).unwrap_or(0), last)?;
     let keys = ordered::keys(&rows, along)?;
     debug_assert!(matches!(keys.dtype(), DType::I32 | DType::I64), "keys are integers");
-    sorted_rows(&keys)
+    sorted_rows(&keys, along.size)
 }

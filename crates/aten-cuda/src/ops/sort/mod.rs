@@ -112,13 +112,26 @@ fn sorted(tensor: &Tensor, dim: usize, order: Order, keep: Option<i64>) -> Resul
     run().of(if keep.is_some() { "topk" } else { "sort" }, &[tensor])
 }
 
-/// Sorts contiguous rows, which have elements, on a device: the values, and the places that they had in their rows.
-pub(crate) fn sorted_rows(rows: &Tensor) -> Result<(Tensor, Tensor)> {
+/// Sorts contiguous rows of integers from 0 to `greatest`, which have elements, on a device: the values, and the places that
+/// they had in their rows.
+pub(crate) fn sorted_rows(rows: &Tensor, greatest: i64) -> Result<(Tensor, Tensor)> {
     let n = rows.sizes().last().copied().unwrap_or(1);
-    on_device(rows, n, Order { descending: false, nan_greatest: false }, n, rows.sizes())
+    let order = Order { descending: false, nan_greatest: false };
+    sorted_up_to(rows, n, order, n, rows.sizes(), Some(greatest))
 }
 
 fn on_device(rows: &Tensor, n: i64, order: Order, keep: i64, sizes: &[i64]) -> Result<(Tensor, Tensor)> {
+    sorted_up_to(rows, n, order, keep, sizes, None)
+}
+
+fn sorted_up_to(
+    rows: &Tensor,
+    n: i64,
+    order: Order,
+    keep: i64,
+    sizes: &[i64],
+    greatest: Option<i64>,
+) -> Result<(Tensor, Tensor)> {
     let empty = |sizes: &[i64], dtype: DType| Tensor::uninitialized(sizes, dtype, rows);
     if rows.numel() == 0 || keep == 0 {
         return Ok((empty(sizes, rows.dtype())?, empty(sizes, DType::I64)?));
@@ -129,6 +142,7 @@ fn on_device(rows: &Tensor, n: i64, order: Order, keep: i64, sizes: &[i64]) -> R
         n,
         descending: order.descending,
         nan_greatest: order.nan_greatest,
+        greatest,
     };
     if sort::is_short(n) {
         let (values, places) = (empty(sizes, rows.dtype())?, empty(sizes, DType::I64)?);

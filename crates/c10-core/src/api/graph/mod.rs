@@ -146,9 +146,10 @@ impl CUDAGraph {
         pool: Option<PoolId>,
         mode: CaptureMode,
     ) -> Result<GraphCapture<'_>> {
+        let span = tracing::debug_span!("capture", device = stream.device_index()).entered();
         let current = self.runtime.streams().guard(stream)?;
         self.capture_begin(pool, mode)?;
-        Ok(GraphCapture { graph: self, stream: stream.clone(), _current: current })
+        Ok(GraphCapture { graph: self, stream: stream.clone(), _current: current, _span: span })
     }
 
     /// Captures the work that `body` queues on `stream`, which is the current stream meanwhile. The capture ends

@@ -67,6 +67,7 @@ pub struct GraphCapture<'a> {
     pub(crate) graph: &'a mut CUDAGraph,
     pub(crate) stream: Stream,
     pub(crate) _current: StreamGuard,
+    pub(crate) _span: tracing::span::EnteredSpan,
 }
 
 impl GraphCapture<'_> {

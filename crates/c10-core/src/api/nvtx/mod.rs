@@ -19,6 +19,7 @@
 
 mod device_range;
 mod domain;
+mod emit;
 mod message;
 
 use std::marker::PhantomData;
@@ -28,6 +29,7 @@ use cuda_sys::nvtx::{Attachment, EventAttributes, NVTX_NO_PUSH_POP_TRACKING, Too
 
 pub use device_range::{DeviceRange, device_range_end, device_range_start};
 pub use domain::{Attributes, Domain, DomainMessage, Payload, RegisteredText};
+pub use emit::emit_ranges;
 pub use message::Message;
 
 use crate::api::stream::Stream;

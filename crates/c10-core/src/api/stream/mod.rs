@@ -241,6 +241,7 @@ impl Stream {
     pub fn synchronize(&self) -> Result<()> {
         let ready = self.ready()?;
         self.runtime.sync_debug_state().police()?;
+        ready.api.trace.begin(TraceKind::Synchronize, self.reference());
         let waited = ready.api.stream_wait_on_host(self.reference());
         if waited.is_ok() {
             let event = || TraceEvent::StreamSynchronized(self.reference().into());

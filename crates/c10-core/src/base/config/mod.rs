@@ -46,6 +46,9 @@ pub enum Backend {
     /// The caching allocator of this crate.
     #[default]
     Native,
+    /// The same, in address ranges whose pages move to where they are needed: memory is asked of the driver only when no
+    /// whole page is free, on any stream. Needs a driver and devices with virtual memory management.
+    Elastic,
 }
 
 impl Backend {
@@ -54,6 +57,7 @@ impl Backend {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Native => "native",
+            Self::Elastic => "elastic",
         }
     }
 }
@@ -165,6 +169,21 @@ impl AllocatorConfig {
         self.apply(text, When::RunTime).map_err(|(_, error)| error)
     }
 
+    /// The same before anything depends on the backend, which the text may choose.
+    pub(crate) fn parse_at_start(&self, text: &str) -> Result<Self, ConfigError> {
+        self.apply(text, When::Load).map_err(|(_, error)| error)
+    }
+
+    /// Whether memory is held in pages that move.
+    pub(crate) fn is_elastic(&self) -> bool {
+        self.backend == Backend::Elastic
+    }
+
+    /// Whether segments are address ranges that grow.
+    pub(crate) fn expands(&self) -> bool {
+        self.expandable_segments || self.is_elastic()
+    }
+
     /// Whether a text names an option.
     pub(crate) fn names(text: &str, option: &str) -> bool {
         raw::settings(text).iter().any(|setting| setting.key.text == option)
@@ -216,7 +235,7 @@ impl AllocatorConfig {
             // Set already.
             "large_segment_size_mb" => {}
             "release_lock_on_cudamalloc" => self.release_lock_on_cudamalloc = setting.switch()?,
-            "backend" => self.backend = setting.backend(when)?,
+            "backend" => self.backend = setting.backend(when, self.backend)?,
             "pinned_use_cuda_host_register" => self.pinned_use_cuda_host_register = setting.switch()?,
             "pinned_num_register_threads" => self.pinned_num_register_threads = setting.register_threads()?,
             "pinned_use_background_threads" => self.pinned_use_background_threads = setting.switch()?,
@@ -301,12 +320,17 @@ impl<'a> Setting<'a> {
         allowed.ok_or(ConfigError::TooManyRegisterThreads { count, most })
     }
 
-    fn backend(&self, when: When) -> Result<Backend, ConfigError> {
-        match (self.word()?.text, when) {
-            ("native", _) => Ok(Backend::Native),
-            ("cudaMallocAsync", When::Load) => Err(ConfigError::UnavailableBackend { name: "cudaMallocAsync" }),
-            ("cudaMallocAsync", When::RunTime) => Err(ConfigError::BackendChanged),
-            _ => Err(ConfigError::UnknownBackend),
+    fn backend(&self, when: When, before: Backend) -> Result<Backend, ConfigError> {
+        let named = match self.word()?.text {
+            "native" => Ok(Backend::Native),
+            "elastic" => Ok(Backend::Elastic),
+            "cudaMallocAsync" => Err(ConfigError::UnavailableBackend { name: "cudaMallocAsync" }),
+            _ => return Err(ConfigError::UnknownBackend),
+        };
+        match (when, named) {
+            (When::Load, named) => named,
+            (When::RunTime, Ok(named)) if named == before => Ok(named),
+            (When::RunTime, _) => Err(ConfigError::BackendChanged),
         }
     }
 

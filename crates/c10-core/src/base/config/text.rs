@@ -50,6 +50,7 @@ impl AllocatorConfig {
         add("pinned_num_register_threads", threads != default.pinned_num_register_threads, &threads);
         let reserve = self.pinned_reserve_segment_size;
         add("pinned_reserve_segment_size_mb", reserve > 0, &(reserve / MIB));
+        add("backend", self.backend != default.backend, &self.backend);
         // Every switch is off by default.
         add("expandable_segments", self.expandable_segments, &"True");
         add("release_lock_on_cudamalloc", self.release_lock_on_cudamalloc, &"True");

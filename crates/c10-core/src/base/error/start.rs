@@ -5,6 +5,7 @@ use std::fmt;
 use cuda_sys::{CUresult, CudaVersion, LoadError};
 
 use crate::base::config::EnvironmentError;
+use crate::base::device::DeviceIndex;
 use crate::base::error::{AcceleratorError, DeferredCudaCallError, Error};
 
 /// Oldest driver the runtime works with.
@@ -44,6 +45,12 @@ pub enum StartError {
     /// An environment variable with options of the allocators was refused.
     #[error(transparent)]
     Environment(Box<EnvironmentError>),
+    /// The backend `elastic` was asked for, and a device cannot put memory behind addresses.
+    #[error("The allocator backend elastic needs virtual memory management, which device {device} has not, use native")]
+    NoVirtualMemory {
+        /// The device.
+        device: DeviceIndex,
+    },
     /// The process was forked after the runtime had been initialised; the child cannot use the driver.
     #[error(
         "Cannot re-initialize CUDA in forked subprocess. The driver does not work in a child that was forked after the parent had started it: fork before CUDA is first used, or start the child as a program of its own (std::process::Command)."

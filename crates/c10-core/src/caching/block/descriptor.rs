@@ -33,6 +33,8 @@ pub(crate) enum State {
     Free,
     /// Addresses only, in the unmapped set of its shard.
     Unmapped,
+    /// Addresses that pages have moved away from; the old mapping is still there.
+    Left,
     /// In no set: the driver is being asked about it.
     Held,
     /// Not a block: a place for one.
@@ -89,9 +91,9 @@ impl Block {
         self.prev != NONE || self.next != NONE
     }
 
-    /// Whether there is memory behind its addresses.
+    /// Whether it has the memory behind its addresses.
     pub(crate) fn is_mapped(&self) -> bool {
-        self.state != State::Unmapped
+        !matches!(self.state, State::Unmapped | State::Left)
     }
 
     /// Nobody uses it: free, or addresses without memory.

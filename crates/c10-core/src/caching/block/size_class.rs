@@ -14,6 +14,8 @@ pub(crate) const SMALL_BUFFER: u64 = 2 << 20;
 pub(crate) const MIN_LARGE_ALLOC: u64 = 10 << 20;
 /// Segments of their own are a multiple of this.
 pub(crate) const ROUND_LARGE: u64 = 2 << 20;
+/// Size of the pages of the elastic backend.
+pub(crate) const ELASTIC_PAGE: u64 = 2 << 20;
 /// Requests from this size on are refused before anything is counted.
 pub(crate) const SIZE_LIMIT: u64 = 1 << 60;
 
@@ -26,7 +28,8 @@ pub(crate) enum SizeClass {
 
 /// Requests from this size on are never served by splitting.
 pub(crate) fn max_split_size(config: &AllocatorConfig) -> u64 {
-    config.max_split_size.unwrap_or(u64::MAX)
+    // What is free of a large block serves others as pages in any case.
+    config.max_split_size.filter(|_| !config.is_elastic()).unwrap_or(u64::MAX)
 }
 
 /// What of the options each request asks for.
@@ -40,6 +43,8 @@ pub(crate) struct Rules {
     pub(crate) rounds_plainly: bool,
     /// Segments can grow.
     pub(crate) expandable: bool,
+    /// Pages move to where they are needed, so that it does not matter what a block can grow to.
+    pub(crate) elastic: bool,
     /// Searches are counted: unused segments are released before more than the limit is held.
     pub(crate) counts_lookups: bool,
 }
@@ -50,7 +55,8 @@ impl Rules {
             max_split: max_split_size(config),
             slack: config.max_non_split_rounding,
             rounds_plainly: config.roundup_power2_divisions.iter().all(|divisions| *divisions <= 1),
-            expandable: config.expandable_segments,
+            expandable: config.expands(),
+            elastic: config.is_elastic(),
             counts_lookups,
         }
     }
@@ -115,7 +121,9 @@ pub(crate) fn size_class(size: u64) -> SizeClass {
 
 /// The segment to ask the driver for when nothing cached fits a rounded size.
 pub(crate) fn segment_size(config: &AllocatorConfig, size: u64) -> u64 {
-    if size <= SMALL_SIZE {
+    if config.is_elastic() {
+        size.next_multiple_of(ELASTIC_PAGE)
+    } else if size <= SMALL_SIZE {
         SMALL_BUFFER
     } else if size < MIN_LARGE_ALLOC {
         config.large_segment_size
@@ -127,6 +135,7 @@ pub(crate) fn segment_size(config: &AllocatorConfig, size: u64) -> u64 {
 /// Bytes that expandable segments of a class grow by.
 pub(crate) fn page_size(config: &AllocatorConfig, class: SizeClass) -> u64 {
     match class {
+        _ if config.is_elastic() => ELASTIC_PAGE,
         SizeClass::Small => SMALL_BUFFER,
         SizeClass::Large => config.large_segment_size,
     }

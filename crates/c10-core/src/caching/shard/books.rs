@@ -182,7 +182,7 @@ impl Books {
     fn best_fit(&self, size: u64, expandable: bool) -> Option<Index> {
         let class = size_class(size);
         let mut found = self.bins(class).best_fit(&self.blocks, size);
-        if self.blocks.find(found)?.in_range {
+        if self.blocks.find(found)?.in_range && !self.rules.elastic {
             found = self.best_in_ranges(found, expandable)?;
         }
         self.rules.may_use(size, self.blocks.get(found).size).then_some(found)

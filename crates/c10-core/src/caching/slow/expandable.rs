@@ -48,9 +48,9 @@ enum Grown {
 
 /// Whole pages of a range.
 #[derive(Clone, Copy)]
-struct Pages {
-    address: u64,
-    size: u64,
+pub(crate) struct Stretch {
+    pub(crate) address: u64,
+    pub(crate) size: u64,
 }
 
 impl Growth {
@@ -116,7 +116,7 @@ impl DeviceAllocator {
 
     /// A range of an eighth more addresses than the device has memory, as one unmapped block; `None` when that is not
     /// enough for the request or the driver has no such range.
-    fn new_range<D: Driver>(&self, driver: &D, growth: &mut Growth, plan: &Plan) -> Result<Option<Index>> {
+    pub(crate) fn new_range<D: Driver>(&self, driver: &D, growth: &mut Growth, plan: &Plan) -> Result<Option<Index>> {
         let page = page_size(&growth.config, plan.class);
         let total = driver.total_memory(self.cache.index)?;
         let size = (total + total / 8).next_multiple_of(page);
@@ -193,9 +193,13 @@ impl DeviceAllocator {
             // Whoever lent the stream has destroyed it: the memory stays, since nobody can tell when it is used no more.
             return if error.is_invalid_handle() { Ok(()) } else { Err(error) };
         }
-        let (done, result) = driver.unmap_pages(self.cache.index, pages.address, pages.size, range.page);
+        let (done, result) = if growth.config.is_elastic() {
+            self.unmap_elastic(driver, growth, pages)
+        } else {
+            driver.unmap_pages(self.cache.index, pages.address, pages.size, range.page)
+        };
         if done > 0 {
-            self.note_unmapped(shard, id.index, Pages { size: done, ..pages });
+            self.note_unmapped(shard, id.index, Stretch { size: done, ..pages });
         } else {
             shard.lock_flushed().put_back(id.index);
         }
@@ -204,7 +208,7 @@ impl DeviceAllocator {
     }
 
     /// Turns a part of a held block into an unmapped one.
-    fn note_unmapped(&self, shard: &Shard, index: Index, pages: Pages) {
+    fn note_unmapped(&self, shard: &Shard, index: Index, pages: Stretch) {
         self.cache.shared.pages.unregister(pages.address, pages.size);
         let mut figures = lock(&self.cache.figures);
         let mut state = shard.lock_flushed();
@@ -278,7 +282,18 @@ impl DeviceAllocator {
     }
 
     /// Gives every range back with what is mapped of it. Errors are passed over.
-    pub(crate) fn dismantle_ranges<D: Driver>(&self, driver: &D, growth: &Growth) {
+    pub(crate) fn dismantle_ranges<D: Driver>(&self, driver: &D, growth: &mut Growth) {
+        if growth.config.is_elastic() {
+            self.dismantle_stock(driver, growth);
+        } else {
+            self.unmap_all(driver, growth);
+        }
+        for range in growth.ranges.values() {
+            let _ = driver.release_range(self.cache.index, range.address, range.size);
+        }
+    }
+
+    fn unmap_all<D: Driver>(&self, driver: &D, growth: &Growth) {
         let mapped = self.cache.all_shards(|all| {
             let blocks = all.states.iter().flat_map(|state| state.blocks.iter()).map(|(_, block)| block);
             let mapped = blocks.filter(|block| block.in_range && block.is_mapped());
@@ -286,9 +301,6 @@ impl DeviceAllocator {
         });
         for (address, size) in joined(growth, mapped) {
             let _ = driver.unmap_pages(self.cache.index, address, size, growth.range_at(address).page);
-        }
-        for range in growth.ranges.values() {
-            let _ = driver.release_range(self.cache.index, range.address, range.size);
         }
     }
 }
@@ -320,10 +332,10 @@ fn has_room(state: &Books, start: Index, size: u64) -> bool {
 }
 
 /// The pages that lie in a block.
-fn whole_pages(block: &Block, range: &Range) -> Option<Pages> {
+pub(crate) fn whole_pages(block: &Block, range: &Range) -> Option<Stretch> {
     let begin = (block.address - range.address).next_multiple_of(range.page);
     let end = (block.address + block.size - range.address) / range.page * range.page;
-    (begin < end).then(|| Pages { address: range.address + begin, size: end - begin })
+    (begin < end).then(|| Stretch { address: range.address + begin, size: end - begin })
 }
 
 /// Neighbouring pieces of a range as one: only together are they whole pages.

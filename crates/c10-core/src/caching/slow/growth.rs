@@ -13,11 +13,11 @@ use crate::base::config::AllocatorConfig;
 use crate::base::error::Result;
 use crate::base::handles::{StreamHandle, StreamRef};
 use crate::base::ids::PoolId;
-use crate::caching::block::{Asked, Block, Index};
+use crate::caching::block::{Asked, Block, Index, State};
 use crate::caching::block::{SizeClass, max_split_size, round_size, segment_size, size_class};
 use crate::caching::device::{DeviceCache, Hit, count_segment};
 use crate::caching::pools::{FromDriver, new_segment};
-use crate::caching::pools::{PoolIndex, Pools};
+use crate::caching::pools::{PoolIndex, Pools, Stock};
 use crate::caching::pools::{PrivatePool, Request, Scope, route};
 use crate::caching::shard::{Key, Shard};
 use crate::caching::slow::DeviceAllocator;
@@ -41,6 +41,8 @@ pub(crate) struct Growth {
     pub(crate) scopes: Vec<Scope>,
     /// Address ranges of expandable segments, by first address.
     pub(crate) ranges: BTreeMap<u64, Range>,
+    /// The pages of the elastic backend.
+    pub(crate) stock: Stock,
     /// Shards of pools that are gone.
     spare: Vec<Arc<Shard>>,
 }
@@ -80,6 +82,7 @@ impl Growth {
             use_on_oom: Vec::new(),
             scopes: Vec::new(),
             ranges: BTreeMap::new(),
+            stock: Stock::default(),
             spare: Vec::new(),
         }
     }
@@ -130,7 +133,7 @@ impl Growth {
     fn plan(&mut self, cache: &DeviceCache, request: &Request) -> Plan {
         let size = round_size(&self.config, request.asked.bytes());
         let pool = self.pool_for(request);
-        let expandable = self.config.expandable_segments && self.pools.get(pool).source.is_none();
+        let expandable = self.config.expands() && self.pools.get(pool).source.is_none();
         Plan {
             stream: request.stream,
             asked: request.asked,
@@ -186,6 +189,8 @@ impl DeviceAllocator {
         request: &Request,
         plan: &Plan,
     ) -> Result<u64> {
+        let device = self.cache.index;
+        let _span = tracing::debug_span!("grow", device, bytes = plan.segment).entered();
         if growth.collects_garbage() {
             self.collect_garbage(driver, &mut growth)?;
         }
@@ -204,6 +209,7 @@ impl DeviceAllocator {
         }
         // A capture forbids the waiting that giving the cache back needs.
         if growth.scopes.is_empty() {
+            let _span = tracing::debug_span!("retry", device, bytes = plan.segment).entered();
             self.release_cached_of(driver, growth)?;
             lock(&self.cache.figures).stats_mut().num_alloc_retries += 1;
             if let Some(memory) = self.new_memory(driver, growth, plan)? {
@@ -263,6 +269,9 @@ impl DeviceAllocator {
     /// Asks the driver, or the pool's own source, for a segment, or the driver for more of an expandable one; `None` when it has no memory or the limit
     /// forbids it.
     fn new_memory<D: Driver>(&self, driver: &D, growth: &mut Growth, plan: &Plan) -> Result<Option<Memory>> {
+        if plan.expandable && growth.config.is_elastic() {
+            return Ok(self.expand_elastic(driver, growth, plan)?.map(Memory::Block));
+        }
         if self.is_beyond_limit(growth, plan) {
             return Ok(None);
         }
@@ -304,7 +313,11 @@ impl DeviceAllocator {
                     count_segment(all.stats, *class, *segment, 1, oversize);
                     state.blocks.insert(Block::segment(*address, *segment, *class, false))
                 }
-                Memory::Block(index) => *index,
+                Memory::Block(index) => {
+                    // What was given back beside it meanwhile did not join it: it was held.
+                    state.join_neighbours(*index, State::Free);
+                    *index
+                }
             };
             let taking = state.plan_take(index, plan.size, plan.asked, plan.expandable);
             shard.set_owner(crate::thread::number());

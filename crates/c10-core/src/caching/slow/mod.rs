@@ -1,11 +1,13 @@
 //! What is rare: growing, giving memory back to the driver, private pools, checkpoints, snapshots, and checking the books.
 //!
 //! Reading order: this file ([`DeviceAllocator`]), `growth` (segments from the driver), `expandable` (segments that grow),
-//! `reclaim` (what goes back), `scopes` (private pools), `uncached`, `checkpoint`, `snapshot`, `validity`.
+//! `window` (where the next one places a request), `elastic` (pages that move), `reclaim` (what goes back), `scopes` (private
+//! pools), `uncached`, `checkpoint`, `snapshot`, `validity`.
 //!
 //! **Invariant:** one thread at a time is here: [`Growth`] is behind a lock, which is taken before all others.
 
 mod checkpoint;
+mod elastic;
 mod expandable;
 mod growth;
 mod reclaim;
@@ -14,6 +16,7 @@ mod snapshot;
 mod stale;
 mod uncached;
 mod validity;
+mod window;
 
 pub use checkpoint::{BlockCheckpoint, PoolCheckpoint, RestoreResult, SegmentCheckpoint};
 pub(crate) use snapshot::RequestSizes;

@@ -29,6 +29,7 @@ impl DeviceAllocator {
     /// Gives all memory that is wholly free back to the driver. While a scope is open only pools that nobody uses any
     /// more are emptied, and while a graph is captured nothing is.
     pub(crate) fn release_cached<D: Driver>(&self, driver: &D) -> Result<()> {
+        let _span = tracing::debug_span!("empty_cache", device = self.cache.index).entered();
         self.release_cached_of(driver, &mut lock(&self.growth))
     }
 
@@ -40,10 +41,23 @@ impl DeviceAllocator {
             self.cache.synchronize_and_free_events(driver, None)?;
             self.release_free(driver, growth, Pools::DEFAULT, SizeClass::Large)?;
             self.release_free(driver, growth, Pools::DEFAULT, SizeClass::Small)?;
+            self.release_left(driver, growth)?;
         }
         let unused = growth.private.iter().filter(|(_, pool)| pool.use_count == 0).map(|(id, _)| *id);
         let unused: Vec<PoolId> = unused.collect();
         unused.into_iter().try_for_each(|id| self.release_private(driver, growth, id))
+    }
+
+    /// Under the elastic backend: drops old mappings, and gives back pages and ranges that nobody uses.
+    fn release_left<D: Driver>(&self, driver: &D, growth: &mut Growth) -> Result<()> {
+        if !growth.config.is_elastic() {
+            return Ok(());
+        }
+        self.drop_left(driver, growth)?;
+        self.release_idle(driver, growth)?;
+        [SizeClass::Large, SizeClass::Small]
+            .into_iter()
+            .try_for_each(|class| self.release_bare_ranges(driver, growth, Pools::DEFAULT, class))
     }
 
     /// Gives the free memory of one private pool back to the driver, if nobody uses the pool any more; waits for the
@@ -179,6 +193,7 @@ impl DeviceAllocator {
     )]
     pub(crate) fn collect_garbage<D: Driver>(&self, driver: &D, growth: &mut Growth) -> Result<()> {
         let Some(limit) = growth.limit.filter(|_| !self.cache.shared.is_capturing()) else { return Ok(()) };
+        let _span = tracing::debug_span!("collect_garbage", device = self.cache.index).entered();
         let threshold = (growth.config.garbage_collection_threshold * limit as f64) as u64;
         let target = self.cache.held().saturating_sub(threshold);
         let (mut reclaimed, mut progress) = (0, true);
@@ -217,6 +232,7 @@ impl DeviceAllocator {
         request: &Request,
         plan: &Plan,
     ) -> Error {
+        let _span = tracing::debug_span!("out_of_memory", device = self.cache.index, bytes = plan.segment).entered();
         let info = match driver.mem_get_info(self.cache.index) {
             Ok(info) => info,
             Err(error) => return error,
@@ -258,7 +274,7 @@ impl DeviceAllocator {
     /// Gives everything back to the driver, whether in use or not; nothing may be asked of the device afterwards.
     /// Errors are passed over: this is the end.
     pub(crate) fn dismantle<D: Driver>(&self, driver: &D) {
-        let growth = lock(&self.growth);
+        let mut growth = lock(&self.growth);
         for event in self.cache.pending.lock().take_events() {
             let _ = driver.event_destroy(event);
         }
@@ -267,6 +283,6 @@ impl DeviceAllocator {
             let source = growth.source(Some(segment.pool), &driver);
             let _ = source.free(self.cache.index, segment.address, segment.total_size);
         }
-        self.dismantle_ranges(driver, &growth);
+        self.dismantle_ranges(driver, &mut growth);
     }
 }

@@ -203,7 +203,7 @@ fn describe_block(block: &Block) -> BlockInfo {
     let state = match block.state {
         State::Allocated => BlockState::ActiveAllocated,
         State::Pending => BlockState::ActivePendingFree,
-        State::Free | State::Held | State::Unmapped | State::Vacant => BlockState::Inactive,
+        State::Free | State::Held | State::Unmapped | State::Left | State::Vacant => BlockState::Inactive,
     };
     BlockInfo { address: block.address, size: block.size, requested_size: block.requested, state }
 }

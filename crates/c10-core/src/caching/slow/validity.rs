@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::caching::block::{Block, Index, NONE, State};
+use crate::caching::block::{Block, ELASTIC_PAGE, Index, NONE, State};
 use crate::caching::block::{MIN_BLOCK_SIZE, SizeClass};
 
 use crate::caching::device::AllShards;
@@ -38,9 +38,10 @@ impl DeviceAllocator {
             self.check_pending(&pending, all)?;
             check_private_pools(&growth, all)?;
             check_ranges(&growth, all)?;
+            check_stock(&growth, all)?;
             let stats = all.stats();
             for class in [SizeClass::Small, SizeClass::Large] {
-                check_stats(all, &stats, class)?;
+                check_stats(all, &stats, class, idle_bytes(&growth, class))?;
             }
             all.overdrawn().map_or(Ok(()), Err)?;
             ensure(stats.is_valid(), || format!("statistics disagree with themselves: {stats:?}"))
@@ -130,7 +131,7 @@ fn check_links(state: &Books, index: Index, block: &Block) -> Check {
         ensure(before.state != State::Vacant && before.next == index, || fail("previous block does not link back"))?;
     }
     ensure(block.state != State::Held, || fail("held while nothing is asked of the driver"))?;
-    ensure(block.state != State::Unmapped || block.in_range, || fail("unmapped outside of a range"))?;
+    ensure(block.is_mapped() || block.in_range, || fail("unmapped outside of a range"))?;
     ensure(block.uses == NONE || block.state == State::Allocated, || fail("used on other streams and not allocated"))?;
     let unmapped = state.unmapped(block.class).contains(&(block.address, index));
     ensure(unmapped == (block.state == State::Unmapped), || fail("unmapped set and state differ"))?;
@@ -212,6 +213,41 @@ fn check_ranges(growth: &Growth, all: &AllShards<'_>) -> Check {
     ensure(total == covered, || format!("ranges of {total} bytes have blocks of {covered}"))
 }
 
+/// Each page is behind the one place that a block has memory at, or idle, and what was left is what blocks stand for.
+fn check_stock(growth: &Growth, all: &AllShards<'_>) -> Check {
+    let of_ranges = || {
+        let blocks = all.states.iter().flat_map(|state| state.blocks.iter().map(|(_, block)| block));
+        blocks.filter(|block| block.in_range)
+    };
+    let stock = &growth.stock;
+    if growth.config.is_elastic() {
+        // The ends of a block that are no whole pages share them with its neighbours.
+        let pages = of_ranges().filter(|block| block.is_mapped()).flat_map(|block| {
+            let (begin, end) = (block.address / ELASTIC_PAGE, (block.address + block.size).div_ceil(ELASTIC_PAGE));
+            (begin..end).map(|page| page * ELASTIC_PAGE)
+        });
+        let pages: BTreeSet<u64> = pages.collect();
+        let places: BTreeSet<u64> = stock.places().map(|(place, _)| place).collect();
+        ensure(pages == places, || format!("blocks have pages at {pages:x?}, the stock at {places:x?}"))?;
+    }
+    let handles: Vec<_> = stock.places().map(|(_, page)| page).chain(stock.idle()).collect();
+    let distinct = handles.iter().collect::<BTreeSet<_>>().len();
+    ensure(distinct == handles.len(), || format!("{distinct} pages are in {} places", handles.len()))?;
+    let ends = |address: u64, size: u64| address + size;
+    let noted: BTreeSet<u64> = stock.all_left().map(|left| ends(left.address, left.size)).collect();
+    let left = of_ranges().filter(|block| block.state == State::Left);
+    let left: BTreeSet<u64> = left.map(|block| ends(block.address, block.size)).collect();
+    ensure(noted == left, || format!("blocks that were left end at {left:x?}, the stock's at {noted:x?}"))?;
+    let bytes: u64 = stock.all_left().map(|left| left.size).sum();
+    ensure(bytes == stock.left_bytes(), || format!("{bytes} bytes were left, {} counted", stock.left_bytes()))
+}
+
+/// Bytes that are held behind no address; they count as those of large blocks.
+fn idle_bytes(growth: &Growth, class: SizeClass) -> i64 {
+    let pages = if class == SizeClass::Large { growth.stock.idle().count() as u64 } else { 0 };
+    signed(pages * ELASTIC_PAGE)
+}
+
 fn check_private_pools(growth: &Growth, all: &AllShards<'_>) -> Check {
     for (id, pool) in &growth.private {
         let states = all.states.iter().filter(|state| state.key.owner == Some(*id));
@@ -222,7 +258,7 @@ fn check_private_pools(growth: &Growth, all: &AllShards<'_>) -> Check {
     ensure(pools == 1 + growth.private.len(), || format!("{pools} pools"))
 }
 
-fn check_stats(all: &AllShards<'_>, stats: &DeviceStats, class: SizeClass) -> Check {
+fn check_stats(all: &AllShards<'_>, stats: &DeviceStats, class: SizeClass, idle: i64) -> Check {
     let one = |_: &Block| 1;
     let size = |block: &Block| signed(block.size);
     let allocated = |block: &Block| block.state == State::Allocated;
@@ -242,7 +278,12 @@ fn check_stats(all: &AllShards<'_>, stats: &DeviceStats, class: SizeClass) -> Ch
     check("inactive_split", &stats.inactive_split, &parts, &one)?;
     check("inactive_split_bytes", &stats.inactive_split_bytes, &parts, &size)?;
     check("segment", &stats.segment, &segments, &one)?;
-    check("reserved_bytes", &stats.reserved_bytes, &Block::is_mapped, &size)
+    let mapped = all.states.iter().flat_map(|state| state.blocks.iter()).map(|(_, block)| block);
+    let mapped: i64 = mapped.filter(|block| block.class == class && block.is_mapped()).map(size).sum();
+    let reserved = stats.reserved_bytes.of(class).current;
+    ensure(mapped + idle == reserved, || {
+        format!("reserved_bytes of {class:?} is {reserved}, blocks add up to {mapped}, and {idle} are idle")
+    })
 }
 
 #[cfg(test)]

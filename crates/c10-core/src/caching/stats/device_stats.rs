@@ -98,6 +98,11 @@ pub struct DeviceStats {
     pub num_device_alloc: u64,
     /// Segments given back to the driver, and ranges of expandable ones.
     pub num_device_free: u64,
+    /// Pages taken from the driver, under the backend `elastic`. Not among torch's figures, and so not in
+    /// [`Self::flatten`].
+    pub pages_made: u64,
+    /// How often such a page moved to where it was needed. Not among torch's figures either.
+    pub pages_moved: u64,
     /// The option `max_split_size_mb` in bytes, as it was when the runtime started; -1 for no limit.
     pub max_split_size: i64,
 }
@@ -179,6 +184,8 @@ impl DeviceStats {
             &mut self.num_sync_all_streams,
             &mut self.num_device_alloc,
             &mut self.num_device_free,
+            &mut self.pages_made,
+            &mut self.pages_moved,
         ];
         counts.into_iter().for_each(|count| *count = 0);
     }

@@ -1,7 +1,7 @@
 //! Tests of the whole allocator, on one fake driver.
 //!
 //! Reading order: `fake` (the driver), `scripts` (the runner of short scripts); then, by subject, `figures`, `scopes`,
-//! `failures`, `threads`, `unseen` (shards that nobody flushes) and `restore` (checkpoints); then whole scripts
+//! `failures`, `threads`, `elastic` (pages that move), `unseen` (shards that nobody flushes) and `restore` (checkpoints); then whole scripts
 //! beside another allocator: `golden` (as PyTorch answered once), `naive` (a simple allocator of our own) and
 //! `differential` (PyTorch's own, in another process).
 //!
@@ -11,6 +11,7 @@ pub(crate) mod fake;
 pub(crate) mod scripts;
 
 mod differential;
+mod elastic;
 mod failures;
 mod figures;
 mod golden;

@@ -40,7 +40,7 @@ impl Bench {
     pub(crate) fn with(capacity: u64, options: &str) -> Self {
         Self {
             driver: FakeDriver::new(capacity).with_captures(Capturing::From { first: 100, id: 7 }),
-            allocator: CachingAllocator::new(1, &Arc::new(AllocatorConfig::default().parse(options).unwrap())),
+            allocator: CachingAllocator::new(1, &Arc::new(AllocatorConfig::default().parse_at_start(options).unwrap())),
             held: BTreeMap::new(),
             sizes: BTreeMap::new(),
         }

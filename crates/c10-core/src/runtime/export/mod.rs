@@ -3,8 +3,9 @@
 //! A reader connects, gets the text of [`Runtime::figures_text`] and is let go; what it sends is not read. Between two
 //! readers the thread sleeps in the system, so exporting costs nothing but the thread.
 //!
-//! **Invariants:** nothing is exported unless the program or `TORCH_CUDA_EXPORT=1` asks for it. The thread does not keep
-//! the runtime. A reader that does not read is given up after [`PATIENCE`]. A forked child neither answers nor removes the
+//! **Invariants:** nothing is exported unless the program or `TORCH_CUDA_EXPORT=1` asks for it. The thread holds
+//! the runtime only while it writes the figures down: a last handle that is dropped in that moment ends the runtime on the
+//! thread. A reader that does not read is given up after [`PATIENCE`]. A forked child neither answers nor removes the
 //! socket of its parent.
 
 mod place;
@@ -20,7 +21,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::base::error::{ExportError, Result};
+use crate::base::error::{ExportError, Result, StartError};
+use crate::base::process;
 use crate::base::warning::warning;
 use crate::runtime::handle::{Runtime, WeakRuntime};
 
@@ -105,9 +107,13 @@ impl Runtime {
     /// ```
     ///
     /// # Errors
-    /// [`ExportError`]: the folder cannot be used, or no thread be started.
+    /// [`ExportError`]: the folder cannot be used, or no thread be started. A forked child whose parent had started a
+    /// runtime.
     pub fn export_figures(&self) -> Result<FigureExport> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
+        if process::in_bad_fork() {
+            return Err(StartError::BadFork.into());
+        }
         let folder = place::folder();
         folder.make()?;
         place::sweep(&folder.path);
@@ -140,9 +146,10 @@ fn answer_all(listener: &UnixListener, runtime: &WeakRuntime, is_over: &AtomicBo
     while !is_over.load(Ordering::Acquire) {
         match listener.accept() {
             Ok((reader, _)) => {
-                let Some(runtime) = Runtime::upgrade(runtime) else { return };
+                // The runtime is let go before the reader hears a word: whoever then drops it ends it there and then.
+                let Some(told) = Runtime::upgrade(runtime).map(|runtime| runtime.figures_text()) else { return };
                 // A reader that has gone, or does not read, has no answer and gives no reason to stop.
-                let _ = answer(reader, &runtime);
+                let _ = answer(reader, &told.unwrap_or_default());
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(_) if is_over.load(Ordering::Acquire) => return,
@@ -152,8 +159,7 @@ fn answer_all(listener: &UnixListener, runtime: &WeakRuntime, is_over: &AtomicBo
     }
 }
 
-fn answer(mut reader: UnixStream, runtime: &Runtime) -> io::Result<()> {
+fn answer(mut reader: UnixStream, text: &str) -> io::Result<()> {
     reader.set_write_timeout(Some(PATIENCE))?;
-    let text = runtime.figures_text().map_err(io::Error::other)?;
     reader.write_all(text.as_bytes())
 }

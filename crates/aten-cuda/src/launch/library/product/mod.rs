@@ -5,8 +5,9 @@
 //! likely to be quick, [`run`] computes.
 //!
 //! Reading order: this file, `operand` (how a factor lies), `tiled` (any strides, any dtype), `mma` (tensor cores from
-//! compute capability 8.0 on), `wgmma` (those of 9.0), `vector` (a matrix and a vector), `small` (batches of small ones),
-//! `direct` (single small ones), `bytes` (8-bit integers and scaled floats, which have solutions of their own).
+//! compute capability 8.0 on, also with the steps of all tiles shared evenly), `wgmma` (those of 9.0), `vector` (a matrix
+//! and a vector), `small` (batches of small ones), `direct` (single small ones), `bytes` (8-bit integers and scaled floats,
+//! which have solutions of their own).
 //!
 //! The module is public for programs that compare kernels; others compute products by the operations of tensors.
 //!
@@ -103,12 +104,15 @@ impl<'a> Problem<'a> {
         assert!(three(self.b.sizes()) == [batches, k, n], "the factors fit each other");
         assert!(self.c.is_none_or(|c| c.sizes() == self.out.sizes()), "what is added has the result's sizes");
         assert!(self.bias.is_none_or(|bias| bias.sizes() == [n]), "the bias has an element for each column");
+        if dtype.is_complex() && self.activation != Activation::None {
+            return Err(TensorError::NotImplemented { kernel: "addmm_activation_cuda".to_owned(), dtype }.into());
+        }
         let tensors = [Some(self.out), Some(self.a), Some(self.b), self.c, self.bias];
         assert!(tensors.iter().flatten().all(|tensor| tensor.dtype() == dtype), "all have one dtype");
         Ok(())
     }
 
-    /// Whether something follows the product that not every kernel computes.
+    /// Whether a bias or an activation follows the product.
     fn is_followed(&self) -> bool {
         self.bias.is_some() || self.activation != Activation::None
     }
@@ -129,7 +133,7 @@ enum Kind {
 }
 
 /// All there are; those that are quick where they serve come first.
-const ALL: [Kind; 17] = [
+const ALL: [Kind; 20] = [
     Kind::Vector(vector::Way::Rows),
     Kind::Vector(vector::Way::Cluster),
     Kind::Vector(vector::Way::Columns),
@@ -146,6 +150,9 @@ const ALL: [Kind; 17] = [
     Kind::Wgmma(wgmma::Shape::MiddleTf32),
     Kind::Mma(mma::Shape::Large),
     Kind::Mma(mma::Shape::Small),
+    Kind::Mma(mma::Shape::Stream),
+    Kind::Mma(mma::Shape::LargeTf32),
+    Kind::Mma(mma::Shape::SmallTf32),
     Kind::Tiled,
 ];
 
@@ -175,7 +182,7 @@ impl Solution {
     /// The driver does not tell what the device is.
     pub fn can_run(self, problem: &Problem<'_>) -> Result<bool> {
         match self.0 {
-            Kind::Tiled => Ok(!problem.is_followed()),
+            Kind::Tiled => Ok(true),
             Kind::Small => Ok(small::can_run(problem)),
             Kind::Direct => Ok(direct::can_run(problem)),
             Kind::Mma(shape) => mma::can_run(shape, problem),
@@ -185,11 +192,10 @@ impl Solution {
     }
 }
 
-/// The solutions that can compute a problem. There is one for each problem without bias and activation, and perhaps none
-/// for others.
+/// The solutions that can compute a problem. There is one for each.
 ///
 /// # Errors
-/// The dtype is neither floating nor complex, or the driver does not tell what the device is.
+/// The dtype is neither floating nor complex, or complex with an activation, or the driver does not tell what the device is.
 pub fn solutions(problem: &Problem<'_>) -> Result<Vec<Solution>> {
     problem.check()?;
     let mut found = Vec::new();
@@ -201,24 +207,23 @@ pub fn solutions(problem: &Problem<'_>) -> Result<Vec<Solution>> {
     Ok(found)
 }
 
-/// A solution that is likely to be quick for the problem; `None` where none can compute it, which happens only where
-/// something follows the product.
+/// A solution that is likely to be quick for the problem.
 ///
 /// # Errors
 /// Those of [`solutions`].
-pub fn choose(problem: &Problem<'_>) -> Result<Option<Solution>> {
+pub fn choose(problem: &Problem<'_>) -> Result<Solution> {
     problem.check()?;
-    for likely in [vector::choose(problem)?.map(Kind::Vector), wgmma::choose(problem)?.map(Kind::Wgmma)] {
-        if likely.is_some() {
-            return Ok(likely.map(Solution));
-        }
+    if let Some(way) = vector::choose(problem)? {
+        return Ok(Solution(Kind::Vector(way)));
     }
-    for kind in [Kind::Small, Kind::Mma(mma::likely(problem)), Kind::Mma(mma::Shape::Small), Kind::Tiled] {
-        if Solution(kind).can_run(problem)? {
-            return Ok(Some(Solution(kind)));
-        }
+    if let Some(shape) = wgmma::choose(problem)? {
+        return Ok(Solution(Kind::Wgmma(shape)));
     }
-    Ok(None)
+    if small::can_run(problem) {
+        return Ok(Solution(Kind::Small));
+    }
+    let tensor_cores = mma::choose(problem)?.map(Kind::Mma);
+    Ok(Solution(tensor_cores.unwrap_or(Kind::Tiled)))
 }
 
 /// Computes the problem. Returns before that is done: it is queued on the current stream of the device.

@@ -51,6 +51,8 @@ pub(super) struct Sizes {
     pub(super) c: Strides,
     pub(super) alpha: [f64; 2],
     pub(super) beta: [f64; 2],
+    pub(super) bias_step: i64,
+    pub(super) activation: i64,
 }
 
 impl Sizes {
@@ -68,11 +70,13 @@ impl Sizes {
             c: problem.c.map_or_else(Strides::zeroed, Strides::of),
             alpha: [problem.alpha.to_f64(), problem.alpha.imaginary()],
             beta: [problem.beta.to_f64(), problem.beta.imaginary()],
+            bias_step: problem.bias.map_or(0, |bias| bias.strides()[0]),
+            activation: problem.activation.code().into(),
         }
     }
 }
 
-/// Computes the problem, which has no bias and no activation.
+/// Computes the problem, which has no activation if it is one of complex numbers.
 pub(super) fn run(problem: &Problem<'_>) -> Result<()> {
     let out = problem.out;
     let kernel = match out.dtype() {
@@ -93,13 +97,13 @@ pub(super) fn run(problem: &Problem<'_>) -> Result<()> {
         1,
     ];
     // The kernel is told which operands are conjugates.
-    let operands = [Some(problem.a), Some(problem.b), problem.c];
+    let operands = [Some(problem.a), Some(problem.b), problem.c, problem.bias];
     let is_conj = |operand: &Option<&Tensor>| operand.is_some_and(Tensor::is_conj);
     let conjugated =
         operands.iter().enumerate().fold(0, |bits, (at, operand)| bits | u32::from(is_conj(operand)) << at);
     let stored =
         operands.map(|operand| operand.map(|tensor| if is_conj(&operand) { tensor.conj() } else { tensor.clone() }));
-    let mut arguments = Vec::with_capacity(6);
+    let mut arguments = Vec::with_capacity(7);
     arguments.push(whole(out)?);
     for tensor in &stored {
         arguments.push(tensor.as_ref().map_or(Ok(Arg::U64(0)), whole)?);
@@ -108,7 +112,7 @@ pub(super) fn run(problem: &Problem<'_>) -> Result<()> {
     let config = LaunchConfig { grid, block: [THREADS, 1, 1], shared_bytes: 0 };
     let device = out.device().cuda_index()?.unwrap_or(0);
     // SAFETY: the kernel reads and writes elements at places inside the sizes above, which are those of the views; a view
-    // lies inside its storage. It adds nothing where the address of `c` is null.
+    // lies inside its storage. Nothing is read where an address is null.
     unsafe { launch(&TEXT, kernel, device, &config, &arguments)? };
     Ok(())
 }

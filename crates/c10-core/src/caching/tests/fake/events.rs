@@ -20,6 +20,8 @@ pub(crate) struct Events {
     recorded: BTreeMap<StreamHandle, u64>,
     /// Events recorded since the last call of [`Events::take_observed`].
     fresh: Vec<EventHandle>,
+    /// Which stream waited for an event of which.
+    waits: Vec<(StreamHandle, StreamHandle)>,
     /// Those that the allocator has learned have passed since then.
     seen: BTreeSet<EventHandle>,
 }
@@ -113,6 +115,16 @@ impl Events {
 
     pub(super) fn destroy(&mut self, event: EventHandle) {
         self.live.remove(&event).expect("only live events are destroyed");
+    }
+
+    pub(super) fn wait(&mut self, stream: StreamHandle, event: EventHandle) {
+        let awaited = self.recorded_mut(event).stream;
+        self.waits.push((stream, awaited));
+    }
+
+    /// Which stream waited for an event of which, in order.
+    pub(crate) fn waits(&self) -> &[(StreamHandle, StreamHandle)] {
+        &self.waits
     }
 
     pub(super) fn record(&mut self, event: EventHandle, stream: StreamHandle) {

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use super::failure;
 use super::pages::Pages;
 use crate::base::error::Result;
-use crate::base::handles::MemInfo;
+use crate::base::handles::{MemInfo, PageHandle};
 use cuda_sys::CUresult;
 
 const MIB: u64 = 1 << 20;
@@ -133,6 +133,15 @@ impl Memory {
     pub(super) fn unmap(&mut self, address: u64, page: u64) {
         self.pages.unmap(address, page);
         self.used -= page;
+    }
+
+    pub(super) fn create(&mut self, bytes: u64) -> Result<PageHandle> {
+        self.lend("create_page", bytes)?;
+        Ok(self.pages.create(bytes))
+    }
+
+    pub(super) fn release(&mut self, page: PageHandle) {
+        self.used -= self.pages.forget(page);
     }
 
     fn lend(&mut self, call: &'static str, bytes: u64) -> Result<()> {

@@ -30,7 +30,9 @@ use memory::Memory;
 
 use crate::base::device::DeviceIndex;
 use crate::base::error::{Error, Result};
-use crate::base::handles::{CaptureMode, CapturePoint, EventHandle, MemInfo, NodeHandle, StreamHandle, StreamRef};
+use crate::base::handles::{
+    CaptureMode, CapturePoint, EventHandle, MemInfo, NodeHandle, PageHandle, StreamHandle, StreamRef,
+};
 use crate::driver::Driver;
 
 /// The driver.
@@ -182,6 +184,41 @@ impl Driver for FakeDriver {
         }
         self.memory().log.push(format!("segment_unmap {address:#x} {bytes}"));
         (bytes, Ok(()))
+    }
+
+    fn create_page(&self, _: DeviceIndex, bytes: u64) -> Result<PageHandle> {
+        self.call("create_page")?;
+        self.memory().create(bytes)
+    }
+
+    fn release_page(&self, _: DeviceIndex, page: PageHandle) -> Result<()> {
+        self.call("release_page")?;
+        self.memory().release(page);
+        Ok(())
+    }
+
+    fn map_page(&self, _: DeviceIndex, address: u64, bytes: u64, page: PageHandle) -> Result<()> {
+        self.call("map_page")?;
+        self.memory().pages.map_made(address, bytes, page);
+        Ok(())
+    }
+
+    fn allow_access(&self, _: DeviceIndex, address: u64, bytes: u64) -> Result<()> {
+        self.call("allow_access")?;
+        self.memory().pages.allow(address, bytes);
+        Ok(())
+    }
+
+    fn unmap_page(&self, _: DeviceIndex, address: u64, bytes: u64) -> Result<()> {
+        self.call("unmap_page")?;
+        self.memory().pages.unmap_made(address, bytes);
+        Ok(())
+    }
+
+    fn stream_wait(&self, stream: StreamRef, event: EventHandle) -> Result<()> {
+        self.call("stream_wait")?;
+        self.events().wait(stream.handle, event);
+        Ok(())
     }
 
     fn stream_synchronize(&self, _: StreamRef) -> Result<()> {

@@ -1,11 +1,12 @@
 //! Address ranges and the pages that are mapped in them.
 //!
-//! **Invariants:** ranges do not change between reserving and releasing; pages lie in ranges, none is mapped twice, and
-//! a range without pages alone is released.
+//! **Invariants:** ranges do not change between reserving and releasing; pages lie in ranges, no address has two, and a
+//! range without pages alone is released. A page that was made by itself may be behind several addresses.
 
 use std::collections::BTreeMap;
 
 use super::memory::Addresses;
+use crate::base::handles::PageHandle;
 
 /// Ranges and pages.
 #[derive(Default)]
@@ -19,6 +20,12 @@ pub(crate) struct Pages {
     ranges: BTreeMap<u64, u64>,
     /// Sizes of mapped pages by address.
     mapped: BTreeMap<u64, u64>,
+    /// How many pages were made by themselves.
+    made: u64,
+    /// Sizes of those that were not given back.
+    live: BTreeMap<PageHandle, u64>,
+    /// Which of them is behind an address, and whether it can be used there.
+    behind: BTreeMap<u64, (PageHandle, bool)>,
 }
 
 /// The addresses of the pages in a part of a range.
@@ -65,6 +72,55 @@ impl Pages {
 
     pub(super) fn unmap(&mut self, address: u64, page: u64) {
         assert_eq!(self.mapped.remove(&address), Some(page), "only mapped pages are unmapped");
+    }
+
+    pub(super) fn create(&mut self, bytes: u64) -> PageHandle {
+        self.made += 1;
+        let page = PageHandle(self.made);
+        self.live.insert(page, bytes);
+        page
+    }
+
+    /// A page is given back; its size.
+    pub(super) fn forget(&mut self, page: PageHandle) -> u64 {
+        self.live.remove(&page).expect("only live pages are given back")
+    }
+
+    pub(super) fn map_made(&mut self, address: u64, bytes: u64, page: PageHandle) {
+        assert_eq!(self.live.get(&page), Some(&bytes), "only live pages are mapped, as a whole");
+        assert!(self.is_reserved(address) && self.is_reserved(address + bytes - 1), "mapped outside of a range");
+        assert_eq!(self.mapped.insert(address, bytes), None, "mapped twice");
+        self.behind.insert(address, (page, false));
+    }
+
+    pub(super) fn allow(&mut self, address: u64, bytes: u64) {
+        let mut covered = 0;
+        for (at, (_, usable)) in self.behind.range_mut(address..address + bytes) {
+            covered += self.mapped[at];
+            *usable = true;
+        }
+        assert_eq!(covered, bytes, "access to addresses without pages");
+    }
+
+    pub(super) fn unmap_made(&mut self, address: u64, bytes: u64) {
+        self.unmap(address, bytes);
+        self.behind.remove(&address).expect("only mapped pages are unmapped");
+    }
+
+    /// The page behind an address, if it can be used there.
+    pub(crate) fn usable_at(&self, address: u64) -> Option<PageHandle> {
+        let (at, (page, usable)) = self.behind.range(..=address).next_back()?;
+        (*usable && address < at + self.mapped[at]).then_some(*page)
+    }
+
+    /// How many pages were made by themselves.
+    pub(crate) fn made(&self) -> u64 {
+        self.made
+    }
+
+    /// How many mappings there are.
+    pub(crate) fn mapped_count(&self) -> usize {
+        self.mapped.len()
     }
 
     fn is_reserved(&self, address: u64) -> bool {
