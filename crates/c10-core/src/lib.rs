@@ -9,6 +9,7 @@
 //! - `sync`: locks and owning handles that know nothing of devices.
 //! - `thread`: what is current on a thread.
 //! - `trace`: what a runtime reports: one type of events, subscribers, the history of device memory.
+//! - `sanitizer`: finds accesses to memory that nothing puts in order.
 //! - `driver`: the only place that calls the driver, and the narrow traits that the allocators are written against.
 //! - `events`: queues of recorded events with what waits for them, and stocks of spare events.
 //! - `caching/block`: blocks: how requests are rounded, what a block is, and which streams use it.
@@ -53,6 +54,8 @@ mod events;
 #[forbid(unsafe_code)]
 mod pinned;
 mod runtime;
+#[forbid(unsafe_code)]
+mod sanitizer;
 mod state;
 mod sync;
 mod thread;
@@ -71,7 +74,8 @@ pub use api::green_context::GreenContext;
 pub use api::guard::{MultiStreamGuard, StreamGuard};
 pub use api::ipc::{Ipc, SharedBuffer};
 pub use api::launch::{
-    Arg, DetachedKernel, Dim3, Kernel, KernelAttributes, LaunchBuilder, LaunchConfig, Module, PreparedLaunch, TensorMap,
+    Arg, DetachedKernel, Dim3, Kernel, KernelAttributes, LaunchBuilder, LaunchConfig, MemoryAccess, Module,
+    PreparedLaunch, TensorMap,
 };
 pub use api::library::{LibraryFunction, LibrarySource, LibraryStream};
 pub use api::mem_pool::{MemPool, MemPoolGuard, MemPoolOptions, MemPools};
@@ -83,6 +87,7 @@ pub use api::pinned::{PinnedBuffer, PinnedCursor, PinnedMemory};
 pub use api::pointer::PtrArg;
 pub use api::properties::{DeviceProperties, Devices};
 pub use api::restore::{RestoredPool, StaleMemory};
+pub use api::sanitizer::{HandOver, Sanitizer};
 pub use api::stream::{ExternalStream, Stream, Streams, get_stream_from_external};
 pub use api::sync_debug::SyncDebug;
 pub use api::trace::{HistoryScope, MemorySnapshot};
@@ -93,12 +98,13 @@ pub use base::arch::{
 pub use base::config::{AllocatorConfig, Backend, ConfigError, EnvironmentError, ROUNDUP_ENTRIES};
 pub use base::device::{Device, DeviceIndex, DeviceType};
 pub use base::error::{
-    AcceleratorError, BufferError, CudaError, DeferredCudaCallError, DeviceAssertionError, DeviceError,
-    DeviceFaultError, Error, EventError, ExportError, GraphError, GraphNode, GraphNodeKind, GraphUpdateError,
-    GraphUpdateFailure, GraphedError, GreenContextError, HostOutOfMemoryError, IpcError, LaunchError, LaunchErrorKind,
-    LaunchRecord, MemoryError, ModuleError, NoDriver, NvmlMissing, OutOfMemory, OutOfMemoryError, OutOfMemoryHint,
-    PoolError, ProcessMemory, RefusedFraction, Result, StartError, StreamError, SyncDebugError, SystemError,
-    TelemetryError, Unavailable, check_error, cudaStatus,
+    AcceleratorError, AccessType, BufferError, CUDASanitizerErrors, CudaError, DeferredCudaCallError,
+    DeviceAssertionError, DeviceError, DeviceFaultError, Error, EventError, ExportError, GraphError, GraphNode,
+    GraphNodeKind, GraphUpdateError, GraphUpdateFailure, GraphedError, GreenContextError, HostOutOfMemoryError,
+    IpcError, LaunchError, LaunchErrorKind, LaunchRecord, MemoryError, ModuleError, NoDriver, NvmlMissing, OutOfMemory,
+    OutOfMemoryError, OutOfMemoryHint, PoolError, ProcessMemory, RefusedFraction, Result, SanitizedAccess, StartError,
+    StreamError, SyncDebugError, SystemError, TelemetryError, Unavailable, UnsynchronizedAccessError, check_error,
+    cudaStatus,
 };
 pub use base::handles::{CaptureMode, MemInfo};
 pub use base::ids::{PoolId, StreamId};
@@ -119,10 +125,11 @@ pub use caching::{
 };
 pub use pinned::{DurationStat, HostStats};
 pub use runtime::{DeviceGuard, ExportedFigures, FigureExport, Runtime, RuntimeGuard, figure_exports};
+pub use sanitizer::{SanitizerAction, SanitizerMode, SanitizerOptions};
 pub use state::observers::ObserverId;
 pub use state::sync_debug::SyncDebugMode;
 pub use timeline::{Timeline, TimelineOptions, TimelineRecorder};
 pub use trace::{
-    HistoryContext, HistoryOptions, HistoryStacks, SubscriptionId, TraceAction, TraceAnnotation, TraceBlock, TraceCopy,
-    TraceEntry, TraceEvent, TraceFrame, TraceKind, TraceKinds, TraceSegment, TraceStream,
+    HistoryContext, HistoryOptions, HistoryStacks, SubscriptionId, TraceAccess, TraceAction, TraceAnnotation,
+    TraceBlock, TraceCopy, TraceEntry, TraceEvent, TraceFrame, TraceKind, TraceKinds, TraceSegment, TraceStream,
 };

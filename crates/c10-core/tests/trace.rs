@@ -423,11 +423,11 @@ fn subscribers_hold_no_lock() {
     buffer.fill(.., 3, &stream).unwrap();
     drop(rig.runtime.pinned().buffer(100).unwrap());
     let kinds: Vec<_> = seen.lock().unwrap().iter().map(TraceEvent::kind).collect();
-    use TraceKind::{Begin, Copy, Memory, Pinned};
-    assert_eq!(kinds, [Memory, Memory, Begin, Copy, Pinned, Pinned]);
+    use TraceKind::{Access, Begin, Copy, Memory, Pinned};
+    assert_eq!(kinds, [Memory, Memory, Begin, Copy, Access, Pinned, Pinned]);
     assert!(rig.runtime.unsubscribe(id));
     drop(buffer);
-    assert_eq!(seen.lock().unwrap().len(), 6);
+    assert_eq!(seen.lock().unwrap().len(), 7);
 }
 
 #[test]

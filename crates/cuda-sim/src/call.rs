@@ -54,8 +54,9 @@ impl DerefMut for Call<'_> {
 impl<'m> Call<'m> {
     pub(crate) fn new(shared: &'m Shared, calling: &'static str) -> Self {
         let mut guard = shared.lock();
-        guard.calling = calling;
-        Self { shared, guard: Some(guard), thread: thread_number() }
+        let thread = thread_number();
+        (guard.calling, guard.journal.caller) = (calling, thread);
+        Self { shared, guard: Some(guard), thread }
     }
 
     /// Answers `NOT_INITIALIZED` before `cuInit` and in a process forked since.
@@ -153,12 +154,14 @@ impl<'m> Call<'m> {
     pub(crate) fn finish_stream(&mut self, key: u64) -> Answer {
         let context = self.stream(key)?.context;
         self.wait_until(|state| state.stream_is_idle(key));
+        self.note_stream_seen(key);
         self.usable_context(context).map(|_| ())
     }
 
     /// Runs everything of a context; the error if it is lost by that.
     pub(crate) fn finish_context(&mut self, context: u64) -> Answer {
         self.wait_until(|state| state.load_of(context) == 0);
+        self.note_context_seen(context);
         self.usable_context(context).map(|_| ())
     }
 

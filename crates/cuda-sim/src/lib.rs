@@ -60,6 +60,7 @@ mod exports;
 mod fft;
 mod host_threads;
 mod host_work;
+mod journal;
 mod machine;
 mod model;
 mod nvml;
@@ -73,6 +74,7 @@ pub use blas::{CUBLAS_EXPORTS, CUBLAS_VERSION, CUBLASLT_EXPORTS, cublas, cublas_
 pub use config::{Config, ConfigError, Fault, KernelChecks};
 pub use export::{Export, Needs};
 pub use fft::{CUFFT_EXPORTS, CUFFT_VERSION, cufft, cufft_without};
+pub use journal::{JournalEntry, QueuedWork, WorkKind};
 pub use machine::{Bound, Machine};
 pub use nvml::{NVML_EXPORTS, nvml, nvml_functions, nvml_without};
 pub use report::{LiveHandles, Report, ReportKind};

@@ -15,6 +15,7 @@ use cuda_sys::CUresult;
 use crate::call::Call;
 use crate::config::{Config, ConfigError, Fault};
 use crate::host_threads::HostThreads;
+use crate::journal::JournalEntry;
 use crate::model::memory::bytes;
 use crate::model::{DueHostWork, HostWork, State};
 use crate::report::{LiveHandles, Report};
@@ -239,6 +240,17 @@ impl Machine {
         let state = self.lock();
         let (base, region) = state.memory.region_at(address)?;
         Some((region.backing.file()?, region.offset as u64 + (address - base)))
+    }
+
+    /// Keeps a journal from now on: what is queued after what, and what the host is told to be done.
+    pub fn keep_journal(&self) {
+        self.lock().journal.is_kept = true;
+    }
+
+    /// The journal since this was asked last; empty where none is kept ([`Self::keep_journal`]).
+    #[must_use]
+    pub fn take_journal(&self) -> Vec<JournalEntry> {
+        self.lock().journal.take()
     }
 
     /// Lets all queued work finish, as if a long time passed: late events can be seen then, too.

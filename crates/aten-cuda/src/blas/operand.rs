@@ -7,7 +7,7 @@
 //! The library conjugates a factor along with exchanging rows and columns, which fits conjugates that lie by columns.
 //! Others are copied, or the conjugate of the whole product is computed instead ([`is_better_conjugated`]).
 
-use c10_core::DeviceBuffer;
+use c10_core::{Arg, MemoryAccess};
 
 use crate::base::error::Result;
 use crate::tensor::Tensor;
@@ -158,9 +158,9 @@ impl<'a> Operand<'a> {
         }
     }
 
-    /// The memory; nothing for a tensor without any.
-    pub(super) fn buffer(&self) -> Option<&DeviceBuffer> {
-        self.tensor().storage().buffer()
+    /// The memory as what a library does to it; nothing for a tensor without any.
+    pub(super) fn used(&self, access: MemoryAccess) -> Option<Arg<'_>> {
+        self.tensor().used(access)
     }
 }
 

@@ -15,7 +15,7 @@ use std::fmt;
 use std::ptr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use c10_core::{DeviceIndex, Runtime};
+use c10_core::{DeviceIndex, MemoryAccess, Runtime};
 use cuda_sys::cublas::types::cudaDataType_t;
 use cuda_sys::cufft::types::{CUFFT_FORWARD, CUFFT_INVERSE, cufftHandle};
 use cuda_sys::{Cufft, CufftError};
@@ -239,7 +239,9 @@ fn queue(
     [input, out, area]: [&Tensor; 3],
 ) -> Result<()> {
     let function = runtime.library_function("cufftXtExec")?;
-    let buffers: Vec<_> = [input, out, area].into_iter().filter_map(|tensor| tensor.storage().buffer()).collect();
+    let accesses = [MemoryAccess::Reads("self"), MemoryAccess::Output, MemoryAccess::Writes("")];
+    let used = [input, out, area].into_iter().zip(accesses).filter_map(|(tensor, access)| tensor.used(access));
+    let buffers: Vec<_> = used.collect();
     let direction = if key.kind.is_forward() { CUFFT_FORWARD } else { c_int::try_from(CUFFT_INVERSE).unwrap_or(1) };
     runtime.queue_by_library(function, device, buffers, |stream| {
         let raw = ptr::with_exposed_provenance_mut(stream.handle);

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::{PoisonError, RwLock};
 
-use c10_core::{Arg, DetachedKernel, Device, DeviceIndex, Kernel, LaunchConfig, PreparedLaunch, Runtime};
+use c10_core::{Arg, DetachedKernel, Device, DeviceIndex, Kernel, LaunchConfig, MemoryAccess, PreparedLaunch, Runtime};
 use kernel_ir::pointwise::{self, Access, Meta, Rows, Schedule};
 use kernel_ir::{GraphError, Program, reduce};
 use smallvec::SmallVec;
@@ -111,6 +111,8 @@ pub(crate) fn whole_kernel(
         let variant = VariantKey { program: key, plan: Plan::Pointwise(schedule), device };
         // What `Meta` says of contiguous kernels: the number of elements, then the scalars.
         let launch = variants.kernel(runtime, variant, write)?.prepare(BLOCK, tensors, 1 + scalars)?;
+        let accesses: SmallVec<[MemoryAccess; 4]> = (0..tensors).map(|part| access(part, 1)).collect();
+        let launch = launch.accessing(&accesses);
         Ok(WholeKernel { launch, of_block: schedule.elements_of_block() })
     })
 }
@@ -159,19 +161,19 @@ fn too_large(like: Option<&Tensor>) -> Error {
 
 /// Launches a kernel over rows on the current stream of the device. The text is written where it is not known.
 ///
-/// The parts are the operands that the text takes, and the numbers are those of an iteration that was made of the same
+/// The parts are the operands that the text takes, results first, and the numbers are those of an iteration that was made of the same
 /// tensors.
 pub(super) fn run_rows(
     (program, plan, device): (ProgramKey, Plan, Device),
     write: impl FnOnce() -> std::result::Result<String, GraphError>,
-    parts: &[Part<'_>],
+    (parts, outputs): (&[Part<'_>], usize),
     numbers: &[u8],
     config: &LaunchConfig,
 ) -> Result<()> {
     Runtime::with_current(|runtime| {
         let key = VariantKey { program, plan, device: device.cuda_index()?.unwrap_or(0) };
         let kernel = runtime.extension::<Variants>().kernel(runtime, key, write)?;
-        let arguments = arguments(parts, numbers);
+        let arguments = arguments(parts, outputs, numbers);
         // SAFETY: the kernel was written for this program and schedule, and takes these operands and numbers. Its
         // elements are those of the iteration, which lie inside the tensors' parts of their storages.
         unsafe { kernel.launch(config, &arguments, None)? };
@@ -179,13 +181,22 @@ pub(super) fn run_rows(
     })
 }
 
-/// What a kernel is given: the memory of each operand, then the block of numbers.
-fn arguments<'a>(parts: &'a [Part<'_>], numbers: &'a [u8]) -> SmallVec<[Arg<'a>; 6]> {
+/// What a kernel over elements does to an operand; results come first.
+fn access(operand: usize, outputs: usize) -> MemoryAccess {
+    const INPUTS: [&str; 2] = ["self", "other"];
+    match operand.checked_sub(outputs) {
+        Some(input) => MemoryAccess::Reads(INPUTS.get(input).copied().unwrap_or_default()),
+        None => MemoryAccess::Output,
+    }
+}
+
+/// What a kernel is given: the memory of each operand, then the block of numbers. The first `outputs` parts are results.
+fn arguments<'a>(parts: &'a [Part<'_>], outputs: usize, numbers: &'a [u8]) -> SmallVec<[Arg<'a>; 6]> {
     let mut arguments: SmallVec<[Arg<'_>; 6]> = SmallVec::new();
-    for part in parts {
+    for (position, part) in parts.iter().enumerate() {
         if let Some(buffer) = part.tensor.storage().buffer() {
             let end = part.tensor.byte_offset() + part.tensor.byte_extent();
-            arguments.push(Arg::range(buffer, part.offset.min(end)..end));
+            arguments.push(Arg::range(buffer, part.offset.min(end)..end).accessed(access(position, outputs)));
         }
     }
     arguments.push(Arg::Plain(numbers));
@@ -209,7 +220,8 @@ fn launch(
         Access::Rows(_) | Access::Strided { .. } => sizes_of(iteration),
     };
     let meta = Meta::of(&work.program, schedule).write(numel, work.scalars, &sizes, &strides);
-    let arguments = arguments(parts, &meta);
+    let outputs = parts.iter().filter(|part| part.operand < work.outputs.len()).count();
+    let arguments = arguments(parts, outputs, &meta);
     let config = row_of(schedule.blocks(numel, &sizes), &iteration.sizes)?;
     // SAFETY: the kernel was written for this program and schedule, and takes these operands and numbers. Its elements
     // are those of the iteration, which lie inside the tensors' parts of their storages. Streams order the work.

@@ -11,6 +11,7 @@ pub(crate) mod library;
 mod module;
 mod pinned;
 pub(crate) mod rows;
+mod writes;
 
 pub use arch::ARCHITECTURES;
 pub(crate) use device::{WholeKernel, whole_kernel};

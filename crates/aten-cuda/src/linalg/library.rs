@@ -17,7 +17,7 @@ use std::ffi::{c_int, c_void};
 use std::ptr;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use c10_core::{DeviceIndex, Runtime};
+use c10_core::{DeviceIndex, MemoryAccess, Runtime};
 use cuda_sys::cublas::types::{cuComplex, cuDoubleComplex, cublasFillMode_t, cublasOperation_t, cudaDataType_t};
 use cuda_sys::cusolver::types::cusolverDnHandle_t;
 use cuda_sys::{Cusolver, CusolverError};
@@ -138,7 +138,8 @@ fn queue_here(
             Entry::Vacant(place) => place.insert(new_handle(runtime, library, device)?),
         };
         let noted = runtime.library_function(function)?;
-        let buffers: Vec<_> = tensors.iter().filter_map(|tensor| tensor.storage().buffer()).collect();
+        // The library works in place.
+        let buffers: Vec<_> = tensors.iter().filter_map(|tensor| tensor.used(MemoryAccess::Writes(""))).collect();
         runtime.queue_by_library(noted, device, buffers, |stream| {
             let raw = ptr::with_exposed_provenance_mut(stream.handle);
             // SAFETY: handle and stream are alive.

@@ -13,7 +13,7 @@ mod signs;
 mod typed;
 mod view;
 
-use c10_core::{Device, DeviceType};
+use c10_core::{Arg, Device, DeviceType, MemoryAccess};
 
 pub(crate) use context::Context;
 pub(crate) use make::{empty_strided, scalar_bytes, storage_like, storage_of};
@@ -206,6 +206,12 @@ impl Tensor {
     pub(crate) fn byte_extent(&self) -> usize {
         let extent = shape::extent(&self.sizes, &self.strides).unwrap_or(0);
         usize::try_from(extent).unwrap_or(0) * self.element_size()
+    }
+
+    /// The memory of the view as what work of a library does to it; nothing for a tensor on no device.
+    pub(crate) fn used(&self, access: MemoryAccess) -> Option<Arg<'_>> {
+        let start = self.byte_offset();
+        Some(Arg::range(self.storage.buffer()?, start..start + self.byte_extent()).accessed(access))
     }
 
     /// Marks the memory as used by a stream: it is not given to anybody else before the work that is queued there at

@@ -267,7 +267,9 @@ impl Event {
     pub fn query(&self) -> Result<bool> {
         let Some(native) = self.recorded() else { return Ok(true) };
         let ready = self.runtime.ready()?;
-        ready.api.event_is_done(native.handle).map_err(|error| ready.launches.explain(native.device, error))
+        let answer = ready.api.event_is_done(native.handle);
+        ready.api.trace.deliver_order();
+        answer.map_err(|error| ready.launches.explain(native.device, error))
     }
 
     /// Blocks until the work before the event is done.

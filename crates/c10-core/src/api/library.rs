@@ -5,14 +5,14 @@
 
 use std::path::PathBuf;
 
-use crate::api::buffers::DeviceBuffer;
+use crate::api::launch::Arg;
 use crate::base::device::DeviceIndex;
 use crate::base::error::{Error, Result};
 use crate::base::handles::StreamRef;
 use crate::driver::{Shape, Source};
 use crate::runtime::{Runtime, Started};
 use crate::state::launches::NameId;
-use crate::trace::{TraceEvent, TraceKind};
+use crate::trace::{TraceEvent, TraceKind, lasting_name};
 
 /// Work of a library has no blocks and threads that this crate knows of.
 const NO_SHAPE: Shape = Shape { grid: [0; 3], block: [0; 3], shared_bytes: 0 };
@@ -26,7 +26,7 @@ const NO_SHAPE: Shape = Shape { grid: [0; 3], block: [0; 3], shared_bytes: 0 };
 /// # Ok::<(), c10_core::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LibraryFunction(NameId);
+pub struct LibraryFunction(NameId, &'static str);
 
 /// The stream on which a library is to queue its work; given by [`Runtime::queue_by_library`].
 ///
@@ -97,7 +97,7 @@ impl Runtime {
     /// # Errors
     /// The runtime cannot start.
     pub fn library_function(&self, name: &str) -> Result<LibraryFunction> {
-        Ok(LibraryFunction(self.ready()?.launches.name(name)))
+        Ok(LibraryFunction(self.ready()?.launches.name(name), lasting_name(name)))
     }
 
     /// Calls a library that makes or destroys something on the device, such as a handle. A capture that is under way
@@ -138,16 +138,17 @@ impl Runtime {
     }
 
     /// Lets a library queue work on the current stream of a device. `call` is given the stream, and may read and write
-    /// the buffers until that work is done. The work stands in the list of last launches, and with
+    /// the buffers until that work is done; they come as arguments of launches do, with what the work does to them. The work stands in the list of last launches, and with
     /// `CUDA_LAUNCH_BLOCKING` in the environment it is waited for.
     ///
     /// ```
     /// # testkit::make_default(testkit::Config::default()).unwrap();
-    /// use c10_core::{DeviceBuffer, DeviceIndex, Error, Runtime};
+    /// use c10_core::{Arg, DeviceBuffer, DeviceIndex, Error, MemoryAccess, Runtime};
     ///
     /// let (runtime, buffer) = (Runtime::current(), DeviceBuffer::new(64, None)?);
     /// let function = runtime.library_function("cublasSgemm")?;
-    /// let stream = runtime.queue_by_library(function, DeviceIndex(0), [&buffer], |stream| Ok::<_, Error>(stream))?;
+    /// let used = [Arg::from(&buffer).accessed(MemoryAccess::Output)];
+    /// let stream = runtime.queue_by_library(function, DeviceIndex(0), used, |stream| Ok::<_, Error>(stream))?;
     /// assert_eq!((stream.handle, stream.is_capturing), (0, false));
     /// assert_eq!(runtime.last_launches(0)?[0].to_string(), "cublasSgemm on stream 0x0");
     /// # Ok::<(), Error>(())
@@ -159,31 +160,34 @@ impl Runtime {
         &self,
         function: LibraryFunction,
         device: DeviceIndex,
-        buffers: impl IntoIterator<Item = &'b DeviceBuffer>,
+        buffers: impl IntoIterator<Item = Arg<'b>, IntoIter: Clone>,
         call: impl FnOnce(LibraryStream) -> std::result::Result<T, E>,
     ) -> std::result::Result<T, E> {
         let ready = self.ready()?;
         let stream = self.streams().current_ref(device);
         let capture = ready.captures.of(&ready.api, stream)?;
-        for buffer in buffers {
+        let buffers = buffers.into_iter();
+        for buffer in buffers.clone().filter_map(|argument| argument.buffer()) {
             self.check_same(buffer.runtime(), "buffer")?;
             buffer.use_in(ready, stream, capture)?;
         }
         ready.api.bind(device)?;
         ready.api.trace.begin(TraceKind::Launch, stream);
         let made = call(LibraryStream { handle: stream.handle.0, is_capturing: capture.is_some() })?;
-        let LibraryFunction(name) = function;
+        let LibraryFunction(name, reported) = function;
         let event = || TraceEvent::LibraryQueued { function: name.number(), stream: stream.into() };
         ready.api.trace.report_now(TraceKind::Launch, event);
         if capture.is_none() {
             note(ready, function, stream)?;
         }
+        let uses = || buffers.filter_map(|argument| argument.memory_use()).collect::<Vec<_>>();
+        ready.api.trace.report_accesses(Some(stream), reported, uses)?;
         Ok(made)
     }
 }
 
 /// Notes what a library has queued, and waits for it where that is asked for.
-fn note(ready: &Started, LibraryFunction(name): LibraryFunction, stream: StreamRef) -> Result<()> {
+fn note(ready: &Started, LibraryFunction(name, _): LibraryFunction, stream: StreamRef) -> Result<()> {
     if ready.launches.blocking {
         let done = ready.api.stream_wait_on_host(stream);
         done.map_err(|error| ready.launches.blame(error, name, &NO_SHAPE, stream))?;

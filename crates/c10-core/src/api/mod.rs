@@ -26,6 +26,7 @@ pub(crate) mod pointer;
 pub(crate) mod pool_routes;
 pub(crate) mod properties;
 pub(crate) mod restore;
+pub(crate) mod sanitizer;
 pub(crate) mod stream;
 pub(crate) mod sync_debug;
 pub(crate) mod trace;

@@ -27,7 +27,7 @@ use crate::runtime::{Runtime, Started};
 use crate::state::captures::{Capture, KeptId, Told};
 use crate::state::holds::Held;
 use crate::thread;
-use crate::trace::{TraceEvent, TraceKind};
+use crate::trace::{MemoryUse, TraceEvent, TraceKind};
 
 /// Page-locked (pinned) host memory, which the device can read and write while the host does other things.
 ///
@@ -91,7 +91,9 @@ impl PinnedBuffer {
     /// The bytes do not fit.
     pub fn write(&self, offset: usize, from: &[u8]) -> Result<()> {
         check_range(offset, from.len(), self.len)?;
-        self.memory().map_or(Ok(()), |memory| memory.write(offset, from))
+        let Some(memory) = self.memory() else { return Ok(()) };
+        memory.write(offset, from)?;
+        self.report_host_access(offset, from.len(), true)
     }
 
     /// Copies the buffer's bytes from `offset` on into `to`.
@@ -100,7 +102,9 @@ impl PinnedBuffer {
     /// The buffer ends before `to` is full.
     pub fn read(&self, offset: usize, to: &mut [u8]) -> Result<()> {
         check_range(offset, to.len(), self.len)?;
-        self.memory().map_or(Ok(()), |memory| memory.read(offset, to))
+        let Some(memory) = self.memory() else { return Ok(()) };
+        memory.read(offset, to)?;
+        self.report_host_access(offset, to.len(), false)
     }
 
     /// All bytes.
@@ -127,6 +131,21 @@ impl PinnedBuffer {
         let capture = ready.captures.of(&ready.api, stream.reference())?;
         self.use_on(ready, stream.reference(), capture);
         Ok(())
+    }
+
+    /// Reports that the host has read or written bytes, and returns what a subscriber refuses of it.
+    #[inline]
+    fn report_host_access(&self, offset: usize, bytes: usize, is_write: bool) -> Result<()> {
+        if self.home.is_heard() { self.tell_host_access(offset, bytes, is_write) } else { Ok(()) }
+    }
+
+    #[cold]
+    fn tell_host_access(&self, offset: usize, bytes: usize, is_write: bool) -> Result<()> {
+        let Some(runtime) = self.home.runtime() else { return Ok(()) };
+        let (address, operation) = ((self.address() + offset) as u64, if is_write { "write" } else { "read" });
+        let used =
+            MemoryUse { address, size: bytes as u64, argument: "self", is_write, is_output: false, is_on_host: true };
+        runtime.trace().report_accesses(None, operation, || [used])
     }
 
     /// Refuses use by another runtime.

@@ -79,7 +79,8 @@ impl Runtime {
         }
     }
 
-    fn follow_trace(&self) {
+    /// Lets the allocators report what is wanted now.
+    pub(crate) fn follow_trace(&self) {
         if let Some(ready) = self.started().filter(|_| !process::in_bad_fork()) {
             ready.follow_trace();
         }

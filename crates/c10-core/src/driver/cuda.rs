@@ -24,7 +24,7 @@ use crate::driver::blocks::Listener;
 use crate::driver::captures::OwnCaptures;
 use crate::driver::conditional::Bodies;
 use crate::driver::vmm::Mappings;
-use crate::trace::Trace;
+use crate::trace::{Trace, TraceEvent, TraceKind};
 
 /// A driver that has been initialised.
 pub(crate) struct Api {
@@ -155,7 +155,9 @@ impl Api {
         }
         self.bind(device)?;
         // SAFETY: no pointers; the context is current.
-        Ok(unsafe { self.table.cuCtxSynchronize() }?)
+        unsafe { self.table.cuCtxSynchronize() }?;
+        self.trace.report(TraceKind::Order, || TraceEvent::DeviceSeen(device));
+        Ok(())
     }
 
     /// Least and greatest priority of streams; a lower number is more urgent.

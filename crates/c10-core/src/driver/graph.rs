@@ -66,7 +66,12 @@ impl Api {
         // SAFETY: the stream is alive; `graph` outlives the call.
         unsafe { self.table.cuStreamEndCapture(raw(stream), &mut graph) }?;
         self.trace.report_now(TraceKind::Graph, || TraceEvent::CaptureEnded(stream.into()));
-        Ok((!graph.is_null()).then(|| GraphHandle(graph.expose_provenance())))
+        let graph = (!graph.is_null()).then(|| GraphHandle(graph.expose_provenance()));
+        if let Some(graph) = graph {
+            let captured = || TraceEvent::GraphCaptured { graph: graph.0 as u64, stream: stream.into() };
+            self.trace.report_now(TraceKind::Order, captured);
+        }
+        Ok(graph)
     }
 
     /// Number of nodes.
@@ -128,7 +133,15 @@ impl Api {
         let mut exec: CUgraphExec = ptr::null_mut();
         // SAFETY: the graph is alive; `exec` outlives the call.
         unsafe { self.table.cuGraphInstantiateWithFlags(&mut exec, raw_graph(graph), flags) }?;
-        Ok(GraphExecHandle(exec.expose_provenance()))
+        let exec = GraphExecHandle(exec.expose_provenance());
+        self.report_instantiated(graph, exec);
+        Ok(exec)
+    }
+
+    /// Reports that an executable graph does what a graph says.
+    fn report_instantiated(&self, graph: GraphHandle, exec: GraphExecHandle) {
+        let made = || TraceEvent::GraphInstantiated { graph: graph.0 as u64, exec: exec.0 as u64 };
+        self.trace.report_now(TraceKind::Order, made);
     }
 
     /// Moves what a launch needs to the device, in the order of the stream.
@@ -147,8 +160,7 @@ impl Api {
         // SAFETY: graph and stream are alive, and the owner launches from one thread at a time.
         unsafe { self.table.cuGraphLaunch(raw_exec(exec), raw(stream)) }?;
         let event = || TraceEvent::GraphReplayed { graph: exec.0 as u64, stream: stream.into() };
-        self.trace.report_now(TraceKind::Graph, event);
-        Ok(())
+        self.trace.report_checked(TraceKind::Graph, event)
     }
 
     /// Gives an executable graph the parameters of a graph of the same shape. When it cannot take them, nothing has
@@ -167,7 +179,10 @@ impl Api {
             answer => answer,
         };
         match answer {
-            Ok(()) => Ok(Ok(())),
+            Ok(()) => {
+                self.report_instantiated(graph, exec);
+                Ok(Ok(()))
+            }
             Err(error) if error.status() == Some(CUresult::CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE) => {
                 let (node, from) = (node_handle(info.errorNode), node_handle(info.errorFromNode));
                 Ok(Err(UpdateRefusal { result: info.result.0, node, from }))

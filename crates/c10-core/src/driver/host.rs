@@ -170,8 +170,7 @@ impl Api {
         self.trace.begin(TraceKind::Copy, stream);
         // SAFETY: both ranges are checked; the callers keep the block alive until the stream has passed the copy.
         unsafe { self.table.cuMemcpyHtoDAsync_v2(to, from.at(offset), bytes, raw(stream)) }?;
-        self.report_copy(TraceCopy::ToDevice, to, (from.address() + offset) as u64, bytes, stream);
-        Ok(())
+        self.report_copy(TraceCopy::ToDevice, to, (from.address() + offset) as u64, bytes, stream)
     }
 
     /// Queues a copy to pinned memory, which must stay alive until `stream` has passed it.
@@ -188,8 +187,7 @@ impl Api {
         self.trace.begin(TraceKind::Copy, stream);
         // SAFETY: as in `copy_from_pinned`.
         unsafe { self.table.cuMemcpyDtoHAsync_v2(to.at(offset), from, bytes, raw(stream)) }?;
-        self.report_copy(TraceCopy::ToHost, (to.address() + offset) as u64, from, bytes, stream);
-        Ok(())
+        self.report_copy(TraceCopy::ToHost, (to.address() + offset) as u64, from, bytes, stream)
     }
 }
 

@@ -15,7 +15,7 @@ use crate::base::error::{Error, MemoryError, Result};
 use crate::base::handles::{CaptureMode, CapturePoint, EventHandle, MemInfo, NodeHandle, PageHandle, StreamRef};
 use crate::driver::stream::EVENT_DISABLE_TIMING;
 use crate::driver::{Api, Driver};
-use crate::trace::{TraceCopy, TraceEvent, TraceKind};
+use crate::trace::{MemoryUse, TraceCopy, TraceEvent, TraceKind, TraceKinds};
 
 /// Refuses ranges that leave a buffer.
 pub(crate) fn check_range(offset: usize, bytes: usize, len: usize) -> Result<()> {
@@ -175,7 +175,7 @@ impl Api {
         unsafe { self.table.cuMemcpyHtoD_v2(to, from.as_ptr().cast::<c_void>(), from.len()) }?;
         // The last part may still be in transfer on the default stream, which pool streams do not wait for.
         self.stream_wait_on_host(StreamRef { device: stream.device, handle: Default::default() })?;
-        self.report_copy(TraceCopy::ToDevice, to, from.as_ptr().addr() as u64, from.len(), stream);
+        self.report_blocking_copy(TraceCopy::ToDevice, to, from.as_ptr().addr() as u64, from.len(), stream)?;
         self.trace.report_now(TraceKind::Synchronize, || TraceEvent::StreamSynchronized(stream.into()));
         Ok(())
     }
@@ -187,23 +187,66 @@ impl Api {
         self.trace.begin(TraceKind::Copy, stream);
         // SAFETY: `to` is writable for its length; the call returns after the last byte is written.
         unsafe { self.table.cuMemcpyDtoH_v2(to.as_mut_ptr().cast::<c_void>(), from, to.len()) }?;
-        self.report_copy(TraceCopy::ToHost, to.as_ptr().addr() as u64, from, to.len(), stream);
+        self.report_blocking_copy(TraceCopy::ToHost, to.as_ptr().addr() as u64, from, to.len(), stream)?;
         self.trace.report_now(TraceKind::Synchronize, || TraceEvent::StreamSynchronized(stream.into()));
         Ok(())
     }
 
-    /// Reports that a copy was queued.
+    /// Reports that a copy was queued, and returns what a subscriber refuses of it.
     #[inline]
-    pub(super) fn report_copy(&self, kind: TraceCopy, to: u64, from: u64, bytes: usize, stream: StreamRef) {
-        let event = || TraceEvent::Copied { kind, to, from, size: bytes as u64, stream: stream.into() };
-        self.trace.report_now(TraceKind::Copy, event);
+    pub(super) fn report_copy(
+        &self,
+        kind: TraceCopy,
+        to: u64,
+        from: u64,
+        bytes: usize,
+        stream: StreamRef,
+    ) -> Result<()> {
+        if self.trace.wants_any(TraceKinds::COPIES) { self.tell_copy(kind, to, from, bytes, stream) } else { Ok(()) }
     }
 
-    /// Reports that a fill was queued.
-    #[inline]
-    fn report_fill(&self, to: u64, bytes: usize, stream: StreamRef) {
-        let event = || TraceEvent::Filled { to, size: bytes as u64, stream: stream.into() };
+    #[cold]
+    fn tell_copy(&self, kind: TraceCopy, to: u64, from: u64, bytes: usize, stream: StreamRef) -> Result<()> {
+        let size = bytes as u64;
+        let event = || TraceEvent::Copied { kind, to, from, size, stream: stream.into() };
         self.trace.report_now(TraceKind::Copy, event);
+        let written = MemoryUse::of_copy(to, size, true, kind == TraceCopy::ToHost);
+        let read = MemoryUse::of_copy(from, size, false, kind == TraceCopy::ToDevice);
+        self.trace.report_accesses(Some(stream), "copy_", || [written, read])
+    }
+
+    /// Reports a copy between a device and memory of the host that the driver does not know. It runs on the default stream,
+    /// after the work of `stream`, and the host has waited for both.
+    fn report_blocking_copy(&self, kind: TraceCopy, to: u64, from: u64, bytes: usize, stream: StreamRef) -> Result<()> {
+        if !self.trace.wants_any(TraceKinds::COPIES.and(TraceKind::Order)) {
+            return Ok(());
+        }
+        let default = StreamRef { device: stream.device, handle: Default::default() };
+        let follows = || TraceEvent::StreamFollowed { earlier: default.into(), stream: stream.into() };
+        self.trace.report(TraceKind::Order, follows);
+        let event = || TraceEvent::Copied { kind, to, from, size: bytes as u64, stream: stream.into() };
+        self.trace.report_now(TraceKind::Copy, event);
+        // The host's memory is the program's own, and nobody else's until the call returns.
+        let is_write = kind == TraceCopy::ToDevice;
+        let used = MemoryUse::of_copy(if is_write { to } else { from }, bytes as u64, is_write, false);
+        let told = self.trace.report_accesses(Some(stream), "copy_", || [used]);
+        self.trace.report(TraceKind::Order, || TraceEvent::StreamSeen(default.into()));
+        self.trace.report_now(TraceKind::Order, || TraceEvent::StreamSeen(stream.into()));
+        told
+    }
+
+    /// Reports that a fill was queued, and returns what a subscriber refuses of it.
+    #[inline]
+    fn report_fill(&self, to: u64, bytes: usize, stream: StreamRef) -> Result<()> {
+        if self.trace.wants_any(TraceKinds::COPIES) { self.tell_fill(to, bytes, stream) } else { Ok(()) }
+    }
+
+    #[cold]
+    fn tell_fill(&self, to: u64, bytes: usize, stream: StreamRef) -> Result<()> {
+        let size = bytes as u64;
+        let event = || TraceEvent::Filled { to, size, stream: stream.into() };
+        self.trace.report_now(TraceKind::Copy, event);
+        self.trace.report_accesses(Some(stream), "fill", || [MemoryUse::of_copy(to, size, true, false)])
     }
 
     /// Queues a copy between two places of device memory, on one device or two.
@@ -212,8 +255,7 @@ impl Api {
         self.trace.begin(TraceKind::Copy, stream);
         // SAFETY: both ranges were checked by the caller; addresses of all devices are distinct.
         unsafe { self.table.cuMemcpyAsync(to, from, bytes, raw(stream)) }?;
-        self.report_copy(TraceCopy::OnDevice, to, from, bytes, stream);
-        Ok(())
+        self.report_copy(TraceCopy::OnDevice, to, from, bytes, stream)
     }
 
     /// Queues a fill with a number of 2 bytes, at an address that is a multiple of 2.
@@ -222,8 +264,7 @@ impl Api {
         self.trace.begin(TraceKind::Copy, stream);
         // SAFETY: the range was checked by the caller.
         unsafe { self.table.cuMemsetD16Async(to, value, count, raw(stream)) }?;
-        self.report_fill(to, 2 * count, stream);
-        Ok(())
+        self.report_fill(to, 2 * count, stream)
     }
 
     /// Queues a fill with a number of 4 bytes, at an address that is a multiple of 4.
@@ -232,8 +273,7 @@ impl Api {
         self.trace.begin(TraceKind::Copy, stream);
         // SAFETY: the range was checked by the caller.
         unsafe { self.table.cuMemsetD32Async(to, value, count, raw(stream)) }?;
-        self.report_fill(to, 4 * count, stream);
-        Ok(())
+        self.report_fill(to, 4 * count, stream)
     }
 
     /// Queues a fill with a byte.
@@ -242,8 +282,7 @@ impl Api {
         self.trace.begin(TraceKind::Copy, stream);
         // SAFETY: the range was checked by the caller.
         unsafe { self.table.cuMemsetD8Async(to, value, bytes, raw(stream)) }?;
-        self.report_fill(to, bytes, stream);
-        Ok(())
+        self.report_fill(to, bytes, stream)
     }
 }
 

@@ -18,6 +18,7 @@ use crate::base::device::DeviceIndex;
 use crate::base::error::Result;
 use crate::base::handles::{CaptureMode, CapturePoint, EventHandle, NodeHandle, StreamHandle, StreamRef};
 use crate::driver::Api;
+use crate::trace::{TraceEvent, TraceKind};
 
 /// Waiting for the event yields the processor (`CU_EVENT_BLOCKING_SYNC`).
 pub(crate) const EVENT_BLOCKING_SYNC: u32 = 1;
@@ -67,7 +68,11 @@ impl Api {
         let _spared = self.spare_others()?;
         self.bind_unless_named(stream)?;
         // SAFETY: the stream is alive.
-        ready(unsafe { self.table.cuStreamQuery(raw(stream)) })
+        let is_done = ready(unsafe { self.table.cuStreamQuery(raw(stream)) })?;
+        if is_done {
+            self.trace.report(TraceKind::Order, || TraceEvent::StreamSeen(stream.into()));
+        }
+        Ok(is_done)
     }
 
     /// Blocks until all work queued on the stream is done.
@@ -75,14 +80,19 @@ impl Api {
         let _spared = self.spare_others()?;
         self.bind_unless_named(stream)?;
         // SAFETY: the stream is alive.
-        Ok(unsafe { self.table.cuStreamSynchronize(raw(stream)) }?)
+        unsafe { self.table.cuStreamSynchronize(raw(stream)) }?;
+        self.trace.report(TraceKind::Order, || TraceEvent::StreamSeen(stream.into()));
+        Ok(())
     }
 
     /// Makes later work of the stream wait for the event.
     pub(crate) fn stream_wait_event(&self, stream: StreamRef, event: EventHandle, flags: u32) -> Result<()> {
         self.bind_unless_named(stream)?;
         // SAFETY: stream and event are alive.
-        Ok(unsafe { self.table.cuStreamWaitEvent(raw(stream), raw_event(event), flags) }?)
+        unsafe { self.table.cuStreamWaitEvent(raw(stream), raw_event(event), flags) }?;
+        let awaited = || TraceEvent::MarkAwaited { event: event.0 as u64, stream: stream.into() };
+        self.trace.report(TraceKind::Order, awaited);
+        Ok(())
     }
 
     /// Priority of the stream; a lower number is more urgent.
@@ -202,24 +212,34 @@ impl Api {
         self.bind_unless_named(stream)?;
         if flags == 0 {
             // SAFETY: event and stream are alive.
-            return Ok(unsafe { self.table.cuEventRecord(raw_event(event), raw(stream)) }?);
+            unsafe { self.table.cuEventRecord(raw_event(event), raw(stream)) }?;
+        } else {
+            // SAFETY: event and stream are alive.
+            unsafe { self.table.cuEventRecordWithFlags(raw_event(event), raw(stream), flags) }?;
         }
-        // SAFETY: event and stream are alive.
-        Ok(unsafe { self.table.cuEventRecordWithFlags(raw_event(event), raw(stream), flags) }?)
+        let placed = || TraceEvent::MarkPlaced { event: event.0 as u64, stream: stream.into() };
+        self.trace.report(TraceKind::Order, placed);
+        Ok(())
     }
 
     /// Whether the work before the event is done.
     pub(crate) fn event_is_done(&self, event: EventHandle) -> Result<bool> {
         let _spared = self.spare_others()?;
         // SAFETY: the event is alive.
-        ready(unsafe { self.table.cuEventQuery(raw_event(event)) })
+        let is_done = ready(unsafe { self.table.cuEventQuery(raw_event(event)) })?;
+        if is_done {
+            self.trace.report(TraceKind::Order, || TraceEvent::MarkSeen { event: event.0 as u64 });
+        }
+        Ok(is_done)
     }
 
     /// Blocks until the work before the event is done.
     pub(crate) fn event_wait_on_host(&self, event: EventHandle) -> Result<()> {
         let _spared = self.spare_others()?;
         // SAFETY: the event is alive.
-        Ok(unsafe { self.table.cuEventSynchronize(raw_event(event)) }?)
+        unsafe { self.table.cuEventSynchronize(raw_event(event)) }?;
+        self.trace.report(TraceKind::Order, || TraceEvent::MarkSeen { event: event.0 as u64 });
+        Ok(())
     }
 
     /// Milliseconds between two events, by the newest function that the driver has.

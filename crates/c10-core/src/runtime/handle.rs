@@ -31,6 +31,7 @@ use crate::runtime::guard::DeviceGuard;
 use crate::runtime::lazy::Queue;
 use crate::runtime::shutdown;
 use crate::runtime::started::Started;
+use crate::sanitizer::listen_if_asked;
 use crate::state::nvml::NvmlSlot;
 use crate::state::observers::Observers;
 use crate::state::sync_debug::SyncDebugState;
@@ -111,6 +112,8 @@ impl Runtime {
     fn with(source: Source, loaded: OnceLock<Arc<Table>>) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let id = RuntimeId(NEXT.fetch_add(1, Ordering::Relaxed));
+        let trace = Arc::<Trace>::default();
+        listen_if_asked(&trace);
         Self(Lasting::new(Inner {
             id,
             source,
@@ -127,7 +130,7 @@ impl Runtime {
             graph_debug: AtomicBool::new(false),
             extensions: Extensions::default(),
             checks: Checks::default(),
-            trace: Arc::default(),
+            trace,
             export: OnceLock::new(),
             exports: AtomicBool::new(false),
         }))

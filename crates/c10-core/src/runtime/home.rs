@@ -82,6 +82,12 @@ impl Home {
         self.heard.store(heard, Ordering::Relaxed);
     }
 
+    /// Whether somebody wants to know what happens to the memory.
+    #[inline]
+    pub(crate) fn is_heard(&self) -> bool {
+        self.heard.load(Ordering::Relaxed)
+    }
+
     /// Ends one ownership of a block.
     #[inline]
     pub(crate) fn release(&'static self, (id, block): (BlockId, &Block)) {

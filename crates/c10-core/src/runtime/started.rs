@@ -139,6 +139,7 @@ impl Started {
             self.deferred.sweep(&self.api);
             self.captures.sweep(&self.api, &self.deferred);
         }
+        self.api.trace.deliver_order();
     }
 
     /// Waits for the work that memory is held for, and frees that memory. Returns whether there was any.

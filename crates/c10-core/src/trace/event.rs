@@ -1,6 +1,7 @@
 //! What a runtime reports: one closed type.
 //!
-//! **Invariant:** an event is a few numbers. It holds nothing alive, so it can be kept as long as one likes.
+//! **Invariant:** an event is a few numbers, and names that live as long as the program. It holds nothing alive, so it can
+//! be kept as long as one likes.
 
 use crate::base::device::DeviceIndex;
 use crate::base::ids::PoolId;
@@ -120,6 +121,49 @@ pub enum TraceCopy {
     ToDevice,
     /// From device memory to host memory.
     ToHost,
+}
+
+/// Memory that a piece of work, or the host, reads or writes.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use c10_core::{DeviceBuffer, Runtime, TraceEvent, TraceKind};
+///
+/// let (tell, told) = std::sync::mpsc::channel();
+/// Runtime::current().subscribe(TraceKind::Access.into(), move |event| {
+///     if let TraceEvent::Accessed(access) = *event {
+///         let _ = tell.send(access);
+///     }
+/// });
+/// let buffer = DeviceBuffer::new(8, None)?;
+/// buffer.fill(4.., 7, None)?;
+/// let access = told.recv().expect("the fill is reported");
+/// assert_eq!((access.operation, access.address, access.size), ("fill", buffer.address() + 4, 4));
+/// assert!(access.is_write && access.is_output && access.rest == 0);
+/// # Ok::<(), c10_core::Error>(())
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct TraceAccess {
+    /// Number of the work; accesses of the same work have the same, and follow each other on a thread.
+    pub work: u64,
+    /// How many accesses of the work follow.
+    pub rest: u32,
+    /// The stream; `None` for the host.
+    pub stream: Option<TraceStream>,
+    /// The kernel, library function or copy.
+    pub operation: &'static str,
+    /// The argument that names the memory; empty if it has no name.
+    pub argument: &'static str,
+    /// Address of the first byte.
+    pub address: u64,
+    /// Bytes.
+    pub size: u64,
+    /// Whether it writes; then it may read, too.
+    pub is_write: bool,
+    /// Whether the memory is a result of the work.
+    pub is_output: bool,
+    /// Whether it is memory of the host.
+    pub is_on_host: bool,
 }
 
 /// What a runtime reports to whoever subscribed ([`crate::Runtime::subscribe`]).
@@ -276,6 +320,52 @@ pub enum TraceEvent {
         /// The stream.
         stream: TraceStream,
     },
+    /// Work was queued that reads or writes memory, or the host did.
+    Accessed(TraceAccess),
+    /// The driver marked the work of a stream so far, for whoever asked: an event, or an allocator that waits.
+    MarkPlaced {
+        /// Handle of the driver's event.
+        event: u64,
+        /// The stream.
+        stream: TraceStream,
+    },
+    /// Later work of a stream comes after a mark.
+    MarkAwaited {
+        /// Handle of the driver's event.
+        event: u64,
+        /// The stream.
+        stream: TraceStream,
+    },
+    /// Later work of a stream comes after the work of another one so far.
+    StreamFollowed {
+        /// The stream whose work so far comes first.
+        earlier: TraceStream,
+        /// The stream.
+        stream: TraceStream,
+    },
+    /// The host knows that the work before a mark is done.
+    MarkSeen {
+        /// Handle of the driver's event.
+        event: u64,
+    },
+    /// The host knows that the work of a stream so far is done.
+    StreamSeen(TraceStream),
+    /// The host knows that the work of a device so far is done.
+    DeviceSeen(DeviceIndex),
+    /// A graph was made of a capture.
+    GraphCaptured {
+        /// Handle of the graph.
+        graph: u64,
+        /// The stream that ended the capture.
+        stream: TraceStream,
+    },
+    /// An executable graph does what a graph says from now on.
+    GraphInstantiated {
+        /// Handle of the graph.
+        graph: u64,
+        /// Handle of the executable graph.
+        exec: u64,
+    },
     /// A library has queued work.
     LibraryQueued {
         /// The number of the library's function; [`crate::Runtime::traced_name`] knows its name.
@@ -321,6 +411,10 @@ pub enum TraceKind {
     Copy,
     /// Launches of kernels, and work of libraries.
     Launch,
+    /// Memory that is read and written.
+    Access,
+    /// What the order of work follows from, as the driver is told and tells it.
+    Order,
     /// What takes time begins: launches, copies, fills, replays of graphs, waits.
     Begin,
 }
@@ -338,7 +432,7 @@ pub struct TraceKinds(u32);
 
 impl TraceKind {
     /// Every sort.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 11] = [
         Self::Memory,
         Self::Pinned,
         Self::Stream,
@@ -347,6 +441,8 @@ impl TraceKind {
         Self::Graph,
         Self::Copy,
         Self::Launch,
+        Self::Access,
+        Self::Order,
         Self::Begin,
     ];
 
@@ -360,6 +456,9 @@ impl TraceKinds {
     pub const NONE: Self = Self(0);
     /// Every sort.
     pub const ALL: Self = Self((1 << TraceKind::ALL.len()) - 1);
+
+    /// What a copy or a fill reports.
+    pub(crate) const COPIES: Self = Self(TraceKind::Copy.bit() | TraceKind::Access.bit());
 
     pub(crate) const fn bits(self) -> u32 {
         self.0
@@ -418,6 +517,15 @@ impl TraceEvent {
             Self::Copied { .. } | Self::Filled { .. } => TraceKind::Copy,
             Self::Launched { .. } | Self::LibraryQueued { .. } => TraceKind::Launch,
             Self::Begun { .. } => TraceKind::Begin,
+            Self::Accessed(_) => TraceKind::Access,
+            Self::MarkPlaced { .. }
+            | Self::MarkAwaited { .. }
+            | Self::StreamFollowed { .. }
+            | Self::MarkSeen { .. }
+            | Self::StreamSeen(_)
+            | Self::DeviceSeen(_)
+            | Self::GraphCaptured { .. }
+            | Self::GraphInstantiated { .. } => TraceKind::Order,
         }
     }
 }

@@ -395,6 +395,15 @@ impl DeviceHistory {
             | TraceEvent::Copied { .. }
             | TraceEvent::Filled { .. }
             | TraceEvent::Launched { .. }
+            | TraceEvent::Accessed(_)
+            | TraceEvent::MarkPlaced { .. }
+            | TraceEvent::MarkAwaited { .. }
+            | TraceEvent::StreamFollowed { .. }
+            | TraceEvent::MarkSeen { .. }
+            | TraceEvent::StreamSeen(_)
+            | TraceEvent::DeviceSeen(_)
+            | TraceEvent::GraphCaptured { .. }
+            | TraceEvent::GraphInstantiated { .. }
             | TraceEvent::LibraryQueued { .. }
             | TraceEvent::Begun { .. } => {}
         }

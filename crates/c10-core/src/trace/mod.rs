@@ -17,24 +17,25 @@ mod history;
 mod stack;
 mod walk;
 
-pub use event::{TraceBlock, TraceCopy, TraceEvent, TraceKind, TraceKinds, TraceSegment, TraceStream};
+pub use event::{TraceAccess, TraceBlock, TraceCopy, TraceEvent, TraceKind, TraceKinds, TraceSegment, TraceStream};
 pub use history::{HistoryContext, HistoryOptions, HistoryStacks, TraceAction, TraceAnnotation, TraceEntry};
 pub use stack::TraceFrame;
+pub(crate) use stack::{Stack, Stacks, WordHasher};
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use crossbeam_utils::CachePadded;
 
 use crate::base::device::DeviceIndex;
+use crate::base::error::{Error, Result};
 use crate::base::handles::StreamRef;
 use crate::sync::lock;
 use history::{Annotations, DeviceHistory, Names, Notes, Settings};
-use stack::{Stack, Stacks};
 
 /// A function that is called with each event.
 type Subscriber = dyn Fn(&TraceEvent) + Send + Sync;
@@ -79,6 +80,8 @@ pub(crate) struct Trace {
     devices: OnceLock<Box<[CachePadded<PerDevice>]>>,
     annotations: Mutex<Annotations>,
     stacks: Stacks,
+    /// Number of the last work whose accesses were told.
+    work: AtomicU64,
     /// Names of kernels by their handles. The driver may give a handle again, to a kernel that is named then.
     kernels: Mutex<HashMap<u64, Arc<str>>>,
 }
@@ -100,6 +103,8 @@ struct Operation {
     stack: RefCell<Option<Arc<Stack>>>,
     /// Events that subscribers are told of when the lock is free.
     deferred: RefCell<Vec<TraceEvent>>,
+    /// What a subscriber refused of what the thread reported last.
+    refused: RefCell<Option<Error>>,
     notes: RefCell<Notes>,
     compiled: RefCell<Vec<Arc<str>>>,
 }
@@ -112,6 +117,7 @@ thread_local! {
             completed: Cell::new(0),
             stack: RefCell::new(None),
             deferred: RefCell::new(Vec::new()),
+            refused: RefCell::new(None),
             notes: RefCell::new(Notes { compile_context: None, metadata: None }),
             compiled: RefCell::new(Vec::new()),
         }
@@ -140,6 +146,12 @@ impl Trace {
         self.wanted.load(Ordering::Relaxed) & kind.bit() != 0
     }
 
+    /// Whether anybody wants to know of events of any of these sorts.
+    #[inline]
+    pub(crate) fn wants_any(&self, kinds: TraceKinds) -> bool {
+        self.wanted.load(Ordering::Relaxed) & kinds.bits() != 0
+    }
+
     /// Notes what has happened, if anybody wants to know. Subscribers are told by [`Self::deliver`].
     #[inline]
     pub(crate) fn report(&self, kind: TraceKind, event: impl FnOnce() -> TraceEvent) {
@@ -148,13 +160,71 @@ impl Trace {
         }
     }
 
-    /// The same, and tells subscribers at once. No lock may be held.
+    /// The same, and tells subscribers at once, also of what the driver was told before. No lock may be held.
     #[inline]
     pub(crate) fn report_now(&self, kind: TraceKind, event: impl FnOnce() -> TraceEvent) {
-        if self.wants(kind) {
-            self.tell(&event());
+        let wanted = self.wanted.load(Ordering::Relaxed);
+        if wanted & (kind.bit() | TraceKind::Order.bit()) != 0 {
+            if wanted & kind.bit() != 0 {
+                self.tell(&event());
+            }
             self.deliver_all();
         }
+    }
+
+    /// Tells subscribers of what the driver was told and has told. No lock may be held.
+    #[inline]
+    pub(crate) fn deliver_order(&self) {
+        if self.wants(TraceKind::Order) {
+            self.deliver_all();
+        }
+    }
+
+    /// As [`Self::report_now`], and returns what a subscriber refused.
+    #[inline]
+    pub(crate) fn report_checked(&self, kind: TraceKind, event: impl FnOnce() -> TraceEvent) -> Result<()> {
+        if !self.wants(kind) {
+            return Ok(());
+        }
+        self.tell(&event());
+        self.deliver_all();
+        refused()
+    }
+
+    /// Tells what a piece of work on a stream, or the host, does to memory, if anybody wants to know, and returns what a
+    /// subscriber refused of it. No lock may be held.
+    #[inline]
+    pub(crate) fn report_accesses<U: AsRef<[MemoryUse]>>(
+        &self,
+        stream: Option<StreamRef>,
+        operation: &'static str,
+        accesses: impl FnOnce() -> U,
+    ) -> Result<()> {
+        if self.wants(TraceKind::Access) { self.tell_accesses(stream, operation, accesses().as_ref()) } else { Ok(()) }
+    }
+
+    #[cold]
+    fn tell_accesses(&self, stream: Option<StreamRef>, operation: &'static str, accesses: &[MemoryUse]) -> Result<()> {
+        let work = self.work.fetch_add(1, Ordering::Relaxed) + 1;
+        let stream = stream.map(TraceStream::from);
+        for (position, used) in accesses.iter().enumerate() {
+            let rest = u32::try_from(accesses.len() - 1 - position).unwrap_or(u32::MAX);
+            let MemoryUse { address, size, argument, is_write, is_output, is_on_host } = *used;
+            self.tell(&TraceEvent::Accessed(TraceAccess {
+                work,
+                rest,
+                stream,
+                operation,
+                argument,
+                address,
+                size,
+                is_write,
+                is_output,
+                is_on_host,
+            }));
+        }
+        self.deliver_all();
+        refused()
     }
 
     /// Notes that something begins which is reported when it was done, and tells subscribers at once. No lock may be held.
@@ -399,6 +469,50 @@ impl Trace {
     /// The annotations by time.
     pub(crate) fn annotations(&self) -> Vec<TraceAnnotation> {
         lock(&self.annotations).entries()
+    }
+}
+
+/// Memory that a piece of work uses.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MemoryUse {
+    pub(crate) address: u64,
+    pub(crate) size: u64,
+    /// The argument that names it; empty for none.
+    pub(crate) argument: &'static str,
+    pub(crate) is_write: bool,
+    pub(crate) is_output: bool,
+    pub(crate) is_on_host: bool,
+}
+
+impl MemoryUse {
+    /// What a copy or a fill writes, or a copy reads.
+    pub(crate) fn of_copy(address: u64, size: u64, is_write: bool, is_on_host: bool) -> Self {
+        let argument = if is_write { "" } else { "src" };
+        Self { address, size, argument, is_write, is_output: is_write, is_on_host }
+    }
+}
+
+/// Lets the work whose accesses this thread is reporting return an error. Called by subscribers.
+pub(crate) fn refuse(error: Error) {
+    let _ = OPERATION.try_with(|operation| operation.refused.replace(Some(error)));
+}
+
+/// What subscribers refused of what this thread reported last.
+fn refused() -> Result<()> {
+    OPERATION.try_with(|operation| operation.refused.take()).ok().flatten().map_or(Ok(()), Err)
+}
+
+/// A name that lives as long as the program. There are as many as there are kernels with names.
+pub(crate) fn lasting_name(name: &str) -> &'static str {
+    static NAMES: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
+    let mut names = lock(&NAMES);
+    match names.get(name) {
+        Some(known) => known,
+        None => {
+            let name: &'static str = Box::leak(name.into());
+            names.insert(name);
+            name
+        }
     }
 }
 

@@ -88,7 +88,7 @@ impl Stacks {
 
 /// Mixes words well enough for a table.
 #[derive(Default)]
-pub(super) struct WordHasher(u64);
+pub(crate) struct WordHasher(u64);
 
 impl WordHasher {
     fn add(&mut self, word: u64) {

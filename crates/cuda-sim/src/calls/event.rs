@@ -64,7 +64,12 @@ pub(crate) fn query(call: &mut Call<'_>, event: Ptr<CUevent_st>) -> Answer {
     call.poll();
     let context = call.event(key)?.context;
     call.usable_context(context)?;
-    if is_done(call, key)? { Ok(()) } else { Err(NOT_READY) }
+    if !is_done(call, key)? {
+        return Err(NOT_READY);
+    }
+    let reached = call.event(key)?.recording.map(|recording| recording.op);
+    call.note_seen(reached);
+    Ok(())
 }
 
 fn refuse(call: &mut Call<'_>, key: u64) -> Answer {
@@ -89,6 +94,7 @@ pub(crate) fn synchronize(call: &mut Call<'_>, event: Ptr<CUevent_st>) -> Answer
         call.usable_context(context)?;
         let visible_ns = call.events.get(&key).and_then(Event::visible_ns).unwrap_or(0);
         call.clock_ns = call.clock_ns.max(visible_ns);
+        call.note_seen([recording.op]);
     }
     if let Some((shared, number)) = call.event(key)?.awaited_elsewhere() {
         call.wait_until(|_| shared.has_reached(number));

@@ -69,7 +69,11 @@ pub(crate) fn query(call: &mut Call<'_>, stream: Ptr<CUstream_st>) -> Answer {
     call.poll();
     let context = call.stream(key)?.context;
     call.usable_context(context)?;
-    if call.stream_is_idle(key) { Ok(()) } else { Err(NOT_READY) }
+    if !call.stream_is_idle(key) {
+        return Err(NOT_READY);
+    }
+    call.note_stream_seen(key);
+    Ok(())
 }
 
 pub(crate) fn synchronize(call: &mut Call<'_>, stream: Ptr<CUstream_st>) -> Answer {
@@ -151,7 +155,8 @@ pub(crate) fn wait_event(call: &mut Call<'_>, stream: Ptr<CUstream_st>, event: P
     }
     call.refuse_implicit(key)?;
     let reached = call.event(event)?.recording.map(|recording| recording.op);
-    if let Some(op) = reached.filter(|&op| call.is_pending(op)) {
+    // A journal names what comes before even if it is done.
+    if let Some(op) = reached.filter(|&op| call.is_pending(op) || call.journal.is_kept) {
         call.enqueue(key, &[op], Timing::default(), Effect::Nothing)?;
     }
     if let Some((event, number)) = call.event(event)?.awaited_elsewhere() {

@@ -133,6 +133,7 @@ impl State {
                 after.extend(self.event(event)?.recording.map(|recording| recording.op));
             }
             let (timing, effect) = self.step_effect(step.work, ids)?;
+            self.note_queued(self.engine.next(), (None, begin), &after, &effect);
             let op = self.engine.submit(self.clock_ns, context, &after, timing, effect.clone());
             if let Effect::Record { event, serial } = effect {
                 self.note_recording(event, serial, op)?;

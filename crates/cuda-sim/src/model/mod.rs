@@ -13,6 +13,7 @@ pub(crate) mod graph_memory;
 pub(crate) mod graphs;
 pub(crate) mod green;
 pub(crate) mod heaps;
+mod journal;
 pub(crate) mod kernel;
 pub(crate) mod libraries;
 pub(crate) mod library_work;
@@ -48,6 +49,7 @@ use self::graph::Graph;
 use self::graph_memory::GraphMemory;
 use self::graphs::{Condition, Exec};
 use self::green::{Green, Part};
+use self::journal::Journal;
 use self::libraries::{Library, LibraryKernel};
 use self::library_work::LibraryFunctions;
 use self::links::Link;
@@ -168,6 +170,8 @@ pub(crate) struct State {
     pub(crate) launches: u64,
     /// The call being answered, for reports.
     pub(crate) calling: &'static str,
+    /// The order of what was queued.
+    pub(crate) journal: Journal,
 }
 
 impl State {
@@ -221,6 +225,7 @@ impl State {
             printed: String::new(),
             launches: 0,
             calling: "",
+            journal: Journal::default(),
             config,
         };
         for fault in state.config.faults.clone() {

@@ -69,8 +69,15 @@ impl State {
         Some(key)
     }
 
-    /// What new work on a stream comes after.
+    /// What new work on a stream comes after, as far as it is not done.
     pub(crate) fn predecessors(&self, key: u64) -> Answer<Vec<OpId>> {
+        let mut before = self.all_predecessors(key)?;
+        before.retain(|&op| self.is_pending(op));
+        Ok(before)
+    }
+
+    /// What new work on a stream comes after.
+    pub(super) fn all_predecessors(&self, key: u64) -> Answer<Vec<OpId>> {
         let stream = self.stream(key)?;
         let mut before: Vec<OpId> = stream.last.into_iter().collect();
         let defaults = self.default_streams(stream.context).ok_or(INVALID_HANDLE)?;
@@ -82,16 +89,16 @@ impl State {
             let blocking = |other: &&Stream| other.context == stream.context && other.is_blocking();
             before.extend(self.streams.values().filter(blocking).filter_map(|other| other.last));
         }
-        before.retain(|&op| self.is_pending(op));
         Ok(before)
     }
 
     /// Queues work on a stream, after everything that is there and after `also`.
     pub(crate) fn enqueue(&mut self, key: u64, also: &[OpId], timing: Timing, effect: Effect) -> Answer<OpId> {
-        let mut before = self.predecessors(key)?;
+        let mut before = self.all_predecessors(key)?;
         before.extend(also);
         let context = self.stream(key)?.context;
         let is_launch = effect.is_launch();
+        self.note_queued(self.engine.next(), (Some(key), None), &before, &effect);
         let op = self.engine.submit(self.clock_ns, context, &before, timing, effect);
         self.stream_mut(key)?.last = Some(op);
         self.check_order(op);

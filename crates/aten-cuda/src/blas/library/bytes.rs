@@ -15,7 +15,7 @@ use std::ptr;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use c10_core::{DeviceBuffer, DeviceIndex, Runtime};
+use c10_core::{Arg, DeviceIndex, MemoryAccess, Runtime};
 use cuda_sys::CublasLt;
 use cuda_sys::cublas::types::{cublasComputeType_t, cublasOperation_t, cudaDataType_t};
 use cuda_sys::cublaslt::types::{
@@ -98,10 +98,13 @@ fn key(library: &Arc<CublasLt>, device: DeviceIndex, product: &Problem<'_>, chos
     })
 }
 
-fn buffers<'a>(product: &Problem<'a>) -> impl Iterator<Item = &'a DeviceBuffer> {
+fn buffers<'a>(product: &Problem<'a>) -> impl Iterator<Item = Arg<'a>> {
     let scales = product.scales.map(|scales| [Some(scales.a), Some(scales.b), scales.bias]);
     let beside = scales.into_iter().flatten().flatten();
-    [product.out, product.a, product.b].into_iter().chain(beside).filter_map(|tensor| tensor.storage().buffer())
+    let read = [product.a, product.b].into_iter().chain(beside);
+    let read = read.zip(["self", "mat2", "scale_a", "scale_b", "bias"]);
+    let read = read.filter_map(|(tensor, name)| tensor.used(MemoryAccess::Reads(name)));
+    product.out.used(MemoryAccess::Output).into_iter().chain(read)
 }
 
 /// Queues a product on the current stream, by an algorithm or by the one that the library chooses; `false` where there is no
@@ -120,7 +123,7 @@ pub(in crate::blas) fn run(
     let lt = lt_handle(runtime, &library, device)?;
     let Some(plan) = plan(handle, &library, lt, &key, product)? else { return Ok(false) };
     let function = handle.function(runtime, "cublasLtMatmul")?;
-    let buffers: smallvec::SmallVec<[&DeviceBuffer; 6]> = buffers(product).collect();
+    let buffers: smallvec::SmallVec<[Arg<'_>; 6]> = buffers(product).collect();
     runtime.queue_by_library(function, device, buffers, |stream| {
         if let Some(scales) = &product.scales {
             point(&library, plan.operation, scales).map_err(|cause| failed(cause, DESCRIBE, told(product)))?;

@@ -9,7 +9,7 @@ use std::ffi::{c_int, c_longlong, c_void};
 use std::fmt;
 use std::ptr;
 
-use c10_core::{DeviceBuffer, DeviceIndex, Runtime};
+use c10_core::{Arg, DeviceIndex, MemoryAccess, Runtime};
 use cuda_sys::CublasError;
 use cuda_sys::cublas::types::{
     cuComplex, cuDoubleComplex, cublasComputeType_t, cublasGemmAlgo_t, cublasMath_t, cublasOperation_t, cudaDataType_t,
@@ -103,9 +103,10 @@ impl<'a> Gemm<'a> {
         c_longlong::from(self.m) * c_longlong::from(self.n)
     }
 
-    /// The storages that the library uses.
-    pub(in crate::blas) fn buffers(&self) -> impl Iterator<Item = &DeviceBuffer> {
-        [self.out.storage().buffer(), self.a.buffer(), self.b.buffer()].into_iter().flatten()
+    /// The memory that the library uses. The second factor comes first, as rows are columns to it.
+    pub(in crate::blas) fn buffers(&self) -> impl Iterator<Item = Arg<'_>> + Clone {
+        let factors = [self.a.used(MemoryAccess::Reads("mat2")), self.b.used(MemoryAccess::Reads("self"))];
+        [self.out.used(MemoryAccess::Output)].into_iter().chain(factors).flatten()
     }
 }
 

@@ -16,7 +16,7 @@ use std::ptr;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use c10_core::{DeviceBuffer, DeviceIndex, Runtime};
+use c10_core::{Arg, DeviceIndex, MemoryAccess, Runtime};
 use cuda_sys::cublas::types::{cublasComputeType_t, cudaDataType_t};
 use cuda_sys::cublaslt::types::{
     cublasLtHandle_t, cublasLtMatmulAlgo_t, cublasLtMatmulAlgoConfigAttributes_t as Config, cublasLtMatmulDesc_t,
@@ -207,8 +207,8 @@ pub(in crate::blas) fn run(
     let lt = lt_handle(runtime, &library, gemm.device)?;
     let Some(plan) = plan(handle, &library, lt, gemm, epilogue, algorithm)? else { return Ok(false) };
     let function = handle.function(runtime, "cublasLtMatmul")?;
-    let bias = epilogue.bias.and_then(|bias| bias.storage().buffer());
-    let buffers: smallvec::SmallVec<[&DeviceBuffer; 4]> = gemm.buffers().chain(bias).collect();
+    let bias = epilogue.bias.and_then(|bias| bias.used(MemoryAccess::Reads("bias")));
+    let buffers: smallvec::SmallVec<[Arg<'_>; 4]> = gemm.buffers().chain(bias).collect();
     runtime.queue_by_library(function, gemm.device, buffers, |stream| {
         if let Some(bias) = epilogue.bias {
             let address = bias.data_ptr();

@@ -25,8 +25,11 @@ use std::sync::{PoisonError, RwLock};
 
 use c10_core::{Arg, DetachedKernel, DeviceIndex, LaunchConfig, PreparedLaunch, Runtime, TensorMap};
 
+use smallvec::SmallVec;
+
 use crate::base::error::{Result, TensorError};
 use crate::launch::module::{self, KernelText};
+use crate::launch::writes::{self, Written};
 
 /// The text of one source.
 #[derive(Debug)]
@@ -48,6 +51,8 @@ pub(crate) fn products_fingerprint() -> u128 {
 struct Loaded {
     kernels: RwLock<HashMap<(DeviceIndex, &'static str, &'static str), DetachedKernel>>,
     traits: RwLock<HashMap<DeviceIndex, Traits>>,
+    /// Which parameters kernels write through, as far as somebody wanted to know.
+    written: RwLock<HashMap<(&'static str, &'static str), Written>>,
 }
 
 /// Queues a launch of a kernel of a source on the current stream of the device.
@@ -64,9 +69,10 @@ pub(super) unsafe fn launch(
     config: &LaunchConfig,
     arguments: &[Arg<'_>],
 ) -> c10_core::Result<()> {
-    let kernel = ready(text, kernel, device, config)?;
+    let ready = ready(text, kernel, device, config)?;
+    let declared = declared_if_heard(text, kernel, arguments)?;
     // SAFETY: the caller's promise.
-    unsafe { kernel.launch(config, arguments, None) }
+    unsafe { ready.launch(config, declared.as_deref().unwrap_or(arguments), None) }
 }
 
 /// As [`launch`], for a kernel whose blocks wait themselves for the work before it.
@@ -83,9 +89,23 @@ unsafe fn launch_early(
     config: &LaunchConfig,
     arguments: &[Arg<'_>],
 ) -> c10_core::Result<()> {
-    let kernel = ready(text, kernel, device, config)?;
+    let ready = ready(text, kernel, device, config)?;
+    let declared = declared_if_heard(text, kernel, arguments)?;
     // SAFETY: the caller's promise.
-    unsafe { kernel.launch_early(config, arguments, None) }
+    unsafe { ready.launch_early(config, declared.as_deref().unwrap_or(arguments), None) }
+}
+
+/// Arguments with what the kernel does to each, if anybody wants to know.
+#[inline]
+fn declared_if_heard<'a>(
+    text: &'static Text,
+    kernel: &'static str,
+    arguments: &[Arg<'a>],
+) -> c10_core::Result<Option<SmallVec<[Arg<'a>; 8]>>> {
+    Runtime::with_current(|runtime| {
+        let is_heard = runtime.reports_accesses();
+        Ok(is_heard.then(|| writes::declared(arguments, runtime.extension::<Loaded>().written(text, kernel))))
+    })
 }
 
 /// A kernel of a source that may be launched with a configuration.
@@ -119,6 +139,17 @@ fn prepare(
 }
 
 impl Loaded {
+    /// The parameters that a kernel writes through.
+    fn written(&self, text: &'static Text, kernel: &'static str) -> Written {
+        let key = (text.name, kernel);
+        if let Some(&known) = self.written.read().unwrap_or_else(PoisonError::into_inner).get(&key) {
+            return known;
+        }
+        let written = writes::written(text.ptx, kernel);
+        self.written.write().unwrap_or_else(PoisonError::into_inner).insert(key, written);
+        written
+    }
+
     fn kernel(
         &self,
         runtime: &Runtime,

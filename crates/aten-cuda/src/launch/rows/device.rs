@@ -131,5 +131,6 @@ fn launch(
     let block = [u32::from(schedule.threads), 1, 1];
     let config = LaunchConfig { grid: [blocks, over_parts, 1], block, shared_bytes: 0 };
     let write = || Ok(reduce::write(reduction, &schedule, work.key.operation)?.0);
+    let parts = (parts, reduction.output_types().len());
     device::run_rows((work.key, device::Plan::Rows(schedule, step), device), write, parts, &numbers, &config)
 }

@@ -9,6 +9,7 @@ use crate::api::buffers::{DeviceBuffer, DeviceSlice, within};
 use crate::api::launch::Dim3;
 use crate::base::error::Result;
 use crate::driver::{Value, check_part};
+use crate::trace::MemoryUse;
 
 /// The shape of a launch: its grid, its blocks and their shared memory. The default is a single thread.
 ///
@@ -104,14 +105,95 @@ pub enum Arg<'a> {
         buffer: &'a DeviceBuffer,
         /// The bytes that the kernel may use.
         range: Range<usize>,
+        /// What the kernel does to them.
+        access: MemoryAccess,
     },
+}
+
+/// What a kernel does to memory that it is given, as whoever launches it declares; [`Runtime::enable_sanitizer`] compares
+/// that with what other work does.
+///
+/// ```
+/// use c10_core::MemoryAccess;
+///
+/// assert_eq!(MemoryAccess::default(), MemoryAccess::Undeclared);
+/// assert!(!MemoryAccess::Reads("self").writes() && MemoryAccess::Output.writes());
+/// ```
+///
+/// [`Runtime::enable_sanitizer`]: crate::Runtime::enable_sanitizer
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum MemoryAccess {
+    /// Nobody says.
+    #[default]
+    Undeclared,
+    /// It reads what this argument names; the name may be empty.
+    Reads(&'static str),
+    /// It writes what this argument names, and may read it.
+    Writes(&'static str),
+    /// It writes a result that is no argument of the operation.
+    Output,
+}
+
+impl MemoryAccess {
+    /// Whether it writes.
+    #[must_use]
+    pub fn writes(self) -> bool {
+        matches!(self, Self::Writes(_) | Self::Output)
+    }
+
+    /// How it is reported, if it is declared.
+    pub(crate) fn of_range(self, address: u64, range: &Range<usize>) -> Option<MemoryUse> {
+        let argument = match self {
+            Self::Undeclared => return None,
+            Self::Reads(name) | Self::Writes(name) => name,
+            Self::Output => "",
+        };
+        Some(MemoryUse {
+            address: address + range.start as u64,
+            size: range.len() as u64,
+            argument,
+            is_write: self.writes(),
+            is_output: self == Self::Output,
+            is_on_host: false,
+        })
+    }
 }
 
 impl<'a> Arg<'a> {
     /// A part of a buffer.
     #[must_use]
     pub fn range(buffer: &'a DeviceBuffer, range: impl RangeBounds<usize>) -> Self {
-        Self::Buffer { buffer, range: within(&range, buffer.len()) }
+        Self::Buffer { buffer, range: within(&range, buffer.len()), access: MemoryAccess::Undeclared }
+    }
+
+    /// The same argument with what the kernel does to its memory; numbers and plain values have none.
+    ///
+    /// ```
+    /// # testkit::make_default(testkit::Config::default()).unwrap();
+    /// use c10_core::{Arg, DeviceBuffer, MemoryAccess};
+    ///
+    /// let buffer = DeviceBuffer::new(8, None)?;
+    /// assert_eq!(Arg::range(&buffer, 4..).accessed(MemoryAccess::Reads("self")).access(), MemoryAccess::Reads("self"));
+    /// # Ok::<(), c10_core::Error>(())
+    /// ```
+    #[must_use]
+    pub fn accessed(mut self, access: MemoryAccess) -> Self {
+        if let Self::Buffer { access: declared, .. } = &mut self {
+            *declared = access;
+        }
+        self
+    }
+
+    /// What the kernel does to the argument's memory, as far as that is declared.
+    #[must_use]
+    pub fn access(&self) -> MemoryAccess {
+        if let Self::Buffer { access, .. } = self { *access } else { MemoryAccess::Undeclared }
+    }
+
+    /// What of memory is declared to be used.
+    pub(crate) fn memory_use(&self) -> Option<MemoryUse> {
+        let Self::Buffer { buffer, range, access } = self else { return None };
+        access.of_range(buffer.address(), range)
     }
 
     /// Bytes of the parameter.
@@ -144,7 +226,7 @@ impl<'a> Arg<'a> {
             Self::I64(value) => value.cast_unsigned(),
             Self::F64(value) => value.to_bits(),
             Self::Plain(bytes) => return Ok(Value::Bytes(bytes)),
-            Self::Buffer { buffer, ref range } => {
+            Self::Buffer { buffer, ref range, .. } => {
                 check_part(range, buffer.len())?;
                 buffer.address() + range.start as u64
             }
@@ -168,7 +250,7 @@ impl fmt::Debug for Arg<'_> {
             Self::F32(value) => write!(f, "{value}_f32"),
             Self::F64(value) => write!(f, "{value}_f64"),
             Self::Plain(bytes) => write!(f, "a value of {} bytes", bytes.len()),
-            Self::Buffer { buffer, range } => write!(f, "{range:?} of {buffer:?}"),
+            Self::Buffer { buffer, range, .. } => write!(f, "{range:?} of {buffer:?}"),
         }
     }
 }
@@ -224,13 +306,13 @@ impl<'a, T: NoUninit> From<&'a T> for Arg<'a> {
 /// The address of the first element.
 impl<'a, T> From<&'a DeviceSlice<T>> for Arg<'a> {
     fn from(slice: &'a DeviceSlice<T>) -> Self {
-        Self::Buffer { buffer: slice.buffer(), range: slice.byte_range() }
+        Self::range(slice.buffer(), slice.byte_range())
     }
 }
 
 impl<'a> From<&'a DeviceBuffer> for Arg<'a> {
     fn from(buffer: &'a DeviceBuffer) -> Self {
-        Self::Buffer { buffer, range: 0..buffer.len() }
+        Self::Buffer { buffer, range: 0..buffer.len(), access: MemoryAccess::Undeclared }
     }
 }
 

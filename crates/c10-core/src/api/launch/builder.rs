@@ -7,7 +7,7 @@
 use std::fmt;
 
 use crate::api::arg::StreamArg;
-use crate::api::launch::{Arg, Kernel, LaunchConfig};
+use crate::api::launch::{Arg, Begin, Kernel, LaunchConfig, MemoryAccess};
 use crate::api::stream::Stream;
 use crate::base::error::Result;
 
@@ -90,13 +90,20 @@ pub struct LaunchBuilder<'a> {
     stream: Option<Stream>,
     config: LaunchConfig,
     arguments: Vec<Arg<'a>>,
+    declared: Vec<Arg<'a>>,
 }
 
 impl Kernel {
     /// Begins a launch of one thread without arguments, on a stream or, for `None`, on the current one of the kernel's
     /// device.
     pub fn launch_builder(&self, stream: impl StreamArg) -> LaunchBuilder<'_> {
-        LaunchBuilder { kernel: self, stream: stream.stream(), config: LaunchConfig::default(), arguments: Vec::new() }
+        LaunchBuilder {
+            kernel: self,
+            stream: stream.stream(),
+            config: LaunchConfig::default(),
+            arguments: Vec::new(),
+            declared: Vec::new(),
+        }
     }
 }
 
@@ -137,6 +144,54 @@ impl<'a> LaunchBuilder<'a> {
         self
     }
 
+    /// Declares that the kernel reads a buffer, a slice or a range of one ([`Arg::range`]), be it an argument or not. It is
+    /// noted as used on the stream; the stream sanitizer ([`crate::Runtime::enable_sanitizer`]) compares it with what
+    /// other work does.
+    ///
+    /// ```
+    /// # testkit::make_default(testkit::Config::default()).unwrap();
+    /// use c10_core::{Arg, DeviceBuffer, Module, Runtime, SanitizerOptions};
+    ///
+    /// # let text = ".version 7.8 .target sm_75 .address_size 64
+    /// #     .visible .entry nothing(.param .u64 a) { ret; }";
+    /// let runtime = Runtime::current();
+    /// let kernel = Module::from_ptx(&runtime, 0, text)?.kernel("nothing")?;
+    /// let (buffer, other) = (DeviceBuffer::new(1024, None)?, runtime.streams().pooled(0, 0)?);
+    /// runtime.synchronize(0.into())?;
+    /// let sanitizer = runtime.enable_sanitizer(SanitizerOptions::ranges());
+    /// let half = Arg::range(&buffer, 512..);
+    /// // SAFETY: the kernel does nothing.
+    /// unsafe { kernel.launch_builder(None).arg(&buffer).writes(half).launch()? };
+    /// // SAFETY: the kernel does nothing.
+    /// unsafe { kernel.launch_builder(&other).arg(&buffer).reads(Arg::range(&buffer, ..512)).launch()? };
+    /// // SAFETY: the kernel does nothing.
+    /// let raced = unsafe { kernel.launch_builder(&other).arg(&buffer).reads(&buffer).launch() };
+    /// assert_eq!(raced.unwrap_err().to_string(), "detected 1 errors");
+    /// assert_eq!(sanitizer.count(), 1);
+    /// # Ok::<(), c10_core::Error>(())
+    /// ```
+    pub fn reads(self, memory: impl Into<Arg<'a>>) -> Self {
+        self.declares(memory.into(), MemoryAccess::Reads(""))
+    }
+
+    /// Declares that the kernel writes a buffer, a slice or a range of one, and may read it; see [`Self::reads`].
+    pub fn writes(self, memory: impl Into<Arg<'a>>) -> Self {
+        self.declares(memory.into(), MemoryAccess::Writes(""))
+    }
+
+    /// A name that was declared before stays.
+    fn declares(mut self, memory: Arg<'a>, access: MemoryAccess) -> Self {
+        let access = match (memory.access(), access) {
+            (MemoryAccess::Reads(name) | MemoryAccess::Writes(name), MemoryAccess::Reads(_)) => {
+                MemoryAccess::Reads(name)
+            }
+            (MemoryAccess::Reads(name) | MemoryAccess::Writes(name), _) => MemoryAccess::Writes(name),
+            _ => access,
+        };
+        self.declared.push(memory.accessed(access));
+        self
+    }
+
     /// Queues the launch. Returns before the launch is done.
     ///
     /// # Safety
@@ -146,7 +201,9 @@ impl<'a> LaunchBuilder<'a> {
     /// As for [`Kernel::launch`].
     pub unsafe fn launch(self) -> Result<()> {
         // SAFETY: the caller's promise.
-        unsafe { self.kernel.launch(&self.config, &self.arguments, self.stream.as_ref()) }
+        unsafe {
+            self.kernel.launch_on(&self.config, (&self.arguments, &self.declared), self.stream.as_ref(), Begin::InOrder)
+        }
     }
 }
 

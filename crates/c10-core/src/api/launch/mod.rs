@@ -31,7 +31,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use cuda_sys::driver::types::{CUdevice_attribute as DeviceAttribute, CUfunction_attribute as Attribute};
 
-pub use arguments::{Arg, LaunchConfig};
+pub use arguments::{Arg, LaunchConfig, MemoryAccess};
 pub use builder::{Dim3, LaunchBuilder};
 pub(crate) use condition::launch_set_condition;
 pub use detached::DetachedKernel;
@@ -50,6 +50,7 @@ use crate::driver::{Api, FunctionHandle, ModuleHandle, Shape, Value, with_array}
 use crate::runtime::{Runtime, Started, WeakRuntime};
 use crate::state::captures::{KeptId, Told};
 use crate::state::launches::NameId;
+use crate::trace::{MemoryUse, lasting_name};
 
 /// Code loaded onto a device.
 ///
@@ -102,6 +103,8 @@ struct Function {
     name: String,
     /// The name where launches are noted.
     noted: NameId,
+    /// The name where accesses to memory are reported.
+    reported: &'static str,
     handle: FunctionHandle,
     attributes: KernelAttributes,
     /// Sizes of the parameters, where the driver or the module's text tells them.
@@ -242,6 +245,7 @@ impl Function {
         Ok(Self {
             name: name.to_owned(),
             noted: ready.launches.name(name),
+            reported: lasting_name(name),
             handle,
             attributes: KernelAttributes {
                 max_threads_per_block: told(Attribute::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?,
@@ -330,13 +334,14 @@ struct Launch<'a> {
 
 impl Launch<'_> {
     /// Calls `queue`, after the buffers were noted as used on the stream, and notes the launch. `queue` is told whether the
-    /// stream is captured.
+    /// stream is captured. `uses` is what of the buffers is declared to be used.
     #[inline]
     fn run<'b>(
         self,
         shape: &Shape,
         stream: StreamRef,
         buffers: impl Iterator<Item = &'b DeviceBuffer>,
+        uses: impl FnOnce() -> Vec<MemoryUse>,
         queue: impl FnOnce(&Api, FunctionHandle, bool) -> Result<()>,
     ) -> Result<()> {
         let Self { runtime, loaded, function } = self;
@@ -351,13 +356,13 @@ impl Launch<'_> {
         }
         let queued = queue(&ready.api, function.handle, capture.is_some());
         if capture.is_some() {
-            return queued;
+            queued?;
+        } else if queued.is_err() || ready.launches.blocking {
+            self.settle(ready, shape, stream, queued)?;
+        } else {
+            ready.launches.note(function.noted, shape, stream);
         }
-        if queued.is_err() || ready.launches.blocking {
-            return self.settle(ready, shape, stream, queued);
-        }
-        ready.launches.note(function.noted, shape, stream);
-        Ok(())
+        ready.api.trace.report_accesses(Some(stream), function.reported, uses)
     }
 
     /// A launch that failed, or that is waited for because `CUDA_LAUNCH_BLOCKING` says so.
@@ -447,7 +452,7 @@ impl Kernel {
     /// stream captures, and returns its error ([`Error::DeviceFault`], [`Error::DeviceAssertion`]).
     pub unsafe fn launch(&self, config: &LaunchConfig, arguments: &[Arg<'_>], stream: impl StreamArg) -> Result<()> {
         // SAFETY: the caller's promise.
-        stream.with_stream(|stream| unsafe { self.launch_on(config, arguments, stream, Begin::InOrder) })
+        stream.with_stream(|stream| unsafe { self.launch_on(config, (arguments, &[]), stream, Begin::InOrder) })
     }
 
     /// As [`Self::launch`], for a kernel that waits itself until the work before it on the stream is done
@@ -467,7 +472,7 @@ impl Kernel {
         stream: impl StreamArg,
     ) -> Result<()> {
         // SAFETY: the caller's promise.
-        stream.with_stream(|stream| unsafe { self.launch_on(config, arguments, stream, Begin::Early) })
+        stream.with_stream(|stream| unsafe { self.launch_on(config, (arguments, &[]), stream, Begin::Early) })
     }
 
     /// As [`Self::launch`] or [`Self::launch_early`].
@@ -477,7 +482,7 @@ impl Kernel {
     unsafe fn launch_on(
         &self,
         config: &LaunchConfig,
-        arguments: &[Arg<'_>],
+        (arguments, declared): (&[Arg<'_>], &[Arg<'_>]),
         stream: Option<&Stream>,
         begin: Begin,
     ) -> Result<()> {
@@ -493,8 +498,9 @@ impl Kernel {
         self.function.check_shape(config)?;
         with_array(arguments.len(), Value::Word(0), |values| {
             self.check_arguments(arguments, values)?;
+            self.check_declared(declared)?;
             // SAFETY: the caller's promise; there are as many values as parameters, where that is known.
-            unsafe { self.launch_checked(config, arguments, values, stream, begin) }
+            unsafe { self.launch_checked(config, (arguments, declared), values, stream, begin) }
         })
     }
 
@@ -505,7 +511,7 @@ impl Kernel {
     unsafe fn launch_checked(
         &self,
         config: &LaunchConfig,
-        arguments: &[Arg<'_>],
+        (arguments, declared): (&[Arg<'_>], &[Arg<'_>]),
         values: &[Value<'_>],
         stream: StreamRef,
         begin: Begin,
@@ -521,7 +527,20 @@ impl Kernel {
             // SAFETY: the same.
             unsafe { api.launch(handle, shape, values, stream) }
         };
-        launch.run(&shape, stream, arguments.iter().filter_map(Arg::buffer), queue)
+        let named = || arguments.iter().chain(declared);
+        let uses = || named().filter_map(Arg::memory_use).collect();
+        launch.run(&shape, stream, named().filter_map(Arg::buffer), uses, queue)
+    }
+
+    /// Checks what is declared besides the arguments.
+    fn check_declared(&self, declared: &[Arg<'_>]) -> Result<()> {
+        for argument in declared {
+            argument.value()?;
+            if let Some(buffer) = argument.buffer() {
+                self.check_device("buffer", buffer.device_index())?;
+            }
+        }
+        Ok(())
     }
 
     fn refuse(&self, kind: LaunchErrorKind) -> Error {

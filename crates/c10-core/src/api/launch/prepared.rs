@@ -15,7 +15,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::api::buffers::DeviceBuffer;
-use crate::api::launch::{Function, Kernel, Launch, LaunchConfig, Loaded};
+use crate::api::launch::{Function, Kernel, Launch, LaunchConfig, Loaded, MemoryAccess};
 use crate::base::error::{Error, LaunchErrorKind, Result};
 use crate::base::ids::RuntimeId;
 use crate::driver::{Api, FunctionHandle, Shape, check_part};
@@ -49,6 +49,8 @@ pub struct PreparedLaunch {
     block: [u32; 3],
     buffers: usize,
     words: usize,
+    /// What the kernel does to each buffer.
+    accesses: [MemoryAccess; MOST_BUFFERS],
 }
 
 impl Kernel {
@@ -66,11 +68,19 @@ impl Kernel {
         let sizes: Vec<usize> = std::iter::repeat_n(8, buffers).chain([8 * words]).collect();
         function.check_sizes(sizes.into_iter())?;
         let (loaded, function) = (Arc::clone(loaded), Arc::clone(function));
-        Ok(PreparedLaunch { loaded, function, home: self.module.runtime.id(), block, buffers, words })
+        let accesses = [MemoryAccess::Undeclared; MOST_BUFFERS];
+        Ok(PreparedLaunch { loaded, function, home: self.module.runtime.id(), block, buffers, words, accesses })
     }
 }
 
 impl PreparedLaunch {
+    /// The same launch with what the kernel does to the buffers, in their order; buffers without are undeclared.
+    #[must_use]
+    pub fn accessing(mut self, accesses: &[MemoryAccess]) -> Self {
+        self.accesses.iter_mut().zip(accesses).for_each(|(declared, access)| *declared = *access);
+        self
+    }
+
     /// Whether the kernel is of this runtime.
     #[must_use]
     #[inline]
@@ -115,7 +125,13 @@ impl PreparedLaunch {
         // caller's promise.
         let queue =
             |api: &Api, handle: FunctionHandle, _| unsafe { api.launch_words(handle, shape, addresses, words, stream) };
-        launch.run(&shape, stream, buffers.iter().map(|(buffer, _)| *buffer), queue)
+        let uses = || {
+            let of = |((buffer, range), access): (&(&DeviceBuffer, Range<usize>), &MemoryAccess)| {
+                access.of_range(buffer.address(), range)
+            };
+            buffers.iter().zip(&self.accesses).filter_map(of).collect()
+        };
+        launch.run(&shape, stream, buffers.iter().map(|(buffer, _)| *buffer), uses, queue)
     }
 
     #[inline]

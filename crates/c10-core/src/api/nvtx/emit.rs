@@ -95,7 +95,12 @@ fn name_of(what: TraceKind) -> &'static str {
         TraceKind::Graph => "graph replay",
         TraceKind::Event => "event wait",
         TraceKind::Synchronize => "synchronize",
-        TraceKind::Memory | TraceKind::Pinned | TraceKind::Stream | TraceKind::Begin => "work",
+        TraceKind::Memory
+        | TraceKind::Pinned
+        | TraceKind::Stream
+        | TraceKind::Begin
+        | TraceKind::Access
+        | TraceKind::Order => "work",
     }
 }
 

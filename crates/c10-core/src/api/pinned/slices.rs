@@ -57,6 +57,7 @@ impl PinnedBuffer {
     /// As for [`Self::as_slice`].
     pub fn as_mut_slice(&mut self) -> Result<&mut [u8]> {
         self.check_idle()?;
+        self.report_host_access(0, self.len(), true)?;
         // SAFETY: this is the only handle, which stays borrowed as long as the slice; no queued work uses the memory.
         Ok(self.memory().map_or(&mut [], |memory| unsafe { memory.exclusive() }))
     }
@@ -122,6 +123,8 @@ impl PinnedBuffer {
         // Without its last handle the runtime is waiting for its devices just now.
         let runtime = self.home.runtime().ok_or(BufferError::PinnedInUse { device: first.device })?;
         let ready = runtime.ready()?;
-        streams.into_iter().try_for_each(|stream| look(ready, stream))
+        let looked = streams.into_iter().try_for_each(|stream| look(ready, stream));
+        ready.api.trace.deliver_order();
+        looked
     }
 }

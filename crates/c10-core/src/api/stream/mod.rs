@@ -228,7 +228,9 @@ impl Stream {
     /// The driver's error; work that is not done is not one.
     pub fn query(&self) -> Result<bool> {
         let ready = self.ready()?;
-        ready.api.stream_query(self.reference()).map_err(|error| ready.launches.explain(self.device, error))
+        let answer = ready.api.stream_query(self.reference());
+        ready.api.trace.deliver_order();
+        answer.map_err(|error| ready.launches.explain(self.device, error))
     }
 
     /// Blocks until all work queued on the stream is done.

@@ -18,6 +18,7 @@ mod ipc;
 mod launch;
 mod memory;
 mod pool;
+mod sanitizer;
 mod start;
 mod status;
 mod stream;
@@ -48,6 +49,7 @@ pub use memory::{
     HostOutOfMemoryError, MemoryError, OutOfMemory, OutOfMemoryError, OutOfMemoryHint, ProcessMemory, RefusedFraction,
 };
 pub use pool::PoolError;
+pub use sanitizer::{AccessType, CUDASanitizerErrors, SanitizedAccess, UnsynchronizedAccessError};
 pub(crate) use start::OLDEST_DRIVER;
 pub use start::{NoDriver, StartError};
 pub use status::{CudaError, check_error, cudaStatus};
@@ -149,6 +151,9 @@ pub enum Error {
     /// Why NVML did not tell what a device does.
     #[error(transparent)]
     Telemetry(#[from] TelemetryError),
+    /// The work was queued, and takes part in races that the stream sanitizer has found.
+    #[error(transparent)]
+    Sanitizer(Box<CUDASanitizerErrors>),
     /// Why figures cannot be shown to other processes.
     #[error(transparent)]
     Export(Box<ExportError>),

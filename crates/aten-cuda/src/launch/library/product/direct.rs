@@ -8,7 +8,7 @@
 use std::ops::Range;
 
 use bytemuck::{Pod, Zeroable};
-use c10_core::{DeviceBuffer, DeviceIndex, LaunchConfig, PreparedLaunch, Runtime};
+use c10_core::{DeviceBuffer, DeviceIndex, LaunchConfig, MemoryAccess, PreparedLaunch, Runtime};
 
 use super::{Problem, is_half};
 use crate::base::dtype::DType;
@@ -152,7 +152,8 @@ impl Direct {
         let refused = || TensorError::NotImplemented { kernel: "addmm_cuda".to_owned(), dtype };
         let name = kernel(dtype).ok_or_else(refused)?;
         let words = size_of::<Numbers>() / size_of::<u64>();
-        Ok(Self(prepare(&TEXT, name, device, THREADS, (3, words))?))
+        let accesses = [MemoryAccess::Output, MemoryAccess::Reads("self"), MemoryAccess::Reads("mat2")];
+        Ok(Self(prepare(&TEXT, name, device, THREADS, (3, words))?.accessing(&accesses)))
     }
 
     /// Whether there is a kernel for a dtype.

@@ -1,0 +1,115 @@
+//! Accesses that are remembered, and races between them.
+
+use std::sync::Arc;
+
+use crate::base::error::{AccessType, SanitizedAccess, UnsynchronizedAccessError};
+use crate::trace::{Stack, TraceFrame};
+
+use super::clock::Agent;
+
+/// What a piece of work does to memory.
+#[derive(Debug)]
+pub(super) struct Access {
+    pub(super) agent: Agent,
+    /// Number of the work.
+    pub(super) work: u64,
+    pub(super) is_write: bool,
+    /// Handle of the stream; `None` for the host.
+    pub(super) stream: Option<u64>,
+    pub(super) operation: &'static str,
+    /// Whether the work is part of a graph that was launched.
+    pub(super) is_replayed: bool,
+    pub(super) arguments: Arguments,
+    pub(super) is_output: bool,
+    pub(super) stack: Option<Arc<Stack>>,
+}
+
+/// The arguments that name the memory.
+#[derive(Clone, Debug)]
+pub(super) enum Arguments {
+    /// One, or none if it is empty.
+    One(&'static str),
+    /// Several.
+    Several(Vec<&'static str>),
+}
+
+impl Arguments {
+    /// One more.
+    pub(super) fn add(&mut self, name: &'static str) {
+        if name.is_empty() {
+            return;
+        }
+        match self {
+            Self::One("") => *self = Self::One(name),
+            Self::One(first) => *self = Self::Several(vec![first, name]),
+            Self::Several(names) => names.push(name),
+        }
+    }
+
+    fn to_names(&self) -> Vec<String> {
+        match self {
+            Self::One("") => Vec::new(),
+            Self::One(name) => vec![(*name).to_owned()],
+            Self::Several(names) => names.iter().map(|name| (*name).to_owned()).collect(),
+        }
+    }
+}
+
+impl Access {
+    /// Who did it, and when.
+    #[inline]
+    pub(super) fn epoch(&self) -> (Agent, u64) {
+        (self.agent, self.work)
+    }
+
+    fn described(&self) -> SanitizedAccess {
+        let place = if self.is_replayed { " (in a graph)" } else { "" };
+        SanitizedAccess {
+            access_type: if self.is_write { AccessType::WRITE } else { AccessType::READ },
+            seq_num: self.work,
+            stream: self.stream,
+            operator: format!("{}{place}", self.operation),
+            aliases: self.arguments.to_names(),
+            is_output: self.is_output,
+            stack_trace: self.stack.as_deref().map_or_else(String::new, trace_of),
+        }
+    }
+}
+
+/// Two accesses that nothing puts in order.
+#[derive(Debug)]
+pub(crate) struct Race {
+    pub(super) address: u64,
+    /// Bytes that both use; `None` where tensors are compared by their addresses.
+    pub(super) bytes: Option<u64>,
+    pub(super) is_reused: bool,
+    pub(super) allocation: Option<Arc<Stack>>,
+    pub(super) current: Arc<Access>,
+    pub(super) previous: Arc<Access>,
+}
+
+impl Race {
+    /// What is told of it. Looks the names of functions up, which takes long the first time.
+    pub(crate) fn described(&self) -> UnsynchronizedAccessError {
+        UnsynchronizedAccessError {
+            data_ptr: self.address,
+            bytes: self.bytes,
+            is_reused: self.is_reused,
+            allocation_stack_trace: self.allocation.as_deref().map(trace_of),
+            current_access: self.current.described(),
+            previous_access: self.previous.described(),
+        }
+    }
+}
+
+/// A stack as torch writes one: a line for each function, the innermost last, without those that report and record.
+fn trace_of(stack: &Stack) -> String {
+    let frames = stack.frames();
+    // What told the sanitizer, between it and whoever queued the work.
+    let parts =
+        ["c10_core::sanitizer", "core::ops::function", "core::panic", "std::panic", "__rust_try", "alloc::sync"];
+    let is_ours = |frame: &TraceFrame| parts.iter().any(|part| frame.name.contains(part));
+    let first = frames.iter().take_while(|frame| is_ours(frame)).count();
+    let line = |frame: &TraceFrame| format!("  File \"{}\", line {}, in {}\n", frame.filename, frame.line, frame.name);
+    frames[first..].iter().rev().map(line).collect()
+}

@@ -1,0 +1,314 @@
+//! The stream sanitizer: finds accesses to memory that nothing puts in order.
+//!
+//! A [`Checker`] is told what a runtime reports and answers with races. By torch's rules ([`SanitizerMode::Tensors`]) it
+//! compares addresses of tensors and goes by the events, streams and waits that torch's hooks tell of. For ranges of bytes
+//! ([`SanitizerMode::Ranges`]) it goes by what the driver was told and has answered.
+//!
+//! **Invariants:** it knows no runtime and calls nothing. What it answers follows from what it is told and from the threads
+//! that tell it. A piece of work costs as much as it has accesses, never as much as there is memory or history.
+
+mod access;
+mod clock;
+mod listener;
+mod order;
+mod ranges;
+mod tensors;
+mod worlds;
+
+use std::sync::Arc;
+
+use crate::base::device::DeviceIndex;
+use crate::trace::{Stack, TraceAccess, TraceBlock, TraceEvent, TraceKind, TraceKinds, TraceSegment, TraceStream};
+
+pub(crate) use access::Race;
+use access::{Access, Arguments};
+use clock::Clock;
+pub(crate) use listener::{Listener, listen, listen_if_asked};
+pub use listener::{SanitizerAction, SanitizerOptions};
+pub(crate) use order::HostThread;
+use order::{Order, Words};
+use tensors::{Tensors, backfill};
+use worlds::Worlds;
+
+/// Which accesses conflict, and what puts them in order.
+///
+/// ```
+/// use c10_core::{SanitizerMode, SanitizerOptions};
+///
+/// assert_eq!(SanitizerOptions::default().mode, SanitizerMode::Tensors);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SanitizerMode {
+    /// Torch's rules: two accesses conflict if they are to tensors that begin at the same address. Order comes from events,
+    /// streams and waits of the host; graphs, host memory and what the allocator does count for nothing.
+    Tensors,
+    /// Two accesses conflict if they are to the same bytes. Memory that the allocator hands out anew before work on it is
+    /// done, launches of graphs and accesses of the host to pinned memory are seen, and whatever the host was told to be done
+    /// counts as order.
+    Ranges,
+}
+
+impl SanitizerMode {
+    /// The events that a checker has to be told.
+    pub(crate) fn kinds(self) -> TraceKinds {
+        let both = TraceKinds::from(TraceKind::Memory).and(TraceKind::Access);
+        match self {
+            Self::Tensors => both.and(TraceKind::Event).and(TraceKind::Stream).and(TraceKind::Synchronize),
+            Self::Ranges => both.and(TraceKind::Order).and(TraceKind::Graph).and(TraceKind::Pinned),
+        }
+    }
+}
+
+/// Compares accesses.
+#[derive(Debug)]
+pub(crate) struct Checker {
+    /// Number of the last work.
+    work: u64,
+    /// Accesses of work whose last access has not come yet, and places for more.
+    begun: Vec<TraceAccess>,
+    rules: Rules,
+}
+
+#[derive(Debug)]
+enum Rules {
+    Tensors(Box<ByTensor>),
+    Ranges(Box<Worlds>),
+}
+
+/// What torch's rules go by.
+#[derive(Debug, Default)]
+struct ByTensor {
+    order: Order,
+    events: Words<u64, Option<Clock>>,
+    streams: Words<u64, ()>,
+    tensors: Tensors,
+}
+
+/// All threads of the host as one.
+const HOST: HostThread = HostThread(0);
+
+impl Checker {
+    pub(crate) fn new(mode: SanitizerMode) -> Self {
+        let rules = match mode {
+            SanitizerMode::Tensors => {
+                let mut rules = ByTensor::default();
+                rules.streams.insert(0, ());
+                Rules::Tensors(Box::new(rules))
+            }
+            SanitizerMode::Ranges => Rules::Ranges(Box::default()),
+        };
+        Self { work: 0, begun: Vec::new(), rules }
+    }
+
+    /// Whether an event may be followed by races, or its stack is of use.
+    pub(crate) fn uses_stack(event: &TraceEvent) -> bool {
+        matches!(event, TraceEvent::Allocated(_) | TraceEvent::GraphReplayed { .. })
+            || matches!(event, TraceEvent::Accessed(access) if access.rest == 0)
+    }
+
+    /// Takes an event in, and adds the races that it brings.
+    pub(crate) fn observe(
+        &mut self,
+        event: &TraceEvent,
+        thread: HostThread,
+        stack: Option<&Arc<Stack>>,
+        races: &mut Vec<Race>,
+    ) {
+        if let TraceEvent::Accessed(access) = event {
+            return self.access(access, thread, stack, races);
+        }
+        match &mut self.rules {
+            Rules::Tensors(rules) => rules.observe(event, stack),
+            Rules::Ranges(worlds) => {
+                if let TraceEvent::GraphReplayed { graph, stream } = *event {
+                    self.work += 1;
+                    worlds.replay((thread, self.work), graph, stream, stack, races);
+                } else {
+                    worlds.observe(event, thread, self.work, stack);
+                }
+            }
+        }
+    }
+
+    fn access(&mut self, access: &TraceAccess, thread: HostThread, stack: Option<&Arc<Stack>>, races: &mut Vec<Race>) {
+        self.begun.push(*access);
+        if access.rest > 0 {
+            return;
+        }
+        // Torch does not see what the host does.
+        let is_seen = access.stream.is_some() || matches!(self.rules, Rules::Ranges(_));
+        self.work += u64::from(is_seen);
+        // Another thread's work may have begun meanwhile; usually there is none.
+        let (mut accesses, others) =
+            std::mem::take(&mut self.begun).into_iter().partition::<Vec<_>, _>(|begun| begun.work == access.work);
+        self.begun = others;
+        match &mut self.rules {
+            Rules::Tensors(rules) => rules.work(self.work, &accesses, stack, races),
+            Rules::Ranges(worlds) => worlds.work((thread, self.work), &accesses, stack, races),
+        }
+        accesses.clear();
+        if self.begun.is_empty() {
+            self.begun = accesses;
+        }
+    }
+
+    /// What a thread of the host knows to be over.
+    pub(crate) fn known(&mut self, thread: HostThread) -> Knowledge {
+        Knowledge(match &mut self.rules {
+            Rules::Tensors(_) => Clock::default(),
+            Rules::Ranges(worlds) => worlds.known(thread),
+        })
+    }
+
+    /// A thread of the host learns what another one knew.
+    pub(crate) fn learn(&mut self, thread: HostThread, knowledge: &Knowledge) {
+        if let Rules::Ranges(worlds) = &mut self.rules {
+            worlds.learn(thread, &knowledge.0);
+        }
+    }
+}
+
+/// What a thread of the host knew at a moment.
+#[derive(Clone, Debug)]
+pub(crate) struct Knowledge(Clock);
+
+impl ByTensor {
+    /// Torch has one default stream for all devices: a stream is its handle.
+    fn stream(stream: TraceStream) -> TraceStream {
+        TraceStream { device: DeviceIndex(0), handle: stream.handle }
+    }
+
+    fn know_stream(&mut self, stream: TraceStream) -> TraceStream {
+        if self.streams.insert(stream.handle, ()).is_none() {
+            backfill!("Stream with id:", stream.handle, "stream creation");
+        }
+        Self::stream(stream)
+    }
+
+    fn know_event(&mut self, event: u64) {
+        self.events.entry(event).or_insert_with(|| {
+            backfill!("Event with id:", event, "event creation");
+            None
+        });
+    }
+
+    fn create_event(&mut self, event: u64) {
+        if self.events.insert(event, None).is_some() {
+            tracing::info!(
+                "Found duplicate event creation in the trace for event with id: {event}. Assuming the trace for event deletion \
+                 wasn't caught and backfilling it now. Perhaps the sanitizer was enabled after some torch operations?"
+            );
+        }
+    }
+
+    fn create_stream(&mut self, stream: TraceStream) {
+        if self.streams.insert(stream.handle, ()).is_some() {
+            tracing::info!(
+                "Found duplicate Stream creation in the trace for Stream with id: {}. PyTorch Streams are only created once, \
+                 so this trace entry is ignored.",
+                stream.handle
+            );
+        }
+    }
+
+    #[expect(clippy::wildcard_enum_match_arm, reason = "torch's rules go by these events, and by no new one")]
+    fn observe(&mut self, event: &TraceEvent, stack: Option<&Arc<Stack>>) {
+        match *event {
+            TraceEvent::EventCreated { event, .. } => self.create_event(event),
+            TraceEvent::EventDeleted { event, .. } => {
+                self.know_event(event);
+                self.events.remove(&event);
+            }
+            TraceEvent::EventRecorded { event, stream } => {
+                self.know_event(event);
+                let stream = self.know_stream(stream);
+                let clock = self.order.clock(stream, HOST).clone();
+                self.events.insert(event, Some(clock));
+            }
+            TraceEvent::EventWaited { event, stream } => {
+                self.know_event(event);
+                let stream = self.know_stream(stream);
+                if let Some(Some(clock)) = self.events.get(&event) {
+                    self.order.wait(stream, HOST, clock);
+                }
+            }
+            TraceEvent::EventSynchronized { event, .. } => {
+                self.know_event(event);
+                if let Some(Some(clock)) = self.events.get(&event) {
+                    self.order.learn(HOST, clock);
+                }
+            }
+            TraceEvent::StreamSynchronized(stream) => {
+                let stream = self.know_stream(stream);
+                self.order.learn_stream(HOST, stream);
+            }
+            TraceEvent::DeviceSynchronized(_) => self.order.learn_device(HOST, None),
+            TraceEvent::StreamCreated(stream) => self.create_stream(stream),
+            TraceEvent::Allocated(TraceBlock { address, .. }) | TraceEvent::UncachedAllocated { address, .. } => {
+                self.tensors.allocate(address, stack.cloned());
+            }
+            TraceEvent::FreeRequested(TraceBlock { address, .. }) | TraceEvent::UncachedFreed { address } => {
+                self.tensors.free(address);
+            }
+            _ => {}
+        }
+    }
+
+    /// Work on a stream. Of each tensor there is one access, with all arguments that are this tensor: a write if it is
+    /// written at all. Reads are compared first, as torch does.
+    fn work(&mut self, work: u64, told: &[TraceAccess], stack: Option<&Arc<Stack>>, races: &mut Vec<Race>) {
+        let Some(stream) = told.first().and_then(|access| access.stream) else { return };
+        let agent = {
+            let stream = self.know_stream(stream);
+            self.order.work(stream, HOST, work)
+        };
+        for is_write in [false, true] {
+            for (position, access) in told.iter().enumerate() {
+                let is_same = |other: &&TraceAccess| other.address == access.address && other.size > 0;
+                let is_written = told.iter().filter(is_same).any(|other| other.is_write);
+                let is_first = !told[..position].iter().any(|other| is_same(&other));
+                if access.size == 0 || access.is_on_host || is_written != is_write || !is_first {
+                    continue;
+                }
+                let mut arguments = Arguments::One("");
+                told.iter().filter(is_same).for_each(|other| arguments.add(other.argument));
+                let is_output = told.iter().filter(is_same).any(|other| other.is_output);
+                let (stream, operation) = (Some(stream.handle), access.operation);
+                let stack = stack.cloned();
+                let is_replayed = false;
+                let access_made =
+                    Access { agent, work, is_write, stream, operation, is_replayed, arguments, is_output, stack };
+                self.tensors.access(access.address, &Arc::new(access_made), &self.order, races);
+            }
+        }
+    }
+}
+
+impl Worlds {
+    /// Takes in what is no work.
+    #[expect(clippy::wildcard_enum_match_arm, reason = "the rules go by these events, and by no new one")]
+    fn observe(&mut self, event: &TraceEvent, thread: HostThread, work: u64, stack: Option<&Arc<Stack>>) {
+        match *event {
+            TraceEvent::MarkPlaced { event, stream } => self.place(event, stream, thread),
+            TraceEvent::MarkAwaited { event, stream } => self.wait(event, stream, thread),
+            TraceEvent::StreamFollowed { earlier, stream } => self.follow(stream, earlier, thread),
+            TraceEvent::MarkSeen { event } => self.see_mark(event, thread),
+            TraceEvent::StreamSeen(stream) => self.see_stream(stream, thread),
+            TraceEvent::DeviceSeen(device) => self.see_device(device, thread),
+            TraceEvent::CaptureBegun(stream) => self.begin_capture(stream),
+            TraceEvent::CaptureEnded(stream) => self.end_capture(stream),
+            TraceEvent::GraphCaptured { graph, stream } => self.captured(graph, stream),
+            TraceEvent::GraphInstantiated { graph, exec } => self.instantiated(graph, exec),
+            TraceEvent::Allocated(TraceBlock { address, size, .. })
+            | TraceEvent::UncachedAllocated { address, size, .. } => {
+                self.allocate(address, size, work, stack.cloned());
+            }
+            TraceEvent::SegmentFreed(TraceSegment { address, size, .. })
+            | TraceEvent::SegmentUnmapped(TraceSegment { address, size, .. }) => self.unmap(address, size),
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
