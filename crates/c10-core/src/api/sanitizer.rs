@@ -111,7 +111,7 @@ impl Sanitizer {
         self.listener.count()
     }
 
-    /// Races since this was asked last, the oldest first; none unless they are collected ([`SanitizerAction::Collect`]).
+    /// Races since this was asked last, the oldest first; none unless they are collected ([`crate::SanitizerAction::Collect`]).
     #[must_use]
     pub fn take_errors(&self) -> Vec<UnsynchronizedAccessError> {
         self.listener.take_errors()

@@ -79,7 +79,8 @@ impl Surface {
 /// The modules of `cuda_api` in which a name of a section may stand; `None` where any will do.
 fn modules(section: &str, owner: &str) -> Option<Vec<String>> {
     if !owner.is_empty() {
-        return Some(vec![owner.replace('.', "::")]);
+        // As with names, the underscore of private modules is dropped.
+        return Some(vec![owner.trim_start_matches('_').replace('.', "::")]);
     }
     let module = section.strip_prefix("`torch.")?.strip_suffix('`')?;
     let below = module.strip_prefix("cuda").map(|rest| rest.trim_start_matches('.').replace('.', "::"));
