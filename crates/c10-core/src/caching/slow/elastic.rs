@@ -4,8 +4,8 @@
 //! are missing. What is missing comes from pages that are behind no address, from whole free pages of the same stream,
 //! from those of other streams behind events that the stream waits for, and only then from the driver. Where pages have
 //! moved three times for every two that were made, and for this size again and again, the driver is asked first, as long as
-//! it has memory: so a loop that repeats comes to rest. A page that moves is mapped a second time; the old mapping is dropped in batches, when the event
-//! behind the work of its stream has passed.
+//! it has memory: so a loop that repeats comes to rest. A page that moves is mapped a second time; the old mapping is
+//! dropped in batches, when the event behind the work of its stream has passed.
 //!
 //! **Invariants:** all blocks concerned are held while the driver is asked, and a failed call leaves every page where it
 //! was. A mapping that cannot be undone counts as left. Private pools give no pages away, and a stream that captures gets
