@@ -1,5 +1,7 @@
 // The functions that a product ends with. The numbers are those of `Activation` in launch/library/product.
 
+#pragma once
+
 enum { NONE = 0, RELU = 1, GELU = 2 };
 
 template <class Sum> __device__ __forceinline__ Sum activated(Sum value, unsigned activation)

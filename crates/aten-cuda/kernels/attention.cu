@@ -13,9 +13,7 @@
 // WIDTH elements long in shared memory, of which the tensors have `width`, a multiple of 8. The chunks of 8 elements of
 // a line are permuted by its number, so that the 8 chunks of a matrix of ldmatrix lie in different banks.
 
-typedef unsigned short u16;
-typedef unsigned int u32;
-typedef long long i64;
+#include "tiles.cuh"
 
 // Elements from one batch, head or line to the next.
 struct Strides {
@@ -71,31 +69,6 @@ template <> struct Arithmetic<Brain> {
     }
 };
 
-// Copies 16 bytes to shared memory, or zeros. Not awaited.
-__device__ __forceinline__ void copy_chunk(u32 to, const void *from, bool is_there)
-{
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(is_there ? 16 : 0) : "memory");
-}
-
-__device__ __forceinline__ void close_group() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-
-// Waits until all groups but the last COUNT have come.
-template <int COUNT> __device__ __forceinline__ void await_groups()
-{
-    asm volatile("cp.async.wait_group %0;" ::"n"(COUNT) : "memory");
-}
-
-// Four matrices of 8 x 8 elements, turned or not; each lane names a line of one of them.
-template <bool TURNED> __device__ __forceinline__ void read_matrices(u32 *into, u32 line)
-{
-    if (TURNED)
-        asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
-                     : "=r"(into[0]), "=r"(into[1]), "=r"(into[2]), "=r"(into[3]) : "r"(line) : "memory");
-    else
-        asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-                     : "=r"(into[0]), "=r"(into[1]), "=r"(into[2]), "=r"(into[3]) : "r"(line) : "memory");
-}
-
 __device__ __forceinline__ float power_of_two(float exponent)
 {
     float power;
@@ -133,7 +106,7 @@ struct Tile {
         for (u32 pass = 0; pass < PASSES; ++pass) {
             const bool is_there = line + pass * TOGETHER < left && chunk * 8 < width;
             // What is not read has an address all the same; that of the matrix is a good one.
-            copy_chunk(to + place(line + pass * TOGETHER, chunk), is_there ? from : matrix, is_there);
+            copy_chunk(to + place(line + pass * TOGETHER, chunk), is_there ? from : matrix, is_there ? 16 : 0);
             from += TOGETHER * stride * 2;
         }
     }

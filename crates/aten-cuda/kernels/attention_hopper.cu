@@ -18,10 +18,7 @@
 // A tile in shared memory is made of boxes of 64 elements (128 bytes) a line, each as high as the tile; the 8 chunks
 // of a line are permuted by its number, as the products take them.
 
-typedef unsigned short u16;
-typedef unsigned int u32;
-typedef unsigned long long u64;
-typedef long long i64;
+#include "numbers.cuh"
 
 #define INFINITY __int_as_float(0x7f800000)
 

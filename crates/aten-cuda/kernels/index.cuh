@@ -1,6 +1,8 @@
 // What kernels that go by an index share: their operands, the dimension that the index is of, and the report of an index
 // that is out of range. The layouts are those of launch/library/index.rs.
 
+#pragma once
+
 constexpr int RANK = 16;
 
 // How operands are gone through: dimensions from the fastest to the slowest.

@@ -4,9 +4,7 @@
 // 16 steps of the inner dimension at a time. Sums are kept in the accumulate type: float for halves, the type itself
 // for the others. They are taken in the order of the inner dimension, each step with one rounding (fma).
 
-typedef unsigned short u16;
-typedef unsigned int u32;
-typedef long long i64;
+#include "numbers.cuh"
 
 #define TILE 64
 #define STEP 16

@@ -6,10 +6,7 @@
 // inner dimension, each step with one rounding (fma), and then scaled. Where scales differ along the inner dimension, the
 // sum of each 128 steps is scaled and added to the result by itself.
 
-typedef unsigned char u8;
-typedef unsigned short u16;
-typedef unsigned int u32;
-typedef long long i64;
+#include "numbers.cuh"
 
 #define TILE 64
 #define SIDE 16

@@ -12,10 +12,7 @@
 // dimension the sum of each step is scaled and added to the result by itself: a step is as long as the parts that have scales
 // of their own.
 
-typedef unsigned char u8;
-typedef unsigned short u16;
-typedef unsigned int u32;
-typedef long long i64;
+#include "tiles.cuh"
 
 #define TILE 128
 #define STEP 128
@@ -36,25 +33,6 @@ struct Sizes {
 };
 
 enum Kind { E4M3, E5M2, HALF, BRAIN, SINGLE, WHOLE };
-
-__device__ __forceinline__ void copy_chunk(u32 to, const u8 *from, u32 bytes)
-{
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
-}
-
-__device__ __forceinline__ void close_group() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-
-template <int COUNT> __device__ __forceinline__ void await_groups()
-{
-    asm volatile("cp.async.wait_group %0;" ::"n"(COUNT) : "memory");
-}
-
-// Four matrices of 8 lines of 16 bytes; each lane names a line of one of them.
-__device__ __forceinline__ void read_matrices(u32 *into, u32 line)
-{
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(into[0]), "=r"(into[1]), "=r"(into[2]), "=r"(into[3]) : "r"(line) : "memory");
-}
 
 // The place of a chunk of a tile in shared memory, in bytes.
 __device__ __forceinline__ u32 place(u32 line, u32 chunk) { return line * STEP + (chunk ^ line % 8) * 16; }
@@ -287,14 +265,14 @@ template <class T> __device__ __forceinline__ void product(const u8 *a, const u8
 #pragma unroll
             for (int j = 0; j < ACROSS; j += 2) {
                 u32 codes[4];
-                read_matrices(codes, right + place(warp_column + j * 8 + lane / 16 * 8 + lane % 8, at * 2 + lane / 8 % 2));
+                read_matrices<false>(codes, right + place(warp_column + j * 8 + lane / 16 * 8 + lane % 8, at * 2 + lane / 8 % 2));
                 T::right(codes, b_parts[j]);
                 T::right(codes + 2, b_parts[j + 1]);
             }
 #pragma unroll
             for (int i = 0; i < DOWN; ++i) {
                 u32 codes[4], a_parts[4 * T::PAIRS];
-                read_matrices(codes, left + place(warp_row + i * 16 + lane % 16, at * 2 + lane / 16));
+                read_matrices<false>(codes, left + place(warp_row + i * 16 + lane % 16, at * 2 + lane / 16));
                 T::left(codes, a_parts);
 #pragma unroll
                 for (int j = 0; j < ACROSS; ++j) T::add_product(sums[i][j], a_parts, b_parts[j]);

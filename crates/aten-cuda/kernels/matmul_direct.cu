@@ -7,9 +7,7 @@
 // A factor's neighbours in memory lie along the inner dimension or along the other one. Where its lines begin at
 // multiples of 16 bytes and have whole vectors of as many, a thread loads such a vector.
 
-typedef unsigned short u16;
-typedef unsigned int u32;
-typedef long long i64;
+#include "numbers.cuh"
 
 #define ROWS 16
 #define COLUMNS 32

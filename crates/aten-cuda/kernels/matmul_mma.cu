@@ -17,10 +17,8 @@
 // workers have steps of is finished by the one that has the last step: the others leave their sums in memory, and it adds
 // them to its own in the order of the workers, so that the result does not depend on which of them was faster.
 
-typedef unsigned short u16;
-typedef unsigned int u32;
-typedef unsigned long long u64;
-typedef long long i64;
+#include "halves.cuh"
+#include "tiles.cuh"
 
 struct Strides {
     i64 batch, row, column;
@@ -36,26 +34,9 @@ struct Sizes {
 
 enum { NONE = 0, RELU = 1, GELU = 2 };
 
-struct Half { u16 bits; };
-struct Brain { u16 bits; };
-
 template <class T> struct Arithmetic;
 
-template <> struct Arithmetic<Half> {
-    static __device__ __forceinline__ float widened(Half value)
-    {
-        float wide;
-        asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(value.bits));
-        return wide;
-    }
-    // Two floats rounded, the first one in the lower half.
-    static __device__ __forceinline__ u32 narrowed(float first, float second)
-    {
-        u32 both;
-        asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(second), "f"(first));
-        return both;
-    }
-    static __device__ __forceinline__ Half rounded(float value) { return Half{(u16)narrowed(value, 0)}; }
+template <> struct Arithmetic<Half> : Element<Half> {
     static __device__ __forceinline__ u32 factor(u32 bits) { return bits; }
     static __device__ __forceinline__ void add_product(float *sums, const u32 *a, const u32 *b)
     {
@@ -65,15 +46,7 @@ template <> struct Arithmetic<Half> {
     }
 };
 
-template <> struct Arithmetic<Brain> {
-    static __device__ __forceinline__ float widened(Brain value) { return __uint_as_float((u32)value.bits << 16); }
-    static __device__ __forceinline__ u32 narrowed(float first, float second)
-    {
-        u32 both;
-        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(second), "f"(first));
-        return both;
-    }
-    static __device__ __forceinline__ Brain rounded(float value) { return Brain{(u16)narrowed(value, 0)}; }
+template <> struct Arithmetic<Brain> : Element<Brain> {
     static __device__ __forceinline__ u32 factor(u32 bits) { return bits; }
     static __device__ __forceinline__ void add_product(float *sums, const u32 *a, const u32 *b)
     {
@@ -101,31 +74,6 @@ template <> struct Arithmetic<float> {
             : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
     }
 };
-
-// Copies 16 bytes to shared memory, of which the first `bytes` are read and the others zero. Not awaited.
-__device__ __forceinline__ void copy_chunk(u32 to, const void *from, u32 bytes)
-{
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
-}
-
-__device__ __forceinline__ void close_group() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-
-// Waits until all groups but the last COUNT have come.
-template <int COUNT> __device__ __forceinline__ void await_groups()
-{
-    asm volatile("cp.async.wait_group %0;" ::"n"(COUNT) : "memory");
-}
-
-// Four matrices of 8 lines of 16 bytes, turned or not; each lane names a line of one of them.
-template <bool TURNED> __device__ __forceinline__ void read_matrices(u32 *into, u32 line)
-{
-    if (TURNED)
-        asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
-                     : "=r"(into[0]), "=r"(into[1]), "=r"(into[2]), "=r"(into[3]) : "r"(line) : "memory");
-    else
-        asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-                     : "=r"(into[0]), "=r"(into[1]), "=r"(into[2]), "=r"(into[3]) : "r"(line) : "memory");
-}
 
 __device__ __forceinline__ u32 read_word(u32 place)
 {

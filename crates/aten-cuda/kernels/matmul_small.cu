@@ -5,9 +5,7 @@
 // outside the factors is zero there. Sums are taken in the order of the inner dimension, each step with one rounding.
 
 #include "activation.cuh"
-
-typedef unsigned int u32;
-typedef long long i64;
+#include "numbers.cuh"
 
 struct Strides {
     i64 batch, row, column;

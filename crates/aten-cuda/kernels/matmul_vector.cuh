@@ -1,10 +1,9 @@
 // What the kernels of a product of a matrix and a vector share: how elements are read, summed and stored.
 
-#include "activation.cuh"
+#pragma once
 
-typedef unsigned short u16;
-typedef unsigned int u32;
-typedef long long i64;
+#include "activation.cuh"
+#include "numbers.cuh"
 
 // Elements from one to the next. The layout of launch/library/product/vector.rs.
 struct Steps {
