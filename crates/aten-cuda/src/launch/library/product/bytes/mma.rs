@@ -5,7 +5,7 @@
 use bytemuck::{Pod, Zeroable};
 use c10_core::{Arg, LaunchConfig};
 
-use super::{NarrowSteps, Problem, ScaleSteps, in_lines, is_for_tensor_cores, kind, line_bytes};
+use super::{NarrowSteps, Numbers, Problem, in_lines, is_for_tensor_cores, line_bytes};
 use crate::base::dtype::DType;
 use crate::base::error::{Result, TensorError};
 use crate::launch::library::product::operand::tiles;
@@ -53,29 +53,17 @@ fn blocks(problem: &Problem<'_>) -> Option<u32> {
 
 /// The numbers but for those of the factors; `None` where one is too large.
 fn sizes(problem: &Problem<'_>) -> Result<Option<Sizes>> {
-    let [m, n, k] = problem.sizes();
-    let mut steps = [ScaleSteps::NONE; 2];
-    let (mut is_divided, mut kind_bias, mut bias_step) = (false, 0, 0);
-    if let Some(scales) = &problem.scales {
-        let [kind_a, kind_b] = scales.kinds;
-        steps = [ScaleSteps::of(scales.a, kind_a, [m, k]), ScaleSteps::of(&scales.turned()?, kind_b, [n, k])];
-        is_divided = scales.are_divided();
-        if let Some(bias) = scales.bias {
-            (kind_bias, bias_step) = (kind(bias.dtype())?, bias.strides()[0]);
-        }
-    }
-    let [scale_a, scale_b] = steps.map(|steps| NarrowSteps::of(&steps));
-    let (Some(scale_a), Some(scale_b), Ok(bias_step)) = (scale_a, scale_b, u32::try_from(bias_step)) else {
-        return Ok(None);
-    };
+    let Some(numbers) = Numbers::of(problem)? else { return Ok(None) };
+    let Numbers { sizes, scale_a, scale_b, bias_step, kind_out, kind_bias } = numbers;
+    let is_divided = problem.scales.as_ref().is_some_and(|scales| scales.are_divided()).into();
     Ok(Some(Sizes {
-        sizes: [m, n, k].map(|size| u32::try_from(size).unwrap_or(0)),
-        is_divided: u32::from(is_divided),
+        sizes,
+        is_divided,
         scale_a,
         scale_b,
         bias_step,
-        kind_out: kind(problem.out.dtype())?.unsigned_abs(),
-        kind_bias: kind_bias.unsigned_abs(),
+        kind_out,
+        kind_bias,
         unused: 0,
         a_line: 0,
         b_line: 0,

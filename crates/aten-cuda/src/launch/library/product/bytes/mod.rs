@@ -239,6 +239,44 @@ impl NarrowSteps {
     }
 }
 
+/// What kernels for tensor cores are told of sizes, scales, bias and dtypes.
+struct Numbers {
+    sizes: [u32; 3],
+    scale_a: NarrowSteps,
+    scale_b: NarrowSteps,
+    bias_step: u32,
+    kind_out: u32,
+    kind_bias: u32,
+}
+
+impl Numbers {
+    /// `None` where one has more bits.
+    fn of(problem: &Problem<'_>) -> Result<Option<Self>> {
+        let [m, n, k] = problem.sizes();
+        let mut steps = [ScaleSteps::NONE; 2];
+        let (mut kind_bias, mut bias_step) = (0, 0);
+        if let Some(scales) = &problem.scales {
+            let [kind_a, kind_b] = scales.kinds;
+            steps = [ScaleSteps::of(scales.a, kind_a, [m, k]), ScaleSteps::of(&scales.turned()?, kind_b, [n, k])];
+            if let Some(bias) = scales.bias {
+                (kind_bias, bias_step) = (kind(bias.dtype())?, bias.strides()[0]);
+            }
+        }
+        let [scale_a, scale_b] = steps.map(|steps| NarrowSteps::of(&steps));
+        let (Some(scale_a), Some(scale_b), Ok(bias_step)) = (scale_a, scale_b, u32::try_from(bias_step)) else {
+            return Ok(None);
+        };
+        Ok(Some(Self {
+            sizes: [m, n, k].map(|size| u32::try_from(size).unwrap_or(0)),
+            scale_a,
+            scale_b,
+            bias_step,
+            kind_out: kind(problem.out.dtype())?.unsigned_abs(),
+            kind_bias: kind_bias.unsigned_abs(),
+        }))
+    }
+}
+
 /// How often a line of a factor begins, in bytes, where its elements lie one after another and lines begin at multiples of 16
 /// bytes; `None` where they do not. The factor is given by its lines.
 fn line_bytes(factor: &Tensor) -> Option<i64> {

@@ -5,7 +5,7 @@
 use bytemuck::{Pod, Zeroable};
 use c10_core::{Arg, LaunchConfig, TensorMap, TensorMapDim, TensorMapElement, TensorMapLayout};
 
-use super::{NarrowSteps, Problem, ScaleSteps, Scaling, in_lines, is_for_tensor_cores, kind, line_bytes};
+use super::{NarrowSteps, Numbers, Problem, Scaling, in_lines, is_for_tensor_cores, line_bytes};
 use crate::base::dtype::DType;
 use crate::base::error::{Result, TensorError};
 use crate::launch::library::product::operand::tiles;
@@ -95,34 +95,16 @@ pub(super) fn can_run(problem: &Problem<'_>) -> Result<bool> {
 
 /// The numbers; `None` where one is too large, or scales lie in a way that the kernels do not take.
 fn sizes(problem: &Problem<'_>) -> Result<Option<Sizes>> {
-    let [m, n, k] = problem.sizes();
-    let mut steps = [ScaleSteps::NONE; 2];
-    let (mut kind_bias, mut bias_step) = (0, 0);
+    let Some(numbers) = Numbers::of(problem)? else { return Ok(None) };
+    let Numbers { sizes, scale_a, scale_b, bias_step, kind_out, kind_bias } = numbers;
     if let Some(scales) = &problem.scales {
-        let [kind_a, kind_b] = scales.kinds;
-        steps = [ScaleSteps::of(scales.a, kind_a, [m, k]), ScaleSteps::of(&scales.turned()?, kind_b, [n, k])];
         // Scales of two columns are read at once.
-        let in_pairs = steps[1].line == 1 && steps[1].part % 2 == 0 && scales.b.data_ptr().is_multiple_of(8);
-        if kind_b == Scaling::Parts && !in_pairs {
+        let in_pairs = scale_b.line == 1 && scale_b.part.is_multiple_of(2) && scales.b.data_ptr().is_multiple_of(8);
+        if scales.kinds[1] == Scaling::Parts && !in_pairs {
             return Ok(None);
         }
-        if let Some(bias) = scales.bias {
-            (kind_bias, bias_step) = (kind(bias.dtype())?, bias.strides()[0]);
-        }
     }
-    let [scale_a, scale_b] = steps.map(|steps| NarrowSteps::of(&steps));
-    let (Some(scale_a), Some(scale_b), Ok(bias_step)) = (scale_a, scale_b, u32::try_from(bias_step)) else {
-        return Ok(None);
-    };
-    Ok(Some(Sizes {
-        sizes: [m, n, k].map(|size| u32::try_from(size).unwrap_or(0)),
-        band: BAND,
-        scale_a,
-        scale_b,
-        bias_step,
-        kind_out: kind(problem.out.dtype())?.unsigned_abs(),
-        kind_bias: kind_bias.unsigned_abs(),
-    }))
+    Ok(Some(Sizes { sizes, band: BAND, scale_a, scale_b, bias_step, kind_out, kind_bias }))
 }
 
 /// Computes a problem that [`can_run`].
