@@ -1,5 +1,6 @@
 //! What observing costs: `observe [--json]`. The history of device memory with and without stacks, snapshots and their files,
-//! marks and ranges without a tool, the time line; beside the targets, and what PyTorch 2.11 takes for the same.
+//! marks and ranges without a tool, the sanitizer, the time line; beside the targets, and what PyTorch 2.11 takes for the
+//! same.
 //!
 //! What is on and what is off runs in bursts in turn; the medians count. A row of the history says what an event takes: a
 //! request and its return are three events, of which the first has the stack. How stacks are walked is a matter of how the
@@ -11,8 +12,9 @@ use std::io::Write as _;
 use std::process::ExitCode;
 use std::time::Instant;
 
+use cuda_api::sanitizer::SanitizerOptions;
 use cuda_api::timeline::{self, TimelineOptions};
-use cuda_api::{DeviceBuffer, MemoryHistory, Stream, nvtx};
+use cuda_api::{DeviceBuffer, MemoryHistory, Runtime, Stream, nvtx};
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -54,6 +56,7 @@ fn main() -> ExitCode {
 fn rows() -> Result<Vec<Row>, Failure> {
     let mut rows = history()?;
     rows.extend(marks()?);
+    rows.extend(sanitizer()?);
     rows.extend(time_line()?);
     rows.extend(snapshots()?);
     Ok(rows)
@@ -83,15 +86,20 @@ fn median(mut figures: Vec<f64>) -> f64 {
     figures.get(figures.len() / 2).copied().unwrap_or_default()
 }
 
-/// A request and its return, some calls deeper.
+/// Runs a body some calls deeper.
 #[inline(never)]
-fn pair(depth: usize) -> Result<(), Failure> {
+fn deeper(depth: usize, body: &mut Body<'_>) -> Result<(), Failure> {
     let done = match depth {
-        0 => DeviceBuffer::new(4096, None).map(drop).map_err(Failure::from),
-        depth => pair(depth - 1),
+        0 => body(),
+        depth => deeper(depth - 1, body),
     };
     black_box(depth);
     done
+}
+
+/// A request and its return.
+fn pair() -> Result<(), Failure> {
+    deeper(FRAMES, &mut || DeviceBuffer::new(4096, None).map(drop).map_err(Failure::from))
 }
 
 fn record(context: Option<&str>) -> Result<(), Failure> {
@@ -102,9 +110,9 @@ fn record(context: Option<&str>) -> Result<(), Failure> {
 fn history() -> Result<Vec<Row>, Failure> {
     let off = || Ok(cuda_api::record_memory_history(&MemoryHistory::OFF)?);
     let figures = in_turn(&mut [
-        (&mut off.clone(), &mut || pair(FRAMES)),
-        (&mut || record(None), &mut || pair(FRAMES)),
-        (&mut || record(Some("alloc")), &mut || pair(FRAMES)),
+        (&mut off.clone(), &mut pair),
+        (&mut || record(None), &mut pair),
+        (&mut || record(Some("alloc")), &mut pair),
     ])?;
     off()?;
     let (plain, bare, stacks) = (figures[0], figures[1], figures[2]);
@@ -127,6 +135,28 @@ fn marks() -> Result<Vec<Row>, Failure> {
     })])?;
     let ours = figures[0] / 100.0;
     Ok(vec![Row { name: "NVTX push and pop without a tool", unit: "ns", ours, target: Some(5.0), torch: None }])
+}
+
+/// What the sanitizer adds to the call that queues a copy on the device: one piece of work with two accesses.
+fn sanitizer() -> Result<Vec<Row>, Failure> {
+    let stream = Stream::new(None, 0)?;
+    let (from, to) = (DeviceBuffer::new(512, None)?, DeviceBuffer::new(512, None)?);
+    stream.wait_stream(&cuda_api::current_stream(None)?)?;
+    let settle = || Ok(stream.synchronize()?);
+    let mut copy = || deeper(FRAMES, &mut || Ok(to.copy_from_buffer(0, &from, .., &stream)?));
+    let plain = in_turn(&mut [(&mut settle.clone(), &mut copy)])?[0];
+    let mut row = |name, options: SanitizerOptions, target, torch| -> Result<Row, Failure> {
+        let sanitizer = Runtime::current().enable_sanitizer(options);
+        let watched = in_turn(&mut [(&mut settle.clone(), &mut copy)])?[0];
+        sanitizer.disable();
+        Ok(Row { name, unit: "ns", ours: watched - plain, target, torch })
+    };
+    let (torch, ranges) = (SanitizerOptions::default(), SanitizerOptions::ranges());
+    Ok(vec![
+        row("sanitizer, work with torch's rules", torch, Some(1000.0), Some(170_000.0))?,
+        row("sanitizer, work by ranges of bytes", ranges, Some(1000.0), None)?,
+        row("sanitizer, the same without stacks", SanitizerOptions { stacks: false, ..ranges }, None, None)?,
+    ])
 }
 
 /// What recording adds to the call that queues a fill.
@@ -154,7 +184,7 @@ fn snapshots() -> Result<Vec<Row>, Failure> {
     let (mut taken, mut written) = (Vec::new(), Vec::new());
     for _ in 0..7 {
         let begin = Instant::now();
-        black_box(cuda_api::Runtime::current().memory().take_snapshot(None, true)?);
+        black_box(Runtime::current().memory().take_snapshot(None, true)?);
         taken.push(begin.elapsed().as_secs_f64() * 1e3);
         let begin = Instant::now();
         cuda_api::dump_snapshot(&path)?;
