@@ -1,3 +1,5 @@
+//! Recorded allocations, replayed on the caching allocator and measured.
+//!
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 

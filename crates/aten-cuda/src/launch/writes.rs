@@ -135,25 +135,25 @@ mod tests {
     const TEXT: &str = "
 .visible .entry other(.param .u64 a) { .reg .b64 %d; ld.param.u64 %d, [a]; st.global.u32 [%d], 0; ret; }
 .visible .entry walk(
-	.param .u64 walk_param_0,
-	.param .u64 .ptr .align 4 walk_param_1,
-	.param .align 8 .b8 walk_param_2[16],
-	.param .u64 walk_param_3
+ .param .u64 walk_param_0,
+ .param .u64 .ptr .align 4 walk_param_1,
+ .param .align 8 .b8 walk_param_2[16],
+ .param .u64 walk_param_3
 )
 {
-	ld.param.u64 	%rd1, [walk_param_0];
-	ld.param.u64 	%rd2, [walk_param_1];
-	ld.param.u64 	%rd9, [walk_param_2+8];
-	ld.param.u64 	%rd20, [walk_param_3];
-	mov.u64 %rd5, %rd7;
+ ld.param.u64  %rd1, [walk_param_0];
+ ld.param.u64  %rd2, [walk_param_1];
+ ld.param.u64  %rd9, [walk_param_2+8];
+ ld.param.u64  %rd20, [walk_param_3];
+ mov.u64 %rd5, %rd7;
 $L__BB0_1:
-	ld.global.u64 	%rd3, [%rd1];
-	add.s64 	%rd4, %rd5, %rd3;
-	st.shared.u32 	[%rd20], 1;
-	@%p1 st.global.v2.u32 	[%rd4+8], {%r1, %r2};
-	cvta.to.global.u64 	%rd7, %rd2;
-	@%p2 bra 	$L__BB0_1;
-	ret;
+ ld.global.u64  %rd3, [%rd1];
+ add.s64  %rd4, %rd5, %rd3;
+ st.shared.u32  [%rd20], 1;
+ @%p1 st.global.v2.u32  [%rd4+8], {%r1, %r2};
+ cvta.to.global.u64  %rd7, %rd2;
+ @%p2 bra  $L__BB0_1;
+ ret;
 }
 ";
 
