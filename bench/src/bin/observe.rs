@@ -7,12 +7,13 @@
 //! program is built: `RUSTFLAGS='-C force-frame-pointers=yes'` has frame pointers.
 #![forbid(unsafe_code)]
 
+use std::cell::RefCell;
 use std::hint::black_box;
 use std::io::Write as _;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use cuda_api::sanitizer::SanitizerOptions;
+use cuda_api::sanitizer::{Sanitizer, SanitizerOptions};
 use cuda_api::timeline::{self, TimelineOptions};
 use cuda_api::{DeviceBuffer, MemoryHistory, Runtime, Stream, nvtx};
 
@@ -142,20 +143,28 @@ fn sanitizer() -> Result<Vec<Row>, Failure> {
     let stream = Stream::new(None, 0)?;
     let (from, to) = (DeviceBuffer::new(512, None)?, DeviceBuffer::new(512, None)?);
     stream.wait_stream(&cuda_api::current_stream(None)?)?;
-    let settle = || Ok(stream.synchronize()?);
-    let mut copy = || deeper(FRAMES, &mut || Ok(to.copy_from_buffer(0, &from, .., &stream)?));
-    let plain = in_turn(&mut [(&mut settle.clone(), &mut copy)])?[0];
-    let mut row = |name, options: SanitizerOptions, target, torch| -> Result<Row, Failure> {
-        let sanitizer = Runtime::current().enable_sanitizer(options);
-        let watched = in_turn(&mut [(&mut settle.clone(), &mut copy)])?[0];
-        sanitizer.disable();
-        Ok(Row { name, unit: "ns", ours: watched - plain, target, torch })
+    let on: RefCell<Option<Sanitizer>> = RefCell::new(None);
+    let switch = |options: Option<SanitizerOptions>| {
+        if let Some(before) = on.take() {
+            before.disable();
+        }
+        on.replace(options.map(|options| Runtime::current().enable_sanitizer(options)));
+        Ok(stream.synchronize()?)
     };
+    let copy = || deeper(FRAMES, &mut || Ok(to.copy_from_buffer(0, &from, .., &stream)?));
     let (torch, ranges) = (SanitizerOptions::default(), SanitizerOptions::ranges());
+    let figures = in_turn(&mut [
+        (&mut || switch(None), &mut copy.clone()),
+        (&mut || switch(Some(torch)), &mut copy.clone()),
+        (&mut || switch(Some(ranges)), &mut copy.clone()),
+        (&mut || switch(Some(SanitizerOptions { stacks: false, ..ranges })), &mut copy.clone()),
+    ])?;
+    switch(None)?;
+    let row = |name, figure: f64, target, torch| Row { name, unit: "ns", ours: figure - figures[0], target, torch };
     Ok(vec![
-        row("sanitizer, work with torch's rules", torch, Some(1000.0), Some(170_000.0))?,
-        row("sanitizer, work by ranges of bytes", ranges, Some(1000.0), None)?,
-        row("sanitizer, the same without stacks", SanitizerOptions { stacks: false, ..ranges }, None, None)?,
+        row("sanitizer, work with torch's rules", figures[1], Some(1000.0), Some(170_000.0)),
+        row("sanitizer, work by ranges of bytes", figures[2], Some(1000.0), None),
+        row("sanitizer, the same without stacks", figures[3], None, None),
     ])
 }
 
