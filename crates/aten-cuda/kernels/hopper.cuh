@@ -84,6 +84,18 @@ __device__ __forceinline__ void fetch_map(const Map &map)
     asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
 }
 
+// The place in a ring of stages, and how often it was gone round.
+template <int STAGES> struct Ring {
+    u32 stage = 0, phase = 0;
+    __device__ __forceinline__ void next()
+    {
+        if (++stage == STAGES) {
+            stage = 0;
+            phase ^= 1;
+        }
+    }
+};
+
 // ---- Multiplication ----
 
 __device__ __forceinline__ void begin_products() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }

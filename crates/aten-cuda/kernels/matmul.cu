@@ -4,25 +4,11 @@
 // 16 steps of the inner dimension at a time. Sums are kept in the accumulate type: float for halves, the type itself
 // for the others. They are taken in the order of the inner dimension, each step with one rounding (fma).
 
-#include "numbers.cuh"
+#include "matmul_sizes.cuh"
 
 #define TILE 64
 #define STEP 16
 #define SIDE 16
-
-struct Strides {
-    i64 batch, row, column;
-};
-
-// The layout of launch/library/product/tiled.rs.
-struct Sizes {
-    i64 batches, m, n, k;
-    Strides out, a, b, c;
-    double alpha[2], beta[2];
-    i64 bias_step, activation;
-};
-
-enum { NONE = 0, RELU = 1, GELU = 2 };
 
 struct half_bits { u16 bits; };
 struct bfloat_bits { u16 bits; };

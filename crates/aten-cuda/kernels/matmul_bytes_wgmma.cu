@@ -206,18 +206,6 @@ __device__ __forceinline__ void store_finished(const Sum *sums, const Result &re
     }
 }
 
-// The place in a ring of stages, and how often it was gone round.
-template <int STAGES> struct Ring {
-    u32 stage = 0, phase = 0;
-    __device__ __forceinline__ void next()
-    {
-        if (++stage == STAGES) {
-            stage = 0;
-            phase ^= 1;
-        }
-    }
-};
-
 // Where a tile lies. Blocks at work together share rows and columns: they go down `band` tiles before they go across.
 struct Tile {
     u32 row, column;

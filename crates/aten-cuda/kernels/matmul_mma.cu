@@ -18,21 +18,8 @@
 // them to its own in the order of the workers, so that the result does not depend on which of them was faster.
 
 #include "halves.cuh"
+#include "matmul_sizes.cuh"
 #include "tiles.cuh"
-
-struct Strides {
-    i64 batch, row, column;
-};
-
-// The layout of launch/library/product/tiled.rs.
-struct Sizes {
-    i64 batches, m, n, k;
-    Strides out, a, b, c;
-    double alpha[2], beta[2];
-    i64 bias_step, activation;
-};
-
-enum { NONE = 0, RELU = 1, GELU = 2 };
 
 template <class T> struct Arithmetic;
 

@@ -289,18 +289,6 @@ __device__ __forceinline__ void store_tiles(const float *sums, float alpha, cons
         if (is_first) store_box(out, box, first_column + chunk * 64, first_row, batch);
     }
 }
-// The place in a ring of stages, and how often it was gone round.
-template <int STAGES> struct Ring {
-    u32 stage = 0, phase = 0;
-    __device__ __forceinline__ void next()
-    {
-        if (++stage == STAGES) {
-            stage = 0;
-            phase ^= 1;
-        }
-    }
-};
-
 // Where a tile lies. Blocks at work together share rows and columns: they go down `band` tiles before they go across.
 struct Tile {
     u32 batch, row, column;
