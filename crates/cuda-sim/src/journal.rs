@@ -9,7 +9,7 @@
 /// machine.keep_journal();
 /// let _bound = machine.bind();
 /// let driver = cuda_sim::driver()?;
-/// // Sound because these calls take no pointers that could be wrong.
+/// // SAFETY: the call takes no pointer that could be wrong.
 /// unsafe { driver.cuInit(0) }?;
 /// assert!(machine.take_journal().is_empty(), "nothing was queued");
 /// # Ok::<(), Box<dyn std::error::Error>>(())

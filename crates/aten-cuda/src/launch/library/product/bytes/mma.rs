@@ -3,9 +3,9 @@
 #![expect(unsafe_code, reason = "the launch of a kernel that is written in CUDA C++")]
 
 use bytemuck::{Pod, Zeroable};
-use c10_core::{Arg, LaunchConfig};
+use c10_core::LaunchConfig;
 
-use super::{NarrowSteps, Numbers, Problem, in_lines, is_for_tensor_cores, line_bytes};
+use super::{NarrowSteps, Numbers, Problem, in_lines, is_for_tensor_cores, line_bytes, scale_arguments};
 use crate::base::dtype::DType;
 use crate::base::error::{Result, TensorError};
 use crate::launch::library::product::operand::tiles;
@@ -84,17 +84,8 @@ pub(super) fn run(problem: &Problem<'_>) -> Result<()> {
     };
     let grid = [blocks(problem).ok_or_else(refused)?, 1, 1];
     let config = LaunchConfig { grid, block: [THREADS, 1, 1], shared_bytes: SHARED_BYTES };
-    let nothing = || Ok(Arg::U64(0));
-    let scales = problem.scales.as_ref();
-    let arguments = [
-        whole(problem.out)?,
-        whole(&a)?,
-        whole(&b)?,
-        scales.map_or_else(nothing, |scales| whole(scales.a))?,
-        scales.map_or_else(nothing, |scales| whole(scales.b))?,
-        scales.and_then(|scales| scales.bias).map_or_else(nothing, whole)?,
-        (&sizes).into(),
-    ];
+    let [scale_a, scale_b, bias] = scale_arguments(problem)?;
+    let arguments = [whole(problem.out)?, whole(&a)?, whole(&b)?, scale_a, scale_b, bias, (&sizes).into()];
     let device = problem.out.device().cuda_index()?.unwrap_or(0);
     // SAFETY: the kernel reads and writes elements at places inside the sizes, which are those of the views, and views lie
     // inside their storages. Of each line it reads vectors of 16 bytes, which begin at multiples of them, as far as the line

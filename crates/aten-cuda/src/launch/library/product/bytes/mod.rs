@@ -11,10 +11,12 @@ mod tiled;
 mod wgmma;
 
 use bytemuck::{Pod, Zeroable};
+use c10_core::Arg;
 
 use super::operand::tiles;
 use crate::base::dtype::DType;
 use crate::base::error::{Result, TensorError};
+use crate::launch::library::whole;
 use crate::tensor::Tensor;
 
 /// Elements that one scale of a part or of a block is for, along one dimension.
@@ -275,6 +277,12 @@ impl Numbers {
             kind_bias: kind_bias.unsigned_abs(),
         }))
     }
+}
+
+/// The scales of both factors and the bias, null where there are none.
+fn scale_arguments<'a>(problem: &'a Problem<'_>) -> Result<[Arg<'a>; 3]> {
+    let Some(scales) = &problem.scales else { return Ok([0; 3].map(Arg::U64)) };
+    Ok([whole(scales.a)?, whole(scales.b)?, scales.bias.map_or(Ok(Arg::U64(0)), whole)?])
 }
 
 /// How often a line of a factor begins, in bytes, where its elements lie one after another and lines begin at multiples of 16

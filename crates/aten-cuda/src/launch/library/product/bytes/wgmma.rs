@@ -5,7 +5,7 @@
 use bytemuck::{Pod, Zeroable};
 use c10_core::{Arg, LaunchConfig, TensorMap, TensorMapDim, TensorMapElement, TensorMapLayout};
 
-use super::{NarrowSteps, Numbers, Problem, Scaling, in_lines, is_for_tensor_cores, line_bytes};
+use super::{NarrowSteps, Numbers, Problem, Scaling, in_lines, is_for_tensor_cores, line_bytes, scale_arguments};
 use crate::base::dtype::DType;
 use crate::base::error::{Result, TensorError};
 use crate::launch::library::product::operand::tiles;
@@ -122,15 +122,14 @@ pub(super) fn run(problem: &Problem<'_>) -> Result<()> {
         block: [THREADS, 1, 1],
         shared_bytes: kernel.shared_bytes(),
     };
-    let nothing = || Ok(Arg::U64(0));
-    let scales = problem.scales.as_ref();
+    let [scale_a, scale_b, bias] = scale_arguments(problem)?;
     let arguments = [
         whole(problem.out)?,
         whole(&a)?,
         whole(&b)?,
-        scales.map_or_else(nothing, |scales| whole(scales.a))?,
-        scales.map_or_else(nothing, |scales| whole(scales.b))?,
-        scales.and_then(|scales| scales.bias).map_or_else(nothing, whole)?,
+        scale_a,
+        scale_b,
+        bias,
         Arg::Plain(a_map.bytes()),
         Arg::Plain(b_map.bytes()),
         (&sizes).into(),
