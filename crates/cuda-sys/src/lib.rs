@@ -5,7 +5,8 @@
 //!
 //! For each library there is one module with the same parts: `types` and `functions` (generated), a status type with
 //! names and texts from built-in tables, and one struct that holds the library's functions. [`Nvml`] is
-//! libnvidia-ml, [`Cublas`], [`CublasLt`], [`Cusolver`] and [`Cufft`] are libraries of the toolkit, [`Driver`] is libcuda:
+//! libnvidia-ml, [`Cublas`], [`CublasLt`], [`Cusolver`], [`Cufft`] and [`Cufile`] are
+//! libraries of the toolkit, [`Driver`] is libcuda:
 //!
 //! ```no_run
 //! let driver = cuda_sys::Driver::load()?;
@@ -35,13 +36,16 @@
 mod error;
 mod loader;
 mod places;
+mod plugin;
 mod table;
 mod toolkit;
+mod unversioned;
 mod version;
 
 pub mod cublas;
 pub mod cublaslt;
 pub mod cufft;
+pub mod cufile;
 pub mod cusolver;
 pub mod driver;
 pub mod nvml;
@@ -50,10 +54,12 @@ pub mod nvtx;
 pub use cublas::{Cublas, CublasError, cublasStatus_t};
 pub use cublaslt::CublasLt;
 pub use cufft::{Cufft, CufftError, cufftResult};
+pub use cufile::{CUfileError_t, CUfileOpError, Cufile, CufileError};
 pub use cusolver::{Cusolver, CusolverError, cusolverStatus_t};
 pub use driver::{CUresult, Driver, DriverError};
 pub use error::{CallError, MissingFunction, Status};
 pub use loader::{Attempt, LoadError, Outcome};
 pub use nvml::{Nvml, NvmlError, nvmlReturn_t};
+pub use plugin::PluginLibrary;
 pub use table::FunctionInfo;
 pub use version::{CudaVersion, LibraryVersion};

@@ -8,7 +8,8 @@ use std::process::Command;
 use cuda_sys::cublas::types::cublasStatus_t;
 use cuda_sys::driver::Functions;
 use cuda_sys::{
-    CUresult, Cublas, CublasLt, CudaVersion, Cufft, Cusolver, Driver, DriverError, LibraryVersion, Nvml, Outcome,
+    CUfileOpError, CUresult, Cublas, CublasLt, CudaVersion, Cufft, Cufile, Cusolver, Driver, DriverError,
+    LibraryVersion, Nvml, Outcome,
 };
 
 /// Compiles C source into a shared object in a folder of its own and returns its path.
@@ -246,4 +247,40 @@ fn every_function_is_known_once_and_sorted() {
     let symbols: Vec<&str> = Functions::ALL.iter().map(|info| info.symbol).collect();
     assert!(symbols.windows(2).all(|pair| pair[0] < pair[1]));
     assert!(Functions::ALL.iter().all(|info| info.version >= CudaVersion(2000) && info.symbol.starts_with(info.base)));
+}
+
+#[test]
+fn cufile_answers_with_two_codes_or_with_bytes() {
+    let error = Cufile::load_from("/nonexistent/libcufile.so.0").expect_err("no such file");
+    assert!(error.is_not_installed() && error.to_string().contains("set CUDA_SYS_LIBCUFILE to"), "{error}");
+    let path = shared_object("no_cufile", "lib", "int cuInit(unsigned f) { return f; }");
+    let outcome = only_outcome(Cufile::load_from(path).expect_err("a driver"));
+    assert_eq!(outcome, Outcome::MissingSymbol("cuFileHandleRegister"));
+    let source = "struct answer { int code, driver; };\n\
+        struct answer cuFileHandleRegister(void **h, void *d) { *h = d; return (struct answer){ 0, 0 }; }\n\
+        struct answer cuFileBufRegister(const void *p, unsigned long n, int f) { return (struct answer){ 5011, f }; }\n\
+        long cuFileRead(void *h, void *p, unsigned long n, long at, long to) { return at < 0 ? -5022 : (long)n; }\n\
+        static void *freed; void cuFileHandleDeregister(void *h) { freed = h; }\n\
+        long cuFileUseCount(void) { return freed ? 7 : 0; }";
+    let cufile = Cufile::load_from(shared_object("cufile", "lib", source)).expect("a cuFile of five functions");
+    assert!(cufile.origin().ends_with("cufile/lib/libcuda.so.1"), "{}", cufile.origin());
+    let (mut handle, null) = (std::ptr::null_mut(), std::ptr::null_mut());
+    let mut file = 5_u64;
+    // SAFETY: this library's function writes the handle and reads nothing.
+    unsafe { cufile.cuFileHandleRegister(&mut handle, (&raw mut file).cast()) }.expect("it succeeds");
+    assert_eq!(handle, (&raw mut file).cast());
+    // SAFETY: this library's functions touch nothing but what belongs to them.
+    let refused = unsafe { cufile.cuFileBufRegister(null, 1, 1) }.expect_err("it answers with both codes");
+    assert_eq!(refused.status().and_then(|status| status.driver()), Some(CUresult::CUDA_ERROR_INVALID_VALUE));
+    // SAFETY: as above.
+    let read = |at| unsafe { cufile.cuFileRead(handle, null, 9, at, 0) }.expect("the function is there");
+    assert_eq!((read(0), CUfileOpError::of_answer(read(0))), (9, None));
+    assert_eq!(CUfileOpError::of_answer(read(-1)), Some(CUfileOpError::CU_FILE_INVALID_VALUE));
+    // SAFETY: as above.
+    unsafe { cufile.cuFileHandleDeregister(handle) }.expect("the function is there");
+    // SAFETY: as above.
+    assert_eq!(unsafe { cufile.cuFileUseCount() }, Ok(7), "the handle was given back");
+    // SAFETY: as above.
+    let missing = unsafe { cufile.cuFileDriverOpen() }.expect_err("there is none");
+    assert!(missing.to_string().contains("cuFileDriverOpen is missing from the loaded library"), "{missing}");
 }

@@ -86,7 +86,7 @@ const TWINS: &str = ".*_64";
 const NO_HALF: &[&str] = &["__CUDA_FP16_H__", "__CUDA_BF16_H__", "__half=unsigned short"];
 
 /// All libraries bound today.
-pub(crate) const LIBRARIES: &[Library] = &[DRIVER, NVML, CUBLAS, CUBLASLT, CUSOLVER, CUFFT];
+pub(crate) const LIBRARIES: &[Library] = &[DRIVER, NVML, CUFILE, CUBLAS, CUBLASLT, CUSOLVER, CUFFT];
 
 const DRIVER: Library = Library {
     module: "driver",
@@ -161,6 +161,26 @@ const NVML: Library = Library {
     success: "NVML_SUCCESS",
     versions: None,
     shared: &[],
+    is_heavy: false,
+};
+
+/// Files and buffers of GPUDirect Storage, one request at a time.
+const CUFILE: Library = Library {
+    module: "cufile",
+    include: INCLUDE,
+    headers: &["cufile.h"],
+    defines: &[],
+    functions: "cuFile(HandleRegister|HandleDeregister|BufRegister|BufDeregister|Read|Write|DriverOpen|DriverClose_v2\
+        |DriverGetProperties|GetVersion|UseCount|SetParameterBool|GetParameterBool)",
+    excluded: &[],
+    types: &["CUfileDriver(Status|Control)Flags", "CUfileFeatureFlags"],
+    constants: &["CUFILEOP_BASE_ERR"],
+    table: "Cufile",
+    status: "CUfileOpError",
+    status_alias: "CUfileError_t",
+    success: "CU_FILE_SUCCESS",
+    versions: None,
+    shared: &[Shared { module: "driver", names: &["cudaError_enum", "CUresult"] }],
     is_heavy: false,
 };
 
