@@ -7,7 +7,7 @@ use super::prelude::*;
 use super::vmm::{access, location};
 
 cases!("pool", CASES, Needs::CONTEXT;
-    alloc_and_free, alloc_zero_bytes, alloc_too_much, alloc_on_default_streams, free_null, free_unknown, free_twice, free_by_the_other_way, plain_memory_freed_in_order, contents_survive,
+    alloc_and_free, whatever_context_is_current, alloc_zero_bytes, alloc_too_much, alloc_on_default_streams, free_null, free_unknown, free_twice, free_by_the_other_way, plain_memory_freed_in_order, contents_survive,
     free_in_order_of_use, create_and_destroy, create_bad_properties, alloc_from_a_pool, alloc_from_null, destroy_default_pool, destroy_with_memory_out, set_current_pool,
     attributes_of_a_new_pool, threshold_can_be_set, reuse_flags_can_be_set, read_only_attributes, unknown_attribute, used_memory_is_counted, high_water_mark, reserved_falls_at_synchronize,
     threshold_keeps_memory, trim, trim_keeps_what_is_out, same_stream_reuse, access_of_own_device, set_access_of_own_device, access_unknown_location, pointer_attributes, pool_of_a_pointer, address_range, export_needs_a_type, export_of_other_types, exported_twice, pointers_to_export, import_of_what_is_none, import_of_other_types, imported_in_the_same_process, imported_pointer_freed, imported_pool_is_for_imports,
@@ -53,6 +53,22 @@ fn alloc_and_free(cu: &Cuda<'_>) -> CaseResult {
     that!(cu, pointer != 0 && pointer % 256 == 0);
     ok!(cu.cuMemFreeAsync(pointer, stream));
     ok!(cu.cuStreamSynchronize(stream));
+    Ok(())
+}
+
+/// A stream with a name says which device it is; the default streams are those of the current context.
+fn whatever_context_is_current(cu: &Cuda<'_>) -> CaseResult {
+    let (home, stream) = (cu.current()?, cu.stream()?);
+    ok!(cu.cuCtxSetCurrent(ptr::null_mut()));
+    let pointer = alloc(cu, 5000, stream)?;
+    that!(cu, pointer != 0);
+    want!(SUCCESS, cu.cuMemFreeAsync(pointer, stream));
+    for default in [ptr::null_mut(), LEGACY, PER_THREAD] {
+        let mut pointer = 0;
+        want!(INVALID_CONTEXT, cu.cuMemAllocAsync(&mut pointer, 5000, default));
+        want!(INVALID_CONTEXT, cu.cuMemFreeAsync(0, default));
+    }
+    ok!(cu.cuCtxSetCurrent(home));
     Ok(())
 }
 

@@ -89,6 +89,13 @@ impl<'m> Call<'m> {
         self.stream_named(handle.address())
     }
 
+    /// Checks that the stream that a handle names belongs to a context: the default streams do if one is current.
+    pub(crate) fn need_context_of<T>(&mut self, handle: Ptr<T>) -> Answer {
+        self.need_init()?;
+        let is_default = matches!(handle.address(), 0 | STREAM_LEGACY | STREAM_PER_THREAD);
+        if is_default { self.need_current().map(drop) } else { Ok(()) }
+    }
+
     /// As [`Call::named_stream`], for a handle out of a parameter structure.
     pub(crate) fn stream_named(&mut self, handle: u64) -> Answer<u64> {
         self.need_init()?;

@@ -39,6 +39,7 @@ pub struct Config {
     pub(crate) devices: u32,
     pub(crate) driver_version: CudaVersion,
     pub(crate) capacity_bytes: u64,
+    pub(crate) virtual_memory: bool,
     pub(crate) strict: bool,
     pub(crate) late_events: bool,
     pub(crate) launch_blocking: bool,
@@ -66,6 +67,7 @@ impl Default for Config {
             devices: 1,
             driver_version: CudaVersion(13000),
             capacity_bytes: profile::TOTAL_MEMORY_BYTES,
+            virtual_memory: true,
             strict: false,
             late_events: false,
             launch_blocking: false,
@@ -108,6 +110,14 @@ impl Config {
     #[must_use]
     pub fn capacity(mut self, bytes: u64) -> Self {
         self.capacity_bytes = bytes;
+        self
+    }
+
+    /// Whether the devices have virtual memory management. Without, they say so, and addresses and memory for it are
+    /// refused.
+    #[must_use]
+    pub fn virtual_memory(mut self, has: bool) -> Self {
+        self.virtual_memory = has;
         self
     }
 
@@ -196,7 +206,7 @@ impl Config {
     /// The configuration that the environment asks for.
     ///
     /// `CUDA_SIM_DEVICES`, `CUDA_SIM_SEED`, `CUDA_SIM_DRIVER_VERSION` (`12.2` or `12020`), `CUDA_SIM_MEMORY` (bytes of
-    /// each device), `CUDA_SIM_STRICT`, `CUDA_SIM_LATE_EVENTS` (`1` for yes, `0` for no), `CUDA_SIM_KERNEL_STEPS`, `CUDA_SIM_FAULTS`
+    /// each device), `CUDA_SIM_VIRTUAL_MEMORY`, `CUDA_SIM_STRICT`, `CUDA_SIM_LATE_EVENTS` (`1` for yes, `0` for no), `CUDA_SIM_KERNEL_STEPS`, `CUDA_SIM_FAULTS`
     /// (`symbol:occurrence:code`, separated by commas) and `CUDA_SIM_PROCESSES` (`pid:bytes`, separated by commas).
     /// `CUDA_LAUNCH_BLOCKING` and `CUDA_MODULE_LOADING` are the real driver's variables, and read as it reads them.
     ///
@@ -247,6 +257,11 @@ const SETTINGS: &[Setting] = &[
         variable: "CUDA_SIM_MEMORY",
         expected: "a number of bytes",
         read: |config, text| text.parse().ok().map(|bytes| config.capacity_bytes = bytes),
+    },
+    Setting {
+        variable: "CUDA_SIM_VIRTUAL_MEMORY",
+        expected: "1 or 0",
+        read: |config, text| parse_flag(text).map(|has| config.virtual_memory = has),
     },
     Setting {
         variable: "CUDA_SIM_STRICT",
@@ -410,6 +425,7 @@ mod tests {
                 "CUDA_SIM_MEMORY" => "1073741824",
                 "CUDA_SIM_STRICT" | "CUDA_LAUNCH_BLOCKING" => "1",
                 "CUDA_MODULE_LOADING" => "EAGER",
+                "CUDA_SIM_VIRTUAL_MEMORY" => "0",
                 "CUDA_SIM_FAULTS" => "cuMemAlloc_v2:3:2, nvmlInit_v2:1:999, cublasGemmEx:2:13",
                 "CUDA_SIM_PROCESSES" => "77:1024, 78:0",
                 _ => return None,
@@ -421,6 +437,7 @@ mod tests {
             .driver_version(CudaVersion(12020))
             .capacity(1 << 30)
             .strict(true)
+            .virtual_memory(false)
             .launch_blocking(true)
             .eager_loading(true)
             .fault(Fault { call: "cuMemAlloc_v2", occurrence: 3, code: CUresult::CUDA_ERROR_OUT_OF_MEMORY })

@@ -201,10 +201,10 @@ macro_rules! for_each_export {
             cuLinkCreate_v2 (numOptions: core::ffi::c_uint, options: *mut CUjit_option, optionValues: *mut *mut core::ffi::c_void, stateOut: *mut CUlinkState) Context [INVALID_VALUE] => link::create;
             cuLinkDestroy (state: CUlinkState) Init [INVALID_HANDLE] => link::destroy;
             cuMemAddressFree (ptr: CUdeviceptr, size: usize) Init [INVALID_VALUE] => vmm::free_reservation;
-            cuMemAddressReserve (ptr: *mut CUdeviceptr, size: usize, alignment: usize, addr: CUdeviceptr, flags: core::ffi::c_ulonglong) Init [INVALID_VALUE, OUT_OF_MEMORY] => vmm::reserve;
+            cuMemAddressReserve (ptr: *mut CUdeviceptr, size: usize, alignment: usize, addr: CUdeviceptr, flags: core::ffi::c_ulonglong) Init [INVALID_VALUE, OUT_OF_MEMORY, NOT_SUPPORTED] => vmm::reserve;
             cuMemAdvise (devPtr: CUdeviceptr_v2, count: usize, advice: CUmem_advise, device: CUdevice_v1) Context [INVALID_VALUE, INVALID_DEVICE, STREAM_CAPTURE_UNSUPPORTED] => managed::advise;
             cuMemAdvise_v2 (devPtr: CUdeviceptr, count: usize, advice: CUmem_advise, location: CUmemLocation) LateContext [INVALID_VALUE, STREAM_CAPTURE_UNSUPPORTED] => managed::advise_v2;
-            cuMemAllocAsync (dptr: *mut CUdeviceptr, bytesize: usize, hStream: CUstream) Context [INVALID_VALUE, INVALID_HANDLE, OUT_OF_MEMORY, STREAM_CAPTURE_UNSUPPORTED, STREAM_CAPTURE_IMPLICIT, STREAM_CAPTURE_INVALIDATED] => pool::alloc;
+            cuMemAllocAsync (dptr: *mut CUdeviceptr, bytesize: usize, hStream: CUstream) LateContext [INVALID_VALUE, INVALID_HANDLE, OUT_OF_MEMORY, STREAM_CAPTURE_UNSUPPORTED, STREAM_CAPTURE_IMPLICIT, STREAM_CAPTURE_INVALIDATED] => pool::alloc;
             cuMemAllocFromPoolAsync (dptr: *mut CUdeviceptr, bytesize: usize, pool: CUmemoryPool, hStream: CUstream) Context [INVALID_VALUE, INVALID_HANDLE, OUT_OF_MEMORY, STREAM_CAPTURE_UNSUPPORTED, STREAM_CAPTURE_IMPLICIT, STREAM_CAPTURE_INVALIDATED] => pool::alloc_from_pool;
             cuMemAllocHost_v2 (pp: *mut *mut core::ffi::c_void, bytesize: usize) Context [INVALID_VALUE, OUT_OF_MEMORY, STREAM_CAPTURE_UNSUPPORTED] => host::alloc;
             cuMemAllocManaged (dptr: *mut CUdeviceptr, bytesize: usize, flags: core::ffi::c_uint) LateContext [INVALID_VALUE, OUT_OF_MEMORY, STREAM_CAPTURE_UNSUPPORTED] => managed::alloc;
@@ -212,7 +212,7 @@ macro_rules! for_each_export {
             cuMemAlloc_v2 (dptr: *mut CUdeviceptr, bytesize: usize) Context [INVALID_VALUE, OUT_OF_MEMORY, STREAM_CAPTURE_UNSUPPORTED] => memory::alloc;
             cuMemCreate (handle: *mut CUmemGenericAllocationHandle, size: usize, prop: *const CUmemAllocationProp, flags: core::ffi::c_ulonglong) Init [INVALID_VALUE, INVALID_DEVICE, OUT_OF_MEMORY, NOT_SUPPORTED, NOT_PERMITTED] => vmm::create;
             cuMemExportToShareableHandle (shareableHandle: *mut core::ffi::c_void, handle: CUmemGenericAllocationHandle, handleType: CUmemAllocationHandleType, flags: core::ffi::c_ulonglong) Init [INVALID_VALUE, OUT_OF_MEMORY] => vmm::export;
-            cuMemFreeAsync (dptr: CUdeviceptr, hStream: CUstream) Context [INVALID_VALUE, INVALID_HANDLE, NOT_SUPPORTED, STREAM_CAPTURE_UNSUPPORTED, STREAM_CAPTURE_IMPLICIT, STREAM_CAPTURE_INVALIDATED] => pool::free;
+            cuMemFreeAsync (dptr: CUdeviceptr, hStream: CUstream) LateContext [INVALID_VALUE, INVALID_HANDLE, NOT_SUPPORTED, STREAM_CAPTURE_UNSUPPORTED, STREAM_CAPTURE_IMPLICIT, STREAM_CAPTURE_INVALIDATED] => pool::free;
             cuMemFreeHost (p: *mut core::ffi::c_void) InitHandle [INVALID_VALUE, STREAM_CAPTURE_UNSUPPORTED] => host::free;
             cuMemFree_v2 (dptr: CUdeviceptr) InitHandle [INVALID_VALUE, STREAM_CAPTURE_UNSUPPORTED] => memory::free;
             cuMemGetAccess (flags: *mut core::ffi::c_ulonglong, location: *const CUmemLocation, ptr: CUdeviceptr) Init [INVALID_VALUE, INVALID_DEVICE] => vmm::access;

@@ -14,6 +14,10 @@ pub enum ReportKind {
     UseBeforeAllocation,
     /// Pinned host memory was freed while queued work still uses it.
     PinnedFreedWhilePending,
+    /// A mapping was taken away while queued work may still use it.
+    UnmappedWhilePending,
+    /// Two pieces of work use the same physical memory at two addresses, one of them writes, and nothing orders the two.
+    UnorderedMappings,
     /// A kernel ended early: where, and why. The program gets an error beside it.
     KernelFailure,
     /// Code is of a kind that the simulator does not run: a kernel that uses what is not supported, or machine code. The

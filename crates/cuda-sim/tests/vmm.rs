@@ -10,12 +10,12 @@ mod support;
 use std::ffi::c_void;
 use std::ptr;
 
-use cuda_sim::{Config, LiveHandles};
+use cuda_sim::{Config, LiveHandles, ReportKind};
 use cuda_sys::CUresult;
 use cuda_sys::driver::types::{
-    CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationGranularity_flags, CUmemAllocationHandleType,
-    CUmemAllocationProp, CUmemAllocationProp_st__bindgen_ty_1, CUmemAllocationType, CUmemLocation, CUmemLocationType,
-    CUpointer_attribute, CUstreamCaptureMode,
+    CUdevice_attribute, CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationGranularity_flags,
+    CUmemAllocationHandleType, CUmemAllocationProp, CUmemAllocationProp_st__bindgen_ty_1, CUmemAllocationType,
+    CUmemLocation, CUmemLocationType, CUpointer_attribute, CUstreamCaptureMode,
 };
 use support::{Rig, code};
 
@@ -334,4 +334,77 @@ fn the_size_of_a_set_decides_how_the_context_is_lost() {
         call!(rig, cuMemUnmap(base, GRANULE)).expect("does not wait");
         assert_eq!(code(call!(rig, cuStreamSynchronize(stream))), lost);
     }
+}
+
+/// Two ranges with one handle behind both.
+fn mapped_twice(rig: &Rig) -> (u64, u64) {
+    let (first, handle) = mapped(rig, GRANULE);
+    let second = reserve(rig, GRANULE);
+    call!(rig, cuMemMap(second, GRANULE, 0, handle, 0)).expect("a handle may be mapped twice");
+    grant(rig, second, GRANULE, 3).expect("a whole mapping");
+    (first, second)
+}
+
+#[test]
+fn unordered_work_on_memory_that_is_mapped_twice_is_reported() {
+    let rig = Rig::new(Config::default());
+    let (first, second) = mapped_twice(&rig);
+    let (one, two, event) = (rig.stream(1), rig.stream(1), rig.event(2));
+    let kinds = || rig.machine.take_reports().iter().map(|report| report.kind).collect::<Vec<_>>();
+    let set = |address, bytes, stream| call!(rig, cuMemsetD8Async(address, 1, bytes, stream)).expect("it is mapped");
+    set(first, 100, one);
+    set(second + 100, 100, two);
+    assert_eq!(kinds(), [], "other bytes");
+    set(second + 50, 10, two);
+    assert_eq!(kinds(), [ReportKind::UnorderedMappings]);
+    call!(rig, cuEventRecord(event, two)).expect("both live");
+    call!(rig, cuStreamWaitEvent(one, event, 0)).expect("both live");
+    set(first, 200, one);
+    assert_eq!(kinds(), [], "the event orders them");
+    call!(rig, cuCtxSynchronize()).expect("all work ends");
+    set(second, 200, two);
+    assert_eq!(kinds(), [], "the work before is done");
+    let mut bytes = [0_u8; 8];
+    call!(rig, cuMemcpyDtoHAsync_v2(bytes.as_mut_ptr().cast(), first, 8, one)).expect("it is mapped");
+    assert_eq!(kinds(), [ReportKind::UnorderedMappings], "one reads what the other writes");
+    call!(rig, cuCtxSynchronize()).expect("all work ends");
+    call!(rig, cuMemcpyDtoHAsync_v2(bytes.as_mut_ptr().cast(), first, 8, one)).expect("it is mapped");
+    let mut others = [0_u8; 8];
+    call!(rig, cuMemcpyDtoHAsync_v2(others.as_mut_ptr().cast(), second, 8, two)).expect("it is mapped");
+    assert_eq!(kinds(), [], "both only read");
+    call!(rig, cuCtxSynchronize()).expect("all work ends");
+}
+
+#[test]
+fn memory_that_is_unmapped_too_early_is_reported() {
+    let rig = Rig::new(Config::default());
+    let (base, _) = mapped(&rig, GRANULE);
+    call!(rig, cuMemsetD8Async(base, 1, 100, rig.stream(1))).expect("it is mapped");
+    call!(rig, cuMemUnmap(base, GRANULE)).expect("as on hardware");
+    let reports = rig.machine.take_reports();
+    assert_eq!(reports.iter().map(|report| report.kind).collect::<Vec<_>>(), [ReportKind::UnmappedWhilePending]);
+}
+
+#[test]
+fn misuse_of_mappings_is_an_error_in_strict_mode() {
+    let rig = Rig::new(Config::default().strict(true));
+    let (first, second) = mapped_twice(&rig);
+    let (one, two) = (rig.stream(1), rig.stream(1));
+    call!(rig, cuMemsetD8Async(first, 1, 100, one)).expect("it is mapped");
+    assert_eq!(code(call!(rig, cuMemUnmap(first, GRANULE))), INVALID_VALUE);
+    call!(rig, cuCtxSynchronize()).expect("all work ends");
+    call!(rig, cuMemsetD8Async(first, 1, 100, one)).expect("it is mapped");
+    call!(rig, cuMemsetD8Async(second, 1, 100, two)).expect("the fault comes later");
+    assert_eq!(code(call!(rig, cuCtxSynchronize())), CUresult::CUDA_ERROR_ILLEGAL_ADDRESS);
+}
+
+#[test]
+fn a_device_may_be_without_virtual_memory() {
+    let rig = Rig::new(Config::default().virtual_memory(false));
+    let mut has = 7;
+    let attribute = CUdevice_attribute::CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED;
+    call!(rig, cuDeviceGetAttribute(&mut has, attribute, 0)).expect("it is known");
+    assert_eq!(has, 0);
+    assert_eq!(code(call!(rig, cuMemAddressReserve(&mut 0, GRANULE, 0, 0, 0))), NOT_SUPPORTED);
+    assert_eq!(code(call!(rig, cuMemCreate(&mut 0, GRANULE, &pinned(on_device(0)), 0))), NOT_SUPPORTED);
 }

@@ -37,6 +37,9 @@ pub(crate) fn attribute(call: &mut Call<'_>, value: Ptr<i32>, attribute: CUdevic
     let known = profile::attribute(attribute, 0).ok_or(INVALID_VALUE)?;
     call.need_init()?;
     let index = call.device(device)?;
+    if attribute == CUdevice_attribute::CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED {
+        return value.write(i32::from(call.config.virtual_memory));
+    }
     value.write(profile::attribute(attribute, index).unwrap_or(known))
 }
 

@@ -26,6 +26,7 @@ use crate::model::shared::{HandleKind, SharedHandle};
 const READ_WRITE: u32 = 3;
 
 pub(crate) fn alloc(call: &mut Call<'_>, pointer: Ptr<u64>, bytes: usize, stream: Ptr<CUstream_st>) -> Answer {
+    call.need_context_of(stream)?;
     pointer.write(0)?;
     let key = ready_stream(call, stream)?;
     let context = call.stream(key)?.context;

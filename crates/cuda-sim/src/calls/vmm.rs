@@ -35,8 +35,14 @@ pub(crate) fn reserve(
     flags: u64,
 ) -> Answer {
     pointer.required()?;
+    need_virtual_memory(call)?;
     let base = call.reserve_addresses(bytes as u64, alignment as u64, flags)?;
     pointer.write(base)
+}
+
+/// `NOT_SUPPORTED`: the devices have no virtual memory management.
+fn need_virtual_memory(call: &Call<'_>) -> Answer {
+    if call.config.virtual_memory { Ok(()) } else { Err(NOT_SUPPORTED) }
 }
 
 pub(crate) fn free_reservation(call: &mut Call<'_>, pointer: u64, bytes: usize) -> Answer {
@@ -51,6 +57,7 @@ pub(crate) fn create(
     flags: u64,
 ) -> Answer {
     handle.required()?;
+    need_virtual_memory(call)?;
     let properties = properties.read()?;
     let handle_types = properties.requestedHandleTypes.0;
     let known = properties.type_ == CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;

@@ -133,6 +133,10 @@ impl State {
                 after.extend(self.event(event)?.recording.map(|recording| recording.op));
             }
             let (timing, effect) = self.step_effect(step.work, ids)?;
+            // A body runs when all before its node is done, but what follows the node may be queued already.
+            if begin.is_some() {
+                self.check_aliases(context, &after, &effect);
+            }
             self.note_queued(self.engine.next(), (None, begin), &after, &effect);
             let op = self.engine.submit(self.clock_ns, context, &after, timing, effect.clone());
             if let Effect::Record { event, serial } = effect {

@@ -41,7 +41,7 @@ impl Use {
         }
     }
 
-    fn writes(self) -> bool {
+    pub(crate) fn writes(self) -> bool {
         self != Self::Reads
     }
 }

@@ -121,6 +121,7 @@ impl State {
 
     /// Takes away every mapping in a range.
     pub(crate) fn unmap_range(&mut self, base: u64, length: u64) -> Answer {
+        self.check_unmapped(base, length)?;
         for unmapped in self.vmm.unmap(base, length)? {
             self.memory.unmap(unmapped.base);
             self.give_back_handle(unmapped.handle, unmapped.gone);

@@ -4,6 +4,7 @@
 //! Everything is plain data behind one lock, ordered by what the calls and the seed say; nothing depends on
 //! addresses, hash orders or wall-clock time.
 
+mod aliases;
 pub(crate) mod capture;
 pub(crate) mod context;
 pub(crate) mod engine;

@@ -148,10 +148,13 @@ pub(crate) struct Launch {
 impl Launch {
     /// Whether a parameter is an address inside a range: what a launch touches is not known before it runs.
     pub(crate) fn names(&self, base: u64, length: u64) -> bool {
-        self.parameters.bytes.chunks_exact(8).any(|word| {
-            let value = word.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte));
-            value.checked_sub(base).is_some_and(|inside| inside < length)
-        })
+        self.words().any(|word| word.checked_sub(base).is_some_and(|inside| inside < length))
+    }
+
+    /// The parameters as words, any of which may be an address.
+    pub(crate) fn words(&self) -> impl Iterator<Item = u64> {
+        let words = self.parameters.bytes.chunks_exact(8);
+        words.map(|word| word.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte)))
     }
 }
 

@@ -98,6 +98,7 @@ impl State {
         before.extend(also);
         let context = self.stream(key)?.context;
         let is_launch = effect.is_launch();
+        self.check_aliases(context, &before, &effect);
         self.note_queued(self.engine.next(), (Some(key), None), &before, &effect);
         let op = self.engine.submit(self.clock_ns, context, &before, timing, effect);
         self.stream_mut(key)?.last = Some(op);

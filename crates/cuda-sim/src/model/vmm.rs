@@ -5,7 +5,7 @@
 //!
 //! Invariants, checked by [`Vmm::is_valid`]: everything is a multiple of the granule; a mapping covers one whole handle
 //! and lies in one reservation; mappings do not overlap; a handle exists while it has references or mappings, and
-//! `mappings` of it counts those.
+//! `mappings` of it counts those; `mapped_twice` counts the handles with more than one.
 
 #![forbid(unsafe_code)]
 
@@ -46,6 +46,14 @@ struct Mapping {
     access: BTreeMap<u32, u32>,
 }
 
+/// Where a handle is mapped.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mapped {
+    pub(crate) base: u64,
+    pub(crate) length: u64,
+    pub(crate) handle: u64,
+}
+
 /// A mapping that was taken away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Unmapped {
@@ -61,6 +69,8 @@ pub(crate) struct Vmm {
     reservations: BTreeMap<u64, u64>,
     handles: BTreeMap<u64, Physical>,
     mappings: BTreeMap<u64, Mapping>,
+    /// Handles that are mapped more than once.
+    mapped_twice: usize,
 }
 
 /// The alignment that a reservation is to have.
@@ -154,6 +164,7 @@ impl Vmm {
         self.mappings.insert(base, Mapping { length, handle, access: BTreeMap::new() });
         if let Some(physical) = self.handles.get_mut(&handle) {
             physical.mappings += 1;
+            self.mapped_twice += usize::from(physical.mappings == 2);
         }
         Ok(())
     }
@@ -172,7 +183,9 @@ impl Vmm {
 
     fn unmap_one(&mut self, base: u64) -> Option<Unmapped> {
         let Mapping { handle, .. } = self.mappings.remove(&base)?;
-        self.handles.get_mut(&handle)?.mappings -= 1;
+        let physical = self.handles.get_mut(&handle)?;
+        physical.mappings -= 1;
+        self.mapped_twice -= usize::from(physical.mappings == 1);
         let gone = self.drop_unheld(handle);
         Some(Unmapped { base, handle, gone })
     }
@@ -215,6 +228,22 @@ impl Vmm {
     fn mapping_at(&self, address: u64) -> Option<(u64, &Mapping)> {
         let (&base, mapping) = self.mappings.range(..=address).next_back()?;
         (address - base < mapping.length).then_some((base, mapping))
+    }
+
+    /// Whether any handle is mapped more than once.
+    pub(crate) fn maps_any_twice(&self) -> bool {
+        self.mapped_twice > 0
+    }
+
+    /// Whether a handle is mapped more than once.
+    pub(crate) fn is_mapped_twice(&self, handle: u64) -> bool {
+        self.handles.get(&handle).is_some_and(|physical| physical.mappings > 1)
+    }
+
+    /// The mappings that a range touches, lowest first.
+    pub(crate) fn mappings_in(&self, base: u64, length: u64) -> impl Iterator<Item = Mapped> {
+        let mapped = self.mapped_within(base, length);
+        mapped.map(|(base, mapping)| Mapped { base, length: mapping.length, handle: mapping.handle })
     }
 
     /// The handle mapped at an address.
@@ -273,7 +302,8 @@ impl Vmm {
             let mappings = self.mappings.values().filter(|mapping| mapping.handle == *handle).count();
             is_granular(held.length) && held.mappings == mappings as u64 && (held.references > 0 || mappings > 0)
         });
-        mappings_are_valid && handles_are_valid
+        let twice = self.handles.values().filter(|held| held.mappings > 1).count();
+        mappings_are_valid && handles_are_valid && twice == self.mapped_twice
     }
 }
 
