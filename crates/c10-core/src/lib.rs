@@ -12,15 +12,19 @@
 //! - `sanitizer`: finds accesses to memory that nothing puts in order.
 //! - `driver`: the only place that calls the driver, and the narrow traits that the allocators are written against.
 //! - `events`: queues of recorded events with what waits for them, and stocks of spare events.
+//! - `resource`: memory resources: one small trait, and types that are put together over it.
 //! - `caching/block`: blocks: how requests are rounded, what a block is, and which streams use it.
 //! - `caching/stats`: the figures of the allocator.
 //! - `caching/freeset`: the free blocks of a shard: exact best fit by size and address.
 //! - `caching/remote`: from an address to its block without a lock, and blocks that other threads give back.
+//! - `caching/plan`: plans of the steps that a stream repeats: learned, computed, followed.
 //! - `caching/shard`: the memory of one stream and pool behind one lock.
 //! - `caching/pools`: pools, where their segments come from, and blocks that wait for streams.
 //! - `caching/device`: one device: serving a request from the cache and taking a block back.
 //! - `caching/slow`: what is rare: growing, giving back, checkpoints, snapshots, checking the books.
 //! - `caching`: the caching allocator of device memory.
+//! - `backend`: where device memory comes from: the caching allocator, or another backend.
+//! - `plugin`: allocators that a program brings.
 //! - `pinned`: the caching allocator of pinned host memory.
 //! - `state`: what else a runtime keeps: streams, captures, modules, what waits to be destroyed.
 //! - `runtime`: [`Runtime`], a value: its handle, its start and its end.
@@ -45,6 +49,8 @@
 //! ```
 
 mod api;
+#[forbid(unsafe_code)]
+mod backend;
 mod base;
 #[forbid(unsafe_code)]
 mod caching;
@@ -53,6 +59,8 @@ mod driver;
 mod events;
 #[forbid(unsafe_code)]
 mod pinned;
+mod plugin;
+mod resource;
 mod runtime;
 #[forbid(unsafe_code)]
 mod sanitizer;
@@ -62,6 +70,7 @@ mod thread;
 mod timeline;
 mod trace;
 
+pub use api::allocator::CurrentAllocator;
 pub use api::any_event::AnyEvent;
 pub use api::arg::{DeviceArg, DeviceOf, StreamArg};
 pub use api::buffers::{DetachedBuffer, DeviceBuffer, DeviceSlice, construct_storage_from_data_pointer};
@@ -86,6 +95,7 @@ pub use api::outlook::{RequestAnswer, RequestOutlook};
 pub use api::pinned::{PinnedBuffer, PinnedCursor, PinnedMemory};
 pub use api::pointer::PtrArg;
 pub use api::properties::{DeviceProperties, Devices};
+pub use api::resources::{CachingResource, DriverResource};
 pub use api::restore::{RestoredPool, StaleMemory};
 pub use api::sanitizer::{HandOver, Sanitizer};
 pub use api::stream::{ExternalStream, Stream, Streams, get_stream_from_external};
@@ -98,13 +108,13 @@ pub use base::arch::{
 pub use base::config::{AllocatorConfig, Backend, ConfigError, EnvironmentError, ROUNDUP_ENTRIES};
 pub use base::device::{Device, DeviceIndex, DeviceType};
 pub use base::error::{
-    AcceleratorError, AccessType, BufferError, CUDASanitizerErrors, CudaError, DeferredCudaCallError,
-    DeviceAssertionError, DeviceError, DeviceFaultError, Error, EventError, ExportError, GraphError, GraphNode,
-    GraphNodeKind, GraphUpdateError, GraphUpdateFailure, GraphedError, GreenContextError, HostOutOfMemoryError,
-    IpcError, LaunchError, LaunchErrorKind, LaunchRecord, MemoryError, ModuleError, NoDriver, NvmlMissing, OutOfMemory,
-    OutOfMemoryError, OutOfMemoryHint, PoolError, ProcessMemory, RefusedFraction, Result, SanitizedAccess, StartError,
-    StreamError, SyncDebugError, SystemError, TelemetryError, Unavailable, UnsynchronizedAccessError, check_error,
-    cudaStatus,
+    AcceleratorError, AccessType, AllocatorError, BackendError, BufferError, CUDASanitizerErrors, CudaError,
+    DeferredCudaCallError, DeviceAssertionError, DeviceError, DeviceFaultError, Error, EventError, ExportError,
+    GraphError, GraphNode, GraphNodeKind, GraphUpdateError, GraphUpdateFailure, GraphedError, GreenContextError,
+    HeldMemory, HostOutOfMemoryError, IpcError, LaunchError, LaunchErrorKind, LaunchRecord, MemoryError, MemoryHolder,
+    ModuleError, NoDriver, NvmlMissing, OutOfMemory, OutOfMemoryError, OutOfMemoryHint, PluginLoadError, PoolError,
+    ProcessMemory, RefusedFraction, Result, SanitizedAccess, StartError, StreamError, SyncDebugError, SystemError,
+    TelemetryError, Unavailable, UnsynchronizedAccessError, check_error, cudaStatus,
 };
 pub use base::handles::{CaptureMode, MemInfo};
 pub use base::ids::{PoolId, StreamId};
@@ -120,10 +130,15 @@ pub use base::uuid::Uuid;
 pub use base::visible::{VisibleDevices, transform_uuid_to_ordinals};
 pub use base::warning::warn;
 pub use caching::{
-    BlockCheckpoint, BlockInfo, BlockState, DeviceStats, PoolCheckpoint, RestoreResult, SegmentCheckpoint, SegmentInfo,
-    SegmentType, StatByPool,
+    BlockCheckpoint, BlockInfo, BlockState, DeviceStats, PlanStats, PoolCheckpoint, RestoreResult, SegmentCheckpoint,
+    SegmentInfo, SegmentType, StatByPool,
 };
-pub use pinned::{DurationStat, HostStats};
+pub use pinned::{DurationStat, HostMemorySource, HostPages, HostStats};
+pub use plugin::{AllocatorHook, CUDAPluggableAllocator};
+pub use resource::{
+    Allocation, ArenaResource, FailingResource, LimitResource, LoggingResource, MemoryResource, NotDeallocated,
+    ResourceAction, ResourceCall, ResourceEvent, ResourceStats, StatisticsResource, StreamView,
+};
 pub use runtime::{DeviceGuard, ExportedFigures, FigureExport, Runtime, RuntimeGuard, figure_exports};
 pub use sanitizer::{SanitizerAction, SanitizerMode, SanitizerOptions};
 pub use state::observers::ObserverId;

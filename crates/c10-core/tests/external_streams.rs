@@ -32,10 +32,14 @@ struct Foreign(CUstream);
 
 impl Foreign {
     fn new(rig: &Rig, device: DeviceIndex, priority: i32) -> Self {
+        Self::with_flags(rig, device, 1, priority)
+    }
+
+    fn with_flags(rig: &Rig, device: DeviceIndex, flags: u32, priority: i32) -> Self {
         rig.runtime.synchronize(device).expect("an idle device");
         let mut stream = ptr::null_mut();
         // SAFETY: `stream` outlives the call, and the device's context is current after the call before.
-        unsafe { driver().cuStreamCreateWithPriority(&mut stream, 1, priority) }.expect("a device with a context");
+        unsafe { driver().cuStreamCreateWithPriority(&mut stream, flags, priority) }.expect("a device with a context");
         Self(stream)
     }
 
@@ -359,6 +363,33 @@ fn emptying_the_cache_of_pinned_memory_does_not_spoil_captures_of_others() {
     assert!(rig.machine.take_reports().is_empty());
 }
 
+#[test]
+fn pages_stay_with_the_default_stream_while_others_capture_on_a_blocking_one() {
+    let rig = rig();
+    rig.runtime.memory().set_settings("backend:elastic").expect("the runtime has not started");
+    let _current = rig.runtime.bind();
+    let (default, stream) = (rig.runtime.streams().default(DEVICE).expect("a stream"), rig.stream());
+    let memory = |stream: &Stream| rig.runtime.memory().buffer(8 << 20, stream).expect("a buffer");
+    drop(memory(&default));
+    rig.runtime.synchronize(DEVICE).expect("an idle device");
+    let mut blocking: CUstream = ptr::null_mut();
+    // SAFETY: `blocking` outlives the call, and the device's context is current.
+    unsafe { driver().cuStreamCreate(&mut blocking, 0) }.expect("a stream");
+    let wrapped = wrap(blocking.addr(), DEVICE).expect("a stream");
+    begin_capture(blocking);
+    let held = [memory(&stream), memory(&wrapped)];
+    let moved = || rig.runtime.memory().stats(DEVICE).expect("figures").pages_moved;
+    assert_eq!(moved(), 0, "an event on the default stream would spoil the capture");
+    end_capture(blocking);
+    let last = memory(&stream);
+    assert_eq!(moved(), 4);
+    drop((held, last));
+    rig.runtime.memory().empty_cache().expect("memory goes back");
+    assert_eq!(rig.reserved_bytes(), 0);
+    Foreign(blocking).destroy();
+    assert!(rig.machine.take_reports().is_empty());
+}
+
 /// Whoever lends a stream must keep it as long as memory that was used on it; here nobody does.
 #[test]
 fn a_stream_destroyed_against_its_contract_spoils_nothing_later() {
@@ -393,4 +424,36 @@ fn a_stream_destroyed_against_its_contract_spoils_nothing_later() {
     rig.runtime.memory().set_settings("expandable_segments:False").unwrap();
     drop(rig.runtime.memory().buffer(3 << 20, &own).unwrap());
     drop((lent, own));
+}
+
+/// Pages of the default stream, and pages for it, would need an event there, which would end a capture on a stream that
+/// it orders itself with.
+#[test]
+fn pages_are_not_taken_from_a_stream_that_a_capture_forbids() {
+    const LEN: usize = 10 << 20;
+    let rig = Rig::new(config());
+    let _current = rig.runtime.bind();
+    rig.runtime.memory().set_settings("backend:elastic").unwrap();
+    let foreign = Foreign::with_flags(&rig, DEVICE, 0, 0);
+    let blocking = wrap(foreign.handle(), DEVICE).unwrap();
+    let (side, default) = (rig.stream(), rig.runtime.streams().default(DEVICE).unwrap());
+    let memory = rig.runtime.memory();
+    drop((memory.buffer(LEN, &default).unwrap(), memory.buffer(LEN, &side).unwrap()));
+    let target = memory.buffer(LEN, &blocking).unwrap();
+    target.fill(0..LEN, 1, &blocking).unwrap();
+    let mut graph = CUDAGraph::on(&rig.runtime, false);
+    let captured = graph.capture(&blocking, None, CaptureMode::Relaxed, || {
+        target.fill(0..LEN, 2, &blocking)?;
+        // More than the stream itself has.
+        let (more, other) = (memory.buffer(2 * LEN, &side)?, memory.buffer(3 * LEN, &default)?);
+        drop((more, other));
+        target.fill(0..100, 3, &blocking)
+    });
+    captured.unwrap();
+    rig.runtime.synchronize(DEVICE).unwrap();
+    graph.replay().unwrap();
+    rig.runtime.synchronize(DEVICE).unwrap();
+    let found = target.to_vec().unwrap();
+    assert!(found[..100] == [3; 100] && found[100..].iter().all(|byte| *byte == 2));
+    assert_eq!(rig.runtime.inconsistency(), None);
 }

@@ -32,8 +32,13 @@ impl Other {
 
     /// With calls of its driver that fail.
     fn start_with(role: &str, faults: &str) -> Self {
+        Self::start_in(role, &[("CUDA_SIM_FAULTS", faults)])
+    }
+
+    /// With these variables.
+    fn start_in(role: &str, variables: &[(&str, &str)]) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "the_other_process", "--nocapture"]).env(ROLE, role).env("CUDA_SIM_FAULTS", faults);
+        command.args(["--exact", "the_other_process", "--nocapture"]).env(ROLE, role).envs(variables.iter().copied());
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let (to, from) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
         Self { child, to, from }
@@ -69,7 +74,10 @@ fn hexadecimal(bytes: &[u8]) -> String {
 fn told() -> Vec<u8> {
     let mut line = String::new();
     std::io::stdin().read_line(&mut line).unwrap();
-    let digits = line.trim_end();
+    bytes_of(line.trim_end())
+}
+
+fn bytes_of(digits: &str) -> Vec<u8> {
     (0..digits.len()).step_by(2).map(|at| u8::from_str_radix(&digits[at..at + 2], 16).unwrap()).collect()
 }
 
@@ -96,6 +104,10 @@ fn the_other_process() {
         Ok("writer") => writer(),
         Ok("twice") => opens_twice(),
         Ok("unlucky") => unlucky(),
+        Ok("lender of elastic memory") => lends_pages("backend:elastic"),
+        Ok("lender of an expandable segment") => lends_pages("expandable_segments:True"),
+        Ok("receiver of pages without luck") => without_luck(),
+        Ok("keeper of pages") => keeps_pages(),
         Ok("killed") => {
             let (runtime, _stream) = process();
             let _held = runtime.ipc().open(&SharedBuffer::from_bytes(&told()).unwrap()).unwrap();
@@ -349,13 +361,135 @@ fn what_cannot_be_shared_says_why() {
         Ok::<_, Error>(())
     });
     inside.unwrap();
+}
 
+/// Shares memory in pages, and tells what becomes of it.
+fn lends_pages(settings: &str) {
+    let runtime = common::runtime();
+    runtime.memory().set_settings(settings).unwrap();
+    let stream = runtime.streams().pooled(DEVICE, 0).unwrap();
+    runtime.streams().set_current(&stream).unwrap();
+    // The memory does not begin where a page does.
+    let before = runtime.memory().buffer(3 << 19, &stream).unwrap();
+    let buffer = runtime.memory().buffer(LEN, &stream).unwrap();
+    buffer.fill(0..LEN, 1, &stream).unwrap();
+    say(&hexadecimal(&buffer.share().unwrap().to_bytes()));
+    told();
+    say(&buffer.to_vec().unwrap().iter().all(|byte| *byte == 2).to_string());
+    drop((before, buffer));
+    // Nothing of it is free, and nothing moves: other memory is other pages.
+    let other = runtime.memory().buffer(5 * LEN, &runtime.streams().pooled(DEVICE, 0).unwrap()).unwrap();
+    other.fill(0..5 * LEN, 9, &stream).unwrap();
+    drop(other);
     runtime.memory().empty_cache().unwrap();
-    runtime.memory().set_settings("expandable_segments:True").unwrap();
-    let expandable = runtime.memory().buffer(30 << 20, &stream).unwrap();
-    let text = expandable.share().unwrap_err().to_string();
+    let allocated = || {
+        runtime.ipc().collect().unwrap();
+        runtime.memory().stats(DEVICE).unwrap().allocated_bytes.all.current
+    };
+    assert_eq!(allocated(), i64::try_from(LEN).unwrap(), "kept although it was dropped here");
+    say("kept");
+    told();
+    assert_eq!(allocated(), 0);
+    runtime.memory().empty_cache().unwrap();
+    assert_eq!(runtime.memory().stats(DEVICE).unwrap().reserved_bytes.all.current, 0);
+    assert!(runtime.is_valid());
+    say("gone");
+    told();
+}
+
+/// The receiver may take over descriptors of a process that it has started, wherever a process may trace its children.
+#[test]
+fn pages_cross_over() {
+    for (role, pages) in [("lender of elastic memory", 3), ("lender of an expandable segment", 1)] {
+        let (runtime, stream) = process();
+        let calls = |symbol: &str| {
+            let calls = Machine::current().calls();
+            calls.iter().filter(|(call, ..)| *call == symbol).map(|(.., count)| *count).sum::<u64>()
+        };
+        let mapped = calls("cuMemMap");
+        let mut other = Other::start(role);
+        let shared = SharedBuffer::from_bytes(&bytes_of(&other.hear())).unwrap();
+        let buffer = runtime.ipc().open(&shared).unwrap();
+        assert_eq!((buffer.len(), calls("cuMemMap") - mapped), (LEN, pages), "only the pages that it lies in: {role}");
+        assert!(buffer.to_vec().unwrap().iter().all(|byte| *byte == 1), "{role}");
+        assert_eq!(buffer.share(), Err(Error::Ipc(IpcError::SharedTwice)));
+        buffer.fill(0..LEN, 2, &stream).unwrap();
+        stream.synchronize().unwrap();
+        other.tell(&[1]);
+        assert_eq!(other.hear(), "true", "{role}: what was written here is seen there");
+        assert_eq!(other.hear(), "kept");
+        assert!(buffer.to_vec().unwrap().iter().all(|byte| *byte == 2), "{role}: nobody else got the memory");
+        drop(buffer);
+        stream.synchronize().unwrap();
+        runtime.ipc().collect().unwrap();
+        other.tell(&[1]);
+        assert_eq!(other.hear(), "gone", "{role}");
+        assert_eq!(runtime.ipc().open(&shared).unwrap_err(), Error::Ipc(IpcError::Released));
+        other.tell(&[1]);
+        other.end();
+    }
+}
+
+/// Opens memory in pages while one call after another fails. It has started the sender, so that it may trace it.
+fn without_luck() {
+    let (runtime, stream) = process();
+    let mut other = Other::start("lender of elastic memory");
+    let shared = SharedBuffer::from_bytes(&bytes_of(&other.hear())).unwrap();
+    let imports = ["cuMemAddressReserve", "cuMemImportFromShareableHandle", "cuMemMap", "cuMemSetAccess"];
+    for call in imports.into_iter().chain(["cuIpcOpenEventHandle"]) {
+        let error = runtime.ipc().open(&shared).unwrap_err();
+        assert_eq!(error.accelerator().map(|error| error.call()), Some(call));
+        runtime.ipc().collect().unwrap();
+    }
+    let live = Machine::current().live();
+    let buffer = runtime.ipc().open(&shared).unwrap();
+    buffer.fill(0..LEN, 2, &stream).unwrap();
+    stream.synchronize().unwrap();
+    other.tell(&[1]);
+    assert_eq!([other.hear(), other.hear()], ["true", "kept"]);
+    drop(buffer);
+    runtime.ipc().collect().unwrap();
+    runtime.ipc().collect().unwrap();
+    let left = Machine::current().live();
+    assert_eq!((left.memory_handles, left.reservations), (0, 0), "before: {live:?}");
+    other.tell(&[1]);
+    assert_eq!(other.hear(), "gone");
+    other.tell(&[1]);
+    other.end();
+    say("let go");
+}
+
+#[test]
+fn a_receiver_of_pages_whose_calls_fail_leaves_nothing() {
+    // What was mapped for nothing is unmapped by the next attempt, of which the first fails.
+    let faults = "cuMemAddressReserve:1:2,cuMemImportFromShareableHandle:2:2,cuMemMap:2:2,cuMemSetAccess:1:2,\
+        cuIpcOpenEventHandle:1:2,cuMemUnmap:1:2,cuMemRelease:1:2";
+    let mut other = Other::start_in("receiver of pages without luck", &[("CUDA_SIM_FAULTS", faults)]);
+    assert_eq!(other.hear(), "let go");
+    other.end();
+}
+
+/// Where pages stay in the process that makes them.
+fn keeps_pages() {
+    for (settings, refusal) in
+        [("backend:elastic", IpcError::ElasticPages), ("expandable_segments:True", IpcError::ExpandableSegment)]
+    {
+        let rig = Rig::new(config());
+        rig.runtime.memory().set_settings(settings).unwrap();
+        let buffer = rig.runtime.memory().buffer(30 << 20, &rig.stream()).unwrap();
+        assert_eq!(buffer.share(), Err(Error::Ipc(refusal)));
+    }
+    let text = IpcError::ExpandableSegment.to_string();
     let wanted = "Tensors allocated with expandable_segments:True cannot be shared between processes.";
     assert!(text.starts_with(wanted), "{text}");
+    say("kept");
+}
+
+#[test]
+fn pages_that_cannot_be_exported_are_refused() {
+    let mut other = Other::start_in("keeper of pages", &[("TORCH_CUDA_EXPANDABLE_SEGMENTS_IPC", "0")]);
+    assert_eq!(other.hear(), "kept");
+    other.end();
 }
 
 #[test]

@@ -5,8 +5,8 @@ mod common;
 
 use std::sync::{Arc, Mutex};
 
-use c10_core::{CUDAGraph, CaptureMode};
-use common::{Rig, config};
+use c10_core::{CUDAGraph, CaptureMode, Error, HistoryOptions, MemoryError, Runtime};
+use common::{DEVICE, Rig, config};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
@@ -127,4 +127,53 @@ fn starting_capturing_and_looking_are_spans() {
     assert_eq!(heard, ["snapshot"]);
     let heard = spans.heard(|| drop(rig.runtime.pinned().buffer(MIB).unwrap()));
     assert_eq!(heard, [format!("pinned_alloc {MIB}")]);
+}
+
+/// Uses the allocator when it is told that it grows.
+struct Meddles(Runtime, Arc<Mutex<Vec<Option<Error>>>>);
+
+impl Subscriber for Meddles {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.name() == "grow"
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn enter(&self, _: &Id) {
+        let memory = self.0.memory();
+        let stream = self.0.streams().default(DEVICE).unwrap();
+        let outcomes = [
+            memory.alloc(30 * MIB as u64, &stream).err(),
+            memory.empty_cache().err(),
+            memory.take_snapshot(None, true).err(),
+            memory.record_history(None).err(),
+        ];
+        self.1.lock().unwrap().extend(outcomes);
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+    fn event(&self, _: &Event<'_>) {}
+    fn exit(&self, _: &Id) {}
+}
+
+#[test]
+fn a_subscriber_that_uses_the_allocator_is_refused_and_waits_for_nothing() {
+    let rig = Rig::new(config());
+    let (runtime, stream, outcomes) = (rig.runtime.clone(), rig.stream(), Arc::default());
+    runtime.memory().record_history(Some(&HistoryOptions::default())).unwrap();
+    let meddles = Meddles(runtime.clone(), Arc::clone(&outcomes));
+    let allocate = || runtime.memory().alloc(MIB as u64 + 1, &stream).unwrap();
+    let address = tracing::subscriber::with_default(meddles, allocate);
+    let refused = Some(Error::Memory(MemoryError::Reentered));
+    assert_eq!(*outcomes.lock().unwrap(), vec![refused; 4]);
+    runtime.memory().free(address).unwrap();
+    runtime.memory().empty_cache().unwrap();
+    let actions: Vec<_> = runtime.memory().take_snapshot(None, true).unwrap().device_traces[0]
+        .iter()
+        .map(|entry| entry.action.name())
+        .collect();
+    assert_eq!(actions, ["segment_alloc", "alloc", "free_requested", "free_completed", "segment_free"]);
 }

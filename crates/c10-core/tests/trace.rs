@@ -188,6 +188,21 @@ fn nothing_is_recorded_before_and_after() {
 }
 
 #[test]
+fn a_refused_free_is_no_entry() {
+    let rig = rig();
+    let memory = rig.runtime.memory();
+    let address = allocate_here(&rig);
+    record(&rig, &bare());
+    let other = allocate_here(&rig);
+    memory.free(other).unwrap();
+    assert!(memory.free(other).is_err() && memory.free(other).is_err(), "it was given back");
+    memory.free(address).unwrap();
+    assert!(memory.free(address).is_err());
+    let entries = ["alloc", "free_requested", "free_completed", "free_requested", "free_completed"];
+    assert_eq!(actions(&snapshot(&rig)), entries);
+}
+
+#[test]
 fn the_ring_keeps_the_newest() {
     let rig = rig();
     record(&rig, &HistoryOptions { max_entries: 5, ..bare() });
@@ -263,6 +278,90 @@ fn each_level_records_stacks_where_it_says() {
         assert_eq!(names(State, stacks), [true, true, false, false, false]);
         assert_eq!(names(Alloc, stacks), [true, true, true, true, false]);
         assert_eq!(names(All, stacks), [true, true, true, false, true]);
+    }
+}
+
+fn named(frames: &[c10_core::TraceFrame]) -> bool {
+    frames.iter().any(|frame| frame.name.ends_with("allocate_here"))
+}
+
+#[test]
+fn what_lives_keeps_its_stack_when_the_history_ends() {
+    let rig = rig();
+    let memory = rig.runtime.memory();
+    record(&rig, &HistoryOptions { context: HistoryContext::Alloc, ..HistoryOptions::default() });
+    let (kept, freed) = (allocate_here(&rig), allocate_here(&rig));
+    memory.record_history(None).unwrap();
+    let ended = snapshot(&rig);
+    assert_eq!(actions(&ended), [""; 0]);
+    assert!([kept, freed].iter().all(|address| named(ended.frames_of_block(*address))));
+    assert!(named(ended.frames_of_segment(kept)));
+    for _ in 0..3 {
+        memory.free(freed).unwrap();
+        assert_eq!(allocate_here(&rig), freed, "the same block serves again");
+    }
+    let later = snapshot(&rig);
+    assert_eq!(later.frames_of_block(freed), [], "nobody recorded who made this one");
+    assert!(named(later.frames_of_block(kept)) && named(later.frames_of_segment(kept)));
+    memory.record_history(None).unwrap();
+    assert_eq!(snapshot(&rig).frames_of_block(freed), [], "ending twice marks nothing anew");
+    record(&rig, &HistoryOptions { context: HistoryContext::Alloc, ..HistoryOptions::default() });
+    let again = snapshot(&rig);
+    assert!(named(again.frames_of_block(kept)) && again.frames_of_block(freed).is_empty());
+    memory.free(kept).unwrap();
+    assert!(named(&snapshot(&rig).device_traces[0][1].frames), "the free has the stack of the allocation");
+}
+
+#[test]
+fn a_new_segment_has_no_stack_of_one_that_went_while_nobody_recorded() {
+    let rig = rig();
+    let memory = rig.runtime.memory();
+    record(&rig, &HistoryOptions::default());
+    let address = allocate_here(&rig);
+    memory.record_history(None).unwrap();
+    memory.free(address).unwrap();
+    assert!(named(snapshot(&rig).frames_of_segment(address)), "the segment is still there");
+    memory.empty_cache().unwrap();
+    assert_eq!(allocate_here(&rig), address, "the driver gives the same address again");
+    assert_eq!(snapshot(&rig).frames_of_segment(address), []);
+    record(&rig, &HistoryOptions::default());
+    let again = snapshot(&rig);
+    assert_eq!((again.frames_of_segment(address), again.frames_of_block(address)), (&[][..], &[][..]));
+}
+
+proptest! {
+    /// Blocks have stacks exactly if they were allocated while the history was recorded, however often it ended since.
+    #[test]
+    fn stacks_are_those_of_what_lives(steps in prop::collection::vec((0_u8..8, any::<prop::sample::Index>()), 1..120)) {
+        let rig = rig();
+        let (memory, stream) = (rig.runtime.memory(), rig.stream());
+        let (mut held, mut on) = (Vec::<(u64, bool)>::new(), false);
+        for (step, index) in steps {
+            match step {
+                0 => {
+                    on = !on;
+                    let options = HistoryOptions { context: HistoryContext::State, ..HistoryOptions::default() };
+                    memory.record_history(on.then_some(&options)).unwrap();
+                }
+                1..=4 => held.push((memory.alloc([500, 3000, 2 << 20][index.index(3)], &stream).unwrap(), on)),
+                5 if !held.is_empty() => memory.free(held.swap_remove(index.index(held.len())).0).unwrap(),
+                6 => held.pop().into_iter().for_each(|(address, _)| memory.free(address).unwrap()),
+                7 if !held.is_empty() => std::thread::scope(|scope| {
+                    let (address, _) = held.swap_remove(index.index(held.len()));
+                    let (machine, runtime) = (&rig.machine, &rig.runtime);
+                    scope.spawn(move || {
+                        let _bound = machine.bind();
+                        runtime.memory().free(address).unwrap();
+                    });
+                }),
+                _ => {}
+            }
+            let taken = memory.state().unwrap();
+            for (address, recorded) in &held {
+                prop_assert_eq!(!taken.frames_of_block(*address).is_empty(), *recorded, "{:#x}", address);
+            }
+        }
+        prop_assert!(rig.runtime.is_valid());
     }
 }
 

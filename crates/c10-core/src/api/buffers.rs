@@ -228,10 +228,12 @@ impl DeviceBuffer {
     /// Describes the memory for another process; torch's `_share_cuda_`. The other process opens it with
     /// [`crate::Ipc::open`]. This process keeps the memory until the other one has dropped it
     /// ([`crate::Ipc::collect`]). Work that is queued on the current stream of the buffer's device now runs before the
-    /// work of the other process.
+    /// work of the other process. Memory in pages (expandable segments, the elastic backend) costs this process an open
+    /// file for each page of 2 or 20 MiB as long as it is shared.
     ///
     /// # Errors
-    /// The memory is in an expandable segment or belongs to another process, the current stream captures, the file that
+    /// The memory is in pages that cannot be exported ([`crate::IpcError::ElasticPages`],
+    /// [`crate::IpcError::ExpandableSegment`]) or belongs to another process, the current stream captures, the file that
     /// tells who uses the memory cannot be made, or the driver's error.
     pub fn share(&self) -> Result<SharedBuffer> {
         self.runtime.ipc().send(&self.memory)
@@ -390,6 +392,7 @@ impl DeviceBuffer {
         if from.device_index() == self.device_index() {
             return copy();
         }
+        ready.let_reach_each_other(self.device_index(), from.device_index())?;
         let current;
         let stream = match stream {
             Some(stream) => stream,

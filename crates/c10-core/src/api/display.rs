@@ -42,7 +42,8 @@ impl fmt::Display for StatByPool {
 /// # Ok::<(), c10_core::Error>(())
 /// ```
 impl fmt::Display for DeviceStats {
-    /// One line: what is handed out and held, each with its peak, and how often memory ran short.
+    /// One line: what is handed out and held, each with its peak, how often memory ran short, and what was done with pages
+    /// where there are any.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let part = |f: &mut fmt::Formatter<'_>, what: &str, bytes: &Stat, in_what: &str, count: &Stat| {
             let (now, peak) = (Size::of(bytes.current), Size::of(bytes.peak));
@@ -51,7 +52,13 @@ impl fmt::Display for DeviceStats {
         part(f, "allocated", &self.allocated_bytes.all, "blocks", &self.allocation.all)?;
         f.write_str(", ")?;
         part(f, "reserved", &self.reserved_bytes.all, "segments", &self.segment.all)?;
-        write!(f, ", {} retries, {} out of memory", self.num_alloc_retries, self.num_ooms)
+        write!(f, ", {} retries, {} out of memory", self.num_alloc_retries, self.num_ooms)?;
+        if !self.has_pages {
+            return Ok(());
+        }
+        let [made, moved] = [self.page_bytes_made, self.page_bytes_moved].map(Size);
+        write!(f, ", {} pages made ({made}), {} moved ({moved}), ", self.pages_made, self.pages_moved)?;
+        write!(f, "{} driver calls for pages", self.page_calls)
     }
 }
 

@@ -78,6 +78,12 @@ impl DeviceStats {
             "num_device_alloc" => count(&self.num_device_alloc),
             "num_device_free" => count(&self.num_device_free),
             "max_split_size" => &self.max_split_size,
+            _ if !self.has_pages => return None,
+            "num_pages_made" => count(&self.pages_made),
+            "num_pages_moved" => count(&self.pages_moved),
+            "num_page_bytes_made" => count(&self.page_bytes_made),
+            "num_page_bytes_moved" => count(&self.page_bytes_moved),
+            "num_page_calls" => count(&self.page_calls),
             _ => return None,
         })
     }
@@ -179,6 +185,15 @@ mod tests {
         (stats.oversize_allocations, stats.oversize_segments) = (some(), some());
         (stats.num_alloc_retries, stats.num_ooms, stats.num_sync_all_streams) = (1001, 1002, 1003);
         (stats.num_device_alloc, stats.num_device_free, stats.max_split_size) = (1004, 1005, -1);
+        assert_eq!(
+            (stats.flatten().len(), stats.get("num_pages_made")),
+            (122, None),
+            "torch's, where there are no pages"
+        );
+        (stats.pages_made, stats.pages_moved, stats.page_calls) = (1006, 1007, 1008);
+        (stats.page_bytes_made, stats.page_bytes_moved, stats.has_pages) = (1009, 1010, true);
+        assert!(stats.flatten().is_sorted());
+        assert_eq!((stats.flatten().len(), stats["num_pages_moved"], stats["num_page_bytes_moved"]), (127, 1007, 1010));
         for (name, value) in stats.flatten() {
             assert_eq!((stats[name], stats.get(name)), (value, Some(value)), "{name}");
         }

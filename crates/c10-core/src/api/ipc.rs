@@ -3,7 +3,9 @@
 //! The sender makes a [`SharedBuffer`], a few hundred bytes that the program passes to the other process, for example
 //! through a pipe. The other process opens it as a buffer. Work that the sender had queued on its current stream is
 //! done before the receiver's current stream goes on. The driver shares whole allocations of its own, so the handle is
-//! that of the segment, and the buffer's place in the segment is sent beside it.
+//! that of the segment, and the buffer's place in the segment is sent beside it. Memory in pages, those of expandable segments
+//! and of the elastic backend, is shared page by page: the receiver takes over a file descriptor of each from the sender's
+//! process, and maps those that the buffer lies in.
 //!
 //! **Invariants:** the sender keeps the memory until a receiver has opened it and all receivers have dropped it or ended,
 //! even where the sender's own buffers are dropped before. The sender looks whether that is so when it is asked to
@@ -14,6 +16,8 @@
 use std::any::Any;
 use std::collections::BTreeSet;
 use std::fmt;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,8 +27,7 @@ use crate::base::device::{Device, DeviceIndex};
 use crate::base::error::{Error, IpcError, Result};
 use crate::base::handles::StreamRef;
 use crate::base::process;
-use crate::caching::SegmentInfo;
-use crate::driver::{EVENT_DISABLE_TIMING, EVENT_INTERPROCESS, IpcHandle};
+use crate::driver::{EVENT_DISABLE_TIMING, EVENT_INTERPROCESS, IpcHandle, take_descriptors};
 use crate::runtime::{Runtime, Started, WeakRuntime};
 use crate::state::captures::KeptId;
 use crate::state::deferred_destroy::DriverObject;
@@ -52,7 +55,8 @@ pub struct SharedBuffer {
 /// Where shared memory is.
 #[derive(Clone, PartialEq, Eq)]
 struct Place {
-    segment: IpcHandle,
+    source: Source,
+    /// Where the memory begins in what is mapped.
     offset: u64,
     /// Recorded behind the sender's work.
     event: IpcHandle,
@@ -60,8 +64,25 @@ struct Place {
     users: PathBuf,
 }
 
+/// What a receiver maps.
+#[derive(Clone, PartialEq, Eq)]
+enum Source {
+    /// An allocation of the driver.
+    Segment(IpcHandle),
+    /// Neighbouring pages.
+    Pages {
+        /// The process that has their descriptors.
+        process: u32,
+        descriptors: Vec<i32>,
+        /// Bytes of each.
+        page: u64,
+    },
+}
+
 /// First byte of a shared buffer as bytes.
 const VERSION: u8 = 2;
+/// The same of one that is in pages.
+const VERSION_OF_PAGES: u8 = 3;
 
 /// As the bytes of [`SharedBuffer::to_bytes`].
 #[cfg(feature = "serde")]
@@ -101,12 +122,21 @@ impl SharedBuffer {
     /// The same as bytes, for a pipe or a file.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
-        let mut bytes = vec![VERSION];
+        let in_pages = self.place.as_ref().is_some_and(|place| matches!(place.source, Source::Pages { .. }));
+        let mut bytes = vec![if in_pages { VERSION_OF_PAGES } else { VERSION }];
         bytes.extend(self.device.to_le_bytes());
         bytes.extend(self.len.to_le_bytes());
         if let Some(place) = &self.place {
             bytes.extend(place.offset.to_le_bytes());
-            bytes.extend(place.segment);
+            match &place.source {
+                Source::Segment(segment) => bytes.extend(segment),
+                Source::Pages { process, descriptors, page } => {
+                    bytes.extend(process.to_le_bytes());
+                    bytes.extend(page.to_le_bytes());
+                    bytes.extend((descriptors.len() as u64).to_le_bytes());
+                    bytes.extend(descriptors.iter().flat_map(|descriptor| descriptor.to_le_bytes()));
+                }
+            }
             bytes.extend(place.event);
             bytes.extend(place.users.as_os_str().as_bytes());
         }
@@ -122,19 +152,37 @@ impl SharedBuffer {
     }
 
     fn read(mut bytes: &[u8]) -> Option<Self> {
-        if take::<1>(&mut bytes)? != [VERSION] {
+        let [version] = take::<1>(&mut bytes)?;
+        if ![VERSION, VERSION_OF_PAGES].contains(&version) {
             return None;
         }
         let device = DeviceIndex(i32::from_le_bytes(take(&mut bytes)?));
         let len = u64::from_le_bytes(take(&mut bytes)?);
         if len == 0 {
-            return bytes.is_empty().then_some(Self { device, len, place: None });
+            return (version == VERSION && bytes.is_empty()).then_some(Self { device, len, place: None });
         }
         let offset = u64::from_le_bytes(take(&mut bytes)?);
-        offset.checked_add(len)?;
-        let (segment, event) = (take(&mut bytes)?, take(&mut bytes)?);
+        let end = offset.checked_add(len)?;
+        let source =
+            if version == VERSION { Source::Segment(take(&mut bytes)?) } else { Source::read_pages(&mut bytes, end)? };
+        let event = take(&mut bytes)?;
         let users = PathBuf::from(std::ffi::OsString::from_vec(bytes.to_vec()));
-        Some(Self { device, len, place: Some(Place { segment, offset, event, users }) })
+        Some(Self { device, len, place: Some(Place { source, offset, event, users }) })
+    }
+}
+
+impl Source {
+    /// Pages that memory up to a place ends in the last of.
+    fn read_pages(bytes: &mut &[u8], end: u64) -> Option<Self> {
+        let process = u32::from_le_bytes(take(bytes)?);
+        let page = u64::from_le_bytes(take(bytes)?);
+        let count = u64::from_le_bytes(take(bytes)?);
+        let is_right = page > 0 && count == end.div_ceil(page) && count.checked_mul(page).is_some();
+        if !is_right || count > bytes.len() as u64 / 4 {
+            return None;
+        }
+        let descriptors: Option<Vec<i32>> = (0..count).map(|_| take(bytes).map(i32::from_le_bytes)).collect();
+        Some(Self::Pages { process, descriptors: descriptors?, page })
     }
 }
 
@@ -151,12 +199,19 @@ fn take<const COUNT: usize>(bytes: &mut &[u8]) -> Option<[u8; COUNT]> {
     Some(*first)
 }
 
-/// A segment of another process, mapped here, for one buffer.
+/// Memory of another process, mapped here, for one buffer.
 #[derive(Debug)]
 struct Mapping {
     home: WeakRuntime,
     device: DeviceIndex,
-    segment: IpcHandle,
+    mapped: Mapped,
+}
+
+#[derive(Debug)]
+enum Mapped {
+    Segment(IpcHandle),
+    /// Pages, by their first address.
+    Pages(u64),
 }
 
 impl Drop for Mapping {
@@ -168,7 +223,10 @@ impl Drop for Mapping {
         if let Some(runtime) = Runtime::upgrade(&self.home)
             && let Ok(ready) = runtime.ready()
         {
-            ready.ipc.close(&ready.api, &ready.deferred, (self.device, self.segment));
+            match self.mapped {
+                Mapped::Segment(segment) => ready.ipc.close(&ready.api, &ready.deferred, (self.device, segment)),
+                Mapped::Pages(base) => ready.ipc.close_pages(&ready.api, &ready.deferred, base),
+            }
         }
     }
 }
@@ -255,8 +313,7 @@ impl Ipc<'_> {
         }
         let _relaxed = ready.relaxed()?;
         let stream = self.stream_for_sharing(ready, device)?;
-        let (base, _) = ready.api.address_range(device, address)?;
-        let segment = ready.api.ipc_memory_handle(device, base).map_err(|error| self.why_not_shared(error, address))?;
+        let (source, base, descriptors) = export(ready, device, address, len)?;
         let users = SenderFile::new()?;
         let event = ready.api.event_create_with_flags(device, EVENT_DISABLE_TIMING | EVENT_INTERPROCESS)?;
         let recorded = ready.api.event_record_with_flags(event, stream, 0);
@@ -264,8 +321,8 @@ impl Ipc<'_> {
         let event_name = named.inspect_err(|_| {
             let _ = ready.destroy(DriverObject::Event(event));
         })?;
-        let place = Place { segment, offset: address - base, event: event_name, users: users.path().to_owned() };
-        ready.ipc.add_sent(users, event, memory.clone());
+        let place = Place { source, offset: address - base, event: event_name, users: users.path().to_owned() };
+        ready.ipc.add_sent(users, event, memory.clone(), descriptors);
         Ok(SharedBuffer { device, len, place: Some(place) })
     }
 
@@ -274,8 +331,9 @@ impl Ipc<'_> {
     ///
     /// # Errors
     /// [`crate::IpcError::OwnMemory`] where this process has shared it; [`crate::IpcError::Released`] where all
-    /// receivers, or the sender, have dropped the memory; the device does not exist, the current stream captures, or
-    /// the driver's error.
+    /// receivers, or the sender, have dropped the memory; [`crate::IpcError::Descriptors`] where the memory is in pages and
+    /// this process may not take over descriptors of the sender's; the device does not exist, the current stream captures,
+    /// or the driver's error.
     pub fn open(self, shared: &SharedBuffer) -> Result<DeviceBuffer> {
         let device = shared.device;
         let ready = self.0.check_device(device)?;
@@ -290,16 +348,25 @@ impl Ipc<'_> {
         Ok(DeviceBuffer::of(self.0, address, shared.len(), stream, Some(Arc::new(received))))
     }
 
-    /// Maps the segment and makes the stream wait for the sender's work. Returns the mapping, and the address of the
-    /// memory.
+    /// Maps the memory and makes the stream wait for the sender's work. Returns the mapping, and the address of the memory.
     fn map_shared(self, ready: &Started, stream: StreamRef, place: &Place, len: u64) -> Result<(Mapping, u64)> {
         let _relaxed = ready.relaxed()?;
-        let base = ready.ipc.open(&ready.api, stream.device, place.segment)?;
-        let mapping = Mapping { home: self.0.downgrade(), device: stream.device, segment: place.segment };
+        let device = stream.device;
+        let (base, mapped) = match &place.source {
+            Source::Segment(segment) => (ready.ipc.open(&ready.api, device, *segment)?, Mapped::Segment(*segment)),
+            Source::Pages { process, descriptors, page } => {
+                let taken = take_descriptors(*process, descriptors).map_err(why_not_taken)?;
+                let base = ready.ipc.open_pages(&ready.api, &ready.deferred, device, *page, taken)?;
+                (base, Mapped::Pages(base))
+            }
+        };
+        let is_segment = matches!(mapped, Mapped::Segment(_));
+        let mapping = Mapping { home: self.0.downgrade(), device, mapped };
         let address = base.checked_add(place.offset).ok_or(Error::Ipc(IpcError::InvalidBytes))?;
         // Bytes from another process may be wrong. Where the driver does not tell the size of the memory, they are
-        // trusted.
-        if let Ok((start, size)) = ready.api.address_range(stream.device, base)
+        // trusted. There are as many pages as the memory needs, and they were mapped.
+        if is_segment
+            && let Ok((start, size)) = ready.api.address_range(device, base)
             && address.checked_add(len).is_none_or(|end| end > start.saturating_add(size))
         {
             return Err(Error::Ipc(IpcError::InvalidBytes));
@@ -320,14 +387,6 @@ impl Ipc<'_> {
         }
     }
 
-    /// Replaces the driver's error where the reason for it is known.
-    fn why_not_shared(self, error: Error, address: u64) -> Error {
-        let inside = |segment: &SegmentInfo| {
-            segment.is_expandable && (segment.address..segment.address + segment.total_size).contains(&address)
-        };
-        if self.0.memory().snapshot(None).iter().any(inside) { Error::Ipc(IpcError::ExpandableSegment) } else { error }
-    }
-
     /// Frees shared memory that no other process uses any more; torch's `ipc_collect`. A receiver that has ended
     /// without dropping the memory, for example because it was killed, does not use it any more. Sharing does this too.
     ///
@@ -341,13 +400,58 @@ impl Ipc<'_> {
     }
 }
 
+/// What a receiver maps for memory, where that begins, and the descriptors that it takes over.
+fn export(ready: &Started, device: DeviceIndex, address: u64, len: u64) -> Result<(Source, u64, Vec<OwnedFd>)> {
+    if let Some(base) = ready.allocator.base_of(address)? {
+        return Ok((Source::Segment(ready.api.ipc_memory_handle(device, base)?), base, Vec::new()));
+    }
+    let moving = ready.allocator.pages_behind(device, address, len);
+    let refusal = if moving.is_some() { IpcError::ElasticPages } else { IpcError::ExpandableSegment };
+    let Some((first, page, handles)) = moving.or_else(|| ready.api.pages_at(address, len)) else {
+        let (base, _) = ready.api.address_range(device, address)?;
+        return Ok((Source::Segment(ready.api.ipc_memory_handle(device, base)?), base, Vec::new()));
+    };
+    if !ready.api.exports_pages(device) {
+        return Err(Error::Ipc(refusal));
+    }
+    let exported: Result<Vec<OwnedFd>> =
+        handles.into_iter().map(|handle| ready.api.export_page(device, handle)).collect();
+    let exported = exported?;
+    let descriptors = exported.iter().map(AsRawFd::as_raw_fd).collect();
+    Ok((Source::Pages { process: std::process::id(), descriptors, page }, first, exported))
+}
+
+/// Why descriptors of another process could not be taken over.
+fn why_not_taken(error: io::Error) -> Error {
+    // The sender has ended, or has closed the descriptors because it has freed the memory.
+    if matches!(error.raw_os_error(), Some(libc::ESRCH | libc::EBADF)) {
+        Error::Ipc(IpcError::Released)
+    } else {
+        Error::Ipc(IpcError::Descriptors { reason: error.into() })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn shared_buffers_survive_the_way() {
-        let place = Place { segment: [7; 64], offset: 512, event: [9; 64], users: PathBuf::from("/tmp/c10-ipc-1-2") };
+        let users = PathBuf::from("/tmp/c10-ipc-1-2");
+        let place = Place { source: Source::Segment([7; 64]), offset: 512, event: [9; 64], users };
+        let pages = Source::Pages { process: 17, descriptors: vec![4, 5], page: 2 << 20 };
+        let in_pages = Place { source: pages, offset: 1 << 20, ..place.clone() };
+        let in_pages = SharedBuffer { device: DeviceIndex(1), len: 3 << 20, place: Some(in_pages) };
+        assert_eq!(SharedBuffer::from_bytes(&in_pages.to_bytes()), Ok(in_pages.clone()));
+        let refused =
+            |bytes: &[u8]| assert_eq!(SharedBuffer::from_bytes(bytes), Err(Error::Ipc(IpcError::InvalidBytes)));
+        let bytes = in_pages.to_bytes();
+        (0..bytes.len() - 16).for_each(|end| refused(&bytes[..end]));
+        for (at, what) in [(12, "the memory ends behind the pages"), (28, "no such page"), (33, "fewer descriptors")] {
+            let mut wrong = bytes.clone();
+            wrong[at] = wrong[at].wrapping_add(1);
+            assert!(SharedBuffer::from_bytes(&wrong).is_err(), "{what}");
+        }
         let shared = SharedBuffer { device: DeviceIndex(3), len: 1 << 40, place: Some(place) };
         assert_eq!(SharedBuffer::from_bytes(&shared.to_bytes()), Ok(shared.clone()));
         let empty = SharedBuffer { len: 0, place: None, ..shared.clone() };

@@ -12,6 +12,7 @@ use crate::base::error::Result;
 use crate::base::ids::PoolId;
 use crate::base::process;
 use crate::caching::{Filter, PoolCheckpoint, PoolOptions, SegmentInfo};
+use crate::plugin::CUDAPluggableAllocator;
 use crate::runtime::Runtime;
 use crate::state::pool_pinned::PoolPinned;
 use crate::thread;
@@ -31,6 +32,11 @@ pub struct MemPool(Arc<Pool>);
 ///
 /// let pool = MemPool::new(MemPoolOptions { use_on_oom: true, ..MemPoolOptions::default() })?;
 /// assert_eq!(format!("{pool:?}"), format!("MemPool {{ id: {}, device: cuda:0 }}", pool.id()));
+///
+/// let (runtime, pages) = (c10_core::Runtime::current(), MemPoolOptions { elastic: Some(true), ..Default::default() });
+/// let pool = MemPool::new(pages)?;
+/// let buffer = runtime.mem_pools().with(&pool, c10_core::DeviceIndex(0), || c10_core::DeviceBuffer::new(5 << 20, None))?;
+/// assert_eq!(runtime.memory().stats(0)?["num_pages_made"], 3);
 /// # Ok::<(), c10_core::Error>(())
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -39,12 +45,19 @@ pub struct MemPoolOptions {
     pub use_on_oom: bool,
     /// Its blocks are never split: each request gets a whole block.
     pub no_split: bool,
+    /// Whether its memory on its device is held in pages that move, as under `backend:elastic`; `None` for as the runtime's
+    /// backend says. The pool takes free pages of the runtime's other pages that move, and gives its own when the last handle,
+    /// guard and graph of it is gone. A device without virtual memory management is refused
+    /// ([`crate::StartError::NoVirtualMemory`]). An allocator of the program gives whole segments, whatever this says. Torch
+    /// has no such argument.
+    pub elastic: Option<bool>,
 }
 
 struct Pool {
     runtime: Runtime,
     id: PoolId,
     device: DeviceIndex,
+    allocator: Option<CUDAPluggableAllocator>,
     /// Pinned blocks that captures into the pool used.
     _pinned: Arc<PoolPinned>,
 }
@@ -66,13 +79,34 @@ impl MemPools<'_> {
     /// Makes a memory pool on the current device; see [`MemPool::new`].
     ///
     /// # Errors
-    /// The runtime cannot start.
+    /// The runtime cannot start, or the device has no pages that could move, which were asked for.
     pub fn create(self, options: MemPoolOptions) -> Result<MemPool> {
-        let MemPoolOptions { use_on_oom, no_split } = options;
+        self.create_on(options, None)
+    }
+
+    /// Makes a memory pool on the current device whose segments come from an allocator of the program; see
+    /// [`MemPool::with_allocator`].
+    ///
+    /// # Errors
+    /// The runtime cannot start.
+    pub fn create_with_allocator(self, allocator: &CUDAPluggableAllocator, options: MemPoolOptions) -> Result<MemPool> {
+        self.create_on(options, Some(allocator.clone()))
+    }
+
+    fn create_on(self, options: MemPoolOptions, allocator: Option<CUDAPluggableAllocator>) -> Result<MemPool> {
+        let MemPoolOptions { use_on_oom, no_split, elastic } = options;
         let (ready, id, device) = (self.0.ready()?, PoolId::handle(), self.0.current_device()?);
-        ready.allocator.use_pool(device, id, PoolOptions { use_on_oom, no_split, source: None })?;
+        if elastic == Some(true) && allocator.is_none() {
+            ready.check_pages(device)?;
+        }
+        let source = allocator.clone().map(|allocator| {
+            // The allocator is given raw handles of streams.
+            ready.captures.open_door();
+            allocator.as_source()
+        });
+        ready.allocator.use_pool(device, id, PoolOptions { use_on_oom, no_split, source, elastic })?;
         let pinned = ready.captures.pinned.of(device, id);
-        Ok(MemPool(Arc::new(Pool { runtime: self.0.clone(), id, device, _pinned: pinned })))
+        Ok(MemPool(Arc::new(Pool { runtime: self.0.clone(), id, device, allocator, _pinned: pinned })))
     }
 
     /// Takes memory that this thread asks for on `device` from the pool, until the guard is dropped; torch's
@@ -135,9 +169,45 @@ impl MemPool {
     /// ```
     ///
     /// # Errors
-    /// The runtime cannot start.
+    /// The runtime cannot start, or the device has no pages that could move, which were asked for.
     pub fn new(options: MemPoolOptions) -> Result<Self> {
         Runtime::with_current(|runtime| runtime.mem_pools().create(options))
+    }
+
+    /// A memory pool of the current runtime on the current device whose segments come from an allocator of the program.
+    ///
+    /// The allocator is asked for whole segments, and everything else stays: small requests share a segment, what is given
+    /// back serves the next request, figures, snapshots and checkpoints count the pool's memory. Segments go back to the
+    /// allocator when the pool is not used any more and nothing of them is held, even if that is after the last handle of
+    /// the pool and of the allocator is gone. The allocator is called while the books of the device are locked, so it must
+    /// not ask the same runtime for memory ([`crate::AllocatorError::Reentered`]).
+    ///
+    /// ```
+    /// # testkit::make_default(testkit::Config::default()).unwrap();
+    /// use c10_core::{CUDAPluggableAllocator, DeviceBuffer, DriverResource, MemPool, MemPoolOptions, Runtime};
+    ///
+    /// let (runtime, stats) = (Runtime::current(), |of: &CUDAPluggableAllocator| of.stats(0.into()).segment.all.current);
+    /// let allocator = CUDAPluggableAllocator::from_resource(DriverResource::new(&runtime));
+    /// let pool = MemPool::with_allocator(&allocator, MemPoolOptions::default())?;
+    /// let buffer = runtime.mem_pools().with(&pool, 0.into(), || DeviceBuffer::new(1000, None))?;
+    /// drop(pool);
+    /// assert_eq!(stats(&allocator), 1, "the buffer still needs its segment");
+    /// drop(buffer);
+    /// runtime.memory().empty_cache()?;
+    /// assert_eq!(stats(&allocator), 0);
+    /// # Ok::<(), c10_core::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The runtime cannot start.
+    pub fn with_allocator(allocator: &CUDAPluggableAllocator, options: MemPoolOptions) -> Result<Self> {
+        Runtime::with_current(|runtime| runtime.mem_pools().create_with_allocator(allocator, options))
+    }
+
+    /// The allocator that the pool's segments come from, if not from the driver.
+    #[must_use]
+    pub fn allocator(&self) -> Option<&CUDAPluggableAllocator> {
+        self.0.allocator.as_ref()
     }
 
     /// Name of the pool, for graphs to share it.

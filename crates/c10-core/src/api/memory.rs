@@ -16,7 +16,7 @@ use crate::base::handles::{MemInfo, StreamRef};
 use crate::base::ids::PoolId;
 use crate::base::stat::NestedStat;
 use crate::base::warning::warning;
-use crate::caching::{DeviceStats, Owner, SegmentInfo};
+use crate::caching::{DeviceStats, Owner, PlanStats, SegmentInfo};
 use crate::driver::Driver;
 use crate::runtime::{Runtime, Started};
 use crate::state::observers::ObserverId;
@@ -86,7 +86,8 @@ impl Memory<'_> {
     /// Name of the allocator's backend; torch's `get_allocator_backend`.
     #[must_use]
     pub fn backend(self) -> &'static str {
-        self.0.config().backend.name()
+        let other = self.0.started().and_then(|ready| ready.allocator.other_name());
+        other.unwrap_or_else(|| self.current_allocator().name())
     }
 
     /// Switches caching on or off for memory asked for from now on; torch's `caching_allocator_enable`. While caching
@@ -122,7 +123,7 @@ impl Memory<'_> {
     }
 
     /// Sets the sums of increases and decreases of a device's figures, and its counts, to zero; does nothing before the
-    /// runtime has started.
+    /// runtime has started. Under the backend `cudaMallocAsync` it warns as torch does, which has no sums there.
     ///
     /// # Errors
     /// The device does not exist.
@@ -131,19 +132,29 @@ impl Memory<'_> {
     }
 
     /// All memory held from the driver, by device and address, or only that of one private pool; torch's
-    /// `memory_snapshot`. Empty before the runtime has started.
+    /// `memory_snapshot`. Empty before the runtime has started, and where the backend does not know blocks, for which
+    /// [`Self::try_snapshot`] has an error.
     #[must_use]
     pub fn snapshot(self, mempool_id: Option<PoolId>) -> Vec<SegmentInfo> {
         self.0.started().map_or_else(Vec::new, |ready| ready.allocator.snapshot(mempool_id))
     }
 
-    /// What the caching allocator of a device has done; all zero before the runtime has started.
+    /// The same, and an error where the backend does not know blocks.
+    ///
+    /// # Errors
+    /// [`crate::BackendError::NoSnapshot`].
+    pub fn try_snapshot(self, mempool_id: Option<PoolId>) -> Result<Vec<SegmentInfo>> {
+        self.0.started().map_or(Ok(()), |ready| ready.allocator.check_snapshot())?;
+        Ok(self.snapshot(mempool_id))
+    }
+
+    /// What the allocator of a device has done; all zero before the runtime has started.
     ///
     /// # Errors
     /// The device does not exist.
     pub fn stats(self, device: DeviceIndex) -> Result<DeviceStats> {
         match self.0.started() {
-            Some(ready) => ready.allocator.stats(device),
+            Some(ready) => ready.allocator.stats(&ready.api, device),
             None => Ok(DeviceStats::default()),
         }
     }
@@ -153,7 +164,44 @@ impl Memory<'_> {
     /// # Errors
     /// The device does not exist.
     pub fn reset_peak_stats(self, device: DeviceIndex) -> Result<()> {
-        self.0.started().map_or(Ok(()), |ready| ready.allocator.reset_peak_stats(device))
+        self.0.started().map_or(Ok(()), |ready| ready.allocator.reset_peak_stats(&ready.api, device))
+    }
+
+    /// Begins a step of a device, such as one of training. With the option `learn_plans:True`, streams whose last two steps
+    /// asked for the same get addresses that were computed from those two; without a mark ever, steps are looked for in
+    /// the sequence of sizes. Any thread may mark steps; a stream learns of the mark with its next request. Does nothing
+    /// before the runtime has started, and with the option off.
+    ///
+    /// ```
+    /// # testkit::make_default(testkit::Config::default()).unwrap();
+    /// use c10_core::{Runtime, Stream};
+    ///
+    /// let (runtime, stream) = (Runtime::current(), Stream::new(None, 0)?);
+    /// let memory = runtime.memory();
+    /// memory.set_settings("learn_plans:True")?;
+    /// while memory.plan_stats(0)?.planned_requests == 0 {
+    ///     memory.mark_step(0)?;
+    ///     let (a, b) = (memory.alloc(3 << 20, &stream)?, memory.alloc(5 << 20, &stream)?);
+    ///     memory.free(a)?;
+    ///     memory.free(b)?;
+    /// }
+    /// assert_eq!(memory.stats(0)?.reserved_bytes.all.current, 8 << 20);
+    /// # Ok::<(), c10_core::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The device does not exist.
+    pub fn mark_step(self, device: DeviceIndex) -> Result<()> {
+        self.0.started().map_or(Ok(()), |ready| ready.allocator.mark_step(device))
+    }
+
+    /// What the plans of a device's streams have done; all zero before the runtime has started, and while the option
+    /// `learn_plans` was off all the time.
+    ///
+    /// # Errors
+    /// The device does not exist.
+    pub fn plan_stats(self, device: DeviceIndex) -> Result<PlanStats> {
+        self.0.started().map_or(Ok(PlanStats::default()), |ready| ready.allocator.plan_stats(device))
     }
 
     /// Gives unused cached segments back to the driver, on every device. Waits for work that still uses them, also for
@@ -186,6 +234,11 @@ impl Memory<'_> {
     pub(crate) fn alloc_for_buffer(self, bytes: u64, stream: &Stream) -> Result<u64> {
         let allocated = self.allocate_first(bytes, stream, Owner::Buffer);
         allocated.map_err(|error| self.explain(stream, error))
+    }
+
+    /// As [`Self::alloc_for_buffer`], for a memory resource.
+    pub(crate) fn alloc_for_resource(self, ready: &Started, stream: StreamRef, bytes: u64) -> Result<u64> {
+        self.allocate_for_buffer(ready, stream, bytes)
     }
 
     #[cold]
@@ -320,9 +373,10 @@ impl Memory<'_> {
     /// # Errors
     /// The device does not exist.
     pub fn stats_as_nested_dict(self, device: DeviceIndex) -> Result<BTreeMap<String, NestedStat>> {
-        self.0
-            .started()
-            .map_or_else(|| Ok(BTreeMap::new()), |ready| Ok(ready.allocator.stats(device)?.as_nested_dict()))
+        self.0.started().map_or_else(
+            || Ok(BTreeMap::new()),
+            |ready| Ok(ready.allocator.stats(&ready.api, device)?.as_nested_dict()),
+        )
     }
 
     /// Free and total memory of a device, in bytes.

@@ -1,5 +1,6 @@
 //! What users of this crate hold and call.
 
+pub(crate) mod allocator;
 pub(crate) mod any_event;
 pub(crate) mod arg;
 pub(crate) mod buffers;
@@ -25,6 +26,7 @@ pub(crate) mod pinned;
 pub(crate) mod pointer;
 pub(crate) mod pool_routes;
 pub(crate) mod properties;
+pub(crate) mod resources;
 pub(crate) mod restore;
 pub(crate) mod sanitizer;
 pub(crate) mod stream;

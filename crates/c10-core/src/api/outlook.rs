@@ -90,11 +90,12 @@ impl Memory<'_> {
     /// private pools that help out, the answer is an estimate.
     ///
     /// # Errors
-    /// The request is larger than any can be; the stream belongs to another runtime; the driver's error.
+    /// The backend is not the caching allocator; the request is larger than any can be; the stream belongs to another runtime; the driver's error.
     pub fn outlook(self, bytes: u64, stream: &Stream) -> Result<RequestOutlook> {
         let runtime = self.runtime();
         runtime.check_same(stream.runtime(), "stream")?;
         let (ready, device) = (runtime.ready()?, stream.device_index());
+        ready.allocator.only_native("outlook")?;
         let sizes = RequestSizes::new(&runtime.config(), bytes);
         let sizes = sizes.ok_or(Error::Memory(MemoryError::RequestTooLarge { requested: bytes }))?;
         let device_free = ready.api.mem_get_info(device)?.free;

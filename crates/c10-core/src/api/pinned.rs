@@ -21,6 +21,7 @@ use crate::base::stat::NestedStat;
 use crate::driver::{HostMemory, Relaxed, check_range};
 use crate::pinned::Block;
 use crate::pinned::BlockId;
+use crate::pinned::HostMemorySource;
 use crate::pinned::HostStats;
 use crate::runtime::Home;
 use crate::runtime::{Runtime, Started};
@@ -266,6 +267,16 @@ impl PinnedMemory<'_> {
             ready.api.trace.report_now(TraceKind::Pinned, || TraceEvent::PinnedAllocated { address, requested });
         }
         Ok(buffer)
+    }
+
+    /// Takes memory from a source of the program from now on, which the driver then pins (`cuMemHostRegister`); from the
+    /// driver again for `None`. The cache stays as it is: what came from elsewhere goes back there. Starts the runtime.
+    ///
+    /// # Errors
+    /// The runtime cannot start.
+    pub fn set_source(self, source: Option<Arc<dyn HostMemorySource>>) -> Result<()> {
+        self.0.ready()?.pinned.cache.set_source(source);
+        Ok(())
     }
 
     /// Gives unused pinned memory back to the driver; may wait for the devices. Memory that a graph or a capture under

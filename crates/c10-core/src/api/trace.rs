@@ -3,7 +3,7 @@
 //! **Invariants:** everything here can be called before the runtime starts and does not start it. In a forked child of a
 //! process that had started, it is refused: a lock might be held for ever by a thread that the child does not have.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use crate::api::memory::Memory;
@@ -15,8 +15,8 @@ use crate::base::process;
 use crate::caching::SegmentInfo;
 use crate::runtime::Runtime;
 use crate::trace::{
-    self, HistoryOptions, SubscriptionId, TraceAnnotation, TraceBlock, TraceEntry, TraceEvent, TraceFrame, TraceKind,
-    TraceKinds,
+    self, HistoryOptions, Look, SubscriptionId, TraceAnnotation, TraceBlock, TraceEntry, TraceEvent, TraceFrame,
+    TraceKind, TraceKinds,
 };
 
 impl Runtime {
@@ -233,7 +233,7 @@ impl Drop for HistoryScope {
 impl Memory<'_> {
     /// Records what happens to device memory, or stops and forgets it for `None`; torch's `_record_memory_history`. Goes
     /// for all devices. Can be called before the runtime starts, and again with other options; what was recorded stays
-    /// unless they say otherwise.
+    /// unless they say otherwise. Blocks and segments that live keep the stacks of the calls that made them in any case.
     ///
     /// ```
     /// # testkit::make_default(testkit::Config::default()).unwrap();
@@ -250,12 +250,20 @@ impl Memory<'_> {
     /// ```
     ///
     /// # Errors
-    /// This process was forked from one in which a runtime had started.
+    /// This process was forked from one in which a runtime had started; the allocator itself called what asks for this; the
+    /// backend is not the caching allocator ([`crate::BackendError::Unsupported`]).
     pub fn record_history(self, options: Option<&HistoryOptions>) -> Result<()> {
         refuse_fork()?;
-        self.runtime().trace().record(options);
-        self.runtime().follow_trace();
-        Ok(())
+        let runtime = self.runtime();
+        runtime.only_native("recordHistory")?;
+        let live = |device, begins| match runtime.started() {
+            Some(ready) if begins => ready.allocator.still_live(device),
+            Some(ready) => ready.allocator.mark_live(device),
+            None => BTreeSet::new(),
+        };
+        let recorded = runtime.trace().record(options, live);
+        runtime.follow_trace();
+        recorded
     }
 
     /// Whether the history is recorded.
@@ -269,7 +277,8 @@ impl Memory<'_> {
     /// [`crate::TraceAction::Snapshot`] is added to the history of each device afterwards.
     ///
     /// # Errors
-    /// This process was forked from one in which a runtime had started.
+    /// This process was forked from one in which a runtime had started; the allocator itself called what asks for this; the
+    /// backend does not know blocks ([`crate::BackendError::NoSnapshot`]).
     pub fn take_snapshot(self, mempool_id: Option<PoolId>, include_traces: bool) -> Result<MemorySnapshot> {
         refuse_fork()?;
         self.collect(mempool_id, Contents { traces: include_traces, is_noted: true })
@@ -287,6 +296,7 @@ impl Memory<'_> {
     fn collect(self, mempool_id: Option<PoolId>, contents: Contents) -> Result<MemorySnapshot> {
         let _span = tracing::debug_span!("snapshot").entered();
         let runtime = self.runtime();
+        runtime.started().map_or(Ok(()), |ready| ready.allocator.check_snapshot())?;
         let mut snapshot = MemorySnapshot {
             segments: Vec::new(),
             device_traces: Vec::new(),
@@ -297,7 +307,8 @@ impl Memory<'_> {
         };
         let devices = runtime.started().map_or(0, |ready| ready.api.device_count());
         for device in (0..).map(DeviceIndex).take(devices) {
-            runtime.trace().look_at(device, || snapshot.add_device(runtime, device, mempool_id, contents));
+            let add = |look: &mut Look<'_>| snapshot.add_device(runtime, look, device, mempool_id, contents);
+            runtime.trace().look_at(device, add)?;
         }
         Ok(snapshot)
     }
@@ -345,18 +356,24 @@ struct Contents {
 
 impl MemorySnapshot {
     /// Adds what a device holds. Its memory does not change meanwhile, if anybody listens.
-    fn add_device(&mut self, runtime: &Runtime, device: DeviceIndex, pool: Option<PoolId>, contents: Contents) {
+    fn add_device(
+        &mut self,
+        runtime: &Runtime,
+        look: &mut Look<'_>,
+        device: DeviceIndex,
+        pool: Option<PoolId>,
+        contents: Contents,
+    ) {
         let Some(ready) = runtime.started() else { return };
-        let trace = runtime.trace();
-        self.device_traces.push(if contents.traces { trace.entries(device) } else { Vec::new() });
+        self.device_traces.push(if contents.traces { look.entries() } else { Vec::new() });
         let segments = ready.allocator.snapshot_of(device, pool);
-        let [blocks, made] = trace.live(device);
+        let [blocks, made] = look.live(|| ready.allocator.still_live(device));
         self.blocks.extend(blocks);
         self.made_segments.extend(made);
         let active = segments.iter().map(|segment| segment.active_size).sum();
         self.segments.extend(segments);
         if contents.is_noted {
-            trace.note_snapshot(device, active);
+            look.note_snapshot(active);
         }
     }
 }

@@ -31,6 +31,10 @@ pub(crate) struct EventHandle(pub(crate) usize);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct PageHandle(pub(crate) u64);
 
+/// A `CUmemoryPool`: stream-ordered memory that the driver keeps.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct MemoryPoolHandle(pub(crate) usize);
+
 /// A stream with its device: the default streams of two devices have the same handle.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct StreamRef {

@@ -8,11 +8,12 @@
 //! numbers come from `cuDeviceGet`, contexts from `cuDevicePrimaryCtxRetain`.
 #![expect(unsafe_code, reason = "calls of C functions")]
 
+use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int};
 use std::fmt;
 use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use cuda_sys::driver::types::{CUcontext, CUdevice, CUdevice_attribute, CUuuid};
 use cuda_sys::{CUresult, CallError, Driver as Table};
@@ -45,6 +46,13 @@ struct Context {
     handle: AtomicUsize,
     /// Held while retaining, so that it happens once.
     retaining: Mutex<()>,
+    /// Whether pages are made so that other processes can have them, once that was asked.
+    exports: OnceLock<bool>,
+}
+
+thread_local! {
+    /// The context that was current when [`Api::bind`] first replaced one, since [`Api::keep_context`] began.
+    static REPLACED: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
 impl Api {
@@ -93,8 +101,21 @@ impl Api {
         if current != wanted {
             // SAFETY: `wanted` is a primary context that this value keeps retained.
             unsafe { self.table.cuCtxSetCurrent(wanted) }?;
+            REPLACED.set(REPLACED.get().or(Some(current.expose_provenance())));
         }
         Ok(())
+    }
+
+    /// Calls `body`, and makes the context current again that it has replaced. Costs no call of the driver otherwise.
+    pub(crate) fn keep_context<R>(&self, body: impl FnOnce() -> R) -> R {
+        let outer = REPLACED.take();
+        let result = body();
+        if let Some(before) = REPLACED.replace(outer) {
+            // SAFETY: it was current before, so that it is null or a context that its owner keeps. A failure leaves things as
+            // they are.
+            let _ = unsafe { self.table.cuCtxSetCurrent(ptr::with_exposed_provenance_mut(before)) };
+        }
+        result
     }
 
     /// Whether the device's primary context is retained by this runtime.
@@ -176,6 +197,11 @@ impl Api {
         // SAFETY: `value` outlives the call.
         unsafe { self.table.cuDeviceGetAttribute(&mut value, attribute, number) }?;
         Ok(value)
+    }
+
+    /// What a device answered when it was first asked whether its pages can be exported; `None` for no such device.
+    pub(super) fn known_exports(&self, device: DeviceIndex) -> Option<&OnceLock<bool>> {
+        usize::try_from(device).ok().and_then(|at| self.contexts.get(at)).map(|context| &context.exports)
     }
 
     /// Whether work of a device can reach another's memory.

@@ -133,6 +133,19 @@ impl HostDriver for Api {
         Ok(())
     }
 
+    fn host_pin(&self, device: DeviceIndex, address: usize, bytes: usize) -> Result<()> {
+        let _span = tracing::debug_span!("pinned_alloc", bytes).entered();
+        self.bind(device)?;
+        // SAFETY: the pinned allocator has the memory's owner and keeps it until the memory is given up.
+        Ok(unsafe { self.table.cuMemHostRegister_v2(ptr::with_exposed_provenance_mut(address), bytes, 0) }?)
+    }
+
+    fn host_unpin(&self, device: DeviceIndex, address: usize) -> Result<()> {
+        self.bind(device)?;
+        // SAFETY: the memory was registered by `host_pin` and nobody uses it any more.
+        Ok(unsafe { self.table.cuMemHostUnregister(ptr::with_exposed_provenance_mut(address)) }?)
+    }
+
     fn create_event(&self, device: DeviceIndex) -> Result<EventHandle> {
         self.event_create_with_flags(device, EVENT_DISABLE_TIMING)
     }

@@ -138,6 +138,10 @@ impl Driver for Api {
         self.stream_capture_id(stream)
     }
 
+    fn takes_events(&self, stream: StreamRef) -> Result<bool> {
+        self.stream_takes_events(stream)
+    }
+
     fn capture_point(&self, stream: StreamRef) -> Result<Option<CapturePoint>> {
         self.stream_capture_point(stream)
     }
@@ -154,6 +158,7 @@ impl Driver for Api {
         self.tell_block_given_back(address);
     }
 
+    #[inline]
     fn others_capture(&self) -> bool {
         self.captures().have_others()
     }

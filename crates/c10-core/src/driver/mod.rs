@@ -2,7 +2,7 @@
 //!
 //! Reading order: this file (handles and the narrow trait the caching allocator is written against), `cuda.rs`
 //! (loading, contexts, devices), `memory.rs`, `host.rs`, `stream.rs`, `green.rs`, `graph.rs`, `conditional.rs`, `module.rs`,
-//! `tensor_map.rs`, `ipc.rs`, `blocks.rs` (one function for each call), `cudart.rs` (what `cudart()` adds), `nvml.rs` (the library that observes
+//! `tensor_map.rs`, `ipc.rs`, `shared_pages.rs`, `blocks.rs` (one function for each call), `cudart.rs` (what `cudart()` adds), `nvml.rs` (the library that observes
 //! devices).
 //!
 //! **Invariant:** nobody outside this folder names `cuda_sys` functions or holds raw pointers. Handles are numbers;
@@ -24,6 +24,8 @@ mod nvml;
 pub(crate) mod nvtx;
 mod pinned;
 mod pointer;
+mod pools;
+mod shared_pages;
 mod source;
 mod stream;
 mod tensor_map;
@@ -39,6 +41,8 @@ pub(crate) use memory::{check_part, check_range};
 pub(crate) use module::{FunctionHandle, ModuleHandle, Shape, Value, with_array};
 pub(crate) use nvml::Nvml;
 pub(crate) use pinned::{EventQuery, HostDriver};
+pub(crate) use pools::PoolNumber;
+pub(crate) use shared_pages::take_descriptors;
 pub(crate) use source::Source;
 pub(crate) use stream::{EVENT_BLOCKING_SYNC, EVENT_DISABLE_TIMING, EVENT_EXTERNAL, EVENT_INTERPROCESS};
 
@@ -176,6 +180,13 @@ pub(crate) trait Driver {
     /// # Errors
     /// The driver's error.
     fn capture_id(&self, stream: StreamRef) -> Result<Option<u64>>;
+
+    /// Whether events can order the work of a stream now: it takes no part in a capture, and does not order itself with
+    /// a stream that does, as the default stream may. An event recorded there would end the capture.
+    ///
+    /// # Errors
+    /// The driver's error.
+    fn takes_events(&self, stream: StreamRef) -> Result<bool>;
 
     /// The point that a stream has reached in the capture that it takes part in; `None` when it captures nothing.
     ///

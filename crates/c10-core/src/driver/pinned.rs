@@ -46,6 +46,18 @@ pub(crate) trait HostDriver: EventQuery {
     /// The driver's error; the memory then still counts as taken.
     fn host_unregister(&self, device: DeviceIndex, address: usize, bytes: usize) -> Result<()>;
 
+    /// Registers memory of the program, which stays where it is until [`Self::host_unpin`].
+    ///
+    /// # Errors
+    /// The driver's error.
+    fn host_pin(&self, device: DeviceIndex, address: usize, bytes: usize) -> Result<()>;
+
+    /// Gives such memory up; may wait for the device.
+    ///
+    /// # Errors
+    /// The driver's error; the memory is still registered then.
+    fn host_unpin(&self, device: DeviceIndex, address: usize) -> Result<()>;
+
     /// Makes an event without timing.
     ///
     /// # Errors

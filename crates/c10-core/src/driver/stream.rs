@@ -7,6 +7,7 @@
 //! them.
 #![expect(unsafe_code, reason = "calls of C functions")]
 
+use std::sync::Arc;
 use std::{ptr, slice};
 
 use cuda_sys::driver::types::{
@@ -121,6 +122,14 @@ impl Api {
         Ok((status != CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE).then(|| self.bodies.whole(id)))
     }
 
+    /// Whether an event can be recorded on the stream, and waited for there, without touching a capture.
+    pub(crate) fn stream_takes_events(&self, stream: StreamRef) -> Result<bool> {
+        self.bind_unless_named(stream)?;
+        let (mut status, mut id) = (CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE, 0);
+        let told = takes_part(self.capture_info(stream, &mut status, &mut id))?;
+        Ok(told.is_some() && status == CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE)
+    }
+
     /// The point that the stream has reached in the capture that it takes part in.
     pub(crate) fn stream_capture_point(&self, stream: StreamRef) -> Result<Option<CapturePoint>> {
         self.bind_unless_named(stream)?;
@@ -173,6 +182,21 @@ impl Api {
         }
         // SAFETY: as above.
         unsafe { self.table.cuStreamGetCaptureInfo_v2(raw(stream), status, id, graph, nodes, count) }
+    }
+
+    /// Answers which capture a stream of any device takes part in, also when this is gone.
+    pub(crate) fn asks_captures(&self) -> impl Fn(usize) -> Option<u64> + Send + Sync + use<> {
+        let table = Arc::clone(&self.table);
+        move |stream| {
+            let (mut status, mut id) = (CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE, 0);
+            let stream = ptr::with_exposed_provenance_mut(stream);
+            let (no, count) = (ptr::null_mut, ptr::null_mut());
+            // SAFETY: the caller knows the stream; `status` and `id` outlive the call, and the others are optional.
+            let asked =
+                unsafe { table.cuStreamGetCaptureInfo_v2(stream, &mut status, &mut id, no(), ptr::null_mut(), count) };
+            let takes_part = asked.is_ok() && status == CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_ACTIVE;
+            takes_part.then_some(id)
+        }
     }
 
     /// Whether the stream takes part in a capture, valid or not.

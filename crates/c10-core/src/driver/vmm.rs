@@ -18,8 +18,8 @@ use std::ptr;
 use std::sync::{MutexGuard, PoisonError};
 
 use cuda_sys::driver::types::{
-    CUdevice_attribute, CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationHandleType, CUmemAllocationProp,
-    CUmemAllocationProp_st__bindgen_ty_1, CUmemAllocationType, CUmemLocation, CUmemLocationType,
+    CUdevice_attribute, CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationProp, CUmemAllocationProp_st__bindgen_ty_1,
+    CUmemAllocationType, CUmemLocation, CUmemLocationType,
 };
 
 use crate::base::device::DeviceIndex;
@@ -87,14 +87,50 @@ impl Api {
                 }
             }
         }
-        let mapped = self.map_all(&mut mappings, address, page, handles);
+        self.map_and_allow(&mut mappings, (device, address, page), handles)
+    }
+
+    /// Maps pages that another process has made, and which are released when they are unmapped; all or none.
+    pub(super) fn map_pages_of_others(
+        &self,
+        device: DeviceIndex,
+        address: u64,
+        page: u64,
+        handles: Vec<PageHandle>,
+    ) -> Result<()> {
+        self.map_and_allow(&mut self.mappings(), (device, address, page), handles)
+    }
+
+    fn map_and_allow(
+        &self,
+        mappings: &mut Mappings,
+        (device, address, page): (DeviceIndex, u64, u64),
+        handles: Vec<PageHandle>,
+    ) -> Result<()> {
+        let bytes = handles.len() as u64 * page;
+        let mapped = self.map_all(mappings, address, page, handles);
         let usable = mapped.and_then(|()| self.allow_access_to(device, address, bytes));
         if usable.is_err() {
             mappings.pages.range_mut(address..address + bytes).for_each(|(_, page)| page.leftover = true);
             // Tried again later; the error above is the one to return.
-            let _ = self.tidy(&mut mappings);
+            let _ = self.tidy(mappings);
         }
         usable
+    }
+
+    /// Releases pages that are mapped nowhere.
+    pub(super) fn drop_pages(&self, handles: Vec<PageHandle>) {
+        self.release_pages(&mut self.mappings(), handles);
+    }
+
+    /// The pages of an expandable segment that memory lies in: the first address, the bytes of each, and their handles.
+    pub(crate) fn pages_at(&self, address: u64, bytes: u64) -> Option<(u64, u64, Vec<PageHandle>)> {
+        let mappings = self.mappings();
+        let (first, page) = mappings.pages.range(..=address).next_back().map(|(first, page)| (*first, page.size))?;
+        let count = (address + bytes - first).div_ceil(page);
+        let at = |number| mappings.pages.get(&(first + number * page)).map(|page| page.handle);
+        let handles: Option<Vec<PageHandle>> = (0..count).map(at).collect();
+        handles.filter(|_| address < first + page).map(|handles| (first, page, handles))
     }
 
     /// Maps the pages one after the other; those that are not mapped after a failure are released.
@@ -138,7 +174,7 @@ impl Api {
     pub(super) fn create_memory(&self, device: DeviceIndex, bytes: u64) -> Result<PageHandle> {
         let properties = CUmemAllocationProp {
             type_: CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED,
-            requestedHandleTypes: CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_NONE,
+            requestedHandleTypes: self.page_handle_types(device),
             location: location(device),
             win32HandleMetaData: ptr::null_mut(),
             allocFlags: CUmemAllocationProp_st__bindgen_ty_1 {

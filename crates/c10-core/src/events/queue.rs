@@ -133,6 +133,11 @@ impl<T> EventQueues<T> {
         self.queues.iter().flat_map(|queue| &queue.entries).map(|(event, waits)| (*event, waits))
     }
 
+    /// Everything that waits, with the stream of its event.
+    pub(crate) fn by_stream(&self) -> impl Iterator<Item = (StreamRef, &T)> {
+        self.queues.iter().flat_map(|queue| queue.entries.iter().map(|(_, waits)| (queue.stream, waits)))
+    }
+
     /// Gives up every event, in a queue or spare, and what waits.
     pub(crate) fn take(&mut self) -> (Vec<EventHandle>, Vec<T>) {
         let queued = std::mem::take(&mut self.queues).into_iter().flat_map(|queue| queue.entries);

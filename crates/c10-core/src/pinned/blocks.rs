@@ -41,6 +41,8 @@ pub(crate) enum Origin {
     Driver,
     /// The system's, registered with the driver.
     Registered,
+    /// The program's, registered with the driver.
+    Own,
     /// A part of the reserved segment.
     Reserve,
 }
@@ -108,6 +110,7 @@ impl Block {
         let origin = match self.origin.load(Ordering::Relaxed) {
             origin if origin == Origin::Driver as u8 => Origin::Driver,
             origin if origin == Origin::Registered as u8 => Origin::Registered,
+            origin if origin == Origin::Own as u8 => Origin::Own,
             _ => Origin::Reserve,
         };
         Memory {

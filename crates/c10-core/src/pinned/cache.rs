@@ -12,7 +12,7 @@
 //! nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use crate::base::config::AllocatorConfig;
@@ -28,6 +28,7 @@ use crate::pinned::books::Books;
 use crate::pinned::class::{Classes, SizeClass};
 use crate::pinned::relaxed::Relaxed;
 use crate::pinned::reserve::Reserve;
+use crate::pinned::source::{HostMemorySource, Own};
 use crate::pinned::stats::HostStats;
 use crate::pinned::waiting::{Patience, Waiting};
 
@@ -72,6 +73,8 @@ pub(crate) struct PinnedCache {
     options: Mutex<Options>,
     /// The segment, once made. Its lock is held while it is made.
     reserve: Mutex<Option<Reserve>>,
+    /// Memory that the program brings.
+    own: Own,
 }
 
 impl PinnedCache {
@@ -84,6 +87,7 @@ impl PinnedCache {
             books: Mutex::default(),
             options: Mutex::new(Options::of(config)),
             reserve: Mutex::default(),
+            own: Own::default(),
         };
         cache.background.set(config.pinned_use_background_threads);
         cache
@@ -93,6 +97,11 @@ impl PinnedCache {
     pub(crate) fn set_config(&self, config: &AllocatorConfig) {
         *lock(&self.options) = Options::of(config);
         self.background.set(config.pinned_use_background_threads);
+    }
+
+    /// Takes memory from a source of the program from now on, or, for `None`, from the driver again.
+    pub(crate) fn set_source(&self, source: Option<Arc<dyn HostMemorySource>>) {
+        self.own.set(source);
     }
 
     pub(crate) fn background(&self) -> &Background {
@@ -233,7 +242,10 @@ impl PinnedCache {
         options: Options,
     ) -> Result<(usize, Origin)> {
         let begin = Instant::now();
-        let taken = if options.register {
+        let own = self.own.take(bytes, |address, bytes| driver.host_pin(device, address, bytes))?;
+        let taken = if let Some(address) = own {
+            (address, Origin::Own)
+        } else if options.register {
             (driver.host_register(device, bytes, options.register_threads)?, Origin::Registered)
         } else {
             (driver.host_alloc(device, bytes)?, Origin::Driver)
@@ -251,6 +263,10 @@ impl PinnedCache {
         match origin {
             Origin::Driver => driver.host_free(device, address)?,
             Origin::Registered => driver.host_unregister(device, address, bytes)?,
+            Origin::Own => {
+                driver.host_unpin(device, address)?;
+                self.own.give(address);
+            }
             Origin::Reserve => return Ok(()),
         }
         self.lock_books().count_free(begin.elapsed());
@@ -397,6 +413,7 @@ impl PinnedCache {
         self.classes.clear(&self.blocks);
         self.blocks.clear();
         self.lock_books().restart(&self.blocks);
+        self.own.set(None);
         self.set_config(config);
     }
 

@@ -5,6 +5,7 @@
 //! - `cache`: the allocator, written against the driver's traits `EventQuery` and `HostDriver`.
 //! - `class`: free blocks by size, and the counts that are changed with them. `blocks`: all blocks by number. `books`:
 //!   what memory there is, by address. `reserve`: the segment of `pinned_reserve_segment_size_mb`.
+//! - `source`: memory that the program brings.
 //! - `waiting`: blocks that streams still use. `background`: the thread of `pinned_use_background_threads`.
 //!
 //! # Where it differs from PyTorch 2.11
@@ -27,6 +28,7 @@ mod cache;
 mod class;
 mod relaxed;
 mod reserve;
+mod source;
 mod stats;
 mod waiting;
 
@@ -37,4 +39,5 @@ mod tests;
 
 pub(crate) use blocks::{Block, BlockId};
 pub(crate) use cache::{PinnedCache, Released};
+pub use source::{HostMemorySource, HostPages};
 pub use stats::{DurationStat, HostStats};

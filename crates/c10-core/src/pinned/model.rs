@@ -139,6 +139,20 @@ impl HostDriver for Model {
         Ok(())
     }
 
+    fn host_pin(&self, _: DeviceIndex, address: usize, bytes: usize) -> Result<()> {
+        let mut state = self.state();
+        state.unsafe_call("host_pin")?;
+        assert!(state.memory.insert(address, (bytes, true)).is_none(), "memory is pinned once");
+        Ok(())
+    }
+
+    fn host_unpin(&self, _: DeviceIndex, address: usize) -> Result<()> {
+        let mut state = self.state();
+        state.unsafe_call("host_unpin")?;
+        state.give(address, true);
+        Ok(())
+    }
+
     fn create_event(&self, _: DeviceIndex) -> Result<EventHandle> {
         let mut state = self.state();
         state.call("create_event")?;

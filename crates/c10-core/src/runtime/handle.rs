@@ -15,14 +15,17 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use cuda_sys::Driver as Table;
 
-use crate::base::config::AllocatorConfig;
+use crate::base::config::{AllocatorConfig, Backend};
 use crate::base::device::DeviceIndex;
-use crate::base::error::{DeviceAssertionError, DeviceError, Error, LaunchRecord, Result, StartError};
+use crate::base::error::{
+    AllocatorError, BackendError, DeviceAssertionError, DeviceError, Error, LaunchRecord, Result, StartError,
+};
 use crate::base::handles::StreamRef;
 use crate::base::ids::RuntimeId;
 use crate::base::process;
 use crate::base::warning::warning;
 use crate::driver::{Api, Source, count_devices};
+use crate::plugin::{CUDAPluggableAllocator, PluggableBackend};
 use crate::runtime::bound::{self, RuntimeGuard};
 use crate::runtime::checks::Checks;
 use crate::runtime::export::FigureExport;
@@ -36,6 +39,7 @@ use crate::state::nvml::NvmlSlot;
 use crate::state::observers::Observers;
 use crate::state::sync_debug::SyncDebugState;
 use crate::sync::lasting::{Lasting, WeakLasting};
+use crate::sync::lock;
 use crate::thread;
 use crate::trace::{Trace, TraceEvent, TraceKind};
 
@@ -72,6 +76,8 @@ pub(crate) struct Inner {
     starting: Mutex<()>,
     /// The allocator's options. They are read from the environment when they are first needed.
     config: Mutex<Option<Arc<AllocatorConfig>>>,
+    /// The allocator that the program has brought.
+    allocator: Mutex<Option<CUDAPluggableAllocator>>,
     /// Whether device memory is cached, for runtimes that have not started.
     caching: AtomicBool,
     observers: Observers,
@@ -122,6 +128,7 @@ impl Runtime {
             counted: OnceLock::new(),
             starting: Mutex::default(),
             config: Mutex::default(),
+            allocator: Mutex::default(),
             caching: AtomicBool::new(std::env::var("PYTORCH_NO_CUDA_MEMORY_CACHING").as_deref() != Ok("1")),
             observers: Observers::default(),
             nvml: NvmlSlot::default(),
@@ -404,9 +411,37 @@ impl Runtime {
         Ok(())
     }
 
+    /// Makes an allocator of the program that of the runtime, which has not started.
+    pub(crate) fn set_allocator(&self, allocator: &CUDAPluggableAllocator) -> Result<()> {
+        let _starting = self.0.starting.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.started().is_some() {
+            return Err(AllocatorError::AlreadyInitialized.into());
+        }
+        *lock(&self.0.allocator) = Some(allocator.clone());
+        Ok(())
+    }
+
+    /// The allocator of the program that is that of the runtime, or will be when it starts.
+    pub(crate) fn allocator(&self) -> Option<CUDAPluggableAllocator> {
+        lock(&self.0.allocator).clone()
+    }
+
     /// The allocator's options; the defaults when the environment's cannot be read.
     pub(crate) fn config(&self) -> Arc<AllocatorConfig> {
         self.0.config().unwrap_or_default()
+    }
+
+    /// Refuses what only the caching allocator does, by torch's name of it.
+    pub(crate) fn only_native(&self, call: &'static str) -> Result<()> {
+        if let Some(ready) = self.started() {
+            return ready.allocator.only_native(call).map(drop);
+        }
+        if lock(&self.0.allocator).is_some() {
+            return Err(Error::Backend(BackendError::Unsupported { backend: "CUDAPluggableAllocator", call }));
+        }
+        let backend = self.config().backend;
+        let serves = backend != Backend::CudaMallocAsync;
+        if serves { Ok(()) } else { Err(Error::Backend(BackendError::Unsupported { backend: backend.name(), call })) }
     }
 
     /// The observers that are called when memory runs out.
@@ -542,6 +577,27 @@ impl Runtime {
         if known { Ok(ready) } else { Err(Error::Device(DeviceError::InvalidId)) }
     }
 
+    /// Calls `body` and leaves that of the driver's contexts current on this thread which was current before. This runtime
+    /// relies on none, but makes a device's context current where the driver needs it; a library beside it in the same
+    /// process may take the current context for the device that the program has chosen, as CUDA's runtime library does.
+    ///
+    /// ```
+    /// # testkit::make_default(testkit::Config::default().devices(2)).unwrap();
+    /// use c10_core::{DeviceIndex, Runtime};
+    ///
+    /// let runtime = Runtime::current();
+    /// let address = runtime.keep_context(|| runtime.memory().alloc_on_current_stream(1000, DeviceIndex(1)))?;
+    /// runtime.keep_context(|| runtime.memory().free(address))?;
+    /// # Ok::<(), c10_core::Error>(())
+    /// ```
+    pub fn keep_context<R>(&self, body: impl FnOnce() -> R) -> R {
+        // Starting makes no context current. Where it fails, `body` meets the same error and no context.
+        match self.ready() {
+            Ok(ready) => ready.api.keep_context(body),
+            Err(_) => body(),
+        }
+    }
+
     /// Blocks until all work of a device is done.
     ///
     /// # Errors
@@ -607,9 +663,13 @@ impl Inner {
         let api = Api::new(table, Arc::clone(&self.trace))?;
         let config = self.config()?;
         self.trace.set_devices(api.device_count());
-        let ready = Started::new(api, &config);
-        if let Err(error) =
-            ready.set_first_limits(config.per_process_memory_fraction).and_then(|()| ready.check_backend(&config))
+        let plugged = lock(&self.allocator).clone();
+        let plugged = plugged.map(|allocator| PluggableBackend::new(allocator, &api)).transpose()?;
+        let is_plugged = plugged.is_some();
+        let ready = Started::new(api, &config, plugged);
+        if let Err(error) = ready
+            .set_first_limits(config.per_process_memory_fraction)
+            .and_then(|()| ready.check_backend(is_plugged, &config))
         {
             ready.pinned.close(ready);
             return Err(error);
@@ -622,6 +682,10 @@ impl Inner {
         }
         ready.allocator.enable(self.caching.load(Ordering::Acquire));
         let ready = self.ready.get_or_init(|| ready);
+        if lock(&self.allocator).is_some() {
+            // It is given raw handles of streams.
+            ready.captures.open_door();
+        }
         // Whoever began to listen meanwhile did not find the allocator.
         ready.follow_trace();
         Ok(ready)

@@ -5,13 +5,14 @@
 
 use std::sync::{Arc, OnceLock};
 
-use crate::base::config::AllocatorConfig;
+use crate::backend::{Allocator, DriverPools, Other};
+use crate::base::config::{AllocatorConfig, Backend};
 use crate::base::device::DeviceIndex;
 use crate::base::error::{Error, Result, StartError, launch_blocking};
 use crate::base::uuid::Uuid;
-use crate::caching::CachingAllocator;
 use crate::driver::{Api, ModuleHandle, Relaxed};
 use crate::events::stock::SharedSpareEvents;
+use crate::plugin::PluggableBackend;
 use crate::runtime::home::Home;
 use crate::state::captures::Captures;
 use crate::state::deferred_destroy::{DeferredDestroy, DriverObject};
@@ -31,7 +32,7 @@ use crate::trace::TraceKind;
 #[derive(Debug)]
 pub(crate) struct Started {
     pub(crate) api: Api,
-    pub(crate) allocator: CachingAllocator,
+    pub(crate) allocator: Allocator,
     pub(crate) streams: StreamPools,
     pub(crate) green: GreenContexts,
     pub(crate) spare_events: SharedSpareEvents,
@@ -51,9 +52,14 @@ pub(crate) struct Started {
 }
 
 impl Started {
-    pub(crate) fn new(api: Api, config: &Arc<AllocatorConfig>) -> Self {
+    pub(crate) fn new(api: Api, config: &Arc<AllocatorConfig>, plugged: Option<PluggableBackend>) -> Self {
         let devices = api.device_count();
-        let allocator = CachingAllocator::traced(devices, config, Arc::clone(&api.trace)).telling(api.listens());
+        let other = match (plugged, config.backend) {
+            (Some(plugged), _) => Some(Other::Program(Box::new(plugged))),
+            (None, Backend::Native | Backend::Elastic) => None,
+            (None, Backend::CudaMallocAsync) => Some(Other::DriverPools(Box::new(DriverPools::new(devices)))),
+        };
+        let allocator = Allocator::new(&api, config, other);
         Self {
             api,
             allocator,
@@ -100,20 +106,38 @@ impl Started {
         devices.try_for_each(|device| self.limit_memory(device, fraction))
     }
 
-    /// Whether every device can do what the backend needs.
-    pub(crate) fn check_backend(&self, config: &AllocatorConfig) -> Result<()> {
-        let devices = (0..).map(DeviceIndex).take(self.api.device_count());
-        if config.is_elastic() {
-            require_virtual_memory(devices, |device| self.api.has_virtual_memory(device))
-        } else {
-            Ok(())
+    /// Whether every device can do what the backend needs; one that the program has brought needs nothing.
+    pub(crate) fn check_backend(&self, is_plugged: bool, config: &AllocatorConfig) -> Result<()> {
+        let mut devices = (0..).map(DeviceIndex).take(self.api.device_count());
+        match config.backend {
+            Backend::Native => Ok(()),
+            _ if is_plugged => Ok(()),
+            Backend::Elastic => devices.try_for_each(|device| self.check_pages(device)),
+            Backend::CudaMallocAsync => {
+                devices.try_for_each(|device| require_pools(device, self.api.has_memory_pools(device)))
+            }
         }
+    }
+
+    /// Whether a device can put memory behind addresses, which pages that move need.
+    pub(crate) fn check_pages(&self, device: DeviceIndex) -> Result<()> {
+        require_virtual_memory(device, self.api.has_virtual_memory(device))
+    }
+
+    /// Work of each of two devices shall reach memory of the other, where it can.
+    pub(crate) fn let_reach_each_other(&self, one: DeviceIndex, other: DeviceIndex) -> Result<()> {
+        for (device, peer) in [(one, other), (other, one)] {
+            if self.allocator.other_name().is_some() && self.peers.can_access(&self.api, device, peer)? {
+                self.allocator.let_reach(&self.api, device, peer)?;
+            }
+        }
+        Ok(())
     }
 
     /// Limits a device to a fraction of its memory.
     pub(crate) fn limit_memory(&self, device: DeviceIndex, fraction: f64) -> Result<()> {
         let total = self.api.total_memory_of(device)?;
-        self.allocator.set_limit(device, (fraction < 1.0).then(|| part(total, fraction)))
+        self.allocator.set_fraction(device, fraction, (fraction < 1.0).then(|| part(total, fraction)))
     }
 
     /// Allows calls that a capture of another thread would forbid, while a capture of this runtime is under way.
@@ -182,16 +206,14 @@ fn part(total: u64, fraction: f64) -> u64 {
     (total as f64 * fraction) as u64
 }
 
-/// Refuses the first device that cannot put memory behind addresses.
-fn require_virtual_memory(
-    mut devices: impl Iterator<Item = DeviceIndex>,
-    has: impl Fn(DeviceIndex) -> Result<bool>,
-) -> Result<()> {
-    devices.try_for_each(
-        |device| {
-            if has(device)? { Ok(()) } else { Err(Error::Start(StartError::NoVirtualMemory { device })) }
-        },
-    )
+/// Refuses a device that has no pools of stream-ordered memory.
+fn require_pools(device: DeviceIndex, has: Result<bool>) -> Result<()> {
+    if has? { Ok(()) } else { Err(Error::Start(StartError::NoMemoryPools { device })) }
+}
+
+/// Refuses a device that cannot put memory behind addresses.
+fn require_virtual_memory(device: DeviceIndex, has: Result<bool>) -> Result<()> {
+    if has? { Ok(()) } else { Err(Error::Start(StartError::NoVirtualMemory { device })) }
 }
 
 #[cfg(test)]
@@ -199,14 +221,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_device_without_virtual_memory_is_named() {
-        let devices = || (0..3).map(DeviceIndex);
-        let without = |missing| require_virtual_memory(devices(), |device| Ok(device != missing));
-        assert_eq!(without(DeviceIndex(7)), Ok(()));
-        let error = without(DeviceIndex(1)).unwrap_err();
+    fn a_device_without_virtual_memory_is_named() {
+        assert_eq!(require_virtual_memory(DeviceIndex(1), Ok(true)), Ok(()));
+        let error = require_virtual_memory(DeviceIndex(1), Ok(false)).unwrap_err();
         assert_eq!(error, Error::Start(StartError::NoVirtualMemory { device: DeviceIndex(1) }));
         assert!(error.to_string().ends_with("which device 1 has not, use native"), "{error}");
         let lost = || Error::Start(StartError::NoDevices);
-        assert_eq!(require_virtual_memory(devices(), |_| Err(lost())), Err(lost()));
+        assert_eq!(require_virtual_memory(DeviceIndex(1), Err(lost())), Err(lost()));
+        let error = require_pools(DeviceIndex(2), Ok(false)).unwrap_err();
+        assert_eq!(error, Error::Start(StartError::NoMemoryPools { device: DeviceIndex(2) }));
+        assert_eq!(require_pools(DeviceIndex(2), Ok(true)), Ok(()));
     }
 }

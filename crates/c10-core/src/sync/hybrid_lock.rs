@@ -29,11 +29,15 @@ pub(crate) struct LongGuard<'a, T> {
 
 impl<T: Default> Default for HybridLock<T> {
     fn default() -> Self {
-        Self { value: SpinLock::new(T::default()), queue: Mutex::default() }
+        Self::new(T::default())
     }
 }
 
 impl<T> HybridLock<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self { value: SpinLock::new(value), queue: Mutex::default() }
+    }
+
     /// Waits until nobody else has access.
     #[inline]
     pub(crate) fn lock(&self) -> SpinGuard<'_, T> {

@@ -307,7 +307,7 @@ impl Books {
             self.records.dropped += 1;
             return;
         }
-        let Ok(stats) = ready.allocator.stats(device) else { return };
+        let Ok(stats) = ready.allocator.stats(&ready.api, device) else { return };
         let (allocated, reserved) = (stats.allocated_bytes.all.current, stats.reserved_bytes.all.current);
         let (at, thread) = (self.stamps.now(), self.thread());
         self.records.memory.push(MemoryNote { at, thread, device, action, address, size, allocated, reserved });

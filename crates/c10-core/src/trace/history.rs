@@ -7,7 +7,7 @@
 //! device are in the order in which they happened, because they are made under the lock that its allocations are made
 //! under ([`super::Order`]). A ring holds one entry at least and never more than the options say.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::hash::BuildHasherDefault;
 use std::sync::Arc;
 
@@ -231,18 +231,90 @@ pub(super) struct Notes {
     pub(super) metadata: Option<Arc<str>>,
 }
 
+impl Notes {
+    fn is_empty(&self) -> bool {
+        self.compile_context.is_none() && self.metadata.is_none()
+    }
+
+    #[cold]
+    fn kept(&self, is_compiled: bool) -> Box<Self> {
+        let compile_context = self.compile_context.clone().filter(|_| is_compiled);
+        Box::new(Self { compile_context, metadata: self.metadata.clone() })
+    }
+}
+
+/// What the history keeps of a block.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BriefBlock {
+    pub(crate) address: u64,
+    /// Bytes that were asked for.
+    pub(crate) requested: u64,
+    pub(crate) stream: u64,
+    pub(crate) pool: PoolId,
+}
+
+impl From<&TraceBlock> for BriefBlock {
+    #[inline]
+    fn from(block: &TraceBlock) -> Self {
+        let &TraceBlock { address, requested, stream, pool, .. } = block;
+        Self { address, requested, stream, pool }
+    }
+}
+
+/// When something happens, and who does it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Circumstances<'a> {
+    pub(super) time: Ticks,
+    /// The stack of the call, if it is recorded.
+    pub(super) stack: Option<&'a Arc<Stack>>,
+    pub(super) notes: &'a Notes,
+}
+
 /// An entry as it is kept.
 #[derive(Debug)]
 struct Record {
-    action: TraceAction,
     time: Ticks,
     address: u64,
     size: u64,
-    stream: u64,
-    pool: PoolId,
     stack: Option<Arc<Stack>>,
     /// Most threads have none.
     notes: Option<Box<Notes>>,
+    /// The stream and the pool: their number in [`Places`].
+    place: u32,
+    action: TraceAction,
+}
+
+// A history may have millions of entries.
+const _: () = assert!(size_of::<Record>() == 48, "an entry grew");
+
+/// Streams with their pools, by number. There are few, and an entry mostly has that of the one before.
+#[derive(Default, Debug)]
+struct Places {
+    known: Vec<(u64, PoolId)>,
+    numbers: HashMap<(u64, PoolId), u32>,
+    last: u32,
+}
+
+impl Places {
+    #[inline]
+    fn number(&mut self, place: (u64, PoolId)) -> u32 {
+        if self.known.get(self.last as usize) != Some(&place) {
+            self.last = self.look_up(place);
+        }
+        self.last
+    }
+
+    #[cold]
+    fn look_up(&mut self, place: (u64, PoolId)) -> u32 {
+        *self.numbers.entry(place).or_insert_with(|| {
+            self.known.push(place);
+            u32::try_from(self.known.len() - 1).expect("fewer than 2^32 streams and pools")
+        })
+    }
+
+    fn get(&self, number: u32) -> (u64, PoolId) {
+        self.known[number as usize]
+    }
 }
 
 /// Entries, the newest of which take the place of the oldest.
@@ -255,17 +327,30 @@ struct Ring {
 }
 
 impl Ring {
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "an entry is written where it stays, not copied there")]
     fn push(&mut self, record: Record) {
         if self.records.len() < self.max {
-            self.records.push(record);
-        } else {
-            self.records[self.oldest] = record;
-            self.oldest = (self.oldest + 1) % self.max;
+            return self.records.push(record);
+        }
+        let place = &mut self.records[self.oldest];
+        self.oldest = if self.oldest + 1 < self.max { self.oldest + 1 } else { 0 };
+        if place.stack.is_some() || place.notes.is_some() {
+            return *place = record;
+        }
+        // Field by field: what was built up elsewhere would be read again before it is written.
+        let Record { time, address, size, stack, notes, place: number, action } = record;
+        (place.time, place.address, place.size) = (time, address, size);
+        (place.place, place.action) = (number, action);
+        if stack.is_some() || notes.is_some() {
+            (place.stack, place.notes) = (stack, notes);
         }
     }
 
+    /// Forgets the entries; the room for them stays.
     fn clear(&mut self) {
-        (self.records, self.oldest) = (Vec::new(), 0);
+        self.records.clear();
+        self.oldest = 0;
     }
 
     /// Keeps at most so many from now on, and of what there is the newest.
@@ -296,6 +381,8 @@ pub(super) struct DeviceHistory {
     device: DeviceIndex,
     pub(super) settings: Settings,
     ring: Ring,
+    places: Places,
+    /// When the history ends these stay. They then name what is gone too, and what took its place has no stack.
     blocks: StackOf,
     segments: StackOf,
 }
@@ -330,51 +417,111 @@ impl Settings {
 impl DeviceHistory {
     pub(super) fn new(device: DeviceIndex, settings: Settings) -> Self {
         let ring = Ring { records: Vec::new(), oldest: 0, max: settings.max_entries.max(1) };
-        Self { device, settings, ring, blocks: StackOf::default(), segments: StackOf::default() }
+        let (places, blocks, segments) = Default::default();
+        Self { device, settings, ring, places, blocks, segments }
     }
 
-    /// Records by other options from now on.
+    pub(super) fn device(&self) -> DeviceIndex {
+        self.device
+    }
+
+    /// Records by other options from now on. What lives keeps its stack.
     pub(super) fn set(&mut self, settings: Settings, clear: bool) {
-        self.settings = settings;
-        self.ring.set_max(settings.max_entries);
+        // How stacks are shown was said when they were recorded.
+        let stacks = if settings.on { settings.stacks } else { self.settings.stacks };
+        self.settings = Settings { stacks, ..settings };
         if clear || !settings.on {
             self.ring.clear();
+            self.places = Places::default();
         }
         if !settings.on {
-            (self.blocks, self.segments) = Default::default();
+            self.ring.records = Vec::new();
+        }
+        self.ring.set_max(settings.max_entries);
+    }
+
+    /// Whether any block has a stack.
+    pub(super) fn has_blocks(&self) -> bool {
+        !self.blocks.is_empty()
+    }
+
+    /// Forgets the stacks of all other blocks.
+    pub(super) fn keep_blocks(&mut self, live: &BTreeSet<u64>) {
+        self.blocks.retain(|address, _| live.contains(address));
+    }
+
+    /// The segment at an address is not the one any more whose stack is known.
+    pub(super) fn forget_segment(&mut self, address: u64) {
+        self.segments.remove(&address);
+    }
+
+    /// A block was handed out.
+    #[inline]
+    pub(super) fn note_allocated(&mut self, block: &BriefBlock, now: &Circumstances<'_>) {
+        if self.blocks.is_empty() && now.stack.is_none() {
+            self.push(TraceAction::Alloc, block, now, None);
+        } else {
+            self.note_kept(block, now);
         }
     }
 
-    /// Enters what happened, by a call with that stack.
-    pub(super) fn note(&mut self, event: &TraceEvent, stack: Option<&Arc<Stack>>, notes: &Notes) {
+    #[inline(never)]
+    fn note_kept(&mut self, block: &BriefBlock, now: &Circumstances<'_>) {
+        keep(&mut self.blocks, block.address, now.stack.filter(|_| self.settings.on));
+        self.push(TraceAction::Alloc, block, now, now.stack.cloned());
+    }
+
+    /// A block was given back, and was free at once.
+    #[inline]
+    pub(super) fn note_freed(&mut self, block: &BriefBlock, now: &Circumstances<'_>) {
+        let is_bare = self.blocks.is_empty() && now.stack.is_none() && now.notes.is_empty();
+        if !is_bare || self.settings.skipped != 0 || !self.settings.on {
+            self.note_free_requested(block, now);
+            self.note_free_completed(block, now);
+            return;
+        }
+        let &BriefBlock { address, requested: size, stream, pool } = block;
+        let (time, place) = (now.time, self.places.number((stream, pool)));
+        for action in [TraceAction::FreeRequested, TraceAction::FreeCompleted] {
+            self.ring.push(Record { time, address, size, stack: None, notes: None, place, action });
+        }
+    }
+
+    /// A block was given back.
+    pub(super) fn note_free_requested(&mut self, block: &BriefBlock, now: &Circumstances<'_>) {
+        let of_alloc = || if self.blocks.is_empty() { None } else { self.blocks.get(&block.address).cloned() };
+        let stack = self.stack_of_free(now.stack).or_else(of_alloc);
+        self.push(TraceAction::FreeRequested, block, now, stack);
+    }
+
+    /// A block is free again.
+    pub(super) fn note_free_completed(&mut self, block: &BriefBlock, now: &Circumstances<'_>) {
+        let of_alloc = if self.blocks.is_empty() { None } else { self.blocks.remove(&block.address) };
+        self.push(TraceAction::FreeCompleted, block, now, self.stack_of_free(now.stack).or(of_alloc));
+    }
+
+    /// Enters what happened.
+    pub(super) fn note(&mut self, event: &TraceEvent, now: &Circumstances<'_>) {
         use TraceAction as Action;
         match event {
-            TraceEvent::Allocated(block) => {
-                keep(&mut self.blocks, block.address, stack);
-                self.note_block(Action::Alloc, block, stack.cloned(), notes);
-            }
-            TraceEvent::FreeRequested(block) => {
-                let stack = self.stack_of_free(stack).or_else(|| self.blocks.get(&block.address).cloned());
-                self.note_block(Action::FreeRequested, block, stack, notes);
-            }
-            TraceEvent::FreeCompleted(block) => {
-                let of_alloc = if self.blocks.is_empty() { None } else { self.blocks.remove(&block.address) };
-                self.note_block(Action::FreeCompleted, block, self.stack_of_free(stack).or(of_alloc), notes);
-            }
+            TraceEvent::Allocated(block) => self.note_allocated(&block.into(), now),
+            TraceEvent::FreeRequested(block) => self.note_free_requested(&block.into(), now),
+            TraceEvent::FreeCompleted(block) => self.note_free_completed(&block.into(), now),
             TraceEvent::SegmentAllocated(segment) | TraceEvent::SegmentMapped(segment) => {
-                keep(&mut self.segments, segment.address, stack);
+                keep(&mut self.segments, segment.address, now.stack.filter(|_| self.settings.on));
                 let is_new = matches!(event, TraceEvent::SegmentAllocated(_));
                 let action = if is_new { Action::SegmentAlloc } else { Action::SegmentMap };
-                self.note_segment(action, segment, stack.cloned(), notes);
+                self.note_segment(action, segment, now, now.stack.cloned());
             }
             TraceEvent::SegmentFreed(segment) | TraceEvent::SegmentUnmapped(segment) => {
                 let of_alloc = self.segments.remove(&segment.address);
                 let is_whole = matches!(event, TraceEvent::SegmentFreed(_));
                 let action = if is_whole { Action::SegmentFree } else { Action::SegmentUnmap };
-                self.note_segment(action, segment, self.stack_of_free(stack).or(of_alloc), notes);
+                self.note_segment(action, segment, now, self.stack_of_free(now.stack).or(of_alloc));
             }
             &TraceEvent::OutOfMemory { stream, size, device_free, pool, .. } => {
-                self.push(Action::Oom, (device_free, size, stream, pool), stack.cloned(), notes);
+                let brief = BriefBlock { address: device_free, requested: size, stream, pool };
+                self.push(Action::Oom, &brief, now, now.stack.cloned());
             }
             // These have no place in a history of cached memory.
             TraceEvent::UncachedAllocated { .. }
@@ -410,40 +557,43 @@ impl DeviceHistory {
     }
 
     /// Enters that a snapshot was taken while so many bytes were active.
-    pub(super) fn note_snapshot(&mut self, active: u64, notes: &Notes) {
-        self.push(TraceAction::Snapshot, (0, active, 0, PoolId(0, 0)), None, notes);
+    pub(super) fn note_snapshot(&mut self, active: u64, now: &Circumstances<'_>) {
+        let brief = BriefBlock { address: 0, requested: active, stream: 0, pool: PoolId(0, 0) };
+        self.push(TraceAction::Snapshot, &brief, now, None);
     }
 
+    #[inline]
     fn stack_of_free(&self, stack: Option<&Arc<Stack>>) -> Option<Arc<Stack>> {
         stack.filter(|_| self.settings.context == HistoryContext::All).cloned()
     }
 
-    #[inline]
-    fn note_block(&mut self, action: TraceAction, block: &TraceBlock, stack: Option<Arc<Stack>>, notes: &Notes) {
-        self.push(action, (block.address, block.requested, block.stream, block.pool), stack, notes);
-    }
-
-    fn note_segment(&mut self, action: TraceAction, of: &TraceSegment, stack: Option<Arc<Stack>>, notes: &Notes) {
-        self.push(action, (of.address, of.size, of.stream, of.pool), stack, notes);
-    }
-
-    #[inline]
-    fn push(
+    fn note_segment(
         &mut self,
         action: TraceAction,
-        (address, size, stream, pool): (u64, u64, u64, PoolId),
+        &TraceSegment { address, size, stream, pool, .. }: &TraceSegment,
+        now: &Circumstances<'_>,
         stack: Option<Arc<Stack>>,
-        notes: &Notes,
     ) {
-        if self.settings.skipped & 1 << action as u16 != 0 {
+        self.push(action, &BriefBlock { address, requested: size, stream, pool }, now, stack);
+    }
+
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "without a stack it is half as long")]
+    fn push(&mut self, action: TraceAction, of: &BriefBlock, now: &Circumstances<'_>, stack: Option<Arc<Stack>>) {
+        if !self.settings.on || self.settings.skipped & 1 << action as u16 != 0 {
             return;
         }
         let stack = stack.filter(|_| self.settings.context >= HistoryContext::Alloc);
+        let &BriefBlock { address, requested: size, stream, pool } = of;
+        let (place, notes) = (self.places.number((stream, pool)), self.notes(now.notes));
+        self.ring.push(Record { time: now.time, address, size, stack, notes, place, action });
+    }
+
+    /// What an entry keeps of the texts of a thread.
+    #[inline]
+    fn notes(&self, notes: &Notes) -> Option<Box<Notes>> {
         let compiled = notes.compile_context.as_ref().filter(|_| self.settings.compile_context);
-        let is_bare = compiled.is_none() && notes.metadata.is_none();
-        let notes = (!is_bare)
-            .then(|| Box::new(Notes { compile_context: compiled.cloned(), metadata: notes.metadata.clone() }));
-        self.ring.push(Record { action, time: clock::now(), address, size, stream, pool, stack, notes });
+        if compiled.is_none() && notes.metadata.is_none() { None } else { Some(notes.kept(compiled.is_some())) }
     }
 
     /// The entries by time.
@@ -451,13 +601,14 @@ impl DeviceHistory {
         let (converter, nothing) = (Converter::new(), Arc::<str>::from(""));
         let entry = |record: &Record| {
             let notes = record.notes.as_deref();
+            let (stream, pool) = self.places.get(record.place);
             TraceEntry {
                 action: record.action,
                 device: self.device,
                 address: record.address,
                 size: record.size,
-                stream: record.stream,
-                pool: record.pool,
+                stream,
+                pool,
                 time_us: converter.micros(record.time),
                 compile_context: notes.and_then(|notes| notes.compile_context.clone()),
                 user_metadata: notes.and_then(|notes| notes.metadata.clone()).unwrap_or_else(|| Arc::clone(&nothing)),
@@ -477,7 +628,6 @@ impl DeviceHistory {
 }
 
 /// Keeps the stack of what is at an address from now on.
-#[inline]
 fn keep(stacks: &mut StackOf, address: u64, stack: Option<&Arc<Stack>>) {
     match stack {
         Some(stack) => drop(stacks.insert(address, Arc::clone(stack))),
@@ -580,6 +730,10 @@ mod tests {
         TraceBlock { device: DeviceIndex(0), address, requested: 7, size: 512, stream: 0, pool: PoolId(0, 0) }
     }
 
+    fn now(notes: &Notes) -> Circumstances<'_> {
+        Circumstances { time: clock::now(), stack: None, notes }
+    }
+
     fn history(options: &HistoryOptions) -> DeviceHistory {
         DeviceHistory::new(DeviceIndex(0), Settings::new(options))
     }
@@ -594,7 +748,7 @@ mod tests {
     fn a_full_ring_loses_the_oldest_and_keeps_the_order() {
         let mut history = history(&HistoryOptions { max_entries: 3, ..HistoryOptions::default() });
         for address in 1..=8 {
-            history.note(&TraceEvent::Allocated(block(address)), None, &Notes::default());
+            history.note(&TraceEvent::Allocated(block(address)), &now(&Notes::default()));
             let expected: Vec<u64> = (address.saturating_sub(2).max(1)..=address).collect();
             assert_eq!(addresses(&history), expected);
         }
@@ -604,7 +758,7 @@ mod tests {
         history.set(Settings { max_entries: 0, ..smaller }, false);
         assert_eq!(addresses(&history), [8]);
         history.set(Settings { max_entries: 4, ..smaller }, false);
-        (9..13).for_each(|address| history.note(&TraceEvent::Allocated(block(address)), None, &Notes::default()));
+        (9..13).for_each(|address| history.note(&TraceEvent::Allocated(block(address)), &now(&Notes::default())));
         assert_eq!(addresses(&history), [9, 10, 11, 12]);
         history.set(history.settings, true);
         assert_eq!(addresses(&history), []);
@@ -617,7 +771,7 @@ mod tests {
         for event in
             [TraceEvent::Allocated(block(1)), TraceEvent::FreeRequested(block(1)), TraceEvent::FreeCompleted(block(1))]
         {
-            history.note(&event, None, &Notes::default());
+            history.note(&event, &now(&Notes::default()));
         }
         let entries = history.entries(&mut Names::new(HistoryStacks::All));
         let actions: Vec<_> = entries.iter().map(|entry| entry.action).collect();

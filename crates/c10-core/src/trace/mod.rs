@@ -6,7 +6,8 @@
 //!
 //! **Invariants:**
 //! - Events of one device's memory reach the history in the order in which they happened: whoever changes that memory
-//!   holds the device's [`Order`] meanwhile, if anybody listens.
+//!   holds the device's [`Order`] meanwhile, if anybody listens. The order is the lock of the history, so an entry takes no
+//!   lock of its own. What is reported deeper down, without the order at hand, waits with its time until the next entry.
 //! - Subscribers are called with no lock held, each thread's events in order. One that panics keeps neither the others from
 //!   being called nor the runtime from going on. While a thread calls subscribers, it tells them nothing of what they do.
 //! - Reporting never fails, and never waits for anything but another report.
@@ -14,6 +15,7 @@
 mod clock;
 mod event;
 mod history;
+mod order;
 mod stack;
 mod walk;
 
@@ -27,15 +29,19 @@ use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use crossbeam_utils::CachePadded;
 
 use crate::base::device::DeviceIndex;
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, MemoryError, Result};
 use crate::base::handles::StreamRef;
 use crate::sync::lock;
-use history::{Annotations, DeviceHistory, Names, Notes, Settings};
+use clock::Ticks;
+pub(crate) use history::BriefBlock;
+use history::{Annotations, Notes, Settings};
+use order::{Held, PerDevice};
+pub(crate) use order::{Look, Order, Purpose};
 
 /// A function that is called with each event.
 type Subscriber = dyn Fn(&TraceEvent) + Send + Sync;
@@ -75,6 +81,8 @@ pub(crate) struct Trace {
     records: AtomicBool,
     /// Where its stacks go, as a number.
     context: AtomicU8,
+    /// The history has ended, and what still lives has the stacks that were recorded.
+    keeps_stacks: AtomicBool,
     settings: Mutex<Settings>,
     /// From the start of the runtime on.
     devices: OnceLock<Box<[CachePadded<PerDevice>]>>,
@@ -86,21 +94,16 @@ pub(crate) struct Trace {
     kernels: Mutex<HashMap<u64, Arc<str>>>,
 }
 
-#[derive(Debug)]
-struct PerDevice {
-    order: Mutex<()>,
-    history: Mutex<DeviceHistory>,
-}
-
 /// What a thread is about while it changes the memory of a device.
 struct Operation {
-    /// Whether it holds an [`Order`].
-    is_ordered: Cell<bool>,
+    /// The device whose [`Order`] it holds; 0 for none.
+    ordered: Cell<usize>,
     /// Whether it calls subscribers.
     is_telling: Cell<bool>,
     /// The block that was last noted as free again.
     completed: Cell<u64>,
-    stack: RefCell<Option<Arc<Stack>>>,
+    /// Events of that device that its history does not have yet, and when they happened.
+    noted: RefCell<Vec<(Ticks, TraceEvent)>>,
     /// Events that subscribers are told of when the lock is free.
     deferred: RefCell<Vec<TraceEvent>>,
     /// What a subscriber refused of what the thread reported last.
@@ -112,31 +115,16 @@ struct Operation {
 thread_local! {
     static OPERATION: Operation = const {
         Operation {
-            is_ordered: Cell::new(false),
+            ordered: Cell::new(0),
             is_telling: Cell::new(false),
             completed: Cell::new(0),
-            stack: RefCell::new(None),
+            noted: RefCell::new(Vec::new()),
             deferred: RefCell::new(Vec::new()),
             refused: RefCell::new(None),
             notes: RefCell::new(Notes { compile_context: None, metadata: None }),
             compiled: RefCell::new(Vec::new()),
         }
     };
-}
-
-/// Why a device's memory is about to change.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Purpose {
-    /// Memory is handed out.
-    Alloc,
-    /// Memory is given back, to the allocator or to the driver.
-    Free,
-}
-
-/// The right to change the memory of a device while somebody listens; subscribers are told when it is dropped.
-pub(crate) struct Order<'a> {
-    trace: &'a Trace,
-    lock: Option<MutexGuard<'a, ()>>,
 }
 
 impl Trace {
@@ -150,6 +138,12 @@ impl Trace {
     #[inline]
     pub(crate) fn wants_any(&self, kinds: TraceKinds) -> bool {
         self.wanted.load(Ordering::Relaxed) & kinds.bits() != 0
+    }
+
+    /// Whether subscribers want to know of memory.
+    #[inline]
+    fn is_told(&self) -> bool {
+        self.told.load(Ordering::Relaxed) & TraceKind::Memory.bit() != 0
     }
 
     /// Notes what has happened, if anybody wants to know. Subscribers are told by [`Self::deliver`].
@@ -253,10 +247,7 @@ impl Trace {
     /// The runtime has started with so many devices.
     pub(crate) fn set_devices(&self, count: usize) {
         let settings = lock(&self.settings);
-        let device = |index| {
-            let history = Mutex::new(DeviceHistory::new(index, *settings));
-            CachePadded::new(PerDevice { order: Mutex::default(), history })
-        };
+        let device = |index| CachePadded::new(PerDevice::new(index, *settings));
         let _ = self.devices.set((0..).map(DeviceIndex).take(count).map(device).collect());
     }
 
@@ -311,21 +302,11 @@ impl Trace {
     }
 
     fn take_order(&self, device: DeviceIndex, purpose: Purpose) -> Option<Order<'_>> {
-        let is_nested = OPERATION.try_with(|operation| operation.is_ordered.get()).ok()?;
-        if is_nested {
-            return Some(Order { trace: self, lock: None });
+        if OPERATION.try_with(|operation| operation.ordered.get()).ok()? != 0 {
+            return Some(Order { trace: self, held: None });
         }
-        let per_device = self.device(device)?;
         let stack = self.stack_for(purpose);
-        let guard = lock(&per_device.order);
-        let _ = OPERATION.try_with(|operation| {
-            operation.is_ordered.set(true);
-            operation.completed.set(0);
-            if stack.is_some() {
-                operation.stack.replace(stack);
-            }
-        });
-        Some(Order { trace: self, lock: Some(guard) })
+        Some(Order { trace: self, held: Some(Held::new(self.device(device)?, stack)?) })
     }
 
     /// The stack of this thread, if such a call records it.
@@ -334,7 +315,8 @@ impl Trace {
         (self.context.load(Ordering::Relaxed) >= least as u8).then(|| self.stacks.capture())
     }
 
-    /// Enters an event into the history, and keeps it for subscribers, as each wants.
+    /// Notes an event for the history, and keeps it for subscribers, as each wants. Whoever has the order at hand uses
+    /// [`Order::tell`].
     #[inline(never)]
     pub(crate) fn tell(&self, event: &TraceEvent) {
         let _ = OPERATION.try_with(|operation| {
@@ -344,11 +326,15 @@ impl Trace {
             if let Some(device) = event.device_of_memory().filter(|_| self.records.load(Ordering::Relaxed)) {
                 self.note(operation, device, event);
             }
-            if self.told.load(Ordering::Relaxed) & event.kind().bit() == 0 || operation.is_telling.get() {
-                return;
-            }
-            operation.deferred.borrow_mut().push(*event);
+            self.keep_for_subscribers(operation, event);
         });
+    }
+
+    #[inline]
+    fn keep_for_subscribers(&self, operation: &Operation, event: &TraceEvent) {
+        if self.told.load(Ordering::Relaxed) & event.kind().bit() != 0 && !operation.is_telling.get() {
+            operation.deferred.borrow_mut().push(*event);
+        }
     }
 
     /// Tells subscribers of what this thread has noted since it last did, unless it holds an order. No lock may be held.
@@ -362,7 +348,7 @@ impl Trace {
     #[cold]
     fn deliver_all(&self) {
         let _ = OPERATION.try_with(|operation| {
-            if operation.is_ordered.get() || operation.is_telling.get() {
+            if operation.ordered.get() != 0 || operation.is_telling.get() {
                 return;
             }
             let mut events = operation.deferred.take();
@@ -374,11 +360,13 @@ impl Trace {
         });
     }
 
-    /// Enters an event into the history.
+    /// Keeps an event for the next entry: of this thread, if it holds the order of the device.
     fn note(&self, operation: &Operation, device: DeviceIndex, event: &TraceEvent) {
-        if let Some(device) = self.device(device) {
-            let (stack, notes) = (operation.stack.borrow(), operation.notes.borrow());
-            lock(&device.history).note(event, stack.as_ref(), &notes);
+        let Some(device) = self.device(device) else { return };
+        if operation.ordered.get() == device.key() {
+            operation.noted.borrow_mut().push((clock::now(), *event));
+        } else {
+            device.enter_later(event);
         }
     }
 
@@ -397,19 +385,29 @@ impl Trace {
         operation.is_telling.set(false);
     }
 
-    /// Records the history by these options, or not at all.
-    pub(crate) fn record(&self, options: Option<&HistoryOptions>) {
+    /// Records the history by these options, or not at all. `live` is called with a device when its history begins or ends,
+    /// and whether it begins: it notes the blocks that live when it ends, and tells which of these still live when it begins.
+    pub(crate) fn record(
+        &self,
+        options: Option<&HistoryOptions>,
+        live: impl Fn(DeviceIndex, bool) -> BTreeSet<u64>,
+    ) -> Result<()> {
         clock::begin();
         let (settings, clear) = match options {
             Some(options) => (Settings::new(options), options.clear_history),
             None => (Settings::default(), true),
         };
         let mut known = lock(&self.settings);
-        *known = settings;
+        let turns = known.on != settings.on;
         for device in self.devices.get().into_iter().flatten() {
-            let _order = lock(&device.order);
-            lock(&device.history).set(settings, clear);
+            let mut held = Held::new(device, None).ok_or_else(in_operation)?;
+            if turns {
+                let live = live(held.history.device(), settings.on);
+                held.history.keep_blocks(&live);
+            }
+            held.history.set(settings, clear);
         }
+        *known = settings;
         if clear {
             lock(&self.annotations).clear();
             self.stacks.clear();
@@ -418,7 +416,11 @@ impl Trace {
         let subscribers = lock(&self.subscribers);
         self.context.store(if settings.on { settings.context as u8 } else { 0 }, Ordering::Relaxed);
         self.records.store(settings.on, Ordering::Relaxed);
+        if turns && !settings.on {
+            self.keeps_stacks.store(true, Ordering::Relaxed);
+        }
         self.want(&subscribers.1);
+        Ok(())
     }
 
     /// Whether the history is recorded.
@@ -426,32 +428,27 @@ impl Trace {
         self.records.load(Ordering::Relaxed)
     }
 
-    /// Runs with the memory of a device left alone by whoever reports.
-    pub(crate) fn look_at<R>(&self, device: DeviceIndex, look: impl FnOnce() -> R) -> R {
-        let _order = self.order(device, Purpose::Alloc);
-        look()
+    /// Looks at the memory and the history of a device, which whoever reports leaves alone meanwhile.
+    pub(crate) fn look_at<R>(&self, device: DeviceIndex, look: impl FnOnce(&mut Look<'_>) -> R) -> Result<R> {
+        let Some(device) = self.device(device) else { return Ok(look(&mut Look(None))) };
+        let mut held = Look(Some(Held::new(device, None).ok_or_else(in_operation)?));
+        let seen = look(&mut held);
+        drop(held);
+        self.deliver();
+        Ok(seen)
     }
 
-    /// The entries of a device by time.
-    pub(crate) fn entries(&self, device: DeviceIndex) -> Vec<TraceEntry> {
-        let Some(device) = self.device(device) else { return Vec::new() };
-        let history = lock(&device.history);
-        history.entries(&mut Names::new(history.settings.stacks))
-    }
-
-    /// The stacks of the blocks, and those of the segments, of a device that live.
-    pub(crate) fn live(&self, device: DeviceIndex) -> [Vec<(u64, Arc<[TraceFrame]>)>; 2] {
-        let Some(device) = self.device(device) else { return Default::default() };
-        let history = lock(&device.history);
-        history.live(&mut Names::new(history.settings.stacks))
-    }
-
-    /// Enters that a snapshot of a device was taken while so many bytes were active.
-    pub(crate) fn note_snapshot(&self, device: DeviceIndex, active: u64) {
-        let Some(device) = self.device(device).filter(|_| self.is_recording()) else { return };
-        let _ = OPERATION.try_with(|operation| {
-            lock(&device.history).note_snapshot(active, &operation.notes.borrow());
-        });
+    /// Notes what has happened to a segment, if anybody wants to know. Else whoever looks next at stacks that were recorded
+    /// before learns that this segment is another one.
+    pub(crate) fn report_segment(&self, event: fn(TraceSegment) -> TraceEvent, segment: TraceSegment) {
+        if self.wants(TraceKind::Memory) {
+            self.tell(&event(segment));
+        } else if self.keeps_stacks.load(Ordering::Relaxed)
+            && let Some(device) = self.device(segment.device)
+        {
+            lock(&device.late).segments.insert(segment.address);
+            device.has_late.store(true, Ordering::Release);
+        }
     }
 
     /// The block that this thread last noted as free again since it took the order.
@@ -495,6 +492,11 @@ impl MemoryUse {
 /// Lets the work whose accesses this thread is reporting return an error. Called by subscribers.
 pub(crate) fn refuse(error: Error) {
     let _ = OPERATION.try_with(|operation| operation.refused.replace(Some(error)));
+}
+
+/// Why a thread cannot look at a history: it holds the lock of one.
+fn in_operation() -> Error {
+    Error::Memory(MemoryError::Reentered)
 }
 
 /// What subscribers refused of what this thread reported last.
@@ -548,20 +550,6 @@ fn log_panic(name: Option<&'static str>) {
     match name {
         Some(name) => tracing::error!("Exception in callback for {name} registered with gpu trace"),
         None => tracing::error!("a subscriber of a runtime's events panicked"),
-    }
-}
-
-impl Drop for Order<'_> {
-    fn drop(&mut self) {
-        let Some(guard) = self.lock.take() else { return };
-        let _ = OPERATION.try_with(|operation| {
-            operation.is_ordered.set(false);
-            operation.stack.take();
-        });
-        drop(guard);
-        if self.trace.told.load(Ordering::Relaxed) != 0 {
-            self.trace.deliver_all();
-        }
     }
 }
 

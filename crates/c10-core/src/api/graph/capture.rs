@@ -79,10 +79,12 @@ impl Capturing {
     /// Ends the capture on the stream it began on, whatever is current.
     pub(crate) fn end(self, ready: &Started) -> Ended {
         let stream = self.stream.reference();
-        let ended = ready.api.end_capture(stream);
+        // Where this fails and matters, the driver does not accept the capture.
+        let finished = ready.allocator.finish_capture(&ready.api, stream);
+        let ended = ready.api.end_capture(stream).map_err(|error| finished.err().unwrap_or(error));
         match ended.and_then(|graph| graph.ok_or(Error::Graph(GraphError::InvalidCapture))) {
             Ok(graph) => {
-                ready.allocator.end_capture(stream.device, self.pool);
+                ready.allocator.end_capture(&ready.api, stream.device, self.pool);
                 let kept = self.end_keeping(ready);
                 let increments = self.generators.with_joined(self.stream.runtime(), self.id).epilogue();
                 Ended::Over(Ok(Captured::new((stream.device, self.pool), graph, (kept, self.pinned), increments)))
@@ -133,7 +135,7 @@ fn begin(ready: &Started, stream: StreamRef, mode: CaptureMode) -> Result<u64> {
 
 /// Ends the routing to the pool of a capture that left no graph, and releases the pool.
 fn close_pool(ready: &Started, device: DeviceIndex, pool: PoolId) {
-    ready.allocator.end_capture(device, pool);
+    ready.allocator.end_capture(&ready.api, device, pool);
     // It cannot fail: there is such a device.
     let _ = ready.allocator.release_pool(device, pool);
 }

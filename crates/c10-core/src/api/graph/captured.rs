@@ -178,7 +178,7 @@ impl Captured {
         let relaxed = ready.relaxed();
         let exec = self.exec.take().map_or(Ok(()), |exec| destroy_exec(ready, exec));
         let graph = self.destroy_template(ready);
-        let pool = ready.allocator.release_pool(self.device, self.pool);
+        let pool = ready.allocator.release_pool_of_graph(self.device, self.pool, &self.replayed_on);
         self.pinned = None;
         let kept = self.hold_for_replays(ready);
         relaxed.map(drop).and(exec).and(graph).and(pool).and(kept)

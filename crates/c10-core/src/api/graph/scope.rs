@@ -294,7 +294,7 @@ impl CaptureScope<'_> {
         }
         let ready = self.stream.ready()?;
         let capture = ready.api.stream_capture_id(stream)?.ok_or(Error::Graph(GraphError::NotCapturing))?;
-        ready.allocator.use_pool(device, captured.pool, crate::caching::PoolOptions::default())?;
+        ready.allocator.share_pool(device, captured.pool)?;
         let pinned = ready.captures.pinned.of(device, captured.pool);
         let home = self.runtime().downgrade();
         let pool: Held = Arc::new(PoolUse { home, device, pool: captured.pool, _pinned: pinned });

@@ -84,12 +84,6 @@ pub enum ConfigError {
     /// A backend nobody knows.
     #[error("Unknown allocator backend, options are native and cudaMallocAsync")]
     UnknownBackend,
-    /// A backend that torch has and this library has not.
-    #[error("The allocator backend {name} is not available here, use native")]
-    UnavailableBackend {
-        /// The backend.
-        name: &'static str,
-    },
     /// Another backend than the one the process began with.
     #[error("Allocator backend parsed at runtime != allocator backend parsed at load time")]
     BackendChanged,

@@ -49,6 +49,8 @@ pub enum Backend {
     /// The same, in address ranges whose pages move to where they are needed: memory is asked of the driver only when no
     /// whole page is free, on any stream. Needs a driver and devices with virtual memory management.
     Elastic,
+    /// The driver's own pools of stream-ordered memory, by torch's rules. Options of the caching allocator have no effect.
+    CudaMallocAsync,
 }
 
 impl Backend {
@@ -58,6 +60,7 @@ impl Backend {
         match self {
             Self::Native => "native",
             Self::Elastic => "elastic",
+            Self::CudaMallocAsync => "cudaMallocAsync",
         }
     }
 }
@@ -113,6 +116,9 @@ pub struct AllocatorConfig {
     /// `graph_capture_record_stream_reuse`: memory that other streams used during a capture may serve that capture again
     /// where the graph orders the new use after the old one; without it such memory waits for the capture's end.
     pub graph_capture_record_stream_reuse: bool,
+    /// `learn_plans`: a stream that asks for the same in each step gets addresses that were computed from its last two
+    /// steps, so that it reserves hardly more than it has allocated. An option of this crate; torch refuses it.
+    pub learn_plans: bool,
     /// `per_process_memory_fraction`: part of a device's memory this process may take.
     pub per_process_memory_fraction: f64,
     text: String,
@@ -135,6 +141,7 @@ impl Default for AllocatorConfig {
             pinned_use_background_threads: false,
             pinned_reserve_segment_size: 0,
             graph_capture_record_stream_reuse: false,
+            learn_plans: false,
             per_process_memory_fraction: 1.0,
             text: String::new(),
         }
@@ -241,6 +248,7 @@ impl AllocatorConfig {
             "pinned_use_background_threads" => self.pinned_use_background_threads = setting.switch()?,
             "pinned_reserve_segment_size_mb" => self.pinned_reserve_segment_size = setting.pinned_reserve()?,
             "graph_capture_record_stream_reuse" => self.graph_capture_record_stream_reuse = setting.switch()?,
+            "learn_plans" => self.learn_plans = setting.switch()?,
             "per_process_memory_fraction" => self.per_process_memory_fraction = setting.memory_fraction()?,
             key => return Err(ConfigError::UnrecognizedKey { key: key.to_owned() }),
         }
@@ -322,15 +330,14 @@ impl<'a> Setting<'a> {
 
     fn backend(&self, when: When, before: Backend) -> Result<Backend, ConfigError> {
         let named = match self.word()?.text {
-            "native" => Ok(Backend::Native),
-            "elastic" => Ok(Backend::Elastic),
-            "cudaMallocAsync" => Err(ConfigError::UnavailableBackend { name: "cudaMallocAsync" }),
+            "native" => Backend::Native,
+            "elastic" => Backend::Elastic,
+            "cudaMallocAsync" => Backend::CudaMallocAsync,
             _ => return Err(ConfigError::UnknownBackend),
         };
-        match (when, named) {
-            (When::Load, named) => named,
-            (When::RunTime, Ok(named)) if named == before => Ok(named),
-            (When::RunTime, _) => Err(ConfigError::BackendChanged),
+        match when {
+            When::RunTime if named != before => Err(ConfigError::BackendChanged),
+            When::Load | When::RunTime => Ok(named),
         }
     }
 

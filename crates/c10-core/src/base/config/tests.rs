@@ -154,10 +154,13 @@ fn each_text_resets_four_options_and_keeps_the_others() {
 fn the_backend_is_chosen_once() {
     let text = "backend:cudaMallocAsync";
     assert_eq!(AllocatorConfig::default().parse(text), Err(ConfigError::BackendChanged));
-    let at_load = AllocatorConfig::from_env(|_| Some(text.to_owned()));
-    let refused = at_load.unwrap_err();
-    assert_eq!(refused.error, ConfigError::UnavailableBackend { name: "cudaMallocAsync" });
-    let text = "(the environment variable PYTORCH_CUDA_ALLOC_CONF sets 'backend' to 'cudaMallocAsync')";
+    let at_load = AllocatorConfig::from_env(|_| Some(text.to_owned())).unwrap();
+    assert_eq!((at_load.backend, at_load.to_string()), (Backend::CudaMallocAsync, text.to_owned()));
+    assert_eq!(at_load.parse(text).unwrap().backend.name(), "cudaMallocAsync");
+    assert_eq!(at_load.parse("backend:native"), Err(ConfigError::BackendChanged));
+    let refused = AllocatorConfig::from_env(|_| Some("backend:xyz".to_owned())).unwrap_err();
+    assert_eq!(refused.error, ConfigError::UnknownBackend);
+    let text = "(the environment variable PYTORCH_CUDA_ALLOC_CONF sets 'backend' to 'xyz')";
     assert!(refused.to_string().ends_with(text), "{refused}");
     assert_eq!(parsed("backend:native").backend.name(), "native");
 }

@@ -57,6 +57,7 @@ impl AllocatorConfig {
         add("pinned_use_cuda_host_register", self.pinned_use_cuda_host_register, &"True");
         add("pinned_use_background_threads", self.pinned_use_background_threads, &"True");
         add("graph_capture_record_stream_reuse", self.graph_capture_record_stream_reuse, &"True");
+        add("learn_plans", self.learn_plans, &"True");
         settings
     }
 }

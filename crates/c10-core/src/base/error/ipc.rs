@@ -22,11 +22,28 @@ pub enum IpcError {
         /// How many there are.
         got: usize,
     },
-    /// Memory in an expandable segment was to be shared, which the driver does not export.
+    /// Memory in an expandable segment was to be shared, and its pages cannot be exported: the device does not do that, or
+    /// the variable `TORCH_CUDA_EXPANDABLE_SEGMENTS_IPC` is 0.
     #[error(
         "Tensors allocated with expandable_segments:True cannot be shared between processes. Consider turning the option off before memory is allocated that is to be shared."
     )]
     ExpandableSegment,
+    /// Memory in pages that move was to be shared, and they cannot be exported: the device does not do that, or the variable
+    /// `TORCH_CUDA_EXPANDABLE_SEGMENTS_IPC` is 0.
+    #[error(
+        "Memory of the allocator backend elastic cannot be shared between processes here: its pages cannot be exported. Consider a memory pool without it (MemPoolOptions::elastic), or the native backend, for memory that is to be shared."
+    )]
+    ElasticPages,
+    /// The descriptors of shared pages could not be taken over from the process that shared them. The system allows that to
+    /// a process that may trace the other.
+    #[error(
+        "cannot take over the shared memory's descriptors from the process that shared it: {reason}. The receiver must be allowed to trace the sender: as its parent, with the capability SYS_PTRACE, or with kernel.yama.ptrace_scope at 0."
+    )]
+    Descriptors {
+        /// What the system said.
+        #[source]
+        reason: SystemError,
+    },
     /// Memory of another process was to be shared once more.
     #[error("memory that another process has shared cannot be shared once more; let that process share it")]
     SharedTwice,

@@ -2,8 +2,9 @@
 
 use std::fmt;
 
+use crate::base::config::Backend;
 use crate::base::device::DeviceIndex;
-use crate::base::error::{AcceleratorError, Error};
+use crate::base::error::{AcceleratorError, Error, HeldMemory};
 use crate::base::size::Size;
 
 /// Why memory was not given, taken back or reached.
@@ -42,6 +43,9 @@ pub enum MemoryError {
         /// The address.
         address: u64,
     },
+    /// The allocator is at work on this thread, and what it calls has asked for it: a subscriber of `tracing`, for instance.
+    #[error("the allocator is at work on this thread, so what it calls meanwhile cannot use it")]
+    Reentered,
     /// The driver does not know an address, so that it is on no device.
     #[error("The specified pointer resides on host memory and is not registered with any CUDA device.")]
     PointerOnNoDevice {
@@ -158,7 +162,7 @@ impl From<OutOfMemory> for Error {
 
 /// A device has not enough memory; torch's `OutOfMemoryError`.
 ///
-/// `Display` writes torch's text. [`Self::hint`] says what may help in this case; torch's own advice, which ends its
+/// `Display` writes torch's text, and a line for each of [`Self::held`]. [`Self::hint`] says what may help in this case; torch's own advice, which ends its
 /// text, is the same in every case.
 ///
 /// ```
@@ -180,6 +184,10 @@ pub struct OutOfMemoryError {
     pub processes: Vec<ProcessMemory>,
     /// Whether the option `expandable_segments` was on.
     pub expandable_segments: bool,
+    /// Whose memory it was.
+    pub backend: Backend,
+    /// Who holds the memory, where the request was for pages that move; the free pages in it are none that it could have.
+    pub held: Vec<HeldMemory>,
 }
 
 /// A process that holds memory of a device.
@@ -263,7 +271,11 @@ pub enum OutOfMemoryHint {
 
 impl OutOfMemoryError {
     pub(crate) fn new(figures: OutOfMemory) -> Self {
-        Self { figures, processes: Vec::new(), expandable_segments: false }
+        Self::of(figures, Backend::Native)
+    }
+
+    pub(crate) fn of(figures: OutOfMemory, backend: Backend) -> Self {
+        Self { figures, processes: Vec::new(), expandable_segments: false, backend, held: Vec::new() }
     }
 
     /// What may help.
@@ -290,7 +302,8 @@ impl OutOfMemoryError {
         if private > 0 && private.saturating_add(room) >= segment {
             return OutOfMemoryHint::PrivatePools { bytes: private };
         }
-        if !self.expandable_segments && unallocated > 0 && unallocated.saturating_add(room) >= segment {
+        let could_expand = !self.expandable_segments && self.backend == Backend::Native;
+        if could_expand && unallocated > 0 && unallocated.saturating_add(room) >= segment {
             return OutOfMemoryHint::ExpandableSegments { unallocated };
         }
         match figures.allowed {
@@ -304,6 +317,22 @@ impl OutOfMemoryError {
         self.processes.iter().filter(|process| process.pid != std::process::id()).copied().collect()
     }
 
+    /// Torch's text under `backend:cudaMallocAsync`.
+    fn fmt_of_driver_pools(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let figures = &self.figures;
+        writeln!(f, "Allocation on device {} would exceed allowed memory. (out of memory)", figures.device)?;
+        writeln!(f, "Currently allocated     : {}", Size(figures.allocated))?;
+        writeln!(f, "Requested               : {}", Size(figures.requested))?;
+        writeln!(f, "Device limit            : {}", Size(figures.total))?;
+        writeln!(f, "Free (according to CUDA): {}", Size(figures.free))?;
+        writeln!(f, "PyTorch limit (set by user-supplied memory fraction)")?;
+        f.write_str("                        : ")?;
+        match figures.allowed {
+            Some(allowed) => write!(f, "{}", Size(allowed)),
+            None => f.write_str("none"),
+        }
+    }
+
     /// Bytes held from the driver that are neither handed out nor kept in private pools.
     fn unallocated(&self) -> u64 {
         let figures = &self.figures;
@@ -313,6 +342,9 @@ impl OutOfMemoryError {
 
 impl fmt::Display for OutOfMemoryError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.backend == Backend::CudaMallocAsync {
+            return self.fmt_of_driver_pools(f);
+        }
         let figures = &self.figures;
         let private = figures.cached_in_private_pools;
         write!(f, "CUDA out of memory. Tried to allocate {}. ", Size(figures.segment))?;
@@ -341,7 +373,8 @@ impl fmt::Display for OutOfMemoryError {
         f.write_str("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation.  ")?;
         f.write_str("See documentation for Memory Management  ")?;
         f.write_str("(https://docs.pytorch.org/docs/stable/notes/cuda.html")?;
-        f.write_str("#optimizing-memory-usage-with-pytorch-cuda-alloc-conf)")
+        f.write_str("#optimizing-memory-usage-with-pytorch-cuda-alloc-conf)")?;
+        self.held.iter().try_for_each(|held| write!(f, "\n{held}"))
     }
 }
 

@@ -4,6 +4,8 @@
 //! `Display` writes that text. Nothing here is fatal by itself: after any error the runtime can be used on, unless
 //! [`Error::context_is_lost`] says that the device's context is gone.
 
+mod allocator;
+mod backend;
 mod buffer;
 mod deferred;
 mod device;
@@ -14,6 +16,7 @@ mod fault;
 mod graph;
 mod graphed;
 mod green;
+mod held;
 mod ipc;
 mod launch;
 mod memory;
@@ -32,6 +35,8 @@ use cuda_sys::{CUresult, DriverError};
 
 use crate::base::config::ConfigError;
 
+pub use allocator::{AllocatorError, PluginLoadError};
+pub use backend::BackendError;
 pub use buffer::BufferError;
 pub use deferred::DeferredCudaCallError;
 pub use device::DeviceError;
@@ -43,6 +48,7 @@ pub use fault::{DeviceAssertionError, DeviceFaultError, LaunchRecord};
 pub use graph::{GraphError, GraphNode, GraphNodeKind, GraphUpdateError, GraphUpdateFailure};
 pub use graphed::GraphedError;
 pub use green::GreenContextError;
+pub use held::{HeldMemory, MemoryHolder};
 pub use ipc::{IpcError, SystemError};
 pub use launch::{LaunchError, LaunchErrorKind, ModuleError};
 pub use memory::{
@@ -127,6 +133,12 @@ pub enum Error {
     /// What is wrong with a memory pool or a checkpoint of it.
     #[error(transparent)]
     Pool(#[from] PoolError),
+    /// What is wrong with an allocator that the program brings, or why a memory resource gives nothing.
+    #[error(transparent)]
+    Allocator(#[from] AllocatorError),
+    /// What the backend of device memory does not do.
+    #[error(transparent)]
+    Backend(#[from] BackendError),
     /// Why a device cannot be used by that name.
     #[error(transparent)]
     Device(#[from] DeviceError),
@@ -213,12 +225,17 @@ impl Error {
             Self::OutOfMemory(_)
                 | Self::Memory(MemoryError::RequestTooLarge { .. })
                 | Self::Memory(MemoryError::HostOutOfMemory(_))
-        )
+        ) || matches!(self, Self::Allocator(error) if error.is_out_of_memory())
     }
 
     /// Whether the driver does not know a handle, for example of a stream that its owner has destroyed.
     pub(crate) fn is_invalid_handle(&self) -> bool {
         self.error_code() == Some(CUresult::CUDA_ERROR_INVALID_HANDLE.0)
+    }
+
+    /// Whether the driver refused an argument, for example the address of memory that is gone.
+    pub(crate) fn is_invalid_value(&self) -> bool {
+        self.error_code() == Some(CUresult::CUDA_ERROR_INVALID_VALUE.0)
     }
 
     /// Whether the driver itself said that memory is exhausted.

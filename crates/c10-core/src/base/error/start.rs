@@ -51,6 +51,12 @@ pub enum StartError {
         /// The device.
         device: DeviceIndex,
     },
+    /// The backend `cudaMallocAsync` was asked for, and a device has no pools of stream-ordered memory.
+    #[error("The allocator backend cudaMallocAsync needs memory pools, which device {device} has not, use native")]
+    NoMemoryPools {
+        /// The device.
+        device: DeviceIndex,
+    },
     /// The process was forked after the runtime had been initialised; the child cannot use the driver.
     #[error(
         "Cannot re-initialize CUDA in forked subprocess. The driver does not work in a child that was forked after the parent had started it: fork before CUDA is first used, or start the child as a program of its own (std::process::Command)."

@@ -15,6 +15,9 @@ pub(crate) type Index = u32;
 /// No block.
 pub(crate) const NONE: Index = Index::MAX;
 
+/// What `born` is of a block in use that was marked, until it is put into the free set.
+const MARKED: u64 = u64::MAX;
+
 /// Names a block of a shard; goes stale when the block is removed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct BlockId {
@@ -35,8 +38,12 @@ pub(crate) enum State {
     Unmapped,
     /// Addresses that pages have moved away from; the old mapping is still there.
     Left,
-    /// In no set: the driver is being asked about it.
+    /// In no set: the driver is being asked about it, or its figures are not counted yet.
     Held,
+    /// In no set: it stands for the arena of a plan.
+    Arena,
+    /// In no set: it stands for a place of a plan that nothing is handed out at.
+    Planned,
     /// Not a block: a place for one.
     Vacant,
 }
@@ -49,12 +56,12 @@ pub(crate) struct Block {
     pub(crate) size: u64,
     /// Unrounded size of the last request this block served.
     pub(crate) requested: u64,
-    /// Lookups its pool had seen when the block was last put into the free set.
+    /// Lookups its pool had seen when the block was last put into the free set, or [`MARKED`].
     pub(crate) born: u64,
     pub(crate) prev: Index,
     /// The neighbour after it; of a vacant place the next vacant one.
     pub(crate) next: Index,
-    /// Where in the tree of its bin it is; [`NONE`] if it is the only block there.
+    /// Where in the tree of its bin it is; [`NONE`] if it is the only block there. Of a planned block the number of its place.
     pub(crate) seat: u32,
     generation: u32,
     /// The list of other streams it was used on, or [`NONE`].
@@ -64,6 +71,8 @@ pub(crate) struct Block {
     pub(crate) class: SizeClass,
     /// Whether it is a part of an expandable segment.
     pub(crate) in_range: bool,
+    /// Whether it stands for a place of a plan, in no chain: such blocks overlap, and the arena's block has the memory.
+    pub(crate) is_planned: bool,
 }
 
 impl Block {
@@ -82,7 +91,18 @@ impl Block {
             state: State::Held,
             class,
             in_range,
+            is_planned: false,
         }
+    }
+
+    /// The arena of a plan.
+    pub(crate) fn arena(address: u64, size: u64, class: SizeClass) -> Self {
+        Self { state: State::Arena, ..Self::segment(address, size, class, false) }
+    }
+
+    /// A place of a plan that is not in use.
+    pub(crate) fn planned(address: u64, size: u64, class: SizeClass, number: u32) -> Self {
+        Self { state: State::Planned, seat: number, is_planned: true, ..Self::segment(address, size, class, false) }
     }
 
     /// Whether the block is only a part of its segment.
@@ -94,6 +114,11 @@ impl Block {
     /// Whether it has the memory behind its addresses.
     pub(crate) fn is_mapped(&self) -> bool {
         !matches!(self.state, State::Unmapped | State::Left)
+    }
+
+    /// Whether the memory behind its addresses counts as its own.
+    pub(crate) fn has_memory(&self) -> bool {
+        self.is_mapped() && !self.is_planned
     }
 
     /// Nobody uses it: free, or addresses without memory.
@@ -183,6 +208,17 @@ impl Blocks {
     /// The lasting name of a block.
     pub(crate) fn id(&self, index: Index) -> BlockId {
         BlockId { index, generation: self.get(index).generation }
+    }
+
+    /// Marks a block in use. The mark costs other calls nothing: being free takes it away, and so does being removed.
+    pub(crate) fn mark(&mut self, index: Index) -> BlockId {
+        self.get_mut(index).born = MARKED;
+        self.id(index)
+    }
+
+    /// The block, if it has been in use since it was marked.
+    pub(crate) fn marked(&self, id: BlockId) -> Option<&Block> {
+        self.find(id.index).filter(|block| self.contains(id) && block.is_active() && block.born == MARKED)
     }
 
     /// Whether the block still exists.

@@ -27,9 +27,9 @@ pub(crate) enum SizeClass {
 }
 
 /// Requests from this size on are never served by splitting.
-pub(crate) fn max_split_size(config: &AllocatorConfig) -> u64 {
+pub(crate) fn max_split_size(config: &AllocatorConfig, elastic: bool) -> u64 {
     // What is free of a large block serves others as pages in any case.
-    config.max_split_size.filter(|_| !config.is_elastic()).unwrap_or(u64::MAX)
+    config.max_split_size.filter(|_| !elastic).unwrap_or(u64::MAX)
 }
 
 /// What of the options each request asks for.
@@ -50,13 +50,14 @@ pub(crate) struct Rules {
 }
 
 impl Rules {
-    pub(crate) fn new(config: &AllocatorConfig, counts_lookups: bool) -> Self {
+    /// Those of a pool, whose memory is held in pages that move or not.
+    pub(crate) fn new(config: &AllocatorConfig, elastic: bool, counts_lookups: bool) -> Self {
         Self {
-            max_split: max_split_size(config),
+            max_split: max_split_size(config, elastic),
             slack: config.max_non_split_rounding,
             rounds_plainly: config.roundup_power2_divisions.iter().all(|divisions| *divisions <= 1),
-            expandable: config.expands(),
-            elastic: config.is_elastic(),
+            expandable: config.expandable_segments || elastic,
+            elastic,
             counts_lookups,
         }
     }
@@ -120,8 +121,8 @@ pub(crate) fn size_class(size: u64) -> SizeClass {
 }
 
 /// The segment to ask the driver for when nothing cached fits a rounded size.
-pub(crate) fn segment_size(config: &AllocatorConfig, size: u64) -> u64 {
-    if config.is_elastic() {
+pub(crate) fn segment_size(config: &AllocatorConfig, elastic: bool, size: u64) -> u64 {
+    if elastic {
         size.next_multiple_of(ELASTIC_PAGE)
     } else if size <= SMALL_SIZE {
         SMALL_BUFFER
@@ -133,9 +134,9 @@ pub(crate) fn segment_size(config: &AllocatorConfig, size: u64) -> u64 {
 }
 
 /// Bytes that expandable segments of a class grow by.
-pub(crate) fn page_size(config: &AllocatorConfig, class: SizeClass) -> u64 {
+pub(crate) fn page_size(config: &AllocatorConfig, elastic: bool, class: SizeClass) -> u64 {
     match class {
-        _ if config.is_elastic() => ELASTIC_PAGE,
+        _ if elastic => ELASTIC_PAGE,
         SizeClass::Small => SMALL_BUFFER,
         SizeClass::Large => config.large_segment_size,
     }
@@ -153,7 +154,7 @@ mod tests {
     }
 
     fn rules(options: &str) -> Rules {
-        Rules::new(&with(options), false)
+        Rules::new(&with(options), false, false)
     }
 
     fn with(options: &str) -> AllocatorConfig {
@@ -210,11 +211,11 @@ mod tests {
             (21 * MIB, SizeClass::Large, 22 * MIB),
         ];
         for (size, class, segment) in cases {
-            assert_eq!((size_class(size), segment_size(&plain(), size)), (class, segment), "{size}");
+            assert_eq!((size_class(size), segment_size(&plain(), false, size)), (class, segment), "{size}");
         }
-        assert_eq!(segment_size(&plain(), SIZE_LIMIT - 512), SIZE_LIMIT);
+        assert_eq!(segment_size(&plain(), false, SIZE_LIMIT - 512), SIZE_LIMIT);
         let wide = with("large_segment_size_mb:40");
-        assert_eq!((segment_size(&wide, 5 * MIB), segment_size(&wide, 10 * MIB)), (40 * MIB, 10 * MIB));
+        assert_eq!((segment_size(&wide, false, 5 * MIB), segment_size(&wide, false, 10 * MIB)), (40 * MIB, 10 * MIB));
     }
 
     #[test]

@@ -15,7 +15,7 @@ use crate::caching::block::{Claim, Index};
 use crate::caching::device::all_shards::Figures;
 use crate::caching::pools::Pending;
 use crate::caching::remote::{Pages, RemoteFreeFlags, ShardId};
-use crate::caching::shard::{Key, Shard, StreamTable, signed};
+use crate::caching::shard::{Key, Locked, Shard, StreamTable, signed};
 use crate::caching::stats::DeviceStats;
 use crate::sync::hybrid_lock::HybridLock;
 use crate::sync::lock;
@@ -41,6 +41,9 @@ pub(crate) struct Shared {
 }
 
 type ShardBatch = OnceLock<Box<[OnceLock<Arc<Shard>>; SHARDS_OF_BATCH]>>;
+
+/// Marks the number of an allocator in what a thread was handed out. No number is so high.
+const TOLD: u64 = 1 << 63;
 
 const SHARDS_OF_BATCH: usize = 64;
 const SHARD_BATCHES: usize = 1024;
@@ -86,6 +89,20 @@ impl Shared {
     pub(crate) fn shard_of_last(&self, claim: Claim) -> Option<&Arc<Shard>> {
         let last = thread::handed_out();
         let is_it = last.claim == claim.word() && last.allocator == self.session();
+        if is_it { self.shard(ShardId(last.shard)) } else { None }
+    }
+
+    /// Lets this thread find what it was handed out last only by [`Self::told_shard_of_last`]: giving it back is told.
+    pub(crate) fn tell_of_last(&self) {
+        let last = thread::handed_out();
+        let allocator = if last.allocator == self.session() { last.allocator | TOLD } else { 0 };
+        thread::set_handed_out(HandedOut { allocator, ..last });
+    }
+
+    /// As [`Self::shard_of_last`], of memory whose giving back is told.
+    pub(crate) fn told_shard_of_last(&self, claim: Claim) -> Option<&Arc<Shard>> {
+        let last = thread::handed_out();
+        let is_it = last.claim == claim.word() && last.allocator == self.session() | TOLD;
         if is_it { self.shard(ShardId(last.shard)) } else { None }
     }
 
@@ -139,6 +156,8 @@ pub(crate) struct DeviceCache {
     pub(crate) pending_count: AtomicUsize,
     /// Whether a capture may use memory again that other streams of it used.
     pub(crate) reuses_in_captures: AtomicBool,
+    /// Steps that the program marked.
+    pub(crate) marks: AtomicU64,
     /// Shards that may have remote frees.
     pub(crate) remote_frees: CachePadded<RemoteFreeFlags>,
     pub(crate) pending: CachePadded<HybridLock<Pending>>,
@@ -157,6 +176,7 @@ impl DeviceCache {
             scopes: AtomicUsize::new(0),
             pending_count: AtomicUsize::new(0),
             reuses_in_captures: AtomicBool::new(config.graph_capture_record_stream_reuse),
+            marks: AtomicU64::new(0),
             remote_frees: CachePadded::default(),
             pending: CachePadded::default(),
             figures: Mutex::new(Figures::new(stats)),
@@ -187,8 +207,13 @@ impl DeviceCache {
 
     /// What is reported of a block of a shard that is handed out or pending.
     pub(crate) fn describe(&self, shard: &Shard, block: Index) -> TraceBlock {
+        self.describe_locked(&shard.lock(), block)
+    }
+
+    /// The same of a shard whose lock is held.
+    #[inline]
+    pub(super) fn describe_locked(&self, locked: &Locked<'_>, block: Index) -> TraceBlock {
         // What the note about the last allocation says does not change these.
-        let locked = shard.lock();
         let (state, found) = (locked.books(), locked.books().blocks.get(block));
         TraceBlock {
             device: self.index,

@@ -8,6 +8,7 @@ use crate::caching::pools::Waiter;
 use crate::caching::remote::Place;
 use crate::caching::shard::{Drained, Shard};
 use crate::driver::Driver;
+use crate::trace::TraceBlock;
 
 /// What giving back the last allocation of a shard came to.
 pub(crate) enum FreeOfLast {
@@ -48,6 +49,24 @@ impl DeviceCache {
             return Ok(());
         }
         self.free_under_all_locks(driver, shard, claim)
+    }
+
+    /// The same as [`Self::free_last`] where somebody is told: what the block was. `None`, and nothing was done, if it is
+    /// another block, or more is to be done.
+    pub(crate) fn free_last_described(&self, shard: &Shard, claim: Claim) -> Option<TraceBlock> {
+        let locked = shard.lock();
+        let block = self.describe_locked(&locked, locked.last().block_if_noted()?);
+        let free = |mut drained: Drained<'_>| drained.undo_last(claim);
+        locked.drain_then(&self.remote_frees, free, || false).then_some(block)
+    }
+
+    /// The same as [`Self::free`] where somebody is told: what the block was. `None`, and nothing was done, if the lock of its shard is not
+    /// enough.
+    pub(crate) fn free_described(&self, shard: &Shard, place: &Place<'_>, claim: Claim) -> Option<TraceBlock> {
+        let locked = shard.lock();
+        let block = self.describe_locked(&locked, place.block());
+        let free = |mut drained: Drained<'_>| drained.undo_last(claim) || drained.flush().free_if_covered(place);
+        locked.drain_then(&self.remote_frees, free, || false).then_some(block)
     }
 
     #[cold]

@@ -9,6 +9,6 @@ mod table;
 
 pub(crate) use pending::{Pending, Waiter, Waiting};
 pub(crate) use private_pool::{Filter, PoolOptions, Predicate, PrivatePool, Request, Scope, route};
-pub(crate) use source::{FromDriver, SegmentSource, new_segment};
+pub(crate) use source::{FromDriver, SegmentSource, Source, new_segment};
 pub(crate) use stock::{Left, Stock};
 pub(crate) use table::{Pool, PoolIndex, Pools};

@@ -287,6 +287,16 @@ impl Pending {
         alone.chain(self.several.iter().map(|waiting| waiting.waiter))
     }
 
+    /// Every stream that a waiting block waits for, with the block.
+    pub(crate) fn awaited_streams(&self) -> impl Iterator<Item = (StreamRef, Waiter)> {
+        let queued = self.events.by_stream().map(|(stream, entry)| (stream, entry.waiter));
+        let uses = |waiting: &Waiting| {
+            let waiter = waiting.waiter;
+            waiting.uses.iter().map(move |used| (used.stream, waiter)).collect::<Vec<_>>()
+        };
+        queued.chain(self.several.iter().flat_map(uses))
+    }
+
     /// Whether the queues name each block as often as it has events, the deferred are those with streams left, and all of
     /// them are counted.
     pub(crate) fn is_consistent(&self) -> bool {

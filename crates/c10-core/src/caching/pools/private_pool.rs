@@ -5,6 +5,7 @@
 //! begun and its last segment has gone back to the driver. While a scope is open on a device, cached memory of the
 //! default pools is not given back and no events are waited for there: both are forbidden to a thread that captures.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -85,6 +86,22 @@ pub(crate) struct PrivatePool {
     /// Segments it holds from the driver, and address ranges of expandable ones.
     pub(crate) segments: u32,
     pub(crate) pool: PoolIndex,
+    /// A capture or a checkpoint knows addresses of it, so that its pages stay where they are while it is used.
+    pub(crate) is_known: bool,
+    /// Streams on which graphs that are gone may still use it.
+    pub(crate) replayed_on: BTreeSet<StreamRef>,
+}
+
+impl PrivatePool {
+    /// One that is used once and holds nothing.
+    pub(crate) fn new(pool: PoolIndex) -> Self {
+        Self { use_count: 1, segments: 0, pool, is_known: false, replayed_on: BTreeSet::new() }
+    }
+
+    /// Whether its free pages may go elsewhere whenever they are needed: it is given up.
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.use_count == 0
+    }
 }
 
 /// How a private pool treats its memory.
@@ -96,4 +113,6 @@ pub(crate) struct PoolOptions {
     pub(crate) no_split: bool,
     /// Its segments come from there, and never expand, instead of from the driver.
     pub(crate) source: Option<Source>,
+    /// Its memory is held in pages that move, or not; `None` for as in the default pools.
+    pub(crate) elastic: Option<bool>,
 }

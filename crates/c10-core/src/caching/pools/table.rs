@@ -7,8 +7,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+use crate::base::config::AllocatorConfig;
 use crate::base::handles::StreamHandle;
 use crate::base::ids::PoolId;
+use crate::caching::pools::private_pool::PoolOptions;
 use crate::caching::pools::source::Source;
 use crate::caching::shard::Shard;
 
@@ -25,6 +27,8 @@ pub(crate) struct Pool {
     pub(crate) no_split: bool,
     /// Where its segments come from, if not from the driver.
     pub(crate) source: Option<Source>,
+    /// Whether its memory is held in pages that move; `None` for what the options say.
+    pub(crate) elastic: Option<bool>,
     /// Times each part was searched while garbage collection was on.
     pub(crate) clocks: Arc<[AtomicU64; 2]>,
     /// By stream handle, which is the order in which memory is given back.
@@ -32,8 +36,21 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    fn new(owner: Option<PoolId>, no_split: bool, source: Option<Source>) -> Self {
-        Self { owner, no_split, source, clocks: Arc::default(), shards: BTreeMap::new() }
+    fn new(owner: Option<PoolId>, options: PoolOptions) -> Self {
+        let PoolOptions { no_split, source, elastic, .. } = options;
+        // A source gives whole segments.
+        let elastic = if source.is_some() { Some(false) } else { elastic };
+        Self { owner, no_split, source, elastic, clocks: Arc::default(), shards: BTreeMap::new() }
+    }
+
+    /// Whether its memory is held in pages that move.
+    pub(crate) fn is_elastic(&self, config: &AllocatorConfig) -> bool {
+        self.elastic.unwrap_or(config.is_elastic())
+    }
+
+    /// Whether its segments are address ranges that grow.
+    pub(crate) fn expands(&self, config: &AllocatorConfig) -> bool {
+        self.source.is_none() && (config.expandable_segments || self.is_elastic(config))
     }
 }
 
@@ -48,12 +65,12 @@ impl Pools {
     pub(crate) const DEFAULT: PoolIndex = PoolIndex(0);
 
     pub(crate) fn new() -> Self {
-        Self { slots: vec![Some(Pool::new(None, false, None))] }
+        Self { slots: vec![Some(Pool::new(None, PoolOptions::default()))] }
     }
 
     /// Adds a private pool.
-    pub(crate) fn add(&mut self, owner: PoolId, no_split: bool, source: Option<Source>) -> PoolIndex {
-        let pool = Some(Pool::new(Some(owner), no_split, source));
+    pub(crate) fn add(&mut self, owner: PoolId, options: PoolOptions) -> PoolIndex {
+        let pool = Some(Pool::new(Some(owner), options));
         if let Some(vacant) = self.slots.iter().position(Option::is_none) {
             self.slots[vacant] = pool;
             return PoolIndex(vacant);

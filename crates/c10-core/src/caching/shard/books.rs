@@ -16,6 +16,7 @@ use crate::caching::block::{
     round_size, size_class,
 };
 use crate::caching::freeset::Bins;
+use crate::caching::plan::StreamPlan;
 use crate::caching::remote::{Pages, Place};
 use crate::caching::stats::{BYTES, COUNT, Change, LANES, Ledger, REQUESTED, SPLIT, SPLIT_BYTES};
 
@@ -27,8 +28,17 @@ pub(crate) struct Key {
     pub(crate) owner: Option<PoolId>,
     /// Blocks are handed out whole.
     pub(crate) no_split: bool,
+    /// Whether memory is held in pages that move; `None` for what the options say.
+    pub(crate) elastic: Option<bool>,
     /// Times each part of its pool was searched while garbage collection was on: the clocks that blocks age by.
     pub(crate) clocks: Arc<[AtomicU64; 2]>,
+}
+
+impl Key {
+    /// What the options say for the pool.
+    fn rules(&self, config: &AllocatorConfig, counts_lookups: bool) -> Rules {
+        Rules::new(config, self.elastic.unwrap_or(config.is_elastic()), counts_lookups)
+    }
 }
 
 /// The books.
@@ -46,15 +56,17 @@ pub(crate) struct Books {
     /// Unmapped blocks by address, of each part.
     unmapped: [BTreeSet<(u64, Index)>; 2],
     uses: UseLists,
+    /// The plan of the stream, where plans are on.
+    pub(crate) plan: Option<Box<StreamPlan>>,
 }
 
 /// A block to be handed out, and what that changes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Taking {
-    block: Index,
+    pub(super) block: Index,
     pub(crate) class: SizeClass,
     /// The bytes to cut off for the request, if not the whole block is handed out.
-    cut: Option<u64>,
+    pub(super) cut: Option<u64>,
     pub(crate) size: u64,
     pub(super) asked: Asked,
     pub(crate) change: Change,
@@ -99,14 +111,15 @@ impl Books {
     pub(super) fn new(key: Key, config: Arc<AllocatorConfig>, counts_lookups: bool) -> Self {
         Self {
             ledger: Ledger::default(),
+            rules: key.rules(&config, counts_lookups),
             key,
-            rules: Rules::new(&config, counts_lookups),
             config,
             lease_requests: 0,
             bins: [Bins::new(), Bins::new()],
             blocks: Blocks::new(),
             unmapped: Default::default(),
             uses: UseLists::default(),
+            plan: None,
         }
     }
 
@@ -126,7 +139,7 @@ impl Books {
 
     /// Decides by these options from now on.
     pub(crate) fn set_config(&mut self, config: &Arc<AllocatorConfig>, counts_lookups: bool) {
-        self.rules = Rules::new(config, counts_lookups);
+        self.rules = self.key.rules(config, counts_lookups);
         self.config = Arc::clone(config);
     }
 
@@ -326,9 +339,16 @@ impl Books {
     }
 
     /// Turns a block that is no longer in use, and no longer counted, into a free one.
+    pub(super) fn free(&mut self, freeing: &Freeing) {
+        if !self.give_place_back(freeing.block) {
+            self.free_unplanned(freeing);
+        }
+    }
+
+    /// The same for a block that stands for no place of a plan.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "as for its plan")]
-    pub(super) fn free(&mut self, freeing: &Freeing) {
+    fn free_unplanned(&mut self, freeing: &Freeing) {
         let Freeing { block, class, before, after, .. } = *freeing;
         let bins = &mut self.bins[part(class)];
         for neighbour in [before, after] {
@@ -353,6 +373,7 @@ impl Books {
     pub(super) fn free_if_covered(&mut self, place: &Place<'_>) -> bool {
         debug_assert!(!place.is_used(), "a block that other streams use is freed by another route");
         // Whether the place still tells the truth is seen when it is withdrawn: a plan changes nothing.
+        debug_assert!(!self.blocks.get(place.block()).is_planned, "a place of a plan is given back by another route");
         let freeing = self.plan_free(place.block());
         if freeing.size >= self.rules.max_split || !place.withdraw() {
             return false;
@@ -361,7 +382,7 @@ impl Books {
             place.restore();
             return false;
         }
-        self.free(&freeing);
+        self.free_unplanned(&freeing);
         true
     }
 

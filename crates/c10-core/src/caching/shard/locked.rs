@@ -91,6 +91,12 @@ impl<'a> Locked<'a> {
         &self.state.books
     }
 
+    /// The books as they are, without what the note says: only for what no figure shows.
+    #[inline]
+    pub(super) fn books_mut(&mut self) -> &mut Books {
+        &mut self.state.books
+    }
+
     /// Whether a request was served that its thread has not come back for yet.
     #[cfg(test)]
     pub(crate) fn has_granted(&self) -> bool {
@@ -242,6 +248,18 @@ impl<'a> Drained<'a> {
         ended
     }
 
+    /// The books as they are, without what the note says: only for what no figure shows.
+    #[inline]
+    pub(super) fn books_mut(&mut self) -> &mut Books {
+        self.0.books_mut()
+    }
+
+    /// The stage before, for notes that no figure shows.
+    #[inline]
+    pub(super) fn locked(&mut self) -> &mut Locked<'a> {
+        &mut self.0
+    }
+
     /// Whether searches are counted, which takes the locks of all shards.
     #[inline]
     pub(crate) fn counts_lookups(&self) -> bool {
@@ -357,7 +375,7 @@ impl<'a> Clean<'a> {
     }
 
     #[inline]
-    fn books_mut(&mut self) -> &mut Books {
+    pub(super) fn books_mut(&mut self) -> &mut Books {
         &mut self.0.0.state.books
     }
 }

@@ -5,18 +5,21 @@
 //! lock writes ([`ShardState`]).
 //!
 //! Reading order: this file, `books` (blocks, free sets and figures), `last_alloc` (the note about the last allocation),
-//! `locked` (what may be done at which stage of the lock), `stream_table` (from a stream to its shard).
+//! `locked` (what may be done at which stage of the lock), `planned` (places of the stream's plan), `stream_table` (from a
+//! stream to its shard).
 //!
 //! **Invariant:** the state is reached only through [`Locked`] and the stages that follow it.
 
 mod books;
 mod last_alloc;
 mod locked;
+mod planned;
 mod stream_table;
 
 pub(crate) use books::{Books, Key, Taking, signed};
 pub(crate) use last_alloc::{LastAlloc, Stage};
 pub(crate) use locked::{Clean, Drained, Flushed, Locked};
+pub(crate) use planned::{Hole, Planned};
 pub(crate) use stream_table::StreamTable;
 
 use std::ops::Deref;

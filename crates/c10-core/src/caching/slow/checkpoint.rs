@@ -125,7 +125,8 @@ impl Growth {
 impl DeviceAllocator {
     /// The state of a private pool. While no scope is open, blocks are freed first whose other streams have passed.
     pub(crate) fn checkpoint_pool<D: Driver>(&self, driver: &D, id: PoolId) -> Result<PoolCheckpoint> {
-        let growth = lock(&self.growth);
+        let mut growth = lock(&self.growth);
+        growth.note_known(id);
         let pool = growth.pool_in_use(id)?;
         self.cache.process_events(driver)?;
         let segments = self.cache.all_shards(|all| {

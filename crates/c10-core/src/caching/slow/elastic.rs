@@ -8,15 +8,16 @@
 //! dropped in batches, when the event behind the work of its stream has passed.
 //!
 //! **Invariants:** all blocks concerned are held while the driver is asked, and a failed call leaves every page where it
-//! was. A mapping that cannot be undone counts as left. Private pools give no pages away, and a stream that captures gets
-//! only pages that nobody had.
+//! was. A mapping that cannot be undone counts as left. A private pool that is in use gives no pages to other pools, unless
+//! it helps out; and none of a graph's pages moves while the graph is there. A stream that captures gets only pages that
+//! nobody uses any more: idle ones, new ones, and free ones whose event has passed.
 
 use std::sync::Arc;
 
 use crate::base::error::Result;
-use crate::base::handles::{EventHandle, PageHandle, StreamHandle, StreamRef};
+use crate::base::handles::{EventHandle, PageHandle, StreamRef};
 use crate::caching::block::{ELASTIC_PAGE, Index, SizeClass, State};
-use crate::caching::pools::{Left, Pools};
+use crate::caching::pools::{Left, PoolIndex, Pools};
 use crate::caching::shard::{Flushed, Shard, signed};
 use crate::caching::slow::DeviceAllocator;
 use crate::caching::slow::expandable::{Stretch, whole_pages};
@@ -53,6 +54,16 @@ struct Supply {
     idle: Vec<PageHandle>,
     /// Pages of the driver.
     new: Vec<PageHandle>,
+}
+
+/// How a page comes to be used no more where it was, before it is used elsewhere.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Order {
+    /// The stream that gets it waits for an event, on the device.
+    Wait,
+    /// The event has passed already. A graph may be replayed on any stream, so that no wait of the one that captures it
+    /// would be enough.
+    Passed,
 }
 
 impl Supply {
@@ -93,7 +104,8 @@ impl DeviceAllocator {
         backed.map(|_| None)
     }
 
-    /// Puts pages behind addresses; whether there were enough. After a failure those in `remains` are still mapped.
+    /// Puts pages behind addresses; whether there were enough, and memory to map them. After a failure those in `remains`
+    /// are still mapped.
     fn back<D: Driver>(
         &self,
         driver: &D,
@@ -104,15 +116,12 @@ impl DeviceAllocator {
     ) -> Result<bool> {
         let mut supply = Supply::default();
         let supplied = self.supply(driver, growth, plan, missing.len(), &mut supply);
-        let mapped = supplied.and_then(|enough| {
-            if enough {
-                self.map_supply(driver, growth, missing, &supply, remains)?;
-            }
-            Ok(enough)
-        });
+        let mapped =
+            supplied.and_then(|enough| Ok(enough && self.map_supply(driver, growth, missing, &supply, remains)?));
         match mapped {
             Ok(true) => self.enter_supply(growth, plan, missing, supply),
-            _ => self.return_supply(driver, growth, supply),
+            // A page that is still mapped is not the driver's again when it is given back.
+            _ => self.return_supply(driver, growth, supply, remains.is_empty()),
         }
         mapped
     }
@@ -132,15 +141,15 @@ impl DeviceAllocator {
             supply.idle.push(page);
         }
         let mut missing = (count - supply.idle.len()) as u64;
-        let may_move = missing > 0 && driver.capture_id(plan.stream)?.is_none();
-        if may_move {
-            let due = growth.stock.moves_due(plan.size).min(missing);
-            missing -= self.take_free_pages(driver, growth, plan.stream, due, supply)?;
+        if missing == 0 {
+            return Ok(true);
         }
+        let order = if driver.takes_events(plan.stream)? { Order::Wait } else { Order::Passed };
+        let due = growth.stock.moves_due(plan.size).min(missing);
+        missing -= self.take_free_pages(driver, growth, (plan, order), &givers(growth, plan), due, supply)?;
         missing -= self.make_pages(driver, growth, missing, supply)?;
-        if may_move {
-            missing -= self.take_free_pages(driver, growth, plan.stream, missing, supply)?;
-        }
+        missing -= self.take_free_pages(driver, growth, (plan, order), &givers(growth, plan), missing, supply)?;
+        missing -= self.take_free_pages(driver, growth, (plan, order), &lenders(growth, plan), missing, supply)?;
         Ok(missing == 0)
     }
 
@@ -149,7 +158,7 @@ impl DeviceAllocator {
         let room = growth.limit.map_or(u64::MAX, |limit| limit.saturating_sub(self.cache.held()));
         // The idle pages that are in the supply are held already.
         for made in 0..wanted.min(room / ELASTIC_PAGE) {
-            match driver.create_page(self.cache.index, ELASTIC_PAGE) {
+            match self.called(driver.create_page(self.cache.index, ELASTIC_PAGE)) {
                 Ok(page) => supply.new.push(page),
                 Err(error) if error.driver_is_out_of_memory() => return Ok(made),
                 Err(error) => return Err(error),
@@ -158,34 +167,36 @@ impl DeviceAllocator {
         Ok(wanted.min(room / ELASTIC_PAGE))
     }
 
-    /// Takes up to so many whole free pages of the default pools, first of the stream that wants them, which waits for the
-    /// others; how many.
+    /// Takes up to so many whole free pages of pools, first of the stream that wants them; how many.
     fn take_free_pages<D: Driver>(
         &self,
         driver: &D,
         growth: &mut Growth,
-        stream: StreamRef,
+        (plan, order): (&Plan, Order),
+        givers: &[PoolIndex],
         wanted: u64,
         supply: &mut Supply,
     ) -> Result<u64> {
-        if wanted == 0 {
+        if wanted == 0 || givers.is_empty() {
             return Ok(0);
         }
         // What other threads gave back is free.
         self.cache.all_shards(|_| ());
-        let mut streams: Vec<StreamHandle> = growth.pools.get(Pools::DEFAULT).shards.keys().copied().collect();
-        streams.sort_by_key(|handle| *handle != stream.handle);
+        let pools = givers.iter().map(|pool| growth.pools.get(*pool));
+        let shards = pools.flat_map(|pool| pool.shards.iter().map(|(stream, shard)| (*stream, pool.owner, shard)));
+        let mut shards: Vec<_> = shards.map(|(stream, owner, shard)| (stream, owner, Arc::clone(shard))).collect();
+        shards.sort_by_key(|(stream, ..)| *stream != plan.stream.handle);
         let mut taken = 0;
-        for handle in streams {
-            let from = StreamRef { handle, ..stream };
-            let donors = self.hold_free_pages(growth, handle, wanted - taken);
+        for (handle, owner, shard) in shards {
+            let donors = self.hold_free_pages(growth, &shard, wanted - taken);
             if donors.is_empty() {
                 continue;
             }
-            match self.order(driver, growth, from, stream) {
-                Ok(Some(event)) => {
+            let from = growth.users_of(owner, StreamRef { handle, ..plan.stream });
+            match self.order(driver, growth, &from, plan.stream, order) {
+                Ok(Some((stream, event))) => {
                     taken += donors.iter().map(|donor| donor.size / ELASTIC_PAGE).sum::<u64>();
-                    supply.donations.push(Donation { stream: from, event, donors });
+                    supply.donations.push(Donation { stream, event, donors });
                 }
                 unordered => {
                     donors.iter().for_each(put_back);
@@ -196,40 +207,57 @@ impl DeviceAllocator {
         Ok(taken)
     }
 
-    /// An event behind the work of a stream, which another one waits for; `None` when the first captures, or whoever lent
-    /// it has destroyed it, so that nobody can tell when its memory is used no more.
+    /// An event behind the work of streams, the last of which is named, before the work of another one; `None` when there
+    /// is no such event: one of them captures, or work on it would spoil a capture, or whoever lent it has destroyed it, so
+    /// that nobody can tell when its memory is used no more.
     fn order<D: Driver>(
         &self,
         driver: &D,
         growth: &mut Growth,
-        from: StreamRef,
+        from: &[StreamRef],
         to: StreamRef,
-    ) -> Result<Option<EventHandle>> {
-        match driver.capture_id(from) {
-            Ok(None) => {}
-            Ok(Some(_)) => return Ok(None),
-            Err(error) if error.is_invalid_handle() => return Ok(None),
-            Err(error) => return Err(error),
+        order: Order,
+    ) -> Result<Option<(StreamRef, EventHandle)>> {
+        for stream in from {
+            match driver.takes_events(*stream) {
+                Ok(true) => {}
+                Ok(false) => return Ok(None),
+                Err(error) if error.is_invalid_handle() => return Ok(None),
+                Err(error) => return Err(error),
+            }
         }
-        let event = growth.stock.event_behind(driver, from)?;
-        if from != to
-            && let Err(error) = driver.stream_wait(to, event)
-        {
-            growth.stock.keep_event(from, event);
-            return Err(error);
+        let mut events = Vec::new();
+        let ordered = from.iter().try_fold(true, |ordered, stream| {
+            let event = growth.stock.event_behind(driver, *stream)?;
+            events.push((*stream, event));
+            match order {
+                Order::Wait if *stream == to => Ok(ordered),
+                Order::Wait => driver.stream_wait(to, event).map(|()| ordered),
+                Order::Passed => Ok(ordered && driver.event_query(event)?),
+            }
+        });
+        let one = from.len() == 1;
+        let last = if matches!(ordered, Ok(true)) && one { events.pop() } else { None };
+        events.into_iter().for_each(|(stream, event)| growth.stock.keep_event(stream, event));
+        match (ordered?, order) {
+            (false, _) => Ok(None),
+            (true, _) if one => Ok(last),
+            // What waits for all of them stands for all of them.
+            (true, Order::Wait) => Ok(Some((to, growth.stock.event_behind(driver, to)?))),
+            // The first has passed as the others have.
+            (true, Order::Passed) => Ok(Some((from[0], growth.stock.event_behind(driver, from[0])?))),
         }
-        Ok(Some(event))
     }
 
-    /// Holds up to so many whole free pages of a stream's default pool.
-    fn hold_free_pages(&self, growth: &Growth, stream: StreamHandle, wanted: u64) -> Vec<Donor> {
-        let Some(shard) = growth.pools.get(Pools::DEFAULT).shards.get(&stream) else { return Vec::new() };
+    /// Holds up to so many whole free pages of a shard.
+    fn hold_free_pages(&self, growth: &Growth, shard: &Arc<Shard>, wanted: u64) -> Vec<Donor> {
         let mut state = shard.lock_flushed();
         let mut found: Vec<(u64, Index, Stretch)> = state
             .free_blocks()
             .filter_map(|index| {
                 let block = state.blocks.get(index);
-                let pages = block.in_range.then(|| whole_pages(block, &growth.range_at(block.address))).flatten()?;
+                let range = block.in_range.then(|| growth.range_at(block.address)).filter(|range| range.elastic)?;
+                let pages = whole_pages(block, &range)?;
                 Some((block.size, index, pages))
             })
             .collect();
@@ -252,7 +280,7 @@ impl DeviceAllocator {
         donors
     }
 
-    /// Maps a page behind each address. After a failure none is, but those in `remains`.
+    /// Maps a page behind each address; whether the driver had memory for that. If not, none is, but those in `remains`.
     fn map_supply<D: Driver>(
         &self,
         driver: &D,
@@ -260,12 +288,12 @@ impl DeviceAllocator {
         missing: &[u64],
         supply: &Supply,
         remains: &mut Vec<u64>,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let pages = pages_of(growth, supply);
         let mut mapped = 0;
         let mut result = Ok(());
         for (address, page) in missing.iter().zip(pages) {
-            result = driver.map_page(self.cache.index, *address, ELASTIC_PAGE, page);
+            result = self.called(driver.map_page(self.cache.index, *address, ELASTIC_PAGE, page));
             if result.is_err() {
                 break;
             }
@@ -274,13 +302,18 @@ impl DeviceAllocator {
         if result.is_ok() {
             result = runs(missing)
                 .into_iter()
-                .try_for_each(|run| driver.allow_access(self.cache.index, run.address, run.size));
+                .try_for_each(|run| self.called(driver.allow_access(self.cache.index, run.address, run.size)));
         }
         if result.is_err() {
-            let undo = |address: &&u64| driver.unmap_page(self.cache.index, **address, ELASTIC_PAGE).is_err();
+            let undo =
+                |address: &&u64| self.called(driver.unmap_page(self.cache.index, **address, ELASTIC_PAGE)).is_err();
             remains.extend(missing[..mapped].iter().filter(undo));
         }
-        result
+        match result {
+            Ok(()) => Ok(true),
+            Err(error) if error.driver_is_out_of_memory() => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     /// Enters pages that were mapped into the books.
@@ -298,6 +331,8 @@ impl DeviceAllocator {
         stats.reserved_bytes.change(plan.class, signed(missing.len() as u64 * ELASTIC_PAGE));
         stats.num_device_alloc += u64::from(new > 0);
         (stats.pages_made, stats.pages_moved) = (stats.pages_made + new, stats.pages_moved + moved);
+        stats.page_bytes_made += new * ELASTIC_PAGE;
+        stats.page_bytes_moved += moved * ELASTIC_PAGE;
         drop(figures);
         for donation in supply.donations {
             let left = donation.donors.iter().map(|donor| self.leave(growth, donor)).collect();
@@ -327,32 +362,41 @@ impl DeviceAllocator {
         Left { address: donor.address, size: donor.size, shard: donor.shard.id, block: donor.block }
     }
 
-    /// Gives everything back to where it came from.
-    fn return_supply<D: Driver>(&self, driver: &D, growth: &mut Growth, supply: Supply) {
+    /// Gives everything back to where it came from, but keeps new pages if the driver is not to have them.
+    fn return_supply<D: Driver>(&self, driver: &D, growth: &mut Growth, supply: Supply, release: bool) {
         for Donation { stream, event, donors } in supply.donations {
             donors.iter().for_each(put_back);
             growth.stock.keep_event(stream, event);
         }
         supply.idle.into_iter().for_each(|page| growth.stock.keep_idle(page));
-        for page in supply.new {
-            self.release_or_keep(driver, growth, page);
-        }
+        let index = self.cache.index;
+        let released = |page: &PageHandle| release && self.called(driver.release_page(index, *page)).is_ok();
+        let kept = supply.new.into_iter().filter(|page| !released(page));
+        self.keep_as_idle(growth, kept.collect());
     }
 
-    /// Gives a page back to the driver; one that it does not take is idle, and counts as held.
-    fn release_or_keep<D: Driver>(&self, driver: &D, growth: &mut Growth, page: PageHandle) -> bool {
-        let released = driver.release_page(self.cache.index, page).is_ok();
-        if !released {
-            growth.stock.keep_idle(page);
-            lock(&self.cache.figures).stats_mut().reserved_bytes.change(SizeClass::Large, signed(ELASTIC_PAGE));
+    /// Pages that the driver does not take back are idle, and count as held.
+    pub(crate) fn keep_as_idle(&self, growth: &mut Growth, pages: Vec<PageHandle>) {
+        if pages.is_empty() {
+            return;
         }
-        released
+        let bytes = signed(pages.len() as u64 * ELASTIC_PAGE);
+        lock(&self.cache.figures).stats_mut().reserved_bytes.change(SizeClass::Large, bytes);
+        pages.into_iter().for_each(|page| growth.stock.keep_idle(page));
+    }
+
+    /// Counts a driver call for pages; its answer.
+    fn called<T>(&self, answer: Result<T>) -> Result<T> {
+        let mut figures = lock(&self.cache.figures);
+        let stats = figures.stats_mut();
+        (stats.has_pages, stats.page_calls) = (true, stats.page_calls + 1);
+        answer
     }
 
     /// Gives idle pages back to the driver.
     pub(crate) fn release_idle<D: Driver>(&self, driver: &D, growth: &mut Growth) -> Result<()> {
         while let Some(page) = growth.stock.take_idle() {
-            if let Err(error) = driver.release_page(self.cache.index, page) {
+            if let Err(error) = self.called(driver.release_page(self.cache.index, page)) {
                 growth.stock.keep_idle(page);
                 return Err(error);
             }
@@ -379,7 +423,7 @@ impl DeviceAllocator {
     fn drop_passed<D: Driver>(&self, driver: &D, growth: &mut Growth) -> Result<()> {
         while let Some(left) = growth.stock.passed() {
             if left.size > 0 {
-                driver.unmap_page(self.cache.index, left.address, ELASTIC_PAGE)?;
+                self.called(driver.unmap_page(self.cache.index, left.address, ELASTIC_PAGE))?;
                 growth.stock.shorten_passed(ELASTIC_PAGE);
             } else if let Some(Left { shard, block, .. }) = growth.stock.finish_passed()
                 && let Some(shard) = self.cache.shared.shard(shard)
@@ -392,45 +436,72 @@ impl DeviceAllocator {
         Ok(())
     }
 
-    /// Unmaps pages of held blocks and gives them back to the driver, from the front; the bytes that are unmapped, and
-    /// the error if not all are or one was not taken back.
+    /// Unmaps pages of held blocks and gives them back to the driver, from the front; the bytes that are unmapped, the
+    /// error if not all are, and the pages that the driver did not take back.
     pub(crate) fn unmap_elastic<D: Driver>(
         &self,
         driver: &D,
         growth: &mut Growth,
         pages: Stretch,
-    ) -> (u64, Result<()>) {
+    ) -> (u64, Result<()>, Vec<PageHandle>) {
+        let mut kept = Vec::new();
         for address in each_page(pages.address, pages.size) {
-            let done = address - pages.address;
-            if let Err(error) = driver.unmap_page(self.cache.index, address, ELASTIC_PAGE) {
-                return (done, Err(error));
+            if let Err(error) = self.called(driver.unmap_page(self.cache.index, address, ELASTIC_PAGE)) {
+                return (address - pages.address, Err(error), kept);
             }
-            if let Some(page) = growth.stock.displace(address) {
-                self.release_or_keep(driver, growth, page);
-            }
+            let page = growth.stock.displace(address);
+            kept.extend(page.filter(|page| self.called(driver.release_page(self.cache.index, *page)).is_err()));
         }
-        (pages.size, Ok(()))
+        (pages.size, Ok(()), kept)
     }
 
-    /// Gives every page back, with its mappings. Errors are passed over.
+    /// The pages behind memory that somebody holds, so that they stay where they are: the first one's address, the bytes of
+    /// each, and their handles.
+    pub(crate) fn pages_behind(&self, address: u64, bytes: u64) -> Option<(u64, u64, Vec<PageHandle>)> {
+        let growth = lock(&self.growth);
+        let (_, range) = growth.ranges.range(..=address).next_back()?;
+        let inside = range.elastic && address - range.address < range.size;
+        let first = address - (address - range.address) % ELASTIC_PAGE;
+        let places = (0..(address + bytes - first).div_ceil(ELASTIC_PAGE)).map(|page| first + page * ELASTIC_PAGE);
+        let pages: Option<Vec<PageHandle>> = places.map(|place| growth.stock.page_at(place)).collect();
+        pages.filter(|_| inside).map(|pages| (first, ELASTIC_PAGE, pages))
+    }
+
+    /// Gives every page back, with its mappings. What fails is tried once more, and then passed over.
     pub(crate) fn dismantle_stock<D: Driver>(&self, driver: &D, growth: &mut Growth) {
         let index = self.cache.index;
         for event in growth.stock.take_events() {
             let _ = driver.event_destroy(event);
         }
         let left: Vec<Left> = growth.stock.all_left().copied().collect();
-        for address in left.iter().flat_map(|left| each_page(left.address, left.size)) {
-            let _ = driver.unmap_page(index, address, ELASTIC_PAGE);
-        }
-        let placed: Vec<(u64, PageHandle)> = growth.stock.places().collect();
-        for (address, page) in placed {
-            let _ = driver.unmap_page(index, address, ELASTIC_PAGE);
-            let _ = driver.release_page(index, page);
-        }
-        while let Some(page) = growth.stock.take_idle() {
-            let _ = driver.release_page(index, page);
-        }
+        let (places, mut pages): (Vec<u64>, Vec<PageHandle>) = growth.stock.places().unzip();
+        let left = left.iter().flat_map(|left| each_page(left.address, left.size));
+        left.chain(places).for_each(|address| twice(|| driver.unmap_page(index, address, ELASTIC_PAGE)));
+        pages.extend(std::iter::from_fn(|| growth.stock.take_idle()));
+        pages.into_iter().for_each(|page| twice(|| driver.release_page(index, page)));
     }
+}
+
+/// The pools whose free pages a request may take, in the order in which they are asked: its own, unless somebody knows its
+/// addresses; the default ones; those that are given up.
+fn givers(growth: &Growth, plan: &Plan) -> Vec<PoolIndex> {
+    let own = growth.pools.get(plan.pool).owner.and_then(|id| growth.private.get(&id));
+    let own = own.filter(|own| !own.is_known).map(|own| own.pool);
+    let given_up = growth.private.values().filter(|pool| pool.is_given_up()).map(|pool| pool.pool);
+    let given_up = given_up.filter(|pool| *pool != plan.pool);
+    own.into_iter().chain([Pools::DEFAULT]).chain(given_up).collect()
+}
+
+/// Those it may take when there is nothing else: for a default pool, private ones that help out.
+fn lenders(growth: &Growth, plan: &Plan) -> Vec<PoolIndex> {
+    let helps = plan.pool == Pools::DEFAULT;
+    let lenders = growth.use_on_oom.iter().filter(|_| helps).filter_map(|id| growth.private.get(id));
+    lenders.filter(|lender| !lender.is_known).map(|lender| lender.pool).collect()
+}
+
+/// Makes a call at the end of a runtime, and once more if it fails: nobody can be told.
+pub(crate) fn twice(call: impl Fn() -> Result<()>) {
+    let _ = call().or_else(|_| call());
 }
 
 /// The pages of a supply: what nobody had first.

@@ -19,6 +19,7 @@ use crate::caching::pools::PoolIndex;
 use crate::caching::remote::ShardId;
 use crate::caching::shard::{Books, Flushed, Shard, signed};
 use crate::caching::slow::DeviceAllocator;
+use crate::caching::slow::elastic::twice;
 use crate::caching::slow::growth::{Growth, Plan};
 use crate::driver::Driver;
 use crate::sync::lock;
@@ -36,6 +37,8 @@ pub(crate) struct Range {
     pub(crate) class: SizeClass,
     /// The shard that has its blocks.
     pub(crate) shard: ShardId,
+    /// Its memory is pages of the stock.
+    pub(crate) elastic: bool,
 }
 
 /// How growing a block ended.
@@ -117,7 +120,7 @@ impl DeviceAllocator {
     /// A range of an eighth more addresses than the device has memory, as one unmapped block; `None` when that is not
     /// enough for the request or the driver has no such range.
     pub(crate) fn new_range<D: Driver>(&self, driver: &D, growth: &mut Growth, plan: &Plan) -> Result<Option<Index>> {
-        let page = page_size(&growth.config, plan.class);
+        let page = page_size(&growth.config, plan.elastic, plan.class);
         let total = driver.total_memory(self.cache.index)?;
         let size = (total + total / 8).next_multiple_of(page);
         if size < plan.size {
@@ -128,7 +131,8 @@ impl DeviceAllocator {
             Err(error) if error.driver_is_out_of_memory() => return Ok(None),
             Err(error) => return Err(error),
         };
-        let range = Range { address, size, page, stream: plan.stream, class: plan.class, shard: plan.shard.id };
+        let Plan { stream, class, elastic, .. } = *plan;
+        let range = Range { address, size, page, stream, class, shard: plan.shard.id, elastic };
         growth.ranges.insert(address, range);
         let owner = growth.pools.get(plan.pool).owner;
         growth.count_segments(owner, 1);
@@ -177,7 +181,9 @@ impl DeviceAllocator {
     /// Gives the whole pages of a free block back to the driver; what is left at both ends stays free. A range of
     /// which nothing is left goes too. Does nothing if the block is free no more.
     pub(crate) fn shrink<D: Driver>(&self, driver: &D, growth: &mut Growth, shard: &Shard, id: BlockId) -> Result<()> {
-        let (range, pages) = {
+        // A page is the driver's again only when none of its old mappings is left.
+        self.drop_left(driver, growth)?;
+        let (range, pages, users) = {
             let mut state = shard.lock_flushed();
             if !state.is_free(id) {
                 return Ok(());
@@ -186,23 +192,25 @@ impl DeviceAllocator {
             let range = growth.range_at(block.address);
             let Some(pages) = whole_pages(block, &range) else { return Ok(()) };
             state.hold(id.index);
-            (range, pages)
+            (range, pages, growth.users_of(state.key.owner, range.stream))
         };
-        if let Err(error) = driver.stream_synchronize(range.stream) {
+        if let Err(error) = users.into_iter().try_for_each(|stream| driver.stream_synchronize(stream)) {
             shard.lock_flushed().put_back(id.index);
             // Whoever lent the stream has destroyed it: the memory stays, since nobody can tell when it is used no more.
             return if error.is_invalid_handle() { Ok(()) } else { Err(error) };
         }
-        let (done, result) = if growth.config.is_elastic() {
+        let (done, result, kept) = if range.elastic {
             self.unmap_elastic(driver, growth, pages)
         } else {
-            driver.unmap_pages(self.cache.index, pages.address, pages.size, range.page)
+            let (done, result) = driver.unmap_pages(self.cache.index, pages.address, pages.size, range.page);
+            (done, result, Vec::new())
         };
         if done > 0 {
             self.note_unmapped(shard, id.index, Stretch { size: done, ..pages });
         } else {
             shard.lock_flushed().put_back(id.index);
         }
+        self.keep_as_idle(growth, kept);
         result?;
         self.release_range_if_bare(driver, growth, shard, range)
     }
@@ -283,20 +291,18 @@ impl DeviceAllocator {
 
     /// Gives every range back with what is mapped of it. Errors are passed over.
     pub(crate) fn dismantle_ranges<D: Driver>(&self, driver: &D, growth: &mut Growth) {
-        if growth.config.is_elastic() {
-            self.dismantle_stock(driver, growth);
-        } else {
-            self.unmap_all(driver, growth);
-        }
+        self.dismantle_stock(driver, growth);
+        self.unmap_all(driver, growth);
         for range in growth.ranges.values() {
-            let _ = driver.release_range(self.cache.index, range.address, range.size);
+            twice(|| driver.release_range(self.cache.index, range.address, range.size));
         }
     }
 
     fn unmap_all<D: Driver>(&self, driver: &D, growth: &Growth) {
         let mapped = self.cache.all_shards(|all| {
             let blocks = all.states.iter().flat_map(|state| state.blocks.iter()).map(|(_, block)| block);
-            let mapped = blocks.filter(|block| block.in_range && block.is_mapped());
+            let of_the_stock = |block: &&Block| growth.range_at(block.address).elastic;
+            let mapped = blocks.filter(|block| block.in_range && block.is_mapped() && !of_the_stock(block));
             mapped.map(|block| (block.address, block.size)).collect()
         });
         for (address, size) in joined(growth, mapped) {

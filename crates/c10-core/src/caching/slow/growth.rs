@@ -24,7 +24,7 @@ use crate::caching::slow::DeviceAllocator;
 use crate::caching::slow::expandable::Range;
 use crate::driver::Driver;
 use crate::sync::lock;
-use crate::trace::{TraceEvent, TraceKind, TraceSegment};
+use crate::trace::{TraceEvent, TraceSegment};
 
 /// State of a device that hits do not need.
 #[derive(Debug)]
@@ -61,6 +61,8 @@ pub(crate) struct Plan {
     pub(crate) shard: Arc<Shard>,
     /// Segments that expand may serve it.
     pub(crate) expandable: bool,
+    /// Pages that move serve it.
+    pub(crate) elastic: bool,
 }
 
 /// Memory of the driver for a request.
@@ -100,10 +102,14 @@ impl Growth {
             return Arc::clone(shard);
         }
         let owner = described.owner;
-        let key = Key { stream, owner, no_split: described.no_split, clocks: Arc::clone(&described.clocks) };
+        let (no_split, elastic) = (described.no_split, described.elastic);
+        let key = Key { stream, owner, no_split, elastic, clocks: Arc::clone(&described.clocks) };
         let shard = match self.spare.pop() {
             Some(shard) => {
-                shard.lock_flushed().key = key;
+                let mut state = shard.lock_flushed();
+                state.key = key;
+                state.set_config(&self.config, counts);
+                drop(state);
                 shard
             }
             None => cache.add_shard(key, &self.config, counts),
@@ -133,16 +139,33 @@ impl Growth {
     fn plan(&mut self, cache: &DeviceCache, request: &Request) -> Plan {
         let size = round_size(&self.config, request.asked.bytes());
         let pool = self.pool_for(request);
-        let expandable = self.config.expands() && self.pools.get(pool).source.is_none();
+        let described = self.pools.get(pool);
+        let (expandable, elastic) = (described.expands(&self.config), described.is_elastic(&self.config));
         Plan {
             stream: request.stream,
             asked: request.asked,
             size,
-            segment: segment_size(&self.config, size),
+            segment: segment_size(&self.config, elastic, size),
             pool,
             class: size_class(size),
             shard: self.shard(cache, pool, request.stream.handle),
             expandable,
+            elastic,
+        }
+    }
+
+    /// The streams whose work may use free memory of a pool: that of the shard, and those on which graphs were replayed that
+    /// are gone.
+    pub(crate) fn users_of(&self, owner: Option<PoolId>, stream: StreamRef) -> Vec<StreamRef> {
+        let owner = owner.and_then(|id| self.private.get(&id));
+        let replayed = owner.into_iter().flat_map(|pool| &pool.replayed_on).filter(|other| **other != stream);
+        std::iter::once(stream).chain(replayed.copied()).collect()
+    }
+
+    /// Notes that a capture or a checkpoint knows addresses of a private pool.
+    pub(crate) fn note_known(&mut self, id: PoolId) {
+        if let Some(pool) = self.private.get_mut(&id) {
+            pool.is_known = true;
         }
     }
 
@@ -170,8 +193,13 @@ impl DeviceAllocator {
 
     /// Serves a request that the cache of its stream's default pool does not, or that a scope routes to another pool.
     pub(crate) fn serve<D: Driver>(&self, driver: &D, request: &Request, searched: bool) -> Result<u64> {
+        self.refuse_source()?;
+        let _working = self.begin_work()?;
         let mut growth = lock(&self.growth);
         let plan = growth.plan(&self.cache, request);
+        if let (Some(_), Some(owner)) = (request.capture, growth.pools.get(plan.pool).owner) {
+            growth.note_known(owner);
+        }
         // Another thread may have given something back since the search; a search is counted once.
         if let Some(address) =
             self.cache.hit_under_all_locks(&plan.shard, request.asked, !searched, Some(plan.expandable))
@@ -198,6 +226,12 @@ impl DeviceAllocator {
         let growth = &mut *growth;
         if let Some(memory) = memory? {
             return Ok(self.hand_out(growth, plan, &memory));
+        }
+        // An arena is memory that can serve other requests too.
+        if self.dissolve_plans(|_| true)
+            && let Some(address) = self.cache.hit_under_all_locks(&plan.shard, plan.asked, false, Some(plan.expandable))
+        {
+            return Ok(address);
         }
         if let Some(address) = self.take_from_lenders(growth, plan) {
             return Ok(address);
@@ -269,7 +303,7 @@ impl DeviceAllocator {
     /// Asks the driver, or the pool's own source, for a segment, or the driver for more of an expandable one; `None` when it has no memory or the limit
     /// forbids it.
     fn new_memory<D: Driver>(&self, driver: &D, growth: &mut Growth, plan: &Plan) -> Result<Option<Memory>> {
-        if plan.expandable && growth.config.is_elastic() {
+        if plan.elastic {
             return Ok(self.expand_elastic(driver, growth, plan)?.map(Memory::Block));
         }
         if self.is_beyond_limit(growth, plan) {
@@ -280,7 +314,7 @@ impl DeviceAllocator {
         }
         let driver = FromDriver(driver);
         let source = growth.source(growth.pools.get(plan.pool).owner, &driver);
-        let address = new_segment(source, self.cache.index, plan.segment, plan.stream)?;
+        let address = self.ask_source(|| new_segment(source, self.cache.index, plan.segment, plan.stream))?;
         Ok(address.map(|address| Memory::Segment { address }))
     }
 
@@ -291,14 +325,14 @@ impl DeviceAllocator {
         (address, size, stream, pool): (u64, u64, StreamHandle, Option<PoolId>),
     ) {
         let (device, pool) = (self.cache.index, pool.unwrap_or(PoolId(0, 0)));
-        let segment = || event(TraceSegment { device, address, size, stream: stream.0 as u64, pool });
-        self.cache.shared.trace.report(TraceKind::Memory, segment);
+        let segment = TraceSegment { device, address, size, stream: stream.0 as u64, pool };
+        self.cache.shared.trace.report_segment(event, segment);
     }
 
     /// Enters new memory into the books and hands out what the request needs of it.
     fn hand_out(&self, growth: &mut Growth, plan: &Plan, memory: &Memory) -> u64 {
         let Plan { shard, segment, class, .. } = plan;
-        let oversize = max_split_size(&growth.config);
+        let oversize = max_split_size(&growth.config, plan.elastic);
         if let Memory::Segment { address } = memory {
             self.cache.shared.pages.register(*address, *segment, shard.id, *class);
             let owner = growth.pools.get(plan.pool).owner;

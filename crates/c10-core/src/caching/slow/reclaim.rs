@@ -3,18 +3,21 @@
 //! Each driver call comes before the change in the books that it stands for, so a failure in the middle leaves what
 //! was not reached as it was.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::base::error::{Error, OutOfMemory, Result};
+use crate::base::error::{Error, OutOfMemory, OutOfMemoryError, Result};
 use crate::base::ids::PoolId;
 use crate::caching::block::{BlockId, Index};
 use crate::caching::block::{SizeClass, max_split_size};
 use crate::caching::device::count_segment;
 
+use crate::caching::plan::StreamPlan;
 use crate::caching::pools::FromDriver;
 use crate::caching::pools::Request;
 use crate::caching::pools::{PoolIndex, Pools};
+use crate::caching::remote::ShardId;
 use crate::caching::shard::{Books, Shard};
 use crate::caching::slow::DeviceAllocator;
 use crate::caching::slow::growth::{Growth, Plan};
@@ -29,8 +32,14 @@ impl DeviceAllocator {
     /// Gives all memory that is wholly free back to the driver. While a scope is open only pools that nobody uses any
     /// more are emptied, and while a graph is captured nothing is.
     pub(crate) fn release_cached<D: Driver>(&self, driver: &D) -> Result<()> {
+        self.refuse_source()?;
+        let _working = self.begin_work()?;
         let _span = tracing::debug_span!("empty_cache", device = self.cache.index).entered();
-        self.release_cached_of(driver, &mut lock(&self.growth))
+        let mut growth = lock(&self.growth);
+        if !self.cache.shared.is_capturing() {
+            self.dissolve_plans(StreamPlan::is_idle);
+        }
+        self.release_cached_of(driver, &mut growth)
     }
 
     pub(crate) fn release_cached_of<D: Driver>(&self, driver: &D, growth: &mut Growth) -> Result<()> {
@@ -48,9 +57,10 @@ impl DeviceAllocator {
         unused.into_iter().try_for_each(|id| self.release_private(driver, growth, id))
     }
 
-    /// Under the elastic backend: drops old mappings, and gives back pages and ranges that nobody uses.
+    /// Where there are pages that move: drops old mappings, and gives back pages and ranges that nobody uses.
     fn release_left<D: Driver>(&self, driver: &D, growth: &mut Growth) -> Result<()> {
-        if !growth.config.is_elastic() {
+        let none_idle = growth.stock.idle().next().is_none();
+        if none_idle && !growth.ranges.values().any(|range| range.elastic) {
             return Ok(());
         }
         self.drop_left(driver, growth)?;
@@ -63,6 +73,7 @@ impl DeviceAllocator {
     /// Gives the free memory of one private pool back to the driver, if nobody uses the pool any more; waits for the
     /// events of its blocks, except while a scope is open, when that is forbidden.
     pub(crate) fn release_cached_pool<D: Driver>(&self, driver: &D, id: PoolId) -> Result<()> {
+        let _working = self.begin_work()?;
         let mut growth = lock(&self.growth);
         if self.cache.shared.is_capturing() || growth.private.get(&id).is_none_or(|pool| pool.use_count > 0) {
             return Ok(());
@@ -78,6 +89,12 @@ impl DeviceAllocator {
         let pool = pool.pool;
         for class in [SizeClass::Small, SizeClass::Large] {
             self.release_free(driver, growth, pool, class)?;
+        }
+        let shards: BTreeSet<ShardId> = growth.pools.get(pool).shards.values().map(|shard| shard.id).collect();
+        if growth.stock.all_left().any(|left| shards.contains(&left.shard)) {
+            self.drop_left(driver, growth)?;
+        }
+        for class in [SizeClass::Small, SizeClass::Large] {
             self.release_bare_ranges(driver, growth, pool, class)?;
         }
         growth.remove_pool_if_unused(id);
@@ -136,12 +153,15 @@ impl DeviceAllocator {
             (block.address, block.size, block.class, state.key.stream, state.key.owner)
         };
         self.cache.shared.pages.unregister(address, size);
-        if let Err(error) = growth.source(owner, &FromDriver(driver)).free(self.cache.index, address, size) {
+        let driver = FromDriver(driver);
+        let source = growth.source(owner, &driver);
+        if let Err(error) = self.ask_source(|| source.free(self.cache.index, address, size)) {
             self.cache.shared.pages.register(address, size, shard.id, class);
             shard.lock_flushed().put_back(id.index);
             return Err(error);
         }
-        let oversize = max_split_size(&growth.config);
+        // Segments are not of pages.
+        let oversize = max_split_size(&growth.config, false);
         let mut figures = lock(&self.cache.figures);
         count_segment(figures.stats_mut(), class, size, -1, oversize);
         shard.lock_flushed().blocks.remove(id.index);
@@ -154,7 +174,7 @@ impl DeviceAllocator {
     /// Releases unused segments that are too large to be split until one of the planned size can be had; whether it
     /// can. What was released stays so even if not.
     pub(crate) fn release_oversize<D: Driver>(&self, driver: &D, growth: &mut Growth, plan: &Plan) -> Result<bool> {
-        let max_split = max_split_size(&growth.config);
+        let max_split = max_split_size(&growth.config, plan.elastic);
         if max_split == u64::MAX || self.cache.shared.is_capturing() {
             return Ok(false);
         }
@@ -256,7 +276,7 @@ impl DeviceAllocator {
             pool: growth.pools.get(plan.pool).owner.unwrap_or(PoolId(0, 0)),
         });
         let bytes = |stat: i64| u64::try_from(stat).unwrap_or(0);
-        OutOfMemory {
+        let figures = OutOfMemory {
             device: self.cache.index,
             requested: request.asked.bytes(),
             segment: plan.segment,
@@ -267,8 +287,9 @@ impl DeviceAllocator {
             reserved: bytes(stats.reserved_bytes.all.current),
             cached_in_private_pools: cached,
             largest_free_block: largest,
-        }
-        .into()
+        };
+        let held = if plan.elastic { self.holders(growth) } else { Vec::new() };
+        Error::OutOfMemory(Box::new(OutOfMemoryError { held, ..OutOfMemoryError::new(figures) }))
     }
 
     /// Gives everything back to the driver, whether in use or not; nothing may be asked of the device afterwards.

@@ -1,8 +1,10 @@
 //! Private pools of a device and the scopes that route allocations to them.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
 use crate::base::error::{Error, PoolError, Result};
+use crate::base::handles::StreamRef;
 use crate::base::ids::PoolId;
 use crate::caching::pools::{Filter, PoolOptions, PrivatePool, Scope, SegmentSource};
 use crate::caching::slow::DeviceAllocator;
@@ -52,9 +54,10 @@ impl DeviceAllocator {
             pool.use_count += 1;
             return Ok(());
         }
-        let pool = growth.pools.add(id, options.no_split, options.source);
-        growth.private.insert(id, PrivatePool { use_count: 1, segments: 0, pool });
-        if options.use_on_oom {
+        let use_on_oom = options.use_on_oom;
+        let pool = growth.pools.add(id, options);
+        growth.private.insert(id, PrivatePool::new(pool));
+        if use_on_oom {
             growth.use_on_oom.push(id);
         }
         Ok(())
@@ -71,6 +74,13 @@ impl DeviceAllocator {
     /// How many graphs, pool objects and scopes use a private pool.
     pub(crate) fn pool_use_count(&self, id: PoolId) -> u32 {
         lock(&self.growth).private.get(&id).map_or(0, |pool| pool.use_count)
+    }
+
+    /// Notes streams on which graphs that are being dropped may still use a private pool.
+    pub(crate) fn note_replays(&self, id: PoolId, replayed_on: &BTreeSet<StreamRef>) {
+        if let Some(pool) = lock(&self.growth).private.get_mut(&id) {
+            pool.replayed_on.extend(replayed_on);
+        }
     }
 
     /// Gives up one use of a private pool. A pool without uses and memory is gone.

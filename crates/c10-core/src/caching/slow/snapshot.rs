@@ -124,8 +124,9 @@ impl RequestSizes {
     /// `None` for a request that is refused for its size.
     pub(crate) fn new(config: &AllocatorConfig, bytes: u64) -> Option<Self> {
         let rounded = (bytes < SIZE_LIMIT).then(|| round_size(config, bytes))?;
-        let (segment, segment_type) = (segment_size(config, rounded), size_class(rounded).into());
-        Some(Self { rounded, segment, segment_type, rules: Rules::new(config, false) })
+        let elastic = config.is_elastic();
+        let (segment, segment_type) = (segment_size(config, elastic, rounded), size_class(rounded).into());
+        Some(Self { rounded, segment, segment_type, rules: Rules::new(config, elastic, false) })
     }
 
     /// Whether the smallest free block that is large enough may be used.
@@ -167,7 +168,7 @@ impl DeviceAllocator {
     fn segments_of(&self, state: &Books) -> Vec<SegmentInfo> {
         let begins = |block: &Block| {
             let continues = state.blocks.find(block.prev).is_some_and(Block::is_mapped);
-            block.is_mapped() && !continues
+            block.has_memory() && !continues
         };
         let heads = state.blocks.iter().map(|(_, block)| block).filter(|block| begins(block));
         heads.map(|head| self.describe_segment(state, head)).collect()
@@ -175,7 +176,11 @@ impl DeviceAllocator {
 
     fn describe_segment(&self, state: &Books, head: &Block) -> SegmentInfo {
         let follow = |block: &&Block| state.blocks.find(block.next).filter(|next| next.is_mapped());
-        let blocks: Vec<BlockInfo> = std::iter::successors(Some(head), follow).map(describe_block).collect();
+        let describe = |block: &Block| {
+            let chain = if block.state == State::Arena { state.arena_chain(block) } else { vec![block.clone()] };
+            chain.iter().map(describe_block).collect::<Vec<_>>()
+        };
+        let blocks: Vec<BlockInfo> = std::iter::successors(Some(head), follow).flat_map(describe).collect();
         let sum = |takes: fn(&BlockInfo) -> bool, of: fn(&BlockInfo) -> u64| {
             blocks.iter().filter(|block| takes(block)).map(of).sum()
         };
@@ -203,7 +208,9 @@ fn describe_block(block: &Block) -> BlockInfo {
     let state = match block.state {
         State::Allocated => BlockState::ActiveAllocated,
         State::Pending => BlockState::ActivePendingFree,
-        State::Free | State::Held | State::Unmapped | State::Left | State::Vacant => BlockState::Inactive,
+        State::Free | State::Held | State::Arena | State::Planned | State::Unmapped | State::Left | State::Vacant => {
+            BlockState::Inactive
+        }
     };
     BlockInfo { address: block.address, size: block.size, requested_size: block.requested, state }
 }

@@ -56,6 +56,7 @@ impl DeviceAllocator {
         let (free, unmapped) = (of_state(State::Free), of_state(State::Unmapped));
         let classes = [SizeClass::Small, SizeClass::Large];
         let listed: usize = classes.iter().map(|class| state.bins(*class).len()).sum();
+        check_plan(state)?;
         ensure(listed == free, || format!("{listed} blocks in the free set, {free} free blocks"))?;
         let listed: usize = classes.iter().map(|class| state.unmapped(*class).len()).sum();
         ensure(listed == unmapped, || format!("{listed} blocks in the unmapped set, {unmapped} unmapped blocks"))
@@ -140,6 +141,26 @@ fn check_links(state: &Books, index: Index, block: &Block) -> Check {
     Ok(())
 }
 
+/// The places of a plan that are taken are those of the blocks in use; they lie in its arena.
+fn check_plan(state: &Books) -> Check {
+    let planned = || state.blocks.iter().map(|(_, block)| block).filter(|block| block.is_planned);
+    let arenas = state.blocks.iter().filter(|(_, block)| block.state == State::Arena).count();
+    let Some(plan) = &state.plan else {
+        return ensure(planned().count() + arenas == 0, || "planned blocks without a plan".to_owned());
+    };
+    let parts: Vec<&Block> = plan.arena().iter().map(|part| state.blocks.get(*part)).collect();
+    let is_whole = parts.len() == arenas && parts.iter().all(|part| part.state == State::Arena);
+    ensure(is_whole, || format!("{arenas} parts of arenas, the plan has {parts:?}"))?;
+    let within = |block: &Block| {
+        let end = block.address + block.size;
+        parts.iter().any(|part| block.address >= part.address && end <= part.address + part.size)
+    };
+    let beyond = planned().find(|block| block.is_split() || !within(block));
+    ensure(beyond.is_none(), || format!("a planned block is not in the arena: {beyond:?}"))?;
+    let taken = planned().filter(|block| block.state != State::Planned).map(|block| block.seat);
+    ensure(plan.has_taken(taken), || "blocks in use and places taken differ".to_owned())
+}
+
 /// What a shard's note says of its last allocation fits the block.
 fn check_note(shard: &Shard, last: &LastAlloc, books: &Books, waiting: &BTreeSet<Waiter>) -> Check {
     let Some(index) = last.block_if_noted() else { return Ok(()) };
@@ -220,16 +241,15 @@ fn check_stock(growth: &Growth, all: &AllShards<'_>) -> Check {
         blocks.filter(|block| block.in_range)
     };
     let stock = &growth.stock;
-    if growth.config.is_elastic() {
-        // The ends of a block that are no whole pages share them with its neighbours.
-        let pages = of_ranges().filter(|block| block.is_mapped()).flat_map(|block| {
-            let (begin, end) = (block.address / ELASTIC_PAGE, (block.address + block.size).div_ceil(ELASTIC_PAGE));
-            (begin..end).map(|page| page * ELASTIC_PAGE)
-        });
-        let pages: BTreeSet<u64> = pages.collect();
-        let places: BTreeSet<u64> = stock.places().map(|(place, _)| place).collect();
-        ensure(pages == places, || format!("blocks have pages at {pages:x?}, the stock at {places:x?}"))?;
-    }
+    // The ends of a block that are no whole pages share them with its neighbours.
+    let of_stock = |block: &&Block| block.is_mapped() && growth.range_at(block.address).elastic;
+    let pages = of_ranges().filter(of_stock).flat_map(|block| {
+        let (begin, end) = (block.address / ELASTIC_PAGE, (block.address + block.size).div_ceil(ELASTIC_PAGE));
+        (begin..end).map(|page| page * ELASTIC_PAGE)
+    });
+    let pages: BTreeSet<u64> = pages.collect();
+    let places: BTreeSet<u64> = stock.places().map(|(place, _)| place).collect();
+    ensure(pages == places, || format!("blocks have pages at {pages:x?}, the stock at {places:x?}"))?;
     let handles: Vec<_> = stock.places().map(|(_, page)| page).chain(stock.idle()).collect();
     let distinct = handles.iter().collect::<BTreeSet<_>>().len();
     ensure(distinct == handles.len(), || format!("{distinct} pages are in {} places", handles.len()))?;
@@ -263,7 +283,7 @@ fn check_stats(all: &AllShards<'_>, stats: &DeviceStats, class: SizeClass, idle:
     let size = |block: &Block| signed(block.size);
     let allocated = |block: &Block| block.state == State::Allocated;
     let parts = |block: &Block| block.state == State::Free && block.is_split() && !block.in_range;
-    let segments = |block: &Block| block.prev == NONE && !block.in_range;
+    let segments = |block: &Block| block.prev == NONE && !block.in_range && !block.is_planned;
     let check = |name: &str, stat: &StatByPool, counts: &dyn Fn(&Block) -> bool, amount: &dyn Fn(&Block) -> i64| {
         let blocks = all.states.iter().flat_map(|state| state.blocks.iter()).map(|(_, block)| block);
         let sum: i64 = blocks.filter(|block| block.class == class && counts(block)).map(amount).sum();
@@ -279,7 +299,7 @@ fn check_stats(all: &AllShards<'_>, stats: &DeviceStats, class: SizeClass, idle:
     check("inactive_split_bytes", &stats.inactive_split_bytes, &parts, &size)?;
     check("segment", &stats.segment, &segments, &one)?;
     let mapped = all.states.iter().flat_map(|state| state.blocks.iter()).map(|(_, block)| block);
-    let mapped: i64 = mapped.filter(|block| block.class == class && block.is_mapped()).map(size).sum();
+    let mapped: i64 = mapped.filter(|block| block.class == class && block.has_memory()).map(size).sum();
     let reserved = stats.reserved_bytes.of(class).current;
     ensure(mapped + idle == reserved, || {
         format!("reserved_bytes of {class:?} is {reserved}, blocks add up to {mapped}, and {idle} are idle")

@@ -109,6 +109,7 @@ fn hold_run(state: &mut Flushed<'_>, run: &[Piece], from: u64, to: u64) -> Windo
     for piece in run.iter().filter(|piece| piece.address < to && piece.end() > from) {
         if piece.is_mapped {
             state.hold(piece.index);
+            leave_outside(state, piece, from, to);
         } else {
             let part = piece.part(from, to);
             state.take_unmapped(piece.index);
@@ -129,6 +130,21 @@ fn hold_run(state: &mut Flushed<'_>, run: &[Piece], from: u64, to: u64) -> Windo
         }
     }
     window
+}
+
+/// Lets the whole pages of a held piece that lie outside of a window go free, so that they can give theirs to it.
+fn leave_outside(state: &mut Flushed<'_>, piece: &Piece, from: u64, to: u64) {
+    let begin = from - from % ELASTIC_PAGE;
+    if begin > piece.address {
+        let front = state.blocks.split_front(piece.index, begin - piece.address);
+        state.put(front);
+    }
+    let end = to.next_multiple_of(ELASTIC_PAGE);
+    if end < piece.end() {
+        let rest = state.blocks.get(piece.index).size - (piece.end() - end);
+        let back = state.blocks.split_back(piece.index, rest);
+        state.put(back);
+    }
 }
 
 /// Makes unused blocks of a window again; those where a mapping remains are left, and are returned with their addresses.

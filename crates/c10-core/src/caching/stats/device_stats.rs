@@ -30,6 +30,11 @@ impl StatByPool {
         }
     }
 
+    /// Changes the figure by what is no block of a pool.
+    pub(crate) fn count(&mut self, is_small: bool, by: i64) {
+        self.change(if is_small { SizeClass::Small } else { SizeClass::Large }, by);
+    }
+
     pub(crate) fn of(&self, class: SizeClass) -> &Stat {
         match class {
             SizeClass::Small => &self.small_pool,
@@ -98,11 +103,20 @@ pub struct DeviceStats {
     pub num_device_alloc: u64,
     /// Segments given back to the driver, and ranges of expandable ones.
     pub num_device_free: u64,
-    /// Pages taken from the driver, under the backend `elastic`. Not among torch's figures, and so not in
-    /// [`Self::flatten`].
+    /// Whether memory was held in pages that move: under the backend `elastic`, or for a memory pool that asked for it.
+    /// Only then the figures of the pages, which torch does not have, are in [`Self::flatten`].
+    pub has_pages: bool,
+    /// Pages taken from the driver; `num_pages_made` in [`Self::flatten`].
     pub pages_made: u64,
-    /// How often such a page moved to where it was needed. Not among torch's figures either.
+    /// How often such a page moved to where it was needed; `num_pages_moved`.
     pub pages_moved: u64,
+    /// Bytes of the pages taken from the driver; `num_page_bytes_made`.
+    pub page_bytes_made: u64,
+    /// Bytes of the pages that moved, each time; `num_page_bytes_moved`.
+    pub page_bytes_moved: u64,
+    /// Driver calls that made, mapped, unmapped or released pages, or granted access to them, whether they failed or not;
+    /// `num_page_calls`.
+    pub page_calls: u64,
     /// The option `max_split_size_mb` in bytes, as it was when the runtime started; -1 for no limit.
     pub max_split_size: i64,
 }
@@ -120,7 +134,11 @@ pub(crate) const FAMILIES: [&str; 9] = [
     "requested_bytes",
 ];
 
-/// Number of figures.
+/// Names of the figures of pages, sorted. Torch has nothing that begins as they do.
+const PAGES: [&str; 5] =
+    ["num_page_bytes_made", "num_page_bytes_moved", "num_page_calls", "num_pages_made", "num_pages_moved"];
+
+/// Number of figures that torch has.
 const FIGURES: usize = (FAMILIES.len() * POOLS.len() + 2) * LEAVES.len() + 6;
 const POOLS: [&str; 3] = ["all", "small_pool", "large_pool"];
 const LEAVES: [&str; 4] = ["current", "peak", "allocated", "freed"];
@@ -147,11 +165,21 @@ fn sorted_names() -> Vec<(String, usize)> {
 
 impl DeviceStats {
     /// Every figure under the name that torch's `memory_stats` gives it, for example `allocated_bytes.all.current`,
-    /// in torch's order, which is that of the names.
+    /// in torch's order, which is that of the names. Those of pages are among them where there are pages
+    /// ([`Self::has_pages`]): `num_pages_made`, `num_pages_moved`, `num_page_bytes_made`, `num_page_bytes_moved` and
+    /// `num_page_calls`.
     #[must_use]
     pub fn flatten(&self) -> Vec<(&'static str, i64)> {
         let values = self.values();
-        NAMES.get_or_init(sorted_names).iter().map(|(name, at)| (name.as_str(), values[*at])).collect()
+        let torchs = NAMES.get_or_init(sorted_names).iter().map(|(name, at)| (name.as_str(), values[*at]));
+        let mut figures: Vec<(&'static str, i64)> = torchs.collect();
+        if self.has_pages {
+            let [bytes_made, bytes_moved, calls] = [self.page_bytes_made, self.page_bytes_moved, self.page_calls];
+            let pages = [bytes_made, bytes_moved, calls, self.pages_made, self.pages_moved];
+            figures.extend(PAGES.into_iter().zip(pages.map(|count| i64::try_from(count).unwrap_or(i64::MAX))));
+            figures.sort_unstable();
+        }
+        figures
     }
 
     /// Every figure, in the order in which [`sorted_names`] makes the names.
@@ -186,6 +214,9 @@ impl DeviceStats {
             &mut self.num_device_free,
             &mut self.pages_made,
             &mut self.pages_moved,
+            &mut self.page_bytes_made,
+            &mut self.page_bytes_moved,
+            &mut self.page_calls,
         ];
         counts.into_iter().for_each(|count| *count = 0);
     }

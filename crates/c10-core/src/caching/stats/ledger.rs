@@ -93,6 +93,37 @@ impl Ledger {
         increased[SPLIT_BYTES] += change[SPLIT_BYTES].max(0);
     }
 
+    /// Counts a block that is handed out and leaves the free parts as they are, if that is within the leases; whether it was.
+    #[inline]
+    pub(crate) fn try_add_block(&mut self, class: SizeClass, bytes: i64, requested: i64) -> bool {
+        let scope = scope(class);
+        let (all, own) = (self.lease[ALL], self.lease[scope]);
+        let rest = [all[COUNT] - 1, all[BYTES] - bytes, all[REQUESTED] - requested];
+        let rest_own = [own[COUNT] - 1, own[BYTES] - bytes, own[REQUESTED] - requested];
+        if rest.iter().chain(&rest_own).fold(0, |signs, rest| signs | rest) < 0 {
+            return false;
+        }
+        for lane in [COUNT, BYTES, REQUESTED] {
+            (self.lease[ALL][lane], self.lease[scope][lane]) = (rest[lane], rest_own[lane]);
+        }
+        let increased = &mut self.increased[scope];
+        increased[COUNT] += 1;
+        increased[BYTES] += bytes;
+        increased[REQUESTED] += requested;
+        true
+    }
+
+    /// The same for a block that is given back, which no lease forbids.
+    #[inline]
+    pub(crate) fn remove_block(&mut self, class: SizeClass, bytes: i64, requested: i64) {
+        for scope in [ALL, scope(class)] {
+            let lease = &mut self.lease[scope];
+            lease[COUNT] += 1;
+            lease[BYTES] += bytes;
+            lease[REQUESTED] += requested;
+        }
+    }
+
     /// Whether no lease is overdrawn.
     pub(crate) fn is_covered(&self) -> bool {
         self.lease.iter().flatten().all(|lease| *lease >= 0)

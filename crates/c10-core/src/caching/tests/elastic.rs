@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
+use crate::base::error::{HeldMemory, MemoryHolder};
 use crate::base::handles::{PageHandle, StreamHandle};
-use crate::caching::tests::scripts::Bench;
+use crate::caching::tests::scripts::{Bench, POOL, on};
 
 const MIB: u64 = 1 << 20;
 
@@ -104,8 +105,29 @@ fn old_mappings_are_dropped_in_batches_when_their_events_have_passed() {
     assert!(mapped(&bench) - made(&bench) < 32 + twice, "what has passed is dropped with the next growth");
 }
 
+const DEVICE: DeviceIndex = DeviceIndex(0);
+
+/// A pool that takes what is allocated on streams from 48 on, as long as its scope is open.
+fn with_pool(capacity: u64, options: &str, elastic: Option<bool>) -> Bench {
+    let bench = Bench::with(capacity, options);
+    bench.allocator.use_pool(DEVICE, POOL, PoolOptions { elastic, ..PoolOptions::default() }).unwrap();
+    enter(&bench);
+    bench
+}
+
+fn enter(bench: &Bench) {
+    let filter = Filter::Where(Predicate(Arc::new(|stream| stream >= 48)));
+    bench.allocator.begin_allocate_to_pool(DEVICE, POOL, filter).unwrap();
+    bench.allocator.release_pool(DEVICE, POOL).unwrap();
+}
+
+fn close(bench: &Bench) {
+    bench.allocator.close_pool(&bench.driver, DEVICE, POOL).unwrap();
+    assert_eq!(bench.allocator.inconsistency(), None);
+}
+
 #[test]
-fn private_pools_keep_their_pages_and_captures_take_only_new_ones() {
+fn captures_take_only_pages_that_nobody_uses_any_more() {
     let mut bench = bench(64 * MIB);
     bench.run("a 1 20e6, f 1, begin, a 2@100 10e6");
     assert!(bench.driver.events().waits().is_empty());
@@ -113,6 +135,138 @@ fn private_pools_keep_their_pages_and_captures_take_only_new_ones() {
     assert_eq!(made_before, 10 + 5, "a capture does not take pages that queued work may use");
     bench.run("f 2, end, a 3 24e6");
     assert_eq!(made(&bench), made_before + 2, "what the pool holds is not taken");
+}
+
+#[test]
+fn pages_of_a_graph_that_is_gone_go_where_they_are_needed() {
+    let mut bench = bench(64 * MIB);
+    bench.run("begin, a 1@100 20e6, f 1, end");
+    // The capture is over, and its graph has been replayed on two streams.
+    bench.driver.captures().capturing = Capturing::Nothing;
+    bench.run("a 2 10e6");
+    assert_eq!(made(&bench), 15, "the graph keeps its pages");
+    let replayed_on = [on(16), on(32)].into_iter().collect();
+    bench.allocator.release_pool_of_graph(DEVICE, POOL, &replayed_on).unwrap();
+    bench.run("a 3 20e6");
+    assert_eq!((made(&bench), bench.stats().pages_moved), (15, 10));
+    let behind: Vec<StreamHandle> = bench.driver.events().waits().iter().map(|(_, of)| *of).collect();
+    assert_eq!(behind, [100, 16, 32].map(StreamHandle), "all that may still use them are waited for");
+    bench.run("f 3, e");
+    assert_eq!(reserved(&bench), 10 * MIB, "and the addresses are given back with the pool");
+}
+
+#[test]
+fn a_pool_may_have_pages_that_move_whatever_the_others_have() {
+    for options in ["", "expandable_segments:True", "max_split_size_mb:20"] {
+        let mut bench = with_pool(1 << 30, options, Some(true));
+        bench.run("a 1@48 30e6, a 2 30e6, f 1, a 3@48 50e6");
+        let stats = bench.stats();
+        assert_eq!(
+            (stats.pages_made, stats.pages_moved, stats.has_pages),
+            (24, 0, true),
+            "{options}: the free block grew"
+        );
+        bench.run("f 3, a 4@64 20e6, f 2");
+        assert_eq!(bench.stats().pages_moved, 10, "{options}: a stream of the pool gets free pages of another one");
+        assert_eq!(bench.driver.events().waits(), [(StreamHandle(64), StreamHandle(48))]);
+        bench.run("a 5 20e6, a 6@64 9e6");
+        assert_eq!(made(&bench), 24, "{options}: the default pools have no pages, and the pool has enough");
+        bench.run("f 4, f 6");
+        bench.allocator.end_allocate_to_pool(DEVICE, POOL).unwrap();
+        close(&bench);
+        assert_eq!(
+            bench.driver.memory().pages.mapped_count(),
+            if options.starts_with("exp") { 2 } else { 0 },
+            "{options}"
+        );
+        bench.run("f 5, e");
+        assert_eq!((reserved(&bench), bench.driver.memory().pages.range_count()), (0, 0), "{options}");
+    }
+}
+
+#[test]
+fn a_pool_may_go_without_pages_that_move() {
+    let mut bench = with_pool(1 << 30, "backend:elastic", Some(false));
+    bench.run("a 1@48 30e6, a 2@48 3e6, f 1, f 2, a 3@48 12e6");
+    assert_eq!((made(&bench), reserved(&bench)), (0, 50 * MIB), "segments as the native backend has them");
+    let expandable = |pool| bench.allocator.snapshot(Some(pool)).iter().any(|segment| segment.is_expandable);
+    assert!(!expandable(POOL));
+    bench.run("a 4 3e6");
+    assert!(bench.allocator.snapshot(Some(PoolId(0, 0))).iter().all(|segment| segment.is_expandable));
+    assert_eq!(made(&bench), 2);
+}
+
+#[test]
+fn a_pool_of_a_graph_moves_nothing_of_its_own() {
+    let mut bench = with_pool(1 << 30, "backend:elastic", None);
+    bench.run("a 1@48 20e6, f 1, a 2@64 10e6");
+    assert_eq!((made(&bench), bench.stats().pages_moved), (10, 5), "no graph knows the pool yet");
+    // Streams from 100 on capture.
+    bench.run("a 3@100 8e6, f 3, a 4@64 4e6");
+    assert_eq!((made(&bench), bench.stats().pages_moved), (10 + 4 + 2, 5));
+}
+
+#[test]
+fn a_pool_that_helps_out_gives_its_pages_when_there_are_no_others() {
+    let mut bench = Bench::with(64 * MIB, "backend:elastic");
+    bench.allocator.use_pool(DEVICE, POOL, PoolOptions { use_on_oom: true, ..PoolOptions::default() }).unwrap();
+    enter(&bench);
+    bench.run("a 1@48 40e6, f 1, a 2 20e6");
+    assert_eq!((bench.stats().pages_moved, made(&bench)), (0, 30));
+    bench.run("a 3@16 44000000");
+    assert_eq!((bench.stats().pages_moved, made(&bench), bench.stats().num_alloc_retries), (19, 32, 0));
+}
+
+fn held_after(bench: &mut Bench, step: &str) -> Vec<HeldMemory> {
+    let Err(Error::OutOfMemory(error)) = bench.step(step) else { panic!("{step} is too much") };
+    let text = error.to_string();
+    let lines: Vec<String> = error.held.iter().map(ToString::to_string).collect();
+    assert!(text.ends_with(&format!("pytorch-cuda-alloc-conf)\n{}", lines.join("\n"))), "{text}");
+    error.held
+}
+
+#[test]
+fn an_error_says_who_holds_the_memory() {
+    let mut bench = bench(64 * MIB);
+    bench.run("begin, a 1@100 20971520, a 2@100 4194304, a 3@100 4194304, f 1, f 3, end, a 4 10485760, a 5 6291456");
+    bench.run("r 5 16, f 4");
+    bench.allocator.use_pool(DEVICE, PoolId(0, 9), PoolOptions::default()).unwrap();
+    bench.allocator.begin_allocate_to_pool(DEVICE, PoolId(0, 9), Filter::Stream(StreamHandle(32))).unwrap();
+    bench.run("a 6@32 2097152, f 5");
+    let held = held_after(&mut bench, "a 7 41943040");
+    let of = |holder, in_use, reserved, free, run| (holder, in_use * MIB, reserved * MIB, free * MIB, run * MIB);
+    let figures: Vec<_> =
+        held.iter().map(|held| (held.holder, held.in_use, held.reserved, held.free, held.largest_free_run)).collect();
+    let program = of(MemoryHolder::Program, 6, 14, 8, 8);
+    let graphs = of(MemoryHolder::Graphs { pool: POOL }, 4, 28, 24, 20);
+    let pool = of(MemoryHolder::Pool { pool: PoolId(0, 9) }, 2, 2, 0, 0);
+    let stream = of(MemoryHolder::Stream { handle: 16 }, 6, 6, 0, 0);
+    assert_eq!(figures, [program, pool, graphs, stream]);
+    let lines: Vec<String> = held.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        lines,
+        [
+            "The program uses 6.00 MiB of 14.00 MiB; 8.00 MiB are free, at most 8.00 MiB in one run.",
+            "Memory pool (0, 9) keeps 2.00 MiB, of which 2.00 MiB are in use.",
+            "Graphs of pool (1, 0) keep 28.00 MiB, of which 4.00 MiB are in use; 24.00 MiB are free, at most 20.00 MiB in one run.",
+            "Work on stream 0x10 has to pass before 6.00 MiB that were given back are free.",
+        ]
+    );
+    // The 20 MiB that the driver has and the 8 MiB that are free.
+    bench.run("a 8 29360128");
+    let mut native = Bench::with(64 * MIB, "");
+    let Err(Error::OutOfMemory(error)) = native.step("a 1 80e6") else { panic!("it is more than there is") };
+    assert!(error.held.is_empty() && !error.to_string().contains('\n'));
+}
+
+#[test]
+fn free_pages_behind_late_events_are_enough() {
+    let mut bench = bench(64 * MIB);
+    // All memory is free on four streams, whose work has not passed; another scope forbids that the host waits.
+    bench.run("a 1@16 16e6, a 2@32 16e6, a 3@48 16e6, a 4@64 16000000, f 1, f 2, f 3, f 4, begin");
+    bench.run("a 5 67108864");
+    assert_eq!(bench.driver.events().waits().len(), 4);
+    assert_eq!((bench.stats().num_alloc_retries, made(&bench)), (0, 32));
 }
 
 #[test]
@@ -137,6 +291,10 @@ fn all_that_is_free_serves_a_request_before_it_fails() {
             bench.held.keys().cloned().collect::<Vec<_>>().iter().flat_map(|name| pages_of(&bench, name)).collect();
         let free = capacity - live.len() as u64 * 2 * MIB;
         let asked = free.max(2 * MIB);
+        if seed % 2 == 0 {
+            // While a scope is open nothing is given back for a request, so that pages alone can serve it.
+            bench.run("begin");
+        }
         let answer = bench.step(&format!("a last@16 {asked}"));
         assert_eq!(answer.is_ok(), free > 0, "seed {seed}: {free} bytes are free: {answer:?}");
     }

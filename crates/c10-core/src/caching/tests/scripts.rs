@@ -1,7 +1,7 @@
 //! Scripts: the runner that most tests here use, and what its steps mean.
 //!
 //! Scripts are lists of steps: `a k n` allocates n bytes as k on stream 0 (`a k@16 n` on stream 16), `f k` frees,
-//! `r k s` records k on stream s, `done s` lets all events of stream s pass, `e` empties the cache, `begin` and `end`
+//! `mark` begins a step of the program, `r k s` records k on stream s, `done s` lets all events of stream s pass, `e` empties the cache, `begin` and `end`
 //! route allocations of capture 7 (streams from 100 on) to private pool (1, 0), `release` gives up one use of it;
 //! `at s n…` says which nodes of the capture a stream has come to, `edge n m…` which nodes one follows.
 //!
@@ -85,6 +85,7 @@ impl Bench {
             }
             ["done", stream] => driver.pass(number(stream)),
             ["e"] => allocator.empty_cache(driver)?,
+            ["mark"] => allocator.mark_step(DeviceIndex(0))?,
             ["at", stream, at @ ..] => driver.captures().set_point(StreamHandle(number(stream)), nodes(at)),
             ["edge", node, before @ ..] => driver.captures().set_edges(NodeHandle(number(node)), nodes(before)),
             ["begin"] => {

@@ -46,7 +46,7 @@ impl Runtime {
 
 fn of_devices(ready: &Started, metrics: &mut Metrics) -> Result<()> {
     for device in (0..).map(DeviceIndex).take(ready.api.device_count()) {
-        for (name, value) in ready.allocator.stats(device)?.flatten() {
+        for (name, value) in ready.allocator.stats(&ready.api, device)?.flatten() {
             metrics.add("torch_cuda_", name, Some(device), value);
         }
     }

@@ -2,12 +2,13 @@
 //!
 //! **Invariants:** shared memory is kept until a receiver has opened it and no receiver uses it any more (`users`). A
 //! segment of another process is mapped once for a device, as long as a buffer here uses it: opens and closes are
-//! counted under one lock.
+//! counted under one lock. Pages of another process are mapped for each buffer, and no more of them than it lies in.
 
 mod users;
 
 use std::any::Any;
 use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub(crate) use users::{ReceiverLock, SenderFile};
@@ -23,6 +24,8 @@ use crate::state::deferred_destroy::{DeferredDestroy, DriverObject};
 pub(crate) struct IpcState {
     sent: Mutex<Vec<Sent>>,
     segments: Mutex<BTreeMap<(DeviceIndex, IpcHandle), Segment>>,
+    /// Ranges that pages of other processes are behind: device, bytes, and bytes of each page.
+    ranges: Mutex<BTreeMap<u64, (DeviceIndex, u64, u64)>>,
 }
 
 /// Memory that receivers may still use.
@@ -31,6 +34,8 @@ struct Sent {
     users: SenderFile,
     event: EventHandle,
     _memory: Arc<dyn Any + Send + Sync>,
+    /// Descriptors of the pages that the memory is in, for receivers to take over.
+    _descriptors: Vec<OwnedFd>,
 }
 
 /// A segment of another process, mapped here.
@@ -50,9 +55,19 @@ impl IpcState {
         self.segments.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps memory, and the event behind the work on it, until no receiver uses it any more.
-    pub(crate) fn add_sent(&self, users: SenderFile, event: EventHandle, memory: Arc<dyn Any + Send + Sync>) {
-        self.lock_sent().push(Sent { users, event, _memory: memory });
+    fn lock_ranges(&self) -> MutexGuard<'_, BTreeMap<u64, (DeviceIndex, u64, u64)>> {
+        self.ranges.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps memory, the descriptors of its pages and the event behind the work on it, until no receiver uses it any more.
+    pub(crate) fn add_sent(
+        &self,
+        users: SenderFile,
+        event: EventHandle,
+        memory: Arc<dyn Any + Send + Sync>,
+        descriptors: Vec<OwnedFd>,
+    ) {
+        self.lock_sent().push(Sent { users, event, _memory: memory, _descriptors: descriptors });
     }
 
     /// Frees the memory that no receiver uses any more. Returns whether there was any.
@@ -90,6 +105,35 @@ impl IpcState {
         }
     }
 
+    /// Puts pages of another process behind a range of their own; its address.
+    pub(crate) fn open_pages(
+        &self,
+        api: &Api,
+        deferred: &DeferredDestroy,
+        device: DeviceIndex,
+        page: u64,
+        descriptors: Vec<OwnedFd>,
+    ) -> Result<u64> {
+        let bytes = descriptors.len() as u64 * page;
+        let base = api.address_reserve(device, bytes)?;
+        if let Err(error) = api.map_imported(device, base, page, descriptors) {
+            // What fails is tried again later.
+            let _ = deferred.destroy(api, DriverObject::ImportedPages(device, base, bytes, page));
+            return Err(error);
+        }
+        self.lock_ranges().insert(base, (device, bytes, page));
+        Ok(base)
+    }
+
+    /// Undoes [`Self::open_pages`].
+    pub(crate) fn close_pages(&self, api: &Api, deferred: &DeferredDestroy, base: u64) {
+        let range = self.lock_ranges().remove(&base);
+        if let Some((device, bytes, page)) = range {
+            // What fails is tried again later.
+            let _ = deferred.destroy(api, DriverObject::ImportedPages(device, base, bytes, page));
+        }
+    }
+
     /// Frees everything, at the end of the runtime, when the devices are idle, even if receivers still use shared
     /// memory.
     pub(crate) fn dismantle(&self, api: &Api) {
@@ -101,6 +145,10 @@ impl IpcState {
         let segments = std::mem::take(&mut *self.lock_segments());
         for ((device, _), segment) in segments {
             let _ = api.ipc_close_memory(device, segment.base);
+        }
+        let ranges = std::mem::take(&mut *self.lock_ranges());
+        for (base, (device, bytes, page)) in ranges {
+            let _ = api.release_imported(device, base, bytes, page);
         }
     }
 }

@@ -110,7 +110,7 @@ impl Ours {
                 allocator.use_pool(
                     DEVICE,
                     *pool,
-                    PoolOptions { use_on_oom: *use_on_oom, no_split: *no_split, source: None },
+                    PoolOptions { use_on_oom: *use_on_oom, no_split: *no_split, ..PoolOptions::default() },
                 )?;
             }
             Op::Close { pool } => allocator.close_pool(driver, DEVICE, *pool)?,

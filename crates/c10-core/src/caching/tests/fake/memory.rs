@@ -144,6 +144,10 @@ impl Memory {
         self.used -= self.pages.forget(page);
     }
 
+    pub(super) fn unmap_made(&mut self, address: u64, bytes: u64) {
+        self.used -= self.pages.unmap_made(address, bytes);
+    }
+
     fn lend(&mut self, call: &'static str, bytes: u64) -> Result<()> {
         if self.used + bytes > self.capacity {
             return Err(failure(call, CUresult::CUDA_ERROR_OUT_OF_MEMORY));

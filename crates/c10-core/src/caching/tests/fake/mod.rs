@@ -211,7 +211,7 @@ impl Driver for FakeDriver {
 
     fn unmap_page(&self, _: DeviceIndex, address: u64, bytes: u64) -> Result<()> {
         self.call("unmap_page")?;
-        self.memory().pages.unmap_made(address, bytes);
+        self.memory().unmap_made(address, bytes);
         Ok(())
     }
 
@@ -256,6 +256,10 @@ impl Driver for FakeDriver {
     fn capture_id(&self, stream: StreamRef) -> Result<Option<u64>> {
         self.call("capture_id")?;
         Ok(self.captures().id_of(stream.handle))
+    }
+
+    fn takes_events(&self, stream: StreamRef) -> Result<bool> {
+        self.capture_id(stream).map(|id| id.is_none())
     }
 
     fn capture_point(&self, stream: StreamRef) -> Result<Option<CapturePoint>> {

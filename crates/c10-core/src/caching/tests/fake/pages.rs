@@ -1,7 +1,8 @@
 //! Address ranges and the pages that are mapped in them.
 //!
 //! **Invariants:** ranges do not change between reserving and releasing; pages lie in ranges, no address has two, and a
-//! range without pages alone is released. A page that was made by itself may be behind several addresses.
+//! range without pages alone is released. A page that was made by itself may be behind several addresses, and is the
+//! device's again when it was given back and is behind none.
 
 use std::collections::BTreeMap;
 
@@ -81,9 +82,14 @@ impl Pages {
         page
     }
 
-    /// A page is given back; its size.
+    /// A page is given back; the bytes that are the device's again, which are none while it is mapped somewhere.
     pub(super) fn forget(&mut self, page: PageHandle) -> u64 {
-        self.live.remove(&page).expect("only live pages are given back")
+        let bytes = self.live.remove(&page).expect("only live pages are given back");
+        if self.is_mapped(page) { 0 } else { bytes }
+    }
+
+    fn is_mapped(&self, page: PageHandle) -> bool {
+        self.behind.values().any(|(behind, _)| *behind == page)
     }
 
     pub(super) fn map_made(&mut self, address: u64, bytes: u64, page: PageHandle) {
@@ -102,15 +108,22 @@ impl Pages {
         assert_eq!(covered, bytes, "access to addresses without pages");
     }
 
-    pub(super) fn unmap_made(&mut self, address: u64, bytes: u64) {
+    /// A page is unmapped; the bytes that are the device's again, if it was given back before.
+    pub(super) fn unmap_made(&mut self, address: u64, bytes: u64) -> u64 {
         self.unmap(address, bytes);
-        self.behind.remove(&address).expect("only mapped pages are unmapped");
+        let (page, _) = self.behind.remove(&address).expect("only mapped pages are unmapped");
+        if self.live.contains_key(&page) || self.is_mapped(page) { 0 } else { bytes }
     }
 
     /// The page behind an address, if it can be used there.
     pub(crate) fn usable_at(&self, address: u64) -> Option<PageHandle> {
         let (at, (page, usable)) = self.behind.range(..=address).next_back()?;
         (*usable && address < at + self.mapped[at]).then_some(*page)
+    }
+
+    /// Whether a page that was made by itself was not given back.
+    pub(crate) fn is_live(&self, page: PageHandle) -> bool {
+        self.live.contains_key(&page)
     }
 
     /// How many pages were made by themselves.

@@ -294,7 +294,7 @@ impl Duel<'_> {
                 same("release", &allocator.release_pool(DEVICE, pool), &Ok(()))
             }
             5 => {
-                let options = PoolOptions { use_on_oom: b & 16 != 0, no_split: b & 32 != 0, source: None };
+                let options = PoolOptions { use_on_oom: b & 16 != 0, no_split: b & 32 != 0, ..PoolOptions::default() };
                 same("use", &allocator.use_pool(DEVICE, pool, options.clone()), &naive.use_pool(pool, &options))
             }
             6 if !(is_open && last_use) => {
