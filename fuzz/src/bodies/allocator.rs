@@ -216,11 +216,9 @@ impl Script {
             drop((at < self.pools.len()).then(|| self.pools.swap_remove(at)));
             return Ok(());
         }
-        self.pools.push(
-            self.runtime
-                .mem_pools()
-                .create(MemPoolOptions { use_on_oom: options & 1 != 0, no_split: options & 2 != 0 })?,
-        );
+        let elastic = (options & 8 != 0).then_some(options & 16 != 0);
+        let options = MemPoolOptions { use_on_oom: options & 1 != 0, no_split: options & 2 != 0, elastic };
+        self.pools.push(self.runtime.mem_pools().create(options)?);
         Ok(())
     }
 

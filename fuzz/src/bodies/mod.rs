@@ -5,6 +5,7 @@ mod config;
 mod driver;
 mod ptx;
 mod results;
+mod safetensors;
 mod snapshot;
 mod text;
 
@@ -31,6 +32,7 @@ pub const BODIES: &[Body] = &[
     Body { name: "config", style: Style::Bytes, run: config::run },
     Body { name: "text", style: Style::Bytes, run: text::run },
     Body { name: "results", style: Style::Lines, run: results::run },
+    Body { name: "safetensors", style: Style::Bytes, run: safetensors::run },
     Body { name: "snapshot", style: Style::Bytes, run: snapshot::run },
     Body { name: "ptx", style: Style::Lines, run: ptx::run_text },
 ];

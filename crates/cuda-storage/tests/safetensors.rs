@@ -1,0 +1,218 @@
+//! Files of tensors: onto a device and back, by every way, and files that lie.
+#![cfg(feature = "safetensors")]
+
+#[allow(dead_code, reason = "not every program of tests uses all of it")]
+mod support;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use aten_cuda::{DType, Tensor};
+use cuda_storage::safetensors::{HeaderError, load, load_file, load_file_with, metadata, save, save_file};
+use cuda_storage::{Error, Options, PageCache, Requests};
+use support::{Folder, bytes, simulated};
+
+fn some_of_each_dtype() -> Result<BTreeMap<String, Tensor>, aten_cuda::Error> {
+    let whole = Tensor::arange(0, 12, 1, None, "cpu")?.view(&[3, 4])?;
+    let mut tensors = BTreeMap::new();
+    for dtype in DType::ALL.into_iter().filter(|dtype| ![DType::C32, DType::C128].contains(dtype)) {
+        tensors.insert(format!("{dtype}"), whole.to_dtype(dtype)?.t()?.cuda(None)?);
+    }
+    tensors.insert("empty".to_owned(), Tensor::zeros(&[0, 2], DType::F16, "cpu")?);
+    tensors.insert("one".to_owned(), Tensor::full(&[], 5, DType::I8, "cuda")?);
+    tensors.insert("turned".to_owned(), tensors["torch.complex64"].conj());
+    let large = bytes(3 << 20, 1);
+    tensors.insert("large".to_owned(), Tensor::from_bytes(&large, &[3 << 18], DType::F32)?.cuda(None)?);
+    tensors.insert("part".to_owned(), tensors["large"].slice(0, Some(5), Some(1005), 1)?);
+    Ok(tensors)
+}
+
+fn named(tensors: &BTreeMap<String, Tensor>) -> impl Iterator<Item = (&str, &Tensor)> {
+    tensors.iter().map(|(name, tensor)| (name.as_str(), tensor))
+}
+
+fn assert_same(loaded: &BTreeMap<String, Tensor>, saved: &BTreeMap<String, Tensor>, is_cuda: bool) {
+    assert!(loaded.keys().eq(saved.keys()));
+    for (name, tensor) in loaded {
+        let saved = &saved[name];
+        assert_eq!((tensor.dtype(), tensor.sizes(), tensor.is_cuda()), (saved.dtype(), saved.sizes(), is_cuda));
+        assert!(tensor.to_bytes().expect("it is read") == saved.to_bytes().expect("it is read"), "{name}");
+    }
+}
+
+#[test]
+fn files_hold_what_was_saved_by_every_way() -> Result<(), Error> {
+    let _simulated = simulated();
+    let folder = Folder::new("tensors-ways");
+    let (path, tensors) = (folder.file("all.safetensors"), some_of_each_dtype()?);
+    let texts = BTreeMap::from([("format".to_owned(), "pt".to_owned())]);
+    save_file(named(&tensors), &path, &texts)?;
+    assert_same(&load_file(&path, "cpu")?, &tensors, false);
+    for page_cache in [PageCache::Auto, PageCache::Use, PageCache::Bypass] {
+        let small = Options::default().threads(3).chunk_bytes(4096);
+        for options in [Options::default(), small, small.requests(Requests::Threads)] {
+            let loaded = load_file_with(&path, "cuda", &options.page_cache(page_cache))?;
+            assert_same(&loaded.tensors, &tensors, true);
+            assert!(page_cache != PageCache::Use || loaded.route.page_cache, "{}", loaded.route);
+            println!("{page_cache:?}: {}", loaded.route);
+        }
+    }
+    let file = fs::read(&path).expect("the file is there");
+    assert_eq!(metadata(&file)?, texts);
+    assert_eq!(save(named(&tensors), &texts)?, file);
+    assert_same(&load(&file, "cuda")?, &tensors, true);
+    assert_same(&load(&file, "cpu")?, &tensors, false);
+    assert_eq!(fs::read_dir(path.parent().expect("a folder")).expect("it is read").count(), 1);
+    Ok(())
+}
+
+/// The format's own crate reads what is written here, and what it writes is read here.
+#[test]
+fn the_formats_own_crate_agrees() -> Result<(), Error> {
+    let _simulated = simulated();
+    let tensors = some_of_each_dtype()?;
+    let file = save(named(&tensors), &BTreeMap::new())?;
+    let theirs = safetensors::SafeTensors::deserialize(&file).expect("it is such a file");
+    assert_eq!(theirs.len(), tensors.len());
+    for (name, tensor) in &tensors {
+        let view = theirs.tensor(name).expect("it has all names");
+        assert!(view.data() == tensor.to_bytes()?, "{name}");
+        assert!(view.shape().iter().map(|&size| i64::try_from(size).unwrap_or(-1)).eq(tensor.sizes().iter().copied()));
+    }
+    let views = theirs.tensors();
+    let again = safetensors::serialize(views.iter().map(|(name, view)| (name.as_str(), view)), None);
+    assert_same(&load(&again.expect("it is written"), "cuda")?, &tensors, true);
+    Ok(())
+}
+
+#[test]
+fn a_large_tensor_is_freed_alone() -> Result<(), Error> {
+    let simulated = simulated();
+    let folder = Folder::new("tensors-freed");
+    let path = folder.file("all.safetensors");
+    let large = Tensor::zeros(&[1 << 20], DType::F32, "cuda")?;
+    let small = Tensor::zeros(&[16], DType::F32, "cuda")?;
+    save_file([("a", &large), ("b", &large), ("c", &small), ("d", &small)], &path, &BTreeMap::new())?;
+    drop((large, small));
+    let stats = || simulated.runtime.runtime().memory().stats(c10_core::DeviceIndex(0)).expect("the device is there");
+    let allocated = || stats().allocated_bytes.all.current;
+    let before = allocated();
+    let mut loaded = load_file(&path, "cuda")?;
+    assert!(loaded["c"].storage().is_same(loaded["d"].storage()), "small ones share");
+    assert!(!loaded["a"].storage().is_same(loaded["b"].storage()));
+    let all = allocated() - before;
+    loaded.remove("a");
+    assert_eq!(all - (allocated() - before), 4 << 20);
+    Ok(())
+}
+
+#[test]
+fn files_that_lie_are_refused_with_what_is_wrong() {
+    let _simulated = simulated();
+    let folder = Folder::new("tensors-lies");
+    let path = folder.file("lies.safetensors");
+    let cause = |file: &[u8]| {
+        fs::write(&path, file).expect("it is written");
+        let of_file = match load_file(&path, "cuda") {
+            Err(Error::Header { path: Some(named), cause }) if named == path => cause,
+            outcome => panic!("{outcome:?}"),
+        };
+        match load(file, "cuda") {
+            Err(Error::Header { path: None, cause }) => assert_eq!(cause, of_file),
+            outcome => panic!("{outcome:?}"),
+        }
+        of_file
+    };
+    let with = |header: &str, data: usize| {
+        [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &vec![0; data]].concat()
+    };
+    assert_eq!(cause(b""), HeaderError::TooShort { bytes: 0 });
+    assert_eq!(cause(&[255; 20]), HeaderError::TooLong { bytes: u64::MAX });
+    assert_eq!(cause(&[[20, 0, 0, 0, 0, 0, 0, 0], [0; 8]].concat()), HeaderError::BeyondFile { header: 20, file: 16 });
+    assert!(matches!(cause(&with("{\"x\"", 0)), HeaderError::Json(_)));
+    let right = r#"{"x":{"dtype":"F32","shape":[1000],"data_offsets":[0,4000]}}"#;
+    assert_eq!(cause(&with(right, 3999)), HeaderError::WrongEnd { tensors: 4000, file: 3999 });
+    assert_eq!(cause(&with(right, 4001)), HeaderError::WrongEnd { tensors: 4000, file: 4001 });
+    let deep = "[".repeat(100_000);
+    assert!(matches!(cause(&with(&deep, 0)), HeaderError::Json(_)));
+}
+
+#[test]
+fn devices_and_tensors_that_do_not_fit_are_refused() -> Result<(), Error> {
+    let _simulated = simulated();
+    let folder = Folder::new("tensors-refused");
+    let path = folder.file("x.safetensors");
+    let missing = load_file(&path, "cuda").expect_err("there is no file");
+    assert!(matches!(missing, Error::Io { verb: "open", .. }), "{missing}");
+    let tensor = Tensor::zeros(&[3], DType::F32, "cuda")?;
+    save_file([("x", &tensor)], &path, &BTreeMap::new())?;
+    for device in ["cuda:7", "nonsense"] {
+        let error = load_file(&path, device).expect_err("there is no such device");
+        assert!(matches!(error, Error::Tensor(_)), "{error}");
+    }
+    let complex = Tensor::zeros(&[3], DType::C128, "cuda")?;
+    let error = save([("a", &complex)], &BTreeMap::new()).expect_err("there is no such dtype");
+    assert_eq!(error.to_string(), "safetensors: the format has no torch.complex128, which 'a' is of");
+    let error = save([("a", &tensor), ("a", &tensor)], &BTreeMap::new()).expect_err("one name");
+    assert_eq!(error.to_string(), "safetensors: two tensors have the name 'a'");
+    Ok(())
+}
+
+#[test]
+fn what_cannot_be_replaced_stays_as_it_was() -> Result<(), Error> {
+    let _simulated = simulated();
+    let folder = Folder::new("tensors-kept");
+    let path = folder.file("x.safetensors");
+    let tensor = Tensor::zeros(&[3], DType::F32, "cuda")?;
+    save_file([("x", &tensor)], &path, &BTreeMap::new())?;
+    let before = fs::read(&path).expect("it is there");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o444)).expect("it is ours");
+    let error = save_file([("y", &tensor)], &path, &BTreeMap::new()).expect_err("it is read-only");
+    assert!(matches!(error, Error::Io { verb: "write", .. }), "{error}");
+    assert_eq!(fs::read(&path).expect("it is there"), before);
+    let error = save_file([("y", &tensor)], folder.file("none/x"), &BTreeMap::new()).expect_err("there is no folder");
+    assert!(matches!(error, Error::Io { verb: "write", .. }), "{error}");
+    assert!(save_file([("y", &tensor)], "/dev/null", &BTreeMap::new()).is_err(), "a device is not replaced");
+    Ok(())
+}
+
+/// Set in the process that saves onto a disk that is full.
+const FULL: &str = "CUDA_STORAGE_TEST_FULL";
+
+/// Saves in the process that was made for it; does nothing in others.
+#[test]
+fn saves_onto_a_full_disk() {
+    let Some(folder) = std::env::var_os(FULL) else { return };
+    let _simulated = simulated();
+    let path = std::path::Path::new(&folder).join("x.safetensors");
+    let (small, large) = (Tensor::ones(&[64], DType::F32, "cuda"), Tensor::ones(&[1 << 20], DType::F32, "cuda"));
+    save_file([("x", &small.expect("there is memory"))], &path, &BTreeMap::new()).expect("there is room");
+    let before = fs::read(&path).expect("it is there");
+    let error = save_file([("x", &large.expect("there is memory"))], &path, &BTreeMap::new()).expect_err("it is full");
+    assert!(matches!(error, Error::Full { .. }), "{error}");
+    assert_eq!(fs::read(&path).expect("it is there"), before);
+    assert_eq!(fs::read_dir(&folder).expect("it is read").count(), 1, "nothing is left of it");
+    println!("the disk was full");
+}
+
+#[test]
+fn a_full_disk_keeps_the_file_that_was_there() {
+    let folder = Folder::new("tensors-full");
+    let disk = folder.file("disk");
+    fs::create_dir_all(&disk).expect("it can be made");
+    let program = std::env::current_exe().expect("a path");
+    let script = "mount -t tmpfs -o size=1m none \"$1\" && exec \"$2\" --exact saves_onto_a_full_disk --nocapture";
+    let mut child = std::process::Command::new("unshare");
+    child.args(["--user", "--map-root-user", "--mount", "sh", "-c", script, "sh"]).arg(&disk).arg(&program);
+    let Ok(output) = child.env(FULL, &disk).output() else {
+        println!("not run: there is no `unshare`");
+        return;
+    };
+    let (told, why) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    if why.contains("unshare:") || why.contains("mount:") {
+        println!("not run: no small disk can be made here: {why}");
+        return;
+    }
+    assert!(output.status.success() && told.contains("the disk was full"), "{told}{why}");
+}
