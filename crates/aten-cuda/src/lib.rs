@@ -31,7 +31,7 @@
 //! - `attention`: attention, by one kernel or made of operations
 //! - `linalg`: factorisations of matrices
 //! - `fft`: Fourier transforms
-//! - `interop`: tensors of other libraries and files
+//! - `interop`: tensors of other libraries
 //! - `graphed`: functions of tensors that are captured and replayed
 //!
 //! # Invariants
@@ -69,8 +69,6 @@ pub use c10_core::{Device, DeviceArg};
 pub use graphed::{BackwardFn, ForwardFn, Graphable, GraphedTensors, Pass};
 pub use half::{bf16, f16};
 pub use interop::dlpack;
-#[cfg(feature = "safetensors")]
-pub use interop::safetensors;
 #[doc(hidden)]
 pub use launch::own_products;
 pub use launch::{ARCHITECTURES, KernelText, kernel_texts, kernel_texts_for, kernel_texts_of_one_architecture};

@@ -1,4 +1,4 @@
-//! Tensors of other libraries and files: DLPack in both directions, and with features `ndarray` and `safetensors`.
+//! Tensors of other libraries: DLPack in both directions, and arrays with the feature `ndarray`.
 //!
 //! # Safety
 //! The structures made here are as they say: their memory is a vector's or a buffer's that outlives the loan, and each is
@@ -246,54 +246,5 @@ fn arrays_become_tensors_and_back() -> Result<()> {
     assert!(tensor.to_ndarray::<f32>().is_err());
     let none = ndarray::Array2::<f64>::zeros((0, 5));
     assert_eq!(Tensor::from_ndarray(&none)?.to_ndarray::<f64>()?, none.into_dyn());
-    Ok(())
-}
-
-#[cfg(feature = "safetensors")]
-#[test]
-fn files_hold_what_was_saved() -> Result<()> {
-    use std::collections::BTreeMap;
-
-    use aten_cuda::safetensors;
-
-    let _simulated = testkit::simulated_runtime();
-    let whole = Tensor::arange(0, 12, 1, None, "cpu")?.view(&[3, 4])?;
-    let mut tensors: BTreeMap<String, Tensor> = BTreeMap::new();
-    for dtype in DType::ALL.into_iter().filter(|dtype| ![DType::C32, DType::C128].contains(dtype)) {
-        tensors.insert(format!("{dtype}"), whole.to_dtype(dtype)?.t()?.cuda(None)?);
-    }
-    tensors.insert("empty".to_owned(), Tensor::zeros(&[0, 2], DType::F16, "cpu")?);
-    tensors.insert("one".to_owned(), Tensor::full(&[], 5, DType::I8, "cuda")?);
-    let texts = BTreeMap::from([("format".to_owned(), "pt".to_owned())]);
-    let path = std::env::temp_dir().join(format!("aten-cuda-{}.safetensors", std::process::id()));
-    safetensors::save_file(tensors.iter().map(|(name, tensor)| (name.as_str(), tensor)), &path, &texts)?;
-    for device in ["cpu", "cuda"] {
-        let loaded = safetensors::load_file(&path, device)?;
-        assert!(loaded.keys().eq(tensors.keys()));
-        for (name, tensor) in &loaded {
-            let saved = &tensors[name];
-            assert_eq!(
-                (tensor.dtype(), tensor.sizes(), tensor.is_cuda()),
-                (saved.dtype(), saved.sizes(), device == "cuda")
-            );
-            assert_eq!(tensor.to_bytes()?, saved.to_bytes()?, "{name}");
-        }
-    }
-    let bytes = std::fs::read(&path).expect("the file is there");
-    std::fs::remove_file(&path).expect("the file is there");
-    assert_eq!(safetensors::metadata(&bytes)?, texts);
-
-    let text = |result: Result<BTreeMap<String, Tensor>>| result.expect_err("it is refused").to_string();
-    assert!(text(safetensors::load_file(&path, "cpu")).contains("No such file"));
-    assert!(text(safetensors::load(&bytes[..bytes.len() - 1], "cpu")).starts_with("safetensors: "));
-    assert!(text(safetensors::load(b"", "cpu")).starts_with("safetensors: "));
-    let complex = whole.to_dtype(DType::C128)?;
-    let refused = safetensors::save([("a", &complex)], &BTreeMap::new()).expect_err("there is no such dtype");
-    assert!(refused.to_string().contains("the format has no torch.complex128, which 'a' is of"), "{refused}");
-    let twice = safetensors::save([("a", &whole), ("a", &whole)], &BTreeMap::new()).expect_err("one name");
-    assert_eq!(twice.to_string(), "safetensors: two tensors have the name 'a'");
-    let header = br#"{"x":{"dtype":"U16","shape":[1],"data_offsets":[0,2]}}"#;
-    let file = [&(header.len() as u64).to_le_bytes()[..], header, &[0, 0]].concat();
-    assert!(text(safetensors::load(&file, "cpu")).contains("no dtype here is U16, which 'x' is of"));
     Ok(())
 }

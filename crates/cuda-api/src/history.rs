@@ -68,7 +68,7 @@ impl Default for MemoryHistory<'_> {
 }
 
 impl MemoryHistory<'_> {
-    /// Nothing is recorded.
+    /// Nothing is recorded, and what was is forgotten. What lives keeps the stack of the call that made it.
     pub const OFF: Self = Self {
         enabled: None,
         context: None,

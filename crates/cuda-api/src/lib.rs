@@ -32,7 +32,7 @@
 //! [`graphs`], [`green_contexts`]. Beside them [`buffers`] has untyped memory, and [`kernels`] what launches code. As in
 //! torch, what they have is at the root, too. The types are `c10-core`'s own. Names of `torch` itself, tensors above all,
 //! are in [`torch`], and those of `torch.cuda.tunable` and `torch.cuda.nvtx`, as there, in modules of those names alone
-//! ([`tunable`], [`nvtx`], [`sanitizer`]). Beyond torch, [`timeline`] records what the program and the devices did.
+//! ([`tunable`], [`nvtx`], [`sanitizer`], [`gds`]). Beyond torch, [`timeline`] records what the program and the devices did.
 //!
 //! # Invariants
 //! No unsafe code and no state: everything is kept by [`Runtime::current`], which is the process-wide runtime unless
@@ -40,11 +40,13 @@
 
 #![forbid(unsafe_code)]
 
+mod allocators;
 mod arch;
 pub mod backends;
 pub mod buffers;
 pub mod device;
 mod figures;
+pub mod gds;
 pub mod graphs;
 pub mod green_contexts;
 mod history;
@@ -77,7 +79,8 @@ pub use streams::*;
 pub use tensors::*;
 
 pub use c10_core::{
-    AcceleratorError, CudaError, DeferredCudaCallError, DeviceAssertionError, DeviceError, DeviceFaultError, Error,
-    EventError, GraphError, IpcError, MemoryError, NoDriver, NvmlMissing, PoolError, RefusedFraction, Result,
-    StartError, StreamError, SyncDebugError, SystemError, TelemetryError, Unavailable,
+    AcceleratorError, AllocatorError, BackendError, CudaError, DeferredCudaCallError, DeviceAssertionError,
+    DeviceError, DeviceFaultError, Error, EventError, GraphError, IpcError, MemoryError, NoDriver, NvmlMissing,
+    PluginLoadError, PoolError, RefusedFraction, Result, StartError, StreamError, SyncDebugError, SystemError,
+    TelemetryError, Unavailable,
 };

@@ -5,12 +5,17 @@ use std::collections::BTreeMap;
 use c10_core::{DeviceArg, DeviceIndex, Error, Result, Runtime, StreamArg, StreamError, TelemetryError};
 
 pub use c10_core::{
-    AllocatorConfig, BlockCheckpoint, BlockInfo, BlockState, ConfigError, DeviceStats, DurationStat,
-    HostOutOfMemoryError, HostStats, MemPool, MemPoolGuard, MemPoolOptions, MemPools, Memory, NestedStat, ObserverId,
-    OutOfMemory, OutOfMemoryError, OutOfMemoryHint, PinnedMemory, PoolCheckpoint, PoolId, ProcessMemory, RestoredPool,
-    SegmentCheckpoint, SegmentInfo, SegmentType, StaleMemory, Stat, StatByPool,
+    AllocatorConfig, BlockCheckpoint, BlockInfo, BlockState, ConfigError, DeviceStats, DurationStat, HeldMemory,
+    HostOutOfMemoryError, HostStats, MemPool, MemPoolGuard, MemPoolOptions, MemPools, Memory, MemoryHolder, NestedStat,
+    ObserverId, OutOfMemory, OutOfMemoryError, OutOfMemoryHint, PinnedMemory, PoolCheckpoint, PoolId, ProcessMemory,
+    RestoredPool, SegmentCheckpoint, SegmentInfo, SegmentType, StaleMemory, Stat, StatByPool,
 };
 
+pub use c10_core::{
+    Allocation, AllocatorHook, ArenaResource, CUDAPluggableAllocator, CachingResource, CurrentAllocator,
+    DriverResource, FailingResource, HostMemorySource, HostPages, LimitResource, LoggingResource, MemoryResource,
+    NotDeallocated, ResourceAction, ResourceCall, ResourceEvent, ResourceStats, StatisticsResource, StreamView,
+};
 pub use c10_core::{ExportError, ExportedFigures, FigureExport, figure_exports};
 pub use c10_core::{
     HistoryContext, HistoryOptions, HistoryScope, HistoryStacks, MemorySnapshot, RequestAnswer, RequestOutlook,
@@ -19,6 +24,7 @@ pub use c10_core::{
 };
 pub use memory_viz;
 
+pub use crate::allocators::{change_current_allocator, get_current_allocator};
 pub use crate::figures::{
     explain_memory_request, export_figures, memory_fragmentation, memory_stats_prometheus, memory_tables,
 };
@@ -222,9 +228,11 @@ pub fn reset_accumulated_memory_stats(device: impl DeviceArg) -> Result<()> {
 }
 
 /// All memory held from the driver, by device and address, or only that of one pool. Empty before [`crate::init`].
-#[must_use]
-pub fn memory_snapshot(mempool_id: Option<PoolId>) -> Vec<SegmentInfo> {
-    Runtime::current().memory().snapshot(mempool_id)
+///
+/// # Errors
+/// The backend does not know blocks ([`crate::BackendError::NoSnapshot`]).
+pub fn memory_snapshot(mempool_id: Option<PoolId>) -> Result<Vec<SegmentInfo>> {
+    Runtime::current().memory().try_snapshot(mempool_id)
 }
 
 /// Limits what is held of a device to a fraction of its memory, from 0 to 1. More that is held already stays.
@@ -251,7 +259,7 @@ pub fn caching_allocator_enable(value: bool) {
     Runtime::current().memory().enable_caching(value);
 }
 
-/// Who decides about device memory: `native`.
+/// Who decides about device memory: `native`, `elastic` or `cudaMallocAsync`, as the option `backend` says.
 #[must_use]
 pub fn get_allocator_backend() -> &'static str {
     Runtime::current().memory().backend()

@@ -12,11 +12,11 @@ use c10_core::{DeviceArg, PoolId, Result, Runtime};
 /// cuda_api::begin_allocate_to_pool(None, pool)?;
 /// let buffer = cuda_api::DeviceBuffer::new(1 << 20, None)?;
 /// cuda_api::end_allocate_to_pool(None, pool)?;
-/// assert_eq!(cuda_api::memory_snapshot(Some(pool)).len(), 1);
+/// assert_eq!(cuda_api::memory_snapshot(Some(pool))?.len(), 1);
 /// drop(buffer);
 /// cuda_api::release_pool(None, pool)?;
 /// cuda_api::empty_cache()?;
-/// assert_eq!(cuda_api::memory_snapshot(Some(pool)).len(), 0);
+/// assert_eq!(cuda_api::memory_snapshot(Some(pool))?.len(), 0);
 /// # Ok::<(), cuda_api::Error>(())
 /// ```
 ///

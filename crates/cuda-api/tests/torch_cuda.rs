@@ -295,17 +295,17 @@ fn the_allocator_is_set_up_as_torchs() {
     cuda_api::set_allocator_settings("max_split_size_mb:64").unwrap();
     assert!(!is_initialized());
     assert_eq!(cuda_api::get_allocator_backend(), "native");
-    assert!(cuda_api::memory_snapshot(None).is_empty());
+    assert!(cuda_api::memory_snapshot(None).unwrap().is_empty());
     init().unwrap();
     assert_eq!(memory_stats(None).unwrap().max_split_size, 64 << 20);
     cuda_api::set_allocator_settings("expandable_segments:True").unwrap();
     assert_eq!(Runtime::current().memory().config().max_split_size, None, "each text begins with the defaults");
     let address = caching_allocator_alloc(1000, None, None).unwrap();
-    let segments = cuda_api::memory_snapshot(None);
+    let segments = cuda_api::memory_snapshot(None).unwrap();
     assert!(segments[0].is_expandable && segments[0].address == address && segments[0].total_size == 2 << 20);
     caching_allocator_delete(address).unwrap();
     empty_cache().unwrap();
-    assert_eq!((cuda_api::memory_snapshot(None).len(), rig.machine.live().allocations), (0, 0));
+    assert_eq!((cuda_api::memory_snapshot(None).unwrap().len(), rig.machine.live().allocations), (0, 0));
 }
 
 #[test]
@@ -356,7 +356,7 @@ fn pools_keep_their_memory_to_themselves() {
     empty_cache().unwrap();
     assert_eq!(pool.snapshot().len(), 1, "a pool in use keeps its memory");
     drop(pool);
-    assert_eq!(cuda_api::memory_snapshot(None).len(), 1);
+    assert_eq!(cuda_api::memory_snapshot(None).unwrap().len(), 1);
     caching_allocator_delete(outside).unwrap();
     empty_cache().unwrap();
     assert_eq!(rig.machine.live().allocations, 0);
@@ -404,7 +404,7 @@ fn pools_come_back_to_a_checkpoint() {
 fn a_pool_can_help_out() {
     let _rig = rig();
     let total = mem_get_info(None).unwrap().1;
-    let pool = MemPool::new(MemPoolOptions { use_on_oom: true, no_split: false }).unwrap();
+    let pool = MemPool::new(MemPoolOptions { use_on_oom: true, ..MemPoolOptions::default() }).unwrap();
     let kept = cuda_api::with_mem_pool(&pool, None, || caching_allocator_alloc(total / 2, None, None)).unwrap();
     caching_allocator_delete(kept).unwrap();
     let lent = caching_allocator_alloc(total / 2, None, None).unwrap();

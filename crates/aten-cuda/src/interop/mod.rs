@@ -1,7 +1,5 @@
-//! Tensors of other libraries and files.
+//! Tensors of other libraries.
 
 pub mod dlpack;
 #[cfg(feature = "ndarray")]
 mod ndarray;
-#[cfg(feature = "safetensors")]
-pub mod safetensors;
