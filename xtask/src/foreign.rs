@@ -36,11 +36,14 @@ pub(crate) fn run(flags: &Flags) -> Result<()> {
     let chosen = suites::chosen(flags.words())?;
     let cache = shell::target_dir().join("foreign");
     let library = library_folder(&cache, flags.driver())?;
+    let caching =
+        if chosen.iter().any(|suite| suite.is_cached()) { Some(caching_folder(&cache, &library)?) } else { None };
     let expected = expected::parse(&shell::read(&shell::root().join(EXPECTED))?)?;
     let mut differences = Vec::new();
     for suite in chosen {
         let expected = expected.get(suite.name()).cloned().unwrap_or_default();
-        differences.extend(run_suite(suite, &cache, &library, flags.has("--slow"), &expected)?);
+        let library = caching.as_ref().filter(|_| suite.is_cached()).unwrap_or(&library);
+        differences.extend(run_suite(suite, &cache, library, flags.has("--slow"), &expected)?);
     }
     if differences.is_empty() { Ok(()) } else { Err(format!("not as {EXPECTED} says:\n{}", differences.join("\n"))) }
 }
@@ -130,15 +133,36 @@ fn library_folder(cache: &Path, driver: &str) -> Result<PathBuf> {
         path => Some(driver::absolute(path)?),
     };
     let folder = cache.join("libcuda");
-    std::fs::create_dir_all(&folder).map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
-    for name in ["libcuda.so", "libcuda.so.1"] {
-        let link = folder.join(name);
-        // A link of an earlier run may lead elsewhere.
-        let _ = std::fs::remove_file(&link);
-        if let Some(library) = &library {
-            std::os::unix::fs::symlink(library, &link)
-                .map_err(|error| format!("cannot make {}: {error}", link.display()))?;
-        }
+    for name in [SHORT, SONAME] {
+        link(&folder, name, library.as_deref())?;
     }
     Ok(folder)
+}
+
+/// A folder in which programs find the library whose allocations are this project's, and that library the driver of
+/// another folder.
+fn caching_folder(cache: &Path, driver: &Path) -> Result<PathBuf> {
+    shell::run(&mut shell::cargo(["build", "--quiet", "--release", "--package", "libcuda-caching"]))?;
+    let folder = cache.join("libcuda-caching");
+    link(&folder, SHORT, Some(&shell::target_dir().join("release/libcuda_caching.so")))?;
+    let real = driver.join(SONAME);
+    link(&folder, SONAME, real.exists().then_some(real.as_path()))?;
+    Ok(folder)
+}
+
+/// The names under which programs look for the driver: cudarc by the first, whatever is linked with it by the second.
+const SHORT: &str = "libcuda.so";
+const SONAME: &str = "libcuda.so.1";
+
+/// Gives a library a name in a folder; without one the name is that of nothing there.
+fn link(folder: &Path, name: &str, library: Option<&Path>) -> Result<()> {
+    std::fs::create_dir_all(folder).map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
+    let link = folder.join(name);
+    // A link of an earlier run may lead elsewhere.
+    let _ = std::fs::remove_file(&link);
+    match library {
+        Some(library) => std::os::unix::fs::symlink(library, &link)
+            .map_err(|error| format!("cannot make {}: {error}", link.display())),
+        None => Ok(()),
+    }
 }

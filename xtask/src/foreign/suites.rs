@@ -13,12 +13,19 @@ pub(super) trait Suite {
 
     /// Fetches and builds what is not yet in the cache folder.
     fn prepare(&self, cache: &Path) -> Result<Prepared>;
+
+    /// Whether the programs find the library whose allocations are this project's in place of the driver.
+    fn is_cached(&self) -> bool {
+        false
+    }
 }
 
 /// Every suite there is.
-const SUITES: [&dyn Suite; 4] = [
-    &Cudarc,
+const SUITES: [&dyn Suite; 6] = [
+    &Cudarc { is_cached: false },
     &CudarcExamples,
+    &Cudarc { is_cached: true },
+    &CudarcProgram,
     &Script { name: "cuda-core", file: "cuda_core_tests.py" },
     &Script { name: "numba", file: "numba_tests.py" },
 ];
@@ -91,7 +98,9 @@ impl Prepared {
 }
 
 /// The tests that cudarc brings along, in the package as it is published.
-struct Cudarc;
+struct Cudarc {
+    is_cached: bool,
+}
 
 impl Cudarc {
     const VERSION: &str = "0.19.10";
@@ -172,7 +181,11 @@ impl Cudarc {
 
 impl Suite for Cudarc {
     fn name(&self) -> &'static str {
-        "cudarc"
+        if self.is_cached { "cudarc-caching" } else { "cudarc" }
+    }
+
+    fn is_cached(&self) -> bool {
+        self.is_cached
     }
 
     fn prepare(&self, cache: &Path) -> Result<Prepared> {
@@ -222,6 +235,38 @@ impl Suite for CudarcExamples {
         let folder = cache.join(Cudarc::TARGET).join("debug/examples");
         let programs = Programs::Each { folder, names: &Self::NAMES };
         Ok(Prepared { programs, place: source, libraries: Some(Cudarc::compiler()?) })
+    }
+}
+
+/// A program of ours that allocates by cudarc, with cudarc as it is published.
+struct CudarcProgram;
+
+impl CudarcProgram {
+    const NAME: &str = "cudarc-program";
+}
+
+impl Suite for CudarcProgram {
+    fn name(&self) -> &'static str {
+        Self::NAME
+    }
+
+    fn is_cached(&self) -> bool {
+        true
+    }
+
+    fn prepare(&self, cache: &Path) -> Result<Prepared> {
+        Cudarc::source(cache)?;
+        let (from, to) = (shell::root().join("tests/foreign").join(Self::NAME), cache.join(Self::NAME));
+        std::fs::create_dir_all(to.join("src")).map_err(|error| format!("cannot make {}: {error}", to.display()))?;
+        for file in ["Cargo.toml", "src/main.rs"] {
+            write(&to.join(file), &shell::read(&from.join(file))?)?;
+        }
+        let target = cache.join(Cudarc::TARGET);
+        let mut command = shell::cargo(["build", "--quiet", "--release", "--manifest-path"]);
+        shell::run(command.arg(to.join("Cargo.toml")).arg("--target-dir").arg(&target))?;
+        let program = vec![target.join("release").join(Self::NAME)];
+        let programs = Programs::One { program, list: &["list"], run: &[] };
+        Ok(Prepared { programs, place: to, libraries: None })
     }
 }
 
