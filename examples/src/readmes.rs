@@ -1,4 +1,4 @@
-//! The examples in the crates' README files, compiled and run as documentation tests.
+//! The examples in the crates' README files and in pages of `docs`, compiled and run as documentation tests.
 
 macro_rules! readmes {
     ($($name:ident $path:literal),* $(,)?) => {
@@ -11,6 +11,7 @@ macro_rules! readmes {
 }
 
 readmes! {
+    Allocators "../../docs/allocators.md",
     C10Core "../../crates/c10-core/README.md",
     Conformance "../../crates/conformance/README.md",
     CudaApi "../../crates/cuda-api/README.md",

@@ -189,14 +189,16 @@ fn the_demo_runs_under_the_users_configuration() {
 
 #[test]
 fn two_processes_share_memory() {
-    for seed in ["1", "2", "3"] {
-        let output = run(IPC, &[("CUDA_SIM_SEED", seed)], &[]);
+    const CONF: &str = "PYTORCH_CUDA_ALLOC_CONF";
+    for (seed, conf) in [("1", ""), ("2", ""), ("3", ""), ("4", "expandable_segments:True"), ("5", "backend:elastic")] {
+        let output = run(IPC, &[("CUDA_SIM_SEED", seed), (CONF, conf)], &[]);
         let text = text(&output);
         assert!(output.status.success(), "{text}");
         assert!(text.contains("first: dropped here, 1048576 bytes are kept for the second process\n"), "{text}");
         assert!(text.ends_with("second: dropped them\nfirst: 0 bytes are kept\n"), "{text}");
     }
-    let expandable = run(IPC, &[("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")], &[]);
+    let switched_off = [(CONF, "expandable_segments:True"), ("TORCH_CUDA_EXPANDABLE_SEGMENTS_IPC", "0")];
+    let expandable = run(IPC, &switched_off, &[]);
     let words = text(&expandable);
     assert_eq!(expandable.status.code(), Some(1), "{words}");
     assert!(words.contains("Tensors allocated with expandable_segments:True cannot be shared"), "{words}");

@@ -101,14 +101,49 @@ def graphed():
 def out_of_memory():
     try:
         torch.empty(1 << 45, device="cuda")
-    except RuntimeError as error:
-        said, kind = str(error), type(error).__name__
+    except torch.OutOfMemoryError as error:
+        said = str(error)
     else:
         raise AssertionError("nothing was raised")
     assert "out of memory" in said and torch_allocator.last_error() in said, said
     torch_allocator.forget_error()
     assert torch.ones(1000, device="cuda").sum().item() == 1000
-    return f"{kind}: {said.splitlines()[0][:150]}"
+    return f"torch.OutOfMemoryError: {said.splitlines()[0][:150]}"
+
+
+@check("out of memory in a backward pass")
+def out_of_memory_of_another_thread():
+    given = torch.ones(1 << 20, device="cuda", requires_grad=True)
+    before = torch.cuda.memory_allocated()
+
+    class Greedy(torch.autograd.Function):
+        @staticmethod
+        def forward(context, x):
+            return x.sum()
+
+        @staticmethod
+        def backward(context, gradient):
+            return torch.empty(1 << 45, device="cuda")
+
+    for _ in range(3):
+        try:
+            Greedy.apply(given).backward()
+        except torch.OutOfMemoryError:
+            continue
+        raise AssertionError("nothing was raised")
+    torch_allocator.forget_error()
+    assert torch.cuda.memory_allocated() == before
+    return "torch.OutOfMemoryError passes the autograd engine, nothing leaks"
+
+
+@check("other errors")
+def other_errors():
+    try:
+        torch.empty(10, device="cuda:99")
+    except RuntimeError as error:
+        assert not isinstance(error, torch.OutOfMemoryError)
+        return f"{type(error).__name__}: {str(error).splitlines()[0][:80]}"
+    raise AssertionError("nothing was raised")
 
 
 @check("fraction")
@@ -117,7 +152,7 @@ def fraction():
     assert abs(torch.cuda.get_per_process_memory_fraction() - 0.05) < 1e-6
     try:
         torch.empty(torch.cuda.get_device_properties(0).total_memory // 10, device="cuda", dtype=torch.uint8)
-    except RuntimeError as error:
+    except torch.OutOfMemoryError as error:
         assert "out of memory" in str(error)
     else:
         raise AssertionError("the limit was passed")
@@ -149,6 +184,7 @@ def fork():
     if pid == 0:
         try:
             torch_allocator.library.torch_allocator_set_raise(None)
+            torch_allocator.library.torch_allocator_set_out_of_memory(None)
             address = torch_allocator.library.torch_allocator_alloc(1024, 0, None)
             told = "fork" in torch_allocator.last_error()
             os._exit(0 if address is None and told else 1)

@@ -11,6 +11,13 @@ assert torch.cuda.get_allocator_backend() == "native"
 assert inside.sum().item() == outside.sum().item() == 5 << 20
 mine = torch_allocator.memory_allocated()
 assert 20 << 20 <= mine < torch.cuda.memory_reserved(), mine
+try:
+    with torch.cuda.use_mem_pool(pool):
+        torch.empty(1 << 45, device="cuda")
+except torch.OutOfMemoryError as error:
+    assert "out of memory" in str(error)
+else:
+    raise AssertionError("nothing was raised")
 del inside, outside, pool
 torch.cuda.empty_cache()
 assert torch_allocator.memory_allocated() == 0

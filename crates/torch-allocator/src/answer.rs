@@ -1,49 +1,36 @@
 //! The answer to a request for memory: an address, null for no bytes, or an error that PyTorch raises.
 //!
 //! PyTorch takes a null for memory: the tensor has no data, some operations notice and some do not. So the request is
-//! written in two parts. The first, in Rust, asks the allocator and gives back an address, or the error's text with the
-//! function that raises it. The second, in assembly, returns the address or jumps to that function in its place, when
-//! no frame of this library is left: the exception starts in PyTorch's own function and passes only PyTorch's frames.
-//! Without such a function, and on processors other than x86-64, the answer is null.
+//! written in two parts. The first, in Rust, asks the allocator and gives back an address, or the call that raises the
+//! error. The second, in assembly, returns the address or jumps to that call's function in its place, when no frame of
+//! this library is left: the exception starts as if PyTorch's own function had thrown it, and passes only PyTorch's
+//! frames. Without such a function, and on processors other than x86-64, the answer is null.
 //!
 //! # Safety
-//! The function to jump to has the signature that [`torch_allocator_set_raise`] asks for, by the word of its caller.
-#![expect(unsafe_code, reason = "exports C functions, one of them in assembly")]
+//! The functions to jump to have the signatures that [`crate::raise`] asks for, by the word of its callers.
+#![expect(unsafe_code, reason = "exports a C function, in assembly")]
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use c10_core::Runtime;
 
-use crate::last_error::{Failure, guarded, raised};
+use crate::last_error::{Failure, attempt};
+use crate::raise::{self, Call};
 use crate::streams;
-
-/// The address of the function that raises errors, 0 for none.
-static RAISE: AtomicUsize = AtomicUsize::new(0);
 
 /// Two words that C functions return in registers.
 #[repr(C)]
 struct Answer {
-    /// The address of the memory, or of the error's text.
-    value: *const c_void,
-    /// The function that raises the error; null if there is none, or nobody who raises it.
-    raise: usize,
-}
-
-/// Names the function that raises errors of requests, null for none: `c10::detail::torchCheckFail`, which throws what
-/// Python sees as `RuntimeError`. It takes the names of a function and of a file, a line and the error's text.
-///
-/// # Safety
-/// The function has the signature `void (const char *, const char *, uint32_t, const char *)` and stays where it is while
-/// memory is asked for. It does not return; one that does, in a test, returns the answer to the request, a pointer.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn torch_allocator_set_raise(raise: *const c_void) {
-    RAISE.store(raise.addr(), Ordering::Release);
+    /// The address of the memory; null if there is none.
+    address: *const c_void,
+    /// The call that raises the error; null if there is none, or nobody who raises it.
+    raise: *const Call,
 }
 
 /// Memory of `size` bytes on `device` for use on `stream`, as `CUDAPluggableAllocator` asks for it; null for no bytes. If
-/// that fails, the function of [`torch_allocator_set_raise`] is called in place of returning; null without one.
+/// that fails, a function named by [`raise::torch_allocator_set_raise`] or
+/// [`raise::torch_allocator_set_out_of_memory`] throws; without one the answer is null.
 ///
 /// # Safety
 /// `stream` is a stream of the device's primary context, or null, and lives as long as memory that was used on it.
@@ -63,15 +50,16 @@ pub unsafe extern "C" fn torch_allocator_alloc(size: usize, device: c_int, strea
         "jnz 2f",
         "ret",
         "2:",
-        "mov r8, rdx",
-        "mov rcx, rax",
-        "lea rdi, [rip + {name}]",
-        "lea rsi, [rip + {name}]",
-        "xor edx, edx",
-        "jmp r8",
+        "mov rax, rdx",
+        "mov rdi, [rax + {first}]",
+        "mov rsi, [rax + {first} + 8]",
+        "mov rdx, [rax + {first} + 16]",
+        "mov rcx, [rax + {first} + 24]",
+        "jmp [rax + {function}]",
         ".cfi_endproc",
         answer = sym answer,
-        name = sym NAME,
+        first = const std::mem::offset_of!(Call, arguments),
+        function = const std::mem::offset_of!(Call, function),
     )
 }
 
@@ -84,25 +72,22 @@ pub unsafe extern "C" fn torch_allocator_alloc(size: usize, device: c_int, strea
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn torch_allocator_alloc(size: usize, device: c_int, stream: *mut c_void) -> *mut c_void {
     // SAFETY: as for this function.
-    let answer = unsafe { answer(size, device, stream) };
-    if answer.raise == 0 { answer.value.cast_mut() } else { ptr::null_mut() }
+    match attempt("torch_allocator_alloc", || unsafe { allocate(size, device, stream) }) {
+        Ok(address) => ptr::with_exposed_provenance_mut(address),
+        Err(_) => ptr::null_mut(),
+    }
 }
-
-/// Who raises the error, as PyTorch's text names it.
-static NAME: [u8; 22] = *b"torch_allocator_alloc\0";
 
 /// What the request comes to.
 ///
 /// # Safety
 /// As for [`torch_allocator_alloc`].
+#[cfg(target_arch = "x86_64")]
 unsafe extern "C" fn answer(size: usize, device: c_int, stream: *mut c_void) -> Answer {
     // SAFETY: as for this function.
-    match guarded("torch_allocator_alloc", || unsafe { allocate(size, device, stream) }) {
-        Some(address) => Answer { value: ptr::with_exposed_provenance(address), raise: 0 },
-        None => match RAISE.load(Ordering::Acquire) {
-            0 => Answer { value: ptr::null(), raise: 0 },
-            raise => Answer { value: raised().cast(), raise },
-        },
+    match attempt("torch_allocator_alloc", || unsafe { allocate(size, device, stream) }) {
+        Ok(address) => Answer { address: ptr::with_exposed_provenance(address), raise: ptr::null() },
+        Err(told) => Answer { address: ptr::null(), raise: raise::call(&told) },
     }
 }
 

@@ -1,20 +1,16 @@
 //! The text of the last error, and running a body so that nothing unwinds.
 //!
-//! **Invariants:** the text is kept for the process and, for the function that raises it, for the thread. In a forked
-//! child the lock may be held by a thread that is not there: the text is left out then.
+//! **Invariant:** the text is kept for the process. In a forked child the lock may be held by a thread that is not there:
+//! the text is left out then.
 
 use std::any::Any;
-use std::cell::RefCell;
-use std::ffi::{CStr, CString, c_char};
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, TryLockError};
 
-static LAST: Mutex<String> = Mutex::new(String::new());
+use crate::streams;
 
-thread_local! {
-    static RAISED: RefCell<CString> = RefCell::default();
-}
+static LAST: Mutex<String> = Mutex::new(String::new());
 
 /// What went wrong in a call from C.
 pub(crate) enum Failure {
@@ -39,15 +35,38 @@ impl fmt::Display for Failure {
     }
 }
 
+/// An error that has become text.
+pub(crate) struct Told {
+    /// The text.
+    pub(crate) text: String,
+    /// Whether memory ran out.
+    pub(crate) is_out_of_memory: bool,
+}
+
 /// Runs `body`. Its error, or its panic, becomes the last error, and `None` comes back.
 pub(crate) fn guarded<T>(function: &str, body: impl FnOnce() -> Result<T, Failure>) -> Option<T> {
-    let text = match catch_unwind(AssertUnwindSafe(body)) {
-        Ok(Ok(value)) => return Some(value),
-        Ok(Err(failure)) => failure.to_string(),
-        Err(panic) => format!("{function} panicked: {}", said(&*panic)),
-    };
-    keep(text);
-    None
+    attempt(function, body).ok()
+}
+
+/// As [`guarded`], and says what went wrong.
+pub(crate) fn attempt<T>(function: &str, body: impl FnOnce() -> Result<T, Failure>) -> Result<T, Told> {
+    match catch_unwind(AssertUnwindSafe(|| streams::keep_device(body))) {
+        Ok(Ok(value)) => Ok(value),
+        Ok(Err(failure)) => Err(told(&failure)),
+        Err(panic) => {
+            let text = format!("{function} panicked: {}", said(&*panic));
+            keep(&text);
+            Err(Told { text, is_out_of_memory: false })
+        }
+    }
+}
+
+#[cold]
+fn told(failure: &Failure) -> Told {
+    let text = failure.to_string();
+    keep(&text);
+    let is_out_of_memory = matches!(failure, Failure::Runtime(error) if error.is_out_of_memory());
+    Told { text, is_out_of_memory }
 }
 
 fn said(panic: &(dyn Any + Send)) -> &str {
@@ -55,19 +74,9 @@ fn said(panic: &(dyn Any + Send)) -> &str {
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no text")
 }
 
-fn keep(text: String) {
-    // A thread that is ending has no such place any more; nobody is left on it to raise the text.
-    let _ = RAISED.try_with(|raised| *raised.borrow_mut() = CString::new(text.replace('\0', " ")).unwrap_or_default());
-    with_last(|last| *last = text);
+fn keep(text: &str) {
+    with_last(|last| text.clone_into(last));
 }
-
-/// The last error's text on this thread; valid until the thread's next error.
-pub(crate) fn raised() -> *const c_char {
-    RAISED.try_with(|raised| raised.borrow().as_ptr()).unwrap_or(ERROR.as_ptr())
-}
-
-/// What is said where the text is gone.
-const ERROR: &CStr = c"the allocator failed";
 
 /// The process's last error; empty if there was none.
 pub(crate) fn last() -> String {

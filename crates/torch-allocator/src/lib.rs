@@ -9,8 +9,8 @@
 //!
 //! # Invariants
 //! - Nothing unwinds into C. A panic becomes an error like any other.
-//! - An error is kept as text ([`figures::torch_allocator_last_error`]). A failed request is raised by PyTorch's own function if that was
-//!   named ([`torch_allocator_set_raise`]), and else answered with null.
+//! - An error is kept as text ([`figures::torch_allocator_last_error`]). A failed request is raised as an
+//!   exception of PyTorch's if its parts were named ([`raise`]), and else answered with null.
 //! - No books are kept here: what PyTorch says about size, device and stream when it frees is not needed.
 
 mod answer;
@@ -18,8 +18,10 @@ pub mod figures;
 mod filter;
 pub mod hooks;
 mod last_error;
+pub mod raise;
 mod streams;
 mod text;
 
-pub use answer::{torch_allocator_alloc, torch_allocator_set_raise};
+pub use answer::torch_allocator_alloc;
 pub use hooks::{torch_allocator_free, torch_allocator_record_stream};
+pub use raise::torch_allocator_set_raise;

@@ -1,8 +1,11 @@
 //! PyTorch's streams and devices as the runtime's.
 //!
-//! **Invariant:** PyTorch names a stream by its handle alone where it records a use, so that the device of each handle
-//! that memory was asked for is kept. A handle that was never seen, and that of a default stream, is taken for one of
-//! the memory's device.
+//! **Invariant:** PyTorch names a stream by its handle alone where it records a use, so that with several devices that of
+//! each handle is kept, by which memory was asked for or about which the driver was asked. The handle of a default stream,
+//! which is the same on each device, is taken for that of the memory's device.
+//!
+//! **Invariant:** the device that PyTorch has chosen for a thread stays chosen: CUDA's runtime library takes the context that
+//! is current for it.
 //!
 //! # Safety
 //! The callers promise what they were promised by PyTorch: a handle names a stream, which lives long enough.
@@ -10,9 +13,12 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_void};
-use std::sync::{PoisonError, RwLock};
+use std::ptr;
+use std::sync::{OnceLock, PoisonError, RwLock};
 
 use c10_core::{DeviceIndex, PointerInfo, Runtime, Stream, get_stream_from_external};
+use cuda_sys::Driver;
+use cuda_sys::driver::types::CUdevice;
 
 use crate::last_error::Failure;
 
@@ -42,21 +48,61 @@ pub(crate) unsafe fn of_device(handle: *mut c_void, device: DeviceIndex) -> Resu
 /// # Safety
 /// As for [`of_device`], of whichever device.
 pub(crate) unsafe fn of_use(handle: *mut c_void, address: u64) -> Result<Stream, Failure> {
-    let device = device_of_use(handle.addr(), address)?;
+    // SAFETY: as for this function.
+    let device = unsafe { device_of_use(handle.addr(), address) }?;
     // SAFETY: as for this function.
     Ok(unsafe { get_stream_from_external(handle.addr(), device) }?)
 }
 
-fn device_of_use(handle: usize, address: u64) -> Result<DeviceIndex, Failure> {
+/// # Safety
+/// As for [`of_use`].
+unsafe fn device_of_use(handle: usize, address: u64) -> Result<DeviceIndex, Failure> {
     if devices() <= 1 {
         return Ok(DeviceIndex(0));
     }
     let seen = || SEEN.read().unwrap_or_else(PoisonError::into_inner).get(&handle).copied();
-    if let Some(device) = Some(handle).filter(|&handle| !is_default(handle)).and_then(|_| seen()) {
-        return Ok(device);
+    if !is_default(handle) {
+        // SAFETY: as for this function.
+        if let Some(device) = seen().or_else(|| unsafe { ask(handle) }) {
+            note(handle, device);
+            return Ok(device);
+        }
     }
     let info = PointerInfo::of(&Runtime::current(), address)?;
     info.map(|info| info.device).ok_or_else(|| Failure::Argument(format!("{address:#x} is no memory of a device")))
+}
+
+/// The device of a stream, by the driver; none if it cannot tell.
+///
+/// # Safety
+/// The handle names a stream that is no default stream.
+unsafe fn ask(handle: usize) -> Option<DeviceIndex> {
+    static DRIVER: OnceLock<Option<Driver>> = OnceLock::new();
+    let driver = DRIVER.get_or_init(|| Driver::load().ok()).as_ref()?;
+    let (mut context, mut device) = (ptr::null_mut(), CUdevice::default());
+    // SAFETY: a stream, and `context` outlives the call.
+    unsafe { driver.cuStreamGetCtx(ptr::with_exposed_provenance_mut(handle), &mut context) }.ok()?;
+    // SAFETY: the context of a stream.
+    unsafe { driver.cuCtxPushCurrent_v2(context) }.ok()?;
+    // SAFETY: `device` outlives the call.
+    let known = unsafe { driver.cuCtxGetDevice(&mut device) };
+    // SAFETY: the context was pushed above.
+    unsafe { driver.cuCtxPopCurrent_v2(&mut context) }.ok()?;
+    known.ok()?;
+    let count = i32::try_from(devices()).ok()?;
+    (0..count).map(DeviceIndex).find(|&index| {
+        let mut numbered = CUdevice::default();
+        // SAFETY: `numbered` outlives the call.
+        unsafe { driver.cuDeviceGet(&mut numbered, index) }.is_ok() && numbered == device
+    })
+}
+
+/// Calls `body`, which may make another device's context current for its own calls.
+#[inline]
+pub(crate) fn keep_device<R>(body: impl FnOnce() -> R) -> R {
+    // Before it has started nothing is asked, so that the process can still fork.
+    let runtime = Runtime::current();
+    if runtime.is_initialized() && runtime.device_count() > 1 { runtime.keep_context(body) } else { body() }
 }
 
 /// The handles of the default streams are the same on each device.

@@ -5,97 +5,19 @@
 //! only looked up.
 #![expect(unsafe_code, reason = "calls C functions")]
 
-use std::cell::RefCell;
-use std::ffi::{CStr, c_char, c_int, c_void};
+mod common;
+
+use std::cell::{Cell, RefCell};
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use testkit::c10_core::{DeviceIndex, Stream};
-use testkit::{Config, SimulatedRuntime};
+use common::{MIB, Torch, alloc, figure, free, handle, last_error, record, taken_error, text};
+use testkit::Config;
+use testkit::c10_core::Stream;
 use torch_allocator::figures::*;
 use torch_allocator::hooks::*;
-use torch_allocator::{torch_allocator_alloc, torch_allocator_set_raise};
-
-const MIB: usize = 1 << 20;
-
-/// The last error and the function that raises are the process's.
-static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-
-struct Torch {
-    simulated: SimulatedRuntime,
-    _alone: MutexGuard<'static, ()>,
-}
-
-impl Torch {
-    fn new(config: Config) -> Self {
-        let alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-        let torch = Self { simulated: SimulatedRuntime::new(config), _alone: alone };
-        torch_allocator_forget_error();
-        torch_allocator_init(0);
-        torch_allocator_init(1);
-        assert_eq!(last_error(), "");
-        torch
-    }
-
-    fn stream(&self) -> Stream {
-        self.simulated.runtime().streams().unpooled(DeviceIndex(0), 0).expect("a device")
-    }
-
-    /// Ends the test: its streams end, everything was given back and the books balance.
-    fn close<const N: usize>(self, streams: [Stream; N]) {
-        drop(streams);
-        torch_allocator_reset();
-        assert_eq!(last_error(), "");
-        assert_eq!(figure("reserved_bytes.all.current"), 0);
-        assert_eq!(torch_allocator_is_valid(), 1);
-        self.simulated.close_clean();
-    }
-}
-
-fn handle(stream: &Stream) -> *mut c_void {
-    ptr::without_provenance_mut(stream.cuda_stream())
-}
-
-fn alloc(size: usize, device: c_int, stream: *mut c_void) -> *mut c_void {
-    // SAFETY: see the top of the file.
-    unsafe { torch_allocator_alloc(size, device, stream) }
-}
-
-fn free(address: *mut c_void, size: usize) {
-    torch_allocator_free(address, size, 0, ptr::null_mut());
-}
-
-fn record(address: *mut c_void, stream: &Stream) {
-    // SAFETY: see the top of the file.
-    unsafe { torch_allocator_record_stream(address, handle(stream)) };
-}
-
-fn text(give: impl Fn(*mut c_char, usize) -> isize) -> String {
-    let length = usize::try_from(give(ptr::null_mut(), 0)).expect("a text");
-    let mut place = vec![1_u8; length + 1];
-    assert_eq!(give(place.as_mut_ptr().cast(), place.len()), isize::try_from(length).expect("a length"));
-    CStr::from_bytes_with_nul(&place).expect("one zero byte, at the end").to_str().expect("a text").to_owned()
-}
-
-fn last_error() -> String {
-    // SAFETY: the place is as long as is said.
-    text(|place, room| unsafe { torch_allocator_last_error(place, room) })
-}
-
-/// The last error, which is forgotten.
-fn taken_error() -> String {
-    let error = last_error();
-    torch_allocator_forget_error();
-    error
-}
-
-fn figure(name: &str) -> i64 {
-    // SAFETY: the place is as long as is said.
-    let lines = text(|place, room| unsafe { torch_allocator_stats(0, place, room) });
-    let found = lines.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-    found.expect("a figure of that name").parse().expect("a number")
-}
+use torch_allocator::raise::*;
 
 #[test]
 fn streams_keep_their_memory_apart() {
@@ -213,6 +135,147 @@ fn a_failed_request_raises() {
     assert_ne!(taken_error(), "");
     // SAFETY: null is no function.
     unsafe { torch_allocator_set_raise(ptr::null()) };
+    torch.close([]);
+}
+
+/// What stands for the parts of the exception does to what it is given.
+mod parts {
+    use super::*;
+
+    thread_local! {
+        static ROOM: RefCell<Box<[usize; 128]>> = RefCell::new(Box::new([0; 128]));
+        static APPENDED: RefCell<CString> = RefCell::default();
+        pub(super) static DESTROYED: Cell<usize> = const { Cell::new(0) };
+        pub(super) static THROWN: RefCell<Vec<[usize; 3]>> = const { RefCell::new(Vec::new()) };
+    }
+
+    pub(super) static FUNCTIONS: [usize; 3] = [0, 0, 4711];
+
+    pub(super) fn room() -> usize {
+        ROOM.with_borrow(|room| room.as_ptr().addr())
+    }
+
+    pub(super) fn object() -> [usize; 4] {
+        ROOM.with_borrow(|room| [room[0], room[1], room[2], room[3]])
+    }
+
+    unsafe extern "C" fn allocate(size: usize) -> *mut c_void {
+        assert!(size <= size_of::<[usize; 128]>());
+        ROOM.with_borrow_mut(|room| room.as_mut_ptr().cast())
+    }
+
+    unsafe extern "C" fn append(to: *mut StdString, bytes: *const c_char, length: usize) -> *mut StdString {
+        // SAFETY: a string that lives until this returns.
+        let string = unsafe { &mut *to };
+        assert_eq!((string.length, string.bytes.addr()), (0, (&raw const string.own).addr()), "it was empty");
+        // SAFETY: a text that ends with a zero byte.
+        let text = unsafe { CStr::from_ptr(bytes) };
+        assert_eq!(text.count_bytes(), length);
+        APPENDED.set(text.to_owned());
+        string.bytes = APPENDED.with_borrow(|text| text.as_ptr().cast_mut());
+        string.length = length;
+        to
+    }
+
+    unsafe extern "C" fn destroy(_: *mut StdString) {
+        DESTROYED.set(DESTROYED.get() + 1);
+    }
+
+    unsafe extern "C" fn construct(object: *mut c_void, location: SourceLocation, text: *mut StdString) {
+        assert_eq!(object.addr(), room());
+        // SAFETY: texts that end with a zero byte.
+        let names = [location.function, location.file].map(|name| unsafe { CStr::from_ptr(name) });
+        assert_eq!((names, location.line), ([c"torch_allocator_alloc"; 2], 0));
+        // SAFETY: a string that lives until this returns.
+        let text = unsafe { &*text };
+        let object = object.cast::<[usize; 4]>();
+        // SAFETY: there is more room than that.
+        unsafe { object.write([1, text.bytes.addr(), text.length, 2]) };
+    }
+
+    unsafe extern "C" fn throw(object: *mut c_void, class: *const TypeInfo, destructor: usize) -> *mut c_void {
+        THROWN.with_borrow_mut(|thrown| thrown.push([object.addr(), class.addr(), destructor]));
+        ptr::null_mut()
+    }
+
+    pub(super) fn base() -> TypeInfo {
+        TypeInfo { functions: ptr::null(), name: c"N3c105ErrorE".as_ptr(), base: ptr::null() }
+    }
+
+    pub(super) fn of(class: &TypeInfo, base: &TypeInfo) -> OutOfMemoryParts {
+        OutOfMemoryParts {
+            allocate: Some(allocate),
+            append: Some(append),
+            destroy: Some(destroy),
+            construct: Some(construct),
+            functions: &raw const FUNCTIONS,
+            type_info: class,
+            base,
+            throw: throw as *const c_void,
+        }
+    }
+}
+
+fn set_parts(parts: &OutOfMemoryParts) -> c_int {
+    // SAFETY: parts that live until the test takes them away again.
+    unsafe { torch_allocator_set_out_of_memory(parts) }
+}
+
+#[test]
+fn memory_that_runs_out_is_an_exception_of_its_own() {
+    let torch = Torch::new(Config::default());
+    let base = parts::base();
+    let class = TypeInfo { functions: ptr::null(), name: c"N3c1016OutOfMemoryErrorE".as_ptr(), base: &base };
+    // SAFETY: the function has the signature.
+    unsafe { torch_allocator_set_raise(raise as *const c_void) };
+    assert_eq!(set_parts(&parts::of(&class, &base)), 0);
+    for round in 1..=3 {
+        assert_eq!(alloc(1 << 50, 0, ptr::null_mut()), ptr::null_mut());
+        let text = taken_error();
+        let [functions, bytes, length, last] = parts::object();
+        assert_eq!((functions, last), ((&raw const parts::FUNCTIONS[2]).addr(), 2), "the class is the derived one");
+        assert!(bytes != 0 && length == text.len() && text.starts_with("CUDA out of memory"));
+        let thrown = [parts::room(), (&raw const class).addr(), 4711];
+        assert_eq!((parts::THROWN.take(), parts::DESTROYED.get()), (vec![thrown], round));
+        assert!(RAISED.take().is_empty());
+    }
+    // Other errors are no such exceptions.
+    assert_eq!(alloc(MIB, 7, ptr::null_mut()), ptr::null_mut());
+    assert_eq!((RAISED.take(), parts::THROWN.take()), (vec![taken_error()], Vec::new()));
+    // SAFETY: null is nothing.
+    assert_eq!(unsafe { torch_allocator_set_out_of_memory(ptr::null()) }, 0);
+    assert_eq!(alloc(1 << 50, 0, ptr::null_mut()), ptr::null_mut());
+    assert_eq!((RAISED.take(), parts::THROWN.take()), (vec![taken_error()], Vec::new()));
+    // SAFETY: null is no function.
+    unsafe { torch_allocator_set_raise(ptr::null()) };
+    torch.close([]);
+}
+
+#[test]
+fn wrong_parts_of_the_exception_are_refused() {
+    let torch = Torch::new(Config::default());
+    let (base, other) = (parts::base(), parts::base());
+    let class = TypeInfo { functions: ptr::null(), name: c"N3c1016OutOfMemoryErrorE".as_ptr(), base: &base };
+    let misnamed = TypeInfo { functions: ptr::null(), name: c"N3c109TypeErrorE".as_ptr(), base: &base };
+    let whole = || parts::of(&class, &base);
+    let wrong = [
+        OutOfMemoryParts { allocate: None, ..whole() },
+        OutOfMemoryParts { append: None, ..whole() },
+        OutOfMemoryParts { destroy: None, ..whole() },
+        OutOfMemoryParts { construct: None, ..whole() },
+        OutOfMemoryParts { functions: ptr::null(), ..whole() },
+        OutOfMemoryParts { type_info: ptr::null(), ..whole() },
+        OutOfMemoryParts { base: ptr::null(), ..whole() },
+        OutOfMemoryParts { throw: ptr::null(), ..whole() },
+        parts::of(&class, &other),
+        parts::of(&misnamed, &base),
+    ];
+    for parts in &wrong {
+        assert_eq!(set_parts(parts), -1, "{parts:?}");
+        assert_ne!(taken_error(), "");
+    }
+    assert_eq!(alloc(1 << 50, 0, ptr::null_mut()), ptr::null_mut());
+    assert!(taken_error().starts_with("CUDA out of memory") && parts::THROWN.take().is_empty());
     torch.close([]);
 }
 

@@ -4,17 +4,17 @@
 `torch.cuda.MemPool` whose segments come from it, where PyTorch's own caching should stay. After `enable()`, torch's own
 functions (`torch.cuda.memory_stats`, `memory_summary`, `max_memory_reserved`, ...) answer with its figures, which
 PyTorch leaves out for allocators that are not its own; the same functions stand here.
+
+PyTorch is imported when it is needed, so that this module says clearly where it is missing.
 """
 
-import ctypes
 import pickle
-from pathlib import Path
-
-import torch
+import warnings
 
 from ._library import ALLOC, FREE, AllocatorError, address_of, check, forget_error, last_error, library, path
 from ._library import segments as _segments
 from ._library import stats as _stats
+from ._raise import raise_by
 
 __all__ = [
     "AllocatorError", "empty_cache", "enable", "forget_error", "is_enabled", "last_error", "max_memory_allocated",
@@ -35,9 +35,6 @@ _HOOKS = {
     "set_release_pool": "torch_allocator_release_pool",
 }
 
-# PyTorch's function that throws an error: (function, file, line, text).
-_RAISE = "_ZN3c106detail14torchCheckFailEPKcS2_jS2_"
-
 # The allocators that PyTorch uses; it keeps pointers into them.
 _kept = []
 _enabled = False
@@ -49,12 +46,16 @@ def enable(settings: str = "") -> None:
     PyTorch changes its allocator once, before the first use of CUDA; later it raises `RuntimeError`.
     """
     global _enabled
+    torch = _torch()
     if _enabled:
         raise AllocatorError("torch_allocator is PyTorch's allocator already")
     if settings:
         check(library.torch_allocator_set_settings(settings.encode()))
-    torch.cuda.memory.change_current_allocator(_make())
-    _answer_for_torch()
+    missing = raise_by(torch)
+    if missing:
+        warnings.warn(f"this PyTorch has not all that its exceptions are made from: {', '.join(missing)}", stacklevel=2)
+    torch.cuda.memory.change_current_allocator(_make(torch))
+    _answer_for_torch(torch)
     _enabled = True
 
 
@@ -65,12 +66,23 @@ def is_enabled() -> bool:
 
 def pool(**options) -> "torch.cuda.MemPool":
     """A memory pool of PyTorch's own allocator whose segments come from this one; options are those of `MemPool`."""
-    allocator = _make()
+    # Nothing raises here: PyTorch's own allocator takes null for no memory, gives up what it has cached and asks again.
+    torch = _torch()
+    allocator = _make(torch)
     return torch.cuda.MemPool(allocator.allocator(), **options)
 
 
-def _make() -> "torch.cuda.memory.CUDAPluggableAllocator":
-    _raise_by_torch()
+def _torch():
+    try:
+        import torch
+    except ImportError as error:
+        raise ImportError(f"torch_allocator is an allocator for PyTorch, which cannot be imported: {error}") from error
+    if torch.version.cuda is None:
+        raise AllocatorError(f"PyTorch {torch.__version__} was built without CUDA")
+    return torch
+
+
+def _make(torch) -> "torch.cuda.memory.CUDAPluggableAllocator":
     allocator = torch.cuda.memory.CUDAPluggableAllocator(path(), ALLOC, FREE)
     for setter, function in _HOOKS.items():
         if hasattr(allocator.allocator(), setter):
@@ -79,24 +91,14 @@ def _make() -> "torch.cuda.memory.CUDAPluggableAllocator":
     return allocator
 
 
-def _raise_by_torch() -> None:
-    """Lets a failed request raise. Without PyTorch's function it answers null, which some operations do not notice."""
-    c10 = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libc10.so"))
-    raises = getattr(c10, _RAISE, None)
-    if raises is not None:
-        library.torch_allocator_set_raise(ctypes.cast(raises, ctypes.c_void_p))
-
-
 def _index(device) -> int:
-    return torch.cuda._utils._get_device_index(device, optional=True)
+    return _torch().cuda._utils._get_device_index(device, optional=True)
 
 
 def memory_stats_as_nested_dict(device=None) -> dict:
     """Torch's function of that name, with this allocator's figures."""
-    if not torch.cuda.is_initialized():
-        return {}
     nested = {}
-    for name, value in _stats(_index(device)).items():
+    for name, value in memory_stats(device).items():
         *families, last = name.split(".")
         place = nested
         for family in families:
@@ -107,7 +109,7 @@ def memory_stats_as_nested_dict(device=None) -> dict:
 
 def memory_stats(device=None) -> dict:
     """Every figure by its flat name, in order."""
-    return _stats(_index(device)) if torch.cuda.is_initialized() else {}
+    return _stats(_index(device)) if _torch().cuda.is_initialized() else {}
 
 
 def memory_allocated(device=None) -> int:
@@ -150,7 +152,7 @@ def get_per_process_memory_fraction(device=None) -> float:
 
 def memory_summary(device=None, abbreviated: bool = False) -> str:
     """Torch's table of the figures."""
-    memory = torch.cuda.memory
+    memory = _torch().cuda.memory
     before, memory.memory_stats = memory.memory_stats, memory_stats
     try:
         return memory.memory_summary(device, abbreviated)
@@ -180,7 +182,7 @@ def empty_cache() -> None:
         raise AllocatorError(last_error())
 
 
-def _answer_for_torch() -> None:
+def _answer_for_torch(torch) -> None:
     """Puts this module's functions in the place of torch's that would refuse to answer."""
     for function in [
         memory_stats, memory_stats_as_nested_dict, reset_peak_memory_stats, reset_accumulated_memory_stats,

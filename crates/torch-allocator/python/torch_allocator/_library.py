@@ -13,6 +13,10 @@ ALLOC = "torch_allocator_alloc"
 FREE = "torch_allocator_free"
 
 
+# What PyTorch's exception for memory that runs out is made from: eight addresses.
+OUT_OF_MEMORY = ctypes.c_void_p * 8
+
+
 class AllocatorError(RuntimeError):
     """What the library said of its last error."""
 
@@ -23,8 +27,12 @@ def path() -> str:
 
 
 def _open() -> ctypes.CDLL:
-    library = ctypes.CDLL(path())
+    try:
+        library = ctypes.CDLL(path())
+    except OSError as error:
+        raise ImportError(f"the library of torch_allocator is missing or no library of this machine: {error}") from None
     text = [ctypes.c_char_p, ctypes.c_size_t]
+    pool = [ctypes.c_uint64, ctypes.c_uint64]
     signatures = {
         "torch_allocator_last_error": (ctypes.c_ssize_t, text),
         "torch_allocator_forget_error": (None, []),
@@ -36,6 +44,7 @@ def _open() -> ctypes.CDLL:
         "torch_allocator_get_memory_fraction": (ctypes.c_double, [ctypes.c_int]),
         "torch_allocator_is_valid": (ctypes.c_int, []),
         "torch_allocator_set_raise": (None, [ctypes.c_void_p]),
+        "torch_allocator_set_out_of_memory": (ctypes.c_int, [ctypes.c_void_p]),
         "torch_allocator_shutdown": (None, []),
         "torch_allocator_reset": (None, []),
         "torch_allocator_init": (None, [ctypes.c_int]),
@@ -43,6 +52,10 @@ def _open() -> ctypes.CDLL:
         ALLOC: (ctypes.c_void_p, [ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p]),
         FREE: (None, [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p]),
         "torch_allocator_record_stream": (None, [ctypes.c_void_p, ctypes.c_void_p]),
+        "torch_allocator_base_alloc": (ctypes.c_void_p, [ctypes.c_void_p, ctypes.POINTER(ctypes.c_size_t)]),
+        "torch_allocator_begin_allocate_to_pool": (None, [ctypes.c_int, *pool, ctypes.c_void_p]),
+        "torch_allocator_end_allocate_to_pool": (None, [ctypes.c_int, *pool]),
+        "torch_allocator_release_pool": (None, [ctypes.c_int, *pool]),
     }
     for name, (result, arguments) in signatures.items():
         function = getattr(library, name)
