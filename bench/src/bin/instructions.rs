@@ -14,7 +14,7 @@ use std::process::ExitCode;
 use std::sync::mpsc;
 
 use aten_cuda::{DType, Tensor};
-use c10_core::{DeviceIndex, Runtime, Stream};
+use c10_core::{DeviceIndex, HistoryContext, HistoryOptions, Runtime, Stream};
 
 type Outcome<T = ()> = Result<T, Box<dyn std::error::Error>>;
 
@@ -63,6 +63,12 @@ fn pair(stream: &Stream) -> Outcome {
     Ok(())
 }
 
+/// The same while the history is recorded without stacks: three events each.
+#[inline(never)]
+fn recorded(stream: &Stream) -> Outcome {
+    pair(stream)
+}
+
 /// Takes blocks that were not given back last.
 #[inline(never)]
 fn fresh_hit(stream: &Stream, addresses: &mut Vec<u64>) -> Outcome {
@@ -98,6 +104,55 @@ fn record_stream(stream: &Stream, other: &Stream) -> Outcome {
     Ok(())
 }
 
+/// Requests of a step.
+const STEP: usize = 100;
+
+/// What a training step does in small: requests that live for different times, all of them given back at the end.
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "only what the allocator does is to be counted")]
+fn step(stream: &Stream, held: &mut [u64; STEP]) -> Outcome {
+    Runtime::default_runtime().memory().mark_step(DeviceIndex(0))?;
+    for (number, address) in held.iter_mut().enumerate() {
+        *address = alloc(size(number) << (number % 4 * 4), stream)?;
+        // Every second one is short-lived.
+        if number % 2 == 1 {
+            free(black_box(*address))?;
+        }
+    }
+    held.iter().step_by(2).rev().try_for_each(|address| free(black_box(*address)))
+}
+
+/// The same step again and again, served by the cache.
+#[inline(never)]
+fn cached_step(stream: &Stream, held: &mut [u64; STEP]) -> Outcome {
+    (0..CALLS / STEP).try_for_each(|_| step(stream, held))
+}
+
+/// The same, served by a plan.
+#[inline(never)]
+fn planned_step(stream: &Stream, held: &mut [u64; STEP]) -> Outcome {
+    // Otherwise the compiler makes one function of the two.
+    black_box("planned");
+    (0..CALLS / STEP).try_for_each(|_| step(stream, held))
+}
+
+/// Uncounted steps, with plans until one serves whole steps.
+fn warm_up(stream: &Stream, held: &mut [u64; STEP], planned: bool) -> Outcome {
+    let runtime = Runtime::default_runtime();
+    let memory = runtime.memory();
+    if planned {
+        memory.set_settings("learn_plans:True")?;
+    }
+    let is_warm = || Ok::<_, c10_core::Error>(memory.plan_stats(DeviceIndex(0))?.planned_requests >= 10 * STEP as u64);
+    for _ in 0..5 {
+        step(stream, held)?;
+    }
+    while planned && !is_warm()? {
+        step(stream, held)?;
+    }
+    Ok(())
+}
+
 /// Adds two small tensors, and lets the result go.
 #[inline(never)]
 fn small_add(a: &Tensor, b: &Tensor) -> Outcome {
@@ -127,6 +182,14 @@ fn run(kind: &str) -> Outcome {
     free(alloc(BYTES, &stream)?)?;
     match kind {
         "pair" => pair(&stream)?,
+        "recorded" => {
+            let options =
+                HistoryOptions { context: HistoryContext::Never, max_entries: 10_000, ..HistoryOptions::default() };
+            runtime.memory().record_history(Some(&options))?;
+            pair(&stream)?;
+            recorded(&stream)?;
+            runtime.memory().record_history(None)?;
+        }
         "fresh_hit" => fresh_hit(&stream, &mut addresses)?,
         "free_any" | "remote_free" => {
             take_all(&stream, &mut addresses)?;
@@ -140,6 +203,11 @@ fn run(kind: &str) -> Outcome {
             }
         }
         "record_stream" => record_stream(&stream, &other)?,
+        "cached_step" | "planned_step" => {
+            let (mut held, planned) = ([0; STEP], kind == "planned_step");
+            warm_up(&stream, &mut held, planned)?;
+            if planned { planned_step(&stream, &mut held)? } else { cached_step(&stream, &mut held)? }
+        }
         "small_add" => {
             let a = Tensor::ones(&[16], DType::F32, "cuda")?;
             a.add(&a)?;
@@ -151,7 +219,8 @@ fn run(kind: &str) -> Outcome {
             small_mm(&a, &a)?;
         }
         _ => {
-            let usage = "usage: instructions pair|fresh_hit|free_any|remote_free|record_stream|small_add|small_mm";
+            let usage = "usage: instructions pair|recorded|fresh_hit|free_any|remote_free|record_stream|cached_step|planned_step|\
+                         small_add|small_mm";
             return Err(usage.into());
         }
     }
