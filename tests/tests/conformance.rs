@@ -32,6 +32,7 @@ const INJECTED: &[(&str, CUresult, &str)] = &[
         CUresult::CUDA_ERROR_OUT_OF_MEMORY,
         "needs another process and a device without addresses",
     ),
+    ("cuMemAddressReserve", CUresult::CUDA_ERROR_NOT_SUPPORTED, "needs a device without virtual memory management"),
     ("cuMemExportToShareableHandle", CUresult::CUDA_ERROR_OUT_OF_MEMORY, "needs a system without file descriptors"),
     ("cuMemPoolExportPointer", CUresult::CUDA_ERROR_OUT_OF_MEMORY, "needs a system without file descriptors"),
     ("cuMemPoolExportToShareableHandle", CUresult::CUDA_ERROR_OUT_OF_MEMORY, "needs a system without file descriptors"),

@@ -1,6 +1,6 @@
 //! `cargo xtask bench`: our costs beside those of the raw driver; with `alloc` those of the caching allocator, with
 //! `streams` and `graphs` those of streams, events and graphs, with `tensors` those of operations on tensors, with `observe`
-//! what the history, snapshots, marks and the time line cost.
+//! what the history, snapshots, marks and the time line cost, with `storage` files of tensors onto the device.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -15,6 +15,9 @@ pub(crate) const PROFILE: &str = "measured";
 
 /// PyTorch's side of `tensors`, in the project.
 pub(crate) const TENSORS_PEER: &str = "bench/src/bin/tensors/peer.py";
+
+/// PyTorch's side of `storage`, in the project.
+const STORAGE_PEER: &str = "bench/src/bin/storage/peer.py";
 
 /// Runs the command.
 pub(crate) fn run(flags: &Flags) -> Result<()> {
@@ -36,8 +39,11 @@ fn arguments(flags: &Flags) -> Result<(&'static str, Vec<OsString>)> {
     if words == ["observe"] {
         return Ok(("observe", of_observe(flags)?));
     }
+    if words == ["storage"] {
+        return Ok(("storage", of_storage(flags)?));
+    }
     if let Some(name) = ["--filter", "--small"].into_iter().find(|name| flags.has(name)) {
-        return Err(format!("{name} goes with `tensors`"));
+        return Err(format!("{name} goes with `tensors`, and --small with `storage` too"));
     }
     Ok(("bench", of_runtime(flags, &words)?))
 }
@@ -74,6 +80,27 @@ fn of_observe(flags: &Flags) -> Result<Vec<OsString>> {
     }
 }
 
+/// The words for `storage`. PyTorch's loader stands beside ours where the driver is a real one and Python finds PyTorch.
+fn of_storage(flags: &Flags) -> Result<Vec<OsString>> {
+    let others = ["--cold", "--figures", "--json", "--filter"];
+    if let Some(name) = others.into_iter().find(|name| flags.has(name)) {
+        return Err(format!("{name} does not go with `storage`"));
+    }
+    let mut arguments: Vec<OsString> = Vec::new();
+    match flags.value("--peer") {
+        Some(peer) => arguments.extend(["--peer".into(), existing("--peer", "a program", peer)?]),
+        None if flags.driver() == "real" && has_pytorch() => {
+            let script = shell::root().join(STORAGE_PEER);
+            arguments.extend(["--peer".into(), format!("python3 {}", script.display()).into()]);
+        }
+        None => shell::say("no peer: PyTorch stands beside ours on a real driver where python3 finds it"),
+    }
+    if flags.has("--small") || flags.driver() != "real" {
+        arguments.push("--small".into());
+    }
+    Ok(arguments)
+}
+
 fn has_pytorch() -> bool {
     let found = Command::new("python3").args(["-c", "import torch"]).stderr(Stdio::null()).status();
     found.is_ok_and(|status| status.success())
@@ -88,7 +115,7 @@ fn of_runtime(flags: &Flags, words: &[&str]) -> Result<Vec<OsString>> {
         ["streams"] | ["graphs"] | ["streams", "graphs"] => (false, true),
         words => {
             return Err(format!(
-                "`bench` takes `alloc`, `streams`, `graphs`, `tensors`, `observe` or nothing, not `{}`",
+                "`bench` takes `alloc`, `streams`, `graphs`, `tensors`, `observe`, `storage` or nothing, not `{}`",
                 words.join(" ")
             ));
         }
@@ -150,6 +177,8 @@ mod tests {
         assert_eq!(given("bench --json --peer /bin/sh alloc"), Ok(words.to_vec()));
         let words = ["--peer", "/bin/sh", "--filter", "add", "--small"].map(str::to_owned);
         assert_eq!(given("bench tensors --small --filter add --peer /bin/sh"), Ok(words.to_vec()));
+        let words = ["--peer", "/bin/sh", "--small"].map(str::to_owned);
+        assert_eq!(given("bench storage --small --peer /bin/sh"), Ok(words.to_vec()));
         let words = ["streams", "graphs", "--figures", "/bin/sh", "--cold"].map(str::to_owned);
         assert_eq!(given("bench streams graphs --cold --figures /bin/sh"), Ok(words.to_vec()));
     }
@@ -157,9 +186,10 @@ mod tests {
     #[test]
     fn what_means_nothing_is_refused_before_anything_is_built() {
         for (line, reason) in [
-            ("bench events", "`observe` or nothing"),
-            ("bench alloc alloc", "`observe` or nothing"),
+            ("bench events", "`storage` or nothing"),
+            ("bench alloc alloc", "`storage` or nothing"),
             ("bench alloc --small", "goes with `tensors`"),
+            ("bench storage --json", "does not go with `storage`"),
             ("bench observe --cold", "does not go with `observe`"),
             ("bench tensors --cold", "does not go with `tensors`"),
             ("bench tensors --peer /there/is/no/program", "no file `/there/is/no/program`"),

@@ -4,7 +4,9 @@
 //! - AddressSanitizer watches the tests of the crates that hold unsafe code.
 //! - Fuzz bodies run over their corpus and then on inputs made from it (package `fuzz`).
 
+use std::num::NonZero;
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::driver;
 use crate::flags::Flags;
@@ -59,11 +61,26 @@ fn address_sanitizer() -> Result<()> {
 
 fn fuzz_all(seconds: u64, seed: u64) -> Result<()> {
     shell::run(&mut shell::cargo(["build", "--quiet", "--profile", "test", "--package", "fuzz", "--bin", "fuzz"]))?;
-    for body in bodies()? {
-        let (seconds, seed) = (seconds.to_string(), seed.to_string());
-        shell::run(&mut fuzz(&[&body, "--seconds", &seconds, "--seed", &seed]))?;
-    }
-    Ok(())
+    let bodies = bodies()?;
+    let next = AtomicUsize::new(0);
+    let workers = std::thread::available_parallelism().map_or(1, NonZero::get);
+    let (seconds, seed) = (seconds.to_string(), seed.to_string());
+    // A body keeps one core busy, so as many run at once as there are cores.
+    let outcomes: Vec<Result<()>> = std::thread::scope(|scope| {
+        let work = || -> Result<()> {
+            while let Some(body) = bodies.get(next.fetch_add(1, Ordering::Relaxed)) {
+                let said = shell::capture(&mut fuzz(&[body, "--seconds", &seconds, "--seed", &seed]))?;
+                shell::say(said.trim_end());
+            }
+            Ok(())
+        };
+        let started: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
+        started
+            .into_iter()
+            .map(|worker| worker.join().unwrap_or_else(|_| Err("a fuzz thread panicked".into())))
+            .collect()
+    });
+    outcomes.into_iter().collect()
 }
 
 fn fuzz(args: &[&str]) -> Command {

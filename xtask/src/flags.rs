@@ -174,6 +174,11 @@ pub(crate) const COMMANDS: &[Command] = &[
                 value: None,
                 about: "measures the history, snapshots, marks and the time line, beside their targets",
             },
+            Opt {
+                name: "storage",
+                value: None,
+                about: "measures files of tensors onto the device, beside the bus, the disk and PyTorch's loader",
+            },
             Opt { name: "--cold", value: None, about: "with `streams`: also pinned memory that nothing is cached for" },
             Opt {
                 name: "--figures",
@@ -183,10 +188,14 @@ pub(crate) const COMMANDS: &[Command] = &[
             Opt {
                 name: "--peer",
                 value: Some("HARNESS"),
-                about: "with `alloc` and `tensors`: a program that measures somebody else's, which runs in turn with ours",
+                about: "with `alloc`, `tensors` and `storage`: a program that measures somebody else's, which runs in turn with ours",
             },
             Opt { name: "--filter", value: Some("TEXT"), about: "with `tensors`: only rows whose name has this in it" },
-            Opt { name: "--small", value: None, about: "with `tensors`: small tensors, for the simulated device" },
+            Opt {
+                name: "--small",
+                value: None,
+                about: "with `tensors` and `storage`: little data, for the simulated device",
+            },
             Opt {
                 name: "--json",
                 value: None,
@@ -273,7 +282,7 @@ pub(crate) const COMMANDS: &[Command] = &[
     Command {
         name: "foreign",
         about: "runs programs of others on the simulated driver: cudarc's own tests, scripts for cuda.core and numba-cuda",
-        files: "SUITE is `cudarc`, `cudarc-examples`, `cuda-core` or `numba`. They are fetched at pinned versions into\n\
+        files: "SUITE is `cudarc`, `cudarc-examples`, `cudarc-caching`, `cudarc-program`, `cuda-core` or `numba`. They are fetched at pinned versions into\n\
                 `foreign` in the target folder: a package of crates.io, wheels of the Python package index. What is expected of each\n\
                 test stands in `tests/foreign/expected.txt`, what one printed last in `foreign/logs` in the target folder.",
         options: &[

@@ -24,9 +24,12 @@ pub(crate) fn run(flags: &Flags) -> Result<()> {
     phases.step("unit tests", || tests(&UNIT, &["--lib", "--bins", "--tests"]));
     phases.step("optional features", || {
         tests(
-            &["--package", "aten-cuda", "--features", "ndarray,rayon,safetensors"],
+            &["--package", "aten-cuda", "--features", "ndarray,rayon"],
             &["--test", "interop", "--test", "host_threads"],
         )
+        .and_then(|()| {
+            tests(&["--package", "cuda-storage", "--features", "io-uring,safetensors"], &["--lib", "--tests"])
+        })
     });
     phases.step("conformance and golden", || tests(&["--package", "tests"], &["--lib", "--bins", "--tests"]));
     phases.step("documentation tests", || tests(&UNIT, &["--doc"]));

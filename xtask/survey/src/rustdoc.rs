@@ -14,7 +14,7 @@ use crate::Result;
 
 /// The documented crates, each after those it depends on.
 pub(crate) const CRATES: &[&str] =
-    &["memory-viz", "cuda-sys", "c10-core", "kernel-ir", "aten-cuda", "cuda-api", "testkit"];
+    &["memory-viz", "cuda-sys", "c10-core", "kernel-ir", "aten-cuda", "cuda-storage", "cuda-api", "testkit"];
 
 /// Documents all crates, with all features, and returns the path of the output of each.
 ///
