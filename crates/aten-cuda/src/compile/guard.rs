@@ -32,6 +32,8 @@ struct Argument {
     strides: Dims,
     offset: i64,
     signs: Signs,
+    /// Where the first element begins, counted from a multiple of 16 bytes.
+    alignment: u64,
     /// The first argument of the same storage.
     alias: usize,
 }
@@ -103,6 +105,7 @@ impl Guards {
             strides: tensor.strides().into(),
             offset: tensor.storage_offset(),
             signs: tensor.signs(),
+            alignment: tensor.alignment() % 16,
             alias: arguments[..at].iter().position(|other| is_same(other.storage(), tensor.storage())).unwrap_or(at),
         };
         Ok(Self { switches: Switches::now()?, arguments: arguments.iter().enumerate().map(own).collect() })
@@ -117,6 +120,7 @@ impl Guards {
                 && own.offset == tensor.storage_offset()
                 && own.signs == tensor.signs()
                 && own.device == tensor.device()
+                && own.alignment == tensor.alignment() % 16
                 && own.alias
                     == arguments[..at].iter().position(|other| is_same(other.storage(), tensor.storage())).unwrap_or(at)
         };
@@ -143,13 +147,14 @@ fn is_same(first: &Storage, second: &Storage) -> bool {
 
 impl Argument {
     fn failure(&self, now: &Self, argument: usize) -> Option<GuardFailure> {
-        let pairs: [(&'static str, String, String); 7] = [
+        let pairs: [(&'static str, String, String); 8] = [
             ("dtype", self.dtype.to_string(), now.dtype.to_string()),
             ("device", self.device.to_string(), now.device.to_string()),
             ("size", format!("{:?}", self.sizes), format!("{:?}", now.sizes)),
             ("stride", format!("{:?}", self.strides), format!("{:?}", now.strides)),
             ("storage_offset", self.offset.to_string(), now.offset.to_string()),
             ("conjugate or negative bit", format!("{:?}", self.signs), format!("{:?}", now.signs)),
+            ("alignment", self.alignment.to_string(), now.alignment.to_string()),
             ("aliasing", alias(self.alias, argument), alias(now.alias, argument)),
         ];
         let differing = pairs.into_iter().find(|(_, compiled, given)| compiled != given);

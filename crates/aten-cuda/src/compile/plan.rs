@@ -6,9 +6,10 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use c10_core::{Device, Stream};
+use c10_core::{Device, DeviceBuffer, Runtime, Stream};
 use kernel_ir::Program;
 use kernel_ir::reduce::Reduction;
+use smallvec::SmallVec;
 
 use super::expression::Expression;
 use super::fuse::{Fusion, Kept};
@@ -18,7 +19,7 @@ use super::memory::{Arena, Need};
 use crate::base::error::{Result, TensorError};
 use crate::launch::record::{CallFn, Recorded};
 use crate::launch::rows::{self, RowWork};
-use crate::launch::{self, ProgramKey, Work};
+use crate::launch::{self, Prepared, ProgramKey, Work};
 use crate::storage::Storage;
 use crate::tensor::Tensor;
 
@@ -45,6 +46,8 @@ pub(super) struct Step {
     stream: Option<Stream>,
     /// The operations that it does.
     pub(super) names: Vec<&'static str>,
+    /// Its launch, once that was worked out; `None` where it is worked out each time.
+    prepared: OnceLock<Option<Prepared>>,
 }
 
 pub(super) enum StepWork {
@@ -105,9 +108,7 @@ impl Plan {
         });
         let made: Vec<Option<Storage>> = made.collect::<Result<_>>()?;
         let bound = Bound { plan: self, arguments, blocks: &blocks, made: &made };
-        for step in &self.steps {
-            bound.step(step)?;
-        }
+        Runtime::with_current(|runtime| self.steps.iter().try_for_each(|step| bound.step(runtime, step)))?;
         self.wanted.iter().map(|&slot| bound.storage(slot).map(|(storage, _)| storage)).collect()
     }
 }
@@ -122,15 +123,41 @@ struct Bound<'a> {
 
 impl Bound<'_> {
     /// The memory of a slot, and where in it the slot begins.
-    fn storage(&self, slot: SlotId) -> Result<(Storage, usize)> {
-        let found = match &self.plan.places[slot] {
-            Place::Input(at) => self.arguments.get(*at).map(|storage| (storage.clone(), 0)),
-            Place::Captured(storage) => Some((storage.clone(), 0)),
-            Place::New { .. } => self.made[slot].clone().map(|storage| (storage, 0)),
-            Place::Arena { block, offset } => self.blocks.get(*block).map(|storage| (storage.clone(), *offset)),
+    fn place(&self, slot: SlotId) -> Option<(&Storage, usize)> {
+        match &self.plan.places[slot] {
+            Place::Input(at) => self.arguments.get(*at).map(|storage| (storage, 0)),
+            Place::Captured(storage) => Some((storage, 0)),
+            Place::New { .. } => self.made[slot].as_ref().map(|storage| (storage, 0)),
+            Place::Arena { block, offset } => self.blocks.get(*block).map(|storage| (storage, *offset)),
             Place::Nowhere => None,
-        };
-        found.ok_or_else(|| TensorError::Abandoned.into())
+        }
+    }
+
+    fn storage(&self, slot: SlotId) -> Result<(Storage, usize)> {
+        let found = self.place(slot).ok_or(TensorError::Abandoned)?;
+        Ok((found.0.clone(), found.1))
+    }
+
+    /// Keeps the launch of a step for the next time.
+    fn keep(&self, step: &Step, make: impl FnOnce() -> Result<Option<Prepared>>) -> Result<()> {
+        if step.prepared.get().is_none() {
+            let views: Vec<&View> = step.outputs.iter().chain(&step.inputs).collect();
+            let start = |operand: usize| self.place(views[operand].slot).map_or(0, |(_, start)| start);
+            let made = make()?.map(|prepared| prepared.counted_from(start));
+            step.prepared.get_or_init(|| made);
+        }
+        Ok(())
+    }
+
+    /// The memory of each operand of a step.
+    fn buffers(&self, step: &Step) -> Option<SmallVec<[(&DeviceBuffer, usize); 8]>> {
+        let views = step.outputs.iter().chain(&step.inputs);
+        views
+            .map(|view| {
+                let (storage, start) = self.place(view.slot)?;
+                Some((storage.buffer()?, start))
+            })
+            .collect()
     }
 
     fn tensor(&self, view: &View) -> Result<Tensor> {
@@ -139,19 +166,29 @@ impl Bound<'_> {
         Ok(View { offset: view.offset + before, ..view.clone() }.over(storage))
     }
 
-    fn step(&self, step: &Step) -> Result<()> {
+    fn step(&self, runtime: &Runtime, step: &Step) -> Result<()> {
         let _guard = step.stream.as_ref().map(Stream::guard);
+        if let Some(Some(prepared)) = step.prepared.get()
+            && prepared.is_of(runtime)
+            && let Some(buffers) = self.buffers(step)
+        {
+            return prepared.run(runtime, |operand| buffers[operand]);
+        }
         let tensors = |views: &[View]| views.iter().map(|view| self.tensor(view)).collect::<Result<Vec<Tensor>>>();
         let (outputs, inputs) = (tensors(&step.outputs)?, tensors(&step.inputs)?);
         let (to, from): (Vec<&Tensor>, Vec<&Tensor>) = (outputs.iter().collect(), inputs.iter().collect());
         match &step.work {
             StepWork::Elements { key, program, scalars, sizes } => {
                 let program = Arc::clone(program);
-                launch::run(&Work { key: *key, program, outputs: &to, inputs: &from, scalars }, sizes)
+                let work = Work { key: *key, program, outputs: &to, inputs: &from, scalars };
+                launch::run(&work, sizes)?;
+                self.keep(step, || launch::prepare(&work, sizes))
             }
             StepWork::Rows { key, reduction, scalars, dims } => {
                 let reduction = Arc::clone(reduction);
-                rows::run(&RowWork { key: *key, reduction, outputs: &to, inputs: &from, dims, scalars })
+                let work = RowWork { key: *key, reduction, outputs: &to, inputs: &from, dims, scalars };
+                rows::run(&work)?;
+                self.keep(step, || rows::prepare(&work))
             }
             StepWork::Call { run } => run(&outputs, &inputs),
         }
@@ -217,7 +254,7 @@ fn alone(graph: &Graph, node: NodeId, stream: &Stream) -> Step {
         Recorded::Call { run, .. } => StepWork::Call { run },
     };
     let (outputs, inputs) = (own.outputs.to_vec(), own.inputs.to_vec());
-    Step { work, outputs, inputs, stream: own_stream(graph, node, stream), names: vec![own.name] }
+    Step { work, outputs, inputs, stream: own_stream(graph, node, stream), names: vec![own.name], prepared: OnceLock::new() }
 }
 
 fn fused(lowered: Lowered, names: Vec<&'static str>, stream: Option<Stream>) -> Step {
@@ -232,7 +269,7 @@ fn fused(lowered: Lowered, names: Vec<&'static str>, stream: Option<Stream>) -> 
             StepWork::Rows { key, reduction, scalars: Vec::new(), dims }
         }
     };
-    Step { work, outputs, inputs, stream, names }
+    Step { work, outputs, inputs, stream, names, prepared: OnceLock::new() }
 }
 
 type Known<T> = OnceLock<Mutex<HashMap<Arc<T>, u64>>>;

@@ -15,6 +15,7 @@ use kernel_ir::pointwise::{self, Access, Meta, Rows, Schedule};
 use kernel_ir::{GraphError, Program, reduce};
 use smallvec::SmallVec;
 
+use super::prepared::Prepared;
 use super::{Part, ProgramKey, Work, arch, module};
 use crate::base::error::{Error, Result, TensorError};
 use crate::iterate::Iteration;
@@ -68,6 +69,27 @@ pub(super) fn run(work: &Work<'_>, iteration: &Iteration, parts: &[Part<'_>], de
         let write = || Ok(pointwise::write(&work.program, &schedule, work.key.operation)?.text);
         let kernel = variants.kernel(runtime, key, write)?;
         launch(&kernel, work, iteration, parts, &schedule)
+    })
+}
+
+/// Works the launch of the program out, to be repeated over other memory; `None` where it is not of that kind.
+pub(super) fn prepare(
+    work: &Work<'_>,
+    iteration: &Iteration,
+    parts: &[Part<'_>],
+    device: Device,
+) -> Result<Option<Prepared>> {
+    Runtime::with_current(|runtime| {
+        let index = device.cuda_index()?.unwrap_or(0);
+        let variants = runtime.extension::<Variants>();
+        let target = variants.target(runtime, index)?;
+        let schedule = schedule(work, iteration, parts).for_target(target);
+        let key = VariantKey { program: work.key, plan: Plan::Pointwise(schedule), device: index };
+        let write = || Ok(pointwise::write(&work.program, &schedule, work.key.operation)?.text);
+        let kernel = variants.kernel(runtime, key, write)?;
+        let (meta, config) = numbers(work, iteration, parts, &schedule)?;
+        let outputs = parts.iter().filter(|part| part.operand < work.outputs.len()).count();
+        Prepared::new(&kernel, &config, (parts, outputs), &meta)
     })
 }
 
@@ -181,8 +203,23 @@ pub(super) fn run_rows(
     })
 }
 
+/// As [`run_rows`], worked out to be repeated over other memory.
+pub(super) fn prepare_rows(
+    (program, plan, device): (ProgramKey, Plan, Device),
+    write: impl FnOnce() -> std::result::Result<String, GraphError>,
+    parts: (&[Part<'_>], usize),
+    numbers: &[u8],
+    config: &LaunchConfig,
+) -> Result<Option<Prepared>> {
+    Runtime::with_current(|runtime| {
+        let key = VariantKey { program, plan, device: device.cuda_index()?.unwrap_or(0) };
+        let kernel = runtime.extension::<Variants>().kernel(runtime, key, write)?;
+        Prepared::new(&kernel, config, parts, numbers)
+    })
+}
+
 /// What a kernel over elements does to an operand; results come first.
-fn access(operand: usize, outputs: usize) -> MemoryAccess {
+pub(super) fn access(operand: usize, outputs: usize) -> MemoryAccess {
     const INPUTS: [&str; 2] = ["self", "other"];
     match operand.checked_sub(outputs) {
         Some(input) => MemoryAccess::Reads(INPUTS.get(input).copied().unwrap_or_default()),
@@ -209,6 +246,22 @@ fn launch(
     parts: &[Part<'_>],
     schedule: &Schedule,
 ) -> Result<()> {
+    let (meta, config) = numbers(work, iteration, parts, schedule)?;
+    let outputs = parts.iter().filter(|part| part.operand < work.outputs.len()).count();
+    let arguments = arguments(parts, outputs, &meta)?;
+    // SAFETY: the kernel was written for this program and schedule, and takes these operands and numbers. Its elements
+    // are those of the iteration, which lie inside the tensors' parts of their storages. Streams order the work.
+    unsafe { kernel.launch(&config, &arguments, None)? };
+    Ok(())
+}
+
+/// The block of numbers of a launch, and its blocks.
+fn numbers(
+    work: &Work<'_>,
+    iteration: &Iteration,
+    parts: &[Part<'_>],
+    schedule: &Schedule,
+) -> Result<(Vec<u8>, LaunchConfig)> {
     let numel = u64::try_from(iteration.numel).unwrap_or(0);
     let strides: SmallVec<[&[i64]; 4]> = match schedule.access {
         Access::Contiguous { .. } => SmallVec::new(),
@@ -219,13 +272,7 @@ fn launch(
         Access::Rows(_) | Access::Strided { .. } => sizes_of(iteration),
     };
     let meta = Meta::of(&work.program, schedule).write(numel, work.scalars, &sizes, &strides);
-    let outputs = parts.iter().filter(|part| part.operand < work.outputs.len()).count();
-    let arguments = arguments(parts, outputs, &meta)?;
-    let config = row_of(schedule.blocks(numel, &sizes), &iteration.sizes)?;
-    // SAFETY: the kernel was written for this program and schedule, and takes these operands and numbers. Its elements
-    // are those of the iteration, which lie inside the tensors' parts of their storages. Streams order the work.
-    unsafe { kernel.launch(&config, &arguments, None)? };
-    Ok(())
+    Ok((meta, row_of(schedule.blocks(numel, &sizes), &iteration.sizes)?))
 }
 
 /// Threads of the blocks of kernels over elements.
