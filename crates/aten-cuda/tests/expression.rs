@@ -5,6 +5,7 @@ mod support;
 
 use aten_cuda::expression::{Expr, ExpressionError, JitFunction, MOST_NODES, jit_fn as build};
 use aten_cuda::{DType, Error, Operand, Operation, Result, Scalar, Tensor, jit_fn, kernel_texts, table};
+use c10_core::{CUDAGraph, CaptureMode, Stream};
 use support::{numbers, special_tensor};
 
 /// The numbers that operations with numbers of their own are given.
@@ -198,7 +199,8 @@ impl Case {
 /// Layouts of three tensors that broadcast to one another.
 fn layouts(dtype: DType) -> Result<Vec<[Tensor; 3]>> {
     let tensor = |at: usize, sizes: &[i64]| -> Result<Tensor> {
-        let values = (0..sizes.iter().product::<i64>()).map(|place| ((place * 37 + at as i64 * 11) % 23 - 9) as f64 / 4.0);
+        let values =
+            (0..sizes.iter().product::<i64>()).map(|place| ((place * 37 + at as i64 * 11) % 23 - 9) as f64 / 4.0);
         Tensor::from_slice(&values.collect::<Vec<f64>>(), sizes)?.to_dtype(dtype)
     };
     Ok(vec![
@@ -302,7 +304,7 @@ fn texts_show_as_little_as_they_need() -> Result<()> {
         "f(x) = (-2.0) ** x",
         "f(x) = -2.0 ** x",
         "f(x) = -(2.0) * x",
-        "f(x) = x * -(-(-2))",
+        "f(x) = x * --(-2)",
         "f(x, y) = (x < y) == (y < x)",
         "f(x, y) = not x < y and y > 2",
         "f(x, y) = (not x) + y",
@@ -331,6 +333,99 @@ fn long_chains_and_deep_trees_have_texts() -> Result<()> {
         assert!(text.len() < 1 << 14, "{} bytes", text.len());
         assert_eq!(JitFunction::parse(&text)?, function);
     }
+    Ok(())
+}
+
+/// A value that is there, a number or a parameter.
+fn random_value(random: &mut Random, values: &[Expr]) -> Expr {
+    match random.below(12) {
+        0 => Expr::from([2_i64, -3, i64::MIN, 0][random.below(4)]),
+        1 => Expr::from([0.5, -2.0, -0.0, f64::INFINITY, f64::NAN, 1e-300][random.below(6)]),
+        2 => Expr::from(num_complex::Complex64::new([0.0, -0.0, 1.5][random.below(3)], -2.0)),
+        3 => Expr::parameter(["alpha", "t1", "n"][random.below(3)], true),
+        _ => values[random.below(values.len())],
+    }
+}
+
+/// A closure of random operations of all kinds, with numbers and parameters among the values.
+fn random_values(random: &mut Random, inputs: [Expr; 2]) -> Vec<Expr> {
+    let rows: Vec<&Operation> = table().filter(|row| !HIDDEN.contains(&row.name)).collect();
+    let mut values = inputs.to_vec();
+    for _ in 0..1 + random.below(60) {
+        let first = random_value(random, &values);
+        let second = random_value(random, &values);
+        let value = match random.below(8) {
+            0 => first.to(DType::ALL[random.below(DType::ALL.len())]),
+            1 => -first,
+            2 => first.logical_not(),
+            3 => first.pow(second),
+            4 => first + second,
+            5 => first.lt(second),
+            _ => {
+                let row = rows[random.below(rows.len())];
+                let others: Vec<Expr> = (1..row.arity + row.numbers).map(|_| random_value(random, &values)).collect();
+                first.apply(if row.name == "true_divide" { "div" } else { row.name }, &others)
+            }
+        };
+        values.push(value);
+    }
+    let count = values.len();
+    (0..1 + random.below(8)).map(|_| values[count - 1 - random.below(count.min(9))]).collect()
+}
+
+#[test]
+fn what_is_written_is_read_as_the_same() -> Result<()> {
+    let mut random = Random(0xfeed_beef_1234_5677);
+    for _ in 0..2000 {
+        let function = build(|inputs: [Expr; 2]| random_values(&mut random, inputs))?;
+        let text = function.to_string();
+        let read = JitFunction::parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+        assert_eq!(read, function, "{text}");
+        assert_eq!(read.to_string(), text);
+        // Whatever dtypes do with it, it ends with a dtype or a typed error.
+        for dtype in [DType::F32, DType::I64, DType::C64] {
+            match function.result_dtype(&[dtype; 2]) {
+                Ok(found) => assert_eq!(found, dtype),
+                Err(Error::Expression(_)) => {}
+                Err(error) => panic!("{error} in {text}"),
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_function_serves_many_threads_and_runtimes() -> Result<()> {
+    let function = JitFunction::parse("f(x, n=2) = x * n + 1")?;
+    let shared = || -> Result<()> {
+        let _simulated = testkit::simulated_runtime();
+        for count in [1_i64, 3, 500] {
+            let x = Tensor::arange(0, count, 1, Some(DType::F32), "cuda")?;
+            let expected: Vec<f32> = (0..count).map(|at| at as f32 * 3.0 + 1.0).collect();
+            assert_eq!(function.one_with(&[&x], &[3.into()])?.to_vec::<f32>()?, expected);
+        }
+        Ok(())
+    };
+    for _ in 0..3 {
+        shared()?;
+    }
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..4).map(|_| scope.spawn(shared)).collect();
+        threads.into_iter().try_for_each(|thread| thread.join().expect("it does not panic"))
+    })
+}
+
+#[test]
+fn a_graph_captures_a_function() -> Result<()> {
+    let _simulated = testkit::simulated_runtime();
+    let function = jit_fn!(|x, y| (x + y, x * y))?;
+    let x = Tensor::from_slice(&[1.0_f32, 2.0], &[2])?.cuda(None)?;
+    let (mut graph, stream) = (CUDAGraph::new(), Stream::new(None, 0)?);
+    let results = graph.capture(&stream, None, CaptureMode::Global, || function.call(&[&x, &x], &[]))?;
+    x.fill_(3)?;
+    graph.replay()?;
+    assert_eq!(results[0].to_vec::<f32>()?, [6.0, 6.0]);
+    assert_eq!(results[1].to_vec::<f32>()?, [9.0, 9.0]);
     Ok(())
 }
 
@@ -442,8 +537,7 @@ fn what_cannot_be_built_is_an_error() {
     assert!(matches!(error_of(jit_fn!(|x| x * Expr::parameter("not a name", 1.0))), E::Name { .. }));
     assert!(matches!(error_of(jit_fn!(|x| x).and_then(|f| f.named("let"))), E::Name { .. }));
     assert!(matches!(error_of(jit_fn!(|x| x).and_then(|f| f.named("f32"))), E::Name { .. }));
-    let parameters =
-        error_of(jit_fn!(|x| (0..33).fold(x, |sum, at| sum + Expr::parameter(&format!("p{at}"), 1.0))));
+    let parameters = error_of(jit_fn!(|x| (0..33).fold(x, |sum, at| sum + Expr::parameter(&format!("p{at}"), 1.0))));
     assert_eq!(parameters, E::TooManyParameters { limit: 32, found: 33 });
     // A value that has left its function.
     let mut kept = None;
@@ -491,7 +585,9 @@ fn calls_that_do_not_fit_are_errors() -> Result<()> {
     // Types that do not fit say where.
     let bits = JitFunction::parse("f(x) = x & 1")?;
     let error = error_of(bits.one(&[&x]));
-    assert!(matches!(&error, E::Types { function: "bitwise_and", dtypes, .. } if dtypes[..] == [DType::F32, DType::I64]));
+    assert!(
+        matches!(&error, E::Types { function: "bitwise_and", dtypes, .. } if dtypes[..] == [DType::F32, DType::I64])
+    );
     let number = JitFunction::parse("f(x, y) = leaky_relu(x, y)")?;
     assert_eq!(error_of(number.one(&[&x, &x])), E::NotANumber { function: "leaky_relu", argument: 2 });
     let complex = jit_fn!(|x| x * Scalar::Complex(num_complex::Complex64::new(0.0, 1.0)))?;

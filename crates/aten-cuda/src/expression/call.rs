@@ -93,14 +93,17 @@ impl JitFunction {
         let Some((&first, others)) = tensors.split_first() else { return Ok(None) };
         let Some(device) = first.storage().buffer().map(c10_core::DeviceBuffer::device_index) else { return Ok(None) };
         let is_one = |tensor: &&Tensor| std::ptr::eq(*tensor, first) || is_alike(tensor, first);
-        if tensors.len() + self.outputs() > WholeKernel::MOST_TENSORS || !is_whole(first) || !others.iter().all(is_one) {
+        if tensors.len() + self.outputs() > WholeKernel::MOST_TENSORS || !is_whole(first) || !others.iter().all(is_one)
+        {
             return Ok(None);
         }
         let dtypes = tensors.iter().fold(0, |all, tensor| all << 8 | tensor.dtype() as u64);
         let fits = |known: &&Arc<Whole>| known.dtypes == dtypes && known.device == device;
         let known = {
             let all = self.shared.whole.read().unwrap_or_else(PoisonError::into_inner);
-            Runtime::with_current(|runtime| all.iter().find(|known| fits(known) && known.kernel.is_of(runtime)).cloned())
+            Runtime::with_current(|runtime| {
+                all.iter().find(|known| fits(known) && known.kernel.is_of(runtime)).cloned()
+            })
         };
         match known {
             Some(known) => Ok(Some(known)),

@@ -219,12 +219,7 @@ impl Builder {
     }
 
     /// The finished definition.
-    pub(super) fn finish(
-        self,
-        name: &str,
-        inputs: Vec<String>,
-        outputs: &[Id],
-    ) -> Result<Definition, ExpressionError> {
+    pub(super) fn finish(self, name: &str, inputs: Vec<String>, outputs: &[Id]) -> Result<Definition, ExpressionError> {
         if let Some(error) = self.error {
             return Err(error);
         }

@@ -23,6 +23,24 @@
 //! # Ok::<(), aten_cuda::Error>(())
 //! ```
 //!
+//! # Texts
+//! ```text
+//! function   = name "(" name {"," name} {"," name "=" ["-"] number} ")" "=" body
+//! body       = {"let" name "=" expression ";"} expression {"," expression}
+//! expression = expression operator expression | ("-" | "+" | "~" | "not") expression
+//!            | name | number | (operation | dtype) "(" expression {"," expression} ")" | "(" expression ")"
+//! ```
+//!
+//! From the loosest to the closest operators are `or`; `and`; `not`; the comparisons `==` `!=` `<` `<=` `>` `>=`, of which
+//! one stands alone; `|`; `^`; `&`; `<<` `>>`; `+` `-`; `*` `/` `//` `%`; the signs; `**`, which goes from right to left and
+//! takes a sign on its right. They are those of Python, with torch's meanings. Integers, floats (`1.0`, `1e-3`, `inf`,
+//! `nan`), `true`, `false`, imaginary numbers (`2j`) and `complex(1.0, 2.0)` are numbers. Operations have the names of
+//! [`crate::table`], `true_divide` that of `div`; dtypes are `bool`, `u8`, `i8`, `i16`, `i32`, `i64`, `f16`, `bf16`, `f32`,
+//! `f64`, `c32`, `c64`, `c128`, `f8e4m3fn` and `f8e5m2`. What stands between `#` and the end of a line is left out. A text has
+//! up to 64 KiB, expressions stand up to 100 deep in one another, and a function has up to [`MOST_NODES`] of them, counting
+//! equal ones once.
+//!
+//! # The code
 //! Reading order: this file ([`JitFunction`]), `definition` (what a function computes), `value` (building by closures),
 //! `text` (functions as text), `program` (from a definition and dtypes to a program), `call` (from tensors to a launch).
 

@@ -215,7 +215,11 @@ impl Writer<'_> {
                 (real, real)
             }
         };
-        Ok(if is_number { Known::Number(kind_of(result), Source::Computed(pair, result)) } else { Known::Value(pair, result) })
+        Ok(if is_number {
+            Known::Number(kind_of(result), Source::Computed(pair, result))
+        } else {
+            Known::Value(pair, result)
+        })
     }
 
     /// The dtype that operands have in common.

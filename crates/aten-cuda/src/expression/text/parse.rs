@@ -93,7 +93,8 @@ impl<'a> Parser<'a> {
         }
         self.check_builder()?;
         let end = self.text.len();
-        let refuse = |error: ExpressionError| ParseError::new(self.text, end, ParseErrorKind::Function(error.to_string()));
+        let refuse =
+            |error: ExpressionError| ParseError::new(self.text, end, ParseErrorKind::Function(error.to_string()));
         self.builder.finish(name.text, inputs, &outputs).map_err(refuse)
     }
 
@@ -232,8 +233,7 @@ impl<'a> Parser<'a> {
             self.symbol(")", "an operator, `,` or `)`")?;
         }
         let expects = |expected: usize| {
-            let kind =
-                ParseErrorKind::Arguments { function: name.text.to_owned(), expected, found: arguments.len() };
+            let kind = ParseErrorKind::Arguments { function: name.text.to_owned(), expected, found: arguments.len() };
             Err(self.error_at(name.position, kind))
         };
         if let Some(dtype) = dtype_named(name.text) {
