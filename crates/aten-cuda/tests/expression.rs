@@ -73,7 +73,6 @@ fn every_operation(place: impl Fn(&Tensor) -> Result<Tensor>) -> usize {
                 (0..operation.arity).map(|at| place(&operand(dtype, at)).expect("it succeeds")).collect();
             let references: Vec<&Tensor> = operands.iter().collect();
             match (function.one(&references), eager(operation, &operands)) {
-                // A complex result of real numbers has no place, as neither has a real one that is not there.
                 (Ok(found), Ok(expected)) => {
                     assert_same(&found, &expected.to_dtype(dtype).expect("it succeeds"), &name);
                     count += 1;
@@ -225,10 +224,9 @@ fn random_functions(dtype: DType, count: usize, place: impl Fn(&Tensor) -> Resul
         let own: Vec<Tensor> = layouts[at % layouts.len()].iter().map(&place).collect::<Result<_>>()?;
         let own: Vec<&Tensor> = own.iter().collect();
         // Floats of 16 bits are computed as f32 and rounded once.
-        let wide: Vec<Tensor> = match dtype {
-            DType::F16 | DType::BF16 => own.iter().map(|one| one.to_dtype(DType::F32)).collect::<Result<_>>()?,
-            _ => own.iter().map(|&one| one.clone()).collect(),
-        };
+        let is_short = dtype.itemsize() == 2;
+        let wide = |one: &&Tensor| if is_short { one.to_dtype(DType::F32) } else { Ok((*one).clone()) };
+        let wide: Vec<Tensor> = own.iter().map(wide).collect::<Result<_>>()?;
         let expected = case.eager(&wide.iter().collect::<Vec<_>>())?;
         for (found, expected) in function.call(&own, &[])?.iter().zip(&expected) {
             assert_same(found, &expected.to_dtype(dtype)?, &case.text);
@@ -239,11 +237,8 @@ fn random_functions(dtype: DType, count: usize, place: impl Fn(&Tensor) -> Resul
 
 #[test]
 fn random_functions_on_the_host() -> Result<()> {
-    for dtype in [DType::F32, DType::F64, DType::F16, DType::BF16, DType::I64, DType::U8] {
-        // Numbers that are floats make integers floats; those have cases of their own.
-        if dtype.is_floating_point() {
-            random_functions(dtype, 300, |tensor| Ok(tensor.clone()))?;
-        }
+    for dtype in [DType::F32, DType::F64, DType::F16, DType::BF16] {
+        random_functions(dtype, 300, |tensor| Ok(tensor.clone()))?;
     }
     Ok(())
 }
@@ -477,10 +472,9 @@ fn one_kernel_serves_all_results_and_all_parameters() -> Result<()> {
     let texts = kernel_texts(|| function.call(&[&x, &x], &[]).map(drop))?;
     assert_eq!(texts.len(), 1);
     assert_eq!(texts[0].name, "jit_three");
-    for alpha in [0.5, 2.0, -1.0] {
+    for alpha in [0.5_f32, 2.0, -1.0] {
         let texts = kernel_texts(|| {
             let made = function.call(&[&x, &x], &[alpha.into(), 3.into()])?;
-            let alpha = alpha as f32;
             assert_eq!(made[0].to_vec::<f32>()?, [1.0, 2.0, 3.0].map(|x: f32| x * alpha + x));
             assert_eq!(made[1].to_vec::<f32>()?, [-2.0, -4.0, -6.0]);
             assert_eq!(made[2].to_vec::<f32>()?, [1.0, 2.0, 3.0].map(|x: f32| x.max(alpha)));

@@ -67,7 +67,7 @@ use program::Compiled;
 use value::Building;
 
 use crate::base::dtype::DType;
-use crate::base::error::Result;
+use crate::base::error::{Error, Result};
 use crate::base::promotion::Participants;
 use crate::base::scalar::Scalar;
 use crate::tensor::Tensor;
@@ -418,7 +418,7 @@ impl JitFunction {
 }
 
 impl FromStr for JitFunction {
-    type Err = crate::Error;
+    type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
         Self::parse(text)

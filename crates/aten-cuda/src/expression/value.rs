@@ -72,7 +72,7 @@ fn in_building(add: impl FnOnce(&mut Builder) -> Id) -> Expr {
 /// An element of a tensor, or what is computed of elements, in a function that is being built
 /// ([`jit_fn!`](crate::jit_fn!)).
 ///
-/// Values have Rust's operators, also with numbers on either side, and the pointwise operations of [`crate::Tensor`] as
+/// Values have Rust's operators, also with numbers on either side (an `i64` or `f64` on the left), and the pointwise operations of [`crate::Tensor`] as
 /// methods. Each has the dtype that the operation of tensors would have: a comparison is a boolean, a quotient of integers
 /// a float. Numbers take part in promotion as they do beside tensors, so `x * 0.5` of 16-bit floats stays one. `%` is
 /// [`Self::remainder`], `&`, `|`, `^`, `!`, `<<` and `>>` work on bits and booleans. Rust's comparison operators cannot give
@@ -217,7 +217,8 @@ macro_rules! numbers {
 
 numbers!(bool i32 i64 f32 f64 Complex64 Scalar);
 
-/// Rust's operators, with numbers on either side.
+/// Rust's operators, with numbers on either side. On the left there is one type of integers and one of floats, so that
+/// the type of a literal is known.
 macro_rules! operators {
     ($($Trait:ident $method:ident $operation:literal,)*) => {$(
         impl<R: Into<Self>> $Trait<R> for Expr {
@@ -228,7 +229,7 @@ macro_rules! operators {
             }
         }
 
-        operators!(@numbers $Trait $method i32 i64 f32 f64);
+        operators!(@numbers $Trait $method i64 f64);
     )*};
     (@numbers $Trait:ident $method:ident $($number:ty)*) => {$(
         impl $Trait<Expr> for $number {
