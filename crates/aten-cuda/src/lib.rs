@@ -34,6 +34,7 @@
 //! - `fft`: Fourier transforms
 //! - `interop`: tensors of other libraries
 //! - `graphed`: functions of tensors that are captured and replayed
+//! - `compile`: functions of tensors that are traced, fused and run as few kernels
 //!
 //! # Invariants
 //! - Memory comes from `c10-core` alone.
@@ -45,6 +46,7 @@
 pub mod attention;
 mod base;
 pub mod blas;
+pub mod compile;
 pub mod deterministic;
 pub mod expression;
 pub mod fft;
