@@ -90,6 +90,10 @@ impl JitFunction {
     /// What a call of whole tensors needs, which is found or made; `None` where the tensors are not whole, or more than such
     /// kernels take.
     fn whole_for(&self, tensors: &[&Tensor]) -> Result<Option<Arc<Whole>>> {
+        // A trace takes what goes the usual way.
+        if launch::record::is_on() {
+            return Ok(None);
+        }
         let Some((&first, others)) = tensors.split_first() else { return Ok(None) };
         let Some(device) = first.storage().buffer().map(c10_core::DeviceBuffer::device_index) else { return Ok(None) };
         let is_one = |tensor: &&Tensor| std::ptr::eq(*tensor, first) || is_alike(tensor, first);
