@@ -27,6 +27,7 @@
 //! - `launch`: programs on the host and kernels on devices
 //! - `random`: generators and what is drawn from them
 //! - `ops`: the operations, a file or folder for each family
+//! - `expression`: functions of the user's own, built of expressions of elements
 //! - `blas`: products of matrices by libraries and by kernels of our own
 //! - `attention`: attention, by one kernel or made of operations
 //! - `linalg`: factorisations of matrices
@@ -47,6 +48,7 @@ mod base;
 pub mod blas;
 pub mod compile;
 pub mod deterministic;
+pub mod expression;
 pub mod fft;
 mod graphed;
 mod interop;

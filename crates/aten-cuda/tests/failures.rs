@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use aten_cuda::expression::JitFunction;
 use aten_cuda::{CrossEntropy, DType, Error, Result, Scalar, Tensor, deterministic, random};
 use c10_core::{CUDAGraph, CaptureMode, Stream};
 use testkit::{CUresult, Config, Fault, SimulatedRuntime};
@@ -20,6 +21,16 @@ struct Scenario {
 const SCENARIOS: &[Scenario] = &[
     Scenario { name: "add", run: || ramp(&[300])?.add(&ramp(&[300])?)?.to_bytes() },
     Scenario { name: "add with a number", run: || ramp(&[5])?.add(Scalar::Float(2.5))?.to_bytes() },
+    Scenario {
+        name: "function of expressions",
+        run: || {
+            let function = JitFunction::parse("f(x, y, alpha=2.0) = x * y + alpha, x - y")?;
+            let (x, y) = (ramp(&[4, 30])?, ramp(&[30])?);
+            let [whole, _] = function.arrays([&x, &x], &[])?;
+            let [sum, difference] = function.arrays([&x, &y], &[])?;
+            Ok([whole.to_bytes()?, sum.to_bytes()?, difference.to_bytes()?].concat())
+        },
+    },
     Scenario { name: "strided copy", run: || ramp(&[20, 30])?.t()?.contiguous()?.to_bytes() },
     Scenario { name: "cast", run: || ramp(&[64])?.to_dtype(DType::F16)?.to_bytes() },
     Scenario {

@@ -32,7 +32,8 @@
 //! [`graphs`], [`green_contexts`]. Beside them [`buffers`] has untyped memory, and [`kernels`] what launches code. As in
 //! torch, what they have is at the root, too. The types are `c10-core`'s own. Names of `torch` itself, tensors above all,
 //! are in [`torch`], and those of `torch.cuda.tunable` and `torch.cuda.nvtx`, as there, in modules of those names alone
-//! ([`tunable`], [`nvtx`], [`sanitizer`], [`gds`]). Beyond torch, [`timeline`] records what the program and the devices did.
+//! ([`tunable`], [`nvtx`], [`sanitizer`], [`gds`]). Beyond torch, [`timeline`] records what the program and the devices did, and
+//! [`expression`] makes kernels of closures and texts.
 //!
 //! # Invariants
 //! No unsafe code and no state: everything is kept by [`Runtime::current`], which is the process-wide runtime unless
@@ -45,6 +46,7 @@ mod arch;
 pub mod backends;
 pub mod buffers;
 pub mod device;
+pub mod expression;
 mod figures;
 pub mod gds;
 pub mod graphs;
@@ -68,6 +70,7 @@ pub mod torch;
 pub mod tunable;
 mod visibility;
 
+pub use aten_cuda::jit_fn;
 pub use buffers::*;
 pub use device::*;
 pub use graphs::*;

@@ -7,6 +7,7 @@ use std::fmt;
 use c10_core::Device;
 
 use crate::base::dtype::DType;
+use crate::base::expression_error::ExpressionError;
 use crate::base::linalg_error::LinalgError;
 use crate::base::random_error::RandomError;
 use crate::base::tune_error::TuneError;
@@ -39,6 +40,9 @@ pub enum Error {
     /// A matrix cannot be factorised, or a signal not be transformed.
     #[error(transparent)]
     Linalg(Box<LinalgError>),
+    /// A function of expressions cannot be built, read or called so.
+    #[error(transparent)]
+    Expression(Box<ExpressionError>),
     /// A program of an operation is wrong.
     #[error(transparent)]
     Graph(#[from] kernel_ir::GraphError),
@@ -55,6 +59,12 @@ pub(crate) fn refuse_float8(kernel: &str, dtype: DType) -> Result<()> {
 impl From<LinalgError> for Error {
     fn from(error: LinalgError) -> Self {
         Self::Linalg(Box::new(error))
+    }
+}
+
+impl From<ExpressionError> for Error {
+    fn from(error: ExpressionError) -> Self {
+        Self::Expression(Box::new(error))
     }
 }
 

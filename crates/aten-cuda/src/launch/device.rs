@@ -126,6 +126,17 @@ pub(crate) fn whole_kernel(
     device: DeviceIndex,
     (tensors, scalars): (usize, usize),
 ) -> Result<WholeKernel> {
+    whole_kernel_of(key, program, device, (1, tensors - 1, scalars))
+}
+
+/// As [`whole_kernel`], of a program with several outputs: outputs, inputs and scalars are so many.
+pub(crate) fn whole_kernel_of(
+    key: ProgramKey,
+    program: &Program,
+    device: DeviceIndex,
+    (outputs, inputs, scalars): (usize, usize, usize),
+) -> Result<WholeKernel> {
+    let tensors = outputs + inputs;
     Runtime::with_current(|runtime| {
         let variants = runtime.extension::<Variants>();
         let schedule = Schedule::contiguous(program).for_target(variants.target(runtime, device)?);
@@ -133,13 +144,34 @@ pub(crate) fn whole_kernel(
         let variant = VariantKey { program: key, plan: Plan::Pointwise(schedule), device };
         // What `Meta` says of contiguous kernels: the number of elements, then the scalars.
         let launch = variants.kernel(runtime, variant, write)?.prepare(BLOCK, tensors, 1 + scalars)?;
-        let accesses: SmallVec<[MemoryAccess; 4]> = (0..tensors).map(|part| access(part, 1)).collect();
+        let accesses: SmallVec<[MemoryAccess; 4]> = (0..tensors).map(|part| access(part, outputs)).collect();
         let launch = launch.accessing(&accesses);
         Ok(WholeKernel { launch, of_block: schedule.elements_of_block() })
     })
 }
 
 impl WholeKernel {
+    /// The most tensors of a kernel, the outputs among them.
+    pub(crate) const MOST_TENSORS: usize = 7;
+
+    /// As [`Self::run`], with several outputs: each a memory of its own that holds nothing else.
+    pub(crate) fn run_all(&self, outputs: &[Storage], inputs: &[&Tensor], numbers: &[u64]) -> Result<()> {
+        let made = outputs.iter().filter_map(|output| Some((output.buffer()?, 0..output.nbytes())));
+        let read = inputs.iter().filter_map(|input| {
+            let start = input.byte_offset();
+            Some((input.storage().buffer()?, start..start + input.nbytes()))
+        });
+        let parts: SmallVec<[_; Self::MOST_TENSORS]> = made.chain(read).collect();
+        let numel = numbers.first().copied().unwrap_or(0);
+        let grid = u32::try_from(numel.div_ceil(self.of_block)).map_err(|_| too_large(inputs.first().copied()))?;
+        Runtime::with_current(|runtime| {
+            // SAFETY: the kernel was written for contiguous operands of these dtypes, all with as many elements as it is
+            // told, and the buffers hold them. Streams order the work.
+            unsafe { self.launch.launch(runtime, grid, &parts, numbers)? };
+            Ok(())
+        })
+    }
+
     /// Whether it is of this runtime.
     pub(crate) fn is_of(&self, runtime: &Runtime) -> bool {
         self.launch.is_of(runtime)

@@ -21,6 +21,7 @@ mod scan;
 mod sort;
 
 pub use pointwise::{Operation, table};
+pub(crate) use pointwise::{Pair, Participating, is_alike, is_whole, scalar_bits, store};
 pub(crate) use reduce::cpp_name;
 pub use reduce::{Dim, Operation as Reduction, table as reductions};
 pub use row::{CrossEntropy, LossReduction};

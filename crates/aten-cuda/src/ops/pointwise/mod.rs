@@ -24,6 +24,7 @@ use kernel_ir::{Graph, Node, Value};
 
 use run::{Call, Several, elementwise};
 pub(crate) use run::{check_overlap, scalar_bits, store};
+pub(crate) use whole::{is_alike, is_whole};
 
 use crate::base::dtype::{Category, DType};
 use crate::base::error::Result;

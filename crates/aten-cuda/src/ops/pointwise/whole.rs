@@ -153,7 +153,7 @@ fn key<'a>(operation: &'static Operation, operands: &[Operand<'a>], out: Option<
 }
 
 /// Whether a tensor on a CUDA device is whole: see the file's invariants.
-fn is_whole(tensor: &Tensor) -> bool {
+pub(crate) fn is_whole(tensor: &Tensor) -> bool {
     let mut expected = 1;
     for (&size, &stride) in tensor.sizes().iter().zip(tensor.strides()).rev() {
         if stride != expected || size == 0 {
@@ -165,7 +165,7 @@ fn is_whole(tensor: &Tensor) -> bool {
 }
 
 /// Whether a tensor is whole and of the device and the sizes of the first.
-fn is_alike(tensor: &Tensor, first: &Tensor) -> bool {
+pub(crate) fn is_alike(tensor: &Tensor, first: &Tensor) -> bool {
     tensor.sizes() == first.sizes()
         && tensor.strides() == first.strides()
         && tensor.device() == first.device()
