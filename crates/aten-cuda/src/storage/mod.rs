@@ -1,6 +1,6 @@
 //! The memory behind tensors.
 //!
-//! Reading order: this file ([`Storage`]), `host` (memory of the host).
+//! Reading order: this file ([`Storage`]), `host` (memory of the host), `watch` (memory that is watched for writes).
 //!
 //! **Invariants:** a storage keeps its size and its place as long as it lives. Host memory is behind a lock, so that
 //! threads that share a tensor see whole operations; the lock is never held while a device is waited for. Bytes of pinned
@@ -8,6 +8,7 @@
 //! changed, it does not write back.
 
 mod host;
+mod watch;
 
 use std::any::Any;
 use std::fmt;
@@ -19,6 +20,7 @@ use c10_core::{Device, DeviceBuffer, DeviceType, PinnedBuffer};
 
 use crate::base::error::Result;
 use host::{HostMemory, Reading, Writing};
+pub(crate) use watch::Watch;
 
 /// The memory of one or several tensors (`torch.UntypedStorage`).
 ///
@@ -234,6 +236,7 @@ impl Storage {
 
     /// The bytes to be written, on the host.
     pub(crate) fn host_mut(&self) -> Option<HostBytesMut<'_>> {
+        self.note_write();
         match &self.0 {
             Memory::Host(host) => Some(HostBytesMut(HostWrite::Locked(host.write()))),
             Memory::Pinned(to) => {
@@ -267,6 +270,7 @@ impl Storage {
 
     /// Writes bytes, ordered on the current stream where it is on a device.
     pub(crate) fn write(&self, offset: usize, bytes: &[u8]) -> Result<()> {
+        self.note_write();
         match &self.0 {
             Memory::Host(host) => host.write().bytes[offset..offset + bytes.len()].copy_from_slice(bytes),
             Memory::Pinned(buffer) => buffer.write(offset, bytes)?,
