@@ -81,7 +81,7 @@ fn every_documented_operation_is_listed() {
         }
     }
     let count = |kind| autocast::operations(kind).count();
-    assert_eq!((count(DeviceType::Cuda), count(DeviceType::Cpu)), (107, 116));
+    assert_eq!((count(DeviceType::Cuda), count(DeviceType::Cpu)), (111, 115));
     for kind in [DeviceType::Cuda, DeviceType::Cpu] {
         let once: BTreeMap<&str, Policy> = autocast::operations(kind).collect();
         assert_eq!(once.len(), count(kind), "no name stands there twice");
@@ -369,15 +369,15 @@ fn a_region_is_of_one_thread() -> Result<()> {
     let rig = testkit::simulated_runtime();
     let _region = autocast("cuda", DType::BF16)?;
     autocast::set_autocast_cache_enabled(false);
-    let runtime = rig.runtime().clone();
-    let there = std::thread::spawn(move || -> Result<_> {
-        let _bound = runtime.bind();
+    let simulation = rig.simulation();
+    let there = || -> Result<_> {
+        let _entered = simulation.enter();
         let a = ones(&[2, 2], DType::F32, "cuda")?;
         let before = (a.mm(&a)?.dtype(), autocast::is_autocast_cache_enabled(), autocast::get_autocast_dtype("cuda")?);
         let inside = with_autocast("cuda", (), || a.mm(&a).map(|made| made.dtype()))??;
         Ok((before, inside))
-    });
-    let (before, inside) = there.join().expect("the thread ends well")?;
+    };
+    let (before, inside) = std::thread::scope(|scope| scope.spawn(there).join().expect("the thread ends well"))?;
     assert_eq!((before, inside), ((DType::F32, true, DType::F16), DType::F16));
     Ok(())
 }
@@ -419,7 +419,7 @@ const WRITES: &[(&str, Write)] = &[
     ("copy_ that does not wait", |w| {
         w.copy_non_blocking_(&Tensor::full(&[4, 4], 6, DType::F32, "cpu")?.pin_memory()?).map(drop)
     }),
-    ("sum_out", |w| Tensor::ones(&[4, 4, 2], DType::F32, w)?.sum_out(2, false, w)),
+    ("sum_out", |w| Tensor::full(&[4, 4, 2], 3, DType::F32, w)?.sum_out(2, false, w)),
     ("prod_out", |w| Tensor::full(&[4, 4, 2], 3, DType::F32, w)?.prod_out(2, false, w)),
     ("norm_out", |w| Tensor::full(&[4, 4, 2], 3, DType::F32, w)?.norm_out(2, 2, false, w)),
     ("var_out", |w| Tensor::full(&[4, 4, 2], 3, DType::F32, w)?.var_out(2, 1, false, w)),
@@ -432,7 +432,7 @@ const WRITES: &[(&str, Write)] = &[
     ("cumprod_out", |w| Tensor::full(&[4, 4], 2, DType::F32, w)?.cumprod_out(0, w)),
     ("cummax_out", |w| {
         let places = Tensor::zeros(&[4, 4], DType::I64, w)?;
-        Tensor::full(&[4, 4], 2, DType::F32, w)?.cummax_out(0, w, &places)
+        Tensor::full(&[4, 4], 3, DType::F32, w)?.cummax_out(0, w, &places)
     }),
     ("logcumsumexp_out", |w| Tensor::full(&[4, 4], 2, DType::F32, w)?.logcumsumexp_out(0, w)),
     ("scatter_", |w| w.scatter_(0, &Tensor::zeros(&[1, 4], DType::I64, w)?, 8.0).map(drop)),
@@ -564,14 +564,14 @@ fn a_write_of_another_thread_drops_a_cast() -> Result<()> {
     let one = Tensor::eye(2, 2, DType::F32, "cuda")?;
     let _region = autocast("cuda", ())?;
     parameter.mm(&one)?;
-    let (runtime, there) = (rig.runtime().clone(), parameter.clone());
-    let written = std::thread::spawn(move || -> Result<()> {
-        let _bound = runtime.bind();
-        there.fill_(5)?;
-        runtime.synchronize(0)?;
-        Ok(())
-    });
-    written.join().expect("the thread ends well")?;
+    let simulation = rig.simulation();
+    let write = || -> Result<()> {
+        let _entered = simulation.enter();
+        parameter.fill_(5)?;
+        Ok(simulation.runtime().synchronize(0)?)
+    };
+    std::thread::scope(|scope| scope.spawn(write).join().expect("the thread ends well"))?;
+    assert_eq!(parameter.to_vec::<f32>()?, [5.0; 4], "it has written");
     assert_eq!(parameter.mm(&one)?.to_dtype(DType::F32)?.to_vec::<f32>()?, [5.0; 4]);
     Ok(())
 }
