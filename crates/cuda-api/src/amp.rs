@@ -31,8 +31,8 @@
 //! ```
 
 pub use aten_cuda::autocast::{
-    Autocast, AutocastGuard, FwdContext, Policy, ToDeviceType, autocast, cached_casts, custom_bwd, custom_fwd,
-    is_autocast_available, operations, policy, with_autocast,
+    Autocast, AutocastGuard, AutocastState, FwdContext, Policy, ToDeviceType, autocast, cached_casts, custom_bwd,
+    custom_fwd, is_autocast_available, operations, policy, with_autocast,
 };
 pub use aten_cuda::{
     AmpError, GradScaler, GradScalerOptions, GradScalerState, OptimizerKey, amp_foreach_non_finite_check_and_unscale_,

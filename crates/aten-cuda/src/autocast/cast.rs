@@ -180,3 +180,36 @@ fn widest(own: DType, operands: &[Option<&Tensor>], kind: DeviceType) -> Result<
 pub(super) fn forced(tensor: &Tensor, to: DType, kind: DeviceType) -> Result<Tensor> {
     converted(tensor, to, kind, false)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::autocast::with_autocast;
+
+    /// The operation itself is not there yet; whoever adds it is refused for devices, as in torch, and cast on the host.
+    #[test]
+    fn what_is_banned_is_refused() -> Result<()> {
+        let _simulated = testkit::simulated_runtime();
+        let policies = Policies::of("binary_cross_entropy");
+        for device in ["cuda", "cpu"] {
+            let half = Tensor::ones(&[2], DType::BF16, device)?;
+            assert!(cast(policies, [&half, &half])?.is_none(), "outside of a region");
+            let found = with_autocast(device, (), || cast(policies, [&half, &half]))?;
+            match found {
+                Ok(Some((_, [first, second]))) => {
+                    assert_eq!((device, first.dtype(), second.dtype()), ("cpu", DType::F32, DType::F32));
+                }
+                Ok(None) => panic!("it is listed"),
+                Err(error) => {
+                    assert_eq!(device, "cuda");
+                    let text = error.to_string();
+                    assert!(
+                        text.starts_with("torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are unsafe")
+                    );
+                    assert!(text.ends_with("are\nsafe to autocast."), "{text}");
+                }
+            }
+        }
+        Ok(())
+    }
+}

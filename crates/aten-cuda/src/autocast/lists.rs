@@ -43,6 +43,11 @@ impl Policies {
         Self { cuda: find(CUDA, listed(cuda)), cpu: find(CPU, listed(cpu)) }
     }
 
+    /// Whether the operation is in any list.
+    pub(crate) const fn is_listed(self) -> bool {
+        self.cuda.is_some() || self.cpu.is_some()
+    }
+
     /// That for a kind of devices.
     pub(crate) fn of_kind(self, kind: DeviceType) -> Option<Policy> {
         match kind {

@@ -81,6 +81,40 @@ impl ToDeviceType for Device {
     }
 }
 
+/// What autocast is set to in a thread, to be compared: what runs the same operations under equal values casts the same.
+///
+/// ```
+/// use aten_cuda::DType;
+/// use aten_cuda::autocast::{AutocastState, autocast};
+///
+/// let outside = AutocastState::current();
+/// assert_eq!((outside.cuda, outside.cpu), (None, None));
+/// {
+///     let _region = autocast("cpu", DType::F16)?;
+///     assert_eq!(AutocastState::current(), AutocastState { cpu: Some(DType::F16), ..outside });
+/// }
+/// assert_eq!(AutocastState::current(), outside);
+/// # Ok::<(), aten_cuda::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct AutocastState {
+    /// The dtype for CUDA devices; `None` where operations there are not cast.
+    pub cuda: Option<DType>,
+    /// The dtype for the host; `None` where operations there are not cast.
+    pub cpu: Option<DType>,
+    /// Whether casts of parameters are kept, which changes no result.
+    pub cache_enabled: bool,
+}
+
+impl AutocastState {
+    /// That of the calling thread now.
+    #[must_use]
+    pub fn current() -> Self {
+        let dtype = |kind| state::is_enabled(kind).then(|| state::dtype(kind));
+        Self { cuda: dtype(DeviceType::Cuda), cpu: dtype(DeviceType::Cpu), cache_enabled: state::keeps_casts() }
+    }
+}
+
 /// Whether there is autocast for devices of a kind (`torch.amp.is_autocast_available`).
 ///
 /// ```

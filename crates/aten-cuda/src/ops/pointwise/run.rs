@@ -84,6 +84,7 @@ pub(super) fn elementwise(
     numbers: &[Scalar],
 ) -> Result<Tensor> {
     if autocast::is_active()
+        && operation.autocast.is_listed()
         && let Some((_inside, cast)) = autocast::cast_operands(operation.autocast, operands)?
     {
         return elementwise(operation, &cast.each(), numbers);
