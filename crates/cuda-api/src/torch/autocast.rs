@@ -1,6 +1,5 @@
 //! What autocast is set to in this thread; regions are in [`crate::amp`].
 
-use aten_cuda::autocast;
 use aten_cuda::{DType, Result};
 
 pub use aten_cuda::autocast::{
@@ -17,7 +16,7 @@ pub use aten_cuda::autocast::{
     note = "torch.get_autocast_gpu_dtype() is deprecated. Please use torch.get_autocast_dtype('cuda') instead."
 )]
 pub fn get_autocast_gpu_dtype() -> Result<DType> {
-    autocast::get_autocast_dtype("cuda")
+    get_autocast_dtype("cuda")
 }
 
 /// [`set_autocast_dtype`] for CUDA devices.
@@ -28,7 +27,7 @@ pub fn get_autocast_gpu_dtype() -> Result<DType> {
     note = "torch.set_autocast_gpu_dtype(dtype) is deprecated. Please use torch.set_autocast_dtype('cuda', dtype) instead."
 )]
 pub fn set_autocast_gpu_dtype(dtype: DType) -> Result<()> {
-    autocast::set_autocast_dtype("cuda", dtype)
+    set_autocast_dtype("cuda", dtype)
 }
 
 /// [`is_autocast_enabled`] for the host.
@@ -39,7 +38,7 @@ pub fn set_autocast_gpu_dtype(dtype: DType) -> Result<()> {
     note = "torch.is_autocast_cpu_enabled() is deprecated. Please use torch.is_autocast_enabled('cpu') instead."
 )]
 pub fn is_autocast_cpu_enabled() -> Result<bool> {
-    autocast::is_autocast_enabled("cpu")
+    is_autocast_enabled("cpu")
 }
 
 /// [`set_autocast_enabled`] for the host.
@@ -50,7 +49,7 @@ pub fn is_autocast_cpu_enabled() -> Result<bool> {
     note = "torch.set_autocast_cpu_enabled(enabled) is deprecated. Please use torch.set_autocast_enabled('cpu', enabled) instead."
 )]
 pub fn set_autocast_cpu_enabled(enabled: bool) -> Result<()> {
-    autocast::set_autocast_enabled("cpu", enabled)
+    set_autocast_enabled("cpu", enabled)
 }
 
 /// [`get_autocast_dtype`] for the host.
@@ -61,7 +60,7 @@ pub fn set_autocast_cpu_enabled(enabled: bool) -> Result<()> {
     note = "torch.get_autocast_cpu_dtype() is deprecated. Please use torch.get_autocast_dtype('cpu') instead."
 )]
 pub fn get_autocast_cpu_dtype() -> Result<DType> {
-    autocast::get_autocast_dtype("cpu")
+    get_autocast_dtype("cpu")
 }
 
 /// [`set_autocast_dtype`] for the host.
@@ -72,5 +71,5 @@ pub fn get_autocast_cpu_dtype() -> Result<DType> {
     note = "torch.set_autocast_cpu_dtype(dtype) is deprecated. Please use torch.set_autocast_dtype('cpu', dtype) instead."
 )]
 pub fn set_autocast_cpu_dtype(dtype: DType) -> Result<()> {
-    autocast::set_autocast_dtype("cpu", dtype)
+    set_autocast_dtype("cpu", dtype)
 }
