@@ -23,6 +23,7 @@
 //! - `report`: errors that kernels find
 //! - `storage`: the memory behind tensors
 //! - `tensor`: the tensor, its views and how it is made, read and printed
+//! - `autocast`: regions in which operations choose their dtypes
 //! - `iterate`: in which order operands are visited
 //! - `launch`: programs on the host and kernels on devices
 //! - `random`: generators and what is drawn from them
@@ -33,6 +34,7 @@
 //! - `linalg`: factorisations of matrices
 //! - `fft`: Fourier transforms
 //! - `interop`: tensors of other libraries
+//! - `scaler`: gradients that are scaled so that 16 bits hold them
 //! - `graphed`: functions of tensors that are captured and replayed
 //! - `compile`: functions of tensors that are traced, fused and run as few kernels
 //!
@@ -44,6 +46,7 @@
 #![expect(clippy::wildcard_enum_match_arm, reason = "an operation treats a few dtypes on their own and the rest alike")]
 
 pub mod attention;
+pub mod autocast;
 mod base;
 pub mod blas;
 pub mod compile;
@@ -58,9 +61,11 @@ pub mod linalg;
 mod ops;
 pub mod random;
 mod report;
+mod scaler;
 mod storage;
 mod tensor;
 
+pub use base::amp_error::AmpError;
 pub use base::dtype::{DType, Element};
 pub use base::error::{Error, LibraryError, OperationError, Result, Step, TensorError};
 pub use base::linalg_error::LinalgError;
@@ -80,5 +85,9 @@ pub use num_complex::{Complex32, Complex64};
 pub use ops::{CrossEntropy, Dim, LossReduction, Operation, Reduction, reductions, scans, table};
 pub use random::Generator;
 pub use report::synchronize;
+pub use scaler::{
+    GradScaler, GradScalerOptions, GradScalerState, OptimizerKey, amp_foreach_non_finite_check_and_unscale_,
+    amp_update_scale_,
+};
 pub use storage::Storage;
 pub use tensor::{Destination, Operand, Tensor, ToDevice, TypedElement, TypedStorage, TypedTensor};

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use aten_cuda::expression::JitFunction;
-use aten_cuda::{CrossEntropy, DType, Error, Result, Scalar, Tensor, deterministic, random};
+use aten_cuda::{CrossEntropy, DType, Error, GradScaler, Result, Scalar, Tensor, autocast, deterministic, random};
 use c10_core::{CUDAGraph, CaptureMode, Stream};
 use testkit::{CUresult, Config, Fault, SimulatedRuntime};
 
@@ -125,6 +125,27 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "display", run: || Ok(ramp(&[3, 3])?.to_string().into_bytes()) },
     Scenario { name: "item", run: || Ok(format!("{:?}", ramp(&[4])?.select(0, 2)?.item()?).into_bytes()) },
     Scenario { name: "captured", run: captured },
+    Scenario {
+        name: "autocast",
+        run: || {
+            let weight = ramp(&[8, 8])?.as_parameter();
+            autocast::with_autocast("cuda", (), || {
+                let product = weight.mm(&weight)?.mm(&weight)?;
+                product.softmax(1, None)?.sum((), false, None)?.to_bytes()
+            })?
+        },
+    },
+    Scenario {
+        name: "gradient scaler",
+        run: || {
+            let mut scaler = GradScaler::new("cuda", ())?;
+            let gradients = [scaler.scale(&ramp(&[20])?)?, scaler.scale(&ramp(&[4, 6])?.t()?)?];
+            let sum = || Tensor::cat(&[&gradients[0], &gradients[1].flatten()?], 0)?.to_bytes();
+            let stepped = scaler.step((), &[&gradients[0], &gradients[1]], sum)?;
+            scaler.update()?;
+            Ok([stepped.unwrap_or_default(), scaler.get_scale()?.to_le_bytes().to_vec()].concat())
+        },
+    },
 ];
 
 /// The numbers from 0 on, on the device.

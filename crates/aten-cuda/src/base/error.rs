@@ -6,6 +6,7 @@ use std::fmt;
 
 use c10_core::Device;
 
+use crate::base::amp_error::AmpError;
 use crate::base::dtype::DType;
 use crate::base::expression_error::ExpressionError;
 use crate::base::linalg_error::LinalgError;
@@ -25,6 +26,9 @@ pub enum Error {
     /// Random numbers cannot be drawn so, or a generator not be set so.
     #[error(transparent)]
     Random(#[from] RandomError),
+    /// A region of autocast cannot be entered, or a gradient scaler not be called so.
+    #[error(transparent)]
+    Amp(#[from] AmpError),
     /// Products cannot be tuned so, or a file of results not be used.
     #[error(transparent)]
     Tune(Box<TuneError>),

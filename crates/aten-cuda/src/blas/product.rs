@@ -78,6 +78,7 @@ impl<'a> Product<'a> {
     /// The result in a tensor of the caller's, which has the sizes and the dtype of the result. It may be one of the
     /// operands.
     pub(super) fn written(self, out: &Tensor) -> Result<()> {
+        out.storage().note_write();
         if self.has_negatives() {
             return self.without_negatives(|product| product.written(out));
         }

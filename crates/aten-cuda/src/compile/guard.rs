@@ -8,6 +8,7 @@ use std::fmt;
 use c10_core::{Device, DeviceIndex, Runtime};
 
 use crate::attention::SdpKernels;
+use crate::autocast::AutocastState;
 use crate::base::dtype::DType;
 use crate::base::error::Result;
 use crate::base::shape::Dims;
@@ -46,6 +47,7 @@ struct Switches {
     deterministic: u8,
     products: ProductSettings,
     attention: SdpKernels,
+    autocast: AutocastState,
 }
 
 /// How a call differs from the one that a program was compiled for.
@@ -178,11 +180,12 @@ impl Switches {
             deterministic: deterministic::settings(),
             products: blas::product_settings(),
             attention: SdpKernels::current(),
+            autocast: AutocastState::current(),
         })
     }
 
     fn failure(&self, now: &Self) -> Option<GuardFailure> {
-        let pairs: [(&'static str, String, String); 5] = [
+        let pairs: [(&'static str, String, String); 6] = [
             ("the current device", self.device.to_string(), now.device.to_string()),
             ("the current stream", format!("{:#x}", self.stream), format!("{:#x}", now.stream)),
             (
@@ -191,6 +194,7 @@ impl Switches {
                 format!("{:?}", now.deterministic),
             ),
             ("the precision of products", format!("{:?}", self.products), format!("{:?}", now.products)),
+            ("autocast", format!("{:?}", self.autocast), format!("{:?}", now.autocast)),
             ("the kernels of attention", format!("{:?}", self.attention), format!("{:?}", now.attention)),
         ];
         let differing = pairs.into_iter().find(|(_, compiled, given)| compiled != given);

@@ -32,6 +32,8 @@ pub(crate) struct Plan {
     pub(super) arenas: Vec<(Device, Arena)>,
     /// The slots whose contents are wanted outside.
     wanted: Vec<SlotId>,
+    /// The slots of others' memory that it writes.
+    pub(super) written: Vec<SlotId>,
     pub(super) nodes: usize,
     pub(super) kept: Vec<(&'static str, Option<Kept>)>,
 }
@@ -94,8 +96,13 @@ impl Plan {
         }
         let (places, arenas) = places(graph, &steps);
         let wanted = (0..graph.slots.len()).filter(|&slot| graph.slots[slot].wanted.is_some()).collect();
+        let is_others = |slot: &SlotId| {
+            let slot = &graph.slots[*slot];
+            !matches!(slot.home, Home::Made { .. }) && !slot.writers.is_empty()
+        };
+        let written = (0..graph.slots.len()).filter(is_others).collect();
         let kept = graph.nodes.iter().zip(&fusion.kept).map(|(node, kept)| (node.name, *kept)).collect();
-        Self { steps, places, arenas, wanted, nodes: graph.nodes.len(), kept }
+        Self { steps, places, arenas, wanted, written, nodes: graph.nodes.len(), kept }
     }
 
     /// Runs the plan over the storages of the arguments. The answer is the memory of each wanted slot, in their order.
@@ -108,6 +115,8 @@ impl Plan {
         });
         let made: Vec<Option<Storage>> = made.collect::<Result<_>>()?;
         let bound = Bound { plan: self, arguments, blocks: &blocks, made: &made };
+        let written = self.written.iter().filter_map(|&slot| bound.place(slot));
+        written.for_each(|(storage, _)| storage.note_write());
         Runtime::with_current(|runtime| self.steps.iter().try_for_each(|step| bound.step(runtime, step)))?;
         self.wanted.iter().map(|&slot| bound.storage(slot).map(|(storage, _)| storage)).collect()
     }

@@ -109,6 +109,7 @@ fn narrow_parts(part: &Part) -> Vec<Part> {
 
 /// Each element has a place of its own.
 pub(super) fn check_overlap(tensor: &Tensor) -> Result<()> {
+    tensor.storage().note_write();
     let repeats = tensor.sizes().iter().zip(tensor.strides()).any(|(&size, &stride)| size > 1 && stride == 0);
     if repeats { Err(TensorError::InternalOverlap.into()) } else { Ok(()) }
 }

@@ -1,7 +1,7 @@
 //! The memory behind tensors.
 //!
 //! Reading order: this file ([`Storage`]), `host` (memory of the host), `deferred` (memory of traced functions that is
-//! not there yet).
+//! not there yet), `watch` (memory that is watched for writes).
 //!
 //! **Invariants:** a storage keeps its size and its place as long as it lives. Host memory is behind a lock, so that
 //! threads that share a tensor see whole operations; the lock is never held while a device is waited for. Bytes of pinned
@@ -10,6 +10,7 @@
 
 pub(crate) mod deferred;
 mod host;
+mod watch;
 
 use std::any::Any;
 use std::fmt;
@@ -22,6 +23,7 @@ use c10_core::{Device, DeviceBuffer, DeviceType, PinnedBuffer, Runtime};
 use crate::base::error::{Result, TensorError};
 use deferred::Deferred;
 use host::{HostMemory, Reading, Writing};
+pub(crate) use watch::Watch;
 
 /// The memory of one or several tensors (`torch.UntypedStorage`).
 ///
@@ -292,6 +294,7 @@ impl Storage {
     /// The bytes to be written, on the host.
     pub(crate) fn host_mut(&self) -> Option<HostBytesMut<'_>> {
         deferred::note_host_values();
+        self.note_write();
         match &self.0 {
             Memory::Host(host) => Some(HostBytesMut(HostWrite::Locked(host.write()))),
             Memory::Pinned(to) => {
@@ -331,6 +334,7 @@ impl Storage {
 
     /// Writes bytes, ordered on the current stream where it is on a device.
     pub(crate) fn write(&self, offset: usize, bytes: &[u8]) -> Result<()> {
+        self.note_write();
         match &self.0 {
             Memory::Host(host) => host.write().bytes[offset..offset + bytes.len()].copy_from_slice(bytes),
             Memory::Pinned(buffer) => buffer.write(offset, bytes)?,

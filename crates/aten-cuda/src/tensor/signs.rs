@@ -185,12 +185,8 @@ impl Tensor {
         view.with_signs(Signs { is_neg: self.is_neg(), ..Signs::PLAIN })
     }
 
-    /// The pairs of a last dimension of two floats as complex numbers, as a view (`torch.view_as_complex`).
-    ///
-    /// # Errors
-    /// The dtype is no float with complex numbers, the last dimension has not two elements side by side, or a pair does not
-    /// begin where a complex number may.
-    pub fn view_as_complex(&self) -> Result<Self> {
+    /// The pairs of a last dimension of two floats as complex numbers, as a view.
+    pub(crate) fn pairs_as_complex(&self) -> Result<Self> {
         let dtype = match self.dtype() {
             DType::F16 => DType::C32,
             DType::F32 => DType::C64,

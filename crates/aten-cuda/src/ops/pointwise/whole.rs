@@ -94,6 +94,7 @@ pub(super) fn write(
     let Some((entry, like)) = entry_for(operation, operands, numbers, Some(out))? else { return Ok(false) };
     let words = words(operation, operands, numbers, (&entry, like))?;
     let start = out.byte_offset();
+    out.storage().note_write();
     let output = (out.storage(), start..start + out.nbytes());
     entry.kernel.run(output, operands.iter().filter_map(tensor_of), &words)?;
     Ok(true)

@@ -14,12 +14,14 @@ mod captured;
 mod conditional;
 mod fallback;
 mod generator;
+pub(crate) mod replays;
 mod report;
 mod scope;
 
 pub use conditional::Condition;
 pub use fallback::CaptureOutcome;
 pub use generator::GeneratorState;
+pub use replays::graph_replays;
 pub use report::GraphReport;
 pub use scope::{CaptureScope, GraphCapture};
 
