@@ -376,9 +376,9 @@ fn nobody_waits_for_the_work_of_a_thread_that_has_ended() {
         take_and_free()
     });
     // As many threads as there can be stand-ins of other tests, all at once.
+    let all_have = std::sync::Barrier::new(50);
+    let all_have = &all_have;
     let later: Vec<_> = std::thread::scope(|scope| {
-        let all_have = std::sync::Barrier::new(50);
-        let all_have = &all_have;
         let take_while_others_do = move || {
             enter(ours);
             let address = take_and_free();

@@ -67,8 +67,8 @@ fn toolkit(cache: &Path) -> Result<PathBuf> {
     link(&toolkit.join("lib"), "libcudart.so", Some(Path::new("libcudart.so.13")))?;
     let declared = Cudarc::source(cache)?.join("src");
     for (module, short, soname) in LINKED {
-        let names = functions(&shell::read(&declared.join(module).join("sys/mod.rs"))?);
-        for_the_linker(&toolkit.join("lib/stubs"), short, soname, &names)?;
+        let text = shell::read(&declared.join(module).join("sys/mod.rs"))?;
+        for_the_linker(&toolkit.join("lib/stubs"), short, soname, &functions(&text))?;
     }
     Ok(toolkit)
 }
