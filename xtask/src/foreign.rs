@@ -89,7 +89,7 @@ fn run_suite(
     shell::say(&format!("== {name}"));
     let begin = Instant::now();
     let prepared = suite.prepare(place)?;
-    let tests = prepared.tests()?;
+    let tests = prepared.tests(|command| surround(command, libraries))?;
     let mut counts = [0_usize; 3];
     let mut differences = expected::absent(name, expected, &tests);
     let logs = place.cache.join("logs").join(name);

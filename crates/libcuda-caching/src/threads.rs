@@ -194,3 +194,19 @@ pub(crate) fn forget(address: CUdeviceptr) -> Option<usize> {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_has_an_owner_until_it_is_given_back() {
+        let own = |stream| StandIn { device: DeviceIndex(0), context: 0, stream, event: 0 };
+        assert_eq!(forget(512), None);
+        note(512, &own(7));
+        note(1024, &own(8));
+        assert_eq!((forget(512), forget(512)), (Some(7), None));
+        note(512, &own(8));
+        assert_eq!((forget(512), forget(1024)), (Some(8), Some(8)));
+    }
+}

@@ -430,6 +430,36 @@ fn threads_free_for_each_other_on_their_own_streams() {
     assert!(pile.into_inner().expect("no thread failed").is_empty());
 }
 
+#[test]
+fn work_that_a_thread_has_queued_comes_before_the_next_use() {
+    let program = Program::new();
+    let (ours, next, writer, words) = (program.ours, program.stream(), program.stream(), 16 * MIB);
+    let flag = program.alloc(4, writer);
+    // SAFETY: a number's place.
+    unsafe { ours.cuMemsetD32Async(flag, 0, 1, writer) }.expect("memory");
+    synchronize(ours, writer);
+    let first = program.alloc(words * 4, OWN);
+    // SAFETY: a number's place; waits until 1 stands there.
+    unsafe { ours.cuStreamWaitValue32_v2(OWN, flag, 1, 1) }.expect("a stream");
+    // SAFETY: a range that was asked for.
+    unsafe { ours.cuMemsetD32Async(first, u32::MAX, words, OWN) }.expect("memory");
+    program.free(first, OWN);
+    let second = program.alloc(words * 4, next);
+    // SAFETY: a range that was asked for.
+    unsafe { ours.cuMemsetD32Async(second, 7, words, next) }.expect("memory");
+    // SAFETY: a number's place.
+    unsafe { ours.cuStreamWriteValue32_v2(writer, flag, 1, 0) }.expect("a stream");
+    // SAFETY: waits for the context that is current.
+    unsafe { ours.cuCtxSynchronize() }.expect("nothing failed");
+    let mut found = 0_u32;
+    // SAFETY: a number's place.
+    unsafe { ours.cuMemcpyDtoH_v2(ptr::from_mut(&mut found).cast(), second, 4) }.expect("memory");
+    assert_eq!(found, 7, "the thread's stream wrote there after it had given the memory back");
+    program.free(second, next);
+    program.free(flag, writer);
+    program.destroy(&[next, writer]);
+}
+
 /// The variable that sets the allocator up.
 const OPTIONS: &str = "PYTORCH_CUDA_ALLOC_CONF";
 
@@ -441,10 +471,11 @@ fn other_backends_order_threads_too() {
     let this = std::env::current_exe().expect("this program has a path");
     for options in ["backend:elastic", "expandable_segments:True", "backend:cudaMallocAsync"] {
         let mut again = std::process::Command::new(&this);
-        again.args(["--exact", "threads_free_for_each_other_on_their_own_streams"]).env(OPTIONS, options);
+        again.args(["--exact", "threads_free_for_each_other_on_their_own_streams"]);
+        again.arg("work_that_a_thread_has_queued_comes_before_the_next_use").env(OPTIONS, options);
         let ended = again.output().expect("this program runs");
         let told = String::from_utf8_lossy(&ended.stdout);
-        assert!(ended.status.success() && told.contains("1 passed"), "{options}: {told}");
+        assert!(ended.status.success() && told.contains("2 passed"), "{options}: {told}");
     }
 }
 

@@ -76,7 +76,9 @@ fn toolkit(cache: &Path) -> Result<PathBuf> {
 /// The names of the C functions that a text of cudarc declares.
 fn functions(declarations: &str) -> Vec<&str> {
     let lines = declarations.lines().map(str::trim_start).filter_map(|line| line.strip_prefix("fn "));
-    let mut names: Vec<_> = lines.filter_map(|line| line.split_once('(')).map(|(name, _)| name).collect();
+    let is_one_of_c = |name: &str| name.starts_with("cu") || name.starts_with("nvrtc");
+    let names = lines.filter_map(|line| line.split_once('(')).map(|(name, _)| name);
+    let mut names: Vec<_> = names.filter(|name| is_one_of_c(name)).collect();
     names.sort_unstable();
     names.dedup();
     names
@@ -88,13 +90,14 @@ fn for_the_linker(folder: &Path, short: &str, soname: &str, names: &[&str]) -> R
         return Err(format!("cudarc declares no function of {soname}"));
     }
     std::fs::create_dir_all(folder).map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
-    let text = folder.join(format!("{short}.c"));
-    let functions: Vec<_> = names.iter().map(|name| format!("void {name}(void) {{ __builtin_trap(); }}\n")).collect();
-    suites::write(&text, &functions.concat())?;
+    let text = folder.join(format!("{short}.s"));
+    let functions: Vec<_> =
+        names.iter().map(|name| format!(".globl {name}\n.type {name}, STT_FUNC\n{name}:\n")).collect();
+    suites::write(&text, &format!(".text\n{}.byte 0\n", functions.concat()))?;
     let library = folder.join(format!("lib{short}.so"));
     shell::run(
         Command::new("cc")
-            .args(["-shared", "-fPIC", "-nostdlib", "-w"])
+            .args(["-shared", "-nostdlib"])
             .args([&text, Path::new("-o"), &library])
             .arg(format!("-Wl,-soname,{soname}")),
     )
@@ -148,7 +151,7 @@ mod tests {
     #[test]
     fn declared_functions_are_found_once_each() {
         let text = "pub unsafe fn cuInit(Flags: u32) -> R {\n  extern \"C\" {\n    fn cuInit(Flags: u32) -> R;\n  }\n\
-                    fn cuB(x: i32);\n fn cuB(x: i32);\npub type F = unsafe extern \"C\" fn(i32);";
+                    fn cuB(x: i32);\n fn cuB(x: i32);\n fn load<F>(name: &str);\npub type F = unsafe extern \"C\" fn(i32);";
         assert_eq!(functions(text), ["cuB", "cuInit"]);
     }
 }

@@ -100,13 +100,15 @@ enum Programs {
 }
 
 impl Prepared {
-    /// The names of all tests, in order.
-    pub(super) fn tests(&self) -> Result<Vec<String>> {
+    /// The names of all tests, in order. A program that tells them may need libraries to start, by `surround`.
+    pub(super) fn tests(&self, surround: impl FnOnce(&mut Command)) -> Result<Vec<String>> {
         let (program, list) = match &self.programs {
             Programs::One { program, list, .. } => (program, list),
             Programs::Each { names, .. } => return Ok(names.iter().map(|name| (*name).to_owned()).collect()),
         };
-        let text = shell::capture(self.base(&program[0]).args(&program[1..]).args(*list))?;
+        let mut command = self.base(&program[0]);
+        surround(command.args(&program[1..]).args(*list));
+        let text = shell::capture(&mut command)?;
         // Rust's test programs say what kind of thing a name is; there are only tests.
         let names = text.lines().map(|line| line.strip_suffix(": test").unwrap_or(line).to_owned());
         let names: Vec<_> = names.filter(|name| !name.is_empty() && !name.contains(' ')).collect();
