@@ -431,22 +431,31 @@ fn threads_free_for_each_other_on_their_own_streams() {
 }
 
 #[test]
-fn work_that_a_thread_has_queued_comes_before_the_next_use() {
+fn work_that_was_queued_comes_before_the_next_use() {
     let program = Program::new();
-    let (ours, next, writer, words) = (program.ours, program.stream(), program.stream(), 16 * MIB);
+    let other = program.stream();
+    for (giver, taker) in [(OWN, other), (other, OWN)] {
+        give_and_take(&program, giver, taker);
+    }
+    program.destroy(&[other]);
+}
+
+/// One stream gives memory back that it has yet to write to; another one asks for memory and writes at once.
+fn give_and_take(program: &Program, giver: CUstream, taker: CUstream) {
+    let (ours, writer, words) = (program.ours, program.stream(), 16 * MIB);
     let flag = program.alloc(4, writer);
     // SAFETY: a number's place.
     unsafe { ours.cuMemsetD32Async(flag, 0, 1, writer) }.expect("memory");
     synchronize(ours, writer);
-    let first = program.alloc(words * 4, OWN);
+    let first = program.alloc(words * 4, giver);
     // SAFETY: a number's place; waits until 1 stands there.
-    unsafe { ours.cuStreamWaitValue32_v2(OWN, flag, 1, 1) }.expect("a stream");
+    unsafe { ours.cuStreamWaitValue32_v2(giver, flag, 1, 1) }.expect("a stream");
     // SAFETY: a range that was asked for.
-    unsafe { ours.cuMemsetD32Async(first, u32::MAX, words, OWN) }.expect("memory");
-    program.free(first, OWN);
-    let second = program.alloc(words * 4, next);
+    unsafe { ours.cuMemsetD32Async(first, u32::MAX, words, giver) }.expect("memory");
+    program.free(first, giver);
+    let second = program.alloc(words * 4, taker);
     // SAFETY: a range that was asked for.
-    unsafe { ours.cuMemsetD32Async(second, 7, words, next) }.expect("memory");
+    unsafe { ours.cuMemsetD32Async(second, 7, words, taker) }.expect("memory");
     // SAFETY: a number's place.
     unsafe { ours.cuStreamWriteValue32_v2(writer, flag, 1, 0) }.expect("a stream");
     // SAFETY: waits for the context that is current.
@@ -454,10 +463,10 @@ fn work_that_a_thread_has_queued_comes_before_the_next_use() {
     let mut found = 0_u32;
     // SAFETY: a number's place.
     unsafe { ours.cuMemcpyDtoH_v2(ptr::from_mut(&mut found).cast(), second, 4) }.expect("memory");
-    assert_eq!(found, 7, "the thread's stream wrote there after it had given the memory back");
-    program.free(second, next);
+    assert_eq!(found, 7, "the giver wrote there after it had given the memory back");
+    program.free(second, taker);
     program.free(flag, writer);
-    program.destroy(&[next, writer]);
+    program.destroy(&[writer]);
 }
 
 /// The variable that sets the allocator up.
@@ -472,7 +481,7 @@ fn other_backends_order_threads_too() {
     for options in ["backend:elastic", "expandable_segments:True", "backend:cudaMallocAsync"] {
         let mut again = std::process::Command::new(&this);
         again.args(["--exact", "threads_free_for_each_other_on_their_own_streams"]);
-        again.arg("work_that_a_thread_has_queued_comes_before_the_next_use").env(OPTIONS, options);
+        again.arg("work_that_was_queued_comes_before_the_next_use").env(OPTIONS, options);
         let ended = again.output().expect("this program runs");
         let told = String::from_utf8_lossy(&ended.stdout);
         assert!(ended.status.success() && told.contains("2 passed"), "{options}: {told}");
