@@ -33,6 +33,7 @@
 //! - `fft`: Fourier transforms
 //! - `interop`: tensors of other libraries
 //! - `graphed`: functions of tensors that are captured and replayed
+//! - `compile`: functions of tensors that are traced, fused and run as few kernels
 //!
 //! # Invariants
 //! - Memory comes from `c10-core` alone.
@@ -44,6 +45,7 @@
 pub mod attention;
 mod base;
 pub mod blas;
+pub mod compile;
 pub mod deterministic;
 pub mod fft;
 mod graphed;

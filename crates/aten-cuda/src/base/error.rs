@@ -327,6 +327,9 @@ pub enum TensorError {
         /// The dtype that the tensor has.
         found: DType,
     },
+    /// The memory belonged to a traced function that failed before it had contents.
+    #[error("the tensor has no values: the traced function that made it failed before they were computed")]
+    Abandoned,
     /// A view reaches outside the storage.
     #[error(
         "setStorage: sizes {sizes:?}, strides {strides:?}, storage offset {offset}, and itemsize {itemsize} requiring a \

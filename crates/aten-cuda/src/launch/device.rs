@@ -173,7 +173,7 @@ pub(super) fn run_rows(
     Runtime::with_current(|runtime| {
         let key = VariantKey { program, plan, device: device.cuda_index()?.unwrap_or(0) };
         let kernel = runtime.extension::<Variants>().kernel(runtime, key, write)?;
-        let arguments = arguments(parts, outputs, numbers);
+        let arguments = arguments(parts, outputs, numbers)?;
         // SAFETY: the kernel was written for this program and schedule, and takes these operands and numbers. Its
         // elements are those of the iteration, which lie inside the tensors' parts of their storages.
         unsafe { kernel.launch(config, &arguments, None)? };
@@ -191,16 +191,15 @@ fn access(operand: usize, outputs: usize) -> MemoryAccess {
 }
 
 /// What a kernel is given: the memory of each operand, then the block of numbers. The first `outputs` parts are results.
-fn arguments<'a>(parts: &'a [Part<'_>], outputs: usize, numbers: &'a [u8]) -> SmallVec<[Arg<'a>; 6]> {
+fn arguments<'a>(parts: &'a [Part<'_>], outputs: usize, numbers: &'a [u8]) -> Result<SmallVec<[Arg<'a>; 6]>> {
     let mut arguments: SmallVec<[Arg<'_>; 6]> = SmallVec::new();
     for (position, part) in parts.iter().enumerate() {
-        if let Some(buffer) = part.tensor.storage().buffer() {
-            let end = part.tensor.byte_offset() + part.tensor.byte_extent();
-            arguments.push(Arg::range(buffer, part.offset.min(end)..end).accessed(access(position, outputs)));
-        }
+        let buffer = part.tensor.storage().buffer().ok_or(TensorError::Abandoned)?;
+        let end = part.tensor.byte_offset() + part.tensor.byte_extent();
+        arguments.push(Arg::range(buffer, part.offset.min(end)..end).accessed(access(position, outputs)));
     }
     arguments.push(Arg::Plain(numbers));
-    arguments
+    Ok(arguments)
 }
 
 fn launch(
@@ -221,7 +220,7 @@ fn launch(
     };
     let meta = Meta::of(&work.program, schedule).write(numel, work.scalars, &sizes, &strides);
     let outputs = parts.iter().filter(|part| part.operand < work.outputs.len()).count();
-    let arguments = arguments(parts, outputs, &meta);
+    let arguments = arguments(parts, outputs, &meta)?;
     let config = row_of(schedule.blocks(numel, &sizes), &iteration.sizes)?;
     // SAFETY: the kernel was written for this program and schedule, and takes these operands and numbers. Its elements
     // are those of the iteration, which lie inside the tensors' parts of their storages. Streams order the work.

@@ -1,7 +1,7 @@
 //! Running programs: on the host by loops, on a device by kernels.
 //!
 //! Reading order: this file ([`Work`], [`run`]), `host` (rows of elements), `pinned` (over pinned memory), `arch` (what
-//! code is written for), `device` (variants and launches), `rows` (reductions, row operations and scans), `library`
+//! code is written for), `device` (variants and launches), `record` (what is written down instead of being run), `rows` (reductions, row operations and scans), `library`
 //! (kernels written in CUDA C++), `module` (from a text to code on a device).
 
 mod arch;
@@ -10,6 +10,7 @@ mod host;
 pub(crate) mod library;
 mod module;
 mod pinned;
+pub(crate) mod record;
 pub(crate) mod rows;
 mod writes;
 
@@ -124,6 +125,7 @@ pub(crate) fn run(work: &Work<'_>, sizes: &[i64]) -> Result<()> {
             })
         }
         Some(first) if is_host(first.device()) => host::run(work, &iteration, &parts),
+        Some(_) if record::is_on() => record::elements(work, sizes),
         Some(first) => device::run(work, &iteration, &parts, first.device()).of(work.key.operation, &operands),
         None => Ok(()),
     }

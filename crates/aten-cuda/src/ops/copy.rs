@@ -311,6 +311,8 @@ fn copy_on_device(target: &Tensor, source: &Tensor) -> Result<()> {
     let target = &target.as_stored();
     if source.dtype() == target.dtype()
         && !is_host(target.device())
+        // A trace has copies as programs, which may become parts of others.
+        && !launch::record::is_on()
         && launch::library::transpose::copy(target, &source.as_stored()).of("copy", &[target, source])?
     {
         return target.turn_signs(signs);

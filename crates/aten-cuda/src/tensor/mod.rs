@@ -110,7 +110,7 @@ impl Tensor {
     /// Whether the memory is on a CUDA device (`is_cuda`).
     #[must_use]
     pub fn is_cuda(&self) -> bool {
-        self.storage.buffer().is_some()
+        self.device().kind == DeviceType::Cuda
     }
 
     /// The sizes (`shape`, `size()`).
@@ -184,6 +184,17 @@ impl Tensor {
             0 => 0,
             first => first + offset,
         }
+    }
+
+    /// Where the first element begins, counted from a multiple of 512 bytes: of memory that is not there yet, that is known
+    /// all the same.
+    pub(crate) fn alignment(&self) -> u64 {
+        let first = match self.storage.present() {
+            Some(buffer) => buffer.address(),
+            None if self.storage.deferred().is_some() => 0,
+            None => self.storage.data_ptr(),
+        };
+        (first + u64::try_from(self.byte_offset()).unwrap_or(0)) % 512
     }
 
     /// Whether the memory is pinned, so that devices copy from it and to it while the program goes on (`is_pinned()`).

@@ -258,10 +258,11 @@ impl Tensor {
     /// The storage, for whoever reads or writes elements as they lie in it.
     ///
     /// # Errors
-    /// The elements are not what lies in memory: the operation should have resolved them.
+    /// The elements are not what lies in memory: the operation should have resolved them. A traced function that failed
+    /// has left the memory without contents.
     pub(crate) fn plain_storage(&self) -> Result<&Storage> {
         if self.signs() == Signs::PLAIN {
-            return Ok(self.storage());
+            return self.storage().checked();
         }
         Err(invalid(
             "the elements are conjugates or negatives of what lies in memory, which is not supported here; use \

@@ -13,7 +13,7 @@ use kernel_ir::GraphError;
 use kernel_ir::reduce::{Last, Reduction};
 use smallvec::SmallVec;
 
-use super::{Part, ProgramKey, parts, pinned};
+use super::{Part, ProgramKey, parts, pinned, record};
 use crate::base::error::Result;
 use crate::base::shape::Dims;
 use crate::iterate::Iteration;
@@ -84,6 +84,9 @@ pub(crate) fn run(work: &RowWork<'_>) -> Result<()> {
         }
         host::run(work, &frame, &parts);
         return Ok(());
+    }
+    if record::is_on() {
+        return record::rows(work);
     }
     device::run(work, &frame, &parts, first.device()).of(work.key.operation, work.inputs)
 }
