@@ -27,12 +27,13 @@
 //!
 //! # Layers
 //! From the lowest up: `graph` (records as nodes and slots), `map` (index maps), `fuse` (what becomes one kernel),
-//! `expression` (what a kernel computes), `lower` (as a program), `memory` (one block), `plan` (ready to run), `trace` (from
-//! a function to plans), `guard` (what a program takes for granted), this file (functions and their programs).
+//! `expression` (what a kernel computes), `lower` (as a program), `memory` (one block), `plan` (ready to run), `graphed` (as a CUDA
+//! graph), `trace` (from a function to plans), `guard` (what a program takes for granted), this file (functions and their programs).
 
 mod expression;
 mod fuse;
 mod graph;
+mod graphed;
 mod guard;
 mod lower;
 mod map;
@@ -42,12 +43,15 @@ mod report;
 mod trace;
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use c10_core::PoolId;
 
 use crate::base::error::{Result, invalid};
 use crate::storage::{Storage, deferred};
 use crate::tensor::Tensor;
 use graph::View;
+use graphed::Graphed;
 use guard::Guards;
 use plan::Plan;
 use trace::{Plans, Traced};
@@ -65,11 +69,26 @@ pub struct CompileOptions {
     pub fullgraph: bool,
     /// Programs that a function may have; calls that need one more run the function as it is (`recompile_limit`).
     pub recompile_limit: usize,
+    /// What a call runs.
+    pub mode: CompileMode,
+}
+
+/// What calls of a compiled function run (`mode`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CompileMode {
+    /// Its kernels, one launch after another.
+    #[default]
+    Default,
+    /// A CUDA graph of them: the host does one launch, and one copy for each argument. What a call gives lies in memory that
+    /// the next call writes again. A function that writes to its arguments, uses other streams or has to be called each
+    /// time runs as by default; [`ProgramReport::not_graphed`] says why.
+    ReduceOverhead,
 }
 
 impl Default for CompileOptions {
     fn default() -> Self {
-        Self { fullgraph: false, recompile_limit: 8 }
+        Self { fullgraph: false, recompile_limit: 8, mode: CompileMode::Default }
     }
 }
 
@@ -81,6 +100,8 @@ pub struct Compiled {
     options: CompileOptions,
     plans: Arc<Plans>,
     programs: Mutex<Programs>,
+    /// The pool of its CUDA graphs.
+    pool: OnceLock<PoolId>,
 }
 
 #[derive(Debug, Default)]
@@ -101,6 +122,18 @@ struct Entry {
     /// What a call returns, where it need not call the function.
     results: std::result::Result<Vec<Given>, &'static str>,
     state: Mutex<State>,
+    graphed: Mutex<AsGraph>,
+}
+
+/// A program as a CUDA graph.
+#[derive(Debug, Default)]
+enum AsGraph {
+    /// Nobody has asked for it.
+    #[default]
+    Not,
+    /// It cannot be one.
+    Never(&'static str),
+    Is(Box<Graphed>),
 }
 
 /// Whether an entry runs without its function.
@@ -154,7 +187,7 @@ pub fn compile_with(
     function: impl Fn(&[Tensor]) -> Result<Vec<Tensor>> + Send + Sync + 'static,
     options: CompileOptions,
 ) -> Compiled {
-    Compiled { function: Box::new(function), options, plans: Arc::default(), programs: Mutex::default() }
+    Compiled { function: Box::new(function), options, plans: Arc::default(), programs: Mutex::default(), pool: OnceLock::new() }
 }
 
 impl Compiled {
@@ -221,7 +254,10 @@ impl Compiled {
         if state == State::Proven
             && let Ok(results) = &entry.results
         {
-            return entry.run(results, inputs);
+            return match self.options.mode {
+                CompileMode::Default => entry.run(results, inputs),
+                CompileMode::ReduceOverhead => entry.launch(results, inputs, *self.pool.get_or_init(PoolId::new)),
+            };
         }
         let inputs = owned(inputs);
         let traced = trace::trace(&*self.function, &inputs, &self.plans)?;
@@ -261,6 +297,7 @@ impl Entry {
             earlier,
             results,
             state: Mutex::new(state),
+            graphed: Mutex::default(),
         };
         (entry, outputs)
     }
@@ -268,14 +305,37 @@ impl Entry {
     fn run(&self, results: &[Given], inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
         let arguments: Vec<Storage> = inputs.iter().map(|tensor| tensor.storage().clone()).collect();
         let made = self.plan.run(&arguments)?;
-        Ok(results
-            .iter()
-            .map(|given| match given {
-                Given::Made { wanted, view } => view.over(made[*wanted].clone()),
-                Given::Argument { argument, view } => view.over(arguments[*argument].clone()),
-                Given::Captured(tensor) => tensor.clone(),
-            })
-            .collect())
+        Ok(Self::results(results, &made, inputs))
+    }
+
+    /// Runs it as a CUDA graph, where it can be one.
+    fn launch(&self, results: &[Given], inputs: &[&Tensor], pool: PoolId) -> Result<Vec<Tensor>> {
+        let mut graphed = self.graphed.lock().unwrap_or_else(PoisonError::into_inner);
+        if matches!(*graphed, AsGraph::Not) {
+            *graphed = match self.plan.not_graphed() {
+                Some(why) => AsGraph::Never(why),
+                None => AsGraph::Is(Box::new(Graphed::new(&self.plan, inputs, pool)?)),
+            };
+        }
+        match &mut *graphed {
+            AsGraph::Is(own) => {
+                own.run(inputs)?;
+                Ok(Self::results(results, &own.made, inputs))
+            }
+            AsGraph::Not | AsGraph::Never(_) => {
+                drop(graphed);
+                self.run(results, inputs)
+            }
+        }
+    }
+
+    fn results(results: &[Given], made: &[Storage], inputs: &[&Tensor]) -> Vec<Tensor> {
+        let results = results.iter().map(|given| match given {
+            Given::Made { wanted, view } => view.over(made[*wanted].clone()),
+            Given::Argument { argument, view } => view.over(inputs[*argument].storage().clone()),
+            Given::Captured(tensor) => tensor.clone(),
+        });
+        results.collect()
     }
 }
 

@@ -105,6 +105,24 @@ impl Plan {
         Self { steps, places, arenas, wanted, written, nodes: graph.nodes.len(), kept }
     }
 
+    /// Why the plan cannot be a CUDA graph, where it cannot.
+    pub(super) fn not_graphed(&self) -> Option<&'static str> {
+        if !self.written.is_empty() {
+            return Some("it writes to memory of others");
+        }
+        if self.steps.iter().any(|step| step.stream.is_some()) {
+            return Some("it uses several streams");
+        }
+        if self.steps.iter().any(|step| step.outputs.is_empty()) {
+            return Some("it orders streams");
+        }
+        let is_host = |place: &Place| matches!(place, Place::Captured(storage) if storage.present().is_none());
+        if self.places.iter().any(is_host) {
+            return Some("it uses memory of the host");
+        }
+        None
+    }
+
     /// Runs the plan over the storages of the arguments. The answer is the memory of each wanted slot, in their order.
     pub(crate) fn run(&self, arguments: &[Storage]) -> Result<Vec<Storage>> {
         let blocks: Vec<Storage> =

@@ -7,7 +7,7 @@ use super::fuse::Kept;
 use super::guard::GuardFailure;
 use super::plan::{Plan, StepWork};
 use super::trace::GraphBreak;
-use super::{Entry, State};
+use super::{AsGraph, Entry, State};
 
 /// What a compiled function has become.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,6 +37,8 @@ pub struct ProgramReport {
     pub arena_bytes: usize,
     /// The shortest that such a block can be.
     pub arena_bound: usize,
+    /// Why it is no CUDA graph, where one was asked for.
+    pub not_graphed: Option<&'static str>,
     /// Why the function is called each time, where it is.
     pub called: Option<&'static str>,
 }
@@ -71,6 +73,10 @@ fn program(entry: &Entry, recompiled: &[GuardFailure]) -> ProgramReport {
         kept: plans().flat_map(kept).collect(),
         arena_bytes: plans().flat_map(|plan| &plan.arenas).map(|(_, arena)| arena.bytes).sum(),
         arena_bound: plans().flat_map(|plan| &plan.arenas).map(|(_, arena)| arena.bound).sum(),
+        not_graphed: match *entry.graphed.lock().unwrap_or_else(PoisonError::into_inner) {
+            AsGraph::Never(why) => Some(why),
+            AsGraph::Not | AsGraph::Is(_) => None,
+        },
         called: match *entry.state.lock().unwrap_or_else(PoisonError::into_inner) {
             State::Called(why) => Some(why),
             State::Seen | State::Proven => None,
@@ -107,6 +113,9 @@ impl fmt::Display for Report {
             }
             for graph_break in &program.breaks {
                 writeln!(f, "  break: {graph_break}")?;
+            }
+            if let Some(why) = program.not_graphed {
+                writeln!(f, "  no CUDA graph: {why}")?;
             }
             if let Some(why) = program.called {
                 writeln!(f, "  called each time: {why}")?;

@@ -17,7 +17,7 @@ use crate::random::host::HostGenerator;
 use crate::random::host_fill::{self, Law};
 use crate::random::make::like;
 use crate::random::seeding::{default_generator, default_host_generator};
-use crate::tensor::{Context, Signs, Tensor};
+use crate::tensor::{Context, Signs, Tensor, is_host};
 
 /// A generator to draw from.
 #[derive(Debug)]
@@ -38,7 +38,7 @@ impl Source {
     /// The generator that is given, or the default one of the tensor's device.
     pub(super) fn of(tensor: &Tensor, given: Option<&Generator>, call: &'static str) -> Result<Self> {
         let device = tensor.device();
-        let index = device.cuda_index()?;
+        let index = if is_host(device) { None } else { device.cuda_index()? };
         let generator = match (given, index) {
             (Some(given), _) => given.clone(),
             (None, Some(index)) => default_generator(index)?,

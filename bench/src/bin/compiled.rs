@@ -1,0 +1,217 @@
+//! Compiled functions beside the same functions called as they are, on a GPU: `compiled [--driver real] [--small]`.
+//!
+//! For each program: what the first call takes in a process that has loaded a module, what a call takes on the device
+//! (many calls between two events) and on the host (many calls without waiting), compiled, compiled as a CUDA graph, and
+//! eager, in turn. Beside them what a raw launch and a raw launch of a graph of one node take on the host. The last line
+//! compares the results. With `CUDA_CACHE_DISABLE=1` the driver keeps no code from before. The driver is the one that the
+//! runtime finds, or that `CUDA_SYS_LIBCUDA` names; `--small` takes small tensors, for a look on the simulated device.
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use aten_cuda::attention::Attention;
+use aten_cuda::compile::{CompileMode, CompileOptions, Compiled, compile_with};
+use aten_cuda::{DType, Result, Tensor};
+use cuda_api::{Event, EventOptions};
+
+type Failure = Box<dyn std::error::Error>;
+type Function = fn(&[Tensor]) -> Result<Vec<Tensor>>;
+
+/// Rounds of which the median counts.
+const ROUNDS: usize = 7;
+
+/// A program and its arguments.
+struct Program {
+    name: &'static str,
+    function: Function,
+    arguments: Vec<Tensor>,
+    /// Bytes that one pass over the memory moves.
+    bytes: f64,
+}
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let small = words.iter().any(|word| word == "--small");
+    match run(small) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            #[expect(clippy::print_stderr, reason = "the output of a program")]
+            {
+                eprintln!("error: {error}");
+            }
+            ExitCode::FAILURE
+        }
+    }
+}
+
+#[expect(clippy::print_stdout, reason = "the output of a program")]
+fn run(small: bool) -> std::result::Result<(), Failure> {
+    // A module is loaded before anything is measured.
+    Tensor::ones(&[16], DType::F32, "cuda")?.add(1)?.to_vec::<f32>()?;
+    println!(
+        "program | kernels | first ms | compiled us | graph us | eager us | GB/s | host: compiled us | graph us | eager us | \
+         largest difference"
+    );
+    for program in programs(small)? {
+        println!("{}", measure(&program, if small { 3 } else { 50 })?);
+    }
+    Ok(())
+}
+
+fn measure(program: &Program, calls: u32) -> std::result::Result<String, Failure> {
+    let arguments: Vec<&Tensor> = program.arguments.iter().collect();
+    let plain = compile_with(program.function, CompileOptions::default());
+    let mut options = CompileOptions::default();
+    options.mode = CompileMode::ReduceOverhead;
+    let graphed = compile_with(program.function, options);
+    let begin = Instant::now();
+    let first = plain.call(&arguments)?;
+    aten_cuda::synchronize(None)?;
+    let first_ms = begin.elapsed().as_secs_f64() * 1e3;
+    for _ in 0..4 {
+        plain.call(&arguments)?;
+        graphed.call(&arguments)?;
+    }
+    let eager = (program.function)(&program.arguments)?;
+    let difference = difference(&first[0], &eager[0])?;
+    drop((first, eager));
+    let by = |compiled: &Compiled| compiled.call(&arguments).map(drop);
+    let ways: [&dyn Fn() -> Result<()>; 3] =
+        [&|| by(&plain), &|| by(&graphed), &|| (program.function)(&program.arguments).map(drop)];
+    let (mut device, mut host) = (vec![Vec::new(); 3], vec![Vec::new(); 3]);
+    for _ in 0..ROUNDS {
+        for (way, call) in ways.iter().enumerate() {
+            device[way].push(device_us(call, calls)?);
+            host[way].push(host_us(call, calls)?);
+        }
+    }
+    let [device, host] = [device, host].map(|all| all.into_iter().map(median).collect::<Vec<f64>>());
+    let kernels = plain.report().programs[0].kernels.len();
+    let rate = program.bytes / device[0] / 1e3;
+    Ok(format!(
+        "{} | {kernels} | {first_ms:.1} | {:.1} | {:.1} | {:.1} | {rate:.0} | {:.2} | {:.2} | {:.2} | {difference:.3e}",
+        program.name, device[0], device[1], device[2], host[0], host[1], host[2],
+    ))
+}
+
+fn device_us(call: &dyn Fn() -> Result<()>, calls: u32) -> Result<f64> {
+    let timed = EventOptions { enable_timing: true, ..EventOptions::default() };
+    let (begin, end) = (Event::with_options(timed), Event::with_options(timed));
+    aten_cuda::synchronize(None)?;
+    // The host is ahead of the device when the first event is reached.
+    c10_core::Runtime::with_current(|runtime| runtime.streams().current(runtime.current_device()?)?.sleep(2_000_000))?;
+    begin.record(None)?;
+    for _ in 0..calls {
+        call()?;
+    }
+    end.record(None)?;
+    end.synchronize()?;
+    Ok(f64::from(begin.elapsed_time(&end)?) * 1e3 / f64::from(calls))
+}
+
+fn host_us(call: &dyn Fn() -> Result<()>, calls: u32) -> Result<f64> {
+    aten_cuda::synchronize(None)?;
+    let begin = Instant::now();
+    for _ in 0..calls {
+        call()?;
+    }
+    Ok(begin.elapsed().as_secs_f64() * 1e6 / f64::from(calls))
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+fn difference(first: &Tensor, second: &Tensor) -> Result<f64> {
+    first.to_dtype(DType::F32)?.sub(&second.to_dtype(DType::F32)?)?.abs()?.max()?.item().map(|most| most.to_f64())
+}
+
+fn programs(small: bool) -> Result<Vec<Program>> {
+    let (n, rows, columns): (i64, i64, i64) = if small { (1 << 12, 64, 256) } else { (1 << 26, 16384, 4096) };
+    let normal = |sizes: &[i64], dtype| Tensor::randn(sizes, DType::F32, "cuda", None)?.to_dtype(dtype);
+    let (x, y) = (normal(&[n], DType::BF16)?, normal(&[n], DType::BF16)?);
+    let (wide, weight, bias) =
+        (normal(&[rows, columns], DType::BF16)?, normal(&[columns], DType::BF16)?, normal(&[columns], DType::BF16)?);
+    let s = normal(&[1024], DType::F32)?;
+    let (pass, plane) = ((2 * n) as f64, (2 * rows * columns) as f64);
+    let make = |name, function, arguments: &[&Tensor], bytes| Program {
+        name,
+        function,
+        arguments: arguments.iter().map(|&tensor| tensor.clone()).collect(),
+        bytes,
+    };
+    let mut all = vec![
+        make("gelu(1.5 x + y) sigmoid(y) - x, bf16", chain as Function, &[&x, &y], 3.0 * pass),
+        make("gelu(layer_norm(X)) + X, bf16", norm, &[&wide, &weight, &bias], 2.0 * plane),
+        make("softmax(x s + m) from bf16 in f32", softmax, &[&wide, &bias], 3.0 * plane),
+        make("rms_norm rows, bf16", rms_norm, &[&wide, &weight], 2.0 * plane),
+        make("sum((x - y)^2), bf16", squares, &[&x, &y], 2.0 * pass),
+        make("20 small operations on 1024 f32", twenty, &[&s], 8.0 * 1024.0),
+    ];
+    let (batch, length, width): (i64, i64, i64) = if small { (1, 16, 64) } else { (8, 1024, 768) };
+    let mut arguments = vec![normal(&[batch, length, width], DType::BF16)?];
+    for _ in 0..if small { 1 } else { 12 } {
+        for sizes in [&[width][..], &[width], &[3 * width, width], &[3 * width], &[width, width], &[width]] {
+            arguments.push(normal(sizes, DType::F32)?.mul(0.02)?.to_dtype(DType::BF16)?);
+        }
+        for sizes in [&[width][..], &[width], &[4 * width, width], &[4 * width], &[width, 4 * width], &[width]] {
+            arguments.push(normal(sizes, DType::F32)?.mul(0.02)?.to_dtype(DType::BF16)?);
+        }
+    }
+    all.push(Program { name: "12 layers of a GPT block, bf16", function: gpt, arguments, bytes: 0.0 });
+    Ok(all)
+}
+
+fn chain(x: &[Tensor]) -> Result<Vec<Tensor>> {
+    Ok(vec![x[0].mul(1.5)?.add(&x[1])?.gelu()?.mul(&x[1].sigmoid()?)?.sub(&x[0])?])
+}
+
+fn norm(x: &[Tensor]) -> Result<Vec<Tensor>> {
+    let columns = x[1].sizes()[0];
+    Ok(vec![x[0].layer_norm(&[columns], Some(&x[1]), Some(&x[2]), 1e-5)?.gelu()?.add(&x[0])?])
+}
+
+fn softmax(x: &[Tensor]) -> Result<Vec<Tensor>> {
+    let scaled = x[0].to_dtype(DType::F32)?.mul(0.125)?;
+    Ok(vec![scaled.add(&x[1].to_dtype(DType::F32)?)?.softmax(-1, None)?])
+}
+
+fn rms_norm(x: &[Tensor]) -> Result<Vec<Tensor>> {
+    let mean = x[0].to_dtype(DType::F32)?.pow(2)?.mean([-1], true, None)?;
+    Ok(vec![x[0].mul(&mean.add(1e-6)?.rsqrt()?.to_dtype(x[0].dtype())?)?.mul(&x[1])?])
+}
+
+fn squares(x: &[Tensor]) -> Result<Vec<Tensor>> {
+    Ok(vec![x[0].sub(&x[1])?.to_dtype(DType::F32)?.pow(2)?.sum((), false, None)?])
+}
+
+fn twenty(x: &[Tensor]) -> Result<Vec<Tensor>> {
+    let mut made = x[0].clone();
+    for _ in 0..10 {
+        made = made.add(1.0)?.relu()?.mul(0.5)?;
+    }
+    Ok(vec![made])
+}
+
+fn gpt(x: &[Tensor]) -> Result<Vec<Tensor>> {
+    let mut state = x[0].clone();
+    let sizes = state.sizes().to_vec();
+    let (batch, length, width) = (sizes[0], sizes[1], sizes[2]);
+    let heads = width / 64;
+    for layer in x[1..].chunks_exact(12) {
+        let [norm1, shift1, qkv, qkv_bias, out, out_bias, norm2, shift2, up, up_bias, down, down_bias] = layer else {
+            continue;
+        };
+        let inner = state.layer_norm(&[width], Some(norm1), Some(shift1), 1e-5)?;
+        let joined = inner.linear(qkv, qkv_bias)?.reshape(&[batch, length, 3, heads, 64])?;
+        let part = |at: i64| joined.select(2, at)?.transpose(1, 2);
+        let options = Attention { is_causal: true, ..Attention::default() };
+        let attended = part(0)?.scaled_dot_product_attention(&part(1)?, &part(2)?, &options)?;
+        let attended = attended.transpose(1, 2)?.reshape(&[batch, length, width])?;
+        state = state.add(&attended.linear(out, out_bias)?)?;
+        let inner = state.layer_norm(&[width], Some(norm2), Some(shift2), 1e-5)?;
+        state = state.add(&inner.linear(up, up_bias)?.gelu()?.linear(down, down_bias)?)?;
+    }
+    Ok(vec![state])
+}
