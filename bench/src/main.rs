@@ -13,6 +13,7 @@ mod random;
 mod raw;
 
 mod alloc;
+mod backends;
 mod flow;
 mod ours;
 
@@ -38,8 +39,8 @@ fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
     let outcome = match words.as_slice() {
-        [] => rows().map(|rows| table(&rows)),
-        ["--json"] => rows().map(|rows| json(&rows)),
+        [] => rows().map(|(rows, planned)| table(&rows, planned)),
+        ["--json"] => rows().map(|(rows, planned)| json(&rows, planned)),
         ["--first", "ours"] => first(Ours::first_use),
         ["--first", "raw"] => first(|| Ok(Raw::new()?.mem_alloc(FIRST_BYTES)?)),
         ["alloc", words @ ..] => alloc::main(words),
@@ -67,7 +68,8 @@ fn first(body: impl FnOnce() -> Result<(), Failure>) -> Result<String, Failure> 
     Ok(begin.elapsed().as_nanos().to_string())
 }
 
-fn rows() -> Result<Vec<Row>, Failure> {
+/// The rows, and what a planned loop reserves over what it has live.
+fn rows() -> Result<(Vec<Row>, f64), Failure> {
     let mut rows = vec![first_use()?];
     let raw = Raw::new()?;
     let ours = Ours::new()?;
@@ -88,7 +90,9 @@ fn rows() -> Result<Vec<Row>, Failure> {
     rows.push(beside(names, settle, || ours.stream_query(), || Ok(raw.stream_query()?))?);
     let names = ("event new+record+drop", "cuEvent create+record+destroy");
     rows.push(beside(names, settle, || ours.event_new_and_drop(), || Ok(raw.event_create_and_destroy()?))?);
-    Ok(rows)
+    let (more, planned) = backends::rows(&raw)?;
+    rows.extend(more);
+    Ok((rows, planned))
 }
 
 /// First use to first allocation, each time in a process of its own.
@@ -108,16 +112,16 @@ fn first_in_a_process(side: &str) -> Result<f64, Failure> {
     text.trim().parse().map_err(|_| format!("--first {side}: {}", String::from_utf8_lossy(&output.stderr)).into())
 }
 
-fn table(rows: &[Row]) -> String {
+fn table(rows: &[Row], planned: f64) -> String {
     let mut text = format!("{:<26} {:>12}  {:<30} {:>12} {:>7}", "ours", "ns", "raw driver", "ns", "ratio");
     for row in rows {
         let Row { name, ours_ns, raw_name, raw_ns } = row;
         text += &format!("\n{name:<26} {ours_ns:>12.1}  {raw_name:<30} {raw_ns:>12.1} {:>7.3}", row.ratio());
     }
-    text
+    text + &format!("\na planned loop holds {planned:.4} times the most that it has live")
 }
 
-fn json(rows: &[Row]) -> String {
+fn json(rows: &[Row], planned: f64) -> String {
     let rows = rows.iter().map(|row| {
         let Row { name, ours_ns, raw_name, raw_ns } = row;
         let ratio = row.ratio();
@@ -125,5 +129,6 @@ fn json(rows: &[Row]) -> String {
             r#"{{"ours":"{name}","ours_ns":{ours_ns:.1},"raw":"{raw_name}","raw_ns":{raw_ns:.1},"ratio":{ratio:.4}}}"#
         )
     });
-    format!("{{\"rows\":[{}]}}", rows.collect::<Vec<_>>().join(","))
+    let rows = rows.collect::<Vec<_>>().join(",");
+    format!("{{\"rows\":[{rows}],\"planned_reserved_over_live\":{planned:.4}}}")
 }

@@ -5,6 +5,7 @@
 //! struct that holds them lives, and are destroyed with it.
 #![expect(unsafe_code, reason = "calls the driver's C interface")]
 
+use std::collections::VecDeque;
 use std::ffi::c_void;
 use std::ptr;
 
@@ -99,6 +100,35 @@ impl Raw {
         unsafe { self.driver.cuMemAllocAsync(&mut address, bytes, self.stream) }?;
         // SAFETY: allocated in the line before, on the same stream.
         unsafe { self.driver.cuMemFreeAsync(address, self.stream) }
+    }
+
+    /// Takes memory in the order of a stream.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub(crate) fn mem_alloc_async(&self, bytes: usize) -> Result<CUdeviceptr, DriverError> {
+        let mut address: CUdeviceptr = 0;
+        // SAFETY: `address` outlives the call.
+        unsafe { self.driver.cuMemAllocAsync(&mut address, bytes, self.stream) }?;
+        Ok(address)
+    }
+
+    /// Gives back what [`Self::mem_alloc_async`] gave, which nobody uses any more.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub(crate) fn mem_free_async(&self, address: CUdeviceptr) -> Result<(), DriverError> {
+        // SAFETY: allocated on the same stream, and given up by the caller.
+        unsafe { self.driver.cuMemFreeAsync(address, self.stream) }
+    }
+
+    /// Takes memory in the order of a stream, and gives the oldest of what is held back.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub(crate) fn mem_replace_async(&self, bytes: usize, held: &mut VecDeque<CUdeviceptr>) -> Result<(), DriverError> {
+        held.push_back(self.mem_alloc_async(bytes)?);
+        held.pop_front().map_or(Ok(()), |oldest| self.mem_free_async(oldest))
     }
 
     /// Records the event on the stream.

@@ -9,6 +9,7 @@
 //! The total divided by [`CALLS`] is repeatable to a fraction of an instruction, which no clock is.
 #![deny(unsafe_code)]
 
+use std::collections::VecDeque;
 use std::hint::black_box;
 use std::process::ExitCode;
 use std::sync::mpsc;
@@ -104,6 +105,49 @@ fn record_stream(stream: &Stream, other: &Stream) -> Outcome {
     Ok(())
 }
 
+/// Takes a block of the driver's own pools and gives it back.
+#[inline(never)]
+fn async_pair(stream: &Stream) -> Outcome {
+    // Otherwise the compiler makes one function of the two.
+    black_box("async");
+    for _ in 0..CALLS {
+        let memory = stream.runtime().memory();
+        memory.free(black_box(memory.alloc(BYTES, stream)?))?;
+    }
+    Ok(())
+}
+
+/// The same with blocks held, of which the oldest is given back.
+#[inline(never)]
+fn async_replace(stream: &Stream, held: &mut VecDeque<u64>) -> Outcome {
+    for _ in 0..CALLS {
+        let memory = stream.runtime().memory();
+        held.push_back(memory.alloc(BYTES, stream)?);
+        held.pop_front().map_or(Ok(()), |oldest| memory.free(black_box(oldest)))?;
+    }
+    Ok(())
+}
+
+/// Runs one of these on a runtime of its own.
+fn run_async(kind: &str) -> Outcome {
+    let runtime = Runtime::new(cuda_sys::Driver::load()?);
+    runtime.memory().set_settings("backend:cudaMallocAsync")?;
+    let stream = runtime.streams().pooled(DeviceIndex(0), 0)?;
+    let memory = runtime.memory();
+    let mut held = VecDeque::new();
+    for _ in 0..64 {
+        held.push_back(memory.alloc(BYTES, &stream)?);
+    }
+    if kind == "async_replace" {
+        async_replace(&stream, &mut held)?;
+    }
+    held.into_iter().try_for_each(|address| memory.free(address))?;
+    if kind == "async_pair" {
+        async_pair(&stream)?;
+    }
+    Ok(())
+}
+
 /// Requests of a step.
 const STEP: usize = 100;
 
@@ -172,6 +216,9 @@ fn small_mm(a: &Tensor, b: &Tensor) -> Outcome {
 }
 
 fn run(kind: &str) -> Outcome {
+    if kind.starts_with("async") {
+        return run_async(kind);
+    }
     let runtime = Runtime::default_runtime();
     let stream = runtime.streams().pooled(DeviceIndex(0), 0)?;
     let other = runtime.streams().pooled(DeviceIndex(0), 0)?;
@@ -220,7 +267,7 @@ fn run(kind: &str) -> Outcome {
         }
         _ => {
             let usage = "usage: instructions pair|recorded|fresh_hit|free_any|remote_free|record_stream|cached_step|planned_step|\
-                         small_add|small_mm";
+                         async_pair|async_replace|small_add|small_mm";
             return Err(usage.into());
         }
     }

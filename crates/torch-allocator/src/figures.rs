@@ -10,10 +10,10 @@
 use std::ffi::{c_char, c_int};
 use std::fmt::Write as _;
 
-use c10_core::{BlockInfo, Runtime, SegmentInfo};
+use c10_core::Runtime;
 
 use crate::last_error::{self, Failure, guarded};
-use crate::{streams, text};
+use crate::{history, streams, text};
 
 /// The text of the last error that any thread met; empty if there was none since it was last forgotten.
 ///
@@ -49,7 +49,7 @@ pub unsafe extern "C" fn torch_allocator_stats(device: c_int, place: *mut c_char
     lines.map_or(-1, |lines| unsafe { text::give(&lines, place, room) })
 }
 
-/// All memory held from the driver, as JSON with the names of torch's `memory_snapshot`.
+/// All memory held from the driver, without stacks, as JSON with the names of torch's `memory_snapshot`.
 ///
 /// # Safety
 /// `place` is null or has room for `room` bytes.
@@ -57,40 +57,11 @@ pub unsafe extern "C" fn torch_allocator_stats(device: c_int, place: *mut c_char
 pub unsafe extern "C" fn torch_allocator_segments(place: *mut c_char, room: usize) -> isize {
     let json = guarded("torch_allocator_segments", || {
         let segments = Runtime::current().memory().snapshot(None);
-        Ok(format!("[{}]", segments.iter().map(segment).collect::<Vec<_>>().join(",")))
+        let listed = |segment: &_| history::segment(segment, |_| (&[], &[]));
+        Ok(format!("[{}]", segments.iter().map(listed).collect::<Vec<_>>().join(",")))
     });
     // SAFETY: as for this function.
     json.map_or(-1, |json| unsafe { text::give(&json, place, room) })
-}
-
-fn segment(segment: &SegmentInfo) -> String {
-    let blocks = segment.blocks.iter().map(block).collect::<Vec<_>>().join(",");
-    format!(
-        "{{\"device\":{},\"address\":{},\"total_size\":{},\"allocated_size\":{},\"active_size\":{},\
-         \"requested_size\":{},\"stream\":{},\"segment_type\":\"{}\",\"segment_pool_id\":[{},{}],\
-         \"is_expandable\":{},\"frames\":[],\"blocks\":[{blocks}]}}",
-        segment.device,
-        segment.address,
-        segment.total_size,
-        segment.allocated_size,
-        segment.active_size,
-        segment.requested_size,
-        segment.stream,
-        segment.segment_type.name(),
-        segment.pool.0,
-        segment.pool.1,
-        segment.is_expandable,
-    )
-}
-
-fn block(block: &BlockInfo) -> String {
-    format!(
-        "{{\"address\":{},\"size\":{},\"requested_size\":{},\"state\":\"{}\",\"frames\":[]}}",
-        block.address,
-        block.size,
-        block.requested_size,
-        block.state.name(),
-    )
 }
 
 /// Sets the peaks of a device's figures to their present values.

@@ -2,7 +2,7 @@
 //!
 //! PyTorch loads the shared object, asks for memory by [`torch_allocator_alloc`] and gives it back by
 //! [`torch_allocator_free`]; the other functions of [`hooks`] are set by the allocator object's setters, those of
-//! [`figures`] are what the Python package beside this crate reads. All of them use the process's default runtime, which
+//! [`figures`] and [`history`] are what the Python package beside this crate reads. All of them use the process's default runtime, which
 //! shares the primary contexts of PyTorch's runtime library. Streams are PyTorch's and are never destroyed here.
 //!
 //! A process that forks after first use is refused in the child, as PyTorch refuses it. Nothing is called at exit.
@@ -16,6 +16,7 @@
 mod answer;
 pub mod figures;
 mod filter;
+pub mod history;
 pub mod hooks;
 mod last_error;
 pub mod raise;

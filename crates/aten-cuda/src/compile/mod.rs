@@ -256,7 +256,7 @@ impl Compiled {
         {
             return match self.options.mode {
                 CompileMode::Default => entry.run(results, inputs),
-                CompileMode::ReduceOverhead => entry.launch(results, inputs, *self.pool.get_or_init(PoolId::new)),
+                CompileMode::ReduceOverhead => entry.launch(results, inputs, *self.pool.get_or_init(PoolId::handle)),
             };
         }
         let inputs = owned(inputs);

@@ -96,13 +96,17 @@ impl Allocator {
     /// The same for a request that is not for the cache alone.
     #[inline(never)]
     fn alloc_otherwise(&self, api: &Api, stream: StreamRef, bytes: u64, owner: Owner) -> Result<u64> {
+        if let Some(other) = &self.other {
+            return Self::alloc_elsewhere(api, other, stream, bytes, owner);
+        }
         let planned = self.native.alloc_if_planned(api, stream, bytes, owner);
-        planned.unwrap_or_else(|| self.alloc_specially(api, stream, bytes, owner))
+        planned.unwrap_or_else(|| self.native.alloc_specially(api, stream, bytes, owner))
     }
 
-    #[cold]
-    fn alloc_specially(&self, api: &Api, stream: StreamRef, bytes: u64, owner: Owner) -> Result<u64> {
-        let Some(other) = &self.other else { return self.native.alloc_specially(api, stream, bytes, owner) };
+    /// The same where memory comes from elsewhere.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "called once, on the path of each request of such a backend")]
+    fn alloc_elsewhere(api: &Api, other: &Other, stream: StreamRef, bytes: u64, owner: Owner) -> Result<u64> {
         if bytes.wrapping_sub(1) >= SIZE_LIMIT - 1 {
             return refuse_size(bytes);
         }
@@ -129,7 +133,7 @@ impl Allocator {
     }
 
     /// The same for memory that is no block of the caching allocator.
-    #[cold]
+    #[inline(never)]
     fn free_elsewhere(&self, api: &Api, claim: Claim) -> Result<()> {
         let Some(other) = &self.other else { return self.native.free_uncached(api, claim) };
         let address = claim.address();

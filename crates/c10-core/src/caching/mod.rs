@@ -248,8 +248,11 @@ impl CachingAllocator {
         bytes: u64,
         owner: Owner,
     ) -> Option<Result<u64>> {
-        let is_planned = self.way.load(Ordering::Acquire) == PLANNED && !self.is_scoped();
-        let device = self.device(stream.device).filter(|_| is_planned && bytes.wrapping_sub(1) < SIZE_LIMIT - 1)?;
+        if self.way.load(Ordering::Acquire) != PLANNED {
+            return None;
+        }
+        let is_planned = !self.is_scoped() && bytes.wrapping_sub(1) < SIZE_LIMIT - 1;
+        let device = self.device(stream.device).filter(|_| is_planned)?;
         Some(self.alloc_by_plan(driver, device, stream, Asked::new(bytes, owner)))
     }
 

@@ -8,17 +8,17 @@ PyTorch leaves out for allocators that are not its own; the same functions stand
 PyTorch is imported when it is needed, so that this module says clearly where it is missing.
 """
 
-import pickle
 import warnings
 
 from ._library import ALLOC, FREE, AllocatorError, address_of, check, forget_error, last_error, library, path
-from ._library import segments as _segments
+from . import memory
+from ._library import snapshot as _snapshot
 from ._library import stats as _stats
 from ._raise import raise_by
 
 __all__ = [
     "AllocatorError", "empty_cache", "enable", "forget_error", "is_enabled", "last_error", "max_memory_allocated",
-    "max_memory_reserved", "memory_allocated", "memory_reserved", "memory_snapshot", "memory_stats",
+    "max_memory_reserved", "memory", "memory_allocated", "memory_reserved", "memory_snapshot", "memory_stats",
     "memory_stats_as_nested_dict", "memory_summary", "pool", "reset_accumulated_memory_stats",
     "reset_peak_memory_stats", "snapshot",
 ]
@@ -152,26 +152,25 @@ def get_per_process_memory_fraction(device=None) -> float:
 
 def memory_summary(device=None, abbreviated: bool = False) -> str:
     """Torch's table of the figures."""
-    memory = _torch().cuda.memory
-    before, memory.memory_stats = memory.memory_stats, memory_stats
+    torchs = _torch().cuda.memory
+    before, torchs.memory_stats = torchs.memory_stats, memory_stats
     try:
-        return memory.memory_summary(device, abbreviated)
+        return torchs.memory_summary(device, abbreviated)
     finally:
-        memory.memory_stats = before
+        torchs.memory_stats = before
 
 
 def memory_snapshot(mempool_id=None, include_traces: bool = True) -> list:
     """All memory held from the driver, or only that of one pool."""
-    return [held for held in _segments() if mempool_id is None or held["segment_pool_id"] == tuple(mempool_id)]
+    # The traces that torch's argument is about are not in the answer.
+    return _snapshot(mempool_id, include_traces=False)["segments"]
 
 
 def snapshot(filename=None) -> dict:
-    """The memory held, in the form of `torch.cuda.memory._snapshot`; written to a file that torch's viewer reads."""
-    held = {"segments": memory_snapshot(), "device_traces": [], "allocator_settings": {}, "external_annotations": []}
-    if filename is not None:
-        with open(filename, "wb") as file:
-            pickle.dump(held, file)
-    return held
+    """The memory held and the history, as `memory._snapshot`; written to a file that torch's viewer reads."""
+    if filename is None:
+        return memory._snapshot()
+    return memory._dump_snapshot(filename)
 
 
 def empty_cache() -> None:
@@ -190,3 +189,5 @@ def _answer_for_torch(torch) -> None:
     ]:
         for module in [torch.cuda, torch.cuda.memory]:
             setattr(module, function.__name__, function)
+    for name in memory.NAMES:
+        setattr(torch.cuda.memory, name, getattr(memory, name))

@@ -38,6 +38,14 @@ def _open() -> ctypes.CDLL:
         "torch_allocator_forget_error": (None, []),
         "torch_allocator_stats": (ctypes.c_ssize_t, [ctypes.c_int, *text]),
         "torch_allocator_segments": (ctypes.c_ssize_t, text),
+        "torch_allocator_record_history": (
+            ctypes.c_int,
+            [ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_uint64, ctypes.c_int, ctypes.c_char_p],
+        ),
+        "torch_allocator_take_snapshot": (ctypes.c_ssize_t, [ctypes.c_int, *pool, ctypes.c_int]),
+        "torch_allocator_give_snapshot": (ctypes.c_ssize_t, text),
+        "torch_allocator_set_metadata": (ctypes.c_int, [ctypes.c_char_p]),
+        "torch_allocator_metadata": (ctypes.c_ssize_t, text),
         "torch_allocator_reset_peak_stats": (ctypes.c_int, [ctypes.c_int]),
         "torch_allocator_reset_accumulated_stats": (ctypes.c_int, [ctypes.c_int]),
         "torch_allocator_set_settings": (ctypes.c_int, [ctypes.c_char_p]),
@@ -88,12 +96,26 @@ def stats(device: int) -> dict:
     return {name: int(value) for name, value in (line.split(" ") for line in lines)}
 
 
-def segments() -> list:
-    """All memory held from the driver, as torch's `memory_snapshot` lists it."""
-    listed = json.loads(_text(library.torch_allocator_segments))
-    for segment in listed:
+def snapshot(mempool_id=None, include_traces: bool = True) -> dict:
+    """The memory held, or that of one pool, and the history, as torch's `_snapshot` has them."""
+    pool = (0, 0, 0) if mempool_id is None else (1, *mempool_id)
+    length = library.torch_allocator_take_snapshot(*pool, include_traces)
+    if length < 0:
+        raise AllocatorError(last_error())
+    place = ctypes.create_string_buffer(length + 1)
+    library.torch_allocator_give_snapshot(place, length + 1)
+    taken = json.loads(place.value)
+    for segment in taken["segments"]:
         segment["segment_pool_id"] = tuple(segment["segment_pool_id"])
-    return listed
+    for entries in taken["device_traces"]:
+        for entry in entries:
+            entry["pool_id"] = tuple(entry["pool_id"])
+    return taken
+
+
+def metadata() -> str:
+    """The text that goes with what this thread does."""
+    return _text(library.torch_allocator_metadata)
 
 
 def check(status: int) -> None:

@@ -7,6 +7,7 @@ itself. `Torch` stands for what of PyTorch the package touches.
 import atexit
 import contextlib
 import ctypes
+import multiprocessing
 import os
 import pickle
 import signal
@@ -253,7 +254,9 @@ def figures_have_torchs_names():
     assert torch.cuda.memory_snapshot(mempool_id=(0, 1)) == []
     with tempfile.NamedTemporaryFile() as file:
         ours.snapshot(file.name)
-        assert pickle.load(file)["segments"] == [segment]
+        # The file is another one under that name.
+        with open(file.name, "rb") as written:
+            assert pickle.load(written)["segments"] == [segment]
     allocator.raw_delete(address)
     torch.cuda.reset_peak_memory_stats()
     torch.cuda.reset_accumulated_memory_stats()
@@ -265,6 +268,125 @@ def figures_have_torchs_names():
             ours.forget_error()
         else:
             raise AssertionError(wrong)
+    closed(ours)
+
+
+@scenario
+def the_history_has_torchs_form():
+    torch, allocator, ours = enabled()
+    memory = torch.cuda.memory
+    before = allocator.malloc(MIB)
+    assert memory._snapshot()["device_traces"] == [[], []], "nothing is recorded yet"
+    memory._record_memory_history()
+    memory._set_memory_metadata('a "word"\n\u00e9')
+    assert memory._get_memory_metadata() == ours.memory._get_memory_metadata() == 'a "word"\n\u00e9'
+    began = time.time() * 1e6
+    address = allocator.malloc(3 * MIB, 1)
+    memory._set_memory_metadata("")
+    allocator.raw_delete(address)
+    address = allocator.malloc(5 * MIB, 1)
+    assert allocator.alloc(1 << 50, 1, None) is None
+    ours.forget_error()
+    taken = memory._snapshot()
+    assert set(taken) == {"segments", "device_traces", "allocator_settings", "external_annotations"}
+    assert taken["allocator_settings"]["max_split_size"] == -1, taken["allocator_settings"]
+    assert taken["allocator_settings"]["roundup_power2_divisions"]["64"] == 0
+    none, entries = taken["device_traces"]
+    assert none == []
+    actions = [entry["action"] for entry in entries]
+    assert actions == ["segment_alloc", "alloc", "free_requested", "free_completed", "alloc", "oom"], actions
+    first = entries[1]
+    assert (first["addr"], first["size"], first["stream"], first["pool_id"]) == (entries[2]["addr"], 3 * MIB, 0, (0, 0))
+    assert first["user_metadata"] == 'a "word"\n\u00e9' and entries[2]["user_metadata"] == ""
+    assert first["compile_context"] == "N/A" and began <= first["time_us"] <= entries[-1]["time_us"] <= time.time() * 1e6
+    assert "addr" not in entries[5] and entries[5]["device_free"] > 0 and entries[5]["size"] == 1 << 50
+    for entry in entries[:2]:
+        assert entry["frames"] and set(entry["frames"][0]) == {"name", "filename", "line"}, entry
+    old, new = taken["segments"]
+    assert [block["frames"] != [] for block in new["blocks"]] == [True, False], new
+    assert new["frames"] and old["frames"] == [], "it was made before"
+    # The next one tells of the first.
+    with tempfile.TemporaryDirectory() as folder:
+        name = os.path.join(folder, "dump.pickle")
+        memory._dump_snapshot(name)
+        assert os.listdir(folder) == ["dump.pickle"]
+        with open(name, "rb") as file:
+            dumped = pickle.load(file)
+        assert dumped["segments"] == taken["segments"]
+        assert [entry["action"] for entry in dumped["device_traces"][1]] == [*actions, "snapshot"]
+        assert dumped["device_traces"][1][-1]["size"] == 5 * MIB
+        with contextlib.suppress(OSError):
+            memory._dump_snapshot(os.path.join(folder, "none", "dump.pickle"))
+            raise AssertionError("there is no such folder")
+    memory._record_memory_history(None)
+    assert memory._snapshot()["device_traces"] == [[], []]
+    allocator.raw_delete(address)
+    allocator.raw_delete(before)
+    closed(ours)
+
+
+@scenario
+def the_history_takes_torchs_words():
+    torch, allocator, ours = enabled()
+    memory = torch.cuda.memory
+
+    def entries():
+        return memory._snapshot()["device_traces"][0]
+
+    def pair():
+        allocator.raw_delete(allocator.malloc(MIB))
+
+    memory._record_memory_history(max_entries=3, context=None, skip_actions=["free_completed", "snapshot"])
+    for _ in range(3):
+        pair()
+    assert [entry["action"] for entry in entries()] == ["free_requested", "alloc", "free_requested"]
+    assert all(entry["frames"] == [] for entry in entries())
+    memory._record_memory_history("all", "alloc", "python", clear_history=True)
+    pair()
+    assert [entry["action"] for entry in entries()] == ["alloc", "free_requested", "free_completed"]
+    memory._record_memory_history("state", clear_history=True)
+    pair()
+    assert len(entries()) == 1
+    # Torch's older form.
+    memory._record_memory_history(True, trace_alloc_max_entries=2, clear_history=True)
+    pair()
+    assert [entry["action"] for entry in entries()] == ["free_requested", "free_completed"]
+    memory._record_memory_history(False)
+    assert entries() == []
+    wrongs = [
+        {"enabled": "some"}, {"context": "some"}, {"stacks": "some"}, {"stacks": None}, {"skip_actions": ["some"]},
+        {"compile_context": True}, {"global_record_annotations": True}, {"max_entries": -1},
+    ]
+    for wrong in wrongs:
+        try:
+            memory._record_memory_history(**wrong)
+        except (ours.AllocatorError, ValueError) as error:
+            assert str(error), wrong
+        else:
+            raise AssertionError(wrong)
+        assert entries() == [], wrong
+    ours.forget_error()
+    closed(ours)
+
+
+@scenario
+def long_snapshots_come_whole_to_each_thread():
+    _, allocator, ours = enabled()
+    given = [allocator.malloc(512 * (1 + turn)) for turn in range(3000)]
+    library, lengths = ours.library, []
+    length = library.torch_allocator_take_snapshot(0, 0, 0, 1)
+    assert length > 1 << 16
+    short, whole = ctypes.create_string_buffer(10), ctypes.create_string_buffer(length + 1)
+    assert library.torch_allocator_give_snapshot(short, 10) == length, "it is kept"
+    other = threading.Thread(target=lambda: lengths.append(library.torch_allocator_give_snapshot(None, 0)))
+    other.start()
+    other.join()
+    assert lengths == [0], "it is this thread's"
+    assert library.torch_allocator_give_snapshot(whole, length + 1) == length
+    assert len(whole.value) == length and whole.value.startswith(short.value)
+    assert library.torch_allocator_give_snapshot(None, 0) == 0, "it was given"
+    for address in given:
+        allocator.raw_delete(address)
     closed(ours)
 
 
@@ -458,6 +580,52 @@ def a_child_is_told_why():
         # The child ends as interpreters do.
         sys.exit(0 if told else 1)
     assert os.waitpid(child, 0)[1] == 0
+
+
+@scenario
+def workers_of_a_pool_of_processes_are_refused():
+    """What a data loader's worker does that touches the GPU: it is told by an exception, and its siblings go on."""
+    _, allocator, ours = enabled()
+    kept = allocator.malloc(MIB)
+    ours.memory._record_memory_history()
+    raised = []
+    kind = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_uint32, ctypes.c_char_p)
+    raises = kind(lambda function, file, line, text: raised.append(text.decode()))
+    ours.library.torch_allocator_set_raise(ctypes.cast(raises, ctypes.c_void_p))
+
+    def worker(number, answers):
+        signal.alarm(20)
+        refused = allocator.alloc(MIB, 0, None) is None
+        texts = [ours.last_error(), *raised]
+        for use in [ours.memory._snapshot, ours.memory._record_memory_history, lambda: ours.memory_snapshot()]:
+            try:
+                use()
+            except ours.AllocatorError as error:
+                texts.append(str(error))
+            else:
+                texts.append("nothing was said")
+        allocator.free(kept, MIB, 0, None)
+        answers.put((number, refused, texts))
+
+    processes = multiprocessing.get_context("fork")
+    answers = processes.SimpleQueue()
+    workers = [processes.Process(target=worker, args=(number, answers)) for number in range(3)]
+    for process in workers:
+        process.start()
+    told = [answers.get() for _ in workers]
+    for process in workers:
+        process.join()
+        assert process.exitcode == 0, process.exitcode
+    assert sorted(number for number, _, _ in told) == [0, 1, 2]
+    for _, refused, texts in told:
+        assert refused and len(texts) == 5, texts
+        assert all(text.startswith("Cannot re-initialize CUDA in forked subprocess") for text in texts), texts
+    # The parent is as it was.
+    assert raised == [] and ours.memory_allocated() == MIB
+    ours.library.torch_allocator_set_raise(None)
+    ours.memory._record_memory_history(None)
+    allocator.raw_delete(kept)
+    closed(ours)
 
 
 @scenario

@@ -28,17 +28,19 @@ const PART_BITS: u32 = PARTS.trailing_zeros();
 /// Places of a part at first, a power of two.
 const FIRST_PLACES: usize = 16;
 
-/// Memory that is handed out.
+/// Memory that is handed out. Three words: two places of a table are on one cache line.
 #[derive(Debug)]
 pub(super) struct Live {
     handle: StreamHandle,
-    /// Bytes that were asked for.
-    pub(super) bytes: u64,
     /// What is true of few.
     special: Option<Box<Special>>,
-    device: DeviceIndex,
-    pub(super) owner: Owner,
+    /// The bytes that were asked for, the device and the owner, from the highest bit down. No device has 2^48 bytes.
+    packed: u64,
 }
+
+/// Bits of the device and of the owner.
+const DEVICE_BITS: u32 = 14;
+const OWNER_BITS: u32 = 1;
 
 #[derive(Debug, Default)]
 struct Special {
@@ -51,7 +53,7 @@ struct Special {
 impl Default for Live {
     /// What a free place of a table has.
     fn default() -> Self {
-        Self { handle: StreamHandle(0), bytes: 0, special: None, device: DeviceIndex(0), owner: Owner::Program }
+        Self { handle: StreamHandle(0), special: None, packed: 0 }
     }
 }
 
@@ -60,13 +62,33 @@ impl Live {
     #[inline]
     pub(super) fn new(stream: StreamRef, bytes: u64, owner: Owner, capture: u64) -> Self {
         let special = if capture == 0 { None } else { Some(Box::new(Special { capture, uses: Vec::new() })) };
-        Self { handle: stream.handle, bytes, special, device: stream.device, owner }
+        let device = u64::from(stream.device.cast_unsigned());
+        let is_buffer = u64::from(owner == Owner::Buffer);
+        let packed = bytes << (DEVICE_BITS + OWNER_BITS) | device << OWNER_BITS | is_buffer;
+        Self { handle: stream.handle, special, packed }
+    }
+
+    /// Bytes that were asked for.
+    #[inline]
+    pub(super) fn bytes(&self) -> u64 {
+        self.packed >> (DEVICE_BITS + OWNER_BITS)
+    }
+
+    #[inline]
+    fn device(&self) -> DeviceIndex {
+        let device = (self.packed >> OWNER_BITS) & ((1 << DEVICE_BITS) - 1);
+        DeviceIndex(i32::try_from(device).unwrap_or(0))
+    }
+
+    #[inline]
+    pub(super) fn owner(&self) -> Owner {
+        if self.packed & 1 == 0 { Owner::Program } else { Owner::Buffer }
     }
 
     /// The stream that it was allocated on.
     #[inline]
     pub(super) fn stream(&self) -> StreamRef {
-        StreamRef { device: self.device, handle: self.handle }
+        StreamRef { device: self.device(), handle: self.handle }
     }
 
     /// Whether it was allocated outside of captures and is used on its own stream only.
@@ -125,6 +147,7 @@ pub(super) struct Reserved {
 
 /// A place of a part's table.
 #[derive(Debug, Default)]
+#[repr(align(32))]
 struct Place {
     /// 0 where the place is free.
     address: u64,
@@ -136,8 +159,9 @@ struct Part {
     places: Box<[Place]>,
     /// Places that are taken.
     taken: usize,
-    /// By device.
-    sums: Box<[Sums]>,
+    /// Those of the first device, beside the lock, and of the others.
+    first_sums: Sums,
+    more_sums: Box<[Sums]>,
 }
 
 /// All that is handed out.
@@ -152,7 +176,12 @@ pub(super) struct Table {
 
 impl Table {
     pub(super) fn new(devices: usize) -> Self {
-        let part = || Part { places: places(FIRST_PLACES), taken: 0, sums: vec![Sums::default(); devices].into() };
+        let part = || Part {
+            places: places(FIRST_PLACES),
+            taken: 0,
+            first_sums: Sums::default(),
+            more_sums: vec![Sums::default(); devices.saturating_sub(1)].into(),
+        };
         Self {
             parts: (0..PARTS).map(|_| CachePadded::new(SpinLock::new(part()))).collect(),
             limits: (0..devices).map(|_| Limit::default()).collect(),
@@ -190,15 +219,15 @@ impl Table {
     pub(super) fn add(&self, address: u64, live: Live, reserved: Reserved) {
         let hash = spread(address);
         let part = &mut *self.part(hash);
-        let device = position(live.device);
-        let sums = &mut part.sums[device];
+        let (device, bytes) = (position(live.device()), live.bytes());
+        let sums = part.sums(device);
         sums.requests[0] += 1;
-        sums.bytes[0] += live.bytes;
+        sums.bytes[0] += bytes;
         let limit = &self.limits[device];
         let number = limit.number.load(Ordering::Relaxed);
         if number != reserved.limit && number != 0 {
             // The limit was set after the bytes had been reserved.
-            limit.used.fetch_add(live.bytes, Ordering::Relaxed);
+            limit.used.fetch_add(bytes, Ordering::Relaxed);
         }
         part.insert(hash, address, live);
     }
@@ -209,17 +238,17 @@ impl Table {
         let hash = spread(address);
         let part = &mut *self.part(hash);
         let Some(at) = part.find(hash, address) else { return Err(invalid(address)) };
-        if part.places[at].live.owner != owner {
+        if part.places[at].live.owner() != owner {
             return Err(Error::Memory(MemoryError::OwnedByBuffer { address }));
         }
         let live = part.remove(at);
-        let device = position(live.device);
-        let sums = &mut part.sums[device];
+        let (device, bytes) = (position(live.device()), live.bytes());
+        let sums = part.sums(device);
         sums.requests[1] += 1;
-        sums.bytes[1] += live.bytes;
+        sums.bytes[1] += bytes;
         let limit = &self.limits[device];
         if limit.number.load(Ordering::Relaxed) != 0 {
-            limit.used.fetch_sub(live.bytes, Ordering::Relaxed);
+            limit.used.fetch_sub(bytes, Ordering::Relaxed);
         }
         Ok(live)
     }
@@ -259,7 +288,7 @@ impl Table {
     pub(super) fn sums(&self, device: DeviceIndex) -> Sums {
         let mut sums = Sums::default();
         for part in &self.parts {
-            let of_part = part.lock().sums[position(device)];
+            let of_part = *part.lock().sums(position(device));
             for at in 0..2 {
                 sums.requests[at] += of_part.requests[at];
                 sums.bytes[at] += of_part.bytes[at];
@@ -270,7 +299,7 @@ impl Table {
 
     /// Sets the sums of a device to 0.
     pub(super) fn reset_sums(&self, device: DeviceIndex) {
-        self.parts.iter().for_each(|part| part.lock().sums[position(device)] = Sums::default());
+        self.parts.iter().for_each(|part| *part.lock().sums(position(device)) = Sums::default());
     }
 
     /// Number and bytes of what is handed out of a device.
@@ -307,6 +336,15 @@ impl Limit {
 }
 
 impl Part {
+    /// The sums of a device, by its position.
+    #[inline]
+    fn sums(&mut self, device: usize) -> &mut Sums {
+        match device.checked_sub(1) {
+            None => &mut self.first_sums,
+            Some(at) => &mut self.more_sums[at],
+        }
+    }
+
     /// Where an address belongs in a table of so many places.
     #[inline]
     fn home(places: usize, hash: u64) -> usize {
@@ -374,8 +412,8 @@ impl Part {
 
     /// Number and bytes of what is handed out of a device.
     fn live(&self, device: DeviceIndex) -> [u64; 2] {
-        let all = self.places.iter().filter(|place| place.address != 0 && place.live.device == device);
-        all.fold([0, 0], |[count, bytes], place| [count + 1, bytes + place.live.bytes])
+        let all = self.places.iter().filter(|place| place.address != 0 && place.live.device() == device);
+        all.fold([0, 0], |[count, bytes], place| [count + 1, bytes + place.live.bytes()])
     }
 
     fn inconsistency(&self) -> Option<String> {
@@ -489,7 +527,7 @@ mod tests {
         for step in 0..20_000_u64 {
             let address = 512 * random.random_range(1..3000_u64) + (1 << 44);
             if let Some(bytes) = live.remove(&address) {
-                assert_eq!(table.take(address, Owner::Program).unwrap().bytes, bytes);
+                assert_eq!(table.take(address, Owner::Program).unwrap().bytes(), bytes);
             } else {
                 table.put(address, step, Owner::Program);
                 live.insert(address, step);
@@ -498,8 +536,18 @@ mod tests {
         assert_eq!(table.inconsistency(DEVICE), None);
         assert_eq!(table.count(DEVICE), [live.len() as u64, live.values().sum()]);
         let drained: BTreeMap<u64, u64> =
-            table.drain().into_iter().map(|(address, live)| (address, live.bytes)).collect();
+            table.drain().into_iter().map(|(address, live)| (address, live.bytes())).collect();
         assert_eq!((drained, table.count(DEVICE)), (live, [0, 0]));
+    }
+
+    #[test]
+    fn what_is_handed_out_is_three_words() {
+        assert_eq!((size_of::<Live>(), size_of::<Place>()), (24, 32));
+        for (device, bytes, owner) in [(0, 1, Owner::Buffer), (300, (1 << 48) - 1, Owner::Program)] {
+            let stream = StreamRef { device: DeviceIndex(device), handle: StreamHandle(5) };
+            let live = Live::new(stream, bytes, owner, 0);
+            assert_eq!((live.stream(), live.bytes(), live.owner()), (stream, bytes, owner));
+        }
     }
 
     #[test]

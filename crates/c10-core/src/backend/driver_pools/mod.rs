@@ -174,7 +174,8 @@ impl OtherBackend for DriverPools {
         Backend::CudaMallocAsync.name()
     }
 
-    #[inline]
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "called where each request of this backend is answered")]
     fn alloc(&self, api: &Api, stream: StreamRef, bytes: u64, owner: Owner) -> Result<u64> {
         let device = self.device(stream.device)?;
         if device.pool().is_none() || self.is_disturbed(api) {
@@ -183,7 +184,8 @@ impl OtherBackend for DriverPools {
         self.ask(api, (stream, bytes), owner, 0)
     }
 
-    #[inline]
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "as above")]
     fn free(&self, api: &Api, address: u64, owner: Owner) -> Result<()> {
         let live = self.live.take(address, owner)?;
         if !live.is_plain() || self.is_disturbed(api) {
@@ -209,7 +211,7 @@ impl OtherBackend for DriverPools {
     }
 
     fn owner(&self, address: u64) -> Option<Owner> {
-        self.live.look(address, |live| live.owner)
+        self.live.look(address, Live::owner)
     }
 
     fn pool_of(&self, address: u64) -> Option<PoolId> {

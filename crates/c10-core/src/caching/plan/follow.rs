@@ -14,12 +14,13 @@
 //! cursor says which place is tried, never that it is free.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use crate::caching::block::{Index, NONE};
 use crate::caching::plan::places::{Pieces, Places};
 use crate::caching::plan::record::{Period, Recorder};
-use crate::caching::plan::solve::{Holes, Layout, Lifetime, loads, solve, solve_with_holes};
+use crate::caching::plan::solve::{Holes, Layout, Lifetime, fill, loads, solve, solve_with_holes};
+use crate::sync::lock;
 
 /// How many requests that were left out a stream may have before the cursor follows.
 const AHEAD: usize = 8;
@@ -31,6 +32,9 @@ const PATIENCE: u32 = 3;
 const LONGEST_REST: u64 = 1 << 20;
 /// Periods after which the cache is emptied: what the plan replaced is given back then.
 const TRIMS: u32 = 2;
+
+/// Times that a layout is computed for holes that were found.
+const FILLINGS: u32 = 3;
 
 /// What the plans of a device's streams have done.
 ///
@@ -74,17 +78,50 @@ impl PlanStats {
 #[derive(Debug)]
 pub(crate) struct Job {
     period: Vec<Lifetime>,
+    /// The turn at which the least is held: an arena is taken there.
+    quiet: usize,
+    layout: OnceLock<Layout>,
+    /// The same with holes, as they were found last, and how often they were others.
+    filling: Mutex<(Option<Arc<Filling>>, u32)>,
+}
+
+/// A layout with holes, which is computed.
+#[derive(Debug)]
+pub(crate) struct Filling {
+    holes: Holes,
     layout: OnceLock<Layout>,
 }
 
+/// What a job says of holes.
+#[derive(Debug)]
+pub(crate) enum Filled {
+    /// The best layout.
+    By(Layout),
+    /// One with these holes is to be computed.
+    Wanted(Arc<Filling>),
+}
+
 impl Job {
+    fn new(period: Vec<Lifetime>, quiet: usize) -> Self {
+        Self { period, quiet, layout: OnceLock::new(), filling: Mutex::default() }
+    }
+
     /// Computes it, which may take a second.
     pub(crate) fn run(&self) {
         let _ = self.layout.set(solve(&self.period));
     }
 
+    /// Computes a layout with holes, which may take as long.
+    pub(crate) fn run_filling(&self, filling: &Filling) {
+        if let Some(known) = self.layout.get() {
+            let _ = filling.layout.set(solve_with_holes(&self.period, known, &filling.holes));
+        }
+    }
+
+    /// Whether nothing is computed any more.
     pub(crate) fn is_done(&self) -> bool {
-        self.layout.get().is_some()
+        let is_filled = |filling: &Arc<Filling>| filling.layout.get().is_some();
+        self.layout.get().is_some() && lock(&self.filling).0.as_ref().is_none_or(is_filled)
     }
 
     /// Bytes of the layout without holes.
@@ -92,14 +129,41 @@ impl Job {
         self.layout.get().map_or(0, |layout| layout.bytes)
     }
 
-    /// A layout that uses holes, if there are any and that needs fewer bytes. While something lasts into the next period
-    /// there are none: what lies beside it will be gone, and the segment with it.
-    pub(crate) fn fill(&self, holes: &Holes) -> Option<Layout> {
+    /// The layout that uses holes, if that is known and needs fewer bytes. While something is held there are none where the
+    /// arena is taken: what lies beside it will be gone, and the segment with it.
+    pub(crate) fn fill(&self, holes: &Holes) -> Option<Filled> {
         let known = self.layout.get()?;
-        let filled = solve_with_holes(&self.period, known, holes);
-        let ends = (1..).zip(&self.period).map(|(turn, lifetime)| turn + lifetime.turns as usize);
-        let wraps = ends.max().is_some_and(|end| end > self.period.len() + 1);
-        Some(if !wraps && holes.end() > 0 && filled.bytes < known.bytes { filled } else { known.clone() })
+        if holes.end() == 0 || self.holds_at_quiet() {
+            return Some(Filled::By(known.clone()));
+        }
+        let (filling, times) = &mut *lock(&self.filling);
+        if let Some(filled) = filling.as_ref().filter(|filling| filling.holes == *holes) {
+            let filled = filled.layout.get().filter(|layout| layout.bytes < known.bytes);
+            return Some(Filled::By(filled.unwrap_or(known).clone()));
+        }
+        if *times >= FILLINGS {
+            // They are others each time: a layout that is found at once has to do.
+            let filled = fill(&self.period, known, holes);
+            return Some(Filled::By(if filled.bytes < known.bytes { filled } else { known.clone() }));
+        }
+        *times += 1;
+        let wanted = Arc::new(Filling { holes: holes.clone(), layout: OnceLock::new() });
+        *filling = Some(Arc::clone(&wanted));
+        Some(Filled::Wanted(wanted))
+    }
+
+    /// No layout with holes is computed, so that there is none to wait for.
+    pub(crate) fn leave_holes(&self, filling: &Filling) {
+        if let Some(known) = self.layout.get() {
+            let _ = filling.layout.set(known.clone());
+        }
+    }
+
+    /// Whether a request that has a place holds it before and after the quiet turn.
+    fn holds_at_quiet(&self) -> bool {
+        let count = self.period.len();
+        let since = |turn: usize| (turn + count - self.quiet) % count;
+        (0..count).any(|turn| since(turn) + self.period[turn].turns as usize > count)
     }
 
     /// Which of the holes have a place of a layout.
@@ -163,6 +227,8 @@ struct Follower {
     arena: Vec<Index>,
     job: Arc<Job>,
     is_marked: bool,
+    /// An arena may be taken in this period.
+    may_adopt: bool,
     /// Requests of this period that were not expected, or whose place was in use.
     misses: usize,
     /// Periods in a row with many of them.
@@ -367,12 +433,21 @@ impl StreamPlan {
     }
 }
 
+/// The turn before which the least is held.
+fn quiet(requests: &[Lifetime]) -> usize {
+    let held = loads(requests).into_iter().zip(requests).map(|(load, request)| match request.turns {
+        0 => load,
+        _ => load - request.size,
+    });
+    held.enumerate().min_by_key(|(_, held)| *held).map_or(0, |(turn, _)| turn)
+}
+
 impl Follower {
     fn new(period: Period) -> Self {
         let Period { mut requests, is_marked } = period;
-        let loads = loads(&requests);
+        let quiet = quiet(&requests);
         // A step begins where the program says, other periods where the least is held.
-        let origin = (0..requests.len()).min_by_key(|turn| loads[*turn]).filter(|_| !is_marked).unwrap_or(0);
+        let origin = if is_marked { 0 } else { quiet };
         requests.rotate_left(origin);
         let expected = |lifetime: &Lifetime| Expected { size: lifetime.size, block: NONE, place: Pieces::default() };
         Self {
@@ -380,8 +455,9 @@ impl Follower {
             cursor: (requests.len() - origin) % requests.len(),
             places: Places::default(),
             arena: Vec::new(),
-            job: Arc::new(Job { period: requests, layout: OnceLock::new() }),
+            job: Arc::new(Job::new(requests, quiet - origin)),
             is_marked,
+            may_adopt: true,
             misses: 0,
             bad_periods: 0,
             strays: Vec::new(),
@@ -396,20 +472,21 @@ impl Follower {
             return Some(Turn::Drop);
         }
         let begins = if self.is_marked { is_new_step } else { self.cursor == length };
-        if !begins {
-            return None;
-        }
-        self.bad_periods = if self.misses * 4 > length { self.bad_periods + 1 } else { 0 };
-        (self.cursor, self.misses) = (0, 0);
-        self.strays.clear();
-        if self.bad_periods >= 2 {
-            return Some(Turn::Drop);
+        if begins {
+            self.bad_periods = if self.misses * 4 > length { self.bad_periods + 1 } else { 0 };
+            (self.cursor, self.misses, self.may_adopt) = (0, 0, true);
+            self.strays.clear();
+            if self.bad_periods >= 2 {
+                return Some(Turn::Drop);
+            }
         }
         if self.arena.is_empty() {
-            return self.job.is_done().then_some(Turn::Adopt);
+            let adopts = self.may_adopt && self.cursor == self.job.quiet && self.job.is_done();
+            self.may_adopt &= !adopts;
+            return adopts.then_some(Turn::Adopt);
         }
-        let trims = self.trims > 0;
-        self.trims = self.trims.saturating_sub(1);
+        let trims = begins && self.trims > 0;
+        self.trims -= u32::from(trims);
         trims.then_some(Turn::Trim)
     }
 

@@ -13,5 +13,5 @@ mod record;
 mod solve;
 
 pub use follow::PlanStats;
-pub(crate) use follow::{Answer, Job, StreamPlan, Turn};
+pub(crate) use follow::{Answer, Filled, Job, StreamPlan, Turn};
 pub(crate) use solve::{Holes, Layout};

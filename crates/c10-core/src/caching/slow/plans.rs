@@ -12,7 +12,7 @@ use std::sync::Arc;
 use crate::base::handles::StreamRef;
 use crate::caching::block::{ROUND_LARGE, SMALL_SIZE, SizeClass, max_split_size};
 use crate::caching::device::count_segment;
-use crate::caching::plan::{Holes, Job, Layout, PlanStats, StreamPlan, Turn};
+use crate::caching::plan::{Filled, Holes, Job, Layout, PlanStats, StreamPlan, Turn};
 use crate::caching::pools::{FromDriver, new_segment};
 use crate::caching::shard::{Hole, Shard};
 use crate::caching::slow::DeviceAllocator;
@@ -38,7 +38,7 @@ impl DeviceAllocator {
         let Some(shard) = self.cache.streams.get(stream.handle) else { return };
         match turn {
             Turn::Compute(job) => {
-                if !compute(job) {
+                if !compute(move || job.run()) {
                     self.with_plan(shard, StreamPlan::refuse);
                 }
             }
@@ -79,7 +79,18 @@ impl DeviceAllocator {
         let found = shard.lock_flushed().holes();
         // Smaller requests would share pages of the address table, which holds one block of each in such segments.
         let holes = Holes::new(&found.iter().map(|hole| hole.size).collect::<Vec<_>>(), SMALL_SIZE + 1);
-        let Some(layout) = job.fill(&holes) else { return };
+        let layout = match job.fill(&holes) {
+            Some(Filled::By(layout)) => layout,
+            Some(Filled::Wanted(filling)) => {
+                // Taken in a later period. Without a thread it is the layout without holes.
+                let (computed, wanted) = (Arc::clone(&job), Arc::clone(&filling));
+                if !compute(move || computed.run_filling(&wanted)) {
+                    job.leave_holes(&filling);
+                }
+                return;
+            }
+            None => return,
+        };
         let holes = if layout.bytes < job.bytes() { holes } else { Holes::default() };
         let used = job.used(&layout, &holes);
         let parts = found.into_iter().enumerate().map(|(number, hole)| used.contains(&number).then_some(hole));
@@ -189,7 +200,7 @@ impl DeviceAllocator {
 }
 
 /// Has a thread compute a layout; whether there is one.
-fn compute(job: Arc<Job>) -> bool {
+fn compute(work: impl FnOnce() + Send + 'static) -> bool {
     // The thread is not waited for: it knows nothing but numbers.
-    std::thread::Builder::new().name("plan".to_owned()).spawn(move || job.run()).is_ok()
+    std::thread::Builder::new().name("plan".to_owned()).spawn(work).is_ok()
 }

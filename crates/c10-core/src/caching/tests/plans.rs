@@ -153,6 +153,98 @@ fn a_planned_loop_reserves_what_it_has_live() {
     }
 }
 
+/// A step that leaves lasting memory between its own requests, as the first one of a training does.
+fn first_step(bench: &mut Bench, looped: &Loop, seed: u64) {
+    let mut random = random(seed);
+    mark(bench, looped);
+    for (number, one) in looped.acts.iter().enumerate() {
+        act(bench, one).unwrap();
+        if number % 4 == 0 {
+            let bytes = random.random_range(1..9_000_000);
+            bench.run(&format!("a lasting{number} {bytes}"));
+        }
+    }
+}
+
+/// Of what lies between lasting memory at least a quarter serves the plan, and nothing else is lost.
+fn check_holes_serve(bench: &Bench, looped: &Loop, seed: u64) {
+    let peak = bench.stats().allocated_bytes.all.peak.cast_unsigned();
+    let lasting: Vec<u64> = bench.held.values().copied().collect();
+    let segments = bench.allocator.snapshot(None);
+    let keeps = |segment: &&SegmentInfo| {
+        let span = segment.address..segment.address + segment.total_size;
+        lasting.iter().any(|address| span.contains(address))
+    };
+    let kept: u64 = segments.iter().filter(keeps).map(|segment| segment.total_size).sum();
+    let between = kept - bench.stats().allocated_bytes.all.current.cast_unsigned();
+    let lost = reserved(bench) - peak;
+    let most = between / 4 * 3 + peak / 50;
+    assert!(lost <= most, "seed {seed}, {} acts: {lost} of {peak} lost, {between} between", looped.acts.len());
+}
+
+#[test]
+fn what_lies_between_lasting_memory_serves_the_plan() {
+    for seed in 0..6 {
+        let looped = Loop::random(seed, 120, false);
+        let mut bench = bench(16 << 30, "");
+        first_step(&mut bench, &looped, seed);
+        learn(&mut bench, &looped);
+        bench.allocator.reset_peak_stats(DEVICE).unwrap();
+        (0..3).for_each(|_| step(&mut bench, &looped));
+        let rest: Vec<String> = bench.held.keys().filter(|name| !name.starts_with("lasting")).cloned().collect();
+        for name in rest {
+            bench.run(&format!("f {name}"));
+        }
+        check_holes_serve(&bench, &looped, seed);
+        finish(bench);
+    }
+}
+
+/// A loop that keeps something of each step: the holes are others each time, and the plan comes all the same.
+#[test]
+fn holes_may_be_others_each_time() {
+    let looped = Loop::random(9, 30, false);
+    let mut bench = bench(16 << 30, "");
+    first_step(&mut bench, &looped, 9);
+    for number in 0..30 {
+        mark(&mut bench, &looped);
+        for (at, one) in looped.acts.iter().enumerate() {
+            act(&mut bench, one).unwrap();
+            if at == 20 {
+                bench.run(&format!("a kept{number} {}", 1_300_000));
+            }
+        }
+        settle(&bench);
+        check_apart(&bench);
+    }
+    let stats = stats(&bench);
+    assert!(stats.adopted == 1 && stats.planned_requests > 300, "{stats:?}");
+    finish(bench);
+}
+
+/// Steps that are marked where much is held: the arena is taken where little is, and so uses what lies between.
+#[test]
+fn marks_may_be_anywhere_in_a_step() {
+    for seed in 0..4 {
+        let mut looped = Loop::random(seed, 60, false);
+        let count = looped.acts.len();
+        looped.acts.rotate_left(count / 2 + usize::try_from(seed).unwrap());
+        let mut bench = bench(16 << 30, "");
+        first_step(&mut bench, &looped, seed);
+        learn(&mut bench, &looped);
+        bench.allocator.reset_peak_stats(DEVICE).unwrap();
+        let before = stats(&bench);
+        (0..3).for_each(|_| step(&mut bench, &looped));
+        assert_eq!(stats(&bench).planned_requests - before.planned_requests, 180, "{before:?}");
+        let rest: Vec<String> = bench.held.keys().filter(|name| !name.starts_with("lasting")).cloned().collect();
+        for name in rest {
+            bench.run(&format!("f {name}"));
+        }
+        check_holes_serve(&bench, &looped, seed);
+        finish(bench);
+    }
+}
+
 #[test]
 fn periods_are_found_without_marks() {
     for seed in 0..6 {
@@ -417,7 +509,7 @@ fn recorded(name: &str) -> Vec<(u64, Option<u64>)> {
 }
 
 /// A recorded training of GPT-2, whose steps are found by their sizes: from the fifth of ten steps on it reserves what it has
-/// live at peak, and a fiftieth. Segments that cannot shrink keep what lies between lasting memory and fits no request.
+/// live at peak, and a fiftieth, also where lasting memory lies in segments that cannot shrink.
 #[test]
 fn a_recorded_training_reserves_what_it_has_live() {
     let steps = recorded("gpt2_fixed.trace.gz");
@@ -440,8 +532,7 @@ fn a_recorded_training_reserves_what_it_has_live() {
         assert_eq!(bench.allocator.inconsistency(), None);
         let (figures, plans) = (bench.stats(), stats(&bench));
         let (reserved, peak) = (figures.reserved_bytes.all.peak, figures.allocated_bytes.all.peak);
-        let most = if options.is_empty() { 109 } else { 102 };
-        assert!(reserved * 100 <= peak * most, "{options}: {reserved} reserved for {peak}: {plans:?}");
+        assert!(reserved * 100 <= peak * 102, "{options}: {reserved} reserved for {peak}: {plans:?}");
         assert_eq!((plans.adopted, plans.dropped), (1, 0));
         assert!(options.is_empty() || plans.arena_bytes == plans.load_bytes.next_multiple_of(2 * MIB), "{plans:?}");
         assert!(plans.planned_requests > 6000, "{plans:?}");
