@@ -96,7 +96,7 @@ fn measure(program: &Program, calls: u32) -> std::result::Result<String, Failure
 
 fn device_us(call: &dyn Fn() -> Result<()>, calls: u32) -> Result<f64> {
     let timed = EventOptions { enable_timing: true, ..EventOptions::default() };
-    let (begin, end) = (Event::with_options(timed), Event::with_options(timed));
+    let (begin, end) = (Event::new(timed), Event::new(timed));
     aten_cuda::synchronize(None)?;
     // The host is ahead of the device when the first event is reached.
     c10_core::Runtime::with_current(|runtime| runtime.streams().current(runtime.current_device()?)?.sleep(2_000_000))?;
@@ -135,14 +135,14 @@ fn programs(small: bool) -> Result<Vec<Program>> {
         (normal(&[rows, columns], DType::BF16)?, normal(&[columns], DType::BF16)?, normal(&[columns], DType::BF16)?);
     let s = normal(&[1024], DType::F32)?;
     let (pass, plane) = ((2 * n) as f64, (2 * rows * columns) as f64);
-    let make = |name, function, arguments: &[&Tensor], bytes| Program {
+    let make = |name, function: Function, arguments: &[&Tensor], bytes| Program {
         name,
         function,
         arguments: arguments.iter().map(|&tensor| tensor.clone()).collect(),
         bytes,
     };
     let mut all = vec![
-        make("gelu(1.5 x + y) sigmoid(y) - x, bf16", chain as Function, &[&x, &y], 3.0 * pass),
+        make("gelu(1.5 x + y) sigmoid(y) - x, bf16", chain, &[&x, &y], 3.0 * pass),
         make("gelu(layer_norm(X)) + X, bf16", norm, &[&wide, &weight, &bias], 2.0 * plane),
         make("softmax(x s + m) from bf16 in f32", softmax, &[&wide, &bias], 3.0 * plane),
         make("rms_norm rows, bf16", rms_norm, &[&wide, &weight], 2.0 * plane),

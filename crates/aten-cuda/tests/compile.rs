@@ -1,8 +1,12 @@
 //! Compiled functions against the same functions called as they are.
 
-use aten_cuda::compile::{CompileOptions, compile, compile_with};
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use aten_cuda::compile::{CompileMode, CompileOptions, compile, compile_with};
 use aten_cuda::{DType, Result, Tensor};
-use c10_core::Runtime;
+use c10_core::{Runtime, Stream};
+use testkit::{CUresult, Config, Fault, SimulatedRuntime};
 
 fn numbers(sizes: &[i64], seed: i64) -> Tensor {
     let count: i64 = sizes.iter().product();
@@ -134,4 +138,164 @@ fn nothing_of_a_trace_is_left_allocated() {
         }
     }
     assert_eq!(Runtime::current().memory().stats(0).unwrap().allocated_bytes.all.current, before);
+}
+
+#[test]
+fn a_cuda_graph_gives_what_the_kernels_give() {
+    let _simulated = testkit::simulated_runtime();
+    let mut options = CompileOptions::default();
+    options.mode = CompileMode::ReduceOverhead;
+    let function: Function = |x| Ok(vec![x[0].mul(&x[1])?.mm(&x[1].t()?)?.softmax(-1, None)?.sum([0], false, None)?]);
+    let compiled = compile_with(function, options);
+    for seed in 0..5 {
+        let (x, y) = (numbers(&[12, 20], seed), numbers(&[12, 20], seed + 7));
+        let expected = function(&[x.clone(), y.clone()]).unwrap();
+        let found = compiled.call(&[&x, &y]).unwrap();
+        assert_eq!(bits(&expected[0]), bits(&found[0]), "call {seed}");
+    }
+    let report = compiled.report();
+    assert_eq!((report.programs.len(), report.programs[0].not_graphed), (1, None), "{report}");
+    let writing = compile_with(|x: &[Tensor]| x[0].add_(1).map(|x| vec![x.clone()]), options);
+    let x = numbers(&[4], 1);
+    for call in 1..5 {
+        writing.call(&[&x]).unwrap();
+        let expected = numbers(&[4], 1).add(call).unwrap();
+        assert_eq!(bits(&x), bits(&expected));
+    }
+    assert_eq!(writing.report().programs[0].not_graphed, Some("it writes to memory of others"));
+}
+
+#[test]
+fn random_numbers_are_those_of_the_function() {
+    let _simulated = testkit::simulated_runtime();
+    let function: Function = |x| {
+        let noise = x[0].rand_like(None)?;
+        Ok(vec![x[0].add(&noise)?.dropout(0.3, true)?, noise.mul(2)?])
+    };
+    let x = numbers(&[300], 1);
+    let draw = |call: &dyn Fn() -> Vec<Tensor>| {
+        aten_cuda::random::manual_seed_all(7).unwrap();
+        (0..3).flat_map(|_| call().iter().map(bits).collect::<Vec<_>>()).collect::<Vec<_>>()
+    };
+    let compiled = compile(function);
+    let expected = draw(&|| function(&[x.clone()]).unwrap());
+    assert_eq!(draw(&|| compiled.call(&[&x]).unwrap()), expected);
+    assert_eq!(draw(&|| compiled.call(&[&x]).unwrap()), expected);
+    assert_eq!(compiled.report().programs[0].called, None);
+}
+
+#[test]
+fn streams_that_wait_for_each_other_stay_in_order() {
+    let _simulated = testkit::simulated_runtime();
+    let side = Stream::new(None, 0).unwrap();
+    let function = {
+        let side = side.clone();
+        move |x: &[Tensor]| -> Result<Vec<Tensor>> {
+            let main = Runtime::current().streams().current(side.device_index())?;
+            let made = x[0].mul(2)?;
+            side.wait_stream(&main)?;
+            let beside = {
+                let _on = side.guard();
+                made.add(1)?.relu()?
+            };
+            main.wait_stream(&side)?;
+            Ok(vec![beside.add(&made)?])
+        }
+    };
+    let x = numbers(&[100], 3);
+    let expected = bits(&function(&[x.clone()]).unwrap()[0]);
+    let compiled = compile(function);
+    for _ in 0..4 {
+        assert_eq!(bits(&compiled.call(&[&x]).unwrap()[0]), expected);
+    }
+    let report = compiled.report();
+    assert_eq!((report.programs[0].breaks.len(), report.programs[0].called), (0, None), "{report}");
+}
+
+#[test]
+fn what_a_function_keeps_has_it_called_each_time() {
+    let _simulated = testkit::simulated_runtime();
+    let kept = Arc::new(Mutex::new(Vec::new()));
+    let compiled = {
+        let kept = Arc::clone(&kept);
+        compile(move |x: &[Tensor]| {
+            let made = x[0].add(1)?;
+            kept.lock().unwrap().push(made.clone());
+            Ok(vec![made.mul(2)?])
+        })
+    };
+    let x = numbers(&[10], 1);
+    for _ in 0..3 {
+        compiled.call(&[&x]).unwrap();
+    }
+    let expected = bits(&x.add(1).unwrap());
+    assert_eq!(kept.lock().unwrap().iter().map(bits).collect::<Vec<_>>(), [expected.clone(), expected.clone(), expected]);
+    assert_eq!(compiled.report().programs[0].called, Some("it keeps tensors that it has made"));
+}
+
+#[test]
+fn a_function_that_changes_its_mind_is_called_each_time() {
+    let _simulated = testkit::simulated_runtime();
+    let calls = AtomicI64::new(0);
+    let compiled = compile(move |x: &[Tensor]| Ok(vec![x[0].add(calls.fetch_add(1, Ordering::Relaxed))?]));
+    let x = numbers(&[10], 1);
+    for call in 0..4 {
+        assert_eq!(bits(&compiled.call(&[&x]).unwrap()[0]), bits(&x.add(call).unwrap()), "call {call}");
+    }
+    assert_eq!(compiled.report().programs[0].called, Some("it did something else the second time"));
+}
+
+#[test]
+fn a_function_that_fails_or_panics_leaves_the_thread_as_it_was() {
+    let _simulated = testkit::simulated_runtime();
+    let x = numbers(&[10], 1);
+    let failing = compile(|x: &[Tensor]| {
+        x[0].add_(1)?;
+        x[0].add(&x[0].narrow(0, 0, 3)?).map(|made| vec![made])
+    });
+    assert!(failing.call(&[&x]).unwrap_err().to_string().contains("must match the size"));
+    // What was done before the error is done, as without a trace.
+    assert_eq!(bits(&x), bits(&numbers(&[10], 1).add(1).unwrap()));
+    let panicking = compile(|x: &[Tensor]| {
+        let made = x[0].add(1)?;
+        assert!(made.dim() == 7, "as this function likes it");
+        Ok(vec![made])
+    });
+    assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| panicking.call(&[&x]))).is_err());
+    assert_eq!(bits(&x.mul(2).unwrap()).len(), 10);
+}
+
+#[test]
+fn a_program_of_ten_thousand_operations_is_compiled() {
+    let _simulated = testkit::simulated_runtime();
+    let function: Function = |x| {
+        let mut made = x[0].clone();
+        for step in 0..10_000_i64 {
+            made = if step % 3 == 0 { made.add(1)? } else { made.mul(0.5)? };
+        }
+        Ok(vec![made])
+    };
+    let report = same(function, &[&numbers(&[16], 1)]);
+    assert_eq!((report.operations, report.called), (10_000, None));
+    assert!(report.kernels.len() <= 10_000 / 40, "{} kernels", report.kernels.len());
+}
+
+#[test]
+fn failing_calls_leave_nothing_behind() {
+    for occurrence in 1..40 {
+        for call in ["cuLaunchKernel", "cuMemAlloc_v2", "cuModuleLoadDataEx"] {
+            let fault = Fault { call, occurrence, code: CUresult::CUDA_ERROR_OUT_OF_MEMORY };
+            let simulated = SimulatedRuntime::new(Config::default());
+            let x = numbers(&[64, 8], 1);
+            let function: Function = |x| Ok(vec![x[0].mul(2)?.softmax(-1, None)?.mm(&x[0].t()?)?.add(1)?]);
+            let expected = bits(&function(&[x.clone()]).unwrap()[0]);
+            simulated.machine().inject(fault);
+            let compiled = compile(function);
+            for _ in 0..3 {
+                if let Ok(made) = compiled.call(&[&x]) {
+                    assert_eq!(bits(&made[0]), expected, "{call} {occurrence}");
+                }
+            }
+        }
+    }
 }

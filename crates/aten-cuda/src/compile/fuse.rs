@@ -139,7 +139,7 @@ impl Fusion {
         for &(_, maker) in &makers {
             if graph.nodes[maker].stream != node.stream {
                 self.keep(maker, Kept::Stream);
-            } else if is_overwritten(graph, maker, at) {
+            } else if self.is_overwritten(graph, maker, at) {
                 self.keep(maker, Kept::Overwritten);
             }
         }
@@ -155,6 +155,28 @@ impl Fusion {
             self.keep(longest, Kept::Long);
             self.levels[at] = self.level(graph, at, &makers);
         }
+    }
+
+    /// Whether something that an earlier node reads is written before a later one runs.
+    fn is_overwritten(&self, graph: &Graph, earlier: NodeId, later: NodeId) -> bool {
+        let mut open: SmallVec<[NodeId; 8]> = SmallVec::from_elem(earlier, 1);
+        let mut budget = 4 * MOST_NODES;
+        while let Some(node) = open.pop() {
+            budget = budget.saturating_sub(1);
+            if budget == 0 {
+                return true;
+            }
+            for (input, link) in graph.nodes[node].inputs.iter().zip(&self.links[node]) {
+                let slot = &graph.slots[input.slot];
+                if slot.writers.iter().any(|&writer| writer > node && writer <= later) {
+                    return true;
+                }
+                if let Some(link) = link.as_ref().filter(|link| self.is_inlined(link.maker)) {
+                    open.push(link.maker);
+                }
+            }
+        }
+        false
     }
 
     fn keep(&mut self, node: NodeId, why: Kept) {
@@ -536,26 +558,4 @@ fn link(graph: &Graph, at: NodeId, input: &View) -> Option<Link> {
     }
     let map = Map::link(input, graph.nodes[at].domain(), &made.outputs[output], made.domain())?;
     Some(Link { maker, output, map })
-}
-
-/// Whether something that an earlier node reads is written before a later one runs.
-fn is_overwritten(graph: &Graph, earlier: NodeId, later: NodeId) -> bool {
-    let mut open: SmallVec<[NodeId; 8]> = SmallVec::from_elem(earlier, 1);
-    let mut budget = 4 * MOST_NODES;
-    while let Some(node) = open.pop() {
-        budget = budget.saturating_sub(1);
-        if budget == 0 {
-            return true;
-        }
-        for input in &graph.nodes[node].inputs {
-            let slot = &graph.slots[input.slot];
-            if slot.writers.iter().any(|&writer| writer > node && writer <= later) {
-                return true;
-            }
-            if let Some(maker) = graph.maker(input.slot).filter(|&maker| maker < node) {
-                open.push(maker);
-            }
-        }
-    }
-    false
 }
