@@ -33,6 +33,7 @@
 //! - `fft`: Fourier transforms
 //! - `interop`: tensors of other libraries
 //! - `graphed`: functions of tensors that are captured and replayed
+//! - `raw`: kernels of the user's own: CUDA C++ that is compiled, inputs that are linked
 //!
 //! # Invariants
 //! - Memory comes from `c10-core` alone.
@@ -53,12 +54,14 @@ mod launch;
 pub mod linalg;
 mod ops;
 pub mod random;
+pub mod raw;
 mod report;
 mod storage;
 mod tensor;
 
 pub use base::dtype::{DType, Element};
 pub use base::error::{Error, LibraryError, OperationError, Result, Step, TensorError};
+pub use base::jit_error::{CompileError, CompileMessage, JitError};
 pub use base::linalg_error::LinalgError;
 pub use base::promotion::{promote_types, result_type};
 pub use base::random_error::RandomError;

@@ -7,6 +7,7 @@ use std::fmt;
 use c10_core::Device;
 
 use crate::base::dtype::DType;
+use crate::base::jit_error::JitError;
 use crate::base::linalg_error::LinalgError;
 use crate::base::random_error::RandomError;
 use crate::base::tune_error::TuneError;
@@ -39,6 +40,9 @@ pub enum Error {
     /// A matrix cannot be factorised, or a signal not be transformed.
     #[error(transparent)]
     Linalg(Box<LinalgError>),
+    /// A program of the user's own was not compiled, linked or launched.
+    #[error(transparent)]
+    Jit(Box<JitError>),
     /// A program of an operation is wrong.
     #[error(transparent)]
     Graph(#[from] kernel_ir::GraphError),
@@ -50,6 +54,12 @@ pub(crate) fn refuse_float8(kernel: &str, dtype: DType) -> Result<()> {
         return Err(TensorError::NotImplemented { kernel: kernel.to_owned(), dtype }.into());
     }
     Ok(())
+}
+
+impl From<JitError> for Error {
+    fn from(error: JitError) -> Self {
+        Self::Jit(Box::new(error))
+    }
 }
 
 impl From<LinalgError> for Error {

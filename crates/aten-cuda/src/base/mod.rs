@@ -2,6 +2,7 @@
 
 pub(crate) mod dtype;
 pub(crate) mod error;
+pub(crate) mod jit_error;
 pub(crate) mod linalg_error;
 pub(crate) mod promotion;
 pub(crate) mod random_error;
