@@ -34,6 +34,7 @@
 //! - `interop`: tensors of other libraries
 //! - `graphed`: functions of tensors that are captured and replayed
 //! - `raw`: kernels of the user's own: CUDA C++ that is compiled, inputs that are linked
+//! - `jiterator`: elementwise functions as CUDA C++
 //!
 //! # Invariants
 //! - Memory comes from `c10-core` alone.
@@ -50,6 +51,7 @@ pub mod fft;
 mod graphed;
 mod interop;
 mod iterate;
+pub mod jiterator;
 mod launch;
 pub mod linalg;
 mod ops;

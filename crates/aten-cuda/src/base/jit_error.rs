@@ -9,10 +9,11 @@ use cuda_sys::{NvJitLinkError, NvrtcError};
 /// Why a program of the user's own was not compiled, linked or launched.
 ///
 /// ```
-/// use aten_cuda::{Error, JitError, jiterator};
+/// use aten_cuda::jiterator::create_jit_fn;
+/// use aten_cuda::{Error, JitError};
 ///
 /// // SAFETY: there is no function in the text.
-/// let error = unsafe { jiterator::create_jit_fn("int x;", &[]) }.unwrap_err();
+/// let error = unsafe { create_jit_fn("int x;", &[]) }.unwrap_err();
 /// assert!(matches!(error, Error::Jit(cause) if matches!(*cause, JitError::Parse { .. })));
 /// ```
 #[derive(Clone, Debug, thiserror::Error)]

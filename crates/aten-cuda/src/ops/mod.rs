@@ -20,6 +20,7 @@ mod row;
 mod scan;
 mod sort;
 
+pub(crate) use pointwise::check_overlap;
 pub use pointwise::{Operation, table};
 pub(crate) use reduce::cpp_name;
 pub use reduce::{Dim, Operation as Reduction, table as reductions};
