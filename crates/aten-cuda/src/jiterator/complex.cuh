@@ -1,4 +1,5 @@
-// Complex numbers, for functions on them; NVRTC brings none.
+// Complex numbers, for functions on them; NVRTC brings none. Functions of real numbers are called by `::`, because names
+// of this namespace would hide them.
 namespace std {
 
 template <typename T>
@@ -34,8 +35,8 @@ struct alignas(2 * sizeof(T)) complex {
     }
     friend __device__ complex operator/(const complex& a, const complex& b) {
         // Scaled by the larger part, so that squares do not overflow.
-        if (fabs(b.re) >= fabs(b.im)) {
-            if (b.re == T() && b.im == T()) return complex(a.re / fabs(b.re), a.im / fabs(b.im));
+        if (::fabs(b.re) >= ::fabs(b.im)) {
+            if (b.re == T() && b.im == T()) return complex(a.re / ::fabs(b.re), a.im / ::fabs(b.im));
             T ratio = b.im / b.re, whole = b.re + b.im * ratio;
             return complex((a.re + a.im * ratio) / whole, (a.im - a.re * ratio) / whole);
         }
@@ -48,22 +49,22 @@ struct alignas(2 * sizeof(T)) complex {
 
 template <typename T> __device__ T real(const complex<T>& z) { return z.re; }
 template <typename T> __device__ T imag(const complex<T>& z) { return z.im; }
-template <typename T> __device__ T abs(const complex<T>& z) { return hypot(z.re, z.im); }
-template <typename T> __device__ T arg(const complex<T>& z) { return atan2(z.im, z.re); }
+template <typename T> __device__ T abs(const complex<T>& z) { return ::hypot(z.re, z.im); }
+template <typename T> __device__ T arg(const complex<T>& z) { return ::atan2(z.im, z.re); }
 template <typename T> __device__ T norm(const complex<T>& z) { return z.re * z.re + z.im * z.im; }
 template <typename T> __device__ complex<T> conj(const complex<T>& z) { return complex<T>(z.re, -z.im); }
-template <typename T> __device__ complex<T> polar(T r, T angle) { return complex<T>(r * cos(angle), r * sin(angle)); }
+template <typename T> __device__ complex<T> polar(T r, T angle) { return complex<T>(r * ::cos(angle), r * ::sin(angle)); }
 template <typename T> __device__ complex<T> exp(const complex<T>& z) {
-    T size = exp(z.re);
-    return z.im == T() ? complex<T>(size, z.im) : complex<T>(size * cos(z.im), size * sin(z.im));
+    T size = ::exp(z.re);
+    return z.im == T() ? complex<T>(size, z.im) : complex<T>(size * ::cos(z.im), size * ::sin(z.im));
 }
-template <typename T> __device__ complex<T> log(const complex<T>& z) { return complex<T>(log(abs(z)), arg(z)); }
-template <typename T> __device__ complex<T> log10(const complex<T>& z) { return log(z) / complex<T>(log(T(10))); }
-template <typename T> __device__ complex<T> log2(const complex<T>& z) { return log(z) / complex<T>(log(T(2))); }
+template <typename T> __device__ complex<T> log(const complex<T>& z) { return complex<T>(::log(abs(z)), arg(z)); }
+template <typename T> __device__ complex<T> log10(const complex<T>& z) { return log(z) / complex<T>(::log(T(10))); }
+template <typename T> __device__ complex<T> log2(const complex<T>& z) { return log(z) / complex<T>(::log(T(2))); }
 template <typename T> __device__ complex<T> sqrt(const complex<T>& z) {
     if (z.re == T() && z.im == T()) return complex<T>(T(), z.im);
-    T half = sqrt((fabs(z.re) + abs(z)) / T(2)), other = fabs(z.im) / (T(2) * half);
-    return z.re >= T() ? complex<T>(half, copysign(other, z.im)) : complex<T>(other, copysign(half, z.im));
+    T half = ::sqrt((::fabs(z.re) + abs(z)) / T(2)), other = ::fabs(z.im) / (T(2) * half);
+    return z.re >= T() ? complex<T>(half, ::copysign(other, z.im)) : complex<T>(other, ::copysign(half, z.im));
 }
 template <typename T> __device__ complex<T> pow(const complex<T>& z, const complex<T>& w) {
     return z == complex<T>() ? (w == complex<T>() ? complex<T>(T(1)) : complex<T>()) : exp(w * log(z));
@@ -71,17 +72,17 @@ template <typename T> __device__ complex<T> pow(const complex<T>& z, const compl
 template <typename T> __device__ complex<T> pow(const complex<T>& z, const T& w) { return pow(z, complex<T>(w)); }
 template <typename T> __device__ complex<T> pow(const T& z, const complex<T>& w) { return pow(complex<T>(z), w); }
 template <typename T> __device__ complex<T> sin(const complex<T>& z) {
-    return complex<T>(sin(z.re) * cosh(z.im), cos(z.re) * sinh(z.im));
+    return complex<T>(::sin(z.re) * ::cosh(z.im), ::cos(z.re) * ::sinh(z.im));
 }
 template <typename T> __device__ complex<T> cos(const complex<T>& z) {
-    return complex<T>(cos(z.re) * cosh(z.im), -sin(z.re) * sinh(z.im));
+    return complex<T>(::cos(z.re) * ::cosh(z.im), -::sin(z.re) * ::sinh(z.im));
 }
 template <typename T> __device__ complex<T> tan(const complex<T>& z) { return sin(z) / cos(z); }
 template <typename T> __device__ complex<T> sinh(const complex<T>& z) {
-    return complex<T>(sinh(z.re) * cos(z.im), cosh(z.re) * sin(z.im));
+    return complex<T>(::sinh(z.re) * ::cos(z.im), ::cosh(z.re) * ::sin(z.im));
 }
 template <typename T> __device__ complex<T> cosh(const complex<T>& z) {
-    return complex<T>(cosh(z.re) * cos(z.im), sinh(z.re) * sin(z.im));
+    return complex<T>(::cosh(z.re) * ::cos(z.im), ::sinh(z.re) * ::sin(z.im));
 }
 template <typename T> __device__ complex<T> tanh(const complex<T>& z) { return sinh(z) / cosh(z); }
 

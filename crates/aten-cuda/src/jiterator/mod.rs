@@ -19,6 +19,8 @@ use std::sync::Arc;
 
 use c10_core::Runtime;
 
+pub use parse::CodeParser;
+
 use crate::base::error::Result;
 use crate::base::jit_error::JitError;
 use crate::base::scalar::Scalar;
@@ -118,7 +120,7 @@ pub unsafe fn create_multi_output_jit_fn(
 impl JittedFunction {
     /// A function whose text is of the grammar (`_JittedFunction.__init__`).
     fn new(code: &str, returns: bool, outputs: usize, numbers: &[(&str, Scalar)]) -> Result<Self> {
-        let parsed = parse::parse(code)?;
+        let parsed = CodeParser::new(code)?;
         if returns && outputs != 1 {
             return Err(JitError::SingleOutput.into());
         }
@@ -131,7 +133,7 @@ impl JittedFunction {
             }
         }
         Ok(Self(Arc::new(Function {
-            name: parsed.name.to_owned(),
+            name: parsed.function_name.to_owned(),
             code: code.to_owned(),
             fingerprint: crate::raw::fingerprint(code.as_bytes()),
             returns,

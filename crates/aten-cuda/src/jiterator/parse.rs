@@ -7,43 +7,70 @@
 use crate::base::error::Result;
 use crate::base::jit_error::JitError;
 
-/// The parts of a text that matter.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Parsed<'a> {
-    /// Name of the function that is called.
-    pub(super) name: &'a str,
-}
-
-/// Reads a text.
+/// The parts of a function's text (`_CodeParser`).
 ///
-/// # Errors
-/// It is not of the grammar.
-pub(super) fn parse(code: &str) -> Result<Parsed<'_>> {
-    find(code).ok_or_else(|| JitError::Parse { code: code.to_owned() }.into())
+/// ```
+/// use aten_cuda::jiterator::CodeParser;
+///
+/// let parsed = CodeParser::new("template <typename T> T twice(T x) { return x + x; }")?;
+/// assert_eq!((parsed.template_params, parsed.return_type, parsed.function_name), ("<typename T>", "T", "twice"));
+/// assert_eq!((parsed.function_params, parsed.function_body), ("(T x)", "{ return x + x; }"));
+/// assert!(CodeParser::new("T twice(T x) { return x + x; }").is_err());
+/// # Ok::<(), aten_cuda::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[doc(alias = "_CodeParser")]
+pub struct CodeParser<'a> {
+    /// The list of the template, with its brackets.
+    pub template_params: &'a str,
+    /// The type of the result.
+    pub return_type: &'a str,
+    /// The name of the function that is called.
+    pub function_name: &'a str,
+    /// The list of the parameters, with its parentheses.
+    pub function_params: &'a str,
+    /// The body, with its braces.
+    pub function_body: &'a str,
 }
 
-fn find(code: &str) -> Option<Parsed<'_>> {
-    let after = code.trim_start().strip_prefix("template")?.trim_start().strip_prefix('<')?;
+impl<'a> CodeParser<'a> {
+    /// Reads a text.
+    ///
+    /// # Errors
+    /// [`JitError::Parse`]: it is not of the grammar.
+    pub fn new(code_string: &'a str) -> Result<Self> {
+        find(code_string).ok_or_else(|| JitError::Parse { code: code_string.to_owned() }.into())
+    }
+}
+
+fn find(code: &str) -> Option<CodeParser<'_>> {
+    let list = code.trim_start().strip_prefix("template")?.trim_start();
+    let after = list.strip_prefix('<')?;
     // The longest list comes first.
-    after.rmatch_indices('>').filter(|(at, _)| *at > 0).find_map(|(at, _)| function(&after[at + 1..]))
+    let ends = after.rmatch_indices('>').filter(|(at, _)| *at > 0).map(|(at, _)| at + 1);
+    ends.into_iter().find_map(|end| function(&list[..=end], &after[end..]))
 }
 
 /// A function from its result's type on.
-fn function(text: &str) -> Option<Parsed<'_>> {
-    let (_, rest) = word(text.trim_start())?;
+fn function<'a>(template_params: &'a str, text: &'a str) -> Option<CodeParser<'a>> {
+    let (return_type, rest) = word(text.trim_start())?;
     let named = rest.trim_start();
     if named.len() == rest.len() {
         return None;
     }
-    let (name, rest) = word(named)?;
-    let parameters = rest.trim_start().strip_prefix('(')?;
-    let ends = |at: usize| at > 0 && body(&parameters[at + 1..]);
-    parameters.rmatch_indices(')').any(|(at, _)| ends(at)).then_some(Parsed { name })
+    let (function_name, rest) = word(named)?;
+    let list = rest.trim_start();
+    let parameters = list.strip_prefix('(')?;
+    let ends = parameters.rmatch_indices(')').filter(|(at, _)| *at > 0).map(|(at, _)| at + 1);
+    let (end, function_body) = ends.into_iter().find_map(|end| Some((end, body(&parameters[end..])?)))?;
+    Some(CodeParser { template_params, return_type, function_name, function_params: &list[..=end], function_body })
 }
 
-/// Whether a body in braces with something in it begins here.
-fn body(text: &str) -> bool {
-    text.trim_start().strip_prefix('{').is_some_and(|inside| inside.rfind('}').is_some_and(|end| end > 0))
+/// The body in braces, with something in it, that begins here.
+fn body(text: &str) -> Option<&str> {
+    let text = text.trim_start();
+    let end = text.strip_prefix('{')?.rfind('}').filter(|end| *end > 0)?;
+    Some(&text[..end + 2])
 }
 
 /// The word at the beginning, and what follows.
@@ -54,10 +81,10 @@ fn word(text: &str) -> Option<(&str, &str)> {
 
 #[cfg(test)]
 mod tests {
-    use super::parse;
+    use super::CodeParser;
 
     fn name(code: &str) -> Option<String> {
-        parse(code).ok().map(|parsed| parsed.name.to_owned())
+        CodeParser::new(code).ok().map(|parsed| parsed.function_name.to_owned())
     }
 
     #[test]
@@ -86,7 +113,7 @@ mod tests {
             "template typename T T f(T x) { return x; }",
         ];
         for code in wrong {
-            let error = parse(code).expect_err(code).to_string();
+            let error = CodeParser::new(code).expect_err(code).to_string();
             assert!(error.starts_with("Couldn't parse code, please check correctness:\n "), "{error}");
             assert!(error.ends_with(code));
         }

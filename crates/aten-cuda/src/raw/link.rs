@@ -51,12 +51,12 @@ fn linker(runtime: &Runtime) -> Option<Arc<NvJitLink>> {
 ///
 /// ```
 /// # testkit::make_default(testkit::Config::default()).unwrap();
-/// use aten_cuda::raw::{LinkInput, LinkKind, link};
+/// use aten_cuda::raw::{LinkInput, LinkKind, link_module};
 ///
 /// let text = ".version 7.8 .target sm_75 .address_size 64 .visible .entry f() { ret; }";
 /// let input = LinkInput { kind: LinkKind::Ptx, name: "f.ptx", data: text.as_bytes() };
 /// // SAFETY: texts say where they end.
-/// assert_eq!(unsafe { link(&[input]) }?.kernel("f")?.name(), "f");
+/// assert_eq!(unsafe { link_module(&[input]) }?.kernel("f")?.name(), "f");
 /// # Ok::<(), aten_cuda::Error>(())
 /// ```
 ///
@@ -67,7 +67,7 @@ fn linker(runtime: &Runtime) -> Option<Arc<NvJitLink>> {
 /// There is nothing to link; the linker refuses an input, or something is missing in all of them ([`JitError::Linker`] or
 /// [`c10_core::ModuleError::Refused`], with the log); the driver refuses the code.
 #[doc(alias = "nvJitLinkComplete")]
-pub unsafe fn link(inputs: &[LinkInput<'_>]) -> Result<Module> {
+pub unsafe fn link_module(inputs: &[LinkInput<'_>]) -> Result<Module> {
     if inputs.is_empty() {
         return Err(JitError::NothingToLink.into());
     }

@@ -24,7 +24,7 @@ pub use argument::KernelArg;
 pub use cache::{cache_folder, cache_limit, set_cache_limit};
 pub use compiler::{set_compiler, supported_architectures};
 pub use kernel::RawKernel;
-pub use link::{LinkInput, LinkKind, link, set_linker};
+pub use link::{LinkInput, LinkKind, link_module, set_linker};
 pub(crate) use load::{Source, load};
 pub use options::{CompileOptions, compile_kernel};
 

@@ -6,7 +6,7 @@ use cuda_sys::Nvrtc;
 
 /// The compiler for the runtime that is bound to this thread, and compiled code kept in a folder of the test; `None` where
 /// there is no compiler, after saying so.
-pub fn compiler() -> Option<()> {
+pub(crate) fn compiler() -> Option<()> {
     let Some(library) = library() else {
         assert!(
             std::env::var_os("ATEN_CUDA_NEEDS_NVRTC").is_none(),
