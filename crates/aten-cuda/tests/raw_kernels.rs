@@ -293,3 +293,31 @@ fn a_compiler_that_fails_says_by_which_call() -> Result<()> {
     assert!(error.contains("nvrtcGetNumSupportedArchs is missing"), "{error}");
     Ok(())
 }
+
+#[test]
+fn nvjitlink_says_what_is_missing_and_the_driver_runs_what_it_cannot() -> Result<()> {
+    let _simulated = Simulation::new(Config::default()).here();
+    if std::env::var_os("CUDA_SYS_LIBNVJITLINK").is_none() {
+        println!("skipped: CUDA_SYS_LIBNVJITLINK names no nvJitLink");
+        return Ok(());
+    }
+    aten_cuda::raw::set_linker(Some(cuda_sys::NvJitLink::load().expect("the library that is named")));
+    let head = ".version 7.8 .target sm_75 .address_size 64";
+    let callee = format!("{head} .visible .func (.param .b32 r) seven() {{ st.param.b32 [r], 7; ret; }}");
+    let caller = format!(
+        "{head} .extern .func (.param .b32 r) seven();
+        .visible .entry call() {{ .param .b32 r; call (r), seven, (); ret; }}"
+    );
+    let input = |name, text: &'static str| LinkInput { kind: LinkKind::Ptx, name, data: text.as_bytes() };
+    let (callee, caller) = (input("callee", callee.leak()), input("caller", caller.leak()));
+    // SAFETY: texts say where they end.
+    assert_eq!(unsafe { link_module(&[callee, caller]) }?.kernel("call")?.name(), "call");
+    // SAFETY: as above.
+    let missing = jit(unsafe { link_module(&[caller]) }.unwrap_err());
+    assert!(matches!(&missing, JitError::Linker { log, .. } if log.contains("seven")), "{missing}");
+    let wrong = input("wrong", "no text of a kernel");
+    // SAFETY: as above.
+    let refused = jit(unsafe { link_module(&[wrong]) }.unwrap_err());
+    assert!(matches!(&refused, JitError::Linker { log, .. } if !log.is_empty()), "{refused}");
+    Ok(())
+}
