@@ -63,7 +63,7 @@ mod tensor;
 
 pub use base::dtype::{DType, Element};
 pub use base::error::{Error, LibraryError, OperationError, Result, Step, TensorError};
-pub use base::jit_error::{CompileError, CompileMessage, JitError};
+pub use base::jit_error::{CompileError, CompileMessage, DeviceAssertion, DeviceAssertions, JitError};
 pub use base::linalg_error::LinalgError;
 pub use base::promotion::{promote_types, result_type};
 pub use base::random_error::RandomError;

@@ -321,3 +321,67 @@ fn nvjitlink_says_what_is_missing_and_the_driver_runs_what_it_cannot() -> Result
     assert!(matches!(&refused, JitError::Linker { log, .. } if !log.is_empty()), "{refused}");
     Ok(())
 }
+
+const ASSERTS: &str = "__global__ void check(const int* x, int* y, int count) {
+    int at = blockIdx.x * blockDim.x + threadIdx.x;
+    if (at >= count) return;
+    CUDA_KERNEL_ASSERT2(x[at] != 7);
+    y[at] = x[at];
+}";
+
+/// Launches the kernel on numbers of which some are 7; returns what is reported, and the numbers that were copied.
+fn assert_not_seven(numbers: &[i32]) -> Result<(Result<()>, Tensor)> {
+    let kernel = plain(ASSERTS, "check")?;
+    let count = i64::try_from(numbers.len()).expect("a short list");
+    let x = Tensor::from_slice(numbers, &[count])?.cuda(None)?;
+    let y = Tensor::zeros(&[count], DType::I32, "cuda")?;
+    aten_cuda::synchronize(None)?;
+    let count = i32::try_from(count).expect("a short list");
+    // SAFETY: the kernel reads and writes as many elements as it is told.
+    unsafe { kernel.launch(2, 32, &[(&x).into(), (&y).into(), count.into()], 0, None) }?;
+    Ok((aten_cuda::synchronize(None), y))
+}
+
+#[test]
+fn conditions_that_do_not_hold_are_reported_with_their_threads() {
+    testkit::with_environment(
+        "conditions_that_do_not_hold_are_reported_with_their_threads",
+        &[("PYTORCH_USE_CUDA_DSA", "1")],
+        || {
+            let Some(_simulated) = fixture() else { return };
+            let mut numbers = [1; 40];
+            assert!(assert_not_seven(&numbers).expect("a launch").0.is_ok());
+            (numbers[3], numbers[35]) = (7, 7);
+            let (reported, y) = assert_not_seven(&numbers).expect("a launch");
+            let JitError::Assertions(found) = jit(reported.unwrap_err()) else { panic!("other errors") };
+            assert_eq!((found.device, found.count, found.failures.len()), (0, 2, 2));
+            let mut places: Vec<_> = found.failures.iter().map(|failure| (failure.block[0], failure.thread[0])).collect();
+            places.sort_unstable();
+            assert_eq!(places, [(0, 3), (1, 3)]);
+            let first = &found.failures[0];
+            assert_eq!((first.line, first.message.as_str(), first.function.as_str()), (4, "x[at] != 7", "check"));
+            assert!(found.to_string().contains("Name of kernel launched that led to failure = check"), "{found}");
+            // It is told once; the device goes on, and other threads have done their work.
+            assert!(aten_cuda::synchronize(None).is_ok());
+            let copied = y.to_vec::<i32>().expect("the numbers");
+            assert_eq!((copied[2], copied[3], copied[39]), (1, 0, 1));
+            let (reported, _) = assert_not_seven(&[7; 25]).expect("a launch");
+            let text = reported.unwrap_err().to_string();
+            assert!(text.contains("failure was detected in 25 places; only the first 10"), "{text}");
+        },
+    );
+}
+
+#[test]
+fn without_the_variable_a_condition_stops_the_kernel() {
+    testkit::with_environment(
+        "without_the_variable_a_condition_stops_the_kernel",
+        &[("PYTORCH_USE_CUDA_DSA", "0")],
+        || {
+            let Some(_simulated) = fixture() else { return };
+            assert!(assert_not_seven(&[1; 4]).expect("a launch").0.is_ok());
+            let (reported, _) = assert_not_seven(&[7; 4]).expect("a launch");
+            assert!(matches!(reported, Err(Error::Runtime(_))), "{reported:?}");
+        },
+    );
+}

@@ -157,6 +157,9 @@ pub enum JitError {
         /// What a block can have, in bytes.
         limit: u32,
     },
+    /// Conditions of `CUDA_KERNEL_ASSERT2` did not hold on a device.
+    #[error(transparent)]
+    Assertions(DeviceAssertions),
     /// There is nothing to link.
     #[error("there is nothing to link")]
     NothingToLink,
@@ -261,3 +264,75 @@ impl fmt::Display for CompileError {
 }
 
 impl std::error::Error for CompileError {}
+
+/// Conditions in kernels that did not hold on a device, as they are reported with `PYTORCH_USE_CUDA_DSA`.
+///
+/// ```
+/// use aten_cuda::{DeviceAssertion, DeviceAssertions};
+///
+/// let failure = DeviceAssertion {
+///     message: "at < count".into(), function: "f".into(), kernel: "f".into(), line: 3, block: [1, 0, 0], thread: [2, 0, 0],
+/// };
+/// let text = DeviceAssertions { device: 0, count: 1, failures: vec![failure] }.to_string();
+/// assert!(text.starts_with("CUDA device-side assertion failures were found on GPU #0!"));
+/// assert!(text.contains("Thread ID that failed assertion = [2,0,0]"));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceAssertions {
+    /// The device.
+    pub device: c10_core::DeviceIndex,
+    /// How many threads have found that a condition does not hold.
+    pub count: u32,
+    /// The first of them, at most 10.
+    pub failures: Vec<DeviceAssertion>,
+}
+
+/// A condition that did not hold for a thread.
+///
+/// ```
+/// # let (block, thread) = ([0; 3], [7, 0, 0]);
+/// let failure = aten_cuda::DeviceAssertion {
+///     message: "x > 0".into(), function: "g".into(), kernel: "f".into(), line: 12, block, thread,
+/// };
+/// assert_eq!((failure.line, failure.thread), (12, [7, 0, 0]));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceAssertion {
+    /// The condition, as it stands in the text; its first 127 signs.
+    pub message: String,
+    /// The function that it stands in.
+    pub function: String,
+    /// What the kernel was compiled as.
+    pub kernel: String,
+    /// The line of the text, counted from 1.
+    pub line: u32,
+    /// The thread's block.
+    pub block: [u32; 3],
+    /// The thread in its block.
+    pub thread: [u32; 3],
+}
+
+impl fmt::Display for DeviceAssertions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let device = self.device;
+        write!(f, "CUDA device-side assertion failures were found on GPU #{device}!")?;
+        if self.count as usize > self.failures.len() {
+            let (count, shown) = (self.count, self.failures.len());
+            write!(f, "\nA failure was detected in {count} places; only the first {shown} are shown.")?;
+        }
+        for (at, failure) in self.failures.iter().enumerate() {
+            let DeviceAssertion { message, function, kernel, line, block, thread } = failure;
+            write!(f, "\nAssertion failure {at}")?;
+            write!(f, "\n  GPU assertion failure message = {message}")?;
+            write!(f, "\n  Line number of assertion = {line}")?;
+            write!(f, "\n  Device function containing assertion = {function}")?;
+            write!(f, "\n  Thread ID that failed assertion = [{},{},{}]", thread[0], thread[1], thread[2])?;
+            write!(f, "\n  Block ID that failed assertion = [{},{},{}]", block[0], block[1], block[2])?;
+            write!(f, "\n  Device that launched kernel = {device}")?;
+            write!(f, "\n  Name of kernel launched that led to failure = {kernel}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for DeviceAssertions {}

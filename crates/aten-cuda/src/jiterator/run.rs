@@ -288,6 +288,7 @@ fn compiled(runtime: &Runtime, device: DeviceIndex, function: &Function, variant
         with_toolkit: false,
         expressions: &[],
         architecture: None,
+        is_kept: true,
     };
     let loaded = raw::load(runtime, device, &source).map_err(|error| of_code(error, function))?;
     Ok(loaded.module.kernel(&text::kernel_name(&function.name))?)

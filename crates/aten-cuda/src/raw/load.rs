@@ -14,8 +14,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use c10_core::{DeviceIndex, Error as RuntimeError, Module, Runtime};
 use cuda_sys::Nvrtc;
 
-use crate::base::error::Result;
-use crate::base::jit_error::JitError;
+use crate::base::error::{Error, Result};
+use crate::base::jit_error::{CompileError, JitError};
+use crate::raw::assertions;
 use crate::raw::cache::{self, FileKey, Stored};
 use crate::raw::compiler::{self, Architecture, Compiled, Request, short_version};
 use crate::raw::includes;
@@ -37,6 +38,8 @@ pub(crate) struct Source<'a> {
     pub(crate) expressions: &'a [String],
     /// The architecture, where it is not the device's.
     pub(crate) architecture: Option<&'a str>,
+    /// Whether what comes of it is kept on disk.
+    pub(crate) is_kept: bool,
 }
 
 /// Whether the driver of a runtime has said that machine code is not for its devices. It is not asked again.
@@ -58,10 +61,33 @@ pub(crate) struct LoadedText {
 /// The compiler is not there or refuses the text, or the driver refuses the code.
 pub(crate) fn load(runtime: &Runtime, device: DeviceIndex, source: &Source<'_>) -> Result<LoadedText> {
     let nvrtc = compiler::compiler(runtime)?;
+    let prepared = assertions::prepare(runtime, device, source.name, source.text)?;
+    let (text, is_kept) = match &prepared {
+        Some(prepared) => (prepared.text.as_str(), !prepared.is_of_process),
+        None => (source.text, true),
+    };
+    let whole = Source { text, is_kept: source.is_kept && is_kept, ..source.clone() };
+    load_whole(runtime, device, &nvrtc, &whole).map_err(|error| shown(error, source.text))
+}
+
+/// A refused text is shown as it was given; the log counts its lines.
+fn shown(error: Error, text: &str) -> Error {
+    match error {
+        Error::Jit(cause) => match *cause {
+            JitError::Compile(refused) => {
+                JitError::Compile(CompileError { source: text.to_owned(), ..refused }).into()
+            }
+            other => other.into(),
+        },
+        other => other,
+    }
+}
+
+fn load_whole(runtime: &Runtime, device: DeviceIndex, nvrtc: &Nvrtc, source: &Source<'_>) -> Result<LoadedText> {
     let refusals = runtime.extension::<Refusals>();
-    let architecture = architecture(&nvrtc, runtime, device, source.architecture)?;
+    let architecture = architecture(nvrtc, runtime, device, source.architecture)?;
     if architecture.is_machine && !refusals.has_refused.load(Ordering::Relaxed) {
-        let compiled = compiled(&nvrtc, source, &architecture)?;
+        let compiled = compiled(nvrtc, source, &architecture)?;
         match module(runtime, device, &compiled.code) {
             Ok(module) => return Ok(LoadedText { module, names: compiled.names }),
             Err(error) if is_for_other_devices(&error) => {
@@ -70,7 +96,7 @@ pub(crate) fn load(runtime: &Runtime, device: DeviceIndex, source: &Source<'_>) 
             Err(error) => return Err(error.into()),
         }
     }
-    let compiled = compiled(&nvrtc, source, &Architecture { is_machine: false, ..architecture })?;
+    let compiled = compiled(nvrtc, source, &Architecture { is_machine: false, ..architecture })?;
     Ok(LoadedText { module: module(runtime, device, &compiled.code)?, names: compiled.names })
 }
 
@@ -127,7 +153,7 @@ fn compiled(nvrtc: &Nvrtc, source: &Source<'_>, architecture: &Architecture) -> 
         is_machine: architecture.is_machine,
         text: &whole,
     };
-    if let Some(stored) = cache::read(&key) {
+    if let Some(stored) = source.is_kept.then(|| cache::read(&key)).flatten() {
         return Ok(stored);
     }
     let request = Request {
@@ -139,7 +165,9 @@ fn compiled(nvrtc: &Nvrtc, source: &Source<'_>, architecture: &Architecture) -> 
     };
     let Compiled { ptx, machine, names } = compiler::compile(nvrtc, &request)?;
     let stored = Stored { code: machine.unwrap_or(ptx), names };
-    cache::write(&key, &stored);
+    if source.is_kept {
+        cache::write(&key, &stored);
+    }
     Ok(stored)
 }
 

@@ -5,12 +5,13 @@
 //! compiled is kept on disk ([`cache_folder`]).
 //!
 //! Reading order: this file, `options` (what a kernel is made of), `kernel` (launches), `argument` (what a launch takes),
-//! `load` (from a text to a module), `compiler` (NVRTC), `includes` (headers), `cache` and `sha1` (the disk), `link` (several
+//! `load` (from a text to a module), `compiler` (NVRTC), `includes` (headers), `assertions` (conditions in kernels), `cache` and `sha1` (the disk), `link` (several
 //! inputs).
 //!
 //! [`JitError::NoLibrary`]: crate::JitError::NoLibrary
 
 mod argument;
+mod assertions;
 mod cache;
 mod compiler;
 mod includes;

@@ -69,6 +69,7 @@ pub fn compile_kernel(kernel_source: &str, kernel_name: &str, options: &CompileO
         with_toolkit: true,
         expressions: &expressions,
         architecture: options.compute_capability.as_deref(),
+        is_kept: true,
     };
     Runtime::with_current(|runtime| {
         let loaded = load(runtime, runtime.current_device()?, &source)?;
