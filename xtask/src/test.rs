@@ -6,8 +6,8 @@
 use std::process::Command;
 
 use crate::driver;
-use crate::kernels;
 use crate::flags::Flags;
+use crate::kernels;
 use crate::shell::{self, Phases, Result};
 
 /// The recorded training run that the demo replays.

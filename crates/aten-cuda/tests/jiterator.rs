@@ -25,10 +25,8 @@ fn several(code: &str, outputs: usize, numbers: &[(&str, Scalar)]) -> Result<Jit
 }
 
 fn jit(error: Error) -> JitError {
-    match error {
-        Error::Jit(cause) => *cause,
-        other => panic!("{other}"),
-    }
+    let Error::Jit(cause) = error else { panic!("{error}") };
+    *cause
 }
 
 const SCALED: &str = "template <typename T> T scaled(T x, T y, T alpha) { return x + alpha * y; }";
@@ -158,7 +156,8 @@ fn complex_numbers_have_functions_and_mix_with_real_ones() -> Result<()> {
 #[test]
 fn several_results_are_written_to_references() -> Result<()> {
     let Some(_simulated) = fixture() else { return Ok(()) };
-    let code = "template <typename T> void f(T x, T y, T alpha, T& sum, T& product) { sum = x + y; product = alpha * x * y; }";
+    let code =
+        "template <typename T> void f(T x, T y, T alpha, T& sum, T& product) { sum = x + y; product = alpha * x * y; }";
     let function = several(code, 2, &[("alpha", 3.into())])?;
     let (x, y) = (floats(1000)?.view(&[10, 100])?, floats(100)?);
     let made = function.call_multi([&x, &y], &[])?;
@@ -177,9 +176,11 @@ fn eight_inputs_and_eight_outputs_are_the_most() -> Result<()> {
     let names: Vec<String> = (0..8).map(|at| format!("T x{at}")).collect();
     let outputs: Vec<String> = (0..8).map(|at| format!("T& y{at}")).collect();
     let body: Vec<String> = (0..8).map(|at| format!("y{at} = x{} + T({at});", 7 - at)).collect();
-    let code = format!("template <typename T> void f({}, {}) {{ {} }}", names.join(", "), outputs.join(", "), body.join(" "));
+    let code =
+        format!("template <typename T> void f({}, {}) {{ {} }}", names.join(", "), outputs.join(", "), body.join(" "));
     let function = several(&code, 8, &[])?;
-    let inputs: Vec<Tensor> = (0..8).map(|at| Tensor::full(&[600], 10 * at, DType::I32, "cuda")).collect::<Result<_>>()?;
+    let inputs: Vec<Tensor> =
+        (0..8).map(|at| Tensor::full(&[600], 10 * at, DType::I32, "cuda")).collect::<Result<_>>()?;
     let made = function.call_multi(&inputs, &[])?;
     for (at, made) in (0_i32..).zip(&made) {
         assert_eq!(made.to_vec::<i32>()?, [10 * (7 - at) + at; 600]);
@@ -207,7 +208,8 @@ fn numbers_come_in_the_order_of_their_declaration_with_pythons_types() -> Result
     assert_eq!(function.call([&x], &given)?.to_vec::<f32>()?, [-1.0, -5.0, -9.0]);
     // A number of another kind than usual is converted to the parameter's type.
     assert_eq!(function.call([&x], &[("shift", 1.75.into()), ("scale", 1.into())])?.to_vec::<f32>()?, [1.0, 2.0, 3.0]);
-    let long = single("template <typename T> T g(T x, int64_t n) { return T(n >> 32); }", &[("n", (7_i64 << 32).into())])?;
+    let long =
+        single("template <typename T> T g(T x, int64_t n) { return T(n >> 32); }", &[("n", (7_i64 << 32).into())])?;
     assert_eq!(long.call([&x], &[])?.to_vec::<f32>()?, [7.0; 3]);
     let error = function.call([&x], &[("alpha", 1.into())]).unwrap_err();
     assert_eq!(error.to_string(), "alpha is not declared in function definition");
@@ -225,7 +227,10 @@ fn what_is_no_tensor_or_not_on_the_device_is_refused() -> Result<()> {
     let number = function.call([Operand::from(&x), 2.0.into()], &[]).unwrap_err();
     assert_eq!(number.to_string(), "1 of input tensors tuple is not a Tensor");
     let beside = function.call([&x, &host], &[]).unwrap_err().to_string();
-    assert_eq!(beside, "Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu!");
+    assert_eq!(
+        beside,
+        "Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu!"
+    );
     assert!(matches!(jit(function.call([&host, &host], &[]).unwrap_err()), JitError::OnHost { .. }));
     let elsewhere = Tensor::ones(&[3], DType::F32, "cuda:1")?;
     let error = function.call([&x, &elsewhere], &[]).unwrap_err().to_string();

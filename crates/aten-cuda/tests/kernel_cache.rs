@@ -101,7 +101,8 @@ fn compiled_code_is_found_again_by_torchs_file_names() {
             // A compiler that compiles nothing is enough now.
             assert_eq!(doubled(Some(useless())).expect("a compiler").expect("a result"), [0.0, 2.0, 4.0]);
             // Each file that is wrong counts as none.
-            for damage in [|bytes: &mut Vec<u8>| bytes[10] ^= 1, |bytes: &mut Vec<u8>| bytes.truncate(100), Vec::clear] {
+            for damage in [|bytes: &mut Vec<u8>| bytes[10] ^= 1, |bytes: &mut Vec<u8>| bytes.truncate(100), Vec::clear]
+            {
                 for file in &made {
                     let mut bytes = std::fs::read(file).expect("a file");
                     damage(&mut bytes);
@@ -131,7 +132,7 @@ fn the_cache_can_be_switched_off() {
             let own = PathBuf::from(std::env::var_os("PYTORCH_KERNEL_CACHE_PATH").expect("it was set"));
             let Some(made) = doubled(None) else { return };
             assert_eq!(made.expect("a result"), [0.0, 2.0, 4.0]);
-            assert_eq!(files(&own), [PathBuf::new(); 0]);
+            assert!(files(&own).is_empty());
         },
     );
 }

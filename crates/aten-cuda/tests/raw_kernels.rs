@@ -5,7 +5,6 @@
 
 mod compiler;
 
-
 use std::ffi::{c_char, c_int};
 
 use aten_cuda::raw::{CompileOptions, KernelArg, LinkInput, LinkKind, RawKernel, compile_kernel, link_module};
@@ -29,10 +28,8 @@ fn plain(source: &str, name: &str) -> Result<RawKernel> {
 }
 
 fn jit(error: Error) -> JitError {
-    match error {
-        Error::Jit(cause) => *cause,
-        other => panic!("{other}"),
-    }
+    let Error::Jit(cause) = error else { panic!("{error}") };
+    *cause
 }
 
 #[test]
@@ -67,7 +64,9 @@ fn numbers_are_c_ints_and_doubles_and_tensors_are_addresses() -> Result<()> {
     let long = jit(launch(&[(&x).into(), Scalar::Int(1 << 31).into(), 2.0.into()]).unwrap_err());
     assert!(matches!(long, JitError::IntRange { value } if value == 1 << 31));
     // Rust's numbers keep their types, which are compared with the parameters'.
-    for wrong in [&[(&x).into(), 4_i64.into(), 2.0.into()][..], &[(&x).into(), 4.into(), 2.0_f32.into()], &[(&x).into()]] {
+    for wrong in
+        [&[(&x).into(), 4_i64.into(), 2.0.into()][..], &[(&x).into(), 4.into(), 2.0_f32.into()], &[(&x).into()]]
+    {
         assert!(matches!(launch(wrong), Err(Error::Runtime(c10_core::Error::Launch(_)))));
     }
     assert_eq!(x.to_vec::<f32>()?, [6.0, 3.0, 3.0, 3.0], "refused launches do nothing");
@@ -139,7 +138,8 @@ fn texts_that_are_wrong_are_shown_with_the_lines() -> Result<()> {
     let code = "__global__ void f(int* x)\n{\n    *x = undeclared;\n    oops\n}";
     let JitError::Compile(refused) = jit(plain(code, "f").unwrap_err()) else { panic!("no compile error") };
     assert!(refused.to_string().starts_with("Kernel compilation failed:\nf(3): error"), "{refused}");
-    let lines: Vec<usize> = refused.messages().iter().filter(|message| message.is_error).map(|message| message.line).collect();
+    let lines: Vec<usize> =
+        refused.messages().iter().filter(|message| message.is_error).map(|message| message.line).collect();
     assert_eq!(lines.first(), Some(&3));
     assert!(refused.marked().contains("> 3 |     *x = undeclared;\n  4 |     oops"), "{}", refused.marked());
     assert!(refused.options.iter().any(|option| option.starts_with("--gpu-architecture=")));
@@ -175,10 +175,8 @@ fn shared_memory_beyond_48_kib_is_allowed_up_to_the_devices_limit() -> Result<()
         unsafe { kernel.launch(1, 64, &[(&x).into(), (bytes / 4).cast_signed().into()], bytes, None) }
     };
     assert!(matches!(launch(), Err(Error::Runtime(c10_core::Error::Launch(_)))), "it was not allowed");
-    let limit = match jit(kernel.set_shared_memory_config(u32::MAX).unwrap_err()) {
-        JitError::SharedMemory { asked: u32::MAX, limit } => limit,
-        other => panic!("{other}"),
-    };
+    let refused = jit(kernel.set_shared_memory_config(u32::MAX).unwrap_err());
+    let JitError::SharedMemory { asked: u32::MAX, limit } = refused else { panic!("{refused}") };
     assert!(limit > bytes);
     kernel.set_shared_memory_config(limit)?;
     launch()?;
@@ -355,7 +353,8 @@ fn conditions_that_do_not_hold_are_reported_with_their_threads() {
             let (reported, y) = assert_not_seven(&numbers).expect("a launch");
             let JitError::Assertions(found) = jit(reported.unwrap_err()) else { panic!("other errors") };
             assert_eq!((found.device, found.count, found.failures.len()), (0, 2, 2));
-            let mut places: Vec<_> = found.failures.iter().map(|failure| (failure.block[0], failure.thread[0])).collect();
+            let mut places: Vec<_> =
+                found.failures.iter().map(|failure| (failure.block[0], failure.thread[0])).collect();
             places.sort_unstable();
             assert_eq!(places, [(0, 3), (1, 3)]);
             let first = &found.failures[0];

@@ -75,7 +75,7 @@ pub(super) fn call(
         }
         Some(outputs) => {
             check_outputs(function, outputs, &inputs, (&sizes, common, device))?;
-            outputs.iter().map(|output| Tensor::clone(output)).collect()
+            outputs.iter().copied().cloned().collect()
         }
     };
     if shape::numel(&sizes) > 0 {
@@ -204,7 +204,8 @@ impl Call<'_> {
         let in_steps = |(tensor, strides): (&&Tensor, &Dims)| {
             usize::try_from(strides.first().copied().unwrap_or(0)).is_ok_and(|stride| stride == tensor.element_size())
         };
-        let is_contiguous = piece.iteration.numel == 1 || sizes.len() == 1 && operands.iter().zip(strides).all(in_steps);
+        let is_contiguous =
+            piece.iteration.numel == 1 || sizes.len() == 1 && operands.iter().zip(strides).all(in_steps);
         let casts = self.inputs.iter().any(|input| input.dtype() != self.common);
         let width = self.common.itemsize() as u64;
         let is_packed = is_contiguous && !casts;
@@ -236,7 +237,8 @@ impl Call<'_> {
         let mut launch = kernel.launch_builder(None).grid(blocks).block(THREADS).arg(Arg::Plain(&bytes));
         launch = launch.args(self.numbers.iter().map(types::argument));
         for input in self.inputs {
-            launch = input.used(MemoryAccess::Undeclared).into_iter().fold(launch, |launch, memory| launch.reads(memory));
+            launch =
+                input.used(MemoryAccess::Undeclared).into_iter().fold(launch, |launch, memory| launch.reads(memory));
         }
         for output in self.outputs {
             let memory = output.used(MemoryAccess::Undeclared);
@@ -260,13 +262,7 @@ impl Kernels {
 
     /// The kernel of a function for a variant, which is compiled where that was not done. Several threads may do so at once;
     /// one of their kernels is kept.
-    fn kernel(
-        &self,
-        runtime: &Runtime,
-        device: DeviceIndex,
-        function: &Function,
-        variant: &Variant,
-    ) -> Result<Kernel> {
+    fn kernel(&self, runtime: &Runtime, device: DeviceIndex, function: &Function, variant: &Variant) -> Result<Kernel> {
         let key = Key { fingerprint: function.fingerprint, variant: variant.clone(), device };
         if let Some(known) = self.kernels.read().unwrap_or_else(PoisonError::into_inner).get(&key) {
             return Ok(known.attach(runtime)?);

@@ -82,7 +82,9 @@ pub(super) fn text(code: &str, function: &str, variant: &Variant) -> Result<Stri
     // The settings come last, so that they do not change the user's words; lines are counted from the user's text.
     let settings = std::mem::take(&mut text);
     let complex = if variant.is_complex() { COMPLEX } else { "" };
-    Ok(format!("#line 1 \"jiterator\"\n{PRELUDE}{complex}#line 1 \"{function}\"\n{code}\n#line 1 \"jiterator\"\n{settings}{KERNEL}"))
+    Ok(format!(
+        "#line 1 \"jiterator\"\n{PRELUDE}{complex}#line 1 \"{function}\"\n{code}\n#line 1 \"jiterator\"\n{settings}{KERNEL}"
+    ))
 }
 
 /// The kernel's parameters for the numbers.

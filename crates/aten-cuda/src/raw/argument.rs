@@ -83,7 +83,9 @@ impl<'a> KernelArg<'a> {
                 Ok(Arg::I32(i32::try_from(*value).map_err(|_| JitError::IntRange { value: *value })?))
             }
             Self::Scalar(Scalar::Float(value)) => Ok(Arg::F64(*value)),
-            Self::Scalar(number @ Scalar::Complex(_)) => Err(JitError::Argument { given: format!("{number:?}") }.into()),
+            Self::Scalar(number @ Scalar::Complex(_)) => {
+                Err(JitError::Argument { given: format!("{number:?}") }.into())
+            }
             Self::Exact(argument) => Ok(argument.clone()),
         }
     }

@@ -23,7 +23,8 @@ const MACRO: &str = "CUDA_KERNEL_ASSERT2";
 const REPORTING: &str = include_str!("assertions.cuh");
 
 /// The same where nobody reads reports.
-const TRAPPING: &str = "#define CUDA_KERNEL_ASSERT2(condition) do { if (!(condition)) asm volatile(\"trap;\"); } while (0)\n";
+const TRAPPING: &str =
+    "#define CUDA_KERNEL_ASSERT2(condition) do { if (!(condition)) asm volatile(\"trap;\"); } while (0)\n";
 
 /// Failures that are kept until somebody reads them.
 const MOST: usize = 10;
@@ -114,7 +115,7 @@ fn taken(slot: &PinnedBuffer, device: DeviceIndex) -> Option<DeviceAssertions> {
     slot.write(0, &[0; BYTES]).ok()?;
     let (failures, _) = bytes[8..].as_chunks::<FAILURE>();
     let failures = failures.iter().take(count as usize).filter(|failure| word(&failure[..], 1) == 1);
-    Some(DeviceAssertions { device, count, failures: failures.map(|failure| failure_of(failure)).collect() })
+    Some(DeviceAssertions { device, count, failures: failures.map(failure_of).collect() })
 }
 
 fn word(bytes: &[u8], at: usize) -> u32 {

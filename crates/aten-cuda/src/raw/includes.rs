@@ -29,14 +29,16 @@ fn beside(library: &Path) -> Vec<PathBuf> {
     let Some(root) = library.parent().and_then(Path::parent) else { return Vec::new() };
     let own = root.join("include");
     let wheels = root.parent().into_iter();
-    let wheels = wheels.flat_map(|nvidia| ["cuda_runtime", "cuda_cccl"].map(|wheel| nvidia.join(wheel).join("include")));
+    let wheels =
+        wheels.flat_map(|nvidia| ["cuda_runtime", "cuda_cccl"].map(|wheel| nvidia.join(wheel).join("include")));
     std::iter::once(own).chain(wheels).collect()
 }
 
 /// Those of the folders that have headers of CUDA, once each, with the folder of libcu++ in them.
 fn with_headers(folders: impl Iterator<Item = PathBuf>) -> Vec<PathBuf> {
     let mut seen = BTreeSet::new();
-    let is_one = |folder: &PathBuf| ["cuda.h", "cuda_fp16.h", "cuda/std", "cccl"].iter().any(|name| folder.join(name).exists());
+    let is_one =
+        |folder: &PathBuf| ["cuda.h", "cuda_fp16.h", "cuda/std", "cccl"].iter().any(|name| folder.join(name).exists());
     let folders = folders.filter(is_one).flat_map(|folder| [folder.clone(), folder.join("cccl")]);
     folders.filter(|folder| folder.is_dir() && seen.insert(folder.clone())).collect()
 }

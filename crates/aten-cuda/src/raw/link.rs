@@ -103,12 +103,7 @@ impl Drop for Link<'_> {
 }
 
 /// The machine code of the inputs for a device.
-fn linked(
-    library: &NvJitLink,
-    runtime: &Runtime,
-    device: DeviceIndex,
-    inputs: &[LinkInput<'_>],
-) -> Result<Vec<u8>> {
+fn linked(library: &NvJitLink, runtime: &Runtime, device: DeviceIndex, inputs: &[LinkInput<'_>]) -> Result<Vec<u8>> {
     let _span = tracing::debug_span!("link_inputs", inputs = inputs.len()).entered();
     let (major, minor) = runtime.devices().capability(device)?;
     let option = ended("an option", &format!("-arch=sm_{major}{minor}"))?;

@@ -74,9 +74,7 @@ pub(crate) fn load(runtime: &Runtime, device: DeviceIndex, source: &Source<'_>) 
 fn shown(error: Error, text: &str) -> Error {
     match error {
         Error::Jit(cause) => match *cause {
-            JitError::Compile(refused) => {
-                JitError::Compile(CompileError { source: text.to_owned(), ..refused }).into()
-            }
+            JitError::Compile(refused) => JitError::Compile(CompileError { source: text.to_owned(), ..refused }).into(),
             other => other.into(),
         },
         other => other,
@@ -113,12 +111,7 @@ fn module(runtime: &Runtime, device: DeviceIndex, image: &[u8]) -> c10_core::Res
 
 /// What to compile for: the device where the compiler knows it, else the newest architecture before it, of which the driver
 /// takes the PTX.
-fn architecture(
-    nvrtc: &Nvrtc,
-    runtime: &Runtime,
-    device: DeviceIndex,
-    given: Option<&str>,
-) -> Result<Architecture> {
+fn architecture(nvrtc: &Nvrtc, runtime: &Runtime, device: DeviceIndex, given: Option<&str>) -> Result<Architecture> {
     let (major, minor) = runtime.devices().capability(device)?;
     let own = u32::try_from(10 * major + minor).unwrap_or(0);
     if let Some(given) = given {

@@ -30,6 +30,7 @@ fn library() -> Option<Nvrtc> {
         return Some(Nvrtc::load().expect("the library that CUDA_SYS_LIBNVRTC names"));
     }
     let folders = std::fs::read_dir(fetched()).ok()?.flatten();
-    let path = folders.map(|folder| folder.path().join("nvidia/cu13/lib/libnvrtc.so.13")).find(|path| path.is_file())?;
+    let path =
+        folders.map(|folder| folder.path().join("nvidia/cu13/lib/libnvrtc.so.13")).find(|path| path.is_file())?;
     Some(Nvrtc::load_from(path).expect("a library of the wheel"))
 }

@@ -49,14 +49,14 @@ impl Api {
         let mut values = [log.as_mut_ptr().cast::<c_void>(), ptr::without_provenance_mut(LOG_BYTES)];
         // SAFETY: the caller's promise; the log and both arrays outlive the link, which ends in this call.
         let linked = unsafe { self.link_with(inputs, &mut options, &mut values) };
-        linked.map_err(|error| match error {
-            Error::Accelerator(error) => {
+        match linked {
+            Err(Error::Accelerator(error)) => {
                 let end = log.iter().position(|byte| *byte == 0).unwrap_or(log.len());
                 let log = String::from_utf8_lossy(&log[..end]).trim_end().to_owned();
-                ModuleError::Refused { error, log }.into()
+                Err(ModuleError::Refused { error, log }.into())
             }
-            error => error,
-        })
+            linked => linked,
+        }
     }
 
     /// Links with these options.

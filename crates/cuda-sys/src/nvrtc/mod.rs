@@ -6,7 +6,6 @@
 #[expect(
     missing_docs,
     non_camel_case_types,
-    clippy::allow_attributes_without_reason,
     reason = "generated from the header"
 )]
 #[rustfmt::skip]
