@@ -130,7 +130,8 @@ fn complex_numbers_have_functions_and_mix_with_real_ones() -> Result<()> {
         let wanted = z.exp() * w / (z + 2.0) + Complex64::new(0.5, -1.0);
         assert!((made - wanted).norm() <= 1e-12 * wanted.norm(), "{made} {wanted}");
     }
-    let functions: [(&str, fn(Complex64) -> Complex64); 6] = [
+    type Function = fn(Complex64) -> Complex64;
+    let functions: [(&str, Function); 6] = [
         ("sqrt", Complex64::sqrt),
         ("log", Complex64::ln),
         ("sin", Complex64::sin),
