@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 const DEMO: &str = env!("CARGO_BIN_EXE_demo");
-const PROGRAMS: [&str; 7] = [
+const PROGRAMS: [&str; 8] = [
     env!("CARGO_BIN_EXE_01_alloc"),
     env!("CARGO_BIN_EXE_02_streams"),
     env!("CARGO_BIN_EXE_03_failures"),
@@ -14,6 +14,7 @@ const PROGRAMS: [&str; 7] = [
     env!("CARGO_BIN_EXE_05_replay"),
     env!("CARGO_BIN_EXE_06_tensors"),
     env!("CARGO_BIN_EXE_07_observe"),
+    env!("CARGO_BIN_EXE_08_mixed_precision"),
 ];
 const IPC: &str = env!("CARGO_BIN_EXE_ipc");
 

@@ -28,6 +28,7 @@ const PROGRAMS: &[&str] = &[
     "04_overlap",
     "05_replay",
     "07_observe",
+    "08_mixed_precision",
     "ipc",
     SIMULATED,
 ];

@@ -282,9 +282,10 @@ pub(crate) const COMMANDS: &[Command] = &[
     Command {
         name: "foreign",
         about: "runs programs of others on the simulated driver: cudarc's own tests, scripts for cuda.core and numba-cuda",
-        files: "SUITE is `cudarc`, `cudarc-examples`, `cudarc-caching`, `cudarc-program`, `cuda-core` or `numba`. They are fetched at pinned versions into\n\
-                `foreign` in the target folder: a package of crates.io, wheels of the Python package index. What is expected of each\n\
-                test stands in `tests/foreign/expected.txt`, what one printed last in `foreign/logs` in the target folder.",
+        files: "SUITE is `cudarc`, `cudarc-examples`, `cudarc-caching`, `cudarc-program`, `candle-program`, `cuda-core` or `numba`.\n\
+                They are fetched at pinned versions into `foreign` in the target folder: packages of crates.io, wheels of the\n\
+                Python package index. What is expected of each test stands in `tests/foreign/expected.txt`, what one\n\
+                printed last in `foreign/logs` in the target folder.",
         options: &[
             DRIVER,
             Opt { name: "SUITE...", value: None, about: "the suites to run, instead of all" },

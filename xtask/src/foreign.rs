@@ -7,6 +7,7 @@
 //!
 //! `--driver` chooses which libcuda the loader finds: `auto` is the simulated one here, since it is what is tested.
 
+mod candle;
 mod expected;
 mod suites;
 
@@ -15,7 +16,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use expected::Verdict;
-use suites::Suite;
+use suites::{Caching, Suite};
 
 use crate::driver;
 use crate::flags::Flags;
@@ -36,34 +37,62 @@ pub(crate) fn run(flags: &Flags) -> Result<()> {
     let chosen = suites::chosen(flags.words())?;
     let cache = shell::target_dir().join("foreign");
     let library = library_folder(&cache, flags.driver())?;
-    let caching =
-        if chosen.iter().any(|suite| suite.is_cached()) { Some(caching_folder(&cache, &library)?) } else { None };
+    let is_served = |suite: &&dyn Suite| suite.caching() != Caching::No;
+    let caching = if chosen.iter().any(is_served) { Some(caching_folder(&cache, &library)?) } else { None };
     let expected = expected::parse(&shell::read(&shell::root().join(EXPECTED))?)?;
     let mut differences = Vec::new();
     for suite in chosen {
         let expected = expected.get(suite.name()).cloned().unwrap_or_default();
-        let library = caching.as_ref().filter(|_| suite.is_cached()).unwrap_or(&library);
-        differences.extend(run_suite(suite, &cache, library, flags.has("--slow"), &expected)?);
+        let libraries = Libraries::of(suite.caching(), &library, caching.as_deref());
+        let place = Place { cache: &cache, is_simulated: flags.driver() != "real" };
+        differences.extend(run_suite(suite, &place, &libraries, flags.has("--slow"), &expected)?);
     }
     if differences.is_empty() { Ok(()) } else { Err(format!("not as {EXPECTED} says:\n{}", differences.join("\n"))) }
+}
+
+/// Where a suite is prepared, and for what.
+pub(crate) struct Place<'a> {
+    /// The folder for everything that is fetched and built.
+    cache: &'a Path,
+    /// Whether the driver is not that of this machine, so that libraries upon it must be simulated too.
+    is_simulated: bool,
+}
+
+/// What the system's loader is told before a program starts.
+struct Libraries<'a> {
+    /// The folder in which it finds the driver.
+    folder: &'a Path,
+    /// What it loads before everything else.
+    first: Option<PathBuf>,
+}
+
+impl<'a> Libraries<'a> {
+    fn of(caching: Caching, driver: &'a Path, served: Option<&'a Path>) -> Self {
+        let served = served.unwrap_or(driver);
+        match caching {
+            Caching::No => Self { folder: driver, first: None },
+            Caching::Opened => Self { folder: served, first: None },
+            Caching::Preloaded => Self { folder: driver, first: Some(served.join(SHORT)) },
+        }
+    }
 }
 
 /// Runs one suite; what differs from what is expected.
 fn run_suite(
     suite: &dyn Suite,
-    cache: &Path,
-    library: &Path,
+    place: &Place<'_>,
+    libraries: &Libraries<'_>,
     slow: bool,
     expected: &expected::Outcomes,
 ) -> Result<Vec<String>> {
     let name = suite.name();
     shell::say(&format!("== {name}"));
     let begin = Instant::now();
-    let prepared = suite.prepare(cache)?;
-    let tests = prepared.tests()?;
+    let prepared = suite.prepare(place)?;
+    let tests = prepared.tests(|command| surround(command, libraries))?;
     let mut counts = [0_usize; 3];
     let mut differences = expected::absent(name, expected, &tests);
-    let logs = cache.join("logs").join(name);
+    let logs = place.cache.join("logs").join(name);
     std::fs::create_dir_all(&logs).map_err(|error| format!("cannot make {}: {error}", logs.display()))?;
     for test in &tests {
         let wanted = expected.get(test.as_str());
@@ -73,7 +102,7 @@ fn run_suite(
             continue;
         }
         let log = logs.join(format!("{}.log", test.replace("::", ".")));
-        let verdict = one(prepared.command(test), library, &log)?;
+        let verdict = one(prepared.command(test), libraries, &log)?;
         counts[usize::from(verdict != Verdict::Passed)] += 1;
         let cause = wanted.map_or("", |wanted| wanted.cause.as_str());
         shell::say(format!("{verdict:<7} {test}: {cause}").trim_end_matches([':', ' ']));
@@ -88,11 +117,11 @@ fn run_suite(
 }
 
 /// Runs one test to its end, its output into a file.
-fn one(mut command: Command, library: &Path, log: &Path) -> Result<Verdict> {
+fn one(mut command: Command, libraries: &Libraries<'_>, log: &Path) -> Result<Verdict> {
     let cannot = |error: std::io::Error| format!("cannot write {}: {error}", log.display());
     let output = std::fs::File::create(log).map_err(cannot)?;
     command.stderr(output.try_clone().map_err(cannot)?).stdout(output);
-    surround(&mut command, library);
+    surround(&mut command, libraries);
     let mut child = command.spawn().map_err(|error| format!("cannot run `{}`: {error}", shell::spelled(&command)))?;
     let begin = Instant::now();
     loop {
@@ -108,18 +137,21 @@ fn one(mut command: Command, library: &Path, log: &Path) -> Result<Verdict> {
 }
 
 /// Gives a program the driver, and a machine that nobody else has configured.
-fn surround(command: &mut Command, library: &Path) {
+fn surround(command: &mut Command, libraries: &Libraries<'_>) {
     let settings = std::env::vars_os().map(|(name, _)| name);
     for name in settings.filter(|name| name.to_string_lossy().starts_with("CUDA_")) {
         command.env_remove(name);
     }
     let own = command.get_envs().find(|(name, _)| *name == "LD_LIBRARY_PATH").and_then(|(_, value)| value);
-    let mut path = library.as_os_str().to_owned();
+    let mut path = libraries.folder.as_os_str().to_owned();
     if let Some(own) = own {
         path.push(":");
         path.push(own);
     }
     command.env("LD_LIBRARY_PATH", path).env("CUDA_SIM_DEVICES", DEVICES);
+    if let Some(first) = &libraries.first {
+        command.env("LD_PRELOAD", first);
+    }
 }
 
 /// A folder in which the driver asked for has the names under which programs look for it.
@@ -155,7 +187,7 @@ const SHORT: &str = "libcuda.so";
 const SONAME: &str = "libcuda.so.1";
 
 /// Gives a library a name in a folder; without one the name is that of nothing there.
-fn link(folder: &Path, name: &str, library: Option<&Path>) -> Result<()> {
+pub(crate) fn link(folder: &Path, name: &str, library: Option<&Path>) -> Result<()> {
     std::fs::create_dir_all(folder).map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
     let link = folder.join(name);
     // A link of an earlier run may lead elsewhere.

@@ -57,6 +57,7 @@ step ipc "$bin/ipc"
 step overlap "$bin/04_overlap"
 step replay "$bin/05_replay"
 step observe "$bin/07_observe" "$out/observe"
+step mixed_precision "$bin/08_mixed_precision"
 step bench "$bin/bench"
 # Tensors of a real GPU are large; the simulated one has small ones.
 if [ "$driver" != real ]; then

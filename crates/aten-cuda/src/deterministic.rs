@@ -80,6 +80,11 @@ fn change(bits: u8, to: u8) {
     let _ = SETTINGS.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |old| Some(old & !bits | to));
 }
 
+/// All settings as one number, for those who compare them.
+pub(crate) fn settings() -> u8 {
+    SETTINGS.load(Ordering::Relaxed)
+}
+
 /// Has operations use deterministic algorithms from now on, or no more (`torch.use_deterministic_algorithms`).
 ///
 /// With `warn_only`, an operation that has none warns, else it fails with [`TensorError::NotDeterministic`].

@@ -8,9 +8,12 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use c10_core::{
-    CUDAGraph, CaptureMode, DeviceArg as _, DeviceIndex, GraphedError, GraphedOptions, PoolId, Runtime, Stream,
+    CUDAGraph, CaptureMode, DeviceArg as _, DeviceIndex, DeviceType, GraphedError, GraphedOptions, PoolId, Runtime,
+    Stream,
 };
 
+use crate::autocast;
+use crate::base::amp_error::AmpError;
 use crate::base::error::{Error, Result, TensorError, invalid};
 use crate::tensor::Tensor;
 
@@ -99,11 +102,14 @@ impl GraphedTensors {
     /// Callables that share a pool are to be called in the order they are given in, and gradients in the reverse order.
     ///
     /// # Errors
-    /// Not as many arguments as functions, arguments of several devices or on the host, one memory twice among a
+    /// Casts are kept in the region of autocast that this is called in, not as many arguments as functions, arguments of several devices or on the host, one memory twice among a
     /// function's arguments, results on another device, gradients that do not fit the arguments, what a function
     /// returned, or as for [`CUDAGraph::capture`].
     pub fn make(callables: &[Graphable<'_>], sample_args: &[&[Tensor]], options: &GraphedOptions) -> Result<Vec<Self>> {
         let runtime = Runtime::current();
+        if autocast::is_autocast_enabled(DeviceType::Cuda)? && autocast::is_autocast_cache_enabled() {
+            return Err(AmpError::GraphedWithCache.into());
+        }
         if callables.len() != sample_args.len() {
             let (callables, samples) = (callables.len(), sample_args.len());
             return Err(graphed(GraphedError::Samples { callables, samples }));

@@ -23,16 +23,20 @@
 //! - `report`: errors that kernels find
 //! - `storage`: the memory behind tensors
 //! - `tensor`: the tensor, its views and how it is made, read and printed
+//! - `autocast`: regions in which operations choose their dtypes
 //! - `iterate`: in which order operands are visited
 //! - `launch`: programs on the host and kernels on devices
 //! - `random`: generators and what is drawn from them
 //! - `ops`: the operations, a file or folder for each family
+//! - `expression`: functions of the user's own, built of expressions of elements
 //! - `blas`: products of matrices by libraries and by kernels of our own
 //! - `attention`: attention, by one kernel or made of operations
 //! - `linalg`: factorisations of matrices
 //! - `fft`: Fourier transforms
 //! - `interop`: tensors of other libraries
+//! - `scaler`: gradients that are scaled so that 16 bits hold them
 //! - `graphed`: functions of tensors that are captured and replayed
+//! - `compile`: functions of tensors that are traced, fused and run as few kernels
 //! - `raw`: kernels of the user's own: CUDA C++ that is compiled, inputs that are linked
 //! - `jiterator`: elementwise functions as CUDA C++
 //!
@@ -44,9 +48,12 @@
 #![expect(clippy::wildcard_enum_match_arm, reason = "an operation treats a few dtypes on their own and the rest alike")]
 
 pub mod attention;
+pub mod autocast;
 mod base;
 pub mod blas;
+pub mod compile;
 pub mod deterministic;
+pub mod expression;
 pub mod fft;
 mod graphed;
 mod interop;
@@ -58,9 +65,11 @@ mod ops;
 pub mod random;
 pub mod raw;
 mod report;
+mod scaler;
 mod storage;
 mod tensor;
 
+pub use base::amp_error::AmpError;
 pub use base::dtype::{DType, Element};
 pub use base::error::{Error, LibraryError, OperationError, Result, Step, TensorError};
 pub use base::jit_error::{CompileError, CompileMessage, DeviceAssertion, DeviceAssertions, JitError};
@@ -81,5 +90,9 @@ pub use num_complex::{Complex32, Complex64};
 pub use ops::{CrossEntropy, Dim, LossReduction, Operation, Reduction, reductions, scans, table};
 pub use random::Generator;
 pub use report::synchronize;
+pub use scaler::{
+    GradScaler, GradScalerOptions, GradScalerState, OptimizerKey, amp_foreach_non_finite_check_and_unscale_,
+    amp_update_scale_,
+};
 pub use storage::Storage;
 pub use tensor::{Destination, Operand, Tensor, ToDevice, TypedElement, TypedStorage, TypedTensor};

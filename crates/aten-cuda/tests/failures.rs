@@ -7,7 +7,8 @@
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use aten_cuda::{CrossEntropy, DType, Error, Result, Scalar, Tensor, deterministic, random};
+use aten_cuda::expression::JitFunction;
+use aten_cuda::{CrossEntropy, DType, Error, GradScaler, Result, Scalar, Tensor, autocast, deterministic, random};
 use c10_core::{CUDAGraph, CaptureMode, Stream};
 use testkit::{CUresult, Config, Fault, SimulatedRuntime};
 
@@ -20,6 +21,16 @@ struct Scenario {
 const SCENARIOS: &[Scenario] = &[
     Scenario { name: "add", run: || ramp(&[300])?.add(&ramp(&[300])?)?.to_bytes() },
     Scenario { name: "add with a number", run: || ramp(&[5])?.add(Scalar::Float(2.5))?.to_bytes() },
+    Scenario {
+        name: "function of expressions",
+        run: || {
+            let function = JitFunction::parse("f(x, y, alpha=2.0) = x * y + alpha, x - y")?;
+            let (x, y) = (ramp(&[4, 30])?, ramp(&[30])?);
+            let [whole, _] = function.arrays([&x, &x], &[])?;
+            let [sum, difference] = function.arrays([&x, &y], &[])?;
+            Ok([whole.to_bytes()?, sum.to_bytes()?, difference.to_bytes()?].concat())
+        },
+    },
     Scenario { name: "strided copy", run: || ramp(&[20, 30])?.t()?.contiguous()?.to_bytes() },
     Scenario { name: "cast", run: || ramp(&[64])?.to_dtype(DType::F16)?.to_bytes() },
     Scenario {
@@ -114,6 +125,27 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "display", run: || Ok(ramp(&[3, 3])?.to_string().into_bytes()) },
     Scenario { name: "item", run: || Ok(format!("{:?}", ramp(&[4])?.select(0, 2)?.item()?).into_bytes()) },
     Scenario { name: "captured", run: captured },
+    Scenario {
+        name: "autocast",
+        run: || {
+            let weight = ramp(&[8, 8])?.as_parameter();
+            autocast::with_autocast("cuda", (), || {
+                let product = weight.mm(&weight)?.mm(&weight)?;
+                product.softmax(1, None)?.sum((), false, None)?.to_bytes()
+            })?
+        },
+    },
+    Scenario {
+        name: "gradient scaler",
+        run: || {
+            let mut scaler = GradScaler::new("cuda", ())?;
+            let gradients = [scaler.scale(&ramp(&[20])?)?, scaler.scale(&ramp(&[4, 6])?.t()?)?];
+            let sum = || Tensor::cat(&[&gradients[0], &gradients[1].flatten()?], 0)?.to_bytes();
+            let stepped = scaler.step((), &[&gradients[0], &gradients[1]], sum)?;
+            scaler.update()?;
+            Ok([stepped.unwrap_or_default(), scaler.get_scale()?.to_le_bytes().to_vec()].concat())
+        },
+    },
 ];
 
 /// The numbers from 0 on, on the device.

@@ -77,7 +77,9 @@ pub use api::buffers::{DetachedBuffer, DeviceBuffer, DeviceSlice, construct_stor
 pub use api::code_check::{warn_unknown_code, warn_unsupported_code};
 pub use api::cudart::Cudart;
 pub use api::event::{Event, EventFuture, EventOptions};
-pub use api::graph::{CUDAGraph, CaptureOutcome, CaptureScope, Condition, GeneratorState, GraphCapture, GraphReport};
+pub use api::graph::{
+    CUDAGraph, CaptureOutcome, CaptureScope, Condition, GeneratorState, GraphCapture, GraphReport, graph_replays,
+};
 pub use api::graphed::{GraphFn, GraphedCallable, GraphedOptions};
 pub use api::green_context::GreenContext;
 pub use api::guard::{MultiStreamGuard, StreamGuard};
@@ -144,6 +146,7 @@ pub use runtime::{DeviceGuard, ExportedFigures, FigureExport, Runtime, RuntimeGu
 pub use sanitizer::{SanitizerAction, SanitizerMode, SanitizerOptions};
 pub use state::observers::ObserverId;
 pub use state::sync_debug::SyncDebugMode;
+pub use thread::pending::{PutOff, PuttingOff};
 pub use timeline::{Timeline, TimelineOptions, TimelineRecorder};
 pub use trace::{
     HistoryContext, HistoryOptions, HistoryStacks, SubscriptionId, TraceAccess, TraceAction, TraceAnnotation,

@@ -8,4 +8,4 @@ pub use aten_cuda::raw::{
     CompileOptions, KernelArg, LinkInput, LinkKind, RawKernel, cache_folder, cache_limit, compile_kernel, link_module,
     set_cache_limit, set_compiler, set_linker, supported_architectures,
 };
-pub use aten_cuda::{CompileError, CompileMessage, JitError};
+pub use aten_cuda::{CompileError, CompileMessage, DeviceAssertion, DeviceAssertions, JitError};

@@ -32,8 +32,8 @@
 //! [`graphs`], [`green_contexts`]. Beside them [`buffers`] has untyped memory, and [`kernels`] what launches code. As in
 //! torch, what they have is at the root, too. The types are `c10-core`'s own. Names of `torch` itself, tensors above all,
 //! are in [`torch`], and those of `torch.cuda.tunable` and `torch.cuda.nvtx`, as there, in modules of those names alone
-//! ([`tunable`], [`nvtx`], [`sanitizer`], [`gds`],
-//! [`jiterator`]). Beyond torch, [`timeline`] records what the program and the devices did.
+//! ([`amp`], [`tunable`], [`nvtx`], [`sanitizer`], [`gds`], [`jiterator`]). Beyond torch, [`timeline`] records what the
+//! program and the devices did, and [`expression`] makes kernels of closures and texts.
 //!
 //! # Invariants
 //! No unsafe code and no state: everything is kept by [`Runtime::current`], which is the process-wide runtime unless
@@ -42,10 +42,12 @@
 #![forbid(unsafe_code)]
 
 mod allocators;
+pub mod amp;
 mod arch;
 pub mod backends;
 pub mod buffers;
 pub mod device;
+pub mod expression;
 mod figures;
 pub mod gds;
 pub mod graphs;
@@ -70,6 +72,7 @@ pub mod torch;
 pub mod tunable;
 mod visibility;
 
+pub use aten_cuda::jit_fn;
 pub use buffers::*;
 pub use device::*;
 pub use graphs::*;

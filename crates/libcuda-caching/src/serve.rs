@@ -16,6 +16,7 @@ use cuda_sys::{CUresult, Driver, DriverError};
 
 use crate::real::driver;
 use crate::streams::{self, Use};
+use crate::threads::{self, StandIn};
 
 /// Why a function of this library has no answer of its own.
 enum Other {
@@ -76,14 +77,22 @@ pub(crate) unsafe fn allocate(
     theirs: impl FnOnce(&'static Driver) -> Result<(), DriverError>,
 ) -> CUresult {
     let ours = |driver: &'static Driver| {
-        // A stream for each thread has one name for all of them, under which their memory would be mixed.
-        if place.is_null() || size == 0 || stream == streams::PER_THREAD {
+        if place.is_null() || size == 0 {
             return Err(Other::Driver);
         }
         // SAFETY: as for this function.
-        let stream = unsafe { served(driver, stream) }?.ok_or(Other::Driver)?;
+        let served = unsafe { served(driver, stream) }?.ok_or(Other::Driver)?;
         let runtime = Runtime::default_runtime();
-        let address = runtime.keep_context(|| runtime.memory().alloc(size as u64, &stream))?;
+        let address = runtime.keep_context(|| runtime.memory().alloc(size as u64, &served.stream))?;
+        if let Some(own) = &served.own {
+            if threads::has_work_on_streams()
+                && let Err(error) = own.lead(driver)
+            {
+                runtime.keep_context(|| runtime.memory().free(address))?;
+                return Err(error.into());
+            }
+            threads::note(address, own);
+        }
         // SAFETY: a place for an address.
         unsafe { place.write(address) };
         Ok(())
@@ -91,20 +100,37 @@ pub(crate) unsafe fn allocate(
     answer(ours, theirs)
 }
 
+/// A stream as the allocator knows it.
+struct Served {
+    stream: Stream,
+    /// Set where it stands for the calling thread's default stream.
+    own: Option<StandIn>,
+}
+
 /// The stream, if the allocator serves it now.
 ///
 /// # Safety
 /// The handle names a stream, or a default stream of the context that is current.
-unsafe fn served(driver: &Driver, handle: usize) -> Result<Option<Stream>, Other> {
+unsafe fn served(driver: &Driver, handle: usize) -> Result<Option<Served>, Other> {
+    // A thread's own stream is looked up by the context, and faster than the device is found.
     // SAFETY: as for this function.
-    let Some(device) = (unsafe { streams::device(driver, handle) }) else { return Ok(None) };
+    let device = if handle == streams::PER_THREAD { None } else { unsafe { streams::device(driver, handle) } };
+    if device.is_none() && handle != streams::PER_THREAD {
+        return Ok(None);
+    }
     // SAFETY: as for this function.
     if unsafe { streams::asked(driver, handle) }? != Use::Runs {
         return Ok(None);
     }
-    let handle = if handle == streams::LEGACY { 0 } else { handle };
-    // SAFETY: a stream of that device, which is waited for before it is destroyed.
-    Ok(Some(unsafe { get_stream_from_external(handle, device) }?))
+    let own = if device.is_none() { threads::own(driver)? } else { None };
+    let Some(device) = device.or(own.map(|own| own.device)) else { return Ok(None) };
+    let handle = match (handle, own) {
+        (_, Some(own)) => own.stream,
+        (streams::LEGACY, None) => 0,
+        (other, None) => other,
+    };
+    // SAFETY: a stream of that device, which is waited for before it is destroyed, or never destroyed.
+    Ok(Some(Served { stream: unsafe { get_stream_from_external(handle, device) }?, own }))
 }
 
 /// `cuMemFreeAsync`; `theirs` is the driver's function.
@@ -124,35 +150,44 @@ pub(crate) unsafe fn free(
         // SAFETY: as for this function.
         let Some(used) = (unsafe { served(driver, stream) })? else {
             // SAFETY: as for this function.
-            return Err(unsafe { refused(driver, &runtime, address, stream) });
+            return unsafe { free_unserved(driver, &runtime, address, stream) };
         };
         runtime.keep_context(|| {
             // Says as well whether the memory is handed out.
-            runtime.memory().record_stream(address, &used).map_err(|error| unknown(&runtime, address, error))?;
+            runtime.memory().record_stream(address, &used.stream).map_err(|error| unknown(&runtime, address, error))?;
+            let owner = threads::forget(address);
+            if let Some(own) = &used.own
+                && (owner != Some(own.stream) || threads::has_work_on_streams())
+            {
+                own.follow(driver)?;
+            }
             Ok(runtime.memory().free(address)?)
         })
     };
     answer(ours, theirs)
 }
 
-/// What becomes of memory that is freed on a stream which is not served.
+/// Frees memory on a stream that is not served.
 ///
 /// # Safety
 /// As for [`served`].
-unsafe fn refused(driver: &Driver, runtime: &Runtime, address: CUdeviceptr, stream: usize) -> Other {
-    match is_handed_out(runtime, address) {
-        Ok(true) => {}
-        Ok(false) => return Other::Driver,
-        Err(other) => return other,
+unsafe fn free_unserved(driver: &Driver, runtime: &Runtime, address: CUdeviceptr, stream: usize) -> Result<(), Other> {
+    if !is_handed_out(runtime, address)? {
+        return Err(Other::Driver);
     }
     // SAFETY: as for this function.
-    match unsafe { streams::asked(driver, stream) } {
+    Err(match unsafe { streams::asked(driver, stream) }? {
         // Of a capture the driver, too, takes only memory back that the same capture has allocated.
-        Ok(Use::Captures) => Other::Code(CUresult::CUDA_ERROR_INVALID_VALUE),
-        Ok(Use::CaptureFailed) => Other::Code(CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED),
-        Ok(Use::Runs) => Other::Code(CUresult::CUDA_ERROR_INVALID_CONTEXT),
-        Err(error) => error.into(),
-    }
+        Use::Captures => Other::Code(CUresult::CUDA_ERROR_INVALID_VALUE),
+        Use::CaptureFailed => Other::Code(CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED),
+        Use::Runs if stream == streams::PER_THREAD && threads::is_ending() => {
+            // SAFETY: the calling thread's stream.
+            unsafe { driver.cuStreamSynchronize(ptr::with_exposed_provenance_mut(stream)) }?;
+            threads::forget(address);
+            return Ok(runtime.keep_context(|| runtime.memory().free(address))?);
+        }
+        Use::Runs => Other::Code(CUresult::CUDA_ERROR_INVALID_CONTEXT),
+    })
 }
 
 /// `cuMemFree_v2`.
@@ -167,6 +202,7 @@ pub(crate) unsafe fn free_now(address: CUdeviceptr) -> CUresult {
         }
         // SAFETY: waits for the context that is current, as the driver's function does.
         unsafe { driver.cuCtxSynchronize() }?;
+        threads::forget(address);
         Ok(runtime.keep_context(|| runtime.memory().free(address))?)
     };
     // SAFETY: as for this function.

@@ -80,7 +80,8 @@ pub(crate) unsafe fn asked(driver: &Driver, stream: usize) -> Result<Use, Driver
     })
 }
 
-fn current(driver: &Driver) -> Option<CUcontext> {
+/// The context that is current on the calling thread.
+pub(crate) fn current(driver: &Driver) -> Option<CUcontext> {
     let mut context: CUcontext = ptr::null_mut();
     // SAFETY: `context` outlives the call.
     unsafe { driver.cuCtxGetCurrent(&mut context) }.ok()?;
@@ -91,7 +92,7 @@ fn current(driver: &Driver) -> Option<CUcontext> {
 ///
 /// # Safety
 /// The context is alive.
-unsafe fn of_context(driver: &Driver, context: CUcontext) -> Option<DeviceIndex> {
+pub(crate) unsafe fn of_context(driver: &Driver, context: CUcontext) -> Option<DeviceIndex> {
     let runtime = Runtime::default_runtime();
     let count = runtime.init().map_or(0, |()| runtime.device_count());
     (0..i32::try_from(count).ok()?).map(DeviceIndex).find(|&device| primary(driver, device) == Some(context))

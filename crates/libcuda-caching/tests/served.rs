@@ -5,6 +5,8 @@
 //! Addresses come from the functions that are tested; wrong ones are only looked up. Places outlive the calls.
 #![expect(unsafe_code, reason = "calls C functions")]
 
+use std::cell::RefCell;
+use std::collections::HashSet;
 use std::mem::MaybeUninit;
 use std::path::PathBuf;
 use std::ptr;
@@ -14,6 +16,9 @@ use cuda_sys::driver::types::*;
 use cuda_sys::{CUresult, Driver, DriverError};
 
 const MIB: usize = 1 << 20;
+
+/// The calling thread's default stream.
+const OWN: CUstream = ptr::without_provenance_mut(2);
 
 /// A shared object that cargo builds next to this test's executable.
 fn shared_object(name: &str) -> PathBuf {
@@ -268,4 +273,240 @@ fn threads_free_for_each_other() {
     assert!(pile.into_inner().expect("no thread failed").is_empty());
     let streams: Vec<_> = streams.into_iter().map(ptr::with_exposed_provenance_mut).collect();
     program.destroy(&streams);
+}
+
+/// Runs `body` on a thread of its own, with the context.
+fn on_a_thread<R: Send>(ours: &'static Driver, body: impl FnOnce() -> R + Send) -> R {
+    let enter_first = || {
+        enter(ours);
+        body()
+    };
+    std::thread::scope(|scope| scope.spawn(enter_first).join()).expect("it does not panic")
+}
+
+fn synchronize(driver: &Driver, stream: CUstream) {
+    // SAFETY: a stream.
+    unsafe { driver.cuStreamSynchronize(stream) }.expect("nothing failed");
+}
+
+#[test]
+fn threads_use_again_what_was_their_own() {
+    let program = Program::new();
+    let ours = program.ours;
+    let first = program.alloc(MIB, OWN);
+    program.free(first, OWN);
+    let of_another = on_a_thread(ours, || {
+        let address = alloc(ours, MIB, OWN).expect("memory");
+        free(ours, address, OWN).expect("it was allocated");
+        assert_eq!(alloc(ours, MIB, OWN).expect("memory"), address);
+        free(ours, address, OWN).expect("it was allocated");
+        address
+    });
+    assert_ne!(of_another, first, "two threads' streams have one name");
+    assert_eq!(program.alloc(MIB, OWN), first);
+    // The driver knows nothing of it.
+    assert_eq!(code(free(program.theirs, first + 512, OWN)), CUresult::CUDA_ERROR_INVALID_VALUE);
+    assert_eq!(code(free(ours, first + 512, OWN)), CUresult::CUDA_ERROR_INVALID_VALUE);
+    program.free(first, OWN);
+    assert_eq!(code(free(ours, first, OWN)), CUresult::CUDA_ERROR_INVALID_VALUE, "freed twice");
+}
+
+#[test]
+fn memory_that_another_thread_frees_waits_for_its_stream() {
+    let program = Program::new();
+    let (ours, writer, size) = (program.ours, program.stream(), 64 * MIB);
+    let (flag, used) = (program.alloc(4, OWN), program.alloc(size, OWN));
+    // SAFETY: a number's place.
+    unsafe { ours.cuMemsetD32Async(flag, 0, 1, OWN) }.expect("memory");
+    synchronize(ours, OWN);
+    on_a_thread(ours, || {
+        // SAFETY: a number's place; waits until 1 stands there.
+        unsafe { ours.cuStreamWaitValue32_v2(OWN, flag, 1, 1) }.expect("a stream");
+        free(ours, used, OWN).expect("it was allocated");
+    });
+    let meanwhile = program.alloc(size, OWN);
+    assert_ne!(meanwhile, used, "the other thread's stream is not done with it");
+    // SAFETY: a number's place.
+    unsafe { ours.cuStreamWriteValue32_v2(writer, flag, 1, 0) }.expect("a stream");
+    // SAFETY: waits for the context that is current.
+    unsafe { ours.cuCtxSynchronize() }.expect("nothing failed");
+    assert_eq!(program.alloc(size, OWN), used);
+    // A stream that is no thread's gives back a thread's memory, which goes to that thread.
+    program.free(used, writer);
+    synchronize(ours, writer);
+    assert_eq!(program.alloc(size, OWN), used);
+    for address in [flag, used, meanwhile] {
+        program.free(address, OWN);
+    }
+    program.destroy(&[writer]);
+}
+
+#[test]
+fn threads_leave_their_memory_to_later_ones() {
+    let program = Program::new();
+    let ours = program.ours;
+    let begin_and_end = || {
+        let address = alloc(ours, 64 * MIB, OWN).expect("memory");
+        // SAFETY: a range that was asked for.
+        unsafe { ours.cuMemsetD8Async(address, 7, 64, OWN) }.expect("memory");
+        free(ours, address, OWN).expect("it was allocated");
+        synchronize(ours, OWN);
+        address
+    };
+    let places: HashSet<_> = (0..40).map(|_| on_a_thread(ours, begin_and_end)).collect();
+    assert!(places.len() < 10, "{} places for 40 threads, of which one runs at a time", places.len());
+}
+
+#[test]
+fn nobody_waits_for_the_work_of_a_thread_that_has_ended() {
+    let program = Program::new();
+    let (ours, stream) = (program.ours, program.stream());
+    let flag = program.alloc(4, stream);
+    // SAFETY: a number's place.
+    unsafe { ours.cuMemsetD32Async(flag, 0, 1, stream) }.expect("memory");
+    synchronize(ours, stream);
+    let take_and_free = move || {
+        let address = alloc(ours, 21 * MIB, OWN).expect("memory");
+        free(ours, address, OWN).expect("it was allocated");
+        address
+    };
+    let left = on_a_thread(ours, || {
+        // SAFETY: a number's place; waits until 1 stands there.
+        unsafe { ours.cuStreamWaitValue32_v2(OWN, flag, 1, 1) }.expect("a stream");
+        take_and_free()
+    });
+    // As many threads as there can be stand-ins of other tests, all at once.
+    let all_have = std::sync::Barrier::new(50);
+    let all_have = &all_have;
+    let later: Vec<_> = std::thread::scope(|scope| {
+        let take_while_others_do = move || {
+            enter(ours);
+            let address = take_and_free();
+            all_have.wait();
+            synchronize(ours, OWN);
+            address
+        };
+        let threads: Vec<_> = (0..50).map(|_| scope.spawn(take_while_others_do)).collect();
+        threads.into_iter().map(|thread| thread.join().expect("it does not panic")).collect()
+    });
+    assert!(!later.contains(&left), "its thread's stream is not done with it");
+    // SAFETY: a number's place.
+    unsafe { ours.cuStreamWriteValue32_v2(stream, flag, 1, 0) }.expect("a stream");
+    // SAFETY: waits for the context that is current.
+    unsafe { ours.cuCtxSynchronize() }.expect("nothing failed");
+    program.free(flag, stream);
+    program.destroy(&[stream]);
+}
+
+#[test]
+fn threads_free_for_each_other_on_their_own_streams() {
+    let program = Program::new();
+    let pile = Mutex::new(Vec::new());
+    let (ours, shared) = (program.ours, &pile);
+    let work = move |thread: u32| {
+        enter(ours);
+        for turn in 1..=100_u32 {
+            let (length, number) = (turn as usize % 40 * 5_000 + 1, thread << 16 | turn);
+            let address = alloc(ours, length * 4, OWN).expect("memory");
+            let mut found = vec![0_u32; length];
+            // SAFETY: a range that was asked for.
+            unsafe { ours.cuMemsetD32Async(address, number, length, OWN) }.expect("memory");
+            // SAFETY: a range that was asked for, and `found` outlives the wait.
+            unsafe { ours.cuMemcpyDtoHAsync_v2(found.as_mut_ptr().cast(), address, length * 4, OWN) }.expect("memory");
+            synchronize(ours, OWN);
+            assert!(found.iter().all(|&word| word == number), "somebody else wrote there");
+            let (of_another, its_length) = {
+                let mut pile = shared.lock().expect("no thread failed");
+                pile.push((address, length));
+                pile.swap_remove(0)
+            };
+            // Still queued when it is freed.
+            // SAFETY: a range that its owner has given away.
+            unsafe { ours.cuMemsetD32Async(of_another, u32::MAX, its_length, OWN) }.expect("memory");
+            free(ours, of_another, OWN).expect("it was allocated");
+        }
+    };
+    std::thread::scope(|scope| (0..4).for_each(|thread| drop(scope.spawn(move || work(thread)))));
+    assert!(pile.into_inner().expect("no thread failed").is_empty());
+}
+
+#[test]
+fn work_that_was_queued_comes_before_the_next_use() {
+    let program = Program::new();
+    let other = program.stream();
+    for (giver, taker) in [(OWN, other), (other, OWN)] {
+        give_and_take(&program, giver, taker);
+    }
+    program.destroy(&[other]);
+}
+
+/// One stream gives memory back that it has yet to write to; another one asks for memory and writes at once.
+fn give_and_take(program: &Program, giver: CUstream, taker: CUstream) {
+    let (ours, writer, words) = (program.ours, program.stream(), 16 * MIB);
+    let flag = program.alloc(4, writer);
+    // SAFETY: a number's place.
+    unsafe { ours.cuMemsetD32Async(flag, 0, 1, writer) }.expect("memory");
+    synchronize(ours, writer);
+    let first = program.alloc(words * 4, giver);
+    // SAFETY: a number's place; waits until 1 stands there.
+    unsafe { ours.cuStreamWaitValue32_v2(giver, flag, 1, 1) }.expect("a stream");
+    // SAFETY: a range that was asked for.
+    unsafe { ours.cuMemsetD32Async(first, u32::MAX, words, giver) }.expect("memory");
+    program.free(first, giver);
+    let second = program.alloc(words * 4, taker);
+    // SAFETY: a range that was asked for.
+    unsafe { ours.cuMemsetD32Async(second, 7, words, taker) }.expect("memory");
+    // SAFETY: a number's place.
+    unsafe { ours.cuStreamWriteValue32_v2(writer, flag, 1, 0) }.expect("a stream");
+    // SAFETY: waits for the context that is current.
+    unsafe { ours.cuCtxSynchronize() }.expect("nothing failed");
+    let mut found = 0_u32;
+    // SAFETY: a number's place.
+    unsafe { ours.cuMemcpyDtoH_v2(ptr::from_mut(&mut found).cast(), second, 4) }.expect("memory");
+    assert_eq!(found, 7, "the giver wrote there after it had given the memory back");
+    program.free(second, taker);
+    program.free(flag, writer);
+    program.destroy(&[writer]);
+}
+
+/// The variable that sets the allocator up.
+const OPTIONS: &str = "PYTORCH_CUDA_ALLOC_CONF";
+
+#[test]
+fn other_backends_order_threads_too() {
+    if std::env::var_os(OPTIONS).is_some() {
+        return;
+    }
+    let this = std::env::current_exe().expect("this program has a path");
+    for options in ["backend:elastic", "expandable_segments:True", "backend:cudaMallocAsync"] {
+        let mut again = std::process::Command::new(&this);
+        again.args(["--exact", "threads_free_for_each_other_on_their_own_streams"]);
+        again.arg("work_that_was_queued_comes_before_the_next_use").env(OPTIONS, options);
+        let ended = again.output().expect("this program runs");
+        let told = String::from_utf8_lossy(&ended.stdout);
+        assert!(ended.status.success() && told.contains("2 passed"), "{options}: {told}");
+    }
+}
+
+#[test]
+fn the_end_of_a_thread_frees() {
+    struct Held(&'static Driver, CUdeviceptr);
+    impl Drop for Held {
+        fn drop(&mut self) {
+            free(self.0, self.1, OWN).expect("it was allocated");
+        }
+    }
+    thread_local! {
+        static HELD: RefCell<Option<Held>> = const { RefCell::new(None) };
+    }
+    let program = Program::new();
+    let ours = program.ours;
+    let held = on_a_thread(ours, || {
+        // Made first and so dropped last, when the library's own part of the thread is gone.
+        HELD.set(None);
+        let address = alloc(ours, 64 * MIB, OWN).expect("memory");
+        HELD.set(Some(Held(ours, address)));
+        address
+    });
+    assert_eq!(code(free(ours, held, OWN)), CUresult::CUDA_ERROR_INVALID_VALUE, "the thread has freed it");
 }

@@ -3,6 +3,7 @@
 mod allocator;
 mod config;
 mod driver;
+mod expression;
 mod ptx;
 mod results;
 mod safetensors;
@@ -30,6 +31,7 @@ pub const BODIES: &[Body] = &[
     Body { name: "driver", style: Style::Bytes, run: driver::run },
     Body { name: "allocator", style: Style::Bytes, run: allocator::run },
     Body { name: "config", style: Style::Bytes, run: config::run },
+    Body { name: "expression", style: Style::Lines, run: expression::run },
     Body { name: "text", style: Style::Bytes, run: text::run },
     Body { name: "results", style: Style::Lines, run: results::run },
     Body { name: "safetensors", style: Style::Bytes, run: safetensors::run },

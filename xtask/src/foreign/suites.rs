@@ -1,8 +1,11 @@
 //! The programs of others: where they come from, what tests they have, how one is run.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use super::Place;
+use super::candle::CandleProgram;
 use crate::shell::{self, Result};
 use crate::wheels;
 
@@ -12,20 +15,32 @@ pub(super) trait Suite {
     fn name(&self) -> &'static str;
 
     /// Fetches and builds what is not yet in the cache folder.
-    fn prepare(&self, cache: &Path) -> Result<Prepared>;
+    fn prepare(&self, place: &Place<'_>) -> Result<Prepared>;
 
-    /// Whether the programs find the library whose allocations are this project's in place of the driver.
-    fn is_cached(&self) -> bool {
-        false
+    /// How the programs find the library whose allocations are this project's, if they do.
+    fn caching(&self) -> Caching {
+        Caching::No
     }
 }
 
+/// How programs find `libcuda-caching`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Caching {
+    /// They find the driver alone.
+    No,
+    /// As the driver that they open.
+    Opened,
+    /// Loaded before the driver that they are linked with.
+    Preloaded,
+}
+
 /// Every suite there is.
-const SUITES: [&dyn Suite; 6] = [
+const SUITES: [&dyn Suite; 7] = [
     &Cudarc { is_cached: false },
     &CudarcExamples,
     &Cudarc { is_cached: true },
     &CudarcProgram,
+    &CandleProgram,
     &Script { name: "cuda-core", file: "cuda_core_tests.py" },
     &Script { name: "numba", file: "numba_tests.py" },
 ];
@@ -48,8 +63,31 @@ pub(super) struct Prepared {
     programs: Programs,
     /// Where they run.
     place: PathBuf,
-    /// A folder of libraries that they open.
-    libraries: Option<PathBuf>,
+    /// Folders of libraries that they open, as the system's loader is told them.
+    libraries: Option<OsString>,
+    /// What they find in their environment.
+    environment: Vec<(&'static str, &'static str)>,
+}
+
+impl Prepared {
+    /// A program with a word that makes it print its tests, which runs the test whose name it is called with.
+    pub(super) fn one(program: Vec<PathBuf>, list: &'static [&'static str], place: PathBuf) -> Self {
+        Self::new(Programs::One { program, list, run: &[] }, place)
+    }
+
+    fn new(programs: Programs, place: PathBuf) -> Self {
+        Self { programs, place, libraries: None, environment: Vec::new() }
+    }
+
+    /// With libraries in these folders.
+    pub(super) fn libraries(self, folders: impl Into<OsString>) -> Self {
+        Self { libraries: Some(folders.into()), ..self }
+    }
+
+    /// With an environment.
+    pub(super) fn environment(self, environment: &[(&'static str, &'static str)]) -> Self {
+        Self { environment: environment.to_vec(), ..self }
+    }
 }
 
 #[derive(Debug)]
@@ -62,13 +100,15 @@ enum Programs {
 }
 
 impl Prepared {
-    /// The names of all tests, in order.
-    pub(super) fn tests(&self) -> Result<Vec<String>> {
+    /// The names of all tests, in order. A program that tells them may need libraries to start, by `surround`.
+    pub(super) fn tests(&self, surround: impl FnOnce(&mut Command)) -> Result<Vec<String>> {
         let (program, list) = match &self.programs {
             Programs::One { program, list, .. } => (program, list),
             Programs::Each { names, .. } => return Ok(names.iter().map(|name| (*name).to_owned()).collect()),
         };
-        let text = shell::capture(self.base(&program[0]).args(&program[1..]).args(*list))?;
+        let mut command = self.base(&program[0]);
+        surround(command.args(&program[1..]).args(*list));
+        let text = shell::capture(&mut command)?;
         // Rust's test programs say what kind of thing a name is; there are only tests.
         let names = text.lines().map(|line| line.strip_suffix(": test").unwrap_or(line).to_owned());
         let names: Vec<_> = names.filter(|name| !name.is_empty() && !name.contains(' ')).collect();
@@ -93,12 +133,13 @@ impl Prepared {
         if let Some(folder) = &self.libraries {
             command.env("LD_LIBRARY_PATH", folder);
         }
+        command.envs(self.environment.iter().copied());
         command
     }
 }
 
 /// The tests that cudarc brings along, in the package as it is published.
-struct Cudarc {
+pub(super) struct Cudarc {
     is_cached: bool,
 }
 
@@ -114,7 +155,7 @@ impl Cudarc {
     const FEATURES: &str = "std,driver,dynamic-loading,cuda-12080,nvrtc,f16";
 
     /// The folder of the package's sources.
-    fn source(cache: &Path) -> Result<PathBuf> {
+    pub(super) fn source(cache: &Path) -> Result<PathBuf> {
         let folder = cache.join(format!("cudarc-{}", Self::VERSION));
         if folder.is_dir() {
             return Ok(folder);
@@ -184,11 +225,11 @@ impl Suite for Cudarc {
         if self.is_cached { "cudarc-caching" } else { "cudarc" }
     }
 
-    fn is_cached(&self) -> bool {
-        self.is_cached
+    fn caching(&self) -> Caching {
+        if self.is_cached { Caching::Opened } else { Caching::No }
     }
 
-    fn prepare(&self, cache: &Path) -> Result<Prepared> {
+    fn prepare(&self, &Place { cache, .. }: &Place<'_>) -> Result<Prepared> {
         let source = Self::source(cache)?;
         let programs = Programs::One {
             program: vec![Self::build(&source, cache)?],
@@ -196,7 +237,7 @@ impl Suite for Cudarc {
             // Those that cudarc ignores need two devices or a process of their own, and have both here.
             run: &["--include-ignored", "--exact"],
         };
-        Ok(Prepared { programs, place: source, libraries: Some(Self::compiler()?) })
+        Ok(Prepared::new(programs, source).libraries(Self::compiler()?))
     }
 }
 
@@ -225,7 +266,7 @@ impl Suite for CudarcExamples {
         "cudarc-examples"
     }
 
-    fn prepare(&self, cache: &Path) -> Result<Prepared> {
+    fn prepare(&self, &Place { cache, .. }: &Place<'_>) -> Result<Prepared> {
         let source = Cudarc::source(cache)?;
         let mut command = Cudarc::cargo(["build", "--quiet", "--profile", "dev"], &source, cache);
         for name in &Self::NAMES {
@@ -234,7 +275,7 @@ impl Suite for CudarcExamples {
         shell::run(&mut command)?;
         let folder = cache.join(Cudarc::TARGET).join("debug/examples");
         let programs = Programs::Each { folder, names: &Self::NAMES };
-        Ok(Prepared { programs, place: source, libraries: Some(Cudarc::compiler()?) })
+        Ok(Prepared::new(programs, source).libraries(Cudarc::compiler()?))
     }
 }
 
@@ -250,24 +291,33 @@ impl Suite for CudarcProgram {
         Self::NAME
     }
 
-    fn is_cached(&self) -> bool {
-        true
+    fn caching(&self) -> Caching {
+        Caching::Opened
     }
 
-    fn prepare(&self, cache: &Path) -> Result<Prepared> {
+    fn prepare(&self, &Place { cache, .. }: &Place<'_>) -> Result<Prepared> {
         Cudarc::source(cache)?;
-        let (from, to) = (shell::root().join("tests/foreign").join(Self::NAME), cache.join(Self::NAME));
-        std::fs::create_dir_all(to.join("src")).map_err(|error| format!("cannot make {}: {error}", to.display()))?;
-        for file in ["Cargo.toml", "src/main.rs"] {
-            write(&to.join(file), &shell::read(&from.join(file))?)?;
-        }
+        let to = copied(Self::NAME, &["Cargo.toml", "src/main.rs"], cache)?;
         let target = cache.join(Cudarc::TARGET);
         let mut command = shell::cargo(["build", "--quiet", "--release", "--manifest-path"]);
         shell::run(command.arg(to.join("Cargo.toml")).arg("--target-dir").arg(&target))?;
         let program = vec![target.join("release").join(Self::NAME)];
-        let programs = Programs::One { program, list: &["list"], run: &[] };
-        Ok(Prepared { programs, place: to, libraries: None })
+        Ok(Prepared::one(program, &["list"], to))
     }
+}
+
+/// A program of `tests/foreign` where it is built, outside the workspace.
+pub(super) fn copied(name: &str, files: &[&str], cache: &Path) -> Result<PathBuf> {
+    let (from, to) = (shell::root().join("tests/foreign").join(name), cache.join(name));
+    std::fs::create_dir_all(to.join("src")).map_err(|error| format!("cannot make {}: {error}", to.display()))?;
+    for file in files {
+        let (text, copy) = (shell::read(&from.join(file))?, to.join(file));
+        // What has not changed need not be built again.
+        if std::fs::read_to_string(&copy).ok().as_ref() != Some(&text) {
+            write(&copy, &text)?;
+        }
+    }
+    Ok(to)
 }
 
 /// The last program that cargo's messages name.
@@ -290,17 +340,16 @@ impl Suite for Script {
         self.name
     }
 
-    fn prepare(&self, _: &Path) -> Result<Prepared> {
+    fn prepare(&self, _: &Place<'_>) -> Result<Prepared> {
         let python =
             wheels::environment(&shell::root().join("tests/foreign/python-requirements.txt"), "foreign/python")?;
         let script = shell::root().join("tests/foreign").join(self.file);
         let program = vec![python, NO_BYTECODE.into(), script];
-        let programs = Programs::One { program, list: &[], run: &[] };
-        Ok(Prepared { programs, place: shell::root(), libraries: None })
+        Ok(Prepared::one(program, &[], shell::root()))
     }
 }
 
-fn write(path: &Path, text: &str) -> Result<()> {
+pub(super) fn write(path: &Path, text: &str) -> Result<()> {
     std::fs::write(path, text).map_err(|error| format!("cannot write {}: {error}", path.display()))
 }
 

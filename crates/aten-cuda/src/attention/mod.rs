@@ -32,6 +32,7 @@ pub use settings::{
     fp16_bf16_reduction_math_sdp_allowed, math_sdp_enabled, mem_efficient_sdp_enabled, sdp_kernel, with_sdp_kernel,
 };
 
+use crate::autocast::{self, Policies};
 use crate::base::dtype::DType;
 use crate::base::error::{Error, Result, TensorError, invalid, refuse_float8};
 use crate::tensor::{Context, Tensor, is_host};
@@ -68,6 +69,14 @@ impl Tensor {
     /// [0, 1], the switches forbid every way that could compute the call, there is not enough memory, or the device
     /// failed.
     pub fn scaled_dot_product_attention(&self, key: &Self, value: &Self, options: &Attention<'_>) -> Result<Self> {
+        let policies = const { Policies::of("scaled_dot_product_attention") };
+        let operands = [Some(self), Some(key), Some(value), options.attn_mask];
+        if let Some((_inside, [query, key, value, attn_mask])) = autocast::cast_optional(policies, operands)?
+            && let (Some(query), Some(key), Some(value)) = (query, key, value)
+        {
+            let options = Attention { attn_mask: attn_mask.as_ref(), ..*options };
+            return query.scaled_dot_product_attention(&key, &value, &options);
+        }
         let run = || {
             check(self, key, value, options)?;
             let Attention { attn_mask, dropout_p, is_causal, enable_gqa, .. } = *options;

@@ -6,7 +6,9 @@ use std::fmt;
 
 use c10_core::Device;
 
+use crate::base::amp_error::AmpError;
 use crate::base::dtype::DType;
+use crate::base::expression_error::ExpressionError;
 use crate::base::jit_error::JitError;
 use crate::base::linalg_error::LinalgError;
 use crate::base::random_error::RandomError;
@@ -25,6 +27,9 @@ pub enum Error {
     /// Random numbers cannot be drawn so, or a generator not be set so.
     #[error(transparent)]
     Random(#[from] RandomError),
+    /// A region of autocast cannot be entered, or a gradient scaler not be called so.
+    #[error(transparent)]
+    Amp(#[from] AmpError),
     /// Products cannot be tuned so, or a file of results not be used.
     #[error(transparent)]
     Tune(Box<TuneError>),
@@ -40,6 +45,9 @@ pub enum Error {
     /// A matrix cannot be factorised, or a signal not be transformed.
     #[error(transparent)]
     Linalg(Box<LinalgError>),
+    /// A function of expressions cannot be built, read or called so.
+    #[error(transparent)]
+    Expression(Box<ExpressionError>),
     /// A program of the user's own was not compiled, linked or launched.
     #[error(transparent)]
     Jit(Box<JitError>),
@@ -65,6 +73,12 @@ impl From<JitError> for Error {
 impl From<LinalgError> for Error {
     fn from(error: LinalgError) -> Self {
         Self::Linalg(Box::new(error))
+    }
+}
+
+impl From<ExpressionError> for Error {
+    fn from(error: ExpressionError) -> Self {
+        Self::Expression(Box::new(error))
     }
 }
 
@@ -337,6 +351,9 @@ pub enum TensorError {
         /// The dtype that the tensor has.
         found: DType,
     },
+    /// The memory belonged to a traced function that failed before it had contents.
+    #[error("the tensor has no values: the traced function that made it failed before they were computed")]
+    Abandoned,
     /// A view reaches outside the storage.
     #[error(
         "setStorage: sizes {sizes:?}, strides {strides:?}, storage offset {offset}, and itemsize {itemsize} requiring a \

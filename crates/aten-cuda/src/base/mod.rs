@@ -1,7 +1,9 @@
 //! What everything is built on: dtypes, scalars, promotion, shapes, errors.
 
+pub(crate) mod amp_error;
 pub(crate) mod dtype;
 pub(crate) mod error;
+pub(crate) mod expression_error;
 pub(crate) mod jit_error;
 pub(crate) mod linalg_error;
 pub(crate) mod promotion;

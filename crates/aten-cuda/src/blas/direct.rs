@@ -22,6 +22,7 @@ use crate::base::dtype::DType;
 use crate::base::error::Result;
 use crate::base::shape::Dims;
 use crate::launch::own_products::direct::{Direct, Numbers};
+use crate::launch::record;
 use crate::tensor::{Context, Tensor, storage_of};
 
 /// The largest result and the longest sums that take a device no longer here than in a library.
@@ -62,7 +63,12 @@ impl<'a> Small<'a> {
     pub(super) fn of(a: &'a Tensor, b: &'a Tensor, alpha: f64) -> Option<Self> {
         let (&[m, k], &[_, n]) = (a.sizes(), b.sizes()) else { return None };
         let dtype = a.dtype();
-        if m.saturating_mul(n) > MOST_ELEMENTS || k > MOST_STEPS || !Direct::serves(dtype) || b.dtype() != dtype {
+        if record::is_on()
+            || m.saturating_mul(n) > MOST_ELEMENTS
+            || k > MOST_STEPS
+            || !Direct::serves(dtype)
+            || b.dtype() != dtype
+        {
             return None;
         }
         let (first, second) = (a.plain_storage().ok()?.buffer()?, b.plain_storage().ok()?.buffer()?);
@@ -96,7 +102,7 @@ impl<'a> Small<'a> {
 
     /// Writes the result to a contiguous tensor of its sizes and dtype on the same device.
     pub(super) fn write(self, out: &Tensor) -> Result<()> {
-        let Some(buffer) = out.storage().buffer() else { return Ok(()) };
+        let Some(buffer) = out.plain_storage()?.buffer() else { return Ok(()) };
         let start = out.byte_offset();
         let bytes = self.bytes();
         self.queue((buffer, start..start + bytes))

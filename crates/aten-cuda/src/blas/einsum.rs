@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use smallvec::SmallVec;
 
+use crate::autocast::{self, Policies};
 use crate::base::error::{Result, invalid};
 use crate::base::shape::Dims;
 use crate::ops::Dim;
@@ -47,6 +48,9 @@ struct Named {
 /// # Errors
 /// The equation is wrong or does not fit the operands; there is not enough memory, or the device or a library failed.
 pub fn einsum(equation: &str, operands: &[&Tensor]) -> Result<Tensor> {
+    if let Some((_inside, cast)) = autocast::cast_all(const { Policies::of("einsum") }, operands)? {
+        return einsum(equation, &cast.iter().collect::<Vec<_>>());
+    }
     if operands.is_empty() {
         return Err(invalid(
             "einsum(): must specify the equation string and at least one operand, or at least one operand and its \

@@ -4,6 +4,7 @@ use std::sync::OnceLock;
 
 use super::checks;
 use super::product::Product;
+use crate::autocast::{self, Policies};
 use crate::base::dtype::DType;
 use crate::base::error::{Result, invalid};
 use crate::base::scalar::Scalar;
@@ -44,6 +45,13 @@ impl Tensor {
     /// failed.
     pub fn linear<'a>(&self, weight: &Self, bias: impl Into<Option<&'a Self>>) -> Result<Self> {
         let bias = bias.into();
+        let policies = const { Policies::of("linear") };
+        if let Some((_inside, [input, weight, bias])) =
+            autocast::cast_optional(policies, [Some(self), Some(weight), bias])?
+            && let (Some(input), Some(weight)) = (input, weight)
+        {
+            return input.linear(&weight, bias.as_ref());
+        }
         if weight.dim() < 2 || self.dim() == 0 {
             let made = self.matmul(&weight.t()?)?;
             return bias.map_or(Ok(made.clone()), |bias| made.add(bias));
@@ -74,9 +82,13 @@ impl Tensor {
         alpha: impl Into<Scalar>,
         use_gelu: bool,
     ) -> Result<Self> {
+        let (beta, alpha) = (beta.into(), alpha.into());
+        let policies = const { Policies::of("_addmm_activation") };
+        if let Some((_inside, [own, a, b])) = autocast::cast(policies, [self, mat1, mat2])? {
+            return own.addmm_activation(&a, &b, beta, alpha, use_gelu);
+        }
         checks::addmm(self, mat1, mat2)?;
         let activation = if use_gelu { Activation::Gelu } else { Activation::Relu };
-        let (beta, alpha) = (beta.into(), alpha.into());
         if is_bias(self, mat1, mat2, beta) {
             let product = Product::new(mat1, mat2);
             return Product { alpha, bias: Some(self), activation, ..product }.made();

@@ -52,6 +52,7 @@ pub use settings::{
     set_float32_matmul_precision, set_fp16_reduction, set_fp32_precision, set_matmul_fp32_precision,
     set_preferred_blas_library,
 };
+pub(crate) use settings::{ProductSettings, product_settings};
 
 pub(crate) use self::library::Slot;
 

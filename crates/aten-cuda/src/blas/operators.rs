@@ -3,6 +3,7 @@
 use super::linear::is_bias;
 use super::product::Product;
 use super::{checks, direct};
+use crate::autocast::{self, Inside, Policies};
 use crate::base::error::{Result, invalid};
 use crate::base::scalar::Scalar;
 use crate::base::shape::{self, Dims};
@@ -15,6 +16,9 @@ impl Tensor {
     /// The operands are no matrices or do not fit each other, or have several dtypes or devices; there is not enough
     /// memory, or the device or a library failed.
     pub fn mm(&self, other: &Self) -> Result<Self> {
+        if let Some((_inside, [a, b])) = autocast::cast(const { Policies::of("mm") }, [self, other])? {
+            return a.mm(&b);
+        }
         checks::matrices("self", self, other)?;
         match direct::product(self, other)? {
             Some(made) => Ok(made),
@@ -38,8 +42,11 @@ impl Tensor {
     /// # Errors
     /// As for [`Self::mm`], or `self` does not broadcast to the product.
     pub fn addmm(&self, mat1: &Self, mat2: &Self, beta: impl Into<Scalar>, alpha: impl Into<Scalar>) -> Result<Self> {
-        checks::addmm(self, mat1, mat2)?;
         let (beta, alpha) = (beta.into(), alpha.into());
+        if let Some((_inside, [own, a, b])) = autocast::cast(const { Policies::of("addmm") }, [self, mat1, mat2])? {
+            return own.addmm(&a, &b, beta, alpha);
+        }
+        checks::addmm(self, mat1, mat2)?;
         if is_bias(self, mat1, mat2, beta) {
             return Product { alpha, bias: Some(self), ..Product::new(mat1, mat2) }.made();
         }
@@ -80,6 +87,9 @@ impl Tensor {
     /// The operands are no batches of matrices or do not fit each other, or have several dtypes or devices; there is
     /// not enough memory, or the device or a library failed.
     pub fn bmm(&self, other: &Self) -> Result<Self> {
+        if let Some((_inside, [a, b])) = autocast::cast(const { Policies::of("bmm") }, [self, other])? {
+            return a.bmm(&b);
+        }
         checks::batches(self, other)?;
         Product::new(self, other).made()
     }
@@ -105,8 +115,13 @@ impl Tensor {
         beta: impl Into<Scalar>,
         alpha: impl Into<Scalar>,
     ) -> Result<Self> {
+        let (beta, alpha) = (beta.into(), alpha.into());
+        let policies = const { Policies::of("baddbmm") };
+        if let Some((_inside, [own, a, b])) = autocast::cast(policies, [self, batch1, batch2])? {
+            return own.baddbmm(&a, &b, beta, alpha);
+        }
         checks::baddbmm(self, batch1, batch2)?;
-        Product::new(batch1, batch2).plus(self, beta.into(), alpha.into()).made()
+        Product::new(batch1, batch2).plus(self, beta, alpha).made()
     }
 
     /// [`Self::baddbmm`] into `out` (b, m, n), which may be one of the operands.
@@ -155,13 +170,18 @@ impl Tensor {
         beta: impl Into<Scalar>,
         alpha: impl Into<Scalar>,
     ) -> Result<Self> {
+        let (beta, alpha) = (beta.into(), alpha.into());
+        let policies = const { Policies::of("addbmm") };
+        if let Some((_inside, [own, a, b])) = autocast::cast(policies, [self, batch1, batch2])? {
+            return own.addbmm(&a, &b, beta, alpha);
+        }
         checks::addbmm(self, batch1, batch2)?;
         // The sum over batches is part of the sum over the inner dimension.
         let [batches, rows, inner] = [0, 1, 2].map(|dim| batch1.sizes()[dim]);
         let columns = batch2.sizes()[2];
         let wide = batch1.permute(&[1, 0, 2])?.reshape(&[rows, batches * inner])?;
         let tall = batch2.reshape(&[batches * inner, columns])?;
-        Product::new(&wide, &tall).plus(self, beta.into(), alpha.into()).made()
+        Product::new(&wide, &tall).plus(self, beta, alpha).made()
     }
 
     /// The product of a matrix (m, k) and a vector (k) (`torch.mv`).
@@ -170,6 +190,9 @@ impl Tensor {
     /// The operands are no matrix and vector or do not fit each other, or have several dtypes or devices; there is not
     /// enough memory, or the device or a library failed.
     pub fn mv(&self, vector: &Self) -> Result<Self> {
+        if let Some((_inside, [a, b])) = autocast::cast(const { Policies::of("mv") }, [self, vector])? {
+            return a.mv(&b);
+        }
         checks::mv(self, vector, None)?;
         Product::new(self, &vector.unsqueeze(1)?).made()?.squeeze(Some(1))
     }
@@ -195,10 +218,15 @@ impl Tensor {
         beta: impl Into<Scalar>,
         alpha: impl Into<Scalar>,
     ) -> Result<Self> {
+        let (beta, alpha) = (beta.into(), alpha.into());
+        let policies = const { Policies::of("addmv") };
+        if let Some((_inside, [own, matrix, vector])) = autocast::cast(policies, [self, matrix, vector])? {
+            return own.addmv(&matrix, &vector, beta, alpha);
+        }
         checks::mv(matrix, vector, Some(self))?;
         let added = self.to_dtype(matrix.dtype())?.expand(&[matrix.sizes()[0]])?.unsqueeze(1)?;
         let vector = vector.unsqueeze(1)?;
-        Product::new(matrix, &vector).plus(&added, beta.into(), alpha.into()).made()?.squeeze(Some(1))
+        Product::new(matrix, &vector).plus(&added, beta, alpha).made()?.squeeze(Some(1))
     }
 
     /// [`Self::addmv`] into `out` (m), which may be one of the operands.
@@ -243,6 +271,9 @@ impl Tensor {
     /// The operands are no vectors of one length, or have several dtypes or devices; there is not enough memory, or the
     /// device or a library failed.
     pub fn dot(&self, other: &Self) -> Result<Self> {
+        if let Some((_inside, [a, b])) = autocast::cast(const { Policies::of("dot") }, [self, other])? {
+            return a.dot(&b);
+        }
         checks::dot(self, other)?;
         Product::new(&self.unsqueeze(0)?, &other.unsqueeze(1)?).made()?.reshape(&[])
     }
@@ -252,6 +283,9 @@ impl Tensor {
     /// # Errors
     /// As there.
     pub fn vdot(&self, other: &Self) -> Result<Self> {
+        if let Some((_inside, [a, b])) = autocast::cast(const { Policies::of("vdot") }, [self, other])? {
+            return a.vdot(&b);
+        }
         checks::dot(self, other)?;
         self.conj().dot(other)
     }
@@ -277,6 +311,9 @@ impl Tensor {
     /// The operands have no dimension or do not fit each other, or have several dtypes or devices; there is not enough
     /// memory, or the device or a library failed.
     pub fn matmul(&self, other: &Self) -> Result<Self> {
+        if let Some((_inside, [a, b])) = autocast::cast(const { Policies::of("matmul") }, [self, other])? {
+            return a.matmul(&b);
+        }
         match (self.dim(), other.dim()) {
             (first @ 0, second) | (first, second @ 0) => Err(invalid(format!(
                 "both arguments to matmul need to be at least 1D, but they are {first}D and {second}D"
@@ -305,6 +342,8 @@ impl Tensor {
         if (self.dim(), other.dim()) == (2, 2) {
             return self.mm_out(other, out);
         }
+        // With `out` nothing is cast.
+        let _inside = Inside::new();
         let made = self.matmul(other)?;
         checks::output(out, made.dtype(), made.sizes())?;
         out.copy_(&made).map(drop)

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use c10_core::Runtime;
+use smallvec::SmallVec;
 
 use super::candidates::{self, Way, Ways};
 use super::direct::Small;
@@ -19,8 +20,8 @@ use crate::base::dtype::DType;
 use crate::base::error::{Result, TensorError, invalid};
 use crate::base::scalar::Scalar;
 use crate::base::shape::contiguous_strides;
-use crate::launch;
 use crate::launch::own_products::{self, Problem, Solution};
+use crate::launch::{self, record};
 use crate::tensor::{Context, Tensor, empty_strided, is_host};
 
 /// `activation(alpha * a @ b + beta * c + bias)`: `a` is (m, k) and `b` (k, n), or both have a dimension of batches in
@@ -77,6 +78,7 @@ impl<'a> Product<'a> {
     /// The result in a tensor of the caller's, which has the sizes and the dtype of the result. It may be one of the
     /// operands.
     pub(super) fn written(self, out: &Tensor) -> Result<()> {
+        out.storage().note_write();
         if self.has_negatives() {
             return self.without_negatives(|product| product.written(out));
         }
@@ -131,6 +133,9 @@ impl<'a> Product<'a> {
             let kernel = if self.a.dim() == 3 { "baddbmm_cuda" } else { "addmm_cuda" }.to_owned();
             return Err(TensorError::NotImplemented { kernel, dtype: out.dtype() }.into());
         }
+        if self.is_recorded(out)? {
+            return Ok(());
+        }
         if self.a.numel() == 0 {
             return self.by_own_kernels(out, None);
         }
@@ -140,6 +145,22 @@ impl<'a> Product<'a> {
             return self.by(&way, out);
         }
         self.by(&Way::Default, out)
+    }
+
+    /// Writes the product down where a trace is under way.
+    fn is_recorded(&self, out: &Tensor) -> Result<bool> {
+        let Self { alpha, beta, activation, .. } = *self;
+        let (has_c, has_bias) = (self.c.is_some(), self.bias.is_some());
+        let numbers = [alpha, beta].into_iter().flat_map(|number| [number.to_f64(), number.imaginary()]);
+        let mut detail: Vec<u64> = numbers.map(f64::to_bits).collect();
+        detail.extend([activation as u64, u64::from(has_c), u64::from(has_bias)]);
+        let inputs: SmallVec<[&Tensor; 4]> = [self.a, self.b].into_iter().chain(self.c).chain(self.bias).collect();
+        record::call("matmul", (&[out], &inputs), detail, move |outputs, inputs| {
+            let [out] = outputs else { return Ok(()) };
+            let [a, b, more @ ..] = inputs else { return Ok(()) };
+            let (c, bias) = (more.first().filter(|_| has_c), more.last().filter(|_| has_bias));
+            Product { a, b, c, alpha, beta, bias, activation }.compute(out)
+        })
     }
 
     /// The way that the tuner has found; `None` for the usual one.

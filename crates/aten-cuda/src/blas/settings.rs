@@ -34,6 +34,27 @@ pub enum Float32MatmulPrecision {
     Medium,
 }
 
+/// What products depend on besides their operands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ProductSettings {
+    uses_tf32: bool,
+    fp16_reduction: ReducedPrecision,
+    bf16_reduction: ReducedPrecision,
+    fp16_accumulation: bool,
+    library: BlasBackend,
+}
+
+/// What products depend on now.
+pub(crate) fn product_settings() -> ProductSettings {
+    ProductSettings {
+        uses_tf32: uses_tf32(),
+        fp16_reduction: fp16_reduction(),
+        bf16_reduction: bf16_reduction(),
+        fp16_accumulation: allow_fp16_accumulation(),
+        library: preferred_blas_library(),
+    }
+}
+
 /// Which library computes products first (`torch.backends.cuda.preferred_blas_library`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlasBackend {

@@ -10,6 +10,7 @@ use c10_core::{DeviceArg, Runtime};
 use cuda_sys::Cufft;
 use num_complex::Complex64;
 
+use crate::autocast::{self, Policies};
 use crate::base::dtype::DType;
 use crate::base::error::{Error, Result, invalid};
 use crate::base::linalg_error::LinalgError;
@@ -95,6 +96,9 @@ pub fn plan_cache(device: i64) -> Result<PlanCache> {
 /// # Errors
 /// The dtype, length, dimension or normalisation does not fit, or there is no cuFFT for a tensor on a device.
 pub fn fft(input: &Tensor, n: Option<i64>, dim: i64, norm: Option<&str>) -> Result<Tensor> {
+    if let Some((_inside, [input])) = autocast::cast(const { Policies::of("fft_fft") }, [input])? {
+        return fft(&input, n, dim, norm);
+    }
     let signal = Signal::of(input, n, dim, norm, |length| length)?;
     let complex = signal.tensor.to_dtype(complex_of(signal.tensor.dtype()))?;
     transform(&Signal { tensor: complex, ..signal }, Kind::Complex { forward: true })
@@ -105,6 +109,9 @@ pub fn fft(input: &Tensor, n: Option<i64>, dim: i64, norm: Option<&str>) -> Resu
 /// # Errors
 /// As [`fft`].
 pub fn ifft(input: &Tensor, n: Option<i64>, dim: i64, norm: Option<&str>) -> Result<Tensor> {
+    if let Some((_inside, [input])) = autocast::cast(const { Policies::of("fft_ifft") }, [input])? {
+        return ifft(&input, n, dim, norm);
+    }
     let signal = Signal::of(input, n, dim, norm, |length| length)?;
     let complex = signal.tensor.to_dtype(complex_of(signal.tensor.dtype()))?;
     transform(&Signal { tensor: complex, ..signal }, Kind::Complex { forward: false })
@@ -116,6 +123,9 @@ pub fn ifft(input: &Tensor, n: Option<i64>, dim: i64, norm: Option<&str>) -> Res
 /// # Errors
 /// As [`fft`], or the numbers are complex.
 pub fn rfft(input: &Tensor, n: Option<i64>, dim: i64, norm: Option<&str>) -> Result<Tensor> {
+    if let Some((_inside, [input])) = autocast::cast(const { Policies::of("fft_rfft") }, [input])? {
+        return rfft(&input, n, dim, norm);
+    }
     if input.dtype().is_complex() {
         let name = input.dtype().scalar_type_name();
         return Err(invalid(format!("rfft expects a real input tensor, but got {name}")));
@@ -130,6 +140,9 @@ pub fn rfft(input: &Tensor, n: Option<i64>, dim: i64, norm: Option<&str>) -> Res
 /// # Errors
 /// As [`fft`].
 pub fn irfft(input: &Tensor, n: Option<i64>, dim: i64, norm: Option<&str>) -> Result<Tensor> {
+    if let Some((_inside, [input])) = autocast::cast(const { Policies::of("fft_irfft") }, [input])? {
+        return irfft(&input, n, dim, norm);
+    }
     let at = check_dim(input, dim)?;
     let length = n.unwrap_or(2 * (input.sizes()[at] - 1));
     let signal = Signal::of(input, Some(length), dim, norm, |length| length / 2 + 1)?;

@@ -15,6 +15,7 @@ use kernel_ir::pointwise::{self, Access, Meta, Rows, Schedule};
 use kernel_ir::{GraphError, Program, reduce};
 use smallvec::SmallVec;
 
+use super::prepared::Prepared;
 use super::{Part, ProgramKey, Work, arch, module};
 use crate::base::error::{Error, Result, TensorError};
 use crate::iterate::Iteration;
@@ -71,6 +72,27 @@ pub(super) fn run(work: &Work<'_>, iteration: &Iteration, parts: &[Part<'_>], de
     })
 }
 
+/// Works the launch of the program out, to be repeated over other memory; `None` where it is not of that kind.
+pub(super) fn prepare(
+    work: &Work<'_>,
+    iteration: &Iteration,
+    parts: &[Part<'_>],
+    device: Device,
+) -> Result<Option<Prepared>> {
+    Runtime::with_current(|runtime| {
+        let index = device.cuda_index()?.unwrap_or(0);
+        let variants = runtime.extension::<Variants>();
+        let target = variants.target(runtime, index)?;
+        let schedule = schedule(work, iteration, parts).for_target(target);
+        let key = VariantKey { program: work.key, plan: Plan::Pointwise(schedule), device: index };
+        let write = || Ok(pointwise::write(&work.program, &schedule, work.key.operation)?.text);
+        let kernel = variants.kernel(runtime, key, write)?;
+        let (meta, config) = numbers(work, iteration, parts, &schedule)?;
+        let outputs = parts.iter().filter(|part| part.operand < work.outputs.len()).count();
+        Prepared::new(&kernel, &config, (parts, outputs), &meta)
+    })
+}
+
 /// Compute capability of a device, as 10 * major + minor, as far as kernels differ by it.
 pub(super) fn target(device: Device) -> Result<u32> {
     Runtime::with_current(|runtime| {
@@ -104,6 +126,17 @@ pub(crate) fn whole_kernel(
     device: DeviceIndex,
     (tensors, scalars): (usize, usize),
 ) -> Result<WholeKernel> {
+    whole_kernel_of(key, program, device, (1, tensors - 1, scalars))
+}
+
+/// As [`whole_kernel`], of a program with several outputs: outputs, inputs and scalars are so many.
+pub(crate) fn whole_kernel_of(
+    key: ProgramKey,
+    program: &Program,
+    device: DeviceIndex,
+    (outputs, inputs, scalars): (usize, usize, usize),
+) -> Result<WholeKernel> {
+    let tensors = outputs + inputs;
     Runtime::with_current(|runtime| {
         let variants = runtime.extension::<Variants>();
         let schedule = Schedule::contiguous(program).for_target(variants.target(runtime, device)?);
@@ -111,13 +144,34 @@ pub(crate) fn whole_kernel(
         let variant = VariantKey { program: key, plan: Plan::Pointwise(schedule), device };
         // What `Meta` says of contiguous kernels: the number of elements, then the scalars.
         let launch = variants.kernel(runtime, variant, write)?.prepare(BLOCK, tensors, 1 + scalars)?;
-        let accesses: SmallVec<[MemoryAccess; 4]> = (0..tensors).map(|part| access(part, 1)).collect();
+        let accesses: SmallVec<[MemoryAccess; 4]> = (0..tensors).map(|part| access(part, outputs)).collect();
         let launch = launch.accessing(&accesses);
         Ok(WholeKernel { launch, of_block: schedule.elements_of_block() })
     })
 }
 
 impl WholeKernel {
+    /// The most tensors of a kernel, the outputs among them.
+    pub(crate) const MOST_TENSORS: usize = 7;
+
+    /// As [`Self::run`], with several outputs: each a memory of its own that holds nothing else.
+    pub(crate) fn run_all(&self, outputs: &[Storage], inputs: &[&Tensor], numbers: &[u64]) -> Result<()> {
+        let made = outputs.iter().filter_map(|output| Some((output.buffer()?, 0..output.nbytes())));
+        let read = inputs.iter().filter_map(|input| {
+            let start = input.byte_offset();
+            Some((input.storage().buffer()?, start..start + input.nbytes()))
+        });
+        let parts: SmallVec<[_; Self::MOST_TENSORS]> = made.chain(read).collect();
+        let numel = numbers.first().copied().unwrap_or(0);
+        let grid = u32::try_from(numel.div_ceil(self.of_block)).map_err(|_| too_large(inputs.first().copied()))?;
+        Runtime::with_current(|runtime| {
+            // SAFETY: the kernel was written for contiguous operands of these dtypes, all with as many elements as it is
+            // told, and the buffers hold them. Streams order the work.
+            unsafe { self.launch.launch(runtime, grid, &parts, numbers)? };
+            Ok(())
+        })
+    }
+
     /// Whether it is of this runtime.
     pub(crate) fn is_of(&self, runtime: &Runtime) -> bool {
         self.launch.is_of(runtime)
@@ -173,7 +227,7 @@ pub(super) fn run_rows(
     Runtime::with_current(|runtime| {
         let key = VariantKey { program, plan, device: device.cuda_index()?.unwrap_or(0) };
         let kernel = runtime.extension::<Variants>().kernel(runtime, key, write)?;
-        let arguments = arguments(parts, outputs, numbers);
+        let arguments = arguments(parts, outputs, numbers)?;
         // SAFETY: the kernel was written for this program and schedule, and takes these operands and numbers. Its
         // elements are those of the iteration, which lie inside the tensors' parts of their storages.
         unsafe { kernel.launch(config, &arguments, None)? };
@@ -181,8 +235,23 @@ pub(super) fn run_rows(
     })
 }
 
+/// As [`run_rows`], worked out to be repeated over other memory.
+pub(super) fn prepare_rows(
+    (program, plan, device): (ProgramKey, Plan, Device),
+    write: impl FnOnce() -> std::result::Result<String, GraphError>,
+    parts: (&[Part<'_>], usize),
+    numbers: &[u8],
+    config: &LaunchConfig,
+) -> Result<Option<Prepared>> {
+    Runtime::with_current(|runtime| {
+        let key = VariantKey { program, plan, device: device.cuda_index()?.unwrap_or(0) };
+        let kernel = runtime.extension::<Variants>().kernel(runtime, key, write)?;
+        Prepared::new(&kernel, config, parts, numbers)
+    })
+}
+
 /// What a kernel over elements does to an operand; results come first.
-fn access(operand: usize, outputs: usize) -> MemoryAccess {
+pub(super) fn access(operand: usize, outputs: usize) -> MemoryAccess {
     const INPUTS: [&str; 2] = ["self", "other"];
     match operand.checked_sub(outputs) {
         Some(input) => MemoryAccess::Reads(INPUTS.get(input).copied().unwrap_or_default()),
@@ -191,16 +260,15 @@ fn access(operand: usize, outputs: usize) -> MemoryAccess {
 }
 
 /// What a kernel is given: the memory of each operand, then the block of numbers. The first `outputs` parts are results.
-fn arguments<'a>(parts: &'a [Part<'_>], outputs: usize, numbers: &'a [u8]) -> SmallVec<[Arg<'a>; 6]> {
+fn arguments<'a>(parts: &'a [Part<'_>], outputs: usize, numbers: &'a [u8]) -> Result<SmallVec<[Arg<'a>; 6]>> {
     let mut arguments: SmallVec<[Arg<'_>; 6]> = SmallVec::new();
     for (position, part) in parts.iter().enumerate() {
-        if let Some(buffer) = part.tensor.storage().buffer() {
-            let end = part.tensor.byte_offset() + part.tensor.byte_extent();
-            arguments.push(Arg::range(buffer, part.offset.min(end)..end).accessed(access(position, outputs)));
-        }
+        let buffer = part.tensor.storage().buffer().ok_or(TensorError::Abandoned)?;
+        let end = part.tensor.byte_offset() + part.tensor.byte_extent();
+        arguments.push(Arg::range(buffer, part.offset.min(end)..end).accessed(access(position, outputs)));
     }
     arguments.push(Arg::Plain(numbers));
-    arguments
+    Ok(arguments)
 }
 
 fn launch(
@@ -210,6 +278,22 @@ fn launch(
     parts: &[Part<'_>],
     schedule: &Schedule,
 ) -> Result<()> {
+    let (meta, config) = numbers(work, iteration, parts, schedule)?;
+    let outputs = parts.iter().filter(|part| part.operand < work.outputs.len()).count();
+    let arguments = arguments(parts, outputs, &meta)?;
+    // SAFETY: the kernel was written for this program and schedule, and takes these operands and numbers. Its elements
+    // are those of the iteration, which lie inside the tensors' parts of their storages. Streams order the work.
+    unsafe { kernel.launch(&config, &arguments, None)? };
+    Ok(())
+}
+
+/// The block of numbers of a launch, and its blocks.
+fn numbers(
+    work: &Work<'_>,
+    iteration: &Iteration,
+    parts: &[Part<'_>],
+    schedule: &Schedule,
+) -> Result<(Vec<u8>, LaunchConfig)> {
     let numel = u64::try_from(iteration.numel).unwrap_or(0);
     let strides: SmallVec<[&[i64]; 4]> = match schedule.access {
         Access::Contiguous { .. } => SmallVec::new(),
@@ -220,13 +304,7 @@ fn launch(
         Access::Rows(_) | Access::Strided { .. } => sizes_of(iteration),
     };
     let meta = Meta::of(&work.program, schedule).write(numel, work.scalars, &sizes, &strides);
-    let outputs = parts.iter().filter(|part| part.operand < work.outputs.len()).count();
-    let arguments = arguments(parts, outputs, &meta);
-    let config = row_of(schedule.blocks(numel, &sizes), &iteration.sizes)?;
-    // SAFETY: the kernel was written for this program and schedule, and takes these operands and numbers. Its elements
-    // are those of the iteration, which lie inside the tensors' parts of their storages. Streams order the work.
-    unsafe { kernel.launch(&config, &arguments, None)? };
-    Ok(())
+    Ok((meta, row_of(schedule.blocks(numel, &sizes), &iteration.sizes)?))
 }
 
 /// Threads of the blocks of kernels over elements.

@@ -1,7 +1,7 @@
 //! Running programs: on the host by loops, on a device by kernels.
 //!
 //! Reading order: this file ([`Work`], [`run`]), `host` (rows of elements), `pinned` (over pinned memory), `arch` (what
-//! code is written for), `device` (variants and launches), `rows` (reductions, row operations and scans), `library`
+//! code is written for), `device` (variants and launches), `prepared` (launches that are repeated), `record` (what is written down instead of being run), `rows` (reductions, row operations and scans), `library`
 //! (kernels written in CUDA C++), `module` (from a text to code on a device).
 
 mod arch;
@@ -10,15 +10,18 @@ mod host;
 pub(crate) mod library;
 mod module;
 mod pinned;
+mod prepared;
+pub(crate) mod record;
 pub(crate) mod rows;
 mod writes;
 
 pub use arch::ARCHITECTURES;
-pub(crate) use device::{WholeKernel, whole_kernel};
+pub(crate) use device::{WholeKernel, whole_kernel, whole_kernel_of};
 pub use library::kernel_texts_of_one_architecture;
 pub use library::product as own_products;
 pub(crate) use library::product::bytes as byte_products;
 pub use module::{KernelText, kernel_texts, kernel_texts_for};
+pub(crate) use prepared::Prepared;
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
@@ -124,8 +127,22 @@ pub(crate) fn run(work: &Work<'_>, sizes: &[i64]) -> Result<()> {
             })
         }
         Some(first) if is_host(first.device()) => host::run(work, &iteration, &parts),
+        Some(_) if record::is_on() => record::elements(work, sizes),
         Some(first) => device::run(work, &iteration, &parts, first.device()).of(work.key.operation, &operands),
         None => Ok(()),
+    }
+}
+
+/// Works out what [`run`] would launch, to be repeated over other memory; `None` where that is not one launch on a device.
+pub(crate) fn prepare(work: &Work<'_>, sizes: &[i64]) -> Result<Option<Prepared>> {
+    let operands: SmallVec<[&Tensor; 4]> = work.outputs.iter().chain(work.inputs).copied().collect();
+    let iteration = Iteration::new(sizes, &operands, work.program.uses_index());
+    let parts = parts(work.outputs, work.inputs);
+    match operands.first() {
+        Some(first) if iteration.numel > 0 && !is_host(first.device()) && work.key.turned_for(&parts).is_none() => {
+            device::prepare(work, &iteration, &parts, first.device())
+        }
+        _ => Ok(None),
     }
 }
 

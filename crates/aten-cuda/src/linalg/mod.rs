@@ -16,6 +16,7 @@ use cuda_sys::Cusolver;
 use dense_factors::{Table, Triangle};
 use num_complex::Complex64;
 
+use crate::autocast::{self, Policies};
 use crate::base::dtype::DType;
 use crate::base::error::{Error, Result, TensorError, invalid};
 use crate::base::linalg_error::LinalgError;
@@ -115,6 +116,9 @@ pub fn loaded_library() -> Result<(String, String)> {
 /// # Errors
 /// Sizes or dtype do not fit, a matrix is not positive, or there is no cuSOLVER for a tensor on a device.
 pub fn cholesky(a: &Tensor, upper: bool) -> Result<Tensor> {
+    if let Some((_inside, [a])) = autocast::cast(const { Policies::of("linalg_cholesky") }, [a])? {
+        return cholesky(&a, upper);
+    }
     check_square("linalg.cholesky", a)?;
     check_dtype("linalg.cholesky", a, "cholesky")?;
     let packed = Packed::of(a)?;
@@ -137,6 +141,9 @@ pub fn cholesky(a: &Tensor, upper: bool) -> Result<Tensor> {
 /// # Errors
 /// Sizes or dtypes do not fit, a matrix is singular, or there is no cuSOLVER for tensors on a device.
 pub fn solve(a: &Tensor, b: &Tensor) -> Result<Tensor> {
+    if let Some((_inside, [a, b])) = autocast::cast(const { Policies::of("linalg_solve") }, [a, b])? {
+        return solve(&a, &b);
+    }
     check_square("linalg.solve", a)?;
     check_dtype("linalg.solve", a, "lu_factor")?;
     if a.dtype() != b.dtype() {
@@ -189,6 +196,9 @@ fn solve_on_host(left: &Packed, right: &mut Packed) -> Result<Vec<i32>> {
 /// # Errors
 /// The mode, sizes or dtype do not fit, or there is no cuSOLVER for a tensor on a device.
 pub fn qr(a: &Tensor, mode: &str) -> Result<(Tensor, Tensor)> {
+    if let Some((_inside, [a])) = autocast::cast(const { Policies::of("linalg_qr") }, [a])? {
+        return qr(&a, mode);
+    }
     if !["reduced", "complete", "r"].contains(&mode) {
         let known = "'reduced' (default), 'r', or 'complete'";
         return Err(invalid(format!("qr received unrecognized mode '{mode}' but expected one of {known}")));
@@ -234,6 +244,9 @@ fn qr_on_host(packed: &Packed, wanted: i64) -> Result<(Option<Packed>, Packed)> 
 /// # Errors
 /// Sizes, dtype or driver do not fit, singular values are not found, or there is no cuSOLVER for a tensor on a device.
 pub fn svd(a: &Tensor, full_matrices: bool, driver: Option<&str>) -> Result<(Tensor, Tensor, Tensor)> {
+    if let Some((_inside, [a])) = autocast::cast(const { Policies::of("linalg_svd") }, [a])? {
+        return svd(&a, full_matrices, driver);
+    }
     check_matrix("linalg.svd", a)?;
     check_dtype("linalg.svd", a, "svd")?;
     check_driver(a, driver)?;
@@ -279,6 +292,9 @@ fn svd_on_host(packed: &Packed, values: &Tensor, u: &Packed, v: &Packed) -> Resu
 /// # Errors
 /// As [`svd`].
 pub fn svdvals(a: &Tensor, driver: Option<&str>) -> Result<Tensor> {
+    if let Some((_inside, [a])) = autocast::cast(const { Policies::of("linalg_svdvals") }, [a])? {
+        return svdvals(&a, driver);
+    }
     Ok(svd(a, false, driver)?.1)
 }
 

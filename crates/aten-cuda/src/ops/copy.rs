@@ -3,6 +3,7 @@
 use c10_core::{Device, DeviceBuffer, PinnedBuffer, Runtime};
 use kernel_ir::Graph;
 
+use crate::autocast::{self, Policies};
 use crate::base::dtype::DType;
 use crate::base::error::{Result, TensorError, invalid};
 use crate::base::scalar::Scalar;
@@ -51,6 +52,19 @@ impl Tensor {
     /// Several elements lie at one place, or the device failed.
     pub fn zero_(&self) -> Result<&Self> {
         self.fill_(0)
+    }
+
+    /// The pairs of a last dimension of two floats as complex numbers, as a view (`torch.view_as_complex`).
+    ///
+    /// # Errors
+    /// The dtype is no float with complex numbers, the last dimension has not two elements side by side, or a pair does not
+    /// begin where a complex number may.
+    pub fn view_as_complex(&self) -> Result<Self> {
+        let policies = const { Policies::of("view_as_complex") };
+        match autocast::cast(policies, [self])? {
+            Some((_inside, [cast])) => cast.pairs_as_complex(),
+            None => self.pairs_as_complex(),
+        }
     }
 
     /// Copies another tensor's elements, converted and broadcast, from whatever device (`copy_`). Between two devices the
@@ -311,6 +325,8 @@ fn copy_on_device(target: &Tensor, source: &Tensor) -> Result<()> {
     let target = &target.as_stored();
     if source.dtype() == target.dtype()
         && !is_host(target.device())
+        // A trace has copies as programs, which may become parts of others.
+        && !launch::record::is_on()
         && launch::library::transpose::copy(target, &source.as_stored()).of("copy", &[target, source])?
     {
         return target.turn_signs(signs);

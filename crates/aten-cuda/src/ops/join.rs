@@ -2,6 +2,7 @@
 
 use smallvec::SmallVec;
 
+use crate::autocast::{self, Policies};
 use crate::base::error::{Result, invalid, refuse_float8};
 use crate::base::promotion::Participants;
 use crate::base::shape::{self, Dims, wrap_dim};
@@ -17,6 +18,9 @@ impl Tensor {
     /// # Errors
     /// There are no tensors, their sizes differ elsewhere, or they are on several devices.
     pub fn cat(tensors: &[&Self], dim: i64) -> Result<Self> {
+        if let Some((_inside, cast)) = autocast::cast_all(const { Policies::of("cat") }, tensors)? {
+            return Self::cat(&cast.iter().collect::<Vec<_>>(), dim);
+        }
         let Some(&first) = tensors.first() else {
             return Err(invalid("torch.cat(): expected a non-empty list of Tensors"));
         };
@@ -59,6 +63,9 @@ impl Tensor {
     /// # Errors
     /// There are no tensors, their sizes differ, or they are on several devices.
     pub fn stack(tensors: &[&Self], dim: i64) -> Result<Self> {
+        if let Some((_inside, cast)) = autocast::cast_all(const { Policies::of("stack") }, tensors)? {
+            return Self::stack(&cast.iter().collect::<Vec<_>>(), dim);
+        }
         let Some(&first) = tensors.first() else { return Err(invalid("stack expects a non-empty TensorList")) };
         if let Some(at) = tensors.iter().position(|tensor| tensor.sizes() != first.sizes()) {
             let (wanted, found) = (first.sizes(), tensors[at].sizes());

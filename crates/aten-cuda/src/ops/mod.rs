@@ -22,6 +22,7 @@ mod sort;
 
 pub(crate) use pointwise::check_overlap;
 pub use pointwise::{Operation, table};
+pub(crate) use pointwise::{Pair, Participating, is_alike, is_whole, scalar_bits, store};
 pub(crate) use reduce::cpp_name;
 pub use reduce::{Dim, Operation as Reduction, table as reductions};
 pub use row::{CrossEntropy, LossReduction};

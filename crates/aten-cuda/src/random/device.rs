@@ -14,6 +14,7 @@ use crate::base::error::Result;
 use crate::base::random_error::RandomError;
 use crate::launch::library::random::Drawn;
 use crate::random::captured::Registered;
+use crate::storage::deferred;
 use crate::tensor::Tensor;
 
 /// The seed of generators that nobody has seeded (`default_rng_seed_val`).
@@ -90,6 +91,7 @@ impl DeviceGenerator {
     }
 
     pub(super) fn state(&self) -> Arc<State> {
+        deferred::settle("the state of a generator is used");
         Arc::clone(&self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -174,6 +176,7 @@ impl DeviceGenerator {
     /// Takes another generator's state, which both share from then on (`graphsafe_set_state`).
     pub(super) fn graphsafe_set_state(&self, other: &Self) {
         let state = other.state();
+        deferred::settle("the state of a generator is used");
         *self.state.lock().unwrap_or_else(PoisonError::into_inner) = state;
     }
 

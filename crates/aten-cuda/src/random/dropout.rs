@@ -4,6 +4,7 @@ use crate::base::dtype::DType;
 use crate::base::error::{Result, TensorError, refuse_float8};
 use crate::base::shape::is_non_overlapping_and_dense;
 use crate::launch::library::random::{self as kernels, Dropout, Schedule};
+use crate::launch::record;
 use crate::random::fill::{DeviceSource, Source, refused};
 use crate::random::make::like;
 use crate::tensor::{Context, Tensor};
@@ -81,6 +82,15 @@ fn check_probability(p: f64) -> Result<()> {
 
 #[expect(clippy::cast_possible_truncation, reason = "floats compute in 32 bits")]
 fn drop_elements(input: &Tensor, output: &Tensor, mask: &Tensor, keep: f64, source: &DeviceSource) -> Result<()> {
+    let own = source.clone();
+    let is_recorded =
+        record::call("dropout", (&[output, mask], &[input]), vec![keep.to_bits()], move |outputs, inputs| {
+            let ([output, mask], [input]) = (outputs, inputs) else { return Ok(()) };
+            drop_elements(input, output, mask, keep, &own)
+        })?;
+    if is_recorded {
+        return Ok(());
+    }
     let is_double = input.dtype() == DType::F64;
     let scale = if is_double { 1.0 / keep } else { f64::from(1.0 / keep as f32) };
     let dropout = Dropout { input, output, mask, keep, scale };

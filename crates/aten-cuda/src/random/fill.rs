@@ -10,6 +10,7 @@ use crate::base::error::{Result, TensorError, refuse_float8};
 use crate::base::random_error::RandomError;
 use crate::base::shape::Dims;
 use crate::launch::library::random::{self as kernels, Drawn, Floats, Part, Schedule, WideView};
+use crate::launch::record;
 use crate::random::device::DeviceGenerator;
 use crate::random::generator::{Generator, Kind};
 use crate::random::host::HostGenerator;
@@ -26,7 +27,7 @@ pub(super) enum Source {
 }
 
 /// The generator of a CUDA device.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct DeviceSource {
     generator: DeviceGenerator,
     pub(super) device: DeviceIndex,
@@ -37,7 +38,7 @@ impl Source {
     /// The generator that is given, or the default one of the tensor's device.
     pub(super) fn of(tensor: &Tensor, given: Option<&Generator>, call: &'static str) -> Result<Self> {
         let device = tensor.device();
-        let index = tensor.storage().buffer().map(c10_core::DeviceBuffer::device_index);
+        let index = device.cuda_index()?;
         let generator = match (given, index) {
             (Some(given), _) => given.clone(),
             (None, Some(index)) => default_generator(index)?,
@@ -108,6 +109,7 @@ fn narrow_parts(part: &Part) -> Vec<Part> {
 
 /// Each element has a place of its own.
 pub(super) fn check_overlap(tensor: &Tensor) -> Result<()> {
+    tensor.storage().note_write();
     let repeats = tensor.sizes().iter().zip(tensor.strides()).any(|(&size, &stride)| size > 1 && stride == 0);
     if repeats { Err(TensorError::InternalOverlap.into()) } else { Ok(()) }
 }
@@ -124,6 +126,24 @@ fn fill_floats(tensor: &Tensor, source: &Source, law: Law, distribution: &Floats
         Source::Host(generator) => return host_fill::fill(tensor, generator, law),
         Source::Device(source) => source,
     };
+    if is_recorded(tensor, source, *distribution)? {
+        return Ok(());
+    }
+    fill_device_floats(tensor, source, distribution)
+}
+
+/// Writes a fill down where a trace is under way. It draws when it runs, so that what it draws follows from what was drawn
+/// before.
+fn is_recorded(tensor: &Tensor, source: &DeviceSource, distribution: Floats) -> Result<bool> {
+    check_overlap(tensor)?;
+    let own = source.clone();
+    let numbers = distribution.numbers.map(f64::to_bits);
+    record::call(source.call, (&[tensor], &[]), numbers.to_vec(), move |outputs, _| {
+        outputs.iter().try_for_each(|tensor| fill_device_floats(tensor, &own, &distribution))
+    })
+}
+
+fn fill_device_floats(tensor: &Tensor, source: &DeviceSource, distribution: &Floats) -> Result<()> {
     let real = tensor.halves();
     let filled = fill(&real, source, unroll(real.dtype()), &mut |tensor, part, drawn, schedule| {
         kernels::floats(tensor, part, drawn, schedule, distribution)
@@ -463,6 +483,14 @@ fn fill_integers<'a>(tensor: &'a Tensor, source: &Source, which: (bool, u64, i64
 }
 
 fn device_integers(tensor: &Tensor, source: &DeviceSource, which: (bool, u64, i64)) -> Result<()> {
+    let own = source.clone();
+    let detail = vec![u64::from(which.0), which.1, which.2.cast_unsigned()];
+    let is_recorded = record::call(source.call, (&[tensor], &[]), detail, move |outputs, _| {
+        outputs.iter().try_for_each(|tensor| device_integers(tensor, &own, which))
+    })?;
+    if is_recorded {
+        return Ok(());
+    }
     fill(tensor, source, if which.0 { 2 } else { 4 }, &mut |tensor, part, drawn, schedule| {
         kernels::integers(tensor, part, drawn, schedule, which)
     })

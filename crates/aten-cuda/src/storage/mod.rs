@@ -1,13 +1,16 @@
 //! The memory behind tensors.
 //!
-//! Reading order: this file ([`Storage`]), `host` (memory of the host).
+//! Reading order: this file ([`Storage`]), `host` (memory of the host), `deferred` (memory of traced functions that is
+//! not there yet), `watch` (memory that is watched for writes).
 //!
 //! **Invariants:** a storage keeps its size and its place as long as it lives. Host memory is behind a lock, so that
 //! threads that share a tensor see whole operations; the lock is never held while a device is waited for. Bytes of pinned
 //! memory are copied in and out, since a device may be writing others meanwhile: what an operation on the host has not
 //! changed, it does not write back.
 
+pub(crate) mod deferred;
 mod host;
+mod watch;
 
 use std::any::Any;
 use std::fmt;
@@ -15,10 +18,12 @@ use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use c10_core::{Device, DeviceBuffer, DeviceType, PinnedBuffer};
+use c10_core::{Device, DeviceBuffer, DeviceType, PinnedBuffer, Runtime};
 
-use crate::base::error::Result;
+use crate::base::error::{Result, TensorError};
+use deferred::Deferred;
 use host::{HostMemory, Reading, Writing};
+pub(crate) use watch::Watch;
 
 /// The memory of one or several tensors (`torch.UntypedStorage`).
 ///
@@ -32,6 +37,8 @@ enum Memory {
     /// Host memory of the caching allocator of pinned memory.
     Pinned(Arc<PinnedBuffer>),
     Cuda(DeviceBuffer),
+    /// Memory of a device that a traced function has asked for.
+    Deferred(Arc<Deferred>),
 }
 
 /// Host bytes while they are read.
@@ -108,6 +115,11 @@ impl Storage {
     /// There is not enough memory, or the device does not exist.
     pub fn new(bytes: usize, device: Device) -> Result<Self> {
         Ok(Self(match device.kind {
+            DeviceType::Cuda if bytes > 0 && deferred::is_tracing() => {
+                let index = device.index.map_or_else(|| Runtime::with_current(Runtime::current_device), Ok)?;
+                let device = Device::cuda(index);
+                Memory::Deferred(Arc::new(Deferred::new(bytes, device)))
+            }
             DeviceType::Cuda => Memory::Cuda(DeviceBuffer::new(bytes, device)?),
             _ => Memory::Host(Arc::new(HostMemory::zeros(bytes))),
         }))
@@ -165,6 +177,7 @@ impl Storage {
             Memory::Host(host) => host.len(),
             Memory::Pinned(buffer) => buffer.len(),
             Memory::Cuda(buffer) => buffer.len(),
+            Memory::Deferred(deferred) => deferred.bytes(),
         }
     }
 
@@ -174,13 +187,52 @@ impl Storage {
         match &self.0 {
             Memory::Host(_) | Memory::Pinned(_) => Device { kind: DeviceType::Cpu, index: None },
             Memory::Cuda(buffer) => buffer.device(),
+            Memory::Deferred(deferred) => deferred.device(),
         }
     }
 
-    /// The buffer, on a CUDA device.
+    /// The buffer, on a CUDA device. While a function is traced, what it has done so far is run first; memory that a
+    /// traced function has left without contents, because it failed, has none.
     #[must_use]
     pub fn buffer(&self) -> Option<&DeviceBuffer> {
-        if let Memory::Cuda(buffer) = &self.0 { Some(buffer) } else { None }
+        match &self.0 {
+            Memory::Cuda(buffer) => {
+                deferred::settle("memory is used by an operation that traces do not write down");
+                Some(buffer)
+            }
+            Memory::Deferred(deferred) => deferred.memory(),
+            Memory::Host(_) | Memory::Pinned(_) => None,
+        }
+    }
+
+    /// The buffer where it is there, whatever is pending.
+    pub(crate) fn present(&self) -> Option<&DeviceBuffer> {
+        match &self.0 {
+            Memory::Cuda(buffer) => Some(buffer),
+            Memory::Deferred(deferred) => deferred.filled(),
+            Memory::Host(_) | Memory::Pinned(_) => None,
+        }
+    }
+
+    /// The memory that is not there yet, where it is such.
+    pub(crate) fn deferred(&self) -> Option<&Arc<Deferred>> {
+        if let Memory::Deferred(deferred) = &self.0 { Some(deferred) } else { None }
+    }
+
+    /// The storage, where it has contents or will have some.
+    #[inline]
+    pub(crate) fn checked(&self) -> Result<&Self> {
+        match &self.0 {
+            Memory::Deferred(deferred) if deferred.filled().is_none() && !deferred::is_tracing() => {
+                Err(TensorError::Abandoned.into())
+            }
+            _ => Ok(self),
+        }
+    }
+
+    /// The buffer, or an error where a traced function that failed has left none.
+    fn device_memory(&self) -> Result<&DeviceBuffer> {
+        self.buffer().ok_or_else(|| TensorError::Abandoned.into())
     }
 
     /// The buffer of pinned memory, where it is such.
@@ -195,7 +247,7 @@ impl Storage {
         match &self.0 {
             Memory::Host(host) => host.is_pinned(),
             Memory::Pinned(_) => true,
-            Memory::Cuda(_) => false,
+            Memory::Cuda(_) | Memory::Deferred(_) => false,
         }
     }
 
@@ -203,7 +255,7 @@ impl Storage {
     #[must_use]
     pub fn data_ptr(&self) -> u64 {
         match &self.0 {
-            Memory::Cuda(buffer) => buffer.address(),
+            Memory::Cuda(_) | Memory::Deferred(_) => self.buffer().map_or(0, DeviceBuffer::address),
             Memory::Pinned(buffer) => buffer.address() as u64,
             Memory::Host(host) if host.len() == 0 => 0,
             Memory::Host(host) => host.address().as_ptr().expose_provenance() as u64,
@@ -219,28 +271,37 @@ impl Storage {
             (Memory::Cuda(first), Memory::Cuda(second)) => {
                 first.address() == second.address() && first.device_index() == second.device_index()
             }
+            (Memory::Deferred(first), Memory::Deferred(second)) if Arc::ptr_eq(first, second) => true,
+            (Memory::Cuda(_) | Memory::Deferred(_), Memory::Cuda(_) | Memory::Deferred(_)) => {
+                let place = |buffer: &DeviceBuffer| (buffer.address(), buffer.device_index());
+                let (first, second) = (self.present().map(place), other.present().map(place));
+                first.is_some() && first == second
+            }
             _ => false,
         }
     }
 
     /// The bytes, on the host.
     pub(crate) fn host(&self) -> Option<HostBytes<'_>> {
+        deferred::note_host_values();
         match &self.0 {
             Memory::Host(host) => Some(HostBytes(HostRead::Locked(host.read()))),
             Memory::Pinned(buffer) => Some(HostBytes(HostRead::Copied(buffer.to_vec().ok()?))),
-            Memory::Cuda(_) => None,
+            Memory::Cuda(_) | Memory::Deferred(_) => None,
         }
     }
 
     /// The bytes to be written, on the host.
     pub(crate) fn host_mut(&self) -> Option<HostBytesMut<'_>> {
+        deferred::note_host_values();
+        self.note_write();
         match &self.0 {
             Memory::Host(host) => Some(HostBytesMut(HostWrite::Locked(host.write()))),
             Memory::Pinned(to) => {
                 let before = to.to_vec().ok()?;
                 Some(HostBytesMut(HostWrite::Copied { now: before.clone(), before, to }))
             }
-            Memory::Cuda(_) => None,
+            Memory::Cuda(_) | Memory::Deferred(_) => None,
         }
     }
 
@@ -251,15 +312,21 @@ impl Storage {
             return Ok(Vec::new());
         }
         match &self.0 {
-            Memory::Host(host) => Ok(host.read().bytes[offset..offset + len].to_vec()),
+            Memory::Host(host) => {
+                deferred::note_host_values();
+                Ok(host.read().bytes[offset..offset + len].to_vec())
+            }
             Memory::Pinned(buffer) => {
+                deferred::settle("pinned memory is read");
+                deferred::note_host_values();
                 let mut bytes = vec![0; len];
                 buffer.read(offset, &mut bytes)?;
                 Ok(bytes)
             }
-            Memory::Cuda(buffer) => {
+            Memory::Cuda(_) | Memory::Deferred(_) => {
+                deferred::settle("values are read");
                 let mut bytes = vec![0; len];
-                buffer.copy_to_slice(offset, &mut bytes)?;
+                self.device_memory()?.copy_to_slice(offset, &mut bytes)?;
                 Ok(bytes)
             }
         }
@@ -267,10 +334,11 @@ impl Storage {
 
     /// Writes bytes, ordered on the current stream where it is on a device.
     pub(crate) fn write(&self, offset: usize, bytes: &[u8]) -> Result<()> {
+        self.note_write();
         match &self.0 {
             Memory::Host(host) => host.write().bytes[offset..offset + bytes.len()].copy_from_slice(bytes),
             Memory::Pinned(buffer) => buffer.write(offset, bytes)?,
-            Memory::Cuda(buffer) => buffer.copy_from_slice(offset, bytes)?,
+            Memory::Cuda(_) | Memory::Deferred(_) => self.device_memory()?.copy_from_slice(offset, bytes)?,
         }
         Ok(())
     }

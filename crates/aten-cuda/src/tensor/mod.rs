@@ -41,6 +41,8 @@ pub struct Tensor {
     /// The place of the first element in the storage, in elements.
     offset: i64,
     signs: Signs,
+    /// Whether regions of autocast keep its casts.
+    is_parameter: bool,
 }
 
 /// What stands beside a tensor in an operation: another tensor or a number.
@@ -77,22 +79,33 @@ impl<T: Into<Scalar>> From<T> for Operand<'_> {
 impl Tensor {
     /// A view of elements as they lie in the storage; the caller has checked that it is inside.
     pub(crate) fn view_of(storage: Storage, dtype: DType, sizes: Dims, strides: Dims, offset: i64) -> Self {
-        Self { storage, dtype, sizes, strides, offset, signs: Signs::PLAIN }
+        Self { storage, dtype, sizes, strides, offset, signs: Signs::PLAIN, is_parameter: false }
     }
 
     /// The same elements with other sizes and strides; the caller has checked that they are inside the storage.
     pub(crate) fn with_layout(&self, sizes: Dims, strides: Dims, offset: i64) -> Self {
-        Self { storage: self.storage.clone(), sizes, strides, offset, ..*self }
+        Self { storage: self.storage.clone(), sizes, strides, offset, is_parameter: false, ..*self }
     }
 
     /// The same memory with other signs.
     pub(crate) fn with_signs(&self, signs: Signs) -> Self {
-        Self { signs, ..self.clone() }
+        Self { signs, is_parameter: false, ..self.clone() }
     }
 
     /// Which parts of the elements lie in memory with the opposite sign.
     pub(crate) fn signs(&self) -> Signs {
         self.signs
+    }
+
+    /// The same tensor as a parameter.
+    pub(crate) fn marked_parameter(&self) -> Self {
+        Self { is_parameter: true, ..self.clone() }
+    }
+
+    /// Whether it was made by [`Self::as_parameter`], or is a clone of such a tensor.
+    #[must_use]
+    pub fn is_parameter(&self) -> bool {
+        self.is_parameter
     }
 
     /// The type of the elements (`dtype`).
@@ -110,7 +123,7 @@ impl Tensor {
     /// Whether the memory is on a CUDA device (`is_cuda`).
     #[must_use]
     pub fn is_cuda(&self) -> bool {
-        self.storage.buffer().is_some()
+        self.device().kind == DeviceType::Cuda
     }
 
     /// The sizes (`shape`, `size()`).
@@ -186,6 +199,17 @@ impl Tensor {
         }
     }
 
+    /// Where the first element begins, counted from a multiple of 512 bytes: of memory that is not there yet, that is known
+    /// all the same.
+    pub(crate) fn alignment(&self) -> u64 {
+        let first = match self.storage.present() {
+            Some(buffer) => buffer.address(),
+            None if self.storage.deferred().is_some() => 0,
+            None => self.storage.data_ptr(),
+        };
+        (first + u64::try_from(self.byte_offset()).unwrap_or(0)) % 512
+    }
+
     /// Whether the memory is pinned, so that devices copy from it and to it while the program goes on (`is_pinned()`).
     #[must_use]
     pub fn is_pinned(&self) -> bool {
@@ -194,7 +218,7 @@ impl Tensor {
 
     /// The same view of other memory, which has as many bytes.
     pub(crate) fn over(&self, storage: Storage) -> Self {
-        Self { storage, ..self.clone() }
+        Self { storage, is_parameter: false, ..self.clone() }
     }
 
     /// The place of the first element in the storage, in bytes.

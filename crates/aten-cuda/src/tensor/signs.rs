@@ -185,12 +185,8 @@ impl Tensor {
         view.with_signs(Signs { is_neg: self.is_neg(), ..Signs::PLAIN })
     }
 
-    /// The pairs of a last dimension of two floats as complex numbers, as a view (`torch.view_as_complex`).
-    ///
-    /// # Errors
-    /// The dtype is no float with complex numbers, the last dimension has not two elements side by side, or a pair does not
-    /// begin where a complex number may.
-    pub fn view_as_complex(&self) -> Result<Self> {
+    /// The pairs of a last dimension of two floats as complex numbers, as a view.
+    pub(crate) fn pairs_as_complex(&self) -> Result<Self> {
         let dtype = match self.dtype() {
             DType::F16 => DType::C32,
             DType::F32 => DType::C64,
@@ -258,10 +254,11 @@ impl Tensor {
     /// The storage, for whoever reads or writes elements as they lie in it.
     ///
     /// # Errors
-    /// The elements are not what lies in memory: the operation should have resolved them.
+    /// The elements are not what lies in memory: the operation should have resolved them. A traced function that failed
+    /// has left the memory without contents.
     pub(crate) fn plain_storage(&self) -> Result<&Storage> {
         if self.signs() == Signs::PLAIN {
-            return Ok(self.storage());
+            return self.storage().checked();
         }
         Err(invalid(
             "the elements are conjugates or negatives of what lies in memory, which is not supported here; use \

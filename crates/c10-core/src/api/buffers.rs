@@ -27,6 +27,7 @@ use crate::base::process;
 use crate::driver::{check_part, check_range};
 use crate::runtime::{Runtime, Started, WeakRuntime};
 use crate::state::captures::{Capture, KeptId, Told};
+use crate::thread::pending::PuttingOff;
 
 /// Device memory from the caching allocator.
 ///
@@ -246,6 +247,7 @@ impl DeviceBuffer {
     /// The bytes do not fit, the current stream is capturing, the sync debug mode forbids waiting, or
     /// the driver's error.
     pub fn copy_from_slice(&self, offset: usize, from: &[u8]) -> Result<()> {
+        PuttingOff::settle("memory is copied");
         check_range(offset, from.len(), self.len())?;
         if from.is_empty() {
             return Ok(());
@@ -263,6 +265,7 @@ impl DeviceBuffer {
     /// The buffer ends before `to` is full, the current stream is capturing, the sync debug mode forbids waiting, or
     /// the driver's error.
     pub fn copy_to_slice(&self, offset: usize, to: &mut [u8]) -> Result<()> {
+        PuttingOff::settle("values are read");
         check_range(offset, to.len(), self.len())?;
         if to.is_empty() {
             return Ok(());
@@ -296,6 +299,7 @@ impl DeviceBuffer {
         range: impl RangeBounds<usize>,
         stream: impl StreamArg,
     ) -> Result<()> {
+        PuttingOff::settle("memory is copied");
         let range = within(&range, from.len());
         stream.with_stream(|stream| self.queue_from_pinned(offset, from, &range, stream))
     }
@@ -329,6 +333,7 @@ impl DeviceBuffer {
         offset: usize,
         stream: impl StreamArg,
     ) -> Result<()> {
+        PuttingOff::settle("values are read");
         let range = within(&range, self.len());
         stream.with_stream(|stream| self.queue_to_pinned(&range, to, offset, stream))
     }
@@ -366,6 +371,7 @@ impl DeviceBuffer {
         range: impl RangeBounds<usize>,
         stream: impl StreamArg,
     ) -> Result<()> {
+        PuttingOff::settle("memory is copied");
         let range = within(&range, from.len());
         stream.with_stream(|stream| self.queue_from_buffer(offset, from, &range, stream))
     }
@@ -433,6 +439,7 @@ impl DeviceBuffer {
     /// # Errors
     /// The range leaves the buffer; [`crate::StreamError::Device`] for a stream of another device; the driver's error.
     pub fn fill(&self, range: impl RangeBounds<usize>, value: u8, stream: impl StreamArg) -> Result<()> {
+        PuttingOff::settle("memory is filled");
         let range = within(&range, self.len());
         stream.with_stream(|stream| self.queue_fill(&range, value, stream))
     }

@@ -24,6 +24,7 @@ use crate::driver::{Driver, EVENT_BLOCKING_SYNC, EVENT_DISABLE_TIMING, EVENT_EXT
 use crate::runtime::{Runtime, Started, WeakRuntime};
 use crate::state::captures::KeptId;
 use crate::state::deferred_destroy::DriverObject;
+use crate::thread::pending::PuttingOff;
 use crate::trace::{TraceEvent, TraceKind};
 
 /// Which abilities an event has.
@@ -200,6 +201,7 @@ impl Event {
     pub fn record(&self, stream: impl StreamArg) -> Result<()> {
         let ready = self.runtime.ready()?;
         let stream = stream.with_stream(|stream| self.runtime.streams().or_current(stream))?;
+        PuttingOff::settle("an event is recorded");
         let native =
             self.native_on(ready, stream.device).map_err(|error| ready.launches.explain(stream.device, error))?;
         if native.device != stream.device {
@@ -250,6 +252,7 @@ impl Event {
     pub fn wait(&self, stream: impl StreamArg) -> Result<()> {
         let ready = self.runtime.ready()?;
         let stream = stream.with_stream(|stream| self.runtime.streams().or_current(stream))?;
+        PuttingOff::settle("a stream waits for an event");
         let Some(native) = self.recorded() else { return Ok(()) };
         let flags = self.use_on(ready, native, stream)?;
         ready.api.trace.begin(TraceKind::Event, stream);
@@ -265,6 +268,7 @@ impl Event {
     /// # Errors
     /// The driver's error.
     pub fn query(&self) -> Result<bool> {
+        PuttingOff::settle("an event is asked whether it is done");
         let Some(native) = self.recorded() else { return Ok(true) };
         let ready = self.runtime.ready()?;
         let answer = ready.api.event_is_done(native.handle);
@@ -278,6 +282,7 @@ impl Event {
     /// The driver's error, with the last launches where the device is lost ([`Error::DeviceFault`]); a kernel of the
     /// device has refused a value ([`Error::DeviceAssertion`]).
     pub fn synchronize(&self) -> Result<()> {
+        PuttingOff::settle("an event is waited for");
         let Some(native) = self.recorded() else { return Ok(()) };
         let ready = self.runtime.ready()?;
         ready.api.trace.begin(TraceKind::Synchronize, StreamRef { device: native.device, handle: Default::default() });

@@ -12,6 +12,7 @@ use crate::base::handles::StreamRef;
 use crate::driver::{Shape, Source};
 use crate::runtime::{Runtime, Started};
 use crate::state::launches::NameId;
+use crate::thread::pending::PuttingOff;
 use crate::trace::{TraceEvent, TraceKind, lasting_name};
 
 /// Work of a library has no blocks and threads that this crate knows of.
@@ -163,6 +164,7 @@ impl Runtime {
         buffers: impl IntoIterator<Item = Arg<'b>, IntoIter: Clone>,
         call: impl FnOnce(LibraryStream) -> std::result::Result<T, E>,
     ) -> std::result::Result<T, E> {
+        PuttingOff::settle("a library queues work");
         let ready = self.ready()?;
         let stream = self.streams().current_ref(device);
         let capture = ready.captures.of(&ready.api, stream)?;

@@ -41,6 +41,7 @@ use crate::state::sync_debug::SyncDebugState;
 use crate::sync::lasting::{Lasting, WeakLasting};
 use crate::sync::lock;
 use crate::thread;
+use crate::thread::pending::PuttingOff;
 use crate::trace::{Trace, TraceEvent, TraceKind};
 
 /// The runtime: one driver with everything that is kept for it.
@@ -604,6 +605,7 @@ impl Runtime {
     /// The device does not exist, work on it failed ([`Error::DeviceFault`]), a kernel has refused a value
     /// ([`Error::DeviceAssertion`]), or a capture forbids waiting.
     pub fn synchronize(&self, device: DeviceIndex) -> Result<()> {
+        PuttingOff::settle("a device is waited for");
         let ready = self.check_device(device)?;
         let retired = ready.modules.retired(device);
         ready.api.trace.begin(TraceKind::Synchronize, StreamRef { device, handle: Default::default() });

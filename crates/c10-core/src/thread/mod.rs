@@ -8,6 +8,7 @@
 //! down, the views that were put aside may be gone; then the defaults are returned.
 
 pub(crate) mod entered;
+pub(crate) mod pending;
 
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -5,7 +5,7 @@
 //!
 //! The functions stand in files by what they do: tensors from values (`make`), elements at the same place
 //! (`pointwise`), conjugates (`conjugate`), all elements along dimensions (`reduce`), joining, views, indices and order
-//! (`join`), products of matrices (`matrix`), random numbers (`random`), what is asked of all operations (`settings`).
+//! (`join`), products of matrices (`matrix`), random numbers (`random`), what is asked of all operations (`settings`, `autocast`).
 //! Those of `torch.nn.functional` are in [`functional`].
 //!
 //! ```
@@ -21,6 +21,7 @@
 
 #![expect(non_upper_case_globals, reason = "the names are torch's")]
 
+mod autocast;
 mod conjugate;
 /// Fourier transforms (`torch.fft`).
 pub mod fft {
@@ -40,6 +41,7 @@ mod random;
 mod reduce;
 mod settings;
 
+pub use autocast::*;
 pub use conjugate::*;
 pub use join::*;
 pub use make::*;
@@ -49,6 +51,8 @@ pub use random::*;
 pub use reduce::*;
 pub use settings::*;
 
+/// `torch.amp`.
+pub use crate::amp;
 /// Files of tensors, as Python's `safetensors.torch` reads and writes them.
 #[cfg(feature = "safetensors")]
 pub use crate::gds::safetensors;

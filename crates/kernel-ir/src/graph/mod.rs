@@ -207,6 +207,73 @@ impl Graph {
         self.add(Node::Call(function, arguments[0], second), ty)
     }
 
+    /// A constant of any type by its bits, as a launch gives them to a scalar: in the low bytes.
+    ///
+    /// ```
+    /// use kernel_ir::{Graph, Type};
+    ///
+    /// let mut graph = Graph::new();
+    /// let (one, same) = (graph.number(Type::F32, 1), graph.constant(Type::F32, u64::from(1.0_f32.to_bits())));
+    /// assert_eq!(one, same);
+    /// assert_eq!(graph.constant(Type::I32, 0xffff_ffff), graph.number(Type::I32, -1));
+    /// ```
+    pub fn constant(&mut self, ty: Type, bits: u64) -> Value {
+        let shift = 64 - 8 * u32::try_from(ty.bytes()).unwrap_or(8);
+        match ty.kind() {
+            Kind::Bool => self.int(ty, i64::from(bits & 1 != 0)),
+            Kind::Int { signed: true, .. } => self.int(ty, (bits << shift).cast_signed() >> shift),
+            Kind::Int { .. } => self.int(ty, (bits << shift >> shift).cast_signed()),
+            Kind::Float => self.add(Node::Constant { bits: bits << shift >> shift }, ty),
+            Kind::Short => self.refuse(GraphError::Constant { ty }),
+        }
+    }
+
+    /// The outputs of a program over values of this graph, which stand for its inputs and its scalars: the program becomes a
+    /// part of this one.
+    ///
+    /// ```
+    /// use kernel_ir::{Binary, Graph, Type};
+    ///
+    /// let mut square = Graph::new();
+    /// let a = square.input(Type::F32);
+    /// let product = square.binary(Binary::Mul, a, a);
+    /// square.output(product);
+    /// let square = square.finish()?;
+    ///
+    /// let mut graph = Graph::new();
+    /// let (a, b) = (graph.input(Type::F32), graph.input(Type::F32));
+    /// let squares = [a, b].map(|value| graph.inline(&square, &[value], &[])[0]);
+    /// let sum = graph.binary(Binary::Add, squares[0], squares[1]);
+    /// graph.output(sum);
+    /// assert_eq!(graph.finish()?.inputs(), [Type::F32, Type::F32]);
+    /// # Ok::<(), kernel_ir::GraphError>(())
+    /// ```
+    ///
+    /// A value that is missing or of another type is a mistake that [`Self::finish`] returns.
+    pub fn inline(&mut self, program: &Program, inputs: &[Value], scalars: &[Value]) -> Vec<Value> {
+        let mut made: Vec<Value> = Vec::with_capacity(program.nodes.len());
+        for (&node, &ty) in program.nodes.iter().zip(&program.types) {
+            let value = match node {
+                Node::Input(at) => self.standing_for(inputs.get(at as usize), ty),
+                Node::Scalar(at) => self.standing_for(scalars.get(at as usize), ty),
+                _ => self.add(node.with_operands(|value| made[value.index()]), ty),
+            };
+            made.push(value);
+        }
+        program.outputs.iter().map(|output| made[output.index()]).collect()
+    }
+
+    fn standing_for(&mut self, value: Option<&Value>, ty: Type) -> Value {
+        match value {
+            Some(&value) if self.type_of(value) == ty => value,
+            Some(&value) => {
+                let first = self.type_of(value);
+                self.refuse(GraphError::Mismatch { first, second: ty })
+            }
+            None => self.refuse(GraphError::Mismatch { first: ty, second: Type::Bool }),
+        }
+    }
+
     /// Makes the value the next output.
     pub fn output(&mut self, value: Value) {
         self.outputs.push(value);

@@ -7,6 +7,7 @@ use c10_core::{Device, LaunchConfig};
 use super::{Text, attention_hopper, launch, traits, whole};
 use crate::base::dtype::DType;
 use crate::base::error::{Result, TensorError};
+use crate::launch::record;
 use crate::tensor::Tensor;
 
 static TEXT: Text = Text { name: "attention", ptx: include_str!("../../../kernels/attention.ptx") };
@@ -76,7 +77,7 @@ pub(crate) fn is_supported(device: Device) -> Result<bool> {
 /// Whether a tensor of four dimensions lies as the kernels take it: lines together, which begin at multiples of 16 bytes.
 pub(crate) fn is_aligned(tensor: &Tensor) -> bool {
     let is_together = tensor.strides()[3] == 1 || tensor.sizes()[3] == 1;
-    is_together && tensor.data_ptr().is_multiple_of(16) && (0..3).all(|dim| step(tensor, dim) % VECTOR == 0)
+    is_together && tensor.alignment().is_multiple_of(16) && (0..3).all(|dim| step(tensor, dim) % VECTOR == 0)
 }
 
 /// What the kernels compute, and of what: (batches, heads, rows, width).
@@ -95,6 +96,14 @@ pub(crate) struct Operands<'a> {
 pub(crate) fn attend(operands: &Operands<'_>, scale: f64, is_causal: bool) -> Result<()> {
     let Operands { out, query, key, value } = *operands;
     let sizes = sizes(operands, scale, is_causal);
+    let detail = vec![scale.to_bits(), u64::from(is_causal)];
+    let is_recorded = record::call("attention", (&[out], &[query, key, value]), detail, move |outputs, inputs| {
+        let ([out], [query, key, value]) = (outputs, inputs) else { return Ok(()) };
+        attend(&Operands { out, query, key, value }, scale, is_causal)
+    })?;
+    if is_recorded {
+        return Ok(());
+    }
     if out.numel() == 0 || attention_hopper::attend(operands, &sizes)? {
         return Ok(());
     }

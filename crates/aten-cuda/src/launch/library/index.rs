@@ -14,6 +14,7 @@ use crate::base::dtype::DType;
 use crate::base::error::{Result, invalid};
 use crate::base::shape::Dims;
 use crate::iterate::Iteration;
+use crate::launch::record;
 use crate::report::{self, Reporter};
 use crate::tensor::Tensor;
 
@@ -68,6 +69,9 @@ pub(crate) fn run(indexed: &Indexed<'_>, action: Action) -> Result<()> {
     if iteration.numel == 0 {
         return Ok(());
     }
+    if is_recorded(indexed, action)? {
+        return Ok(());
+    }
     let mut width = pointed.element_size();
     let step = along.stride * bytes(width);
     let kernel = match action {
@@ -85,6 +89,24 @@ pub(crate) fn run(indexed: &Indexed<'_>, action: Action) -> Result<()> {
     let plan = plan(&iteration)?;
     let along = packed_along(&along, step, index, false);
     launch(kernel, iteration.numel, &outer, &[&plan, &along], true)
+}
+
+/// Writes the move down where a trace is under way.
+fn is_recorded(indexed: &Indexed<'_>, action: Action) -> Result<bool> {
+    let Indexed { pointed, along, index, other } = *indexed;
+    let (size, stride, wraps) = (along.size.cast_unsigned(), along.stride.cast_unsigned(), u64::from(along.wraps));
+    let detail = vec![action as u64, size, stride, wraps, along.operation as u64];
+    if action == Action::Gather {
+        return record::call("gather", (&[other], &[pointed, index]), detail, move |outputs, inputs| {
+            let ([other], [pointed, index]) = (outputs, inputs) else { return Ok(()) };
+            run(&Indexed { pointed, along, index, other }, action)
+        });
+    }
+    // What is pointed to keeps the elements that no index points to.
+    record::call("scatter", (&[pointed], &[pointed, index, other]), detail, move |outputs, inputs| {
+        let ([pointed], [_, index, other]) = (outputs, inputs) else { return Ok(()) };
+        run(&Indexed { pointed, along, index, other }, action)
+    })
 }
 
 /// Adds an index times a number of elements to combined places, or begins them.

@@ -9,6 +9,7 @@
 //! their sizes, which the source keeps to.
 #![expect(unsafe_code, reason = "launches of kernels that are written in CUDA C++")]
 
+pub(crate) mod amp;
 pub(crate) mod attention;
 mod attention_hopper;
 pub(crate) mod index;

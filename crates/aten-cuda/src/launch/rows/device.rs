@@ -9,6 +9,7 @@ use super::{Frame, Part, RowWork};
 use crate::base::dtype::DType;
 use crate::base::error::{Result, TensorError};
 use crate::base::shape::{Dims, contiguous_strides};
+use crate::launch::Prepared;
 use crate::launch::device::{self, Step};
 use crate::tensor::{Tensor, empty_strided};
 
@@ -20,6 +21,25 @@ pub(super) fn run(work: &RowWork<'_>, frame: &Frame, parts: &[Part<'_>], device:
         return launch(work, &work.reduction, Step::Whole, &plan, frame, (parts, &strides), device);
     }
     split(work, frame, parts, &plan, device)
+}
+
+/// As [`run`], worked out to be repeated; `None` where there are two kernels.
+pub(super) fn prepare(
+    work: &RowWork<'_>,
+    frame: &Frame,
+    parts: &[Part<'_>],
+    device: Device,
+) -> Result<Option<Prepared>> {
+    let plan = plan::plan(&work.reduction, frame, parts);
+    if plan.parts != 1 {
+        return Ok(None);
+    }
+    let strides = strides(frame, parts, &[]);
+    let own = Launch::new(&work.reduction, &plan, frame, (work.scalars, &strides), device)?;
+    let write = || Ok(reduce::write(&work.reduction, &own.schedule, work.key.operation)?.0);
+    let parts = (parts, work.reduction.output_types().len());
+    let key = (work.key, device::Plan::Rows(own.schedule, Step::Whole), device);
+    device::prepare_rows(key, write, parts, &own.numbers, &own.config)
 }
 
 /// Parts of rows first, then what they came to.
@@ -118,19 +138,38 @@ fn launch(
     (parts, strides): (&[Part<'_>], &[Vec<i64>]),
     device: Device,
 ) -> Result<()> {
-    let schedule: Schedule = plan.schedule.for_target(device::target(device)?);
-    let (rows, extent) = frame.counts();
-    let unsigned = |sizes: &[i64]| -> Vec<u64> { sizes.iter().map(|&size| size.unsigned_abs()).collect() };
-    let (kept, reduced) = (unsigned(&frame.kept.sizes), unsigned(&frame.reduced.sizes));
-    let scalars = work.scalars;
-    let numbers = Numbers { rows, extent, part: plan.part, scalars, kept: &kept, reduced: &reduced, strides };
-    let numbers = Meta::of(reduction, &schedule).write(&numbers);
-    let too_large = || TensorError::TooLarge { sizes: frame.kept.sizes.to_vec() };
-    let blocks = u32::try_from(rows.div_ceil(schedule.rows_of_block())).map_err(|_| too_large())?;
-    let over_parts = u32::try_from(plan.parts).map_err(|_| too_large())?;
-    let block = [u32::from(schedule.threads), 1, 1];
-    let config = LaunchConfig { grid: [blocks, over_parts, 1], block, shared_bytes: 0 };
+    let Launch { schedule, numbers, config } = Launch::new(reduction, plan, frame, (work.scalars, strides), device)?;
     let write = || Ok(reduce::write(reduction, &schedule, work.key.operation)?.0);
     let parts = (parts, reduction.output_types().len());
     device::run_rows((work.key, device::Plan::Rows(schedule, step), device), write, parts, &numbers, &config)
+}
+
+/// What a launch consists of besides its operands.
+struct Launch {
+    schedule: Schedule,
+    numbers: Vec<u8>,
+    config: LaunchConfig,
+}
+
+impl Launch {
+    fn new(
+        reduction: &Reduction,
+        plan: &Plan,
+        frame: &Frame,
+        (scalars, strides): (&[u64], &[Vec<i64>]),
+        device: Device,
+    ) -> Result<Self> {
+        let schedule: Schedule = plan.schedule.for_target(device::target(device)?);
+        let (rows, extent) = frame.counts();
+        let unsigned = |sizes: &[i64]| -> Vec<u64> { sizes.iter().map(|&size| size.unsigned_abs()).collect() };
+        let (kept, reduced) = (unsigned(&frame.kept.sizes), unsigned(&frame.reduced.sizes));
+        let numbers = Numbers { rows, extent, part: plan.part, scalars, kept: &kept, reduced: &reduced, strides };
+        let numbers = Meta::of(reduction, &schedule).write(&numbers);
+        let too_large = || TensorError::TooLarge { sizes: frame.kept.sizes.to_vec() };
+        let blocks = u32::try_from(rows.div_ceil(schedule.rows_of_block())).map_err(|_| too_large())?;
+        let over_parts = u32::try_from(plan.parts).map_err(|_| too_large())?;
+        let block = [u32::from(schedule.threads), 1, 1];
+        let config = LaunchConfig { grid: [blocks, over_parts, 1], block, shared_bytes: 0 };
+        Ok(Self { schedule, numbers, config })
+    }
 }

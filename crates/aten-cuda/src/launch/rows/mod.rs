@@ -13,7 +13,7 @@ use kernel_ir::GraphError;
 use kernel_ir::reduce::{Last, Reduction};
 use smallvec::SmallVec;
 
-use super::{Part, ProgramKey, parts, pinned};
+use super::{Part, Prepared, ProgramKey, parts, pinned, record};
 use crate::base::error::Result;
 use crate::base::shape::Dims;
 use crate::iterate::Iteration;
@@ -85,7 +85,21 @@ pub(crate) fn run(work: &RowWork<'_>) -> Result<()> {
         host::run(work, &frame, &parts);
         return Ok(());
     }
+    if record::is_on() {
+        return record::rows(work);
+    }
     device::run(work, &frame, &parts, first.device()).of(work.key.operation, work.inputs)
+}
+
+/// Works out what [`run`] would launch, to be repeated over other memory; `None` where that is not one launch on a device.
+pub(crate) fn prepare(work: &RowWork<'_>) -> Result<Option<Prepared>> {
+    let Some(first) = work.inputs.first() else { return Ok(None) };
+    let (frame, parts) = (Frame::new(work), parts(work.outputs, work.inputs));
+    let is_empty = frame.kept.numel == 0 || frame.reduced.numel == 0;
+    if is_empty || is_host(first.device()) || work.key.turned_for(&parts).is_some() {
+        return Ok(None);
+    }
+    device::prepare(work, &frame, &parts, first.device())
 }
 
 impl Frame {

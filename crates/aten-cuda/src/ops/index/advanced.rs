@@ -7,6 +7,7 @@ use std::ops::Range;
 
 use super::scatter::check_same_dtype;
 use super::{apply, checked, values};
+use crate::autocast::{self, Policies};
 use crate::base::dtype::DType;
 use crate::base::error::{Result, TensorError, invalid};
 use crate::base::shape::{self, Dims};
@@ -80,6 +81,10 @@ impl Tensor {
     /// # Errors
     /// As for [`Self::index_put_`].
     pub fn index_put(&self, indices: &[Option<&Self>], values: &Self, accumulate: bool) -> Result<Self> {
+        let policies = const { Policies::of("index_put") };
+        if let Some((_inside, [own, values])) = autocast::cast(policies, [self, values])? {
+            return own.index_put(indices, &values, accumulate);
+        }
         let made = self.copy()?;
         made.index_put_(indices, values, accumulate)?;
         Ok(made)

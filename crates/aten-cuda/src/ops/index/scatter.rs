@@ -4,6 +4,7 @@ use half::{bf16, f16};
 
 use super::gather::check_inside;
 use super::{along_dim, check_integers, spread, with_dimension};
+use crate::autocast::{self, Policies};
 use crate::base::dtype::{Category, DType};
 use crate::base::error::{Result, TensorError, invalid, refuse_float8};
 use crate::base::scalar::Scalar;
@@ -55,6 +56,10 @@ impl Tensor {
     /// # Errors
     /// As for [`Self::scatter`].
     pub fn scatter_add(&self, dim: i64, index: &Self, source: &Self) -> Result<Self> {
+        let policies = const { Policies::of("scatter_add") };
+        if let Some((_inside, [own, source])) = autocast::cast(policies, [self, source])? {
+            return own.scatter_add(dim, index, &source);
+        }
         let made = self.contiguous_copy()?;
         made.scatter_add_(dim, index, source)?;
         Ok(made)
@@ -129,6 +134,10 @@ impl Tensor {
     /// # Errors
     /// As for [`Self::index_add`].
     pub fn index_copy(&self, dim: i64, index: &Self, source: &Self) -> Result<Self> {
+        let policies = const { Policies::of("index_copy") };
+        if let Some((_inside, [own, source])) = autocast::cast(policies, [self, source])? {
+            return own.index_copy(dim, index, &source);
+        }
         let made = self.contiguous_copy()?;
         made.index_copy_(dim, index, source)?;
         Ok(made)

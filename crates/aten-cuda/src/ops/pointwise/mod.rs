@@ -24,7 +24,9 @@ use kernel_ir::{Graph, Node, Value};
 
 use run::{Call, Several, elementwise};
 pub(crate) use run::{check_overlap, scalar_bits, store};
+pub(crate) use whole::{is_alike, is_whole};
 
+use crate::autocast::Policies;
 use crate::base::dtype::{Category, DType};
 use crate::base::error::Result;
 use crate::base::scalar::Scalar;
@@ -72,6 +74,8 @@ pub struct Operation {
     pub(crate) layout: Layout,
     /// Whether it takes floats of 8 bits.
     pub(crate) takes_float8: bool,
+    /// What regions of autocast make of it.
+    pub(crate) autocast: Policies,
 }
 
 /// How a new result lies in memory.
@@ -162,6 +166,7 @@ impl Operation {
             rounds_numbers: false,
             layout: Layout::Visited,
             takes_float8: false,
+            autocast: Policies::of(name),
         }
     }
 
@@ -202,6 +207,22 @@ impl Operation {
             true => self.complex.is_some(),
             false => (self.accepts)(dtype) && (self.takes_float8 || !dtype.is_float8()),
         }
+    }
+
+    /// What a region of autocast makes of the operation on devices of a kind; `None` where it runs in the dtypes of its
+    /// operands.
+    ///
+    /// ```
+    /// use aten_cuda::{autocast::Policy, table};
+    /// use c10_core::DeviceType;
+    ///
+    /// let exp = table().find(|operation| operation.name == "exp").unwrap();
+    /// assert_eq!(exp.autocast(DeviceType::Cuda), Some(Policy::Fp32));
+    /// assert_eq!(exp.autocast(DeviceType::Cpu), None);
+    /// ```
+    #[must_use]
+    pub fn autocast(&self, kind: c10_core::DeviceType) -> Option<crate::autocast::Policy> {
+        self.autocast.of_kind(kind)
     }
 
     /// Whether the result for operands of this dtype is the same on every device, bit by bit: it calls no function

@@ -7,6 +7,7 @@ use kernel_ir::{Graph, GraphError, Kind, Program, Type, Value};
 use smallvec::SmallVec;
 
 use super::{Layout, Operation, Pair, Participating, whole};
+use crate::autocast;
 use crate::base::dtype::{Category, DType};
 use crate::base::error::{Result, TensorError, invalid};
 use crate::base::promotion::Participants;
@@ -82,6 +83,12 @@ pub(super) fn elementwise(
     operands: &[Operand<'_>],
     numbers: &[Scalar],
 ) -> Result<Tensor> {
+    if autocast::is_active()
+        && operation.autocast.is_listed()
+        && let Some((_inside, cast)) = autocast::cast_operands(operation.autocast, operands)?
+    {
+        return elementwise(operation, &cast.each(), numbers);
+    }
     match whole::new(operation, operands, numbers) {
         Ok(Some(made)) => Ok(made.into_tensor()),
         Ok(None) => new(operation, operands, numbers).of_operands(operation.name, operands),
@@ -365,8 +372,10 @@ pub(crate) fn scalar_bits(number: Scalar, ty: Type, parts: usize) -> SmallVec<[u
     }
 }
 
-/// An output may be an input, or share nothing with it; each of its elements has a place of its own.
+/// An output may be an input, or share nothing with it; each of its elements has a place of its own. Whoever watches its
+/// memory learns that it is about to be written.
 pub(crate) fn check_overlap(out: &Tensor, inputs: &[&Tensor]) -> Result<()> {
+    out.storage().note_write();
     let repeats = out.sizes().iter().zip(out.strides()).any(|(&size, &stride)| size > 1 && stride == 0);
     if repeats {
         return Err(TensorError::InternalOverlap.into());

@@ -94,6 +94,7 @@ pub(super) fn write(
     let Some((entry, like)) = entry_for(operation, operands, numbers, Some(out))? else { return Ok(false) };
     let words = words(operation, operands, numbers, (&entry, like))?;
     let start = out.byte_offset();
+    out.storage().note_write();
     let output = (out.storage(), start..start + out.nbytes());
     entry.kernel.run(output, operands.iter().filter_map(tensor_of), &words)?;
     Ok(true)
@@ -107,6 +108,10 @@ fn entry_for<'a>(
     numbers: &[Scalar],
     out: Option<&Tensor>,
 ) -> Result<Option<(Rc<Entry>, &'a Tensor)>> {
+    // A trace takes no short ways.
+    if launch::record::is_on() {
+        return Ok(None);
+    }
     let Some((key, first)) = key(operation, operands, out) else { return Ok(None) };
     if let Some(entry) = find(key) {
         return Ok(Some((entry, first)));
@@ -149,7 +154,7 @@ fn key<'a>(operation: &'static Operation, operands: &[Operand<'a>], out: Option<
 }
 
 /// Whether a tensor on a CUDA device is whole: see the file's invariants.
-fn is_whole(tensor: &Tensor) -> bool {
+pub(crate) fn is_whole(tensor: &Tensor) -> bool {
     let mut expected = 1;
     for (&size, &stride) in tensor.sizes().iter().zip(tensor.strides()).rev() {
         if stride != expected || size == 0 {
@@ -161,7 +166,7 @@ fn is_whole(tensor: &Tensor) -> bool {
 }
 
 /// Whether a tensor is whole and of the device and the sizes of the first.
-fn is_alike(tensor: &Tensor, first: &Tensor) -> bool {
+pub(crate) fn is_alike(tensor: &Tensor, first: &Tensor) -> bool {
     tensor.sizes() == first.sizes()
         && tensor.strides() == first.strides()
         && tensor.device() == first.device()

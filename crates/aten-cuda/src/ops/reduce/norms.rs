@@ -4,6 +4,7 @@ use kernel_ir::{Binary, Compare, Graph, Math, Type, Unary, Value};
 
 use super::sums::one;
 use super::{Call, Element, Finish, Operation, Recipe, Start, as_they_are, reduce_into};
+use crate::autocast::{self, Policies};
 use crate::base::dtype::{Category, DType};
 use crate::base::error::{Result, invalid, refuse_float8};
 use crate::base::promotion::promote_types;
@@ -162,7 +163,11 @@ impl Tensor {
         keepdim: bool,
         dtype: impl Into<Option<DType>>,
     ) -> Result<Self> {
-        one(&norm_call(self, p.into(), dim.into(), keepdim)?.in_dtype(dtype.into()))
+        let (p, dim, dtype) = (p.into(), dim.into(), dtype.into());
+        if let Some((_inside, input, dtype)) = autocast::with_dtype(const { Policies::of("norm") }, self, dtype)? {
+            return input.norm(p, dim, keepdim, dtype);
+        }
+        one(&norm_call(self, p, dim, keepdim)?.in_dtype(dtype))
     }
 
     /// [`Self::norm`] into `out`.

@@ -3,6 +3,7 @@
 use kernel_ir::{Binary, Compare, Graph, Type, Value};
 
 use super::{Call, Element, Operation, Recipe, Start, as_computed, as_they_are, reduce, reduce_into, widened};
+use crate::autocast::{self, Policies};
 use crate::base::dtype::{Category, DType};
 use crate::base::error::{Result, TensorError, invalid, refuse_float8};
 use crate::base::scalar::Scalar;
@@ -217,7 +218,12 @@ macro_rules! sums {
                 /// There is no such dimension, it is named twice, the operation is not there for the dtype, there is
                 /// not enough memory, or the device failed.
                 pub fn $name(&self, dim: impl Into<Dim>, keepdim: bool, dtype: impl Into<Option<DType>>) -> Result<Self> {
-                    let call = Call::new(&$row, self, dim, keepdim).in_dtype(dtype.into());
+                    let policies = const { Policies::of(stringify!($name)) };
+                    let (dim, dtype) = (dim.into(), dtype.into());
+                    if let Some((_inside, input, dtype)) = autocast::with_dtype(policies, self, dtype)? {
+                        return input.$name(dim, keepdim, dtype);
+                    }
+                    let call = Call::new(&$row, self, dim, keepdim).in_dtype(dtype);
                     let numbers: Vec<Scalar> = $numbers(call.extent()?);
                     one(&call.with(&numbers))
                 }
@@ -269,6 +275,10 @@ macro_rules! over_dimensions {
                 /// There is no such dimension, it is named twice, the operation is not there for the dtype or for no
                 /// elements, there is not enough memory, or the device failed.
                 pub fn $name(&self, dim: impl Into<crate::ops::reduce::Dim>, keepdim: bool) -> Result<Self> {
+                    let policies = const { crate::autocast::Policies::of(stringify!($name)) };
+                    if let Some((_inside, [input])) = crate::autocast::cast(policies, [self])? {
+                        return input.$name(dim, keepdim);
+                    }
                     crate::ops::reduce::sums::one(&crate::ops::reduce::Call::new($row, self, dim, keepdim))
                 }
 

@@ -5,6 +5,7 @@ use kernel_ir::{Binary, Compare, Graph, GraphError, Math, Type, Value};
 use smallvec::SmallVec;
 
 use super::pass;
+use crate::autocast::{self, Policies};
 use crate::base::dtype::DType;
 use crate::base::error::{Error, Result, TensorError, invalid};
 use crate::base::scalar::Scalar;
@@ -60,6 +61,17 @@ impl Tensor {
     /// # Errors
     /// The sizes, dtypes or devices do not fit together, a class is to be ignored and there are probabilities, there is not enough memory, or the device failed.
     pub fn cross_entropy(&self, target: &Self, options: &CrossEntropy<'_>) -> Result<Self> {
+        // On devices torch has no policy for the whole of it where there are probabilities, but for its parts.
+        let policies = match self.sizes() == target.sizes() {
+            true => const { Policies::of_both("", "cross_entropy_loss") },
+            false => const { Policies::of_both("nll_loss", "cross_entropy_loss") },
+        };
+        if let Some((_inside, [input, target, weight])) =
+            autocast::cast_optional(policies, [Some(self), Some(target), options.weight])?
+            && let (Some(input), Some(target)) = (input, target)
+        {
+            return input.cross_entropy(&target, &CrossEntropy { weight: weight.as_ref(), ..*options });
+        }
         let run = || {
             let dim = usize::from(self.dim() > 1);
             if self.sizes() == target.sizes() {

@@ -5,6 +5,7 @@ use kernel_ir::{Binary, Graph, GraphError, Type, Unary};
 use smallvec::SmallVec;
 
 use super::pass;
+use crate::autocast::{self, Policies};
 use crate::base::dtype::DType;
 use crate::base::error::{Result, TensorError, invalid};
 use crate::base::scalar::Scalar;
@@ -29,6 +30,10 @@ impl Tensor {
         bias: Option<&Self>,
         eps: f64,
     ) -> Result<Self> {
+        let policies = const { Policies::of("layer_norm") };
+        if let Some((_inside, [input, weight, bias])) = autocast::cast_optional(policies, [Some(self), weight, bias])? {
+            return input.as_ref().unwrap_or(self).layer_norm(normalized_shape, weight.as_ref(), bias.as_ref(), eps);
+        }
         let run = || {
             check(self, normalized_shape, weight, bias)?;
             let out = empty_strided(self.sizes(), &contiguous_strides(self.sizes()), self.dtype(), self.device())?;

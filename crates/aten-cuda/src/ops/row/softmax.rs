@@ -5,6 +5,7 @@ use kernel_ir::{Binary, Graph, GraphError, Math, Type};
 use smallvec::SmallVec;
 
 use super::pass;
+use crate::autocast::{self, Policies};
 use crate::base::dtype::DType;
 use crate::base::error::{Result, TensorError};
 use crate::base::shape::{contiguous_strides, wrap_dim};
@@ -67,6 +68,10 @@ impl Tensor {
 }
 
 fn made(form: Form, input: &Tensor, dim: i64, dtype: Option<DType>) -> Result<Tensor> {
+    // Both are listed alike.
+    if let Some((_inside, input, dtype)) = autocast::with_dtype(const { Policies::of("softmax") }, input, dtype)? {
+        return made(form, &input, dim, dtype);
+    }
     let run = || {
         let dtype = dtype.unwrap_or(input.dtype());
         wrap_dim(dim, input.dim())?;

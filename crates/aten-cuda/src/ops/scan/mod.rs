@@ -15,6 +15,7 @@ use super::reduce::exponentials::{LOG_SUM_EXP, LOG_SUM_EXP_SO_FAR};
 use super::reduce::extremes::with_place;
 use super::reduce::sums::{PROD, SUM};
 use super::reduce::{Call, Operation, Recipe, Start, as_computed, as_they_are, check_output, launch, reduce, widened};
+use crate::autocast::{self, Policies};
 use crate::base::dtype::{Category, DType};
 use crate::base::error::{Result, TensorError, invalid, refuse_float8};
 use crate::base::shape::{contiguous_strides, wrap_dim};
@@ -276,7 +277,11 @@ macro_rules! sums {
                 /// There is no such dimension, the operation is not there for the dtype, there is not enough memory, or
                 /// the device failed.
                 pub fn $name(&self, dim: i64, dtype: impl Into<Option<DType>>) -> Result<Self> {
-                    scan(&$row, self, dim, dtype.into())?.pop().ok_or_else(|| invalid("there is no result"))
+                    let (policies, dtype) = (const { Policies::of(stringify!($name)) }, dtype.into());
+                    if let Some((_inside, input, dtype)) = autocast::with_dtype(policies, self, dtype)? {
+                        return input.$name(dim, dtype);
+                    }
+                    scan(&$row, self, dim, dtype)?.pop().ok_or_else(|| invalid("there is no result"))
                 }
 
                 #[doc = concat!("[`Self::", stringify!($name), "`] in place, in the tensor's dtype.")]

@@ -10,6 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::api::graph::generator::Increments;
+use crate::api::graph::replays;
 use crate::base::device::DeviceIndex;
 use crate::base::error::{Error, GraphError, GraphNode, GraphUpdateError, Result};
 use crate::base::handles::{NodeHandle, StreamRef};
@@ -112,6 +113,7 @@ impl Captured {
         }
         ready.api.graph_launch(exec, stream).map_err(|error| ready.launches.explain(self.device, error))?;
         ready.launches.note_graph(stream);
+        replays::count();
         if self.replayed_last != Some(stream) {
             self.note_replay(stream);
         }

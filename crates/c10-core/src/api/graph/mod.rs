@@ -14,12 +14,14 @@ mod captured;
 mod conditional;
 mod fallback;
 mod generator;
+pub(crate) mod replays;
 mod report;
 mod scope;
 
 pub use conditional::Condition;
 pub use fallback::CaptureOutcome;
 pub use generator::GeneratorState;
+pub use replays::graph_replays;
 pub use report::GraphReport;
 pub use scope::{CaptureScope, GraphCapture};
 
@@ -35,6 +37,7 @@ use crate::base::ids::PoolId;
 use crate::base::process;
 use crate::base::warning::warning;
 use crate::runtime::Runtime;
+use crate::thread::pending::PuttingOff;
 use capture::{Capturing, Ended};
 use captured::Captured;
 use generator::Generators;
@@ -113,6 +116,7 @@ impl CUDAGraph {
     /// The graph has captured already, the current stream is the default one or capturing, a capture under way allocates
     /// from the same pool, a registered generator's error, or the driver's.
     pub fn capture_begin(&mut self, pool: Option<PoolId>, mode: CaptureMode) -> Result<()> {
+        PuttingOff::settle("a capture begins");
         match &self.state {
             State::Empty => {}
             State::Capturing(_) => return Err(Error::Graph(GraphError::IsCapturing)),
@@ -256,6 +260,7 @@ impl CUDAGraph {
     /// Nothing was captured, a registered generator's error, or the driver's.
     #[inline]
     pub fn replay(&mut self) -> Result<()> {
+        PuttingOff::settle("a CUDA graph is launched");
         match &mut self.state {
             State::Captured(captured) => captured.replay(&self.runtime),
             State::Empty | State::Capturing(_) => Err(Error::Graph(GraphError::ReplayWithoutCapture)),

@@ -51,6 +51,7 @@ use crate::driver::{Api, FunctionHandle, ModuleHandle, Shape, Value, with_array}
 use crate::runtime::{Runtime, Started, WeakRuntime};
 use crate::state::captures::{KeptId, Told};
 use crate::state::launches::NameId;
+use crate::thread::pending::PuttingOff;
 use crate::trace::{MemoryUse, lasting_name};
 
 /// Code loaded onto a device.
@@ -487,6 +488,7 @@ impl Kernel {
         stream: Option<&Stream>,
         begin: Begin,
     ) -> Result<()> {
+        PuttingOff::settle("a kernel is launched");
         let (runtime, device) = (&self.module.runtime, self.module.loaded.device);
         let stream = match stream {
             Some(stream) => {

@@ -20,6 +20,7 @@ use crate::base::error::{Error, LaunchErrorKind, Result};
 use crate::base::ids::RuntimeId;
 use crate::driver::{Api, FunctionHandle, Shape, check_part};
 use crate::runtime::Runtime;
+use crate::thread::pending::PuttingOff;
 
 /// The most buffers of a prepared launch.
 const MOST_BUFFERS: usize = 7;
@@ -103,6 +104,7 @@ impl PreparedLaunch {
         buffers: &[(&DeviceBuffer, Range<usize>)],
         words: &[u64],
     ) -> Result<()> {
+        PuttingOff::settle("a kernel is launched");
         if !self.is_of(runtime) {
             return Err(Error::OtherRuntime { what: "kernel" });
         }

@@ -9,6 +9,7 @@ use crate::api::stream::Stream;
 use crate::base::error::{Error, Result};
 use crate::driver::Repeated;
 use crate::state::captures::KeptId;
+use crate::thread::pending::PuttingOff;
 
 impl Stream {
     /// Queues a call of a function on the host; CUDA's `cuLaunchHostFunc`. A thread of the driver calls the function
@@ -35,6 +36,7 @@ impl Stream {
     /// function is dropped then.
     #[doc(alias("add_callback", "cuLaunchHostFunc", "cudaLaunchHostFunc"))]
     pub fn launch_host_func(&self, function: impl FnOnce() + Send + 'static) -> Result<()> {
+        PuttingOff::settle("a function of the host is queued");
         let ready = self.ready()?;
         if ready.captures.of(&ready.api, self.reference())?.is_some() {
             return Err(Error::Stream(crate::base::error::StreamError::HostFunctionDuringCapture));

@@ -29,6 +29,7 @@ use crate::base::process;
 use crate::driver::Driver;
 use crate::runtime::{Runtime, Started, WeakRuntime};
 use crate::thread;
+use crate::thread::pending::{self, PuttingOff};
 use crate::trace::{TraceEvent, TraceKind};
 
 /// `CU_STREAM_LEGACY`: the default stream by another handle.
@@ -227,6 +228,7 @@ impl Stream {
     /// # Errors
     /// The driver's error; work that is not done is not one.
     pub fn query(&self) -> Result<bool> {
+        PuttingOff::settle("a stream is asked whether it is done");
         let ready = self.ready()?;
         let answer = ready.api.stream_query(self.reference());
         ready.api.trace.deliver_order();
@@ -239,6 +241,7 @@ impl Stream {
     /// Queued work failed ([`Error::DeviceFault`]), a kernel of the device has refused a value
     /// ([`Error::DeviceAssertion`]), or the stream is capturing; [`crate::SyncDebugError::SynchronizingOperation`].
     pub fn synchronize(&self) -> Result<()> {
+        PuttingOff::settle("a stream is waited for");
         let ready = self.ready()?;
         self.runtime.sync_debug_state().police()?;
         ready.api.trace.begin(TraceKind::Synchronize, self.reference());
@@ -264,6 +267,13 @@ impl Stream {
     /// # Errors
     /// The driver's error.
     pub fn wait_stream(&self, other: &Self) -> Result<()> {
+        let (own, of) = (self, other);
+        if pending::put_off("wait_stream", [own.cuda_stream() as u64, of.cuda_stream() as u64], || {
+            let (own, of) = (own.clone(), of.clone());
+            Box::new(move || own.wait_stream(&of))
+        }) {
+            return Ok(());
+        }
         self.wait_event(&other.record_event()?)
     }
 
@@ -299,6 +309,13 @@ impl Stream {
     /// The driver's error.
     #[doc(alias = "_sleep")]
     pub fn sleep(&self, cycles: i64) -> Result<()> {
+        let own = self;
+        if pending::put_off("sleep", [own.cuda_stream() as u64, cycles.cast_unsigned()], || {
+            let own = own.clone();
+            Box::new(move || own.sleep(cycles))
+        }) {
+            return Ok(());
+        }
         queue_sleep(self, cycles)
     }
 

@@ -1,0 +1,561 @@
+//! Which operations become one kernel.
+//!
+//! Every operation is either kept, so that its results are written to memory, or it is computed anew within the kernels
+//! that read it. An operation is kept where somebody outside wants its result, where a reader cannot follow how it lies in
+//! memory, and where computing it several times would move more bytes than writing it once. What is kept and goes over the
+//! same elements is put together into one kernel where that saves bytes or launches.
+//!
+//! Reductions and row operations carry a frame: the sizes of the elements and the dimensions that a row lies along. A
+//! kernel has one frame at most; operations on elements of that frame, and those on what rows come to, are part of it.
+//!
+//! **Invariants:** a node that is not kept has a plain program or reduction, is the only writer of its results, and is read
+//! by maps that exist. Whatever moves a node behind another one has looked at who writes what it reads.
+
+use kernel_ir::reduce::Last;
+use smallvec::SmallVec;
+
+use super::graph::{Graph, Node, NodeId, SlotId, View};
+use super::map::Map;
+use crate::launch::record::Recorded;
+
+/// Operations that a kernel holds at most.
+const MOST_NODES: usize = 48;
+
+/// Memory that a kernel reads and writes at most.
+const MOST_OPERANDS: usize = 24;
+
+/// A kernel over so few elements costs its launch more than anything else.
+const SMALL: i64 = 1 << 16;
+
+/// Rows from which on a kernel that computes each row within one block keeps a device busy.
+const ENOUGH_ROWS: i64 = 512;
+
+/// The longest row that a block computes all the same.
+const SHORT_ROW: i64 = 8192;
+
+/// Elements of reductions: their sizes, and the dimensions that a row lies along.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Frame {
+    pub(super) sizes: Vec<i64>,
+    pub(super) dims: Vec<usize>,
+}
+
+/// What a node's expression depends on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Level {
+    /// Elements alone.
+    Plain,
+    /// Rows of a frame; there is a value for each element.
+    Element(Frame),
+    /// What the rows of one reduction come to, and nothing else.
+    Row(NodeId),
+}
+
+/// Where an input comes from, as far as it may be computed instead of being read.
+#[derive(Clone, Debug)]
+pub(super) struct Link {
+    pub(super) maker: NodeId,
+    pub(super) output: usize,
+    pub(super) map: Map,
+}
+
+/// Why an operation was not fused into its reader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kept {
+    /// Nothing of it is needed.
+    Dead,
+    /// It is no program over elements or rows.
+    Opaque,
+    /// The result is used outside the traced function.
+    Result,
+    /// The memory has several writers, or is not the trace's own.
+    Shared,
+    /// A reader goes over the elements in a way that no index map tells.
+    Layout,
+    /// The kernel would become too long.
+    Long,
+    /// Rows that are too few and too long for a block each, or of another shape.
+    Rows,
+    /// Several kernels read it, and computing it for each would move more bytes.
+    Bytes,
+    /// What it reads is overwritten before its reader runs.
+    Overwritten,
+    /// The reader runs on another stream.
+    Stream,
+}
+
+/// The decisions about a graph.
+#[derive(Debug)]
+pub(super) struct Fusion {
+    /// For each node, why its result is written to memory; `None` where it is part of its readers.
+    pub(super) kept: Vec<Option<Kept>>,
+    pub(super) links: Vec<SmallVec<[Option<Link>; 3]>>,
+    pub(super) levels: Vec<Level>,
+    /// Kept nodes that make up a kernel, in the order in which kernels run.
+    pub(super) kernels: Vec<Vec<NodeId>>,
+}
+
+impl Fusion {
+    /// Decides about a graph.
+    pub(super) fn new(graph: &Graph) -> Self {
+        let count = graph.nodes.len();
+        let mut fusion = Self {
+            kept: vec![None; count],
+            links: vec![SmallVec::new(); count],
+            levels: vec![Level::Plain; count],
+            kernels: Vec::new(),
+        };
+        let live = live(graph);
+        let mut sizes = vec![1_usize; count];
+        for at in 0..count {
+            fusion.kept[at] = if live[at] { first_reason(graph, at) } else { Some(Kept::Dead) };
+            if live[at] {
+                fusion.visit(graph, at, &mut sizes);
+            }
+        }
+        fusion.keep_what_several_read(graph);
+        fusion.group(graph);
+        fusion
+    }
+
+    /// Whether a node is computed within its readers.
+    pub(super) fn is_inlined(&self, node: NodeId) -> bool {
+        self.kept[node].is_none()
+    }
+
+    /// Decides about what a node reads, and what it depends on then.
+    fn visit(&mut self, graph: &Graph, at: NodeId, sizes: &mut [usize]) {
+        let node = &graph.nodes[at];
+        self.links[at] = node.inputs.iter().map(|input| link(graph, at, input)).collect();
+        let makers: SmallVec<[(usize, NodeId); 3]> = self.links[at]
+            .iter()
+            .enumerate()
+            .filter_map(|(input, link)| link.as_ref().map(|link| (input, link.maker)))
+            .collect();
+        self.keep_makers_without_link(graph, at);
+        if !is_fusable(node) {
+            return;
+        }
+        for &(_, maker) in &makers {
+            if graph.nodes[maker].stream != node.stream {
+                self.keep(maker, Kept::Stream);
+            } else if is_overwritten(graph, maker, at) {
+                self.keep(maker, Kept::Overwritten);
+            }
+        }
+        self.levels[at] = self.level(graph, at, &makers);
+        loop {
+            let inlined = makers.iter().filter(|&&(_, maker)| self.is_inlined(maker));
+            let total: usize = 1 + inlined.clone().map(|&(_, maker)| sizes[maker]).sum::<usize>();
+            let Some(&(_, longest)) = inlined.max_by_key(|&&(_, maker)| sizes[maker]).filter(|_| total > MOST_NODES)
+            else {
+                sizes[at] = total;
+                return;
+            };
+            self.keep(longest, Kept::Long);
+            self.levels[at] = self.level(graph, at, &makers);
+        }
+    }
+
+    fn keep(&mut self, node: NodeId, why: Kept) {
+        self.kept[node].get_or_insert(why);
+    }
+
+    /// Makers whose results this node reads from memory, since no map leads to them.
+    fn keep_makers_without_link(&mut self, graph: &Graph, at: NodeId) {
+        let why = if is_fusable(&graph.nodes[at]) { Kept::Layout } else { Kept::Opaque };
+        for (input, link) in graph.nodes[at].inputs.iter().zip(self.links[at].clone()) {
+            if link.is_none()
+                && let Some(maker) = graph.maker(input.slot)
+            {
+                self.keep(maker, why);
+            }
+        }
+    }
+
+    /// What the node depends on; makers that do not fit are kept.
+    fn level(&mut self, graph: &Graph, at: NodeId, makers: &[(usize, NodeId)]) -> Level {
+        let node = &graph.nodes[at];
+        if let Recorded::Rows { reduction, dims, .. } = &node.work {
+            let frame = Frame { sizes: node.domain().to_vec(), dims: dims.clone() };
+            self.keep_other_frames(graph, at, makers, &frame);
+            return if *reduction.last() == Last::Row { Level::Row(at) } else { Level::Element(frame) };
+        }
+        let carried = makers.iter().filter(|&&(_, maker)| self.is_inlined(maker));
+        let mut frames = carried.clone().filter_map(|&(_, maker)| self.frame(graph, maker));
+        let Some(frame) = frames.next() else { return Level::Plain };
+        if let Some(reduction) = self.only_row(graph, at, makers) {
+            return Level::Row(reduction);
+        }
+        if node.domain() == frame.sizes.as_slice() && fits_blocks(&frame) && !uses_index(node) {
+            self.keep_other_frames(graph, at, makers, &frame);
+            return Level::Element(frame);
+        }
+        let rows: Vec<NodeId> =
+            carried.map(|&(_, maker)| maker).filter(|&maker| self.levels[maker] != Level::Plain).collect();
+        rows.into_iter().for_each(|maker| self.keep(maker, Kept::Rows));
+        Level::Plain
+    }
+
+    /// The reduction whose rows are all that the node reads, one value for each.
+    fn only_row(&self, graph: &Graph, at: NodeId, makers: &[(usize, NodeId)]) -> Option<NodeId> {
+        let node = &graph.nodes[at];
+        let mut reductions = makers.iter().map(|&(_, maker)| match self.levels[maker] {
+            Level::Row(reduction) if self.is_inlined(maker) => Some(reduction),
+            _ => None,
+        });
+        let first = reductions.next()??;
+        let rows: i64 = rows_of(&graph.nodes[first]);
+        let all = makers.len() == node.inputs.len() && reductions.all(|other| other == Some(first));
+        (all && node.domain().iter().product::<i64>() == rows && !uses_index(node)).then_some(first)
+    }
+
+    /// The frame that a node's expression needs.
+    pub(super) fn frame(&self, graph: &Graph, node: NodeId) -> Option<Frame> {
+        match &self.levels[node] {
+            Level::Plain => None,
+            Level::Element(frame) => Some(frame.clone()),
+            Level::Row(reduction) => {
+                let node = &graph.nodes[*reduction];
+                let Recorded::Rows { dims, .. } = &node.work else { return None };
+                Some(Frame { sizes: node.domain().to_vec(), dims: dims.clone() })
+            }
+        }
+    }
+
+    /// Keeps inlined makers that need another frame, or lie otherwise in this one.
+    fn keep_other_frames(&mut self, graph: &Graph, at: NodeId, makers: &[(usize, NodeId)], frame: &Frame) {
+        for &(input, maker) in makers {
+            if !self.is_inlined(maker) {
+                continue;
+            }
+            let Some(own) = self.frame(graph, maker) else { continue };
+            let fits = own == *frame && fits_blocks(frame) && self.lies_in(graph, at, input, frame);
+            if !fits {
+                self.keep(maker, Kept::Rows);
+            }
+        }
+    }
+
+    /// Whether an input is read where the frame has its elements, or its rows.
+    fn lies_in(&self, graph: &Graph, at: NodeId, input: usize, frame: &Frame) -> bool {
+        let Some(link) = &self.links[at][input] else { return false };
+        let maker = &graph.nodes[link.maker];
+        match &self.levels[link.maker] {
+            Level::Element(_) => link.map.is_identity_at(&frame.sizes, |_| true),
+            // The values of rows are read along the dimensions that tell the row.
+            Level::Row(_) if maker.domain().len() == frame.sizes.len() => {
+                let kept = |dim: usize| !frame.dims.contains(&dim);
+                link.map.is_identity_at(&frame.sizes, kept)
+            }
+            Level::Row(_) | Level::Plain => false,
+        }
+    }
+
+    /// Keeps what kernels over different elements read, where computing it for each moves more bytes than writing it once.
+    fn keep_what_several_read(&mut self, graph: &Graph) {
+        let mut roots: Vec<SmallVec<[NodeId; 2]>> = vec![SmallVec::new(); graph.nodes.len()];
+        for at in (0..graph.nodes.len()).rev() {
+            if self.kept[at].is_some() {
+                roots[at].push(at);
+                continue;
+            }
+            let node = &graph.nodes[at];
+            let mut own: SmallVec<[NodeId; 2]> = SmallVec::new();
+            for &reader in node.outputs.iter().flat_map(|output| &graph.slots[output.slot].readers) {
+                own.extend(roots[reader].iter().copied());
+            }
+            own.sort_unstable();
+            own.dedup();
+            if own.len() > 1 && !self.may_share(graph, at, &own) {
+                self.keep(at, Kept::Bytes);
+                own = SmallVec::from_elem(at, 1);
+            }
+            roots[at] = own;
+        }
+    }
+
+    /// Whether an expression may be part of several kernels.
+    fn may_share(&self, graph: &Graph, at: NodeId, roots: &[NodeId]) -> bool {
+        let node = &graph.nodes[at];
+        let is_plain =
+            |root: &NodeId| self.levels[*root] == Level::Plain && graph.nodes[*root].domain() == node.domain();
+        if self.levels[at] == Level::Plain && roots.iter().all(is_plain) {
+            return true;
+        }
+        if self.levels[at] != Level::Plain {
+            return false;
+        }
+        let read: i64 = self.leaves(graph, at);
+        let written: i64 = node.outputs.iter().map(|output| output.bytes()).sum();
+        let times = i64::try_from(roots.len()).unwrap_or(i64::MAX);
+        // Kept, it is written once and read by each.
+        times.saturating_mul(read) <= read.saturating_add(written.saturating_mul(1 + times))
+    }
+
+    /// Bytes that an expression reads.
+    fn leaves(&self, graph: &Graph, at: NodeId) -> i64 {
+        let mut sum = 0_i64;
+        let mut open: SmallVec<[NodeId; 8]> = SmallVec::from_elem(at, 1);
+        let mut budget = 4 * MOST_NODES;
+        while let Some(node) = open.pop() {
+            budget = budget.saturating_sub(1);
+            if budget == 0 {
+                return i64::MAX;
+            }
+            for (input, link) in graph.nodes[node].inputs.iter().zip(&self.links[node]) {
+                match link {
+                    Some(link) if self.is_inlined(link.maker) => open.push(link.maker),
+                    _ => sum = sum.saturating_add(input.bytes()),
+                }
+            }
+        }
+        sum
+    }
+
+    /// Puts kept nodes together.
+    fn group(&mut self, graph: &Graph) {
+        for at in 0..graph.nodes.len() {
+            if self.kept[at].is_none_or(|kept| kept == Kept::Dead) {
+                continue;
+            }
+            let home = (0..self.kernels.len()).rev().take(16).find(|&kernel| self.may_join(graph, kernel, at));
+            match home {
+                Some(kernel) => {
+                    let mut nodes = self.kernels.remove(kernel);
+                    nodes.push(at);
+                    self.kernels.push(nodes);
+                }
+                None => self.kernels.push(vec![at]),
+            }
+        }
+    }
+
+    /// Whether a kernel may run at the place of a later node, as one kernel with it, and something is gained.
+    fn may_join(&self, graph: &Graph, kernel: usize, at: NodeId) -> bool {
+        let (node, nodes) = (&graph.nodes[at], &self.kernels[kernel]);
+        let is_plain = |node: NodeId| {
+            is_fusable(&graph.nodes[node])
+                && matches!(graph.nodes[node].work, Recorded::Elements { .. })
+                && self.levels[node] == Level::Plain
+        };
+        let fits = is_plain(at)
+            && nodes.len() < MOST_OPERANDS / 3
+            && nodes.iter().all(|&other| {
+                let other_node = &graph.nodes[other];
+                is_plain(other)
+                    && other_node.domain() == node.domain()
+                    && other_node.stream == node.stream
+                    && uses_index(other_node) == uses_index(node)
+            });
+        fits && self.gains(graph, nodes, at)
+            && nodes.iter().all(|&other| self.may_sink(graph, other, at, nodes))
+            && self.reads_joined_in_place(graph, nodes, at)
+    }
+
+    fn gains(&self, graph: &Graph, nodes: &[NodeId], at: NodeId) -> bool {
+        let numel: i64 = graph.nodes[at].domain().iter().product();
+        let read = |node: NodeId| self.slots_read(graph, node);
+        let own = read(at);
+        let written = |node: NodeId| graph.nodes[node].outputs.iter().map(|output| output.slot).collect::<Vec<_>>();
+        numel <= SMALL
+            || nodes.iter().any(|&other| {
+                let others = read(other);
+                let made = written(other);
+                own.iter().any(|slot| others.contains(slot) || made.contains(slot))
+            })
+    }
+
+    /// The slots that an expression reads from memory.
+    fn slots_read(&self, graph: &Graph, at: NodeId) -> SmallVec<[usize; 8]> {
+        let mut slots: SmallVec<[usize; 8]> = SmallVec::new();
+        let mut open: SmallVec<[NodeId; 8]> = SmallVec::from_elem(at, 1);
+        while let Some(node) = open.pop() {
+            for (input, link) in graph.nodes[node].inputs.iter().zip(&self.links[node]) {
+                match link {
+                    Some(link) if self.is_inlined(link.maker) => open.push(link.maker),
+                    _ if !slots.contains(&input.slot) => slots.push(input.slot),
+                    _ => {}
+                }
+            }
+        }
+        slots
+    }
+
+    /// Whether a kept node may run as late as another one, along with the other nodes of its kernel.
+    fn may_sink(&self, graph: &Graph, node: NodeId, to: NodeId, along: &[NodeId]) -> bool {
+        let between = |user: &NodeId| *user > node && *user < to && !along.contains(user);
+        if (node..to).any(|other| is_fence(&graph.nodes[other])) {
+            return false;
+        }
+        // Inlined readers run where their kernels do, which may be before.
+        let later_kernels = self.kernels.iter().flatten().copied();
+        let readers: Vec<NodeId> = later_kernels.filter(|root| between(root)).collect();
+        let written = graph.nodes[node].outputs.iter().map(|output| output.slot);
+        let is_read = written.clone().any(|slot| {
+            readers.iter().any(|&root| self.slots_read(graph, root).contains(&slot))
+                || graph.slots[slot].writers.iter().any(&between)
+        });
+        let read = self.slots_read(graph, node);
+        !is_read
+            && !read.iter().any(|&slot| graph.slots[slot].writers.iter().any(|writer| *writer > node && *writer < to))
+    }
+
+    /// Whether whatever a joined kernel both reads and writes is read before it is written, and at the element that is
+    /// written.
+    fn reads_joined_in_place(&self, graph: &Graph, nodes: &[NodeId], at: NodeId) -> bool {
+        let all = || nodes.iter().copied().chain([at]);
+        let written: Vec<(NodeId, &View)> =
+            all().flat_map(|node| graph.nodes[node].outputs.iter().map(move |view| (node, view))).collect();
+        // Two nodes of a kernel do not write one memory.
+        let slots: Vec<SlotId> = written.iter().map(|(_, view)| view.slot).collect();
+        let once = slots.iter().enumerate().all(|(at, slot)| !slots[..at].contains(slot));
+        let is_read_well = |reader: NodeId, view: &View, is_direct: bool| {
+            written.iter().filter(|(_, out)| out.slot == view.slot).all(|&(writer, out)| {
+                // A value of the trace's own is computed again, or taken from where it was computed.
+                let is_value = graph.maker(out.slot) == Some(writer);
+                let in_place = out.sizes == view.sizes && out.strides == view.strides && out.offset == view.offset;
+                is_value || (is_direct && in_place && reader <= writer)
+            })
+        };
+        once && all().all(|root| {
+            self.reads(graph, root).into_iter().all(|(reader, view)| is_read_well(reader, view, reader == root))
+        }) && all().all(|root| self.takes_made_values(graph, root, &slots))
+    }
+
+    /// Whether what an expression reads of these slots, which its own kernel makes, is read by a map that tells where.
+    fn takes_made_values(&self, graph: &Graph, root: NodeId, slots: &[SlotId]) -> bool {
+        let links = |node: NodeId| graph.nodes[node].inputs.iter().zip(&self.links[node]);
+        let mut open: SmallVec<[NodeId; 8]> = SmallVec::from_elem(root, 1);
+        while let Some(node) = open.pop() {
+            for (input, link) in links(node) {
+                match link {
+                    Some(link) if self.is_inlined(link.maker) => open.push(link.maker),
+                    Some(link) if slots.contains(&input.slot) => {
+                        let domain = graph.nodes[link.maker].domain();
+                        if !link.map.is_identity_at(domain, |_| true) || node != root {
+                            return false;
+                        }
+                    }
+                    None if slots.contains(&input.slot) && graph.maker(input.slot).is_some() => return false,
+                    _ => {}
+                }
+            }
+        }
+        true
+    }
+
+    /// What an expression reads from memory, with the node that reads it.
+    fn reads<'g>(&self, graph: &'g Graph, root: NodeId) -> Vec<(NodeId, &'g View)> {
+        let mut reads = Vec::new();
+        let mut open: SmallVec<[NodeId; 8]> = SmallVec::from_elem(root, 1);
+        while let Some(node) = open.pop() {
+            for (input, link) in graph.nodes[node].inputs.iter().zip(&self.links[node]) {
+                match link {
+                    Some(link) if self.is_inlined(link.maker) => open.push(link.maker),
+                    _ => reads.push((node, input)),
+                }
+            }
+        }
+        reads
+    }
+}
+
+/// Why a node's result has to be in memory whatever its readers are.
+fn first_reason(graph: &Graph, at: NodeId) -> Option<Kept> {
+    let node = &graph.nodes[at];
+    if !is_fusable(node) {
+        return Some(Kept::Opaque);
+    }
+    let outputs = || node.outputs.iter().map(|output| output.slot);
+    if outputs().any(|slot| graph.maker(slot) != Some(at)) {
+        return Some(Kept::Shared);
+    }
+    if outputs().any(|slot| graph.is_result(slot)) {
+        return Some(Kept::Result);
+    }
+    if uses_index(node) {
+        return Some(Kept::Layout);
+    }
+    None
+}
+
+/// Nodes whose work is seen by somebody.
+fn live(graph: &Graph) -> Vec<bool> {
+    let mut live = vec![false; graph.nodes.len()];
+    for at in (0..graph.nodes.len()).rev() {
+        let node = &graph.nodes[at];
+        let seen = |slot: usize| {
+            graph.is_result(slot) || graph.slots[slot].readers.iter().any(|&reader| reader != at && live[reader])
+        };
+        live[at] = matches!(node.work, Recorded::Call { .. }) || node.outputs.iter().any(|output| seen(output.slot));
+    }
+    live
+}
+
+/// Whether the node can be part of a larger kernel.
+pub(super) fn is_fusable(node: &Node) -> bool {
+    let is_plain = node.views().all(View::is_plain);
+    match &node.work {
+        Recorded::Elements { .. } => is_plain,
+        Recorded::Rows { reduction, .. } => {
+            is_plain && !reduction.is_indexed() && *reduction.last() != Last::Running && !node.inputs.is_empty()
+        }
+        Recorded::Call { .. } => false,
+    }
+}
+
+/// Whether the node orders streams.
+fn is_fence(node: &Node) -> bool {
+    matches!(node.work, Recorded::Call { .. }) && node.outputs.is_empty()
+}
+
+fn uses_index(node: &Node) -> bool {
+    matches!(&node.work, Recorded::Elements { program, .. } if program.uses_index())
+}
+
+fn rows_of(node: &Node) -> i64 {
+    let Recorded::Rows { dims, .. } = &node.work else { return 0 };
+    node.domain().iter().enumerate().filter(|(dim, _)| !dims.contains(dim)).map(|(_, &size)| size).product()
+}
+
+/// Whether blocks that take a row each keep a device busy.
+fn fits_blocks(frame: &Frame) -> bool {
+    let extent: i64 = frame.dims.iter().map(|&dim| frame.sizes[dim]).product();
+    let rows = frame.sizes.iter().product::<i64>() / extent.max(1);
+    extent <= SHORT_ROW || rows >= ENOUGH_ROWS
+}
+
+/// Where an input comes from, if its maker can be part of a kernel and a map leads there.
+fn link(graph: &Graph, at: NodeId, input: &View) -> Option<Link> {
+    let maker = graph.maker(input.slot).filter(|&maker| maker < at)?;
+    let made = &graph.nodes[maker];
+    let output = made.outputs.iter().position(|output| output.slot == input.slot)?;
+    if !is_fusable(made) || !is_fusable(&graph.nodes[at]) {
+        return None;
+    }
+    let map = Map::link(input, graph.nodes[at].domain(), &made.outputs[output], made.domain())?;
+    Some(Link { maker, output, map })
+}
+
+/// Whether something that an earlier node reads is written before a later one runs.
+fn is_overwritten(graph: &Graph, earlier: NodeId, later: NodeId) -> bool {
+    let mut open: SmallVec<[NodeId; 8]> = SmallVec::from_elem(earlier, 1);
+    let mut budget = 4 * MOST_NODES;
+    while let Some(node) = open.pop() {
+        budget = budget.saturating_sub(1);
+        if budget == 0 {
+            return true;
+        }
+        for input in &graph.nodes[node].inputs {
+            let slot = &graph.slots[input.slot];
+            if slot.writers.iter().any(|&writer| writer > node && writer <= later) {
+                return true;
+            }
+            if let Some(maker) = graph.maker(input.slot).filter(|&maker| maker < node) {
+                open.push(maker);
+            }
+        }
+    }
+    false
+}

@@ -1,0 +1,138 @@
+//! One block for everything that lives between two kernels.
+//!
+//! **Invariants:** two results that are there at the same time share no byte. The block is at least as long as what is
+//! there at the worst moment; how much longer it is, [`Arena`] says.
+
+/// What has to be somewhere from one step to another, both included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Need {
+    pub(super) bytes: usize,
+    pub(super) first: usize,
+    pub(super) last: usize,
+}
+
+/// Where everything is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Arena {
+    /// The first byte of each need.
+    pub(super) offsets: Vec<usize>,
+    /// Bytes of the block.
+    pub(super) bytes: usize,
+    /// Bytes that are there at the worst moment, which no block can be shorter than.
+    pub(super) bound: usize,
+}
+
+/// What the first byte of each need lies at a multiple of.
+const ALIGNMENT: usize = 512;
+
+impl Arena {
+    /// Places needs: the best of several orders, each need at the lowest place that is free as long as it is there.
+    pub(super) fn new(needs: &[Need]) -> Self {
+        let rounded: Vec<Need> =
+            needs.iter().map(|need| Need { bytes: need.bytes.next_multiple_of(ALIGNMENT), ..*need }).collect();
+        let bound = bound(&rounded);
+        let lasting = |need: &Need| need.bytes.saturating_mul(need.last - need.first + 1);
+        let mut orders: Vec<Vec<usize>> = Vec::new();
+        let by = |key: &dyn Fn(usize) -> (usize, usize)| {
+            let mut order: Vec<usize> = (0..rounded.len()).collect();
+            order.sort_by_key(|&at| std::cmp::Reverse(key(at)));
+            order
+        };
+        orders.push(by(&|at| (rounded[at].bytes, usize::MAX - rounded[at].first)));
+        orders.push(by(&|at| (lasting(&rounded[at]), rounded[at].bytes)));
+        orders.push(by(&|at| (rounded[at].last - rounded[at].first, rounded[at].bytes)));
+        orders.push(by(&|at| (usize::MAX - rounded[at].first, rounded[at].bytes)));
+        let mut best: Option<Self> = None;
+        for order in orders {
+            let made = place(&rounded, &order, bound);
+            if best.as_ref().is_none_or(|best| made.bytes < best.bytes) {
+                best = Some(made);
+            }
+            if best.as_ref().is_some_and(|best| best.bytes == bound) {
+                break;
+            }
+        }
+        best.unwrap_or_default()
+    }
+}
+
+/// The most bytes that are there at once.
+fn bound(needs: &[Need]) -> usize {
+    let steps = needs.iter().map(|need| need.last + 1).max().unwrap_or(0);
+    let mut changes = vec![0_isize; steps + 1];
+    for need in needs {
+        let bytes = isize::try_from(need.bytes).unwrap_or(isize::MAX);
+        changes[need.first] += bytes;
+        changes[need.last + 1] -= bytes;
+    }
+    let mut now = 0;
+    changes.iter().fold(0, |most, change| {
+        now += change;
+        most.max(usize::try_from(now).unwrap_or(0))
+    })
+}
+
+fn place(needs: &[Need], order: &[usize], bound: usize) -> Arena {
+    let mut offsets = vec![0; needs.len()];
+    let mut placed: Vec<usize> = Vec::with_capacity(needs.len());
+    let mut bytes = 0;
+    for &at in order {
+        let need = needs[at];
+        let mut taken: Vec<(usize, usize)> = placed
+            .iter()
+            .filter(|&&other| needs[other].first <= need.last && need.first <= needs[other].last)
+            .map(|&other| (offsets[other], offsets[other] + needs[other].bytes))
+            .collect();
+        taken.sort_unstable();
+        let mut start = 0;
+        for (from, to) in taken {
+            if start + need.bytes <= from {
+                break;
+            }
+            start = start.max(to);
+        }
+        offsets[at] = start;
+        bytes = bytes.max(start + need.bytes);
+        placed.push(at);
+    }
+    Arena { offsets, bytes, bound }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_there_at_the_same_time_shares_nothing() {
+        let mut seed = 7_u64;
+        let mut random = |below: u64| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            usize::try_from((seed >> 33) % below).unwrap_or(0)
+        };
+        for _ in 0..200 {
+            let needs: Vec<Need> = (0..random(40) + 1)
+                .map(|_| {
+                    let first = random(30);
+                    Need { bytes: 1 + random(1 << 20), first, last: first + random(8) }
+                })
+                .collect();
+            let arena = Arena::new(&needs);
+            assert!(arena.bytes >= arena.bound);
+            for (at, need) in needs.iter().enumerate() {
+                assert!(arena.offsets[at] + need.bytes <= arena.bytes);
+                for (other, beside) in needs.iter().enumerate().skip(at + 1) {
+                    let together = need.first <= beside.last && beside.first <= need.last;
+                    let (from, to) = (arena.offsets[at], arena.offsets[other]);
+                    assert!(!together || from + need.bytes <= to || to + beside.bytes <= from);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_chain_takes_two_places() {
+        let needs: Vec<Need> = (0..10).map(|at| Need { bytes: 4096, first: at, last: at + 1 }).collect();
+        let arena = Arena::new(&needs);
+        assert_eq!((arena.bytes, arena.bound), (8192, 8192));
+    }
+}

@@ -1,0 +1,344 @@
+//! A graph that is ready to run: kernels with their operands, and where each operand is.
+//!
+//! **Invariants:** a plan holds no memory but what the traced function had kept. It runs its steps in their order, each on
+//! the stream that it was traced on, where steps of the stream of the call follow the call.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use c10_core::{Device, DeviceBuffer, Runtime, Stream};
+use kernel_ir::Program;
+use kernel_ir::reduce::Reduction;
+use smallvec::SmallVec;
+
+use super::expression::Expression;
+use super::fuse::{Fusion, Kept};
+use super::graph::{Graph, Home, NodeId, SlotId, View};
+use super::lower::{self, Body, Lowered};
+use super::memory::{Arena, Need};
+use crate::base::error::{Result, TensorError};
+use crate::launch::record::{CallFn, Recorded};
+use crate::launch::rows::{self, RowWork};
+use crate::launch::{self, Prepared, ProgramKey, Work};
+use crate::storage::Storage;
+use crate::tensor::Tensor;
+
+/// A program that is ready to run.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub(super) steps: Vec<Step>,
+    places: Vec<Place>,
+    /// The block of what lives between steps, for each device.
+    pub(super) arenas: Vec<(Device, Arena)>,
+    /// The slots whose contents are wanted outside.
+    wanted: Vec<SlotId>,
+    /// The slots of others' memory that it writes.
+    pub(super) written: Vec<SlotId>,
+    pub(super) nodes: usize,
+    pub(super) kept: Vec<(&'static str, Option<Kept>)>,
+}
+
+/// A launch, or a call.
+#[derive(Debug)]
+pub(super) struct Step {
+    pub(super) work: StepWork,
+    pub(super) outputs: Vec<View>,
+    pub(super) inputs: Vec<View>,
+    /// The stream, where it is not that of the call.
+    stream: Option<Stream>,
+    /// The operations that it does.
+    pub(super) names: Vec<&'static str>,
+    /// Its launch, once that was worked out; `None` where it is worked out each time.
+    prepared: OnceLock<Option<Prepared>>,
+}
+
+pub(super) enum StepWork {
+    Elements { key: ProgramKey, program: Arc<Program>, scalars: Vec<u64>, sizes: Vec<i64> },
+    Rows { key: ProgramKey, reduction: Arc<Reduction>, scalars: Vec<u64>, dims: Vec<usize> },
+    Call { run: Arc<CallFn> },
+}
+
+impl std::fmt::Debug for StepWork {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Elements { sizes, .. } => write!(f, "Elements({sizes:?})"),
+            Self::Rows { dims, .. } => write!(f, "Rows({dims:?})"),
+            Self::Call { .. } => write!(f, "Call"),
+        }
+    }
+}
+
+/// Where the memory of a slot is in a run.
+#[derive(Clone, Debug)]
+enum Place {
+    Input(usize),
+    Captured(Storage),
+    /// New memory of each run.
+    New {
+        bytes: usize,
+        device: Device,
+    },
+    /// A part of the block of a device.
+    Arena {
+        block: usize,
+        offset: usize,
+    },
+    /// No step uses it.
+    Nowhere,
+}
+
+impl Plan {
+    /// The plan of a graph. `stream` is the stream of the call.
+    pub(super) fn new(graph: &Graph, fusion: &Fusion, stream: &Stream) -> Self {
+        let mut steps = Vec::with_capacity(fusion.kernels.len());
+        for kernel in &fusion.kernels {
+            steps.extend(steps_of(graph, fusion, kernel, stream));
+        }
+        let (places, arenas) = places(graph, &steps);
+        let wanted = (0..graph.slots.len()).filter(|&slot| graph.slots[slot].wanted.is_some()).collect();
+        let is_others = |slot: &SlotId| {
+            let slot = &graph.slots[*slot];
+            !matches!(slot.home, Home::Made { .. }) && !slot.writers.is_empty()
+        };
+        let written = (0..graph.slots.len()).filter(is_others).collect();
+        let kept = graph.nodes.iter().zip(&fusion.kept).map(|(node, kept)| (node.name, *kept)).collect();
+        Self { steps, places, arenas, wanted, written, nodes: graph.nodes.len(), kept }
+    }
+
+    /// Runs the plan over the storages of the arguments. The answer is the memory of each wanted slot, in their order.
+    pub(crate) fn run(&self, arguments: &[Storage]) -> Result<Vec<Storage>> {
+        let blocks: Vec<Storage> =
+            self.arenas.iter().map(|(device, arena)| Storage::new(arena.bytes, *device)).collect::<Result<_>>()?;
+        let made = self.places.iter().map(|place| match place {
+            Place::New { bytes, device } => Storage::new(*bytes, *device).map(Some),
+            _ => Ok(None),
+        });
+        let made: Vec<Option<Storage>> = made.collect::<Result<_>>()?;
+        let bound = Bound { plan: self, arguments, blocks: &blocks, made: &made };
+        let written = self.written.iter().filter_map(|&slot| bound.place(slot));
+        written.for_each(|(storage, _)| storage.note_write());
+        Runtime::with_current(|runtime| self.steps.iter().try_for_each(|step| bound.step(runtime, step)))?;
+        self.wanted.iter().map(|&slot| bound.storage(slot).map(|(storage, _)| storage)).collect()
+    }
+}
+
+/// A run of a plan.
+struct Bound<'a> {
+    plan: &'a Plan,
+    arguments: &'a [Storage],
+    blocks: &'a [Storage],
+    made: &'a [Option<Storage>],
+}
+
+impl Bound<'_> {
+    /// The memory of a slot, and where in it the slot begins.
+    fn place(&self, slot: SlotId) -> Option<(&Storage, usize)> {
+        match &self.plan.places[slot] {
+            Place::Input(at) => self.arguments.get(*at).map(|storage| (storage, 0)),
+            Place::Captured(storage) => Some((storage, 0)),
+            Place::New { .. } => self.made[slot].as_ref().map(|storage| (storage, 0)),
+            Place::Arena { block, offset } => self.blocks.get(*block).map(|storage| (storage, *offset)),
+            Place::Nowhere => None,
+        }
+    }
+
+    fn storage(&self, slot: SlotId) -> Result<(Storage, usize)> {
+        let found = self.place(slot).ok_or(TensorError::Abandoned)?;
+        Ok((found.0.clone(), found.1))
+    }
+
+    /// Keeps the launch of a step for the next time.
+    fn keep(&self, step: &Step, make: impl FnOnce() -> Result<Option<Prepared>>) -> Result<()> {
+        if step.prepared.get().is_none() {
+            let views: Vec<&View> = step.outputs.iter().chain(&step.inputs).collect();
+            let start = |operand: usize| self.place(views[operand].slot).map_or(0, |(_, start)| start);
+            let made = make()?.map(|prepared| prepared.counted_from(start));
+            step.prepared.get_or_init(|| made);
+        }
+        Ok(())
+    }
+
+    /// The memory of each operand of a step.
+    fn buffers(&self, step: &Step) -> Option<SmallVec<[(&DeviceBuffer, usize); 8]>> {
+        let views = step.outputs.iter().chain(&step.inputs);
+        views
+            .map(|view| {
+                let (storage, start) = self.place(view.slot)?;
+                Some((storage.buffer()?, start))
+            })
+            .collect()
+    }
+
+    fn tensor(&self, view: &View) -> Result<Tensor> {
+        let (storage, start) = self.storage(view.slot)?;
+        let before = i64::try_from(start / view.dtype.itemsize()).unwrap_or(i64::MAX);
+        Ok(View { offset: view.offset + before, ..view.clone() }.over(storage))
+    }
+
+    fn step(&self, runtime: &Runtime, step: &Step) -> Result<()> {
+        let _guard = step.stream.as_ref().map(Stream::guard);
+        if let Some(Some(prepared)) = step.prepared.get()
+            && prepared.is_of(runtime)
+            && let Some(buffers) = self.buffers(step)
+        {
+            return prepared.run(runtime, |operand| buffers[operand]);
+        }
+        let tensors = |views: &[View]| views.iter().map(|view| self.tensor(view)).collect::<Result<Vec<Tensor>>>();
+        let (outputs, inputs) = (tensors(&step.outputs)?, tensors(&step.inputs)?);
+        let (to, from): (Vec<&Tensor>, Vec<&Tensor>) = (outputs.iter().collect(), inputs.iter().collect());
+        match &step.work {
+            StepWork::Elements { key, program, scalars, sizes } => {
+                let program = Arc::clone(program);
+                let work = Work { key: *key, program, outputs: &to, inputs: &from, scalars };
+                launch::run(&work, sizes)?;
+                self.keep(step, || launch::prepare(&work, sizes))
+            }
+            StepWork::Rows { key, reduction, scalars, dims } => {
+                let reduction = Arc::clone(reduction);
+                let work = RowWork { key: *key, reduction, outputs: &to, inputs: &from, dims, scalars };
+                rows::run(&work)?;
+                self.keep(step, || rows::prepare(&work))
+            }
+            StepWork::Call { run } => run(&outputs, &inputs),
+        }
+    }
+}
+
+/// The steps of a kernel: one, or one for each operation where they do not fit into one after all.
+fn steps_of(graph: &Graph, fusion: &Fusion, kernel: &[NodeId], stream: &Stream) -> Vec<Step> {
+    let is_single = |node: NodeId| {
+        let links = fusion.links[node].iter().flatten();
+        links.into_iter().all(|link| !fusion.is_inlined(link.maker))
+    };
+    if let &[node] = kernel
+        && is_single(node)
+    {
+        return vec![alone(graph, node, stream)];
+    }
+    let lowered = Expression::new(graph, fusion, kernel)
+        .and_then(|expression| Some((lower::lower(&expression)?, operations(graph, &expression, kernel))));
+    match lowered {
+        Some((lowered, names)) => vec![fused(lowered, names, own_stream(graph, kernel[0], stream))],
+        None => unfused(graph, fusion, kernel).into_iter().map(|node| alone(graph, node, stream)).collect(),
+    }
+}
+
+/// The nodes of a kernel and what is inlined in them, each once, in the order of the graph.
+fn unfused(graph: &Graph, fusion: &Fusion, kernel: &[NodeId]) -> Vec<NodeId> {
+    let mut nodes: Vec<NodeId> = Vec::new();
+    let mut open = kernel.to_vec();
+    while let Some(node) = open.pop() {
+        if nodes.contains(&node) {
+            continue;
+        }
+        nodes.push(node);
+        let makers = graph.nodes[node].inputs.iter().filter_map(|input| graph.maker(input.slot));
+        open.extend(makers.filter(|&maker| fusion.is_inlined(maker)));
+    }
+    nodes.sort_unstable();
+    nodes
+}
+
+fn own_stream(graph: &Graph, node: NodeId, stream: &Stream) -> Option<Stream> {
+    Some(graph.nodes[node].stream.clone()).filter(|own| own != stream)
+}
+
+fn operations(graph: &Graph, expression: &Expression<'_>, kernel: &[NodeId]) -> Vec<&'static str> {
+    let calls = expression.calls.iter().map(|call| call.node);
+    let mut nodes: Vec<NodeId> = calls.chain(expression.reductions.iter().map(|reduced| reduced.node)).collect();
+    nodes.extend(kernel);
+    nodes.sort_unstable();
+    nodes.dedup();
+    nodes.into_iter().map(|node| graph.nodes[node].name).collect()
+}
+
+/// An operation as it was written down.
+fn alone(graph: &Graph, node: NodeId, stream: &Stream) -> Step {
+    let own = &graph.nodes[node];
+    let work = match own.work.clone() {
+        Recorded::Elements { key, program, scalars, sizes } => {
+            StepWork::Elements { key, program, scalars, sizes: sizes.to_vec() }
+        }
+        Recorded::Rows { key, reduction, scalars, dims } => StepWork::Rows { key, reduction, scalars, dims },
+        Recorded::Call { run, .. } => StepWork::Call { run },
+    };
+    let (outputs, inputs) = (own.outputs.to_vec(), own.inputs.to_vec());
+    Step {
+        work,
+        outputs,
+        inputs,
+        stream: own_stream(graph, node, stream),
+        names: vec![own.name],
+        prepared: OnceLock::new(),
+    }
+}
+
+fn fused(lowered: Lowered, names: Vec<&'static str>, stream: Option<Stream>) -> Step {
+    let Lowered { body, sizes, outputs, inputs } = lowered;
+    let work = match body {
+        Body::Elements { program } => {
+            let (key, program) = keyed(&ELEMENTS, "compiled", program);
+            StepWork::Elements { key, program, scalars: Vec::new(), sizes: sizes.to_vec() }
+        }
+        Body::Rows { reduction, dims } => {
+            let (key, reduction) = keyed(&ROWS, "compiled_rows", reduction);
+            StepWork::Rows { key, reduction, scalars: Vec::new(), dims }
+        }
+    };
+    Step { work, outputs, inputs, stream, names, prepared: OnceLock::new() }
+}
+
+type Known<T> = OnceLock<Mutex<HashMap<Arc<T>, u64>>>;
+static ELEMENTS: Known<Program> = OnceLock::new();
+static ROWS: Known<Reduction> = OnceLock::new();
+
+/// The key of a program: equal programs have one, and one copy.
+fn keyed<T: Eq + std::hash::Hash>(known: &Known<T>, name: &'static str, program: Arc<T>) -> (ProgramKey, Arc<T>) {
+    let mut known = known.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
+    let next = known.len() as u64;
+    let number = *known.entry(Arc::clone(&program)).or_insert(next);
+    (ProgramKey::new(name, number), program)
+}
+
+/// Where slots are, and the blocks of what lives between steps.
+fn places(graph: &Graph, steps: &[Step]) -> (Vec<Place>, Vec<(Device, Arena)>) {
+    let mut lives: Vec<Option<(usize, usize)>> = vec![None; graph.slots.len()];
+    // Two streams share no block: only the order of one of them tells when memory is free again.
+    let mut is_shared = vec![false; graph.slots.len()];
+    for (at, step) in steps.iter().enumerate() {
+        for view in step.outputs.iter().chain(&step.inputs) {
+            let life = lives[view.slot].get_or_insert((at, at));
+            life.1 = at;
+            is_shared[view.slot] |= step.stream.is_some();
+        }
+    }
+    let mut needs: Vec<(Device, Vec<(SlotId, Need)>)> = Vec::new();
+    let mut places = Vec::with_capacity(graph.slots.len());
+    for (at, (slot, life)) in graph.slots.iter().zip(&lives).enumerate() {
+        places.push(match (&slot.home, life) {
+            (Home::Input(argument), _) => Place::Input(*argument),
+            (Home::Captured(storage), _) => Place::Captured(storage.clone()),
+            (Home::Made { bytes, device }, _) if slot.wanted.is_some() || is_shared[at] => {
+                Place::New { bytes: *bytes, device: *device }
+            }
+            (_, None) => Place::Nowhere,
+            (Home::Made { bytes, device }, Some((first, last))) => {
+                let need = Need { bytes: *bytes, first: *first, last: *last };
+                match needs.iter_mut().find(|(known, _)| known == device) {
+                    Some((_, needs)) => needs.push((at, need)),
+                    None => needs.push((*device, vec![(at, need)])),
+                }
+                Place::Nowhere
+            }
+        });
+    }
+    let mut arenas = Vec::new();
+    for (block, (device, needs)) in needs.into_iter().enumerate() {
+        let arena = Arena::new(&needs.iter().map(|(_, need)| *need).collect::<Vec<_>>());
+        for ((slot, _), &offset) in needs.iter().zip(&arena.offsets) {
+            places[*slot] = Place::Arena { block, offset };
+        }
+        arenas.push((device, arena));
+    }
+    (places, arenas)
+}

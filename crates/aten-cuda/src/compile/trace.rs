@@ -1,0 +1,188 @@
+//! Running a function while its operations are written down.
+//!
+//! **Invariants:** whatever ends a trace, nothing stays pending: operations that were written down have run when the call
+//! returns, also when the function has failed. Memory that was asked for in a trace has contents after it, unless an
+//! operation failed.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::fmt;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use c10_core::{PutOff, PuttingOff, Runtime, Stream};
+
+use super::fuse::Fusion;
+use super::graph::Graph;
+use super::plan::Plan;
+use crate::base::error::{Error, Result};
+use crate::launch::record;
+use crate::storage::Storage;
+use crate::storage::deferred::{self, Deferred};
+use crate::tensor::Tensor;
+
+/// Where a traced function was split in two, since something needed the results of what came before.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GraphBreak {
+    /// What needed them, in words.
+    pub cause: &'static str,
+    /// How many operations were written down before, since the last break.
+    pub operations: usize,
+    /// The last one of them.
+    pub after: Option<&'static str>,
+}
+
+impl fmt::Display for GraphBreak {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { cause, operations, after } = self;
+        match after {
+            Some(after) => write!(f, "{cause}, after {operations} operations, the last of which is {after}"),
+            None => write!(f, "{cause}, before the first operation"),
+        }
+    }
+}
+
+/// The plans of a function's graphs by their signatures.
+#[derive(Debug, Default)]
+pub(super) struct Plans(Mutex<HashMap<u128, Arc<Plan>>>);
+
+/// Plans that a function keeps at most. A function that makes others all the time keeps none for long.
+const MOST_PLANS: usize = 256;
+
+impl Plans {
+    fn get(&self, signature: u128, make: impl FnOnce() -> Plan) -> Arc<Plan> {
+        let mut plans = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = plans.get(&signature) {
+            return Arc::clone(known);
+        }
+        if plans.len() >= MOST_PLANS {
+            plans.clear();
+        }
+        let made = Arc::new(make());
+        plans.insert(signature, Arc::clone(&made));
+        made
+    }
+}
+
+/// What came of a trace.
+#[derive(Debug)]
+pub(super) struct Traced {
+    pub(super) outputs: Vec<Tensor>,
+    pub(super) breaks: Vec<GraphBreak>,
+    /// Whether values in host memory were looked at.
+    pub(super) host_values: bool,
+    /// The last graph, and those who waited for its contents.
+    pub(super) last: Segment,
+    /// The graphs before it.
+    pub(super) earlier: Vec<Arc<Plan>>,
+}
+
+/// A graph of a trace.
+#[derive(Debug)]
+pub(super) struct Segment {
+    pub(super) signature: u128,
+    pub(super) plan: Arc<Plan>,
+    pub(super) wanted: Vec<Arc<Deferred>>,
+}
+
+/// A trace that is under way.
+struct State {
+    plans: Arc<Plans>,
+    arguments: Vec<Storage>,
+    stream: Stream,
+    breaks: Vec<GraphBreak>,
+    earlier: Vec<Arc<Plan>>,
+    error: Option<Error>,
+}
+
+impl State {
+    /// Runs what is pending; where nothing is, nothing has to be split.
+    fn settle(&mut self, cause: &'static str) {
+        let records = record::take();
+        if records.is_empty() {
+            return;
+        }
+        let (operations, after) = (records.len(), records.last().map(|record| record.name));
+        self.breaks.push(GraphBreak { cause, operations, after });
+        match self.run(records) {
+            Ok(segment) => self.earlier.push(segment.plan),
+            Err(error) => drop(self.error.get_or_insert(error)),
+        }
+    }
+
+    fn run(&self, records: Vec<record::Record>) -> Result<Segment> {
+        let graph = Graph::new(records, &self.arguments);
+        let signature = graph.signature();
+        let wanted = graph.wanted();
+        let plan = self.plans.get(signature, || Plan::new(&graph, &Fusion::new(&graph), &self.stream));
+        for (deferred, storage) in wanted.iter().zip(plan.run(&self.arguments)?) {
+            if let Some(buffer) = storage.buffer() {
+                deferred.fill(buffer.clone());
+            }
+        }
+        Ok(Segment { signature, plan, wanted })
+    }
+}
+
+/// The trace as the runtime knows it.
+struct Owner(RefCell<State>);
+
+impl PutOff for Owner {
+    fn settle(&self, cause: &'static str) {
+        // A plan that runs is not traced itself.
+        if let Ok(mut state) = self.0.try_borrow_mut() {
+            state.settle(cause);
+        }
+    }
+
+    fn put_off(
+        &self,
+        name: &'static str,
+        key: [u64; 2],
+        call: Box<dyn Fn() -> c10_core::Result<()> + Send + Sync>,
+    ) -> bool {
+        record::fence(name, key, call);
+        true
+    }
+}
+
+/// Drops what is pending when a function has panicked.
+struct Pending;
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        drop(record::take());
+    }
+}
+
+/// Calls the function with its operations written down, and then runs them.
+pub(super) fn trace(
+    function: &dyn Fn(&[Tensor]) -> Result<Vec<Tensor>>,
+    inputs: &[Tensor],
+    plans: &Arc<Plans>,
+) -> Result<Traced> {
+    let device = inputs.iter().find_map(|tensor| tensor.device().index);
+    let stream = Runtime::with_current(|runtime| {
+        let device = device.map_or_else(|| runtime.current_device(), Ok)?;
+        runtime.streams().current(device)
+    })?;
+    let arguments: Vec<Storage> = inputs.iter().map(|tensor| tensor.storage().clone()).collect();
+    let (breaks, earlier, plans) = (Vec::new(), Vec::new(), Arc::clone(plans));
+    let state = State { plans, arguments, stream, breaks, earlier, error: None };
+    let owner = Rc::new(Owner(RefCell::new(state)));
+    let asked: Rc<dyn PutOff> = Rc::<Owner>::clone(&owner);
+    let _pending = Pending;
+    drop((deferred::take_host_values(), deferred::take_failure()));
+    let tracing = PuttingOff::begin(asked);
+    let outputs = function(inputs);
+    drop(tracing);
+    let host_values = deferred::take_host_values();
+    let mut state = owner.0.borrow_mut();
+    let last = state.run(record::take());
+    if let Some(error) = state.error.take().or_else(|| deferred::take_failure().map(Error::from)) {
+        return Err(error);
+    }
+    let (outputs, last) = (outputs?, last?);
+    let (breaks, earlier) = (std::mem::take(&mut state.breaks), std::mem::take(&mut state.earlier));
+    Ok(Traced { outputs, breaks, host_values, last, earlier })
+}

@@ -1,0 +1,116 @@
+//! What traced functions do, written down instead of being run.
+//!
+//! A trace takes what would be launched: programs over elements, reductions over rows, and calls of everything else that
+//! says what it reads and writes. Views leave no trace, since each operand is written down as it lies in its storage; an
+//! operation in place is one whose output is there already.
+//!
+//! **Invariants:** records are in the order in which the operations were called. Operands hold their storages, so that an
+//! address means one memory as long as the records are there.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::sync::Arc;
+
+use c10_core::{Runtime, Stream};
+use kernel_ir::Program;
+use kernel_ir::reduce::Reduction;
+
+use super::rows::RowWork;
+use super::{ProgramKey, Work};
+use crate::base::error::Result;
+use crate::base::shape::Dims;
+use crate::storage::deferred;
+use crate::tensor::Tensor;
+
+/// An operation that was written down.
+#[derive(Clone, Debug)]
+pub(crate) struct Record {
+    pub(crate) name: &'static str,
+    pub(crate) work: Recorded,
+    pub(crate) outputs: Vec<Tensor>,
+    pub(crate) inputs: Vec<Tensor>,
+    /// The stream that it is for: the current one of its device when it was called.
+    pub(crate) stream: Stream,
+}
+
+/// What an operation does.
+#[derive(Clone)]
+pub(crate) enum Recorded {
+    /// A program for each element.
+    Elements { key: ProgramKey, program: Arc<Program>, scalars: Vec<u64>, sizes: Dims },
+    /// A reduction of rows.
+    Rows { key: ProgramKey, reduction: Arc<Reduction>, scalars: Vec<u64>, dims: Vec<usize> },
+    /// Anything else, by a function of the outputs and the inputs. `detail` tells apart what two calls of a name do.
+    Call { run: Arc<CallFn>, detail: Vec<u64> },
+}
+
+/// Runs an operation over outputs and inputs that lie in memory as those did that were written down.
+pub(crate) type CallFn = dyn Fn(&[Tensor], &[Tensor]) -> Result<()> + Send + Sync;
+
+impl fmt::Debug for Recorded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Elements { key, sizes, .. } => write!(f, "Elements({}, {sizes:?})", key.operation),
+            Self::Rows { key, dims, .. } => write!(f, "Rows({}, {dims:?})", key.operation),
+            Self::Call { detail, .. } => write!(f, "Call({detail:?})"),
+        }
+    }
+}
+
+thread_local! {
+    static RECORDS: RefCell<Vec<Record>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Whether operations of this thread are written down.
+#[inline]
+pub(crate) fn is_on() -> bool {
+    deferred::is_tracing()
+}
+
+/// The records so far, which are not there any more.
+pub(crate) fn take() -> Vec<Record> {
+    RECORDS.take()
+}
+
+pub(super) fn elements(work: &Work<'_>, sizes: &[i64]) -> Result<()> {
+    let (program, scalars) = (Arc::clone(&work.program), work.scalars.to_vec());
+    let recorded = Recorded::Elements { key: work.key, program, scalars, sizes: Dims::from_slice(sizes) };
+    add(work.key.operation, recorded, work.outputs, work.inputs)
+}
+
+pub(super) fn rows(work: &RowWork<'_>) -> Result<()> {
+    let (reduction, scalars) = (Arc::clone(&work.reduction), work.scalars.to_vec());
+    let recorded = Recorded::Rows { key: work.key, reduction, scalars, dims: work.dims.to_vec() };
+    add(work.key.operation, recorded, work.outputs, work.inputs)
+}
+
+/// Writes down a call, where a trace is under way; else `false`, and nothing was done. `detail` has everything that the
+/// function depends on besides its operands.
+pub(crate) fn call(
+    name: &'static str,
+    (outputs, inputs): (&[&Tensor], &[&Tensor]),
+    detail: Vec<u64>,
+    run: impl Fn(&[Tensor], &[Tensor]) -> Result<()> + Send + Sync + 'static,
+) -> Result<bool> {
+    if !is_on() {
+        return Ok(false);
+    }
+    add(name, Recorded::Call { run: Arc::new(run), detail }, outputs, inputs)?;
+    Ok(true)
+}
+
+/// Writes down a call of the runtime that orders streams. Whatever is written down before it runs before it.
+pub(crate) fn fence(name: &'static str, key: [u64; 2], call: Box<dyn Fn() -> c10_core::Result<()> + Send + Sync>) {
+    let run = Arc::new(move |_: &[Tensor], _: &[Tensor]| Ok(call()?));
+    // Without a current stream there is nothing that could be ordered.
+    drop(add(name, Recorded::Call { run, detail: key.to_vec() }, &[], &[]));
+}
+
+fn add(name: &'static str, work: Recorded, outputs: &[&Tensor], inputs: &[&Tensor]) -> Result<()> {
+    let own = |tensors: &[&Tensor]| tensors.iter().map(|&tensor| tensor.clone()).collect::<Vec<_>>();
+    let (outputs, inputs) = (own(outputs), own(inputs));
+    let device = outputs.iter().chain(&inputs).find_map(|tensor| tensor.device().index).unwrap_or_default();
+    let stream = Runtime::with_current(|runtime| runtime.streams().current(device))?;
+    RECORDS.with_borrow_mut(|records| records.push(Record { name, work, outputs, inputs, stream }));
+    Ok(())
+}

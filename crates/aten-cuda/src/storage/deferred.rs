@@ -1,0 +1,95 @@
+//! Memory that a traced function has asked for and that is not there yet.
+//!
+//! While a function is traced, its operations are written down instead of being run, and the memory that they ask a
+//! device for is deferred. Whoever needs the address of any memory meanwhile is no operation that could be written down:
+//! what is pending is run first, and then the memory is there. So an operation that knows nothing of traces sees what it
+//! always sees.
+//!
+//! **Invariants:** a trace belongs to one thread. Deferred memory is filled in once and then stays. Memory that a failed
+//! trace has left without contents has no buffer, ever.
+
+use std::cell::Cell;
+use std::sync::OnceLock;
+
+use c10_core::{Device, DeviceBuffer, PuttingOff};
+
+/// Memory of a device that is there once what was written down so far has run.
+#[derive(Debug)]
+pub(crate) struct Deferred {
+    bytes: usize,
+    device: Device,
+    memory: OnceLock<DeviceBuffer>,
+}
+
+thread_local! {
+    static FAILURE: Cell<Option<c10_core::Error>> = const { Cell::new(None) };
+    static HOST_VALUES: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether operations of this thread are written down.
+#[inline]
+pub(crate) fn is_tracing() -> bool {
+    PuttingOff::is_on()
+}
+
+/// Runs what is pending, where something may be.
+#[inline]
+pub(crate) fn settle(what: &'static str) {
+    PuttingOff::settle(what);
+}
+
+/// Notes that values in host memory were looked at, which the trace cannot follow.
+#[inline]
+pub(crate) fn note_host_values() {
+    if is_tracing() {
+        HOST_VALUES.set(true);
+    }
+}
+
+/// Why memory that was asked for in a trace is not there.
+pub(crate) fn take_failure() -> Option<c10_core::Error> {
+    FAILURE.take()
+}
+
+/// Whether values in host memory were looked at since the last question.
+pub(crate) fn take_host_values() -> bool {
+    HOST_VALUES.replace(false)
+}
+
+impl Deferred {
+    pub(crate) fn new(bytes: usize, device: Device) -> Self {
+        Self { bytes, device, memory: OnceLock::new() }
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub(crate) fn device(&self) -> Device {
+        self.device
+    }
+
+    /// The memory, once it is there.
+    pub(crate) fn filled(&self) -> Option<&DeviceBuffer> {
+        self.memory.get()
+    }
+
+    /// The memory; what is pending is run for it. Where nothing pending writes it, it holds whatever was there before.
+    pub(crate) fn memory(&self) -> Option<&DeviceBuffer> {
+        if self.memory.get().is_none() && is_tracing() {
+            settle("memory is used by an operation that traces do not write down");
+            if self.memory.get().is_none() {
+                match PuttingOff::paused(|| DeviceBuffer::new(self.bytes, self.device)) {
+                    Ok(memory) => self.fill(memory),
+                    Err(error) => FAILURE.set(Some(error)),
+                }
+            }
+        }
+        self.memory.get()
+    }
+
+    /// Gives it its memory, the first one that comes.
+    pub(crate) fn fill(&self, memory: DeviceBuffer) {
+        self.memory.get_or_init(|| memory);
+    }
+}

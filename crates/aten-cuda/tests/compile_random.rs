@@ -1,0 +1,211 @@
+//! Random programs, compiled and as they are: the same results, the same changes to their arguments.
+//!
+//! Programs of whole numbers have every kind of operation, since their sums are exact in any order. Programs of floats
+//! without rows are compared bit by bit too; with rows, sums may be added up in another order.
+
+use aten_cuda::compile::compile;
+use aten_cuda::{DType, Result, Tensor};
+
+/// A step of a program: which operation, and numbers that say on what.
+#[derive(Clone, Copy, Debug)]
+struct Step {
+    operation: u32,
+    first: usize,
+    second: usize,
+    number: i64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Numbers {
+    Whole,
+    Floats,
+    Rows,
+}
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % limit
+    }
+}
+
+/// A program with the sizes of its arguments.
+#[derive(Clone, Debug)]
+struct Program {
+    numbers: Numbers,
+    sizes: [i64; 2],
+    steps: Vec<Step>,
+    returned: Vec<usize>,
+}
+
+impl Program {
+    fn new(seed: u64, numbers: Numbers) -> Self {
+        let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+        let sizes = [[6, 10], [3, 32], [40, 8], [1, 5], [17, 1]][random.below(5) as usize];
+        let steps = (0..2 + random.below(14))
+            .map(|_| Step {
+                operation: random.below(if numbers == Numbers::Floats { 17 } else { 22 }) as u32,
+                first: random.below(1 << 20) as usize,
+                second: random.below(1 << 20) as usize,
+                number: random.below(5) as i64 - 2,
+            })
+            .collect();
+        let returned = (0..1 + random.below(3)).map(|_| random.below(1 << 20) as usize).collect();
+        Self { numbers, sizes, steps, returned }
+    }
+
+    /// Arguments: two matrices, a row, a column.
+    fn arguments(&self) -> Vec<Tensor> {
+        let [rows, columns] = self.sizes;
+        let all = [vec![rows, columns], vec![rows, columns], vec![columns], vec![rows, 1]];
+        all.iter().enumerate().map(|(at, sizes)| self.argument(at as i64, sizes)).collect()
+    }
+
+    fn argument(&self, seed: i64, sizes: &[i64]) -> Tensor {
+        let count: i64 = sizes.iter().product();
+        let number = |at: i64| (at * 7 + seed * 13) % 11 - 5;
+        let host = match self.numbers {
+            Numbers::Whole => Tensor::from_slice(&(0..count).map(number).collect::<Vec<i64>>(), sizes),
+            _ => Tensor::from_slice(&(0..count).map(|at| number(at) as f32 / 4.0).collect::<Vec<f32>>(), sizes),
+        };
+        host.unwrap().cuda(None).unwrap()
+    }
+
+    fn run(&self, arguments: &[Tensor]) -> Result<Vec<Tensor>> {
+        let mut values = arguments.to_vec();
+        for step in &self.steps {
+            let (a, b) = (values[step.first % values.len()].clone(), values[step.second % values.len()].clone());
+            if let Some(made) = self.step(step, &a, &b)? {
+                values.push(made);
+            }
+        }
+        // Each result is a tensor of its own, whatever it is a view of.
+        self.returned.iter().map(|at| values[at % values.len()].add(0)).collect()
+    }
+
+    /// Does a step where its operands allow it.
+    fn step(&self, step: &Step, a: &Tensor, b: &Tensor) -> Result<Option<Tensor>> {
+        let last = a.dim() as i64 - 1;
+        let fits = a.sizes() == b.sizes() || b.dim() == 0 || self.sizes == a.sizes() && broadcasts(b, a);
+        let n = step.number;
+        Ok(Some(match step.operation {
+            0 if fits => a.add(b)?,
+            1 if fits => a.sub(b)?,
+            2 if fits => a.mul(b)?,
+            3 if fits => a.maximum(b)?,
+            4 => a.neg()?,
+            5 => a.abs()?,
+            6 => a.relu()?,
+            7 => a.mul(n)?.add(1)?,
+            8 => a.hardtanh(-3, 3)?,
+            9 if a.dim() == 2 => a.t()?,
+            10 if a.dim() == 1 => a.unsqueeze(0)?,
+            11 if last >= 0 && a.sizes()[last as usize] > 1 => a.narrow(last, 1, a.sizes()[last as usize] - 1)?,
+            12 if fits && a.sizes().len() >= b.sizes().len() => {
+                // A copy is changed in place, and an argument is.
+                let copy = a.copy()?;
+                copy.add_(b)?;
+                copy.mul_(2)?;
+                copy
+            }
+            13 if a.sizes() == self.sizes && !a.storage().is_same(b.storage()) && fits => {
+                a.add_(b)?;
+                return Ok(None);
+            }
+            14 => a.reshape(&[-1])?,
+            15 => a.contiguous()?,
+            16 if fits => a.gt(b)?.to_dtype(a.dtype())?,
+            17 if a.dim() > 0 => self.rows(a, last, true)?,
+            18 if a.dim() > 0 => self.rows(a, 0, true)?,
+            19 if a.dim() > 0 => a.sub(&self.rows(a, last, true)?)?,
+            20 if a.dim() > 0 => self.rows(a, last, false)?,
+            21 if a.dim() > 0 => match self.numbers {
+                Numbers::Rows => a.softmax(last, None)?,
+                _ => a.amax([last], true)?,
+            },
+            _ => return Ok(None),
+        }))
+    }
+
+    fn rows(&self, a: &Tensor, dim: i64, keepdim: bool) -> Result<Tensor> {
+        match self.numbers {
+            Numbers::Rows => a.mean([dim], keepdim, None),
+            _ => a.sum([dim], keepdim, None),
+        }
+    }
+
+    fn check(&self, seed: u64) {
+        let compiled = {
+            let program = self.clone();
+            compile(move |arguments: &[Tensor]| program.run(arguments))
+        };
+        let (eager, own) = (self.arguments(), self.arguments());
+        for call in 0..3 {
+            let expected = self.run(&eager).unwrap();
+            let found = compiled.call(&own.iter().collect::<Vec<_>>()).unwrap();
+            let context = || format!("seed {seed}, call {call}, {self:?}\n{}", compiled.report());
+            for (expected, found) in expected.iter().chain(&eager).zip(found.iter().chain(&own)) {
+                assert_eq!(expected.sizes(), found.sizes(), "{}", context());
+                self.compare(expected, found, &context);
+            }
+        }
+    }
+
+    fn compare(&self, expected: &Tensor, found: &Tensor, context: &dyn Fn() -> String) {
+        if self.numbers == Numbers::Whole {
+            assert_eq!(expected.to_vec::<i64>().unwrap(), found.to_vec::<i64>().unwrap(), "{}", context());
+            return;
+        }
+        let [expected, found] = [expected, found].map(|tensor| tensor.to_vec::<f32>().unwrap());
+        let largest = expected.iter().fold(1e-6_f32, |most, value| most.max(value.abs()));
+        for (expected, found) in expected.iter().zip(&found) {
+            let near = match self.numbers {
+                Numbers::Rows if largest.is_finite() => (expected - found).abs() <= 2e-5 * largest,
+                Numbers::Rows => true,
+                _ => expected.to_bits() == found.to_bits() || expected.is_nan() && found.is_nan(),
+            };
+            assert!(near, "{expected} and {found}: {}", context());
+        }
+    }
+}
+
+fn broadcasts(small: &Tensor, large: &Tensor) -> bool {
+    let pairs = small.sizes().iter().rev().zip(large.sizes().iter().rev());
+    small.dim() <= large.dim() && pairs.into_iter().all(|(small, large)| small == large || *small == 1)
+}
+
+fn check(numbers: Numbers, seeds: std::ops::Range<u64>) {
+    let _simulated = testkit::simulated_runtime();
+    for seed in seeds {
+        Program::new(seed, numbers).check(seed);
+    }
+}
+
+/// `COMPILE_PROGRAMS` asks for more programs of each kind.
+fn count() -> u64 {
+    std::env::var("COMPILE_PROGRAMS").ok().and_then(|text| text.parse().ok()).unwrap_or(120)
+}
+
+#[test]
+fn programs_of_whole_numbers_give_what_they_gave() {
+    check(Numbers::Whole, 0..count());
+}
+
+#[test]
+fn programs_of_floats_give_the_same_bits() {
+    check(Numbers::Floats, 0..count());
+}
+
+#[test]
+fn programs_with_rows_of_floats_give_near_results() {
+    check(Numbers::Rows, 0..count());
+}
+
+#[test]
+fn a_kind_of_number_has_a_dtype() {
+    let _simulated = testkit::simulated_runtime();
+    assert_eq!(Program::new(1, Numbers::Whole).arguments()[0].dtype(), DType::I64);
+    assert_eq!(Program::new(1, Numbers::Floats).arguments()[0].dtype(), DType::F32);
+}

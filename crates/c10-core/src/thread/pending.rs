@@ -1,0 +1,134 @@
+//! Work that a thread has put off: what was asked for and is not queued yet.
+//!
+//! A layer above may write work down instead of queueing it, to queue something better in its place later. Whatever asks
+//! about the state of streams, or queues work of its own, says so here first. Either what was put off is queued then, or
+//! the call itself is put off behind it, so that order is kept.
+//!
+//! **Invariant:** nothing is put off while a thread queues what it has put off.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::base::error::Result;
+
+/// Who puts work off.
+///
+/// ```
+/// use std::rc::Rc;
+/// use c10_core::{PutOff, PuttingOff};
+///
+/// struct Refusing;
+/// impl PutOff for Refusing {
+///     fn settle(&self, _cause: &'static str) {}
+///     fn put_off(&self, _: &'static str, _: [u64; 2], _: Box<dyn Fn() -> c10_core::Result<()> + Send + Sync>) -> bool {
+///         false
+///     }
+/// }
+/// assert!(!PuttingOff::is_on());
+/// let on = PuttingOff::begin(Rc::new(Refusing));
+/// assert!(PuttingOff::is_on());
+/// drop(on);
+/// assert!(!PuttingOff::is_on());
+/// ```
+pub trait PutOff {
+    /// Queues what was put off, since something needs it: `cause` in words. Errors are kept for later.
+    fn settle(&self, cause: &'static str);
+
+    /// Puts a call off, behind what was put off before; `false` where it has to be made now.
+    /// Calls of one name with one key do the same.
+    fn put_off(&self, name: &'static str, key: [u64; 2], call: Box<dyn Fn() -> Result<()> + Send + Sync>) -> bool;
+}
+
+/// A call of the runtime that can be made later, and again.
+pub(crate) type Call = dyn Fn() -> Result<()> + Send + Sync;
+
+/// Threads of the process that put work off, so that a program without any pays for one load.
+static THREADS: AtomicUsize = AtomicUsize::new(0);
+
+thread_local! {
+    static IS_ON: Cell<bool> = const { Cell::new(false) };
+    static OWNER: RefCell<Option<Rc<dyn PutOff>>> = const { RefCell::new(None) };
+}
+
+/// This thread puts work off, until the value is dropped.
+#[derive(Debug)]
+#[must_use = "work is put off until this is dropped"]
+pub struct PuttingOff {
+    /// The owner lives on the thread.
+    _here: std::marker::PhantomData<Rc<()>>,
+}
+
+impl PuttingOff {
+    /// Begins. A thread has one owner of what it puts off: an earlier one is not asked any more.
+    pub fn begin(owner: Rc<dyn PutOff>) -> Self {
+        THREADS.fetch_add(1, Ordering::Relaxed);
+        let before = OWNER.replace(Some(owner));
+        drop(before);
+        IS_ON.set(true);
+        Self { _here: std::marker::PhantomData }
+    }
+
+    /// Whether this thread puts work off.
+    #[inline]
+    #[must_use]
+    pub fn is_on() -> bool {
+        THREADS.load(Ordering::Relaxed) != 0 && IS_ON.get()
+    }
+
+    /// Queues what this thread has put off, where it has put something off: `cause` says why in words.
+    #[inline]
+    pub fn settle(cause: &'static str) {
+        if Self::is_on() {
+            settle(cause);
+        }
+    }
+
+    /// Does something without putting anything off.
+    pub fn paused<T>(body: impl FnOnce() -> T) -> T {
+        let _paused = Paused { before: IS_ON.replace(false) };
+        body()
+    }
+}
+
+impl Drop for PuttingOff {
+    fn drop(&mut self) {
+        IS_ON.set(false);
+        let owner = OWNER.take();
+        drop(owner);
+        THREADS.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+struct Paused {
+    before: bool,
+}
+
+impl Drop for Paused {
+    fn drop(&mut self) {
+        IS_ON.set(self.before);
+    }
+}
+
+#[cold]
+fn settle(cause: &'static str) {
+    if let Some(owner) = OWNER.with_borrow(Clone::clone) {
+        PuttingOff::paused(|| owner.settle(cause));
+    }
+}
+
+/// Puts a call off where this thread does so; else `false`: the caller makes it now.
+#[inline]
+pub(crate) fn put_off(name: &'static str, key: [u64; 2], call: impl FnOnce() -> Box<Call>) -> bool {
+    PuttingOff::is_on() && ask(name, key, call())
+}
+
+#[cold]
+fn ask(name: &'static str, key: [u64; 2], call: Box<Call>) -> bool {
+    let Some(owner) = OWNER.with_borrow(Clone::clone) else { return false };
+    let is_off = owner.put_off(name, key, call);
+    if !is_off {
+        settle(name);
+    }
+    is_off
+}
