@@ -22,6 +22,7 @@ const PROGRAMS: &[&str] = &[
     "determinism",
     "linalg_and_fft",
     "product_kernels",
+    "user_kernels",
     "demo",
     "03_failures",
     "04_overlap",

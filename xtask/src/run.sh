@@ -46,6 +46,7 @@ if [ "$driver" != sim ]; then step conformance "$bin/conformance" --arm "$arm"; 
 if [ "$driver" = real ]; then step products "$bin/product_kernels"; fi
 if [ "$driver" = real ]; then step bytes "$bin/byte_products"; fi
 if [ "$driver" = real ]; then step linalg "$bin/linalg_and_fft"; fi
+if [ "$driver" = real ]; then step user-kernels "$bin/user_kernels"; fi
 step kernels "$bin/cuda_kernels" --folder "$here/kernels" --driver "$driver"
 step attention "$bin/attention" --driver "$driver"
 if [ "$driver" = real ]; then runs=100; else runs=5; fi

@@ -7,6 +7,7 @@ use std::process::Command;
 
 use crate::driver;
 use crate::flags::Flags;
+use crate::kernels;
 use crate::shell::{self, Phases, Result};
 
 /// The recorded training run that the demo replays.
@@ -40,7 +41,7 @@ pub(crate) fn run(flags: &Flags) -> Result<()> {
 }
 
 /// Variables that would configure what is tested.
-const SETTINGS: [&str; 11] = [
+const SETTINGS: [&str; 14] = [
     "PYTORCH_CUDA_ALLOC_CONF",
     "PYTORCH_HIP_ALLOC_CONF",
     "PYTORCH_ALLOC_CONF",
@@ -52,6 +53,9 @@ const SETTINGS: [&str; 11] = [
     "CUDA_SIM_STRICT",
     "CUDA_SIM_LATE_EVENTS",
     "CUDA_SIM_FAULTS",
+    "USE_PYTORCH_KERNEL_CACHE",
+    "PYTORCH_USE_CUDA_DSA",
+    "CUDA_SYS_LIBNVJITLINK",
 ];
 
 /// Runs tests as on a machine where nobody has set anything.
@@ -60,6 +64,8 @@ fn tests(packages: &[&str], kinds: &[&str]) -> Result<()> {
     for name in SETTINGS {
         command.env_remove(name);
     }
+    // What tests compile is no business of the user's cache.
+    command.env("PYTORCH_KERNEL_CACHE_PATH", kernels::kernel_cache());
     shell::run(command.args(packages).args(kinds))
 }
 

@@ -37,6 +37,8 @@
 //! - `scaler`: gradients that are scaled so that 16 bits hold them
 //! - `graphed`: functions of tensors that are captured and replayed
 //! - `compile`: functions of tensors that are traced, fused and run as few kernels
+//! - `raw`: kernels of the user's own: CUDA C++ that is compiled, inputs that are linked
+//! - `jiterator`: elementwise functions as CUDA C++
 //!
 //! # Invariants
 //! - Memory comes from `c10-core` alone.
@@ -56,10 +58,12 @@ pub mod fft;
 mod graphed;
 mod interop;
 mod iterate;
+pub mod jiterator;
 mod launch;
 pub mod linalg;
 mod ops;
 pub mod random;
+pub mod raw;
 mod report;
 mod scaler;
 mod storage;
@@ -68,6 +72,7 @@ mod tensor;
 pub use base::amp_error::AmpError;
 pub use base::dtype::{DType, Element};
 pub use base::error::{Error, LibraryError, OperationError, Result, Step, TensorError};
+pub use base::jit_error::{CompileError, CompileMessage, DeviceAssertion, DeviceAssertions, JitError};
 pub use base::linalg_error::LinalgError;
 pub use base::promotion::{promote_types, result_type};
 pub use base::random_error::RandomError;

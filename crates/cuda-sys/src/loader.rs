@@ -206,6 +206,17 @@ fn try_open<V>(info: &LibraryInfo, file: &OsStr, flags: i32, probe: Probe<'_, V>
     Ok(Loaded { library, version, origin: origin.display().to_string() })
 }
 
+/// Opens a file in the folder of a library and keeps it open, if it is there and can be opened. Libraries that ask the
+/// system's loader for it by its name are given this one from then on.
+pub(crate) fn open_beside(library: &Path, name: &str) {
+    let Some(path) = library.parent().map(|folder| folder.join(name)).filter(|path| path.is_file()) else { return };
+    // SAFETY: opening runs the initialisers of a library that the one beside it would open itself.
+    let opened = unsafe { Handle::open(Some(path), RTLD_NOW | RTLD_LOCAL) };
+    if let Ok(handle) = opened {
+        Library(handle).keep_loaded();
+    }
+}
+
 /// The toolkit keeps its link-time stubs in folders of this name.
 fn is_stub_path(path: &Path) -> bool {
     path.components().any(|component| component.as_os_str() == "stubs")

@@ -63,6 +63,7 @@ macro_rules! function_table {
 
         /// Index of each function in [`Functions::ALL`].
         #[derive(Clone, Copy)]
+        #[allow(clippy::enum_variant_names, reason = "named after C functions")]
         enum Index { $($symbol,)* $($v_symbol,)* }
 
         impl Functions {

@@ -1,11 +1,12 @@
-//! The shape shared by the libraries of the CUDA toolkit: cuBLAS, cuBLASLt, cuSOLVER, cuFFT.
+//! The shape shared by the libraries of the CUDA toolkit: cuBLAS, cuBLASLt, cuSOLVER, cuFFT, NVRTC, nvJitLink.
 //!
 //! Unlike the driver's, their functions are found by symbol alone, each library has a version of its own, and a machine
 //! may have several of them or none. [`toolkit_library!`] makes the struct that holds the functions and its loaders.
 
 use std::ffi::c_int;
+use std::path::Path;
 
-use crate::loader::{Library, LibraryInfo, Outcome};
+use crate::loader::{Library, LibraryInfo, Outcome, open_beside};
 use crate::table::Address;
 use crate::version::LibraryVersion;
 
@@ -15,7 +16,24 @@ pub(crate) struct ToolkitInfo {
     pub(crate) library: LibraryInfo,
     /// Oldest major version whose functions have the signatures of these bindings.
     pub(crate) oldest: u32,
+    /// How the landmark tells the version.
+    pub(crate) ask: AskVersion,
+    /// A library that this one opens by name when it is used, without the version at the end of its file's name. It is
+    /// opened from the same folder before that, so that it is found wherever the folder is.
+    pub(crate) companion: Option<&'static str>,
 }
+
+/// The signature of the function that tells a library's version.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum AskVersion {
+    /// One part of the version, by number: `cublasGetProperty` and its like.
+    Property,
+    /// Major and minor version at once: `nvrtcVersion` and its like.
+    Pair,
+}
+
+/// `nvrtcVersion` and its like: major and minor version.
+type GetPair = unsafe extern "C" fn(*mut c_int, *mut c_int) -> u32;
 
 /// `cublasGetProperty` and its like: a part of the version, by number.
 pub(crate) type GetProperty = unsafe extern "C" fn(crate::cublas::types::libraryPropertyType, *mut c_int) -> u32;
@@ -40,20 +58,52 @@ pub(crate) unsafe fn version(get: GetProperty) -> Result<LibraryVersion, Outcome
     })
 }
 
+/// Asks for major and minor version.
+///
+/// # Safety
+/// - `get` must behave as `nvrtcVersion`.
+unsafe fn version_of_pair(get: GetPair) -> Result<LibraryVersion, Outcome> {
+    let (mut major, mut minor) = (0, 0);
+    // SAFETY: the caller promises what the function is; both numbers outlive the call.
+    let status = unsafe { get(&mut major, &mut minor) };
+    let refused = || Outcome::Refused(format!("status {status} when asked for its version"));
+    let part = |number: c_int| u32::try_from(number).ok().filter(|_| status == 0).ok_or_else(refused);
+    Ok(LibraryVersion { major: part(major)?, minor: part(minor)?, patch: 0 })
+}
+
 impl ToolkitInfo {
     /// Accepts or refuses an open library: asks for its version by the function that is its landmark.
     pub(crate) fn probe(&self, library: &Library) -> Result<LibraryVersion, Outcome> {
         let symbol = self.library.landmark;
         let address = library.symbol(symbol).ok_or(Outcome::MissingSymbol(symbol))?;
-        // SAFETY: the landmark of each of these libraries has this signature: an enum, a pointer, and a status, which
-        // is an enum of 32 bits.
-        let get = unsafe { std::mem::transmute::<Address, GetProperty>(address) };
-        // SAFETY: the landmark behaves as `cublasGetProperty`.
-        let found = unsafe { version(get) }?;
+        let found = match self.ask {
+            AskVersion::Property => {
+                // SAFETY: the landmark of each of these libraries has this signature: an enum, a pointer, and a status,
+                // which is an enum of 32 bits.
+                let get = unsafe { std::mem::transmute::<Address, GetProperty>(address) };
+                // SAFETY: the landmark behaves as `cublasGetProperty`.
+                unsafe { version(get) }?
+            }
+            AskVersion::Pair => {
+                // SAFETY: the landmark of each of these libraries has this signature: two pointers to 32-bit integers, and
+                // a status, which is an enum of 32 bits.
+                let get = unsafe { std::mem::transmute::<Address, GetPair>(address) };
+                // SAFETY: the landmark behaves as `nvrtcVersion`.
+                unsafe { version_of_pair(get) }?
+            }
+        };
         if found.major < self.oldest {
             return Err(Outcome::TooOld { found, needs: self.oldest });
         }
         Ok(found)
+    }
+
+    /// Opens the library that this one needs, where it lies beside it. If it cannot be opened, the library that needs it
+    /// says so when it is used.
+    pub(crate) fn open_companion(&self, origin: &str, version: LibraryVersion) {
+        let Some(name) = self.companion else { return };
+        let LibraryVersion { major, minor, .. } = version;
+        open_beside(Path::new(origin), &format!("{name}.{major}.{minor}"));
     }
 }
 
@@ -130,6 +180,7 @@ macro_rules! toolkit_library {
                 // functions have these signatures, and it stays loaded for the life of the process.
                 let functions = unsafe { Functions::resolve(|info| library.symbol(info.symbol)) };
                 library.keep_loaded();
+                $info.open_companion(&origin, version);
                 Self { functions, version, origin }
             }
 

@@ -9,7 +9,7 @@ use cuda_sys::cublas::types::cublasStatus_t;
 use cuda_sys::driver::Functions;
 use cuda_sys::{
     CUfileOpError, CUresult, Cublas, CublasLt, CudaVersion, Cufft, Cufile, Cusolver, Driver, DriverError,
-    LibraryVersion, Nvml, Outcome,
+    LibraryVersion, NvJitLink, Nvml, Nvrtc, Outcome,
 };
 
 /// Compiles C source into a shared object in a folder of its own and returns its path.
@@ -283,4 +283,56 @@ fn cufile_answers_with_two_codes_or_with_bytes() {
     // SAFETY: as above.
     let missing = unsafe { cufile.cuFileDriverOpen() }.expect_err("there is none");
     assert!(missing.to_string().contains("cuFileDriverOpen is missing from the loaded library"), "{missing}");
+}
+
+/// A compiler of this version, and its builtins beside it where they have a version.
+fn nvrtc(name: &str, major: u32, builtins: Option<&str>) -> PathBuf {
+    if let Some(version) = builtins {
+        let other = shared_object(name, "builtins", "int builtins(void) { return 1; }");
+        let beside = other.parent().and_then(Path::parent).expect("a folder").join("lib");
+        std::fs::create_dir_all(&beside).expect("a folder below the target folder");
+        std::fs::copy(other, beside.join(format!("libnvrtc-builtins.so.{version}"))).expect("a writable folder");
+    }
+    let source = format!("int nvrtcVersion(int *major, int *minor) {{ *major = {major}; *minor = 2; return 0; }}");
+    shared_object(name, "lib", &source)
+}
+
+#[test]
+fn the_compiler_tells_its_version_and_opens_its_builtins_from_the_same_folder() {
+    for (name, builtins, is_opened) in [("nvrtc-13", "13.2", true), ("nvrtc-other", "13.1", false)] {
+        let path = nvrtc(name, 13, Some(builtins));
+        let library = Nvrtc::load_from(&path).expect("a compiler");
+        assert_eq!(library.version(), LibraryVersion { major: 13, minor: 2, patch: 0 });
+        let beside = path.with_file_name(format!("libnvrtc-builtins.so.{builtins}"));
+        let mapped = std::fs::read_to_string("/proc/self/maps").expect("this process has mappings");
+        assert_eq!(mapped.contains(beside.to_str().expect("a plain path")), is_opened, "{name}");
+        // SAFETY: the function is not there.
+        let error = unsafe { library.nvrtcDestroyProgram(std::ptr::null_mut()) }.expect_err("it lacks the function");
+        assert_eq!(
+            error.to_string(),
+            "nvrtcDestroyProgram is missing from the loaded library; a newer one may have it"
+        );
+    }
+}
+
+#[test]
+fn a_compiler_that_is_too_old_is_refused_with_its_place() {
+    let path = nvrtc("nvrtc-11", 11, None);
+    let error = Nvrtc::load_from(&path).expect_err("it is too old");
+    let text = error.to_string();
+    assert!(text.contains(path.to_str().expect("a plain path")), "{text}");
+    assert!(text.contains("is version 11.2.0; at least 12 is needed"), "{text}");
+    assert!(text.contains("set CUDA_SYS_LIBNVRTC to a library's path"), "{text}");
+    let other = NvJitLink::load_from(&path).expect_err("it is another library");
+    assert_eq!(only_outcome(other), Outcome::MissingSymbol("nvJitLinkVersion"));
+}
+
+#[test]
+fn the_linker_tells_its_version() {
+    let source = "int nvJitLinkVersion(unsigned *major, unsigned *minor) { *major = 12; *minor = 9; return 0; }";
+    let library = NvJitLink::load_from(shared_object("nvjitlink", "lib", source)).expect("a linker");
+    assert_eq!(library.version().to_string(), "12.9.0");
+    let fails = shared_object("nvjitlink-fails", "lib", "int nvJitLinkVersion(unsigned *a, unsigned *b) { return 4; }");
+    let outcome = only_outcome(NvJitLink::load_from(fails).expect_err("it fails"));
+    assert_eq!(outcome, Outcome::Refused("status 4 when asked for its version".to_owned()));
 }

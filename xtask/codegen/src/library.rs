@@ -86,7 +86,7 @@ const TWINS: &str = ".*_64";
 const NO_HALF: &[&str] = &["__CUDA_FP16_H__", "__CUDA_BF16_H__", "__half=unsigned short"];
 
 /// All libraries bound today.
-pub(crate) const LIBRARIES: &[Library] = &[DRIVER, NVML, CUFILE, CUBLAS, CUBLASLT, CUSOLVER, CUFFT];
+pub(crate) const LIBRARIES: &[Library] = &[DRIVER, NVML, CUFILE, NVRTC, NVJITLINK, CUBLAS, CUBLASLT, CUSOLVER, CUFFT];
 
 const DRIVER: Library = Library {
     module: "driver",
@@ -182,6 +182,47 @@ const CUFILE: Library = Library {
     versions: None,
     shared: &[Shared { module: "driver", names: &["cudaError_enum", "CUresult"] }],
     is_heavy: false,
+};
+
+/// From CUDA C++ to PTX and machine code; without the callbacks and the precompiled headers of versions after 12.0.
+const NVRTC: Library = Library {
+    module: "nvrtc",
+    include: INCLUDE,
+    headers: &["nvrtc.h"],
+    defines: &[],
+    functions: "nvrtc(Version|GetErrorString|GetNumSupportedArchs|GetSupportedArchs|CreateProgram|DestroyProgram\
+        |CompileProgram|GetPTX(Size)?|GetCUBIN(Size)?|GetLTOIR(Size)?|GetProgramLog(Size)?|AddNameExpression\
+        |GetLoweredName)",
+    excluded: &[],
+    types: &[],
+    constants: &[],
+    table: "Nvrtc",
+    status: "nvrtcResult",
+    status_alias: "nvrtcResult",
+    success: "NVRTC_SUCCESS",
+    versions: None,
+    shared: &[],
+    is_heavy: true,
+};
+
+/// Links PTX, machine code and intermediate code.
+const NVJITLINK: Library = Library {
+    module: "nvjitlink",
+    include: INCLUDE,
+    headers: &["nvJitLink.h"],
+    // The header has the exported names as inline functions around those of one version; so they are declared like others.
+    defines: &["static=", "inline="],
+    functions: "nvJitLink[A-Z].*",
+    excluded: &[],
+    types: &[],
+    constants: &[],
+    table: "NvJitLink",
+    status: "nvJitLinkResult",
+    status_alias: "nvJitLinkResult",
+    success: "NVJITLINK_SUCCESS",
+    versions: None,
+    shared: &[],
+    is_heavy: true,
 };
 
 const CUBLAS: Library = Library {

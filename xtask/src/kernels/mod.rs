@@ -51,6 +51,7 @@ pub(crate) fn run(flags: &Flags) -> Result<()> {
     }
     every::assemble(flags.has("--all"), &shell::root().join("xtask/kernels/requirements.txt"))?;
     let texts = texts()?;
+    compiled_at_run_time()?;
     // The profile that tests are built with, so that nothing is built twice.
     shell::run(&mut shell::cargo([
         "build",
@@ -73,6 +74,28 @@ pub(crate) fn run(flags: &Flags) -> Result<()> {
         command.args(["--filter", filter]);
     }
     shell::run(&mut command)
+}
+
+/// Tests of CUDA C++ that is compiled when a program runs. Each compiler of the wheels has its turn; without one these tests
+/// are skipped elsewhere.
+fn compiled_at_run_time() -> Result<()> {
+    let unpacked = wheels::unpacked(&shell::root().join("xtask/kernels/requirements.txt"), "kernels")?;
+    let tests = ["--test", "raw_kernels", "--test", "jiterator", "--test", "kernel_cache"];
+    for (compiler, library, tests) in
+        [(&COMPILERS[0], "libnvrtc.so.13", &tests[..]), (&COMPILERS[1], "libnvrtc.so.12", &tests[..4])]
+    {
+        shell::say(&format!("tests of texts that {} compiles when they are called", compiler.name));
+        let mut command = shell::cargo(["test", "--quiet", "--package", "aten-cuda"]);
+        command.args(tests).env("CUDA_SYS_LIBNVRTC", unpacked.join(compiler.libraries).join(library));
+        command.env("ATEN_CUDA_NEEDS_NVRTC", "1").env("PYTORCH_KERNEL_CACHE_PATH", kernel_cache());
+        shell::run(command.env_remove("USE_PYTORCH_KERNEL_CACHE"))?;
+    }
+    Ok(())
+}
+
+/// Where tests keep compiled code.
+pub(crate) fn kernel_cache() -> PathBuf {
+    shell::target_dir().join("tmp/kernel_cache_of_tests")
 }
 
 /// The folder of the texts: in it one for each compiler and architecture, as `nvrtc-13.0-90`.

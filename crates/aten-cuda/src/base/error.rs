@@ -9,6 +9,7 @@ use c10_core::Device;
 use crate::base::amp_error::AmpError;
 use crate::base::dtype::DType;
 use crate::base::expression_error::ExpressionError;
+use crate::base::jit_error::JitError;
 use crate::base::linalg_error::LinalgError;
 use crate::base::random_error::RandomError;
 use crate::base::tune_error::TuneError;
@@ -47,6 +48,9 @@ pub enum Error {
     /// A function of expressions cannot be built, read or called so.
     #[error(transparent)]
     Expression(Box<ExpressionError>),
+    /// A program of the user's own was not compiled, linked or launched.
+    #[error(transparent)]
+    Jit(Box<JitError>),
     /// A program of an operation is wrong.
     #[error(transparent)]
     Graph(#[from] kernel_ir::GraphError),
@@ -58,6 +62,12 @@ pub(crate) fn refuse_float8(kernel: &str, dtype: DType) -> Result<()> {
         return Err(TensorError::NotImplemented { kernel: kernel.to_owned(), dtype }.into());
     }
     Ok(())
+}
+
+impl From<JitError> for Error {
+    fn from(error: JitError) -> Self {
+        Self::Jit(Box::new(error))
+    }
 }
 
 impl From<LinalgError> for Error {

@@ -4,6 +4,7 @@ pub(crate) mod amp_error;
 pub(crate) mod dtype;
 pub(crate) mod error;
 pub(crate) mod expression_error;
+pub(crate) mod jit_error;
 pub(crate) mod linalg_error;
 pub(crate) mod promotion;
 pub(crate) mod random_error;

@@ -281,7 +281,14 @@ fn alone(graph: &Graph, node: NodeId, stream: &Stream) -> Step {
         Recorded::Call { run, .. } => StepWork::Call { run },
     };
     let (outputs, inputs) = (own.outputs.to_vec(), own.inputs.to_vec());
-    Step { work, outputs, inputs, stream: own_stream(graph, node, stream), names: vec![own.name], prepared: OnceLock::new() }
+    Step {
+        work,
+        outputs,
+        inputs,
+        stream: own_stream(graph, node, stream),
+        names: vec![own.name],
+        prepared: OnceLock::new(),
+    }
 }
 
 fn fused(lowered: Lowered, names: Vec<&'static str>, stream: Option<Stream>) -> Step {

@@ -39,10 +39,8 @@ impl Prepared {
         if !is_row || parts.len() > MOST_BUFFERS || !numbers.len().is_multiple_of(8) {
             return Ok(None);
         }
-        let words: Vec<u64> = numbers
-            .chunks_exact(8)
-            .map(|chunk| u64::from_le_bytes(chunk.try_into().unwrap_or_default()))
-            .collect();
+        let words: Vec<u64> =
+            numbers.chunks_exact(8).map(|chunk| u64::from_le_bytes(chunk.try_into().unwrap_or_default())).collect();
         let accesses: SmallVec<[MemoryAccess; MOST_BUFFERS]> =
             (0..parts.len()).map(|part| access(part, outputs)).collect();
         let launch = kernel.prepare(config.block, parts.len(), words.len())?.accessing(&accesses);

@@ -18,6 +18,7 @@ mod green;
 mod host;
 mod host_function;
 mod ipc;
+mod link;
 mod memory;
 mod module;
 mod nvml;

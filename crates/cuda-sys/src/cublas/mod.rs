@@ -22,7 +22,7 @@ pub use types::cublasStatus_t;
 
 use crate::CallError;
 use crate::loader::LibraryInfo;
-use crate::toolkit::{ToolkitInfo, toolkit_library};
+use crate::toolkit::{AskVersion, ToolkitInfo, toolkit_library};
 
 /// A call to cuBLAS that did not succeed.
 pub type CublasError = CallError<cublasStatus_t>;
@@ -38,6 +38,8 @@ const INFO: ToolkitInfo = ToolkitInfo {
         landmark: "cublasGetProperty",
     },
     oldest: 12,
+    ask: AskVersion::Property,
+    companion: None,
 };
 
 toolkit_library!(Cublas, CublasError, INFO, "cuBLAS", "CUDA_SYS_LIBCUBLAS");

@@ -21,7 +21,7 @@ pub use types::cublasStatus_t;
 
 use crate::cublas::CublasError;
 use crate::loader::LibraryInfo;
-use crate::toolkit::{ToolkitInfo, toolkit_library};
+use crate::toolkit::{AskVersion, ToolkitInfo, toolkit_library};
 
 /// How cuBLASLt is searched for.
 const INFO: ToolkitInfo = ToolkitInfo {
@@ -34,6 +34,8 @@ const INFO: ToolkitInfo = ToolkitInfo {
         landmark: "cublasLtGetProperty",
     },
     oldest: 12,
+    ask: AskVersion::Property,
+    companion: None,
 };
 
 toolkit_library!(CublasLt, CublasError, INFO, "cuBLASLt", "CUDA_SYS_LIBCUBLASLT");

@@ -21,7 +21,7 @@ pub use types::cufftResult;
 
 use crate::CallError;
 use crate::loader::LibraryInfo;
-use crate::toolkit::{ToolkitInfo, toolkit_library};
+use crate::toolkit::{AskVersion, ToolkitInfo, toolkit_library};
 
 /// A call to cuFFT that did not succeed.
 pub type CufftError = CallError<cufftResult>;
@@ -37,6 +37,8 @@ const INFO: ToolkitInfo = ToolkitInfo {
         landmark: "cufftGetProperty",
     },
     oldest: 11,
+    ask: AskVersion::Property,
+    companion: None,
 };
 
 toolkit_library!(Cufft, CufftError, INFO, "cuFFT", "CUDA_SYS_LIBCUFFT");

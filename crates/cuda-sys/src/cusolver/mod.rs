@@ -21,7 +21,7 @@ pub use types::cusolverStatus_t;
 
 use crate::CallError;
 use crate::loader::LibraryInfo;
-use crate::toolkit::{ToolkitInfo, toolkit_library};
+use crate::toolkit::{AskVersion, ToolkitInfo, toolkit_library};
 
 /// A call to cuSOLVER that did not succeed.
 pub type CusolverError = CallError<cusolverStatus_t>;
@@ -37,6 +37,8 @@ const INFO: ToolkitInfo = ToolkitInfo {
         landmark: "cusolverGetProperty",
     },
     oldest: 11,
+    ask: AskVersion::Property,
+    companion: None,
 };
 
 toolkit_library!(Cusolver, CusolverError, INFO, "cuSOLVER", "CUDA_SYS_LIBCUSOLVER");

@@ -1,7 +1,7 @@
 //! Modules and kernels: loading code onto a device and launching it.
 //!
 //! Reading order: this file ([`Module`], [`Kernel`]), `arguments` (what a launch takes), `prepared` (launches that are
-//! checked once and repeated), `ptx` (what parameters a text declares), `own` (kernels of our own: `sleep`, `condition`),
+//! checked once and repeated), `link` (modules of several inputs), `ptx` (what parameters a text declares), `own` (kernels of our own: `sleep`, `condition`),
 //! `tensor_map` (a parameter that describes a tensor).
 //!
 //! **Invariants:** a module stays loaded as long as anybody holds it or one of its kernels, graphs that captured one of
@@ -17,6 +17,7 @@ mod arguments;
 mod builder;
 mod condition;
 mod detached;
+mod link;
 mod own;
 mod prepared;
 mod ptx;
