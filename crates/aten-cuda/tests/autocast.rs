@@ -110,6 +110,7 @@ fn every_operation_of_the_tables_has_its_class() {
         "logsumexp",
         "pow",
         "pow_half",
+        "pow_two",
         "reciprocal",
         "rsqrt",
         "sinh",

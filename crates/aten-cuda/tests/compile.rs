@@ -166,6 +166,27 @@ fn a_cuda_graph_gives_what_the_kernels_give() {
 }
 
 #[test]
+fn wide_intermediates_are_nearer_to_exact_ones() {
+    let _simulated = testkit::simulated_runtime();
+    let mut options = CompileOptions::default();
+    options.wide_intermediates = true;
+    let function: Function =
+        |x| Ok(vec![x[0].mul(1.7)?.add(&x[1])?.mul(0.37)?.sigmoid()?.mul(&x[1])?.softmax(-1, None)?]);
+    let exact = [numbers(&[64, 24], 1), numbers(&[64, 24], 2)].map(|x| x.to_dtype(DType::BF16).unwrap());
+    let wide = function(&exact.clone().map(|x| x.to_dtype(DType::F64).unwrap())).unwrap().remove(0);
+    let error = |made: &Tensor| {
+        let made = made.to_dtype(DType::F64).unwrap();
+        made.sub(&wide).unwrap().abs().unwrap().mean((), false, None).unwrap().item().unwrap().to_f64()
+    };
+    let eager = error(&function(&exact).unwrap()[0]);
+    let compiled = compile_with(function, options);
+    for _ in 0..3 {
+        let found = error(&compiled.call(&[&exact[0], &exact[1]]).unwrap()[0]);
+        assert!(found < eager, "{found} and {eager}");
+    }
+}
+
+#[test]
 fn random_numbers_are_those_of_the_function() {
     let _simulated = testkit::simulated_runtime();
     let function: Function = |x| {
@@ -229,7 +250,10 @@ fn what_a_function_keeps_has_it_called_each_time() {
         compiled.call(&[&x]).unwrap();
     }
     let expected = bits(&x.add(1).unwrap());
-    assert_eq!(kept.lock().unwrap().iter().map(bits).collect::<Vec<_>>(), [expected.clone(), expected.clone(), expected]);
+    assert_eq!(
+        kept.lock().unwrap().iter().map(bits).collect::<Vec<_>>(),
+        [expected.clone(), expected.clone(), expected]
+    );
     assert_eq!(compiled.report().programs[0].called, Some("it keeps tensors that it has made"));
 }
 

@@ -93,17 +93,20 @@ pub(super) struct Fusion {
     pub(super) levels: Vec<Level>,
     /// Kept nodes that make up a kernel, in the order in which kernels run.
     pub(super) kernels: Vec<Vec<NodeId>>,
+    /// Whether what goes from one operation to the next within a kernel is not rounded to 16 bits.
+    pub(super) keeps_wide: bool,
 }
 
 impl Fusion {
     /// Decides about a graph.
-    pub(super) fn new(graph: &Graph) -> Self {
+    pub(super) fn new(graph: &Graph, keeps_wide: bool) -> Self {
         let count = graph.nodes.len();
         let mut fusion = Self {
             kept: vec![None; count],
             links: vec![SmallVec::new(); count],
             levels: vec![Level::Plain; count],
             kernels: Vec::new(),
+            keeps_wide,
         };
         let live = live(graph);
         let mut sizes = vec![1_usize; count];
