@@ -1,4 +1,5 @@
 //! Compiled functions against the same functions called as they are.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -199,7 +200,7 @@ fn random_numbers_are_those_of_the_function() {
         (0..3).flat_map(|_| call().iter().map(bits).collect::<Vec<_>>()).collect::<Vec<_>>()
     };
     let compiled = compile(function);
-    let expected = draw(&|| function(&[x.clone()]).unwrap());
+    let expected = draw(&|| function(std::slice::from_ref(&x)).unwrap());
     assert_eq!(draw(&|| compiled.call(&[&x]).unwrap()), expected);
     assert_eq!(draw(&|| compiled.call(&[&x]).unwrap()), expected);
     assert_eq!(compiled.report().programs[0].called, None);
@@ -224,7 +225,7 @@ fn streams_that_wait_for_each_other_stay_in_order() {
         }
     };
     let x = numbers(&[100], 3);
-    let expected = bits(&function(&[x.clone()]).unwrap()[0]);
+    let expected = bits(&function(std::slice::from_ref(&x)).unwrap()[0]);
     let compiled = compile(function);
     for _ in 0..4 {
         assert_eq!(bits(&compiled.call(&[&x]).unwrap()[0]), expected);
@@ -312,7 +313,7 @@ fn failing_calls_leave_nothing_behind() {
             let simulated = SimulatedRuntime::new(Config::default());
             let x = numbers(&[64, 8], 1);
             let function: Function = |x| Ok(vec![x[0].mul(2)?.softmax(-1, None)?.mm(&x[0].t()?)?.add(1)?]);
-            let expected = bits(&function(&[x.clone()]).unwrap()[0]);
+            let expected = bits(&function(std::slice::from_ref(&x)).unwrap()[0]);
             simulated.machine().inject(fault);
             let compiled = compile(function);
             for _ in 0..3 {

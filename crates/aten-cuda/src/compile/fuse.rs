@@ -110,9 +110,9 @@ impl Fusion {
         };
         let live = live(graph);
         let mut sizes = vec![1_usize; count];
-        for at in 0..count {
-            fusion.kept[at] = if live[at] { first_reason(graph, at) } else { Some(Kept::Dead) };
-            if live[at] {
+        for (at, is_live) in live.into_iter().enumerate() {
+            fusion.kept[at] = if is_live { first_reason(graph, at) } else { Some(Kept::Dead) };
+            if is_live {
                 fusion.visit(graph, at, &mut sizes);
             }
         }
