@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use c10_core::{PutOff, PuttingOff, Runtime, Stream};
 
+use super::foldability::SETTING_CHANGED;
 use super::fuse::Fusion;
 use super::graph::Graph;
 use super::guard::Switches;
@@ -43,9 +44,6 @@ impl fmt::Display for GraphBreak {
         }
     }
 }
-
-/// The cause of a break where a function ends with other settings than it began with: the next calls need that, too.
-const SETTING_CHANGED: &str = "the function leaves a setting changed, such as the current stream or autocast";
 
 /// The plans of a function's graphs by their signatures.
 #[derive(Debug, Default)]
