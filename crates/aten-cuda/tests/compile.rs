@@ -245,7 +245,10 @@ fn what_a_function_keeps_has_it_called_each_time() {
         compiled.call(&[&x]).unwrap();
     }
     let expected = bits(&x.add(1).unwrap());
-    assert_eq!(kept.lock().unwrap().iter().map(bits).collect::<Vec<_>>(), [expected.clone(), expected.clone(), expected]);
+    assert_eq!(
+        kept.lock().unwrap().iter().map(bits).collect::<Vec<_>>(),
+        [expected.clone(), expected.clone(), expected]
+    );
     assert_eq!(compiled.report().programs[0].called, Some("it keeps tensors that it has made"));
 }
 

@@ -92,7 +92,7 @@ fn the_page_and_the_code_have_the_same_causes() {
 }
 
 /// The causes with which a call of something between two operations breaks the graph.
-fn breaks(called: impl Fn(&Tensor) -> Result<()> + Send + Sync + 'static) -> Result<Vec<&'static str>> {
+fn breaks<R>(called: impl Fn(&Tensor) -> Result<R> + Send + Sync + 'static) -> Result<Vec<&'static str>> {
     let compiled = torch::compile(move |x: &[Tensor]| {
         let made = x[0].add(1)?;
         called(&made)?;
@@ -110,7 +110,7 @@ fn breaks(called: impl Fn(&Tensor) -> Result<()> + Send + Sync + 'static) -> Res
 
 /// Checks the class of a name against what a call of it does.
 #[track_caller]
-fn check(name: &str, called: impl Fn(&Tensor) -> Result<()> + Send + Sync + 'static) {
+fn check<R>(name: &str, called: impl Fn(&Tensor) -> Result<R> + Send + Sync + 'static) {
     let causes = breaks(called).unwrap();
     let ends = foldability(name) == Some(Foldability::EndsGraph);
     assert_eq!(!causes.is_empty(), ends, "{name} is {:?} and gave {causes:?}", foldability(name));
@@ -120,17 +120,17 @@ fn check(name: &str, called: impl Fn(&Tensor) -> Result<()> + Send + Sync + 'sta
 #[test]
 fn what_is_folded_or_guarded_ends_no_graph() {
     let _simulated = testkit::simulated_runtime();
-    check("is_available", |_| Ok(drop(cuda_api::is_available())));
-    check("get_device_properties", |_| Ok(drop(cuda_api::get_device_properties(None)?)));
-    check("get_device_capability", |_| Ok(drop(cuda_api::get_device_capability(None)?)));
-    check("device_count", |_| Ok(drop(cuda_api::device_count())));
-    check("current_device", |_| Ok(drop(cuda_api::current_device()?)));
-    check("is_initialized", |_| Ok(drop(cuda_api::is_initialized())));
-    check("current_stream", |_| Ok(drop(cuda_api::current_stream(None)?)));
-    check("torch.is_autocast_enabled", |_| Ok(drop(torch::is_autocast_enabled("cuda")?)));
-    check("torch.are_deterministic_algorithms_enabled", |_| Ok(drop(torch::are_deterministic_algorithms_enabled())));
-    check("torch.get_float32_matmul_precision", |_| Ok(drop(torch::get_float32_matmul_precision())));
-    check("flash_sdp_enabled", |_| Ok(drop(cuda_api::backends::cuda::flash_sdp_enabled())));
+    check("is_available", |_| Ok(cuda_api::is_available()));
+    check("get_device_properties", |_| Ok(cuda_api::get_device_properties(None)?));
+    check("get_device_capability", |_| Ok(cuda_api::get_device_capability(None)?));
+    check("device_count", |_| Ok(cuda_api::device_count()));
+    check("current_device", |_| Ok(cuda_api::current_device()?));
+    check("is_initialized", |_| Ok(cuda_api::is_initialized()));
+    check("current_stream", |_| Ok(cuda_api::current_stream(None)?));
+    check("torch.is_autocast_enabled", |_| Ok(torch::is_autocast_enabled("cuda")?));
+    check("torch.are_deterministic_algorithms_enabled", |_| Ok(torch::are_deterministic_algorithms_enabled()));
+    check("torch.get_float32_matmul_precision", |_| Ok(torch::get_float32_matmul_precision()));
+    check("flash_sdp_enabled", |_| Ok(cuda_api::backends::cuda::flash_sdp_enabled()));
 }
 
 #[test]
@@ -139,14 +139,14 @@ fn nodes_end_no_graph() {
     check("stream", |x| {
         let side = Stream::new(None, 0)?;
         let _on = cuda_api::stream(&side);
-        Ok(drop(x.size(0)?))
+        Ok(x.size(0)?)
     });
-    check("device", |_| Ok(drop(cuda_api::device(0)?)));
+    check("device", |_| Ok(cuda_api::device(0)?));
     check("_sleep", |_| Ok(cuda_api::sleep(10)?));
-    check("mm", |x| Ok(drop(torch::mm(&x.unsqueeze(0)?, &x.unsqueeze(1)?)?)));
+    check("mm", |x| Ok(torch::mm(&x.unsqueeze(0)?, &x.unsqueeze(1)?)?));
     check("torch.autocast", |x| {
         let _region = amp::autocast("cuda", torch::float16)?;
-        Ok(drop(x.add(1)?))
+        Ok(x.add(1)?)
     });
     let side = Stream::new(None, 0).unwrap();
     check("Stream.wait_stream", move |_| Ok(side.wait_stream(&cuda_api::current_stream(None)?)?));
@@ -155,32 +155,32 @@ fn nodes_end_no_graph() {
 #[test]
 fn what_asks_or_changes_state_ends_the_graph() {
     let _simulated = testkit::simulated_runtime();
-    check("get_rng_state", |_| Ok(drop(cuda_api::get_rng_state(None)?)));
+    check("get_rng_state", |_| Ok(cuda_api::get_rng_state(None)?));
     check("set_rng_state", |_| cuda_api::set_rng_state(&cuda_api::get_rng_state(None)?, None));
     check("manual_seed", |_| cuda_api::manual_seed(3));
-    check("initial_seed", |_| Ok(drop(cuda_api::initial_seed()?)));
+    check("initial_seed", |_| Ok(cuda_api::initial_seed()?));
     check("set_device", |_| Ok(cuda_api::set_device(0)?));
     check("synchronize", |_| Ok(cuda_api::synchronize(None)?));
-    check("memory_stats", |_| Ok(drop(cuda_api::memory_stats(None)?)));
-    check("memory_allocated", |_| Ok(drop(cuda_api::memory_allocated(None)?)));
-    check("max_memory_allocated", |_| Ok(drop(cuda_api::max_memory_allocated(None)?)));
-    check("memory_snapshot", |_| Ok(drop(cuda_api::memory_snapshot(None)?)));
-    check("mem_get_info", |_| Ok(drop(cuda_api::mem_get_info(None)?)));
+    check("memory_stats", |_| Ok(cuda_api::memory_stats(None)?));
+    check("memory_allocated", |_| Ok(cuda_api::memory_allocated(None)?));
+    check("max_memory_allocated", |_| Ok(cuda_api::max_memory_allocated(None)?));
+    check("memory_snapshot", |_| Ok(cuda_api::memory_snapshot(None)?));
+    check("mem_get_info", |_| Ok(cuda_api::mem_get_info(None)?));
     check("empty_cache", |_| Ok(cuda_api::empty_cache()?));
     check("reset_peak_memory_stats", |_| Ok(cuda_api::reset_peak_memory_stats(None)?));
-    check("Stream.query", |_| Ok(drop(cuda_api::current_stream(None)?.query()?)));
+    check("Stream.query", |_| Ok(cuda_api::current_stream(None)?.query()?));
     check("Stream.synchronize", |_| Ok(cuda_api::current_stream(None)?.synchronize()?));
-    check("Stream.record_event", |_| Ok(drop(cuda_api::current_stream(None)?.record_event()?)));
+    check("Stream.record_event", |_| Ok(cuda_api::current_stream(None)?.record_event()?));
     check("Event.record", |_| Ok(Event::new(EventOptions::default()).record(None)?));
     let pool = MemPool::new(MemPoolOptions::default()).unwrap();
-    check("use_mem_pool", move |_| Ok(drop(cuda_api::use_mem_pool(&pool, None)?)));
+    check("use_mem_pool", move |_| Ok(cuda_api::use_mem_pool(&pool, None)?));
 }
 
 #[test]
 fn values_addresses_and_memory_of_ones_own_end_the_graph() -> Result<()> {
     let _simulated = testkit::simulated_runtime();
-    assert_eq!(breaks(|x| Ok(drop(x.max()?.item()?)))?, ["values are read"]);
-    assert_eq!(breaks(|x| Ok(drop(x.to_vec::<f32>()?)))?, ["values are read"]);
+    assert_eq!(breaks(|x| Ok(x.max()?.item()?))?, ["values are read"]);
+    assert_eq!(breaks(|x| Ok(x.to_vec::<f32>()?))?, ["values are read"]);
     assert!(!breaks(|x| Ok(assert_ne!(x.data_ptr(), 0)))?.is_empty());
     assert_eq!(breaks(|_| Ok(DeviceBuffer::new(64, None)?.fill(.., 1, None)?))?, ["memory is filled"]);
     Ok(())
@@ -194,17 +194,17 @@ fn a_setting_that_is_left_changed_is_changed_by_each_call() -> Result<()> {
     let compiled = {
         let side = side.clone();
         torch::compile(move |x: &[Tensor]| {
-            cuda_api::set_stream(&side);
+            cuda_api::set_stream(&side)?;
             Ok(vec![x[0].clone()])
         })
     };
     let x = torch::ones(&[4], torch::float32, "cuda")?;
     for call in 0..4 {
-        cuda_api::set_stream(&main);
+        cuda_api::set_stream(&main)?;
         compiled.call(&[&x])?;
         assert_eq!(cuda_api::current_stream(None)?.cuda_stream(), side.cuda_stream(), "call {call}");
     }
-    cuda_api::set_stream(&main);
+    cuda_api::set_stream(&main)?;
     let report = compiled.report();
     assert!(report.programs[0].breaks[0].cause.starts_with("the function leaves a setting changed"), "{report}");
     Ok(())

@@ -72,7 +72,8 @@ pub fn break_causes() -> &'static [&'static str] {
 }
 
 /// The cause of a break where a function ends with other settings than it began with: the next calls need that, too.
-pub(super) const SETTING_CHANGED: &str = "the function leaves a setting changed, such as the current stream or autocast";
+pub(super) const SETTING_CHANGED: &str =
+    "the function leaves a setting changed, such as the current stream or autocast";
 
 const CAUSES: &[&str] = &[
     "values are read",

@@ -27,9 +27,10 @@
 //!
 //! # Layers
 //! From the lowest up: `graph` (records as nodes and slots), `map` (index maps), `fuse` (what becomes one kernel),
-//! `expression` (what a kernel computes), `lower` (as a program), `memory` (one block), `plan` (ready to run), `graphed` (as a CUDA
-//! graph), `foldability` (what ends a graph), `trace` (from a function
-//! to plans), `guard` (what a program takes for granted), this file (functions and their programs).
+//! `expression` (what a kernel computes), `lower` (as a program), `memory` (one block), `plan` (ready to run), `graphed`
+//! (as a CUDA graph), `foldability` (what ends a graph), `guard` (what a program takes for granted), `trace` (from a
+//! function to plans), `report` (what came of it), `picture` (the same as DOT and HTML), this file (functions and their
+//! programs).
 
 mod expression;
 mod foldability;
@@ -40,6 +41,7 @@ mod guard;
 mod lower;
 mod map;
 mod memory;
+mod picture;
 mod plan;
 mod report;
 mod trace;
@@ -190,7 +192,13 @@ pub fn compile_with(
     function: impl Fn(&[Tensor]) -> Result<Vec<Tensor>> + Send + Sync + 'static,
     options: CompileOptions,
 ) -> Compiled {
-    Compiled { function: Box::new(function), options, plans: Arc::default(), programs: Mutex::default(), pool: OnceLock::new() }
+    Compiled {
+        function: Box::new(function),
+        options,
+        plans: Arc::default(),
+        programs: Mutex::default(),
+        pool: OnceLock::new(),
+    }
 }
 
 impl Compiled {
