@@ -1,8 +1,8 @@
 //! Compiled functions beside the same functions called as they are, on a GPU: `compiled [--driver real] [--small]`.
 //!
 //! For each program: what the first call takes in a process that has loaded a module, what a call takes on the device
-//! (many calls between two events) and on the host (many calls without waiting), compiled, compiled as a CUDA graph, and
-//! eager, in turn. Beside them what a raw launch and a raw launch of a graph of one node take on the host. The last line
+//! (many calls between two events) and on the host (many calls without waiting), compiled, compiled with wide intermediates,
+//! compiled as a CUDA graph, and eager, in turn. Beside them what a raw launch and a raw launch of a graph of one node take on the host. The last line
 //! compares the results. With `CUDA_CACHE_DISABLE=1` the driver keeps no code from before. The driver is the one that the
 //! runtime finds, or that `CUDA_SYS_LIBCUDA` names; `--small` takes small tensors, for a look on the simulated device.
 
@@ -49,7 +49,7 @@ fn run(small: bool) -> std::result::Result<(), Failure> {
     // A module is loaded before anything is measured.
     Tensor::ones(&[16], DType::F32, "cuda")?.add(1)?.to_vec::<f32>()?;
     println!(
-        "program | kernels | first ms | compiled us | graph us | eager us | GB/s | host: compiled us | graph us | eager us | \
+        "program | kernels | first ms | compiled us | wide us | graph us | eager us | GB/s | host: compiled us | graph us | eager us | \
          largest difference"
     );
     for program in programs(small)? {
@@ -75,10 +75,16 @@ fn measure(program: &Program, calls: u32) -> std::result::Result<String, Failure
     let eager = (program.function)(&program.arguments)?;
     let difference = difference(&first[0], &eager[0])?;
     drop((first, eager));
+    options = CompileOptions::default();
+    options.wide_intermediates = true;
+    let wide = compile_with(program.function, options);
+    for _ in 0..4 {
+        wide.call(&arguments)?;
+    }
     let by = |compiled: &Compiled| compiled.call(&arguments).map(drop);
-    let ways: [&dyn Fn() -> Result<()>; 3] =
-        [&|| by(&plain), &|| by(&graphed), &|| (program.function)(&program.arguments).map(drop)];
-    let (mut device, mut host) = (vec![Vec::new(); 3], vec![Vec::new(); 3]);
+    let eager = || (program.function)(&program.arguments).map(drop);
+    let ways: [&dyn Fn() -> Result<()>; 4] = [&|| by(&plain), &|| by(&graphed), &eager, &|| by(&wide)];
+    let (mut device, mut host) = (vec![Vec::new(); 4], vec![Vec::new(); 4]);
     for _ in 0..ROUNDS {
         for (way, call) in ways.iter().enumerate() {
             device[way].push(device_us(call, calls)?);
@@ -89,8 +95,9 @@ fn measure(program: &Program, calls: u32) -> std::result::Result<String, Failure
     let kernels = plain.report().programs[0].kernels.len();
     let rate = program.bytes / device[0] / 1e3;
     Ok(format!(
-        "{} | {kernels} | {first_ms:.1} | {:.1} | {:.1} | {:.1} | {rate:.0} | {:.2} | {:.2} | {:.2} | {difference:.3e}",
-        program.name, device[0], device[1], device[2], host[0], host[1], host[2],
+        "{} | {kernels} | {first_ms:.1} | {:.1} | {:.1} | {:.1} | {:.1} | {rate:.0} | {:.2} | {:.2} | {:.2} | \
+         {difference:.3e}",
+        program.name, device[0], device[3], device[1], device[2], host[0], host[1], host[2],
     ))
 }
 

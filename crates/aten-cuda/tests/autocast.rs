@@ -63,7 +63,7 @@ fn run_by(name: &str) -> &str {
 fn effect(policy: Policy) -> Policy {
     match policy {
         Policy::Fp32SetOptDtype | Policy::Fp32AppendDtype => Policy::Fp32,
-        other => other,
+        other @ (Policy::LowerPrecision | Policy::Fp32 | Policy::Promote | Policy::Banned) => other,
     }
 }
 
@@ -110,6 +110,7 @@ fn every_operation_of_the_tables_has_its_class() {
         "logsumexp",
         "pow",
         "pow_half",
+        "pow_two",
         "reciprocal",
         "rsqrt",
         "sinh",
@@ -230,8 +231,11 @@ const METHODS: &[(&str, Option<Policy>, Option<Policy>, Run)] = {
     ]
 };
 
+/// An operation on one tensor.
+type OnOne = fn(&Tensor) -> Result<Tensor>;
+
 /// Operations that torch has for the host alone in lists, of matrices that can be factorised.
-const OF_THE_HOST: &[(&str, fn(&Tensor) -> Result<Tensor>)] = &[
+const OF_THE_HOST: &[(&str, OnOne)] = &[
     ("linalg_cholesky", |a| linalg::cholesky(a, false)),
     ("linalg_solve", |a| linalg::solve(a, a)),
     ("linalg_qr", |a| Ok(linalg::qr(a, "reduced")?.1)),
@@ -640,7 +644,7 @@ fn graphed_callables_are_not_made_where_casts_are_kept() -> Result<()> {
     );
     let without = Autocast { cache_enabled: Some(false), ..Autocast::default() };
     let mut made = with_autocast("cuda", without, make)??;
-    assert_eq!(made[0].call(&[input.clone()])?[0].dtype(), DType::F16);
+    assert_eq!(made[0].call(std::slice::from_ref(&input))?[0].dtype(), DType::F16);
     Ok(())
 }
 

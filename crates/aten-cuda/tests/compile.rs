@@ -1,4 +1,5 @@
 //! Compiled functions against the same functions called as they are.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -182,6 +183,27 @@ fn a_cuda_graph_gives_what_the_kernels_give() {
 }
 
 #[test]
+fn wide_intermediates_are_nearer_to_exact_ones() {
+    let _simulated = testkit::simulated_runtime();
+    let mut options = CompileOptions::default();
+    options.wide_intermediates = true;
+    let function: Function =
+        |x| Ok(vec![x[0].mul(1.7)?.add(&x[1])?.mul(0.37)?.sigmoid()?.mul(&x[1])?.softmax(-1, None)?]);
+    let exact = [numbers(&[64, 24], 1), numbers(&[64, 24], 2)].map(|x| x.to_dtype(DType::BF16).unwrap());
+    let wide = function(&exact.clone().map(|x| x.to_dtype(DType::F64).unwrap())).unwrap().remove(0);
+    let error = |made: &Tensor| {
+        let made = made.to_dtype(DType::F64).unwrap();
+        made.sub(&wide).unwrap().abs().unwrap().mean((), false, None).unwrap().item().unwrap().to_f64()
+    };
+    let eager = error(&function(&exact).unwrap()[0]);
+    let compiled = compile_with(function, options);
+    for _ in 0..3 {
+        let found = error(&compiled.call(&[&exact[0], &exact[1]]).unwrap()[0]);
+        assert!(found < eager, "{found} and {eager}");
+    }
+}
+
+#[test]
 fn random_numbers_are_those_of_the_function() {
     let _simulated = testkit::simulated_runtime();
     let function: Function = |x| {
@@ -194,7 +216,7 @@ fn random_numbers_are_those_of_the_function() {
         (0..3).flat_map(|_| call().iter().map(bits).collect::<Vec<_>>()).collect::<Vec<_>>()
     };
     let compiled = compile(function);
-    let expected = draw(&|| function(&[x.clone()]).unwrap());
+    let expected = draw(&|| function(std::slice::from_ref(&x)).unwrap());
     assert_eq!(draw(&|| compiled.call(&[&x]).unwrap()), expected);
     assert_eq!(draw(&|| compiled.call(&[&x]).unwrap()), expected);
     assert_eq!(compiled.report().programs[0].called, None);
@@ -219,7 +241,7 @@ fn streams_that_wait_for_each_other_stay_in_order() {
         }
     };
     let x = numbers(&[100], 3);
-    let expected = bits(&function(&[x.clone()]).unwrap()[0]);
+    let expected = bits(&function(std::slice::from_ref(&x)).unwrap()[0]);
     let compiled = compile(function);
     for _ in 0..4 {
         assert_eq!(bits(&compiled.call(&[&x]).unwrap()[0]), expected);
@@ -307,7 +329,7 @@ fn failing_calls_leave_nothing_behind() {
             let simulated = SimulatedRuntime::new(Config::default());
             let x = numbers(&[64, 8], 1);
             let function: Function = |x| Ok(vec![x[0].mul(2)?.softmax(-1, None)?.mm(&x[0].t()?)?.add(1)?]);
-            let expected = bits(&function(&[x.clone()]).unwrap()[0]);
+            let expected = bits(&function(std::slice::from_ref(&x)).unwrap()[0]);
             simulated.machine().inject(fault);
             let compiled = compile(function);
             for _ in 0..3 {

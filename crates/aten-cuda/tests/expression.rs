@@ -12,7 +12,7 @@ use support::{numbers, special_tensor};
 const NUMBERS: [i64; 3] = [2, 3, -5];
 
 /// Rows that texts do not have.
-const HIDDEN: [&str; 3] = ["pow_half", "round_finer", "round_coarser"];
+const HIDDEN: [&str; 4] = ["pow_half", "pow_two", "round_finer", "round_coarser"];
 
 /// A function that is one operation.
 fn one_operation(operation: &Operation) -> JitFunction {

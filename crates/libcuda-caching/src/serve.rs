@@ -113,8 +113,11 @@ struct Served {
 /// The handle names a stream, or a default stream of the context that is current.
 unsafe fn served(driver: &Driver, handle: usize) -> Result<Option<Served>, Other> {
     // A thread's own stream is looked up by the context, and faster than the device is found.
-    // SAFETY: as for this function.
-    let device = if handle == streams::PER_THREAD { None } else { unsafe { streams::device(driver, handle) } };
+    let device = match handle {
+        streams::PER_THREAD => None,
+        // SAFETY: as for this function.
+        _ => unsafe { streams::device(driver, handle) },
+    };
     if device.is_none() && handle != streams::PER_THREAD {
         return Ok(None);
     }

@@ -100,11 +100,13 @@ impl SdpKernels {
     /// Those that are allowed now.
     #[must_use]
     pub fn current() -> Self {
+        let switches = switches();
+        let is_on = |switch: &AtomicBool| switch.load(Ordering::Relaxed);
         Self {
-            enable_flash: flash_sdp_enabled(),
-            enable_math: math_sdp_enabled(),
-            enable_mem_efficient: mem_efficient_sdp_enabled(),
-            enable_cudnn: cudnn_sdp_enabled(),
+            enable_flash: is_on(&switches.flash),
+            enable_math: is_on(&switches.math),
+            enable_mem_efficient: is_on(&switches.mem_efficient),
+            enable_cudnn: is_on(&switches.cudnn),
         }
     }
 

@@ -93,7 +93,7 @@ pub fn operations(kind: DeviceType) -> impl Iterator<Item = (&'static str, Polic
 /// that one's policy.
 const fn listed(name: &str) -> &str {
     match name.as_bytes() {
-        b"pow_half" | b"square" => "pow",
+        b"pow_half" | b"pow_two" | b"square" => "pow",
         b"norm_0" | b"norm_1" | b"norm_2" | b"norm_p" | b"norm_inf" | b"norm_minus_inf" => "norm",
         _ => name,
     }

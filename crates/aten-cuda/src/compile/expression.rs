@@ -263,6 +263,12 @@ pub(super) struct Written {
 }
 
 impl Expression<'_> {
+    /// A graph that values are written into.
+    pub(super) fn writer(&self) -> kernel_ir::Graph {
+        let graph = kernel_ir::Graph::new();
+        if self.fusion.keeps_wide { graph.keeping_wide() } else { graph }
+    }
+
     /// Writes an expression into a graph that has its leaves and row values already.
     pub(super) fn write(&self, to: &mut kernel_ir::Graph, known: &mut Written, expr: ExprId) -> Option<Value> {
         if let Some(&value) = known.exprs.get(&expr) {

@@ -93,23 +93,26 @@ pub(super) struct Fusion {
     pub(super) levels: Vec<Level>,
     /// Kept nodes that make up a kernel, in the order in which kernels run.
     pub(super) kernels: Vec<Vec<NodeId>>,
+    /// Whether what goes from one operation to the next within a kernel is not rounded to 16 bits.
+    pub(super) keeps_wide: bool,
 }
 
 impl Fusion {
     /// Decides about a graph.
-    pub(super) fn new(graph: &Graph) -> Self {
+    pub(super) fn new(graph: &Graph, keeps_wide: bool) -> Self {
         let count = graph.nodes.len();
         let mut fusion = Self {
             kept: vec![None; count],
             links: vec![SmallVec::new(); count],
             levels: vec![Level::Plain; count],
             kernels: Vec::new(),
+            keeps_wide,
         };
         let live = live(graph);
         let mut sizes = vec![1_usize; count];
-        for at in 0..count {
-            fusion.kept[at] = if live[at] { first_reason(graph, at) } else { Some(Kept::Dead) };
-            if live[at] {
+        for (at, is_live) in live.into_iter().enumerate() {
+            fusion.kept[at] = if is_live { first_reason(graph, at) } else { Some(Kept::Dead) };
+            if is_live {
                 fusion.visit(graph, at, &mut sizes);
             }
         }

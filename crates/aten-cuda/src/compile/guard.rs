@@ -3,9 +3,11 @@
 //! **Invariant:** a program whose guards hold would be traced into the same graph again, as far as its function depends on
 //! its arguments and on the switches that are listed here.
 
+use std::collections::HashMap;
 use std::fmt;
 
 use c10_core::{Device, DeviceIndex, Runtime};
+use smallvec::SmallVec;
 
 use crate::attention::SdpKernels;
 use crate::autocast::AutocastState;
@@ -100,6 +102,7 @@ impl fmt::Display for GuardFailure {
 impl Guards {
     /// The state of a call with these arguments.
     pub(super) fn new(arguments: &[&Tensor]) -> Result<Self> {
+        let aliases = aliases(arguments);
         let own = |(at, tensor): (usize, &&Tensor)| Argument {
             dtype: tensor.dtype(),
             device: tensor.device(),
@@ -108,14 +111,14 @@ impl Guards {
             offset: tensor.storage_offset(),
             signs: tensor.signs(),
             alignment: tensor.alignment() % 16,
-            alias: arguments[..at].iter().position(|other| is_same(other.storage(), tensor.storage())).unwrap_or(at),
+            alias: aliases[at],
         };
         Ok(Self { switches: Switches::now()?, arguments: arguments.iter().enumerate().map(own).collect() })
     }
 
     /// Whether a call is like this one.
     pub(super) fn hold(&self, arguments: &[&Tensor]) -> Result<bool> {
-        let fits = |(at, (own, tensor)): (usize, (&Argument, &&Tensor))| {
+        let fits = |(own, tensor): (&Argument, &&Tensor)| {
             own.dtype == tensor.dtype()
                 && own.sizes.as_slice() == tensor.sizes()
                 && own.strides.as_slice() == tensor.strides()
@@ -123,11 +126,10 @@ impl Guards {
                 && own.signs == tensor.signs()
                 && own.device == tensor.device()
                 && own.alignment == tensor.alignment() % 16
-                && own.alias
-                    == arguments[..at].iter().position(|other| is_same(other.storage(), tensor.storage())).unwrap_or(at)
         };
         Ok(self.arguments.len() == arguments.len()
-            && self.arguments.iter().zip(arguments).enumerate().all(fits)
+            && self.arguments.iter().zip(arguments).all(fits)
+            && aliases(arguments).into_iter().eq(self.arguments.iter().map(|own| own.alias))
             && self.switches == Switches::now()?)
     }
 
@@ -142,9 +144,21 @@ impl Guards {
     }
 }
 
-/// Whether two storages are one memory, without asking for an address.
-fn is_same(first: &Storage, second: &Storage) -> bool {
-    first.is_same(second)
+/// For each argument the first one of the same storage.
+fn aliases(arguments: &[&Tensor]) -> SmallVec<[usize; 8]> {
+    let is_same = |first: &Storage, second: &Storage| first.is_same(second);
+    if arguments.len() <= 8 {
+        let first = |(at, tensor): (usize, &&Tensor)| {
+            arguments[..at].iter().position(|other| is_same(other.storage(), tensor.storage())).unwrap_or(at)
+        };
+        return arguments.iter().enumerate().map(first).collect();
+    }
+    let mut seen: HashMap<(u64, Option<DeviceIndex>), usize> = HashMap::with_capacity(arguments.len());
+    let name = |tensor: &Tensor| match tensor.storage().present() {
+        Some(buffer) => (buffer.address(), Some(buffer.device_index())),
+        None => (tensor.storage().data_ptr(), None),
+    };
+    arguments.iter().enumerate().map(|(at, tensor)| *seen.entry(name(tensor)).or_insert(at)).collect()
 }
 
 impl Argument {

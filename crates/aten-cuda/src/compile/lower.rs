@@ -56,7 +56,7 @@ fn leaf_types(expression: &Expression<'_>) -> Vec<Type> {
 }
 
 fn elements(expression: &Expression<'_>) -> Option<Program> {
-    let mut writer = Writer::new();
+    let mut writer = expression.writer();
     let leaves: Vec<Value> = leaf_types(expression).into_iter().map(|ty| writer.input(ty)).collect();
     let mut written = Written::default();
     place_leaves(expression, &leaves, &mut written);
@@ -151,7 +151,7 @@ fn accumulate(
     types: &[Type],
 ) -> Option<Program> {
     let own = ended.last()?;
-    let mut writer = Writer::new();
+    let mut writer = expression.writer();
     let accumulators: Vec<Value> = pass.identity.iter().map(|&(ty, _)| writer.input(ty)).collect();
     let leaves: Vec<Value> = leaf_types(expression).into_iter().map(|ty| writer.input(ty)).collect();
     let rows: Vec<Value> = types.iter().map(|&ty| writer.input(ty)).collect();
@@ -211,7 +211,7 @@ fn place_rows(
 
 /// From accumulators to a pass's row values, and what is made of those alone.
 fn finish(expression: &Expression<'_>, end: &Ended<'_>, pass: &Pass, is_result: bool) -> Option<Program> {
-    let mut writer = Writer::new();
+    let mut writer = expression.writer();
     let accumulators: Vec<Value> = pass.identity.iter().map(|&(ty, _)| writer.input(ty)).collect();
     let own = inline(&mut writer, &pass.finish, &accumulators, &end.reduced.scalars);
     let mut written = Written::default();
@@ -239,7 +239,7 @@ fn finish(expression: &Expression<'_>, end: &Ended<'_>, pass: &Pass, is_result: 
 
 /// From elements and the rows' values to the results.
 fn each(expression: &Expression<'_>, ended: &[Ended<'_>], types: &[Type]) -> Option<Program> {
-    let mut writer = Writer::new();
+    let mut writer = expression.writer();
     let leaves: Vec<Value> = leaf_types(expression).into_iter().map(|ty| writer.input(ty)).collect();
     let rows: Vec<Value> = types.iter().map(|&ty| writer.input(ty)).collect();
     let mut written = Written::default();

@@ -76,6 +76,10 @@ pub struct CompileOptions {
     pub recompile_limit: usize,
     /// What a call runs.
     pub mode: CompileMode,
+    /// Whether 16-bit floats that go from one operation to the next within a kernel stay floats of 32 bits. Results are then
+    /// nearer to the exact ones, and kernels shorter, but not bit for bit what the operations give one after another.
+    /// `torch.compile` does this always (`emulate_precision_casts=False`).
+    pub wide_intermediates: bool,
 }
 
 /// What calls of a compiled function run (`mode`).
@@ -93,7 +97,7 @@ pub enum CompileMode {
 
 impl Default for CompileOptions {
     fn default() -> Self {
-        Self { fullgraph: false, recompile_limit: 8, mode: CompileMode::Default }
+        Self { fullgraph: false, recompile_limit: 8, mode: CompileMode::Default, wide_intermediates: false }
     }
 }
 
@@ -195,7 +199,7 @@ pub fn compile_with(
     Compiled {
         function: Box::new(function),
         options,
-        plans: Arc::default(),
+        plans: Arc::new(Plans::new(options.wide_intermediates)),
         programs: Mutex::default(),
         pool: OnceLock::new(),
     }

@@ -46,15 +46,23 @@ impl fmt::Display for GraphBreak {
 }
 
 /// The plans of a function's graphs by their signatures.
-#[derive(Debug, Default)]
-pub(super) struct Plans(Mutex<HashMap<u128, Arc<Plan>>>);
+#[derive(Debug)]
+pub(super) struct Plans {
+    known: Mutex<HashMap<u128, Arc<Plan>>>,
+    keeps_wide: bool,
+}
 
 /// Plans that a function keeps at most. A function that makes others all the time keeps none for long.
 const MOST_PLANS: usize = 256;
 
 impl Plans {
+    /// No plans yet. `keeps_wide` says that what goes from one operation to the next within a kernel is not rounded to 16 bits.
+    pub(super) fn new(keeps_wide: bool) -> Self {
+        Self { known: Mutex::default(), keeps_wide }
+    }
+
     fn get(&self, signature: u128, make: impl FnOnce() -> Plan) -> Arc<Plan> {
-        let mut plans = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut plans = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = plans.get(&signature) {
             return Arc::clone(known);
         }
@@ -121,7 +129,8 @@ impl State {
         let graph = Graph::new(records, &self.arguments);
         let signature = graph.signature();
         let wanted = graph.wanted();
-        let plan = self.plans.get(signature, || Plan::new(&graph, &Fusion::new(&graph), &self.stream));
+        let plan =
+            self.plans.get(signature, || Plan::new(&graph, &Fusion::new(&graph, self.plans.keeps_wide), &self.stream));
         for (deferred, storage) in wanted.iter().zip(plan.run(&self.arguments)?) {
             if let Some(buffer) = storage.buffer() {
                 deferred.fill(buffer.clone());

@@ -116,7 +116,7 @@ impl Function {
 }
 
 /// Rows that are forms of others.
-const HIDDEN: [&str; 3] = ["pow_half", "round_finer", "round_coarser"];
+const HIDDEN: [&str; 4] = ["pow_half", "pow_two", "round_finer", "round_coarser"];
 
 /// Names of texts where the table has others.
 const ALIASES: [(&str, &str); 1] = [("div", "true_divide")];

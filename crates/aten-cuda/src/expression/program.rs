@@ -327,11 +327,15 @@ impl Writer<'_> {
     }
 }
 
-/// The row of an operation. As for tensors, the exponent one half means the square root.
+/// The row of an operation. As for tensors, the exponent two means the square, and one half the square root.
 fn row(function: Function, operands: &[Known]) -> &'static Operation {
-    let is_half = matches!(operands.get(1), Some(Known::Number(_, Source::Constant(Scalar::Float(0.5)))));
-    let root = || table().find(|row| row.name == "pow_half");
-    if function.0.name == "pow" && is_half { root().unwrap_or(function.0) } else { function.0 }
+    let form = match operands.get(1) {
+        Some(Known::Number(_, Source::Constant(Scalar::Float(0.5)))) => "pow_half",
+        Some(Known::Number(_, Source::Constant(Scalar::Int(2) | Scalar::Float(2.0)))) => "pow_two",
+        _ => return function.0,
+    };
+    let found = || table().find(|row| row.name == form);
+    if function.0.name == "pow" { found().unwrap_or(function.0) } else { function.0 }
 }
 
 /// The operation's own numbers, as its check takes them: parameters by their defaults.

@@ -9,6 +9,7 @@
 mod unscale;
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use c10_core::{Device, DeviceType, Runtime};
 
@@ -138,11 +139,11 @@ impl GradScaler {
             c10_core::warn("torch.cuda.amp.GradScaler is enabled, but CUDA is not available.  Disabling.");
             options.enabled = false;
         }
-        // Written so that a factor which is no number is refused, too.
-        if options.enabled && !(options.growth_factor > 1.0) {
+        // A factor which is no number is refused, too.
+        if options.enabled && (options.growth_factor.is_nan() || options.growth_factor <= 1.0) {
             return Err(AmpError::GrowthFactor { factor: options.growth_factor }.into());
         }
-        if options.enabled && !(options.backoff_factor < 1.0) {
+        if options.enabled && (options.backoff_factor.is_nan() || options.backoff_factor >= 1.0) {
             return Err(AmpError::BackoffFactor { factor: options.backoff_factor }.into());
         }
         Ok(Self { kind, options, init_tracker: 0, on_device: None, optimizers: BTreeMap::new() })
@@ -239,13 +240,14 @@ impl GradScaler {
         }
         let mut found: BTreeMap<Device, (Tensor, Tensor)> = BTreeMap::new();
         for ((device, _), group) in groups {
-            if !found.contains_key(&device) {
-                let flag = Tensor::zeros(&[], DType::F32, device)?;
-                found.insert(device, (flag, inverse.to_device_non_blocking(device)?));
-            }
-            if let Some((flag, inverse)) = found.get(&device) {
-                amp_foreach_non_finite_check_and_unscale_(&group, flag, inverse)?;
-            }
+            let (flag, inverse) = match found.entry(device) {
+                Entry::Occupied(known) => known.into_mut(),
+                Entry::Vacant(new) => {
+                    let flag = Tensor::zeros(&[], DType::F32, device)?;
+                    new.insert((flag, inverse.to_device_non_blocking(device)?))
+                }
+            };
+            amp_foreach_non_finite_check_and_unscale_(&group, flag, inverse)?;
         }
         Ok(found.into_values().map(|(flag, _)| flag).collect())
     }

@@ -85,7 +85,7 @@ fn single(what: &'static str, tensor: &Tensor, of: &Tensor) -> Result<()> {
 
 fn on_device(gradients: &[&Tensor], found: &Tensor, factor: &Tensor) -> Result<()> {
     let is_whole = |tensor: &&&Tensor| is_non_overlapping_and_dense(tensor.sizes(), tensor.strides());
-    let (whole, others): (Vec<&Tensor>, Vec<&Tensor>) = gradients.iter().partition(|tensor| is_whole(&tensor));
+    let (whole, others): (Vec<&Tensor>, Vec<&Tensor>) = gradients.iter().partition(|tensor| is_whole(tensor));
     let device = found.device().cuda_index()?.unwrap_or(0);
     // Those with gaps are brought together and written back.
     let copies = others.iter().map(|tensor| tensor.contiguous()).collect::<Result<Vec<Tensor>>>()?;

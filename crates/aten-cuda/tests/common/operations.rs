@@ -8,7 +8,7 @@ pub type Try = Box<dyn Fn(&Tensor) -> Result<Tensor>>;
 /// Rows of pointwise operations that are forms of others: what they are called in the page, or nothing.
 fn name_of(row: &'static str) -> Option<&'static str> {
     match row {
-        "pow_half" | "clamp_min" | "clamp_max" | "round_coarser" => None,
+        "pow_half" | "pow_two" | "clamp_min" | "clamp_max" | "round_coarser" => None,
         "round_finer" => Some("round_decimals"),
         "lerp_weights" => Some("lerp_tensor"),
         name => Some(name),

@@ -37,6 +37,7 @@ pub struct Graph {
     scalars: Vec<Type>,
     outputs: Vec<Value>,
     error: Option<GraphError>,
+    keeps_wide: bool,
 }
 
 /// A finished program for one element.
@@ -54,6 +55,34 @@ impl Graph {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// The same graph, in which programs that become a part of it ([`Self::inline`]) do not round what goes from one to the
+    /// next to 8 or 16 bits: what would be rounded and widened again stays as it was.
+    ///
+    /// ```
+    /// use kernel_ir::{Binary, Graph, Type};
+    ///
+    /// let mut half = Graph::new();
+    /// let a = half.input(Type::BF16);
+    /// let (wide, factor) = (half.convert(a, Type::F32), half.float(Type::F32, 0.3));
+    /// let product = half.binary(Binary::Mul, wide, factor);
+    /// let rounded = half.convert(product, Type::BF16);
+    /// half.output(rounded);
+    /// let half = half.finish()?;
+    /// let twice = |mut graph: Graph| {
+    ///     let a = graph.input(Type::BF16);
+    ///     let first = graph.inline(&half, &[a], &[]);
+    ///     let second = graph.inline(&half, &first, &[]);
+    ///     graph.output(second[0]);
+    ///     graph.finish().map(|program| program.nodes().len())
+    /// };
+    /// assert_eq!(twice(Graph::new())?, twice(Graph::new().keeping_wide())? + 1);
+    /// # Ok::<(), kernel_ir::GraphError>(())
+    /// ```
+    #[must_use]
+    pub fn keeping_wide(self) -> Self {
+        Self { keeps_wide: true, ..self }
     }
 
     /// The element of the next input, which has elements of this type.
@@ -256,11 +285,19 @@ impl Graph {
             let value = match node {
                 Node::Input(at) => self.standing_for(inputs.get(at as usize), ty),
                 Node::Scalar(at) => self.standing_for(scalars.get(at as usize), ty),
+                Node::Convert(a) if let Some(wide) = self.before_rounding(made[a.index()], ty) => wide,
                 _ => self.add(node.with_operands(|value| made[value.index()]), ty),
             };
             made.push(value);
         }
         program.outputs.iter().map(|output| made[output.index()]).collect()
+    }
+
+    /// What was rounded to a value that is to be widened again, where that is kept.
+    fn before_rounding(&self, rounded: Value, ty: Type) -> Option<Value> {
+        let Some(Node::Convert(wide)) = self.nodes.get(rounded.index()) else { return None };
+        let is_short = self.type_of(rounded).kind() == Kind::Short;
+        (self.keeps_wide && is_short && self.type_of(*wide) == ty).then_some(*wide)
     }
 
     fn standing_for(&mut self, value: Option<&Value>, ty: Type) -> Value {

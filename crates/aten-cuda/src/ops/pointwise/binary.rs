@@ -82,14 +82,17 @@ operations! {
     /// A base and an exponent.
     pow(base, exponent): Operation::new("pow", "pow_cuda", Rule::Common, accept::real_but_bool, pow_of)
         .complex(complex::pow);
+    /// A base, which is squared, and the number two, which only promotes.
+    pow_two(base, two): Operation::new("pow_two", "pow_cuda", Rule::Common, accept::real_but_bool,
+        |g, _, v| g.binary(Binary::Mul, v[0], v[0])).complex(complex::pow);
     /// A base, whose root is taken, and the number one half, which only promotes.
     pow_half(base, half): Operation::new("pow_half", "pow_cuda", Rule::Float, accept::real,
         |g, _, v| g.unary(Unary::Sqrt, v[0])).complex(|g, _, v| complex::sqrt(g, v[0]));
 }
 
 methods! {
-    /// The elements to the power of `exponent` (`torch.pow`). As in torch, the exponent one half means the square root,
-    /// so that negative infinity gives a NaN; integers have no negative number as exponent.
+    /// The elements to the power of `exponent` (`torch.pow`). As in torch, the exponent two means the product with
+    /// itself, and one half the square root, so that negative infinity gives a NaN; integers have no negative number as exponent.
     pow, pow_, pow_out(exponent: impl Into<Operand<'a>>,) |this| pow_call(this, exponent.into());
 }
 
@@ -119,6 +122,9 @@ fn pow_call<'a>(base: &'a Tensor, exponent: Operand<'a>) -> Result<Call<[Operand
             Err(invalid("Integers to negative integer powers are not allowed."))
         }
         Operand::Number(Scalar::Float(0.5)) => Ok(Call::new(&rows::pow_half, [base.into(), exponent], [])),
+        Operand::Number(Scalar::Int(2) | Scalar::Float(2.0)) => {
+            Ok(Call::new(&rows::pow_two, [base.into(), exponent], []))
+        }
         _ => Ok(Call::new(&rows::pow, [base.into(), exponent], [])),
     }
 }
