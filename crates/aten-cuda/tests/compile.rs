@@ -80,6 +80,22 @@ fn values_that_are_read_break_the_graph() {
 }
 
 #[test]
+fn values_that_are_read_before_the_first_operation_are_read_in_each_call() {
+    let _simulated = testkit::simulated_runtime();
+    let compiled = compile(|x: &[Tensor]| Ok(vec![x[1].mul(x[0].item()?)?]));
+    let (factor, x) = (numbers(&[1], 1), numbers(&[9], 2));
+    for call in 0..4 {
+        let expected = x.mul(factor.item().unwrap()).unwrap();
+        assert_eq!(bits(&compiled.call(&[&factor, &x]).unwrap()[0]), bits(&expected), "call {call}");
+        if call > 1 {
+            factor.add_(1).unwrap();
+        }
+    }
+    let report = compiled.report();
+    assert_eq!(report.programs[0].breaks[0].to_string(), "values are read, before the first operation", "{report}");
+}
+
+#[test]
 fn what_is_written_in_place_is_seen_afterwards() {
     let _simulated = testkit::simulated_runtime();
     let function: Function = |x| {

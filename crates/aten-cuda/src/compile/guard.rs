@@ -43,7 +43,7 @@ struct Argument {
 
 /// Settings of the process and the thread that operations depend on.
 #[derive(Clone, Debug, PartialEq)]
-struct Switches {
+pub(super) struct Switches {
     device: DeviceIndex,
     stream: usize,
     deterministic: u8,
@@ -183,7 +183,7 @@ fn alias(first: usize, own: usize) -> String {
 }
 
 impl Switches {
-    fn now() -> Result<Self> {
+    pub(super) fn now() -> Result<Self> {
         let (device, stream) = Runtime::with_current(|runtime| {
             let device = runtime.current_device()?;
             Ok::<_, c10_core::Error>((device, runtime.streams().current(device)?.cuda_stream()))

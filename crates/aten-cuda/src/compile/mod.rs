@@ -27,10 +27,13 @@
 //!
 //! # Layers
 //! From the lowest up: `graph` (records as nodes and slots), `map` (index maps), `fuse` (what becomes one kernel),
-//! `expression` (what a kernel computes), `lower` (as a program), `memory` (one block), `plan` (ready to run), `graphed` (as a CUDA
-//! graph), `trace` (from a function to plans), `guard` (what a program takes for granted), this file (functions and their programs).
+//! `expression` (what a kernel computes), `lower` (as a program), `memory` (one block), `plan` (ready to run), `graphed`
+//! (as a CUDA graph), `foldability` (what ends a graph), `guard` (what a program takes for granted), `trace` (from a
+//! function to plans), `report` (what came of it), `picture` (the same as DOT and HTML), this file (functions and their
+//! programs).
 
 mod expression;
+mod foldability;
 mod fuse;
 mod graph;
 mod graphed;
@@ -38,6 +41,7 @@ mod guard;
 mod lower;
 mod map;
 mod memory;
+mod picture;
 mod plan;
 mod report;
 mod trace;
@@ -56,6 +60,7 @@ use guard::Guards;
 use plan::Plan;
 use trace::{Plans, Traced};
 
+pub use foldability::{Foldability, break_causes, foldabilities, foldability};
 pub use fuse::Kept;
 pub use guard::GuardFailure;
 pub use report::{KernelReport, ProgramReport, Report};

@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 
 use super::expression::Expression;
 use super::fuse::{Fusion, Kept};
-use super::graph::{Graph, Home, NodeId, SlotId, View};
+use super::graph::{Graph, Home, Node, NodeId, SlotId, View};
 use super::lower::{self, Body, Lowered};
 use super::memory::{Arena, Need};
 use crate::base::error::{Result, TensorError};
@@ -35,6 +35,9 @@ pub(crate) struct Plan {
     /// The slots of others' memory that it writes.
     pub(super) written: Vec<SlotId>,
     pub(super) nodes: usize,
+    /// Bytes that the operations would move one after another.
+    pub(super) unfused: i64,
+    pub(super) slots: usize,
     pub(super) kept: Vec<(&'static str, Option<Kept>)>,
 }
 
@@ -48,6 +51,8 @@ pub(super) struct Step {
     stream: Option<Stream>,
     /// The operations that it does.
     pub(super) names: Vec<&'static str>,
+    /// Bytes that they would move one after another.
+    pub(super) unfused: i64,
     /// Its launch, once that was worked out; `None` where it is worked out each time.
     prepared: OnceLock<Option<Prepared>>,
 }
@@ -102,7 +107,10 @@ impl Plan {
         };
         let written = (0..graph.slots.len()).filter(is_others).collect();
         let kept = graph.nodes.iter().zip(&fusion.kept).map(|(node, kept)| (node.name, *kept)).collect();
-        Self { steps, places, arenas, wanted, written, nodes: graph.nodes.len(), kept }
+        let needed = graph.nodes.iter().zip(&fusion.kept).filter(|(_, kept)| **kept != Some(Kept::Dead));
+        let unfused = needed.map(|(node, _)| moved(node)).sum();
+        let (nodes, slots) = (graph.nodes.len(), graph.slots.len());
+        Self { steps, places, arenas, wanted, written, nodes, unfused, slots, kept }
     }
 
     /// Why the plan cannot be a CUDA graph, where it cannot.
@@ -261,13 +269,20 @@ fn own_stream(graph: &Graph, node: NodeId, stream: &Stream) -> Option<Stream> {
     Some(graph.nodes[node].stream.clone()).filter(|own| own != stream)
 }
 
-fn operations(graph: &Graph, expression: &Expression<'_>, kernel: &[NodeId]) -> Vec<&'static str> {
+/// Bytes that an operation reads and writes by itself.
+fn moved(node: &Node) -> i64 {
+    node.outputs.iter().chain(&node.inputs).map(View::bytes_in_memory).sum()
+}
+
+/// The operations of a kernel, and the bytes that they would move one after another.
+fn operations(graph: &Graph, expression: &Expression<'_>, kernel: &[NodeId]) -> (Vec<&'static str>, i64) {
     let calls = expression.calls.iter().map(|call| call.node);
     let mut nodes: Vec<NodeId> = calls.chain(expression.reductions.iter().map(|reduced| reduced.node)).collect();
     nodes.extend(kernel);
     nodes.sort_unstable();
     nodes.dedup();
-    nodes.into_iter().map(|node| graph.nodes[node].name).collect()
+    let names = nodes.iter().map(|&node| graph.nodes[node].name).collect();
+    (names, nodes.iter().map(|&node| moved(&graph.nodes[node])).sum())
 }
 
 /// An operation as it was written down.
@@ -287,11 +302,12 @@ fn alone(graph: &Graph, node: NodeId, stream: &Stream) -> Step {
         inputs,
         stream: own_stream(graph, node, stream),
         names: vec![own.name],
+        unfused: moved(own),
         prepared: OnceLock::new(),
     }
 }
 
-fn fused(lowered: Lowered, names: Vec<&'static str>, stream: Option<Stream>) -> Step {
+fn fused(lowered: Lowered, (names, unfused): (Vec<&'static str>, i64), stream: Option<Stream>) -> Step {
     let Lowered { body, sizes, outputs, inputs } = lowered;
     let work = match body {
         Body::Elements { program } => {
@@ -303,7 +319,7 @@ fn fused(lowered: Lowered, names: Vec<&'static str>, stream: Option<Stream>) -> 
             StepWork::Rows { key, reduction, scalars: Vec::new(), dims }
         }
     };
-    Step { work, outputs, inputs, stream, names, prepared: OnceLock::new() }
+    Step { work, outputs, inputs, stream, names, unfused, prepared: OnceLock::new() }
 }
 
 type Known<T> = OnceLock<Mutex<HashMap<Arc<T>, u64>>>;

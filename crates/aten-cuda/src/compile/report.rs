@@ -4,8 +4,9 @@ use std::fmt;
 use std::sync::{Arc, PoisonError};
 
 use super::fuse::Kept;
+use super::graph::View;
 use super::guard::GuardFailure;
-use super::plan::{Plan, StepWork};
+use super::plan::{Plan, Step, StepWork};
 use super::trace::GraphBreak;
 use super::{AsGraph, Entry, State};
 
@@ -27,6 +28,8 @@ pub struct ProgramReport {
     pub operations: usize,
     /// The kernels and calls, in the order in which they run.
     pub kernels: Vec<KernelReport>,
+    /// Bytes that the operations that are needed would move one after another.
+    pub unfused: i64,
     /// Where the graph broke.
     pub breaks: Vec<GraphBreak>,
     /// How the call differed from each program before it.
@@ -53,6 +56,12 @@ pub struct KernelReport {
     pub read: i64,
     /// Bytes that it writes.
     pub written: i64,
+    /// Bytes that its operations would move one after another. An operation that several kernels do counts in each.
+    pub unfused: i64,
+    /// The memory that it reads, by numbers that are the same where the memory is. They count within a program.
+    pub inputs: Vec<usize>,
+    /// The memory that it writes.
+    pub outputs: Vec<usize>,
     /// Whether it is a call of something that was not generated.
     pub is_call: bool,
 }
@@ -67,7 +76,8 @@ fn program(entry: &Entry, recompiled: &[GuardFailure]) -> ProgramReport {
     let kept = |plan: &Plan| plan.kept.iter().filter_map(|&(name, kept)| Some((name, kept?))).collect::<Vec<_>>();
     ProgramReport {
         operations: plans().map(|plan| plan.nodes).sum(),
-        kernels: plans().flat_map(kernels).collect(),
+        kernels: kernels(plans()),
+        unfused: plans().map(|plan| plan.unfused).sum(),
         breaks: entry.breaks.clone(),
         recompiled: recompiled.to_vec(),
         kept: plans().flat_map(kept).collect(),
@@ -84,29 +94,93 @@ fn program(entry: &Entry, recompiled: &[GuardFailure]) -> ProgramReport {
     }
 }
 
-fn kernels(plan: &Plan) -> Vec<KernelReport> {
-    let steps = plan.steps.iter();
-    steps
-        .map(|step| KernelReport {
-            operations: step.names.clone(),
-            read: step.inputs.iter().map(super::graph::View::bytes_in_memory).sum(),
-            written: step.outputs.iter().map(super::graph::View::bytes_in_memory).sum(),
-            is_call: matches!(step.work, StepWork::Call { .. }),
-        })
-        .collect()
+/// The steps of plans that run one after another. Each has memory of its own.
+fn kernels<'a>(plans: impl Iterator<Item = &'a Plan>) -> Vec<KernelReport> {
+    let (mut before, mut kernels) = (0, Vec::new());
+    for plan in plans {
+        kernels.extend(plan.steps.iter().map(|step| kernel(step, before)));
+        before += plan.slots;
+    }
+    kernels
+}
+
+/// A step whose slots count from `before`.
+fn kernel(step: &Step, before: usize) -> KernelReport {
+    let bytes = |views: &[View]| views.iter().map(View::bytes_in_memory).sum();
+    let slots = |views: &[View]| {
+        let mut slots: Vec<usize> = views.iter().map(|view| before + view.slot).collect();
+        slots.sort_unstable();
+        slots.dedup();
+        slots
+    };
+    KernelReport {
+        operations: step.names.clone(),
+        read: bytes(&step.inputs),
+        written: bytes(&step.outputs),
+        unfused: step.unfused,
+        inputs: slots(&step.inputs),
+        outputs: slots(&step.outputs),
+        is_call: matches!(step.work, StepWork::Call { .. }),
+    }
+}
+
+impl ProgramReport {
+    /// Bytes that the kernels and calls read and write.
+    ///
+    /// ```
+    /// # testkit::make_default(testkit::Config::default()).unwrap();
+    /// use aten_cuda::compile::compile;
+    /// use aten_cuda::{DType, Tensor};
+    ///
+    /// let f = compile(|x: &[Tensor]| Ok(vec![x[0].mul(2)?.add(1)?]));
+    /// f.call(&[&Tensor::ones(&[100], DType::F32, "cuda")?])?;
+    /// let program = &f.report().programs[0];
+    /// assert_eq!((program.unfused, program.moved()), (1600, 800));
+    /// # Ok::<(), aten_cuda::Error>(())
+    /// ```
+    #[must_use]
+    pub fn moved(&self) -> i64 {
+        self.kernels.iter().map(|kernel| kernel.read + kernel.written).sum()
+    }
+}
+
+impl KernelReport {
+    /// Bytes that are not moved since the operations are one kernel. Negative where computing something in several
+    /// kernels reads more.
+    ///
+    /// ```
+    /// # testkit::make_default(testkit::Config::default()).unwrap();
+    /// use aten_cuda::compile::compile;
+    /// use aten_cuda::{DType, Tensor};
+    ///
+    /// let f = compile(|x: &[Tensor]| Ok(vec![x[0].mul(2)?.add(1)?]));
+    /// f.call(&[&Tensor::ones(&[100], DType::F32, "cuda")?])?;
+    /// assert_eq!(f.report().programs[0].kernels[0].saved(), 800);
+    /// # Ok::<(), aten_cuda::Error>(())
+    /// ```
+    #[must_use]
+    pub fn saved(&self) -> i64 {
+        self.unfused - self.read - self.written
+    }
 }
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (number, program) in self.programs.iter().enumerate() {
             writeln!(f, "program {number}: {} operations, {} kernels", program.operations, program.kernels.len())?;
+            writeln!(f, "  moves {} bytes instead of {}", program.moved(), program.unfused)?;
             for failure in &program.recompiled {
                 writeln!(f, "  compiled anew: {failure}")?;
             }
             for kernel in &program.kernels {
                 let kind = if kernel.is_call { "call" } else { "kernel" };
                 let names = kernel.operations.join(" + ");
-                writeln!(f, "  {kind} {names}: reads {} bytes, writes {}", kernel.read, kernel.written)?;
+                let (from, to) = (Slots(&kernel.inputs), Slots(&kernel.outputs));
+                writeln!(
+                    f,
+                    "  {kind} {names}: reads {} bytes of {from}, writes {} to {to}",
+                    kernel.read, kernel.written
+                )?;
             }
             for (name, kept) in &program.kept {
                 writeln!(f, "  {name} is written to memory: {kept}")?;
@@ -122,6 +196,18 @@ impl fmt::Display for Report {
             }
         }
         Ok(())
+    }
+}
+
+/// Numbers of memory as text: `m0, m3`.
+struct Slots<'a>(&'a [usize]);
+
+impl fmt::Display for Slots<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() {
+            return f.write_str("nothing");
+        }
+        self.0.iter().enumerate().try_for_each(|(at, slot)| write!(f, "{}m{slot}", if at == 0 { "" } else { ", " }))
     }
 }
 

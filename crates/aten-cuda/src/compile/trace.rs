@@ -12,8 +12,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use c10_core::{PutOff, PuttingOff, Runtime, Stream};
 
+use super::foldability::SETTING_CHANGED;
 use super::fuse::Fusion;
 use super::graph::Graph;
+use super::guard::Switches;
 use super::plan::Plan;
 use crate::base::error::{Error, Result};
 use crate::launch::record;
@@ -37,7 +39,8 @@ impl fmt::Display for GraphBreak {
         let Self { cause, operations, after } = self;
         match after {
             Some(after) => write!(f, "{cause}, after {operations} operations, the last of which is {after}"),
-            None => write!(f, "{cause}, before the first operation"),
+            None if *operations == 0 => write!(f, "{cause}, before the first operation"),
+            None => write!(f, "{cause}, after {operations} operations"),
         }
     }
 }
@@ -104,10 +107,14 @@ struct State {
 }
 
 impl State {
-    /// Runs what is pending; where nothing is, nothing has to be split.
+    /// Runs what is pending. The first break is noted where nothing is pending, too: what the function does there is no
+    /// part of a graph, so that it has to be called each time.
     fn settle(&mut self, cause: &'static str) {
         let records = record::take();
         if records.is_empty() {
+            if self.breaks.is_empty() {
+                self.breaks.push(GraphBreak { cause, operations: 0, after: None });
+            }
             return;
         }
         let (operations, after) = (records.len(), records.last().map(|record| record.name));
@@ -182,6 +189,7 @@ pub(super) fn trace(
     let asked: Rc<dyn PutOff> = Rc::<Owner>::clone(&owner);
     let _pending = Pending;
     drop((deferred::take_host_values(), deferred::take_failure()));
+    let before = Switches::now()?;
     let tracing = PuttingOff::begin(asked);
     let outputs = function(inputs);
     drop(tracing);
@@ -192,6 +200,9 @@ pub(super) fn trace(
         return Err(error);
     }
     let (outputs, last) = (outputs?, last?);
-    let (breaks, earlier) = (std::mem::take(&mut state.breaks), std::mem::take(&mut state.earlier));
+    let (mut breaks, earlier) = (std::mem::take(&mut state.breaks), std::mem::take(&mut state.earlier));
+    if Switches::now()? != before {
+        breaks.push(GraphBreak { cause: SETTING_CHANGED, operations: last.plan.nodes, after: None });
+    }
     Ok(Traced { outputs, breaks, host_values, last, earlier })
 }

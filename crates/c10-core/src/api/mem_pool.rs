@@ -16,6 +16,7 @@ use crate::plugin::CUDAPluggableAllocator;
 use crate::runtime::Runtime;
 use crate::state::pool_pinned::PoolPinned;
 use crate::thread;
+use crate::thread::pending::PuttingOff;
 
 /// A memory pool; torch's `MemPool`. Clones are handles of the same pool.
 ///
@@ -116,6 +117,7 @@ impl MemPools<'_> {
     /// # Errors
     /// A guard of the same pool is held already, the pool belongs to another runtime, or the device does not exist.
     pub fn enter(self, pool: &MemPool, device: DeviceIndex) -> Result<MemPoolGuard> {
+        PuttingOff::settle("memory comes from another pool");
         self.0.check_same(&pool.0.runtime, "memory pool")?;
         let ready = self.0.check_device_id(device)?;
         ready.allocator.begin_allocate_to_pool(device, pool.id(), Filter::Thread(thread::number()))?;
@@ -294,6 +296,7 @@ impl Drop for MemPoolGuard {
         if process::in_bad_fork() {
             return;
         }
+        PuttingOff::settle("memory comes from another pool");
         if let Ok(ready) = self.pool.0.runtime.ready() {
             // Neither can fail: the pool was begun on this device and not ended since.
             let _ = ready.allocator.end_allocate_to_pool(self.device, self.pool.id());

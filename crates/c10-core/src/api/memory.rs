@@ -21,6 +21,7 @@ use crate::driver::Driver;
 use crate::runtime::{Runtime, Started};
 use crate::state::observers::ObserverId;
 use crate::thread;
+use crate::thread::pending::PuttingOff;
 
 /// The device memory of a runtime; made by [`Runtime::memory`].
 ///
@@ -64,6 +65,7 @@ impl Memory<'_> {
     /// # Errors
     /// The first setting that is refused; nothing is changed then.
     pub fn set_settings(self, settings: &str) -> Result<()> {
+        PuttingOff::settle("the state of memory is changed");
         self.0.change_config(|config, started| {
             Ok(if started { config.parse(settings) } else { config.parse_at_start(settings) }?)
         })?;
@@ -94,6 +96,7 @@ impl Memory<'_> {
     /// is off, every request goes to the driver and appears in no figure, and freeing such memory waits for the device.
     /// Caching is off from the start when `PYTORCH_NO_CUDA_MEMORY_CACHING` is `1`.
     pub fn enable_caching(self, value: bool) {
+        PuttingOff::settle("the state of memory is changed");
         self.0.set_caching(value);
     }
 
@@ -103,6 +106,7 @@ impl Memory<'_> {
     /// # Errors
     /// [`crate::MemoryError::InvalidFraction`]; the device does not exist; the driver's error.
     pub fn set_fraction(self, fraction: f64, device: DeviceIndex) -> Result<()> {
+        PuttingOff::settle("the state of memory is changed");
         let ready = self.0.check_device_id(device)?;
         if !(0.0..=1.0).contains(&fraction) {
             return Err(Error::Memory(MemoryError::InvalidFraction { fraction: RefusedFraction(fraction) }));
@@ -117,6 +121,7 @@ impl Memory<'_> {
     /// The device does not exist, or the driver's error.
     #[expect(clippy::cast_precision_loss, reason = "a ratio")]
     pub fn fraction(self, device: DeviceIndex) -> Result<f64> {
+        PuttingOff::settle("the state of memory is asked for");
         let ready = self.0.check_device_id(device)?;
         let total = ready.api.total_memory_of(device)?;
         Ok(ready.allocator.limit(device)?.map_or(1.0, |limit| limit as f64 / total as f64))
@@ -128,6 +133,7 @@ impl Memory<'_> {
     /// # Errors
     /// The device does not exist.
     pub fn reset_accumulated_stats(self, device: DeviceIndex) -> Result<()> {
+        PuttingOff::settle("the state of memory is changed");
         self.0.started().map_or(Ok(()), |ready| ready.allocator.reset_accumulated_stats(device))
     }
 
@@ -136,6 +142,7 @@ impl Memory<'_> {
     /// [`Self::try_snapshot`] has an error.
     #[must_use]
     pub fn snapshot(self, mempool_id: Option<PoolId>) -> Vec<SegmentInfo> {
+        PuttingOff::settle("the state of memory is asked for");
         self.0.started().map_or_else(Vec::new, |ready| ready.allocator.snapshot(mempool_id))
     }
 
@@ -144,6 +151,7 @@ impl Memory<'_> {
     /// # Errors
     /// [`crate::BackendError::NoSnapshot`].
     pub fn try_snapshot(self, mempool_id: Option<PoolId>) -> Result<Vec<SegmentInfo>> {
+        PuttingOff::settle("the state of memory is asked for");
         self.0.started().map_or(Ok(()), |ready| ready.allocator.check_snapshot())?;
         Ok(self.snapshot(mempool_id))
     }
@@ -153,6 +161,7 @@ impl Memory<'_> {
     /// # Errors
     /// The device does not exist.
     pub fn stats(self, device: DeviceIndex) -> Result<DeviceStats> {
+        PuttingOff::settle("the state of memory is asked for");
         match self.0.started() {
             Some(ready) => ready.allocator.stats(&ready.api, device),
             None => Ok(DeviceStats::default()),
@@ -164,6 +173,7 @@ impl Memory<'_> {
     /// # Errors
     /// The device does not exist.
     pub fn reset_peak_stats(self, device: DeviceIndex) -> Result<()> {
+        PuttingOff::settle("the state of memory is changed");
         self.0.started().map_or(Ok(()), |ready| ready.allocator.reset_peak_stats(&ready.api, device))
     }
 
@@ -192,6 +202,7 @@ impl Memory<'_> {
     /// # Errors
     /// The device does not exist.
     pub fn mark_step(self, device: DeviceIndex) -> Result<()> {
+        PuttingOff::settle("the state of memory is changed");
         self.0.started().map_or(Ok(()), |ready| ready.allocator.mark_step(device))
     }
 
@@ -210,6 +221,7 @@ impl Memory<'_> {
     /// # Errors
     /// The first driver error; the caches of the other devices are emptied all the same.
     pub fn empty_cache(self) -> Result<()> {
+        PuttingOff::settle("the state of memory is changed");
         if !self.0.is_initialized() {
             return Ok(());
         }
@@ -224,6 +236,7 @@ impl Memory<'_> {
     /// Not enough memory, or the driver's error.
     #[inline]
     pub fn alloc(self, bytes: u64, stream: &Stream) -> Result<u64> {
+        PuttingOff::settle("the state of memory is changed");
         match self.0.usable() {
             Some(ready) if stream.runtime() == self.0 => self.allocate_for_program(ready, stream.reference(), bytes),
             _ => self.allocate_first(bytes, stream, Owner::Program),
@@ -260,6 +273,7 @@ impl Memory<'_> {
     /// # Errors
     /// The device does not exist, not enough memory, or the driver's error.
     pub fn alloc_on_current_stream(self, bytes: u64, device: DeviceIndex) -> Result<u64> {
+        PuttingOff::settle("the state of memory is changed");
         let ready = self.0.check_device(device)?;
         self.allocate(ready, thread::stream(self.0.id(), device).on(device), bytes, Owner::Program)
     }
@@ -320,6 +334,7 @@ impl Memory<'_> {
     /// [`crate::MemoryError::OwnedByBuffer`] for the address of a buffer; the driver's error, after which the memory
     /// counts as freed all the same.
     pub fn free(self, address: u64) -> Result<()> {
+        PuttingOff::settle("the state of memory is changed");
         match self.0.usable() {
             Some(ready) => ready.allocator.free_by(&ready.api, address, Owner::Program),
             None => self.free_first(address, Owner::Program),
@@ -384,6 +399,7 @@ impl Memory<'_> {
     /// # Errors
     /// The device does not exist, or the driver's error.
     pub fn info(self, device: DeviceIndex) -> Result<MemInfo> {
+        PuttingOff::settle("the state of memory is asked for");
         self.0.check_device(device)?.api.mem_get_info(device)
     }
 

@@ -18,6 +18,7 @@ use crate::base::uuid::Uuid;
 use crate::base::visible::VisibleDevices;
 use crate::driver::{Api, Nvml};
 use crate::runtime::Runtime;
+use crate::thread::pending::PuttingOff;
 
 /// What NVML tells of a runtime's devices; made by [`Runtime::telemetry`].
 ///
@@ -95,6 +96,7 @@ impl Telemetry<'_> {
 
     /// NVML, and its number of a device.
     fn nvml_of(self, device: DeviceIndex) -> Result<(Arc<Nvml>, u32)> {
+        PuttingOff::settle("a device is asked for a reading");
         let nvml = self.nvml()?;
         Ok((nvml, self.device_index(device)?))
     }

@@ -14,6 +14,7 @@ use crate::base::error::{Error, Result};
 use crate::base::ids::PoolId;
 use crate::caching::{Filter, Predicate};
 use crate::thread;
+use crate::thread::pending::PuttingOff;
 
 /// The name of the memory outside of all pools. No route leads there.
 const DEFAULT: PoolId = PoolId(0, 0);
@@ -104,6 +105,7 @@ impl MemPools<'_> {
     /// [`crate::PoolError::NotRecording`], also for the route of a guard or of a capture; the device does not exist.
     #[doc(alias = "_cuda_endAllocateToPool")]
     pub fn end_allocate(self, device: DeviceIndex, pool: PoolId) -> Result<()> {
+        PuttingOff::settle("memory comes from another pool");
         let ready = self.0.check_device_id(device)?;
         ready.pool_routes.close(device, pool, || ready.allocator.end_allocate_to_pool(device, pool))
     }
@@ -121,6 +123,7 @@ impl MemPools<'_> {
     }
 
     fn begin(self, device: DeviceIndex, pool: PoolId, filter: Filter) -> Result<()> {
+        PuttingOff::settle("memory comes from another pool");
         if pool == DEFAULT {
             return Err(Error::Pool(PoolError::NotFound { pool }));
         }

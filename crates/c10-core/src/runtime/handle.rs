@@ -518,6 +518,7 @@ impl Runtime {
     /// The runtime cannot start, or the driver knows no such device.
     #[inline]
     pub fn set_device(&self, device: DeviceIndex) -> Result<()> {
+        PuttingOff::settle("the current device is set");
         self.exchange_device(device).map(|_| ())
     }
 

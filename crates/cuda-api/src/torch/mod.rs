@@ -53,6 +53,8 @@ pub use settings::*;
 
 /// `torch.amp`.
 pub use crate::amp;
+/// `torch.compile`; the types are in [`compiler`](crate::compiler).
+pub use crate::compiler::{compile, compile_with};
 /// Files of tensors, as Python's `safetensors.torch` reads and writes them.
 #[cfg(feature = "safetensors")]
 pub use crate::gds::safetensors;
