@@ -150,8 +150,8 @@ mod tests {
 
     #[test]
     fn declared_functions_are_found_once_each() {
-        let text = "pub unsafe fn cuInit(Flags: u32) -> R {\n  extern \"C\" {\n    fn cuInit(Flags: u32) -> R;\n  }\n\
-                    fn cuB(x: i32);\n fn cuB(x: i32);\n fn load<F>(name: &str);\npub type F = unsafe extern \"C\" fn(i32);";
+        let text = "pub fn cuInit(Flags: u32) -> R {\n  extern \"C\" {\n    fn cuInit(Flags: u32) -> R;\n  }\n\
+                    fn cuB(x: i32);\n fn cuB(x: i32);\n fn load<F>(name: &str);\npub type F = extern \"C\" fn(i32);";
         assert_eq!(functions(text), ["cuB", "cuInit"]);
     }
 }

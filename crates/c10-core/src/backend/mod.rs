@@ -133,7 +133,7 @@ impl Allocator {
     }
 
     /// The same for memory that is no block of the caching allocator.
-    #[inline(never)]
+    #[cold]
     fn free_elsewhere(&self, api: &Api, claim: Claim) -> Result<()> {
         let Some(other) = &self.other else { return self.native.free_uncached(api, claim) };
         let address = claim.address();

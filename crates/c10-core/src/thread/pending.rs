@@ -52,6 +52,14 @@ thread_local! {
 }
 
 /// This thread puts work off, until the value is dropped.
+///
+/// ```
+/// use c10_core::PuttingOff;
+///
+/// // Nobody has begun here, so that there is nothing to be queued.
+/// PuttingOff::settle("an example asks");
+/// assert_eq!(PuttingOff::paused(PuttingOff::is_on), false);
+/// ```
 #[derive(Debug)]
 #[must_use = "work is put off until this is dropped"]
 pub struct PuttingOff {
