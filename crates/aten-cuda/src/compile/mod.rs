@@ -174,6 +174,17 @@ enum Given {
 /// order. Tensors that the function has captured are read anew in each call; numbers that it computes outside of tensors
 /// become part of the program. Work is queued on the current stream of the call, and on the streams that the function makes
 /// current.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use aten_cuda::compile::compile;
+/// use aten_cuda::{DType, Tensor};
+///
+/// let weight = Tensor::full(&[4], 0.5, DType::F32, "cuda")?;
+/// let f = compile(move |x: &[Tensor]| Ok(vec![x[0].mul(&weight)?.add(1)?]));
+/// assert_eq!(f.call(&[&Tensor::full(&[4], 6, DType::F32, "cuda")?])?[0].to_vec::<f32>()?, [4.0; 4]);
+/// # Ok::<(), aten_cuda::Error>(())
+/// ```
 pub fn compile(function: impl Fn(&[Tensor]) -> Result<Vec<Tensor>> + Send + Sync + 'static) -> Compiled {
     compile_with(function, CompileOptions::default())
 }
@@ -208,6 +219,19 @@ pub fn compile_with(
 impl Compiled {
     /// Calls the function, or runs the program that it was compiled to.
     ///
+    /// ```
+    /// # testkit::make_default(testkit::Config::default()).unwrap();
+    /// use aten_cuda::compile::compile;
+    /// use aten_cuda::{DType, Tensor};
+    ///
+    /// let f = compile(|x: &[Tensor]| Ok(vec![x[0].mul(&x[0])?.sum((), false, None)?]));
+    /// let x = Tensor::full(&[10], 2, DType::F32, "cuda")?;
+    /// for _ in 0..3 {
+    ///     assert_eq!(f.call(&[&x])?[0].to_vec::<f32>()?, [40.0]);
+    /// }
+    /// # Ok::<(), aten_cuda::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// What the function gives, what its operations give, or with [`CompileOptions::fullgraph`] that it is no one graph.
     pub fn call(&self, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
@@ -222,6 +246,20 @@ impl Compiled {
     }
 
     /// What was compiled so far, and why.
+    ///
+    /// ```
+    /// # testkit::make_default(testkit::Config::default()).unwrap();
+    /// use aten_cuda::compile::compile;
+    /// use aten_cuda::{DType, Tensor};
+    ///
+    /// let f = compile(|x: &[Tensor]| Ok(vec![x[0].add(1)?]));
+    /// for size in [4, 5] {
+    ///     f.call(&[&Tensor::ones(&[size], DType::F32, "cuda")?])?;
+    /// }
+    /// let why = f.report().programs[1].recompiled[0].to_string();
+    /// assert_eq!(why, "size of argument 0 was [4] and is [5]");
+    /// # Ok::<(), aten_cuda::Error>(())
+    /// ```
     pub fn report(&self) -> Report {
         let programs = self.programs.lock().unwrap_or_else(PoisonError::into_inner);
         report::report(&programs.entries, &programs.recompiles, programs.uncompiled)

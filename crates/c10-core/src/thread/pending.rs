@@ -54,11 +54,28 @@ thread_local! {
 /// This thread puts work off, until the value is dropped.
 ///
 /// ```
-/// use c10_core::PuttingOff;
+/// use std::cell::RefCell;
+/// use std::rc::Rc;
 ///
-/// // Nobody has begun here, so that there is nothing to be queued.
-/// PuttingOff::settle("an example asks");
-/// assert_eq!(PuttingOff::paused(PuttingOff::is_on), false);
+/// use c10_core::{PutOff, PuttingOff};
+///
+/// #[derive(Default)]
+/// struct Causes(RefCell<Vec<&'static str>>);
+/// impl PutOff for Causes {
+///     fn settle(&self, cause: &'static str) {
+///         self.0.borrow_mut().push(cause);
+///     }
+///     fn put_off(&self, _: &'static str, _: [u64; 2], _: Box<dyn Fn() -> c10_core::Result<()> + Send + Sync>) -> bool {
+///         false
+///     }
+/// }
+/// let causes = Rc::new(Causes::default());
+/// let on = PuttingOff::begin(Rc::<Causes>::clone(&causes));
+/// PuttingOff::settle("values are read");
+/// PuttingOff::paused(|| PuttingOff::settle("nobody hears this"));
+/// drop(on);
+/// PuttingOff::settle("nor this");
+/// assert_eq!(*causes.0.borrow(), ["values are read"]);
 /// ```
 #[derive(Debug)]
 #[must_use = "work is put off until this is dropped"]
