@@ -340,3 +340,21 @@ fn failing_calls_leave_nothing_behind() {
         }
     }
 }
+
+#[test]
+fn a_function_that_breaks_keeps_no_memory_of_its_calls() {
+    let _simulated = testkit::simulated_runtime();
+    let compiled = compile(|x: &[Tensor]| {
+        let made = x[0].mul(2)?;
+        let most = made.max()?.item()?;
+        Ok(vec![made.div(most)?])
+    });
+    let x = numbers(&[1000], 1);
+    let live = || Runtime::current().memory().stats(0).unwrap().allocated_bytes.all.current;
+    compiled.call(&[&x]).unwrap();
+    let before = live();
+    for _ in 0..10 {
+        compiled.call(&[&x]).unwrap();
+    }
+    assert_eq!(live(), before);
+}

@@ -5,7 +5,7 @@
 //! operation failed.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -126,17 +126,36 @@ impl State {
     }
 
     fn run(&self, records: Vec<record::Record>) -> Result<Segment> {
-        let graph = Graph::new(records, &self.arguments);
+        let arguments = self.with_made(&records);
+        let graph = Graph::new(records, &arguments);
         let signature = graph.signature();
         let wanted = graph.wanted();
         let plan =
             self.plans.get(signature, || Plan::new(&graph, &Fusion::new(&graph, self.plans.keeps_wide), &self.stream));
-        for (deferred, storage) in wanted.iter().zip(plan.run(&self.arguments)?) {
+        for (deferred, storage) in wanted.iter().zip(plan.run(&arguments)?) {
             if let Some(buffer) = storage.buffer() {
                 deferred.fill(buffer.clone());
             }
         }
         Ok(Segment { signature, plan, wanted })
+    }
+
+    /// The arguments of the call, and behind them memory that was made in this trace before: a graph after a break gets it
+    /// anew in each call, and keeps none of it.
+    fn with_made(&self, records: &[record::Record]) -> Vec<Storage> {
+        let mut arguments = self.arguments.clone();
+        let mut seen: HashSet<*const Deferred> = HashSet::new();
+        for tensor in records.iter().flat_map(|record| record.outputs.iter().chain(&record.inputs)) {
+            let storage = tensor.storage();
+            if let Some(deferred) = storage.deferred()
+                && deferred.filled().is_some()
+                && seen.insert(Arc::as_ptr(deferred))
+                && !self.arguments.iter().any(|argument| argument.is_same(storage))
+            {
+                arguments.push(storage.clone());
+            }
+        }
+        arguments
     }
 }
 
