@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use aten_cuda::compile::{CompileMode, CompileOptions, compile, compile_with};
 use aten_cuda::{DType, Result, Tensor};
-use c10_core::{Runtime, Stream};
+use c10_core::{CUDAGraph, CaptureMode, Runtime, Stream};
 use testkit::{CUresult, Config, Fault, SimulatedRuntime};
 
 fn numbers(sizes: &[i64], seed: i64) -> Tensor {
@@ -180,6 +180,14 @@ fn a_cuda_graph_gives_what_the_kernels_give() {
         assert_eq!(bits(&x), bits(&expected));
     }
     assert_eq!(writing.report().programs[0].not_graphed, Some("it writes to memory of others"));
+    let sharing = compile_with(|x: &[Tensor]| Ok(vec![x[0].add(&x[1])?]), options);
+    let both = numbers(&[2, 6], 5);
+    let (first, second) = (both.select(0, 0).unwrap(), both.select(0, 1).unwrap());
+    for _ in 0..4 {
+        let expected = first.add(&second).unwrap();
+        assert_eq!(bits(&sharing.call(&[&first, &second]).unwrap()[0]), bits(&expected));
+    }
+    assert_eq!(sharing.report().programs[0].not_graphed, Some("its arguments share memory"));
 }
 
 #[test]
@@ -220,6 +228,13 @@ fn random_numbers_are_those_of_the_function() {
     assert_eq!(draw(&|| compiled.call(&[&x]).unwrap()), expected);
     assert_eq!(draw(&|| compiled.call(&[&x]).unwrap()), expected);
     assert_eq!(compiled.report().programs[0].called, None);
+    let mut options = CompileOptions::default();
+    options.mode = CompileMode::ReduceOverhead;
+    let graphed = compile_with(function, options);
+    for _ in 0..2 {
+        assert_eq!(draw(&|| graphed.call(&[&x]).unwrap()), expected);
+    }
+    assert_eq!(graphed.report().programs[0].not_graphed, None);
 }
 
 #[test]
@@ -357,4 +372,45 @@ fn a_function_that_breaks_keeps_no_memory_of_its_calls() {
         compiled.call(&[&x]).unwrap();
     }
     assert_eq!(live(), before);
+}
+
+#[test]
+fn a_function_of_two_devices_is_called_each_time() {
+    let _simulated = SimulatedRuntime::new(Config::default().devices(2));
+    let function: Function = |x| Ok(vec![x[0].add(1)?.to("cuda:1")?.mul(&x[1])?]);
+    let (x, y) = (numbers(&[30], 1), numbers(&[30], 2).to("cuda:1").unwrap());
+    let expected = bits(&function(&[x.clone(), y.clone()]).unwrap()[0]);
+    let compiled = compile(function);
+    for _ in 0..4 {
+        assert_eq!(bits(&compiled.call(&[&x, &y]).unwrap()[0]), expected);
+    }
+    assert!(compiled.report().programs[0].called.is_some());
+}
+
+#[test]
+fn a_compiled_function_becomes_part_of_a_capture() {
+    let _simulated = testkit::simulated_runtime();
+    let mut options = CompileOptions::default();
+    options.mode = CompileMode::ReduceOverhead;
+    let compiled = compile_with(|x: &[Tensor]| Ok(vec![x[0].mul(2)?.softmax(-1, None)?]), options);
+    let x = numbers(&[8, 16], 1);
+    for _ in 0..3 {
+        compiled.call(&[&x]).unwrap();
+    }
+    let stream = Stream::new(None, 0).unwrap();
+    let mut graph = CUDAGraph::new();
+    let made = {
+        let _on = stream.guard();
+        compiled.call(&[&x]).unwrap();
+        compiled.call(&[&x]).unwrap();
+        compiled.call(&[&x]).unwrap();
+        graph.capture(&stream, None, CaptureMode::ThreadLocal, || compiled.call(&[&x])).unwrap()
+    };
+    stream.synchronize().unwrap();
+    x.mul_(3).unwrap();
+    aten_cuda::synchronize(None).unwrap();
+    let expected = bits(&x.mul(2).unwrap().softmax(-1, None).unwrap());
+    graph.replay().unwrap();
+    aten_cuda::synchronize(None).unwrap();
+    assert_eq!(bits(&made[0]), expected);
 }

@@ -37,8 +37,8 @@ impl Graphed {
         let mut graph = CUDAGraph::new();
         let made = {
             let _on = stream.guard();
-            // What a first run does, such as loading modules, is done before the capture.
-            plan.run(&storages)?;
+            // What a first run does, such as loading modules, was done when the function was traced. Running it here would
+            // draw random numbers, and use indices that nobody has written.
             graph.capture(&stream, Some(pool), CaptureMode::ThreadLocal, || plan.run(&storages))?
         };
         current.wait_stream(&stream)?;

@@ -24,6 +24,8 @@ use crate::tensor::{Signs, Tensor};
 pub(super) struct Guards {
     switches: Switches,
     arguments: Vec<Argument>,
+    /// The current stream of the first argument's device.
+    stream: usize,
 }
 
 /// What an argument is like.
@@ -113,7 +115,13 @@ impl Guards {
             alignment: tensor.alignment() % 16,
             alias: aliases[at],
         };
-        Ok(Self { switches: Switches::now()?, arguments: arguments.iter().enumerate().map(own).collect() })
+        let (switches, stream) = (Switches::now()?, stream_of(arguments)?);
+        Ok(Self { switches, arguments: arguments.iter().enumerate().map(own).collect(), stream })
+    }
+
+    /// Whether two arguments are parts of one memory.
+    pub(super) fn has_aliases(&self) -> bool {
+        self.arguments.iter().enumerate().any(|(at, own)| own.alias != at)
     }
 
     /// Whether a call is like this one.
@@ -130,7 +138,8 @@ impl Guards {
         Ok(self.arguments.len() == arguments.len()
             && self.arguments.iter().zip(arguments).all(fits)
             && aliases(arguments).into_iter().eq(self.arguments.iter().map(|own| own.alias))
-            && self.switches == Switches::now()?)
+            && self.switches == Switches::now()?
+            && self.stream == stream_of(arguments)?)
     }
 
     /// The first difference of a call from this one.
@@ -140,7 +149,25 @@ impl Guards {
             return Some(GuardFailure::Arguments { compiled, given });
         }
         let mut pairs = self.arguments.iter().zip(&now.arguments).enumerate();
-        pairs.find_map(|(at, (own, other))| own.failure(other, at)).or_else(|| self.switches.failure(&now.switches))
+        let stream = || {
+            (self.stream != now.stream).then(|| GuardFailure::Switch {
+                name: "the current stream of the arguments' device",
+                compiled: format!("{:#x}", self.stream),
+                given: format!("{:#x}", now.stream),
+            })
+        };
+        pairs
+            .find_map(|(at, (own, other))| own.failure(other, at))
+            .or_else(|| self.switches.failure(&now.switches))
+            .or_else(stream)
+    }
+}
+
+/// The current stream of the first argument's device; 0 without arguments on one.
+fn stream_of(arguments: &[&Tensor]) -> Result<usize> {
+    match arguments.iter().find_map(|tensor| tensor.device().index) {
+        Some(device) => Ok(Runtime::with_current(|runtime| runtime.streams().current(device))?.cuda_stream()),
+        None => Ok(0),
     }
 }
 

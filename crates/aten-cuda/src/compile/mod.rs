@@ -49,7 +49,7 @@ mod trace;
 use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use c10_core::PoolId;
+use c10_core::{PoolId, Runtime};
 
 use crate::base::error::{Result, invalid};
 use crate::storage::{Storage, deferred};
@@ -363,9 +363,14 @@ impl Entry {
 
     /// Runs it as a CUDA graph, where it can be one.
     fn launch(&self, results: &[Given], inputs: &[&Tensor], pool: PoolId) -> Result<Vec<Tensor>> {
+        // A graph is not launched within another capture: its kernels become a part of that.
+        if Runtime::with_current(|runtime| runtime.streams().is_current_capturing())? {
+            return self.run(results, inputs);
+        }
         let mut graphed = self.graphed.lock().unwrap_or_else(PoisonError::into_inner);
         if matches!(*graphed, AsGraph::Not) {
-            *graphed = match self.plan.not_graphed() {
+            let shared = self.guards.has_aliases().then_some("its arguments share memory");
+            *graphed = match shared.or_else(|| self.plan.not_graphed()) {
                 Some(why) => AsGraph::Never(why),
                 None => AsGraph::Is(Box::new(Graphed::new(&self.plan, inputs, pool)?)),
             };
@@ -399,6 +404,9 @@ fn given(traced: &Traced, inputs: &[Tensor]) -> std::result::Result<Vec<Given>, 
     }
     if traced.host_values {
         return Err("it looks at values in host memory");
+    }
+    if traced.last.plan.devices > 1 {
+        return Err("it uses several devices");
     }
     let wanted = &traced.last.wanted;
     let mut is_used = vec![false; wanted.len()];

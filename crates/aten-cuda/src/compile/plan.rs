@@ -3,7 +3,7 @@
 //! **Invariants:** a plan holds no memory but what the traced function had kept. It runs its steps in their order, each on
 //! the stream that it was traced on, where steps of the stream of the call follow the call.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use c10_core::{Device, DeviceBuffer, Runtime, Stream};
@@ -35,6 +35,8 @@ pub(crate) struct Plan {
     /// The slots of others' memory that it writes.
     pub(super) written: Vec<SlotId>,
     pub(super) nodes: usize,
+    /// On how many devices it works.
+    pub(super) devices: usize,
     /// Bytes that the operations would move one after another.
     pub(super) unfused: i64,
     pub(super) slots: usize,
@@ -110,7 +112,9 @@ impl Plan {
         let needed = graph.nodes.iter().zip(&fusion.kept).filter(|(_, kept)| **kept != Some(Kept::Dead));
         let unfused = needed.map(|(node, _)| moved(node)).sum();
         let (nodes, slots) = (graph.nodes.len(), graph.slots.len());
-        Self { steps, places, arenas, wanted, written, nodes, unfused, slots, kept }
+        let devices: HashSet<_> = graph.nodes.iter().map(|node| node.stream.device_index()).collect();
+        let devices = devices.len();
+        Self { steps, places, arenas, wanted, written, nodes, devices, unfused, slots, kept }
     }
 
     /// Why the plan cannot be a CUDA graph, where it cannot.
