@@ -327,11 +327,17 @@ impl Writer<'_> {
     }
 }
 
-/// The row of an operation. As for tensors, the exponent two means the square, and one half the square root.
+/// The row of an operation. As for tensors, the exponent two means the square of a real number, and
+/// one half the square root.
 fn row(function: Function, operands: &[Known]) -> &'static Operation {
+    let is_complex = match operands.first() {
+        Some(Known::Value(_, dtype)) => dtype.is_complex(),
+        Some(Known::Number(kind, _)) => kind.default_dtype().is_complex(),
+        None => false,
+    };
     let form = match operands.get(1) {
         Some(Known::Number(_, Source::Constant(Scalar::Float(0.5)))) => "pow_half",
-        Some(Known::Number(_, Source::Constant(Scalar::Int(2) | Scalar::Float(2.0)))) => "pow_two",
+        Some(Known::Number(_, Source::Constant(Scalar::Int(2) | Scalar::Float(2.0)))) if !is_complex => "pow_two",
         _ => return function.0,
     };
     let found = || table().find(|row| row.name == form);

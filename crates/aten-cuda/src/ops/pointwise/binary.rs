@@ -82,9 +82,9 @@ operations! {
     /// A base and an exponent.
     pow(base, exponent): Operation::new("pow", "pow_cuda", Rule::Common, accept::real_but_bool, pow_of)
         .complex(complex::pow);
-    /// A base, which is squared, and the number two, which only promotes.
+    /// A real base, which is squared, and the number two, which only promotes.
     pow_two(base, two): Operation::new("pow_two", "pow_cuda", Rule::Common, accept::real_but_bool,
-        |g, _, v| g.binary(Binary::Mul, v[0], v[0])).complex(complex::pow);
+        |g, _, v| g.binary(Binary::Mul, v[0], v[0]));
     /// A base, whose root is taken, and the number one half, which only promotes.
     pow_half(base, half): Operation::new("pow_half", "pow_cuda", Rule::Float, accept::real,
         |g, _, v| g.unary(Unary::Sqrt, v[0])).complex(|g, _, v| complex::sqrt(g, v[0]));
@@ -122,7 +122,7 @@ fn pow_call<'a>(base: &'a Tensor, exponent: Operand<'a>) -> Result<Call<[Operand
             Err(invalid("Integers to negative integer powers are not allowed."))
         }
         Operand::Number(Scalar::Float(0.5)) => Ok(Call::new(&rows::pow_half, [base.into(), exponent], [])),
-        Operand::Number(Scalar::Int(2) | Scalar::Float(2.0)) => {
+        Operand::Number(Scalar::Int(2) | Scalar::Float(2.0)) if !base.dtype().is_complex() => {
             Ok(Call::new(&rows::pow_two, [base.into(), exponent], []))
         }
         _ => Ok(Call::new(&rows::pow, [base.into(), exponent], [])),
