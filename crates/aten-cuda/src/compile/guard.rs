@@ -25,7 +25,7 @@ pub(super) struct Guards {
     switches: Switches,
     arguments: Vec<Argument>,
     /// The current stream of the first argument's device.
-    stream: usize,
+    stream: i64,
 }
 
 /// What an argument is like.
@@ -47,7 +47,7 @@ struct Argument {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Switches {
     device: DeviceIndex,
-    stream: usize,
+    stream: i64,
     deterministic: u8,
     products: ProductSettings,
     attention: SdpKernels,
@@ -164,9 +164,9 @@ impl Guards {
 }
 
 /// The current stream of the first argument's device; 0 without arguments on one.
-fn stream_of(arguments: &[&Tensor]) -> Result<usize> {
+fn stream_of(arguments: &[&Tensor]) -> Result<i64> {
     match arguments.iter().find_map(|tensor| tensor.device().index) {
-        Some(device) => Ok(Runtime::with_current(|runtime| runtime.streams().current(device))?.cuda_stream()),
+        Some(device) => Ok(Runtime::with_current(|runtime| runtime.streams().current(device))?.stream_id().0),
         None => Ok(0),
     }
 }
@@ -213,7 +213,7 @@ impl Switches {
     pub(super) fn now() -> Result<Self> {
         let (device, stream) = Runtime::with_current(|runtime| {
             let device = runtime.current_device()?;
-            Ok::<_, c10_core::Error>((device, runtime.streams().current(device)?.cuda_stream()))
+            Ok::<_, c10_core::Error>((device, runtime.streams().current(device)?.stream_id().0))
         })?;
         Ok(Self {
             device,
