@@ -55,6 +55,9 @@ fn address_sanitizer() -> Result<()> {
         command.args(["--package", package]);
     }
     command.args(["--target", &shell::host_triple()?]).arg("--target-dir").arg(shell::target_dir().join("asan"));
+    // This test reads whatever words of its own stack a guessed frame leads to, which the sanitizer guards between variables.
+    shell::say("skipped: kept_sizes_lead_where_the_unwinder_goes, which reads its stack between variables");
+    command.args(["--", "--skip", "kept_sizes_lead_where_the_unwinder_goes"]);
     command.env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", "-Zsanitizer=address");
     shell::run(&mut command)
 }
