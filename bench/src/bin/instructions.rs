@@ -14,6 +14,7 @@ use std::hint::black_box;
 use std::process::ExitCode;
 use std::sync::mpsc;
 
+use aten_cuda::compile::{CompileMode, CompileOptions, Compiled, compile_with};
 use aten_cuda::{DType, Tensor};
 use c10_core::{DeviceIndex, HistoryContext, HistoryOptions, Runtime, Stream};
 
@@ -215,7 +216,47 @@ fn small_mm(a: &Tensor, b: &Tensor) -> Outcome {
     Ok(())
 }
 
+/// Calls a compiled function, and lets the result go.
+#[inline(never)]
+fn compiled_call(function: &Compiled, arguments: &[&Tensor]) -> Outcome {
+    for _ in 0..CALLS / 10 {
+        black_box(function.call(arguments)?);
+    }
+    Ok(())
+}
+
+/// Compiles a program and calls it: one kernel of two arguments, or 20 small operations.
+fn run_compiled(kind: &str) -> Outcome {
+    let mut options = CompileOptions::default();
+    if kind == "compiled_graph" {
+        options.mode = CompileMode::ReduceOverhead;
+    }
+    let function = if kind == "compiled_twenty" {
+        compile_with(
+            |x: &[Tensor]| {
+                let mut made = x[0].clone();
+                for _ in 0..10 {
+                    made = made.add(1.0)?.relu()?.mul(0.5)?;
+                }
+                Ok(vec![made])
+            },
+            options,
+        )
+    } else {
+        compile_with(|x: &[Tensor]| Ok(vec![x[0].mul(2)?.add(&x[1])?.relu()?]), options)
+    };
+    let (x, y) = (Tensor::ones(&[1024], DType::F32, "cuda")?, Tensor::ones(&[1024], DType::F32, "cuda")?);
+    let arguments: &[&Tensor] = if kind == "compiled_twenty" { &[&x] } else { &[&x, &y] };
+    for _ in 0..6 {
+        function.call(arguments)?;
+    }
+    compiled_call(&function, arguments)
+}
+
 fn run(kind: &str) -> Outcome {
+    if kind.starts_with("compiled") {
+        return run_compiled(kind);
+    }
     if kind.starts_with("async") {
         return run_async(kind);
     }
@@ -267,7 +308,7 @@ fn run(kind: &str) -> Outcome {
         }
         _ => {
             let usage = "usage: instructions pair|recorded|fresh_hit|free_any|remote_free|record_stream|cached_step|planned_step|\
-                         async_pair|async_replace|small_add|small_mm";
+                         async_pair|async_replace|small_add|small_mm|compiled_one|compiled_twenty|compiled_graph";
             return Err(usage.into());
         }
     }

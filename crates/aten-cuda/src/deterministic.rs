@@ -85,6 +85,17 @@ pub(crate) fn settings() -> u8 {
     SETTINGS.load(Ordering::Relaxed)
 }
 
+/// What such a number says, in words.
+pub(crate) fn described(settings: u8) -> String {
+    let mode = match (settings & IS_ENABLED != 0, settings & WARNS_ONLY != 0) {
+        (false, _) => "off",
+        (true, true) => "warning",
+        (true, false) => "on",
+    };
+    let fills = if settings & FILLS != 0 { "" } else { ", without filling new memory" };
+    format!("{mode}{fills}")
+}
+
 /// Has operations use deterministic algorithms from now on, or no more (`torch.use_deterministic_algorithms`).
 ///
 /// With `warn_only`, an operation that has none warns, else it fails with [`TensorError::NotDeterministic`].

@@ -124,23 +124,99 @@ fn products_stand_between_kernels() {
     assert_eq!((report.kernels.len(), report.kernels.iter().filter(|kernel| kernel.is_call).count()), (3, 1));
 }
 
+/// A function that counts its calls, and how often it was called.
+fn counted(function: Function) -> (Arc<AtomicI64>, impl Fn(&[Tensor]) -> Result<Vec<Tensor>>) {
+    let calls = Arc::new(AtomicI64::new(0));
+    let count = Arc::clone(&calls);
+    (calls, move |x: &[Tensor]| {
+        count.fetch_add(1, Ordering::Relaxed);
+        function(x)
+    })
+}
+
 #[test]
-fn another_shape_is_another_program_and_is_explained() {
+fn another_shape_is_one_more_of_the_program_and_is_explained() {
     let _simulated = testkit::simulated_runtime();
-    let compiled = compile(|x: &[Tensor]| Ok(vec![x[0].add(1)?]));
-    for size in [4, 5, 4] {
-        compiled.call(&[&numbers(&[size], 1)]).unwrap();
-    }
-    let report = compiled.report();
-    assert_eq!(report.programs.len(), 2);
-    assert_eq!(report.programs[1].recompiled[0].to_string(), "size of argument 0 was [4] and is [5]");
     let mut options = CompileOptions::default();
     options.recompile_limit = 1;
-    let compiled = compile_with(|x: &[Tensor]| Ok(vec![x[0].add(1)?]), options);
-    for size in [4, 5, 6] {
-        assert_eq!(compiled.call(&[&numbers(&[size], 1)]).unwrap()[0].sizes(), [size]);
+    let (calls, function) = counted(|x| Ok(vec![x[0].add(1)?]));
+    let compiled = compile_with(function, options);
+    for size in [4, 5, 4, 5, 4, 5] {
+        compiled.call(&[&numbers(&[size], 1)]).unwrap();
     }
-    assert_eq!((compiled.report().programs.len(), compiled.report().uncompiled), (1, 2));
+    // Each of the first two was traced twice.
+    assert_eq!(calls.load(Ordering::Relaxed), 4);
+    for size in [6, 7, 8, 6, 7, 8] {
+        let x = numbers(&[size], 1);
+        assert_eq!(bits(&compiled.call(&[&x]).unwrap()[0]), bits(&x.add(1).unwrap()));
+    }
+    assert_eq!(calls.load(Ordering::Relaxed), 7);
+    let report = compiled.report();
+    assert_eq!((report.programs.len(), report.programs[0].shapes, report.uncompiled), (1, 5, 0), "{report}");
+    assert_eq!(report.programs[0].resized[0].to_string(), "size of argument 0 was [4] and is [5]");
+    assert!(report.to_string().contains("for 5 shapes"), "{report}");
+}
+
+#[test]
+fn a_shape_with_which_a_function_does_something_else_is_another_program() {
+    let _simulated = testkit::simulated_runtime();
+    let function: Function = |x| match x[0].sizes()[0] {
+        size if size < 10 => Ok(vec![x[0].add(1)?]),
+        size if size < 20 => Ok(vec![x[0].mul(2)?.relu()?]),
+        _ => Ok(vec![x[0].mul(x[0].sizes()[0])?.exp()?]),
+    };
+    let mut options = CompileOptions::default();
+    options.recompile_limit = 2;
+    let (calls, counting) = counted(function);
+    let compiled = compile_with(counting, options);
+    for size in [4, 14, 24, 5, 15, 25, 24, 26, 4, 14, 24, 4, 14] {
+        let x = numbers(&[size], 1);
+        let expected = function(std::slice::from_ref(&x)).unwrap();
+        assert_eq!(bits(&compiled.call(&[&x]).unwrap()[0]), bits(&expected[0]), "{size}");
+    }
+    let report = compiled.report();
+    assert_eq!((report.programs.len(), report.uncompiled), (2, 5), "{report}");
+    assert_eq!((report.programs[0].shapes, report.programs[1].shapes), (2, 2), "{report}");
+    assert_eq!(report.programs[1].recompiled[0].to_string(), "size of argument 0 was [4] and is [14]");
+    // Twice for 4 and 14, once more for 5 and 15, and for each of the five that are no program's.
+    assert_eq!(calls.load(Ordering::Relaxed), 2 + 2 + 1 + 1 + 5);
+}
+
+#[test]
+fn numbers_that_a_function_makes_of_sizes_are_those_of_each_shape() {
+    let _simulated = testkit::simulated_runtime();
+    let function: Function = |x| {
+        let rows = x[0].sizes()[0];
+        Ok(vec![x[0].mul(rows)?.sum([0], false, None)?.div(rows + 1)?, x[0].narrow(0, rows / 2, 1)?.neg()?])
+    };
+    let compiled = compile(function);
+    for size in (1..40).chain(1..40) {
+        let x = numbers(&[size, 3], size);
+        let expected = function(std::slice::from_ref(&x)).unwrap();
+        let found = compiled.call(&[&x]).unwrap();
+        assert_eq!(found.iter().map(bits).collect::<Vec<_>>(), expected.iter().map(bits).collect::<Vec<_>>(), "{size}");
+    }
+    assert_eq!(compiled.report().uncompiled, 0, "{}", compiled.report());
+}
+
+#[test]
+fn a_hundred_shapes_in_turn_are_compiled_and_few_are_kept() {
+    let _simulated = testkit::simulated_runtime();
+    let function: Function = |x| Ok(vec![x[0].mul(2)?.softmax(-1, None)?.add(&x[1])?]);
+    let compiled = compile(function);
+    let live = || Runtime::current().memory().stats(0).unwrap().allocated_bytes.all.current;
+    let before = live();
+    for round in 0..3 {
+        for size in 1..=100 {
+            let (x, y) = (numbers(&[3, size], round), numbers(&[size], round + 5));
+            let expected = function(&[x.clone(), y.clone()]).unwrap();
+            assert_eq!(bits(&compiled.call(&[&x, &y]).unwrap()[0]), bits(&expected[0]), "{size}");
+        }
+    }
+    let report = compiled.report();
+    assert_eq!((report.programs.len(), report.uncompiled, report.programs[0].called), (1, 0, None), "{report}");
+    assert!(report.programs[0].shapes >= 100 && report.programs[0].resized.len() < 64, "{report}");
+    assert_eq!(live(), before);
 }
 
 #[test]

@@ -100,7 +100,12 @@ impl SdpKernels {
     /// Those that are allowed now.
     #[must_use]
     pub fn current() -> Self {
-        let switches = switches();
+        Runtime::with_current(Self::of)
+    }
+
+    /// Those that a runtime allows now.
+    pub(crate) fn of(runtime: &Runtime) -> Self {
+        let switches = runtime.extension::<Switches>();
         let is_on = |switch: &AtomicBool| switch.load(Ordering::Relaxed);
         Self {
             enable_flash: is_on(&switches.flash),

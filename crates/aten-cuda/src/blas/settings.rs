@@ -44,6 +44,35 @@ pub(crate) struct ProductSettings {
     library: BlasBackend,
 }
 
+impl ProductSettings {
+    /// The settings as a number of eight bits, a different one for each.
+    pub(crate) fn bits(self) -> u8 {
+        let Self { uses_tf32, fp16_reduction, bf16_reduction, fp16_accumulation, library } = self;
+        let reduction = |of: ReducedPrecision| u8::from(of.is_reduced) | u8::from(of.may_split) << 1;
+        u8::from(uses_tf32)
+            | u8::from(fp16_accumulation) << 1
+            | reduction(fp16_reduction) << 2
+            | reduction(bf16_reduction) << 4
+            | (library as u8) << 6
+    }
+
+    /// Each setting and what it says, in words.
+    pub(crate) fn named(self) -> [(&'static str, String); 5] {
+        let reduction = |of: ReducedPrecision| match (of.is_reduced, of.may_split) {
+            (true, _) => "in 16 bits".to_owned(),
+            (false, true) => "in 32 bits".to_owned(),
+            (false, false) => "in 32 bits and in one part".to_owned(),
+        };
+        [
+            ("the precision of f32 products", if self.uses_tf32 { "TF32" } else { "IEEE 754" }.to_owned()),
+            ("the sum of parts of f16 products", reduction(self.fp16_reduction)),
+            ("the sum of parts of bf16 products", reduction(self.bf16_reduction)),
+            ("the sum of f16 products", if self.fp16_accumulation { "in 16 bits" } else { "in 32 bits" }.to_owned()),
+            ("the library of products", format!("{:?}", self.library)),
+        ]
+    }
+}
+
 /// What products depend on now.
 pub(crate) fn product_settings() -> ProductSettings {
     ProductSettings {

@@ -42,6 +42,13 @@ pub(super) enum Home {
     },
 }
 
+impl Home {
+    /// Bytes and device of memory that the function has asked for.
+    pub(super) fn made(&self) -> Option<(usize, Device)> {
+        if let Self::Made { bytes, device } = self { Some((*bytes, *device)) } else { None }
+    }
+}
+
 /// Memory that nodes use.
 #[derive(Clone, Debug)]
 pub(super) struct Slot {
@@ -138,6 +145,22 @@ impl Graph {
             hasher.finish()
         };
         u128::from(hash(0x9e37_79b9_7f4a_7c15)) << 64 | u128::from(hash(0xc2b2_ae3d_27d4_eb4f))
+    }
+
+    /// Tells apart what graphs do, whatever the sizes: two graphs of one structure have the same operations between the
+    /// same memory, with sizes, strides and offsets of their own, and with the numbers that come of these.
+    pub(super) fn structure(&self) -> u64 {
+        let mut hasher = std::hash::DefaultHasher::new();
+        for slot in &self.slots {
+            slot.wanted.is_some().hash(&mut hasher);
+            match &slot.home {
+                Home::Input(argument) => (0_u8, *argument).hash(&mut hasher),
+                Home::Captured(storage) => (1_u8, name(storage)).hash(&mut hasher),
+                Home::Made { device, .. } => (2_u8, *device).hash(&mut hasher),
+            }
+        }
+        self.nodes.iter().for_each(|node| node.hash_structure(&mut hasher));
+        hasher.finish()
     }
 
     /// Whether the contents of a slot matter after the program.
@@ -251,8 +274,14 @@ fn is_whole(tensor: &Tensor) -> bool {
 impl View {
     /// The tensor of these elements in a storage.
     pub(super) fn over(&self, storage: Storage) -> Tensor {
-        let (sizes, strides) = (self.sizes.clone(), self.strides.clone());
-        Tensor::view_of(storage, self.dtype, sizes, strides, self.offset).with_signs(self.signs)
+        let (sizes, strides) = (Dims::from_slice(&self.sizes), Dims::from_slice(&self.strides));
+        let made = Tensor::view_of(storage, self.dtype, sizes, strides, self.offset);
+        if self.signs == Signs::PLAIN { made } else { made.with_signs(self.signs) }
+    }
+
+    /// What of it does not follow from sizes.
+    pub(super) fn hash_structure(&self, hasher: &mut std::hash::DefaultHasher) {
+        (self.slot, self.dtype, self.sizes.len(), self.signs).hash(hasher);
     }
 
     /// Whether the elements are real numbers that lie in memory as they are.
@@ -283,6 +312,20 @@ impl Node {
             Recorded::Elements { key, program, scalars, sizes } => (0_u8, key, program, scalars, sizes).hash(hasher),
             Recorded::Rows { key, reduction, scalars, dims } => (1_u8, key, reduction, scalars, dims).hash(hasher),
             Recorded::Call { detail, .. } => (2_u8, detail).hash(hasher),
+        }
+    }
+
+    fn hash_structure(&self, hasher: &mut std::hash::DefaultHasher) {
+        (self.name, self.outputs.len(), self.inputs.len(), &self.stream).hash(hasher);
+        self.views().for_each(|view| view.hash_structure(hasher));
+        match &self.work {
+            Recorded::Elements { key, program, scalars, sizes } => {
+                (0_u8, key, program, scalars.len(), sizes.len()).hash(hasher);
+            }
+            Recorded::Rows { key, reduction, scalars, dims } => {
+                (1_u8, key, reduction, scalars.len(), dims).hash(hasher);
+            }
+            Recorded::Call { detail, .. } => (2_u8, detail.len()).hash(hasher),
         }
     }
 

@@ -1,12 +1,15 @@
 //! What a compiled program takes for granted, and how a call differs from it.
 //!
-//! **Invariant:** a program whose guards hold would be traced into the same graph again, as far as its function depends on
-//! its arguments and on the switches that are listed here.
+//! A [`Call`] gives what is compared of it as numbers, one after another. Its [`Key`] has them, so that a program is found by
+//! comparing or hashing numbers. [`Guards`] keep the same facts apart, to say in words which one differed.
+//!
+//! **Invariants:** a program whose guards hold would be traced into the same graph again, as far as its function depends on
+//! its arguments and on the switches that are listed here. Keys are equal exactly where no guard fails.
 
-use std::collections::HashMap;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 
-use c10_core::{Device, DeviceIndex, Runtime};
+use c10_core::{Device, DeviceIndex, DeviceType, Runtime};
 use smallvec::SmallVec;
 
 use crate::attention::SdpKernels;
@@ -16,7 +19,6 @@ use crate::base::error::Result;
 use crate::base::shape::Dims;
 use crate::blas::{self, ProductSettings};
 use crate::deterministic;
-use crate::storage::Storage;
 use crate::tensor::{Signs, Tensor};
 
 /// The state of a call that a program was compiled for.
@@ -44,7 +46,7 @@ struct Argument {
 }
 
 /// Settings of the process and the thread that operations depend on.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Switches {
     device: DeviceIndex,
     stream: i64,
@@ -52,6 +54,78 @@ pub(super) struct Switches {
     products: ProductSettings,
     attention: SdpKernels,
     autocast: AutocastState,
+}
+
+/// What is compared of a call, as numbers: two calls with equal keys are alike.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Key(SmallVec<[i64; 32]>);
+
+impl Hash for Key {
+    /// The numbers are folded first, so that they cost the hasher one round.
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        let fold =
+            |all: u64, &word: &i64| (all.rotate_left(5) ^ word.cast_unsigned()).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        hasher.write_u64(self.0.iter().fold(0, fold));
+    }
+}
+
+/// A call as guards see it.
+#[derive(Debug)]
+pub(super) struct Call<'a> {
+    arguments: &'a [&'a Tensor],
+    switches: Switches,
+    /// The current stream of the first argument's device.
+    stream: i64,
+    aliases: SmallVec<[usize; 8]>,
+}
+
+impl<'a> Call<'a> {
+    /// A call with these arguments.
+    pub(super) fn new(runtime: &Runtime, arguments: &'a [&'a Tensor]) -> Result<Self> {
+        let switches = Switches::of(runtime)?;
+        let stream = stream_of(runtime, arguments, &switches)?;
+        Ok(Self { arguments, switches, stream, aliases: aliases(arguments) })
+    }
+
+    /// Whether the key is that of this call. Nothing is written down to find out.
+    pub(super) fn has(&self, key: &Key) -> bool {
+        let mut words = key.0.iter();
+        self.each(|word| words.next() == Some(&word)) && words.next().is_none()
+    }
+
+    /// The key of the call.
+    pub(super) fn key(&self) -> Key {
+        let mut words = SmallVec::new();
+        self.each(|word| {
+            words.push(word);
+            true
+        });
+        Key(words)
+    }
+
+    /// Gives what is compared of the call as numbers, one after another, for as long as they are taken.
+    #[inline]
+    fn each(&self, mut take: impl FnMut(i64) -> bool) -> bool {
+        let own = take(self.switches.packed()) && take(self.switches.stream) && take(self.stream);
+        own && self.arguments.iter().zip(&self.aliases).all(|(tensor, &alias)| {
+            take(packed(tensor, alias))
+                && take(tensor.storage_offset())
+                && tensor.sizes().iter().all(|&size| take(size))
+                && tensor.strides().iter().all(|&stride| take(stride))
+        })
+    }
+}
+
+/// What is compared of an argument besides its sizes, strides and offset.
+fn packed(tensor: &Tensor, alias: usize) -> i64 {
+    let Device { kind, index } = tensor.device();
+    let device = i64::from(kind == DeviceType::Cuda) << 8 | i64::from(index.unwrap_or(-1) & 0xff);
+    let Signs { is_conj, is_neg } = tensor.signs();
+    let signs = i64::from(is_conj) | i64::from(is_neg) << 1;
+    // Ranks and numbers of arguments do not come near these widths.
+    let (rank, alias) = (tensor.dim() as i64, alias as i64);
+    let alignment = (tensor.alignment() % 16).cast_signed();
+    tensor.dtype() as i64 | signs << 8 | alignment << 10 | device << 14 | rank << 23 | alias << 39
 }
 
 /// How a call differs from the one that a program was compiled for.
@@ -102,10 +176,9 @@ impl fmt::Display for GuardFailure {
 }
 
 impl Guards {
-    /// The state of a call with these arguments.
-    pub(super) fn new(arguments: &[&Tensor]) -> Result<Self> {
-        let aliases = aliases(arguments);
-        let own = |(at, tensor): (usize, &&Tensor)| Argument {
+    /// The state of a call.
+    pub(super) fn new(call: &Call<'_>) -> Self {
+        let own = |(tensor, &alias): (&&Tensor, &usize)| Argument {
             dtype: tensor.dtype(),
             device: tensor.device(),
             sizes: tensor.sizes().into(),
@@ -113,33 +186,30 @@ impl Guards {
             offset: tensor.storage_offset(),
             signs: tensor.signs(),
             alignment: tensor.alignment() % 16,
-            alias: aliases[at],
+            alias,
         };
-        let (switches, stream) = (Switches::now()?, stream_of(arguments)?);
-        Ok(Self { switches, arguments: arguments.iter().enumerate().map(own).collect(), stream })
+        let arguments = call.arguments.iter().zip(&call.aliases).map(own).collect();
+        Self { switches: call.switches, arguments, stream: call.stream }
+    }
+
+    /// Whether a call differs from this one at most in how its arguments lie in memory, with as many dimensions: in sizes,
+    /// strides, offsets and alignment.
+    pub(super) fn is_like(&self, other: &Self) -> bool {
+        let fits = |(first, second): (&Argument, &Argument)| {
+            first.dtype == second.dtype
+                && first.sizes.len() == second.sizes.len()
+                && first.signs == second.signs
+                && first.device == second.device
+                && first.alias == second.alias
+        };
+        self.arguments.len() == other.arguments.len()
+            && self.arguments.iter().zip(&other.arguments).all(fits)
+            && (&self.switches, self.stream) == (&other.switches, other.stream)
     }
 
     /// Whether two arguments are parts of one memory.
     pub(super) fn has_aliases(&self) -> bool {
         self.arguments.iter().enumerate().any(|(at, own)| own.alias != at)
-    }
-
-    /// Whether a call is like this one.
-    pub(super) fn hold(&self, arguments: &[&Tensor]) -> Result<bool> {
-        let fits = |(own, tensor): (&Argument, &&Tensor)| {
-            own.dtype == tensor.dtype()
-                && own.sizes.as_slice() == tensor.sizes()
-                && own.strides.as_slice() == tensor.strides()
-                && own.offset == tensor.storage_offset()
-                && own.signs == tensor.signs()
-                && own.device == tensor.device()
-                && own.alignment == tensor.alignment() % 16
-        };
-        Ok(self.arguments.len() == arguments.len()
-            && self.arguments.iter().zip(arguments).all(fits)
-            && aliases(arguments).into_iter().eq(self.arguments.iter().map(|own| own.alias))
-            && self.switches == Switches::now()?
-            && self.stream == stream_of(arguments)?)
     }
 
     /// The first difference of a call from this one.
@@ -152,8 +222,8 @@ impl Guards {
         let stream = || {
             (self.stream != now.stream).then(|| GuardFailure::Switch {
                 name: "the current stream of the arguments' device",
-                compiled: format!("{:#x}", self.stream),
-                given: format!("{:#x}", now.stream),
+                compiled: stream_name(self.stream),
+                given: stream_name(now.stream),
             })
         };
         pairs
@@ -164,28 +234,35 @@ impl Guards {
 }
 
 /// The current stream of the first argument's device; 0 without arguments on one.
-fn stream_of(arguments: &[&Tensor]) -> Result<i64> {
+fn stream_of(runtime: &Runtime, arguments: &[&Tensor], switches: &Switches) -> Result<i64> {
     match arguments.iter().find_map(|tensor| tensor.device().index) {
-        Some(device) => Ok(Runtime::with_current(|runtime| runtime.streams().current(device))?.stream_id().0),
+        Some(device) if device == switches.device => Ok(switches.stream),
+        Some(device) => Ok(runtime.streams().current(device)?.stream_id().0),
         None => Ok(0),
     }
 }
 
 /// For each argument the first one of the same storage.
 fn aliases(arguments: &[&Tensor]) -> SmallVec<[usize; 8]> {
-    let is_same = |first: &Storage, second: &Storage| first.is_same(second);
-    if arguments.len() <= 8 {
-        let first = |(at, tensor): (usize, &&Tensor)| {
-            arguments[..at].iter().position(|other| is_same(other.storage(), tensor.storage())).unwrap_or(at)
-        };
-        return arguments.iter().enumerate().map(first).collect();
-    }
-    let mut seen: HashMap<(u64, Option<DeviceIndex>), usize> = HashMap::with_capacity(arguments.len());
-    let name = |tensor: &Tensor| match tensor.storage().present() {
-        Some(buffer) => (buffer.address(), Some(buffer.device_index())),
-        None => (tensor.storage().data_ptr(), None),
+    let first_of = |at: usize, tensor: &Tensor| {
+        arguments[..at].iter().position(|other| other.storage().is_same(tensor.storage())).unwrap_or(at)
     };
-    arguments.iter().enumerate().map(|(at, tensor)| *seen.entry(name(tensor)).or_insert(at)).collect()
+    let all = arguments.iter().enumerate();
+    if arguments.len() <= 8 {
+        return all.map(|(at, tensor)| first_of(at, tensor)).collect();
+    }
+    // A bit for each remainder of an address: where it is not set, no argument before is of the same memory.
+    let mut seen = [0_u64; 64];
+    let mut aliases = SmallVec::with_capacity(arguments.len());
+    for (at, tensor) in all {
+        let storage = tensor.storage();
+        let address = storage.present().map_or_else(|| storage.data_ptr(), c10_core::DeviceBuffer::address);
+        let place = address.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 52;
+        let (word, bit) = (&mut seen[(place >> 6) as usize], 1 << (place & 63));
+        aliases.push(if *word & bit == 0 { at } else { first_of(at, tensor) });
+        *word |= bit;
+    }
+    aliases
 }
 
 impl Argument {
@@ -211,34 +288,65 @@ fn alias(first: usize, own: usize) -> String {
 
 impl Switches {
     pub(super) fn now() -> Result<Self> {
-        let (device, stream) = Runtime::with_current(|runtime| {
-            let device = runtime.current_device()?;
-            Ok::<_, c10_core::Error>((device, runtime.streams().current(device)?.stream_id().0))
-        })?;
+        Runtime::with_current(Self::of)
+    }
+
+    fn of(runtime: &Runtime) -> Result<Self> {
+        let device = runtime.current_device()?;
         Ok(Self {
             device,
-            stream,
+            stream: runtime.streams().current(device)?.stream_id().0,
             deterministic: deterministic::settings(),
             products: blas::product_settings(),
-            attention: SdpKernels::current(),
+            attention: SdpKernels::of(runtime),
             autocast: AutocastState::current(),
         })
     }
 
-    fn failure(&self, now: &Self) -> Option<GuardFailure> {
-        let pairs: [(&'static str, String, String); 6] = [
-            ("the current device", self.device.to_string(), now.device.to_string()),
-            ("the current stream", format!("{:#x}", self.stream), format!("{:#x}", now.stream)),
-            (
-                "the mode of deterministic algorithms",
-                format!("{:?}", self.deterministic),
-                format!("{:?}", now.deterministic),
-            ),
-            ("the precision of products", format!("{:?}", self.products), format!("{:?}", now.products)),
-            ("autocast", format!("{:?}", self.autocast), format!("{:?}", now.autocast)),
-            ("the kernels of attention", format!("{:?}", self.attention), format!("{:?}", now.attention)),
-        ];
-        let differing = pairs.into_iter().find(|(_, compiled, given)| compiled != given);
-        differing.map(|(name, compiled, given)| GuardFailure::Switch { name, compiled, given })
+    /// Everything but the stream.
+    fn packed(&self) -> i64 {
+        let Self { device, stream: _, deterministic, products, attention, autocast } = *self;
+        let SdpKernels { enable_flash, enable_math, enable_mem_efficient, enable_cudnn } = attention;
+        let kernels = [enable_flash, enable_math, enable_mem_efficient, enable_cudnn];
+        let kernels = kernels.into_iter().fold(0, |bits, is_on| bits << 1 | i64::from(is_on));
+        let AutocastState { cuda, cpu, cache_enabled } = autocast;
+        let dtype = |dtype: Option<DType>| dtype.map_or(0, |dtype| 1 + dtype as i64);
+        let device = i64::from(device & 0xff);
+        device
+            | i64::from(deterministic) << 8
+            | i64::from(products.bits()) << 16
+            | kernels << 24
+            | i64::from(cache_enabled) << 28
+            | dtype(cuda) << 32
+            | dtype(cpu) << 40
     }
+
+    fn failure(&self, now: &Self) -> Option<GuardFailure> {
+        let differing = self.named().into_iter().zip(now.named()).find(|(compiled, given)| compiled.1 != given.1);
+        differing.map(|((name, compiled), (_, given))| GuardFailure::Switch { name, compiled, given })
+    }
+
+    /// Each setting and what it says, in words.
+    fn named(&self) -> Vec<(&'static str, String)> {
+        let on = |is_on: bool| if is_on { "on" } else { "off" }.to_owned();
+        let cast = |dtype: Option<DType>| dtype.map_or_else(|| "off".to_owned(), |dtype| format!("to {dtype}"));
+        let SdpKernels { enable_flash, enable_math, enable_mem_efficient, enable_cudnn } = self.attention;
+        let own = [
+            ("the current device", self.device.to_string()),
+            ("the current stream", stream_name(self.stream)),
+            ("the mode of deterministic algorithms", deterministic::described(self.deterministic)),
+            ("autocast on CUDA devices", cast(self.autocast.cuda)),
+            ("autocast on the host", cast(self.autocast.cpu)),
+            ("the cache of autocast", on(self.autocast.cache_enabled)),
+            ("the fused kernel of attention", on(enable_flash)),
+            ("attention made of operations", on(enable_math)),
+            ("the memory-efficient kernel of attention", on(enable_mem_efficient)),
+            ("cuDNN's kernel of attention", on(enable_cudnn)),
+        ];
+        own.into_iter().chain(self.products.named()).collect()
+    }
+}
+
+fn stream_name(id: i64) -> String {
+    if id == 0 { "the default stream".to_owned() } else { format!("stream {id:#x}") }
 }

@@ -29,9 +29,10 @@
 //! From the lowest up: `graph` (records as nodes and slots), `map` (index maps), `fuse` (what becomes one kernel),
 //! `expression` (what a kernel computes), `lower` (as a program), `memory` (one block), `plan` (ready to run), `graphed`
 //! (as a CUDA graph), `foldability` (what ends a graph), `guard` (what a program takes for granted), `trace` (from a
-//! function to plans), `report` (what came of it), `picture` (the same as DOT and HTML), this file (functions and their
-//! programs).
+//! function to plans), `entry` (what calls that are alike run), `programs` (which entry a call has), `report` (what came of
+//! it), `picture` (the same as DOT and HTML), this file (compiled functions).
 
+mod entry;
 mod expression;
 mod foldability;
 mod fuse;
@@ -43,22 +44,22 @@ mod map;
 mod memory;
 mod picture;
 mod plan;
+mod programs;
 mod report;
 mod trace;
 
 use std::fmt;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use c10_core::{PoolId, Runtime};
 
 use crate::base::error::{Result, invalid};
-use crate::storage::{Storage, deferred};
+use crate::storage::deferred;
 use crate::tensor::Tensor;
-use graph::View;
-use graphed::Graphed;
-use guard::Guards;
-use plan::Plan;
-use trace::{Plans, Traced};
+use entry::{Calls, Entry};
+use guard::{Call, Guards};
+use programs::Programs;
+use trace::Plans;
 
 pub use foldability::{Foldability, break_causes, foldabilities, foldability};
 pub use fuse::Kept;
@@ -72,7 +73,8 @@ pub use trace::GraphBreak;
 pub struct CompileOptions {
     /// A function that cannot be traced as one graph fails (`fullgraph=True`).
     pub fullgraph: bool,
-    /// Programs that a function may have; calls that need one more run the function as it is (`recompile_limit`).
+    /// Programs that a function may have; calls that need one more run the function as it is (`recompile_limit`). Calls
+    /// that do the same but for sizes have one program.
     pub recompile_limit: usize,
     /// What a call runs.
     pub mode: CompileMode,
@@ -89,8 +91,9 @@ pub enum CompileMode {
     /// Its kernels, one launch after another.
     #[default]
     Default,
-    /// A CUDA graph of them: the host does one launch, and one copy for each argument. What a call gives lies in memory that
-    /// the next call writes again. A function that writes to its arguments, uses other streams or has to be called each
+    /// A CUDA graph of them: the host does one launch, and one copy for each argument that does not lie where it lay in the
+    /// calls before. Memory of arguments that do is kept alive with the graph. What a call gives lies in memory that the next
+    /// call writes again. A function that writes to its arguments, uses other streams or has to be called each
     /// time runs as by default; [`ProgramReport::not_graphed`] says why.
     ReduceOverhead,
 }
@@ -111,60 +114,6 @@ pub struct Compiled {
     programs: Mutex<Programs>,
     /// The pool of its CUDA graphs.
     pool: OnceLock<PoolId>,
-}
-
-#[derive(Debug, Default)]
-struct Programs {
-    entries: Vec<Arc<Entry>>,
-    recompiles: Vec<Vec<GuardFailure>>,
-    uncompiled: usize,
-}
-
-/// A program of a function.
-#[derive(Debug)]
-struct Entry {
-    guards: Guards,
-    signature: u128,
-    plan: Arc<Plan>,
-    breaks: Vec<GraphBreak>,
-    earlier: Vec<Arc<Plan>>,
-    /// What a call returns, where it need not call the function.
-    results: std::result::Result<Vec<Given>, &'static str>,
-    state: Mutex<State>,
-    graphed: Mutex<AsGraph>,
-}
-
-/// A program as a CUDA graph.
-#[derive(Debug, Default)]
-enum AsGraph {
-    /// Nobody has asked for it.
-    #[default]
-    Not,
-    /// It cannot be one.
-    Never(&'static str),
-    Is(Box<Graphed>),
-}
-
-/// Whether an entry runs without its function.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    /// Once more the function is called, to see that it does the same.
-    Seen,
-    /// It need not be called.
-    Proven,
-    /// It has to be called each time, for this reason.
-    Called(&'static str),
-}
-
-/// A result of a call.
-#[derive(Clone, Debug)]
-enum Given {
-    /// Memory that the plan gives.
-    Made { wanted: usize, view: View },
-    /// An argument, or a view of its memory.
-    Argument { argument: usize, view: View },
-    /// A tensor that the function has kept.
-    Captured(Tensor),
 }
 
 /// Compiles a function with the usual options (`torch.compile`). Nothing is done before the first call.
@@ -239,10 +188,14 @@ impl Compiled {
         if deferred::is_tracing() {
             return (self.function)(&owned(inputs));
         }
-        match self.find(inputs)? {
-            Some(entry) => self.again(&entry, inputs),
-            None => self.first(inputs),
-        }
+        Runtime::with_current(|runtime| {
+            let call = Call::new(runtime, inputs)?;
+            let found = self.programs().find(&call);
+            match found {
+                Some(entry) => self.again(runtime, &entry, inputs),
+                None => self.first(&call, inputs),
+            }
+        })
     }
 
     /// What was compiled so far, and why.
@@ -256,72 +209,51 @@ impl Compiled {
     /// for size in [4, 5] {
     ///     f.call(&[&Tensor::ones(&[size], DType::F32, "cuda")?])?;
     /// }
-    /// let why = f.report().programs[1].recompiled[0].to_string();
-    /// assert_eq!(why, "size of argument 0 was [4] and is [5]");
+    /// let report = f.report();
+    /// assert_eq!((report.programs.len(), report.programs[0].shapes), (1, 2));
+    /// assert_eq!(report.programs[0].resized[0].to_string(), "size of argument 0 was [4] and is [5]");
     /// # Ok::<(), aten_cuda::Error>(())
     /// ```
     pub fn report(&self) -> Report {
-        let programs = self.programs.lock().unwrap_or_else(PoisonError::into_inner);
-        report::report(&programs.entries, &programs.recompiles, programs.uncompiled)
+        report::report(&self.programs())
     }
 
-    fn find(&self, inputs: &[&Tensor]) -> Result<Option<Arc<Entry>>> {
-        let programs = self.programs.lock().unwrap_or_else(PoisonError::into_inner);
-        for entry in &programs.entries {
-            if entry.guards.hold(inputs)? {
-                return Ok(Some(Arc::clone(entry)));
-            }
-        }
-        Ok(None)
+    fn programs(&self) -> MutexGuard<'_, Programs> {
+        self.programs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Traces a call that is like none before.
-    fn first(&self, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
-        let guards = Guards::new(inputs)?;
-        {
-            let mut programs = self.programs.lock().unwrap_or_else(PoisonError::into_inner);
-            if programs.entries.len() >= self.options.recompile_limit {
-                programs.uncompiled += 1;
-                drop(programs);
-                return (self.function)(&owned(inputs));
-            }
-        }
+    fn first(&self, call: &Call<'_>, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
+        let (key, guards, limit) = (call.key(), Guards::new(call), self.options.recompile_limit);
+        let is_admitted = self.programs().admits(&guards, limit);
         let inputs = owned(inputs);
+        if !is_admitted {
+            return (self.function)(&inputs);
+        }
         let traced = trace::trace(&*self.function, &inputs, &self.plans)?;
         if self.options.fullgraph
             && let Some(first) = traced.breaks.first()
         {
             return Err(invalid(format!("the function is not one graph: {first}")));
         }
-        let (entry, outputs) = Entry::new(guards, traced, &inputs);
-        let mut programs = self.programs.lock().unwrap_or_else(PoisonError::into_inner);
-        let failures = programs.entries.iter().filter_map(|known| known.guards.failure(&entry.guards)).collect();
-        programs.recompiles.push(failures);
-        programs.entries.push(Arc::new(entry));
+        let (entry, outputs) = Entry::new(key, guards, traced, &inputs);
+        let gone = self.programs().add(Arc::new(entry), limit);
+        drop(gone);
         Ok(outputs)
     }
 
     /// A call like one that was traced.
-    fn again(&self, entry: &Entry, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
-        let state = *entry.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if state == State::Proven
-            && let Ok(results) = &entry.results
-        {
+    fn again(&self, runtime: &Runtime, entry: &Entry, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
+        let decided = entry.decided();
+        if decided == Some(Calls::Plan) {
             return match self.options.mode {
-                CompileMode::Default => entry.run(results, inputs),
-                CompileMode::ReduceOverhead => entry.launch(results, inputs, *self.pool.get_or_init(PoolId::handle)),
+                CompileMode::Default => entry.run(runtime, inputs),
+                CompileMode::ReduceOverhead => entry.launch(runtime, inputs, *self.pool.get_or_init(PoolId::handle)),
             };
         }
-        let inputs = owned(inputs);
-        let traced = trace::trace(&*self.function, &inputs, &self.plans)?;
-        if state == State::Seen {
-            let is_same = traced.breaks.is_empty() && traced.last.signature == entry.signature;
-            let proven = match &entry.results {
-                Err(why) => State::Called(why),
-                Ok(_) if is_same => State::Proven,
-                Ok(_) => State::Called("it did something else the second time"),
-            };
-            *entry.state.lock().unwrap_or_else(PoisonError::into_inner) = proven;
+        let traced = trace::trace(&*self.function, &owned(inputs), &self.plans)?;
+        if decided.is_none() {
+            entry.compare(&traced);
         }
         Ok(traced.outputs)
     }
@@ -335,100 +267,4 @@ impl fmt::Debug for Compiled {
 
 fn owned(inputs: &[&Tensor]) -> Vec<Tensor> {
     inputs.iter().map(|&tensor| tensor.clone()).collect()
-}
-
-impl Entry {
-    fn new(guards: Guards, traced: Traced, inputs: &[Tensor]) -> (Self, Vec<Tensor>) {
-        let results = given(&traced, inputs);
-        let Traced { outputs, breaks, last, earlier, .. } = traced;
-        let state = results.as_ref().err().map_or(State::Seen, |why| State::Called(why));
-        let entry = Self {
-            guards,
-            signature: last.signature,
-            plan: last.plan,
-            breaks,
-            earlier,
-            results,
-            state: Mutex::new(state),
-            graphed: Mutex::default(),
-        };
-        (entry, outputs)
-    }
-
-    fn run(&self, results: &[Given], inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
-        let arguments: Vec<Storage> = inputs.iter().map(|tensor| tensor.storage().clone()).collect();
-        let made = self.plan.run(&arguments)?;
-        Ok(Self::results(results, &made, inputs))
-    }
-
-    /// Runs it as a CUDA graph, where it can be one.
-    fn launch(&self, results: &[Given], inputs: &[&Tensor], pool: PoolId) -> Result<Vec<Tensor>> {
-        // A graph is not launched within another capture: its kernels become a part of that.
-        if Runtime::with_current(|runtime| runtime.streams().is_current_capturing())? {
-            return self.run(results, inputs);
-        }
-        let mut graphed = self.graphed.lock().unwrap_or_else(PoisonError::into_inner);
-        if matches!(*graphed, AsGraph::Not) {
-            let shared = self.guards.has_aliases().then_some("its arguments share memory");
-            *graphed = match shared.or_else(|| self.plan.not_graphed()) {
-                Some(why) => AsGraph::Never(why),
-                None => AsGraph::Is(Box::new(Graphed::new(&self.plan, inputs, pool)?)),
-            };
-        }
-        match &mut *graphed {
-            AsGraph::Is(own) => {
-                own.run(inputs)?;
-                Ok(Self::results(results, &own.made, inputs))
-            }
-            AsGraph::Not | AsGraph::Never(_) => {
-                drop(graphed);
-                self.run(results, inputs)
-            }
-        }
-    }
-
-    fn results(results: &[Given], made: &[Storage], inputs: &[&Tensor]) -> Vec<Tensor> {
-        let results = results.iter().map(|given| match given {
-            Given::Made { wanted, view } => view.over(made[*wanted].clone()),
-            Given::Argument { argument, view } => view.over(inputs[*argument].storage().clone()),
-            Given::Captured(tensor) => tensor.clone(),
-        });
-        results.collect()
-    }
-}
-
-/// What a call returns without its function, or why it has to be called.
-fn given(traced: &Traced, inputs: &[Tensor]) -> std::result::Result<Vec<Given>, &'static str> {
-    if !traced.breaks.is_empty() {
-        return Err("its graph breaks");
-    }
-    if traced.host_values {
-        return Err("it looks at values in host memory");
-    }
-    if traced.last.plan.devices > 1 {
-        return Err("it uses several devices");
-    }
-    let wanted = &traced.last.wanted;
-    let mut is_used = vec![false; wanted.len()];
-    let mut given = Vec::with_capacity(traced.outputs.len());
-    for tensor in &traced.outputs {
-        let storage = tensor.storage();
-        let argument = inputs.iter().position(|input| input.storage().is_same(storage));
-        let made = storage.deferred().and_then(|own| wanted.iter().position(|other| Arc::ptr_eq(own, other)));
-        given.push(match (argument, made) {
-            (Some(argument), _) => Given::Argument { argument, view: graph::view(argument, tensor) },
-            (None, Some(wanted)) => {
-                is_used[wanted] = true;
-                Given::Made { wanted, view: graph::view(wanted, tensor) }
-            }
-            (None, None) if storage.deferred().is_none() && storage.buffer().is_some() => {
-                Given::Captured(tensor.clone())
-            }
-            (None, None) => return Err("it returns memory that no operation has written"),
-        });
-    }
-    if is_used.contains(&false) {
-        return Err("it keeps tensors that it has made");
-    }
-    Ok(given)
 }

@@ -118,6 +118,7 @@ fn html(report: &Report, to: &mut String) -> fmt::Result {
         list("Written to memory", kept, to)?;
         list("Breaks", program.breaks.iter().map(ToString::to_string), to)?;
         list("Compiled anew, since", program.recompiled.iter().map(ToString::to_string), to)?;
+        list("Shapes besides the first", program.resized.iter().map(ToString::to_string), to)?;
         list("No CUDA graph, since", program.not_graphed.iter().map(ToString::to_string), to)?;
         list("Called each time, since", program.called.iter().map(ToString::to_string), to)?;
     }
@@ -164,6 +165,8 @@ mod tests {
             unfused: 32,
             breaks: Vec::new(),
             recompiled: Vec::new(),
+            shapes: 1,
+            resized: Vec::new(),
             kept: Vec::new(),
             arena_bytes: 0,
             arena_bound: 0,

@@ -19,7 +19,7 @@ use super::memory::{Arena, Need};
 use crate::base::error::{Result, TensorError};
 use crate::launch::record::{CallFn, Recorded};
 use crate::launch::rows::{self, RowWork};
-use crate::launch::{self, Prepared, ProgramKey, Work};
+use crate::launch::{self, Keeps, Prepared, ProgramKey, Work};
 use crate::storage::Storage;
 use crate::tensor::Tensor;
 
@@ -30,8 +30,10 @@ pub(crate) struct Plan {
     places: Vec<Place>,
     /// The block of what lives between steps, for each device.
     pub(super) arenas: Vec<(Device, Arena)>,
-    /// The slots whose contents are wanted outside.
-    wanted: Vec<SlotId>,
+    /// New memory of each run, that which is wanted outside first.
+    new: Vec<(usize, Device)>,
+    /// How much of it is wanted outside.
+    wanted: usize,
     /// The slots of others' memory that it writes.
     pub(super) written: Vec<SlotId>,
     pub(super) nodes: usize,
@@ -80,11 +82,8 @@ impl std::fmt::Debug for StepWork {
 enum Place {
     Input(usize),
     Captured(Storage),
-    /// New memory of each run.
-    New {
-        bytes: usize,
-        device: Device,
-    },
+    /// New memory of each run, by its number.
+    New(usize),
     /// A part of the block of a device.
     Arena {
         block: usize,
@@ -101,8 +100,8 @@ impl Plan {
         for kernel in &fusion.kernels {
             steps.extend(steps_of(graph, fusion, kernel, stream));
         }
-        let (places, arenas) = places(graph, &steps);
-        let wanted = (0..graph.slots.len()).filter(|&slot| graph.slots[slot].wanted.is_some()).collect();
+        let Layout { places, new, arenas } = Layout::new(graph, &steps);
+        let wanted = graph.slots.iter().filter(|slot| slot.wanted.is_some()).count();
         let is_others = |slot: &SlotId| {
             let slot = &graph.slots[*slot];
             !matches!(slot.home, Home::Made { .. }) && !slot.writers.is_empty()
@@ -114,7 +113,7 @@ impl Plan {
         let (nodes, slots) = (graph.nodes.len(), graph.slots.len());
         let devices: HashSet<_> = graph.nodes.iter().map(|node| node.stream.device_index()).collect();
         let devices = devices.len();
-        Self { steps, places, arenas, wanted, written, nodes, devices, unfused, slots, kept }
+        Self { steps, places, arenas, new, wanted, written, nodes, devices, unfused, slots, kept }
     }
 
     /// Why the plan cannot be a CUDA graph, where it cannot.
@@ -136,37 +135,44 @@ impl Plan {
     }
 
     /// Runs the plan over the storages of the arguments. The answer is the memory of each wanted slot, in their order.
-    pub(crate) fn run(&self, arguments: &[Storage]) -> Result<Vec<Storage>> {
-        let blocks: Vec<Storage> =
-            self.arenas.iter().map(|(device, arena)| Storage::new(arena.bytes, *device)).collect::<Result<_>>()?;
-        let made = self.places.iter().map(|place| match place {
-            Place::New { bytes, device } => Storage::new(*bytes, *device).map(Some),
-            _ => Ok(None),
-        });
-        let made: Vec<Option<Storage>> = made.collect::<Result<_>>()?;
+    pub(crate) fn run(&self, runtime: &Runtime, arguments: &[&Storage]) -> Result<Made> {
+        let (mut blocks, mut made) = (Made::new(), Made::new());
+        for (device, arena) in &self.arenas {
+            blocks.push(Storage::new(arena.bytes, *device)?);
+        }
+        for &(bytes, device) in &self.new {
+            made.push(Storage::new(bytes, device)?);
+        }
         let bound = Bound { plan: self, arguments, blocks: &blocks, made: &made };
-        let written = self.written.iter().filter_map(|&slot| bound.place(slot));
-        written.for_each(|(storage, _)| storage.note_write());
-        Runtime::with_current(|runtime| self.steps.iter().try_for_each(|step| bound.step(runtime, step)))?;
-        self.wanted.iter().map(|&slot| bound.storage(slot).map(|(storage, _)| storage)).collect()
+        for &slot in &self.written {
+            bound.place(slot).into_iter().for_each(|(storage, _)| storage.note_write());
+        }
+        for step in &self.steps {
+            bound.step(runtime, step)?;
+        }
+        made.truncate(self.wanted);
+        Ok(made)
     }
 }
+
+/// Memory that a run has made.
+pub(crate) type Made = SmallVec<[Storage; 4]>;
 
 /// A run of a plan.
 struct Bound<'a> {
     plan: &'a Plan,
-    arguments: &'a [Storage],
+    arguments: &'a [&'a Storage],
     blocks: &'a [Storage],
-    made: &'a [Option<Storage>],
+    made: &'a [Storage],
 }
 
 impl Bound<'_> {
     /// The memory of a slot, and where in it the slot begins.
     fn place(&self, slot: SlotId) -> Option<(&Storage, usize)> {
         match &self.plan.places[slot] {
-            Place::Input(at) => self.arguments.get(*at).map(|storage| (storage, 0)),
+            Place::Input(at) => self.arguments.get(*at).map(|storage| (*storage, 0)),
             Place::Captured(storage) => Some((storage, 0)),
-            Place::New { .. } => self.made[slot].as_ref().map(|storage| (storage, 0)),
+            Place::New(number) => self.made.get(*number).map(|storage| (storage, 0)),
             Place::Arena { block, offset } => self.blocks.get(*block).map(|storage| (storage, *offset)),
             Place::Nowhere => None,
         }
@@ -177,26 +183,10 @@ impl Bound<'_> {
         Ok((found.0.clone(), found.1))
     }
 
-    /// Keeps the launch of a step for the next time.
-    fn keep(&self, step: &Step, make: impl FnOnce() -> Result<Option<Prepared>>) -> Result<()> {
-        if step.prepared.get().is_none() {
-            let views: Vec<&View> = step.outputs.iter().chain(&step.inputs).collect();
-            let start = |operand: usize| self.place(views[operand].slot).map_or(0, |(_, start)| start);
-            let made = make()?.map(|prepared| prepared.counted_from(start));
-            step.prepared.get_or_init(|| made);
-        }
-        Ok(())
-    }
-
-    /// The memory of each operand of a step.
-    fn buffers(&self, step: &Step) -> Option<SmallVec<[(&DeviceBuffer, usize); 8]>> {
-        let views = step.outputs.iter().chain(&step.inputs);
-        views
-            .map(|view| {
-                let (storage, start) = self.place(view.slot)?;
-                Some((storage.buffer()?, start))
-            })
-            .collect()
+    /// The memory of an operand of a step.
+    fn buffer(&self, step: &Step, operand: usize) -> Option<&DeviceBuffer> {
+        let view = step.outputs.get(operand).or_else(|| step.inputs.get(operand - step.outputs.len()))?;
+        self.place(view.slot)?.0.present()
     }
 
     fn tensor(&self, view: &View) -> Result<Tensor> {
@@ -209,28 +199,32 @@ impl Bound<'_> {
         let _guard = step.stream.as_ref().map(Stream::guard);
         if let Some(Some(prepared)) = step.prepared.get()
             && prepared.is_of(runtime)
-            && let Some(buffers) = self.buffers(step)
+            && prepared.run(runtime, |operand| self.buffer(step, operand))?
         {
-            return prepared.run(runtime, |operand| buffers[operand]);
+            return Ok(());
         }
         let tensors = |views: &[View]| views.iter().map(|view| self.tensor(view)).collect::<Result<Vec<Tensor>>>();
         let (outputs, inputs) = (tensors(&step.outputs)?, tensors(&step.inputs)?);
         let (to, from): (Vec<&Tensor>, Vec<&Tensor>) = (outputs.iter().collect(), inputs.iter().collect());
-        match &step.work {
+        let keeps = if step.prepared.get().is_none() { Keeps::Launch } else { Keeps::Nothing };
+        let prepared = match &step.work {
             StepWork::Elements { key, program, scalars, sizes } => {
                 let program = Arc::clone(program);
                 let work = Work { key: *key, program, outputs: &to, inputs: &from, scalars };
-                launch::run(&work, sizes)?;
-                self.keep(step, || launch::prepare(&work, sizes))
+                launch::run_keeping(&work, sizes, keeps)?
             }
             StepWork::Rows { key, reduction, scalars, dims } => {
                 let reduction = Arc::clone(reduction);
                 let work = RowWork { key: *key, reduction, outputs: &to, inputs: &from, dims, scalars };
-                rows::run(&work)?;
-                self.keep(step, || rows::prepare(&work))
+                rows::run_keeping(&work, keeps)?
             }
-            StepWork::Call { run } => run(&outputs, &inputs),
-        }
+            StepWork::Call { run } => {
+                run(&outputs, &inputs)?;
+                None
+            }
+        };
+        step.prepared.get_or_init(|| prepared);
+        Ok(())
     }
 }
 
@@ -338,45 +332,74 @@ fn keyed<T: Eq + std::hash::Hash>(known: &Known<T>, name: &'static str, program:
     (ProgramKey::new(name, number), program)
 }
 
-/// Where slots are, and the blocks of what lives between steps.
-fn places(graph: &Graph, steps: &[Step]) -> (Vec<Place>, Vec<(Device, Arena)>) {
-    let mut lives: Vec<Option<(usize, usize)>> = vec![None; graph.slots.len()];
-    // Two streams share no block: only the order of one of them tells when memory is free again.
-    let mut is_shared = vec![false; graph.slots.len()];
+/// What a step does to a slot over time.
+#[derive(Clone, Copy, Default)]
+struct Life {
+    /// The first and the last step that use it.
+    steps: Option<(usize, usize)>,
+    /// Whether one of them is on another stream than that of the call. Two streams share no block: only the order of one of
+    /// them tells when memory is free again.
+    is_shared: bool,
+}
+
+fn lives(graph: &Graph, steps: &[Step]) -> Vec<Life> {
+    let mut lives = vec![Life::default(); graph.slots.len()];
     for (at, step) in steps.iter().enumerate() {
         for view in step.outputs.iter().chain(&step.inputs) {
-            let life = lives[view.slot].get_or_insert((at, at));
-            life.1 = at;
-            is_shared[view.slot] |= step.stream.is_some();
+            let life = &mut lives[view.slot];
+            life.steps = Some((life.steps.map_or(at, |(first, _)| first), at));
+            life.is_shared |= step.stream.is_some();
         }
     }
-    let mut needs: Vec<(Device, Vec<(SlotId, Need)>)> = Vec::new();
-    let mut places = Vec::with_capacity(graph.slots.len());
-    for (at, (slot, life)) in graph.slots.iter().zip(&lives).enumerate() {
-        places.push(match (&slot.home, life) {
-            (Home::Input(argument), _) => Place::Input(*argument),
-            (Home::Captured(storage), _) => Place::Captured(storage.clone()),
-            (Home::Made { bytes, device }, _) if slot.wanted.is_some() || is_shared[at] => {
-                Place::New { bytes: *bytes, device: *device }
-            }
-            (_, None) => Place::Nowhere,
-            (Home::Made { bytes, device }, Some((first, last))) => {
-                let need = Need { bytes: *bytes, first: *first, last: *last };
-                match needs.iter_mut().find(|(known, _)| known == device) {
-                    Some((_, needs)) => needs.push((at, need)),
-                    None => needs.push((*device, vec![(at, need)])),
+    lives
+}
+
+/// Where slots are, the new memory of each run, and the blocks of what lives between steps.
+struct Layout {
+    places: Vec<Place>,
+    new: Vec<(usize, Device)>,
+    arenas: Vec<(Device, Arena)>,
+}
+
+impl Layout {
+    fn new(graph: &Graph, steps: &[Step]) -> Self {
+        let mut layout = Self { places: Vec::with_capacity(graph.slots.len()), new: Vec::new(), arenas: Vec::new() };
+        // What is wanted comes first.
+        let wanted = graph.slots.iter().filter(|slot| slot.wanted.is_some());
+        layout.new.extend(wanted.filter_map(|slot| slot.home.made()));
+        let mut next_wanted = 0..layout.new.len();
+        let mut needs: Vec<(Device, Vec<(SlotId, Need)>)> = Vec::new();
+        for (at, (slot, life)) in graph.slots.iter().zip(lives(graph, steps)).enumerate() {
+            layout.places.push(match (&slot.home, life.steps) {
+                (Home::Input(argument), _) => Place::Input(*argument),
+                (Home::Captured(storage), _) => Place::Captured(storage.clone()),
+                (Home::Made { .. }, _) if slot.wanted.is_some() => {
+                    next_wanted.next().map_or(Place::Nowhere, Place::New)
                 }
-                Place::Nowhere
-            }
-        });
+                (Home::Made { .. }, None) => Place::Nowhere,
+                (Home::Made { bytes, device }, Some(_)) if life.is_shared => {
+                    layout.new.push((*bytes, *device));
+                    Place::New(layout.new.len() - 1)
+                }
+                (Home::Made { bytes, device }, Some((first, last))) => {
+                    let need = Need { bytes: *bytes, first, last };
+                    match needs.iter_mut().find(|(known, _)| known == device) {
+                        Some((_, needs)) => needs.push((at, need)),
+                        None => needs.push((*device, vec![(at, need)])),
+                    }
+                    Place::Nowhere
+                }
+            });
+        }
+        needs.into_iter().for_each(|(device, needs)| layout.add_arena(device, &needs));
+        layout
     }
-    let mut arenas = Vec::new();
-    for (block, (device, needs)) in needs.into_iter().enumerate() {
+
+    fn add_arena(&mut self, device: Device, needs: &[(SlotId, Need)]) {
         let arena = Arena::new(&needs.iter().map(|(_, need)| *need).collect::<Vec<_>>());
         for ((slot, _), &offset) in needs.iter().zip(&arena.offsets) {
-            places[*slot] = Place::Arena { block, offset };
+            self.places[*slot] = Place::Arena { block: self.arenas.len(), offset };
         }
-        arenas.push((device, arena));
+        self.arenas.push((device, arena));
     }
-    (places, arenas)
 }

@@ -1,14 +1,15 @@
 //! What was compiled, what was fused, and why not.
 
 use std::fmt;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
+use super::entry::Calls;
 use super::fuse::Kept;
 use super::graph::View;
 use super::guard::GuardFailure;
 use super::plan::{Plan, Step, StepWork};
+use super::programs::{Family, Programs};
 use super::trace::GraphBreak;
-use super::{AsGraph, Entry, State};
 
 /// What a compiled function has become.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,7 +21,7 @@ pub struct Report {
     pub uncompiled: usize,
 }
 
-/// A program: what one call was compiled to.
+/// A program: what calls that do the same but for sizes were compiled to. Its figures are those of the first of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ProgramReport {
@@ -34,6 +35,10 @@ pub struct ProgramReport {
     pub breaks: Vec<GraphBreak>,
     /// How the call differed from each program before it.
     pub recompiled: Vec<GuardFailure>,
+    /// How many shapes of arguments were traced for it; each has a plan of its own, and all of them share kernels.
+    pub shapes: usize,
+    /// How the calls of other shapes differed from the first one, for those that are kept.
+    pub resized: Vec<GuardFailure>,
     /// Operations whose results were written to memory, with the reason.
     pub kept: Vec<(&'static str, Kept)>,
     /// Bytes of the block of what lives between kernels, on all devices.
@@ -66,12 +71,12 @@ pub struct KernelReport {
     pub is_call: bool,
 }
 
-pub(super) fn report(entries: &[Arc<Entry>], recompiles: &[Vec<GuardFailure>], uncompiled: usize) -> Report {
-    let programs = entries.iter().zip(recompiles).map(|(entry, failures)| program(entry, failures)).collect();
-    Report { programs, uncompiled }
+pub(super) fn report(programs: &Programs) -> Report {
+    Report { programs: programs.families.iter().map(program).collect(), uncompiled: programs.uncompiled }
 }
 
-fn program(entry: &Entry, recompiled: &[GuardFailure]) -> ProgramReport {
+fn program(family: &Family) -> ProgramReport {
+    let entry = family.first();
     let plans = || entry.earlier.iter().chain([&entry.plan]).map(Arc::as_ref);
     let kept = |plan: &Plan| plan.kept.iter().filter_map(|&(name, kept)| Some((name, kept?))).collect::<Vec<_>>();
     ProgramReport {
@@ -79,17 +84,16 @@ fn program(entry: &Entry, recompiled: &[GuardFailure]) -> ProgramReport {
         kernels: kernels(plans()),
         unfused: plans().map(|plan| plan.unfused).sum(),
         breaks: entry.breaks.clone(),
-        recompiled: recompiled.to_vec(),
+        recompiled: family.recompiled.clone(),
+        shapes: family.traced,
+        resized: family.resized(),
         kept: plans().flat_map(kept).collect(),
         arena_bytes: plans().flat_map(|plan| &plan.arenas).map(|(_, arena)| arena.bytes).sum(),
         arena_bound: plans().flat_map(|plan| &plan.arenas).map(|(_, arena)| arena.bound).sum(),
-        not_graphed: match *entry.graphed.lock().unwrap_or_else(PoisonError::into_inner) {
-            AsGraph::Never(why) => Some(why),
-            AsGraph::Not | AsGraph::Is(_) => None,
-        },
-        called: match *entry.state.lock().unwrap_or_else(PoisonError::into_inner) {
-            State::Called(why) => Some(why),
-            State::Seen | State::Proven => None,
+        not_graphed: entry.not_graphed(),
+        called: match entry.decided() {
+            Some(Calls::Function(why)) => Some(why),
+            Some(Calls::Plan) | None => None,
         },
     }
 }
@@ -171,6 +175,12 @@ impl fmt::Display for Report {
             writeln!(f, "  moves {} bytes instead of {}", program.moved(), program.unfused)?;
             for failure in &program.recompiled {
                 writeln!(f, "  compiled anew: {failure}")?;
+            }
+            if program.shapes > 1 {
+                writeln!(f, "  for {} shapes", program.shapes)?;
+            }
+            for failure in &program.resized {
+                writeln!(f, "  one more shape: {failure}")?;
             }
             for kernel in &program.kernels {
                 let kind = if kernel.is_call { "call" } else { "kernel" };

@@ -11,6 +11,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use c10_core::{PutOff, PuttingOff, Runtime, Stream};
+use smallvec::SmallVec;
 
 use super::foldability::SETTING_CHANGED;
 use super::fuse::Fusion;
@@ -86,12 +87,15 @@ pub(super) struct Traced {
     pub(super) last: Segment,
     /// The graphs before it.
     pub(super) earlier: Vec<Arc<Plan>>,
+    /// What each graph does, whatever the sizes.
+    pub(super) structures: Vec<u64>,
 }
 
 /// A graph of a trace.
 #[derive(Debug)]
 pub(super) struct Segment {
     pub(super) signature: u128,
+    structure: u64,
     pub(super) plan: Arc<Plan>,
     pub(super) wanted: Vec<Arc<Deferred>>,
 }
@@ -103,6 +107,7 @@ struct State {
     stream: Stream,
     breaks: Vec<GraphBreak>,
     earlier: Vec<Arc<Plan>>,
+    structures: Vec<u64>,
     error: Option<Error>,
 }
 
@@ -120,7 +125,10 @@ impl State {
         let (operations, after) = (records.len(), records.last().map(|record| record.name));
         self.breaks.push(GraphBreak { cause, operations, after });
         match self.run(records) {
-            Ok(segment) => self.earlier.push(segment.plan),
+            Ok(segment) => {
+                self.structures.push(segment.structure);
+                self.earlier.push(segment.plan);
+            }
             Err(error) => drop(self.error.get_or_insert(error)),
         }
     }
@@ -128,16 +136,17 @@ impl State {
     fn run(&self, records: Vec<record::Record>) -> Result<Segment> {
         let arguments = self.with_made(&records);
         let graph = Graph::new(records, &arguments);
-        let signature = graph.signature();
+        let (signature, structure) = (graph.signature(), graph.structure());
         let wanted = graph.wanted();
         let plan =
             self.plans.get(signature, || Plan::new(&graph, &Fusion::new(&graph, self.plans.keeps_wide), &self.stream));
-        for (deferred, storage) in wanted.iter().zip(plan.run(&arguments)?) {
+        let arguments: SmallVec<[&Storage; 8]> = arguments.iter().collect();
+        for (deferred, storage) in wanted.iter().zip(Runtime::with_current(|runtime| plan.run(runtime, &arguments))?) {
             if let Some(buffer) = storage.buffer() {
                 deferred.fill(buffer.clone());
             }
         }
-        Ok(Segment { signature, plan, wanted })
+        Ok(Segment { signature, structure, plan, wanted })
     }
 
     /// The arguments of the call, and behind them memory that was made in this trace before: a graph after a break gets it
@@ -202,8 +211,8 @@ pub(super) fn trace(
         runtime.streams().current(device)
     })?;
     let arguments: Vec<Storage> = inputs.iter().map(|tensor| tensor.storage().clone()).collect();
-    let (breaks, earlier, plans) = (Vec::new(), Vec::new(), Arc::clone(plans));
-    let state = State { plans, arguments, stream, breaks, earlier, error: None };
+    let (breaks, earlier, structures, plans) = (Vec::new(), Vec::new(), Vec::new(), Arc::clone(plans));
+    let state = State { plans, arguments, stream, breaks, earlier, structures, error: None };
     let owner = Rc::new(Owner(RefCell::new(state)));
     let asked: Rc<dyn PutOff> = Rc::<Owner>::clone(&owner);
     let _pending = Pending;
@@ -220,8 +229,10 @@ pub(super) fn trace(
     }
     let (outputs, last) = (outputs?, last?);
     let (mut breaks, earlier) = (std::mem::take(&mut state.breaks), std::mem::take(&mut state.earlier));
+    let mut structures = std::mem::take(&mut state.structures);
+    structures.push(last.structure);
     if Switches::now()? != before {
         breaks.push(GraphBreak { cause: SETTING_CHANGED, operations: last.plan.nodes, after: None });
     }
-    Ok(Traced { outputs, breaks, host_values, last, earlier })
+    Ok(Traced { outputs, breaks, host_values, last, earlier, structures })
 }

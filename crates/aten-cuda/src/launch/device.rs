@@ -15,7 +15,7 @@ use kernel_ir::pointwise::{self, Access, Meta, Rows, Schedule};
 use kernel_ir::{GraphError, Program, reduce};
 use smallvec::SmallVec;
 
-use super::prepared::Prepared;
+use super::prepared::{Keeps, Prepared};
 use super::{Part, ProgramKey, Work, arch, module};
 use crate::base::error::{Error, Result, TensorError};
 use crate::iterate::Iteration;
@@ -58,26 +58,14 @@ struct Variants {
     targets: RwLock<HashMap<DeviceIndex, u32>>,
 }
 
-/// Launches the kernel of the program on the current stream of the device.
-pub(super) fn run(work: &Work<'_>, iteration: &Iteration, parts: &[Part<'_>], device: Device) -> Result<()> {
-    Runtime::with_current(|runtime| {
-        let index = device.cuda_index()?.unwrap_or(0);
-        let variants = runtime.extension::<Variants>();
-        let target = variants.target(runtime, index)?;
-        let schedule = schedule(work, iteration, parts).for_target(target);
-        let key = VariantKey { program: work.key, plan: Plan::Pointwise(schedule), device: index };
-        let write = || Ok(pointwise::write(&work.program, &schedule, work.key.operation)?.text);
-        let kernel = variants.kernel(runtime, key, write)?;
-        launch(&kernel, work, iteration, parts, &schedule)
-    })
-}
-
-/// Works the launch of the program out, to be repeated over other memory; `None` where it is not of that kind.
-pub(super) fn prepare(
+/// Launches the kernel of the program on the current stream of the device. A launch that is kept is the answer, where it is
+/// of the kind that can be.
+pub(super) fn run(
     work: &Work<'_>,
     iteration: &Iteration,
     parts: &[Part<'_>],
     device: Device,
+    keeps: Keeps,
 ) -> Result<Option<Prepared>> {
     Runtime::with_current(|runtime| {
         let index = device.cuda_index()?.unwrap_or(0);
@@ -89,7 +77,7 @@ pub(super) fn prepare(
         let kernel = variants.kernel(runtime, key, write)?;
         let (meta, config) = numbers(work, iteration, parts, &schedule)?;
         let outputs = parts.iter().filter(|part| part.operand < work.outputs.len()).count();
-        Prepared::new(&kernel, &config, (parts, outputs), &meta)
+        launch(&kernel, (parts, outputs), &meta, &config, keeps)
     })
 }
 
@@ -213,40 +201,22 @@ fn too_large(like: Option<&Tensor>) -> Error {
     TensorError::TooLarge { sizes: like.map_or_else(Vec::new, |like| like.sizes().to_vec()) }.into()
 }
 
-/// Launches a kernel over rows on the current stream of the device. The text is written where it is not known.
+/// Launches a kernel over rows on the current stream of the device. The text is written where it is not known. What is
+/// answered, [`run`] says.
 ///
 /// The parts are the operands that the text takes, results first, and the numbers are those of an iteration that was made of the same
 /// tensors.
 pub(super) fn run_rows(
     (program, plan, device): (ProgramKey, Plan, Device),
     write: impl FnOnce() -> std::result::Result<String, GraphError>,
-    (parts, outputs): (&[Part<'_>], usize),
-    numbers: &[u8],
-    config: &LaunchConfig,
-) -> Result<()> {
-    Runtime::with_current(|runtime| {
-        let key = VariantKey { program, plan, device: device.cuda_index()?.unwrap_or(0) };
-        let kernel = runtime.extension::<Variants>().kernel(runtime, key, write)?;
-        let arguments = arguments(parts, outputs, numbers)?;
-        // SAFETY: the kernel was written for this program and schedule, and takes these operands and numbers. Its
-        // elements are those of the iteration, which lie inside the tensors' parts of their storages.
-        unsafe { kernel.launch(config, &arguments, None)? };
-        Ok(())
-    })
-}
-
-/// As [`run_rows`], worked out to be repeated over other memory.
-pub(super) fn prepare_rows(
-    (program, plan, device): (ProgramKey, Plan, Device),
-    write: impl FnOnce() -> std::result::Result<String, GraphError>,
     parts: (&[Part<'_>], usize),
-    numbers: &[u8],
-    config: &LaunchConfig,
+    (numbers, config): (&[u8], &LaunchConfig),
+    keeps: Keeps,
 ) -> Result<Option<Prepared>> {
     Runtime::with_current(|runtime| {
         let key = VariantKey { program, plan, device: device.cuda_index()?.unwrap_or(0) };
         let kernel = runtime.extension::<Variants>().kernel(runtime, key, write)?;
-        Prepared::new(&kernel, config, parts, numbers)
+        launch(&kernel, parts, numbers, config, keeps)
     })
 }
 
@@ -271,20 +241,22 @@ fn arguments<'a>(parts: &'a [Part<'_>], outputs: usize, numbers: &'a [u8]) -> Re
     Ok(arguments)
 }
 
+/// Launches a kernel over parts of operands, the first `outputs` of which are results.
 fn launch(
     kernel: &Kernel,
-    work: &Work<'_>,
-    iteration: &Iteration,
-    parts: &[Part<'_>],
-    schedule: &Schedule,
-) -> Result<()> {
-    let (meta, config) = numbers(work, iteration, parts, schedule)?;
-    let outputs = parts.iter().filter(|part| part.operand < work.outputs.len()).count();
-    let arguments = arguments(parts, outputs, &meta)?;
-    // SAFETY: the kernel was written for this program and schedule, and takes these operands and numbers. Its elements
-    // are those of the iteration, which lie inside the tensors' parts of their storages. Streams order the work.
-    unsafe { kernel.launch(&config, &arguments, None)? };
-    Ok(())
+    (parts, outputs): (&[Part<'_>], usize),
+    numbers: &[u8],
+    config: &LaunchConfig,
+    keeps: Keeps,
+) -> Result<Option<Prepared>> {
+    let arguments = arguments(parts, outputs, numbers)?;
+    // SAFETY: the kernel was written for the program and schedule that these operands and numbers are of. Its elements are
+    // those of the iteration, which lie inside the tensors' parts of their storages. Streams order the work.
+    unsafe { kernel.launch(config, &arguments, None)? };
+    match keeps {
+        Keeps::Nothing => Ok(None),
+        Keeps::Launch => Prepared::new(kernel, config, (parts, outputs), numbers),
+    }
 }
 
 /// The block of numbers of a launch, and its blocks.

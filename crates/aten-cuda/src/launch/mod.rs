@@ -21,7 +21,7 @@ pub use library::kernel_texts_of_one_architecture;
 pub use library::product as own_products;
 pub(crate) use library::product::bytes as byte_products;
 pub use module::{KernelText, kernel_texts, kernel_texts_for};
-pub(crate) use prepared::Prepared;
+pub(crate) use prepared::{Keeps, Prepared};
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
@@ -106,16 +106,21 @@ pub(crate) fn program(
 
 /// Computes every element of the outputs. All tensors are on one device and broadcast to `sizes`.
 pub(crate) fn run(work: &Work<'_>, sizes: &[i64]) -> Result<()> {
+    run_keeping(work, sizes, Keeps::Nothing).map(drop)
+}
+
+/// As [`run`]. A launch that is kept is the answer; `None` where there was not one launch on a device.
+pub(crate) fn run_keeping(work: &Work<'_>, sizes: &[i64], keeps: Keeps) -> Result<Option<Prepared>> {
     let operands: SmallVec<[&Tensor; 4]> = work.outputs.iter().chain(work.inputs).copied().collect();
     let iteration = Iteration::new(sizes, &operands, work.program.uses_index());
     if iteration.numel == 0 {
-        return Ok(());
+        return Ok(None);
     }
     let parts = parts(work.outputs, work.inputs);
     if let Some(key) = work.key.turned_for(&parts) {
         let outputs = work.program.outputs().len();
         let negating = || Ok(work.program.negating(|input| key.turns(outputs + input), |output| key.turns(output)));
-        return run(&Work { key, program: program(key, negating)?, ..*work }, sizes);
+        return run_keeping(&Work { key, program: program(key, negating)?, ..*work }, sizes, keeps);
     }
     let types = work.program.output_types().chain(work.program.inputs().iter().copied());
     debug_assert!(parts.iter().map(|part| part.ty).eq(types), "the tensors are those that the program is for");
@@ -124,26 +129,17 @@ pub(crate) fn run(work: &Work<'_>, sizes: &[i64]) -> Result<()> {
             pinned::run(&operands, |operands| {
                 let (outputs, inputs) = operands.split_at(work.outputs.len());
                 run(&Work { program: Arc::clone(&work.program), outputs, inputs, ..*work }, sizes)
-            })
+            })?;
         }
-        Some(first) if is_host(first.device()) => host::run(work, &iteration, &parts),
-        Some(_) if record::is_on() => record::elements(work, sizes),
-        Some(first) => device::run(work, &iteration, &parts, first.device()).of(work.key.operation, &operands),
-        None => Ok(()),
-    }
-}
-
-/// Works out what [`run`] would launch, to be repeated over other memory; `None` where that is not one launch on a device.
-pub(crate) fn prepare(work: &Work<'_>, sizes: &[i64]) -> Result<Option<Prepared>> {
-    let operands: SmallVec<[&Tensor; 4]> = work.outputs.iter().chain(work.inputs).copied().collect();
-    let iteration = Iteration::new(sizes, &operands, work.program.uses_index());
-    let parts = parts(work.outputs, work.inputs);
-    match operands.first() {
-        Some(first) if iteration.numel > 0 && !is_host(first.device()) && work.key.turned_for(&parts).is_none() => {
-            device::prepare(work, &iteration, &parts, first.device())
+        Some(first) if is_host(first.device()) => host::run(work, &iteration, &parts)?,
+        Some(_) if record::is_on() => record::elements(work, sizes)?,
+        Some(first) => {
+            let launched = device::run(work, &iteration, &parts, first.device(), keeps);
+            return launched.of(work.key.operation, &operands);
         }
-        _ => Ok(None),
+        None => {}
     }
+    Ok(None)
 }
 
 /// The operands that the program sees.

@@ -13,6 +13,15 @@ use super::Part;
 use super::device::access;
 use crate::base::error::Result;
 
+/// Whether a launch is prepared to be repeated once it was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Keeps {
+    /// It is made once.
+    Nothing,
+    /// It is repeated.
+    Launch,
+}
+
 /// The most buffers that a launch is prepared with.
 const MOST_BUFFERS: usize = 7;
 
@@ -22,7 +31,7 @@ pub(crate) struct Prepared {
     launch: PreparedLaunch,
     grid: u32,
     words: Vec<u64>,
-    /// For each buffer the operand, outputs first, and the bytes of its storage.
+    /// For each buffer the operand, outputs first, and the bytes of its memory.
     ranges: SmallVec<[(usize, Range<usize>); MOST_BUFFERS]>,
 }
 
@@ -51,34 +60,26 @@ impl Prepared {
         Ok(Some(Self { launch, grid: config.grid[0], words, ranges: ranges.collect() }))
     }
 
-    /// The same launch, told of operands whose storages began so many bytes after the beginning of their memory.
-    pub(crate) fn counted_from(mut self, starts: impl Fn(usize) -> usize) -> Self {
-        for (operand, range) in &mut self.ranges {
-            let start = starts(*operand);
-            *range = range.start - start..range.end - start;
-        }
-        self
-    }
-
     /// Whether it is of this runtime.
     pub(crate) fn is_of(&self, runtime: &Runtime) -> bool {
         self.launch.is_of(runtime)
     }
 
-    /// Launches on the current stream of the operands' device. Each operand has its memory, and where in it the storage
-    /// begins that the launch was prepared with; they lie there as they did then.
-    pub(crate) fn run<'a>(&self, runtime: &Runtime, memory: impl Fn(usize) -> (&'a DeviceBuffer, usize)) -> Result<()> {
-        let parts: SmallVec<[(&DeviceBuffer, Range<usize>); MOST_BUFFERS]> = self
-            .ranges
-            .iter()
-            .map(|(operand, range)| {
-                let (buffer, start) = memory(*operand);
-                (buffer, range.start + start..range.end + start)
-            })
-            .collect();
+    /// Launches on the current stream of the operands' device. Each operand lies in its memory as it did in that which the
+    /// launch was prepared with. `false` where an operand has no memory: nothing was done then.
+    pub(crate) fn run<'a>(
+        &self,
+        runtime: &Runtime,
+        memory: impl Fn(usize) -> Option<&'a DeviceBuffer>,
+    ) -> Result<bool> {
+        let mut parts: SmallVec<[(&DeviceBuffer, Range<usize>); MOST_BUFFERS]> = SmallVec::new();
+        for (operand, range) in &self.ranges {
+            let Some(buffer) = memory(*operand) else { return Ok(false) };
+            parts.push((buffer, range.clone()));
+        }
         // SAFETY: the kernel was written for operands with these sizes and strides, whose elements lie in these ranges. The
         // launch refuses ranges that are not inside the buffers.
         unsafe { self.launch.launch(runtime, self.grid, &parts, &self.words)? };
-        Ok(())
+        Ok(true)
     }
 }

@@ -9,37 +9,27 @@ use super::{Frame, Part, RowWork};
 use crate::base::dtype::DType;
 use crate::base::error::{Result, TensorError};
 use crate::base::shape::{Dims, contiguous_strides};
-use crate::launch::Prepared;
 use crate::launch::device::{self, Step};
+use crate::launch::{Keeps, Prepared};
 use crate::tensor::{Tensor, empty_strided};
 
-/// Launches the kernels on the current stream of the device.
-pub(super) fn run(work: &RowWork<'_>, frame: &Frame, parts: &[Part<'_>], device: Device) -> Result<()> {
-    let plan = plan::plan(&work.reduction, frame, parts);
-    if plan.parts == 1 {
-        let strides = strides(frame, parts, &[]);
-        return launch(work, &work.reduction, Step::Whole, &plan, frame, (parts, &strides), device);
-    }
-    split(work, frame, parts, &plan, device)
-}
-
-/// As [`run`], worked out to be repeated; `None` where there are two kernels.
-pub(super) fn prepare(
+/// Launches the kernels on the current stream of the device. A launch that is kept is the answer; `None` where there are
+/// two kernels.
+pub(super) fn run(
     work: &RowWork<'_>,
     frame: &Frame,
     parts: &[Part<'_>],
     device: Device,
+    keeps: Keeps,
 ) -> Result<Option<Prepared>> {
     let plan = plan::plan(&work.reduction, frame, parts);
-    if plan.parts != 1 {
-        return Ok(None);
+    if plan.parts == 1 {
+        let strides = strides(frame, parts, &[]);
+        let step = (Step::Whole, keeps);
+        return launch(work, &work.reduction, step, &plan, frame, (parts, &strides), device);
     }
-    let strides = strides(frame, parts, &[]);
-    let own = Launch::new(&work.reduction, &plan, frame, (work.scalars, &strides), device)?;
-    let write = || Ok(reduce::write(&work.reduction, &own.schedule, work.key.operation)?.0);
-    let parts = (parts, work.reduction.output_types().len());
-    let key = (work.key, device::Plan::Rows(own.schedule, Step::Whole), device);
-    device::prepare_rows(key, write, parts, &own.numbers, &own.config)
+    split(work, frame, parts, &plan, device)?;
+    Ok(None)
 }
 
 /// Parts of rows first, then what they came to.
@@ -65,7 +55,7 @@ fn split(work: &RowWork<'_>, frame: &Frame, parts: &[Part<'_>], plan: &Plan, dev
             *over_parts = frame.kept.numel * bytes;
         }
     }
-    launch(work, &partial, Step::Partial, plan, frame, (&first, &strides), device)?;
+    launch(work, &partial, (Step::Partial, Keeps::Nothing), plan, frame, (&first, &strides), device)?;
     merge(work, frame, parts, &stored, device)
 }
 
@@ -94,7 +84,8 @@ fn merge(work: &RowWork<'_>, frame: &Frame, parts: &[Part<'_>], stored: &[Part<'
     }
     let plan = plan::plan_whole(&reduction, &merged, &operands);
     let strides = strides(&merged, &operands, &[]);
-    launch(work, &reduction, Step::Merge, &plan, &merged, (&operands, &strides), device)
+    let step = (Step::Merge, Keeps::Nothing);
+    launch(work, &reduction, step, &plan, &merged, (&operands, &strides), device).map(drop)
 }
 
 /// Strides, in elements, of rows one after another in the order of the frame.
@@ -132,44 +123,26 @@ fn strides(frame: &Frame, parts: &[Part<'_>], new: &[Type]) -> Vec<Vec<i64>> {
 fn launch(
     work: &RowWork<'_>,
     reduction: &Reduction,
-    step: Step,
+    (step, keeps): (Step, Keeps),
     plan: &Plan,
     frame: &Frame,
     (parts, strides): (&[Part<'_>], &[Vec<i64>]),
     device: Device,
-) -> Result<()> {
-    let Launch { schedule, numbers, config } = Launch::new(reduction, plan, frame, (work.scalars, strides), device)?;
+) -> Result<Option<Prepared>> {
+    let schedule: Schedule = plan.schedule.for_target(device::target(device)?);
+    let (rows, extent) = frame.counts();
+    let unsigned = |sizes: &[i64]| -> Vec<u64> { sizes.iter().map(|&size| size.unsigned_abs()).collect() };
+    let (kept, reduced) = (unsigned(&frame.kept.sizes), unsigned(&frame.reduced.sizes));
+    let (part, scalars) = (plan.part, work.scalars);
+    let numbers = Numbers { rows, extent, part, scalars, kept: &kept, reduced: &reduced, strides };
+    let numbers = Meta::of(reduction, &schedule).write(&numbers);
+    let too_large = || TensorError::TooLarge { sizes: frame.kept.sizes.to_vec() };
+    let blocks = u32::try_from(rows.div_ceil(schedule.rows_of_block())).map_err(|_| too_large())?;
+    let over_parts = u32::try_from(plan.parts).map_err(|_| too_large())?;
+    let block = [u32::from(schedule.threads), 1, 1];
+    let config = LaunchConfig { grid: [blocks, over_parts, 1], block, shared_bytes: 0 };
     let write = || Ok(reduce::write(reduction, &schedule, work.key.operation)?.0);
     let parts = (parts, reduction.output_types().len());
-    device::run_rows((work.key, device::Plan::Rows(schedule, step), device), write, parts, &numbers, &config)
-}
-
-/// What a launch consists of besides its operands.
-struct Launch {
-    schedule: Schedule,
-    numbers: Vec<u8>,
-    config: LaunchConfig,
-}
-
-impl Launch {
-    fn new(
-        reduction: &Reduction,
-        plan: &Plan,
-        frame: &Frame,
-        (scalars, strides): (&[u64], &[Vec<i64>]),
-        device: Device,
-    ) -> Result<Self> {
-        let schedule: Schedule = plan.schedule.for_target(device::target(device)?);
-        let (rows, extent) = frame.counts();
-        let unsigned = |sizes: &[i64]| -> Vec<u64> { sizes.iter().map(|&size| size.unsigned_abs()).collect() };
-        let (kept, reduced) = (unsigned(&frame.kept.sizes), unsigned(&frame.reduced.sizes));
-        let numbers = Numbers { rows, extent, part: plan.part, scalars, kept: &kept, reduced: &reduced, strides };
-        let numbers = Meta::of(reduction, &schedule).write(&numbers);
-        let too_large = || TensorError::TooLarge { sizes: frame.kept.sizes.to_vec() };
-        let blocks = u32::try_from(rows.div_ceil(schedule.rows_of_block())).map_err(|_| too_large())?;
-        let over_parts = u32::try_from(plan.parts).map_err(|_| too_large())?;
-        let block = [u32::from(schedule.threads), 1, 1];
-        let config = LaunchConfig { grid: [blocks, over_parts, 1], block, shared_bytes: 0 };
-        Ok(Self { schedule, numbers, config })
-    }
+    let key = (work.key, device::Plan::Rows(schedule, step), device);
+    device::run_rows(key, write, parts, (&numbers, &config), keeps)
 }

@@ -13,7 +13,7 @@ use kernel_ir::GraphError;
 use kernel_ir::reduce::{Last, Reduction};
 use smallvec::SmallVec;
 
-use super::{Part, Prepared, ProgramKey, parts, pinned, record};
+use super::{Keeps, Part, Prepared, ProgramKey, parts, pinned, record};
 use crate::base::error::Result;
 use crate::base::shape::Dims;
 use crate::iterate::Iteration;
@@ -60,46 +60,42 @@ pub(crate) fn reduction(
 
 /// Computes every row. All tensors are on one device.
 pub(crate) fn run(work: &RowWork<'_>) -> Result<()> {
-    let Some(first) = work.inputs.first() else { return Ok(()) };
+    run_keeping(work, Keeps::Nothing).map(drop)
+}
+
+/// As [`run`]. A launch that is kept is the answer; `None` where there was not one launch on a device.
+pub(crate) fn run_keeping(work: &RowWork<'_>, keeps: Keeps) -> Result<Option<Prepared>> {
+    let Some(first) = work.inputs.first() else { return Ok(None) };
     let frame = Frame::new(work);
     let per_row = *work.reduction.last() == Last::Row;
     if frame.kept.numel == 0 || (!per_row && frame.reduced.numel == 0) {
-        return Ok(());
+        return Ok(None);
     }
     let parts = parts(work.outputs, work.inputs);
     if let Some(key) = work.key.turned_for(&parts) {
         let outputs = work.reduction.output_types().len();
         let negating = || Ok(work.reduction.negating(|input| key.turns(outputs + input), |output| key.turns(output)));
-        return run(&RowWork { key, reduction: reduction(key, negating)?, ..*work });
+        return run_keeping(&RowWork { key, reduction: reduction(key, negating)?, ..*work }, keeps);
     }
     let types = work.reduction.output_types().into_iter().chain(work.reduction.inputs().iter().copied());
     debug_assert!(parts.iter().map(|part| part.ty).eq(types), "the tensors are those that the reduction is for");
     if is_host(first.device()) {
         let operands: SmallVec<[&Tensor; 4]> = work.outputs.iter().chain(work.inputs).copied().collect();
         if pinned::is_any_pinned(&operands) {
-            return pinned::run(&operands, |operands| {
+            pinned::run(&operands, |operands| {
                 let (outputs, inputs) = operands.split_at(work.outputs.len());
                 run(&RowWork { reduction: Arc::clone(&work.reduction), outputs, inputs, ..*work })
-            });
+            })?;
+            return Ok(None);
         }
         host::run(work, &frame, &parts);
-        return Ok(());
-    }
-    if record::is_on() {
-        return record::rows(work);
-    }
-    device::run(work, &frame, &parts, first.device()).of(work.key.operation, work.inputs)
-}
-
-/// Works out what [`run`] would launch, to be repeated over other memory; `None` where that is not one launch on a device.
-pub(crate) fn prepare(work: &RowWork<'_>) -> Result<Option<Prepared>> {
-    let Some(first) = work.inputs.first() else { return Ok(None) };
-    let (frame, parts) = (Frame::new(work), parts(work.outputs, work.inputs));
-    let is_empty = frame.kept.numel == 0 || frame.reduced.numel == 0;
-    if is_empty || is_host(first.device()) || work.key.turned_for(&parts).is_some() {
         return Ok(None);
     }
-    device::prepare(work, &frame, &parts, first.device())
+    if record::is_on() {
+        record::rows(work)?;
+        return Ok(None);
+    }
+    device::run(work, &frame, &parts, first.device(), keeps).of(work.key.operation, work.inputs)
 }
 
 impl Frame {

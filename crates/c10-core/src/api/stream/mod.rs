@@ -26,7 +26,6 @@ use crate::base::ids::StreamId;
 use crate::base::ids::StreamKey;
 use crate::base::ids::priority_of;
 use crate::base::process;
-use crate::driver::Driver;
 use crate::runtime::{Runtime, Started, WeakRuntime};
 use crate::thread;
 use crate::thread::pending::{self, PuttingOff};
@@ -539,7 +538,8 @@ impl Streams<'_> {
         if !self.0.is_initialized() || !self.0.devices().is_used(device) {
             return Ok(false);
         }
-        Ok(self.0.ready()?.api.capture_id(self.current(device)?.reference())?.is_some())
+        let ready = self.0.ready()?;
+        Ok(ready.captures.of(&ready.api, self.current_ref(device))?.is_some())
     }
 
     /// Wraps a stream that was made elsewhere; it is never destroyed here. Its id is its handle, which is even: odd ids

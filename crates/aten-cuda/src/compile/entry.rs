@@ -1,0 +1,212 @@
+//! What a function is compiled to for calls that are alike.
+//!
+//! **Invariants:** an entry runs without its function only once two traces, or the traces of two other shapes of its family,
+//! have shown that the function does the same each time. What was decided about that stays.
+
+use std::hash::{Hash as _, Hasher as _};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use c10_core::{PoolId, Runtime};
+use smallvec::SmallVec;
+
+use super::graph::{self, View};
+use super::graphed::{AsGraph, Graphed};
+use super::guard::{Guards, Key};
+use super::plan::Plan;
+use super::trace::{GraphBreak, Traced};
+use crate::base::error::Result;
+use crate::storage::Storage;
+use crate::tensor::Tensor;
+
+/// The program of calls that are alike.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) key: Key,
+    pub(super) guards: Guards,
+    signature: u128,
+    /// What the function does, whatever the sizes.
+    pub(super) structure: u64,
+    pub(super) plan: Arc<Plan>,
+    pub(super) breaks: Vec<GraphBreak>,
+    pub(super) earlier: Vec<Arc<Plan>>,
+    /// What a call returns, where it need not call the function.
+    results: std::result::Result<Vec<Given>, &'static str>,
+    /// How its calls run, once that is known. Until then the function is called, to see that it does the same.
+    decided: OnceLock<Calls>,
+    graphed: Mutex<AsGraph>,
+    /// When it was called last, counted in calls of its function.
+    pub(super) last_call: AtomicU64,
+}
+
+/// How calls of an entry run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Calls {
+    /// The plan runs; the function is not called.
+    Plan,
+    /// The function has to be called each time, for this reason.
+    Function(&'static str),
+}
+
+/// A result of a call.
+#[derive(Clone, Debug)]
+enum Given {
+    /// Memory that the plan gives.
+    Made { wanted: usize, view: View },
+    /// An argument, or a view of its memory.
+    Argument { argument: usize, view: View },
+    /// A tensor that the function has kept.
+    Captured(Tensor),
+}
+
+impl Entry {
+    /// The entry of a call that was traced, and what the call returns.
+    pub(super) fn new(key: Key, guards: Guards, traced: Traced, inputs: &[Tensor]) -> (Self, Vec<Tensor>) {
+        let results = given(&traced, inputs);
+        let structure = structure(&traced, &results);
+        let Traced { outputs, breaks, last, earlier, .. } = traced;
+        let decided = OnceLock::new();
+        if let Err(why) = &results {
+            decided.get_or_init(|| Calls::Function(why));
+        }
+        let (signature, plan) = (last.signature, last.plan);
+        let (graphed, last_call) = (Mutex::default(), AtomicU64::new(0));
+        let entry =
+            Self { key, guards, signature, structure, plan, breaks, earlier, results, decided, graphed, last_call };
+        (entry, outputs)
+    }
+
+    /// How its calls run, where that is known.
+    pub(super) fn decided(&self) -> Option<Calls> {
+        self.decided.get().copied()
+    }
+
+    /// Lets the plan run from now on, unless something else was decided.
+    pub(super) fn trust(&self) {
+        self.decided.get_or_init(|| Calls::Plan);
+    }
+
+    /// Decides by a second trace how calls run.
+    pub(super) fn compare(&self, traced: &Traced) {
+        let is_same = traced.breaks.is_empty() && traced.last.signature == self.signature;
+        let other = Calls::Function("it did something else the second time");
+        self.decided.get_or_init(|| if is_same { Calls::Plan } else { other });
+    }
+
+    /// Why it is no CUDA graph, where one was asked for.
+    pub(super) fn not_graphed(&self) -> Option<&'static str> {
+        self.graphed.lock().unwrap_or_else(PoisonError::into_inner).refused()
+    }
+
+    /// Runs the plan.
+    pub(super) fn run(&self, runtime: &Runtime, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
+        let arguments: SmallVec<[&Storage; 8]> = inputs.iter().map(|tensor| tensor.storage()).collect();
+        let made = self.plan.run(runtime, &arguments)?;
+        Ok(self.results(&made, inputs))
+    }
+
+    /// Runs it as a CUDA graph, where it can be one.
+    pub(super) fn launch(&self, runtime: &Runtime, inputs: &[&Tensor], pool: PoolId) -> Result<Vec<Tensor>> {
+        // A graph is not launched within another capture: its kernels become a part of that.
+        if runtime.streams().is_current_capturing()? {
+            return self.run(runtime, inputs);
+        }
+        let mut graphed = self.graphed.lock().unwrap_or_else(PoisonError::into_inner);
+        match &mut *graphed {
+            AsGraph::Is(own) => {
+                if !own.fits(inputs) {
+                    let moves = own.moving(inputs);
+                    **own = Graphed::new(&self.plan, inputs, &moves, pool)?;
+                }
+                own.run(inputs)?;
+                return Ok(self.results(&own.made, inputs));
+            }
+            AsGraph::Never(_) => {}
+            // The arguments of a second call tell which of them lie where they are.
+            AsGraph::Seen(before) => {
+                let mut own = Box::new(Graphed::new(&self.plan, inputs, &before.moving(inputs), pool)?);
+                own.run(inputs)?;
+                let results = self.results(&own.made, inputs);
+                *graphed = AsGraph::Is(own);
+                return Ok(results);
+            }
+            AsGraph::Not => {
+                let shared = self.guards.has_aliases().then_some("its arguments share memory");
+                *graphed = AsGraph::first(shared.or_else(|| self.plan.not_graphed()), inputs);
+            }
+        }
+        drop(graphed);
+        self.run(runtime, inputs)
+    }
+
+    fn results(&self, made: &[Storage], inputs: &[&Tensor]) -> Vec<Tensor> {
+        let results = self.results.as_deref().unwrap_or_default().iter().map(|given| match given {
+            Given::Made { wanted, view } => view.over(made[*wanted].clone()),
+            Given::Argument { argument, view } => view.over(inputs[*argument].storage().clone()),
+            Given::Captured(tensor) => tensor.clone(),
+        });
+        results.collect()
+    }
+
+    /// Notes a call.
+    pub(super) fn note_call(&self, number: u64) {
+        self.last_call.store(number, Ordering::Relaxed);
+    }
+}
+
+/// What a call returns without its function, or why it has to be called.
+fn given(traced: &Traced, inputs: &[Tensor]) -> std::result::Result<Vec<Given>, &'static str> {
+    if !traced.breaks.is_empty() {
+        return Err("its graph breaks");
+    }
+    if traced.host_values {
+        return Err("it looks at values in host memory");
+    }
+    if traced.last.plan.devices > 1 {
+        return Err("it uses several devices");
+    }
+    let wanted = &traced.last.wanted;
+    let mut is_used = vec![false; wanted.len()];
+    let mut given = Vec::with_capacity(traced.outputs.len());
+    for tensor in &traced.outputs {
+        let storage = tensor.storage();
+        let argument = inputs.iter().position(|input| input.storage().is_same(storage));
+        let made = storage.deferred().and_then(|own| wanted.iter().position(|other| Arc::ptr_eq(own, other)));
+        given.push(match (argument, made) {
+            (Some(argument), _) => Given::Argument { argument, view: graph::view(argument, tensor) },
+            (None, Some(wanted)) => {
+                is_used[wanted] = true;
+                Given::Made { wanted, view: graph::view(wanted, tensor) }
+            }
+            (None, None) if storage.deferred().is_none() && storage.buffer().is_some() => {
+                Given::Captured(tensor.clone())
+            }
+            (None, None) => return Err("it returns memory that no operation has written"),
+        });
+    }
+    if is_used.contains(&false) {
+        return Err("it keeps tensors that it has made");
+    }
+    Ok(given)
+}
+
+/// What a function does, whatever the sizes: its graphs, where they break, and what is returned.
+fn structure(traced: &Traced, results: &std::result::Result<Vec<Given>, &'static str>) -> u64 {
+    let mut hasher = std::hash::DefaultHasher::new();
+    traced.structures.hash(&mut hasher);
+    for GraphBreak { cause, operations, after } in &traced.breaks {
+        (cause, operations, after).hash(&mut hasher);
+    }
+    match results {
+        Err(why) => why.hash(&mut hasher),
+        Ok(results) => results.iter().for_each(|given| match given {
+            Given::Made { view, .. } => view.hash_structure(&mut hasher),
+            Given::Argument { view, .. } => {
+                1_u8.hash(&mut hasher);
+                view.hash_structure(&mut hasher);
+            }
+            Given::Captured(_) => 2_u8.hash(&mut hasher),
+        }),
+    }
+    hasher.finish()
+}
