@@ -112,12 +112,14 @@ impl Entry {
             return self.run(runtime, inputs);
         }
         let mut graphed = self.graphed.lock().unwrap_or_else(PoisonError::into_inner);
+        if let AsGraph::Is(own) = &*graphed
+            && !own.fits(inputs)
+        {
+            // It goes first, so that the next one can have its memory.
+            *graphed = AsGraph::Seen(own.places());
+        }
         match &mut *graphed {
             AsGraph::Is(own) => {
-                if !own.fits(inputs) {
-                    let moves = own.moving(inputs);
-                    **own = Graphed::new(&self.plan, inputs, &moves, pool)?;
-                }
                 own.run(inputs)?;
                 return Ok(self.results(&own.made, inputs));
             }

@@ -27,12 +27,12 @@ pub(super) enum AsGraph {
     Not,
     /// It cannot be one.
     Never(&'static str),
-    /// It will be one in the next call.
+    /// It will be one in the next call. It was one where arguments have moved.
     Seen(Places),
     Is(Box<Graphed>),
 }
 
-/// Where each argument of a call was; nothing for one that has no address on a device.
+/// Where each argument has been so far; nothing for one that has moved, or has no address on a device.
 #[derive(Debug)]
 pub(super) struct Places(SmallVec<[Option<u64>; 8]>);
 
@@ -73,7 +73,7 @@ impl AsGraph {
 }
 
 impl Places {
-    /// Whether each argument lies elsewhere than it did.
+    /// Whether each argument lies elsewhere than it did, or has done so before.
     pub(super) fn moving(&self, arguments: &[&Tensor]) -> SmallVec<[bool; 8]> {
         self.0.iter().zip(arguments).map(|(before, tensor)| before.is_none() || *before != place(tensor)).collect()
     }
@@ -113,10 +113,10 @@ impl Graphed {
         self.inputs.iter().zip(arguments).all(|(input, tensor)| !input.has_moved(tensor))
     }
 
-    /// Which arguments have to be copied, those of a call that does not fit among them.
-    pub(super) fn moving(&self, arguments: &[&Tensor]) -> SmallVec<[bool; 8]> {
-        let is_copied = |input: &Input| matches!(input, Input::Copied { .. });
-        self.inputs.iter().zip(arguments).map(|(input, tensor)| is_copied(input) || input.has_moved(tensor)).collect()
+    /// Where it reads arguments; nothing for those that are copied.
+    pub(super) fn places(&self) -> Places {
+        let place = |input: &Input| if let Input::There(address) = input { Some(*address) } else { None };
+        Places(self.inputs.iter().map(place).collect())
     }
 
     /// Copies the arguments that move and launches the graph on the current stream.

@@ -58,7 +58,7 @@ pub(super) struct Step {
     /// Bytes that they would move one after another.
     pub(super) unfused: i64,
     /// Its launch, once that was worked out; `None` where it is worked out each time.
-    prepared: OnceLock<Option<Prepared>>,
+    prepared: OnceLock<Option<Box<Prepared>>>,
 }
 
 pub(super) enum StepWork {

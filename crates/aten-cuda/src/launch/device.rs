@@ -66,7 +66,7 @@ pub(super) fn run(
     parts: &[Part<'_>],
     device: Device,
     keeps: Keeps,
-) -> Result<Option<Prepared>> {
+) -> Result<Option<Box<Prepared>>> {
     Runtime::with_current(|runtime| {
         let index = device.cuda_index()?.unwrap_or(0);
         let variants = runtime.extension::<Variants>();
@@ -212,7 +212,7 @@ pub(super) fn run_rows(
     parts: (&[Part<'_>], usize),
     (numbers, config): (&[u8], &LaunchConfig),
     keeps: Keeps,
-) -> Result<Option<Prepared>> {
+) -> Result<Option<Box<Prepared>>> {
     Runtime::with_current(|runtime| {
         let key = VariantKey { program, plan, device: device.cuda_index()?.unwrap_or(0) };
         let kernel = runtime.extension::<Variants>().kernel(runtime, key, write)?;
@@ -248,7 +248,7 @@ fn launch(
     numbers: &[u8],
     config: &LaunchConfig,
     keeps: Keeps,
-) -> Result<Option<Prepared>> {
+) -> Result<Option<Box<Prepared>>> {
     let arguments = arguments(parts, outputs, numbers)?;
     // SAFETY: the kernel was written for the program and schedule that these operands and numbers are of. Its elements are
     // those of the iteration, which lie inside the tensors' parts of their storages. Streams order the work.

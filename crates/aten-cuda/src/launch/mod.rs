@@ -110,7 +110,7 @@ pub(crate) fn run(work: &Work<'_>, sizes: &[i64]) -> Result<()> {
 }
 
 /// As [`run`]. A launch that is kept is the answer; `None` where there was not one launch on a device.
-pub(crate) fn run_keeping(work: &Work<'_>, sizes: &[i64], keeps: Keeps) -> Result<Option<Prepared>> {
+pub(crate) fn run_keeping(work: &Work<'_>, sizes: &[i64], keeps: Keeps) -> Result<Option<Box<Prepared>>> {
     let operands: SmallVec<[&Tensor; 4]> = work.outputs.iter().chain(work.inputs).copied().collect();
     let iteration = Iteration::new(sizes, &operands, work.program.uses_index());
     if iteration.numel == 0 {

@@ -43,7 +43,7 @@ impl Prepared {
         config: &LaunchConfig,
         (parts, outputs): (&[Part<'_>], usize),
         numbers: &[u8],
-    ) -> Result<Option<Self>> {
+    ) -> Result<Option<Box<Self>>> {
         let is_row = config.grid[1..] == [1, 1] && config.shared_bytes == 0;
         if !is_row || parts.len() > MOST_BUFFERS || !numbers.len().is_multiple_of(8) {
             return Ok(None);
@@ -57,7 +57,7 @@ impl Prepared {
             let end = part.tensor.byte_offset() + part.tensor.byte_extent();
             (part.operand, part.offset.min(end)..end)
         });
-        Ok(Some(Self { launch, grid: config.grid[0], words, ranges: ranges.collect() }))
+        Ok(Some(Box::new(Self { launch, grid: config.grid[0], words, ranges: ranges.collect() })))
     }
 
     /// Whether it is of this runtime.

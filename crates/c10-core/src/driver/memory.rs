@@ -28,7 +28,7 @@ pub(crate) fn check_range(offset: usize, bytes: usize, len: usize) -> Result<()>
 /// How many bytes a range has, which must lie inside a buffer of `len` bytes.
 pub(crate) fn check_part(range: &Range<usize>, len: usize) -> Result<usize> {
     let (start, end) = (range.start, range.end);
-    let bytes = end.checked_sub(start).ok_or(Error::Memory(MemoryError::ReversedRange { start, end }))?;
+    let bytes = end.checked_sub(start).ok_or_else(|| Error::Memory(MemoryError::ReversedRange { start, end }))?;
     check_range(start, bytes, len).map(|()| bytes)
 }
 

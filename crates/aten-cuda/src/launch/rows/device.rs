@@ -21,7 +21,7 @@ pub(super) fn run(
     parts: &[Part<'_>],
     device: Device,
     keeps: Keeps,
-) -> Result<Option<Prepared>> {
+) -> Result<Option<Box<Prepared>>> {
     let plan = plan::plan(&work.reduction, frame, parts);
     if plan.parts == 1 {
         let strides = strides(frame, parts, &[]);
@@ -128,7 +128,7 @@ fn launch(
     frame: &Frame,
     (parts, strides): (&[Part<'_>], &[Vec<i64>]),
     device: Device,
-) -> Result<Option<Prepared>> {
+) -> Result<Option<Box<Prepared>>> {
     let schedule: Schedule = plan.schedule.for_target(device::target(device)?);
     let (rows, extent) = frame.counts();
     let unsigned = |sizes: &[i64]| -> Vec<u64> { sizes.iter().map(|&size| size.unsigned_abs()).collect() };

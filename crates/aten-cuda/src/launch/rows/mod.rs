@@ -64,7 +64,7 @@ pub(crate) fn run(work: &RowWork<'_>) -> Result<()> {
 }
 
 /// As [`run`]. A launch that is kept is the answer; `None` where there was not one launch on a device.
-pub(crate) fn run_keeping(work: &RowWork<'_>, keeps: Keeps) -> Result<Option<Prepared>> {
+pub(crate) fn run_keeping(work: &RowWork<'_>, keeps: Keeps) -> Result<Option<Box<Prepared>>> {
     let Some(first) = work.inputs.first() else { return Ok(None) };
     let frame = Frame::new(work);
     let per_row = *work.reduction.last() == Last::Row;
