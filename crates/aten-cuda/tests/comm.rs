@@ -732,3 +732,80 @@ mod gather {
         Ok(())
     }
 }
+
+mod elsewhere {
+    use super::*;
+    use c10_core::{CUDAGraph, CaptureMode};
+
+    #[test]
+    fn memory_in_pages_is_copied_before_it_is_added() -> Result<()> {
+        let rig = machine(2);
+        rig.runtime().memory().set_settings("expandable_segments:True")?;
+        let inputs = [ramp(&[5000], "cuda:0")?, ramp(&[5000], "cuda:1")?];
+        let sum = comm::reduce_add(&[&inputs[0], &inputs[1]], 1)?;
+        assert_eq!(sum.to_vec::<f32>()?, ramp(&[5000], "cpu")?.mul(2)?.to_vec::<f32>()?);
+        assert!(!inputs[0].storage().buffer().is_some_and(|buffer| buffer.let_reach(1).is_ok_and(|reaches| reaches)));
+        assert_no_misuse(&rig);
+        Ok(())
+    }
+
+    #[test]
+    fn a_graph_replays_collectives_of_both_devices() -> Result<()> {
+        let _rig = machine(2);
+        let (one, two) = (ramp(&[40], "cuda:0")?, ramp(&[40], "cuda:1")?);
+        let work = || -> Result<Tensor> {
+            let sum = comm::reduce_add(&[&one, &two], 0)?;
+            let copies = comm::broadcast(&sum, &[0, 1])?;
+            comm::gather(&[&copies[1], &copies[0]], 0, 0)
+        };
+        work()?;
+        let (mut graph, first, second) = (CUDAGraph::new(), Stream::new(0, 0)?, Stream::new(1, 0)?);
+        let other = second.guard();
+        let all = graph.record(&first, None, CaptureMode::Relaxed, |_| {
+            // The second device's stream takes part in the capture.
+            second.wait_stream(&first)?;
+            let all = work()?;
+            first.wait_stream(&second)?;
+            Ok::<Tensor, Error>(all)
+        })?;
+        drop(other);
+        one.add_(1)?;
+        aten_cuda::synchronize(0)?;
+        graph.replay()?;
+        assert_eq!(all.narrow(0, 38, 4)?.to_vec::<f32>()?, [77.0, 79.0, 1.0, 3.0]);
+        Ok(())
+    }
+
+    #[test]
+    fn a_traced_function_does_collectives_as_it_would_untraced() -> Result<()> {
+        let _rig = machine(2);
+        let (one, two) = (ramp(&[40], "cuda:0")?, ramp(&[40], "cuda:1")?);
+        let work = |tensors: &[Tensor]| -> Result<Vec<Tensor>> {
+            let doubled = tensors[0].mul(2)?;
+            Ok(vec![comm::reduce_add(&[&doubled, &tensors[1]], 0)?.add(1)?])
+        };
+        let compiled = aten_cuda::compile::compile(work);
+        let expected = work(&[one.clone(), two.clone()])?[0].to_vec::<f32>()?;
+        for _ in 0..3 {
+            assert_eq!(compiled.call(&[&one, &two])?[0].to_vec::<f32>()?, expected);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn work_is_in_order_for_the_stream_sanitizer() -> Result<()> {
+        let _rig = machine(3);
+        let sanitizer = Runtime::current().enable_sanitizer(c10_core::SanitizerOptions::default());
+        let inputs: Vec<Tensor> = (0..3).map(|device| ramp(&[300_000], &on(device))).collect::<Result<_>>()?;
+        let list: Vec<&Tensor> = inputs.iter().collect();
+        let sum = comm::reduce_add(&list, 2)?;
+        let copies = comm::broadcast(&sum, &[0, 1, 2])?;
+        let all = comm::gather(&copies.iter().collect::<Vec<_>>(), 0, 1)?;
+        let coalesced = comm::broadcast_coalesced(&[&inputs[0], &copies[0]], &[0, 1, 2], BUFFER_SIZE)?;
+        for tensor in list.into_iter().chain(&copies).chain([&sum, &all]).chain(&coalesced[2]) {
+            tensor.fill_(1)?;
+        }
+        assert_eq!(sanitizer.count(), 0);
+        Ok(())
+    }
+}
