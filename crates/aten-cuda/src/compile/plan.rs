@@ -21,6 +21,7 @@ use crate::launch::record::{CallFn, Recorded};
 use crate::launch::rows::{self, RowWork};
 use crate::launch::{self, Keeps, Prepared, ProgramKey, Work};
 use crate::storage::Storage;
+use crate::storage::deferred::Source;
 use crate::tensor::Tensor;
 
 /// A program that is ready to run.
@@ -31,7 +32,7 @@ pub(crate) struct Plan {
     /// The block of what lives between steps, for each device.
     pub(super) arenas: Vec<(Device, Arena)>,
     /// New memory of each run, that which is wanted outside first.
-    new: Vec<(usize, Device)>,
+    new: Vec<New>,
     /// How much of it is wanted outside.
     wanted: usize,
     /// The slots of others' memory that it writes.
@@ -93,6 +94,30 @@ enum Place {
     Nowhere,
 }
 
+/// Memory that each run asks for.
+#[derive(Debug)]
+struct New {
+    bytes: usize,
+    device: Device,
+    /// Where it comes from, if not from where the call takes its memory.
+    source: Option<Source>,
+}
+
+impl New {
+    /// That of a slot of the trace's own, in a call on a stream.
+    fn of(home: &Home, stream: &Stream) -> Option<Self> {
+        let Home::Made { bytes, device, source } = home else { return None };
+        // Memory of another stream is reused in the order of that one.
+        let source = Some(source.clone()).filter(|own| own.stream != *stream || own.pool.is_some());
+        Some(Self { bytes: *bytes, device: *device, source })
+    }
+
+    fn make(&self) -> Result<Storage> {
+        let new = || Storage::new(self.bytes, self.device);
+        self.source.as_ref().map_or_else(new, |source| source.memory(new))
+    }
+}
+
 impl Plan {
     /// The plan of a graph. `stream` is the stream of the call.
     pub(super) fn new(graph: &Graph, fusion: &Fusion, stream: &Stream) -> Self {
@@ -100,7 +125,7 @@ impl Plan {
         for kernel in &fusion.kernels {
             steps.extend(steps_of(graph, fusion, kernel, stream));
         }
-        let Layout { places, new, arenas } = Layout::new(graph, &steps);
+        let Layout { places, new, arenas } = Layout::new(graph, &steps, stream);
         let wanted = graph.slots.iter().filter(|slot| slot.wanted.is_some()).count();
         let is_others = |slot: &SlotId| {
             let slot = &graph.slots[*slot];
@@ -127,6 +152,9 @@ impl Plan {
         if self.steps.iter().any(|step| step.outputs.is_empty()) {
             return Some("it orders streams");
         }
+        if self.new.iter().any(|new| new.source.is_some()) {
+            return Some("it uses a memory pool");
+        }
         let is_host = |place: &Place| matches!(place, Place::Captured(storage) if storage.present().is_none());
         if self.places.iter().any(is_host) {
             return Some("it uses memory of the host");
@@ -140,8 +168,8 @@ impl Plan {
         for (device, arena) in &self.arenas {
             blocks.push(Storage::new(arena.bytes, *device)?);
         }
-        for &(bytes, device) in &self.new {
-            made.push(Storage::new(bytes, device)?);
+        for new in &self.new {
+            made.push(new.make()?);
         }
         let bound = Bound { plan: self, arguments, blocks: &blocks, made: &made };
         for &slot in &self.written {
@@ -357,16 +385,16 @@ fn lives(graph: &Graph, steps: &[Step]) -> Vec<Life> {
 /// Where slots are, the new memory of each run, and the blocks of what lives between steps.
 struct Layout {
     places: Vec<Place>,
-    new: Vec<(usize, Device)>,
+    new: Vec<New>,
     arenas: Vec<(Device, Arena)>,
 }
 
 impl Layout {
-    fn new(graph: &Graph, steps: &[Step]) -> Self {
+    fn new(graph: &Graph, steps: &[Step], stream: &Stream) -> Self {
         let mut layout = Self { places: Vec::with_capacity(graph.slots.len()), new: Vec::new(), arenas: Vec::new() };
         // What is wanted comes first.
         let wanted = graph.slots.iter().filter(|slot| slot.wanted.is_some());
-        layout.new.extend(wanted.filter_map(|slot| slot.home.made()));
+        layout.new.extend(wanted.filter_map(|slot| New::of(&slot.home, stream)));
         let mut next_wanted = 0..layout.new.len();
         let mut needs: Vec<(Device, Vec<(SlotId, Need)>)> = Vec::new();
         for (at, (slot, life)) in graph.slots.iter().zip(lives(graph, steps)).enumerate() {
@@ -377,11 +405,11 @@ impl Layout {
                     next_wanted.next().map_or(Place::Nowhere, Place::New)
                 }
                 (Home::Made { .. }, None) => Place::Nowhere,
-                (Home::Made { bytes, device }, Some(_)) if life.is_shared => {
-                    layout.new.push((*bytes, *device));
+                (Home::Made { source, .. }, Some(_)) if life.is_shared || source.pool.is_some() => {
+                    layout.new.extend(New::of(&slot.home, stream));
                     Place::New(layout.new.len() - 1)
                 }
-                (Home::Made { bytes, device }, Some((first, last))) => {
+                (Home::Made { bytes, device, .. }, Some((first, last))) => {
                     let need = Need { bytes: *bytes, first, last };
                     match needs.iter_mut().find(|(known, _)| known == device) {
                         Some((_, needs)) => needs.push((at, need)),
