@@ -1,4 +1,7 @@
 //! Each kind of guard: a call that differs by it is not like the one before, and the report says in words why.
+//!
+//! # Safety
+//! Memory that begins at an odd place is a part of a buffer that outlives the tensors over it.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use aten_cuda::attention::{SdpKernels, with_sdp_kernel};
@@ -69,6 +72,12 @@ fn arguments() {
     assert!(between(&[&complex], &[&complex.conj()]).starts_with(conjugate));
     let y = ones(&[4, 6], DType::F32);
     assert_eq!(between(&[&x, &y], &[&x, &x]), "aliasing of argument 1 was none and is memory of argument 0");
+    // Of many arguments memory is told apart in another way than of few.
+    let many: Vec<Tensor> = (0..200).map(|_| ones(&[3], DType::F32)).collect();
+    let apart: Vec<&Tensor> = many.iter().collect();
+    let mut shared = apart.clone();
+    shared[199] = apart[120];
+    assert_eq!(between(&apart, &shared), "aliasing of argument 199 was none and is memory of argument 120");
 }
 
 #[test]
