@@ -404,6 +404,15 @@ impl Program {
         self.nodes.iter().flat_map(|node| node.operands()).chain(self.outputs.iter().copied()).any(is_input)
     }
 
+    /// Whether all that reads a value converts it to [`Type::F32`], and something does.
+    pub(crate) fn is_only_widened(&self, value: Value) -> bool {
+        let mut readers =
+            self.nodes.iter().zip(&self.types).filter(|(node, _)| node.operands().any(|read| read == value));
+        let is_widening = |(node, ty): (&Node, &Type)| matches!(node, Node::Convert(_)) && *ty == Type::F32;
+        let is_read = readers.clone().next().is_some();
+        is_read && readers.all(is_widening) && !self.outputs.contains(&value)
+    }
+
     /// Whether any node is the element's index.
     #[must_use]
     pub fn uses_index(&self) -> bool {

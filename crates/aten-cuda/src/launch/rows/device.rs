@@ -35,7 +35,7 @@ pub(super) fn prepare(
         return Ok(None);
     }
     let strides = strides(frame, parts, &[]);
-    let own = Launch::new(&work.reduction, &plan, frame, (work.scalars, &strides), device)?;
+    let own = Launch::new(work, &work.reduction, &plan, frame, &strides, device)?;
     let write = || Ok(reduce::write(&work.reduction, &own.schedule, work.key.operation)?.0);
     let parts = (parts, work.reduction.output_types().len());
     let key = (work.key, device::Plan::Rows(own.schedule, Step::Whole), device);
@@ -138,7 +138,7 @@ fn launch(
     (parts, strides): (&[Part<'_>], &[Vec<i64>]),
     device: Device,
 ) -> Result<()> {
-    let Launch { schedule, numbers, config } = Launch::new(reduction, plan, frame, (work.scalars, strides), device)?;
+    let Launch { schedule, numbers, config } = Launch::new(work, reduction, plan, frame, strides, device)?;
     let write = || Ok(reduce::write(reduction, &schedule, work.key.operation)?.0);
     let parts = (parts, reduction.output_types().len());
     device::run_rows((work.key, device::Plan::Rows(schedule, step), device), write, parts, &numbers, &config)
@@ -153,13 +153,15 @@ struct Launch {
 
 impl Launch {
     fn new(
+        work: &RowWork<'_>,
         reduction: &Reduction,
         plan: &Plan,
         frame: &Frame,
-        (scalars, strides): (&[u64], &[Vec<i64>]),
+        strides: &[Vec<i64>],
         device: Device,
     ) -> Result<Self> {
-        let schedule: Schedule = plan.schedule.for_target(device::target(device)?);
+        let schedule = plan.schedule.for_target(device::target(device)?);
+        let (schedule, scalars) = (Schedule { fused: work.key.is_fused(), ..schedule }, work.scalars);
         let (rows, extent) = frame.counts();
         let unsigned = |sizes: &[i64]| -> Vec<u64> { sizes.iter().map(|&size| size.unsigned_abs()).collect() };
         let (kept, reduced) = (unsigned(&frame.kept.sizes), unsigned(&frame.reduced.sizes));
