@@ -378,7 +378,8 @@ impl Variants {
             return Ok(known.attach(runtime)?);
         }
         let name = key.program.operation;
-        let kernel = module::load(runtime, key.device, name, &write()?)?.kernel(name)?;
+        let load = if key.program.is_fused() { module::load_kept } else { module::load };
+        let kernel = load(runtime, key.device, name, &write()?)?.kernel(name)?;
         self.kernels.write().unwrap_or_else(PoisonError::into_inner).insert(key, kernel.detach());
         Ok(kernel)
     }
