@@ -379,8 +379,7 @@ impl Fusion {
 
     /// The slots that an expression reads from memory.
     fn slots_read(&self, graph: &Graph, at: NodeId) -> SmallVec<[usize; 8]> {
-        let mut slots: SmallVec<[usize; 8]> =
-            self.reads(graph, at).into_iter().map(|(_, view, _)| view.slot).collect();
+        let mut slots: SmallVec<[usize; 8]> = self.reads(graph, at).into_iter().map(|(_, view, _)| view.slot).collect();
         slots.sort_unstable();
         slots.dedup();
         slots

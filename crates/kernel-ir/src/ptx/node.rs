@@ -20,6 +20,9 @@ impl Writer {
         let mut values: Vec<Reg> = Vec::with_capacity(program.nodes().len());
         let mut widened: HashMap<Value, Reg> = HashMap::new();
         for (at, node, ty) in program.nodes() {
+            if let Some(operation) = program.note_at(at).filter(|_| self.is_fused) {
+                self.comment(operation);
+            }
             if let Node::Convert(wide) = node
                 && self.is_fused
                 && self.has_bf16
