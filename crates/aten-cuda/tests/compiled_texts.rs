@@ -30,7 +30,7 @@ fn texts(name: &str, function: Function, owned: &[Tensor]) -> Vec<KernelText> {
             }
         }
         if !wide {
-            same_bits(name, &compiled.call(&inputs).unwrap(), &function(&owned).unwrap());
+            same_bits(name, &compiled.call(&inputs).unwrap(), &function(owned).unwrap());
             all = texts;
         }
     }
