@@ -73,6 +73,16 @@ def host_us(call, calls=50):
     return (time.perf_counter() - begin) * 1e6 / calls
 
 
+def peak_mib(call):
+    """The most memory that a call takes beyond what was taken before it."""
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    call()
+    torch.cuda.synchronize()
+    return (torch.cuda.max_memory_allocated() - before) / 2**20
+
+
 def main():
     torch.manual_seed(0)
     normal = lambda *sizes: torch.randn(*sizes, device="cuda").bfloat16()
@@ -91,7 +101,7 @@ def main():
         "20 small operations on 1024 f32": (twenty, (torch.randn(1024, device="cuda"),)),
         "12 layers of a GPT block, bf16": (gpt, (state, *layers)),
     }
-    print("program | first s | compiled us | eager us | host: compiled us | eager us")
+    print("program | first s | peak MiB | compiled us | eager us | host: compiled us | eager us")
     for name, (function, arguments) in programs.items():
         compiled = torch.compile(function)
         with torch.no_grad():
@@ -108,8 +118,9 @@ def main():
                 for at, way in enumerate(ways):
                     device[at].append(device_us(way))
                     host[at].append(host_us(way))
+            peak = peak_mib(ways[0])
         d, h = [statistics.median(all) for all in device], [statistics.median(all) for all in host]
-        print(f"{name} | {first:.2f} | {d[0]:.1f} | {d[1]:.1f} | {h[0]:.1f} | {h[1]:.1f}")
+        print(f"{name} | {first:.2f} | {peak:.1f} | {d[0]:.1f} | {d[1]:.1f} | {h[0]:.1f} | {h[1]:.1f}")
         sys.stdout.flush()
 
 

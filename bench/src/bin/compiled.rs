@@ -3,7 +3,8 @@
 //! For each program: what the first call takes in a process that has loaded a module, what a call takes on the device
 //! (many calls between two events) and on the host (many calls without waiting), compiled, compiled with wide intermediates,
 //! compiled as a CUDA graph, and eager, in turn. Beside them what a raw launch and a raw launch of a graph of one node take on the host. The last line
-//! compares the results. With `CUDA_CACHE_DISABLE=1` the driver keeps no code from before. The driver is the one that the
+//! compares the results, and peak is what a compiled call takes of memory beyond what was taken before it. Texts are those that the
+//! first call had the driver compile, and the milliseconds beside them what it takes to compile them once more. With `CUDA_CACHE_DISABLE=1` the driver keeps no code from before. The driver is the one that the
 //! runtime finds, or that `CUDA_SYS_LIBCUDA` names; `--small` takes small tensors, for a look on the simulated device.
 
 use std::process::ExitCode;
@@ -49,7 +50,7 @@ fn run(small: bool) -> std::result::Result<(), Failure> {
     // A module is loaded before anything is measured.
     Tensor::ones(&[16], DType::F32, "cuda")?.add(1)?.to_vec::<f32>()?;
     println!(
-        "program | kernels | first ms | compiled us | wide us | graph us | eager us | GB/s | host: compiled us | graph us | eager us | \
+        "program | kernels | first ms | texts | lines | their ms | peak MiB | compiled us | wide us | graph us | eager us | GB/s | host: compiled us | graph us | eager us | \
          largest difference"
     );
     for program in programs(small)? {
@@ -65,9 +66,13 @@ fn measure(program: &Program, calls: u32) -> std::result::Result<String, Failure
     options.mode = CompileMode::ReduceOverhead;
     let graphed = compile_with(program.function, options);
     let begin = Instant::now();
-    let first = plain.call(&arguments)?;
-    aten_cuda::synchronize(None)?;
+    let mut first = Vec::new();
+    let texts = aten_cuda::kernel_texts(|| {
+        first = plain.call(&arguments)?;
+        aten_cuda::synchronize(None)
+    })?;
     let first_ms = begin.elapsed().as_secs_f64() * 1e3;
+    let texts = texts_again(&texts)?;
     for _ in 0..4 {
         plain.call(&arguments)?;
         graphed.call(&arguments)?;
@@ -92,13 +97,35 @@ fn measure(program: &Program, calls: u32) -> std::result::Result<String, Failure
         }
     }
     let [device, host] = [device, host].map(|all| all.into_iter().map(median).collect::<Vec<f64>>());
+    let peak = peak_bytes(&|| by(&plain))? as f64 / f64::from(1 << 20);
     let kernels = plain.report().programs[0].kernels.len();
     let rate = program.bytes / device[0] / 1e3;
     Ok(format!(
-        "{} | {kernels} | {first_ms:.1} | {:.1} | {:.1} | {:.1} | {:.1} | {rate:.0} | {:.2} | {:.2} | {:.2} | \
+        "{} | {kernels} | {first_ms:.1} | {texts} | {peak:.1} | {:.1} | {:.1} | {:.1} | {:.1} | {rate:.0} | {:.2} | {:.2} | {:.2} | \
          {difference:.3e}",
         program.name, device[0], device[3], device[1], device[2], host[0], host[1], host[2],
     ))
+}
+
+/// How many texts and lines there are, and how long the driver takes to compile them.
+fn texts_again(texts: &[aten_cuda::KernelText]) -> Result<String> {
+    let begin = Instant::now();
+    c10_core::Runtime::with_current(|runtime| {
+        let device = runtime.current_device()?;
+        texts.iter().try_for_each(|text| c10_core::Module::from_ptx(runtime, device, &text.text).map(drop))
+    })?;
+    let lines: usize = texts.iter().map(|text| text.text.lines().count()).sum();
+    Ok(format!("{} | {lines} | {:.1}", texts.len(), begin.elapsed().as_secs_f64() * 1e3))
+}
+
+/// The most memory that a call takes beyond what was taken before it.
+fn peak_bytes(call: &dyn Fn() -> Result<()>) -> Result<u64> {
+    aten_cuda::synchronize(None)?;
+    let before = cuda_api::memory_allocated(None)?;
+    cuda_api::reset_peak_memory_stats(None)?;
+    call()?;
+    aten_cuda::synchronize(None)?;
+    Ok(cuda_api::max_memory_allocated(None)?.saturating_sub(before))
 }
 
 fn device_us(call: &dyn Fn() -> Result<()>, calls: u32) -> Result<f64> {

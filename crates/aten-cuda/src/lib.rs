@@ -23,6 +23,7 @@
 //! - `report`: errors that kernels find
 //! - `storage`: the memory behind tensors
 //! - `tensor`: the tensor, its views and how it is made, read and printed
+//! - `raw`: kernels of the user's own: CUDA C++ that is compiled, inputs that are linked
 //! - `autocast`: regions in which operations choose their dtypes
 //! - `iterate`: in which order operands are visited
 //! - `launch`: programs on the host and kernels on devices
@@ -38,7 +39,6 @@
 //! - `graphed`: functions of tensors that are captured and replayed
 //! - `compile`: functions of tensors that are traced, fused and run as few kernels
 //! - `comm`: tensors that go from device to device of one process
-//! - `raw`: kernels of the user's own: CUDA C++ that is compiled, inputs that are linked
 //! - `jiterator`: elementwise functions as CUDA C++
 //!
 //! # Invariants

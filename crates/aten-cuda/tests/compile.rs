@@ -42,6 +42,38 @@ fn a_chain_is_one_kernel() {
 }
 
 #[test]
+fn small_updates_of_equal_sizes_share_kernels() {
+    let _simulated = testkit::simulated_runtime();
+    let all: Vec<Tensor> = (0..60).map(|at| numbers(&[5, 7], at)).collect();
+    let all: Vec<&Tensor> = all.iter().collect();
+    let report = same(|x| x.chunks(2).map(|pair| pair[0].sub(&pair[1].mul(0.1)?)).collect(), &all);
+    assert_eq!((report.operations, report.kernels.len()), (60, 4), "{report:?}");
+    assert!(report.kernels.iter().all(|kernel| kernel.operations.len() >= 12), "{report:?}");
+}
+
+#[test]
+fn what_nobody_needs_is_left_out_and_what_is_equal_is_done_once() {
+    let _simulated = testkit::simulated_runtime();
+    let x = numbers(&[64], 1);
+    let report = same(
+        |x| {
+            x[0].exp()?.sin()?;
+            Ok(vec![x[0].mul(2)?.add(&x[0].mul(2)?)?])
+        },
+        &[&x],
+    );
+    let names: Vec<&str> = report.kernels.iter().flat_map(|kernel| kernel.operations.iter().copied()).collect();
+    assert!(report.kernels.len() == 1 && !names.contains(&"exp") && !names.contains(&"sin"), "{report:?}");
+    let twice = |x: &[Tensor]| Ok(vec![x[0].mul(3)?.exp2()?.add(&x[0].mul(3)?)?]);
+    let texts = aten_cuda::kernel_texts(|| compile(twice).call(&[&x]).map(drop)).unwrap();
+    let [text] = texts.as_slice() else { panic!("{texts:?}") };
+    let count = |part: &str| text.text.matches(part).count();
+    // Once for each element that stands in the text.
+    assert_eq!(count("mul.rn.f32"), count("add.rn.f32"), "{}", text.text);
+    assert!(["// mul\n", "// exp2\n", "// add\n"].iter().all(|note| count(note) > 0), "{}", text.text);
+}
+
+#[test]
 fn rows_are_fused_with_what_stands_before_and_after() {
     let _simulated = testkit::simulated_runtime();
     let x = numbers(&[600, 40], 1);

@@ -142,7 +142,7 @@ fn schedules(program: &Program, seed: u64) -> Vec<(Schedule, Layout)> {
     let mut vector = 1;
     while vector <= widest_vector {
         let access = Access::Contiguous { vector, unroll: 1 + (draw.next() % 3) as u8 };
-        let schedule = Schedule { access, target };
+        let schedule = Schedule { access, target, fused: draw.next().is_multiple_of(2) };
         // A whole block and a part of one.
         let count = schedule.elements_of_block() + draw.next() % schedule.elements_of_block();
         all.push((schedule, Layout::contiguous(program, count)));
@@ -151,11 +151,13 @@ fn schedules(program: &Program, seed: u64) -> Vec<(Schedule, Layout)> {
     for wide in [false, true] {
         let layout = strided(program, &mut draw);
         let rank = layout.sizes.len() as u8;
-        all.push((Schedule { access: Access::Strided { rank, wide }, target }, layout));
+        let fused = draw.next().is_multiple_of(2);
+        all.push((Schedule { access: Access::Strided { rank, wide }, target, fused }, layout));
     }
     if !program.uses_index() {
         let (rows, layout) = rows(program, widest_vector, &mut draw);
-        all.push((Schedule { access: Access::Rows(rows), target }, layout));
+        let fused = draw.next().is_multiple_of(2);
+        all.push((Schedule { access: Access::Rows(rows), target, fused }, layout));
     }
     all
 }

@@ -28,7 +28,20 @@ fn sums(last: Last) -> Reduction {
 
 fn schedule(order: Order, lanes: u16, vector: u8) -> Schedule {
     let (threads, unroll, resident, kept, reduced) = (256, 2, 0, 1, 1);
-    Schedule { order, threads, lanes, vector, unroll, resident, kept, reduced, wide: false, repeated: 0, target: 75 }
+    Schedule {
+        order,
+        threads,
+        lanes,
+        vector,
+        unroll,
+        resident,
+        kept,
+        reduced,
+        wide: false,
+        repeated: 0,
+        target: 75,
+        fused: false,
+    }
 }
 
 /// Runs on rows of `f32`.

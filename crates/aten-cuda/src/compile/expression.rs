@@ -269,6 +269,11 @@ impl Expression<'_> {
         if self.fusion.keeps_wide { graph.keeping_wide() } else { graph }
     }
 
+    /// What an operation is called.
+    pub(super) fn name_of(&self, node: NodeId) -> &'static str {
+        self.graph.nodes[node].name
+    }
+
     /// Writes an expression into a graph that has its leaves and row values already.
     pub(super) fn write(&self, to: &mut kernel_ir::Graph, known: &mut Written, expr: ExprId) -> Option<Value> {
         if let Some(&value) = known.exprs.get(&expr) {
@@ -280,6 +285,7 @@ impl Expression<'_> {
             let arguments: Option<Vec<Value>> =
                 called.arguments.iter().map(|&argument| self.write(to, known, argument)).collect();
             let arguments = arguments?;
+            to.note(self.name_of(called.node));
             let outputs = inline(to, &called.program, &arguments, &called.scalars);
             known.calls.insert(call, outputs);
         }

@@ -321,22 +321,8 @@ impl Fusion {
 
     /// Bytes that an expression reads.
     fn leaves(&self, graph: &Graph, at: NodeId) -> i64 {
-        let mut sum = 0_i64;
-        let mut open: SmallVec<[NodeId; 8]> = SmallVec::from_elem(at, 1);
-        let mut budget = 4 * MOST_NODES;
-        while let Some(node) = open.pop() {
-            budget = budget.saturating_sub(1);
-            if budget == 0 {
-                return i64::MAX;
-            }
-            for (input, link) in graph.nodes[node].inputs.iter().zip(&self.links[node]) {
-                match link {
-                    Some(link) if self.is_inlined(link.maker) => open.push(link.maker),
-                    _ => sum = sum.saturating_add(input.bytes()),
-                }
-            }
-        }
-        sum
+        let bytes = self.reads(graph, at).into_iter().map(|(_, view, _)| view.bytes());
+        bytes.fold(0, i64::saturating_add)
     }
 
     /// Puts kept nodes together.
@@ -394,17 +380,9 @@ impl Fusion {
 
     /// The slots that an expression reads from memory.
     fn slots_read(&self, graph: &Graph, at: NodeId) -> SmallVec<[usize; 8]> {
-        let mut slots: SmallVec<[usize; 8]> = SmallVec::new();
-        let mut open: SmallVec<[NodeId; 8]> = SmallVec::from_elem(at, 1);
-        while let Some(node) = open.pop() {
-            for (input, link) in graph.nodes[node].inputs.iter().zip(&self.links[node]) {
-                match link {
-                    Some(link) if self.is_inlined(link.maker) => open.push(link.maker),
-                    _ if !slots.contains(&input.slot) => slots.push(input.slot),
-                    _ => {}
-                }
-            }
-        }
+        let mut slots: SmallVec<[usize; 8]> = self.reads(graph, at).into_iter().map(|(_, view, _)| view.slot).collect();
+        slots.sort_unstable();
+        slots.dedup();
         slots
     }
 
@@ -445,41 +423,32 @@ impl Fusion {
             })
         };
         once && all().all(|root| {
-            self.reads(graph, root).into_iter().all(|(reader, view)| is_read_well(reader, view, reader == root))
+            self.reads(graph, root).into_iter().all(|(reader, view, _)| is_read_well(reader, view, reader == root))
         }) && all().all(|root| self.takes_made_values(graph, root, &slots))
     }
 
     /// Whether what an expression reads of these slots, which its own kernel makes, is read by a map that tells where.
     fn takes_made_values(&self, graph: &Graph, root: NodeId, slots: &[SlotId]) -> bool {
-        let links = |node: NodeId| graph.nodes[node].inputs.iter().zip(&self.links[node]);
-        let mut open: SmallVec<[NodeId; 8]> = SmallVec::from_elem(root, 1);
-        while let Some(node) = open.pop() {
-            for (input, link) in links(node) {
-                match link {
-                    Some(link) if self.is_inlined(link.maker) => open.push(link.maker),
-                    Some(link) if slots.contains(&input.slot) => {
-                        let domain = graph.nodes[link.maker].domain();
-                        if !link.map.is_identity_at(domain, |_| true) || node != root {
-                            return false;
-                        }
-                    }
-                    None if slots.contains(&input.slot) && graph.maker(input.slot).is_some() => return false,
-                    _ => {}
-                }
+        let here = |(_, view, _): &(NodeId, &View, Option<&Link>)| slots.contains(&view.slot);
+        self.reads(graph, root).into_iter().filter(here).all(|(node, view, link)| match link {
+            Some(link) => {
+                let domain = graph.nodes[link.maker].domain();
+                link.map.is_identity_at(domain, |_| true) && node == root
             }
-        }
-        true
+            None => graph.maker(view.slot).is_none(),
+        })
     }
 
-    /// What an expression reads from memory, with the node that reads it.
-    fn reads<'g>(&self, graph: &'g Graph, root: NodeId) -> Vec<(NodeId, &'g View)> {
+    /// What an expression reads from memory: the node that reads it, where it lies, and where it comes from. Nodes that are
+    /// computed within several others are followed once for each.
+    fn reads<'g>(&'g self, graph: &'g Graph, root: NodeId) -> Vec<(NodeId, &'g View, Option<&'g Link>)> {
         let mut reads = Vec::new();
         let mut open: SmallVec<[NodeId; 8]> = SmallVec::from_elem(root, 1);
         while let Some(node) = open.pop() {
             for (input, link) in graph.nodes[node].inputs.iter().zip(&self.links[node]) {
                 match link {
                     Some(link) if self.is_inlined(link.maker) => open.push(link.maker),
-                    _ => reads.push((node, input)),
+                    _ => reads.push((node, input, link.as_ref())),
                 }
             }
         }

@@ -164,6 +164,7 @@ fn accumulate(
     }
     let passed: usize = own.counts[..number].iter().sum();
     taken.extend(rows[own.before..own.before + passed].iter().copied());
+    writer.note(expression.name_of(own.reduced.node));
     let outputs = inline(&mut writer, &pass.accumulate, &taken, &own.reduced.scalars);
     outputs.into_iter().for_each(|value| writer.output(value));
     writer.finish().ok()
@@ -200,6 +201,7 @@ fn place_rows(
                 }
                 let total: usize = end.counts.iter().sum();
                 taken.extend(rows[end.before..end.before + total - end.ends.len()].iter().copied());
+                writer.note(expression.name_of(end.reduced.node));
                 let outputs = inline(writer, program, &taken, &end.reduced.scalars);
                 written.exprs.insert(at, *outputs.get(*output)?);
             }
@@ -213,6 +215,7 @@ fn place_rows(
 fn finish(expression: &Expression<'_>, end: &Ended<'_>, pass: &Pass, is_result: bool) -> Option<Program> {
     let mut writer = expression.writer();
     let accumulators: Vec<Value> = pass.identity.iter().map(|&(ty, _)| writer.input(ty)).collect();
+    writer.note(expression.name_of(end.reduced.node));
     let own = inline(&mut writer, &pass.finish, &accumulators, &end.reduced.scalars);
     let mut written = Written::default();
     for (at, expr) in expression.exprs.iter().enumerate() {

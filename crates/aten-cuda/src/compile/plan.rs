@@ -357,7 +357,7 @@ fn keyed<T: Eq + std::hash::Hash>(known: &Known<T>, name: &'static str, program:
     let mut known = known.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
     let next = known.len() as u64;
     let number = *known.entry(Arc::clone(&program)).or_insert(next);
-    (ProgramKey::new(name, number), program)
+    (ProgramKey::fused(name, number), program)
 }
 
 /// What a step does to a slot over time.

@@ -71,7 +71,7 @@ pub(super) fn run(
         let index = device.cuda_index()?.unwrap_or(0);
         let variants = runtime.extension::<Variants>();
         let target = variants.target(runtime, index)?;
-        let schedule = schedule(work, iteration, parts).for_target(target);
+        let schedule = schedule(work, iteration, parts, target);
         let key = VariantKey { program: work.key, plan: Plan::Pointwise(schedule), device: index };
         let write = || Ok(pointwise::write(&work.program, &schedule, work.key.operation)?.text);
         let kernel = variants.kernel(runtime, key, write)?;
@@ -297,8 +297,14 @@ fn sizes_of(iteration: &Iteration) -> SmallVec<[u64; 6]> {
     iteration.sizes.iter().map(|&size| u64::try_from(size).unwrap_or(0)).collect()
 }
 
+/// The schedule of the program for devices of a compute capability.
+fn schedule(work: &Work<'_>, iteration: &Iteration, parts: &[Part<'_>], target: u32) -> Schedule {
+    let schedule = fitting(work, iteration, parts).for_target(target);
+    if work.key.is_fused() { schedule.for_fused(&work.program) } else { schedule }
+}
+
 /// The schedule that fits how the operands lie in memory.
-fn schedule(work: &Work<'_>, iteration: &Iteration, parts: &[Part<'_>]) -> Schedule {
+fn fitting(work: &Work<'_>, iteration: &Iteration, parts: &[Part<'_>]) -> Schedule {
     let strides = strides_of(iteration, parts);
     let address = |part: &Part<'_>| {
         let base = part.tensor.storage().buffer().map_or(0, c10_core::DeviceBuffer::address);
@@ -314,13 +320,13 @@ fn schedule(work: &Work<'_>, iteration: &Iteration, parts: &[Part<'_>]) -> Sched
     }
     let addresses: SmallVec<[u64; 4]> = parts.iter().map(address).collect();
     if let Some(rows) = Rows::fitting(&work.program, &sizes_of(iteration), &strides, &addresses) {
-        return Schedule { access: Access::Rows(rows), target: 75 };
+        return Schedule { access: Access::Rows(rows), target: 75, fused: false };
     }
     let rank = u8::try_from(iteration.sizes.len()).unwrap_or(u8::MAX);
     let limit = u64::from(i32::MAX.unsigned_abs());
     let far = |strides: &&[i64]| strides.iter().any(|stride| stride.unsigned_abs() > limit);
     let wide = iteration.numel.unsigned_abs() > limit || strides.iter().any(far);
-    Schedule { access: Access::Strided { rank, wide }, target: 75 }
+    Schedule { access: Access::Strided { rank, wide }, target: 75, fused: false }
 }
 
 impl Variants {
@@ -344,7 +350,8 @@ impl Variants {
             return Ok(known.attach(runtime)?);
         }
         let name = key.program.operation;
-        let kernel = module::load(runtime, key.device, name, &write()?)?.kernel(name)?;
+        let load = if key.program.is_fused() { module::load_kept } else { module::load };
+        let kernel = load(runtime, key.device, name, &write()?)?.kernel(name)?;
         self.kernels.write().unwrap_or_else(PoisonError::into_inner).insert(key, kernel.detach());
         Ok(kernel)
     }

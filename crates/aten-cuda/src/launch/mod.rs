@@ -44,18 +44,29 @@ pub(crate) struct ProgramKey {
     pub(crate) variant: u64,
     /// A bit for each operand, outputs first, that lies in memory with the opposite sign.
     turned: u64,
+    is_fused: bool,
 }
 
 impl ProgramKey {
     /// The key of a program for operands that lie in memory as they are.
     pub(crate) fn new(operation: &'static str, variant: u64) -> Self {
-        Self { operation, variant, turned: 0 }
+        Self { operation, variant, turned: 0, is_fused: false }
     }
 
     /// That of the same program for operands with signs; `None` where the key is of them already.
     fn turned_for(self, parts: &[Part<'_>]) -> Option<Self> {
         let turned = parts.iter().enumerate().fold(0, |bits, (at, part)| bits | u64::from(part.is_turned) << at);
         (turned != self.turned).then_some(Self { turned, ..self })
+    }
+
+    /// That of a program that was fused of several, of which each has a number of its own.
+    pub(crate) fn fused(operation: &'static str, number: u64) -> Self {
+        Self { is_fused: true, ..Self::new(operation, number) }
+    }
+
+    /// Whether the program was fused of several.
+    fn is_fused(self) -> bool {
+        self.is_fused
     }
 
     /// Whether an operand lies in memory with the opposite sign.

@@ -2,14 +2,16 @@
 //!
 //! Compiling takes the driver ten milliseconds and more for each text. The crate has machine code of the
 //! commonest kernels, made ahead of time for two architectures (`kernels/machine`). It is found by the
-//! fingerprint of the text, so it is used for exactly that text or not at all.
+//! fingerprint of the text, so it is used for exactly that text or not at all. What the driver makes of fused programs is
+//! kept on disk for later processes.
 //!
 //! **Invariants:** a pack is a header, entries sorted by fingerprint, and the images one after another; all of it is
 //! made by `cargo xtask kernels --write`.
 //!
 //! # Safety
-//! The images are whole: the assembler made them, and the pack tells their lengths.
-#![expect(unsafe_code, reason = "loads machine code that the crate brings along")]
+//! The images are whole: the assembler made them, and the pack tells their lengths; or the driver made them, and those of
+//! disk were compared with their length and hash.
+#![expect(unsafe_code, reason = "loads machine code that the crate brings along, and what the driver made")]
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,6 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use c10_core::{DeviceIndex, Error, Module, Runtime};
 
 use crate::base::error::Result;
+use crate::raw::{self, FileKey, Stored, fingerprint};
 
 /// The text of a kernel that was compiled.
 ///
@@ -88,10 +91,7 @@ pub fn kernel_texts_for(target: u32, f: impl FnOnce() -> Result<()>) -> Result<V
 
 /// Loads the module of a text.
 pub(super) fn load(runtime: &Runtime, device: DeviceIndex, name: &str, text: &str) -> c10_core::Result<Module> {
-    TEXTS.with_borrow_mut(|texts| {
-        let texts = texts.iter_mut();
-        texts.for_each(|texts| texts.push(KernelText { name: name.to_owned(), text: text.to_owned() }));
-    });
+    note(name, text);
     let (major, _) = runtime.devices().capability(device)?;
     let refusals = runtime.extension::<Refusals>();
     if !refusals.has_refused.load(Ordering::Relaxed)
@@ -106,6 +106,46 @@ pub(super) fn load(runtime: &Runtime, device: DeviceIndex, name: &str, text: &st
         }
     }
     Module::from_ptx(runtime, device, text)
+}
+
+/// As [`load`], for texts of fused programs, which are of one user alone: what the driver makes of them is kept in the folder
+/// of compiled kernels ([`raw::cache_folder`]), and found there by later processes. What cannot be kept or read, or is
+/// refused, is compiled as if there were no folder.
+pub(super) fn load_kept(runtime: &Runtime, device: DeviceIndex, name: &str, text: &str) -> c10_core::Result<Module> {
+    note(name, text);
+    let refusals = runtime.extension::<Refusals>();
+    if refusals.has_refused.load(Ordering::Relaxed) || raw::cache_folder().is_none() {
+        return Module::from_ptx(runtime, device, text);
+    }
+    let (major, minor) = runtime.devices().capability(device)?;
+    let version = runtime.driver_version()?.0;
+    let key = FileKey {
+        name,
+        architecture: format!("{major}.{minor}"),
+        compiler: format!("driver{}.{}", version / 1000, version % 1000 / 10),
+        is_machine: true,
+        text,
+    };
+    // SAFETY: the code is what the driver has made, as its length and hash say.
+    let loaded = |code: &[u8]| unsafe { Module::from_image(runtime, device, code) };
+    if let Some(stored) = raw::read_kept(&key)
+        && let Ok(module) = loaded(&stored.code)
+    {
+        return Ok(module);
+    }
+    let Ok(code) = Module::compile_ptx(runtime, device, text) else {
+        return Module::from_ptx(runtime, device, text);
+    };
+    let Ok(module) = loaded(&code) else { return Module::from_ptx(runtime, device, text) };
+    raw::keep(&key, &Stored { code, names: vec![name.to_owned()] });
+    Ok(module)
+}
+
+fn note(name: &str, text: &str) {
+    TEXTS.with_borrow_mut(|texts| {
+        let texts = texts.iter_mut();
+        texts.for_each(|texts| texts.push(KernelText { name: name.to_owned(), text: text.to_owned() }));
+    });
 }
 
 /// `CUDA_ERROR_NO_BINARY_FOR_GPU`.
@@ -146,13 +186,6 @@ fn entries(pack: &[u8]) -> &[[u8; ENTRY]] {
 /// Some bytes of an entry.
 fn field<const BYTES: usize>(entry: &[u8; ENTRY], from: usize) -> [u8; BYTES] {
     entry[from..].first_chunk().copied().unwrap_or([0; BYTES])
-}
-
-/// FNV-1a with 128 bits.
-pub(super) fn fingerprint(bytes: &[u8]) -> u128 {
-    let prime = 0x0100_0000_0000_0000_0000_013b;
-    let basis = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
-    bytes.iter().fold(basis, |hash, byte| (hash ^ u128::from(*byte)).wrapping_mul(prime))
 }
 
 #[cfg(test)]

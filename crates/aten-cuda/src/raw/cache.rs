@@ -24,6 +24,9 @@ const MARK: &[u8; 8] = b"ATENJIT1";
 /// Bytes of the footer: the mark, the length of the code, the length of the names, and a hash of 128 bits.
 const FOOTER: usize = 8 + 8 + 8 + 16;
 
+/// What names of files in the folder contain.
+const COMPILERS: [&str; 2] = ["_nvrtc", "_driver"];
+
 static LIMIT: AtomicU64 = AtomicU64::new(LIMIT_BYTES);
 static HAS_WARNED: AtomicBool = AtomicBool::new(false);
 
@@ -77,7 +80,7 @@ pub(crate) struct FileKey<'a> {
     pub(crate) name: &'a str,
     /// Compute capability, as `9.0`.
     pub(crate) architecture: String,
-    /// Version of the compiler, as `13.0`.
+    /// The compiler with its version, as `nvrtc13.0`.
     pub(crate) compiler: String,
     /// Whether it is machine code, else PTX.
     pub(crate) is_machine: bool,
@@ -86,13 +89,14 @@ pub(crate) struct FileKey<'a> {
 }
 
 impl FileKey<'_> {
-    /// torch's file name: `<name>_arch<M.m>_nvrtc<M.m>_<ptx|sass>_<length>_<sha1>`.
+    /// torch's file name: `<name>_arch<M.m>_nvrtc<M.m>_<ptx|sass>_<length>_<sha1>`. Code that the driver has compiled has
+    /// `driver` for `nvrtc`.
     fn file_name(&self) -> String {
         let is_plain = |sign: &char| sign.is_ascii_alphanumeric() || *sign == '_';
         let name: String = self.name.chars().filter(is_plain).take(64).collect();
         let kind = if self.is_machine { "sass" } else { "ptx" };
         let (length, digest) = (self.text.len(), sha1_hex(self.text.as_bytes()));
-        format!("{name}_arch{}_nvrtc{}_{kind}_{length}_{digest}", self.architecture, self.compiler)
+        format!("{name}_arch{}_{}_{kind}_{length}_{digest}", self.architecture, self.compiler)
     }
 }
 
@@ -183,7 +187,7 @@ fn shrink(folder: &Path, limit: u64) {
     let Ok(entries) = std::fs::read_dir(folder) else { return };
     let mut files: Vec<(SystemTime, u64, PathBuf)> = entries
         .flatten()
-        .filter(|entry| entry.file_name().to_string_lossy().contains("_nvrtc"))
+        .filter(|entry| COMPILERS.iter().any(|compiler| entry.file_name().to_string_lossy().contains(compiler)))
         .filter_map(|entry| {
             let facts = entry.metadata().ok()?;
             Some((facts.modified().ok()?, facts.len(), entry.path()))
@@ -246,7 +250,7 @@ mod tests {
 
     #[test]
     fn files_are_named_as_torch_names_them() {
-        let (architecture, compiler) = ("9.0".to_owned(), "13.0".to_owned());
+        let (architecture, compiler) = ("9.0".to_owned(), "nvrtc13.0".to_owned());
         let key = FileKey { name: "f<int>", architecture, compiler, is_machine: true, text: "abc" };
         assert_eq!(key.file_name(), "fint_arch9.0_nvrtc13.0_sass_3_a9993e364706816aba3e25717850c26c9cd0d89d");
         assert!(FileKey { is_machine: false, ..key }.file_name().contains("_ptx_"));

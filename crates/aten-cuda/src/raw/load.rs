@@ -142,7 +142,7 @@ fn compiled(nvrtc: &Nvrtc, source: &Source<'_>, architecture: &Architecture) -> 
     let key = FileKey {
         name: source.name,
         architecture: format!("{major}.{minor}{}", &architecture.number[number.len()..]),
-        compiler: short_version(nvrtc.version()),
+        compiler: format!("nvrtc{}", short_version(nvrtc.version())),
         is_machine: architecture.is_machine,
         text: &whole,
     };

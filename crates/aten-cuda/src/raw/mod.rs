@@ -22,6 +22,7 @@ mod options;
 mod sha1;
 
 pub use argument::KernelArg;
+pub(crate) use cache::{FileKey, Stored, read as read_kept, write as keep};
 pub use cache::{cache_folder, cache_limit, set_cache_limit};
 pub use compiler::{set_compiler, supported_architectures};
 pub use kernel::RawKernel;

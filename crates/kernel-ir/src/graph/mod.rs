@@ -38,6 +38,7 @@ pub struct Graph {
     outputs: Vec<Value>,
     error: Option<GraphError>,
     keeps_wide: bool,
+    notes: Vec<(u32, String)>,
 }
 
 /// A finished program for one element.
@@ -48,6 +49,8 @@ pub struct Program {
     inputs: Vec<Type>,
     scalars: Vec<Type>,
     outputs: Vec<Value>,
+    /// What the nodes from a number on are part of.
+    notes: Vec<(u32, String)>,
 }
 
 impl Graph {
@@ -83,6 +86,28 @@ impl Graph {
     #[must_use]
     pub fn keeping_wide(self) -> Self {
         Self { keeps_wide: true, ..self }
+    }
+
+    /// Says what the nodes that are added from now on are part of. Texts of fused programs have it as a comment.
+    ///
+    /// ```
+    /// use kernel_ir::pointwise::{Schedule, write};
+    /// use kernel_ir::{Graph, Type, Unary};
+    ///
+    /// let mut graph = Graph::new();
+    /// let a = graph.input(Type::F32);
+    /// graph.note("sqrt");
+    /// let root = graph.unary(Unary::Sqrt, a);
+    /// graph.output(root);
+    /// let program = graph.finish()?;
+    /// let schedule = Schedule::contiguous(&program).for_fused(&program);
+    /// assert!(write(&program, &schedule, "root")?.text.contains("// sqrt\n"));
+    /// # Ok::<(), kernel_ir::GraphError>(())
+    /// ```
+    pub fn note(&mut self, operation: &str) {
+        let from = small(self.nodes.len());
+        self.notes.retain(|(at, _)| *at < from);
+        self.notes.push((from, operation.chars().filter(|sign| !sign.is_control()).collect()));
     }
 
     /// The element of the next input, which has elements of this type.
@@ -336,6 +361,7 @@ impl Graph {
                 inputs: self.inputs,
                 scalars: self.scalars,
                 outputs: self.outputs,
+                notes: self.notes,
             }),
         }
     }
@@ -366,6 +392,12 @@ impl Program {
     pub fn nodes(&self) -> impl ExactSizeIterator<Item = (Value, Node, Type)> {
         let typed = self.nodes.iter().zip(&self.types).enumerate();
         typed.map(|(at, (&node, &ty))| (Value::new(small(at)), node, ty))
+    }
+
+    /// What the nodes from this one on are part of, where that was said.
+    pub(crate) fn note_at(&self, node: Value) -> Option<&str> {
+        let at = |(from, _): &(u32, String)| (*from as usize).cmp(&node.index());
+        self.notes.binary_search_by(at).ok().map(|found| self.notes[found].1.as_str())
     }
 
     /// The types of the inputs' elements.
@@ -402,6 +434,15 @@ impl Program {
     pub fn uses_input(&self, at: usize) -> bool {
         let is_input = |value: Value| self.nodes[value.index()] == Node::Input(small(at));
         self.nodes.iter().flat_map(|node| node.operands()).chain(self.outputs.iter().copied()).any(is_input)
+    }
+
+    /// Whether all that reads a value converts it to [`Type::F32`], and something does.
+    pub(crate) fn is_only_widened(&self, value: Value) -> bool {
+        let mut readers =
+            self.nodes.iter().zip(&self.types).filter(|(node, _)| node.operands().any(|read| read == value));
+        let is_widening = |(node, ty): (&Node, &Type)| matches!(node, Node::Convert(_)) && *ty == Type::F32;
+        let is_read = readers.clone().next().is_some();
+        is_read && readers.all(is_widening) && !self.outputs.contains(&value)
     }
 
     /// Whether any node is the element's index.

@@ -24,7 +24,10 @@ impl Program {
     pub fn negating(&self, input: impl Fn(usize) -> bool, output: impl Fn(usize) -> bool) -> Self {
         let mut graph = Graph { inputs: self.inputs.clone(), scalars: self.scalars.clone(), ..Graph::new() };
         let mut made: Vec<Value> = Vec::with_capacity(self.nodes.len());
-        for (&node, &ty) in self.nodes.iter().zip(&self.types) {
+        for (at, node, ty) in self.nodes() {
+            if let Some(operation) = self.note_at(at) {
+                graph.note(operation);
+            }
             let value = graph.add(node.with_operands(|value| made[value.index()]), ty);
             made.push(match node {
                 Node::Input(at) if input(at as usize) => graph.negative(value),
@@ -36,8 +39,8 @@ impl Program {
             let stored = if output(at) { graph.negative(value) } else { value };
             graph.output(stored);
         }
-        let Graph { nodes, types, inputs, scalars, outputs, .. } = graph;
-        Self { nodes, types, inputs, scalars, outputs }
+        let Graph { nodes, types, inputs, scalars, outputs, notes, .. } = graph;
+        Self { nodes, types, inputs, scalars, outputs, notes }
     }
 }
 

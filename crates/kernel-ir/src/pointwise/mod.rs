@@ -5,13 +5,15 @@
 //! the dimensions and the strides of each operand.
 //!
 //! Reading order: this file ([`Schedule`], [`write()`]), `meta` (the block of numbers), `contiguous`, `rows` and `strided`
-//! (the three ways through the elements).
+//! (the three ways through the elements), `looped` (the first of them for long programs).
 
 mod contiguous;
+mod looped;
 mod meta;
 mod rows;
 mod strided;
 
+pub(crate) use looped::{Turns, advance};
 pub use meta::{Divider, Meta};
 pub use rows::Rows;
 
@@ -29,6 +31,8 @@ pub struct Schedule {
     pub access: Access,
     /// Compute capability that the text is for, as 10 * major + minor.
     pub target: u32,
+    /// Whether the program was fused of several: roundings between them are cheaper, and long texts are shorter.
+    pub fused: bool,
 }
 
 /// How the operands of a kernel lie in memory.
@@ -71,21 +75,51 @@ impl Schedule {
         let vector = widest_vector(program);
         let bytes = largest_element(program) * usize::from(vector);
         // Enough loads under way to keep memory busy, but not with long programs, whose text would grow with it.
-        let short = program.nodes().len() <= 16;
+        let short = program.nodes().len() <= SHORT;
         let unroll = if short && vector > 1 && bytes >= 8 { 2 } else { 1 };
-        Self { access: Access::Contiguous { vector, unroll }, target: 75 }
+        Self { access: Access::Contiguous { vector, unroll }, target: 75, fused: false }
     }
 
     /// The schedule without vectors, for operands that begin anywhere.
     #[must_use]
     pub fn unaligned() -> Self {
-        Self { access: Access::Contiguous { vector: 1, unroll: 4 }, target: 75 }
+        Self { access: Access::Contiguous { vector: 1, unroll: 4 }, target: 75, fused: false }
     }
 
     /// The same schedule for devices of another compute capability.
     #[must_use]
     pub fn for_target(self, target: u32) -> Self {
         Self { target, ..self }
+    }
+
+    /// The same schedule for a program that was fused of several. Text that is loaded once is read by the driver's compiler
+    /// once, so that its length counts there, while others are made ahead of time.
+    ///
+    /// ```
+    /// use kernel_ir::pointwise::{Schedule, write};
+    /// use kernel_ir::{Graph, Math, Type};
+    ///
+    /// let mut graph = Graph::new();
+    /// let mut value = graph.input(Type::F32);
+    /// for _ in 0..20 {
+    ///     value = graph.call(Math::Exp2Near, &[value]);
+    /// }
+    /// graph.output(value);
+    /// let program = graph.finish()?;
+    /// let length = |schedule: Schedule| write(&program, &schedule, "powers").map(|kernel| kernel.text.len());
+    /// let plain = Schedule::contiguous(&program);
+    /// assert!(length(plain.for_fused(&program))? < length(plain)? * 3 / 4);
+    /// # Ok::<(), kernel_ir::GraphError>(())
+    /// ```
+    #[must_use]
+    pub fn for_fused(self, program: &Program) -> Self {
+        let access = match self.access {
+            Access::Contiguous { vector, .. } if program.nodes().len() > SHORT => {
+                Access::Contiguous { vector, unroll: 1 }
+            }
+            access => access,
+        };
+        Self { access, fused: true, ..self }
     }
 
     /// Elements that a block computes; of rows, the most that one does.
@@ -110,6 +144,9 @@ impl Schedule {
         }
     }
 }
+
+/// Nodes of a program from which on it is long.
+pub(crate) const SHORT: usize = 16;
 
 /// Elements of a thread in strided kernels.
 const STRIDED_UNROLL: u32 = 4;
@@ -145,12 +182,14 @@ pub struct Kernel {
 pub fn write(program: &Program, schedule: &Schedule, name: &str) -> Result<Kernel, GraphError> {
     check(program, schedule)?;
     let meta = Meta::of(program, schedule);
-    let mut writer = Writer::new(schedule.target);
+    let mut writer = Writer::new(schedule.target).fused(schedule.fused);
     let operands = program.inputs().len() + program.outputs().len();
     let mut parameters: Vec<String> = (0..operands).map(|at| format!(".param .b64 operand{at}")).collect();
     parameters.push(format!(".param .align 8 .b8 meta[{}]", meta.bytes()));
     let mut body = Body::open(&mut writer, program, meta);
+    let is_long = program.nodes().len() > SHORT;
     match schedule.access {
+        Access::Contiguous { vector, unroll: 1 } if schedule.fused && is_long => body.looped(usize::from(vector)),
         Access::Contiguous { vector, unroll } => body.contiguous(usize::from(vector), usize::from(unroll)),
         Access::Rows(rows) => body.rows(rows),
         Access::Strided { rank, wide } => body.strided(usize::from(rank), wide),

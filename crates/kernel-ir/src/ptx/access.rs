@@ -32,12 +32,18 @@ impl Writer {
 
     /// Loads one element.
     pub(crate) fn load(&mut self, ty: Type, address: Reg) -> Reg {
+        let made = self.register(Class::of(ty));
+        self.load_to(ty, address, made);
+        made
+    }
+
+    fn load_to(&mut self, ty: Type, address: Reg, to: Reg) {
         match ty {
             Type::Bool => {
                 let byte = self.make(Class::Bits32, "ld.global.u8", format_args!("[{address}]"));
-                self.make(Class::Predicate, "setp.ne.u32", format_args!("{byte}, 0"))
+                line!(self, "setp.ne.u32 {to}, {byte}, 0");
             }
-            _ => self.make(Class::of(ty), &format!("ld.global.{}", suffix(ty)), format_args!("[{address}]")),
+            _ => line!(self, "ld.global.{} {to}, [{address}]", suffix(ty)),
         }
     }
 
@@ -49,27 +55,64 @@ impl Writer {
 
     /// Loads `count` neighbours, which lie at a multiple of their whole size; a power of two, at most 16 bytes in all.
     pub(crate) fn load_vector(&mut self, ty: Type, address: Reg, count: usize) -> Vec<Reg> {
-        if count == 1 {
-            return vec![self.load(ty, address)];
-        }
+        let words = self.words(ty, count);
+        self.load_words(ty, address, &words, count);
+        self.elements(ty, &words, count)
+    }
+
+    /// Registers for `count` neighbours as memory has them: each holds one element or several.
+    pub(crate) fn words(&mut self, ty: Type, count: usize) -> Vec<Reg> {
         let (word, words) = words_of(ty, count);
-        let registers: Vec<Reg> = (0..words).map(|_| self.register(word)).collect();
-        let vector = if words == 1 { String::new() } else { format!("v{words}.") };
-        line!(self, "ld.global.{vector}{} {}, [{address}]", bits_of(word), list(&registers));
-        let each = count / words;
-        registers.iter().flat_map(|&register| self.unpack(ty, register, each)).collect()
+        (0..words).map(|_| self.register(word)).collect()
+    }
+
+    /// Loads `count` neighbours into the registers that [`Self::words`] has made.
+    pub(crate) fn load_words(&mut self, ty: Type, address: Reg, words: &[Reg], count: usize) {
+        match words {
+            [word] if count == 1 => self.load_to(ty, address, *word),
+            [first, ..] => {
+                let vector = if words.len() == 1 { String::new() } else { format!("v{}.", words.len()) };
+                line!(self, "ld.global.{vector}{} {}, [{address}]", bits_of(first.class), list(words));
+            }
+            [] => {}
+        }
+    }
+
+    /// The `count` elements in words.
+    pub(crate) fn elements(&mut self, ty: Type, words: &[Reg], count: usize) -> Vec<Reg> {
+        let each = count / words.len().max(1);
+        if each == 1 {
+            return words.to_vec();
+        }
+        words.iter().flat_map(|&word| self.unpack(ty, word, each)).collect()
     }
 
     /// Stores neighbours, as [`Self::load_vector`] loads them.
     pub(crate) fn store_vector(&mut self, ty: Type, address: Reg, values: &[Reg]) {
-        if let [value] = values {
-            return self.store(ty, address, *value);
+        let words = self.packed(ty, values, values.len());
+        self.store_words(ty, address, &words, values.len());
+    }
+
+    /// Elements as words, of which those of a vector of `count` elements are made.
+    pub(crate) fn packed(&mut self, ty: Type, values: &[Reg], count: usize) -> Vec<Reg> {
+        let (word, words) = words_of(ty, count);
+        let each = count / words;
+        if each == 1 {
+            return values.to_vec();
         }
-        let (word, words) = words_of(ty, values.len());
-        let each = values.len() / words;
-        let registers: Vec<Reg> = values.chunks(each).map(|chunk| self.pack(ty, word, chunk)).collect();
-        let vector = if words == 1 { String::new() } else { format!("v{words}.") };
-        line!(self, "st.global.{vector}{} [{address}], {}", bits_of(word), list(&registers));
+        values.chunks(each).map(|chunk| self.pack(ty, word, chunk)).collect()
+    }
+
+    /// Stores `count` neighbours that [`Self::packed`] has put into words.
+    pub(crate) fn store_words(&mut self, ty: Type, address: Reg, words: &[Reg], count: usize) {
+        match words {
+            [word] if count == 1 => self.store(ty, address, *word),
+            [first, ..] => {
+                let vector = if words.len() == 1 { String::new() } else { format!("v{}.", words.len()) };
+                line!(self, "st.global.{vector}{} [{address}], {}", bits_of(first.class), list(words));
+            }
+            [] => {}
+        }
     }
 
     /// The elements in a word of 16, 32 or 64 bits.
@@ -80,6 +123,9 @@ impl Writer {
         if Class::of(ty) == Class::Bits16 {
             let (low, high) = (self.register(Class::Bits16), self.register(Class::Bits16));
             line!(self, "mov.b32 {{{low}, {high}}}, {word}");
+            if self.constants.is_some() {
+                self.halves.extend([(low, (word, false)), (high, (word, true))]);
+            }
             return vec![low, high];
         }
         let word = match word.class {
@@ -142,6 +188,7 @@ const fn suffix(ty: Type) -> &'static str {
 /// The words that `count` elements are loaded as: their class and number.
 fn words_of(ty: Type, count: usize) -> (Class, usize) {
     match (ty.bytes(), ty.bytes() * count) {
+        _ if count == 1 => (Class::of(ty), 1),
         (4 | 8, _) => (Class::of(ty), count),
         (_, 2) => (Class::Bits16, 1),
         (_, bytes) => (Class::Bits32, bytes / 4),

@@ -11,7 +11,7 @@ mod access;
 mod convert;
 mod node;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt::{self, Write as _};
 
 use crate::math::{self, Math};
@@ -21,7 +21,7 @@ use crate::types::Type;
 pub(crate) const VERSION: &str = "7.8";
 
 /// A class of registers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Class {
     Predicate,
     Bits16,
@@ -57,6 +57,18 @@ impl Class {
         }
     }
 
+    /// How a register of the class is copied.
+    pub(crate) const fn copying(self) -> &'static str {
+        match self {
+            Self::Predicate => "mov.pred",
+            Self::Bits16 => "mov.b16",
+            Self::Bits32 => "mov.b32",
+            Self::Bits64 => "mov.b64",
+            Self::Float32 => "mov.f32",
+            Self::Float64 => "mov.f64",
+        }
+    }
+
     const fn directive(self) -> &'static str {
         match self {
             Self::Predicate => ".pred",
@@ -70,7 +82,7 @@ impl Class {
 }
 
 /// A register.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Reg {
     class: Class,
     number: u32,
@@ -101,6 +113,12 @@ pub(crate) struct Writer {
     /// Whether the target has instructions for `bf16`.
     has_bf16: bool,
     target: u32,
+    /// Whether the text is of a fused program, see [`Self::fused`].
+    is_fused: bool,
+    /// Constants that are in registers already, while they are shared.
+    constants: Option<HashMap<(Type, u64), Reg>>,
+    /// Words of which elements of 16 bits are halves, and whether they are the high ones, while constants are shared.
+    halves: HashMap<Reg, (Reg, bool)>,
 }
 
 /// Adds a line to a writer's body.
@@ -115,7 +133,54 @@ impl Writer {
     /// A body for devices of this compute capability, as 10 * major + minor.
     pub(crate) fn new(target: u32) -> Self {
         let (body, calls) = (String::new(), BTreeSet::new());
-        Self { body, counts: [0; 6], labels: 0, calls, shared: 0, has_bf16: target >= 80, target }
+        let has_bf16 = target >= 80;
+        let (is_fused, constants, halves) = (false, None, HashMap::new());
+        Self { body, counts: [0; 6], labels: 0, calls, shared: 0, has_bf16, target, is_fused, constants, halves }
+    }
+
+    /// The same body for a program that was fused of several: what one of them rounds to `bf16` and the next one widens
+    /// again takes one instruction, and constants are written once for a run of instructions ([`Self::sharing`]).
+    pub(crate) fn fused(self, is_fused: bool) -> Self {
+        Self { is_fused, ..self }
+    }
+
+    /// Writes instructions that are run one after another, without a label among them, so that constants can be shared.
+    pub(crate) fn sharing<T>(&mut self, write: impl FnOnce(&mut Self) -> T) -> T {
+        self.share(true);
+        let made = write(self);
+        self.share(false);
+        made
+    }
+
+    /// Begins or ends what [`Self::sharing`] is for.
+    pub(crate) fn share(&mut self, begins: bool) {
+        self.constants = (begins && self.is_fused).then(HashMap::new);
+        self.halves.clear();
+    }
+
+    /// Copies a register to another one of its class.
+    pub(crate) fn copy(&mut self, to: Reg, from: Reg) {
+        line!(self, "{} {to}, {from}", to.class.copying());
+    }
+
+    /// Gives a register a value that nobody looks at.
+    pub(crate) fn clear(&mut self, register: Reg) {
+        match register.class {
+            Class::Predicate => line!(self, "setp.ne.u32 {register}, 0, 0"),
+            Class::Float32 => line!(self, "mov.f32 {register}, 0f00000000"),
+            Class::Float64 => line!(self, "mov.f64 {register}, 0d0000000000000000"),
+            Class::Bits16 | Class::Bits32 | Class::Bits64 => line!(self, "{} {register}, 0", register.class.copying()),
+        }
+    }
+
+    /// Puts a comment on a line of its own.
+    pub(crate) fn comment(&mut self, text: &str) {
+        let _ = writeln!(self.body, "\t// {text}");
+    }
+
+    /// Keeps the assembler from writing the loop out whose first label was just placed.
+    pub(crate) fn keep_loop(&mut self) {
+        line!(self, ".pragma \"nounroll\"");
     }
 
     /// A register that nothing has used.

@@ -1,5 +1,7 @@
 //! What each node of a program becomes.
 
+use std::collections::HashMap;
+
 use super::{Class, Reg, Writer, line};
 use crate::graph::{Binary, Compare, Node, Program, Unary, Value};
 use crate::math::{self, Math};
@@ -16,8 +18,24 @@ impl Writer {
         index: Option<Reg>,
     ) -> Vec<Reg> {
         let mut values: Vec<Reg> = Vec::with_capacity(program.nodes().len());
-        for (_, node, ty) in program.nodes() {
-            let made = self.node(program, &values, node, ty, inputs, scalars, index);
+        let mut widened: HashMap<Value, Reg> = HashMap::new();
+        for (at, node, ty) in program.nodes() {
+            if let Some(operation) = program.note_at(at).filter(|_| self.is_fused) {
+                self.comment(operation);
+            }
+            if let Node::Convert(wide) = node
+                && self.is_fused
+                && self.has_bf16
+                && ty == Type::BF16
+                && program.is_only_widened(at)
+            {
+                let (rounded, wide) = self.round_in_place(values[wide.index()]);
+                widened.insert(at, wide);
+                values.push(rounded);
+                continue;
+            }
+            let known = if let Node::Convert(short) = node { widened.get(&short).copied() } else { None };
+            let made = known.unwrap_or_else(|| self.node(program, &values, node, ty, inputs, scalars, index));
             values.push(made);
         }
         program.outputs().iter().map(|output| values[output.index()]).collect()
@@ -56,6 +74,17 @@ impl Writer {
 
     /// A constant in a register.
     pub(crate) fn constant(&mut self, ty: Type, bits: u64) -> Reg {
+        if let Some(known) = self.constants.as_ref().and_then(|known| known.get(&(ty, bits))) {
+            return *known;
+        }
+        let made = self.new_constant(ty, bits);
+        if let Some(known) = &mut self.constants {
+            known.insert((ty, bits), made);
+        }
+        made
+    }
+
+    fn new_constant(&mut self, ty: Type, bits: u64) -> Reg {
         match ty {
             Type::Bool => {
                 let word = self.make(Class::Bits32, "mov.b32", format_args!("{}", u32::from(bits != 0)));

@@ -5,7 +5,7 @@
 //! out is one element of each output for the row, or one for each element of the row ([`Last`]).
 //!
 //! Reading order: this file (descriptions), `schedule` (how threads share the rows, and the numbers of a launch),
-//! `write` (the kernel), `lanes` (how threads combine what they have), `address` (where elements are), `host` (the same
+//! `write` (the kernel), `looped` (parts of it in loops), `lanes` (how threads combine what they have), `address` (where elements are), `host` (the same
 //! without a GPU).
 //!
 //! # Order of combination
@@ -17,6 +17,7 @@
 mod address;
 mod host;
 mod lanes;
+mod looped;
 mod schedule;
 mod write;
 

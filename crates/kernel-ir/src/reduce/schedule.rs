@@ -40,6 +40,9 @@ pub struct Schedule {
     pub repeated: u32,
     /// Compute capability that the text is for, as 10 * major + minor.
     pub target: u32,
+    /// Whether the programs were fused of several: roundings between them are cheaper, and long texts are shorter, since
+    /// vectors that stay in registers are gone through in a loop.
+    pub fused: bool,
 }
 
 impl Schedule {

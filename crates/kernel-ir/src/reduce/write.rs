@@ -20,7 +20,7 @@ use crate::types::Type;
 pub fn write(reduction: &Reduction, schedule: &Schedule, name: &str) -> Result<(String, Meta), GraphError> {
     schedule.check(reduction)?;
     let meta = Meta::of(reduction, schedule);
-    let mut writer = Writer::new(schedule.target);
+    let mut writer = Writer::new(schedule.target).fused(schedule.fused);
     writer.shared = schedule.shared_bytes(reduction);
     let operands = reduction.inputs().len() + reduction.output_types().len();
     let mut parameters: Vec<String> = (0..operands).map(|at| format!(".param .b64 operand{at}")).collect();
@@ -32,18 +32,18 @@ pub fn write(reduction: &Reduction, schedule: &Schedule, name: &str) -> Result<(
 
 /// An operand: its number, the address that a thread begins at, and the type of its elements.
 #[derive(Clone, Copy, Debug)]
-struct Operand {
-    number: usize,
-    row: Reg,
-    ty: Type,
+pub(super) struct Operand {
+    pub(super) number: usize,
+    pub(super) row: Reg,
+    pub(super) ty: Type,
 }
 
 /// Elements that a thread has loaded: for each input the elements of the vector, or none where nobody reads them.
-type Loaded = Vec<Vec<Reg>>;
+pub(super) type Loaded = Vec<Vec<Reg>>;
 
 /// Which inputs are loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Load {
+pub(super) enum Load {
     /// Those that passes read.
     Accumulated,
     /// The others.
@@ -53,18 +53,18 @@ enum Load {
 }
 
 /// Where a vector begins in its row, in the width of the kernel.
-type At = Reg;
+pub(super) type At = Reg;
 
 /// The body of a kernel while it is written, with the registers that all its parts read.
 pub(super) struct Body<'a> {
     pub(super) writer: &'a mut Writer,
     pub(super) reduction: &'a Reduction,
     pub(super) schedule: Schedule,
-    arithmetic: Arithmetic,
+    pub(super) arithmetic: Arithmetic,
     outputs: Vec<Operand>,
-    inputs: Vec<Operand>,
+    pub(super) inputs: Vec<Operand>,
     /// Inputs that have one element for the whole row: it, once loaded.
-    repeated: Vec<Option<Reg>>,
+    pub(super) repeated: Vec<Option<Reg>>,
     pub(super) scalars: Vec<Reg>,
     /// The thread in its block, of 32 bits.
     pub(super) thread: Reg,
@@ -75,12 +75,14 @@ pub(super) struct Body<'a> {
     /// Whether the row exists.
     valid: Reg,
     /// The first place that the thread takes, and the end of the places that the block takes.
-    first: At,
-    end: At,
+    pub(super) first: At,
+    pub(super) end: At,
     /// The values of each pass that is done: for each row of a vector of rows, or once.
     values: Vec<Vec<Reg>>,
     /// What stays in registers over all passes.
-    kept: Vec<(Reg, At, Loaded)>,
+    pub(super) kept: Vec<(Reg, At, Loaded)>,
+    /// The same in fused programs: of each input the words of all vectors, one after another.
+    pub(super) held: Vec<Vec<Reg>>,
 }
 
 impl<'a> Body<'a> {
@@ -94,7 +96,7 @@ impl<'a> Body<'a> {
         let slots = schedule.rows_of_block();
         let each = slots / u64::from(schedule.threads / schedule.lanes);
         let (block, wide_slot) = (arithmetic.widen(writer, block), arithmetic.widen(writer, slot));
-        let zero = writer.make(arithmetic.class(), mov(arithmetic.class()), format_args!("0"));
+        let zero = writer.make(arithmetic.class(), arithmetic.class().copying(), format_args!("0"));
         let own = arithmetic.scale(writer, wide_slot, each, zero);
         let row = arithmetic.scale(writer, block, slots, own);
         let name = arithmetic.unsigned();
@@ -110,7 +112,8 @@ impl<'a> Body<'a> {
         }
         let inputs = operands.split_off(reduction.output_types().len());
         let (first, end) = bounds(writer, arithmetic, &schedule, lane, valid);
-        let (outputs, repeated, values, kept) = (operands, vec![None; inputs.len()], Vec::new(), Vec::new());
+        let (outputs, repeated, values) = (operands, vec![None; inputs.len()], Vec::new());
+        let (kept, held) = (Vec::new(), Vec::new());
         Self {
             writer,
             reduction,
@@ -128,6 +131,7 @@ impl<'a> Body<'a> {
             end,
             values,
             kept,
+            held,
         }
     }
 
@@ -138,8 +142,10 @@ impl<'a> Body<'a> {
                 self.repeated[at] = Some(self.writer.load(ty, row));
             }
         }
-        if self.schedule.resident > 0 {
-            self.load_all();
+        match self.schedule.resident {
+            0 => {}
+            _ if self.schedule.fused => self.hold_all(),
+            _ => self.load_all(),
         }
         for pass in 0..self.reduction.passes().len() {
             if *self.reduction.last() == Last::Running && self.schedule.lanes > 1 {
@@ -225,8 +231,8 @@ impl<'a> Body<'a> {
         let class = self.arithmetic.class();
         let name = self.arithmetic.unsigned();
         // All threads of a block take the same number of turns, so that none misses a barrier.
-        let tile = self.writer.make(class, mov(class), format_args!("0"));
-        let at = self.writer.make(class, mov(class), format_args!("{}", self.first));
+        let tile = self.writer.make(class, class.copying(), format_args!("0"));
+        let at = self.writer.make(class, class.copying(), format_args!("{}", self.first));
         let extent = self.arithmetic.number(self.writer, Meta::EXTENT);
         let (again, out) = (self.writer.label(), self.writer.label());
         self.writer.place(&again);
@@ -276,18 +282,24 @@ impl<'a> Body<'a> {
             .map(|(own, &new)| {
                 // A value that is another accumulator's old one is saved before that one changes.
                 let is_old = *own != new && set.contains(&new);
-                if is_old { self.writer.make(new.class(), mov(new.class()), format_args!("{new}")) } else { new }
+                if is_old { self.writer.make(new.class(), new.class().copying(), format_args!("{new}")) } else { new }
             })
             .collect();
         for (&own, &new) in set.iter().zip(&moved) {
             if own != new {
-                line!(self.writer, "{} {own}, {new}", mov(own.class()));
+                line!(self.writer, "{} {own}, {new}", own.class().copying());
             }
         }
     }
 
+    /// Whether each element of a vector sees row values of its own.
+    pub(super) fn are_values_of_lanes(&self) -> bool {
+        let passes = self.reduction.passes();
+        self.values.iter().zip(passes).any(|(values, pass)| values.len() > pass.finish.outputs().len())
+    }
+
     /// The row values so far that an element of a vector sees.
-    fn values_of(&self, lane: usize) -> Vec<Reg> {
+    pub(super) fn values_of(&self, lane: usize) -> Vec<Reg> {
         self.values
             .iter()
             .zip(self.reduction.passes())
@@ -301,6 +313,9 @@ impl<'a> Body<'a> {
 
     /// Writes what is done with each vector of the thread, in rising order: with where it begins and its elements.
     fn sweep(&mut self, load: Load, each: &mut dyn FnMut(&mut Self, At, &Loaded)) {
+        if self.schedule.resident > 0 && self.schedule.fused {
+            return self.sweep_held(load, each);
+        }
         if self.schedule.resident > 0 {
             for (exists, at, loaded) in self.kept.clone() {
                 let skip = self.writer.label();
@@ -312,7 +327,7 @@ impl<'a> Body<'a> {
             return;
         }
         let class = self.arithmetic.class();
-        let at = self.writer.make(class, mov(class), format_args!("{}", self.first));
+        let at = self.writer.make(class, class.copying(), format_args!("{}", self.first));
         let vector = usize::from(self.schedule.vector);
         let along = if self.schedule.order == Order::Inner { self.schedule.vector } else { 1 };
         if self.schedule.unroll > 1 {
@@ -370,7 +385,7 @@ impl<'a> Body<'a> {
     }
 
     /// What is in registers, and the inputs that no pass reads.
-    fn with_rest(&mut self, at: At, loaded: &Loaded) -> Loaded {
+    pub(super) fn with_rest(&mut self, at: At, loaded: &Loaded) -> Loaded {
         let rest = self.load(Load::Rest, at, usize::from(self.schedule.vector));
         loaded.iter().zip(rest).map(|(known, rest)| if known.is_empty() { rest } else { known.clone() }).collect()
     }
@@ -425,7 +440,7 @@ impl<'a> Body<'a> {
         for (at, output) in self.outputs.clone().into_iter().enumerate() {
             let mut address = self.arithmetic.part(self.writer, output.row, output.number, part);
             let one = self.arithmetic.class();
-            let one = self.writer.make(one, mov(one), format_args!("1"));
+            let one = self.writer.make(one, one.copying(), format_args!("1"));
             for (row, set) in values.chunks(self.outputs.len()).enumerate() {
                 if row > 0 {
                     address = self.arithmetic.advance(self.writer, address, output.number, 0, one);
@@ -440,15 +455,22 @@ impl<'a> Body<'a> {
     fn store_each(&mut self, program: &Program) {
         self.sweep(Load::All, &mut |body, at, loaded| {
             let count = loaded.iter().map(Vec::len).max().unwrap_or(1);
-            let computed: Vec<Vec<Reg>> = (0..count)
-                .map(|lane| {
-                    let mut taken: Vec<Reg> = loaded.iter().map(|input| input[lane]).collect();
-                    taken.extend(body.values_of(lane));
-                    body.writer.program(program, &taken, &body.scalars, None)
-                })
-                .collect();
+            if body.takes_turns(program, count) {
+                let computed = body.each_in_turns(program, loaded);
+                return body.store_at(at, &computed);
+            }
+            let computed: Vec<Vec<Reg>> = (0..count).map(|lane| body.each(program, loaded, lane)).collect();
             body.store_at(at, &computed);
         });
+    }
+}
+
+impl Body<'_> {
+    /// What comes out for an element of a vector.
+    pub(super) fn each(&mut self, program: &Program, loaded: &Loaded, lane: usize) -> Vec<Reg> {
+        let mut taken: Vec<Reg> = loaded.iter().map(|input| input[lane]).collect();
+        taken.extend(self.values_of(lane));
+        self.writer.program(program, &taken, &self.scalars, None)
     }
 }
 
@@ -480,16 +502,4 @@ fn bounds(writer: &mut Writer, arithmetic: Arithmetic, schedule: &Schedule, lane
     let lane = arithmetic.widen(writer, lane);
     let along = if schedule.order == Order::Inner { u64::from(schedule.vector) } else { 1 };
     (arithmetic.scale(writer, lane, along, begin), end)
-}
-
-/// How a register of a class is copied.
-pub(super) const fn mov(class: Class) -> &'static str {
-    match class {
-        Class::Predicate => "mov.pred",
-        Class::Bits16 => "mov.b16",
-        Class::Bits32 => "mov.b32",
-        Class::Bits64 => "mov.b64",
-        Class::Float32 => "mov.f32",
-        Class::Float64 => "mov.f64",
-    }
 }

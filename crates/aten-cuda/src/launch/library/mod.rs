@@ -44,7 +44,7 @@ pub(crate) struct Text {
 
 /// What names the texts of the kernels for products: another one when any of them changes.
 pub(crate) fn products_fingerprint() -> u128 {
-    let texts = product::texts().map(|text| module::fingerprint(text.ptx.as_bytes()));
+    let texts = product::texts().map(|text| crate::raw::fingerprint(text.ptx.as_bytes()));
     texts.into_iter().fold(0, |all, one| all.rotate_left(1) ^ one)
 }
 

@@ -129,7 +129,8 @@ fn launch(
     (parts, strides): (&[Part<'_>], &[Vec<i64>]),
     device: Device,
 ) -> Result<Option<Box<Prepared>>> {
-    let schedule: Schedule = plan.schedule.for_target(device::target(device)?);
+    let schedule = plan.schedule.for_target(device::target(device)?);
+    let schedule = Schedule { fused: work.key.is_fused(), ..schedule };
     let (rows, extent) = frame.counts();
     let unsigned = |sizes: &[i64]| -> Vec<u64> { sizes.iter().map(|&size| size.unsigned_abs()).collect() };
     let (kept, reduced) = (unsigned(&frame.kept.sizes), unsigned(&frame.reduced.sizes));

@@ -123,6 +123,7 @@ impl<'a> View<'a> {
             wide,
             repeated: self.repeated,
             target: 75,
+            fused: false,
         }
     }
 

@@ -1,0 +1,122 @@
+//! Compiled programs on disk: that later processes find them, and files that are wrong, removed, or cannot be written.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::path::{Path, PathBuf};
+
+use aten_cuda::Tensor;
+use aten_cuda::compile::compile;
+use testkit::{CUresult, Config, Fault, Simulation};
+
+/// An empty folder of a test.
+fn folder(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("compiled_cache").join(name);
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+/// The files in a folder.
+fn files(folder: &Path) -> Vec<PathBuf> {
+    std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect()
+}
+
+/// A fused program on a machine of its own, as a later process has it; `fails` is a call of the driver that fails there.
+fn call(fails: Option<&'static str>) -> Vec<f32> {
+    let simulation = Simulation::new(Config::default());
+    let simulated = simulation.here();
+    let x = Tensor::from_slice(&[1.0_f32, 2.0, 3.0], &[3]).unwrap().cuda(None).unwrap();
+    if let Some(call) = fails {
+        let code = CUresult::CUDA_ERROR_OUT_OF_MEMORY;
+        simulated.machine().inject(Fault { call, occurrence: 1, code });
+    }
+    let compiled = compile(|x| Ok(vec![x[0].mul(2)?.add(1)?.relu()?]));
+    compiled.call(&[&x]).unwrap()[0].to_vec().unwrap()
+}
+
+const EXPECTED: [f32; 3] = [3.0, 5.0, 7.0];
+
+/// Runs a test in a process whose folder of compiled kernels this is.
+fn with_folder(test: &str, path: &Path, switch: &str, body: impl FnOnce(PathBuf)) {
+    let variables = [("PYTORCH_KERNEL_CACHE_PATH", path.to_str().unwrap()), ("USE_PYTORCH_KERNEL_CACHE", switch)];
+    testkit::with_environment(test, &variables, || body(std::env::var_os("PYTORCH_KERNEL_CACHE_PATH").unwrap().into()));
+}
+
+#[test]
+fn what_the_driver_made_is_found_by_later_processes() {
+    let test = "what_the_driver_made_is_found_by_later_processes";
+    with_folder(test, &folder("again"), "1", |own| {
+        assert_eq!(call(None), EXPECTED);
+        let [file] = files(&own).try_into().unwrap();
+        let name = file.file_name().unwrap().to_str().unwrap().to_owned();
+        assert!(name.starts_with("compiled_arch9.0_driver") && name.contains("_sass_"), "{name}");
+        // Whoever finds the file links nothing, so that a linker that fails leaves it as it is.
+        let whole = std::fs::read(&file).unwrap();
+        std::fs::write(&file, &whole[..whole.len() - 1]).unwrap();
+        assert_eq!(call(Some("cuLinkComplete")), EXPECTED, "the driver compiles it at once");
+        assert_eq!(std::fs::read(&file).unwrap().len(), whole.len() - 1, "and nothing was kept");
+        std::fs::write(&file, &whole).unwrap();
+        assert_eq!(call(Some("cuLinkCreate_v2")), EXPECTED);
+        assert_eq!(std::fs::read(&file).unwrap(), whole);
+        // Each file that is wrong counts as none and is written again.
+        for damage in [|bytes: &mut Vec<u8>| bytes[10] ^= 1, |bytes: &mut Vec<u8>| bytes.truncate(9), Vec::clear] {
+            let mut bytes = whole.clone();
+            damage(&mut bytes);
+            std::fs::write(&file, bytes).unwrap();
+            assert_eq!(call(None), EXPECTED);
+            assert_eq!(std::fs::read(&file).unwrap(), whole);
+        }
+        // With a limit of nothing, nothing stays.
+        aten_cuda::raw::set_cache_limit(0);
+        std::fs::remove_file(&file).unwrap();
+        assert_eq!(call(None), EXPECTED);
+        assert!(files(&own).iter().all(|file| file.ends_with(".lock")), "{:?}", files(&own));
+    });
+}
+
+#[test]
+fn a_file_that_the_driver_refuses_is_written_again() {
+    with_folder("a_file_that_the_driver_refuses_is_written_again", &folder("refused"), "1", |own| {
+        assert_eq!(call(None), EXPECTED);
+        let [file] = files(&own).try_into().unwrap();
+        let whole = std::fs::read(&file).unwrap();
+        std::fs::remove_file(&file).unwrap();
+        // The driver is out of memory when it loads what it has linked; it compiles the text then, and nothing is kept.
+        assert_eq!(call(Some("cuModuleLoadDataEx")), EXPECTED);
+        assert!(files(&own).is_empty());
+        std::fs::write(&file, &whole).unwrap();
+        assert_eq!(call(Some("cuModuleLoadDataEx")), EXPECTED);
+        assert_eq!(std::fs::read(&file).unwrap(), whole);
+    });
+}
+
+#[test]
+fn two_that_write_at_once_leave_one_whole_file() {
+    with_folder("two_that_write_at_once_leave_one_whole_file", &folder("writers"), "1", |own| {
+        std::thread::scope(|scope| {
+            let both = [(), ()].map(|()| scope.spawn(|| call(None)));
+            for one in both {
+                assert_eq!(one.join().unwrap(), EXPECTED);
+            }
+        });
+        assert_eq!(files(&own).len(), 1);
+        assert_eq!(call(Some("cuLinkCreate_v2")), EXPECTED);
+    });
+}
+
+#[test]
+fn the_cache_can_be_switched_off() {
+    with_folder("the_cache_can_be_switched_off", &folder("off"), "0", |own| {
+        assert_eq!(call(None), EXPECTED);
+        assert!(files(&own).is_empty());
+    });
+}
+
+#[test]
+fn a_folder_that_cannot_be_written_costs_only_time() {
+    let own = folder("file").join("file");
+    std::fs::write(&own, "").unwrap();
+    with_folder("a_folder_that_cannot_be_written_costs_only_time", &own.join("kernels"), "1", |_| {
+        assert_eq!(call(None), EXPECTED);
+        assert_eq!(call(None), EXPECTED);
+    });
+}
