@@ -146,7 +146,7 @@ pub use runtime::{DeviceGuard, ExportedFigures, FigureExport, Runtime, RuntimeGu
 pub use sanitizer::{SanitizerAction, SanitizerMode, SanitizerOptions};
 pub use state::observers::ObserverId;
 pub use state::sync_debug::SyncDebugMode;
-pub use thread::pending::{PutOff, PuttingOff};
+pub use thread::pending::{Made, PutOff, PuttingOff};
 pub use timeline::{Timeline, TimelineOptions, TimelineRecorder};
 pub use trace::{
     HistoryContext, HistoryOptions, HistoryStacks, SubscriptionId, TraceAccess, TraceAction, TraceAnnotation,

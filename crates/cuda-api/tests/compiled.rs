@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use c10_core::{PoolId, Runtime};
 use cuda_api::compiler::{Foldability, break_causes, foldabilities, foldability};
 use cuda_api::torch::{self, Result, Tensor};
 use cuda_api::{DeviceBuffer, Event, EventOptions, MemPool, MemPoolOptions, Stream, amp};
@@ -152,6 +153,15 @@ fn nodes_end_no_graph() {
         x.add(1)
     });
     let side = Stream::new(None, 0).unwrap();
+    check("Stream.record_event", |_| Ok(cuda_api::current_stream(None)?.record_event()?));
+    check("Event.record", |_| Ok(Event::new(EventOptions::default()).record(None)?));
+    check("Event.wait", |_| Ok(Event::new(EventOptions::default()).wait(None)?));
+    check("Stream.wait_event", |_| {
+        let stream = cuda_api::current_stream(None)?;
+        Ok(stream.wait_event(&stream.record_event()?)?)
+    });
+    let pool = MemPool::new(MemPoolOptions::default()).unwrap();
+    check("use_mem_pool", move |_| Ok(drop(cuda_api::use_mem_pool(&pool, None)?)));
     check("Stream.wait_stream", move |_| Ok(side.wait_stream(&cuda_api::current_stream(None)?)?));
 }
 
@@ -173,10 +183,14 @@ fn what_asks_or_changes_state_ends_the_graph() {
     check("reset_peak_memory_stats", |_| Ok(cuda_api::reset_peak_memory_stats(None)?));
     check("Stream.query", |_| Ok(cuda_api::current_stream(None)?.query()?));
     check("Stream.synchronize", |_| Ok(cuda_api::current_stream(None)?.synchronize()?));
-    check("Stream.record_event", |_| Ok(cuda_api::current_stream(None)?.record_event()?));
-    check("Event.record", |_| Ok(Event::new(EventOptions::default()).record(None)?));
-    let pool = MemPool::new(MemPoolOptions::default()).unwrap();
-    check("use_mem_pool", move |_| Ok(cuda_api::use_mem_pool(&pool, None)?));
+    check("Event.query", |_| Ok(Event::new(EventOptions::default()).query()?));
+    check("Event.synchronize", |_| Ok(Event::new(EventOptions::default()).synchronize()?));
+    check("_cuda_beginAllocateToPool", |_| {
+        let (pools, pool) = (Runtime::current(), PoolId::handle());
+        pools.mem_pools().begin_allocate(0.into(), pool)?;
+        pools.mem_pools().end_allocate(0.into(), pool)?;
+        Ok(pools.mem_pools().release(0.into(), pool)?)
+    });
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! What becomes of which operation: torch's lists, as data.
 //!
 //! **Invariant:** the names are those of PyTorch 2.11, operations that are not there included; of those that are, methods
-//! ask these lists when the crate is compiled.
+//! ask these lists when the crate is compiled. They were compared name by name with `ATen/autocast_mode.h` (the lists
+//! `AT_FORALL_*`) and `ATen/autocast_mode.cpp` (`AutocastCPU`) as the main branch has had them since `rms_norm` joined them.
 
 use c10_core::DeviceType;
 

@@ -91,8 +91,6 @@ const CAUSES: &[&str] = &[
     "a device is waited for",
     "a stream is waited for",
     "a stream is asked whether it is done",
-    "a stream waits for an event",
-    "an event is recorded",
     "an event is waited for",
     "an event is asked whether it is done",
     "a capture begins",
@@ -171,16 +169,16 @@ const GUARDED: &str = "\
     torch.utils.deterministic.fill_uninitialized_memory";
 
 const NODES: &str = "\
-    ExternalStream.wait_stream GradScaler.scale Stream.wait_stream StreamContext _DeviceGuard _enter_autocast \
+    Event.record Event.wait ExternalStream.record_event ExternalStream.wait_event ExternalStream.wait_stream \
+    GradScaler.scale Stream.record_event Stream.wait_event Stream.wait_stream StreamContext _DeviceGuard _enter_autocast \
     _exchange_device _exit_autocast _maybe_exchange_device _set_stream_by_id _sleep addmm autocast baddbmm bmm custom_bwd \
-    custom_fwd device device_of mm sdp_kernel set_stream stream torch.autocast";
+    custom_fwd device device_of mm sdp_kernel set_stream stream torch.autocast use_mem_pool";
 
 const ENDING: &str = "\
     CUDAGraph.capture_begin CUDAGraph.capture_end CUDAGraph.replay Event.elapsed_time Event.ipc_handle Event.query \
-    Event.record Event.synchronize Event.wait ExternalStream.query ExternalStream.record_event ExternalStream.synchronize \
-    ExternalStream.wait_event GdsFile.load_storage GdsFile.save_storage GradScaler._get_growth_tracker \
+    Event.synchronize ExternalStream.query ExternalStream.synchronize GdsFile.load_storage GdsFile.save_storage GradScaler._get_growth_tracker \
     GradScaler.get_scale GradScaler.state_dict GradScaler.step GradScaler.unscale_ GradScaler.update MemPool.snapshot \
-    Stream.query Stream.record_event Stream.synchronize Stream.wait_event _JittedFunction \
+    Stream.query Stream.synchronize _JittedFunction \
     _cuda_beginAllocateCurrentStreamToPool _cuda_beginAllocateCurrentThreadToPool _cuda_beginAllocateToPool \
     _cuda_endAllocateToPool _dump_snapshot _get_amdsmi_clock_rate _get_amdsmi_device_memory_used _get_amdsmi_memory_usage \
     _get_amdsmi_power_draw _get_amdsmi_temperature _get_amdsmi_utilization _get_rng_state_offset _save_memory_usage \
@@ -200,4 +198,4 @@ const ENDING: &str = "\
     torch.autocast_increment_nesting torch.set_autocast_cache_enabled torch.set_autocast_cpu_dtype \
     torch.set_autocast_cpu_enabled torch.set_autocast_dtype torch.set_autocast_enabled torch.set_autocast_gpu_dtype \
     torch.set_deterministic_debug_mode torch.set_float32_matmul_precision torch.use_deterministic_algorithms \
-    tune_gemm_in_file use_mem_pool utilization";
+    tune_gemm_in_file utilization";

@@ -80,7 +80,7 @@ pub enum Kept {
     Bytes,
     /// What it reads is overwritten before its reader runs.
     Overwritten,
-    /// The reader runs on another stream.
+    /// The reader runs on another stream, or behind an event or a wait that the operation stands before.
     Stream,
 }
 
@@ -109,11 +109,12 @@ impl Fusion {
             keeps_wide,
         };
         let live = live(graph);
+        let epochs = epochs(graph);
         let mut sizes = vec![1_usize; count];
         for (at, is_live) in live.into_iter().enumerate() {
             fusion.kept[at] = if is_live { first_reason(graph, at) } else { Some(Kept::Dead) };
             if is_live {
-                fusion.visit(graph, at, &mut sizes);
+                fusion.visit(graph, at, &epochs, &mut sizes);
             }
         }
         fusion.keep_what_several_read(graph);
@@ -127,7 +128,7 @@ impl Fusion {
     }
 
     /// Decides about what a node reads, and what it depends on then.
-    fn visit(&mut self, graph: &Graph, at: NodeId, sizes: &mut [usize]) {
+    fn visit(&mut self, graph: &Graph, at: NodeId, epochs: &[usize], sizes: &mut [usize]) {
         let node = &graph.nodes[at];
         self.links[at] = node.inputs.iter().map(|input| link(graph, at, input)).collect();
         let makers: SmallVec<[(usize, NodeId); 3]> = self.links[at]
@@ -140,7 +141,7 @@ impl Fusion {
             return;
         }
         for &(_, maker) in &makers {
-            if graph.nodes[maker].stream != node.stream {
+            if graph.nodes[maker].stream != node.stream || epochs[maker] != epochs[at] {
                 self.keep(maker, Kept::Stream);
             } else if self.is_overwritten(graph, maker, at) {
                 self.keep(maker, Kept::Overwritten);
@@ -533,6 +534,16 @@ pub(super) fn is_fusable(node: &Node) -> bool {
 /// Whether the node orders streams.
 fn is_fence(node: &Node) -> bool {
     matches!(node.work, Recorded::Call { .. }) && node.outputs.is_empty()
+}
+
+/// How many nodes before each one order streams. What stands before such a node is done before it: other streams may write
+/// what it has read from then on.
+fn epochs(graph: &Graph) -> Vec<usize> {
+    let fences = graph.nodes.iter().scan(0, |fences, node| {
+        *fences += usize::from(is_fence(node));
+        Some(*fences)
+    });
+    fences.collect()
 }
 
 fn uses_index(node: &Node) -> bool {

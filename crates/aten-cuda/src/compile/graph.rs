@@ -18,7 +18,7 @@ use crate::base::dtype::DType;
 use crate::base::shape::{self, Dims};
 use crate::launch::record::{Record, Recorded};
 use crate::storage::Storage;
-use crate::storage::deferred::Deferred;
+use crate::storage::deferred::{Deferred, Source};
 use crate::tensor::{Signs, Tensor};
 
 /// A number of a slot.
@@ -39,6 +39,8 @@ pub(super) enum Home {
         bytes: usize,
         /// The device.
         device: Device,
+        /// Where it was asked for.
+        source: Source,
     },
 }
 
@@ -131,7 +133,7 @@ impl Graph {
                 match &slot.home {
                     Home::Input(argument) => (0_u8, *argument).hash(&mut hasher),
                     Home::Captured(storage) => (1_u8, name(storage)).hash(&mut hasher),
-                    Home::Made { bytes, device } => (2_u8, *bytes, *device).hash(&mut hasher),
+                    Home::Made { bytes, device, source } => (2_u8, *bytes, *device, source).hash(&mut hasher),
                 }
             }
             self.nodes.iter().for_each(|node| node.hash_to(&mut hasher));
@@ -186,8 +188,12 @@ impl Making<'_> {
         let storage = tensor.storage();
         let mut slot = self.slot(storage);
         let is_made = matches!(self.graph.slots[slot].home, Home::Made { .. });
-        if is_made && !self.graph.slots[slot].writers.is_empty() && is_whole(tensor) {
-            slot = self.add(made(storage));
+        if is_made
+            && !self.graph.slots[slot].writers.is_empty()
+            && is_whole(tensor)
+            && let Some(deferred) = storage.deferred()
+        {
+            slot = self.add(made(deferred));
             self.slots.insert(name(storage), slot);
         }
         let writers = &mut self.graph.slots[slot].writers;
@@ -203,8 +209,10 @@ impl Making<'_> {
         }
         let home = match self.arguments.iter().position(|argument| argument.is_same(storage)) {
             Some(argument) => Home::Input(argument),
-            None if storage.present().is_none() => made(storage),
-            None => Home::Captured(storage.clone()),
+            None => match storage.deferred().filter(|deferred| deferred.filled().is_none()) {
+                Some(deferred) => made(deferred),
+                None => Home::Captured(storage.clone()),
+            },
         };
         let slot = self.add(home);
         self.slots.insert(name(storage), slot);
@@ -218,8 +226,8 @@ impl Making<'_> {
     }
 }
 
-fn made(storage: &Storage) -> Home {
-    Home::Made { bytes: storage.nbytes(), device: storage.device() }
+fn made(deferred: &Deferred) -> Home {
+    Home::Made { bytes: deferred.bytes(), device: deferred.device(), source: deferred.source().clone() }
 }
 
 fn name(storage: &Storage) -> Name {

@@ -405,6 +405,9 @@ fn given(traced: &Traced, inputs: &[Tensor]) -> std::result::Result<Vec<Given>, 
     if traced.host_values {
         return Err("it looks at values in host memory");
     }
+    if traced.keeps_events {
+        return Err("it keeps events that it has made");
+    }
     if traced.last.plan.devices > 1 {
         return Err("it uses several devices");
     }

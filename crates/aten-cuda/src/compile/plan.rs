@@ -21,6 +21,7 @@ use crate::launch::record::{CallFn, Recorded};
 use crate::launch::rows::{self, RowWork};
 use crate::launch::{self, Prepared, ProgramKey, Work};
 use crate::storage::Storage;
+use crate::storage::deferred::Source;
 use crate::tensor::Tensor;
 
 /// A program that is ready to run.
@@ -84,6 +85,8 @@ enum Place {
     New {
         bytes: usize,
         device: Device,
+        /// Where it comes from, if not from where the call takes its memory.
+        source: Option<Source>,
     },
     /// A part of the block of a device.
     Arena {
@@ -101,7 +104,7 @@ impl Plan {
         for kernel in &fusion.kernels {
             steps.extend(steps_of(graph, fusion, kernel, stream));
         }
-        let (places, arenas) = places(graph, &steps);
+        let (places, arenas) = places(graph, &steps, stream);
         let wanted = (0..graph.slots.len()).filter(|&slot| graph.slots[slot].wanted.is_some()).collect();
         let is_others = |slot: &SlotId| {
             let slot = &graph.slots[*slot];
@@ -128,6 +131,9 @@ impl Plan {
         if self.steps.iter().any(|step| step.outputs.is_empty()) {
             return Some("it orders streams");
         }
+        if self.places.iter().any(|place| matches!(place, Place::New { source: Some(_), .. })) {
+            return Some("it uses a memory pool");
+        }
         let is_host = |place: &Place| matches!(place, Place::Captured(storage) if storage.present().is_none());
         if self.places.iter().any(is_host) {
             return Some("it uses memory of the host");
@@ -140,7 +146,10 @@ impl Plan {
         let blocks: Vec<Storage> =
             self.arenas.iter().map(|(device, arena)| Storage::new(arena.bytes, *device)).collect::<Result<_>>()?;
         let made = self.places.iter().map(|place| match place {
-            Place::New { bytes, device } => Storage::new(*bytes, *device).map(Some),
+            Place::New { bytes, device, source: None } => Storage::new(*bytes, *device).map(Some),
+            Place::New { bytes, device, source: Some(source) } => {
+                source.memory(|| Storage::new(*bytes, *device)).map(Some)
+            }
             _ => Ok(None),
         });
         let made: Vec<Option<Storage>> = made.collect::<Result<_>>()?;
@@ -339,7 +348,7 @@ fn keyed<T: Eq + std::hash::Hash>(known: &Known<T>, name: &'static str, program:
 }
 
 /// Where slots are, and the blocks of what lives between steps.
-fn places(graph: &Graph, steps: &[Step]) -> (Vec<Place>, Vec<(Device, Arena)>) {
+fn places(graph: &Graph, steps: &[Step], stream: &Stream) -> (Vec<Place>, Vec<(Device, Arena)>) {
     let mut lives: Vec<Option<(usize, usize)>> = vec![None; graph.slots.len()];
     // Two streams share no block: only the order of one of them tells when memory is free again.
     let mut is_shared = vec![false; graph.slots.len()];
@@ -356,11 +365,15 @@ fn places(graph: &Graph, steps: &[Step]) -> (Vec<Place>, Vec<(Device, Arena)>) {
         places.push(match (&slot.home, life) {
             (Home::Input(argument), _) => Place::Input(*argument),
             (Home::Captured(storage), _) => Place::Captured(storage.clone()),
-            (Home::Made { bytes, device }, _) if slot.wanted.is_some() || is_shared[at] => {
-                Place::New { bytes: *bytes, device: *device }
+            (Home::Made { bytes, device, source }, life)
+                if slot.wanted.is_some() || is_shared[at] || (life.is_some() && source.pool.is_some()) =>
+            {
+                // Memory of another stream is reused in the order of that one.
+                let source = Some(source.clone()).filter(|own| own.stream != *stream || own.pool.is_some());
+                Place::New { bytes: *bytes, device: *device, source }
             }
             (_, None) => Place::Nowhere,
-            (Home::Made { bytes, device }, Some((first, last))) => {
+            (Home::Made { bytes, device, .. }, Some((first, last))) => {
                 let need = Need { bytes: *bytes, first: *first, last: *last };
                 match needs.iter_mut().find(|(known, _)| known == device) {
                     Some((_, needs)) => needs.push((at, need)),

@@ -223,7 +223,7 @@ impl fmt::Display for Kept {
             Self::Rows => "its rows are too long for one block each, or others than those of its reader",
             Self::Bytes => "several kernels read it, and computing it in each would move more bytes",
             Self::Overwritten => "what it reads is overwritten before its reader runs",
-            Self::Stream => "its reader runs on another stream",
+            Self::Stream => "its reader runs on another stream, or behind an event or a wait",
         })
     }
 }

@@ -10,7 +10,7 @@ use std::fmt;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use c10_core::{PutOff, PuttingOff, Runtime, Stream};
+use c10_core::{Made, PutOff, PuttingOff, Runtime, Stream};
 
 use super::foldability::SETTING_CHANGED;
 use super::fuse::Fusion;
@@ -18,7 +18,7 @@ use super::graph::Graph;
 use super::guard::Switches;
 use super::plan::Plan;
 use crate::base::error::{Error, Result};
-use crate::launch::record;
+use crate::launch::record::{self, Recorded};
 use crate::storage::Storage;
 use crate::storage::deferred::{self, Deferred};
 use crate::tensor::Tensor;
@@ -86,6 +86,8 @@ pub(super) struct Traced {
     pub(super) last: Segment,
     /// The graphs before it.
     pub(super) earlier: Vec<Arc<Plan>>,
+    /// Whether the function has kept an event that it has made.
+    pub(super) keeps_events: bool,
 }
 
 /// A graph of a trace.
@@ -103,6 +105,8 @@ struct State {
     stream: Stream,
     breaks: Vec<GraphBreak>,
     earlier: Vec<Arc<Plan>>,
+    /// What the trace has made and somebody still had when a graph was run: no other trace has the same.
+    held: Vec<Made>,
     error: Option<Error>,
 }
 
@@ -119,25 +123,53 @@ impl State {
         }
         let (operations, after) = (records.len(), records.last().map(|record| record.name));
         self.breaks.push(GraphBreak { cause, operations, after });
-        match self.run(records) {
+        let run = || self.run(records);
+        match Runtime::with_current(|runtime| runtime.mem_pools().outside(run)).map_err(Error::from).flatten() {
             Ok(segment) => self.earlier.push(segment.plan),
             Err(error) => drop(self.error.get_or_insert(error)),
         }
     }
 
-    fn run(&self, records: Vec<record::Record>) -> Result<Segment> {
+    fn run(&mut self, mut records: Vec<record::Record>) -> Result<Segment> {
         let arguments = self.with_made(&records);
+        let is_shared = self.name_made(&mut records);
         let graph = Graph::new(records, &arguments);
         let signature = graph.signature();
         let wanted = graph.wanted();
-        let plan =
-            self.plans.get(signature, || Plan::new(&graph, &Fusion::new(&graph, self.plans.keeps_wide), &self.stream));
+        let make = || Plan::new(&graph, &Fusion::new(&graph, self.plans.keeps_wide), &self.stream);
+        let plan = if is_shared { Arc::new(make()) } else { self.plans.get(signature, make) };
         for (deferred, storage) in wanted.iter().zip(plan.run(&arguments)?) {
             if let Some(buffer) = storage.buffer() {
                 deferred.fill(buffer.clone());
             }
         }
         Ok(Segment { signature, plan, wanted })
+    }
+
+    /// Numbers what the trace has made and nobody else has in the order of its first use, so that another trace that makes
+    /// the same has the same graph. Whether the records use something that somebody else has, or had at a break: then
+    /// their plan is for this trace alone.
+    fn name_made(&mut self, records: &mut [record::Record]) -> bool {
+        let mut own: Vec<Made> = Vec::new();
+        let mut is_shared = false;
+        for record in records {
+            let (Some(made), Recorded::Call { detail, .. }) = (&record.made, &mut record.work) else { continue };
+            if made.is_held() && !self.held.iter().any(|held| held.is_same(made)) {
+                self.held.push(made.clone());
+            }
+            if self.held.iter().any(|held| held.is_same(made)) {
+                is_shared = true;
+                continue;
+            }
+            let number = own.iter().position(|other| other.is_same(made)).unwrap_or_else(|| {
+                own.push(made.clone());
+                own.len() - 1
+            });
+            detail[0] = number as u64;
+            // Other numbers are addresses of what was there before.
+            detail.push(u64::MAX);
+        }
+        is_shared
     }
 
     /// The arguments of the call, and behind them memory that was made in this trace before: a graph after a break gets it
@@ -174,9 +206,10 @@ impl PutOff for Owner {
         &self,
         name: &'static str,
         key: [u64; 2],
+        made: Option<&Made>,
         call: Box<dyn Fn() -> c10_core::Result<()> + Send + Sync>,
     ) -> bool {
-        record::fence(name, key, call);
+        record::fence(name, key, made, call);
         true
     }
 }
@@ -203,7 +236,7 @@ pub(super) fn trace(
     })?;
     let arguments: Vec<Storage> = inputs.iter().map(|tensor| tensor.storage().clone()).collect();
     let (breaks, earlier, plans) = (Vec::new(), Vec::new(), Arc::clone(plans));
-    let state = State { plans, arguments, stream, breaks, earlier, error: None };
+    let state = State { plans, arguments, stream, breaks, earlier, held: Vec::new(), error: None };
     let owner = Rc::new(Owner(RefCell::new(state)));
     let asked: Rc<dyn PutOff> = Rc::<Owner>::clone(&owner);
     let _pending = Pending;
@@ -214,14 +247,17 @@ pub(super) fn trace(
     drop(tracing);
     let host_values = deferred::take_host_values();
     let mut state = owner.0.borrow_mut();
-    let last = state.run(record::take());
+    let is_in_pool = Runtime::with_current(|runtime| runtime.mem_pools().has_entered());
+    let last = Runtime::with_current(|runtime| runtime.mem_pools().outside(|| state.run(record::take())));
+    let last = last.map_err(Error::from).flatten();
     if let Some(error) = state.error.take().or_else(|| deferred::take_failure().map(Error::from)) {
         return Err(error);
     }
     let (outputs, last) = (outputs?, last?);
     let (mut breaks, earlier) = (std::mem::take(&mut state.breaks), std::mem::take(&mut state.earlier));
-    if Switches::now()? != before {
+    if Switches::now()? != before || is_in_pool {
         breaks.push(GraphBreak { cause: SETTING_CHANGED, operations: last.plan.nodes, after: None });
     }
-    Ok(Traced { outputs, breaks, host_values, last, earlier })
+    let keeps_events = state.held.iter().any(Made::is_held);
+    Ok(Traced { outputs, breaks, host_values, last, earlier, keeps_events })
 }

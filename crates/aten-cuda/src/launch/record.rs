@@ -11,7 +11,7 @@ use std::cell::RefCell;
 use std::fmt;
 use std::sync::Arc;
 
-use c10_core::{Runtime, Stream};
+use c10_core::{Made, Runtime, Stream};
 use kernel_ir::Program;
 use kernel_ir::reduce::Reduction;
 
@@ -31,6 +31,8 @@ pub(crate) struct Record {
     pub(crate) inputs: Vec<Tensor>,
     /// The stream that it is for: the current one of its device when it was called.
     pub(crate) stream: Stream,
+    /// What the trace has made and the call uses, such as an event.
+    pub(crate) made: Option<Made>,
 }
 
 /// What an operation does.
@@ -100,10 +102,20 @@ pub(crate) fn call(
 }
 
 /// Writes down a call of the runtime that orders streams. Whatever is written down before it runs before it.
-pub(crate) fn fence(name: &'static str, key: [u64; 2], call: Box<dyn Fn() -> c10_core::Result<()> + Send + Sync>) {
+/// `made` stands for what the first number of the key names, where the trace has made it.
+pub(crate) fn fence(
+    name: &'static str,
+    key: [u64; 2],
+    made: Option<&Made>,
+    call: Box<dyn Fn() -> c10_core::Result<()> + Send + Sync>,
+) {
     let run = Arc::new(move |_: &[Tensor], _: &[Tensor]| Ok(call()?));
     // Without a current stream there is nothing that could be ordered.
-    drop(add(name, Recorded::Call { run, detail: key.to_vec() }, &[], &[]));
+    if add(name, Recorded::Call { run, detail: key.to_vec() }, &[], &[]).is_ok() {
+        let note =
+            |records: &mut Vec<Record>| records.last_mut().into_iter().for_each(|last| last.made = made.cloned());
+        RECORDS.with_borrow_mut(note);
+    }
 }
 
 fn add(name: &'static str, work: Recorded, outputs: &[&Tensor], inputs: &[&Tensor]) -> Result<()> {
@@ -111,6 +123,6 @@ fn add(name: &'static str, work: Recorded, outputs: &[&Tensor], inputs: &[&Tenso
     let (outputs, inputs) = (own(outputs), own(inputs));
     let device = outputs.iter().chain(&inputs).find_map(|tensor| tensor.device().index).unwrap_or_default();
     let stream = Runtime::with_current(|runtime| runtime.streams().current(device))?;
-    RECORDS.with_borrow_mut(|records| records.push(Record { name, work, outputs, inputs, stream }));
+    RECORDS.with_borrow_mut(|records| records.push(Record { name, work, outputs, inputs, stream, made: None }));
     Ok(())
 }

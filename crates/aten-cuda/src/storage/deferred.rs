@@ -9,16 +9,51 @@
 //! trace has left without contents has no buffer, ever.
 
 use std::cell::Cell;
+use std::hash::{Hash, Hasher};
 use std::sync::OnceLock;
 
-use c10_core::{Device, DeviceBuffer, PuttingOff};
+use c10_core::{Device, DeviceBuffer, DeviceIndex, MemPool, PuttingOff, Runtime, Stream};
 
 /// Memory of a device that is there once what was written down so far has run.
 #[derive(Debug)]
 pub(crate) struct Deferred {
     bytes: usize,
     device: Device,
+    source: Source,
     memory: OnceLock<DeviceBuffer>,
+}
+
+/// Where memory was asked for: whose stream-ordered reuse it is part of, and which pool it comes from.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Source {
+    /// The current stream of the device then.
+    pub(crate) stream: Stream,
+    /// The pool that the traced function had entered, if it had.
+    pub(crate) pool: Option<MemPool>,
+}
+
+impl Source {
+    /// The source for memory that this thread asks for now.
+    fn now(device: DeviceIndex) -> c10_core::Result<Self> {
+        Runtime::with_current(|runtime| {
+            let stream = runtime.streams().current(device)?;
+            Ok(Self { stream, pool: runtime.mem_pools().entered(device) })
+        })
+    }
+
+    /// Asks for memory from here.
+    pub(crate) fn memory<T, E: From<c10_core::Error>>(&self, make: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
+        let _on = self.stream.guard();
+        let Some(pool) = &self.pool else { return make() };
+        let _from = Runtime::with_current(|runtime| runtime.mem_pools().enter(pool, self.stream.device_index()))?;
+        make()
+    }
+}
+
+impl Hash for Source {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (&self.stream, self.pool.as_ref().map(MemPool::id)).hash(state);
+    }
 }
 
 thread_local! {
@@ -57,8 +92,15 @@ pub(crate) fn take_host_values() -> bool {
 }
 
 impl Deferred {
-    pub(crate) fn new(bytes: usize, device: Device) -> Self {
-        Self { bytes, device, memory: OnceLock::new() }
+    /// Memory of a device, for work of its current stream.
+    pub(crate) fn new(bytes: usize, device: DeviceIndex) -> c10_core::Result<Self> {
+        let source = Source::now(device)?;
+        Ok(Self { bytes, device: Device::cuda(device), source, memory: OnceLock::new() })
+    }
+
+    /// Where it was asked for.
+    pub(crate) fn source(&self) -> &Source {
+        &self.source
     }
 
     pub(crate) fn bytes(&self) -> usize {
@@ -79,7 +121,10 @@ impl Deferred {
         if self.memory.get().is_none() && is_tracing() {
             settle("memory is used by an operation that traces do not write down");
             if self.memory.get().is_none() {
-                match PuttingOff::paused(|| DeviceBuffer::new(self.bytes, self.device)) {
+                let make = || self.source.memory(|| DeviceBuffer::new(self.bytes, self.device));
+                match PuttingOff::paused(|| Runtime::with_current(|runtime| runtime.mem_pools().outside(make)))
+                    .flatten()
+                {
                     Ok(memory) => self.fill(memory),
                     Err(error) => FAILURE.set(Some(error)),
                 }

@@ -117,8 +117,7 @@ impl Storage {
         Ok(Self(match device.kind {
             DeviceType::Cuda if bytes > 0 && deferred::is_tracing() => {
                 let index = device.index.map_or_else(|| Runtime::with_current(Runtime::current_device), Ok)?;
-                let device = Device::cuda(index);
-                Memory::Deferred(Arc::new(Deferred::new(bytes, device)))
+                Memory::Deferred(Arc::new(Deferred::new(bytes, index)?))
             }
             DeviceType::Cuda => Memory::Cuda(DeviceBuffer::new(bytes, device)?),
             _ => Memory::Host(Arc::new(HostMemory::zeros(bytes))),

@@ -3,8 +3,8 @@
 //! **Invariants:** an event takes a driver event when it is first recorded, on the device of the recording stream, and
 //! keeps that one. It gives the driver event up once: when the event is dropped, the driver event goes back to the
 //! spare ones, or is destroyed where no other event may use it. If graphs record it or wait for it, this happens when
-//! the last of those graphs is gone too. Before the first record an event counts as done, and waiting for it does
-//! nothing.
+//! the last of those graphs is gone too, and likewise for calls that were put off. Before the first record an event counts
+//! as done, and waiting for it does nothing.
 
 mod future;
 
@@ -16,6 +16,7 @@ use std::time::Duration;
 pub use future::EventFuture;
 
 use crate::api::arg::{DeviceArg, StreamArg};
+use crate::api::stream::Stream;
 use crate::base::device::{Device, DeviceIndex};
 use crate::base::error::{Error, EventError, IpcError, Result};
 use crate::base::handles::{EventHandle, StreamRef};
@@ -24,7 +25,7 @@ use crate::driver::{Driver, EVENT_BLOCKING_SYNC, EVENT_DISABLE_TIMING, EVENT_EXT
 use crate::runtime::{Runtime, Started, WeakRuntime};
 use crate::state::captures::KeptId;
 use crate::state::deferred_destroy::DriverObject;
-use crate::thread::pending::PuttingOff;
+use crate::thread::pending::{self, Made, PuttingOff};
 use crate::trace::{TraceEvent, TraceKind};
 
 /// Which abilities an event has.
@@ -79,6 +80,13 @@ impl EventOptions {
 /// # Ok::<(), c10_core::Error>(())
 /// ```
 pub struct Event {
+    inner: Arc<Inner>,
+    /// Of an event that was made while its thread put work off.
+    made: Option<Made>,
+}
+
+/// An event as calls that were put off share it.
+struct Inner {
     runtime: Runtime,
     options: EventOptions,
     native: OnceLock<Native>,
@@ -111,20 +119,21 @@ impl Event {
     }
 
     fn of(runtime: Runtime, options: EventOptions) -> Self {
-        Self {
+        let inner = Inner {
             runtime,
             options,
             native: OnceLock::new(),
             recorded: AtomicBool::new(false),
             spent: AtomicBool::new(false),
             of_graphs: OnceLock::new(),
-        }
+        };
+        Self { inner: Arc::new(inner), made: Made::now() }
     }
 
     /// The device of the event, known from the first record on.
     #[must_use]
     pub fn device(&self) -> Option<Device> {
-        self.native.get().map(|native| Device::cuda(native.device))
+        self.inner.native.get().map(|native| Device::cuda(native.device))
     }
 
     /// The event's CUDA handle (`CUevent`) as a number, 0 before the first record. An escape hatch: whoever passes it
@@ -133,8 +142,8 @@ impl Event {
     #[must_use]
     pub fn cuda_event(&self) -> usize {
         // If other code records it during a capture of its own, the streams that wait for it join that capture.
-        self.runtime.started().into_iter().for_each(|ready| ready.captures.open_door());
-        self.native.get().map_or(0, |native| native.handle.0)
+        self.inner.runtime.started().into_iter().for_each(|ready| ready.captures.open_door());
+        self.inner.native.get().map_or(0, |native| native.handle.0)
     }
 
     /// The same number under the name that torch has for every kind of device.
@@ -146,7 +155,7 @@ impl Event {
     /// The options that the event was made with.
     #[must_use]
     pub fn options(&self) -> EventOptions {
-        self.options
+        self.inner.options
     }
 
     /// The event's handle for other processes, 64 bytes. Takes a driver event on the current device if there is none
@@ -156,14 +165,14 @@ impl Event {
     /// The driver's error: "invalid resource handle" for an event that was not made with
     /// [`EventOptions::interprocess`].
     pub fn ipc_handle(&self) -> Result<[u8; 64]> {
-        let ready = self.runtime.ready()?;
-        let native = match self.native.get() {
+        let ready = self.inner.runtime.ready()?;
+        let native = match self.inner.native.get() {
             Some(native) => *native,
-            None => self.first_native_on(ready, self.runtime.current_device()?)?,
+            None => self.inner.first_native_on(ready, self.inner.runtime.current_device()?)?,
         };
         let name = ready.api.ipc_event_handle(native.device, native.handle)?;
         // From now on the other process may record it: the driver is asked each time.
-        self.recorded.store(true, Ordering::Release);
+        self.inner.recorded.store(true, Ordering::Release);
         Ok(name)
     }
 
@@ -187,9 +196,9 @@ impl Event {
         let name = handle.try_into().map_err(|_| Error::Ipc(IpcError::EventHandleSize { got: handle.len() }))?;
         let handle = runtime.check_device(device)?.api.ipc_open_event(device, &name)?;
         let event = Self::on(runtime, EventOptions { interprocess: true, ..EventOptions::default() });
-        let _ = event.native.set(Native { handle, device });
+        let _ = event.inner.native.set(Native { handle, device });
         // Whether it was recorded, only the other process knows: the driver is asked each time.
-        event.recorded.store(true, Ordering::Release);
+        event.inner.recorded.store(true, Ordering::Release);
         Ok(event)
     }
 
@@ -199,32 +208,46 @@ impl Event {
     /// # Errors
     /// The stream is on another device than the event was first recorded on, or the driver's error.
     pub fn record(&self, stream: impl StreamArg) -> Result<()> {
-        let ready = self.runtime.ready()?;
-        let stream = stream.with_stream(|stream| self.runtime.streams().or_current(stream))?;
-        PuttingOff::settle("an event is recorded");
-        let native =
-            self.native_on(ready, stream.device).map_err(|error| ready.launches.explain(stream.device, error))?;
-        if native.device != stream.device {
-            return Err(Error::Event(EventError::Device { event: native.device, stream: stream.device }));
-        }
-        let flags = self.use_on(ready, native, stream)?;
-        // A driver event that may be recorded in a capture is not reused, nor is one whose record the driver refuses
-        // below.
-        if ready.allocator.is_scoped() {
-            self.spent.store(true, Ordering::Relaxed);
-        }
-        match ready.api.event_record_with_flags(native.handle, stream, flags) {
-            Ok(()) => {
-                self.recorded.store(true, Ordering::Release);
-                let event = || TraceEvent::EventRecorded { event: native.handle.0 as u64, stream: stream.into() };
-                ready.api.trace.report_now(TraceKind::Event, event);
-                Ok(())
+        self.record_as("record_event", stream, Inner::record)
+    }
+
+    /// Makes a call of [`Inner`] on a stream that records the event, or puts it off.
+    #[inline]
+    fn record_as(
+        &self,
+        name: &'static str,
+        stream: impl StreamArg,
+        record: fn(&Inner, &Started, StreamRef) -> Result<()>,
+    ) -> Result<()> {
+        let own = &*self.inner;
+        let ready = own.runtime.ready()?;
+        stream.with_stream(|stream| {
+            let on = own.runtime.streams().or_current(stream)?;
+            if PuttingOff::is_on() {
+                // The driver's event is there at once, so that it has a number, and another device is refused here.
+                own.native_for(ready, on)?;
             }
-            Err(error) => {
-                self.spent.store(true, Ordering::Relaxed);
-                Err(ready.launches.explain(stream.device, error))
-            }
-        }
+            if self.put_off(name, (on, stream), record) { Ok(()) } else { record(own, ready, on) }
+        })
+    }
+
+    /// Puts a call of [`Inner`] on a stream off, where this thread does so.
+    #[inline]
+    fn put_off(
+        &self,
+        name: &'static str,
+        (on, stream): (StreamRef, Option<&Stream>),
+        call: fn(&Inner, &Started, StreamRef) -> Result<()>,
+    ) -> bool {
+        let event = Arc::as_ptr(&self.inner) as usize as u64;
+        pending::put_off(name, [event, on.handle.0 as u64], self.made.as_ref(), || {
+            let (own, stream) = (Arc::clone(&self.inner), stream.cloned());
+            Box::new(move || {
+                // The stream lives as long as calls may use it.
+                let _stream = &stream;
+                call(&own, own.runtime.ready()?, on)
+            })
+        })
     }
 
     /// Records the event as [`Self::record`] does, unless it was recorded before; torch's `recordOnce`. Of threads that do
@@ -234,13 +257,17 @@ impl Event {
     /// As for [`Self::record`].
     #[doc(alias = "recordOnce")]
     pub fn record_once(&self, stream: impl StreamArg) -> Result<()> {
-        if self.is_recorded() { Ok(()) } else { self.record(stream) }
+        self.record_as("record_event_once", stream, |own, ready, stream| match own.recorded() {
+            Some(_) => Ok(()),
+            None => own.record(ready, stream),
+        })
     }
 
     /// Whether the event was recorded, here or by a process that it was opened from; torch's
     /// `was_marked_for_recording`.
     #[must_use]
     pub fn is_recorded(&self) -> bool {
+        PuttingOff::settle("an event is asked whether it is done");
         self.recorded().is_some()
     }
 
@@ -250,17 +277,12 @@ impl Event {
     /// # Errors
     /// The driver's error.
     pub fn wait(&self, stream: impl StreamArg) -> Result<()> {
-        let ready = self.runtime.ready()?;
-        let stream = stream.with_stream(|stream| self.runtime.streams().or_current(stream))?;
-        PuttingOff::settle("a stream waits for an event");
-        let Some(native) = self.recorded() else { return Ok(()) };
-        let flags = self.use_on(ready, native, stream)?;
-        ready.api.trace.begin(TraceKind::Event, stream);
-        let queued = ready.api.stream_wait_event(stream, native.handle, flags);
-        queued.map_err(|error| ready.launches.explain(stream.device, error))?;
-        let event = || TraceEvent::EventWaited { event: native.handle.0 as u64, stream: stream.into() };
-        ready.api.trace.report_now(TraceKind::Event, event);
-        Ok(())
+        let own = &*self.inner;
+        let ready = own.runtime.ready()?;
+        stream.with_stream(|stream| {
+            let on = own.runtime.streams().or_current(stream)?;
+            if self.put_off("wait_event", (on, stream), Inner::wait) { Ok(()) } else { own.wait(ready, on) }
+        })
     }
 
     /// Whether the work before the event is done. Does not block.
@@ -270,7 +292,7 @@ impl Event {
     pub fn query(&self) -> Result<bool> {
         PuttingOff::settle("an event is asked whether it is done");
         let Some(native) = self.recorded() else { return Ok(true) };
-        let ready = self.runtime.ready()?;
+        let ready = self.inner.runtime.ready()?;
         let answer = ready.api.event_is_done(native.handle);
         ready.api.trace.deliver_order();
         answer.map_err(|error| ready.launches.explain(native.device, error))
@@ -284,7 +306,7 @@ impl Event {
     pub fn synchronize(&self) -> Result<()> {
         PuttingOff::settle("an event is waited for");
         let Some(native) = self.recorded() else { return Ok(()) };
-        let ready = self.runtime.ready()?;
+        let ready = self.inner.runtime.ready()?;
         ready.api.trace.begin(TraceKind::Synchronize, StreamRef { device: native.device, handle: Default::default() });
         let waited = ready.api.event_wait_on_host(native.handle);
         if waited.is_ok() {
@@ -293,7 +315,7 @@ impl Event {
             ready.api.trace.report_now(TraceKind::Synchronize, event);
             ready.sweep();
         }
-        self.runtime.waited(ready, native.device, waited)
+        self.inner.runtime.waited(ready, native.device, waited)
     }
 
     /// Milliseconds from this event to `end`, to about half a microsecond.
@@ -302,17 +324,18 @@ impl Event {
     /// One of them has no timing, was not recorded or is not done; the driver's error, for example for events of two
     /// devices.
     pub fn elapsed_time(&self, end: &Self) -> Result<f32> {
-        self.runtime.check_same(&end.runtime, "event")?;
-        if !(self.options.enable_timing && end.options.enable_timing) {
+        self.inner.runtime.check_same(&end.inner.runtime, "event")?;
+        if !(self.inner.options.enable_timing && end.inner.options.enable_timing) {
             return Err(Error::Event(EventError::WithoutTiming));
         }
+        PuttingOff::settle("an event is asked whether it is done");
         let (Some(first), Some(last)) = (self.recorded(), end.recorded()) else {
             return Err(Error::Event(EventError::NotRecorded));
         };
         if !(self.query()? && end.query()?) {
             return Err(Error::Event(EventError::NotCompleted));
         }
-        self.runtime.ready()?.api.event_elapsed_ms(first.handle, last.handle)
+        self.inner.runtime.ready()?.api.event_elapsed_ms(first.handle, last.handle)
     }
 
     /// Time from this event to `end`, to about half a microsecond; [`Self::elapsed_time`] has torch's milliseconds.
@@ -336,6 +359,57 @@ impl Event {
     pub fn elapsed(&self, end: &Self) -> Result<Duration> {
         let milliseconds = f64::from(self.elapsed_time(end)?);
         Duration::try_from_secs_f64(milliseconds / 1e3).map_err(|_| Error::Event(EventError::Reversed))
+    }
+
+    #[inline]
+    fn recorded(&self) -> Option<Native> {
+        self.inner.recorded()
+    }
+}
+
+impl Inner {
+    fn record(&self, ready: &Started, stream: StreamRef) -> Result<()> {
+        let native = self.native_for(ready, stream)?;
+        let flags = self.use_on(ready, native, stream)?;
+        // A driver event that may be recorded in a capture is not reused, nor is one whose record the driver refuses
+        // below.
+        if ready.allocator.is_scoped() {
+            self.spent.store(true, Ordering::Relaxed);
+        }
+        match ready.api.event_record_with_flags(native.handle, stream, flags) {
+            Ok(()) => {
+                self.recorded.store(true, Ordering::Release);
+                let event = || TraceEvent::EventRecorded { event: native.handle.0 as u64, stream: stream.into() };
+                ready.api.trace.report_now(TraceKind::Event, event);
+                Ok(())
+            }
+            Err(error) => {
+                self.spent.store(true, Ordering::Relaxed);
+                Err(ready.launches.explain(stream.device, error))
+            }
+        }
+    }
+
+    fn wait(&self, ready: &Started, stream: StreamRef) -> Result<()> {
+        let Some(native) = self.recorded() else { return Ok(()) };
+        let flags = self.use_on(ready, native, stream)?;
+        ready.api.trace.begin(TraceKind::Event, stream);
+        let queued = ready.api.stream_wait_event(stream, native.handle, flags);
+        queued.map_err(|error| ready.launches.explain(stream.device, error))?;
+        let event = || TraceEvent::EventWaited { event: native.handle.0 as u64, stream: stream.into() };
+        ready.api.trace.report_now(TraceKind::Event, event);
+        Ok(())
+    }
+
+    /// The driver's event for a record on a stream.
+    #[inline]
+    fn native_for(&self, ready: &Started, stream: StreamRef) -> Result<Native> {
+        let native =
+            self.native_on(ready, stream.device).map_err(|error| ready.launches.explain(stream.device, error))?;
+        if native.device != stream.device {
+            return Err(Error::Event(EventError::Device { event: native.device, stream: stream.device }));
+        }
+        Ok(native)
     }
 
     /// The driver's event; takes one if the event has none yet.
@@ -439,6 +513,14 @@ impl fmt::Display for Event {
 }
 
 impl Drop for Event {
+    fn drop(&mut self) {
+        if let Some(made) = &self.made {
+            made.let_go();
+        }
+    }
+}
+
+impl Drop for Inner {
     fn drop(&mut self) {
         let Some(native) = self.native.get().copied() else { return };
         if process::in_bad_fork() {

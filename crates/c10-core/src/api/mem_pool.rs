@@ -3,6 +3,7 @@
 //! **Invariants:** a pool lives as long as its handles, guards and graphs, and then as long as memory of it is held.
 //! Routing to a pool concerns only the thread that asked for it, and ends when the guard is dropped.
 
+use std::cell::RefCell;
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -117,11 +118,69 @@ impl MemPools<'_> {
     /// # Errors
     /// A guard of the same pool is held already, the pool belongs to another runtime, or the device does not exist.
     pub fn enter(self, pool: &MemPool, device: DeviceIndex) -> Result<MemPoolGuard> {
-        PuttingOff::settle("memory comes from another pool");
         self.0.check_same(&pool.0.runtime, "memory pool")?;
-        let ready = self.0.check_device_id(device)?;
-        ready.allocator.begin_allocate_to_pool(device, pool.id(), Filter::Thread(thread::number()))?;
+        pool.begin_on(device)?;
+        if PuttingOff::is_on() {
+            ENTERED.with_borrow_mut(|entered| entered.push((pool.clone(), device)));
+        }
         Ok(MemPoolGuard { pool: pool.clone(), device, thread: PhantomData })
+    }
+
+    /// The pool that this thread has entered last on a device while it puts work off, and not left since. Memory that is
+    /// put off as well has to come from there.
+    ///
+    /// ```
+    /// # testkit::make_default(testkit::Config::default()).unwrap();
+    /// use c10_core::{MemPool, MemPoolOptions, Runtime};
+    ///
+    /// let (runtime, pool) = (Runtime::current(), MemPool::new(MemPoolOptions::default())?);
+    /// let _guard = runtime.mem_pools().enter(&pool, 0.into())?;
+    /// assert_eq!(runtime.mem_pools().entered(0.into()), None, "nothing is put off");
+    /// # Ok::<(), c10_core::Error>(())
+    /// ```
+    #[must_use]
+    pub fn entered(self, device: DeviceIndex) -> Option<MemPool> {
+        ENTERED.with_borrow(|entered| {
+            let mut inner = entered.iter().rev().filter(|(pool, on)| *on == device && pool.0.runtime == *self.0);
+            inner.next().map(|(pool, _)| pool.clone())
+        })
+    }
+
+    /// Whether this thread has entered a pool, on any device, while it put work off, and not left it since.
+    ///
+    /// ```
+    /// # testkit::make_default(testkit::Config::default()).unwrap();
+    /// assert!(!c10_core::Runtime::current().mem_pools().has_entered());
+    /// ```
+    #[must_use]
+    pub fn has_entered(self) -> bool {
+        ENTERED.with_borrow(|entered| entered.iter().any(|(pool, _)| pool.0.runtime == *self.0))
+    }
+
+    /// Runs `body` as if this thread had left the pools that it has entered while it put work off: work that was put off
+    /// before takes no memory from them.
+    ///
+    /// ```
+    /// # testkit::make_default(testkit::Config::default()).unwrap();
+    /// use c10_core::Runtime;
+    ///
+    /// assert_eq!(Runtime::current().mem_pools().outside(|| 3)?, 3);
+    /// # Ok::<(), c10_core::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// A pool cannot be left or entered again, since its runtime is gone.
+    pub fn outside<T>(self, body: impl FnOnce() -> T) -> Result<T> {
+        let entered = ENTERED.take();
+        for (pool, device) in entered.iter().rev() {
+            let ready = pool.0.runtime.ready()?;
+            ready.allocator.end_allocate_to_pool(*device, pool.id())?;
+            ready.allocator.release_pool(*device, pool.id())?;
+        }
+        let made = body();
+        entered.iter().try_for_each(|(pool, device)| pool.begin_on(*device))?;
+        ENTERED.set(entered);
+        Ok(made)
     }
 
     /// Runs `body` while memory that this thread asks for on `device` comes from the pool; see
@@ -158,7 +217,18 @@ impl MemPools<'_> {
     }
 }
 
+thread_local! {
+    /// The pools that this thread has entered while it put work off, and not left.
+    static ENTERED: RefCell<Vec<(MemPool, DeviceIndex)>> = const { RefCell::new(Vec::new()) };
+}
+
 impl MemPool {
+    /// Routes this thread's requests on a device to the pool.
+    fn begin_on(&self, device: DeviceIndex) -> Result<()> {
+        let ready = self.0.runtime.check_device_id(device)?;
+        ready.allocator.begin_allocate_to_pool(device, self.id(), Filter::Thread(thread::number()))
+    }
+
     /// A memory pool of the current runtime on the current device.
     ///
     /// ```
@@ -296,7 +366,11 @@ impl Drop for MemPoolGuard {
         if process::in_bad_fork() {
             return;
         }
-        PuttingOff::settle("memory comes from another pool");
+        ENTERED.with_borrow_mut(|entered| {
+            if let Some(at) = entered.iter().rposition(|(pool, on)| *pool == self.pool && *on == self.device) {
+                entered.remove(at);
+            }
+        });
         if let Ok(ready) = self.pool.0.runtime.ready() {
             // Neither can fail: the pool was begun on this device and not ended since.
             let _ = ready.allocator.end_allocate_to_pool(self.device, self.pool.id());

@@ -8,7 +8,8 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::base::error::Result;
 
@@ -16,12 +17,18 @@ use crate::base::error::Result;
 ///
 /// ```
 /// use std::rc::Rc;
-/// use c10_core::{PutOff, PuttingOff};
+/// use c10_core::{Made, PutOff, PuttingOff};
 ///
 /// struct Refusing;
 /// impl PutOff for Refusing {
 ///     fn settle(&self, _cause: &'static str) {}
-///     fn put_off(&self, _: &'static str, _: [u64; 2], _: Box<dyn Fn() -> c10_core::Result<()> + Send + Sync>) -> bool {
+///     fn put_off(
+///         &self,
+///         _: &'static str,
+///         _: [u64; 2],
+///         _: Option<&Made>,
+///         _: Box<dyn Fn() -> c10_core::Result<()> + Send + Sync>,
+///     ) -> bool {
 ///         false
 ///     }
 /// }
@@ -37,7 +44,79 @@ pub trait PutOff {
 
     /// Puts a call off, behind what was put off before; `false` where it has to be made now.
     /// Calls of one name with one key do the same.
-    fn put_off(&self, name: &'static str, key: [u64; 2], call: Box<dyn Fn() -> Result<()> + Send + Sync>) -> bool;
+    /// `made` stands for what the first number of the key names, where that was made while this thread put work off: such
+    /// things have another number each time.
+    fn put_off(
+        &self,
+        name: &'static str,
+        key: [u64; 2],
+        made: Option<&Made>,
+        call: Box<dyn Fn() -> Result<()> + Send + Sync>,
+    ) -> bool;
+}
+
+/// Something that was made while its thread put work off, such as an [`Event`](crate::Event), as calls that are put off know
+/// it. Clones are the same thing.
+///
+/// ```
+/// # testkit::make_default(testkit::Config::default()).unwrap();
+/// use std::cell::RefCell;
+/// use std::rc::Rc;
+///
+/// use c10_core::{Made, PutOff, PuttingOff, Stream};
+///
+/// #[derive(Default)]
+/// struct Calls(RefCell<Vec<Made>>);
+/// impl PutOff for Calls {
+///     fn settle(&self, _cause: &'static str) {}
+///     fn put_off(
+///         &self,
+///         _: &'static str,
+///         _: [u64; 2],
+///         made: Option<&Made>,
+///         _: Box<dyn Fn() -> c10_core::Result<()> + Send + Sync>,
+///     ) -> bool {
+///         self.0.borrow_mut().extend(made.cloned());
+///         true
+///     }
+/// }
+/// let stream = Stream::new(None, 0)?;
+/// let calls = Rc::new(Calls::default());
+/// let on = PuttingOff::begin(Rc::<Calls>::clone(&calls));
+/// let event = stream.record_event()?;
+/// drop(on);
+/// let made = calls.0.borrow()[0].clone();
+/// assert!(made.is_held());
+/// drop(event);
+/// assert!(!made.is_held());
+/// # Ok::<(), c10_core::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Made(Arc<AtomicBool>);
+
+impl Made {
+    /// Something that is made now; `None` where this thread puts nothing off.
+    #[inline]
+    pub(crate) fn now() -> Option<Self> {
+        PuttingOff::is_on().then(|| Self(Arc::new(AtomicBool::new(true))))
+    }
+
+    /// Its owner drops it.
+    pub(crate) fn let_go(&self) {
+        self.0.store(false, Ordering::Release);
+    }
+
+    /// Whether its owner still has it. If not, the calls that were put off are its only users.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+
+    /// Whether both stand for the same thing.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
 }
 
 /// A call of the runtime that can be made later, and again.
@@ -57,7 +136,7 @@ thread_local! {
 /// use std::cell::RefCell;
 /// use std::rc::Rc;
 ///
-/// use c10_core::{PutOff, PuttingOff};
+/// use c10_core::{Made, PutOff, PuttingOff};
 ///
 /// #[derive(Default)]
 /// struct Causes(RefCell<Vec<&'static str>>);
@@ -65,7 +144,13 @@ thread_local! {
 ///     fn settle(&self, cause: &'static str) {
 ///         self.0.borrow_mut().push(cause);
 ///     }
-///     fn put_off(&self, _: &'static str, _: [u64; 2], _: Box<dyn Fn() -> c10_core::Result<()> + Send + Sync>) -> bool {
+///     fn put_off(
+///         &self,
+///         _: &'static str,
+///         _: [u64; 2],
+///         _: Option<&Made>,
+///         _: Box<dyn Fn() -> c10_core::Result<()> + Send + Sync>,
+///     ) -> bool {
 ///         false
 ///     }
 /// }
@@ -144,14 +229,19 @@ fn settle(cause: &'static str) {
 
 /// Puts a call off where this thread does so; else `false`: the caller makes it now.
 #[inline]
-pub(crate) fn put_off(name: &'static str, key: [u64; 2], call: impl FnOnce() -> Box<Call>) -> bool {
-    PuttingOff::is_on() && ask(name, key, call())
+pub(crate) fn put_off(
+    name: &'static str,
+    key: [u64; 2],
+    made: Option<&Made>,
+    call: impl FnOnce() -> Box<Call>,
+) -> bool {
+    PuttingOff::is_on() && ask(name, key, made, call())
 }
 
 #[cold]
-fn ask(name: &'static str, key: [u64; 2], call: Box<Call>) -> bool {
+fn ask(name: &'static str, key: [u64; 2], made: Option<&Made>, call: Box<Call>) -> bool {
     let Some(owner) = OWNER.with_borrow(Clone::clone) else { return false };
-    let is_off = owner.put_off(name, key, call);
+    let is_off = owner.put_off(name, key, made, call);
     if !is_off {
         settle(name);
     }

@@ -65,7 +65,7 @@ impl<E: Borrow<Event>> EventFuture<E> {
 
     fn forget(&mut self) {
         if let Some(waiter) = self.waiter.take() {
-            let started = self.event.borrow().runtime.started();
+            let started = self.event.borrow().inner.runtime.started();
             started.into_iter().for_each(|started| started.wakers.remove(waiter));
         }
     }
@@ -104,13 +104,13 @@ impl<E: Borrow<Event> + Unpin> Future for EventFuture<E> {
         let this = &mut *self;
         let event = this.event.borrow();
         let Some(native) = event.recorded() else { return Poll::Ready(Ok(())) };
-        let started = event.runtime.ready()?;
+        let started = event.inner.runtime.ready()?;
         match event.query() {
             Ok(true) => {
                 this.forget();
                 started_sweep(this.event.borrow());
                 let event = this.event.borrow();
-                return Poll::Ready(event.runtime.waited(event.runtime.ready()?, native.device, Ok(())));
+                return Poll::Ready(event.inner.runtime.waited(event.inner.runtime.ready()?, native.device, Ok(())));
             }
             Ok(false) => {}
             Err(error) => {
@@ -132,7 +132,7 @@ impl<E: Borrow<Event> + Unpin> Future for EventFuture<E> {
 
 /// Frees what the finished work needed, as the blocking ways of waiting do.
 fn started_sweep(event: &Event) {
-    event.runtime.started().into_iter().for_each(|started| started.sweep());
+    event.inner.runtime.started().into_iter().for_each(|started| started.sweep());
 }
 
 impl<E: Borrow<Event>> Drop for EventFuture<E> {

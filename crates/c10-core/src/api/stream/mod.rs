@@ -268,7 +268,7 @@ impl Stream {
     /// The driver's error.
     pub fn wait_stream(&self, other: &Self) -> Result<()> {
         let (own, of) = (self, other);
-        if pending::put_off("wait_stream", [own.key.handle.0 as u64, of.key.handle.0 as u64], || {
+        if pending::put_off("wait_stream", [own.key.handle.0 as u64, of.key.handle.0 as u64], None, || {
             let (own, of) = (own.clone(), of.clone());
             Box::new(move || own.wait_stream(&of))
         }) {
@@ -310,7 +310,7 @@ impl Stream {
     #[doc(alias = "_sleep")]
     pub fn sleep(&self, cycles: i64) -> Result<()> {
         let own = self;
-        if pending::put_off("sleep", [own.key.handle.0 as u64, cycles.cast_unsigned()], || {
+        if pending::put_off("sleep", [own.key.handle.0 as u64, cycles.cast_unsigned()], None, || {
             let own = own.clone();
             Box::new(move || own.sleep(cycles))
         }) {
