@@ -2,7 +2,7 @@
 //!
 //! For each size: what copies, broadcasts, sums, scattering and gathering move in a second over all devices of the machine,
 //! and for 300 small tensors what the coalesced forms take. A figure is the median of five bursts of calls, each burst until
-//! all devices are done. `raw copy` is the driver's copy on one stream, without anything around it. `comm.py`, beside this
+//! all devices are done. `raw copy` is the driver's copy on one stream of either device, without anything around it. `comm.py`, beside this
 //! file, prints the same lines for PyTorch, and NCCL's all-reduce. The driver is the one that the runtime finds, or that
 //! `CUDA_SYS_LIBCUDA` names; `--small` takes small tensors, for a look on simulated devices (`CUDA_SIM_DEVICES=2`).
 
@@ -90,15 +90,16 @@ impl Machine {
         let tensors = self.devices.iter().map(on).collect::<Result<Vec<Tensor>>>()?;
         let inputs: Vec<&Tensor> = tensors.iter().collect();
         let (first, out) = (&tensors[0], on(&1)?);
-        let side = Stream::new(1, 0)?;
-        let raw = || -> Result<()> {
+        let sides = [Stream::new(0, 0)?, Stream::new(1, 0)?];
+        let raw = |side: usize| -> Result<()> {
             if let (Some(from), Some(to)) = (first.storage().buffer(), out.storage().buffer()) {
-                to.copy_from_buffer_on(0, from, .., &side)?;
+                to.copy_from_buffer_on(0, from, .., &sides[side])?;
             }
             Ok(())
         };
-        let calls: [(&'static str, Call<'_>); 6] = [
-            ("raw copy", &raw),
+        let calls: [(&'static str, Call<'_>); 7] = [
+            ("raw copy by the source", &|| raw(0)),
+            ("raw copy by the target", &|| raw(1)),
             ("copy", &|| out.copy_non_blocking_(first).map(drop)),
             ("broadcast", &|| comm::broadcast(first, &self.devices).map(drop)),
             ("reduce_add", &|| comm::reduce_add(&inputs, 0).map(drop)),

@@ -21,6 +21,9 @@ fn ramp(count: i64, device: &str) -> Result<Tensor> {
     Tensor::arange(0, count, 1, Some(DType::F32), device)
 }
 
+/// Lists, maps and options with tensors in them, and what has none.
+type Nested = (Vec<Tensor>, BTreeMap<String, (Tensor, i64)>, Option<Tensor>, String);
+
 #[test]
 fn nested_values_are_cut_up_and_joined() -> Result<()> {
     machine();
@@ -36,7 +39,7 @@ fn nested_values_are_cut_up_and_joined() -> Result<()> {
     assert_eq!((parts[1].1["x"].0.to_vec::<f32>()?, parts[1].1["x"].1), (vec![2.0, 3.0], 7));
     assert_eq!(parts[0].3, "same");
     let joined = Gatherable::gather_from(parts, Some(1), 0)?;
-    let (lists, map, option, text): (Vec<Tensor>, BTreeMap<String, (Tensor, i64)>, Option<Tensor>, String) = joined;
+    let (lists, map, option, text): Nested = joined;
     assert_eq!(lists[1].to_vec::<f32>()?, value.0[1].to_vec::<f32>()?);
     assert_eq!((map["x"].0.to_vec::<f32>()?, map["x"].1), (value.1["x"].0.to_vec::<f32>()?, 7));
     assert_eq!(option.map(|tensor| tensor.device().index), Some(Some(1)));

@@ -126,3 +126,49 @@ fn a_captured_copy_is_ordered_within_its_capture() {
     graph.replay().unwrap();
     assert_eq!(pair.result(), [1; LEN]);
 }
+
+fn count(rig: &Rig, call: &str) -> u64 {
+    rig.machine.calls().iter().filter(|(name, ..)| *name == call).map(|(_, _, count)| count).sum()
+}
+
+#[test]
+fn access_is_enabled_once_in_each_direction() {
+    let pair = Pair::new(PEER);
+    assert_eq!(count(&pair.rig, "cuCtxEnablePeerAccess"), 0);
+    pair.copy();
+    pair.copy();
+    assert!(pair.from.let_reach(PEER).unwrap() && pair.to.let_reach(DEVICE).unwrap());
+    assert_eq!(count(&pair.rig, "cuCtxEnablePeerAccess"), 2);
+    assert_eq!(pair.result(), [1; LEN]);
+}
+
+#[test]
+fn devices_without_access_copy_all_the_same() {
+    use cuda_sim::Fault;
+    use cuda_sys::CUresult;
+
+    // None of all, and none that is left.
+    let left = Fault { call: "cuCtxEnablePeerAccess", occurrence: 1, code: CUresult::CUDA_ERROR_TOO_MANY_PEERS };
+    for config in [config().devices(2).peer_access(false), config().devices(2).fault(left)] {
+        let rig = Rig::new(config);
+        let stream = |device| rig.runtime.streams().pooled(device, 0).unwrap();
+        let [from, to] = [DEVICE, PEER].map(|device| rig.runtime.memory().buffer(LEN, &stream(device)).unwrap());
+        from.copy_from_slice(0, &[1; LEN]).unwrap();
+        to.copy_from_buffer(0, &from, .., None).unwrap();
+        assert!(!from.let_reach(PEER).unwrap());
+        assert_eq!(to.to_vec().unwrap(), [1; LEN]);
+    }
+}
+
+#[test]
+fn a_copy_on_one_stream_alone_waits_for_no_other() {
+    let pair = Pair::new(PEER);
+    pair.keep_busy(&pair.current[0]);
+    pair.from.fill(.., 3, &pair.current[0]).unwrap();
+    pair.to.copy_from_buffer_on(0, &pair.from, .., &pair.side).unwrap();
+    pair.side.synchronize().unwrap();
+    // The source's current stream had not come to its fill.
+    assert_eq!(pair.to.to_vec().unwrap(), [1; LEN]);
+    let far = pair.to.copy_from_buffer_on(1, &pair.from, .., &pair.side);
+    assert!(far.is_err(), "a byte too far");
+}

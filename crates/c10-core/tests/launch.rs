@@ -162,6 +162,31 @@ fn what_cannot_be_launched_is_refused_before_it_is_queued() {
 }
 
 #[test]
+fn a_kernel_takes_memory_of_another_device_that_its_own_was_let_reach() {
+    for has_peers in [true, false] {
+        let rig = Rig::new(config().devices(2).peer_access(has_peers));
+        let (kernel, stream) = (kernel(&rig, "add"), rig.stream());
+        let there = rig.runtime.streams().pooled(DeviceIndex(1), 0).unwrap();
+        let far = rig.runtime.memory().buffer(WORDS * 4, &there).unwrap();
+        far.fill(.., 0, &there).unwrap();
+        stream.wait_stream(&there).unwrap();
+        let arguments = [(&far).into(), 10_u32.into(), 3_u32.into()];
+        let one = LaunchConfig::linear(10, 32);
+        // SAFETY: the kernel writes ten words, and the buffer has more.
+        let before = unsafe { kernel.launch(&one, &arguments, &stream) };
+        assert!(matches!(kind(before), LaunchErrorKind::Device { what: "buffer", .. }));
+        assert!(far.let_reach(DeviceIndex(1)).unwrap());
+        assert_eq!(far.let_reach(DEVICE).unwrap(), has_peers);
+        assert!(far.let_reach(DeviceIndex(2)).is_err());
+        // SAFETY: as above.
+        let after = unsafe { kernel.launch(&one, &arguments, &stream) };
+        assert_eq!(after.is_ok(), has_peers);
+        there.wait_stream(&stream).unwrap();
+        assert_eq!(read(&far)[..11], if has_peers { [3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 0] } else { [0; 11] });
+    }
+}
+
+#[test]
 fn shared_memory_beyond_48_kib_is_asked_for() {
     let rig = rig();
     let (stream, first) = (rig.stream(), module(&rig));

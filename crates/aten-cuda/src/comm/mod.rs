@@ -45,7 +45,7 @@ pub use coalesced::{broadcast_coalesced, reduce_add_coalesced};
 pub use gather::{GatherDestination, gather, gather_out};
 pub use parallel::{Gatherable, Replicable, Scatterable, parallel_apply, replicate, scatter_gather};
 pub use reduce::reduce_add;
-pub use route::{Backend, Route, backend, route, set_backend, set_route};
+pub use route::{Route, route, set_route};
 pub use scatter::{scatter, scatter_out};
 
 use c10_core::{DeviceArg, DeviceIndex, Runtime};

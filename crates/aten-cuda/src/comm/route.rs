@@ -33,28 +33,7 @@ pub enum Route {
     Chain,
 }
 
-/// Who moves bytes between devices.
-///
-/// ```
-/// use aten_cuda::comm::{self, Backend};
-///
-/// assert_eq!(comm::backend(), Backend::Auto);
-/// comm::set_backend(Backend::Copies);
-/// assert_eq!(comm::backend(), Backend::Copies);
-/// # comm::set_backend(Backend::Auto);
-/// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Backend {
-    /// Whichever is there and quickest; copies and kernels of the crate, as long as there is no other.
-    #[default]
-    Auto,
-    /// Copies between devices, and kernels that read other devices' memory.
-    Copies,
-}
-
 static ROUTE: AtomicU8 = AtomicU8::new(0);
-static BACKEND: AtomicU8 = AtomicU8::new(0);
 
 /// The way that broadcasts of the process take.
 #[must_use]
@@ -70,17 +49,6 @@ pub fn route() -> Route {
 /// Sets the way that broadcasts of the process take from now on.
 pub fn set_route(route: Route) {
     ROUTE.store(route as u8, Ordering::Relaxed);
-}
-
-/// Who moves bytes between devices in the process.
-#[must_use]
-pub fn backend() -> Backend {
-    if BACKEND.load(Ordering::Relaxed) == 1 { Backend::Copies } else { Backend::Auto }
-}
-
-/// Sets who moves bytes between devices in the process from now on.
-pub fn set_backend(backend: Backend) {
-    BACKEND.store(backend as u8, Ordering::Relaxed);
 }
 
 /// A copy of a part between two members of a broadcast; the source is member 0.
