@@ -63,7 +63,7 @@ fn address_sanitizer() -> Result<()> {
 }
 
 fn fuzz_all(seconds: u64, seed: u64) -> Result<()> {
-    shell::run(&mut shell::cargo(["build", "--quiet", "--profile", "test", "--package", "fuzz", "--bin", "fuzz"]))?;
+    shell::build_programs_of("corpus")?;
     let bodies = bodies()?;
     let next = AtomicUsize::new(0);
     let workers = std::thread::available_parallelism().map_or(1, NonZero::get);

@@ -154,11 +154,21 @@ fn surround(command: &mut Command, libraries: &Libraries<'_>) {
     }
 }
 
+/// Builds the libraries that programs find in place of NVIDIA's, in one go: for each alone cargo would choose other features
+/// of the packages beneath, and build those again.
+fn shared_objects() -> Result<()> {
+    let mut command = shell::cargo(["build", "--quiet", "--release"]);
+    for package in ["libcuda-sim", "libcuda-caching", "libcublas-sim"] {
+        command.args(["--package", package]);
+    }
+    shell::run(&mut command)
+}
+
 /// A folder in which the driver asked for has the names under which programs look for it.
 fn library_folder(cache: &Path, driver: &str) -> Result<PathBuf> {
     let library = match driver {
         "auto" | "sim" => {
-            shell::run(&mut shell::cargo(["build", "--quiet", "--release", "--package", "libcuda-sim"]))?;
+            shared_objects()?;
             Some(shell::target_dir().join("release").join(driver::SIMULATED))
         }
         "real" => None,
@@ -174,7 +184,7 @@ fn library_folder(cache: &Path, driver: &str) -> Result<PathBuf> {
 /// A folder in which programs find the library whose allocations are this project's, and that library the driver of
 /// another folder.
 fn caching_folder(cache: &Path, driver: &Path) -> Result<PathBuf> {
-    shell::run(&mut shell::cargo(["build", "--quiet", "--release", "--package", "libcuda-caching"]))?;
+    shared_objects()?;
     let folder = cache.join("libcuda-caching");
     link(&folder, SHORT, Some(&shell::target_dir().join("release/libcuda_caching.so")))?;
     let real = driver.join(SONAME);

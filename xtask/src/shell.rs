@@ -48,6 +48,17 @@ pub(crate) fn cargo<const N: usize>(args: [&str; N]) -> Command {
     command
 }
 
+/// Builds the programs of the package that has this integration test, into the folder `debug` of [`target_dir`].
+///
+/// They are those that `cargo xtask test` has built. Another selection of packages, or a plain build, would have cargo
+/// choose other features of the packages beneath, and build most of the workspace once more.
+///
+/// # Errors
+/// They cannot be built.
+pub(crate) fn build_programs_of(test: &str) -> Result<()> {
+    run(&mut cargo(["test", "--quiet", "--no-run", "--test", test]))
+}
+
 /// Runs a program to its end, its output passed through.
 ///
 /// # Errors

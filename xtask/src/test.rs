@@ -13,27 +13,18 @@ use crate::shell::{self, Phases, Result};
 /// The recorded training run that the demo replays.
 pub(crate) const DEMO_TRACE: &str = "tests/data/traces/gpt2_fixed.trace.gz";
 
-/// The default members, less `tests`. Naming them all lets cargo choose features once and build nothing twice.
-const UNIT: [&str; 9] =
-    ["--workspace", "--exclude", "codegen", "--exclude", "survey", "--exclude", "checks", "--exclude", "tests"];
+/// The features of `aten-cuda` that no other package asks for, and what tests them.
+const OPTIONAL: [&str; 6] =
+    ["--features", "aten-cuda/ndarray,aten-cuda/rayon", "--test", "interop", "--test", "host_threads"];
 
-/// Runs the command.
+/// Runs the command. All steps are of the default members, so that cargo chooses features once and builds nothing twice.
 pub(crate) fn run(flags: &Flags) -> Result<()> {
     driver::validate(flags.driver())?;
     let mut phases = Phases::default();
     phases.step("build", || shell::run(&mut shell::cargo(["test", "--quiet", "--no-run"])));
-    phases.step("unit tests", || tests(&UNIT, &["--lib", "--bins", "--tests"]));
-    phases.step("optional features", || {
-        tests(
-            &["--package", "aten-cuda", "--features", "ndarray,rayon"],
-            &["--test", "interop", "--test", "host_threads"],
-        )
-        .and_then(|()| {
-            tests(&["--package", "cuda-storage", "--features", "io-uring,safetensors"], &["--lib", "--tests"])
-        })
-    });
-    phases.step("conformance and golden", || tests(&["--package", "tests"], &["--lib", "--bins", "--tests"]));
-    phases.step("documentation tests", || tests(&UNIT, &["--doc"]));
+    phases.step("unit, golden and conformance tests", || tests(&["--lib", "--bins", "--tests"]));
+    phases.step("optional features", || tests(&OPTIONAL));
+    phases.step("documentation tests", || tests(&["--doc"]));
     if !matches!(flags.driver(), "auto" | "sim") {
         phases.step("conformance, driver asked for", || conformance(flags.driver()));
     }
@@ -59,14 +50,14 @@ const SETTINGS: [&str; 14] = [
 ];
 
 /// Runs tests as on a machine where nobody has set anything.
-fn tests(packages: &[&str], kinds: &[&str]) -> Result<()> {
+fn tests(chosen: &[&str]) -> Result<()> {
     let mut command = shell::cargo(["test", "--quiet", "--no-fail-fast"]);
     for name in SETTINGS {
         command.env_remove(name);
     }
     // What tests compile is no business of the user's cache.
     command.env("PYTORCH_KERNEL_CACHE_PATH", kernels::kernel_cache());
-    shell::run(command.args(packages).args(kinds))
+    shell::run(command.args(chosen))
 }
 
 /// Runs the conformance suite alone on the real driver or on that of a path.

@@ -33,7 +33,7 @@ pub(crate) fn run(flags: &Flags) -> Result<()> {
         }
         None => fetched()?,
     };
-    let mut tests = shell::cargo(["test", "--quiet", "--package", "memory-viz", "--test", "viewer"]);
+    let mut tests = shell::cargo(["test", "--quiet", "--test", "viewer"]);
     // What is measured is not shared with other tests.
     tests.args(["--", "--nocapture", "--test-threads", "1"]).env("CHROMIUM", browser);
     shell::run(&mut tests)?;

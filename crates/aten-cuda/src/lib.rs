@@ -37,6 +37,7 @@
 //! - `scaler`: gradients that are scaled so that 16 bits hold them
 //! - `graphed`: functions of tensors that are captured and replayed
 //! - `compile`: functions of tensors that are traced, fused and run as few kernels
+//! - `comm`: tensors that go from device to device of one process
 //! - `raw`: kernels of the user's own: CUDA C++ that is compiled, inputs that are linked
 //! - `jiterator`: elementwise functions as CUDA C++
 //!
@@ -51,6 +52,7 @@ pub mod attention;
 pub mod autocast;
 mod base;
 pub mod blas;
+pub mod comm;
 pub mod compile;
 pub mod deterministic;
 pub mod expression;
@@ -70,6 +72,7 @@ mod storage;
 mod tensor;
 
 pub use base::amp_error::AmpError;
+pub use base::comm_error::CommError;
 pub use base::dtype::{DType, Element};
 pub use base::error::{Error, LibraryError, OperationError, Result, Step, TensorError};
 pub use base::jit_error::{CompileError, CompileMessage, DeviceAssertion, DeviceAssertions, JitError};

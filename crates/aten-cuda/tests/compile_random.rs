@@ -6,6 +6,7 @@
 
 use aten_cuda::compile::compile;
 use aten_cuda::{DType, Result, Tensor};
+use c10_core::{Runtime, Stream};
 
 /// A step of a program: which operation, and numbers that say on what.
 #[derive(Clone, Copy, Debug)]
@@ -43,7 +44,12 @@ struct Program {
     sizes: [i64; 2],
     steps: Vec<Step>,
     returned: Vec<usize>,
+    /// Which stream each step runs on: 0 is the caller's. Empty: all run there.
+    streams: Vec<usize>,
 }
+
+/// Streams beside the caller's.
+const SIDE_STREAMS: usize = 2;
 
 impl Program {
     fn new(seed: u64, numbers: Numbers) -> Self {
@@ -58,7 +64,14 @@ impl Program {
             })
             .collect();
         let returned = (0..1 + random.below(3)).map(|_| random.place(1 << 20)).collect();
-        Self { numbers, sizes, steps, returned }
+        Self { numbers, sizes, steps, returned, streams: Vec::new() }
+    }
+
+    /// The same program with each step on one of several streams.
+    fn on_streams(self, seed: u64) -> Self {
+        let mut random = Random(seed);
+        let streams = self.steps.iter().map(|_| random.place(1 + SIDE_STREAMS as u32)).collect();
+        Self { streams, ..self }
     }
 
     /// Arguments: two matrices, a row, a column.
@@ -80,13 +93,25 @@ impl Program {
         host.unwrap().cuda(None).unwrap()
     }
 
-    fn run(&self, arguments: &[Tensor]) -> Result<Vec<Tensor>> {
+    /// Each stream waits for the one before it, so that the steps are in order wherever they run.
+    fn run(&self, arguments: &[Tensor], sides: &[Stream]) -> Result<Vec<Tensor>> {
         let mut values = arguments.to_vec();
-        for step in &self.steps {
+        let main = Runtime::current().streams().current(arguments[0].device().index.unwrap())?;
+        let mut now = &main;
+        for (at, step) in self.steps.iter().enumerate() {
+            let next = self.streams.get(at).and_then(|stream| stream.checked_sub(1)).map_or(&main, |side| &sides[side]);
+            if next != now {
+                next.wait_stream(now)?;
+                now = next;
+            }
+            let _on = now.guard();
             let (a, b) = (values[step.first % values.len()].clone(), values[step.second % values.len()].clone());
             if let Some(made) = self.step(step, &a, &b)? {
                 values.push(made);
             }
+        }
+        if now != &main {
+            main.wait_stream(now)?;
         }
         // Each result is a tensor of its own, whatever it is a view of.
         self.returned.iter().map(|at| values[at % values.len()].add(0)).collect()
@@ -144,13 +169,14 @@ impl Program {
     }
 
     fn check(&self, seed: u64) {
+        let sides: Vec<Stream> = (0..SIDE_STREAMS).map(|_| Stream::new(None, 0).unwrap()).collect();
         let compiled = {
-            let program = self.clone();
-            compile(move |arguments: &[Tensor]| program.run(arguments))
+            let (program, sides) = (self.clone(), sides.clone());
+            compile(move |arguments: &[Tensor]| program.run(arguments, &sides))
         };
         let (eager, own) = (self.arguments(), self.arguments());
         for call in 0..3 {
-            let expected = self.run(&eager).unwrap();
+            let expected = self.run(&eager, &sides).unwrap();
             let found = compiled.call(&own.iter().collect::<Vec<_>>()).unwrap();
             let context = || format!("seed {seed}, call {call}, {self:?}\n{}", compiled.report());
             for (expected, found) in expected.iter().chain(&eager).zip(found.iter().chain(&own)) {
@@ -215,6 +241,16 @@ fn programs_of_floats_give_the_same_bits() {
 #[test]
 fn programs_with_rows_of_floats_give_near_results() {
     check(Numbers::Rows, 0..count());
+}
+
+#[test]
+fn programs_on_several_streams_give_the_same_bits() {
+    let _simulated = start();
+    for seed in 0..count() {
+        for numbers in [Numbers::Whole, Numbers::Floats] {
+            Program::new(seed, numbers).on_streams(seed + 1).check(seed);
+        }
+    }
 }
 
 #[test]

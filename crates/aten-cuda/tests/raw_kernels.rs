@@ -370,3 +370,17 @@ fn conditions_that_do_not_hold_are_reported_with_their_threads() {
         },
     );
 }
+
+#[test]
+fn without_the_variable_a_condition_stops_the_kernel() {
+    testkit::with_environment(
+        "without_the_variable_a_condition_stops_the_kernel",
+        &[("PYTORCH_USE_CUDA_DSA", "0")],
+        || {
+            let Some(_simulated) = fixture() else { return };
+            assert!(assert_not_seven(&[1; 4]).expect("a launch").0.is_ok());
+            let (reported, _) = assert_not_seven(&[7; 4]).expect("a launch");
+            assert!(matches!(reported, Err(Error::Runtime(_))), "{reported:?}");
+        },
+    );
+}

@@ -40,6 +40,7 @@ pub struct Config {
     pub(crate) driver_version: CudaVersion,
     pub(crate) capacity_bytes: u64,
     pub(crate) virtual_memory: bool,
+    pub(crate) peer_access: bool,
     pub(crate) strict: bool,
     pub(crate) late_events: bool,
     pub(crate) launch_blocking: bool,
@@ -68,6 +69,7 @@ impl Default for Config {
             driver_version: CudaVersion(13000),
             capacity_bytes: profile::TOTAL_MEMORY_BYTES,
             virtual_memory: true,
+            peer_access: true,
             strict: false,
             late_events: false,
             launch_blocking: false,
@@ -118,6 +120,13 @@ impl Config {
     #[must_use]
     pub fn virtual_memory(mut self, has: bool) -> Self {
         self.virtual_memory = has;
+        self
+    }
+
+    /// Whether devices can reach each other's memory. Without, they say so, and access is refused.
+    #[must_use]
+    pub fn peer_access(mut self, has: bool) -> Self {
+        self.peer_access = has;
         self
     }
 
@@ -206,7 +215,7 @@ impl Config {
     /// The configuration that the environment asks for.
     ///
     /// `CUDA_SIM_DEVICES`, `CUDA_SIM_SEED`, `CUDA_SIM_DRIVER_VERSION` (`12.2` or `12020`), `CUDA_SIM_MEMORY` (bytes of
-    /// each device), `CUDA_SIM_VIRTUAL_MEMORY`, `CUDA_SIM_STRICT`, `CUDA_SIM_LATE_EVENTS` (`1` for yes, `0` for no), `CUDA_SIM_KERNEL_STEPS`, `CUDA_SIM_FAULTS`
+    /// each device), `CUDA_SIM_VIRTUAL_MEMORY`, `CUDA_SIM_PEER_ACCESS`, `CUDA_SIM_STRICT`, `CUDA_SIM_LATE_EVENTS` (`1` for yes, `0` for no), `CUDA_SIM_KERNEL_STEPS`, `CUDA_SIM_FAULTS`
     /// (`symbol:occurrence:code`, separated by commas) and `CUDA_SIM_PROCESSES` (`pid:bytes`, separated by commas).
     /// `CUDA_LAUNCH_BLOCKING` and `CUDA_MODULE_LOADING` are the real driver's variables, and read as it reads them.
     ///
@@ -262,6 +271,11 @@ const SETTINGS: &[Setting] = &[
         variable: "CUDA_SIM_VIRTUAL_MEMORY",
         expected: "1 or 0",
         read: |config, text| parse_flag(text).map(|has| config.virtual_memory = has),
+    },
+    Setting {
+        variable: "CUDA_SIM_PEER_ACCESS",
+        expected: "1 or 0",
+        read: |config, text| parse_flag(text).map(|has| config.peer_access = has),
     },
     Setting {
         variable: "CUDA_SIM_STRICT",

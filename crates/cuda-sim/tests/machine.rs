@@ -3,6 +3,7 @@
 //! # Safety
 //! Calls C functions of a simulated machine; see the support module.
 #![expect(unsafe_code, reason = "calls C functions")]
+#![expect(clippy::print_stdout, reason = "a test that is skipped says so")]
 
 #[macro_use]
 mod support;
@@ -310,4 +311,31 @@ fn a_blocking_launch_answers_with_its_own_fault() {
     };
     assert_eq!(fault(false), (true, false));
     assert_eq!(fault(true), (false, false));
+}
+
+/// The system puts libraries and large pieces of memory elsewhere in a process whose stack may be large.
+#[test]
+fn host_memory_is_never_taken_for_device_memory() {
+    const NAME: &str = "host_memory_is_never_taken_for_device_memory";
+    const INNER: &str = "CUDA_SIM_LARGE_STACK";
+    if std::env::var_os(INNER).is_some() {
+        let rig = Rig::new(Config::default());
+        let bytes: Vec<u8> = (0..1 << 20).map(|at: u32| at.to_le_bytes()[0] ^ at.to_le_bytes()[1]).collect();
+        let address = rig.alloc(bytes.len());
+        rig.write(address, &bytes);
+        assert!(rig.read(address, bytes.len()) == bytes, "what was written is read");
+        return;
+    }
+    let program = std::env::current_exe().expect("this program has a path");
+    for kilobytes in ["unlimited", "100000000000"] {
+        let mut shell = std::process::Command::new("sh");
+        shell.args(["-c", "ulimit -s $1 || exit 77; exec \"$0\" \"$2\" --exact"]).arg(&program);
+        let output = shell.args([kilobytes, NAME]).env(INNER, "1").output().expect("there is a shell");
+        if output.status.code() == Some(77) {
+            println!("skipped: a stack of {kilobytes} kilobytes is refused here");
+            continue;
+        }
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && said.contains("1 passed"), "{kilobytes}: {said}");
+    }
 }

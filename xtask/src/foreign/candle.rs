@@ -132,7 +132,7 @@ fn libraries(toolkit: &Path, place: &Place<'_>) -> Result<PathBuf> {
     if !place.is_simulated {
         return Ok(folder);
     }
-    shell::run(&mut shell::cargo(["build", "--quiet", "--release", "--package", "libcublas-sim"]))?;
+    super::shared_objects()?;
     let simulated = shell::target_dir().join("release/libcublas_sim.so");
     for name in ["libcublas.so.13", "libcublasLt.so.13"] {
         link(&folder, name, Some(&simulated))?;

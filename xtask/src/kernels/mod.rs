@@ -52,17 +52,7 @@ pub(crate) fn run(flags: &Flags) -> Result<()> {
     every::assemble(flags.has("--all"), &shell::root().join("xtask/kernels/requirements.txt"))?;
     let texts = texts()?;
     compiled_at_run_time()?;
-    // The profile that tests are built with, so that nothing is built twice.
-    shell::run(&mut shell::cargo([
-        "build",
-        "--quiet",
-        "--profile",
-        "test",
-        "--package",
-        "tests",
-        "--bin",
-        "cuda_kernels",
-    ]))?;
+    shell::build_programs_of("conformance")?;
     let mut command = Command::new(shell::target_dir().join("debug/cuda_kernels"));
     command.arg("--folder").arg(texts);
     match flags.driver() {
@@ -85,7 +75,7 @@ fn compiled_at_run_time() -> Result<()> {
         [(&COMPILERS[0], "libnvrtc.so.13", &tests[..]), (&COMPILERS[1], "libnvrtc.so.12", &tests[..4])]
     {
         shell::say(&format!("tests of texts that {} compiles when they are called", compiler.name));
-        let mut command = shell::cargo(["test", "--quiet", "--package", "aten-cuda"]);
+        let mut command = shell::cargo(["test", "--quiet"]);
         command.args(tests).env("CUDA_SYS_LIBNVRTC", unpacked.join(compiler.libraries).join(library));
         command.env("ATEN_CUDA_NEEDS_NVRTC", "1").env("PYTORCH_KERNEL_CACHE_PATH", kernel_cache());
         shell::run(command.env_remove("USE_PYTORCH_KERNEL_CACHE"))?;

@@ -17,8 +17,7 @@ const AT_ONCE: usize = 2;
 /// The program cannot be built, or fails.
 pub(super) fn written(name: &str, options: &[&str]) -> Result<PathBuf> {
     let program = "common_kernels";
-    // The profile that tests are built with, so that nothing is built twice.
-    shell::run(&mut shell::cargo(["build", "--quiet", "--profile", "test", "--package", "tests", "--bin", program]))?;
+    shell::build_programs_of("conformance")?;
     let folder = shell::target_dir().join("kernels").join(name);
     if folder.exists() {
         std::fs::remove_dir_all(&folder).map_err(|error| format!("cannot empty {}: {error}", folder.display()))?;

@@ -7,6 +7,7 @@ use std::fmt;
 use c10_core::Device;
 
 use crate::base::amp_error::AmpError;
+use crate::base::comm_error::CommError;
 use crate::base::dtype::DType;
 use crate::base::expression_error::ExpressionError;
 use crate::base::jit_error::JitError;
@@ -45,6 +46,9 @@ pub enum Error {
     /// A matrix cannot be factorised, or a signal not be transformed.
     #[error(transparent)]
     Linalg(Box<LinalgError>),
+    /// Tensors cannot go from device to device so.
+    #[error(transparent)]
+    Comm(Box<CommError>),
     /// A function of expressions cannot be built, read or called so.
     #[error(transparent)]
     Expression(Box<ExpressionError>),
@@ -67,6 +71,12 @@ pub(crate) fn refuse_float8(kernel: &str, dtype: DType) -> Result<()> {
 impl From<JitError> for Error {
     fn from(error: JitError) -> Self {
         Self::Jit(Box::new(error))
+    }
+}
+
+impl From<CommError> for Error {
+    fn from(error: CommError) -> Self {
+        Self::Comm(Box::new(error))
     }
 }
 

@@ -1,6 +1,7 @@
 //! What everything is built on: dtypes, scalars, promotion, shapes, errors.
 
 pub(crate) mod amp_error;
+pub(crate) mod comm_error;
 pub(crate) mod dtype;
 pub(crate) mod error;
 pub(crate) mod expression_error;

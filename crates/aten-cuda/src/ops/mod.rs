@@ -20,6 +20,7 @@ mod row;
 mod scan;
 mod sort;
 
+pub(crate) use copy::preserved_strides;
 pub(crate) use pointwise::check_overlap;
 pub use pointwise::{Operation, table};
 pub(crate) use pointwise::{Pair, Participating, is_alike, is_whole, scalar_bits, store};

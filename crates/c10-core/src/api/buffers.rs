@@ -414,6 +414,83 @@ impl DeviceBuffer {
         around.iter().try_for_each(|other| other.wait_event(&done))
     }
 
+    /// As [`Self::copy_from_buffer`], ordered on `stream` alone, whatever the current streams are: the caller orders it with
+    /// the other work on both buffers, by events. Copies between the same two devices can go on at once so, and parts of
+    /// one buffer one after another through several devices.
+    ///
+    /// ```
+    /// # testkit::make_default(testkit::Config::default().devices(2)).unwrap();
+    /// use c10_core::{DeviceBuffer, Runtime, Stream};
+    ///
+    /// let (from, to) = (DeviceBuffer::new(8, 0)?, DeviceBuffer::new(8, 1)?);
+    /// from.fill(.., 7, None)?;
+    /// let side = Stream::new(1, 0)?;
+    /// side.wait_stream(&Runtime::current().streams().current(0)?)?;
+    /// to.copy_from_buffer_on(0, &from, .., &side)?;
+    /// Runtime::current().streams().current(1)?.wait_stream(&side)?;
+    /// assert_eq!(to.to_vec()?, [7; 8]);
+    /// # Ok::<(), c10_core::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`Self::copy_from_buffer`].
+    pub fn copy_from_buffer_on(
+        &self,
+        offset: usize,
+        from: &Self,
+        range: impl RangeBounds<usize>,
+        stream: &Stream,
+    ) -> Result<()> {
+        PuttingOff::settle("memory is copied");
+        let range = within(&range, from.len());
+        let bytes = check_part(&range, from.len())?;
+        check_range(offset, bytes, self.len())?;
+        self.runtime.check_same(&from.runtime, "buffer")?;
+        if bytes == 0 {
+            return Ok(());
+        }
+        let (ready, named, capture) = self.use_on(Some(stream))?;
+        from.use_in(ready, named, capture)?;
+        if from.device_index() != self.device_index() {
+            ready.let_reach_each_other(self.device_index(), from.device_index())?;
+        }
+        let queued = ready.api.copy_on_device(self.at(offset), from.at(range.start), bytes, named);
+        queued.map_err(|error| ready.launches.explain(named.device, error))
+    }
+
+    /// Has kernels of `device` reach the buffer's memory, and says whether they do. Launches there take the buffer from
+    /// then on. A device reaches its own memory; that of another where the driver gives access (`cuCtxEnablePeerAccess`),
+    /// unless it is in mapped pages (expandable segments, the elastic backend), another process's, borrowed, or from an
+    /// allocator of the program.
+    ///
+    /// ```
+    /// # testkit::make_default(testkit::Config::default().devices(2)).unwrap();
+    /// let buffer = c10_core::DeviceBuffer::new(8, 0)?;
+    /// assert!(buffer.let_reach(0.into())? && buffer.let_reach(1.into())?);
+    /// # Ok::<(), c10_core::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The device does not exist, or the driver's error.
+    pub fn let_reach(&self, device: DeviceIndex) -> Result<bool> {
+        if device == self.device_index() {
+            return Ok(true);
+        }
+        let ready = self.runtime.check_device(device)?;
+        Ok(self.may_be_reached(ready) && ready.let_reach(device, self.device_index())?)
+    }
+
+    /// Whether kernels of `device` reach the memory, as far as was asked for.
+    pub(crate) fn is_reached(&self, ready: &Started, device: DeviceIndex) -> bool {
+        device == self.device_index()
+            || (ready.peers.is_enabled(device, self.device_index()) && self.may_be_reached(ready))
+    }
+
+    /// Whether it is memory to which access between devices extends.
+    fn may_be_reached(&self, ready: &Started) -> bool {
+        !self.memory.is_received() && !ready.allocator.is_of_program() && !ready.api.is_page(self.memory.address)
+    }
+
     /// The current streams of both devices that a copy between them must be ordered with: those that differ from
     /// `stream` and take part in the same capture as `stream`, or in none if `stream` does not capture.
     fn streams_around_copy(

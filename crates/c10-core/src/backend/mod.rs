@@ -56,6 +56,11 @@ impl Allocator {
         self.other().map(OtherBackend::name)
     }
 
+    /// Whether memory comes from an allocator that the program has brought.
+    pub(crate) fn is_of_program(&self) -> bool {
+        matches!(self.other, Some(Other::Program(_)))
+    }
+
     fn other(&self) -> Option<&dyn OtherBackend> {
         match &self.other {
             None => None,

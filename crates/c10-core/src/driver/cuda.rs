@@ -213,6 +213,23 @@ impl Api {
         Ok(can != 0)
     }
 
+    /// Has work of a device reach what the driver allocates on another at once; whether it does. The devices' primary
+    /// contexts are made where they are not there.
+    pub(crate) fn enable_peer(&self, device: DeviceIndex, peer: DeviceIndex) -> Result<bool> {
+        let context = self.context(peer)?;
+        self.bind(device)?;
+        // SAFETY: `context` is a primary context that this value keeps retained; there are no flags yet.
+        let status = unsafe { self.table.cuCtxEnablePeerAccess(context, 0) };
+        match status.map_err(Error::from) {
+            Ok(()) => Ok(true),
+            Err(error) => match error.error_code().map(CUresult) {
+                Some(CUresult::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED) => Ok(true),
+                Some(CUresult::CUDA_ERROR_TOO_MANY_PEERS | CUresult::CUDA_ERROR_PEER_ACCESS_UNSUPPORTED) => Ok(false),
+                _ => Err(error),
+            },
+        }
+    }
+
     /// Name of a device.
     pub(crate) fn name(&self, device: DeviceIndex) -> Result<String> {
         let number = self.device(device)?;

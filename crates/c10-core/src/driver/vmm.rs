@@ -54,6 +54,13 @@ impl Api {
         self.attribute(device, attribute).map(|supported| supported != 0)
     }
 
+    /// Whether the memory at an address is a page that was mapped there.
+    pub(crate) fn is_page(&self, address: u64) -> bool {
+        let mappings = self.mappings();
+        let before = mappings.pages.range(..=address).next_back();
+        before.is_some_and(|(first, page)| address - first < page.size)
+    }
+
     /// Takes a range of addresses.
     pub(crate) fn address_reserve(&self, device: DeviceIndex, bytes: u64) -> Result<u64> {
         self.bind(device)?;

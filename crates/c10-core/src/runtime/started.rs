@@ -126,12 +126,21 @@ impl Started {
 
     /// Work of each of two devices shall reach memory of the other, where it can.
     pub(crate) fn let_reach_each_other(&self, one: DeviceIndex, other: DeviceIndex) -> Result<()> {
-        for (device, peer) in [(one, other), (other, one)] {
-            if self.allocator.other_name().is_some() && self.peers.can_access(&self.api, device, peer)? {
-                self.allocator.let_reach(&self.api, device, peer)?;
-            }
+        self.let_reach(one, other)?;
+        self.let_reach(other, one).map(drop)
+    }
+
+    /// Work of `device` shall reach memory of `peer`; whether it does.
+    pub(crate) fn let_reach(&self, device: DeviceIndex, peer: DeviceIndex) -> Result<bool> {
+        if self.peers.is_enabled(device, peer) && self.allocator.other_name().is_none() {
+            return Ok(true);
         }
-        Ok(())
+        let _relaxed = self.relaxed()?;
+        let does = self.peers.enable(&self.api, device, peer)?;
+        if does && self.allocator.other_name().is_some() {
+            self.allocator.let_reach(&self.api, device, peer)?;
+        }
+        Ok(does)
     }
 
     /// Limits a device to a fraction of its memory.

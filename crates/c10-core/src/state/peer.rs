@@ -1,6 +1,7 @@
-//! Which devices can reach each other's memory.
+//! Which devices can reach each other's memory, and which do.
 //!
-//! **Invariant:** the driver is asked at most once for each pair, as long as it answers. Asking creates no context.
+//! **Invariants:** the driver is asked at most once for each pair, as long as it answers. Asking creates no context. Access
+//! that was enabled stays enabled as long as the runtime lives.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -17,22 +18,26 @@ const YES: u8 = 2;
 pub(crate) struct Peers {
     devices: usize,
     known: Box<[AtomicU8]>,
+    /// Whether access is enabled; no, where the driver has refused.
+    enabled: Box<[AtomicU8]>,
 }
 
 impl Peers {
     pub(crate) fn new(devices: usize) -> Self {
-        Self { devices, known: (0..devices * devices).map(|_| AtomicU8::new(UNKNOWN)).collect() }
+        let of_pairs = || (0..devices * devices).map(|_| AtomicU8::new(UNKNOWN)).collect();
+        Self { devices, known: of_pairs(), enabled: of_pairs() }
     }
 
     /// The place of a pair, where both devices exist.
-    fn of(&self, device: DeviceIndex, peer: DeviceIndex) -> Option<&AtomicU8> {
+    fn place(&self, device: DeviceIndex, peer: DeviceIndex) -> Option<usize> {
         let (row, column) = (usize::try_from(device).ok()?, usize::try_from(peer).ok()?);
-        self.known.get(row * self.devices + column).filter(|_| row < self.devices && column < self.devices)
+        (row < self.devices && column < self.devices).then_some(row * self.devices + column)
     }
 
     /// Whether work of `device` can reach memory of `peer`; a device reaches its own.
     pub(crate) fn can_access(&self, api: &Api, device: DeviceIndex, peer: DeviceIndex) -> Result<bool> {
-        let known = self.of(device, peer).ok_or(Error::Device(DeviceError::InvalidPeerId))?;
+        let place = self.place(device, peer).ok_or(Error::Device(DeviceError::InvalidPeerId))?;
+        let known = &self.known[place];
         if device == peer {
             return Ok(true);
         }
@@ -44,5 +49,28 @@ impl Peers {
             }
             answer => Ok(answer == YES),
         }
+    }
+    /// Has work of `device` reach memory of `peer` that the driver allocates at once, and says whether it does. Where the
+    /// driver has no access left to give, it does not.
+    pub(crate) fn enable(&self, api: &Api, device: DeviceIndex, peer: DeviceIndex) -> Result<bool> {
+        if !self.can_access(api, device, peer)? {
+            return Ok(false);
+        }
+        let place = self.place(device, peer).ok_or(Error::Device(DeviceError::InvalidPeerId))?;
+        let enabled = &self.enabled[place];
+        match enabled.load(Ordering::Acquire) {
+            UNKNOWN if device != peer => {
+                let does = api.enable_peer(device, peer)?;
+                enabled.store(if does { YES } else { NO }, Ordering::Release);
+                Ok(does)
+            }
+            answer => Ok(answer != NO),
+        }
+    }
+
+    /// Whether work of `device` reaches memory of `peer` already.
+    pub(crate) fn is_enabled(&self, device: DeviceIndex, peer: DeviceIndex) -> bool {
+        device == peer
+            || self.place(device, peer).is_some_and(|place| self.enabled[place].load(Ordering::Acquire) == YES)
     }
 }

@@ -355,7 +355,7 @@ pub(crate) fn enable_peer(call: &mut Call<'_>, peer: Ptr<CUctx_st>, flags: u32) 
     }
     call.usable_context(peer)?;
     let peer = call.home_of(peer);
-    if peer == context {
+    if peer == context || !call.config.peer_access {
         return Err(PEER_ACCESS_UNSUPPORTED);
     }
     let current = call.contexts.get_mut(&context).ok_or(INVALID_CONTEXT)?;

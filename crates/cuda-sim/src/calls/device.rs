@@ -106,7 +106,7 @@ pub(crate) fn luid(call: &mut Call<'_>, luid: Ptr<c_char>, mask: Ptr<u32>, devic
 pub(crate) fn can_access_peer(call: &mut Call<'_>, can: Ptr<i32>, device: i32, peer: i32) -> Answer {
     can.required()?;
     let (device, peer) = (call.device(device)?, call.device(peer)?);
-    can.write(i32::from(device != peer))
+    can.write(i32::from(device != peer && call.config.peer_access))
 }
 
 pub(crate) fn peer_attribute(
@@ -122,7 +122,9 @@ pub(crate) fn peer_attribute(
         | CUdevice_P2PAttribute::CU_DEVICE_P2P_ATTRIBUTE_ONLY_PARTIAL_NATIVE_ATOMIC_SUPPORTED => 0,
         CUdevice_P2PAttribute::CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED
         | CUdevice_P2PAttribute::CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED
-        | CUdevice_P2PAttribute::CU_DEVICE_P2P_ATTRIBUTE_CUDA_ARRAY_ACCESS_SUPPORTED => 1,
+        | CUdevice_P2PAttribute::CU_DEVICE_P2P_ATTRIBUTE_CUDA_ARRAY_ACCESS_SUPPORTED => {
+            i32::from(call.config.peer_access)
+        }
         _ => return Err(INVALID_VALUE),
     };
     let (source, target) = (call.device(source)?, call.device(target)?);

@@ -12,6 +12,7 @@
 pub(crate) mod amp;
 pub(crate) mod attention;
 mod attention_hopper;
+pub(crate) mod comm;
 pub(crate) mod index;
 pub(crate) mod ordered;
 pub mod product;

@@ -283,6 +283,15 @@ impl Function {
         if found == expected { Ok(()) } else { Err(self.refuse(LaunchErrorKind::Device { what, expected, found })) }
     }
 
+    /// Whether a buffer is of the device, or of another whose memory the device was let reach ([`DeviceBuffer::let_reach`]).
+    #[inline]
+    fn check_reach(&self, runtime: &Runtime, device: DeviceIndex, buffer: &DeviceBuffer) -> Result<()> {
+        if buffer.device_index() == device || buffer.is_reached(runtime.ready()?, device) {
+            return Ok(());
+        }
+        self.check_device("buffer", device, buffer.device_index())
+    }
+
     fn check_shape(&self, config: &LaunchConfig) -> Result<()> {
         let parts = [("grid", config.grid, self.grid_limits), ("block", config.block, self.block_limits)];
         for (what, sizes, limits) in parts {
@@ -540,7 +549,7 @@ impl Kernel {
         for argument in declared {
             argument.value()?;
             if let Some(buffer) = argument.buffer() {
-                self.check_device("buffer", buffer.device_index())?;
+                self.function.check_reach(&self.module.runtime, self.module.loaded.device, buffer)?;
             }
         }
         Ok(())
@@ -558,7 +567,7 @@ impl Kernel {
     fn check_arguments<'a>(&self, arguments: &[Arg<'a>], values: &mut [Value<'a>]) -> Result<()> {
         self.function.check_sizes(arguments.iter().map(Arg::size))?;
         for buffer in arguments.iter().filter_map(Arg::buffer) {
-            self.check_device("buffer", buffer.device_index())?;
+            self.function.check_reach(&self.module.runtime, self.module.loaded.device, buffer)?;
         }
         for (value, argument) in values.iter_mut().zip(arguments) {
             *value = argument.value()?;

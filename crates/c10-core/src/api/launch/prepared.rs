@@ -112,7 +112,7 @@ impl PreparedLaunch {
         self.check_counts(buffers.len(), words.len())?;
         let mut addresses = [0; MOST_BUFFERS];
         for (address, (buffer, range)) in addresses.iter_mut().zip(buffers) {
-            function.check_device("buffer", device, buffer.device_index())?;
+            function.check_reach(runtime, device, buffer)?;
             check_part(range, buffer.len())?;
             *address = buffer.address() + range.start as u64;
         }

@@ -397,6 +397,21 @@ impl Drop for HostPages {
     }
 }
 
+/// Whether nothing of the process lies in a range of whole pages. Where the system does not say, nothing does.
+pub(crate) fn host_range_is_empty(start: u64, length: u64) -> bool {
+    let (Ok(at), Ok(length)) = (usize::try_from(start), usize::try_from(length)) else { return false };
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
+    // SAFETY: a new mapping that nobody may touch, and that replaces nothing.
+    let mapped = unsafe { libc::mmap(ptr::without_provenance_mut(at), length, libc::PROT_NONE, flags, -1, 0) };
+    if mapped == libc::MAP_FAILED {
+        return io::Error::last_os_error().raw_os_error() != Some(libc::EEXIST);
+    }
+    let is_there = mapped.addr() == at;
+    // SAFETY: exactly the mapping that was made above; nobody was told of it.
+    unsafe { libc::munmap(mapped, length) };
+    is_there
+}
+
 /// Whether the pages of a host range exist, so that touching them cannot end the process.
 pub(crate) fn host_range_exists(address: u64, length: usize) -> bool {
     let Some(end) = address.checked_add(length as u64) else { return false };
@@ -440,6 +455,15 @@ mod tests {
         let start = Bytes::inside(&backing, 0);
         assert!(fill(&start, &[1, 2, 3, 4], 8));
         assert_eq!(read(&start, 9), Some(vec![1, 2, 3, 4, 1, 2, 3, 4, POISON]));
+    }
+
+    #[test]
+    fn a_range_with_memory_in_it_is_not_empty() {
+        let pages = HostPages::new(8192).expect("maps");
+        assert!(!host_range_is_empty(pages.address() + 4096, 4096));
+        assert!(!host_range_is_empty(pages.address() & !0xF_FFFF, 0x10_0000));
+        // No layout of x86-64 or AArch64 Linux puts anything here.
+        assert!(host_range_is_empty(0x5800_0000_0000, 4096));
     }
 
     #[test]

@@ -3,20 +3,31 @@
 //! Invariant: the ranges in `taken` do not overlap.
 
 use std::collections::BTreeMap;
+use std::sync::OnceLock;
+
+use super::bytes::host_range_is_empty;
 
 /// Unit in which the device hands out physical memory.
 pub(crate) const GRANULE: u64 = 2 << 20;
 
-/// First address of device 0; the devices share [`SPAN`] bytes of addresses evenly. Programs, heaps, stacks
-/// and libraries lie elsewhere on x86-64 and AArch64 Linux.
-const FIRST_ADDRESS: u64 = 0x1000_0000_0000;
+/// Where the devices' addresses may lie: the first address, and how many there are. Programs, heaps, stacks and libraries
+/// lie in neither range by the usual layout of x86-64 and AArch64 Linux. In a process whose stack may be larger than usual,
+/// which NVRTC sees to for the children of its process, libraries lie in the first.
+const WINDOWS: [(u64, u64); 2] = [(0x1000_0000_0000, 1 << 46), (0x5800_0000_0000, 1 << 45)];
 
-/// Addresses of all devices.
-const SPAN: u64 = 1 << 46;
+/// The addresses of all devices of this process.
+fn window() -> (u64, u64) {
+    static CHOSEN: OnceLock<(u64, u64)> = OnceLock::new();
+    *CHOSEN.get_or_init(|| {
+        let is_empty = |&(start, length): &(u64, u64)| host_range_is_empty(start, length);
+        WINDOWS.into_iter().find(is_empty).unwrap_or(WINDOWS[0])
+    })
+}
 
 /// Where the addresses of all simulated devices lie; nothing else is ever there.
 pub(crate) fn is_simulated(address: u64) -> bool {
-    (FIRST_ADDRESS..FIRST_ADDRESS + SPAN).contains(&address)
+    let (start, length) = window();
+    address.checked_sub(start).is_some_and(|offset| offset < length)
 }
 
 /// The addresses of one device.
@@ -30,8 +41,9 @@ pub(crate) struct Space {
 impl Space {
     /// The addresses of device `index` of so many.
     pub(crate) fn of_device(index: u32, devices: u32) -> Self {
-        let share = SPAN / u64::from(devices.max(1)) / GRANULE * GRANULE;
-        let start = FIRST_ADDRESS + u64::from(index) * share;
+        let (first, length) = window();
+        let share = length / u64::from(devices.max(1)) / GRANULE * GRANULE;
+        let start = first + u64::from(index) * share;
         Self { start, end: start + share, taken: BTreeMap::new() }
     }
 

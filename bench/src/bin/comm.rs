@@ -1,0 +1,134 @@
+//! Tensors between the devices of one process: `comm [--driver real] [--small]`.
+//!
+//! For each size: what copies, broadcasts, sums, scattering and gathering move in a second over all devices of the machine,
+//! and for 300 small tensors what the coalesced forms take. A figure is the median of five bursts of calls, each burst until
+//! all devices are done. `raw copy` is the driver's copy on one stream, without anything around it. `comm.py`, beside this
+//! file, prints the same lines for PyTorch, and NCCL's all-reduce. The driver is the one that the runtime finds, or that
+//! `CUDA_SYS_LIBCUDA` names; `--small` takes small tensors, for a look on simulated devices (`CUDA_SIM_DEVICES=2`).
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use aten_cuda::comm::{self, BUFFER_SIZE};
+use aten_cuda::{DType, Result, Tensor};
+use c10_core::{Runtime, Stream};
+
+/// Bursts of which the median counts.
+const ROUNDS: usize = 5;
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    match run(words.iter().any(|word| word == "--small")) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            #[expect(clippy::print_stderr, reason = "the output of a program")]
+            {
+                eprintln!("error: {error}");
+            }
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// A call that is measured.
+type Call<'a> = &'a dyn Fn() -> Result<()>;
+
+/// The devices, and how many calls make a burst.
+struct Machine {
+    devices: Vec<i32>,
+    calls: u32,
+}
+
+#[expect(clippy::print_stdout, reason = "the output of a program")]
+fn run(small: bool) -> Result<()> {
+    let count = Runtime::with_current(|runtime| i32::try_from(runtime.device_count()).unwrap_or(0));
+    let machine = Machine { devices: (0..count).collect(), calls: if small { 2 } else { 10 } };
+    println!("ours | {count} devices");
+    if count < 2 {
+        println!("two devices are needed");
+        return Ok(());
+    }
+    let sizes: &[i64] = if small { &[1] } else { &[1, 64, 1024] };
+    for &mib in sizes {
+        for (name, gibps) in machine.large(mib)? {
+            println!("{name} | {mib} MiB | {gibps:.2} GiB/s");
+        }
+    }
+    for (name, us) in machine.coalesced(if small { 20 } else { 300 })? {
+        println!("{name} | {us:.1} us");
+    }
+    Ok(())
+}
+
+impl Machine {
+    fn wait(&self) -> Result<()> {
+        self.devices.iter().try_for_each(|&device| aten_cuda::synchronize(device))
+    }
+
+    /// Seconds of a call, the median of bursts.
+    fn seconds(&self, call: Call<'_>) -> Result<f64> {
+        for _ in 0..3 {
+            call()?;
+        }
+        let mut bursts = Vec::with_capacity(ROUNDS);
+        for _ in 0..ROUNDS {
+            self.wait()?;
+            let begin = Instant::now();
+            for _ in 0..self.calls {
+                call()?;
+            }
+            self.wait()?;
+            bursts.push(begin.elapsed().as_secs_f64() / f64::from(self.calls));
+        }
+        bursts.sort_by(f64::total_cmp);
+        Ok(bursts[ROUNDS / 2])
+    }
+
+    /// Gibibytes a second of each call on tensors of so many mebibytes.
+    fn large(&self, mib: i64) -> Result<Vec<(&'static str, f64)>> {
+        let on = |device: &i32| Tensor::full(&[mib << 18], 1.5, DType::F32, format!("cuda:{device}").as_str());
+        let tensors = self.devices.iter().map(on).collect::<Result<Vec<Tensor>>>()?;
+        let inputs: Vec<&Tensor> = tensors.iter().collect();
+        let (first, out) = (&tensors[0], on(&1)?);
+        let side = Stream::new(1, 0)?;
+        let raw = || -> Result<()> {
+            if let (Some(from), Some(to)) = (first.storage().buffer(), out.storage().buffer()) {
+                to.copy_from_buffer_on(0, from, .., &side)?;
+            }
+            Ok(())
+        };
+        let calls: [(&'static str, Call<'_>); 6] = [
+            ("raw copy", &raw),
+            ("copy", &|| out.copy_non_blocking_(first).map(drop)),
+            ("broadcast", &|| comm::broadcast(first, &self.devices).map(drop)),
+            ("reduce_add", &|| comm::reduce_add(&inputs, 0).map(drop)),
+            ("scatter", &|| comm::scatter(first, &self.devices, None, 0, &[]).map(drop)),
+            ("gather", &|| comm::gather(&inputs, 0, 0).map(drop)),
+        ];
+        let mut rows = Vec::new();
+        for (name, call) in calls {
+            #[expect(clippy::cast_precision_loss, reason = "a figure to be read")]
+            let gib =
+                (if name == "gather" { mib * self.devices.len().cast_signed() as i64 } else { mib }) as f64 / 1024.0;
+            rows.push((name, gib / self.seconds(call)?));
+        }
+        Ok(rows)
+    }
+
+    /// Microseconds of the coalesced forms on so many small tensors.
+    fn coalesced(&self, count: i64) -> Result<Vec<(&'static str, f64)>> {
+        let on = |device: &i32| {
+            let device = format!("cuda:{device}");
+            (0..count).map(|at| Tensor::full(&[1000 + 37 * at], 0.5, DType::F32, device.as_str())).collect()
+        };
+        let lists = self.devices.iter().map(on).collect::<Result<Vec<Vec<Tensor>>>>()?;
+        let lists: Vec<Vec<&Tensor>> = lists.iter().map(|list| list.iter().collect()).collect();
+        let inputs: Vec<&[&Tensor]> = lists.iter().map(Vec::as_slice).collect();
+        let broadcast = || comm::broadcast_coalesced(inputs[0], &self.devices, BUFFER_SIZE).map(drop);
+        let reduce = || comm::reduce_add_coalesced(&inputs, 0, BUFFER_SIZE).map(drop);
+        Ok(vec![
+            ("broadcast_coalesced", 1e6 * self.seconds(&broadcast)?),
+            ("reduce_add_coalesced", 1e6 * self.seconds(&reduce)?),
+        ])
+    }
+}
