@@ -725,6 +725,112 @@ fn a_pool_that_stays_entered_has_the_function_called_each_time() {
 }
 
 #[test]
+fn functions_from_expressions_are_fused() {
+    let _simulated = testkit::simulated_runtime();
+    let (x, y) = (numbers(&[64, 33], 1), numbers(&[64, 33], 2));
+    let own = Arc::new(aten_cuda::jit_fn!(|a, b| a * b + a).unwrap());
+    let compiled = {
+        let own = Arc::clone(&own);
+        compile(move |x: &[Tensor]| Ok(vec![own.call(&[&x[0].mul(2)?, &x[1]], &[])?.remove(0).relu()?]))
+    };
+    let expected = bits(&own.call(&[&x.mul(2).unwrap(), &y], &[]).unwrap().remove(0).relu().unwrap());
+    for _ in 0..3 {
+        assert_eq!(bits(&compiled.call(&[&x, &y]).unwrap()[0]), expected);
+    }
+    let report = compiled.report();
+    let program = &report.programs[0];
+    assert_eq!((program.operations, program.kernels.len(), program.called), (3, 1, None), "{report}");
+}
+
+#[test]
+fn values_of_the_host_that_a_function_makes_are_constants() {
+    let _simulated = testkit::simulated_runtime();
+    for mode in [CompileMode::Default, CompileMode::ReduceOverhead] {
+        let mut options = CompileOptions::default();
+        options.mode = mode;
+        let compiled = compile_with(
+            |x: &[Tensor]| {
+                let factors = Tensor::from_slice(&[1.0_f32, 2.0, 3.0], &[3])?.add(1)?.cuda(None)?;
+                Ok(vec![x[0].mul(&factors)?.relu()?])
+            },
+            options,
+        );
+        for call in 0..4 {
+            let x = numbers(&[40, 3], call);
+            let factors = Tensor::from_slice(&[2.0_f32, 3.0, 4.0], &[3]).unwrap().cuda(None).unwrap();
+            assert_eq!(bits(&compiled.call(&[&x]).unwrap()[0]), bits(&x.mul(&factors).unwrap().relu().unwrap()));
+        }
+        let report = compiled.report();
+        let program = &report.programs[0];
+        assert_eq!((program.kernels.len(), program.called, program.not_graphed), (1, None, None), "{report}");
+    }
+}
+
+#[test]
+fn values_of_the_host_that_a_function_has_captured_are_read_in_each_call() {
+    let _simulated = testkit::simulated_runtime();
+    let host = Tensor::from_slice(&[1.0_f32, 2.0, 3.0], &[3]).unwrap();
+    let compiled = {
+        let host = host.clone();
+        compile(move |x: &[Tensor]| Ok(vec![x[0].mul(&host.add(1)?.cuda(None)?)?]))
+    };
+    let x = numbers(&[3], 1);
+    for call in 0..4 {
+        let expected = bits(&x.mul(&host.add(1).unwrap().cuda(None).unwrap()).unwrap());
+        assert_eq!(bits(&compiled.call(&[&x]).unwrap()[0]), expected, "call {call}");
+        host.add_(1).unwrap();
+    }
+    assert!(compiled.report().programs[0].called.is_some(), "{}", compiled.report());
+}
+
+#[test]
+fn a_generator_that_a_function_makes_starts_anew_in_each_call() {
+    let _simulated = testkit::simulated_runtime();
+    let compiled = compile(|x: &[Tensor]| {
+        let own = aten_cuda::random::Generator::new("cuda")?;
+        Ok(vec![x[0].copy()?.uniform_(0.0, 1.0, Some(&own))?.add(1)?])
+    });
+    let x = numbers(&[20], 1);
+    let first = bits(&compiled.call(&[&x]).unwrap()[0]);
+    for call in 1..4 {
+        assert_eq!(bits(&compiled.call(&[&x]).unwrap()[0]), first, "call {call}");
+    }
+}
+
+#[test]
+fn memory_that_another_stream_uses_is_told_to_the_allocator_by_each_call() {
+    let _simulated = testkit::simulated_runtime();
+    let side = Stream::new(None, 0).unwrap();
+    let function = move |x: &[Tensor]| -> Result<Vec<Tensor>> {
+        let main = Runtime::current().streams().current(side.device_index())?;
+        let made = x[0].mul(2)?;
+        side.wait_stream(&main)?;
+        let beside = {
+            let _on = side.guard();
+            made.add(1)?
+        };
+        made.record_stream(&side)?;
+        main.wait_stream(&side)?;
+        Ok(vec![beside.mul(3)?])
+    };
+    let compiled = same_without_breaks(function, &numbers(&[100], 3));
+    assert!(compiled.report().to_string().contains("record_stream"), "{}", compiled.report());
+}
+
+#[test]
+fn a_call_that_changes_memory_finds_what_was_there() {
+    let _simulated = testkit::simulated_runtime();
+    let index = Tensor::from_slice(&[0_i64, 0, 0], &[1, 3]).unwrap().cuda(None).unwrap();
+    let function = move |x: &[Tensor]| -> Result<Vec<Tensor>> {
+        let made = x[0].mul(2)?;
+        let between = made.add(1)?.softmax(-1, None)?;
+        made.scatter_(0, &index, &between)?;
+        Ok(vec![made.add(&between)?])
+    };
+    same_without_breaks(function, &numbers(&[4, 3], 5));
+}
+
+#[test]
 fn what_a_function_keeps_has_it_called_each_time() {
     let _simulated = testkit::simulated_runtime();
     let kept = Arc::new(Mutex::new(Vec::new()));

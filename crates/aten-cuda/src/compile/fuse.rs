@@ -502,7 +502,7 @@ pub(super) fn is_fusable(node: &Node) -> bool {
 
 /// Whether the node orders streams.
 fn is_fence(node: &Node) -> bool {
-    matches!(node.work, Recorded::Call { .. }) && node.outputs.is_empty()
+    matches!(node.work, Recorded::Call { .. }) && node.views().next().is_none()
 }
 
 /// How many nodes before each one order streams. What stands before such a node is done before it: other streams may write

@@ -187,7 +187,13 @@ struct Making<'a> {
 impl Making<'_> {
     fn node(&mut self, at: NodeId, record: Record) -> Node {
         let inputs: SmallVec<[View; 3]> = record.inputs.iter().map(|tensor| self.read(at, tensor)).collect();
-        let outputs = record.outputs.iter().map(|tensor| self.write(at, tensor)).collect();
+        // A call that changes what is there finds it in the memory that it writes.
+        let is_changed = |tensor: &Tensor| {
+            matches!(record.work, Recorded::Call { .. })
+                && record.inputs.iter().any(|input| input.storage().is_same(tensor.storage()))
+        };
+        let write = |tensor: &Tensor| self.write(at, tensor, is_changed(tensor));
+        let outputs = record.outputs.iter().map(write).collect();
         Node { name: record.name, work: record.work, outputs, inputs, stream: record.stream }
     }
 
@@ -200,11 +206,12 @@ impl Making<'_> {
         view(slot, tensor)
     }
 
-    fn write(&mut self, at: NodeId, tensor: &Tensor) -> View {
+    fn write(&mut self, at: NodeId, tensor: &Tensor, is_changed: bool) -> View {
         let storage = tensor.storage();
         let mut slot = self.slot(storage);
         let is_made = matches!(self.graph.slots[slot].home, Home::Made { .. });
         if is_made
+            && !is_changed
             && !self.graph.slots[slot].writers.is_empty()
             && is_whole(tensor)
             && let Some(deferred) = storage.deferred()

@@ -149,7 +149,8 @@ impl Plan {
         if self.steps.iter().any(|step| step.stream.is_some()) {
             return Some("it uses several streams");
         }
-        if self.steps.iter().any(|step| step.outputs.is_empty()) {
+        let orders = |step: &Step| step.names == ["record_stream"] || step.outputs.len() + step.inputs.len() == 0;
+        if self.steps.iter().any(orders) {
             return Some("it orders streams");
         }
         if self.new.iter().any(|new| new.source.is_some()) {

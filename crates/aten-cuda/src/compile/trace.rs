@@ -19,7 +19,7 @@ use super::graph::Graph;
 use super::guard::Switches;
 use super::plan::Plan;
 use crate::base::error::{Error, Result};
-use crate::launch::record::{self, Recorded};
+use crate::launch::record::{self, Constants, Recorded};
 use crate::storage::Storage;
 use crate::storage::deferred::{self, Deferred};
 use crate::tensor::Tensor;
@@ -50,6 +50,7 @@ impl fmt::Display for GraphBreak {
 #[derive(Debug)]
 pub(super) struct Plans {
     known: Mutex<HashMap<u128, Arc<Plan>>>,
+    constants: Arc<Constants>,
     keeps_wide: bool,
 }
 
@@ -59,7 +60,7 @@ const MOST_PLANS: usize = 256;
 impl Plans {
     /// No plans yet. `keeps_wide` says that what goes from one operation to the next within a kernel is not rounded to 16 bits.
     pub(super) fn new(keeps_wide: bool) -> Self {
-        Self { known: Mutex::default(), keeps_wide }
+        Self { known: Mutex::default(), constants: Arc::default(), keeps_wide }
     }
 
     fn get(&self, signature: u128, make: impl FnOnce() -> Plan) -> Arc<Plan> {
@@ -229,6 +230,7 @@ struct Pending;
 impl Drop for Pending {
     fn drop(&mut self) {
         drop(record::take());
+        record::set_constants(None);
     }
 }
 
@@ -251,6 +253,8 @@ pub(super) fn trace(
     let _pending = Pending;
     drop((deferred::take_host_values(), deferred::take_failure()));
     let before = Switches::now()?;
+    deferred::begin_trace();
+    record::set_constants(Some(Arc::clone(&owner.0.borrow().plans.constants)));
     let tracing = PuttingOff::begin(asked);
     let outputs = function(inputs);
     drop(tracing);

@@ -1,7 +1,8 @@
 //! Running programs: on the host by loops, on a device by kernels.
 //!
 //! Reading order: this file ([`Work`], [`run`]), `host` (rows of elements), `pinned` (over pinned memory), `arch` (what
-//! code is written for), `device` (variants and launches), `prepared` (launches that are repeated), `record` (what is written down instead of being run), `rows` (reductions, row operations and scans), `library`
+//! code is written for), `device` (variants and launches), `prepared` (launches that are repeated), `record` (what is written down instead of being run), `streams`
+//! (memory that other streams use), `rows` (reductions, row operations and scans), `library`
 //! (kernels written in CUDA C++), `module` (from a text to code on a device).
 
 mod arch;
@@ -13,6 +14,7 @@ mod pinned;
 mod prepared;
 pub(crate) mod record;
 pub(crate) mod rows;
+mod streams;
 mod writes;
 
 pub use arch::ARCHITECTURES;

@@ -8,17 +8,20 @@
 //! address means one memory as long as the records are there.
 
 use std::cell::RefCell;
+use std::collections::HashMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use c10_core::{Made, Runtime, Stream};
+use c10_core::{Device, Made, PuttingOff, Runtime, Stream};
 use kernel_ir::Program;
 use kernel_ir::reduce::Reduction;
 
 use super::rows::RowWork;
 use super::{ProgramKey, Work};
-use crate::base::error::Result;
+use crate::base::dtype::DType;
+use crate::base::error::{Error, Result};
 use crate::base::shape::Dims;
+use crate::storage::Storage;
 use crate::storage::deferred;
 use crate::tensor::Tensor;
 
@@ -59,8 +62,58 @@ impl fmt::Debug for Recorded {
     }
 }
 
+/// Constants of a function that its traces have copied to a device, by their bytes: a second trace has the same memory.
+#[derive(Debug, Default)]
+pub(crate) struct Constants(Mutex<HashMap<(Vec<u8>, DType, Dims, Dims, Device), Tensor>>);
+
+/// Bytes of constants that a function keeps at most, and how many. What does not fit is copied in each call.
+const MOST_BYTES: usize = 64 << 20;
+const MOST_CONSTANTS: usize = 1024;
+
 thread_local! {
     static RECORDS: RefCell<Vec<Record>> = const { RefCell::new(Vec::new()) };
+    static CONSTANTS: RefCell<Option<Arc<Constants>>> = const { RefCell::new(None) };
+}
+
+/// A trace has these constants; without any, none are kept.
+pub(crate) fn set_constants(constants: Option<Arc<Constants>>) {
+    drop(CONSTANTS.replace(constants));
+}
+
+/// Memory of the device of `like` that has these bytes, laid out as that: a constant of the function that is traced.
+/// Nothing where it keeps no more.
+pub(crate) fn constant(like: &Tensor, bytes: &[u8]) -> Result<Option<Tensor>> {
+    let Some(constants) = CONSTANTS.with_borrow(Clone::clone) else { return Ok(None) };
+    let mut known = constants.0.lock().unwrap_or_else(PoisonError::into_inner);
+    let (sizes, strides) = (Dims::from_slice(like.sizes()), Dims::from_slice(like.strides()));
+    let key = (bytes.to_vec(), like.dtype(), sizes.clone(), strides.clone(), like.device());
+    if let Some(constant) = known.get(&key) {
+        return Ok(Some(constant.clone()));
+    }
+    let kept: usize = known.keys().map(|(bytes, ..)| bytes.len()).sum();
+    let Some(device) = like.device().index else { return Ok(None) };
+    if known.len() >= MOST_CONSTANTS || kept.saturating_add(bytes.len()) > MOST_BYTES {
+        return Ok(None);
+    }
+    let made = PuttingOff::paused(|| {
+        let stream = Runtime::with_current(|runtime| runtime.streams().current(device))?;
+        if stream.is_capturing()? {
+            return Ok(None);
+        }
+        let make = || -> Result<Storage> {
+            let storage = Storage::new(bytes.len(), like.device())?;
+            storage.write(0, bytes)?;
+            Ok(storage)
+        };
+        let storage = Runtime::with_current(|runtime| runtime.mem_pools().outside(make))??;
+        // Any stream may read it from now on.
+        stream.synchronize()?;
+        Ok::<_, Error>(Some(Tensor::view_of(storage, like.dtype(), sizes, strides, 0)))
+    })?;
+    if let Some(made) = &made {
+        known.insert(key, made.clone());
+    }
+    Ok(made)
 }
 
 /// Whether operations of this thread are written down.

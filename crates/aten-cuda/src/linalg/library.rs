@@ -17,7 +17,7 @@ use std::ffi::{c_int, c_void};
 use std::ptr;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use c10_core::{DeviceIndex, MemoryAccess, Runtime};
+use c10_core::{DeviceIndex, MemoryAccess, PuttingOff, Runtime};
 use cuda_sys::cublas::types::{cuComplex, cuDoubleComplex, cublasFillMode_t, cublasOperation_t, cudaDataType_t};
 use cuda_sys::cusolver::types::cusolverDnHandle_t;
 use cuda_sys::{Cusolver, CusolverError};
@@ -28,6 +28,7 @@ use crate::base::error::{Error, Result};
 use crate::base::linalg_error::LinalgError;
 use crate::blas::Slot;
 use crate::deterministic;
+use crate::launch::record;
 use crate::tensor::Tensor;
 
 /// What a runtime keeps for cuSOLVER.
@@ -254,6 +255,8 @@ impl Factorisation<'_> {
 
 /// Replaces matrices by their lower factors.
 pub(super) fn cholesky(a: &Packed) -> Result<Vec<i32>> {
+    // What failed is read below.
+    PuttingOff::settle("values are read");
     let (lower, none, n, ty) = (cublasFillMode_t::CUBLAS_FILL_MODE_LOWER, ptr::null_mut(), a.rows, a.ty());
     let ld = a.leading();
     let functions = ["cusolverDnXpotrf_bufferSize", "cusolverDnXpotrf"];
@@ -303,6 +306,8 @@ pub(super) fn cholesky(a: &Packed) -> Result<Vec<i32>> {
 
 /// Replaces right sides by solutions, and matrices by their factors.
 pub(super) fn solve(a: &Packed, b: &Packed) -> Result<Vec<i32>> {
+    // What failed is read below.
+    PuttingOff::settle("values are read");
     let (none, n, ty, op) = (ptr::null_mut(), a.rows, a.ty(), cublasOperation_t::CUBLAS_OP_N);
     let (ld, ld_b, columns) = (a.leading(), b.leading(), b.columns);
     let solved = a.info()?;
@@ -366,6 +371,32 @@ pub(super) fn solve(a: &Packed, b: &Packed) -> Result<Vec<i32>> {
 
 /// Factors of matrices: `Q` with so many columns, and a tensor whose upper triangle is `R`.
 pub(super) fn qr(a: &Packed, wanted: Option<i64>) -> Result<(Option<Packed>, Packed)> {
+    let q = wanted.map(|wanted| a.with_columns(a.rows, wanted)).transpose()?;
+    if !is_recorded(a, q.as_ref())? {
+        factorise(a, q.as_ref())?;
+    }
+    Ok((q, a.clone()))
+}
+
+/// Writes such a factorisation down where a trace is under way. Without a library the call fails where it is made.
+fn is_recorded(a: &Packed, q: Option<&Packed>) -> Result<bool> {
+    if !record::is_on() || Runtime::with_current(find).is_err() {
+        return Ok(false);
+    }
+    let (batch, rows, columns, wanted) = (a.batch, a.rows, a.columns, q.map(|q| q.columns));
+    let detail = [batch, rows, columns, wanted.unwrap_or(-1)].map(i64::cast_unsigned).to_vec();
+    let outputs: Vec<&Tensor> = std::iter::once(&a.tensor).chain(q.map(|q| &q.tensor)).collect();
+    record::call("qr", (&outputs, &[&a.tensor]), detail, move |outputs, _| {
+        let over =
+            |tensor: &Tensor, columns| Packed { tensor: tensor.clone(), batch, rows, columns, batches: vec![batch] };
+        let [a, q @ ..] = outputs else { return Ok(()) };
+        let q = q.first().zip(wanted).map(|(q, wanted)| over(q, wanted));
+        factorise(&over(a, columns), q.as_ref())
+    })
+}
+
+/// Replaces matrices by `R` and what makes `Q`, and that by `Q` where it is wanted.
+fn factorise(a: &Packed, q: Option<&Packed>) -> Result<()> {
     let (none, ty, count) = (ptr::null_mut(), a.ty(), a.rows.min(a.columns));
     let (m, n, ld) = (a.rows, a.columns, a.leading());
     let tau = Tensor::uninitialized(&[a.batch, count.max(1)], a.tensor.dtype(), &a.tensor)?;
@@ -417,17 +448,16 @@ pub(super) fn qr(a: &Packed, wanted: Option<i64>) -> Result<(Option<Packed>, Pac
             queued.map_err(|cause| failed(cause, a.shape()))
         },
     )?;
-    let Some(wanted) = wanted else { return Ok((None, a.clone())) };
-    let q = a.with_columns(a.rows, wanted)?;
-    let shared = wanted.min(a.columns);
+    let Some(q) = q else { return Ok(()) };
+    let shared = q.columns.min(a.columns);
     q.tensor.narrow(1, 0, shared)?.copy_(&a.tensor.narrow(1, 0, shared)?)?;
     match a.tensor.dtype() {
-        DType::F32 => unitary::<f32>(&q, &tau, count)?,
-        DType::F64 => unitary::<f64>(&q, &tau, count)?,
-        DType::C64 => unitary::<cuComplex>(&q, &tau, count)?,
-        _ => unitary::<cuDoubleComplex>(&q, &tau, count)?,
+        DType::F32 => unitary::<f32>(q, &tau, count)?,
+        DType::F64 => unitary::<f64>(q, &tau, count)?,
+        DType::C64 => unitary::<cuComplex>(q, &tau, count)?,
+        _ => unitary::<cuDoubleComplex>(q, &tau, count)?,
     }
-    Ok((Some(q), a.clone()))
+    Ok(())
 }
 
 /// Sizes, a matrix and its factors, as the library takes them.
@@ -522,6 +552,8 @@ fn unitary<T: Reflected>(q: &Packed, tau: &Tensor, factors: i64) -> Result<()> {
 
 /// Singular values and vectors of matrices that have no fewer rows than columns. The matrices are lost.
 pub(super) fn svd(a: &Packed, values: &Tensor, u: &Packed, v: &Packed) -> Result<Vec<i32>> {
+    // What failed is read below.
+    PuttingOff::settle("values are read");
     let (none, ty, real) = (ptr::null_mut(), a.ty(), type_of(real_of(a.tensor.dtype())));
     let letter = |all: bool| if all { b'A' } else { b'S' }.cast_signed();
     let (job_u, job_v) = (letter(u.columns == a.rows), letter(v.rows == a.columns));

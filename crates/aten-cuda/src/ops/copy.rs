@@ -383,6 +383,9 @@ fn copy_across(target: &Tensor, source: &Tensor, waiting: Waiting) -> Result<()>
         Waiting::No => Ok(()),
     };
     let (from, to) = (laid_out.plain_storage()?, target.plain_storage()?);
+    if is_constant(target, from, &range)? {
+        return Ok(());
+    }
     match (from.buffer(), to.buffer(), from.pinned(), to.pinned()) {
         (Some(from), Some(to), ..) => Ok(to.copy_from_buffer(at, from, range, None)?),
         (_, Some(to), Some(from), _) => {
@@ -404,6 +407,17 @@ fn copy_across(target: &Tensor, source: &Tensor, waiting: Waiting) -> Result<()>
             to.write(at, &host[range])
         }
     }
+}
+
+/// Has a trace copy a constant of the traced function from memory of the device, where there is room for it.
+fn is_constant(target: &Tensor, from: &Storage, range: &std::ops::Range<usize>) -> Result<bool> {
+    if !launch::record::is_on() || !from.is_constant() {
+        return Ok(false);
+    }
+    let Some(host) = from.host() else { return Ok(false) };
+    let Some(constant) = launch::record::constant(target, &host[range.clone()])? else { return Ok(false) };
+    copy_by_program(target, &constant)?;
+    Ok(true)
 }
 
 /// New pinned memory with these strides, which fill it without a gap.

@@ -10,7 +10,8 @@ use crate::base::dtype::DType;
 use crate::base::error::{Result, invalid, refuse_float8};
 use crate::base::random_error::RandomError;
 use crate::launch::library::random::{self as kernels, Rows};
-use crate::random::fill::{Source, refused};
+use crate::launch::record;
+use crate::random::fill::{DeviceSource, Source, refused};
 use crate::random::generator::Generator;
 use crate::random::host::HostGenerator;
 use crate::random::host_fill;
@@ -45,26 +46,45 @@ impl Tensor {
                 }
                 Source::Device(source) => source,
             };
-            let number = |value: i64| u32::try_from(value).map_err(|_| invalid("there are too many samples or rows"));
-            let rows = Rows { p: &p, rows: number(count)?, columns: number(columns)? };
-            let samples = number(samples)?;
-            check_probabilities(&rows, source.is_capturing()?)?;
-            if replacement && samples > 1 {
-                let [_, y] = kernels::sample_grid(rows.rows, samples);
-                let drawn = source.draw(u64::from(rows.rows.div_ceil(y)) * 4)?;
-                kernels::sample_rows(&rows, &to, samples, &drawn)?;
-                return Ok(to);
-            }
-            let q = Self::uninitialized(p.sizes(), p.dtype(), &p)?;
-            q.exponential_(1.0, generator)?;
-            if samples == 1 {
-                kernels::largest_of_rows(&rows, &q, &to)?;
-            } else {
-                kernels::largest_few(&rows, &q, &to, samples)?;
-            }
+            p.sample(&to, (count, columns, samples), replacement, &source, generator)?;
             Ok(to)
         };
         run().of("multinomial", &[self])
+    }
+
+    /// Samples of contiguous rows on a device.
+    fn sample(
+        &self,
+        to: &Self,
+        (count, columns, samples): (i64, i64, i64),
+        replacement: bool,
+        source: &DeviceSource,
+        generator: Option<&Generator>,
+    ) -> Result<()> {
+        let (own, given) = (source.clone(), generator.cloned());
+        let detail = source.detail([count, columns, samples, replacement.into()].map(i64::cast_unsigned));
+        if record::call("multinomial", (&[to], &[self]), detail, move |outputs, inputs| {
+            let ([to], [p]) = (outputs, inputs) else { return Ok(()) };
+            p.sample(to, (count, columns, samples), replacement, &own, given.as_ref())
+        })? {
+            return Ok(());
+        }
+        let number = |value: i64| u32::try_from(value).map_err(|_| invalid("there are too many samples or rows"));
+        let rows = Rows { p: self, rows: number(count)?, columns: number(columns)? };
+        let samples = number(samples)?;
+        check_probabilities(&rows, source.is_capturing()?)?;
+        if replacement && samples > 1 {
+            let [_, y] = kernels::sample_grid(rows.rows, samples);
+            let drawn = source.draw(u64::from(rows.rows.div_ceil(y)) * 4)?;
+            return kernels::sample_rows(&rows, to, samples, &drawn);
+        }
+        let q = Self::uninitialized(self.sizes(), self.dtype(), self)?;
+        q.exponential_(1.0, generator)?;
+        if samples == 1 {
+            kernels::largest_of_rows(&rows, &q, to)
+        } else {
+            kernels::largest_few(&rows, &q, to, samples)
+        }
     }
 
     /// Samples of contiguous rows on the host: of each as many categories as there are columns.

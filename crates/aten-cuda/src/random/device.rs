@@ -90,6 +90,11 @@ impl DeviceGenerator {
         Self { is_default: true, ..Self::with_state(state) }
     }
 
+    /// Tells generators apart that live at the same time: those of one number share their state.
+    pub(super) fn identity(&self) -> u64 {
+        if self.is_default { 0 } else { Arc::as_ptr(&self.state) as usize as u64 }
+    }
+
     pub(super) fn state(&self) -> Arc<State> {
         deferred::settle("the state of a generator is used");
         Arc::clone(&self.state.lock().unwrap_or_else(PoisonError::into_inner))

@@ -83,11 +83,15 @@ fn check_probability(p: f64) -> Result<()> {
 #[expect(clippy::cast_possible_truncation, reason = "floats compute in 32 bits")]
 fn drop_elements(input: &Tensor, output: &Tensor, mask: &Tensor, keep: f64, source: &DeviceSource) -> Result<()> {
     let own = source.clone();
-    let is_recorded =
-        record::call("dropout", (&[output, mask], &[input]), vec![keep.to_bits()], move |outputs, inputs| {
+    let is_recorded = record::call(
+        "dropout",
+        (&[output, mask], &[input]),
+        source.detail([keep.to_bits()]),
+        move |outputs, inputs| {
             let ([output, mask], [input]) = (outputs, inputs) else { return Ok(()) };
             drop_elements(input, output, mask, keep, &own)
-        })?;
+        },
+    )?;
     if is_recorded {
         return Ok(());
     }

@@ -64,6 +64,11 @@ impl DeviceSource {
         self.generator.draw(increment)
     }
 
+    /// What tells calls apart that are written down: the generator, and these numbers. The call keeps the generator.
+    pub(super) fn detail(&self, numbers: impl IntoIterator<Item = u64>) -> Vec<u64> {
+        std::iter::once(self.generator.identity()).chain(numbers).collect()
+    }
+
     /// Whether the current stream of the device captures.
     pub(super) fn is_capturing(&self) -> Result<bool> {
         self.generator.is_capturing()
@@ -138,7 +143,7 @@ fn is_recorded(tensor: &Tensor, source: &DeviceSource, distribution: Floats) -> 
     check_overlap(tensor)?;
     let own = source.clone();
     let numbers = distribution.numbers.map(f64::to_bits);
-    record::call(source.call, (&[tensor], &[]), numbers.to_vec(), move |outputs, _| {
+    record::call(source.call, (&[tensor], &[]), source.detail(numbers), move |outputs, _| {
         outputs.iter().try_for_each(|tensor| fill_device_floats(tensor, &own, &distribution))
     })
 }
@@ -347,18 +352,30 @@ impl Tensor {
                 }
                 Source::Device(source) => source,
             };
-            let drawn = source.draw(10)?;
-            let order = falling(self, &p);
-            let view = |tensor: &Self| {
-                let size = i64::try_from(tensor.element_size()).unwrap_or(1);
-                let sizes: Dims = order.iter().rev().map(|&dim| tensor.sizes()[dim]).collect();
-                let strides: Dims = order.iter().rev().map(|&dim| tensor.strides()[dim] * size).collect();
-                WideView::new(&sizes, &strides)
-            };
-            kernels::bernoulli_of((self, &view(self)?), (&p, &view(&p)?), &drawn)?;
+            self.choose_by(&p, &source)?;
             Ok(self)
         };
         run().of("bernoulli_", &[self, p])
+    }
+
+    /// Ones of the probabilities `p`, of the same sizes, and zeros.
+    fn choose_by(&self, p: &Self, source: &DeviceSource) -> Result<()> {
+        let own = source.clone();
+        if record::call(source.call, (&[self], &[p]), source.detail([]), move |outputs, inputs| {
+            let ([tensor], [p]) = (outputs, inputs) else { return Ok(()) };
+            tensor.choose_by(p, &own)
+        })? {
+            return Ok(());
+        }
+        let drawn = source.draw(10)?;
+        let order = falling(self, p);
+        let view = |tensor: &Self| {
+            let size = i64::try_from(tensor.element_size()).unwrap_or(1);
+            let sizes: Dims = order.iter().rev().map(|&dim| tensor.sizes()[dim]).collect();
+            let strides: Dims = order.iter().rev().map(|&dim| tensor.strides()[dim] * size).collect();
+            WideView::new(&sizes, &strides)
+        };
+        kernels::bernoulli_of((self, &view(self)?), (p, &view(p)?), &drawn)
     }
 
     /// A tensor like this one of ones, each of the probability that is here, and zeros (`bernoulli`).
@@ -484,7 +501,7 @@ fn fill_integers<'a>(tensor: &'a Tensor, source: &Source, which: (bool, u64, i64
 
 fn device_integers(tensor: &Tensor, source: &DeviceSource, which: (bool, u64, i64)) -> Result<()> {
     let own = source.clone();
-    let detail = vec![u64::from(which.0), which.1, which.2.cast_unsigned()];
+    let detail = source.detail([u64::from(which.0), which.1, which.2.cast_unsigned()]);
     let is_recorded = record::call(source.call, (&[tensor], &[]), detail, move |outputs, _| {
         outputs.iter().try_for_each(|tensor| device_integers(tensor, &own, which))
     })?;

@@ -6,6 +6,7 @@
 use crate::base::dtype::DType;
 use crate::base::error::{Result, TensorError};
 use crate::launch::library::random as kernels;
+use crate::launch::record;
 use crate::random::fill::{DeviceSource, Source, refused};
 use crate::random::generator::Generator;
 use crate::random::host_fill;
@@ -44,6 +45,12 @@ impl Tensor {
     }
 
     fn permute_numbers(&self, source: &DeviceSource, bits: u32) -> Result<()> {
+        let own = source.clone();
+        if record::call("randperm", (&[self], &[]), source.detail([bits.into()]), move |outputs, _| {
+            outputs.iter().try_for_each(|made| made.permute_numbers(&own, bits))
+        })? {
+            return Ok(());
+        }
         let (dtype, low, high) =
             if bits <= 32 { (DType::I32, i32::MIN.into(), i32::MAX.into()) } else { (DType::I64, i64::MIN, i64::MAX) };
         let keys = Self::uninitialized(self.sizes(), dtype, self)?;

@@ -11,6 +11,7 @@
 use std::cell::Cell;
 use std::hash::{Hash, Hasher};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use c10_core::{Device, DeviceBuffer, DeviceIndex, MemPool, PuttingOff, Runtime, Stream};
 
@@ -59,7 +60,10 @@ impl Hash for Source {
 thread_local! {
     static FAILURE: Cell<Option<c10_core::Error>> = const { Cell::new(None) };
     static HOST_VALUES: Cell<bool> = const { Cell::new(false) };
+    static TRACE: Cell<u64> = const { Cell::new(0) };
 }
+
+static TRACES: AtomicU64 = AtomicU64::new(1);
 
 /// Whether operations of this thread are written down.
 #[inline]
@@ -71,6 +75,17 @@ pub(crate) fn is_tracing() -> bool {
 #[inline]
 pub(crate) fn settle(what: &'static str) {
     PuttingOff::settle(what);
+}
+
+/// A trace begins.
+pub(crate) fn begin_trace() {
+    TRACE.set(TRACES.fetch_add(1, Ordering::Relaxed));
+}
+
+/// The number of the trace that is under way on this thread, if there is one; else 0.
+#[inline]
+pub(super) fn trace() -> u64 {
+    if is_tracing() { TRACE.get() } else { 0 }
 }
 
 /// Notes that values in host memory were looked at, which the trace cannot follow.

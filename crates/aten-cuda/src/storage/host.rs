@@ -14,12 +14,16 @@ use std::fmt;
 use std::ptr::{self, NonNull};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use super::deferred;
+
 /// Bytes on the host; the crate's own are aligned to eight.
 pub(super) struct HostMemory {
     first: NonNull<u8>,
     len: usize,
     lock: RwLock<()>,
     owner: Owner,
+    /// The trace that has made it; 0 outside of traces.
+    trace: u64,
 }
 
 enum Owner {
@@ -44,7 +48,8 @@ impl HostMemory {
     pub(super) fn of_words(words: Box<[u64]>, len: usize) -> Self {
         let count = words.len();
         let first = NonNull::from(Box::leak(words)).cast::<u8>();
-        Self { first, len, lock: RwLock::default(), owner: Owner::Words(count) }
+        let (lock, owner, trace) = (RwLock::default(), Owner::Words(count), deferred::trace());
+        Self { first, len, lock, owner, trace }
     }
 
     /// Memory of somebody else.
@@ -58,7 +63,8 @@ impl HostMemory {
         keeps: Box<dyn Any + Send + Sync>,
         is_pinned: bool,
     ) -> Self {
-        Self { first, len, lock: RwLock::default(), owner: Owner::Foreign { _keeps: keeps, is_pinned } }
+        let owner = Owner::Foreign { _keeps: keeps, is_pinned };
+        Self { first, len, lock: RwLock::default(), owner, trace: 0 }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -68,6 +74,11 @@ impl HostMemory {
     /// The address of the first byte.
     pub(super) fn address(&self) -> NonNull<u8> {
         self.first
+    }
+
+    /// Whether the trace that is under way has made it: its values follow from the traced function alone.
+    pub(super) fn is_of_trace(&self) -> bool {
+        self.trace != 0 && self.trace == deferred::trace()
     }
 
     pub(super) fn is_pinned(&self) -> bool {

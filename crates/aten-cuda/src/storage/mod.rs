@@ -280,9 +280,21 @@ impl Storage {
         }
     }
 
+    /// Whether it is host memory that the trace under way has made: a constant of the traced function, as its numbers are.
+    pub(crate) fn is_constant(&self) -> bool {
+        matches!(&self.0, Memory::Host(host) if host.is_of_trace())
+    }
+
+    /// Tells a trace that values are looked at, unless they follow from the traced function alone.
+    fn note_host_values(&self) {
+        if !self.is_constant() {
+            deferred::note_host_values();
+        }
+    }
+
     /// The bytes, on the host.
     pub(crate) fn host(&self) -> Option<HostBytes<'_>> {
-        deferred::note_host_values();
+        self.note_host_values();
         match &self.0 {
             Memory::Host(host) => Some(HostBytes(HostRead::Locked(host.read()))),
             Memory::Pinned(buffer) => Some(HostBytes(HostRead::Copied(buffer.to_vec().ok()?))),
@@ -292,7 +304,7 @@ impl Storage {
 
     /// The bytes to be written, on the host.
     pub(crate) fn host_mut(&self) -> Option<HostBytesMut<'_>> {
-        deferred::note_host_values();
+        self.note_host_values();
         self.note_write();
         match &self.0 {
             Memory::Host(host) => Some(HostBytesMut(HostWrite::Locked(host.write()))),
@@ -312,7 +324,7 @@ impl Storage {
         }
         match &self.0 {
             Memory::Host(host) => {
-                deferred::note_host_values();
+                self.note_host_values();
                 Ok(host.read().bytes[offset..offset + len].to_vec())
             }
             Memory::Pinned(buffer) => {

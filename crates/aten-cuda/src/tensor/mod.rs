@@ -237,20 +237,6 @@ impl Tensor {
         let start = self.byte_offset();
         Some(Arg::range(self.storage.buffer()?, start..start + self.byte_extent()).accessed(access))
     }
-
-    /// Marks the memory as used by a stream: it is not given to anybody else before the work that is queued there at
-    /// the time of freeing is done (`record_stream`). Operations do this themselves.
-    ///
-    /// # Errors
-    /// The stream is of another device or runtime, or the driver's error.
-    pub fn record_stream(&self, stream: &c10_core::Stream) -> Result<()> {
-        match (self.storage.buffer(), self.storage.pinned()) {
-            (Some(buffer), _) => buffer.record_stream(stream)?,
-            (_, Some(pinned)) => pinned.record_stream(stream)?,
-            _ => {}
-        }
-        Ok(())
-    }
 }
 
 /// Whether the memory of a device is the host's.

@@ -3,7 +3,7 @@
 use aten_cuda::{CrossEntropy, DType, Operand, Operation, Result, Scalar, Tensor, table};
 
 /// An operation, on a tensor of 2 by 2 elements on a CUDA device.
-pub type Try = Box<dyn Fn(&Tensor) -> Result<Tensor>>;
+pub type Try = Box<dyn Fn(&Tensor) -> Result<Tensor> + Send + Sync>;
 
 /// Rows of pointwise operations that are forms of others: what they are called in the page, or nothing.
 fn name_of(row: &'static str) -> Option<&'static str> {

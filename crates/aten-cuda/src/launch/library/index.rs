@@ -37,6 +37,14 @@ pub(crate) struct Along {
     pub(crate) operation: Reporter,
 }
 
+impl Along {
+    /// Tells calls apart that are written down.
+    pub(super) fn detail(&self, call: u64) -> Vec<u64> {
+        let Self { size, stride, wraps, operation } = *self;
+        vec![call, size.cast_unsigned(), stride.cast_unsigned(), u64::from(wraps), operation as u64]
+    }
+}
+
 /// What is done with the elements that indices point to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
@@ -94,8 +102,7 @@ pub(crate) fn run(indexed: &Indexed<'_>, action: Action) -> Result<()> {
 /// Writes the move down where a trace is under way.
 fn is_recorded(indexed: &Indexed<'_>, action: Action) -> Result<bool> {
     let Indexed { pointed, along, index, other } = *indexed;
-    let (size, stride, wraps) = (along.size.cast_unsigned(), along.stride.cast_unsigned(), u64::from(along.wraps));
-    let detail = vec![action as u64, size, stride, wraps, along.operation as u64];
+    let detail = along.detail(action as u64);
     if action == Action::Gather {
         return record::call("gather", (&[other], &[pointed, index]), detail, move |outputs, inputs| {
             let ([other], [pointed, index]) = (outputs, inputs) else { return Ok(()) };
@@ -115,6 +122,12 @@ pub(crate) fn combine(places: &Tensor, index: &Tensor, along: Along, first: bool
     if iteration.numel == 0 {
         return Ok(());
     }
+    if record::call("combine", (&[places], &[places, index]), along.detail(first.into()), move |outputs, inputs| {
+        let ([places], [_, index]) = (outputs, inputs) else { return Ok(()) };
+        combine(places, index, along, first)
+    })? {
+        return Ok(());
+    }
     let plan = plan(&iteration)?;
     let along = packed_along(&along, along.stride, index, first);
     launch("combine", iteration.numel, &[places, index], &[&plan, &along], true)
@@ -124,6 +137,12 @@ pub(crate) fn combine(places: &Tensor, index: &Tensor, along: Along, first: bool
 pub(crate) fn check_places(index: &Tensor, size: i64, none: i64, operation: Reporter) -> Result<()> {
     let iteration = Iteration::new(index.sizes(), &[index], false);
     if iteration.numel == 0 {
+        return Ok(());
+    }
+    let detail = vec![size.cast_unsigned(), none.cast_unsigned(), operation as u64];
+    if record::call("check_places", (&[], &[index]), detail, move |_, inputs| {
+        inputs.iter().try_for_each(|index| check_places(index, size, none, operation))
+    })? {
         return Ok(());
     }
     let plan = plan(&iteration)?;
@@ -136,6 +155,14 @@ pub(crate) fn check_places(index: &Tensor, size: i64, none: i64, operation: Repo
 /// Copies elements along other steps than the source's own: of each dimension that is named from its end to its
 /// beginning. The source has elements; both tensors have the same sizes.
 pub(crate) fn reversed(out: &Tensor, source: &Tensor, dims: &[usize]) -> Result<()> {
+    let own = dims.to_vec();
+    let detail = dims.iter().map(|&dim| dim as u64).collect();
+    if record::call("flip", (&[out], &[source]), detail, move |outputs, inputs| {
+        let ([out], [source]) = (outputs, inputs) else { return Ok(()) };
+        reversed(out, source, &own)
+    })? {
+        return Ok(());
+    }
     let width = source.element_size();
     let strides = |tensor: &Tensor| tensor.strides().iter().rev().map(|stride| stride * bytes(width)).collect();
     let mut iteration = Iteration {

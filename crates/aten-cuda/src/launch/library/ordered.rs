@@ -12,6 +12,7 @@ use super::{Packed, Text, memory, row, whole};
 use crate::base::dtype::DType;
 use crate::base::error::{Result, TensorError, invalid};
 use crate::iterate::Iteration;
+use crate::launch::record;
 use crate::report;
 use crate::tensor::Tensor;
 
@@ -48,15 +49,26 @@ pub(crate) struct Lists<'a> {
 pub(crate) fn keys(index: &Tensor, along: &Along) -> Result<Tensor> {
     let dtype = if i32::try_from(along.size).is_ok() { DType::I32 } else { DType::I64 };
     let keys = Tensor::uninitialized(index.sizes(), dtype, index)?;
-    let iteration = Iteration::new(index.sizes(), &[&keys, index], false);
-    let (plan, along) = (plan(&iteration)?, packed_along(along, 0, index, false));
+    make_keys(&keys, index, *along)?;
+    Ok(keys)
+}
+
+fn make_keys(keys: &Tensor, index: &Tensor, along: Along) -> Result<()> {
+    if record::call("keys", (&[keys], &[index]), along.detail(0), move |outputs, inputs| {
+        let ([keys], [index]) = (outputs, inputs) else { return Ok(()) };
+        make_keys(keys, index, along)
+    })? {
+        return Ok(());
+    }
+    let iteration = Iteration::new(index.sizes(), &[keys, index], false);
+    let (plan, along) = (plan(&iteration)?, packed_along(&along, 0, index, false));
     let device = device(index)?;
     let slot = Runtime::with_current(|runtime| report::slot(runtime, device))?;
-    let arguments = [memory(&keys)?, whole(index)?, plan.argument(), along.argument(), Arg::U64(slot)];
-    let kernel = if dtype == DType::I32 { "keys_4" } else { "keys_8" };
+    let arguments = [memory(keys)?, whole(index)?, plan.argument(), along.argument(), Arg::U64(slot)];
+    let kernel = if keys.dtype() == DType::I32 { "keys_4" } else { "keys_8" };
     // SAFETY: the plan is of these two tensors; the slot of reports lives as long as the runtime.
     unsafe { super::launch(&TEXT, kernel, device, &row(iteration.numel.unsigned_abs(), THREADS)?, &arguments)? };
-    Ok(keys)
+    Ok(())
 }
 
 /// Writes the last element for each place.
@@ -82,6 +94,14 @@ pub(crate) fn add(lists: &Lists<'_>) -> Result<()> {
 
 fn queue(lists: &Lists<'_>, kernel: &'static str) -> Result<()> {
     let Lists { pointed, other, keys, places, first_places, n, stride, step, size } = *lists;
+    let detail = [n, stride, step, size].map(i64::cast_unsigned).to_vec();
+    let inputs = [pointed, other, keys, places, first_places];
+    if record::call(kernel, (&[pointed], &inputs), detail, move |outputs, inputs| {
+        let ([pointed], [_, other, keys, places, first_places]) = (outputs, inputs) else { return Ok(()) };
+        queue(&Lists { pointed, other, keys, places, first_places, n, stride, step, size }, kernel)
+    })? {
+        return Ok(());
+    }
     debug_assert!(keys.is_contiguous() && places.is_contiguous(), "keys and places were sorted");
     let iteration = Iteration::new(pointed.sizes(), &[pointed, other, first_places], false);
     let width = i64::try_from(pointed.element_size()).unwrap_or(0);

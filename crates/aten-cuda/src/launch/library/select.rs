@@ -10,6 +10,7 @@ use c10_core::{Arg, DeviceIndex, LaunchConfig};
 use super::{Packed, Text, memory};
 use crate::base::dtype::DType;
 use crate::base::error::{Result, invalid};
+use crate::storage::deferred;
 use crate::tensor::Tensor;
 
 static TEXT: Text = Text { name: "select", ptx: include_str!("../../../kernels/select.ptx") };
@@ -31,6 +32,8 @@ pub(crate) struct Kept<'a> {
 impl<'a> Kept<'a> {
     /// Counts what a contiguous mask with at least one element keeps.
     pub(crate) fn count(mask: &'a Tensor) -> Result<Self> {
+        // How much is kept has to be known before there is memory for it.
+        deferred::settle("values are read");
         let numel = mask.numel().unsigned_abs();
         let config = super::row(numel.div_ceil(BLOCK) * u64::from(THREADS), THREADS)?;
         let counts = Tensor::uninitialized(&[i64::from(config.grid[0]) + 1], DType::I64, mask)?;
