@@ -569,7 +569,7 @@ fn an_event_that_a_function_keeps_has_it_called_each_time() {
         let kept = Arc::clone(&kept);
         compile(move |x: &[Tensor]| {
             let made = x[0].add(1)?;
-            let event = Runtime::current().streams().current(0.into())?.record_event()?;
+            let event = Runtime::current().streams().current(0)?.record_event()?;
             kept.lock().unwrap().push(event);
             Ok(vec![made])
         })
@@ -650,7 +650,7 @@ fn memory_that_a_function_takes_from_a_pool_comes_from_there() {
         move |x: &[Tensor]| -> Result<Vec<Tensor>> {
             let outside = x[0].mul(2)?;
             let runtime = Runtime::current();
-            let guard = runtime.mem_pools().enter(&pool, 0.into())?;
+            let guard = runtime.mem_pools().enter(&pool, 0)?;
             let inside = outside.add(1)?;
             drop(guard);
             Ok(vec![inside, outside.softmax(-1, None)?])
@@ -682,10 +682,10 @@ fn a_break_within_a_pool_leaves_each_result_where_it_was_asked_for() {
         compile(move |x: &[Tensor]| {
             let runtime = Runtime::current();
             let outside = x[0].mul(2)?;
-            let _first = runtime.mem_pools().enter(&first, 0.into())?;
+            let _first = runtime.mem_pools().enter(&first, 0)?;
             let in_first = x[0].add(1)?;
             let in_second = {
-                let _second = runtime.mem_pools().enter(&second, 0.into())?;
+                let _second = runtime.mem_pools().enter(&second, 0)?;
                 let made = x[0].sub(1)?;
                 assert!(made.max()?.item()?.to_f64() > 0.0);
                 made
@@ -714,7 +714,7 @@ fn a_pool_that_stays_entered_has_the_function_called_each_time() {
         static KEPT: std::cell::RefCell<Option<MemPoolGuard>> = const { std::cell::RefCell::new(None) };
     }
     let compiled = compile(move |x: &[Tensor]| {
-        KEPT.set(Some(Runtime::current().mem_pools().enter(&pool, 0.into())?));
+        KEPT.set(Some(Runtime::current().mem_pools().enter(&pool, 0)?));
         Ok(vec![x[0].add(1)?])
     });
     for _ in 0..3 {

@@ -187,9 +187,9 @@ fn what_asks_or_changes_state_ends_the_graph() {
     check("Event.synchronize", |_| Ok(Event::new(EventOptions::default()).synchronize()?));
     check("_cuda_beginAllocateToPool", |_| {
         let (pools, pool) = (Runtime::current(), PoolId::handle());
-        pools.mem_pools().begin_allocate(0.into(), pool)?;
-        pools.mem_pools().end_allocate(0.into(), pool)?;
-        Ok(pools.mem_pools().release(0.into(), pool)?)
+        pools.mem_pools().begin_allocate(0, pool)?;
+        pools.mem_pools().end_allocate(0, pool)?;
+        Ok(pools.mem_pools().release(0, pool)?)
     });
 }
 

@@ -64,7 +64,10 @@ impl fmt::Debug for Recorded {
 
 /// Constants of a function that its traces have copied to a device, by their bytes: a second trace has the same memory.
 #[derive(Debug, Default)]
-pub(crate) struct Constants(Mutex<HashMap<(Vec<u8>, DType, Dims, Dims, Device), Tensor>>);
+pub(crate) struct Constants(Mutex<HashMap<Bytes, Tensor>>);
+
+/// Bytes, how they lie (dtype, sizes, strides), and on which device.
+type Bytes = (Vec<u8>, DType, Dims, Dims, Device);
 
 /// Bytes of constants that a function keeps at most, and how many. What does not fit is copied in each call.
 const MOST_BYTES: usize = 64 << 20;
