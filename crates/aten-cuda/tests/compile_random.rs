@@ -49,7 +49,7 @@ struct Program {
 }
 
 /// Streams beside the caller's.
-const SIDE_STREAMS: usize = 2;
+const SIDE_STREAMS: u32 = 2;
 
 impl Program {
     fn new(seed: u64, numbers: Numbers) -> Self {
@@ -70,7 +70,7 @@ impl Program {
     /// The same program with each step on one of several streams.
     fn on_streams(self, seed: u64) -> Self {
         let mut random = Random(seed);
-        let streams = self.steps.iter().map(|_| random.place(1 + SIDE_STREAMS as u32)).collect();
+        let streams = self.steps.iter().map(|_| random.place(1 + SIDE_STREAMS)).collect();
         Self { streams, ..self }
     }
 

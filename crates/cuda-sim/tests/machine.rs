@@ -3,7 +3,6 @@
 //! # Safety
 //! Calls C functions of a simulated machine; see the support module.
 #![expect(unsafe_code, reason = "calls C functions")]
-#![expect(clippy::print_stdout, reason = "a test that is skipped says so")]
 
 #[macro_use]
 mod support;

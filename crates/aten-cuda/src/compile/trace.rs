@@ -145,7 +145,10 @@ impl State {
         let graph = Graph::new(records, &arguments);
         let (signature, structure) = (graph.signature(), graph.structure());
         let wanted = graph.wanted();
-        let make = || Plan::new(&graph, &Fusion::new(&graph, self.plans.keeps_wide), &self.stream);
+        let make = || {
+            let _span = tracing::debug_span!("compile_graph", operations = graph.nodes.len()).entered();
+            Plan::new(&graph, &Fusion::new(&graph, self.plans.keeps_wide), &self.stream)
+        };
         let plan = if is_shared { Arc::new(make()) } else { self.plans.get(signature, make) };
         let arguments: SmallVec<[&Storage; 8]> = arguments.iter().collect();
         for (deferred, storage) in wanted.iter().zip(Runtime::with_current(|runtime| plan.run(runtime, &arguments))?) {
@@ -240,6 +243,7 @@ pub(super) fn trace(
     inputs: &[Tensor],
     plans: &Arc<Plans>,
 ) -> Result<Traced> {
+    let _span = tracing::debug_span!("trace_function", arguments = inputs.len()).entered();
     let device = inputs.iter().find_map(|tensor| tensor.device().index);
     let stream = Runtime::with_current(|runtime| {
         let device = device.map_or_else(|| runtime.current_device(), Ok)?;
