@@ -161,7 +161,7 @@ fn nodes_end_no_graph() {
         Ok(stream.wait_event(&stream.record_event()?)?)
     });
     let pool = MemPool::new(MemPoolOptions::default()).unwrap();
-    check("use_mem_pool", move |_| cuda_api::use_mem_pool(&pool, None).map(drop));
+    check("use_mem_pool", move |_| Ok(cuda_api::use_mem_pool(&pool, None).map(drop)?));
     check("Stream.wait_stream", move |_| Ok(side.wait_stream(&cuda_api::current_stream(None)?)?));
 }
 
