@@ -734,8 +734,7 @@ fn traces_are_spans_and_known_programs_make_none() {
     let heard = || {
         let spans = Spans::default();
         tracing::subscriber::with_default(spans.clone(), || drop(compiled.call(&[&x]).unwrap()));
-        let names = spans.0.lock().unwrap().clone();
-        names
+        spans.0.lock().unwrap().clone()
     };
     let first = heard();
     assert_eq!(first[..2], ["trace_function", "compile_graph"], "{first:?}");
