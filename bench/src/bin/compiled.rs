@@ -2,10 +2,11 @@
 //!
 //! For each program: what the first call takes in a process that has loaded a module, what a call takes on the device
 //! (many calls between two events) and on the host (many calls without waiting), compiled, compiled with wide intermediates,
-//! compiled as a CUDA graph, and eager, in turn. Beside them what a raw launch and a raw launch of a graph of one node take on the host. The last line
-//! compares the results, and peak is what a compiled call takes of memory beyond what was taken before it. Texts are those that the
-//! first call had the driver compile, and the milliseconds beside them what it takes to compile them once more. With `CUDA_CACHE_DISABLE=1` the driver keeps no code from before. The driver is the one that the
-//! runtime finds, or that `CUDA_SYS_LIBCUDA` names; `--small` takes small tensors, for a look on the simulated device.
+//! compiled as a CUDA graph, and eager, in turn. Peak is what a compiled call takes of memory beyond what was taken before
+//! it. Texts are those that the first call had the driver compile, and the milliseconds beside them what it takes to compile
+//! them once more. The last column compares the results. With `CUDA_CACHE_DISABLE=1` the driver keeps no code from before.
+//! The driver is the one that the runtime finds, or that `CUDA_SYS_LIBCUDA` names; `--small` takes small tensors, for a look
+//! on the simulated device.
 
 use std::process::ExitCode;
 use std::time::Instant;
