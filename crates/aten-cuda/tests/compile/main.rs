@@ -95,7 +95,9 @@ fn rows_are_fused_with_what_stands_before_and_after() {
         &[&x, &weight],
     );
     assert_eq!(report.kernels.len(), 1, "{report:?}");
-    let report = same(|x| Ok(vec![x[0].sub(&x[1])?.pow(2)?.sum((), false, None)?]), &[&x, &numbers(&[600, 40], 9)]);
+    // Sums of whole numbers are exact in any order, and these may be added up in another one than the function's.
+    let [x, y] = [1, 9].map(|seed| numbers(&[600, 40], seed).mul(4).unwrap().floor().unwrap());
+    let report = same(|x| Ok(vec![x[0].sub(&x[1])?.pow(2)?.sum((), false, None)?]), &[&x, &y]);
     assert_eq!(report.kernels.len(), 1, "{report:?}");
 }
 
@@ -728,17 +730,20 @@ impl tracing::Subscriber for Spans {
 
 #[test]
 fn traces_are_spans_and_known_programs_make_none() {
-    let _simulated = testkit::simulated_runtime();
-    let compiled = compile(|x: &[Tensor]| Ok(vec![x[0].mul(3)?.sub(&x[0])?.relu()?]));
-    let x = numbers(&[50], 1);
-    let heard = || {
-        let spans = Spans::default();
-        tracing::subscriber::with_default(spans.clone(), || drop(compiled.call(&[&x]).unwrap()));
-        spans.0.lock().unwrap().clone()
-    };
-    let first = heard();
-    assert_eq!(first[..2], ["trace_function", "compile_graph"], "{first:?}");
-    assert!(first.contains(&"load_module"), "{first:?}");
-    assert_eq!(heard()[0], "trace_function");
-    assert_eq!(heard(), [""; 0]);
+    // In a process of its own: whether anybody listens to a span is decided for all threads.
+    testkit::with_environment("traces_are_spans_and_known_programs_make_none", &[], || {
+        let _simulated = testkit::simulated_runtime();
+        let compiled = compile(|x: &[Tensor]| Ok(vec![x[0].mul(3)?.sub(&x[0])?.relu()?]));
+        let x = numbers(&[50], 1);
+        let heard = || {
+            let spans = Spans::default();
+            tracing::subscriber::with_default(spans.clone(), || drop(compiled.call(&[&x]).unwrap()));
+            spans.0.lock().unwrap().clone()
+        };
+        let first = heard();
+        assert_eq!(first[..2], ["trace_function", "compile_graph"], "{first:?}");
+        assert!(first.contains(&"load_module"), "{first:?}");
+        assert_eq!(heard()[0], "trace_function");
+        assert_eq!(heard(), [""; 0]);
+    });
 }
