@@ -252,11 +252,14 @@ impl<'a> View<'a> {
 fn fits(part: &Part<'_>, vector: u64, along: &Iteration, across: &Iteration, whole_rows: bool) -> bool {
     let (strides, ty): (_, Type) = (&along.strides[part.operand], part.ty);
     let bytes = ty.bytes() as u64 * vector;
-    let steps = strides.iter().skip(1).chain(&across.strides[part.operand]);
+    // Where a dimension has one element, nobody takes its step.
+    let further = along.sizes.iter().zip(strides).skip(1);
+    let steps = further.chain(across.sizes.iter().zip(&across.strides[part.operand]));
+    let mut steps = steps.filter(|(size, _)| **size != 1);
     let base = part.tensor.storage().buffer().map_or(0, DeviceBuffer::address);
     let size = along.sizes.first().map_or(1, |size| size.unsigned_abs());
     strides.first().is_some_and(|&stride| stride.unsigned_abs() == ty.bytes() as u64)
         && (base + part.offset as u64).is_multiple_of(bytes)
-        && steps.into_iter().all(|stride| stride.unsigned_abs().is_multiple_of(bytes))
+        && steps.all(|(_, stride)| stride.unsigned_abs().is_multiple_of(bytes))
         && (!whole_rows || size.is_multiple_of(vector))
 }
