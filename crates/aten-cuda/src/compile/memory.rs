@@ -55,6 +55,9 @@ impl Arena {
             if best.1.is_empty() || made.bytes < best.0.bytes {
                 best = (made, order);
             }
+            if best.0.bytes == bound {
+                break;
+            }
         }
         shortened(&rounded, best.0, best.1)
     }
