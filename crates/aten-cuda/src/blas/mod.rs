@@ -5,6 +5,7 @@
 //! - `library`: the libraries, their handles and workspaces, and the calls;
 //! - `host`: products on the host;
 //! - `direct`: the short way of small products;
+//! - `followed`: products that take along what follows them;
 //! - `product`: one product, by whoever computes it best;
 //! - `candidates`: the ways to one product that the tuner compares;
 //! - `bytes`: one product of matrices of bytes, by whoever computes it best;
@@ -25,6 +26,7 @@ mod candidates;
 mod checks;
 mod direct;
 mod einsum;
+pub(crate) mod followed;
 mod host;
 mod int_mm;
 mod library;

@@ -501,7 +501,7 @@ pub(super) fn is_fusable(node: &Node) -> bool {
 }
 
 /// Whether the node orders streams.
-fn is_fence(node: &Node) -> bool {
+pub(super) fn is_fence(node: &Node) -> bool {
     matches!(node.work, Recorded::Call { .. }) && node.views().next().is_none()
 }
 
