@@ -350,6 +350,31 @@ fn a_product_takes_along_a_sum_with_what_is_in_memory() {
     assert_eq!((report.kernels.len(), refused(&report)), (2, vec![("add", Some(Declined::Fused))]), "{report:?}");
 }
 
+/// A sum that runs through layers, each of which reads it and adds to it, is written by the products that add to it.
+#[test]
+fn sums_that_are_read_several_times_are_written_by_products() {
+    let _simulated = start(Libraries::Both);
+    let function: Function = |x| {
+        let mut state = x[0].clone();
+        for _ in 0..3 {
+            let inner = state.layer_norm(&[32], None, None, 1e-5)?;
+            state = state.add(&inner.linear(&x[1], &x[2])?)?;
+        }
+        Ok(vec![state])
+    };
+    let sizes: [&[i64]; 3] = [&[4, 6, 32], &[32, 32], &[32]];
+    let x: Vec<Tensor> = sizes.into_iter().zip(1..).map(|(sizes, seed)| numbers(sizes, seed, DType::F32)).collect();
+    let compiled = wide(function);
+    let expected = floats(&function(&x).unwrap()[0]);
+    for _ in 0..3 {
+        let found = floats(&called(&compiled, &x)[0]);
+        found.iter().zip(&expected).for_each(|(found, expected)| assert!((found - expected).abs() < 1e-4));
+    }
+    let report = &compiled.report().programs[0];
+    assert_eq!(refused(report), [("add", None); 3], "{report:?}");
+    assert_eq!(report.kernels.len(), 6, "{}", compiled.report());
+}
+
 #[test]
 fn failing_calls_leave_nothing_behind() {
     let function: Function = |x| Ok(vec![x[0].mul(2)?.mm(&x[1])?.add(&x[2])?.relu()?.mm(&x[1].t()?)?.add(&x[0])?]);

@@ -1,8 +1,8 @@
 //! Products that take along the operations behind them: a bias, a sum, an activation.
 //!
 //! A product is a call, which no kernel of the fusion holds. What libraries compute within the product's own kernel, they
-//! compute before the result is written: an operation that only reads the product, and whose own result has to be in memory
-//! all the same, becomes a part of the product.
+//! compute before the result is written: an operation that only reads the product becomes a part of it where that moves fewer
+//! bytes. It does where the operation's own result has to be in memory all the same, and where a sum is read several times.
 //!
 //! **Invariants:** a product runs where the operation that it takes along stood, and nothing that it reads is written in
 //! between. Without `wide_intermediates` the bits are those of the operations one after another. The report has an entry for
@@ -56,11 +56,11 @@ pub(super) fn take_along(graph: &mut Graph, may_widen: bool) -> Vec<EpilogueRepo
     if products.is_empty() {
         return Vec::new();
     }
-    let kept = Fusion::new(graph, may_widen).kept;
+    let mut kept = Fusion::new(graph, may_widen).kept;
     let (mut gone, mut reports) = (Vec::new(), Vec::new());
     for product in products {
         let chain = Chain::of(graph, &kept, product, may_widen);
-        reports.extend(chain.taken(graph, &kept, &mut gone));
+        reports.extend(chain.taken(graph, &mut kept, &mut gone));
     }
     if !gone.is_empty() {
         graph.leave_out(&gone);
@@ -85,6 +85,8 @@ fn follower(graph: &Graph, at: NodeId) -> Option<NodeId> {
 /// A product with one more operation.
 struct Link {
     node: NodeId,
+    /// Whether it is a sum that several operations read: each of them would read both summands.
+    is_read_often: bool,
     call: ProductCall,
     inputs: SmallVec<[View; 3]>,
 }
@@ -119,7 +121,9 @@ impl Chain {
                     let place = if follower == Follower::Sum { 2 } else { inputs.len() };
                     summand.into_iter().for_each(|summand| inputs.insert(place, summand));
                     (call, last) = (with, next);
-                    chain.links.push(Link { node: next, call, inputs: inputs.clone() });
+                    let readers = &graph.slots[graph.nodes[next].outputs[0].slot].readers;
+                    let is_read_often = follower == Follower::Sum && readers.len() > 1;
+                    chain.links.push(Link { node: next, is_read_often, call, inputs: inputs.clone() });
                 }
                 Err(why) => {
                     chain.end = Some(why);
@@ -152,10 +156,10 @@ impl Chain {
     }
 
     /// Makes the product do the longest part of the chain with which something is saved, and says what came of it.
-    fn taken(self, graph: &mut Graph, kept: &[Option<Kept>], gone: &mut Vec<NodeId>) -> Option<EpilogueReport> {
+    fn taken(self, graph: &mut Graph, kept: &mut [Option<Kept>], gone: &mut Vec<NodeId>) -> Option<EpilogueReport> {
         let product = graph.nodes[self.product].name;
-        let is_needed = |node: NodeId| kept[node].is_some_and(|kept| kept != Kept::Dead);
-        let Some(count) = self.links.iter().rposition(|link| is_needed(link.node)) else {
+        let is_needed = |link: &Link| kept[link.node].map_or(link.is_read_often, |kept| kept != Kept::Dead);
+        let Some(count) = self.links.iter().rposition(is_needed) else {
             let next = follower(graph, self.product)?;
             let fused = (!self.links.is_empty()).then_some(Declined::Fused);
             let refused = Some(fused.or(self.end)?);
@@ -166,13 +170,14 @@ impl Chain {
         let before = || std::iter::once(self.product).chain(nodes.iter().copied());
         let unfused = before().map(|node| graph.nodes[node].moved()).sum();
         let names = before().flat_map(|node| graph.nodes[node].names()).collect();
-        let Link { node: at, call, inputs } = self.links.into_iter().nth(count)?;
+        let Link { node: at, call, inputs, .. } = self.links.into_iter().nth(count)?;
         let own = graph.nodes[self.product].clone();
         let to = &graph.nodes[at].outputs[0];
         let output = View { slot: to.slot, offset: to.offset, ..own.outputs[0].clone() };
         let joined = Some(Box::new(Joined { names, unfused }));
         let outputs = SmallVec::from_elem(output, 1);
         graph.nodes[at] = Node { work: call.recorded(), outputs, inputs, joined, ..own };
+        kept[at] = Some(Kept::Opaque);
         gone.extend(before().filter(|&node| node != at));
         let saved = unfused - graph.nodes[at].moved_at_once();
         Some(EpilogueReport { product, operations, saved, refused: None })
